@@ -1,4 +1,5 @@
-"""`npmp actuator fit | evaluate | show MODEL | import KIND`: models of real actuators, learned from their logs."""
+"""`npmp actuator fit | evaluate | show MODEL | import KIND`: models of real actuators, learned from
+their logs."""
 
 from __future__ import annotations
 
@@ -18,7 +19,17 @@ from npmp.actuators.fitting import FitConfig, fit
 from npmp.actuators.importers import IMPORTERS
 from npmp.actuators.models import KINDS, PD, ActuatorModel, load
 from npmp.experiments import report
-from npmp.experiments.common import Run, above_zero, console, one_of, plain, progress_bar, say, table, verb
+from npmp.experiments.common import (
+    Run,
+    above_zero,
+    console,
+    one_of,
+    plain,
+    progress_bar,
+    say,
+    table,
+    verb,
+)
 from npmp.experiments.report import actuator_page
 from npmp.settings import from_mapping
 
@@ -33,13 +44,14 @@ def run(config: DictConfig, run: Run) -> int:
     one_of(config, "action", *ACTIONS)
     if config.rate_hz is not None:
         above_zero(config, "rate_hz")
-    {"fit": fit_model, "evaluate": evaluate_model, "show": show_model, "import": import_log}[str(config.action)](
-        config, run
-    )
+    {"fit": fit_model, "evaluate": evaluate_model, "show": show_model, "import": import_log}[
+        str(config.action)
+    ](config, run)
     return 0
 
 
-# --- fit --------------------------------------------------------------------------------------------------------------
+# --- fit
+# --------------------------------------------------------------------------------------------------------------
 
 
 def fit_model(config: DictConfig, run: Run) -> None:
@@ -83,7 +95,9 @@ def fit_model(config: DictConfig, run: Run) -> None:
     model.save(run.folder)
     say(f"{run.folder}: {_words(model)}")
     if model.contract.baseline[0] < 0.0:
-        say("npmp: warning: the log's torque falls where its position error grows; has one of them the other sign?")
+        say(
+            "npmp: warning: the log's torque falls where its position error grows; has one of them the other sign?"
+        )
     _tell(config, run, judged, "the part kept aside")
 
 
@@ -94,7 +108,9 @@ def _tell(config: DictConfig, run: Run, judged: Evaluation | None, part: str) ->
     if run.out is not None:
         write_json(run.out / "evaluation.json", judged.figures)
         if config.report:
-            actuator_page.judged(run.out / "report.html", judged, part, report.made_by(config, run.seed))
+            actuator_page.judged(
+                run.out / "report.html", judged, part, report.made_by(config, run.seed)
+            )
     show_figures(judged.figures)
 
 
@@ -109,23 +125,33 @@ def show_figures(figures: Mapping[str, Any]) -> None:
     console().print(table(columns, shown, right=columns[1:], box=None, title="RMSE, Nm"))
     if CURRENTS[0] in figures:
         words = (*columns[1:4], "its std")
-        of_current = [f"{word} {figures[key]:.4g}" for key, word in zip(CURRENTS, words, strict=True)]
+        of_current = [
+            f"{word} {figures[key]:.4g}" for key, word in zip(CURRENTS, words, strict=True)
+        ]
         say(f"RMSE of the current, A: {', '.join(of_current)}")
     after = figures["rollout_rmse_nm_after_s"]
     if after:
-        say("on its own, Nm after s: " + ", ".join(f"{value:.3g} after {s}" for s, value in after.items()))
+        say(
+            "on its own, Nm after s: "
+            + ", ".join(f"{value:.3g} after {s}" for s, value in after.items())
+        )
     if (position := figures.get("position_mae_rad")) is not None:
-        say(f"position of the log's pendulums from the commands alone: off by {position:.3g} rad in the mean")
+        say(
+            f"position of the log's pendulums from the commands alone: off by {position:.3g} rad in the mean"
+        )
     if latents := figures.get("latents"):
         told = ""
         if "told_apart" in latents:
             told = f"{latents['told_apart']:.0%} of traces and {latents['told_apart_by_all_traces']:.0%} of actuators "
             told += "are told apart; "
-        likely = ", ".join(f"{name} {value:.2f}" for name, value in latents["nats_per_sample"].items())
+        likely = ", ".join(
+            f"{name} {value:.2f}" for name, value in latents["nats_per_sample"].items()
+        )
         say(f"latents: {told}nats per sample under samples of N(0, I): {likely}", wrap=True)
 
 
-# --- evaluate, show, import -------------------------------------------------------------------------------------------
+# --- evaluate, show, import
+# -------------------------------------------------------------------------------------------
 
 
 def evaluate_model(config: DictConfig, run: Run) -> None:
@@ -138,10 +164,16 @@ def evaluate_model(config: DictConfig, run: Run) -> None:
     if config.split == "validation":
         training = model.contract.training
         if training.get("log_sha256", digest) != digest:
-            raise InputError(f"{config.data} is not the log that {config.model} was fitted to; split=all judges on it")
-        _, last = log.split(from_mapping(HeldOut, training.get("validation", {}), at=f"{config.model}: validation"))
+            raise InputError(
+                f"{config.data} is not the log that {config.model} was fitted to; split=all judges on it"
+            )
+        _, last = log.split(
+            from_mapping(HeldOut, training.get("validation", {}), at=f"{config.model}: validation")
+        )
         if last is None:
-            raise InputError(f"{config.model} was fitted with nothing kept aside; split=all judges it on the whole log")
+            raise InputError(
+                f"{config.model} was fitted with nothing kept aside; split=all judges it on the whole log"
+            )
         log = last
     judged = evaluate(model, log)
     part = "the whole log" if config.split == "all" else "the part kept aside"
@@ -157,16 +189,43 @@ def show_model(config: DictConfig, run: Run) -> None:
     contract, training = model.contract, model.contract.training
     lines = [
         ("actuators", ", ".join(contract.actuators)),
-        ("takes", ", ".join(["effort" if contract.gains else "position error", "velocity", *contract.channels])),
-        ("gains of the log", f"kp {contract.kp:g}, kd {contract.kd:g}, limit {contract.limit:g}" * contract.gains),
-        ("fitted to", f"{training.get('data', '')}, {training.get('seconds', 0):g} s, seed {training.get('seed', 0)}"),
-        ("kept aside", ", ".join(f"{key} {value}" for key, value in training.get("validation", {}).items() if value)),
-        ("there, Nm", ", ".join(f"{key} {value:.4g}" for key, value in training.get("after", {}).items())),
-        ("source", f"{training.get('source') or 'unknown'}; licence of the data: {contract.licence or 'unknown'}"),
+        (
+            "takes",
+            ", ".join(
+                ["effort" if contract.gains else "position error", "velocity", *contract.channels]
+            ),
+        ),
+        (
+            "gains of the log",
+            f"kp {contract.kp:g}, kd {contract.kd:g}, limit {contract.limit:g}" * contract.gains,
+        ),
+        (
+            "fitted to",
+            f"{training.get('data', '')}, {training.get('seconds', 0):g} s, seed {training.get('seed', 0)}",
+        ),
+        (
+            "kept aside",
+            ", ".join(
+                f"{key} {value}" for key, value in training.get("validation", {}).items() if value
+            ),
+        ),
+        (
+            "there, Nm",
+            ", ".join(f"{key} {value:.4g}" for key, value in training.get("after", {}).items()),
+        ),
+        (
+            "source",
+            f"{training.get('source') or 'unknown'}; licence of the data: {contract.licence or 'unknown'}",
+        ),
     ]
     if isinstance(model, PD):
         told = {name: f"{value:.4g}" for name, value in asdict(model.parameters_of).items()}
-        lines.append(("closed form", ", ".join(f"{k} {v}" for k, v in told.items()) + f", delay {int(model.delay)}"))
+        lines.append(
+            (
+                "closed form",
+                ", ".join(f"{k} {v}" for k, v in told.items()) + f", delay {int(model.delay)}",
+            )
+        )
     say(*(f"{name}: {value}" for name, value in lines if value), wrap=True)
 
 
@@ -180,7 +239,9 @@ def import_log(config: DictConfig, run: Run) -> None:
     """A log of our format of a public recording."""
     kinds = ", ".join(IMPORTERS)
     if config.subject not in IMPORTERS:
-        raise InputError(f"npmp actuator import needs one of {kinds}, got {config.subject or 'none'}")
+        raise InputError(
+            f"npmp actuator import needs one of {kinds}, got {config.subject or 'none'}"
+        )
     if run.out is None or run.out.suffix != ".npz":
         raise InputError("npmp actuator import needs out=FILE.npz")
     source = _needed(config, "source")
@@ -207,8 +268,12 @@ def _needed(config: DictConfig, key: str) -> Path:
     return Path(str(config[key]))
 
 
-_folder = verb("actuator", run, out="optional_folder", positional=("action", "subject"), devices=("cpu",))
-_file = verb("actuator", run, out="optional_file", positional=("action", "subject"), devices=("cpu",))
+_folder = verb(
+    "actuator", run, out="optional_folder", positional=("action", "subject"), devices=("cpu",)
+)
+_file = verb(
+    "actuator", run, out="optional_file", positional=("action", "subject"), devices=("cpu",)
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,4 +1,5 @@
-"""The `randomization` group as the environments' `RobotBatchConfig`; `sim` and `device` as where they run."""
+"""The `randomization` group as the environments' `RobotBatchConfig`; `sim` and `device` as where
+they run."""
 
 from __future__ import annotations
 
@@ -25,19 +26,24 @@ from npmp.training.evaluation import within
 
 
 def policy_of(config: DictConfig, device: str) -> tuple[Path, HighLevelPolicy, Path, SkillModule]:
-    """The policy that `policy` names and the module that `module` does, else the one that its checksum does, each with
-    its folder. Raises InputError where they do not fit or cannot be read."""
+    """The policy that `policy` names and the module that `module` does, else the one that its
+    checksum does, each with its folder. Raises InputError where they do not fit or cannot be read.
+    """
     folder = policies.find(str(config.policy))
     policy = HighLevelPolicy.load(folder, device=device)
     named = config.module is not None
-    module = modules.find(str(config.module)) if named else find_module(folder, policy.contract.module_sha256)
+    module = (
+        modules.find(str(config.module))
+        if named
+        else find_module(folder, policy.contract.module_sha256)
+    )
     policy.check_module(module)
     return folder, policy, module, SkillModule.load(module, device)
 
 
 def motions_of(config: DictConfig, robot: Robot) -> MotionSet | None:
-    """The clips of `data` that `split`, `max_speed` and `max_foot_height` leave, each where it is there; None without
-    data. Raises InputError where they choose of nothing or leave none."""
+    """The clips of `data` that `split`, `max_speed` and `max_foot_height` leave, each where it is
+    there; None without data. Raises InputError where they choose of nothing or leave none."""
     chosen = choices_of_clips(config)
     if config.data is None:
         return None
@@ -46,7 +52,8 @@ def motions_of(config: DictConfig, robot: Robot) -> MotionSet | None:
 
 
 def choices_of_clips(config: DictConfig) -> dict[str, Any]:
-    """`split`, `max_speed` and `max_foot_height`, None where they are not there. Raises InputError without data."""
+    """`split`, `max_speed` and `max_foot_height`, None where they are not there. Raises InputError
+    without data."""
     chosen = {key: config.get(key) for key in ("split", "max_speed", "max_foot_height")}
     for key, value in chosen.items():
         if config.data is None and value is not None:
@@ -61,7 +68,8 @@ def robots_config_of(config: DictConfig, like: Wired, *, adapts: bool = False) -
       like: what robots are wired as, a module say.
       adapts: for training, where adaptive ranges follow success; else they are drawn from whole.
 
-    Raises InputError for values out of range, an unknown hold or a model of actuators that cannot be read.
+    Raises InputError for values out of range, an unknown hold or a model of actuators that cannot
+    be read.
     """
     drawn = config.get("randomization")
     values: Any = {} if drawn is None else OmegaConf.to_container(drawn, resolve=True)
@@ -81,10 +89,12 @@ def note_other_drives(trained: Mapping[str, Any], config: DictConfig) -> None:
 
 
 def collectors_of(config: DictConfig, given: Collection[str]) -> CollectorsConfig | None:
-    """Who collects, and how many learn; None where the process that learns collects, too. given: as `Run.given`.
+    """Who collects, and how many learn; None where the process that learns collects, too. given: as
+    `Run.given`.
 
     Raises:
-      InputError: for a kind that does not exist, numbers out of range, or settings of collectors where there are none.
+      InputError: for a kind that does not exist, numbers out of range, or settings of collectors
+        where there are none.
     """
     if "learners" in config:  # a run to resume may be older
         at_least(config, learners=1)
@@ -122,5 +132,7 @@ def backend_of(config: DictConfig, run: Run) -> dict[str, str]:
         return {"sim": "batch", "device": run.device}
     one_of(config, "sim", *SIMULATORS)
     if config.sim == "warp" and run.device == "cpu":
-        print("npmp: sim=warp without a GPU takes tens of times as long as sim=batch", file=sys.stderr)
+        print(
+            "npmp: sim=warp without a GPU takes tens of times as long as sim=batch", file=sys.stderr
+        )
     return {"sim": config.sim, "device": run.device}

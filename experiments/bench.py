@@ -21,7 +21,9 @@ def run(config: DictConfig, run: Run) -> int:
     if config.name not in BENCHES:
         raise unknown("benchmark", config.name, BENCHES)
     if config.name == "retarget" and (run.device != "cpu" or config.sim != "batch"):
-        raise InputError(f"npmp bench {config.name} has neither sim= nor device=: it computes on the CPU")
+        raise InputError(
+            f"npmp bench {config.name} has neither sim= nor device=: it computes on the CPU"
+        )
     at_least(config, num_envs=1)
     above_zero(config, "seconds")
     measure = importlib.import_module(f"npmp.experiments.bench_{config.name}").measure

@@ -1,5 +1,5 @@
-"""What `npmp bench actors` measures: samples per second of one collector and more with a learner that only counts, what
-they send, and what a learner takes for it."""
+"""What `npmp bench actors` measures: samples per second of one collector and more with a learner
+that only counts, what they send, and what a learner takes for it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from npmp.training.trainer import Distributable, Gathered
 
 
 def measure(config: DictConfig, run: Run) -> dict[str, Any]:
-    """The figures. Counts of collectors take turns, so that a busy machine slows all alike; medians over the rounds."""
+    """The figures. Counts of collectors take turns, so that a busy machine slows all alike; medians
+    over the rounds."""
     robot = robots.load(config.robot.name)
     whole = compose("imitate", [f"robot={robot.name}", "data=none"])
     whole.algo, whole.net, whole.randomization = config.algo, config.net, config.randomization
@@ -37,7 +38,9 @@ def measure(config: DictConfig, run: Run) -> dict[str, Any]:
     staleness: dict[int, float] = {}
     for _ in range(int(config.rounds)):
         for count in counts:
-            rate, staleness[count] = _rate(robot, motions, settings, count, float(config.seconds), run.seed)
+            rate, staleness[count] = _rate(
+                robot, motions, settings, count, float(config.seconds), run.seed
+            )
             rates[count].append(rate)
             say(f"{count} collectors: {rate:,.0f} steps/s, staleness {staleness[count]:.2f}")
     median = {count: statistics.median(found) for count, found in rates.items()}
@@ -72,14 +75,21 @@ class Counting:
         return {}
 
 
-def _trainer(robot: Robot, motions: MotionSet, settings: ImitationSettings, n: int, seed: int) -> Distributable:
+def _trainer(
+    robot: Robot, motions: MotionSet, settings: ImitationSettings, n: int, seed: int
+) -> Distributable:
     task = Imitation(robot, settings.task, motions)
     env = TaskEnv(task, n, robots=settings.robots, seed=seed, **settings.place)
     return make_trainer(settings, env, seed)[0]
 
 
 def _rate(
-    robot: Robot, motions: MotionSet, settings: ImitationSettings, count: int, seconds: float, seed: int
+    robot: Robot,
+    motions: MotionSet,
+    settings: ImitationSettings,
+    count: int,
+    seconds: float,
+    seed: int,
 ) -> tuple[float, float]:
     """Environment steps per second, and the mean staleness of batches."""
     n = settings.robots_at_once
@@ -101,7 +111,9 @@ def _rate(
         trainer.close()
 
 
-def _costs(robot: Robot, motions: MotionSet, settings: ImitationSettings, seed: int) -> dict[str, float]:
+def _costs(
+    robot: Robot, motions: MotionSet, settings: ImitationSettings, seed: int
+) -> dict[str, float]:
     """What a collector sends for each step and is sent, and what a learner makes of its batches."""
     trainer = _trainer(robot, motions, settings, settings.robots_at_once, seed)
     if hasattr(trainer, "warm_up"):
@@ -113,7 +125,9 @@ def _costs(robot: Robot, motions: MotionSet, settings: ImitationSettings, seed: 
         begun = time.perf_counter()
         trainer.iteration(0.0, gathered)
         spent.append(time.perf_counter() - begun)
-    weights = sum(value.numel() * value.element_size() for value in trainer.acting_weights().values())
+    weights = sum(
+        value.numel() * value.element_size() for value in trainer.acting_weights().values()
+    )
     return {
         "bytes_per_step": round(size / gathered.env_steps, 1),
         "weights_bytes": weights,

@@ -1,5 +1,5 @@
-"""What `npmp bench env` measures: environment steps per second against the bare simulator's, in the same process on
-the same states."""
+"""What `npmp bench env` measures: environment steps per second against the bare simulator's, in the
+same process on the same states."""
 
 from __future__ import annotations
 
@@ -21,10 +21,11 @@ from npmp.tasks import ImitationEnv
 def measure(config: DictConfig, run: Run) -> dict[str, Any]:
     """The figures of either side.
 
-    The robots follow the reference's joint angles and are reset where they fail, as in training. Before every control
-    step the simulations' whole state is noted; the bare simulator then takes the very same steps from the very same
-    states, by the same call with the same setpoints and the same hold (noting and placing them is not timed). Blocks of
-    both alternate, so that a busy machine slows both alike, and totals are compared.
+    The robots follow the reference's joint angles and are reset where they fail, as in training.
+    Before every control step the simulations' whole state is noted; the bare simulator then takes
+    the very same steps from the very same states, by the same call with the same setpoints and the
+    same hold (noting and placing them is not timed). Blocks of both alternate, so that a busy
+    machine slows both alike, and totals are compared.
     """
     place = backend_of(config, run)
     robot = robots.load(config.robot.name)
@@ -56,9 +57,13 @@ def measure(config: DictConfig, run: Run) -> dict[str, Any]:
 
 
 def timed_blocks(
-    env: ImitationEnv, raw: Simulator, physics_steps: Callable[[Tensor, Tensor | None], None], least: float
+    env: ImitationEnv,
+    raw: Simulator,
+    physics_steps: Callable[[Tensor, Tensor | None], None],
+    least: float,
 ) -> tuple[dict[str, float], int, int]:
-    """Seconds of either side in blocks that alternate for `least` seconds, steps of all robots, and resets."""
+    """Seconds of either side in blocks that alternate for `least` seconds, steps of all robots, and
+    resets."""
     block, seconds = 16, {"env": 0.0, "raw": 0.0}
     steps = resets = 0
     warm_up = True
@@ -95,12 +100,20 @@ def timed_blocks(
 def bare_simulator(
     sim: Simulator, model: mujoco.MjModel, control_rate_hz: float, num_threads: int
 ) -> tuple[Simulator, Callable[[Tensor, Tensor | None], None]]:
-    """Another simulator of as many robots with nothing around it and ideal drives, and its `Simulator.step`.
+    """Another simulator of as many robots with nothing around it and ideal drives, and its
+    `Simulator.step`.
 
-    For `sim=batch` that is MuJoCo on the host alone, without what brings its state to another device.
+    For `sim=batch` that is MuJoCo on the host alone, without what brings its state to another
+    device.
     """
     if isinstance(sim, BatchSim | StagedBatchSim):
-        host = BatchSim(model, sim.num_envs, control_rate_hz=control_rate_hz, num_threads=num_threads)
-        return host, lambda ctrl, previous: host.step(ctrl.cpu(), None if previous is None else previous.cpu())
-    other = make_simulator("warp", model, sim.num_envs, control_rate_hz=control_rate_hz, device=sim.device)
+        host = BatchSim(
+            model, sim.num_envs, control_rate_hz=control_rate_hz, num_threads=num_threads
+        )
+        return host, lambda ctrl, previous: host.step(
+            ctrl.cpu(), None if previous is None else previous.cpu()
+        )
+    other = make_simulator(
+        "warp", model, sim.num_envs, control_rate_hz=control_rate_hz, device=sim.device
+    )
     return other, other.step

@@ -1,11 +1,12 @@
-"""What `npmp bench imitate` measures: where the time of imitation learning goes, against the bare physics on the same
-states.
+"""What `npmp bench imitate` measures: where the time of imitation learning goes, against the bare
+physics on the same states.
 
-Iterations are timed as `npmp imitate` makes them. What the simulator was asked for is noted (a thousandth of the time),
-and the bare physics then takes the same steps from the same states on the same threads: a busy machine slows both
-alike. Bare physics is the simulator's own call, `Simulator.step` with the same hold: under a first-order hold it
-computes the setpoints of every physics step, as it does in the run. With the learner on a GPU and sim=batch, bringing
-setpoints to the host and states back is part of that call.
+Iterations are timed as `npmp imitate` makes them. What the simulator was asked for is noted (a
+thousandth of the time), and the bare physics then takes the same steps from the same states on the
+same threads: a busy machine slows both alike. Bare physics is the simulator's own call,
+`Simulator.step` with the same hold: under a first-order hold it computes the setpoints of every
+physics step, as it does in the run. With the learner on a GPU and sim=batch, bringing setpoints to
+the host and states back is part of that call.
 """
 
 from __future__ import annotations
@@ -30,12 +31,17 @@ from npmp.training.imitation import make_trainer
 from npmp.world_model.trainer import WorldModelTrainer
 
 # the trainers' methods whose time is shown, and as what
-SECTIONS = {"_act": "sampler", "collect": "sampler", "fit": "model_fit", "improve_policy": "imagination"}
+SECTIONS = {
+    "_act": "sampler",
+    "collect": "sampler",
+    "fit": "model_fit",
+    "improve_policy": "imagination",
+}
 
 
 def measure(config: DictConfig, run: Run) -> dict[str, Any]:
-    """Environment steps per second of the whole, and the parts' shares: iterations for so many seconds, after two that
-    pay for imports, caches and compiling."""
+    """Environment steps per second of the whole, and the parts' shares: iterations for so many
+    seconds, after two that pay for imports, caches and compiling."""
     robot = robots.load(config.robot.name)
     whole = compose("imitate", [f"robot={robot.name}", "data=none"])
     with open_dict(whole):
@@ -43,7 +49,9 @@ def measure(config: DictConfig, run: Run) -> dict[str, Any]:
     place = backend_of(config, run)
     settings = settings_of(whole, threads=run.threads, place=place)
     task = Imitation(robot, settings.task, motions_of(config, robot))
-    env = TaskEnv(task, config.algo.num_envs, robots=settings.robots, seed=run.seed, **settings.place)
+    env = TaskEnv(
+        task, config.algo.num_envs, robots=settings.robots, seed=run.seed, **settings.place
+    )
     sim, device = env.sim, env.device
     trainer, schedule = make_trainer(settings, env, run.seed)
     if isinstance(trainer, WorldModelTrainer):
@@ -61,7 +69,9 @@ def measure(config: DictConfig, run: Run) -> dict[str, Any]:
             raw += bare(sim, asked)
             count += 1
     sampler, steps = parts["sampler"], count * schedule.each
-    learner = sum(seconds for name, seconds in parts.items() if name != "sampler") or spent - sampler
+    learner = (
+        sum(seconds for name, seconds in parts.items() if name != "sampler") or spent - sampler
+    )
     spent_s = {"whole": spent, "raw_physics": raw, **parts}
     return {
         "algo": config.algo.name,
@@ -79,7 +89,11 @@ def measure(config: DictConfig, run: Run) -> dict[str, Any]:
         "randomization": config.randomization.name,
         "threads": run.threads,
         "torch_threads": torch.get_num_threads(),
-        **{name: config.algo[name] for name in ("policy_batch", "compile", "overlap") if name in config.algo},
+        **{
+            name: config.algo[name]
+            for name in ("policy_batch", "compile", "overlap")
+            if name in config.algo
+        },
         **place,
     }
 
@@ -88,7 +102,8 @@ def measure(config: DictConfig, run: Run) -> dict[str, Any]:
 def timed(trainer: Any, device: torch.device) -> Iterator[dict[str, float]]:
     """Seconds spent in each of `SECTIONS` that the trainer has, counted while the context lasts.
 
-    A GPU finishes each section before the next begins, so they are a little longer there than unwatched.
+    A GPU finishes each section before the next begins, so they are a little longer there than
+    unwatched.
     """
     sections = {method: name for method, name in SECTIONS.items() if hasattr(trainer, method)}
     if "_act" in sections:
@@ -106,7 +121,9 @@ def timed(trainer: Any, device: torch.device) -> Iterator[dict[str, float]]:
 class _Watched:
     """A method, or an object that is called as one, whose calls add their seconds to spent[name]."""
 
-    def __init__(self, method: Callable[..., Any], spent: dict[str, float], name: str, device: torch.device):
+    def __init__(
+        self, method: Callable[..., Any], spent: dict[str, float], name: str, device: torch.device
+    ):
         self._method, self._spent, self._name, self._device = method, spent, name, device
 
     def __call__(self, *arguments: Any) -> Any:
@@ -134,7 +151,9 @@ def noted(sim: Simulator) -> Iterator[list[Asked]]:
     step = sim.step
 
     def noting(ctrl: Tensor, previous: Tensor | None = None) -> None:
-        asked.append(Asked(sim.snapshot(), ctrl.clone(), None if previous is None else previous.clone()))
+        asked.append(
+            Asked(sim.snapshot(), ctrl.clone(), None if previous is None else previous.clone())
+        )
         step(ctrl, previous)
 
     sim.step = noting  # type: ignore[method-assign]
@@ -143,7 +162,8 @@ def noted(sim: Simulator) -> Iterator[list[Asked]]:
 
 
 def bare(sim: Simulator, asked: list[Asked]) -> float:
-    """Seconds that the bare physics takes for what was `noted`, which is forgotten; the simulator is left as it was."""
+    """Seconds that the bare physics takes for what was `noted`, which is forgotten; the simulator
+    is left as it was."""
     now, seconds = sim.snapshot(), 0.0
     for state, ctrl, previous in asked:
         sim.restore(state)

@@ -45,7 +45,9 @@ def measure(config: DictConfig, run: Run) -> dict[str, Any]:
     robot = robots.load(config.robot.name)
     clips = gather(settings, robot).clips
     return {
-        **pipeline_figures(settings, run, int(config.repeats), read=sum(clip.num_frames for clip in clips)),
+        **pipeline_figures(
+            settings, run, int(config.repeats), read=sum(clip.num_frames for clip in clips)
+        ),
         **pose_figures(clips, robot, options_of(settings, retarget.Options), config),
     }
 
@@ -54,17 +56,22 @@ def measure(config: DictConfig, run: Run) -> dict[str, Any]:
 
 
 def pipeline_figures(settings: DictConfig, run: Run, repeats: int, *, read: int) -> dict[str, Any]:
-    """`npmp retarget` as it is, without its report, `repeats` times: median frames per second, all of it counted.
+    """`npmp retarget` as it is, without its report, `repeats` times: median frames per second, all
+    of it counted.
 
-    It reads the recordings, retargets, cleans, judges and writes them, and prints its table (to nowhere).
-    read: frames of all recordings that could be read.
+    It reads the recordings, retargets, cleans, judges and writes them, and prints its table (to
+    nowhere). read: frames of all recordings that could be read.
     """
     spent = []
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "motions.h5"
         for _ in range(repeats):
             begin = time.perf_counter()
-            with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+            with (
+                open(os.devnull, "w") as nowhere,
+                redirect_stdout(nowhere),
+                redirect_stderr(nowhere),
+            ):
                 retarget_verb.run(settings, dataclasses.replace(run, verb="retarget", out=out))
             spent.append(time.perf_counter() - begin)
         motion_set = read_motions(out)
@@ -90,11 +97,14 @@ class Track:
     goal: Array  # (T, M, 3) [m]
 
 
-def tracks_of(clips: Sequence[Clip], robot: Robot, given: Mapping[str, Any], frames: int) -> list[Track]:
-    """The first `frames` frames of the clips as pose problems: eq. 8 with the marker offsets held fixed.
+def tracks_of(
+    clips: Sequence[Clip], robot: Robot, given: Mapping[str, Any], frames: int
+) -> list[Track]:
+    """The first `frames` frames of the clips as pose problems: eq. 8 with the marker offsets held
+    fixed.
 
-    Clips of one skeleton, the first clip's; targets, weights and offsets as the pipeline makes them with the options
-    `given`.
+    Clips of one skeleton, the first clip's; targets, weights and offsets as the pipeline makes them
+    with the options `given`.
 
     Raises:
       InputError: where no clip can be retargeted.
@@ -117,12 +127,19 @@ def tracks_of(clips: Sequence[Clip], robot: Robot, given: Mapping[str, Any], fra
     if prepared is None:
         raise InputError(f"no recording that robot '{robot.name}' can be retargeted to")
     theta = prepared.layout.parameters(retarget.estimate_offsets(chosen, robot, **given))
-    problem = prepared.problem(theta, prepared.regularization(options), prepared.weights(options.weights))
+    problem = prepared.problem(
+        theta, prepared.regularization(options), prepared.weights(options.weights)
+    )
     ready = [targets_of(clip, prepared, options) for clip in chosen]
-    return [Track(problem, targets.locked + prepared.layout.displacement(theta, targets.heading)) for targets in ready]
+    return [
+        Track(problem, targets.locked + prepared.layout.displacement(theta, targets.heading))
+        for targets in ready
+    ]
 
 
-def pose_figures(clips: Sequence[Clip], robot: Robot, given: Mapping[str, Any], config: DictConfig) -> dict[str, Any]:
+def pose_figures(
+    clips: Sequence[Clip], robot: Robot, given: Mapping[str, Any], config: DictConfig
+) -> dict[str, Any]:
     """The pose solve on all CPUs and on one, in turn, `repeats` times; medians."""
     tracks = tracks_of(clips, robot, given, int(config.frames))
     frames = sum(len(track.goal) for track in tracks)
@@ -151,7 +168,8 @@ def solve(track: Track, threads: int | None) -> Array:
 
 
 def eq8(tracks: Sequence[Track], solutions: Sequence[Array]) -> tuple[float, float]:
-    """Root mean square marker error [m] and mean objective of eq. 8 [m^2] over the frames of all tracks."""
+    """Root mean square marker error [m] and mean objective of eq. 8 [m^2] over the frames of all
+    tracks."""
     squares, costs = [], []
     for track, qpos in zip(tracks, solutions, strict=True):
         problem = track.problem

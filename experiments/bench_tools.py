@@ -28,4 +28,8 @@ def motions_of(config: DictConfig, robot: Robot) -> MotionSet:
     from npmp.envs import load_motions
     from retarget import retarget_many
 
-    return retarget_many(demo_clips(), robot) if config.data is None else load_motions(config.data, robot)
+    return (
+        retarget_many(demo_clips(), robot)
+        if config.data is None
+        else load_motions(config.data, robot)
+    )

@@ -1,5 +1,6 @@
-"""`npmp bundle check DIR`: whether a bundle is whole, answers as torch did, and how long a control step takes.
-`npmp bundle trial DIR`: how it walks in a simulator, and what it senses there against another one or a robot."""
+"""`npmp bundle check DIR`: whether a bundle is whole, answers as torch did, and how long a control
+step takes. `npmp bundle trial DIR`: how it walks in a simulator, and what it senses there against
+another one or a robot."""
 
 from __future__ import annotations
 
@@ -45,10 +46,13 @@ def run(config: DictConfig, run: Run) -> int:
 
 
 def check(bundle: Bundle, runtime: str | None, priority: int) -> int:
-    """Replay the golden recording by a runtime, or by each that is here and knows the graph; refuse what differs."""
+    """Replay the golden recording by a runtime, or by each that is here and knows the graph; refuse
+    what differs."""
     golden, contract = bundle.golden(), bundle.contract
     steps, resets = len(golden.reset), int(golden.reset.sum())
-    say(f"{contract.task} by {contract.robot}: {len(contract.joint_names)} joints at {contract.control_rate_hz:g} Hz")
+    say(
+        f"{contract.task} by {contract.robot}: {len(contract.joint_names)} joints at {contract.control_rate_hz:g} Hz"
+    )
     policies = _policies(bundle, runtime)  # made before others have to wait
     with prioritized(priority) as granted:
         if not granted:
@@ -60,14 +64,19 @@ def check(bundle: Bundle, runtime: str | None, priority: int) -> int:
             say(f"  fed with its own setpoints, not the recording's: {result.on_its_own:.1e} rad")
             say(f"  a control step: {_times(result.seconds)}")
             if not result.difference <= TOLERANCE:
-                raise InputError(f"'{bundle.folder}' answers otherwise than torch: by {result.difference:.1e} rad")
+                raise InputError(
+                    f"'{bundle.folder}' answers otherwise than torch: by {result.difference:.1e} rad"
+                )
         size = (bundle.folder / GRAPH).stat().st_size
-        say(f"reading its weights once, the least that a step can take: {_times(seconds_to_read(size))}")
+        say(
+            f"reading its weights once, the least that a step can take: {_times(seconds_to_read(size))}"
+        )
     return 0
 
 
 def _policies(bundle: Bundle, runtime: str | None) -> list[tuple[str, Policy]]:
-    """By the runtime that is named, or by each that is installed; what numba does not know is left to the other."""
+    """By the runtime that is named, or by each that is installed; what numba does not know is left
+    to the other."""
     here = [kind for kind in RUNTIMES if importlib.util.find_spec(kind) is not None]
     found, kinds = [], (here or [ONNXRUNTIME]) if runtime is None else [runtime]
     for kind in kinds:
@@ -98,15 +107,34 @@ def trial(bundle: Bundle, config: DictConfig, run: Run) -> int:
         other = read_recording(str(config.against))
         refuse_unlike((contract.robot, contract.joint_names), (other.robot, other.joint_names))
         if not channels(other):
-            raise InputError(f"against={config.against}: it has fewer than {FEWEST} samples while the policy acts")
+            raise InputError(
+                f"against={config.against}: it has fewer than {FEWEST} samples while the policy acts"
+            )
     count, steps = int(config.episodes), int(config.steps)
     simulated = SIMULATORS[simulator].several(robot, count, accelerometer=contract.accelerometer)
-    folder, recorder, policies = run.folder, Recorder(contract, simulator), [bundle.policy() for _ in simulated]
+    folder, recorder, policies = (
+        run.folder,
+        Recorder(contract, simulator),
+        [bundle.policy() for _ in simulated],
+    )
     run.begin()
     with progress_bar() as bar:
-        each = episodes(simulated, policies, contract, count=count, steps=steps, seed=run.seed, note=recorder.note)
+        each = episodes(
+            simulated,
+            policies,
+            contract,
+            count=count,
+            steps=steps,
+            seed=run.seed,
+            note=recorder.note,
+        )
         found = list(bar.track(each, total=count, description=simulator))
-    about = {"policy_sha256": contract.policy_sha256, "episodes": count, "steps": steps, "seed": run.seed}
+    about = {
+        "policy_sha256": contract.policy_sha256,
+        "episodes": count,
+        "steps": steps,
+        "seed": run.seed,
+    }
     recording = recorder.recording(about)
     write_recording(folder / "recording.h5", recording)
     result = {
@@ -137,7 +165,9 @@ def sensed(recording: Recording, other: Recording | None) -> dict[str, Any]:
 
 def show(result: dict[str, Any], contract: BundleContract) -> None:
     """What came of it, in a few lines."""
-    error = "unknown" if result["velocity_error_1s"] is None else f"{result['velocity_error_1s']:.3f}"
+    error = (
+        "unknown" if result["velocity_error_1s"] is None else f"{result['velocity_error_1s']:.3f}"
+    )
     times = f"{counted(result['episodes'], 'episode')}, {counted(result['falls'], 'fall')}"
     made = f"{100 * result['steps_survived']:.1f} % of the steps made"
     say(f"{contract.task} by {contract.robot} in {result['simulator']}: {times}; {made}")
@@ -149,4 +179,11 @@ def show(result: dict[str, Any], contract: BundleContract) -> None:
         say(*(f"  {line}" for line in against["worst"]))
 
 
-main = verb("bundle", run, out="optional_folder", torch=False, positional=("action", "target"), devices=("cpu",))
+main = verb(
+    "bundle",
+    run,
+    out="optional_folder",
+    torch=False,
+    positional=("action", "target"),
+    devices=("cpu",),
+)

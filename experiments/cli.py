@@ -1,8 +1,9 @@
 """`npmp VERB key=value ...`: one command that dispatches to the Hydra mains of this package.
 
-Exit codes: 0 all well; 1 an internal error (with its traceback); 2 the user's error (one line that says what to do);
-3 the work was done and what was judged did not pass (npmp suite); 130, 143 or 129
-interrupted (SIGINT, SIGTERM, SIGHUP). Imports are lazy: `npmp --help` loads neither Hydra nor torch.
+Exit codes: 0 all well; 1 an internal error (with its traceback); 2 the user's error (one line that
+says what to do); 3 the work was done and what was judged did not pass (npmp suite); 130, 143 or 129
+interrupted (SIGINT, SIGTERM, SIGHUP). Imports are lazy: `npmp --help` loads neither Hydra nor
+torch.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ VERBS = (
 
 
 def verb_of(arguments: Sequence[str]) -> tuple[Main, list[str]] | None:
-    """The main of the verb that the arguments (without the program's name) ask for, and what it is given.
+    """The main of the verb that the arguments (without the program's name) ask for, and what it is
+    given.
 
     None where they ask for help or the version, which is printed.
 
@@ -72,10 +74,12 @@ def set_environment() -> None:
     """What libraries read when they are loaded."""
     # dm_control and mujoco look for a GL library when imported; what renders sets its own backend.
     os.environ.setdefault("MUJOCO_GL", "disable")
-    # torch's idle threads spin by default and take the CPUs from the simulator's threads, whose turn it is then: on two
-    # cores with other work beside, this made environment steps up to six times slower.
+    # torch's idle threads spin by default and take the CPUs from the simulator's threads, whose
+    # turn it is then: on two cores with other work beside, this made environment steps up to six
+    # times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # And numpy's: its matrices here are small, on two cores retargeting people took three times the CPU time.
+    # And numpy's: its matrices here are small, on two cores retargeting people took three times the
+    # CPU time.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 

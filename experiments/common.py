@@ -1,13 +1,16 @@
-"""What every verb does before and after its own work: Hydra, the output place, seeds, device, errors.
+"""What every verb does before and after its own work: Hydra, the output place, seeds, device,
+errors.
 
-A verb is a function `run(config, run) -> int | None` and one line, `main = verb("NAME", run)`. Around it this module
+A verb is a function `run(config, run) -> int | None` and one line, `main = verb("NAME", run)`.
+Around it this module
 
 - composes conf/NAME.yaml with the command line, and turns Hydra's messages into one clear line;
-- checks numbers against the type of their default, keys that must be given, the device and the output place
-  before any work starts;
-- writes the resolved configuration to OUT/config.yaml, not before the verb has accepted its inputs (`run.begin()`), and
-  with resume=RUN_FOLDER starts from that run's own;
-- seeds python, numpy and torch, and makes torch deterministic: on the CPU the same seed gives the same bytes;
+- checks numbers against the type of their default, keys that must be given, the device and the
+  output place before any work starts;
+- writes the resolved configuration to OUT/config.yaml, not before the verb has accepted its inputs
+  (`run.begin()`), and with resume=RUN_FOLDER starts from that run's own;
+- seeds python, numpy and torch, and makes torch deterministic: on the CPU the same seed gives the
+  same bytes;
 - never changes the working directory and leaves nothing behind but what OUT holds.
 """
 
@@ -48,13 +51,21 @@ from mocap_data.outside import read_text, reading
 from mocap_data.safe_yaml import MAX_NUMBER, MAX_YAML_BYTES, check_yaml
 from npmp import own
 from npmp.devices import check_device, seed_everything
-from npmp.experiments.failures import OK, USER_ERROR, USER_ERRORS, guarded, one_line, print_anything, told_user
+from npmp.experiments.failures import (
+    OK,
+    USER_ERROR,
+    USER_ERRORS,
+    guarded,
+    one_line,
+    print_anything,
+    told_user,
+)
 from npmp.experiments.help import CONF, choices, module_of, of_file
 from npmp.experiments.inferred import inferred
 from npmp.settings import flat, shown
 
-# Keys whose values are paths: quoted for Hydra's grammar, so that spaces, "=", "(" or "~" need no care, and "~"
-# expanded.
+# Keys whose values are paths: quoted for Hydra's grammar, so that spaces, "=", "(" or "~" need no
+# care, and "~" expanded.
 PATH_KEYS = frozenset(
     {
         "out",
@@ -83,10 +94,13 @@ PATH_KEYS = frozenset(
 )
 # Keys whose values are free text, quoted as well.
 TEXT_KEYS = frozenset({"licence", "about", "data_command", "machine", "limits", "title", "note"})
-# Hydra's options that make sense here; --experimental-rerun unpickles a file and is left out on purpose.
+# Hydra's options that make sense here; --experimental-rerun unpickles a file and is left out on
+# purpose.
 MULTIRUN = frozenset({"-m", "--multirun"})
 OPTIONS_ALONE = MULTIRUN | {"--resolve", "--hydra-help"}
-OPTIONS_WITH_VALUE = frozenset({"-c", "--cfg", "-p", "--package", "-i", "--info", "-cd", "--config-dir"})
+OPTIONS_WITH_VALUE = frozenset(
+    {"-c", "--cfg", "-p", "--package", "-i", "--info", "-cd", "--config-dir"}
+)
 SHOWING = (OPTIONS_ALONE | OPTIONS_WITH_VALUE) - MULTIRUN
 QUIET = (
     "hydra.output_subdir=null",
@@ -96,7 +110,8 @@ QUIET = (
     "hydra/hydra_logging=none",
 )
 
-LARGEST = 2**53  # of whole numbers: floats, and so figures and pages, do not tell larger neighbours apart
+# of whole numbers: floats, and so figures and pages, do not tell larger neighbours apart
+LARGEST = 2**53
 
 Out = Literal["folder", "file", "optional_file", "optional_folder"]
 FOLDERS = ("folder", "optional_folder")  # kinds of out= that name a folder
@@ -111,15 +126,16 @@ class Run:
     """What a verb is told besides its configuration."""
 
     verb: str
-    out: Path | None  # the run folder (exists), the file to write, or None where the verb needs none
+    # the run folder (exists), the file to write, or None where the verb needs none
+    out: Path | None
     seed: int
     device: str  # "cpu", "cuda" or "cuda:N"; known to exist
     threads: int  # CPU threads for the simulator; results do not depend on them
     resume: Path | None = None  # the run folder to continue
     job: str = ""  # the name of this job in a sweep, "" for a single run
     given: Collection[str] = frozenset()  # the keys that the command line names, and the groups
-    # The verb calls it once its inputs are loaded and sound, before it writes anything: writes OUT/config.yaml. Until
-    # then whatever an earlier run left in OUT stays as it is.
+    # The verb calls it once its inputs are loaded and sound, before it writes anything: writes
+    # OUT/config.yaml. Until then whatever an earlier run left in OUT stays as it is.
     begin: Callable[[], None] = field(default=_nothing, compare=False, repr=False)
 
     @property
@@ -153,19 +169,24 @@ class Main:
     function: Verb
     out: Out = "folder"  # what `out=` names
     torch: bool = True  # whether to seed and configure torch (importing it takes seconds)
-    positional: str | Sequence[str] | None = None  # the key that one argument without "=" is for, or those of several
-    # a folder inside OUT that marks a run worth keeping; where it exists and is not empty, a new run there is refused
-    # unless resume= names it
+    # the key that one argument without "=" is for, or those of several
+    positional: str | Sequence[str] | None = None
+    # a folder inside OUT that marks a run worth keeping; where it exists and is not empty, a new
+    # run there is refused unless resume= names it
     protect: str | None = None
-    devices: Sequence[str] = ("cpu", "cuda")  # kinds that the verb can compute on; others are refused before any work
-    check: Callable[[DictConfig, Run], object] | None = None  # raises InputError for settings that the verb refuses
+    # kinds that the verb can compute on; others are refused before any work
+    devices: Sequence[str] = ("cpu", "cuda")
+    # raises InputError for settings that the verb refuses
+    check: Callable[[DictConfig, Run], object] | None = None
 
     def __call__(self, arguments: Sequence[str] | None = None, *, job: Job | None = None) -> int:
         """job: done instead of what the arguments ask for."""
         given = list(sys.argv[1:] if arguments is None else arguments)
         with guarded() as command:
             todo: Sequence[Job] | int | None = [job] if job is not None else None
-            if job is None and MULTIRUN.isdisjoint(given := _with_choices_of_run(self.name, _with_multirun(given))):
+            if job is None and MULTIRUN.isdisjoint(
+                given := _with_choices_of_run(self.name, _with_multirun(given))
+            ):
                 todo = self.jobs(given)
             elif job is None:
                 from npmp.experiments.sweeping.launch import launch
@@ -179,7 +200,8 @@ class Main:
                     config, run = _prepared(self, one, made)
                     code = self.function(config, run) or OK
                     run.begin()  # of a verb that had no inputs to look at
-                    if self.out == "optional_folder":  # not every action of such a verb writes something
+                    # not every action of such a verb writes something
+                    if self.out == "optional_folder":
                         _remove_if_bare(made)
                 except BrokenPipeError:
                     raise
@@ -218,7 +240,8 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def say(*lines: str, wrap: bool = False) -> None:
-    """Lines on the terminal as they are, whatever brackets are in them. wrap: between words, at its width."""
+    """Lines on the terminal as they are, whatever brackets are in them. wrap: between words, at its
+    width."""
     for line in lines:
         console().print(line, highlight=False, markup=False, soft_wrap=not wrap)
 
@@ -240,12 +263,16 @@ def table(
 
 
 def progress_bar(*columns: ProgressColumn) -> Progress:
-    """A bar on a terminal's stderr that goes when it is done, nothing elsewhere. columns: between it and the time."""
+    """A bar on a terminal's stderr that goes when it is done, nothing elsewhere. columns: between
+    it and the time."""
     shown = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
-    return Progress(*shown, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty())
+    return Progress(
+        *shown, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+    )
 
 
-# --- the command line -------------------------------------------------------------------------------------------------
+# --- the command line
+# -------------------------------------------------------------------------------------------------
 
 
 def hydra_arguments(
@@ -256,8 +283,8 @@ def hydra_arguments(
     scratch: Path | None = None,
     verb_name: str | None = None,
 ) -> list[str]:
-    """The arguments as Hydra wants them: positional ones named, paths quoted, no litter, sweeps named by what they
-    vary.
+    """The arguments as Hydra wants them: positional ones named, paths quoted, no litter, sweeps
+    named by what they vary.
 
     With a verb's name, the robot of its module or dataset is added where none is named.
 
@@ -291,7 +318,8 @@ def hydra_arguments(
             if not re.fullmatch(r"[~+]{0,2}\w[\w./@:\-]*", key):
                 raise InputError(f"{argument!r} is no setting; settings are key=value, e.g. seed=1")
             if key == "experiment" and value.endswith((".yaml", ".yml")):
-                arguments[:0] = experiment_file(Path(value))  # what is given besides holds, wherever it stands
+                # what is given besides holds, wherever it stands
+                arguments[:0] = experiment_file(Path(value))
                 continue
             if key == "randomization" and value.endswith((".yaml", ".yml")):
                 arguments += randomization_file(Path(os.path.expanduser(value)))
@@ -320,22 +348,34 @@ def hydra_arguments(
 
 
 def experiment_file(path: Path) -> list[str]:
-    """What a file in the form of conf/experiment/*.yaml says, as arguments: one that a sweep found to be best.
+    """What a file in the form of conf/experiment/*.yaml says, as arguments: one that a sweep found
+    to be best.
 
     Raises:
       InputError: when it cannot be read.
     """
     content = load_config(path)
     groups = [] if "defaults" not in content else list(content.defaults)
-    chosen = [f"{str(key).removeprefix('override /')}={value}" for entry in groups for key, value in entry.items()]
-    found = {key: leaf for key, leaf in flat(OmegaConf.to_container(content)).items() if key != "defaults"}
+    chosen = [
+        f"{str(key).removeprefix('override /')}={value}"
+        for entry in groups
+        for key, value in entry.items()
+    ]
+    found = {
+        key: leaf
+        for key, leaf in flat(OmegaConf.to_container(content)).items()
+        if key != "defaults"
+    }
     plain = leaves(content)
-    texts = {key: quoted(leaf) if isinstance(leaf, str) else plain[key] for key, leaf in found.items()}
+    texts = {
+        key: quoted(leaf) if isinstance(leaf, str) else plain[key] for key, leaf in found.items()
+    }
     return chosen + [f"{key}={text}" for key, text in texts.items()]
 
 
 def randomization_file(path: Path) -> list[str]:
-    """What a file in the form of conf/randomization/*.yaml says, as arguments: a preset that npmp sysid wrote.
+    """What a file in the form of conf/randomization/*.yaml says, as arguments: a preset that npmp
+    sysid wrote.
 
     Raises:
       InputError: when it cannot be read, or is none.
@@ -357,7 +397,9 @@ def _in_hydra(value: Any) -> str:
     if isinstance(value, str):
         return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
     return (
-        {None: "null", True: "true", False: "false"}[value] if value is None or isinstance(value, bool) else str(value)
+        {None: "null", True: "true", False: "false"}[value]
+        if value is None or isinstance(value, bool)
+        else str(value)
     )
 
 
@@ -368,12 +410,16 @@ def own_task(name: str) -> list[str]:
       InputError: when they cannot be read.
     """
     settings = plain(load_config(own.tasks()[name].with_suffix(".yaml"))) | {"name": name}
-    return ["task=your_own", *(f"++task.{key}={_in_hydra(value)}" for key, value in settings.items())]
+    return [
+        "task=your_own",
+        *(f"++task.{key}={_in_hydra(value)}" for key, value in settings.items()),
+    ]
 
 
 def own_robot(value: str) -> str | None:
-    """A robot of one's own, for the key robot.name: a folder or robot.yaml that exists, or a name that `npmp.robots`
-    finds in ./robots or NPMP_ROBOTS; None for what conf/robot/ has, and for what nobody has.
+    """A robot of one's own, for the key robot.name: a folder or robot.yaml that exists, or a name
+    that `npmp.robots` finds in ./robots or NPMP_ROBOTS; None for what conf/robot/ has, and for what
+    nobody has.
 
     Raises:
       InputError: for a path where no robot is.
@@ -393,8 +439,8 @@ def own_robot(value: str) -> str | None:
 def quoted(path: str, *, multirun: bool = False) -> str:
     """A path as a value of Hydra's grammar: quoted where a character has a meaning there.
 
-    Lists, quoted values, null, ??? and interpolations stay as they are; with `multirun` so does a comma (it separates
-    jobs).
+    Lists, quoted values, null, ??? and interpolations stay as they are; with `multirun` so does a
+    comma (it separates jobs).
     """
     plain = r"[\w/\-.%@?|*:+]*" if not multirun else r"[\w/\-.%@?|*:+,]*"
     special = path.startswith(("[", "'", '"', "${")) or (multirun and "(" in path)
@@ -417,14 +463,18 @@ def _keys_not_swept(arguments: Sequence[str]) -> list[str]:
     return sorted({entry.key_or_group for entry in parsed if not entry.is_sweep_override()} - {""})
 
 
-# --- errors -----------------------------------------------------------------------------------------------------------
+# --- errors
+# -----------------------------------------------------------------------------------------------------------
 
 
 def known_keys(verb_name: str, given: Sequence[str] = ()) -> list[str]:
-    """Every key of a verb's configuration with the choices that are given and exist, dotted, and its groups."""
+    """Every key of a verb's configuration with the choices that are given and exist, dotted, and
+    its groups."""
     groups = [group for group in of_file(CONF / f"{verb_name}.yaml").defaults if choices(group)]
     pairs = [entry.partition("=") for entry in given]
-    chosen = tuple(f"{key}={value}" for key, _, value in pairs if key in groups and value in choices(key))
+    chosen = tuple(
+        f"{key}={value}" for key, _, value in pairs if key in groups and value in choices(key)
+    )
     container = OmegaConf.to_container(_defaults(verb_name, chosen), resolve=False)
     return sorted({*_flatten(container), *groups})
 
@@ -440,10 +490,12 @@ def _flatten(value: Any, prefix: str = "") -> list[str]:
 
 
 def explain(error: BaseException, verb_name: str, given: Sequence[str] = ()) -> str:
-    """One line for what Hydra or OmegaConf raised while composing the configuration of these arguments."""
+    """One line for what Hydra or OmegaConf raised while composing the configuration of these
+    arguments."""
     message = str(error)
     if found := re.search(
-        r"Could not override '([^']*)'|Could not append to config\. An item is already at '([^']*)'", message
+        r"Could not override '([^']*)'|Could not append to config\. An item is already at '([^']*)'",
+        message,
     ):
         key = (found[1] or found[2]).split("@")[0]
         return unknown_key(verb_name, key, given)
@@ -476,23 +528,29 @@ def unknown_key(verb_name: str, key: str, given: Sequence[str]) -> str:
     """The line for a key that a verb has not with these arguments, with the nearest that it has."""
     keys = known_keys(verb_name, given)
     parent, _, leaf = key.rpartition(".")
-    siblings = {entry.rpartition(".")[2]: entry for entry in keys if entry.rpartition(".")[0] == parent}
+    siblings = {
+        entry.rpartition(".")[2]: entry for entry in keys if entry.rpartition(".")[0] == parent
+    }
     close = [siblings[name] for name in difflib.get_close_matches(leaf, siblings, n=1, cutoff=0.6)]
     if not close:  # the right name under the wrong parent
         close = [entry for entry in keys if entry.rpartition(".")[2] == leaf][:1]
     if siblings and parent:
         hint = f"did you mean {close[0]!r}? " if close else ""
-        return f"{verb_name} has no key {key!r}; {hint}under {parent} there are: {', '.join(siblings)}"
+        return (
+            f"{verb_name} has no key {key!r}; {hint}under {parent} there are: {', '.join(siblings)}"
+        )
     hint = f"did you mean {close[0]!r}? " if close and close[0] != key else ""
     top = ", ".join(entry for entry in keys if "." not in entry)
     return f"{verb_name} has no key {key!r}; {hint}there are: {top} (npmp {verb_name} --help says more)"
 
 
-# --- one job ----------------------------------------------------------------------------------------------------------
+# --- one job
+# ----------------------------------------------------------------------------------------------------------
 
 
 def _jobs(name: str, given: list[str], positional: str | Sequence[str] | None) -> list[Job] | None:
-    """What a command line asks for, with every value looked at; None where Hydra cannot read it, which has been said.
+    """What a command line asks for, with every value looked at; None where Hydra cannot read it,
+    which has been said.
 
     Hydra only composes: the work itself is not done below its functions.
 
@@ -509,18 +567,25 @@ def _jobs(name: str, given: list[str], positional: str | Sequence[str] | None) -
     scratch = Path(tempfile.mkdtemp(prefix="npmp-sweep-")) if multirun else None
     before, full_error = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
     try:
-        command = hydra_arguments(given, positional=positional, multirun=multirun, scratch=scratch, verb_name=name)
+        command = hydra_arguments(
+            given, positional=positional, multirun=multirun, scratch=scratch, verb_name=name
+        )
         sys.argv = [f"npmp {name}", *command]
         os.environ["HYDRA_FULL_ERROR"] = "1"  # let exceptions through: they are explained here
         if shows:
             hydra.main(config_path=str(CONF), config_name=name, version_base="1.3")(job)()
         else:  # hydra.main would compose once more, to ask whether it is a sweep
-            mode, settings = ("MULTIRUN" if multirun else "RUN"), [entry for entry in command if entry not in MULTIRUN]
+            mode, settings = (
+                ("MULTIRUN" if multirun else "RUN"),
+                [entry for entry in command if entry not in MULTIRUN],
+            )
             with hydra.initialize_config_dir(str(CONF), version_base="1.3"):
                 hydras = GlobalHydra.instance().hydra
                 assert hydras is not None  # it is initialized; for the type checker
                 run = hydras.multirun if multirun else hydras.run
-                run(config_name=name, task_function=job, overrides=[*settings, f"hydra.mode={mode}"])
+                run(
+                    config_name=name, task_function=job, overrides=[*settings, f"hydra.mode={mode}"]
+                )
     except InputError:
         raise
     except (HydraException, OmegaConfBaseException, ValueError) as error:
@@ -538,7 +603,8 @@ def _jobs(name: str, given: list[str], positional: str | Sequence[str] | None) -
 
 
 def _with_multirun(given: Sequence[str]) -> list[str]:
-    """With -m where a sweep of conf/sweep is named, sweep=NAME, and the jobs are to be run rather than shown.
+    """With -m where a sweep of conf/sweep is named, sweep=NAME, and the jobs are to be run rather
+    than shown.
 
     Raises:
       InputError: for one beside resume=, which has its own settings.
@@ -550,11 +616,16 @@ def _with_multirun(given: Sequence[str]) -> list[str]:
         raise InputError(
             f"sweep={settings['sweep']} does not change resume={settings['resume']}; give the keys to change"
         )
-    return list(given) if {"-m", "--multirun", "-c", "--cfg", "--info", "-i"} & settings.keys() else ["-m", *given]
+    return (
+        list(given)
+        if {"-m", "--multirun", "-c", "--cfg", "--info", "-i"} & settings.keys()
+        else ["-m", *given]
+    )
 
 
 def _with_choices_of_run(verb_name: str, given: Sequence[str]) -> list[str]:
-    """With resume=FOLDER also the choices of that run (algo=clone), so that their keys are those that may be given."""
+    """With resume=FOLDER also the choices of that run (algo=clone), so that their keys are those
+    that may be given."""
     settings = {key: value for key, _, value in (argument.partition("=") for argument in given)}
     folder = Path(os.path.expanduser(settings.get("resume", "").strip("'\"")))
     if not settings.get("resume") or not (folder / "config.yaml").is_file():
@@ -583,17 +654,25 @@ def _is_choice(stored: DictConfig, entry: Override) -> bool:
 def _composed_job(name: str, config: DictConfig) -> Job:
     """A job inside Hydra's main, where its own command line is known."""
     hydra_config = HydraConfig.get()
-    given = typing.cast(list[str], OmegaConf.to_container(hydra_config.overrides.task, resolve=False))  # as written
+    # as written
+    given = typing.cast(
+        list[str], OmegaConf.to_container(hydra_config.overrides.task, resolve=False)
+    )
     swept: dict[str, Any] = {}
     if hydra_config.mode == RunMode.MULTIRUN:
         shared = set(hydra_config.job.config.override_dirname.exclude_keys)
         own = tuple(entry for entry in given if entry.partition("=")[0].lstrip("+~") not in shared)
-        swept = {"name": _job_name(hydra_config), "number": int(hydra_config.job.num), "overrides": own}
+        swept = {
+            "name": _job_name(hydra_config),
+            "number": int(hydra_config.job.num),
+            "overrides": own,
+        }
     wrong: InputError | None = None
     overrides = _overrides(given)
     try:
         with open_dict(config):
-            config.pop("variants", None)  # of conf/sweep: what `npmp.experiments.sweeping.launch` makes jobs of
+            # of conf/sweep: what `npmp.experiments.sweeping.launch` makes jobs of
+            config.pop("variants", None)
         expand_paths(config)
         config = _with_resumed(name, config, overrides)
         check_values(name, config, overrides)
@@ -602,14 +681,16 @@ def _composed_job(name: str, config: DictConfig) -> Job:
     except (InputError, OSError) as error:
         wrong = error if isinstance(error, InputError) else InputError(one_line(error))
     keys = frozenset(
-        entry.key_or_group for entry in overrides if not (config.get("resume") and _is_choice(config, entry))
+        entry.key_or_group
+        for entry in overrides
+        if not (config.get("resume") and _is_choice(config, entry))
     )
     return Job(config, wrong=wrong, given=keys, **swept)
 
 
 def _prepared(main: Main, job: Job, made: list[Path]) -> tuple[DictConfig, Run]:
-    """What the verb's function is given, its output place made (its new folders are added to `made`) and the
-    generators seeded.
+    """What the verb's function is given, its output place made (its new folders are added to
+    `made`) and the generators seeded.
 
     Raises:
       InputError: for what the job cannot be run with.
@@ -624,7 +705,9 @@ def _prepared(main: Main, job: Job, made: list[Path]) -> tuple[DictConfig, Run]:
             at_least(config, **{key: 1})
     device = str(config.device)
     if device.startswith("cuda") and "cuda" not in main.devices:
-        raise InputError(f"device={device}: npmp {name} computes on the CPU only so far; use device=cpu")
+        raise InputError(
+            f"device={device}: npmp {name} computes on the CPU only so far; use device=cpu"
+        )
     check_device(device)
     place, new = _prepare_out(name, config, main.out, job.name, protect=main.protect)
     made += new
@@ -677,7 +760,8 @@ def expand_paths(config: DictConfig) -> None:
 
 
 def _with_resumed(verb_name: str, config: DictConfig, overrides: Sequence[Override]) -> DictConfig:
-    """With resume=RUN_FOLDER: that run's configuration, changed only by what this command line gives."""
+    """With resume=RUN_FOLDER: that run's configuration, changed only by what this command line
+    gives."""
     if not config.get("resume"):
         return config
     folder = Path(str(config.resume))
@@ -685,7 +769,9 @@ def _with_resumed(verb_name: str, config: DictConfig, overrides: Sequence[Overri
         raise InputError(f"resume={folder}: no run folder (it has no config.yaml)")
     owner, stored = stored_config(folder)
     if owner not in (verb_name, None):
-        raise InputError(f"resume={folder} is a run of npmp {owner}; npmp {verb_name} cannot continue it")
+        raise InputError(
+            f"resume={folder} is a run of npmp {owner}; npmp {verb_name} cannot continue it"
+        )
     stored = _completed(stored, config, folder)
     with open_dict(stored):
         for entry in overrides:
@@ -701,7 +787,9 @@ def _with_resumed(verb_name: str, config: DictConfig, overrides: Sequence[Overri
                 raise InputError(
                     f"seed={entry.value()} does not change resume={folder}, which goes on as seed {stored.seed} began"
                 )
-            OmegaConf.update(stored, key, OmegaConf.select(config, key), merge=False, force_add=True)
+            OmegaConf.update(
+                stored, key, OmegaConf.select(config, key), merge=False, force_add=True
+            )
         stored.resume = str(folder)
         if not any(entry.key_or_group == "out" for entry in overrides):
             stored.out = str(folder)
@@ -715,7 +803,8 @@ def _completed(stored: DictConfig, config: DictConfig, folder: Path) -> DictConf
       InputError: for a value of another kind.
     """
     own, present = (OmegaConf.to_container(each, resolve=True) for each in (stored, config))
-    assert isinstance(own, dict) and isinstance(present, dict)  # of DictConfigs; for the type checker
+    # of DictConfigs; for the type checker
+    assert isinstance(own, dict) and isinstance(present, dict)
     for key, value in present.items():
         if key not in own:
             own[key] = value
@@ -734,7 +823,8 @@ def _completed(stored: DictConfig, config: DictConfig, folder: Path) -> DictConf
 
 
 def stored_config(folder: Path) -> tuple[str | None, DictConfig]:
-    """FOLDER/config.yaml as `write_config` left it: the verb (None where it does not say) and its configuration.
+    """FOLDER/config.yaml as `write_config` left it: the verb (None where it does not say) and its
+    configuration.
 
     Raises:
       InputError: when it cannot be read.
@@ -746,10 +836,13 @@ def stored_config(folder: Path) -> tuple[str | None, DictConfig]:
 
 
 def load_config(path: Path) -> DictConfig:
-    """A run's config.yaml, as `write_config` writes it: without interpolations. Raises InputError for any other."""
+    """A run's config.yaml, as `write_config` writes it: without interpolations. Raises InputError
+    for any other."""
     text = read_text(path, at_most=MAX_YAML_BYTES)
     if "${" in text:
-        raise InputError(f"{path}: not a configuration that npmp wrote (it refers to other values by ${{...}})")
+        raise InputError(
+            f"{path}: not a configuration that npmp wrote (it refers to other values by ${{...}})"
+        )
     check_yaml(text, str(path))
     with reading(path):
         config = OmegaConf.load(io.StringIO(text))
@@ -760,17 +853,22 @@ def load_config(path: Path) -> DictConfig:
 
 
 def check_values(verb_name: str, config: DictConfig, overrides: Sequence[Override]) -> None:
-    """Hold every number given on the command line against the type of its default; 1e6 may stand for 1000000.
+    """Hold every number given on the command line against the type of its default; 1e6 may stand
+    for 1000000.
 
     Raises:
-      InputError: e.g. "steps=abc: a whole number is expected (default 3000000)". Changes `config` only from a
-        float to the equal int where the default is one.
+      InputError: e.g. "steps=abc: a whole number is expected (default 3000000)". Changes `config`
+        only from a float to the equal int where the default is one.
     """
     plain = [entry for entry in overrides if not entry.is_delete() and not entry.is_add()]
     values = [entry for entry in plain if not (CONF / entry.key_or_group).is_dir()]
     if not values:
         return
-    chosen = [f"{entry.get_key_element()}={entry.value()}" for entry in plain if (CONF / entry.key_or_group).is_dir()]
+    chosen = [
+        f"{entry.get_key_element()}={entry.value()}"
+        for entry in plain
+        if (CONF / entry.key_or_group).is_dir()
+    ]
     defaults = _defaults(verb_name, tuple(chosen))
     for entry in values:
         key = entry.key_or_group
@@ -782,7 +880,8 @@ def check_values(verb_name: str, config: DictConfig, overrides: Sequence[Overrid
 
 
 def checked(key: str, value: Any, default: Any) -> Any:
-    """`value` where it has the kind of `default`, converted where that loses nothing. Raises InputError."""
+    """`value` where it has the kind of `default`, converted where that loses nothing. Raises
+    InputError."""
 
     def wrong(expected: str) -> InputError:
         found = value if isinstance(value, str) else shown(value)
@@ -797,9 +896,15 @@ def checked(key: str, value: Any, default: Any) -> Any:
         if not isinstance(value, int) or isinstance(value, bool):
             raise wrong("a whole number")
         if abs(value) > LARGEST:
-            raise InputError(f"{key}: a whole number of at most {LARGEST:,} is expected (default {default})")
+            raise InputError(
+                f"{key}: a whole number of at most {LARGEST:,} is expected (default {default})"
+            )
     elif isinstance(default, float):
-        if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) <= sys.float_info.max:
+        if (
+            not isinstance(value, int | float)
+            or isinstance(value, bool)
+            or not abs(value) <= sys.float_info.max
+        ):
             raise wrong("a number")
     elif isinstance(default, ListConfig) and not isinstance(value, ListConfig):
         raise wrong("a list [a,b]")
@@ -809,18 +914,21 @@ def checked(key: str, value: Any, default: Any) -> Any:
 
 
 def at_least(config: DictConfig, **lowest: int) -> None:
-    """Check whole numbers of a verb's configuration; a key is written with "__" for ".", e.g. `evaluation__every=1`.
+    """Check whole numbers of a verb's configuration; a key is written with "__" for ".", e.g.
+    `evaluation__every=1`.
 
     Raises:
-      InputError: for anything but a whole number that is large enough. Keys that the configuration has not are left
-        alone.
+      InputError: for anything but a whole number that is large enough. Keys that the configuration
+        has not are left alone.
     """
     for name, low in lowest.items():
         key = name.replace("__", ".")
         value = OmegaConf.select(config, key, default=low)
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= LARGEST:
             most = f", at most {LARGEST:,}," if isinstance(value, int) and value > LARGEST else ""
-            raise InputError(f"{key}={shown(value)}: a whole number of at least {low}{most} is expected")
+            raise InputError(
+                f"{key}={shown(value)}: a whole number of at least {low}{most} is expected"
+            )
 
 
 def is_number(value: Any) -> bool:
@@ -829,7 +937,8 @@ def is_number(value: Any) -> bool:
 
 
 def above_zero(config: DictConfig, *keys: str) -> None:
-    """Check numbers of a verb's configuration. Raises InputError for anything but a number above zero."""
+    """Check numbers of a verb's configuration. Raises InputError for anything but a number above
+    zero."""
     for key in keys:
         value = OmegaConf.select(config, key)
         if not is_number(value) or value <= 0:
@@ -837,13 +946,15 @@ def above_zero(config: DictConfig, *keys: str) -> None:
 
 
 def refuse_idle(config: DictConfig, given: Collection[str], why: str, *keys: str) -> None:
-    """Refuse keys that are given, themselves or as a part (task.path of task), though they do nothing. Raises
-    InputError.
+    """Refuse keys that are given, themselves or as a part (task.path of task), though they do
+    nothing. Raises InputError.
 
     given: as `Run.given`. why: what follows the key and its value.
     """
     for key in sorted(given):
-        if (key in keys or key.partition(".")[0] in keys) and (value := OmegaConf.select(config, key)) is not None:
+        if (key in keys or key.partition(".")[0] in keys) and (
+            value := OmegaConf.select(config, key)
+        ) is not None:
             shows = value.get("name", "") if isinstance(value, DictConfig) else shown(value)
             raise InputError(f"{key}={shows} {why}")
 
@@ -851,7 +962,11 @@ def refuse_idle(config: DictConfig, given: Collection[str], why: str, *keys: str
 def names_of(config: DictConfig, key: str) -> list[str] | None:
     """A key that takes one name or a list of them, None where it is null."""
     value = config[key]
-    return None if value is None else [str(name) for name in (value if isinstance(value, ListConfig) else [value])]
+    return (
+        None
+        if value is None
+        else [str(name) for name in (value if isinstance(value, ListConfig) else [value])]
+    )
 
 
 def one_of(config: DictConfig, key: str, *choices: str) -> None:
@@ -860,13 +975,15 @@ def one_of(config: DictConfig, key: str, *choices: str) -> None:
         raise InputError(f"no {key} '{config[key]}'; there are: {', '.join(choices)}")
 
 
-# --- the output place -------------------------------------------------------------------------------------------------
+# --- the output place
+# -------------------------------------------------------------------------------------------------
 
 
 def _prepare_out(
     verb_name: str, config: DictConfig, kind: Out, job: str, *, protect: str | None
 ) -> tuple[Path | None, list[Path]]:
-    """The place that out= names, made and known to be writable, and the folders made for it (outermost first)."""
+    """The place that out= names, made and known to be writable, and the folders made for it
+    (outermost first)."""
     if config.out is None:
         if not kind.startswith("optional"):
             raise InputError("out= is empty; name the place for the result, e.g. out=runs/first")
@@ -883,7 +1000,9 @@ def _prepare_out(
         _check_owner(verb_name, place)
         kept = place / protect if protect else None
         if kept is not None and kept.is_dir() and any(kept.iterdir()):
-            raise InputError(f"out={place} holds a run already; continue it with resume={place} or choose another out=")
+            raise InputError(
+                f"out={place} holds a run already; continue it with resume={place} or choose another out="
+            )
     folder = place if is_folder else place.parent
     made = make_writable(folder)
     with open_dict(config):
@@ -899,11 +1018,14 @@ def _check_owner(verb_name: str, place: Path) -> None:
     if owner not in (verb_name, None):
         raise InputError(f"out={place} holds a run of npmp {owner}; choose another out=")
     if owner is None and not {"out", "seed", "device"} <= set(stored):
-        raise InputError(f"out={place} holds a config.yaml that npmp did not write; choose another out=")
+        raise InputError(
+            f"out={place} holds a config.yaml that npmp did not write; choose another out="
+        )
 
 
 def make_writable(folder: Path) -> list[Path]:
-    """Make a folder and its parents and try to write there; returns the folders made. Raises InputError."""
+    """Make a folder and its parents and try to write there; returns the folders made. Raises
+    InputError."""
     absent = [path for path in [folder, *folder.parents] if not path.exists()][::-1]
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -916,7 +1038,8 @@ def make_writable(folder: Path) -> list[Path]:
 
 
 def _remove_if_bare(made: Sequence[Path]) -> None:
-    """Take back folders of a run that failed before it had a result: those that hold nothing but config.yaml."""
+    """Take back folders of a run that failed before it had a result: those that hold nothing but
+    config.yaml."""
     for folder in reversed(made):
         if not folder.is_dir():
             continue
@@ -927,7 +1050,8 @@ def _remove_if_bare(made: Sequence[Path]) -> None:
 
 
 def write_config(config: DictConfig, folder: Path, *, verb_name: str) -> None:
-    """Write FOLDER/config.yaml: whose it is and the resolved configuration, in one step. `stored_config` reads it."""
+    """Write FOLDER/config.yaml: whose it is and the resolved configuration, in one step.
+    `stored_config` reads it."""
     text = OmegaConf.to_yaml(OmegaConf.merge({"verb": verb_name}, config), resolve=True)
     with atomic_path(folder / "config.yaml") as path:
         path.write_text(text, encoding="utf-8")
@@ -944,12 +1068,16 @@ def leaves(config: DictConfig) -> dict[str, str]:
     """The leaves of a configuration by their dotted keys, as the command line writes them."""
     plain = {None: "null", True: "true", False: "false"}
     found = flat(OmegaConf.to_container(config))
-    texts = {key: plain[leaf] if leaf is None or isinstance(leaf, bool) else str(leaf) for key, leaf in found.items()}
+    texts = {
+        key: plain[leaf] if leaf is None or isinstance(leaf, bool) else str(leaf)
+        for key, leaf in found.items()
+    }
     return {key: text.replace(" ", "") for key, text in texts.items()}
 
 
 def compose(verb_name: str, overrides: Sequence[str] = ()) -> DictConfig:
-    """A verb's resolved configuration, for one verb that runs another's stage (the demo) and for tests.
+    """A verb's resolved configuration, for one verb that runs another's stage (the demo) and for
+    tests.
 
     Raises:
       InputError: for an unknown key or choice, or a value of the wrong kind.
@@ -964,8 +1092,8 @@ def compose(verb_name: str, overrides: Sequence[str] = ()) -> DictConfig:
 
 @functools.lru_cache(maxsize=64)
 def _defaults(verb_name: str, chosen: tuple[str, ...] = ()) -> DictConfig:
-    """A verb's configuration with these choices of groups, for reading: composing takes Hydra a tenth of a second, and
-    every job of a sweep asks."""
+    """A verb's configuration with these choices of groups, for reading: composing takes Hydra a
+    tenth of a second, and every job of a sweep asks."""
     return _composed(verb_name, chosen)
 
 

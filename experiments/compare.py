@@ -1,4 +1,5 @@
-"""`npmp compare RUN ...`: training runs grouped over their seeds, as a table, CSV, JSON, a plot and a page."""
+"""`npmp compare RUN ...`: training runs grouped over their seeds, as a table, CSV, JSON, a plot and
+a page."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ from npmp.training.comparison import (
 )  # fmt: skip
 
 NAMES = {"minutes": "wall-clock (min)", "env_steps": "environment steps"}
-# Okabe and Ito's colours, told apart by the colour-blind, too, without their yellow; then the same with dashes and with
-# dots.
+# Okabe and Ito's colours, told apart by the colour-blind, too, without their yellow; then the same
+# with dashes and with dots.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 STYLES = ("-", "--", ":")
 WIDEST_WORD = 26  # characters of a setting that a terminal's table keeps in one line
@@ -66,14 +67,21 @@ def run(config: DictConfig, run: Run) -> int:
     write_csv(run.folder / "comparison.csv", groups, table)
     write_curves(run.folder / "comparison.json", groups, table, apart, config, budgets)
     title = str(config.title or config.score).replace("_", " ")
-    plot(run.folder / "comparison.png", groups, title=title, score=str(config.score), threshold=config.threshold)
+    plot(
+        run.folder / "comparison.png",
+        groups,
+        title=title,
+        score=str(config.score),
+        threshold=config.threshold,
+    )
     page(run.folder / "comparison.html", groups, table, apart, title=title)
     say(f"plot, page and tables: {run.folder}")
     return 0
 
 
 def numbers(config: DictConfig, key: str) -> list[float]:
-    """A key's number or list of numbers above zero; [] for null. Raises InputError for anything else."""
+    """A key's number or list of numbers above zero; [] for null. Raises InputError for anything
+    else."""
     value = config[key]
     entries = [] if value is None else list(value) if isinstance(value, ListConfig) else [value]
     if not all(is_number(entry) and entry > 0 for entry in entries):
@@ -85,7 +93,8 @@ def numbers(config: DictConfig, key: str) -> list[float]:
 
 
 def cell(figure: Figure) -> str:
-    """The mean, and in a second line the range and how many of the runs have the figure where not all have."""
+    """The mean, and in a second line the range and how many of the runs have the figure where not
+    all have."""
     if not figure.count:
         return "-" if figure.of == 1 else f"-\n0/{figure.of}"
     low, high = short(figure.low, 2), short(figure.high, 2)
@@ -95,12 +104,18 @@ def cell(figure: Figure) -> str:
     return f"{short(figure.mean)}\n{second}".strip()
 
 
-def apart_rows(groups: Sequence[Group], apart: Sequence[Difference]) -> tuple[tuple[str, ...], list[list[str]]]:
+def apart_rows(
+    groups: Sequence[Group], apart: Sequence[Difference]
+) -> tuple[tuple[str, ...], list[list[str]]]:
     """Columns and rows of what tells groups apart; no rows for a single group."""
     columns = ("runs", "n", "IQM", "95 %", f"better than {groups[0].label} by", "95 %", "P(better)")
     rows = [
         [group.label, str(len(group.runs)), short(one.iqm), _interval(one.interval)]
-        + (["", "", ""] if group is groups[0] else [short(one.by), _interval(one.by_interval), short(one.better, 2)])
+        + (
+            ["", "", ""]
+            if group is groups[0]
+            else [short(one.by), _interval(one.by_interval), short(one.better, 2)]
+        )
         for group, one in zip(groups, apart, strict=True)
     ]
     return columns, rows if len(groups) > 1 else []
@@ -110,7 +125,9 @@ def _interval(interval: tuple[float, float]) -> str:
     return "-" if math.isnan(interval[0]) else f"{short(interval[0])} to {short(interval[1])}"
 
 
-def show(groups: Sequence[Group], table: Sequence[Figures], apart: Sequence[Difference], score: str) -> None:
+def show(
+    groups: Sequence[Group], table: Sequence[Figures], apart: Sequence[Difference], score: str
+) -> None:
     """The table and its notes on the terminal."""
     title = f"{score}: mean, and range over seeds"
     shown = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, pad_edge=False)
@@ -126,7 +143,12 @@ def show(groups: Sequence[Group], table: Sequence[Figures], apart: Sequence[Diff
     console().print(shown)
     columns, rows = apart_rows(groups, apart)
     if rows:
-        look = {"box": box.SIMPLE_HEAD, "pad_edge": False, "title": f"{score} at the end", "title_justify": "left"}
+        look = {
+            "box": box.SIMPLE_HEAD,
+            "pad_edge": False,
+            "title": f"{score} at the end",
+            "title_justify": "left",
+        }
         console().print(rich_table(columns, rows, right=columns[1:], **look))
     say(*notes(groups), wrap=True)
 
@@ -157,7 +179,8 @@ def write_curves(
     config: DictConfig,
     budgets: Budgets,
 ) -> None:
-    """Everything: the figures and every run's curve. Paths are relative to the folder that holds all of the runs."""
+    """Everything: the figures and every run's curve. Paths are relative to the folder that holds
+    all of the runs."""
     folders = [run.path.resolve() for group in groups for run in group.runs]
     top = Path(os.path.commonpath([folder.parent for folder in folders]))
     told = {
@@ -201,26 +224,36 @@ def _numbers(one: Figure | Difference) -> dict[str, Any]:
 
 
 def marks(groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """Colour and line style of each group: by one key each where all combinations of two keys are there, else by
-    number."""
+    """Colour and line style of each group: by one key each where all combinations of two keys are
+    there, else by number."""
     keys = [key for key in groups[0].settings if key not in LENGTHS]
     if len(keys) == 2:
         values = [list(dict.fromkeys(group.settings[key] for group in groups)) for key in keys]
         more, fewer = (0, 1) if len(values[0]) >= len(values[1]) else (1, 0)
         complete = len(values[0]) * len(values[1]) == len(groups)
         if complete and len(values[more]) <= len(COLOURS) and len(values[fewer]) <= len(STYLES):
-            placed = [[values[i].index(group.settings[keys[i]]) for i in (more, fewer)] for group in groups]
+            placed = [
+                [values[i].index(group.settings[keys[i]]) for i in (more, fewer)]
+                for group in groups
+            ]
             return [(COLOURS[i], STYLES[j]) for i, j in placed]
-    return [(COLOURS[i % len(COLOURS)], STYLES[i // len(COLOURS) % len(STYLES)]) for i in range(len(groups))]
+    return [
+        (COLOURS[i % len(COLOURS)], STYLES[i // len(COLOURS) % len(STYLES)])
+        for i in range(len(groups))
+    ]
 
 
-def plot(path: Path, groups: Sequence[Group], *, title: str, score: str, threshold: float | None) -> None:
-    """Score over minutes and over environment steps: a line for the mean of a group's runs, a band from the lowest to
-    the highest, a dot where each run ends."""
+def plot(
+    path: Path, groups: Sequence[Group], *, title: str, score: str, threshold: float | None
+) -> None:
+    """Score over minutes and over environment steps: a line for the mean of a group's runs, a band
+    from the lowest to the highest, a dot where each run ends."""
     from matplotlib.figure import Figure as Sheet
     from matplotlib.ticker import EngFormatter
 
-    columns = 1 if len(groups) < 4 or max(len(group.label) for group in groups) > 2 * LONG_LABEL else 2
+    columns = (
+        1 if len(groups) < 4 or max(len(group.label) for group in groups) > 2 * LONG_LABEL else 2
+    )
     rows = math.ceil(len(groups) / columns)
     sheet = Sheet(figsize=(9.6, 3.9 + 0.21 * rows), layout="constrained")
     panels = sheet.subplots(1, 2, sharey=True)
@@ -250,14 +283,20 @@ def plot(path: Path, groups: Sequence[Group], *, title: str, score: str, thresho
 
 
 def page(
-    path: Path, groups: Sequence[Group], table: Sequence[Figures], apart: Sequence[Difference], *, title: str
+    path: Path,
+    groups: Sequence[Group],
+    table: Sequence[Figures],
+    apart: Sequence[Difference],
+    *,
+    title: str,
 ) -> None:
     """The plot and the tables as one self-contained page."""
     from npmp.experiments.report.parts import Picture, Section, Table, assemble
 
     image = base64.b64encode(path.with_suffix(".png").read_bytes()).decode()
     rows = [
-        [group.label, str(len(group.runs)), *map(cell, row.values())] for group, row in zip(groups, table, strict=True)
+        [group.label, str(len(group.runs)), *map(cell, row.values())]
+        for group, row in zip(groups, table, strict=True)
     ]
     ends = apart_rows(groups, apart)
     sections = [
@@ -265,7 +304,13 @@ def page(
         Section("table", "Table", [Table(("runs", "n", *table[0]), rows)]),
         *([Section("ends", "Differences at the end", [Table(*ends)])] if ends[1] else []),
     ]
-    assemble(path, title=title, subtitle="mean, and range over seeds", notes=notes(groups), sections=sections)
+    assemble(
+        path,
+        title=title,
+        subtitle="mean, and range over seeds",
+        notes=notes(groups),
+        sections=sections,
+    )
 
 
 def _is_place(argument: str) -> bool:
@@ -278,11 +323,14 @@ _main = verb("compare", run, torch=False, devices=("cpu",))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """`npmp compare`. What is no setting is a run; so is a path with a "=" in it, as a sweep's run folders have."""
+    """`npmp compare`. What is no setting is a run; so is a path with a "=" in it, as a sweep's run
+    folders have."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     places = [entry for entry in given if _is_place(entry)]
     rest = [entry for entry in given if not _is_place(entry)]
-    return _main([*rest, f"runs=[{','.join(quoted(place) for place in places)}]"] if places else rest)
+    return _main(
+        [*rest, f"runs=[{','.join(quoted(place) for place in places)}]"] if places else rest
+    )
 
 
 if __name__ == "__main__":

@@ -13,7 +13,15 @@ from omegaconf import DictConfig
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from mocap_data.hdf5 import attributes, open_hdf5
-from npmp.deploy.comparison import QUANTILES, Channels, Difference, channels, compare, in_words, refuse_unlike
+from npmp.deploy.comparison import (
+    QUANTILES,
+    Channels,
+    Difference,
+    channels,
+    compare,
+    in_words,
+    refuse_unlike,
+)
 from npmp.deploy.recording import read_recording
 from npmp.evaluated import Rollout, read_rollouts
 from npmp.experiments.common import Run, say, verb
@@ -41,7 +49,8 @@ def run(config: DictConfig, run: Run) -> None:
 
 
 def read_log(path: Path) -> Log:
-    """A recording of `npmp deploy`, or the rollouts of an evaluation. Raises InputError for neither."""
+    """A recording of `npmp deploy`, or the rollouts of an evaluation. Raises InputError for
+    neither."""
     file = path
     if path.is_dir():
         here = [path / name for name in ("recording.h5", "rollouts.h5") if (path / name).is_file()]
@@ -54,11 +63,16 @@ def read_log(path: Path) -> Log:
         recording = read_recording(file)
         return recording.robot, recording.joint_names, channels(recording)
     rollouts = read_rollouts(file)
-    return rollouts.robot, rollouts.joint_names, rollout_channels(rollouts.joint_names, rollouts.clips)
+    return (
+        rollouts.robot,
+        rollouts.joint_names,
+        rollout_channels(rollouts.joint_names, rollouts.clips),
+    )
 
 
 def rollout_channels(joint_names: Sequence[str], clips: Sequence[Rollout]) -> Channels:
-    """Joint angles and velocities, and the vertical in the root frame, of an evaluation's clips while tracked."""
+    """Joint angles and velocities, and the vertical in the root frame, of an evaluation's clips
+    while tracked."""
     parts: dict[str, list[np.ndarray]] = {}
     for clip in clips:
         qpos = clip.qpos[: max(2, clip.tracked_frames)]
@@ -73,19 +87,34 @@ def rollout_channels(joint_names: Sequence[str], clips: Sequence[Rollout]) -> Ch
     return {name: np.concatenate(values) for name, values in parts.items()}
 
 
-def page(path: Path, first: Log, second: Log, found: Sequence[Difference], worst: Sequence[str]) -> None:
+def page(
+    path: Path, first: Log, second: Log, found: Sequence[Difference], worst: Sequence[str]
+) -> None:
     """The table of all channels and the distributions of the most different ones."""
     from npmp.experiments.report import figures
-    from npmp.experiments.report.parts import Cell, Charts, Lines, Row, Section, Table, assemble, number
+    from npmp.experiments.report.parts import (
+        Cell,
+        Charts,
+        Lines,
+        Row,
+        Section,
+        Table,
+        assemble,
+        number,
+    )
 
     charts = []
     for one in found[:SHOWN]:
         lines = []
         for name, log, css in (("first", first, "robot"), ("second", second, "other")):
             values = np.sort(log[2][one.channel])
-            lines.append(figures.Line(name, values, np.arange(1, len(values) + 1) / len(values), css))
+            lines.append(
+                figures.Line(name, values, np.arange(1, len(values) + 1) / len(values), css)
+            )
         charts.append(
-            figures.line_chart(lines, title=one.channel, unit="share below", x_label=one.unit, y_range=(0.0, 1.0))
+            figures.line_chart(
+                lines, title=one.channel, unit="share below", x_label=one.unit, y_range=(0.0, 1.0)
+            )
         )
     quantiles = [f"{side} {100 * q:g} %" for side in ("1st", "2nd") for q in QUANTILES]
     columns = ("channel", "unit", "of spread", "Wasserstein", "KS", *quantiles)

@@ -1,4 +1,5 @@
-"""`npmp completion bash|zsh|fish` prints a script that completes verbs, keys, choices and names at the prompt.
+"""`npmp completion bash|zsh|fish` prints a script that completes verbs, keys, choices and names at
+the prompt.
 
 The scripts ask `npmp completion words LINE`, which needs neither Hydra nor torch.
 """
@@ -11,7 +12,8 @@ from collections.abc import Sequence
 from mocap_data.errors import unknown
 from npmp.experiments.help import CONF, choices, of_file
 
-# Each shell puts what is before the last "=" in front, and completes files where nothing is answered.
+# Each shell puts what is before the last "=" in front, and completes files where nothing is
+# answered.
 SCRIPTS = {
     "bash": """\
 _npmp() {
@@ -46,8 +48,10 @@ end
 complete -c npmp -f -a '(__npmp)'
 """,
 }
-TARGETS = {"modules": "module", "policies": "policy", "robots": "robot", "skill": "module"}  # what an action is done to
-_LISTED = re.compile(r"^((?:\w+, )*\w+),? or (\w+)\b(?= \(|;|$)")  # a comment that begins "fit, show or import (..."
+# what an action is done to
+TARGETS = {"modules": "module", "policies": "policy", "robots": "robot", "skill": "module"}
+# a comment that begins "fit, show or import (..."
+_LISTED = re.compile(r"^((?:\w+, )*\w+),? or (\w+)\b(?= \(|;|$)")
 
 
 def script(shell: str) -> str:
@@ -58,7 +62,8 @@ def script(shell: str) -> str:
 
 
 def words(line: str, verbs: Sequence[str]) -> list[str]:
-    """What may stand at the end of a command line: whole words, after "=" or "," values. None where it is a file's."""
+    """What may stand at the end of a command line: whole words, after "=" or "," values. None where
+    it is a file's."""
     before, current = line.split()[1:], ""
     if not line[-1:].isspace() and before:
         current = before.pop()
@@ -76,14 +81,25 @@ def words(line: str, verbs: Sequence[str]) -> list[str]:
     if equals:
         return _beginning(_values(verb, key), value.rpartition(",")[2])
     text = of_file(CONF / f"{verb}.yaml")
-    groups = {group: settings.get(group, chosen) for group, chosen in text.defaults.items() if choices(group)}
+    groups = {
+        group: settings.get(group, chosen)
+        for group, chosen in text.defaults.items()
+        if choices(group)
+    }
     group = current.partition(".")[0]
-    if "." in current and group in groups and (file := CONF / group / f"{groups[group]}.yaml").is_file():
+    if (
+        "." in current
+        and group in groups
+        and (file := CONF / group / f"{groups[group]}.yaml").is_file()
+    ):
         return _beginning([f"{group}.{entry.name}=" for entry in of_file(file).keys], current)
     keys = [f"{entry.name}=" for entry in text.keys if "." not in entry.name or "." in current]
     keys = [*keys, *(f"{name}=" for name in groups), "--help"]
     if not given:  # what may stand without its key
-        keys = [*(value for name in ("action", "what", "name") for value in _values(verb, name)), *keys]
+        keys = [
+            *(value for name in ("action", "what", "name") for value in _values(verb, name)),
+            *keys,
+        ]
     elif len(given) == 1 and verb in TARGETS:
         keys = [*_values(verb, TARGETS[verb]), *keys]
     return _beginning([entry for entry in keys if entry.rstrip("=") not in settings], current)

@@ -30,7 +30,9 @@ def run(config: DictConfig, run: Run) -> int:
 def show_list(config: DictConfig, run: Run) -> int:
     """A row per set: what, licence, size, whether it is in the cache."""
     if config.target is not None:
-        raise InputError(f"npmp data list takes no name ({config.target!r}); npmp data fetch {config.target} does")
+        raise InputError(
+            f"npmp data list takes no name ({config.target!r}); npmp data fetch {config.target} does"
+        )
     if run.out is not None:
         raise InputError("npmp data list writes nothing; out= belongs to npmp data fetch")
     rows = []
@@ -38,7 +40,10 @@ def show_list(config: DictConfig, run: Run) -> int:
         there, files = catalog.state_of(entry)
         state = "yes" if there == files else f"{there} of {files} files" if there else "no"
         rows.append((entry.name, entry.what, entry.licence, megabytes(entry), state))
-    columns, title = ("name", "what", "licence", "MB", "in the cache"), "recordings to fetch with npmp data fetch NAME"
+    columns, title = (
+        ("name", "what", "licence", "MB", "in the cache"),
+        "recordings to fetch with npmp data fetch NAME",
+    )
     console().print(table(columns, rows, right=("MB",), title=title, title_justify="left"))
     say(f"cache: {catalog.cache_folder() / 'data'} (NPMP_CACHE names another)")
     return 0
@@ -53,18 +58,24 @@ def megabytes(entry: Entry) -> str:
 
 
 def fetch(config: DictConfig, run: Run) -> int:
-    """Fetch a set: say its licence, have it accepted, download what is missing, copy to out=. Code 2 where a file
-    failed."""
+    """Fetch a set: say its licence, have it accepted, download what is missing, copy to out=. Code
+    2 where a file failed."""
     if config.target is None:
         raise InputError(f"npmp data fetch needs a name; there are: {', '.join(catalog.entries())}")
     at_least(config, retries=0)
     settings = Settings(timeout_s=float(config.timeout_s), tries=1 + int(config.retries))
     entry = catalog.entry(str(config.target))
-    say(f"{entry.name}: {entry.what}", f"licence: {entry.licence}, {entry.licence_url}", f"credit: {entry.credit}")
+    say(
+        f"{entry.name}: {entry.what}",
+        f"licence: {entry.licence}, {entry.licence_url}",
+        f"credit: {entry.credit}",
+    )
     accept(entry, accepted=bool(config.accept_licence))
     run.begin()
     with progress_bar(DownloadColumn(), TransferSpeedColumn()) as shown:
-        report = catalog.fetch(entry, settings=settings, progress=lambda source: progress_of(shown, source))
+        report = catalog.fetch(
+            entry, settings=settings, progress=lambda source: progress_of(shown, source)
+        )
     return tell(entry, report, run)
 
 
@@ -82,7 +93,9 @@ def accept(entry: Entry, *, accepted: bool) -> None:
         if sys.stdin.readline().strip().lower() in ("yes", "y"):
             return
         raise InputError(f"{entry.name} is {entry.licence}; not accepted, so nothing was fetched")
-    raise InputError(f"{entry.name} is {entry.licence}, {entry.licence_url}; accept_licence=true accepts this")
+    raise InputError(
+        f"{entry.name} is {entry.licence}, {entry.licence_url}; accept_licence=true accepts this"
+    )
 
 
 def progress_of(shown: Bars, source: Source) -> Progress:
@@ -99,7 +112,9 @@ def tell(entry: Entry, report: Report, run: Run) -> int:
     loaded = sum(got.size - got.resumed_at for got in report.fetched)
     resumed = sum(got.resumed_at > 0 for got in report.fetched)
     went_on = f", {resumed} of them went on where they broke off" if resumed else ""
-    say(f"{len(report.fetched)} files fetched ({loaded / 1e6:.3g} MB{went_on}), {len(report.present)} were there")
+    say(
+        f"{len(report.fetched)} files fetched ({loaded / 1e6:.3g} MB{went_on}), {len(report.present)} were there"
+    )
     say(*report.notes[:NOTES_SHOWN])
     if len(report.notes) > NOTES_SHOWN:
         say(f"... and {len(report.notes) - NOTES_SHOWN} more of these")
@@ -112,7 +127,9 @@ def tell(entry: Entry, report: Report, run: Run) -> int:
         else:
             say(f"in {folder}")
         if entry.use and not report.failed:
-            say(f"next: {entry.use.replace('FOLDER', str(folder)).replace('FILE', str(folder / entry.files[0].path))}")
+            say(
+                f"next: {entry.use.replace('FOLDER', str(folder)).replace('FILE', str(folder / entry.files[0].path))}"
+            )
     sys.stdout.flush()  # failures belong after the rest, also where both streams go to one place
     for path, why in report.failed[:NOTES_SHOWN]:
         print(f"npmp: error: {path}: {one_line(InputError(why))}", file=sys.stderr)

@@ -1,4 +1,5 @@
-"""`npmp demo`: the whole pipeline on generated dog gaits, from recordings to an ANYmal that walks on command."""
+"""`npmp demo`: the whole pipeline on generated dog gaits, from recordings to an ANYmal that walks
+on command."""
 
 from __future__ import annotations
 
@@ -70,8 +71,8 @@ def chosen_robot(name: str) -> str:
 
 
 def settings_of(verb_name: str, run: Run, overrides: Sequence[str]) -> DictConfig:
-    """Another verb's configuration, for one stage of the demo in its own folder. Raises InputError as its command
-    would."""
+    """Another verb's configuration, for one stage of the demo in its own folder. Raises InputError
+    as its command would."""
     place = quoted(str(run.folder / verb_name))
     threads = [f"threads={run.threads}", f"torch_threads={torch.get_num_threads()}"]
     return compose(verb_name, [*overrides, f"seed={run.seed}", *threads, f"out={place}"])
@@ -80,7 +81,8 @@ def settings_of(verb_name: str, run: Run, overrides: Sequence[str]) -> DictConfi
 def stage(verb_name: str, run: Run, config: DictConfig) -> tuple[DictConfig, Run]:
     """Configuration and run of one stage.
 
-    A stage that an earlier demo began with the same configuration goes on; any other leftover is cleared away.
+    A stage that an earlier demo began with the same configuration goes on; any other leftover is
+    cleared away.
     """
     out = run.folder / verb_name
     begun = (out / "config.yaml").is_file() and any((out / "checkpoints").glob("checkpoint_*.json"))
@@ -88,10 +90,15 @@ def stage(verb_name: str, run: Run, config: DictConfig) -> tuple[DictConfig, Run
         begun = False
         shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
-    seed_everything(run.seed, threads=torch.get_num_threads())  # each stage alone gives the same numbers
+    # each stage alone gives the same numbers
+    seed_everything(run.seed, threads=torch.get_num_threads())
     resume = out if begun else None
     return config, replace(
-        run, verb=verb_name, out=out, resume=resume, begin=lambda: write_config(config, out, verb_name=verb_name)
+        run,
+        verb=verb_name,
+        out=out,
+        resume=resume,
+        begin=lambda: write_config(config, out, verb_name=verb_name),
     )
 
 
@@ -107,9 +114,11 @@ def shipped_modules(robot: Robot) -> list[tuple[str, SkillModule]]:
     return found
 
 
-def evaluate_shipped(robot: Robot, motions: MotionSet, config: DictConfig, run: Run) -> dict[str, dict[str, Any]]:
-    """The same evaluation, of shipped modules that never saw the demo's gaits: "zero-shot"; each into a folder of its
-    own."""
+def evaluate_shipped(
+    robot: Robot, motions: MotionSet, config: DictConfig, run: Run
+) -> dict[str, dict[str, Any]]:
+    """The same evaluation, of shipped modules that never saw the demo's gaits: "zero-shot"; each
+    into a folder of its own."""
     found = {}
     for name, skill in shipped_modules(robot):
         out = run.folder / "shipped" / name
@@ -124,7 +133,8 @@ def evaluate_shipped(robot: Robot, motions: MotionSet, config: DictConfig, run: 
 def beside_each_other(
     out: Path, evaluation: dict[str, Any], shipped: dict[str, dict[str, Any]], to: Path
 ) -> dict[str, Any]:
-    """The demo's own evaluation and the shipped modules', each clip named by its module, as one for the report.
+    """The demo's own evaluation and the shipped modules', each clip named by its module, as one for
+    the report.
 
     Writes the rollouts of all of them to `to`.
     """
@@ -175,7 +185,9 @@ def run(config: DictConfig, run: Run) -> int:
     stages.begin("imitate", "imitate: a skill module, through a learned world model")
     learned = train_module(**imitate.inputs(*stage("imitate", run, imitation)))
 
-    stages.begin("reuse", "reuse: walking on command in the module's latent space, its decoder frozen")
+    stages.begin(
+        "reuse", "reuse: walking on command in the module's latent space, its decoder frozen"
+    )
     walked = train_policy(**reuse.inputs(*stage("reuse", run, walking_settings)))
 
     stages.begin("evaluate", "evaluate and report")
@@ -188,8 +200,15 @@ def run(config: DictConfig, run: Run) -> int:
         JudgingConfig(robots=config.starts, seconds=20.0), motions=motions, seed=run.seed, num_threads=run.threads,
     )  # fmt: skip
     evaluation["walking"] = judged.figures
-    errors = {"random latents": walked["velocity_error"]["random_latents"], "policy": walked["velocity_error"]["after"]}
-    walking = replace(evaluate.walking_of(judged.trial), errors=errors, errors_caption="(m/s, m/s, rad/s), last trial")
+    errors = {
+        "random latents": walked["velocity_error"]["random_latents"],
+        "policy": walked["velocity_error"]["after"],
+    }
+    walking = replace(
+        evaluate.walking_of(judged.trial),
+        errors=errors,
+        errors_caption="(m/s, m/s, rad/s), last trial",
+    )
     write_json(out / "evaluation.json", evaluation)
     shipped = evaluate_shipped(robot, motions, config, run)
     stages.end()
@@ -205,7 +224,10 @@ def run(config: DictConfig, run: Run) -> int:
 
 
 def print_results(
-    evaluation: dict[str, Any], shipped: dict[str, dict[str, Any]], summary: dict[str, Any], out: Path
+    evaluation: dict[str, Any],
+    shipped: dict[str, dict[str, Any]],
+    summary: dict[str, Any],
+    out: Path,
 ) -> None:
     """The tables, and the line below them."""
     evaluate.print_table(evaluation)
@@ -232,7 +254,10 @@ def summarize(
     """The demo's figures: what summary.json holds."""
     return {
         "retarget_rms_marker_m": overall_rms(motions.motions),
-        "tracked_s": {"before": learned["before"]["tracked_s"], "after": learned["after"]["tracked_s"]},
+        "tracked_s": {
+            "before": learned["before"]["tracked_s"],
+            "after": learned["after"]["tracked_s"],
+        },
         "tracked_fraction": {
             "before": learned["before"]["tracked_fraction"],
             "after": learned["after"]["tracked_fraction"],
@@ -268,7 +293,11 @@ def write_report(
             title="From a dog's gait to an ANYmal that walks on command",
             subtitle="generated gaits, retargeted, imitated through a learned world model, reused for walking",
             headline=[
-                ("Retargeting", f"{100 * summary['retarget_rms_marker_m']:.1f} cm", "RMS marker error"),
+                (
+                    "Retargeting",
+                    f"{100 * summary['retarget_rms_marker_m']:.1f} cm",
+                    "RMS marker error",
+                ),
                 (
                     "Imitation",
                     f"{tracked['after']:.1f} s",
@@ -281,7 +310,11 @@ def write_report(
                 ),
                 (
                     "Shipped modules",
-                    ", ".join(f"{100 * mean['tracked_fraction']:.0f}" for mean in summary["zero_shot"].values()) + " %",
+                    ", ".join(
+                        f"{100 * mean['tracked_fraction']:.0f}"
+                        for mean in summary["zero_shot"].values()
+                    )
+                    + " %",
                     f"of these gaits tracked zero-shot: {', '.join(summary['zero_shot'])}",
                 ),
                 ("Total", f"{summary['seconds']['total'] / 60:.1f} min", "wall-clock, all stages"),
@@ -289,7 +322,10 @@ def write_report(
             motions=motions.motions,
             evaluation=evaluation,
             rollouts=out / "shipped" / "rollouts.h5",
-            learning=[("Imitation", out / "imitate" / "metrics.csv"), ("Walking", out / "reuse" / "metrics.csv")],
+            learning=[
+                ("Imitation", out / "imitate" / "metrics.csv"),
+                ("Walking", out / "reuse" / "metrics.csv"),
+            ],
             walking=walking,
             robot=evaluation["robot"],
             provenance=report.made_by(config, summary["seed"]),

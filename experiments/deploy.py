@@ -1,4 +1,5 @@
-"""`npmp deploy BUNDLE robot=sim|log=FILE|FILE.py:CLASS`: the controller of `npmp.deploy` around a bundle."""
+"""`npmp deploy BUNDLE robot=sim|log=FILE|FILE.py:CLASS`: the controller of `npmp.deploy` around a
+bundle."""
 
 from __future__ import annotations
 
@@ -62,7 +63,8 @@ class Driven:
 
 
 def run(config: DictConfig, run: Run) -> int:
-    """Drive the robot; 3 where a watchdog ended it, or where the policy of a recording does not answer as it did."""
+    """Drive the robot; 3 where a watchdog ended it, or where the policy of a recording does not
+    answer as it did."""
     above_zero(config, "seconds")
     check_priority(config.priority)
     bundle = Bundle.read(str(config.bundle))
@@ -72,7 +74,9 @@ def run(config: DictConfig, run: Run) -> int:
     _refuse_what_does_nothing(config, run, kind, recording)
     settings, guard = _settings(config, recording)
     if contract.task == "recover" and guard.tilt_deg < 180.0:
-        say(f"guard.tilt_deg={guard.tilt_deg:g} damps a robot that has fallen; to have it get up: guard.tilt_deg=180")
+        say(
+            f"guard.tilt_deg={guard.tilt_deg:g} damps a robot that has fallen; to have it get up: guard.tilt_deg=180"
+        )
     run.begin()  # before there is a robot: whatever fails from then on, it is told to stop
     with opened as driven:
         controller = Controller(contract, policy, settings, guard)
@@ -81,7 +85,9 @@ def run(config: DictConfig, run: Run) -> int:
             _drive(driven, controller, recorder, int(config.priority))
         finally:  # what led to a failure is what one wants to look at
             about = {"task": contract.task, "policy_sha256": contract.policy_sha256}
-            recording = recorder.recording({**about, "controller": asdict(settings), "guard": asdict(guard)})
+            recording = recorder.recording(
+                {**about, "controller": asdict(settings), "guard": asdict(guard)}
+            )
             write_recording(run.folder / "recording.h5", recording)
     found = {**summary(recording, controller), **told}
     write_json(run.folder / "deploy.json", found)
@@ -90,20 +96,29 @@ def run(config: DictConfig, run: Run) -> int:
 
 
 def _settings(config: DictConfig, played: Recording | None) -> tuple[ControllerConfig, GuardConfig]:
-    """As configured; for a recording that is played those that it was made with, where it says so, and one reading per
-    control step."""
-    given = plain(config) | ({} if played is None else {k: v for k, v in played.about.items() if k in SETTINGS})
+    """As configured; for a recording that is played those that it was made with, where it says so,
+    and one reading per control step."""
+    given = plain(config) | (
+        {} if played is None else {k: v for k, v in played.about.items() if k in SETTINGS}
+    )
     controller = from_mapping(ControllerConfig, given["controller"], at="controller")
     guard = from_mapping(GuardConfig, given["guard"], at="guard")
     return (controller if played is None else replace(controller, writes=1)), guard
 
 
-def _refuse_what_does_nothing(config: DictConfig, run: Run, kind: str, played: Recording | None) -> None:
-    """Raise InputError for settings of a simulation where there is none, and for those that a recording has itself."""
+def _refuse_what_does_nothing(
+    config: DictConfig, run: Run, kind: str, played: Recording | None
+) -> None:
+    """Raise InputError for settings of a simulation where there is none, and for those that a
+    recording has itself."""
     if played is not None:
         own = [key for key in SETTINGS if key in played.about]
         refuse_idle(
-            config, run.given, "does not change log=, which has its own and is played to its end", "seconds", *own
+            config,
+            run.given,
+            "does not change log=, which has its own and is played to its end",
+            "seconds",
+            *own,
         )
     if kind != "sim":
         refuse_idle(config, run.given, f"is of robot=sim, not of {kind}", "sim")
@@ -112,9 +127,14 @@ def _refuse_what_does_nothing(config: DictConfig, run: Run, kind: str, played: R
 def _drive(driven: Driven, controller: Controller, recorder: Recorder, priority: int) -> None:
     """`drive` in time, ended by signals."""
     real = isinstance(driven.clock, SystemClock)
-    with prioritized(priority if real else 0) as granted, signals_noted("damping the robot") as signals:
+    with (
+        prioritized(priority if real else 0) as granted,
+        signals_noted("damping the robot") as signals,
+    ):
         if not granted:
-            say(f"priority={priority} is not granted by this system; deadlines may be missed when it is busy")
+            say(
+                f"priority={priority} is not granted by this system; deadlines may be missed when it is busy"
+            )
         drive(
             driven.robot, controller, seconds=driven.seconds, clock=driven.clock, asked=driven.asked,
             note=recorder.note, stop=lambda: signals[0].name if signals else "",
@@ -124,13 +144,16 @@ def _drive(driven: Driven, controller: Controller, recorder: Recorder, priority:
 def _opened(
     config: DictConfig, contract: BundleContract, seed: int, told: dict[str, Any]
 ) -> tuple[str, AbstractContextManager[Driven], Recording | None]:
-    """What robot= names, the robot itself, which is made when it is entered, and the recording that it is, if any.
+    """What robot= names, the robot itself, which is made when it is entered, and the recording that
+    it is, if any.
 
     told: filled with what it says afterwards. Raises InputError for none.
     """
     command, kind = _command(config, contract), str(config.interface)
     if config.log is not None and kind not in ("sim", "log"):
-        raise InputError(f"robot={kind} and log={config.log}: a recording is played without a robot")
+        raise InputError(
+            f"robot={kind} and log={config.log}: a recording is played without a robot"
+        )
     if config.log is not None or kind == "log":
         if config.log is None:
             raise InputError("robot=log needs log=, a recording of npmp deploy")
@@ -141,7 +164,9 @@ def _opened(
             raise InputError(f"log={config.log}: the bundle has {rates}")
         if command is None and recording.command_names != tuple(contract.command):
             other, own = ", ".join(recording.command_names), ", ".join(contract.command)
-            raise InputError(f"log={config.log}: it was asked for {other}, the bundle takes {own}; give command=")
+            raise InputError(
+                f"log={config.log}: it was asked for {other}, the bundle takes {own}; give command="
+            )
         return "log", _played(recording, Playback(recording), command, contract, told), recording
     asked_for = np.zeros(len(contract.command)) if command is None else command
     if kind == "sim":
@@ -152,16 +177,29 @@ def _opened(
 
 @contextmanager
 def _played(
-    recording: Recording, again: Playback, command: FloatArray | None, contract: BundleContract, told: dict[str, Any]
+    recording: Recording,
+    again: Playback,
+    command: FloatArray | None,
+    contract: BundleContract,
+    told: dict[str, Any],
 ) -> Iterator[Driven]:
-    yield Driven(again, again, again.command if command is None else lambda _: command, float("inf"))
+    yield Driven(
+        again, again, again.command if command is None else lambda _: command, float("inf")
+    )
     same = recording.about.get("policy_sha256") == contract.policy_sha256
-    told["playback"] = {**same_targets(recording, again.written), "same_policy": same, "same_command": command is None}
+    told["playback"] = {
+        **same_targets(recording, again.written),
+        "same_policy": same,
+        "same_command": command is None,
+    }
 
 
 @contextmanager
 def _own(
-    made: Callable[[BundleContract], RobotInterface], contract: BundleContract, asked: FloatArray, seconds: float
+    made: Callable[[BundleContract], RobotInterface],
+    contract: BundleContract,
+    asked: FloatArray,
+    seconds: float,
 ) -> Iterator[Driven]:
     robot = made(contract)
     try:
@@ -171,7 +209,8 @@ def _own(
 
 
 def _command(config: DictConfig, contract: BundleContract) -> FloatArray | None:
-    """What command= says, None where it says nothing. Raises InputError for what the bundle does not take."""
+    """What command= says, None where it says nothing. Raises InputError for what the bundle does
+    not take."""
     if config.command is None:
         return None
     given = plain(config)["command"]
@@ -181,29 +220,39 @@ def _command(config: DictConfig, contract: BundleContract) -> FloatArray | None:
     except (TypeError, ValueError) as error:
         raise InputError(f"command={given}: numbers are expected: {names}") from error
     if wanted.shape != (len(contract.command),) or not np.isfinite(wanted).all():
-        raise InputError(f"command={given}: {len(contract.command)} finite numbers are expected: {names}")
+        raise InputError(
+            f"command={given}: {len(contract.command)} finite numbers are expected: {names}"
+        )
     for name, value, (low, high) in zip(contract.command, wanted, contract.command_range):
         if not low <= value <= high:
-            say(f"{name} {value:g} is kept within {low:g} to {high:g}, which the policy was trained in")
+            say(
+                f"{name} {value:g} is kept within {low:g} to {high:g}, which the policy was trained in"
+            )
     return wanted
 
 
 def refuse_other_robot(contract: BundleContract, robot: str, joint_names: Sequence[str]) -> None:
     """Raises InputError where a bundle is not for a robot with these joints."""
     if tuple(joint_names) != tuple(contract.joint_names):
-        raise InputError(f"the bundle is for '{contract.robot}' with {len(contract.joint_names)} joints, not '{robot}'")
+        raise InputError(
+            f"the bundle is for '{contract.robot}' with {len(contract.joint_names)} joints, not '{robot}'"
+        )
 
 
 def _simulation(config: DictConfig, contract: BundleContract) -> tuple[Robot, SimulatedConfig]:
-    """Raises InputError where the bundle is for another robot than is here, or other rates, or for settings that cannot
-    be."""
+    """Raises InputError where the bundle is for another robot than is here, or other rates, or for
+    settings that cannot be."""
     robot = robots.load(contract.robot)
     refuse_other_model(contract, robot)
     settings = from_mapping(SimulatedConfig, plain(config.sim), at="sim")
     if (oldest := float(config.guard.state_age_s)) > STALE_S:
-        raise InputError(f"guard.state_age_s={oldest:g}: robot=sim hears nothing that is older than {STALE_S:g} s")
+        raise InputError(
+            f"guard.state_age_s={oldest:g}: robot=sim hears nothing that is older than {STALE_S:g} s"
+        )
     if settings.deadman_ms <= (least := 2e3 / robot.physics_rate_hz):
-        raise InputError(f"sim.deadman_ms={settings.deadman_ms:g} must be more than two physics steps, {least:g} ms")
+        raise InputError(
+            f"sim.deadman_ms={settings.deadman_ms:g} must be more than two physics steps, {least:g} ms"
+        )
     return robot, settings
 
 
@@ -212,8 +261,13 @@ def _simulated(
     robot: Robot, settings: SimulatedConfig, config: DictConfig, contract: BundleContract, seed: int,
     asked: FloatArray, told: dict[str, Any],
 ) -> Iterator[Driven]:  # fmt: skip
-    """The simulated robot, in a process of its own or in simulated time; told["robot"]: what it says when it ends."""
-    name, joints, seconds = identity(robot.name, robot.model_sha256), len(robot.joint_names), float(config.seconds)
+    """The simulated robot, in a process of its own or in simulated time; told["robot"]: what it
+    says when it ends."""
+    name, joints, seconds = (
+        identity(robot.name, robot.model_sha256),
+        len(robot.joint_names),
+        float(config.seconds),
+    )
     if not settings.realtime:
         line = Stepped(make_station(robot, contract.accelerometer, settings, seed))
         remote = RemoteRobot(name, joints, line, line.now)
@@ -223,7 +277,12 @@ def _simulated(
     with closing(UdpLine(name, joints)) as udp:
         remote = RemoteRobot(name, joints, udp)
         with spawn(
-            robot.name, contract.accelerometer, settings, udp.address, seed=seed, priority=int(config.priority)
+            robot.name,
+            contract.accelerometer,
+            settings,
+            udp.address,
+            seed=seed,
+            priority=int(config.priority),
         ) as process:
             try:
                 yield Driven(remote, SystemClock(), lambda _: asked, seconds)
@@ -242,18 +301,24 @@ def own_interface(place: str) -> Callable[[BundleContract], RobotInterface]:
     """The class that FILE.py:CLASS or package.module:CLASS names. Raises InputError for none."""
     where, _, name = place.rpartition(":")
     if not where or not name.isidentifier():
-        raise InputError(f"robot={place}: sim, log, FILE.py:CLASS or package.module:CLASS is expected")
+        raise InputError(
+            f"robot={place}: sim, log, FILE.py:CLASS or package.module:CLASS is expected"
+        )
     try:
         found = getattr(_module(where), name)
     except (ImportError, AttributeError, SyntaxError, FileNotFoundError) as error:
         raise InputError(f"robot={place}: {error}") from error
-    lacking = [method for method in ("read", "write", "stop") if not callable(getattr(found, method, None))]
+    lacking = [
+        method for method in ("read", "write", "stop") if not callable(getattr(found, method, None))
+    ]
     if not isinstance(found, type) or lacking:
         raise InputError(f"robot={place} is no class with the methods read, write and stop")
     try:
         inspect.signature(found).bind("contract")
     except TypeError as error:
-        raise InputError(f"robot={place} must be made from the bundle's contract alone: {error}") from error
+        raise InputError(
+            f"robot={place} must be made from the bundle's contract alone: {error}"
+        ) from error
     return found
 
 
@@ -324,7 +389,9 @@ def report(found: dict[str, Any], folder: Path) -> None:
         f"(99 %: {late['p99']:.2f}) and takes {work['p50']:.0f} us (99 %: {work['p99']:.0f})",
     )
     if "playback" in found:
-        say(f"targets differ from the recorded ones by at most {found['playback']['target_difference_rad']:.2g} rad")
+        say(
+            f"targets differ from the recorded ones by at most {found['playback']['target_difference_rad']:.2g} rad"
+        )
         if not found["playback"]["same_policy"]:
             say("the recording was made with another policy than the bundle's")
         if answers_otherwise(found):
@@ -336,10 +403,13 @@ _main = verb("deploy", run, torch=False, positional="bundle")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """`npmp deploy`. robot=sim is interface=sim (robot= chooses a model elsewhere), robot=log=FILE is log=FILE."""
+    """`npmp deploy`. robot=sim is interface=sim (robot= chooses a model elsewhere), robot=log=FILE
+    is log=FILE."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     given = [a.removeprefix("robot=") if a.startswith("robot=log=") else a for a in given]
-    return _main([f"interface={a.removeprefix('robot=')}" if a.startswith("robot=") else a for a in given])
+    return _main(
+        [f"interface={a.removeprefix('robot=')}" if a.startswith("robot=") else a for a in given]
+    )
 
 
 if __name__ == "__main__":

@@ -18,7 +18,11 @@ from npmp.experiments.failures import INTERNAL_ERROR, OK
 from npmp.render import backend
 
 Verdict = Literal["ok", "absent", "broken"]
-SIGNS: Mapping[Verdict, str] = {"ok": "[green]ok[/]", "absent": "[yellow]absent[/]", "broken": "[red]broken[/]"}
+SIGNS: Mapping[Verdict, str] = {
+    "ok": "[green]ok[/]",
+    "absent": "[yellow]absent[/]",
+    "broken": "[red]broken[/]",
+}
 
 # What npmp can do with each extra and not without it.
 EXTRAS = {
@@ -89,12 +93,21 @@ def show(findings: list[Finding]) -> None:
 
 def check_python() -> Finding:
     right = (3, 11) <= sys.version_info[:2] <= (3, 13)
-    detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}, {cpus()} CPUs"
-    return Finding("core", "python", "ok" if right else "broken", detail, "" if right else "use Python 3.11 to 3.13")
+    detail = (
+        f"{platform.python_version()} on {platform.system()} {platform.machine()}, {cpus()} CPUs"
+    )
+    return Finding(
+        "core",
+        "python",
+        "ok" if right else "broken",
+        detail,
+        "" if right else "use Python 3.11 to 3.13",
+    )
 
 
 def requirements(extra: str | None = None) -> list[str]:
-    """The requirement lines of npmp's own metadata, of the core or of one extra; empty where npmp is not installed."""
+    """The requirement lines of npmp's own metadata, of the core or of one extra; empty where npmp
+    is not installed."""
     try:
         lines = metadata.requires("npmp") or []
     except metadata.PackageNotFoundError:
@@ -102,7 +115,11 @@ def requirements(extra: str | None = None) -> list[str]:
     found = []
     for line in lines:
         requirement, _, marker = line.partition(";")
-        if (f"extra == '{extra}'" in marker.replace('"', "'")) if extra else ("extra ==" not in marker):
+        if (
+            (f"extra == '{extra}'" in marker.replace('"', "'"))
+            if extra
+            else ("extra ==" not in marker)
+        ):
             found.append(requirement.strip())
     return found
 
@@ -123,7 +140,11 @@ def check_requirement(line: str) -> tuple[Verdict, str, str]:
     try:
         version = metadata.version(requirement.name)
     except metadata.PackageNotFoundError:
-        return "absent", requirement.name, f"not installed, needs {requirement.specifier or 'any version'}"
+        return (
+            "absent",
+            requirement.name,
+            f"not installed, needs {requirement.specifier or 'any version'}",
+        )
     if not requirement.specifier.contains(version, prereleases=True):
         return "broken", requirement.name, f"{version} is installed, needs {requirement.specifier}"
     return "ok", requirement.name, version
@@ -134,13 +155,25 @@ def check_packages() -> list[Finding]:
     lines = requirements()
     if not lines:
         advice = "make install (or: pip install -e . -c constraints.txt)"
-        return [Finding("core", "npmp", "broken", "not installed as a package: versions cannot be checked", advice)]
+        return [
+            Finding(
+                "core",
+                "npmp",
+                "broken",
+                "not installed as a package: versions cannot be checked",
+                advice,
+            )
+        ]
     results = [check_requirement(line) for line in lines]
     wrong = [(name, detail) for verdict, name, detail in results if verdict != "ok"]
     if wrong:
         advice = "make install (or: pip install -c constraints.txt -e .)"
         return [Finding("core", name, "broken", detail, advice) for name, detail in wrong]
-    return [Finding("core", "packages", "ok", ", ".join(f"{name} {version}" for _, name, version in results))]
+    return [
+        Finding(
+            "core", "packages", "ok", ", ".join(f"{name} {version}" for _, name, version in results)
+        )
+    ]
 
 
 def check_torch() -> Finding:
@@ -150,11 +183,22 @@ def check_torch() -> Finding:
     except Exception as error:
         return Finding("core", "torch", "broken", f"cannot be imported: {error}", "make install")
     if torch.cuda.is_available():
-        names = [f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())]
-        return Finding("core", "devices", "ok", f"cpu ({torch.get_num_threads()} threads), {', '.join(names)}")
-    why = f"built for CUDA {torch.version.cuda}, sees no device" if torch.version.cuda else "CPU build"
+        names = [
+            f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())
+        ]
+        return Finding(
+            "core", "devices", "ok", f"cpu ({torch.get_num_threads()} threads), {', '.join(names)}"
+        )
+    why = (
+        f"built for CUDA {torch.version.cuda}, sees no device"
+        if torch.version.cuda
+        else "CPU build"
+    )
     return Finding(
-        "core", "devices", "ok", f"cpu ({torch.get_num_threads()} threads); torch {torch.__version__}: {why}"
+        "core",
+        "devices",
+        "ok",
+        f"cpu ({torch.get_num_threads()} threads); torch {torch.__version__}: {why}",
     )
 
 
@@ -173,9 +217,18 @@ def check_batch() -> Finding:
         mujoco.mj_step(model, data, nstep=10)
         if not np.allclose(np.asarray(batch.bind("qpos")), data.qpos):
             return Finding(
-                "core", "mujoco.batch", "broken", "its result differs from a single simulation's", "make install"
+                "core",
+                "mujoco.batch",
+                "broken",
+                "its result differs from a single simulation's",
+                "make install",
             )
-        return Finding("core", "mujoco.batch", "ok", f"mujoco {mujoco.__version__}: 4 simulations agree with one alone")
+        return Finding(
+            "core",
+            "mujoco.batch",
+            "ok",
+            f"mujoco {mujoco.__version__}: 4 simulations agree with one alone",
+        )
     except Exception as error:
         advice = "needs mujoco >=3.17,<4: make install"
         return Finding("core", "mujoco.batch", "broken", f"{type(error).__name__}: {error}", advice)
@@ -186,7 +239,11 @@ def check_gl(timeout_s: float) -> list[Finding]:
     results = backend.reasons(timeout_s)
     findings = [
         Finding(
-            "rendering", name, "absent" if reason else "ok", reason or "renders", backend.ADVICE[name] if reason else ""
+            "rendering",
+            name,
+            "absent" if reason else "ok",
+            reason or "renders",
+            backend.ADVICE[name] if reason else "",
         )
         for name, reason in results.items()
     ]
@@ -207,7 +264,9 @@ def check_extras() -> list[Finding]:
         used = f" ({EXTRAS[extra]})" if extra in EXTRAS else ""
         install = f"make install EXTRAS={extra}   or: pip install 'npmp[{extra}]'"
         advice = install if missing else ""
-        findings.append(Finding("extras", extra, "absent" if missing else "ok", listed + used, advice))
+        findings.append(
+            Finding("extras", extra, "absent" if missing else "ok", listed + used, advice)
+        )
     return findings
 
 
@@ -226,7 +285,9 @@ def check_robots() -> Finding:
             described.append(f"{name} ({model.nu} joints, {model.body_mass.sum():.3f} kg)")
         return Finding("robots", "models", "ok", ", ".join(described))
     except Exception as error:
-        return Finding("robots", "models", "broken", f"{type(error).__name__}: {error}", "make install")
+        return Finding(
+            "robots", "models", "broken", f"{type(error).__name__}: {error}", "make install"
+        )
 
 
 main = verb("doctor", run, out="optional_file", torch=False)

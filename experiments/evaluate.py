@@ -1,4 +1,5 @@
-"""`npmp evaluate`: a skill module against reference motions, or a policy at its task; evaluation.json, report.html."""
+"""`npmp evaluate`: a skill module against reference motions, or a policy at its task;
+evaluation.json, report.html."""
 
 from __future__ import annotations
 
@@ -17,7 +18,13 @@ from mocap_data.files import write_json
 from npmp import modules, robots, tasks
 from npmp.envs import RobotBatchConfig, Trial
 from npmp.experiments import report
-from npmp.experiments.backend import backend_of, motions_of, note_other_drives, policy_of, robots_config_of
+from npmp.experiments.backend import (
+    backend_of,
+    motions_of,
+    note_other_drives,
+    policy_of,
+    robots_config_of,
+)
 from npmp.experiments.common import Run, at_least, console, one_of, refuse_idle, say, table, verb
 from npmp.experiments.report import policy_page
 from npmp.experiments.typed import build
@@ -40,27 +47,43 @@ def judged(
     seed: int,
     **place: Any,
 ) -> Judged:
-    """A policy at a task of the group `task`, over the commands it was trained for where that names none."""
+    """A policy at a task of the group `task`, over the commands it was trained for where that names
+    none."""
     kind: Any = tasks.find(task["name"])
     policy.check_task(kind)
     settings = kind.settle(build(kind.config_type, task, at="task"), None, policy.contract.told)
-    return judge(PolicyActor(policy, skill), lambda: kind(robot, settings, motions), config, like, seed=seed, **place)
+    return judge(
+        PolicyActor(policy, skill),
+        lambda: kind(robot, settings, motions),
+        config,
+        like,
+        seed=seed,
+        **place,
+    )
 
 
 def walking_of(trial: Trial) -> report.Walking:
     """The traces of a trial's first robot, for a report."""
     command, achieved = (trial.seen[name][:, 0].numpy() for name in ("command", "achieved"))
-    return report.Walking((np.arange(len(trial.fell)) + 1) * trial.dt, command, achieved, trial.qpos[1:].numpy())
+    return report.Walking(
+        (np.arange(len(trial.fell)) + 1) * trial.dt, command, achieved, trial.qpos[1:].numpy()
+    )
 
 
 def print_table(result: Mapping[str, Any]) -> None:
     """A line per clip, their mean and their median."""
     right = ("tracked", "of s", "base m", "max m", "last m", "joints rad")
     rows = []
-    for row in [*result["clips"], *({"name": average, **result[average]} for average in ("mean", "median"))]:
+    for row in [
+        *result["clips"],
+        *({"name": average, **result[average]} for average in ("mean", "median")),
+    ]:
         base = row["base_deviation_m"]
         duration = f"{row['duration_s']:.1f}" if "duration_s" in row else ""
-        figures = [f"{value:.3f}" for value in (base["mean"], base["max"], base["last"], row["joint_error_rad"])]
+        figures = [
+            f"{value:.3f}"
+            for value in (base["mean"], base["max"], base["last"], row["joint_error_rad"])
+        ]
         rows.append((row["name"], f"{row['tracked_fraction']:.3f}", duration, *figures))
     console().print(table(("clip", *right), rows, right=right, box=None))
 
@@ -71,12 +94,18 @@ def run(config: DictConfig, run: Run) -> int:
     one_of(config, "video", "auto", "none")
     robot = robots.load(config.robot.name)
     if config.policy is not None:
-        refuse_idle(config, run.given, "is of a module's evaluation, not of a policy's", "starts", "video")
+        refuse_idle(
+            config, run.given, "is of a module's evaluation, not of a policy's", "starts", "video"
+        )
         evaluate_policy(config, run, robot)
         return 0
-    refuse_idle(config, run.given, "is of a policy's evaluation: policy=... and task=...", "evaluation")
+    refuse_idle(
+        config, run.given, "is of a policy's evaluation: policy=... and task=...", "evaluation"
+    )
     if config.get("task") is not None:
-        raise InputError(f"task={config.task.name} is judged of a policy: give policy=NAME or its folder")
+        raise InputError(
+            f"task={config.task.name} is judged of a policy: give policy=NAME or its folder"
+        )
     for key, what in (("module", "a skill module"), ("data", "the motion dataset, HDF5")):
         if config[key] is None:
             raise InputError(f"npmp evaluate needs {key}=... ({what}), or policy=... and task=...")
@@ -89,10 +118,22 @@ def run(config: DictConfig, run: Run) -> int:
     like = robots_config_of(config, skill)
     place: dict[str, Any] = {**backend_of(config, run), "threads": run.threads}
     run.begin()
-    result: dict[str, Any] = {"module": module.name, "data": Path(str(config.data)).name, "split": config.split}
-    result |= {key: config[key] for key in ("max_speed", "max_foot_height") if config[key] is not None}
-    result |= evaluate(skill, robot, motions, run.folder, like=like, starts=config.starts, seed=run.seed, **place)
-    result |= {"versions": report.versions(), "randomization": config.randomization.name, "actuator": config.actuator}
+    result: dict[str, Any] = {
+        "module": module.name,
+        "data": Path(str(config.data)).name,
+        "split": config.split,
+    }
+    result |= {
+        key: config[key] for key in ("max_speed", "max_foot_height") if config[key] is not None
+    }
+    result |= evaluate(
+        skill, robot, motions, run.folder, like=like, starts=config.starts, seed=run.seed, **place
+    )
+    result |= {
+        "versions": report.versions(),
+        "randomization": config.randomization.name,
+        "actuator": config.actuator,
+    }
     warn_of_seen(result, config.split, len(motions.motions))
     write_json(run.folder / "evaluation.json", result)
     write_page(config, run, skill, motions, result, module.parent / "metrics.csv")

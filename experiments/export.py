@@ -1,4 +1,5 @@
-"""`npmp export`: a policy as a bundle for robots or as a page, or reference motions as mjlab's npz or Unitree's CSV."""
+"""`npmp export`: a policy as a bundle for robots or as a page, or reference motions as mjlab's npz
+or Unitree's CSV."""
 
 from __future__ import annotations
 
@@ -19,7 +20,17 @@ from mocap_data.files import write_json
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet, read_motions, splits_in
 from npmp import robots
-from npmp.experiments.common import Run, above_zero, at_least, console, names_of, refuse_idle, say, table, verb
+from npmp.experiments.common import (
+    Run,
+    above_zero,
+    at_least,
+    console,
+    names_of,
+    refuse_idle,
+    say,
+    table,
+    verb,
+)
 from npmp.robots import Robot
 
 if TYPE_CHECKING:
@@ -41,19 +52,44 @@ def run(config: DictConfig, run: Run) -> int:
     """A bundle or a page where a policy is named, else motions."""
     if config.policy is not None:
         if config.data is not None:
-            raise InputError("npmp export writes motions (data=) or a policy (policy=), not both at once")
+            raise InputError(
+                "npmp export writes motions (data=) or a policy (policy=), not both at once"
+            )
         kind = BUNDLE if config.format is None else str(config.format)
         if kind not in OF_POLICIES:
             raise unknown("format of policies", kind, OF_POLICIES)
-        refuse_idle(config, run.given, "is of motions, data=..., not of a policy", "clips", "split", "rate_hz")
+        refuse_idle(
+            config,
+            run.given,
+            "is of motions, data=..., not of a policy",
+            "clips",
+            "split",
+            "rate_hz",
+        )
         if kind == WEB:
-            refuse_idle(config, run.given, "is of a bundle's golden recording, not of a page", "steps", "randomization")
+            refuse_idle(
+                config,
+                run.given,
+                "is of a bundle's golden recording, not of a page",
+                "steps",
+                "randomization",
+            )
         return OF_POLICIES[kind](config, run)
     if config.format == WEB:
         raise InputError(NO_POLICY)
     if config.data is None:
-        raise InputError("npmp export needs data=... (a dataset of motions) or policy=... (a bundle is written)")
-    refuse_idle(config, run.given, "is of a policy, not of motions", "module", "steps", "randomization", "actuator")
+        raise InputError(
+            "npmp export needs data=... (a dataset of motions) or policy=... (a bundle is written)"
+        )
+    refuse_idle(
+        config,
+        run.given,
+        "is of a policy, not of motions",
+        "module",
+        "steps",
+        "randomization",
+        "actuator",
+    )
     return export_motions(config, run)
 
 
@@ -93,9 +129,16 @@ def export_page(config: DictConfig, run: Run) -> int:
     asked = names_of(config, "policy")
     if not asked:
         raise InputError(NO_POLICY)
-    found = [Trained.load(name, config.module) for name in (policies.names() if asked == ["all"] else asked)]
+    found = [
+        Trained.load(name, config.module)
+        for name in (policies.names() if asked == ["all"] else asked)
+    ]
     if asked == ["all"]:
-        found = [one for one in found if one.policy.contract.command == COMMAND and not one.policy.contract.besides]
+        found = [
+            one
+            for one in found
+            if one.policy.contract.command == COMMAND and not one.policy.contract.besides
+        ]
     names = [one.folder.name for one in found]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise InputError(
@@ -110,19 +153,30 @@ def export_page(config: DictConfig, run: Run) -> int:
     with tempfile.TemporaryDirectory() as scratch:
         walkers = []
         for one in found:
-            drives = str(config.actuator) if "sha256" in one.policy.contract.training.get("actuator", {}) else PD
+            drives = (
+                str(config.actuator)
+                if "sha256" in one.policy.contract.training.get("actuator", {})
+                else PD
+            )
             env = one.env(RobotBatchConfig(actuator=drives).like(one.skill), run)
             place = Path(scratch) / one.folder.name
-            bundle = one.export(place, env, FEWEST_STEPS, {"randomization": "none", "seed": run.seed})
+            bundle = one.export(
+                place, env, FEWEST_STEPS, {"randomization": "none", "seed": run.seed}
+            )
             if not (off := replay(bundle.policy(), bundle.golden()).difference) <= TOLERANCE:
-                raise InputError(f"{one.folder.name} as a graph answers otherwise than torch: by {off:.1e} rad")
+                raise InputError(
+                    f"{one.folder.name} as a graph answers otherwise than torch: by {off:.1e} rad"
+                )
             walkers.append(Walker(one.folder.name, bundle, env.task.config.rough()))
-        walkers.sort(key=lambda walker: walker.terrain is not None)  # it opens with one on flat ground
+        # it opens with one on flat ground
+        walkers.sort(key=lambda walker: walker.terrain is not None)
         size = write(run.folder, walkers)
     run.begin()
     (run.folder / CONFIG).unlink()  # the folder goes onto the web as it is
     say(f"{', '.join(one.name for one in walkers)}: {run.folder}, {size / 1e6:.1f} MB")
-    say(f"to look at it: python -m http.server -d {shlex.quote(str(run.folder))}, then http://localhost:8000")
+    say(
+        f"to look at it: python -m http.server -d {shlex.quote(str(run.folder))}, then http://localhost:8000"
+    )
     return 0
 
 
@@ -138,7 +192,8 @@ class Trained:
 
     @staticmethod
     def load(name: str, module: str | None, robot: Robot | None = None) -> Trained:
-        """module: None where it is found by its checksum. robot: None for the one that the policy says.
+        """module: None where it is found by its checksum. robot: None for the one that the policy
+        says.
 
         Raises: InputError for what does not exist or does not belong together.
         """
@@ -148,7 +203,11 @@ class Trained:
 
         folder = policies.find(name)
         policy = HighLevelPolicy.load(folder)
-        found = find_module(folder, policy.contract.module_sha256) if module is None else modules.find(str(module))
+        found = (
+            find_module(folder, policy.contract.module_sha256)
+            if module is None
+            else modules.find(str(module))
+        )
         policy.check_module(found)
         robot = robots.load(policy.contract.robot) if robot is None else robot
         return Trained(folder, policy, found, SkillModule.load(found), robot)
@@ -160,7 +219,9 @@ class Trained:
         from npmp.settings import from_mapping
 
         own, kind = self.policy.contract, cast(Any, tasks.find(self.policy.contract.task))
-        settings = from_mapping(kind.config_type, own.training.get("settings", {}), at="the policy's settings")
+        settings = from_mapping(
+            kind.config_type, own.training.get("settings", {}), at="the policy's settings"
+        )
         task = kind(self.robot, kind.settle(settings, None, own.told))
         return TaskEnv(task, RECORDED, robots=like, seed=run.seed, num_threads=run.threads)
 
@@ -174,7 +235,8 @@ class Trained:
 
 
 def export_motions(config: DictConfig, run: Run) -> int:
-    """Write a file per clip and export.json. Nothing is written unless the dataset and the names are sound."""
+    """Write a file per clip and export.json. Nothing is written unless the dataset and the names
+    are sound."""
     data, kind = Path(str(config.data)), MJLAB if config.format is None else str(config.format)
     if kind not in FORMATS:
         raise unknown("format to export", kind, FORMATS)
@@ -190,7 +252,10 @@ def export_motions(config: DictConfig, run: Run) -> int:
         )
     run.begin()
     suffix, write = FORMATS[kind]
-    columns, title = ("clip", "frames", "rate hz", "licence", "file"), f"{kind} of robot {first.robot}"
+    columns, title = (
+        ("clip", "frames", "rate hz", "licence", "file"),
+        f"{kind} of robot {first.robot}",
+    )
     shown = table(columns, title=title, title_justify="left")
     clips: list[dict[str, Any]] = []
     for name in names:  # one clip at a time: a dataset may be larger than memory
@@ -198,7 +263,9 @@ def export_motions(config: DictConfig, run: Run) -> int:
         path = run.folder / f"{name}{suffix}"
         write(path, motion, first, robot)
         clips.append(about(motion, path))
-        shown.add_row(name, str(motion.num_frames), f"{motion.rate_hz:g}", motion.licence, path.name)
+        shown.add_row(
+            name, str(motion.num_frames), f"{motion.rate_hz:g}", motion.licence, path.name
+        )
     write_json(run.folder / MANIFEST, manifest(kind, data, first, clips))
     console().print(shown)
     say(f"{len(names)} clips and {MANIFEST} in {run.folder}")
@@ -222,12 +289,17 @@ def chosen(data: Path, asked: Sequence[str] | None, split: Any) -> list[str]:
             raise unknown(f"split in {data}", split, sorted({*of.values()} - {""}))
         names = [name for name in names if of[name] == str(split)]
     if not names:
-        raise InputError(f"{data} holds no clips" if split is None else f"{data}: no clip of clips= is of {split=!s}")
+        raise InputError(
+            f"{data} holds no clips"
+            if split is None
+            else f"{data}: no clip of clips= is of {split=!s}"
+        )
     return names
 
 
 def robot_of(motions: MotionSet) -> Robot | None:
-    """The robot that a dataset is of, None where it is none of those here, or has another model by now."""
+    """The robot that a dataset is of, None where it is none of those here, or has another model by
+    now."""
     try:
         robot = robots.load(motions.robot)
     except InputError:
@@ -244,13 +316,17 @@ def at_rate(motion: ReferenceMotion, rate_hz: Any, robot: Robot | None) -> Refer
     if rate_hz is None or float(rate_hz) == motion.rate_hz:
         return motion
     if robot is None:
-        raise InputError(f"rate_hz={rate_hz}: resampling needs the robot's model, which is not here; leave rate_hz out")
+        raise InputError(
+            f"rate_hz={rate_hz}: resampling needs the robot's model, which is not here; leave rate_hz out"
+        )
     from retarget.resampling import resample
 
     return resample(motion, robot, float(rate_hz))
 
 
-def write_mjlab(path: Path, motion: ReferenceMotion, motions: MotionSet, robot: Robot | None) -> None:
+def write_mjlab(
+    path: Path, motion: ReferenceMotion, motions: MotionSet, robot: Robot | None
+) -> None:
     assert robot is not None  # see `run`
     from retarget.kinematics import body_states, tree_of
 
@@ -262,8 +338,14 @@ def write_csv(path: Path, motion: ReferenceMotion, motions: MotionSet, robot: Ro
     write_unitree_csv(path, motion, motions.joint_names, robot=motions.robot)
 
 
-FORMATS: Mapping[str, tuple[str, Writer]] = {MJLAB: (".npz", write_mjlab), UNITREE: (".csv", write_csv)}
-OF_POLICIES: Mapping[str, Callable[[DictConfig, Run], int]] = {BUNDLE: export_policy, WEB: export_page}
+FORMATS: Mapping[str, tuple[str, Writer]] = {
+    MJLAB: (".npz", write_mjlab),
+    UNITREE: (".csv", write_csv),
+}
+OF_POLICIES: Mapping[str, Callable[[DictConfig, Run], int]] = {
+    BUNDLE: export_policy,
+    WEB: export_page,
+}
 CONVENTIONS = {
     MJLAB: "metres, radians, seconds; world Z up; quaternions w, x, y, z, body to world; velocities of body origins "
     "in world axes; bodies without the world, joints and bodies in MuJoCo's order",
@@ -274,11 +356,18 @@ CONVENTIONS = {
 def about(motion: ReferenceMotion, path: Path) -> dict[str, Any]:
     """What the formats cannot say of a clip."""
     said = ("source", "licence", "recording", "mirror", "split")
-    told = {"name": motion.name, "file": path.name, "frames": motion.num_frames, "rate_hz": motion.rate_hz}
+    told = {
+        "name": motion.name,
+        "file": path.name,
+        "frames": motion.num_frames,
+        "rate_hz": motion.rate_hz,
+    }
     return told | {key: getattr(motion, key) for key in said}
 
 
-def manifest(kind: str, data: Path, motions: MotionSet, clips: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def manifest(
+    kind: str, data: Path, motions: MotionSet, clips: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     """The contents of export.json."""
     return {
         "format": kind,

@@ -29,7 +29,8 @@ def one_line(error: BaseException) -> str:
 
 
 def print_anything(*streams: TextIO) -> None:
-    """Let a stream escape what it cannot print: characters of another encoding, file names that are no UTF-8."""
+    """Let a stream escape what it cannot print: characters of another encoding, file names that are
+    no UTF-8."""
     for stream in streams or (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
             stream.reconfigure(errors="backslashreplace")
@@ -47,8 +48,8 @@ def show_traceback_if_asked(error: BaseException) -> None:
 
 
 class guarded:
-    """A context whose exceptions become a message on stderr and an exit code, `code`. No function: it adds no frame to
-    what runs inside."""
+    """A context whose exceptions become a message on stderr and an exit code, `code`. No function:
+    it adds no frame to what runs inside."""
 
     code = OK
 
@@ -56,7 +57,9 @@ class guarded:
         print_anything()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> bool:
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> bool:
         if not isinstance(error, Exception | KeyboardInterrupt):
             return False
         self.code = _told(error)
@@ -72,15 +75,17 @@ def _told(error: Exception | KeyboardInterrupt) -> int:
         print("npmp: interrupted", file=sys.stderr)
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):
-        # The reader went away (npmp ... | head): nothing to say. Keep Python from flushing into the broken pipe at
-        # exit.
+        # The reader went away (npmp ... | head): nothing to say. Keep Python from flushing into the
+        # broken pipe at exit.
         with contextlib.suppress(OSError, ValueError):
             silence([sys.stdout.fileno()])
         return BROKEN_PIPE
     if isinstance(error, USER_ERRORS):
         return told_user(error)
     if _out_of_memory(error):
-        say("out of memory; fewer robots (algo.num_envs=), smaller networks or a shorter replay need less")
+        say(
+            "out of memory; fewer robots (algo.num_envs=), smaller networks or a shorter replay need less"
+        )
         show_traceback_if_asked(error)
         return INTERNAL_ERROR
     traceback.print_exception(error)

@@ -1,7 +1,9 @@
-"""Help texts, read from the comments of conf/*.yaml, so that a key is described where its value stands.
+"""Help texts, read from the comments of conf/*.yaml, so that a key is described where its value
+stands.
 
-The first comment lines of a file describe it; lines "# Example: ..." are examples; a key's own comment follows its
-value. A choice that only some verbs can use says so in a line "# for: VERB, VERB".
+The first comment lines of a file describe it; lines "# Example: ..." are examples; a key's own
+comment follows its value. A choice that only some verbs can use says so in a line "# for: VERB,
+VERB".
 """
 
 from __future__ import annotations
@@ -58,7 +60,8 @@ class ConfigText:
 
 
 def parse(text: str) -> ConfigText:
-    """Read a configuration file's comments, defaults list and keys (those of a section as "section.key")."""
+    """Read a configuration file's comments, defaults list and keys (those of a section as
+    "section.key")."""
     description: list[str] = []
     section = ""  # the key whose indented keys follow
     examples: list[str] = []
@@ -86,7 +89,8 @@ def parse(text: str) -> ConfigText:
                     continue
             name = f"{section}.{key['key']}" if inner else key["key"]
             keys.append(Key(name, key["value"] or "", key["comment"] or ""))
-        elif keys and (more := re.match(r"^\s+#\s*(.*)$", line)):  # an indented comment goes on with the last key's
+        # an indented comment goes on with the last key's
+        elif keys and (more := re.match(r"^\s+#\s*(.*)$", line)):
             last = keys[-1]
             keys[-1] = Key(last.name, last.value, f"{last.comment} {more[1]}".strip())
     return ConfigText(" ".join(description), tuple(examples), defaults, tuple(keys), verbs)
@@ -138,7 +142,9 @@ def _setting(key: Key) -> str:
 def _overlays(verb: str, group: str) -> list[str]:
     """Folders of files that say otherwise, or more, for this verb, of the same choice of a group."""
     text = (CONF / f"{verb}.yaml").read_text(encoding="utf-8")
-    return re.findall(rf"^\s+- optional ({group}/\w+)@{group}: \$\{{{group}\}}$", text, re.MULTILINE)
+    return re.findall(
+        rf"^\s+- optional ({group}/\w+)@{group}: \$\{{{group}\}}$", text, re.MULTILINE
+    )
 
 
 def _width() -> int:
@@ -156,7 +162,9 @@ def of_verb(verb: str) -> str:
     width = _width()
     text = of_file(CONF / f"{verb}.yaml")
     positional = POSITIONAL.get(verb, "")
-    described = textwrap.wrap(f"npmp {verb}: {text.description}", min(width, 100), break_long_words=False)
+    described = textwrap.wrap(
+        f"npmp {verb}: {text.description}", min(width, 100), break_long_words=False
+    )
     lines = [*described, "", f"usage: npmp {verb}{positional} key=value ..."]
     if text.examples:
         lines += ["", "examples:", *(f"  {example}" for example in text.examples)]
@@ -167,7 +175,9 @@ def of_verb(verb: str) -> str:
         shown = []
         for group, choice in groups.items():
             names = choices(group, verb)
-            each = [f"{name} ({of_file(CONF / group / f'{name}.yaml').description})" for name in names]
+            each = [
+                f"{name} ({of_file(CONF / group / f'{name}.yaml').description})" for name in names
+            ]
             if names:
                 shown.append((f"{group}={choice}", "one of: " + "; ".join(each)))
         lines += ["", "choices:", *_rows(shown, width)]
@@ -176,10 +186,14 @@ def of_verb(verb: str) -> str:
         if group in ("debug", "experiment", "sweep") or not path.exists():
             continue
         files = [path, *(CONF / place / f"{choice}.yaml" for place in _overlays(verb, group))]
-        keys = {key.name: key for file in files if file.exists() for key in of_file(file).keys}  # the later file's hold
+        # the later file's hold
+        keys = {key.name: key for file in files if file.exists() for key in of_file(file).keys}
         inner = [(f"{group}.{key.name}={key.value}", key.comment) for key in keys.values()]
         lines += ["", f"keys of {group}={choice}:", *_rows(inner, width)]
     if _TAG.search("\n".join(lines)):
         lines += ["", *textwrap.wrap(f"where a value comes from: {SOURCES}", width)]
-    lines += ["", f"npmp {verb} --cfg job key=value ... prints the whole configuration instead of running it."]
+    lines += [
+        "",
+        f"npmp {verb} --cfg job key=value ... prints the whole configuration instead of running it.",
+    ]
     return "\n".join(lines)

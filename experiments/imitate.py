@@ -32,13 +32,24 @@ def settings_of(
       InputError: for an unknown algorithm or task, or settings out of range.
     """
     if config.algo.name not in ALGORITHMS:
-        raise InputError(f"imitate has no algorithm '{config.algo.name}'; there are: {', '.join(ALGORITHMS)}")
+        raise InputError(
+            f"imitate has no algorithm '{config.algo.name}'; there are: {', '.join(ALGORITHMS)}"
+        )
     if config.task.name != "imitation":
         raise InputError(f"no task '{config.task.name}' to imitate on; there are: imitation")
-    at_least(config, steps=1, checkpoint_every=1, evaluation__every=1, evaluation__starts=1, algo__num_envs=1)
+    at_least(
+        config,
+        steps=1,
+        checkpoint_every=1,
+        evaluation__every=1,
+        evaluation__starts=1,
+        algo__num_envs=1,
+    )
     task = build(ImitationConfig, config.task, at="task")
     return ImitationSettings(
-        algo=build(ALGORITHMS[config.algo.name], config.algo, ignore=("name", "num_envs"), at="algo"),
+        algo=build(
+            ALGORITHMS[config.algo.name], config.algo, ignore=("name", "num_envs"), at="algo"
+        ),
         num_envs=config.algo.num_envs,
         net=build(NetConfig, config.net, at="net"),
         task=task,
@@ -49,14 +60,17 @@ def settings_of(
         evaluation_starts=config.evaluation.starts,
         checkpoint_every=config.checkpoint_every,
         collectors=collectors_of(config, given),
-        logger=loggers.check(config.get("logger", "tensorboard")),  # runs to resume may be older than a key
+        # runs to resume may be older than a key
+        logger=loggers.check(config.get("logger", "tensorboard")),
         **place,
     )
 
 
 def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
     """The arguments of `train_module` that a run's configuration asks for."""
-    settings = settings_of(config, threads=run.threads, place=backend_of(config, run), given=run.given)
+    settings = settings_of(
+        config, threads=run.threads, place=backend_of(config, run), given=run.given
+    )
     robot = robots.load(config.robot.name)
     motions = load_motions(config.data, robot, config.get("split"))
     return {
@@ -64,7 +78,9 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
         "robot": robot,
         "out": run.folder,
         "settings": settings,
-        "trained_on": with_tempos(motions, robot, tuple(config.get("tempos", ())), min_frames=MIN_FRAMES),
+        "trained_on": with_tempos(
+            motions, robot, tuple(config.get("tempos", ())), min_frames=MIN_FRAMES
+        ),
         "module": modules.find(str(config.module)) if config.get("module") else None,
         "about": {
             "data": Path(str(config.data)).name,

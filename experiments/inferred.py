@@ -1,5 +1,5 @@
-"""Which robot a command is about where it does not say: the one that its module was trained for, or that its motions
-are of."""
+"""Which robot a command is about where it does not say: the one that its module was trained for, or
+that its motions are of."""
 
 from __future__ import annotations
 
@@ -29,27 +29,38 @@ IN_REUSE = (
 
 
 def inferred(verb_name: str, arguments: Sequence[str]) -> list[str]:
-    """Arguments that follow from others: the robot, the randomization of reuse where a policy is judged or filmed, and
-    the task where it is filmed.
+    """Arguments that follow from others: the robot, the randomization of reuse where a policy is
+    judged or filmed, and the task where it is filmed.
 
     Raises: InputError as `robot_override`.
     """
     robot = robot_override(verb_name, arguments)
-    policies_named = [a.partition("=")[2] for a in arguments if a.startswith("policy=") and a != "policy=null"]
+    policies_named = [
+        a.partition("=")[2] for a in arguments if a.startswith("policy=") and a != "policy=null"
+    ]
     judges = verb_name in ("evaluate", "export", "render") and policies_named
     task = None
-    if verb_name == "render" and policies_named and not any(a.startswith("task=") for a in arguments):
+    if (
+        verb_name == "render"
+        and policies_named
+        and not any(a.startswith("task=") for a in arguments)
+    ):
         task = _said(policies_named[-1], policies.SHELF, "task")
     named = [robot] if robot is not None else []
-    return [*named, *(IN_REUSE if judges else ()), *([f"task={task}"] if task in choices("task") else [])]
+    return [
+        *named,
+        *(IN_REUSE if judges else ()),
+        *([f"task={task}"] if task in choices("task") else []),
+    ]
 
 
 def inferred_robot(verb_name: str, arguments: Sequence[str]) -> str | None:
-    """The robot of the module, else of the dataset, that a verb's arguments name; None where they name a robot
-    themselves, where the verb takes none, and where there is nothing to read (the verb says what is wrong with its
-    inputs).
+    """The robot of the module, else of the dataset, that a verb's arguments name; None where they
+    name a robot themselves, where the verb takes none, and where there is nothing to read (the verb
+    says what is wrong with its inputs).
 
-    It stands on the command line as if the user had named it: it beats the robot that an experiment= sets.
+    It stands on the command line as if the user had named it: it beats the robot that an
+    experiment= sets.
 
     arguments: key=value as Hydra reads them.
 
@@ -59,17 +70,27 @@ def inferred_robot(verb_name: str, arguments: Sequence[str]) -> str | None:
     if "robot" not in of_file(CONF / f"{verb_name}.yaml").defaults:
         return None
     try:
-        given = {entry.key_or_group: entry for entry in OverridesParser.create().parse_overrides(list(arguments))}
+        given = {
+            entry.key_or_group: entry
+            for entry in OverridesParser.create().parse_overrides(list(arguments))
+        }
     except HydraException:
         return None  # composing fails on it too, and says so
     if any(key in given for key in SAID):
         return None
-    for key, reader in (("module", robot_of_module), ("policy", robot_of_policy), ("data", robot_of_data)):
-        if key not in given or (verb_name, key) == ("export", "data"):  # motions of any robot can be written
+    for key, reader in (
+        ("module", robot_of_module),
+        ("policy", robot_of_policy),
+        ("data", robot_of_data),
+    ):
+        # motions of any robot can be written
+        if key not in given or (verb_name, key) == ("export", "data"):
             continue
         try:
             values = (
-                list(given[key].sweep_string_iterator()) if given[key].is_sweep_override() else [given[key].value()]
+                list(given[key].sweep_string_iterator())
+                if given[key].is_sweep_override()
+                else [given[key].value()]
             )
         except HydraException:
             return None  # a sweep that cannot be listed, as of glob(*) or interval(0, 1)
@@ -84,7 +105,8 @@ def inferred_robot(verb_name: str, arguments: Sequence[str]) -> str | None:
 
 
 def robot_override(verb_name: str, arguments: Sequence[str]) -> str | None:
-    """`inferred_robot` as an argument for Hydra: robot=NAME, or robot.name=NAME of a robot of one's own.
+    """`inferred_robot` as an argument for Hydra: robot=NAME, or robot.name=NAME of a robot of one's
+    own.
 
     Raises:
       InputError: for a robot that is not at hand.
@@ -97,11 +119,14 @@ def robot_override(verb_name: str, arguments: Sequence[str]) -> str | None:
     if name in robots.own_names():
         return f"robot.name='{name}'"
     known = ", ".join((*choices("robot"), *robots.own_names()))
-    raise InputError(f"this is for robot '{name}', and there are: {known}; give robot=FOLDER, where its robot.yaml is")
+    raise InputError(
+        f"this is for robot '{name}', and there are: {known}; give robot=FOLDER, where its robot.yaml is"
+    )
 
 
 def robot_of_module(value: Any) -> str | None:
-    """What a module, by its folder or a shipped one's name, was trained for; None where that cannot be read."""
+    """What a module, by its folder or a shipped one's name, was trained for; None where that cannot
+    be read."""
     return _said(value, modules.SHELF, "robot")
 
 

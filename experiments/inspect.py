@@ -1,8 +1,8 @@
-"""`npmp inspect FILE`: what a recording, a robot's motion, a dataset, a skill module, a policy, a bundle, a model of
-actuators, a run or a sweep holds.
+"""`npmp inspect FILE`: what a recording, a robot's motion, a dataset, a skill module, a policy, a
+bundle, a model of actuators, a run or a sweep holds.
 
-What is broken is described as far as it can be read; a last line "problems: ..." then says what the other verbs would
-refuse it for, and the exit code is 2.
+What is broken is described as far as it can be read; a last line "problems: ..." then says what the
+other verbs would refuse it for, and the exit code is 2.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ RECORDING = "recording"  # what kind= calls a file of keypoints, whatever its fo
 KINDS = (RECORDING, *robot_motions.KINDS)
 ROWS_SHOWN = 60  # of a table; out= has all
 COLUMNS_SHOWN = 10
-SHOWN_FIRST = ("frames", "seconds", "split", "weight", *FIGURES)  # of a table with more columns than that
+# of a table with more columns than that
+SHOWN_FIRST = ("frames", "seconds", "split", "weight", *FIGURES)
 LONGEST_TEXT = 200  # characters of a text on the terminal
 MOTIONS = "reference motions"  # the kind of a dataset
 
@@ -63,10 +64,11 @@ def run(config: DictConfig, run: Run) -> int:
 
 
 def inspect(path: Path, kind: str | None = None) -> Findings:
-    """What `path` is, as plain values; "problems", where there are any, comes last and lists why other verbs would
-    refuse it.
+    """What `path` is, as plain values; "problems", where there are any, comes last and lists why
+    other verbs would refuse it.
 
-    kind: one of KINDS, for a file that could be several things; None: told by its name and contents.
+    kind: one of KINDS, for a file that could be several things; None: told by its name and
+    contents.
 
     Raises:
       InputError: for what does not exist, is of no known kind or cannot be read at all.
@@ -116,7 +118,9 @@ def inspect_folder(path: Path) -> Findings:
             return describe(path)
     if any((entry / "config.yaml").is_file() for entry in path.iterdir()):
         return inspect_sweep(path)
-    files = sorted(entry for entry in path.iterdir() if entry.is_file() and entry.suffix.lower() in READERS)
+    files = sorted(
+        entry for entry in path.iterdir() if entry.is_file() and entry.suffix.lower() in READERS
+    )
     kinds = {entry: robot_motions.kind_of(entry) for entry in files}
     recordings = [entry.name for entry in files if kinds[entry] is None and is_recording(entry)]
     motions = [f"{entry.name} ({kind})" for entry, kind in kinds.items() if kind is not None]
@@ -143,19 +147,23 @@ def inspect_hdf5(path: Path) -> Findings:
         root = attributes(file)
         names = members(file)
         if root.get("schema") == SCHEMA:
-            return inspect_motions(path, root, [clip_header(name, child(file, name)) for name in names])
+            return inspect_motions(
+                path, root, [clip_header(name, child(file, name)) for name in names]
+            )
         if cmu_h5.is_cmu_h5(path):
             return inspect_cmu(path)
         clips = []
         for name in names:
             if isinstance(entry := child(file, name), h5py.Group):
                 arrays = {key: child(entry, key) for key in members(entry)}
-                shapes = {key: list(array.shape) for key, array in arrays.items() if isinstance(array, h5py.Dataset)}
+                shapes = {
+                    key: list(array.shape)
+                    for key, array in arrays.items()
+                    if isinstance(array, h5py.Dataset)
+                }
                 clips.append({"name": name, **shapes, **attributes(entry)})
         if not clips or not all("qpos" in clip and "reference_qpos" in clip for clip in clips):
-            wanted = (
-                f"neither reference motions (schema {SCHEMA!r}), rollouts of an evaluation nor dm_control's CMU clips"
-            )
+            wanted = f"neither reference motions (schema {SCHEMA!r}), rollouts of an evaluation nor dm_control's CMU clips"
             raise InputError(f"{path}: HDF5, but {wanted}")
         return {"path": str(path), "kind": "rollouts of an evaluation", **root, "clips": clips}
 
@@ -163,7 +171,9 @@ def inspect_hdf5(path: Path) -> Findings:
 def inspect_motions(path: Path, root: Findings, clips: list[Findings]) -> Findings:
     """A dataset of reference motions, of its attributes and what its clips say."""
     findings: Findings = {"path": str(path), "kind": MOTIONS}
-    findings.update((key, value) for key, value in root.items() if key not in ("provenance", *findings))
+    findings.update(
+        (key, value) for key, value in root.items() if key not in ("provenance", *findings)
+    )
     findings["provenance"] = provenance(path, root.get("provenance", "{}"))
     findings["in all"] = totals(clips)
     if any(clip.get("split") for clip in clips):
@@ -176,8 +186,8 @@ def inspect_motions(path: Path, root: Findings, clips: list[Findings]) -> Findin
 
 
 def motion_problems(path: Path, robot_name: Any) -> tuple[list[str], list[ReferenceMotion]]:
-    """What `read_motions` refuses the dataset for, clip by clip, and whether it is of one of the robots and models
-    here.
+    """What `read_motions` refuses the dataset for, clip by clip, and whether it is of one of the
+    robots and models here.
 
     With it the motions that can be read, without mirror images.
     """
@@ -196,7 +206,8 @@ def motion_problems(path: Path, robot_name: Any) -> tuple[list[str], list[Refere
             }
         except InputError as error:
             found.append(one_line(error))
-    # With other names than expected the file is refused as a whole: what else is wrong shows without expectations.
+    # With other names than expected the file is refused as a whole: what else is wrong shows
+    # without expectations.
     for asked in (expected, {}) if expected else ({},):
         refused: list[InputError] = []
         try:
@@ -217,12 +228,14 @@ def refusal(load: Callable[[], Any]) -> list[str]:
     except InputError as error:
         return [one_line(error)]
     except (OSError, RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
-        return [f"cannot be loaded ({one_line(error)})"]  # contents so far from sound that no check names them
+        # contents so far from sound that no check names them
+        return [f"cannot be loaded ({one_line(error)})"]
     return []
 
 
 def with_problems(findings: Findings, problems: list[str]) -> Findings:
-    """`findings` with the problems, each once, as the last entry; without the entry where there are none."""
+    """`findings` with the problems, each once, as the last entry; without the entry where there are
+    none."""
     findings = {key: value for key, value in findings.items() if key != "problems"}
     return {**findings, "problems": list(dict.fromkeys(problems))} if problems else findings
 
@@ -254,7 +267,8 @@ def provenance(path: Path, text: Any) -> Any:
 
 
 def clip_header(name: str, group: Any) -> Findings:
-    """What a clip's group says without its arrays being read; a question mark for what it does not say."""
+    """What a clip's group says without its arrays being read; a question mark for what it does not
+    say."""
     known = {} if group is None else attributes(group)
     shape = getattr(child(group, "qpos"), "shape", None)
     frames = int(shape[0]) if shape else None
@@ -296,7 +310,8 @@ def inspect_module(path: Path) -> Findings:
 
 
 def inspect_policy(path: Path) -> Findings:
-    """A high-level policy: its contract, the size of its network, and whether it can be loaded here."""
+    """A high-level policy: its contract, the size of its network, and whether it can be loaded
+    here."""
 
     def load() -> None:
         from npmp import robots
@@ -308,7 +323,8 @@ def inspect_policy(path: Path) -> Findings:
 
 
 def inspect_actuator(path: Path) -> Findings:
-    """A model of actuators: what it was fitted to, the size of its network, and whether it can be loaded here."""
+    """A model of actuators: what it was fitted to, the size of its network, and whether it can be
+    loaded here."""
 
     def load() -> None:
         from npmp import actuators
@@ -319,8 +335,12 @@ def inspect_actuator(path: Path) -> Findings:
 
 
 def inspect_artifact(path: Path, name: str, kind: str, load: Callable[[], None]) -> Findings:
-    """A folder of NAME.json and NAME.safetensors, as far as it can be read. Imports torch, to load it."""
-    parts = (lambda: read_json_object(path / f"{name}.json"), lambda: tensors(path / f"{name}.safetensors"))
+    """A folder of NAME.json and NAME.safetensors, as far as it can be read. Imports torch, to load
+    it."""
+    parts = (
+        lambda: read_json_object(path / f"{name}.json"),
+        lambda: tensors(path / f"{name}.safetensors"),
+    )
     return described(path, kind, parts, load)
 
 
@@ -335,7 +355,9 @@ def inspect_bundle(path: Path) -> Findings:
     return described(path, "bundle", (lambda: read_json_object(path / "bundle.json"),), load)
 
 
-def described(path: Path, kind: str, parts: Sequence[Callable[[], Findings]], load: Callable[[], None]) -> Findings:
+def described(
+    path: Path, kind: str, parts: Sequence[Callable[[], Findings]], load: Callable[[], None]
+) -> Findings:
     """What the parts that can be read say, and what loading it ends with."""
     findings: Findings = {"path": str(path), "kind": kind}
     for part in parts:
@@ -366,7 +388,13 @@ def inspect_run(path: Path) -> Findings:
             name = value.get("name") if isinstance(value, DictConfig) else value
             if name is not None:
                 findings[key] = name
-        findings.update({key: config[key] for key in ("data", "module", "steps", "seed", "device") if key in config})
+        findings.update(
+            {
+                key: config[key]
+                for key in ("data", "module", "steps", "seed", "device")
+                if key in config
+            }
+        )
     except InputError as error:
         problems.append(one_line(error))
     try:
@@ -412,7 +440,9 @@ def inspect_sweep(path: Path) -> Findings:
                 runs[folder.name] = last_metrics(rows)
             elif rows is None and (folder / "evaluation.json").is_file():
                 figures = read_json_object(folder / "evaluation.json").items()
-                runs[folder.name] = {key: value for key, value in figures if isinstance(value, int | float)}
+                runs[folder.name] = {
+                    key: value for key, value in figures if isinstance(value, int | float)
+                }
         except InputError as error:
             problems.append(one_line(error))
     return with_problems({"path": str(path), "kind": "sweep folder", "runs": runs}, problems)
@@ -451,7 +481,12 @@ def show(findings: Findings) -> None:
         elif key == "clips" and findings["kind"] == MOTIONS and len(value) > 1:
             out.print(motion_table(value, findings.get("medians", ())))
             known = [clip for clip in value if not clip.get("mirror")] or value
-            out.print(*beside(known, ("name", "seconds", "frames", "recording", "split", "weight", *FIGURES)), sep="\n")
+            out.print(
+                *beside(
+                    known, ("name", "seconds", "frames", "recording", "split", "weight", *FIGURES)
+                ),
+                sep="\n",
+            )
         elif isinstance(value, list) and value and all(isinstance(entry, dict) for entry in value):
             out.print(records(key, value))
         else:
@@ -470,8 +505,8 @@ def text(value: Any) -> str:
 
 
 def records(title: str, entries: list[dict[str, Any]]) -> Group:
-    """A table of what differs from row to row, as far as there is room; what is the same in all stands in a line below
-    it.
+    """A table of what differs from row to row, as far as there is room; what is the same in all
+    stands in a line below it.
 
     A single record is no table but a line per value.
     """
@@ -482,14 +517,20 @@ def records(title: str, entries: list[dict[str, Any]]) -> Group:
     shared = shared_in(entries, columns)
     varying = [column for column in columns if column not in shared]
     shown = (
-        varying if len(varying) <= COLUMNS_SHOWN else [column for column in varying if column in (first, *SHOWN_FIRST)]
+        varying
+        if len(varying) <= COLUMNS_SHOWN
+        else [column for column in varying if column in (first, *SHOWN_FIRST)]
     )
     table = Table(title=title, title_justify="left")
     for column in shown:
         table.add_column(column.replace("_", " "), overflow="fold", no_wrap=column == first)
     for entry in entries[:ROWS_SHOWN]:
         table.add_row(*(text(entry.get(column, "")).replace("[", "\\[") for column in shown))
-    below = [Text(f"the first {ROWS_SHOWN} of {len(entries)}; out= writes all")] if len(entries) > ROWS_SHOWN else []
+    below = (
+        [Text(f"the first {ROWS_SHOWN} of {len(entries)}; out= writes all")]
+        if len(entries) > ROWS_SHOWN
+        else []
+    )
     return Group(table, *below, *beside(entries, shown))
 
 
@@ -497,18 +538,26 @@ def shared_in(entries: list[dict[str, Any]], columns: Sequence[str]) -> list[str
     """The columns, but the first, that are the same in all of three or more entries."""
     if len(entries) < 3:
         return []
-    return [c for c in columns[1:] if all(text(entry.get(c, "")) == text(entries[0].get(c, "")) for entry in entries)]
+    return [
+        c
+        for c in columns[1:]
+        if all(text(entry.get(c, "")) == text(entries[0].get(c, "")) for entry in entries)
+    ]
 
 
 def beside(entries: list[dict[str, Any]], shown: Sequence[str]) -> list[Text]:
-    """Lines about what a table of the entries does not show: what differs from row to row, and what is the same in
-    all."""
+    """Lines about what a table of the entries does not show: what differs from row to row, and what
+    is the same in all."""
     columns = list(dict.fromkeys(key for entry in entries for key in entry))
     shared = shared_in(entries, columns)
     lines = []
-    if hidden := [column.replace("_", " ") for column in columns if column not in (*shown, *shared)]:
+    if hidden := [
+        column.replace("_", " ") for column in columns if column not in (*shown, *shared)
+    ]:
         lines.append(Text(f"no room for: {', '.join(hidden)}; out= writes all"))
-    said = {c.replace("_", " "): entries[0][c] for c in shared if entries[0].get(c) not in (None, "")}
+    said = {
+        c.replace("_", " "): entries[0][c] for c in shared if entries[0].get(c) not in (None, "")
+    }
     return [*lines, Text(f"all of them: {text(said)}")] if said else lines
 
 
@@ -516,10 +565,14 @@ _main = verb("inspect", run, out="optional_file", torch=False, positional="file"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """`npmp inspect`. A path with a "=" in it, as a sweep's run folders have, is the file and no setting."""
+    """`npmp inspect`. A path with a "=" in it, as a sweep's run folders have, is the file and no
+    setting."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     return _main(
-        [f"file={entry}" if "/" in entry.partition("=")[0] and Path(entry).exists() else entry for entry in given]
+        [
+            f"file={entry}" if "/" in entry.partition("=")[0] and Path(entry).exists() else entry
+            for entry in given
+        ]
     )
 
 

@@ -18,19 +18,28 @@ SHOWN = (
     "tracked_s", "velocity_error", "terrain_level", "reward", "tracking_loss", "imagined_task", "loss_policy",
     "loss_value", "model_loss", "model_position_m", "kl", "beta",
 )  # fmt: skip
-PLAIN_S = 30.0  # seconds between lines where stderr is no terminal: a log file wants no line per iteration
+# seconds between lines where stderr is no terminal: a log file wants no line per iteration
+PLAIN_S = 30.0
 
 
 class LiveLine:
-    """`npmp.training.log.Progress` as one line on stderr that is written over again and again. A run outlives its
-    terminal: SIGHUP may be ignored, or come a moment after the first write that fails."""
+    """`npmp.training.log.Progress` as one line on stderr that is written over again and again. A
+    run outlives its terminal: SIGHUP may be ignored, or come a moment after the first write that
+    fails."""
 
     def __init__(self) -> None:
         self._width = console(stderr=True).width
         self._next_plain = -math.inf
         self._terminals = terminals()
 
-    def show(self, iteration: int, total: int, steps_per_s: float, left_s: float, figures: Mapping[str, float]) -> None:
+    def show(
+        self,
+        iteration: int,
+        total: int,
+        steps_per_s: float,
+        left_s: float,
+        figures: Mapping[str, float],
+    ) -> None:
         """As `Progress.show`."""
         line = live_line(iteration, total, steps_per_s, figures, left_s)
         with outliving(self._terminals):
@@ -50,13 +59,24 @@ class LiveLine:
 
 def caller_of(config: DictConfig, run: Run) -> Caller:
     """A verb's run as the library sees it."""
-    return Caller(command=f"npmp {run.verb}", settings=plain(config), begin=run.begin, progress=LiveLine())
+    return Caller(
+        command=f"npmp {run.verb}", settings=plain(config), begin=run.begin, progress=LiveLine()
+    )
 
 
-def live_line(iteration: int, total: int, speed: float, metrics: Mapping[str, float], left_s: float) -> str:
-    """The line in the terminal: progress, environment steps/s, time left, then the figures of SHOWN that there are."""
-    figures = [f"{key} {metrics[key]:.3g}" for key in SHOWN if key in metrics and math.isfinite(metrics[key])]
-    return "  ".join([f"{iteration}/{total}", f"{speed:,.0f} steps/s", f"{clock(left_s)} left", *figures])
+def live_line(
+    iteration: int, total: int, speed: float, metrics: Mapping[str, float], left_s: float
+) -> str:
+    """The line in the terminal: progress, environment steps/s, time left, then the figures of SHOWN
+    that there are."""
+    figures = [
+        f"{key} {metrics[key]:.3g}"
+        for key in SHOWN
+        if key in metrics and math.isfinite(metrics[key])
+    ]
+    return "  ".join(
+        [f"{iteration}/{total}", f"{speed:,.0f} steps/s", f"{clock(left_s)} left", *figures]
+    )
 
 
 def clock(seconds: float) -> str:

@@ -1,5 +1,5 @@
-"""`npmp modules list | show NAME | pack MODULE | blend MODULE | add RUN`: shipped skill modules, their cards, and the
-making of such a folder."""
+"""`npmp modules list | show NAME | pack MODULE | blend MODULE | add RUN`: shipped skill modules,
+their cards, and the making of such a folder."""
 
 from __future__ import annotations
 
@@ -14,7 +14,16 @@ from mocap_data import MotionSet, outside, read_motions
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp import modules
-from npmp.experiments.common import Run, compose, console, leaves, one_of, stored_config, table, verb
+from npmp.experiments.common import (
+    Run,
+    compose,
+    console,
+    leaves,
+    one_of,
+    stored_config,
+    table,
+    verb,
+)
 from npmp.experiments.help import choices
 from npmp.modules.cards import CardContent, write_card
 from npmp.reuse import module_sha256
@@ -73,13 +82,24 @@ def show_modules() -> None:
         training = skill.contract.training
         steps = f"{training['env_steps']:,} steps" if "env_steps" in training else "a blend"
         clips = f"{len(training.get('clips', []))} clips, {steps}"
-        rows.append((name, skill.robot, str(skill.latent_dim), clips, ", ".join(training.get("licences", []))))
+        rows.append(
+            (
+                name,
+                skill.robot,
+                str(skill.latent_dim),
+                clips,
+                ", ".join(training.get("licences", [])),
+            )
+        )
     show_table(("module", "robot", "latent", "trained on", "licences of the data"), rows)
-    print("module=NAME takes one; npmp modules show NAME prints its card, npmp skill info NAME reads it.")
+    print(
+        "module=NAME takes one; npmp modules show NAME prints its card, npmp skill info NAME reads it."
+    )
 
 
 def destination(place: Path, config: DictConfig) -> Path:
-    """The folder to write a module to. Raises InputError where one is already, but for replace=true."""
+    """The folder to write a module to. Raises InputError where one is already, but for
+    replace=true."""
     if (place / "module.json").exists() and not config.replace:
         raise InputError(f"{place} holds a module already; replace=true overwrites it")
     return place
@@ -99,14 +119,21 @@ def pack(config: DictConfig, run: Run) -> None:
     before, after = ((folder / "module.safetensors").stat().st_size for folder in (source, place))
     was, now = skill.state_dict(), SkillModule.load(place).state_dict()
     most = max(float((now[key] - was[key]).abs().max()) for key in was)
-    print(f"{before:,} bytes before, {after:,} after; no weight changed by more than {most:.1e}: {place}")
+    print(
+        f"{before:,} bytes before, {after:,} after; no weight changed by more than {most:.1e}: {place}"
+    )
 
 
 def blend(config: DictConfig, run: Run) -> None:
     """Store the module between two."""
     if run.out is None or config["with"] is None:
-        raise InputError("npmp modules blend needs with=MODULE, the other one, and out=FOLDER for the new module")
-    folders, share = [modules.find(str(name)) for name in (config.target, config["with"])], float(config.share)
+        raise InputError(
+            "npmp modules blend needs with=MODULE, the other one, and out=FOLDER for the new module"
+        )
+    folders, share = (
+        [modules.find(str(name)) for name in (config.target, config["with"])],
+        float(config.share),
+    )
     one, other = (SkillModule.load(folder) for folder in folders)
     place = destination(run.out, config)
     blended = one.blended(other, share)
@@ -121,7 +148,9 @@ def add(config: DictConfig, run: Run) -> None:
     """The module of a run with its card, in a folder of its own."""
     folder = Path(str(config.target))
     if not (folder / "module" / "module.json").is_file():
-        raise InputError(f"no module in '{folder}': a folder of npmp imitate with module/module.json is expected")
+        raise InputError(
+            f"no module in '{folder}': a folder of npmp imitate with module/module.json is expected"
+        )
     skill = SkillModule.load(folder / "module")
     name = str(config.name or folder.resolve().name)
     motions = None if config.data is None else read_motions(str(config.data), robot=skill.robot)
@@ -130,14 +159,17 @@ def add(config: DictConfig, run: Run) -> None:
     place = destination(run.out or Path("modules") / name, config)
     content = CardContent(
         name=name,
-        contract=asdict(skill.contract) | {"weights_dtype": config.dtype or skill.contract.weights_dtype},
+        contract=asdict(skill.contract)
+        | {"weights_dtype": config.dtype or skill.contract.weights_dtype},
         commands=commands_of(folder, config, name),
         about=str(config.about),
         **({} if motions is None else size_of(motions)),
         hours=hours_of(folder),
         machine=str(config.machine),
         evaluations=evaluations,
-        speeds={} if motions is None else {motion.name: top_speed(motion) for motion in motions.motions},
+        speeds={}
+        if motions is None
+        else {motion.name: top_speed(motion) for motion in motions.motions},
         wander=wander,
         limits=str(config.limits),
     )
@@ -165,23 +197,39 @@ def size_of(motions: MotionSet) -> dict[str, Any]:
 
 
 def commands_of(folder: Path, config: DictConfig, name: str) -> list[str]:
-    """The commands that make the module: what the caller says of the data, and the run's own with what it changed."""
+    """The commands that make the module: what the caller says of the data, and the run's own with
+    what it changed."""
     lines = [str(config.data_command)] if config.data_command else []
     if not (folder / "config.yaml").is_file():
         return lines
     owner, stored = stored_config(folder)
     if owner != "imitate":
         return lines
-    groups = {key: OmegaConf.select(stored, f"{key}.name") for key in ("robot", "algo", "randomization")}
+    groups = {
+        key: OmegaConf.select(stored, f"{key}.name") for key in ("robot", "algo", "randomization")
+    }
     chosen = [f"{key}={value}" for key, value in groups.items() if value in choices(key)]
     defaults = leaves(compose("imitate", chosen))
     plain = set(leaves(compose("imitate")).items())
     words = ["npmp imitate", f"data={Path(str(stored.data)).name}", f"seed={stored.seed}"]
-    words += [part for part in chosen if (f"{part.split('=')[0]}.name", part.split("=")[1]) not in plain]
+    words += [
+        part for part in chosen if (f"{part.split('=')[0]}.name", part.split("=")[1]) not in plain
+    ]
     for key, value in leaves(stored).items():
-        if key.split(".")[0] not in NOT_IN_THE_COMMAND and key in defaults and defaults[key] != value:
+        if (
+            key.split(".")[0] not in NOT_IN_THE_COMMAND
+            and key in defaults
+            and defaults[key] != value
+        ):
             words.append(f"{key}={value}")
     return [*lines, " ".join([*words, f"out=runs/{name}"])]
 
 
-main = verb("modules", run, out="optional_folder", torch=False, positional=("action", "target"), devices=("cpu",))
+main = verb(
+    "modules",
+    run,
+    out="optional_folder",
+    torch=False,
+    positional=("action", "target"),
+    devices=("cpu",),
+)

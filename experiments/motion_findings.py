@@ -1,4 +1,5 @@
-"""What files of motion hold, as plain values, for `npmp inspect`: recordings, robots' motions of others, CMU clips."""
+"""What files of motion hold, as plain values, for `npmp inspect`: recordings, robots' motions of
+others, CMU clips."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ LEANING = 0.5  # the height of the root's own up vector: less is more than 60 de
 
 
 def inspect_recording(path: Path) -> Findings:
-    """A recording of keypoints in any format: times, keypoints, extent, speed, and what looks wrong about it.
+    """A recording of keypoints in any format: times, keypoints, extent, speed, and what looks wrong
+    about it.
 
     What the file does not say, names or rate, is given a place holder and listed as missing.
     """
@@ -59,16 +61,26 @@ def inspect_recording(path: Path) -> Findings:
         "kind": f"recording ({path.suffix.lower()[1:]})",
         "name": clip.name,
         "frames": clip.num_frames,
-        "rate_hz": "not in the file (source_rate_hz=)" if "rate_hz" in missing else round(clip.rate_hz, 6),
+        "rate_hz": "not in the file (source_rate_hz=)"
+        if "rate_hz" in missing
+        else round(clip.rate_hz, 6),
     }
     if "rate_hz" not in missing:
         findings["duration_s"] = round(clip.duration_s, 3)
     read_as = {key: value for key, value in options_of(path).items() if key in ("scale", "up")}
     if read_as:
-        findings["read as"] = {key: "as the file says" if value is None else value for key, value in read_as.items()}
-    findings.update({"source": clip.source, "licence": clip.licence, "extent_m": extent_of(clip.positions)})
+        findings["read as"] = {
+            key: "as the file says" if value is None else value for key, value in read_as.items()
+        }
+    findings.update(
+        {"source": clip.source, "licence": clip.licence, "extent_m": extent_of(clip.positions)}
+    )
     doubtful = []
-    if "names" in missing and path.suffix.lower() in (".csv", ".txt") and (turns := quaternions_in(path)):
+    if (
+        "names" in missing
+        and path.suffix.lower() in (".csv", ".txt")
+        and (turns := quaternions_in(path))
+    ):
         doubtful.append(
             f"columns 4 to {3 + 4 * turns} are {turns} unit quaternions: a root's place and rotations, no keypoints"
         )
@@ -87,7 +99,8 @@ def inspect_recording(path: Path) -> Findings:
 
 
 def count_of_keypoints(path: Path) -> int:
-    """How many keypoints an unnamed recording has: a third of a CSV row's numbers, or an archive's second dimension."""
+    """How many keypoints an unnamed recording has: a third of a CSV row's numbers, or an archive's
+    second dimension."""
     if path.suffix.lower() == ".npz":
         return int(load_npz(path, ("positions",))["positions"].shape[1])
     return numbers_in_a_row(path) // 3
@@ -132,20 +145,32 @@ def inspect_description(path: Path) -> Findings:
     except InputError:
         return {}
     if content.get("schema") == unitree_csv.SCHEMA:
-        about = {key: value for key, value in content.items() if key not in ("schema", "version", "columns")}
-        return {"path": str(path), "kind": f"what {path.with_suffix('.csv').name} does not say of itself", **about}
+        about = {
+            key: value
+            for key, value in content.items()
+            if key not in ("schema", "version", "columns")
+        }
+        return {
+            "path": str(path),
+            "kind": f"what {path.with_suffix('.csv').name} does not say of itself",
+            **about,
+        }
     if {"format", "conventions", "joint_names", "clips"} <= set(content):
         return {"path": str(path), "kind": f"export to {content['format']}", **content}
     return {}
 
 
 def inspect_robot_motion(path: Path, kind: str) -> Findings:
-    """A robot's motion of others: conventions, names, ranges, and the robots here that have these joints."""
+    """A robot's motion of others: conventions, names, ranges, and the robots here that have these
+    joints."""
     unnamed = False
     try:
         motion = read_robot_motion(path, kind=kind)
     except MissingOptions:
-        motion, unnamed = read_robot_motion(path, kind=kind, joint_names=stand_in_names(path, kind)), True
+        motion, unnamed = (
+            read_robot_motion(path, kind=kind, joint_names=stand_in_names(path, kind)),
+            True,
+        )
     root = motion.qpos[:, :3]
     up = rotations.rotate(motion.qpos[:, 3:7], np.array([0.0, 0.0, 1.0]))[:, 2]
     findings: Findings = {
@@ -162,14 +187,20 @@ def inspect_robot_motion(path: Path, kind: str) -> Findings:
         "root speed_mps": speed_of(root, motion.rate_hz),
         "root tilt_deg": round(float(np.degrees(np.arccos(np.clip(up, -1.0, 1.0)).max())), 1),
         "conventions": {
-            key: value for key, value in motion.conventions.items() if not (unnamed and key == "joint order")
+            key: value
+            for key, value in motion.conventions.items()
+            if not (unnamed and key == "joint order")
         },
     }
     if np.median(up) < LEANING:
-        findings["doubts"] = ["the root lies or is upside down most of the time (order of the quaternion? root frame?)"]
+        findings["doubts"] = [
+            "the root lies or is upside down most of the time (order of the quaternion? root frame?)"
+        ]
     if motion.body_pos is not None:
         bodies = motion.body_names
-        findings["bodies"] = f"{motion.body_pos.shape[1]}, not named in the file" if bodies is None else list(bodies)
+        findings["bodies"] = (
+            f"{motion.body_pos.shape[1]}, not named in the file" if bodies is None else list(bodies)
+        )
     if unnamed:
         findings["joints"] = (
             f"{len(motion.joint_names)}, not named in the file: joint_names= or robot= is needed to read it"
@@ -177,7 +208,11 @@ def inspect_robot_motion(path: Path, kind: str) -> Findings:
     else:
         findings["robots here with these joints"] = robots.with_joints(motion.joint_names) or "none"
     findings["joint angles"] = [
-        {"joint": i if unnamed else name, "least_deg": round(low, 1), "greatest_deg": round(high, 1)}
+        {
+            "joint": i if unnamed else name,
+            "least_deg": round(low, 1),
+            "greatest_deg": round(high, 1),
+        }
         for i, (name, low, high) in enumerate(
             zip(
                 motion.joint_names,
@@ -203,13 +238,21 @@ def inspect_cmu(path: Path) -> Findings:
     return {
         "path": str(path),
         "kind": "CMU humanoid clips (dm_control's HDF5)",
-        "in all": {"clips": len(clips), "seconds": round(sum(clip.duration_s for clip in clips), 1)},
+        "in all": {
+            "clips": len(clips),
+            "seconds": round(sum(clip.duration_s for clip in clips), 1),
+        },
         "rate_hz": sorted({round(clip.rate_hz, 3) for clip in clips}),
         "longest": f"{longest.name}, {longest.duration_s:.1f} s",
         "joints": len(cmu_h5.JOINT_NAMES),
         "keypoints": list(cmu_h5.KEYPOINT_NAMES),
         "clips": [
-            {"name": c.name, "frames": c.num_frames, "seconds": round(c.duration_s, 2), "rate_hz": round(c.rate_hz, 3)}
+            {
+                "name": c.name,
+                "frames": c.num_frames,
+                "seconds": round(c.duration_s, 2),
+                "rate_hz": round(c.rate_hz, 3),
+            }
             for c in clips
         ],
     }
@@ -221,7 +264,9 @@ def totals(clips: Sequence[Findings]) -> Findings:
     mirrored = sum(bool(clip.get("mirror")) for clip in clips)
     return {
         "clips": len(clips),
-        "seconds": round(sum(clip["seconds"] for clip in clips if isinstance(clip["seconds"], int | float)), 2),
+        "seconds": round(
+            sum(clip["seconds"] for clip in clips if isinstance(clip["seconds"], int | float)), 2
+        ),
         **({"recordings": len(recordings)} if recordings else {}),
         **({"mirrored clips": mirrored} if mirrored else {}),
     }
@@ -232,16 +277,22 @@ def splits_of(clips: Sequence[Findings]) -> list[Findings]:
     rows = []
     for split in sorted({str(clip.get("split", "")) for clip in clips}):
         inside = [clip for clip in clips if str(clip.get("split", "")) == split]
-        weights = [float(clip["weight"]) for clip in inside if isinstance(clip.get("weight"), int | float)]
+        weights = [
+            float(clip["weight"]) for clip in inside if isinstance(clip.get("weight"), int | float)
+        ]
         row = {"split": split or "none", **totals(inside)}
         if weights:
-            row |= {"least weight": float(f"{min(weights):.4g}"), "greatest weight": float(f"{max(weights):.4g}")}
+            row |= {
+                "least weight": float(f"{min(weights):.4g}"),
+                "greatest weight": float(f"{max(weights):.4g}"),
+            }
         rows.append(row)
     return rows
 
 
 def medians_of(motions: Sequence[ReferenceMotion], clips: Sequence[Findings]) -> list[Findings]:
-    """The medians of the motions' figures: of all, and by kind of movement where there are several kinds."""
+    """The medians of the motions' figures: of all, and by kind of movement where there are several
+    kinds."""
     of = {clip["name"]: clip for clip in clips}
     rows: list[Findings] = []
     for name, group in groups_of(motions).items():
@@ -256,20 +307,31 @@ def medians_of(motions: Sequence[ReferenceMotion], clips: Sequence[Findings]) ->
 
 
 def motion_table(clips: Sequence[Findings], medians: Sequence[Findings] = ()) -> Group:
-    """Reference motions without mirror images, in the units of `npmp retarget`'s table: the `MOTIONS_SHOWN` longest
-    where there are more, then the medians, and a line that says what is left out."""
+    """Reference motions without mirror images, in the units of `npmp retarget`'s table: the
+    `MOTIONS_SHOWN` longest where there are more, then the medians, and a line that says what is
+    left out."""
     originals = [clip for clip in clips if not clip.get("mirror")] or list(clips)
     shown, title = originals, f"clips: {len(originals)}"
     if len(originals) > MOTIONS_SHOWN:
-        shown = sorted(originals, key=lambda clip: -clip["seconds"] if is_number(clip["seconds"]) else 0.0)[
-            :MOTIONS_SHOWN
-        ]
+        shown = sorted(
+            originals, key=lambda clip: -clip["seconds"] if is_number(clip["seconds"]) else 0.0
+        )[:MOTIONS_SHOWN]
         title = f"clips: the {MOTIONS_SHOWN} longest of {len(originals)}"
     units = {key: (heading, factor, decimals) for heading, key, factor, decimals, _ in COLUMNS}
-    numbers = {"seconds": ("s", 1.0, 1), **{key: units[key] for key in FIGURES}, "weight": ("weight", 1.0, 3)}
-    numbers = {key: how for key, how in numbers.items() if any(is_number(clip.get(key)) for clip in originals)}
+    numbers = {
+        "seconds": ("s", 1.0, 1),
+        **{key: units[key] for key in FIGURES},
+        "weight": ("weight", 1.0, 3),
+    }
+    numbers = {
+        key: how
+        for key, how in numbers.items()
+        if any(is_number(clip.get(key)) for clip in originals)
+    }
     splits = any(clip.get("split") for clip in originals)
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+    )
     table.add_column("clip", overflow="fold", min_width=14)
     for heading, _, _ in numbers.values():
         table.add_column(heading, justify="right", no_wrap=True)
@@ -281,7 +343,9 @@ def motion_table(clips: Sequence[Findings], medians: Sequence[Findings] = ()) ->
             f"{factor * row[key]:.{decimals}f}" if is_number(row.get(key)) else "-"
             for key, (_, factor, decimals) in numbers.items()
         ]
-        table.add_row(Text(str(row["name"])), *cells, *([str(row.get("split", ""))] if splits else []))
+        table.add_row(
+            Text(str(row["name"])), *cells, *([str(row.get("split", ""))] if splits else [])
+        )
 
     for clip in shown:
         add(clip)
@@ -289,6 +353,10 @@ def motion_table(clips: Sequence[Findings], medians: Sequence[Findings] = ()) ->
     for row in medians:
         add(row)
     mirrors = len(clips) - len(originals)
-    said = [f"{mirrors} mirror image{'s' * (mirrors != 1)} besides, with the same figures"] if mirrors else []
+    said = (
+        [f"{mirrors} mirror image{'s' * (mirrors != 1)} besides, with the same figures"]
+        if mirrors
+        else []
+    )
     said += ["out= writes all"] if mirrors or len(shown) < len(originals) else []
     return Group(table, *([Text("; ".join(said))] if said else []))

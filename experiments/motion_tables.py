@@ -12,12 +12,22 @@ from rich.table import Table
 from mocap_data import MotionSet, ReferenceMotion
 from npmp.experiments.common import table
 from retarget import Cleaned
-from retarget.overview import PER_RECORDING, by_kind, figure_of, is_marked, median_of, originals_of, summed_up, worst
+from retarget.overview import (
+    PER_RECORDING,
+    by_kind,
+    figure_of,
+    is_marked,
+    median_of,
+    originals_of,
+    summed_up,
+    worst,
+)
 from retarget.quality import BAD
 
 ROWS = 25  # with more motions the table shows the worst
 
-# Of each column of the table: heading, key, factor, decimals, how motions are summed up in the last row.
+# Of each column of the table: heading, key, factor, decimals, how motions are summed up in the last
+# row.
 COLUMNS: tuple[tuple[str, str, float, int, str], ...] = (
     ("RMS\ncm", "rms_marker_m", 100.0, 2, "rms"),
     ("max\ncm", "max_marker_m", 100.0, 1, "max"),
@@ -30,7 +40,12 @@ COLUMNS: tuple[tuple[str, str, float, int, str], ...] = (
     ("jerk\nrad/s3", "jerk_rms", 1.0, 0, "mean"),
     ("legs\ndeg", "leg_orientation_deg", 1.0, 1, "mean"),
 )  # fmt: skip
-LOOK: dict[str, Any] = {"title_justify": "left", "box": box.SIMPLE_HEAD, "padding": 0, "pad_edge": False}
+LOOK: dict[str, Any] = {
+    "title_justify": "left",
+    "box": box.SIMPLE_HEAD,
+    "padding": 0,
+    "pad_edge": False,
+}
 LEGEND = (
     "Marker error, root mean square and largest; foot slide in stance and its share of steps above 5 cm/s; foot below "
     "the floor and above it in stance, 99th percentiles; joints beyond position or velocity limits; self-collision; "
@@ -49,20 +64,26 @@ LEGEND_OF_MARKS = (
 
 
 def table_of(motion_set: MotionSet, doubtful: Mapping[str, str] | None = None) -> Table:
-    """Motions and their figures, the worst of them where there are many; then medians, by kind of movement too, and all
-    together.
+    """Motions and their figures, the worst of them where there are many; then medians, by kind of
+    movement too, and all together.
 
-    Mirrors have the figures of what they mirror and are left out. doubtful: what speaks against a motion, by name or
-    recording (`is_marked`).
+    Mirrors have the figures of what they mirror and are left out. doubtful: what speaks against a
+    motion, by name or recording (`is_marked`).
     """
     shown = motions = originals_of(motion_set.motions)
     title = f"motions of {motion_set.robot}"
     if len(motions) > ROWS:
         shown = worst(motions)
-        title += f": the worst {len(shown)} of {len(motions)}, at most {PER_RECORDING} of a recording"
+        title += (
+            f": the worst {len(shown)} of {len(motions)}, at most {PER_RECORDING} of a recording"
+        )
     made = Table(title=title, **LOOK)
     made.add_column("clip", overflow="fold", ratio=1, min_width=14)
-    columns = [column for column in COLUMNS if any(np.isfinite(figure_of(motion, column[1])) for motion in motions)]
+    columns = [
+        column
+        for column in COLUMNS
+        if any(np.isfinite(figure_of(motion, column[1])) for motion in motions)
+    ]
     for heading in ("s", *(heading for heading, *_ in columns)):
         made.add_column(heading, justify="right", no_wrap=True)
 
@@ -71,27 +92,49 @@ def table_of(motion_set: MotionSet, doubtful: Mapping[str, str] | None = None) -
 
     for motion in shown:
         mark = " !" if is_marked(motion, doubtful or {}) else ""
-        figures = (text(figure_of(motion, key), factor, decimals) for _, key, factor, decimals, _ in columns)
+        figures = (
+            text(figure_of(motion, key), factor, decimals)
+            for _, key, factor, decimals, _ in columns
+        )
         made.add_row(motion.name + mark, f"{motion.duration_s:.1f}", *figures)
     if len(motions) > 1:
         made.add_section()
         for name, group in groups_of(motions).items():
-            medians = (text(median_of(group, key), factor, decimals) for _, key, factor, decimals, _ in columns)
-            made.add_row(name, f"{np.median([motion.duration_s for motion in group]):.1f}", *medians)
-        sums = (text(summed_up(motions, key, how), factor, decimals) for _, key, factor, decimals, how in columns)
-        made.add_row("all", f"{sum(motion.duration_s for motion in motions):.1f}", *sums, style="bold")
+            medians = (
+                text(median_of(group, key), factor, decimals)
+                for _, key, factor, decimals, _ in columns
+            )
+            made.add_row(
+                name, f"{np.median([motion.duration_s for motion in group]):.1f}", *medians
+            )
+        sums = (
+            text(summed_up(motions, key, how), factor, decimals)
+            for _, key, factor, decimals, how in columns
+        )
+        made.add_row(
+            "all", f"{sum(motion.duration_s for motion in motions):.1f}", *sums, style="bold"
+        )
     return made
 
 
 def groups_of(motions: Sequence[ReferenceMotion]) -> dict[str, list[ReferenceMotion]]:
-    """Groups of motions to give medians of: all, and those of each kind of movement where there are several kinds."""
-    return {"median": list(motions)} | {f"  {kind} ({len(group)})": group for kind, group in by_kind(motions).items()}
+    """Groups of motions to give medians of: all, and those of each kind of movement where there are
+    several kinds."""
+    return {"median": list(motions)} | {
+        f"  {kind} ({len(group)})": group for kind, group in by_kind(motions).items()
+    }
 
 
 def dropped_table(cleaned: Cleaned) -> Table:
     """Seconds by reason."""
     rows = [
-        (row.reason, f"{row.seconds:.1f}", f"{100 * row.share:.1f}", str(row.stretches), str(row.recordings))
+        (
+            row.reason,
+            f"{row.seconds:.1f}",
+            f"{100 * row.share:.1f}",
+            str(row.stretches),
+            str(row.recordings),
+        )
         for row in cleaned.losses
     ]
     columns = ("reason", "s", "%", "stretches", "recordings")

@@ -40,7 +40,9 @@ def run(config: DictConfig, run: Run) -> int:
     except ImportError as error:
         raise InputError(f"npmp play needs viser: pip install 'npmp[play]' ({error})") from error
     if not 0 <= int(config.port) < 2**16:
-        raise InputError(f"port={config.port}: a port is a whole number from 0 to 65535; 0: any that is free")
+        raise InputError(
+            f"port={config.port}: a port is a whole number from 0 to 65535; 0: any that is free"
+        )
     cast, mode = cast_of(config)
     session = Session(cast, mode, seed=run.seed)
     run.begin()
@@ -62,7 +64,8 @@ def run(config: DictConfig, run: Run) -> int:
 
 
 def cast_of(config: DictConfig) -> tuple[Cast, str | None]:
-    """Who the configuration names, and the mode to begin with. Raises InputError for what does not go together."""
+    """Who the configuration names, and the mode to begin with. Raises InputError for what does not
+    go together."""
     robot = robots.load(config.robot.name)
     actors, skill = _actors(config, robot)
     task = None if config.get("task") is None else str(config.task.name)
@@ -80,7 +83,8 @@ def cast_of(config: DictConfig) -> tuple[Cast, str | None]:
 
 
 def _recovery(name: str | None, robot: Robot, actors: Mapping[str, PolicyActor]) -> Recovery | None:
-    """Who gets up what has fallen: the named one, else the robot's shipped one where it goes with who walks."""
+    """Who gets up what has fallen: the named one, else the robot's shipped one where it goes with
+    who walks."""
     shipped = f"{robot.name}_recover"
     if (name is None and shipped not in policies.names()) or name == "none" or "walk" not in actors:
         return None
@@ -95,8 +99,8 @@ def _recovery(name: str | None, robot: Robot, actors: Mapping[str, PolicyActor])
 
 
 def _actors(config: DictConfig, robot: Robot) -> tuple[dict[str, PolicyActor], SkillModule]:
-    """Policies by their tasks, the named one and shipped ones of the robot, and the module: the named one, the
-    policy's, or a shipped one."""
+    """Policies by their tasks, the named one and shipped ones of the robot, and the module: the
+    named one, the policy's, or a shipped one."""
     named = None if config.module is None else modules.find(str(config.module))
     actors: dict[str, PolicyActor] = {}
     if config.policy is not None:
@@ -111,7 +115,10 @@ def _actors(config: DictConfig, robot: Robot) -> tuple[dict[str, PolicyActor], S
         name = f"{robot.name}_{task}"
         if task in actors or name not in policies.names():
             continue
-        if sha256 is None or read_json(policies.find(name) / "policy.json")["module_sha256"] == sha256:
+        if (
+            sha256 is None
+            or read_json(policies.find(name) / "policy.json")["module_sha256"] == sha256
+        ):
             actors[task] = _actor(name, named, robot)
     if named is not None:
         skill = SkillModule.load(named)
@@ -134,7 +141,9 @@ def _actor(policy: str, module: Any, robot: Robot) -> PolicyActor:
 def _presets(config: DictConfig, skill: SkillModule) -> dict[str, RobotBatchConfig]:
     """The randomizations of reuse."""
     group, name = (
-        ("robot", config.robot.name) if config.robot.name in choices("robot") else ("robot.name", config.robot.name)
+        ("robot", config.robot.name)
+        if config.robot.name in choices("robot")
+        else ("robot.name", config.robot.name)
     )
     found = {}
     for preset in ("none", "paper", "wide"):
@@ -150,7 +159,9 @@ def _motions(config: DictConfig, robot: Robot) -> Callable[[], MotionSet] | None
         return lambda: motions
     if len(robot.foot_bodies) != 4:
         return None
-    return lambda: retarget_many([dog_gait(gait, duration_s=GENERATED_S, name=gait) for gait in GAITS], robot)
+    return lambda: retarget_many(
+        [dog_gait(gait, duration_s=GENERATED_S, name=gait) for gait in GAITS], robot
+    )
 
 
 main = verb("play", run, out="optional_folder", positional="policy", devices=("cpu",))

@@ -1,7 +1,7 @@
 """The recordings that source= names: reading them, and saying what could not be read.
 
-A recording is a file of keypoints (any reader of `mocap_data`) or a robot's motion made by others; a file may hold
-several. What fails is listed, the rest goes on.
+A recording is a file of keypoints (any reader of `mocap_data`) or a robot's motion made by others;
+a file may hold several. What fails is listed, the rest goes on.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from retarget.sources import Failure, Gathered, Recording, read_recordings, reco
 SYNTHETIC = "synthetic"  # the source that needs no recording
 
 # Keys of a command and the readers' options that they give.
-KEYS = {key: key for key in ("scale", "up", "licence", "asf", "character")} | {"source_rate_hz": "rate_hz"}
+KEYS = {key: key for key in ("scale", "up", "licence", "asf", "character")} | {
+    "source_rate_hz": "rate_hz"
+}
 
 
 def described(failure: Failure) -> str:
@@ -65,14 +67,17 @@ def _check_used(given: dict[str, Any], chosen: Sequence[Recording], config: Dict
         ("character", "DeepMimic motions"),
     ):
         option = KEYS[key]
-        if option in given and not any(option in options_of(recording.path) for recording in chosen):
+        if option in given and not any(
+            option in options_of(recording.path) for recording in chosen
+        ):
             own = f"; {chosen[0].path} says its own rate (rate_hz= is that of the motions)"
             aside = own if key == "source_rate_hz" else ""
             raise InputError(f"{key}={config[key]} is for {what}{aside}")
 
 
 def with_keys(path: Path, error: Exception) -> str:
-    """Why a recording cannot be read; what it lacks is said with the keys of this command, not the reader's options."""
+    """Why a recording cannot be read; what it lacks is said with the keys of this command, not the
+    reader's options."""
     lacking = error.options if isinstance(error, MissingOptions) else ()
     if "names" in lacking:
         return (

@@ -1,5 +1,5 @@
-"""`npmp render`: a film of a policy at its task, of a module that imitates, of a motion beside its recording, or of an
-evaluation's rollouts."""
+"""`npmp render`: a film of a policy at its task, of a module that imitates, of a motion beside its
+recording, or of an evaluation's rollouts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ from mocap_data.synthetic import demo_clips
 from npmp import modules, robots, tasks
 from npmp.envs import TaskEnv, Trial, load_motions
 from npmp.evaluated import read_rollouts
-from npmp.experiments.backend import backend_of, motions_of, note_other_drives, policy_of, robots_config_of
+from npmp.experiments.backend import (
+    backend_of,
+    motions_of,
+    note_other_drives,
+    policy_of,
+    robots_config_of,
+)
 from npmp.experiments.common import Run, above_zero, is_number, progress_bar, say, verb
 from npmp.experiments.recordings import KEYS, SYNTHETIC, with_keys
 from npmp.experiments.report.policy_page import ground_of
@@ -41,9 +47,11 @@ from npmp.tracking import track
 from retarget.recorded import bones, keypoints_of
 from retarget.sources import read_recordings, recordings
 
-SUBJECTS = ("policy", "module", "rollouts", "data")  # what a film may be of; the first that is given
+# what a film may be of; the first that is given
+SUBJECTS = ("policy", "module", "rollouts", "data")
 GROUND_M = 0.05  # between the points of rough ground
-TRIAL_S, LONGEST_S = 10.0, 60.0  # of a policy where seconds= does not say; of a path, which takes what it takes
+# of a policy where seconds= does not say; of a path, which takes what it takes
+TRIAL_S, LONGEST_S = 10.0, 60.0
 
 
 def run(config: DictConfig, run: Run) -> int:
@@ -57,7 +65,9 @@ def run(config: DictConfig, run: Run) -> int:
     shots = [shot_of(config, run)] if config.story is None else told(Path(str(config.story)), run)
     if suffix == ".png":
         if len(shots) > 1:
-            raise InputError(f"out={run.folder}: a still is of one shot, and the story has {len(shots)}")
+            raise InputError(
+                f"out={run.folder}: a still is of one shot, and the story has {len(shots)}"
+            )
         shots = [still(shots[0], config.at)]
     run.begin()
     with progress_bar(MofNCompleteColumn()) as bar:
@@ -67,7 +77,11 @@ def run(config: DictConfig, run: Run) -> int:
             told=lambda done, count: bar.update(task, completed=done, total=count),
         )  # fmt: skip
     written = write(run.folder, drawn, max_mb=config.max_mb)
-    length = "" if suffix == ".png" else f"{written.frames} frames, {written.frames / written.fps:.1f} s, "
+    length = (
+        ""
+        if suffix == ".png"
+        else f"{written.frames} frames, {written.frames / written.fps:.1f} s, "
+    )
     given_up = f" ({written.note}, for max_mb={config.max_mb:g})" if written.note else ""
     say(
         f"{length}{size[0]}x{size[1]}, {written.bytes / 1e6:.2f} MB{given_up}, drawn by {drawn.backend} in "
@@ -89,7 +103,8 @@ def size_of(config: DictConfig) -> tuple[int, int]:
 
 
 def told(story: Path, run: Run) -> list[Shot]:
-    """The shots of a story: a file with the keys of a shot on each line, as `npmp render` takes them."""
+    """The shots of a story: a file with the keys of a shot on each line, as `npmp render` takes
+    them."""
     shots = []
     for number, line in enumerate(read_text(story).splitlines(), 1):
         try:
@@ -115,7 +130,9 @@ def told(story: Path, run: Run) -> list[Shot]:
         except InputError as error:
             raise InputError(f"{story}, line {number}: {error}") from error
     if not shots:
-        raise InputError(f"{story}: no shots; each line has the keys of one, as npmp render takes them")
+        raise InputError(
+            f"{story}: no shots; each line has the keys of one, as npmp render takes them"
+        )
     return shots
 
 
@@ -135,7 +152,9 @@ def shot_of(config: DictConfig, run: Run) -> Shot:
     """What the configuration asks to be filmed."""
     given = [key for key in SUBJECTS if config[key] is not None]
     if not given:
-        raise InputError("npmp render needs something to film: policy=, module= and data=, data=, or rollouts=")
+        raise InputError(
+            "npmp render needs something to film: policy=, module= and data=, data=, or rollouts="
+        )
     kinds = {"policy": of_policy, "module": of_module, "data": of_motion, "rollouts": of_rollouts}
     shot = kinds[given[0]](config, run, robots.load(config.robot.name))
     look: dict[str, Any] = {"azimuth": float(config.azimuth), "elevation": float(config.elevation)}
@@ -158,7 +177,9 @@ def of_policy(config: DictConfig, run: Run, robot: Robot) -> Shot:
     policy.check_task(kind)
     within = policy.contract.command_range
     motions = motions_of(config, robot)
-    settings = kind.settle(build(kind.config_type, config.task, at="task"), motions, policy.contract.told)
+    settings = kind.settle(
+        build(kind.config_type, config.task, at="task"), motions, policy.contract.told
+    )
     task = kind(robot, settings, motions)
     note_other_drives(policy.contract.training, config)
     place: dict[str, Any] = {**backend_of(config, run), "num_threads": run.threads}
@@ -174,12 +195,16 @@ def of_policy(config: DictConfig, run: Run, robot: Robot) -> Shot:
     trial = evaluate(actor, env, seconds=seconds, seed=run.seed, commands=commands)
     count = steps_shown(trial)
     asked: dict[str, Any] = {
-        name: trial.seen[name][:count, 0].numpy() for name in ("command", "achieved") if name in trial.seen
+        name: trial.seen[name][:count, 0].numpy()
+        for name in ("command", "achieved")
+        if name in trial.seen
     }
     path = None
     if isinstance(task, Dribble):
         radius = float(task.ball_radius[0])
-        ball = np.pad(trial.seen["ball"][:count, 0].numpy(), ((0, 0), (0, 1)), constant_values=radius)
+        ball = np.pad(
+            trial.seen["ball"][:count, 0].numpy(), ((0, 0), (0, 1)), constant_values=radius
+        )
         asked |= {"ball": ball, "ball_m": radius, "target": trial.seen["target"][:count, 0].numpy()}
     if on_course:
         path = course_of(task, trial)
@@ -200,12 +225,16 @@ def steps_shown(trial: Trial) -> int:
     return count
 
 
-def commands_of(value: Any, steps: int, dt: float, within: CommandRange | Sequence[Sequence[float]]) -> torch.Tensor:
-    """command= over control steps (T, 1, 3): [forward, left, turn], or several [from_s, forward, left, turn]. Raises
-    InputError."""
+def commands_of(
+    value: Any, steps: int, dt: float, within: CommandRange | Sequence[Sequence[float]]
+) -> torch.Tensor:
+    """command= over control steps (T, 1, 3): [forward, left, turn], or several [from_s, forward,
+    left, turn]. Raises InputError."""
     rows: Any = OmegaConf.to_container(value) if isinstance(value, ListConfig) else []
     rows = rows if rows and isinstance(rows[0], list) else [[0.0, *rows]]
-    if not all(isinstance(row, list) and len(row) == 4 and all(map(is_number, row)) for row in rows):
+    if not all(
+        isinstance(row, list) and len(row) == 4 and all(map(is_number, row)) for row in rows
+    ):
         raise InputError(
             f"command={value}: [forward m/s, left m/s, turn rad/s] is expected, or a list of rows"
             " [from_s, forward, left, turn]"
@@ -213,7 +242,9 @@ def commands_of(value: Any, steps: int, dt: float, within: CommandRange | Sequen
     table = np.array(rows, dtype=np.float64)
     for name, column, (low, high) in zip(COMMAND_NAMES, table[:, 1:].T, within, strict=True):
         if column.min() < low - 1e-9 or column.max() > high + 1e-9:
-            raise InputError(f"command={value}: {name} from {low:g} to {high:g} is what the policy knows")
+            raise InputError(
+                f"command={value}: {name} from {low:g} to {high:g} is what the policy knows"
+            )
     if table[0, 0] != 0.0 or (np.diff(table[:, 0]) <= 0.0).any():
         raise InputError(f"command={value}: times must rise from 0")
     row = np.searchsorted(table[:, 0], np.arange(max(1, steps)) * dt + 1e-9, side="right") - 1
@@ -248,7 +279,11 @@ def of_module(config: DictConfig, run: Run, robot: Robot) -> Shot:
         say(f"the robot lost the motion after {steps / motion.rate_hz:.1f} s, where the film ends")
     motion = motion.crop(0, max(2, min(steps + 1, len(found.qpos))))
     return recorded(
-        config, robot, motion, found.qpos[: motion.num_frames, 0].numpy(), f"{folder.name} tracks {motion.name}"
+        config,
+        robot,
+        motion,
+        found.qpos[: motion.num_frames, 0].numpy(),
+        f"{folder.name} tracks {motion.name}",
     )
 
 
@@ -266,7 +301,9 @@ def of_rollouts(config: DictConfig, run: Run, robot: Robot) -> Shot:
     clip = chosen[one_named("clip", config.clip, list(chosen))]
     first, last = cut(config, len(clip.qpos), clip.rate_hz)
     part = slice(first, max(first + 1, min(last, clip.tracked_frames)))
-    shown = ReplayClip(clip.name, clip.qpos[part], clip.rate_hz, reference=clip.reference_qpos[part])
+    shown = ReplayClip(
+        clip.name, clip.qpos[part], clip.rate_hz, reference=clip.reference_qpos[part]
+    )
     return Shot(robot, shown, title=clip.name)
 
 
@@ -296,26 +333,44 @@ def cut(config: DictConfig, frames: int, rate_hz: float) -> tuple[int, int]:
     first = round(float(config.start) * rate_hz)
     if not 0 <= first <= frames - 2:
         raise InputError(f"start={config.start}: the clip has {frames / rate_hz:.2f} s")
-    length = frames if config.seconds is None else max(2, round(float(config.seconds) * rate_hz) + 1)
+    length = (
+        frames if config.seconds is None else max(2, round(float(config.seconds) * rate_hz) + 1)
+    )
     return first, min(frames, first + length)
 
 
-def recorded(config: DictConfig, robot: Robot, motion: ReferenceMotion, qpos: np.ndarray | None, title: str) -> Shot:
+def recorded(
+    config: DictConfig, robot: Robot, motion: ReferenceMotion, qpos: np.ndarray | None, title: str
+) -> Shot:
     """A motion beside its recording; qpos (T, nq): the robot's own, whose ghost the motion is then."""
     clip = recording_of(config, robot, motion)
     drawn: dict[str, Any] = {}
     if clip is not None:
-        drawn = {"keypoints": keypoints_of(motion, clip, motion.quality.get("body_scale", 1.0)), "bones": bones(clip)}
+        drawn = {
+            "keypoints": keypoints_of(motion, clip, motion.quality.get("body_scale", 1.0)),
+            "bones": bones(clip),
+        }
     reference = None if qpos is None else motion.qpos
-    shown = ReplayClip(motion.name, motion.qpos if qpos is None else qpos, motion.rate_hz, reference=reference, **drawn)
+    shown = ReplayClip(
+        motion.name,
+        motion.qpos if qpos is None else qpos,
+        motion.rate_hz,
+        reference=reference,
+        **drawn,
+    )
     return Shot(robot, shown, title=title)
 
 
 def recording_of(config: DictConfig, robot: Robot, motion: ReferenceMotion) -> Clip | None:
-    """The recording that a motion was made from: of source=, or one of the generated gaits; None where nobody says."""
+    """The recording that a motion was made from: of source=, or one of the generated gaits; None
+    where nobody says."""
     name = motion.recording or motion.name
     if config.source in (None, SYNTHETIC):
-        return {clip.name: clip for clip in demo_clips()}.get(name) if motion.source.startswith("generated") else None
+        return (
+            {clip.name: clip for clip in demo_clips()}.get(name)
+            if motion.source.startswith("generated")
+            else None
+        )
     given = {option: config[key] for key, option in KEYS.items() if config.get(key) is not None}
     found = read_recordings(recordings(config.source, 0, None), robot, given, with_keys)
     clips = {clip.name: clip for clip in found.clips}

@@ -1,4 +1,5 @@
-"""`npmp retarget`: recordings -> reference motions of a robot in one HDF5 dataset, cleaned and judged, and a report."""
+"""`npmp retarget`: recordings -> reference motions of a robot in one HDF5 dataset, cleaned and
+judged, and a report."""
 
 from __future__ import annotations
 
@@ -25,12 +26,7 @@ from npmp import robots
 from npmp.experiments.common import Run, at_least, console, one_of, progress_bar, say, verb
 from npmp.experiments.failures import one_line
 from npmp.experiments.motion_tables import LEGEND, LEGEND_OF_MARKS, dropped_table, table_of
-from npmp.experiments.recordings import (
-    SYNTHETIC,
-    described,
-    gather,
-    report_failures,
-)
+from npmp.experiments.recordings import SYNTHETIC, described, gather, report_failures
 from npmp.robots import Robot
 from retarget import Cleaned, CleanOptions, Options, QualityMeter, clean, cleaning
 from retarget.collection import Refused, emptied, merged, retarget_what_fits, set_of, uncleaned
@@ -61,7 +57,11 @@ def run(config: DictConfig, run: Run) -> int:
     options, filters = options_of(config, Options), options_of(config, CleanOptions)
     joint_options(config)
     synthetic = str(config.source) == SYNTHETIC
-    files = [] if synthetic else [entry.path for entry in recordings(config.source, config.start, config.stop)]
+    files = (
+        []
+        if synthetic
+        else [entry.path for entry in recordings(config.source, config.start, config.stop)]
+    )
     check_out(run.folder, files)
     page = report_place(config.report, run.folder)
     robot = robots.load(config.robot.name)
@@ -75,8 +75,12 @@ def run(config: DictConfig, run: Run) -> int:
         for motion in whole.motions
         if (why := doubts(motion, clips.get(motion.name), cleaned=config.clean))
     }
-    cleaned = cleaned_of(whole, robot, gathered, filters if config.clean else None, doubtful, failures)
-    failures += [(name, f"{name}: nothing kept ({why})") for name, why in emptied(whole, cleaned).items()]
+    cleaned = cleaned_of(
+        whole, robot, gathered, filters if config.clean else None, doubtful, failures
+    )
+    failures += [
+        (name, f"{name}: nothing kept ({why})") for name, why in emptied(whole, cleaned).items()
+    ]
     origins = [gathered.origins[name] for name in whole.names]
     motion_set = dataclasses.replace(
         cleaned.motions, provenance=provenance_of(cleaned, config, origins, options, failures)
@@ -84,7 +88,9 @@ def run(config: DictConfig, run: Run) -> int:
     cleaned = dataclasses.replace(cleaned, motions=motion_set)
     write_motions(run.folder, motion_set)
     show(cleaned, doubtful, config.clean)
-    frames = sum(clips[m.name].num_frames if m.name in clips else m.num_frames for m in whole.motions)
+    frames = sum(
+        clips[m.name].num_frames if m.name in clips else m.num_frames for m in whole.motions
+    )
     seconds = time.perf_counter() - begin
     say(
         f"{counted(len(motion_set.motions), 'motion')} of {robot.name} from {counted(frames, 'frame')} in "
@@ -96,7 +102,8 @@ def run(config: DictConfig, run: Run) -> int:
             failures=[described(failure) for failure in failures], seconds=seconds,
         )  # fmt: skip
         say(f"report: {page}")
-    sys.stdout.flush()  # the warnings belong after the table, also where both streams go to one place
+    # the warnings belong after the table, also where both streams go to one place
+    sys.stdout.flush()
     warn(doubtful)
     report_failures(failures)
     return 0
@@ -120,9 +127,13 @@ def check_out(out: Path, files: Sequence[Path]) -> None:
     if not (out.exists() or out.is_symlink()):
         return
     if any(file.exists() and out.exists() and os.path.samefile(file, out) for file in files):
-        raise InputError(f"out={out} is one of the recordings of source=; name another file, e.g. out=motions.h5")
+        raise InputError(
+            f"out={out} is one of the recordings of source=; name another file, e.g. out=motions.h5"
+        )
     if not is_dataset(out):
-        raise InputError(f"out={out} exists and is no dataset of motions, so it is not replaced; name another file")
+        raise InputError(
+            f"out={out} exists and is no dataset of motions, so it is not replaced; name another file"
+        )
 
 
 def is_dataset(path: Path) -> bool:
@@ -140,9 +151,15 @@ def report_place(chosen: Any, out: Path) -> Path | None:
         return None
     from npmp.experiments.report import is_report
 
-    place = out.with_suffix(".html") if chosen is True or str(chosen) == AUTO else Path(str(chosen)).expanduser()
+    place = (
+        out.with_suffix(".html")
+        if chosen is True or str(chosen) == AUTO
+        else Path(str(chosen)).expanduser()
+    )
     if place.is_dir():
-        raise InputError(f"report={place} is a folder; a file name is expected, or null for no report")
+        raise InputError(
+            f"report={place} is a folder; a file name is expected, or null for no report"
+        )
     if place.exists() and not is_report(place):
         raise InputError(
             f"report={place} exists and is no report of npmp, so it is not replaced; name another file, or null"
@@ -159,9 +176,14 @@ def options_of(config: DictConfig, settings: type[Options] | type[CleanOptions])
     """What the configuration says about settings of the library, `Options` or `CleanOptions`.
 
     Raises:
-      InputError: for a value that makes no sense: no clip's fault, so it is said before any is looked at.
+      InputError: for a value that makes no sense: no clip's fault, so it is said before any is
+        looked at.
     """
-    chosen = {entry.name: _plain(config[entry.name]) for entry in dataclasses.fields(settings) if entry.name in config}
+    chosen = {
+        entry.name: _plain(config[entry.name])
+        for entry in dataclasses.fields(settings)
+        if entry.name in config
+    }
     settings(**chosen)
     return chosen
 
@@ -192,10 +214,11 @@ def _plain(value: Any) -> Any:
 
 
 def of_plausible_size(gathered: Gathered) -> Gathered:
-    """What was gathered without the clips whose size says that their units were read wrongly; those are failures.
+    """What was gathered without the clips whose size says that their units were read wrongly; those
+    are failures.
 
-    scale_body=auto would scale a dog of 90 m to the robot's size, and nobody would see it in the dataset. Who gives
-    scale= has said what the units are; such a clip is warned of and kept.
+    scale_body=auto would scale a dog of 90 m to the robot's size, and nobody would see it in the
+    dataset. Who gives scale= has said what the units are; such a clip is warned of and kept.
 
     Raises:
       InputError: where nothing remains.
@@ -204,10 +227,14 @@ def of_plausible_size(gathered: Gathered) -> Gathered:
         clip for clip in gathered.clips if np.ptp(clip.positions, axis=1).any()
     ]  # keypoints all at one place have no size
     wrong = {clip.name: why for clip in apart if (why := wrong_size(clip))}
-    said = {name: f"{name} {why}; its units look wrong, and scale= is not given" for name, why in wrong.items()}
+    said = {
+        name: f"{name} {why}; its units look wrong, and scale= is not given"
+        for name, why in wrong.items()
+    }
     failures = [(gathered.files[name], text) for name, text in said.items()]
     left = gathered._replace(
-        clips=[clip for clip in gathered.clips if clip.name not in wrong], failures=[*gathered.failures, *failures]
+        clips=[clip for clip in gathered.clips if clip.name not in wrong],
+        failures=[*gathered.failures, *failures],
     )
     if not (left.clips or left.motions):
         report_failures(left.failures[1:])
@@ -215,8 +242,11 @@ def of_plausible_size(gathered: Gathered) -> Gathered:
     return left
 
 
-def motions_of(gathered: Gathered, robot: Robot, config: DictConfig) -> tuple[MotionSet, list[Failure]]:
-    """All that was gathered as whole motions of the robot, in order, and what could not be read or retargeted.
+def motions_of(
+    gathered: Gathered, robot: Robot, config: DictConfig
+) -> tuple[MotionSet, list[Failure]]:
+    """All that was gathered as whole motions of the robot, in order, and what could not be read or
+    retargeted.
 
     Raises:
       InputError: where nothing fits, and with strict=true where anything does not.
@@ -230,7 +260,9 @@ def motions_of(gathered: Gathered, robot: Robot, config: DictConfig) -> tuple[Mo
             def tell(done: int, total: int, name: str) -> None:
                 progress.update(task, completed=done, total=total, description=f"poses {name}"[:40])
 
-            sets, refused = retarget_what_fits(gathered.clips, robot, options_of(config, Options), tell)
+            sets, refused = retarget_what_fits(
+                gathered.clips, robot, options_of(config, Options), tell
+            )
     elif gathered.clips:
         sets, refused = retarget_by_joints(gathered, robot, config)
     failures = [(gathered.files[name], one_line(error)) for name, error in refused]
@@ -246,8 +278,11 @@ def motions_of(gathered: Gathered, robot: Robot, config: DictConfig) -> tuple[Mo
     return merged(sets, gathered.origins), failures
 
 
-def retarget_by_joints(gathered: Gathered, robot: Robot, config: DictConfig) -> tuple[list[MotionSet], list[Refused]]:
-    """People's joint angles carried over to OP3, behind a progress bar, and the recordings that could not be.
+def retarget_by_joints(
+    gathered: Gathered, robot: Robot, config: DictConfig
+) -> tuple[list[MotionSet], list[Refused]]:
+    """People's joint angles carried over to OP3, behind a progress bar, and the recordings that
+    could not be.
 
     Raises:
       InputError: for a robot without OP3's joints.
@@ -260,10 +295,18 @@ def retarget_by_joints(gathered: Gathered, robot: Robot, config: DictConfig) -> 
             path, (start, stop) = Path(origin.file), origin.frames
             try:
                 if not has_joints(path):
-                    raise InputError(f"{path} holds no joint angles (AMC and dm_control's HDF5 do); use method=points")
+                    raise InputError(
+                        f"{path} holds no joint angles (AMC and dm_control's HDF5 do); use method=points"
+                    )
                 entry = None if path.suffix.lower() == ".amc" else gathered.entries[clip.name]
                 person = read_person(
-                    path, clip=entry, asf=config.asf, name=clip.name, start=start, stop=stop, licence=clip.licence
+                    path,
+                    clip=entry,
+                    asf=config.asf,
+                    name=clip.name,
+                    start=start,
+                    stop=stop,
+                    licence=clip.licence,
                 )
                 motions.append(mapper.motion(person))
             except InputError as error:
@@ -286,12 +329,17 @@ def cleaned_of(
     """
     if filters is None:
         return uncleaned(whole)
-    source_of = {name: f"{origin.file}: {gathered.entries[name]}" for name, origin in gathered.origins.items()}
+    source_of = {
+        name: f"{origin.file}: {gathered.entries[name]}"
+        for name, origin in gathered.origins.items()
+    }
     cleaned = clean(whole, robot, origins=source_of, **filters)
     if not cleaned.motions.motions:
         warn(doubtful)
         report_failures(failures)
-        gone = ", ".join(f"{reason} {s:.1f} s ({KEY_OF[reason]}=)" for reason, s in cleaned.dropped_s.items())
+        gone = ", ".join(
+            f"{reason} {s:.1f} s ({KEY_OF[reason]}=)" for reason, s in cleaned.dropped_s.items()
+        )
         raise InputError(
             f"cleaning leaves nothing of {counted(len(whole.motions), 'recording')}: {gone}; clean=false keeps all"
         )
@@ -311,10 +359,14 @@ def provenance_of(
         **cleaned.motions.provenance,
         "npmp": npmp.__version__,
         "source": str(config.source),
-        "recordings": json.dumps([dataclasses.asdict(origin) for origin in origins if origin.clip in kept]),
+        "recordings": json.dumps(
+            [dataclasses.asdict(origin) for origin in origins if origin.clip in kept]
+        ),
         **{key: str(value) for key, value in options.items()},
         "rate_hz": str(cleaned.motions.motions[0].rate_hz),
-        "seconds": json.dumps({"read": round(cleaned.seconds_in, 3), "kept": round(cleaned.seconds_kept, 3)}),
+        "seconds": json.dumps(
+            {"read": round(cleaned.seconds_in, 3), "kept": round(cleaned.seconds_kept, 3)}
+        ),
         "dropped": json.dumps([dataclasses.asdict(entry) for entry in cleaned.dropped]),
         "failures": json.dumps([described(failure) for failure in failures]),
     }
@@ -332,7 +384,9 @@ def show(cleaned: Cleaned, doubtful: Mapping[str, str], was_cleaned: bool) -> No
         if cleaned.dropped:
             terminal.print(dropped_table(cleaned))
         chunks, mirrors = sum(not m.mirror for m in motions), sum(bool(m.mirror) for m in motions)
-        lines = [f"kept {cleaned.seconds_kept:.1f} of {cleaned.seconds_in:.1f} s in {counted(chunks, 'chunk')}"]
+        lines = [
+            f"kept {cleaned.seconds_kept:.1f} of {cleaned.seconds_in:.1f} s in {counted(chunks, 'chunk')}"
+        ]
         if mirrors:
             lines.append(f"{counted(mirrors, 'mirror image')} of them")
         held = sum(m.duration_s for m in motions if m.split == "validation")

@@ -1,4 +1,5 @@
-"""`npmp reuse`: train a high-level policy on a task, acting through the frozen decoder of a skill module."""
+"""`npmp reuse`: train a high-level policy on a task, acting through the frozen decoder of a skill
+module."""
 
 from __future__ import annotations
 
@@ -26,13 +27,23 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
     """The arguments of `train_policy` that a run's configuration asks for.
 
     Raises:
-      InputError: for an unknown task or algorithm, settings out of range, or a module or dataset that does not fit.
+      InputError: for an unknown task or algorithm, settings out of range, or a module or dataset
+        that does not fit.
     """
     kind: Any = tasks.find(config.task.name)
     check_task(kind)
     if config.algo.name not in REUSE_ALGORITHMS:
-        raise InputError(f"reuse has no algorithm '{config.algo.name}'; there are: {', '.join(REUSE_ALGORITHMS)}")
-    at_least(config, steps=1, checkpoint_every=1, evaluation__every=1, evaluation__robots=1, algo__num_envs=1)
+        raise InputError(
+            f"reuse has no algorithm '{config.algo.name}'; there are: {', '.join(REUSE_ALGORITHMS)}"
+        )
+    at_least(
+        config,
+        steps=1,
+        checkpoint_every=1,
+        evaluation__every=1,
+        evaluation__robots=1,
+        algo__num_envs=1,
+    )
     above_zero(config, "evaluation.seconds")
     logger = loggers.check(config.get("logger", "tensorboard"))
     robot = robots.load(config.robot.name)
@@ -41,19 +52,25 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
     skill.check_robot(robot)
     motions = motions_of(config, robot)
     policy, teacher = (
-        None if config.get(key) is None else policies.find(str(config[key])) for key in ("policy", "teacher")
+        None if config.get(key) is None else policies.find(str(config[key]))
+        for key in ("policy", "teacher")
     )
     known = dict(skill.contract.training)
     if (knows := policy or teacher) is not None:
         told = HighLevelPolicy.load(knows).contract.told
-        known |= {name: told[name] for name in (TOLD if teacher is None else told)}  # a teacher shows its own commands
+        # a teacher shows its own commands
+        known |= {name: told[name] for name in (TOLD if teacher is None else told)}
         if None not in (told["clock_s"], config.task.get("clock_s")):
             known["clock_s"] = config.task.clock_s  # it may learn to walk by another rhythm
-    task = kind.settle(build(kind.config_type, config.task, at="task"), motions if teacher is None else None, known)
+    task = kind.settle(
+        build(kind.config_type, config.task, at="task"), motions if teacher is None else None, known
+    )
     if policy is not None:
         refuse_other_network(policy, config.high_level, run.given)
     settings = ReuseSettings(
-        algo=build(REUSE_ALGORITHMS[config.algo.name], config.algo, ignore=("name", "num_envs"), at="algo"),
+        algo=build(
+            REUSE_ALGORITHMS[config.algo.name], config.algo, ignore=("name", "num_envs"), at="algo"
+        ),
         num_envs=config.algo.num_envs,
         net=build(HighLevelConfig, config.high_level, at="high_level"),
         joint_space=bool(config.get("joint_space", False)),
@@ -83,7 +100,8 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
 
 
 def refuse_other_network(policy: Path, asked: DictConfig, given: Collection[str]) -> None:
-    """Raise InputError for settings of the network that are given, and that the policy that goes on has otherwise."""
+    """Raise InputError for settings of the network that are given, and that the policy that goes on
+    has otherwise."""
     own = HighLevelPolicy.load(policy).contract
     for name, value in plain(asked).items():
         key, has = f"high_level.{name}", own.alpha if name == "alpha" else own.net.get(name)

@@ -1,4 +1,5 @@
-"""`npmp robots list | check NAME | add MODEL.xml`: the robots there are, whether one keeps the contract, a new one."""
+"""`npmp robots list | check NAME | add MODEL.xml`: the robots there are, whether one keeps the
+contract, a new one."""
 
 from __future__ import annotations
 
@@ -32,7 +33,9 @@ def run(config: DictConfig, run: Run) -> int:
             raise InputError(f"npmp robots list takes no {config.target!r}; {instead}")
         return show_robots()
     if config.target is None:
-        what = {"check": "a robot's name or folder", "add": "a model, e.g. robot.xml"}[str(config.action)]
+        what = {"check": "a robot's name or folder", "add": "a model, e.g. robot.xml"}[
+            str(config.action)
+        ]
         raise InputError(f"npmp robots {config.action} needs {what}")
     if config.action == "check":
         robot = robots.load(str(config.target))
@@ -55,14 +58,30 @@ def show_robots() -> int:
 def _row(name: str) -> tuple[str, ...]:
     """What is to be said of a robot; why it cannot be loaded, where it cannot."""
     if not robots.is_at_hand(name):
-        return name, "", "", "", "", f"MuJoCo Menagerie: downloaded at first use, or {ROOT}=CHECKOUT", ""
+        return (
+            name,
+            "",
+            "",
+            "",
+            "",
+            f"MuJoCo Menagerie: downloaded at first use, or {ROOT}=CHECKOUT",
+            "",
+        )
     try:
         robot = robots.load(name)
         mass = float(robot.model(visuals=False).body_mass.sum())
     except InputError as error:
         return name, "", "", "", "", f"broken: {error}", ""
     feet, joints = str(len(robot.foot_bodies)), str(len(robot.joint_names))
-    return name, joints, f"{mass:.2f}", feet, f"{robot.control_rate_hz:.4g} Hz", robot.mjcf.name, robot.licence
+    return (
+        name,
+        joints,
+        f"{mass:.2f}",
+        feet,
+        f"{robot.control_rate_hz:.4g} Hz",
+        robot.mjcf.name,
+        robot.licence,
+    )
 
 
 def report_checks(name: str, checks: Sequence[Check]) -> int:
@@ -76,7 +95,9 @@ def report_checks(name: str, checks: Sequence[Check]) -> int:
     return USER_ERROR if failed else OK
 
 
-def add_robot(target: str, *, name: str | None, out: Path | None, replace: bool, drop_missing: bool = False) -> int:
+def add_robot(
+    target: str, *, name: str | None, out: Path | None, replace: bool, drop_missing: bool = False
+) -> int:
     """Propose FOLDER/robot.yaml for a model, show what was found and guessed, and check it."""
     if name is not None and not re.fullmatch(r"\w[\w.-]*", str(name)):
         raise InputError(f"name={name}: letters, digits, '_', '-' and '.' are expected")
@@ -85,9 +106,13 @@ def add_robot(target: str, *, name: str | None, out: Path | None, replace: bool,
         raise InputError(f"{target} is a folder; the model's file is expected{_models_in(path)}")
     place = out or Path("robots") / str(name or "robot")  # as deep as the folder it will be
     reference = reference_to(target, path, place)
-    proposal = propose(path, reference=reference, name=name, folder=place, drop_missing=drop_missing)
+    proposal = propose(
+        path, reference=reference, name=name, folder=place, drop_missing=drop_missing
+    )
     if out is None and proposal.name in robots.names():  # robot=NAME would go on meaning that one
-        raise InputError(f"'{proposal.name}' is a robot of this package; give the new one another name=")
+        raise InputError(
+            f"'{proposal.name}' is a robot of this package; give the new one another name="
+        )
     folder = out or Path("robots") / proposal.name
     file = folder / "robot.yaml"
     if file.exists() and not replace:
@@ -100,13 +125,17 @@ def add_robot(target: str, *, name: str | None, out: Path | None, replace: bool,
     show_findings(proposal.findings)
     code = report_checks(proposal.name, proposal.checks)
     failed = [clause.name for clause in proposal.checks if not clause.passed]
-    shown = proposal.name if folder.resolve() == (Path("robots") / proposal.name).resolve() else folder
+    shown = (
+        proposal.name if folder.resolve() == (Path("robots") / proposal.name).resolve() else folder
+    )
     if failed:
         count = f"{len(failed)} check{'s' * (len(failed) > 1)} failed ({', '.join(failed)})"
         print(f"wrote {file}, but {count}: {what_to_edit(failed)}, then npmp robots check {shown}")
         return code
     guessed = sum("# guessed" in line for line in proposal.text.splitlines())
-    print(f"wrote {file}; {guessed} lines are marked guessed: look at them, then npmp robots check {shown}")
+    print(
+        f"wrote {file}; {guessed} lines are marked guessed: look at them, then npmp robots check {shown}"
+    )
     print(f"use it: npmp retarget robot={shown} source=... out=motions.h5")
     return code
 
@@ -120,7 +149,10 @@ def _models_in(folder: Path) -> str:
 def show_findings(findings: Sequence[Finding]) -> None:
     """What was found in the model, and what had to be guessed."""
     signs = {True: "[yellow]guess[/]", False: "[green]found[/]"}
-    rows = [(row.topic, signs[bool(row.guessed)], escape(row.value), escape(row.guessed)) for row in findings]
+    rows = [
+        (row.topic, signs[bool(row.guessed)], escape(row.value), escape(row.guessed))
+        for row in findings
+    ]
     console().print(table(("looked for", "", "result", "guessed, look at it"), rows, **LOOK))
 
 

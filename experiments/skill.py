@@ -1,5 +1,5 @@
-"""`npmp skill info | wander | interpolate MODULE`: what a module is, where its prior leads, what lies between two
-clips."""
+"""`npmp skill info | wander | interpolate MODULE`: what a module is, where its prior leads, what
+lies between two clips."""
 
 from __future__ import annotations
 
@@ -35,13 +35,18 @@ def run(config: DictConfig, run: Run) -> int:
     skill, robot = SkillModule.load(folder), robots.load(config.robot.name)
     skill.check_robot(robot)
     if choices_of_clips(config)["split"] is not None and config.action == "interpolate":
-        raise InputError(f"split={config.split}: npmp skill interpolate takes two clips by name, from= and to=")
+        raise InputError(
+            f"split={config.split}: npmp skill interpolate takes two clips by name, from= and to="
+        )
     like = robots_config_of(config, skill)
-    {"info": info, "wander": wander, "interpolate": interpolate}[str(config.action)](config, run, robot, like)
+    {"info": info, "wander": wander, "interpolate": interpolate}[str(config.action)](
+        config, run, robot, like
+    )
     return 0
 
 
-# --- info -------------------------------------------------------------------------------------------------------------
+# --- info
+# -------------------------------------------------------------------------------------------------------------
 
 
 def info(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConfig) -> None:
@@ -72,7 +77,10 @@ def info(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConfig) -> 
 def latent_rows(use: LatentUse) -> list[dict[str, float]]:
     """A mapping per dimension, the one that carries most first."""
     keys = {"kl_nats": use.kl, "std": use.std, "mean_share": use.mean_share}
-    return [{"dimension": i, **{key: float(values[i]) for key, values in keys.items()}} for i in use.order]
+    return [
+        {"dimension": i, **{key: float(values[i]) for key, values in keys.items()}}
+        for i in use.order
+    ]
 
 
 def latent_chart(use: LatentUse) -> list[str]:
@@ -100,23 +108,46 @@ def show_description(figures: dict[str, Any]) -> None:
     sizes, net, file = figures["parameters"], figures["net"], figures["file"]
     lines = [
         ("module", figures["module"]),
-        ("robot", f"{figures['robot']}, {len(figures['joints'])} joints: {', '.join(figures['joints'])}"),
-        ("rates", f"control {figures['control_rate_hz']:g} Hz, physics {figures['physics_rate_hz']:g} Hz"),
+        (
+            "robot",
+            f"{figures['robot']}, {len(figures['joints'])} joints: {', '.join(figures['joints'])}",
+        ),
+        (
+            "rates",
+            f"control {figures['control_rate_hz']:g} Hz, physics {figures['physics_rate_hz']:g} Hz",
+        ),
         ("setpoints held", figures["hold"]),
         ("accelerometer", figures["accelerometer"]),
-        ("latent", f"{figures['latent_dim']} dimensions, AR(1) prior with alpha {figures['alpha']:g}"),
+        (
+            "latent",
+            f"{figures['latent_dim']} dimensions, AR(1) prior with alpha {figures['alpha']:g}",
+        ),
         ("decoder senses", senses),
-        ("encoder sees", f"{sees['features']} features, {sees['frames_ahead']} frames of the reference ahead"),
+        (
+            "encoder sees",
+            f"{sees['features']} features, {sees['frames_ahead']} frames of the reference ahead",
+        ),
         (
             "networks",
-            ", ".join(f"{name} {value}" for name, value in net.items() if name not in ("latent_dim", "alpha")),
+            ", ".join(
+                f"{name} {value}"
+                for name, value in net.items()
+                if name not in ("latent_dim", "alpha")
+            ),
         ),
         ("parameters", f"encoder {sizes['encoder']:,}, decoder {sizes['decoder']:,}"),
         (
             "trained",
-            ", ".join(f"{name} {value}" for name, value in training.items() if not isinstance(value, dict | list)),
+            ", ".join(
+                f"{name} {value}"
+                for name, value in training.items()
+                if not isinstance(value, dict | list)
+            ),
         ),
-        ("scores then", ", ".join(f"{name} {value:.3f}" for name, value in training.get("after", {}).items())),
+        (
+            "scores then",
+            ", ".join(f"{name} {value:.3f}" for name, value in training.get("after", {}).items()),
+        ),
         ("licence of the data", ", ".join(figures["licences"]) or "unknown"),
         ("file", f"{file['bytes']:,} bytes of {file['weights']}, sha256 {file['sha256']}"),
         ("made with", ", ".join(f"{name} {value}" for name, value in figures["versions"].items())),
@@ -124,7 +155,8 @@ def show_description(figures: dict[str, Any]) -> None:
     say(*(f"{name}: {value}" for name, value in lines if value), wrap=True)
 
 
-# --- wander -----------------------------------------------------------------------------------------------------------
+# --- wander
+# -----------------------------------------------------------------------------------------------------------
 
 
 def wander(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConfig) -> None:
@@ -139,7 +171,9 @@ def wander(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConfig) -
     figures = {
         "module": Path(str(config.module)).name,
         "robot": robot.name,
-        "starts": "home pose" if config.data is None else f"random frames of {Path(str(config.data)).name}",
+        "starts": "home pose"
+        if config.data is None
+        else f"random frames of {Path(str(config.data)).name}",
         "split": config.split,
         "randomization": config.randomization.name,
         "robots": config.envs,
@@ -168,11 +202,24 @@ def show_wandering(figures: dict[str, Any]) -> None:
     rows = []
     for kind, row in figures["latents"].items():
         ratio = row.get("prior_up_ratio")
-        shown = "" if ratio is None else f"{ratio['ratio']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
+        shown = (
+            ""
+            if ratio is None
+            else f"{ratio['ratio']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
+        )
         keys = ("up_s_mean", "up_s_median", "up_to_the_end", "path_m", "speed_mps")
         like = " ".join(f"{share:.2f}" for share in row.get("overlap", {}).values())
         rows.append((kind, *(f"{row[key]:.2f}" for key in keys), shown, like))
-    columns = ("latents", "up, mean s", "median s", "to the end", "path m", "m/s", "prior / this", "like recordings")
+    columns = (
+        "latents",
+        "up, mean s",
+        "median s",
+        "to the end",
+        "path m",
+        "m/s",
+        "prior / this",
+        "like recordings",
+    )
     console().print(table(columns, rows, right=columns[1:], box=None))
     say(
         f"{figures['robots']} robots from the {figures['starts']}, {figures['seconds']:g} s at most; times of "
@@ -183,14 +230,17 @@ def show_wandering(figures: dict[str, Any]) -> None:
     )
 
 
-# --- interpolate ------------------------------------------------------------------------------------------------------
+# --- interpolate
+# ------------------------------------------------------------------------------------------------------
 
 
 def interpolate(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConfig) -> None:
     """Robots on mixtures of two clips' latents."""
     for key in ("data", "from", "to"):
         if config[key] is None:
-            raise InputError(f"npmp skill interpolate needs {key}=..., e.g. data=motions.h5 from=CLIP to=CLIP")
+            raise InputError(
+                f"npmp skill interpolate needs {key}=..., e.g. data=motions.h5 from=CLIP to=CLIP"
+            )
     names = str(config["from"]), str(config["to"])
     result = analysis.interpolate(
         str(config.module), str(config.data), *names, robot=robot, weights=config.weights, align=config.align,
@@ -214,13 +264,21 @@ def interpolate(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConf
     write_figures(run, "interpolation.json", figures)
     if run.out is not None:
         motions = {
-            f"w {float(w):.2f}": (result.qpos[: round(float(s) / result.dt) + 1, i].numpy(), int(result.steps[i]) + 1)
+            f"w {float(w):.2f}": (
+                result.qpos[: round(float(s) / result.dt) + 1, i].numpy(),
+                int(result.steps[i]) + 1,
+            )
             for i, (w, s) in enumerate(zip(result.weights, result.seconds, strict=True))
         }
         write_motions(run.out / "rollouts.h5", robot, motions, 1.0 / result.dt)
         if config.report:
             skill_page.interpolation(
-                run.out / "report.html", robot, figures, motions, 1.0 / result.dt, report.made_by(config, run.seed)
+                run.out / "report.html",
+                robot,
+                figures,
+                motions,
+                1.0 / result.dt,
+                report.made_by(config, run.seed),
             )
     show_interpolation(figures)
     where_it_is(config, run)
@@ -233,12 +291,14 @@ def show_interpolation(figures: dict[str, Any]) -> None:
     rows = [[f"{row[key]:.2f}" for key in keys] for row in figures["weights"]]
     console().print(table(columns, rows, right=columns, box=None))
     ends = ", ".join(
-        f"w = {w}: {name} (tracked for {s:.1f} s)" for w, (name, s) in enumerate(figures["tracked_s"].items())
+        f"w = {w}: {name} (tracked for {s:.1f} s)"
+        for w, (name, s) in enumerate(figures["tracked_s"].items())
     )
     say(f"{ends}; mixed by {figures['aligned_by']}, {figures['mix']}.", wrap=True)
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
+# --- files
+# ------------------------------------------------------------------------------------------------------------
 
 
 def write_figures(run: Run, name: str, figures: dict[str, Any]) -> None:
@@ -247,8 +307,11 @@ def write_figures(run: Run, name: str, figures: dict[str, Any]) -> None:
         write_json(run.out / name, figures)
 
 
-def write_motions(path: Path, robot: Robot, motions: dict[str, tuple[np.ndarray, int]], rate_hz: float) -> None:
-    """rollouts.h5: a group per robot with qpos (T, nq), rate_hz and up_frames, the frames until its fall."""
+def write_motions(
+    path: Path, robot: Robot, motions: dict[str, tuple[np.ndarray, int]], rate_hz: float
+) -> None:
+    """rollouts.h5: a group per robot with qpos (T, nq), rate_hz and up_frames, the frames until its
+    fall."""
     with new_hdf5(path, track_order=True) as file:
         file.attrs["robot"] = robot.name
         file.attrs["joint_names"] = list(robot.joint_names)

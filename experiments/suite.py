@@ -1,5 +1,5 @@
-"""`npmp suite`: a walking policy in the scenarios of sim-to-real practice; suite.json, suite.html; exits 3 unless all
-pass."""
+"""`npmp suite`: a walking policy in the scenarios of sim-to-real practice; suite.json, suite.html;
+exits 3 unless all pass."""
 
 from __future__ import annotations
 
@@ -20,7 +20,15 @@ from npmp.experiments.report import suite_page
 from npmp.experiments.typed import build
 from npmp.reuse import PolicyActor
 from npmp.reuse.handover import load_recovery
-from npmp.reuse.suite import FlagConfig, Outcome, Scenario, SuccessConfig, red_flags, settled, try_out
+from npmp.reuse.suite import (
+    FlagConfig,
+    Outcome,
+    Scenario,
+    SuccessConfig,
+    red_flags,
+    settled,
+    try_out,
+)
 from npmp.tasks.walk import Walk, WalkConfig, as_command_range
 
 
@@ -54,21 +62,35 @@ def run(config: DictConfig, run: Run) -> int:
     folder, policy, module, skill = policy_of(config, run.device)
     policy.check_task(Walk)
     skill.check_robot(robot)
-    success, flags = build(SuccessConfig, config.success, at="success"), build(FlagConfig, config.flags, at="flags")
+    success, flags = (
+        build(SuccessConfig, config.success, at="success"),
+        build(FlagConfig, config.flags, at="flags"),
+    )
     within = as_command_range(policy.contract.command_range)
     base = Walk.settle(build(WalkConfig, config.task, at="task"), None, policy.contract.told)
     like = robots_config_of(config, skill)
     note_other_drives(policy.contract.training, config)
     scenarios = scenarios_of(config)
-    recovery = None if config.recovery is None else load_recovery(str(config.recovery), robot, run.device)
-    settings = {name: settled(name, scenario, base, like, within) for name, scenario in scenarios.items()}
+    recovery = (
+        None if config.recovery is None else load_recovery(str(config.recovery), robot, run.device)
+    )
+    settings = {
+        name: settled(name, scenario, base, like, within) for name, scenario in scenarios.items()
+    }
     place: dict[str, Any] = {**backend_of(config, run), "num_threads": run.threads}
     run.begin()
     actor, outcomes = PolicyActor(policy, skill), dict[str, Outcome]()
     with progress_bar() as bar:
         for name in bar.track(settings, description="scenarios"):
             outcomes[name] = try_out(
-                actor, robot, settings[name], success, trials=config.trials, seed=run.seed, recovery=recovery, **place
+                actor,
+                robot,
+                settings[name],
+                success,
+                trials=config.trials,
+                seed=run.seed,
+                recovery=recovery,
+                **place,
             )
     rows = [{"name": name, **outcome.row} for name, outcome in outcomes.items()]
     result: dict[str, Any] = {
@@ -81,7 +103,9 @@ def run(config: DictConfig, run: Run) -> int:
         "red_flags": red_flags(outcomes, scenarios, robot.torque_limit.tolist(), flags), "versions": report.versions(),
     }  # fmt: skip
     write_json(run.folder / "suite.json", result)
-    suite_page.write(run.folder / "suite.html", robot, result, outcomes, report.made_by(config, run.seed))
+    suite_page.write(
+        run.folder / "suite.html", robot, result, outcomes, report.made_by(config, run.seed)
+    )
     show(result)
     passed = sum(row["passed"] for row in rows)
     say(f"{passed} of {len(rows)} scenarios passed: {run.folder / 'suite.html'}")

@@ -21,7 +21,9 @@ def run(config: DictConfig, run: Run) -> int:
         show_all(Path(str(config.target or "runs")))
         return 0
     if config.target is None:
-        raise InputError(f"npmp sweeps {config.action} needs a sweep: its folder (npmp sweeps list)")
+        raise InputError(
+            f"npmp sweeps {config.action} needs a sweep: its folder (npmp sweeps list)"
+        )
     sweep = Sweep.load(Path(str(config.target)))
     if config.action == "resume":
         if config.launcher is not None:
@@ -58,7 +60,8 @@ def show(sweep: Sweep) -> None:
 
 
 def settle(sweep: Sweep, *, keep: bool = False) -> None:
-    """Where nobody works on a sweep, call jobs stopped that were running when whoever ran them died; keep: write it."""
+    """Where nobody works on a sweep, call jobs stopped that were running when whoever ran them
+    died; keep: write it."""
     with suppress(InputError), sweep.locked():
         for i, job in enumerate(sweep.jobs):
             if job.state == RUNNING:
@@ -67,4 +70,11 @@ def settle(sweep: Sweep, *, keep: bool = False) -> None:
             sweep.save()
 
 
-main = verb("sweeps", run, out="optional_folder", torch=False, positional=("action", "target"), devices=("cpu",))
+main = verb(
+    "sweeps",
+    run,
+    out="optional_folder",
+    torch=False,
+    positional=("action", "target"),
+    devices=("cpu",),
+)

@@ -1,4 +1,5 @@
-"""`npmp sysid | sysid excite`: what a robot's joints are made of, from a log on a stand, as a randomization preset."""
+"""`npmp sysid | sysid excite`: what a robot's joints are made of, from a log on a stand, as a
+randomization preset."""
 
 from __future__ import annotations
 
@@ -54,11 +55,17 @@ def run(config: DictConfig, run: Run) -> int:
 
 
 def excite(config: DictConfig, run: Run, robot: Robot) -> None:
-    """OUT/commands.csv for the real robot, OUT/log.npz of a simulated one, and OUT/truth.json, its parameters."""
+    """OUT/commands.csv for the real robot, OUT/log.npz of a simulated one, and OUT/truth.json, its
+    parameters."""
     if config.rate_hz is not None:
         above_zero(config, "rate_hz")
     settings = build(ExcitationConfig, config.excitation, at="excitation")
-    stand = stand_of(robot, float(config.rate_hz or robot.control_rate_hz), up=list(config.up), threads=run.threads)
+    stand = stand_of(
+        robot,
+        float(config.rate_hz or robot.control_rate_hz),
+        up=list(config.up),
+        threads=run.threads,
+    )
     rng = np.random.default_rng(run.seed)
     command = excitation(robot, stand, settings, rng)
     run.begin()
@@ -66,15 +73,24 @@ def excite(config: DictConfig, run: Run, robot: Robot) -> None:
     log = simulated(stand, hidden, command, rng, torque=bool(config.torque))
     write_commands(run.folder / "commands.csv", log, command)
     write_stand_log(
-        run.folder / "log.npz", log, licence="CC0-1.0", source=f"npmp sysid excite, {robot.name}, simulated"
+        run.folder / "log.npz",
+        log,
+        licence="CC0-1.0",
+        source=f"npmp sysid excite, {robot.name}, simulated",
     )
-    joints = {name: dict(zip(KINDS, row, strict=True)) for name, row in zip(stand.joints, hidden.tolist(), strict=True)}
+    joints = {
+        name: dict(zip(KINDS, row, strict=True))
+        for name, row in zip(stand.joints, hidden.tolist(), strict=True)
+    }
     write_json(run.folder / "truth.json", {"schema": TRUTH, "robot": robot.name, "joints": joints})
     widths = ", ".join(
-        f"{name} {half:.2f}" for name, half in zip(stand.joints, np.ptp(command, axis=0) / 2, strict=True)
+        f"{name} {half:.2f}"
+        for name, half in zip(stand.joints, np.ptp(command, axis=0) / 2, strict=True)
     )
     say(f"{log.seconds:g} s at {stand.rate_hz:g} Hz; rad to either side: {widths}")
-    say(f"commands.csv (for a robot on a stand), log.npz (of a simulated one) and truth.json in {run.folder}")
+    say(
+        f"commands.csv (for a robot on a stand), log.npz (of a simulated one) and truth.json in {run.folder}"
+    )
 
 
 def write_commands(path: Path, log: StandLog, command: np.ndarray) -> None:
@@ -82,7 +98,10 @@ def write_commands(path: Path, log: StandLog, command: np.ndarray) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["time_s", *log.joints])
-    writer.writerows([f"{i / log.rate_hz:.6f}", *(f"{angle:.6f}" for angle in row)] for i, row in enumerate(command))
+    writer.writerows(
+        [f"{i / log.rate_hz:.6f}", *(f"{angle:.6f}" for angle in row)]
+        for i, row in enumerate(command)
+    )
     with atomic_path(path) as temporary:
         temporary.write_text(text.getvalue(), encoding="utf-8")
 
@@ -100,16 +119,33 @@ def fit(config: DictConfig, run: Run, robot: Robot) -> None:
     stand = stand_of(robot, log.rate_hz, up=list(config.up), threads=run.threads)
     run.begin()
     found = identify(stand, log, settings)
-    result: dict[str, Any] = {"schema": "npmp.sysid", "robot": robot.name, "data": Path(str(config.data)).name}
-    result |= {"rate_hz": log.rate_hz, "seconds": log.seconds, "versions": report.versions(), **summary(found)}
+    result: dict[str, Any] = {
+        "schema": "npmp.sysid",
+        "robot": robot.name,
+        "data": Path(str(config.data)).name,
+    }
+    result |= {
+        "rate_hz": log.rate_hz,
+        "seconds": log.seconds,
+        "versions": report.versions(),
+        **summary(found),
+    }
     if truth is not None:
         add_truth(result, found, truth)
     write_json(run.folder / "sysid.json", result)
     name = f"{robot.name}_identified"
-    write_preset(run.folder / "preset.yaml", preset(found, plain(config.randomization), name, widths), str(config.data))
-    sysid_page.identified(run.folder / "report.html", stand, log, found, result, report.made_by(config, run.seed))
+    write_preset(
+        run.folder / "preset.yaml",
+        preset(found, plain(config.randomization), name, widths),
+        str(config.data),
+    )
+    sysid_page.identified(
+        run.folder / "report.html", stand, log, found, result, report.made_by(config, run.seed)
+    )
     show(found, result)
-    say(f"use it: npmp imitate randomization={run.folder / 'preset.yaml'} ...; {run.folder / 'report.html'}")
+    say(
+        f"use it: npmp imitate randomization={run.folder / 'preset.yaml'} ...; {run.folder / 'report.html'}"
+    )
 
 
 def in_order(log: StandLog, robot: Robot) -> StandLog:
@@ -127,7 +163,9 @@ def in_order(log: StandLog, robot: Robot) -> StandLog:
 
     def ordered(recording: Recording) -> Recording:
         parts = (recording.command, recording.position, recording.velocity, recording.torque)
-        return Recording(recording.name, *(None if part is None else part[:, order] for part in parts))  # type: ignore[arg-type]
+        return Recording(
+            recording.name, *(None if part is None else part[:, order] for part in parts)
+        )  # type: ignore[arg-type]
 
     return StandLog(log.rate_hz, robot.joint_names, tuple(map(ordered, log.recordings)))
 
@@ -135,10 +173,16 @@ def in_order(log: StandLog, robot: Robot) -> StandLog:
 def truth_of(path: Path, robot: Robot) -> np.ndarray:
     """(n, 7) of a truth.json. Raises InputError for any other file, or another robot's."""
     content = read_json(path)
-    if not isinstance(content, dict) or content.get("schema") != TRUTH or content.get("robot") != robot.name:
+    if (
+        not isinstance(content, dict)
+        or content.get("schema") != TRUTH
+        or content.get("robot") != robot.name
+    ):
         raise InputError(f"{path}: no truth.json of npmp sysid excite robot={robot.name}")
     try:
-        return np.array([[float(content["joints"][name][kind]) for kind in KINDS] for name in robot.joint_names])
+        return np.array(
+            [[float(content["joints"][name][kind]) for kind in KINDS] for name in robot.joint_names]
+        )
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{path}: damaged ({error})") from error
 
@@ -152,7 +196,9 @@ def add_truth(result: dict[str, Any], found: Identified, truth: np.ndarray) -> N
     looked = found.error > 0.0
     z = miss / np.where(looked, found.error, np.inf)
     for j, name in enumerate(found.joints):
-        result["joints"][name]["off_by_errors"] = {kind: float(z[j, k]) for k, kind in enumerate(KINDS) if looked[j, k]}
+        result["joints"][name]["off_by_errors"] = {
+            kind: float(z[j, k]) for k, kind in enumerate(KINDS) if looked[j, k]
+        }
     within = {f"within_{n}": float((np.abs(z[looked]) < n).mean()) for n in (1, 2)}
     result["coverage"] = within | {"parameters": int(looked.sum())}
 
@@ -162,7 +208,9 @@ def write_preset(path: Path, content: Mapping[str, Any], data: str) -> None:
     verbs = "imitate, reuse, evaluate, skill, bench, sysid"
     head = f"# for: {verbs}\n# Joints as npmp sysid found them in {Path(data).name!r}\n"
     with atomic_path(path) as temporary:
-        temporary.write_text(head + OmegaConf.to_yaml(OmegaConf.create(dict(content))), encoding="utf-8")
+        temporary.write_text(
+            head + OmegaConf.to_yaml(OmegaConf.create(dict(content))), encoding="utf-8"
+        )
 
 
 def show(found: Identified, result: Mapping[str, Any]) -> None:
@@ -170,8 +218,12 @@ def show(found: Identified, result: Mapping[str, Any]) -> None:
     shown = [kind for k, kind in enumerate(KINDS) if (found.error[:, k] > 0.0).any()]
     rows = []
     for j, name in enumerate(found.joints):
-        figures = [f"{found.estimate[j, k]:.4g} ± {found.error[j, k]:.2g}" for k in map(KINDS.index, shown)]
-        rows.append((name, *figures, f"{1e3 * found.rms_before[j]:.2f}", f"{1e3 * found.rms_after[j]:.2f}"))
+        figures = [
+            f"{found.estimate[j, k]:.4g} ± {found.error[j, k]:.2g}" for k in map(KINDS.index, shown)
+        ]
+        rows.append(
+            (name, *figures, f"{1e3 * found.rms_before[j]:.2f}", f"{1e3 * found.rms_after[j]:.2f}")
+        )
     columns = (*shown, "rms mrad", "after")
     console().print(table(("joint", *columns), rows, right=columns, box=None))
     for sentence in result["not_told_apart"]:

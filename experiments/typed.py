@@ -14,9 +14,14 @@ T = TypeVar("T")
 
 
 def build(
-    cls: type[T], values: Mapping[str, Any] | DictConfig, *, ignore: tuple[str, ...] = ("name",), at: str = ""
+    cls: type[T],
+    values: Mapping[str, Any] | DictConfig,
+    *,
+    ignore: tuple[str, ...] = ("name",),
+    at: str = "",
 ) -> T:
-    """`npmp.settings.from_mapping` of a configuration's group, whose `name` is not the dataclass's business."""
+    """`npmp.settings.from_mapping` of a configuration's group, whose `name` is not the dataclass's
+    business."""
     if isinstance(values, DictConfig):
         values = typing.cast(Mapping[str, Any], OmegaConf.to_container(values, resolve=True))
     return from_mapping(cls, values, ignore=ignore, at=at)

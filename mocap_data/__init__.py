@@ -2,11 +2,10 @@
 
 The layer below robots and learning: it imports neither a simulator nor torch.
 
-    read(path)       a recording (BVH, ASF/AMC, C3D, keypoint CSV and npz, DeepMimic JSON, dm_control's HDF5) as a
-    `Clip` read_all(path)   all its clips, where a file holds many
-    Clip             world keypoints over time, metres, Z up
-    ReferenceMotion  a motion already carried over to a robot
-    MotionSet        the reference motions of one file; `write_motions`, `read_motions`
+    read(path)       a recording (BVH, ASF/AMC, C3D, keypoint CSV and npz, DeepMimic JSON,
+    dm_control's HDF5) as a `Clip` read_all(path)   all its clips, where a file holds many Clip
+    world keypoints over time, metres, Z up ReferenceMotion  a motion already carried over to a
+    robot MotionSet        the reference motions of one file; `write_motions`, `read_motions`
     dog_gait         a generated, freely licensed dog gait
 """
 

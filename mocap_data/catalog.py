@@ -1,8 +1,10 @@
-"""Where real recordings come from: sources, licences, hashes; and the cache that holds what was fetched.
+"""Where real recordings come from: sources, licences, hashes; and the cache that holds what was
+fetched.
 
-`catalog.yaml` beside this module is the list. A hash in it is of a copy that this project was tested with. Files at a
-pinned address (a commit) must have it; files at an address that may change are only compared with it. What has no hash
-gets one at its first download: it is noted in the cache (hashes.json) and must be the same ever after.
+`catalog.yaml` beside this module is the list. A hash in it is of a copy that this project was
+tested with. Files at a pinned address (a commit) must have it; files at an address that may change
+are only compared with it. What has no hash gets one at its first download: it is noted in the cache
+(hashes.json) and must be the same ever after.
 """
 
 from __future__ import annotations
@@ -36,12 +38,14 @@ from mocap_data.outside import read_json
 
 _LIST = Path(__file__).with_name("catalog.yaml")
 _NOTES = "hashes.json"
-SLACK = 4  # times its size when it was tested, that a file at an address that may change may have by now
+# times its size when it was tested, that a file at an address that may change may have by now
+SLACK = 4
 
 
 @dataclass(frozen=True)
 class Source:
-    """A file of an entry. path: its place in the entry's folder. urls: where it is, the first that answers counts."""
+    """A file of an entry. path: its place in the entry's folder. urls: where it is, the first that
+    answers counts."""
 
     path: str
     urls: tuple[str, ...]
@@ -53,8 +57,9 @@ class Source:
 class Entry:
     """A set of recordings.
 
-    pinned: the addresses name one version for ever, so that a hash must hold. unpack: suffixes to take out of the
-    files, which are zip archives then; () for files that are recordings themselves. use: a command that reads them.
+    pinned: the addresses name one version for ever, so that a hash must hold. unpack: suffixes to
+    take out of the files, which are zip archives then; () for files that are recordings themselves.
+    use: a command that reads them.
     """
 
     name: str
@@ -114,13 +119,16 @@ def entry(name: str, path: Path = _LIST) -> Entry:
 
 
 def _entry(name: str, values: Mapping[str, Any]) -> Entry:
-    """An entry of the YAML: `bases` are addresses that each file's path (or its own `from`) is appended to."""
+    """An entry of the YAML: `bases` are addresses that each file's path (or its own `from`) is
+    appended to."""
     sources = []
     for row in values["files"]:
         path, size, sha256 = (row, None, None) if isinstance(row, str) else row
         place = Path(path).name if values.get("flatten", True) else path
         sources.append(Source(place, tuple(base + path for base in values["bases"]), sha256, size))
-    texts = {key: str(values[key]) for key in ("what", "licence", "licence_url", "credit", "homepage")}
+    texts = {
+        key: str(values[key]) for key in ("what", "licence", "licence_url", "credit", "homepage")
+    }
     return Entry(
         name=name,
         non_commercial=bool(values["non_commercial"]),
@@ -136,8 +144,8 @@ def _entry(name: str, values: Mapping[str, Any]) -> Entry:
 
 
 def cache_folder() -> Path:
-    """NPMP_CACHE, or where the system keeps caches: XDG_CACHE_HOME or ~/.cache, ~/Library/Caches, LOCALAPPDATA; there
-    /npmp."""
+    """NPMP_CACHE, or where the system keeps caches: XDG_CACHE_HOME or ~/.cache, ~/Library/Caches,
+    LOCALAPPDATA; there /npmp."""
     if given := os.environ.get("NPMP_CACHE"):
         return Path(given).expanduser()
     if sys.platform == "win32":
@@ -159,11 +167,16 @@ def notes_of(which: Entry, cache: Path | None = None) -> dict[str, dict[str, Any
     except InputError:
         return {}
     rows = content.items() if isinstance(content, dict) else ()
-    return {key: row for key, row in rows if isinstance(row, dict) and isinstance(row.get("sha256"), str)}
+    return {
+        key: row
+        for key, row in rows
+        if isinstance(row, dict) and isinstance(row.get("sha256"), str)
+    }
 
 
 def state_of(which: Entry, cache: Path | None = None) -> tuple[int, int]:
-    """How many of an entry's files are in the cache, and how many there are; by their sizes, without hashing."""
+    """How many of an entry's files are in the cache, and how many there are; by their sizes,
+    without hashing."""
     notes, folder = notes_of(which, cache), folder_of(which, cache)
     there = 0
     for source in which.files:
@@ -204,7 +217,9 @@ def fetch(
             report.failed.append((source.path, str(error)))
     if which.unpack and not report.failed:
         for source in which.files:
-            extract_zip(report.folder / source.path, report.folder / "unpacked", suffixes=which.unpack)
+            extract_zip(
+                report.folder / source.path, report.folder / "unpacked", suffixes=which.unpack
+            )
     return report
 
 
@@ -243,15 +258,21 @@ def _fetch_one(
     except WrongHash as error:
         if must == first and must != source.sha256:
             advice = f"to take the new one, delete {target.parent}"
-            raise WrongHash(f"{error} (the file there is no longer the one fetched first; {advice})") from None
+            raise WrongHash(
+                f"{error} (the file there is no longer the one fetched first; {advice})"
+            ) from None
         raise
     report.fetched.append(got)
     notes[source.path] = {"sha256": got.sha256, "size": got.size, "url": got.url}
     _write_notes(report.folder, notes)
     if source.sha256 is None and first is None:
-        report.notes.append(f"{source.path}: no hash was known; sha256 {got.sha256} noted in {report.folder / _NOTES}")
+        report.notes.append(
+            f"{source.path}: no hash was known; sha256 {got.sha256} noted in {report.folder / _NOTES}"
+        )
     elif source.sha256 is not None and got.sha256 != source.sha256:
-        report.notes.append(f"{source.path}: other bytes than the copy this version was tested with")
+        report.notes.append(
+            f"{source.path}: other bytes than the copy this version was tested with"
+        )
 
 
 def recordings_of(which: Entry, report: Report) -> Path:
@@ -260,7 +281,8 @@ def recordings_of(which: Entry, report: Report) -> Path:
 
 
 def place(which: Entry, report: Report, out: Path) -> list[Path]:
-    """Copy an entry's recordings to a folder of the user's; files there of the same name are replaced, others stay."""
+    """Copy an entry's recordings to a folder of the user's; files there of the same name are
+    replaced, others stay."""
     origin = recordings_of(which, report)
     if which.unpack:
         names = sorted(path.relative_to(origin) for path in origin.rglob("*") if path.is_file())
@@ -276,4 +298,6 @@ def place(which: Entry, report: Report, out: Path) -> list[Path]:
 
 def _write_notes(folder: Path, notes: Mapping[str, Any]) -> None:
     with atomic_path(folder / _NOTES) as temporary:
-        temporary.write_text(json.dumps(dict(notes), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+        temporary.write_text(
+            json.dumps(dict(notes), indent=2, sort_keys=True) + "\n", encoding="utf-8"
+        )

@@ -14,8 +14,8 @@ _CYCLE = -2
 
 
 def _ancestor(parents: Sequence[int], child: int, among: Collection[int]) -> int:
-    """The nearest ancestor of `child` that is `among` some, -1 where there is none, _CYCLE where the way leads in a
-    circle."""
+    """The nearest ancestor of `child` that is `among` some, -1 where there is none, _CYCLE where
+    the way leads in a circle."""
     at = parents[child]
     for _ in range(len(parents)):
         if at < 0 or at in among:
@@ -28,8 +28,8 @@ def _ancestor(parents: Sequence[int], child: int, among: Collection[int]) -> int
 class Clip:
     """Keypoints over time, as every reader returns them and every later stage takes them.
 
-    The world is right-handed with Z up, in metres. "X forward" names the convention for rest poses and
-    generated motion; a recording keeps the heading it was captured with, which is arbitrary.
+    The world is right-handed with Z up, in metres. "X forward" names the convention for rest poses
+    and generated motion; a recording keeps the heading it was captured with, which is arbitrary.
 
     positions: (T, M, 3) [m], world frame, read-only.
     names: M unique keypoint names.
@@ -37,11 +37,12 @@ class Clip:
     source: where the motion comes from (a file name or a generator).
     licence: of the recording; "unknown" unless the one who reads it says so.
     name: what to call the clip; becomes its group in a motion file.
-    parents: per keypoint the index of the keypoint it hangs from, -1 for a root; None when not known.
+    parents: per keypoint the index of the keypoint it hangs from, -1 for a root; None when not
+    known.
 
     Raises:
-      InputError: for wrong shapes, values that are not finite, repeated names, or a rate or coordinates that no
-        recording has.
+      InputError: for wrong shapes, values that are not finite, repeated names, or a rate or
+        coordinates that no recording has.
     """
 
     positions: Array
@@ -56,19 +57,27 @@ class Clip:
         set_field = object.__setattr__  # the way to normalise fields of a frozen dataclass
         set_field(self, "names", tuple(str(name) for name in self.names))
         what = f"clip {self.name!r}: positions"
-        set_field(self, "positions", read_only(self.positions, shape=f"(T, {len(self.names)}, 3)", what=what))
+        set_field(
+            self,
+            "positions",
+            read_only(self.positions, shape=f"(T, {len(self.names)}, 3)", what=what),
+        )
         require_moderate(self.positions, what)
         set_field(self, "rate_hz", require_rate(self.rate_hz, f"clip {self.name!r}:"))
         if not self.names:
             raise InputError(f"clip {self.name!r} has no keypoints")
         repeated = sorted({name for name in self.names if self.names.count(name) > 1})
         if repeated:
-            raise InputError(f"clip {self.name!r}: keypoint name {repeated[0]!r} appears more than once")
+            raise InputError(
+                f"clip {self.name!r}: keypoint name {repeated[0]!r} appears more than once"
+            )
         if self.parents is not None:
             set_field(self, "parents", tuple(int(parent) for parent in self.parents))
             count = len(self.names)
             if len(self.parents) != count or not all(-1 <= p < count for p in self.parents):
-                raise InputError(f"clip {self.name!r}: parents must be {count} indices from -1 to {count - 1}")
+                raise InputError(
+                    f"clip {self.name!r}: parents must be {count} indices from -1 to {count - 1}"
+                )
             if any(_ancestor(self.parents, i, set()) == _CYCLE for i in range(count)):
                 raise InputError(f"clip {self.name!r}: parents lead in a circle")
 
@@ -98,7 +107,8 @@ class Clip:
             raise unknown(f"keypoint (clip {self.name!r})", name, self.names) from None
 
     def select(self, names: Sequence[str]) -> Clip:
-        """The clip with only the keypoints `names`, in that order; each hangs from its nearest ancestor among them.
+        """The clip with only the keypoints `names`, in that order; each hangs from its nearest
+        ancestor among them.
 
         Raises:
           InputError: for an unknown or a repeated name, or none.
@@ -109,13 +119,16 @@ class Clip:
             place = {column: i for i, column in enumerate(columns)}
             nearest = [_ancestor(self.parents, column, set(columns)) for column in columns]
             parents = tuple(place.get(column, -1) for column in nearest)
-        return dataclasses.replace(self, positions=self.positions[:, columns], names=tuple(names), parents=parents)
+        return dataclasses.replace(
+            self, positions=self.positions[:, columns], names=tuple(names), parents=parents
+        )
 
     def crop(self, start: int, stop: int | None = None) -> Clip:
         """Frames [start, stop), stop by default the end.
 
         Raises:
-          InputError: unless 0 <= start < stop <= T: a crop is never silently shorter than asked for.
+          InputError: unless 0 <= start < stop <= T: a crop is never silently shorter than asked
+            for.
         """
         part = stretch(f"clip {self.name!r}", start, stop, self.num_frames)
         return dataclasses.replace(self, positions=self.positions[part])

@@ -1,8 +1,9 @@
 """Downloads that can be interrupted, checked by their hash, and never seen half.
 
-A file arrives as NAME.part; what the server called it (its ETag) stands in NAME.part.json, so that a broken download
-goes on where it stopped, and only if the server still has the same file. The hash is checked before NAME.part becomes
-NAME. httpx speaks with the server; whatever the server says is an answer that ends, or one line that says why not.
+A file arrives as NAME.part; what the server called it (its ETag) stands in NAME.part.json, so that
+a broken download goes on where it stopped, and only if the server still has the same file. The hash
+is checked before NAME.part becomes NAME. httpx speaks with the server; whatever the server says is
+an answer that ends, or one line that says why not.
 """
 
 from __future__ import annotations
@@ -92,7 +93,8 @@ def download(
     settings: Settings | None = None,
     progress: Progress | None = None,
 ) -> Fetched:
-    """Fetch a file to `target` from the first of `urls` that has it; what is at `target` is replaced in one step.
+    """Fetch a file to `target` from the first of `urls` that has it; what is at `target` is
+    replaced in one step.
 
     Args:
       sha256, size: what it must be; None where nobody knows.
@@ -101,7 +103,8 @@ def download(
     Raises:
       WrongHash: it is something else (the download is removed).
       Offline: no server can be reached.
-      InputError: anything else a server or the disk refuses, on one line that names the URL or the file.
+      InputError: anything else a server or the disk refuses, on one line that names the URL or the
+        file.
     """
     absent = [folder for folder in (target.parent, *target.parent.parents) if not folder.exists()]
     failures: list[InputError] = []
@@ -122,7 +125,9 @@ def download(
                     found = hash_of(part.path)
                 if sha256 is not None and found != sha256:
                     part.forget()
-                    raise WrongHash(f"{url}: sha256 is {found[:16]}..., expected {sha256[:16]}...; nothing was kept")
+                    raise WrongHash(
+                        f"{url}: sha256 is {found[:16]}..., expected {sha256[:16]}...; nothing was kept"
+                    )
                 got = part.length
                 os.replace(part.path, target)
                 part.forget()
@@ -135,7 +140,11 @@ def download(
         for folder in absent:
             folder.rmdir()
     offline = all(isinstance(error, Offline) for error in failures)
-    raise failures[0] if offline or len(failures) == 1 else next(e for e in failures if not isinstance(e, Offline))
+    raise (
+        failures[0]
+        if offline or len(failures) == 1
+        else next(e for e in failures if not isinstance(e, Offline))
+    )
 
 
 def hash_of(path: Path) -> str:
@@ -146,7 +155,8 @@ def hash_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def _alone(part: Path) -> Iterator[None]:
-    """Hold the download against another process that fetches the same file, where the system can tell."""
+    """Hold the download against another process that fetches the same file, where the system can
+    tell."""
     lock = part.with_name(part.name + ".lock")
     with lock.open("ab") as file:
         try:
@@ -156,7 +166,9 @@ def _alone(part: Path) -> Iterator[None]:
         except ImportError:
             pass  # a system without it: two processes at once are on their own
         except OSError:
-            raise InputError(f"{part}: another process is downloading this file; wait for it") from None
+            raise InputError(
+                f"{part}: another process is downloading this file; wait for it"
+            ) from None
         try:
             yield
         finally:
@@ -180,7 +192,8 @@ class _Part:
 
     @property
     def validator(self) -> str:
-        """By what the server knows its file again; "" where that is not known, or the beginning came from elsewhere."""
+        """By what the server knows its file again; "" where that is not known, or the beginning
+        came from elsewhere."""
         try:
             known = read_json(self.record)
         except InputError:
@@ -191,8 +204,12 @@ class _Part:
     def note(self, answer: httpx.Response) -> None:
         etag = answer.headers.get("ETag", "")
         # A weak one does not promise the same bytes.
-        validator = etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified")
-        self.record.write_text(json.dumps({"url": self.url, "validator": _printable(validator)}), encoding="utf-8")
+        validator = (
+            etag if etag and not etag.startswith("W/") else answer.headers.get("Last-Modified")
+        )
+        self.record.write_text(
+            json.dumps({"url": self.url, "validator": _printable(validator)}), encoding="utf-8"
+        )
 
     def forget(self) -> None:
         self.path.unlink(missing_ok=True)
@@ -218,7 +235,8 @@ class _Transfer:
     too_slow: bool = False
 
     def run(self) -> int:
-        """Go on where the part stops as often as that gets further; returns how many bytes were there before.
+        """Go on where the part stops as often as that gets further; returns how many bytes were
+        there before.
 
         Raises:
           InputError: it does not come to an end.
@@ -236,11 +254,18 @@ class _Transfer:
             except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as error:
                 why = _said(error)
                 # No name server answers now: nor will it in a second.
-                unreachable = isinstance(_cause(error), socket.gaierror) or (left == 1 and not self.part.length)
+                unreachable = isinstance(_cause(error), socket.gaierror) or (
+                    left == 1 and not self.part.length
+                )
                 if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout)) and unreachable:
-                    raise Offline(f"offline: cannot reach {httpx.URL(self.url).host} ({why})") from None
+                    raise Offline(
+                        f"offline: cannot reach {httpx.URL(self.url).host} ({why})"
+                    ) from None
             # A few bytes a connection would go on for ever.
-            further = self.part.length >= best + self.settings.slowest * self.settings.timeout_s and not self.too_slow
+            further = (
+                self.part.length >= best + self.settings.slowest * self.settings.timeout_s
+                and not self.too_slow
+            )
             best = max(best, self.part.length)
             left = self.settings.tries if further else left - 1
             if left and not further:
@@ -253,9 +278,11 @@ class _Transfer:
 
     @contextlib.contextmanager
     def _watched(self) -> Iterator[None]:
-        """Hang up on a server that brings too little of the file for a while, whatever it sends instead.
+        """Hang up on a server that brings too little of the file for a while, whatever it sends
+        instead.
 
-        httpx's timeout begins anew with every byte: headers and chunks that drip would hold it for ever.
+        httpx's timeout begins anew with every byte: headers and chunks that drip would hold it for
+        ever.
         """
         over, window_s = threading.Event(), 2.0 * self.settings.timeout_s
 
@@ -265,7 +292,9 @@ class _Transfer:
                 if self.got - before < self.settings.slowest * window_s and self.stream is not None:
                     self.too_slow = True
                     with contextlib.suppress(OSError):  # closed already
-                        socket.socket.shutdown(self.stream.get_extra_info("socket"), socket.SHUT_RDWR)
+                        socket.socket.shutdown(
+                            self.stream.get_extra_info("socket"), socket.SHUT_RDWR
+                        )
                 before = self.got
 
         self.too_slow, self.stream = False, None
@@ -281,7 +310,8 @@ class _Transfer:
             self.stream = info["return_value"]
 
     def _connection(self) -> None:
-        """Ask for what is missing and append it; returns when the file is whole. Notes in `began` where that was."""
+        """Ask for what is missing and append it; returns when the file is whole. Notes in `began`
+        where that was."""
         validator = self.part.validator
         have = self.part.length if validator else 0
         headers = {"User-Agent": "npmp-data", "Accept-Encoding": "identity"}
@@ -289,29 +319,41 @@ class _Transfer:
             headers |= {"Range": f"bytes={have}-", "If-Range": validator}
         schemes = ("https",) if self.url.startswith("https:") else ("http", "https")
         # verify: the authorities that the system trusts
-        with httpx.Client(timeout=self.settings.timeout_s, verify=ssl.create_default_context()) as client:
-            request = client.build_request("GET", self.url, headers=headers, extensions={"trace": self._trace})
+        with httpx.Client(
+            timeout=self.settings.timeout_s, verify=ssl.create_default_context()
+        ) as client:
+            request = client.build_request(
+                "GET", self.url, headers=headers, extensions={"trace": self._trace}
+            )
             for _ in range(MOST_REDIRECTS):
                 with contextlib.closing(client.send(request, stream=True)) as answer:
                     if answer.next_request is None:
                         return self._take(answer, have)
                     request = answer.next_request
                     if request.url.scheme not in schemes:
-                        raise InputError(f"{self.url}: the server leads to {str(request.url)[:200]}; not followed")
+                        raise InputError(
+                            f"{self.url}: the server leads to {str(request.url)[:200]}; not followed"
+                        )
         raise InputError(f"{self.url}: the server leads elsewhere more than {MOST_REDIRECTS} times")
 
     def _take(self, answer: httpx.Response, have: int) -> None:
         """Write what an answer brings."""
         span = answer.headers.get("Content-Range", "").strip()
-        if answer.status_code == 416 and have:  # nothing beyond what is there: whole, or another file by now
+        # nothing beyond what is there: whole, or another file by now
+        if answer.status_code == 416 and have:
             if span == f"bytes */{have}" and self.size in (None, have):
                 return
             self._anew()
         if answer.status_code not in (200, 206):
             said = f"the server says {answer.status_code} {answer.reason_phrase[:100]}"
-            raise _Again(said) if answer.status_code in _TRY_AGAIN else InputError(f"{self.url}: {said}")
+            raise (
+                _Again(said)
+                if answer.status_code in _TRY_AGAIN
+                else InputError(f"{self.url}: {said}")
+            )
         total = _number(answer.headers.get("Content-Length"))
-        if answer.status_code == 200:  # the whole file: the server cannot go on, or has another one by now
+        # the whole file: the server cannot go on, or has another one by now
+        if answer.status_code == 200:
             have = 0
         elif found := re.fullmatch(rf"bytes {have}-([0-9]{{1,18}})/([0-9]{{1,18}}|\*)", span):
             total = int(found[1]) + 1 if found[2] == "*" else int(found[2])
@@ -334,7 +376,8 @@ class _Transfer:
                     if self.progress is not None:
                         self.progress(have, expected)
             except httpx.RemoteProtocolError:
-                if expected is None:  # no length was said: the end is known only by its mark, which is missing
+                # no length was said: the end is known only by its mark, which is missing
+                if expected is None:
                     raise
         if expected is None and self.too_slow:  # an end of our making
             raise _Again("the answer was cut")
@@ -346,14 +389,21 @@ class _Transfer:
         raise _Again("the server cannot go on where it broke off")
 
     def _check(self, total: int | None, have: int) -> None:
-        """Raise InputError for a file of another size than expected, or of more bytes than there is room for."""
-        if total is not None and total != self.size and (self.size is not None or total > self.at_most):
+        """Raise InputError for a file of another size than expected, or of more bytes than there is
+        room for."""
+        if (
+            total is not None
+            and total != self.size
+            and (self.size is not None or total > self.at_most)
+        ):
             expected = f"at most {self.at_most}" if self.size is None else self.size
             raise InputError(f"{self.url}: the server has {total} bytes, expected {expected}")
         folder = self.part.path.parent
         missing, free = (total or 0) - have, shutil.disk_usage(folder).free
         if missing > free:
-            raise InputError(f"{self.url}: {missing / 1e6:.0f} MB to go, {folder} has room for {free / 1e6:.0f} MB")
+            raise InputError(
+                f"{self.url}: {missing / 1e6:.0f} MB to go, {folder} has room for {free / 1e6:.0f} MB"
+            )
 
 
 def _number(text: str | None) -> int | None:
@@ -368,7 +418,10 @@ def _printable(text: object) -> str:
 
 def _cause(error: BaseException) -> BaseException:
     """What the system said, below what libraries made of it."""
-    while not isinstance(error, OSError) and (below := error.__cause__ or error.__context__) is not None:
+    while (
+        not isinstance(error, OSError)
+        and (below := error.__cause__ or error.__context__) is not None
+    ):
         error = below
     return error
 
@@ -386,24 +439,34 @@ def _said(error: BaseException) -> str:
 
 
 def extract_zip(archive: Path, folder: Path, *, suffixes: Sequence[str] = ()) -> list[Path]:
-    """Unpack the files of a zip with those suffixes (all without any) into `folder`, without their folders' common
-    parent.
+    """Unpack the files of a zip with those suffixes (all without any) into `folder`, without their
+    folders' common parent.
 
     Nothing is unpacked unless every name is harmless. Each file appears whole or not at all.
 
     Raises:
-      InputError: a damaged archive, a name that leads out of the folder, a link, two files of one name, or more than
-        LARGEST_ARCHIVE bytes.
+      InputError: a damaged archive, a name that leads out of the folder, a link, two files of one
+        name, or more than LARGEST_ARCHIVE bytes.
     """
     try:
         with zipfile.ZipFile(archive) as content:
             chosen = [entry for entry in content.infolist() if not entry.is_dir()]
             places = [(entry, _inside(archive, entry)) for entry in chosen]
             if sum(entry.file_size for entry in chosen) > LARGEST_ARCHIVE:
-                raise InputError(f"{archive} unpacks to more than {LARGEST_ARCHIVE >> 30} GiB; not unpacked")
-            wanted = [(entry, place) for entry, place in places if not suffixes or place.suffix.lower() in suffixes]
+                raise InputError(
+                    f"{archive} unpacks to more than {LARGEST_ARCHIVE >> 30} GiB; not unpacked"
+                )
+            wanted = [
+                (entry, place)
+                for entry, place in places
+                if not suffixes or place.suffix.lower() in suffixes
+            ]
             if not wanted:
-                raise InputError(f"{archive} holds no {', '.join(suffixes)}" if suffixes else f"{archive} is empty")
+                raise InputError(
+                    f"{archive} holds no {', '.join(suffixes)}"
+                    if suffixes
+                    else f"{archive} is empty"
+                )
             parents = {place.parts[0] if len(place.parts) > 1 else "" for _, place in wanted}
             common = len(parents) == 1 and "" not in parents
             seen: set[str] = set()
@@ -430,7 +493,12 @@ def _inside(archive: Path, entry: zipfile.ZipInfo) -> PurePosixPath:
     name = entry.filename
     place = PurePosixPath(name)
     bad = (
-        not name or "\\" in name or "\0" in name or place.is_absolute() or ".." in place.parts or ":" in place.parts[0]
+        not name
+        or "\\" in name
+        or "\0" in name
+        or place.is_absolute()
+        or ".." in place.parts
+        or ":" in place.parts[0]
     )
     if bad or stat.S_ISLNK(entry.external_attr >> 16):
         raise InputError(f"{archive} holds {name!r}, which leads out of its folder; not unpacked")
@@ -438,7 +506,11 @@ def _inside(archive: Path, entry: zipfile.ZipInfo) -> PurePosixPath:
 
 
 def _extract(content: zipfile.ZipFile, entry: zipfile.ZipInfo, target: Path) -> Path:
-    with atomic_path(target) as temporary, content.open(entry) as source, temporary.open("wb") as file:
+    with (
+        atomic_path(target) as temporary,
+        content.open(entry) as source,
+        temporary.open("wb") as file,
+    ):
         left = entry.file_size
         while block := source.read(CHUNK):
             left -= len(block)

@@ -12,13 +12,16 @@ class InputError(ValueError):
     """Something the user gave is wrong: a file, a name, an option.
 
     The message is one line that says what was wrong, what was expected and what exists
-    ("no robot 'anymal_x'; there are: anymal_b"). The command line prints it and exits with code 2. It stays one line of
-    readable length whatever was in the file: line breaks become spaces, from a long one the middle is left out, and
-    what no terminal prints (control characters, bytes that are no UTF-8) is escaped.
+    ("no robot 'anymal_x'; there are: anymal_b"). The command line prints it and exits with code 2.
+    It stays one line of readable length whatever was in the file: line breaks become spaces, from a
+    long one the middle is left out, and what no terminal prints (control characters, bytes that are
+    no UTF-8) is escaped.
     """
 
     def __init__(self, message: object = "") -> None:
-        line = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(str(message).splitlines()))
+        line = "".join(
+            c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(str(message).splitlines())
+        )
         if len(line) > MAX_MESSAGE:
             line = f"{line[: MAX_MESSAGE * 3 // 4]} ... {line[-(MAX_MESSAGE // 4) :]}"
         super().__init__(line)
@@ -36,16 +39,22 @@ def unknown(kind: str, name: object, known: Iterable[object]) -> InputError:
 
 
 def stretch(what: str, start: int, stop: int | None, frames: int) -> slice:
-    """Frames [start, stop) of so many, stop by default the end. Raises InputError for others than there are."""
+    """Frames [start, stop) of so many, stop by default the end. Raises InputError for others than
+    there are."""
     stop = frames if stop is None else stop
     if not 0 <= start < stop <= frames:
-        raise InputError(f"{what}: cannot take frames {start} to {stop}; it has {frames} (0 <= start < stop)")
+        raise InputError(
+            f"{what}: cannot take frames {start} to {stop}; it has {frames} (0 <= start < stop)"
+        )
     return slice(start, stop)
 
 
 def matching(kind: str, patterns: Iterable[str], known: Collection[str]) -> frozenset[str]:
-    """The names that fit one of the patterns at least ("walk_*"). Raises InputError for a pattern that fits none."""
+    """The names that fit one of the patterns at least ("walk_*"). Raises InputError for a pattern
+    that fits none."""
     for pattern in patterns:
         if not any(fnmatchcase(name, pattern) for name in known):
             raise unknown(kind, pattern, known)
-    return frozenset(name for name in known if any(fnmatchcase(name, pattern) for pattern in patterns))
+    return frozenset(
+        name for name in known if any(fnmatchcase(name, pattern) for pattern in patterns)
+    )

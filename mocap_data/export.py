@@ -23,11 +23,12 @@ def write_mjlab_npz(
     body_names: Sequence[str],
     bodies: BodyStates,
 ) -> None:
-    """Write a motion as mjlab's tracking task reads it (float32, as mjlab's own): whole or not at all.
+    """Write a motion as mjlab's tracking task reads it (float32, as mjlab's own): whole or not at
+    all.
 
-    fps (1,), joint_pos, joint_vel (T, J), body_pos_w, body_lin_vel_w, body_ang_vel_w (T, B, 3), body_quat_w (T, B, 4;
-    w, x, y, z), world axes, of every body but the world in MuJoCo's order; and joint_names (J), body_names (B) as
-    texts, which mjlab leaves unread.
+    fps (1,), joint_pos, joint_vel (T, J), body_pos_w, body_lin_vel_w, body_ang_vel_w (T, B, 3),
+    body_quat_w (T, B, 4; w, x, y, z), world axes, of every body but the world in MuJoCo's order;
+    and joint_names (J), body_names (B) as texts, which mjlab leaves unread.
 
     bodies: of the motion, as `retarget.kinematics.body_states` makes them.
 
@@ -38,7 +39,9 @@ def write_mjlab_npz(
     shape = (motion.num_frames, len(body_names))
     for key, values in bodies._asdict().items():
         if values.shape[:2] != shape:
-            raise InputError(f"motion {motion.name!r}: {key} is of {values.shape[:2]} frames and bodies, not {shape}")
+            raise InputError(
+                f"motion {motion.name!r}: {key} is of {values.shape[:2]} frames and bodies, not {shape}"
+            )
     arrays: dict[str, Any] = {
         "joint_pos": motion.qpos[:, 7:],
         "joint_vel": motion.qvel[:, 6:],
@@ -67,8 +70,9 @@ def write_unitree_csv(
 ) -> None:
     """Write a motion as Unitree's CSV, and a JSON file beside it that says what the CSV cannot.
 
-    A row per frame without a header, as the LAFAN1 retargeting dataset: root position x, y, z [m], root quaternion x,
-    y, z, w, joints [rad]. Beside PATH.csv, PATH.json: joint names, rate, columns, source, licence.
+    A row per frame without a header, as the LAFAN1 retargeting dataset: root position x, y, z [m],
+    root quaternion x, y, z, w, joints [rad]. Beside PATH.csv, PATH.json: joint names, rate,
+    columns, source, licence.
 
     Raises:
       InputError: when the names do not fit the motion, or the path ends otherwise than in .csv.
@@ -77,7 +81,9 @@ def write_unitree_csv(
     if path.suffix.lower() != ".csv":
         raise InputError(f"{path}: a CSV file's name ends in .csv (the file beside it in .json)")
     check_joint_names(motion, joint_names)
-    rows = np.concatenate([motion.qpos[:, :3], motion.qpos[:, [4, 5, 6, 3]], motion.qpos[:, 7:]], axis=1)
+    rows = np.concatenate(
+        [motion.qpos[:, :3], motion.qpos[:, [4, 5, 6, 3]], motion.qpos[:, 7:]], axis=1
+    )
     about = {
         "schema": SCHEMA,
         "version": 1,
@@ -101,4 +107,6 @@ def check_joint_names(motion: ReferenceMotion, joint_names: Sequence[str]) -> No
     """Raise InputError unless there are as many names as the motion has joints."""
     joints = motion.qpos.shape[1] - 7
     if len(joint_names) != joints:
-        raise InputError(f"motion {motion.name!r} has {joints} joints, but there are {len(joint_names)} joint names")
+        raise InputError(
+            f"motion {motion.name!r} has {joints} joints, but there are {len(joint_names)} joint names"
+        )

@@ -17,31 +17,40 @@ import h5py
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` on success, remove it on failure.
 
-    The temporary file lies in the same folder (a rename is atomic only within a file system) and keeps
-    the suffix of `path`, since some writers choose their format by it. Missing parent folders are made.
-    The body must create the file; whatever was at `path` before stays until the rename.
+    The temporary file lies in the same folder (a rename is atomic only within a file system) and
+    keeps the suffix of `path`, since some writers choose their format by it. Missing parent folders
+    are made. The body must create the file; whatever was at `path` before stays until the rename.
 
     Raises:
       OSError: when the folder cannot be written.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=f".{target.stem}-", suffix=target.suffix, dir=target.parent)
+    handle, name = tempfile.mkstemp(
+        prefix=f".{target.stem}-", suffix=target.suffix, dir=target.parent
+    )
     os.close(handle)
     temporary = Path(name)
     try:
         yield temporary
-        # mkstemp makes the file private (0600), as do some writers; what we leave behind should have the usual rights.
+        # mkstemp makes the file private (0600), as do some writers; what we leave behind should
+        # have the usual rights.
         mask = os.umask(0)
         os.umask(mask)
         temporary.chmod(0o666 & ~mask)
         with temporary.open("rb") as written:
-            os.fsync(written.fileno())  # the name must not point at data that a crash can still lose
+            # the name must not point at data that a crash can still lose
+            os.fsync(written.fileno())
         os.replace(temporary, target)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.errno is not None and error.filename in (None, str(temporary)):
-            error.filename = str(target)  # a full disk is named by the file that it has no space for
+        if (
+            isinstance(error, OSError)
+            and error.errno is not None
+            and error.filename in (None, str(temporary))
+        ):
+            # a full disk is named by the file that it has no space for
+            error.filename = str(target)
         raise
 
 
@@ -60,7 +69,9 @@ def new_hdf5(path: str | os.PathLike[str], *, track_order: bool = False) -> Iter
     Raises:
       OSError: when it cannot be written.
     """
-    with h5py.File(Path(path).name, "w", driver="core", backing_store=False, track_order=track_order) as file:
+    with h5py.File(
+        Path(path).name, "w", driver="core", backing_store=False, track_order=track_order
+    ) as file:
         yield file
         file.flush()
         content = file.id.get_file_image()

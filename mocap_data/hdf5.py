@@ -1,7 +1,9 @@
-"""HDF5 from outside: nothing beyond the file itself is opened, and sizes are checked before anything is read.
+"""HDF5 from outside: nothing beyond the file itself is opened, and sizes are checked before
+anything is read.
 
-A file may point elsewhere (soft and external links, external and virtual arrays), declare sizes that it does not have,
-or unpack to a thousand times its size; each of these is refused here, in one line.
+A file may point elsewhere (soft and external links, external and virtual arrays), declare sizes
+that it does not have, or unpack to a thousand times its size; each of these is refused here, in one
+line.
 """
 
 from __future__ import annotations
@@ -26,8 +28,11 @@ from mocap_data.outside import reading, regular_file
 MAX_MEMBERS = 20_000  # of a group; all of CMU's recordings with their mirror images are 5,000
 MAX_ATTRIBUTES = 1_000  # of a group; a clip of ours has thirty
 MAX_ENTRIES = 10_000  # of an attribute that is a list; a robot has a hundred names
-MAX_TEXTS = 32 << 20  # bytes of a group's texts: many may point to one place in the file, and grow to any size together
-MAX_RATIO = 1_100  # of an array to what it takes in the file: deflate makes 1,032 times of what it has at the very most
+# bytes of a group's texts: many may point to one place in the file, and grow to any size together
+MAX_TEXTS = 32 << 20
+# of an array to what it takes in the file: deflate makes 1,032 times of what it has at the very
+# most
+MAX_RATIO = 1_100
 SPARE_BYTES = 1 << 20  # that an array's last chunk may be larger than the array
 _FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}
 _HEAP = b"GCOL\x01"  # how a heap of texts begins; 3 bytes more, then its length
@@ -36,7 +41,8 @@ _CHECKSUM_BYTES = 4  # that fletcher32 adds to a chunk
 
 @contextmanager
 def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
-    """The file, open for reading; what HDF5 raises inside the block becomes an InputError that names the file.
+    """The file, open for reading; what HDF5 raises inside the block becomes an InputError that
+    names the file.
 
     Raises:
       InputError: for what is no regular file, cannot be opened, is no HDF5, damaged or cut short.
@@ -55,7 +61,8 @@ def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
 
 
 def schema_of(path: str | Path) -> str | None:
-    """What an HDF5 file's attribute "schema" says, "" where it has none; None for what does not open as HDF5."""
+    """What an HDF5 file's attribute "schema" says, "" where it has none; None for what does not
+    open as HDF5."""
     try:
         with open_hdf5(path) as file:
             return str(attributes(file).get("schema", ""))
@@ -70,7 +77,9 @@ def members(group: h5py.Group) -> list[str]:
       InputError: for more than MAX_MEMBERS, or a name that is no UTF-8.
     """
     if len(group) > MAX_MEMBERS:
-        raise InputError(f"{where(group)} has {len(group):,} members; at most {MAX_MEMBERS:,} are read")
+        raise InputError(
+            f"{where(group)} has {len(group):,} members; at most {MAX_MEMBERS:,} are read"
+        )
     names = list(group)
     for name in names:
         if not isinstance(name, str):
@@ -82,43 +91,60 @@ def member(group: h5py.Group, name: str) -> Any:
     """The group or array of that name in a group, None where there is none.
 
     Raises:
-      InputError: for a soft or an external link: these lead out of the group or the file, and are not followed.
+      InputError: for a soft or an external link: these lead out of the group or the file, and are
+        not followed.
     """
     key = name.encode("utf-8", "surrogateescape")
     if name in ("", ".", "..") or "/" in name or not group.id.links.exists(key):
         return None
     if group.id.links.get_info(key).type != h5py.h5l.TYPE_HARD:
-        raise InputError(f"{where(group)}: {name!r} is a link to another place; these are not followed")
+        raise InputError(
+            f"{where(group)}: {name!r} is a link to another place; these are not followed"
+        )
     return group[name]
 
 
 def attributes(group: h5py.Group) -> dict[str, Any]:
-    """The attributes that are text, numbers, or short lists of them; others, which only strangers write, are left out.
+    """The attributes that are text, numbers, or short lists of them; others, which only strangers
+    write, are left out.
 
     Raises:
       InputError: for more than MAX_ATTRIBUTES, or texts that are more than the file has.
     """
     if len(group.attrs) > MAX_ATTRIBUTES:
-        raise InputError(f"{where(group)} has {len(group.attrs):,} attributes; at most {MAX_ATTRIBUTES:,} are read")
-    entries = {key: count for key in group.attrs if isinstance(key, str) and (count := _texts(group, key)) is not None}
+        raise InputError(
+            f"{where(group)} has {len(group.attrs):,} attributes; at most {MAX_ATTRIBUTES:,} are read"
+        )
+    entries = {
+        key: count
+        for key in group.attrs
+        if isinstance(key, str) and (count := _texts(group, key)) is not None
+    }
     _require_texts(group, sum(entries.values()))
     return {key: group.attrs[key] for key in entries}
 
 
 def _texts(group: h5py.Group, key: str) -> int | None:
-    """How many texts of any length an attribute holds, 0 for another kind; None for one that is left out."""
+    """How many texts of any length an attribute holds, 0 for another kind; None for one that is
+    left out."""
     opened = h5py.h5a.open(group.id, key.encode())
     kind, entries = opened.get_type(), math.prod(opened.shape or ())
-    number = isinstance(kind, h5py.h5t.TypeIntegerID | h5py.h5t.TypeFloatID) and kind.dtype.itemsize <= 8
+    number = (
+        isinstance(kind, h5py.h5t.TypeIntegerID | h5py.h5t.TypeFloatID) and kind.dtype.itemsize <= 8
+    )
     text = isinstance(kind, h5py.h5t.TypeStringID)
-    if not (number or text) or opened.get_space().get_simple_extent_type() == h5py.h5s.NULL or entries > MAX_ENTRIES:
+    if (
+        not (number or text)
+        or opened.get_space().get_simple_extent_type() == h5py.h5s.NULL
+        or entries > MAX_ENTRIES
+    ):
         return None
     return entries if text and kind.is_variable_str() else 0
 
 
 def _require_texts(group: h5py.Group, count: int) -> None:
-    """Refuse texts that together may be longer than MAX_TEXTS. They lie in heaps, which are looked through where the
-    file is large enough."""
+    """Refuse texts that together may be longer than MAX_TEXTS. They lie in heaps, which are looked
+    through where the file is large enough."""
     found = os.stat(group.file.filename)
     if count * found.st_size <= MAX_TEXTS:
         return
@@ -137,7 +163,8 @@ def _largest_heap(path: str, size: int, changed_ns: int) -> int:
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         at = data.find(_HEAP)
         while at >= 0:
-            # lengths have 8 bytes, in files of strangers 4; a heap beyond the end is none, but other data
+            # lengths have 8 bytes, in files of strangers 4; a heap beyond the end is none, but
+            # other data
             lengths = (int.from_bytes(data[at + 8 : at + 8 + width], "little") for width in (8, 4))
             largest = max(largest, next((length for length in lengths if at + length <= size), 0))
             at = data.find(_HEAP, at + 1)
@@ -148,7 +175,8 @@ def plain(value: Any) -> Any:
     """An HDF5 attribute as a JSON value."""
     if isinstance(value, bytes):
         return value.decode("utf-8", "replace")
-    if isinstance(value, str):  # h5py keeps bytes that are no UTF-8 as surrogates, which cannot be printed
+    # h5py keeps bytes that are no UTF-8 as surrogates, which cannot be printed
+    if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if isinstance(value, np.ndarray):
         return [plain(entry) for entry in value.tolist()]
@@ -158,12 +186,14 @@ def plain(value: Any) -> Any:
 
 
 def array_bytes(array: Any, what: str) -> int:
-    """The memory that `read_array` takes for an array, after a look at its type and its sizes; nothing is read.
+    """The memory that `read_array` takes for an array, after a look at its type and its sizes;
+    nothing is read.
 
     what: how to call it in an error.
 
     Raises:
-      InputError: for what is no array of numbers, lies in another file, or declares more than it has.
+      InputError: for what is no array of numbers, lies in another file, or declares more than it
+        has.
     """
     if not isinstance(array, h5py.Dataset):
         raise InputError(f"{what} is no array")
@@ -193,9 +223,15 @@ def read_array(array: h5py.Dataset, what: str) -> np.ndarray:
       InputError: for one that is damaged, or compressed in another way than by gzip.
     """
     settings = array.id.get_create_plist()
-    filters = [_FILTERS.get(settings.get_filter(i)[0], "another") for i in range(settings.get_nfilters())]
-    if "another" in filters or filters != sorted(set(filters), key=("shuffle", "deflate", "fletcher32").index):
-        raise InputError(f"{what} is compressed in a way that is not read: gzip is, with shuffle and fletcher32")
+    filters = [
+        _FILTERS.get(settings.get_filter(i)[0], "another") for i in range(settings.get_nfilters())
+    ]
+    if "another" in filters or filters != sorted(
+        set(filters), key=("shuffle", "deflate", "fletcher32").index
+    ):
+        raise InputError(
+            f"{what} is compressed in a way that is not read: gzip is, with shuffle and fletcher32"
+        )
     try:
         return _unpacked(array, filters) if "deflate" in filters else array[...]
     except (OSError, RuntimeError, ValueError, zlib.error) as error:
@@ -212,12 +248,16 @@ def _unpacked(array: h5py.Dataset, filters: list[str]) -> np.ndarray:
         raise ValueError("its numbers are not stored as numpy's are")
     values = np.empty(array.shape, array.dtype)
     size = math.prod(array.chunks) * array.dtype.itemsize
-    for place in product(*(range(0, whole, step) for whole, step in zip(array.shape, array.chunks, strict=True))):
+    for place in product(
+        *(range(0, whole, step) for whole, step in zip(array.shape, array.chunks, strict=True))
+    ):
         skipped, packed = array.id.read_direct_chunk(place)
         if skipped:
             raise ValueError("a chunk lacks a filter")
         unpacker = zlib.decompressobj()
-        data = unpacker.decompress(packed[:-_CHECKSUM_BYTES] if "fletcher32" in filters else packed, size + 1)
+        data = unpacker.decompress(
+            packed[:-_CHECKSUM_BYTES] if "fletcher32" in filters else packed, size + 1
+        )
         if len(data) != size or not unpacker.eof:
             raise ValueError(f"a chunk of {size:,} bytes unpacks to another size")
         if "shuffle" in filters:
@@ -232,4 +272,8 @@ def _unpacked(array: h5py.Dataset, filters: list[str]) -> np.ndarray:
 def where(node: Any) -> str:
     """A file, or a place in it, as errors call it."""
     name = node.name
-    return str(node.file.filename) if name in (None, "/") else f"{node.file.filename}, {name.lstrip('/')!r}"
+    return (
+        str(node.file.filename)
+        if name in (None, "/")
+        else f"{node.file.filename}, {name.lstrip('/')!r}"
+    )

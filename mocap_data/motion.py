@@ -33,24 +33,25 @@ class ReferenceMotion:
     Everything is in MuJoCo's order and conventions; the world is Z up, in metres.
 
     name: what to call the motion; unique in a file.
-    qpos: (T, nq): root position (3) [m], root quaternion (4; w, x, y, z), joints [rad]; nq = 7 + joints.
-    rate_hz: frames per second.
+    qpos: (T, nq): root position (3) [m], root quaternion (4; w, x, y, z), joints [rad]; nq = 7 +
+    joints. rate_hz: frames per second.
     source, licence: of the recording this was made from.
-    quality: figures about the motion, such as rms_marker_m, foot_slide_mps, penetration_m, limit_violations.
-    contacts: (T, F) when each of the robot's feet stands, in the order of its foot_bodies; None when not known.
-    frame_quality: figures frame by frame, each (T,), such as marker_rms_m.
-    recording: key of the recording it was made from; chunks and mirrors of one share it. "" when not known.
-    start_s: where in the recording the first frame lies [s].
-    mirror: the mirrors it went through, joined by "+", such as "left_right+front_back"; "" for none.
-    split: "train", "validation", or "" when there is no such split.
+    quality: figures about the motion, such as rms_marker_m, foot_slide_mps, penetration_m,
+    limit_violations. contacts: (T, F) when each of the robot's feet stands, in the order of its
+    foot_bodies; None when not known. frame_quality: figures frame by frame, each (T,), such as
+    marker_rms_m.
+    recording: key of the recording it was made from; chunks and mirrors of one share it. "" when
+    not known. start_s: where in the recording the first frame lies [s].
+    mirror: the mirrors it went through, joined by "+", such as "left_right+front_back"; "" for
+    none. split: "train", "validation", or "" when there is no such split.
     weight: how often to sample it, per second of motion and relative to the others.
 
     Velocities (`qvel`) follow from the poses. So do the bodies' poses, with the robot's model: see
     `retarget.kinematics.body_states`.
 
     Raises:
-      InputError: for wrong shapes, differing frame counts, values that are not finite, quaternions not of length
-        1, or coordinates, a rate or a weight that no motion has.
+      InputError: for wrong shapes, differing frame counts, values that are not finite, quaternions
+        not of length 1, or coordinates, a rate or a weight that no motion has.
     """
 
     name: str
@@ -80,7 +81,9 @@ class ReferenceMotion:
             },
         )
         frames = {"qpos": len(self.qpos)}
-        frames |= {f"frame_quality {key!r}": len(values) for key, values in self.frame_quality.items()}
+        frames |= {
+            f"frame_quality {key!r}": len(values) for key, values in self.frame_quality.items()
+        }
         if self.contacts is not None:
             set_field(self, "contacts", _read_only_bools(self.contacts, f"{where} contacts"))
             frames["contacts"] = len(self.contacts)
@@ -88,7 +91,9 @@ class ReferenceMotion:
             listed = ", ".join(f"{key} {count}" for key, count in frames.items())
             raise InputError(f"{where} arrays differ in frames: {listed}")
         if self.qpos.shape[1] < 7:
-            raise InputError(f"{where} qpos has {self.qpos.shape[1]} columns; a free root makes them 7 + joints")
+            raise InputError(
+                f"{where} qpos has {self.qpos.shape[1]} columns; a free root makes them 7 + joints"
+            )
         require_moderate(self.qpos, f"{where} qpos")
         off = np.abs(np.linalg.norm(self.qpos[:, 3:7], axis=-1) - 1.0)
         if off.max(initial=0.0) > _UNIT_TOLERANCE:
@@ -100,7 +105,9 @@ class ReferenceMotion:
             raise InputError(f"{where} start_s {self.start_s} is not finite")
         set_field(self, "weight", float(self.weight))
         if self.weight != 0.0 and not WEIGHTS[0] <= self.weight <= WEIGHTS[1]:
-            raise InputError(f"{where} weight {self.weight} must be 0, or from {WEIGHTS[0]:g} to {WEIGHTS[1]:g}")
+            raise InputError(
+                f"{where} weight {self.weight} must be 0, or from {WEIGHTS[0]:g} to {WEIGHTS[1]:g}"
+            )
         set_field(self, "quality", {str(key): float(value) for key, value in self.quality.items()})
 
     @property
@@ -115,12 +122,14 @@ class ReferenceMotion:
 
     @cached_property
     def qvel(self) -> Array:
-        """(T, nv): root linear velocity (3) [m/s] in the world frame, root angular velocity (3) [rad/s] in the root's
-        own frame, joint velocities [rad/s]; nv = 6 + joints. See `velocities`."""
+        """(T, nv): root linear velocity (3) [m/s] in the world frame, root angular velocity (3)
+        [rad/s] in the root's own frame, joint velocities [rad/s]; nv = 6 + joints. See
+        `velocities`."""
         return velocities(self.qpos, self.rate_hz)
 
     def crop(self, start: int, stop: int | None = None) -> ReferenceMotion:
-        """Frames [start, stop), stop by default the end; the `quality` figures stay those of the whole.
+        """Frames [start, stop), stop by default the end; the `quality` figures stay those of the
+        whole.
 
         Raises:
           InputError: unless 0 <= start < stop <= T.
@@ -145,11 +154,12 @@ class BodyStates(NamedTuple):
 
 
 def velocities(qpos: Array, rate_hz: float) -> Array:
-    """Velocities (T, 6 + J) of poses (T, 7 + J) by BACKWARD differences; the first row repeats the second.
+    """Velocities (T, 6 + J) of poses (T, 7 + J) by BACKWARD differences; the first row repeats the
+    second.
 
-    qvel[t] leads from pose t - 1 to pose t, on the manifold, as MuJoCo's mj_differentiatePos: root linear
-    velocity in the world, root angular velocity in the root's frame, joint velocities. So integrating
-    qvel[t] from pose t - 1 for one period gives pose t. A single pose is at rest.
+    qvel[t] leads from pose t - 1 to pose t, on the manifold, as MuJoCo's mj_differentiatePos: root
+    linear velocity in the world, root angular velocity in the root's frame, joint velocities. So
+    integrating qvel[t] from pose t - 1 for one period gives pose t. A single pose is at rest.
     """
     if len(qpos) < 2:
         return np.zeros((len(qpos), qpos.shape[1] - 1))
@@ -178,7 +188,8 @@ def _read_only_bools(values: Any, what: str) -> Bools:
 
 
 def speeds(motion: ReferenceMotion) -> Array:
-    """Horizontal speeds (T,) [m/s] of the root, averaged over half a second: a trunk that sways does not travel."""
+    """Horizontal speeds (T,) [m/s] of the root, averaged over half a second: a trunk that sways
+    does not travel."""
     return smooth_speed(motion.qvel[:, :2], motion.rate_hz)
 
 

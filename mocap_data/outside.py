@@ -1,7 +1,9 @@
-"""Reading what comes from outside: one budget of size and memory, and one place where errors become one line.
+"""Reading what comes from outside: one budget of size and memory, and one place where errors become
+one line.
 
-Whatever opens a file that a user names goes through here: only regular files are opened (a FIFO or a device would block
-or never end), only up to a size, and what libraries raise while they read becomes an `InputError` that names the file.
+Whatever opens a file that a user names goes through here: only regular files are opened (a FIFO or
+a device would block or never end), only up to a size, and what libraries raise while they read
+becomes an `InputError` that names the file.
 """
 
 from __future__ import annotations
@@ -18,7 +20,8 @@ from mocap_data.errors import InputError
 
 MAX_TEXT_BYTES = 512 << 20  # of a text file: an hour of 120 Hz recording has a tenth of that
 MAX_JSON_BYTES = 64 << 20
-JSON_GROWTH = 24  # bytes of memory per character: an empty list, "[]," in the text, is an object of 64 bytes
+# bytes of memory per character: an empty list, "[]," in the text, is an object of 64 bytes
+JSON_GROWTH = 24
 MAX_NESTING = 64  # levels of lists and mappings; nothing of ours has ten
 MEMORY_SHARE = 0.8  # of the memory that is free, that one step may ask for
 
@@ -30,7 +33,8 @@ def regular_file(path: str | os.PathLike[str], *, at_most: int | None = None) ->
       at_most: bytes that it may have.
 
     Raises:
-      InputError: for what is absent, is a folder, a FIFO, a socket or a device, cannot be reached, or is larger.
+      InputError: for what is absent, is a folder, a FIFO, a socket or a device, cannot be reached,
+        or is larger.
     """
     path = Path(path)
     try:
@@ -80,20 +84,26 @@ def parse_json(text: str, name: str) -> Any:
     """JSON from a text that came from outside; `name` says from where.
 
     Raises:
-      InputError: for what is not JSON (with the line), nested deeper than MAX_NESTING, or more than memory holds.
+      InputError: for what is not JSON (with the line), nested deeper than MAX_NESTING, or more than
+        memory holds.
     """
     require_memory(JSON_GROWTH * len(text), f"{name}: parsing {len(text):,} characters of JSON")
     try:
         document = json.loads(text.removeprefix("\ufeff"))
     except json.JSONDecodeError as error:
         cut = "; the file is cut short" if error.pos >= len(error.doc.rstrip()) else ""
-        raise InputError(f"{name}, line {error.lineno}: no valid JSON ({error.msg}){cut}") from error
-    except (ValueError, RecursionError) as error:  # ValueError: a whole number of thousands of digits
+        raise InputError(
+            f"{name}, line {error.lineno}: no valid JSON ({error.msg}){cut}"
+        ) from error
+    # ValueError: a whole number of thousands of digits
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{name} is no JSON that can be read ({_first_line(error)})") from error
     level = [document] if isinstance(document, dict | list) else []
     for _ in range(MAX_NESTING):
         inner = (node.values() if isinstance(node, dict) else node for node in level)
-        level = [child for children in inner for child in children if isinstance(child, dict | list)]
+        level = [
+            child for children in inner for child in children if isinstance(child, dict | list)
+        ]
         if not level:
             return document
     raise InputError(f"{name}: nested more than {MAX_NESTING} levels deep")
@@ -101,7 +111,8 @@ def parse_json(text: str, name: str) -> Any:
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """Around what a library does with a file from outside: what it raises becomes an InputError that names the file.
+    """Around what a library does with a file from outside: what it raises becomes an InputError
+    that names the file.
 
     InputErrors pass through as they are, and so do interrupts and errors that are no Exceptions.
     """
@@ -120,7 +131,8 @@ def reading(path: str | Path) -> Iterator[None]:
 
 
 def available_memory() -> int:
-    """Bytes of memory that this process may still take, by the system's word; a guess where it says nothing."""
+    """Bytes of memory that this process may still take, by the system's word; a guess where it says
+    nothing."""
     free = _meminfo()
     with suppress(OSError, ValueError):  # no such cgroup, or "max": no limit
         limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
@@ -133,14 +145,17 @@ def require_memory(num_bytes: float, what: str) -> None:
 
     Args:
       num_bytes: an estimate of the peak.
-      what: what needs it, with the setting that makes it less, e.g. "a replay of 1e6 robots (algo.num_envs=)".
+      what: what needs it, with the setting that makes it less, e.g. "a replay of 1e6 robots
+        (algo.num_envs=)".
 
     Raises:
       InputError: naming both sizes.
     """
     free = available_memory()
     if num_bytes > MEMORY_SHARE * free:
-        raise InputError(f"{what} needs about {num_bytes / 2**30:,.1f} GiB of memory; {free / 2**30:.1f} GiB are free")
+        raise InputError(
+            f"{what} needs about {num_bytes / 2**30:,.1f} GiB of memory; {free / 2**30:.1f} GiB are free"
+        )
 
 
 def _meminfo() -> int:

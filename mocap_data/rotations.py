@@ -1,9 +1,10 @@
 """Unit quaternions (w, x, y, z), batched: the last axis is the quaternion, all others broadcast.
 
-Conventions: a quaternion q rotates vectors from the frame it describes into the frame it is described in,
-`v_world = rotate(q_world_body, v_body)`; products apply right to left, `rotate(multiply(a, b), v) ==
-rotate(a, rotate(b, v))`. q and -q are the same rotation. Angles are radians. Functions expect unit
-quaternions and keep them unit up to rounding; only `normalize` changes a length.
+Conventions: a quaternion q rotates vectors from the frame it describes into the frame it is
+described in, `v_world = rotate(q_world_body, v_body)`; products apply right to left,
+`rotate(multiply(a, b), v) == rotate(a, rotate(b, v))`. q and -q are the same rotation. Angles are
+radians. Functions expect unit quaternions and keep them unit up to rounding; only `normalize`
+changes a length.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from mocap_data.arrays import Array
 IDENTITY: Array = np.array([1.0, 0.0, 0.0, 0.0])
 IDENTITY.flags.writeable = False
 
-# Below this size of the vector part, the quotient angle / |v| comes from its series: the error of the
-# truncated series is of order |v|^4, far below rounding.
+# Below this size of the vector part, the quotient angle / |v| comes from its series: the error of
+# the truncated series is of order |v|^4, far below rounding.
 _SMALL = 1e-4
 
 
@@ -85,8 +86,8 @@ def to_matrix(q: ArrayLike) -> Array:
 def from_matrix(matrix: ArrayLike) -> Array:
     """The quaternions (..., 4) with w >= 0 of rotation matrices (..., 3, 3).
 
-    4 q q^T is linear in the matrix; the row of q q^T with the largest diagonal entry is divided by the
-    root of that entry, so that nothing small is ever divided by (Shepperd's method).
+    4 q q^T is linear in the matrix; the row of q q^T with the largest diagonal entry is divided by
+    the root of that entry, so that nothing small is ever divided by (Shepperd's method).
     """
     m = np.asarray(matrix, dtype=np.float64)
     d0, d1, d2 = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
@@ -118,7 +119,8 @@ def from_axis_angle(axis: ArrayLike, angle: ArrayLike) -> Array:
 
 
 def from_euler(order: str, angles: ArrayLike) -> Array:
-    """Intrinsic Euler angles to quaternions: "ZXY" is Rz(a0) Rx(a1) Ry(a2), as scipy's upper case orders.
+    """Intrinsic Euler angles to quaternions: "ZXY" is Rz(a0) Rx(a1) Ry(a2), as scipy's upper case
+    orders.
 
     order: one to any number of letters out of X, Y, Z.
     angles: (..., len(order)) [rad].
@@ -130,7 +132,9 @@ def from_euler(order: str, angles: ArrayLike) -> Array:
     if not order or set(order) - set("XYZ"):
         raise ValueError(f"Euler order {order!r} must be letters out of X, Y, Z")
     if angles.shape[-1:] != (len(order),):
-        raise ValueError(f"Euler order {order!r} needs {len(order)} angles, got shape {angles.shape}")
+        raise ValueError(
+            f"Euler order {order!r} needs {len(order)} angles, got shape {angles.shape}"
+        )
     axes = np.eye(3)
     out = from_axis_angle(axes["XYZ".index(order[0])], angles[..., 0])
     for i, letter in enumerate(order[1:], start=1):
@@ -154,17 +158,22 @@ def log(q: ArrayLike) -> Array:
     sine = np.linalg.norm(v, axis=-1, keepdims=True)
     small = sine < _SMALL
     safe = np.where(small, 1.0, sine)
-    # 2 atan(s / w) / s = (2 / w) (1 - (s / w)^2 / 3 + ...) ; w is about 1 where this branch is taken
+    # 2 atan(s / w) / s = (2 / w) (1 - (s / w)^2 / 3 + ...) ; w is about 1 where this branch is
+    # taken
     w_safe = np.where(small, w, 1.0)
     ratio = np.where(small, sine / w_safe, 0.0)
-    factor = np.where(small, 2.0 / w_safe * (1.0 - ratio**2 / 3.0), 2.0 * np.arctan2(sine, w) / safe)
+    factor = np.where(
+        small, 2.0 / w_safe * (1.0 - ratio**2 / 3.0), 2.0 * np.arctan2(sine, w) / safe
+    )
     return factor * v
 
 
 def difference(a: ArrayLike, b: ArrayLike) -> Array:
-    """The rotation vector (..., 3) [rad] that leads from `a` to `b`, in a's own frame: b = a exp(d).
+    """The rotation vector (..., 3) [rad] that leads from `a` to `b`, in a's own frame: b = a
+    exp(d).
 
-    Divided by a time step it is the angular velocity in the body frame, as MuJoCo's free joint has it.
+    Divided by a time step it is the angular velocity in the body frame, as MuJoCo's free joint has
+    it.
     """
     return log(multiply(conjugate(a), b))
 
@@ -175,36 +184,50 @@ def angle(a: ArrayLike, b: ArrayLike) -> Array:
 
 
 def slerp(a: ArrayLike, b: ArrayLike, t: ArrayLike) -> Array:
-    """The rotation a share `t` (...) of the short way from `a` to `b`, (..., 4); t = 0 is a, t = 1 is +-b."""
+    """The rotation a share `t` (...) of the short way from `a` to `b`, (..., 4); t = 0 is a, t = 1
+    is +-b."""
     return multiply(a, exp(np.asarray(t, dtype=np.float64)[..., None] * difference(a, b)))
 
 
 def make_continuous(q: ArrayLike) -> Array:
-    """`q` (T, ..., 4) with signs such that neighbours in time are on the same hemisphere; the first keeps its sign."""
+    """`q` (T, ..., 4) with signs such that neighbours in time are on the same hemisphere; the first
+    keeps its sign."""
     q = np.asarray(q, dtype=np.float64)
     flips = np.sum(q[1:] * q[:-1], axis=-1, keepdims=True) < 0.0
-    sign = np.concatenate([np.ones((1, *q.shape[1:-1], 1)), np.cumprod(np.where(flips, -1.0, 1.0), axis=0)])
+    sign = np.concatenate(
+        [np.ones((1, *q.shape[1:-1], 1)), np.cumprod(np.where(flips, -1.0, 1.0), axis=0)]
+    )
     return q * sign[: len(q)]
 
 
 def squad(q: ArrayLike, times: ArrayLike, new_times: ArrayLike) -> Array:
-    """Rotations `q` (N, ..., 4) at `times` (N,) interpolated at `new_times` (T,): SQUAD, (T, ..., 4).
+    """Rotations `q` (N, ..., 4) at `times` (N,) interpolated at `new_times` (T,): SQUAD, (T, ...,
+    4).
 
-    Shoemake's spherical quadrangle: between knots i and i + 1, with h from 0 to 1 and inner quaternions s,
+    Shoemake's spherical quadrangle: between knots i and i + 1, with h from 0 to 1 and inner
+    quaternions s,
 
         slerp(slerp(q_i, q_i+1, h), slerp(s_i, s_i+1, h), 2 h (1 - h)),
 
-    which goes through the knots and is continuously differentiable. For evenly spaced knots its inner quaternions are
-    his, s_i = q_i exp(-(log(q_i^-1 q_i+1) + log(q_i^-1 q_i-1)) / 4). In general they follow from the angular
-    velocity at the knots, which is that of the parabola through a knot and its two neighbours, and at the two ends
-    that of the parabola through the last three knots. So steady turning is reproduced exactly, and errors are of third
-    order in the spacing. With two knots this is slerp. The result keeps the first quaternion's hemisphere throughout.
+    which goes through the knots and is continuously differentiable. For evenly spaced knots its
+    inner quaternions are his, s_i = q_i exp(-(log(q_i^-1 q_i+1) + log(q_i^-1 q_i-1)) / 4). In
+    general they follow from the angular velocity at the knots, which is that of the parabola
+    through a knot and its two neighbours, and at the two ends that of the parabola through the last
+    three knots. So steady turning is reproduced exactly, and errors are of third order in the
+    spacing. With two knots this is slerp. The result keeps the first quaternion's hemisphere
+    throughout.
 
     Raises:
-      ValueError: for times that do not increase, differ in number from `q`, or for new ones outside of them.
+      ValueError: for times that do not increase, differ in number from `q`, or for new ones outside
+        of them.
     """
     q, times, new = (np.asarray(values, dtype=np.float64) for values in (q, times, new_times))
-    if times.ndim != 1 or len(times) == 0 or len(times) != len(q) or not (np.diff(times) > 0.0).all():
+    if (
+        times.ndim != 1
+        or len(times) == 0
+        or len(times) != len(q)
+        or not (np.diff(times) > 0.0).all()
+    ):
         raise ValueError(f"{len(q)} rotations need as many increasing times; found {times.shape}")
     if new.ndim != 1 or (len(new) and not (times[0] <= new.min() and new.max() <= times[-1])):
         raise ValueError(f"new times must be a list within {times[0]:g} to {times[-1]:g}")
@@ -213,10 +236,13 @@ def squad(q: ArrayLike, times: ArrayLike, new_times: ArrayLike) -> Array:
     q = make_continuous(q)
     batch = (-1, *([1] * (q.ndim - 1)))  # an array over time, against q
     duration = np.diff(times).reshape(batch)
-    turn = difference(q[:-1], q[1:])  # (N - 1, ..., 3); at either end the same vector in the knot's own frame
+    # (N - 1, ..., 3); at either end the same vector in the knot's own frame
+    turn = difference(q[:-1], q[1:])
     velocity = _knot_velocities(turn / duration, duration)
-    leaving = multiply(q[:-1], exp((velocity[:-1] * duration - turn) / 2.0))  # the s_i of the interval behind knot i
-    arriving = multiply(q[1:], exp((turn - velocity[1:] * duration) / 2.0))  # and of the one before it
+    # the s_i of the interval behind knot i
+    leaving = multiply(q[:-1], exp((velocity[:-1] * duration - turn) / 2.0))
+    # and of the one before it
+    arriving = multiply(q[1:], exp((turn - velocity[1:] * duration) / 2.0))
     i = np.clip(np.searchsorted(times, new, side="right") - 1, 0, len(times) - 2)
     h = ((new - times[i]) / (times[i + 1] - times[i])).reshape(batch[:-1])
     direct = multiply(q[i], exp(h[..., None] * turn[i]))
@@ -225,12 +251,14 @@ def squad(q: ArrayLike, times: ArrayLike, new_times: ArrayLike) -> Array:
 
 
 def _knot_velocities(mean: Array, duration: Array) -> Array:
-    """Angular velocities (N, ..., 3) at knots from the mean ones (N - 1, ..., 3) between them; see `squad`."""
+    """Angular velocities (N, ..., 3) at knots from the mean ones (N - 1, ..., 3) between them; see
+    `squad`."""
     if len(mean) == 1:
         return np.concatenate([mean, mean])
     before, after = duration[:-1], duration[1:]
     within = (mean[:-1] * after + mean[1:] * before) / (before + after)
-    # half the parabola's acceleration: its velocity changes by twice this over an interval, from end to end
+    # half the parabola's acceleration: its velocity changes by twice this over an interval, from
+    # end to end
     slope = np.diff(mean, axis=0) / (before + after)
     first, last = mean[:1] - slope[:1] * duration[:1], mean[-1:] + slope[-1:] * duration[-1:]
     return np.concatenate([first, within, last])

@@ -1,7 +1,8 @@
 """YAML that came from outside: bounded before anything of it is built.
 
-A few hundred bytes of anchors and aliases can stand for billions of nodes, and nesting of a few thousand levels ends
-the interpreter. The parser's events are counted first, aliases as often as they stand.
+A few hundred bytes of anchors and aliases can stand for billions of nodes, and nesting of a few
+thousand levels ends the interpreter. The parser's events are counted first, aliases as often as
+they stand.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from mocap_data.outside import MAX_NESTING, read_text
 
 MAX_YAML_BYTES = 1 << 20  # a robot.yaml has 5 KB
 MAX_NODES = 100_000
-MAX_NUMBER = 400  # characters: beyond them no number is one of ours, and turning it into one takes long
+# characters: beyond them no number is one of ours, and turning it into one takes long
+MAX_NUMBER = 400
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is ten times as fast
 
 
@@ -35,7 +37,8 @@ def parse_yaml(text: str, name: str) -> Any:
       InputError: for what is not YAML, and as `check_yaml`.
     """
     check_yaml(text, name)
-    # ValueError: dates that do not exist, numbers of 5000 digits; TypeError, AttributeError: odd keys and tags
+    # ValueError: dates that do not exist, numbers of 5000 digits; TypeError, AttributeError: odd
+    # keys and tags
     with _parsing(name, ValueError, TypeError, AttributeError, OverflowError, LookupError):
         loader = _Loader(text)  # a SafeLoader
         try:
@@ -59,7 +62,8 @@ def check_yaml(text: str, name: str) -> None:
     """Count a text's nodes and levels, aliases replaced by what they stand for; nothing is built.
 
     Raises:
-      InputError: for what is not YAML, nested too deep, larger than anything of ours, or refers to itself.
+      InputError: for what is not YAML, nested too deep, larger than anything of ours, or refers to
+        itself.
     """
     with _parsing(name):
         _count(text, name)
@@ -67,10 +71,13 @@ def check_yaml(text: str, name: str) -> None:
 
 def _count(text: str, name: str) -> None:
     anchors: dict[str, tuple[int, int]] = {}  # nodes and levels of each
-    open_nodes: list[tuple[str | None, int, int]] = [(None, 0, 0)]  # anchor, nodes so far, levels below
+    # anchor, nodes so far, levels below
+    open_nodes: list[tuple[str | None, int, int]] = [(None, 0, 0)]
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.ScalarEvent):
-            if len(event.value) > MAX_NUMBER and re.fullmatch(r"[-+0-9_:.eExXa-fA-F]+", event.value):
+            if len(event.value) > MAX_NUMBER and re.fullmatch(
+                r"[-+0-9_:.eExXa-fA-F]+", event.value
+            ):
                 raise InputError(f"{name}: a number of {len(event.value):,} digits")
             found = (event.anchor, 1, 0)
         elif isinstance(event, yaml.AliasEvent):

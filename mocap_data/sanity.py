@@ -1,8 +1,8 @@
 """What speaks against a recording having been read rightly: wrong units, axis, rate, or floor.
 
-Files do not say these things, or say them wrongly, and nothing later on fails because of them; the motion is just
-nonsense. What no recording and no motion can have is refused (`require_rate`, `require_moderate`), the rest is doubted
-(`doubts`).
+Files do not say these things, or say them wrongly, and nothing later on fails because of them; the
+motion is just nonsense. What no recording and no motion can have is refused (`require_rate`,
+`require_moderate`), the rest is doubted (`doubts`).
 """
 
 from __future__ import annotations
@@ -18,10 +18,13 @@ from mocap_data.errors import InputError
 if TYPE_CHECKING:
     from mocap_data.clip import Clip
 
-RATES_HZ = (0.01, 1e6)  # from poses of slow video to what no camera does; files have narrower ones, `readers.common`
-LARGEST = 1e5  # [m], [rad] of a coordinate: nobody walks 100 km, and 32 bits have steps of 8 mm there
+# from poses of slow video to what no camera does; files have narrower ones, `readers.common`
+RATES_HZ = (0.01, 1e6)
+# [m], [rad] of a coordinate: nobody walks 100 km, and 32 bits have steps of 8 mm there
+LARGEST = 1e5
 
-SIZES = (0.2, 5.0)  # [m] across all keypoints at once: a cat to a horse, or a person with arms spread
+# [m] across all keypoints at once: a cat to a horse, or a person with arms spread
+SIZES = (0.2, 5.0)
 MOVES = 1e-3  # [m] less than this over all frames is not moving
 FASTEST = 12.0  # [m/s] of the body as a whole: nobody runs faster, few dogs do
 LONG, SLOW = 600.0, 20.0  # [s], [Hz] a long recording at a low rate is one with a wrong rate
@@ -42,7 +45,9 @@ def require_rate(rate_hz: float, what: str) -> float:
     if RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
         return float(rate_hz)
     why = "not possible" if rate_hz > 0.0 else "not positive"
-    raise InputError(f"{what} rate {rate_hz:g} Hz is {why}; expected {RATES_HZ[0]:g} to {RATES_HZ[1]:,.0f}")
+    raise InputError(
+        f"{what} rate {rate_hz:g} Hz is {why}; expected {RATES_HZ[0]:g} to {RATES_HZ[1]:,.0f}"
+    )
 
 
 def require_moderate(values: Array, what: str) -> None:
@@ -55,21 +60,28 @@ def require_moderate(values: Array, what: str) -> None:
         return
     frame = int(np.argwhere(np.abs(values) > LARGEST)[0, 0])
     worst = float(np.abs(values[frame]).max())
-    raise InputError(f"{what} is {worst:.3g} at frame {frame}; no coordinate is beyond {LARGEST:,.0f} m or rad")
+    raise InputError(
+        f"{what} is {worst:.3g} at frame {frame}; no coordinate is beyond {LARGEST:,.0f} m or rad"
+    )
 
 
 def doubts(clip: Clip) -> list[str]:
-    """What looks misread about a clip, a line each, with the option that may help; nothing where all looks well."""
+    """What looks misread about a clip, a line each, with the option that may help; nothing where
+    all looks well."""
     size = _size(clip)
-    found = [doubt for doubt in (wrong_size(clip), _motion(clip), _rate(clip), _axis(clip, size)) if doubt]
+    found = [
+        doubt
+        for doubt in (wrong_size(clip), _motion(clip), _rate(clip), _axis(clip, size))
+        if doubt
+    ]
     if SIZES[0] <= size <= SIZES[1]:  # of another size these say nothing new
         found += [doubt for doubt in (_speed(clip), _jumps(clip), _floor(clip)) if doubt]
     return found
 
 
 def wrong_size(clip: Clip) -> str:
-    """That a clip is of a size that no animal or person has, as in `doubts`; nothing where it is not, or has one
-    keypoint."""
+    """That a clip is of a size that no animal or person has, as in `doubts`; nothing where it is
+    not, or has one keypoint."""
     size = _size(clip)
     if SIZES[0] <= size <= SIZES[1] or len(clip.names) < 2:
         return ""
@@ -120,7 +132,9 @@ def _axis(clip: Clip, size: float) -> str:
         if above < 0.1 * size:
             return f"lies: its head is {above:.3g} m above its feet, of {size:.3g} m (axis? up=)"
     elif _stands_on_top(clip):
-        return "looks upside down: its highest keypoints stand still while its lowest move (axis? up=)"
+        return (
+            "looks upside down: its highest keypoints stand still while its lowest move (axis? up=)"
+        )
     return ""
 
 
@@ -172,9 +186,7 @@ def _floor(clip: Clip) -> str:
     lowest = float(np.percentile(clip.positions[..., 2].min(axis=1), 5))
     if lowest < FLOOR[0]:
         python = "from Python: read(..., add_root_offset=True)"
-        return (
-            f"is {-lowest:.3g} m below the floor (BVH with a relative root? {python}; else the recording's own floor)"
-        )
+        return f"is {-lowest:.3g} m below the floor (BVH with a relative root? {python}; else the recording's own floor)"
     if lowest > FLOOR[1]:
         return f"is {lowest:.3g} m above the floor (the recording's own floor? a platform?)"
     return ""

@@ -10,11 +10,12 @@ Layout (schema "npmp-motion", version 3):
     /CLIP/contacts   (T, nfoot)      uint8, 1 where a foot stands (optional)
     /CLIP/frame_quality/FIGURE (T,)  float64, any number of figures (optional)
 
-Velocities and the bodies' poses follow from qpos (`ReferenceMotion.qvel`, `retarget.kinematics.body_states`). Versions
-1 and 2, which are still read, held them too, as qvel, body_pos and body_quat: these are left unread. Version 1 has no
-contacts, no frame_quality and only the first three attributes.
-Arrays are compressed without loss and carry checksums, so a damaged file is noticed when it is read.
-Clips keep the order they were written in. The same motions give the same bytes.
+Velocities and the bodies' poses follow from qpos (`ReferenceMotion.qvel`,
+`retarget.kinematics.body_states`). Versions 1 and 2, which are still read, held them too, as qvel,
+body_pos and body_quat: these are left unread. Version 1 has no contacts, no frame_quality and only
+the first three attributes. Arrays are compressed without loss and carry checksums, so a damaged
+file is noticed when it is read. Clips keep the order they were written in. The same motions give
+the same bytes.
 """
 
 from __future__ import annotations
@@ -43,9 +44,15 @@ MAX_TEXT = 10_000  # characters of an attribute but the provenance; a file has f
 
 # Each a field of ReferenceMotion; the second ones came with version 2.
 _CLIP_ATTRIBUTES: dict[str, type] = {"rate_hz": float, "source": str, "licence": str}
-_CLIP_ATTRIBUTES_2: dict[str, type] = {"recording": str, "start_s": float, "mirror": str, "split": str, "weight": float}
-# Clips are read whole. One chunk an array is smaller and faster than HDF5's own guess, up to a size that memory does
-# not mind.
+_CLIP_ATTRIBUTES_2: dict[str, type] = {
+    "recording": str,
+    "start_s": float,
+    "mirror": str,
+    "split": str,
+    "weight": float,
+}
+# Clips are read whole. One chunk an array is smaller and faster than HDF5's own guess, up to a size
+# that memory does not mind.
 _CHUNK_BYTES = 4 << 20
 _FIXED = (*_CLIP_ATTRIBUTES, *_CLIP_ATTRIBUTES_2)
 
@@ -77,14 +84,18 @@ class MotionSet:
         set_field(self, "joint_names", tuple(str(name) for name in self.joint_names))
         set_field(self, "body_names", tuple(str(name) for name in self.body_names))
         set_field(self, "motions", tuple(self.motions))
-        set_field(self, "provenance", {str(key): str(value) for key, value in self.provenance.items()})
+        set_field(
+            self, "provenance", {str(key): str(value) for key, value in self.provenance.items()}
+        )
         seen: set[str] = set()
         for motion in self.motions:
             if motion.name in seen:
                 raise InputError(f"two motions are called {motion.name!r}; names must be unique")
             seen.add(motion.name)
             if not motion.name or "/" in motion.name or motion.name in (".", ".."):
-                raise InputError(f"a motion cannot be called {motion.name!r}: it names a group in a file")
+                raise InputError(
+                    f"a motion cannot be called {motion.name!r}: it names a group in a file"
+                )
             _check_fits(motion, self.robot, len(self.joint_names))
 
     @property
@@ -104,7 +115,8 @@ class MotionSet:
         raise unknown("motion", name, self.names)
 
     def select(self, names: Sequence[str] | None = None, *, split: str | None = None) -> MotionSet:
-        """The set with only the motions `names`, in that order, or those of one `split`, or both; None takes all.
+        """The set with only the motions `names`, in that order, or those of one `split`, or both;
+        None takes all.
 
         Raises:
           InputError: for an unknown name or split, and when no motion is left.
@@ -128,18 +140,22 @@ def write_motions(path: str | os.PathLike[str], motion_set: MotionSet) -> None:
     """Write `motion_set` to `path`, whole or not at all.
 
     Raises:
-      InputError: for a set without motions or a quality figure named like a fixed attribute, OSError
-        when the folder cannot be written.
+      InputError: for a set without motions or a quality figure named like a fixed attribute,
+        OSError when the folder cannot be written.
     """
     if not motion_set.motions:
         raise InputError(f"{path}: refusing to write a motion file without motions")
     for motion in motion_set.motions:
         taken = sorted(set(motion.quality) & set(_FIXED))
         if taken:
-            raise InputError(f"motion {motion.name!r}: quality figure {taken[0]!r} has the name of an attribute")
+            raise InputError(
+                f"motion {motion.name!r}: quality figure {taken[0]!r} has the name of an attribute"
+            )
         odd = [key for key in motion.frame_quality if not key or "/" in key or key in (".", "..")]
         if odd:
-            raise InputError(f"motion {motion.name!r}: a figure of frames cannot be called {odd[0]!r} in a file")
+            raise InputError(
+                f"motion {motion.name!r}: a figure of frames cannot be called {odd[0]!r} in a file"
+            )
     # In memory first: HDF5 crashes where a disk is full.
     with h5py.File("motions", "w", driver="core", backing_store=False, track_order=True) as file:
         _write_header(file, motion_set)
@@ -203,14 +219,15 @@ def read_motions(
     """The motions in `path`, refused unless they are of the robot that the caller expects.
 
     robot, model_sha256, joint_names, body_names: what the file must say; None accepts anything.
-    clips: read only these, in this order; None reads all. Others are not touched (nor decompressed).
-    refused: where it is given, what is wrong with single clips is appended to it, and the others are read.
+    clips: read only these, in this order; None reads all. Others are not touched (nor
+    decompressed). refused: where it is given, what is wrong with single clips is appended to it,
+    and the others are read.
 
     Raises:
       InputError: naming the file and what differs: no such file, not HDF5, truncated or damaged,
-        another schema or a newer version, a missing attribute or array, another robot, model, joint or body,
-        an unknown clip, links or sizes that `mocap_data.hdf5` refuses, more than memory holds, or contents that
-        `ReferenceMotion` refuses.
+        another schema or a newer version, a missing attribute or array, another robot, model, joint
+        or body, an unknown clip, links or sizes that `mocap_data.hdf5` refuses, more than memory
+        holds, or contents that `ReferenceMotion` refuses.
     """
     with _open(path) as (file, version, head):
         _require_robot(path, head, robot, model_sha256, joint_names, body_names)
@@ -246,7 +263,10 @@ def splits_in(path: str | os.PathLike[str]) -> dict[str, str]:
       InputError: as `read_motions` does.
     """
     with _open(path) as (file, version, _):
-        return {name: _stored(path, file, version, name).about.get("split", "") for name in members(file)}
+        return {
+            name: _stored(path, file, version, name).about.get("split", "")
+            for name in members(file)
+        }
 
 
 @dataclass(frozen=True)
@@ -263,16 +283,21 @@ class _Stored:
 
 @contextmanager
 def _open(path: str | os.PathLike[str]) -> Iterator[tuple[h5py.File, int, dict[str, Any]]]:
-    """The file, open for reading, its version, and the fields of a MotionSet that its attributes hold."""
+    """The file, open for reading, its version, and the fields of a MotionSet that its attributes
+    hold."""
     with open_hdf5(Path(path)) as file:
         about = attributes(file)
         schema = about.get("schema")
         if not isinstance(schema, str) or schema != SCHEMA:
             found = "none" if schema is None else repr(schema)
-            raise InputError(f"{path} is HDF5 but no motion file: schema {found}, expected {SCHEMA!r}")
+            raise InputError(
+                f"{path} is HDF5 but no motion file: schema {found}, expected {SCHEMA!r}"
+            )
         version = _attribute(path, about, "version", int)
         if version > VERSION:
-            raise InputError(f"{path}: version {version} is newer than this reader ({VERSION}); update npmp")
+            raise InputError(
+                f"{path}: version {version} is newer than this reader ({VERSION}); update npmp"
+            )
         if version < 1:
             raise InputError(f"{path}: version {version} does not exist; there are: 1 to {VERSION}")
         yield file, version, _header(path, about)
@@ -378,11 +403,17 @@ def _stored(path: Any, file: h5py.File, version: int, name: str) -> _Stored:
         if key == "contacts" and array.ndim != 2:
             raise InputError(f"{where}: contacts is no array (T, F)")
         if key != "contacts" and (array.dtype.kind != "f" or not array.shape):
-            raise InputError(f"{where}: {key} is of type {array.dtype}, expected an array of floats")
+            raise InputError(
+                f"{where}: {key} is of type {array.dtype}, expected an array of floats"
+            )
     return _Stored(
         name=name,
         about=about,
-        quality={key: float(value) for key, value in known.items() if key not in _FIXED and isinstance(value, numbers)},
+        quality={
+            key: float(value)
+            for key, value in known.items()
+            if key not in _FIXED and isinstance(value, numbers)
+        },
         arrays=arrays,
         figures=figures,
         num_bytes=num_bytes,
@@ -392,9 +423,13 @@ def _stored(path: Any, file: h5py.File, version: int, name: str) -> _Stored:
 def _motion(path: Any, clip: _Stored) -> ReferenceMotion:
     """A clip with its arrays read."""
     where = f"{path}, clip {clip.name!r}"
-    arrays: dict[str, Any] = {key: _values(array, f"{where}: {key}") for key, array in clip.arrays.items()}
+    arrays: dict[str, Any] = {
+        key: _values(array, f"{where}: {key}") for key, array in clip.arrays.items()
+    }
     figures = {key: _values(array, f"{where}: {key}") for key, array in clip.figures.items()}
-    return ReferenceMotion(name=clip.name, quality=clip.quality, frame_quality=figures, **clip.about, **arrays)
+    return ReferenceMotion(
+        name=clip.name, quality=clip.quality, frame_quality=figures, **clip.about, **arrays
+    )
 
 
 def _values(array: h5py.Dataset, what: str) -> np.ndarray:
@@ -408,7 +443,9 @@ def _check_fits(motion: ReferenceMotion, robot: str, num_joints: int) -> None:
     """Refuse a motion of another number of joints."""
     joints = motion.qpos.shape[1] - 7
     if joints != num_joints:
-        raise InputError(f"motion {motion.name!r}: qpos is of {joints} joints, robot {robot!r} has {num_joints}")
+        raise InputError(
+            f"motion {motion.name!r}: qpos is of {joints} joints, robot {robot!r} has {num_joints}"
+        )
 
 
 def _naming(path: Any, error: InputError) -> InputError:

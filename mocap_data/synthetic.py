@@ -1,15 +1,17 @@
 """Generated dog gaits: free motion for demonstrations and tests, with exact foot contacts.
 
-A trunk travels along a circle (or a line) at constant speed and yaw rate while four legs step by a fixed
-pattern. Everything is a closed formula of time:
+A trunk travels along a circle (or a line) at constant speed and yaw rate while four legs step by a
+fixed pattern. Everything is a closed formula of time:
 
-- A leg's foothold is where its neutral position under the trunk will be in the middle of the stance, so a
-  foot stands still in the world, to the bit, from touchdown to lift-off, in turns too.
+- A leg's foothold is where its neutral position under the trunk will be in the middle of the
+  stance, so a foot stands still in the world, to the bit, from touchdown to lift-off, in turns too.
 - A swing leads from one foothold to the next along s(u) = 10 u^3 - 15 u^4 + 6 u^5 and lifts by
   64 u^3 (1 - u)^3 times the clearance: velocity and acceleration vanish at both ends (C2).
-- Knees, hocks, elbows and wrists follow by planar inverse kinematics, so that segments keep their lengths.
+- Knees, hocks, elbows and wrists follow by planar inverse kinematics, so that segments keep their
+  lengths.
 
-The proportions are those of a large dog, near the size of ANYmal. Names are those of the dog recordings.
+The proportions are those of a large dog, near the size of ANYmal. Names are those of the dog
+recordings.
 """
 
 from __future__ import annotations
@@ -61,7 +63,8 @@ GAITS = {
     "turn": Gait(1.0, 0.65, _WALK, 0.45, 0.5, clearance_m=0.07, bob_m=0.005, sway_m=0.012),
 }
 
-# Keypoints fixed in the trunk: metres from the trunk's centre on the ground, X forward, Y left, Z up.
+# Keypoints fixed in the trunk: metres from the trunk's centre on the ground, X forward, Y left, Z
+# up.
 _TRUNK = {
     "Hips": (-0.22, 0.0, 0.56),
     "Spine": (-0.22, 0.0, 0.56),
@@ -104,8 +107,12 @@ def _legs() -> dict[str, _Leg]:
     for side, sign in (("Left", 1.0), ("Right", -1.0)):
         fore = (f"{side}Arm", f"{side}ForeArm", f"{side}Hand", f"{side}Hand_end")
         hind = (f"{side}UpLeg", f"{side}Leg", f"{side}Foot", f"{side}Foot_end")
-        legs[f"{side}Fore"] = _Leg(fore, (0.28, sign * 0.115), (0.21, 0.24, 0.12), bend=-1.0, lean=0.35)
-        legs[f"{side}Hind"] = _Leg(hind, (-0.28, sign * 0.115), (0.22, 0.24, 0.13), bend=1.0, lean=0.35)
+        legs[f"{side}Fore"] = _Leg(
+            fore, (0.28, sign * 0.115), (0.21, 0.24, 0.12), bend=-1.0, lean=0.35
+        )
+        legs[f"{side}Hind"] = _Leg(
+            hind, (-0.28, sign * 0.115), (0.22, 0.24, 0.13), bend=1.0, lean=0.35
+        )
     return legs
 
 
@@ -123,7 +130,8 @@ def dog_gait(
 ) -> Clip:
     """A dog walking, trotting or turning, already in full motion at its first frame.
 
-    It starts at the origin facing +X and repeats itself after every stride, up to the way travelled.
+    It starts at the origin facing +X and repeats itself after every stride, up to the way
+    travelled.
 
     gait: "walk", "trot", or "turn" (a walk along a circle).
     speed_mps: of the trunk along its path [m/s]; negative is backward. Default: the gait's own.
@@ -133,8 +141,8 @@ def dog_gait(
     Returns the 27 keypoints `DOG_NAMES`; paws (Hand_end, Foot_end) stand at z = 0.
 
     Raises:
-      InputError: for an unknown gait, a rate or duration that is not positive, or a speed at which the
-        legs would have to be longer than they are.
+      InputError: for an unknown gait, a rate or duration that is not positive, or a speed at which
+        the legs would have to be longer than they are.
     """
     if gait not in GAITS:
         raise unknown("gait", gait, GAITS)
@@ -150,7 +158,10 @@ def dog_gait(
 
     trunk = _trunk_motion(time, pattern, speed, turn)
     heading = _heading(time, turn)
-    points = {name: trunk + rotations.rotate(heading, np.array(position)) for name, position in _TRUNK.items()}
+    points = {
+        name: trunk + rotations.rotate(heading, np.array(position))
+        for name, position in _TRUNK.items()
+    }
     forward = rotations.rotate(heading, np.array([1.0, 0.0, 0.0]))
     for leg_name, leg in LEGS.items():
         paw = _paw_motion(time, pattern, pattern.touchdown[leg_name], leg, speed, turn)
@@ -194,7 +205,8 @@ def _heading(time: Array, turn: float) -> Array:
 
 
 def _trunk_motion(time: Array, pattern: Gait, speed: float, turn: float) -> Array:
-    """The trunk's centre on its path with bob and sway, (T, 3) [m]; z is relative to the trunk's height."""
+    """The trunk's centre on its path with bob and sway, (T, 3) [m]; z is relative to the trunk's
+    height."""
     phase = 2.0 * np.pi * time / pattern.stride_s  # [rad], per stride
     # lowest in the middle of the stance of each diagonal pair (trot) or hind foot (walk)
     bob = -pattern.bob_m * np.cos(2.0 * (phase - np.pi * pattern.duty))
@@ -206,30 +218,39 @@ def _trunk_motion(time: Array, pattern: Gait, speed: float, turn: float) -> Arra
     return _path(time, speed, turn) + rotations.rotate(_heading(time, turn), local)
 
 
-def _paw_motion(time: Array, pattern: Gait, touchdown: float, leg: _Leg, speed: float, turn: float) -> Array:
+def _paw_motion(
+    time: Array, pattern: Gait, touchdown: float, leg: _Leg, speed: float, turn: float
+) -> Array:
     """The paw in the world, (T, 3) [m]."""
     phase = time / pattern.stride_s - touchdown
     stride = np.floor(phase)  # the foothold that this stride begins with
     start = _foothold(stride, pattern, touchdown, leg, speed, turn)
     target = _foothold(stride + 1.0, pattern, touchdown, leg, speed, turn)
-    u = np.clip((phase - stride - pattern.duty) / (1.0 - pattern.duty), 0.0, 1.0)[:, None]  # 0 in stance
+    # 0 in stance
+    u = np.clip((phase - stride - pattern.duty) / (1.0 - pattern.duty), 0.0, 1.0)[:, None]
     share = u**3 * (10.0 - 15.0 * u + 6.0 * u**2)
     paw = start + share * (target - start)
     paw[:, 2:] = pattern.clearance_m * 64.0 * (u * (1.0 - u)) ** 3
     return paw
 
 
-def _foothold(stride: Array, pattern: Gait, touchdown: float, leg: _Leg, speed: float, turn: float) -> Array:
+def _foothold(
+    stride: Array, pattern: Gait, touchdown: float, leg: _Leg, speed: float, turn: float
+) -> Array:
     """Where the paw stands in the stance that begins stride number `stride` (T,), (T, 3) [m]."""
     middle = (stride + touchdown + pattern.duty / 2.0) * pattern.stride_s  # [s]
-    return _path(middle, speed, turn) + rotations.rotate(_heading(middle, turn), np.array([*leg.neutral, 0.0]))
+    return _path(middle, speed, turn) + rotations.rotate(
+        _heading(middle, turn), np.array([*leg.neutral, 0.0])
+    )
 
 
-def _bend_leg(top: Array, paw: Array, forward: Array, leg: _Leg, speed: float) -> tuple[Array, Array]:
+def _bend_leg(
+    top: Array, paw: Array, forward: Array, leg: _Leg, speed: float
+) -> tuple[Array, Array]:
     """The two keypoints between hip and paw, each (T, 3), in the plane of hip, paw and `forward`.
 
-    The lowest segment leans back from the line between paw and hip by a fixed angle; the other two close the
-    triangle to its upper end (law of cosines).
+    The lowest segment leans back from the line between paw and hip by a fixed angle; the other two
+    close the triangle to its upper end (law of cosines).
     """
     upper, lower, last = leg.lengths
     line = _unit(top - paw)

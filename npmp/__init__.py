@@ -1,6 +1,8 @@
-"""Neural probabilistic motor primitives for legged robots: from motion recordings to reusable skills.
+"""Neural probabilistic motor primitives for legged robots: from motion recordings to reusable
+skills.
 
-The heavy parts load when they are first used: `import npmp` alone imports neither torch nor a simulator.
+The heavy parts load when they are first used: `import npmp` alone imports neither torch nor a
+simulator.
 
     npmp.robots.load("anymal_b")                     a robot's names, figures and model
     npmp.tasks.make("imitation", robot=..., ...)     many simulated robots at once, in torch

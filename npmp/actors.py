@@ -35,7 +35,8 @@ def skill_memory(skill: SkillModule, n: int) -> SkillMemory:
 
 
 class TrackingActor:
-    """A module imitating the reference of an imitation environment: mean actions, and mean or sampled latents."""
+    """A module imitating the reference of an imitation environment: mean actions, and mean or
+    sampled latents."""
 
     def __init__(self, skill: SkillModule, generator: torch.Generator | None = None):
         """generator: draws the latents; None: their means."""
@@ -59,7 +60,8 @@ class TrackingActor:
 
 
 class PriorActor:
-    """A module on latents of its AR(1) prior, from its stationary distribution at every start; or on white noise."""
+    """A module on latents of its AR(1) prior, from its stationary distribution at every start; or
+    on white noise."""
 
     def __init__(self, skill: SkillModule, generator: torch.Generator, *, white: bool = False):
         """white: N(0, I) drawn anew at every step: the prior's variance without its memory."""
@@ -75,7 +77,8 @@ class PriorActor:
         if self.white:
             return drawn
         alpha, still = self.skill.alpha, torch.zeros_like(drawn)
-        step = prior.sample_posterior(memory.z, still, still + prior.prior_std(alpha), alpha, drawn)  # of the prior
+        # of the prior
+        step = prior.sample_posterior(memory.z, still, still + prior.prior_std(alpha), alpha, drawn)
         return torch.where(first.unsqueeze(-1), drawn, step)
 
     def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> Decision:

@@ -1,5 +1,5 @@
-"""Trained artefacts on disk: a folder of NAME.safetensors (tensors) and NAME.json (the contract). Nothing in it can run
-code."""
+"""Trained artefacts on disk: a folder of NAME.safetensors (tensors) and NAME.json (the contract).
+Nothing in it can run code."""
 
 from __future__ import annotations
 
@@ -56,12 +56,17 @@ class Record:
 
 
 def write(
-    folder: Path, name: str, schema: str, schema_version: int, content: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    folder: Path,
+    name: str,
+    schema: str,
+    schema_version: int,
+    content: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
 ) -> None:
     """Write the folder's two files, each whole or not at all.
 
-    The contract comes last and carries the weights' SHA-256: a kill between the two leaves a pair that `load` refuses,
-    not one that belongs to two different trainings.
+    The contract comes last and carries the weights' SHA-256: a kill between the two leaves a pair
+    that `load` refuses, not one that belongs to two different trainings.
 
     Raises:
       OSError: when the folder cannot be written.
@@ -69,7 +74,9 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     weights = folder / f"{name}.safetensors"
     with atomic_path(weights) as path:
-        write_tensors({k: v.detach().contiguous().cpu() for k, v in tensors.items()}, path, called=weights)
+        write_tensors(
+            {k: v.detach().contiguous().cpu() for k, v in tensors.items()}, path, called=weights
+        )
         digest = sha256(path)
     described = {
         "schema": schema,
@@ -91,7 +98,8 @@ def load(
     contract: type[Contract],
     make: Callable[[Contract], Module],
 ) -> Module:
-    """The network of a folder. Nothing is allocated before the contract's sizes are known to be those of the weights.
+    """The network of a folder. Nothing is allocated before the contract's sizes are known to be
+    those of the weights.
 
     Args:
       kind: what to call it in messages, "skill module".
@@ -99,14 +107,21 @@ def load(
       make: the network, untrained, of a contract.
 
     Raises:
-      InputError: when a file is missing, damaged or of another version, when the two do not belong together, when
-        the contract has values of other types, or when a tensor holds NaN or infinity.
+      InputError: when a file is missing, damaged or of another version, when the two do not belong
+        together, when the contract has values of other types, or when a tensor holds NaN or
+        infinity.
     """
     description, weights = folder / f"{name}.json", folder / f"{name}.safetensors"
     content, tensors = _read(description, weights, kind, schema, schema_version, contract)
     known = {f.name for f in fields(contract)}  # type: ignore[arg-type]
-    agreed = from_mapping(contract, {k: v for k, v in content.items() if k in known}, at=f"'{description}'")
-    record = {key: value for key, value in content.get("training", {}).items() if key in Record.__annotations__}
+    agreed = from_mapping(
+        contract, {k: v for k, v in content.items() if k in known}, at=f"'{description}'"
+    )
+    record = {
+        key: value
+        for key, value in content.get("training", {}).items()
+        if key in Record.__annotations__
+    }
     from_mapping(Record, record, at=f"'{description}'.training")
     settled = {name: getattr(agreed, name) for name in known - {"training", "versions"}}
     if strange := absurd(settled, sum(tensor.numel() for tensor in tensors.values())):
@@ -131,8 +146,12 @@ def _read(
         raise InputError(f"'{description}' does not describe a {kind} (schema '{schema}')")
     if content.get("version") != schema_version:
         found = f"{content.get('version')!r:.20}"
-        raise InputError(f"'{description}' has version {found}; this npmp reads version {schema_version}")
-    required = [f.name for f in fields(contract) if f.default is MISSING and f.default_factory is MISSING]
+        raise InputError(
+            f"'{description}' has version {found}; this npmp reads version {schema_version}"
+        )
+    required = [
+        f.name for f in fields(contract) if f.default is MISSING and f.default_factory is MISSING
+    ]
     if missing := sorted(key for key in [*required, "weights_sha256"] if key not in content):
         raise InputError(f"'{description}' lacks {', '.join(missing)}")
     if sha256(regular_file(weights, at_most=MAX_WEIGHTS)) != content["weights_sha256"]:
@@ -145,8 +164,8 @@ def _read(
 
 
 def absurd(value: Any, weights: int, at: str = "") -> str | None:
-    """The first number of a contract that no network of so many weights has: a layer has a weight for each of its
-    units at the least. None where there is none."""
+    """The first number of a contract that no network of so many weights has: a layer has a weight
+    for each of its units at the least. None where there is none."""
     if isinstance(value, Mapping):
         inner = [(f"{at}.{key}" if at else str(key), entry) for key, entry in value.items()]
     elif isinstance(value, list | tuple):
@@ -161,7 +180,8 @@ def absurd(value: Any, weights: int, at: str = "") -> str | None:
 
 
 def unlike(found: Mapping[str, Tensor], expected: Mapping[str, Tensor]) -> str | None:
-    """The first difference of tensors' names, shapes or kinds from what they must be; None where there is none."""
+    """The first difference of tensors' names, shapes or kinds from what they must be; None where
+    there is none."""
     for name in expected:
         if name not in found:
             return f"'{name}' is missing"
@@ -207,7 +227,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         tensors = load_file(str(path))
     for name, tensor in tensors.items():
         if tensor.dtype not in DTYPES:
-            raise InputError(f"'{path}': tensor '{name:.60}' is {tensor.dtype}, which nothing here computes with")
+            raise InputError(
+                f"'{path}': tensor '{name:.60}' is {tensor.dtype}, which nothing here computes with"
+            )
     return tensors
 
 

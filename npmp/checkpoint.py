@@ -1,9 +1,9 @@
-"""Checkpoints that survive a kill at any moment: tensors in one safetensors file, complete or absent, checked when
-read.
+"""Checkpoints that survive a kill at any moment: tensors in one safetensors file, complete or
+absent, checked when read.
 
-A checkpoint is a flat dict of named tensors and a dict of JSON values. Its file is written beside its final name,
-flushed to disk, then renamed; its SHA-256 lies in a small JSON file of the same name, written last. Loading takes the
-newest pair that agrees.
+A checkpoint is a flat dict of named tensors and a dict of JSON values. Its file is written beside
+its final name, flushed to disk, then renamed; its SHA-256 lies in a small JSON file of the same
+name, written last. Loading takes the newest pair that agrees.
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from mocap_data.outside import read_json, reading, regular_file, require_memory
 from npmp.artifact import read_tensors, sha256, unlike, write_tensors
 
 
-def save(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping[str, Any], *, keep: int = 2) -> Path:
+def save(
+    folder: Path,
+    step: int,
+    tensors: Mapping[str, Tensor],
+    values: Mapping[str, Any],
+    *,
+    keep: int = 2,
+) -> Path:
     """Write checkpoint number `step` and drop all but the newest `keep`.
 
     Args:
@@ -48,8 +55,12 @@ def save(folder: Path, step: int, tensors: Mapping[str, Tensor], values: Mapping
         described = json.dumps({"step": step, "sha256": digest, "values": values}, indent=1) + "\n"
         temporary.write_text(described, encoding="utf-8")
     _sync(folder)  # the new names must be on the disk before the old ones go
-    # By step, not by age; but never what was written just now, though leftovers of another run may be further on.
-    kept = {path.stem, *(old.stem for old in sorted(folder.glob("checkpoint_*.json"), key=_step)[-keep:])}
+    # By step, not by age; but never what was written just now, though leftovers of another run may
+    # be further on.
+    kept = {
+        path.stem,
+        *(old.stem for old in sorted(folder.glob("checkpoint_*.json"), key=_step)[-keep:]),
+    }
     for old in (*folder.glob("checkpoint_*.json"), *folder.glob("checkpoint_*.safetensors")):
         if old.stem not in kept:
             old.unlink(missing_ok=True)
@@ -60,7 +71,8 @@ def present(folder: Path) -> list[Path]:
     """The descriptions of a folder's checkpoints, newest first; none where there is no folder yet.
 
     Raises:
-      InputError: for what is there and is no folder to read: a file, a link to nothing or to itself.
+      InputError: for what is there and is no folder to read: a file, a link to nothing or to
+        itself.
     """
     try:
         with reading(folder):
@@ -73,7 +85,8 @@ def present(folder: Path) -> list[Path]:
 
 
 def load_latest(folder: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
-    """The newest whole checkpoint: step, tensors, values. Newer ones that are damaged are named on stderr.
+    """The newest whole checkpoint: step, tensors, values. Newer ones that are damaged are named on
+    stderr.
 
     Raises:
       InputError: when there is none, or none that is undamaged.
@@ -86,7 +99,10 @@ def load_latest(folder: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
             damaged.append(error)
             continue
         if damaged:
-            print(f"npmp: passed over: {InputError(_listed(damaged))}; used is {description.stem}", file=sys.stderr)
+            print(
+                f"npmp: passed over: {InputError(_listed(damaged))}; used is {description.stem}",
+                file=sys.stderr,
+            )
         return found
     if damaged:
         raise InputError(f"no usable checkpoint in '{folder}': {_listed(damaged)}")
@@ -100,7 +116,8 @@ def _listed(errors: Sequence[InputError]) -> str:
 def _load(description: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
     content, path = read_json(description), description.with_suffix(".safetensors")
     step, digest, values = (
-        content.get(key) if isinstance(content, dict) else None for key in ("step", "sha256", "values")
+        content.get(key) if isinstance(content, dict) else None
+        for key in ("step", "sha256", "values")
     )
     if type(step) is not int or not 0 <= step < 2**63 or not isinstance(values, dict):
         raise InputError(f"{description.name} does not describe a checkpoint")
@@ -112,7 +129,8 @@ def _load(description: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
 
 
 def _alone(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors on the CPU, contiguous, copied only where two share their memory, which the format does not allow."""
+    """The tensors on the CPU, contiguous, copied only where two share their memory, which the
+    format does not allow."""
     seen: set[int] = set()
     alone = {}
     for name, tensor in tensors.items():
@@ -141,7 +159,11 @@ def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
 
     def sound(tensor: Tensor) -> bool:
         # a sum is ten times as fast as looking at each, and finite only if all are
-        return not tensor.is_floating_point() or bool(tensor.sum().isfinite()) or bool(tensor.isfinite().all())
+        return (
+            not tensor.is_floating_point()
+            or bool(tensor.sum().isfinite())
+            or bool(tensor.isfinite().all())
+        )
 
     return [name for name, tensor in tensors.items() if not sound(tensor)]
 
@@ -159,7 +181,8 @@ def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @contextmanager
 def restoring() -> Iterator[None]:
-    """Around what takes over a checkpoint's tensors: an entry that lacks or does not fit is the user's mistake.
+    """Around what takes over a checkpoint's tensors: an entry that lacks or does not fit is the
+    user's mistake.
 
     Raises:
       InputError: in place of whatever torch, dicts and numbers raise.
@@ -169,25 +192,31 @@ def restoring() -> Iterator[None]:
     except InputError:
         raise
     except Exception as error:
-        said = " ".join((str(error).strip() or type(error).__name__).splitlines()[:2])  # of torch's list the first
+        # of torch's list the first
+        said = " ".join((str(error).strip() or type(error).__name__).splitlines()[:2])
         raise InputError(
             f"the checkpoint is of another kind of run: {said}; its own settings are in the run's config.yaml"
         ) from error
 
 
-def require_like(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], *, free: Sequence[str] = ()) -> None:
+def require_like(
+    found: Mapping[str, Tensor], expected: Mapping[str, Tensor], *, free: Sequence[str] = ()
+) -> None:
     """Refuse tensors that are not those of the run that is to take them over, before it takes any.
 
     Args:
       expected: the run's own, as it would save them now.
-      free: beginnings of names that are not looked at: what grows with the run, or has checks of its own.
+      free: beginnings of names that are not looked at: what grows with the run, or has checks of
+        its own.
 
     Raises:
       ValueError: naming the first that lacks, is too many, or is of another shape or kind.
     """
 
     def judged(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {name: tensor for name, tensor in tensors.items() if not name.startswith(tuple(free))}
+        return {
+            name: tensor for name, tensor in tensors.items() if not name.startswith(tuple(free))
+        }
 
     if difference := unlike(judged(found), judged(expected)):
         raise ValueError(difference)
@@ -202,16 +231,20 @@ def indices(tensor: Tensor, below: int, what: str) -> Tensor:
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise ValueError(f"{what}: expected whole numbers, found {tensor.dtype}")
     if tensor.numel() and not 0 <= int(tensor.min()) <= int(tensor.max()) < below:
-        raise ValueError(f"{what}: {int(tensor.min())} to {int(tensor.max())} is not within 0 to {below - 1}")
+        raise ValueError(
+            f"{what}: {int(tensor.min())} to {int(tensor.max())} is not within 0 to {below - 1}"
+        )
     return tensor
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """An optimizer's moments and step counts as named tensors. Learning rates are not among them: schedules set
-    those."""
+    """An optimizer's moments and step counts as named tensors. Learning rates are not among them:
+    schedules set those."""
     state = optimizer.state_dict()["state"]
     return {
-        f"{index}.{name}": torch.as_tensor(value) for index, entry in state.items() for name, value in entry.items()
+        f"{index}.{name}": torch.as_tensor(value)
+        for index, entry in state.items()
+        for name, value in entry.items()
     }
 
 
@@ -226,9 +259,16 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[st
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         index, _, name = key.partition(".")
-        known = index.isdecimal() and len(index) < 10 and int(index) < len(shapes) and not value.is_complex()
+        known = (
+            index.isdecimal()
+            and len(index) < 10
+            and int(index) < len(shapes)
+            and not value.is_complex()
+        )
         if not known or value.shape not in (shapes[int(index)], ()):
-            raise ValueError(f"the optimizer's {key} {list(value.shape)} fits none of its {len(shapes)} parameters")
+            raise ValueError(
+                f"the optimizer's {key} {list(value.shape)} fits none of its {len(shapes)} parameters"
+            )
         state.setdefault(int(index), {})[name] = value.clone()
     content["state"] = state
     optimizer.load_state_dict(content)

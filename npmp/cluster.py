@@ -16,12 +16,15 @@ from npmp import own
 ROOT = str(Path(__file__).resolve().parent.parent)  # for a checkout that is not installed
 
 
-def connect(what: str, *, address: str | None = None, runtime_env: Mapping[str, Any] | None = None) -> Any:
-    """Ray, connected to the cluster of RAY_ADDRESS or `address`, or to a new one of this machine. Where this process is
-    connected already, it stays so.
+def connect(
+    what: str, *, address: str | None = None, runtime_env: Mapping[str, Any] | None = None
+) -> Any:
+    """Ray, connected to the cluster of RAY_ADDRESS or `address`, or to a new one of this machine.
+    Where this process is connected already, it stays so.
 
     Args:
-      what: needs it, for the message where Ray is absent. runtime_env: of the jobs, as Ray takes it.
+      what: needs it, for the message where Ray is absent. runtime_env: of the jobs, as Ray takes
+        it.
 
     Returns: the module `ray`.
 
@@ -29,17 +32,22 @@ def connect(what: str, *, address: str | None = None, runtime_env: Mapping[str, 
       InputError: where Ray is not installed or no cluster answers.
     """
     if importlib.util.find_spec("ray") is None:
-        raise InputError(f"{what} needs the package ray: make install EXTRAS=ray, or pip install ray")
+        raise InputError(
+            f"{what} needs the package ray: make install EXTRAS=ray, or pip install ray"
+        )
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     import ray
 
     if ray.is_initialized():
         return ray
     environment = dict(runtime_env or {})
-    environment["env_vars"] = {"PYTHONPATH": ROOT, "MUJOCO_GL": "disable"} | dict(environment.get("env_vars", {}))
+    environment["env_vars"] = {"PYTHONPATH": ROOT, "MUJOCO_GL": "disable"} | dict(
+        environment.get("env_vars", {})
+    )
     address = os.environ.get("RAY_ADDRESS") or address
     where: dict[str, Any] = {"address": address} if address else {"include_dashboard": False}
-    if not address:  # Ray gives it to a shell as it is: without quotes a path with a space starts no worker
+    # Ray gives it to a shell as it is: without quotes a path with a space starts no worker
+    if not address:
         environment.setdefault("py_executable", shlex.quote(sys.executable))
     try:
         ray.init(**where, runtime_env=environment, log_to_driver=False, configure_logging=False)

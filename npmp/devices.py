@@ -25,15 +25,19 @@ def check_device(device: str) -> str:
         raise InputError(f"device={device}: torch sees no CUDA device here{build}; use device=cpu")
     index = int(device.partition(":")[2] or 0)
     if index >= count:
-        raise InputError(f"no device {device!r}; there are: cpu, " + ", ".join(f"cuda:{i}" for i in range(count)))
+        raise InputError(
+            f"no device {device!r}; there are: cpu, " + ", ".join(f"cuda:{i}" for i in range(count))
+        )
     return device
 
 
-def seed_everything(seed: int, *, device: str = "cpu", threads: int = 1, use_torch: bool = True) -> None:
+def seed_everything(
+    seed: int, *, device: str = "cpu", threads: int = 1, use_torch: bool = True
+) -> None:
     """Seed python, numpy and torch; make torch deterministic with a fixed number of threads.
 
-    With the same seed and thread count a run on the CPU repeats bit for bit. On CUDA operations without a deterministic
-    form warn instead of failing.
+    With the same seed and thread count a run on the CPU repeats bit for bit. On CUDA operations
+    without a deterministic form warn instead of failing.
     """
     if not 0 <= seed < 2**32:
         raise InputError(f"seed={seed}: 0 to {2**32 - 1} is expected")

@@ -17,7 +17,8 @@ class Rollout:
     """One clip of rollouts.h5: the robot beside its reference.
 
     Attributes:
-        qpos, reference_qpos: (T, nq), MuJoCo's order: root position [m], root quaternion (w, x, y, z), joints [rad].
+        qpos, reference_qpos: (T, nq), MuJoCo's order: root position [m], root quaternion (w, x, y,
+          z), joints [rad].
         foot_height, reference_foot_height: (T, F) metres.
         rate_hz: frames per second.
         tracked_frames: frames until the robot was lost (T when never).
@@ -61,8 +62,9 @@ class Rollouts:
 
 
 def read_rollouts(path: Path | str) -> Rollouts:
-    """Read rollouts.h5: a group per clip with `qpos`, `reference_qpos`, `foot_height`, `reference_foot_height` and
-    attributes `rate_hz`, `tracked_frames`; root attributes `robot`, `joint_names`, `foot_names`.
+    """Read rollouts.h5: a group per clip with `qpos`, `reference_qpos`, `foot_height`,
+    `reference_foot_height` and attributes `rate_hz`, `tracked_frames`; root attributes `robot`,
+    `joint_names`, `foot_names`.
 
     Raises:
       InputError: when the file is missing, is not HDF5, or lacks a part.
@@ -78,6 +80,8 @@ def read_rollouts(path: Path | str) -> Rollouts:
 
 def _read_clip(group: h5py.Group, name: str) -> Rollout:
     names = ("qpos", "reference_qpos", "foot_height", "reference_foot_height")
-    qpos, reference, feet, reference_feet = (np.asarray(group[key][()], dtype=np.float64) for key in names)
+    qpos, reference, feet, reference_feet = (
+        np.asarray(group[key][()], dtype=np.float64) for key in names
+    )
     rate_hz, tracked = float(group.attrs["rate_hz"]), int(group.attrs["tracked_frames"])
     return Rollout(name, qpos, reference, rate_hz, tracked, feet, reference_feet)

@@ -1,9 +1,10 @@
 """Rotations in torch, as matrices: the few maps that simulation, features and imagination share.
 
-The learner keeps orientations as 3x3 matrices, not quaternions: a matrix has no double cover, its products are
-single batched multiplications, and its columns are the features the networks read.
+The learner keeps orientations as 3x3 matrices, not quaternions: a matrix has no double cover, its
+products are single batched multiplications, and its columns are the features the networks read.
 
-Conventions: `R` maps vectors of the local frame to the world, `v_w = R @ v_b`; rotation vectors are axis times angle
+Conventions: `R` maps vectors of the local frame to the world, `v_w = R @ v_b`; rotation vectors are
+axis times angle
   [rad].
 """
 
@@ -12,7 +13,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-# rows x, y, z: the generators of SO(3), flattened, so that w @ _GENERATORS is the flattened skew matrix of w
+# rows x, y, z: the generators of SO(3), flattened, so that w @ _GENERATORS is the flattened skew
+# matrix of w
 _GENERATORS = torch.tensor(
     [
         [0.0, 0.0, 0.0, 0.0, 0.0, -1.0, 0.0, 1.0, 0.0],
@@ -23,7 +25,8 @@ _GENERATORS = torch.tensor(
 # (9, 4): a flattened rotation to the vector of its antisymmetric part, and to its trace
 _ANTISYMMETRIC_AND_TRACE = torch.cat((0.5 * _GENERATORS.T, torch.eye(3).reshape(9, 1)), 1)
 
-# (16, 9): the flattened outer product of a unit quaternion with itself to the flattened rotation minus the identity
+# (16, 9): the flattened outer product of a unit quaternion with itself to the flattened rotation
+# minus the identity
 _QUAT_PRODUCTS = torch.zeros(4, 4, 9)
 _QUAT_PRODUCTS[2, 2, [0, 8]] = _QUAT_PRODUCTS[3, 3, [0, 4]] = _QUAT_PRODUCTS[1, 1, [4, 8]] = -2.0
 _QUAT_PRODUCTS[1, 2, [1, 3]] = _QUAT_PRODUCTS[1, 3, [2, 6]] = _QUAT_PRODUCTS[2, 3, [5, 7]] = 2.0
@@ -36,7 +39,8 @@ _placed: dict[tuple[int, torch.device, torch.dtype], Tensor] = {}
 
 
 def _like(constant: Tensor, x: Tensor) -> Tensor:
-    """A constant of this module on the device and of the type of x; copied there once, since a GPU waits for copies."""
+    """A constant of this module on the device and of the type of x; copied there once, since a GPU
+    waits for copies."""
     if constant.device == x.device and constant.dtype == x.dtype:
         return constant
     key = (id(constant), x.device, x.dtype)
@@ -55,7 +59,8 @@ def exp_so3(w: Tensor) -> Tensor:
     squared = (w * w).sum(-1)
     small = squared < 1e-6
     angle = torch.where(small, torch.ones_like(squared), squared).sqrt()
-    # below a milliradian the series is exact in single precision, and has the gradient that sin(x)/x lacks at zero
+    # below a milliradian the series is exact in single precision, and has the gradient that
+    # sin(x)/x lacks at zero
     first = torch.where(small, 1.0 - squared / 6.0, torch.sin(angle) / angle)
     second = torch.where(small, 0.5 - squared / 24.0, (1.0 - torch.cos(angle)) / (angle * angle))
     k = skew(w)
@@ -64,11 +69,11 @@ def exp_so3(w: Tensor) -> Tensor:
 
 
 def log_so3(rotation: Tensor) -> Tensor:
-    """The rotation vector of a rotation of less than half a turn; the inverse of `exp_so3`. (..., 3, 3) -> (..., 3)
-    [rad].
+    """The rotation vector of a rotation of less than half a turn; the inverse of `exp_so3`. (...,
+    3, 3) -> (..., 3) [rad].
 
-    Meant for the rotation of one control step. Within a milliradian of half a turn the axis is lost; the result stays
-    finite.
+    Meant for the rotation of one control step. Within a milliradian of half a turn the axis is
+    lost; the result stays finite.
     """
     # the axis times the sine of the angle, and one plus twice its cosine, in one product
     projected = rotation.flatten(-2) @ _like(_ANTISYMMETRIC_AND_TRACE, rotation)
@@ -77,7 +82,9 @@ def log_so3(rotation: Tensor) -> Tensor:
     cosine = 0.5 * (projected[..., 3] - 1.0)
     small = sine < 1e-4
     angle = torch.atan2(sine, cosine)
-    scale = torch.where(small, 1.0 + sine * sine / 6.0, angle / torch.where(small, torch.ones_like(sine), sine))
+    scale = torch.where(
+        small, 1.0 + sine * sine / 6.0, angle / torch.where(small, torch.ones_like(sine), sine)
+    )
     return scale.unsqueeze(-1) * antisymmetric
 
 

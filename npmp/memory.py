@@ -1,8 +1,10 @@
-"""What the large settings take, estimated before the first allocation: one line instead of an hour of swapping.
+"""What the large settings take, estimated before the first allocation: one line instead of an hour
+of swapping.
 
-Each function refuses what does not fit into the memory that is free, naming the key that makes it less. The formulas
-count the arrays that grow with the key, 4 bytes a float32 and 8 a float64, and were fitted to measurements with
-anymal_b (12 joints, 8 physics steps per control step), given beside them.
+Each function refuses what does not fit into the memory that is free, naming the key that makes it
+less. The formulas count the arrays that grow with the key, 4 bytes a float32 and 8 a float64, and
+were fitted to measurements with anymal_b (12 joints, 8 physics steps per control step), given
+beside them.
 """
 
 from __future__ import annotations
@@ -16,12 +18,15 @@ from mocap_data.outside import require_memory
 _MIB = 2**20
 
 
-def require_robots(model: mujoco.MjModel, num_envs: int, *, substeps: int, key: str = "algo.num_envs") -> None:
+def require_robots(
+    model: mujoco.MjModel, num_envs: int, *, substeps: int, key: str = "algo.num_envs"
+) -> None:
     """Simulations of a model and the tensors that an environment keeps of them.
 
-    A simulation is its state row, its sensors and the controls of its physics steps: 8 (state + sensors + substeps nu).
-    Measured with 8000 of anymal_b: 2.5 KB each. The environment's tensors take some 100 floats per velocity while it
-    steps: measured with 20,000 robots and no randomization 9.6 KB each in all, and by this formula.
+    A simulation is its state row, its sensors and the controls of its physics steps: 8 (state +
+    sensors + substeps nu). Measured with 8000 of anymal_b: 2.5 KB each. The environment's tensors
+    take some 100 floats per velocity while it steps: measured with 20,000 robots and no
+    randomization 9.6 KB each in all, and by this formula.
 
     Raises: InputError.
     """
@@ -30,19 +35,27 @@ def require_robots(model: mujoco.MjModel, num_envs: int, *, substeps: int, key: 
     require_memory(num_envs * each, f"{key}={num_envs}: that many robots")
 
 
-def require_replay(capacity: int, num_envs: int, sizes: Mapping[str, int], *, key: str = "algo.num_envs") -> None:
-    """A `Replay`'s slots: the floats of `sizes`, two frame numbers and a flag each; exact. Of anymal_b 1.5 KB a slot.
+def require_replay(
+    capacity: int, num_envs: int, sizes: Mapping[str, int], *, key: str = "algo.num_envs"
+) -> None:
+    """A `Replay`'s slots: the floats of `sizes`, two frame numbers and a flag each; exact. Of
+    anymal_b 1.5 KB a slot.
 
     Raises: InputError.
     """
     each = 4 * sum(sizes.values()) + 2 * 8 + 1
-    require_memory(capacity * num_envs * each, f"{key}={num_envs}: a replay of {capacity} steps of that many robots")
+    require_memory(
+        capacity * num_envs * each,
+        f"{key}={num_envs}: a replay of {capacity} steps of that many robots",
+    )
 
 
-def require_batch(batch: int, steps: int, hidden: Sequence[int], width: int, *, key: str = "algo.model_batch") -> None:
-    """What backpropagation keeps of a network that is unrolled: twice each layer's units and six times the width of
-    what goes in and out, per step and row. Measured: 60.5 KB a row of 8 steps with layers of 3 x 256 and 57 numbers of
-    anymal_b's state; by this formula 60.1.
+def require_batch(
+    batch: int, steps: int, hidden: Sequence[int], width: int, *, key: str = "algo.model_batch"
+) -> None:
+    """What backpropagation keeps of a network that is unrolled: twice each layer's units and six
+    times the width of what goes in and out, per step and row. Measured: 60.5 KB a row of 8 steps
+    with layers of 3 x 256 and 57 numbers of anymal_b's state; by this formula 60.1.
 
     Raises: InputError.
     """
@@ -50,29 +63,39 @@ def require_batch(batch: int, steps: int, hidden: Sequence[int], width: int, *, 
     require_memory(batch * each, f"{key}={batch}: a batch of that many")
 
 
-def require_demonstration(steps: int, num_envs: int, width: int, *, key: str = "algo.clone_steps") -> None:
+def require_demonstration(
+    steps: int, num_envs: int, width: int, *, key: str = "algo.clone_steps"
+) -> None:
     """What robots show over control steps, `width` floats of each: kept step by step, then stacked.
 
     Raises: InputError.
     """
-    require_memory(2 * 4 * width * steps * num_envs, f"{key}={steps}: that many steps of {num_envs:,} robots")
+    require_memory(
+        2 * 4 * width * steps * num_envs, f"{key}={steps}: that many steps of {num_envs:,} robots"
+    )
 
 
 def require_terrain(fields: int, points: int, *, key: str = "task.terrain_fields") -> None:
-    """The heights of fields of `points` each: as they are made, as a tensor, in MuJoCo's scene and in its model.
+    """The heights of fields of `points` each: as they are made, as a tensor, in MuJoCo's scene and
+    in its model.
 
     Raises: InputError.
     """
     require_memory((8 + 4 + 4 + 4) * fields * points, f"{key}={fields}: that many fields")
 
 
-def require_context(frames: int, width: int, hidden: int, *, key: str = "task.future_frames") -> None:
-    """The encoder's features of every frame of the reference, which the scales are taken from, and its first layer with
-    gradient and two moments.
+def require_context(
+    frames: int, width: int, hidden: int, *, key: str = "task.future_frames"
+) -> None:
+    """The encoder's features of every frame of the reference, which the scales are taken from, and
+    its first layer with gradient and two moments.
 
     Args:
       frames: of the reference. width: of the encoder's features. hidden: units of its first layer.
 
     Raises: InputError.
     """
-    require_memory(4 * width * (3 * frames + 4 * hidden) + 64 * _MIB, f"{key}: {width:,} features of the coming frames")
+    require_memory(
+        4 * width * (3 * frames + 4 * hidden) + 64 * _MIB,
+        f"{key}: {width:,} features of the coming frames",
+    )

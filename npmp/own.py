@@ -1,5 +1,5 @@
-"""What users keep beside their work: robots in ./robots, tasks in ./tasks, and in the folders that NPMP_ROBOTS and
-NPMP_TASKS list."""
+"""What users keep beside their work: robots in ./robots, tasks in ./tasks, and in the folders that
+NPMP_ROBOTS and NPMP_TASKS list."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def task_module(name: str) -> ModuleType:
         spec.loader.exec_module(module)
     except Exception as error:
         del sys.modules[module_name]
-        raise InputError(f"{path}: {type(error).__name__}: {error}; NPMP_DEBUG=1 shows where") from error
+        raise InputError(
+            f"{path}: {type(error).__name__}: {error}; NPMP_DEBUG=1 shows where"
+        ) from error
     return module
 
 

@@ -1,4 +1,5 @@
-"""Several learners of one policy (torch.distributed): what they average. Of one alone, everything stays as it is."""
+"""Several learners of one policy (torch.distributed): what they average. Of one alone, everything
+stays as it is."""
 
 from __future__ import annotations
 
@@ -11,9 +12,11 @@ from torch import Tensor, distributed
 
 from mocap_data.errors import InputError
 
-PATIENCE = timedelta(minutes=30)  # of a learner that waits for another, which may be judging or writing
+# of a learner that waits for another, which may be judging or writing
+PATIENCE = timedelta(minutes=30)
 
-_joined = (1, 0)  # how many learn together, and which of them this is; a process group of others is none of ours
+# how many learn together, and which of them this is; a process group of others is none of ours
+_joined = (1, 0)
 
 
 def count() -> int:
@@ -28,7 +31,9 @@ def rank() -> int:
 
 def meeting_place(host: str, learners: int) -> distributed.TCPStore:
     """Where they find each other, kept by the first of them; its `port` is what the others need."""
-    return distributed.TCPStore(host, 0, learners, is_master=True, wait_for_workers=False, timeout=PATIENCE)
+    return distributed.TCPStore(
+        host, 0, learners, is_master=True, wait_for_workers=False, timeout=PATIENCE
+    )
 
 
 def join(store: distributed.Store, rank: int, learners: int, device: str) -> None:
@@ -39,15 +44,20 @@ def join(store: distributed.Store, rank: int, learners: int, device: str) -> Non
     """
     global _joined
     if distributed.is_initialized():
-        raise InputError("several learners are processes of their own making; this one has a process group already")
+        raise InputError(
+            "several learners are processes of their own making; this one has a process group already"
+        )
     kind = torch.device(device)
     if kind.type == "cuda":
         torch.cuda.set_device(kind)
-    # its defaults are the group there is when it is imported; torch.optim does so sooner or later, and the group, kept
-    # by them, outlives `leave`: its threads then abort the interpreter's end (PyTorch's pull request 179291)
+    # its defaults are the group there is when it is imported; torch.optim does so sooner or later,
+    # and the group, kept by them, outlives `leave`: its threads then abort the interpreter's end
+    # (PyTorch's pull request 179291)
     importlib.import_module("torch.distributed.nn.functional")
     backend = "nccl" if kind.type == "cuda" else "gloo"
-    distributed.init_process_group(backend, store=store, rank=rank, world_size=learners, timeout=PATIENCE)
+    distributed.init_process_group(
+        backend, store=store, rank=rank, world_size=learners, timeout=PATIENCE
+    )
     _joined = learners, rank
 
 
@@ -60,18 +70,22 @@ def leave() -> None:
 
 
 def average_(tensors: Sequence[Tensor]) -> None:
-    """Replace tensors of one type by their means over all learners, who call this with the same shapes."""
+    """Replace tensors of one type by their means over all learners, who call this with the same
+    shapes."""
     if count() == 1 or not tensors:
         return
     flat = torch.cat([tensor.flatten() for tensor in tensors])
     distributed.all_reduce(flat)
     flat /= count()
-    for tensor, mean in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+    for tensor, mean in zip(
+        tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True
+    ):
         tensor.copy_(mean.view_as(tensor))
 
 
 def average_gradients(weights: Iterable[Tensor]) -> None:
-    """Replace gradients by their means over all learners; a weight that one of them does without has none there."""
+    """Replace gradients by their means over all learners; a weight that one of them does without
+    has none there."""
     if count() == 1:
         return
     learned = [weight for weight in weights if weight.requires_grad]

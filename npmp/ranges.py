@@ -1,4 +1,5 @@
-"""Ranges of settings, checked where a settings dataclass is made: every wrong one is named with its value."""
+"""Ranges of settings, checked where a settings dataclass is made: every wrong one is named with its
+value."""
 
 from __future__ import annotations
 
@@ -8,8 +9,8 @@ from typing import Any
 
 
 def above_zero(settings: object, *names: str) -> None:
-    """Every named field, or every entry of it, must be a finite number above zero. Raises ValueError, as all of
-    these."""
+    """Every named field, or every entry of it, must be a finite number above zero. Raises
+    ValueError, as all of these."""
     _check(settings, names, "above 0", lambda value: 0 < value < math.inf)
 
 
@@ -20,7 +21,12 @@ def not_negative(settings: object, *names: str) -> None:
 
 def at_least_one(settings: object, *names: str) -> None:
     """The same for whole numbers of at least one."""
-    _check(settings, names, "a whole number of at least 1", lambda value: value >= 1 and isinstance(value, int))
+    _check(
+        settings,
+        names,
+        "a whole number of at least 1",
+        lambda value: value >= 1 and isinstance(value, int),
+    )
 
 
 def share(settings: object, *names: str) -> None:
@@ -33,14 +39,20 @@ def pairs(settings: object, *names: str) -> None:
     for name in names:
         value = getattr(settings, name)
         if not isinstance(value, tuple) or len(value) != 2:
-            raise ValueError(f"{name} must be two numbers [at the start, at the end], got {_shown(value)}")
+            raise ValueError(
+                f"{name} must be two numbers [at the start, at the end], got {_shown(value)}"
+            )
 
 
-def _check(settings: object, names: tuple[str, ...], words: str, right: Callable[[Any], bool]) -> None:
+def _check(
+    settings: object, names: tuple[str, ...], words: str, right: Callable[[Any], bool]
+) -> None:
     for name in names:
         given = getattr(settings, name)
         values = given if isinstance(given, tuple) else (given,)
-        if not values or not all(isinstance(value, int | float) and right(value) for value in values):
+        if not values or not all(
+            isinstance(value, int | float) and right(value) for value in values
+        ):
             raise ValueError(f"{name} must be {words}, got {_shown(given)}")
 
 

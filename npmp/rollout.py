@@ -1,8 +1,8 @@
 """The only closed loop: sense, decide, step, reset.
 
-Everything that makes robots move over time is an `Actor` and goes through `rollout`: collection of all algorithms,
-tracking, trials, wandering. Whatever an episode owns (memory of the networks, latent) is in the actor's memory and is
-emptied here.
+Everything that makes robots move over time is an `Actor` and goes through `rollout`: collection of
+all algorithms, tracking, trials, wandering. Whatever an episode owns (memory of the networks,
+latent) is in the actor's memory and is emptied here.
 """
 
 from __future__ import annotations
@@ -79,8 +79,10 @@ def rollout(
     """Run all robots for so many control steps.
 
     Args:
-      record: is shown every step; see `Moment`. The environment is still in the state that the step led to.
-      carried: of the rollout before; None where all episodes begin now. The environment is not reset first.
+      record: is shown every step; see `Moment`. The environment is still in the state that the step
+        led to.
+      carried: of the rollout before; None where all episodes begin now. The environment is not
+        reset first.
       resets: which robots (n,) bool start anew after a step; None: nobody, whatever happens.
 
     Returns: what goes on from here.
@@ -104,9 +106,11 @@ def rollout(
 
 
 def learning_row(moment: Moment, next_observations: Tree) -> dict[str, Any]:
-    """A step as a row of `npmp.rl.Rollout`, and its `error`; the actor's note has what it saw and did.
+    """A step as a row of `npmp.rl.Rollout`, and its `error`; the actor's note has what it saw and
+    did.
 
-    next_observations: what the critic sees of the true successor: the environment has not been reset.
+    next_observations: what the critic sees of the true successor: the environment has not been
+    reset.
     """
     step = moment.step
     return {

@@ -1,5 +1,5 @@
-"""Values from a file or a command line into the typed settings of the library: dataclasses, whose annotations and
-defaults are the schema."""
+"""Values from a file or a command line into the typed settings of the library: dataclasses, whose
+annotations and defaults are the schema."""
 
 from __future__ import annotations
 
@@ -28,18 +28,20 @@ class _Unlike(Exception):
         super().__init__(f"{place} must be {expected}, got {shown(value)}")
 
 
-def from_mapping(cls: type[T], values: Mapping[str, Any], *, at: str = "", ignore: tuple[str, ...] = ()) -> T:
-    """A settings dataclass from a mapping; lists become tuples where tuples are asked for, nested mappings nested
-    dataclasses. Keys that are not given have the dataclass's defaults;
-    in a nested one, what its field defaults to.
+def from_mapping(
+    cls: type[T], values: Mapping[str, Any], *, at: str = "", ignore: tuple[str, ...] = ()
+) -> T:
+    """A settings dataclass from a mapping; lists become tuples where tuples are asked for, nested
+    mappings nested dataclasses. Keys that are not given have the dataclass's defaults; in a nested
+    one, what its field defaults to.
 
     Args:
       at: the key that holds the mapping, for messages; the dataclass's name by default.
       ignore: keys of the mapping that are not the dataclass's business.
 
     Raises:
-      InputError: for an unknown, a missing or an ill-typed key, with its dotted place, its value and what was
-        expected, or for values out of range.
+      InputError: for an unknown, a missing or an ill-typed key, with its dotted place, its value
+        and what was expected, or for values out of range.
     """
     try:
         return typing.cast(T, _dataclass(cls, values, at or cls.__name__, ignore=ignore))
@@ -48,7 +50,8 @@ def from_mapping(cls: type[T], values: Mapping[str, Any], *, at: str = "", ignor
 
 
 def shown(value: object) -> str:
-    """A value for a message, of bounded length however long or deep it is; as YAML writes it where that is simple."""
+    """A value for a message, of bounded length however long or deep it is; as YAML writes it where
+    that is simple."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     try:
@@ -57,7 +60,9 @@ def shown(value: object) -> str:
         return f"a {type(value).__name__} too long to show"
 
 
-def _dataclass(cls: type, values: object, at: str, default: Any = None, ignore: tuple[str, ...] = ()) -> object:
+def _dataclass(
+    cls: type, values: object, at: str, default: Any = None, ignore: tuple[str, ...] = ()
+) -> object:
     """default: an instance to change; None: the class's own defaults."""
     if isinstance(values, cls):
         return values
@@ -73,7 +78,9 @@ def _dataclass(cls: type, values: object, at: str, default: Any = None, ignore: 
         if key not in fields:
             raise InputError(f"{at} has no setting {shown(key)}; there are: {', '.join(fields)}")
         arguments[key] = _typed(hints[key], value, f"{at}.{key}", defaults[key])
-    missing = [name for name in fields if name not in arguments and defaults[name] is dataclasses.MISSING]
+    missing = [
+        name for name in fields if name not in arguments and defaults[name] is dataclasses.MISSING
+    ]
     if missing:
         raise InputError(f"{at} lacks {', '.join(missing)}; its settings are: {', '.join(fields)}")
     try:
@@ -112,11 +119,13 @@ def _typed(hint: Any, value: Any, at: str, default: Any = None) -> Any:
 
 
 def _one_of(choices: tuple[Any, ...], hint: Any, value: Any, at: str) -> Any:
-    """A value of a union: what the first choice says that takes it; None stands for the others' absence only."""
+    """A value of a union: what the first choice says that takes it; None stands for the others'
+    absence only."""
     if value is None and type(None) in choices:
         return None
     others = [choice for choice in choices if choice is not type(None)]
-    if len(others) == 1 and not isinstance(value, str | float | int | None):  # a mapping or list: say what in it is off
+    # a mapping or list: say what in it is off
+    if len(others) == 1 and not isinstance(value, str | float | int | None):
         return _typed(others[0], value, at)
     for choice in others:
         try:
@@ -136,7 +145,10 @@ def _sequence(hint: Any, value: Any, at: str) -> Any:
         each = arguments
     else:
         each = (arguments[0] if arguments else Any,) * len(value)
-    return kind(_typed(of, entry, f"{at}[{i}]") for i, (of, entry) in enumerate(zip(each, value, strict=True)))
+    return kind(
+        _typed(of, entry, f"{at}[{i}]")
+        for i, (of, entry) in enumerate(zip(each, value, strict=True))
+    )
 
 
 def _is(hint: Any, value: Any) -> bool:

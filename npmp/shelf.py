@@ -35,7 +35,9 @@ class Shelf:
         if str(artefact) in self.names():
             return self.place / str(artefact)
         shipped = ", ".join(self.names()) or "none"
-        raise InputError(f"no {self.kind} '{artefact}': neither a folder nor one of those that are shipped ({shipped})")
+        raise InputError(
+            f"no {self.kind} '{artefact}': neither a folder nor one of those that are shipped ({shipped})"
+        )
 
     def card(self, artefact: str | Path) -> str:
         """The card of a shipped one or of a folder.

@@ -1,7 +1,8 @@
 """The skill module: encoder, latent prior, decoder, and the contract under which they work.
 
-On disk a folder of `module.safetensors` (weights and normalizers) and `module.json` (the contract): nothing in it can
-run code. The networks' weights are stored as float32 or, at half the size, float16; in memory they are always float32.
+On disk a folder of `module.safetensors` (weights and normalizers) and `module.json` (the contract):
+nothing in it can run code. The networks' weights are stored as float32 or, at half the size,
+float16; in memory they are always float32.
 """
 
 from __future__ import annotations
@@ -32,15 +33,26 @@ from npmp.settings import from_mapping
 
 SCHEMA = "npmp-skill"
 VERSION = 1
-DECODERS = ("lstm", "joints")  # what turns latents into joint targets: skills, or nothing but a scale
-STORED_AS = {"float32": torch.float32, "float16": torch.float16}  # what the networks' weights may be on disk
+# what turns latents into joint targets: skills, or nothing but a scale
+DECODERS = ("lstm", "joints")
+# what the networks' weights may be on disk
+STORED_AS = {"float32": torch.float32, "float16": torch.float16}
 # what the robot and the code settle; a module that says otherwise was made for something else
-SETTLED = ("home_pose", "kp", "kd", "torque_limit", "control_rate_hz", "physics_rate_hz", "observation")
+SETTLED = (
+    "home_pose",
+    "kp",
+    "kd",
+    "torque_limit",
+    "control_rate_hz",
+    "physics_rate_hz",
+    "observation",
+)
 
 
 @dataclass(frozen=True)
 class SkillContract:
-    """What a user of a module must know to run it; all of module.json but the schema and its version."""
+    """What a user of a module must know to run it; all of module.json but the schema and its
+    version."""
 
     robot: str
     model_sha256: str
@@ -62,16 +74,28 @@ class SkillContract:
 
     def __post_init__(self) -> None:
         if self.decoder not in DECODERS:
-            raise ValueError(f"decoder must be one of {', '.join(DECODERS)}; got {self.decoder!r:.40}")
-        if not self.joint_names or self.context_size < 1 or any(width < 1 for _, width in self.observation):
-            raise ValueError("it needs joints, a context_size and an observation whose widths are all above zero")
+            raise ValueError(
+                f"decoder must be one of {', '.join(DECODERS)}; got {self.decoder!r:.40}"
+            )
+        if (
+            not self.joint_names
+            or self.context_size < 1
+            or any(width < 1 for _, width in self.observation)
+        ):
+            raise ValueError(
+                "it needs joints, a context_size and an observation whose widths are all above zero"
+            )
         if not 1 <= self.context_horizon <= 10_000:
             raise ValueError(f"context_horizon must lie in 1 to 10,000, got {self.context_horizon}")
         if self.weights_dtype not in STORED_AS:
-            raise ValueError(f"weights_dtype must be one of {', '.join(STORED_AS)}; got {self.weights_dtype!r:.40}")
+            raise ValueError(
+                f"weights_dtype must be one of {', '.join(STORED_AS)}; got {self.weights_dtype!r:.40}"
+            )
 
     @staticmethod
-    def for_robot(robot: Robot, net: NetConfig, *, context_size: int, context_horizon: int) -> SkillContract:
+    def for_robot(
+        robot: Robot, net: NetConfig, *, context_size: int, context_horizon: int
+    ) -> SkillContract:
         """The contract of a module for a robot, at that robot's rates, gains and home pose."""
         return SkillContract(
             robot=robot.name,
@@ -97,8 +121,8 @@ def _floats(values: np.ndarray) -> list[float]:
 class SkillModule(nn.Module):
     """Encoder, AR(1) prior and decoder of one robot's motor skills.
 
-    The decoder (`decode`) is what is reused and deployed; the encoder (`encode`) needs a simulator's true state and a
-    reference.
+    The decoder (`decode`) is what is reused and deployed; the encoder (`encode`) needs a
+    simulator's true state and a reference.
     """
 
     def __init__(self, contract: SkillContract):
@@ -109,50 +133,67 @@ class SkillModule(nn.Module):
         actions, context = len(contract.joint_names), contract.context_size
         self.encoder = Encoder(context, self.net)
         joints = contract.decoder == "joints"
-        self.decoder = JointDecoder(actions, self.net) if joints else Decoder(observations, actions, self.net)
+        self.decoder = (
+            JointDecoder(actions, self.net) if joints else Decoder(observations, actions, self.net)
+        )
         self.context_scale = Normalizer(context)
         self.observation_scale = Normalizer(observations)
-        # per dimension, what 99 % of the latents seen in imitation stay within: the range a high-level policy keeps to
+        # per dimension, what 99 % of the latents seen in imitation stay within: the range a
+        # high-level policy keeps to
         self.latent_range: Tensor
         self.register_buffer("latent_range", torch.full((self.net.latent_dim,), 3.0))
 
     @staticmethod
-    def for_reference(robot: Robot, net: NetConfig, reference: Reference, features: ReferenceFeatures) -> SkillModule:
-        """An untrained module whose input scales are those of a reference: fixed from the start, so that no feature
-        drifts under the networks.
+    def for_reference(
+        robot: Robot, net: NetConfig, reference: Reference, features: ReferenceFeatures
+    ) -> SkillModule:
+        """An untrained module whose input scales are those of a reference: fixed from the start, so
+        that no feature drifts under the networks.
         """
         require_context(reference.num_frames, features.size, net.encoder_width)
         home = torch.tensor(robot.home_joints, dtype=torch.float32, device=reference.start.device)
         frames = torch.arange(reference.num_frames, device=home.device)
         state, last = reference.state(frames), reference.last_frame(reference.clip_of(frames))
         context = encoder_context(features, state, frames, last, home)
-        contract = SkillContract.for_robot(robot, net, context_size=context.shape[-1], context_horizon=features.horizon)
+        contract = SkillContract.for_robot(
+            robot, net, context_size=context.shape[-1], context_horizon=features.horizon
+        )
         skill = SkillModule(contract)
         skill.context_scale.fit(context, 0.1)
         skill.observation_scale.fit(proprioception(state, home), 0.1)
         return skill
 
     def in_joint_space(self) -> SkillModule:
-        """A module without skills for the same robot, driven and sensed alike: its latents are joint targets, its prior
-        is white, and of this module it has the input scales alone. With it a policy learns from scratch, by the same
-        code."""
+        """A module without skills for the same robot, driven and sensed alike: its latents are
+        joint targets, its prior is white, and of this module it has the input scales alone. With it
+        a policy learns from scratch, by the same code."""
         joints, said = len(self.contract.joint_names), self.contract.training
-        net = NetConfig(latent_dim=joints, alpha=0.0, encoder_width=1, decoder_width=1, lstm_width=1)
-        kept = {key: value for key, value in said.items() if key in ("hold", "accelerometer", "command_range")}
-        plain = SkillModule(replace(self.contract, net=asdict(net), decoder="joints", training=kept))
-        for parameter in plain.parameters():  # of the encoder: nobody asks it, and a module's file has all its parts
+        net = NetConfig(
+            latent_dim=joints, alpha=0.0, encoder_width=1, decoder_width=1, lstm_width=1
+        )
+        kept = {
+            key: value
+            for key, value in said.items()
+            if key in ("hold", "accelerometer", "command_range")
+        }
+        plain = SkillModule(
+            replace(self.contract, net=asdict(net), decoder="joints", training=kept)
+        )
+        # of the encoder: nobody asks it, and a module's file has all its parts
+        for parameter in plain.parameters():
             nn.init.zeros_(parameter)
         plain.context_scale.load_state_dict(self.context_scale.state_dict())
         plain.observation_scale.load_state_dict(self.observation_scale.state_dict())
         return plain.to(self.latent_range.device)
 
     def blended(self, other: SkillModule, share: float) -> SkillModule:
-        """The module whose weights are `share` of the way to another's: where one was trained on from the other, it can
-        keep more of what each of them does than their shares (Wortsman et al. 2022).
+        """The module whose weights are `share` of the way to another's: where one was trained on
+        from the other, it can keep more of what each of them does than their shares (Wortsman et
+        al. 2022).
 
         Raises:
-          InputError: for a share outside of 0 to 1; for modules that take or say different things, or whose input
-            scales differ, as those of modules do that were trained apart.
+          InputError: for a share outside of 0 to 1; for modules that take or say different things,
+            or whose input scales differ, as those of modules do that were trained apart.
         """
         if not 0.0 <= share <= 1.0:
             raise InputError(f"share must lie in 0 to 1, got {share:g}")
@@ -162,17 +203,27 @@ class SkillModule(nn.Module):
             for skill in (self, other)
         )
         if different := [key for key in mine if mine[key] != others[key]]:
-            raise InputError(f"the modules differ in {', '.join(different)}: only those that are alike can be blended")
+            raise InputError(
+                f"the modules differ in {', '.join(different)}: only those that are alike can be blended"
+            )
         weights, theirs = self.state_dict(), other.state_dict()
         scales = [name for name in weights if "_scale." in name]
         if not all(torch.equal(weights[name], theirs[name]) for name in scales):
-            raise InputError("the modules' input scales differ: neither was trained on from the other")
+            raise InputError(
+                "the modules' input scales differ: neither was trained on from the other"
+            )
         only_its_own = ("before", "after", "seed", "env_steps", "iterations")
-        said = {key: value for key, value in self.contract.training.items() if key not in only_its_own}
+        said = {
+            key: value for key, value in self.contract.training.items() if key not in only_its_own
+        }
         for key in ("clips", "licences"):
-            said[key] = list(dict.fromkeys([*said.get(key, []), *other.contract.training.get(key, [])]))
+            said[key] = list(
+                dict.fromkeys([*said.get(key, []), *other.contract.training.get(key, [])])
+            )
         blend = SkillModule(replace(self.contract, training=said))
-        blend.load_state_dict({name: torch.lerp(weights[name], theirs[name], share) for name in weights})
+        blend.load_state_dict(
+            {name: torch.lerp(weights[name], theirs[name], share) for name in weights}
+        )
         return blend.eval()
 
     @property
@@ -197,7 +248,8 @@ class SkillModule(nn.Module):
 
     @property
     def accelerometer(self) -> str:
-        """What accelerometers read in training, "imu" or "root"; of a module that does not say so "root"."""
+        """What accelerometers read in training, "imu" or "root"; of a module that does not say so
+        "root"."""
         return str(self.contract.training.get("accelerometer", "root"))
 
     def initial_state(self, n: int) -> DecoderState:
@@ -205,47 +257,62 @@ class SkillModule(nn.Module):
         return self.decoder.initial_state(n)
 
     def encode(self, context: Tensor, z_prev: Tensor) -> tuple[Tensor, Tensor]:
-        """Encoder features (n, context_size), z_{t-1} (n, d) -> mu, sigma (n, d); z_t ~ N(alpha z_{t-1} + mu, sigma^2),
-        eq. 3."""
+        """Encoder features (n, context_size), z_{t-1} (n, d) -> mu, sigma (n, d); z_t ~ N(alpha
+        z_{t-1} + mu, sigma^2), eq. 3."""
         return self.encoder(self.context_scale(context), z_prev)
 
-    def decode(self, z: Tensor, proprioception: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
-        """Latent command (n, d), raw proprioception (n, o) -> action (n, nu) [rad], memory; setpoint = home_pose +
-        action."""
+    def decode(
+        self, z: Tensor, proprioception: Tensor, state: DecoderState
+    ) -> tuple[Tensor, DecoderState]:
+        """Latent command (n, d), raw proprioception (n, o) -> action (n, nu) [rad], memory;
+        setpoint = home_pose + action."""
         return self.decoder(z, self.observation_scale(proprioception), state)
 
-    def save(self, folder: str | Path, *, training: dict[str, Any] | None = None, dtype: str = "float32") -> None:
+    def save(
+        self, folder: str | Path, *, training: dict[str, Any] | None = None, dtype: str = "float32"
+    ) -> None:
         """Write the folder, atomically file by file.
 
         Args:
           training: what to record of the training; by default what the module says already.
-          dtype: the networks' weights on disk, float32 or float16, which keeps 11 bits of each; normalizers and the
-            latents' range stay float32.
+          dtype: the networks' weights on disk, float32 or float16, which keeps 11 bits of each;
+            normalizers and the latents' range stay float32.
 
         Raises:
-          OSError: when the folder cannot be written; InputError for an unknown dtype or a weight beyond its range.
+          OSError: when the folder cannot be written; InputError for an unknown dtype or a weight
+            beyond its range.
         """
         if dtype not in STORED_AS:
-            raise InputError(f"no dtype '{dtype}' for a module's weights; there are: {', '.join(STORED_AS)}")
+            raise InputError(
+                f"no dtype '{dtype}' for a module's weights; there are: {', '.join(STORED_AS)}"
+            )
         content = (
-            asdict(self.contract) | ({} if training is None else {"training": training}) | {"weights_dtype": dtype}
+            asdict(self.contract)
+            | ({} if training is None else {"training": training})
+            | {"weights_dtype": dtype}
         )
         tensors = self.state_dict()
         for name in tensors:
             if name.startswith(("encoder.", "decoder.")):
                 tensors[name] = tensors[name].to(STORED_AS[dtype])
                 if not bool(torch.isfinite(tensors[name]).all()):
-                    raise InputError(f"the weights '{name}' do not fit into {dtype}: one is beyond its range")
+                    raise InputError(
+                        f"the weights '{name}' do not fit into {dtype}: one is beyond its range"
+                    )
         artifact.write(Path(folder), "module", SCHEMA, VERSION, content, tensors)
 
     @staticmethod
     def load(folder: str | Path, device: str | torch.device = "cpu") -> SkillModule:
-        """Read a module folder. Nothing in it is executed. Weights stored as float16 become float32.
+        """Read a module folder. Nothing in it is executed. Weights stored as float16 become
+        float32.
 
         Raises:
-          InputError: when a file is missing, damaged, of a newer version or does not fit the contract.
+          InputError: when a file is missing, damaged, of a newer version or does not fit the
+            contract.
         """
-        module = artifact.load(Path(folder), "module", "skill module", SCHEMA, VERSION, SkillContract, SkillModule)
+        module = artifact.load(
+            Path(folder), "module", "skill module", SCHEMA, VERSION, SkillContract, SkillModule
+        )
         return module.to(device).eval()
 
     def check_robot(self, robot: Robot) -> None:
@@ -261,16 +328,23 @@ class SkillModule(nn.Module):
                 f"the module's joints are {self.contract.joint_names}, the robot's {list(robot.joint_names)}"
             )
         if robot.model_sha256 != self.contract.model_sha256:
-            raise InputError(f"the module was trained on another model of '{robot.name}' (model_sha256 differs)")
+            raise InputError(
+                f"the module was trained on another model of '{robot.name}' (model_sha256 differs)"
+            )
         mine = asdict(self.contract)
         theirs = asdict(
             SkillContract.for_robot(
-                robot, self.net, context_size=self.contract.context_size, context_horizon=self.contract.context_horizon
+                robot,
+                self.net,
+                context_size=self.contract.context_size,
+                context_horizon=self.contract.context_horizon,
             )
         )
         for key in SETTLED:
             if mine[key] != theirs[key]:
-                raise InputError(f"the module's {key} is {mine[key]}, but for '{robot.name}' it is {theirs[key]}")
+                raise InputError(
+                    f"the module's {key} is {mine[key]}, but for '{robot.name}' it is {theirs[key]}"
+                )
 
     def check_encoder(self, robot: Robot) -> None:
         """Refuse an encoder whose features are not those of this robot; only imitation needs it.
@@ -279,7 +353,9 @@ class SkillModule(nn.Module):
           InputError: naming both sizes; for a module in joint space, which has learned none.
         """
         if self.contract.decoder == "joints":
-            raise InputError("the module has no skills: its latents are joint targets, and it tracks nothing")
+            raise InputError(
+                "the module has no skills: its latents are joint targets, and it tracks nothing"
+            )
         horizon, size = self.contract.context_horizon, self.contract.context_size
         expected = context_size(robot, horizon)
         if size != expected:

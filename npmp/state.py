@@ -1,12 +1,14 @@
-"""A trainer's state as named tensors: its parts are listed once, and that list both packs and unpacks them.
+"""A trainer's state as named tensors: its parts are listed once, and that list both packs and
+unpacks them.
 
     parts = {"skill": module, "optimizer": optimizer, "env": env, "z": z, "generator": generator}
-    tensors = pack(parts)                  # {"skill.encoder...": ..., "optimizer.0.exp_avg": ..., "z": ..., ...}
-    unpack(parts, tensors)                 # everything as it was when packed
+    tensors = pack(parts)                  # {"skill.encoder...": ..., "optimizer.0.exp_avg": ...,
+    "z": ..., ...} unpack(parts, tensors)                 # everything as it was when packed
 
-A part is one of: a tensor (restored in place), a torch.Generator, an optimizer (its moments; learning rates belong to
-schedules), a mapping or named tuple of parts, or anything with state_dict and load_state_dict. Numbers that a trainer
-counts are an object's attributes: `Numbers(trainer, "iteration_count", "env_steps")`.
+A part is one of: a tensor (restored in place), a torch.Generator, an optimizer (its moments;
+learning rates belong to schedules), a mapping or named tuple of parts, or anything with state_dict
+and load_state_dict. Numbers that a trainer counts are an object's attributes: `Numbers(trainer,
+"iteration_count", "env_steps")`.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ class HasState(Protocol):
 
 
 class Numbers:
-    """Attributes of an object that are Python numbers, as one tensor: whole numbers, or with a float among them all of
-    them as float64."""
+    """Attributes of an object that are Python numbers, as one tensor: whole numbers, or with a
+    float among them all of them as float64."""
 
     def __init__(self, owner: object, *names: str):
         self.owner, self.names = owner, names
@@ -56,11 +58,20 @@ class Numbers:
             setattr(self.owner, name, type(getattr(self.owner, name))(value))
 
 
-Part = Tensor | torch.Generator | torch.optim.Optimizer | Numbers | HasState | Mapping[str, Any] | tuple[Any, ...]
+Part = (
+    Tensor
+    | torch.Generator
+    | torch.optim.Optimizer
+    | Numbers
+    | HasState
+    | Mapping[str, Any]
+    | tuple[Any, ...]
+)
 
 
 def pack(parts: Mapping[str, Part]) -> dict[str, Tensor]:
-    """The tensors of all parts by name. They may share memory with the parts, as those of `state_dict` do.
+    """The tensors of all parts by name. They may share memory with the parts, as those of
+    `state_dict` do.
 
     Raises:
       TypeError: for a part of no known kind.
@@ -99,8 +110,8 @@ def _mapping(part: object) -> Mapping[str, Any] | None:
 def unpack(parts: Mapping[str, Part], tensors: Mapping[str, Tensor]) -> None:
     """Give every part its tensors, in place, on the devices where the parts are.
 
-    Tensors that no part asks for are left alone. What has no memory of its own yet, such as an expanded view, must not
-    be a part: it is written to.
+    Tensors that no part asks for are left alone. What has no memory of its own yet, such as an
+    expanded view, must not be a part: it is written to.
 
     Raises:
       InputError: for an entry that is absent, or of another shape or kind than its part's.
@@ -160,7 +171,8 @@ class Resumable:
         raise TypeError(f"{type(self).__name__} lists no parts")
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything that the rest of the run depends on: a resumed run equals an uninterrupted one."""
+        """Everything that the rest of the run depends on: a resumed run equals an uninterrupted
+        one."""
         return pack(self._parts())
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:

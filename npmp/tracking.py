@@ -55,7 +55,8 @@ class _Recorder:
 
 
 def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) -> Tracking:
-    """Start every robot of the environment at a frame and follow the reference with mean latents and actions.
+    """Start every robot of the environment at a frame and follow the reference with mean latents
+    and actions.
 
     Args:
       clip, frame: (num_envs,) clip index and global start frame, on any device.
@@ -67,6 +68,10 @@ def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) ->
     env.reset(clip=clip.to(env.device), frame=frame.to(env.device))
     record = _Recorder(env)
     rollout(TrackingActor(skill), env, int(record.remaining.max()), record, resets=None)
-    stacked = (torch.stack(part) for part in (record.qpos, record.frames, record.errors, record.latents))
+    stacked = (
+        torch.stack(part) for part in (record.qpos, record.frames, record.errors, record.latents)
+    )
     whole = Tracking(record.steps, record.remaining, *stacked)
-    return Tracking(*(part.cpu() for part in whole))._replace(qpos=whole.qpos.to("cpu", torch.float64))
+    return Tracking(*(part.cpu() for part in whole))._replace(
+        qpos=whole.qpos.to("cpu", torch.float64)
+    )

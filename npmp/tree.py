@@ -12,22 +12,25 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-# The type of a node depends on its depth, which the type checker cannot follow; the functions below check
-# instead.
+# The type of a node depends on its depth, which the type checker cannot follow; the functions below
+# check instead.
 Tree: TypeAlias = Any
 
 
 def map_tree(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
     """Apply `function` to every leaf of `tree`, together with the same leaf of each of `others`.
 
-    The result has the structure of `tree`. Raises TypeError on a node that is no tensor and no container.
+    The result has the structure of `tree`. Raises TypeError on a node that is no tensor and no
+    container.
     """
     if tree is None:
         return None
     if isinstance(tree, Tensor):
         return function(tree, *others)
     if isinstance(tree, Mapping):
-        return {key: map_tree(function, tree[key], *(other[key] for other in others)) for key in tree}
+        return {
+            key: map_tree(function, tree[key], *(other[key] for other in others)) for key in tree
+        }
     if isinstance(tree, (tuple, list)):
         items = [map_tree(function, *nodes) for nodes in zip(tree, *others, strict=True)]
         if hasattr(tree, "_fields"):  # a NamedTuple takes its items as separate arguments
@@ -37,9 +40,14 @@ def map_tree(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
         names = [field.name for field in dataclasses.fields(tree) if field.init]
         return dataclasses.replace(
             tree,
-            **{n: map_tree(function, getattr(tree, n), *(getattr(other, n) for other in others)) for n in names},
+            **{
+                n: map_tree(function, getattr(tree, n), *(getattr(other, n) for other in others))
+                for n in names
+            },
         )
-    raise TypeError(f"a tree holds tensors, tuples, dicts and dataclasses, not {type(tree).__name__}")
+    raise TypeError(
+        f"a tree holds tensors, tuples, dicts and dataclasses, not {type(tree).__name__}"
+    )
 
 
 def leaves(tree: Tree) -> list[Tensor]:

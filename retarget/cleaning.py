@@ -1,9 +1,11 @@
 """From retargeted recordings to a training set: filters, chunks, mirrors, split and weights.
 
-As Bohez et al. 2022 (arXiv 2203.17138) prepare their motions: stretches that the robot's actuators could not follow,
-that leave the ground, or that stand around are cut out; what remains is cut into chunks of at most 10 s and mirrored.
+As Bohez et al. 2022 (arXiv 2203.17138) prepare their motions: stretches that the robot's actuators
+could not follow, that leave the ground, or that stand around are cut out; what remains is cut into
+chunks of at most 10 s and mirrored.
 
-    recording -> stretches without a reason to drop them -> chunks -> mirrors -> split by recording -> weights
+    recording -> stretches without a reason to drop them -> chunks -> mirrors -> split by recording
+    -> weights
 
 Every frame that comes in is either in exactly one chunk or in exactly one `Dropped`.
 Shapes: T frames, F feet.
@@ -44,7 +46,8 @@ POSITION, VELOCITY, FEET_FAR, STANDING, ERROR, SELF_COLLISION, LYING, SHORT = (
     "trunk or legs in the ground",
     "too short",
 )
-REASONS = (POSITION, VELOCITY, FEET_FAR, ERROR, SELF_COLLISION, LYING, STANDING, SHORT)  # the first that holds is given
+# the first that holds is given
+REASONS = (POSITION, VELOCITY, FEET_FAR, ERROR, SELF_COLLISION, LYING, STANDING, SHORT)
 MIRRORS = ("none", "left_right", "all")
 
 
@@ -53,17 +56,20 @@ class CleanOptions:
     """What to drop, and how to cut. A threshold of None switches its filter off.
 
     position_limits, velocity_limits: drop what exceeds the robot's joint limits.
-    feet_far_m, feet_far_s: drop where all feet are higher above the ground than this for longer than this: jumps,
+    feet_far_m, feet_far_s: drop where all feet are higher above the ground than this for longer
+    than this: jumps,
       platforms.
-    max_error_m: drop where the robot's markers are further (root mean square over the markers, averaged over half a
+    max_error_m: drop where the robot's markers are further (root mean square over the markers,
+    averaged over half a
         second) from the recording's; needs the motions' figure marker_rms_m.
     self_collision_m: drop where the robot's parts are deeper in each other.
     body_penetration_m: drop where anything but the feet is deeper in the ground.
     standing_s: drop what hardly moves for longer than this, but for its first keep_standing_s.
-    standing_mps, standing_radps: hardly moving is a root slower and turning slower than these, and joints slower (root
+    standing_mps, standing_radps: hardly moving is a root slower and turning slower than these, and
+    joints slower (root
         mean square over the joints) than standing_radps, all averaged over half a second.
-    margin_s: dropped as well, before and after what is dropped for another reason than standing around.
-    min_chunk_s: shorter rests are dropped.
+    margin_s: dropped as well, before and after what is dropped for another reason than standing
+    around. min_chunk_s: shorter rests are dropped.
     max_chunk_s: longer stretches are cut into chunks of equal length.
     mirrors: "none", "left_right", or "all" that the robot has and their products.
     validation: share of the seconds, by whole recordings, that is set aside for validation.
@@ -110,11 +116,17 @@ class CleanOptions:
                 "a stretch a little longer than the one is cut in halves"
             )
         if self.standing_s is not None and self.keep_standing_s > self.standing_s:
-            raise InputError(f"keep_standing_s={self.keep_standing_s:g} exceeds standing_s={self.standing_s:g}")
+            raise InputError(
+                f"keep_standing_s={self.keep_standing_s:g} exceeds standing_s={self.standing_s:g}"
+            )
         if not 0.0 <= self.validation < 1.0:
-            raise InputError(f"validation={self.validation}: the share for validation is at least 0 and below 1")
+            raise InputError(
+                f"validation={self.validation}: the share for validation is at least 0 and below 1"
+            )
         named = self.validation_recordings
-        object.__setattr__(self, "validation_recordings", (named,) if isinstance(named, str) else tuple(named))
+        object.__setattr__(
+            self, "validation_recordings", (named,) if isinstance(named, str) else tuple(named)
+        )
         if self.validation and self.validation_recordings:
             raise InputError(
                 f"validation={self.validation} and validation_recordings: give a share or recordings, not both"
@@ -199,7 +211,10 @@ class Cleaner:
             beyond = beyond_positions(motion.qpos[:, 7:], robot.joint_lower, robot.joint_upper)
             yield POSITION, np.asarray(beyond.any(axis=1))
         if options.velocity_limits:
-            yield VELOCITY, np.asarray(beyond_speed(motion.qvel[:, 6:], robot.velocity_limit).any(axis=1))
+            yield (
+                VELOCITY,
+                np.asarray(beyond_speed(motion.qvel[:, 6:], robot.velocity_limit).any(axis=1)),
+            )
         if options.feet_far_m is not None:
             clearance = self.meter.feet(motion)[..., 2].min(axis=(1, 2)) - robot.foot_radius
             yield FEET_FAR, longer(clearance > options.feet_far_m, options.feet_far_s, rate)
@@ -218,7 +233,11 @@ class Cleaner:
         options, rate = self.options, motion.rate_hz
         if options.standing_s is None:
             return np.zeros(motion.num_frames, dtype=bool)
-        still = longer(hardly_moving(motion, options.standing_mps, options.standing_radps), options.standing_s, rate)
+        still = longer(
+            hardly_moving(motion, options.standing_mps, options.standing_radps),
+            options.standing_s,
+            rate,
+        )
         for start, stop in runs(still):
             still[start : min(stop, start + round(options.keep_standing_s * rate))] = False
         return still
@@ -238,15 +257,21 @@ class Cleaner:
         return out
 
     def stretches(self, motion: ReferenceMotion) -> tuple[list[tuple[int, int]], list[Dropped]]:
-        """The frames [start, stop) of each chunk, and what is dropped; together they are the whole motion."""
+        """The frames [start, stop) of each chunk, and what is dropped; together they are the whole
+        motion."""
         label, rate = self.labels(motion), motion.rate_hz
         kept = [
-            piece for start, stop in runs(label < 0) for piece in pieces(start, stop, self.options.max_chunk_s * rate)
+            piece
+            for start, stop in runs(label < 0)
+            for piece in pieces(start, stop, self.options.max_chunk_s * rate)
         ]
         edges = np.concatenate(([0], np.flatnonzero(np.diff(label)) + 1, [len(label)]))
         dropped = [
             Dropped(
-                recording_of(motion), motion.start_s + start / rate, motion.start_s + stop / rate, REASONS[label[start]]
+                recording_of(motion),
+                motion.start_s + start / rate,
+                motion.start_s + stop / rate,
+                REASONS[label[start]],
             )
             for start, stop in pairwise(edges.tolist())
             if label[start] >= 0
@@ -255,20 +280,26 @@ class Cleaner:
 
 
 def clean(
-    motion_set: MotionSet, robot: Robot, *, origins: Mapping[str, str] = MappingProxyType({}), **options: Any
+    motion_set: MotionSet,
+    robot: Robot,
+    *,
+    origins: Mapping[str, str] = MappingProxyType({}),
+    **options: Any,
 ) -> Cleaned:
     """A training set out of retargeted recordings.
 
-    Chunks are called RECORDING_c00, _c01, ..., their mirrors RECORDING_c00_lr, _fb, _lrfb; a recording that is kept
-    whole in one piece keeps its name. Their figures of quality are found anew, those of mirrors are the same. The
-    options are kept in the result's provenance under "cleaning".
+    Chunks are called RECORDING_c00, _c01, ..., their mirrors RECORDING_c00_lr, _fb, _lrfb; a
+    recording that is kept whole in one piece keeps its name. Their figures of quality are found
+    anew, those of mirrors are the same. The options are kept in the result's provenance under
+    "cleaning".
     origins: of recordings that are stretches of one, which one: see `split.split`.
     options: the fields of `CleanOptions`.
 
     That everything is dropped is no error.
 
     Raises:
-      InputError: for bad options, motions of another robot, and mirrors that the robot does not have.
+      InputError: for bad options, motions of another robot, and mirrors that the robot does not
+        have.
     """
     chosen = clean_options(options)
     if motion_set.joint_names != tuple(robot.joint_names):
@@ -291,13 +322,16 @@ def clean(
             kept_s += part.duration_s
             motions.append(part)
             motions += [
-                mirror.mirror(part, robot, way, name=unused(part.name + mirror.suffix(way), used)) for way in ways
+                mirror.mirror(part, robot, way, name=unused(part.name + mirror.suffix(way), used))
+                for way in ways
             ]
             # the chunk's first velocity leads to it from a frame that the chunk does not hold
             speed = smooth_speed(motion.qvel[start:stop, :2], motion.rate_hz)
             speeds += [speed] * (1 + len(ways))
     held_out = tuple(chosen.validation_recordings)
-    divided = split.split(motions, chosen.validation, chosen.seed, origins, recordings=held_out, known=speeds)
+    divided = split.split(
+        motions, chosen.validation, chosen.seed, origins, recordings=held_out, known=speeds
+    )
     if chosen.flatten and divided:
         divided = weights.weigh(divided, max_ratio=chosen.max_weight_ratio, known=speeds)
     provenance = {**motion_set.provenance, "cleaning": json.dumps(asdict(chosen))}
@@ -318,8 +352,8 @@ def chunk_names(motion: ReferenceMotion, kept: Sequence[tuple[int, int]]) -> lis
 
 
 def unused(name: str, used: set[str]) -> str:
-    """`name`, with a number behind it where it is in `used` (a recording may be called like another's mirror); adds
-    it."""
+    """`name`, with a number behind it where it is in `used` (a recording may be called like
+    another's mirror); adds it."""
     free, number = name, 2
     while free in used:
         free, number = f"{name}_{number}", number + 1
@@ -353,16 +387,21 @@ def mirrors_of(robot: Robot, choice: str) -> tuple[str, ...]:
 
 def smoothed(values: Array, rate_hz: float) -> Array:
     """`values` (T, ...) averaged over half a second."""
-    return np.asarray(uniform_filter1d(values, max(1, round(rate_hz / 2)) | 1, axis=0, mode="nearest"))
+    return np.asarray(
+        uniform_filter1d(values, max(1, round(rate_hz / 2)) | 1, axis=0, mode="nearest")
+    )
 
 
 def hardly_moving(motion: ReferenceMotion, speed: float, turning: float) -> Bools:
-    """Where (T,) the root is slower than `speed` [m/s], and it and the joints turn slower than `turning` [rad/s]."""
+    """Where (T,) the root is slower than `speed` [m/s], and it and the joints turn slower than
+    `turning` [rad/s]."""
     rate = motion.rate_hz
     travel = np.linalg.norm(smoothed(motion.qvel[:, :3], rate), axis=1)
     turn = np.linalg.norm(smoothed(motion.qvel[:, 3:6], rate), axis=1)
     joints = (
-        np.sqrt(smoothed(np.square(motion.qvel[:, 6:]).mean(axis=1), rate)) if motion.qvel.shape[1] > 6 else 0.0 * turn
+        np.sqrt(smoothed(np.square(motion.qvel[:, 6:]).mean(axis=1), rate))
+        if motion.qvel.shape[1] > 6
+        else 0.0 * turn
     )
     return np.asarray((travel < speed) & (turn < turning) & (joints < turning))
 
@@ -378,11 +417,16 @@ def longer(where: Bools, seconds: float, rate_hz: float) -> Bools:
 
 def widened(where: Bools, frames: int) -> Bools:
     """`where` (T,) and `frames` more on either side."""
-    return np.asarray(binary_dilation(where, iterations=frames)) if frames > 0 and where.any() else where
+    return (
+        np.asarray(binary_dilation(where, iterations=frames))
+        if frames > 0 and where.any()
+        else where
+    )
 
 
 def pieces(start: int, stop: int, longest: float) -> list[tuple[int, int]]:
-    """Frames [start, stop) cut into as few pieces of at most `longest` frames as possible, equal to a frame."""
+    """Frames [start, stop) cut into as few pieces of at most `longest` frames as possible, equal to
+    a frame."""
     count = max(1, math.ceil((stop - start) / max(1, math.floor(longest + 1e-9))))
     edges = [start + (stop - start) * i // count for i in range(count + 1)]
     return list(pairwise(edges))

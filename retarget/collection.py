@@ -1,4 +1,5 @@
-"""Many recordings, some of which cannot be retargeted: what can be is, the rest is named with its reason."""
+"""Many recordings, some of which cannot be retargeted: what can be is, the rest is named with its
+reason."""
 
 from __future__ import annotations
 
@@ -23,12 +24,15 @@ Progress = Callable[[int, int, str], None]
 
 
 def retarget_what_fits(
-    clips: Sequence[Clip], robot: Robot, options: Mapping[str, Any], progress: Progress | None = None
+    clips: Sequence[Clip],
+    robot: Robot,
+    options: Mapping[str, Any],
+    progress: Progress | None = None,
 ) -> tuple[list[MotionSet], list[Refused]]:
     """All clips that fit the robot as motions, and those that do not.
 
-    Clips that look misread (units, axis) go by themselves, so that they do not spoil the marker offsets that the others
-    share. options, progress: as of `retarget_many`.
+    Clips that look misread (units, axis) go by themselves, so that they do not spoil the marker
+    offsets that the others share. options, progress: as of `retarget_many`.
     """
     apart = {clip.name for clip in clips if misread(clip)}
     sets: list[MotionSet] = []
@@ -59,23 +63,38 @@ def _refused(clips: Sequence[Clip], robot: Robot, options: Mapping[str, Any]) ->
     return found
 
 
-def set_of(robot: Robot, motions: Iterable[ReferenceMotion], provenance: Mapping[str, str]) -> MotionSet:
+def set_of(
+    robot: Robot, motions: Iterable[ReferenceMotion], provenance: Mapping[str, str]
+) -> MotionSet:
     """Motions of the robot as a set."""
-    return MotionSet(robot.name, robot.model_sha256, robot.joint_names, robot.body_names, tuple(motions), provenance)
+    return MotionSet(
+        robot.name,
+        robot.model_sha256,
+        robot.joint_names,
+        robot.body_names,
+        tuple(motions),
+        provenance,
+    )
 
 
 def merged(sets: Sequence[MotionSet], order: Sequence[str] | Mapping[str, Any]) -> MotionSet:
-    """The motions of several sets of one robot, in the order of their names. What their provenances share is kept;
-    where they differ, all values are."""
+    """The motions of several sets of one robot, in the order of their names. What their provenances
+    share is kept; where they differ, all values are."""
     if len(sets) == 1:
         return sets[0]
     place = {name: i for i, name in enumerate(order)}
-    motions = sorted((motion for entry in sets for motion in entry.motions), key=lambda motion: place[motion.name])
+    motions = sorted(
+        (motion for entry in sets for motion in entry.motions),
+        key=lambda motion: place[motion.name],
+    )
     keys = dict.fromkeys(key for entry in sets for key in entry.provenance)
     values = {
-        key: list(dict.fromkeys(entry.provenance[key] for entry in sets if key in entry.provenance)) for key in keys
+        key: list(dict.fromkeys(entry.provenance[key] for entry in sets if key in entry.provenance))
+        for key in keys
     }
-    provenance = {key: found[0] if len(found) == 1 else json.dumps(found) for key, found in values.items()}
+    provenance = {
+        key: found[0] if len(found) == 1 else json.dumps(found) for key, found in values.items()
+    }
     return replace(sets[0], motions=tuple(motions), provenance=provenance)
 
 

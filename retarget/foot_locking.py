@@ -1,7 +1,9 @@
-"""Feet that stand: still, level, on the floor; the legs by inverse kinematics, the root lifted where it must be.
+"""Feet that stand: still, level, on the floor; the legs by inverse kinematics, the root lifted
+where it must be.
 
-`stand_soles` says where the contact points of flat feet shall be; `put_feet` solves the limbs for that on a given
-path of the root, and lifts the root where the legs cannot fold far enough to keep the feet out of the floor.
+`stand_soles` says where the contact points of flat feet shall be; `put_feet` solves the limbs for
+that on a given path of the root, and lifts the root where the legs cannot fold far enough to keep
+the feet out of the floor.
 
 Shapes: T frames, F feet, K contact points a foot, J joints. World frame, Z up, floor z = 0, metres.
 """
@@ -26,10 +28,11 @@ _STILL = 2e-5  # [rad] smaller steps end it
 
 
 def stand_soles(soles: Array, standing: Bools, home: Array, radius: float) -> Array:
-    """Where contact points (T, F, K, 3) shall be: rigid feet, locked in their stances, nowhere below the floor.
+    """Where contact points (T, F, K, 3) shall be: rigid feet, locked in their stances, nowhere
+    below the floor.
 
-    home: (F, K, 3) the points with the feet level, from which a foot's heading is counted. radius: of the
-    contact spheres [m].
+    home: (F, K, 3) the points with the feet level, from which a foot's heading is counted. radius:
+    of the contact spheres [m].
     """
     out = soles.copy()
     for foot in range(soles.shape[1]):
@@ -47,7 +50,9 @@ def _stand_sole(sole: Array, standing: Bools, home: Array, radius: float) -> Arr
         attitude = _attitudes(sole - middle[:, None], level)
         for start, stop in stances:
             upright = _mean_heading(attitude[start:stop])
-            turn[start:stop] = rotations.log(rotations.multiply(upright, rotations.conjugate(attitude[start:stop])))
+            turn[start:stop] = rotations.log(
+                rotations.multiply(upright, rotations.conjugate(attitude[start:stop]))
+            )
         turn = ground.fade(turn, stances)
         quaternion = rotations.exp(turn)
         arms = rotations.rotate(quaternion[:, None], sole - middle[:, None])
@@ -81,7 +86,9 @@ def _attitudes(arms: Array, level: Array) -> Array:
 
 def _two_arms(level: Array) -> tuple[int, int]:
     pairs = [(a, b) for a in range(len(level)) for b in range(a)]
-    return max(pairs, key=lambda pair: float(np.linalg.norm(np.cross(level[pair[0]], level[pair[1]]))))
+    return max(
+        pairs, key=lambda pair: float(np.linalg.norm(np.cross(level[pair[0]], level[pair[1]])))
+    )
 
 
 def _mean_heading(attitude: Array) -> Array:
@@ -104,11 +111,12 @@ def put_feet(
 ) -> Array:
     """Poses (T, 7 + J) with the limbs solved for `goal` (T, M, 3) of a problem that holds the root.
 
-    Legs that cannot fold as far as the goals ask (an animal that sits) would push their feet into the floor, one
-    that lies its belly: there the root is carried higher, smoothly. Feet at their bounds follow only in part,
-    hence some rounds. pieces: the tracks that the frames are of.
+    Legs that cannot fold as far as the goals ask (an animal that sits) would push their feet into
+    the floor, one that lies its belly: there the root is carried higher, smoothly. Feet at their
+    bounds follow only in part, hence some rounds. pieces: the tracks that the frames are of.
     """
-    # Where a leg cannot reach, the iteration creeps along its bounds; a few steps are as good as many.
+    # Where a leg cannot reach, the iteration creeps along its bounds; a few steps are as good as
+    # many.
     steps = min(iterations, STEPS)
     qpos = inverse_kinematics.solve_poses(problem, goal, qpos, iterations=steps, tolerance=_STILL)
     for _ in range(_LIFTS):
@@ -123,13 +131,16 @@ def put_feet(
 
 
 def lift(qpos: Array, depth: Array, rate_hz: float, pieces: Sequence[slice]) -> kinematics.Index:
-    """Carry roots (T, 7 + J), in place, smoothly higher where something is `depth` (T,) [m] below the floor.
+    """Carry roots (T, 7 + J), in place, smoothly higher where something is `depth` (T,) [m] below
+    the floor.
 
     Returns the indices of the frames that moved.
     """
     rise = np.zeros(len(qpos))
     for piece in pieces:
         if depth[piece].max() > 0.0:
-            rise[piece] = ground.envelope(np.maximum(depth[piece], 0.0), round(_LIFT_TIME * rate_hz))
+            rise[piece] = ground.envelope(
+                np.maximum(depth[piece], 0.0), round(_LIFT_TIME * rate_hz)
+            )
     qpos[:, 2] += rise
     return np.flatnonzero(rise > 1e-6)

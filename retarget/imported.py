@@ -1,4 +1,5 @@
-"""Motions of robots made by others, carried over to a robot of this project by the names of its joints.
+"""Motions of robots made by others, carried over to a robot of this project by the names of its
+joints.
 
 Shapes: T frames, J joints, B bodies (without the world). World frame, Z up, SI units.
 """
@@ -22,18 +23,24 @@ from npmp.robots import Robot
 from retarget.kinematics import forward, tree_of
 from retarget.quality import QualityMeter
 
-# Body poses in a file may come from other simulators and meshes' origins, but not from another pose.
+# Body poses in a file may come from other simulators and meshes' origins, but not from another
+# pose.
 POSE_TOLERANCE = 0.02  # [m]
 _MOST_NAMES = 3  # in a message
 
 
 def is_robot_motion(path: str | Path) -> bool:
-    """Whether a file is a robot's motion (mjlab npz, Unitree CSV, Laikago JSON) and no recording of keypoints."""
+    """Whether a file is a robot's motion (mjlab npz, Unitree CSV, Laikago JSON) and no recording of
+    keypoints."""
     return kind_of(path) is not None
 
 
 def import_motion(
-    path: str | Path, robot: Robot, *, rename: Mapping[str, str] = MappingProxyType({}), **options: Any
+    path: str | Path,
+    robot: Robot,
+    *,
+    rename: Mapping[str, str] = MappingProxyType({}),
+    **options: Any,
 ) -> ReferenceMotion:
     """`read_robot_motion` and `to_reference_motion` in one."""
     return to_reference_motion(read_robot_motion(path, **options), robot, rename=rename)
@@ -44,15 +51,16 @@ def to_reference_motion(
 ) -> ReferenceMotion:
     """The motion as one of `robot`: joints put in its order by name, contacts its own.
 
-    Joint angles and the root's pose are taken as they are: the motion must have been made for this robot, or one with
-    the same joints. Velocities are differences of the poses, as all motions here have them, whatever the file has;
-    contacts are found on the robot's own feet, and the figures of `retarget.quality` are its own.
+    Joint angles and the root's pose are taken as they are: the motion must have been made for this
+    robot, or one with the same joints. Velocities are differences of the poses, as all motions here
+    have them, whatever the file has; contacts are found on the robot's own feet, and the figures of
+    `retarget.quality` are its own.
 
     rename: of a joint in the motion its name in the robot, e.g. {"LF_hip_x": "LF_HAA"}.
 
     Raises:
-      InputError: listing the joints that only one of the two has, or when the file's own body poses are not where
-          this robot's kinematics puts them (another joint order, another robot).
+      InputError: listing the joints that only one of the two has, or when the file's own body poses
+          are not where this robot's kinematics puts them (another joint order, another robot).
     """
     order = columns_of(motion, robot, rename)
     qpos = np.array(motion.qpos)
@@ -71,7 +79,9 @@ def to_reference_motion(
     return meter.measured(replace(imported, contacts=meter.contacts(imported)))
 
 
-def columns_of(motion: RobotMotion, robot: Robot, rename: Mapping[str, str] = MappingProxyType({})) -> list[int]:
+def columns_of(
+    motion: RobotMotion, robot: Robot, rename: Mapping[str, str] = MappingProxyType({})
+) -> list[int]:
     """Of each joint of `robot` its column in the motion.
 
     Raises:
@@ -87,7 +97,9 @@ def columns_of(motion: RobotMotion, robot: Robot, rename: Mapping[str, str] = Ma
     extra = [name for name in named if name not in robot.joint_names]
     repeated = sorted({name for name in named if named.count(name) > 1})
     if repeated:
-        raise InputError(f"motion {motion.name!r}: two joints are called {repeated[0]!r} after renaming")
+        raise InputError(
+            f"motion {motion.name!r}: two joints are called {repeated[0]!r} after renaming"
+        )
     if lacking or extra:
         parts = [f"it lacks {listed(lacking)}"] if lacking else []
         parts += [f"robot {robot.name!r} has no {listed(extra)}"] if extra else []

@@ -1,22 +1,23 @@
 """People to OP3 by joint angles, the way of Bohez et al. 2022 (arXiv 2203.17138).
 
-A CMU recording becomes a motion of dm_control's CMUHumanoid by dm_control's own AMC conversion (every subject on one
-skeleton), or comes as one in dm_control's HDF5. From there [P]:
+A CMU recording becomes a motion of dm_control's CMUHumanoid by dm_control's own AMC conversion
+(every subject on one skeleton), or comes as one in dm_control's HDF5. From there [P]:
 
-- **trunk**: the whole upper body is one rigid body; the robot's trunk takes the orientation of the uppermost spine
-  frame (thorax), so what the spine does goes into the hips;
-- **hips**: yaw, roll, pitch match the thigh's orientation relative to that trunk, in closed form (`hip_angles`);
+- **trunk**: the whole upper body is one rigid body; the robot's trunk takes the orientation of the
+  uppermost spine frame (thorax), so what the spine does goes into the hips;
+- **hips**: yaw, roll, pitch match the thigh's orientation relative to that trunk, in closed form
+  (`hip_angles`);
 - **knees**: copied; thigh and knee axis match, so the shanks point where the person's do;
-- **ankles**: pitch and roll such that the sole's normal is the person's (the humanoid's ankle has pitch and yaw, the
-  robot's pitch and roll: angles cannot be copied one to one, a flat sole can);
-- **arms**: OP3's elbow bends about an axis across the pitch axis, so a hanging arm bends sideways; angles copied would
-  point anywhere. Shoulder and elbow put the hand in the person's direction from the shoulder, upper arm and forearm
-  as near to theirs as one plane allows (`arm_angles`);
+- **ankles**: pitch and roll such that the sole's normal is the person's (the humanoid's ankle has
+  pitch and yaw, the robot's pitch and roll: angles cannot be copied one to one, a flat sole can);
+- **arms**: OP3's elbow bends about an axis across the pitch axis, so a hanging arm bends sideways;
+  angles copied would point anywhere. Shoulder and elbow put the hand in the person's direction from
+  the shoulder, upper arm and forearm as near to theirs as one plane allows (`arm_angles`);
 - **head**: looks ahead; **translation**: scaled by the ratio of leg lengths, **time** unchanged.
 
-Then the robot's own body has its say: bounds; arms and legs moved outwards where parts would touch (its soles are
-wide, a person's track is narrow); soles level and still while the person's stand, and the drives' speed
-(`retarget.trajectory_optimization`).
+Then the robot's own body has its say: bounds; arms and legs moved outwards where parts would touch
+(its soles are wide, a person's track is narrow); soles level and still while the person's stand,
+and the drives' speed (`retarget.trajectory_optimization`).
 Shapes: T frames, J joints, two sides (left, right). World frame, Z up, metres, radians.
 """
 
@@ -49,8 +50,8 @@ from retarget.self_collision import SelfCollision
 from retarget.targets import low_pass
 from retarget.trajectory_optimization import Track, held_points, settle
 
-# The humanoid's frames have x to the left, y up and z forward (feet: x left, y backward, z up); the robot's x forward,
-# y left and z up. Columns: the robot's axes in the humanoid's.
+# The humanoid's frames have x to the left, y up and z forward (feet: x left, y backward, z up); the
+# robot's x forward, y left and z up. Columns: the robot's axes in the humanoid's.
 _UPRIGHT = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
 _FOOT = np.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
 _FLOOR_TIME = 0.15  # [s] standard deviation of the window that its height is smoothed with
@@ -60,7 +61,8 @@ _AXES = {"hip_yaw": 2, "hip_roll": 0, "hip_pitch": 1, "knee": 1, "ank_pitch": 1,
          "sho_pitch": 1, "sho_roll": 0, "el": 0}  # fmt: skip
 _ROUNDS = 5  # of moving limbs apart and settling
 _APART_TIME = 0.4  # [s] within which legs and arms go apart
-_ANGLES = (np.arange(0.01, 0.21, 0.01), np.arange(0.05, 1.25, 0.05))  # [rad] tried for legs, for arms
+# [rad] tried for legs, for arms
+_ANGLES = (np.arange(0.01, 0.21, 0.01), np.arange(0.05, 1.25, 0.05))
 
 
 @dataclass(frozen=True)
@@ -68,19 +70,25 @@ class JointOptions:
     """How to map joints.
 
     rate_hz: of the result; the robot's control rate when None.
-    time_scale: factor on the recording's duration; 1 as the paper. People's knees pass 7 to 11 rad/s in a walk, OP3's
-        servos turn 4.8; the swings are slowed for it, which costs 0.3 degrees of the legs' orientation. 1.5 plays a
-        recording in one and a half times its time; 0.52, the root of the leg ratio, is dynamically similar (5 degrees).
+    time_scale: factor on the recording's duration; 1 as the paper. People's knees pass 7 to 11
+    rad/s in a walk, OP3's
+        servos turn 4.8; the swings are slowed for it, which costs 0.3 degrees of the legs'
+        orientation. 1.5 plays a recording in one and a half times its time; 0.52, the root of the
+        leg ratio, is dynamically similar (5 degrees).
     cutoff_hz: low-pass of root and joints before all else; None for none.
     root_cutoff_hz: low-pass of the root's path; None for none.
-    lock_feet: whether standing feet are held still, level and on the floor (`retarget.trajectory_optimization`);
+    lock_feet: whether standing feet are held still, level and on the floor
+    (`retarget.trajectory_optimization`);
         without it, joints may be too fast, too.
-    swing_height: that a swinging foot's sole has at least over the floor [m]. People clear the floor by a centimetre
-        or two, a quarter of which is nothing to a robot with play in its gears; with 8 mm the feet also leave the
-        floor steeply (mean speed of contact points within 5 mm of the floor: 3 cm/s without, below 1 cm/s with).
+    swing_height: that a swinging foot's sole has at least over the floor [m]. People clear the
+    floor by a centimetre
+        or two, a quarter of which is nothing to a robot with play in its gears; with 8 mm the feet
+        also leave the floor steeply (mean speed of contact points within 5 mm of the floor: 3 cm/s
+        without, below 1 cm/s with).
     avoid_collisions: whether arms and legs are moved outwards where the robot would touch itself.
     clearance: by how much more than needed [rad].
-    joint_speed_share: of the robot's joint speed limits that the motion may use; None leaves speeds as they are.
+    joint_speed_share: of the robot's joint speed limits that the motion may use; None leaves speeds
+    as they are.
     """
 
     rate_hz: float | None = None
@@ -94,7 +102,15 @@ class JointOptions:
     joint_speed_share: float | None = 0.95
 
     def __post_init__(self) -> None:
-        require(self, "rate_hz", "time_scale", "cutoff_hz", "root_cutoff_hz", "joint_speed_share", positive=True)
+        require(
+            self,
+            "rate_hz",
+            "time_scale",
+            "cutoff_hz",
+            "root_cutoff_hz",
+            "joint_speed_share",
+            positive=True,
+        )
         require(self, "clearance", "swing_height")
 
     @classmethod
@@ -111,9 +127,11 @@ class JointOptions:
 
 
 def hip_angles(thigh: Array) -> Array:
-    """Turns (T, 3) [rad] about z, then x, then y that make up rotations (T, 3, 3): Rz(a) Rx(b) Ry(c).
+    """Turns (T, 3) [rad] about z, then x, then y that make up rotations (T, 3, 3): Rz(a) Rx(b)
+    Ry(c).
 
-    thigh: of the thigh in the trunk's frame. a and c are continuous in time; |b| <= pi/2, where the leg points
+    thigh: of the thigh in the trunk's frame. a and c are continuous in time; |b| <= pi/2, where the
+    leg points
       sideways.
     """
     roll = np.arcsin(np.clip(thigh[:, 2, 1], -1.0, 1.0))
@@ -123,28 +141,33 @@ def hip_angles(thigh: Array) -> Array:
 
 
 def ankle_angles(normal: Array) -> Array:
-    """Turns (T, 2) [rad] about y, then x that carry the shank's z axis to the sole's normal (T, 3) in the shank's
-    frame."""
+    """Turns (T, 2) [rad] about y, then x that carry the shank's z axis to the sole's normal (T, 3)
+    in the shank's frame."""
     roll = -np.arcsin(np.clip(normal[:, 1], -1.0, 1.0))
     pitch = np.unwrap(np.arctan2(normal[:, 0], normal[:, 2]))
     return np.stack((pitch, roll), axis=-1)
 
 
-def arm_angles(upper: Array, fore: Array, side: float, reach: tuple[float, float] = (1.0, 1.0)) -> Array:
-    """Turns (T, 3) [rad] about y (shoulder), x (shoulder) and x (elbow) of an arm that is stretched sideways at zero.
+def arm_angles(
+    upper: Array, fore: Array, side: float, reach: tuple[float, float] = (1.0, 1.0)
+) -> Array:
+    """Turns (T, 3) [rad] about y (shoulder), x (shoulder) and x (elbow) of an arm that is stretched
+    sideways at zero.
 
-    upper, fore: (T, 3) unit vectors in the trunk's frame. side: +1 for the left arm, which stretches along +y, -1 for
-    the right. reach: lengths of upper arm and forearm.
+    upper, fore: (T, 3) unit vectors in the trunk's frame. side: +1 for the left arm, which
+    stretches along +y, -1 for the right. reach: lengths of upper arm and forearm.
 
-    The arm always lies in a plane through the y axis; the first turn puts the hand into it, the others turn upper arm
-    and forearm within it towards theirs. So the hand's direction is met and what leaves the plane is lost.
+    The arm always lies in a plane through the y axis; the first turn puts the hand into it, the
+    others turn upper arm and forearm within it towards theirs. So the hand's direction is met and
+    what leaves the plane is lost.
     """
     hand = reach[0] * upper + reach[1] * fore
     pitch = np.unwrap(np.arctan2(-hand[:, 0], -hand[:, 2]))  # of straight down turned about y
     down = np.stack((-np.sin(pitch), np.zeros(len(pitch)), -np.cos(pitch)), axis=-1)
     lowered = [np.arctan2((d * down).sum(axis=1), side * d[:, 1]) for d in (upper, fore)]
     lowered = [np.where(angle < -0.5 * np.pi, angle + 2.0 * np.pi, angle) for angle in lowered]
-    # A turn by a about x carries +y towards +z, -y towards -z: lowering is -a on the left, +a on the right.
+    # A turn by a about x carries +y towards +z, -y towards -z: lowering is -a on the left, +a on
+    # the right.
     return np.stack((pitch, -side * lowered[0], -side * (lowered[1] - lowered[0])), axis=-1)
 
 
@@ -155,7 +178,8 @@ class Mapper:
     """OP3 made ready for mapping. Not to be shared between threads.
 
     Raises:
-      InputError: for a robot that has not OP3's joints (two arms, two legs, each with its axes in OP3's order).
+      InputError: for a robot that has not OP3's joints (two arms, two legs, each with its axes in
+        OP3's order).
     """
 
     def __init__(self, robot: Robot, options: JointOptions) -> None:
@@ -171,31 +195,39 @@ class Mapper:
         at_home = kinematics.forward(self.prepared.tree, robot.home_qpos[None])
         home = kinematics.positions_of(self.leg_points, *at_home).reshape(2, 3, 3)
         self.leg_length = float(np.linalg.norm(np.diff(home, axis=1), axis=-1).sum(axis=1).mean())
-        self._hips = self.leg_points.local[[0, 3]].mean(axis=0)  # middle of the hips, in the trunk's frame
+        # middle of the hips, in the trunk's frame
+        self._hips = self.leg_points.local[[0, 3]].mean(axis=0)
 
     @property
     def provenance(self) -> dict[str, str]:
         """What a set of motions keeps about how it was made."""
-        return {"method": "joint angles, arXiv 2203.17138", "options": json.dumps(asdict(self.options))}
+        return {
+            "method": "joint angles, arXiv 2203.17138",
+            "options": json.dumps(asdict(self.options)),
+        }
 
     def _axis_sign(self, name: str, axis: int) -> float:
         """+1 or -1: whether the joint turns about the axis or against it."""
         tree, robot = self.prepared.tree, self.robot
         if name not in self._column:
-            raise InputError(f"robot '{robot.name}' has no joint '{name}'; the map of people's joints is for OP3")
+            raise InputError(
+                f"robot '{robot.name}' has no joint '{name}'; the map of people's joints is for OP3"
+            )
         body = int(np.flatnonzero(tree.hinge == self._column[name])[0])
         turned = tree.fixed[body] + tree.cosine[body]
         value = float((turned @ tree.axis[body])[axis])
         if abs(abs(value) - 1.0) > 1e-6:
-            raise InputError(f"robot '{robot.name}': joint '{name}' does not turn about {'xyz'[axis]} as OP3's does")
+            raise InputError(
+                f"robot '{robot.name}': joint '{name}' does not turn about {'xyz'[axis]} as OP3's does"
+            )
         return math.copysign(1.0, value)
 
     def motion(self, person: Person) -> ReferenceMotion:
         """The person's recording as a motion of the robot.
 
-        Its quality has the figures of `QualityMeter` and "leg_orientation_deg", the median over frames of the legs'
-        orientation error (`retarget.legs`) against the humanoid; "leg_orientation_rad" of frames is the mean over the
-        four segments.
+        Its quality has the figures of `QualityMeter` and "leg_orientation_deg", the median over
+        frames of the legs' orientation error (`retarget.legs`) against the humanoid;
+        "leg_orientation_rad" of frames is the mean over the four segments.
 
         Raises:
           InputError: for one that is too short.
@@ -236,15 +268,22 @@ class Mapper:
         points = person.legs()
         times = frame_times(len(points), person.rate_hz / self.options.time_scale, motion.rate_hz)
         at = np.stack(
-            [np.interp(times, np.arange(len(points)), track) for track in points.reshape(len(points), -1).T], -1
+            [
+                np.interp(times, np.arange(len(points)), track)
+                for track in points.reshape(len(points), -1).T
+            ],
+            -1,
         )
         return legs.orientation_error(
-            legs.directions(at.reshape(-1, 2, 3, 3)), legs.robot_directions(self.robot, self.prepared.tree, motion.qpos)
+            legs.directions(at.reshape(-1, 2, 3, 3)),
+            legs.robot_directions(self.robot, self.prepared.tree, motion.qpos),
         )
 
     def scale(self, person: Person) -> float:
         """The robot's leg length by the person's."""
-        return self.leg_length / float(np.linalg.norm(np.diff(person.legs()[0], axis=1), axis=-1).sum(axis=1).mean())
+        return self.leg_length / float(
+            np.linalg.norm(np.diff(person.legs()[0], axis=1), axis=-1).sum(axis=1).mean()
+        )
 
     def pose(self, person: Person) -> Array:
         """Poses (T, 7 + J) at the person's rate: the angles alone, no bounds, no floor."""
@@ -268,7 +307,13 @@ class Mapper:
             lengths = [float(np.linalg.norm(span, axis=-1).mean()) for span in spans]
             upper, fore = (span / np.linalg.norm(span, axis=-1, keepdims=True) for span in spans)
             turns = np.concatenate(
-                (hip, knee[:, None], ankle, arm_angles(upper, fore, sign, (lengths[0], lengths[1]))), axis=1
+                (
+                    hip,
+                    knee[:, None],
+                    ankle,
+                    arm_angles(upper, fore, sign, (lengths[0], lengths[1])),
+                ),
+                axis=1,
             )
             for joint, turn in zip((*_LEG_JOINTS, *_ARM_JOINTS), turns.T, strict=True):
                 name = f"{side}_{joint}"
@@ -280,8 +325,9 @@ class Mapper:
         return qpos
 
     def floor(self, qpos: Array, standing: Bools, rate_hz: float) -> Array:
-        """Height (T,) [m] of the floor under standing soles: the median of their lowest points over each stance, run on
-        smoothly between stances. So a person's slope, step or drifting recording becomes a level floor."""
+        """Height (T,) [m] of the floor under standing soles: the median of their lowest points over
+        each stance, run on smoothly between stances. So a person's slope, step or drifting
+        recording becomes a level floor."""
         lowest = self.prepared.soles_at(qpos)[..., 2].min(axis=2) - self.robot.foot_radius  # (T, F)
         found = [
             (0.5 * (first + last - 1), float(np.median(lowest[first:last, foot])))
@@ -294,18 +340,36 @@ class Mapper:
         curve = np.interp(np.arange(len(qpos)), when, height)
         return np.asarray(gaussian_filter1d(curve, _FLOOR_TIME * rate_hz, mode="nearest"))
 
-    def tidy(self, qpos: Array, standing: Bools, held: Bools, clearance: Array, rate_hz: float) -> Array:
-        """Poses (T, 7 + J) with standing feet held, no joint faster than its drive, without self-collision."""
+    def tidy(
+        self, qpos: Array, standing: Bools, held: Bools, clearance: Array, rate_hz: float
+    ) -> Array:
+        """Poses (T, 7 + J) with standing feet held, no joint faster than its drive, without
+        self-collision."""
         options = self.options
         share = options.joint_speed_share
-        most = np.full(len(self._column), np.inf) if share is None else share * self.robot.velocity_limit / rate_hz
-        outward = self.needed(qpos, rate_hz) if options.avoid_collisions else np.zeros((2, len(qpos)))
+        most = (
+            np.full(len(self._column), np.inf)
+            if share is None
+            else share * self.robot.velocity_limit / rate_hz
+        )
+        outward = (
+            self.needed(qpos, rate_hz) if options.avoid_collisions else np.zeros((2, len(qpos)))
+        )
         settled: Array | None = None
         for _ in range(_ROUNDS):
             given = self.apart(qpos, outward)
             if not options.lock_feet:
                 return given
-            track = Track(self.prepared, given, standing, held, clearance, self.leg_points, legs.SEGMENTS, most)
+            track = Track(
+                self.prepared,
+                given,
+                standing,
+                held,
+                clearance,
+                self.leg_points,
+                legs.SEGMENTS,
+                most,
+            )
             settled = settle(track, settled)
             more = self.needed(settled, rate_hz) if options.avoid_collisions else outward * 0.0
             if not more.any():
@@ -315,19 +379,24 @@ class Mapper:
         return settled
 
     def apart(self, qpos: Array, outward: Array) -> Array:
-        """Poses (T, 7 + J) with legs and arms turned outwards by (2, T) [rad]; soles keep their inclination."""
+        """Poses (T, 7 + J) with legs and arms turned outwards by (2, T) [rad]; soles keep their
+        inclination."""
         out = qpos.copy()
         for side, sign in zip(SIDES, (1.0, -1.0), strict=True):
             # A turn about +x carries a hanging leg towards +y, the left; the sole turns back.
-            for joint, angle in (("hip_roll", outward[0]), ("ank_roll", -outward[0]), ("sho_roll", outward[1])):
+            for joint, angle in (
+                ("hip_roll", outward[0]),
+                ("ank_roll", -outward[0]),
+                ("sho_roll", outward[1]),
+            ):
                 name = f"{side}_{joint}"
                 out[:, 7 + self._column[name]] += self._sign[name] * sign * angle
         out[:, 7:] = np.clip(out[:, 7:], self.robot.joint_lower, self.robot.joint_upper)
         return out
 
     def needed(self, qpos: Array, rate_hz: float) -> Array:
-        """How much further (2, T) [rad] legs and arms must turn outwards for the robot not to touch itself; smooth in
-        time.
+        """How much further (2, T) [rad] legs and arms must turn outwards for the robot not to touch
+        itself; smooth in time.
 
         Legs are looked at with the arms stretched out sideways, arms with the legs apart.
         """
@@ -342,7 +411,8 @@ class Mapper:
         return np.stack([ground.envelope(row, width) if row.any() else row for row in need])
 
     def _least(self, qpos: Array, which: int, need: Array) -> Array:
-        """(T,) [rad] the least of `_ANGLES` at which frames are free, plus the clearance; 0 where they are already.
+        """(T,) [rad] the least of `_ANGLES` at which frames are free, plus the clearance; 0 where
+        they are already.
 
         A frame that none frees gets none: turned as far as that it would be another motion.
         """
@@ -360,7 +430,8 @@ class Mapper:
 
 
 def _nearest_turn(angle: Array, robot: Robot, joint: int) -> Array:
-    """Angles (T,) shifted by whole turns, all by the same, so that most lie within the joint's bounds."""
+    """Angles (T,) shifted by whole turns, all by the same, so that most lie within the joint's
+    bounds."""
     middle = 0.5 * (robot.joint_lower[joint] + robot.joint_upper[joint])
     turns = np.round((np.median(angle) - middle) / (2.0 * np.pi))
     return np.asarray(angle - 2.0 * np.pi * turns)

@@ -1,9 +1,10 @@
 """A robot's kinematic tree: where its bodies are at poses, and how points on them move (Jacobians).
 
-Everything is vectorised over frames and over the bodies of one depth of the tree. Arrays: T frames, B bodies (without
-the world), M points, J hinges, V = 6 + J. SI units; world frame unless it says local. Poses are MuJoCo's qpos: root
-position (3), root quaternion (w, x, y, z), J hinge angles. Steps are in MuJoCo's tangent space: root translation in
-the world frame (3), root rotation vector in the root's frame (3), J hinge angles.
+Everything is vectorised over frames and over the bodies of one depth of the tree. Arrays: T frames,
+B bodies (without the world), M points, J hinges, V = 6 + J. SI units; world frame unless it says
+local. Poses are MuJoCo's qpos: root position (3), root quaternion (w, x, y, z), J hinge angles.
+Steps are in MuJoCo's tangent space: root translation in the world frame (3), root rotation vector
+in the root's frame (3), J hinge angles.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ Index = NDArray[np.intp]
 class Tree:
     """A robot's kinematic tree: a free root and at most one hinge per body.
 
-    The rotation of body b in its parent is `fixed[b] + cos(q) cosine[b] + sin(q) sine[b]` (Rodrigues, with
-    the constant part folded in); a welded body has zero `cosine` and `sine`.
+    The rotation of body b in its parent is `fixed[b] + cos(q) cosine[b] + sin(q) sine[b]`
+    (Rodrigues, with the constant part folded in); a welded body has zero `cosine` and `sine`.
     """
 
     body_names: tuple[str, ...]
@@ -62,7 +63,8 @@ def tree_of(model: mujoco.MjModel) -> Tree:
     """Read the tree of a compiled model.
 
     Raises:
-      InputError: when the model is not one free root with hinges (no slides, no balls, one joint a body).
+      InputError: when the model is not one free root with hinges (no slides, no balls, one joint a
+        body).
     """
     count = model.nbody - 1
     if count < 1 or model.body_jntnum[1] != 1 or model.jnt_type[0] != mujoco.mjtJoint.mjJNT_FREE:
@@ -89,7 +91,9 @@ def tree_of(model: mujoco.MjModel) -> Tree:
             continue
         joint = int(model.body_jntadr[body + 1])
         if joints > 1 or model.jnt_type[joint] != mujoco.mjtJoint.mjJNT_HINGE:
-            raise InputError(f"retargeting knows hinges, one a body; body '{body_names[-1]}' has something else")
+            raise InputError(
+                f"retargeting knows hinges, one a body; body '{body_names[-1]}' has something else"
+            )
         hinge[body] = len(joint_names)
         joint_names.append(model.joint(joint).name)
         axis[body] = model.jnt_axis[joint] / np.linalg.norm(model.jnt_axis[joint])
@@ -100,7 +104,8 @@ def tree_of(model: mujoco.MjModel) -> Tree:
         sine[body] = constant @ cross
     levels = tuple(np.flatnonzero(depth == d) for d in range(1, int(depth.max(initial=0)) + 1))
     position = np.array(model.body_pos[1:], dtype=np.float64)
-    # The body turns about its anchor: fold the constant part of that into the offset in the parent's frame.
+    # The body turns about its anchor: fold the constant part of that into the offset in the
+    # parent's frame.
     constant_rotation = fixed + cosine
     position = position + np.einsum("bij,bj->bi", constant_rotation, anchor)
     return Tree(
@@ -119,7 +124,8 @@ def tree_of(model: mujoco.MjModel) -> Tree:
 
 
 def forward(tree: Tree, qpos: Array) -> tuple[Array, Array]:
-    """World positions (T, B, 3) [m] and rotations (T, B, 3, 3) of all bodies at poses `qpos` (T, 7 + J)."""
+    """World positions (T, B, 3) [m] and rotations (T, B, 3, 3) of all bodies at poses `qpos` (T, 7
+    + J)."""
     frames, bodies = len(qpos), len(tree.parent)
     position = np.empty((frames, bodies, 3))
     rotation = np.empty((frames, bodies, 3, 3))
@@ -131,7 +137,11 @@ def forward(tree: Tree, qpos: Array) -> tuple[Array, Array]:
     cos, sin = np.cos(angle)[..., None, None], np.sin(angle)[..., None, None]
     for level in tree.levels:
         up = tree.parent[level]
-        local = tree.fixed[level] + cos[:, level] * tree.cosine[level] + sin[:, level] * tree.sine[level]
+        local = (
+            tree.fixed[level]
+            + cos[:, level] * tree.cosine[level]
+            + sin[:, level] * tree.sine[level]
+        )
         outer = rotation[:, up]
         turned = outer @ local
         rotation[:, level] = turned
@@ -144,14 +154,18 @@ def forward(tree: Tree, qpos: Array) -> tuple[Array, Array]:
 def body_states(tree: Tree, motion: ReferenceMotion) -> BodyStates:
     """Poses and velocities of all bodies of a motion.
 
-    Velocities are the kinematics of the motion's `qvel`: what mj_objectVelocity gives for each body's frame. From the
-    root outwards, the child's hinge turns it about its anchor.
+    Velocities are the kinematics of the motion's `qvel`: what mj_objectVelocity gives for each
+    body's frame. From the root outwards, the child's hinge turns it about its anchor.
 
     Raises:
       InputError: for more frames than memory holds.
     """
-    frames, bodies = len(motion.qpos), len(tree.parent)  # 49 numbers of each: measured with anymal_b at the peak
-    require_memory(8.0 * 49.0 * frames * bodies, f"motion {motion.name!r}: {frames:,} frames of {bodies} bodies")
+    # 49 numbers of each: measured with anymal_b at the peak
+    frames, bodies = len(motion.qpos), len(tree.parent)
+    require_memory(
+        8.0 * 49.0 * frames * bodies,
+        f"motion {motion.name!r}: {frames:,} frames of {bodies} bodies",
+    )
     position, rotation = forward(tree, motion.qpos)
     qvel = motion.qvel
     linear, angular = np.zeros_like(position), np.zeros_like(position)
@@ -160,7 +174,9 @@ def body_states(tree: Tree, motion: ReferenceMotion) -> BodyStates:
     for body in np.concatenate((np.zeros(0, dtype=np.intp), *tree.levels)):
         parent, hinge = int(tree.parent[body]), int(tree.hinge[body])
         angular[:, body] = angular[:, parent]
-        linear[:, body] = linear[:, parent] + np.cross(angular[:, parent], position[:, body] - position[:, parent])
+        linear[:, body] = linear[:, parent] + np.cross(
+            angular[:, parent], position[:, body] - position[:, parent]
+        )
         if hinge >= 0:
             spin = (rotation[:, body] @ tree.axis[body]) * qvel[:, 6 + hinge, None]
             anchor = rotation[:, body] @ tree.anchor[body]  # from the body's origin to the hinge
@@ -188,10 +204,13 @@ def heights_of(points: Points, position: Array, rotation: Array) -> Array:
     return np.asarray(position[:, points.body, 2] + along)
 
 
-def jacobian_of(tree: Tree, points: Points, position: Array, rotation: Array, world: Array) -> Array:
+def jacobian_of(
+    tree: Tree, points: Points, position: Array, rotation: Array, world: Array
+) -> Array:
     """Derivative (T, M, 3, V) of the points' world positions `world` (T, M, 3) by a tangent step.
 
-    Columns: root translation (world), root rotation vector (root's frame), hinges. A rotation about a unit
+    Columns: root translation (world), root rotation vector (root's frame), hinges. A rotation about
+    a unit
         axis a through c moves a point p by a x (p - c).
     """
     frames, count = world.shape[:2]

@@ -1,8 +1,9 @@
 """How well a robot's legs point where the person's do: the figure that people -> OP3 is judged by.
 
-A leg is three points: hip, knee, ankle. Its orientation is the directions of thigh (hip to knee) and shank (knee to
-ankle), lengths do not count. The error is the angle between the person's direction and the robot's at the same time,
-both seen from the world: a robot that leans its trunk or turns away shows it.
+A leg is three points: hip, knee, ankle. Its orientation is the directions of thigh (hip to knee)
+and shank (knee to ankle), lengths do not count. The error is the angle between the person's
+direction and the robot's at the same time, both seen from the world: a robot that leans its trunk
+or turns away shows it.
 Shapes: T frames, two legs (left, right), two segments (thigh, shank). World frame, Z up.
 """
 
@@ -19,7 +20,8 @@ from npmp.robots import Robot
 from retarget.kinematics import Points, Tree, forward, positions_of
 
 LEG_MARKERS = ("L_hip", "L_knee", "L_foot", "R_hip", "R_knee", "R_foot")
-SEGMENTS = np.array([[0, 1], [1, 2], [3, 4], [4, 5]])  # thighs and shanks, from place to place in `LEG_MARKERS`
+# thighs and shanks, from place to place in `LEG_MARKERS`
+SEGMENTS = np.array([[0, 1], [1, 2], [3, 4], [4, 5]])
 
 
 def leg_points(robot: Robot) -> Points:
@@ -30,14 +32,17 @@ def leg_points(robot: Robot) -> Points:
     """
     lacking = [name for name in LEG_MARKERS if name not in robot.markers]
     if lacking:
-        raise InputError(f"robot '{robot.name}' has no marker {lacking[0]!r}; legs need {', '.join(LEG_MARKERS)}")
+        raise InputError(
+            f"robot '{robot.name}' has no marker {lacking[0]!r}; legs need {', '.join(LEG_MARKERS)}"
+        )
     markers = [robot.markers[name] for name in LEG_MARKERS]
     body = np.array([robot.body_names.index(marker.body) for marker in markers], dtype=np.intp)
     return Points(body, np.stack([marker.position for marker in markers]))
 
 
 def directions(points: Array) -> Array:
-    """Unit vectors (T, 2 legs, 2 segments, 3) of points (T, 2 legs, 3, 3): hip, knee and ankle of each leg [m].
+    """Unit vectors (T, 2 legs, 2 segments, 3) of points (T, 2 legs, 3, 3): hip, knee and ankle of
+    each leg [m].
 
     Raises:
       InputError: where two points of a leg coincide.
@@ -50,8 +55,8 @@ def directions(points: Array) -> Array:
 
 
 def robot_directions(robot: Robot, tree: Tree, qpos: Array) -> Array:
-    """(T, 2, 2, 3) directions of the robot's thighs and shanks at poses (T, 7 + J), from its markers L_hip, L_knee,
-    L_foot and R_...
+    """(T, 2, 2, 3) directions of the robot's thighs and shanks at poses (T, 7 + J), from its
+    markers L_hip, L_knee, L_foot and R_...
 
     Raises:
       InputError: for a robot without these markers.
@@ -61,19 +66,23 @@ def robot_directions(robot: Robot, tree: Tree, qpos: Array) -> Array:
 
 
 def marker_directions(markers: Array, names: Sequence[str]) -> Array | None:
-    """(T, 2, 2, 3) directions of thighs and shanks from recorded markers (T, M, 3) of these names; None where legs lack
-    one, or two of a leg's coincide."""
+    """(T, 2, 2, 3) directions of thighs and shanks from recorded markers (T, M, 3) of these names;
+    None where legs lack one, or two of a leg's coincide."""
     if not set(LEG_MARKERS) <= set(names):
         return None
     with contextlib.suppress(InputError):
-        return directions(markers[:, [names.index(name) for name in LEG_MARKERS]].reshape(-1, 2, 3, 3))
+        return directions(
+            markers[:, [names.index(name) for name in LEG_MARKERS]].reshape(-1, 2, 3, 3)
+        )
     return None
 
 
 def orientation_error(source: Array, robot: Array) -> Array:
-    """Angles (T, 2, 2) [rad] between unit vectors (T, 2, 2, 3), in [0, pi]; a longer track is cut to the shorter."""
+    """Angles (T, 2, 2) [rad] between unit vectors (T, 2, 2, 3), in [0, pi]; a longer track is cut
+    to the shorter."""
     frames = min(len(source), len(robot))
     a, b = source[:frames], robot[:frames]
-    # |a - b| and |a + b| are twice the sine and cosine of half the angle: exact for small angles, unlike acos
+    # |a - b| and |a + b| are twice the sine and cosine of half the angle: exact for small angles,
+    # unlike acos
     sine, cosine = np.linalg.norm(a - b, axis=-1), np.linalg.norm(a + b, axis=-1)
     return np.asarray(2.0 * np.arctan2(sine, cosine))

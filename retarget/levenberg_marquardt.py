@@ -1,14 +1,16 @@
-"""Levenberg-Marquardt for the poses of many frames at once, made for trees: a root and limbs that hang from it.
+"""Levenberg-Marquardt for the poses of many frames at once, made for trees: a root and limbs that
+hang from it.
 
-A joint of one limb moves no marker of another, so that the normal equations of a frame have the shape of an
-arrow: a block of 6 x 6 for the root, one block per limb, and the limbs' couplings to the root. Each limb is
-eliminated by its own Cholesky factor, a 6 x 6 system remains (the Schur complement), and the limbs follow
-by back substitution. For ANYmal that is four 3 x 3 systems and one 6 x 6 instead of one 18 x 18.
+A joint of one limb moves no marker of another, so that the normal equations of a frame have the
+shape of an arrow: a block of 6 x 6 for the root, one block per limb, and the limbs' couplings to
+the root. Each limb is eliminated by its own Cholesky factor, a 6 x 6 system remains (the Schur
+complement), and the limbs follow by back substitution. For ANYmal that is four 3 x 3 systems and
+one 6 x 6 instead of one 18 x 18.
 
-Everything is laid out with the frames last, so that each line of arithmetic runs over all frames of a chunk
-and nothing is a small matrix product. Shapes here: T frames, M points, J hinges, n hinges of one limb.
-Frames of hinges are turned so that every hinge turns about its own z axis, which makes a hinge a plane
-rotation of two columns.
+Everything is laid out with the frames last, so that each line of arithmetic runs over all frames of
+a chunk and nothing is a small matrix product. Shapes here: T frames, M points, J hinges, n hinges
+of one limb. Frames of hinges are turned so that every hinge turns about its own z axis, which makes
+a hinge a plane rotation of two columns.
 
 `inverse_kinematics.solve_poses` and `solve_track` are the way in.
 """
@@ -24,13 +26,15 @@ from numpy.typing import NDArray
 from mocap_data.arrays import Array
 from retarget.kinematics import Points, Tree
 
-_ROUND = 1e-14  # entries of constant rotations this close to 0 or 1 are that: products with them are skipped
+# entries of constant rotations this close to 0 or 1 are that: products with them are skipped
+_ROUND = 1e-14
 Columns = tuple[Array, Array, Array]  # of a rotation matrix, each (3, T)
 
 
 @dataclass(frozen=True)
 class Hinge:
-    """One hinge of a limb: where it sits at angle zero, in the frame of the hinge before it (or the root)."""
+    """One hinge of a limb: where it sits at angle zero, in the frame of the hinge before it (or the
+    root)."""
 
     joint: int  # index among the J hinges
     parent: int  # index in the limb, -1 for the root
@@ -41,7 +45,8 @@ class Hinge:
 
 @dataclass(frozen=True)
 class Point:
-    """A point that counts: number among the M, hinge that carries it (-1: the root), place in its frame [m]."""
+    """A point that counts: number among the M, hinge that carries it (-1: the root), place in its
+    frame [m]."""
 
     index: int
     hinge: int
@@ -82,7 +87,11 @@ class Goal:
 
     def of(self, frames: Array) -> Goal:
         """The goal of some of the frames (indices or mask)."""
-        weight = self.weight if self.weight is None or self.weight.shape[-1] == 1 else self.weight[:, frames]
+        weight = (
+            self.weight
+            if self.weight is None or self.weight.shape[-1] == 1
+            else self.weight[:, frames]
+        )
         home = self.home if self.home.shape[-1] == 1 else self.home[:, frames]
         return Goal(self.target[..., frames], weight, home, self.pull, self.lower, self.upper)
 
@@ -136,7 +145,15 @@ def plan_of(tree: Tree, points: Points, counts: Sequence[bool] | None = None) ->
             above = node[int(tree.parent[body])]
             parent = bodies_of.index(above) if above >= 0 else -1
             chain = (*(hinges[parent].chain if parent >= 0 else ()), len(hinges))
-            hinges.append(Hinge(int(tree.hinge[body]), parent, _triple(origin[body]), _rounded(first[body]), chain))
+            hinges.append(
+                Hinge(
+                    int(tree.hinge[body]),
+                    parent,
+                    _triple(origin[body]),
+                    _rounded(first[body]),
+                    chain,
+                )
+            )
         carried = [
             Point(m, bodies_of.index(node[points.body[m]]), _triple(place[m]))
             for m in wanted
@@ -148,7 +165,8 @@ def plan_of(tree: Tree, points: Points, counts: Sequence[bool] | None = None) ->
 
 
 def _z_to(axis: Array) -> Array:
-    """A rotation (3, 3) whose z axis is `axis`; a signed permutation where the axis is a coordinate axis."""
+    """A rotation (3, 3) whose z axis is `axis`; a signed permutation where the axis is a coordinate
+    axis."""
     k = int(np.argmax(np.abs(axis)))
     x = np.zeros(3)
     x[(k + 1) % 3] = 1.0
@@ -180,7 +198,9 @@ def _root_columns(pose: Array) -> Columns:
     )
 
 
-def _combine(columns: Columns, factors: Sequence[float] | Array, start: Array | None = None) -> Array:
+def _combine(
+    columns: Columns, factors: Sequence[float] | Array, start: Array | None = None
+) -> Array:
     """`start` + sum of columns times factors, (3, T); a fresh array (or one of the columns itself)."""
     total = start
     for column, factor in zip(columns, factors, strict=True):
@@ -212,7 +232,11 @@ def _forward(plan: Plan, goal: Goal, pose: Array) -> _State:
         frames: list[Columns] = []
         places: list[Array] = []
         for hinge in limb.hinges:
-            outer, start = (root, position) if hinge.parent < 0 else (frames[hinge.parent], places[hinge.parent])
+            outer, start = (
+                (root, position)
+                if hinge.parent < 0
+                else (frames[hinge.parent], places[hinge.parent])
+            )
             places.append(_combine(outer, hinge.origin, start))
             x, y, z = (_combine(outer, hinge.turn[:, k]) for k in range(3))
             c, s = cos[hinge.joint], sin[hinge.joint]
@@ -255,7 +279,8 @@ def _dot(a: Array, b: Array) -> Array:
 
 @dataclass
 class _Block:
-    """A limb's equations: its own matrix (n, n, T; lower half), couplings to the root and gradient (n, 7, T)."""
+    """A limb's equations: its own matrix (n, n, T; lower half), couplings to the root and gradient
+    (n, 7, T)."""
 
     own: Array
     side: Array
@@ -272,10 +297,13 @@ class _RootSums:
 
     @classmethod
     def of(cls, frames: int) -> _RootSums:
-        return cls(np.zeros(frames), np.zeros((3, frames)), np.zeros((6, frames)), np.zeros((6, frames)))
+        return cls(
+            np.zeros(frames), np.zeros((3, frames)), np.zeros((6, frames)), np.zeros((6, frames))
+        )
 
     def add(self, weight: Array | None, lever: Array, pull: Array) -> None:
-        """A point at `lever` (3, T) from the root that is pulled by its weighted error `pull` (3, T)."""
+        """A point at `lever` (3, T) from the root that is pulled by its weighted error `pull` (3,
+        T)."""
         load = lever if weight is None else weight * lever
         self.weight = self.weight + (1.0 if weight is None else weight)
         self.lever += load
@@ -301,7 +329,9 @@ class _RootSums:
         return root
 
 
-def _blocks(plan: Plan, goal: Goal, state: _State, pose: Array, free_root: bool) -> tuple[Array, list[_Block]]:
+def _blocks(
+    plan: Plan, goal: Goal, state: _State, pose: Array, free_root: bool
+) -> tuple[Array, list[_Block]]:
     """The root's equations (6, 7, T), the gradient its last column, and those of the limbs.
 
     Root rotations are rotation vectors in the WORLD frame here.
@@ -360,7 +390,8 @@ def _hold(block: _Block, held: NDArray[np.bool_]) -> None:
 
 
 def _factor(own: Array, side: Array) -> None:
-    """Cholesky of `own` (n, n, T; lower half) and forward substitution of `side` (n, k, T), both in place."""
+    """Cholesky of `own` (n, n, T; lower half) and forward substitution of `side` (n, k, T), both in
+    place."""
     for k in range(len(own)):
         scale = 1.0 / np.sqrt(own[k, k])
         own[k, k] = scale  # the inverse is what is needed later
@@ -389,7 +420,9 @@ def _damp(diagonal: Iterator[Array], damping: Array) -> None:
         entry += damping * np.maximum(entry, 1e-3)
 
 
-def _step(plan: Plan, root: Array, blocks: list[_Block], damping: Array, free_root: bool, joints: int) -> Array:
+def _step(
+    plan: Plan, root: Array, blocks: list[_Block], damping: Array, free_root: bool, joints: int
+) -> Array:
     """The damped Gauss-Newton step (6 + J, T); root rotation in the world frame."""
     frames = root.shape[-1]
     out = np.zeros((6 + joints, frames))
@@ -429,12 +462,20 @@ def _integrate(pose: Array, step: Array, goal: Goal) -> Array:
     return out
 
 
-def solve(plan: Plan, goal: Goal, pose: Array, *, iterations: int, tolerance: float, free_root: bool = True) -> Array:
+def solve(
+    plan: Plan,
+    goal: Goal,
+    pose: Array,
+    *,
+    iterations: int,
+    tolerance: float,
+    free_root: bool = True,
+) -> Array:
     """Poses (7 + J, T) that minimise the goal's cost, from `pose` (7 + J, T) within the bounds.
 
-    A frame is done when its step falls below `tolerance` [m or rad], or when no damped step helps any more
-    (round-off at the minimum). A joint at its bound whose gradient points outward is held while the others
-    solve without it (projected Levenberg-Marquardt).
+    A frame is done when its step falls below `tolerance` [m or rad], or when no damped step helps
+    any more (round-off at the minimum). A joint at its bound whose gradient points outward is held
+    while the others solve without it (projected Levenberg-Marquardt).
     """
     solution = pose.copy()
     joints = len(pose) - 7
@@ -447,7 +488,9 @@ def solve(plan: Plan, goal: Goal, pose: Array, *, iterations: int, tolerance: fl
         for limb, block in zip(plan.limbs, blocks, strict=True):
             index = limb.joints
             angle, slope = pose[[7 + j for j in index]], block.side[:, 6]
-            held = ((angle <= goal.lower[index]) & (slope > 0.0)) | ((angle >= goal.upper[index]) & (slope < 0.0))
+            held = ((angle <= goal.lower[index]) & (slope > 0.0)) | (
+                (angle >= goal.upper[index]) & (slope < 0.0)
+            )
             if held.any():
                 _hold(block, held)
         step = _step(plan, root, blocks, damping, free_root, joints)
@@ -469,7 +512,12 @@ def solve(plan: Plan, goal: Goal, pose: Array, *, iterations: int, tolerance: fl
             break
         if left < 0.8 * len(going):
             solution[:, alive] = pose
-            alive, pose, damping, goal = alive[going], pose[:, going], damping[going], goal.of(going)
+            alive, pose, damping, goal = (
+                alive[going],
+                pose[:, going],
+                damping[going],
+                goal.of(going),
+            )
             going = np.ones(left, dtype=bool)
             state = _forward(plan, goal, pose)
     solution[:, alive] = pose

@@ -1,8 +1,9 @@
 """Mirrored motions of a robot.
 
-A robot with mirror planes gets more motions out of each recording: ANYmal's mirrors are left-right and front-back, so
-three more, of which two walk backwards (Bohez et al. 2022, arXiv 2203.17138). The mirror plane goes through the
-world's origin, so that a floor at z = 0 stays where it is. Everything is exact: `npmp.robots.symmetry` has the maps.
+A robot with mirror planes gets more motions out of each recording: ANYmal's mirrors are left-right
+and front-back, so three more, of which two walk backwards (Bohez et al. 2022, arXiv 2203.17138).
+The mirror plane goes through the world's origin, so that a floor at z = 0 stays where it is.
+Everything is exact: `npmp.robots.symmetry` has the maps.
 """
 
 from __future__ import annotations
@@ -20,20 +21,29 @@ JOIN = "+"  # between the mirrors of a combination
 
 
 def combinations(robot: Robot) -> tuple[str, ...]:
-    """All mirrors of a robot and their products: "left_right", "front_back", "left_right+front_back"."""
+    """All mirrors of a robot and their products: "left_right", "front_back",
+    "left_right+front_back"."""
     names = tuple(robot.symmetries)
     return tuple(
-        JOIN.join(chosen) for count in range(1, len(names) + 1) for chosen in itertools.combinations(names, count)
+        JOIN.join(chosen)
+        for count in range(1, len(names) + 1)
+        for chosen in itertools.combinations(names, count)
     )
 
 
 def suffix(mirrors: str) -> str:
     """How a mirrored motion's name ends: the initials of each mirror, "_lr", "_fb", "_lrfb"."""
     parts = [part for part in mirrors.split(JOIN) if part]
-    return "_" + "".join(word[0] for part in parts for word in part.split("_") if word) if parts else ""
+    return (
+        "_" + "".join(word[0] for part in parts for word in part.split("_") if word)
+        if parts
+        else ""
+    )
 
 
-def mirror(motion: ReferenceMotion, robot: Robot, mirrors: str, *, name: str | None = None) -> ReferenceMotion:
+def mirror(
+    motion: ReferenceMotion, robot: Robot, mirrors: str, *, name: str | None = None
+) -> ReferenceMotion:
     """The motion seen in the mirror `mirrors`, one of the robot's or several joined by "+".
 
     Figures, times and the split stay: they are the same.

@@ -11,9 +11,10 @@ from mocap_data.errors import InputError, unknown
 
 Kind = TypeVar("Kind")
 AUTO = "auto"
-# At weight 1 the regularizer of eq. 8 holds the trunk near its usual height (RMS marker error of five walks: 1.5 cm
-# with it, 1.35 cm with weight 3). Knees, elbows and hands say where limbs point (legs of 61 walks of people on OP3: 7.2
-# degrees off with weight 1, 4.8 with 4, the RMS error is the same).
+# At weight 1 the regularizer of eq. 8 holds the trunk near its usual height (RMS marker error of
+# five walks: 1.5 cm with it, 1.35 cm with weight 3). Knees, elbows and hands say where limbs point
+# (legs of 61 walks of people on OP3: 7.2 degrees off with weight 1, 4.8 with 4, the RMS error is
+# the same).
 WEIGHTS = {"trunk": 3.0, "limbs": 4.0}
 _POSITIVE = (
     "rate_hz", "regularization", "foot_weight", "marker_cutoff_hz", "root_cutoff_hz", "joint_speed_share",
@@ -24,22 +25,27 @@ _POSITIVE = (
 class Options:
     """How to retarget.
 
-    rate_hz: of the result; the robot's control rate when None. Markers are brought to it before anything is solved.
-    scale_body: factor on the recording's lengths; "auto": the one that makes its legs as long as the robot's,
+    rate_hz: of the result; the robot's control rate when None. Markers are brought to it before
+    anything is solved. scale_body: factor on the recording's lengths; "auto": the one that makes
+    its legs as long as the robot's,
         where they are longer. None is "auto".
     regularization: weight of the joints' distance from the home pose, eq. 8 [m^2 / rad^2].
-    weights: factors on the weights of markers in eq. 8, by marker or part ("foot", "knee", "trunk", "feet",
+    weights: factors on the weights of markers in eq. 8, by marker or part ("foot", "knee", "trunk",
+    "feet",
         "limbs"); 1 for those not named. None: `WEIGHTS`.
     rounds: alternations of poses and offsets.
     iterations: at most, of Levenberg-Marquardt, for the final poses.
     lock_feet: hold standing feet still and level (see `ground` and `foot_locking`).
     marker_cutoff_hz: low-pass of the markers before anything else; None for none.
-    root_cutoff_hz: low-pass of the root's path; None for none. On a minute of walking 5 Hz halves the root's
+    root_cutoff_hz: low-pass of the root's path; None for none. On a minute of walking 5 Hz halves
+    the root's
         angular and nearly halves its linear acceleration and leaves the RMS marker error as it is.
-    foot_weight: of a foot in the final poses (eq. 8, which the offsets come from, has 1): a standing foot shall stay
+    foot_weight: of a foot in the final poses (eq. 8, which the offsets come from, has 1): a
+    standing foot shall stay
         where it is, and where the legs cannot reach it is the trunk that gives way.
-    joint_speed_share: of the robot's joint speed limits that the motion may use; None leaves speeds as they are.
-    free_arms: limbs without feet give way, towards home, where they would be in the robot's other parts.
+    joint_speed_share: of the robot's joint speed limits that the motion may use; None leaves speeds
+    as they are. free_arms: limbs without feet give way, towards home, where they would be in the
+    robot's other parts.
     """
 
     rate_hz: float | None = None
@@ -61,7 +67,9 @@ class Options:
             raise InputError("rounds must be at least 0 and iterations at least 1")
         scale = AUTO if self.scale_body is None else self.scale_body
         object.__setattr__(self, "scale_body", scale)
-        if scale != AUTO and not (not isinstance(scale, str) and math.isfinite(scale) and scale > 0.0):
+        if scale != AUTO and not (
+            not isinstance(scale, str) and math.isfinite(scale) and scale > 0.0
+        ):
             raise InputError(f"scale_body must be '{AUTO}' or a positive number; it is {scale!r}")
         if self.weights is not None:
             plain = {str(key): float(value) for key, value in self.weights.items()}
@@ -81,11 +89,16 @@ class Options:
 
 
 def require(settings: object, *names: str, positive: bool = False) -> None:
-    """Refuse fields that are no finite numbers of at least zero, or above it; None is a choice. Raises InputError."""
+    """Refuse fields that are no finite numbers of at least zero, or above it; None is a choice.
+    Raises InputError."""
     for name in names:
         value = getattr(settings, name)
-        if value is not None and not (math.isfinite(value) and (value > 0.0 if positive else value >= 0.0)):
-            raise InputError(f"{name} must be {'positive' if positive else 'at least 0'}; it is {value}")
+        if value is not None and not (
+            math.isfinite(value) and (value > 0.0 if positive else value >= 0.0)
+        ):
+            raise InputError(
+                f"{name} must be {'positive' if positive else 'at least 0'}; it is {value}"
+            )
 
 
 def by_name(kind: type[Kind], given: Mapping[str, Any], what: str) -> Kind:

@@ -1,4 +1,5 @@
-"""Many motions at a glance: their figures summed up, the worst of them, those to look at, and groups by movement."""
+"""Many motions at a glance: their figures summed up, the worst of them, those to look at, and
+groups by movement."""
 
 from __future__ import annotations
 
@@ -19,20 +20,23 @@ PER_RECORDING = 2  # of the worst: chunks of one recording often share what is w
 
 
 def originals_of(motions: Sequence[ReferenceMotion]) -> list[ReferenceMotion]:
-    """The motions without mirror images, which have the figures of what they mirror; all where there is nothing
-    else."""
+    """The motions without mirror images, which have the figures of what they mirror; all where
+    there is nothing else."""
     return [motion for motion in motions if not motion.mirror] or list(motions)
 
 
 def figure_of(motion: ReferenceMotion, key: str) -> float:
     """A column's figure of a motion, NaN where it has none."""
     if key == "violations":
-        return motion.quality.get("limit_violations", 0.0) + motion.quality.get("velocity_violations", 0.0)
+        return motion.quality.get("limit_violations", 0.0) + motion.quality.get(
+            "velocity_violations", 0.0
+        )
     return motion.quality.get(key, float("nan"))
 
 
 def summed_up(motions: Sequence[ReferenceMotion], key: str, how: str) -> float:
-    """A column's figure over all motions: marker errors by root mean square over frames, means weighted by time."""
+    """A column's figure over all motions: marker errors by root mean square over frames, means
+    weighted by time."""
     if how == "rms":
         return overall_rms(motions)
     values = np.array([figure_of(motion, key) for motion in motions])
@@ -40,7 +44,11 @@ def summed_up(motions: Sequence[ReferenceMotion], key: str, how: str) -> float:
     if not known.any():
         return float("nan")
     if how == "mean":
-        return float(np.average(values[known], weights=np.array([motion.duration_s for motion in motions])[known]))
+        return float(
+            np.average(
+                values[known], weights=np.array([motion.duration_s for motion in motions])[known]
+            )
+        )
     return float(values[known].max() if how == "max" else values[known].sum())
 
 

@@ -1,8 +1,9 @@
-"""People as recordings have them: on dm_control's CMUHumanoid, from AMC files or from dm_control's HDF5.
+"""People as recordings have them: on dm_control's CMUHumanoid, from AMC files or from dm_control's
+HDF5.
 
-An AMC file is read by our own reader and converted by dm_control's `Amcvals2qpos`, which puts every subject on one
-skeleton; the HDF5 has that done already. Also: when a person's feet stand, and when they swing.
-Shapes: T frames, two sides (left, right). World frame, Z up, metres.
+An AMC file is read by our own reader and converted by dm_control's `Amcvals2qpos`, which puts every
+subject on one skeleton; the HDF5 has that done already. Also: when a person's feet stand, and when
+they swing. Shapes: T frames, two sides (left, right). World frame, Z up, metres.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _BODIES = (
     "thorax", "lfemur", "ltibia", "lfoot", "ltoes", "lhumerus", "lradius", "lhand",
     "rfemur", "rtibia", "rfoot", "rtoes", "rhumerus", "rradius", "rhand",
 )  # fmt: skip
-_HEEL = (0.0, 0.045, -0.03)  # [m] behind the humanoid's ankle, in the foot's frame: the back end of its foot's capsules
+# [m] behind the humanoid's ankle, in the foot's frame: the back end of its foot's capsules
+_HEEL = (0.0, 0.045, -0.03)
 _STANCE_HEIGHT = 0.045  # [m] a heel or ball of the foot that is further up has left the floor
 _LATELY = 0.35  # [s] before and after, in which the lower foot tells where the floor is
 _SWING_SPEED = (0.35, 0.5)  # [m/s] at which a foot begins to swing, and does entirely
@@ -45,7 +47,8 @@ _SWING_SPEED = (0.35, 0.5)  # [m/s] at which a foot begins to swing, and does en
 
 @dataclass(frozen=True, eq=False)
 class Person:
-    """What the map sees of the CMU humanoid: poses of the bodies `_BODIES`, at the start of each bone. World frame."""
+    """What the map sees of the CMU humanoid: poses of the bodies `_BODIES`, at the start of each
+    bone. World frame."""
 
     name: str
     rate_hz: float
@@ -61,18 +64,24 @@ class Person:
 
     def legs(self) -> Array:
         """(T, 2, 3, 3) [m] hip, knee and ankle of each side."""
-        rows = [[self.position[f"{side}{body}"] for body in ("femur", "tibia", "foot")] for side in SIDES]
+        rows = [
+            [self.position[f"{side}{body}"] for body in ("femur", "tibia", "foot")]
+            for side in SIDES
+        ]
         return np.asarray(np.stack([np.stack(row, axis=1) for row in rows], axis=1))
 
     def soles(self) -> Array:
         """(T, 2, 2, 3) [m] heel and ball of each foot."""
-        heels = [self.position[f"{s}foot"] + self.rotation[f"{s}foot"] @ np.array(_HEEL) for s in SIDES]
+        heels = [
+            self.position[f"{s}foot"] + self.rotation[f"{s}foot"] @ np.array(_HEEL) for s in SIDES
+        ]
         balls = [self.position[f"{s}toes"] for s in SIDES]
         return np.stack([np.stack(heels, axis=1), np.stack(balls, axis=1)], axis=2)
 
 
 def has_joints(path: str | os.PathLike[str]) -> bool:
-    """Whether a file can be mapped by joints: AMC by its suffix, dm_control's HDF5 by a look inside."""
+    """Whether a file can be mapped by joints: AMC by its suffix, dm_control's HDF5 by a look
+    inside."""
     suffix = Path(path).suffix.lower()
     return suffix == ".amc" or (suffix in (".h5", ".hdf5") and is_cmu_h5(path))
 
@@ -87,10 +96,11 @@ def read_person(
     stop: int | None = None,
     licence: str = "unknown",
 ) -> Person:
-    """A person's recording (AMC file, clip of dm_control's HDF5, or `HumanoidMotion`) on the CMU humanoid.
+    """A person's recording (AMC file, clip of dm_control's HDF5, or `HumanoidMotion`) on the CMU
+    humanoid.
 
-    clip: which one of an HDF5 with several. asf: of an AMC file, by default the one beside it; it only says what the
-    file's numbers are, dm_control's skeleton stands for every subject's.
+    clip: which one of an HDF5 with several. asf: of an AMC file, by default the one beside it; it
+    only says what the file's numbers are, dm_control's skeleton stands for every subject's.
     start, stop: frames of the recording to use.
 
     Raises:
@@ -104,10 +114,14 @@ def read_person(
         person = _of_amc(Path(recording), asf, licence)
     part = stretch(f"{person.name!r}", start, stop, person.num_frames)
     if (count := part.stop - part.start) < MIN_FRAMES:
-        raise InputError(f"{person.name!r} has {count} frames; retargeting needs at least {MIN_FRAMES}")
+        raise InputError(
+            f"{person.name!r} has {count} frames; retargeting needs at least {MIN_FRAMES}"
+        )
     largest = max(float(np.abs(values[part]).max()) for values in person.position.values())
     if not largest <= MAX_COORDINATE:  # nan, too
-        raise InputError(f"{person.name!r}: the person is {largest:.3g} m from the origin; a garbled number?")
+        raise InputError(
+            f"{person.name!r}: the person is {largest:.3g} m from the origin; a garbled number?"
+        )
     return Person(
         person.name if name is None else name,
         person.rate_hz,
@@ -131,7 +145,8 @@ def _of_humanoid(motion: HumanoidMotion) -> Person:
 
 
 def _of_amc(path: Path, asf: str | os.PathLike[str] | None, licence: str) -> Person:
-    """An AMC file, read with our reader (whose complaints are clear), converted by dm_control's transformer."""
+    """An AMC file, read with our reader (whose complaints are clear), converted by dm_control's
+    transformer."""
     if not path.is_file():
         raise InputError(f"no file {str(path)!r}")
     skeleton = read_asf(find_asf(path) if asf is None else asf)
@@ -161,14 +176,17 @@ def _of_amc(path: Path, asf: str | os.PathLike[str] | None, licence: str) -> Per
 
 
 def _amc_values(path: Path, skeleton: Skeleton, angles: Angles, order: Sequence[str]) -> Array:
-    """(T, 62) numbers of each frame in dm_control's order, BODYrAXIS [deg], the root's place first [file units].
+    """(T, 62) numbers of each frame in dm_control's order, BODYrAXIS [deg], the root's place first
+    [file units].
 
     Raises:
       InputError: naming the bones or dofs that are not CMU's.
     """
     columns: dict[str, Array] = {}
     for bone in skeleton.bones:
-        for dof, values in zip(bone.dofs, angles.values.get(bone.name, np.empty((0, 0))).T, strict=False):
+        for dof, values in zip(
+            bone.dofs, angles.values.get(bone.name, np.empty((0, 0))).T, strict=False
+        ):
             columns[f"{bone.name}{dof}"] = values if dof.startswith("t") else np.rad2deg(values)
     root = [f"{ROOT}{dof}" for dof in ("tx", "ty", "tz", "rx", "ry", "rz")]
     wanted = [*root, *order[len(root) :]]
@@ -182,34 +200,44 @@ def _amc_values(path: Path, skeleton: Skeleton, angles: Angles, order: Sequence[
 
 @lru_cache(maxsize=1)
 def _dm_control() -> tuple[Any, Any]:
-    """dm_control's AMC conversion and its CMU humanoid's physics; a second to import, so only when it is needed."""
+    """dm_control's AMC conversion and its CMU humanoid's physics; a second to import, so only when
+    it is needed."""
     try:
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")  # of machines without a display
             from dm_control.suite import humanoid_CMU
             from dm_control.suite.utils import parse_amc
     except ImportError as error:
-        raise InputError(f"mapping AMC files by joints needs the package dm_control ({error})") from None
+        raise InputError(
+            f"mapping AMC files by joints needs the package dm_control ({error})"
+        ) from None
     return parse_amc, humanoid_CMU.Physics.from_xml_string(*humanoid_CMU.get_model_and_assets())
 
 
 def stances(person: Person) -> tuple[Bools, Bools]:
-    """When heels and when balls of the feet (T, 2) stand: slow, and near the floor. A foot stands where both do.
+    """When heels and when balls of the feet (T, 2) stand: slow, and near the floor. A foot stands
+    where both do.
 
-    The floor is where the lower foot has lately been: all subjects are put on one skeleton, whose legs are not theirs,
-    so heights drift by centimetres; and some walk over steps.
+    The floor is where the lower foot has lately been: all subjects are put on one skeleton, whose
+    legs are not theirs, so heights drift by centimetres; and some walk over steps.
     """
     soles = low_pass(person.soles(), person.rate_hz, 8.0)  # (T, foot, heel or ball, 3)
     flat = soles.reshape(len(soles), 4, 3)
     slow = ground.horizontal_speed(flat, person.rate_hz) < ground.STANCE_SPEED
-    # Heel and ball are points of a model, not of the sole: each stands at a height of its own, told by the lower foot.
-    low = [np.percentile(flat[slow[:, i] if slow[:, i].any() else slice(None), i, 2], 25) for i in range(4)]
+    # Heel and ball are points of a model, not of the sole: each stands at a height of its own, told
+    # by the lower foot.
+    low = [
+        np.percentile(flat[slow[:, i] if slow[:, i].any() else slice(None), i, 2], 25)
+        for i in range(4)
+    ]
     height = flat[..., 2] - np.tile(np.reshape(low, (2, 2)).min(axis=0), 2)
     window = round(2.0 * _LATELY * person.rate_hz) | 1
     floor = minimum_filter1d(height.min(axis=1), window, mode="nearest")
     down = slow & (height < floor[:, None] + _STANCE_HEIGHT)
     shortest = max(1, round(ground.STANCE_TIME * person.rate_hz))
-    steady = np.stack([ground.steadied(column, shortest) for column in down.T], axis=1).reshape(-1, 2, 2)
+    steady = np.stack([ground.steadied(column, shortest) for column in down.T], axis=1).reshape(
+        -1, 2, 2
+    )
     return steady[..., 0].copy(), steady[..., 1].copy()
 
 

@@ -1,7 +1,7 @@
 """From clips to reference motions: markers, floor, offsets, poses, velocities, figures.
 
-Clip -> markers and stances -> targets at the robot's size and rate -> offsets (jointly over clips) -> poses ->
-ReferenceMotion
+Clip -> markers and stances -> targets at the robot's size and rate -> offsets (jointly over clips)
+-> poses -> ReferenceMotion
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def retarget(
     options: the fields of `Options`.
 
     Raises:
-      InputError: for a clip without the needed keypoints, too short or of absurd size, and for bad options.
+      InputError: for a clip without the needed keypoints, too short or of absurd size, and for bad
+        options.
     """
     chosen = Options.given(options)
     if start != 0 or stop is not None:
@@ -74,9 +75,11 @@ def retarget_many(
     progress: Callable[[int, int, str], None] | None = None,
     **options: Any,
 ) -> MotionSet:
-    """All clips as motions of the robot; clips of one body (see `targets.by_body`) share offsets and body scale.
+    """All clips as motions of the robot; clips of one body (see `targets.by_body`) share offsets
+    and body scale.
 
-    progress: called as progress(done, total, clip name) before each clip (some are solved together), and once at
+    progress: called as progress(done, total, clip name) before each clip (some are solved
+    together), and once at
         the end with an empty name. The offsets and options are kept in the result's provenance.
 
     Raises:
@@ -105,11 +108,15 @@ def retarget_many(
     provenance = {
         "method": "eq. 8 of arXiv 2203.17138",
         "options": json.dumps(asdict(chosen)),
-        "offsets": json.dumps([{name: offset.tolist() for name, offset in named.items()} for named in used]),
+        "offsets": json.dumps(
+            [{name: offset.tolist() for name, offset in named.items()} for named in used]
+        ),
         "body_scale": json.dumps([skeleton.scale for skeleton in skeletons]),
     }
     motions = tuple(found[name] for name in names)
-    return MotionSet(robot.name, robot.model_sha256, robot.joint_names, robot.body_names, motions, provenance)
+    return MotionSet(
+        robot.name, robot.model_sha256, robot.joint_names, robot.body_names, motions, provenance
+    )
 
 
 def estimate_offsets(clips: Sequence[Clip], robot: Robot, **options: Any) -> dict[str, Array]:
@@ -153,7 +160,10 @@ class _Skeleton:
 
 
 def _skeletons(
-    clips: Sequence[Clip], robot: Robot, options: Options, offsets: Mapping[str, Array] | None = None
+    clips: Sequence[Clip],
+    robot: Robot,
+    options: Options,
+    offsets: Mapping[str, Array] | None = None,
 ) -> list[_Skeleton]:
     """The clips by body, in order of first appearance, with body scale and offsets."""
     whole = PreparedRobot.of(robot)
@@ -168,7 +178,9 @@ def _skeletons(
                 prepared = prepared.with_heights(scale * heights + prepared.sole_height)
             if offsets is None:
                 theta = estimate(
-                    [targets(clip, prepared, options, scale, heights) for clip in ready], prepared, options
+                    [targets(clip, prepared, options, scale, heights) for clip in ready],
+                    prepared,
+                    options,
                 )
             else:
                 theta = prepared.layout.parameters(offsets)
@@ -178,11 +190,16 @@ def _skeletons(
 
 @contextmanager
 def _solvable(clips: Sequence[Clip]) -> Iterator[None]:
-    """Equations without a solution are the clips' fault: LinAlgError becomes an InputError that names them."""
+    """Equations without a solution are the clips' fault: LinAlgError becomes an InputError that
+    names them."""
     try:
         yield
     except np.linalg.LinAlgError as error:
-        named = f"clip {clips[0].name!r}" if len(clips) == 1 else f"one of {len(clips)} clips ({clips[0].name!r}, ...)"
+        named = (
+            f"clip {clips[0].name!r}"
+            if len(clips) == 1
+            else f"one of {len(clips)} clips ({clips[0].name!r}, ...)"
+        )
         raise InputError(
             f"{named} cannot be retargeted: its equations have no solution ({error}); are its units and axes right?"
         ) from None
@@ -209,7 +226,9 @@ def _motions(
 ) -> list[ReferenceMotion]:
     prepared, theta, layout = skeleton.prepared, skeleton.theta, skeleton.prepared.layout
     with _solvable([clip.clip for clip in clips]):
-        ready = [targets(clip, prepared, options, skeleton.scale, skeleton.heights) for clip in clips]
+        ready = [
+            targets(clip, prepared, options, skeleton.scale, skeleton.heights) for clip in clips
+        ]
         shifts = [layout.displacement(theta, track.heading) for track in ready]
         goals = [track.locked + shift for track, shift in zip(ready, shifts, strict=True)]
         solved = pose_sequence.solve(goals, ready, theta, prepared, options)
@@ -218,10 +237,14 @@ def _motions(
             most = options.joint_speed_share * prepared.robot.velocity_limit / ready[0].rate_hz
         if options.free_arms and prepared.arms:
             inside = SelfCollision(prepared.robot).depth
-            solved = [pose_sequence.free_arms(q, inside, ready[0].rate_hz, prepared, most) for q in solved]
+            solved = [
+                pose_sequence.free_arms(q, inside, ready[0].rate_hz, prepared, most) for q in solved
+            ]
     motions = []
     for clip, track, shift, qpos in zip(clips, ready, shifts, solved, strict=True):
-        world = kinematics.positions_of(layout.points(theta), *kinematics.forward(prepared.tree, qpos))
+        world = kinematics.positions_of(
+            layout.points(theta), *kinematics.forward(prepared.tree, qpos)
+        )
         squares = np.square(world - (track.raw + shift)).sum(axis=-1)  # (T, M)
         contacts = track.standing & prepared.on_floor(qpos)
         motion = ReferenceMotion(
@@ -241,9 +264,11 @@ def _motions(
         )
         wanted = legs.marker_directions(track.raw, layout.names)
         if wanted is not None:
-            error = legs.orientation_error(wanted, legs.robot_directions(prepared.robot, prepared.tree, qpos)).mean(
-                axis=(1, 2)
+            error = legs.orientation_error(
+                wanted, legs.robot_directions(prepared.robot, prepared.tree, qpos)
+            ).mean(axis=(1, 2))
+            motion = replace(
+                motion, frame_quality={**motion.frame_quality, "leg_orientation_rad": error}
             )
-            motion = replace(motion, frame_quality={**motion.frame_quality, "leg_orientation_rad": error})
         motions.append(meter.measured(motion))
     return motions

@@ -24,14 +24,16 @@ _LEG = 0.4968  # [m] height of ANYmal B's hips over the floor in its home pose
 
 @dataclass(frozen=True)
 class PreparedRobot:
-    """A robot made ready. `Solver.of(robot)` makes one; M markers, F feet with K contact points each."""
+    """A robot made ready. `Solver.of(robot)` makes one; M markers, F feet with K contact points
+    each."""
 
     robot: Robot
     tree: kinematics.Tree
     layout: MarkerLayout
     foot_markers: tuple[tuple[int, ...], ...]  # of each foot its markers' places in the layout
     sole_height: float  # [m] over the floor of a standing foot's lowest marker, at home
-    soles: kinematics.Points = field(repr=False)  # (F K,) the feet's contact points, those of a foot together
+    # (F K,) the feet's contact points, those of a foot together
+    soles: kinematics.Points = field(repr=False)
     hull: kinematics.Points = field(repr=False)  # (N,) points of what else may touch the floor
     hull_radius: Array = field(repr=False)  # (N,) [m] of the spheres about them
 
@@ -81,7 +83,11 @@ class PreparedRobot:
         for body in np.flatnonzero(self.tree.hinge >= 0):
             top = self.tree.chain(int(body))[-1]
             limbs.setdefault(top, []).append(int(self.tree.hinge[body]))
-        return [np.array(joints, dtype=np.intp) for joints in limbs.values() if not with_feet[joints].any()]
+        return [
+            np.array(joints, dtype=np.intp)
+            for joints in limbs.values()
+            if not with_feet[joints].any()
+        ]
 
     @property
     def home_soles(self) -> Array:
@@ -91,11 +97,13 @@ class PreparedRobot:
 
     @property
     def tops(self) -> list[int]:
-        """Of each foot the trunk marker that its leg hangs from: the nearest, seen from above, at home."""
+        """Of each foot the trunk marker that its leg hangs from: the nearest, seen from above, at
+        home."""
         layout = self.layout
         trunk = np.flatnonzero(layout.on_trunk)
         middle = self.home_soles.mean(axis=1)
-        away = np.linalg.norm(layout.position[trunk, None, :2] - middle[None, :, :2], axis=-1)  # (trunk, F)
+        # (trunk, F)
+        away = np.linalg.norm(layout.position[trunk, None, :2] - middle[None, :, :2], axis=-1)
         away = away + 1e-6 * layout.height[trunk, None]  # the lower one of two at one place
         return [int(trunk[k]) for k in np.argmin(away, axis=0)]
 
@@ -110,14 +118,14 @@ class PreparedRobot:
         return world.reshape(len(qpos), -1, self.points_per_foot, 3)
 
     def on_floor(self, qpos: Array) -> NDArray[np.bool_]:
-        """(T, F) which feet are on the floor at poses (T, 7 + J): one that the legs cannot bring there does not
-        stand."""
+        """(T, F) which feet are on the floor at poses (T, 7 + J): one that the legs cannot bring
+        there does not stand."""
         clearance = self.soles_at(qpos)[..., 2].min(axis=2) - self.robot.foot_radius
         return np.asarray(clearance < _OFF_FLOOR * float(self.home_tops.mean()))
 
     def depth(self, qpos: Array) -> Array:
-        """(T,) [m] how deep the deepest point of the robot is below the floor at poses (T, 7 + J); negative above
-        it."""
+        """(T,) [m] how deep the deepest point of the robot is below the floor at poses (T, 7 + J);
+        negative above it."""
         bodies = kinematics.forward(self.tree, qpos)
         feet = self.robot.foot_radius - kinematics.positions_of(self.soles, *bodies)[..., 2]
         rest = self.hull_radius - kinematics.heights_of(self.hull, *bodies)
@@ -126,17 +134,19 @@ class PreparedRobot:
     def regularization(self, options: Options) -> float:
         """The regularizer's weight for a robot of this size [m^2 / rad^2].
 
-        Eq. 8 weighs angles against lengths squared. Its number is that of a robot of ANYmal's size; on one with half
-        the legs all lengths are half, and their squares a quarter.
+        Eq. 8 weighs angles against lengths squared. Its number is that of a robot of ANYmal's size;
+        on one with half the legs all lengths are half, and their squares a quarter.
         """
         return options.regularization * (float(self.home_tops.mean()) / _LEG) ** 2
 
     def with_heights(self, height: Array) -> PreparedRobot:
-        """The robot with its sole markers moved to `height` (M,) [m], see `MarkerLayout.with_heights`."""
+        """The robot with its sole markers moved to `height` (M,) [m], see
+        `MarkerLayout.with_heights`."""
         return replace(self, layout=self.layout.with_heights(height))
 
     def weights(self, given: Mapping[str, float] | None = None) -> Array:
-        """(M,) weights of the markers: the robot's own times those given by marker or part (None: `WEIGHTS`).
+        """(M,) weights of the markers: the robot's own times those given by marker or part (None:
+        `WEIGHTS`).
 
         A part is what a marker's name ends in ("foot", "knee"), or "trunk", "feet", "limbs".
 
@@ -144,7 +154,11 @@ class PreparedRobot:
           InputError: for a name that is none.
         """
         layout = self.layout
-        parts = {"trunk": layout.on_trunk, "feet": layout.on_foot, "limbs": ~(layout.on_trunk | layout.on_foot)}
+        parts = {
+            "trunk": layout.on_trunk,
+            "feet": layout.on_foot,
+            "limbs": ~(layout.on_trunk | layout.on_foot),
+        }
         out = np.array([float(self.robot.markers[name].weight) for name in layout.names])
         for key, factor in (WEIGHTS if given is None else given).items():
             named = np.array([name == key or name.endswith(f"_{key}") for name in layout.names])
@@ -152,13 +166,18 @@ class PreparedRobot:
             if not members.any() and given is None:
                 continue  # a dog's recording has no knees
             if not members.any():
-                every = dict.fromkeys((*parts, *(name.rpartition("_")[2] for name in layout.names), *layout.names))
+                every = dict.fromkeys(
+                    (*parts, *(name.rpartition("_")[2] for name in layout.names), *layout.names)
+                )
                 raise unknown("marker or part (weights)", key, tuple(every))
             out[members] *= float(factor)
         return out
 
-    def problem(self, theta: Array, regularization: float, weight: Array | None = None) -> inverse_kinematics.Problem:
-        """The pose problem of eq. 8 at offset parameters `theta`. weight: (M,) of the markers; None: all 1."""
+    def problem(
+        self, theta: Array, regularization: float, weight: Array | None = None
+    ) -> inverse_kinematics.Problem:
+        """The pose problem of eq. 8 at offset parameters `theta`. weight: (M,) of the markers;
+        None: all 1."""
         return inverse_kinematics.Problem(
             self.tree,
             self.layout.points(theta),
@@ -171,8 +190,8 @@ class PreparedRobot:
 
 
 def hull_of(model: mujoco.MjModel, feet: kinematics.Index) -> tuple[kinematics.Points, Array]:
-    """Spheres (points on bodies and radii) in which the shapes of a robot's bodies end; those on its `feet` left
-    out."""
+    """Spheres (points on bodies and radii) in which the shapes of a robot's bodies end; those on
+    its `feet` left out."""
     body: list[int] = []
     local: list[Array] = []
     radius: list[float] = []
@@ -187,12 +206,14 @@ def hull_of(model: mujoco.MjModel, feet: kinematics.Index) -> tuple[kinematics.P
             local.append(model.geom_pos[geom] + turn @ point)
             radius.append(ball)
     places = np.array(local, dtype=np.float64).reshape(-1, 3)
-    return kinematics.Points(np.array(body, dtype=np.intp), places), np.array(radius, dtype=np.float64)
+    return kinematics.Points(np.array(body, dtype=np.intp), places), np.array(
+        radius, dtype=np.float64
+    )
 
 
 def _ends(model: mujoco.MjModel, geom: int) -> tuple[Array, float]:
-    """Points (N, 3) in a geom's frame and the radius of balls about them whose hull is the geom, or holds nearly
-    all."""
+    """Points (N, 3) in a geom's frame and the radius of balls about them whose hull is the geom, or
+    holds nearly all."""
     kind, (a, b, c) = model.geom_type[geom], model.geom_size[geom]
     kinds = mujoco.mjtGeom
     if kind == kinds.mjGEOM_SPHERE:
@@ -208,7 +229,9 @@ def _ends(model: mujoco.MjModel, geom: int) -> tuple[Array, float]:
     if kind == kinds.mjGEOM_MESH:
         mesh = int(model.geom_dataid[geom])
         first = int(model.mesh_vertadr[mesh])
-        vertices = np.array(model.mesh_vert[first : first + int(model.mesh_vertnum[mesh])], dtype=np.float64)
+        vertices = np.array(
+            model.mesh_vert[first : first + int(model.mesh_vertnum[mesh])], dtype=np.float64
+        )
         way = _directions()
         return vertices[np.unique(np.argmax(vertices @ way.T, axis=0))], 0.0
     signs = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))

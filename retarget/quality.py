@@ -1,27 +1,34 @@
-"""Figures that say how good a motion of a robot is, from the motion alone: retargeted, mirrored, cut or someone else's.
+"""Figures that say how good a motion of a robot is, from the motion alone: retargeted, mirrored,
+cut or someone else's.
 
-Shapes: T frames, F feet, K contact points a foot, J joints, M markers. World frame, Z up, floor z = 0, SI units.
+Shapes: T frames, F feet, K contact points a foot, J joints, M markers. World frame, Z up, floor z =
+0, SI units.
 
-rms_marker_m, max_marker_m  distance of the robot's markers from the recording's: root mean square, largest [m]. The
-                            recording's at the robot's size (body_scale), displaced by the offsets that were fitted to
-                            it, paws by their own height over the floor: what is left is what the robot does differently
-stance_lost_share           share of the recording's stances (feet times frames) in which the robot's foot is too high
-to
+rms_marker_m, max_marker_m  distance of the robot's markers from the recording's: root mean square,
+largest [m]. The
+                            recording's at the robot's size (body_scale), displaced by the offsets
+                            that were fitted to it, paws by their own height over the floor: what is
+                            left is what the robot does differently
+stance_lost_share           share of the recording's stances (feet times frames) in which the
+robot's foot is too high to
                             stand; these are no contacts, so slide and float do not count them
-near_floor_mps              mean horizontal speed of contact points within NEAR of the floor, whatever the contacts say:
+near_floor_mps              mean horizontal speed of contact points within NEAR of the floor,
+whatever the contacts say:
                             feet that land and leave count, too [m/s]
 foot_slide_mps              mean horizontal speed of the contact points of standing feet [m/s]
 foot_slide_share            share of their steps from frame to frame that are faster than SLIDING
 penetration_m               greatest depth of a contact point below the floor [m]
 penetration_p99_m           99th percentile over frames of the deepest contact point's depth [m]
-float_m                     99th percentile of the height of standing feet's contact points above the floor [m]:
+float_m                     99th percentile of the height of standing feet's contact points above
+the floor [m]:
                             a hovering foot, or a sole that stands on its edge
 body_penetration_m          greatest depth below the floor of anything but the feet [m]
 limit_violations            number of (frame, joint) pairs beyond the position limits
 velocity_violations         number of (frame, joint) pairs beyond the velocity limits
-self_collision_share        share of frames in which the robot's parts are deeper than TOUCHING in each other
-jerk_rms                    root mean square of the joints' third derivatives [rad/s^3]
-leg_orientation_deg         median angle between the robot's thighs and shanks and the person's [deg]
+self_collision_share        share of frames in which the robot's parts are deeper than TOUCHING in
+each other jerk_rms                    root mean square of the joints' third derivatives [rad/s^3]
+leg_orientation_deg         median angle between the robot's thighs and shanks and the person's
+[deg]
 """
 
 from __future__ import annotations
@@ -77,7 +84,8 @@ class QualityMeter:
         return stance(feet, motion.rate_hz)
 
     def figures(self, motion: ReferenceMotion) -> dict[str, float]:
-        """All figures of a motion of at least one frame; those of markers and legs where the motion has them."""
+        """All figures of a motion of at least one frame; those of markers and legs where the motion
+        has them."""
         robot, rate, joints = self.robot, motion.rate_hz, motion.qpos[:, 7:]
         feet, standing = self.feet(motion), self.contacts(motion)
         slides = slide_speeds(feet, standing, rate)
@@ -92,39 +100,54 @@ class QualityMeter:
             "near_floor_mps": float(low.mean()) if low.size else 0.0,
             "penetration_m": float(depth.max()),
             "penetration_p99_m": float(np.percentile(depth, 99)),
-            "float_m": float(np.percentile(np.maximum(0.0, clearance[standing]), 99)) if standing.any() else 0.0,
+            "float_m": float(np.percentile(np.maximum(0.0, clearance[standing]), 99))
+            if standing.any()
+            else 0.0,
             "body_penetration_m": float(below.max()),
-            "limit_violations": float(beyond_positions(joints, robot.joint_lower, robot.joint_upper).sum()),
-            "velocity_violations": float(beyond_speed(motion.qvel[:, 6:], robot.velocity_limit).sum()),
+            "limit_violations": float(
+                beyond_positions(joints, robot.joint_lower, robot.joint_upper).sum()
+            ),
+            "velocity_violations": float(
+                beyond_speed(motion.qvel[:, 6:], robot.velocity_limit).sum()
+            ),
             "self_collision_share": float((itself > TOUCHING).mean()),
             "jerk_rms": jerk_rms(joints, rate),
         }
 
     def measured(self, motion: ReferenceMotion) -> ReferenceMotion:
-        """The motion with its figures computed anew; those that cannot be (markers) stay as they are."""
+        """The motion with its figures computed anew; those that cannot be (markers) stay as they
+        are."""
         return dataclasses.replace(motion, quality={**motion.quality, **self.figures(motion)})
 
 
 def frame_figures(motion: ReferenceMotion) -> dict[str, float]:
-    """What a motion's own figures of its frames come to: marker errors [m], leg orientation [deg], stances lost;
-    nothing where it has none."""
+    """What a motion's own figures of its frames come to: marker errors [m], leg orientation [deg],
+    stances lost; nothing where it has none."""
     found = {}
     if "marker_rms_m" in motion.frame_quality:
-        found["rms_marker_m"] = float(np.sqrt(np.square(motion.frame_quality["marker_rms_m"]).mean()))
+        found["rms_marker_m"] = float(
+            np.sqrt(np.square(motion.frame_quality["marker_rms_m"]).mean())
+        )
     if "marker_max_m" in motion.frame_quality:
         found["max_marker_m"] = float(motion.frame_quality["marker_max_m"].max())
     if "stances_lost" in motion.frame_quality and motion.contacts is not None:
         lost = float(motion.frame_quality["stances_lost"].sum())
         found["stance_lost_share"] = lost / max(lost + float(motion.contacts.sum()), 1.0)
     if "leg_orientation_rad" in motion.frame_quality:
-        found["leg_orientation_deg"] = float(np.degrees(np.median(motion.frame_quality["leg_orientation_rad"])))
+        found["leg_orientation_deg"] = float(
+            np.degrees(np.median(motion.frame_quality["leg_orientation_rad"]))
+        )
     return found
 
 
 def overall_rms(motions: Sequence[ReferenceMotion]) -> float:
-    """The root mean square marker error [m] over all frames of the motions that have one (those with one marker set:
-    over all markers); NaN where none has."""
-    known = [(m.quality["rms_marker_m"] ** 2, m.num_frames) for m in motions if "rms_marker_m" in m.quality]
+    """The root mean square marker error [m] over all frames of the motions that have one (those
+    with one marker set: over all markers); NaN where none has."""
+    known = [
+        (m.quality["rms_marker_m"] ** 2, m.num_frames)
+        for m in motions
+        if "rms_marker_m" in m.quality
+    ]
     if not known:
         return float("nan")
     squares, frames = zip(*known, strict=True)
@@ -132,8 +155,9 @@ def overall_rms(motions: Sequence[ReferenceMotion]) -> float:
 
 
 def slide_speeds(feet: Array, standing: Bools, rate_hz: float) -> Array:
-    """Horizontal speeds (N,) [m/s] of contact points (T, F, ..., 3), one for each step of a point from a frame to the
-    next in both of which it is `standing`, (T, F) or (T, F, ...). A step that takes off or lands is no slide."""
+    """Horizontal speeds (N,) [m/s] of contact points (T, F, ..., 3), one for each step of a point
+    from a frame to the next in both of which it is `standing`, (T, F) or (T, F, ...). A step that
+    takes off or lands is no slide."""
     speed = np.linalg.norm(np.diff(feet[..., :2], axis=0), axis=-1) * rate_hz
     return np.asarray(speed[standing[1:] & standing[:-1]]).reshape(-1)
 
@@ -149,7 +173,8 @@ def beyond_speed(velocities: Array, limit: Array) -> Bools:
 
 
 def jerk_rms(joints: Array, rate_hz: float) -> float:
-    """Root mean square [rad/s^3] of third differences of joint positions (T, J); 0 for fewer than 4 frames."""
+    """Root mean square [rad/s^3] of third differences of joint positions (T, J); 0 for fewer than 4
+    frames."""
     if len(joints) < 4 or not joints.shape[1]:
         return 0.0
     return float(np.sqrt(np.square(np.diff(joints, n=3, axis=0)).mean()) * rate_hz**3)

@@ -1,9 +1,10 @@
-"""Does the robot touch itself, or the floor with anything but its feet? From its own collision geoms, frame by frame.
+"""Does the robot touch itself, or the floor with anything but its feet? From its own collision
+geoms, frame by frame.
 
-Two bodies that a joint connects always touch there, and some others do by construction (a thigh beside its
-hip drive): pairs of bodies that are adjacent, or that overlap in the home pose, do not count. Whether a model
-lets its geoms collide with each other in physics (ANYmal's do not, it saves time) does not matter here.
-Shapes: T frames, J joints. World frame, Z up, metres.
+Two bodies that a joint connects always touch there, and some others do by construction (a thigh
+beside its hip drive): pairs of bodies that are adjacent, or that overlap in the home pose, do not
+count. Whether a model lets its geoms collide with each other in physics (ANYmal's do not, it saves
+time) does not matter here. Shapes: T frames, J joints. World frame, Z up, metres.
 """
 
 from __future__ import annotations
@@ -38,7 +39,9 @@ class SelfCollision:
             (min(welded[a], welded[b]), max(welded[a], welded[b]))
             for a, b in data.contact.geom[data.contact.dist < 0.0]
         }
-        self.ignored = tuple(sorted((model.body(a).name, model.body(b).name) for a, b in overlapping))
+        self.ignored = tuple(
+            sorted((model.body(a).name, model.body(b).name) for a, b in overlapping)
+        )
         spec = _collidable(robot)
         for a, b in self.ignored:
             spec.add_exclude(bodyname1=a, bodyname2=b)
@@ -49,11 +52,13 @@ class SelfCollision:
         self._floor = self._model.geom(_FLOOR).id
 
     def depth(self, qpos: Array) -> Array:
-        """Deepest penetration (T,) [m] of the robot's parts into each other at poses (T, 7 + J); 0 where free."""
+        """Deepest penetration (T,) [m] of the robot's parts into each other at poses (T, 7 + J); 0
+        where free."""
         return self.depths(qpos)[0]
 
     def depths(self, qpos: Array) -> tuple[Array, Array]:
-        """(T,) [m] as `depth`, and how deep anything but the feet is below the floor z = 0; 0 where free.
+        """(T,) [m] as `depth`, and how deep anything but the feet is below the floor z = 0; 0 where
+        free.
 
         Raises:
           InputError: for poses of another robot.
@@ -80,7 +85,8 @@ def _collidable(robot: Robot) -> mujoco.MjSpec:
     """The robot over a floor, every collision geom meeting every other body's, no margins."""
     spec = robot.spec(visuals=False)
     for geom in spec.geoms:
-        if geom.contype or geom.conaffinity:  # the others are only looked at, and gone once compiled
+        # the others are only looked at, and gone once compiled
+        if geom.contype or geom.conaffinity:
             geom.contype, geom.conaffinity, geom.margin, geom.gap, geom.condim = 1, 1, 0.0, 0.0, 1
     plane = spec.worldbody.add_geom()
     plane.name, plane.type, plane.size = _FLOOR, mujoco.mjtGeom.mjGEOM_PLANE, [0.0, 0.0, 1.0]

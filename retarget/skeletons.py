@@ -1,8 +1,9 @@
 """Which keypoints of a recorded skeleton make up which marker of a robot.
 
-A marker's position is a weighted mean of named keypoints. A skeleton fits a clip when the clip has all the
-keypoints it names; further keypoints are ignored. To retarget another animal, add an entry to `SKELETONS`;
-or give keypoints the names of the robot's markers, which every robot takes as they are.
+A marker's position is a weighted mean of named keypoints. A skeleton fits a clip when the clip has
+all the keypoints it names; further keypoints are ignored. To retarget another animal, add an entry
+to `SKELETONS`; or give keypoints the names of the robot's markers, which every robot takes as they
+are.
 """
 
 from __future__ import annotations
@@ -37,20 +38,29 @@ class Skeleton:
 
 
 def _quadruped(
-    name: str, sides: tuple[str, str], *, blade: Mapping[str, float], hip: str, fore_paw: str, hind_paw: str
+    name: str,
+    sides: tuple[str, str],
+    *,
+    blade: Mapping[str, float],
+    hip: str,
+    fore_paw: str,
+    hind_paw: str,
 ) -> Skeleton:
     """A four-legged skeleton; patterns hold {} for the words of `sides`, left and right.
 
-    A dog's shoulder blade glides on its ribs, so that the shoulder joint swings with the leg while the blade's
-    upper end stays with the spine; a robot's leg hangs from a rigid trunk. A point near that end serves best: it
-    is about as wide as the hips, which front-back symmetric offsets ask for (RMS marker error of five walks:
-    1.7 cm with the middle of the two, 1.5 cm with 0.8 of the blade's end). The trunk's centre is the mean of
-    shoulders and hips, not a spine joint: the spine's arching would otherwise lift and drop the robot's rigid
-    trunk. The ends of the paws touch the floor.
+    A dog's shoulder blade glides on its ribs, so that the shoulder joint swings with the leg while
+    the blade's upper end stays with the spine; a robot's leg hangs from a rigid trunk. A point near
+    that end serves best: it is about as wide as the hips, which front-back symmetric offsets ask
+    for (RMS marker error of five walks: 1.7 cm with the middle of the two, 1.5 cm with 0.8 of the
+    blade's end). The trunk's centre is the mean of shoulders and hips, not a spine joint: the
+    spine's arching would otherwise lift and drop the robot's rigid trunk. The ends of the paws
+    touch the floor.
     """
     base: dict[str, float] = {}
     for side in sides:
-        base |= {key.format(side): 0.25 * share for key, share in blade.items()} | {hip.format(side): 0.25}
+        base |= {key.format(side): 0.25 * share for key, share in blade.items()} | {
+            hip.format(side): 0.25
+        }
     markers: dict[str, dict[str, float]] = {"base": base}
     for letter, side in zip("LR", sides, strict=True):
         markers[f"{letter}F_shoulder"] = {key.format(side): share for key, share in blade.items()}
@@ -76,7 +86,8 @@ def _humanoid(
 ) -> Skeleton:
     """A two-legged skeleton; patterns hold {} for the words of `sides`, left and right.
 
-    The foot marker is the ankle, the toe marker the ball of the foot (where toes bend a flat sole does not).
+    The foot marker is the ankle, the toe marker the ball of the foot (where toes bend a flat sole
+    does not).
     """
     markers: dict[str, Mapping[str, float]] = {"chest": dict(chest)}
     parts = {
@@ -95,7 +106,8 @@ DOG = _quadruped(
     "dog", ("Left", "Right"), blade={"{}Shoulder": 0.8, "{}Arm": 0.2}, hip="{}UpLeg", fore_paw="{}Hand_end",
     hind_paw="{}Foot_end",
 )  # fmt: skip
-# The same dog as a character of DeepMimic's kind: it has no point of the shoulder blade above the joint.
+# The same dog as a character of DeepMimic's kind: it has no point of the shoulder blade above the
+# joint.
 DOG_CHARACTER = _quadruped(
     "dog_character", ("left", "right"), blade={"{}_shoulder": 1.0}, hip="{}_upper_leg", fore_paw="{}_finger",
     hind_paw="{}_toe",
@@ -128,12 +140,13 @@ SKELETONS: tuple[Skeleton, ...] = (DOG, CMU, CMU_JOINTS, CC_BASE, DEEPMIMIC, DOG
 
 
 def skeleton_of(clip: Clip, markers: Sequence[str] = QUADRUPED_MARKERS) -> Skeleton:
-    """The skeleton that fits the clip and a robot's `markers`: the markers' own names, or the first known one that
-    fits.
+    """The skeleton that fits the clip and a robot's `markers`: the markers' own names, or the first
+    known one that fits.
 
     Raises:
-      InputError: naming the keypoints that the closest skeleton misses and those that the clip has, or the markers
-          that a skeleton which fits the clip does not have (a person's recording for a four-legged robot).
+      InputError: naming the keypoints that the closest skeleton misses and those that the clip has,
+          or the markers that a skeleton which fits the clip does not have (a person's recording for
+          a four-legged robot).
     """
     own = {name: {name: 1.0} for name in markers}
     if markers and all(name in clip.names for name in markers):
@@ -167,7 +180,9 @@ def marker_positions(clip: Clip, skeleton: Skeleton, names: Sequence[str]) -> Ar
     weights = np.zeros((len(names), len(clip.names)))
     for row, name in enumerate(names):
         if name not in skeleton.markers:
-            raise InputError(f"skeleton '{skeleton.name}' has no marker '{name}'; it has {', '.join(skeleton.markers)}")
+            raise InputError(
+                f"skeleton '{skeleton.name}' has no marker '{name}'; it has {', '.join(skeleton.markers)}"
+            )
         for key, weight in skeleton.markers[name].items():
             weights[row, clip.index(key)] = weight
     used = np.flatnonzero(weights.any(axis=0))

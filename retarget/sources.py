@@ -1,4 +1,5 @@
-"""Finding and reading recordings: a file, a folder, a glob, a list of them, each whole or a stretch of its frames.
+"""Finding and reading recordings: a file, a folder, a glob, a list of them, each whole or a stretch
+of its frames.
 
 A recording is a file of keypoints (any reader of `mocap_data`) or a robot's motion made by others.
 """
@@ -45,13 +46,16 @@ class Recording(NamedTuple):
         stop = num_frames if self.stop is None else min(self.stop, num_frames)
         if self.start >= stop:
             asked = f"{self.start}:{'' if self.stop is None else self.stop}"
-            raise InputError(f"{self.path}: no frames {asked}; the recording has {counted(num_frames, 'frame')}")
+            raise InputError(
+                f"{self.path}: no frames {asked}; the recording has {counted(num_frames, 'frame')}"
+            )
         return self.start, stop
 
     def crop(self, clip: Clip | ReferenceMotion) -> Clip | ReferenceMotion:
         """Those frames of the recording.
 
-        The name tells the stretch from others of the same file ("walk_800_1400"), a whole file keeps its own.
+        The name tells the stretch from others of the same file ("walk_800_1400"), a whole file
+        keeps its own.
 
         Raises:
           InputError: as `frames` does.
@@ -65,7 +69,8 @@ class Recording(NamedTuple):
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a clip comes from, with what was used of it and how it was read; kept in the dataset's provenance."""
+    """Where a clip comes from, with what was used of it and how it was read; kept in the dataset's
+    provenance."""
 
     clip: str
     file: str
@@ -76,8 +81,9 @@ class Origin:
 
 
 class Gathered(NamedTuple):
-    """What recordings hold: clips of keypoints, motions of the robot made by others, where each comes from,
-    what its file calls it (both by its name), and the recordings that could not be read."""
+    """What recordings hold: clips of keypoints, motions of the robot made by others, where each
+    comes from, what its file calls it (both by its name), and the recordings that could not be
+    read."""
 
     clips: list[Clip]
     motions: list[ReferenceMotion]
@@ -92,7 +98,8 @@ class Gathered(NamedTuple):
 
 
 def recordings(source: Any, start: int, stop: int | None) -> list[Recording]:
-    """Like `sources`, where an entry may end in "@START:STOP" to use those frames only; the others take start and stop.
+    """Like `sources`, where an entry may end in "@START:STOP" to use those frames only; the others
+    take start and stop.
 
     Raises:
       InputError: where nothing is found, or for a stretch that is none.
@@ -103,7 +110,8 @@ def recordings(source: Any, start: int, stop: int | None) -> list[Recording]:
     place, at, stretch = text.rpartition("@")
     if not at or Path(text).expanduser().exists():
         return [Recording(path, start, stop) for path in sources(source)]
-    if "," in text and not Path(place).expanduser().exists():  # several, each with frames of its own
+    # several, each with frames of its own
+    if "," in text and not Path(place).expanduser().exists():
         return recordings([part.strip() for part in text.split(",") if part.strip()], start, stop)
     if found := re.fullmatch(r"(\d*):(\d*)", stretch, re.ASCII):
         first, last = int(found[1] or 0), int(found[2]) if found[2] else None
@@ -117,7 +125,8 @@ def recordings(source: Any, start: int, stop: int | None) -> list[Recording]:
 
 
 def sources(source: Any) -> list[Path]:
-    """The recordings that source= names: a file, a folder (recordings in it and below), a glob, or a list of them.
+    """The recordings that source= names: a file, a folder (recordings in it and below), a glob, or
+    a list of them.
 
     Raises:
       InputError: where nothing is found.
@@ -136,7 +145,9 @@ def sources(source: Any) -> list[Path]:
         return [path]
     matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
     if matches:
-        return [entry for match in matches for entry in (sources(match) if match.is_dir() else [match])]
+        return [
+            entry for match in matches for entry in (sources(match) if match.is_dir() else [match])
+        ]
     if "," in text:
         return sources([part.strip() for part in text.split(",") if part.strip()])
     if glob.has_magic(text):
@@ -158,11 +169,16 @@ def synthetic(start: int = 0, stop: int | None = None) -> Gathered:
 
 
 def read_recordings(
-    chosen: Sequence[Recording], robot: Robot, given: Mapping[str, Any], explain: Explain = lambda _, error: str(error)
+    chosen: Sequence[Recording],
+    robot: Robot,
+    given: Mapping[str, Any],
+    explain: Explain = lambda _, error: str(error),
 ) -> Gathered:
-    """Read and crop recordings, and give every clip a name of its own; what fails is listed, the rest goes on.
+    """Read and crop recordings, and give every clip a name of its own; what fails is listed, the
+    rest goes on.
 
-    given: options of the readers, each for the files that take it. explain: says why a file could not be read.
+    given: options of the readers, each for the files that take it. explain: says why a file could
+    not be read.
     """
     found = Gathered([], [], {}, {}, [])
     for recording in chosen:
@@ -170,7 +186,9 @@ def read_recordings(
     return found
 
 
-def _read(found: Gathered, recording: Recording, given: Mapping[str, Any], robot: Robot, explain: Explain) -> None:
+def _read(
+    found: Gathered, recording: Recording, given: Mapping[str, Any], robot: Robot, explain: Explain
+) -> None:
     """Add what one file holds, or why it could not be read."""
     path = recording.path
     known = options_of(path)
@@ -178,7 +196,9 @@ def _read(found: Gathered, recording: Recording, given: Mapping[str, Any], robot
     try:
         if is_robot_motion(path):
             licence = {"licence": given["licence"]} if "licence" in given else {}
-            _take(found, recording, import_motion(path, robot, **licence), {"scale": 1.0, "up": "z"})
+            _take(
+                found, recording, import_motion(path, robot, **licence), {"scale": 1.0, "up": "z"}
+            )
         else:
             for clip in read_all(path, **fitting):
                 _take(found, recording, clip, {"scale": None, "up": "y", **known, **fitting})
@@ -186,7 +206,9 @@ def _read(found: Gathered, recording: Recording, given: Mapping[str, Any], robot
         found.failures.append((str(path), explain(path, error)))
 
 
-def _take(found: Gathered, recording: Recording, whole: Clip | ReferenceMotion, used: dict[str, Any]) -> None:
+def _take(
+    found: Gathered, recording: Recording, whole: Clip | ReferenceMotion, used: dict[str, Any]
+) -> None:
     """Crop what was read, under a name that nothing else has."""
     try:
         clip = recording.crop(whole)
@@ -198,7 +220,9 @@ def _take(found: Gathered, recording: Recording, whole: Clip | ReferenceMotion, 
         name, count = f"{clip.name}_{count}", count + 1
     found.entries[name] = whole.name
     frames = (recording.start, recording.start + clip.num_frames)
-    found.origins[name] = Origin(name, str(recording.path), frames, clip.rate_hz, used["scale"], str(used["up"]))
+    found.origins[name] = Origin(
+        name, str(recording.path), frames, clip.rate_hz, used["scale"], str(used["up"])
+    )
     if isinstance(clip, Clip):
         found.clips.append(replace(clip, name=name))
     else:

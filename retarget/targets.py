@@ -1,10 +1,12 @@
-"""From a recording to what the solver shall meet: markers at the robot's size and rate, over the floor z = 0.
+"""From a recording to what the solver shall meet: markers at the robot's size and rate, over the
+floor z = 0.
 
-Clip -> markers -> low-pass -> stances, floor -> (body scale) -> output rate -> locked feet, headings
+Clip -> markers -> low-pass -> stances, floor -> (body scale) -> output rate -> locked feet,
+headings
 
-Everything is brought to the output rate before anything is solved. A motion solved at the recording's rate
-and resampled afterwards would have standing feet that slide at every step that falls between two frames,
-and joints beyond their bounds where a spline overshoots.
+Everything is brought to the output rate before anything is solved. A motion solved at the
+recording's rate and resampled afterwards would have standing feet that slide at every step that
+falls between two frames, and joints beyond their bounds where a spline overshoots.
 Shapes: T frames of the recording, S frames of the output, M markers, F feet.
 """
 
@@ -30,7 +32,8 @@ MAX_COORDINATE = 1e4  # [m] from the origin; no recording goes further, a garble
 TRUNK_LENGTHS = (1e-4, 1e3)
 _SAME_BODY = 0.03  # relative difference of bone lengths, root of squares
 _ALIKE = 0.9  # legs less than a tenth longer than the robot's are as good as its own
-_SOLE_STANCE_HEIGHT = 0.03  # [m] see ground.STANCE_HEIGHT; a heel that is further up has left the floor
+# [m] see ground.STANCE_HEIGHT; a heel that is further up has left the floor
+_SOLE_STANCE_HEIGHT = 0.03
 
 
 @dataclass(frozen=True)
@@ -41,18 +44,24 @@ class Recorded:
     raw: Array  # (T, M, 3) [m]
     smooth: Array  # (T, M, 3) [m] low-passed
     standing: ground.Bools  # (T, F)
-    legs: Array  # (F,) [m] height of the trunk's marker over each foot while it stands; NaN where it never does
-    heights: Array  # (M,) [m] of the markers of standing feet; NaN for those that never stand, and for other markers
+    # (F,) [m] height of the trunk's marker over each foot while it stands; NaN where it never does
+    legs: Array
+    # (M,) [m] of the markers of standing feet; NaN for those that never stand, and for other
+    # markers
+    heights: Array
     slope: float  # of the recorded floor, which was made level; 0 where it was
 
 
 @dataclass(frozen=True)
 class Targets:
-    """One clip as the solver sees it: at the output rate, standing paws as high as the robot's foot centres."""
+    """One clip as the solver sees it: at the output rate, standing paws as high as the robot's foot
+    centres."""
 
     raw: Array  # (S, M, 3) [m] the animal's markers
     locked: Array  # (S, M, 3) [m] with standing round feet held still and level
-    heading: Array  # (S, M) [rad] of the animal, held through each foot's stances; zero for markers on no round foot
+    # (S, M) [rad] of the animal, held through each foot's stances; zero for markers on no round
+    # foot
+    heading: Array
     standing: ground.Bools  # (S, F)
     rate_hz: float
 
@@ -72,15 +81,19 @@ def prepared_for(prepared: PreparedRobot, clip: Clip) -> PreparedRobot:
 
 
 def by_body(clips: Sequence[Clip]) -> list[list[Clip]]:
-    """The clips in groups of one body each: the same keypoint names, and bones as long as the group's first clip's.
+    """The clips in groups of one body each: the same keypoint names, and bones as long as the
+    group's first clip's.
 
-    People of one data set have the same keypoints and other proportions; clips of one animal shall share offsets.
+    People of one data set have the same keypoints and other proportions; clips of one animal shall
+    share offsets.
     """
     groups: list[tuple[tuple[str, ...], Array, list[Clip]]] = []
     for clip in clips:
         bones = _bones(clip)
         for names, first, members in groups:
-            if names == clip.names and np.linalg.norm(bones - first) <= _SAME_BODY * np.linalg.norm(first):
+            if names == clip.names and np.linalg.norm(bones - first) <= _SAME_BODY * np.linalg.norm(
+                first
+            ):
                 members.append(clip)
                 break
         else:
@@ -120,11 +133,17 @@ def recorded(clip: Clip, prepared: PreparedRobot, options: Options) -> Recorded:
         turn = ground.level_turn(slope).T
         raw, smooth = raw @ turn, smooth @ turn
     reach = _SOLE_STANCE_HEIGHT if flat else ground.STANCE_HEIGHT
-    each = dict(zip(columns, ground.stance(smooth[:, columns], clip.rate_hz, height=reach).T, strict=True))
-    standing = np.stack([np.all([each[c] for c in foot], axis=0) for foot in prepared.foot_markers], axis=1)
+    each = dict(
+        zip(columns, ground.stance(smooth[:, columns], clip.rate_hz, height=reach).T, strict=True)
+    )
+    standing = np.stack(
+        [np.all([each[c] for c in foot], axis=0) for foot in prepared.foot_markers], axis=1
+    )
     # The floor is where each foot's lowest marker stands.
     lowest = [
-        min(foot, key=lambda c: float(np.median(smooth[each[c], c, 2])) if each[c].any() else np.inf)
+        min(
+            foot, key=lambda c: float(np.median(smooth[each[c], c, 2])) if each[c].any() else np.inf
+        )
         for foot in prepared.foot_markers
     ]
     floor = ground.floor_height(smooth[:, lowest], np.stack([each[c] for c in lowest], axis=1))
@@ -144,16 +163,19 @@ def recorded(clip: Clip, prepared: PreparedRobot, options: Options) -> Recorded:
             heights[list(prepared.foot_markers[foot])] = (
                 np.median(smooth[now][:, list(prepared.foot_markers[foot]), 2], axis=0) - floor
             )
-    return Recorded(clip, raw - down, smooth - down, standing, legs, heights, float(np.linalg.norm(slope)))
+    return Recorded(
+        clip, raw - down, smooth - down, standing, legs, heights, float(np.linalg.norm(slope))
+    )
 
 
 def body_scale(clips: Sequence[Recorded], prepared: PreparedRobot, options: Options) -> float:
-    """The factor on the recordings' lengths: as given, or that which makes standing legs as long as the robot's at
-    home.
+    """The factor on the recordings' lengths: as given, or that which makes standing legs as long as
+    the robot's at home.
 
-    Bodies of nearly the robot's size are left as they are, and smaller ones are never enlarged: a robot with
-    longer legs takes a dog's steps as they are (the offsets carry it higher), one with shorter legs cannot.
-    Recordings of one body share it: the median over feet and recordings counts, so that one that sits does not.
+    Bodies of nearly the robot's size are left as they are, and smaller ones are never enlarged: a
+    robot with longer legs takes a dog's steps as they are (the offsets carry it higher), one with
+    shorter legs cannot. Recordings of one body share it: the median over feet and recordings
+    counts, so that one that sits does not.
     """
     if isinstance(options.scale_body, float | int):
         return float(options.scale_body)
@@ -171,10 +193,11 @@ def body_scale(clips: Sequence[Recorded], prepared: PreparedRobot, options: Opti
 
 
 def standing_heights(clips: Sequence[Recorded], prepared: PreparedRobot) -> Array:
-    """(M,) [m] how high feet carry their markers over the floor when they stand, in the recordings; 0 for other
-    markers.
+    """(M,) [m] how high feet carry their markers over the floor when they stand, in the recordings;
+    0 for other markers.
 
-    Where no foot ever stands: as high as the robot's do. The paws of one animal are one: recordings share it.
+    Where no foot ever stands: as high as the robot's do. The paws of one animal are one: recordings
+    share it.
     """
     known = np.stack([clip.heights for clip in clips])
     out = np.zeros(known.shape[1])
@@ -185,10 +208,13 @@ def standing_heights(clips: Sequence[Recorded], prepared: PreparedRobot) -> Arra
     return out
 
 
-def targets(clip: Recorded, prepared: PreparedRobot, options: Options, scale: float, heights: Array) -> Targets:
+def targets(
+    clip: Recorded, prepared: PreparedRobot, options: Options, scale: float, heights: Array
+) -> Targets:
     """The clip at the robot's size and the output rate, standing feet locked.
 
-    heights: (M,) [m] from `standing_heights`. The target of a round foot is the bottom of the animal's paw.
+    heights: (M,) [m] from `standing_heights`. The target of a round foot is the bottom of the
+    animal's paw.
 
     Raises:
       InputError: for one that is too short.
@@ -196,7 +222,9 @@ def targets(clip: Recorded, prepared: PreparedRobot, options: Options, scale: fl
     rate = float(options.rate_hz or prepared.robot.control_rate_hz)
     name, duration = clip.clip.name, clip.clip.duration_s
     if duration * rate < 3.0:
-        raise InputError(f"clip {name!r} of {duration:.2f} s is too short for a motion at {rate:g} Hz")
+        raise InputError(
+            f"clip {name!r} of {duration:.2f} s is too short for a motion at {rate:g} Hz"
+        )
     raw, locked, standing = at_rate(clip, rate)
     footprints = [foot[0] for foot in prepared.foot_markers] if prepared.points_per_foot < 3 else []
     for markers in (raw, locked):
@@ -206,16 +234,20 @@ def targets(clip: Recorded, prepared: PreparedRobot, options: Options, scale: fl
     heading = np.zeros(raw.shape[:2])
     if footprints:
         if options.lock_feet:
-            locked[:, footprints] = ground.lock_feet(locked[:, footprints], standing, reach=scale * ground.PIN_REACH)
+            locked[:, footprints] = ground.lock_feet(
+                locked[:, footprints], standing, reach=scale * ground.PIN_REACH
+            )
         for foot, column in enumerate(footprints):
             heading[:, column] = ground.hold(along[:, None], standing[:, foot])[:, 0]
-    # The lowest marker of a standing foot is as high as the robot's: the centre of a sphere a radius above the floor.
+    # The lowest marker of a standing foot is as high as the robot's: the centre of a sphere a
+    # radius above the floor.
     rise = np.array([0.0, 0.0, prepared.sole_height])
     return Targets(raw + rise, locked + rise, heading, standing, rate)
 
 
 def at_rate(clip: Recorded, rate_hz: float) -> tuple[Array, Array, ground.Bools]:
-    """Raw and smooth markers (S, M, 3) by cubic splines, and stances (S, F): those whose frames on both sides stand."""
+    """Raw and smooth markers (S, M, 3) by cubic splines, and stances (S, F): those whose frames on
+    both sides stand."""
     from scipy.interpolate import CubicSpline
 
     old = clip.clip.rate_hz
@@ -227,22 +259,29 @@ def at_rate(clip: Recorded, rate_hz: float) -> tuple[Array, Array, ground.Bools]
     before = np.floor(new + 1e-9).astype(np.intp)
     after = np.ceil(new - 1e-9).astype(np.intp)
     count = clip.raw.shape[1]
-    return out[:, :count].copy(), out[:, count:].copy(), clip.standing[before] & clip.standing[after]
+    return (
+        out[:, :count].copy(),
+        out[:, count:].copy(),
+        clip.standing[before] & clip.standing[after],
+    )
 
 
 def low_pass(values: Array, rate_hz: float, cutoff_hz: float | None) -> Array:
-    """`values` (T, ...) low-passed without lag (Butterworth of order 2, forth and back); a copy for None."""
+    """`values` (T, ...) low-passed without lag (Butterworth of order 2, forth and back); a copy for
+    None."""
     from scipy.signal import butter, sosfiltfilt
 
     if cutoff_hz is None or cutoff_hz >= 0.45 * rate_hz:
         return values.copy()
     sections = butter(2, cutoff_hz, fs=rate_hz, output="sos")
-    return np.asarray(sosfiltfilt(sections, values, axis=0, padlen=min(len(values) - 1, round(rate_hz / 2))))
+    return np.asarray(
+        sosfiltfilt(sections, values, axis=0, padlen=min(len(values) - 1, round(rate_hz / 2)))
+    )
 
 
 def _along(markers: Array, prepared: PreparedRobot) -> Array:
-    """(T, 3) [m] along the trunk, hind to front; across it and turned to the front where it is rather wide than
-    long."""
+    """(T, 3) [m] along the trunk, hind to front; across it and turned to the front where it is
+    rather wide than long."""
     layout = prepared.layout
     x, y = layout.position[:, 0], layout.position[:, 1]
     trunk = layout.on_trunk

@@ -1,6 +1,7 @@
 """Motions played slower and faster: a training set with more variety than was recorded.
 
-Time fits a walk at 1.15 times its speed well, and a jump badly, as gravity stays what it is: keep the factors near 1.
+Time fits a walk at 1.15 times its speed well, and a jump badly, as gravity stays what it is: keep
+the factors near 1.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from retarget.resampling import resample
 
 
 def at_tempo(motion: ReferenceMotion, robot: Robot, tempo: float) -> ReferenceMotion:
-    """The motion made `tempo` times as fast, at the rate that it has, called NAME_x1.15 for 1.15; otherwise as
-    `resample`.
+    """The motion made `tempo` times as fast, at the rate that it has, called NAME_x1.15 for 1.15;
+    otherwise as `resample`.
 
     Raises:
       InputError: for a tempo that is not positive, or that leaves fewer than two frames.
@@ -30,12 +31,15 @@ def at_tempo(motion: ReferenceMotion, robot: Robot, tempo: float) -> ReferenceMo
     return replace(played, name=f"{motion.name}_x{tempo:g}")
 
 
-def with_tempos(motions: MotionSet, robot: Robot, tempos: Sequence[float], *, min_frames: int = 2) -> MotionSet:
+def with_tempos(
+    motions: MotionSet, robot: Robot, tempos: Sequence[float], *, min_frames: int = 2
+) -> MotionSet:
     """A training set with further copies of every motion, some factors faster or slower.
 
-    Of every motion, per second, half of the sampling is its copies' (slower ones have more seconds). Left out are
-    copies of fewer than `min_frames`, and those whose joints would be too fast for the robot where the original's are
-    not; a motion that has none left is sampled twice as often.
+    Of every motion, per second, half of the sampling is its copies' (slower ones have more
+    seconds). Left out are copies of fewer than `min_frames`, and those whose joints would be too
+    fast for the robot where the original's are not; a motion that has none left is sampled twice as
+    often.
 
     Raises:
       InputError: for a tempo that is not a positive number.
@@ -46,7 +50,9 @@ def with_tempos(motions: MotionSet, robot: Robot, tempos: Sequence[float], *, mi
         return motions
     originals, copies = [], []
     for motion in motions.motions:
-        long_enough = [tempo for tempo in tempos if (motion.num_frames - 1) / tempo + 1 >= min_frames]
+        long_enough = [
+            tempo for tempo in tempos if (motion.num_frames - 1) / tempo + 1 >= min_frames
+        ]
         made = [at_tempo(motion, robot, tempo) for tempo in long_enough]
         kept = [copy for copy in made if _too_fast(motion, robot) or not _too_fast(copy, robot)]
         originals.append(motion if kept else replace(motion, weight=2.0 * motion.weight))
@@ -60,4 +66,6 @@ def _too_fast(motion: ReferenceMotion, robot: Robot) -> bool:
 
 def _check(tempo: float) -> None:
     if not (isinstance(tempo, int | float) and 0.0 < tempo < math.inf):
-        raise InputError(f"a tempo is a positive factor on a motion's speed, such as 1.15; got {tempo}")
+        raise InputError(
+            f"a tempo is a positive factor on a motion's speed, such as 1.15; got {tempo}"
+        )

@@ -1,13 +1,15 @@
-"""A whole motion at once: feet that stand, legs that point as they should, joints that turn no faster than they can.
+"""A whole motion at once: feet that stand, legs that point as they should, joints that turn no
+faster than they can.
 
-Solved frame by frame these want different things: a leg that is nearly straight needs a fast knee for the slightest
-rise of the hip, and slowing the knee afterwards moves the standing foot. So all frames are solved together, a sparse
-least-squares problem over time:
+Solved frame by frame these want different things: a leg that is nearly straight needs a fast knee
+for the slightest rise of the hip, and slowing the knee afterwards moves the standing foot. So all
+frames are solved together, a sparse least-squares problem over time:
 
     sum_t  leg vectors, joints, root near the given motion       (what the motion says)
          + standing soles where they stand, others not below     (W_SOLE, far heavier)
-         + excess of a joint's speed over its limit, of a joint over its bounds    (W_SPEED, W_BOUND, heavier still)
-         + second differences of the distance from the given motion   (so that corrections are smooth)
+         + excess of a joint's speed over its limit, of a joint over its bounds    (W_SPEED,
+         W_BOUND, heavier still) + second differences of the distance from the given motion   (so
+         that corrections are smooth)
 
 by Gauss-Newton steps, each one banded system (neighbours in time only; see `_solve`).
 Shapes: T frames, J joints, V = 6 + J, M points. World frame, Z up, floor z = 0, metres, radians.
@@ -28,13 +30,15 @@ from retarget.foot_locking import stand_soles
 from retarget.ground import Bools, runs
 from retarget.prepared_robot import PreparedRobot
 
-# Weights of squares. Leg vectors have 1 [1/m^2]: five degrees of a thigh of 0.11 m are 1 cm, so 1e-4.
+# Weights of squares. Leg vectors have 1 [1/m^2]: five degrees of a thigh of 0.11 m are 1 cm, so
+# 1e-4.
 _SOLE = 2000.0  # [1/m^2] a millimetre costs 2e-3
 _SPEED = 50.0  # [1/rad^2] a frame's excess of 0.01 rad costs 5e-3
 _BOUND = 50.0  # [1/rad^2]
 _JOINT = 1e-3  # [1/rad^2]
 _ROOT = (0.02, 0.02)  # [1/m^2], [1/rad^2] place and attitude
-_BEND = (5.0, 0.05, 0.02)  # of second differences: [1/m^2] root's place, [1/rad^2] its attitude, [1/rad^2] joints
+# of second differences: [1/m^2] root's place, [1/rad^2] its attitude, [1/rad^2] joints
+_BEND = (5.0, 0.05, 0.02)
 _ITERATIONS = 40
 _TOLERANCE = 1e-5  # [m or rad]
 _LONGEST_STEP = 0.3  # [m or rad]
@@ -46,10 +50,11 @@ _CHUNK = 2048  # frames whose Jacobians are in memory at a time
 class Track:
     """What a motion shall be near to, and what it must do.
 
-    qpos: (T, 7 + J) the given motion. standing: (T, F). held: (T, F, K) contact points that stay where they are, on the
-    floor: all of standing feet, others before and after (see `held_points`). clearance: (T, F) [m] that the others
-    shall at least have over the floor. vectors: pairs (P, 2) of places in `points` whose difference shall be as in the
-    given motion. most: (J,) [rad] by which a joint may change from frame to frame; inf: any.
+    qpos: (T, 7 + J) the given motion. standing: (T, F). held: (T, F, K) contact points that stay
+    where they are, on the floor: all of standing feet, others before and after (see `held_points`).
+    clearance: (T, F) [m] that the others shall at least have over the floor. vectors: pairs (P, 2)
+    of places in `points` whose difference shall be as in the given motion. most: (J,) [rad] by
+    which a joint may change from frame to frame; inf: any.
     """
 
     prepared: PreparedRobot
@@ -63,14 +68,22 @@ class Track:
 
 
 def settle(track: Track, start: Array | None = None) -> Array:
-    """The motion (T, 7 + J) nearest to the given one, as the module says. start: (T, 7 + J) where to look first."""
+    """The motion (T, 7 + J) nearest to the given one, as the module says. start: (T, 7 + J) where
+    to look first."""
     prepared = track.prepared
     feet, each = len(prepared.feet), prepared.points_per_foot
     shape = (len(track.qpos), feet * each)
-    sole = stand_soles(prepared.soles_at(track.qpos), track.standing, prepared.home_soles, prepared.robot.foot_radius)
+    sole = stand_soles(
+        prepared.soles_at(track.qpos),
+        track.standing,
+        prepared.home_soles,
+        prepared.robot.foot_radius,
+    )
     goal = _kept(sole, track.standing, track.held).reshape(*shape, 3)
     held = track.held.reshape(shape)
-    goal[..., 2] = prepared.robot.foot_radius + np.where(held, 0.0, np.repeat(track.clearance, each, axis=1))
+    goal[..., 2] = prepared.robot.foot_radius + np.where(
+        held, 0.0, np.repeat(track.clearance, each, axis=1)
+    )
     points = kinematics.Points(
         np.concatenate((prepared.soles.body, track.points.body)),
         np.concatenate((prepared.soles.local, track.points.local)),
@@ -99,11 +112,13 @@ def settle(track: Track, start: Array | None = None) -> Array:
 
 
 def held_points(robot: Robot, standing: Bools, heel: Bools, toe: Bools) -> Bools:
-    """Which contact points (T, F, K) stay where they are: all of a standing foot; its heel's before, its toe's after.
+    """Which contact points (T, F, K) stay where they are: all of a standing foot; its heel's
+    before, its toe's after.
 
-    standing, heel, toe: (T, F). A person lands on the heel and leaves from the ball of the foot; a sole that held still
-    only while it is flat would leave the robot without support in between. A heel counts that is down without a break
-    until the foot stands, a toe that stays down after. Heel and toe are the points behind and before a foot's middle.
+    standing, heel, toe: (T, F). A person lands on the heel and leaves from the ball of the foot; a
+    sole that held still only while it is flat would leave the robot without support in between. A
+    heel counts that is down without a break until the foot stands, a toe that stays down after.
+    Heel and toe are the points behind and before a foot's middle.
     """
     ahead = robot.foot_points[..., 0] > robot.foot_offset[0]  # (F, K)
     landing, leaving = np.zeros_like(standing), np.zeros_like(standing)
@@ -116,7 +131,9 @@ def held_points(robot: Robot, standing: Bools, heel: Bools, toe: Bools) -> Bools
                 leaving[stop, foot] = True
                 stop += 1
     landing &= ~leaving  # between two stances: still leaving the first
-    return np.asarray(standing[..., None] | (landing[..., None] & ~ahead) | (leaving[..., None] & ahead))
+    return np.asarray(
+        standing[..., None] | (landing[..., None] & ~ahead) | (leaving[..., None] & ahead)
+    )
 
 
 def _kept(sole: Array, standing: Bools, held: Bools) -> Array:
@@ -147,7 +164,8 @@ class _System:
 def _places(
     track: Track, points: kinematics.Points, goal: Array, held: Bools, wanted: Array, qpos: Array
 ) -> tuple[Array, Array, float]:
-    """What soles and legs want of each frame by itself: matrices (T, V, V), gradients (T, V), and their cost."""
+    """What soles and legs want of each frame by itself: matrices (T, V, V), gradients (T, V), and
+    their cost."""
     tree, count, frames = track.prepared.tree, goal.shape[1], len(qpos)
     position, rotation = kinematics.forward(tree, qpos)
     world = kinematics.positions_of(points, position, rotation)
@@ -169,17 +187,24 @@ def _places(
     return heavy.transpose(0, 2, 1) @ rows, gradient, float((weights * residual**2).sum())
 
 
-def _system(track: Track, points: kinematics.Points, goal: Array, held: Bools, wanted: Array, qpos: Array) -> _System:
+def _system(
+    track: Track, points: kinematics.Points, goal: Array, held: Bools, wanted: Array, qpos: Array
+) -> _System:
     tree, robot, frames = track.prepared.tree, track.prepared.robot, len(qpos)
     pieces = [slice(a, a + _CHUNK) for a in range(0, frames, _CHUNK)]  # Jacobians are large
-    parts = [_places(track, points, goal[piece], held[piece], wanted[piece], qpos[piece]) for piece in pieces]
+    parts = [
+        _places(track, points, goal[piece], held[piece], wanted[piece], qpos[piece])
+        for piece in pieces
+    ]
     blocks = np.concatenate([part[0] for part in parts])
     gradient = np.concatenate([part[1] for part in parts])
     cost = sum(part[2] for part in parts)
 
     # the distance from the given motion, and its second differences
     turned = rotations.difference(track.qpos[:, 3:7], qpos[:, 3:7])
-    away = np.concatenate((qpos[:, :3] - track.qpos[:, :3], turned, qpos[:, 7:] - track.qpos[:, 7:]), axis=1)
+    away = np.concatenate(
+        (qpos[:, :3] - track.qpos[:, :3], turned, qpos[:, 7:] - track.qpos[:, 7:]), axis=1
+    )
     joints = tree.num_joints
     near = np.concatenate((np.full(3, _ROOT[0]), np.full(3, _ROOT[1]), np.full(joints, _JOINT)))
     bend = np.concatenate((np.full(3, _BEND[0]), np.full(3, _BEND[1]), np.full(joints, _BEND[2])))
@@ -207,7 +232,9 @@ def _system(track: Track, points: kinematics.Points, goal: Array, held: Bools, w
     one[:, 6:] -= active
     gradient[1:, 6:] += active * excess
     gradient[:-1, 6:] -= active * excess
-    beyond = np.maximum(0.0, qpos[:, 7:] - robot.joint_upper) - np.maximum(0.0, robot.joint_lower - qpos[:, 7:])
+    beyond = np.maximum(0.0, qpos[:, 7:] - robot.joint_upper) - np.maximum(
+        0.0, robot.joint_lower - qpos[:, 7:]
+    )
     diagonal[:, 6:] += np.where(beyond != 0.0, _BOUND, 0.0)
     gradient[:, 6:] += _BOUND * beyond
     cost += float(_BOUND * (beyond**2).sum())
@@ -217,16 +244,22 @@ def _system(track: Track, points: kinematics.Points, goal: Array, held: Bools, w
 
 
 def _solve(system: _System, damping: float) -> Array:
-    """The Gauss-Newton step (T, V): the blocks overlap nowhere, so the matrix has 2 V diagonals above its own."""
+    """The Gauss-Newton step (T, V): the blocks overlap nowhere, so the matrix has 2 V diagonals
+    above its own."""
     frames, size = system.gradient.shape
     width = 2 * size
     banded = np.zeros((width + 1, frames, size))  # banded[width + i - j, j] of entry (i, j), i <= j
     for offset in range(size):
         values = np.diagonal(system.blocks, offset, axis1=1, axis2=2)  # (T, size - offset)
-        banded[width - offset, :, offset:] = values * (1.0 + damping) + damping * 1e-2 if offset == 0 else values
+        banded[width - offset, :, offset:] = (
+            values * (1.0 + damping) + damping * 1e-2 if offset == 0 else values
+        )
     banded[width - size, 1:] = system.next
     banded[0, 2:] = system.second
     step = solveh_banded(
-        banded.reshape(width + 1, -1), -system.gradient.reshape(-1), overwrite_ab=True, check_finite=False
+        banded.reshape(width + 1, -1),
+        -system.gradient.reshape(-1),
+        overwrite_ab=True,
+        check_finite=False,
     )
     return np.asarray(step).reshape(frames, size)

@@ -6,12 +6,14 @@ import gc
 import os
 from pathlib import Path
 
-# Before torch, mujoco and BLAS are imported: tests run side by side, one thread each; nothing here needs a display.
+# Before torch, mujoco and BLAS are imported: tests run side by side, one thread each; nothing here
+# needs a display.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 os.environ.setdefault("MUJOCO_GL", "disable")
-os.environ.setdefault("RAY_worker_niceness", "0")  # 15 otherwise: beside other tests its workers would hardly run
+# 15 otherwise: beside other tests its workers would hardly run
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 import pytest
 from hypothesis import settings
@@ -22,11 +24,13 @@ from npmp import robots
 from npmp.robots import Robot
 from retarget import retarget_many
 
-# While tests are collected, all is imported that ever will be, and nothing goes: the garbage collector would look
-# through all of torch two dozen times, 4 s in each process, and then again and again while tests run.
+# While tests are collected, all is imported that ever will be, and nothing goes: the garbage
+# collector would look through all of torch two dozen times, 4 s in each process, and then again and
+# again while tests run.
 gc.disable()
 
-# The same examples every time: a failure seen once is seen again. No time limit per example, machines differ.
+# The same examples every time: a failure seen once is seen again. No time limit per example,
+# machines differ.
 settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=30)
 settings.load_profile("repeatable")
 
@@ -47,8 +51,8 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session")
 def shared() -> Path:
-    """The folder of recordings and robot models beside the repository; NPMP_SHARED names another. Skips where
-    absent."""
+    """The folder of recordings and robot models beside the repository; NPMP_SHARED names another.
+    Skips where absent."""
     beside = Path(__file__).resolve().parents[2] / "shared"
     folder = Path(os.environ.get("NPMP_SHARED", beside))
     if not folder.is_dir():

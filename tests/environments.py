@@ -25,7 +25,9 @@ def imitation_env(
     """settings: of `ImitationConfig`."""
     task = Imitation(robot, ImitationConfig(**settings), motions)
     ideal = RobotBatchConfig()  # zero-order hold
-    return TaskEnv(task, n, robots=robots or ideal, seed=seed, num_threads=num_threads, sim=sim, device=device)
+    return TaskEnv(
+        task, n, robots=robots or ideal, seed=seed, num_threads=num_threads, sim=sim, device=device
+    )
 
 
 def walk_env(
@@ -39,7 +41,10 @@ def walk_env(
     config: WalkConfig | None = None,
     **settings: Any,
 ) -> WalkEnv:
-    """settings: of `WalkConfig`, where no config is given. Commands are modest ones, also where there are motions."""
+    """settings: of `WalkConfig`, where no config is given. Commands are modest ones, also where
+    there are motions."""
     if config is None:
         config = WalkConfig(**{"command_range": ((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5)), **settings})
-    return TaskEnv(Walk(robot, config, motions), n, robots=robots, seed=seed, num_threads=1, device=device)
+    return TaskEnv(
+        Walk(robot, config, motions), n, robots=robots, seed=seed, num_threads=1, device=device
+    )

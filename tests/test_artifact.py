@@ -1,4 +1,5 @@
-"""Artefacts whose contract and weights say different things: refused in our words, before anything is allocated."""
+"""Artefacts whose contract and weights say different things: refused in our words, before anything
+is allocated."""
 
 from __future__ import annotations
 
@@ -35,7 +36,12 @@ class Net(nn.LSTMCell):
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     contract = Contract({"width": 3}, [("a", 2)], [1.5])
-    content = {"net": contract.net, "inputs": contract.inputs, "gain": contract.gain, "training": {"iterations": 10**9}}
+    content = {
+        "net": contract.net,
+        "inputs": contract.inputs,
+        "gain": contract.gain,
+        "training": {"iterations": 10**9},
+    }
     artifact.write(tmp_path, "net", "test", 1, content, Net(contract).state_dict())
     return tmp_path
 
@@ -45,21 +51,29 @@ def load(folder: Path) -> Net:
 
 
 def test_round_trip(folder: Path) -> None:
-    assert sum(tensor.numel() for tensor in load(folder).state_dict().values()) == 12 * 2 + 12 * 3 + 12 + 12
+    assert (
+        sum(tensor.numel() for tensor in load(folder).state_dict().values())
+        == 12 * 2 + 12 * 3 + 12 + 12
+    )
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"net": {"width": 10**9}}, "net.width is 1000000000, too much for weights of 84 numbers"),
-        ({"net": {"width": 2**62}}, "net.width is 4611686018427387904, too much for weights of 84 numbers"),
+        (
+            {"net": {"width": 2**62}},
+            "net.width is 4611686018427387904, too much for weights of 84 numbers",
+        ),
         ({"net": {"width": 85}}, "net.width is 85, too much for weights of 84 numbers"),
         ({"net": {"width": 84}}, "does not fit its net.json: 'bias_hh' is [12], expected [336]"),
         ({"inputs": [["a", 2], ["b", 10**12]]}, "inputs[1][1] is 1000000000000, too much for"),
         ({"gain": [1.0, 1e308]}, "gain[1] is 1e+308, expected at most 1e+09"),
     ],
 )
-def test_numbers_that_the_weights_cannot_have(folder: Path, change: dict[str, Any], message: str) -> None:
+def test_numbers_that_the_weights_cannot_have(
+    folder: Path, change: dict[str, Any], message: str
+) -> None:
     description = folder / "net.json"
     description.write_text(json.dumps(json.loads(description.read_text()) | change))
     with pytest.raises(InputError) as error:
@@ -70,9 +84,15 @@ def test_numbers_that_the_weights_cannot_have(folder: Path, change: dict[str, An
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda tensors: {k: v for k, v in tensors.items() if k != "bias_hh"}, "'bias_hh' is missing"),
+        (
+            lambda tensors: {k: v for k, v in tensors.items() if k != "bias_hh"},
+            "'bias_hh' is missing",
+        ),
         (lambda tensors: tensors | {"more": torch.zeros(1)}, "there is no 'more'"),
-        (lambda tensors: tensors | {"bias_hh": torch.zeros(12).to(torch.float8_e5m2)}, "is torch.float8_e5m2, which"),
+        (
+            lambda tensors: tensors | {"bias_hh": torch.zeros(12).to(torch.float8_e5m2)},
+            "is torch.float8_e5m2, which",
+        ),
     ],
 )
 def test_tensors_that_lack_or_cannot_be(
@@ -81,7 +101,9 @@ def test_tensors_that_lack_or_cannot_be(
     description, weights = folder / "net.json", folder / "net.safetensors"
     save_file(change(load_file(weights)), weights)
     description.write_text(
-        json.dumps(json.loads(description.read_text()) | {"weights_sha256": artifact.sha256(weights)})
+        json.dumps(
+            json.loads(description.read_text()) | {"weights_sha256": artifact.sha256(weights)}
+        )
     )
     with pytest.raises(InputError) as error:
         load(folder)

@@ -14,7 +14,11 @@ from npmp import artifact, checkpoint
 
 
 def content(step: int) -> dict[str, torch.Tensor]:
-    return {"a": torch.full((3, 2), float(step)), "count": torch.tensor(step), "flag": torch.tensor([True, False])}
+    return {
+        "a": torch.full((3, 2), float(step)),
+        "count": torch.tensor(step),
+        "flag": torch.tensor([True, False]),
+    }
 
 
 def test_round_trip_of_all_types(tmp_path: Path) -> None:
@@ -46,7 +50,9 @@ def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     assert checkpoint.load_latest(tmp_path)[0] == 10
 
 
-@pytest.mark.parametrize("damage", ["truncate", "flip", "garble json", "no tensors", "no json", "half written"])
+@pytest.mark.parametrize(
+    "damage", ["truncate", "flip", "garble json", "no tensors", "no json", "half written"]
+)
 def test_a_damaged_newest_falls_back_to_the_one_before(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], damage: str
 ) -> None:
@@ -72,7 +78,9 @@ def test_a_damaged_newest_falls_back_to_the_one_before(
         assert said == []
     else:
         assert len(said) == 1 and said[0].startswith("npmp: passed over: ")
-        assert "checkpoint_0000000002" in said[0] and said[0].endswith("; used is checkpoint_0000000001")
+        assert "checkpoint_0000000002" in said[0] and said[0].endswith(
+            "; used is checkpoint_0000000001"
+        )
 
 
 @pytest.mark.parametrize(
@@ -109,7 +117,11 @@ def test_links_to_themselves_pipes_and_bloated_headers_are_refused_at_once(tmp_p
 
 
 def test_what_is_unlike_the_runs_own_is_named() -> None:
-    own = {"a": torch.zeros(2, 3), "b.x": torch.zeros(4, dtype=torch.long), "grows.x": torch.zeros(1)}
+    own = {
+        "a": torch.zeros(2, 3),
+        "b.x": torch.zeros(4, dtype=torch.long),
+        "grows.x": torch.zeros(1),
+    }
     checkpoint.require_like(own | {"grows.x": torch.zeros(9)}, own, free=("grows.",))
     for found, message in (
         (own | {"a": torch.zeros(3, 2)}, r"'a' is \[3, 2\], expected \[2, 3\]"),
@@ -126,7 +138,9 @@ def test_nothing_usable_is_one_clear_line(tmp_path: Path) -> None:
         checkpoint.load_latest(tmp_path / "absent")
     path = checkpoint.save(tmp_path, 3, content(3), {})
     path.write_bytes(b"not a tensor")
-    with pytest.raises(InputError, match=r"no usable checkpoint.*checkpoint_0000000003.*checksum") as caught:
+    with pytest.raises(
+        InputError, match=r"no usable checkpoint.*checkpoint_0000000003.*checksum"
+    ) as caught:
         checkpoint.load_latest(tmp_path)
     assert "\n" not in str(caught.value)
 
@@ -171,15 +185,23 @@ def test_an_optimizer_goes_on_to_the_bit() -> None:
 def test_moments_of_other_parameters_are_refused_by_name() -> None:
     weights = [torch.zeros(2, 3, requires_grad=True), torch.zeros(4, requires_grad=True)]
     optimizer = torch.optim.Adam(weights)
-    for key, value in (("2.exp_avg", torch.zeros(4)), ("1.exp_avg", torch.zeros(2, 3)), ("x.step", torch.tensor(1.0))):
-        with pytest.raises(ValueError, match=f"the optimizer's {key} .* fits none of its 2 parameters"):
+    for key, value in (
+        ("2.exp_avg", torch.zeros(4)),
+        ("1.exp_avg", torch.zeros(2, 3)),
+        ("x.step", torch.tensor(1.0)),
+    ):
+        with pytest.raises(
+            ValueError, match=f"the optimizer's {key} .* fits none of its 2 parameters"
+        ):
             checkpoint.load_optimizer_tensors(optimizer, {"0.step": torch.tensor(1.0), key: value})
     assert not optimizer.state
 
 
 def test_prefixes_nest() -> None:
     tensors = {"x": torch.ones(1), "y.z": torch.zeros(2)}
-    joined = checkpoint.prefixed("a", tensors) | checkpoint.prefixed("ab", {"x": torch.full((1,), 5.0)})
+    joined = checkpoint.prefixed("a", tensors) | checkpoint.prefixed(
+        "ab", {"x": torch.full((1,), 5.0)}
+    )
     assert set(joined) == {"a.x", "a.y.z", "ab.x"}
     found = checkpoint.under("a", joined)
     assert set(found) == {"x", "y.z"} and torch.equal(found["x"], tensors["x"])
@@ -195,7 +217,9 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize(("number", "said"), [(28, "No space left on device"), (27, "File too large")])
+@pytest.mark.parametrize(
+    ("number", "said"), [(28, "No space left on device"), (27, "File too large")]
+)
 def test_a_disk_that_is_full_is_an_error_of_the_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str
 ) -> None:
@@ -203,7 +227,9 @@ def test_a_disk_that_is_full_is_an_error_of_the_file(
         raise SafetensorError(f"Error while serializing: I/O error: {said} (os error {number})")
 
     monkeypatch.setattr(artifact, "save_file", full)
-    with pytest.raises(OSError, match=rf"\[Errno {number}\] {said}.*checkpoint_0000000002\.safetensors'$"):
+    with pytest.raises(
+        OSError, match=rf"\[Errno {number}\] {said}.*checkpoint_0000000002\.safetensors'$"
+    ):
         checkpoint.save(tmp_path, 2, content(2), {})
     assert not list(tmp_path.iterdir())
 

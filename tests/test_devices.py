@@ -1,9 +1,10 @@
-"""Everything that computes on a device computes there: environments and training on another device than the CPU.
+"""Everything that computes on a device computes there: environments and training on another device
+than the CPU.
 
-Where there is no GPU a pretended one takes its place. Its tensors hold their numbers on the CPU, but say that they are
-elsewhere, and no operation takes tensors of both places: what CUDA would refuse is refused here, and besides what it
-would do at the price of waiting, as indexing by tensors on the CPU. The arithmetic is the CPU's, so that results must
-equal the CPU's to the bit.
+Where there is no GPU a pretended one takes its place. Its tensors hold their numbers on the CPU,
+but say that they are elsewhere, and no operation takes tensors of both places: what CUDA would
+refuse is refused here, and besides what it would do at the price of waiting, as indexing by tensors
+on the CPU. The arithmetic is the CPU's, so that results must equal the CPU's to the bit.
 """
 
 from __future__ import annotations
@@ -108,8 +109,8 @@ class Generator(torch.Generator):
 
 
 def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-    """An operation on tensors of one place, as a device would: factories by their device, copies between places
-    freely."""
+    """An operation on tensors of one place, as a device would: factories by their device, copies
+    between places freely."""
     everything = [a for a in tree_leaves((args, kwargs)) if isinstance(a, Tensor)]
     there = [a for a in everything if isinstance(a, Elsewhere)]
     device = kwargs.get("device")
@@ -117,12 +118,17 @@ def computed(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
         kwargs = {**kwargs, "device": CPU}
     name = func.overloadpacket.__name__
     copies = name in ("_to_copy", "copy_")
-    if there and not copies and any(a.dim() > 0 for a in everything if not isinstance(a, Elsewhere)):
+    if (
+        there
+        and not copies
+        and any(a.dim() > 0 for a in everything if not isinstance(a, Elsewhere))
+    ):
         raise RuntimeError(f"{func}: tensors on the CPU and elsewhere")
     result_there = bool(there) if device is None else torch.device(device) == ELSEWHERE
     if name == "copy_":
         result_there = isinstance(args[0], Elsewhere)
-    known = {id(a.held): a for a in there}  # an operation in place returns the tensor that it was given
+    # an operation in place returns the tensor that it was given
+    known = {id(a.held): a for a in there}
     out = func(*tree_map(held, args), **tree_map(held, kwargs))
     if not result_there:
         return out
@@ -145,8 +151,9 @@ class Dispatch(TorchDispatchMode):
 
 
 class Functions(TorchFunctionMode):
-    """Draws, whose generators the dispatcher does not know again, and what is no operation to it: `torch.tensor(...,
-    device)` and the like, which leave the numbers out for this kind of device."""
+    """Draws, whose generators the dispatcher does not know again, and what is no operation to it:
+    `torch.tensor(..., device)` and the like, which leave the numbers out for this kind of device.
+    """
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = dict(kwargs or {})
@@ -154,7 +161,9 @@ class Functions(TorchFunctionMode):
             return func(args[0].cpu())
         if func in (Tensor.__getitem__, Tensor.__setitem__) and isinstance(args[0], Elsewhere):
             index = args[1] if isinstance(args[1], tuple) else (args[1],)
-            index = tuple(torch.tensor(i).to(ELSEWHERE) if isinstance(i, list) else i for i in index)
+            index = tuple(
+                torch.tensor(i).to(ELSEWHERE) if isinstance(i, list) else i for i in index
+            )
             return func(args[0], index, *args[2:])
         if func is Tensor.new_tensor:
             like, *args = args
@@ -162,7 +171,9 @@ class Functions(TorchFunctionMode):
         elif func not in (torch.tensor, torch.as_tensor) or isinstance(args[0], Tensor):
             out, generator = func(*args, **kwargs), kwargs.get("generator")
             if generator is not None and out.device != generator.device:
-                raise RuntimeError(f"{func}: the generator is on {generator.device}, the numbers are not")
+                raise RuntimeError(
+                    f"{func}: the generator is on {generator.device}, the numbers are not"
+                )
             return out
         device = kwargs.pop("device", None)
         made = torch.tensor(*args, **kwargs)
@@ -192,7 +203,12 @@ def test_the_pretended_device_refuses_what_cuda_refuses(elsewhere: torch.device)
     assert torch.equal(numbers(x * torch.tensor(2.0)), 2.0 * y)  # a number from the CPU will do
     assert numbers(torch.tensor([1.0, 2.0], device=elsewhere)).tolist() == [1.0, 2.0]
     assert numbers(x[[2, 0]]).tolist() == [2.0, 0.0]
-    for wrong in (lambda: x + y, lambda: y[x.long()], lambda: x[y.long()], lambda: torch.cat((x, y))):
+    for wrong in (
+        lambda: x + y,
+        lambda: y[x.long()],
+        lambda: x[y.long()],
+        lambda: torch.cat((x, y)),
+    ):
         with pytest.raises(RuntimeError, match="elsewhere"):
             wrong()
     with pytest.raises(RuntimeError, match="generator"):
@@ -230,32 +246,53 @@ def published(robot: Robot, motions: MotionSet, device: torch.device) -> MOVMPOT
 def distilled(robot: Robot, motions: MotionSet, device: torch.device) -> DistillTrainer:
     env, task = imitate(robot, motions, device), Imitation(robot, None, motions)
     torch.manual_seed(0)  # of the teacher's weights
-    teacher = SkillModule.for_reference(robot, NET, task.reference, ReferenceFeatures(robot, task.reference))
-    said = {"clips": list(task.reference.names), "hold": FULL.hold, "accelerometer": FULL.accelerometer}
+    teacher = SkillModule.for_reference(
+        robot, NET, task.reference, ReferenceFeatures(robot, task.reference)
+    )
+    said = {
+        "clips": list(task.reference.names),
+        "hold": FULL.hold,
+        "accelerometer": FULL.accelerometer,
+    }
     teacher = SkillModule(dataclasses.replace(teacher.contract, training=said))
-    return DistillTrainer(env, NET, DistillConfig(unroll=4, kept=2, updates=2, batch=4), teacher=teacher)
+    return DistillTrainer(
+        env, NET, DistillConfig(unroll=4, kept=2, updates=2, batch=4), teacher=teacher
+    )
 
 
 def walk(robot: Robot, motions: MotionSet, skill: SkillModule, device: torch.device) -> VMPOTrainer:
-    env = walk_env(robot, 4, motions=motions, robots=FULL, device=device, episode_s=0.1, command_period_s=0.04)
+    env = walk_env(
+        robot, 4, motions=motions, robots=FULL, device=device, episode_s=0.1, command_period_s=0.04
+    )
     torch.manual_seed(0)  # of the policy's weights
     policy = HighLevelPolicy.for_task(skill, env.task, net=HighLevelConfig(16, 16, 16))
     return VMPOTrainer(env, skill, policy, VMPOTrainerConfig(unroll=4, critic_hidden=(16,)))
 
 
 def shown(task: Recover | Walk, skill: SkillModule, device: torch.device) -> CloneTrainer:
-    plain, env = skill.in_joint_space(), TaskEnv(task, 4, robots=FULL, num_threads=1, device=device, episode_s=0.12)
+    plain, env = (
+        skill.in_joint_space(),
+        TaskEnv(task, 4, robots=FULL, num_threads=1, device=device, episode_s=0.12),
+    )
     torch.manual_seed(0)  # of the policy's weights
-    policy = HighLevelPolicy.for_task(plain, task, net=HighLevelConfig(16, 16, 16), bound=[8.0] * 12)
-    return CloneTrainer(env, plain, policy, CloneTrainerConfig(unroll=4, kept=2, updates=2, batch=2))
+    policy = HighLevelPolicy.for_task(
+        plain, task, net=HighLevelConfig(16, 16, 16), bound=[8.0] * 12
+    )
+    return CloneTrainer(
+        env, plain, policy, CloneTrainerConfig(unroll=4, kept=2, updates=2, batch=2)
+    )
 
 
-def get_up(robot: Robot, motions: MotionSet, skill: SkillModule, device: torch.device) -> CloneTrainer:
+def get_up(
+    robot: Robot, motions: MotionSet, skill: SkillModule, device: torch.device
+) -> CloneTrainer:
     del motions
     return shown(Recover(robot, RecoverConfig(drops=4)), skill, device)
 
 
-def trot(robot: Robot, motions: MotionSet, skill: SkillModule, device: torch.device) -> CloneTrainer:
+def trot(
+    robot: Robot, motions: MotionSet, skill: SkillModule, device: torch.device
+) -> CloneTrainer:
     del motions
     config = WalkConfig(terrain="stairs+flat", terrain_fields=2, clock_s=0.5, sees_ground=True)
     return shown(Walk(robot, config), skill, device)
@@ -265,13 +302,18 @@ Trainer = WorldModelTrainer | MOVMPOTrainer | DistillTrainer
 
 
 def course(trainer: Trainer) -> tuple[list[dict[str, float]], dict[str, Tensor], Tensor]:
-    """Figures of an iteration, and of one after a checkpoint; what the trainer is then; how the module tracks."""
+    """Figures of an iteration, and of one after a checkpoint; what the trainer is then; how the
+    module tracks."""
     if isinstance(trainer, WorldModelTrainer):
         trainer.warm_up()
     figures = [trainer.iteration(0.0)]
-    trainer.load_state_dict({name: numbers(value).clone() for name, value in trainer.state_dict().items()})
+    trainer.load_state_dict(
+        {name: numbers(value).clone() for name, value in trainer.state_dict().items()}
+    )
     figures.append(trainer.iteration(0.5))
-    tracked = track(trainer.module(), trainer.env, torch.tensor([0, 0, 1, 1]), torch.tensor([50, 60, 150, 160]))
+    tracked = track(
+        trainer.module(), trainer.env, torch.tensor([0, 0, 1, 1]), torch.tensor([50, 60, 150, 160])
+    )
     state = {name: numbers(value) for name, value in trainer.state_dict().items()}
     return figures, state, tracked.qpos
 
@@ -280,8 +322,8 @@ def course(trainer: Trainer) -> tuple[list[dict[str, float]], dict[str, Tensor],
 def test_training_elsewhere_is_training_on_the_cpu(
     robot: Robot, motions: MotionSet, build: Any, request: pytest.FixtureRequest
 ) -> None:
-    """Collection with everything randomized, updates, checkpoint and evaluation: each number, and every tensor of the
-    state."""
+    """Collection with everything randomized, updates, checkpoint and evaluation: each number, and
+    every tensor of the state."""
     expected = course(build(robot, motions, CPU))
     device = request.getfixturevalue("elsewhere")
     trainer = build(robot, motions, device)
@@ -312,7 +354,9 @@ def test_reuse_elsewhere_is_reuse_on_the_cpu(
             request.getfixturevalue("elsewhere")
         trainer = build(robot, motions, skill, device)
         figures = [trainer.iteration(0.0)]
-        trainer.load_state_dict({name: numbers(value).clone() for name, value in trainer.state_dict().items()})
+        trainer.load_state_dict(
+            {name: numbers(value).clone() for name, value in trainer.state_dict().items()}
+        )
         figures.append(trainer.iteration(0.5))
         trial = evaluate(PolicyActor(trainer.policy, trainer.skill), trainer.env, seconds=0.1)
         results.append((figures, trainer.env.task.figures(trial), trial.qpos))
@@ -329,15 +373,22 @@ def test_training_on_a_gpu(robot: Robot, motions: MotionSet, sim: str) -> None:
         pytest.importorskip("mujoco_warp")
     device = torch.device("cuda:0")
     env = imitation_env(robot, motions, 64, robots=FULL, sim=sim, device=device)
-    trainer = WorldModelTrainer(env, NET, dataclasses.replace(fast(robot, motions, CPU).config, policy_batch=64))
+    trainer = WorldModelTrainer(
+        env, NET, dataclasses.replace(fast(robot, motions, CPU).config, policy_batch=64)
+    )
     figures, state, _ = course(trainer)
     assert all(value == value for row in figures for value in row.values())
-    assert all(torch.isfinite(value).all() for name, value in state.items() if value.is_floating_point())
+    assert all(
+        torch.isfinite(value).all() for name, value in state.items() if value.is_floating_point()
+    )
     ends = []
     for place, by in ((CPU, "batch"), (device, sim)):
         env = imitation_env(robot, motions, 2, sim=by, device=place)
-        env.reset(clip=torch.tensor([0, 1], device=place), frame=torch.tensor([10, 120], device=place))
+        env.reset(
+            clip=torch.tensor([0, 1], device=place), frame=torch.tensor([10, 120], device=place)
+        )
         for _ in range(3):
             env.step(torch.full((2, 12), 0.1, device=place))
         ends.append(numbers(env.state.pack()))
-    torch.testing.assert_close(ends[1], ends[0], rtol=1e-3, atol=2e-2)  # accelerations: differences of differences
+    # accelerations: differences of differences
+    torch.testing.assert_close(ends[1], ends[0], rtol=1e-3, atol=2e-2)

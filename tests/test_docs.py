@@ -1,8 +1,9 @@
-"""The documentation is true: its Python and its commands run or at least compose, its links lead somewhere, its tables
-say what the configuration says.
+"""The documentation is true: its Python and its commands run or at least compose, its links lead
+somewhere, its tables say what the configuration says.
 
-On a page, in order and in one empty folder: ```python is run, ```sh is run with debug=tiny, `npmp ...` lines of a block
-without a language are composed as the command would compose them; `tests/test_docs_commands.py` runs them, too.
+On a page, in order and in one empty folder: ```python is run, ```sh is run with debug=tiny, `npmp
+...` lines of a block without a language are composed as the command would compose them;
+`tests/test_docs_commands.py` runs them, too.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from npmp.experiments.sweeping.launch import chosen
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-MADE = ("runs/sysid/preset.yaml", "robots/my_dog/robot.yaml")  # what commands earlier on a page have made
+# what commands earlier on a page have made
+MADE = ("runs/sysid/preset.yaml", "robots/my_dog/robot.yaml")
 
 
 def named(path: Path) -> str:
@@ -44,11 +46,16 @@ def blocks(text: str) -> list[tuple[str, str]]:
 
 
 def with_code(*languages: str) -> list[Path]:
-    return [page for page in PAGES if {language for language, _ in blocks(page.read_text())} & set(languages)]
+    return [
+        page
+        for page in PAGES
+        if {language for language, _ in blocks(page.read_text())} & set(languages)
+    ]
 
 
 def typed(block: str) -> Iterator[list[str]]:
-    """The lines of a block as a shell reads them; continued lines joined, the block's own variables put in."""
+    """The lines of a block as a shell reads them; continued lines joined, the block's own variables
+    put in."""
     variables: dict[str, str] = {}
     for line in block.replace("\\\n", " ").splitlines():
         if found := re.fullmatch(r"(\w+)=(\S+|\"[^\"]*\")", line.strip()):
@@ -68,7 +75,8 @@ def commands(block: str) -> Iterator[list[str]]:
             yield words[1:]
 
 
-# --- what runs --------------------------------------------------------------------------------------------------------
+# --- what runs
+# --------------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -82,20 +90,25 @@ def run(page: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str, 
     """Run a page's blocks in order. Returns: the names that its Python has made."""
     monkeypatch.chdir(folder)
     module = types.ModuleType(page.stem)
-    monkeypatch.setitem(sys.modules, page.stem, module)  # where dataclasses look for the module that they are in
+    # where dataclasses look for the module that they are in
+    monkeypatch.setitem(sys.modules, page.stem, module)
     for language, block in blocks(page.read_text(encoding="utf-8")):
         if language == "python":
             exec(compile(block, str(page), "exec"), vars(module))
         for verb, *rest in commands(block) if language == "sh" else ():
             small = [argument for argument in rest if argument.split("=")[0] not in tiny(verb)]
-            assert cli.main([verb, *small, "debug=tiny"]) == 0, f"{named(page)}: npmp {verb} {shlex.join(rest)}"
+            assert cli.main([verb, *small, "debug=tiny"]) == 0, (
+                f"{named(page)}: npmp {verb} {shlex.join(rest)}"
+            )
     return vars(module)
 
 
 TASK = ROOT / "docs" / "your_own_task.md"
 
 
-@pytest.mark.parametrize("document", [page for page in with_code("python", "sh") if page != TASK], ids=named)
+@pytest.mark.parametrize(
+    "document", [page for page in with_code("python", "sh") if page != TASK], ids=named
+)
 def test_blocks_run(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(document, monkeypatch, tmp_path)
 
@@ -109,7 +122,8 @@ def test_the_task_of_the_docs_trains(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert len(body) <= 34  # some thirty: learned through a model and by V-MPO
 
 
-# --- what composes ----------------------------------------------------------------------------------------------------
+# --- what composes
+# ----------------------------------------------------------------------------------------------------
 
 
 @cache
@@ -126,27 +140,42 @@ def _composed(verb: str, overrides: tuple[str, ...], real: Any = common._compose
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each file of conf/ is parsed once, and each verb's defaults are composed once."""
     load = OmegaConf.load
-    monkeypatch.setattr(OmegaConf, "load", lambda f: deepcopy(_read(f.name)) if hasattr(f, "name") else load(f))
-    monkeypatch.setattr(common, "_composed", lambda verb, overrides=(): deepcopy(_composed(verb, tuple(overrides))))
+    monkeypatch.setattr(
+        OmegaConf, "load", lambda f: deepcopy(_read(f.name)) if hasattr(f, "name") else load(f)
+    )
+    monkeypatch.setattr(
+        common, "_composed", lambda verb, overrides=(): deepcopy(_composed(verb, tuple(overrides)))
+    )
 
 
 def jobs_of(arguments: list[str]) -> Iterator[list[str]]:
     """The arguments of some of a sweep's jobs: every choice of a group, the last of other values."""
     plain = [argument for argument in arguments if not argument.startswith("-")]
     values: dict[str, list[str]] = {}
-    for entry in OverridesParser.create().parse_overrides([argument for argument in plain if "=" in argument]):
+    for entry in OverridesParser.create().parse_overrides(
+        [argument for argument in plain if "=" in argument]
+    ):
         if entry.is_sweep_override():
-            each = [entry.value().start] if entry.is_interval_sweep() else list(entry.sweep_string_iterator())
+            each = (
+                [entry.value().start]
+                if entry.is_interval_sweep()
+                else list(entry.sweep_string_iterator())
+            )
             each = each if choices(entry.key_or_group) else each[-1:]
             values[entry.input_line] = [f"{entry.key_or_group}={value}" for value in each]
     for i in range(max(map(len, values.values()), default=1)):
-        yield [values[given][min(i, len(values[given]) - 1)] if given in values else given for given in plain]
+        yield [
+            values[given][min(i, len(values[given]) - 1)] if given in values else given
+            for given in plain
+        ]
 
 
 def composed(verb: str, rest: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Raises InputError where the command would refuse its verb, a key, a choice or a value's kind."""
     given: list[tuple[common.Main, list[str]]] = []
-    monkeypatch.setattr(common.Main, "__call__", lambda self, arguments=None: given.append((self, list(arguments))))
+    monkeypatch.setattr(
+        common.Main, "__call__", lambda self, arguments=None: given.append((self, list(arguments)))
+    )
     found = cli.verb_of([verb, *rest])
     if found is None:  # --help, which has been printed
         return
@@ -201,18 +230,26 @@ def test_verbs_in_the_text_exist(document: Path) -> None:
     assert names <= {*cli.VERBS, "help"}, f"{named(document)} names verbs that there are not"
 
 
-# --- links ------------------------------------------------------------------------------------------------------------
+# --- links
+# ------------------------------------------------------------------------------------------------------------
 
 
 @cache
 def anchors(page: Path) -> set[str]:
-    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-    return {slugify(title.replace("`", ""), "-") for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
+    text = re.sub(
+        r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
+    return {
+        slugify(title.replace("`", ""), "-")
+        for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    }
 
 
 @pytest.mark.parametrize("document", PAGES, ids=named)
 def test_links_lead_somewhere(document: Path) -> None:
-    text = re.sub(r"^```.*?^```$", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    text = re.sub(
+        r"^```.*?^```$", "", document.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL
+    )
     for target in re.findall(r"(?:\]\(|src=\")([^)\"\s]+)", text):
         if re.match(r"\w+:", target):
             continue
@@ -220,10 +257,13 @@ def test_links_lead_somewhere(document: Path) -> None:
         place = (document.parent / path).resolve() if path else document
         assert place.exists(), f"{named(document)} links to {target}, which is not there"
         if anchor:
-            assert anchor in anchors(place), f"{named(document)} links to {target}; its headings are {anchors(place)}"
+            assert anchor in anchors(place), (
+                f"{named(document)} links to {target}; its headings are {anchors(place)}"
+            )
 
 
-# --- tables -----------------------------------------------------------------------------------------------------------
+# --- tables
+# -----------------------------------------------------------------------------------------------------------
 
 
 def test_every_verb_is_in_the_table_of_commands() -> None:
@@ -234,10 +274,14 @@ def test_every_verb_is_in_the_table_of_commands() -> None:
 def test_defaults_are_those_of_the_configuration() -> None:
     """Tables with the columns key and default say what conf/retarget.yaml says."""
     text = (ROOT / "docs" / "retargeting.md").read_text(encoding="utf-8")
-    [table] = re.findall(r"^\| key \| default \| meaning \|\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE)
+    [table] = re.findall(
+        r"^\| key \| default \| meaning \|\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE
+    )
     config = common.compose("retarget")
     for row in table.splitlines():
-        names, defaults = (cell.strip().replace("`", "").split(", ") for cell in row.split("|")[1:3])
+        names, defaults = (
+            cell.strip().replace("`", "").split(", ") for cell in row.split("|")[1:3]
+        )
         assert len(names) == len(defaults), row
         for name, default in zip(names, defaults, strict=True):
             assert config[name] == yaml.safe_load(default), (

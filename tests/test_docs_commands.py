@@ -1,5 +1,6 @@
-"""The commands of the documentation work: every line of its shell blocks is run, page after page, each page in a folder
-of its own, as a user types it but for debug=tiny, on recordings that are here. `make test-docs` runs them.
+"""The commands of the documentation work: every line of its shell blocks is run, page after page,
+each page in a folder of its own, as a user types it but for debug=tiny, on recordings that are
+here. `make test-docs` runs them.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ if importlib.util.find_spec("pydrake") is None:
 if importlib.util.find_spec("mujoco_warp") is None:
     LEFT_OUT["npmp bundle trial bundle simulator=warp"] = "needs the extra warp"
 
-# What pages take for granted, made where a line names it and its page has not made it: by a command, or as a link to
-# recordings and models that are here.
+# What pages take for granted, made where a line names it and its page has not made it: by a
+# command, or as a link to recordings and models that are here.
 GIVEN = {
     "recordings/dog": "mocap/dog_bvh/D1_0[05][389]_KAN01_001.bvh",
     "recordings/cmu": "mocap/cmu_asfamc/0[23]/*",
@@ -82,16 +83,21 @@ GIVEN = {
     "runs/robot": "npmp deploy bundle debug=tiny sim.realtime=false seed=1 out=runs/robot",
     "runs/sim": "npmp deploy bundle debug=tiny sim.realtime=false out=runs/sim",
 }
-# Besides debug=tiny, where a line has them: a minute of compiling, and jobs that one after another are proposed.
-LESS = {"algo.compile=true": "algo.compile=false", "hydra.sweeper.trials=24": "hydra.sweeper.trials=2"}
-CODES = {"suite": (0, 3), "deploy": (0, 3), "play": (130,)}  # 3: what was judged did not pass; 130: Ctrl-C
+# Besides debug=tiny, where a line has them: a minute of compiling, and jobs that one after another
+# are proposed.
+LESS = {
+    "algo.compile=true": "algo.compile=false",
+    "hydra.sweeper.trials=24": "hydra.sweeper.trials=2",
+}
+# 3: what was judged did not pass; 130: Ctrl-C
+CODES = {"suite": (0, 3), "deploy": (0, 3), "play": (130,)}
 PATIENCE_S = 60.0  # with a server, on a machine that is busy with other things
 FILE = r"`((?!conf/)(?:[\w.]+/)*\w+\.(?:csv|h5|html|json|npz|onnx|png|safetensors|webp|yaml))`"
 
 
 def steps() -> Iterator[Any]:
-    """Page by page what is to be done: its Python, the words of its lines, at last the files that its text names. With
-    --dist loadscope a worker takes all of what is alike up to the "::"."""
+    """Page by page what is to be done: its Python, the words of its lines, at last the files that
+    its text names. With --dist loadscope a worker takes all of what is alike up to the "::"."""
     for page in with_code("", "sh"):
         text = page.read_text(encoding="utf-8")
         for language, block in blocks(text):
@@ -119,19 +125,25 @@ def at(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calla
 
 @pytest.mark.parametrize(("page", "what"), list(steps()))
 def test_it_works(
-    page: Path, what: str | list[str] | set[str], at: Callable[[Path], Place], monkeypatch: pytest.MonkeyPatch
+    page: Path,
+    what: str | list[str] | set[str],
+    at: Callable[[Path], Place],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here = at(page)
     monkeypatch.chdir(here.folder)
     if isinstance(what, str):
-        monkeypatch.setitem(sys.modules, here.python.__name__, here.python)  # where dataclasses look for it
+        # where dataclasses look for it
+        monkeypatch.setitem(sys.modules, here.python.__name__, here.python)
         exec(compile(what, str(page), "exec"), vars(here.python))
     elif isinstance(what, set):
         for name in what:
             here.provide(name)
         there = {path.as_posix() for folder in here.knows for path in folder.rglob("*")}
         assert not [name for name in what if not any(path.endswith(f"/{name}") for path in there)]
-    elif why := [reason for start, reason in LEFT_OUT.items() if shlex.join(what).startswith(start)]:
+    elif why := [
+        reason for start, reason in LEFT_OUT.items() if shlex.join(what).startswith(start)
+    ]:
         pytest.skip(f"{shlex.join(what)}: {why[0]}")
     else:
         here.run(what)
@@ -141,22 +153,43 @@ class Place:
     """A folder in which somebody types. `given`: the one of what is taken for granted, there None."""
 
     def __init__(self, folder: Path, shared: Path, given: Place | None = None):
-        self.folder, self.shared, self.given, self.python = folder, shared, given, types.ModuleType(folder.name)
-        self.knows = [folder, *([given.folder, ROOT / "npmp", ROOT / "experiments"] if given else [])]
+        self.folder, self.shared, self.given, self.python = (
+            folder,
+            shared,
+            given,
+            types.ModuleType(folder.name),
+        )
+        self.knows = [
+            folder,
+            *([given.folder, ROOT / "npmp", ROOT / "experiments"] if given else []),
+        ]
 
     def run(self, words: Sequence[str]) -> None:
         """A line, without the variables that are set before its command."""
-        match list(dropwhile(lambda word: re.match("[A-Z_]+=", word), map(os.path.expandvars, words))):
+        match list(
+            dropwhile(lambda word: re.match("[A-Z_]+=", word), map(os.path.expandvars, words))
+        ):
             case ["npmp", verb, *rest]:
                 self.npmp(verb, rest)
             case ["make", target]:
-                [recipe] = re.findall(rf"^{target}:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+                [recipe] = re.findall(
+                    rf"^{target}:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE
+                )
                 for line in re.findall(r"^\t\$\(BIN\)/npmp (.*)", recipe, re.MULTILINE):
                     self.run(["npmp", *shlex.split(line)])
             case ["python", "-c", code]:
                 exec(code.replace("\n        ", "\n"), {})
             case ["python", "-m", "http.server", *rest]:
-                command = [sys.executable, "-u", "-m", "http.server", *rest, "--bind", "127.0.0.1", "0"]
+                command = [
+                    sys.executable,
+                    "-u",
+                    "-m",
+                    "http.server",
+                    *rest,
+                    "--bind",
+                    "127.0.0.1",
+                    "0",
+                ]
                 with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
                     assert server.stdout and "<title>" in answer(server.stdout.readline())
                     server.terminate()
@@ -167,7 +200,9 @@ class Place:
         for argument in rest:
             self.provide(argument)
         if self.given:
-            rest = [LESS.get(each, each) for each in rest if each.split("=")[0] not in flat(tiny(verb))]
+            rest = [
+                LESS.get(each, each) for each in rest if each.split("=")[0] not in flat(tiny(verb))
+            ]
             rest += ["debug=tiny", *(["sim.realtime=false"] if "robot=sim" in rest else [])]
         with asked(verb):
             assert cli.main([verb, *rest]) in CODES.get(verb, (0,))
@@ -220,8 +255,8 @@ def answer(line: str, path: str = "") -> str:
 
 @contextlib.contextmanager
 def asked(verb: str) -> Iterator[None]:
-    """Meanwhile `npmp play` is asked whether its robot moves, and then ended as by Ctrl-C; other verbs end by
-    themselves."""
+    """Meanwhile `npmp play` is asked whether its robot moves, and then ended as by Ctrl-C; other
+    verbs end by themselves."""
     if verb != "play":
         yield
         return

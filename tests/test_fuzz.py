@@ -1,4 +1,5 @@
-"""Modules, policies, checkpoints, robot.yaml and MJCF with damaged bytes and values: a result or one clear line.
+"""Modules, policies, checkpoints, robot.yaml and MJCF with damaged bytes and values: a result or
+one clear line.
 
 Seeded, some seconds in the suite; NPMP_FUZZ=N takes N examples of each kind.
 """
@@ -44,7 +45,12 @@ def broken_bytes(data: bytes, dice: random.Random) -> bytes:
     for _ in range(dice.randint(1, 4)):
         at, size = dice.randrange(len(data) + 1), dice.randint(1, 40)
         piece = dice.choice(
-            (b"", data[at : at + size] * dice.randint(2, 30), dice.choice(PIECES), dice.randbytes(dice.randint(1, 4)))
+            (
+                b"",
+                data[at : at + size] * dice.randint(2, 30),
+                dice.choice(PIECES),
+                dice.randbytes(dice.randint(1, 4)),
+            )
         )
         data = data[:at] + piece + data[at + (size if dice.random() < 0.5 else 0) :]
     return data
@@ -64,7 +70,9 @@ def broken_value(content: Any, dice: random.Random) -> Any:
     return copy
 
 
-def broken_tensors(tensors: dict[str, torch.Tensor], dice: random.Random) -> dict[str, torch.Tensor]:
+def broken_tensors(
+    tensors: dict[str, torch.Tensor], dice: random.Random
+) -> dict[str, torch.Tensor]:
     """Tensors of which one has another shape, type or content, or is gone."""
     name = dice.choice(sorted(tensors))
     tensor = tensors[name]
@@ -84,7 +92,14 @@ def broken_tensors(tensors: dict[str, torch.Tensor], dice: random.Random) -> dic
     return {**tensors, name: dice.choice(changes)()}
 
 
-NOT_OURS = ("Error(s) in loading", "failed to unpack", "overflowed", "not implemented for", "allocate")  # torch's words
+# torch's words
+NOT_OURS = (
+    "Error(s) in loading",
+    "failed to unpack",
+    "overflowed",
+    "not implemented for",
+    "allocate",
+)
 
 
 def one_line(read: Callable[[], object]) -> None:
@@ -130,7 +145,8 @@ def skill(robot: Robot) -> SkillModule:
 
 def test_modules(skill: SkillModule, robot: Robot, tmp_path: Path) -> None:
     skill.save(
-        tmp_path / "m", training={"clips": ["a"], "hold": "zero_order", "licences": ["CC0"], "after": {"x": 1.0}}
+        tmp_path / "m",
+        training={"clips": ["a"], "hold": "zero_order", "licences": ["CC0"], "after": {"x": 1.0}},
     )
 
     def load(folder: Path) -> None:
@@ -156,8 +172,15 @@ def test_checkpoints(tmp_path: Path) -> None:
     optimizer.step()
 
     def own() -> dict[str, torch.Tensor]:
-        parts = (("model", model.state_dict()), ("optimizer", checkpoint.optimizer_tensors(optimizer)))
-        return {name: value for part, tensors in parts for name, value in checkpoint.prefixed(part, tensors).items()}
+        parts = (
+            ("model", model.state_dict()),
+            ("optimizer", checkpoint.optimizer_tensors(optimizer)),
+        )
+        return {
+            name: value
+            for part, tensors in parts
+            for name, value in checkpoint.prefixed(part, tensors).items()
+        }
 
     def load() -> None:
         _, tensors, _ = checkpoint.load_latest(tmp_path)
@@ -170,7 +193,11 @@ def test_checkpoints(tmp_path: Path) -> None:
         kind = dice.randrange(3)
         tensors = {name: value.clone() for name, value in own().items()}
         path = checkpoint.save(
-            tmp_path, step, broken_tensors(tensors, dice) if kind == 0 else tensors, {"a": 1}, keep=1
+            tmp_path,
+            step,
+            broken_tensors(tensors, dice) if kind == 0 else tensors,
+            {"a": 1},
+            keep=1,
         )
         if kind:
             broken = path if kind == 1 else path.with_suffix(".json")

@@ -1,4 +1,5 @@
-"""Rotations: identities over random input in several regimes, against MuJoCo and the matrix exponential."""
+"""Rotations: identities over random input in several regimes, against MuJoCo and the matrix
+exponential."""
 
 from __future__ import annotations
 
@@ -12,10 +13,13 @@ from torch import Tensor
 
 from npmp import geometry
 
-REGIMES = [0.0, 1e-9, 1e-5, 9.9e-4, 1.1e-3, 0.02, 1.0, 3.0]  # rotation angles [rad]; the series ends at 1e-3
+# rotation angles [rad]; the series ends at 1e-3
+REGIMES = [0.0, 1e-9, 1e-5, 9.9e-4, 1.1e-3, 0.02, 1.0, 3.0]
 
 
-def vectors(angle: float, shape: tuple[int, ...] = (64,), dtype: torch.dtype = torch.float64) -> Tensor:
+def vectors(
+    angle: float, shape: tuple[int, ...] = (64,), dtype: torch.dtype = torch.float64
+) -> Tensor:
     """Rotation vectors of one length in random directions."""
     v = torch.randn((*shape, 3), generator=torch.Generator().manual_seed(0), dtype=dtype)
     return angle * v / v.norm(dim=-1, keepdim=True)
@@ -24,7 +28,9 @@ def vectors(angle: float, shape: tuple[int, ...] = (64,), dtype: torch.dtype = t
 @pytest.mark.parametrize("angle", REGIMES)
 def test_exp_is_the_matrix_exponential_of_the_cross_product(angle: float) -> None:
     w = vectors(angle)
-    torch.testing.assert_close(geometry.exp_so3(w), torch.linalg.matrix_exp(geometry.skew(w)), atol=1e-12, rtol=0)
+    torch.testing.assert_close(
+        geometry.exp_so3(w), torch.linalg.matrix_exp(geometry.skew(w)), atol=1e-12, rtol=0
+    )
 
 
 @pytest.mark.parametrize("angle", REGIMES)
@@ -46,7 +52,9 @@ def test_single_precision_keeps_six_digits_of_a_control_steps_turn(angle: float)
 
 def test_exp_undoes_log_and_gives_rotations() -> None:
     rotation = geometry.exp_so3(vectors(2.0))
-    torch.testing.assert_close(geometry.exp_so3(geometry.log_so3(rotation)), rotation, atol=1e-12, rtol=0)
+    torch.testing.assert_close(
+        geometry.exp_so3(geometry.log_so3(rotation)), rotation, atol=1e-12, rtol=0
+    )
     identity = torch.eye(3, dtype=torch.float64).expand(64, 3, 3)
     torch.testing.assert_close(rotation @ rotation.transpose(-1, -2), identity, atol=1e-12, rtol=0)
     torch.testing.assert_close(torch.linalg.det(rotation), torch.ones(64, dtype=torch.float64))
@@ -94,7 +102,9 @@ def test_frames_and_yaw() -> None:
     torch.testing.assert_close(geometry.to_local(rotation, geometry.to_world(rotation, v)), v)
     # a quarter turn about the vertical takes x to y
     quarter = geometry.yaw_matrix(torch.tensor(math.pi / 2))
-    torch.testing.assert_close(geometry.to_world(quarter, torch.tensor([1.0, 0.0, 0.0])), torch.tensor([0.0, 1.0, 0.0]))
+    torch.testing.assert_close(
+        geometry.to_world(quarter, torch.tensor([1.0, 0.0, 0.0])), torch.tensor([0.0, 1.0, 0.0])
+    )
     yaw = torch.linspace(-3.0, 3.0, 7)
     torch.testing.assert_close(geometry.yaw_of(geometry.yaw_matrix(yaw)), yaw)
 
@@ -102,12 +112,15 @@ def test_frames_and_yaw() -> None:
 def test_angle_between_is_the_length_of_the_relative_rotation_vector() -> None:
     a, w = geometry.exp_so3(vectors(1.0)), vectors(0.4).flip(0)
     torch.testing.assert_close(
-        geometry.angle_between(a, a @ geometry.exp_so3(w)), torch.full((64,), 0.4, dtype=torch.float64)
+        geometry.angle_between(a, a @ geometry.exp_so3(w)),
+        torch.full((64,), 0.4, dtype=torch.float64),
     )
     assert geometry.angle_between(a, a).max() < 1e-6
 
 
 def test_products_of_quaternions_are_products_of_rotations() -> None:
-    a, b = torch.nn.functional.normalize(torch.randn(2, 20, 4, generator=torch.Generator().manual_seed(0)), dim=-1)
+    a, b = torch.nn.functional.normalize(
+        torch.randn(2, 20, 4, generator=torch.Generator().manual_seed(0)), dim=-1
+    )
     product = geometry.matrix_from_quat(geometry.multiply_quat(a, b))
     torch.testing.assert_close(product, geometry.matrix_from_quat(a) @ geometry.matrix_from_quat(b))

@@ -15,7 +15,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("mocap_data", "npmp", "retarget", "experiments")
 LINKED = ("experiments", "conf")  # folders of the checkout that are parts of npmp
 
-# From the bottom to the top; a layer may import those below its row. The most specific prefix counts.
+# From the bottom to the top; a layer may import those below its row. The most specific prefix
+# counts.
 ROWS: tuple[tuple[str, ...], ...] = (
     ("mocap_data",),
     ("npmp.own",),
@@ -42,7 +43,14 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "npmp.training.signals",
     ),
     ("npmp.actuators",),
-    ("npmp.sim", "npmp.rl", "npmp.identification", "npmp.render", "npmp.deploy.simulated", "retarget"),
+    (
+        "npmp.sim",
+        "npmp.rl",
+        "npmp.identification",
+        "npmp.render",
+        "npmp.deploy.simulated",
+        "retarget",
+    ),
     ("npmp.envs", "npmp.deploy.drake", "npmp.deploy.warp", "npmp.deploy.trial"),
     ("npmp.deploy.web",),
     ("npmp.rollout", "npmp.skill", "npmp.training.trainer"),
@@ -73,7 +81,10 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
         for path in sorted((ROOT / folder).rglob("*.py")):  # does not follow links
             parts = path.relative_to(ROOT).with_suffix("").parts
             name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-            yield f"npmp.{name}" if folder in LINKED else name, ast.parse(path.read_text(encoding="utf-8"), str(path))
+            yield (
+                f"npmp.{name}" if folder in LINKED else name,
+                ast.parse(path.read_text(encoding="utf-8"), str(path)),
+            )
 
 
 def imported(name: str, tree: ast.Module, *, is_package: bool) -> Iterator[str]:
@@ -110,7 +121,8 @@ def test_imports_go_one_way() -> None:
             other = layer_of(target)
             if other is None or other == layer:
                 continue
-            # npmp's own few names (its version) are everybody's; motions meet learning in a file only
+            # npmp's own few names (its version) are everybody's; motions meet learning in a file
+            # only
             apart = other == "retarget" and layer != "npmp.experiments"
             if (LAYERS[other] >= LAYERS[layer] or apart) and target != "npmp.__version__":
                 wrong.append(f"{name} imports {target}: {layer} may not import {other}")
@@ -122,7 +134,8 @@ def test_no_layer_imports_what_it_must_not() -> None:
     for name, tree in modules():
         is_package = (ROOT / Path(*name.split(".")) / "__init__.py").is_file()
         for layer, forbidden in FORBIDDEN.items():
-            apart = layer == "npmp.deploy" or within(name, "npmp.experiments")  # they say for themselves
+            # they say for themselves
+            apart = layer == "npmp.deploy" or within(name, "npmp.experiments")
             if within(name, layer) and (not apart or layer_of(name) == layer):
                 wrong += [
                     f"{name} imports {target}"
@@ -133,49 +146,79 @@ def test_no_layer_imports_what_it_must_not() -> None:
 
 
 def test_what_learning_imports_leaves_slow_parts_of_scipy_to_whoever_needs_them() -> None:
-    """Every run, every job of a sweep and every collector would wait for them: 0.5 s of the 2.8 that npmp imitate took
-    to be imported (CPU of a busy Intel Xeon, 2026-11-23)."""
-    at_once = {"npmp.actuators.fitting": "signal", "npmp.training.comparison": "stats"}  # which it does not import
+    """Every run, every job of a sweep and every collector would wait for them: 0.5 s of the 2.8
+    that npmp imitate took to be imported (CPU of a busy Intel Xeon, 2026-11-23)."""
+    # which it does not import
+    at_once = {"npmp.actuators.fitting": "signal", "npmp.training.comparison": "stats"}
     for name, tree in modules():
         tree.body = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
-        slow = {f"scipy.{part}" for part in {"interpolate", "signal", "stats"} - {at_once.get(name)}}
-        wrong = [target for target in imported(name, tree, is_package=False) if any(within(target, s) for s in slow)]
+        slow = {
+            f"scipy.{part}" for part in {"interpolate", "signal", "stats"} - {at_once.get(name)}
+        }
+        wrong = [
+            target
+            for target in imported(name, tree, is_package=False)
+            if any(within(target, s) for s in slow)
+        ]
         assert not wrong, f"{name} imports {wrong[0]}; import it in the function that needs it"
 
 
 def test_the_commands_go_by_their_installed_names() -> None:
-    """`npmp.experiments` and `npmp.conf`: the bare names are the user's own. In a checkout they would import, too, and
-    make every module twice."""
+    """`npmp.experiments` and `npmp.conf`: the bare names are the user's own. In a checkout they
+    would import, too, and make every module twice."""
     links = {name: ROOT / "npmp" / name for name in LINKED}
-    assert {name: str(link.readlink()) for name, link in links.items()} == {name: f"../{name}" for name in LINKED}
-    named = re.compile(r"(?:from|import|-m) (?:experiments|conf)\b(?!/)|[\"'`](?:experiments|conf)\.[a-z{]")
-    tests = [(str(path.relative_to(ROOT)), path.read_text("utf-8")) for path in sorted((ROOT / "tests").rglob("*.py"))]
+    assert {name: str(link.readlink()) for name, link in links.items()} == {
+        name: f"../{name}" for name in LINKED
+    }
+    named = re.compile(
+        r"(?:from|import|-m) (?:experiments|conf)\b(?!/)|[\"'`](?:experiments|conf)\.[a-z{]"
+    )
+    tests = [
+        (str(path.relative_to(ROOT)), path.read_text("utf-8"))
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+    ]
     # as text: what is imported by name, or by another process, counts as well
     wrong = [name for name, text in tests if name != "tests/test_layers.py" and named.search(text)]
     for folder in FOLDERS:
-        wrong += [str(path) for path in (ROOT / folder).rglob("*.py") if named.search(path.read_text("utf-8"))]
+        wrong += [
+            str(path)
+            for path in (ROOT / folder).rglob("*.py")
+            if named.search(path.read_text("utf-8"))
+        ]
     assert not wrong, "\n".join(wrong)
-    assert all(named.search(text) for text in ("from experiments import x", "-m experiments.cli", '"experiments.cli"'))
+    assert all(
+        named.search(text)
+        for text in ("from experiments import x", "-m experiments.cli", '"experiments.cli"')
+    )
 
 
 def test_nothing_is_pickled() -> None:
     wrong = []
     for name, tree in modules():
-        wrong += [name for target in imported(name, tree, is_package=False) if target.split(".")[0] == "pickle"]
+        wrong += [
+            name
+            for target in imported(name, tree, is_package=False)
+            if target.split(".")[0] == "pickle"
+        ]
     assert not wrong
 
 
 @pytest.mark.parametrize(
-    "statement", ["import npmp", "import npmp.robots", "import mocap_data", "import npmp.experiments.cli"]
+    "statement",
+    ["import npmp", "import npmp.robots", "import mocap_data", "import npmp.experiments.cli"],
 )
 def test_light_imports_leave_torch_and_hydra_alone(statement: str) -> None:
     check = f"{statement}\nimport sys\nprint(sorted({{'torch', 'hydra', 'matplotlib'}} & set(sys.modules)))"
-    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, cwd=ROOT, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     assert result.stdout.strip() == "[]"
 
 
 def test_the_checker_sees_a_wrong_import() -> None:
-    tree = ast.parse("from npmp import envs\nimport npmp.rl.vmpo\nfrom . import other\nfrom .deep import x")
+    tree = ast.parse(
+        "from npmp import envs\nimport npmp.rl.vmpo\nfrom . import other\nfrom .deep import x"
+    )
     assert list(imported("retarget.pipeline", tree, is_package=False)) == [
         "npmp.envs",
         "npmp.rl.vmpo",

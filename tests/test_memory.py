@@ -1,4 +1,5 @@
-"""Estimates of memory: near what was measured, and one line with the key's name where it does not fit."""
+"""Estimates of memory: near what was measured, and one line with the key's name where it does not
+fit."""
 
 from __future__ import annotations
 
@@ -22,7 +23,9 @@ def asked(monkeypatch: pytest.MonkeyPatch, estimate: Callable[[], None]) -> floa
     return found[0]
 
 
-def test_robots_and_batches_are_near_what_was_measured(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_robots_and_batches_are_near_what_was_measured(
+    robot: Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = robot.model(visuals=False)
     each = asked(monkeypatch, lambda: memory.require_robots(model, 1, substeps=8))
     assert 5e3 < each < 12e3
@@ -46,8 +49,14 @@ def test_what_no_memory_holds_is_refused_by_its_key(robot: Robot) -> None:
             "evaluation.starts=1000000000",
             lambda: memory.require_robots(model, 10**9, substeps=8, key="evaluation.starts"),
         ),
-        ("algo.num_envs=10000000", lambda: memory.require_replay(128, 10**7, {"state": 57, "hidden": 128})),
-        ("algo.model_batch=10000000", lambda: memory.require_batch(10**8 // 10, 8, (256, 256, 256), 57)),
+        (
+            "algo.num_envs=10000000",
+            lambda: memory.require_replay(128, 10**7, {"state": 57, "hidden": 128}),
+        ),
+        (
+            "algo.model_batch=10000000",
+            lambda: memory.require_batch(10**8 // 10, 8, (256, 256, 256), 57),
+        ),
         ("algo.clone_steps=10000000", lambda: memory.require_demonstration(10**7, 512, 160)),
         ("task.terrain_fields=1000000000", lambda: Terrain(TerrainConfig("perlin", fields=10**9))),
         ("task.future_frames", lambda: memory.require_context(10**5, 57 * 10**6, 256)),

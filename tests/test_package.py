@@ -21,8 +21,12 @@ def tracked() -> list[str]:
     """What git tracks, from the root of the checkout."""
     if shutil.which("git") is None or not (ROOT / ".git").exists():
         pytest.skip("no checkout")
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    return [name for name in listed.split("\0") if (ROOT / name).is_symlink() or (ROOT / name).is_file()]
+    listed = subprocess.run(
+        ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    return [
+        name for name in listed.split("\0") if (ROOT / name).is_symlink() or (ROOT / name).is_file()
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +38,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> zipfile.ZipFile:
             (source / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / name, source / name, follow_symlinks=False)
     build = "import sys; from setuptools.build_meta import build_wheel; build_wheel(sys.argv[1])"
-    subprocess.run([sys.executable, "-c", build, str(out)], cwd=source, capture_output=True, check=True)
+    subprocess.run(
+        [sys.executable, "-c", build, str(out)], cwd=source, capture_output=True, check=True
+    )
     [path] = out.glob("*.whl")
     return zipfile.ZipFile(path)
 
@@ -56,4 +62,8 @@ def test_the_wheel_has_its_version_and_command(wheel: zipfile.ZipFile) -> None:
     about = f"npmp-{npmp.__version__}.dist-info"
     assert f"\nVersion: {npmp.__version__}\n" in wheel.read(f"{about}/METADATA").decode()
     assert "npmp = npmp.experiments.cli:main" in wheel.read(f"{about}/entry_points.txt").decode()
-    assert wheel.read(f"{about}/top_level.txt").decode().split() == ["mocap_data", "npmp", "retarget"]
+    assert wheel.read(f"{about}/top_level.txt").decode().split() == [
+        "mocap_data",
+        "npmp",
+        "retarget",
+    ]

@@ -38,19 +38,26 @@ def test_one_alone_averages_nothing() -> None:
     weight = nn.Parameter(torch.ones(2))
     parallel.average_gradients([weight])
     parallel.average_([value := torch.tensor([3.0])])
-    assert weight.grad is None and value.item() == 3.0 and (parallel.count(), parallel.rank()) == (1, 0)
+    assert (
+        weight.grad is None
+        and value.item() == 3.0
+        and (parallel.count(), parallel.rank()) == (1, 0)
+    )
 
 
 def _learner(rank: int, place: str, out: str) -> None:
     torch.set_num_threads(1)
     parallel.join(distributed.FileStore(place, 2), rank, 2, "cpu")
     found = {"count": torch.tensor([parallel.count(), parallel.rank()])}
-    # both take a step down the mean of their gradients: 2 w x^2 of x = 1 and 3 at w = 1, so 10, here cut to 5
+    # both take a step down the mean of their gradients: 2 w x^2 of x = 1 and 3 at w = 1, so 10,
+    # here cut to 5
     module = nn.Linear(1, 1, bias=False)
     unused = module.register_parameter("unused", nn.Parameter(torch.ones(1)))
     assert unused is None
     nn.init.ones_(module.weight)
-    loss = module(torch.tensor([[1.0 + 2.0 * rank]])).square().sum() + (module.unused.sum() if rank else 0.0)
+    loss = module(torch.tensor([[1.0 + 2.0 * rank]])).square().sum() + (
+        module.unused.sum() if rank else 0.0
+    )
     norm = descend(loss, module, 5.0, torch.optim.SGD(module.parameters(), lr=0.1))
     found |= {"weight": module.weight.detach().clone(), "unused": module.unused.detach().clone()}
     found["norm"] = torch.tensor(norm)
@@ -80,7 +87,8 @@ def test_two_learners_take_the_same_step(tmp_path: Path) -> None:
     multiprocessing.spawn(_learner, (str(tmp_path / "store"), str(tmp_path)), nprocs=2)
     first, second = (load_file(tmp_path / f"{rank}.safetensors") for rank in range(2))
     assert first["count"].tolist() == [2, 0] and second["count"].tolist() == [2, 1]
-    assert first["gone"] and second["gone"]  # with its threads, which else abort the interpreter's end, now and then
+    # with its threads, which else abort the interpreter's end, now and then
+    assert first["gone"] and second["gone"]
     for name in ("weight", "unused", "norm", "kept", "mean", "variance"):
         assert torch.equal(first[name], second[name]), name
     norm = (10.0**2 + 0.5**2) ** 0.5  # of `unused`, 1 with one and none with the other
@@ -113,13 +121,17 @@ def _iterations(rank: int, place: str, out: str, motions: MotionSet) -> None:
         trainer.generator.manual_seed(100 + rank)
         figures = [trainer.iteration(i / 8) for i in range(2)]
         found = {key: value.clone().contiguous() for key, value in trainer.state_dict().items()}
-        save_file(found | {"error": torch.tensor(figures[-1]["error"])}, Path(out) / f"{name}_{rank}.safetensors")
+        save_file(
+            found | {"error": torch.tensor(figures[-1]["error"])},
+            Path(out) / f"{name}_{rank}.safetensors",
+        )
     parallel.leave()
 
 
 @pytest.mark.slow
 def test_trainers_learn_the_same_from_other_experience(motions: MotionSet, tmp_path: Path) -> None:
-    """Weights, moments of optimizers and values, duals and targets are equal to the bit; what was seen is not."""
+    """Weights, moments of optimizers and values, duals and targets are equal to the bit; what was
+    seen is not."""
     multiprocessing.spawn(_iterations, (str(tmp_path / "store"), str(tmp_path), motions), nprocs=2)
     own = ("env.", "replay.", "carried.", "generator", "range", "z.", "memory")  # a learner's own
     paths = sorted(tmp_path.glob("*_0.safetensors"))
@@ -129,4 +141,6 @@ def test_trainers_learn_the_same_from_other_experience(motions: MotionSet, tmp_p
         assert not torch.equal(first.pop("error"), second.pop("error"))
         learned = [name for name in first if not name.startswith(own)]
         assert len(learned) > 40, path.name
-        assert [name for name in learned if not torch.equal(first[name], second[name])] == [], path.name
+        assert [name for name in learned if not torch.equal(first[name], second[name])] == [], (
+            path.name
+        )

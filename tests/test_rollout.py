@@ -23,7 +23,8 @@ class Counter:
         return Memory(torch.zeros(n))
 
     def act(self, env: Any, memory: Memory, first: Tensor) -> Decision:
-        assert torch.equal(first, memory.count == 0)  # an episode's first step has an empty memory, no other has
+        # an episode's first step has an empty memory, no other has
+        assert torch.equal(first, memory.count == 0)
         return Decision(memory.count.unsqueeze(-1), Memory(memory.count + 1))
 
 
@@ -40,7 +41,13 @@ class Toy:
         failed = self.age == torch.tensor([2, 3, 4])
         state: Any = SimpleNamespace(age=self.age)
         return EnvStep(
-            state, action, failed, (self.age == 3) & ~failed, torch.zeros(3), torch.zeros(3, dtype=torch.bool), {}
+            state,
+            action,
+            failed,
+            (self.age == 3) & ~failed,
+            torch.zeros(3),
+            torch.zeros(3, dtype=torch.bool),
+            {},
         )
 
     def reset(self, mask: Tensor) -> None:
@@ -48,7 +55,9 @@ class Toy:
         self.age = self.age.masked_fill(mask, 0)
 
 
-def play(env: Toy, steps: int, carried: Carried | None = None, **options: Any) -> tuple[list[list[float]], Carried]:
+def play(
+    env: Toy, steps: int, carried: Carried | None = None, **options: Any
+) -> tuple[list[list[float]], Carried]:
     actions: list[list[float]] = []
 
     def record(moment: Moment) -> None:
@@ -61,11 +70,18 @@ def play(env: Toy, steps: int, carried: Carried | None = None, **options: Any) -
 
 
 def test_memories_are_emptied_where_episodes_end_and_only_there() -> None:
-    """By failure in steps 2, 4 (robot 0), 3 (1); robot 2 is out of time in step 3, a step before it would fail."""
+    """By failure in steps 2, 4 (robot 0), 3 (1); robot 2 is out of time in step 3, a step before it
+    would fail."""
     env = Toy()
     actions, _ = play(env, 5)
     assert actions == [[0, 0, 0], [1, 1, 1], [0, 2, 2], [1, 0, 0], [0, 1, 1]]
-    assert env.resets == [[False] * 3, [True, False, False], [False, True, True], [True, False, False], [False] * 3]
+    assert env.resets == [
+        [False] * 3,
+        [True, False, False],
+        [False, True, True],
+        [True, False, False],
+        [False] * 3,
+    ]
 
 
 def test_two_rollouts_are_one() -> None:
@@ -90,4 +106,5 @@ def test_nobody_is_reset_where_nobody_is_to_be() -> None:
 def test_a_recorder_ends_the_rollout() -> None:
     env: Any = Toy()
     carried = rollout(Counter(), env, 9, lambda moment: bool(env.age[1] == 2))
-    assert carried.memory.count.tolist() == [0, 2, 2]  # robot 0 failed in that step and has begun anew
+    # robot 0 failed in that step and has begun anew
+    assert carried.memory.count.tolist() == [0, 2, 2]

@@ -1,4 +1,5 @@
-"""A setting has one default: what a command reads from conf/ is what the dataclass has; and what is refused."""
+"""A setting has one default: what a command reads from conf/ is what the dataclass has; and what is
+refused."""
 
 from __future__ import annotations
 
@@ -32,12 +33,12 @@ from retarget.joint_map import JointOptions
 CONF = Path(__file__).resolve().parents[1] / "conf"
 
 # Keys of a YAML that are no fields, and why.
-NO_FIELDS = {
-    "algo": {"num_envs": "the environment's, which the trainer is given"},
-}
+NO_FIELDS = {"algo": {"num_envs": "the environment's, which the trainer is given"}}
 # Fields that are no keys of the YAML, and why.
 NO_KEYS = {
-    "algo/mo_vmpo": {"learner.regularizer_weight": "beta, which the trainer sets at every iteration"},
+    "algo/mo_vmpo": {
+        "learner.regularizer_weight": "beta, which the trainer sets at every iteration"
+    },
     "algo/vmpo": {"learner.objectives": "the task's, which the trainer asks it for"},
 }
 
@@ -61,7 +62,9 @@ def yaml_of(name: str) -> dict[str, Any]:
     values = OmegaConf.to_container(OmegaConf.load(CONF / f"{name}.yaml"), resolve=False)
     assert isinstance(values, dict)
     own = {str(key): value for key, value in values.items() if key not in ("name", "defaults")}
-    built_on = [base for base in values.get("defaults", ()) if isinstance(base, str) and base != "_self_"]
+    built_on = [
+        base for base in values.get("defaults", ()) if isinstance(base, str) and base != "_self_"
+    ]
     if "/" in name:  # a choice of a group, maybe built on another
         for base in built_on:
             own = yaml_of(f"{name.rpartition('/')[0]}/{base}") | own
@@ -69,7 +72,9 @@ def yaml_of(name: str) -> dict[str, Any]:
 
 
 def exempt(name: str, table: dict[str, dict[str, str]]) -> set[str]:
-    return {key for at, keys in table.items() if name == at or name.startswith(f"{at}/") for key in keys}
+    return {
+        key for at, keys in table.items() if name == at or name.startswith(f"{at}/") for key in keys
+    }
 
 
 @pytest.mark.parametrize(
@@ -95,19 +100,27 @@ def test_the_yaml_and_the_dataclass_say_the_same(name: str, cls: type) -> None:
     written = {key: value for part in name.split("+") for key, value in flat(yaml_of(part)).items()}
     defaults = flat(dataclasses.asdict(cls()))
     extra, absent = exempt(name, NO_FIELDS), exempt(name, NO_KEYS)
-    assert extra <= set(written) and all(any(key.split(".")[0] == a or key == a for key in defaults) for a in absent)
+    assert extra <= set(written) and all(
+        any(key.split(".")[0] == a or key == a for key in defaults) for a in absent
+    )
     fields = {key for key in defaults if key not in absent and key.split(".")[0] not in absent}
     assert set(written) - extra == fields
     differ = {key: (written[key], defaults[key]) for key in fields if written[key] != defaults[key]}
     assert not differ
 
 
-@pytest.mark.parametrize("path", sorted((CONF / "randomization").rglob("*.yaml")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted((CONF / "randomization").rglob("*.yaml")), ids=lambda path: path.stem
+)
 def test_every_randomization_is_one(path: Path) -> None:
-    from_mapping(RobotBatchConfig, yaml_of(str(path.relative_to(CONF).with_suffix(""))), at="randomization")
+    from_mapping(
+        RobotBatchConfig, yaml_of(str(path.relative_to(CONF).with_suffix(""))), at="randomization"
+    )
 
 
-@pytest.mark.parametrize(("name", "cls"), [("net/paper", NetConfig), ("high_level/paper", HighLevelConfig)])
+@pytest.mark.parametrize(
+    ("name", "cls"), [("net/paper", NetConfig), ("high_level/paper", HighLevelConfig)]
+)
 def test_the_paper_s_sizes_name_every_setting(name: str, cls: type) -> None:
     assert set(yaml_of(name)) == {field.name for field in dataclasses.fields(cls)}
     from_mapping(cls, yaml_of(name))
@@ -115,27 +128,37 @@ def test_the_paper_s_sizes_name_every_setting(name: str, cls: type) -> None:
 
 def test_no_randomization_is_what_the_library_does_without_a_word() -> None:
     """Its groups are empty in the YAML: an ideal robot is the dataclasses' own default."""
-    assert from_mapping(RobotBatchConfig, yaml_of("randomization/none"), at="randomization") == RobotBatchConfig()
+    assert (
+        from_mapping(RobotBatchConfig, yaml_of("randomization/none"), at="randomization")
+        == RobotBatchConfig()
+    )
     paper = yaml_of("randomization/paper")
-    for group, defaults in dataclasses.asdict(RobotBatchConfig()).items():  # where everything is written out
-        assert group in ("hold", "accelerometer", "actuator") or set(flat(paper[group])) == set(flat(defaults))
+    # where everything is written out
+    for group, defaults in dataclasses.asdict(RobotBatchConfig()).items():
+        assert group in ("hold", "accelerometer", "actuator") or set(flat(paper[group])) == set(
+            flat(defaults)
+        )
 
 
 def test_the_options_of_retargeting_are_its_keys() -> None:
-    """Each field a key, with its default. The options of method=joints have names of their own, those that
-    npmp.experiments.retarget.joint_options gives them."""
+    """Each field a key, with its default. The options of method=joints have names of their own,
+    those that npmp.experiments.retarget.joint_options gives them."""
     written = flat(yaml_of("retarget"))
     for cls in (Options, CleanOptions):
         defaults = dataclasses.asdict(cls())
         assert set(defaults) <= set(written)
-        assert not {key: (written[key], value) for key, value in defaults.items() if written[key] != value}
+        assert not {
+            key: (written[key], value) for key, value in defaults.items() if written[key] != value
+        }
     joints = JointOptions()
     pairs = {
         "rate_hz": "rate_hz", "time_scale": "time_scale", "cutoff_hz": "marker_cutoff_hz",
         "root_cutoff_hz": "root_cutoff_hz", "lock_feet": "lock_feet",
         "joint_speed_share": "joint_speed_share",
     }  # fmt: skip
-    assert {field: written[key] for field, key in pairs.items()} == {field: getattr(joints, field) for field in pairs}
+    assert {field: written[key] for field, key in pairs.items()} == {
+        field: getattr(joints, field) for field in pairs
+    }
 
 
 def test_how_much_a_policy_is_tried_is_its_command_s() -> None:
@@ -146,12 +169,17 @@ def test_how_much_a_policy_is_tried_is_its_command_s() -> None:
 def test_the_library_s_number_of_robots_is_the_commands_of_every_algorithm() -> None:
     for verb, numbers in (("imitate", NUM_ENVS), ("reuse", REUSE_ENVS)):
         for name, number in numbers.items():
-            place = f"algo/in_{verb}/{name}" if (CONF / f"algo/in_{verb}/{name}.yaml").exists() else f"algo/{name}"
+            place = (
+                f"algo/in_{verb}/{name}"
+                if (CONF / f"algo/in_{verb}/{name}.yaml").exists()
+                else f"algo/{name}"
+            )
             assert yaml_of(place)["num_envs"] == number
 
 
 @pytest.mark.parametrize(
-    ("section", "cls"), [("controller", ControllerConfig), ("guard", GuardConfig), ("sim", SimulatedConfig)]
+    ("section", "cls"),
+    [("controller", ControllerConfig), ("guard", GuardConfig), ("sim", SimulatedConfig)],
 )
 def test_what_a_robot_is_held_to_is_the_command_s(section: str, cls: type) -> None:
     assert yaml_of("deploy")[section] == dataclasses.asdict(cls())
@@ -164,16 +192,32 @@ KEYS_OF_VERBS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "cls"), [("imitate", ImitationSettings), ("reuse", ReuseSettings)])
+@pytest.mark.parametrize(
+    ("name", "cls"), [("imitate", ImitationSettings), ("reuse", ReuseSettings)]
+)
 def test_a_training_run_from_python_is_the_commands(name: str, cls: type) -> None:
     """Every field that is a plain value and a key of the verb's YAML, too."""
     written, defaults = flat(yaml_of(name)), dataclasses.asdict(cls())
     written["threads"] = written["threads"] or 0  # null: all cores, which the library calls 0
     pairs = {field: KEYS_OF_VERBS.get(field, field) for field in defaults}
     pairs = {field: key for field, key in pairs.items() if key in written}
-    assert {"steps", "evaluate_every", "checkpoint_every", "logger", "sim", "device", "num_threads"} <= set(pairs)
-    assert not [key for key in written if key.startswith("evaluation.") and key not in pairs.values()]
-    differ = {key: (written[key], defaults[field]) for field, key in pairs.items() if written[key] != defaults[field]}
+    assert {
+        "steps",
+        "evaluate_every",
+        "checkpoint_every",
+        "logger",
+        "sim",
+        "device",
+        "num_threads",
+    } <= set(pairs)
+    assert not [
+        key for key in written if key.startswith("evaluation.") and key not in pairs.values()
+    ]
+    differ = {
+        key: (written[key], defaults[field])
+        for field, key in pairs.items()
+        if written[key] != defaults[field]
+    }
     assert not differ
 
 
@@ -215,10 +259,13 @@ def test_values_become_what_the_annotations_say() -> None:
     )  # fmt: skip
     assert made == Outer(
         3, span=(0.0, 2.0), ranges=((0.0, 1.0), (2.0, 3.0)), limit=1.0, auto=2.0, pair=(1.0, 2.0),
-        weights={"foot": 1.0}, inner=Inner(rate=0.25, sizes=(4, 5)),  # rate: what the field defaults to, not the class
+        # rate: what the field defaults to, not the class
+        weights={"foot": 1.0}, inner=Inner(rate=0.25, sizes=(4, 5)),
     )  # fmt: skip
     assert isinstance(made.span[0], float) and made.ranges[1] == (2.0, 3.0)
-    assert from_mapping(Outer, {"needed": 1, "limit": None, "auto": "x", "inner": Inner(0.1)}).inner == Inner(0.1)
+    assert from_mapping(
+        Outer, {"needed": 1, "limit": None, "auto": "x", "inner": Inner(0.1)}
+    ).inner == Inner(0.1)
 
 
 @pytest.mark.parametrize(
@@ -228,7 +275,10 @@ def test_values_become_what_the_annotations_say() -> None:
         ({"needed": True}, "run.needed must be a whole number, got true"),
         ({"needed": 1.0}, "run.needed must be a whole number, got 1.0"),
         ({"needed": 10**30}, "run.needed must be a number of less than 19 digits, got 1000"),
-        ({"needed": 10**6000}, "run.needed must be a number of less than 19 digits, got a int too long to show"),
+        (
+            {"needed": 10**6000},
+            "run.needed must be a number of less than 19 digits, got a int too long to show",
+        ),
         ({"needed": None}, "run.needed must be a whole number, got null"),
         ({"limit": "1"}, "run.limit must be a finite number or null, got '1'"),
         ({"limit": float("nan")}, "run.limit must be a finite number or null, got nan"),

@@ -1,4 +1,5 @@
-"""The skill module on disk: the same after a round trip, refused when anything does not fit, and never a program."""
+"""The skill module on disk: the same after a round trip, refused when anything does not fit, and
+never a program."""
 
 from __future__ import annotations
 
@@ -50,14 +51,21 @@ def test_a_round_trip_changes_nothing(module: SkillModule, folder: Path) -> None
     z, seen, context = torch.randn(4, 5), torch.randn(4, 33), torch.randn(4, 40)
     with torch.no_grad():
         for a, b in (
-            (module.decode(z, seen, module.initial_state(4)), loaded.decode(z, seen, loaded.initial_state(4))),
+            (
+                module.decode(z, seen, module.initial_state(4)),
+                loaded.decode(z, seen, loaded.initial_state(4)),
+            ),
             (module.encode(context, z), loaded.encode(context, z)),
         ):
             assert torch.equal(a[0], b[0])
 
 
-def test_in_joint_space_a_module_is_a_scale(module: SkillModule, robot: Robot, tmp_path: Path) -> None:
-    module.contract.training.update({"hold": "first_order", "command_range": [[0, 1]] * 3, "clips": ["walk"]})
+def test_in_joint_space_a_module_is_a_scale(
+    module: SkillModule, robot: Robot, tmp_path: Path
+) -> None:
+    module.contract.training.update(
+        {"hold": "first_order", "command_range": [[0, 1]] * 3, "clips": ["walk"]}
+    )
     made = module.in_joint_space()
     assert (made.latent_dim, made.alpha, made.hold) == (12, 0.0, "first_order")
     assert made.contract.training == {"hold": "first_order", "command_range": [[0, 1]] * 3}
@@ -82,8 +90,14 @@ def test_in_joint_space_a_module_is_a_scale(module: SkillModule, robot: Robot, t
 def test_the_contract_says_all_that_a_user_needs(folder: Path, robot: Robot) -> None:
     content = json.loads((folder / "module.json").read_text())
     assert content["schema"] == "npmp-skill" and content["version"] == 1
-    assert content["joint_names"] == list(robot.joint_names) and content["model_sha256"] == robot.model_sha256
-    assert content["observation"][0] == ["joint_pos_minus_home", 12] and sum(w for _, w in content["observation"]) == 33
+    assert (
+        content["joint_names"] == list(robot.joint_names)
+        and content["model_sha256"] == robot.model_sha256
+    )
+    assert (
+        content["observation"][0] == ["joint_pos_minus_home", 12]
+        and sum(w for _, w in content["observation"]) == 33
+    )
     assert content["home_pose"] == robot.home_joints.tolist()
     assert (content["control_rate_hz"], content["physics_rate_hz"]) == (50.0, 400.0)
     assert content["kp"] == [100.0] * 12 and content["torque_limit"] == [40.0] * 12
@@ -94,13 +108,17 @@ def test_the_contract_says_all_that_a_user_needs(folder: Path, robot: Robot) -> 
     assert loaded.contract.training["seed"] == 3
 
 
-def test_half_precision_is_stored_and_float32_comes_back(module: SkillModule, tmp_path: Path) -> None:
+def test_half_precision_is_stored_and_float32_comes_back(
+    module: SkillModule, tmp_path: Path
+) -> None:
     module.save(tmp_path / "half", dtype="float16")
     loaded = SkillModule.load(tmp_path / "half")
     assert loaded.contract.weights_dtype == "float16"
     for name, value in module.state_dict().items():
         weight = name.startswith(("encoder.", "decoder."))
-        assert torch.equal(loaded.state_dict()[name], value.half().float() if weight else value), name
+        assert torch.equal(loaded.state_dict()[name], value.half().float() if weight else value), (
+            name
+        )
     loaded.save(tmp_path / "again")  # nothing is rounded twice
     assert SkillModule.load(tmp_path / "again").contract.weights_dtype == "float32"
     torch.nn.init.constant_(module.decoder.head.weight, 1e5)
@@ -152,13 +170,18 @@ def test_damaged_files_are_refused_in_one_line(folder: Path, tmp_path: Path) -> 
     [
         ({"schema": "something else"}, "npmp-skill"),
         ({"version": 2}, "version 2.*reads version 1"),
-        ({"net": {"latent_dim": 6, "encoder_width": 12, "decoder_width": 10, "lstm_width": 7}}, "does not fit"),
+        (
+            {"net": {"latent_dim": 6, "encoder_width": 12, "decoder_width": 10, "lstm_width": 7}},
+            "does not fit",
+        ),
         ({"net": {"latent_dim": 0}}, "latent_dim must be positive"),
         ({"net": {"layers": 3}}, "no setting 'layers'"),
         ({"joint_names": ["a", "b"]}, "does not fit"),
     ],
 )
-def test_a_contract_that_does_not_fit_is_refused(folder: Path, values: dict[str, Any], message: str) -> None:
+def test_a_contract_that_does_not_fit_is_refused(
+    folder: Path, values: dict[str, Any], message: str
+) -> None:
     change(folder, **values)
     with pytest.raises(InputError, match=message):
         SkillModule.load(folder)
@@ -181,7 +204,10 @@ def test_a_contract_that_does_not_fit_is_refused(folder: Path, values: dict[str,
         ({"joint_names": []}, "it needs joints"),
         ({"joint_names": "abc"}, "joint_names must be a list"),
         ({"joint_names": [None] * 12}, r"joint_names\[0\] must be text, got null"),
-        ({"observation": [["a", 10**12]]}, r"observation\[0\]\[1\] is 1000000000000, too much for weights"),
+        (
+            {"observation": [["a", 10**12]]},
+            r"observation\[0\]\[1\] is 1000000000000, too much for weights",
+        ),
         ({"observation": [["a", 33], ["b", 0]]}, "an observation whose widths are all above zero"),
         ({"observation": [["a"]]}, r"observation\[0\] must be a list of 2"),
         ({"observation": [7]}, r"observation\[0\] must be a list"),
@@ -236,7 +262,9 @@ def test_other_robots_are_refused_by_what_differs(module: SkillModule, robot: Ro
         ("physics_rate_hz", 200.0),
     ],
 )
-def test_a_contract_that_the_robot_does_not_keep_is_refused(folder: Path, robot: Robot, key: str, value: Any) -> None:
+def test_a_contract_that_the_robot_does_not_keep_is_refused(
+    folder: Path, robot: Robot, key: str, value: Any
+) -> None:
     change(folder, **{key: value})
     with pytest.raises(InputError, match=key):
         SkillModule.load(folder).check_robot(robot)
@@ -244,11 +272,14 @@ def test_a_contract_that_the_robot_does_not_keep_is_refused(folder: Path, robot:
 
 def test_an_encoder_for_other_features_is_refused(module: SkillModule, robot: Robot) -> None:
     with pytest.raises(InputError, match=r"context_size is 40, but 5 frames ahead make 304"):
-        module.check_encoder(robot)  # 5 (3 (9 points + 4 axes and velocities) + 12 joints) + 49 of the true state
+        # 5 (3 (9 points + 4 axes and velocities) + 12 joints) + 49 of the true state
+        module.check_encoder(robot)
 
 
 def test_the_weights_are_as_readable_as_the_contract(folder: Path) -> None:
-    modes = {(folder / name).stat().st_mode & 0o777 for name in ("module.safetensors", "module.json")}
+    modes = {
+        (folder / name).stat().st_mode & 0o777 for name in ("module.safetensors", "module.json")
+    }
     assert len(modes) == 1
 
 
@@ -267,7 +298,9 @@ def test_loading_never_unpickles(folder: Path, monkeypatch: pytest.MonkeyPatch) 
         SkillModule.load(folder)
 
 
-def test_saving_over_a_module_is_atomic(module: SkillModule, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_saving_over_a_module_is_atomic(
+    module: SkillModule, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
 
     def killed(*_: object) -> None:

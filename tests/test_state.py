@@ -48,7 +48,11 @@ class Toy:
         self.optimizer.zero_grad()
         self.net(self.z).square().sum().backward()
         self.optimizer.step()
-        self.iteration_count, self.env_steps, self.rate = self.iteration_count + 1, self.env_steps + 3, self.rate * 0.9
+        self.iteration_count, self.env_steps, self.rate = (
+            self.iteration_count + 1,
+            self.env_steps + 3,
+            self.rate * 0.9,
+        )
 
 
 def equal(one: Toy, other: Toy) -> bool:
@@ -63,7 +67,11 @@ def test_what_is_unpacked_goes_on_as_what_was_packed(tmp_path: Path) -> None:
     _, tensors, _ = checkpoint.load_latest(tmp_path)
     assert {"net.weight", "optimizer.0.exp_avg", "carried.hidden", "z", "counts"} <= tensors.keys()
     unpack(other.parts(), tensors)
-    assert equal(one, other) and (other.iteration_count, other.env_steps, other.rate) == (1, 3, 0.45)
+    assert equal(one, other) and (other.iteration_count, other.env_steps, other.rate) == (
+        1,
+        3,
+        0.45,
+    )
     assert isinstance(other.env_steps, int) and isinstance(other.rate, float)
     one.step()
     other.step()
@@ -79,7 +87,8 @@ def test_unpacked_parts_share_no_memory_with_what_they_came_from() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", ["fewer robots", "another type", "no z", "no carried.cell", "no net", "two counts more"]
+    "wrong",
+    ["fewer robots", "another type", "no z", "no carried.cell", "no net", "two counts more"],
 )
 def test_what_does_not_fit_is_one_line_and_changes_nothing(wrong: str) -> None:
     one, other, untouched = Toy(0), Toy(5), Toy(5)
@@ -92,7 +101,11 @@ def test_what_does_not_fit_is_one_line_and_changes_nothing(wrong: str) -> None:
     elif wrong == "two counts more":
         tensors["counts"] = torch.arange(4)
     else:
-        tensors = {name: value for name, value in tensors.items() if not name.startswith(wrong.removeprefix("no "))}
+        tensors = {
+            name: value
+            for name, value in tensors.items()
+            if not name.startswith(wrong.removeprefix("no "))
+        }
     with pytest.raises(InputError, match="the checkpoint is of another kind of run"):
         unpack(other.parts(), tensors)
     if wrong not in ("no net", "two counts more"):

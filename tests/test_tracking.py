@@ -50,7 +50,9 @@ def test_tracked_steps_are_those_before_the_failure(robot: Robot, motions: Motio
     assert env.taken <= 6  # nobody is left after the sixth
 
 
-def test_trajectories_begin_at_the_start_and_follow_the_frames(robot: Robot, motions: MotionSet) -> None:
+def test_trajectories_begin_at_the_start_and_follow_the_frames(
+    robot: Robot, motions: MotionSet
+) -> None:
     env = imitation_env(robot, motions, 2)
     result = track(stub(), env, torch.tensor([0, 1]), torch.tensor([95, 240]))
     steps = len(result.error)
@@ -65,7 +67,10 @@ def test_evaluation_is_deterministic_and_has_no_gradients(robot: Robot, motions:
     env = imitation_env(robot, motions, 3)
     from npmp.envs.features import ReferenceFeatures, true_state
 
-    size = ReferenceFeatures(robot, env.task.reference).size + true_state(env.state, env.home).shape[-1]
+    size = (
+        ReferenceFeatures(robot, env.task.reference).size
+        + true_state(env.state, env.home).shape[-1]
+    )
     torch.manual_seed(0)
     skill = SkillModule(
         SkillContract.for_robot(robot, NetConfig(latent_dim=4, encoder_width=8, decoder_width=8, lstm_width=8),

@@ -1,7 +1,9 @@
-"""One self-contained HTML page for a run: figures, tables, charts, an interactive 3-D replay, provenance.
+"""One self-contained HTML page for a run: figures, tables, charts, an interactive 3-D replay,
+provenance.
 
 from npmp.experiments import report
-report.build(Path("runs/demo/report.html"), report.ReportData(title="Demo", rollouts=Path("runs/demo/rollouts.h5")))
+report.build(Path("runs/demo/report.html"), report.ReportData(title="Demo",
+rollouts=Path("runs/demo/rollouts.h5")))
 """
 
 from npmp.experiments.report.data import (

@@ -29,12 +29,18 @@ def judged(out: Path, evaluation: Evaluation, part: str, provenance: Mapping[str
         "fitted to."
     )
     if found["kind"] in ("pd", "hybrid") and "position_mae_rad" in found:
-        words += " Torques are those at the log's pendulum: what accelerates the rotor is taken off."
+        words += (
+            " Torques are those at the log's pendulum: what accelerates the rotor is taken off."
+        )
     ratio = found["baseline_rmse_nm"] / max(found["rollout_rmse_nm"], 1e-12)
     cards = [
         ("On its own", f"{number(found['rollout_rmse_nm'])} Nm", "RMSE of the torque"),
         ("One step", f"{number(found['rmse_nm'])} Nm", "RMSE of the torque"),
-        ("Constant gains", f"{number(found['baseline_rmse_nm'])} Nm", f"{number(ratio)} times as much"),
+        (
+            "Constant gains",
+            f"{number(found['baseline_rmse_nm'])} Nm",
+            f"{number(ratio)} times as much",
+        ),
     ]
     sections = [
         Section("torque", "Torque", [Words(words), *_over_seconds(found), *_curves(evaluation)]),
@@ -59,8 +65,11 @@ def _over_seconds(found: Mapping[str, Any]) -> list[Any]:
 
 
 def _curves(evaluation: Evaluation) -> list[Any]:
-    """Some traces, the stretch of each where the torque moves most, and predicted over measured of all."""
-    by_error = sorted(evaluation.predictions, key=lambda p: float(np.square(p.rollout - p.trace.torque).mean()))
+    """Some traces, the stretch of each where the torque moves most, and predicted over measured of
+    all."""
+    by_error = sorted(
+        evaluation.predictions, key=lambda p: float(np.square(p.rollout - p.trace.torque).mean())
+    )
     middle = max(0, len(by_error) // 2 - SHOWN // 2)
     rate = evaluation.figures["rate_hz"]
     charts = [_curve(p, rate) for p in by_error[middle : middle + SHOWN]]
@@ -89,17 +98,32 @@ def _scatter(predictions: Sequence[Prediction], points: int = figures.MAX_POINTS
     at = np.linspace(0, len(measured) - 1, min(points, len(measured))).astype(int)
     at = at[np.argsort(measured[at], kind="stable")]
     # dots are curves with a gap after every point; of more points, thinned, some would be joined
-    x, y = np.repeat(measured[at], 2), np.stack((told[at], np.full(len(at), np.nan)), -1).reshape(-1)
+    x, y = (
+        np.repeat(measured[at], 2),
+        np.stack((told[at], np.full(len(at), np.nan)), -1).reshape(-1),
+    )
     ends = [float(measured.min()), float(measured.max())]
     lines = [Line("equal", ends, ends, "ref"), Line("model on its own", x, y)]
     return Charts(
-        [figures.line_chart(lines, title="Predicted over measured", unit="Nm", x_label="measured (Nm)", height=320)]
+        [
+            figures.line_chart(
+                lines,
+                title="Predicted over measured",
+                unit="Nm",
+                x_label="measured (Nm)",
+                height=320,
+            )
+        ]
     )
 
 
 def _table(found: Mapping[str, Any], what: str) -> Section:
     rows = [(name, *(Cell.of(row[key], 4) for key in KEYS)) for name, row in found[what].items()]
-    return Section(what, what.capitalize(), [Table((what[:-1], *COLUMNS), rows, sortable=True, tall=len(rows) > 20)])
+    return Section(
+        what,
+        what.capitalize(),
+        [Table((what[:-1], *COLUMNS), rows, sortable=True, tall=len(rows) > 20)],
+    )
 
 
 def _latents(found: Mapping[str, Any]) -> Section | None:
@@ -116,4 +140,8 @@ def _latents(found: Mapping[str, Any]) -> Section | None:
         (name, Cell.of(value, 3), Cell.of(latents["rmse_nm_of_the_best_draw"][name], 4))
         for name, value in latents["nats_per_sample"].items()
     ]
-    return Section("latents", "Latents", [Words(words), Table(("actuator", "nats per sample", "RMSE (Nm)"), rows)])
+    return Section(
+        "latents",
+        "Latents",
+        [Words(words), Table(("actuator", "nats per sample", "RMSE (Nm)"), rows)],
+    )

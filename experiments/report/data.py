@@ -29,14 +29,14 @@ VERSIONED_PACKAGES = ("numpy", "scipy", "mujoco", "dm_control", "torch", "h5py")
 
 @dataclass(frozen=True)
 class Walking:
-    """One evaluation of the walking task. T control steps; velocity is (forward [m/s], lateral [m/s], yaw rate [rad/s])
-    in the robot's heading frame.
+    """One evaluation of the walking task. T control steps; velocity is (forward [m/s], lateral
+    [m/s], yaw rate [rad/s]) in the robot's heading frame.
 
     Attributes:
         time_s: (T,) seconds.
         command, achieved: (T, 3) what was asked and what the policy did.
-        errors: mean velocity error by name, in the order to show, for instance {"random latents": 0.9, "policy": 0.3};
-          a caller's own definition, explained by `errors_caption`.
+        errors: mean velocity error by name, in the order to show, for instance {"random latents":
+          0.9, "policy": 0.3}; a caller's own definition, explained by `errors_caption`.
         qpos: (T, nq) for the replay.
     """
 
@@ -55,7 +55,8 @@ class Walking:
 
 @dataclass(frozen=True)
 class ReportData:
-    """The parts of a report. Each is optional: a part that is not there leaves no trace on the page.
+    """The parts of a report. Each is optional: a part that is not there leaves no trace on the
+    page.
 
     Attributes:
         title, subtitle: the heading.
@@ -66,8 +67,8 @@ class ReportData:
         learning: (title, path of metrics.csv) per run.
         walking: one evaluation of the walking task.
         robot: the robot's name, for the replay; from the rollouts when None.
-        provenance: command, config, seeds, versions, machine: shown as they are, absolute paths cut to what follows the
-            report's own folder (or to their last part).
+        provenance: command, config, seeds, versions, machine: shown as they are, absolute paths cut
+            to what follows the report's own folder (or to their last part).
     """
 
     title: str = "Report"
@@ -94,7 +95,8 @@ def versions() -> dict[str, str]:
 
 
 def made_by(config: DictConfig, seed: int | None = None) -> dict[str, Any]:
-    """What a page says of how it was made: the command, seed, versions, machine and settings of this process."""
+    """What a page says of how it was made: the command, seed, versions, machine and settings of
+    this process."""
     return {
         "command": command_line(),
         **({} if seed is None else {"seed": seed}),
@@ -118,7 +120,8 @@ _ABSOLUTE = re.compile(r"(?<![\w.:/~-])(?:~?/|[A-Za-z]:\\)(?:[^\s/\\'\"=,;:<>|()
 
 
 def scrub(text: str, folder: Path | None = None) -> str:
-    """Text without absolute paths: those inside `folder` become relative to it, the rest keep their last part.
+    """Text without absolute paths: those inside `folder` become relative to it, the rest keep their
+    last part.
 
     >>> scrub("module=/home/ada/runs/demo/module data=x.h5")
     'module=…/module data=x.h5'

@@ -1,9 +1,11 @@
-"""Charts over numbers by matplotlib, as SVG inside the page: lines, histograms, timelines, a footfall diagram.
+"""Charts over numbers by matplotlib, as SVG inside the page: lines, histograms, timelines, a
+footfall diagram.
 
-Each function takes plain arrays and gives a `Chart`. Colours are names of the page's own (`assets/page.css` gives each
-a light and a dark value), so one drawing serves both, and print. The page's script reads the curves back from the
-drawing for its hover read-out and to follow the replay; nothing is stored twice. Long curves are thinned to
-`MAX_POINTS` by keeping the extremes of each stretch, so that a spike never disappears.
+Each function takes plain arrays and gives a `Chart`. Colours are names of the page's own
+(`assets/page.css` gives each a light and a dark value), so one drawing serves both, and print. The
+page's script reads the curves back from the drawing for its hover read-out and to follow the
+replay; nothing is stored twice. Long curves are thinned to `MAX_POINTS` by keeping the extremes of
+each stretch, so that a spike never disappears.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ WIDTH = 940  # of drawings that fill the page [pixels]
 FloatArray = npt.NDArray[np.float64]
 Range = tuple[float, float]
 
-# What matplotlib draws with, and the page's name for it: any colours would do, as long as all differ.
+# What matplotlib draws with, and the page's name for it: any colours would do, as long as all
+# differ.
 COLOURS = {
     "robot": "#0072b2", "ref": "#8a8f96", "other": "#b07a00", "third": "#7b4fa3", "lf": "#d55e00", "rf": "#009e73",
     "lh": "#c4609a", "rh": "#c99700", "ink": "#18202a", "soft": "#5b6673", "line": "#dfe3e8", "grid": "#e9ecf0",
@@ -55,7 +58,8 @@ STYLE: Any = {
 
 @dataclass(frozen=True)
 class Line:
-    """One curve: x (N,), y (N,) with NaN where there is nothing to draw, its name, and the name of its colour."""
+    """One curve: x (N,), y (N,) with NaN where there is nothing to draw, its name, and the name of
+    its colour."""
 
     name: str
     x: npt.ArrayLike
@@ -79,7 +83,9 @@ class Stretch:
 class Sheet:
     """A drawing of `size` pixels with one pair of axes in `box` (left, top, width, height)."""
 
-    def __init__(self, width: float, height: float, left: float, right: float, top: float, bottom: float) -> None:
+    def __init__(
+        self, width: float, height: float, left: float, right: float, top: float, bottom: float
+    ) -> None:
         from matplotlib.figure import Figure
 
         self.size = (width, height)
@@ -95,9 +101,15 @@ class Sheet:
     def tag(self, artist: Any, css: str, name: str = "", hover: str = "") -> None:
         """Give an artist a CSS class in the page, a name for the read-out, and words on hover."""
         artist.set_gid(f"tag{len(self.tags)}")
-        self.tags[artist.get_gid()] = {"class": css, "data-name": visible(name), "hover": visible(hover)}
+        self.tags[artist.get_gid()] = {
+            "class": css,
+            "data-name": visible(name),
+            "hover": visible(hover),
+        }
 
-    def text(self, x: float, y: float, words: str, colour: str = "soft", hover: str = "", **options: Any) -> None:
+    def text(
+        self, x: float, y: float, words: str, colour: str = "soft", hover: str = "", **options: Any
+    ) -> None:
         """Words at a place of the axes."""
         artist = self.axes.text(x, y, visible(words), color=COLOURS[colour], **options)
         self.tag(artist, f"said {colour}", hover=hover)
@@ -105,7 +117,11 @@ class Sheet:
     def label_x(self, words: str) -> None:
         """What x is, under the axes."""
         self.figure.text(
-            (self.box[0] + self.box[2] / 2) / self.size[0], 2 / self.size[1], words, ha="center", va="bottom"
+            (self.box[0] + self.box[2] / 2) / self.size[0],
+            2 / self.size[1],
+            words,
+            ha="center",
+            va="bottom",
         )
 
     def ticks(self, axis: Any, count: int, suffix: str = "") -> None:
@@ -114,21 +130,26 @@ class Sheet:
 
         axis.set_major_locator(MaxNLocator(round(1.6 * count), steps=[1, 2, 5, 10]))
         axis.set_major_formatter(
-            FuncFormatter(lambda value, _: tick_label(value, np.ptp(axis.get_view_interval())) + suffix)
+            FuncFormatter(
+                lambda value, _: tick_label(value, np.ptp(axis.get_view_interval())) + suffix
+            )
         )
 
     def shade_lost(self, lost_after: float | None) -> None:
         """Shade what follows after the robot was lost."""
         start, stop = self.axes.get_xlim()
         if lost_after is not None and lost_after < stop:
-            span = self.axes.axvspan(max(lost_after, start), stop, color=COLOURS["lost-ink"], alpha=0.09, linewidth=0)
+            span = self.axes.axvspan(
+                max(lost_after, start), stop, color=COLOURS["lost-ink"], alpha=0.09, linewidth=0
+            )
             self.tag(span, "lost")
 
     def svg(self, label: str, **data: str) -> Markup:
         """The drawing, to stand in a page. data: the element's data- attributes."""
         out = io.BytesIO()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # letters that the font of the measurements lacks; the reader's has them
+            # letters that the font of the measurements lacks; the reader's has them
+            warnings.simplefilter("ignore")
             self.figure.savefig(out, format="svg", metadata={"Date": None})
         root = ET.fromstring(out.getvalue())
         for parent in list(root.iter()):
@@ -136,7 +157,11 @@ class Sheet:
                 parent.remove(child)
         for element in root.iter():
             _plain(element, self.tags)
-        root.attrib = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": visible(label)}
+        root.attrib = {
+            "viewBox": root.attrib["viewBox"],
+            "role": "img",
+            "aria-label": visible(label),
+        }
         root.attrib |= {f"data-{key}": visible(value) for key, value in data.items()}
         if data:
             root.attrib["class"] = "plot"
@@ -150,7 +175,8 @@ _GAP = re.compile(r"\s*([MLz])\s*")
 
 
 def _plain(element: ET.Element, tags: dict[str, dict[str, str]]) -> None:
-    """One element of matplotlib's SVG as the page needs it: no namespaces, no names of its own, the page's colours."""
+    """One element of matplotlib's SVG as the page needs it: no namespaces, no names of its own, the
+    page's colours."""
     element.tag = element.tag.rpartition("}")[2]
     own = element.attrib.get("id", "")
     element.attrib = {key.rpartition("}")[2]: value for key, value in element.attrib.items()}
@@ -168,7 +194,12 @@ def _plain(element: ET.Element, tags: dict[str, dict[str, str]]) -> None:
 
 @contextmanager
 def _sheet(
-    width: float, height: float, left: float = 46, right: float = 10, top: float = 8, bottom: float = 32
+    width: float,
+    height: float,
+    left: float = 46,
+    right: float = 10,
+    top: float = 8,
+    bottom: float = 32,
 ) -> Iterator[Sheet]:
     import matplotlib
 
@@ -180,7 +211,9 @@ def tick_label(value: float, span: float) -> str:
     """A tick's text: short, with SI-like k and M for counts."""
     value = 0.0 if abs(value) < 1e-9 * span else value
     if abs(value) >= 1e9 or (value != 0 and abs(value) < 1e-4):
-        return f"{value:.0e}".replace("e+0", "e").replace("e-0", "e-").replace("-", "\N{MINUS SIGN}")
+        return (
+            f"{value:.0e}".replace("e+0", "e").replace("e-0", "e-").replace("-", "\N{MINUS SIGN}")
+        )
     for size, unit, letter in ((1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if span >= size and value != 0:
             return f"{value / unit:g}{letter}"
@@ -188,8 +221,8 @@ def tick_label(value: float, span: float) -> str:
 
 
 def thin(x: FloatArray, y: FloatArray, limit: int = MAX_POINTS) -> tuple[FloatArray, FloatArray]:
-    """At most `limit` of the points (N,), keeping the lowest and the highest of each stretch, the first and last, and
-    one NaN of each stretch that has any (so that gaps stay gaps)."""
+    """At most `limit` of the points (N,), keeping the lowest and the highest of each stretch, the
+    first and last, and one NaN of each stretch that has any (so that gaps stay gaps)."""
     n = len(x)
     if n <= limit:
         return x, y
@@ -197,7 +230,9 @@ def thin(x: FloatArray, y: FloatArray, limit: int = MAX_POINTS) -> tuple[FloatAr
     for stretch in np.array_split(np.arange(n), max((limit - 2) // 3, 1)):
         finite = np.isfinite(y[stretch])
         known, gaps = stretch[finite], stretch[~finite]
-        keep |= {int(known[y[known].argmin()]), int(known[y[known].argmax()])} if known.size else set()
+        keep |= (
+            {int(known[y[known].argmin()]), int(known[y[known].argmax()])} if known.size else set()
+        )
         keep |= {int(gaps[0])} if gaps.size else set()
     index = np.array(sorted(keep))
     return x[index], y[index]
@@ -216,7 +251,8 @@ def rounded_up(value: float) -> float:
 
 
 def shorten(text: str, limit: int) -> str:
-    """Text of at most `limit` characters: its beginning and its end, where names of recordings differ."""
+    """Text of at most `limit` characters: its beginning and its end, where names of recordings
+    differ."""
     half = (limit - 1) // 2
     return text if len(text) <= limit else f"{text[:half]}…{text[-half:]}"
 
@@ -249,8 +285,8 @@ def line_chart(
         log: logarithmic y; values not above zero are left out.
         x_range, y_range: fixed axes; from the data when None.
         lost_after: x after which the robot had failed; that part is shaded.
-        clip: the replay's number of the clip whose time x is: the chart then follows the replay, and a click jumps
-          there.
+        clip: the replay's number of the clip whose time x is: the chart then follows the replay,
+          and a click jumps there.
         bands: stretches [start, stop) of x to shade, such as stances.
         threshold: a y to draw a dashed line at.
         square: one scale for both axes, as a map has.
@@ -278,23 +314,32 @@ def line_chart(
 
 
 def same_scale(x: Range, y: Range, ratio: float) -> tuple[Range, Range]:
-    """Both ranges widened about their middles until a unit is as long on the one as on the other; ratio: width /
-    height."""
+    """Both ranges widened about their middles until a unit is as long on the one as on the other;
+    ratio: width / height."""
     span = max(x[1] - x[0], ratio * (y[1] - y[0]))
     (a, b), (c, d) = x, y
-    return ((a + b - span) / 2, (a + b + span) / 2), ((c + d - span / ratio) / 2, (c + d + span / ratio) / 2)
+    return ((a + b - span) / 2, (a + b + span) / 2), (
+        (c + d - span / ratio) / 2,
+        (c + d + span / ratio) / 2,
+    )
 
 
-def _marks(sheet: Sheet, bands: Sequence[Range], lost_after: float | None, threshold: float | None) -> None:
+def _marks(
+    sheet: Sheet, bands: Sequence[Range], lost_after: float | None, threshold: float | None
+) -> None:
     """What lies under the curves: stretches of x, the part after a loss, a dashed line at some y."""
     axes, (x0, x1), (y0, y1) = sheet.axes, sheet.axes.get_xlim(), sheet.axes.get_ylim()
     for start, stop in bands:
-        sheet.tag(axes.axvspan(start, stop, color=COLOURS["robot"], alpha=0.09, linewidth=0), "band")
+        sheet.tag(
+            axes.axvspan(start, stop, color=COLOURS["robot"], alpha=0.09, linewidth=0), "band"
+        )
     sheet.shade_lost(lost_after)
     if lost_after is not None and lost_after < x1:
         side = "right" if lost_after > x0 + 0.75 * (x1 - x0) else "left"
         place = {"ha": side, "va": "top", "transform": axes.get_xaxis_transform()}
-        sheet.text(max(lost_after, x0), 1.0, f" lost at {number(lost_after)} s ", "lost-ink", **place)
+        sheet.text(
+            max(lost_after, x0), 1.0, f" lost at {number(lost_after)} s ", "lost-ink", **place
+        )
     if threshold is not None and y0 <= threshold <= y1:
         sheet.tag(axes.axhline(threshold, **DASHED), "threshold")
 
@@ -307,15 +352,24 @@ def _curve(sheet: Sheet, line: Line, x: FloatArray, y: FloatArray) -> None:
     known = np.concatenate([[False], np.isfinite(y), [False]])
     alone = known[1:-1] & ~known[:-2] & ~known[2:]
     if alone.any():
-        sheet.axes.plot(x[alone], y[alone], ".", color=COLOURS[line.css], markersize=4, markeredgewidth=0)
+        sheet.axes.plot(
+            x[alone], y[alone], ".", color=COLOURS[line.css], markersize=4, markeredgewidth=0
+        )
 
 
-def _scale(sheet: Sheet, clip: int | None, unit: str = "", x_label: str = "time (s)") -> dict[str, str]:
-    """Attributes that tell the page's script what the drawing means: the plot's box, its axes, the replay's clip."""
+def _scale(
+    sheet: Sheet, clip: int | None, unit: str = "", x_label: str = "time (s)"
+) -> dict[str, str]:
+    """Attributes that tell the page's script what the drawing means: the plot's box, its axes, the
+    replay's clip."""
     numbers = {"box": sheet.box, "x": sheet.axes.get_xlim(), "y": sheet.axes.get_ylim()}
     told = {key: " ".join(f"{value:.9g}" for value in values) for key, values in numbers.items()}
     log = str(int(sheet.axes.get_yscale() == "log"))
-    return told | {"log": log, "unit": unit, "xlabel": x_label} | ({} if clip is None else {"clip": str(clip)})
+    return (
+        told
+        | {"log": log, "unit": unit, "xlabel": x_label}
+        | ({} if clip is None else {"clip": str(clip)})
+    )
 
 
 def _axes(sheet: Sheet, x: Range, y: Range, log: bool) -> None:
@@ -329,22 +383,31 @@ def _axes(sheet: Sheet, x: Range, y: Range, log: bool) -> None:
     axes.grid(axis="y", linewidth=1, clip_on=False)
     sheet.ticks(axes.xaxis, max(3, round(sheet.box[2] / 90)))
     if log:
-        axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if y[1] > 100 * y[0] else (1.0, 2.0, 5.0), numticks=6))
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_label(value, y[1] - y[0])))
+        axes.yaxis.set_major_locator(
+            LogLocator(subs=(1.0,) if y[1] > 100 * y[0] else (1.0, 2.0, 5.0), numticks=6)
+        )
+        axes.yaxis.set_major_formatter(
+            FuncFormatter(lambda value, _: tick_label(value, y[1] - y[0]))
+        )
         axes.yaxis.set_minor_formatter(NullFormatter())
     else:
         sheet.ticks(axes.yaxis, 4)
 
 
 def _ranges(
-    data: Sequence[tuple[Line, FloatArray, FloatArray]], x_range: Range | None, y_range: Range | None, log: bool
+    data: Sequence[tuple[Line, FloatArray, FloatArray]],
+    x_range: Range | None,
+    y_range: Range | None,
+    log: bool,
 ) -> tuple[Range, Range]:
     """The axes, as given or from the data: never empty."""
     every = np.concatenate([x[np.isfinite(x)] for _, x, _ in data] or [np.zeros(0)])
     x0, x1 = x_range or ((float(every.min()), float(every.max())) if every.size else (0.0, 1.0))
     if not x1 > x0:
         x0, x1 = x0 - 0.5, x0 + 0.5
-    y0, y1 = y_range or _bounds(np.concatenate([y[np.isfinite(y)] for _, _, y in data] or [np.zeros(0)]), log)
+    y0, y1 = y_range or _bounds(
+        np.concatenate([y[np.isfinite(y)] for _, _, y in data] or [np.zeros(0)]), log
+    )
     return (x0, x1), (y0, y1 if y1 > y0 else y0 + 1.0)
 
 
@@ -381,11 +444,12 @@ def histogram(
     width: int = 330,
     height: int = 160,
 ) -> Chart:
-    """Shares of values (N,) by size, from 0; the last bin holds all that is larger than `top` (their 99.5th percentile,
-    at least `least`, rounded up to two digits).
+    """Shares of values (N,) by size, from 0; the last bin holds all that is larger than `top`
+    (their 99.5th percentile, at least `least`, rounded up to two digits).
 
-    weights: (N,) of each value. before: (N,) other weights of the same values, drawn as an outline to compare with.
-    names: of what is drawn with `weights` and with `before`. threshold: a value to mark.
+    weights: (N,) of each value. before: (N,) other weights of the same values, drawn as an outline
+    to compare with. names: of what is drawn with `weights` and with `before`. threshold: a value to
+    mark.
     """
     value = np.asarray(values, dtype=np.float64).reshape(-1)
     finite = np.isfinite(value)
@@ -401,15 +465,24 @@ def histogram(
         edges = np.linspace(0.0, most if most > 0 else 1.0, bins + 1)
 
         def shares(given: npt.ArrayLike | None) -> FloatArray:
-            weight = np.ones(len(value)) if given is None else np.asarray(given, dtype=np.float64).reshape(-1)[finite]
+            weight = (
+                np.ones(len(value))
+                if given is None
+                else np.asarray(given, dtype=np.float64).reshape(-1)[finite]
+            )
             counts, _ = np.histogram(np.clip(value, 0.0, edges[-1]), edges, weights=weight)
             return np.asarray(100.0 * counts / max(float(counts.sum()), 1e-300))
 
         bars = [shares(weights)]
-        sheet.tag(axes.stairs(bars[0], edges, fill=True, facecolor=COLOURS["robot"], linewidth=0), "fill robot")
+        sheet.tag(
+            axes.stairs(bars[0], edges, fill=True, facecolor=COLOURS["robot"], linewidth=0),
+            "fill robot",
+        )
         if before is not None:
             bars.append(shares(before))
-            sheet.tag(axes.stairs(bars[1], edges, color=COLOURS["other"], linewidth=1.2), "outline other")
+            sheet.tag(
+                axes.stairs(bars[1], edges, color=COLOURS["other"], linewidth=1.2), "outline other"
+            )
         axes.set_xlim(0.0, edges[-1])
         axes.set_ylim(0.0, 1.08 * float(np.max(bars)))
         axes.grid(axis="y", linewidth=1, clip_on=False)
@@ -422,7 +495,10 @@ def histogram(
             sheet.figure.text(1 - 10 / width, 2 / height, words, ha="right", va="bottom")
         svg = sheet.svg(title)
     return Chart(
-        title, unit, svg, [(names[0], "robot"), (names[1], "other")] if names[0] and before is not None else []
+        title,
+        unit,
+        svg,
+        [(names[0], "robot"), (names[1], "other")] if names[0] and before is not None else [],
     )
 
 
@@ -437,7 +513,9 @@ def timeline(
 ) -> Chart:
     """Rows (name, length [s], stretches) on one time axis."""
     longest = max((length for _, length, _ in rows), default=1.0) or 1.0
-    with _sheet(WIDTH, 4 + 17 * max(len(rows), 1) + 34, left=190, right=50, top=4, bottom=34) as sheet:
+    with _sheet(
+        WIDTH, 4 + 17 * max(len(rows), 1) + 34, left=190, right=50, top=4, bottom=34
+    ) as sheet:
         axes = sheet.axes
         axes.set_xlim(0.0, longest)
         axes.set_ylim(max(len(rows), 1), 0.0)
@@ -445,9 +523,21 @@ def timeline(
         sheet.ticks(axes.xaxis, 8)
         for i, (name, length, stretches) in enumerate(rows):
             place = {"va": "center", "transform": axes.transData, "clip_on": False}
-            sheet.text(-8 / sheet.box[2] * longest, i + 0.5, shorten(name, 28), "ink", hover=name, ha="right", **place)
-            sheet.text(length + 6 / sheet.box[2] * longest, i + 0.5, f"{length:.0f} s", ha="left", **place)
-            axes.broken_barh([(0.0, length)], (i + 0.18, 0.64), facecolor=COLOURS["grid"], linewidth=0)
+            sheet.text(
+                -8 / sheet.box[2] * longest,
+                i + 0.5,
+                shorten(name, 28),
+                "ink",
+                hover=name,
+                ha="right",
+                **place,
+            )
+            sheet.text(
+                length + 6 / sheet.box[2] * longest, i + 0.5, f"{length:.0f} s", ha="left", **place
+            )
+            axes.broken_barh(
+                [(0.0, length)], (i + 0.18, 0.64), facecolor=COLOURS["grid"], linewidth=0
+            )
             for part in stretches:
                 span = [(part.start, part.stop - part.start)]
                 colour = COLOURS[PARTS[part.css]]
@@ -458,12 +548,15 @@ def timeline(
     return Chart(title, "", svg, keys, wide=True)
 
 
-def stance(height: npt.ArrayLike, margin_m: float = 0.02, counted: slice = slice(None)) -> npt.NDArray[np.bool_]:
+def stance(
+    height: npt.ArrayLike, margin_m: float = 0.02, counted: slice = slice(None)
+) -> npt.NDArray[np.bool_]:
     """In which frames a foot is near the lowest it gets.
 
     Args:
         height: (T,) of one foot [m]; what is not finite does not stand.
-        margin_m: how far above [m] the lowest height still counts; the lowest is the 5th percentile.
+        margin_m: how far above [m] the lowest height still counts; the lowest is the 5th
+          percentile.
         counted: the frames that decide what is lowest: those before a fall.
     """
     h = np.asarray(height, dtype=np.float64)
@@ -485,11 +578,12 @@ def footfall_chart(
     clip: int | None = None,
     lost_after: float | None = None,
 ) -> Chart:
-    """A gait diagram (Hildebrand): a row per foot, a bar while it stands; reference above in grey, robot below in its
-    colour.
+    """A gait diagram (Hildebrand): a row per foot, a bar while it stands; reference above in grey,
+    robot below in its colour.
 
     Args:
-        time_s: (T,) seconds; reference, robot: (T, F) standing or not; reference: None where there is none.
+        time_s: (T,) seconds; reference, robot: (T, F) standing or not; reference: None where there
+          is none.
     """
     t = np.asarray(time_s, dtype=np.float64)
     t0, t1 = (float(t[0]), float(t[-1])) if len(t) > 1 else (0.0, 1.0)
@@ -503,14 +597,24 @@ def footfall_chart(
         for i, name in enumerate(names):
             place: dict[str, Any] = {"ha": "right", "va": "center", "clip_on": False}
             sheet.text(t0 - 6 / sheet.box[2] * (t1 - t0), i + 0.5, name, "ink", **place)
-            for standing, low, tall, colour in ((reference, 0.08, 0.29, "ref"), (robot, 0.46, 0.38, css[i])):
+            for standing, low, tall, colour in (
+                (reference, 0.08, 0.29, "ref"),
+                (robot, 0.46, 0.38, css[i]),
+            ):
                 if standing is None:
                     continue
                 stands = standing[:, i]
                 turns = np.flatnonzero(np.concatenate([[True], stands[1:] != stands[:-1], [True]]))
                 top = np.where(stands[turns[:-1]], i + low + tall, i + low)
-                look = {"fill": True, "facecolor": COLOURS[colour], "alpha": 0.75 if colour == "ref" else None}
-                sheet.tag(axes.stairs(top, edges[turns], baseline=i + low, linewidth=0, **look), f"fill {colour}")
+                look = {
+                    "fill": True,
+                    "facecolor": COLOURS[colour],
+                    "alpha": 0.75 if colour == "ref" else None,
+                }
+                sheet.tag(
+                    axes.stairs(top, edges[turns], baseline=i + low, linewidth=0, **look),
+                    f"fill {colour}",
+                )
         sheet.shade_lost(lost_after)
         sheet.label_x("time (s)")
         svg = sheet.svg(title, **_scale(sheet, clip))

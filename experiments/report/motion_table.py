@@ -33,21 +33,30 @@ COLUMNS: dict[str, tuple[str, float, int]] = {
 
 
 def motion_table(motions: Sequence[ReferenceMotion], *, most: int | None = None) -> Table:
-    """A row per motion, of the first `most` of them; at the end medians, of all and by kind of movement."""
+    """A row per motion, of the first `most` of them; at the end medians, of all and by kind of
+    movement."""
     keys = [key for key in COLUMNS if any(key in motion.quality for motion in motions)]
     splits = any(motion.split for motion in motions)
     rows: list[Row] = []
     for motion in motions[:most]:
         cells = [_cell(key, figure_of(motion, key), marked=True) for key in keys]
         split = [motion.split] if splits else []
-        rows.append([motion.name, Cell.of(motion.duration_s, 1), *cells, Cell.of(motion.weight, 2), *split])
+        rows.append(
+            [motion.name, Cell.of(motion.duration_s, 1), *cells, Cell.of(motion.weight, 2), *split]
+        )
     last: list[Row] = []
     kinds = {f"median of {len(group)}: {kind}": group for kind, group in by_kind(motions).items()}
     for name, group in ({"median": motions} | kinds).items():
         length = float(np.median([motion.duration_s for motion in group]))
         cells = [_cell(key, median_of(group, key)) for key in keys]
         last.append([name, Cell.of(length, 1), *cells, *[""] * (2 if splits else 1)])
-    headings = ["motion", "s", *(COLUMNS[key][0] for key in keys), "weight", *(["split"] if splits else [])]
+    headings = [
+        "motion",
+        "s",
+        *(COLUMNS[key][0] for key in keys),
+        "weight",
+        *(["split"] if splits else []),
+    ]
     return Table(headings, rows, last, sortable=True, tall=True)
 
 

@@ -1,4 +1,5 @@
-"""The report of a run: each part of `ReportData` becomes a section, and a part that is missing leaves none."""
+"""The report of a run: each part of `ReportData` becomes a section, and a part that is missing
+leaves none."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ from npmp.render.short import short_film
 from npmp.training.tables import read_metrics
 
 FloatArray = npt.NDArray[np.float64]
-# Beyond these the page would grow past what a browser opens at once; the figures of the rest are in the tables.
+# Beyond these the page would grow past what a browser opens at once; the figures of the rest are in
+# the tables.
 MAX_CLIPS_DRAWN = 20
 MAX_BARS = 60
 MAX_METRICS_OPEN, MAX_METRICS = 12, 60
@@ -61,7 +63,9 @@ def build(out_html: Path | str, data: ReportData, *, film: bool = True) -> Path:
       InputError: when a file that `data` names is missing or malformed, or its robot is unknown.
     """
     out = Path(out_html)
-    rollouts = None if data.rollouts is None else _in_order(read_rollouts(data.rollouts), data.evaluation)
+    rollouts = (
+        None if data.rollouts is None else _in_order(read_rollouts(data.rollouts), data.evaluation)
+    )
     section, packed = _replay(data, rollouts, film)
     index = {c["name"]: i for i, c in enumerate(packed["clips"])} if packed else {}
     return assemble(
@@ -103,9 +107,12 @@ def _evaluated(evaluation: Mapping[str, Any] | None) -> list[Mapping[str, Any]]:
 
 
 def _in_order(rollouts: Rollouts, evaluation: Mapping[str, Any] | None) -> Rollouts:
-    """The rollouts in the evaluation's order (the file sorts by name), those that it does not name last."""
+    """The rollouts in the evaluation's order (the file sorts by name), those that it does not name
+    last."""
     place = {c["name"]: i for i, c in enumerate(_evaluated(evaluation))}
-    return replace(rollouts, clips=tuple(sorted(rollouts.clips, key=lambda c: place.get(c.name, len(place)))))
+    return replace(
+        rollouts, clips=tuple(sorted(rollouts.clips, key=lambda c: place.get(c.name, len(place))))
+    )
 
 
 def _headline_of(data: ReportData) -> list[tuple[str, str, str]]:
@@ -118,8 +125,16 @@ def _headline_of(data: ReportData) -> list[tuple[str, str, str]]:
     joints = _mean(c["joint_error_rad"] for c in clips)
     many = f"mean of {len(clips)} clips" if len(clips) != 1 else "one clip"
     return [
-        ("Tracked", f"{number(100 * tracked)} %", f"of the motion before the robot is lost, {many}"),
-        ("Base deviation", f"{number(100 * deviation)} cm", "distance from the reference while tracked, mean"),
+        (
+            "Tracked",
+            f"{number(100 * tracked)} %",
+            f"of the motion before the robot is lost, {many}",
+        ),
+        (
+            "Base deviation",
+            f"{number(100 * deviation)} cm",
+            "distance from the reference while tracked, mean",
+        ),
         ("Joint error", f"{number(joints)} rad", "mean absolute difference to the reference"),
     ]
 
@@ -129,20 +144,28 @@ def _headline_of(data: ReportData) -> list[tuple[str, str, str]]:
 
 def _replay_clips(rollouts: Rollouts | None, walking: Walking | None) -> list[replay.ReplayClip]:
     clips = [
-        replay.ReplayClip(c.name, c.qpos, c.rate_hz, reference=c.reference_qpos, tracked_frames=c.tracked_frames)
+        replay.ReplayClip(
+            c.name, c.qpos, c.rate_hz, reference=c.reference_qpos, tracked_frames=c.tracked_frames
+        )
         for c in (rollouts.clips if rollouts else ())
     ]
     if walking is not None:
         asked, done = walking.command, walking.achieved
-        clips.append(replay.ReplayClip(WALKING, walking.qpos, walking.rate_hz, command=asked, achieved=done))
+        clips.append(
+            replay.ReplayClip(WALKING, walking.qpos, walking.rate_hz, command=asked, achieved=done)
+        )
     return clips
 
 
-def _replay(data: ReportData, rollouts: Rollouts | None, film: bool) -> tuple[Section | None, dict[str, Any] | None]:
+def _replay(
+    data: ReportData, rollouts: Rollouts | None, film: bool
+) -> tuple[Section | None, dict[str, Any] | None]:
     clips = _replay_clips(rollouts, data.walking)
     if not clips:
         return None, None
-    return replay_section(robots.load(str(data.robot or (rollouts and rollouts.robot))), clips, film)
+    return replay_section(
+        robots.load(str(data.robot or (rollouts and rollouts.robot))), clips, film
+    )
 
 
 def replay_section(
@@ -158,25 +181,37 @@ def replay_section(
     recording = any("points" in c for c in packed["clips"])
     words = "The robot in blue" + (", its reference as a grey ghost" if ghost else "")
     words += (
-        "; lines on the floor are the paths of their bases." if ghost else "; the line on the floor is its base's path."
+        "; lines on the floor are the paths of their bases."
+        if ghost
+        else "; the line on the floor is its base's path."
     )
     if recording:
         words += " The recording beside the robot, and where its keypoints are on the robot."
     if any("velocity" in c for c in packed["clips"]):
         words += " Arrows: velocity commanded (grey) and achieved (blue), in metres per second; arcs: the yaw rate."
-    player = Player([foot_label(robot.foot_bodies, i) for i in range(len(robot.foot_bodies))], ghost, recording)
+    player = Player(
+        [foot_label(robot.foot_bodies, i) for i in range(len(robot.foot_bodies))], ghost, recording
+    )
     picture = short_film(robot, clips[0]) if film else None
     films = []
     if picture is not None:
         source = f"data:image/webp;base64,{base64.b64encode(picture).decode('ascii')}"
-        films = [Fold("The first clip, rendered", [Picture(source, f"{clips[0].name}, rendered")], screen=True)]
+        films = [
+            Fold(
+                "The first clip, rendered",
+                [Picture(source, f"{clips[0].name}, rendered")],
+                screen=True,
+            )
+        ]
     return Section("replay", "Replay", [Words(words), player, *said, *films]), packed
 
 
 # ---- imitation
 
 
-def _imitation(data: ReportData, rollouts: Rollouts | None, index: Mapping[str, int]) -> Section | None:
+def _imitation(
+    data: ReportData, rollouts: Rollouts | None, index: Mapping[str, int]
+) -> Section | None:
     clips = _evaluated(data.evaluation)
     if not clips and not (rollouts and rollouts.clips):
         return None
@@ -186,7 +221,10 @@ def _imitation(data: ReportData, rollouts: Rollouts | None, index: Mapping[str, 
     if rollouts and rollouts.clips:
         parts.append(_joint_heat(rollouts))
         drawn = rollouts.clips[:MAX_CLIPS_DRAWN]
-        parts += [_clip_fold(clip, rollouts.foot_names, index.get(clip.name), i == 0) for i, clip in enumerate(drawn)]
+        parts += [
+            _clip_fold(clip, rollouts.foot_names, index.get(clip.name), i == 0)
+            for i, clip in enumerate(drawn)
+        ]
         if len(rollouts.clips) > len(drawn):
             words = f"Charts of the first {len(drawn)} of {len(rollouts.clips)} clips; the replay has all of them."
             parts.append(Words(words, ""))
@@ -200,7 +238,9 @@ def _tracked_bars(clips: list[Mapping[str, Any]]) -> list[Any]:
         text = f"{number(100 * fraction)} % · {number(clip['tracked_s'])} of {number(clip['duration_s'])} s"
         bars.append(Bar(clip["name"], fraction, text))
     chart = Bars("Tracked part of each clip", bars, full=1.0, unit="until the robot is lost")
-    more = [Words(f"The first {MAX_BARS} of {len(clips)} clips.", "")] if len(clips) > MAX_BARS else []
+    more = (
+        [Words(f"The first {MAX_BARS} of {len(clips)} clips.", "")] if len(clips) > MAX_BARS else []
+    )
     return [chart, *more]
 
 
@@ -226,7 +266,8 @@ def _tracked_part(clip: Rollout) -> slice:
 
 
 def _tracked_range(clip: Rollout, values: Any) -> tuple[float, float] | None:
-    """The y axis of an error (T,) of a clip that was lost: a fall must not flatten the part that counts."""
+    """The y axis of an error (T,) of a clip that was lost: a fall must not flatten the part that
+    counts."""
     if clip.lost_after_s is None:
         return None
     part = values[_tracked_part(clip)]
@@ -252,15 +293,22 @@ def _clip_fold(clip: Rollout, foot_names: Sequence[str], index: int | None, is_o
     base = [Line("base deviation", t, deviation)]
     joints = [Line("worst joint", t, worst, "other"), Line("mean of joints", t, mean)]
     charts = [
-        figures.line_chart(lines, title=title, unit=unit, y_range=_tracked_range(clip, lines[0].y), **common)
-        for lines, title, unit in ((base, "Base deviation", "(cm)"), (joints, "Joint error", "(rad)"))
+        figures.line_chart(
+            lines, title=title, unit=unit, y_range=_tracked_range(clip, lines[0].y), **common
+        )
+        for lines, title, unit in (
+            (base, "Base deviation", "(cm)"),
+            (joints, "Joint error", "(rad)"),
+        )
     ] + _foot_charts(clip, foot_names, common)
     whole = f"{number(len(t) / clip.rate_hz)} s"
     state = f"lost after {number(lost)} s of {whole}" if lost is not None else whole
     return Fold(clip.name, [Charts(charts), *_footfall(clip, foot_names, index)], state, is_open)
 
 
-def _foot_charts(clip: Rollout, foot_names: Sequence[str], common: Mapping[str, Any]) -> list[Chart]:
+def _foot_charts(
+    clip: Rollout, foot_names: Sequence[str], common: Mapping[str, Any]
+) -> list[Chart]:
     """Heights of the feet on one scale, so that they compare."""
     feet, reference, t = clip.foot_height, clip.reference_foot_height, clip.time_s
     both = np.concatenate([feet[_tracked_part(clip)], reference])
@@ -275,7 +323,9 @@ def _foot_charts(clip: Rollout, foot_names: Sequence[str], common: Mapping[str, 
             Line("robot", t, 100 * feet[:, i], FOOT_CSS[i % 4]),
         ]
         title = f"Foot height {foot_label(foot_names, i)}"
-        charts.append(figures.line_chart(lines, title=title, unit="(cm)", y_range=scale, height=140, **common))
+        charts.append(
+            figures.line_chart(lines, title=title, unit="(cm)", y_range=scale, height=140, **common)
+        )
     return charts
 
 
@@ -316,9 +366,15 @@ def _walking(walking: Walking | None, index: Mapping[str, int]) -> Section | Non
             Line("achieved", walking.time_s, achieved[:, k], "robot"),
         ]
         clip = index.get(WALKING)
-        parts.append(figures.line_chart(lines, title=name, unit=unit, width=940, height=165, clip=clip))
+        parts.append(
+            figures.line_chart(lines, title=name, unit=unit, width=940, height=165, clip=clip)
+        )
     rows = [["policy", *map(number, _nan_rms(achieved - command))]]
-    parts.append(Table(["root mean square error", "forward (m/s)", "lateral (m/s)", "yaw rate (rad/s)"], rows))
+    parts.append(
+        Table(
+            ["root mean square error", "forward (m/s)", "lateral (m/s)", "yaw rate (rad/s)"], rows
+        )
+    )
     return Section("walking", "Walking on command", parts)
 
 
@@ -327,7 +383,14 @@ def _error_bars(walking: Walking) -> Bars:
     bars = []
     for name, value in walking.errors.items():
         share = f" · {100 * value / worst:.0f} % of {first}" if name != first and worst > 0 else ""
-        bars.append(Bar(name, value, number(value) + share, css="robot" if name == list(walking.errors)[-1] else "ref"))
+        bars.append(
+            Bar(
+                name,
+                value,
+                number(value) + share,
+                css="robot" if name == list(walking.errors)[-1] else "ref",
+            )
+        )
     return Bars("Velocity error", bars, unit=walking.errors_caption)
 
 
@@ -337,9 +400,7 @@ def _error_bars(walking: Walking) -> Bars:
 def _retarget(motions: Sequence[ReferenceMotion]) -> Section | None:
     if not motions:
         return None
-    words = (
-        "How closely the robot's markers follow the recording, and how feet and joints keep to the floor and limits."
-    )
+    words = "How closely the robot's markers follow the recording, and how feet and joints keep to the floor and limits."
     return Section("retargeting", "Retargeting", [Words(words), motion_table(motions)])
 
 
@@ -351,12 +412,15 @@ _METRIC_ORDER = (
 
 
 def _metric_place(name: str) -> int:
-    return next((i for i, pattern in enumerate(_METRIC_ORDER) if re.search(pattern, name)), len(_METRIC_ORDER))
+    return next(
+        (i for i, pattern in enumerate(_METRIC_ORDER) if re.search(pattern, name)),
+        len(_METRIC_ORDER),
+    )
 
 
 def metric_chart(name: str, x: FloatArray, y: FloatArray, x_label: str) -> Chart:
-    """One learning curve; rows without a value are skipped, and what spans more than two decades is drawn on a log
-    scale."""
+    """One learning curve; rows without a value are skipped, and what spans more than two decades is
+    drawn on a log scale."""
     kept = np.isfinite(x) & np.isfinite(y)
     x, y = x[kept], y[kept]
     log = bool(y.size and (y > 0).all() and y.max() > 100 * y.min())
@@ -374,14 +438,18 @@ def _learning(runs: Sequence[tuple[str, Path | str]]) -> Section | None:
     for title, path in runs:
         columns = read_metrics(path)
         axis = next((k for k in ("env_steps", "iteration") if k in columns), None)
-        names = sorted((k for k in columns if k not in ("env_steps", "iteration")), key=_metric_place)[:MAX_METRICS]
+        names = sorted(
+            (k for k in columns if k not in ("env_steps", "iteration")), key=_metric_place
+        )[:MAX_METRICS]
         if len(runs) > 1 or title:
             parts.append(Words(title, "h3"))
         if not names:
             parts.append(Words("No figures yet."))
             continue
         x = columns[axis] if axis else np.arange(len(columns[names[0]]), dtype=np.float64)
-        x_label = {"env_steps": "environment steps", "iteration": "iteration"}.get(axis or "", "row")
+        x_label = {"env_steps": "environment steps", "iteration": "iteration"}.get(
+            axis or "", "row"
+        )
         charts = [metric_chart(k, x, columns[k], x_label) for k in names]
         parts.append(Charts(charts[:MAX_METRICS_OPEN], small=True))
         if rest := charts[MAX_METRICS_OPEN:]:

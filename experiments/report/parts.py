@@ -1,7 +1,9 @@
-"""What a page is made of, and writing it: sections of typed parts, put into the templates of `templates/`.
+"""What a page is made of, and writing it: sections of typed parts, put into the templates of
+`templates/`.
 
-The page fetches nothing: style, scripts, charts and the replay's data are inside, and its content policy forbids the
-rest. Every word is escaped by the templates; nothing here or in the other modules writes HTML.
+The page fetches nothing: style, scripts, charts and the replay's data are inside, and its content
+policy forbids the rest. Every word is escaped by the templates; nothing here or in the other
+modules writes HTML.
 """
 
 from __future__ import annotations
@@ -31,15 +33,15 @@ FOOT_CSS = ("lf", "rf", "lh", "rh")
 
 
 def visible(value: object) -> str:
-    """Text without control characters, which SVG and HTML refuse, and without halves of characters: each becomes a
-    visible mark."""
+    """Text without control characters, which SVG and HTML refuse, and without halves of characters:
+    each becomes a visible mark."""
     text = str(value).encode("utf-8", "replace").decode("utf-8")
     return "".join(c if c >= " " or c in "\n\t" else "\N{REPLACEMENT CHARACTER}" for c in text)
 
 
 def number(value: object, digits: int = 3) -> str:
-    """A number for reading: `digits` significant digits, thousands grouped, no exponent between 1e-4 and 1e9; n/a if
-    not finite.
+    """A number for reading: `digits` significant digits, thousands grouped, no exponent between
+    1e-4 and 1e9; n/a if not finite.
 
     >>> number(0.012345), number(1234567.0), number(float("nan")), number(12.0)
     ('0.0123', '1,234,567', 'n/a', '12')
@@ -60,12 +62,15 @@ def number(value: object, digits: int = 3) -> str:
 
 
 def foot_label(names: Sequence[str], i: int) -> str:
-    """What a foot is called in a chart: its body's name without the words at its end that all feet share."""
+    """What a foot is called in a chart: its body's name without the words at its end that all feet
+    share."""
     if i >= len(names):
         return f"foot {i}"
     words = [name.split("_") for name in names]
     most = min(map(len, words)) - 1 if len(names) > 1 else 0
-    shared = next((k for k in range(most) if len({each[-1 - k].lower() for each in words}) > 1), most)
+    shared = next(
+        (k for k in range(most) if len({each[-1 - k].lower() for each in words}) > 1), most
+    )
     return "_".join(words[i][: len(words[i]) - shared])
 
 
@@ -75,7 +80,11 @@ def scrubbed(value: Any, folder: Path) -> Any:
         return {scrub(str(key), folder): scrubbed(entry, folder) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [scrubbed(entry, folder) for entry in value]
-    return value if isinstance(value, (bool, int, float)) or value is None else scrub(str(value), folder)
+    return (
+        value
+        if isinstance(value, (bool, int, float)) or value is None
+        else scrub(str(value), folder)
+    )
 
 
 # ---- parts. Each has a macro of the same name as its `kind` in templates/parts.html.
@@ -119,7 +128,8 @@ class Charts(Part):
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table. value: what it is sorted by, where that is a number; swatch: class of a colour before it."""
+    """A cell of a table. value: what it is sorted by, where that is a number; swatch: class of a
+    colour before it."""
 
     text: str
     value: float | None = None
@@ -137,7 +147,8 @@ Row = Sequence["str | Cell"]
 
 @dataclass(frozen=True)
 class Table(Part):
-    """Rows under headings. last: rows of means or medians, kept at the end. sortable: by a click on a heading."""
+    """Rows under headings. last: rows of means or medians, kept at the end. sortable: by a click on
+    a heading."""
 
     columns: Sequence[str]
     rows: Sequence[Row]
@@ -148,8 +159,8 @@ class Table(Part):
 
 @dataclass(frozen=True)
 class Bar:
-    """One horizontal bar: a value, the text at its end, its CSS class; an interval and a mark of its own, drawn where
-    the values of all bars have them."""
+    """One horizontal bar: a value, the text at its end, its CSS class; an interval and a mark of
+    its own, drawn where the values of all bars have them."""
 
     label: str
     value: float
@@ -161,7 +172,8 @@ class Bar:
 
 @dataclass(frozen=True)
 class Bars(Part):
-    """Horizontal bars with their value in words; `full` draws the whole that each is a part of as a light track."""
+    """Horizontal bars with their value in words; `full` draws the whole that each is a part of as a
+    light track."""
 
     title: str
     bars: Sequence[Bar]
@@ -179,7 +191,8 @@ class Bars(Part):
 
 @dataclass(frozen=True)
 class Heat(Part):
-    """A table of numbers (R, C) shaded by size, the largest darkest; numbers are written in, so colour is not all."""
+    """A table of numbers (R, C) shaded by size, the largest darkest; numbers are written in, so
+    colour is not all."""
 
     title: str
     rows: Sequence[str]
@@ -192,7 +205,9 @@ class Heat(Part):
         table = np.asarray(self.values, dtype=np.float64)
         finite = table[np.isfinite(table)]
         most = float(finite.max()) if finite.size and finite.max() > 0 else 1.0
-        return round(0.06 + 0.84 * (min(max(value / most, 0.0), 1.0) if math.isfinite(value) else 0.0), 2)
+        return round(
+            0.06 + 0.84 * (min(max(value / most, 0.0), 1.0) if math.isfinite(value) else 0.0), 2
+        )
 
 
 @dataclass(frozen=True)
@@ -232,7 +247,8 @@ class Picture(Part):
 
 @dataclass(frozen=True)
 class Player(Part):
-    """The 3-D replay's stage and controls. feet: their names; recording: clips come with what was recorded."""
+    """The 3-D replay's stage and controls. feet: their names; recording: clips come with what was
+    recorded."""
 
     feet: Sequence[str]
     ghost: bool = False
@@ -283,9 +299,9 @@ def assemble(
 ) -> Path:
     """Write a page of sections to `out`, whole or not at all, and give back its path.
 
-    cards: (label, value, caption) at the top. replay: what `replay.pack` made. provenance: what made the page, its last
-    section (None: versions and machine); here and in the subtitle paths are cut. scripts: names of assets; the charts
-    listen before the replay starts to speak.
+    cards: (label, value, caption) at the top. replay: what `replay.pack` made. provenance: what
+    made the page, its last section (None: versions and machine); here and in the subtitle paths are
+    cut. scripts: names of assets; the charts listen before the replay starts to speak.
     """
     if provenance is None:
         provenance = {"versions": versions(), "machine": machine_summary()}
@@ -306,7 +322,13 @@ def _provenance(provenance: Mapping[str, Any], folder: Path) -> Section | None:
     blocks: list[Fold] = []
     for key, raw in provenance.items():
         value, name = scrubbed(raw, folder), str(key).replace("_", " ")
-        entries = list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+        entries = (
+            list(value.values())
+            if isinstance(value, dict)
+            else value
+            if isinstance(value, list)
+            else []
+        )
         flat = not any(isinstance(entry, (dict, list)) for entry in entries)
         if isinstance(value, dict) and flat and len(value) <= 16:
             terms.append((name, " · ".join(f"{k} {v}" for k, v in value.items())))

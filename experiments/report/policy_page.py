@@ -41,36 +41,49 @@ _ON_ROUGH = (
     "The ground is drawn from points 0.1 m apart, so edges of steps look beveled; it has no lines and never hides the "
     "robot. The field repeats itself every 8 m; where the robot fell it is put down elsewhere."
 )
-_MEASURES = {"slopes": ("Slopes", "deg"), "stairs": ("Stairs, height of a step", "m"), "perlin": ("Perlin noise", "m")}
+_MEASURES = {
+    "slopes": ("Slopes", "deg"),
+    "stairs": ("Stairs, height of a step", "m"),
+    "perlin": ("Perlin noise", "m"),
+}
 
 
 def judged(
-    out: Path,
-    task: Task,
-    found: Mapping[str, Any],
-    trial: Trial,
-    provenance: Mapping[str, Any],
+    out: Path, task: Task, found: Mapping[str, Any], trial: Trial, provenance: Mapping[str, Any]
 ) -> Path:
     """Write the page; gives back its path.
 
     found: the content of evaluation.json.
     """
     asked: dict[str, Any] = {
-        name: trial.seen[name][:, 0].numpy() for name in ("command", "achieved") if name in trial.seen
+        name: trial.seen[name][:, 0].numpy()
+        for name in ("command", "achieved")
+        if name in trial.seen
     }
     if isinstance(task, Dribble):
         asked |= _ball(task, trial)
-    clip = ReplayClip(task.name, trial.qpos[1:].numpy(), 1.0 / trial.dt, ground=ground_of(task), **asked)
+    clip = ReplayClip(
+        task.name, trial.qpos[1:].numpy(), 1.0 / trial.dt, ground=ground_of(task), **asked
+    )
     replay, packed = replay_section(task.robot, [clip])
     if packed is not None and clip.ball is not None:
-        replay = replace(replay, parts=[*replay.parts, Words("The disc on the floor is where the ball should be.")])
+        replay = replace(
+            replay,
+            parts=[*replay.parts, Words("The disc on the floor is where the ball should be.")],
+        )
     if packed is not None and clip.ground is not None:
         replay = replace(replay, parts=[*replay.parts, Words(_ON_ROUGH)])
     sections = [
         Section(
             "task",
             "The trial",
-            [_words(found), *_tables(found), *_over_time(task, trial), *_map(task, trial), *_to_target(task, trial)],
+            [
+                _words(found),
+                *_tables(found),
+                *_over_time(task, trial),
+                *_map(task, trial),
+                *_to_target(task, trial),
+            ],
         ),
         replay,
         _gait(task, trial),
@@ -79,15 +92,24 @@ def judged(
         _grounds(found.get("grounds", ())),
     ]
     caption = f"{found['robots']} robots, {number(found['seconds'])} s"
-    cards = [(name.replace("_", " "), number(found[name]), caption) for name in task.judged if name in found]
+    cards = [
+        (name.replace("_", " "), number(found[name]), caption)
+        for name in task.judged
+        if name in found
+    ]
     title = f"{found['policy']}: {task.name}"
-    return assemble(out, title=title, cards=cards, sections=sections, replay=packed, provenance=provenance)
+    return assemble(
+        out, title=title, cards=cards, sections=sections, replay=packed, provenance=provenance
+    )
 
 
 def ground_of(task: Task, spacing_m: float = GROUND_M) -> np.ndarray | None:
-    """Heights (n, n) [m] of the period of robot 0's ground from the origin on, row by y; None where it is flat."""
+    """Heights (n, n) [m] of the period of robot 0's ground from the origin on, row by y; None where
+    it is flat."""
     at = torch.arange(round(PERIOD_M / spacing_m)) * spacing_m
-    heights = task.ground_at(torch.stack(torch.meshgrid(at, at, indexing="xy"), -1)[None], torch.tensor([0]))
+    heights = task.ground_at(
+        torch.stack(torch.meshgrid(at, at, indexing="xy"), -1)[None], torch.tensor([0])
+    )
     return None if heights is None else heights[0].cpu().numpy()
 
 
@@ -102,7 +124,12 @@ def _words(found: Mapping[str, Any]) -> Words:
 
 def _tables(found: Mapping[str, Any]) -> list[Table]:
     """Errors of velocity, a column per way to take them; then whatever else is a number."""
-    ways = {"": "at each step", "_1s": "over a second", "_settled": "settled", "_1s_settled": "settled, over a second"}
+    ways = {
+        "": "at each step",
+        "_1s": "over a second",
+        "_settled": "settled",
+        "_1s_settled": "settled, over a second",
+    }
     errors = [key for key in found if f"{key}_1s" in found and not key.endswith("_settled")]
     rows = [[key, *(number(found.get(f"{key}{way}", np.nan)) for way in ways)] for key in errors]
     told = {f"{key}{way}" for key in errors for way in ways} | {"robots", "seconds", "seed"}
@@ -135,9 +162,20 @@ def _map(task: Task, trial: Trial) -> list[Chart]:
     place[1:][jumps] = np.nan
     time, error = (np.arange(len(trial.fell)) + 1) * trial.dt, trial.error.numpy()
     lines = [Line("path", path[:, 0], path[:, 1], "ref"), Line("robot 0", place[:, 0], place[:, 1])]
-    errors = [Line("mean of all", time, error.mean(-1), "other"), Line("robot 0", time, error[:, 0])]
+    errors = [
+        Line("mean of all", time, error.mean(-1), "other"),
+        Line("robot 0", time, error[:, 0]),
+    ]
     return [
-        figures.line_chart(lines, title="From above", unit="(m)", x_label="x (m)", width=940, height=420, square=True),
+        figures.line_chart(
+            lines,
+            title="From above",
+            unit="(m)",
+            x_label="x (m)",
+            width=940,
+            height=420,
+            square=True,
+        ),
         figures.line_chart(errors, title="Distance to the path", unit="(m)", width=940, clip=0),
     ]
 
@@ -150,46 +188,67 @@ def _ball(task: Dribble, trial: Trial) -> dict[str, Any]:
 
 
 def since_jumps(trial: Trial, period: int) -> tuple[np.ndarray, np.ndarray]:
-    """Quartiles (3, S) over robots and jumps of the distances of ball and target [m], and the times since the target
-    jumped (S,) [s]; period: control steps between jumps."""
+    """Quartiles (3, S) over robots and jumps of the distances of ball and target [m], and the times
+    since the target jumped (S,) [s]; period: control steps between jumps."""
     error = trial.error.numpy()
     since = period - np.round(trial.seen["to_jump_s"].numpy() / trial.dt).astype(int)
     steps = np.unique(since)
-    return (steps + 1) * trial.dt, np.array([np.percentile(error[since == step], (25, 50, 75)) for step in steps]).T
+    return (steps + 1) * trial.dt, np.array(
+        [np.percentile(error[since == step], (25, 50, 75)) for step in steps]
+    ).T
 
 
 def _to_target(task: Task, trial: Trial) -> list[Chart]:
-    """How far balls are from their targets: over the trial, after a jump, and for what share of the time."""
+    """How far balls are from their targets: over the trial, after a jump, and for what share of the
+    time."""
     if not isinstance(task, Dribble):
         return []
     error, time = trial.error.numpy(), (np.arange(len(trial.fell)) + 1) * trial.dt
     since, after = since_jumps(trial, round(task.config.jump_period_s / trial.dt))
     far = np.linspace(0.0, task.config.far_m, 101)
     late = error[before_jump(trial).numpy()]
-    over = [Line("median of all", time, np.median(error, axis=-1), "other"), Line("robot 0", time, error[:, 0])]
+    over = [
+        Line("median of all", time, np.median(error, axis=-1), "other"),
+        Line("robot 0", time, error[:, 0]),
+    ]
     jump = [
         Line(name, since, values, css)
         for name, values, css in zip(
-            ("a quarter below", "median", "three quarters below"), after, ("ref", "robot", "ref"), strict=True
+            ("a quarter below", "median", "three quarters below"),
+            after,
+            ("ref", "robot", "ref"),
+            strict=True,
         )
     ]
     within = [
         Line(name, far, [(values <= edge).mean() for edge in far], css)
-        for name, values, css in (("at all times", error, "ref"), ("in the last second before a jump", late, "robot"))
+        for name, values, css in (
+            ("at all times", error, "ref"),
+            ("in the last second before a jump", late, "robot"),
+        )
         if len(values)
     ]
     return [
         figures.line_chart(over, title="Ball to target", unit="(m)", width=940, clip=0),
-        figures.line_chart(jump, title="Ball to target since the target jumped", unit="(m)", width=940),
         figures.line_chart(
-            within, title="Share of time that the ball is so near", x_label="(m)", y_range=(0.0, 1.05), width=940
+            jump, title="Ball to target since the target jumped", unit="(m)", width=940
+        ),
+        figures.line_chart(
+            within,
+            title="Share of time that the ball is so near",
+            x_label="(m)",
+            y_range=(0.0, 1.05),
+            width=940,
         ),
     ]
 
 
 def _gait(task: Task, trial: Trial) -> Section:
     """Which feet stand when, and how the base leans."""
-    start = min(round(GAIT_S[0] / trial.dt), max(len(trial.fell) - round((GAIT_S[1] - GAIT_S[0]) / trial.dt), 0))
+    start = min(
+        round(GAIT_S[0] / trial.dt),
+        max(len(trial.fell) - round((GAIT_S[1] - GAIT_S[0]) / trial.dt), 0),
+    )
     shown = slice(start, start + round((GAIT_S[1] - GAIT_S[0]) / trial.dt))
     time = (np.arange(len(trial.fell))[shown] + 1) * trial.dt
     stands = (trial.seen["feet"][shown, 0, :, 0] < NEAR).numpy()
@@ -217,12 +276,16 @@ def _speeds(rows: Sequence[Mapping[str, Any]]) -> Section | None:
     """Commanded against achieved velocity with success; roll, pitch and height against speed."""
     if not rows:
         return None
-    parts: list[Any] = [Words("Robots that each keep one command, after a second of another; success: no fall.")]
+    parts: list[Any] = [
+        Words("Robots that each keep one command, after a second of another; success: no fall.")
+    ]
     for key, (title, unit) in zip(COMMAND_NAMES, COMMAND_CHANNELS, strict=True):
         mine = [row for row in rows if row["component"] == key]
         x = [row["command"] for row in mine]
 
-        def of(name: str, scale: float = 1.0, mine: Sequence[Mapping[str, Any]] = mine) -> list[float]:
+        def of(
+            name: str, scale: float = 1.0, mine: Sequence[Mapping[str, Any]] = mine
+        ) -> list[float]:
             return [scale * row.get(name, np.nan) for row in mine]
 
         common: dict[str, Any] = {"x_label": f"commanded ({unit})"}
@@ -233,9 +296,13 @@ def _speeds(rows: Sequence[Mapping[str, Any]]) -> Section | None:
         ]
         charts = [
             figures.line_chart(lines, title=title, unit=f"({unit})", **common),
-            figures.line_chart([Line("success", x, of("success"))], title="Success", y_range=(0.0, 1.05), **common),
+            figures.line_chart(
+                [Line("success", x, of("success"))], title="Success", y_range=(0.0, 1.05), **common
+            ),
             figures.line_chart(lean, title="Base roll and pitch", unit="(deg)", **common),
-            figures.line_chart([Line("height", x, of("height_m", 100))], title="Base height", unit="(cm)", **common),
+            figures.line_chart(
+                [Line("height", x, of("height_m", 100))], title="Base height", unit="(cm)", **common
+            ),
         ]
         parts.append(Charts(charts))
     return Section("speeds", "Over the range of commands", parts)
@@ -244,9 +311,14 @@ def _speeds(rows: Sequence[Mapping[str, Any]]) -> Section | None:
 def _pushes(rows: Sequence[Mapping[str, Any]]) -> Section | None:
     if not rows:
         return None
-    bars = [Bar(f"{row['force_n']:g} N", row["upright"], f"{100 * row['upright']:.0f} %") for row in rows]
+    bars = [
+        Bar(f"{row['force_n']:g} N", row["upright"], f"{100 * row['upright']:.0f} %")
+        for row in rows
+    ]
     unit = f"share that stays up, pushed for {rows[0]['duration_s']:g} s from all sides"
-    return Section("pushes", "Recovery from pushes", [Bars("By size of push", bars, full=1.0, unit=unit)])
+    return Section(
+        "pushes", "Recovery from pushes", [Bars("By size of push", bars, full=1.0, unit=unit)]
+    )
 
 
 def _grounds(rows: Sequence[Mapping[str, Any]]) -> Section | None:

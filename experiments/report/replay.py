@@ -1,10 +1,12 @@
-"""Packing motions for the page's 3-D replay: what the bodies look like, and where they are in each frame.
+"""Packing motions for the page's 3-D replay: what the bodies look like, and where they are in each
+frame.
 
-The page draws without a physics engine, so the poses are worked out here: MuJoCo's kinematics for each kept frame, then
-the poses of the moving bodies (welded ones, like feet, ride with their parent) as 16-bit integers: positions scaled to
-the clip's bounding box (0.5 mm over 30 m), unit quaternions to [-1, 1] (3e-5). At 25 frames/s a robot of 13 moving
-bodies costs 4.5 kB a second, its ghost the same again. A recording's keypoints and the soles of standing feet are
-packed like positions.
+The page draws without a physics engine, so the poses are worked out here: MuJoCo's kinematics for
+each kept frame, then the poses of the moving bodies (welded ones, like feet, ride with their
+parent) as 16-bit integers: positions scaled to the clip's bounding box (0.5 mm over 30 m), unit
+quaternions to [-1, 1] (3e-5). At 25 frames/s a robot of 13 moving bodies costs 4.5 kB a second, its
+ghost the same again. A recording's keypoints and the soles of standing feet are packed like
+positions.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ BUDGET_BYTES = 3_600_000
 FloatArray = npt.NDArray[np.float64]
 
 
-def _pack(values: FloatArray, low: FloatArray | float, high: FloatArray | float) -> npt.NDArray[np.uint16]:
+def _pack(
+    values: FloatArray, low: FloatArray | float, high: FloatArray | float
+) -> npt.NDArray[np.uint16]:
     return np.round((values - low) / (np.asarray(high) - low) * 65535).clip(0, 65535).astype("<u2")
 
 
@@ -40,7 +44,9 @@ def _with_target(ball: npt.NDArray[Any], target: npt.NDArray[Any]) -> FloatArray
     return np.stack((ball, np.pad(target, ((0, 0), (0, 1)))), axis=1).astype(np.float64)
 
 
-def _pack_clip(model: mujoco.MjModel, clip: ReplayClip, keep: npt.NDArray[np.int64], fps: float) -> dict[str, Any]:
+def _pack_clip(
+    model: mujoco.MjModel, clip: ReplayClip, keep: npt.NDArray[np.int64], fps: float
+) -> dict[str, Any]:
     q = np.asarray(clip.qpos, dtype=np.float64)
     layers = [body_poses(model, q[keep])]
     if clip.reference is not None:
@@ -52,12 +58,19 @@ def _pack_clip(model: mujoco.MjModel, clip: ReplayClip, keep: npt.NDArray[np.int
         if np.isfinite(reference[keep]).all(axis=1).any():
             layers.append(body_poses(model, reference[keep]))
     poses = np.stack(layers, axis=1)  # (frames, layers, bodies, 7)
-    ball = None if clip.ball is None or clip.target is None else _with_target(clip.ball, clip.target)
-    places = [poses[..., :3], *(value[keep] for value in (clip.keypoints, clip.feet, ball) if value is not None)]
+    ball = (
+        None if clip.ball is None or clip.target is None else _with_target(clip.ball, clip.target)
+    )
+    places = [
+        poses[..., :3],
+        *(value[keep] for value in (clip.keypoints, clip.feet, ball) if value is not None),
+    ]
     every = np.concatenate([value.reshape(-1, 3) for value in places])
     low = np.floor(every.min(axis=0) * 100) / 100
     high = np.maximum(np.ceil(every.max(axis=0) * 100) / 100, low + 0.01)
-    packed = np.concatenate([_pack(poses[..., :3], low, high), _pack(poses[..., 3:], -1.0, 1.0)], axis=-1)
+    packed = np.concatenate(
+        [_pack(poses[..., :3], low, high), _pack(poses[..., 3:], -1.0, 1.0)], axis=-1
+    )
     out: dict[str, Any] = {
         "name": clip.name, "fps": round(fps, 6), "frames": len(keep), "layers": len(layers), "poses": _text(packed),
         "low": [round(float(v), 3) for v in low], "high": [round(float(v), 3) for v in high],
@@ -65,7 +78,9 @@ def _pack_clip(model: mujoco.MjModel, clip: ReplayClip, keep: npt.NDArray[np.int
     if clip.tracked_frames is not None and clip.tracked_frames < len(q):
         out["lost"] = round(clip.tracked_frames / clip.rate_hz, 4)
     if clip.command is not None and clip.achieved is not None:
-        both = np.concatenate([np.asarray(clip.command)[keep], np.asarray(clip.achieved)[keep]], axis=1)
+        both = np.concatenate(
+            [np.asarray(clip.command)[keep], np.asarray(clip.achieved)[keep]], axis=1
+        )
         out["velocity"] = [round(float(v), 3) if np.isfinite(v) else 0.0 for v in both.reshape(-1)]
     if clip.keypoints is not None:
         out["points"] = _text(_pack(clip.keypoints[keep], low, high))
@@ -76,7 +91,10 @@ def _pack_clip(model: mujoco.MjModel, clip: ReplayClip, keep: npt.NDArray[np.int
     if ball is not None:
         out["ball"], out["radius"] = _text(_pack(ball[keep], low, high)), round(clip.ball_m, 4)
     if clip.ground is not None:
-        bottom, top = float(clip.ground.min()), float(max(clip.ground.max(), clip.ground.min() + 0.01))
+        bottom, top = (
+            float(clip.ground.min()),
+            float(max(clip.ground.max(), clip.ground.min() + 0.01)),
+        )
         out["ground"] = {
             "heights": _text(_pack(clip.ground.astype(np.float64), bottom, top)), "low": bottom, "high": top,
             "points": len(clip.ground), "step": clip.ground_m,
@@ -92,8 +110,9 @@ def pack(
 ) -> tuple[dict[str, Any], list[str]]:
     """Everything the page's replay needs, ready for JSON, and remarks on what was left out.
 
-    When all clips at 25 frames/s are over the budget, first the frame rate is halved, then each clip is cut to the same
-    length. A clip without a finite frame is left out with a remark. The clips keep their order.
+    When all clips at 25 frames/s are over the budget, first the frame rate is halved, then each
+    clip is cut to the same length. A clip without a finite frame is left out with a remark. The
+    clips keep their order.
     """
     bodies = len(moving_bodies(model))
     chosen, remarks = _within_budget(clips, bodies, budget_bytes)
@@ -123,7 +142,10 @@ def _within_budget(
         return [frame_choice(len(np.asarray(c.qpos)), c.rate_hz, fps) for c in clips]
 
     def cost(seconds: float) -> int:
-        return sum(b * min(len(k), max(1, int(seconds * f))) for b, (k, f) in zip(each, chosen, strict=True))
+        return sum(
+            b * min(len(k), max(1, int(seconds * f)))
+            for b, (k, f) in zip(each, chosen, strict=True)
+        )
 
     chosen, remarks = choice(FRAMES_PER_S), []
     if cost(1e9) > budget_bytes:

@@ -1,4 +1,5 @@
-"""The report of `npmp retarget`: how good the motions are, which are worst and why, what was dropped, and a 3-D replay.
+"""The report of `npmp retarget`: how good the motions are, which are worst and why, what was
+dropped, and a 3-D replay.
 
 Curves are drawn of a choice of motions, figures are given of all.
 """
@@ -79,7 +80,9 @@ class RetargetReport:
     @cached_property
     def motions(self) -> list[ReferenceMotion]:
         """The motions without mirror images, worst first."""
-        return sorted(originals_of(self.cleaned.motions.motions), key=lambda motion: -trouble(motion.quality))
+        return sorted(
+            originals_of(self.cleaned.motions.motions), key=lambda motion: -trouble(motion.quality)
+        )
 
     @cached_property
     def meter(self) -> QualityMeter:
@@ -95,9 +98,7 @@ def build(out: Path | str, data: RetargetReport) -> Path:
     place = {clip["name"]: i for i, clip in enumerate(packed["clips"])} if packed else {}
     index = {motion.name: place[title] for title, motion in chosen if title in place}
     mirrors = len(data.cleaned.motions.motions) - len(data.motions)
-    subtitle = (
-        f"{counted(len(data.whole.motions), 'recording')}, {counted(len(data.motions), 'motion')} of {data.robot.name}"
-    )
+    subtitle = f"{counted(len(data.whole.motions), 'recording')}, {counted(len(data.motions), 'motion')} of {data.robot.name}"
     return assemble(
         out,
         title="Retargeting",
@@ -119,7 +120,9 @@ def build(out: Path | str, data: RetargetReport) -> Path:
 
 def _known(data: RetargetReport, key: str) -> FloatArray:
     """A figure of the motions (N,), those that have it."""
-    return np.array([motion.quality[key] for motion in data.motions if key in motion.quality], dtype=np.float64)
+    return np.array(
+        [motion.quality[key] for motion in data.motions if key in motion.quality], dtype=np.float64
+    )
 
 
 def _median(data: RetargetReport, key: str, factor: float) -> str:
@@ -138,7 +141,13 @@ def _short(value: float) -> str:
 def _cards(data: RetargetReport) -> list[tuple[str, str, str]]:
     cleaned = data.cleaned
     share = 100.0 * cleaned.seconds_kept / max(cleaned.seconds_in, 1e-9)
-    cards = [("Kept", f"{cleaned.seconds_kept:,.0f} s", f"{share:.0f} % of {cleaned.seconds_in:,.0f} s recorded")]
+    cards = [
+        (
+            "Kept",
+            f"{cleaned.seconds_kept:,.0f} s",
+            f"{share:.0f} % of {cleaned.seconds_in:,.0f} s recorded",
+        )
+    ]
     overall = overall_rms(data.motions)
     if math.isfinite(overall):
         largest = _short(100 * float(_known(data, "max_marker_m").max()))
@@ -149,9 +158,13 @@ def _cards(data: RetargetReport) -> list[tuple[str, str, str]]:
     if _known(data, "leg_orientation_deg").size:
         worst = _short(float(_known(data, "leg_orientation_deg").max()))
         median = _median(data, "leg_orientation_deg", 1)
-        cards.append(("Leg orientation", f"{median}°", f"off the person's, median; {worst}° at most"))
+        cards.append(
+            ("Leg orientation", f"{median}°", f"off the person's, median; {worst}° at most")
+        )
     slid = _known(data, "foot_slide_share")
-    violations = sum(float(_known(data, key).sum()) for key in ("limit_violations", "velocity_violations"))
+    violations = sum(
+        float(_known(data, key).sum()) for key in ("limit_violations", "velocity_violations")
+    )
     touching = _known(data, "self_collision_share")
     cards += [
         ("Foot slide", f"{_median(data, 'foot_slide_mps', 100)} cm/s",
@@ -171,7 +184,8 @@ def _cards(data: RetargetReport) -> list[tuple[str, str, str]]:
 def chosen_for_replay(data: RetargetReport) -> list[tuple[str, ReferenceMotion]]:
     """The worst, the median, the best motion, then others between them; each with what to call it.
 
-    Where short motions are passed over, the names say among which these are the worst, the median and the best.
+    Where short motions are passed over, the names say among which these are the worst, the median
+    and the best.
     """
     motions = [motion for motion in data.motions if motion.duration_s >= SHORTEST_REPLAY]
     motions = motions if len(motions) >= data.replays else data.motions
@@ -185,7 +199,10 @@ def chosen_for_replay(data: RetargetReport) -> list[tuple[str, ReferenceMotion]]
     )
     chosen = list(dict.fromkeys(places))[:count]
     words = {last: "best", last // 2: "median", 0: "worst"} if last > 1 else {}
-    return [(f"{words[i]}{among}: {motions[i].name}" if i in words else motions[i].name, motions[i]) for i in chosen]
+    return [
+        (f"{words[i]}{among}: {motions[i].name}" if i in words else motions[i].name, motions[i])
+        for i in chosen
+    ]
 
 
 def _replay(
@@ -199,25 +216,38 @@ def _replay(
     for title, motion in chosen:
         recording = motion.recording or motion.name
         whole = wholes.get(recording, motion)
-        clips.append(replay_clip(title, motion, whole, data.clips.get(recording), data.robot, data.meter))
+        clips.append(
+            replay_clip(title, motion, whole, data.clips.get(recording), data.robot, data.meter)
+        )
     section, packed = replay_section(data.robot, clips)
     shown = Words(f"{len(chosen)} of {len(data.motions)} motions.", "lead")
-    return Section(section.key, section.title, [section.parts[0], shown, *section.parts[1:]]), packed
+    return Section(
+        section.key, section.title, [section.parts[0], shown, *section.parts[1:]]
+    ), packed
 
 
 def replay_clip(
-    title: str, motion: ReferenceMotion, whole: ReferenceMotion, clip: Clip | None, robot: Robot, meter: QualityMeter
+    title: str,
+    motion: ReferenceMotion,
+    whole: ReferenceMotion,
+    clip: Clip | None,
+    robot: Robot,
+    meter: QualityMeter,
 ) -> ReplayClip:
-    """A motion of the robot to watch, with what it was made from; whole: the motion before cleaning; clip: its
-    recording, None where the motion is all there is."""
+    """A motion of the robot to watch, with what it was made from; whole: the motion before
+    cleaning; clip: its recording, None where the motion is all there is."""
     scale = whole.quality.get("body_scale", 1.0)
     slower = 1.0 if clip is None else whole.duration_s / clip.duration_s
-    soles = np.linalg.norm(robot.foot_points - robot.foot_points.mean(axis=1, keepdims=True), axis=2)
+    soles = np.linalg.norm(
+        robot.foot_points - robot.foot_points.mean(axis=1, keepdims=True), axis=2
+    )
     return ReplayClip(
         title,
         motion.qpos,
         motion.rate_hz,
-        keypoints=None if clip is None else keypoints_of(motion, clip, scale, slower if slower > 1.05 else 1.0),
+        keypoints=None
+        if clip is None
+        else keypoints_of(motion, clip, scale, slower if slower > 1.05 else 1.0),
         bones=None if clip is None else bones(clip),
         feet=meter.feet(motion).mean(axis=2),
         contacts=meter.contacts(motion),
@@ -232,7 +262,11 @@ def _histograms(data: RetargetReport) -> Section | None:
     motions = data.motions
     if not motions:
         return None
-    errors = [motion.frame_quality["marker_rms_m"] for motion in motions if "marker_rms_m" in motion.frame_quality]
+    errors = [
+        motion.frame_quality["marker_rms_m"]
+        for motion in motions
+        if "marker_rms_m" in motion.frame_quality
+    ]
     slides, depths = [], []
     for motion in motions:
         feet = data.meter.feet(motion)
@@ -240,27 +274,39 @@ def _histograms(data: RetargetReport) -> Section | None:
         depths.append(np.maximum(0.0, data.robot.foot_radius - feet[..., 2].min(axis=(1, 2))))
     shares = [speed_shares(data.robot, motion).max(axis=1) for motion in motions]
     root = [speeds(motion) for motion in motions]
-    lengths = np.concatenate([np.full(len(s), 1.0 / m.rate_hz) for s, m in zip(root, motions, strict=True)])
-    weights = np.concatenate([np.full(len(s), m.weight) for s, m in zip(root, motions, strict=True)])
+    lengths = np.concatenate(
+        [np.full(len(s), 1.0 / m.rate_hz) for s, m in zip(root, motions, strict=True)]
+    )
+    weights = np.concatenate(
+        [np.full(len(s), m.weight) for s, m in zip(root, motions, strict=True)]
+    )
     seconds = [motion.duration_s for motion in motions]
     percent = "(% of its limit, fastest joint of each frame)"
-    sampled: dict[str, Any] = {"weights": lengths * weights, "before": lengths, "names": ("as sampled", "as recorded")}
+    sampled: dict[str, Any] = {
+        "weights": lengths * weights,
+        "before": lengths,
+        "names": ("as sampled", "as recorded"),
+    }
     shown: list[tuple[str, str, float, Sequence[FloatArray], dict[str, Any]]] = [
         ("Marker error", "(cm, RMS of each frame)", 100, errors, {"least": 0.5}),
         ("Foot slide", "(cm/s, each step in stance)", 100, slides, {"threshold": 100 * SLIDING}),
         ("Feet in the floor", "(mm, deepest foot of each frame)", 1000, depths, {"least": 0.5}),
         ("Joint speed", percent, 100, shares, {"threshold": 100.0}),
         ("Root speed", "(m/s)", 1, root, sampled),
-        ("Length of motions", "(s)", 1, [np.array(seconds)], {"bins": 20, "top": max(seconds) * 1.001}),
+        (
+            "Length of motions",
+            "(s)",
+            1,
+            [np.array(seconds)],
+            {"bins": 20, "top": max(seconds) * 1.001},
+        ),
     ]
     charts = [
         figures.histogram(factor * np.concatenate(values), title=title, unit=unit, **more)
         for title, unit, factor, values, more in shown
         if values
     ]
-    words = (
-        "Shares of all kept frames without mirror images. Root speed is shown before and after the sampling weights."
-    )
+    words = "Shares of all kept frames without mirror images. Root speed is shown before and after the sampling weights."
     return Section("distributions", "Distributions", [Words(words), Charts(charts, small=True)])
 
 
@@ -280,8 +326,12 @@ def _table(data: RetargetReport) -> Section | None:
         "Worst first; a click on a heading sorts. At the end medians, of all and by kind of movement. "
         "Mirror images have the figures of what they mirror."
     )
-    more = [Words(f"The worst {MAX_ROWS} of {len(motions)}.", "")] if len(motions) > MAX_ROWS else []
-    return Section("motions", "Motions", [Words(words), *more, motion_table(motions, most=MAX_ROWS)])
+    more = (
+        [Words(f"The worst {MAX_ROWS} of {len(motions)}.", "")] if len(motions) > MAX_ROWS else []
+    )
+    return Section(
+        "motions", "Motions", [Words(words), *more, motion_table(motions, most=MAX_ROWS)]
+    )
 
 
 # ---- curves
@@ -292,7 +342,9 @@ def chosen_for_curves(motions: Sequence[ReferenceMotion]) -> list[int]:
     worst = list(range(min(MAX_WORST, len(motions))))
     rest = range(len(worst), len(motions))
     count = min(MAX_OTHERS, len(rest))
-    return worst + sorted({rest[round(i)] for i in np.linspace(0, len(rest) - 1, count)} if count else set())
+    return worst + sorted(
+        {rest[round(i)] for i in np.linspace(0, len(rest) - 1, count)} if count else set()
+    )
 
 
 def _curves(data: RetargetReport, index: Mapping[str, int]) -> Section | None:
@@ -305,7 +357,9 @@ def _curves(data: RetargetReport, index: Mapping[str, int]) -> Section | None:
         rank = [f"rank {i + 1} of {len(motions)}"] if len(motions) > 1 else []
         detail = ", ".join([*rank, f"{number(motions[i].duration_s)} s"])
         charts = curves_of(data, motions[i], index.get(motions[i].name))
-        folds.append(Fold(motions[i].name, [Charts(charts, small=True)], detail, is_open=place == 0))
+        folds.append(
+            Fold(motions[i].name, [Charts(charts, small=True)], detail, is_open=place == 0)
+        )
     words = "Shaded: the foot stands."
     if len(chosen) < len(motions):
         others = len(chosen) - MAX_WORST
@@ -313,11 +367,18 @@ def _curves(data: RetargetReport, index: Mapping[str, int]) -> Section | None:
     return Section("curves", "Over time", [Words(words), *folds])
 
 
-def curves_of(data: RetargetReport, motion: ReferenceMotion, clip: int | None = None) -> list[Chart]:
+def curves_of(
+    data: RetargetReport, motion: ReferenceMotion, clip: int | None = None
+) -> list[Chart]:
     """The charts of one motion. clip: its number in the replay."""
     robot, rate = data.robot, motion.rate_hz
     t = np.arange(motion.num_frames) / rate
-    look: dict[str, Any] = {"x_range": (0.0, max(float(t[-1]), 1.0 / rate)), "width": 330, "height": 140, "clip": clip}
+    look: dict[str, Any] = {
+        "x_range": (0.0, max(float(t[-1]), 1.0 / rate)),
+        "width": 330,
+        "height": 140,
+        "clip": clip,
+    }
     charts = _foot_charts(data, motion, t, look)
     if {"marker_rms_m", "marker_max_m"} <= set(motion.frame_quality):
         largest = Line("largest", t, 100 * motion.frame_quality["marker_max_m"], "other")
@@ -329,9 +390,14 @@ def curves_of(data: RetargetReport, motion: ReferenceMotion, clip: int | None = 
         Line("fastest joint of each moment", t, shares.max(axis=1), "ref"),
         Line(robot.joint_names[fastest], t, shares[:, fastest], "third"),
     ]
-    charts.append(figures.line_chart(lines, title="Joint speed", unit="(% of limit)", threshold=100.0, **look))
+    charts.append(
+        figures.line_chart(lines, title="Joint speed", unit="(% of limit)", threshold=100.0, **look)
+    )
     root = motion.qpos[:, :2] - motion.qpos[0, :2]
-    reach = [(min(v.min(), (v.min() + v.max() - 0.5) / 2), max(v.max(), (v.min() + v.max() + 0.5) / 2)) for v in root.T]
+    reach = [
+        (min(v.min(), (v.min() + v.max() - 0.5) / 2), max(v.max(), (v.min() + v.max() + 0.5) / 2))
+        for v in root.T
+    ]
     charts.append(
         figures.line_chart(
             [Line("root", root[:, 0], root[:, 1])], title="Root path", unit="(m, from above)", x_label="x (m)",
@@ -342,7 +408,9 @@ def curves_of(data: RetargetReport, motion: ReferenceMotion, clip: int | None = 
     return [*charts, figures.line_chart([height], title="Root height", unit="(cm)", **look)]
 
 
-def _foot_charts(data: RetargetReport, motion: ReferenceMotion, t: FloatArray, look: Mapping[str, Any]) -> list[Chart]:
+def _foot_charts(
+    data: RetargetReport, motion: ReferenceMotion, t: FloatArray, look: Mapping[str, Any]
+) -> list[Chart]:
     """How high the lowest point of each sole is, with its stances, on one scale."""
     feet, standing = data.meter.feet(motion), data.meter.contacts(motion)
     height = 1000 * (feet[..., 2].min(axis=2) - data.robot.foot_radius)  # [mm]
@@ -353,7 +421,9 @@ def _foot_charts(data: RetargetReport, motion: ReferenceMotion, t: FloatArray, l
         lines = [Line("height", t, height[:, foot], FOOT_CSS[foot % 4])]
         title = f"Foot {foot_label(data.robot.foot_bodies, foot)}"
         unit = "(mm above the floor)"
-        charts.append(figures.line_chart(lines, title=title, unit=unit, y_range=scale, bands=bands, **look))
+        charts.append(
+            figures.line_chart(lines, title=title, unit=unit, y_range=scale, bands=bands, **look)
+        )
     return charts
 
 
@@ -375,23 +445,37 @@ def _dropped(data: RetargetReport) -> Section | None:
     keys = [("kept", "kept"), *[("kept, for validation", "held")] * held]
     keys += [(row.reason, css[row.reason]) for row in cleaned.losses]
     lanes, more = _lanes(data, css)
-    chart = figures.timeline(lanes, title="Recordings: what was kept and what was dropped", keys=keys)
+    chart = figures.timeline(
+        lanes, title="Recordings: what was kept and what was dropped", keys=keys
+    )
     return Section("dropped", "Dropped", [table, chart, *more])
 
 
-def _lanes(data: RetargetReport, css: Mapping[str, str]) -> tuple[list[tuple[str, float, list[Stretch]]], list[Words]]:
-    """The timeline's rows: a recording, its length, what became of its parts; and a remark where not all are shown."""
-    lengths = {motion.recording or motion.name: motion.start_s + motion.duration_s for motion in data.whole.motions}
+def _lanes(
+    data: RetargetReport, css: Mapping[str, str]
+) -> tuple[list[tuple[str, float, list[Stretch]]], list[Words]]:
+    """The timeline's rows: a recording, its length, what became of its parts; and a remark where
+    not all are shown."""
+    lengths = {
+        motion.recording or motion.name: motion.start_s + motion.duration_s
+        for motion in data.whole.motions
+    }
     parts: dict[str, list[Stretch]] = {name: [] for name in lengths}
     lost = dict.fromkeys(lengths, 0.0)
     for motion in data.motions:
         stop = motion.start_s + motion.duration_s
         held = motion.split == "validation"
-        words = f"{motion.name}: {motion.start_s:.1f} to {stop:.1f} s{', validation' if held else ''}"
-        parts.setdefault(motion.recording, []).append(Stretch(motion.start_s, stop, "held" if held else "kept", words))
+        words = (
+            f"{motion.name}: {motion.start_s:.1f} to {stop:.1f} s{', validation' if held else ''}"
+        )
+        parts.setdefault(motion.recording, []).append(
+            Stretch(motion.start_s, stop, "held" if held else "kept", words)
+        )
     for entry in data.cleaned.dropped:
         words = f"{entry.reason}: {entry.start_s:.1f} to {entry.stop_s:.1f} s"
-        parts.setdefault(entry.recording, []).append(Stretch(entry.start_s, entry.stop_s, css[entry.reason], words))
+        parts.setdefault(entry.recording, []).append(
+            Stretch(entry.start_s, entry.stop_s, css[entry.reason], words)
+        )
         lost[entry.recording] = lost.get(entry.recording, 0.0) + entry.duration_s
     names = list(lengths)
     more = []

@@ -33,7 +33,12 @@ def wandering(
     found: the content of wander.json. recorded: how the recordings move, to compare with.
     """
     clips = [
-        ReplayClip(f"{kind} {i}", trial.qpos[:, i].numpy(), 1.0 / trial.dt, tracked_frames=trial.up_frames(i))
+        ReplayClip(
+            f"{kind} {i}",
+            trial.qpos[:, i].numpy(),
+            1.0 / trial.dt,
+            tracked_frames=trial.up_frames(i),
+        )
         for kind, trial in trials.items()
         for i in range(trial.qpos.shape[1])
     ]
@@ -42,13 +47,29 @@ def wandering(
         time = np.linspace(0.0, trial.cap_s, 201)
         ended = np.where(trial.still_up().numpy(), np.inf, trial.up_s.numpy())
         lines.append(Line(kind, time, (ended[None, :] > time[:, None]).mean(1), CSS[kind]))
-    chart = figures.line_chart(lines, title="Robots still up", unit="share", width=940, height=240, y_range=(0.0, 1.0))
-    columns = ("latents", "up, mean (s)", "median (s)", "up to the end", "path (m)", "speed (m/s)", "prior / this")
+    chart = figures.line_chart(
+        lines, title="Robots still up", unit="share", width=940, height=240, y_range=(0.0, 1.0)
+    )
+    columns = (
+        "latents",
+        "up, mean (s)",
+        "median (s)",
+        "up to the end",
+        "path (m)",
+        "speed (m/s)",
+        "prior / this",
+    )
     rows = []
     for kind, row in found["latents"].items():
         ratio = row.get("prior_up_ratio")
-        shown = "" if ratio is None else f"{number(ratio['ratio'])} ({number(ratio['low'])} to {number(ratio['high'])})"
-        values = (row[key] for key in ("up_s_mean", "up_s_median", "up_to_the_end", "path_m", "speed_mps"))
+        shown = (
+            ""
+            if ratio is None
+            else f"{number(ratio['ratio'])} ({number(ratio['low'])} to {number(ratio['high'])})"
+        )
+        values = (
+            row[key] for key in ("up_s_mean", "up_s_median", "up_to_the_end", "path_m", "speed_mps")
+        )
         rows.append((kind, *map(number, values), shown))
     words = (
         f"{found['robots']} robots from the {found['starts']}, {number(found['seconds'])} s at most: times of those "
@@ -64,15 +85,31 @@ def wandering(
     most = f"mean of {found['robots']} robots, {number(found['seconds'])} s at most"
     cards = [
         ("Up on the prior", f"{number(best['up_s_mean'])} s", most),
-        ("Path", f"{number(best['path_m'])} m", f"mean until the fall, {number(best['speed_mps'])} m/s"),
+        (
+            "Path",
+            f"{number(best['path_m'])} m",
+            f"mean until the fall, {number(best['speed_mps'])} m/s",
+        ),
     ]
-    return _page(out, robot, f"{found['module']}: wandering without a task", clips, sections, cards, provenance)
+    return _page(
+        out,
+        robot,
+        f"{found['module']}: wandering without a task",
+        clips,
+        sections,
+        cards,
+        provenance,
+    )
 
 
 def _likeness(prior: Movement, recorded: Movement, overlap: Mapping[str, float]) -> Section:
     """Histograms of both, one over the other."""
     charts = []
-    shown = {"speed_mps": ("Speed", "m/s"), "turn_rps": ("Turn", "rad/s"), "feet_up": ("Feet off the ground", "")}
+    shown = {
+        "speed_mps": ("Speed", "m/s"),
+        "turn_rps": ("Turn", "rad/s"),
+        "feet_up": ("Feet off the ground", ""),
+    }
     for name, (title, unit) in shown.items():
         pair = [np.asarray(getattr(movement, name), dtype=float) for movement in (prior, recorded)]
         if not all(len(values) for values in pair):
@@ -91,7 +128,9 @@ def _likeness(prior: Movement, recorded: Movement, overlap: Mapping[str, float])
         + ", ".join(f"{key.partition('_')[0]} {number(share)}" for key, share in overlap.items())
         + "."
     )
-    return Section("likeness", "How like the recordings they move", [Words(words), Charts(charts, small=True)])
+    return Section(
+        "likeness", "How like the recordings they move", [Words(words), Charts(charts, small=True)]
+    )
 
 
 def interpolation(
@@ -104,9 +143,13 @@ def interpolation(
 ) -> Path:
     """Write the page of robots between two clips; gives back its path.
 
-    found: the content of interpolation.json. motions: qpos (T, nq) and the frames until the fall, by name.
+    found: the content of interpolation.json. motions: qpos (T, nq) and the frames until the fall,
+    by name.
     """
-    clips = [ReplayClip(name, qpos, rate_hz, tracked_frames=frames) for name, (qpos, frames) in motions.items()]
+    clips = [
+        ReplayClip(name, qpos, rate_hz, tracked_frames=frames)
+        for name, (qpos, frames) in motions.items()
+    ]
     rows = found["weights"]
     w = [row["w"] for row in rows]
     charts = [
@@ -122,8 +165,12 @@ def interpolation(
         f"{found['mix']}; the decoder is frozen, the encoder has no say."
     )
     table = Table(columns, [[number(row[key]) for key in keys] for row in rows])
-    section = Section("between", "Between the clips", [Words(words), Charts(charts, small=True), table])
-    return _page(out, robot, f"{found['module']}: between two clips", clips, [section], (), provenance)
+    section = Section(
+        "between", "Between the clips", [Words(words), Charts(charts, small=True), table]
+    )
+    return _page(
+        out, robot, f"{found['module']}: between two clips", clips, [section], (), provenance
+    )
 
 
 def _page(
@@ -136,4 +183,6 @@ def _page(
     provenance: Mapping[str, Any],
 ) -> Path:
     shown, packed = replay_section(robot, clips)
-    return assemble(out, title=title, cards=cards, sections=[shown, *told], replay=packed, provenance=provenance)
+    return assemble(
+        out, title=title, cards=cards, sections=[shown, *told], replay=packed, provenance=provenance
+    )

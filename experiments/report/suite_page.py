@@ -1,4 +1,5 @@
-"""The page of `npmp suite`: which scenarios a policy passes, what is wrong with it, and what practice does about it."""
+"""The page of `npmp suite`: which scenarios a policy passes, what is wrong with it, and what
+practice does about it."""
 
 from __future__ import annotations
 
@@ -29,27 +30,37 @@ UNITS = {"jerk": "1/s", "slip_mps": "m/s", "spread_mps": "m/s"}
 
 
 def write(
-    out: Path, robot: Robot, found: Mapping[str, Any], outcomes: Mapping[str, Outcome], provenance: Mapping[str, Any]
+    out: Path,
+    robot: Robot,
+    found: Mapping[str, Any],
+    outcomes: Mapping[str, Outcome],
+    provenance: Mapping[str, Any],
 ) -> Path:
     """Write the page; gives back its path.
 
     found: the content of suite.json.
     """
     rows, raised = found["scenarios"], [flag for flag in found["red_flags"] if flag["raised"]]
-    replay, packed = replay_section(robot, [_clip(name, outcome) for name, outcome in outcomes.items()])
+    replay, packed = replay_section(
+        robot, [_clip(name, outcome) for name, outcome in outcomes.items()]
+    )
     passed = sum(row["passed"] for row in rows)
     cards = [
         ("passed", f"{passed} of {len(rows)}", f"scenarios, {found['trials']} trials each"),
         ("red flags", str(len(raised)), f"of {len(found['red_flags'])} looked for"),
     ]
     sections = [
-        Section("scenarios", "Scenarios", [_words(found), _bars(rows), _table(rows), _differences(rows)]),
+        Section(
+            "scenarios", "Scenarios", [_words(found), _bars(rows), _table(rows), _differences(rows)]
+        ),
         _cures(rows),
         _flags(found["red_flags"]),
         replay,
     ]
     title = f"{found['policy']}: scenario suite"
-    return assemble(out, title=title, cards=cards, sections=sections, replay=packed, provenance=provenance)
+    return assemble(
+        out, title=title, cards=cards, sections=sections, replay=packed, provenance=provenance
+    )
 
 
 def _clip(name: str, outcome: Outcome) -> ReplayClip:
@@ -110,22 +121,30 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
 
 
 def _differences(rows: Sequence[Mapping[str, Any]]) -> Fold:
-    return Fold("What differs from flat ground", [Terms([(row["name"], differs(row["settings"])) for row in rows])])
+    return Fold(
+        "What differs from flat ground",
+        [Terms([(row["name"], differs(row["settings"])) for row in rows])],
+    )
 
 
 def differs(settings: Mapping[str, Any]) -> str:
-    """What of a scenario's settings is not as on an ideal robot on flat ground, as its configuration has it."""
+    """What of a scenario's settings is not as on an ideal robot on flat ground, as its
+    configuration has it."""
     told = flat({key: settings[key] for key in ("task", "physics", "sensors") if settings[key]})
     words = [f"{key.partition('.')[2]} {_shown(value)}" for key, value in told.items() if key]
     push = settings["push"]
     if push["force_n"]:
         times = f", {push['count']} times every {push['every_s']:g} s" if push["count"] > 1 else ""
-        words.append(f"pushed by {push['force_n']:g} N for {push['duration_s']:g} s from a side{times}")
+        words.append(
+            f"pushed by {push['force_n']:g} N for {push['duration_s']:g} s from a side{times}"
+        )
     return "; ".join([*words, f"{settings['seconds']:g} s"])
 
 
 def _shown(value: Any) -> str:
-    return f"[{', '.join(f'{v:g}' for v in value)}]" if isinstance(value, list | tuple) else str(value)
+    return (
+        f"[{', '.join(f'{v:g}' for v in value)}]" if isinstance(value, list | tuple) else str(value)
+    )
 
 
 def _cures(rows: Sequence[Mapping[str, Any]]) -> Section | None:
@@ -134,17 +153,27 @@ def _cures(rows: Sequence[Mapping[str, Any]]) -> Section | None:
     if not failed:
         return None
     why = ["falls" if row["fell"] >= row["off_command"] else "is off its command" for row in failed]
-    entries = [(row["name"], f"{word}: {row['cure']}") for row, word in zip(failed, why, strict=True)]
+    entries = [
+        (row["name"], f"{word}: {row['cure']}") for row, word in zip(failed, why, strict=True)
+    ]
     return Section("cures", "Not passed", [Terms(entries)])
 
 
 def _flags(flags: Sequence[Mapping[str, Any]]) -> Section:
     lines, raised = [], []
     for flag in flags:
-        name, unit = flag["name"].removesuffix("_mps").replace("_", " "), UNITS.get(flag["name"], "")
+        name, unit = (
+            flag["name"].removesuffix("_mps").replace("_", " "),
+            UNITS.get(flag["name"], ""),
+        )
         measured, most = (f"{number(flag[key])} {unit}".strip() for key in ("value", "from"))
         lines.append(
-            (name, Cell(measured, flag["value"], bad=flag["raised"]), most, "raised" if flag["raised"] else "no")
+            (
+                name,
+                Cell(measured, flag["value"], bad=flag["raised"]),
+                most,
+                "raised" if flag["raised"] else "no",
+            )
         )
         if flag["raised"]:
             raised.append((name, f"{flag['symptom']}: {flag['cure']}"))
@@ -153,4 +182,6 @@ def _flags(flags: Sequence[Mapping[str, Any]]) -> Section:
         "falls at the start in all. Where a flag begins is our decision."
     )
     cures = [Terms(raised)] if raised else []
-    return Section("flags", "Red flags", [Words(words), Table(("flag", "measured", "from", ""), lines), *cures])
+    return Section(
+        "flags", "Red flags", [Words(words), Table(("flag", "measured", "from", ""), lines), *cures]
+    )

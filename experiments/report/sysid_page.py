@@ -1,4 +1,5 @@
-"""The page of `npmp sysid`: what was found, and measured angles against simulated ones, before and after."""
+"""The page of `npmp sysid`: what was found, and measured angles against simulated ones, before and
+after."""
 
 from __future__ import annotations
 
@@ -33,24 +34,55 @@ _WINDOW_S = 6.0  # of a recording that is drawn: its motions are fast
 
 
 def identified(
-    out: Path, stand: Stand, log: StandLog, found: Identified, result: Mapping[str, Any], provenance: Mapping[str, Any]
+    out: Path,
+    stand: Stand,
+    log: StandLog,
+    found: Identified,
+    result: Mapping[str, Any],
+    provenance: Mapping[str, Any],
 ) -> Path:
     """Write the page; gives back its path. result: the content of sysid.json."""
-    before, after = (1e3 * float(np.sqrt(np.square(rms).mean())) for rms in (found.rms_before, found.rms_after))
+    before, after = (
+        1e3 * float(np.sqrt(np.square(rms).mean())) for rms in (found.rms_before, found.rms_after)
+    )
     cards = [
-        ("Angles missed", f"{number(after)} mrad", f"root mean square, all joints; {number(before)} before"),
-        ("Recorded", f"{number(log.seconds)} s", f"{len(log.recordings)} recordings at {number(log.rate_hz)} Hz"),
+        (
+            "Angles missed",
+            f"{number(after)} mrad",
+            f"root mean square, all joints; {number(before)} before",
+        ),
+        (
+            "Recorded",
+            f"{number(log.seconds)} s",
+            f"{len(log.recordings)} recordings at {number(log.rate_hz)} Hz",
+        ),
     ]
     if "coverage" in result:
         share = number(result["coverage"]["within_2"])
         cards.append(("Within two errors", share, "of the true values; 0.95 are due"))
     charts = _charts(stand, log.recordings[0], found)
-    told = [Words("Simulated in open loop from the first reading on, by the model as it was and as it was identified.")]
-    folded = [Fold(f"{len(charts) - _OPEN} more", [Charts(charts[_OPEN:])])] if len(charts) > _OPEN else []
+    told = [
+        Words(
+            "Simulated in open loop from the first reading on, by the model as it was and as it was identified."
+        )
+    ]
+    folded = (
+        [Fold(f"{len(charts) - _OPEN} more", [Charts(charts[_OPEN:])])]
+        if len(charts) > _OPEN
+        else []
+    )
     sections = [
         Section("found", "What was found", _found(found)),
-        Section("apart", "What these motions do not tell", [Lines(result["not_told_apart"]), _certainty(found)]),
-        Section("angles", "Measured and simulated angles", [*told, _missed(found), Charts(charts[:_OPEN]), *folded]),
+        Section(
+            "apart",
+            "What these motions do not tell",
+            [Lines(result["not_told_apart"]), _certainty(found)],
+        ),
+        Section(
+            "angles",
+            "Measured and simulated angles",
+            [*told, _missed(found), Charts(charts[:_OPEN]), *folded],
+        ),
     ]
     title = f"{result['robot']}: joints as identified"
     return assemble(out, title=title, cards=cards, sections=sections, provenance=provenance)
@@ -63,12 +95,17 @@ def _found(found: Identified) -> list[Any]:
     rows: list[Row] = [
         [name]
         + [
-            Cell(f"{number(found.estimate[j, k], 4)} ± {number(found.error[j, k], 2)}", float(found.estimate[j, k]))
+            Cell(
+                f"{number(found.estimate[j, k], 4)} ± {number(found.error[j, k], 2)}",
+                float(found.estimate[j, k]),
+            )
             for k in kinds
         ]
         for j, name in enumerate(found.joints)
     ]
-    model: list[Row] = [["the model, mean", *(Cell.of(float(found.nominal[:, k].mean()), 4) for k in kinds)]]
+    model: list[Row] = [
+        ["the model, mean", *(Cell.of(float(found.nominal[:, k].mean()), 4) for k in kinds)]
+    ]
     words = "± one standard error, widened by how long residuals resemble themselves; limited by what was known before."
     return [Words(words), Table(columns, rows, last=model, sortable=True)]
 
@@ -80,15 +117,29 @@ def _certainty(found: Identified) -> Table:
         upper = np.triu(found.correlation(j), 1)
         first, second = np.unravel_index(int(np.argmax(np.abs(upper))), upper.shape)
         pair = f"{KINDS[first]}, {KINDS[second]}: {number(float(upper[first, second]), 2)}"
-        rows.append((name, Cell.of(float(found.condition[j]), 1), pair, Cell.of(float(found.correlation_time[j]), 1)))
-    columns = ("joint", "condition number", "most correlated", "samples that residuals resemble themselves")
+        rows.append(
+            (
+                name,
+                Cell.of(float(found.condition[j]), 1),
+                pair,
+                Cell.of(float(found.correlation_time[j]), 1),
+            )
+        )
+    columns = (
+        "joint",
+        "condition number",
+        "most correlated",
+        "samples that residuals resemble themselves",
+    )
     return Table(columns, rows, sortable=True)
 
 
 def _missed(found: Identified) -> Bars:
     """Residuals by joint, as they were and are."""
     bars = []
-    for name, before, after in zip(found.joints, 1e3 * found.rms_before, 1e3 * found.rms_after, strict=True):
+    for name, before, after in zip(
+        found.joints, 1e3 * found.rms_before, 1e3 * found.rms_after, strict=True
+    ):
         bars += [
             Bar(f"{name}, before", float(before), number(before), "other"),
             Bar("after", float(after), number(after)),

@@ -1,19 +1,23 @@
-"""M6 of Duclusaud et al. 2024 and our models on XL330 recordings that were kept aside: docs/actuators_measured.md.
+"""M6 of Duclusaud et al. 2024 and our models on XL330 recordings that were kept aside:
+docs/actuators_measured.md.
 
     npmp actuator import bam source=bam_xl330.npz out=xl330.npz
     python experiments/results/m6_xl330.py xl330.npz [m6.json]
 
-M6, written from its formulas: a DC motor behind the firmware's P controller and limits of supply and current, friction
-that grows with the motor's and the load's torque (directional, quadratic) and falls with speed (Stribeck), at most what
-stops the joint. Its 15 numbers are identified as its authors do, by the position that a simulated pendulum reaches from
-the commands alone, here on the recordings that are not kept aside (differential evolution from their published values;
-these, m6.json of the package better-actuator-models, are judged too where the file is given: they know all recordings).
+M6, written from its formulas: a DC motor behind the firmware's P controller and limits of supply
+and current, friction that grows with the motor's and the load's torque (directional, quadratic) and
+falls with speed (Stribeck), at most what stops the joint. Its 15 numbers are identified as its
+authors do, by the position that a simulated pendulum reaches from the commands alone, here on the
+recordings that are not kept aside (differential evolution from their published values; these,
+m6.json of the package better-actuator-models, are judged too where the file is given: they know all
+recordings).
 
-Two measures. Position: the pendulum is simulated at the log's rate from a recording's commands, at rest at its first
-position; MAE [rad], mean of recordings. M6 and the closed forms are told the simulated velocity, the MLP the rise over
-the 80 ms before, as in the log that it was fitted to. Torque: RMSE [Nm] given command, position and the log's velocity.
-M6 is told the load there, m g l sin q, which is the larger part of the log's torque; `load` is the error of that part
-alone. Of ours the load tells only what of the torque accelerates the rotor, where they know one (`evaluate`).
+Two measures. Position: the pendulum is simulated at the log's rate from a recording's commands, at
+rest at its first position; MAE [rad], mean of recordings. M6 and the closed forms are told the
+simulated velocity, the MLP the rise over the 80 ms before, as in the log that it was fitted to.
+Torque: RMSE [Nm] given command, position and the log's velocity. M6 is told the load there, m g l
+sin q, which is the larger part of the log's torque; `load` is the error of that part alone. Of ours
+the load tells only what of the torque accelerates the rotor, where they know one (`evaluate`).
 """
 
 import json
@@ -34,7 +38,15 @@ from npmp.actuators.importers import SMOOTHED_S
 from npmp.actuators.models import MLP, ActuatorModel
 from npmp.actuators.pendulum import Pendulums
 
-HELD = ("*up_and_down*", "*sin_time_square*", "*sin_sin*", "*lift_and_drop*", "*kp100", "*kp200", "*kp800")
+HELD = (
+    "*up_and_down*",
+    "*sin_time_square*",
+    "*sin_sin*",
+    "*lift_and_drop*",
+    "*kp100",
+    "*kp200",
+    "*kp800",
+)
 MASS, LENGTH, GRAVITY = 0.49, 0.1, 9.81  # of every recording's pendulum
 LOAD, INERTIA = MASS * GRAVITY * LENGTH, MASS * LENGTH**2
 VOLTS, AMPERES = 7.4, 1.75  # of the supply; the firmware's limit of the current
@@ -50,28 +62,40 @@ Values = NDArray[np.float64]
 
 
 def m6(x: Values, goal: Values, q: Values, v: Values, kp: Values, dt: float) -> Values:
-    """Accelerations of the pendulum [rad/s^2]; parameters x (15, ...), kp in the log's share of the supply per rad."""
+    """Accelerations of the pendulum [rad/s^2]; parameters x (15, ...), kp in the log's share of the
+    supply per rad."""
     p = dict(zip(RANGES, x, strict=True))
     emf, most = p["kt"] * v / VOLTS, p["R"] * AMPERES / VOLTS
     duty = np.clip(np.clip(kp * (goal - q), emf - most, emf + most), -1.0, 1.0)
     motor = p["kt"] * (duty * VOLTS - p["kt"] * v) / p["R"]
     load = -LOAD * np.sin(q + p["q_offset"])
     slow = np.exp(-(np.abs(v / p["dtheta_stribeck"]) ** p["alpha"]))
-    friction = p["friction_base"] + np.abs(p["load_friction_external"] * load - p["load_friction_motor"] * motor)
-    of_gears = np.abs(p["load_friction_external_stribeck"] * load - p["load_friction_motor_stribeck"] * motor)
-    quadratic = np.where(np.abs(load) < np.abs(motor), p["load_friction_external_quad"] * load**2, 0.0)
-    quadratic = quadratic + np.where(np.abs(load) > np.abs(motor), p["load_friction_motor_quad"] * motor**2, 0.0)
+    friction = p["friction_base"] + np.abs(
+        p["load_friction_external"] * load - p["load_friction_motor"] * motor
+    )
+    of_gears = np.abs(
+        p["load_friction_external_stribeck"] * load - p["load_friction_motor_stribeck"] * motor
+    )
+    quadratic = np.where(
+        np.abs(load) < np.abs(motor), p["load_friction_external_quad"] * load**2, 0.0
+    )
+    quadratic = quadratic + np.where(
+        np.abs(load) > np.abs(motor), p["load_friction_motor_quad"] * motor**2, 0.0
+    )
     opposed = np.sign(load) != np.sign(motor)
     friction = friction + slow * (p["friction_stribeck"] + of_gears + opposed * quadratic)
     inertia = INERTIA + p["armature"]
     stops = inertia / dt * v + motor + load
-    friction = np.sign(stops) * np.minimum(np.abs(stops), friction + p["friction_viscous"] * np.abs(v))
+    friction = np.sign(stops) * np.minimum(
+        np.abs(stops), friction + p["friction_viscous"] * np.abs(v)
+    )
     told: Values = (motor + load - friction) / inertia
     return told
 
 
 def position_error(log: ActuatorLog, accelerate: Any, shape: tuple[int, ...] = ()) -> Values:
-    """MAE (shape, N) [rad] of simulated pendulums; accelerate(goal, q, v) [rad/s^2] is called once a sample."""
+    """MAE (shape, N) [rad] of simulated pendulums; accelerate(goal, q, v) [rad/s^2] is called once
+    a sample."""
     swung = Pendulums(log)
     off = swung.off(lambda t, q, v: accelerate(swung.command[t], q, v), shape)
     error: Values = np.abs(off).sum(0) / swung.there.sum(0)
@@ -86,7 +110,9 @@ def gains(log: ActuatorLog) -> Values:
 def position_error_of_m6(x: Values, log: ActuatorLog) -> Values:
     """MAE [rad] of parameters (15, P), mean of recordings (P,)."""
     kp, wide = gains(log), x[..., None]
-    run = position_error(log, lambda goal, q, v: m6(wide, goal, q, v, kp, 1.0 / log.rate_hz), x.shape[1:])
+    run = position_error(
+        log, lambda goal, q, v: m6(wide, goal, q, v, kp, 1.0 / log.rate_hz), x.shape[1:]
+    )
     mean: Values = run.mean(-1)
     return mean
 
@@ -117,7 +143,11 @@ def judged(log: ActuatorLog, held: str, published: Values | None) -> dict[str, l
     """MAE [rad] and RMSE [Nm] of every model on what fits the pattern, fitted to the rest."""
     rest, kept = log.split(HeldOut(0.0, [held]))
     assert kept is not None
-    start = published if published is not None else np.array([np.mean(limits) for limits in RANGES.values()])
+    start = (
+        published
+        if published is not None
+        else np.array([np.mean(limits) for limits in RANGES.values()])
+    )
     low, high = np.array(list(RANGES.values())).T
     identified = {} if published is None else {"M6 published": published}
     for seed in range(3):
@@ -130,15 +160,23 @@ def judged(log: ActuatorLog, held: str, published: Values | None) -> dict[str, l
     for name, x in identified.items():
         told[name] = [float(position_error_of_m6(x[:, None], kept)[0]), torque_error_of_m6(x, kept)]
     a, b, c = static_law(rest)
-    constant = position_error(kept, lambda g, q, v: (a * (g - q) - b * v + c - LOAD * np.sin(q)) / INERTIA)
+    constant = position_error(
+        kept, lambda g, q, v: (a * (g - q) - b * v + c - LOAD * np.sin(q)) / INERTIA
+    )
     several = [("pd", 0), *((kind, seed) for kind in ("hybrid", "mlp") for seed in range(3))]
     for kind, seed in several:
         model = fit(kind, rest, seed=seed)
         figures = evaluate(model, kept).figures
-        told[f"{kind}, seed {seed}"] = [position_error_of_model(model, kept), figures["rollout_rmse_nm"]]
+        told[f"{kind}, seed {seed}"] = [
+            position_error_of_model(model, kept),
+            figures["rollout_rmse_nm"],
+        ]
     off = [LOAD * np.sin(trace.others["position"]) - trace.torque for trace in kept.traces]
     return {
-        "constant gains": [float(constant.mean()), evaluate(model, kept).figures["baseline_rmse_nm"]],
+        "constant gains": [
+            float(constant.mean()),
+            evaluate(model, kept).figures["baseline_rmse_nm"],
+        ],
         "load": [float("nan"), float(np.sqrt(np.mean(np.concatenate(off) ** 2)))],
         **told,
     }

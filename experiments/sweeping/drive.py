@@ -33,7 +33,14 @@ from npmp.experiments.sweeping.workers import Ended, Local, Ray, Workers
 from npmp.training.signals import signals_noted
 
 POLL_S, LOOK_S = 0.1, 2.0  # seconds between looks at the jobs' processes, and at their tables
-COLOURS = {WAITING: "dim", RUNNING: "cyan", FINISHED: "green", FAILED: "bold red", STOPPED: "yellow", PRUNED: "magenta"}
+COLOURS = {
+    WAITING: "dim",
+    RUNNING: "cyan",
+    FINISHED: "green",
+    FAILED: "bold red",
+    STOPPED: "yellow",
+    PRUNED: "magenta",
+}
 
 
 def workers_of(sweep: Sweep) -> Workers:
@@ -47,9 +54,11 @@ def workers_of(sweep: Sweep) -> Workers:
 
 
 def drive(sweep: Sweep, workers: Workers, search: Search | None = None) -> int:
-    """Do whatever jobs are not finished, and those that a search proposes. The caller holds the sweep's lock.
+    """Do whatever jobs are not finished, and those that a search proposes. The caller holds the
+    sweep's lock.
 
-    Returns: the exit code: 0 where all are done, 2 where some failed, 130 or 143 where a signal stopped them.
+    Returns: the exit code: 0 where all are done, 2 where some failed, 130 or 143 where a signal
+    stopped them.
     """
     return _Drive(sweep, search).run(workers)
 
@@ -64,7 +73,8 @@ class _Drive:
         self.pruned: set[int] = set()  # jobs that were told to stop for good
         self.shown: dict[int, Progress] = {}
         self.disk_full = False
-        self.on_terminal = sys.stderr.isatty()  # asked now: while a table is shown, what stands for stderr says no
+        # asked now: while a table is shown, what stands for stderr says no
+        self.on_terminal = sys.stderr.isatty()
 
     def run(self, workers: Workers) -> int:
         """Returns the exit code."""
@@ -86,14 +96,17 @@ class _Drive:
                         break
                     self._start(waiting.pop(0), workers)
                 more = bool(waiting) or (self.search is not None and not self.search.exhausted)
-                if not self.running and (stopping or not more):  # without a place for more a node may come back
+                # without a place for more a node may come back
+                if not self.running and (stopping or not more):
                     break
                 if noted and not stopping:
                     stopping = True
                     for i in self.running:
                         workers.stop(i)
                 for i in list(self.running):
-                    if (ended := workers.ended(i)) is not None and self._end(i, ended, stopping=stopping):
+                    if (ended := workers.ended(i)) is not None and self._end(
+                        i, ended, stopping=stopping
+                    ):
                         waiting.insert(0, i)
                 if time.monotonic() >= next_look:
                     next_look = time.monotonic() + LOOK_S
@@ -107,7 +120,9 @@ class _Drive:
             if live is not None:
                 live.update(self.table(), refresh=True)
         if noted:
-            print(f"npmp: {noted[0].name}: npmp sweeps resume {sweep.folder} goes on", file=sys.stderr)
+            print(
+                f"npmp: {noted[0].name}: npmp sweeps resume {sweep.folder} goes on", file=sys.stderr
+            )
             return 128 + noted[0]
         return OK if all(job.state in DONE for job in sweep.jobs) else USER_ERROR
 
@@ -144,8 +159,12 @@ class _Drive:
             job.state = STOPPED
         else:  # it was killed, or its worker was
             again = self.tries[i] <= self.retries
-            how = ended.reason or ("its worker is gone" if ended.code is None else f"exit code {ended.code}")
-            job.state, job.message = (WAITING, "") if again else (FAILED, f"died {self.tries[i]} times ({how})")
+            how = ended.reason or (
+                "its worker is gone" if ended.code is None else f"exit code {ended.code}"
+            )
+            job.state, job.message = (
+                (WAITING, "") if again else (FAILED, f"died {self.tries[i]} times ({how})")
+            )
         self.tell(i, "died, is tried again" if again else job.state)
         self.keep()
         if self.search is not None:
@@ -173,7 +192,9 @@ class _Drive:
     def table(self) -> Table:
         """All jobs, or those that matter now where they are more than the terminal has lines."""
         running = {i: time.monotonic() - begun for i, begun in self.running.items()}
-        return jobs_table(self.sweep, self.shown, running, most=max(5, console(stderr=True).height - 6))
+        return jobs_table(
+            self.sweep, self.shown, running, most=max(5, console(stderr=True).height - 6)
+        )
 
     def tell(self, i: int, what: str) -> None:
         """A line, where there is no table."""
@@ -181,13 +202,22 @@ class _Drive:
             job, sweep = self.sweep.jobs[i], self.sweep
             score = "" if job.score is None else f", {sweep.score} {job.score:.3g}"
             left = sum(job.state in (WAITING, RUNNING) for job in sweep.jobs)
-            print(f"{job.name}: {what} ({job.seconds:.0f} s{score}); {left} to go", file=sys.stderr, flush=True)
+            print(
+                f"{job.name}: {what} ({job.seconds:.0f} s{score}); {left} to go",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 def jobs_table(
-    sweep: Sweep, progress: dict[int, Progress], running: dict[int, float] | None = None, *, most: int | None = None
+    sweep: Sweep,
+    progress: dict[int, Progress],
+    running: dict[int, float] | None = None,
+    *,
+    most: int | None = None,
 ) -> Table:
-    """State, steps, score and time left of a sweep's jobs. running: seconds of the attempts that are being made."""
+    """State, steps, score and time left of a sweep's jobs. running: seconds of the attempts that
+    are being made."""
     running, rows = running or {}, []
     order = sorted(range(len(sweep.jobs)), key=lambda i: sweep.jobs[i].state != RUNNING)
     shown = sorted(order[:most])

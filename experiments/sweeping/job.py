@@ -1,7 +1,7 @@
 """The process of one job: `python -m npmp.experiments.sweeping.job SWEEP NUMBER [CPU,CPU]`.
 
-It ends at once when its standard input does, that is with the process that began it, however that ended. Where the job
-was begun before, it goes on from its checkpoint.
+It ends at once when its standard input does, that is with the process that began it, however that
+ended. Where the job was begun before, it goes on from its checkpoint.
 """
 
 from __future__ import annotations
@@ -36,10 +36,12 @@ def work(folder: Path, number: int) -> int:
         sweep = Sweep.load(folder)
         place, name = sweep.place(number), sweep.jobs[number].name
         main, config = main_of(sweep.verb), OmegaConf.create(sweep.configs[number])
-        # not as it was composed: the folder may have been moved, and names by the time of day are each job's own
+        # not as it was composed: the folder may have been moved, and names by the time of day are
+        # each job's own
         config.out = str(folder if main.out in FOLDERS else folder / Path(str(config.out)).name)
         os.chdir(sweep.where)
-        with lock(folder / "logs" / f"{name}.lock", wait=True):  # an attempt before may live for a moment more
+        # an attempt before may live for a moment more
+        with lock(folder / "logs" / f"{name}.lock", wait=True):
             begun, kept = (place / "config.yaml").is_file(), any(place.glob("checkpoints/*.json"))
             if "resume" in config and begun and (kept or config.resume is None):
                 config.resume = str(place)

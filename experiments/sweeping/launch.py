@@ -14,23 +14,44 @@ from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
 from mocap_data.errors import InputError
-from npmp.experiments.common import FOLDERS, Job, Main, Run, at_least, checked, cpus, load_config, main_of, plain, say
+from npmp.experiments.common import (
+    FOLDERS,
+    Job,
+    Main,
+    Run,
+    at_least,
+    checked,
+    cpus,
+    load_config,
+    main_of,
+    plain,
+    say,
+)
 from npmp.experiments.help import CONF, choices
 from npmp.experiments.sweeping.drive import drive, failures, workers_of
 from npmp.experiments.sweeping.report import report
-from npmp.experiments.sweeping.search import Search, as_json, check_settings, corners, distribution_of
+from npmp.experiments.sweeping.search import (
+    Search,
+    as_json,
+    check_settings,
+    corners,
+    distribution_of,
+)
 from npmp.experiments.sweeping.sweep import Sweep, SweptJob
 from npmp.settings import flat
 
-LONGEST_NAME = 180  # characters of a job's folder; file systems allow 255, and logs and temporary files add some
+# characters of a job's folder; file systems allow 255, and logs and temporary files add some
+LONGEST_NAME = 180
 
 
 @dataclass(frozen=True)
 class Choice:
     """A sweep's command line: who runs its jobs, who chooses them, and what is left for Hydra."""
 
-    launcher: dict[str, Any] | None  # settings of conf/sweeping/launcher; None: hydra/launcher=basic, this process
-    sweeper: dict[str, Any] | None  # settings of conf/sweeping/sweeper; None: all combinations, which Hydra makes
+    # settings of conf/sweeping/launcher; None: hydra/launcher=basic, this process
+    launcher: dict[str, Any] | None
+    # settings of conf/sweeping/sweeper; None: all combinations, which Hydra makes
+    sweeper: dict[str, Any] | None
     rest: list[str]
 
 
@@ -38,7 +59,8 @@ def chosen(given: Sequence[str]) -> Choice:
     """What a command line says of launcher and sweeper, which are ours and stand for Hydra's own.
 
     Raises:
-      InputError: for one that does not exist, or a setting that it has not, or a value of another kind.
+      InputError: for one that does not exist, or a setting that it has not, or a value of another
+        kind.
     """
     kinds = {"launcher": "local", "sweeper": "basic"}
     values: dict[str, list[str]] = {kind: [] for kind in kinds}
@@ -62,7 +84,9 @@ def _settings(kind: str, name: str, values: Sequence[str]) -> dict[str, Any] | N
     if name not in names:
         raise InputError(f"no hydra/{kind} {name!r}; there are: {', '.join(names)}")
     settings = (
-        OmegaConf.create({"kind": name}) if name == "basic" else load_config(CONF / "sweeping" / kind / f"{name}.yaml")
+        OmegaConf.create({"kind": name})
+        if name == "basic"
+        else load_config(CONF / "sweeping" / kind / f"{name}.yaml")
     )
     for entry in OverridesParser.create().parse_overrides(list(values)):
         key = entry.key_or_group.removeprefix(f"hydra.{kind}.")
@@ -79,14 +103,17 @@ def launcher_of(name: str) -> dict[str, Any]:
     """A launcher's settings, as a sweep keeps them. Raises InputError where there is none."""
     settings = _settings("launcher", name, ())
     if settings is None:
-        raise InputError(f"a sweep goes on with launcher {' or '.join(choices('sweeping/launcher'))}, not {name}")
+        raise InputError(
+            f"a sweep goes on with launcher {' or '.join(choices('sweeping/launcher'))}, not {name}"
+        )
     return {key: value for key, value in settings.items() if key not in ("score", "lower")}
 
 
 def launch(main: Main, given: Sequence[str]) -> int | list[Job] | None:
     """Run the sweep of a command line.
 
-    Returns: the exit code, or the jobs where they are to be done in this process; None where Hydra could not read it.
+    Returns: the exit code, or the jobs where they are to be done in this process; None where Hydra
+    could not read it.
 
     Raises:
       InputError: before anything is run or written, where a job's settings are wrong.
@@ -104,14 +131,23 @@ def launch(main: Main, given: Sequence[str]) -> int | list[Job] | None:
     names = [job.name for job in jobs]
     if len(set(names)) < len(names) or max(map(len, names)) > LONGEST_NAME:
         names = [f"{i:03d}" for i in range(len(jobs))]
-    sweep.jobs = [SweptJob(name, list(job.overrides)) for name, job in zip(names, jobs, strict=True)]
+    sweep.jobs = [
+        SweptJob(name, list(job.overrides)) for name, job in zip(names, jobs, strict=True)
+    ]
     return go_on(sweep, new=True)
 
 
 def with_variants(main: Main, given: Sequence[str]) -> list[Job] | None:
-    """What a command line asks for, once for each of the `variants` of its sweep=NAME: settings that are tried one by
-    one, where the keys of hydra.sweeper.params make all combinations."""
-    name = next((argument.partition("=")[2].strip("'\"") for argument in given if argument.startswith("sweep=")), "")
+    """What a command line asks for, once for each of the `variants` of its sweep=NAME: settings
+    that are tried one by one, where the keys of hydra.sweeper.params make all combinations."""
+    name = next(
+        (
+            argument.partition("=")[2].strip("'\"")
+            for argument in given
+            if argument.startswith("sweep=")
+        ),
+        "",
+    )
     place = CONF / "sweep" / f"{name}.yaml"
     variants = load_config(place).get("variants") if name and place.is_file() else None
     if variants is None:
@@ -127,7 +163,11 @@ def with_variants(main: Main, given: Sequence[str]) -> list[Job] | None:
             return None
         for job in found:
             parts = [*own, *([job.name] if job.overrides else [])]
-            jobs.append(replace(job, name=",".join(parts), number=len(jobs), overrides=(*own, *job.overrides)))
+            jobs.append(
+                replace(
+                    job, name=",".join(parts), number=len(jobs), overrides=(*own, *job.overrides)
+                )
+            )
     return jobs
 
 
@@ -157,9 +197,14 @@ def settled(main: Main, job: Job, cores: int) -> dict[str, Any]:
                 job.config[key] = cores
         if main.check is not None:
             place, device = Path(str(job.config.out)), str(job.config.device)
-            main.check(job.config, Run(main.name, place, int(job.config.seed), device, cpus(), given=job.given))
+            main.check(
+                job.config,
+                Run(main.name, place, int(job.config.seed), device, cpus(), given=job.given),
+            )
     except InputError as error:
-        raise InputError(f"{error} (job {job.name}; none was started)" if job.name else str(error)) from error
+        raise InputError(
+            f"{error} (job {job.name}; none was started)" if job.name else str(error)
+        ) from error
     return plain(job.config)
 
 
@@ -176,7 +221,9 @@ def _search(main: Main, choice: Choice) -> Sweep:
         else:
             fixed.append(argument)
     if not space:
-        raise InputError("hydra/sweeper=optuna needs keys to search, e.g. 'algo.discount=interval(0.9,0.99)'")
+        raise InputError(
+            "hydra/sweeper=optuna needs keys to search, e.g. 'algo.discount=interval(0.9,0.99)'"
+        )
     first = corners(space)
     job = _composed(main, [*fixed, *first[0]])
     sweep = _empty(main, job, choice)
@@ -187,7 +234,10 @@ def _search(main: Main, choice: Choice) -> Sweep:
         )
     for own in first:
         settled(main, _composed(main, [*fixed, *own]), sweep.launcher["cores"])
-    sweep.search = settings | {"arguments": fixed, "space": {k: as_json(v) for k, v in space.items()}}
+    sweep.search = settings | {
+        "arguments": fixed,
+        "space": {k: as_json(v) for k, v in space.items()},
+    }
     return sweep
 
 
@@ -208,7 +258,8 @@ def _composed(main: Main, arguments: Sequence[str]) -> Job:
 def go_on(sweep: Sweep, *, new: bool = False) -> int:
     """Run what is not finished of a sweep, and say how it ended. Returns the exit code.
 
-    new: write it first. Raises InputError where that cannot be, nobody can run it, or somebody does already.
+    new: write it first. Raises InputError where that cannot be, nobody can run it, or somebody does
+    already.
     """
     workers = workers_of(sweep)
     try:
@@ -227,7 +278,8 @@ def go_on(sweep: Sweep, *, new: bool = False) -> int:
 
 def what_next(sweep: Sweep) -> str:
     """The commands that show what came out of a sweep."""
-    if sweep.verb not in ("imitate", "reuse"):  # it has no runs whose scores could be compared over time
+    # it has no runs whose scores could be compared over time
+    if sweep.verb not in ("imitate", "reuse"):
         return f"npmp sweeps show {sweep.folder}"
     # npmp compare's own default is imitation's score
     by = "" if sweep.score is None else f" score={sweep.score}{' lower=true' * bool(sweep.lower)}"

@@ -27,7 +27,9 @@ def report(sweep: Sweep, search: Search | None) -> list[str]:
         write_best(sweep, settings, score)
         runs = f", mean of {count}" if count > 1 else ""
         named = " ".join(settings) or "as without the sweep"
-        lines.append(f"best: {named} ({sweep.score} {score:.4g}{runs}); experiment={sweep.folder / BEST}")
+        lines.append(
+            f"best: {named} ({sweep.score} {score:.4g}{runs}); experiment={sweep.folder / BEST}"
+        )
     if search is not None and any(job.score is not None for job in sweep.jobs):
         write_page(sweep, search)
         lines.append(f"page: {sweep.folder / PAGE}")
@@ -35,7 +37,8 @@ def report(sweep: Sweep, search: Search | None) -> list[str]:
 
 
 def best(sweep: Sweep) -> tuple[list[str], float, int] | None:
-    """The settings, less the seed, with the best mean score over finished jobs; that score, and over how many.
+    """The settings, less the seed, with the best mean score over finished jobs; that score, and
+    over how many.
 
     None where nothing but the seed differs, or nobody said which scores are better.
     """
@@ -80,13 +83,24 @@ def write_page(sweep: Sweep, search: Search) -> None:
     known = [(i, job, job.score) for i, job in enumerate(sweep.jobs) if job.score is not None]
     sign = 1.0 if sweep.lower else -1.0
     ranked = sorted(known, key=lambda entry: (entry[1].state != FINISHED, sign * entry[2]))
-    values = {i: {key: value for key, _, value in (own.partition("=") for own in job.overrides)} for i, job, _ in known}
+    values = {
+        i: {key: value for key, _, value in (own.partition("=") for own in job.overrides)}
+        for i, job, _ in known
+    }
     rows = [
-        [job.name, job.state, f"{score:.4g}", *(_short(values[i][key]) for key in keys)] for i, job, score in ranked
+        [job.name, job.state, f"{score:.4g}", *(_short(values[i][key]) for key in keys)]
+        for i, job, score in ranked
     ]
     history = Picture(_image(lambda sheet: _history(sheet, sweep)), "score of each job", "plot")
-    lines = Picture(_image(lambda sheet: _parallel(sheet, sweep, search, keys, values)), "a line per job", "plot")
-    bars = Bars("Importance (PED-ANOVA)", [Bar(key, share, f"{share:.0%}") for key, share in importances.items()])
+    lines = Picture(
+        _image(lambda sheet: _parallel(sheet, sweep, search, keys, values)),
+        "a line per job",
+        "plot",
+    )
+    bars = Bars(
+        "Importance (PED-ANOVA)",
+        [Bar(key, share, f"{share:.0%}") for key, share in importances.items()],
+    )
     sections = [
         Section("history", "Scores", [history]),
         Section("settings", "What they depend on", [lines, *([bars] if importances else [])]),
@@ -94,7 +108,13 @@ def write_page(sweep: Sweep, search: Search) -> None:
     ]
     notes = ["Pruned jobs were ended early; their score is the last that they had."]
     title = f"Search for {str(sweep.score).replace('_', ' ')}"
-    assemble(sweep.folder / PAGE, title=title, subtitle=f"{len(sweep.jobs)} jobs", notes=notes, sections=sections)
+    assemble(
+        sweep.folder / PAGE,
+        title=title,
+        subtitle=f"{len(sweep.jobs)} jobs",
+        notes=notes,
+        sections=sections,
+    )
 
 
 def _short(value: str) -> str:
@@ -119,10 +139,20 @@ def _history(sheet: Any, sweep: Sweep) -> None:
     """The score of each job in the order in which they were proposed, and the best so far."""
     panel = sheet.subplots()
     for state, marker in ((FINISHED, "o"), (PRUNED, "x")):
-        points = [(i, job.score) for i, job in enumerate(sweep.jobs) if job.state == state and job.score is not None]
+        points = [
+            (i, job.score)
+            for i, job in enumerate(sweep.jobs)
+            if job.state == state and job.score is not None
+        ]
         if points:
-            panel.plot(*zip(*points, strict=True), marker, label=state, color="#0072b2", markersize=5)
-    done = [(i, job.score) for i, job in enumerate(sweep.jobs) if job.state == FINISHED and job.score is not None]
+            panel.plot(
+                *zip(*points, strict=True), marker, label=state, color="#0072b2", markersize=5
+            )
+    done = [
+        (i, job.score)
+        for i, job in enumerate(sweep.jobs)
+        if job.state == FINISHED and job.score is not None
+    ]
     if done:
         numbers, scores = zip(*done, strict=True)
         running = np.minimum.accumulate(scores) if sweep.lower else np.maximum.accumulate(scores)
@@ -134,34 +164,60 @@ def _history(sheet: Any, sweep: Sweep) -> None:
 
 
 def _parallel(
-    sheet: Any, sweep: Sweep, search: Search, keys: Sequence[str], values: Mapping[int, Mapping[str, str]]
+    sheet: Any,
+    sweep: Sweep,
+    search: Search,
+    keys: Sequence[str],
+    values: Mapping[int, Mapping[str, str]],
 ) -> None:
-    """A line per job through its values, each key on an axis of its own, coloured by score: the better the darker."""
+    """A line per job through its values, each key on an axis of its own, coloured by score: the
+    better the darker."""
     panel = sheet.subplots()
     scores = {i: float(sweep.jobs[i].score or 0.0) for i in values}
     low, high = min(scores.values()), max(scores.values())
     axes: list[tuple[str, list[str], dict[int, float]]] = []
     for key in keys:
         axes.append((key, *_axis(search.space[key], {i: own[key] for i, own in values.items()})))
-    axes.append((str(sweep.score), [f"{low:.3g}", f"{high:.3g}"], {i: _share(s, low, high) for i, s in scores.items()}))
+    axes.append(
+        (
+            str(sweep.score),
+            [f"{low:.3g}", f"{high:.3g}"],
+            {i: _share(s, low, high) for i, s in scores.items()},
+        )
+    )
     order = sorted(scores, key=lambda i: scores[i], reverse=bool(sweep.lower))  # the best on top
     for rank, i in enumerate(order):
         shade = rank / max(1, len(order) - 1)
         heights = [at[i] for _, _, at in axes]
-        panel.plot(range(len(axes)), heights, color=(0.0, 0.35, 0.6), alpha=0.08 + 0.8 * shade**3, linewidth=1.6)
+        panel.plot(
+            range(len(axes)),
+            heights,
+            color=(0.0, 0.35, 0.6),
+            alpha=0.08 + 0.8 * shade**3,
+            linewidth=1.6,
+        )
     for x, (_, ends, _) in enumerate(axes):
         panel.axvline(x, color="0.6", linewidth=0.8)
         for k, text in enumerate(ends):
-            panel.annotate(text, (x, k / max(1, len(ends) - 1)), xytext=(4, 0), textcoords="offset points", fontsize=8)
+            panel.annotate(
+                text,
+                (x, k / max(1, len(ends) - 1)),
+                xytext=(4, 0),
+                textcoords="offset points",
+                fontsize=8,
+            )
     panel.set_xticks(range(len(axes)), [name for name, _, _ in axes], fontsize=8)
     panel.set_yticks([])
     panel.spines[:].set_visible(False)
 
 
 def _axis(distribution: Any, values: Mapping[int, str]) -> tuple[list[str], dict[int, float]]:
-    """What stands along a key's axis from below to above, and how high each job is on it, from 0 to 1."""
+    """What stands along a key's axis from below to above, and how high each job is on it, from 0 to
+    1."""
     if known := getattr(distribution, "choices", None):
-        return list(known), {i: known.index(value) / max(1, len(known) - 1) for i, value in values.items()}
+        return list(known), {
+            i: known.index(value) / max(1, len(known) - 1) for i, value in values.items()
+        }
     scale = np.log if distribution.log else float
     low, high = float(scale(distribution.low)), float(scale(distribution.high))
     ends = [f"{distribution.low:.3g}", f"{distribution.high:.3g}"]

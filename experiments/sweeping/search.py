@@ -23,7 +23,8 @@ Compose = Callable[[Sequence[str]], dict[str, Any]]  # a job's settings, of what
 
 
 def distribution_of(override: Override) -> Any:
-    """Optuna's distribution for a sweep of Hydra's grammar: choices, interval(a,b), range(a,b,step), tag(log, ...).
+    """Optuna's distribution for a sweep of Hydra's grammar: choices, interval(a,b),
+    range(a,b,step), tag(log, ...).
 
     Raises:
       InputError: for a sweep that has none.
@@ -36,15 +37,23 @@ def distribution_of(override: Override) -> Any:
             return distributions.CategoricalDistribution(list(override.sweep_string_iterator()))
         if isinstance(value, RangeSweep):
             numbers = [int(text) for text in override.sweep_string_iterator()]
-            return distributions.IntDistribution(numbers[0], numbers[-1], step=int(typing.cast(int, value.step)))
+            return distributions.IntDistribution(
+                numbers[0], numbers[-1], step=int(typing.cast(int, value.step))
+            )
         if isinstance(value, IntervalSweep):
-            low, high, log = typing.cast(Any, value.start), typing.cast(Any, value.end), "log" in value.tags
+            low, high, log = (
+                typing.cast(Any, value.start),
+                typing.cast(Any, value.end),
+                "log" in value.tags,
+            )
             if isinstance(low, int):
                 return distributions.IntDistribution(low, high, log=log)
             return distributions.FloatDistribution(low, high, log=log)
     except (TypeError, ValueError) as error:
         raise InputError(f"{key}: {error}") from error
-    raise InputError(f"{key}: no values to search; there are a,b  interval(a,b)  range(a,b)  tag(log, interval(a,b))")
+    raise InputError(
+        f"{key}: no values to search; there are a,b  interval(a,b)  range(a,b)  tag(log, interval(a,b))"
+    )
 
 
 def as_json(distribution: Any) -> Any:
@@ -55,17 +64,25 @@ def as_json(distribution: Any) -> Any:
 
 
 def corners(space: Mapping[str, Any]) -> list[list[str]]:
-    """Jobs that hold every end and every choice of a space at least once: what to look at before any of them runs."""
-    ends = {key: getattr(entry, "choices", None) or (entry.low, entry.high) for key, entry in space.items()}
+    """Jobs that hold every end and every choice of a space at least once: what to look at before
+    any of them runs."""
+    ends = {
+        key: getattr(entry, "choices", None) or (entry.low, entry.high)
+        for key, entry in space.items()
+    }
     most = max(len(values) for values in ends.values())
-    return [[f"{key}={values[min(i, len(values) - 1)]}" for key, values in ends.items()] for i in range(most)]
+    return [
+        [f"{key}={values[min(i, len(values) - 1)]}" for key, values in ends.items()]
+        for i in range(most)
+    ]
 
 
 class Search:
     """Optuna's study of a sweep, in SWEEP/study.journal."""
 
     def __init__(self, sweep: Sweep, compose: Compose):
-        """sweep: with `search`, the settings of conf/sweeping/sweeper/optuna.yaml, and `space`, distributions as JSON.
+        """sweep: with `search`, the settings of conf/sweeping/sweeper/optuna.yaml, and `space`,
+        distributions as JSON.
 
         Raises:
           InputError: where Optuna is not installed, or for settings that do not exist.
@@ -78,16 +95,22 @@ class Search:
 
         self.sweep, self.compose, self._optuna = sweep, compose, optuna
         self.trials = int(settings["trials"])
-        self.space = {key: json_to_distribution(json.dumps(entry)) for key, entry in settings["space"].items()}
+        self.space = {
+            key: json_to_distribution(json.dumps(entry)) for key, entry in settings["space"].items()
+        }
         self.settings, startup = settings, int(settings["startup"])
         pruner: Any = {
-            "successive_halving": lambda: optuna.pruners.SuccessiveHalvingPruner(reduction_factor=3),
+            "successive_halving": lambda: optuna.pruners.SuccessiveHalvingPruner(
+                reduction_factor=3
+            ),
             "median": lambda: optuna.pruners.MedianPruner(n_startup_trials=startup),
             "none": optuna.pruners.NopPruner,
         }[settings["pruner"]]()
         self.study = optuna.create_study(
             storage=JournalStorage(
-                JournalFileBackend(str(_whole(sweep.folder.resolve() / STUDY)), typing.cast(Any, _NoLock()))
+                JournalFileBackend(
+                    str(_whole(sweep.folder.resolve() / STUDY)), typing.cast(Any, _NoLock())
+                )
             ),
             study_name="sweep",
             load_if_exists=True,
@@ -95,7 +118,9 @@ class Search:
             direction="minimize" if sweep.lower else "maximize",
         )
         known = self.study.get_trials(deepcopy=False)
-        self._trials = {trial.number: optuna.trial.Trial(self.study, trial._trial_id) for trial in known}
+        self._trials = {
+            trial.number: optuna.trial.Trial(self.study, trial._trial_id) for trial in known
+        }
         for i, job in enumerate(sweep.jobs):  # one that ended as its driver did
             if job.state in (FINISHED, PRUNED) and self._number(i) in self._trials:
                 self.told(i)
@@ -110,7 +135,8 @@ class Search:
         for number, trial in self._trials.items():
             if number not in used and not self._frozen(number).state.is_finished():
                 return trial
-        # drawn from the number of the trial on: a search that goes on does not draw again what it had
+        # drawn from the number of the trial on: a search that goes on does not draw again what it
+        # had
         self.study.sampler = self._sampler(int(self.settings["seed"]) + 1009 * len(self._trials))
         trial = self.study.ask(self.space)
         self._trials[trial.number] = trial
@@ -122,7 +148,9 @@ class Search:
             return samplers.RandomSampler(seed=seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", self._optuna.exceptions.ExperimentalWarning)
-            return samplers.TPESampler(seed=seed, n_startup_trials=int(self.settings["startup"]), multivariate=True)
+            return samplers.TPESampler(
+                seed=seed, n_startup_trials=int(self.settings["startup"]), multivariate=True
+            )
 
     def _frozen(self, number: int) -> Any:
         return self.study.get_trials(deepcopy=False)[number]
@@ -139,7 +167,8 @@ class Search:
             own = [f"{key}={value}" for key, value in trial.params.items()]
             try:
                 self.sweep.add(SweptJob(f"{trial.number:03d}", own), self.compose(own))
-            except InputError as error:  # each value is sound by itself, but not all of them go together
+            # each value is sound by itself, but not all of them go together
+            except InputError as error:
                 print(f"npmp: left out {' '.join(own)}: {error}", file=sys.stderr)
                 self.study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
                 continue
@@ -147,12 +176,15 @@ class Search:
         return []
 
     def look(self, i: int) -> bool:
-        """Tell the study the scores that a running job has had. Returns whether it is not worth going on with."""
+        """Tell the study the scores that a running job has had. Returns whether it is not worth
+        going on with."""
         number = self._number(i)
         frozen, trial = self._frozen(number), self._trials[number]
         if frozen.state.is_finished():
             return False
-        for step, score in enumerate(columns(self.sweep.place(i) / "metrics.csv", str(self.sweep.score))[0]):
+        for step, score in enumerate(
+            columns(self.sweep.place(i) / "metrics.csv", str(self.sweep.score))[0]
+        ):
             if step not in frozen.intermediate_values:
                 trial.report(score, step)
         return bool(trial.should_prune())
@@ -167,14 +199,19 @@ class Search:
             self.study.tell(self._number(i), state=ended, skip_if_finished=True)
 
     def importances(self) -> dict[str, float]:
-        """How much of the score's variance each key accounts for (fANOVA); {} where too little is known."""
-        done = self.study.get_trials(deepcopy=False, states=(self._optuna.trial.TrialState.COMPLETE,))
+        """How much of the score's variance each key accounts for (fANOVA); {} where too little is
+        known."""
+        done = self.study.get_trials(
+            deepcopy=False, states=(self._optuna.trial.TrialState.COMPLETE,)
+        )
         if len(done) < 4 or len({trial.value for trial in done}) < 2:
             return {}
         evaluator = self._optuna.importance.PedAnovaImportanceEvaluator()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", self._optuna.exceptions.ExperimentalWarning)
-            return dict(self._optuna.importance.get_param_importances(self.study, evaluator=evaluator))
+            return dict(
+                self._optuna.importance.get_param_importances(self.study, evaluator=evaluator)
+            )
 
 
 class _NoLock:
@@ -196,11 +233,14 @@ def _whole(path: Path) -> Path:
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:
-    """Raise InputError for settings of conf/sweeping/sweeper/optuna.yaml that do not exist, or without Optuna."""
+    """Raise InputError for settings of conf/sweeping/sweeper/optuna.yaml that do not exist, or
+    without Optuna."""
     _optuna()
     for key, known in (("sampler", SAMPLERS), ("pruner", PRUNERS)):
         if settings[key] not in known:
-            raise InputError(f"no hydra.sweeper.{key} {settings[key]!r}; there are: {', '.join(known)}")
+            raise InputError(
+                f"no hydra.sweeper.{key} {settings[key]!r}; there are: {', '.join(known)}"
+            )
 
 
 def _optuna() -> Any:

@@ -1,4 +1,5 @@
-"""A sweep's folder: what its jobs are (jobs.json), how far they are (sweep.json), their logs and their own folders."""
+"""A sweep's folder: what its jobs are (jobs.json), how far they are (sweep.json), their logs and
+their own folders."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ class Sweep:
     configs: list[dict[str, Any]] = field(repr=False)  # each job's settings, complete
     jobs: list[SweptJob]
     where: str = field(default_factory=os.getcwd)  # what relative paths of jobs are relative to
-    search: dict[str, Any] | None = None  # how jobs are chosen as the sweep goes: `npmp.experiments.sweeping.search`
+    # how jobs are chosen as the sweep goes: `npmp.experiments.sweeping.search`
+    search: dict[str, Any] | None = None
 
     def create(self) -> None:
         """Write a new sweep's files.
@@ -83,8 +85,16 @@ class Sweep:
 
     def _write_plan(self) -> None:
         each = zip(self.jobs, self.configs, strict=True)
-        plan = [{"name": job.name, "overrides": job.overrides, "config": config} for job, config in each]
-        told = {"verb": self.verb, "score": self.score, "lower": self.lower, "where": self.where, "search": self.search}
+        plan = [
+            {"name": job.name, "overrides": job.overrides, "config": config} for job, config in each
+        ]
+        told = {
+            "verb": self.verb,
+            "score": self.score,
+            "lower": self.lower,
+            "where": self.where,
+            "search": self.search,
+        }
         write_json(self.folder / PLAN, told | {"jobs": plan})
 
     @classmethod
@@ -98,7 +108,10 @@ class Sweep:
             configs = [dict(entry["config"]) for entry in plan["jobs"]]
             names = [str(entry["name"]) for entry in plan["jobs"]]
             # added just before the driver died
-            jobs += [SweptJob(str(entry["name"]), list(entry["overrides"])) for entry in plan["jobs"][len(jobs) :]]
+            jobs += [
+                SweptJob(str(entry["name"]), list(entry["overrides"]))
+                for entry in plan["jobs"][len(jobs) :]
+            ]
             if names != [job.name for job in jobs] or {job.state for job in jobs} - set(STATES):
                 raise ValueError(f"the jobs of {PLAN} and {STATE} differ")
             search = None if plan["search"] is None else dict(plan["search"])
@@ -150,7 +163,11 @@ class Progress:
     @property
     def share(self) -> float | None:
         """What part of it is done."""
-        return min(1.0, self.env_steps / self.steps) if self.env_steps is not None and self.steps else None
+        return (
+            min(1.0, self.env_steps / self.steps)
+            if self.env_steps is not None and self.steps
+            else None
+        )
 
 
 def columns(path: Path, *names: str) -> list[list[float]]:
@@ -159,7 +176,10 @@ def columns(path: Path, *names: str) -> list[list[float]]:
         rows = read_table(path)
     except (OSError, InputError):
         rows = []
-    return [[value for row in rows if math.isfinite(value := as_number(row.get(name)))] for name in names]
+    return [
+        [value for row in rows if math.isfinite(value := as_number(row.get(name)))]
+        for name in names
+    ]
 
 
 @contextmanager
@@ -180,8 +200,12 @@ def lock(path: Path, *, wait: bool) -> Iterator[None]:
 def failure(log: Path) -> str:
     """What a job's log ends on: its error, or its last line."""
     try:
-        lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+        lines = [
+            line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
+        ]
     except OSError:
         return ""
-    errors = [line.removeprefix("npmp: error: ") for line in lines if line.startswith("npmp: error: ")]
+    errors = [
+        line.removeprefix("npmp: error: ") for line in lines if line.startswith("npmp: error: ")
+    ]
     return (errors or [line for line in lines if line] or [""])[-1]

@@ -21,7 +21,8 @@ from npmp.cluster import ROOT, connect
 class Ended:
     """How an attempt at a job ended."""
 
-    code: int | None  # its exit code, below zero for a signal; None: nobody knows, its worker is gone
+    # its exit code, below zero for a signal; None: nobody knows, its worker is gone
+    code: int | None
     host: str
     reason: str = ""
 
@@ -78,8 +79,11 @@ class Local:
         cpus = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
         count = len(cpus) or os.cpu_count() or 1
         slots = min(self.jobs or count, max(1, count // self.cores))
-        each = [",".join(map(str, cpus[i * self.cores : (i + 1) * self.cores])) for i in range(slots)]
-        # with cores to spare the system finds the free ones: another sweep may be pinned to the first
+        each = [
+            ",".join(map(str, cpus[i * self.cores : (i + 1) * self.cores])) for i in range(slots)
+        ]
+        # with cores to spare the system finds the free ones: another sweep may be pinned to the
+        # first
         self.free = each if slots * self.cores == count else [""] * slots
 
     def start(self, number: int, log: Path) -> None:
@@ -114,7 +118,9 @@ def ray_task(folder: str, number: int, log: str) -> tuple[int, str]:
     import ray.util
 
     if not Path(folder).is_dir():
-        raise FileNotFoundError(f"{folder} is not on this node: out= has to be on a disk that all nodes share")
+        raise FileNotFoundError(
+            f"{folder} is not on this node: out= has to be on a disk that all nodes share"
+        )
     process = begin(Path(folder), number, Path(log))
     try:
         while process.poll() is None:  # ray.cancel does not interrupt a wait for a process
@@ -126,7 +132,8 @@ def ray_task(folder: str, number: int, log: str) -> tuple[int, str]:
 
 
 class Ray:
-    """Ray's tasks, on the cluster of RAY_ADDRESS or `address`, or on one that is made here for as long as the sweep."""
+    """Ray's tasks, on the cluster of RAY_ADDRESS or `address`, or on one that is made here for as
+    long as the sweep."""
 
     def __init__(
         self,
@@ -145,8 +152,14 @@ class Ray:
         self._cores, self._jobs = cores, jobs
         if not self.slots:
             self.close()
-            raise InputError(f"no node of the Ray cluster has {cores} CPUs for a job (hydra.launcher.cores)")
-        options: dict[str, Any] = {"num_cpus": cores, "max_retries": 0, "resources": dict(resources) or None}
+            raise InputError(
+                f"no node of the Ray cluster has {cores} CPUs for a job (hydra.launcher.cores)"
+            )
+        options: dict[str, Any] = {
+            "num_cpus": cores,
+            "max_retries": 0,
+            "resources": dict(resources) or None,
+        }
         self._task = ray.remote(ray_task).options(**options, **({"num_gpus": gpus} if gpus else {}))
         self._running: dict[int, Any] = {}
 

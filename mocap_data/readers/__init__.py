@@ -20,7 +20,8 @@ from mocap_data.readers.cmu_h5 import is_cmu_h5, list_cmu_h5, read_cmu_h5
 from mocap_data.readers.deepmimic import read_deepmimic
 from mocap_data.readers.keypoints import read_csv, read_npz
 
-# By suffix, in lower case. A format is added here and, where its suffix is another's too, in `reader_of`.
+# By suffix, in lower case. A format is added here and, where its suffix is another's too, in
+# `reader_of`.
 READERS: dict[str, Callable[..., Clip]] = {
     ".amc": read_amc_clip,
     ".bvh": read_bvh,
@@ -37,22 +38,24 @@ ABOUT = {"name": None, "source": None, "licence": "unknown"}
 
 
 def read(path: str | os.PathLike[str], **options: Any) -> Clip:
-    """The recording at `path` as a `Clip` (metres, Z up); the suffix chooses the reader, for .txt also the contents.
+    """The recording at `path` as a `Clip` (metres, Z up); the suffix chooses the reader, for .txt
+    also the contents.
 
     Options of most readers, all optional:
-        scale: metres per unit of the file, or the unit's name ("cm", "m", "mm", "in"). Left out: 0.01 for BVH, what the
-          file
+        scale: metres per unit of the file, or the unit's name ("cm", "m", "mm", "in"). Left out:
+          0.01 for BVH, what the file
             says for ASF/AMC and C3D, else 1.
-        up: the file's upward axis, "x", "y" or "z" ("-z": z points down). Left out: what the file says for C3D, else
-          "y".
+        up: the file's upward axis, "x", "y" or "z" ("-z": z points down). Left out: what the file
+          says for C3D, else "y".
         name: of the clip (default: the file name without suffix).
         source: where it comes from (default: the file name).
         licence: of the recording (default "unknown").
     `options_of` lists those of a file; each format's own are documented with its reader.
 
     Raises:
-      InputError: naming the file: no such file, an unknown suffix or option, or contents that are truncated,
-        garbled or not finite; MissingOptions where an option would help; OSError for a file that may not be read.
+      InputError: naming the file: no such file, an unknown suffix or option, or contents that are
+        truncated, garbled or not finite; MissingOptions where an option would help; OSError for a
+        file that may not be read.
     """
     file, reader = _checked(path, options)
     about = {key: value for key in ABOUT if (value := options.pop(key, None)) is not None}
@@ -63,7 +66,8 @@ def read(path: str | os.PathLike[str], **options: Any) -> Clip:
 
 
 def read_all(path: str | os.PathLike[str], **options: Any) -> list[Clip]:
-    """Every clip of a recording: one for most formats, many for dm_control's HDF5 (all, unless clip= names one).
+    """Every clip of a recording: one for most formats, many for dm_control's HDF5 (all, unless
+    clip= names one).
 
     Options and errors are those of `read`.
     """
@@ -75,12 +79,15 @@ def read_all(path: str | os.PathLike[str], **options: Any) -> list[Clip]:
     except InputError as error:
         raise _better(file, error) from None
     if len(clips) > 1 and "name" in options:
-        raise InputError(f"{file} holds {len(clips)} clips, which cannot all have the name {options['name']!r}")
+        raise InputError(
+            f"{file} holds {len(clips)} clips, which cannot all have the name {options['name']!r}"
+        )
     return [read(file, **{**options, "clip": clip.name}) for clip in clips]
 
 
 def reader_of(path: str | os.PathLike[str]) -> Callable[..., Clip]:
-    """The reader for a file: by its suffix, and for .txt by its first byte too (JSON begins with a brace).
+    """The reader for a file: by its suffix, and for .txt by its first byte too (JSON begins with a
+    brace).
 
     Raises:
       InputError: for a suffix that has none.
@@ -111,11 +118,12 @@ def _options(reader: Callable[..., Clip]) -> dict[str, Any]:
 
 
 def is_recording(path: str | os.PathLike[str]) -> bool:
-    """Whether a file of a folder is one to read: by its suffix, and a look at the contents where others use the suffix
-    too.
+    """Whether a file of a folder is one to read: by its suffix, and a look at the contents where
+    others use the suffix too.
 
-    So READMEs and licences in .txt, JSON without frames, and HDF5 of another layout (our own datasets) are none. What
-    is damaged so that its contents say nothing, empty JSON and HDF5 that does not open, is one: reading it says what is
+    So READMEs and licences in .txt, JSON without frames, and HDF5 of another layout (our own
+    datasets) are none. What is damaged so that its contents say nothing, empty JSON and HDF5 that
+    does not open, is one: reading it says what is
       wrong.
     """
     file = Path(path)
@@ -134,7 +142,9 @@ def is_recording(path: str | os.PathLike[str]) -> bool:
     return start[:1] in b"+-.0123456789"
 
 
-def _checked(path: str | os.PathLike[str], options: dict[str, Any]) -> tuple[Path, Callable[..., Clip]]:
+def _checked(
+    path: str | os.PathLike[str], options: dict[str, Any]
+) -> tuple[Path, Callable[..., Clip]]:
     """The file and its reader, after a look at the path and the options' names."""
     file = regular_file(path)
     reader = reader_of(file)
@@ -152,8 +162,10 @@ def _start(file: Path) -> bytes:
 
 
 def _better(file: Path, error: InputError) -> InputError:
-    """The error for a file that no reader took: a better one where it is something else that we know."""
-    from mocap_data.readers import robot_motions  # here, since these build on the formats of recordings
+    """The error for a file that no reader took: a better one where it is something else that we
+    know."""
+    # here, since these build on the formats of recordings
+    from mocap_data.readers import robot_motions
     from mocap_data.store import SCHEMA
 
     try:

@@ -1,13 +1,15 @@
-"""ASF/AMC: an Acclaim skeleton, and per frame the angles of its joints; the format of CMU's motion capture database.
+"""ASF/AMC: an Acclaim skeleton, and per frame the angles of its joints; the format of CMU's motion
+capture database.
 
-An ASF file gives every bone a direction and a length in the rest pose and the axes its angles turn about; an AMC file
-gives the angles. With C the rotation of the ASF's `axis` (angles about the fixed axes x, y, z, in the order that it
-names) and R the rotation of the bone's own angles about the same axes in the same order, bone b is turned by
+An ASF file gives every bone a direction and a length in the rest pose and the axes its angles turn
+about; an AMC file gives the angles. With C the rotation of the ASF's `axis` (angles about the fixed
+axes x, y, z, in the order that it names) and R the rotation of the bone's own angles about the same
+axes in the same order, bone b is turned by
 
     R_b = R_parent C R C^-1        and ends at        end_parent + R_b (direction x length).
 
-So R_b is the identity in the rest pose, whatever C. A keypoint is the END of its bone ("lfemur" is the knee, "ltibia"
-the ankle), and "root" is the root's position.
+So R_b is the identity in the rest pose, whatever C. A keypoint is the END of its bone ("lfemur" is
+the knee, "ltibia" the ankle), and "root" is the root's position.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ class Bone:
     length: in the file's units.
     axis: (4,) the quaternion C.
     order: in which the angles are applied, about fixed axes, e.g. "XYZ": x first.
-    dofs: what the AMC file gives for it, in its order: out of "rx", "ry", "rz"; for the root also "tx", "ty", "tz".
+    dofs: what the AMC file gives for it, in its order: out of "rx", "ry", "rz"; for the root also
+    "tx", "ty", "tz".
     """
 
     name: str
@@ -123,21 +126,23 @@ def read_amc_clip(
     scale: float | str | None = None,
     up: str = "y",
 ) -> Clip:
-    """The root and the ends of all bones of an AMC file, named like the bones, in the ASF file's order.
+    """The root and the ends of all bones of an AMC file, named like the bones, in the ASF file's
+    order.
 
     asf: the skeleton; left out, the one beside it (`find_asf`).
     rate_hz: the file does not say it; nearly all of CMU's are at 120 Hz.
-    scale: metres per unit, or the unit's name; left out, CMU's convention: inches, times the ASF's `length`.
-    up: the upward axis; see `to_world`.
+    scale: metres per unit, or the unit's name; left out, CMU's convention: inches, times the ASF's
+    `length`. up: the upward axis; see `to_world`.
 
     Raises:
-      InputError: naming file and line: no skeleton, a garbled or truncated file, bones or numbers of them that
-        differ from the skeleton's, a value that is not finite.
+      InputError: naming file and line: no skeleton, a garbled or truncated file, bones or numbers
+        of them that differ from the skeleton's, a value that is not finite.
     """
     path = Path(path)
     skeleton = read_asf(find_asf(path) if asf is None else Path(asf))
     angles = read_amc(path, skeleton)
-    with np.errstate(over="ignore", invalid="ignore"):  # numbers too large end as a value that is not finite
+    # numbers too large end as a value that is not finite
+    with np.errstate(over="ignore", invalid="ignore"):
         positions = bone_ends(skeleton, angles)
     return world_clip(
         path,
@@ -151,12 +156,17 @@ def read_amc_clip(
 
 
 def find_asf(path: str | os.PathLike[str]) -> Path:
-    """The skeleton of an AMC file: NN.asf for NN_MM.amc, else one of its own name, else the only one in its folder.
+    """The skeleton of an AMC file: NN.asf for NN_MM.amc, else one of its own name, else the only
+    one in its folder.
 
     Raises: MissingOptions, naming what was looked for, where there is none or no saying which.
     """
     path = Path(path)
-    there = sorted(entry for entry in path.parent.iterdir() if entry.suffix.lower() == ".asf" and entry.is_file())
+    there = sorted(
+        entry
+        for entry in path.parent.iterdir()
+        if entry.suffix.lower() == ".asf" and entry.is_file()
+    )
     subject = path.stem.rpartition("_")[0]
     wanted = [stem for stem in (subject, path.stem) if stem]
     for stem in wanted:
@@ -166,11 +176,18 @@ def find_asf(path: str | os.PathLike[str]) -> Path:
     if len(there) == 1:
         return there[0]
     names = " or ".join(f"{stem}.asf" for stem in wanted)
-    exist = f"there are: {', '.join(entry.name for entry in there[:8])}" if there else "there is no .asf file"
-    raise MissingOptions(f"{path} needs its skeleton: looked for {names} in its folder, {exist}; give asf=", ("asf",))
+    exist = (
+        f"there are: {', '.join(entry.name for entry in there[:8])}"
+        if there
+        else "there is no .asf file"
+    )
+    raise MissingOptions(
+        f"{path} needs its skeleton: looked for {names} in its folder, {exist}; give asf=", ("asf",)
+    )
 
 
-# --- the skeleton -----------------------------------------------------------------------------------------------------
+# --- the skeleton
+# -----------------------------------------------------------------------------------------------------
 
 
 def read_asf(path: str | os.PathLike[str]) -> Skeleton:
@@ -190,7 +207,9 @@ def read_asf(path: str | os.PathLike[str]) -> Skeleton:
     sections = _sections(path, data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace"))
     for needed in ("root", "bonedata", "hierarchy"):
         if needed not in sections:
-            raise InputError(f"{path}: no :{needed} section; the file is cut short or is no ASF skeleton")
+            raise InputError(
+                f"{path}: no :{needed} section; the file is cut short or is no ASF skeleton"
+            )
     units = _units(path, sections.get("units", []))
     degrees = units.get("angle", "deg") == "deg"
     root, position = _root(path, sections["root"], degrees)
@@ -200,11 +219,14 @@ def read_asf(path: str | os.PathLike[str]) -> Skeleton:
             raise InputError(f"{path}: bone {bone.name!r} appears more than once in :bonedata")
         loose[bone.name] = bone
         if len(loose) > MAX_KEYPOINTS:
-            raise InputError(f"{path} has more than {MAX_KEYPOINTS:,} bones, which is all that are read")
+            raise InputError(
+                f"{path} has more than {MAX_KEYPOINTS:,} bones, which is all that are read"
+            )
     parents = _parents(path, sections["hierarchy"], loose)
     names = list(parents)
     bones = [
-        replace(loose[name], parent=-1 if parent is None else names.index(parent)) for name, parent in parents.items()
+        replace(loose[name], parent=-1 if parent is None else names.index(parent))
+        for name, parent in parents.items()
     ]
     length = float(units.get("length", 1.0))
     title = " ".join(word for _, line in sections.get("name", [])[:1] for word in line)
@@ -215,8 +237,8 @@ Lines = list[tuple[int, list[str]]]  # (number in the file, words) of lines that
 
 
 def _sections(path: Path, text: str) -> dict[str, Lines]:
-    """Per ":keyword" its lines; what stands on the keyword's own line comes first. Comments and blank lines are left
-    out."""
+    """Per ":keyword" its lines; what stands on the keyword's own line comes first. Comments and
+    blank lines are left out."""
     sections: dict[str, Lines] = {}
     current: Lines | None = None
     for number, line in enumerate(text.splitlines(), start=1):
@@ -248,7 +270,9 @@ def _units(path: Path, lines: Lines) -> dict[str, str]:
         if key == "length":
             length = _numbers(path, number, words[1:], 1, "length")[0]
             if not 1e-6 < length < 1e6:
-                raise InputError(f"{path}, line {number}: a unit of length of {length:g} is not possible")
+                raise InputError(
+                    f"{path}, line {number}: a unit of length of {length:g} is not possible"
+                )
             units[key] = repr(float(length))
         elif key == "angle":
             angle = words[1].lower()[:3] if len(words) > 1 else ""
@@ -291,14 +315,18 @@ def _bones(path: Path, lines: Lines, degrees: bool) -> Iterator[Bone]:
                 )
             entries, begun = {}, number
         elif entries is None:
-            raise InputError(f"{path}, line {number}: expected 'begin', found {shown(' '.join(words))}")
+            raise InputError(
+                f"{path}, line {number}: expected 'begin', found {shown(' '.join(words))}"
+            )
         elif key == "end":
             yield _bone(path, begun, entries, degrees)
             entries = None
         elif not key.startswith("("):  # the second and later lines of limits, which are not used
             entries[key] = (number, words[1:])
     if entries is not None:
-        raise InputError(f"{path}: the bone that begins on line {begun} has no 'end'; the file is cut short")
+        raise InputError(
+            f"{path}: the bone that begins on line {begun} has no 'end'; the file is cut short"
+        )
 
 
 def _bone(path: Path, begun: int, entries: dict[str, tuple[int, list[str]]], degrees: bool) -> Bone:
@@ -317,7 +345,9 @@ def _bone(path: Path, begun: int, entries: dict[str, tuple[int, list[str]]], deg
     number, words = entries["length"]
     length = float(_numbers(path, number, words, 1, f"the length of {name!r}")[0])
     if not math.isfinite(size) or (size < 1e-9 and length != 0.0):
-        raise InputError(f"{path}, line {entries['direction'][0]}: the direction of {name!r} has length {size:g}")
+        raise InputError(
+            f"{path}, line {entries['direction'][0]}: the direction of {name!r} has length {size:g}"
+        )
     number, words = entries["axis"]
     angles = _numbers(path, number, words[:3], 3, f"the axis of {name!r}")
     order = _order(path, number, words[3] if len(words) > 3 else "XYZ", name)
@@ -336,16 +366,22 @@ def _parents(path: Path, lines: Lines, bones: Mapping[str, Bone]) -> dict[str, s
         parent, *children = [word.strip("\"'") for word in words]
         for name in (parent, *children):
             if name not in bones:
-                raise InputError(f"{path}, line {number}: no bone {name!r} in :bonedata; there are: {', '.join(bones)}")
+                raise InputError(
+                    f"{path}, line {number}: no bone {name!r} in :bonedata; there are: {', '.join(bones)}"
+                )
         if parent not in parents:
-            raise InputError(f"{path}, line {number}: {parent!r} has children before it is one itself")
+            raise InputError(
+                f"{path}, line {number}: {parent!r} has children before it is one itself"
+            )
         for child in children:
             if child in parents:
                 raise InputError(f"{path}, line {number}: bone {child!r} hangs from two parents")
             parents[child] = parent
     loose = [name for name in bones if name not in parents]
     if loose:
-        raise InputError(f"{path}: bone {loose[0]!r} is not in :hierarchy; the file is cut short or garbled")
+        raise InputError(
+            f"{path}: bone {loose[0]!r} is not in :hierarchy; the file is cut short or garbled"
+        )
     return parents
 
 
@@ -357,11 +393,15 @@ def _numbers(path: Path, line: int, words: list[str], count: int, what: str) -> 
         values = np.array([])
     if len(values) != count or not np.isfinite(values).all():
         expected = "a number" if count == 1 else f"{count} numbers"
-        raise InputError(f"{path}, line {line}: {what} must be {expected}, found {shown(' '.join(words))}")
+        raise InputError(
+            f"{path}, line {line}: {what} must be {expected}, found {shown(' '.join(words))}"
+        )
     return values
 
 
-def _dofs(path: Path, line: int, words: list[str], bone: str, known: tuple[str, ...]) -> tuple[str, ...]:
+def _dofs(
+    path: Path, line: int, words: list[str], bone: str, known: tuple[str, ...]
+) -> tuple[str, ...]:
     """The names after `dof` or `order`, in lower case."""
     dofs = tuple(word.lower() for word in words)
     for i, dof in enumerate(dofs):
@@ -376,16 +416,22 @@ def _dofs(path: Path, line: int, words: list[str], bone: str, known: tuple[str, 
 def _order(path: Path, line: int, word: str, bone: str) -> str:
     """An order of three axes, "XYZ"."""
     if sorted(word.upper()) != ["X", "Y", "Z"]:
-        raise InputError(f"{path}, line {line}: the axis of {bone!r} has the order {shown(word)}, expected e.g. XYZ")
+        raise InputError(
+            f"{path}, line {line}: the axis of {bone!r} has the order {shown(word)}, expected e.g. XYZ"
+        )
     return word.upper()
 
 
 def _fixed_axes(order: str, angles: Array) -> Array:
-    """The quaternion of angles (3,) about x, y and z, applied about fixed axes in `order`: "XYZ" is Rz Ry Rx."""
-    return rotations.from_euler(order[::-1], angles[["XYZ".index(letter) for letter in order[::-1]]])
+    """The quaternion of angles (3,) about x, y and z, applied about fixed axes in `order`: "XYZ" is
+    Rz Ry Rx."""
+    return rotations.from_euler(
+        order[::-1], angles[["XYZ".index(letter) for letter in order[::-1]]]
+    )
 
 
-# --- the motion -------------------------------------------------------------------------------------------------------
+# --- the motion
+# -------------------------------------------------------------------------------------------------------
 
 
 def read_amc(path: str | os.PathLike[str], skeleton: Skeleton) -> Angles:
@@ -403,7 +449,9 @@ def read_amc(path: str | os.PathLike[str], skeleton: Skeleton) -> Angles:
     degrees, body, first_line = _header(path, data, skeleton.degrees)
     bones = [bone for bone in skeleton.bones if bone.dofs]
     if not bones:
-        raise InputError(f"{path}: no bone of the skeleton {skeleton.name!r} has a dof, so there is no motion to read")
+        raise InputError(
+            f"{path}: no bone of the skeleton {skeleton.name!r} has a dof, so there is no motion to read"
+        )
     values = _frames(path, body, first_line, bones)
     check_size(path, len(next(iter(values.values()))), len(skeleton.bones))
     for bone in bones:
@@ -417,7 +465,8 @@ _LINE_AT = re.compile(rb"[^\r\n]*(?:\r\n|\r|\n|\Z)")
 
 
 def _header(path: Path, data: bytes, degrees: bool) -> tuple[bool, bytes, int]:
-    """Whether angles are in degrees, what follows the header, and the number (from 1) of its first line."""
+    """Whether angles are in degrees, what follows the header, and the number (from 1) of its first
+    line."""
     for number, line in enumerate(_LINE_AT.finditer(data), start=1):
         text = line[0].strip().upper()
         if text and not text.startswith((b"#", b":")):
@@ -444,12 +493,16 @@ def _frames(path: Path, body: bytes, first_line: int, bones: list[Bone]) -> dict
             if frames:
                 _check_frame(path, number, frame, frames, rows)
                 if int(words[0][:12]) != frame + 1:
-                    raise InputError(f"{path}, line {number}: frame {shown(words[0])} follows frame {frame}")
+                    raise InputError(
+                        f"{path}, line {number}: frame {shown(words[0])} follows frame {frame}"
+                    )
             frame, frames = int(words[0][:12]), frames + 1
             continue
         name = words[0]
         if not frames:
-            raise InputError(f"{path}, line {number}: expected the number of the first frame, found {shown(line)}")
+            raise InputError(
+                f"{path}, line {number}: expected the number of the first frame, found {shown(line)}"
+            )
         if name not in dofs:
             known = ", ".join(bone.name for bone in bones)
             raise InputError(
@@ -471,7 +524,12 @@ def _frames(path: Path, body: bytes, first_line: int, bones: list[Bone]) -> dict
 
 
 def _check_frame(
-    path: Path, line: int, frame: int, frames: int, rows: Mapping[bytes, list[list[bytes]]], cut: str = ""
+    path: Path,
+    line: int,
+    frame: int,
+    frames: int,
+    rows: Mapping[bytes, list[list[bytes]]],
+    cut: str = "",
 ) -> None:
     """Refuse a frame that lacks a bone."""
     lacking = [name.decode() for name, found in rows.items() if len(found) < frames]
@@ -480,7 +538,8 @@ def _check_frame(
         raise InputError(f"{path}, line {line}: frame {frame} has no {lacking[0]!r}{more}{cut}")
 
 
-# --- forward kinematics -----------------------------------------------------------------------------------------------
+# --- forward kinematics
+# -----------------------------------------------------------------------------------------------
 
 
 def bone_ends(skeleton: Skeleton, angles: Angles) -> Array:
@@ -502,7 +561,11 @@ def _orientations(skeleton: Skeleton, angles: Angles) -> list[Array]:
     """Per bone (T, 4), in the file's axes: R_b = R_parent C R C^-1."""
     found: list[Array] = []
     for bone in skeleton.bones:
-        turn = np.tile(rotations.IDENTITY, (angles.num_frames, 1)) if bone.parent < 0 else found[bone.parent]
+        turn = (
+            np.tile(rotations.IDENTITY, (angles.num_frames, 1))
+            if bone.parent < 0
+            else found[bone.parent]
+        )
         # C (Rz Ry Rx) C^-1 is the product of turns about the axes C z, C y and C x
         for letter in reversed(bone.order):
             dof = f"r{letter.lower()}"

@@ -1,9 +1,10 @@
 """BVH: a skeleton, and per frame its root's position and every joint's Euler angles.
 
-Channels may come in any order and number, on any joint. A position channel replaces that component of the
-joint's OFFSET, so positions of a root are absolute, as most exporters mean it; some mean them relative to the
-root's OFFSET, and no file says which (option `add_root_offset`). Rotation channels apply in the order they
-are listed, intrinsically: "Zrotation Xrotation Yrotation" is R = Rz Rx Ry.
+Channels may come in any order and number, on any joint. A position channel replaces that component
+of the joint's OFFSET, so positions of a root are absolute, as most exporters mean it; some mean
+them relative to the root's OFFSET, and no file says which (option `add_root_offset`). Rotation
+channels apply in the order they are listed, intrinsically: "Zrotation Xrotation Yrotation" is R =
+Rz Rx Ry.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _CHANNELS = {f"{axis}{kind}".lower() for axis in "XYZ" for kind in ("position", 
 
 @dataclass
 class Joint:
-    """A joint or End Site: its parent's index (-1 for a root), OFFSET in the parent's frame, and channels."""
+    """A joint or End Site: its parent's index (-1 for a root), OFFSET in the parent's frame, and
+    channels."""
 
     name: str
     parent: int
@@ -58,24 +60,28 @@ def read_bvh(
 
     The End Site of joint "Head" is called "Head_end" (a second one "Head_end2").
 
-    scale: metres per unit, or the unit's name ("cm", "m", "mm", "in"); the default takes centimetres. The file does not
+    scale: metres per unit, or the unit's name ("cm", "m", "mm", "in"); the default takes
+    centimetres. The file does not
         say, so nothing is guessed.
-    up: the world's upward axis, "x", "y" or "z"; see `to_world`. It is the axis of the root's positions; in which
+    up: the world's upward axis, "x", "y" or "z"; see `to_world`. It is the axis of the root's
+    positions; in which
         direction bones lie at rest (their OFFSETs) does not matter.
-    add_root_offset: take the root's positions relative to its OFFSET. Needed where the motion comes out with
+    add_root_offset: take the root's positions relative to its OFFSET. Needed where the motion comes
+    out with
         its hips at floor height.
 
     A frame time that is a rounded 1/60 s gives 60 Hz, not 59.9999.
 
     Raises:
-      InputError: naming file and line: a garbled hierarchy, fewer or more frames than declared, a line
-        with too few or too many numbers, a text or a value that is not finite, no frames.
+      InputError: naming file and line: a garbled hierarchy, fewer or more frames than declared, a
+        line with too few or too many numbers, a text or a value that is not finite, no frames.
     """
     path = Path(path)
     header, first_line, motion = _split(path, content(path))
     joints = _hierarchy(path, header)
     rate_hz, values = _frames(path, motion, first_line, joints)
-    with np.errstate(over="ignore", invalid="ignore"):  # numbers too large end as a value that is not finite
+    # numbers too large end as a value that is not finite
+    with np.errstate(over="ignore", invalid="ignore"):
         positions = forward_kinematics(joints, values, add_root_offset=add_root_offset)
     return world_clip(
         path,
@@ -88,8 +94,11 @@ def read_bvh(
     )
 
 
-def forward_kinematics(joints: list[Joint], values: Array, *, add_root_offset: bool = False) -> Array:
-    """World positions (T, J, 3), in the file's units and axes, of channel values (T, C) [units, degrees]."""
+def forward_kinematics(
+    joints: list[Joint], values: Array, *, add_root_offset: bool = False
+) -> Array:
+    """World positions (T, J, 3), in the file's units and axes, of channel values (T, C) [units,
+    degrees]."""
     frames = len(values)
     local = _local_rotations(joints, values)
     orientation: list[Array] = []
@@ -114,7 +123,8 @@ def forward_kinematics(joints: list[Joint], values: Array, *, add_root_offset: b
 
 
 def _local_rotations(joints: list[Joint], values: Array) -> list[Array]:
-    """Per joint its rotation relative to its parent, (T, 4); joints of the same order are done together."""
+    """Per joint its rotation relative to its parent, (T, 4); joints of the same order are done
+    together."""
     local = [np.broadcast_to(rotations.IDENTITY, (len(values), 4))] * len(joints)
     groups: dict[str, list[int]] = {}
     for j, joint in enumerate(joints):
@@ -123,7 +133,11 @@ def _local_rotations(joints: list[Joint], values: Array) -> list[Array]:
             groups.setdefault(order, []).append(j)
     for order, members in groups.items():
         columns = [
-            [joints[j].first_column + i for i, c in enumerate(joints[j].channels) if c.endswith("rotation")]
+            [
+                joints[j].first_column + i
+                for i, c in enumerate(joints[j].channels)
+                if c.endswith("rotation")
+            ]
             for j in members
         ]
         angles = np.deg2rad(values.T[np.array(columns)])  # (members, len(order), T)
@@ -137,7 +151,8 @@ _MOTION = re.compile(rb"(?:^|[\r\n])[ \t]*MOTION[ \t]*(?=[\r\n]|$)", re.IGNORECA
 
 
 def _split(path: Path, data: bytes) -> tuple[list[str], int, bytes]:
-    """The lines before MOTION as text, the number (from 1) of the line after it, and what follows it."""
+    """The lines before MOTION as text, the number (from 1) of the line after it, and what follows
+    it."""
     data = data.removeprefix(b"\xef\xbb\xbf")
     found = _MOTION.search(data)
     if found:
@@ -150,7 +165,9 @@ def _split(path: Path, data: bytes) -> tuple[list[str], int, bytes]:
     first = data[:200].splitlines()[0]
     if first.strip().upper() != b"HIERARCHY":
         why = not_text(path, data)
-        raise InputError(why or f"{path}, line 1: expected HIERARCHY, found {shown(first)}; is this a BVH file?")
+        raise InputError(
+            why or f"{path}, line 1: expected HIERARCHY, found {shown(first)}; is this a BVH file?"
+        )
     raise InputError(f"{path}: no MOTION block; the file is cut short or is no BVH file")
 
 
@@ -183,7 +200,9 @@ class _Tokens:
     def expect(self, *words: str) -> str:
         line, word = self.line, self.take()
         if word.upper() not in words:
-            raise self.error(line, f"expected {' or '.join(words)}, found {shown(word) if word else 'the end'}")
+            raise self.error(
+                line, f"expected {' or '.join(words)}, found {shown(word) if word else 'the end'}"
+            )
         return word.upper()
 
     def rest_of_line(self) -> str:
@@ -208,7 +227,9 @@ class _Tokens:
         except ValueError:
             value = float("nan")
         if not np.isfinite(value):
-            raise self.error(line, f"{what} must be a number, found {shown(word) if word else 'the end'}")
+            raise self.error(
+                line, f"{what} must be a number, found {shown(word) if word else 'the end'}"
+            )
         return value
 
     def error(self, line: int, message: str) -> InputError:
@@ -229,10 +250,14 @@ def _hierarchy(path: Path, lines: list[str]) -> list[Joint]:
         while open_joints:
             parent = open_joints[-1]
             joint, line = joints[parent], tokens.line
-            inside = ("OFFSET", "}") if joint.is_end else ("OFFSET", "CHANNELS", "JOINT", "END", "}")
+            inside = (
+                ("OFFSET", "}") if joint.is_end else ("OFFSET", "CHANNELS", "JOINT", "END", "}")
+            )
             word = tokens.expect(*inside)
             if word == "OFFSET":
-                joint.offset = np.array([tokens.number(f"OFFSET of {joint.name!r}") for _ in range(3)])
+                joint.offset = np.array(
+                    [tokens.number(f"OFFSET of {joint.name!r}") for _ in range(3)]
+                )
             elif word == "CHANNELS":
                 if joint.channels:
                     raise tokens.error(line, f"joint {joint.name!r} has CHANNELS twice")
@@ -246,13 +271,16 @@ def _hierarchy(path: Path, lines: list[str]) -> list[Joint]:
                     child = Joint(tokens.name(), parent)
                 else:
                     tokens.expect("SITE")
-                    tokens.rest_of_line()  # some exporters name End Sites; they go by their joint's name here
+                    # some exporters name End Sites; they go by their joint's name here
+                    tokens.rest_of_line()
                     siblings = sum(other.is_end and other.parent == parent for other in joints)
                     number = str(siblings + 1) if siblings else ""
                     child = Joint(f"{joint.name}_end{number}", parent, is_end=True)
                 tokens.expect("{")
                 if len(joints) >= MAX_KEYPOINTS:
-                    raise tokens.error(line, f"more than {MAX_KEYPOINTS:,} joints, which is all that are read")
+                    raise tokens.error(
+                        line, f"more than {MAX_KEYPOINTS:,} joints, which is all that are read"
+                    )
                 joints.append(child)
                 open_joints.append(len(joints) - 1)
     if columns == 0:
@@ -272,7 +300,9 @@ def _channels(tokens: _Tokens, joint: str) -> list[str]:
         if word.lower() not in _CHANNELS or word.lower() in channels:
             kind = "repeated" if word.lower() in channels else "unknown"
             known = "Xposition ... Zrotation"
-            raise tokens.error(line, f"joint {joint!r} has the {kind} channel {shown(word)}; there are: {known}")
+            raise tokens.error(
+                line, f"joint {joint!r} has the {kind} channel {shown(word)}; there are: {known}"
+            )
         channels.append(word.lower())
     return channels
 
@@ -289,7 +319,9 @@ def _frames(path: Path, text: bytes, first_line: int, joints: list[Joint]) -> tu
     if count:
         time = _LINE.search(text, count.end())
     if not count or not time:
-        raise InputError(f"{path}: the file ends after MOTION; expected 'Frames:' and 'Frame Time:'")
+        raise InputError(
+            f"{path}: the file ends after MOTION; expected 'Frames:' and 'Frame Time:'"
+        )
     count_line = first_line + _lines_in(text[: count.start()])
     time_line = first_line + _lines_in(text[: time.start()])
     declared = _declared(path, count_line, count[0], "Frames")
@@ -297,7 +329,9 @@ def _frames(path: Path, text: bytes, first_line: int, joints: list[Joint]) -> tu
     if declared != int(declared) or declared < 0:
         raise InputError(f"{path}, line {count_line}: {declared:g} is no number of frames")
     if not frame_time > 0.0:
-        raise InputError(f"{path}, line {time_line}: a frame time of {frame_time:g} s is not positive")
+        raise InputError(
+            f"{path}, line {time_line}: a frame time of {frame_time:g} s is not positive"
+        )
     digits = len(time[0].split(b":")[1].strip().partition(b".")[2])
     rate_hz = rate_said(f"{path}, line {time_line}", whole_rate(frame_time, digits))
     table = text[time.end() :]
@@ -319,11 +353,17 @@ def _lines_in(text: bytes) -> int:
 
 def _slow_table(path: Path, table: bytes, first_line: int, columns: int, declared: float) -> Array:
     """The rows of a table word by word, to say which line is wrong."""
-    rows = [(n, line.split()) for n, line in enumerate(table.splitlines(), start=first_line) if line.strip()]
+    rows = [
+        (n, line.split())
+        for n, line in enumerate(table.splitlines(), start=first_line)
+        if line.strip()
+    ]
     for number, row in rows:
         if len(row) != columns:
             cut = "; the file is cut short" if number == rows[-1][0] and len(row) < columns else ""
-            raise InputError(f"{path}, line {number}: {len(row)} numbers, expected {columns} (one per channel){cut}")
+            raise InputError(
+                f"{path}, line {number}: {len(row)} numbers, expected {columns} (one per channel){cut}"
+            )
     _check_count(path, len(rows), declared)
     return parse_rows(path, [number for number, _ in rows], [row for _, row in rows])
 

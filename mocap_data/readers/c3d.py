@@ -1,7 +1,9 @@
-"""C3D: positions of markers, the format of optical motion capture systems. Read through ezc3d (the extra `c3d`).
+"""C3D: positions of markers, the format of optical motion capture systems. Read through ezc3d (the
+extra `c3d`).
 
-ezc3d crashes or hangs on some damaged files, so the file's structure is checked here first, and ezc3d runs in a process
-of its own. Only the points are read; analog channels, force plates and events are left alone.
+ezc3d crashes or hangs on some damaged files, so the file's structure is checked here first, and
+ezc3d runs in a process of its own. Only the points are read; analog channels, force plates and
+events are left alone.
 """
 
 from __future__ import annotations
@@ -34,10 +36,12 @@ from mocap_data.readers.common import (
 )
 
 _BLOCK = 512  # bytes; what C3D counts in
-_SIZES = {-1: 1, 1: 1, 2: 2, 4: 4}  # bytes per value of a parameter, by its type: text, byte, int16, float
+# bytes per value of a parameter, by its type: text, byte, int16, float
+_SIZES = {-1: 1, 1: 1, 2: 2, 4: 4}
 _INTEL = 84  # processor type; the others (DEC 85, MIPS 86) are of the last century
 
-# Runs in the process of its own: prints an npz with the points (T, M, 3) and which samples are missing.
+# Runs in the process of its own: prints an npz with the points (T, M, 3) and which samples are
+# missing.
 _CHILD = """
 import io, sys
 import numpy as np
@@ -84,35 +88,44 @@ def read_c3d(
     """The labelled markers of a C3D file, gaps filled.
 
     names: the markers to take, in this order; left out, all but unlabelled ones ("*12").
-    max_gap_s: the longest time for which a marker may be missing; such gaps are filled by a cubic spline through the
+    max_gap_s: the longest time for which a marker may be missing; such gaps are filled by a cubic
+    spline through the
       marker's
-        other samples. Frames at the start and the end in which a marker is missing are left out, up to half of the
-        recording.
-    rate_hz: in place of POINT:RATE. scale: in place of POINT:UNITS; metres per unit, or the unit's name.
-    up: the upward axis; left out, the one that POINT:Y_SCREEN names, else "z".
+        other samples. Frames at the start and the end in which a marker is missing are left out, up
+        to half of the recording.
+    rate_hz: in place of POINT:RATE. scale: in place of POINT:UNITS; metres per unit, or the unit's
+    name. up: the upward axis; left out, the one that POINT:Y_SCREEN names, else "z".
 
     Raises:
-      InputError: naming the file: ezc3d is not installed, no C3D, damaged or cut short, an unknown marker or unit,
-        a marker that is missing for longer (with its frames).
+      InputError: naming the file: ezc3d is not installed, no C3D, damaged or cut short, an unknown
+        marker or unit, a marker that is missing for longer (with its frames).
     """
     path = Path(path)
     header = _header(path, content(path))
     rate = header.rate_hz if rate_hz is None else float(rate_hz)
     if not (math.isfinite(rate) and rate > 0.0):
-        raise MissingOptions(f"{path}: a rate (POINT:RATE) of {rate:g} Hz is not positive; give rate_hz=", ("rate_hz",))
+        raise MissingOptions(
+            f"{path}: a rate (POINT:RATE) of {rate:g} Hz is not positive; give rate_hz=",
+            ("rate_hz",),
+        )
     if rate_hz is None:
         rate_said(path, rate)
     unit: float | str = header.units if scale is None else scale
     if scale is None and header.units.lower() not in UNITS:
         raise MissingOptions(
-            f"{path}: the unit (POINT:UNITS) {shown(header.units)} is not known; give scale=", ("scale",)
+            f"{path}: the unit (POINT:UNITS) {shown(header.units)} is not known; give scale=",
+            ("scale",),
         )
     labels = _labels(header)
     chosen = _chosen(path, labels, names)
     points, missing = _points(path, header)
     columns = [labels.index(label) for label in chosen]
     positions = fill_gaps(
-        points[:, columns], missing[:, columns], chosen, max_frames=math.floor(max_gap_s * rate + 1e-9), what=path
+        points[:, columns],
+        missing[:, columns],
+        chosen,
+        max_frames=math.floor(max_gap_s * rate + 1e-9),
+        what=path,
     )
     return world_clip(
         path,
@@ -125,15 +138,18 @@ def read_c3d(
     )
 
 
-def fill_gaps(points: Array, missing: Array, names: Sequence[str], *, max_frames: int, what: object) -> Array:
+def fill_gaps(
+    points: Array, missing: Array, names: Sequence[str], *, max_frames: int, what: object
+) -> Array:
     """Positions (T', M, 3) without gaps, of points (T, M, 3) of which some are missing (T, M).
 
-    Gaps of up to `max_frames` frames between known samples are filled by a cubic spline through all of the marker's
-    known samples (a line where there are fewer than four). Frames before the last marker appears and after the first
-    disappears are left out, up to half of all.
+    Gaps of up to `max_frames` frames between known samples are filled by a cubic spline through all
+    of the marker's known samples (a line where there are fewer than four). Frames before the last
+    marker appears and after the first disappears are left out, up to half of all.
 
     Raises:
-      InputError: naming the marker and its frames (of the recording, from 0) where that is not enough.
+      InputError: naming the marker and its frames (of the recording, from 0) where that is not
+        enough.
     """
     from scipy.interpolate import CubicSpline
 
@@ -169,13 +185,19 @@ def fill_gaps(points: Array, missing: Array, names: Sequence[str], *, max_frames
         if len(seen) >= 4:
             filled[gone, m] = CubicSpline(seen, points[seen, m], axis=0)(gone)
         else:
-            filled[gone, m] = np.stack([np.interp(gone, seen, points[seen, m, axis]) for axis in range(3)], axis=1)
+            filled[gone, m] = np.stack(
+                [np.interp(gone, seen, points[seen, m, axis]) for axis in range(3)], axis=1
+            )
     return filled[start:stop]
 
 
 def _chosen(path: Path, labels: Sequence[str], names: Sequence[str] | None) -> list[str]:
     """The markers to take: those that are asked for, else all labelled ones."""
-    chosen = [label for label in labels if not label.startswith("*")] if names is None else [str(n) for n in names]
+    chosen = (
+        [label for label in labels if not label.startswith("*")]
+        if names is None
+        else [str(n) for n in names]
+    )
     for label in chosen:
         if label not in labels:
             raise unknown(f"marker (in {path})", label, labels)
@@ -192,17 +214,33 @@ def _labels(header: _Header) -> list[str]:
 
 
 def _points(path: Path, header: _Header) -> tuple[Array, Array]:
-    """The points (T, M, 3) in the file's units and which samples are missing (T, M), as ezc3d reads them."""
+    """The points (T, M, 3) in the file's units and which samples are missing (T, M), as ezc3d reads
+    them."""
     if importlib.util.find_spec("ezc3d") is None:
-        raise InputError(f"{path}: reading C3D needs the package ezc3d; install it with: pip install 'npmp[c3d]'")
+        raise InputError(
+            f"{path}: reading C3D needs the package ezc3d; install it with: pip install 'npmp[c3d]'"
+        )
     megabytes = path.stat().st_size / 2**20
-    command = [sys.executable, "-P", "-c", _CHILD, str(path.resolve()), str(int(_MEMORY + 100 * megabytes * 2**20))]
+    command = [
+        sys.executable,
+        "-P",
+        "-c",
+        _CHILD,
+        str(path.resolve()),
+        str(int(_MEMORY + 100 * megabytes * 2**20)),
+    ]
     try:
-        child = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_S + _TIMEOUT_S_PER_MB * megabytes)
+        child = subprocess.run(
+            command, capture_output=True, timeout=_TIMEOUT_S + _TIMEOUT_S_PER_MB * megabytes
+        )
     except subprocess.TimeoutExpired:
-        raise InputError(f"{path}: ezc3d does not come to an end with this file; it is damaged") from None
+        raise InputError(
+            f"{path}: ezc3d does not come to an end with this file; it is damaged"
+        ) from None
     if child.returncode != 0:
-        said = [line for line in child.stderr.decode("utf-8", "replace").splitlines() if line.strip()]
+        said = [
+            line for line in child.stderr.decode("utf-8", "replace").splitlines() if line.strip()
+        ]
         why = shown(said[-1]) if said and child.returncode > 0 else "it crashes"
         raise InputError(f"{path}: ezc3d cannot read it; damaged, or no C3D ({why})")
     with np.load(io.BytesIO(child.stdout), allow_pickle=False) as arrays:
@@ -215,20 +253,26 @@ def _points(path: Path, header: _Header) -> tuple[Array, Array]:
     return points, missing
 
 
-# --- the structure of the file ----------------------------------------------------------------------------------------
+# --- the structure of the file
+# ----------------------------------------------------------------------------------------
 
 
 def _header(path: Path, data: bytes) -> _Header:
-    """The header and the parameters that matter here, all places and counts checked against the file's size."""
+    """The header and the parameters that matter here, all places and counts checked against the
+    file's size."""
     if not data:
         raise InputError(f"{path} is empty, expected a C3D file")
     if len(data) < 2 * _BLOCK or data[1] != 0x50:
         raise InputError(f"{path} is no C3D file, or cut short")
     at = _BLOCK * (data[0] - 1)
     if data[0] < 2 or at + 4 > len(data):
-        raise InputError(f"{path}: the parameters should begin at block {data[0]}, which the file does not have")
+        raise InputError(
+            f"{path}: the parameters should begin at block {data[0]}, which the file does not have"
+        )
     if data[at + 3] != _INTEL:
-        raise InputError(f"{path}: processor type {data[at + 3]}, only Intel's ({_INTEL}) is read; convert the file")
+        raise InputError(
+            f"{path}: processor type {data[at + 3]}, only Intel's ({_INTEL}) is read; convert the file"
+        )
     parameters = _parameters(path, data, at + 4, at + _BLOCK * max(data[at + 2], 1))
     points, analogs, first, last = struct.unpack_from("<4H", data, 2)
     (data_scale,) = struct.unpack_from("<f", data, 12)
@@ -309,12 +353,16 @@ class _Parameters:
         return int(value) if math.isfinite(value) else -1
 
     def frames(self, first: int) -> int:
-        """The number of frames by TRIAL:ACTUAL_END_FIELD (two words, low one first) or POINT:FRAMES; 0 where neither is
-        there."""
+        """The number of frames by TRIAL:ACTUAL_END_FIELD (two words, low one first) or
+        POINT:FRAMES; 0 where neither is there."""
         end = self.values.get(("TRIAL", "ACTUAL_END_FIELD"))
         if end is not None and end.kind == 2 and len(end.data) >= 4:
             start = self.values.get(("TRIAL", "ACTUAL_START_FIELD"))
-            begin = struct.unpack_from("<I", start.data)[0] if start is not None and len(start.data) >= 4 else first
+            begin = (
+                struct.unpack_from("<I", start.data)[0]
+                if start is not None and len(start.data) >= 4
+                else first
+            )
             return int(struct.unpack_from("<I", end.data)[0] - begin + 1)
         return self.integer("FRAMES", 0)
 

@@ -1,12 +1,14 @@
 """dm_control's HDF5 of CMU recordings: the CMU humanoid's motions, thousands of clips in one file.
 
     /CLIP                    attributes dt [s], num_steps (T)
-    /CLIP/walkers/walker_0   float64 arrays (dim, T): position 3 [m], quaternion 4 (w, x, y, z), joints 56 [rad],
-                             body_positions 3 B [m], body_quaternions 4 B (every body but the root, B = 30, in the
-                             order of the walker's model), and velocities and more, which nobody here needs
+    /CLIP/walkers/walker_0   float64 arrays (dim, T): position 3 [m], quaternion 4 (w, x, y, z),
+    joints 56 [rad],
+                             body_positions 3 B [m], body_quaternions 4 B (every body but the root,
+                             B = 30, in the order of the walker's model), and velocities and more,
+                             which nobody here needs
 
-World Z up. Read with h5py by this layout; only the arrays that are asked for are touched. The file itself (cmu_2020,
-477 MB) is downloaded with `npmp data fetch cmu-h5`.
+World Z up. Read with h5py by this layout; only the arrays that are asked for are touched. The file
+itself (cmu_2020, 477 MB) is downloaded with `npmp data fetch cmu-h5`.
 """
 
 from __future__ import annotations
@@ -34,7 +36,11 @@ _LEG = ("hipjoint", "femur", "tibia", "foot", "toes")
 _SPINE = ("lowerback", "upperback", "thorax", "lowerneck", "upperneck", "head")
 _ARM = ("clavicle", "humerus", "radius", "wrist", "hand", "fingers", "thumb")
 # The humanoid's bodies in the file's order: every one but the root.
-BODY_NAMES = (*(f"{s}{b}" for s in "lr" for b in _LEG), *_SPINE, *(f"{s}{b}" for s in "lr" for b in _ARM))
+BODY_NAMES = (
+    *(f"{s}{b}" for s in "lr" for b in _LEG),
+    *_SPINE,
+    *(f"{s}{b}" for s in "lr" for b in _ARM),
+)
 
 
 def _axes(body: str, axes: str) -> tuple[str, ...]:
@@ -47,34 +53,48 @@ def _leg(side: str) -> tuple[str, ...]:
 
 
 def _arm(side: str) -> tuple[str, ...]:
-    joints = (*(("clavicle", "zy"), ("humerus", "zyx"), ("radius", "x"), ("wrist", "y"), ("hand", "zx")),)
+    joints = (
+        *(("clavicle", "zy"), ("humerus", "zyx"), ("radius", "x"), ("wrist", "y"), ("hand", "zx")),
+    )
     return tuple(
-        name for body, axes in (*joints, ("fingers", "x"), ("thumb", "zx")) for name in _axes(side + body, axes)
+        name
+        for body, axes in (*joints, ("fingers", "x"), ("thumb", "zx"))
+        for name in _axes(side + body, axes)
     )
 
 
 # The 56 hinges in the file's order, BODYrAXIS, e.g. "lfemurrz".
-JOINT_NAMES = (*_leg("l"), *_leg("r"), *(n for body in _SPINE for n in _axes(body, "zyx")), *_arm("l"), *_arm("r"))
+JOINT_NAMES = (
+    *_leg("l"),
+    *_leg("r"),
+    *(n for body in _SPINE for n in _axes(body, "zyx")),
+    *_arm("l"),
+    *_arm("r"),
+)
 
-# The humanoid's bodies sit at the START of the bone they are named after; ASF/AMC keypoints are the END of theirs. So
-# that one name means one point in all readers, keypoints are named the ASF's way: the knee, where ltibia starts, is
-# "lfemur". Of each keypoint the body that starts there.
+# The humanoid's bodies sit at the START of the bone they are named after; ASF/AMC keypoints are the
+# END of theirs. So that one name means one point in all readers, keypoints are named the ASF's way:
+# the knee, where ltibia starts, is "lfemur". Of each keypoint the body that starts there.
 _STARTS_AT_END = {
     **{f"{s}{bone}": f"{s}{body}" for s in "lr" for bone, body in pairwise(_LEG)},
     **dict(pairwise(_SPINE)),
     **{f"{s}{bone}": f"{s}{body}" for s in "lr" for bone, body in pairwise(_ARM[:6])},
 }
-# Ends of bones at which no body starts: a point in the body's frame [m], from the model's geoms (front of the toes'
-# spheres; top of the head's capsule).
-_ENDS = {
-    "ltoes": (0.0, -0.035, -0.01),
-    "rtoes": (0.0, -0.035, -0.01),
-    "head": (0.0, 0.167, 0.025),
-}
+# Ends of bones at which no body starts: a point in the body's frame [m], from the model's geoms
+# (front of the toes' spheres; top of the head's capsule).
+_ENDS = {"ltoes": (0.0, -0.035, -0.01), "rtoes": (0.0, -0.035, -0.01), "head": (0.0, 0.167, 0.025)}
 _PARENTS = {
-    **{f"{s}{bone}": "root" if i == 0 else f"{s}{_LEG[i - 1]}" for s in "lr" for i, bone in enumerate(_LEG)},
+    **{
+        f"{s}{bone}": "root" if i == 0 else f"{s}{_LEG[i - 1]}"
+        for s in "lr"
+        for i, bone in enumerate(_LEG)
+    },
     **{bone: "root" if i == 0 else _SPINE[i - 1] for i, bone in enumerate(_SPINE)},
-    **{f"{s}{bone}": "thorax" if i == 0 else f"{s}{_ARM[i - 1]}" for s in "lr" for i, bone in enumerate(_ARM[:5])},
+    **{
+        f"{s}{bone}": "thorax" if i == 0 else f"{s}{_ARM[i - 1]}"
+        for s in "lr"
+        for i, bone in enumerate(_ARM[:5])
+    },
 }
 # "root" is its position.
 KEYPOINT_NAMES = ("root", *_PARENTS)
@@ -100,7 +120,8 @@ class HumanoidMotion:
 
     position: (T, 3) [m] of the root. quaternion: (T, 4), w, x, y, z, root to world.
     joints: (T, 56) [rad] in the order of joint_names.
-    body_pos, body_quat: (T, 30, 3) [m] and (T, 30, 4), world, of the bodies `BODY_NAMES`, at the start of each bone.
+    body_pos, body_quat: (T, 30, 3) [m] and (T, 30, 4), world, of the bodies `BODY_NAMES`, at the
+    start of each bone.
     """
 
     name: str
@@ -137,7 +158,8 @@ def is_cmu_h5(path: str | os.PathLike[str]) -> bool:
 
 
 def list_cmu_h5(path: str | os.PathLike[str]) -> tuple[CmuClip, ...]:
-    """The clips of a file, sorted by name, from their attributes alone; groups that are no clips are left out.
+    """The clips of a file, sorted by name, from their attributes alone; groups that are no clips
+    are left out.
 
     Raises:
       InputError: for what is no such file.
@@ -150,32 +172,28 @@ def list_cmu_h5(path: str | os.PathLike[str]) -> tuple[CmuClip, ...]:
             except InputError:
                 continue
         if not found:
-            raise InputError(f"{path}: HDF5, but no clips in dm_control's layout (a group each, with dt and num_steps)")
+            raise InputError(
+                f"{path}: HDF5, but no clips in dm_control's layout (a group each, with dt and num_steps)"
+            )
         return tuple(found)
 
 
-def read_cmu_h5(
-    path: str | os.PathLike[str],
-    *,
-    clip: str | None = None,
-) -> Clip:
-    """One clip's keypoints, named as in ASF/AMC (a keypoint is the END of the bone it is named after); metres, Z up.
+def read_cmu_h5(path: str | os.PathLike[str], *, clip: str | None = None) -> Clip:
+    """One clip's keypoints, named as in ASF/AMC (a keypoint is the END of the bone it is named
+    after); metres, Z up.
 
     clip: its name in the file; may be left out where the file has one.
 
     Raises:
-      InputError: naming the file and the clip: not HDF5, damaged, no such clip, an array missing or of a wrong
-        shape, values that are not finite; MissingOptions where clip= is needed.
+      InputError: naming the file and the clip: not HDF5, damaged, no such clip, an array missing or
+        of a wrong shape, values that are not finite; MissingOptions where clip= is needed.
     """
     with open_hdf5(Path(path)) as file:
         return _clip(path, file, _chosen(path, file, clip))
 
 
 def read_cmu_h5_motion(
-    path: str | os.PathLike[str],
-    clip: str | None = None,
-    *,
-    licence: str = "unknown",
+    path: str | os.PathLike[str], clip: str | None = None, *, licence: str = "unknown"
 ) -> HumanoidMotion:
     """One clip at joint level, for a map of joint angles.
 
@@ -212,7 +230,8 @@ def read_cmu_h5_motion(
 
 
 def _walker(group: Any) -> h5py.Group | None:
-    """The group that holds a clip's arrays: walkers/walker_0, or where a writer left out one of the two levels."""
+    """The group that holds a clip's arrays: walkers/walker_0, or where a writer left out one of the
+    two levels."""
     if not isinstance(group, h5py.Group):
         return None
     for place in (("walkers", "walker_0"), ("walker_0",), ("walkers",), ()):
@@ -236,13 +255,17 @@ def _chosen(path: Any, file: h5py.File, clip: str | None) -> str:
         if member(file, str(clip)) is not None:
             return str(clip)
         names = sorted(members(file))
-        raise InputError(f"no clip {str(clip)!r} in {path}; there are {len(names)}: {_listed(names)}")
+        raise InputError(
+            f"no clip {str(clip)!r} in {path}; there are {len(names)}: {_listed(names)}"
+        )
     names = sorted(members(file))
     if len(names) == 1:
         return names[0]
     if not names:
         raise InputError(f"{path} holds no clips")
-    raise MissingOptions(f"{path} holds {len(names)} clips; give clip=, e.g. {_listed(names)}", ("clip",))
+    raise MissingOptions(
+        f"{path} holds {len(names)} clips; give clip=, e.g. {_listed(names)}", ("clip",)
+    )
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -264,15 +287,23 @@ def _header(path: Any, file: h5py.File, name: str) -> CmuClip:
     said = {}
     for key in ("dt", "num_steps"):
         value = np.asarray(known.get(key, "missing"))
-        if value.size != 1 or value.dtype.kind not in "fiu" or not 0.0 < value.reshape(()) < math.inf:
-            raise InputError(f"{where}: attribute {key!r} is {shown(str(value))}, expected more than 0")
+        if (
+            value.size != 1
+            or value.dtype.kind not in "fiu"
+            or not 0.0 < value.reshape(()) < math.inf
+        ):
+            raise InputError(
+                f"{where}: attribute {key!r} is {shown(str(value))}, expected more than 0"
+            )
         said[key] = float(value.reshape(()))
-    check_size(where, int(said["num_steps"]), 1 + len(BODY_NAMES))  # an array may claim any size without being there
+    # an array may claim any size without being there
+    check_size(where, int(said["num_steps"]), 1 + len(BODY_NAMES))
     return CmuClip(name, int(said["num_steps"]), rate_said(where, 1.0 / said["dt"]))
 
 
 def _array(path: Any, file: h5py.File, header: CmuClip, key: str, rows: int | None) -> Array:
-    """An array of a clip as (T, rows). The layout is (rows, T); one that can only be (T, rows) is taken as that.
+    """An array of a clip as (T, rows). The layout is (rows, T); one that can only be (T, rows) is
+    taken as that.
 
     Raises:
       InputError: for an array that is missing, damaged, or of another shape.
@@ -319,7 +350,9 @@ def _clip(path: Any, file: h5py.File, name: str) -> Clip:
     for keypoint in KEYPOINT_NAMES[1:]:
         if keypoint in _ENDS:
             body = place[keypoint]
-            points.append(origins[:, body] + rotations.rotate(turns[:, body], np.array(_ENDS[keypoint])))
+            points.append(
+                origins[:, body] + rotations.rotate(turns[:, body], np.array(_ENDS[keypoint]))
+            )
         else:
             points.append(origins[:, place[_STARTS_AT_END[keypoint]]])
     try:
@@ -329,7 +362,9 @@ def _clip(path: Any, file: h5py.File, name: str) -> Clip:
             header.rate_hz,
             source=_source(path, name),
             name=name.replace("/", "_"),
-            parents=tuple(-1 if n == "root" else KEYPOINT_NAMES.index(_PARENTS[n]) for n in KEYPOINT_NAMES),
+            parents=tuple(
+                -1 if n == "root" else KEYPOINT_NAMES.index(_PARENTS[n]) for n in KEYPOINT_NAMES
+            ),
         )
     except InputError as error:
         raise InputError(f"{path}: {error}") from None

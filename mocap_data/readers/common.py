@@ -1,4 +1,5 @@
-"""What readers share: limits, units, axes, rates, tables of numbers, and the keypoints of the dog recordings."""
+"""What readers share: limits, units, axes, rates, tables of numbers, and the keypoints of the dog
+recordings."""
 
 from __future__ import annotations
 
@@ -15,17 +16,20 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError, unknown
 from mocap_data.outside import regular_file, require_memory
 
-# What a file may ask for. A recording of five minutes at 120 Hz with 100 keypoints has 11 million coordinates, and a
-# text of that size 100 MB; beyond these limits a file is damaged, made to harm, or better cut first.
+# What a file may ask for. A recording of five minutes at 120 Hz with 100 keypoints has 11 million
+# coordinates, and a text of that size 100 MB; beyond these limits a file is damaged, made to harm,
+# or better cut first.
 MAX_FILE_BYTES = 2**30
 MAX_KEYPOINTS = 2_000  # joints of a hierarchy, bones, markers
 MAX_COORDINATES = 100_000_000  # frames x keypoints x 3: 0.8 GB
-BYTES_PER_KEYPOINT = 160  # and frame, at the peak of forward kinematics: positions, rotations and angles, twice
-# Frames per second that a file may say: from what poses of slow video have to what the fastest cameras do. A rate
-# beyond is a time in another unit, and a motion of seconds would become hours.
+# and frame, at the peak of forward kinematics: positions, rotations and angles, twice
+BYTES_PER_KEYPOINT = 160
+# Frames per second that a file may say: from what poses of slow video have to what the fastest
+# cameras do. A rate beyond is a time in another unit, and a motion of seconds would become hours.
 RATES_HZ = (5.0, 10_000.0)
 
-# The dog skeleton of Zhang et al. 2018 in file order; "Hand_end" are the fore paws, "Foot_end" the hind paws.
+# The dog skeleton of Zhang et al. 2018 in file order; "Hand_end" are the fore paws, "Foot_end" the
+# hind paws.
 DOG_NAMES = (
     "Hips",
     "Spine",
@@ -68,7 +72,8 @@ DOG_RATE_HZ = 60.0
 
 
 class MissingOptions(InputError):
-    """A recording that does not say all that is needed: what it lacks can be given as options of the reader.
+    """A recording that does not say all that is needed: what it lacks can be given as options of
+    the reader.
 
     options: their names, e.g. ("names", "rate_hz").
     """
@@ -108,14 +113,16 @@ def metres_per_unit(scale: float | str, path: Any = "scale") -> float:
                 f"{', '.join(_SHORT_UNITS)}"
             ) from None
     if isinstance(scale, bool) or not isinstance(scale, int | float | np.number):
-        raise InputError(f"{path}: scale {scale!r} is no number (metres per unit of the file) and no unit's name")
+        raise InputError(
+            f"{path}: scale {scale!r} is no number (metres per unit of the file) and no unit's name"
+        )
     if not (math.isfinite(scale) and scale > 0.0):
         raise InputError(f"{path}: scale {scale} is not positive (metres per unit of the file)")
     return float(scale)
 
 
-# For each upward axis of a file, the file's axes that become X, Y and Z. Cyclic, so still right-handed.
-# With Y up, a character at rest faces +Z by custom: that becomes +X, forward.
+# For each upward axis of a file, the file's axes that become X, Y and Z. Cyclic, so still
+# right-handed. With Y up, a character at rest faces +Z by custom: that becomes +X, forward.
 _AXES = {"x": (1, 2, 0), "y": (2, 0, 1), "z": (0, 1, 2)}
 UP_AXES = ("x", "y", "z", "-x", "-y", "-z")
 
@@ -123,9 +130,10 @@ UP_AXES = ("x", "y", "z", "-x", "-y", "-z")
 def to_world(positions: Array, *, up: str, scale: float | str, path: Any) -> Array:
     """Positions (..., 3) in a file's units and axes as metres, Z up.
 
-    up: the file's upward axis. "y": (x, y, z) becomes (z, x, y); "z": unchanged; "x": (y, z, x). The heading of a
-        recording is not touched. "-x", "-y", "-z": that axis points down, and the recording is turned half round about
-        the X axis of the result.
+    up: the file's upward axis. "y": (x, y, z) becomes (z, x, y); "z": unchanged; "x": (y, z, x).
+    The heading of a
+        recording is not touched. "-x", "-y", "-z": that axis points down, and the recording is
+        turned half round about the X axis of the result.
     scale: metres per unit, or the unit's name; see `metres_per_unit`.
 
     Raises:
@@ -135,7 +143,9 @@ def to_world(positions: Array, *, up: str, scale: float | str, path: Any) -> Arr
     if name not in UP_AXES:
         raise unknown("upward axis", up, UP_AXES)
     signs = np.array([1.0, -1.0, -1.0]) if name.startswith("-") else np.ones(3)
-    return np.ascontiguousarray(positions[..., _AXES[name[-1]]] * (metres_per_unit(scale, path) * signs))
+    return np.ascontiguousarray(
+        positions[..., _AXES[name[-1]]] * (metres_per_unit(scale, path) * signs)
+    )
 
 
 def world_clip(
@@ -154,7 +164,9 @@ def world_clip(
       InputError: naming the file, for what `to_world` and `Clip` refuse.
     """
     if len(names) != positions.shape[1]:
-        raise InputError(f"{path} has {positions.shape[1]} keypoints, but there are {len(names)} names")
+        raise InputError(
+            f"{path} has {positions.shape[1]} keypoints, but there are {len(names)} names"
+        )
     try:
         with np.errstate(over="ignore"):  # what is too large for a float is refused as not finite
             world = to_world(positions, up=up, scale=scale, path=path)
@@ -174,7 +186,8 @@ def content(path: Path) -> bytes:
     """The bytes of a file.
 
     Raises:
-      InputError: beyond MAX_FILE_BYTES and for what is no regular file, OSError where it cannot be read.
+      InputError: beyond MAX_FILE_BYTES and for what is no regular file, OSError where it cannot be
+        read.
     """
     return regular_file(path, at_most=MAX_FILE_BYTES).read_bytes()
 
@@ -186,13 +199,18 @@ def check_size(path: Any, frames: int, keypoints: int) -> None:
       InputError: for more than MAX_KEYPOINTS, more than MAX_COORDINATES, or more than memory holds.
     """
     if keypoints > MAX_KEYPOINTS:
-        raise InputError(f"{path} has {keypoints:,} keypoints, more than the {MAX_KEYPOINTS:,} that are read")
+        raise InputError(
+            f"{path} has {keypoints:,} keypoints, more than the {MAX_KEYPOINTS:,} that are read"
+        )
     if 3 * frames * keypoints > MAX_COORDINATES:
         raise InputError(
             f"{path}: {frames:,} frames of {keypoints:,} keypoints are more than the {MAX_COORDINATES:,} coordinates "
             "that are read; cut it into parts"
         )
-    require_memory(BYTES_PER_KEYPOINT * frames * keypoints, f"{path}: {frames:,} frames of {keypoints:,} keypoints")
+    require_memory(
+        BYTES_PER_KEYPOINT * frames * keypoints,
+        f"{path}: {frames:,} frames of {keypoints:,} keypoints",
+    )
 
 
 def rate_said(path: Any, rate_hz: float) -> float:
@@ -206,11 +224,14 @@ def rate_said(path: Any, rate_hz: float) -> float:
     lasts = f", a frame of {1.0 / rate_hz:g} s," if rate_hz > 0.0 else ""
     unit = " (a time in milliseconds?)" if RATES_HZ[0] <= 1000.0 * rate_hz <= RATES_HZ[1] else ""
     expected = f"expected {RATES_HZ[0]:g} to {RATES_HZ[1]:,.0f}"
-    raise InputError(f"{path}: a rate of {rate_hz:.4g} frames/s{lasts} is not possible; {expected}{unit}")
+    raise InputError(
+        f"{path}: a rate of {rate_hz:.4g} frames/s{lasts} is not possible; {expected}{unit}"
+    )
 
 
 def not_text(path: Any, data: bytes) -> str | None:
-    """What speaks against a file being text in ASCII or UTF-8, as an error message; None where nothing does."""
+    """What speaks against a file being text in ASCII or UTF-8, as an error message; None where
+    nothing does."""
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return f"{path} is text in UTF-16; save it as UTF-8 or ASCII"
     if b"\0" in data[:4096]:
@@ -226,10 +247,11 @@ def shown(text: bytes | str) -> str:
 
 
 def whole_rate(frame_time: float, digits: int = 15) -> float:
-    """Frames per second: the whole number that the frame time [s], printed with so many decimals, stands for.
+    """Frames per second: the whole number that the frame time [s], printed with so many decimals,
+    stands for.
 
-    Where no whole number is that near (one unit of the last decimal, and at most 0.2 %), 1 / frame_time; infinite for a
-    time so short that this is.
+    Where no whole number is that near (one unit of the last decimal, and at most 0.2 %), 1 /
+    frame_time; infinite for a time so short that this is.
     """
     if not math.isfinite(1.0 / frame_time):
         return math.inf
@@ -239,7 +261,8 @@ def whole_rate(frame_time: float, digits: int = 15) -> float:
 
 
 def words_per_line(data: bytes) -> Array:
-    """How many words (between white space) each line of a text holds, an integer per line; blank lines count too."""
+    """How many words (between white space) each line of a text holds, an integer per line; blank
+    lines count too."""
     codes = np.frombuffer(data, dtype=np.uint8)
     space = _IS_SPACE[codes]
     starts = ~space
@@ -256,10 +279,11 @@ _IS_NEWLINE[list(b"\r\n")] = True
 
 
 def fast_table(text: bytes, columns: int) -> Array | None:
-    """Lines of `columns` numbers between white space as (T, columns), blank lines skipped; None where it is not just
-    that.
+    """Lines of `columns` numbers between white space as (T, columns), blank lines skipped; None
+    where it is not just that.
 
-    For the good case only, ten times as fast as looking at each word: who gets None looks closer and says what is
+    For the good case only, ten times as fast as looking at each word: who gets None looks closer
+    and says what is
       wrong.
     """
     counts = words_per_line(text)
@@ -275,7 +299,8 @@ def fast_table(text: bytes, columns: int) -> Array | None:
 def parse_numbers(text: bytes, separator: str) -> Array | None:
     """All numbers of a text, flat; None where one is no number, or not finite."""
     with warnings.catch_warnings():
-        warnings.simplefilter("error", DeprecationWarning)  # a word that is no number, in numpy before 2.3
+        # a word that is no number, in numpy before 2.3
+        warnings.simplefilter("error", DeprecationWarning)
         try:
             values = np.fromstring(text, dtype=np.float64, sep=separator)
         except (ValueError, DeprecationWarning):
@@ -299,12 +324,16 @@ def parse_rows(path: Any, line_numbers: list[int], rows: list[list[bytes]]) -> A
                 try:
                     float(word)
                 except ValueError:
-                    raise InputError(f"{path}, line {number}: {shown(word)} is not a number") from None
+                    raise InputError(
+                        f"{path}, line {number}: {shown(word)} is not a number"
+                    ) from None
         raise InputError(f"{path}: the rows are not all numbers of one length") from None
     finite = np.isfinite(values).all(axis=1)
     if not finite.all():
         frame = int(np.argmin(finite))
-        raise InputError(f"{path}, line {line_numbers[frame]}: a value is not finite (frame {frame})")
+        raise InputError(
+            f"{path}, line {line_numbers[frame]}: a value is not finite (frame {frame})"
+        )
     return values
 
 

@@ -1,8 +1,10 @@
-"""DeepMimic JSON: cycles of a human or a dog as root pose and joint rotations, 30 or 60 frames a second.
+"""DeepMimic JSON: cycles of a human or a dog as root pose and joint rotations, 30 or 60 frames a
+second.
 
-A frame is its duration [s], the root's position (3) [m] and quaternion (4), and the joints in the character file's
-order: four numbers (a quaternion) for a spherical joint, one (an angle [rad] about the joint's z axis) for a revolute
-one, none for a fixed one. Quaternions are (w, x, y, z); Y is up, and the characters face along X.
+A frame is its duration [s], the root's position (3) [m] and quaternion (4), and the joints in the
+character file's order: four numbers (a quaternion) for a spherical joint, one (an angle [rad] about
+the joint's z axis) for a revolute one, none for a fixed one. Quaternions are (w, x, y, z); Y is up,
+and the characters face along X.
 """
 
 from __future__ import annotations
@@ -32,12 +34,14 @@ from mocap_data.readers.common import (
 )
 
 _SIZES = {"spherical": 4, "revolute": 1, "fixed": 0, "none": 0}
-_ROBOT_NUMBERS = 19  # of a frame of a four-legged robot with 12 joints: a robot's motion, no recording
+# of a frame of a four-legged robot with 12 joints: a robot's motion, no recording
+_ROBOT_NUMBERS = 19
 
 
 @dataclass(frozen=True)
 class Joint:
-    """A joint of a character: where it sits in its parent's frame [m], and its kind (a key of `_SIZES`)."""
+    """A joint of a character: where it sits in its parent's frame [m], and its kind (a key of
+    `_SIZES`)."""
 
     name: str
     parent: int
@@ -63,8 +67,9 @@ HUMANOID = (
     Joint("left_elbow", 12, (0.0, -0.274788, 0.0), "revolute"),
     Joint("left_wrist", 13, (0.0, -0.258947, 0.0), "fixed"),
 )
-# Points of its bodies that a recording of a person would have: the middle of the head's ball, and the soles' ends at
-# the floor (the foot is a box of 0.177 x 0.055 m about (0.045, -0.0225) in the ankle's frame).
+# Points of its bodies that a recording of a person would have: the middle of the head's ball, and
+# the soles' ends at the floor (the foot is a box of 0.177 x 0.055 m about (0.045, -0.0225) in the
+# ankle's frame).
 HUMANOID_POINTS = (
     Joint("head", 2, (0.0, 0.175, 0.0), "fixed"),
     Joint("right_toe", 5, (0.1335, -0.05, 0.0), "fixed"),
@@ -85,24 +90,30 @@ def read_deepmimic(
 ) -> Clip:
     """The joints of a DeepMimic motion by forward kinematics, named like the character's joints.
 
-    character: the character file. Left out, a motion of 44 numbers is the published humanoid's (with its head, toes and
+    character: the character file. Left out, a motion of 44 numbers is the published humanoid's
+    (with its head, toes and
       heels
-        as further keypoints); for others KIND_character.txt or KIND.txt beside KIND_*.txt, e.g. dog3d_character.txt.
-    cycles: how often to play it; each cycle goes on where the one before ended, in place and heading.
-    rate_hz: in place of the frames' own durations, which must be alike.
+        as further keypoints); for others KIND_character.txt or KIND.txt beside KIND_*.txt, e.g.
+        dog3d_character.txt.
+    cycles: how often to play it; each cycle goes on where the one before ended, in place and
+    heading. rate_hz: in place of the frames' own durations, which must be alike.
     scale: metres per unit, or the unit's name. up: the upward axis; see `to_world`.
 
     Raises:
-      InputError: naming the file: no JSON, other contents, a robot's motion, a frame of another length or with a
-        value that is not finite, no character.
+      InputError: naming the file: no JSON, other contents, a robot's motion, a frame of another
+        length or with a value that is not finite, no character.
     """
     path = Path(path)
     frames = _frames(path, read_json(path))
     joints: tuple[Joint, ...] = HUMANOID
     if character is not None or frames.shape[1] != size_of(HUMANOID):
-        joints = read_character(_character(path, frames.shape[1]) if character is None else Path(character))
+        joints = read_character(
+            _character(path, frames.shape[1]) if character is None else Path(character)
+        )
     if frames.shape[1] != size_of(joints):
-        raise InputError(f"{path} has {frames.shape[1]} numbers in a frame, its character needs {size_of(joints)}")
+        raise InputError(
+            f"{path} has {frames.shape[1]} numbers in a frame, its character needs {size_of(joints)}"
+        )
     if isinstance(cycles, bool) or not isinstance(cycles, int) or cycles < 1:
         raise InputError(f"{path}: cycles is {cycles!r}, expected a whole number from 1")
     if cycles > 1 and len(frames) < 2:
@@ -110,7 +121,8 @@ def read_deepmimic(
     points = (*joints, *HUMANOID_POINTS) if joints is HUMANOID else joints
     check_size(path, len(frames) * cycles, len(points))
     rate = _rate(path, frames[:, 0]) if rate_hz is None else rate_hz
-    with np.errstate(over="ignore", invalid="ignore"):  # numbers too large end as a value that is not finite
+    # numbers too large end as a value that is not finite
+    with np.errstate(over="ignore", invalid="ignore"):
         positions = forward_kinematics(points, repeated(_normalized(path, frames, joints), cycles))
     return world_clip(
         path,
@@ -129,7 +141,8 @@ def size_of(joints: Sequence[Joint]) -> int:
 
 
 def forward_kinematics(joints: Sequence[Joint], frames: Array) -> Array:
-    """World positions (T, joints, 3), in the file's units and axes, of frames (T, numbers) with unit quaternions."""
+    """World positions (T, joints, 3), in the file's units and axes, of frames (T, numbers) with
+    unit quaternions."""
     places: list[Array] = []
     turns: list[Array] = []
     column = 8
@@ -146,7 +159,9 @@ def forward_kinematics(joints: Sequence[Joint], frames: Array) -> Array:
         if joint.kind == "spherical":
             turn = rotations.multiply(turn, local)
         elif joint.kind == "revolute":
-            turn = rotations.multiply(turn, rotations.from_axis_angle(np.array([0.0, 0.0, 1.0]), local[:, 0]))
+            turn = rotations.multiply(
+                turn, rotations.from_axis_angle(np.array([0.0, 0.0, 1.0]), local[:, 0])
+            )
         turns.append(turn)
     return np.stack(places, axis=1)
 
@@ -154,7 +169,8 @@ def forward_kinematics(joints: Sequence[Joint], frames: Array) -> Array:
 def repeated(frames: Array, cycles: int) -> Array:
     """Frames (T, numbers) played `cycles` times: 1 + cycles (T - 1) of them.
 
-    The last frame of a cycle is the first of the next, moved and turned about the vertical to where the cycle ended.
+    The last frame of a cycle is the first of the next, moved and turned about the vertical to where
+    the cycle ended.
     """
     first, last = frames[0], frames[-1]
     turn = _heading(rotations.multiply(last[4:8], rotations.conjugate(first[4:8])))
@@ -178,7 +194,8 @@ def _heading(q: Array) -> Array:
     return vertical / size if size > 1e-9 else rotations.IDENTITY
 
 
-# --- the files --------------------------------------------------------------------------------------------------------
+# --- the files
+# --------------------------------------------------------------------------------------------------------
 
 
 def _frames(path: Path, document: Any) -> Array:
@@ -189,7 +206,9 @@ def _frames(path: Path, document: Any) -> Array:
             if isinstance(document, Mapping)
             else type(document).__name__
         )
-        raise InputError(f"{path} is JSON without 'Frames', expected a DeepMimic motion; found {found}")
+        raise InputError(
+            f"{path} is JSON without 'Frames', expected a DeepMimic motion; found {found}"
+        )
     frames = json_frames(path, document["Frames"])
     size = frames.shape[1]
     if size == _ROBOT_NUMBERS or "FrameDuration" in document:
@@ -226,11 +245,14 @@ def _normalized(path: Path, frames: Array, joints: Sequence[Joint]) -> Array:
 
 
 def _rate(path: Path, durations: Array) -> float:
-    """Frames per second of the frames' durations [s]; the last frame's is not used (it is 0 in a cycle)."""
+    """Frames per second of the frames' durations [s]; the last frame's is not used (it is 0 in a
+    cycle)."""
     used = durations[:-1] if len(durations) > 1 else durations
     middle = float(np.median(used))
     if not middle > 1e-6:
-        raise MissingOptions(f"{path}: a frame's duration of {middle:g} s is no rate; give rate_hz=", ("rate_hz",))
+        raise MissingOptions(
+            f"{path}: a frame's duration of {middle:g} s is no rate; give rate_hz=", ("rate_hz",)
+        )
     uneven = np.abs(used - middle) > 0.01 * middle
     if uneven.any():
         i = int(np.argmax(uneven))
@@ -274,7 +296,9 @@ def read_character(path: str | os.PathLike[str]) -> tuple[Joint, ...]:
     if not joints or joints[0].parent >= 0 or any(joint.parent < 0 for joint in joints[1:]):
         raise InputError(f"{path}: a character has one root, its first joint")
     if len(joints) > MAX_KEYPOINTS:
-        raise InputError(f"{path} has more than {MAX_KEYPOINTS:,} joints, which is all that are read")
+        raise InputError(
+            f"{path} has more than {MAX_KEYPOINTS:,} joints, which is all that are read"
+        )
     return joints
 
 
@@ -282,9 +306,13 @@ def _joint(path: Path, i: int, entry: Mapping[str, Any]) -> Joint:
     """One entry of a character's joints."""
     name, kind, parent = str(entry["Name"]), str(entry["Type"]), int(entry["Parent"])
     if kind not in _SIZES:
-        raise InputError(f"{path}: joint {shown(name)} has the type {shown(kind)}; there are: {', '.join(_SIZES)}")
+        raise InputError(
+            f"{path}: joint {shown(name)} has the type {shown(kind)}; there are: {', '.join(_SIZES)}"
+        )
     if not -1 <= parent < i:
-        raise InputError(f"{path}: joint {shown(name)} has the parent {parent}, expected an earlier joint")
+        raise InputError(
+            f"{path}: joint {shown(name)} has the parent {parent}, expected an earlier joint"
+        )
     if any(float(entry.get(f"AttachTheta{axis}", 0.0)) for axis in "XYZ"):
         raise InputError(
             f"{path}: joint {shown(name)} is turned against its parent (AttachTheta), which is not supported"

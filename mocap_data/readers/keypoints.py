@@ -39,23 +39,27 @@ def read_csv(
 ) -> Clip:
     """T rows of M x (x, y, z), separated by commas, with or without a row of names first.
 
-    A row of names says NAME_x, NAME_y, NAME_z (or with a blank, dot or colon between, or nothing) for every keypoint,
-    maybe after a column "time" [s], which gives the rate, or "frame".
+    A row of names says NAME_x, NAME_y, NAME_z (or with a blank, dot or colon between, or nothing)
+    for every keypoint, maybe after a column "time" [s], which gives the rate, or "frame".
 
-    rate_hz, names: in place of what the file says, or does not say. Left out, a file of 81 columns without names is
+    rate_hz, names: in place of what the file says, or does not say. Left out, a file of 81 columns
+    without names is
       taken as
         the dog set's 27 keypoints (`DOG_NAMES`) at 60 Hz.
-    scale: metres per unit, or the unit's name ("mm"); default: metres. up: the upward axis; see `to_world`.
+    scale: metres per unit, or the unit's name ("mm"); default: metres. up: the upward axis; see
+    `to_world`.
 
     Raises:
-      InputError: naming file and line: no rows, rows of differing length, a text or a value that is not
-        finite, a number of columns that does not fit the names.
+      InputError: naming file and line: no rows, rows of differing length, a text or a value that is
+        not finite, a number of columns that does not fit the names.
     """
     path = Path(path)
     said, times, values = _named_table(path, content(path).removeprefix(b"\xef\xbb\xbf"))
     columns = values.shape[1]
     if columns % 3:
-        raise InputError(f"{path}: {columns} numbers in a row, expected three (x, y, z) per keypoint")
+        raise InputError(
+            f"{path}: {columns} numbers in a row, expected three (x, y, z) per keypoint"
+        )
     check_size(path, len(values), columns // 3)
     if rate_hz is None and times is not None:
         rate_hz = _rate_of(path, times)
@@ -85,7 +89,8 @@ def read_csv(
 
 
 def _named_table(path: Path, data: bytes) -> tuple[list[str] | None, Array | None, Array]:
-    """The keypoints' names, the times (T,) [s] (both None where the file has none), and the coordinates (T, 3 M)."""
+    """The keypoints' names, the times (T,) [s] (both None where the file has none), and the
+    coordinates (T, 3 M)."""
     header = _names_row(path, data)
     if header is None:
         return None, None, number_table(path, data)
@@ -104,8 +109,8 @@ _COORDINATE = re.compile(r"(?P<name>.*[^\s._:-])[\s._:-]*(?P<axis>[xyz])", re.IG
 def _names_row(path: Path, data: bytes) -> tuple[list[str], str | None, bytes, int] | None:
     """The row of names that a file may begin with; None where it begins with something else.
 
-    The keypoints' names, what the first column is if it is none ("time" or "frame"), what follows the row, and how many
-    lines come before that.
+    The keypoints' names, what the first column is if it is none ("time" or "frame"), what follows
+    the row, and how many lines come before that.
     """
     found = re.match(rb"\s*([^\r\n]*)(?:\r\n|\r|\n|\Z)", data[: 1 << 20])
     if found is None or not_text(path, data):
@@ -119,7 +124,9 @@ def _names_row(path: Path, data: bytes) -> tuple[list[str], str | None, bytes, i
     if not cells or len(cells) % 3 or not all(coordinates):
         return None
     named = [(c["name"], c["axis"].lower()) for c in coordinates if c]
-    if any(named[i][1] != "xyz"[i % 3] or named[i][0] != named[i - i % 3][0] for i in range(len(named))):
+    if any(
+        named[i][1] != "xyz"[i % 3] or named[i][0] != named[i - i % 3][0] for i in range(len(named))
+    ):
         return None
     before = data[: found.end()]
     lines = before.count(b"\n") + before.count(b"\r") - before.count(b"\r\n")
@@ -131,7 +138,9 @@ def _rate_of(path: Path, times: Array) -> float:
     steps = np.diff(times)
     step = float(np.median(steps)) if len(steps) else 0.0
     if not step > 0.0:
-        raise MissingOptions(f"{path}: its column of times does not grow; give rate_hz=", ("rate_hz",))
+        raise MissingOptions(
+            f"{path}: its column of times does not grow; give rate_hz=", ("rate_hz",)
+        )
     uneven = np.abs(steps - step) > 0.1 * step
     if uneven.any():
         frame = int(np.argmax(uneven))
@@ -141,7 +150,8 @@ def _rate_of(path: Path, times: Array) -> float:
 
 
 def number_table(path: Path, data: bytes, *, first_line: int = 1) -> Array:
-    """Rows of numbers between commas, (T, numbers in a row). first_line: its number in the file, for errors."""
+    """Rows of numbers between commas, (T, numbers in a row). first_line: its number in the file,
+    for errors."""
     first = next((line for line in data[: 1 << 20].splitlines() if line.strip()), b"")
     if not first and not data.strip():
         raise InputError(f"{path} is empty, expected a row of numbers per frame")
@@ -151,19 +161,27 @@ def number_table(path: Path, data: bytes, *, first_line: int = 1) -> Array:
     values = _fast_rows(data, columns)
     if values is not None:
         return values
-    rows = [(n, _cells(line)) for n, line in enumerate(data.splitlines(), start=first_line) if line.strip()]
+    rows = [
+        (n, _cells(line))
+        for n, line in enumerate(data.splitlines(), start=first_line)
+        if line.strip()
+    ]
     for number, row in rows:
         if len(row) != columns:
             cut = "; the file is cut short" if number == rows[-1][0] and len(row) < columns else ""
-            raise InputError(f"{path}, line {number}: {len(row)} numbers, the rows before have {columns}{cut}")
+            raise InputError(
+                f"{path}, line {number}: {len(row)} numbers, the rows before have {columns}{cut}"
+            )
     return parse_rows(path, [number for number, _ in rows], [row for _, row in rows])
 
 
 def _fast_rows(data: bytes, columns: int) -> Array | None:
-    """Rows of `columns` numbers between commas; None where it is not just that, and a closer look is needed."""
+    """Rows of `columns` numbers between commas; None where it is not just that, and a closer look
+    is needed."""
     text = data.strip().replace(b"\r\n", b"\n").replace(b",\n", b"\n").removesuffix(b",")
     codes = np.frombuffer(text, dtype=np.uint8)
-    newline = codes[(codes == ord(",")) | (codes == ord("\n"))] == ord("\n")  # of what separates the numbers
+    # of what separates the numbers
+    newline = codes[(codes == ord(",")) | (codes == ord("\n"))] == ord("\n")
     expected = np.arange(1, len(newline) + 1) % columns == 0
     if (newline != expected).any() or (len(newline) + 1) % columns:
         return None
@@ -186,16 +204,18 @@ def read_npz(
     scale: float | str = 1.0,
     up: str = "y",
 ) -> Clip:
-    """A numpy archive of `positions` (T, M, 3), `names` (M texts), `fps` (a number), maybe `parents` (M).
+    """A numpy archive of `positions` (T, M, 3), `names` (M texts), `fps` (a number), maybe
+    `parents` (M).
 
     rate_hz, names: in place of what the file holds, or lacks.
-    scale: metres per unit, or the unit's name ("mm"); default: metres. up: the upward axis; see `to_world`.
+    scale: metres per unit, or the unit's name ("mm"); default: metres. up: the upward axis; see
+    `to_world`.
 
     Archives are read without pickle, so one that holds Python objects is refused.
 
     Raises:
-      InputError: naming the file: no archive, damaged, an array missing, of a wrong shape or type, or a
-        value that is not finite.
+      InputError: naming the file: no archive, damaged, an array missing, of a wrong shape or type,
+        or a value that is not finite.
     """
     path = Path(path)
     arrays = load_npz(path, ("positions", "names", "fps", "parents"))
@@ -211,7 +231,9 @@ def read_npz(
             raise InputError(message)
         raise MissingOptions(message, tuple("rate_hz" if key == "fps" else key for key in missing))
     if positions.ndim != 3 or positions.shape[2] != 3 or positions.dtype.kind not in "fiu":
-        raise InputError(f"{path}: positions is {positions.dtype} {positions.shape}, expected numbers (T, M, 3)")
+        raise InputError(
+            f"{path}: positions is {positions.dtype} {positions.shape}, expected numbers (T, M, 3)"
+        )
     if names is None:
         if arrays["names"].ndim != 1 or arrays["names"].dtype.kind not in "US":
             raise InputError(f"{path}: names must be a list of texts, is {arrays['names'].dtype}")
@@ -222,7 +244,9 @@ def read_npz(
         rate_hz = rate_said(path, float(arrays["fps"].reshape(())))
     parents = arrays["parents"]
     if parents is not None and (parents.ndim != 1 or parents.dtype.kind not in "iu"):
-        raise InputError(f"{path}: parents must be a list of indices, is {parents.dtype} {parents.shape}")
+        raise InputError(
+            f"{path}: parents must be a list of indices, is {parents.dtype} {parents.shape}"
+        )
     check_size(path, positions.shape[0], positions.shape[1])
     return world_clip(
         path,

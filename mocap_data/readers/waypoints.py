@@ -1,4 +1,5 @@
-"""Paths over the ground as CSV: a row of x, y in metres per waypoint, with or without a row of names first."""
+"""Paths over the ground as CSV: a row of x, y in metres per waypoint, with or without a row of
+names first."""
 
 from __future__ import annotations
 
@@ -21,22 +22,28 @@ def read_waypoints(path: str | os.PathLike[str], *, longest_m: float) -> Array:
     """The waypoints of a file, (N, 2) [m], at least two and not all at one place.
 
     Raises:
-      InputError: naming file and line: no file, one too large, no numbers, not two in a row, a value that is not
-        finite, and a path longer than `longest_m` or without any length.
+      InputError: naming file and line: no file, one too large, no numbers, not two in a row, a
+        value that is not finite, and a path longer than `longest_m` or without any length.
     """
     path = Path(path)
     data = regular_file(path, at_most=MAX_BYTES).read_bytes().removeprefix(b"\xef\xbb\xbf").lstrip()
     named = data[:1].lower() == b"x"  # "x,y", "x [m], y [m]", "x_m,y_m"; no number begins so
     first = data.partition(b"\n")[0]
     if b";" in first or (not named and re.match(rb"[a-zA-Z#\"]", first)):
-        raise InputError(f"{path}, line 1: {shown(first)}; a path has x, y in metres, a comma between them")
+        raise InputError(
+            f"{path}, line 1: {shown(first)}; a path has x, y in metres, a comma between them"
+        )
     if named:
         data = data.partition(b"\n")[2]
     points = number_table(path, data, first_line=1 + named)
     if points.shape[1] != 2:
-        raise InputError(f"{path}: {points.shape[1]} numbers in a row; a path has two, x and y in metres")
+        raise InputError(
+            f"{path}: {points.shape[1]} numbers in a row; a path has two, x and y in metres"
+        )
     with np.errstate(over="ignore"):
         length = float(np.linalg.norm(np.diff(points, axis=0), axis=-1).sum())
     if not 0.1 <= length <= longest_m:
-        raise InputError(f"{path}: a path of {length:.4g} m; between 0.1 and {longest_m:,.0f} m are followed")
+        raise InputError(
+            f"{path}: a path of {length:.4g} m; between 0.1 and {longest_m:,.0f} m are followed"
+        )
     return points

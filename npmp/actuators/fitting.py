@@ -46,7 +46,8 @@ from npmp.nets.init import seeded
 HUBER = 0.1  # of the torque's spread: beyond it errors count linearly, as logs hold shocks [D]
 MOST_SAMPLES = 200_000  # that the closed form is fitted to: it has eleven numbers
 APART = 0.03  # of each parameter, by how much further searches begin elsewhere [D]
-SWING = 2000  # samples of a pendulum's motion in a row that it is fitted to at most: it takes a step for each [D]
+# samples of a pendulum's motion in a row that it is fitted to at most: it takes a step for each [D]
+SWING = 2000
 LIMIT = [entry.name for entry in fields(PDParameters)].index("limit")
 LIMITED = 1e-4  # of the torque's squares that a limit must explain, where a log shows one [D]
 SMALL = ActuatorNetConfig(lags=(0,), width=1, latent_dim=1)  # of a model without networks
@@ -61,13 +62,18 @@ class FitConfig:
     net: ActuatorNetConfig = field(default_factory=ActuatorNetConfig)
     updates: int = 2000  # gradient steps [D]
     batch: int = 256  # samples; of a conv, a quarter as many unrolls [robot-NPMP: 16]
-    unroll: int = 12  # samples, of a conv, through time: more of short ones did better [robot-NPMP: 1600; D]
+    # samples, of a conv, through time: more of short ones did better [robot-NPMP: 1600; D]
+    unroll: int = 12
     learning_rate: float = 3e-3  # falling to 0 as a cosine [robot-NPMP: 1e-3; D]
     weight_decay: float = 1e-2  # [D]
-    latent_kl: float = 1e-5  # weight of a vae's KL to N(0, I), per actuator: samples are many, actuators few [D]
+    # weight of a vae's KL to N(0, I), per actuator: samples are many, actuators few [D]
+    latent_kl: float = 1e-5
     correction: float = 1.0  # weight of the squares of what a hybrid's network adds [D]
-    mirror: bool = True  # half of all samples with error, velocity and torque turned around: a joint has no side [D]
-    searches: int = 6  # of a closed form's parameters by a pendulum's motion, from other beginnings; the best stays [D]
+    # half of all samples with error, velocity and torque turned around: a joint has no side [D]
+    mirror: bool = True
+    # of a closed form's parameters by a pendulum's motion, from other beginnings; the best stays
+    # [D]
+    searches: int = 6
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "updates", "batch", "unroll", "searches")
@@ -86,7 +92,9 @@ def inputs_of(trace: Trace, contract: ActuatorContract) -> NDArray[np.float32]:
     if contract.gains:
         if not math.isfinite(trace.kp):
             raise InputError(f"{where} does not tell kp, which this model takes")
-        effort = reference(effort, trace.velocity, *gains_of(trace), trace.others.get("feedforward", 0.0))
+        effort = reference(
+            effort, trace.velocity, *gains_of(trace), trace.others.get("feedforward", 0.0)
+        )
     if missing := [name for name in contract.channels if name not in trace.others]:
         raise InputError(f"{where} has no {', '.join(missing)}, which this model takes")
     columns = (effort, trace.velocity, *(trace.others[name] for name in contract.channels))
@@ -96,13 +104,15 @@ def inputs_of(trace: Trace, contract: ActuatorContract) -> NDArray[np.float32]:
 def gains_of(trace: Trace) -> tuple[float, float, float]:
     """kp, kd and limit of a trace that tells kp; what it does not tell of the others there was not."""
     kd, limit = (
-        value if math.isfinite(value) else other for value, other in ((trace.kd, 0.0), (trace.limit, NO_LIMIT))
+        value if math.isfinite(value) else other
+        for value, other in ((trace.kd, 0.0), (trace.limit, NO_LIMIT))
     )
     return trace.kp, kd, limit
 
 
 def static_law(log: ActuatorLog, told: NDArray[np.float32] | None = None) -> list[float]:
-    """The best constant a, b, c of torque = a error - b velocity + c, by least squares: the yardstick.
+    """The best constant a, b, c of torque = a error - b velocity + c, by least squares: the
+    yardstick.
 
     told: what is told instead of the torque, of all traces in a row.
     """
@@ -111,11 +121,18 @@ def static_law(log: ActuatorLog, told: NDArray[np.float32] | None = None) -> lis
         for name in ("position_error", "velocity", "torque")
     )
     matrix = np.stack([error, -velocity, np.ones_like(error)], -1)
-    return [float(value) for value in np.linalg.lstsq(matrix, torque if told is None else told, rcond=None)[0]]
+    return [
+        float(value)
+        for value in np.linalg.lstsq(matrix, torque if told is None else told, rcond=None)[0]
+    ]
 
 
 def contract_of(
-    kind: str, log: ActuatorLog, net: ActuatorNetConfig, channels: list[str], training: dict[str, Any]
+    kind: str,
+    log: ActuatorLog,
+    net: ActuatorNetConfig,
+    channels: list[str],
+    training: dict[str, Any],
 ) -> ActuatorContract:
     """What a model of this log says of itself, its scales those of the log."""
     width = 2 + len(channels)
@@ -126,7 +143,9 @@ def contract_of(
     inputs = np.concatenate([inputs_of(trace, blank) for trace in log.traces]).astype(np.float64)
     torque = np.concatenate([trace.torque for trace in log.traces])
     if float(np.ptp(torque)) == 0.0:
-        raise InputError(f"nothing can be learned from this log: its torque is {torque[0]:g} Nm all the time")
+        raise InputError(
+            f"nothing can be learned from this log: its torque is {torque[0]:g} Nm all the time"
+        )
     used: Counter[tuple[float, float, float]] = Counter()
     for trace in log.traces if log.has_gains else ():
         used[gains_of(trace)] += len(trace)
@@ -152,20 +171,24 @@ def fit(
 
     Args:
       kind: pd, hybrid, mlp, conv or vae.
-      channels: inputs besides effort and velocity, of `CHANNELS` and of those that the log has; None: none.
+      channels: inputs besides effort and velocity, of `CHANNELS` and of those that the log has;
+        None: none.
       seed: the same one gives the same model on a CPU.
       about: more for the contract's record of the training.
 
     Raises:
-      InputError: for channels that the log lacks or the kind does not take, torques that are all the same, a vae of
-        one actuator, recordings shorter than an unroll, or where the weights become no numbers.
+      InputError: for channels that the log lacks or the kind does not take, torques that are all
+        the same, a vae of one actuator, recordings shorter than an unroll, or where the weights
+        become no numbers.
     """
     config = config or FitConfig()
     for name in channels or []:
         if name not in CHANNELS:
             raise unknown("channel", name, CHANNELS)
     if channels and kind in ("pd", "hybrid"):
-        raise InputError(f"a model={kind} takes effort and velocity alone; channels= is for mlp, conv and vae")
+        raise InputError(
+            f"a model={kind} takes effort and velocity alone; channels= is for mlp, conv and vae"
+        )
     contract = contract_of(kind, log, config.net, channels or [], {"seed": seed, **(about or {})})
     if kind == "vae" and len(log.actuators) < 2:
         raise InputError(f"a vae tells actuators apart; this log has one, {log.actuators[0]}")
@@ -181,13 +204,15 @@ def fit(
     else:
         _fit_unrolled(model, log, config, generator, progress)
     if not all(bool(values.isfinite().all()) for values in model.state_dict().values()):
-        raise InputError(f"the fit went astray: weights are no numbers; lower learning_rate, {config.learning_rate:g}")
+        raise InputError(
+            f"the fit went astray: weights are no numbers; lower learning_rate, {config.learning_rate:g}"
+        )
     return model.eval()
 
 
 class _Samples:
-    """All traces in one row: inputs (N, C) and outputs (N, 1 or 2), scaled, and where each sample's trace begins and
-    ends."""
+    """All traces in one row: inputs (N, C) and outputs (N, 1 or 2), scaled, and where each sample's
+    trace begins and ends."""
 
     def __init__(self, model: ActuatorModel, log: ActuatorLog):
         contract = model.contract
@@ -195,7 +220,10 @@ class _Samples:
         lengths = torch.tensor([len(part) for part in inputs])
         ends = lengths.cumsum(0)
         self.inputs = model.scaled(torch.cat(inputs))
-        outputs = [torch.cat([torch.from_numpy(trace.torque) for trace in log.traces]) / contract.torque_scale]
+        outputs = [
+            torch.cat([torch.from_numpy(trace.torque) for trace in log.traces])
+            / contract.torque_scale
+        ]
         if contract.current_scale:
             current = torch.cat([torch.from_numpy(trace.others["current"]) for trace in log.traces])
             outputs.append(current / contract.current_scale)
@@ -205,8 +233,11 @@ class _Samples:
         numbers = torch.tensor([contract.actuators.index(trace.actuator) for trace in log.traces])
         self.actuator = torch.repeat_interleave(numbers, lengths)
 
-    def sides(self, number: int, generator: torch.Generator, *, mirror: bool) -> tuple[Tensor, Tensor]:
-        """Factors of inputs (number, C) and of outputs (number,), half of them those that turn a joint around."""
+    def sides(
+        self, number: int, generator: torch.Generator, *, mirror: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Factors of inputs (number, C) and of outputs (number,), half of them those that turn a
+        joint around."""
         sign = torch.ones(number)
         if mirror:
             sign = torch.randint(0, 2, (number,), generator=generator) * 2.0 - 1.0
@@ -215,17 +246,23 @@ class _Samples:
         return of_inputs, sign
 
     def before(self, at: Tensor, lags: Tensor) -> Tensor:
-        """Indices of the samples `lags` before those at `at`, (*at.shape, lags); a trace's first stands for earlier
-        ones."""
+        """Indices of the samples `lags` before those at `at`, (*at.shape, lags); a trace's first
+        stands for earlier ones."""
         return torch.maximum(at.unsqueeze(-1) - lags, self.begin[at].unsqueeze(-1))
 
 
 def _descend(
-    model: ActuatorModel, loss: Callable[[], Tensor], config: FitConfig, updates: int, progress: Progress | None
+    model: ActuatorModel,
+    loss: Callable[[], Tensor],
+    config: FitConfig,
+    updates: int,
+    progress: Progress | None,
 ) -> None:
     """Adam on a loss that is drawn anew every time, at a rate that falls to zero as a cosine."""
     weights = list(model.parameters())
-    optimizer = torch.optim.AdamW(weights, lr=config.learning_rate, weight_decay=config.weight_decay)
+    optimizer = torch.optim.AdamW(
+        weights, lr=config.learning_rate, weight_decay=config.weight_decay
+    )
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
     for i in range(updates):
         optimizer.zero_grad(set_to_none=True)
@@ -239,7 +276,11 @@ def _descend(
 
 
 def _fit_samples(
-    model: MLP, log: ActuatorLog, config: FitConfig, generator: torch.Generator, progress: Progress | None
+    model: MLP,
+    log: ActuatorLog,
+    config: FitConfig,
+    generator: torch.Generator,
+    progress: Progress | None,
 ) -> None:
     """One step ahead, samples drawn at random; of a vae, with a code drawn around each actuator's."""
     samples, lags = _Samples(model, log), torch.tensor(config.net.lags)
@@ -257,13 +298,20 @@ def _fit_samples(
         model.standardize_codes()
         with torch.no_grad():
             at = torch.arange(0, len(samples.outputs), max(1, len(samples.outputs) // MOST_SAMPLES))
-            told = model.answer(samples.inputs[samples.before(at, lags)], model.codes[samples.actuator[at], 0])
+            told = model.answer(
+                samples.inputs[samples.before(at, lags)], model.codes[samples.actuator[at], 0]
+            )
             off = (told - samples.outputs[at, 0]) * model.contract.torque_scale
-        model.contract.training["variance"] = float(off.square().mean())  # [Nm^2], of what the latents do not tell
+        # [Nm^2], of what the latents do not tell
+        model.contract.training["variance"] = float(off.square().mean())
 
 
 def _fit_unrolled(
-    model: ActuatorModel, log: ActuatorLog, config: FitConfig, generator: torch.Generator, progress: Progress | None
+    model: ActuatorModel,
+    log: ActuatorLog,
+    config: FitConfig,
+    generator: torch.Generator,
+    progress: Progress | None,
 ) -> None:
     """On the model's own outputs, through time, from measured torques."""
     samples = _Samples(model, log)
@@ -274,10 +322,15 @@ def _fit_unrolled(
     past, ahead = torch.arange(WINDOW, 0, -1), torch.arange(config.unroll)
 
     def loss() -> Tensor:
-        first = starts[torch.randint(len(starts), (max(1, config.batch // 4),), generator=generator)]
+        first = starts[
+            torch.randint(len(starts), (max(1, config.batch // 4),), generator=generator)
+        ]
         earlier, within = samples.before(first, past), first.unsqueeze(-1) + ahead
         turn, sign = samples.sides(len(first), generator, mirror=config.mirror)
-        kept, none = samples.outputs[earlier, 0] * sign.unsqueeze(-1), samples.inputs.new_zeros(len(first), 0)
+        kept, none = (
+            samples.outputs[earlier, 0] * sign.unsqueeze(-1),
+            samples.inputs.new_zeros(len(first), 0),
+        )
         memory = Memory(samples.inputs[earlier] * turn.unsqueeze(1), kept, none)
         told = []
         for sample in (samples.inputs[within] * turn.unsqueeze(1)).unbind(1):
@@ -290,22 +343,34 @@ def _fit_unrolled(
 
 
 def _fit_correction(
-    model: Hybrid, log: ActuatorLog, config: FitConfig, generator: torch.Generator, progress: Progress | None
+    model: Hybrid,
+    log: ActuatorLog,
+    config: FitConfig,
+    generator: torch.Generator,
+    progress: Progress | None,
 ) -> None:
-    """What the closed form, fitted before, leaves of the torques, samples drawn at random; large corrections cost."""
+    """What the closed form, fitted before, leaves of the torques, samples drawn at random; large
+    corrections cost."""
     contract, p = model.contract, model.parameters_of
     columns = []
     for trace in log.traces:
         torque = trace.torque.astype(np.float64)
-        if log.has_pendulums:  # as in their simulation: velocities that are not late, and the rotor's share of torques
+        # as in their simulation: velocities that are not late, and the rotor's share of torques
+        if log.has_pendulums:
             position = trace.others["position"].astype(np.float64)
-            trace = replace(trace, velocity=smoothed(position, contract.rate_hz)[1].astype(np.float32))
+            trace = replace(
+                trace, velocity=smoothed(position, contract.rate_hz)[1].astype(np.float32)
+            )
             torque += p.armature / trace.inertia * (torque - trace.gravity * np.sin(position))
         moves = _Moves(trace, contract)
         motor = _motor(p, moves, int(model.delay), contract.rate_hz)
         told = delivered(p, motor, moves.velocity, moves.borne)
-        columns.append((limited(p, motor, moves.velocity), moves.velocity, moves.borne, told, torque - told))
-    *sees, missing = torch.from_numpy(np.concatenate([np.stack(values) for values in columns], 1)).float()
+        columns.append(
+            (limited(p, motor, moves.velocity), moves.velocity, moves.borne, told, torque - told)
+        )
+    *sees, missing = torch.from_numpy(
+        np.concatenate([np.stack(values) for values in columns], 1)
+    ).float()
 
     def loss() -> Tensor:
         at = torch.randint(len(missing), (config.batch,), generator=generator)
@@ -316,38 +381,62 @@ def _fit_correction(
     _descend(model, loss, config, config.updates, progress)
 
 
-# --- the closed form --------------------------------------------------------------------------------------------------
+# --- the closed form
+# --------------------------------------------------------------------------------------------------
 
 
 def _fit_pd(model: PD, log: ActuatorLog, searches: int) -> None:
-    """Nonlinear least squares over the parameters, for every delay; the best one stays. Where the log tells the
-    pendulums that the joint moved, the motion is fitted instead."""
+    """Nonlinear least squares over the parameters, for every delay; the best one stays. Where the
+    log tells the pendulums that the joint moved, the motion is fitted instead."""
     contract = model.contract
     some = min(1.0, MOST_SAMPLES / sum(len(trace) for trace in log.traces))
     parts = [_middle(trace, math.ceil(some * len(trace))) for trace in log.traces]
     kept = [_Moves(part, contract) for part in parts]
     begin, low, high = _pd_range(contract, kept)
     if log.has_pendulums:
-        stretches = [part.part(at, at + SWING) for part in parts for at in range(0, len(part) - SHORTEST + 1, SWING)]
-        motion = _fit_motion(contract, replace(log, traces=tuple(stretches)), (begin, low, high), searches)
+        stretches = [
+            part.part(at, at + SWING)
+            for part in parts
+            for at in range(0, len(part) - SHORTEST + 1, SWING)
+        ]
+        motion = _fit_motion(
+            contract, replace(log, traces=tuple(stretches)), (begin, low, high), searches
+        )
         model.values.copy_(torch.from_numpy(motion))
         return
     free = begin.copy(), low.copy(), high.copy()
-    for values, limit in zip(free, (1.0, 0.9, 1.1), strict=True):  # where no torque of the log reaches it
+    # where no torque of the log reaches it
+    for values, limit in zip(free, (1.0, 0.9, 1.1), strict=True):
         values[LIMIT] = limit * NO_LIMIT
 
-    def fitted(delay: int, start: tuple[NDArray[np.float64], ...]) -> tuple[float, int, NDArray[np.float64]]:
+    def fitted(
+        delay: int, start: tuple[NDArray[np.float64], ...]
+    ) -> tuple[float, int, NDArray[np.float64]]:
         result = least_squares(
             _pd_residuals, start[0], bounds=start[1:], x_scale=np.maximum(np.abs(start[0]), 1e-3), max_nfev=60,
             args=(kept, delay, contract.rate_hz),
         )  # fmt: skip
         return float(result.cost), delay, result.x
 
-    unlimited = min((fitted(delay, free) for delay in range(MOST_DELAY + 1)), key=lambda entry: entry[0])
+    unlimited = min(
+        (fitted(delay, free) for delay in range(MOST_DELAY + 1)), key=lambda entry: entry[0]
+    )
     # constant gains are a servo without lag and friction; from there it ends no worse than they
-    plain = {"lag_s": 1e-4, "limit_slope": 0.0, "coulomb": 0.0, "stiction": 0.0, "load": 0.0, "load_at_rest": 0.0}
-    bare = np.maximum(np.array(astuple(replace(PDParameters(*free[0]), **plain))[:-1]), low + 1e-12), *free[1:]
-    unlimited = min(unlimited, *(fitted(delay, bare) for delay in {0, unlimited[1]}), key=lambda entry: entry[0])
+    plain = {
+        "lag_s": 1e-4,
+        "limit_slope": 0.0,
+        "coulomb": 0.0,
+        "stiction": 0.0,
+        "load": 0.0,
+        "load_at_rest": 0.0,
+    }
+    bare = (
+        np.maximum(np.array(astuple(replace(PDParameters(*free[0]), **plain))[:-1]), low + 1e-12),
+        *free[1:],
+    )
+    unlimited = min(
+        unlimited, *(fitted(delay, bare) for delay in {0, unlimited[1]}), key=lambda entry: entry[0]
+    )
     limited = fitted(unlimited[1], (begin, low, high))
     explained = LIMITED * sum(0.5 * float(part.torque @ part.torque) for part in kept)
     _, delay, best = limited if limited[0] < unlimited[0] - explained else unlimited
@@ -356,20 +445,27 @@ def _fit_pd(model: PD, log: ActuatorLog, searches: int) -> None:
 
 
 def _fit_motion(
-    contract: ActuatorContract, log: ActuatorLog, within: tuple[NDArray[np.float64], ...], searches: int
+    contract: ActuatorContract,
+    log: ActuatorLog,
+    within: tuple[NDArray[np.float64], ...],
+    searches: int,
 ) -> NDArray[np.float64]:
-    """The parameters, an armature among them, whose pendulums swing as the recorded ones did, from the commands alone.
-    Torques of measured motion would tell little of a joint at rest: it gives by hardly more than encoders see. A delay
-    is not looked for, the lag stands for it.
+    """The parameters, an armature among them, whose pendulums swing as the recorded ones did, from
+    the commands alone. Torques of measured motion would tell little of a joint at rest: it gives by
+    hardly more than encoders see. A delay is not looked for, the lag stands for it.
 
-    within: where the other parameters begin when torques are fitted, and their range. searches: the first from there,
-    the others from as near as `APART`: friction gives such a search many ends, and rounding alone leads to others.
+    within: where the other parameters begin when torques are fitted, and their range. searches: the
+    first from there, the others from as near as `APART`: friction gives such a search many ends,
+    and rounding alone leads to others.
     """
     pendulums = Pendulums(log)
     inertia = float(pendulums.inertia.mean())
-    given, low, high = (np.append(values, x * inertia) for values, x in zip(within, (0.5, 0.0, 10.0), strict=True))
+    given, low, high = (
+        np.append(values, x * inertia) for values, x in zip(within, (0.5, 0.0, 10.0), strict=True)
+    )
     p, least = PDParameters(*given), PDParameters(*low)
-    # gears take about half of what the motor makes; lag and slope are let free once all else is about right
+    # gears take about half of what the motor makes; lag and slope are let free once all else is
+    # about right
     begin = replace(
         p, stiffness=2.0 * p.stiffness, lag_s=least.lag_s, limit_slope=0.0, coulomb=0.1 * p.coulomb,
         stiction=0.1 * p.stiction, stribeck=0.3 * p.stribeck, load=0.3,
@@ -395,7 +491,8 @@ def _least_off(
     pendulums: Pendulums, contract: ActuatorContract, values: NDArray[np.float64], free: NDArray[np.bool_],
     within: tuple[NDArray[np.float64], NDArray[np.float64]], size: NDArray[np.float64],
 ) -> tuple[NDArray[np.float64], float]:  # fmt: skip
-    """Those of the parameters (12,) that are free, by least squares of the pendulums' positions, and half of these."""
+    """Those of the parameters (12,) that are free, by least squares of the pendulums' positions,
+    and half of these."""
     low, high, steps = within[0][free], within[1][free], 1e-3 * size[free]
 
     def off(some: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -412,7 +509,12 @@ def _least_off(
         return (found[:, 1:] - found[:, :1]) / step
 
     best = least_squares(
-        lambda some: off(some[:, None])[:, 0], values[free], slopes, (low, high), x_scale=size[free], max_nfev=40
+        lambda some: off(some[:, None])[:, 0],
+        values[free],
+        slopes,
+        (low, high),
+        x_scale=size[free],
+        max_nfev=40,
     )
     return best.x, float(best.cost)
 
@@ -420,7 +522,8 @@ def _least_off(
 def _swing(
     values: NDArray[np.float64], pendulums: Pendulums, contract: ActuatorContract
 ) -> Callable[[int, NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]:
-    """How `PD` of parameters (12, P, 1) and no delay accelerates pendulums, as `Pendulums.off` asks it."""
+    """How `PD` of parameters (12, P, 1) and no delay accelerates pendulums, as `Pendulums.off` asks
+    it."""
     p, rate = PDParameters(*values), contract.rate_hz
     kp, kd, limit = np.array([gains_of(trace) for trace in pendulums.traces]).T
     part = share(p.lag_s, rate)
@@ -464,10 +567,13 @@ def _pd_range(contract: ActuatorContract, kept: list[_Moves]) -> tuple[NDArray[n
     """Where the parameters begin, and between which values they lie."""
     spread = contract.torque_scale
     effort, velocity, torque = (
-        np.concatenate([getattr(part, name) for part in kept]) for name in ("effort", "velocity", "torque")
+        np.concatenate([getattr(part, name) for part in kept])
+        for name in ("effort", "velocity", "torque")
     )
     fastest, largest = max(float(np.abs(velocity).max()), 1e-3), float(np.abs(torque).max())
-    a, b, c = np.linalg.lstsq(np.stack([effort, -velocity, np.ones_like(effort)], -1), torque, rcond=None)[0]
+    a, b, c = np.linalg.lstsq(
+        np.stack([effort, -velocity, np.ones_like(effort)], -1), torque, rcond=None
+    )[0]
     some = 0.1 * spread
     begin = PDParameters(
         max(a, 1e-3 * spread / contract.input_scale[0]), max(b, 0.0), c, 1.0 / contract.rate_hz, 1.5 * largest,
@@ -477,11 +583,14 @@ def _pd_range(contract: ActuatorContract, kept: list[_Moves]) -> tuple[NDArray[n
     high = PDParameters(
         np.inf, np.inf, 10 * spread, 0.5, 10 * largest, np.inf, 5 * spread, 5 * spread, 10 * fastest, 1.0, 1.0
     )  # fmt: skip
-    least, most = (np.array(astuple(p)[:-1]) for p in (low, high))  # of torques: they tell nothing of the armature
+    # of torques: they tell nothing of the armature
+    least, most = (np.array(astuple(p)[:-1]) for p in (low, high))
     return np.clip(np.array(astuple(begin)[:-1]), least + 1e-12, most), least, most
 
 
-def _pd_residuals(values: NDArray[np.float64], traces: list[_Moves], delay: int, rate_hz: float) -> NDArray[np.float64]:
+def _pd_residuals(
+    values: NDArray[np.float64], traces: list[_Moves], delay: int, rate_hz: float
+) -> NDArray[np.float64]:
     """What `PD` says less what was measured, of all traces; the lag begins where the torque does."""
     p = PDParameters(*values)
     return np.concatenate([
@@ -492,7 +601,9 @@ def _pd_residuals(values: NDArray[np.float64], traces: list[_Moves], delay: int,
 def _motor(p: PDParameters, moves: _Moves, delay: int, rate_hz: float) -> NDArray[np.float64]:
     """The motor's torque (T,) [Nm] before its limit."""
     part = share(p.lag_s, rate_hz)
-    asked = np.concatenate((np.repeat(moves.effort[:1], delay), moves.effort[: len(moves.effort) - delay]))
+    asked = np.concatenate(
+        (np.repeat(moves.effort[:1], delay), moves.effort[: len(moves.effort) - delay])
+    )
     start = [(1.0 - part) * moves.torque[0]]
     motor, _ = lfilter([part], [1.0, part - 1.0], wanted(p, asked, moves.velocity), zi=start)
     return np.asarray(motor)

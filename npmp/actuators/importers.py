@@ -15,40 +15,51 @@ from mocap_data.errors import InputError
 from mocap_data.outside import read_json
 from npmp.actuators.log import ActuatorLog, Trace, on_grid, read_arrays
 
-STS3215_STALL_NM = 2.94  # at 12 V; currents of the public logs make more at times, which are no torques
-# The log's torques are whole multiples of this: a count of the servo's register of its current, which is of 6.5 mA.
+# at 12 V; currents of the public logs make more at times, which are no torques
+STS3215_STALL_NM = 2.94
+# The log's torques are whole multiples of this: a count of the servo's register of its current,
+# which is of 6.5 mA.
 STS3215_NM_PER_COUNT, STS3215_A_PER_COUNT = 0.022814, 0.0065
-# Of the SO-101's jaw, positions and commands are shares of its way: they go in steps of 1 / 1523 where those of other
-# joints go in counts of the encoder, 4096 a turn. Its velocities are in rad/s, 2.33 times what its positions say.
+# Of the SO-101's jaw, positions and commands are shares of its way: they go in steps of 1 / 1523
+# where those of other joints go in counts of the encoder, 4096 a turn. Its velocities are in rad/s,
+# 2.33 times what its positions say.
 SO101_JAW, SO101_JAW_RAD = "Jaw", 2.0 * math.pi * 1523 / 4096
 GRAVITY = 9.81
-XL330_DUTY_PER_RAD = 4096 / (2.0 * math.pi) / 256.0 / 885.0  # counts per rad, kp's divisor, full load; as logged
+# counts per rad, kp's divisor, full load; as logged
+XL330_DUTY_PER_RAD = 4096 / (2.0 * math.pi) / 256.0 / 885.0
 ANYDRIVE_HZ = 200.0  # at which its users step it
-ANYDRIVE_INERTIA, ANYDRIVE_JOINTS = (0.03, 1.0), 16  # kg m^2: a shank that swings, a leg that carries [D]
+# kg m^2: a shank that swings, a leg that carries [D]
+ANYDRIVE_INERTIA, ANYDRIVE_JOINTS = (0.03, 1.0), 16
 PENDULUM = ("position", "goal_position", "input_volts", "temp", "load")
-SMOOTHED_S = 0.08  # over which a pendulum's acceleration is fitted: encoders count in steps of 0.09 degrees
+# over which a pendulum's acceleration is fitted: encoders count in steps of 0.09 degrees
+SMOOTHED_S = 0.08
 
 
 def hwangbo(path: Path) -> ActuatorLog:
-    """The knee of an ANYmal (Hwangbo et al. 2019): position_error, velocity, torque of the series spring."""
+    """The knee of an ANYmal (Hwangbo et al. 2019): position_error, velocity, torque of the series
+    spring."""
     arrays = _with(path, "rate_hz", "position_error", "velocity", "torque")
-    found = {name: arrays[name].astype(np.float32) for name in ("position_error", "velocity", "torque")}
+    found = {
+        name: arrays[name].astype(np.float32) for name in ("position_error", "velocity", "torque")
+    }
     trace = Trace("motion", "LH_KFE", **found)
     return ActuatorLog(float(arrays["rate_hz"]), (trace,), "none stated", "Hwangbo et al. 2019")
 
 
 def sage(path: Path) -> ActuatorLog:
-    """A SO-101 arm of Feetech STS3215 servos (isaac-sim2real/sage): NAME/{command, position, velocity, torque}.
+    """A SO-101 arm of Feetech STS3215 servos (isaac-sim2real/sage): NAME/{command, position,
+    velocity, torque}.
 
-    Moments are those of commands, too, which were sent after the servos were read: where one jumps, the current of its
-    moment is that of before, and the next one answers. So the error is that from the command before, which holds until
-    the next.
+    Moments are those of commands, too, which were sent after the servos were read: where one jumps,
+    the current of its moment is that of before, and the next one answers. So the error is that from
+    the command before, which holds until the next.
 
-    Its torque is the current's magnitude times a constant, never below zero. A servo of this kind drives towards its
-    command, so it is given the sign of the error; what exceeds the servo's stall torque is cut there. The current is
-    what the servo's register counted, with the same sign, not cut; at rest it grows as the square of the error, so it
-    is what the supply gives, not what flows in the motor (docs/actuators_measured.md). The jaw's positions and
-    commands, shares of its way, become rad.
+    Its torque is the current's magnitude times a constant, never below zero. A servo of this kind
+    drives towards its command, so it is given the sign of the error; what exceeds the servo's stall
+    torque is cut there. The current is what the servo's register counted, with the same sign, not
+    cut; at rest it grows as the square of the error, so it is what the supply gives, not what flows
+    in the motor (docs/actuators_measured.md). The jaw's positions and commands, shares of its way,
+    become rad.
     """
     arrays = _with(path, "joints")
     joints = [str(name) for name in arrays["joints"]]
@@ -70,23 +81,28 @@ def sage(path: Path) -> ActuatorLog:
         columns["position"] = measured["position"]
         columns["current"] = drawn / STS3215_NM_PER_COUNT * STS3215_A_PER_COUNT * sign
         where = f"{path}: {name}"
-        even = {key: on_grid(time, values.astype(np.float64), rate, where) for key, values in columns.items()}
+        even = {
+            key: on_grid(time, values.astype(np.float64), rate, where)
+            for key, values in columns.items()
+        }
         for i, joint in enumerate(joints):
             traces.append(_trace(name, joint, {key: values[:, i] for key, values in even.items()}))
     return ActuatorLog(rate, tuple(traces), "Apache-2.0", "isaac-sim2real/sage")
 
 
 def bam(path: Path) -> ActuatorLog:
-    """A Dynamixel XL330 that swings a pendulum (Rhoban/bam), with the .json beside the .npz that tells of each.
+    """A Dynamixel XL330 that swings a pendulum (Rhoban/bam), with the .json beside the .npz that
+    tells of each.
 
     The servo measures no torque. What it put on the pendulum follows from how the pendulum moved:
-    m l^2 a + m g l sin(q), a mass on a light arm that hangs at q = 0, its acceleration a from a cubic fitted over
-    80 ms around each moment. Its velocity must not come from there: several of them would tell a model that
-    acceleration, moments ahead included. It is a difference of positions measured before (`causal_velocity`).
+    m l^2 a + m g l sin(q), a mass on a light arm that hangs at q = 0, its acceleration a from a
+    cubic fitted over 80 ms around each moment. Its velocity must not come from there: several of
+    them would tell a model that acceleration, moments ahead included. It is a difference of
+    positions measured before (`causal_velocity`).
 
-    `load` is the share of the supply that the firmware put on the motor, of 885, below zero as 16 bits write it: kp of
-    the position error in its own counts, within 1. From where it stays 0 the motor is switched off; a recording ends
-    there.
+    `load` is the share of the supply that the firmware put on the motor, of 885, below zero as 16
+    bits write it: kp of the position error in its own counts, within 1. From where it stays 0 the
+    motor is switched off; a recording ends there.
     """
     arrays = _with(path)
     described = read_json(path.with_suffix(".json"))
@@ -97,7 +113,11 @@ def bam(path: Path) -> ActuatorLog:
     traces = []
     for entry in described:
         try:
-            log, trajectory, motor = str(entry["log"]), str(entry["trajectory"]), str(entry.get("motor", "xl330"))
+            log, trajectory, motor = (
+                str(entry["log"]),
+                str(entry["trajectory"]),
+                str(entry.get("motor", "xl330")),
+            )
             mass, length, kp = (float(entry[key]) for key in ("mass", "length", "kp"))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             needed = "log, trajectory, mass, length, kp are needed"
@@ -108,7 +128,10 @@ def bam(path: Path) -> ActuatorLog:
         found = {key: _of(path, arrays, log, key).astype(np.float64) for key in PENDULUM}
         stop = int(np.flatnonzero(found["load"]).max(initial=0)) + 1
         where = f"{path}: {log}"
-        even = {key: on_grid(time[:stop], found[key][:stop, None], rate, where)[:, 0] for key in PENDULUM[:4]}
+        even = {
+            key: on_grid(time[:stop], found[key][:stop, None], rate, where)[:, 0]
+            for key in PENDULUM[:4]
+        }
         position, _, acceleration = smoothed(even["position"], rate)
         columns = {
             "position_error": even["goal_position"] - even["position"],
@@ -126,11 +149,12 @@ def bam(path: Path) -> ActuatorLog:
 
 
 def anydrive(path: Path) -> ActuatorLog:
-    """What a published network of ETH's ANYdrive 3 (leggedrobotics/legged_gym) says, as the log of a drive.
+    """What a published network of ETH's ANYdrive 3 (leggedrobotics/legged_gym) says, as the log of
+    a drive.
 
-    It is no recording: an LSTM that was learned from one, told position error and velocity at 200 Hz. It moves joints
-    of the inertias that legs have, half a minute each, after targets that wander at all rates of a gait and jump once a
-    second, under loads that wander, too.
+    It is no recording: an LSTM that was learned from one, told position error and velocity at 200
+    Hz. It moves joints of the inertias that legs have, half a minute each, after targets that
+    wander at all rates of a gait and jump once a second, under loads that wander, too.
     """
     network, rng = anydrive_network(path), np.random.default_rng(0)
     inertia = np.geomspace(*ANYDRIVE_INERTIA, ANYDRIVE_JOINTS)
@@ -150,23 +174,33 @@ def anydrive(path: Path) -> ActuatorLog:
     traces = []
     for heavy, columns in zip(inertia, np.array(rows).transpose(2, 1, 0)):
         traces.append(_trace(f"inertia_{heavy:.3f}", "anydrive", dict(zip(names, columns))))
-    return ActuatorLog(ANYDRIVE_HZ, tuple(traces), "BSD-3-Clause", "a network of leggedrobotics/legged_gym")
+    return ActuatorLog(
+        ANYDRIVE_HZ, tuple(traces), "BSD-3-Clause", "a network of leggedrobotics/legged_gym"
+    )
 
 
-def anydrive_network(path: Path) -> Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]:
-    """The network of such a file: position errors (n,) [rad] and velocities [rad/s] of a moment -> torques (n,) [Nm].
-    It remembers the moments before.
+def anydrive_network(
+    path: Path,
+) -> Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]:
+    """The network of such a file: position errors (n,) [rad] and velocities [rad/s] of a moment ->
+    torques (n,) [Nm]. It remembers the moments before.
 
     Raises:
       InputError: for a file that holds another network.
     """
-    arrays = _with(path, "in_scale", "out_scale", "linear.weight", "linear.bias", "lstm.weight_hh_l0")
+    arrays = _with(
+        path, "in_scale", "out_scale", "linear.weight", "linear.bias", "lstm.weight_hh_l0"
+    )
     layers = sum(key.startswith("lstm.weight_hh_l") for key in arrays)
     try:
         lstm = torch.nn.LSTM(2, arrays["lstm.weight_hh_l0"].shape[1], layers)
         linear = torch.nn.Linear(lstm.hidden_size, 1)
         for net, prefix in ((lstm, "lstm."), (linear, "linear.")):
-            weights = {key.removeprefix(prefix): torch.tensor(arrays[key]) for key in arrays if key.startswith(prefix)}
+            weights = {
+                key.removeprefix(prefix): torch.tensor(arrays[key])
+                for key in arrays
+                if key.startswith(prefix)
+            }
             net.load_state_dict(weights)
         in_scale = torch.tensor(arrays["in_scale"], dtype=torch.float32).reshape(2)
         out_scale = float(arrays["out_scale"].item())
@@ -185,9 +219,11 @@ def anydrive_network(path: Path) -> Callable[[NDArray[np.float64], NDArray[np.fl
     return step
 
 
-def _wandering(rng: np.random.Generator, steps: int, count: int, band_hz: tuple[float, float]) -> NDArray[np.float64]:
-    """Sums (steps, count) of ten sines at `ANYDRIVE_HZ` between two frequencies, slower ones larger, of standard
-    deviation 1."""
+def _wandering(
+    rng: np.random.Generator, steps: int, count: int, band_hz: tuple[float, float]
+) -> NDArray[np.float64]:
+    """Sums (steps, count) of ten sines at `ANYDRIVE_HZ` between two frequencies, slower ones
+    larger, of standard deviation 1."""
     low, high = np.log(band_hz)
     hz = np.exp(rng.uniform(low, high, (10, count)))
     phase, weight = 2.0 * math.pi * rng.uniform(size=(10, count)), hz**-0.5
@@ -202,7 +238,8 @@ IMPORTERS: dict[str, Callable[[Path], ActuatorLog]] = {
 
 
 def smoothed(position: NDArray[np.float64], rate_hz: float) -> tuple[NDArray[np.float64], ...]:
-    """Angles (T,), velocities and accelerations of cubics fitted over `SMOOTHED_S` around every moment."""
+    """Angles (T,), velocities and accelerations of cubics fitted over `SMOOTHED_S` around every
+    moment."""
     from scipy.signal import savgol_filter
 
     window = min(2 * _half(rate_hz) + 1, (len(position) - 1) // 2 * 2 + 1)
@@ -212,8 +249,9 @@ def smoothed(position: NDArray[np.float64], rate_hz: float) -> tuple[NDArray[np.
 
 
 def causal_velocity(position: NDArray[np.float64], rate_hz: float) -> NDArray[np.float64]:
-    """Of angles (T,), their rise over the `SMOOTHED_S` before every moment, as a robot could measure it; over what
-    there is at first, and 0 at the first moment. It is late by half of that."""
+    """Of angles (T,), their rise over the `SMOOTHED_S` before every moment, as a robot could
+    measure it; over what there is at first, and 0 at the first moment. It is late by half of that.
+    """
     at = np.arange(len(position))
     steps = np.minimum(at, 2 * _half(rate_hz))
     rise: NDArray[np.float64] = (position - position[at - steps]) * rate_hz / np.maximum(steps, 1)
@@ -225,7 +263,9 @@ def _half(rate_hz: float) -> int:
     return round(SMOOTHED_S * rate_hz / 2)
 
 
-def _trace(recording: str, actuator: str, columns: dict[str, NDArray[np.float64]], **constants: float) -> Trace:
+def _trace(
+    recording: str, actuator: str, columns: dict[str, NDArray[np.float64]], **constants: float
+) -> Trace:
     values = {key: column.astype(np.float32) for key, column in columns.items()}
     error, velocity, torque = (values.pop(key) for key in ("position_error", "velocity", "torque"))
     return Trace(recording, actuator, error, velocity, torque, others=values, **constants)

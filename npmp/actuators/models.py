@@ -1,13 +1,16 @@
-"""Models of an actuator's torque. Each is a function of what a joint is asked and does, sample by sample, with a memory
-that it hands on, so that it runs beside a simulator for any number of joints at once.
+"""Models of an actuator's torque. Each is a function of what a joint is asked and does, sample by
+sample, with a memory that it hands on, so that it runs beside a simulator for any number of joints
+at once.
 
-What a robot-NPMP actuator model does has two parts. The first, `reference`, is what the firmware computes: a PID in
-closed form. It is known, so it is written down rather than learned, and gains, limits and control mode can change
-without new data. The second is what motor, gears and sensors make of it; that is learned.
+What a robot-NPMP actuator model does has two parts. The first, `reference`, is what the firmware
+computes: a PID in closed form. It is known, so it is written down rather than learned, and gains,
+limits and control mode can change without new data. The second is what motor, gears and sensors
+make of it; that is learned.
 
-Inputs (..., C) of a sample are the effort, which is `reference` where the log tells the gains and the position error
-[rad] where it does not, the velocity [rad/s], and the channels that the model was fitted with (voltage, temperature).
-The output is a torque [Nm], of convolutions also a current [A] where the log has it.
+Inputs (..., C) of a sample are the effort, which is `reference` where the log tells the gains and
+the position error [rad] where it does not, the velocity [rad/s], and the channels that the model
+was fitted with (voltage, temperature). The output is a torque [Nm], of convolutions also a current
+[A] where the log has it.
 """
 
 from __future__ import annotations
@@ -31,7 +34,8 @@ SCHEMA, VERSION = "npmp.actuator", 2  # 1: a closed form of ten numbers; network
 KINDS = ("pd", "hybrid", "mlp", "conv", "vae")
 MOST_DELAY = 8  # samples that a servo's answer may come late [D]
 GIVES = 0.01  # rad that a joint gives from the middle until friction is at its limit [D]
-DAMPED_S = 0.005  # damping of that over its stiffness: without it joints that friction holds go on trembling [D]
+# damping of that over its stiffness: without it joints that friction holds go on trembling [D]
+DAMPED_S = 0.005
 WINDOW = 8  # samples that the convolutions see [robot-NPMP]
 NO_LIMIT = 1e6  # of an effort
 FASTER = 10.0  # than the spread of velocities is what a hybrid's network takes as 1 [D]
@@ -44,7 +48,8 @@ Values = TypeVar("Values", Tensor, NDArray[Any])
 class ActuatorNetConfig:
     """Sizes of the learned models. Raises ValueError for values out of range."""
 
-    lags: tuple[int, ...] = (0, 1, 2, 3, 4, 6, 8)  # samples back that the MLP sees [Hwangbo: 0, 4, 8 at 400 Hz; D]
+    # samples back that the MLP sees [Hwangbo: 0, 4, 8 at 400 Hz; D]
+    lags: tuple[int, ...] = (0, 1, 2, 3, 4, 6, 8)
     width: int = 32  # units of a layer [Hwangbo; D for the convolutions]
     latent_dim: int = 4  # of what tells actuators apart, in a vae [D]
 
@@ -62,9 +67,11 @@ class ActuatorContract:
     rate_hz: float  # of its samples; it is refused at another
     actuators: list[str]
     channels: list[str]  # inputs besides effort and velocity
-    gains: bool  # effort is the reference torque of the log's own gains; otherwise it is the position error
+    # effort is the reference torque of the log's own gains; otherwise it is the position error
+    gains: bool
     input_scale: list[float]  # of effort, velocity and channels: inputs are divided by it
-    input_mean: list[float]  # of the channels, subtracted before; 0 of effort and velocity, which have a sign
+    # of the channels, subtracted before; 0 of effort and velocity, which have a sign
+    input_mean: list[float]
     torque_scale: float  # [Nm]
     baseline: list[float]  # torque = a position error - b velocity + c, the best constant gains
     kp: float = 1.0  # most of the log was recorded with, in the log's unit of effort per rad
@@ -72,7 +79,8 @@ class ActuatorContract:
     limit: float = NO_LIMIT  # of the effort
     largest: float = NO_LIMIT  # torque [Nm] of the log, beyond which mlp, vae and conv do not go
     current_scale: float = 0.0  # [A]; 0 where the model tells no current
-    current_baseline: list[float] = field(default_factory=list)  # as `baseline`; empty where it tells no current
+    # as `baseline`; empty where it tells no current
+    current_baseline: list[float] = field(default_factory=list)
     net: ActuatorNetConfig = field(default_factory=ActuatorNetConfig)
     licence: str = ""
     training: dict[str, Any] = field(default_factory=dict)
@@ -80,9 +88,15 @@ class ActuatorContract:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"no kind '{self.kind}'; there are: {', '.join(KINDS)}")
-        if len(self.input_scale) != 2 + len(self.channels) or len(self.input_mean) != len(self.input_scale):
-            raise ValueError("input_scale and input_mean need a number for effort, velocity and each channel")
-        if not all(0.0 < scale < math.inf for scale in (*self.input_scale, self.torque_scale, self.rate_hz)):
+        if len(self.input_scale) != 2 + len(self.channels) or len(self.input_mean) != len(
+            self.input_scale
+        ):
+            raise ValueError(
+                "input_scale and input_mean need a number for effort, velocity and each channel"
+            )
+        if not all(
+            0.0 < scale < math.inf for scale in (*self.input_scale, self.torque_scale, self.rate_hz)
+        ):
             raise ValueError("scales and rate_hz must be finite and above 0")
         if self.kp < 0.0 or self.kd < 0.0 or not (self.limit > 0.0 and self.largest > 0.0):
             raise ValueError("kp and kd must be at least 0, limit and largest above 0")
@@ -91,14 +105,22 @@ class ActuatorContract:
 
 
 def reference(
-    error: Values, velocity: Values, kp: float, kd: float, limit: float, feedforward: Values | float = 0.0
+    error: Values,
+    velocity: Values,
+    kp: float,
+    kd: float,
+    limit: float,
+    feedforward: Values | float = 0.0,
 ) -> Values:
-    """The effort that a drive's firmware asks of its motor: kp error - kd velocity + feedforward, within the limit.
+    """The effort that a drive's firmware asks of its motor: kp error - kd velocity + feedforward,
+    within the limit.
 
     Args:
-      error: (...) command minus position [rad]; velocity: (...) [rad/s]; feedforward: open-loop effort.
-      kp, kd, limit: in any one unit of effort (Nm, a share of the supply) per rad and rad/s. kp = kd = 0 is control of
-        torque, kp = 0 with a feedforward of kd times the asked velocity control of velocity.
+      error: (...) command minus position [rad]; velocity: (...) [rad/s]; feedforward: open-loop
+        effort.
+      kp, kd, limit: in any one unit of effort (Nm, a share of the supply) per rad and rad/s. kp =
+        kd = 0 is control of torque, kp = 0 with a feedforward of kd times the asked velocity
+        control of velocity.
     """
     return (kp * error - kd * velocity + feedforward).clip(-limit, limit)
 
@@ -130,21 +152,30 @@ class ActuatorModel(nn.Module, ABC):
         self, error: Tensor, velocity: Tensor, *, kp: float | None = None, kd: float | None = None,
         limit: float | None = None, feedforward: Tensor | float = 0.0,
     ) -> Tensor:  # fmt: skip
-        """The first input (...) of position errors (...) [rad] and velocities (...) [rad/s], in the log's unit; gains
-        that are not given are those that most of the log was recorded with. Of a model of position errors it is
-        these."""
+        """The first input (...) of position errors (...) [rad] and velocities (...) [rad/s], in the
+        log's unit; gains that are not given are those that most of the log was recorded with. Of a
+        model of position errors it is these."""
         c = self.contract
-        given = (c.kp if kp is None else kp, c.kd if kd is None else kd, c.limit if limit is None else limit)
+        given = (
+            c.kp if kp is None else kp,
+            c.kd if kd is None else kd,
+            c.limit if limit is None else limit,
+        )
         return reference(error, velocity, *given, feedforward) if c.gains else error
 
     def begin(
-        self, inputs: Tensor, torque: Tensor | None = None, *, generator: torch.Generator | None = None
+        self,
+        inputs: Tensor,
+        torque: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
     ) -> Memory:
         """The memory of joints that have long been as at their first sample.
 
         Args:
           inputs: (N, C). torque: (N,) then [Nm]; None: none.
-          generator: draws which actuator each joint is, of a vae: once per episode; None: the mean one.
+          generator: draws which actuator each joint is, of a vae: once per episode; None: the mean
+            one.
         """
         n = len(inputs)
         before = self.scaled(inputs).unsqueeze(1).expand(n, self.history, -1)
@@ -156,7 +187,8 @@ class ActuatorModel(nn.Module, ABC):
 
     @property
     def armature(self) -> float:
-        """The rotor's inertia at the joint [kg m^2] that the torques do not pay for; 0 where nothing is known of it."""
+        """The rotor's inertia at the joint [kg m^2] that the torques do not pay for; 0 where
+        nothing is known of it."""
         return 0.0
 
     def scaled(self, inputs: Tensor) -> Tensor:
@@ -168,7 +200,9 @@ class ActuatorModel(nn.Module, ABC):
         told, memory = self.advance(self.scaled(inputs), memory)
         return told[:, 0] * self.contract.torque_scale, memory
 
-    def step_with_current(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Tensor | None, Memory]:
+    def step_with_current(
+        self, inputs: Tensor, memory: Memory
+    ) -> tuple[Tensor, Tensor | None, Memory]:
         """`step`, with the currents (N,) [A] of a model that tells them."""
         told, memory = self.advance(self.scaled(inputs), memory)
         current = told[:, 1] * self.contract.current_scale if told.shape[1] > 1 else None
@@ -181,15 +215,16 @@ class ActuatorModel(nn.Module, ABC):
         return told, Memory(seen, kept, memory.latent)
 
     def within(self, torque: Tensor) -> Tensor:
-        """A network's scaled torques, none larger than the largest that it was fitted to: what it makes of inputs
-        larger than those is nobody's measurement. The gradient is that without this limit."""
+        """A network's scaled torques, none larger than the largest that it was fitted to: what it
+        makes of inputs larger than those is nobody's measurement. The gradient is that without this
+        limit."""
         most = self.contract.largest / self.contract.torque_scale
         return torque.detach().clamp(-most, most) + (torque - torque.detach())
 
     @abstractmethod
     def law(self, seen: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
-        """The scaled outputs (N, 1 or 2) after inputs (N, H, C), the present one last, what was kept before it, and
-        latents (N, d); and what is kept now."""
+        """The scaled outputs (N, 1 or 2) after inputs (N, H, C), the present one last, what was
+        kept before it, and latents (N, d); and what is kept now."""
 
     def rollout(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """Torques (T, N) of samples (T, N, C), each on the model's own outputs before."""
@@ -201,18 +236,22 @@ class ActuatorModel(nn.Module, ABC):
 
     def save(self, folder: Path) -> None:
         """Write FOLDER/actuator.json and actuator.safetensors. Raises OSError."""
-        artifact.write(folder, "actuator", SCHEMA, VERSION, asdict(self.contract), self.state_dict())
+        artifact.write(
+            folder, "actuator", SCHEMA, VERSION, asdict(self.contract), self.state_dict()
+        )
 
     def check_rate(self, rate_hz: float) -> None:
         """Raises InputError for a rate that is not the model's: its lags would mean other times."""
         if abs(rate_hz - self.contract.rate_hz) > 1e-3 * self.contract.rate_hz:
             rates = f"is of {self.contract.rate_hz:g} Hz, {rate_hz:g} Hz are asked for"
-            raise InputError(f"the actuator model {rates}; npmp actuator fit rate_hz={rate_hz:g} makes such a one")
+            raise InputError(
+                f"the actuator model {rates}; npmp actuator fit rate_hz={rate_hz:g} makes such a one"
+            )
 
 
 class MLP(ActuatorModel):
-    """Errors and velocities now and before, through three layers (Hwangbo et al. 2019); of a vae, with a latent of the
-    actuator (Levine)."""
+    """Errors and velocities now and before, through three layers (Hwangbo et al. 2019); of a vae,
+    with a latent of the actuator (Levine)."""
 
     def __init__(self, contract: ActuatorContract):
         super().__init__(contract)
@@ -226,13 +265,16 @@ class MLP(ActuatorModel):
             width = net.width
         self.layers = nn.Sequential(*layers, nn.Linear(width, 1))
         self.codes: nn.Parameter | None = None
-        if self.latent_dim:  # of the actuators that it was fitted to, mean and log-std of their latents
-            # which begin apart: where all are N(0, I) they are noise at first, and the network learns not to hear them
+        # of the actuators that it was fitted to, mean and log-std of their latents
+        if self.latent_dim:
+            # which begin apart: where all are N(0, I) they are noise at first, and the network
+            # learns not to hear them
             mean = APART[0] * torch.randn(len(contract.actuators), self.latent_dim)
             self.codes = nn.Parameter(torch.stack((mean, torch.full_like(mean, APART[1])), 1))
 
     def answer(self, seen: Tensor, latent: Tensor) -> Tensor:
-        """Scaled torques (N,) of scaled inputs at the lags, the latest first, (N, lags, C), and latents (N, d)."""
+        """Scaled torques (N,) of scaled inputs at the lags, the latest first, (N, lags, C), and
+        latents (N, d)."""
         return self.within(self.layers(torch.cat((seen.flatten(1), latent), -1)).squeeze(-1))
 
     def law(self, seen: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
@@ -240,8 +282,8 @@ class MLP(ActuatorModel):
         return self.answer(seen[:, self.at], latent).unsqueeze(-1), kept
 
     def draw_codes(self, actuators: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-        """Latents (N, d) drawn around those of known actuators (N,), and the mean KL of these to N(0, I) per
-        actuator."""
+        """Latents (N, d) drawn around those of known actuators (N,), and the mean KL of these to
+        N(0, I) per actuator."""
         if self.codes is None:
             return torch.zeros(len(actuators), 0), torch.zeros(())
         mean, log_std = self.codes.unbind(1)
@@ -252,16 +294,17 @@ class MLP(ActuatorModel):
 
     @torch.no_grad()
     def standardize_codes(self) -> None:
-        """Turn and stretch the latent space until the actuators' latents together have mean 0 and covariance I, and
-        the first layer back by as much: the model stays what it is, and samples of N(0, I) spread as the actuators
-        do."""
+        """Turn and stretch the latent space until the actuators' latents together have mean 0 and
+        covariance I, and the first layer back by as much: the model stays what it is, and samples
+        of N(0, I) spread as the actuators do."""
         first = self.layers[0]
         assert self.codes is not None and isinstance(first, nn.Linear)  # for the type checker
         mean, log_std = self.codes.double().unbind(1)
         middle, var = mean.mean(0), log_std.exp().square().mean(0)
         covariance = (mean - middle).T @ (mean - middle) / len(mean) + var.diag()
         scale, turn = torch.linalg.eigh(covariance)
-        into, back = turn / scale.sqrt(), turn * scale.sqrt()  # z' = (z - middle) into, z = z' back^T + middle
+        # z' = (z - middle) into, z = z' back^T + middle
+        into, back = turn / scale.sqrt(), turn * scale.sqrt()
         weight = first.weight.double()[:, -self.latent_dim :]
         first.bias.add_((weight @ middle).float())
         first.weight[:, -self.latent_dim :] = (weight @ back).float()
@@ -270,8 +313,9 @@ class MLP(ActuatorModel):
 
 
 class Convolutions(ActuatorModel):
-    """Four layers of strided causal convolutions over the last eight samples, each halving them; what comes out is
-    added to the torque before (robot-NPMP). Besides the inputs they see that torque: without it a residual drifts."""
+    """Four layers of strided causal convolutions over the last eight samples, each halving them;
+    what comes out is added to the torque before (robot-NPMP). Besides the inputs they see that
+    torque: without it a residual drifts."""
 
     history = WINDOW
     recursive = True
@@ -314,12 +358,13 @@ class PDParameters:
 
 
 class PD(ActuatorModel):
-    """A servo in closed form: PD after a delay, through a first-order lag, within a torque that falls with speed as a
-    DC motor's does and is neared smoothly, less friction.
+    """A servo in closed form: PD after a delay, through a first-order lag, within a torque that
+    falls with speed as a DC motor's does and is neared smoothly, less friction.
 
-    Friction falls from its limit at rest (Stribeck) and grows with the motor's torque, as gears' does. A joint gives
-    `GIVES` before it slides (an elasto-plastic bristle, Dupont et al. 2002): so friction holds a load, whatever it is
-    within the limit, and remembers on which side it is. It is a function of the motion, and in no need of the load.
+    Friction falls from its limit at rest (Stribeck) and grows with the motor's torque, as gears'
+    does. A joint gives `GIVES` before it slides (an elasto-plastic bristle, Dupont et al. 2002): so
+    friction holds a load, whatever it is within the limit, and remembers on which side it is. It is
+    a function of the motion, and in no need of the load.
     """
 
     history = MOST_DELAY + 1
@@ -349,10 +394,15 @@ class PD(ActuatorModel):
         return self.parameters_of.armature
 
     def begin(
-        self, inputs: Tensor, torque: Tensor | None = None, *, generator: torch.Generator | None = None
+        self,
+        inputs: Tensor,
+        torque: Tensor | None = None,
+        *,
+        generator: torch.Generator | None = None,
     ) -> Memory:
-        """As `ActuatorModel.begin`; what it keeps (N, 2) is the motor's torque before its limit, scaled, and how far
-        the joint gives, of -1 to 1. Friction bears what it can of the difference to the torque; without one, none."""
+        """As `ActuatorModel.begin`; what it keeps (N, 2) is the motor's torque before its limit,
+        scaled, and how far the joint gives, of -1 to 1. Friction bears what it can of the
+        difference to the torque; without one, none."""
         p, velocity = self.parameters_of, inputs[:, 1]
         motor = wanted(p, inputs[:, 0], velocity)
         given = torch.zeros_like(motor) if torque is None else given_at(p, motor, velocity, torque)
@@ -367,18 +417,21 @@ class PD(ActuatorModel):
         motor = kept[:, 0] * scale
         motor = motor + (wanted(p, asked, velocity) - motor) * float(share(p.lag_s, rate))
         given, borne = gives(kept[:, 1], velocity, rate)
-        torque = self.corrected(limited(p, motor, velocity), velocity, borne, delivered(p, motor, velocity, borne))
+        torque = self.corrected(
+            limited(p, motor, velocity), velocity, borne, delivered(p, motor, velocity, borne)
+        )
         return (torque / scale).unsqueeze(-1), torch.stack((motor / scale, given), -1)
 
     def corrected(self, motor: Tensor, velocity: Tensor, borne: Tensor, torque: Tensor) -> Tensor:
-        """The torque (N,) [Nm] of a closed form with the motor's within its limit [Nm], the velocity [rad/s] and the
-        share of friction that is borne."""
+        """The torque (N,) [Nm] of a closed form with the motor's within its limit [Nm], the
+        velocity [rad/s] and the share of friction that is borne."""
         return torque
 
 
 class Hybrid(PD):
-    """A servo in closed form, and a network that adds what this leaves of the torque. It sees no effort, only what the
-    closed form makes of it, which its limit bounds; and it has no biases, so that turned around it is the same."""
+    """A servo in closed form, and a network that adds what this leaves of the torque. It sees no
+    effort, only what the closed form makes of it, which its limit bounds; and it has no biases, so
+    that turned around it is the same."""
 
     def __init__(self, contract: ActuatorContract):
         super().__init__(contract)
@@ -386,13 +439,19 @@ class Hybrid(PD):
         last = nn.Linear(width, 1, **bare)
         nn.init.zeros_(last.weight)  # at first the closed form alone
         self.layers = nn.Sequential(
-            nn.Linear(4, width, **bare), nn.Softsign(), nn.Linear(width, width, **bare), nn.Softsign(), last
+            nn.Linear(4, width, **bare),
+            nn.Softsign(),
+            nn.Linear(width, width, **bare),
+            nn.Softsign(),
+            last,
         )
 
     def left(self, motor: Tensor, velocity: Tensor, borne: Tensor, torque: Tensor) -> Tensor:
         """What the network adds (N,), scaled; arguments as `corrected`."""
         scale, speed = self.contract.torque_scale, FASTER * self.scale[1]
-        told: Tensor = self.layers(torch.stack((motor / scale, velocity / speed, borne, torque / scale), -1))
+        told: Tensor = self.layers(
+            torch.stack((motor / scale, velocity / speed, borne, torque / scale), -1)
+        )
         return told.squeeze(-1)
 
     def corrected(self, motor: Tensor, velocity: Tensor, borne: Tensor, torque: Tensor) -> Tensor:
@@ -417,13 +476,16 @@ def friction(p: PDParameters, motor: Values, velocity: Values) -> Values:
     """The most that friction bears (...) [Nm], of a motor's torque within its limit."""
     library: Any = torch if isinstance(motor, Tensor) else np
     at_rest = library.exp(-abs(velocity) / p.stribeck)
-    told: Values = p.coulomb + p.stiction * at_rest + (p.load + p.load_at_rest * at_rest) * abs(motor)
+    told: Values = (
+        p.coulomb + p.stiction * at_rest + (p.load + p.load_at_rest * at_rest) * abs(motor)
+    )
     return told
 
 
 def gives(given: Values, velocity: Values, rate_hz: float) -> tuple[Values, Values]:
-    """How far (...) a joint gives after another sample, as a share of `GIVES`, at most -1 or 1, where it slides; and
-    the share of the most that friction bears which it then does, that of a spring and a damper."""
+    """How far (...) a joint gives after another sample, as a share of `GIVES`, at most -1 or 1,
+    where it slides; and the share of the most that friction bears which it then does, that of a
+    spring and a damper."""
     after = (given + velocity / (rate_hz * GIVES)).clip(-1.0, 1.0)
     return after, (after + DAMPED_S * rate_hz * (after - given)).clip(-1.0, 1.0)
 
@@ -435,7 +497,8 @@ def given_at(p: PDParameters, motor: Values, velocity: Values, torque: Values) -
 
 
 def delivered(p: PDParameters, motor: Values, velocity: Values, borne: Values) -> Values:
-    """What a motor's torque (...) [Nm] becomes behind limit and friction, of which a share (...) is borne."""
+    """What a motor's torque (...) [Nm] becomes behind limit and friction, of which a share (...) is
+    borne."""
     within = limited(p, motor, velocity)
     return within - friction(p, within, velocity) * borne
 
@@ -445,7 +508,13 @@ def share(lag_s: Any, rate_hz: float) -> Any:
     return 1.0 - np.exp(-1.0 / (np.maximum(lag_s, 1e-6) * rate_hz))
 
 
-MODELS: dict[str, type[ActuatorModel]] = {"pd": PD, "hybrid": Hybrid, "mlp": MLP, "conv": Convolutions, "vae": MLP}
+MODELS: dict[str, type[ActuatorModel]] = {
+    "pd": PD,
+    "hybrid": Hybrid,
+    "mlp": MLP,
+    "conv": Convolutions,
+    "vae": MLP,
+}
 
 
 def make(contract: ActuatorContract) -> ActuatorModel:
@@ -457,16 +526,20 @@ def load(folder: str | Path, device: str | torch.device = "cpu") -> ActuatorMode
     """Read a folder that `ActuatorModel.save` wrote. Nothing in it is executed.
 
     Raises:
-      InputError: when a file is missing, damaged, of a newer version or does not fit the contract, and for a closed
-        form of version 1, or of numbers that no servo has.
+      InputError: when a file is missing, damaged, of a newer version or does not fit the contract,
+        and for a closed form of version 1, or of numbers that no servo has.
     """
     description, version = Path(folder) / "actuator.json", VERSION
     content = read_json(description) if description.exists() else None
     if isinstance(content, dict) and content.get("version") == 1:
         if content.get("kind") == "pd":
-            raise InputError(f"'{description}' is a closed form of before its friction held loads; fit it again")
+            raise InputError(
+                f"'{description}' is a closed form of before its friction held loads; fit it again"
+            )
         version = 1
-    model = artifact.load(Path(folder), "actuator", "actuator model", SCHEMA, version, ActuatorContract, make)
+    model = artifact.load(
+        Path(folder), "actuator", "actuator model", SCHEMA, version, ActuatorContract, make
+    )
     if isinstance(model, PD) and (wrong := model.impossible()):
         raise InputError(f"'{folder}': no servo has such a {wrong}")
     return model.to(device).eval()

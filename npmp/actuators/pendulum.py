@@ -1,4 +1,5 @@
-"""A known pendulum that a joint moves: where a log tells it, a model can be tried and fitted by the motion it gives."""
+"""A known pendulum that a joint moves: where a log tells it, a model can be tried and fitted by the
+motion it gives."""
 
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ Values = NDArray[np.float64]
 class Pendulums:
     """N recordings side by side, the last moment of shorter ones repeated.
 
-    position, command, feedforward: (T, N) [rad, rad, effort]. velocity: (N,) [rad/s] at the first moment.
-    there: (T, N), whether a moment is of the recording. inertia, gravity: (N,) [kg m^2, Nm].
+    position, command, feedforward: (T, N) [rad, rad, effort]. velocity: (N,) [rad/s] at the first
+    moment. there: (T, N), whether a moment is of the recording. inertia, gravity: (N,) [kg m^2,
+    Nm].
     """
 
     def __init__(self, log: ActuatorLog):
@@ -29,7 +31,10 @@ class Pendulums:
         at = np.minimum(np.arange(lengths.max())[:, None], lengths - 1)
 
         def column(of: Callable[[Trace], Any]) -> Values:
-            wide = [np.broadcast_to(of(trace), len(trace))[at[:, i]] for i, trace in enumerate(log.traces)]
+            wide = [
+                np.broadcast_to(of(trace), len(trace))[at[:, i]]
+                for i, trace in enumerate(log.traces)
+            ]
             return np.stack(wide, 1).astype(np.float64)
 
         self.position = column(lambda trace: trace.others["position"])
@@ -39,14 +44,18 @@ class Pendulums:
         self.torque = np.array([trace.torque[0] for trace in log.traces], np.float64)
         self.there: NDArray[np.bool_] = np.arange(len(at))[:, None] < lengths
         self.inertia, self.gravity = (
-            np.array([getattr(trace, name) for trace in log.traces], np.float64) for name in ("inertia", "gravity")
+            np.array([getattr(trace, name) for trace in log.traces], np.float64)
+            for name in ("inertia", "gravity")
         )
 
-    def off(self, accelerate: Callable[[int, Values, Values], Values], shape: tuple[int, ...] = ()) -> Values:
-        """By how much simulated pendulums are off (T, *shape, N) [rad], from each recording's first moment on by its
-        commands alone; 0 where a recording has ended.
+    def off(
+        self, accelerate: Callable[[int, Values, Values], Values], shape: tuple[int, ...] = ()
+    ) -> Values:
+        """By how much simulated pendulums are off (T, *shape, N) [rad], from each recording's first
+        moment on by its commands alone; 0 where a recording has ended.
 
-        accelerate(t, position, velocity): (*shape, N) [rad/s^2], called once a sample, the first being 0.
+        accelerate(t, position, velocity): (*shape, N) [rad/s^2], called once a sample, the first
+        being 0.
         """
         q = np.zeros((*shape, len(self.traces))) + self.position[0]
         v = np.zeros_like(q) + self.velocity

@@ -1,5 +1,5 @@
-"""Reading a skill module: what it says of itself, what its latents carry, where its prior leads, what lies between two
-clips.
+"""Reading a skill module: what it says of itself, what its latents carry, where its prior leads,
+what lies between two clips.
 
     describe(module)                          contract, networks, training record, licences, file
     latent_use(module, data)                  what each latent dimension tells the decoder

@@ -17,7 +17,8 @@ def open_module(module: Module) -> SkillModule:
 
 
 def describe(module: Module) -> dict[str, Any]:
-    """The contract, the networks' sizes, the training record, the data's licences, and the file where there is one.
+    """The contract, the networks' sizes, the training record, the data's licences, and the file
+    where there is one.
 
     Raises:
       InputError: for a module that is not there or is damaged.
@@ -25,7 +26,9 @@ def describe(module: Module) -> dict[str, Any]:
     skill = open_module(module)
     contract, training = skill.contract, dict(skill.contract.training)
     networks = {"encoder": skill.encoder, "decoder": skill.decoder}
-    sizes = {part: sum(p.numel() for p in network.parameters()) for part, network in networks.items()}
+    sizes = {
+        part: sum(p.numel() for p in network.parameters()) for part, network in networks.items()
+    }
     clips = training.pop("clips", [])
     figures: dict[str, Any] = {
         "robot": skill.robot,
@@ -38,7 +41,10 @@ def describe(module: Module) -> dict[str, Any]:
         "latent_dim": skill.latent_dim,
         "alpha": skill.alpha,
         "decoder_senses": {str(name): int(width) for name, width in contract.observation},
-        "encoder_sees": {"features": contract.context_size, "frames_ahead": contract.context_horizon},
+        "encoder_sees": {
+            "features": contract.context_size,
+            "frames_ahead": contract.context_horizon,
+        },
         "net": contract.net,
         "parameters": {**sizes, "all": sum(sizes.values())},
         "licences": training.pop("licences", []),

@@ -1,17 +1,19 @@
 """What lies between two clips: their latents, mixed, through the frozen decoder.
 
-Each clip is tracked in simulation with mean latents, which gives its sequence z_a[t], z_b[t]. A robot of weight w is
-then commanded z = (1 - w) z_a + w z_b, open loop: the encoder has no say any more.
+Each clip is tracked in simulation with mean latents, which gives its sequence z_a[t], z_b[t]. A
+robot of weight w is then commanded z = (1 - w) z_a + w z_b, open loop: the encoder has no say any
+more.
 
-What is mixed must belong together. A latent says what to do now, so two gaits mixed by frame are out of step as soon as
-their strides differ. By strides, each clip's frames carry a stride phase, counted from touch-downs of one foot; mixed
-are frames of equal phase, and the phase advances at (1 - w) of clip a's rate plus w of b's. At w = 0 and w = 1 that is
-the clip's own sequence, frame by frame. Latents between two frames are interpolated linearly: at rates close to each
-other this hardly touches the AR(1) correlation.
+What is mixed must belong together. A latent says what to do now, so two gaits mixed by frame are
+out of step as soon as their strides differ. By strides, each clip's frames carry a stride phase,
+counted from touch-downs of one foot; mixed are frames of equal phase, and the phase advances at (1
+- w) of clip a's rate plus w of b's. At w = 0 and w = 1 that is the clip's own sequence, frame by
+frame. Latents between two frames are interpolated linearly: at rates close to each other this
+hardly touches the AR(1) correlation.
 
-Mixing shrinks latents where the clips' differ: independent ones to half their variance at w = 0.5. mix="linear" leaves
-it at that; mix="variance" divides by sqrt((1 - w)^2 + w^2), which keeps the variance of independent latents and
-exaggerates what both clips share.
+Mixing shrinks latents where the clips' differ: independent ones to half their variance at w = 0.5.
+mix="linear" leaves it at that; mix="variance" divides by sqrt((1 - w)^2 + w^2), which keeps the
+variance of independent latents and exaggerates what both clips share.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ Floats = NDArray[np.float64]
 
 
 class Interpolation(NamedTuple):
-    """Robots between two clips, W weights of c robots each; means are over a weight's robots, while they are up."""
+    """Robots between two clips, W weights of c robots each; means are over a weight's robots, while
+    they are up."""
 
     weights: Tensor  # (W,) w: 0 the first clip, 1 the second
     seconds: Tensor  # (W,) that the mixed latents last: a clip's own length at its end
@@ -86,19 +89,22 @@ def interpolate(
     robots_config: RobotBatchConfig | None = None,
     threads: int = 0,
 ) -> Interpolation:
-    """Mix the latents of two clips of a dataset at weights from 0 to 1, and see what the robot does.
+    """Mix the latents of two clips of a dataset at weights from 0 to 1, and see what the robot
+    does.
 
     Args:
-      first, second: names of clips. A robot with w up to 0.5 starts on the first one's first frame, exactly as the
-        reference, with empty memory; one beyond on the second's.
+      first, second: names of clips. A robot with w up to 0.5 starts on the first one's first frame,
+        exactly as the reference, with empty memory; one beyond on the second's.
       align: "strides", "frames", or "auto": by strides where both clips have them, else by frames.
       mix: "linear" or "variance", as above.
       copies: robots per weight, worth more than one where physics is randomized.
-      robot, robots_config, threads: as of `npmp.analysis.latent_use`. The clips are tracked by an ideal robot.
+      robot, robots_config, threads: as of `npmp.analysis.latent_use`. The clips are tracked by an
+        ideal robot.
 
     Raises:
-      InputError: for clips that there are not, that the module loses within half a second, that have no strides where
-        they are asked for, or no frames of equal phase before the module loses one of them.
+      InputError: for clips that there are not, that the module loses within half a second, that
+        have no strides where they are asked for, or no frames of equal phase before the module
+        loses one of them.
     """
     _check(weights, align, mix)
     skill = open_module(module)
@@ -111,16 +117,21 @@ def interpolate(
     z_a, z_b = tracked_latents(skill, robot, pair, (first, second), threads)
     phase_a, phase_b, aligned_by = aligned(ends[0], ends[1], robot, align)
     w = torch.linspace(0.0, 1.0, weights)
-    times = [frame_pairs(phase_a[: len(z_a) + 1], phase_b[: len(z_b) + 1], float(value)) for value in w]
+    times = [
+        frame_pairs(phase_a[: len(z_a) + 1], phase_b[: len(z_b) + 1], float(value)) for value in w
+    ]
     commands = [
-        mixed(at_times(z_a, t[0]), at_times(z_b, t[1]), float(value), mix) for value, t in zip(w, times, strict=True)
+        mixed(at_times(z_a, t[0]), at_times(z_b, t[1]), float(value), mix)
+        for value, t in zip(w, times, strict=True)
     ]
     if not all(len(z) for z in commands):
         tracked = " and ".join(
             f"{len(z) / robot.control_rate_hz:.2f} s of '{name}'"
             for z, name in zip((z_a, z_b), (first, second), strict=True)
         )
-        raise InputError(f"no frames of equal phase in what is tracked, {tracked}: take other clips, or align=frames")
+        raise InputError(
+            f"no frames of equal phase in what is tracked, {tracked}: take other clips, or align=frames"
+        )
     env = TaskEnv(
         Imitation(robot, motions=pair),
         weights * copies,
@@ -129,7 +140,9 @@ def interpolate(
         num_threads=threads,
     )
     result = _command(skill, env, commands, (w > 0.5).long() * (len(pair.motions) - 1), copies)
-    return result._replace(weights=w, aligned_by=aligned_by, tracked_s=(len(z_a) * env.dt, len(z_b) * env.dt))
+    return result._replace(
+        weights=w, aligned_by=aligned_by, tracked_s=(len(z_a) * env.dt, len(z_b) * env.dt)
+    )
 
 
 def _check(weights: int, align: str, mix: str) -> None:
@@ -144,8 +157,8 @@ def _check(weights: int, align: str, mix: str) -> None:
 def tracked_latents(
     skill: SkillModule, robot: Robot, pair: MotionSet, names: tuple[str, str], threads: int
 ) -> tuple[Tensor, Tensor]:
-    """Mean latents (steps, d) of both clips, as far as they are tracked. Raises InputError for one that is hardly
-    tracked."""
+    """Mean latents (steps, d) of both clips, as far as they are tracked. Raises InputError for one
+    that is hardly tracked."""
     n = len(pair.motions)
     ideal = RobotBatchConfig().like(skill)
     env = TaskEnv(Imitation(robot, motions=pair), n, robots=ideal, num_threads=threads)
@@ -164,13 +177,19 @@ def tracked_latents(
     return found[0], found[1]
 
 
-def aligned(first: ReferenceMotion, second: ReferenceMotion, robot: Robot, align: str) -> tuple[Floats, Floats, str]:
-    """A phase per frame of both clips, equal where they are to be mixed, and by what they are aligned.
+def aligned(
+    first: ReferenceMotion, second: ReferenceMotion, robot: Robot, align: str
+) -> tuple[Floats, Floats, str]:
+    """A phase per frame of both clips, equal where they are to be mixed, and by what they are
+    aligned.
 
     Raises:
       InputError: where strides are asked for and a clip has none.
     """
-    frames = (np.arange(len(first.qpos), dtype=np.float64), np.arange(len(second.qpos), dtype=np.float64))
+    frames = (
+        np.arange(len(first.qpos), dtype=np.float64),
+        np.arange(len(second.qpos), dtype=np.float64),
+    )
     if align == "frames":
         return *frames, "frames"
     for foot in range(len(robot.foot_bodies)):
@@ -185,8 +204,8 @@ def aligned(first: ReferenceMotion, second: ReferenceMotion, robot: Robot, align
 
 
 def stride_phase(motion: ReferenceMotion, foot: int) -> Floats | None:
-    """Stride phase of every frame (T,), whole at this foot's touch-downs, linear between them and beyond the first and
-    last.
+    """Stride phase of every frame (T,), whole at this foot's touch-downs, linear between them and
+    beyond the first and last.
 
     None where the foot touches down fewer than three times: two strides.
     """
@@ -207,16 +226,22 @@ def stride_phase(motion: ReferenceMotion, foot: int) -> Floats | None:
 def frame_pairs(phase_a: Floats, phase_b: Floats, w: float) -> tuple[Floats, Floats]:
     """Which frames of two clips to mix at each control step, as fractional frame numbers (N,) each.
 
-    phase_a, phase_b: (T,) rising phases of one frame more than the clip has latents. The nearer clip starts at its
-    first frame, the other at its first frame of equal phase, whole strides apart; both end where one of them ends.
+    phase_a, phase_b: (T,) rising phases of one frame more than the clip has latents. The nearer
+    clip starts at its first frame, the other at its first frame of equal phase, whole strides
+    apart; both end where one of them ends.
     """
-    shift = np.ceil(round(phase_b[0] - phase_a[0], 9)) if w <= 0.5 else np.floor(round(phase_b[0] - phase_a[0], 9))
+    shift = (
+        np.ceil(round(phase_b[0] - phase_a[0], 9))
+        if w <= 0.5
+        else np.floor(round(phase_b[0] - phase_a[0], 9))
+    )
     ahead = phase_a + shift  # of clip a, on clip b's count
     phase = ahead[0] if w <= 0.5 else phase_b[0]
     slope_a, slope_b = np.diff(ahead), np.diff(phase_b)
     pairs = []
     while True:
-        # rounded, so that whole frames are whole: at w = 0 and 1 the latents are the clip's own, to the bit
+        # rounded, so that whole frames are whole: at w = 0 and 1 the latents are the clip's own, to
+        # the bit
         t_a = round(float(np.interp(phase, ahead, np.arange(len(ahead)))), 6)
         t_b = round(float(np.interp(phase, phase_b, np.arange(len(phase_b)))), 6)
         if t_a >= len(slope_a) or t_b >= len(slope_b):
@@ -227,7 +252,8 @@ def frame_pairs(phase_a: Floats, phase_b: Floats, w: float) -> tuple[Floats, Flo
 
 
 def at_times(latents: Tensor, times: Floats) -> Tensor:
-    """Latents (T, d) at fractional frames (N,), linear between two and held beyond the last. -> (N, d)."""
+    """Latents (T, d) at fractional frames (N,), linear between two and held beyond the last. -> (N,
+    d)."""
     whole = np.floor(times).astype(np.int64)
     part = torch.from_numpy(times - whole).to(latents.dtype).unsqueeze(-1)
     low, high = torch.from_numpy(whole), torch.from_numpy(np.minimum(whole + 1, len(latents) - 1))
@@ -244,8 +270,8 @@ class _Recorder:
     """Follows robots until they fall or their sequence is over."""
 
     def __init__(self, env: ImitationEnv, length: Tensor, copies: int):
-        """length (n,): control steps of each robot's sequence. copies: robots per weight, of which the first is
-        kept."""
+        """length (n,): control steps of each robot's sequence. copies: robots per weight, of which
+        the first is kept."""
         self.env, self.length, self.copies, self.t = env, length, copies, 0
         self.up = torch.ones(len(length), dtype=torch.bool)
         self.steps, self.moved = torch.zeros_like(length), torch.zeros(len(length), 3)
@@ -263,8 +289,11 @@ class _Recorder:
         self.qpos.append(env.robots.qpos[:: self.copies].clone())
 
 
-def _command(skill: SkillModule, env: ImitationEnv, commands: list[Tensor], clip: Tensor, copies: int) -> Interpolation:
-    """Play a sequence of latents per weight, on `copies` robots each, from the first frame of a clip each (W,)."""
+def _command(
+    skill: SkillModule, env: ImitationEnv, commands: list[Tensor], clip: Tensor, copies: int
+) -> Interpolation:
+    """Play a sequence of latents per weight, on `copies` robots each, from the first frame of a
+    clip each (W,)."""
     weights, clip = len(commands), clip.repeat_interleave(copies)
     env.reset(clip=clip, frame=env.task.reference.start[clip])
     length = torch.tensor([len(z) for z in commands]).repeat_interleave(copies)

@@ -27,7 +27,8 @@ class LatentUse(NamedTuple):
     """What the latents carry while the reference is tracked; d latent dimensions."""
 
     kl: Tensor  # (d,) mean KL to the prior of each dimension per step, eq. 6 [nats]
-    mean_share: Tensor  # (d,) share of each dimension's innovation variance that comes from the encoder's mean
+    # (d,) share of each dimension's innovation variance that comes from the encoder's mean
+    mean_share: Tensor
     std: Tensor  # (d,) standard deviation of z; the prior's is 1
 
     @property
@@ -58,7 +59,8 @@ def latent_use(
       data: motions of the module's robot. split: "train" or "validation"; None: all.
       robot: the module's by default.
       steps: control steps of every robot, from random frames; who is lost or done starts anew.
-      robots_config: physics, senses and pushes; by default an ideal robot whose setpoints are held as in training.
+      robots_config: physics, senses and pushes; by default an ideal robot whose setpoints are held
+        as in training.
       threads: of the physics; 0: all cores.
 
     Raises:

@@ -1,4 +1,5 @@
-"""How robots move, held against their recordings: histograms of speed, turn, and feet off the ground."""
+"""How robots move, held against their recordings: histograms of speed, turn, and feet off the
+ground."""
 
 from __future__ import annotations
 
@@ -20,7 +21,11 @@ WINDOW_S = 0.5  # over which velocities are averaged: within a stride a body swa
 OFF_GROUND_M = 0.005  # height of a foot's lowest point from which on it is off the ground
 STANDING_MPS = 0.1
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
-EDGES = {"speed_mps": np.arange(0.0, 4.05, 0.1), "turn_rps": np.arange(0.0, 4.1, 0.2), "feet_up": np.arange(-0.5, 5.0)}
+EDGES = {
+    "speed_mps": np.arange(0.0, 4.05, 0.1),
+    "turn_rps": np.arange(0.0, 4.1, 0.2),
+    "feet_up": np.arange(-0.5, 5.0),
+}
 
 
 class Movement(NamedTuple):
@@ -28,7 +33,8 @@ class Movement(NamedTuple):
 
     speed_mps: Tensor  # (S,) horizontal, of half a second each
     turn_rps: Tensor  # (S,) size of the yaw rate, likewise
-    feet_up: Tensor  # (M,) how many feet were off the ground at a moment; (0,) of a robot whose feet nobody follows
+    # (M,) how many feet were off the ground at a moment; (0,) of a robot whose feet nobody follows
+    feet_up: Tensor
 
     @staticmethod
     def of(velocity: Tensor, feet_up: Tensor) -> Movement:
@@ -39,7 +45,11 @@ class Movement(NamedTuple):
     def recorded(motions: MotionSet, robot: Robot) -> Movement:
         """Of every frame of the motions. Raises InputError for a set without a clip of two frames."""
         feet = feet_of(robot)
-        up = [] if feet is None else [(feet.heights(m.qpos) > OFF_GROUND_M).sum(-1) for m in motions.motions]
+        up = (
+            []
+            if feet is None
+            else [(feet.heights(m.qpos) > OFF_GROUND_M).sum(-1) for m in motions.motions]
+        )
         counted = torch.from_numpy(np.concatenate(up)) if up else torch.zeros(0)
         return Movement.of(RecordedVelocities.of(motions, WINDOW_S).velocity, counted)
 
@@ -48,24 +58,35 @@ class Movement(NamedTuple):
         found = {}
         for name, values in self._asdict().items():
             edges = EDGES[name]
-            counts, _ = np.histogram(np.clip(values.double().numpy(), edges[0], edges[-1] - 1e-9), edges)
+            counts, _ = np.histogram(
+                np.clip(values.double().numpy(), edges[0], edges[-1] - 1e-9), edges
+            )
             found[name] = counts / max(1, len(values))
         return found
 
     def summary(self) -> dict[str, Any]:
-        """`standing_share`, and the 5, 25, 50, 75 and 95 % quantiles of speed and turn, and mean feet off the
-        ground."""
+        """`standing_share`, and the 5, 25, 50, 75 and 95 % quantiles of speed and turn, and mean
+        feet off the ground."""
         if not len(self.speed_mps):
             return {}
-        figures: dict[str, Any] = {"standing_share": (self.speed_mps < STANDING_MPS).double().mean().item()}
+        figures: dict[str, Any] = {
+            "standing_share": (self.speed_mps < STANDING_MPS).double().mean().item()
+        }
         for name in ("speed_mps", "turn_rps"):
             figures[name] = np.quantile(getattr(self, name).double().numpy(), QUANTILES).tolist()
-        return figures | ({"feet_up": self.feet_up.double().mean().item()} if len(self.feet_up) else {})
+        return figures | (
+            {"feet_up": self.feet_up.double().mean().item()} if len(self.feet_up) else {}
+        )
 
     def overlap(self, other: Movement) -> dict[str, float]:
-        """How much of both histograms lies on each other: 1 of equal ones, 0 of those without a bin in common."""
+        """How much of both histograms lies on each other: 1 of equal ones, 0 of those without a bin
+        in common."""
         mine, theirs = self.shares(), other.shares()
-        return {name: float(np.minimum(mine[name], theirs[name]).sum()) for name in mine if mine[name].any()}
+        return {
+            name: float(np.minimum(mine[name], theirs[name]).sum())
+            for name in mine
+            if mine[name].any()
+        }
 
 
 def feet_of(robot: Robot) -> Feet | None:
@@ -82,7 +103,10 @@ class MovementRecorder:
     def __init__(self, env: TaskEnv[Any]):
         self.feet = feet_of(env.robot)
         self.window = max(1, round(WINDOW_S / env.dt))
-        self._sum, self._whole = torch.zeros(env.num_envs, 3), torch.ones(env.num_envs, dtype=torch.bool)
+        self._sum, self._whole = (
+            torch.zeros(env.num_envs, 3),
+            torch.ones(env.num_envs, dtype=torch.bool),
+        )
         self._steps = 0
         self._velocity: list[Tensor] = []
         self._up: list[Tensor] = []

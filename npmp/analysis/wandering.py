@@ -1,4 +1,5 @@
-"""What a skill module does without a task: robots on latents of its prior, held against white noise."""
+"""What a skill module does without a task: robots on latents of its prior, held against white
+noise."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ _AT_ONCE = 1_000_000  # of its draws, so that thousands of robots take some tens
 
 
 class Wandering(NamedTuple):
-    """n robots on latents of no task's choosing, for `cap_s` seconds at most: times of those still up then are
-    censored."""
+    """n robots on latents of no task's choosing, for `cap_s` seconds at most: times of those still
+    up then are censored."""
 
     up_s: Tensor  # (n,) seconds until the fall, cap_s where there was none
     travelled_m: Tensor  # (n,) length of the root's horizontal path until then
@@ -47,8 +48,9 @@ class Wandering(NamedTuple):
         return round(float(self.up_s[i]) / self.dt) + 1
 
     def summary(self) -> dict[str, float]:
-        """`up_s_mean` (of censored times: at most cap_s, a lower bound of the uncensored mean), `up_s_median`,
-        `up_to_the_end` (share of robots), `path_m` (mean length of the path), `speed_mps` (all paths by all times).
+        """`up_s_mean` (of censored times: at most cap_s, a lower bound of the uncensored mean),
+        `up_s_median`, `up_to_the_end` (share of robots), `path_m` (mean length of the path),
+        `speed_mps` (all paths by all times).
         """
         return {
             "up_s_mean": self.up_s.mean().item(),
@@ -68,15 +70,18 @@ class Ratio(NamedTuple):
 
 
 def ratio_of_means(times: Tensor, others: Tensor, *, seed: int = 0) -> Ratio:
-    """mean(times) / mean(others) with its bootstrap interval, 2.5 to 97.5 %: pairs are drawn together.
+    """mean(times) / mean(others) with its bootstrap interval, 2.5 to 97.5 %: pairs are drawn
+    together.
 
-    times, others: (n,), paired: the same start, physics and senses. Both censored at the same time, so that a ratio
-    above 1 is an underestimate where many of `times` are.
+    times, others: (n,), paired: the same start, physics and senses. Both censored at the same time,
+    so that a ratio above 1 is an underestimate where many of `times` are.
     """
     generator = torch.Generator().manual_seed(seed)
     found, rows = [], max(1, _AT_ONCE // len(times))
     for first in range(0, RESAMPLES, rows):
-        draw = torch.randint(len(times), (min(rows, RESAMPLES - first), len(times)), generator=generator)
+        draw = torch.randint(
+            len(times), (min(rows, RESAMPLES - first), len(times)), generator=generator
+        )
         found.append(times.double()[draw].mean(-1) / others.double()[draw].mean(-1).clamp(min=1e-9))
     ratios = torch.cat(found).sort().values
     low, high = (float(ratios[round(share * (RESAMPLES - 1))]) for share in (0.025, 0.975))
@@ -97,30 +102,33 @@ def wander(
     threads: int = 0,
     shown: int = 8,
 ) -> dict[str, Wandering]:
-    """Let robots wander without a task until they fall, each kind of latents from the same starts, physics, senses and
-    pushes.
+    """Let robots wander without a task until they fall, each kind of latents from the same starts,
+    physics, senses and pushes.
 
-    - "prior": the AR(1) process of eq. 5 from its stationary distribution: what the decoder was trained to make motion
-      of.
-    - "white": N(0, I), drawn anew at every control step: the same variance and no memory. A decoder averages it over
-      time, so that it acts like a nearly constant latent: standing still on it is no skill, and the path says so.
-    - "white_actions": no module at all: every joint target drawn anew at every control step, normal with the mean and
-      standard deviation that this joint's targets have under the prior. What exploration without a module looks like.
+    - "prior": the AR(1) process of eq. 5 from its stationary distribution: what the decoder was
+      trained to make motion of.
+    - "white": N(0, I), drawn anew at every control step: the same variance and no memory. A decoder
+      averages it over time, so that it acts like a nearly constant latent: standing still on it is
+      no skill, and the path says so.
+    - "white_actions": no module at all: every joint target drawn anew at every control step, normal
+      with the mean and standard deviation that this joint's targets have under the prior. What
+      exploration without a module looks like.
 
     Args:
-      data: motions of the robot, from whose random frames it starts, moving as they do; None: from the home pose, at
-        rest.
+      data: motions of the robot, from whose random frames it starts, moving as they do; None: from
+        the home pose, at rest.
       robot, split, robots_config, threads: as of `npmp.analysis.latent_use`.
       latents: which kinds, of `LATENTS`; "prior" is always among them.
-      seconds: at most; a robot that is still up then counts with this time, so means are censored there.
+      seconds: at most; a robot that is still up then counts with this time, so means are censored
+        there.
       shown: robots whose motion is kept.
 
-    A robot has fallen when it lies or tips over by more than 60 degrees (`TaskEnv.fallen`), or its simulation breaks
-    down.
+    A robot has fallen when it lies or tips over by more than 60 degrees (`TaskEnv.fallen`), or its
+    simulation breaks down.
 
     Raises:
-      InputError: for an unknown kind, and for a module or dataset that is not there, or that are of different
-        robots.
+      InputError: for an unknown kind, and for a module or dataset that is not there, or that are of
+        different robots.
     """
     if unknown := [kind for kind in latents if kind not in LATENTS]:
         raise InputError(f"no latents '{unknown[0]}'; there are: {', '.join(LATENTS)}")
@@ -138,14 +146,20 @@ def wander(
     trials: dict[str, Wandering] = {}
     for kind in LATENTS:
         if kind == "prior" or kind in latents:
-            noise = None if kind != "white_actions" else (trials["prior"].action_mean, trials["prior"].action_std)
-            trials[kind] = wander_in(skill, env, kind, seconds=seconds, seed=seed, noise=noise, shown=shown)
+            noise = (
+                None
+                if kind != "white_actions"
+                else (trials["prior"].action_mean, trials["prior"].action_std)
+            )
+            trials[kind] = wander_in(
+                skill, env, kind, seconds=seconds, seed=seed, noise=noise, shown=shown
+            )
     return trials
 
 
 class _NoiseActor:
-    """No module: joint targets of a mean and deviation each, drawn anew at every step. It senses, so that what is drawn
-    for pushes and delays is what others meet."""
+    """No module: joint targets of a mean and deviation each, drawn anew at every step. It senses,
+    so that what is drawn for pushes and delays is what others meet."""
 
     def __init__(self, mean: Tensor, std: Tensor, generator: torch.Generator):
         self.mean, self.std, self.generator = mean, std, generator
@@ -201,8 +215,8 @@ def wander_in(
     noise: tuple[Tensor, Tensor] | None = None,
     shown: int = 8,
 ) -> Wandering:
-    """One kind of latents, from a reset of the environment; the same seed gives the same starts, physics, senses and
-    pushes.
+    """One kind of latents, from a reset of the environment; the same seed gives the same starts,
+    physics, senses and pushes.
 
     noise: mean and standard deviation (nu,) of "white_actions".
     """
@@ -221,19 +235,32 @@ def wander_in(
     std = (moments[2] / moments[0] - mean.square()).clamp(min=0.0).sqrt()
     qpos = torch.stack(record.qpos)
     return Wandering(
-        record.steps * dt, record.travelled, qpos, mean.float(), std.float(), dt, steps * dt, record.movement.movement()
+        record.steps * dt,
+        record.travelled,
+        qpos,
+        mean.float(),
+        std.float(),
+        dt,
+        steps * dt,
+        record.movement.movement(),
     )
 
 
-def summarize(trials: dict[str, Wandering], *, recorded: Movement | None = None, seed: int = 0) -> dict[str, Any]:
-    """The figures of every kind, and how much longer the prior keeps robots up than each kind of noise, with its
-    interval; with recordings, how much of its histograms of speed, turn and feet off the ground lies on theirs."""
+def summarize(
+    trials: dict[str, Wandering], *, recorded: Movement | None = None, seed: int = 0
+) -> dict[str, Any]:
+    """The figures of every kind, and how much longer the prior keeps robots up than each kind of
+    noise, with its interval; with recordings, how much of its histograms of speed, turn and feet
+    off the ground lies on theirs."""
     figures: dict[str, Any] = {
-        kind: trial.summary() | {"movement": trial.movement.summary()} for kind, trial in trials.items()
+        kind: trial.summary() | {"movement": trial.movement.summary()}
+        for kind, trial in trials.items()
     }
     for kind, trial in trials.items():
         if recorded is not None:
             figures[kind]["overlap"] = trial.movement.overlap(recorded)
         if kind != "prior":
-            figures[kind]["prior_up_ratio"] = ratio_of_means(trials["prior"].up_s, trial.up_s, seed=seed)._asdict()
+            figures[kind]["prior_up_ratio"] = ratio_of_means(
+                trials["prior"].up_s, trial.up_s, seed=seed
+            )._asdict()
     return figures

@@ -1,4 +1,5 @@
-"""Two recordings compared by how their channels are distributed, since no two runs are the same step by step."""
+"""Two recordings compared by how their channels are distributed, since no two runs are the same
+step by step."""
 
 from __future__ import annotations
 
@@ -19,8 +20,8 @@ UNITS = {
     "joint_pos": "rad", "joint_vel": "rad/s", "joint_torque": "Nm", "gyro": "rad/s", "accelerometer": "m/s2", "up": "1",
     "target": "rad", "state_age_s": "s",
 }  # fmt: skip
-# The least spread of a channel by its unit: what varies less, as a head that is held still, differs by nothing of
-# interest [D]
+# The least spread of a channel by its unit: what varies less, as a head that is held still, differs
+# by nothing of interest [D]
 LEAST_SPREAD = {"rad": 0.02, "rad/s": 0.2, "Nm": 0.2, "m/s2": 0.5, "1": 0.02, "s": 0.002}
 Channels = Mapping[str, NDArray[np.float64]]
 
@@ -35,7 +36,8 @@ class Difference:
     second: tuple[float, ...]
     ks: float  # Kolmogorov-Smirnov: the most that the shares below any value differ, 0 to 1
     wasserstein: float  # the mean distance that samples must be moved, in the channel's unit
-    relative: float  # the same over the spread (deviation) within the sides, LEAST_SPREAD at the least
+    # the same over the spread (deviation) within the sides, LEAST_SPREAD at the least
+    relative: float
 
 
 def channels(recording: Recording) -> dict[str, NDArray[np.float64]]:
@@ -44,7 +46,12 @@ def channels(recording: Recording) -> dict[str, NDArray[np.float64]]:
     for name in UNITS:
         values = recording.columns[name][recording.acting]
         ends = {1: ("",), 3: tuple(f"/{axis}" for axis in AXES)}.get(values.shape[1])
-        if values.shape[1] == len(recording.joint_names) and name not in ("gyro", "accelerometer", "up", "state_age_s"):
+        if values.shape[1] == len(recording.joint_names) and name not in (
+            "gyro",
+            "accelerometer",
+            "up",
+            "state_age_s",
+        ):
             ends = tuple(f"/{joint}" for joint in recording.joint_names)
         for end, column in zip(ends or (), values.T):
             if len(kept := column[np.isfinite(column)]) >= FEWEST:
@@ -55,12 +62,17 @@ def channels(recording: Recording) -> dict[str, NDArray[np.float64]]:
 def difference(channel: str, first: NDArray[np.float64], second: NDArray[np.float64]) -> Difference:
     """How samples (N,) and (M,) of a channel are distributed on both sides."""
     grid = np.sort(np.concatenate((first, second)))
-    below = [np.searchsorted(np.sort(side), grid, side="right") / len(side) for side in (first, second)]
+    below = [
+        np.searchsorted(np.sort(side), grid, side="right") / len(side) for side in (first, second)
+    ]
     apart = np.abs(below[0] - below[1])
     moved = float((apart[:-1] * np.diff(grid)).sum())
-    before, after = (tuple(float(q) for q in np.quantile(side, QUANTILES)) for side in (first, second))
+    before, after = (
+        tuple(float(q) for q in np.quantile(side, QUANTILES)) for side in (first, second)
+    )
     unit = UNITS[channel.partition("/")[0]]
-    # within the sides: together they would spread with their distance, and all that are far apart would tie
+    # within the sides: together they would spread with their distance, and all that are far apart
+    # would tie
     spread = max(float(np.sqrt((first.var() + second.var()) / 2)), LEAST_SPREAD[unit])
     return Difference(channel, unit, before, after, float(apart.max()), moved, moved / spread)
 
@@ -73,8 +85,12 @@ def compare(first: Channels, second: Channels) -> list[Difference]:
     """
     shared = [name for name in first if name in second]
     if not shared:
-        raise InputError(f"the logs share no channel of at least {FEWEST} samples while the policy acts")
-    return sorted((difference(name, first[name], second[name]) for name in shared), key=lambda d: -d.relative)
+        raise InputError(
+            f"the logs share no channel of at least {FEWEST} samples while the policy acts"
+        )
+    return sorted(
+        (difference(name, first[name], second[name]) for name in shared), key=lambda d: -d.relative
+    )
 
 
 def in_words(found: Sequence[Difference], count: int = 3) -> list[str]:

@@ -1,8 +1,9 @@
-"""A bundle's graph as a table of operations on one array of numbers, carried out by a loop that numba compiles.
+"""A bundle's graph as a table of operations on one array of numbers, carried out by a loop that
+numba compiles.
 
-A general runtime needs about half a microsecond for each operation before it begins to compute; a policy has fifty, and
-its weights are read in that time. Here an operation costs what it computes. Every value is a vector, ONNX's (1, n), and
-what is true is 1.
+A general runtime needs about half a microsecond for each operation before it begins to compute; a
+policy has fifty, and its weights are read in that time. Here an operation costs what it computes.
+Every value is a vector, ONNX's (1, n), and what is true is 1.
 """
 
 from __future__ import annotations
@@ -81,7 +82,8 @@ BINARY = range(Operation.Add, Operation.Where)
 REDUCING = (Operation.ReduceSum, Operation.ReduceL2, Operation.ReduceMin, Operation.ReduceMax)
 
 
-# --- the loop ---------------------------------------------------------------------------------------------------------
+# --- the loop
+# ---------------------------------------------------------------------------------------------------------
 
 
 @njit(fastmath=ANY_ORDER, error_model="numpy", inline="always")
@@ -97,7 +99,8 @@ def _most(x: Any, y: Any) -> Any:
 
 @njit(fastmath=ANY_ORDER, error_model="numpy", inline="always")
 def _tanh(x: Any) -> Any:
-    """To 3e-7: beyond 9 it is 1 in single precision, and of half of x the fraction is as exact as that."""
+    """To 3e-7: beyond 9 it is 1 in single precision, and of half of x the fraction is as exact as
+    that."""
     half = HALF * _least(_most(x, -NINE), NINE)
     square = half * half
     over = half * (N0 + square * (N1 + square * (N2 + square)))
@@ -160,8 +163,9 @@ def _rare(operation: int, x: Any, y: Any, z: Any) -> Any:
 def execute(table: NDArray[np.int64], values: NDArray[np.float32]) -> None:
     """Carry out every row of a table.
 
-    table: rows of an `Operation`, where its inputs x, y, z and its output are in `values`, how many numbers the output
-    has, and how many x has. Nothing is checked here: `Table` writes none that go beyond `values`.
+    table: rows of an `Operation`, where its inputs x, y, z and its output are in `values`, how many
+    numbers the output has, and how many x has. Nothing is checked here: `Table` writes none that go
+    beyond `values`.
     """
     for row in range(table.shape[0]):
         operation, n, width = table[row, 0], table[row, 5], table[row, 6]
@@ -200,7 +204,8 @@ def execute(table: NDArray[np.int64], values: NDArray[np.float32]) -> None:
         elif operation == Operation.Elu:
             for i in range(n):
                 t = _tanh(HALF * _least(x[i], ZERO))
-                out[i] = _most(x[i], ZERO) + TWO * t / (ONE - t)  # exp(x) - 1 without its rounding near 0
+                # exp(x) - 1 without its rounding near 0
+                out[i] = _most(x[i], ZERO) + TWO * t / (ONE - t)
         elif operation == Operation.Add:
             for i in range(n):
                 out[i] = x[i] + y[i]
@@ -245,12 +250,12 @@ def advance(
 ) -> int:
     """A control step, as `npmp.deploy.runtime.Runtime.step`.
 
-    widths: of the vectors that are told, then of the target and of the memory, which follows what is told at the
-    beginning of `values`. scales: (2, o + c) less and over. after: where in `values` the answer is, and behind it what
-    is to be remembered.
+    widths: of the vectors that are told, then of the target and of the memory, which follows what
+    is told at the beginning of `values`. scales: (2, o + c) less and over. after: where in `values`
+    the answer is, and behind it what is to be remembered.
 
-    Returns 1 where something told, 2 where something answered is not finite, 3 for another width; memory and `target`
-    are then as they were.
+    Returns 1 where something told, 2 where something answered is not finite, 3 for another width;
+    memory and `target` are then as they were.
     """
     at, joints, remembered = 0, widths[len(told)], widths[len(told) + 1]
     if len(target) != joints:
@@ -275,24 +280,33 @@ def advance(
     return 0
 
 
-# --- the table --------------------------------------------------------------------------------------------------------
+# --- the table
+# --------------------------------------------------------------------------------------------------------
 
 
 class Table:
     """The rows that `execute` takes, and the array that they are about."""
 
     def __init__(
-        self, model: onnx.ModelProto, *, before: Mapping[str, int], after: Mapping[str, int], name: str = "the graph"
+        self,
+        model: onnx.ModelProto,
+        *,
+        before: Mapping[str, int],
+        after: Mapping[str, int],
+        name: str = "the graph",
     ):
-        """before, after: widths of the graph's inputs and outputs; their values lie one behind another in this order,
-        from 0 and from `self.after` on.
+        """before, after: widths of the graph's inputs and outputs; their values lie one behind
+        another in this order, from 0 and from `self.after` on.
 
         Raises:
-          InputError: for a graph that is none, or for an operation, or a use of one, that is not known here.
+          InputError: for a graph that is none, or for an operation, or a use of one, that is not
+            known here.
         """
         with reading(name):
             _check(model)
-            self._numbers = {tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
+            self._numbers = {
+                tensor.name: numpy_helper.to_array(tensor) for tensor in model.graph.initializer
+            }
         self._rows: list[tuple[int, ...]] = []
         self._places: dict[str, int] = {}
         self._widths: dict[str, int] = {}
@@ -321,7 +335,9 @@ class Table:
                 ) from error
         for key, width in after.items():
             if self._widths.get(key) != width:
-                raise InputError(f"'{name}': '{key}' has {self._widths.get(key)} numbers, expected {width}")
+                raise InputError(
+                    f"'{name}': '{key}' has {self._widths.get(key)} numbers, expected {width}"
+                )
             if self._places[key] != self._asked[key]:  # part of another value, or one itself
                 self._row(Operation.Copy, (self._places[key],), self._asked[key], width, width)
         self.rows = np.array(self._rows, np.int64).reshape(-1, 7)
@@ -342,7 +358,9 @@ class Table:
             raise ValueError(f"more than {MOST_NUMBERS:,} numbers")
         return start
 
-    def _row(self, operation: Operation, inputs: Sequence[int], out: int, n: int, width: int) -> None:
+    def _row(
+        self, operation: Operation, inputs: Sequence[int], out: int, n: int, width: int
+    ) -> None:
         x, y, z = (*inputs, 0, 0, 0)[:3]
         self._rows.append((int(operation), x, y, z, out, n, width))
         if len(self._rows) > MOST_ROWS:
@@ -388,7 +406,10 @@ class Table:
         return out, width
 
     def _add(self, node: onnx.NodeProto) -> None:
-        given = {attribute.name: onnx.helper.get_attribute_value(attribute) for attribute in node.attribute}
+        given = {
+            attribute.name: onnx.helper.get_attribute_value(attribute)
+            for attribute in node.attribute
+        }
         inputs, outputs = list(node.input), list(node.output)
         if node.domain not in ("", "ai.onnx"):
             raise ValueError(f"of {node.domain!r:.40}")
@@ -408,31 +429,56 @@ class Table:
         place, width = self._vector(x)
         n, expected = weights.shape
         if expected != width or weights.dtype != np.float32:
-            raise ValueError(f"'{x}' has {width} numbers, the {weights.dtype} weights are for {expected}")
+            raise ValueError(
+                f"'{x}' has {width} numbers, the {weights.dtype} weights are for {expected}"
+            )
         inputs = place, self._constant(weights), self._constant(np.broadcast_to(bias, n))
         self._row(Operation.Gemm, inputs, self._output(out, n), n, width)
 
     def _bias(self, inputs: Sequence[str]) -> NDArray[Any]:
-        return self._numbers_of(inputs[2]) if len(inputs) > 2 and inputs[2] else np.zeros(1, np.float32)
+        return (
+            self._numbers_of(inputs[2])
+            if len(inputs) > 2 and inputs[2]
+            else np.zeros(1, np.float32)
+        )
 
     def _gemm(self, inputs: Sequence[str], outputs: Sequence[str], given: dict[str, Any]) -> None:
-        if given.get("alpha", 1.0) != 1.0 or given.get("beta", 1.0) != 1.0 or given.get("transA", 0):
+        if (
+            given.get("alpha", 1.0) != 1.0
+            or given.get("beta", 1.0) != 1.0
+            or given.get("transA", 0)
+        ):
             raise ValueError("scaled, or transposed")
         weights = self._numbers[inputs[1]]
-        self._product(inputs[0], weights if given.get("transB", 0) else weights.T, self._bias(inputs), outputs[0])
+        self._product(
+            inputs[0],
+            weights if given.get("transB", 0) else weights.T,
+            self._bias(inputs),
+            outputs[0],
+        )
 
     def _matmul(self, inputs: Sequence[str], outputs: Sequence[str], _: dict[str, Any]) -> None:
         self._product(inputs[0], self._numbers[inputs[1]].T, np.zeros(1, np.float32), outputs[0])
 
-    def _normalization(self, inputs: Sequence[str], outputs: Sequence[str], given: dict[str, Any]) -> None:
+    def _normalization(
+        self, inputs: Sequence[str], outputs: Sequence[str], given: dict[str, Any]
+    ) -> None:
         _last_axis([given.get("axis", -1)])
         x, n = self._vector(inputs[0])
         scale = self._vector(inputs[1], n)[0]
-        behind = self._constant(np.append(np.broadcast_to(self._bias(inputs), n), given.get("epsilon", 1e-5)))
-        self._row(Operation.LayerNormalization, (x, scale, behind), self._output(outputs[0], n), n, n)
+        behind = self._constant(
+            np.append(np.broadcast_to(self._bias(inputs), n), given.get("epsilon", 1e-5))
+        )
+        self._row(
+            Operation.LayerNormalization, (x, scale, behind), self._output(outputs[0], n), n, n
+        )
 
     def _reduce(
-        self, operation: Operation, inputs: Sequence[str], outputs: Sequence[str], given: dict[str, Any]
+        self,
+        operation: Operation,
+        inputs: Sequence[str],
+        outputs: Sequence[str],
+        given: dict[str, Any],
     ) -> None:
         _last_axis(self._numbers[inputs[1]])
         x, width = self._vector(inputs[0])
@@ -445,7 +491,9 @@ class Table:
         bounds = []
         for i, none in ((1, -math.inf), (2, math.inf)):
             given = len(inputs) > i and inputs[i]
-            bounds.append(self._vector(inputs[i], n)[0] if given else self._constant(np.full(n, none)))
+            bounds.append(
+                self._vector(inputs[i], n)[0] if given else self._constant(np.full(n, none))
+            )
         self._row(Operation.Clip, (x, *bounds), self._output(outputs[0], n), n, n)
 
     def _identity(self, inputs: Sequence[str], outputs: Sequence[str], _: dict[str, Any]) -> None:
@@ -468,7 +516,10 @@ class Table:
             widths = [int(part) for part in self._numbers[inputs[1]]]
         else:  # equal ones, the last with what is left
             each = -(-width // given["num_outputs"])
-            widths = [*[each] * (given["num_outputs"] - 1), width - each * (given["num_outputs"] - 1)]
+            widths = [
+                *[each] * (given["num_outputs"] - 1),
+                width - each * (given["num_outputs"] - 1),
+            ]
         if len(widths) != len(outputs) or min(widths) < 1 or sum(widths) != width:
             raise ValueError(f"{width} numbers into {widths}")
         for key, part in zip(outputs, widths, strict=True):
@@ -499,7 +550,10 @@ def _check(model: onnx.ModelProto) -> None:
             f"runtime=numba knows ONNX's operations of versions {OPSETS[0]} to {OPSETS[1]}, not {versions}"
         )
     tensors = model.graph.initializer
-    if any(tensor.external_data or tensor.data_location == onnx.TensorProto.EXTERNAL for tensor in tensors):
+    if any(
+        tensor.external_data or tensor.data_location == onnx.TensorProto.EXTERNAL
+        for tensor in tensors
+    ):
         raise ValueError("it has weights in another file; a bundle's graph holds them itself")
     names = [entry.name for entry in (*tensors, *model.graph.input)]
     if len(set(names)) < len(names):

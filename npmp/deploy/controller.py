@@ -3,8 +3,8 @@
     passive --first state--> stand --stood up--> policy --time is over--> damping
        \\_______________________\\____________________\\______any trip______/
 
-`next_mode` is the whole table of transitions. `Controller` says what to write in each mode; `drive` calls it in time.
-A damped robot stays damped: a new run is somebody's decision.
+`next_mode` is the whole table of transitions. `Controller` says what to write in each mode; `drive`
+calls it in time. A damped robot stays damped: a new run is somebody's decision.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ class Mode(IntEnum):
 
 @dataclass(frozen=True)
 class ControllerConfig:
-    """How the robot is brought to its feet and spoken to. Raises ValueError for values out of range."""
+    """How the robot is brought to its feet and spoken to. Raises ValueError for values out of
+    range."""
 
     connect_s: float = 20.0  # so long the first state is waited for
     stand_s: float = 3.0  # from where the joints are to the home pose
@@ -72,7 +73,8 @@ class Order(NamedTuple):
 def next_mode(mode: Mode, *, trip: bool, seen: bool, stood: bool, over: bool) -> Mode:
     """The mode after `mode`.
 
-    trip: a watchdog spoke. seen: a state has come. stood: the robot is in its home pose. over: the time is.
+    trip: a watchdog spoke. seen: a state has come. stood: the robot is in its home pose. over: the
+    time is.
     """
     if trip or over or mode is Mode.DAMPING:
         return Mode.DAMPING
@@ -86,7 +88,9 @@ def next_mode(mode: Mode, *, trip: bool, seen: bool, stood: bool, over: bool) ->
 class Controller:
     """The state machine. Time comes as an argument; a control step is one call of `step`."""
 
-    def __init__(self, contract: BundleContract, policy: Acting, config: ControllerConfig, guard: GuardConfig):
+    def __init__(
+        self, contract: BundleContract, policy: Acting, config: ControllerConfig, guard: GuardConfig
+    ):
         self.contract, self.policy, self.config = contract, policy, config
         self.guard = Guard(contract, guard)
         self.dt = 1.0 / contract.control_rate_hz
@@ -101,7 +105,8 @@ class Controller:
         self.history: list[tuple[float, Mode, str]] = []
 
     def ask(self, command: object) -> None:
-        """What the policy is to be asked for. Raises ValueError for no command, as `checked_command`."""
+        """What the policy is to be asked for. Raises ValueError for no command, as
+        `checked_command`."""
         self.wanted = checked_command(command, self.guard.limits)  # type: ignore[arg-type]
 
     def watch(
@@ -116,16 +121,24 @@ class Controller:
     ) -> Mode:
         """Take a state (None: nothing new), judge it, and change the mode where it must be.
 
-        now: [s]. missed: deadlines in a row. stopped: why the robot has stopped by itself. over: why the run ends well.
-        begins: a control step does. It damps at any time, and goes on to another mode only there.
+        now: [s]. missed: deadlines in a row. stopped: why the robot has stopped by itself. over:
+        why the run ends well. begins: a control step does. It damps at any time, and goes on to
+        another mode only there.
         """
-        if state is not None:  # a copy: what is judged is what is acted on, whatever a driver does with its arrays
-            self.state = State._make(np.array(part) if isinstance(part, np.ndarray) else part for part in state)
+        # a copy: what is judged is what is acted on, whatever a driver does with its arrays
+        if state is not None:
+            self.state = State._make(
+                np.array(part) if isinstance(part, np.ndarray) else part for part in state
+            )
         if not self.history:
             self._enter(Mode.PASSIVE, now)
         waiting = self.mode is Mode.PASSIVE and self.state is None and not stopped
         if waiting:
-            trip = f"no state within {self.config.connect_s:g} s" if now - self.began > self.config.connect_s else ""
+            trip = (
+                f"no state within {self.config.connect_s:g} s"
+                if now - self.began > self.config.connect_s
+                else ""
+            )
         else:
             trip = stopped or self.guard.trip(now, self.state, missed) or self._too_long(now)
         self.move_on(now, trip, over, begins)
@@ -134,7 +147,8 @@ class Controller:
     def move_on(self, now: float, trip: str, over: str = "", begins: bool = True) -> None:
         """Go to the next mode; trip: why to damp, "" for no reason; over: why the run ends well."""
         seen = begins and self.state is not None
-        stood = begins and not trip and self._stood(now)  # nobody looks into a state that is refused
+        # nobody looks into a state that is refused
+        stood = begins and not trip and self._stood(now)
         mode = next_mode(self.mode, trip=bool(trip), seen=seen, stood=stood, over=bool(over))
         if mode is not self.mode:
             self._enter(mode, now, trip or over)
@@ -149,7 +163,11 @@ class Controller:
             self.command = checked_command(np.zeros(len(self.command)), self.guard.limits)
 
     def _stood(self, now: float) -> bool:
-        if self.mode is not Mode.STAND or self.state is None or now - self.began < self.config.stand_s:
+        if (
+            self.mode is not Mode.STAND
+            or self.state is None
+            or now - self.began < self.config.stand_s
+        ):
             return False
         return bool(np.abs(self.state.joint_pos - self.home).max() <= self.config.settle_rad)
 
@@ -167,7 +185,9 @@ class Controller:
         if self.mode is Mode.POLICY and self.state is not None:
             ramp_s = self.guard.config.command_ramp_s
             self.command = ramped(self.command, self.wanted, self.guard.limits, self.dt, ramp_s)
-            seen = Readings(self.state.joint_pos, self.state.gyro, self.state.accelerometer, self.state.up)
+            seen = Readings(
+                self.state.joint_pos, self.state.gyro, self.state.accelerometer, self.state.up
+            )
             try:
                 return self._order(self.policy.act(seen, self.command), now)
             except ValueError as error:
@@ -182,8 +202,8 @@ class Controller:
 
 
 def missed_deadlines(late_s: ArrayLike, dt: float) -> NDArray[np.int64]:
-    """How many deadlines were missed by more than half a period of dt [s] where a control step begins so late: its own,
-    and those of the steps that were slept through."""
+    """How many deadlines were missed by more than half a period of dt [s] where a control step
+    begins so late: its own, and those of the steps that were slept through."""
     return np.maximum(0, np.ceil(np.asarray(late_s) / dt - 0.5)).astype(np.int64)
 
 
@@ -226,12 +246,14 @@ def drive(
     note: Callable[[Step], None],
     stop: Callable[[], str] = str,
 ) -> None:
-    """Run until the robot is damped: after `seconds` of policy, by a watchdog, or when `stop` says why.
+    """Run until the robot is damped: after `seconds` of policy, by a watchdog, or when `stop` says
+    why.
 
-    Deadlines lie on a grid from the start on, so lateness does not add up. Between control steps the robot is read and
-    watched, and told the last target again, as far as it still is safe. What the policy has taken longer for than
-    readings may be old is not written. `missed_deadlines` counts what a late step misses. A robot whose methods fail is
-    damped like any other, by whatever of them still works, before its first failure is raised.
+    Deadlines lie on a grid from the start on, so lateness does not add up. Between control steps
+    the robot is read and watched, and told the last target again, as far as it still is safe. What
+    the policy has taken longer for than readings may be old is not written. `missed_deadlines`
+    counts what a late step misses. A robot whose methods fail is damped like any other, by whatever
+    of them still works, before its first failure is raised.
 
     asked: the command at a time since the start [s]. note: takes every control step.
     """
@@ -258,7 +280,10 @@ def drive(
             _write(driver, controller, order, clock.now(), ends)
             if begins:
                 note(Step(now, late, clock.now() - now, controller.state, controller.wanted, order))
-            if controller.mode is Mode.DAMPING and now - controller.began > controller.config.damping_s:
+            if (
+                controller.mode is Mode.DAMPING
+                and now - controller.began > controller.config.damping_s
+            ):
                 break
             tick += 1
     finally:
@@ -284,7 +309,8 @@ class _Driver:
             return None, self._noted(error)
 
     def write(self, target: FloatArray, kp: FloatArray, kd: FloatArray, duration_s: float) -> str:
-        """Why the robot cannot go on. It is given copies: drivers may convert what they are given in place."""
+        """Why the robot cannot go on. It is given copies: drivers may convert what they are given
+        in place."""
         try:
             self.robot.write(target.copy(), kp.copy(), kd.copy(), duration_s)
         except Exception as error:
@@ -314,7 +340,11 @@ def _watch(
     stop: Callable[[], str],
 ) -> None:
     state, stopped = driver.read()
-    over = TIME_IS_OVER if controller.mode is Mode.POLICY and now - controller.began >= seconds else stop()
+    over = (
+        TIME_IS_OVER
+        if controller.mode is Mode.POLICY and now - controller.began >= seconds
+        else stop()
+    )
     controller.watch(now, state, missed, stopped=stopped, over=over, begins=begins)
 
 
@@ -334,7 +364,8 @@ def _write(driver: _Driver, controller: Controller, order: Order, now: float, en
         first_order = controller.contract.hold == "first_order" or controller.mode is Mode.STAND
         limits, state = controller.guard.limits, controller.state
         assert state is not None  # of the modes that write
-        target = safe_target(order.proposed, state, limits)  # what is safe changes as the joints move
+        # what is safe changes as the joints move
+        target = safe_target(order.proposed, state, limits)
         left_s = max(0.0, ends - now) if first_order else 0.0
         if failure := driver.write(target, limits.kp, limits.kd, left_s):
             controller.move_on(now, failure)

@@ -1,7 +1,9 @@
-"""The robot of `simulated.py` moved by Drake: another engine and contact model, the same drives and senses.
+"""The robot of `simulated.py` moved by Drake: another engine and contact model, the same drives and
+senses.
 
-Drake solves for servos and contacts at points together (SAP); the ground is nearly rigid and its friction does not
-creep. Its joints have no dry friction: `frictionloss` is left out. Robots touch nothing but the ground.
+Drake solves for servos and contacts at points together (SAP); the ground is nearly rigid and its
+friction does not creep. Its joints have no dry friction: `frictionloss` is left out. Robots touch
+nothing but the ground.
 """
 
 from __future__ import annotations
@@ -21,7 +23,8 @@ from npmp.robots import Robot
 
 
 class DrakeRobot(SimulatedRobot):
-    """One robot on flat ground in Drake. `data` holds where it is and its torques; nothing in MuJoCo is stepped."""
+    """One robot on flat ground in Drake. `data` holds where it is and its torques; nothing in
+    MuJoCo is stepped."""
 
     def __init__(self, robot: Robot, *, accelerometer: str = "imu", crouch: float = 1.0):
         """As `SimulatedRobot`.
@@ -32,7 +35,9 @@ class DrakeRobot(SimulatedRobot):
         try:
             from pydrake import all as drake
         except ImportError as error:
-            raise InputError(f"simulator=drake needs Drake: pip install 'npmp[drake]' ({error})") from error
+            raise InputError(
+                f"simulator=drake needs Drake: pip install 'npmp[drake]' ({error})"
+            ) from error
         self._drake = drake
         with _quiet():
             self._build(robot)
@@ -42,15 +47,22 @@ class DrakeRobot(SimulatedRobot):
         """The plant: the robot's own bodies, joints and geoms on a half space."""
         drake, model = self._drake, robot.model(visuals=False)
         builder = drake.DiagramBuilder()
-        plant, scene = drake.AddMultibodyPlantSceneGraph(builder, time_step=1.0 / robot.physics_rate_hz)
+        plant, scene = drake.AddMultibodyPlantSceneGraph(
+            builder, time_step=1.0 / robot.physics_rate_hz
+        )
         plant.set_discrete_contact_approximation(drake.DiscreteContactApproximation.kSap)
         [instance] = drake.Parser(plant).AddModelsFromString(_bodies_of(robot), "xml")
-        grip = drake.CoulombFriction(*[_grip(robot, model)] * 2)  # Drake's mean of two equal ones is that one
-        plant.RegisterCollisionGeometry(plant.world_body(), drake.RigidTransform(), drake.HalfSpace(), "floor", grip)
+        # Drake's mean of two equal ones is that one
+        grip = drake.CoulombFriction(*[_grip(robot, model)] * 2)
+        plant.RegisterCollisionGeometry(
+            plant.world_body(), drake.RigidTransform(), drake.HalfSpace(), "floor", grip
+        )
         own = drake.GeometrySet()
         for index in plant.GetBodyIndices(instance):
             own.Add(plant.GetCollisionGeometriesForBody(plant.get_body(index)))
-        scene.collision_filter_manager().Apply(drake.CollisionFilterDeclaration().ExcludeWithin(own))
+        scene.collision_filter_manager().Apply(
+            drake.CollisionFilterDeclaration().ExcludeWithin(own)
+        )
         joints = [plant.GetJointByName(name) for name in robot.joint_names]
         self._servos = []
         for joint, limit, kp, kd in zip(joints, robot.torque_limit, robot.kp, robot.kd):
@@ -71,9 +83,14 @@ class DrakeRobot(SimulatedRobot):
     def _index(self, root: Any, joints: list[Any]) -> None:
         """Where Drake has what MuJoCo has in qpos, qvel and actuator_force."""
         pose, speed = root.floating_positions_start(), root.floating_velocities_start_in_v()
-        # Drake: quaternion before position, and the angular velocity, in the world, before the linear one
-        self._qpos = np.r_[pose + 4 : pose + 7, pose : pose + 4, [joint.position_start() for joint in joints]]
-        self._qvel = np.r_[speed + 3 : speed + 6, speed : speed + 3, [joint.velocity_start() for joint in joints]]
+        # Drake: quaternion before position, and the angular velocity, in the world, before the
+        # linear one
+        self._qpos = np.r_[
+            pose + 4 : pose + 7, pose : pose + 4, [joint.position_start() for joint in joints]
+        ]
+        self._qvel = np.r_[
+            speed + 3 : speed + 6, speed : speed + 3, [joint.velocity_start() for joint in joints]
+        ]
         self._torque = np.array([servo.input_start() for servo in self._servos])
         self._wanted = np.argsort(self._torque)  # the servos in Drake's order
 
@@ -99,7 +116,8 @@ class DrakeRobot(SimulatedRobot):
         self._count += 1
         self._simulator.AdvanceTo(self._count * self.dt)
         data.qpos[:] = plant.GetPositions(context)[self._qpos]
-        data.qpos[3:7] /= np.linalg.norm(data.qpos[3:7])  # Drake lets it drift: by a hundredth in 20 s
+        # Drake lets it drift: by a hundredth in 20 s
+        data.qpos[3:7] /= np.linalg.norm(data.qpos[3:7])
         data.qvel[:] = plant.GetVelocities(context)[self._qvel]
         back = data.qpos[3:7] * [1, -1, -1, -1]
         mujoco.mju_rotVecQuat(data.qvel[3:6], data.qvel[3:6].copy(), back)
@@ -107,7 +125,8 @@ class DrakeRobot(SimulatedRobot):
 
 
 def _bodies_of(robot: Robot) -> str:
-    """The robot's MJCF without what Drake makes of it otherwise than MuJoCo (drives), or not at all (sensors)."""
+    """The robot's MJCF without what Drake makes of it otherwise than MuJoCo (drives), or not at all
+    (sensors)."""
     spec = robot.spec(visuals=False)
     for part in (*spec.sensors, *spec.actuators):
         spec.delete(part)
@@ -117,7 +136,11 @@ def _bodies_of(robot: Robot) -> str:
 
 def _grip(robot: Robot, model: mujoco.MjModel) -> float:
     """The sliding friction of feet on MuJoCo's ground, which has 1 and no priority."""
-    [*feet] = (geom for geom in range(model.ngeom) if model.body(model.geom_bodyid[geom]).name in robot.foot_bodies)
+    [*feet] = (
+        geom
+        for geom in range(model.ngeom)
+        if model.body(model.geom_bodyid[geom]).name in robot.foot_bodies
+    )
     friction = float(model.geom_friction[feet, 0].min())
     return friction if model.geom_priority[feet].min() > 0 else max(friction, 1.0)
 

@@ -1,5 +1,5 @@
-"""A policy and its module as a bundle: the graph by torch's exporter, what must be known beside it, and a golden
-recording of the two in simulation."""
+"""A policy and its module as a bundle: the graph by torch's exporter, what must be known beside it,
+and a golden recording of the two in simulation."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ from npmp.sim.action_space import ACTION_SPACES, PD
 from npmp.skill import SkillContract, SkillModule
 
 OPSET = 18  # the exporter's lowest, which onnxruntime has read since 1.14
-UNITS = {"mps": "m/s", "rps": "rad/s", "m": "m", "rad": "rad", "s": "s"}  # what a command's name ends with
+# what a command's name ends with
+UNITS = {"mps": "m/s", "rps": "rad/s", "m": "m", "rad": "rad", "s": "s"}
 
 
 def export(
@@ -47,11 +48,14 @@ def export(
 
     Args:
       policy, skill: that belong together (`HighLevelPolicy.check_module`).
-      env: the policy's task with the module's robot, for the golden recording, and the drives that it was trained with.
-      sha256: of the policy's weights. steps: of the recording, at least. about: what to say of the recording.
+      env: the policy's task with the module's robot, for the golden recording, and the drives that
+        it was trained with.
+      sha256: of the policy's weights. steps: of the recording, at least. about: what to say of the
+        recording.
 
     Raises:
-      InputError: for a module of another robot, other drives than in training, or where onnx is absent.
+      InputError: for a module of another robot, other drives than in training, or where onnx is
+        absent.
     """
     robot = env.robot
     skill.check_robot(robot)
@@ -73,20 +77,28 @@ def contract_of(
     sha256: str,
     golden: dict[str, Any],
 ) -> BundleContract:
-    """What bundle.json says. Raises InputError where actions were no joint angles in training, and as `_gains`."""
+    """What bundle.json says. Raises InputError where actions were no joint angles in training, and
+    as `_gains`."""
     own, module = policy.contract, skill.contract
     for training in (own.training, module.training):
         if (space := training.get("actuator", {}).get("name", PD)) in set(ACTION_SPACES) - {PD}:
-            raise InputError(f"trained with actuator={space}: a bundle's actions are joint angles, actuator={PD}")
+            raise InputError(
+                f"trained with actuator={space}: a bundle's actions are joint angles, actuator={PD}"
+            )
     kp, kd = _gains(own.training, module, drives)
     if drives is not None:
         golden = golden | {"actuator": own.training["actuator"]}
     return BundleContract(
-        **{name: getattr(module, name) for name in ("robot", "model_sha256", "joint_names", "home_pose")},
+        **{
+            name: getattr(module, name)
+            for name in ("robot", "model_sha256", "joint_names", "home_pose")
+        },
         kp=kp,
         kd=kd,
         torque_limit=module.torque_limit,
-        joint_range=[[float(low), float(high)] for low, high in zip(robot.joint_lower, robot.joint_upper)],
+        joint_range=[
+            [float(low), float(high)] for low, high in zip(robot.joint_lower, robot.joint_upper)
+        ],
         velocity_limit=[float(limit) for limit in robot.velocity_limit],
         control_rate_hz=module.control_rate_hz,
         physics_rate_hz=module.physics_rate_hz,
@@ -112,9 +124,11 @@ def contract_of(
     )
 
 
-def _gains(training: dict[str, Any], module: SkillContract, drives: str | None) -> tuple[list[float], list[float]]:
-    """kp [Nm/rad] and kd [Nm s/rad] of each joint's drive as it was in training: of a model of real ones the constant
-    gains that come nearest to it.
+def _gains(
+    training: dict[str, Any], module: SkillContract, drives: str | None
+) -> tuple[list[float], list[float]]:
+    """kp [Nm/rad] and kd [Nm s/rad] of each joint's drive as it was in training: of a model of real
+    ones the constant gains that come nearest to it.
 
     drives: the folder of that model; None: ideal drives of the robot's own gains.
 
@@ -133,7 +147,9 @@ def _gains(training: dict[str, Any], module: SkillContract, drives: str | None) 
         )
     law = actuators.load(drives).contract
     if artifact.sha256(Path(drives) / "actuator.safetensors") != trained["sha256"]:
-        raise InputError(f"actuator={drives} is not {name}, which the policy was trained with: its checksum differs")
+        raise InputError(
+            f"actuator={drives} is not {name}, which the policy was trained with: its checksum differs"
+        )
     stiffness, damping, _ = law.baseline
     if not stiffness > 0.0:
         raise InputError(
@@ -143,7 +159,8 @@ def _gains(training: dict[str, Any], module: SkillContract, drives: str | None) 
 
 
 def _level(training: dict[str, Any], robot: Robot) -> float:
-    """How high level ground is told to be [m]: by how much lower than at home the root is where the script has it."""
+    """How high level ground is told to be [m]: by how much lower than at home the root is where the
+    script has it."""
     script = training.get("settings", {}).get("script", {})
     return float(robot.home_qpos[2]) - float(script.get("height_m", robot.home_qpos[2]))
 
@@ -153,12 +170,14 @@ def _widths(policy: HighLevelPolicy, skill: SkillModule) -> tuple[int, int, int,
     return high, high, low, low
 
 
-# --- the graph --------------------------------------------------------------------------------------------------------
+# --- the graph
+# --------------------------------------------------------------------------------------------------------
 
 
 class _BothLevels(nn.Module):
-    """One control step of one robot by the mean of z_t: everything that a policy and its decoder compute, in fewer
-    operations than they take. A runtime needs as long for one as for reading 20 kB of weights."""
+    """One control step of one robot by the mean of z_t: everything that a policy and its decoder
+    compute, in fewer operations than they take. A runtime needs as long for one as for reading 20
+    kB of weights."""
 
     def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
         super().__init__()
@@ -180,7 +199,14 @@ class _BothLevels(nn.Module):
         )
 
     def forward(
-        self, obs: Tensor, command: Tensor, z: Tensor, h_high: Tensor, c_high: Tensor, h_low: Tensor, c_low: Tensor
+        self,
+        obs: Tensor,
+        command: Tensor,
+        z: Tensor,
+        h_high: Tensor,
+        c_high: Tensor,
+        h_low: Tensor,
+        c_low: Tensor,
     ) -> tuple[Tensor, ...]:
         net = self.policy.net
         inputs = net.inputs(self.policy.observe(PolicyInput(obs, command, z)), z)
@@ -197,7 +223,10 @@ class _Cell(nn.Module):
 
     def __init__(self, cell: nn.LSTMCell):
         super().__init__()
-        weight, bias = torch.cat((cell.weight_ih, cell.weight_hh), 1), cell.bias_ih.double() + cell.bias_hh.double()
+        weight, bias = (
+            torch.cat((cell.weight_ih, cell.weight_hh), 1),
+            cell.bias_ih.double() + cell.bias_hh.double(),
+        )
         self.gates = _linear(weight, bias)
 
     def forward(self, x: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -211,10 +240,14 @@ def _fold(layers: nn.Sequential, *scales: Normalizer) -> None:
     """Make input scales, of the first columns, part of the first layer."""
     first = layers[0]
     assert isinstance(first, nn.Linear)  # for the type checker
-    mean, std = (torch.cat([getattr(scale, name) for scale in scales]).double() for name in ("mean", "std"))
+    mean, std = (
+        torch.cat([getattr(scale, name) for scale in scales]).double() for name in ("mean", "std")
+    )
     weight = first.weight.double()
     scaled = weight[:, : len(std)] / std
-    layers[0] = _linear(torch.cat((scaled, weight[:, len(std) :]), 1), first.bias.double() - scaled @ mean)
+    layers[0] = _linear(
+        torch.cat((scaled, weight[:, len(std) :]), 1), first.bias.double() - scaled @ mean
+    )
 
 
 def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
@@ -224,7 +257,8 @@ def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
 
 
 def graph_of(policy: HighLevelPolicy, skill: SkillModule, contract: BundleContract) -> bytes:
-    """policy.onnx: (1, width) inputs obs, command and the memory; outputs action and the memory's NAME_next.
+    """policy.onnx: (1, width) inputs obs, command and the memory; outputs action and the memory's
+    NAME_next.
 
     Raises:
       InputError: where onnx or onnxscript is absent.
@@ -237,10 +271,15 @@ def graph_of(policy: HighLevelPolicy, skill: SkillModule, contract: BundleContra
             f"exporting a bundle needs onnx and onnxscript: pip install 'npmp[deploy]' ({error})"
         ) from error
     observed = sum(width for _, width, _, _ in contract.observation)
-    widths = {"obs": observed, "command": len(contract.command) + len(contract.besides), **contract.memory}
+    widths = {
+        "obs": observed,
+        "command": len(contract.command) + len(contract.besides),
+        **contract.memory,
+    }
     program = _exported(_BothLevels(policy, skill).eval(), widths)
     model = program.model_proto
-    for node in model.graph.node:  # where in the source a node comes from, with this machine's paths
+    # where in the source a node comes from, with this machine's paths
+    for node in model.graph.node:
         node.ClearField("metadata_props")
         node.ClearField("doc_string")
     del model.graph.value_info[:], model.metadata_props[:], model.graph.metadata_props[:]
@@ -249,7 +288,8 @@ def graph_of(policy: HighLevelPolicy, skill: SkillModule, contract: BundleContra
 
 
 def _exported(network: nn.Module, widths: dict[str, int]) -> Any:
-    logger = logging.getLogger("torch.onnx._internal.exporter._registration")  # of operators nobody uses here
+    # of operators nobody uses here
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
@@ -263,17 +303,19 @@ def _exported(network: nn.Module, widths: dict[str, int]) -> Any:
         logger.setLevel(level)
 
 
-# --- the golden recording ---------------------------------------------------------------------------------------------
+# --- the golden recording
+# ---------------------------------------------------------------------------------------------
 
 
 class _Told(NamedTuple):
     memory: PolicyMemory
-    action: Tensor  # (n, nu) of the step before, 0 at first: what the robot itself knows of its last setpoint
+    # (n, nu) of the step before, 0 at first: what the robot itself knows of its last setpoint
+    action: Tensor
 
 
 class _AsDeployed:
-    """A policy's mean, shown as its last setpoint what it asked for itself, as a robot does; its notes are what it was
-    shown and told."""
+    """A policy's mean, shown as its last setpoint what it asked for itself, as a robot does; its
+    notes are what it was shown and told."""
 
     def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
         self.actor, self.joints = PolicyActor(policy, skill), len(skill.contract.joint_names)
@@ -285,13 +327,16 @@ class _AsDeployed:
     def act(self, env: TaskEnv[Any], memory: _Told, first: Tensor) -> Decision:
         seen, told, nu = env.observe().clone(), env.task.observe().clone(), self.joints
         seen[:, nu : 2 * nu] = memory.action
-        view: Any = SimpleNamespace(observe=lambda: seen, task=SimpleNamespace(observe=lambda: told))
+        view: Any = SimpleNamespace(
+            observe=lambda: seen, task=SimpleNamespace(observe=lambda: told)
+        )
         decision = self.actor.act(view, memory.memory, first)
         return Decision(decision.action, _Told(decision.memory, decision.action), (seen, told))
 
 
 def record(policy: HighLevelPolicy, skill: SkillModule, env: TaskEnv[Any], steps: int) -> Golden:
-    """What torch answers in simulation: at least so many control steps, one robot's after another's."""
+    """What torch answers in simulation: at least so many control steps, one robot's after
+    another's."""
     rows: list[tuple[Tensor, ...]] = []
     env.reset()
 
@@ -299,7 +344,9 @@ def record(policy: HighLevelPolicy, skill: SkillModule, env: TaskEnv[Any], steps
         rows.append((*moment.decision.note, moment.first, moment.decision.action))
 
     rollout(_AsDeployed(policy, skill), env, math.ceil(steps / env.num_envs), note)
-    seen, told, reset, action = (torch.stack(part, 1).flatten(0, 1) for part in zip(*rows, strict=True))
+    seen, told, reset, action = (
+        torch.stack(part, 1).flatten(0, 1) for part in zip(*rows, strict=True)
+    )
     nu, home = action.shape[-1], torch.tensor(skill.contract.home_pose, dtype=torch.float64)
     # in double precision, so that rounding does not make the runtime's inputs others than torch's
     joints, _, gyro, accelerometer, up = seen.double().split((nu, nu, 3, 3, 3), -1)

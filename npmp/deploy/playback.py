@@ -1,6 +1,8 @@
-"""A recording in place of a robot: its states come again at its control steps, and nothing is driven.
+"""A recording in place of a robot: its states come again at its control steps, and nothing is
+driven.
 
-It is the clock as well, so a playback takes no longer than the policy's own work, and the same policy answers the same.
+It is the clock as well, so a playback takes no longer than the policy's own work, and the same
+policy answers the same.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ class Playback:
                 "the recording's times do not rise, so it holds several episodes, as npmp bundle trial writes "
                 "them; one of npmp deploy can be played"
             )
-        damped = np.flatnonzero(columns["mode"][:, 0] == Mode.DAMPING)  # what the robot did then was not the policy's
+        # what the robot did then was not the policy's
+        damped = np.flatnonzero(columns["mode"][:, 0] == Mode.DAMPING)
         self.rows = int(damped[0]) + 1 if len(damped) else len(columns["mode"])
         self.time_s, self.age_s = columns["time_s"][:, 0], columns["state_age_s"][:, 0]
         self.sensed = {name: columns[name] for name in SENSED}

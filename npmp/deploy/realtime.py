@@ -18,9 +18,11 @@ def check_priority(priority: int) -> int:
 
 @contextmanager
 def prioritized(priority: int) -> Iterator[bool]:
-    """Inside, this process is scheduled before all ordinary ones (SCHED_FIFO); yields False where that is not allowed.
+    """Inside, this process is scheduled before all ordinary ones (SCHED_FIFO); yields False where
+    that is not allowed.
 
-    priority: 1 to 99, 0 to stay ordinary. What one step takes is far less than its period, so nobody starves.
+    priority: 1 to 99, 0 to stay ordinary. What one step takes is far less than its period, so
+    nobody starves.
     """
     if priority == 0 or not hasattr(os, "sched_setscheduler"):
         yield priority == 0

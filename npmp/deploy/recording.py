@@ -2,14 +2,12 @@
 
 Layout (schema "npmp-deploy-log", version 1), T control steps, nu joints, c commands, all float64:
 
-    /                attributes schema, version, robot, joint_names, command_names, rate_hz, source, about (JSON)
-    /time_s (T, 1)          when the step began, on the controller's clock
-    /mode (T, 1)            0 passive, 1 stand, 2 policy, 3 damping
-    /late_s, /work_s, /state_age_s (T, 1)
-    /joint_pos, /joint_vel, /joint_torque, /temperature (T, nu)
-    /gyro, /accelerometer, /up (T, 3)
-    /proposed, /target (T, nu)   before and after the guard's limits
-    /asked, /command (T, c)      within the ranges, and ramped
+    /                attributes schema, version, robot, joint_names, command_names, rate_hz, source,
+    about (JSON) /time_s (T, 1)          when the step began, on the controller's clock /mode (T, 1)
+    0 passive, 1 stand, 2 policy, 3 damping /late_s, /work_s, /state_age_s (T, 1) /joint_pos,
+    /joint_vel, /joint_torque, /temperature (T, nu) /gyro, /accelerometer, /up (T, 3) /proposed,
+    /target (T, nu)   before and after the guard's limits /asked, /command (T, c)      within the
+    ranges, and ramped
 
 NaN stands for what was not there: a state before the first, a temperature that is not measured.
 """
@@ -41,7 +39,11 @@ def layout(joints: int, commands: int) -> dict[str, int]:
     """The arrays of a recording and their widths."""
     once = dict.fromkeys(("time_s", "mode", "late_s", "work_s", "state_age_s"), 1)
     sensed = dict(zip(SENSED, (joints, joints, joints, 3, 3, 3, joints)))
-    return once | sensed | {"proposed": joints, "target": joints, "asked": commands, "command": commands}
+    return (
+        once
+        | sensed
+        | {"proposed": joints, "target": joints, "asked": commands, "command": commands}
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +79,10 @@ class Recorder:
         sensed = state[1:] if state is not None else (None,) * len(SENSED)
         numbers = ([step.now], [order.mode], [step.late], [step.work], [age])
         values = (*numbers, *sensed, order.proposed, order.target, step.asked, order.command)
-        row = [v if np.shape(v) == (w,) else np.full(w, np.nan) for v, w in zip(values, self.widths.values())]
+        row = [
+            v if np.shape(v) == (w,) else np.full(w, np.nan)
+            for v, w in zip(values, self.widths.values())
+        ]
         self.rows.append(np.concatenate(row))
 
     def recording(self, about: Mapping[str, Any]) -> Recording:
@@ -102,7 +107,9 @@ def write_recording(path: Path, recording: Recording) -> None:
         file.attrs["about"] = json.dumps(dict(recording.about), sort_keys=True)
         packed = {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
         for name, values in recording.columns.items():
-            file.create_dataset(name, data=values, track_times=False, **(packed if values.size else {}))
+            file.create_dataset(
+                name, data=values, track_times=False, **(packed if values.size else {})
+            )
 
 
 def read_recording(path: Path | str) -> Recording:
@@ -118,21 +125,38 @@ def read_recording(path: Path | str) -> Recording:
         if known.get("schema") != SCHEMA:
             raise InputError(f"{path} is no recording of npmp deploy (schema {SCHEMA!r})")
         if known.get("version") != VERSION:
-            raise InputError(f"{path} has version {known.get('version')!r:.20}; this npmp reads version {VERSION}")
+            raise InputError(
+                f"{path} has version {known.get('version')!r:.20}; this npmp reads version {VERSION}"
+            )
         try:
             joints = tuple(str(name) for name in known["joint_names"])
             commands = tuple(str(name) for name in known["command_names"])
-            rate_hz, robot, source = float(known["rate_hz"]), str(known["robot"]), str(known["source"])
+            rate_hz, robot, source = (
+                float(known["rate_hz"]),
+                str(known["robot"]),
+                str(known["source"]),
+            )
             about = parse_json(str(known["about"]), str(path))
         except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{path}: an attribute is missing or of a strange type ({error})") from error
+            raise InputError(
+                f"{path}: an attribute is missing or of a strange type ({error})"
+            ) from error
         widths = layout(len(joints), len(commands))
         arrays = {name: member(file, name) for name in widths}
-        require_memory(sum(array_bytes(array, f"{path}: {name}") for name, array in arrays.items()), str(path))
-        columns = {name: read_array(array, f"{path}: {name}").astype(float) for name, array in arrays.items()}
+        require_memory(
+            sum(array_bytes(array, f"{path}: {name}") for name, array in arrays.items()), str(path)
+        )
+        columns = {
+            name: read_array(array, f"{path}: {name}").astype(float)
+            for name, array in arrays.items()
+        }
     if not len(columns["time_s"]):
         raise InputError(f"{path} holds no control step")
     for name, values in columns.items():
         if values.shape != (len(columns["time_s"]), widths[name]):
-            raise InputError(f"{path}: {name} is {values.shape}, expected {(len(columns['time_s']), widths[name])}")
-    return Recording(robot, joints, commands, rate_hz, source, columns, about if isinstance(about, dict) else {})
+            raise InputError(
+                f"{path}: {name} is {values.shape}, expected {(len(columns['time_s']), widths[name])}"
+            )
+    return Recording(
+        robot, joints, commands, rate_hz, source, columns, about if isinstance(about, dict) else {}
+    )

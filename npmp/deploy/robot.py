@@ -1,4 +1,5 @@
-"""What a robot must be able to do for the controller: give its newest state, take targets, and stop.
+"""What a robot must be able to do for the controller: give its newest state, take targets, and
+stop.
 
 docs/controller.md shows how to write one for a real robot.
 """
@@ -14,16 +15,21 @@ FloatArray = NDArray[np.float64]
 
 
 class State(NamedTuple):
-    """What a robot measures. Joints in the order of the bundle's `joint_names`; root frame: X forward, Y left, Z up."""
+    """What a robot measures. Joints in the order of the bundle's `joint_names`; root frame: X
+    forward, Y left, Z up."""
 
-    time_s: float  # when the oldest of it was measured, on the clock of the controller (time.monotonic)
+    # when the oldest of it was measured, on the clock of the controller (time.monotonic)
+    time_s: float
     joint_pos: FloatArray  # (nu,) [rad]
     joint_vel: FloatArray  # (nu,) [rad/s]
     joint_torque: FloatArray  # (nu,) [Nm]
-    gyro: FloatArray  # (3,) angular velocity in the root frame, mean over the last control period [rad/s]
-    accelerometer: FloatArray  # (3,) specific force in the root frame, mean over the last control period [m/s2]
+    # (3,) angular velocity in the root frame, mean over the last control period [rad/s]
+    gyro: FloatArray
+    # (3,) specific force in the root frame, mean over the last control period [m/s2]
+    accelerometer: FloatArray
     up: FloatArray  # (3,) the world's vertical in the root frame
-    temperature: FloatArray | None = None  # (nu,) of the motors [degrees Celsius]; None where it is not measured
+    # (nu,) of the motors [degrees Celsius]; None where it is not measured
+    temperature: FloatArray | None = None
 
 
 class RobotStopped(Exception):
@@ -43,8 +49,9 @@ class RobotInterface(Protocol):
     def write(self, target: FloatArray, kp: FloatArray, kd: FloatArray, duration_s: float) -> None:
         """Drive the joints: torque = kp (target - angle) - kd velocity.
 
-        target (nu,) [rad]; kp (nu,) [Nm/rad]; kd (nu,) [Nm s/rad]. The drives go linearly from the last target to this
-        one within duration_s [s]; 0: at once. The same target comes several times in a control period.
+        target (nu,) [rad]; kp (nu,) [Nm/rad]; kd (nu,) [Nm s/rad]. The drives go linearly from the
+        last target to this one within duration_s [s]; 0: at once. The same target comes several
+        times in a control period.
         """
 
     def stop(self) -> None:

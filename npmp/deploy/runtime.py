@@ -1,4 +1,5 @@
-"""What carries out a bundle's graph: onnxruntime, or a loop that numba compiles (`npmp.deploy.compiled`).
+"""What carries out a bundle's graph: onnxruntime, or a loop that numba compiles
+(`npmp.deploy.compiled`).
 
 Each has one robot's memory. A step reads it and writes aside, so one that fails is forgotten.
 """
@@ -16,7 +17,10 @@ from mocap_data.errors import InputError
 from mocap_data.outside import reading
 
 ONNXRUNTIME, NUMBA = "onnxruntime", "numba"
-NOT_FINITE = ("what the robot senses or is told holds a value that is not finite", "the policy's answer is not finite")
+NOT_FINITE = (
+    "what the robot senses or is told holds a value that is not finite",
+    "the policy's answer is not finite",
+)
 DOUBLE = np.dtype(np.float64)
 Float64Array = NDArray[np.float64]
 # a key of ONNX's external data: protobuf's first field, of eight letters, as all write it
@@ -31,11 +35,14 @@ class Runtime(Protocol):
         """A control step.
 
         Args:
-          told: vectors of the given widths, joint angles first; obs and command of the graph are (these - less) / over.
-          target: (nu,) gets the action and the first of `less`, the home pose. It may be one of what is told.
+          told: vectors of the given widths, joint angles first; obs and command of the graph are
+            (these - less) / over.
+          target: (nu,) gets the action and the first of `less`, the home pose. It may be one of
+            what is told.
 
         Raises:
-          TypeError: for other widths; a runtime may also refuse what is no vector of doubles one behind another.
+          TypeError: for other widths; a runtime may also refuse what is no vector of doubles one
+            behind another.
           ValueError: for what is not finite, told, answered or to be remembered.
           Either way memory and target are then as they were.
         """
@@ -57,15 +64,19 @@ def open_runtime(
 ) -> Runtime:
     """Make a graph ready to run on one thread.
 
-    kind: of RUNTIMES. graph: the content of policy.onnx; name: what messages call it. told: the widths of what `step`
-    is told; the last is the graph's command, the others its obs. memory: the widths of its other inputs. scales:
-    (2, o + c) less, which begins with the home pose, and over.
+    kind: of RUNTIMES. graph: the content of policy.onnx; name: what messages call it. told: the
+    widths of what `step` is told; the last is the graph's command, the others its obs. memory: the
+    widths of its other inputs. scales: (2, o + c) less, which begins with the home pose, and over.
 
     Raises:
-      InputError: where a package is absent, the graph has other inputs or outputs, or `kind` cannot run it.
+      InputError: where a package is absent, the graph has other inputs or outputs, or `kind` cannot
+        run it.
     """
-    if _OUTSIDE in graph:  # else weights are looked for beside the process, which no checksum covers
-        raise InputError(f"'{name}' has weights in another file; a bundle's graph holds them itself")
+    # else weights are looked for beside the process, which no checksum covers
+    if _OUTSIDE in graph:
+        raise InputError(
+            f"'{name}' has weights in another file; a bundle's graph holds them itself"
+        )
     if kind not in RUNTIMES:
         raise InputError(f"no runtime {kind!r:.40}; there are {', '.join(RUNTIMES)}")
     return RUNTIMES[kind](graph, name, tuple(told), {"action": joints, **memory}, scales)
@@ -75,19 +86,28 @@ class OnnxRuntime:
     """By onnxruntime."""
 
     def __init__(
-        self, graph: bytes, name: str, told: tuple[int, ...], remembered: dict[str, int], scales: Float64Array
+        self,
+        graph: bytes,
+        name: str,
+        told: tuple[int, ...],
+        remembered: dict[str, int],
+        scales: Float64Array,
     ):
         try:
             import onnxruntime
         except ImportError as error:
             raise _absent(ONNXRUNTIME, ONNXRUNTIME, NUMBA, error) from error
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1  # its own pool would take the loop's core
+        # its own pool would take the loop's core
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.execution_mode = onnxruntime.ExecutionMode.ORT_SEQUENTIAL
         options.log_severity_level = 3  # errors only, and these are raised
-        options.add_session_config_entry(WEIGHTS_FOLDER, os.devnull)  # no place for what _OUTSIDE does not find
+        # no place for what _OUTSIDE does not find
+        options.add_session_config_entry(WEIGHTS_FOLDER, os.devnull)
         with reading(name):
-            session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
+            session = onnxruntime.InferenceSession(
+                graph, options, providers=["CPUExecutionProvider"]
+            )
         given, answered = (
             [(entry.name, entry.type == "tensor(float)", entry.shape) for entry in entries]
             for entries in (session.get_inputs(), session.get_outputs())
@@ -102,7 +122,10 @@ class OnnxRuntime:
         # two sets of an action and memory: each run reads one and writes the other
         self._answers = np.zeros((2, sum(remembered.values())), np.float32)
         ends = np.cumsum([*remembered.values()])[:-1]
-        memory = [dict(zip(remembered, np.split(answer[None], ends, 1), strict=True)) for answer in self._answers]
+        memory = [
+            dict(zip(remembered, np.split(answer[None], ends, 1), strict=True))
+            for answer in self._answers
+        ]
         self._actions = [entry["action"][0] for entry in memory]
         shown = {"obs": row[:, :seen], "command": row[:, seen:]}
         self._bindings = [self._bound({**memory[i], **shown}, memory[1 - i]) for i in range(2)]
@@ -139,7 +162,12 @@ class NumbaRuntime:
     """By `npmp.deploy.compiled`. The first in a process takes some seconds to compile."""
 
     def __init__(
-        self, graph: bytes, name: str, told: tuple[int, ...], remembered: dict[str, int], scales: Float64Array
+        self,
+        graph: bytes,
+        name: str,
+        told: tuple[int, ...],
+        remembered: dict[str, int],
+        scales: Float64Array,
     ):
         try:
             import onnx
@@ -161,7 +189,8 @@ class NumbaRuntime:
         width = sum(remembered.values()) - joints
         self._rows, self._advance, self._memory = table.rows, advance, values[first : first + width]
         self._constant = np.array([*told, joints, width]), scales, values, table.after
-        advance(table.rows[:0], tuple(map(np.zeros, told)), *self._constant, np.zeros(joints))  # compiles
+        # compiles
+        advance(table.rows[:0], tuple(map(np.zeros, told)), *self._constant, np.zeros(joints))
 
     def step(self, told: tuple[Float64Array, ...], target: Float64Array) -> None:
         for vector in told:  # for another type numba would compile for seconds
@@ -179,14 +208,15 @@ class NumbaRuntime:
         self._memory.fill(0.0)
 
 
-RUNTIMES: dict[str, Callable[[bytes, str, tuple[int, ...], dict[str, int], Float64Array], Runtime]] = {
-    ONNXRUNTIME: OnnxRuntime,
-    NUMBA: NumbaRuntime,
-}
+RUNTIMES: dict[
+    str, Callable[[bytes, str, tuple[int, ...], dict[str, int], Float64Array], Runtime]
+] = {ONNXRUNTIME: OnnxRuntime, NUMBA: NumbaRuntime}
 
 
 def _absent(kind: str, packages: str, other: str, error: ImportError) -> InputError:
-    return InputError(f"runtime={kind} needs {packages}: pip install 'npmp[deploy]', or runtime={other} ({error})")
+    return InputError(
+        f"runtime={kind} needs {packages}: pip install 'npmp[deploy]', or runtime={other} ({error})"
+    )
 
 
 def _next(name: str) -> str:
@@ -195,7 +225,10 @@ def _next(name: str) -> str:
 
 def _shape(tensor: Any) -> tuple[bool, list[Any]]:
     """Whether it is of single precision, and its dimensions."""
-    sizes = [entry.dim_value if entry.HasField("dim_value") else entry.dim_param for entry in tensor.shape.dim]
+    sizes = [
+        entry.dim_value if entry.HasField("dim_value") else entry.dim_param
+        for entry in tensor.shape.dim
+    ]
     return tensor.elem_type == 1, sizes
 
 
@@ -214,6 +247,13 @@ def _check_graph(
 ) -> None:
     """Of each its name, whether it is of single precision, and its shape."""
     read = _read(told, remembered)
-    for found, expected in ((inputs, read), (outputs, {_next(key): width for key, width in remembered.items()})):
-        if sorted(found, key=str) != sorted(((key, True, [1, width]) for key, width in expected.items()), key=str):
-            raise InputError(f"'{name}' does not fit its bundle.json: it has {found!s:.200}, expected {expected}")
+    for found, expected in (
+        (inputs, read),
+        (outputs, {_next(key): width for key, width in remembered.items()}),
+    ):
+        if sorted(found, key=str) != sorted(
+            ((key, True, [1, width]) for key, width in expected.items()), key=str
+        ):
+            raise InputError(
+                f"'{name}' does not fit its bundle.json: it has {found!s:.200}, expected {expected}"
+            )

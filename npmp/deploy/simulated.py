@@ -1,8 +1,9 @@
-"""A robot in MuJoCo, in its own process and in real time, behind datagrams that come late, out of order, or not at all.
+"""A robot in MuJoCo, in its own process and in real time, behind datagrams that come late, out of
+order, or not at all.
 
-`SimulatedRobot` is physics, drives and senses; `Station` what a robot's computer is: it takes datagrams, keeps to its
-own limits and damps when nobody speaks to it; `Link` the bad line; `serve` runs them in time. All but `serve` know no
-clock, so tests step them.
+`SimulatedRobot` is physics, drives and senses; `Station` what a robot's computer is: it takes
+datagrams, keeps to its own limits and damps when nobody speaks to it; `Link` the bad line; `serve`
+runs them in time. All but `serve` know no clock, so tests step them.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _BREAKDOWNS = [int(kind) for kind in (mujoco.mjtWarning.mjWARN_BADQPOS, mujoco.m
 
 @dataclass(frozen=True)
 class SimulatedConfig:
-    """The line to the robot, each way, and the robot's own watchdog. Raises ValueError for values out of range."""
+    """The line to the robot, each way, and the robot's own watchdog. Raises ValueError for values
+    out of range."""
 
     latency_ms: float = 0.0  # of every datagram
     jitter_ms: float = 0.0  # more, uniform, drawn for each
@@ -72,7 +74,9 @@ class SimulatedRobot:
         data.qpos[7:] = np.where(robot.carries_feet, pose, robot.home_joints)
         mujoco.mj_kinematics(self.model, data)
         feet = zip(robot.foot_bodies, robot.foot_points)
-        points = [data.body(b).xpos + points @ data.body(b).xmat.reshape(3, 3).T for b, points in feet]
+        points = [
+            data.body(b).xpos + points @ data.body(b).xmat.reshape(3, 3).T for b, points in feet
+        ]
         data.qpos[2] -= np.concatenate(points)[:, 2].min() - robot.foot_radius
         self.begun = self.wanted = data.qpos[7:].copy()
         self.left = self.steps = 0
@@ -89,7 +93,8 @@ class SimulatedRobot:
             self.damp()
         for _ in range(round(2.0 / self.dt)):
             self.step()
-        if self.damped:  # limp drives go to their first target from where the joints have come to lie
+        # limp drives go to their first target from where the joints have come to lie
+        if self.damped:
             self.begun = self.wanted = self.data.qpos[7:].copy()
             self.damped = False
 
@@ -97,12 +102,17 @@ class SimulatedRobot:
         self.model.actuator_gainprm[:, 0] = kp
         self.model.actuator_biasprm[:, 1], self.model.actuator_biasprm[:, 2] = -kp, -kd
 
-    def command(self, target: FloatArray, kp: FloatArray, kd: FloatArray, duration_s: float) -> None:
+    def command(
+        self, target: FloatArray, kp: FloatArray, kd: FloatArray, duration_s: float
+    ) -> None:
         """As `RobotInterface.write`, within the robot's limits; nothing once it is damped."""
         if self.damped:
             return
         robot, most = self.robot, MOST_GAIN
-        self._gains(np.clip(kp, 0.0, most * robot.kp), np.clip(kd, 0.0, most * np.maximum(robot.kd, 0.01 * robot.kp)))
+        self._gains(
+            np.clip(kp, 0.0, most * robot.kp),
+            np.clip(kd, 0.0, most * np.maximum(robot.kd, 0.01 * robot.kp)),
+        )
         self.begun = self.setpoint()
         self.wanted = np.clip(target, robot.joint_lower, robot.joint_upper)
         self.left = self.steps = round(min(max(duration_s, 0.0), LONGEST_S) / self.dt)
@@ -137,7 +147,8 @@ class SimulatedRobot:
 
     @property
     def broken(self) -> bool:
-        """Whether the simulation has broken down since `place`: MuJoCo then goes on, from the model's default state."""
+        """Whether the simulation has broken down since `place`: MuJoCo then goes on, from the
+        model's default state."""
         return any(self.data.warning[kind].number for kind in _BREAKDOWNS)
 
     @classmethod
@@ -158,9 +169,12 @@ class SimulatedRobot:
         return qpos[:3].copy(), qpos[3:7].copy(), velocity + qvel[:3]
 
     def sense(self, time_s: float) -> State:
-        """What it measures; gyro and accelerometer are means over the last control period, as policies were trained."""
+        """What it measures; gyro and accelerometer are means over the last control period, as
+        policies were trained."""
         substeps, period = self.robot.substeps, self.robot.substeps * self.dt
-        (pos2, _, _), (pos1, quat1, vel1), (pos, quat, vel) = (self.past[-1 - k * substeps] for k in (2, 1, 0))
+        (pos2, _, _), (pos1, quat1, vel1), (pos, quat, vel) = (
+            self.past[-1 - k * substeps] for k in (2, 1, 0)
+        )
         gyro, rotation = np.zeros(3), np.zeros(9)
         mujoco.mju_subQuat(gyro, quat, quat1)
         mujoco.mju_quat2Mat(rotation, quat)
@@ -169,7 +183,9 @@ class SimulatedRobot:
         up = to_root[:, 2]
         accelerometer = to_root @ change / period + GRAVITY * up
         qpos, qvel, torque = self.data.qpos[7:], self.data.qvel[6:], self.data.actuator_force
-        return State(time_s, qpos.copy(), qvel.copy(), torque.copy(), gyro / period, accelerometer, up)
+        return State(
+            time_s, qpos.copy(), qvel.copy(), torque.copy(), gyro / period, accelerometer, up
+        )
 
 
 def scene(robot: Robot) -> mujoco.MjModel:
@@ -210,12 +226,16 @@ class Station:
         robot = simulated.robot
         name, joints = identity(robot.name, robot.model_sha256), len(robot.joint_names)
         self.simulated, self.config = simulated, config
-        self.inbox, self.outbox = Inbox(name, joints, (Kind.COMMAND, Kind.STOP)), Outbox(name, joints)
+        self.inbox, self.outbox = (
+            Inbox(name, joints, (Kind.COMMAND, Kind.STOP)),
+            Outbox(name, joints),
+        )
         first, second = np.random.default_rng(seed).spawn(2)
         self.incoming, self.outgoing = Link(config, first), Link(config, second)
         self.heard: float | None = None  # when the last good command came [s]
         self.stopped: tuple[float, str] | None = None  # when and why it damped
-        self.upright, self.torque = 1.0, 0.0  # the least of the vertical, the most of torque over its limit
+        # the least of the vertical, the most of torque over its limit
+        self.upright, self.torque = 1.0, 0.0
 
     def take(self, datagram: bytes, now: float) -> None:
         """A datagram enters the line."""
@@ -227,7 +247,10 @@ class Station:
             self._obey(datagram, now)
         silent = 0.0 if self.heard is None else now - self.heard
         # the command may have come a step before it was looked at, and the next look is a step away
-        if self.heard is not None and silent > 1e-3 * self.config.deadman_ms - 2 * self.simulated.dt:
+        if (
+            self.heard is not None
+            and silent > 1e-3 * self.config.deadman_ms - 2 * self.simulated.dt
+        ):
             self._damp(now, f"no command for {1e3 * silent:.1f} ms")
         self.simulated.step()
         if self.simulated.broken:
@@ -255,7 +278,9 @@ class Station:
 
     def _look(self) -> None:
         data, robot = self.simulated.data, self.simulated.robot
-        self.torque = max(self.torque, float((np.abs(data.actuator_force) / robot.torque_limit).max()))
+        self.torque = max(
+            self.torque, float((np.abs(data.actuator_force) / robot.torque_limit).max())
+        )
         if self.stopped is None:
             self.upright = min(self.upright, float(data.xmat[1, 8]))
 
@@ -296,7 +321,8 @@ class Stepped:
 
 
 def serve(station: Station, controller: tuple[str, int]) -> dict[str, Any]:
-    """Run in real time until nobody has spoken for `silence_s`, or for 20 times that at first. Returns the summary.
+    """Run in real time until nobody has spoken for `silence_s`, or for 20 times that at first.
+    Returns the summary.
 
     controller: where states are sent; only what comes from there is listened to.
     """
@@ -317,18 +343,46 @@ def serve(station: Station, controller: tuple[str, int]) -> dict[str, Any]:
         for datagram in station.tick(now):
             send(end, datagram, controller)
         steps += 1
-    return {**station.summary(), "steps": steps, "slipped_s": slipped, "latest_step_ms": 1e3 * worst}
+    return {
+        **station.summary(),
+        "steps": steps,
+        "slipped_s": slipped,
+        "latest_step_ms": 1e3 * worst,
+    }
 
 
 def spawn(
-    robot: str, accelerometer: str, config: SimulatedConfig, address: tuple[str, int], *, seed: int, priority: int
+    robot: str,
+    accelerometer: str,
+    config: SimulatedConfig,
+    address: tuple[str, int],
+    *,
+    seed: int,
+    priority: int,
 ) -> subprocess.Popen[str]:
-    """Start the robot's process; it prints its summary as JSON when it ends, some time after the controller has."""
-    told = {"robot": robot, "accelerometer": accelerometer, "address": address, "seed": seed, "priority": priority}
-    arguments = [sys.executable, "-P", "-m", "npmp.deploy.simulated", json.dumps({**told, "config": asdict(config)})]
+    """Start the robot's process; it prints its summary as JSON when it ends, some time after the
+    controller has."""
+    told = {
+        "robot": robot,
+        "accelerometer": accelerometer,
+        "address": address,
+        "seed": seed,
+        "priority": priority,
+    }
+    arguments = [
+        sys.executable,
+        "-P",
+        "-m",
+        "npmp.deploy.simulated",
+        json.dumps({**told, "config": asdict(config)}),
+    ]
     # in a session of its own: Ctrl-C is for the controller, which then damps the robot
     return subprocess.Popen(
-        arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True
+        arguments,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
     )
 
 
@@ -344,7 +398,9 @@ def main(told: Mapping[str, Any]) -> None:
 
 def make_station(robot: Robot, accelerometer: str, config: SimulatedConfig, seed: int) -> Station:
     """A robot at rest behind its line."""
-    return Station(SimulatedRobot(robot, accelerometer=accelerometer, crouch=config.crouch), config, seed)
+    return Station(
+        SimulatedRobot(robot, accelerometer=accelerometer, crouch=config.crouch), config, seed
+    )
 
 
 if __name__ == "__main__":

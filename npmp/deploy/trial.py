@@ -1,6 +1,8 @@
-"""A walking bundle by itself in a simulator, by commands from its ranges: the same seed, the same in any simulator.
+"""A walking bundle by itself in a simulator, by commands from its ranges: the same seed, the same
+in any simulator.
 
-No controller and no line stand between policy and robot, so that simulators differ and nothing else does.
+No controller and no line stand between policy and robot, so that simulators differ and nothing else
+does.
 """
 
 from __future__ import annotations
@@ -49,10 +51,23 @@ def drawn(contract: BundleContract, steps: int, seed: int, episode: int = 0) -> 
 
 
 def refuse_other_model(contract: BundleContract, robot: Any) -> None:
-    """Raises InputError where a bundle is of another robot than this one, or was trained at other rates."""
-    mine = (contract.model_sha256, tuple(contract.joint_names), contract.physics_rate_hz, contract.control_rate_hz)
-    if mine != (robot.model_sha256, robot.joint_names, robot.physics_rate_hz, robot.control_rate_hz):
-        raise InputError(f"the bundle is of another '{robot.name}' than this npmp has: model, joints or rates differ")
+    """Raises InputError where a bundle is of another robot than this one, or was trained at other
+    rates."""
+    mine = (
+        contract.model_sha256,
+        tuple(contract.joint_names),
+        contract.physics_rate_hz,
+        contract.control_rate_hz,
+    )
+    if mine != (
+        robot.model_sha256,
+        robot.joint_names,
+        robot.physics_rate_hz,
+        robot.control_rate_hz,
+    ):
+        raise InputError(
+            f"the bundle is of another '{robot.name}' than this npmp has: model, joints or rates differ"
+        )
 
 
 def episodes(
@@ -67,15 +82,17 @@ def episodes(
 ) -> Iterator[Episode]:
     """Episodes from the home pose, each of so many control steps or until it falls.
 
-    robots: that walk side by side, each under a policy of its own. note: called with every step, one episode after the
-    other.
+    robots: that walk side by side, each under a policy of its own. note: called with every step,
+    one episode after the other.
 
     Raises:
       InputError: as `drawn`.
     """
     walkers = list(zip(robots, policies, strict=True))
     for first in range(0, count, len(robots)):
-        commands = [drawn(contract, steps, seed, k) for k in range(first, min(first + len(robots), count))]
+        commands = [
+            drawn(contract, steps, seed, k) for k in range(first, min(first + len(robots), count))
+        ]
         walks = [_Walk(*walker, command, contract) for walker, command in zip(walkers, commands)]
         while going := [walk for walk in walks if walk.goes_on]:
             for walk in going:
@@ -93,7 +110,9 @@ def episodes(
 class _Walk:
     """An episode under way."""
 
-    def __init__(self, robot: SimulatedRobot, policy: Acting, commands: FloatArray, contract: BundleContract):
+    def __init__(
+        self, robot: SimulatedRobot, policy: Acting, commands: FloatArray, contract: BundleContract
+    ):
         self.robot, self.policy, self.commands = robot, policy, commands
         self.period = 1.0 / contract.control_rate_hz
         self.duration = self.period if contract.hold == "first_order" else 0.0
@@ -115,7 +134,9 @@ class _Walk:
         readings = Readings(state.joint_pos, state.gyro, state.accelerometer, state.up)
         proposed = self.policy.act(readings, command)
         order = Order(Mode.POLICY, np.clip(proposed, self.low, self.high), proposed, command)
-        self.steps.append(Step(t * self.period, 0.0, time.perf_counter() - begun, state, command, order))
+        self.steps.append(
+            Step(t * self.period, 0.0, time.perf_counter() - begun, state, command, order)
+        )
         self.robot.command(order.target, self.kp, self.kd, self.duration)
 
     def look(self) -> None:
@@ -135,11 +156,14 @@ def heading(velocity: FloatArray, quat: FloatArray) -> tuple[float, float]:
     w, x, y, z = quat
     yaw = math.atan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
     cos, sin = math.cos(yaw), math.sin(yaw)
-    return float(cos * velocity[0] + sin * velocity[1]), float(cos * velocity[1] - sin * velocity[0])
+    return float(cos * velocity[0] + sin * velocity[1]), float(
+        cos * velocity[1] - sin * velocity[0]
+    )
 
 
 def velocity_error_1s(episode: Episode, rate_hz: float) -> FloatArray:
-    """|v - v_cmd| of velocity and command averaged over each whole second, as `npmp evaluate` has it. -> (seconds,)."""
+    """|v - v_cmd| of velocity and command averaged over each whole second, as `npmp evaluate` has
+    it. -> (seconds,)."""
     window = round(rate_hz)
     whole = len(episode.command) // window * window
     error = (episode.achieved - episode.command)[:whole].reshape(-1, window, len(COMMAND)).mean(1)
@@ -147,8 +171,8 @@ def velocity_error_1s(episode: Episode, rate_hz: float) -> FloatArray:
 
 
 def figures(found: list[Episode], steps: int, rate_hz: float) -> dict[str, Any]:
-    """Falls, the share of episodes and of steps that were walked through, and the velocity error over 1 s, null where
-    nobody stood that long."""
+    """Falls, the share of episodes and of steps that were walked through, and the velocity error
+    over 1 s, null where nobody stood that long."""
     errors = np.concatenate([velocity_error_1s(one, rate_hz) for one in found])
     walked = sum(len(one.command) for one in found)
     return {

@@ -1,7 +1,8 @@
-"""The robot of `simulated.py` moved by mujoco_warp: MuJoCo's equations by other code, in single precision.
+"""The robot of `simulated.py` moved by mujoco_warp: MuJoCo's equations by other code, in single
+precision.
 
-It computes on the CPU. A step of one robot takes it a hundred times as long as MuJoCo, of fifty about one and a half
-times as long as that.
+It computes on the CPU. A step of one robot takes it a hundred times as long as MuJoCo, of fifty
+about one and a half times as long as that.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ class Worlds:
         try:
             from npmp.sim.warp import WarpSim
         except ImportError as error:
-            raise InputError(f"simulator=warp needs mujoco_warp: pip install 'npmp[warp]' ({error})") from error
+            raise InputError(
+                f"simulator=warp needs mujoco_warp: pip install 'npmp[warp]' ({error})"
+            ) from error
         import torch
 
         rate = robot.physics_rate_hz
@@ -38,12 +41,14 @@ class Worlds:
     def place(self, index: int, qpos: FloatArray) -> None:
         """One of them at rest at qpos (nq,)."""
         place = self.ctrl.new_tensor(qpos[None])
-        self.sim.set_state(self.ctrl.new_tensor([index]).long(), place, place.new_zeros(1, self.sim.model.nv))
+        self.sim.set_state(
+            self.ctrl.new_tensor([index]).long(), place, place.new_zeros(1, self.sim.model.nv)
+        )
 
 
 class WarpRobot(SimulatedRobot):
-    """One robot on flat ground in mujoco_warp. `data` holds where it is and its torques; nothing in MuJoCo is
-    stepped."""
+    """One robot on flat ground in mujoco_warp. `data` holds where it is and its torques; nothing in
+    MuJoCo is stepped."""
 
     def __init__(
         self,
@@ -66,7 +71,10 @@ class WarpRobot(SimulatedRobot):
     def several(cls, robot: Robot, count: int, *, accelerometer: str) -> Sequence[Self]:
         """As `SimulatedRobot.several`."""
         worlds = Worlds(robot, min(count, MOST))
-        return [cls(robot, accelerometer=accelerometer, worlds=worlds, index=k) for k in range(worlds.count)]
+        return [
+            cls(robot, accelerometer=accelerometer, worlds=worlds, index=k)
+            for k in range(worlds.count)
+        ]
 
     def resting(self, crouch: float) -> None:
         """It stands: to lie down takes too long here."""
@@ -89,7 +97,9 @@ class WarpRobot(SimulatedRobot):
         for robot in robots:
             ctrl[robot.index] = robot.setpoint()
         worlds.sim.step(worlds.ctrl)
-        qpos, qvel, force = (part.numpy() for part in (worlds.sim.qpos, worlds.sim.qvel, worlds.sim.drive_forces()))
+        qpos, qvel, force = (
+            part.numpy() for part in (worlds.sim.qpos, worlds.sim.qvel, worlds.sim.drive_forces())
+        )
         for robot in robots:
             data, k = robot.data, robot.index
             data.qpos[:], data.qvel[:], data.actuator_force[:] = qpos[k], qvel[k], force[k, 6:]

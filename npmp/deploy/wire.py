@@ -1,19 +1,21 @@
-"""Datagrams between the controller and a robot in another process, and the controller's end of them.
+"""Datagrams between the controller and a robot in another process, and the controller's end of
+them.
 
 A datagram is little-endian (docs/controller.md has the table):
 
-    magic "NPMR" | version u16 | kind u16 | joints u16 | flags u16 | robot 8 bytes | sequence u64 | time f64 |
+    magic "NPMR" | version u16 | kind u16 | joints u16 | flags u16 | robot 8 bytes | sequence u64 |
+    time f64 |
     body: f64 each | crc32 of all before, u32
 
-`robot` is `identity` of the bundle's robot: its name and its model. `sequence` grows with each datagram of a sender.
-`time` is the sender's time.monotonic [s]. Bodies:
+`robot` is `identity` of the bundle's robot: its name and its model. `sequence` grows with each
+datagram of a sender. `time` is the sender's time.monotonic [s]. Bodies:
 
-    1 state    joint_pos nu | joint_vel nu | joint_torque nu | gyro 3 | accelerometer 3 | up 3 | temperature nu
-    2 command  target nu | kp nu | kd nu | duration_s 1
-    3 stop     nothing
+    1 state    joint_pos nu | joint_vel nu | joint_torque nu | gyro 3 | accelerometer 3 | up 3 |
+    temperature nu 2 command  target nu | kp nu | kd nu | duration_s 1 3 stop     nothing
 
-Flags of a state: 1 the temperature is measured (else zeros), 2 the robot has stopped by itself. What is not exactly
-such a datagram is counted and ignored. The checksum finds damage, not malice: keep robots on a network of their own.
+Flags of a state: 1 the temperature is measured (else zeros), 2 the robot has stopped by itself.
+What is not exactly such a datagram is counted and ignored. The checksum finds damage, not malice:
+keep robots on a network of their own.
 """
 
 from __future__ import annotations
@@ -74,23 +76,34 @@ class Outbox:
 
     def __init__(self, robot: bytes, joints: int):
         self.robot, self.joints = robot, joints
-        self.sequence = time.monotonic_ns()  # so that a sender that was started anew goes on above its last one
+        # so that a sender that was started anew goes on above its last one
+        self.sequence = time.monotonic_ns()
 
     def pack(self, kind: Kind, body: FloatArray, time_s: float, flags: int = 0) -> bytes:
         self.sequence += 1
-        head = HEADER.pack(MAGIC, VERSION, kind, self.joints, flags, self.robot, self.sequence, time_s)
+        head = HEADER.pack(
+            MAGIC, VERSION, kind, self.joints, flags, self.robot, self.sequence, time_s
+        )
         datagram = head + body.astype("<f8").tobytes()
         return datagram + CHECKSUM.pack(zlib.crc32(datagram))
 
     def state(self, state: State, *, stopped: bool = False) -> bytes:
         flags = STOPPED * stopped + MEASURED_TEMPERATURE * (state.temperature is not None)
         temperature = np.zeros(self.joints) if state.temperature is None else state.temperature
-        fields = (state.joint_pos, state.joint_vel, state.joint_torque, state.gyro, state.accelerometer, state.up)
+        fields = (
+            state.joint_pos,
+            state.joint_vel,
+            state.joint_torque,
+            state.gyro,
+            state.accelerometer,
+            state.up,
+        )
         return self.pack(Kind.STATE, np.concatenate((*fields, temperature)), state.time_s, flags)
 
 
 class Inbox:
-    """Lets through what is well formed, newer than all before, and of this robot; counts the rest by reason."""
+    """Lets through what is well formed, newer than all before, and of this robot; counts the rest
+    by reason."""
 
     def __init__(self, robot: bytes, joints: int, kinds: tuple[Kind, ...]):
         self.robot, self.joints, self.kinds = robot, joints, kinds
@@ -152,7 +165,9 @@ class Line(Protocol):
 class RemoteRobot:
     """A robot at the other end of a line, as the controller sees it; a `RobotInterface`."""
 
-    def __init__(self, robot: bytes, joints: int, line: Line, now: Callable[[], float] = time.monotonic):
+    def __init__(
+        self, robot: bytes, joints: int, line: Line, now: Callable[[], float] = time.monotonic
+    ):
         self.joints, self.line, self.now = joints, line, now
         self.inbox, self.outbox = Inbox(robot, joints, (Kind.STATE,)), Outbox(robot, joints)
 
@@ -175,8 +190,8 @@ class RemoteRobot:
 
 
 class UdpLine:
-    """A line over UDP on the loopback. The robot is told `address`; whoever first sends a state of it there is the
-    robot."""
+    """A line over UDP on the loopback. The robot is told `address`; whoever first sends a state of
+    it there is the robot."""
 
     def __init__(self, robot: bytes, joints: int) -> None:
         self.socket = open_socket()
@@ -191,7 +206,8 @@ class UdpLine:
 
     def receive(self) -> Iterator[bytes]:
         for datagram, sender in waiting(self.socket):
-            if self.peer is None and self.first.take(datagram, time.monotonic()):  # not whoever strays here
+            # not whoever strays here
+            if self.peer is None and self.first.take(datagram, time.monotonic()):
                 self.peer = sender
             if sender == self.peer:
                 yield datagram
@@ -213,7 +229,8 @@ def open_socket() -> socket.socket:
 
 
 def waiting(end: socket.socket) -> Iterator[tuple[bytes, tuple[str, int]]]:
-    """The datagrams that have come, and who sent each; at most so many that a flood does not hold up the loop."""
+    """The datagrams that have come, and who sent each; at most so many that a flood does not hold
+    up the loop."""
     for _ in range(MAX_WAITING):
         try:
             yield end.recvfrom(MAX_BYTES)

@@ -1,12 +1,14 @@
-"""What policies and models see, as functions of (state, reference, frame): the same code for the simulator and for
-imagination.
+"""What policies and models see, as functions of (state, reference, frame): the same code for the
+simulator and for imagination.
 
 Two views of the robot:
 
 - `proprioception`: what the real robot senses; all that the decoder ever gets.
-- `true_state`: what only a simulator knows (height and linear velocity too), free of horizontal position and heading.
+- `true_state`: what only a simulator knows (height and linear velocity too), free of horizontal
+  position and heading.
 
-And one of the task: `ReferenceFeatures`, the next frames of the reference relative to the current pose.
+And one of the task: `ReferenceFeatures`, the next frames of the reference relative to the current
+pose.
 """
 
 from __future__ import annotations
@@ -33,8 +35,8 @@ def proprioception_layout(num_joints: int) -> list[tuple[str, int]]:
 def proprioception(state: RobotState, home: Tensor) -> Tensor:
     """What the robot senses: (..., 2 nu + 9), in the order of `proprioception_layout`.
 
-    Joint angles and last setpoints relative to the home pose [rad]; gyro [rad/s]; accelerometer [g]; the world's
-    vertical in the root frame, from which roll and pitch follow. home (nu,) [rad].
+    Joint angles and last setpoints relative to the home pose [rad]; gyro [rad/s]; accelerometer
+    [g]; the world's vertical in the root frame, from which roll and pitch follow. home (nu,) [rad].
     """
     return torch.cat(
         (
@@ -49,8 +51,8 @@ def proprioception(state: RobotState, home: Tensor) -> Tensor:
 
 
 def true_state(state: RobotState, home: Tensor) -> Tensor:
-    """The full state but for horizontal position and heading, on which flat-ground physics does not depend: (..., 13 +
-    3 nu)."""
+    """The full state but for horizontal position and heading, on which flat-ground physics does not
+    depend: (..., 13 + 3 nu)."""
     return torch.cat(
         (
             state.root_pos[..., 2:],
@@ -67,11 +69,13 @@ def true_state(state: RobotState, home: Tensor) -> Tensor:
 
 
 class ReferenceFeatures(nn.Module):
-    """The next frames of the reference, relative to the robot's current pose (robot-NPMP: context x_t, 5 frames).
+    """The next frames of the reference, relative to the robot's current pose (robot-NPMP: context
+    x_t, 5 frames).
 
-    Per frame, in the robot's root frame: positions of the root, knees and feet relative to the root [m]; the first two
-    columns of the root's orientation; its linear and angular velocity; reference joint angles minus the robot's [rad].
-    With these the poses of the other bodies are given. Frames beyond the end of a clip repeat its last frame.
+    Per frame, in the robot's root frame: positions of the root, knees and feet relative to the root
+    [m]; the first two columns of the root's orientation; its linear and angular velocity; reference
+    joint angles minus the robot's [rad]. With these the poses of the other bodies are given. Frames
+    beyond the end of a clip repeat its last frame.
     """
 
     _vectors: Tensor
@@ -84,7 +88,9 @@ class ReferenceFeatures(nn.Module):
         points = reference_points(robot)
         f = reference.frames
         axes = f.root_rot[:, :, :2].transpose(-1, -2)  # (F, 2, 3), world
-        vectors = torch.cat((f.body_pos[:, points], axes, f.root_vel_w[:, None], f.root_ang_w[:, None]), 1)
+        vectors = torch.cat(
+            (f.body_pos[:, points], axes, f.root_vel_w[:, None], f.root_ang_w[:, None]), 1
+        )
         self.register_buffer("_vectors", vectors, persistent=False)
         self.register_buffer("_joints", f.joint_pos, persistent=False)
         # 1 for points, which are relative to the root, 0 for directions
@@ -93,11 +99,12 @@ class ReferenceFeatures(nn.Module):
         self.size = horizon * (3 * vectors.shape[1] + f.joint_pos.shape[1])
 
     def coming(self, frame: Tensor, last_frame: Tensor, steps: int = 1) -> tuple[Tensor, Tensor]:
-        """The reference frames that robots look ahead to during so many control steps, gathered once.
+        """The reference frames that robots look ahead to during so many control steps, gathered
+        once.
 
-        frame and last_frame (n,) global indices of the current and of the clip's last frame. Returns: vectors
-        (steps - 1 + horizon, n, points and axes, 3), world, and joint angles (steps - 1 + horizon, n, nu); step k sees
-        those from k to k + horizon.
+        frame and last_frame (n,) global indices of the current and of the clip's last frame.
+        Returns: vectors (steps - 1 + horizon, n, points and axes, 3), world, and joint angles
+        (steps - 1 + horizon, n, nu); step k sees those from k to k + horizon.
         """
         ahead = torch.arange(1, self.horizon + steps, device=frame.device).unsqueeze(-1)
         ahead = torch.minimum(frame + ahead, last_frame)
@@ -112,13 +119,14 @@ class ReferenceFeatures(nn.Module):
         return torch.cat((local.flatten(1), angles.flatten(1)), -1)
 
     def forward(self, state: RobotState, frame: Tensor, last_frame: Tensor) -> Tensor:
-        """state (n, ...), frame and last_frame (n,) global indices of the current and of the clip's last frame -> (n,
-        size)."""
+        """state (n, ...), frame and last_frame (n,) global indices of the current and of the clip's
+        last frame -> (n, size)."""
         return self.relative(state, *self.coming(frame, last_frame))
 
 
 def reference_points(robot: Robot) -> list[int]:
-    """Indices in `robot.body_names` of the bodies whose positions `ReferenceFeatures` has: root, knees, feet."""
+    """Indices in `robot.body_names` of the bodies whose positions `ReferenceFeatures` has: root,
+    knees, feet."""
     model = robot.model()
     knees = [int(model.body(b).parentid[0]) - 1 for b in robot.foot_bodies]
     return [0, *knees, *(robot.body_names.index(b) for b in robot.foot_bodies)]
@@ -133,13 +141,14 @@ def context_size(robot: Robot, horizon: int) -> int:
 def encoder_context(
     features: ReferenceFeatures, state: RobotState, frame: Tensor, last: Tensor, home: Tensor
 ) -> Tensor:
-    """What the encoder sees: the coming reference relative to the robot, and the robot's true state. (n,
-    context_size)."""
+    """What the encoder sees: the coming reference relative to the robot, and the robot's true
+    state. (n, context_size)."""
     return torch.cat((features(state, frame, last), true_state(state, home)), -1)
 
 
 class Normalizer(nn.Module):
-    """Fixed affine scaling of features: (x - mean) / std, both kept with the network that was trained on them."""
+    """Fixed affine scaling of features: (x - mean) / std, both kept with the network that was
+    trained on them."""
 
     mean: Tensor
     std: Tensor
@@ -150,8 +159,8 @@ class Normalizer(nn.Module):
         self.register_buffer("std", torch.ones(size))
 
     def fit(self, samples: Tensor, floor: float | Tensor) -> None:
-        """Take mean and standard deviation from samples (N, size); no deviation below `floor`, which keeps channels
-        that hardly vary in the samples from being blown up when they do."""
+        """Take mean and standard deviation from samples (N, size); no deviation below `floor`,
+        which keeps channels that hardly vary in the samples from being blown up when they do."""
         self.mean.copy_(samples.mean(0))
         self.std.copy_(torch.maximum(samples.std(0), torch.as_tensor(floor, dtype=samples.dtype)))
 

@@ -20,10 +20,11 @@ WALKING_MPS = 0.2  # [m/s] who is slower may leave its feet on the ground
 
 
 class Feet(nn.Module):
-    """Centres of the contact spheres under the feet, F feet with K spheres each of radius `radius` [m].
+    """Centres of the contact spheres under the feet, F feet with K spheres each of radius `radius`
+    [m].
 
-    A foot's points are turned by the joints between it and the root, from the foot up (product of exponentials): all
-    feet at once, and without the other bodies that `Kinematics` places.
+    A foot's points are turned by the joints between it and the root, from the foot up (product of
+    exponentials): all feet at once, and without the other bodies that `Kinematics` places.
     """
 
     _joint: Tensor
@@ -44,19 +45,24 @@ class Feet(nn.Module):
         size = max(map(len, legs)), len(legs)
         joint, straight = np.zeros(size, int), np.zeros(size)
         axis, anchor = np.zeros((*size, 3)), np.zeros((*size, 3))
-        for foot, leg in enumerate(legs):  # a leg of fewer joints than others ends in turns about nothing
+        # a leg of fewer joints than others ends in turns about nothing
+        for foot, leg in enumerate(legs):
             for level, j in enumerate(leg):
                 joint[level, foot] = model.jnt_qposadr[j] - 7
                 straight[level, foot] = data.qpos[model.jnt_qposadr[j]]
                 axis[level, foot], anchor[level, foot] = data.xaxis[j], data.xanchor[j]
         frames = [data.body(name) for name in robot.foot_bodies]
         soles = zip(frames, robot.foot_points, strict=True)
-        point = np.stack([frame.xpos + points @ frame.xmat.reshape(3, 3).T for frame, points in soles])
+        point = np.stack(
+            [frame.xpos + points @ frame.xmat.reshape(3, 3).T for frame, points in soles]
+        )
         cross = geometry.skew(torch.tensor(axis)).transpose(-1, -2)  # v @ cross is the axis x v
         self.register_buffer("_joint", torch.tensor(joint), persistent=False)
         kept = {"straight": straight, "cross": cross, "anchor": anchor, "point": point}
         for name, values in kept.items():
-            self.register_buffer(f"_{name}", torch.as_tensor(values, dtype=torch.float32), persistent=False)
+            self.register_buffer(
+                f"_{name}", torch.as_tensor(values, dtype=torch.float32), persistent=False
+            )
 
     def forward(self, root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> Tensor:
         """Poses as `Kinematics` takes them -> centres in the world, (..., F, K, 3) [m]."""
@@ -65,22 +71,30 @@ class Feet(nn.Module):
         return world.unflatten(-2, self.shape) + root_pos[..., None, None, :]
 
     def moving(self, joint_pos: Tensor, joint_vel: Tensor) -> tuple[Tensor, Tensor]:
-        """Centres in the root's frame (..., F, K, 3) [m] of joints at (..., nu) [rad], and how fast they move there
-        [m/s] under the joints' velocities (..., nu) [rad/s]."""
+        """Centres in the root's frame (..., F, K, 3) [m] of joints at (..., nu) [rad], and how fast
+        they move there [m/s] under the joints' velocities (..., nu) [rad/s]."""
         feet, points = self.shape
-        of_legs = [v.reshape(-1, v.shape[-1]).T[self._joint] for v in (joint_pos, joint_vel)]  # (levels, F, n) each
+        # (levels, F, n) each
+        of_legs = [v.reshape(-1, v.shape[-1]).T[self._joint] for v in (joint_pos, joint_vel)]
         angle, rate = (v.repeat(1, 1, points).unsqueeze(-1) for v in of_legs)  # (levels, F, K n, 1)
         angle = angle - self._straight[..., None, None]
         sine, versine = (v.repeat(1, 1, 2, 1) for v in (torch.sin(angle), 1.0 - torch.cos(angle)))
         place = self._point.repeat_interleave(of_legs[0].shape[-1], 1)  # (F, K n, 3)
         moved = torch.zeros_like(place)
-        for level, (cross, anchor) in enumerate(zip(self._cross, self._anchor.unsqueeze(-2), strict=True)):
+        for level, (cross, anchor) in enumerate(
+            zip(self._cross, self._anchor.unsqueeze(-2), strict=True)
+        ):
             both = torch.cat((place - anchor, moved), 1)
             across = both @ cross
-            arm, turned = (both + sine[level] * across + versine[level] * (across @ cross)).chunk(2, 1)  # Rodrigues
+            # Rodrigues
+            arm, turned = (both + sine[level] * across + versine[level] * (across @ cross)).chunk(
+                2, 1
+            )
             place, moved = arm + anchor, turned + rate[level] * (arm @ cross)
         shape = (feet, points, *joint_pos.shape[:-1], 3)
-        return place.view(shape).movedim((0, 1), (-3, -2)), moved.view(shape).movedim((0, 1), (-3, -2))
+        return place.view(shape).movedim((0, 1), (-3, -2)), moved.view(shape).movedim(
+            (0, 1), (-3, -2)
+        )
 
     def heights(self, qpos: np.ndarray) -> np.ndarray:
         """Heights of the lowest points of the feet above height 0 in poses (T, 7 + nu): (T, F) [m]."""
@@ -97,33 +111,41 @@ def _hinges(model: mujoco.MjModel, body: int) -> list[int]:
         body = parent
     for j in found:
         if model.jnt_type[j] != mujoco.mjtJoint.mjJNT_HINGE:
-            raise InputError(f"joint '{model.joint(j).name}': only hinges are supported between the root and a foot")
+            raise InputError(
+                f"joint '{model.joint(j).name}': only hinges are supported between the root and a foot"
+            )
     return found
 
 
 def dragging(before: Tensor, after: Tensor, height: Tensor, free: float, dt: float) -> Tensor:
-    """How fast feet move near the ground: all of their speed on the ground, none of it at the height `free` [m] and
-    above. It asks to stand still or to be lifted, as the foot slip and clearance costs of Hwangbo et al. 2019 do, and
-    to be put down gently.
+    """How fast feet move near the ground: all of their speed on the ground, none of it at the
+    height `free` [m] and above. It asks to stand still or to be lifted, as the foot slip and
+    clearance costs of Hwangbo et al. 2019 do, and to be put down gently.
 
-    before, after: (..., 3) places dt [s] apart. height: (...) above the ground then [m]. -> (...) [m/s].
+    before, after: (..., 3) places dt [s] apart. height: (...) above the ground then [m]. -> (...)
+    [m/s].
     """
-    speed = torch.sqrt((after - before).square().sum(-1) + 1e-10) / dt  # the norm has no gradient at zero
+    # the norm has no gradient at zero
+    speed = torch.sqrt((after - before).square().sum(-1) + 1e-10) / dt
     return speed * (1.0 - height / free).clamp(0.0, 1.0)
 
 
 def unlifted(height: Tensor, travelled: Tensor, free: float, seconds: float) -> Tensor:
-    """Which part of the height `free` [m] feet miss at the highest that each gets, mean over feet: feet of a robot that
-    walks come up once in a stride. Unlike `dragging`, it asks so of feet that glide a millimetre above the ground, too.
+    """Which part of the height `free` [m] feet miss at the highest that each gets, mean over feet:
+    feet of a robot that walks come up once in a stride. Unlike `dragging`, it asks so of feet that
+    glide a millimetre above the ground, too.
 
     Args:
-      height: (H, B, F, K) of the feet's points above the ground [m]; the lowest point of a foot counts.
-      travelled: (B,) how far the robot came in that time [m]; below `WALKING_MPS` it owes in proportion.
+      height: (H, B, F, K) of the feet's points above the ground [m]; the lowest point of a foot
+        counts.
+      travelled: (B,) how far the robot came in that time [m]; below `WALKING_MPS` it owes in
+        proportion.
 
     Returns: (B,). Gradients reach the heights only, as nobody shall stand still to save it.
     """
     walks = (travelled.detach() / seconds / WALKING_MPS).clamp(max=1.0)
-    return walks * (1.0 - height.amin(-1).amax(0) / free).clamp(min=0.0).mean(-1)  # in the ground: more than 1
+    # in the ground: more than 1
+    return walks * (1.0 - height.amin(-1).amax(0) / free).clamp(min=0.0).mean(-1)
 
 
 class SteppingWeights(NamedTuple):
@@ -142,11 +164,12 @@ def stepping(
     dt: float,
     ground: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """What robots owe over H control steps, states (H, B, ...) dt [s] apart, for how they put their feet: (B,).
+    """What robots owe over H control steps, states (H, B, ...) dt [s] apart, for how they put their
+    feet: (B,).
 
     Args:
-      free: the swing height [m]: from it on a foot may move as it likes (`dragging`), and it is to get there
-        (`unlifted`).
+      free: the swing height [m]: from it on a foot may move as it likes (`dragging`), and it is to
+        get there (`unlifted`).
       ground: its height [m] at places (B, ..., 3); None: flat, at 0.
     """
     if not any(weights) or len(states.root_pos) == 1:
@@ -158,9 +181,12 @@ def stepping(
         height = height - ground(middle.transpose(0, 1)).transpose(0, 1)
     dragged = dragging(place[:-1], place[1:], height, free, dt)
     pressed = torch.relu(-height - SOFT_M).amax(-1).sum(-1)
-    worst = dragged.mean((0, 3)).amax(-1)  # who steps with two feet and glides on the others owes for these
+    # who steps with two feet and glides on the others owes for these
+    worst = dragged.mean((0, 3)).amax(-1)
     owed = weights.drag * worst + weights.press * pressed.mean(0)
     if weights.lift:
-        travelled = torch.linalg.vector_norm((states.root_pos[-1] - states.root_pos[0])[..., :2], dim=-1)
+        travelled = torch.linalg.vector_norm(
+            (states.root_pos[-1] - states.root_pos[0])[..., :2], dim=-1
+        )
         owed = owed + weights.lift * unlifted(height, travelled, free, dt * len(height))
     return owed

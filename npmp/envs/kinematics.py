@@ -1,7 +1,8 @@
-"""Forward kinematics of a robot in torch: the same poses as MuJoCo's, for thousands of robots and with gradients.
+"""Forward kinematics of a robot in torch: the same poses as MuJoCo's, for thousands of robots and
+with gradients.
 
-Bodies are evaluated level by level of the kinematic tree, all bodies of a level in one batched product, so that the
-cost is the tree's depth (five for a quadruped), not its number of bodies.
+Bodies are evaluated level by level of the kinematic tree, all bodies of a level in one batched
+product, so that the cost is the tree's depth (five for a quadruped), not its number of bodies.
 """
 
 from __future__ import annotations
@@ -47,16 +48,24 @@ class Kinematics(nn.Module):
         if model.njnt == 0 or model.jnt_type[0] != mujoco.mjtJoint.mjJNT_FREE:
             raise InputError("the model's first joint must be the free joint of its root")
         for j in range(1, model.njnt):
-            if model.jnt_type[j] != mujoco.mjtJoint.mjJNT_HINGE or model.body_jntnum[model.jnt_bodyid[j]] != 1:
-                raise InputError(f"joint '{model.joint(j).name}': only bodies with a single hinge are supported")
+            if (
+                model.jnt_type[j] != mujoco.mjtJoint.mjJNT_HINGE
+                or model.body_jntnum[model.jnt_bodyid[j]] != 1
+            ):
+                raise InputError(
+                    f"joint '{model.joint(j).name}': only bodies with a single hinge are supported"
+                )
         nbody = model.nbody - 1
         parent = model.body_parentid[1:] - 1
         depth = np.zeros(nbody, dtype=int)
         for b in range(1, nbody):
             if parent[b] < 0:
-                raise InputError(f"body '{model.body(b + 1).name}' is not part of the tree of the free root")
+                raise InputError(
+                    f"body '{model.body(b + 1).name}' is not part of the tree of the free root"
+                )
             depth[b] = depth[parent[b]] + 1
-        sequence = np.argsort(depth, kind="stable")  # the order of evaluation: level by level, the root first
+        # the order of evaluation: level by level, the root first
+        sequence = np.argsort(depth, kind="stable")
         self._levels: list[slice] = []  # of each level in `sequence` without the root
         for level in range(1, depth.max() + 1):
             bodies = np.flatnonzero(depth == level)
@@ -66,32 +75,47 @@ class Kinematics(nn.Module):
             choice = np.searchsorted(above, parent[bodies])
             # one parent serves all by broadcasting, and parents in order need no gathering
             plain = len(above) == 1 or np.array_equal(choice, np.arange(len(above)))
-            self.register_buffer(f"_parents_{level}", None if plain else torch.tensor(choice), persistent=False)
+            self.register_buffer(
+                f"_parents_{level}", None if plain else torch.tensor(choice), persistent=False
+            )
         still, sine, versine, joint = _local_transforms(model, sequence[1:])
-        # poses leave the tree as rows (body in `sequence`, axis, [rotation | position]): where each output has its rows
-        # ...
+        # poses leave the tree as rows (body in `sequence`, axis, [rotation | position]): where each
+        # output has its rows ...
         source = np.arange(12 * nbody).reshape(nbody, 3, 4)[np.argsort(sequence)]
         rows = np.concatenate([source[..., :3].ravel(), source[..., 3].ravel()])
-        # ... and how much of each is in the centre of mass: body b's is at its position + rotation @ ipos
+        # ... and how much of each is in the centre of mass: body b's is at its position + rotation
+        # @ ipos
         share = model.body_mass[1:][sequence] / model.body_mass[1:].sum()
         local = np.concatenate([model.body_ipos[1:][sequence], np.ones((nbody, 1))], 1)
         mass = np.einsum("b,bk,ij->ibjk", share, local, np.eye(3)).reshape(3, 12 * nbody)
         for name, value in {"still": still, "sine": sine, "versine": versine, "mass": mass}.items():
-            self.register_buffer(f"_{name}", torch.tensor(value, dtype=torch.float32), persistent=False)
+            self.register_buffer(
+                f"_{name}", torch.tensor(value, dtype=torch.float32), persistent=False
+            )
         self.register_buffer("_joint", torch.tensor(joint), persistent=False)
         self.register_buffer("_rows", torch.tensor(rows), persistent=False)
         self.num_bodies = nbody
 
     def forward(self, root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> BodyPoses:
-        """root_pos (..., 3) [m], root_rot (..., 3, 3), joint_pos (..., nu) [rad] -> world poses of all bodies."""
+        """root_pos (..., 3) [m], root_rot (..., 3, 3), joint_pos (..., nu) [rad] -> world poses of
+        all bodies."""
         batch = joint_pos.shape[:-1]
         padded = nn.functional.pad(joint_pos, (0, 1))  # a welded body's angle is the added zero
-        angle = padded.reshape(-1, padded.shape[-1]).T.contiguous().index_select(0, self._joint)[:, None, None]
-        # Transforms are (bodies, 3, 4, n), the batch last: so the product of thousands of them is a few multiply-adds
-        # of long rows, which is faster than batched products of tiny matrices.
+        angle = (
+            padded.reshape(-1, padded.shape[-1])
+            .T.contiguous()
+            .index_select(0, self._joint)[:, None, None]
+        )
+        # Transforms are (bodies, 3, 4, n), the batch last: so the product of thousands of them is a
+        # few multiply-adds of long rows, which is faster than batched products of tiny matrices.
         local = self._still + torch.sin(angle) * self._sine
         local = torch.addcmul(local, 1.0 - torch.cos(angle), self._versine)
-        root = torch.cat((root_rot, root_pos.unsqueeze(-1)), -1).reshape(-1, 12).T.contiguous().view(1, 3, 4, -1)
+        root = (
+            torch.cat((root_rot, root_pos.unsqueeze(-1)), -1)
+            .reshape(-1, 12)
+            .T.contiguous()
+            .view(1, 3, 4, -1)
+        )
         world = [root]
         for level, bodies in enumerate(self._levels, 1):
             above, parents = world[-1], getattr(self, f"_parents_{level}")
@@ -101,8 +125,12 @@ class Kinematics(nn.Module):
         rows = torch.cat(world).flatten(0, 2)  # (12 bodies, n)
         rows = torch.cat((rows.index_select(0, self._rows), self._mass @ rows))
         nine, three = 9 * self.num_bodies, 3 * self.num_bodies
-        rotation, position, center = rows.T.contiguous().view(*batch, len(rows)).split((nine, three, 3), -1)
-        return BodyPoses(position.unflatten(-1, (-1, 3)), rotation.unflatten(-1, (-1, 3, 3)), center)
+        rotation, position, center = (
+            rows.T.contiguous().view(*batch, len(rows)).split((nine, three, 3), -1)
+        )
+        return BodyPoses(
+            position.unflatten(-1, (-1, 3)), rotation.unflatten(-1, (-1, 3, 3)), center
+        )
 
 
 def _compose(outer: Tensor, inner: Tensor) -> Tensor:
@@ -116,18 +144,20 @@ def _compose(outer: Tensor, inner: Tensor) -> Tensor:
 
 def in_root_frame(poses: BodyPoses, bodies: Tensor) -> Tensor:
     """Origins of some bodies, given by index, relative to the root, in its frame: (..., k, 3) [m]."""
-    return (poses.position.index_select(-2, bodies) - poses.position[..., :1, :]) @ poses.rotation[..., 0, :, :]
+    return (poses.position.index_select(-2, bodies) - poses.position[..., :1, :]) @ poses.rotation[
+        ..., 0, :, :
+    ]
 
 
 def _local_transforms(model: mujoco.MjModel, bodies: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Bodies' transforms to their parents, as functions of the joint angle q: still + sin(q) sine + (1 - cos(q))
-    versine.
+    """Bodies' transforms to their parents, as functions of the joint angle q: still + sin(q) sine +
+    (1 - cos(q)) versine.
 
     That is Rodrigues' formula about the hinge's anchor a: x -> F (a + R(q) (x - a)) + p, with the
     body's fixed rotation F and position p in its parent.
 
-    Returns: still, sine, versine (k, 3, 4, 1) float64, [rotation | position]; joint (k,) index among the hinges, for a
-    welded body the number of hinges.
+    Returns: still, sine, versine (k, 3, 4, 1) float64, [rotation | position]; joint (k,) index
+    among the hinges, for a welded body the number of hinges.
     """
     still, sine, versine = (np.zeros((len(bodies), 3, 4, 1)) for _ in range(3))
     joint = np.full(len(bodies), model.nq - 7)

@@ -14,8 +14,8 @@ from npmp.robots import Robot
 from npmp.robots.fields import FloatArray
 from npmp.robots.symmetry import Symmetry
 
-# parts of what is seen, in order: positions of the reference's points, the first two columns of its orientation,
-# vectors and angular velocities in the root's frame, a number of each joint, a height
+# parts of what is seen, in order: positions of the reference's points, the first two columns of its
+# orientation, vectors and angular velocities in the root's frame, a number of each joint, a height
 FRAME = ("points", "axes", "vector", "angular")  # of `ReferenceFeatures`, of each frame
 TRUE_STATE = ("height", "vector", "joints", "vector", "angular", "joints", "vector", "joints")
 PROPRIOCEPTION = ("joints", "joints", "angular", "vector", "vector")
@@ -37,14 +37,16 @@ class SignedPermutation(NamedTuple):
 
 
 class Mirrors:
-    """All products of a robot's mirrors, none of them first, and what they make of contexts, observations and
-    actions."""
+    """All products of a robot's mirrors, none of them first, and what they make of contexts,
+    observations and actions."""
 
     def __init__(self, robot: Robot, horizon: int, device: torch.device | str = "cpu"):
         """horizon: reference frames in a context."""
         kept, joints, points = robot.symmetries, len(robot.joint_names), reference_points(robot)
         self.names = tuple(
-            frozenset(names) for count in range(len(kept) + 1) for names in itertools.combinations(kept, count)
+            frozenset(names)
+            for count in range(len(kept) + 1)
+            for names in itertools.combinations(kept, count)
         )
         width = {"points": 3 * len(points), "axes": 6, "joints": joints, "height": 1}
 
@@ -52,10 +54,13 @@ class Mirrors:
             widths = [width.get(kind, 3) for kind in kinds]
             rows = []
             for names in self.names:
-                row = np.arange(1.0, sum(widths) + 1.0)  # whose values tell where they come from, and their signs
+                # whose values tell where they come from, and their signs
+                row = np.arange(1.0, sum(widths) + 1.0)
                 for name in names:
                     parts = zip(kinds, np.split(row, np.cumsum(widths)[:-1]), strict=True)
-                    row = np.concatenate([_image(kind, part, kept[name], points).ravel() for kind, part in parts])
+                    row = np.concatenate(
+                        [_image(kind, part, kept[name], points).ravel() for kind, part in parts]
+                    )
                 rows.append(row)
             told = torch.from_numpy(np.stack(rows)).to(device)
             return SignedPermutation(told.abs().long() - 1, told.sign().float())
@@ -64,9 +69,11 @@ class Mirrors:
         self.observation, self.action = permutation(*PROPRIOCEPTION), permutation("joints")
 
     def onto(self, mirror: str) -> list[frozenset[str]]:
-        """For each of `names`, in which mirrors of its recording a motion is seen that was made in `mirror`
-        ("left_right+front_back")."""
-        return [names ^ frozenset(name for name in mirror.split("+") if name) for names in self.names]
+        """For each of `names`, in which mirrors of its recording a motion is seen that was made in
+        `mirror` ("left_right+front_back")."""
+        return [
+            names ^ frozenset(name for name in mirror.split("+") if name) for names in self.names
+        ]
 
 
 def _image(kind: str, part: FloatArray, mirror: Symmetry, points: list[int]) -> FloatArray:

@@ -10,12 +10,12 @@ from npmp.robots import Robot
 
 
 def load_motions(path: str | Path, robot: Robot, split: str | None = None) -> MotionSet:
-    """A motion dataset made for this robot; of it, only the motions of `split` ("train", "validation"), or all for
-    None.
+    """A motion dataset made for this robot; of it, only the motions of `split` ("train",
+    "validation"), or all for None.
 
     Raises:
-      InputError: for one that cannot be read or was made for another robot or model, naming what differs, and for
-        a split that it does not have.
+      InputError: for one that cannot be read or was made for another robot or model, naming what
+        differs, and for a split that it does not have.
     """
     motions = read_motions(
         path,

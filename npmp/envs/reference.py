@@ -43,8 +43,8 @@ class Reference:
         """device: where the table is.
 
         Raises:
-          InputError: when there is no clip, when a clip is too short or at another rate than the robot's control
-            rate, or when no clip has a sampling weight above 0.
+          InputError: when there is no clip, when a clip is too short or at another rate than the
+            robot's control rate, or when no clip has a sampling weight above 0.
         """
         if not motions.motions:
             raise InputError("the dataset holds no clips")
@@ -56,11 +56,14 @@ class Reference:
                     f" retarget it with rate_hz={robot.control_rate_hz:g}"
                 )
             if len(m.qpos) < MIN_FRAMES:
-                raise InputError(f"clip '{m.name}' has {len(m.qpos)} frames; at least {MIN_FRAMES} are needed")
+                raise InputError(
+                    f"clip '{m.name}' has {len(m.qpos)} frames; at least {MIN_FRAMES} are needed"
+                )
         if not any(m.weight > 0.0 for m in motions.motions):
             raise InputError("every clip has the sampling weight 0")
         self.names = tuple(m.name for m in motions.motions)
-        self.mirrors = tuple(m.mirror for m in motions.motions)  # in which each was seen, "left_right+front_back"
+        # in which each was seen, "left_right+front_back"
+        self.mirrors = tuple(m.mirror for m in motions.motions)
         length = torch.tensor([len(m.qpos) for m in motions.motions])
         start = torch.cat((torch.zeros(1, dtype=torch.long), length.cumsum(0)[:-1]))
         weight = torch.tensor([m.weight for m in motions.motions], dtype=torch.float64)
@@ -100,7 +103,10 @@ class Reference:
     def _split(self, rows: Tensor) -> ReferenceFrames:
         fields = rows.split([shape.numel() for shape in self._shapes], -1)
         return ReferenceFrames(
-            *(f.unflatten(-1, shape) if len(shape) > 1 else f for f, shape in zip(fields, self._shapes, strict=True))
+            *(
+                f.unflatten(-1, shape) if len(shape) > 1 else f
+                for f, shape in zip(fields, self._shapes, strict=True)
+            )
         )
 
     @property
@@ -126,13 +132,16 @@ class Reference:
         return self.start[clip] + self.length[clip] - 1
 
     def state(self, frame: Tensor) -> RobotState:
-        """The state of a robot that has tracked the reference exactly up to a frame; its last setpoint is its joint
-        position."""
+        """The state of a robot that has tracked the reference exactly up to a frame; its last
+        setpoint is its joint position."""
         return self.tracked(self.at(frame))
 
     def tracked(self, f: ReferenceFrames) -> RobotState:
         """The same from frames already gathered."""
-        linear, angular = geometry.to_local(f.root_rot, f.root_vel_w), geometry.to_local(f.root_rot, f.root_ang_w)
+        linear, angular = (
+            geometry.to_local(f.root_rot, f.root_vel_w),
+            geometry.to_local(f.root_rot, f.root_ang_w),
+        )
         return RobotState.still(f.root_pos, f.root_rot, f.joint_pos)._replace(
             root_vel=linear,
             root_ang=angular,

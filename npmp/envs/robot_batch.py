@@ -1,7 +1,7 @@
 """Simulated robots as a policy meets them: physics, drives, pushes and senses, before any task.
 
-Tasks say where robots are placed, what is asked of them and when an episode ends; everything between an action and the
-next observation is here, so that it is the same in imitation and reuse.
+Tasks say where robots are placed, what is asked of them and when an episode ends; everything
+between an action and the next observation is here, so that it is the same in imitation and reuse.
 """
 
 from __future__ import annotations
@@ -26,19 +26,27 @@ from npmp.robots import Robot
 from npmp.sim import Simulator, make_simulator
 from npmp.sim.action_space import ACTION_SPACES, PD, ActionSpace
 from npmp.sim.adaptive import AdaptiveConfig, Reach
-from npmp.sim.randomization import PhysicsConfig, PhysicsRandomizer, PushConfig, Pusher, with_nominal
+from npmp.sim.randomization import (
+    PhysicsConfig,
+    PhysicsRandomizer,
+    PushConfig,
+    Pusher,
+    with_nominal,
+)
 
 HOLDS = ("zero_order", "first_order")
 ACCELEROMETERS = ("imu", "root")
 
-# Mean over a control step in any direction, of root or joints [m/s, rad/s]: robots stay below 50, diverging simulations
-# do not.
+# Mean over a control step in any direction, of root or joints [m/s, rad/s]: robots stay below 50,
+# diverging simulations do not.
 _TOO_FAST = 1e3
-_REMEMBERED = 100  # breakdowns, where nobody takes them: evaluations and library users go on for long
+# breakdowns, where nobody takes them: evaluations and library users go on for long
+_REMEMBERED = 100
 
 
 class Wired(Protocol):
-    """Whatever says how a robot's setpoints are held and its accelerometer read: a module, a task's settings."""
+    """Whatever says how a robot's setpoints are held and its accelerometer read: a module, a task's
+    settings."""
 
     @property
     def hold(self) -> str:
@@ -51,28 +59,34 @@ class Wired(Protocol):
 
 @dataclass(frozen=True)
 class RobotBatchConfig:
-    """What stands between action and observation; by default an ideal robot. Raises ValueError for an unknown hold or
-    accelerometer."""
+    """What stands between action and observation; by default an ideal robot. Raises ValueError for
+    an unknown hold or accelerometer."""
 
     hold: str = (
-        "zero_order"  # of setpoints; first_order: linear from the last setpoint to the new one over a control period
+        # of setpoints; first_order: linear from the last setpoint to the new one over a control
+        # period
+        "zero_order"
     )
-    # imu: its mean over the last control step, at the robot's IMU; root: of the root's origin, over the last two
+    # imu: its mean over the last control step, at the robot's IMU; root: of the root's origin, over
+    # the last two
     accelerometer: str = "imu"
-    # what moves the joints: ideal drives that take angles, or another of `ACTION_SPACES`; the folder of a model of real
-    # ones
+    # what moves the joints: ideal drives that take angles, or another of `ACTION_SPACES`; the
+    # folder of a model of real ones
     actuator: str = PD
     physics: PhysicsConfig = field(default_factory=PhysicsConfig)
     pushes: PushConfig = field(default_factory=PushConfig)
     sensors: SensorConfig = field(default_factory=SensorConfig)
-    # how much of the physics' and pushes' ranges is drawn from, in training: it follows the episodes' success
+    # how much of the physics' and pushes' ranges is drawn from, in training: it follows the
+    # episodes' success
     adaptive: AdaptiveConfig = field(default_factory=AdaptiveConfig)
 
     def __post_init__(self) -> None:
         if self.hold not in HOLDS:
             raise ValueError(f"hold must be one of {', '.join(HOLDS)}; got {self.hold!r}")
         if self.accelerometer not in ACCELEROMETERS:
-            raise ValueError(f"accelerometer must be one of {', '.join(ACCELEROMETERS)}; got {self.accelerometer!r}")
+            raise ValueError(
+                f"accelerometer must be one of {', '.join(ACCELEROMETERS)}; got {self.accelerometer!r}"
+            )
 
     @property
     def action_space(self) -> str:
@@ -87,7 +101,11 @@ class RobotBatchConfig:
     def like(self, other: Wired) -> RobotBatchConfig:
         """The same robots, their setpoints held and their accelerometers read as others'."""
         wired = replace(self, hold=other.hold, accelerometer=other.accelerometer)
-        return replace(wired, actuator=other.actuator) if isinstance(other, RobotBatchConfig) else wired
+        return (
+            replace(wired, actuator=other.actuator)
+            if isinstance(other, RobotBatchConfig)
+            else wired
+        )
 
     def whole(self) -> RobotBatchConfig:
         """The same robots, drawn from their whole ranges: to be judged by."""
@@ -97,8 +115,8 @@ class RobotBatchConfig:
 class RobotBatch:
     """Simulated robots and their exact state; what they sense; what of their physics was drawn.
 
-    Joint angles and setpoints in `state` are true ones. A robot whose encoders are off by `joint_offset` senses them
-    shifted, and drives its joints to what it was told minus that.
+    Joint angles and setpoints in `state` are true ones. A robot whose encoders are off by
+    `joint_offset` senses them shifted, and drives its joints to what it was told minus that.
     """
 
     def __init__(
@@ -114,14 +132,19 @@ class RobotBatch:
     ):
         """All simulations in the model's default state; `place` them before use.
 
-        sim, device: as `npmp.sim.make_simulator`; all tensors are on the device. Raises: InputError as it does.
+        sim, device: as `npmp.sim.make_simulator`; all tensors are on the device. Raises: InputError
+        as it does.
         """
         self.robot, self.config, self.num_envs = robot, config, num_envs
         self.device = torch.device(device)
         self.dt = 1.0 / robot.control_rate_hz
         require_robots(model, num_envs, substeps=robot.substeps, key="num_envs")
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=self.device)
-        self.lever = lever_of(imu_position(model, robot)).to(self.device) if config.accelerometer == "imu" else None
+        self.lever = (
+            lever_of(imu_position(model, robot)).to(self.device)
+            if config.accelerometer == "imu"
+            else None
+        )
         if config.actuator != PD:
             _refuse_gains(config)
         self.space = ActionSpace(config.action_space, robot, self.device)
@@ -145,15 +168,22 @@ class RobotBatch:
         root = model.body(robot.body_names[0]).id
         self.pusher = Pusher(self.sim, root, config.pushes, self.dt, self.reach)
         self.sensing = Sensing(config.sensors, self.home, self.dt)
-        self.state = RobotState.unpack(torch.zeros(num_envs, RobotState.width(len(self.home)), device=self.device))
+        self.state = RobotState.unpack(
+            torch.zeros(num_envs, RobotState.width(len(self.home)), device=self.device)
+        )
         self._q, self._v = robot_columns(model, robot)
-        self._scene = torch.from_numpy(np.concatenate((model.qpos0, np.zeros(model.nv)))).to(self.device)
-        self.history = torch.zeros(num_envs, self.sensing.reach + 1, self.sensing.width, device=self.device)
+        self._scene = torch.from_numpy(np.concatenate((model.qpos0, np.zeros(model.nv)))).to(
+            self.device
+        )
+        self.history = torch.zeros(
+            num_envs, self.sensing.reach + 1, self.sensing.width, device=self.device
+        )
         self.broken = torch.zeros(
             num_envs, dtype=torch.bool, device=self.device
         )  # whose simulation broke down in the last step
         self.lost = 0  # simulations noted as broken since `forget_breakdowns`
-        self.breakdowns: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED)  # what was known of the latest of them
+        # what was known of the latest of them
+        self.breakdowns: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED)
         self._everyone = torch.arange(num_envs, device=self.device)
 
     @property
@@ -163,17 +193,21 @@ class RobotBatch:
 
     @property
     def physics(self) -> Tensor:
-        """What the simulator alone knows of each robot: the draws of its physics and the present push, each about in
-        [-1, 1].
+        """What the simulator alone knows of each robot: the draws of its physics and the present
+        push, each about in [-1, 1].
 
-        The push is given forwards and to the left of the robot, as networks that see no heading could not use it
-        otherwise.
+        The push is given forwards and to the left of the robot, as networks that see no heading
+        could not use it otherwise.
         """
         if self.config.pushes.force == 0:
             return self.randomizer.unit
         turned = geometry.yaw_matrix(geometry.yaw_of(self.state.root_rot))[:, :2, :2]
         return torch.cat(
-            (self.randomizer.unit, geometry.to_local(turned, self.pusher.force) / self.config.pushes.force), -1
+            (
+                self.randomizer.unit,
+                geometry.to_local(turned, self.pusher.force) / self.config.pushes.force,
+            ),
+            -1,
         )
 
     def without_push(self, physics: Tensor) -> Tensor:
@@ -191,7 +225,8 @@ class RobotBatch:
 
     @property
     def qpos(self) -> Tensor:
-        """The robots' columns of the simulations' positions, (n, 7 + nu): live, of the simulator's precision."""
+        """The robots' columns of the simulations' positions, (n, 7 + nu): live, of the simulator's
+        precision."""
         return self.sim.qpos[:, self._q]
 
     @property
@@ -206,13 +241,14 @@ class RobotBatch:
 
     @property
     def current_squares(self) -> Tensor | None:
-        """The squares of the motors' currents, mean over the physics steps of the last control step, (n, nu) [A^2];
-        None where no model of real drives tells them."""
+        """The squares of the motors' currents, mean over the physics steps of the last control
+        step, (n, nu) [A^2]; None where no model of real drives tells them."""
         squares = None if self.sim.drives is None else self.sim.drives.current_squares
         return None if squares is None else squares.to(self.device)
 
     def place(self, ids: Tensor, start: Start, generator: torch.Generator) -> None:
-        """Begin new episodes of robots ids (k,): new physics, a given state, no push, and a past like the present."""
+        """Begin new episodes of robots ids (k,): new physics, a given state, no push, and a past
+        like the present."""
         self.randomizer.draw(ids, generator, self.reach)
         self.sim.set_state(ids, *self._whole(start))
         self.pusher.begin(ids, generator)
@@ -239,10 +275,12 @@ class RobotBatch:
         return qpos, qvel
 
     def carry(self, ids: Tensor, place: Tensor, turn: Tensor) -> None:
-        """Move robots ids (k,) in the horizontal plane as they are, which physics on flat ground does not notice.
+        """Move robots ids (k,) in the horizontal plane as they are, which physics on flat ground
+        does not notice.
 
         Args:
-          place: (k, 2) where to [m]. turn: (k, 3, 3) about the vertical, by which they and their velocities are turned.
+          place: (k, 2) where to [m]. turn: (k, 3, 3) about the vertical, by which they and their
+            velocities are turned.
         """
         position = torch.cat((place, self.state.root_pos[ids, 2:]), -1)
         self.state = self.state._replace(
@@ -255,7 +293,8 @@ class RobotBatch:
         about = torch.stack((torch.cos(half), *([torch.zeros_like(half)] * 2), torch.sin(half)), -1)
         robot[:, 3:7] = geometry.multiply_quat(about, robot[:, 3:7])
         robot[:, :2] = place.to(qpos)
-        speed[:, :3] = geometry.to_world(turn.to(qvel), speed[:, :3])  # the angular part is in the root frame
+        # the angular part is in the root frame
+        speed[:, :3] = geometry.to_world(turn.to(qvel), speed[:, :3])
         self.sim.move(ids, qpos, qvel)
 
     def shift(self, ids: Tensor, by: Tensor) -> None:
@@ -270,15 +309,17 @@ class RobotBatch:
         return self.sensing.read(self.history, generator)
 
     def setpoint(self, action: Tensor) -> Tensor:
-        """The true joint targets [rad] of actions (n, nu) [rad], which are centred on the home pose."""
+        """The true joint targets [rad] of actions (n, nu) [rad], which are centred on the home
+        pose."""
         offset = self.joint_offset
         return self.home + action if offset is None else self.home + action - offset
 
     def step(self, action: Tensor, generator: torch.Generator) -> Tensor:
-        """One control step. action (n, nu) [rad]. Returns the setpoints (n, nu); the new state is `state`.
+        """One control step. action (n, nu) [rad]. Returns the setpoints (n, nu); the new state is
+        `state`.
 
-        Where a simulation broke down, `broken`, the state is that of before: nobody sees numbers that are none. Such a
-        robot must be placed anew.
+        Where a simulation broke down, `broken`, the state is that of before: nobody sees numbers
+        that are none. Such a robot must be placed anew.
         """
         before, setpoint = self.state, self.setpoint(action)
         held = self.space.controls(before.setpoint) if self.config.hold == "first_order" else None
@@ -286,10 +327,14 @@ class RobotBatch:
         # copies: the simulator's own numbers change with the next step, the state does not
         qpos, qvel = (part.to(torch.float32, copy=True) for part in (self.qpos, self.qvel))
         after = arrive(before, qpos, qvel, setpoint, self.dt, self.lever)
-        speed = torch.cat((after.root_vel, after.root_ang, after.joint_vel, qvel), -1).abs().amax(-1)
+        speed = (
+            torch.cat((after.root_vel, after.root_ang, after.joint_vel, qvel), -1).abs().amax(-1)
+        )
         self.broken = self.sim.broken() | ~(speed < _TOO_FAST)  # so that nan counts
         self.state = before.where(self.broken, after) if self.broken.any() else after
-        self.history = self.sensing.remember(self.history, self.sensing.exact(self.state, self.joint_offset))
+        self.history = self.sensing.remember(
+            self.history, self.sensing.exact(self.state, self.joint_offset)
+        )
         self.pusher.advance(generator)
         return setpoint
 
@@ -300,9 +345,16 @@ class RobotBatch:
         """
         for i in torch.nonzero(self.broken).squeeze(-1).tolist():
             reason = ", ".join(self.sim.warnings(i)) or f"faster than {_TOO_FAST:g} m/s or rad/s"
-            known = {"robot": i, "reason": reason, **whereabouts(i), "physics": self.randomizer.drawn(i)}
+            known = {
+                "robot": i,
+                "reason": reason,
+                **whereabouts(i),
+                "physics": self.randomizer.drawn(i),
+            }
             push = self.pusher.force[i].tolist()
-            self.breakdowns.append(known | {"push_n": push, "state_before": self.state.pack()[i].tolist()})
+            self.breakdowns.append(
+                known | {"push_n": push, "state_before": self.state.pack()[i].tolist()}
+            )
             self.lost += 1
 
     def forget_breakdowns(self) -> None:
@@ -323,7 +375,8 @@ class RobotBatch:
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken by the same simulator; with sim=batch on the CPU to the bit.
+        """Continue where `state_dict` was taken by the same simulator; with sim=batch on the CPU to
+        the bit.
 
         Raises: ValueError where it was taken without this one's adaptive ranges.
         """
@@ -332,14 +385,16 @@ class RobotBatch:
         if self.randomizer.size:
             self.randomizer.set(self._everyone, state["unit"].to(self.device))
         self.sim.restore(state["sim"])
-        kept = {name: value.to(self.device, copy=True) for name, value in state.items() if name != "sim"}
+        kept = {
+            name: value.to(self.device, copy=True) for name, value in state.items() if name != "sim"
+        }
         self.state, self.history = RobotState.unpack(kept["state"]), kept["history"]
         self.pusher.force, self.pusher.left = kept["push"], kept["push_left"]
 
 
 def _refuse_gains(config: RobotBatchConfig) -> None:
-    """Raises InputError where physics is drawn of drives other than `PD`, or a preset names what a model of actuators
-    has of its own."""
+    """Raises InputError where physics is drawn of drives other than `PD`, or a preset names what a
+    model of actuators has of its own."""
     physics = config.physics
     if config.action_space != PD and physics != PhysicsConfig():
         raise InputError(
@@ -348,7 +403,9 @@ def _refuse_gains(config: RobotBatchConfig) -> None:
         )
     for name, joint in physics.nominal.items():
         given = asdict(joint)
-        if named := [key for key in ("kp", "kd", "damping", "friction_loss") if given[key] is not None]:
+        if named := [
+            key for key in ("kp", "kd", "damping", "friction_loss") if given[key] is not None
+        ]:
             raise InputError(
                 f"physics.nominal.{name} gives {', '.join(named)}, which actuator= says by itself; leave these out, or"
                 f" use actuator={PD}"
@@ -359,21 +416,28 @@ def robot_columns(model: mujoco.MjModel, robot: Robot) -> tuple[slice, slice]:
     """Where a robot's positions (7 + nu) and velocities (6 + nu) stand among those of a scene.
 
     Raises:
-      ValueError: where they do not stand side by side in the robot's order, or the scene has drives of its own.
+      ValueError: where they do not stand side by side in the robot's order, or the scene has drives
+        of its own.
     """
     root = model.body(robot.body_names[0])
     joint = int(root.jntadr[0])
     q, v, nu = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint]), len(robot.joint_names)
-    found = [(int(model.joint(name).qposadr[0]), int(model.joint(name).dofadr[0])) for name in robot.joint_names]
+    found = [
+        (int(model.joint(name).qposadr[0]), int(model.joint(name).dofadr[0]))
+        for name in robot.joint_names
+    ]
     if found != [(q + 7 + i, v + 6 + i) for i in range(nu)]:
         raise ValueError(f"the joints of '{robot.name}' do not stand side by side in the scene")
     if model.nu not in (nu, 2 * nu):  # two muscles a joint
-        raise ValueError(f"the scene has {model.nu} drives, '{robot.name}' {nu}: only the robot is driven")
+        raise ValueError(
+            f"the scene has {model.nu} drives, '{robot.name}' {nu}: only the robot is driven"
+        )
     return slice(q, q + 7 + nu), slice(v, v + 6 + nu)
 
 
 def imu_position(model: mujoco.MjModel, robot: Robot) -> Tensor:
-    """Where the IMU of a robot in a scene sits, (3,) in its root's frame [m]; joints as the model has them at first."""
+    """Where the IMU of a robot in a scene sits, (3,) in its root's frame [m]; joints as the model
+    has them at first."""
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
     root = data.body(robot.body_names[0])

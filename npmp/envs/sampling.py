@@ -13,19 +13,25 @@ _REMEMBERED = 256_000  # visits: a thousand steps of 256 robots
 
 
 class StartSampler:
-    """Start frames, partly uniform, partly in proportion to how badly their surroundings are tracked.
+    """Start frames, partly uniform, partly in proportion to how badly their surroundings are
+    tracked.
 
-    Both parts follow the clips' sampling weights: a frame of a clip of weight 2 is drawn twice as often as one of
-    weight 1. The clips are cut into segments of about half a second. Every segment keeps a running failure rate:
-    failures per visited control step. Frames too close to the end of a clip to be worth an episode are never drawn.
+    Both parts follow the clips' sampling weights: a frame of a clip of weight 2 is drawn twice as
+    often as one of weight 1. The clips are cut into segments of about half a second. Every segment
+    keeps a running failure rate: failures per visited control step. Frames too close to the end of
+    a clip to be worth an episode are never drawn.
     """
 
-    def __init__(self, reference: Reference, *, tail: int = 10, segment: int = 25, uniform_share: float = 0.5):
+    def __init__(
+        self, reference: Reference, *, tail: int = 10, segment: int = 25, uniform_share: float = 0.5
+    ):
         """Args:
-        tail: frames at the end of a clip where no episode starts; at least its last one, after which nothing is left to
+        tail: frames at the end of a clip where no episode starts; at least its last one, after
+        which nothing is left to
           track.
         segment: frames per segment.
-        uniform_share: probability of a draw uniform over all frames, in [0, 1]; 1 switches the failure weighting off.
+        uniform_share: probability of a draw uniform over all frames, in [0, 1]; 1 switches the
+        failure weighting off.
         """
         self.uniform_share = uniform_share
         device = reference.start.device
@@ -43,22 +49,27 @@ class StartSampler:
         )
         self._frames = torch.nonzero(allowed).squeeze(-1).to(device)
         weight = reference.weight[self._clip_of_frame[self._frames]]
-        self._even = bool((weight == weight[0]).all())  # then draws are whole numbers, the cheaper way
+        # then draws are whole numbers, the cheaper way
+        self._even = bool((weight == weight[0]).all())
         self._cumulative = weight.cumsum(0)
-        # of every segment, which is within one clip: its allowed frames, which follow one another, and their weight in
-        # all
+        # of every segment, which is within one clip: its allowed frames, which follow one another,
+        # and their weight in all
         owner = self._segment_of_frame[self._frames]
         self._allowed = torch.bincount(owner, minlength=count)
-        self._first = self._frames[(self._allowed.cumsum(0) - self._allowed).clamp(max=len(self._frames) - 1)]
+        self._first = self._frames[
+            (self._allowed.cumsum(0) - self._allowed).clamp(max=len(self._frames) - 1)
+        ]
         self._mass = (
-            torch.zeros(count, dtype=torch.float64, device=device).index_add_(0, owner, weight.double()).float()
+            torch.zeros(count, dtype=torch.float64, device=device)
+            .index_add_(0, owner, weight.double())
+            .float()
         )
         self._failures = torch.zeros(count, device=device)
         self._visits = torch.zeros(count, device=device)
 
     def record(self, frame: Tensor, failed: Tensor) -> None:
-        """Count visits to frames (n,) and the failures among them (n,) bool; older counts fade over some 256,000
-        visits."""
+        """Count visits to frames (n,) and the failures among them (n,) bool; older counts fade over
+        some 256,000 visits."""
         kept = math.exp(-len(frame) / _REMEMBERED)
         self._failures *= kept
         self._visits *= kept
@@ -74,9 +85,11 @@ class StartSampler:
     def sample(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Clip indices and global start frames, (n,) each."""
         uniform = self._frames[self._draw(n, generator)]
-        # one pseudo-visit in 20 counted as failure: an unvisited segment is neither certain to fail nor to succeed
+        # one pseudo-visit in 20 counted as failure: an unvisited segment is neither certain to fail
+        # nor to succeed
         rate = (self._failures + 0.05) / (self._visits + 1.0)
-        # segments first, then one of their frames: as drawing among all frames, of which there are many more
+        # segments first, then one of their frames: as drawing among all frames, of which there are
+        # many more
         segment = torch.multinomial(rate * self._mass, n, replacement=True, generator=generator)
         place = torch.rand(n, generator=generator, device=uniform.device) * self._allowed[segment]
         weighted = self._first[segment] + place.long().clamp(max=self._allowed[segment] - 1)
@@ -89,8 +102,13 @@ class StartSampler:
         device = self._frames.device
         if self._even:
             return torch.randint(len(self._frames), (n,), generator=generator, device=device)
-        share = torch.rand(n, generator=generator, dtype=torch.float64, device=device) * self._cumulative[-1]
-        return torch.searchsorted(self._cumulative, share, right=True).clamp_(max=len(self._frames) - 1)
+        share = (
+            torch.rand(n, generator=generator, dtype=torch.float64, device=device)
+            * self._cumulative[-1]
+        )
+        return torch.searchsorted(self._cumulative, share, right=True).clamp_(
+            max=len(self._frames) - 1
+        )
 
     def state_dict(self) -> dict[str, Tensor]:
         """What has been counted, for checkpoints."""
@@ -100,11 +118,14 @@ class StartSampler:
         """Continue from checkpointed counts.
 
         Raises:
-          ValueError: for counts of other segments, and for such as no run makes. KeyError: when one lacks.
+          ValueError: for counts of other segments, and for such as no run makes. KeyError: when one
+            lacks.
         """
         for name, own in (("failures", self._failures), ("visits", self._visits)):
             if state[name].shape != own.shape:
-                raise ValueError(f"the start sampler's {name} are {list(state[name].shape)}, not {list(own.shape)}")
+                raise ValueError(
+                    f"the start sampler's {name} are {list(state[name].shape)}, not {list(own.shape)}"
+                )
             if not bool((torch.isfinite(state[name]) & (state[name] >= 0)).all()):
                 raise ValueError(f"the start sampler's {name} are not all counts")
         self._failures.copy_(state["failures"])

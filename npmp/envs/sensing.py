@@ -1,8 +1,9 @@
-"""What a real robot's sensors make of the state: calibration errors, one shared delay, noise (robot-NPMP, imitation
-task).
+"""What a real robot's sensors make of the state: calibration errors, one shared delay, noise
+(robot-NPMP, imitation task).
 
-The same functions serve the simulator and imagination, which both know states at control steps only: a delay reads
-between two of them, linearly. Setpoints are the robot's own and known exactly, so neither delay nor noise touches them.
+The same functions serve the simulator and imagination, which both know states at control steps
+only: a delay reads between two of them, linearly. Setpoints are the robot's own and known exactly,
+so neither delay nor noise touches them.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from npmp.envs.state import GRAVITY, RobotState
 
 @dataclass(frozen=True)
 class SensorConfig:
-    """Noise and delay of the decoder's observations; by default none. Raises ValueError for values out of range.
+    """Noise and delay of the decoder's observations; by default none. Raises ValueError for values
+    out of range.
 
-    Noise is Gaussian; each figure is its standard deviation. The delay is uniform, drawn anew at every control step and
-    shared by all sensors.
+    Noise is Gaussian; each figure is its standard deviation. The delay is uniform, drawn anew at
+    every control step and shared by all sensors.
     """
 
     delay_s: tuple[float, float] = (0.0, 0.0)  # [s]
@@ -34,10 +36,13 @@ class SensorConfig:
     up_noise: float = 0.0  # of the gravity vector's components [1]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "delay_s", tuple(float(v) for v in self.delay_s))  # lists as they come from a file
+        # lists as they come from a file
+        object.__setattr__(self, "delay_s", tuple(float(v) for v in self.delay_s))
         object.__setattr__(self, "gyro_noise", tuple(float(v) for v in self.gyro_noise))
         ranges.pairs(self, "delay_s")
-        ranges.not_negative(self, "delay_s", "joint_noise", "gyro_noise", "accelerometer_noise", "up_noise")
+        ranges.not_negative(
+            self, "delay_s", "joint_noise", "gyro_noise", "accelerometer_noise", "up_noise"
+        )
         if self.delay_s[0] > self.delay_s[1]:
             raise ValueError(f"delay_s must be [least, most], got {list(self.delay_s)}")
         if len(self.gyro_noise) != 3:
@@ -52,7 +57,8 @@ class SensorDraws(NamedTuple):
 
 
 class Sensing:
-    """A robot's senses as functions of its recent exact observations, `history` (n, H + 1, o), the latest first.
+    """A robot's senses as functions of its recent exact observations, `history` (n, H + 1, o), the
+    latest first.
 
     H is the number of control steps that the longest delay reaches back.
     """
@@ -62,7 +68,10 @@ class Sensing:
         self.config, self.home, self.dt = config, home, dt
         nu = len(home)
         self.reach = math.ceil(config.delay_s[1] / dt - 1e-9)
-        self.noisy = max(config.joint_noise, *config.gyro_noise, config.accelerometer_noise, config.up_noise) > 0
+        self.noisy = (
+            max(config.joint_noise, *config.gyro_noise, config.accelerometer_noise, config.up_noise)
+            > 0
+        )
         self.noise = torch.cat(
             (
                 torch.full((nu,), config.joint_noise),
@@ -83,27 +92,39 @@ class Sensing:
     def exact(self, state: RobotState, joint_offset: Tensor | None = None) -> Tensor:
         """What perfect but wrongly calibrated sensors read now: (n, o).
 
-        joint_offset (n, nu) [rad]: encoders read the true angle plus this, and what was commanded was, in the encoders'
-        terms, the true setpoint plus this.
+        joint_offset (n, nu) [rad]: encoders read the true angle plus this, and what was commanded
+        was, in the encoders' terms, the true setpoint plus this.
         """
         if joint_offset is not None:
-            state = state._replace(joint_pos=state.joint_pos + joint_offset, setpoint=state.setpoint + joint_offset)
+            state = state._replace(
+                joint_pos=state.joint_pos + joint_offset, setpoint=state.setpoint + joint_offset
+            )
         return proprioception(state, self.home)
 
     def begin(self, exact: Tensor) -> Tensor:
-        """The history of a robot that has just been placed: all of it the present. (n, o) -> (n, H + 1, o)."""
-        return exact.unsqueeze(-2).expand(*exact.shape[:-1], self.reach + 1, exact.shape[-1]).clone()
+        """The history of a robot that has just been placed: all of it the present. (n, o) -> (n, H
+        + 1, o)."""
+        return (
+            exact.unsqueeze(-2).expand(*exact.shape[:-1], self.reach + 1, exact.shape[-1]).clone()
+        )
 
     def remember(self, history: Tensor, exact: Tensor) -> Tensor:
         """The history one control step on."""
         return torch.cat((exact.unsqueeze(-2), history[..., :-1, :]), -2)
 
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> SensorDraws:
-        """The random numbers of observations of a batch shape, in the order in which `read` takes them."""
+        """The random numbers of observations of a batch shape, in the order in which `read` takes
+        them."""
         device = self.noise.device
         nothing = torch.empty(*shape, 0, device=device)
-        delay = torch.rand((*shape, 1), generator=generator, device=device) if self.reach else nothing
-        noise = torch.randn((*shape, self.width), generator=generator, device=device) if self.noisy else nothing
+        delay = (
+            torch.rand((*shape, 1), generator=generator, device=device) if self.reach else nothing
+        )
+        noise = (
+            torch.randn((*shape, self.width), generator=generator, device=device)
+            if self.noisy
+            else nothing
+        )
         return SensorDraws(delay, noise)
 
     def shown(self, history: Tensor, draws: SensorDraws) -> Tensor:
@@ -117,7 +138,10 @@ class Sensing:
             else:
                 lag = steps.floor().clamp(max=self.reach - 1)
                 index = lag.long().unsqueeze(-1).expand(-1, 1, history.shape[-1])
-                newer, older = history.gather(1, index).squeeze(1), history.gather(1, index + 1).squeeze(1)
+                newer, older = (
+                    history.gather(1, index).squeeze(1),
+                    history.gather(1, index + 1).squeeze(1),
+                )
                 between = torch.lerp(newer, older, steps - lag)
             seen = torch.where(self._delayed, between, seen)
         if self.noisy:

@@ -19,7 +19,8 @@ from npmp.robots import Robot
 
 
 class Starts:
-    """The home pose at rest and, where there are motions, their frames, each with its lowest foot on the floor."""
+    """The home pose at rest and, where there are motions, their frames, each with its lowest foot
+    on the floor."""
 
     def __init__(
         self,
@@ -30,7 +31,8 @@ class Starts:
         tilt_deg: float = 0.0,
         speed_mps: float = 0.0,
     ):
-        """share: of starts on the motions, where there are some. tilt_deg, speed_mps: as `disturbed`.
+        """share: of starts on the motions, where there are some. tilt_deg, speed_mps: as
+        `disturbed`.
 
         Raises:
           InputError: for an empty dataset or one at another rate than the robot's control rate.
@@ -42,7 +44,9 @@ class Starts:
     def to(self, device: torch.device) -> Starts:
         """The same on a device."""
         moved = copy.copy(self)
-        moved._qpos, moved._qvel, moved._state = (part.to(device) for part in (self._qpos, self._qvel, self._state))
+        moved._qpos, moved._qvel, moved._state = (
+            part.to(device) for part in (self._qpos, self._qvel, self._state)
+        )
         moved._feet = None if self._feet is None else self._feet.to(device)
         return moved
 
@@ -55,16 +59,24 @@ class Starts:
             on_reference = torch.rand(n, generator=generator, device=device) < self.share
             row = torch.where(on_reference, drawn, row)
         start = Start(self._qpos[row], self._qvel[row], RobotState.unpack(self._state[row]))
-        return disturbed(start, self.tilt, self.speed, self._feet, generator) if self.tilt or self.speed else start
+        return (
+            disturbed(start, self.tilt, self.speed, self._feet, generator)
+            if self.tilt or self.speed
+            else start
+        )
 
 
-def disturbed(start: Start, tilt: float, speed: float, feet: Feet | None, generator: torch.Generator) -> Start:
-    """Starts (n, ...) turned about the world's x and y axes by up to `tilt` [rad] each, the lowest foot on the floor
-    again, and up to `speed` [m/s] faster along each.
+def disturbed(
+    start: Start, tilt: float, speed: float, feet: Feet | None, generator: torch.Generator
+) -> Start:
+    """Starts (n, ...) turned about the world's x and y axes by up to `tilt` [rad] each, the lowest
+    foot on the floor again, and up to `speed` [m/s] faster along each.
 
     feet: needed for a tilt.
     """
-    draw = 2.0 * torch.rand((len(start.qpos), 4), generator=generator, device=start.qpos.device) - 1.0
+    draw = (
+        2.0 * torch.rand((len(start.qpos), 4), generator=generator, device=start.qpos.device) - 1.0
+    )
     qpos, qvel, state = start.qpos.clone(), start.qvel.clone(), start.state
     if feet is not None:
         half = 0.5 * tilt * draw[:, :2].to(qpos)
@@ -88,8 +100,8 @@ def disturbed(start: Start, tilt: float, speed: float, feet: Feet | None, genera
 
 
 def _table(robot: Robot, motions: MotionSet | None) -> tuple[Tensor, Tensor, Tensor]:
-    """The home pose at rest, then every frame of the motions set down: qpos (S, nq) float64, qvel (S, nv), packed
-    states."""
+    """The home pose at rest, then every frame of the motions set down: qpos (S, nq) float64, qvel
+    (S, nv), packed states."""
     qpos = torch.tensor(robot.home_qpos, dtype=torch.float64).unsqueeze(0)
     pos, rot, joints = pose_from_qpos(qpos)
     home = RobotState.still(pos, rot, joints)
@@ -99,7 +111,9 @@ def _table(robot: Robot, motions: MotionSet | None) -> tuple[Tensor, Tensor, Ten
     reference = Reference(robot, motions)
     frames = torch.arange(reference.num_frames)
     state, feet = reference.state(frames), Feet(robot)
-    height = feet(state.root_pos, state.root_rot, state.joint_pos)[..., 2].amin((-1, -2)) - feet.radius
+    height = (
+        feet(state.root_pos, state.root_rot, state.joint_pos)[..., 2].amin((-1, -2)) - feet.radius
+    )
     lowered = state.root_pos.clone()
     lowered[:, :2] = 0.0
     lowered[:, 2] -= height
@@ -107,4 +121,8 @@ def _table(robot: Robot, motions: MotionSet | None) -> tuple[Tensor, Tensor, Ten
     table = torch.from_numpy(np.concatenate([m.qpos for m in motions.motions])).clone()
     table[:, :3] = lowered.double()
     moving = torch.cat((reference.frames.root_vel_w, state.root_ang, state.joint_vel), -1)
-    return torch.cat((qpos, table)), torch.cat((qvel, moving.double())), torch.cat((home.pack(), state.pack()))
+    return (
+        torch.cat((qpos, table)),
+        torch.cat((qvel, moving.double())),
+        torch.cat((home.pack(), state.pack())),
+    )

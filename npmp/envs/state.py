@@ -1,14 +1,16 @@
 """The robot's state as the learner sees it, and its exact kinematics over one control step.
 
-Velocities are finite differences of successive poses (as in ControlVAE, Yao et al. 2022): then integrating them is an
-identity, and a learned model of the simulator has to predict velocities only. `differentiate` and `integrate` are
-inverses of each other; the real environment uses both, imagination the second.
+Velocities are finite differences of successive poses (as in ControlVAE, Yao et al. 2022): then
+integrating them is an identity, and a learned model of the simulator has to predict velocities
+only. `differentiate` and `integrate` are inverses of each other; the real environment uses both,
+imagination the second.
 
 
-Beside these means a state has the velocities at the step's end, from which the next step sets out: with them the
-accelerometer reads the mean over the last step at the IMU's place, and a learned model's errors over one step are
-smaller (docs/learning.md). Modules trained before read what mean velocities alone give: an average over the last two
-steps, half a step late, of the root's origin (tests/envs/test_accelerometer.py holds both against MuJoCo's sensor).
+Beside these means a state has the velocities at the step's end, from which the next step sets out:
+with them the accelerometer reads the mean over the last step at the IMU's place, and a learned
+model's errors over one step are smaller (docs/learning.md). Modules trained before read what mean
+velocities alone give: an average over the last two steps, half a step late, of the root's origin
+(tests/envs/test_accelerometer.py holds both against MuJoCo's sensor).
 """
 
 from __future__ import annotations
@@ -29,10 +31,14 @@ class RobotState(NamedTuple):
     root_pos: Tensor  # (..., 3) world [m]
     root_rot: Tensor  # (..., 3, 3) root to world
     joint_pos: Tensor  # (..., nu) [rad]
-    root_vel: Tensor  # (..., 3) mean linear velocity over the last control step, in the root frame [m/s]
-    root_ang: Tensor  # (..., 3) mean angular velocity over the last control step, in the root frame [rad/s]
+    # (..., 3) mean linear velocity over the last control step, in the root frame [m/s]
+    root_vel: Tensor
+    # (..., 3) mean angular velocity over the last control step, in the root frame [rad/s]
+    root_ang: Tensor
     joint_vel: Tensor  # (..., nu) mean over the last control step [rad/s]
-    accel: Tensor  # (..., 3) mean proper acceleration of the IMU over the last control step, in the root frame [m/s^2]
+    # (..., 3) mean proper acceleration of the IMU over the last control step, in the root frame
+    # [m/s^2]
+    accel: Tensor
     setpoint: Tensor  # (..., nu) joint targets of the last control step [rad]
     root_vel_end: Tensor  # (..., 3) linear velocity now, in the root frame [m/s]
     root_ang_end: Tensor  # (..., 3) angular velocity now, in the root frame [rad/s]
@@ -48,7 +54,19 @@ class RobotState(NamedTuple):
         """At rest in a pose (..., 3), (..., 3, 3), (..., nu), which is its setpoint too."""
         none, joints = torch.zeros_like(root_pos), torch.zeros_like(joint_pos)
         upright = GRAVITY * root_rot[..., 2, :]
-        return RobotState(root_pos, root_rot, joint_pos, none, none, joints, upright, joint_pos, none, none, joints)
+        return RobotState(
+            root_pos,
+            root_rot,
+            joint_pos,
+            none,
+            none,
+            joints,
+            upright,
+            joint_pos,
+            none,
+            none,
+            joints,
+        )
 
     def pack(self) -> Tensor:
         """All fields in one tensor, (..., width)."""
@@ -75,7 +93,10 @@ class RobotState(NamedTuple):
     def where(self, mask: Tensor, other: RobotState) -> RobotState:
         """This state where mask (n,) holds, the other elsewhere."""
         return RobotState(
-            *(torch.where(mask.view(-1, *([1] * (a.dim() - 1))), a, b) for a, b in zip(self, other, strict=True))
+            *(
+                torch.where(mask.view(-1, *([1] * (a.dim() - 1))), a, b)
+                for a, b in zip(self, other, strict=True)
+            )
         )
 
 
@@ -90,7 +111,8 @@ class StepVelocity(NamedTuple):
     joint_vel_end: Tensor  # (..., nu) at its end [rad/s]
 
 
-Pose = tuple[Tensor, Tensor, Tensor]  # root position (..., 3), rotation (..., 3, 3), joints (..., nu)
+# root position (..., 3), rotation (..., 3, 3), joints (..., nu)
+Pose = tuple[Tensor, Tensor, Tensor]
 
 
 def differentiate(state: RobotState, after: RobotState, dt: float) -> StepVelocity:
@@ -100,21 +122,33 @@ def differentiate(state: RobotState, after: RobotState, dt: float) -> StepVeloci
     return StepVelocity(*mean, *ends, after.joint_vel_end)
 
 
-def _mean_velocity(state: RobotState, pose: Pose, dt: float) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
+def _mean_velocity(
+    state: RobotState, pose: Pose, dt: float
+) -> tuple[tuple[Tensor, Tensor, Tensor], Tensor]:
     """The mean velocities, and the turn (..., 3, 3) from the new root frame to the old."""
     root_pos, root_rot, joint_pos = pose
     moved = torch.cat((root_rot, (root_pos - state.root_pos).unsqueeze(-1)), -1)
     local = state.root_rot.transpose(-1, -2) @ moved  # both in the old root frame
     turn = local[..., :3]
-    return (local[..., 3] / dt, geometry.log_so3(turn) / dt, (joint_pos - state.joint_pos) / dt), turn
+    return (
+        local[..., 3] / dt,
+        geometry.log_so3(turn) / dt,
+        (joint_pos - state.joint_pos) / dt,
+    ), turn
 
 
 def integrate(
-    state: RobotState, velocity: StepVelocity, setpoint: Tensor, dt: float, lever: Tensor | None = None
+    state: RobotState,
+    velocity: StepVelocity,
+    setpoint: Tensor,
+    dt: float,
+    lever: Tensor | None = None,
 ) -> RobotState:
-    """The state after one control step of dt [s] at the given velocities, with `setpoint` (..., nu) [rad] applied.
+    """The state after one control step of dt [s] at the given velocities, with `setpoint` (..., nu)
+    [rad] applied.
 
-    lever: of `lever_of`, where the accelerometer sits; None: at the root's origin, averaging over two steps.
+    lever: of `lever_of`, where the accelerometer sits; None: at the root's origin, averaging over
+    two steps.
     """
     turn = geometry.exp_so3(velocity.root_ang * dt)
     pose = (
@@ -126,7 +160,12 @@ def integrate(
 
 
 def arrive(
-    state: RobotState, qpos: Tensor, qvel: Tensor, setpoint: Tensor, dt: float, lever: Tensor | None = None
+    state: RobotState,
+    qpos: Tensor,
+    qvel: Tensor,
+    setpoint: Tensor,
+    dt: float,
+    lever: Tensor | None = None,
 ) -> RobotState:
     """The state after one control step of dt [s] that ended at MuJoCo's positions and velocities.
 
@@ -140,12 +179,14 @@ def arrive(
     mean, turn = _mean_velocity(state, pose, dt)
     # MuJoCo's root moves in the world and turns in its own frame
     ends = geometry.to_local(state.root_rot, qvel[..., :3]), geometry.to_world(turn, qvel[..., 3:6])
-    return _successor(state, StepVelocity(*mean, *ends, qvel[..., 6:]), turn, pose, setpoint, dt, lever)
+    return _successor(
+        state, StepVelocity(*mean, *ends, qvel[..., 6:]), turn, pose, setpoint, dt, lever
+    )
 
 
 def lever_of(position: Tensor) -> Tensor:
-    """(3, 3), by which rows of angular velocities are multiplied for the velocity of a point of the root beside its
-    origin, omega x r. position: (3,) r in the root frame [m]."""
+    """(3, 3), by which rows of angular velocities are multiplied for the velocity of a point of the
+    root beside its origin, omega x r. position: (3,) r in the root frame [m]."""
     x, y, z = position.tolist()
     return position.new_tensor([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
 
@@ -159,7 +200,8 @@ def _successor(
     dt: float,
     lever: Tensor | None,
 ) -> RobotState:
-    """The state in a pose reached at some velocity; turn (..., 3, 3) takes the new root frame to the old."""
+    """The state in a pose reached at some velocity; turn (..., 3, 3) takes the new root frame to
+    the old."""
     up = state.root_rot[..., 2, :]  # the world's vertical in the old root frame
     if lever is None:
         accel = (velocity.root_vel - state.root_vel) / dt + GRAVITY * up
@@ -184,7 +226,7 @@ def _successor(
 
 
 def pose_from_qpos(qpos: Tensor) -> Pose:
-    """Root position (..., 3), rotation (..., 3, 3) and joints (..., nu) of MuJoCo positions (..., 7 + nu), as
-    float32."""
+    """Root position (..., 3), rotation (..., 3, 3) and joints (..., nu) of MuJoCo positions (..., 7
+    + nu), as float32."""
     qpos = qpos.to(torch.float32)
     return qpos[..., :3], geometry.matrix_from_quat(qpos[..., 3:7]), qpos[..., 7:]

@@ -1,8 +1,8 @@
 """What a task is: everything about an environment but the robots and the bookkeeping of episodes.
 
-A task is one file in `npmp/tasks/` and one YAML in `conf/task/`: what stands in the scene beside the robot, where
-episodes start, what is asked and how the policy sees it, and how the outcome of a control step is judged. `TaskEnv`
-does the rest.
+A task is one file in `npmp/tasks/` and one YAML in `conf/task/`: what stands in the scene beside
+the robot, where episodes start, what is asked and how the policy sees it, and how the outcome of a
+control step is judged. `TaskEnv` does the rest.
 """
 
 from __future__ import annotations
@@ -40,13 +40,16 @@ class Judgement(NamedTuple):
 
     rewards: Tensor  # (n, K) one column per objective; their sum is the reward
     failed: Tensor  # (n,) bool: the value of what follows is zero
-    ended: Tensor  # (n,) bool: the task itself is over, a clip say; bootstrap the value of what follows
+    # (n,) bool: the task itself is over, a clip say; bootstrap the value of what follows
+    ended: Tensor
     error: Tensor  # (n,) the task's error, in the unit that its name says
-    seen: dict[str, Tensor] = {}  # noqa: RUF012 - what figures and pictures are made of, (n, ...) by name; never written to
+    # what figures and pictures are made of, (n, ...) by name; never written to
+    seen: dict[str, Tensor] = {}  # noqa: RUF012
 
 
 class EnvStep(NamedTuple):
-    """What one control step brings; the environments are NOT reset yet, so `state` is the true successor everywhere."""
+    """What one control step brings; the environments are NOT reset yet, so `state` is the true
+    successor everywhere."""
 
     state: RobotState  # (n, ...)
     rewards: Tensor  # (n, K) one column per objective; their sum is the reward
@@ -58,12 +61,15 @@ class EnvStep(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """A trial of n robots over T control steps, on the CPU; who failed was put back at a start and went on."""
+    """A trial of n robots over T control steps, on the CPU; who failed was put back at a start and
+    went on."""
 
     seen: dict[str, Tensor]  # `Judgement.seen` of each step, (T, n, ...) by name
     error: Tensor  # (T, n)
     fell: Tensor  # (T, n) bool: this step ended an episode by failure
-    qpos: Tensor  # (T + 1, nq) float64, of robot 0, `unmoved`, with the start; jumps where it fell and was put back
+    # (T + 1, nq) float64, of robot 0, `unmoved`, with the start; jumps where it fell and was put
+    # back
+    qpos: Tensor
     dt: float  # control period [s]
 
 
@@ -76,10 +82,11 @@ class Traces(NamedTuple):
 
 
 class Task(ABC):
-    """One task of all robots of an environment. A subclass names itself, its objectives and its settings.
+    """One task of all robots of an environment. A subclass names itself, its objectives and its
+    settings.
 
-    A step goes `judge` (which changes nothing), then `advance`; a reset `start`, then, when the robots are placed,
-    `begin`. Everything random comes from the generator that is passed in.
+    A step goes `judge` (which changes nothing), then `advance`; a reset `start`, then, when the
+    robots are placed, `begin`. Everything random comes from the generator that is passed in.
     """
 
     name: ClassVar[str]
@@ -88,16 +95,20 @@ class Task(ABC):
     error_name: ClassVar[str] = "error"  # of `Judgement.error` in logs
     observation_name: ClassVar[str] = "task"  # of `observe` where observations have names
     inputs: ClassVar[tuple[str, ...]] = ()  # names of the columns of `observe`, where they are few
-    # what `observe` has besides, after those, where the settings say so: names, and the range of each
+    # what `observe` has besides, after those, where the settings say so: names, and the range of
+    # each
     clock_s: float | None = None  # period of a clock among them, which begins with the episode
     besides: Mapping[str, tuple[float, float]] = {}
     judged: ClassVar[tuple[str, ...]] = ()  # those of `figures` that a training run logs
-    main_figure: ClassVar[str] = ""  # that of `figures` by which policies are compared; less is better
+    # that of `figures` by which policies are compared; less is better
+    main_figure: ClassVar[str] = ""
 
-    policies_of: ClassVar[tuple[str, ...]] = ()  # other tasks whose inputs it gives, so that their policies can do it
+    # other tasks whose inputs it gives, so that their policies can do it
+    policies_of: ClassVar[tuple[str, ...]] = ()
     trial_s: float = 60.0  # of a trial by which a policy is judged
 
-    episode_s: float | None = None  # an episode is over then; None: when the task says so. `TaskEnv` may end it before
+    # an episode is over then; None: when the task says so. `TaskEnv` may end it before
+    episode_s: float | None = None
 
     robot: Robot
     config: Any  # of `config_type`
@@ -107,7 +118,8 @@ class Task(ABC):
     def settle(cls, config: Any, motions: MotionSet | None, training: Mapping[str, Any]) -> Any:
         """The settings with what they leave open, e.g. a range of commands.
 
-        motions: to start from, where there are some. training: the record of the module whose skills are reused.
+        motions: to start from, where there are some. training: the record of the module whose
+        skills are reused.
 
         Raises:
           InputError: where nothing settles it.
@@ -118,13 +130,14 @@ class Task(ABC):
         """Add what the task needs to the robot on its floor: bodies after the robot's, sensors."""
 
     def bind(self, env: TaskEnv[Any]) -> None:
-        """Join the environment, once its robots are there: make tables and state for `env.num_envs` on `env.device`."""
+        """Join the environment, once its robots are there: make tables and state for `env.num_envs`
+        on `env.device`."""
         self.env = env
 
     @abstractmethod
     def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
-        """New episodes of robots ids (k,). where: what the caller of `TaskEnv.reset` settles itself, by the task's
-        names."""
+        """New episodes of robots ids (k,). where: what the caller of `TaskEnv.reset` settles
+        itself, by the task's names."""
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
         """What is asked of robots ids (k,), which have just been placed at their start."""
@@ -141,21 +154,23 @@ class Task(ABC):
         return [(-1.0, 1.0)] * len(self.inputs)
 
     def local_state(self, state: RobotState) -> RobotState:
-        """A state of all robots (n, ...) with heights above the ground where they are, for whoever judges heights; on
-        flat ground it is the state."""
+        """A state of all robots (n, ...) with heights above the ground where they are, for whoever
+        judges heights; on flat ground it is the state."""
         return state
 
     def unmoved(self, state: RobotState) -> RobotState:
-        """A state of all robots (n, ...) as an integral of its velocities, where the task moves robots about."""
+        """A state of all robots (n, ...) as an integral of its velocities, where the task moves
+        robots about."""
         return state
 
     def footing(self, state: RobotState) -> Tensor:
-        """Which ground all robots are on, (n, 2): its height around them [m], its field's index; (n, 0) if flat."""
+        """Which ground all robots are on, (n, 2): its height around them [m], its field's index;
+        (n, 0) if flat."""
         return state.root_pos[:, :0]
 
     def ground_at(self, place: Tensor, robots: Tensor) -> Tensor | None:
-        """Height of the ground of k robots, indices (k,), at places (k, ..., 2), as `unmoved` has them: (k, ...) [m];
-        None where it is flat, at 0."""
+        """Height of the ground of k robots, indices (k,), at places (k, ..., 2), as `unmoved` has
+        them: (k, ...) [m]; None where it is flat, at 0."""
         return None
 
     def logged(self) -> dict[str, float]:
@@ -163,15 +178,18 @@ class Task(ABC):
         return {}
 
     def privileged(self) -> Tensor:
-        """What a critic may know besides the latent: the true state, what is asked, the drawn physics and pushes, (n,
-        p)."""
+        """What a critic may know besides the latent: the true state, what is asked, the drawn
+        physics and pushes, (n, p)."""
         env = self.env
-        return torch.cat((true_state(self.local_state(env.state), env.home), self.observe(), env.robots.physics), -1)
+        return torch.cat(
+            (true_state(self.local_state(env.state), env.home), self.observe(), env.robots.physics),
+            -1,
+        )
 
     @abstractmethod
     def judge(self) -> Judgement:
-        """The control step that has just been made. Robots whose simulation broke down (`env.robots.broken`) have
-        failed."""
+        """The control step that has just been made. Robots whose simulation broke down
+        (`env.robots.broken`) have failed."""
 
     def advance(self, judgement: Judgement, generator: torch.Generator) -> None:
         """On to what the next decision is about: the next frame, a new command."""
@@ -181,14 +199,16 @@ class Task(ABC):
         return {}
 
     def teacher(self) -> Any:
-        """Who shows how the task is done: an actor (`npmp.rollout.Actor`) that acts from robots' true states and what
-        the task asks, so that it can say at any moment what it would do; None where nobody does."""
+        """Who shows how the task is done: an actor (`npmp.rollout.Actor`) that acts from robots'
+        true states and what the task asks, so that it can say at any moment what it would do; None
+        where nobody does."""
         return None
 
     # --- trials: the same for every policy ---
 
     def script(self, steps: int, generator: torch.Generator) -> None:
-        """Settle what is asked over the next `steps` control steps, whatever robots do; until `unscript`."""
+        """Settle what is asked over the next `steps` control steps, whatever robots do; until
+        `unscript`."""
 
     def unscript(self) -> None:
         """Ask as in training again."""
@@ -207,7 +227,8 @@ class Task(ABC):
         }
 
     def traces(self, trial: Trial) -> Traces | None:
-        """What robot 0 was asked and did in a trial, to be drawn over time; None where there is nothing to draw."""
+        """What robot 0 was asked and did in a trial, to be drawn over time; None where there is
+        nothing to draw."""
         return None
 
     # --- checkpoints ---
@@ -217,15 +238,18 @@ class Task(ABC):
         return {}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken, to the bit. Raises ValueError where it does not fit."""
+        """Continue where `state_dict` was taken, to the bit. Raises ValueError where it does not
+        fit."""
 
 
 class DifferentiableTask(Task):
-    """A task that can be learned through a model: how well it is done is a differentiable function of robots' states.
+    """A task that can be learned through a model: how well it is done is a differentiable function
+    of robots' states.
 
-    What is asked of a robot is its goal, some numbers that the task draws and keeps; whatever else the policy is told
-    or judged by follows from state and goal, for simulated and imagined robots alike. What stands or rolls about beside
-    the robot is part of the goal: `carried_on` says what becomes of it while the robot moves.
+    What is asked of a robot is its goal, some numbers that the task draws and keeps; whatever else
+    the policy is told or judged by follows from state and goal, for simulated and imagined robots
+    alike. What stands or rolls about beside the robot is part of the goal: `carried_on` says what
+    becomes of it while the robot moves.
     """
 
     @abstractmethod
@@ -252,12 +276,13 @@ class DifferentiableTask(Task):
         """
 
     def carried_on(self, goal: Tensor, after: RobotState) -> Tensor:
-        """Goals (B, g) after a control step that took the robots to states (B, ...), where nothing new is asked."""
+        """Goals (B, g) after a control step that took the robots to states (B, ...), where nothing
+        new is asked."""
         return goal
 
     def under_feet(self, state: RobotState, footing: Tensor) -> Tensor:
-        """How high the ground is under the F feet of robots (B, ...) above a `footing` (B, 2), (B, F) [m]; (B, 0) where
-        it is flat."""
+        """How high the ground is under the F feet of robots (B, ...) above a `footing` (B, 2), (B,
+        F) [m]; (B, 0) where it is flat."""
         return footing[:, :0]
 
     def imagined_style(self, states: RobotState, footing: Tensor) -> Tensor:
@@ -270,6 +295,6 @@ class DifferentiableTask(Task):
         return states.root_pos.new_zeros(states.root_pos.shape[1])
 
     def achieved(self, state: RobotState) -> Tensor | None:
-        """The goal that the last control step has fulfilled, (..., g), by which a policy is cloned from what a module
-        does of itself; None where there is no saying."""
+        """The goal that the last control step has fulfilled, (..., g), by which a policy is cloned
+        from what a module does of itself; None where there is no saying."""
         return None

@@ -24,9 +24,10 @@ T = TypeVar("T", bound=Task)
 class TaskEnv(Generic[T]):
     """Many robots, each at its own moment of its own episode of one task.
 
-    Actions are joint position targets centred on the home pose [rad], unfiltered and unclipped; setpoint = home +
-    action. The caller resets finished robots: `step`, look at the result, then `reset(done)`. After a step `state`, and
-    what the task observes, are what the next decision sees.
+    Actions are joint position targets centred on the home pose [rad], unfiltered and unclipped;
+    setpoint = home + action. The caller resets finished robots: `step`, look at the result, then
+    `reset(done)`. After a step `state`, and what the task observes, are what the next decision
+    sees.
 
     The same seed gives the same bits with sim="batch" on the CPU only.
     """
@@ -43,15 +44,17 @@ class TaskEnv(Generic[T]):
         device: torch.device | str = "cpu",
         episode_s: float | None = None,
     ):
-        """Build the simulations, each reset; where episodes end by time, at random moments of them, so that they do not
-        end together.
+        """Build the simulations, each reset; where episodes end by time, at random moments of them,
+        so that they do not end together.
 
         Args:
-          robots: what stands between action and observation; by default ideal robots, setpoints held as the task says.
+          robots: what stands between action and observation; by default ideal robots, setpoints
+            held as the task says.
           num_threads: of the physics; 0: all cores. No result depends on it.
           sim: "batch" or "warp" (`npmp.sim.make_simulator`).
           device: where all tensors are, those that go in included.
-          episode_s: after which episodes end, where the task's own are longer or do not end by time.
+          episode_s: after which episodes end, where the task's own are longer or do not end by
+            time.
 
         Raises:
           InputError: for less than one robot, and as the task and the simulator do.
@@ -71,8 +74,12 @@ class TaskEnv(Generic[T]):
             num_envs, dtype=torch.long, device=self.device
         )  # control steps since the episode's start
         # of the last step: whose episode it ended, and who had failed
-        self._over, self._failed = (torch.zeros(num_envs, dtype=torch.bool, device=self.device) for _ in range(2))
-        longest = min((time for time in (task.episode_s, episode_s) if time is not None), default=None)
+        self._over, self._failed = (
+            torch.zeros(num_envs, dtype=torch.bool, device=self.device) for _ in range(2)
+        )
+        longest = min(
+            (time for time in (task.episode_s, episode_s) if time is not None), default=None
+        )
         self._episode_steps = None if longest is None else max(1, round(longest / self.dt))
         task.bind(self)
         self.restart()
@@ -92,7 +99,8 @@ class TaskEnv(Generic[T]):
 
     @cached_property
     def feet(self) -> Feet:
-        """The feet's places in a pose. Raises InputError for a robot that `Kinematics` does not serve."""
+        """The feet's places in a pose. Raises InputError for a robot that `Kinematics` does not
+        serve."""
         return Feet(self.robot).to(self.device)
 
     @property
@@ -141,8 +149,8 @@ class TaskEnv(Generic[T]):
         return self.task.objectives
 
     def observe(self) -> Tensor:
-        """What the robots sense now, (n, o) as `npmp.envs.features.proprioception`; each call draws noise and delay
-        anew."""
+        """What the robots sense now, (n, o) as `npmp.envs.features.proprioception`; each call draws
+        noise and delay anew."""
         return self.robots.observe(self.generator)
 
     def fallen(self, state: RobotState) -> Tensor:
@@ -156,11 +164,16 @@ class TaskEnv(Generic[T]):
 
         Args:
           mask: (n,) bool, which robots; all by default.
-          where: what is settled about the starts of the k robots of the mask, by the task's names; drawn otherwise.
+          where: what is settled about the starts of the k robots of the mask, by the task's names;
+            drawn otherwise.
 
         Returns: the state of all robots.
         """
-        ids = torch.arange(self.num_envs, device=self.device) if mask is None else torch.nonzero(mask).squeeze(-1)
+        ids = (
+            torch.arange(self.num_envs, device=self.device)
+            if mask is None
+            else torch.nonzero(mask).squeeze(-1)
+        )
         if len(ids) == 0:
             return self.state
         if self.robots.reach is not None:
@@ -174,14 +187,17 @@ class TaskEnv(Generic[T]):
         return self.state
 
     def restart(self) -> RobotState:
-        """Start all robots anew, as if their episodes had begun at different times: else all would be over at once.
+        """Start all robots anew, as if their episodes had begun at different times: else all would
+        be over at once.
 
         Returns: the state of all robots.
         """
         self.reset()
         if self._episode_steps is not None:
             n = (self.num_envs,)
-            self.age = torch.randint(self._episode_steps, n, generator=self.generator, device=self.device)
+            self.age = torch.randint(
+                self._episode_steps, n, generator=self.generator, device=self.device
+            )
         return self.state
 
     @serial_if_small
@@ -198,7 +214,9 @@ class TaskEnv(Generic[T]):
         failed = judgement.failed
         self._over, self._failed = failed | truncated, failed
         truncated, ended = truncated & ~failed, judgement.ended & ~failed
-        return EnvStep(self.state, judgement.rewards, failed, truncated, judgement.error, ended, judgement.seen)
+        return EnvStep(
+            self.state, judgement.rewards, failed, truncated, judgement.error, ended, judgement.seen
+        )
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next step depends on, for checkpoints."""
@@ -219,6 +237,8 @@ class TaskEnv(Generic[T]):
             raise ValueError(f"{len(state['age'])} robots do not fit {self.num_envs}")
         # the robots first: a task may have written into the physics after them
         for part, prefix in ((self.robots, "robots."), (self.task, "task.")):
-            part.load_state_dict({k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)})
+            part.load_state_dict(
+                {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+            )
         self.age = state["age"].to(self.device, copy=True)
         self.generator.set_state(state["rng"])

@@ -9,8 +9,9 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 import torch
 
-# Waking torch's threads takes some 50 us, and costs the physics' threads their cores while they wait for more: with
-# fewer robots than this, no operation on all their bodies takes as long on one thread.
+# Waking torch's threads takes some 50 us, and costs the physics' threads their cores while they
+# wait for more: with fewer robots than this, no operation on all their bodies takes as long on one
+# thread.
 _WORTH_IT = 2048
 
 
@@ -26,11 +27,13 @@ R = TypeVar("R")
 
 
 def serial_if_small(method: Callable[Concatenate[Env, P], R]) -> Callable[Concatenate[Env, P], R]:
-    """Decorates an environment's method: torch runs on the calling thread alone where the robots are few.
+    """Decorates an environment's method: torch runs on the calling thread alone where the robots
+    are few.
 
-    The physics keeps its own threads. Torch's number of threads is the process's; it is put back on the way out. Off
-    the main thread it stays as it is: beside a learner at work (algo.overlap), a change would reach the learner's sums
-    at a moment that the clock decides, and with it their last bits.
+    The physics keeps its own threads. Torch's number of threads is the process's; it is put back on
+    the way out. Off the main thread it stays as it is: beside a learner at work (algo.overlap), a
+    change would reach the learner's sums at a moment that the clock decides, and with it their last
+    bits.
     """
 
     @functools.wraps(method)

@@ -1,4 +1,5 @@
-"""Commands that show what joints are made of, and logs of simulated robots whose parameters are drawn and hidden."""
+"""Commands that show what joints are made of, and logs of simulated robots whose parameters are
+drawn and hidden."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _ENCODER_NOISE = 5e-4  # rad, of simulated encoders
 _SHRINK = 0.85
 _TRIES = 40
 _SPEED = 0.7  # of the speed limits, at most
-_TORQUE = 0.5  # of the torque limits, on the nominal robot: stiffer ones need more, and what saturates hides gains
+# of the torque limits, on the nominal robot: stiffer ones need more, and what saturates hides gains
+_TORQUE = 0.5
 
 
 @dataclass(frozen=True)
@@ -28,34 +30,45 @@ class ExcitationConfig:
     seconds: float = 20.0
     lowest_hz: float = 0.2
     highest_hz: float = 8.0
-    amplitude: float = 0.5  # rad about the middle, at most; less where limits or other parts of the robot are near
+    # rad about the middle, at most; less where limits or other parts of the robot are near
+    amplitude: float = 0.5
     rest_s: float = 1.0  # s at the start and the end, in the middle pose
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "seconds", "lowest_hz", "highest_hz", "amplitude")
         ranges.not_negative(self, "rest_s")
         if not self.lowest_hz < self.highest_hz:
-            raise ValueError(f"lowest_hz {self.lowest_hz:g} must be below highest_hz {self.highest_hz:g}")
+            raise ValueError(
+                f"lowest_hz {self.lowest_hz:g} must be below highest_hz {self.highest_hz:g}"
+            )
         if self.seconds < 2.0 * self.rest_s + 2.0 / self.lowest_hz:
             raise ValueError(
                 f"seconds={self.seconds:g} is too short for rests and two periods of {self.lowest_hz:g} Hz"
             )
 
 
-def excitation(robot: Robot, stand: Stand, config: ExcitationConfig, rng: np.random.Generator) -> Floats:
-    """Commands (T, n) [rad] at the stand's rate that keep limits of angle, speed and torque, and parts apart.
+def excitation(
+    robot: Robot, stand: Stand, config: ExcitationConfig, rng: np.random.Generator
+) -> Floats:
+    """Commands (T, n) [rad] at the stand's rate that keep limits of angle, speed and torque, and
+    parts apart.
 
     Checked on the nominal robot in simulation, with room to spare for others.
 
     Raises:
-      InputError: where the rate is too low for the frequencies, or nothing but rest keeps the limits.
+      InputError: where the rate is too low for the frequencies, or nothing but rest keeps the
+        limits.
     """
     if config.highest_hz > 0.45 * stand.rate_hz:
-        raise InputError(f"highest_hz={config.highest_hz:g} is too fast for commands at {stand.rate_hz:g} Hz")
+        raise InputError(
+            f"highest_hz={config.highest_hz:g} is too fast for commands at {stand.rate_hz:g} Hz"
+        )
     wave = _waves(config, stand, rng)
     half = 0.4 * (robot.joint_upper - robot.joint_lower)
     amplitude = np.minimum(half, config.amplitude)
-    middle = np.clip(robot.home_joints, robot.joint_lower + 1.2 * amplitude, robot.joint_upper - 1.2 * amplitude)
+    middle = np.clip(
+        robot.home_joints, robot.joint_lower + 1.2 * amplitude, robot.joint_upper - 1.2 * amplitude
+    )
     apart = _Apart(robot)
     for _ in range(_TRIES):
         command = middle + amplitude * wave
@@ -67,30 +80,46 @@ def excitation(robot: Robot, stand: Stand, config: ExcitationConfig, rng: np.ran
         wrong = (np.abs(motion.torque[0]).max(0) > _TORQUE * robot.torque_limit) | (
             speed > _SPEED * robot.velocity_limit
         )
-        wrong |= (position.min(0) < robot.joint_lower + room) | (position.max(0) > robot.joint_upper - room)
-        if not wrong.any() and not (wrong := apart.touching(position[:: max(1, round(stand.rate_hz / 25.0))])).any():
+        wrong |= (position.min(0) < robot.joint_lower + room) | (
+            position.max(0) > robot.joint_upper - room
+        )
+        if (
+            not wrong.any()
+            and not (
+                wrong := apart.touching(position[:: max(1, round(stand.rate_hz / 25.0))])
+            ).any()
+        ):
             return command
         amplitude = np.where(wrong, _SHRINK, 1.0) * amplitude
     names = ", ".join(name for name, bad in zip(stand.joints, wrong, strict=True) if bad)
-    raise InputError(f"no motion of {names} keeps the limits and the robot's parts apart; try a smaller amplitude=")
+    raise InputError(
+        f"no motion of {names} keeps the limits and the robot's parts apart; try a smaller amplitude="
+    )
 
 
 def _waves(config: ExcitationConfig, stand: Stand, rng: np.random.Generator) -> Floats:
-    """(T, n) in [-1, 1]: sums of harmonics of the whole length, slow ones larger, as much in every octave.
+    """(T, n) in [-1, 1]: sums of harmonics of the whole length, slow ones larger, as much in every
+    octave.
 
     Joints of one limb share none, so that what each does to the others can be told apart.
     """
     time = np.arange(round(config.seconds * stand.rate_hz)) / stand.rate_hz
-    harmonics = np.arange(np.ceil(config.lowest_hz * config.seconds), config.highest_hz * config.seconds + 1e-9)
+    harmonics = np.arange(
+        np.ceil(config.lowest_hz * config.seconds), config.highest_hz * config.seconds + 1e-9
+    )
     longest = max(map(len, stand.trees))
     blocks = harmonics[: len(harmonics) // longest * longest].reshape(-1, longest) / config.seconds
     wave = np.empty((len(time), len(stand.joints)))
     for tree in stand.trees:
         own = rng.permuted(blocks, axis=1)[:, : len(tree)]  # (blocks, joints) [Hz]
         phase = rng.uniform(0.0, 2.0 * np.pi, own.shape)
-        wave[:, tree] = (np.sin(2.0 * np.pi * time[:, None, None] * own + phase) / np.sqrt(own)).sum(1)
+        wave[:, tree] = (
+            np.sin(2.0 * np.pi * time[:, None, None] * own + phase) / np.sqrt(own)
+        ).sum(1)
     wave /= np.abs(wave).max(0)
-    ramp = np.clip(np.minimum(time - config.rest_s, time[-1] - config.rest_s - time), 0.0, 1.0)[:, None]
+    ramp = np.clip(np.minimum(time - config.rest_s, time[-1] - config.rest_s - time), 0.0, 1.0)[
+        :, None
+    ]
     return np.asarray(wave * ramp * ramp * (3.0 - 2.0 * ramp))
 
 
@@ -114,7 +143,11 @@ class _Apart:
         """Bodies that touch, by their ids."""
         mujoco.mj_kinematics(self._model, self._data)
         mujoco.mj_collision(self._model, self._data)
-        touching = (self._model.geom_bodyid[contact.geom] for contact in self._data.contact if contact.dist < 0.0)
+        touching = (
+            self._model.geom_bodyid[contact.geom]
+            for contact in self._data.contact
+            if contact.dist < 0.0
+        )
         return {(int(min(pair)), int(max(pair))) for pair in touching}
 
     def touching(self, position: Floats) -> NDArray[np.bool_]:
@@ -128,8 +161,9 @@ class _Apart:
 
 
 def drawn(stand: Stand, rng: np.random.Generator) -> Floats:
-    """Parameters (n, 7) of a robot that nobody knows: gains +-20 % of the model's, biases +-0.05 rad, delays of 0 to 3
-    samples; armature, damping and friction 0.5 to 1.5 times the model's, or what drives of its size have."""
+    """Parameters (n, 7) of a robot that nobody knows: gains +-20 % of the model's, biases +-0.05
+    rad, delays of 0 to 3 samples; armature, damping and friction 0.5 to 1.5 times the model's, or
+    what drives of its size have."""
     n = len(stand.joints)
 
     def around(kind: str, low: float, high: float) -> Floats:
@@ -155,9 +189,15 @@ def drawn(stand: Stand, rng: np.random.Generator) -> Floats:
 
 
 def simulated(
-    stand: Stand, parameters: Floats, command: Floats, rng: np.random.Generator, *, torque: bool = False
+    stand: Stand,
+    parameters: Floats,
+    command: Floats,
+    rng: np.random.Generator,
+    *,
+    torque: bool = False,
 ) -> StandLog:
-    """What encoders with 0.5 mrad of noise log of a robot of these parameters (n, 7), at rest at first."""
+    """What encoders with 0.5 mrad of noise log of a robot of these parameters (n, 7), at rest at
+    first."""
     bias = parameters[:, KINDS.index("bias")]
     # it stands where its drives hold it before the log begins
     still = np.repeat(command[:1], round(2.0 * stand.rate_hz), 0)
@@ -168,4 +208,6 @@ def simulated(
     if motion.torque is not None:
         scale = 0.01 * np.minimum(stand.torque_limit, stand.nominal[:, KINDS.index("kp")])
         torques = motion.torque[0] + scale * rng.normal(size=command.shape)
-    return StandLog(stand.rate_hz, stand.joints, (Recording("excitation", command, position, None, torques),))
+    return StandLog(
+        stand.rate_hz, stand.joints, (Recording("excitation", command, position, None, torques),)
+    )

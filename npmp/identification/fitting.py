@@ -1,10 +1,11 @@
-"""Parameters of joints from what they did: least squares over whole simulated motions, with what was known before.
+"""Parameters of joints from what they did: least squares over whole simulated motions, with what
+was known before.
 
-The residuals are the encoders' readings (and torques, where they were logged) against a simulation in open loop, each
-over its joint's own scatter, which counts for more the longer residuals resemble themselves; beside them stand the
-priors, Gaussian, of what the motions alone may not tell. The Jacobian is by differences, all of them one batch of
-simulations: limbs do not feel each other, so one parameter of each is changed at a time. Errors are those of the linear
-model at the optimum.
+The residuals are the encoders' readings (and torques, where they were logged) against a simulation
+in open loop, each over its joint's own scatter, which counts for more the longer residuals resemble
+themselves; beside them stand the priors, Gaussian, of what the motions alone may not tell. The
+Jacobian is by differences, all of them one batch of simulations: limbs do not feel each other, so
+one parameter of each is changed at a time. Errors are those of the linear model at the optimum.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from npmp import ranges
 from npmp.identification.log import Recording, StandLog
 from npmp.identification.stand import KINDS, Floats, Stand
 
-_DAMPING, _DELAY, _BIAS, _KP, _KD = (KINDS.index(name) for name in ("damping", "delay_s", "bias", "kp", "kd"))
+_DAMPING, _DELAY, _BIAS, _KP, _KD = (
+    KINDS.index(name) for name in ("damping", "delay_s", "bias", "kp", "kd")
+)
 _STEP = 1e-4  # of the differences, in units of each parameter
 _JUMP = 0.01  # of a slope: by how much differences of two sizes may disagree
-_ROUNDING = 0.01  # scatters per unit: so much they always may; a thousand moments of it weigh less than any prior
+# scatters per unit: so much they always may; a thousand moments of it weigh less than any prior
+_ROUNDING = 0.01
 _NOISE = 1e-3  # rad: what is taken for the scatter of angles until it is known
 _LEAST_NOISE = 1e-6  # rad; of torques, of what was taken for theirs
 _TORQUE_NOISE = 0.02  # of the torque limit, likewise
@@ -30,7 +34,8 @@ _TORQUE_NOISE = 0.02  # of the torque limit, likewise
 
 @dataclass(frozen=True)
 class Prior:
-    """What is known before: standard deviations about the model's own values. Raises ValueError below zero."""
+    """What is known before: standard deviations about the model's own values. Raises ValueError
+    below zero."""
 
     kp: float = 0.12  # of itself: +-20 %, uniform
     kd: float = 0.12
@@ -61,9 +66,10 @@ class IdentificationConfig:
 class Identified:
     """Parameters (n, 7) of joints in the order of `KINDS`, and how well they are known.
 
-    covariance (n, 7, 7): of each joint's, zero where a parameter was not looked for. prior (n, 7): standard deviations
-    before, infinite where nothing was known. condition (n,): of each joint's motions by its parameters, of unit length
-    each; large where they do nearly the same. rms (n,) [rad]: of the angles' residuals.
+    covariance (n, 7, 7): of each joint's, zero where a parameter was not looked for. prior (n, 7):
+    standard deviations before, infinite where nothing was known. condition (n,): of each joint's
+    motions by its parameters, of unit length each; large where they do nearly the same. rms (n,)
+    [rad]: of the angles' residuals.
     """
 
     joints: tuple[str, ...]
@@ -75,7 +81,8 @@ class Identified:
     rms_before: Floats
     rms_after: Floats
     correlation_time: Floats  # (n,) samples over which residuals resemble themselves; 1: white
-    saturated: Floats  # (n,) share of the physics steps at which drives give all their torque, in simulation
+    # (n,) share of the physics steps at which drives give all their torque, in simulation
+    saturated: Floats
     torques: bool = False  # whether the log had them
 
     @property
@@ -96,7 +103,9 @@ class _Problem:
         self.stand, self.recordings, self.config = stand, recordings, config
         number, nominal = len(stand.joints), stand.nominal
         first = round(config.settle_s * stand.rate_hz) + 1
-        self._counted = [slice(min(first, len(recording.command) // 2), None) for recording in recordings]
+        self._counted = [
+            slice(min(first, len(recording.command) // 2), None) for recording in recordings
+        ]
         self.torques = all(recording.torque is not None for recording in recordings)
         known, none = config.prior, np.full(number, np.inf)
         given = (
@@ -110,11 +119,20 @@ class _Problem:
         )
         self.prior = np.stack(given, -1)
         self.free = self.prior > 0.0
-        self.free[:, _KD] &= self.torques  # else damping stands for both: only their sum shows in the angles
+        # else damping stands for both: only their sum shows in the angles
+        self.free[:, _KD] &= self.torques
         critical = 2.0 * np.sqrt(nominal[:, _KP] * stand.inertia)  # damping [Nm s/rad]
         friction = np.minimum(0.05 * stand.torque_limit, 0.1 * nominal[:, _KP])
         steps = np.full(number, 1.0 / stand.rate_hz)
-        units = (stand.inertia, critical, friction, steps, np.full(number, 0.05), nominal[:, _KP], critical)
+        units = (
+            stand.inertia,
+            critical,
+            friction,
+            steps,
+            np.full(number, 0.05),
+            nominal[:, _KP],
+            critical,
+        )
         self.unit = np.stack(units, -1)
         top = np.full_like(nominal, np.inf)
         top[:, _DELAY] = config.longest_delay_s
@@ -129,16 +147,21 @@ class _Problem:
 
     def parameters(self, x: Floats) -> Floats:
         """(..., F) -> (..., n, 7)."""
-        full = np.broadcast_to(self.stand.nominal, (*x.shape[:-1], *self.stand.nominal.shape)).copy()
+        full = np.broadcast_to(
+            self.stand.nominal, (*x.shape[:-1], *self.stand.nominal.shape)
+        ).copy()
         full[..., self.free] = x * self.unit[self.free]
         return full
 
     def misses(self, values: Floats) -> tuple[Floats, Floats | None]:
-        """What simulations of parameters (m, n, 7) miss: angles (m, S, n) [rad] and torques [Nm], S moments in all."""
+        """What simulations of parameters (m, n, 7) miss: angles (m, S, n) [rad] and torques [Nm], S
+        moments in all."""
         angles, torques = [], []
         for recording, counted in zip(self.recordings, self._counted, strict=True):
             speed = None if recording.velocity is None else recording.velocity[0]
-            motion = self.stand.run(values, recording.command, recording.position[0], speed, torque=self.torques)
+            motion = self.stand.run(
+                values, recording.command, recording.position[0], speed, torque=self.torques
+            )
             read = motion.position + values[:, None, :, _BIAS]
             angles.append((read - recording.position)[:, counted])
             if motion.torque is not None and recording.torque is not None:
@@ -164,7 +187,9 @@ class _Problem:
     def jacobian(self, x: Floats) -> Floats:
         """(R, F): of the misses by differences, of the priors exactly."""
         known = np.isfinite(self.prior[self.free])
-        of_priors = np.diag(self.unit[self.free] / np.where(known, self.prior[self.free], 1.0))[known]
+        of_priors = np.diag(self.unit[self.free] / np.where(known, self.prior[self.free], 1.0))[
+            known
+        ]
         return np.concatenate((self.derivatives(x).reshape(-1, len(x)), of_priors))
 
     def derivatives(self, x: Floats, size: float = _STEP) -> Floats:
@@ -173,7 +198,11 @@ class _Problem:
         column[self.free] = np.arange(len(x))
         trees = self.stand.trees
         together = [  # parameters (column, limb) that change in one simulation
-            [(int(c), tree) for tree in trees if place < len(tree) and (c := column[tree[place], kind]) >= 0]
+            [
+                (int(c), tree)
+                for tree in trees
+                if place < len(tree) and (c := column[tree[place], kind]) >= 0
+            ]
             for place in range(max(map(len, trees)))
             for kind in range(len(KINDS))
         ]
@@ -191,7 +220,8 @@ class _Problem:
         return slopes
 
     def start(self) -> Floats:
-        """The model's own parameters, off the bounds, with the delay of whole samples that fits each joint best."""
+        """The model's own parameters, off the bounds, with the delay of whole samples that fits
+        each joint best."""
         values = self.stand.nominal.copy()
         values[:, :3] = np.maximum(values[:, :3], 0.05 * self.unit[:, :3])
         delays = np.arange(0.0, self.config.longest_delay_s, 1.0 / self.stand.rate_hz)
@@ -205,19 +235,24 @@ class _Problem:
 def identify(stand: Stand, log: StandLog, config: IdentificationConfig | None = None) -> Identified:
     """Parameters of a stand's joints from a log of theirs, at the stand's rate.
 
-    In two rounds: the second knows each joint's scatter, and how long it resembles itself, from the first.
+    In two rounds: the second knows each joint's scatter, and how long it resembles itself, from the
+    first.
     """
     config = config or IdentificationConfig()
     problem = _Problem(stand, log.recordings, config)
     x = problem.start()
     for _ in range(2):
         x = _optimum(problem, x)
-        missed = [part[0] for part in problem.misses(problem.parameters(x[None])) if part is not None]
+        missed = [
+            part[0] for part in problem.misses(problem.parameters(x[None])) if part is not None
+        ]
         times = [np.array([_correlation_time(column) for column in part.T]) for part in missed]
         # what resembles itself tells less, beside the priors and in the errors alike
         problem.noise = np.maximum(_rms(missed[0]), _LEAST_NOISE) * np.sqrt(times[0])
         if problem.torques:
-            problem.torque_noise = np.maximum(_rms(missed[1]), problem.least_torque_noise) * np.sqrt(times[1])
+            problem.torque_noise = np.maximum(
+                _rms(missed[1]), problem.least_torque_noise
+            ) * np.sqrt(times[1])
     covariance, condition = _certainty(problem, x)
     estimate = problem.parameters(x)
     surplus = np.minimum(estimate[:, _DAMPING], 0.0)  # a drive damps less than the model's
@@ -234,14 +269,18 @@ def _optimum(problem: _Problem, x: Floats) -> Floats:
     """A round from x on."""
     inside = np.clip(x, problem.bounds[0] + 1e-6, problem.bounds[1] - 1e-6)
     limits = {"max_nfev": problem.config.iterations, "ftol": 1e-5, "xtol": 1e-6}
-    found = least_squares(problem.residuals, inside, problem.jacobian, problem.bounds, method="trf", **limits)
+    found = least_squares(
+        problem.residuals, inside, problem.jacobian, problem.bounds, method="trf", **limits
+    )
     return np.asarray(found.x)
 
 
 def _certainty(problem: _Problem, x: Floats) -> tuple[Floats, Floats]:
-    """Covariances (n, 7, 7) of each joint's parameters, and the condition number of its motions by them (n,)."""
-    # motions jump a little where a joint sticks or a drive is at its limit; a jump makes differences large, the more so
-    # the smaller they are, and would be taken for knowledge: moments where two sizes disagree count for nothing
+    """Covariances (n, 7, 7) of each joint's parameters, and the condition number of its motions by
+    them (n,)."""
+    # motions jump a little where a joint sticks or a drive is at its limit; a jump makes
+    # differences large, the more so the smaller they are, and would be taken for knowledge: moments
+    # where two sizes disagree count for nothing
     slopes, wider = problem.derivatives(x), problem.derivatives(x, 10.0 * _STEP)
     usual = np.abs(wider) + np.sqrt(np.square(wider).mean(0))
     jumps = np.abs(slopes - wider) > _ROUNDING + _JUMP * usual
@@ -270,7 +309,9 @@ def _saturated(stand: Stand, recordings: Sequence[Recording], values: Floats) ->
     for recording in recordings:
         speed = None if recording.velocity is None else recording.velocity[0]
         start = recording.position[0]
-        motion = stand.run(values[None], recording.command, start, speed, torque=True, every_step=True)
+        motion = stand.run(
+            values[None], recording.command, start, speed, torque=True, every_step=True
+        )
         assert motion.torque is not None  # for the type checker: it was asked for
         at_limit.append(np.abs(motion.torque[0]) >= stand.torque_limit)
     return np.asarray(np.concatenate(at_limit).mean(0))
@@ -282,8 +323,8 @@ def _rms(values: Floats) -> Floats:
 
 
 def _correlation_time(values: Floats) -> float:
-    """Samples over which a series (S,) resembles itself: 1 + 2 sum of its autocorrelations until the first below zero;
-    1 for white noise (Sokal's integrated autocorrelation time, cut there)."""
+    """Samples over which a series (S,) resembles itself: 1 + 2 sum of its autocorrelations until
+    the first below zero; 1 for white noise (Sokal's integrated autocorrelation time, cut there)."""
     size = len(values)
     power = np.abs(np.fft.rfft(values - values.mean(), 2 * size)) ** 2
     correlation = np.fft.irfft(power)[: size // 2]

@@ -14,7 +14,12 @@ from npmp.identification.stand import KINDS, UNITS, Floats
 
 _ARMATURE, _DAMPING, _FRICTION, _DELAY, _BIAS, _KP, _KD = range(len(KINDS))
 # each scaled quantity of a preset, and whose estimates it spreads about
-_SPREADS = {"armature": (_ARMATURE,), "damping": (_DAMPING, _KD), "friction_loss": (_FRICTION,), "gain": (_KP,)}
+_SPREADS = {
+    "armature": (_ARMATURE,),
+    "damping": (_DAMPING, _KD),
+    "friction_loss": (_FRICTION,),
+    "gain": (_KP,),
+}
 _LEARNED = 0.5  # of the prior's standard deviation: where the motions left more, they did not tell
 _LOST = 1.0  # a standard error as large as the estimate
 
@@ -24,14 +29,17 @@ class PresetConfig:
     """How wide a preset is about an estimate. Raises ValueError for numbers out of range."""
 
     errors: float = 2.0  # standard errors to either side
-    least: float = 0.05  # of the estimate, at least: for what a stand does not show (wear, warmth, load)
+    # of the estimate, at least: for what a stand does not show (wear, warmth, load)
+    least: float = 0.05
     most: float = 0.5  # of the estimate, at most
 
     def __post_init__(self) -> None:
         ranges.not_negative(self, "errors")
         ranges.share(self, "least", "most")
         if not self.least <= self.most < 1.0:
-            raise ValueError(f"least {self.least:g} must not exceed most {self.most:g}, which must be below 1")
+            raise ValueError(
+                f"least {self.least:g} must not exceed most {self.most:g}, which must be below 1"
+            )
 
 
 def summary(found: Identified) -> dict[str, Any]:
@@ -48,12 +56,16 @@ def _of_joint(found: Identified, j: int) -> dict[str, Any]:
     upper = np.abs(np.triu(correlation, 1))
     first, second = np.unravel_index(int(np.argmax(upper)), upper.shape)
     ratios = {
-        f"{KINDS[kind]}_over_kp": dict(zip(("estimate", "standard_error"), _ratio(found, j, kind), strict=True))
+        f"{KINDS[kind]}_over_kp": dict(
+            zip(("estimate", "standard_error"), _ratio(found, j, kind), strict=True)
+        )
         for kind in (_ARMATURE, _DAMPING, _FRICTION)
     }
     return {
         "estimate": dict(zip(KINDS, map(float, found.estimate[j]), strict=True)),
-        "standard_error": {kind: float(e) if e > 0.0 else None for kind, e in zip(KINDS, error, strict=True)},
+        "standard_error": {
+            kind: float(e) if e > 0.0 else None for kind, e in zip(KINDS, error, strict=True)
+        },
         "model": dict(zip(KINDS, map(float, found.nominal[j]), strict=True)),
         **ratios,
         "condition_number": float(found.condition[j]),
@@ -80,16 +92,22 @@ def not_told_apart(found: Identified) -> list[str]:
     error, estimate = found.error, found.estimate
     little = {
         "kp: how stiff it is; of armature, damping and friction_loss only their ratios to kp are known "
-        "(a torque log, or a known weight on the limb, would tell)": error[:, _KP] > _LEARNED * found.prior[:, _KP],
-        "bias: its weight hardly depends on its angle": error[:, _BIAS] > _LEARNED * found.prior[:, _BIAS],
-        "armature: as uncertain as it is large": error[:, _ARMATURE] > _LOST * estimate[:, _ARMATURE],
-        "friction_loss: as uncertain as it is large": error[:, _FRICTION] > _LOST * estimate[:, _FRICTION],
+        "(a torque log, or a known weight on the limb, would tell)": error[:, _KP]
+        > _LEARNED * found.prior[:, _KP],
+        "bias: its weight hardly depends on its angle": error[:, _BIAS]
+        > _LEARNED * found.prior[:, _BIAS],
+        "armature: as uncertain as it is large": error[:, _ARMATURE]
+        > _LOST * estimate[:, _ARMATURE],
+        "friction_loss: as uncertain as it is large": error[:, _FRICTION]
+        > _LOST * estimate[:, _FRICTION],
         "gains: drives reach their torque limit, where the fit jumps and errors are too small (move less)": (
             found.saturated > 0.0
         ),
     }
     sentences = [
-        f"{words}: {', '.join(np.array(found.joints)[where])}" for words, where in little.items() if where.any()
+        f"{words}: {', '.join(np.array(found.joints)[where])}"
+        for words, where in little.items()
+        if where.any()
     ]
     if not error[:, _KD].any() and not found.torques:
         sentences.append(
@@ -100,14 +118,22 @@ def not_told_apart(found: Identified) -> list[str]:
     return sentences
 
 
-def preset(found: Identified, base: Mapping[str, Any], name: str, config: PresetConfig | None = None) -> dict[str, Any]:
-    """A randomization preset: the estimate as what is nominal, spreads as uncertain as it is, all else of `base`."""
+def preset(
+    found: Identified, base: Mapping[str, Any], name: str, config: PresetConfig | None = None
+) -> dict[str, Any]:
+    """A randomization preset: the estimate as what is nominal, spreads as uncertain as it is, all
+    else of `base`."""
     config = config or PresetConfig()
     estimate, error = found.estimate, found.error
     physics: dict[str, Any] = {**base.get("physics", {})}
     for key, kinds in _SPREADS.items():
-        physics[key] = {"whole": 0.0, "each": _share(estimate[:, kinds].sum(1), error[:, kinds], config)}
-    physics["joint_offset"] = _rounded(config.errors * float(np.sqrt(np.square(error[:, _BIAS]).mean())))
+        physics[key] = {
+            "whole": 0.0,
+            "each": _share(estimate[:, kinds].sum(1), error[:, kinds], config),
+        }
+    physics["joint_offset"] = _rounded(
+        config.errors * float(np.sqrt(np.square(error[:, _BIAS]).mean()))
+    )
     keys = {
         "armature": _ARMATURE,
         "damping": _DAMPING,
@@ -125,16 +151,26 @@ def preset(found: Identified, base: Mapping[str, Any], name: str, config: Preset
     }
     low, high = _delays(estimate[:, _DELAY], error[:, _DELAY], config)
     sensors = {**base.get("sensors", {}), "delay_s": [low, high]}
-    return {"name": name, "physics": physics, "pushes": {**base.get("pushes", {})}, "sensors": sensors}
+    return {
+        "name": name,
+        "physics": physics,
+        "pushes": {**base.get("pushes", {})},
+        "sensors": sensors,
+    }
 
 
 def _share(values: Floats, errors: Floats, config: PresetConfig) -> float:
-    """Half-width of the joints' scales: root mean square of their standard errors (n, k) over their values (n,).
+    """Half-width of the joints' scales: root mean square of their standard errors (n, k) over their
+    values (n,).
 
     A scale does nothing to a value of zero: such joints do not count.
     """
     some = values > 0.0
-    relative = float(np.sqrt(np.mean(np.square(errors[some]).sum(1) / values[some] ** 2))) if some.any() else 0.0
+    relative = (
+        float(np.sqrt(np.mean(np.square(errors[some]).sum(1) / values[some] ** 2)))
+        if some.any()
+        else 0.0
+    )
     return _rounded(min(max(config.errors * relative, config.least), config.most))
 
 

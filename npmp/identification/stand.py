@@ -1,7 +1,9 @@
-"""A robot on a stand: its trunk held, its joints on position drives that can be late and count from a wrong zero.
+"""A robot on a stand: its trunk held, its joints on position drives that can be late and count from
+a wrong zero.
 
-The drive of a joint, in its own terms: torque = clip(kp (command(t - delay) - reading) - kd speed), reading = true
-angle + bias. Armature, damping and friction_loss are the joint's, as MuJoCo has them.
+The drive of a joint, in its own terms: torque = clip(kp (command(t - delay) - reading) - kd speed),
+reading = true angle + bias. Armature, damping and friction_loss are the joint's, as MuJoCo has
+them.
 """
 
 from __future__ import annotations
@@ -38,13 +40,21 @@ class Motion(NamedTuple):
 class Stand:
     """n joints on a held trunk, sampled at a log's rate; nothing touches anything.
 
-    `nominal` (n, 7) are the model's own parameters, in the order of `KINDS`. `trees`: the joints (indices) of each
-    limb; one limb does not feel another.
+    `nominal` (n, 7) are the model's own parameters, in the order of `KINDS`. `trees`: the joints
+    (indices) of each limb; one limb does not feel another.
     """
 
-    def __init__(self, model: mujoco.MjModel, joints: Sequence[str], substeps: int, threads: int = 1):
-        """model: with one position actuator of each joint's name; its timestep times `substeps` is the log's period."""
-        self.model, self.joints, self.substeps, self._threads = model, tuple(joints), substeps, threads
+    def __init__(
+        self, model: mujoco.MjModel, joints: Sequence[str], substeps: int, threads: int = 1
+    ):
+        """model: with one position actuator of each joint's name; its timestep times `substeps` is
+        the log's period."""
+        self.model, self.joints, self.substeps, self._threads = (
+            model,
+            tuple(joints),
+            substeps,
+            threads,
+        )
         self.rate_hz = 1.0 / (substeps * model.opt.timestep)
         found = [model.joint(name) for name in joints]
         self._q = np.array([int(joint.qposadr[0]) for joint in found])
@@ -55,7 +65,8 @@ class Stand:
         self.torque_limit = np.where(
             model.actuator_forcelimited[self._u], model.actuator_forcerange[self._u, 1], np.inf
         )
-        self.inertia = model.dof_M0[self._v].copy()  # with the armature, in the model's own pose [kg m2]
+        # with the armature, in the model's own pose [kg m2]
+        self.inertia = model.dof_M0[self._v].copy()
         v, u, none = self._v, self._u, np.zeros(len(found))
         own = (
             model.dof_armature[v], model.dof_damping[v], model.dof_frictionloss[v], none, none,
@@ -76,12 +87,14 @@ class Stand:
         torque: bool = False,
         every_step: bool = False,
     ) -> Motion:
-        """Simulations of m sets of parameters (m, n, 7) under the same commands (T, n) [rad], each held to the next.
+        """Simulations of m sets of parameters (m, n, 7) under the same commands (T, n) [rad], each
+        held to the next.
 
         Args:
           start: (n,) the encoders' first readings [rad]; speed: (n,) [rad/s], None: at rest.
           torque: whether the drives' torques are wanted.
-          every_step: at every physics step, not the log's moments only: T is (T - 1) substeps + 1 then.
+          every_step: at every physics step, not the log's moments only: T is (T - 1) substeps + 1
+            then.
         """
         values = np.asarray(parameters, dtype=np.float64)
         batch = self._batch(values)
@@ -105,10 +118,16 @@ class Stand:
         """Simulations of these parameters (m, n, 7), in the model's default state."""
         batch = self._batches.get(len(values))
         if batch is None:
-            batch = self._batches[len(values)] = mujoco.batch.Batch(self.model, len(values), self._threads)
+            batch = self._batches[len(values)] = mujoco.batch.Batch(
+                self.model, len(values), self._threads
+            )
         batch.reset(stage=mujoco.mjtStage.mjSTAGE_NONE.value)
         armature, damping, friction, _, _, kp, kd = np.moveaxis(values, -1, 0)
-        for name, given in (("dof_armature", armature), ("dof_damping", damping), ("dof_frictionloss", friction)):
+        for name, given in (
+            ("dof_armature", armature),
+            ("dof_damping", damping),
+            ("dof_frictionloss", friction),
+        ):
             batch.expand(name)[:, self._v] = given
         batch.expand("actuator_gainprm")[:, self._u, 0] = kp
         batch.expand("actuator_biasprm")[:, self._u, 1] = -kp
@@ -138,15 +157,24 @@ class Stand:
         return control
 
 
-def stand_of(robot: Robot, rate_hz: float, *, up: Sequence[float] = (0.0, 0.0, 1.0), threads: int = 1) -> Stand:
-    """The robot with its trunk held, sampled at a rate. up: the world's vertical in the trunk's frame.
+def stand_of(
+    robot: Robot, rate_hz: float, *, up: Sequence[float] = (0.0, 0.0, 1.0), threads: int = 1
+) -> Stand:
+    """The robot with its trunk held, sampled at a rate. up: the world's vertical in the trunk's
+    frame.
 
     Raises:
       InputError: for a vertical that is none.
     """
     vertical = np.asarray(up, dtype=np.float64)
-    if vertical.shape != (3,) or not np.isfinite(vertical).all() or not np.linalg.norm(vertical) > 0.0:
-        raise InputError(f"up={list(up)}: the vertical in the trunk's frame is expected, e.g. [0,0,1]")
+    if (
+        vertical.shape != (3,)
+        or not np.isfinite(vertical).all()
+        or not np.linalg.norm(vertical) > 0.0
+    ):
+        raise InputError(
+            f"up={list(up)}: the vertical in the trunk's frame is expected, e.g. [0,0,1]"
+        )
     spec = robot.spec(visuals=False)
     spec.delete(spec.joints[0])
     substeps = max(1, round(robot.physics_rate_hz / rate_hz))

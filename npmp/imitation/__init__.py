@@ -1,5 +1,5 @@
-"""Imitation as published: encoder, prior and decoder trained by MO-V-MPO (Bohez et al. 2022); by PPO, as a yardstick;
-and from another module and its mirror images."""
+"""Imitation as published: encoder, prior and decoder trained by MO-V-MPO (Bohez et al. 2022); by
+PPO, as a yardstick; and from another module and its mirror images."""
 
 from npmp.imitation.distillation import DistillConfig, DistillTrainer
 from npmp.imitation.policy import ImitationPolicy, ImitationPolicyInput, ImitationPolicyState

@@ -1,5 +1,6 @@
-"""Learning from a teacher (DAgger, Ross et al. 2011): the student acts, the teacher says at every step what it would do
-there, and the student is fitted to that. So it learns from the states that it gets into itself."""
+"""Learning from a teacher (DAgger, Ross et al. 2011): the student acts, the teacher says at every
+step what it would do there, and the student is fitted to that. So it learns from the states that it
+gets into itself."""
 
 from __future__ import annotations
 
@@ -35,11 +36,14 @@ class LessonConfig:
     updates: int = 20  # per iteration
     batch: int = 64  # robots' unrolls per update
     action_noise: float = 0.05  # while collecting [rad]
-    episode_s: float | None = 4.0  # of training, where the task's own are longer; None: the task's own
+    # of training, where the task's own are longer; None: the task's own
+    episode_s: float | None = 4.0
     lr: tuple[float, float] = (1e-3, 5e-5)  # over the run
-    outlier_rad: float | None = None  # larger differences count linearly (Huber 1964); None: all by their squares
+    # larger differences count linearly (Huber 1964); None: all by their squares
+    outlier_rad: float | None = None
     clip_grad: float = 1.0
-    ema: float = 0.995  # averaged weights, which are judged and kept; over a ninth of the updates so far at most
+    # averaged weights, which are judged and kept; over a ninth of the updates so far at most
+    ema: float = 0.995
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "unroll", "kept", "updates", "batch")
@@ -53,7 +57,8 @@ class LessonConfig:
 class Lesson(NamedTuple):
     """Control steps of n robots, and what the teacher would have done."""
 
-    # given: what the student takes (T, n, w); shown: the teacher's action (T, n, a) [rad] or latent; first: (T, n) bool
+    # given: what the student takes (T, n, w); shown: the teacher's action (T, n, a) [rad] or
+    # latent; first: (T, n) bool
     steps: Tree
     start: Tree  # (n, ...) the student's memory before the first step
 
@@ -66,10 +71,17 @@ class LessonTrainer(Resumable):
     most_error = math.inf  # of a step, in the log
 
     def __init__(
-        self, env: TaskEnv[Any], student: nn.Module, config: LessonConfig, *, given: Tree, shown: int, seed: int
+        self,
+        env: TaskEnv[Any],
+        student: nn.Module,
+        config: LessonConfig,
+        *,
+        given: Tree,
+        shown: int,
+        seed: int,
     ):
-        """student: what learns, in place, on the environment's device. given: what it is given at a step, (n, w) each;
-        of these the sizes count. shown: how many numbers the teacher answers."""
+        """student: what learns, in place, on the environment's device. given: what it is given at a
+        step, (n, w) each; of these the sizes count. shown: how many numbers the teacher answers."""
         widths = sum(part.shape[-1] for part in leaves(given))
         require_replay(config.kept * config.unroll, env.num_envs, {"state": widths + shown})
         self.env, self.config, self.online = env, config, student
@@ -79,7 +91,11 @@ class LessonTrainer(Resumable):
         self.optimizer = torch.optim.Adam(learned, lr=config.lr[0])
         first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
         self.carried = Carried(self.initial_memory(env.num_envs), first)
-        steps = {"given": given, "shown": torch.zeros(env.num_envs, shown, device=env.device), "first": first}
+        steps = {
+            "given": given,
+            "shown": torch.zeros(env.num_envs, shown, device=env.device),
+            "first": first,
+        }
         kept, start = (config.kept, config.unroll), self.students(self.carried.memory)
         # a ring, each part with the lessons first
         self.lessons = Lesson(
@@ -103,8 +119,8 @@ class LessonTrainer(Resumable):
 
     @abstractmethod
     def fit(self, steps: Tree, start: Tree) -> tuple[Tensor, dict[str, Tensor]]:
-        """Of steps (T, batch, ...): by how much the student's answers miss the teacher's, (T, batch, a); and what else
-        costs, by names of `cost_weights`."""
+        """Of steps (T, batch, ...): by how much the student's answers miss the teacher's, (T,
+        batch, a); and what else costs, by names of `cost_weights`."""
 
     def stepped(self, lr: float) -> None:
         """Called after each update that was made; lr: its learning rate."""
@@ -131,7 +147,8 @@ class LessonTrainer(Resumable):
     def merge(self, parts: Sequence[Gathered]) -> Gathered:
         """As `Distributable.merge`: the collectors' robots side by side."""
         lesson = Lesson(
-            cat_trees([part.data.steps for part in parts], 1), cat_trees([part.data.start for part in parts])
+            cat_trees([part.data.steps for part in parts], 1),
+            cat_trees([part.data.start for part in parts]),
         )
         return Gathered(lesson, mean_figures(parts), sum(part.env_steps for part in parts))
 
@@ -146,8 +163,9 @@ class LessonTrainer(Resumable):
     # --- learning ---
 
     def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
-        """A lesson, and updates from the latest; progress in [0, 1] is the share of the run done. Returns metrics for
-        the log: `clone_error` is by how much the student misses the teacher's answers, root mean square."""
+        """A lesson, and updates from the latest; progress in [0, 1] is the share of the run done.
+        Returns metrics for the log: `clone_error` is by how much the student misses the teacher's
+        answers, root mean square."""
         gathered = gathered or self.gather(progress)
         c = self.config
         self.env_steps += gathered.env_steps
@@ -160,7 +178,9 @@ class LessonTrainer(Resumable):
         skipped = 0
         for update in range(c.updates):
             off, costs = self.fit(*self._drawn())
-            loss = clone_loss(off, c.outlier_rad) + sum(self.cost_weights[name] * cost for name, cost in costs.items())
+            loss = clone_loss(off, c.outlier_rad) + sum(
+                self.cost_weights[name] * cost for name, cost in costs.items()
+            )
             norm = descend(loss, self.online, c.clip_grad, self.optimizer)
             if math.isfinite(norm):
                 self.stepped(lr)
@@ -171,7 +191,9 @@ class LessonTrainer(Resumable):
                 sums[name] = sums.get(name, 0.0) + cost.item() / c.updates
         self.iteration_count += 1
         sums["clone_error"] **= 0.5
-        return gathered.figures | sums | {"policy_grad_norm": norm, "skipped_updates": float(skipped)}
+        return (
+            gathered.figures | sums | {"policy_grad_norm": norm, "skipped_updates": float(skipped)}
+        )
 
     def _drawn(self) -> Lesson:
         """Robots of one of the lessons that are kept."""
@@ -199,8 +221,8 @@ class LessonTrainer(Resumable):
 
 
 def clone_loss(off: Tensor, outlier_rad: float | None) -> Tensor:
-    """The mean square of differences [rad2], those beyond `outlier_rad` counted as the tangent there: moments that are
-    lost anyhow, a robot that falls, hold most of the squares."""
+    """The mean square of differences [rad2], those beyond `outlier_rad` counted as the tangent
+    there: moments that are lost anyhow, a robot that falls, hold most of the squares."""
     if outlier_rad is None:
         return off.square().mean()
     return 2.0 * nn.functional.huber_loss(off, torch.zeros_like(off), delta=outlier_rad)

@@ -22,7 +22,8 @@ class ImitationPolicyInput(NamedTuple):
 
     context: Tensor  # (..., c) the encoder's features
     proprioception: Tensor  # (..., o) what the decoder is shown, as the sensors gave it
-    noise: Tensor  # (..., d) standard normal, of the latent: stored, so that a learner's re-run draws the same
+    # (..., d) standard normal, of the latent: stored, so that a learner's re-run draws the same
+    noise: Tensor
 
 
 class ImitationPolicyState(NamedTuple):
@@ -36,8 +37,8 @@ class ImitationPolicyState(NamedTuple):
 class ImitationPolicy(nn.Module):
     """Encoder, sampled latent and decoder, with a Gaussian around the decoder's setpoints.
 
-    The latent is reparameterized, so the encoder learns through the decoder's density of the setpoints. Only `skill` is
-    kept of a trained policy; the spread of the setpoints is exploration.
+    The latent is reparameterized, so the encoder learns through the decoder's density of the
+    setpoints. Only `skill` is kept of a trained policy; the spread of the setpoints is exploration.
     """
 
     def __init__(self, skill: SkillModule, *, initial_std: float = 0.2):
@@ -50,7 +51,9 @@ class ImitationPolicy(nn.Module):
     def initial_state(self, n: int) -> ImitationPolicyState:
         """The state of n fresh episodes."""
         memory = self.skill.initial_state(n)
-        return ImitationPolicyState(memory.hidden, memory.cell, memory.hidden.new_zeros(n, self.skill.latent_dim))
+        return ImitationPolicyState(
+            memory.hidden, memory.cell, memory.hidden.new_zeros(n, self.skill.latent_dim)
+        )
 
     def module(self, latent_range: Tensor) -> SkillModule:
         """A copy of the skill module, for which latents within latent_range (d,) are usual."""
@@ -67,12 +70,13 @@ class ImitationPolicy(nn.Module):
           observations: [T, B, ...]. state: before the first step, [B, ...].
           resets: [T, B] bool, the step is an episode's first: it starts from the fresh state.
 
-        Returns: mean and std of the actions [T, B, nu], the state after the last step, and the KL of the encoder to the
+        Returns: mean and std of the actions [T, B, nu], the state after the last step, and the KL
+        of the encoder to the
           AR(1) prior given the sampled z_{t-1}, eq. 6, summed over latent dimensions [T, B] (nats).
         """
         skill = self.skill
-        # only the latents and the LSTM go step by step, and the LSTM does not wait for the latents; the rest: all steps
-        # at once
+        # only the latents and the LSTM go step by step, and the LSTM does not wait for the latents;
+        # the rest: all steps at once
         encode = skill.encoder.over_time(skill.context_scale(observations.context))
         keep = (~resets).unsqueeze(-1).to(state.z.dtype)
         z, latents, mus, sigmas = state.z, [], [], []
@@ -90,7 +94,12 @@ class ImitationPolicy(nn.Module):
         )
         mean = skill.decoder.output(hidden, x, torch.stack(latents))
         divergence = prior.kl_of_deviation(torch.stack(mus), torch.stack(sigmas), skill.alpha)
-        return mean, self.log_std.exp().expand_as(mean), ImitationPolicyState(last_hidden, last_cell, z), divergence
+        return (
+            mean,
+            self.log_std.exp().expand_as(mean),
+            ImitationPolicyState(last_hidden, last_cell, z),
+            divergence,
+        )
 
 
 class CriticInput(NamedTuple):
@@ -108,8 +117,8 @@ def critic_input(env: ImitationEnv, z: Tensor) -> CriticInput:
 
 
 class ImitationCritic(nn.Module):
-    """Values of the objectives from the true state, the reference, a learned embedding of the clip, and the drawn
-    physics.
+    """Values of the objectives from the true state, the reference, a learned embedding of the clip,
+    and the drawn physics.
 
     robot-NPMP: the physics go through an input norm and layers of 128 and 32 units first.
     """

@@ -1,13 +1,15 @@
-"""PPO for imitation, as a yardstick: rsl_rl's learner on the environment, networks and module file of the other
-algorithms.
+"""PPO for imitation, as a yardstick: rsl_rl's learner on the environment, networks and module file
+of the other algorithms.
 
-rsl_rl's (the extra `ppo`) are storage, generalized advantages, clipping, mini-batches and the learning rate by KL. Ours
-are the two networks behind its interface of models (`PPOActor`, `PPOCritic`), the collection, and two deviations from
-its runner:
+rsl_rl's (the extra `ppo`) are storage, generalized advantages, clipping, mini-batches and the
+learning rate by KL. Ours are the two networks behind its interface of models (`PPOActor`,
+`PPOCritic`), the collection, and two deviations from its runner:
 
-- rsl_rl's `time_outs` adds gamma V(s_t), the value of the state BEFORE the last step, to the reward of a truncated
-  episode. Here the value of the true successor is added, which the environment shows before it resets.
-- The KL of the encoder to the prior is a loss of its own, through the slot of rsl_rl's symmetry loss (`PriorPenalty`).
+- rsl_rl's `time_outs` adds gamma V(s_t), the value of the state BEFORE the last step, to the reward
+  of a truncated episode. Here the value of the true successor is added, which the environment shows
+  before it resets.
+- The KL of the encoder to the prior is a loss of its own, through the slot of rsl_rl's symmetry
+  loss (`PriorPenalty`).
 
 Its mini-batches are groups of robots over the whole unroll, the same groups in every epoch.
 """
@@ -49,7 +51,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class PPOConfig(OnPolicyConfig):
-    """Settings of PPO in imitation; sources with the values in conf/algo/ppo.yaml. Raises ValueError out of range."""
+    """Settings of PPO in imitation; sources with the values in conf/algo/ppo.yaml. Raises
+    ValueError out of range."""
 
     unroll: int = 24  # control steps per robot and iteration
     epochs: int = 3  # passes over an unroll
@@ -61,7 +64,8 @@ class PPOConfig(OnPolicyConfig):
     value_weight: float = 1.0
     entropy_weight: float = 0.0
     learning_rate: float = 3e-4  # where it starts, with adapt_rate
-    adapt_rate: bool = True  # by a factor 1.5 when the KL of an update leaves [1/2, 2] of desired_kl
+    # by a factor 1.5 when the KL of an update leaves [1/2, 2] of desired_kl
+    adapt_rate: bool = True
     desired_kl: float = 0.02  # nats
     max_gradient_norm: float = 1.0  # of actor and critic each
     reward_scale: float = 0.05  # of the rewards that the learner sees
@@ -70,17 +74,19 @@ class PPOConfig(OnPolicyConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         ranges.at_least_one(self, "unroll", "epochs", "mini_batches")
-        ranges.above_zero(self, "clip", "learning_rate", "desired_kl", "max_gradient_norm", "reward_scale")
+        ranges.above_zero(
+            self, "clip", "learning_rate", "desired_kl", "max_gradient_norm", "reward_scale"
+        )
         ranges.not_negative(self, "value_weight", "entropy_weight")
         ranges.share(self, "gamma", "gae_lambda")
 
 
 class PPOActor(nn.Module):
-    """`ImitationPolicy` as one of rsl_rl's recurrent models: it holds the robots' memories, and the last call's
-    distribution.
+    """`ImitationPolicy` as one of rsl_rl's recurrent models: it holds the robots' memories, and the
+    last call's distribution.
 
-    The latent's noise is part of the observation, so that the learner's re-run draws the same latents: the density of
-    an action is one given the noise.
+    The latent's noise is part of the observation, so that the learner's re-run draws the same
+    latents: the density of an action is one given the noise.
     """
 
     is_recurrent = True
@@ -91,7 +97,8 @@ class PPOActor(nn.Module):
         self.policy = policy
         self.state = policy.initial_state(robots)
         self._generator = generator
-        self.mean = self.std = self.divergence = torch.empty(0)  # (..., nu), (..., nu), (...): of the last call
+        # (..., nu), (..., nu), (...): of the last call
+        self.mean = self.std = self.divergence = torch.empty(0)
 
     def forward(
         self,
@@ -110,11 +117,19 @@ class PPOActor(nn.Module):
         Returns: actions [B, nu], or their means [T, B, nu] in the re-run.
         """
         if masks is None:
-            fresh = torch.zeros(1, len(self.state.z), dtype=torch.bool)  # `reset` has emptied the memories
-            mean, std, self.state, divergence = self.policy(_policy_input(obs.unsqueeze(0)), self.state, fresh)
+            # `reset` has emptied the memories
+            fresh = torch.zeros(1, len(self.state.z), dtype=torch.bool)
+            mean, std, self.state, divergence = self.policy(
+                _policy_input(obs.unsqueeze(0)), self.state, fresh
+            )
             self.mean, self.std, self.divergence = mean[0], std[0], divergence[0]
-            return gaussian.sample(self.mean, self.std, self._generator) if stochastic_output else self.mean
-        assert hidden_state is not None  # rsl_rl stores one with every recurrent model; for the type checker
+            return (
+                gaussian.sample(self.mean, self.std, self._generator)
+                if stochastic_output
+                else self.mean
+            )
+        # rsl_rl stores one with every recurrent model; for the type checker
+        assert hidden_state is not None
         given, state, resets = _rejoined(obs, masks, hidden_state)
         self.mean, self.std, _, self.divergence = self.policy(_policy_input(given), state, resets)
         return self.mean
@@ -142,11 +157,17 @@ class PPOActor(nn.Module):
         """Log-density of actions under the last call's distribution."""
         return gaussian.log_prob(self.mean, self.std, outputs)
 
-    def get_kl_divergence(self, old_params: tuple[Tensor, ...], new_params: tuple[Tensor, ...]) -> Tensor:
+    def get_kl_divergence(
+        self, old_params: tuple[Tensor, ...], new_params: tuple[Tensor, ...]
+    ) -> Tensor:
         """KL(old || new) of (mean, std), nats, summed over joints."""
         (old_mean, old_std), (mean, std) = old_params, new_params
-        # not validated, so that what is no number reaches the loss, where it is counted and passed over
-        old, new = Normal(old_mean, old_std, validate_args=False), Normal(mean, std, validate_args=False)
+        # not validated, so that what is no number reaches the loss, where it is counted and passed
+        # over
+        old, new = (
+            Normal(old_mean, old_std, validate_args=False),
+            Normal(mean, std, validate_args=False),
+        )
         return kl_divergence(old, new).sum(-1)
 
     def update_normalization(self, obs: TensorDict) -> None:
@@ -162,12 +183,16 @@ class PPOCritic(nn.Module):
         super().__init__()
         self.critic = critic
 
-    def forward(self, obs: TensorDict, masks: Tensor | None = None, hidden_state: None = None) -> Tensor:
+    def forward(
+        self, obs: TensorDict, masks: Tensor | None = None, hidden_state: None = None
+    ) -> Tensor:
         """Values [B, 1], or of padded stretches [T, M] with masks [T, B, 1]."""
         from rsl_rl.utils import unpad_trajectories
 
         given = obs if masks is None else unpad_trajectories(obs, masks)
-        return self.critic(CriticInput(given["context"], given["z"], given["clip"], given["physics"]))
+        return self.critic(
+            CriticInput(given["context"], given["z"], given["clip"], given["physics"])
+        )
 
     def reset(self, dones: Tensor | None = None, hidden_state: None = None) -> None:
         """Nothing: there is no memory."""
@@ -180,8 +205,8 @@ class PPOCritic(nn.Module):
 
 
 class PriorPenalty:
-    """The KL of the encoder to the prior as a loss in rsl_rl's update, which has one slot for a further loss: its
-    symmetry's."""
+    """The KL of the encoder to the prior as a loss in rsl_rl's update, which has one slot for a
+    further loss: its symmetry's."""
 
     use_mirror_loss = True
 
@@ -205,8 +230,8 @@ def _rejoined(
 ) -> tuple[TensorDict, ImitationPolicyState, Tensor]:
     """rsl_rl's padded stretches back into sequences over the whole unroll, which cost no padding.
 
-    Returns: observations [T, B], the state before the first step [B, ...], and resets [T, B]: where a stretch starts
-    later, from the empty state.
+    Returns: observations [T, B], the state before the first step [B, ...], and resets [T, B]: where
+    a stretch starts later, from the empty state.
     """
     from rsl_rl.utils import unpad_trajectories
 
@@ -215,8 +240,13 @@ def _rejoined(
     resets = unpad_trajectories(starts, masks).clone()
     resets[0] = False  # the stored state holds, which is empty where an episode began
     lengths = masks.sum(0)
-    first = (lengths.cumsum(0) - lengths) % len(masks) == 0  # stretches follow each other robot by robot
-    return unpad_trajectories(obs, masks), ImitationPolicyState(*(part[0, first] for part in hidden_state)), resets
+    # stretches follow each other robot by robot
+    first = (lengths.cumsum(0) - lengths) % len(masks) == 0
+    return (
+        unpad_trajectories(obs, masks),
+        ImitationPolicyState(*(part[0, first] for part in hidden_state)),
+        resets,
+    )
 
 
 def _refuse_non_finite(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
@@ -225,20 +255,32 @@ def _refuse_non_finite(optimizer: torch.optim.Optimizer, args: Any, kwargs: Any)
     Raises:
       NonFiniteGradient: if a gradient is not finite.
     """
-    weights = [weight for group in optimizer.param_groups for weight in group["params"] if weight.grad is not None]
+    weights = [
+        weight
+        for group in optimizer.param_groups
+        for weight in group["params"]
+        if weight.grad is not None
+    ]
     if not_finite({str(i): weight.grad for i, weight in enumerate(weights)}):
         raise NonFiniteGradient("a gradient is not finite")
 
 
 def _learner(
-    actor: PPOActor, critic: PPOCritic, penalty: PriorPenalty, obs: TensorDict, actions: int, config: PPOConfig
+    actor: PPOActor,
+    critic: PPOCritic,
+    penalty: PriorPenalty,
+    obs: TensorDict,
+    actions: int,
+    config: PPOConfig,
 ) -> PPO:
-    """rsl_rl's PPO with its storage, for observations [B] like these, and the penalty among its losses."""
+    """rsl_rl's PPO with its storage, for observations [B] like these, and the penalty among its
+    losses."""
     from rsl_rl.algorithms import PPO
     from rsl_rl.storage import RolloutStorage
 
     class PPOWithPrior(PPO):
-        """Its further loss is the penalty: the constructor's own, symmetry, is for networks without memory."""
+        """Its further loss is the penalty: the constructor's own, symmetry, is for networks without
+        memory."""
 
         def __init__(self, *networks: Any, **settings: Any):
             super().__init__(*networks, **settings)
@@ -274,8 +316,8 @@ STORED = (
 class PPOTrainer(Resumable):
     """Owns environment, learner and the collection's state; one `iteration` at a time.
 
-    An iteration is one unroll of all robots and the epochs of updates from it. Episodes go on across unrolls. The
-    reward is the sum of the environment's objectives.
+    An iteration is one unroll of all robots and the epochs of updates from it. Episodes go on
+    across unrolls. The reward is the sum of the environment's objectives.
     """
 
     of_all_collectors = joins = False  # rsl_rl's storage is of one size
@@ -287,8 +329,8 @@ class PPOTrainer(Resumable):
           env: the robots to collect with.
 
         Raises:
-          InputError: where rsl_rl is not installed, or the robots cannot be divided into the mini-batches, two at
-            least to each.
+          InputError: where rsl_rl is not installed, or the robots cannot be divided into the
+            mini-batches, two at least to each.
         """
         try:
             import rsl_rl.algorithms  # noqa: F401
@@ -315,7 +357,9 @@ class PPOTrainer(Resumable):
         first = torch.ones(env.num_envs, dtype=torch.bool)
         self.carried = Carried(policy.initial_state(env.num_envs), first)
         given = self._observation(self.carried.memory.z)
-        self.learner = _learner(self.actor, self.critic, self.penalty, given, env.num_actions, config)
+        self.learner = _learner(
+            self.actor, self.critic, self.penalty, given, env.num_actions, config
+        )
         self.range = torch.full((net.latent_dim,), 0.1)  # of the latents lately seen
         self._own_observations: dict[str, Tensor] = {}  # of the last collection, as it was stored
         self.iteration_count = 0
@@ -337,17 +381,20 @@ class PPOTrainer(Resumable):
         return TensorDict(content, batch_size=[self.env.num_envs])
 
     def _observation(self, z: Tensor) -> TensorDict:
-        """What the critic sees, and what the policy is given besides: new noise for the latent, and what the robots
-        sense now."""
+        """What the critic sees, and what the policy is given besides: new noise for the latent, and
+        what the robots sense now."""
         noise = torch.randn(z.shape, generator=self.generator)
-        return self._tensordict({**self._known(z), "proprioception": self.env.observe(), "noise": noise})
+        return self._tensordict(
+            {**self._known(z), "proprioception": self.env.observe(), "noise": noise}
+        )
 
     def initial_memory(self, n: int) -> ImitationPolicyState:
         """As `npmp.rollout.Actor.initial_memory`."""
         return self.policy.initial_state(n)
 
     def act(self, env: ImitationEnv, memory: ImitationPolicyState, first: Tensor) -> Decision:
-        """As `npmp.rollout.Actor.act`: rsl_rl's learner draws the actions, and stores the memories that it finds."""
+        """As `npmp.rollout.Actor.act`: rsl_rl's learner draws the actions, and stores the memories
+        that it finds."""
         self.actor.state = memory
         observation = self._observation(memory.z)
         action = self.learner.act(observation)
@@ -366,11 +413,17 @@ class PPOTrainer(Resumable):
             step, z = moment.step, moment.decision.memory.z
             gained = step.rewards.nan_to_num().sum(-1)
             successor = self.critic(self._tensordict(self._known(z))).squeeze(-1)
-            paid = config.reward_scale * gained + config.gamma * torch.where(step.truncated, successor, 0.0)
-            self.learner.process_env_step(moment.decision.note, paid, step.terminated | step.truncated, {})
+            paid = config.reward_scale * gained + config.gamma * torch.where(
+                step.truncated, successor, 0.0
+            )
+            self.learner.process_env_step(
+                moment.decision.note, paid, step.terminated | step.truncated, {}
+            )
             latents.append(z)
             error = step.error.nan_to_num(1.0).clamp(max=1.0)
-            figures.append(torch.stack((error.mean(), step.terminated.float().mean() / env.dt, gained.mean())))
+            figures.append(
+                torch.stack((error.mean(), step.terminated.float().mean() / env.dt, gained.mean()))
+            )
 
         self.carried = rollout(self, env, config.unroll, record, carried=self.carried)
         self.learner.compute_returns(self._tensordict(self._known(self.carried.memory.z)))
@@ -379,7 +432,8 @@ class PPOTrainer(Resumable):
         return dict(zip(("error", "failures_per_s", "reward"), means, strict=True))
 
     def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
-        """One unroll and its updates; progress in [0, 1] is the share of the run done. Returns metrics for the log.
+        """One unroll and its updates; progress in [0, 1] is the share of the run done. Returns
+        metrics for the log.
 
         Raises:
           NonFiniteGradient: with the weights as they were before that mini-batch.
@@ -426,8 +480,11 @@ class PPOTrainer(Resumable):
         return part
 
     def acting_weights(self) -> dict[str, Tensor]:
-        """As `Distributable.acting_weights`: the critic's, too, as advantages are part of a collection."""
-        return prefixed("policy", self.policy.state_dict()) | prefixed("critic", self.critic.critic.state_dict())
+        """As `Distributable.acting_weights`: the critic's, too, as advantages are part of a
+        collection."""
+        return prefixed("policy", self.policy.state_dict()) | prefixed(
+            "critic", self.critic.critic.state_dict()
+        )
 
     def act_as(self, weights: dict[str, Tensor]) -> None:
         """As `Distributable.act_as`."""
@@ -450,7 +507,8 @@ class PPOTrainer(Resumable):
         }
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """As `Resumable.load_state_dict`. rsl_rl's storage is no part: nothing of it is used after an iteration."""
+        """As `Resumable.load_state_dict`. rsl_rl's storage is no part: nothing of it is used after
+        an iteration."""
         super().load_state_dict(state)
         for group in self.learner.optimizer.param_groups:
             group["lr"] = self.learner.learning_rate

@@ -30,8 +30,8 @@ from npmp.tree import stack_trees
 
 @dataclass(frozen=True)
 class MOVMPOConfig(OnPolicyConfig):
-    """Settings of MO-V-MPO in imitation; sources with the values in conf/algo/mo_vmpo.yaml. Raises ValueError out of
-    range."""
+    """Settings of MO-V-MPO in imitation; sources with the values in conf/algo/mo_vmpo.yaml. Raises
+    ValueError out of range."""
 
     unroll: int = 32  # control steps per robot and iteration
     updates: int = 2  # passes over an unroll
@@ -51,9 +51,9 @@ class MOVMPOConfig(OnPolicyConfig):
 class MOVMPOTrainer(Resumable):
     """Owns environment, learner and the collection's state; one `iteration` at a time.
 
-    The policy that acts is the learner's target network, sampling latents and setpoints. An iteration is one unroll of
-    all robots and the updates from it. Episodes go on across unrolls. Each term of the reward is an objective of its
-    own; their sum is only reported.
+    The policy that acts is the learner's target network, sampling latents and setpoints. An
+    iteration is one unroll of all robots and the updates from it. Episodes go on across unrolls.
+    Each term of the reward is an objective of its own; their sum is only reported.
     """
 
     of_all_collectors, joins = False, True
@@ -64,10 +64,12 @@ class MOVMPOTrainer(Resumable):
         env: the robots to collect with.
 
         Raises:
-          InputError: for objectives that are not the environment's, or more minibatches than robots.
+          InputError: for objectives that are not the environment's, or more minibatches than
+            robots.
         """
         self.env, self.config, rules = env, config, config.learner
-        if CURRENT in env.objectives and CURRENT not in rules.objectives:  # the task's weight alone switches it on
+        # the task's weight alone switches it on
+        if CURRENT in env.objectives and CURRENT not in rules.objectives:
             rules = replace(rules, objectives=(*rules.objectives, CURRENT))
         if rules.objectives != tuple(env.objectives):
             raise InputError(
@@ -82,7 +84,8 @@ class MOVMPOTrainer(Resumable):
         self.learner = VMPOLearner(policy, critic, rules)
         first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
         self.carried = Carried(policy.initial_state(env.num_envs), first)
-        self.range = torch.full((net.latent_dim,), 0.1, device=env.device)  # of the latents lately seen
+        # of the latents lately seen
+        self.range = torch.full((net.latent_dim,), 0.1, device=env.device)
         self.iteration_count = 0
         self.env_steps = 0
 
@@ -112,7 +115,9 @@ class MOVMPOTrainer(Resumable):
             rows.append(learning_row(moment, critic_input(env, moment.decision.memory.z)))
             latents.append(moment.decision.memory.z)
 
-        self.carried = rollout(_Sampler(self.learner, self.generator), env, steps, record, carried=start)
+        self.carried = rollout(
+            _Sampler(self.learner, self.generator), env, steps, record, carried=start
+        )
         stacked = stack_trees(rows)
         error = stacked.pop("error").nan_to_num(1.0).clamp(max=1.0)
         self.range = torch.quantile(torch.cat(latents).abs(), 0.99, dim=0).clamp(min=0.1)
@@ -123,16 +128,22 @@ class MOVMPOTrainer(Resumable):
         }
 
     def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
-        """One unroll and its updates; progress in [0, 1] is the share of the run done. Returns metrics for the log."""
+        """One unroll and its updates; progress in [0, 1] is the share of the run done. Returns
+        metrics for the log."""
         gathered = gathered or self.gather(progress)
         self.env_steps += gathered.env_steps
         self.learner.regularizer_weight = self.config.beta_at(progress)
         collected, self.range = gathered.data
         learned = self.learner.learn(
-            collected, passes=self.config.updates, minibatches=self.config.minibatches, generator=self.generator
+            collected,
+            passes=self.config.updates,
+            minibatches=self.config.minibatches,
+            generator=self.generator,
         )
         self.iteration_count += 1
-        metrics = gathered.figures | {name.replace("/", "_"): value for name, value in learned.items()}
+        metrics = gathered.figures | {
+            name.replace("/", "_"): value for name, value in learned.items()
+        }
         metrics["kl"] = metrics.pop("loss_regularizer")  # to the latent prior [nats per step]
         return metrics | {
             "beta": self.learner.regularizer_weight,
@@ -173,7 +184,8 @@ class MOVMPOTrainer(Resumable):
 
 
 class _Sampler:
-    """The acting policy: latents and setpoints sampled. Its notes are what the learner takes of a step."""
+    """The acting policy: latents and setpoints sampled. Its notes are what the learner takes of a
+    step."""
 
     def __init__(self, learner: VMPOLearner, generator: torch.Generator):
         self.learner, self.generator = learner, generator

@@ -6,5 +6,7 @@ from pathlib import Path
 
 from npmp.shelf import Shelf
 
-SHELF = Shelf(Path(__file__).resolve().parent, "skill module", "module.json", "CARD.md", "npmp modules add")
+SHELF = Shelf(
+    Path(__file__).resolve().parent, "skill module", "module.json", "CARD.md", "npmp modules add"
+)
 names, find, card = SHELF.names, SHELF.find, SHELF.card

@@ -25,7 +25,8 @@ class CardContent:
     Attributes:
       name: of the module. contract: the content of module.json.
       commands: lines that reproduce it. about: a sentence on the data, or "".
-      recordings, clips, seconds: of the dataset, the motions trained on and held out together; 0 when not known.
+      recordings, clips, seconds: of the dataset, the motions trained on and held out together; 0
+        when not known.
       hours: of training. machine: on what, or "".
       evaluations: contents of evaluation.json, nominal or randomized.
       speeds: top speed of each clip by name [m/s], for the rows up to `FAST_MPS`.
@@ -77,9 +78,15 @@ def _data(content: CardContent) -> str:
     if any("NC" in licence for licence in training.get("licences", [])):
         words.append("For non-commercial use only, and so is whatever is trained on top of it.")
     words += [content.about] if content.about else []
-    words.append(f"{len(training.get('clips', []))} motions of {training.get('data', 'an unnamed dataset')}.")
+    words.append(
+        f"{len(training.get('clips', []))} motions of {training.get('data', 'an unnamed dataset')}."
+    )
     if content.clips:
-        held_out = "; whole recordings are held out" if len(training.get("clips", [])) < content.clips else ""
+        held_out = (
+            "; whole recordings are held out"
+            if len(training.get("clips", [])) < content.clips
+            else ""
+        )
         words.append(
             f"The dataset: {content.recordings} recordings, {content.clips} motions with their mirrors,"
             f" {content.seconds:.0f} s{held_out}."
@@ -88,17 +95,24 @@ def _data(content: CardContent) -> str:
 
 
 def _command(content: CardContent) -> str:
-    return "**Command.**\n\n```\n" + "\n".join(content.commands) + "\n```" if content.commands else ""
+    return (
+        "**Command.**\n\n```\n" + "\n".join(content.commands) + "\n```" if content.commands else ""
+    )
 
 
 def _training(content: CardContent) -> str:
     training = content.contract["training"]
     seed, steps = training.get("seed"), training.get("env_steps")
-    words = [f"Seed {seed}" if seed is not None else "", f"{steps:,} environment steps" if steps is not None else ""]
+    words = [
+        f"Seed {seed}" if seed is not None else "",
+        f"{steps:,} environment steps" if steps is not None else "",
+    ]
     words.append(f"{training['iterations']:,} iterations" if "iterations" in training else "")
     words.append(f"{content.hours:.1f} hours" if content.hours is not None else "")
     words.append(content.machine)
-    made = ", ".join(f"{name} {number}" for name, number in content.contract.get("versions", {}).items())
+    made = ", ".join(
+        f"{name} {number}" for name, number in content.contract.get("versions", {}).items()
+    )
     return f"**Training.** {', '.join(word for word in words if word)}. Made with {made}."
 
 
@@ -109,15 +123,21 @@ def _scores(content: CardContent) -> str:
     for evaluation in content.evaluations:
         clips = evaluation.get("clips")
         if not isinstance(clips, list) or not clips:
-            raise InputError("an evaluation for the card has no clips: evaluation.json of npmp evaluate is expected")
+            raise InputError(
+                "an evaluation for the card has no clips: evaluation.json of npmp evaluate is expected"
+            )
         physics = evaluation.get("randomization", "none")
         name = "nominal" if physics == "none" else f"`randomization={physics}`"
-        which = {"train": "trained on", "validation": "held-out"}.get(str(evaluation.get("split")), "all")
+        which = {"train": "trained on", "validation": "held-out"}.get(
+            str(evaluation.get("split")), "all"
+        )
         if which == "held-out" and (seen := evaluation.get("seen_in_training")):
             which = f"validation ({seen} of recordings trained on)"
         slow = [c for c in clips if content.speeds.get(c["name"], FAST_MPS + 1.0) <= FAST_MPS]
         if slow and len(slow) < len(clips):
-            rows += _row(f"{which}, nowhere faster than {FAST_MPS:g} m/s ({len(slow)}), {name}", slow)
+            rows += _row(
+                f"{which}, nowhere faster than {FAST_MPS:g} m/s ({len(slow)}), {name}", slow
+            )
         rows += _row(f"{which}, all ({len(clips)}), {name}", clips)
         if "random_starts" in evaluation:
             drawn = evaluation["random_starts"]
@@ -137,7 +157,8 @@ def _row(name: str, clips: Sequence[Mapping[str, Any]]) -> str:
     whole = sum(c["tracked_fraction"] >= 1.0 for c in clips)
     mean, last = ([c["base_deviation_m"].get(key) for c in clips] for key in ("mean", "last"))
     bases = " | ".join(
-        "not recorded" if None in each else f"{100 * statistics.median(each):.1f} cm" for each in (mean, last)
+        "not recorded" if None in each else f"{100 * statistics.median(each):.1f} cm"
+        for each in (mean, last)
     )
     joints = statistics.fmean(c["joint_error_rad"] for c in clips)
     return f"| {name} | {share:.3f} | {whole} | {bases} | {joints:.3f} rad |\n"
@@ -152,9 +173,13 @@ def _wandering(wander: Mapping[str, Any] | None) -> str:
         end, speed = f"{100 * row['up_to_the_end']:.0f} % to the end", f"{row['speed_mps']:.2f} m/s"
         each.append(f"{name} {row['up_s_mean']:.1f} s ({end}, {speed})")
         if (ratio := row.get("prior_up_ratio")) is not None:
-            ratios.append(f"{ratio['ratio']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f}) times as long as {name}")
+            ratios.append(
+                f"{ratio['ratio']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f}) times as long as {name}"
+            )
     chosen = {"validation": ", held out", "train": ", trained on"}.get(str(wander.get("split")), "")
-    longer = f" The prior keeps robots up {' and '.join(ratios)} (95 % intervals)." if ratios else ""
+    longer = (
+        f" The prior keeps robots up {' and '.join(ratios)} (95 % intervals)." if ratios else ""
+    )
     return (
         f"\n\n**Wandering.** {wander['robots']} robots from the {wander['starts']}{chosen}, no task,"
         f" {wander['seconds']:g} s at most, mean time up: {', '.join(each)}.{longer}"

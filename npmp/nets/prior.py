@@ -2,7 +2,8 @@
 
     p(z_t | z_{t-1}) = N(alpha z_{t-1}, (1 - alpha^2) I)
 
-Its stationary distribution is N(0, I) for every alpha in [0, 1). The encoder predicts a deviation from it,
+Its stationary distribution is N(0, I) for every alpha in [0, 1). The encoder predicts a deviation
+from it,
 
     q(z_t | z_{t-1}, x_t) = N(alpha z_{t-1} + mu, diag(sigma^2)),
 
@@ -28,8 +29,11 @@ def prior_std(alpha: float) -> float:
     return math.sqrt(1.0 - alpha * alpha)
 
 
-def sample_posterior(z_prev: Tensor, mu: Tensor, sigma: Tensor, alpha: float, noise: Tensor) -> Tensor:
-    """z_t of the encoder, eq. 3, reparameterized: alpha z_{t-1} + mu + sigma noise, noise ~ N(0, I); all (..., d).
+def sample_posterior(
+    z_prev: Tensor, mu: Tensor, sigma: Tensor, alpha: float, noise: Tensor
+) -> Tensor:
+    """z_t of the encoder, eq. 3, reparameterized: alpha z_{t-1} + mu + sigma noise, noise ~ N(0,
+    I); all (..., d).
 
     mu = 0 and sigma = sqrt(1 - alpha^2) give a step of the prior, eq. 5.
     """
@@ -38,11 +42,14 @@ def sample_posterior(z_prev: Tensor, mu: Tensor, sigma: Tensor, alpha: float, no
 
 def sample_stationary(shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:
     """Latents from the prior's stationary distribution N(0, I), on the generator's device."""
-    return torch.randn(shape, generator=generator, device=None if generator is None else generator.device)
+    return torch.randn(
+        shape, generator=generator, device=None if generator is None else generator.device
+    )
 
 
 def kl_to_prior(mean: Tensor, std: Tensor, z_prev: Tensor, alpha: float) -> Tensor:
-    """KL[ N(mean, std^2) || N(alpha z_prev, (1 - alpha^2) I) ], one step of eq. 6 given the sampled z_{t-1} [nats].
+    """KL[ N(mean, std^2) || N(alpha z_prev, (1 - alpha^2) I) ], one step of eq. 6 given the sampled
+    z_{t-1} [nats].
 
     Args:
       mean: (..., d) the full mean of q, alpha z_{t-1} + mu for the encoder.
@@ -50,15 +57,16 @@ def kl_to_prior(mean: Tensor, std: Tensor, z_prev: Tensor, alpha: float) -> Tens
       z_prev: (..., d) the sampled latent of the step before.
       alpha: the prior's correlation.
 
-    Returns: (...), summed over the latent dimensions; the caller averages over time and environments, and beta
+    Returns: (...), summed over the latent dimensions; the caller averages over time and
+    environments, and beta
       multiplies that.
     """
     return kl_of_deviation(mean - alpha * z_prev, std, alpha)
 
 
 def kl_of_deviation(mu: Tensor, std: Tensor, alpha: float) -> Tensor:
-    """The same KL from the deviation mu = mean - alpha z_{t-1}, without which the previous latent drops out. ->
-    (...)."""
+    """The same KL from the deviation mu = mean - alpha z_{t-1}, without which the previous latent
+    drops out. -> (...)."""
     return kl_per_dimension(mu, std, alpha).sum(-1)
 
 

@@ -14,8 +14,10 @@ from torch import Tensor, nn
 
 from npmp.nets import prior
 
-JOINT_SCALE = 0.5  # [rad] of joint targets per unit of a joint-space latent: 0.175 at a policy's initial deviation [D]
-MAX_WIDTH = 8192  # units of a layer: the paper's widest has 1024, and an LSTM of this has 2 GB of weights
+# [rad] of joint targets per unit of a joint-space latent: 0.175 at a policy's initial deviation [D]
+JOINT_SCALE = 0.5
+# units of a layer: the paper's widest has 1024, and an LSTM of this has 2 GB of weights
+MAX_WIDTH = 8192
 
 
 @dataclass(frozen=True)
@@ -32,7 +34,9 @@ class NetConfig:
         prior.prior_std(self.alpha)
         for name in ("latent_dim", "encoder_width", "decoder_width", "lstm_width"):
             if not 1 <= getattr(self, name) <= MAX_WIDTH:
-                raise ValueError(f"{name} must be positive and at most {MAX_WIDTH}, got {getattr(self, name)}")
+                raise ValueError(
+                    f"{name} must be positive and at most {MAX_WIDTH}, got {getattr(self, name)}"
+                )
 
 
 class DecoderState(NamedTuple):
@@ -48,7 +52,8 @@ class DecoderState(NamedTuple):
 
 
 class Encoder(nn.Module):
-    """q(z_t | z_{t-1}, x_t): reference features and previous latent to the deviation from the prior, eq. 3."""
+    """q(z_t | z_{t-1}, x_t): reference features and previous latent to the deviation from the
+    prior, eq. 3."""
 
     def __init__(self, features: int, config: NetConfig):
         super().__init__()
@@ -60,18 +65,22 @@ class Encoder(nn.Module):
             nn.Linear(width, width), nn.ELU(),
         )  # fmt: skip
         self.head = nn.Linear(width, 2 * d)
-        nn.init.normal_(self.head.weight, std=0.01 / width**0.5)  # starts at the prior: no information, no KL
+        # starts at the prior: no information, no KL
+        nn.init.normal_(self.head.weight, std=0.01 / width**0.5)
         nn.init.zeros_(self.head.bias)
 
     def forward(self, features: Tensor, z_prev: Tensor) -> tuple[Tensor, Tensor]:
-        """features (n, f), z_prev (n, d) -> mu (n, d), sigma (n, d); z_t ~ N(alpha z_prev + mu, sigma^2)."""
+        """features (n, f), z_prev (n, d) -> mu (n, d), sigma (n, d); z_t ~ N(alpha z_prev + mu,
+        sigma^2)."""
         mu, raw = self.head(self.body(torch.cat((features, z_prev), -1))).chunk(2, -1)
         return mu, self._sigma(raw)
 
     def over_time(self, features: Tensor) -> Callable[[int, Tensor], tuple[Tensor, Tensor]]:
-        """`forward` of a sequence whose features (T, n, f) are known: a function of t and z_{t-1} (n, d).
+        """`forward` of a sequence whose features (T, n, f) are known: a function of t and z_{t-1}
+        (n, d).
 
-        The first layer's product with the features, most of the work, is made for all steps at once.
+        The first layer's product with the features, most of the work, is made for all steps at
+        once.
         """
         first = self.body[0]
         assert isinstance(first, nn.Linear)  # for the type checker
@@ -93,8 +102,8 @@ class Encoder(nn.Module):
 class Decoder(nn.Module):
     """(z_t, proprioception, memory) to joint targets centred on the home pose.
 
-    Branch 1 (two layers, LSTM) sees proprioception only; branch 2 sees branch 1, the normed input and the latent; a
-    linear layer on both branches gives the action.
+    Branch 1 (two layers, LSTM) sees proprioception only; branch 2 sees branch 1, the normed input
+    and the latent; a linear layer on both branches gives the action.
     """
 
     def __init__(self, observations: int, actions: int, config: NetConfig):
@@ -104,7 +113,9 @@ class Decoder(nn.Module):
         self.norm = nn.Sequential(nn.Linear(observations, w), nn.LayerNorm(w), nn.Tanh())
         self.branch1 = nn.Sequential(nn.Linear(w, w), nn.ELU(), nn.Linear(w, w), nn.ELU())
         self.lstm = nn.LSTMCell(w, h)
-        self.branch2 = nn.Sequential(nn.Linear(h + w + config.latent_dim, w), nn.ELU(), nn.Linear(w, w), nn.ELU())
+        self.branch2 = nn.Sequential(
+            nn.Linear(h + w + config.latent_dim, w), nn.ELU(), nn.Linear(w, w), nn.ELU()
+        )
         self.head = nn.Linear(h + w, actions)
         nn.init.normal_(self.head.weight, std=0.01 / (h + w) ** 0.5)  # starts at the home pose
         nn.init.zeros_(self.head.bias)
@@ -114,26 +125,30 @@ class Decoder(nn.Module):
         zeros = self.head.weight.new_zeros(n, self.lstm_width)
         return DecoderState(zeros, zeros.clone())
 
-    def forward(self, z: Tensor, observation: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+    def forward(
+        self, z: Tensor, observation: Tensor, state: DecoderState
+    ) -> tuple[Tensor, DecoderState]:
         """z (n, d), observation (n, o) normalized, state -> action (n, a) [rad], new state."""
         x, memorized = self.inputs(observation)
         state = DecoderState(*self.lstm(memorized, (state.hidden, state.cell)))
         return self.output(state.hidden, x, z), state
 
     def inputs(self, observation: Tensor) -> tuple[Tensor, Tensor]:
-        """What comes before the LSTM: observation (..., o) -> the normed input (..., w), the LSTM's input (..., w)."""
+        """What comes before the LSTM: observation (..., o) -> the normed input (..., w), the LSTM's
+        input (..., w)."""
         x = self.norm(observation)
         return x, self.branch1(x)
 
     def output(self, hidden: Tensor, x: Tensor, z: Tensor) -> Tensor:
-        """What comes after the LSTM: its output (..., h), normed input (..., w), latent (..., d) -> action (..., a)
-        [rad]."""
+        """What comes after the LSTM: its output (..., h), normed input (..., w), latent (..., d) ->
+        action (..., a) [rad]."""
         y = self.branch2(torch.cat((hidden, x, z), -1))
         return self.head(torch.cat((hidden, y), -1))
 
 
 class JointDecoder(nn.Module):
-    """No skill at all: the latent is the joint targets, so that whoever commands it learns from scratch.
+    """No skill at all: the latent is the joint targets, so that whoever commands it learns from
+    scratch.
 
     In the place of `Decoder`, without weights or memory.
     """
@@ -142,7 +157,9 @@ class JointDecoder(nn.Module):
         """Raises: ValueError unless the latent has a dimension per joint."""
         super().__init__()
         if config.latent_dim != actions:
-            raise ValueError(f"latents in joint space have latent_dim {actions}, got {config.latent_dim}")
+            raise ValueError(
+                f"latents in joint space have latent_dim {actions}, got {config.latent_dim}"
+            )
         self.lstm_width = config.lstm_width
         self.scale: Tensor
         self.register_buffer("scale", torch.full((actions,), JOINT_SCALE))
@@ -152,6 +169,8 @@ class JointDecoder(nn.Module):
         zeros = self.scale.new_zeros(n, self.lstm_width)
         return DecoderState(zeros, zeros.clone())
 
-    def forward(self, z: Tensor, observation: Tensor, state: DecoderState) -> tuple[Tensor, DecoderState]:
+    def forward(
+        self, z: Tensor, observation: Tensor, state: DecoderState
+    ) -> tuple[Tensor, DecoderState]:
         """As `Decoder.forward`: action = scale z; the observation does not count."""
         return self.scale * z, state

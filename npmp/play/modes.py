@@ -1,6 +1,8 @@
-"""What a robot can be doing while one watches: steered, dribbling, imitating, wandering, between two clips.
+"""What a robot can be doing while one watches: steered, dribbling, imitating, wandering, between
+two clips.
 
-A mode owns the environment of one robot and who acts in it; both are those of training and evaluation.
+A mode owns the environment of one robot and who acts in it; both are those of training and
+evaluation.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ LATENTS_SHOWN = 6  # sliders of wandering [D]
 LATENT_REACH = 3.0  # of a slider, in the prior's standard deviations
 AHEAD_M = 0.7  # where a ball is put back to, in front of the robot
 BESIDE_M = 1.0  # from a robot to its ghost
-MOST_DELAY_MS, FRICTIONS, MOST_PAYLOAD = 100.0, (0.05, 2.0), 0.5  # the last as a share of the robot's mass
+# the last as a share of the robot's mass
+MOST_DELAY_MS, FRICTIONS, MOST_PAYLOAD = 100.0, (0.05, 2.0), 0.5
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,9 @@ class World:
         if not isinstance(self.randomization, str):
             raise ValueError(f"randomization must be a name, got {self.randomization!r:.40}")
         if self.terrain not in GROUNDS:
-            raise ValueError(f"terrain must be one of {', '.join(GROUNDS)}; got {self.terrain!r:.40}")
+            raise ValueError(
+                f"terrain must be one of {', '.join(GROUNDS)}; got {self.terrain!r:.40}"
+            )
         ranges.share(self, "level")
         ranges.not_negative(self, "delay_ms", "payload_kg")
         if self.delay_ms > MOST_DELAY_MS:
@@ -99,9 +104,13 @@ class Cast:
     skill: SkillModule | None = None  # for imitation, wandering and interpolation
     policies: Mapping[str, PolicyActor] = field(default_factory=dict)  # by their tasks' names
     settings: Mapping[str, Any] = field(default_factory=dict)  # of tasks, by name; else their own
-    presets: Mapping[str, RobotBatchConfig] = field(default_factory=lambda: {"none": RobotBatchConfig()})
-    make_motions: Callable[[], MotionSet] | None = None  # called once, when motions are first needed
-    recovery: Recovery | None = None  # who gets up what has fallen while it is steered; None: it is put back
+    presets: Mapping[str, RobotBatchConfig] = field(
+        default_factory=lambda: {"none": RobotBatchConfig()}
+    )
+    # called once, when motions are first needed
+    make_motions: Callable[[], MotionSet] | None = None
+    # who gets up what has fallen while it is steered; None: it is put back
+    recovery: Recovery | None = None
     num_threads: int = 1
 
     def __post_init__(self) -> None:
@@ -132,12 +141,20 @@ class Cast:
     def latents(self) -> list[int]:
         """The latent dimensions that carry most while the module imitates the motions, most first."""
         if self.make_motions is None:  # then those that imitation drove furthest
-            return [int(i) for i in torch.argsort(self._skill.latent_range, descending=True, stable=True)]
+            return [
+                int(i)
+                for i in torch.argsort(self._skill.latent_range, descending=True, stable=True)
+            ]
         motions = self.motions
         with self._lock:
             if not hasattr(self, "_latents"):
                 use = analysis.latent_use(
-                    self._skill, motions, robot=self.robot, num_robots=8, steps=60, threads=self.num_threads
+                    self._skill,
+                    motions,
+                    robot=self.robot,
+                    num_robots=8,
+                    steps=60,
+                    threads=self.num_threads,
                 )
                 self._latents = use.order
             return self._latents
@@ -179,7 +196,9 @@ class Mode(ABC):
         if world.randomization not in self.cast.presets:
             raise unknown("randomization", world.randomization, self.cast.presets)
         config = world.robots(self.cast.presets[world.randomization]).like(self._wired)
-        return TaskEnv(self.task, 1, robots=config, seed=self._seed, num_threads=self.cast.num_threads)
+        return TaskEnv(
+            self.task, 1, robots=config, seed=self._seed, num_threads=self.cast.num_threads
+        )
 
     @property
     def everyone(self) -> Tensor:
@@ -188,7 +207,10 @@ class Mode(ABC):
 
     def change(self, world: World) -> None:
         """Go on in another world on the same ground, as it is."""
-        old, asked = self.env, {name: value.clone() for name, value in self.task.state_dict().items()}
+        old, asked = (
+            self.env,
+            {name: value.clone() for name, value in self.task.state_dict().items()},
+        )
         whole = old.sim.qpos.clone(), old.sim.qvel.clone()
         now = Start(old.robots.qpos.clone(), old.robots.qvel.clone(), old.state, whole)
         self.env = self._made(world)
@@ -196,7 +218,8 @@ class Mode(ABC):
         self.task.load_state_dict(asked)
 
     def ask(self, axes: tuple[float, float, float]) -> None:
-        """What is asked for in the coming step. axes: forward, left, turn to the left, each in [-1, 1]."""
+        """What is asked for in the coming step. axes: forward, left, turn to the left, each in [-1,
+        1]."""
 
     def command(self) -> list[float] | None:
         """The velocity that is asked for now: forward, left [m/s], turn [rad/s]."""
@@ -212,7 +235,11 @@ class Mode(ABC):
 
     def put_back(self) -> None:
         """Upright and at rest where it is, or wherever the mode begins."""
-        env, place, yaw = self.env, self.env.state.root_pos[:, :2].clone(), geometry.yaw_of(self.env.state.root_rot)
+        env, place, yaw = (
+            self.env,
+            self.env.state.root_pos[:, :2].clone(),
+            geometry.yaw_of(self.env.state.root_rot),
+        )
         env.reset()
         if env.task.footing(env.state).shape[-1] == 0:
             turn = geometry.yaw_matrix(yaw - geometry.yaw_of(env.state.root_rot))
@@ -251,7 +278,8 @@ class Mode(ABC):
 
     @property
     def ground(self) -> tuple[Floats, tuple[float, float]] | None:
-        """Heights (P + 1, P + 1) of one period of rough ground, row by y [m], and where it begins [m]."""
+        """Heights (P + 1, P + 1) of one period of rough ground, row by y [m], and where it begins
+        [m]."""
         return _period(self.task) if self.rough else None
 
 
@@ -282,7 +310,9 @@ class Steer(Mode):
         """The end of the command's range in the direction of each axis, times the axis."""
         low, high = self.range
         share = torch.tensor(axes)
-        command = torch.minimum(torch.maximum(torch.where(share > 0.0, high, -low) * share, low), high)
+        command = torch.minimum(
+            torch.maximum(torch.where(share > 0.0, high, -low) * share, low), high
+        )
         self.env.task.follow(command.view(1, 1, 3))
 
     def command(self) -> list[float]:
@@ -320,7 +350,11 @@ class Wander(Mode):
         """Hold a latent, or let it go by None."""
         for i in self.shown:
             if key == f"z{i}":
-                self.actor.held[i] = float("nan") if value is None else _within(key, value, -LATENT_REACH, LATENT_REACH)
+                self.actor.held[i] = (
+                    float("nan")
+                    if value is None
+                    else _within(key, value, -LATENT_REACH, LATENT_REACH)
+                )
                 return False
         return super().set(key, value)
 
@@ -350,7 +384,10 @@ class Dribbling(Mode):
     def __init__(self, cast: Cast, world: World, seed: int):
         self.actor = cast.policies["dribble"]
         config = cast.settings.get("dribble", DribbleConfig())
-        middle = {name: (0.5 * sum(getattr(config, name)),) * 2 for name in ("radius_m", "mass_kg", "drag")}
+        middle = {
+            name: (0.5 * sum(getattr(config, name)),) * 2
+            for name in ("radius_m", "mass_kg", "drag")
+        }
         # the target stays where it is pointed at
         config = replace(config, jump_m=0.0, at_feet=1.0, **middle)
         super().__init__(cast, world, seed, Dribble(cast.robot, config), self.actor.skill)
@@ -363,7 +400,9 @@ class Dribbling(Mode):
         """The target, as near to the ball as it may be."""
         away = torch.tensor([[x, y]]) - self.task.ball[:, :2]
         farthest = 0.8 * self.task.config.far_m
-        self.task.target = self.task.ball[:, :2] + away * (farthest / away.norm().clamp(min=farthest))
+        self.task.target = self.task.ball[:, :2] + away * (
+            farthest / away.norm().clamp(min=farthest)
+        )
 
     def place_ball(self, x: float, y: float) -> None:
         """At rest."""
@@ -378,7 +417,9 @@ class Dribbling(Mode):
     def ball(self) -> tuple[Floats, float]:
         """As `Mode.ball`."""
         q = int(self.env.sim.model.joint(BALL).qposadr[0])
-        return self.env.sim.qpos[0, q : q + 7].double().numpy().copy(), self.task.ball_radius[0].item()
+        return self.env.sim.qpos[0, q : q + 7].double().numpy().copy(), self.task.ball_radius[
+            0
+        ].item()
 
     @property
     def target(self) -> tuple[float, float]:
@@ -395,7 +436,11 @@ class Imitate(Mode):
     @staticmethod
     def possible(cast: Cast) -> bool:
         """With a skill module that has an encoder, and motions."""
-        return cast.skill is not None and cast.skill.contract.decoder != "joints" and cast.make_motions is not None
+        return (
+            cast.skill is not None
+            and cast.skill.contract.decoder != "joints"
+            and cast.make_motions is not None
+        )
 
     def __init__(self, cast: Cast, world: World, seed: int):
         skill = cast._skill
@@ -448,7 +493,8 @@ class Imitate(Mode):
 
 
 class Interpolate(Mode):
-    """Between two clips: their latents mixed, through the decoder, over and over (`npmp.analysis.interpolation`)."""
+    """Between two clips: their latents mixed, through the decoder, over and over
+    (`npmp.analysis.interpolation`)."""
 
     name = "interpolate"
     actor: Looped
@@ -468,7 +514,9 @@ class Interpolate(Mode):
         if clip not in self._tracked:
             name, cast = self.clips[clip], self.cast
             only = cast.motions.select([name])
-            self._tracked[clip] = tracked_latents(cast._skill, cast.robot, only, (name, name), cast.num_threads)[0]
+            self._tracked[clip] = tracked_latents(
+                cast._skill, cast.robot, only, (name, name), cast.num_threads
+            )[0]
         return self._tracked[clip]
 
     def _mixed(self) -> Tensor:
@@ -478,7 +526,9 @@ class Interpolate(Mode):
         first, second = (self._latents(i) for i in self.pair)
         a, b = frame_pairs(phases[0][: len(first) + 1], phases[1][: len(second) + 1], self.weight)
         if len(a) == 0:
-            raise InputError("no frames of equal phase in what the module tracks of these clips: take others")
+            raise InputError(
+                "no frames of equal phase in what the module tracks of these clips: take others"
+            )
         if phases[2] != "frames":
             phase = np.interp(a, np.arange(len(phases[0])), phases[0]) - phases[0][0]
             whole = np.flatnonzero(phase - phase[0] < np.floor(phase[-1] - phase[0]) - 1e-6)
@@ -547,7 +597,9 @@ class Perform(Mode):
 
         self.name, self.actor = task, cast.policies[task]
         kind: Any = tasks.find(task)
-        asked = kind.settle(cast.settings.get(task, kind.config_type()), None, self.actor.policy.contract.told)
+        asked = kind.settle(
+            cast.settings.get(task, kind.config_type()), None, self.actor.policy.contract.told
+        )
         super().__init__(cast, world, seed, kind(cast.robot, asked, None), self.actor.skill)
 
     def over(self, step: EnvStep) -> bool:
@@ -559,7 +611,9 @@ class Perform(Mode):
         self.env.reset()
 
 
-MODES: dict[str, Any] = {mode.name: mode for mode in (Steer, Dribbling, Imitate, Wander, Interpolate)}
+MODES: dict[str, Any] = {
+    mode.name: mode for mode in (Steer, Dribbling, Imitate, Wander, Interpolate)
+}
 
 
 def _on_ground(cast: Cast, world: World, **settings: Any) -> WalkConfig:
@@ -573,7 +627,10 @@ def _period(task: Walk) -> tuple[Floats, tuple[float, float]] | None:
         return None
     terrain = task.ground.terrain
     x, y = terrain.corner[0].tolist()
-    points, margin = round(PERIOD_M / terrain.cell), (terrain.heights.shape[0] - round(PERIOD_M / terrain.cell)) // 2
+    points, margin = (
+        round(PERIOD_M / terrain.cell),
+        (terrain.heights.shape[0] - round(PERIOD_M / terrain.cell)) // 2,
+    )
     cut = slice(margin, margin + points + 1)
     return terrain.heights[cut, cut].double().numpy(), (x, y)
 

@@ -23,7 +23,9 @@ Wish = Callable[[Session], object]
 class Player:
     """Steps a session at absolute deadlines and shows every step."""
 
-    def __init__(self, session: Session, show: Callable[[Snapshot], None], clock: Clock | None = None):
+    def __init__(
+        self, session: Session, show: Callable[[Snapshot], None], clock: Clock | None = None
+    ):
         """show: is called in the thread of `run`, after each step and while it is paused."""
         self.session, self._show, self._clock = session, show, clock or SystemClock()
         self.speed, self.paused, self.busy, self.note = 1.0, False, "", ""
@@ -49,8 +51,8 @@ class Player:
         return (then - simulated) / max(now - real, 1e-9)
 
     def open(self, mode: str, /, **world: object) -> None:
-        """Go over to a mode, in another world where `world` says so; it is made in a thread of its own, and the present
-        one goes on until then. To be called where `run` is, by a wish."""
+        """Go over to a mode, in another world where `world` says so; it is made in a thread of its
+        own, and the present one goes on until then. To be called where `run` is, by a wish."""
         self._opening += 1
         number, self.busy = self._opening, f"opening {mode}"
         try:
@@ -67,7 +69,9 @@ class Player:
             except Exception as error:  # it belongs to whoever runs the session
                 self.ask(lambda _, error=error: self._failed(number, error))  # type: ignore[misc]
             else:
-                self.ask(lambda session: self._opened(number, lambda: session.enter(made, settings)))
+                self.ask(
+                    lambda session: self._opened(number, lambda: session.enter(made, settings))
+                )
 
         self._maker.submit(make)
 
@@ -79,7 +83,8 @@ class Player:
     def _failed(self, number: int, error: Exception) -> None:
         if number == self._opening:
             self.busy = ""
-        if not isinstance(error, InputError):  # a mode that cannot be made is no reason to end the present one
+        # a mode that cannot be made is no reason to end the present one
+        if not isinstance(error, InputError):
             traceback.print_exception(error)
             raise InputError(f"this mode cannot be opened: {error}") from error
         raise error
@@ -99,7 +104,8 @@ class Player:
                 self.note = f"not done: {error}"
 
     def run(self, stop: Callable[[], bool]) -> None:
-        """Until `stop` says so. What the session raises, but for an `InputError` of a wish, ends it."""
+        """Until `stop` says so. What the session raises, but for an `InputError` of a wish, ends
+        it."""
         clock = self._clock
         deadline = clock.now()
         while not stop():

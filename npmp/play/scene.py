@@ -23,7 +23,13 @@ from npmp.sim.terrain import PERIOD_M
 
 FOLLOW = 0.1  # share of its way to the robot that the view goes per step
 JUMP_M = 1.0  # a robot that is suddenly so far away was moved
-GHOST, BALL, TARGET, PUSH, GROUND = (90, 140, 220), (240, 140, 40), (210, 50, 50), (220, 40, 40), (176, 178, 172)
+GHOST, BALL, TARGET, PUSH, GROUND = (
+    (90, 140, 220),
+    (240, 140, 40),
+    (210, 50, 50),
+    (220, 40, 40),
+    (176, 178, 172),
+)
 SKIN, SKY = (245, 242, 236), (255, 255, 255)
 COLOURS = {
     "base": (58, 62, 70), "link0": (104, 110, 120), "link1": (140, 146, 156), "link2": (92, 98, 108),
@@ -39,11 +45,13 @@ class Scene:
 
     def __init__(self, robot: Robot, pointed: Pointed):
         """Start viser's server on a free local port. pointed: is called in viser's thread."""
-        # viser asks nobody where they come from: a page of another website may not connect, our own server names none
+        # viser asks nobody where they come from: a page of another website may not connect, our own
+        # server names none
         closed = functools.partial(serving.serve, origins=[None])
         with _quiet(), mock.patch.object(serving, "serve", closed):
             self.server = viser.ViserServer(host="127.0.0.1", port=0, verbose=False)
-        self.server.request_share_url = lambda *_, **__: None  # type: ignore[method-assign]  # no tunnel to elsewhere
+        # # no tunnel to elsewhere
+        self.server.request_share_url = lambda *_, **__: None  # type: ignore[method-assign]
         self.port: int = self.server.get_port()
         self._pointed, self.centre = pointed, np.zeros(3)
         self._home = float(robot.home_qpos[2])
@@ -68,7 +76,9 @@ class Scene:
             for part, colour in ((eighths, BALL), (~eighths, SKIN))
         ]
         self._ball = scene.add_glb("/world/ball", _glb(patches), visible=False)
-        self._target = scene.add_cylinder("/world/target", radius=0.22, height=0.012, color=TARGET, visible=False)
+        self._target = scene.add_cylinder(
+            "/world/target", radius=0.22, height=0.012, color=TARGET, visible=False
+        )
         self._arrow = scene.add_arrows(
             "/world/push", np.zeros((1, 2, 3)), PUSH, shaft_radius=0.018, head_radius=0.05, head_length=0.12,
             visible=False,
@@ -77,8 +87,11 @@ class Scene:
         self._corner = np.zeros(2)
         self._listen()
 
-    def _bodies(self, robot: Robot, model: mujoco.MjModel) -> tuple[list[tuple[int, Any]], list[tuple[int, Any]]]:
-        """Handles of the moving bodies' meshes, with their places among the robot's bodies; the ghost's, too."""
+    def _bodies(
+        self, robot: Robot, model: mujoco.MjModel
+    ) -> tuple[list[tuple[int, Any]], list[tuple[int, Any]]]:
+        """Handles of the moving bodies' meshes, with their places among the robot's bodies; the
+        ghost's, too."""
         looks = shapes(model, robot.foot_bodies)
         names, solid, ghost = list(robot.body_names), [], []
         for i, body in enumerate(moving_bodies(model)):
@@ -89,7 +102,12 @@ class Scene:
             handle = self.server.scene.add_glb(f"/world/robot/{index}", _glb(parts))
             solid.append((index, handle))
             seen = self.server.scene.add_mesh_simple(
-                f"/world/ghost/{index}", mesh.vertices, mesh.faces, color=GHOST, opacity=0.35, cast_shadow=False
+                f"/world/ghost/{index}",
+                mesh.vertices,
+                mesh.faces,
+                color=GHOST,
+                opacity=0.35,
+                cast_shadow=False,
             )
             ghost.append((index, seen))
             self._pushable(handle, names[index])
@@ -147,7 +165,9 @@ class Scene:
         vertices = np.stack((x, y, heights), -1).reshape(-1, 3).astype(np.float32)
         row, column = (part.ravel() for part in np.mgrid[: n - 1, : n - 1])
         low = row * n + column
-        faces = np.concatenate((np.stack((low, low + 1, low + n + 1), -1), np.stack((low, low + n + 1, low + n), -1)))
+        faces = np.concatenate(
+            (np.stack((low, low + 1, low + n + 1), -1), np.stack((low, low + n + 1, low + n), -1))
+        )
         self._ground = self.server.scene.add_batched_meshes_simple(
             "/world/ground", vertices, faces, np.tile([1.0, 0.0, 0.0, 0.0], (4, 1)), np.zeros((4, 3)),
             batched_colors=GROUND, flat_shading=True, lod="off", cast_shadow=False,
@@ -166,7 +186,11 @@ class Scene:
             self._ghost.visible = seen.ghost is not None
             if seen.ghost is not None:
                 _pose(self._ghosts, seen.ghost)
-            for handle, thing in ((self._ball, seen.ball), (self._target, seen.target), (self._arrow, seen.push)):
+            for handle, thing in (
+                (self._ball, seen.ball),
+                (self._target, seen.target),
+                (self._arrow, seen.push),
+            ):
                 handle.visible = thing is not None
             if seen.ball is not None:
                 self._ball.position, self._ball.wxyz = seen.ball[0][:3], seen.ball[0][3:]
@@ -176,7 +200,9 @@ class Scene:
                 self._target.position = (*seen.target, 0.006)
             if seen.push is not None:
                 point, force = seen.push
-                self._arrow.points = np.stack((point, point + force / 100.0))[None].astype(np.float32)
+                self._arrow.points = np.stack((point, point + force / 100.0))[None].astype(
+                    np.float32
+                )
             if self._ground is not None:
                 self._lay(root)
 
@@ -185,7 +211,11 @@ class Scene:
         x, y = (int(v) for v in np.floor((root[:2] - self._corner) / PERIOD_M - 0.5))
         if self._tiles != (x, y):
             self._tiles = x, y
-            places = [(*(self._corner + PERIOD_M * np.array([x + i, y + j])), 0.0) for i in (0, 1) for j in (0, 1)]
+            places = [
+                (*(self._corner + PERIOD_M * np.array([x + i, y + j])), 0.0)
+                for i in (0, 1)
+                for j in (0, 1)
+            ]
             self._ground.batched_positions = np.array(places, dtype=np.float32)
 
     def close(self) -> None:
@@ -211,7 +241,8 @@ def _glb(parts: list[trimesh.Trimesh]) -> bytes:
 
 
 def _painted(mesh: trimesh.Trimesh, colour: tuple[int, int, int]) -> trimesh.Trimesh:
-    """Of one colour, and dull: colours of vertices would make it metal, which is black where nothing is mirrored."""
+    """Of one colour, and dull: colours of vertices would make it metal, which is black where
+    nothing is mirrored."""
     linear = (np.array(colour) / 255.0) ** 2.2  # as glTF wants it
     material = trimesh.visual.material.PBRMaterial(
         baseColorFactor=(*linear, 1.0), metallicFactor=0.0, roughnessFactor=0.8
@@ -221,7 +252,9 @@ def _painted(mesh: trimesh.Trimesh, colour: tuple[int, int, int]) -> trimesh.Tri
 
 
 def _joined(parts: list[trimesh.Trimesh]) -> trimesh.Trimesh:
-    found = trimesh.util.concatenate([trimesh.Trimesh(part.vertices, part.faces, process=False) for part in parts])
+    found = trimesh.util.concatenate(
+        [trimesh.Trimesh(part.vertices, part.faces, process=False) for part in parts]
+    )
     assert isinstance(found, trimesh.Trimesh)  # of meshes; for the type checker
     return found
 

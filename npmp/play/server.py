@@ -1,8 +1,9 @@
 """The page and everything it talks to, behind one port: what is needed over ssh is one tunnel.
 
-viser serves its own page and websocket from a port of its own, and takes no other websocket there; so this server, in
-front, has the page, the viewers' wishes (`/steer`) and `/health`, and passes on what viser's page and viser say to each
-other (`/view/...`). What is passed on is looked at: only who steers may drag and click.
+viser serves its own page and websocket from a port of its own, and takes no other websocket there;
+so this server, in front, has the page, the viewers' wishes (`/steer`) and `/health`, and passes on
+what viser's page and viser say to each other (`/view/...`). What is passed on is looked at: only
+who steers may drag and click.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ MOST_VIEWERS = 16
 WISH_BYTES, VIEW_BYTES, BACKLOG_BYTES = 2048, 1 << 16, 1 << 14
 LOCAL = ("localhost", "127.0.0.1", "::1")
 POINTING = (b"Drag", b"Pointer", b"Click")  # in the names of viser's messages of the mouse
-# of viser's page only the view is shown: what else it has is on ours. And it prevents what a press would do in a
-# listener that cannot, as React Three Fiber makes it: an error in the console
+# of viser's page only the view is shown: what else it has is on ours. And it prevents what a press
+# would do in a listener that cannot, as React Three Fiber makes it: an error in the console
 BARE = b"""<style>.mantine-Paper-root,.mantine-Notifications-root{display:none!important}</style><script>{
 const add = EventTarget.prototype.addEventListener;
 EventTarget.prototype.addEventListener = function (kind, listener, how) {
@@ -52,7 +53,12 @@ EventTarget.prototype.addEventListener = function (kind, listener, how) {
 };
 }</script>"""
 CSP = "default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
-TYPES = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+TYPES = {
+    ".html": "text/html",
+    ".js": "text/javascript",
+    ".css": "text/css",
+    ".svg": "image/svg+xml",
+}
 
 
 @dataclass(eq=False)
@@ -79,7 +85,9 @@ class Server:
         self._samples: deque[list[float]] = deque(maxlen=100)
         self._seen: Snapshot | None = None
         self._drawn: Mode | None = None  # whose ground is drawn
-        self._files = {path.name: path.read_bytes() for path in ASSETS.iterdir() if path.suffix in TYPES}
+        self._files = {
+            path.name: path.read_bytes() for path in ASSETS.iterdir() if path.suffix in TYPES
+        }
         view = (Path(viser.__file__).parent / "client/build/index.html").read_bytes()
         self._view = gzip.compress(view.replace(b"<head>", b"<head>" + BARE, 1))
         self._refused: list[OSError | UnicodeError] = []  # by the system, to listen
@@ -89,7 +97,9 @@ class Server:
         self._ready.wait()
         for error in self._refused:
             reason = getattr(error, "strerror", None) or error
-            raise InputError(f"cannot serve at {host}:{port} ({reason}); choose another port= or host=") from error
+            raise InputError(
+                f"cannot serve at {host}:{port} ({reason}); choose another port= or host="
+            ) from error
 
     @property
     def address(self) -> str:
@@ -132,14 +142,20 @@ class Server:
             return _response(http.HTTPStatus.FORBIDDEN, "text/plain", b"not from here\n")
         if request.headers.get("Upgrade", "").lower() == "websocket":
             known = path == "/steer" or self._viewer_of(path) is not None
-            return None if known else _response(http.HTTPStatus.NOT_FOUND, "text/plain", b"no such websocket\n")
+            return (
+                None
+                if known
+                else _response(http.HTTPStatus.NOT_FOUND, "text/plain", b"no such websocket\n")
+            )
         if path == "/health":
             moves = self._seen is not None
             body = {"moves": moves} | ({} if self._seen is None else self._state(self._seen))
             status = http.HTTPStatus.OK if moves else http.HTTPStatus.SERVICE_UNAVAILABLE
             return _response(status, "application/json", json.dumps(body).encode() + b"\n")
         if path.startswith("/view/"):
-            return _response(http.HTTPStatus.OK, "text/html", self._view, {"Content-Encoding": "gzip"})
+            return _response(
+                http.HTTPStatus.OK, "text/html", self._view, {"Content-Encoding": "gzip"}
+            )
         name = path.removeprefix("/") or "page.html"
         if name not in self._files:
             return _response(http.HTTPStatus.NOT_FOUND, "text/plain", b"no such page\n")
@@ -147,8 +163,8 @@ class Server:
         return _response(http.HTTPStatus.OK, TYPES[Path(name).suffix], self._files[name], own)
 
     def _allowed(self, request: Request) -> bool:
-        """Other websites may not steer: neither by a websocket from their pages, nor under a name of theirs that leads
-        here."""
+        """Other websites may not steer: neither by a websocket from their pages, nor under a name
+        of theirs that leads here."""
         host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
         if self._host in LOCAL and urlsplit(f"//{host}").hostname not in LOCAL:
             return False
@@ -182,7 +198,9 @@ class Server:
             self.steering = viewer.number
         try:
             await connection.send(
-                json.dumps({"type": "hello", "you": viewer.number, "view": viewer.token, **self._about()})
+                json.dumps(
+                    {"type": "hello", "you": viewer.number, "view": viewer.token, **self._about()}
+                )
             )
             async for message in connection:
                 try:
@@ -208,7 +226,9 @@ class Server:
         """Between a viewer's view and viser, both ways."""
         protocols: Any = None if connection.subprotocol is None else [connection.subprotocol]
         place = f"ws://127.0.0.1:{self.scene.port}"
-        async with connect(place, subprotocols=protocols, compression=None, max_size=None, proxy=None) as inner:
+        async with connect(
+            place, subprotocols=protocols, compression=None, max_size=None, proxy=None
+        ) as inner:
 
             async def outwards() -> None:
                 async for message in inner:
@@ -216,8 +236,12 @@ class Server:
 
             async def inwards() -> None:
                 async for message in connection:
-                    pointing = isinstance(message, bytes) and any(word in message for word in POINTING)
-                    if isinstance(message, bytes) and not (pointing and viewer.number != self.steering):
+                    pointing = isinstance(message, bytes) and any(
+                        word in message for word in POINTING
+                    )
+                    if isinstance(message, bytes) and not (
+                        pointing and viewer.number != self.steering
+                    ):
                         await inner.send(message)
 
             tasks = [asyncio.create_task(way()) for way in (outwards, inwards)]
@@ -241,7 +265,11 @@ class Server:
             raise InputError("another viewer steers; take over first")
         if what == "steer":
             axes = said.get("axes")
-            if not isinstance(axes, list) or len(axes) != 3 or not all(_number(v) and abs(v) <= 1.0 for v in axes):
+            if (
+                not isinstance(axes, list)
+                or len(axes) != 3
+                or not all(_number(v) and abs(v) <= 1.0 for v in axes)
+            ):
                 raise InputError("axes must be three numbers from -1 to 1")
             viewer.heard = time.monotonic()
             player.ask(lambda session: session.steer(*axes))
@@ -250,7 +278,11 @@ class Server:
             player.ask(lambda session: player.open(name))
         elif what == "world":
             changes = {key: value for key, value in said.items() if key != "do"}
-            player.ask(lambda session: player.open(session.mode.name, **changes) if session.change(**changes) else None)
+            player.ask(
+                lambda session: (
+                    player.open(session.mode.name, **changes) if session.change(**changes) else None
+                )
+            )
         elif what == "set":
             key, value = str(said.get("key")), said.get("value")
             player.ask(lambda session: session.set(key, value))
@@ -297,7 +329,9 @@ class Server:
         """As `Player` wants it: draw a step, and keep it for the viewers."""
         if self._seen is None or self._seen.time_s != seen.time_s:
             command = [None] * 3 if seen.command is None else seen.command
-            self._samples.append([round(v, 4) for v in (seen.time_s, *seen.achieved)] + list(command))  # type: ignore[arg-type]
+            self._samples.append(
+                [round(v, 4) for v in (seen.time_s, *seen.achieved)] + list(command)
+            )  # type: ignore[arg-type]
         self._seen = seen
         if self._drawn is not self.player.session.mode:
             self._drawn = self.player.session.mode
@@ -336,7 +370,9 @@ class Server:
             samples, note = list(self._samples), self.player.note
             self._samples.clear()
             self.player.note = ""
-            state = json.dumps({"type": "state", "samples": samples, "note": note, **self._state(self._seen)})
+            state = json.dumps(
+                {"type": "state", "samples": samples, "note": note, **self._state(self._seen)}
+            )
             mode = session.mode
             controls = json.dumps({
                 "type": "controls", "mode": mode.name, "rough": mode.rough, "steers": mode.steers,
@@ -389,7 +425,9 @@ def _viser_protocol(connection: ServerConnection, offered: Any) -> Any:
     return next((name for name in offered if name.startswith("viser-v")), None)
 
 
-def _response(status: http.HTTPStatus, kind: str, body: bytes, more: dict[str, str] | None = None) -> Response:
+def _response(
+    status: http.HTTPStatus, kind: str, body: bytes, more: dict[str, str] | None = None
+) -> Response:
     headers = {
         "Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body)), "Cache-Control": "no-cache",
         "X-Content-Type-Options": "nosniff", **(more or {}),

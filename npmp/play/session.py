@@ -1,4 +1,5 @@
-"""One robot and what it is doing, without a browser and without a clock: wishes go in, snapshots come out."""
+"""One robot and what it is doing, without a browser and without a clock: wishes go in, snapshots
+come out."""
 
 from __future__ import annotations
 
@@ -44,7 +45,9 @@ class Session:
     Not thread-safe: whoever has threads hands wishes to the one that steps.
     """
 
-    def __init__(self, cast: Cast, mode: str | None = None, world: World | None = None, *, seed: int = 0):
+    def __init__(
+        self, cast: Cast, mode: str | None = None, world: World | None = None, *, seed: int = 0
+    ):
         """mode: the first that is possible by default. Raises InputError for one that is not."""
         self.cast, self.world, self.seed = cast, world or World(), seed
         self.time_s, self.falls = 0.0, 0
@@ -80,9 +83,12 @@ class Session:
         self.axes = axes
 
     def push(self, body: str, point: Any, drag: Any) -> None:
-        """Push a body at a point of the world (3,) [m] until `release`, by how far it is dragged (3,) [m]."""
+        """Push a body at a point of the world (3,) [m] until `release`, by how far it is dragged
+        (3,) [m]."""
         place, way = (np.array(part, dtype=np.float64) for part in (point, drag))
-        sound = place.shape == way.shape == (3,) and np.isfinite(place).all() and np.isfinite(way).all()
+        sound = (
+            place.shape == way.shape == (3,) and np.isfinite(place).all() and np.isfinite(way).all()
+        )
         if body not in self._bodies or not sound:
             raise InputError(f"no body {body!r:.40} to be pushed there")
         index, size = self._bodies.index(body), float(np.linalg.norm(way))
@@ -98,8 +104,8 @@ class Session:
         self._push = None
 
     def change(self, /, **settings: Any) -> bool:
-        """Another world, by the fields of `World`. Returns whether the ground is another one: then the present mode has
-        to be `made` anew and entered.
+        """Another world, by the fields of `World`. Returns whether the ground is another one: then
+        the present mode has to be `made` anew and entered.
 
         Raises:
           InputError: for values out of range.
@@ -109,8 +115,13 @@ class Session:
         except (TypeError, ValueError) as error:
             raise InputError(str(error)) from error
         if world.payload_kg > MOST_PAYLOAD * self.mass:
-            raise InputError(f"payload_kg must be at most {MOST_PAYLOAD * self.mass:.0f}, got {world.payload_kg}")
-        if self.mode.rough and (world.terrain, world.level) != (self.world.terrain, self.world.level):
+            raise InputError(
+                f"payload_kg must be at most {MOST_PAYLOAD * self.mass:.0f}, got {world.payload_kg}"
+            )
+        if self.mode.rough and (world.terrain, world.level) != (
+            self.world.terrain,
+            self.world.level,
+        ):
             return True
         self.release()
         self.mode.change(world)
@@ -168,7 +179,8 @@ class Session:
             self._afresh()
 
     def _lie(self, fallen: bool, dt: float) -> None:
-        """A step on the ground: who rescues begins, and where nobody does or it takes too long, it is put back."""
+        """A step on the ground: who rescues begins, and where nobody does or it takes too long, it
+        is put back."""
         self.falls += fallen and self._down_s == 0.0
         self._down_s, self._up_s = self._down_s + dt, 0.0
         rescuer = self.mode.rescuer if fallen else None
@@ -200,7 +212,12 @@ class Session:
 
     def _poses(self) -> Floats:
         """(B, 7) of the robot's bodies, now."""
-        return _poses(self.mode.env.sim.model, self._data, self.mode.env.sim.qpos[0].double().numpy(), self._ids)
+        return _poses(
+            self.mode.env.sim.model,
+            self._data,
+            self.mode.env.sim.qpos[0].double().numpy(),
+            self._ids,
+        )
 
     def snapshot(self) -> Snapshot:
         """What there is to see now; copies."""

@@ -1,6 +1,7 @@
 """Films of robots, drawn by MuJoCo without a display: mp4, GIF, WebP, and stills as PNG.
 
-A `Shot` says what is seen, its `View` from where; `draw` makes frames of it in another process, `write` a file of them.
+A `Shot` says what is seen, its `View` from where; `draw` makes frames of it in another process,
+`write` a file of them.
 """
 
 from npmp.render import backend

@@ -1,5 +1,5 @@
-"""What MuJoCo can draw with here, tried in processes of their own: a driver that is half installed may take its process
-down."""
+"""What MuJoCo can draw with here, tried in processes of their own: a driver that is half installed
+may take its process down."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import sys
 from collections.abc import Mapping
 
 # In the order in which they are tried; without a display first.
-BACKENDS = {"linux": ("egl", "osmesa", "glfw"), "darwin": ("cgl", "glfw")}.get(sys.platform, ("glfw",))
+BACKENDS = {"linux": ("egl", "osmesa", "glfw"), "darwin": ("cgl", "glfw")}.get(
+    sys.platform, ("glfw",)
+)
 ADVICE = {
     "egl": "needs a GPU driver or Mesa: apt install libegl1 libgl1",
     "osmesa": "software rendering: apt install libosmesa6 (or libosmesa6-dev)",

@@ -1,4 +1,5 @@
-"""One thing to watch: a robot's motion and what is shown with it, in the page's replay and in films."""
+"""One thing to watch: a robot's motion and what is shown with it, in the page's replay and in
+films."""
 
 from __future__ import annotations
 
@@ -17,13 +18,17 @@ class ReplayClip:
         qpos: (T, nq) the robot; reference: (T, nq) its ghost, or None.
         rate_hz: frames per second of both.
         tracked_frames: frames until the robot was lost, None when it never was.
-        command, achieved: (T, 3) forward and lateral velocity [m/s] and yaw rate [rad/s], drawn as arrows, or None.
-        keypoints: (T, M, 3) [m] of the recording, where the robot is; bones: (N, 2) pairs of them to draw rods between.
+        command, achieved: (T, 3) forward and lateral velocity [m/s] and yaw rate [rad/s], drawn as
+          arrows, or None.
+        keypoints: (T, M, 3) [m] of the recording, where the robot is; bones: (N, 2) pairs of them
+          to draw rods between.
         feet: (T, F, 3) [m] the middle of the soles; contacts: (T, F) when they stand; sole_m: the
           radius [m] of the discs under them.
-        ground: (n, n) heights [m] of one period of rough ground from the origin on, row by y; None: flat, at 0.
+        ground: (n, n) heights [m] of one period of rough ground from the origin on, row by y; None:
+          flat, at 0.
         ground_m: the distance of its points [m].
-        ball: (T, 3) [m] the middle of a ball, or None; ball_m: its radius; target: (T, 2) [m] where it should be.
+        ball: (T, 3) [m] the middle of a ball, or None; ball_m: its radius; target: (T, 2) [m] where
+          it should be.
     """
 
     name: str
@@ -46,7 +51,7 @@ class ReplayClip:
 
 
 def frame_choice(frames: int, rate_hz: float, fps: float) -> tuple[npt.NDArray[np.int64], float]:
-    """Which of `frames` at `rate_hz` to keep for about `fps`, evenly spaced, and the exact rate kept: never above
-    `rate_hz`."""
+    """Which of `frames` at `rate_hz` to keep for about `fps`, evenly spaced, and the exact rate
+    kept: never above `rate_hz`."""
     step = max(1, round(rate_hz / fps))
     return np.arange(0, frames, step), rate_hz / step

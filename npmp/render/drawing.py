@@ -1,5 +1,5 @@
-"""The process that draws: `python -m npmp.render.drawing FOLDER` reads what `film.draw` left there and writes raw
-frames, RGB bytes, to its output. MUJOCO_GL says with what."""
+"""The process that draws: `python -m npmp.render.drawing FOLDER` reads what `film.draw` left there
+and writes raw frames, RGB bytes, to its output. MUJOCO_GL says with what."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ FloatArray = npt.NDArray[np.float64]
 
 MAX_GEOMS = 5000
 GHOST_SHARE = 0.42  # of the picture with the ghost in the one that is shown
-GHOST_BACK_M = 0.05  # away from the camera, so that a robot that is where it should be hides its ghost
+# away from the camera, so that a robot that is where it should be hides its ghost
+GHOST_BACK_M = 0.05
 COMMANDED, ACHIEVED = (0.95, 0.45, 0.05, 1.0), (0.10, 0.42, 0.85, 1.0)
 GHOST = (0.25, 0.60, 0.95, 1.0)
 BONE, KEYPOINT = (0.93, 0.50, 0.14, 1.0), (0.36, 0.20, 0.08, 1.0)
@@ -45,7 +46,12 @@ class Brush:
         self.scene = scene
 
     def shape(
-        self, kind: int, size: Sequence[float], at: npt.ArrayLike, rgba: Sequence[float], turn: FloatArray | None = None
+        self,
+        kind: int,
+        size: Sequence[float],
+        at: npt.ArrayLike,
+        rgba: Sequence[float],
+        turn: FloatArray | None = None,
     ) -> None:
         """One geom; turn (3, 3) to the world."""
         if self.scene.ngeom < self.scene.maxgeom:
@@ -56,12 +62,17 @@ class Brush:
             )  # fmt: skip
             self.scene.ngeom += 1
 
-    def between(self, kind: int, width: float, start: FloatArray, end: FloatArray, rgba: Sequence[float]) -> None:
+    def between(
+        self, kind: int, width: float, start: FloatArray, end: FloatArray, rgba: Sequence[float]
+    ) -> None:
         """A capsule, a line or an arrow from a point to another."""
         if self.scene.ngeom < self.scene.maxgeom and np.linalg.norm(end - start) > 1e-6:
             geom = self.scene.geoms[self.scene.ngeom]
-            mujoco.mjv_initGeom(geom, kind, np.zeros(3), np.zeros(3), np.zeros(9), np.array(rgba, dtype=np.float32))
-            length = 2.0 if kind == mujoco.mjtGeom.mjGEOM_ARROW else 1.0  # an arrow is drawn half as long as it is made
+            mujoco.mjv_initGeom(
+                geom, kind, np.zeros(3), np.zeros(3), np.zeros(9), np.array(rgba, dtype=np.float32)
+            )
+            # an arrow is drawn half as long as it is made
+            length = 2.0 if kind == mujoco.mjtGeom.mjGEOM_ARROW else 1.0
             mujoco.mjv_connector(geom, kind, width, start, start + length * (end - start))
             self.scene.ngeom += 1
 
@@ -73,7 +84,9 @@ class Brush:
         for point in points:
             self.shape(mujoco.mjtGeom.mjGEOM_SPHERE, [1.35 * thick] * 3, point, KEYPOINT)
 
-    def velocity(self, root: FloatArray, velocity: FloatArray, rgba: Sequence[float], up: float) -> None:
+    def velocity(
+        self, root: FloatArray, velocity: FloatArray, rgba: Sequence[float], up: float
+    ) -> None:
         """Arrows above a robot of pose root (7,): where it goes, and an arc for how it turns."""
         ahead = rotations.rotate(root[3:7], np.array([1.0, 0.0, 0.0]))
         heading = np.arctan2(ahead[1], ahead[0])
@@ -85,11 +98,17 @@ class Brush:
             self.between(mujoco.mjtGeom.mjGEOM_ARROW, 0.026, start, end, rgba)
         if abs(velocity[2]) > STILL:
             angles = heading + np.linspace(0.0, velocity[2] * M_PER_MPS * 1.6, 13)
-            rim = start + TURN_RADIUS_M * np.stack((np.cos(angles), np.sin(angles), 0.0 * angles), axis=1)
+            rim = start + TURN_RADIUS_M * np.stack(
+                (np.cos(angles), np.sin(angles), 0.0 * angles), axis=1
+            )
             for one, other in itertools.pairwise(rim[:-1]):
                 self.between(mujoco.mjtGeom.mjGEOM_CAPSULE, 0.012, one, other, rgba)
-            tangent = np.sign(velocity[2]) * np.array([-np.sin(angles[-2]), np.cos(angles[-2]), 0.0])
-            self.between(mujoco.mjtGeom.mjGEOM_ARROW, 0.022, rim[-2], rim[-2] + 0.10 * tangent, rgba)
+            tangent = np.sign(velocity[2]) * np.array(
+                [-np.sin(angles[-2]), np.cos(angles[-2]), 0.0]
+            )
+            self.between(
+                mujoco.mjtGeom.mjGEOM_ARROW, 0.022, rim[-2], rim[-2] + 0.10 * tangent, rgba
+            )
 
     def ball(self, place: FloatArray, radius: float, turn: FloatArray) -> None:
         """A ball with a band, by which it is seen to roll; turn (4,)."""
@@ -98,7 +117,13 @@ class Brush:
         for axis in (0, 2):
             order = [axis, (axis + 1) % 3, (axis + 2) % 3]
             band = matrix[:, order[1:] + order[:1]]
-            self.shape(mujoco.mjtGeom.mjGEOM_CYLINDER, [1.004 * radius, 0.09 * radius, 0.0], place, STRIPE, band)
+            self.shape(
+                mujoco.mjtGeom.mjGEOM_CYLINDER,
+                [1.004 * radius, 0.09 * radius, 0.0],
+                place,
+                STRIPE,
+                band,
+            )
 
     def path(self, line: FloatArray) -> None:
         """A line (S, 2) on the floor."""
@@ -144,9 +169,11 @@ def main(folder: Path, out: BinaryIO) -> None:
                 scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
                 scene.flags[mujoco.mjtRndFlag.mjRND_FOG] = 1
                 around = np.array([*camera.lookat[:2], 0.0])
-                # shadows fall around where directional lights stand, so these go along; the first of the scene is the
-                # headlight
-                for light, place in zip(range(scene.nlight - model.nlight, scene.nlight), lights, strict=True):
+                # shadows fall around where directional lights stand, so these go along; the first
+                # of the scene is the headlight
+                for light, place in zip(
+                    range(scene.nlight - model.nlight, scene.nlight), lights, strict=True
+                ):
                     scene.lights[light].pos = around + place
                 if "figure" in given:
                     brush.figure(given["figure"][t], given["bones"])
@@ -155,8 +182,13 @@ def main(folder: Path, out: BinaryIO) -> None:
                 if balls is not None:
                     brush.ball(given["ball"][t], float(given["ball_m"]), balls[t])
                     spot = np.array([*given["target"][t], 0.003])
-                    brush.shape(mujoco.mjtGeom.mjGEOM_CYLINDER, [TARGET_M, 0.003, 0.0], spot, TARGET)
-                for name, rgba, up in (("command", COMMANDED, ARROW_UP_M), ("achieved", ACHIEVED, ARROW_UP_M - 0.07)):
+                    brush.shape(
+                        mujoco.mjtGeom.mjGEOM_CYLINDER, [TARGET_M, 0.003, 0.0], spot, TARGET
+                    )
+                for name, rgba, up in (
+                    ("command", COMMANDED, ARROW_UP_M),
+                    ("achieved", ACHIEVED, ARROW_UP_M - 0.07),
+                ):
                     if name in given and given["robot"]:
                         brush.velocity(q, given[name][t], rgba, up)
 
@@ -167,7 +199,12 @@ def main(folder: Path, out: BinaryIO) -> None:
                 compose()
                 first = scene.ngeom
                 mujoco.mjv_addGeoms(
-                    model, ghost, ghosted, mujoco.MjvPerturb(), mujoco.mjtCatBit.mjCAT_DYNAMIC.value, scene
+                    model,
+                    ghost,
+                    ghosted,
+                    mujoco.MjvPerturb(),
+                    mujoco.mjtCatBit.mjCAT_DYNAMIC.value,
+                    scene,
                 )
                 back = GHOST_BACK_M * ahead_of(camera)
                 for i in range(first, scene.ngeom):

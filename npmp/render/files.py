@@ -15,7 +15,8 @@ from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp.render.film import Frames
 
-# From the best on: what each format's writer is told. Frames are dropped only where that does not suffice.
+# From the best on: what each format's writer is told. Frames are dropped only where that does not
+# suffice.
 QUALITY: dict[str, tuple[int, ...]] = {
     ".webp": (80, 70, 60, 45, 30, 18),
     ".gif": (256, 128, 64, 32),  # colours
@@ -43,7 +44,9 @@ def check_format(out: Path) -> str:
     """
     suffix = out.suffix.lower()
     if suffix not in FORMATS:
-        raise InputError(f"out={out}: the name of a film ends in {', '.join(FORMATS[:-1])}, of a still in .png")
+        raise InputError(
+            f"out={out}: the name of a film ends in {', '.join(FORMATS[:-1])}, of a still in .png"
+        )
     if suffix == ".mp4":
         try:
             import imageio_ffmpeg  # noqa: F401
@@ -57,14 +60,18 @@ def check_format(out: Path) -> str:
 def write(out: Path, frames: Frames, *, max_mb: float | None = None) -> Written:
     """Write a film; of a still (.png) the first frame.
 
-    max_mb: at most so many millions of bytes: quality first, then every second or third frame is given up for it.
+    max_mb: at most so many millions of bytes: quality first, then every second or third frame is
+    given up for it.
 
     Raises:
       InputError: where that does not suffice, or as `check_format`.
     """
     suffix = check_format(out)
     ladder = [
-        (kept, quality) for kept in KEPT for quality in QUALITY[suffix] if kept == 1 or quality != QUALITY[suffix][0]
+        (kept, quality)
+        for kept in KEPT
+        for quality in QUALITY[suffix]
+        if kept == 1 or quality != QUALITY[suffix][0]
     ]
     if suffix == ".png":
         ladder = ladder[:1]
@@ -72,7 +79,9 @@ def write(out: Path, frames: Frames, *, max_mb: float | None = None) -> Written:
     with atomic_path(out) as path:
         best, size = 0, _encode(path, suffix, frames, *ladder[0])
         if limit is not None and size > limit:
-            small = bisect_left(ladder[1:], True, key=lambda rung: _encode(path, suffix, frames, *rung) <= limit)
+            small = bisect_left(
+                ladder[1:], True, key=lambda rung: _encode(path, suffix, frames, *rung) <= limit
+            )
             best = 1 + small
             if best == len(ladder):
                 raise InputError(
@@ -95,7 +104,8 @@ def _encode(path: Path, suffix: str, frames: Frames, kept: int, quality: int) ->
     elif suffix == ".mp4":
         _mp4(path, pictures, fps, quality)
     else:
-        # times of frames are whole milliseconds, or hundredths of a second in a GIF: none is lost over the film
+        # times of frames are whole milliseconds, or hundredths of a second in a GIF: none is lost
+        # over the film
         unit = 10 if suffix == ".gif" else 1
         ends = np.round(np.arange(len(pictures) + 1) * 1000.0 / fps / unit).astype(int) * unit
         options: dict[str, Any] = {"save_all": True, "duration": np.diff(ends).tolist(), "loop": 0}
@@ -111,7 +121,9 @@ def _encode(path: Path, suffix: str, frames: Frames, kept: int, quality: int) ->
 
 def _paletted(pictures: np.ndarray, colours: int) -> Iterator[Image.Image]:
     """Frames in one palette for all, made of some of them."""
-    chosen = pictures[np.linspace(0, len(pictures) - 1, min(12, len(pictures))).round().astype(int), ::2, ::2]
+    chosen = pictures[
+        np.linspace(0, len(pictures) - 1, min(12, len(pictures))).round().astype(int), ::2, ::2
+    ]
     palette = Image.fromarray(chosen.reshape(-1, *chosen.shape[2:])).quantize(colours)
     for picture in pictures:
         yield Image.fromarray(picture).quantize(palette=palette, dither=Image.Dither.NONE)

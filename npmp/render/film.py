@@ -1,5 +1,5 @@
-"""From shots to frames: each is drawn in another process, which a driver may take down without harm here, and its words
-are written on it."""
+"""From shots to frames: each is drawn in another process, which a driver may take down without harm
+here, and its words are written on it."""
 
 from __future__ import annotations
 
@@ -64,7 +64,9 @@ def draw(
     fps = frame_choice(1, shots[0].clip.rate_hz, fps)[1]
     chosen = [_frames_of(shot, fps) for shot in shots]
     count = sum(map(len, chosen))
-    require_memory(2.0 * count * size[0] * size[1] * 3, f"{count:,} frames of {size[0]}x{size[1]} pixels")
+    require_memory(
+        2.0 * count * size[0] * size[1] * 3, f"{count:,} frames of {size[0]}x{size[1]} pixels"
+    )
     drawn: list[Pictures] = []
     chosen_backend: str | None = None
     for shot, frames in zip(shots, chosen, strict=True):
@@ -75,10 +77,14 @@ def draw(
 
         camera = camera_of(shot, size)
         camera = Camera(camera.lookat[frames], camera.azimuth, camera.elevation, camera.distance)
-        pictures, chosen_backend = _drawn(shot, frames, camera, size, chosen_backend, timeout_s, told_here)
+        pictures, chosen_backend = _drawn(
+            shot, frames, camera, size, chosen_backend, timeout_s, told_here
+        )
         if words:
             writer = Words(shot, camera, size)
-            pictures = np.stack([writer.written(picture, t) for picture, t in zip(pictures, frames, strict=True)])
+            pictures = np.stack(
+                [writer.written(picture, t) for picture, t in zip(pictures, frames, strict=True)]
+            )
         drawn.append(pictures)
     return Frames(_joined(drawn, round(FADE_S * fps)), fps, str(chosen_backend))
 
@@ -89,7 +95,9 @@ def _frames_of(shot: Shot, fps: float) -> npt.NDArray[np.int64]:
     if shot.moment is not None:
         return np.array([shot.moment])
     drawn = max(1, int((count - 1) / shot.clip.rate_hz * fps + 1e-6) + 1)
-    return np.minimum(np.round(np.arange(drawn) / fps * shot.clip.rate_hz), count - 1).astype(np.int64)
+    return np.minimum(np.round(np.arange(drawn) / fps * shot.clip.rate_hz), count - 1).astype(
+        np.int64
+    )
 
 
 def _joined(parts: Sequence[Pictures], fade: int) -> Pictures:
@@ -98,12 +106,16 @@ def _joined(parts: Sequence[Pictures], fade: int) -> Pictures:
     for part in parts[1:]:
         over = min(fade, len(film) // 2, len(part) // 2)
         share = (np.arange(1, over + 1) / (over + 1))[:, None, None, None]
-        mixed = np.round((1.0 - share) * film[len(film) - over :] + share * part[:over]).astype(np.uint8)
+        mixed = np.round((1.0 - share) * film[len(film) - over :] + share * part[:over]).astype(
+            np.uint8
+        )
         film = np.concatenate((film[: len(film) - over], mixed, part[over:]))
     return film
 
 
-def _given(shot: Shot, frames: npt.NDArray[np.int64], camera: Camera, size: tuple[int, int]) -> dict[str, Any]:
+def _given(
+    shot: Shot, frames: npt.NDArray[np.int64], camera: Camera, size: tuple[int, int]
+) -> dict[str, Any]:
     """What the process that draws is told, but for the model."""
     clip = shot.clip
     given: dict[str, npt.ArrayLike] = {
@@ -118,9 +130,15 @@ def _given(shot: Shot, frames: npt.NDArray[np.int64], camera: Camera, size: tupl
     if clip.command is not None:
         given["command"] = np.asarray(clip.command, dtype=np.float64)[frames]
     if clip.achieved is not None:
-        given["achieved"] = smoothed(np.asarray(clip.achieved, dtype=np.float64), clip.rate_hz)[frames]
+        given["achieved"] = smoothed(np.asarray(clip.achieved, dtype=np.float64), clip.rate_hz)[
+            frames
+        ]
     if clip.ball is not None and clip.target is not None:
-        given |= {"ball": clip.ball[frames].astype(np.float64), "ball_m": clip.ball_m, "target": clip.target[frames]}
+        given |= {
+            "ball": clip.ball[frames].astype(np.float64),
+            "ball_m": clip.ball_m,
+            "target": clip.target[frames],
+        }
     if shot.path is not None:
         given["path"] = shot.path
     return {name: np.asarray(value) for name, value in given.items()}
@@ -147,7 +165,9 @@ def _drawn(
             pictures, failed[name] = _attempt(name, folder, len(frames), size, timeout_s, told)
             if pictures is not None:
                 return pictures, name
-    said = "; ".join(f"{name}: {why} ({backend.ADVICE.get(name, '')})" for name, why in failed.items())
+    said = "; ".join(
+        f"{name}: {why} ({backend.ADVICE.get(name, '')})" for name, why in failed.items()
+    )
     raise InputError(f"nothing can draw here: {said or 'no backend to try'}")
 
 
@@ -163,7 +183,8 @@ def _attempt(
     pictures = np.empty((count, size[1], size[0], 3), dtype=np.uint8)
     environment = backend.environment(name)
     environment["PYTHONPATH"] = ":".join(filter(None, (_ROOT, environment.get("PYTHONPATH"))))
-    command = [sys.executable, "-P", "-m", "npmp.render.drawing", folder]  # -P: nothing of the current folder
+    # -P: nothing of the current folder
+    command = [sys.executable, "-P", "-m", "npmp.render.drawing", folder]
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors)
         assert process.stdout is not None  # it is a pipe; for the type checker
@@ -185,7 +206,12 @@ def _attempt(
         errors.seek(0)
         said = errors.read().decode("utf-8", errors="replace")
     if done < count:
-        return None, f"it was too slow ({done} of {count} frames)" if code == -9 else backend.reason(code, said)
+        return (
+            None,
+            f"it was too slow ({done} of {count} frames)"
+            if code == -9
+            else backend.reason(code, said),
+        )
     if not pictures.any():
         return None, "its frames are black"
     return pictures, ""

@@ -1,4 +1,5 @@
-"""The short film in a report, where something can draw; nobody waits for it long, and nothing fails without it."""
+"""The short film in a report, where something can draw; nobody waits for it long, and nothing fails
+without it."""
 
 from __future__ import annotations
 
@@ -24,14 +25,20 @@ NO_VIDEO = "NPMP_NO_VIDEO"
 
 
 def short_film(robot: Robot, clip: ReplayClip) -> bytes | None:
-    """An animated WebP of a clip's first seconds, the robot and its ghost, or None when nothing can draw here.
+    """An animated WebP of a clip's first seconds, the robot and its ghost, or None when nothing can
+    draw here.
 
-    The environment variable NPMP_NO_VIDEO, when set, says not to try. Frames that are not finite end the film.
+    The environment variable NPMP_NO_VIDEO, when set, says not to try. Frames that are not finite
+    end the film.
     """
     if os.environ.get(NO_VIDEO):
         return None
     count = int(MAX_SECONDS * clip.rate_hz)
-    poses = [np.asarray(q, dtype=np.float64)[:count] for q in (clip.qpos, clip.reference) if q is not None]
+    poses = [
+        np.asarray(q, dtype=np.float64)[:count]
+        for q in (clip.qpos, clip.reference)
+        if q is not None
+    ]
     bad = np.asarray(~np.isfinite(np.concatenate(poses, axis=1)).all(axis=1))
     count = int(np.argmax(bad)) if bad.any() else len(bad)
     if count < 2 or poses[0].shape[1] != len(robot.home_qpos):

@@ -1,4 +1,5 @@
-"""What a film shows and from where: the robot and what goes with it, and a camera that follows smoothly.
+"""What a film shows and from where: the robot and what goes with it, and a camera that follows
+smoothly.
 
 Shapes: T frames, M keypoints. World frame, Z up, metres.
 """
@@ -27,7 +28,8 @@ FOVY_DEG = 32.0  # vertical field of view: a long lens, legs stay in proportion
 HALF = math.tan(math.radians(FOVY_DEG) / 2.0)  # the picture's half height at a distance of 1
 FOLLOWED_S = 0.5  # the camera's path is smoothed by a Gaussian of this deviation
 FILLED = (0.84, 0.76)  # of the picture's width and height, by what is shown at its largest
-BELOW = 0.14  # of half the picture's height: what is shown stands so much below its middle, for words are above
+# of half the picture's height: what is shown stands so much below its middle, for words are above
+BELOW = 0.14
 GAP_M = 0.25  # between the recording's figure and the robot beside it
 LIMB_M = 0.07  # around the bodies' origins there is so much of a robot
 FARTHEST_M = 60.0
@@ -39,9 +41,11 @@ class View:
     """Where a film is seen from. Raises InputError for values out of range."""
 
     mode: str = "follow"  # or fixed: the camera stands, and sees the whole way
-    azimuth: float = 125.0  # degrees from the robot's first heading; 0 from behind, 90 from its right, 180 from ahead
+    # degrees from the robot's first heading; 0 from behind, 90 from its right, 180 from ahead
+    azimuth: float = 125.0
     elevation: float = -20.0  # degrees; below 0 the camera looks down
-    distance: float | None = None  # from what it looks at [m]; None: so that what is shown fills the picture
+    # from what it looks at [m]; None: so that what is shown fills the picture
+    distance: float | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in MODES:
@@ -49,7 +53,9 @@ class View:
         if not (math.isfinite(self.azimuth) and -89.0 <= self.elevation <= 89.0):
             raise InputError(f"elevation={self.elevation}: from -89 to 89 degrees is expected")
         if self.distance is not None and not 0.0 < self.distance <= FARTHEST_M:
-            raise InputError(f"distance={self.distance}: above 0 and at most {FARTHEST_M:g} m is expected")
+            raise InputError(
+                f"distance={self.distance}: above 0 and at most {FARTHEST_M:g} m is expected"
+            )
 
 
 @dataclass(frozen=True)
@@ -70,8 +76,8 @@ class Camera:
         return np.stack((right, np.cross(right, ahead), ahead))
 
     def project(self, points: FloatArray, size: tuple[int, int]) -> FloatArray:
-        """Pixels (T, ..., 2), right and down from the upper left corner, of points (T, ..., 3) in pictures of size
-        (width, height)."""
+        """Pixels (T, ..., 2), right and down from the upper left corner, of points (T, ..., 3) in
+        pictures of size (width, height)."""
         middle = self.lookat.reshape(len(self.lookat), *([1] * (points.ndim - 2)), 3)
         x, y, depth = np.moveaxis((points - middle) @ self.axes.T, -1, 0)
         scale = size[1] / 2.0 / HALF / np.maximum(depth + self.distance, 1e-3)
@@ -83,8 +89,8 @@ class Shot:
     """A stretch of film.
 
     Attributes:
-        clip: the robot's motion and what goes with it. Its keypoints are drawn as a figure beside the robot, its
-          reference as a ghost.
+        clip: the robot's motion and what goes with it. Its keypoints are drawn as a figure beside
+          the robot, its reference as a ghost.
         path: (S, 2) a line on the floor, or None.
         title: in the upper left corner; note: smaller, below.
         shown: which of `PARTS`, where the clip has them.
@@ -104,7 +110,11 @@ class Shot:
         for part in self.shown:
             if part not in PARTS:
                 raise unknown("part to show", part, PARTS)
-        parts = {"robot": True, "ghost": self.clip.reference is not None, "recording": self.clip.keypoints is not None}
+        parts = {
+            "robot": True,
+            "ghost": self.clip.reference is not None,
+            "recording": self.clip.keypoints is not None,
+        }
         if not any(parts[part] for part in self.shown):
             there = ", ".join(part for part, there in parts.items() if there)
             raise InputError(
@@ -118,7 +128,11 @@ class Shot:
 
     def has(self, part: str) -> bool:
         """Whether one of `PARTS` is shown."""
-        there = {"robot": True, "ghost": self.clip.reference is not None, "recording": self.clip.keypoints is not None}
+        there = {
+            "robot": True,
+            "ghost": self.clip.reference is not None,
+            "recording": self.clip.keypoints is not None,
+        }
         return part in self.shown and there[part]
 
     @cached_property
@@ -137,26 +151,33 @@ class Shot:
     def azimuth(self) -> float:
         """The camera's, in the world [deg]."""
         w, x, y, z = self.qpos[0, 3:7]
-        return math.degrees(math.atan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))) + self.view.azimuth
+        return (
+            math.degrees(math.atan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z)))
+            + self.view.azimuth
+        )
 
     @cached_property
     def figure(self) -> FloatArray | None:
-        """(T, M, 3) the recording's keypoints as they are drawn: to the left of the robot in the picture, or where it
-        is without it."""
+        """(T, M, 3) the recording's keypoints as they are drawn: to the left of the robot in the
+        picture, or where it is without it."""
         points = self.clip.keypoints
         if not self.has("recording") or points is None:
             return None
         if not (self.has("robot") or self.has("ghost")):
             return points
         right = Camera(np.zeros((1, 3)), self.azimuth, 0.0, 1.0).axes[0]
-        # both go the same way: what matters is how far they reach from where the robot is at each moment
+        # both go the same way: what matters is how far they reach from where the robot is at each
+        # moment
         here = self.qpos[:, None, :3] @ right
-        shift = (points @ right - here).max() - ((self.bodies @ right - here).min() - LIMB_M) + GAP_M
+        shift = (
+            (points @ right - here).max() - ((self.bodies @ right - here).min() - LIMB_M) + GAP_M
+        )
         return points - shift * right
 
 
 def camera_of(shot: Shot, size: tuple[int, int]) -> Camera:
-    """The camera for a shot in pictures of size (width, height): it follows what is shown, which fills the picture."""
+    """The camera for a shot in pictures of size (width, height): it follows what is shown, which
+    fills the picture."""
     points, followed = _seen(shot)
     count = len(points)
     top = float(np.percentile(points[..., 2].max(axis=1), 95))
@@ -173,7 +194,12 @@ def camera_of(shot: Shot, size: tuple[int, int]) -> Camera:
     right, up, _ = camera.axes
     for axis in (right, up):  # in the middle of the picture, by and large
         along = ((points - middle[:, None]) @ axis)[:: max(1, count // 200)]
-        middle = middle + 0.5 * (np.percentile(along.min(axis=1), 2) + np.percentile(along.max(axis=1), 98)) * axis
+        middle = (
+            middle
+            + 0.5
+            * (np.percentile(along.min(axis=1), 2) + np.percentile(along.max(axis=1), 98))
+            * axis
+        )
     camera = replace(camera, lookat=middle)
     distance = shot.view.distance or min(_fitting(camera, points, size), FARTHEST_M)
     return replace(camera, distance=distance, lookat=middle + BELOW * HALF * distance * up)
@@ -181,18 +207,23 @@ def camera_of(shot: Shot, size: tuple[int, int]) -> Camera:
 
 def smoothed(way: FloatArray, rate_hz: float) -> FloatArray:
     """A way (T, k) without the sway of steps; at its ends it goes on as it came."""
-    wide = min(len(way) - 1, math.ceil(4.0 * FOLLOWED_S * rate_hz) + 1)  # as far as the filter reaches
+    # as far as the filter reaches
+    wide = min(len(way) - 1, math.ceil(4.0 * FOLLOWED_S * rate_hz) + 1)
     if wide < 1:
         return way
     longer = np.pad(way, ((wide, wide), (0, 0)), mode="reflect", reflect_type="odd")
-    return np.asarray(gaussian_filter1d(longer, FOLLOWED_S * rate_hz, axis=0, mode="nearest"))[wide:-wide]
+    return np.asarray(gaussian_filter1d(longer, FOLLOWED_S * rate_hz, axis=0, mode="nearest"))[
+        wide:-wide
+    ]
 
 
 def _seen(shot: Shot) -> tuple[FloatArray, FloatArray]:
     """Points (T, N, 3) that should be in the picture, and (T, 3) what a camera follows."""
     clip, parts, followed = shot.clip, [], []
     if shot.has("robot") or shot.has("ghost"):
-        reach = LIMB_M * np.array([[0, 0, 1], [0, 0, -1], [1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0]])
+        reach = LIMB_M * np.array(
+            [[0, 0, 1], [0, 0, -1], [1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0]]
+        )
         parts.append((shot.bodies[:, :, None] + reach).reshape(len(shot.qpos), -1, 3))
         followed.append(shot.qpos[:, :3])
         if clip.command is not None:
@@ -201,13 +232,17 @@ def _seen(shot: Shot) -> tuple[FloatArray, FloatArray]:
         parts.append(figure)
         followed.append(figure.mean(axis=1))
     if clip.ball is not None:
-        parts += [clip.ball[:, None] + [0.0, 0.0, clip.ball_m], clip.ball[:, None] - [0.0, 0.0, clip.ball_m]]
+        parts += [
+            clip.ball[:, None] + [0.0, 0.0, clip.ball_m],
+            clip.ball[:, None] - [0.0, 0.0, clip.ball_m],
+        ]
         followed.append(np.asarray(clip.ball, dtype=np.float64))
     return np.concatenate(parts, axis=1), np.mean(followed, axis=0)
 
 
 def _fitting(camera: Camera, points: FloatArray, size: tuple[int, int]) -> float:
-    """The distance [m] at which points (T, N, 3) fill `FILLED` of the picture, but for its rarest moments."""
+    """The distance [m] at which points (T, N, 3) fill `FILLED` of the picture, but for its rarest
+    moments."""
     x, y, depth = np.moveaxis((points - camera.lookat[:, None]) @ camera.axes.T, -1, 0)
     wide, tall = FILLED[0] * HALF * size[0] / size[1], FILLED[1] * HALF
     needed = np.maximum(np.abs(x) / wide, np.abs(y) / tall) - depth

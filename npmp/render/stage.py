@@ -29,8 +29,8 @@ def stage(
 ) -> mujoco.MjModel:
     """The robot on its stage, for pictures of size (width, height) from a distance [m].
 
-    ground: (n, n) heights of one period of rough ground and ground_m their distance [m], as `ReplayClip` has them;
-    where (T, 2): the robot's way [m], around which it is laid.
+    ground: (n, n) heights of one period of rough ground and ground_m their distance [m], as
+    `ReplayClip` has them; where (T, 2): the robot's way [m], around which it is laid.
     """
     spec = robot.spec()
     spec.add_texture(
@@ -41,9 +41,16 @@ def stage(
         name="stage_tiles", type=mujoco.mjtTexture.mjTEXTURE_2D, builtin=mujoco.mjtBuiltin.mjBUILTIN_CHECKER,
         rgb1=TILES[0], rgb2=TILES[1], width=256, height=256,
     )  # fmt: skip
-    material = spec.add_material(name="stage_tiles", texrepeat=[1, 1], texuniform=True, specular=0.05, shininess=0.1)
+    material = spec.add_material(
+        name="stage_tiles", texrepeat=[1, 1], texuniform=True, specular=0.05, shininess=0.1
+    )
     material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "stage_tiles"
-    floor: dict[str, Any] = {"material": "stage_tiles", "group": FLOOR_GROUP, "contype": 0, "conaffinity": 0}
+    floor: dict[str, Any] = {
+        "material": "stage_tiles",
+        "group": FLOOR_GROUP,
+        "contype": 0,
+        "conaffinity": 0,
+    }
     low = 0.0
     if ground is not None:
         low = float(ground.min())
@@ -53,7 +60,10 @@ def stage(
         pos=[0, 0, 0.0 if ground is None else low - 0.01], **floor,
     )  # fmt: skip
     # a steep light: a flatter one leaves specks at the edge of where shadows fall
-    for position, shade, bright in (((-3.0, -4.2, 12.0), True, 0.54), ((1.5, 1.8, 2.2), False, 0.22)):
+    for position, shade, bright in (
+        ((-3.0, -4.2, 12.0), True, 0.54),
+        ((1.5, 1.8, 2.2), False, 0.22),
+    ):
         spec.worldbody.add_light(
             pos=position, dir=[-p for p in position], type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, castshadow=shade,
             diffuse=[bright] * 3, specular=[0.25 * shade] * 3, ambient=[0.0] * 3,
@@ -64,10 +74,17 @@ def stage(
     model.vis.headlight.specular[:] = 0.0
     model.vis.quality.shadowsize = SHADOW_PIXELS
     model.stat.extent = REACH_M
-    model.vis.map.znear, model.vis.map.zfar, model.vis.map.shadowclip = 0.02, 40.0, SHADOWED_M / REACH_M
+    model.vis.map.znear, model.vis.map.zfar, model.vis.map.shadowclip = (
+        0.02,
+        40.0,
+        SHADOWED_M / REACH_M,
+    )
     model.vis.rgba.fog[:] = (*SKY[1], 1.0)
     # fog, as far tiles flicker
-    model.vis.map.fogstart, model.vis.map.fogend = 1.3 * distance / REACH_M, (4.0 * distance + 8.0) / REACH_M
+    model.vis.map.fogstart, model.vis.map.fogend = (
+        1.3 * distance / REACH_M,
+        (4.0 * distance + 8.0) / REACH_M,
+    )
     shown = set(drawn_geoms(model))
     for geom in range(model.ngeom):
         if model.geom_bodyid[geom]:
@@ -75,7 +92,13 @@ def stage(
     return model
 
 
-def _lay(spec: mujoco.MjSpec, ground: np.ndarray, ground_m: float, where: np.ndarray, floor: dict[str, Any]) -> None:
+def _lay(
+    spec: mujoco.MjSpec,
+    ground: np.ndarray,
+    ground_m: float,
+    where: np.ndarray,
+    floor: dict[str, Any],
+) -> None:
     """Rough ground around a way, as a height field."""
     low, high = (
         np.floor((where.min(axis=0) - AROUND_M) / ground_m),

@@ -66,7 +66,9 @@ class Words:
         pen = ImageDraw.Draw(sheet)
         tall = sum(round(1.35 * face.size) for _, face, _ in lines)
         wide = max(pen.textlength(text, font=face) for text, face, _ in lines)
-        pen.rounded_rectangle((pad, pad, pad + wide + 2 * pad, pad + tall + pad), radius=pad, fill=PAPER)
+        pen.rounded_rectangle(
+            (pad, pad, pad + wide + 2 * pad, pad + tall + pad), radius=pad, fill=PAPER
+        )
         y = pad + 0.5 * pad
         for text, face, ink in lines:
             pen.text((2 * pad, y), text, font=face, fill=ink)
@@ -83,16 +85,31 @@ class Words:
         left = self.size[0] - 3 * pad - first - 3 * column
         box = None if self.title is None else self.title.getbbox()
         top = pad if box is None or box[2] < left else box[3] + pad // 2
-        pen.rounded_rectangle((left, top, self.size[0] - pad, top + 3 * line + 0.9 * pad), radius=pad, fill=PAPER)
+        pen.rounded_rectangle(
+            (left, top, self.size[0] - pad, top + 3 * line + 0.9 * pad), radius=pad, fill=PAPER
+        )
         x, y = left + pad, top + 0.5 * pad
         for k, head in enumerate(("forward m/s", "left m/s", "turn rad/s")):
-            pen.text((x + first + (k + 1) * column, y), head, font=font(round(0.78 * small)), fill=FAINT, anchor="ra")
-        for name, rgba, values in (("commanded", COMMANDED, self.command[t]), ("achieved", ACHIEVED, self.achieved[t])):
+            pen.text(
+                (x + first + (k + 1) * column, y),
+                head,
+                font=font(round(0.78 * small)),
+                fill=FAINT,
+                anchor="ra",
+            )
+        for name, rgba, values in (
+            ("commanded", COMMANDED, self.command[t]),
+            ("achieved", ACHIEVED, self.achieved[t]),
+        ):
             y += line
             pen.ellipse((x, y + 0.3 * small, x + 0.6 * small, y + 0.9 * small), fill=_ink(rgba))
             pen.text((x + small, y), name, font=face, fill=INK)
             for k, value in enumerate(values):
-                said = f"{value:+.2f}".replace("-", "\N{MINUS SIGN}") if abs(value) >= 0.005 else "0.00"
+                said = (
+                    f"{value:+.2f}".replace("-", "\N{MINUS SIGN}")
+                    if abs(value) >= 0.005
+                    else "0.00"
+                )
                 pen.text((x + first + (k + 1) * column, y), said, font=face, fill=INK, anchor="ra")
         return sheet
 

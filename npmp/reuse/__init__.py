@@ -5,7 +5,14 @@ from npmp.reuse.clone_trainer import CloneTrainer, CloneTrainerConfig
 from npmp.reuse.evaluation import evaluate
 from npmp.reuse.judging import JudgingConfig, judge
 from npmp.reuse.model_trainer import ModelTrainer, ModelTrainerConfig
-from npmp.reuse.policy import HighLevelPolicy, PolicyContract, PolicyInput, find_module, mean_policy, module_sha256
+from npmp.reuse.policy import (
+    HighLevelPolicy,
+    PolicyContract,
+    PolicyInput,
+    find_module,
+    mean_policy,
+    module_sha256,
+)
 from npmp.reuse.vmpo_trainer import VMPOTrainer, VMPOTrainerConfig
 
 __all__ = [

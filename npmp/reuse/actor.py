@@ -38,6 +38,8 @@ class PolicyActor:
     def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:
         """As `Actor.act`."""
         seen = env.observe()
-        latent, state = self.policy.step(PolicyInput(seen, self.told(env), memory.skill.z), memory.policy)
+        latent, state = self.policy.step(
+            PolicyInput(seen, self.told(env), memory.skill.z), memory.policy
+        )
         action, decoder = self.skill.decode(latent.mean, seen, memory.skill.decoder)
         return Decision(action, PolicyMemory(state, SkillMemory(latent.mean, decoder)))

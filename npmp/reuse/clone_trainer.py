@@ -1,7 +1,7 @@
 """Training a policy to do what a teacher does (DAgger, Ross et al. 2011).
 
-In joint space that is what a task's own teacher does, a script; or, by the same module, what another policy does, to
-put it into a smaller network (policy distillation, Rusu et al. 2016).
+In joint space that is what a task's own teacher does, a script; or, by the same module, what
+another policy does, to put it into a smaller network (policy distillation, Rusu et al. 2016).
 
 At first some robots move as the teacher has it.
 """
@@ -32,10 +32,11 @@ from npmp.tree import Tree
 
 @dataclass(frozen=True, kw_only=True)
 class CloneTrainerConfig(LessonConfig):
-    """Settings of learning from a teacher; sources with the values in conf/algo/clone.yaml. Raises ValueError
-    for values out of range."""
+    """Settings of learning from a teacher; sources with the values in conf/algo/clone.yaml. Raises
+    ValueError for values out of range."""
 
-    taught: float = 0.3  # share of the run in which the teacher acts, too: at first of all robots, at its end of none
+    # share of the run in which the teacher acts, too: at first of all robots, at its end of none
+    taught: float = 0.3
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -69,24 +70,32 @@ class CloneTrainer(LessonTrainer):
     ):
         """Build everything on the environment's device; policy is trained in place.
 
-        teacher: a policy of the same module; None: the task's own teacher, which takes a module in joint space
+        teacher: a policy of the same module; None: the task's own teacher, which takes a module in
+        joint space
           (`SkillModule.in_joint_space`).
 
         Raises:
-          InputError: for a module of another robot, a teacher of another module or task; without one for a task that
-            has none of its own, or a module with skills.
+          InputError: for a module of another robot, a teacher of another module or task; without
+            one for a task that has none of its own, or a module with skills.
         """
         skill.check_robot(env.robot)
         self.teacher: _PolicyTeacher | _TaskTeacher
-        self.unit: Tensor | float = 1.0  # of a latent in lessons: rad in joint space, where it is a target
+        # of a latent in lessons: rad in joint space, where it is a target
+        self.unit: Tensor | float = 1.0
         if isinstance(skill.decoder, JointDecoder):
             self.unit = skill.decoder.scale.to(env.device)
         if teacher is not None:
             teacher.check_task(env.task)
             if teacher.contract.module_sha256 != (own := policy.contract.module_sha256):
-                own, other = (digest[:12] or "unknown" for digest in (own, teacher.contract.module_sha256))
-                raise InputError(f"the teacher commands another module (sha256 {other}...) than the student ({own}...)")
-            self.teacher = _PolicyTeacher(copy.deepcopy(teacher).requires_grad_(False).eval().to(env.device))
+                own, other = (
+                    digest[:12] or "unknown" for digest in (own, teacher.contract.module_sha256)
+                )
+                raise InputError(
+                    f"the teacher commands another module (sha256 {other}...) than the student ({own}...)"
+                )
+            self.teacher = _PolicyTeacher(
+                copy.deepcopy(teacher).requires_grad_(False).eval().to(env.device)
+            )
         elif (script := env.task.teacher()) is None:
             raise InputError(
                 f"nobody shows how task '{env.task.name}' is done; use teacher=, algo=world_model or algo=vmpo"
@@ -104,8 +113,12 @@ class CloneTrainer(LessonTrainer):
         seen, told = env.observe(), env.task.observe()
         given = PolicyInput(seen, told, seen.new_zeros(env.num_envs, self.skill.latent_dim))
         widths = sum(part.shape[-1] for part in given) + self.skill.latent_dim
-        require_batch(c.batch, c.unroll, (net.hidden_width, 4 * net.lstm_width), widths, key="algo.batch")
-        super().__init__(env, policy.to(env.device), c, given=given, shown=self.skill.latent_dim, seed=seed)
+        require_batch(
+            c.batch, c.unroll, (net.hidden_width, 4 * net.lstm_width), widths, key="algo.batch"
+        )
+        super().__init__(
+            env, policy.to(env.device), c, given=given, shown=self.skill.latent_dim, seed=seed
+        )
 
     @property
     def policy(self) -> HighLevelPolicy:
@@ -116,7 +129,9 @@ class CloneTrainer(LessonTrainer):
         """As `LessonTrainer.initial_memory`."""
         student = PolicyMemory(self.online.initial_state(n), skill_memory(self.skill, n))
         return CloneMemory(
-            student, self.teacher.initial_memory(n), torch.zeros(n, dtype=torch.bool, device=self.env.device)
+            student,
+            self.teacher.initial_memory(n),
+            torch.zeros(n, dtype=torch.bool, device=self.env.device),
         )
 
     def students(self, memory: CloneMemory) -> DecoderState:
@@ -135,17 +150,23 @@ class CloneTrainer(LessonTrainer):
         noise = torch.randn(action.shape, generator=self.generator, device=action.device)
         student = PolicyMemory(state, SkillMemory(z, decoder))
         note = {"given": given, "shown": self.unit * shown, "first": first}
-        return Decision(action + self.config.action_noise * noise, CloneMemory(student, teacher, taught), note)
+        return Decision(
+            action + self.config.action_noise * noise, CloneMemory(student, teacher, taught), note
+        )
 
     def gather(self, progress: float) -> Gathered:
         """As `Distributable.gather`: a lesson."""
-        self.share = max(0.0, 1.0 - progress / self.config.taught) if self.config.taught > 0.0 else 0.0
+        self.share = (
+            max(0.0, 1.0 - progress / self.config.taught) if self.config.taught > 0.0 else 0.0
+        )
         gathered = super().gather(progress)
         return gathered._replace(figures=gathered.figures | {"taught": self.share})
 
     def fit(self, steps: Tree, start: DecoderState) -> tuple[Tensor, dict[str, Tensor]]:
         """As `LessonTrainer.fit`."""
-        state = self.online.initial_state(len(start.hidden))._replace(hidden=start.hidden, cell=start.cell)
+        state = self.online.initial_state(len(start.hidden))._replace(
+            hidden=start.hidden, cell=start.cell
+        )
         mean, _, _ = self.online(steps["given"], state, steps["first"])
         return self.unit * mean - steps["shown"], {}
 
@@ -160,7 +181,9 @@ class _TaskTeacher:
         """As `Actor.initial_memory`."""
         return self.script.initial_memory(n)
 
-    def answer(self, env: TaskEnv[Any], given: PolicyInput, memory: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+    def answer(
+        self, env: TaskEnv[Any], given: PolicyInput, memory: Tree, first: Tensor
+    ) -> tuple[Tensor, Tree]:
         """The latents (n, nu) that it would take now, and what it carries on."""
         decision = self.script.act(env, memory, first)
         return decision.action / self.scale, decision.memory
@@ -176,7 +199,9 @@ class _PolicyTeacher:
         """As `Actor.initial_memory`."""
         return self.policy.initial_state(n)
 
-    def answer(self, env: TaskEnv[Any], given: PolicyInput, memory: Tree, first: Tensor) -> tuple[Tensor, Tree]:
+    def answer(
+        self, env: TaskEnv[Any], given: PolicyInput, memory: Tree, first: Tensor
+    ) -> tuple[Tensor, Tree]:
         """As `_TaskTeacher.answer`: the means (n, d) of its latents."""
         latent, memory = self.policy.step(given, memory)
         return latent.mean, memory

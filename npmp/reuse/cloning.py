@@ -1,7 +1,8 @@
 """A first guess of a policy: what a module does of itself, labelled with the goal that came of it.
 
-Where there are recordings, the module tracks them, and the policy is fitted to its encoder's Gaussian; where there are
-none, the module wanders on latents of its prior, and the policy is fitted to these.
+Where there are recordings, the module tracks them, and the policy is fitted to its encoder's
+Gaussian; where there are none, the module wanders on latents of its prior, and the policy is fitted
+to these.
 """
 
 from __future__ import annotations
@@ -27,10 +28,12 @@ class Demonstration(NamedTuple):
     before: Tensor  # (T, n, s) packed state before the step
     seen: Tensor  # (T, n, o) what the robots sensed there
     z_prev: Tensor  # (T, n, d)
-    mean: Tensor  # (T, n, d) of the latents that were drawn; the latents themselves where nobody says
+    # (T, n, d) of the latents that were drawn; the latents themselves where nobody says
+    mean: Tensor
     std: Tensor  # (T, n, d) zero where nobody says
     first: Tensor  # (T, n) bool
-    after: Tensor  # (T, n, s) packed state after the step, heights above the ground (`Task.local_state`)
+    # (T, n, s) packed state after the step, heights above the ground (`Task.local_state`)
+    after: Tensor
     failed: Tensor  # (T, n) bool: the step ended its episode by failure
 
 
@@ -49,11 +52,20 @@ class Demonstrator:
         """As `Actor.act`."""
         seen, before = env.observe(), env.state.pack()
         action, after, latents = self.actor.act(env, memory, first)
-        action = action + self.noise * torch.randn(action.shape, generator=self.generator, device=action.device)
+        action = action + self.noise * torch.randn(
+            action.shape, generator=self.generator, device=action.device
+        )
         mean, std = after.z, torch.zeros_like(after.z)
         if isinstance(latents, Latents):
             mean, std = self.actor.skill.alpha * memory.z + latents.mu, latents.sigma
-        note = {"before": before, "seen": seen, "z_prev": memory.z, "mean": mean, "std": std, "first": first}
+        note = {
+            "before": before,
+            "seen": seen,
+            "z_prev": memory.z,
+            "mean": mean,
+            "std": std,
+            "first": first,
+        }
         return Decision(action, after, note)
 
 
@@ -70,22 +82,28 @@ def demonstrate(actor: Demonstrator, env: TaskEnv[Any], steps: int) -> Demonstra
 
 
 def labelled(shown: Demonstration, task: DifferentiableTask, window: int) -> tuple[Tensor, Tensor]:
-    """What each step led to: the goal that the next `window` steps fulfilled in the mean, (T - window + 1, n, g), and
-    where (T - window + 1, n) bool these steps are of one episode that did not fail in them."""
+    """What each step led to: the goal that the next `window` steps fulfilled in the mean, (T -
+    window + 1, n, g), and where (T - window + 1, n) bool these steps are of one episode that did
+    not fail in them."""
     achieved = task.achieved(RobotState.unpack(shown.after))
     if achieved is None:
         raise ValueError(f"task '{task.name}' does not say what a step has achieved")
     goal = achieved.unfold(0, window, 1).mean(-1)
     here = shown.first[: len(goal)]
-    starts, failures = (flag.float().unfold(0, window, 1).sum(-1) for flag in (shown.first, shown.failed))
-    sound = (starts - here.float() + failures) == 0  # an episode may begin with the window, not in it
-    # the prior's first latent is drawn from its stationary distribution, which no step makes of nothing
+    starts, failures = (
+        flag.float().unfold(0, window, 1).sum(-1) for flag in (shown.first, shown.failed)
+    )
+    # an episode may begin with the window, not in it
+    sound = (starts - here.float() + failures) == 0
+    # the prior's first latent is drawn from its stationary distribution, which no step makes of
+    # nothing
     return goal, sound & ~(here & (shown.std[: len(goal)] == 0).all(-1))
 
 
 def held_up(shown: Demonstration, steps: int, *, at_most: int = 1_000_000) -> RobotState:
-    """The states after which no robot failed for so many steps, (k, ...); all of them where everybody did. Of more than
-    `at_most` evenly spread ones: torch's quantiles take no more than 16 million."""
+    """The states after which no robot failed for so many steps, (k, ...); all of them where
+    everybody did. Of more than `at_most` evenly spread ones: torch's quantiles take no more than 16
+    million."""
     soon = shown.failed.float().unfold(0, min(steps, len(shown.failed)), 1).sum(-1) > 0
     soon = soon & ~soon.all()
     held = shown.after[: len(soon)][~soon]
@@ -104,14 +122,15 @@ def fit_policy(
     updates: int,
     rate: tuple[float, float],
 ) -> tuple[float, float]:
-    """Fit a policy to what was shown, each step with the goal that it led to; by sequences, the memory empty before
-    each.
+    """Fit a policy to what was shown, each step with the goal that it led to; by sequences, the
+    memory empty before each.
 
     Args:
       window: control steps over which a goal is what was achieved in the mean.
       rate: of Adam, from the first to the last update.
 
-    Returns: the first and the last update's loss: cross entropy of the policy relative to what was shown, per step
+    Returns: the first and the last update's loss: cross entropy of the policy relative to what was
+    shown, per step
       [nats].
     """
     goal, sound = labelled(shown, task, window)
@@ -121,14 +140,18 @@ def fit_policy(
     for update in range(updates):
         for group in optimizer.param_groups:
             group["lr"] = linear(rate, update / updates)
-        begin = torch.randint(steps - sequence + 1, (batch,), generator=generator, device=goal.device)
+        begin = torch.randint(
+            steps - sequence + 1, (batch,), generator=generator, device=goal.device
+        )
         robot = torch.randint(robots, (batch,), generator=generator, device=goal.device)
         t = begin + torch.arange(sequence, device=goal.device).unsqueeze(-1)
         asked = task.see(RobotState.unpack(shown.before[t, robot]), goal[t, robot])
         given = PolicyInput(shown.seen[t, robot], asked, shown.z_prev[t, robot])
         mean, std, _ = policy(given, policy.initial_state(batch), shown.first[t, robot])
         weight = sound[t, robot].float()
-        wanted = (shown.std[t, robot].square() + (shown.mean[t, robot] - mean).square()) / (2.0 * std.square())
+        wanted = (shown.std[t, robot].square() + (shown.mean[t, robot] - mean).square()) / (
+            2.0 * std.square()
+        )
         loss = ((wanted + std.log()).sum(-1) * weight).sum() / weight.sum().clamp(min=1.0)
         optimizer.zero_grad(set_to_none=True)
         loss.backward()

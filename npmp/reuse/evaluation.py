@@ -1,4 +1,5 @@
-"""How well a task is done: one trial for every policy, asked the same, started alike, falls counted the same way."""
+"""How well a task is done: one trial for every policy, asked the same, started alike, falls counted
+the same way."""
 
 from __future__ import annotations
 
@@ -15,23 +16,33 @@ from npmp.rollout import Actor, Moment, at_end_but_time, rollout
 
 
 def evaluate(
-    actor: Actor, env: TaskEnv[Any], *, seconds: float = 20.0, seed: int = 0, commands: Tensor | None = None
+    actor: Actor,
+    env: TaskEnv[Any],
+    *,
+    seconds: float = 20.0,
+    seed: int = 0,
+    commands: Tensor | None = None,
 ) -> Trial:
     """Run all robots of the environment for a time; `env.task.figures` says what came of it.
 
-    A robot that fails is put back at a start and goes on with what was settled for everyone in advance (`Task.script`),
-    its memory emptied; every step of every robot counts, the fall's and those from the new start included. So falling
-    neither ends the accounting nor is it hidden: it costs what the robot loses until it moves again, and is reported as
-    falls per minute besides. Episodes do not end by time.
+    A robot that fails is put back at a start and goes on with what was settled for everyone in
+    advance (`Task.script`), its memory emptied; every step of every robot counts, the fall's and
+    those from the new start included. So falling neither ends the accounting nor is it hidden: it
+    costs what the robot loses until it moves again, and is reported as falls per minute besides.
+    Episodes do not end by time.
 
     Args:
       env: is reset first, and left wherever the trial ends. Its generator is reseeded.
-      seed: of what is asked and of the starts. The same seed asks the same of every policy, from the same first starts.
-      commands: (T, n, c) to ask for instead, then for the last of them, of a task that takes some (`Walk.follow`).
+      seed: of what is asked and of the starts. The same seed asks the same of every policy, from
+        the same first starts.
+      commands: (T, n, c) to ask for instead, then for the last of them, of a task that takes some
+        (`Walk.follow`).
     """
     steps = max(1, round(seconds / env.dt))
     row = 4 * (2 * env.num_actions + 32)  # bytes of what is kept of a robot's step
-    require_memory(2.0 * steps * env.num_envs * row, f"a trial of {env.num_envs:,} robots over {seconds:g} s")
+    require_memory(
+        2.0 * steps * env.num_envs * row, f"a trial of {env.num_envs:,} robots over {seconds:g} s"
+    )
     try:
         env.task.script(steps, torch.Generator(env.device).manual_seed(seed))
         if commands is not None:
@@ -48,11 +59,12 @@ def evaluate(
 def effort(trial: Trial) -> dict[str, float]:
     """What moving cost the drives, over all steps of a trial's `seen` torque, joint_vel and base.
 
-    Returns: `mechanical_power_w`, the joints' positive power (what a drive brakes is not won back), its share per metre
-    of the base's path, `torque_rms_nm` of all joints, whose square heats the drives, and how smooth it was:
-    `torque_rate_nm_s`, the mean change of a joint's torque, and `joint_jerk_rad_s3`, the RMS of the second difference
-    of its velocity, both between control steps of one episode. `torque_max_nm` and `joint_speed_max_rps` are the
-    largest of any joint at the end of a control step.
+    Returns: `mechanical_power_w`, the joints' positive power (what a drive brakes is not won back),
+    its share per metre of the base's path, `torque_rms_nm` of all joints, whose square heats the
+    drives, and how smooth it was: `torque_rate_nm_s`, the mean change of a joint's torque, and
+    `joint_jerk_rad_s3`, the RMS of the second difference of its velocity, both between control
+    steps of one episode. `torque_max_nm` and `joint_speed_max_rps` are the largest of any joint at
+    the end of a control step.
     """
     torque, speed, base = (trial.seen[name] for name in ("torque", "joint_vel", "base"))
     power = (torque * speed).clamp(min=0.0).sum(-1)  # (T, n)
@@ -66,7 +78,8 @@ def effort(trial: Trial) -> dict[str, float]:
     }
     begun = trial.seen["first"]
     if len(torque) > 2 and bool((~(begun[1:-1] | begun[2:])).any()):
-        within = ~(begun[1:-1] | begun[2:])  # steps whose two predecessors belong to the same episode
+        # steps whose two predecessors belong to the same episode
+        within = ~(begun[1:-1] | begun[2:])
         change = (torque[2:] - torque[1:-1])[within].abs().mean().item()
         second = (speed[2:] - 2.0 * speed[1:-1] + speed[:-2])[within]
         figures["torque_rate_nm_s"] = change / trial.dt
@@ -79,11 +92,12 @@ NEAR = 0.005  # [m] feet that are lower are at the ground
 
 
 def gait(trial: Trial) -> dict[str, float]:
-    """Whether robots step or glide, while the base moves; empty where none does. Each is of the foot that does worst:
-    the mean would hide hind legs that step behind fore legs that glide.
+    """Whether robots step or glide, while the base moves; empty where none does. Each is of the
+    foot that does worst: the mean would hide hind legs that step behind fore legs that glide.
 
-    Returns: `swing_share`, the share of time that a foot is higher than 5 mm, `foot_lift_m`, how high it gets within
-    half a second, in the median, and `near_floor_mps`, its mean horizontal speed while it is lower than 5 mm.
+    Returns: `swing_share`, the share of time that a foot is higher than 5 mm, `foot_lift_m`, how
+    high it gets within half a second, in the median, and `near_floor_mps`, its mean horizontal
+    speed while it is lower than 5 mm.
     """
     height, speed = trial.seen["feet"].unbind(-1)  # (T, n, F)
     moving = (trial.seen["base"][..., 3] > MOVING) & ~trial.seen["first"]
@@ -92,7 +106,9 @@ def gait(trial: Trial) -> dict[str, float]:
     half = min(max(1, round(0.5 / trial.dt)), len(height))
     whole = moving.unfold(0, half, half).all(-1)
     peaks, feet = height.unfold(0, half, half).amax(-1), range(height.shape[-1])
-    figures = {"swing_share": min((height[..., f][moving] >= NEAR).float().mean().item() for f in feet)}
+    figures = {
+        "swing_share": min((height[..., f][moving] >= NEAR).float().mean().item() for f in feet)
+    }
     if whole.any():
         figures["foot_lift_m"] = min(peaks[..., f][whole].median().item() for f in feet)
     near = [speed[..., f][moving & (height[..., f] < NEAR)] for f in feet]
@@ -123,7 +139,9 @@ class _TrialRecorder:
         place = feet(state.root_pos, state.root_rot, state.joint_pos)
         ground = self.env.task.ground_at(place[..., :2], self.who)
         height = place[..., 2] - feet.radius - (0.0 if ground is None else ground)
-        return torch.cat((place[..., :2].mean(-2), height.amin(-1, keepdim=True)), -1).nan_to_num(0.0)
+        return torch.cat((place[..., :2].mean(-2), height.amin(-1, keepdim=True)), -1).nan_to_num(
+            0.0
+        )
 
     def __call__(self, moment: Moment) -> None:
         """As `npmp.rollout.Recorder`."""
@@ -133,7 +151,9 @@ class _TrialRecorder:
         before, self.soles = self.soles, self._soles()
         speed = torch.linalg.vector_norm((self.soles - before)[..., :2], dim=-1) / self.env.dt
         own["feet"] = torch.stack((self.soles[..., 2], speed), -1)
-        own["base"] = base_of(state.root_rot, self.env.task.local_state(state).root_pos, state.root_vel)
+        own["base"] = base_of(
+            state.root_rot, self.env.task.local_state(state).root_pos, state.root_vel
+        )
         for name, value in {**step.seen, **own}.items():
             self.seen.setdefault(name, []).append(value.clone())
         self.errors.append(step.error.nan_to_num(0.0))
@@ -148,10 +168,14 @@ class _TrialRecorder:
 
 
 def base_of(rotation: Tensor, position: Tensor, velocity: Tensor) -> Tensor:
-    """Roll and pitch [rad, nose down positive], height [m] and horizontal speed [m/s] of bases, (..., 4).
+    """Roll and pitch [rad, nose down positive], height [m] and horizontal speed [m/s] of bases,
+    (..., 4).
 
-    rotation (..., 3, 3) to the world; position (..., 3), above the ground there; velocity (..., 3) in the root frame.
+    rotation (..., 3, 3) to the world; position (..., 3), above the ground there; velocity (..., 3)
+    in the root frame.
     """
     up, moving = rotation[..., 2, :], geometry.to_world(rotation, velocity)
     roll, pitch = torch.atan2(up[..., 1], up[..., 2]), -torch.asin(up[..., 0].clamp(-1.0, 1.0))
-    return torch.stack((roll, pitch, position[..., 2], torch.linalg.vector_norm(moving[..., :2], dim=-1)), -1)
+    return torch.stack(
+        (roll, pitch, position[..., 2], torch.linalg.vector_norm(moving[..., :2], dim=-1)), -1
+    )

@@ -1,7 +1,8 @@
-"""After a fall one policy hands over to another: who walks to who gets up, and back once the robot stands.
+"""After a fall one policy hands over to another: who walks to who gets up, and back once the robot
+stands.
 
-Who is down is told from what the robot senses alone: the vertical in its root frame, and how far below its root that
-and its joints put its feet.
+Who is down is told from what the robot senses alone: the vertical in its root frame, and how far
+below its root that and its joints put its feet.
 """
 
 from __future__ import annotations
@@ -35,10 +36,12 @@ from npmp.tree import Tree, where_tree
 
 @dataclass(frozen=True)
 class HandoverConfig:
-    """When a robot is down, and when it stands again [D]. Raises: ValueError for values out of range."""
+    """When a robot is down, and when it stands again [D]. Raises: ValueError for values out of
+    range."""
 
     fallen_deg: float = 55.0  # who leans by more is down,
-    low: float = 0.5  # and so is whose feet reach less far below its root than this share of standing,
+    # and so is whose feet reach less far below its root than this share of standing,
+    low: float = 0.5
     fallen_s: float = 0.1  # after this time
     steady_deg: float = 15.0  # who leans by less stands,
     high: float = 0.85  # whose feet reach as far below its root,
@@ -52,7 +55,8 @@ class HandoverConfig:
 
 
 class GetUpActor:
-    """A policy of task `recover` in whatever environment of its robot: it is asked to stand as high as at home."""
+    """A policy of task `recover` in whatever environment of its robot: it is asked to stand as high
+    as at home."""
 
     def __init__(self, recovery: PolicyActor):
         """Raises: InputError for a policy that is told something else than how high to stand."""
@@ -66,9 +70,13 @@ class GetUpActor:
 
     def answer(self, seen: Tensor, memory: PolicyMemory) -> Decision:
         """What it does where robots sense (n, o)."""
-        latent, state = self.policy.step(PolicyInput(seen, seen.new_ones(len(seen), 1), memory.skill.z), memory.policy)
+        latent, state = self.policy.step(
+            PolicyInput(seen, seen.new_ones(len(seen), 1), memory.skill.z), memory.policy
+        )
         action, decoder = self.skill.decode(latent.mean, seen, memory.skill.decoder)
-        return Decision(action, PolicyMemory(state, memory.skill._replace(z=latent.mean, decoder=decoder)))
+        return Decision(
+            action, PolicyMemory(state, memory.skill._replace(z=latent.mean, decoder=decoder))
+        )
 
 
 class HandoverMemory(NamedTuple):
@@ -78,19 +86,29 @@ class HandoverMemory(NamedTuple):
     recovery: PolicyMemory
     recovering: Tensor  # (n,) bool: the recovery acts
     lasted_s: (
-        Tensor  # (n,) for how long the robot has been in what ends that: down while it walks, steady while it gets up
+        # (n,) for how long the robot has been in what ends that: down while it walks, steady while
+        # it gets up
+        Tensor
     )
 
 
 class HandoverActor:
-    """A walking actor, and a policy of task `recover` from the moment that a robot is down until it stands again.
+    """A walking actor, and a policy of task `recover` from the moment that a robot is down until it
+    stands again.
 
-    The memory of each is empty when it takes over. The decision's note is whom the recovery moves, (n,) bool.
+    The memory of each is empty when it takes over. The decision's note is whom the recovery moves,
+    (n,) bool.
     """
 
-    def __init__(self, walking: Actor, recovery: PolicyActor, robot: Robot, config: HandoverConfig | None = None):
-        """Raises: InputError for a recovery that is told something else than how high to stand, or wired otherwise
-        than who walks, or a robot that `Kinematics` does not serve."""
+    def __init__(
+        self,
+        walking: Actor,
+        recovery: PolicyActor,
+        robot: Robot,
+        config: HandoverConfig | None = None,
+    ):
+        """Raises: InputError for a recovery that is told something else than how high to stand, or
+        wired otherwise than who walks, or a robot that `Kinematics` does not serve."""
         self.recovery = GetUpActor(recovery)
         if isinstance(walking, PolicyActor):
             for name in ("hold", "accelerometer"):
@@ -111,10 +129,13 @@ class HandoverActor:
         """As `Actor.initial_memory`."""
         memory = self.recovery.initial_memory(n)
         asleep = torch.zeros(n, dtype=torch.bool, device=self.home.device)
-        return HandoverMemory(self.walking.initial_memory(n), memory, asleep, self.home.new_zeros(n))
+        return HandoverMemory(
+            self.walking.initial_memory(n), memory, asleep, self.home.new_zeros(n)
+        )
 
     def act(self, env: TaskEnv[Any], memory: HandoverMemory, first: Tensor) -> Decision:
-        """As `Actor.act`; of any environment of the robot, whatever its task tells the walking actor."""
+        """As `Actor.act`; of any environment of the robot, whatever its task tells the walking
+        actor."""
         c, seen = self.config, env.observe()
         lean, reach, away = self.posture(seen)
         down = (lean > c.fallen_deg) | (reach < c.low * self.standing)
@@ -122,7 +143,9 @@ class HandoverActor:
         ends = torch.where(memory.recovering, steady, down)
         lasted = torch.where(ends, memory.lasted_s + env.dt, 0.0)
         # a robot that is put somewhere is as it is: nobody has to wait there
-        over = lasted > torch.where(memory.recovering, c.steady_s, torch.where(first, 0.0, c.fallen_s))
+        over = lasted > torch.where(
+            memory.recovering, c.steady_s, torch.where(first, 0.0, c.fallen_s)
+        )
         recovering = memory.recovering ^ over
         lasted = torch.where(over, 0.0, lasted)
         env.task.begin_anew(over & ~recovering)
@@ -135,16 +158,20 @@ class HandoverActor:
             recovering,
             lasted,
         )
-        return Decision(torch.where(recovering.unsqueeze(-1), up.action, walk.action), kept, recovering)
+        return Decision(
+            torch.where(recovering.unsqueeze(-1), up.action, walk.action), kept, recovering
+        )
 
     def posture(self, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of robots that sense (n, o) as `proprioception`: their lean (n,) [deg], how far their lowest foot is below
-        the root (n,) [m], and by how much the joint farthest from the home pose misses it, (n,) [rad]."""
+        """Of robots that sense (n, o) as `proprioception`: their lean (n,) [deg], how far their
+        lowest foot is below the root (n,) [m], and by how much the joint farthest from the home
+        pose misses it, (n,) [rad]."""
         nu = len(self.home)
         joints, up = seen[:, :nu], torch.nn.functional.normalize(seen[:, -3:], dim=-1)
         lean = torch.rad2deg(torch.acos(up[:, 2].clamp(-1.0, 1.0)))
         level = torch.eye(3, device=seen.device).expand(len(seen), 3, 3)
-        feet = self.feet(seen.new_zeros(len(seen), 3), level, joints + self.home).flatten(1, 2)  # (n, F K, 3)
+        # (n, F K, 3)
+        feet = self.feet(seen.new_zeros(len(seen), 3), level, joints + self.home).flatten(1, 2)
         reach = (-(feet * up.unsqueeze(1)).sum(-1)).amax(-1) + self.feet.radius
         return lean, reach, joints.abs().amax(-1)
 
@@ -159,8 +186,8 @@ class Recovery(NamedTuple):
 def load_recovery(name: str | Path, robot: Robot, device: torch.device | str = "cpu") -> Recovery:
     """A policy of task `recover`, shipped or a folder, and the task that it was trained for.
 
-    In a scene the robot needs that task's joint limits and collisions: `Recover(robot, config)` has them, its `robot`
-    and its `add_to_scene`.
+    In a scene the robot needs that task's joint limits and collisions: `Recover(robot, config)` has
+    them, its `robot` and its `add_to_scene`.
 
     Raises:
       InputError: for no such policy, or one of another task or robot.
@@ -171,17 +198,24 @@ def load_recovery(name: str | Path, robot: Robot, device: torch.device | str = "
     skill = SkillModule.load(find_module(folder, policy.contract.module_sha256), device)
     skill.check_robot(robot)
     settings: Mapping[str, Any] = policy.contract.training.get("settings", {})
-    return Recovery(PolicyActor(policy, skill), from_mapping(RecoverConfig, settings, at="the policy's settings"))
+    return Recovery(
+        PolicyActor(policy, skill),
+        from_mapping(RecoverConfig, settings, at="the policy's settings"),
+    )
 
 
 class WalkOn(Walk):
-    """Walking that falls do not end, of a robot that can get up: its joints turn as in task `recover`, its bodies
-    collide with each other. Episodes begin where drops have left the robot, or as those of `Walk`.
+    """Walking that falls do not end, of a robot that can get up: its joints turn as in task
+    `recover`, its bodies collide with each other. Episodes begin where drops have left the robot,
+    or as those of `Walk`.
 
-    It is no task of its own: a walking policy is told and judged what task `walk` says. Seen, too: `up`, (n,) bool.
+    It is no task of its own: a walking policy is told and judged what task `walk` says. Seen, too:
+    `up`, (n,) bool.
     """
 
-    def __init__(self, robot: Robot, config: WalkConfig, recover: RecoverConfig, *, dropped: bool = True):
+    def __init__(
+        self, robot: Robot, config: WalkConfig, recover: RecoverConfig, *, dropped: bool = True
+    ):
         """dropped: whether episodes begin on drops."""
         super().__init__(robot.turning(recover.joint_range_rad), config)
         self.recover, self.falls, self.dropped = recover, Recover(robot, recover), dropped
@@ -197,7 +231,9 @@ class WalkOn(Walk):
         if not self.dropped:
             return
         wanted = replace(self.recover, drops=max(self.recover.drops, env.num_envs))
-        self.fallen = tuple(part.to(env.device) for part in dropped(self.robot, wanted, 1, env.num_threads))
+        self.fallen = tuple(
+            part.to(env.device) for part in dropped(self.robot, wanted, 1, env.num_threads)
+        )
 
     def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
         """As `Task.start`: on drops, each robot on its own."""

@@ -1,7 +1,7 @@
 """Imagination of reuse: policy, frozen decoder and world model as one differentiable rollout.
 
-As in imitation (`npmp.world_model.imagination`), a step is a pure function of tensors with every random number drawn in
-advance, and the losses are computed for all steps after the last.
+As in imitation (`npmp.world_model.imagination`), a step is a pure function of tensors with every
+random number drawn in advance, and the losses are computed for all steps after the last.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from npmp.world_model.model import WorldModel
 from npmp.world_model.posture import PostureRange
 from npmp.world_model.replay import Start
 
-POSTURE = TrackingWeights()  # what a metre, a tilt and a radian outside the range count beside each other
+# what a metre, a tilt and a radian outside the range count beside each other
+POSTURE = TrackingWeights()
 
 
 class Carry(NamedTuple):
@@ -63,7 +64,8 @@ class Imagined(NamedTuple):
     task: Tensor  # `DifferentiableTask.imagined_loss`
     style: Tensor  # `DifferentiableTask.imagined_style`
     posture: Tensor  # distance from the postures that are known to hold, per step
-    effort: Tensor  # distance of setpoints from the joints before, summed over joints, per step [rad]
+    # distance of setpoints from the joints before, summed over joints, per step [rad]
+    effort: Tensor
     smoothness: Tensor  # change of setpoints, summed over joints, per step [rad]
     kl: Tensor  # of the policy to the prior, per step [nats]
     std: Tensor  # of the policy's latents
@@ -72,8 +74,8 @@ class Imagined(NamedTuple):
 class PolicyImagination:
     """Rolls a policy out in a world model from replayed moments, with one goal each.
 
-    The policy and the decoder see what the robot's sensors would make of the imagined state. Latents are sampled, the
-    decoder acts by its mean.
+    The policy and the decoder see what the robot's sensors would make of the imagined state.
+    Latents are sampled, the decoder acts by its mean.
     """
 
     def __init__(
@@ -87,30 +89,47 @@ class PolicyImagination:
         *,
         compile: bool = False,
     ):
-        """skill, model: frozen; gradients pass through them. postures: what robots are asked to stay within. compile:
-        the step, at its first use."""
+        """skill, model: frozen; gradients pass through them. postures: what robots are asked to
+        stay within. compile: the step, at its first use."""
         self.policy, self.skill, self.model, self.sensing = policy, skill, model, sensing
         self.task, self.postures = task, postures
         self._step = compiled(self.step, compile)
 
     def step(self, carry: Carry, fixed: Fixed, given: Given) -> tuple[Carry, Tensor, Tensor]:
-        """One step of all robots. Returns what the next one needs, and the policy's mean and deviation, (B, d)."""
+        """One step of all robots. Returns what the next one needs, and the policy's mean and
+        deviation, (B, d)."""
         state = RobotState.unpack(carry.state)
         seen = self.sensing.shown(carry.history, SensorDraws(given.delay, given.noise))
         known = PolicyInput(seen, self.task.see(state, carry.goal), carry.z)
-        latent, policy = self.policy.step(known, HighLevelState(carry.policy_hidden, carry.policy_cell))
+        latent, policy = self.policy.step(
+            known, HighLevelState(carry.policy_hidden, carry.policy_cell)
+        )
         z = latent.mean + latent.std * given.latent
         action, decoder = self.skill.decode(z, seen, DecoderState(carry.hidden, carry.cell))
         physics = torch.cat((fixed.physics, self.task.under_feet(state, fixed.footing)), -1)
         after, history = driven(
-            self.model, self.sensing, state, action, carry.history, physics=physics, joint_offset=fixed.joint_offset
+            self.model,
+            self.sensing,
+            state,
+            action,
+            carry.history,
+            physics=physics,
+            joint_offset=fixed.joint_offset,
         )
         goal = self.task.carried_on(carry.goal, after)
         return Carry(after.pack(), z, *policy, *decoder, history, goal), latent.mean, latent.std
 
     def begin(self, start: Start, policy: HighLevelState, goal: Tensor) -> Carry:
         """What the first step needs; policy: its memory at the start."""
-        return Carry(start.state, start.z, *policy, start.hidden, start.cell, sensed(self.sensing, start), goal)
+        return Carry(
+            start.state,
+            start.z,
+            *policy,
+            start.hidden,
+            start.cell,
+            sensed(self.sensing, start),
+            goal,
+        )
 
     def __call__(
         self,
@@ -121,8 +140,12 @@ class PolicyImagination:
         horizon: int,
         generator: torch.Generator,
     ) -> Imagined:
-        """A rollout of `horizon` steps towards goals (B, g), with heights above the ground of the footing (B, 2)."""
-        carry, fixed = self.begin(start, policy, goal), Fixed(start.physics, start.joint_offset, footing)
+        """A rollout of `horizon` steps towards goals (B, g), with heights above the ground of the
+        footing (B, 2)."""
+        carry, fixed = (
+            self.begin(start, policy, goal),
+            Fixed(start.physics, start.joint_offset, footing),
+        )
         latent = torch.randn((horizon, *start.z.shape), generator=generator, device=start.z.device)
         delay, noise = self.sensing.draw((horizon, len(start.z)), generator)
         states, goals, kls, stds = [], [], [], []
@@ -134,7 +157,12 @@ class PolicyImagination:
             kls.append(prior.kl_to_prior(mean, std, before, self.policy.contract.alpha))
             stds.append(std.detach())
         after = RobotState.unpack(torch.stack(states))
-        away = self.postures(from_ground(after, self.task, footing), POSTURE.position, POSTURE.rotation, POSTURE.joints)
+        away = self.postures(
+            from_ground(after, self.task, footing),
+            POSTURE.position,
+            POSTURE.rotation,
+            POSTURE.joints,
+        )
         preceding = RobotState.unpack(torch.stack([start.state, *states[:-1]]))
         effort, smoothness = (cost.mean() for cost in setpoint_costs(after, preceding))
         task = self.task.imagined_loss(after, torch.stack(goals)).mean()
@@ -144,8 +172,8 @@ class PolicyImagination:
 
 
 def from_ground(states: RobotState, task: DifferentiableTask, footing: Tensor) -> RobotState:
-    """Imagined states (H, B, ...) with heights above the mean of the ground under the feet: who climbs stands no
-    higher. footing: (B, 2), or (B, 0) on flat ground, where nothing changes."""
+    """Imagined states (H, B, ...) with heights above the mean of the ground under the feet: who
+    climbs stands no higher. footing: (B, 2), or (B, 0) on flat ground, where nothing changes."""
     if footing.shape[-1] == 0:
         return states
     horizon, robots = states.root_pos.shape[:2]

@@ -1,4 +1,5 @@
-"""Judging a policy: its task over a long trial, and, where it obeys velocities, by speed, by push and by ground."""
+"""Judging a policy: its task over a long trial, and, where it obeys velocities, by speed, by push
+and by ground."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from npmp.tasks.walk import COMMAND_NAMES, SETTLING_S, CommandRange, Walk, WalkC
 from npmp.tree import Tree
 
 PUSH_S = 0.2  # a push lasts, as in reuse's randomization
-LEAD_S = 1.0  # under a random command first, so that trials at one speed differ on nominal robots, too
+# under a random command first, so that trials at one speed differ on nominal robots, too
+LEAD_S = 1.0
 PUSHED_AT_S = 3.0  # after the start
 
 
@@ -50,7 +52,8 @@ class JudgingConfig:
 class Judged(NamedTuple):
     """What came of it."""
 
-    # of the task, its effort and gait, and a row per speed, push and ground, under their settings' names
+    # of the task, its effort and gait, and a row per speed, push and ground, under their settings'
+    # names
     figures: dict[str, Any]
     trial: Trial  # the main one
     task: Task  # that it was a trial of
@@ -69,17 +72,21 @@ def judge(
 
     Args:
       make_task: the task; called for each trial.
-      robots: what stands between action and observation; by default ideal robots, driven as the policy's module was.
+      robots: what stands between action and observation; by default ideal robots, driven as the
+        policy's module was.
       place: sim, device and num_threads, as `TaskEnv` takes them.
 
     Raises:
-      InputError: for a policy of another task, and for speeds, pushes or grounds of a task that takes no velocities.
+      InputError: for a policy of another task, and for speeds, pushes or grounds of a task that
+        takes no velocities.
     """
     task, robots = make_task(), robots or RobotBatchConfig().like(actor.skill)
     actor.policy.check_task(task)
     walks = isinstance(task, Walk) and not task.policies_of
     if (config.speeds or config.pushes or config.grounds) and not walks:
-        raise InputError(f"trials at speeds, under pushes and on grounds are for task=walk, not for {task.name}")
+        raise InputError(
+            f"trials at speeds, under pushes and on grounds are for task=walk, not for {task.name}"
+        )
     env = TaskEnv(task, config.robots, robots=robots, seed=seed, **place)
     trial = evaluate(actor, env, seconds=config.seconds or task.trial_s, seed=seed)
     figures = task.figures(trial) | effort(trial) | gait(trial)
@@ -89,12 +96,18 @@ def judge(
         figures["speeds"] = at_speeds(actor, env, commands, seconds=config.short_s, seed=seed)
     if config.pushes:
         calm = replace(robots, pushes=PushConfig())
-        env = TaskEnv(make_task(), len(config.pushes) * config.robots, robots=calm, seed=seed, **place)
-        figures["pushes"] = under_pushes(actor, env, config.pushes, seconds=config.short_s, seed=seed)
+        env = TaskEnv(
+            make_task(), len(config.pushes) * config.robots, robots=calm, seed=seed, **place
+        )
+        figures["pushes"] = under_pushes(
+            actor, env, config.pushes, seconds=config.short_s, seed=seed
+        )
     if config.grounds:
 
         def on(settings: WalkConfig) -> TaskEnv[Walk]:
-            return TaskEnv(Walk(task.robot, settings), config.robots, robots=robots, seed=seed, **place)
+            return TaskEnv(
+                Walk(task.robot, settings), config.robots, robots=robots, seed=seed, **place
+            )
 
         figures["grounds"] = hold_on(actor, on, task.config, seconds=config.short_s, seed=seed)
     return Judged(figures, trial, task)
@@ -104,7 +117,8 @@ def judge(
 
 
 def speeds_of(command_range: CommandRange, count: int) -> Tensor:
-    """Commands (3 count, 3): each component over its range, the others as near to zero as theirs goes."""
+    """Commands (3 count, 3): each component over its range, the others as near to zero as theirs
+    goes."""
     bounds = torch.tensor(command_range)
     rest = torch.zeros(3).clamp(bounds[:, 0], bounds[:, 1])
     found = rest.repeat(3 * count, 1)
@@ -116,18 +130,23 @@ def speeds_of(command_range: CommandRange, count: int) -> Tensor:
 def led(env: TaskEnv[Any], commands: Tensor, seed: int) -> Tensor:
     """Commands (n, 3) to keep, after `LEAD_S` of others drawn as in training: (T, n, 3)."""
     generator = torch.Generator(env.device).manual_seed(seed)
-    others = env.task.draw_command(torch.zeros(env.num_envs, 3, device=env.device), generator, change=1.0)
-    return torch.cat((others.expand(max(1, round(LEAD_S / env.dt)), -1, -1), commands.to(others)[None]))
+    others = env.task.draw_command(
+        torch.zeros(env.num_envs, 3, device=env.device), generator, change=1.0
+    )
+    return torch.cat(
+        (others.expand(max(1, round(LEAD_S / env.dt)), -1, -1), commands.to(others)[None])
+    )
 
 
 def at_speeds(
     actor: Actor, env: TaskEnv[Any], commands: Tensor, *, seconds: float, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """Robots that each keep one of the commands (3 k, 3) of `speeds_of` after a second of others; as many on each.
+    """Robots that each keep one of the commands (3 k, 3) of `speeds_of` after a second of others;
+    as many on each.
 
-    Returns: a row per command: the component it varies, what was asked, how many got through without a fall, and, from
-    a second after they were told until the first fall, the mean velocity achieved, of all components, and the base's
-    roll and pitch (RMS and mean) and height.
+    Returns: a row per command: the component it varies, what was asked, how many got through
+    without a fall, and, from a second after they were told until the first fall, the mean velocity
+    achieved, of all components, and the base's roll and pitch (RMS and mean) and height.
     """
     each = env.num_envs // len(commands)
     asked = led(env, commands.repeat_interleave(each, 0), seed)
@@ -144,8 +163,14 @@ def at_speeds(
             achieved, base = (trial.seen[name][:, mine][kept] for name in ("achieved", "base"))
             row["achieved"] = achieved[:, k].mean().item()
             row |= dict(zip(COMMAND_NAMES, achieved.mean(0).tolist(), strict=True))
-            row |= {"roll_rms_rad": base[:, 0].square().mean().sqrt().item(), "pitch_rad": base[:, 1].mean().item()}
-            row |= {"height_m": base[:, 2].mean().item(), "height_std_m": base[:, 2].std(correction=0).item()}
+            row |= {
+                "roll_rms_rad": base[:, 0].square().mean().sqrt().item(),
+                "pitch_rad": base[:, 1].mean().item(),
+            }
+            row |= {
+                "height_m": base[:, 2].mean().item(),
+                "height_std_m": base[:, 2].std(correction=0).item(),
+            }
         rows.append(row)
     return rows
 
@@ -157,8 +182,9 @@ class Pushed:
     """An actor whose robots are pushed at given moments, whatever they do."""
 
     def __init__(self, actor: Actor, force: Tensor, *, turned: bool = False):
-        """force (T, n, 2) [N] on the root bodies in each control step, in the world's frame or, where `turned`,
-        forwards and to the left of each robot as it stands then; nobody pushes later."""
+        """force (T, n, 2) [N] on the root bodies in each control step, in the world's frame or,
+        where `turned`, forwards and to the left of each robot as it stands then; nobody pushes
+        later."""
         self.actor, self.force, self.turned, self._t = actor, force, turned, 0
 
     def initial_memory(self, n: int) -> Tree:
@@ -167,7 +193,9 @@ class Pushed:
 
     def act(self, env: TaskEnv[Any], memory: Tree, first: Tensor) -> Decision:
         """As `Actor.act`."""
-        force = self.force[self._t] if self._t < len(self.force) else torch.zeros_like(self.force[0])
+        force = (
+            self.force[self._t] if self._t < len(self.force) else torch.zeros_like(self.force[0])
+        )
         if self.turned:
             yaw = geometry.yaw_matrix(geometry.yaw_of(env.state.root_rot))[:, :2, :2]
             force = geometry.to_world(yaw, force.to(yaw))
@@ -180,11 +208,13 @@ class Pushed:
 def under_pushes(
     actor: Actor, env: TaskEnv[Any], forces: Sequence[float], *, seconds: float, seed: int = 0
 ) -> list[dict[str, float]]:
-    """Robots that walk straight on, at the middle of their range, each pushed once, from evenly spread directions.
+    """Robots that walk straight on, at the middle of their range, each pushed once, from evenly
+    spread directions.
 
     env: as many robots for each of the forces [N]. Nobody else may push them.
 
-    Returns: a row per force: the share of those robots, upright when they were pushed, that did not fall until the end.
+    Returns: a row per force: the share of those robots, upright when they were pushed, that did not
+    fall until the end.
     """
     each, dt = env.num_envs // len(forces), env.dt
     angle = 2.0 * math.pi * torch.arange(each) / each
@@ -202,5 +232,12 @@ def under_pushes(
         fell = trial.fell[:, i * each : (i + 1) * each]
         there = ~fell[:start].any(0)
         upright = (there & ~fell.any(0)).sum().item() / max(int(there.sum()), 1)
-        rows.append({"force_n": float(size), "duration_s": PUSH_S, "upright": upright, "robots": int(there.sum())})
+        rows.append(
+            {
+                "force_n": float(size),
+                "duration_s": PUSH_S,
+                "upright": upright,
+                "robots": int(there.sum()),
+            }
+        )
     return rows

@@ -1,7 +1,8 @@
-"""The high-level policy of a task: eq. 7's network, its input scales, and the contract under which it works.
+"""The high-level policy of a task: eq. 7's network, its input scales, and the contract under which
+it works.
 
-On disk a folder of `policy.safetensors` (weights and scales) and `policy.json` (the contract): nothing in it can run
-code.
+On disk a folder of `policy.safetensors` (weights and scales) and `policy.json` (the contract):
+nothing in it can run code.
 """
 
 from __future__ import annotations
@@ -35,21 +36,26 @@ VERSION = 2  # 1 had no gain on m
 
 @dataclass(frozen=True)
 class PolicyContract:
-    """What a user of a policy must know to run it; all of policy.json but the schema and its version."""
+    """What a user of a policy must know to run it; all of policy.json but the schema and its
+    version."""
 
     robot: str
     task: str  # "walk"
-    module_sha256: str  # of the module.safetensors whose latents the policy commands; "" where it was never saved
+    # of the module.safetensors whose latents the policy commands; "" where it was never saved
+    module_sha256: str
     latent_dim: int
     alpha: float  # of the prior that it was held to
-    observation: list[tuple[str, int]]  # [name, width] in order, before normalization: the module's proprioception
+    # [name, width] in order, before normalization: the module's proprioception
+    observation: list[tuple[str, int]]
     command: list[str]  # names of the task's inputs
     command_range: list[list[float]]  # [low, high] of each, as trained
     net: dict[str, Any]
     latent_bound: list[float]  # limit on |m| per dimension
-    # a walking policy that dribbles: the fields of `CommanderConfig`, by which what the task tells becomes a velocity
+    # a walking policy that dribbles: the fields of `CommanderConfig`, by which what the task tells
+    # becomes a velocity
     commander: dict[str, Any] = field(default_factory=dict)
-    besides: list[str] = field(default_factory=list)  # what it is told after the command: `Task.besides`
+    # what it is told after the command: `Task.besides`
+    besides: list[str] = field(default_factory=list)
     clock_s: float | None = None  # period of a clock among that
     versions: dict[str, str] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
@@ -59,7 +65,9 @@ class PolicyContract:
             raise ValueError("the observation's widths must all be above zero")
         pairs = all(len(pair) == 2 and pair[0] <= pair[1] for pair in self.command_range)
         if not pairs or len(self.command_range) != len(self.command):
-            raise ValueError(f"command_range needs [low, high] for each of {', '.join(self.command)}")
+            raise ValueError(
+                f"command_range needs [low, high] for each of {', '.join(self.command)}"
+            )
 
     @property
     def sees_ground(self) -> bool:
@@ -68,12 +76,14 @@ class PolicyContract:
 
     @property
     def told(self) -> dict[str, Any]:
-        """What settles a task (`Task.settle`) so that it tells the policy what it was trained to be told."""
+        """What settles a task (`Task.settle`) so that it tells the policy what it was trained to be
+        told."""
         return {name: getattr(self, name) for name in ("command_range", *TOLD)}
 
 
 class PolicyInput(NamedTuple):
-    """What the policy sees at a step, raw; leading shape (...). The command is the task's, in its own units."""
+    """What the policy sees at a step, raw; leading shape (...). The command is the task's, in its
+    own units."""
 
     proprioception: Tensor  # (..., o) as `npmp.envs.features.proprioception`
     command: Tensor  # (..., c), and what is told besides
@@ -81,7 +91,8 @@ class PolicyInput(NamedTuple):
 
 
 def module_sha256(module: str | Path | SkillModule) -> str:
-    """SHA-256 of a module's weights file: which module a policy belongs to. Of one in memory that of what it saves.
+    """SHA-256 of a module's weights file: which module a policy belongs to. Of one in memory that
+    of what it saves.
 
     Raises:
       InputError: when the folder has none.
@@ -97,7 +108,8 @@ def module_sha256(module: str | Path | SkillModule) -> str:
 
 
 class HighLevelPolicy(nn.Module):
-    """z_t from what the robot senses, the command and z_{t-1}. Stateless: the memory goes in and comes out.
+    """z_t from what the robot senses, the command and z_{t-1}. Stateless: the memory goes in and
+    comes out.
 
     `step` acts; calling the policy unrolls it over time, as `npmp.rl`'s learner wants it.
     """
@@ -110,7 +122,9 @@ class HighLevelPolicy(nn.Module):
         observations = sum(width for _, width in contract.observation)
         self.commander = None
         if contract.commander:
-            self.commander = from_mapping(CommanderConfig, contract.commander, at="commander in the policy's contract")
+            self.commander = from_mapping(
+                CommanderConfig, contract.commander, at="commander in the policy's contract"
+            )
         told, besides = len(contract.command) + len(contract.besides), 0
         if self.commander is not None:  # what it is told becomes a velocity, and is told besides
             told, besides = 3, told
@@ -136,13 +150,15 @@ class HighLevelPolicy(nn.Module):
         module: str = "",
         bound: list[float] | None = None,
     ) -> HighLevelPolicy:
-        """An untrained policy of a task over a module's latents, with the module's own input scales.
+        """An untrained policy of a task over a module's latents, with the module's own input
+        scales.
 
         Args:
-          net: its sizes, where it starts, and the prior it is held to where that is not the module's.
+          net: its sizes, where it starts, and the prior it is held to where that is not the
+            module's.
           module: `module_sha256` of the module's folder.
-          bound: limit on |m| per latent dimension; by default the range of latents that the module has seen in
-            imitation.
+          bound: limit on |m| per latent dimension; by default the range of latents that the module
+            has seen in imitation.
         """
         net, ranges = net or HighLevelConfig(), task.input_range()
         policy = HighLevelPolicy(
@@ -168,9 +184,9 @@ class HighLevelPolicy(nn.Module):
         return policy
 
     def for_other_task(self, task: Task) -> HighLevelPolicy:
-        """The same network with the same weights and input scales, for a task that tells it the same, perhaps by
-        another clock; of a walking policy, for dribbling, too (`commanded`). Who dribbles does it by the task's script
-        from then on.
+        """The same network with the same weights and input scales, for a task that tells it the
+        same, perhaps by another clock; of a walking policy, for dribbling, too (`commanded`). Who
+        dribbles does it by the task's script from then on.
 
         Raises:
           InputError: for a task with other inputs.
@@ -183,21 +199,31 @@ class HighLevelPolicy(nn.Module):
         self._check_inputs(task)
         asked = [list(pair) for pair in task.input_range()]
         contract = replace(
-            self.contract, task=task.name, command_range=asked, clock_s=task.clock_s, versions={}, training={}, **script
+            self.contract,
+            task=task.name,
+            command_range=asked,
+            clock_s=task.clock_s,
+            versions={},
+            training={},
+            **script,
         )
         policy = HighLevelPolicy(contract).to(self.observation_scale.mean.device)
         policy.load_state_dict(self.state_dict())
         return policy
 
     def commanded(self, task: Task, commander: CommanderConfig) -> HighLevelPolicy:
-        """A walking policy as one that dribbles: what the task tells it becomes a command (`npmp.tasks.commander`).
+        """A walking policy as one that dribbles: what the task tells it becomes a command
+        (`npmp.tasks.commander`).
 
         Raises:
-          InputError: for a policy of another task than walking, or a task that tells nothing of a ball.
+          InputError: for a policy of another task than walking, or a task that tells nothing of a
+            ball.
         """
         if self.contract.besides:
             first = self.contract.besides[0]
-            raise InputError(f"the policy is told of {first}, ... besides its command; dribbling tells a command only")
+            raise InputError(
+                f"the policy is told of {first}, ... besides its command; dribbling tells a command only"
+            )
         if self.contract.task != "walk" or list(task.inputs) != list(INPUTS):
             raise InputError(
                 f"a walking policy can be told of a ball; this is one of task '{self.contract.task}', and"
@@ -235,11 +261,14 @@ class HighLevelPolicy(nn.Module):
         if self.commander is None:
             return torch.cat((sensed, self.command_scale(given.command)), -1)
         ball, target = given.command.split(2, -1)
-        with torch.no_grad():  # what the script would say of another place of the ball changes by leaps
+        # what the script would say of another place of the ball changes by leaps
+        with torch.no_grad():
             command = self.command_scale(dribble_command(ball, target, self.commander))
         return torch.cat((sensed, command, _squashed(ball), _squashed(target - ball)), -1)
 
-    def step(self, given: PolicyInput, state: HighLevelState) -> tuple[LatentGaussian, HighLevelState]:
+    def step(
+        self, given: PolicyInput, state: HighLevelState
+    ) -> tuple[LatentGaussian, HighLevelState]:
         """One step of n robots: the distribution of z_t, and the new memory."""
         return self.net(self.observe(given), given.z_prev, state)
 
@@ -278,13 +307,16 @@ class HighLevelPolicy(nn.Module):
         """Read a policy folder. Nothing in it is executed.
 
         Args:
-          module: the folder of the skill module it is to command; refused when it is not the one it was trained with.
+          module: the folder of the skill module it is to command; refused when it is not the one it
+            was trained with.
 
         Raises:
-          InputError: when a file is missing, damaged, of another version, does not fit the contract, or belongs to
-            another module.
+          InputError: when a file is missing, damaged, of another version, does not fit the
+            contract, or belongs to another module.
         """
-        policy = artifact.load(Path(folder), "policy", "policy", SCHEMA, VERSION, PolicyContract, HighLevelPolicy)
+        policy = artifact.load(
+            Path(folder), "policy", "policy", SCHEMA, VERSION, PolicyContract, HighLevelPolicy
+        )
         if module is not None:
             policy.check_module(module)
         return policy.to(device).eval()
@@ -316,36 +348,58 @@ class HighLevelPolicy(nn.Module):
             )
         self._check_inputs(task)
         if not isinstance(task, type) and self.contract.clock_s != task.clock_s:
-            raise InputError(f"the policy's clock has a period of {self.contract.clock_s} s, the task's {task.clock_s}")
+            raise InputError(
+                f"the policy's clock has a period of {self.contract.clock_s} s, the task's {task.clock_s}"
+            )
 
     def _check_inputs(self, task: Task | type[Task]) -> None:
         if list(task.inputs) != self.contract.command:
-            told, tells = (", ".join(names) or "nothing" for names in (self.contract.command, task.inputs))
+            told, tells = (
+                ", ".join(names) or "nothing" for names in (self.contract.command, task.inputs)
+            )
             raise InputError(f"the policy is told {told}; task '{task.name}' tells {tells}")
         if isinstance(task, type):  # it has no settings yet
             return
         own, others = self.contract.besides, list(task.besides)
         if own != others:
-            told, tells = (f"{len(names)} numbers ({names[0]}, ...)" if names else "nothing" for names in (own, others))
-            raise InputError(f"besides the command the policy is told {told}; task '{task.name}' tells {tells}")
+            told, tells = (
+                f"{len(names)} numbers ({names[0]}, ...)" if names else "nothing"
+                for names in (own, others)
+            )
+            raise InputError(
+                f"besides the command the policy is told {told}; task '{task.name}' tells {tells}"
+            )
 
 
 def mean_policy(first: HighLevelPolicy, *others: HighLevelPolicy) -> HighLevelPolicy:
-    """The mean of the weights of policies that went on from one another: what one has learned and the other forgot, the
-    mean may do (Wortsman et al. 2022, model soups). Of policies that have nothing in common it does nothing of use.
+    """The mean of the weights of policies that went on from one another: what one has learned and
+    the other forgot, the mean may do (Wortsman et al. 2022, model soups). Of policies that have
+    nothing in common it does nothing of use.
 
     Raises:
-      InputError: for policies of other contracts (module, inputs, ranges, net), naming the first that differs.
+      InputError: for policies of other contracts (module, inputs, ranges, net), naming the first
+        that differs.
     """
     policies = (first, *others)
-    names = [given.name for given in fields(PolicyContract) if given.name not in ("versions", "training")]
+    names = [
+        given.name for given in fields(PolicyContract) if given.name not in ("versions", "training")
+    ]
     for other, name in product(others, names):
         own, found = getattr(first.contract, name), getattr(other.contract, name)
         if own != found:
-            raise InputError(f"policies of one mean differ in weights alone; these in {name}: {own}, {found}")
-    training = first.contract.training | {"mean_of": [policy.contract.training for policy in policies]}
-    mean, states = HighLevelPolicy(replace(first.contract, training=training)), [p.state_dict() for p in policies]
-    mean.load_state_dict({name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]})
+            raise InputError(
+                f"policies of one mean differ in weights alone; these in {name}: {own}, {found}"
+            )
+    training = first.contract.training | {
+        "mean_of": [policy.contract.training for policy in policies]
+    }
+    mean, states = (
+        HighLevelPolicy(replace(first.contract, training=training)),
+        [p.state_dict() for p in policies],
+    )
+    mean.load_state_dict(
+        {name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]}
+    )
     return mean.to(first.observation_scale.mean.device).eval()
 
 
@@ -356,7 +410,11 @@ def find_module(policy: str | Path, sha256: str) -> Path:
       InputError: where there is none.
     """
     folder = Path(policy)
-    beside = (folder, folder / "module", *sorted(path for path in folder.resolve().parent.glob("*") if path.is_dir()))
+    beside = (
+        folder,
+        folder / "module",
+        *sorted(path for path in folder.resolve().parent.glob("*") if path.is_dir()),
+    )
     for place in (*(modules.find(name) for name in modules.names()), *beside):
         if (place / "module.safetensors").is_file() and module_sha256(place) == sha256:
             return place
@@ -368,11 +426,13 @@ def find_module(policy: str | Path, sha256: str) -> Path:
 
 
 def _squashed(point: Tensor) -> Tensor:
-    """Points of the plane (..., 2) [m] within a circle of radius 1, finest near zero: p / (0.3 + |p|)."""
+    """Points of the plane (..., 2) [m] within a circle of radius 1, finest near zero: p / (0.3 +
+    |p|)."""
     return point / (0.3 + torch.sqrt(point.square().sum(-1, keepdim=True) + 1e-6))
 
 
 def command_scales(command_range: Sequence[tuple[float, float]]) -> tuple[Tensor, Tensor]:
-    """Middle and half width of each range, for scaling commands to about [-1, 1]; no half width below 0.1."""
+    """Middle and half width of each range, for scaling commands to about [-1, 1]; no half width
+    below 0.1."""
     bounds = torch.tensor(command_range)
     return bounds.mean(-1), (0.5 * (bounds[:, 1] - bounds[:, 0])).clamp(min=0.1)

@@ -21,8 +21,8 @@ PERLIN_M = (0.05, 0.1, 0.2, 0.3)
 
 
 def grounds(config: WalkConfig, speed_mps: float = 0.5) -> Iterator[tuple[str, float, WalkConfig]]:
-    """Kinds of ground, each with its measure (degrees or metres) and the walking task on it, straight ahead at a
-    speed, or as near to it as the range of commands goes."""
+    """Kinds of ground, each with its measure (degrees or metres) and the walking task on it,
+    straight ahead at a speed, or as near to it as the range of commands goes."""
     if config.command_range is not None:
         low, high = config.command_range[0]
         speed_mps = min(max(speed_mps, low), high)
@@ -38,10 +38,18 @@ def grounds(config: WalkConfig, speed_mps: float = 0.5) -> Iterator[tuple[str, f
     few = min(16, config.terrain_fields)  # there is only up and down
     for angle in SLOPES_DEG:
         limits = TerrainLimits(slope_deg=angle)
-        yield "slopes", angle, replace(straight, terrain="slopes", terrain_limits=limits, terrain_fields=few)
+        yield (
+            "slopes",
+            angle,
+            replace(straight, terrain="slopes", terrain_limits=limits, terrain_fields=few),
+        )
     for step in STAIRS_M:
         limits = TerrainLimits(stair_m=step)
-        yield "stairs", step, replace(straight, terrain="stairs", terrain_limits=limits, terrain_fields=few)
+        yield (
+            "stairs",
+            step,
+            replace(straight, terrain="stairs", terrain_limits=limits, terrain_fields=few),
+        )
     for height in PERLIN_M:
         yield "perlin", height, replace(straight, terrain="perlin", terrain_height=height)
 
@@ -61,8 +69,10 @@ def hold_on(
       make_env: the robots of a trial, e.g. `lambda c: TaskEnv(Walk(robot, c), 64, robots=...)`.
       config: the walking task; its `terrain_seed` gives the fields.
 
-    Returns: a row per ground: `terrain`, `value` [deg or m], `upright`, the share of robots that did not fail in the
-      time, `falls_per_minute`, and `progress`, how far they went the way that was asked, as a share of how far was
+    Returns: a row per ground: `terrain`, `value` [deg or m], `upright`, the share of robots that
+    did not fail in the
+      time, `falls_per_minute`, and `progress`, how far they went the way that was asked, as a share
+      of how far was
       asked: a robot may stay upright in front of a step.
     """
     rows = []
@@ -82,7 +92,8 @@ def hold_on(
 
 
 def progress(trial: Trial) -> float:
-    """How far robots went the way that was asked, as a share of how far was asked, over all of a walking trial."""
+    """How far robots went the way that was asked, as a share of how far was asked, over all of a
+    walking trial."""
     asked, achieved = trial.seen["command"][..., :2], trial.seen["achieved"][..., :2]
     speed = torch.linalg.vector_norm(asked, dim=-1)
     along = (achieved * asked).sum(-1) / speed.clamp(min=1e-6)

@@ -1,8 +1,9 @@
-"""The scenario suite: what a walking policy has to master in simulation before it is put on a robot.
+"""The scenario suite: what a walking policy has to master in simulation before it is put on a
+robot.
 
-A scenario is data: a command, and what differs from an ideal robot on flat ground. All of its trials run side by side
-in one environment. Beside who succeeded, red flags are looked for: what goes wrong on robots and shows in simulation
-first.
+A scenario is data: a command, and what differs from an ideal robot on flat ground. All of its
+trials run side by side in one environment. Beside who succeeded, red flags are looked for: what
+goes wrong on robots and shows in simulation first.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ FULL = 0.98  # a drive at this share of its torque limit is saturated
 
 @dataclass(frozen=True)
 class PushTrain:
-    """Forces on the root from the left or the right, drawn for each. Raises: ValueError for values out of range."""
+    """Forces on the root from the left or the right, drawn for each. Raises: ValueError for values
+    out of range."""
 
     force_n: float = 0.0
     duration_s: float = 0.5
@@ -55,14 +57,16 @@ class PushTrain:
 class Scenario:
     """One of the suite. Raises: ValueError for values out of range."""
 
-    command: tuple[float, float, float]  # forward, lateral [m/s], yaw rate [rad/s]; brought into the policy's range
+    # forward, lateral [m/s], yaw rate [rad/s]; brought into the policy's range
+    command: tuple[float, float, float]
     seconds: float = 8.0
     pass_mark: float = 0.85  # of the share of trials that succeed
     task: Mapping[str, Any] = field(default_factory=dict)  # what differs in `WalkConfig`,
     physics: Mapping[str, Any] = field(default_factory=dict)  # in `PhysicsConfig`,
     sensors: Mapping[str, Any] = field(default_factory=dict)  # and in `SensorConfig`
     push: PushTrain = field(default_factory=PushTrain)
-    fallen: bool = False  # starts lie anyhow after a drop, falls do not count; for who hands over to a recovery
+    # starts lie anyhow after a drop, falls do not count; for who hands over to a recovery
+    fallen: bool = False
     cure: str = ""  # what to train with where it fails
     source: str = "D"  # P: practice, D: ours
 
@@ -78,11 +82,12 @@ class Scenario:
 
 @dataclass(frozen=True)
 class SuccessConfig:
-    """A trial succeeds that never falls and whose mean velocity over its last seconds is near its command.
-    Raises: ValueError for values that are not above zero."""
+    """A trial succeeds that never falls and whose mean velocity over its last seconds is near its
+    command. Raises: ValueError for values that are not above zero."""
 
     last_s: float = 3.0
-    velocity_mps: float = 0.25  # the difference's norm may be so large, but no larger than half the commanded speed,
+    # the difference's norm may be so large, but no larger than half the commanded speed,
+    velocity_mps: float = 0.25
     yaw_rate_rps: float = 0.25  # and likewise: who stands still has not succeeded
 
     def __post_init__(self) -> None:
@@ -101,14 +106,25 @@ class FlagConfig:
     spread_mps: float = 0.1  # deviation between trials of the mean forward velocity
 
     def __post_init__(self) -> None:
-        ranges.above_zero(self, "start_falls", "jerk", "slip_mps", "heat", "saturation", "spread_mps")
+        ranges.above_zero(
+            self, "start_falls", "jerk", "slip_mps", "heat", "saturation", "spread_mps"
+        )
 
 
 # what a red flag shows on a robot, and what practice does about it
 CURES = {
-    "start_falls": ("falls when it is set down", "start states: task.start_tilt_deg=5 task.start_speed_mps=0.1, more"),
-    "jerk": ("jerky", "randomize the delay (sensors.delay_s), let the action rate cost (style weights)"),
-    "slip_mps": ("slips when it turns", "a wider range of friction (physics.friction), feet that pay for dragging"),
+    "start_falls": (
+        "falls when it is set down",
+        "start states: task.start_tilt_deg=5 task.start_speed_mps=0.1, more",
+    ),
+    "jerk": (
+        "jerky",
+        "randomize the delay (sensors.delay_s), let the action rate cost (style weights)",
+    ),
+    "slip_mps": (
+        "slips when it turns",
+        "a wider range of friction (physics.friction), feet that pay for dragging",
+    ),
     "heat": ("overheats", "let energy and the RMS of torques cost; slower commands"),
     "saturation": ("has nothing left, and overheats", "physics.torque wider; slower commands"),
     "spread_mps": ("differs from run to run", "more sensor noise, more varied start states"),
@@ -132,13 +148,18 @@ class Outcome(NamedTuple):
     task: Walk
 
 
-def settled(name: str, scenario: Scenario, base: WalkConfig, robots: RobotBatchConfig, within: CommandRange) -> Setting:
-    """The simulation that a scenario asks for: what it says over a task and robots, whom nobody else pushes.
+def settled(
+    name: str, scenario: Scenario, base: WalkConfig, robots: RobotBatchConfig, within: CommandRange
+) -> Setting:
+    """The simulation that a scenario asks for: what it says over a task and robots, whom nobody
+    else pushes.
 
     Raises:
       InputError: for settings that there are not, or out of range.
     """
-    command = tuple(min(max(v, low), high) for v, (low, high) in zip(scenario.command, within, strict=True))
+    command = tuple(
+        min(max(v, low), high) for v, (low, high) in zip(scenario.command, within, strict=True)
+    )
     at = f"scenario.{name}"
     return Setting(
         scenario,
@@ -147,8 +168,12 @@ def settled(name: str, scenario: Scenario, base: WalkConfig, robots: RobotBatchC
         replace(
             robots,
             pushes=PushConfig(),
-            physics=from_mapping(PhysicsConfig, {**asdict(robots.physics), **scenario.physics}, at=f"{at}.physics"),
-            sensors=from_mapping(SensorConfig, {**asdict(robots.sensors), **scenario.sensors}, at=f"{at}.sensors"),
+            physics=from_mapping(
+                PhysicsConfig, {**asdict(robots.physics), **scenario.physics}, at=f"{at}.physics"
+            ),
+            sensors=from_mapping(
+                SensorConfig, {**asdict(robots.sensors), **scenario.sensors}, at=f"{at}.sensors"
+            ),
         ),
     )
 
@@ -167,11 +192,13 @@ def try_out(
     """All trials of a scenario, side by side.
 
     Args:
-      recovery: whom the actor hands over to in a scenario whose starts have fallen; others do without.
+      recovery: whom the actor hands over to in a scenario whose starts have fallen; others do
+        without.
       place: sim, device and num_threads, as `TaskEnv` takes them.
 
     Raises:
-      InputError: for a scenario with fallen starts without a recovery, or one that is wired otherwise.
+      InputError: for a scenario with fallen starts without a recovery, or one that is wired
+        otherwise.
     """
     scenario, acting = setting.scenario, actor
     if not scenario.fallen:
@@ -191,7 +218,8 @@ def try_out(
 
 
 def pushes(train: PushTrain, n: int, dt: float, generator: torch.Generator) -> Tensor:
-    """Forces (T, n, 2) [N], forwards and to the left, in every control step until the last push is over."""
+    """Forces (T, n, 2) [N], forwards and to the left, in every control step until the last push is
+    over."""
     starts = [round((train.first_s + i * train.every_s) / dt) for i in range(train.count)]
     lasts = max(1, round(train.duration_s / dt))
     force = torch.zeros(starts[-1] + lasts, n, 2)
@@ -214,8 +242,11 @@ def bounds(command: Sequence[float], success: SuccessConfig) -> tuple[float, flo
 
 
 def errors(trial: Trial, command: Sequence[float], last_s: float) -> tuple[Tensor, Tensor]:
-    """By how much the mean velocities over the last seconds miss a command: (n,) [m/s], (n,) [rad/s]."""
-    off = trial.seen["achieved"][-max(1, round(last_s / trial.dt)) :].mean(0) - torch.tensor(command)
+    """By how much the mean velocities over the last seconds miss a command: (n,) [m/s], (n,)
+    [rad/s]."""
+    off = trial.seen["achieved"][-max(1, round(last_s / trial.dt)) :].mean(0) - torch.tensor(
+        command
+    )
     return torch.linalg.vector_norm(off[:, :2], dim=-1), off[:, 2].abs()
 
 
@@ -227,7 +258,9 @@ def wilson(successes: int, trials: int) -> tuple[float, float]:
     return max(0.0, middle - half), min(1.0, middle + half)
 
 
-def row_of(scenario: Scenario, trial: Trial, command: Sequence[float], success: SuccessConfig) -> dict[str, Any]:
+def row_of(
+    scenario: Scenario, trial: Trial, command: Sequence[float], success: SuccessConfig
+) -> dict[str, Any]:
     """A scenario's figures: how many succeeded, and why the others did not."""
     speed, turn = errors(trial, command, success.last_s)
     most = bounds(command, success)
@@ -246,7 +279,8 @@ def row_of(scenario: Scenario, trial: Trial, command: Sequence[float], success: 
     }  # fmt: skip
     if "up" in trial.seen:
         steps = torch.arange(1, len(trial.fell) + 1).unsqueeze(-1)
-        rise = torch.where(trial.seen["up"], steps, len(steps) + 1).amin(0) * trial.dt  # past the end where never
+        # past the end where never
+        rise = torch.where(trial.seen["up"], steps, len(steps) + 1).amin(0) * trial.dt
         row |= {"risen": (rise <= IN_TIME_S).float().mean().item(), "rise_s": rise.median().item()}
     if upright.any():
         row |= {"error_mps": speed[upright].mean().item(), "error_rps": turn[upright].mean().item()}
@@ -257,18 +291,30 @@ def row_of(scenario: Scenario, trial: Trial, command: Sequence[float], success: 
 
 
 def red_flags(
-    outcomes: Mapping[str, Outcome], scenarios: Mapping[str, Scenario], torque_limit: Sequence[float], most: FlagConfig
+    outcomes: Mapping[str, Outcome],
+    scenarios: Mapping[str, Scenario],
+    torque_limit: Sequence[float],
+    most: FlagConfig,
 ) -> list[dict[str, Any]]:
-    """What is measured of each red flag that the scenarios tell about, where it begins, and the cure.
+    """What is measured of each red flag that the scenarios tell about, where it begins, and the
+    cure.
 
-    Falls at the start are those of all scenarios, the rest is measured on those that are only a command.
+    Falls at the start are those of all scenarios, the rest is measured on those that are only a
+    command.
     """
     plain = [outcome.trial for name, outcome in outcomes.items() if scenarios[name].plain]
-    turning = [out.trial for name, out in outcomes.items() if scenarios[name].plain and out.row["command"][2]]
+    turning = [
+        out.trial
+        for name, out in outcomes.items()
+        if scenarios[name].plain and out.row["command"][2]
+    ]
     limit = torch.tensor(list(torque_limit))
     found = {"start_falls": early_falls([outcome.trial for outcome in outcomes.values()])}
     if plain:
-        found |= {name: max(drives(trial, limit)[name] for trial in plain) for name in ("jerk", "heat", "saturation")}
+        found |= {
+            name: max(drives(trial, limit)[name] for trial in plain)
+            for name in ("jerk", "heat", "saturation")
+        }
         found["spread_mps"] = max(spread(trial) for trial in plain)
     if turning:
         found["slip_mps"] = max(slip(trial) for trial in turning)
@@ -281,11 +327,17 @@ def red_flags(
 
 def early_falls(trials: Sequence[Trial]) -> float:
     """The share of trials that fall within the first second."""
-    return torch.cat([trial.fell[: round(1.0 / trial.dt)].any(0) for trial in trials]).float().mean().item()
+    return (
+        torch.cat([trial.fell[: round(1.0 / trial.dt)].any(0) for trial in trials])
+        .float()
+        .mean()
+        .item()
+    )
 
 
 def drives(trial: Trial, limit: Tensor) -> dict[str, float]:
-    """`jerk`, `heat` and `saturation` as `FlagConfig` has them, before falls; torque limits (nu,) [Nm]."""
+    """`jerk`, `heat` and `saturation` as `FlagConfig` has them, before falls; torque limits (nu,)
+    [Nm]."""
     up = trial.fell.cumsum(0) == 0
     load = trial.seen["torque"] / limit  # (T, n, nu)
     change = (load[1:] - load[:-1]).abs()[up[1:]] / trial.dt

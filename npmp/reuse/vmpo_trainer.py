@@ -1,4 +1,5 @@
-"""Training a high-level policy by V-MPO in latent space: the module's frozen decoder is part of the environment."""
+"""Training a high-level policy by V-MPO in latent space: the module's frozen decoder is part of the
+environment."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ class VMPOTrainerConfig:
 
 
 class PrivilegedCritic(nn.Module):
-    """Values from all that there is to know (`Task.privileged`) and the latent in force, scaled by fixed figures."""
+    """Values from all that there is to know (`Task.privileged`) and the latent in force, scaled by
+    fixed figures."""
 
     def __init__(self, size: int, hidden: tuple[int, ...], objectives: int):
         super().__init__()
@@ -72,8 +74,8 @@ class PrivilegedCritic(nn.Module):
 class VMPOTrainer(Resumable):
     """Owns environment, learner and the collection's state; one `iteration` at a time.
 
-    The policy that acts is the learner's target network, sampling; the decoder acts by its mean. An iteration is one
-    unroll of all robots and the updates from it. Episodes go on across unrolls.
+    The policy that acts is the learner's target network, sampling; the decoder acts by its mean. An
+    iteration is one unroll of all robots and the updates from it. Episodes go on across unrolls.
     """
 
     of_all_collectors, joins = False, True
@@ -95,7 +97,8 @@ class VMPOTrainer(Resumable):
           policy: is trained in place.
 
         Raises:
-          InputError: for a module of another robot, or bounds that are not as many as the task's objectives.
+          InputError: for a module of another robot, or bounds that are not as many as the task's
+            objectives.
         """
         self.env, self.config = env, config or VMPOTrainerConfig()
         skill.check_robot(env.robot)
@@ -106,8 +109,13 @@ class VMPOTrainer(Resumable):
         privileged = env.task.privileged().shape[-1]
         with seeded(seed):
             width = privileged + skill.latent_dim
-            self.critic = PrivilegedCritic(width, self.config.critic_hidden, len(env.objectives)).to(env.device)
-        known = [*((low, high) for low, high in policy.contract.command_range), *env.task.besides.values()]
+            self.critic = PrivilegedCritic(
+                width, self.config.critic_hidden, len(env.objectives)
+            ).to(env.device)
+        known = [
+            *((low, high) for low, high in policy.contract.command_range),
+            *env.task.besides.values(),
+        ]
         _fit_critic_scales(self.critic.scale, self.skill, known, env.num_actions)
         self.learner = VMPOLearner(policy, self.critic, rules, self._kl_to_prior)
         first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
@@ -133,11 +141,14 @@ class VMPOTrainer(Resumable):
         return PolicyMemory(self.policy.initial_state(n), skill_memory(self.skill, n))
 
     def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:
-        """As `npmp.rollout.Actor.act`: the target network samples a latent, the decoder acts by its mean."""
+        """As `npmp.rollout.Actor.act`: the target network samples a latent, the decoder acts by its
+        mean."""
         seen, before = env.observe(), memory.skill
         given = PolicyInput(seen, env.task.observe(), before.z)
         known = self._known(before.z)
-        z, log_prob, policy = self.learner.act(given, memory.policy, first, generator=self.generator)
+        z, log_prob, policy = self.learner.act(
+            given, memory.policy, first, generator=self.generator
+        )
         action, decoder = self.skill.decode(z, seen, before.decoder)
         note = {
             "observations": given,
@@ -154,7 +165,8 @@ class VMPOTrainer(Resumable):
     def collect(self) -> tuple[Rollout, dict[str, float]]:
         """One unroll of all robots.
 
-        Returns: the rollout; means over its steps: `reward`, the task's error by its name, `falls_per_s` (per robot).
+        Returns: the rollout; means over its steps: `reward`, the task's error by its name,
+        `falls_per_s` (per robot).
         """
         env, steps, start = self.env, self.config.unroll, self.carried
         rows: list[dict[str, Any]] = []
@@ -174,14 +186,16 @@ class VMPOTrainer(Resumable):
     # --- learning ---
 
     def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
-        """One unroll and its updates; progress (the share of the run done) changes nothing here. Returns metrics for
-        the log."""
+        """One unroll and its updates; progress (the share of the run done) changes nothing here.
+        Returns metrics for the log."""
         gathered = gathered or self.gather(progress)
         self.env_steps += gathered.env_steps
         del progress
         learned = self.learner.learn(gathered.data, passes=self.config.updates)
         self.iteration_count += 1
-        metrics = gathered.figures | {name.replace("/", "_"): value for name, value in learned.items()}
+        metrics = gathered.figures | {
+            name.replace("/", "_"): value for name, value in learned.items()
+        }
         metrics["kl"] = metrics.pop("loss_regularizer")  # to the latent prior [nats per step]
         return metrics
 
@@ -219,8 +233,9 @@ class VMPOTrainer(Resumable):
 def _fit_critic_scales(
     scale: Normalizer, skill: SkillModule, ranges: Sequence[tuple[float, float]], joints: int
 ) -> None:
-    """The module's own scales of the true state (the last part of its encoder's context), those of what the policy is
-    told by its range; drawn physics, pushes and latents are about 1 as they are."""
+    """The module's own scales of the true state (the last part of its encoder's context), those of
+    what the policy is told by its range; drawn physics, pushes and latents are about 1 as they are.
+    """
     known, width = skill.context_scale, 13 + 3 * joints
     told = command_scales(ranges)
     middle, half = (part.to(known.mean) for part in told)

@@ -1,5 +1,5 @@
-"""Reinforcement learning in pure pieces: returns, (MO-)V-MPO losses, PopArt, unrolls; and one stateful
-learner.
+"""Reinforcement learning in pure pieces: returns, (MO-)V-MPO losses, PopArt, unrolls; and one
+stateful learner.
 
 Knows shapes only: no environment, no skill module.
 """

@@ -28,9 +28,11 @@ def sample(mean: Tensor, std: Tensor, generator: torch.Generator | None = None) 
     return (mean + std * noise).detach()
 
 
-def decoupled_kl(target_mean: Tensor, target_std: Tensor, mean: Tensor, std: Tensor) -> tuple[Tensor, Tensor]:
-    """KL(target || online) with one parameter moved at a time (Abdolmaleki et al. 2018, "Relative entropy
-    regularized policy iteration"; V-MPO, Song et al. 2020).
+def decoupled_kl(
+    target_mean: Tensor, target_std: Tensor, mean: Tensor, std: Tensor
+) -> tuple[Tensor, Tensor]:
+    """KL(target || online) with one parameter moved at a time (Abdolmaleki et al. 2018, "Relative
+    entropy regularized policy iteration"; V-MPO, Song et al. 2020).
 
     Returns:
         KL(N(m', s') || N(m, s')): the mean term, with the target's variance;

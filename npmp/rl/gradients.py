@@ -16,7 +16,8 @@ class NonFiniteGradient(RuntimeError):
 
 
 def clip_gradients(weights: Iterable[Tensor], limit: float | None = None) -> Tensor:
-    """Shorten the gradients of all weights together to the limit, in place; None leaves them as long as they are.
+    """Shorten the gradients of all weights together to the limit, in place; None leaves them as
+    long as they are.
 
     Returns: their norm before.
 
@@ -32,9 +33,12 @@ def clip_gradients(weights: Iterable[Tensor], limit: float | None = None) -> Ten
     return norm
 
 
-def descend(loss: Tensor, module: nn.Module, limit: float, *optimizers: torch.optim.Optimizer) -> float:
-    """One step down a module's gradient (its mean over all learners), no longer than the limit; none where it is not
-    finite: one bad batch must not poison the run. Returns the gradient's norm before."""
+def descend(
+    loss: Tensor, module: nn.Module, limit: float, *optimizers: torch.optim.Optimizer
+) -> float:
+    """One step down a module's gradient (its mean over all learners), no longer than the limit;
+    none where it is not finite: one bad batch must not poison the run. Returns the gradient's norm
+    before."""
     module.zero_grad(set_to_none=True)
     loss.backward()
     parallel.average_gradients(module.parameters())

@@ -1,8 +1,8 @@
 """Recurrent networks over time: start from a stored state, reset inside the sequence.
 
-Legend: T steps, B parallel sequences, H units. A reset at step t means that step t is the first of an
-episode: the state that arrives at t is replaced by the initial one BEFORE the cell sees the input of step t.
-The functions hold no state, so a run over T steps equals T runs over one step.
+Legend: T steps, B parallel sequences, H units. A reset at step t means that step t is the first of
+an episode: the state that arrives at t is replaced by the initial one BEFORE the cell sees the
+input of step t. The functions hold no state, so a run over T steps equals T runs over one step.
 """
 
 from __future__ import annotations
@@ -23,10 +23,7 @@ def reset_state(state: Tree, resets: Tensor) -> Tree:
 
 
 def unroll(
-    cell: Callable[[Tree, Tree], tuple[Tree, Tree]],
-    inputs: Tree,
-    state: Tree,
-    resets: Tensor,
+    cell: Callable[[Tree, Tree], tuple[Tree, Tree]], inputs: Tree, state: Tree, resets: Tensor
 ) -> tuple[Tree, Tree]:
     """Run `cell(input [B, ...], state) -> (output, state)` over time.
 
@@ -49,11 +46,14 @@ def unroll(
     return stack_trees(outputs), state
 
 
-def unroll_lstm(cell: nn.LSTMCell, inputs: Tensor, state: LSTMState, resets: Tensor) -> tuple[Tensor, LSTMState]:
+def unroll_lstm(
+    cell: nn.LSTMCell, inputs: Tensor, state: LSTMState, resets: Tensor
+) -> tuple[Tensor, LSTMState]:
     """`unroll` of an nn.LSTMCell, whose fresh state is zero.
 
     Args:
-        cell: one step. On two cores its fused step beats one matrix product of the inputs of all steps.
+        cell: one step. On two cores its fused step beats one matrix product of the inputs of all
+          steps.
         inputs: [T, B, F]. state: (h, c), each [B, H]. resets: [T, B] bool.
     Returns:
         h of every step [T, B, H], and (h, c) after the last.
@@ -61,7 +61,8 @@ def unroll_lstm(cell: nn.LSTMCell, inputs: Tensor, state: LSTMState, resets: Ten
       ValueError: no step, or inputs that do not lead with the shape of `resets`.
     """
     _check_time_batch(inputs, resets)
-    keep = (~resets).unsqueeze(-1).to(inputs.dtype)  # [T, B, 1]; a reset state is zero, so a product will do
+    # [T, B, 1]; a reset state is zero, so a product will do
+    keep = (~resets).unsqueeze(-1).to(inputs.dtype)
     h, c = state
     outputs = []
     for t in range(resets.shape[0]):
@@ -72,7 +73,11 @@ def unroll_lstm(cell: nn.LSTMCell, inputs: Tensor, state: LSTMState, resets: Ten
 
 def _check_time_batch(inputs: Tree, resets: Tensor) -> None:
     if resets.dim() != 2 or resets.shape[0] == 0 or resets.dtype != torch.bool:
-        raise ValueError(f"resets must be bool [T, B] with T >= 1, got {resets.dtype} {list(resets.shape)}")
+        raise ValueError(
+            f"resets must be bool [T, B] with T >= 1, got {resets.dtype} {list(resets.shape)}"
+        )
     for leaf in leaves(inputs):
         if leaf.shape[:2] != resets.shape:
-            raise ValueError(f"inputs {list(leaf.shape)} must lead with the [T, B] of resets {list(resets.shape)}")
+            raise ValueError(
+                f"inputs {list(leaf.shape)} must lead with the [T, B] of resets {list(resets.shape)}"
+            )

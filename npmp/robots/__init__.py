@@ -3,4 +3,14 @@
 from npmp.robots.robot import Marker, Robot, find, is_at_hand, load, names, own_names, with_joints
 from npmp.robots.symmetry import Symmetry
 
-__all__ = ["Marker", "Robot", "Symmetry", "find", "is_at_hand", "load", "names", "own_names", "with_joints"]
+__all__ = [
+    "Marker",
+    "Robot",
+    "Symmetry",
+    "find",
+    "is_at_hand",
+    "load",
+    "names",
+    "own_names",
+    "with_joints",
+]

@@ -1,21 +1,24 @@
 """Other people's models, brought in memory into the shape that the package's own have.
 
-A robot.yaml with `drives:` says that its MJCF (or URDF) was not written for this package. Then what stands there is
-read as kinematics, inertia and shapes, and the rest is made here, each time the model is read:
+A robot.yaml with `drives:` says that its MJCF (or URDF) was not written for this package. Then what
+stands there is read as kinematics, inertia and shapes, and the rest is made here, each time the
+model is read:
 
-- one robot: the tree under the free joint (one is added where there is none); floors, lights, cameras, keyframes,
-  sensors, tendons, equality and contact rules go;
+- one robot: the tree under the free joint (one is added where there is none); floors, lights,
+  cameras, keyframes, sensors, tendons, equality and contact rules go;
 - the free joint is called "root", and every body, joint and geom has a name;
-- one position actuator per joint, with the joint's name and in its order: kp, kd and torque limit of `drives:`, which
-  may also give the joints the inertia of their rotors (`armature`) where the model forgot it;
-- shapes that collided with anything meet the floor, and never each other: contype 0, conaffinity 1; feet meet it as the
-  package's own do (hard, condim 3, their own sliding friction), for soft ones sink in by a centimetre where they should
-  stand;
-- where feet are but shapes at the end of a shank, each becomes a welded body of its own, aligned with the base when all
-  joints are zero, because motions and rewards speak of foot bodies;
+- one position actuator per joint, with the joint's name and in its order: kp, kd and torque limit
+  of `drives:`, which may also give the joints the inertia of their rotors (`armature`) where the
+  model forgot it;
+- shapes that collided with anything meet the floor, and never each other: contype 0, conaffinity 1;
+  feet meet it as the package's own do (hard, condim 3, their own sliding friction), for soft ones
+  sink in by a centimetre where they should stand;
+- where feet are but shapes at the end of a shank, each becomes a welded body of its own, aligned
+  with the base when all joints are zero, because motions and rewards speak of foot bodies;
 - an "imu" site where the model has none;
 - solver options as those of the package's own robots, unless robot.yaml says otherwise;
-- with `drop_missing: true`, shapes whose mesh files are missing are left out, also where they would collide.
+- with `drop_missing: true`, shapes whose mesh files are missing are left out, also where they would
+  collide.
 
 Nothing is written to the model's files.
 """
@@ -77,7 +80,8 @@ class Drive:
     kp: float | None = None  # [Nm/rad]
     kd: float | None = None  # [Nm s/rad]
     torque_limit: float | None = None  # [Nm]
-    armature: float | None = None  # [kg m2] of the rotor, seen at the joint; None: what the model says
+    # [kg m2] of the rotor, seen at the joint; None: what the model says
+    armature: float | None = None
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,8 @@ class FootBody:
     parent: str
     position: FloatArray  # (3,) in the parent's frame [m]
     quaternion: FloatArray  # (4,) wxyz to the parent's frame
-    shapes: tuple[FootShape, ...]  # of the parent, that move to the foot; () where a sphere must be made
+    # of the parent, that move to the foot; () where a sphere must be made
+    shapes: tuple[FootShape, ...]
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,8 @@ def read_spec(mjcf: Path) -> mujoco.MjSpec:
     """The file's spec as it stands.
 
     Raises:
-      InputError: for one that is missing, no MJCF, or declares more than a robot needs (`npmp.robots.declared`).
+      InputError: for one that is missing, no MJCF, or declares more than a robot needs
+        (`npmp.robots.declared`).
     """
     if not mjcf.exists():
         raise InputError(f"no MJCF file '{mjcf}'")
@@ -140,14 +146,16 @@ def compile_spec(spec: mujoco.MjSpec, mjcf: Path) -> mujoco.MjModel:
         raise InputError(f"{mjcf}: does not compile: {' '.join(str(error).split())}") from error
 
 
-# --- robot.yaml -> Adaptation -----------------------------------------------------------------------------------------
+# --- robot.yaml -> Adaptation
+# -----------------------------------------------------------------------------------------
 
 
 def read_adaptation(top: Mapping[str, Any], mjcf: Path, where: str) -> Adaptation:
     """The foreign model's part of a robot.yaml, held against the model.
 
     Raises:
-      InputError: for names that do not exist, drives that neither say, and a model that cannot be adapted.
+      InputError: for names that do not exist, drives that neither say, and a model that cannot be
+        adapted.
     """
     spec = read_spec(mjcf)
     own = own_drives(spec)
@@ -157,7 +165,12 @@ def read_adaptation(top: Mapping[str, Any], mjcf: Path, where: str) -> Adaptatio
     refuse_unfit(model, mjcf)
     joints = [model.joint(i).name for i in range(1, model.njnt)]
     bodies = [model.body(i).name for i in range(1, model.nbody)]
-    solver = fields(top.get("solver", {}), f"{where}: solver", required=(), optional=("integrator", "cone", "impratio"))
+    solver = fields(
+        top.get("solver", {}),
+        f"{where}: solver",
+        required=(),
+        optional=("integrator", "cone", "impratio"),
+    )
     feet = top["feet"] if isinstance(top["feet"], dict) else {}
     rate = top.get("physics_rate_hz")
     return Adaptation(
@@ -168,7 +181,10 @@ def read_adaptation(top: Mapping[str, Any], mjcf: Path, where: str) -> Adaptatio
         imu=_read_imu(top["imu"], bodies, f"{where}: imu") if "imu" in top else None,
         physics_rate_hz=None if rate is None else positive(rate, f"{where}: physics_rate_hz"),
         integrator=one_of(
-            solver.get("integrator", "implicitfast"), tuple(INTEGRATORS), "integrator", f"{where}: solver"
+            solver.get("integrator", "implicitfast"),
+            tuple(INTEGRATORS),
+            "integrator",
+            f"{where}: solver",
         ),
         cone=one_of(solver.get("cone", "pyramidal"), tuple(CONES), "cone", f"{where}: solver"),
         impratio=positive(solver.get("impratio", 10.0), f"{where}: solver.impratio"),
@@ -176,18 +192,29 @@ def read_adaptation(top: Mapping[str, Any], mjcf: Path, where: str) -> Adaptatio
     )
 
 
-def _read_drives(value: Any, joints: Sequence[str], own: Mapping[str, Drive], where: str) -> dict[str, Drive]:
+def _read_drives(
+    value: Any, joints: Sequence[str], own: Mapping[str, Drive], where: str
+) -> dict[str, Drive]:
     """Every joint's drive.
 
-    `value` is "model" or has kp, kd, torque_limit, and armature perhaps: a number, "model", or one of these per joint.
+    `value` is "model" or has kp, kd, torque_limit, and armature perhaps: a number, "model", or one
+    of these per joint.
     """
     keys = ("kp", "kd", "torque_limit")
     optional = (*keys, "armature")
-    entry = dict.fromkeys(keys, "model") if value == "model" else fields(value, where, required=(), optional=optional)
+    entry = (
+        dict.fromkeys(keys, "model")
+        if value == "model"
+        else fields(value, where, required=(), optional=optional)
+    )
     drives = {}
     for joint in joints:
-        kp, kd, limit = (_read_gain(entry.get(key, "model"), key, joint, joints, own, where) for key in keys)
-        drives[joint] = Drive(kp, kd, limit, _read_armature(entry.get("armature", "model"), joint, joints, where))
+        kp, kd, limit = (
+            _read_gain(entry.get(key, "model"), key, joint, joints, own, where) for key in keys
+        )
+        drives[joint] = Drive(
+            kp, kd, limit, _read_armature(entry.get("armature", "model"), joint, joints, where)
+        )
     return drives
 
 
@@ -197,7 +224,9 @@ def _read_armature(value: Any, joint: str, joints: Sequence[str], where: str) ->
     return None if value == "model" else positive(value, f"{where}.armature")
 
 
-def _read_gain(value: Any, key: str, joint: str, joints: Sequence[str], own: Mapping[str, Drive], where: str) -> float:
+def _read_gain(
+    value: Any, key: str, joint: str, joints: Sequence[str], own: Mapping[str, Drive], where: str
+) -> float:
     if isinstance(value, dict):
         value = fields(value, f"{where}.{key}", required=joints)[joint]
     if value == "model":
@@ -210,7 +239,9 @@ def _read_gain(value: Any, key: str, joint: str, joints: Sequence[str], own: Map
     return positive(value, f"{where}.{key}")
 
 
-def _read_feet(value: Any, model: mujoco.MjModel, bodies: Sequence[str], where: str) -> tuple[FootBody, ...]:
+def _read_feet(
+    value: Any, model: mujoco.MjModel, bodies: Sequence[str], where: str
+) -> tuple[FootBody, ...]:
     data = posed(model)
     feet = []
     for name, entry in mapping(value, where).items():
@@ -228,14 +259,21 @@ def _read_feet(value: Any, model: mujoco.MjModel, bodies: Sequence[str], where: 
     return tuple(feet)
 
 
-def _shapes_at(model: mujoco.MjModel, body: str, position: FloatArray, turn: FloatArray) -> tuple[FootShape, ...]:
-    """The body's colliding shapes centred at a point; `turn` (4,) takes the body's frame to the foot's."""
+def _shapes_at(
+    model: mujoco.MjModel, body: str, position: FloatArray, turn: FloatArray
+) -> tuple[FootShape, ...]:
+    """The body's colliding shapes centred at a point; `turn` (4,) takes the body's frame to the
+    foot's."""
     b = model.body(body).id
     shapes = []
     for g in range(model.body_geomadr[b], model.body_geomadr[b] + model.body_geomnum[b]):
         offset = model.geom_pos[g] - position
         meets = model.geom_contype[g] or model.geom_conaffinity[g]
-        if not meets or np.linalg.norm(offset) > _NEAR or model.geom_type[g] == mujoco.mjtGeom.mjGEOM_MESH:
+        if (
+            not meets
+            or np.linalg.norm(offset) > _NEAR
+            or model.geom_type[g] == mujoco.mjtGeom.mjGEOM_MESH
+        ):
             continue
         moved, turned = np.zeros(3), np.zeros(4)
         mujoco.mju_rotVecQuat(moved, offset, turn)
@@ -247,7 +285,9 @@ def _shapes_at(model: mujoco.MjModel, body: str, position: FloatArray, turn: Flo
 
 def _read_imu(value: Any, bodies: Sequence[str], where: str) -> tuple[str, FloatArray]:
     entry = fields(value, where, required=("body", "position"))
-    return one_of(entry["body"], bodies, "body", f"{where}.body"), vector(entry["position"], f"{where}.position")
+    return one_of(entry["body"], bodies, "body", f"{where}.body"), vector(
+        entry["position"], f"{where}.position"
+    )
 
 
 def _tidy(quaternion: FloatArray) -> FloatArray:
@@ -257,7 +297,8 @@ def _tidy(quaternion: FloatArray) -> FloatArray:
 
 
 def refuse_unfit(model: mujoco.MjModel, mjcf: Path) -> None:
-    """Raises InputError, naming the joint, for what no adaptation helps: other joints than hinges, offset angles."""
+    """Raises InputError, naming the joint, for what no adaptation helps: other joints than hinges,
+    offset angles."""
     for i in range(1, model.njnt):
         name = model.joint(i).name
         if model.jnt_type[i] != _HINGE:
@@ -271,7 +312,8 @@ def refuse_unfit(model: mujoco.MjModel, mjcf: Path) -> None:
 
 
 def posed(model: mujoco.MjModel, joints: npt.ArrayLike = 0.0) -> mujoco.MjData:
-    """Kinematics and centres of mass with the root at the origin, unturned, and the hinges at `joints` (J,) [rad]."""
+    """Kinematics and centres of mass with the root at the origin, unturned, and the hinges at
+    `joints` (J,) [rad]."""
     data = mujoco.MjData(model)
     data.qpos[:7] = [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
     data.qpos[7:] = joints
@@ -280,13 +322,15 @@ def posed(model: mujoco.MjModel, joints: npt.ArrayLike = 0.0) -> mujoco.MjData:
     return data
 
 
-# --- the spec ---------------------------------------------------------------------------------------------------------
+# --- the spec
+# ---------------------------------------------------------------------------------------------------------
 
 
 def own_drives(spec: mujoco.MjSpec) -> dict[str, Drive]:
     """What the model's own actuators, and the torque limits of its joints, say of each joint.
 
-    An actuator of gear g pulls with g times its force and sees g times the angle. Motors have a limit, but no gains.
+    An actuator of gear g pulls with g times its force and sees g times the angle. Motors have a
+    limit, but no gains.
     """
     drives = {}
     for joint in spec.joints:
@@ -303,7 +347,10 @@ def own_drives(spec: mujoco.MjSpec) -> dict[str, Drive]:
             limit = float(force.min() * gear)
         elif not affine and control.max() > 0:
             limit = float(control.min() * gear * actuator.gainprm[0])
-        kp, (stiffness, damping) = float(actuator.gainprm[0]), (float(v) for v in actuator.biasprm[1:3])
+        kp, (stiffness, damping) = (
+            float(actuator.gainprm[0]),
+            (float(v) for v in actuator.biasprm[1:3]),
+        )
         if affine and kp > 0 and np.isclose(stiffness, -kp):
             # a positive entry is a damping ratio, which only the compiler makes a gain of
             kd = None if damping > 0 else -damping * gear**2
@@ -314,7 +361,8 @@ def own_drives(spec: mujoco.MjSpec) -> dict[str, Drive]:
 
 
 def adapt(spec: mujoco.MjSpec, adaptation: Adaptation, mjcf: Path, *, visuals: bool) -> None:
-    """Bring a spec as read into the package's shape, in place. Raises InputError where a shape's mesh is missing."""
+    """Bring a spec as read into the package's shape, in place. Raises InputError where a shape's
+    mesh is missing."""
     strip(spec, mjcf, visuals=visuals, drop_missing=adaptation.drop_missing)
     for foot in adaptation.feet:
         _make_foot(spec, foot, adaptation.foot_radius)
@@ -338,7 +386,15 @@ def adapt(spec: mujoco.MjSpec, adaptation: Adaptation, mjcf: Path, *, visuals: b
         if drive.armature is not None:
             spec.joint(joint).armature = drive.armature
     usual = mujoco.MjSpec()  # models for other simulators come with one iteration and the like
-    for key in ("solver", "iterations", "ls_iterations", "tolerance", "ls_tolerance", "disableflags", "enableflags"):
+    for key in (
+        "solver",
+        "iterations",
+        "ls_iterations",
+        "tolerance",
+        "ls_tolerance",
+        "disableflags",
+        "enableflags",
+    ):
         setattr(spec.option, key, getattr(usual.option, key))
     if adaptation.physics_rate_hz is not None:
         spec.option.timestep = 1.0 / adaptation.physics_rate_hz
@@ -348,17 +404,21 @@ def adapt(spec: mujoco.MjSpec, adaptation: Adaptation, mjcf: Path, *, visuals: b
 
 
 def _make_grip(geom: Any) -> None:
-    """Contacts of a foot as those of the package's own robots: MuJoCo's hard defaults, whatever the ground's."""
+    """Contacts of a foot as those of the package's own robots: MuJoCo's hard defaults, whatever the
+    ground's."""
     geom.condim, geom.priority = 3, 1
     geom.solref, geom.solimp = [0.02, 1.0], [0.9, 0.95, 0.001, 0.5, 2.0]
     geom.margin = geom.gap = 0.0
 
 
-def strip(spec: mujoco.MjSpec, mjcf: Path, *, visuals: bool, drop_missing: bool = False) -> tuple[str, ...]:
-    """Leave one named robot of bodies, joints, shapes and sites, in place; without visuals only what collides or
-    weighs.
+def strip(
+    spec: mujoco.MjSpec, mjcf: Path, *, visuals: bool, drop_missing: bool = False
+) -> tuple[str, ...]:
+    """Leave one named robot of bodies, joints, shapes and sites, in place; without visuals only
+    what collides or weighs.
 
-    Looks whose files are missing are left out, and with drop_missing what collides too. Gives the names of such meshes.
+    Looks whose files are missing are left out, and with drop_missing what collides too. Gives the
+    names of such meshes.
     Raises:
       InputError: where a missing mesh collides otherwise, or gives a body its mass.
     """
@@ -369,15 +429,16 @@ def strip(spec: mujoco.MjSpec, mjcf: Path, *, visuals: bool, drop_missing: bool 
     for group in leftovers:
         _delete(spec, group)
     _forget_defaults(spec)
-    spec.compiler.fusestatic = False  # a URDF's feet are often links of their own, fixed to the shanks
+    # a URDF's feet are often links of their own, fixed to the shanks
+    spec.compiler.fusestatic = False
     _keep_one_robot(spec, mjcf)
     _name_all(spec)
     return _drop_looks(spec, mjcf, visuals=visuals, drop_missing=drop_missing)
 
 
 def _forget_defaults(spec: mujoco.MjSpec) -> None:
-    """MuJoCo's own defaults for what is added from here on (a floor, drives); what the model has was read with its
-    own."""
+    """MuJoCo's own defaults for what is added from here on (a floor, drives); what the model has
+    was read with its own."""
     usual = mujoco.MjSpec()  # owns its defaults, so it must live as long as they are read
     for kind, names in _DEFAULTS.items():
         mine, theirs = getattr(spec.default, kind), getattr(usual.default, kind)
@@ -395,7 +456,8 @@ def _delete(spec: mujoco.MjSpec, group: Iterable[Any]) -> None:
 
 
 def _keep_one_robot(spec: mujoco.MjSpec, mjcf: Path) -> None:
-    """Leave the tree under the free joint, "root"; where nothing is free, the tree with the most hinges becomes so."""
+    """Leave the tree under the free joint, "root"; where nothing is free, the tree with the most
+    hinges becomes so."""
     world = spec.worldbody
     trees = list(world.bodies)
     if not trees:
@@ -409,12 +471,19 @@ def _keep_one_robot(spec: mujoco.MjSpec, mjcf: Path) -> None:
     _delete(spec, [body for body in trees if body is not root])
     _delete(spec, world.geoms)
     _delete(spec, world.sites)
-    below = [joint for joint in spec.joints if joint.type == _FREE and joint.parent.name != root.name]
-    _delete(spec, below)  # a URDF's floating joint may follow a link without mass; that link is free then
-    joint = next((joint for joint in root.joints if joint.type == _FREE), None) or root.add_freejoint()
+    below = [
+        joint for joint in spec.joints if joint.type == _FREE and joint.parent.name != root.name
+    ]
+    # a URDF's floating joint may follow a link without mass; that link is free then
+    _delete(spec, below)
+    joint = (
+        next((joint for joint in root.joints if joint.type == _FREE), None) or root.add_freejoint()
+    )
     for other in spec.joints:
         if other.name == ROOT_JOINT and other.type != _FREE:
-            raise InputError(f"{mjcf}: joint '{ROOT_JOINT}' is not the free one; that name is the free joint's")
+            raise InputError(
+                f"{mjcf}: joint '{ROOT_JOINT}' is not the free one; that name is the free joint's"
+            )
     joint.name = ROOT_JOINT
     root.pos = [0.0, 0.0, 0.0]  # only what a reset without a pose starts from
     root.quat = [1.0, 0.0, 0.0, 0.0]
@@ -422,7 +491,8 @@ def _keep_one_robot(spec: mujoco.MjSpec, mjcf: Path) -> None:
 
 
 def _name_all(spec: mujoco.MjSpec) -> None:
-    """Names for bodies, joints and geoms without one, by where they stand in the file, so the same each time."""
+    """Names for bodies, joints and geoms without one, by where they stand in the file, so the same
+    each time."""
     taken = {item.name for group in (spec.bodies, spec.joints, spec.geoms) for item in group}
 
     def fresh(wanted: str) -> str:
@@ -439,10 +509,16 @@ def _name_all(spec: mujoco.MjSpec) -> None:
             geom.name = geom.name or fresh(f"{body.name}_geom_{k}")
 
 
-def _drop_looks(spec: mujoco.MjSpec, mjcf: Path, *, visuals: bool, drop_missing: bool) -> tuple[str, ...]:
+def _drop_looks(
+    spec: mujoco.MjSpec, mjcf: Path, *, visuals: bool, drop_missing: bool
+) -> tuple[str, ...]:
     """Gives the meshes without files that would have collided."""
     dropped = []
-    missing = {mesh.name or Path(mesh.file).stem for mesh in spec.meshes if _is_missing(spec, mesh.file, spec.meshdir)}
+    missing = {
+        mesh.name or Path(mesh.file).stem
+        for mesh in spec.meshes
+        if _is_missing(spec, mesh.file, spec.meshdir)
+    }
     for body in spec.bodies:
         weighs = not body.explicitinertial and body.name != "world"
         for geom in list(body.geoms):
@@ -479,11 +555,17 @@ def _drop_looks(spec: mujoco.MjSpec, mjcf: Path, *, visuals: bool, drop_missing:
 
 
 def _is_missing(spec: mujoco.MjSpec, file: str, folder: str) -> bool:
-    """Whether an asset's file is in none of the places where MuJoCo would look; False for what needs no file."""
+    """Whether an asset's file is in none of the places where MuJoCo would look; False for what
+    needs no file."""
     if not file:
         return False
     base = Path(spec.modelfiledir)
-    places = (base / folder / file, base / file, base / folder / Path(file).name, base / Path(file).name)
+    places = (
+        base / folder / file,
+        base / file,
+        base / folder / Path(file).name,
+        base / Path(file).name,
+    )
     return not any(place.is_file() for place in places)
 
 

@@ -1,7 +1,8 @@
-"""The contract that every robot must keep, checked on the robot itself: mass, mirrors, feet, standing, gains.
+"""The contract that every robot must keep, checked on the robot itself: mass, mirrors, feet,
+standing, gains.
 
-`check(robot)` returns one `Check` per clause with its numbers; what retargeting and the environments take for granted
-is what is checked here.
+`check(robot)` returns one `Check` per clause with its numbers; what retargeting and the
+environments take for granted is what is checked here.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from npmp.robots.fields import FloatArray
 from npmp.robots.robot import Robot
 from npmp.robots.symmetry import Symmetry
 
-# Names that recordings are matched to: of dogs, and of people (toes, heels, elbows and hands only where the robot has
-# them).
+# Names that recordings are matched to: of dogs, and of people (toes, heels, elbows and hands only
+# where the robot has them).
 QUADRUPED_MARKERS = (
     "base", "LF_shoulder", "RF_shoulder", "LH_hip", "RH_hip", "LF_foot", "RF_foot", "LH_foot", "RH_foot",
 )  # fmt: skip
@@ -31,7 +32,8 @@ HUMANOID_MARKERS = (
 MASS_KG = (0.5, 500.0)
 INERTIA_RATIO = 1e6  # largest to smallest inertia about a joint, and of a body's principal axes
 POSES = 32  # random ones, for the mirrors
-EXACT = 1e-6  # [m] and [rad] that mirrored poses may be off, unless the symmetry says its own tolerance
+# [m] and [rad] that mirrored poses may be off, unless the symmetry says its own tolerance
+EXACT = 1e-6
 FLAT_M = 0.003  # that a foot point may be from the floor at home
 SINK = 0.2  # share of its height that a standing base may sink under the gains
 TILT_DEG = 5.0
@@ -52,8 +54,8 @@ class Check:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """MuJoCo's warnings go nowhere: a simulation that diverges is a finding here, not news for stderr and
-    MUJOCO_LOG.TXT."""
+    """MuJoCo's warnings go nowhere: a simulation that diverges is a finding here, not news for
+    stderr and MUJOCO_LOG.TXT."""
     before = mujoco.get_mju_user_warning()
     mujoco.set_mju_user_warning(lambda _: None)
     try:
@@ -69,7 +71,13 @@ def check(robot: Robot) -> tuple[Check, ...]:
         floor, air = model_of(robot, floor=True), model_of(robot, floor=False)
     except (InputError, ValueError) as error:
         return (Check("model", False, " ".join(str(error).split())),)
-    clauses = [_compiles(robot, air), _mass(robot, air), _joints(robot, air), _rates(robot), _axes(robot, air)]
+    clauses = [
+        _compiles(robot, air),
+        _mass(robot, air),
+        _joints(robot, air),
+        _rates(robot),
+        _axes(robot, air),
+    ]
     clauses += [mirrors(robot, air, symmetry) for symmetry in robot.symmetries.values()]
     if not robot.symmetries:
         clauses.append(Check("symmetry", True, "none given: motions cannot be mirrored"))
@@ -113,14 +121,17 @@ def _feet_points(robot: Robot, data: mujoco.MjData) -> FloatArray:
     )
 
 
-# --- the model --------------------------------------------------------------------------------------------------------
+# --- the model
+# --------------------------------------------------------------------------------------------------------
 
 
 def _compiles(robot: Robot, model: mujoco.MjModel) -> Check:
     try:
         seen = robot.model(visuals=True)
     except (InputError, ValueError) as error:
-        return Check("model", False, f"does not compile with its looks: {' '.join(str(error).split())}")
+        return Check(
+            "model", False, f"does not compile with its looks: {' '.join(str(error).split())}"
+        )
     joints, bodies, feet = len(robot.joint_names), len(robot.body_names), len(robot.foot_bodies)
     detail = f"{joints} joints, {bodies} bodies, {feet} feet, {model.ngeom} shapes that collide, {seen.ngeom} in all"
     return Check("model", True, detail)
@@ -143,7 +154,9 @@ def _mass(robot: Robot, model: mujoco.MjModel) -> Check:
 def _joints(robot: Robot, model: mujoco.MjModel) -> Check:
     crowded = [robot.body_names[i - 1] for i in range(2, model.nbody) if model.body_jntnum[i] > 1]
     if crowded:
-        return Check("joints", False, f"body '{crowded[0]}' has several hinges; environments take one a body")
+        return Check(
+            "joints", False, f"body '{crowded[0]}' has several hinges; environments take one a body"
+        )
     outside = (robot.home_joints < robot.joint_lower) | (robot.home_joints > robot.joint_upper)
     room = np.minimum(robot.home_joints - robot.joint_lower, robot.joint_upper - robot.home_joints)
     nearest = int(np.argmin(room))
@@ -168,17 +181,21 @@ def _axes(robot: Robot, model: mujoco.MjModel) -> Check:
                 wrong.append(foot)
     if wrong:
         return Check(
-            "axes", False, f"feet not where their names say (X forward, Y left): {', '.join(dict.fromkeys(wrong))}"
+            "axes",
+            False,
+            f"feet not where their names say (X forward, Y left): {', '.join(dict.fromkeys(wrong))}",
         )
     detail = (
-        "X forward, Y left: feet are where their names say" if told else "names of feet do not tell sides; not checked"
+        "X forward, Y left: feet are where their names say"
+        if told
+        else "names of feet do not tell sides; not checked"
     )
     return Check("axes", True, detail)
 
 
 def sides(name: str) -> tuple[int, int]:
-    """(front, left): +1 or -1 where a name says front or hind, left or right, else 0. "LF_FOOT", "FL_calf", "l_foot",
-    ..."""
+    """(front, left): +1 or -1 where a name says front or hind, left or right, else 0. "LF_FOOT",
+    "FL_calf", "l_foot", ..."""
     words = [word for word in re.split(r"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])", name) if word]
     front = left = 0
     for word in (word.lower() for word in words):
@@ -193,7 +210,8 @@ def sides(name: str) -> tuple[int, int]:
     return front, left
 
 
-# --- mirrors ----------------------------------------------------------------------------------------------------------
+# --- mirrors
+# ----------------------------------------------------------------------------------------------------------
 
 
 def mirrors(robot: Robot, model: mujoco.MjModel, symmetry: Symmetry) -> Check:
@@ -218,10 +236,16 @@ def mirrors(robot: Robot, model: mujoco.MjModel, symmetry: Symmetry) -> Check:
     if involution > 1e-12:
         return Check(name, False, f"mirroring twice changes a pose by {involution:.1e}")
     if worst > allowed:
-        return Check(name, False, f"{detail}; a larger `tolerance` says that the robot is only nearly symmetric")
+        return Check(
+            name,
+            False,
+            f"{detail}; a larger `tolerance` says that the robot is only nearly symmetric",
+        )
     if home > 1e-6 or limits.max() > 1e-6:
         first = int(np.argmax(limits))
-        pair = sorted({robot.joint_names[first], robot.joint_names[symmetry.joint_permutation[first]]})
+        pair = sorted(
+            {robot.joint_names[first], robot.joint_names[symmetry.joint_permutation[first]]}
+        )
         what = (
             f"limits of {' and '.join(pair)} by {limits.max():.2g} rad"
             if limits.max() > 1e-6
@@ -238,9 +262,11 @@ def _random_poses(robot: Robot, rng: np.random.Generator) -> Iterator[FloatArray
         yield np.concatenate([rng.normal(size=3), quaternion / np.linalg.norm(quaternion), joints])
 
 
-def mirror_error(robot: Robot, model: mujoco.MjModel, symmetry: Symmetry, poses: Iterable[FloatArray]) -> float:
-    """The largest distance [m] (or angle [rad] x 1 m) of mirrored poses' bodies, feet and markers from the poses'
-    mirrors."""
+def mirror_error(
+    robot: Robot, model: mujoco.MjModel, symmetry: Symmetry, poses: Iterable[FloatArray]
+) -> float:
+    """The largest distance [m] (or angle [rad] x 1 m) of mirrored poses' bodies, feet and markers
+    from the poses' mirrors."""
     data, image = mujoco.MjData(model), mujoco.MjData(model)
     worst = 0.0
     for qpos in poses:
@@ -255,11 +281,15 @@ def _distance(robot: Robot, symmetry: Symmetry, data: mujoco.MjData, image: mujo
     cosine = np.clip(np.abs(np.sum(turned * image.xquat[1:], axis=-1)), 0, 1)
     here, there = _marker_points(robot, data), _marker_points(robot, image)
     errors = [
-        np.abs(image.xpos[1:] - symmetry.mirror_body_positions(data.xpos[1:], data.xquat[1:])).max(),
+        np.abs(
+            image.xpos[1:] - symmetry.mirror_body_positions(data.xpos[1:], data.xquat[1:])
+        ).max(),
         2 * np.sqrt(2 * (1 - cosine.min())) if 1 - cosine.min() > 1e-13 else 0.0,
     ]
     if len(here):
-        errors.append(np.abs(there - symmetry.mirror_points(here[symmetry.marker_permutation])).max())
+        errors.append(
+            np.abs(there - symmetry.mirror_points(here[symmetry.marker_permutation])).max()
+        )
     # points of a sole may change places among themselves
     soles = symmetry.mirror_points(_feet_points(robot, data)[symmetry.foot_permutation])
     apart = np.linalg.norm(_feet_points(robot, image)[:, :, None] - soles[:, None], axis=-1)
@@ -280,31 +310,42 @@ def _markers(robot: Robot) -> Check:
     names = tuple(robot.markers)
     if not any(marker.body == robot.body_names[0] for marker in robot.markers.values()):
         return Check("markers", False, f"none is on the root body '{robot.body_names[0]}'")
-    bare = [foot for foot in robot.foot_bodies if all(marker.body != foot for marker in robot.markers.values())]
+    bare = [
+        foot
+        for foot in robot.foot_bodies
+        if all(marker.body != foot for marker in robot.markers.values())
+    ]
     if bare:
         return Check("markers", False, f"no marker is on foot '{bare[0]}'")
-    wanted = min(QUADRUPED_MARKERS, HUMANOID_MARKERS, key=lambda group: len(set(group) - set(names)))
+    wanted = min(
+        QUADRUPED_MARKERS, HUMANOID_MARKERS, key=lambda group: len(set(group) - set(names))
+    )
     missing = [name for name in wanted if name not in names]
     like = "a dog's" if wanted is QUADRUPED_MARKERS else "a person's"
     detail = f"{len(names)}; as {like} recordings want them"
     return Check(
-        "markers", not missing, detail if not missing else f"{len(names)}; {like} recordings want {', '.join(missing)}"
+        "markers",
+        not missing,
+        detail if not missing else f"{len(names)}; {like} recordings want {', '.join(missing)}",
     )
 
 
-# --- standing ---------------------------------------------------------------------------------------------------------
+# --- standing
+# ---------------------------------------------------------------------------------------------------------
 
 
 def _touching(model: mujoco.MjModel, data: mujoco.MjData) -> list[str]:
     """Bodies that touch the floor."""
     floor = model.geom("floor").id
-    geoms = {int(g) for contact in data.contact for g in contact.geom if floor in contact.geom} - {floor}
+    geoms = {int(g) for contact in data.contact for g in contact.geom if floor in contact.geom} - {
+        floor
+    }
     return sorted({model.body(model.geom_bodyid[g]).name for g in geoms})
 
 
 def _feet(robot: Robot, model: mujoco.MjModel) -> Check:
-    """At home every foot point is on the floor, the feet's shapes are where the points say, and nothing else is as
-    low."""
+    """At home every foot point is on the floor, the feet's shapes are where the points say, and
+    nothing else is as low."""
     data = _at(model, robot.home_qpos)
     bottoms = _feet_points(robot, data)[..., 2] - robot.foot_radius
     high = float(bottoms.max())
@@ -315,12 +356,16 @@ def _feet(robot: Robot, model: mujoco.MjModel) -> Check:
     others = {body: height for body, height in low.items() if body not in robot.foot_bodies}
     lowest = min(others, key=lambda body: others[body])
     if others[lowest] <= 0:
-        return Check("feet", False, f"{detail}; '{lowest}' reaches {_mm(others[lowest])}, below the feet")
+        return Check(
+            "feet", False, f"{detail}; '{lowest}' reaches {_mm(others[lowest])}, below the feet"
+        )
     if not np.isfinite(max(shapes)):
         return Check("feet", False, "a foot has no shape that collides")
     good = bool(max(high, np.abs(shapes).max()) < FLAT_M)
     next_one = (
-        f"next lowest '{lowest}' at {_mm(others[lowest])}" if np.isfinite(others[lowest]) else "nothing else collides"
+        f"next lowest '{lowest}' at {_mm(others[lowest])}"
+        if np.isfinite(others[lowest])
+        else "nothing else collides"
     )
     return Check("feet", good, f"{detail}; {next_one}")
 
@@ -332,7 +377,9 @@ def _mm(metres: float) -> str:
 def _lowest_shape(model: mujoco.MjModel, data: mujoco.MjData, body: str) -> float:
     """Height of a body's lowest colliding point above the floor [m]; inf where it has none."""
     b, floor = model.body(body).id, model.geom("floor").id
-    geoms = [g for g in range(model.ngeom) if model.geom_bodyid[g] == b and model.geom_conaffinity[g]]
+    geoms = [
+        g for g in range(model.ngeom) if model.geom_bodyid[g] == b and model.geom_conaffinity[g]
+    ]
     heights = [mujoco.mj_geomDistance(model, data, floor, g, 10.0, None) for g in geoms]
     return float(min(heights, default=np.inf))
 
@@ -360,10 +407,14 @@ def stand(robot: Robot) -> Standing:
         for step in range(steps):
             mujoco.mj_step(model, data)
             if _diverged(data):
-                return Standing(f"the simulation diverges after {step / robot.physics_rate_hz:.2f} s")
+                return Standing(
+                    f"the simulation diverges after {step / robot.physics_rate_hz:.2f} s"
+                )
             if step >= 0.75 * steps:
                 fastest = max(fastest, float(np.abs(data.qvel[6:]).max()))
-                strained = max(strained, float((np.abs(data.actuator_force) / robot.torque_limit).max()))
+                strained = max(
+                    strained, float((np.abs(data.actuator_force) / robot.torque_limit).max())
+                )
     down = _touching(model, data)
     aloft = [f"foot '{foot}' in the air" for foot in robot.foot_bodies if foot not in down]
     fallen = [f"'{body}' on the floor" for body in down if body not in robot.foot_bodies]
@@ -371,7 +422,9 @@ def stand(robot: Robot) -> Standing:
     return Standing(
         problem=(fallen + aloft + [""])[0],
         sink=float((height - data.qpos[2]) / height),
-        tilt_deg=float(np.degrees(np.arccos(np.clip(data.body(robot.body_names[0]).xmat[8], -1, 1)))),
+        tilt_deg=float(
+            np.degrees(np.arccos(np.clip(data.body(robot.body_names[0]).xmat[8], -1, 1)))
+        ),
         drift_m=float(np.linalg.norm(data.qpos[:2])),
         speed_rps=fastest,
         strain=strained,
@@ -379,7 +432,9 @@ def stand(robot: Robot) -> Standing:
 
 
 def _diverged(data: mujoco.MjData) -> bool:
-    return not np.all(np.isfinite(data.qpos)) or bool(data.warning[mujoco.mjtWarning.mjWARN_BADQACC].number)
+    return not np.all(np.isfinite(data.qpos)) or bool(
+        data.warning[mujoco.mjtWarning.mjWARN_BADQACC].number
+    )
 
 
 def stands(robot: Robot) -> Check:
@@ -394,12 +449,18 @@ def stands(robot: Robot) -> Check:
     )
     if s.problem:
         return Check("stands", False, f"{detail}; {s.problem}")
-    good = abs(s.sink) < SINK and s.tilt_deg < TILT_DEG and s.drift_m < DRIFT_M and s.speed_rps < STILL_RPS
+    good = (
+        abs(s.sink) < SINK
+        and s.tilt_deg < TILT_DEG
+        and s.drift_m < DRIFT_M
+        and s.speed_rps < STILL_RPS
+    )
     return Check("stands", good, detail)
 
 
 def settles(robot: Robot) -> Check:
-    """Gains in the air: every joint, set off by 0.2 rad (within its limits), comes back and is still."""
+    """Gains in the air: every joint, set off by 0.2 rad (within its limits), comes back and is
+    still."""
     model = model_of(robot, floor=False)
     home = robot.home_joints
     inwards = np.where(robot.joint_upper - home > home - robot.joint_lower, 1.0, -1.0)
@@ -417,10 +478,10 @@ def settles(robot: Robot) -> Check:
     worst = int(np.argmax(left - stuck))
     fastest = float(np.abs(data.qvel[6:]).max())
     gains = f"kp {span(robot.kp)}, kd {span(robot.kd)}, torque {span(robot.torque_limit)} Nm"
-    detail = (
-        f"{gains}; set off by 0.2 rad: {left[worst]:.3f} rad left ({robot.joint_names[worst]}), {fastest:.2f} rad/s"
+    detail = f"{gains}; set off by 0.2 rad: {left[worst]:.3f} rad left ({robot.joint_names[worst]}), {fastest:.2f} rad/s"
+    return Check(
+        "gains", bool(left[worst] - stuck[worst] < SETTLED_RAD and fastest < STILL_RPS), detail
     )
-    return Check("gains", bool(left[worst] - stuck[worst] < SETTLED_RAD and fastest < STILL_RPS), detail)
 
 
 def span(values: FloatArray | Sequence[float]) -> str:
@@ -441,6 +502,8 @@ _EDIT = {
 def what_to_edit(failed: Sequence[str]) -> str:
     """The parts of robot.yaml that failing checks are about; the model itself where none is."""
     said = dict.fromkeys(
-        part for name in failed for part in _EDIT.get(name, ("symmetries",) * name.startswith("symmetry"))
+        part
+        for name in failed
+        for part in _EDIT.get(name, ("symmetries",) * name.startswith("symmetry"))
     )
     return f"edit there {', '.join(said)}" if said else "the model itself must be changed"

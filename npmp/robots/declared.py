@@ -1,7 +1,9 @@
-"""What a model declares, counted before MuJoCo reads it: a few words of XML can ask for hours or for all memory.
+"""What a model declares, counted before MuJoCo reads it: a few words of XML can ask for hours or
+for all memory.
 
-MuJoCo expands composites, flexes and replicates while it parses, and opens whatever file is named. So the text is gone
-through first, with the files that it includes, and what no robot needs is refused.
+MuJoCo expands composites, flexes and replicates while it parses, and opens whatever file is named.
+So the text is gone through first, with the files that it includes, and what no robot needs is
+refused.
 """
 
 from __future__ import annotations
@@ -51,8 +53,8 @@ def refuse_excess(mjcf: Path) -> None:
     """Look through an MJCF or URDF, what it includes and the sizes of its assets.
 
     Raises:
-      InputError: for no regular file, no XML, files that include one another in a circle, assets that are no
-        regular files, and for more of anything than a robot needs.
+      InputError: for no regular file, no XML, files that include one another in a circle, assets
+        that are no regular files, and for more of anything than a robot needs.
     """
     seen = _Seen(mjcf)
     _elements(mjcf, seen)
@@ -71,7 +73,8 @@ def _elements(path: Path, seen: _Seen) -> int:
     before, seen.open = seen.open, (*seen.open, path.resolve())
     text = regular_file(path, at_most=MAX_XML).read_bytes().removeprefix(b"\xef\xbb\xbf")
     count = _Counter(path, seen)
-    parser = expat.ParserCreate("iso-8859-1")  # MuJoCo takes bytes as they come; names are turned back
+    # MuJoCo takes bytes as they come; names are turned back
+    parser = expat.ParserCreate("iso-8859-1")
     parser.StartElementHandler, parser.EndElementHandler = count.start, count.end
     parser.EntityDeclHandler = count.entity
     try:
@@ -114,7 +117,9 @@ class _Counter:
         self.hold(tag, attributes)
         if tag == "compiler":
             self.seen.folders |= {
-                _name(attributes[key]) for key in ("meshdir", "texturedir", "assetdir") if key in attributes
+                _name(attributes[key])
+                for key in ("meshdir", "texturedir", "assetdir")
+                if key in attributes
             }
         names = [_name(value) for key, value in attributes.items() if key.startswith("file")]
         if tag in ("include", "model"):
@@ -138,7 +143,8 @@ class _Counter:
             raise InputError(f"{self.path}: more than {MAX_ELEMENTS:,} elements")
 
     def other(self, name: str) -> int:
-        """Elements of another file, the larger where two could be meant; 0 where none is there, which MuJoCo says."""
+        """Elements of another file, the larger where two could be meant; 0 where none is there,
+        which MuJoCo says."""
         places = _places(name, (self.path.parent, self.seen.main.parent), {""})
         return max((_elements(path, self.seen) for path in places), default=0)
 
@@ -146,14 +152,18 @@ class _Counter:
         """Hold an element's numbers against what a robot needs."""
         for kind, keys, most in _PRODUCTS:
             if tag == kind:
-                self.at_most(tag, keys, math.prod(_product(attributes.get(key, "")) for key in keys), most)
+                self.at_most(
+                    tag, keys, math.prod(_product(attributes.get(key, "")) for key in keys), most
+                )
         for key, value in attributes.items():
             if key in _EACH or tag == "size":
                 self.at_most(tag, (key,), _product(value), _EACH.get(key, _SIZES))
 
     def at_most(self, tag: str, keys: tuple[str, ...], found: float, most: int) -> None:
         if found > most:
-            raise InputError(f"{self.path}: {tag} of {' x '.join(keys)} {found:,.0f}; at most {most:,} are taken")
+            raise InputError(
+                f"{self.path}: {tag} of {' x '.join(keys)} {found:,.0f}; at most {most:,} are taken"
+            )
 
     def finish(self) -> int:
         """All elements, once the whole file is read."""
@@ -163,7 +173,8 @@ class _Counter:
 
 
 def _product(text: str) -> float:
-    """Of the numbers in an attribute, each with a prefix perhaps; words that are none are MuJoCo's to refuse."""
+    """Of the numbers in an attribute, each with a prefix perhaps; words that are none are MuJoCo's
+    to refuse."""
     product = 1.0
     for word in text.split():
         factor = _PREFIXES.get(word[-1].lower(), 1)
@@ -182,7 +193,13 @@ def _name(attribute: str) -> str:
 def _places(name: str, bases: tuple[Path, ...], folders: set[str]) -> Iterator[Path]:
     """Where something of that name lies, of all the places where MuJoCo may look."""
     plain = name.partition("://")[2] or name  # of a URDF: package://
-    tried = {base / folder / part for base in bases for folder in folders for part in (plain, Path(plain).name) if part}
+    tried = {
+        base / folder / part
+        for base in bases
+        for folder in folders
+        for part in (plain, Path(plain).name)
+        if part
+    }
     yield from sorted(path for path in tried if os.path.lexists(path) and not path.is_dir())
 
 
@@ -193,4 +210,6 @@ def _refuse_asset(path: Path) -> None:
     if start.startswith(b"\x89PNG"):
         width, height = int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:24], "big")
         if width * height > MAX_PIXELS:
-            raise InputError(f"{path}: a picture of {width:,} x {height:,}; at most {MAX_PIXELS:,} pixels are taken")
+            raise InputError(
+                f"{path}: a picture of {width:,} x {height:,}; at most {MAX_PIXELS:,} pixels are taken"
+            )

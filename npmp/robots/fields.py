@@ -18,11 +18,15 @@ FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 
 
-def fields(value: Any, where: str, *, required: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Any]:
+def fields(
+    value: Any, where: str, *, required: Sequence[str], optional: Sequence[str] = ()
+) -> dict[str, Any]:
     """A mapping with all required keys and no other but the optional ones."""
     allowed = (*required, *optional)
     if not isinstance(value, dict):
-        raise InputError(f"{where}: expected a mapping with {', '.join(required)}; found {value!r:.40}")
+        raise InputError(
+            f"{where}: expected a mapping with {', '.join(required)}; found {value!r:.40}"
+        )
     for key in value:
         if key not in allowed:
             raise InputError(f"{where}: unknown key '{key}'; there are: {', '.join(allowed)}")
@@ -47,7 +51,11 @@ def text(value: Any, where: str) -> str:
 
 def number(value: Any, where: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not np.isfinite(value):
-        hint = f"; a power of ten needs a dot in YAML: {float(value):#.6g}" if _spells_power(value) else ""
+        hint = (
+            f"; a power of ten needs a dot in YAML: {float(value):#.6g}"
+            if _spells_power(value)
+            else ""
+        )
         raise InputError(f"{where}: expected a finite number; found {value!r:.40}{hint}")
     return float(value)
 

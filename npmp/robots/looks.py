@@ -1,5 +1,5 @@
-"""What a model looks like, to draw it without a physics engine: shapes in the frames of its moving bodies, and where
-these are in each pose."""
+"""What a model looks like, to draw it without a physics engine: shapes in the frames of its moving
+bodies, and where these are in each pose."""
 
 from __future__ import annotations
 
@@ -33,18 +33,24 @@ def moving_bodies(model: mujoco.MjModel) -> list[int]:
     return [b for b in range(1, model.nbody) if model.body_weldid[b] == b]
 
 
-def shapes(model: mujoco.MjModel, foot_bodies: Sequence[str] = (), *, colours: bool = False) -> list[dict[str, Any]]:
+def shapes(
+    model: mujoco.MjModel, foot_bodies: Sequence[str] = (), *, colours: bool = False
+) -> list[dict[str, Any]]:
     """What to draw: primitives in the frames of `moving_bodies`.
 
-    The visual geoms (groups 0 to 2) where a body has some, else its collision geoms; meshes as their convex hulls,
-    ellipsoids as their boxes. Each is {b: index into moving_bodies, t: kind, s: sizes [m], p: position [m],
-    q: quaternion (w, x, y, z), c: colour class}; a mesh has v: corners [m] and f: faces of three corners. With
-    `colours` each has the model's own, too, as rgb: "#rrggbb".
+    The visual geoms (groups 0 to 2) where a body has some, else its collision geoms; meshes as
+    their convex hulls, ellipsoids as their boxes. Each is {b: index into moving_bodies, t: kind, s:
+    sizes [m], p: position [m], q: quaternion (w, x, y, z), c: colour class}; a mesh has v: corners
+    [m] and f: faces of three corners. With `colours` each has the model's own, too, as rgb:
+    "#rrggbb".
     """
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
     index = {body: i for i, body in enumerate(moving_bodies(model))}
-    feet = {mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name): i for i, name in enumerate(foot_bodies)}
+    feet = {
+        mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name): i
+        for i, name in enumerate(foot_bodies)
+    }
     out: list[dict[str, Any]] = []
     for g in drawn_geoms(model):
         body = int(model.geom_bodyid[g])
@@ -54,32 +60,51 @@ def shapes(model: mujoco.MjModel, foot_bodies: Sequence[str] = (), *, colours: b
         depth, walk = 0, frame
         while walk > 0:
             walk, depth = int(model.body_parentid[walk]), depth + 1
-        colour = f"foot{feet[body] % 4}" if body in feet else "base" if depth <= 1 else f"link{min(depth - 2, 2)}"
+        colour = (
+            f"foot{feet[body] % 4}"
+            if body in feet
+            else "base"
+            if depth <= 1
+            else f"link{min(depth - 2, 2)}"
+        )
         own = (
-            {"rgb": "#" + "".join(f"{round(255 * float(part)):02x}" for part in _rgba(model, g)[:3])} if colours else {}
+            {
+                "rgb": "#"
+                + "".join(f"{round(255 * float(part)):02x}" for part in _rgba(model, g)[:3])
+            }
+            if colours
+            else {}
         )
         out.append({"b": index[frame], "c": colour, **own, **_shape(model, data, g, frame)})
     return out
 
 
 def drawn_geoms(model: mujoco.MjModel) -> list[int]:
-    """Ids of the geoms by which a robot is drawn: of each body the visual ones (groups 0 to 2), where it has some, else
-    those that collide; nothing that is transparent."""
+    """Ids of the geoms by which a robot is drawn: of each body the visual ones (groups 0 to 2),
+    where it has some, else those that collide; nothing that is transparent."""
     opaque = [g for g in range(model.ngeom) if _rgba(model, g)[3] > 0]
     visual = {int(model.geom_bodyid[g]) for g in opaque if model.geom_group[g] <= 2}
-    return [g for g in opaque if model.geom_group[g] <= 2 or int(model.geom_bodyid[g]) not in visual]
+    return [
+        g for g in opaque if model.geom_group[g] <= 2 or int(model.geom_bodyid[g]) not in visual
+    ]
 
 
 def _rgba(model: mujoco.MjModel, geom: int) -> FloatArray:
     material = int(model.geom_matid[geom])
-    return np.asarray(model.mat_rgba[material] if material >= 0 else model.geom_rgba[geom], np.float64)
+    return np.asarray(
+        model.mat_rgba[material] if material >= 0 else model.geom_rgba[geom], np.float64
+    )
 
 
 def _shape(model: mujoco.MjModel, data: mujoco.MjData, geom: int, frame: int) -> dict[str, Any]:
     """A geom's kind, size and pose in the frame of a body."""
     quat, inverse, local_q, local_p = np.empty(4), np.empty(4), np.empty(4), np.empty(3)
     mujoco.mju_mat2Quat(quat, data.geom_xmat[geom])
-    kind, size, position = _KINDS[int(model.geom_type[geom])], model.geom_size[geom], np.array(data.geom_xpos[geom])
+    kind, size, position = (
+        _KINDS[int(model.geom_type[geom])],
+        model.geom_size[geom],
+        np.array(data.geom_xpos[geom]),
+    )
     corners: dict[str, Any] = {}
     if kind == "mesh":
         position = position + data.geom_xmat[geom].reshape(3, 3) @ model.geom_aabb[geom, :3]
@@ -97,11 +122,14 @@ def _shape(model: mujoco.MjModel, data: mujoco.MjData, geom: int, frame: int) ->
 
 
 def _hull(model: mujoco.MjModel, geom: int) -> dict[str, Any]:
-    """A mesh's convex hull, corners (about its box's middle) and faces; of a fine mesh the hull of those corners that
-    are outermost in some evenly spread direction. Empty for one that is flat."""
+    """A mesh's convex hull, corners (about its box's middle) and faces; of a fine mesh the hull of
+    those corners that are outermost in some evenly spread direction. Empty for one that is flat."""
     which = int(model.geom_dataid[geom])
     first, count = int(model.mesh_vertadr[which]), int(model.mesh_vertnum[which])
-    vertices = np.asarray(model.mesh_vert[first : first + count], dtype=np.float64) - model.geom_aabb[geom, :3]
+    vertices = (
+        np.asarray(model.mesh_vert[first : first + count], dtype=np.float64)
+        - model.geom_aabb[geom, :3]
+    )
     turn = np.arange(FACES // 2) + 0.5  # Fibonacci's lattice on the sphere
     height, angle = 1.0 - 2.0 * turn / len(turn), np.pi * (1.0 + 5.0**0.5) * turn
     flat = np.sqrt(1.0 - height**2)
@@ -117,16 +145,21 @@ def _hull(model: mujoco.MjModel, geom: int) -> dict[str, Any]:
 
 
 def body_poses(model: mujoco.MjModel, qpos: npt.ArrayLike) -> FloatArray:
-    """World poses (T, moving bodies, 7: position [m], quaternion w x y z) of the given qpos (T, nq), without sign
-    jumps.
+    """World poses (T, moving bodies, 7: position [m], quaternion w x y z) of the given qpos (T,
+    nq), without sign jumps.
 
-    A frame with a value that is not finite, or farther off than `FAR_M`, takes the last good frame's pose (the first
-    good one's at the start). Raises InputError when no frame is good or the model is another one.
+    A frame with a value that is not finite, or farther off than `FAR_M`, takes the last good
+    frame's pose (the first good one's at the start). Raises InputError when no frame is good or the
+    model is another one.
     """
     q = np.asarray(qpos, dtype=np.float64)
     if q.ndim != 2 or q.shape[1] != model.nq:
-        raise InputError(f"replay: qpos has shape {q.shape}, the robot's model expects (T, {model.nq})")
-    good = np.isfinite(q).all(axis=1) & (np.abs(np.where(np.isfinite(q), q, 0.0)) < FAR_M).all(axis=1)
+        raise InputError(
+            f"replay: qpos has shape {q.shape}, the robot's model expects (T, {model.nq})"
+        )
+    good = np.isfinite(q).all(axis=1) & (np.abs(np.where(np.isfinite(q), q, 0.0)) < FAR_M).all(
+        axis=1
+    )
     if not good.any():
         raise InputError("replay: no frame of qpos is finite")
     source = np.maximum.accumulate(np.where(good, np.arange(len(q)), -1))

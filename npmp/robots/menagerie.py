@@ -1,8 +1,9 @@
-"""Where a robot.yaml's `mjcf:` lies: a path, or `menagerie:FOLDER/FILE.xml`, a model of MuJoCo Menagerie.
+"""Where a robot.yaml's `mjcf:` lies: a path, or `menagerie:FOLDER/FILE.xml`, a model of MuJoCo
+Menagerie.
 
-The models come through the package `mujoco-menagerie` (the extra `menagerie`), which downloads one at its first use and
-keeps it in a cache; the environment variable MENAGERIE_ROOT names a checkout to use instead, with or without the
-package.
+The models come through the package `mujoco-menagerie` (the extra `menagerie`), which downloads one
+at its first use and keeps it in a cache; the environment variable MENAGERIE_ROOT names a checkout
+to use instead, with or without the package.
 """
 
 from __future__ import annotations
@@ -17,16 +18,17 @@ ROOT = "MENAGERIE_ROOT"
 
 
 def locate(reference: str, folder: Path) -> Path:
-    """The file that `mjcf: reference` in a robot.yaml of this folder means; of a model of Menagerie, downloaded if need
-    be.
+    """The file that `mjcf: reference` in a robot.yaml of this folder means; of a model of
+    Menagerie, downloaded if need be.
 
     Raises:
-      InputError: for a model of Menagerie that is not there or cannot be had. Whether the file exists is not looked
-        at.
+      InputError: for a model of Menagerie that is not there or cannot be had. Whether the file
+        exists is not looked at.
     """
     if not reference.startswith(PREFIX):
         path = Path(reference).expanduser()
-        return (folder / path).resolve() if ".." in path.parts else folder / path  # the folder may be still to be made
+        # the folder may be still to be made
+        return (folder / path).resolve() if ".." in path.parts else folder / path
     model, file = _split(reference)
     if root := os.environ.get(ROOT):
         path = Path(root) / model
@@ -42,7 +44,9 @@ def locate(reference: str, folder: Path) -> Path:
         return Path(mujoco_menagerie.get(model).path()) / file
     except (mujoco_menagerie.MenagerieError, OSError) as error:
         cause = " ".join(str(error).split())
-        raise InputError(f"{reference}: {cause}; {ROOT} can name a checkout of MuJoCo Menagerie instead") from error
+        raise InputError(
+            f"{reference}: {cause}; {ROOT} can name a checkout of MuJoCo Menagerie instead"
+        ) from error
 
 
 def at_hand(reference: str) -> bool:
@@ -66,13 +70,16 @@ def _split(reference: str) -> tuple[str, str]:
     """Folder and file of `menagerie:FOLDER/FILE.xml`."""
     parts = PurePosixPath(reference.removeprefix(PREFIX)).parts
     if len(parts) < 2 or ".." in parts or parts[0] == "/":
-        raise InputError(f"{reference}: expected {PREFIX}FOLDER/FILE.xml, e.g. {PREFIX}anybotics_anymal_c/anymal_c.xml")
+        raise InputError(
+            f"{reference}: expected {PREFIX}FOLDER/FILE.xml, e.g. {PREFIX}anybotics_anymal_c/anymal_c.xml"
+        )
     return parts[0], str(PurePosixPath(*parts[1:]))
 
 
 def reference_to(target: str, path: Path, folder: Path) -> str:
-    """How robot.yaml in a folder names the model: as one of Menagerie where it is one; by the way from the folder where
-    they share one that is not the root, so that both can be moved together; else by its absolute path.
+    """How robot.yaml in a folder names the model: as one of Menagerie where it is one; by the way
+    from the folder where they share one that is not the root, so that both can be moved together;
+    else by its absolute path.
     """
     root = os.environ.get(ROOT)
     if target.startswith(PREFIX):

@@ -1,14 +1,15 @@
 """The `Robot`: an MJCF and a `robot.yaml` beside it, read into one frozen value.
 
-The MJCF holds what MuJoCo understands (bodies, joints, inertia, shapes, the time step, position actuators
-with their gains and torque limits); robot.yaml holds the rest (position and speed limits, home pose, feet,
-markers, mirrors, control rate). No number stands in both. A folder with these two files is a robot:
-`load("my_folder")` reads it like the packaged ones. With `drives:` in robot.yaml the MJCF may be anybody's, also one of
-MuJoCo Menagerie (`npmp.robots.adapt`, `npmp.robots.menagerie`).
+The MJCF holds what MuJoCo understands (bodies, joints, inertia, shapes, the time step, position
+actuators with their gains and torque limits); robot.yaml holds the rest (position and speed limits,
+home pose, feet, markers, mirrors, control rate). No number stands in both. A folder with these two
+files is a robot: `load("my_folder")` reads it like the packaged ones. With `drives:` in robot.yaml
+the MJCF may be anybody's, also one of MuJoCo Menagerie (`npmp.robots.adapt`,
+`npmp.robots.menagerie`).
 
-Frames: X forward, Y left, Z up; metres, radians. Quaternions are (w, x, y, z). qpos is [root position 3 |
-root quaternion 4 | joints J]; qvel is MuJoCo's: [root linear velocity 3, world frame | root angular
-velocity 3, root frame | joint velocities J].
+Frames: X forward, Y left, Z up; metres, radians. Quaternions are (w, x, y, z). qpos is [root
+position 3 | root quaternion 4 | joints J]; qvel is MuJoCo's: [root linear velocity 3, world frame |
+root angular velocity 3, root frame | joint velocities J].
 """
 
 from __future__ import annotations
@@ -27,8 +28,26 @@ from numpy.typing import ArrayLike, NDArray
 from mocap_data.errors import InputError
 from mocap_data.safe_yaml import read_yaml
 from npmp import own
-from npmp.robots.adapt import ROOT_JOINT, Adaptation, adapt, compile_spec, posed, read_adaptation, read_spec
-from npmp.robots.fields import FloatArray, fields, mapping, number, one_of, positive, read_only, text, vector
+from npmp.robots.adapt import (
+    ROOT_JOINT,
+    Adaptation,
+    adapt,
+    compile_spec,
+    posed,
+    read_adaptation,
+    read_spec,
+)
+from npmp.robots.fields import (
+    FloatArray,
+    fields,
+    mapping,
+    number,
+    one_of,
+    positive,
+    read_only,
+    text,
+    vector,
+)
 from npmp.robots.menagerie import at_hand, locate
 from npmp.robots.symmetry import Layout, Symmetry, read_symmetry
 
@@ -46,7 +65,8 @@ class Marker:
 
 @dataclass(frozen=True)
 class Robot:
-    """A robot with a free root, position-controlled hinges and spherical feet. All arrays are read-only.
+    """A robot with a free root, position-controlled hinges and spherical feet. All arrays are
+    read-only.
 
     J joints in qpos order, B bodies in MuJoCo's order (the root first, the world left out), F feet.
     """
@@ -60,10 +80,14 @@ class Robot:
     foot_bodies: tuple[str, ...]
     foot_radius: float  # [m]
     foot_offset: (
-        FloatArray  # (3,) in the foot body's frame [m]: centre of its sphere; of a sole, the middle of its points
+        # (3,) in the foot body's frame [m]: centre of its sphere; of a sole, the middle of its
+        # points
+        FloatArray
     )
     foot_points: (
-        FloatArray  # (F, K, 3) in the foot bodies' frames [m]: centres of K contact spheres of foot_radius per foot
+        # (F, K, 3) in the foot bodies' frames [m]: centres of K contact spheres of foot_radius per
+        # foot
+        FloatArray
     )
     markers: Mapping[str, Marker]
     imu_site: str
@@ -103,10 +127,11 @@ class Robot:
         return round(self.physics_rate_hz / self.control_rate_hz)
 
     def turning(self, most: Mapping[str, float]) -> Robot:
-        """The same robot with wider joint limits: joints whose names contain a key may turn to its angle either way.
+        """The same robot with wider joint limits: joints whose names contain a key may turn to its
+        angle either way.
 
-        Limits that are wider already stay. most: angles [rad] by parts of joints' names; nothing changes where none of
-        them is part of any.
+        Limits that are wider already stay. most: angles [rad] by parts of joints' names; nothing
+        changes where none of them is part of any.
 
         Raises:
           InputError: where some of the keys are part of no joint's name.
@@ -117,22 +142,31 @@ class Robot:
                 f"no joint of '{self.name}' has {', '.join(unknown)} in its name: {', '.join(self.joint_names)}"
             )
         least = [
-            max((angle for part, angle in most.items() if part in name), default=-np.inf) for name in self.joint_names
+            max((angle for part, angle in most.items() if part in name), default=-np.inf)
+            for name in self.joint_names
         ]
-        lower, upper = np.minimum(self.joint_lower, np.negative(least)), np.maximum(self.joint_upper, least)
+        lower, upper = (
+            np.minimum(self.joint_lower, np.negative(least)),
+            np.maximum(self.joint_upper, least),
+        )
         return replace(self, joint_lower=read_only(lower), joint_upper=read_only(upper))
 
     def spec(self, *, visuals: bool = True) -> mujoco.MjSpec:
-        """A fresh, editable spec of the robot alone: no floor, no light, joints limited to lower..upper.
+        """A fresh, editable spec of the robot alone: no floor, no light, joints limited to
+        lower..upper.
 
-        Without visuals the compiled model keeps only colliding geoms: the same physics, a fifth faster.
+        Without visuals the compiled model keeps only colliding geoms: the same physics, a fifth
+        faster.
         """
         spec = read_spec(self.mjcf)
         if self.adaptation is not None:
             adapt(spec, self.adaptation, self.mjcf, visuals=visuals)
         spec.compiler.discardvisual = not visuals
-        unit = np.pi / 180 if spec.compiler.degree else 1.0  # of the spec's angles until it is compiled
-        for name, lower, upper in zip(self.joint_names, self.joint_lower, self.joint_upper, strict=True):
+        # of the spec's angles until it is compiled
+        unit = np.pi / 180 if spec.compiler.degree else 1.0
+        for name, lower, upper in zip(
+            self.joint_names, self.joint_lower, self.joint_upper, strict=True
+        ):
             joint = spec.joint(name)
             joint.limited = mujoco.mjtLimited.mjLIMITED_TRUE
             joint.range = [lower / unit, upper / unit]
@@ -158,13 +192,17 @@ def with_joints(joint_names: Iterable[str]) -> list[str]:
 
 
 def own_names() -> tuple[str, ...]:
-    """One's own robots, sorted: the folders with a robot.yaml in ./robots and in the folders that NPMP_ROBOTS lists."""
-    found = {path.parent.name for folder in own.folders("robots") for path in folder.glob("*/robot.yaml")}
+    """One's own robots, sorted: the folders with a robot.yaml in ./robots and in the folders that
+    NPMP_ROBOTS lists."""
+    found = {
+        path.parent.name for folder in own.folders("robots") for path in folder.glob("*/robot.yaml")
+    }
     return tuple(sorted(found - set(names())))
 
 
 def find(robot: str | Path) -> Path:
-    """The robot.yaml of a packaged robot, of one of one's own (`own_names`), or of the path of a folder or file.
+    """The robot.yaml of a packaged robot, of one of one's own (`own_names`), or of the path of a
+    folder or file.
 
     Raises:
       InputError: where there is none.
@@ -175,10 +213,14 @@ def find(robot: str | Path) -> Path:
     path = Path(robot).expanduser()
     if path.is_dir():
         if not (path / "robot.yaml").is_file():
-            raise InputError(f"no robot.yaml in folder '{robot}'; npmp robots add MODEL.xml out={robot} writes one")
+            raise InputError(
+                f"no robot.yaml in folder '{robot}'; npmp robots add MODEL.xml out={robot} writes one"
+            )
         path = path / "robot.yaml"
     if path.is_file() and path.suffix in (".xml", ".urdf"):
-        raise InputError(f"{robot} is a model, no robot yet; npmp robots add {robot} makes one of it")
+        raise InputError(
+            f"{robot} is a model, no robot yet; npmp robots add {robot} makes one of it"
+        )
     if path.suffix not in (".yaml", ".yml"):
         raise InputError(
             f"no robot '{robot}'; there are: {', '.join((*names(), *own_names()))}, or the path of a folder"
@@ -189,17 +231,19 @@ def find(robot: str | Path) -> Path:
 
 
 def load(robot: str | Path) -> Robot:
-    """The packaged robot of that name, or your own by its name or by the path of its folder or of its robot.yaml.
+    """The packaged robot of that name, or your own by its name or by the path of its folder or of
+    its robot.yaml.
 
     Raises:
-      InputError: for an unknown name, a missing or malformed file, a robot.yaml that does not fit its MJCF, or a
-        model of MuJoCo Menagerie that cannot be had.
+      InputError: for an unknown name, a missing or malformed file, a robot.yaml that does not fit
+        its MJCF, or a model of MuJoCo Menagerie that cannot be had.
     """
     return _read(find(robot))
 
 
 def is_at_hand(robot: str | Path) -> bool:
-    """Whether the robot's model can be read without a download. Raises InputError for no robot at all."""
+    """Whether the robot's model can be read without a download. Raises InputError for no robot at
+    all."""
     content = read_yaml(find(robot))
     return at_hand(str(content.get("mjcf", ""))) if isinstance(content, dict) else True
 
@@ -221,7 +265,8 @@ def _read(path: Path) -> Robot:
 
 
 def build(content: Any, path: Path) -> Robot:
-    """The robot that a robot.yaml's content describes; `path` is where it stands, or would. Raises InputError."""
+    """The robot that a robot.yaml's content describes; `path` is where it stands, or would. Raises
+    InputError."""
     adapted = isinstance(content, dict) and "drives" in content
     site = ("imu_site",) if not (adapted and "imu" in content) else ()
     optional = ("source", "licence", "drives", *(_ADAPTED if adapted else ()))
@@ -239,7 +284,9 @@ def build(content: Any, path: Path) -> Robot:
 
     home, lower, upper, velocity = _joint_table(top["joints"], joint_names, f"{path}: joints")
     kp, kd, torque_limit = _drives(model, joint_names, mjcf)
-    foot_bodies, foot_radius, foot_offset, foot_points = _feet(top["feet"], body_names, f"{path}: feet")
+    foot_bodies, foot_radius, foot_offset, foot_points = _feet(
+        top["feet"], body_names, f"{path}: feet"
+    )
     markers = _markers(top["markers"], body_names, f"{path}: markers")
     layout = _layout(model, joint_names, body_names, foot_bodies, markers)
     control_rate_hz = positive(top["control_rate_hz"], f"{path}: control_rate_hz")
@@ -289,20 +336,32 @@ def _joint_table(value: Any, joint_names: Sequence[str], where: str) -> FloatArr
     for name in joint_names:
         here = f"{where}.{name}"
         row = fields(table[name], here, required=("home", "lower", "upper", "velocity"))
-        home, lower, upper = (number(row[key], f"{here}.{key}") for key in ("home", "lower", "upper"))
+        home, lower, upper = (
+            number(row[key], f"{here}.{key}") for key in ("home", "lower", "upper")
+        )
         if not lower <= home <= upper or lower == upper:
-            raise InputError(f"{here}: home {home:g} is not within lower {lower:g} and upper {upper:g}")
+            raise InputError(
+                f"{here}: home {home:g} is not within lower {lower:g} and upper {upper:g}"
+            )
         rows.append((home, lower, upper, positive(row["velocity"], f"{here}.velocity")))
     return np.array(rows).T
 
 
-def _feet(value: Any, body_names: Sequence[str], where: str) -> tuple[tuple[str, ...], float, FloatArray, FloatArray]:
-    """Bodies, radius [m], offset (3,) [m] and points (F, K, 3) [m], which are the offset alone where none are given."""
+def _feet(
+    value: Any, body_names: Sequence[str], where: str
+) -> tuple[tuple[str, ...], float, FloatArray, FloatArray]:
+    """Bodies, radius [m], offset (3,) [m] and points (F, K, 3) [m], which are the offset alone
+    where none are given."""
     entry = fields(value, where, required=("bodies", "radius", "offset"), optional=("points", "at"))
     if not isinstance(entry["bodies"], list) or not entry["bodies"]:
-        raise InputError(f"{where}.bodies: expected a list of bodies; found {entry['bodies']!r:.40}")
+        raise InputError(
+            f"{where}.bodies: expected a list of bodies; found {entry['bodies']!r:.40}"
+        )
     bodies = tuple(one_of(body, body_names, "body", f"{where}.bodies") for body in entry["bodies"])
-    radius, offset = positive(entry["radius"], f"{where}.radius"), vector(entry["offset"], f"{where}.offset")
+    radius, offset = (
+        positive(entry["radius"], f"{where}.radius"),
+        vector(entry["offset"], f"{where}.offset"),
+    )
     if "points" not in entry:
         return bodies, radius, offset, read_only(np.broadcast_to(offset, (len(bodies), 1, 3)))
     table = fields(entry["points"], f"{where}.points", required=bodies)
@@ -348,7 +407,8 @@ def _joint_names(model: mujoco.MjModel, mjcf: Path) -> tuple[str, ...]:
 def _drives(
     model: mujoco.MjModel, joint_names: tuple[str, ...], mjcf: Path
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
-    """kp [Nm/rad], kd [Nm s/rad], torque limit [Nm], each (J,): torque = clip(kp (target - q) - kd qd)."""
+    """kp [Nm/rad], kd [Nm s/rad], torque limit [Nm], each (J,): torque = clip(kp (target - q) - kd
+    qd)."""
     actuators = tuple(model.actuator(i).name for i in range(model.nu))
     if actuators != joint_names:
         found = ", ".join(actuators) or "none"
@@ -364,9 +424,13 @@ def _drives(
     limited = (model.actuator_forcelimited != 0) & (upper > 0) & (lower == -upper)
     for i, name in enumerate(actuators):
         if not (on_its_joint[i] and position[i]):
-            raise InputError(f"{mjcf}: actuator '{name}' is no position actuator (kp, kv, gear 1) on its joint")
+            raise InputError(
+                f"{mjcf}: actuator '{name}' is no position actuator (kp, kv, gear 1) on its joint"
+            )
         if not limited[i]:
-            raise InputError(f"{mjcf}: actuator '{name}' needs a symmetric forcerange, the torque limit")
+            raise InputError(
+                f"{mjcf}: actuator '{name}' needs a symmetric forcerange, the torque limit"
+            )
     return kp, -damping, upper
 
 
@@ -377,11 +441,19 @@ def _point(data: mujoco.MjData, body: str, position: FloatArray) -> FloatArray:
 
 
 def _standing(
-    model: mujoco.MjModel, home: FloatArray, foot_bodies: Sequence[str], radius: float, points: FloatArray
+    model: mujoco.MjModel,
+    home: FloatArray,
+    foot_bodies: Sequence[str],
+    radius: float,
+    points: FloatArray,
 ) -> FloatArray:
     """(7 + J,) qpos of the home pose at the height where the lowest foot point touches z = 0."""
     data = posed(model, home)
-    lowest = min(_point(data, foot, point)[2] for foot, sole in zip(foot_bodies, points, strict=True) for point in sole)
+    lowest = min(
+        _point(data, foot, point)[2]
+        for foot, sole in zip(foot_bodies, points, strict=True)
+        for point in sole
+    )
     return np.concatenate([[0.0, 0.0, radius - lowest, 1.0, 0.0, 0.0, 0.0], home])
 
 
@@ -410,23 +482,31 @@ def _layout(
 def _model_sha256(model: mujoco.MjModel) -> str:
     """Hash of what a stored motion depends on: names, tree, joint axes and mass distribution.
 
-    Figures are rounded to 1e-8 (m, kg, kg m2), far above the differences between versions of MuJoCo.
-    Shapes, gains and limits may change without making old motions unusable, so they stay out.
+    Figures are rounded to 1e-8 (m, kg, kg m2), far above the differences between versions of
+    MuJoCo. Shapes, gains and limits may change without making old motions unusable, so they stay
+    out.
     """
     lines = []
     for i in range(1, model.nbody):
         axes = _matrix(model.body_iquat[i])
-        # In the body's axes, because the order and signs of principal axes are the compiler's choice.
+        # In the body's axes, because the order and signs of principal axes are the compiler's
+        # choice.
         inertia = axes @ np.diag(model.body_inertia[i]) @ axes.T
         parent = model.body(model.body_parentid[i]).name
         figures = _figures(
-            model.body_pos[i], _matrix(model.body_quat[i]), model.body_mass[i], model.body_ipos[i], inertia
+            model.body_pos[i],
+            _matrix(model.body_quat[i]),
+            model.body_mass[i],
+            model.body_ipos[i],
+            inertia,
         )
         lines.append(f"body {model.body(i).name} {parent} {figures}")
     for i in range(model.njnt):
         joint = model.joint(i)
         figures = _figures(joint.pos, joint.axis)
-        lines.append(f"joint {joint.name} {model.body(joint.bodyid[0]).name} {joint.type[0]} {figures}")
+        lines.append(
+            f"joint {joint.name} {model.body(joint.bodyid[0]).name} {joint.type[0]} {figures}"
+        )
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

@@ -1,8 +1,9 @@
-"""Mirrors of a robot: reflections that map it onto itself, permuting joints, bodies, feet and markers.
+"""Mirrors of a robot: reflections that map it onto itself, permuting joints, bodies, feet and
+markers.
 
-With S the reflection (diagonal, one -1), a position p mirrors to S p, an orientation R to S R S, and an
-angular velocity w, being a pseudovector, to -S w. A turn by q about axis a becomes a turn by q about -S a,
-which gives the sign of each joint.
+With S the reflection (diagonal, one -1), a position p mirrors to S p, an orientation R to S R S,
+and an angular velocity w, being a pseudovector, to -S w. A turn by q about axis a becomes a turn by
+q about -S a, which gives the sign of each joint.
 """
 
 from __future__ import annotations
@@ -16,15 +17,25 @@ from numpy.typing import ArrayLike
 
 from mocap_data import rotations
 from mocap_data.errors import InputError
-from npmp.robots.fields import FloatArray, IntArray, fields, one_of, positive, read_only, read_only_indices
+from npmp.robots.fields import (
+    FloatArray,
+    IntArray,
+    fields,
+    one_of,
+    positive,
+    read_only,
+    read_only_indices,
+)
 
 _AXES = {"x": 0, "y": 1, "z": 2}
-_TOLERANCE = 1e-6  # [m] and [1]: how far from its exact image a marker or an axis may be, unless robot.yaml says
+# [m] and [1]: how far from its exact image a marker or an axis may be, unless robot.yaml says
+_TOLERANCE = 1e-6
 
 
 @dataclass(frozen=True)
 class Symmetry:
-    """One mirror. Entry i of the image comes from entry permutation[i] of the original; its own inverse."""
+    """One mirror. Entry i of the image comes from entry permutation[i] of the original; its own
+    inverse."""
 
     name: str
     normal: FloatArray  # (3,) unit vector across the mirror plane, which goes through the origin
@@ -33,10 +44,14 @@ class Symmetry:
     body_permutation: IntArray  # (B,) world left out
     foot_permutation: IntArray  # (F,)
     marker_permutation: IntArray  # (M,) in the order of Robot.markers
-    # What body frames differ by from their partners' images, in their own frames: a model's choice, not its kinematics.
-    body_turns: FloatArray  # (B, 4) wxyz; none where bodies align with the base when all joints are zero
-    body_shifts: FloatArray  # (B, 3) [m]; none where origins lie in the mirror plane or opposite to each other
-    tolerance: float = _TOLERANCE  # [m] of what is mirrored, for a model that is only nearly symmetric
+    # What body frames differ by from their partners' images, in their own frames: a model's choice,
+    # not its kinematics. (B, 4) wxyz; none where bodies align with the base when all joints are
+    # zero
+    body_turns: FloatArray
+    # (B, 3) [m]; none where origins lie in the mirror plane or opposite to each other
+    body_shifts: FloatArray
+    # [m] of what is mirrored, for a model that is only nearly symmetric
+    tolerance: float = _TOLERANCE
 
     @property
     def reflection(self) -> FloatArray:
@@ -44,18 +59,21 @@ class Symmetry:
         return 1.0 - 2.0 * self.normal
 
     def mirror_points(self, points: ArrayLike) -> FloatArray:
-        """Positions or linear velocities (..., 3), each reflected. Permuting bodies is left to the caller."""
+        """Positions or linear velocities (..., 3), each reflected. Permuting bodies is left to the
+        caller."""
         return np.asarray(points, dtype=np.float64) * self.reflection
 
     def mirror_quaternions(self, quaternions: ArrayLike) -> FloatArray:
-        """Orientations (..., 4) wxyz -> S R S: of the root, and of bodies aligned with it when all joints are zero."""
+        """Orientations (..., 4) wxyz -> S R S: of the root, and of bodies aligned with it when all
+        joints are zero."""
         return np.asarray(quaternions, dtype=np.float64) * np.concatenate([[1.0], -self.reflection])
 
     def mirror_body_quaternions(self, quaternions: ArrayLike) -> FloatArray:
-        """Orientations of all bodies, (..., B, 4) wxyz, as the mirrored robot has them: permuted, S R S, and turned.
+        """Orientations of all bodies, (..., B, 4) wxyz, as the mirrored robot has them: permuted, S
+        R S, and turned.
 
-        A body whose frame is turned by A against the base at zero joints, the image of one turned by A', has S R A'^T S
-        A.
+        A body whose frame is turned by A against the base at zero joints, the image of one turned
+        by A', has S R A'^T S A.
         """
         images = self.mirror_quaternions(np.asarray(quaternions)[..., self.body_permutation, :])
         if np.all(self.body_turns[:, 0] == 1.0):
@@ -63,12 +81,14 @@ class Symmetry:
         return rotations.multiply(images, self.body_turns)
 
     def mirror_body_positions(self, positions: ArrayLike, quaternions: ArrayLike) -> FloatArray:
-        """Origins of all bodies, (..., B, 3) [m], as the mirrored robot has them; quaternions (..., B, 4) of the
-        original."""
+        """Origins of all bodies, (..., B, 3) [m], as the mirrored robot has them; quaternions (...,
+        B, 4) of the original."""
         images = self.mirror_points(np.asarray(positions)[..., self.body_permutation, :])
         if not np.any(self.body_shifts):
             return images
-        return images - rotations.rotate(self.mirror_body_quaternions(quaternions), self.body_shifts)
+        return images - rotations.rotate(
+            self.mirror_body_quaternions(quaternions), self.body_shifts
+        )
 
     def mirror_joints(self, joints: ArrayLike) -> FloatArray:
         """Joint angles, velocities, targets or torques (..., J)."""
@@ -97,10 +117,11 @@ class Layout:
 
 
 def read_symmetry(name: str, value: Any, layout: Layout, where: str) -> Symmetry:
-    """The mirror that `{normal: x|y|z, swap: [[prefix, prefix], ...], tolerance: METRES}` describes.
+    """The mirror that `{normal: x|y|z, swap: [[prefix, prefix], ...], tolerance: METRES}`
+    describes.
 
-    A prefix may be written with a star for what is left of the name: "left_" is "left_*"; "*_left" swaps ends of names
-    and "*left*" what stands anywhere in them.
+    A prefix may be written with a star for what is left of the name: "left_" is "left_*"; "*_left"
+    swaps ends of names and "*left*" what stands anywhere in them.
 
     Raises:
       InputError: where a swapped name does not exist, or joints or markers are no mirror images.
@@ -129,7 +150,11 @@ def _partners(value: Any, where: str) -> dict[str, str]:
     """[[a, b], ...] as a -> b and b -> a."""
     partners: dict[str, str] = {}
     for pair in value if isinstance(value, list) else [value]:
-        if not (isinstance(pair, list) and len(pair) == 2 and all(isinstance(side, str) for side in pair)):
+        if not (
+            isinstance(pair, list)
+            and len(pair) == 2
+            and all(isinstance(side, str) for side in pair)
+        ):
             raise InputError(f"{where}: expected pairs of name prefixes; found {pair!r:.40}")
         if pair[0] in partners or pair[1] in partners:
             raise InputError(f"{where}: a prefix of {pair!r} is swapped twice")
@@ -137,7 +162,9 @@ def _partners(value: Any, where: str) -> dict[str, str]:
     return partners
 
 
-def _name_permutation(names: Sequence[str], partners: Mapping[str, str], kind: str, where: str) -> IntArray:
+def _name_permutation(
+    names: Sequence[str], partners: Mapping[str, str], kind: str, where: str
+) -> IntArray:
     """(N,) index of each name's image: its prefix swapped, or itself where no prefix fits."""
 
     def image_of(name: str) -> str:
@@ -153,8 +180,8 @@ def _name_permutation(names: Sequence[str], partners: Mapping[str, str], kind: s
 
 
 def swapped(name: str, part: str, partner: str) -> str | None:
-    """The name with one part of it replaced, or None where it has not that part. "l_", "*_l" and "*left*" as in
-    `swap`."""
+    """The name with one part of it replaced, or None where it has not that part. "l_", "*_l" and
+    "*left*" as in `swap`."""
     old, new = part.strip("*"), partner.strip("*")
     if part.startswith("*") and part.endswith("*"):
         return name.replace(old, new, 1) if old in name else None
@@ -163,8 +190,11 @@ def swapped(name: str, part: str, partner: str) -> str | None:
     return new + name.removeprefix(old) if name.startswith(old) else None
 
 
-def _joint_signs(layout: Layout, permutation: IntArray, normal: FloatArray, tolerance: float, where: str) -> FloatArray:
-    """(J,) +1 where the image of the partner's axis points along the joint's axis, -1 where against it."""
+def _joint_signs(
+    layout: Layout, permutation: IntArray, normal: FloatArray, tolerance: float, where: str
+) -> FloatArray:
+    """(J,) +1 where the image of the partner's axis points along the joint's axis, -1 where against
+    it."""
     images = -layout.joint_axes[permutation] * (1.0 - 2.0 * normal)
     alignment = np.sum(images * layout.joint_axes, axis=-1)
     for joint, partner, cosine in zip(layout.joint_names, permutation, alignment, strict=True):
@@ -175,8 +205,8 @@ def _joint_signs(layout: Layout, permutation: IntArray, normal: FloatArray, tole
 
 
 def _body_turns(layout: Layout, permutation: IntArray, normal: FloatArray) -> FloatArray:
-    """(B, 4) S A'^T S A of each body, for `Symmetry.mirror_body_quaternions`; no turn exactly where it is but
-    rounding."""
+    """(B, 4) S A'^T S A of each body, for `Symmetry.mirror_body_quaternions`; no turn exactly where
+    it is but rounding."""
     reflection = np.diag(1.0 - 2.0 * normal)
     partners = layout.body_rotations[permutation].swapaxes(-1, -2)
     turns = rotations.from_matrix(reflection @ partners @ reflection @ layout.body_rotations)
@@ -186,8 +216,8 @@ def _body_turns(layout: Layout, permutation: IntArray, normal: FloatArray) -> Fl
 
 
 def _body_shifts(layout: Layout, permutation: IntArray, normal: FloatArray) -> FloatArray:
-    """(B, 3) [m] from each body's origin to the image of its partner's, in the body's frame; none where only
-    rounding."""
+    """(B, 3) [m] from each body's origin to the image of its partner's, in the body's frame; none
+    where only rounding."""
     apart = layout.body_positions[permutation] * (1.0 - 2.0 * normal) - layout.body_positions
     shifts = np.einsum("bij,bi->bj", layout.body_rotations, apart)
     return np.where(np.abs(shifts).max(axis=-1, keepdims=True) < 1e-9, 0.0, shifts)
@@ -199,10 +229,16 @@ def _marker_permutation(
     """(M,) index of the marker that sits where each marker's image is, on the image of its body."""
     permutation = []
     bodies = np.asarray(layout.marker_bodies)
-    for name, body, position in zip(layout.marker_names, bodies, layout.marker_positions, strict=True):
-        distance = np.linalg.norm(layout.marker_positions - position * (1.0 - 2.0 * normal), axis=-1)
+    for name, body, position in zip(
+        layout.marker_names, bodies, layout.marker_positions, strict=True
+    ):
+        distance = np.linalg.norm(
+            layout.marker_positions - position * (1.0 - 2.0 * normal), axis=-1
+        )
         images = np.flatnonzero((distance < tolerance) & (bodies == body_permutation[body]))
         if len(images) != 1:
-            raise InputError(f"{where}: marker '{name}' has {len(images)} mirror images; expected one")
+            raise InputError(
+                f"{where}: marker '{name}' has {len(images)} mirror images; expected one"
+            )
         permutation.append(images[0])
     return read_only_indices(permutation)

@@ -39,26 +39,43 @@ def make_simulator(
     """Simulations of a model for an environment whose tensors are on a device.
 
     Args:
-      name: "batch", MuJoCo on the CPU's threads, whatever the device; "warp", mujoco_warp on the device.
+      name: "batch", MuJoCo on the CPU's threads, whatever the device; "warp", mujoco_warp on the
+        device.
       num_threads: of "batch"; 0 for all cores.
       actuator: what moves the joints, of "batch"; None: the model's own drives, which are ideal.
 
     Raises:
-      InputError: for an unknown name, where mujoco_warp is not installed, or an actuator that cannot be used.
+      InputError: for an unknown name, where mujoco_warp is not installed, or an actuator that
+        cannot be used.
     """
     device = torch.device(device)
     if name not in SIMULATORS:
         raise InputError(f"no simulator '{name}'; there are: {', '.join(SIMULATORS)}")
     if name == "warp":
         if actuator is not None:
-            raise InputError("sim=warp has ideal drives only (actuator=pd); sim=batch takes a model of actuators")
+            raise InputError(
+                "sim=warp has ideal drives only (actuator=pd); sim=batch takes a model of actuators"
+            )
         try:
             from npmp.sim.warp import WarpSim
         except ImportError as error:
-            raise InputError(f"sim=warp needs mujoco_warp: pip install 'npmp[warp]' ({error})") from error
+            raise InputError(
+                f"sim=warp needs mujoco_warp: pip install 'npmp[warp]' ({error})"
+            ) from error
         return WarpSim(model, num_envs, control_rate_hz=control_rate_hz, device=device)
     if device.type == "cpu":
-        return BatchSim(model, num_envs, control_rate_hz=control_rate_hz, num_threads=num_threads, actuator=actuator)
+        return BatchSim(
+            model,
+            num_envs,
+            control_rate_hz=control_rate_hz,
+            num_threads=num_threads,
+            actuator=actuator,
+        )
     return StagedBatchSim(
-        model, num_envs, control_rate_hz=control_rate_hz, num_threads=num_threads, device=device, actuator=actuator
+        model,
+        num_envs,
+        control_rate_hz=control_rate_hz,
+        num_threads=num_threads,
+        device=device,
+        actuator=actuator,
     )

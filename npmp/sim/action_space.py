@@ -1,7 +1,9 @@
-"""What an action asks of a robot's drives: joint angles, or, to compare with, velocities, torques or muscles.
+"""What an action asks of a robot's drives: joint angles, or, to compare with, velocities, torques
+or muscles.
 
-Peng & van de Panne 2017 compare these four. Everywhere else an action is a joint angle. All are scaled alike: an action
-of so many radians asks a joint at rest in the home pose for the torque that PD control by the robot's own gains gives.
+Peng & van de Panne 2017 compare these four. Everywhere else an action is a joint angle. All are
+scaled alike: an action of so many radians asks a joint at rest in the home pose for the torque that
+PD control by the robot's own gains gives.
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ _TONE = 0.05  # excitation of both muscles of a joint that is asked for nothing
 
 
 class ActionSpace:
-    """One of `ACTION_SPACES` for a robot: its drives, and the controls that these take for an action."""
+    """One of `ACTION_SPACES` for a robot: its drives, and the controls that these take for an
+    action."""
 
     def __init__(self, name: str, robot: Robot, device: torch.device):
         """Raises: ValueError for another name."""
@@ -31,11 +34,17 @@ class ActionSpace:
             for values in (robot.home_joints, robot.kp, robot.torque_limit)
         )
         one = torch.ones_like(stiffness)
-        scales = {PD: one, "velocity": one / _LAG_S, "torque": stiffness, "muscle": stiffness / limit}
+        scales = {
+            PD: one,
+            "velocity": one / _LAG_S,
+            "torque": stiffness,
+            "muscle": stiffness / limit,
+        }
         self._scale = scales[name]
 
     def put_drives(self, spec: mujoco.MjSpec) -> None:
-        """Replace the position drives of the robot in a scene; joints keep their names, order and torque limits."""
+        """Replace the position drives of the robot in a scene; joints keep their names, order and
+        torque limits."""
         if self.name == PD:
             return
         r = self._robot
@@ -45,7 +54,8 @@ class ActionSpace:
             drive = spec.actuator(name)
             if self.name == "muscle":
                 spec.delete(drive)
-                for side, gear in (("flexor", -1.0), ("extensor", 1.0)):  # muscles pull: a force below zero
+                # muscles pull: a force below zero
+                for side, gear in (("flexor", -1.0), ("extensor", 1.0)):
                     muscle = spec.add_actuator(name=f"{name}_{side}", target=name)
                     muscle.trntype = mujoco.mjtTrn.mjTRN_JOINT
                     muscle.gear = [gear, 0, 0, 0, 0, 0]
@@ -57,7 +67,8 @@ class ActionSpace:
                 drive.set_to_motor()
 
     def controls(self, setpoint: Tensor) -> Tensor:
-        """Setpoints (n, J), home + action [rad], as the drives' controls: (n, J), of muscles (n, 2 J)."""
+        """Setpoints (n, J), home + action [rad], as the drives' controls: (n, J), of muscles (n, 2
+        J)."""
         if self.name == PD:
             return setpoint
         asked = (setpoint - self._home) * self._scale

@@ -1,8 +1,10 @@
-"""Adaptive randomization: how much of each range physics are drawn from follows from how often episodes succeed.
+"""Adaptive randomization: how much of each range physics are drawn from follows from how often
+episodes succeed.
 
-Two ways. `all`: one success rate of all episodes widens or narrows all ranges (as sim-to-real practice has it). `each`:
-OpenAI's automatic domain randomization (Akkaya et al. 2019): some episodes have one quantity at an end of its range,
-and how often those succeed moves that end alone. The ranges of the preset are the widest; they shrink to their middles.
+Two ways. `all`: one success rate of all episodes widens or narrows all ranges (as sim-to-real
+practice has it). `each`: OpenAI's automatic domain randomization (Akkaya et al. 2019): some
+episodes have one quantity at an end of its range, and how often those succeed moves that end alone.
+The ranges of the preset are the widest; they shrink to their middles.
 """
 
 from __future__ import annotations
@@ -41,7 +43,10 @@ class AdaptiveConfig:
         ranges.share(self, "start", "least", "above", "below", "narrow", "at_ends")
         ranges.at_least_one(self, "episodes")
         if not (
-            0.0 < self.least <= self.start and self.below <= self.above and self.widen >= 1.0 and self.narrow > 0.0
+            0.0 < self.least <= self.start
+            and self.below <= self.above
+            and self.widen >= 1.0
+            and self.narrow > 0.0
         ):
             raise ValueError(
                 "0 < least <= start, below <= above, widen >= 1 and narrow > 0 must hold, got "
@@ -50,41 +55,60 @@ class AdaptiveConfig:
 
 
 class Reach:
-    """Which share of each range is drawn from, `low` below its middle and `high` above, (G,) each; in checkpoints.
+    """Which share of each range is drawn from, `low` below its middle and `high` above, (G,) each;
+    in checkpoints.
 
-    An end is of one quantity and one side, or, of quantities that every part has its own of (joint offsets say), of
-    both sides, which then move together. Of pushes there is an upper end only.
+    An end is of one quantity and one side, or, of quantities that every part has its own of (joint
+    offsets say), of both sides, which then move together. Of pushes there is an upper end only.
     """
 
     def __init__(
-        self, config: AdaptiveConfig, columns: Mapping[str, slice], *, pushes: bool, num_envs: int, device: torch.device
+        self,
+        config: AdaptiveConfig,
+        columns: Mapping[str, slice],
+        *,
+        pushes: bool,
+        num_envs: int,
+        device: torch.device,
     ):
-        """columns: which of the draws are each quantity's, as `PhysicsRandomizer` has them. pushes: whether there are
-        any."""
+        """columns: which of the draws are each quantity's, as `PhysicsRandomizer` has them. pushes:
+        whether there are any."""
         self.config = config
-        sizes = {name: part.stop - part.start for name, part in columns.items() if name not in FIXED}
-        self.names = (*(name for name, size in sizes.items() if size), *((PUSHES,) if pushes else ()))
+        sizes = {
+            name: part.stop - part.start for name, part in columns.items() if name not in FIXED
+        }
+        self.names = (
+            *(name for name, size in sizes.items() if size),
+            *((PUSHES,) if pushes else ()),
+        )
         ends = [
             (g, side)
             for g, name in enumerate(self.names)
             for side in ((1,) if name == PUSHES else (-1, 1) if sizes[name] == 1 else (0,))
         ]
         if not self.names:
-            raise InputError("randomization.adaptive: nothing is drawn whose range could follow success")
+            raise InputError(
+                "randomization.adaptive: nothing is drawn whose range could follow success"
+            )
         if config.kind == "all":
             ends = [(0, 0)]  # one success rate, of no end
         self._of, self._side = torch.tensor(ends, device=device).view(-1, 2).T
         width = max((part.stop for part in columns.values()), default=0)
-        self._group = torch.full((width,), len(self.names), device=device)  # of each draw; the last: always whole
+        # of each draw; the last: always whole
+        self._group = torch.full((width,), len(self.names), device=device)
         for g, name in enumerate(self.names):
             if name != PUSHES:
                 self._group[columns[name]] = g
-        self.low, self.high = (torch.full((len(self.names),), config.start, device=device) for _ in range(2))
+        self.low, self.high = (
+            torch.full((len(self.names),), config.start, device=device) for _ in range(2)
+        )
         self.succeeded, self.counted = (torch.zeros(len(ends), device=device) for _ in range(2))
-        self.end = torch.full((num_envs,), -1, device=device)  # that the present episode is at; -1: none
+        # that the present episode is at; -1: none
+        self.end = torch.full((num_envs,), -1, device=device)
 
     def draw(self, ids: Tensor, unit: Tensor, generator: torch.Generator) -> Tensor:
-        """Draws (k, P) in [-1, 1], uniform within reach, of such uniform ones, for new episodes of robots ids (k,)."""
+        """Draws (k, P) in [-1, 1], uniform within reach, of such uniform ones, for new episodes of
+        robots ids (k,)."""
         whole = self.low.new_ones(1)
         low, high = (torch.cat((share, whole))[self._group] for share in (self.low, self.high))
         drawn = 0.5 * (1.0 + unit) * (low + high) - low
@@ -93,7 +117,10 @@ class Reach:
         chance = torch.rand((2, len(ids)), generator=generator, device=unit.device)
         end = torch.where(chance[0] < self.config.at_ends, (chance[1] * len(self._of)).long(), -1)
         self.end = self.end.index_copy(0, ids, end)
-        of, side = (torch.where(end >= 0, values[end], -1).unsqueeze(-1) for values in (self._of, self._side))
+        of, side = (
+            torch.where(end >= 0, values[end], -1).unsqueeze(-1)
+            for values in (self._of, self._side)
+        )
         upper = (side > 0) | ((side == 0) & (unit >= 0.0))
         return torch.where(self._group == of, torch.where(upper, high, -low), drawn)
 
@@ -105,12 +132,17 @@ class Reach:
         return self.high[-1] * share
 
     def note(self, ids: Tensor, succeeded: Tensor) -> None:
-        """Episodes of robots ids (k,) are over, which succeeded (k,) bool or failed; where enough are, ranges move."""
+        """Episodes of robots ids (k,) are over, which succeeded (k,) bool or failed; where enough
+        are, ranges move."""
         c = self.config
         end = self.end[ids] if c.kind == "each" else torch.zeros_like(ids)
         known = end >= 0
-        self.counted = self.counted.index_add(0, end[known], torch.ones_like(end[known], dtype=self.counted.dtype))
-        self.succeeded = self.succeeded.index_add(0, end[known], succeeded[known].to(self.succeeded))
+        self.counted = self.counted.index_add(
+            0, end[known], torch.ones_like(end[known], dtype=self.counted.dtype)
+        )
+        self.succeeded = self.succeeded.index_add(
+            0, end[known], succeeded[known].to(self.succeeded)
+        )
         full = self.counted >= c.episodes
         rate = self.succeeded / self.counted.clamp(min=1.0)
         factor = torch.where(rate > c.above, c.widen, torch.where(rate < c.below, c.narrow, 1.0))
@@ -122,17 +154,25 @@ class Reach:
                 mine = self._side <= 0 if below else self._side >= 0
                 share[self._of[mine]] *= factor[mine]
             share.clamp_(c.least, 1.0)
-        self.succeeded, self.counted = (torch.where(full, 0.0, count) for count in (self.succeeded, self.counted))
+        self.succeeded, self.counted = (
+            torch.where(full, 0.0, count) for count in (self.succeeded, self.counted)
+        )
 
     def reached(self) -> dict[str, list[float]]:
-        """By quantity the shares of its range below and above the middle; of pushes that of the largest."""
+        """By quantity the shares of its range below and above the middle; of pushes that of the
+        largest."""
         both = zip(self.names, self.low.tolist(), self.high.tolist(), strict=True)
         return {name: [high] if name == PUSHES else [low, high] for name, low, high in both}
 
     def logged(self) -> dict[str, float]:
-        """For a run's metrics: `reach`, the mean over all, and with `each` also that of every quantity."""
+        """For a run's metrics: `reach`, the mean over all, and with `each` also that of every
+        quantity."""
         means = {name: sum(shares) / len(shares) for name, shares in self.reached().items()}
-        each = {f"reach_{name}": mean for name, mean in means.items()} if self.config.kind == "each" else {}
+        each = (
+            {f"reach_{name}": mean for name, mean in means.items()}
+            if self.config.kind == "each"
+            else {}
+        )
         return {"reach": sum(means.values()) / max(len(means), 1), **each}
 
     _KEPT = ("low", "high", "succeeded", "counted", "end")
@@ -142,7 +182,8 @@ class Reach:
         return {f"reach.{name}": getattr(self, name) for name in self._KEPT}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken. Raises ValueError where it was taken of other ranges."""
+        """Continue where `state_dict` was taken. Raises ValueError where it was taken of other
+        ranges."""
         for name in self._KEPT:
             found, own = state.get(f"reach.{name}"), getattr(self, name)
             if found is None or found.shape != own.shape:

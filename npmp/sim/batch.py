@@ -18,11 +18,12 @@ _CTRL = int(mujoco.mjtState.mjSTATE_CTRL)
 
 
 class BatchSim:
-    """Many simulations of one model on the CPU's threads. The same steps give the same bits, whatever the number of
-    threads.
+    """Many simulations of one model on the CPU's threads. The same steps give the same bits,
+    whatever the number of threads.
 
-    The simulator's own arrays are shared, not copied: `qpos` (n, nq) and `qvel` (n, nv) are float64 torch views of its
-    live state rows, in MuJoCo's order and units. Writing to them changes the simulations at the next step.
+    The simulator's own arrays are shared, not copied: `qpos` (n, nq) and `qvel` (n, nv) are float64
+    torch views of its live state rows, in MuJoCo's order and units. Writing to them changes the
+    simulations at the next step.
     """
 
     device = torch.device("cpu")
@@ -60,17 +61,22 @@ class BatchSim:
         self._state = torch.from_numpy(self.batch.state)
         self._initial = self._state[:1].clone()
         # (n, nsensordata) live, read only
-        self.sensordata = self.batch.bind("sensordata") if model.nsensordata else np.zeros((num_envs, 0))
-        self._drive_forces = self.batch.bind("qfrc_actuator")  # (n, nv) live, read only; from the next step on
+        self.sensordata = (
+            self.batch.bind("sensordata") if model.nsensordata else np.zeros((num_envs, 0))
+        )
+        # (n, nv) live, read only; from the next step on
+        self._drive_forces = self.batch.bind("qfrc_actuator")
         self._warnings = self.batch.warning  # (n, kinds, 2): last info and count, live
         self._course = torch.zeros(num_envs, self.substeps, model.nu, dtype=torch.float64)
         # share of the way to the new controls at each physics step of a first-order hold
-        self._share = (torch.arange(1, self.substeps + 1, dtype=torch.float64) / self.substeps).view(1, -1, 1)
+        self._share = (
+            torch.arange(1, self.substeps + 1, dtype=torch.float64) / self.substeps
+        ).view(1, -1, 1)
 
     def set_state(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         """As `Simulator.set_state`."""
-        # a simulation is its state row, so writing the row is all that a reset is; `Batch.reset` would wake its threads
-        # for it
+        # a simulation is its state row, so writing the row is all that a reset is; `Batch.reset`
+        # would wake its threads for it
         self._state[ids] = self._initial
         self.qpos[ids] = qpos.to(self.qpos)
         self.qvel[ids] = qvel.to(self.qvel)
@@ -83,7 +89,8 @@ class BatchSim:
 
     def step(self, ctrl: Tensor, previous: Tensor | None = None) -> None:
         """As `Simulator.step`."""
-        # MuJoCo sets a counter to one when it resets a simulation, so only counters that start at zero can tell
+        # MuJoCo sets a counter to one when it resets a simulation, so only counters that start at
+        # zero can tell
         self._warnings[...] = 0
         if self.drives is not None:
             self._step_driven(self.drives, ctrl, previous)
@@ -121,15 +128,19 @@ class BatchSim:
     def broken(self) -> Tensor:
         """Simulations that MuJoCo warned of in the last step, (n,) bool.
 
-        Most had numbers that are not finite or are huge; MuJoCo has put those back to the model's default state, which
-        is finite.
+        Most had numbers that are not finite or are huge; MuJoCo has put those back to the model's
+        default state, which is finite.
         """
         return torch.from_numpy(self._warnings[:, :, 1].any(-1))
 
     def warnings(self, i: int) -> list[str]:
         """MuJoCo's names of what it warned of in simulation i's last step, e.g. "BADQACC"."""
         kinds = range(int(mujoco.mjtWarning.mjNWARNING))
-        return [mujoco.mjtWarning(k).name.removeprefix("mjWARN_") for k in kinds if self._warnings[i, k, 1]]
+        return [
+            mujoco.mjtWarning(k).name.removeprefix("mjWARN_")
+            for k in kinds
+            if self._warnings[i, k, 1]
+        ]
 
     def sensor(self, name: str) -> Tensor:
         """As `Simulator.sensor`."""

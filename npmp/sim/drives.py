@@ -13,18 +13,22 @@ from npmp.actuators.models import ActuatorModel, Memory
 
 
 def with_motors(model: mujoco.MjModel, armature: float = 0.0) -> mujoco.MjModel:
-    """The same model, its drives plain motors: a control is a torque [Nm], within the drive's limits.
+    """The same model, its drives plain motors: a control is a torque [Nm], within the drive's
+    limits.
 
-    What the joints have of damping and friction goes: it is in the torque that was measured behind it. Armature stays:
-    no model of torques is told the acceleration that a rotor's inertia takes. Where the actuator's own armature is
-    known [kg m^2], above 0, it takes the place of theirs.
+    What the joints have of damping and friction goes: it is in the torque that was measured behind
+    it. Armature stays: no model of torques is told the acceleration that a rotor's inertia takes.
+    Where the actuator's own armature is known [kg m^2], above 0, it takes the place of theirs.
     """
     model = copy(model)
     driven = model.jnt_dofadr[model.actuator_trnid[:, 0]]
     model.dof_damping[driven], model.dof_frictionloss[driven] = 0.0, 0.0
     if armature:
         model.dof_armature[driven] = armature
-    model.actuator_gaintype[:], model.actuator_biastype[:] = mujoco.mjtGain.mjGAIN_FIXED, mujoco.mjtBias.mjBIAS_NONE
+    model.actuator_gaintype[:], model.actuator_biastype[:] = (
+        mujoco.mjtGain.mjGAIN_FIXED,
+        mujoco.mjtBias.mjBIAS_NONE,
+    )
     model.actuator_gainprm[:], model.actuator_biasprm[:] = 0.0, 0.0
     model.actuator_gainprm[:, 0] = 1.0
     model.actuator_ctrllimited[:] = 0
@@ -34,9 +38,9 @@ def with_motors(model: mujoco.MjModel, armature: float = 0.0) -> mujoco.MjModel:
 class Drives:
     """The actuators of n simulations of a model, one for each drive, with what they remember.
 
-    Where a simulation is placed anew, its actuators have long been as they are at its first physics step, with the
-    torque that constant gains make of that. `latent` (n, nu, d) says which actuator each one is from then on, where the
-    model knows many.
+    Where a simulation is placed anew, its actuators have long been as they are at its first physics
+    step, with the torque that constant gains make of that. `latent` (n, nu, d) says which actuator
+    each one is from then on, where the model knows many.
     """
 
     def __init__(self, law: ActuatorModel, model: mujoco.MjModel, num_envs: int):
@@ -45,11 +49,18 @@ class Drives:
         contract = law.contract
         joints = model.actuator_trnid[:, 0]
         self._law, self._shape = law, (num_envs, model.nu)
-        self._q, self._v = (torch.from_numpy(at[joints]).long() for at in (model.jnt_qposadr, model.jnt_dofadr))
-        # what the drives put out at most: a model that goes on from its own torque goes on from what arrived
-        within = np.where(model.actuator_forcelimited, model.actuator_forcerange[:, 1], np.inf) / contract.torque_scale
+        self._q, self._v = (
+            torch.from_numpy(at[joints]).long() for at in (model.jnt_qposadr, model.jnt_dofadr)
+        )
+        # what the drives put out at most: a model that goes on from its own torque goes on from
+        # what arrived
+        within = (
+            np.where(model.actuator_forcelimited, model.actuator_forcerange[:, 1], np.inf)
+            / contract.torque_scale
+        )
         self._most = torch.from_numpy(within).float().repeat(num_envs).unsqueeze(-1)
-        self._others = torch.tensor(contract.input_mean[2:])  # voltage and the like stay as they were in the mean
+        # voltage and the like stay as they were in the mean
+        self._others = torch.tensor(contract.input_mean[2:])
         self.latent = torch.zeros(num_envs, model.nu, law.latent_dim)
         self._fresh = torch.ones(num_envs, dtype=torch.bool)
         begun = law.begin(torch.zeros(num_envs * model.nu, len(contract.input_scale)))
@@ -68,8 +79,8 @@ class Drives:
 
     @property
     def current_squares(self) -> Tensor | None:
-        """The squares of the motors' currents (n, nu) [A^2], mean over the physics steps since the control step began;
-        None where the model tells no current."""
+        """The squares of the motors' currents (n, nu) [A^2], mean over the physics steps since the
+        control step began; None where the model tells no current."""
         return self._squares / max(1, self._steps) if self._law.contract.current_scale else None
 
     @torch.inference_mode()
@@ -97,7 +108,9 @@ class Drives:
     def _start(self, inputs: Tensor, error: Tensor, speed: Tensor) -> None:
         rows = self._fresh.repeat_interleave(self._shape[1])
         stiffness, damping, offset = self._law.contract.baseline
-        first = self._law.begin(inputs[rows], stiffness * error[rows] - damping * speed[rows] + offset)
+        first = self._law.begin(
+            inputs[rows], stiffness * error[rows] - damping * speed[rows] + offset
+        )
         if self._law.recursive:
             first = first._replace(kept=first.kept.clamp(-self._most[rows], self._most[rows]))
         first = first._replace(latent=self.latent.flatten(0, 1)[rows])
@@ -117,5 +130,7 @@ class Drives:
         kept = [part.shape for part in self._memory]
         sizes = [part.numel() // n for part in (*self._memory, self.latent, self._fresh)]
         *memory, latent, fresh = state.split(sizes, -1)
-        self._memory = Memory(*(part.float().reshape(shape) for part, shape in zip(memory, kept, strict=True)))
+        self._memory = Memory(
+            *(part.float().reshape(shape) for part, shape in zip(memory, kept, strict=True))
+        )
         self.latent, self._fresh = latent.float().reshape(n, nu, -1), fresh.bool().flatten()

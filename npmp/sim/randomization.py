@@ -1,8 +1,10 @@
-"""Domain randomization: what differs from one simulated robot to the next, drawn anew for every episode.
+"""Domain randomization: what differs from one simulated robot to the next, drawn anew for every
+episode.
 
-Structure and figures: robot-NPMP (Bohez et al. 2022); see conf/randomization for each figure's source. The values live
-in the simulator's per-simulation model fields, so the physics costs what it does without. Quantities that vary both for
-the whole robot and for each part are (1 + s_global) (1 + s_i) c, both drawn uniformly.
+Structure and figures: robot-NPMP (Bohez et al. 2022); see conf/randomization for each figure's
+source. The values live in the simulator's per-simulation model fields, so the physics costs what it
+does without. Quantities that vary both for the whole robot and for each part are (1 + s_global) (1
++ s_i) c, both drawn uniformly.
 """
 
 from __future__ import annotations
@@ -46,7 +48,8 @@ class Spread:
 
 @dataclass(frozen=True)
 class JointPhysics:
-    """A joint and its drive as they were identified; None: the model's. Raises ValueError for values out of range."""
+    """A joint and its drive as they were identified; None: the model's. Raises ValueError for
+    values out of range."""
 
     armature: float | None = None  # [kg m2]
     damping: float | None = None  # of the joint [Nm s/rad]
@@ -56,7 +59,11 @@ class JointPhysics:
     offset: float = 0.0  # its encoder reads the true angle plus this [rad]
 
     def __post_init__(self) -> None:
-        given = [name for name in ("armature", "damping", "friction_loss", "kd") if getattr(self, name) is not None]
+        given = [
+            name
+            for name in ("armature", "damping", "friction_loss", "kd")
+            if getattr(self, name) is not None
+        ]
         ranges.not_negative(self, *given)
         if self.kp is not None:
             ranges.above_zero(self, "kp")
@@ -66,12 +73,15 @@ class JointPhysics:
 class PhysicsConfig:
     """What is drawn per episode; by default nothing. Raises ValueError for values out of range."""
 
-    nominal: Mapping[str, JointPhysics] = field(default_factory=dict)  # by joint: what all draws are about
+    # by joint: what all draws are about
+    nominal: Mapping[str, JointPhysics] = field(default_factory=dict)
 
     friction: tuple[float, float] | None = None  # of the feet, sliding; None: the model's
     mass: Spread = field(default_factory=Spread)  # of the bodies, with their inertia
-    payload: tuple[float, float] | None = None  # [kg] on the root body, beside its scaled mass; None or (0, 0): none
-    com_trunk: float = 0.0  # the root body's centre of mass is shifted by up to this along each axis [m]
+    # [kg] on the root body, beside its scaled mass; None or (0, 0): none
+    payload: tuple[float, float] | None = None
+    # the root body's centre of mass is shifted by up to this along each axis [m]
+    com_trunk: float = 0.0
     com_links: float = 0.0  # the other bodies' [m]
     joint_offset: float = 0.0  # calibration error of each joint's encoder, up to [rad]
     armature: Spread = field(default_factory=Spread)  # of joints
@@ -79,8 +89,10 @@ class PhysicsConfig:
     friction_loss: Spread = field(default_factory=Spread)  # of joints
     gain: Spread = field(default_factory=Spread)  # stiffness of the drives
     torque: Spread = field(default_factory=Spread)  # their torque limit
-    actuators: float = 0.0  # how far the latents of a model of many actuators lie from the mean one's, in their std
-    weak_joint: float = 1.0  # the torque limit of one joint of the legs, drawn, times this besides; 1: none is weak
+    # how far the latents of a model of many actuators lie from the mean one's, in their std
+    actuators: float = 0.0
+    # the torque limit of one joint of the legs, drawn, times this besides; 1: none is weak
+    weak_joint: float = 1.0
 
     def __post_init__(self) -> None:
         ranges.not_negative(self, "com_trunk", "com_links", "joint_offset", "actuators")
@@ -90,21 +102,26 @@ class PhysicsConfig:
                 self, "friction", tuple(float(v) for v in self.friction)
             )  # lists as they come from a file
             if len(self.friction) != 2 or not 0.0 < self.friction[0] <= self.friction[1] < math.inf:
-                raise ValueError(f"friction must be two numbers, 0 < low <= high, got {list(self.friction)}")
+                raise ValueError(
+                    f"friction must be two numbers, 0 < low <= high, got {list(self.friction)}"
+                )
         if self.payload is not None:
             object.__setattr__(self, "payload", tuple(float(v) for v in self.payload))
             if len(self.payload) != 2 or not 0.0 <= self.payload[0] <= self.payload[1] < math.inf:
-                raise ValueError(f"payload must be two numbers, 0 <= low <= high, or null, got {list(self.payload)}")
+                raise ValueError(
+                    f"payload must be two numbers, 0 <= low <= high, or null, got {list(self.payload)}"
+                )
             if self.payload[1] == 0.0:
                 object.__setattr__(self, "payload", None)
 
 
 @dataclass(frozen=True)
 class PushConfig:
-    """Random lateral forces on the root body; by default none. Raises ValueError for negative values.
+    """Random lateral forces on the root body; by default none. Raises ValueError for negative
+    values.
 
-    The magnitude is uniform up to `force`, the direction uniform in the horizontal plane; duration and gap are
-    exponential.
+    The magnitude is uniform up to `force`, the direction uniform in the horizontal plane; duration
+    and gap are exponential.
     """
 
     force: float = 0.0  # at most [N]
@@ -116,8 +133,9 @@ class PushConfig:
         ranges.above_zero(self, "duration_s", "gap_s")
 
 
-# what is scaled: a model field, the component of its last axis (None: all), and the spread's name in PhysicsConfig;
-# masses come first, where the payload finds them, torque limits last, where the weak joint does
+# what is scaled: a model field, the component of its last axis (None: all), and the spread's name
+# in PhysicsConfig; masses come first, where the payload finds them, torque limits last, where the
+# weak joint does
 _SCALED: tuple[tuple[str, int | None, str], ...] = (
     ("body_mass", None, "mass"),
     ("body_inertia", None, "mass"),
@@ -129,7 +147,8 @@ _SCALED: tuple[tuple[str, int | None, str], ...] = (
     ("actuator_biasprm", 1, "gain"),
     ("actuator_forcerange", None, "torque"),
 )
-# Parts of the robot lighter than this share of it have no draws of their own: nobody could tell (ANYmal's feet: 1 g)
+# Parts of the robot lighter than this share of it have no draws of their own: nobody could tell
+# (ANYmal's feet: 1 g)
 _LIGHT = 1e-4
 
 
@@ -144,7 +163,9 @@ def with_nominal(model: mujoco.MjModel, config: PhysicsConfig) -> mujoco.MjModel
     model, drives = copy.copy(model), {model.actuator(i).name: i for i in range(model.nu)}
     for name, joint in config.nominal.items():
         if name not in drives:
-            raise InputError(f"randomization.physics.nominal: no joint '{name}'; there are: {', '.join(drives)}")
+            raise InputError(
+                f"randomization.physics.nominal: no joint '{name}'; there are: {', '.join(drives)}"
+            )
         v, u = int(model.joint(name).dofadr[0]), drives[name]
         for values, at, given in (
             (model.dof_armature, v, joint.armature),
@@ -163,13 +184,14 @@ def with_nominal(model: mujoco.MjModel, config: PhysicsConfig) -> mujoco.MjModel
 class PhysicsRandomizer:
     """Writes drawn physics into simulations, and says what was drawn.
 
-    `unit` (n, P) holds the draws themselves, uniform in [-1, 1], for those who may know the physics (critic, world
-    model); P is 0 when nothing varies. `joint_offset` (n, nu) [rad]: encoders read the true angle plus this. A payload
-    is a point mass at the root body's centre of mass, where that was shifted to: it adds to the mass, and leaves that
-    centre and the inertia about it as they are.
+    `unit` (n, P) holds the draws themselves, uniform in [-1, 1], for those who may know the physics
+    (critic, world model); P is 0 when nothing varies. `joint_offset` (n, nu) [rad]: encoders read
+    the true angle plus this. A payload is a point mass at the root body's centre of mass, where
+    that was shifted to: it adds to the mass, and leaves that centre and the inertia about it as
+    they are.
 
-    Nothing is drawn that would change nothing: of what the model has none of (ANYmal's drives have no friction loss),
-    and for parts that weigh next to nothing.
+    Nothing is drawn that would change nothing: of what the model has none of (ANYmal's drives have
+    no friction loss), and for parts that weigh next to nothing.
     """
 
     def __init__(self, sim: Simulator, robot: Robot, config: PhysicsConfig):
@@ -180,16 +202,24 @@ class PhysicsRandomizer:
         """
         model, c = sim.model, config
         self._sim, self._config = sim, config
-        bodies = [mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name) for name in robot.body_names]
+        bodies = [
+            mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name) for name in robot.body_names
+        ]
         self._bodies = torch.tensor([b for b in bodies if model.body_mass[b] > 0])
-        self._heavy = torch.tensor([b for b in bodies if model.body_mass[b] > _LIGHT * sum(model.body_mass[bodies])])
+        self._heavy = torch.tensor(
+            [b for b in bodies if model.body_mass[b] > _LIGHT * sum(model.body_mass[bodies])]
+        )
         self._spreads = {
             name: getattr(c, name) if self._has(name) else Spread()
             for name in dict.fromkeys(kind for *_, kind in _SCALED)
         }
-        feet = {mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name) for name in robot.foot_bodies}
+        feet = {
+            mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name) for name in robot.foot_bodies
+        }
         on_feet = [g for g in range(model.ngeom) if int(model.geom_bodyid[g]) in feet]
-        self._foot_geoms = torch.tensor([g for g in on_feet if model.geom_contype[g] or model.geom_conaffinity[g]])
+        self._foot_geoms = torch.tensor(
+            [g for g in on_feet if model.geom_contype[g] or model.geom_conaffinity[g]]
+        )
         nu, nb, spreads = model.nu, len(self._heavy), self._spreads
         # name -> how many draws; in this order they stand in `unit`
         wanted = {
@@ -203,7 +233,9 @@ class PhysicsRandomizer:
             "com_links": 3 * (nb - 1) if c.com_links > 0 else 0,
             "joint_offset": nu if c.joint_offset > 0 else 0,
             "payload": int(c.payload is not None),
-            "actuators": 0 if sim.drives is None or c.actuators == 0 else sim.drives.latent[0].numel(),
+            "actuators": 0
+            if sim.drives is None or c.actuators == 0
+            else sim.drives.latent[0].numel(),
             "weak_joint": int(c.weak_joint < 1.0),
         }
         self._columns: dict[str, slice] = {}
@@ -212,7 +244,9 @@ class PhysicsRandomizer:
             self._columns[name] = slice(size, size + count)
             size += count
         self.unit = torch.zeros(sim.num_envs, size, device=sim.device)
-        offsets = [c.nominal[name].offset if name in c.nominal else 0.0 for name in robot.joint_names]
+        offsets = [
+            c.nominal[name].offset if name in c.nominal else 0.0 for name in robot.joint_names
+        ]
         self._offset = torch.tensor(offsets, device=sim.device)
         self.joint_offset = self._offset.repeat(sim.num_envs, 1)
         self._trunk, besides = bodies[0], {"body_mass"} if c.payload is not None else set()
@@ -220,7 +254,9 @@ class PhysicsRandomizer:
         scaled = [entry for entry in _SCALED if spreads[entry[2]].active or entry[0] in besides]
         shifted = c.com_trunk > 0 or c.com_links > 0
         varied = (
-            [name for name, _, _ in scaled] + ["body_ipos"] * shifted + ["geom_friction"] * (c.friction is not None)
+            [name for name, _, _ in scaled]
+            + ["body_ipos"] * shifted
+            + ["geom_friction"] * (c.friction is not None)
         )
         self._fields = sim.expand(list(dict.fromkeys(varied)))
         self._derived = shifted or bool({"body_mass", "dof_armature"} & self._fields.keys())
@@ -233,11 +269,16 @@ class PhysicsRandomizer:
         self._scaled = self._products(scaled) if scaled else None
         self._shifted = self._shifts(bodies[0]) if shifted else None
 
-    def _products(self, scaled: list[tuple[str, int | None, str]]) -> tuple[_Values, _Terms, _Terms]:
+    def _products(
+        self, scaled: list[tuple[str, int | None, str]]
+    ) -> tuple[_Values, _Terms, _Terms]:
         """All values of the entries of _SCALED, with their terms s_global and s_i."""
         nu = self._sim.model.nu
-        own = {"dof": torch.arange(6, 6 + nu), "actuator": torch.arange(nu)}  # the world has parts too
-        values = _Values(self._sim.model, self._fields, [(name, component) for name, component, _ in scaled])
+        # the world has parts too
+        own = {"dof": torch.arange(6, 6 + nu), "actuator": torch.arange(nu)}
+        values = _Values(
+            self._sim.model, self._fields, [(name, component) for name, component, _ in scaled]
+        )
         whole, each = [], []
         for shape, (name, _, kind) in zip(values.shapes, scaled, strict=True):
             spread, part = self._spreads[kind], name.split("_")[0]
@@ -257,11 +298,14 @@ class PhysicsRandomizer:
         return values, _Terms([(values.shapes[0], shifts)], self._place)
 
     def _has(self, kind: str) -> bool:
-        """Whether the robot's model has any of what a spread scales, so that scaling it changes something."""
+        """Whether the robot's model has any of what a spread scales, so that scaling it changes
+        something."""
         model = self._sim.model
         for name, at, of in _SCALED:
             if of == kind:
-                values = getattr(model, name)[6:] if name.startswith("dof") else getattr(model, name)
+                values = (
+                    getattr(model, name)[6:] if name.startswith("dof") else getattr(model, name)
+                )
                 if (values if at is None else values[:, at]).any():
                     return True
         return False
@@ -285,9 +329,14 @@ class PhysicsRandomizer:
         return self._columns
 
     def draw(self, ids: Tensor, generator: torch.Generator, reach: Reach | None = None) -> None:
-        """New physics for simulations ids (k,); within reach of the whole ranges, where it is given."""
+        """New physics for simulations ids (k,); within reach of the whole ranges, where it is
+        given."""
         if self.size or reach is not None:
-            unit = 2.0 * torch.rand((len(ids), self.size), generator=generator, device=self.unit.device) - 1.0
+            unit = (
+                2.0
+                * torch.rand((len(ids), self.size), generator=generator, device=self.unit.device)
+                - 1.0
+            )
             self.set(ids, unit if reach is None else reach.draw(ids, unit, generator))
         elif self._config.friction is not None:
             self.set(ids, self.unit[ids])
@@ -299,7 +348,9 @@ class PhysicsRandomizer:
             raise ValueError(f"{unit.shape[1]} numbers of drawn physics do not fit {self.size}")
         self.unit[ids] = unit
         if c.joint_offset > 0:
-            self.joint_offset[ids] = self._offset + c.joint_offset * unit[:, self._columns["joint_offset"]].float()
+            self.joint_offset[ids] = (
+                self._offset + c.joint_offset * unit[:, self._columns["joint_offset"]].float()
+            )
         if self._sim.drives is not None and c.actuators > 0:
             latent, drawn = self._sim.drives.latent, unit[:, self._columns["actuators"]].to("cpu")
             latent[ids.cpu()] = c.actuators * normal_of(drawn).view(len(ids), *latent.shape[1:])
@@ -316,9 +367,11 @@ class PhysicsRandomizer:
                 )
             if c.weak_joint < 1.0:
                 nu, legs = self._sim.model.nu, self._legs
-                which = (0.5 * (1.0 + draws[:, self._columns["weak_joint"]]) * len(legs)).long()  # (k, 1)
+                # (k, 1)
+                which = (0.5 * (1.0 + draws[:, self._columns["weak_joint"]]) * len(legs)).long()
                 weak = legs[which.clamp(max=len(legs) - 1)]
-                hit = (torch.arange(nu, device=weak.device) == weak).repeat_interleave(2, -1)  # both ends of its range
+                # both ends of its range
+                hit = (torch.arange(nu, device=weak.device) == weak).repeat_interleave(2, -1)
                 drawn[:, -2 * nu :] *= torch.where(hit, c.weak_joint, 1.0)
             values.write(rows, drawn)
         if self._shifted is not None:
@@ -326,9 +379,15 @@ class PhysicsRandomizer:
             values.write(rows, values.nominal + shift(draws))
         if c.friction is not None:
             low, high = c.friction
-            share = 0.5 * (1.0 + draws[:, self._columns["friction"]]) if low < high else draws.new_zeros(len(ids), 1)
+            share = (
+                0.5 * (1.0 + draws[:, self._columns["friction"]])
+                if low < high
+                else draws.new_zeros(len(ids), 1)
+            )
             sliding = self._fields["geom_friction"][..., 0]
-            sliding[rows[:, None], self._foot_geoms] = (low + (high - low) * share).to(sliding.dtype)
+            sliding[rows[:, None], self._foot_geoms] = (low + (high - low) * share).to(
+                sliding.dtype
+            )
         if self._derived:
             self._sim.set_const(ids)
 
@@ -339,17 +398,23 @@ def normal_of(unit: Tensor) -> Tensor:
 
 
 class _Values:
-    """Values of model fields, all side by side: few operations on all of them serve a reset, not some on each field.
+    """Values of model fields, all side by side: few operations on all of them serve a reset, not
+    some on each field.
 
-    `nominal` (m,) float64 are the model's own; `shapes` the parts of the model in each field and the values of each
-    part.
+    `nominal` (m,) float64 are the model's own; `shapes` the parts of the model in each field and
+    the values of each part.
     """
 
-    def __init__(self, model: mujoco.MjModel, fields: dict[str, Tensor], names: list[tuple[str, int | None]]):
-        """fields (n, parts, ...) by name; names of those to take, and which component of the last axis, None for
-        all."""
+    def __init__(
+        self, model: mujoco.MjModel, fields: dict[str, Tensor], names: list[tuple[str, int | None]]
+    ):
+        """fields (n, parts, ...) by name; names of those to take, and which component of the last
+        axis, None for all."""
         own = [torch.tensor(getattr(model, name), dtype=torch.float64) for name, _ in names]
-        own = [values if at is None else values[:, at] for values, (_, at) in zip(own, names, strict=True)]
+        own = [
+            values if at is None else values[:, at]
+            for values, (_, at) in zip(own, names, strict=True)
+        ]
         self.shapes = [(len(values), values.numel() // len(values)) for values in own]
         self._targets = [
             fields[name].flatten(1) if at is None else fields[name][..., at] for name, at in names
@@ -364,18 +429,25 @@ class _Values:
 
 
 class _Terms:
-    """Half-widths times draws, one for each of the values that stand side by side; zero for those that do not vary."""
+    """Half-widths times draws, one for each of the values that stand side by side; zero for those
+    that do not vary."""
 
     def __init__(
-        self, fields: Iterable[tuple[tuple[int, int], list[tuple[Tensor, float, slice]]]], place: torch.device
+        self,
+        fields: Iterable[tuple[tuple[int, int], list[tuple[Tensor, float, slice]]]],
+        place: torch.device,
     ):
-        """fields: shape (parts, values of each), and what varies: parts, their half-width, and which draws are theirs.
+        """fields: shape (parts, values of each), and what varies: parts, their half-width, and
+        which draws are theirs.
 
         There is one draw for all of those parts, one for each, or one for each value.
         """
         widths, columns = [], []
         for shape, variations in fields:
-            width, column = torch.zeros(shape, dtype=torch.float64), torch.zeros(shape, dtype=torch.long)
+            width, column = (
+                torch.zeros(shape, dtype=torch.float64),
+                torch.zeros(shape, dtype=torch.long),
+            )
             for parts, half_width, draws in variations:
                 if half_width > 0:
                     width[parts] = half_width
@@ -391,16 +463,25 @@ class _Terms:
 
 
 class Pusher:
-    """Lateral forces on the root bodies of simulations, each with its own clock; constant over a control step.
+    """Lateral forces on the root bodies of simulations, each with its own clock; constant over a
+    control step.
 
     `force` (n, 2) [N], world frame: what pushes during the coming control step.
     """
 
-    def __init__(self, sim: Simulator, root_body: int, config: PushConfig, dt: float, reach: Reach | None = None):
+    def __init__(
+        self,
+        sim: Simulator,
+        root_body: int,
+        config: PushConfig,
+        dt: float,
+        reach: Reach | None = None,
+    ):
         """reach: how large pushes may be at present, where that changes."""
         self.config, self._dt, self._reach = config, dt, reach
         self.force = torch.zeros(sim.num_envs, 2, device=sim.device)
-        self.left = torch.zeros(sim.num_envs, device=sim.device)  # [s] until the present push or gap is over
+        # [s] until the present push or gap is over
+        self.left = torch.zeros(sim.num_envs, device=sim.device)
         self._applied = sim.wrench(root_body)[:, :2] if config.force > 0 else None
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
@@ -423,13 +504,20 @@ class Pusher:
         begins = over & ~self.force.any(-1)
         angle = 2.0 * math.pi * uniform[0]
         size = uniform[1] if self._reach is None else self._reach.pushed(uniform[1])
-        drawn = (c.force * size).unsqueeze(-1) * torch.stack((torch.cos(angle), torch.sin(angle)), -1)
-        self.force = torch.where(begins.unsqueeze(-1), drawn, torch.where(over.unsqueeze(-1), 0.0, self.force))
+        drawn = (c.force * size).unsqueeze(-1) * torch.stack(
+            (torch.cos(angle), torch.sin(angle)), -1
+        )
+        self.force = torch.where(
+            begins.unsqueeze(-1), drawn, torch.where(over.unsqueeze(-1), 0.0, self.force)
+        )
         mean = torch.where(begins, c.duration_s, c.gap_s)
-        drawn_s = self._at_least_a_step(-mean * torch.log1p(-torch.where(begins, uniform[2], uniform[3])))
+        drawn_s = self._at_least_a_step(
+            -mean * torch.log1p(-torch.where(begins, uniform[2], uniform[3]))
+        )
         self.left = torch.where(over, drawn_s, left)
         self._applied.copy_(self.force)
 
     def _at_least_a_step(self, seconds: Tensor) -> Tensor:
-        """Exponential times, no shorter than a control step: the shortest that a push can last here."""
+        """Exponential times, no shorter than a control step: the shortest that a push can last
+        here."""
         return torch.clamp(seconds, min=self._dt)

@@ -26,7 +26,8 @@ def flat_spec(
     Args:
       robot: whose geoms must collide with geoms of contype 1 (as those of `npmp.robots` do).
       additions: adds to the spec, `Task.add_to_scene`; bodies after the robot's.
-      visuals: add what only a renderer needs (looks of the robot, light, checkerboard); a tenth of the physics' speed.
+      visuals: add what only a renderer needs (looks of the robot, light, checkerboard); a tenth of
+        the physics' speed.
 
     Its floor geom is named "floor".
     """
@@ -43,16 +44,20 @@ def flat_spec(
         material = spec.add_material(name="grid", texrepeat=[1, 1], texuniform=True)
         material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "grid"
         floor.material = "grid"
-        spec.worldbody.add_light(pos=[0, 0, 4], dir=[0, 0, -1], type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL)
+        spec.worldbody.add_light(
+            pos=[0, 0, 4], dir=[0, 0, -1], type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL
+        )
     if additions is not None:
         additions(spec)
     return spec
 
 
 def add_contact_sensors(spec: mujoco.MjSpec, robot: Robot) -> tuple[str, ...]:
-    """Add a sensor per body that is not a foot, which reads how many contacts that body has with the floor.
+    """Add a sensor per body that is not a foot, which reads how many contacts that body has with
+    the floor.
 
-    They cost a few per cent of the physics, so only tasks that terminate on them ask for them. Returns: the sensors'
+    They cost a few per cent of the physics, so only tasks that terminate on them ask for them.
+    Returns: the sensors'
       names.
     """
     bodies = [body for body in robot.body_names if body not in robot.foot_bodies]
@@ -66,7 +71,8 @@ def add_contact_sensors(spec: mujoco.MjSpec, robot: Robot) -> tuple[str, ...]:
 
 
 def let_bodies_collide(spec: mujoco.MjSpec, robot: Robot) -> None:
-    """Let the robot's bodies collide with each other, but for those that touch in the home pose or are linked."""
+    """Let the robot's bodies collide with each other, but for those that touch in the home pose or
+    are linked."""
     for geom in spec.geoms:
         if geom.conaffinity and geom.parent.name in robot.body_names:
             geom.contype = 1
@@ -75,8 +81,13 @@ def let_bodies_collide(spec: mujoco.MjSpec, robot: Robot) -> None:
     data.qpos[:] = model.qpos0
     data.qpos[: len(robot.home_qpos)] = robot.home_qpos
     mujoco.mj_forward(model, data)
-    pairs = {tuple(sorted(int(model.geom_bodyid[geom]) for geom in contact.geom)) for contact in data.contact}
+    pairs = {
+        tuple(sorted(int(model.geom_bodyid[geom]) for geom in contact.geom))
+        for contact in data.contact
+    }
     for first, second in sorted(pairs):
         names = model.body(first).name, model.body(second).name
         if set(names) <= set(robot.body_names):
-            spec.add_exclude(name=f"apart_{names[0]}_{names[1]}", bodyname1=names[0], bodyname2=names[1])
+            spec.add_exclude(
+                name=f"apart_{names[0]}_{names[1]}", bodyname1=names[0], bodyname2=names[1]
+            )

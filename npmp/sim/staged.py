@@ -1,4 +1,5 @@
-"""Physics on the CPU for a learner on an accelerator: `BatchSim`, and one packed copy each way per control step."""
+"""Physics on the CPU for a learner on an accelerator: `BatchSim`, and one packed copy each way per
+control step."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ from npmp.sim.simulator import sensor_columns
 class StagedBatchSim:
     """`BatchSim` whose state is mirrored on another device.
 
-    A control step sends controls and wrenches to the host in one copy, and brings back positions, velocities and
-    sensors in one; on the host both lie in pinned memory. Resets send what they write. `snapshot` stays on the host.
-    The physics is `BatchSim`'s to the bit, for equal controls.
+    A control step sends controls and wrenches to the host in one copy, and brings back positions,
+    velocities and sensors in one; on the host both lie in pinned memory. Resets send what they
+    write. `snapshot` stays on the host. The physics is `BatchSim`'s to the bit, for equal controls.
     """
 
     def __init__(
@@ -34,9 +35,18 @@ class StagedBatchSim:
     ):
         """As `BatchSim`; device: where the environment's tensors are."""
         self.host = BatchSim(
-            model, num_envs, control_rate_hz=control_rate_hz, num_threads=num_threads, actuator=actuator
+            model,
+            num_envs,
+            control_rate_hz=control_rate_hz,
+            num_threads=num_threads,
+            actuator=actuator,
         )
-        self.model, self.num_envs, self.substeps, self.device = self.host.model, num_envs, self.host.substeps, device
+        self.model, self.num_envs, self.substeps, self.device = (
+            self.host.model,
+            num_envs,
+            self.host.substeps,
+            device,
+        )
         self._pin = device.type == "cuda"
         width = model.nq + model.nv + model.nsensordata
         self._down = torch.empty(num_envs, width, dtype=torch.float64, pin_memory=self._pin)

@@ -1,12 +1,13 @@
 """Rough ground: periodic height fields side by side in one scene, each robot on one of them.
 
-All simulations share one model, and in it one MuJoCo height field, which holds every field of the terrain. A field
-repeats itself after `PERIOD_M` in both directions and is continued by `MARGIN_M` around its period, further than a
-robot reaches. So a robot that leaves its period is moved back by whole periods, and stands as it stood: the ground has
-no edge, and no episode ends at one.
+All simulations share one model, and in it one MuJoCo height field, which holds every field of the
+terrain. A field repeats itself after `PERIOD_M` in both directions and is continued by `MARGIN_M`
+around its period, further than a robot reaches. So a robot that leaves its period is moved back by
+whole periods, and stands as it stood: the ground has no edge, and no episode ends at one.
 
-Kinds: Perlin noise, as robot-NPMP trains on, and the six of sim-to-real practice. A level in [0, 1] scales each from
-flat ground to what `TerrainLimits` says. Walls of steps, gaps and stones lean by one cell of the grid.
+Kinds: Perlin noise, as robot-NPMP trains on, and the six of sim-to-real practice. A level in [0, 1]
+scales each from flat ground to what `TerrainLimits` says. Walls of steps, gaps and stones lean by
+one cell of the grid.
 """
 
 from __future__ import annotations
@@ -32,12 +33,15 @@ FloatArray = NDArray[np.floating[Any]]
 
 PERIOD_M = 8.0
 MARGIN_M = 1.0
-# Distance of the grid's points [m]. Smooth ground is as well described by fewer: a foot meets fewer triangles at once,
-# and each costs the contact solver.
+# Distance of the grid's points [m]. Smooth ground is as well described by fewer: a foot meets fewer
+# triangles at once, and each costs the contact solver.
 _FINE, _COARSE = 0.05, 0.1
-_PLACES = 32  # where episodes start, per field: so many of the gentlest points, of which there are four times as many
+# where episodes start, per field: so many of the gentlest points, of which there are four times as
+# many
+_PLACES = 32
 _START_REACH = 0.6  # of the square around a place that is judged for that [m]
-_FLAT_M = 0.7  # of floor before and after a slope or stairs [m], half of what is between two of them
+# of floor before and after a slope or stairs [m], half of what is between two of them
+_FLAT_M = 0.7
 _DEPTH = 0.5  # of gaps [m]: a leg that steps in does not find the ground with the body still level
 
 
@@ -53,7 +57,9 @@ class TerrainLimits:
     stone_gap_m: float = 0.2  # between stones; they shrink from 0.8 to 0.35 m
 
     def __post_init__(self) -> None:
-        ranges.not_negative(self, "noise_m", "obstacle_m", "gap_m", "slope_deg", "stair_m", "stone_gap_m")
+        ranges.not_negative(
+            self, "noise_m", "obstacle_m", "gap_m", "slope_deg", "stair_m", "stone_gap_m"
+        )
         if self.slope_deg > 60.0 or max(self.gap_m, self.stone_gap_m) > 1.0:
             raise ValueError(
                 "slope_deg must be at most 60, gap_m and stone_gap_m at most 1;"
@@ -63,7 +69,8 @@ class TerrainLimits:
 
 @dataclass(frozen=True)
 class Grid:
-    """Points of one period in either direction, and their distance [m]. Point i + points is point i again."""
+    """Points of one period in either direction, and their distance [m]. Point i + points is point i
+    again."""
 
     points: int
     cell: float
@@ -77,9 +84,12 @@ class Grid:
 
 
 def perlin(grid: Grid, height: float, rng: np.random.Generator) -> FloatArray:
-    """Perlin noise of waves 1 to 2 m long, with half as much of half that length; from 0 to `height` [m]."""
+    """Perlin noise of waves 1 to 2 m long, with half as much of half that length; from 0 to
+    `height` [m]."""
     waves = int(rng.integers(round(PERIOD_M / 2.0), round(PERIOD_M / 1.0) + 1))
-    noise = _gradient_noise(grid.points, waves, rng) + 0.5 * _gradient_noise(grid.points, 2 * waves, rng)
+    noise = _gradient_noise(grid.points, waves, rng) + 0.5 * _gradient_noise(
+        grid.points, 2 * waves, rng
+    )
     return height * (noise - noise.min()) / np.ptp(noise)
 
 
@@ -99,19 +109,27 @@ def _gradient_noise(points: int, waves: int, rng: np.random.Generator) -> FloatA
     return noise
 
 
-def height_noise(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
+def height_noise(
+    grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator
+) -> FloatArray:
     """Uniform heights of points 0.2 m apart, linear between them."""
     step = grid.of(0.2)
-    coarse = limits.noise_m * level * rng.uniform(-1.0, 1.0, (grid.points // step, grid.points // step))
+    coarse = (
+        limits.noise_m * level * rng.uniform(-1.0, 1.0, (grid.points // step, grid.points // step))
+    )
     for axis in (0, 1):
-        shares = [np.roll(coarse, -1, axis) * k / step + coarse * (1.0 - k / step) for k in range(step)]
+        shares = [
+            np.roll(coarse, -1, axis) * k / step + coarse * (1.0 - k / step) for k in range(step)
+        ]
         shape = list(coarse.shape)
         shape[axis] *= step
         coarse = np.stack(shares, axis + 1).reshape(shape)
     return coarse
 
 
-def obstacles(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
+def obstacles(
+    grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator
+) -> FloatArray:
     """Forty blocks and pits of 0.3 to 1.2 m."""
     heights = np.zeros((grid.points, grid.points))
     for _ in range(40):
@@ -128,8 +146,11 @@ def gaps(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generat
     return np.where(in_gap[:, None] | in_gap[None], -_DEPTH, 0.0)
 
 
-def stepping_stones(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
-    """Square stones with gaps between them, up to 3 cm higher or lower than others; some floor to start from."""
+def stepping_stones(
+    grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator
+) -> FloatArray:
+    """Square stones with gaps between them, up to 3 cm higher or lower than others; some floor to
+    start from."""
     width = limits.stone_gap_m * level
     count = round(PERIOD_M / (0.8 - 0.45 * level + width))
     in_gap = _trenches(grid, count, width)
@@ -141,16 +162,20 @@ def stepping_stones(grid: Grid, level: float, limits: TerrainLimits, rng: np.ran
 
 
 def _trenches(grid: Grid, count: int, width_m: float) -> NDArray[np.bool_]:
-    """Points (points,) at the bottom of so many gaps of a width between upper edges; where there is one it has one."""
+    """Points (points,) at the bottom of so many gaps of a width between upper edges; where there is
+    one it has one."""
     at = np.arange(grid.points)
-    since = at - -(-(at * count // grid.points) * grid.points // count)  # points since the present stretch began
+    # points since the present stretch began
+    since = at - -(-(at * count // grid.points) * grid.points // count)
     return since < (max(1, grid.of(width_m) - 1) if width_m > 0 else 0)
 
 
 def slopes(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
     """A square pyramid, or a pit, with a floor around it and on top."""
     run = np.clip(_inwards(grid) - grid.of(_FLAT_M), 0, grid.points // 2 - 2 * grid.of(_FLAT_M))
-    return rng.choice((-1.0, 1.0)) * math.tan(math.radians(limits.slope_deg * level)) * grid.cell * run
+    return (
+        rng.choice((-1.0, 1.0)) * math.tan(math.radians(limits.slope_deg * level)) * grid.cell * run
+    )
 
 
 def stairs(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
@@ -185,7 +210,9 @@ def check_kind(kind: str) -> None:
     """Raise ValueError unless there is ground of this kind, or of those that it joins by "+"."""
     parts = kind.split("+")
     if kind != "mixed" and not all(part in TERRAINS[:-1] for part in parts):
-        raise ValueError(f"terrain must be one of {', '.join(TERRAINS)}, or several joined by +; got {kind!r}")
+        raise ValueError(
+            f"terrain must be one of {', '.join(TERRAINS)}, or several joined by +; got {kind!r}"
+        )
 
 
 @dataclass(frozen=True)
@@ -211,8 +238,11 @@ class TerrainConfig:
             raise ValueError(f"{self.fields} fields cannot have {self.rows} levels")
 
 
-def height_field(kind: str, grid: Grid, level: float, config: TerrainConfig, rng: np.random.Generator) -> FloatArray:
-    """One period of a kind's ground at a level: heights (points, points) [m], row by y, column by x."""
+def height_field(
+    kind: str, grid: Grid, level: float, config: TerrainConfig, rng: np.random.Generator
+) -> FloatArray:
+    """One period of a kind's ground at a level: heights (points, points) [m], row by y, column by
+    x."""
     if kind == "flat":
         return np.zeros((grid.points, grid.points))
     if kind == "perlin":
@@ -223,13 +253,14 @@ def height_field(kind: str, grid: Grid, level: float, config: TerrainConfig, rng
 class Terrain:
     """The fields side by side, centred about the origin of the world.
 
-    `kinds` and `levels` name each field's; `first` (rows + 1,) where each row of fields of one level begins; `corner`
-    (F, 2) where a field's period begins [m]; `places` (F, S, 2) where robots can be set down [m]; `heights` (R, C) of
-    all points [m]. Tensors are float32.
+    `kinds` and `levels` name each field's; `first` (rows + 1,) where each row of fields of one
+    level begins; `corner` (F, 2) where a field's period begins [m]; `places` (F, S, 2) where robots
+    can be set down [m]; `heights` (R, C) of all points [m]. Tensors are float32.
     """
 
     def __init__(self, config: TerrainConfig):
-        """Make the fields; the same settings give the same bits. Raises InputError for more than memory holds."""
+        """Make the fields; the same settings give the same bits. Raises InputError for more than
+        memory holds."""
         self.config = config
         names = KINDS if config.kind == "mixed" else tuple(config.kind.split("+"))
         self.cell = _COARSE if set(names) <= set(_SMOOTH) else _FINE
@@ -251,8 +282,12 @@ class Terrain:
             field = height_field(kind, grid, level, config, rng)
             field = field - field.max()  # MuJoCo passes over what is above the highest point of all
             row, column = divmod(i, across)
-            heights[row * slot : (row + 1) * slot, column * slot : (column + 1) * slot] = np.pad(field, margin, "wrap")
-            corner = np.array([column * slot + margin, row * slot + margin]) * self.cell - self._half
+            heights[row * slot : (row + 1) * slot, column * slot : (column + 1) * slot] = np.pad(
+                field, margin, "wrap"
+            )
+            corner = (
+                np.array([column * slot + margin, row * slot + margin]) * self.cell - self._half
+            )
             corners.append(corner)
             places.append(corner + gentle_places(field, grid, rng) * self.cell)
         self.first = torch.tensor(first)
@@ -274,13 +309,19 @@ class Terrain:
         rows, columns = heights.shape
         spec.add_hfield(
             name="ground", nrow=rows, ncol=columns, userdata=heights.ravel(),
-            size=[*self._half, max(high - low, 1e-3), 0.1],  # half widths, elevation, thickness below
+            # half widths, elevation, thickness below
+            size=[*self._half, max(high - low, 1e-3), 0.1],
         )  # fmt: skip
         floor = spec.geom(FLOOR)
-        floor.type, floor.hfieldname, floor.pos = mujoco.mjtGeom.mjGEOM_HFIELD, "ground", [0.0, 0.0, low]
+        floor.type, floor.hfieldname, floor.pos = (
+            mujoco.mjtGeom.mjGEOM_HFIELD,
+            "ground",
+            [0.0, 0.0, low],
+        )
 
     def height_at(self, place: Tensor) -> Tensor:
-        """Height of the ground at places (..., 2) [m], on MuJoCo's triangles. Beyond the fields: that of the edge.
+        """Height of the ground at places (..., 2) [m], on MuJoCo's triangles. Beyond the fields:
+        that of the edge.
 
         Returns: (...) [m].
         """
@@ -298,15 +339,17 @@ class Terrain:
         return torch.where(x >= y, below, above)
 
     def foot(self, field: Tensor, draw: Tensor) -> Tensor:
-        """Places at the foot of pyramids, or on the floor of pits, of slopes or stairs, that rise from 0.4 to 0.9 m
-        ahead on along x, (k, 2) [m]; fields (k,), draw (2, k) uniform in [0, 1)."""
+        """Places at the foot of pyramids, or on the floor of pits, of slopes or stairs, that rise
+        from 0.4 to 0.9 m ahead on along x, (k, 2) [m]; fields (k,), draw (2, k) uniform in [0, 1).
+        """
         corner, half = self.corner[field], PERIOD_M / 2.0
         pyramid = self.height_at(corner + half) > self.height_at(corner)
         along = torch.where(pyramid, 0.0, half) + (_FLAT_M - 0.4) * draw[0]
         return corner + torch.stack((along, half + draw[1] - 0.5), -1)
 
     def way_back(self, place: Tensor, field: Tensor) -> Tensor:
-        """The whole periods [m], (k, 2), that bring places (k, 2) back into the period of fields (k,); most are 0."""
+        """The whole periods [m], (k, 2), that bring places (k, 2) back into the period of fields
+        (k,); most are 0."""
         return -PERIOD_M * torch.floor((place - self.corner[field]) / PERIOD_M).nan_to_num(0.0)
 
 

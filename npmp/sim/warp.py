@@ -1,7 +1,8 @@
-"""mujoco_warp as the environments use it: physics in float32 where the tensors are, shared with torch without copies.
+"""mujoco_warp as the environments use it: physics in float32 where the tensors are, shared with
+torch without copies.
 
-On a GPU a control step is one CUDA graph. On the CPU the same kernels run on one core, which takes many robots some
-thirty times as long as `BatchSim`: for tests and for looking into things.
+On a GPU a control step is one CUDA graph. On the CPU the same kernels run on one core, which takes
+many robots some thirty times as long as `BatchSim`: for tests and for looking into things.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp.sim.simulator import sensor_columns, substeps_of
 
-# Contacts that have room in a simulation, where the model could have more: twice what OP3, all of boxes, has at most
-# when it tumbles over the floor at random (18; ANYmal B 8).
+# Contacts that have room in a simulation, where the model could have more: twice what OP3, all of
+# boxes, has at most when it tumbles over the floor at random (18; ANYmal B 8).
 CONTACTS = 48
 # What `mjw.set_const` writes, where the masses differ from simulation to simulation.
 _DERIVED = ("body_subtreemass", "body_invweight0", "dof_invweight0", "actuator_acc0")
-# Overflows that change the physics: contacts or constraint rows without room are left out. (A solver that stops at its
-# limit of iterations is no overflow: MuJoCo's does the same.)
+# Overflows that change the physics: contacts or constraint rows without room are left out. (A
+# solver that stops at its limit of iterations is no overflow: MuJoCo's does the same.)
 _LOSSES = ("NEFC", "NJMAX_NNZ", "BROADPHASE", "NARROWPHASE", "CCD", "CONTACT_MATCH")
 # Control steps between two looks for overflows: each look waits for the device.
 _LOOK_EVERY = 50
@@ -50,13 +51,15 @@ def _hold(  # type: ignore[no-untyped-def]
 class WarpSim:
     """Many simulations of one model by mujoco_warp; see `Simulator`.
 
-    `qpos` and `qvel` are float32 views of its arrays: writing to them changes the simulations at the next step. Torch's
-    work must be on its default stream, with which warp's is in order. On a GPU contacts are found in no fixed order, so
-    that sums of forces may differ in the last bit from run to run: only `BatchSim` on the CPU promises equal bits.
-    Integrator, cone, solver and their options are the model's; the solver's tolerance is 1e-6 where the model's is
-    less, as single precision allows.
+    `qpos` and `qvel` are float32 views of its arrays: writing to them changes the simulations at
+    the next step. Torch's work must be on its default stream, with which warp's is in order. On a
+    GPU contacts are found in no fixed order, so that sums of forces may differ in the last bit from
+    run to run: only `BatchSim` on the CPU promises equal bits. Integrator, cone, solver and their
+    options are the model's; the solver's tolerance is 1e-6 where the model's is less, as single
+    precision allows.
 
-    A simulation that diverges becomes NaN and stays so until it is placed anew. (MuJoCo itself resets it.)
+    A simulation that diverges becomes NaN and stays so until it is placed anew. (MuJoCo itself
+    resets it.)
     """
 
     drives = None  # the model's own, ideal
@@ -74,13 +77,13 @@ class WarpSim:
         """Make the simulations, all in the model's default state.
 
         Args:
-          contacts: that have room in one simulation. By default as many as the model can have, at most 48; more are
-            left out, with a RuntimeWarning.
+          contacts: that have room in one simulation. By default as many as the model can have, at
+            most 48; more are left out, with a RuntimeWarning.
           instead: what messages name for models that it cannot simulate.
 
         Raises:
-          InputError: for a model with what mujoco_warp does not support; ValueError when the control period is no
-            multiple of the timestep.
+          InputError: for a model with what mujoco_warp does not support; ValueError when the
+            control period is no multiple of the timestep.
         """
         self.model, self.num_envs, self._instead = model, num_envs, instead
         self.substeps = substeps_of(model, control_rate_hz)
@@ -89,7 +92,9 @@ class WarpSim:
         room = contacts if contacts is not None else min(contacts_at_most(model, instead), CONTACTS)
         with wp.ScopedDevice(self._wp_device):
             self._model = self._put_model({})
-            self._data = mjw.make_data(model, nworld=num_envs, nconmax=room, njmax=rows_at_most(model, room))
+            self._data = mjw.make_data(
+                model, nworld=num_envs, nconmax=room, njmax=rows_at_most(model, room)
+            )
             self._start, self._end = (wp.zeros((num_envs, model.nu), dtype=float) for _ in range(2))
         d = self._data
         self.qpos, self.qvel = wp.to_torch(d.qpos), wp.to_torch(d.qvel)
@@ -108,12 +113,16 @@ class WarpSim:
         try:
             model = mjw.put_model(self.model, batch_sizes=batch_sizes)
         except NotImplementedError as error:
-            raise InputError(f"mujoco_warp cannot simulate this model: {error}; use {self._instead}") from error
-        model.opt.warn_overflow = 0  # `_look_for_overflows` tells it once, not once a step and simulation
+            raise InputError(
+                f"mujoco_warp cannot simulate this model: {error}; use {self._instead}"
+            ) from error
+        # `_look_for_overflows` tells it once, not once a step and simulation
+        model.opt.warn_overflow = 0
         return model
 
     def _replays(self) -> tuple[_Replay, _Replay]:
-        """The physics steps of a control step, and the derived constants, of the arrays that there are now."""
+        """The physics steps of a control step, and the derived constants, of the arrays that there
+        are now."""
         return _Replay(self._physics_steps, self), _Replay(self._derive_constants, self)
 
     def set_state(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
@@ -145,7 +154,10 @@ class WarpSim:
         for k in range(self.substeps):
             share = (k + 1) / self.substeps
             wp.launch(
-                _hold, dim=(self.num_envs, self.model.nu), inputs=[self._start, self._end, share], outputs=[d.ctrl]
+                _hold,
+                dim=(self.num_envs, self.model.nu),
+                inputs=[self._start, self._end, share],
+                outputs=[d.ctrl],
             )
             mjw.step(self._model, d)
 
@@ -204,7 +216,11 @@ class WarpSim:
 
     def warnings(self, i: int) -> list[str]:
         """As `Simulator.warnings`."""
-        return [] if bool(torch.isfinite(self.qpos[i]).all() & torch.isfinite(self.qvel[i]).all()) else ["NOTFINITE"]
+        return (
+            []
+            if bool(torch.isfinite(self.qpos[i]).all() & torch.isfinite(self.qvel[i]).all())
+            else ["NOTFINITE"]
+        )
 
     def sensor(self, name: str) -> Tensor:
         """As `Simulator.sensor`."""
@@ -221,7 +237,9 @@ class WarpSim:
     def restore(self, state: Tensor) -> None:
         """As `Simulator.restore`."""
         for part, kept in zip(
-            self._state, state.to(self.qpos).split([p.shape[1] for p in self._state], -1), strict=True
+            self._state,
+            state.to(self.qpos).split([p.shape[1] for p in self._state], -1),
+            strict=True,
         ):
             part.copy_(kept)
 
@@ -236,7 +254,8 @@ class _Replay:
 
     def __call__(self) -> None:
         with wp.ScopedDevice(self._device):
-            # the solver's loop needs conditional nodes in the graph, the scratch arrays a memory pool
+            # the solver's loop needs conditional nodes in the graph, the scratch arrays a memory
+            # pool
             if (
                 not self._device.is_cuda
                 or not wp.is_conditional_graph_supported()
@@ -246,7 +265,8 @@ class _Replay:
                 return
             if self._graph is None:
                 before = self._sim.snapshot()
-                self._launches()  # compiles the kernels, which must not happen while they are recorded
+                # compiles the kernels, which must not happen while they are recorded
+                self._launches()
                 self._sim.restore(before)
                 with _no_collection(), wp.ScopedCapture() as capture:
                     self._launches()
@@ -267,25 +287,31 @@ def _no_collection() -> Iterator[None]:
 
 
 def contacts_at_most(model: mujoco.MjModel, instead: str = "sim=batch") -> int:
-    """Contact points that a model's geoms can have with a plane at once: 1 of a sphere, 2 of a capsule, 4 of anything
-    else. instead: as of `WarpSim`.
+    """Contact points that a model's geoms can have with a plane at once: 1 of a sphere, 2 of a
+    capsule, 4 of anything else. instead: as of `WarpSim`.
 
     Raises:
-      InputError: for a model in which anything but planes is collided with: nobody could say how many there can
-        be.
+      InputError: for a model in which anything but planes is collided with: nobody could say how
+        many there can be.
     """
     kinds, planes = mujoco.mjtGeom, model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
     others = ~planes & ((model.geom_contype | model.geom_conaffinity) != 0)
     contype, conaffinity = model.geom_contype[others], model.geom_conaffinity[others]
     if model.npair or (contype[:, None] & conaffinity[None]).any():
-        raise InputError(f"mujoco_warp is for scenes in which robots collide with the floor only; use {instead}")
+        raise InputError(
+            f"mujoco_warp is for scenes in which robots collide with the floor only; use {instead}"
+        )
     points = {int(kinds.mjGEOM_SPHERE): 1, int(kinds.mjGEOM_CAPSULE): 2}
     return int(planes.sum()) * sum(points.get(int(kind), 4) for kind in model.geom_type[others])
 
 
 def rows_at_most(model: mujoco.MjModel, contacts: int) -> int:
-    """Constraint rows of so many contacts, all joint limits, all joints' friction, and equalities (at most 6 each)."""
+    """Constraint rows of so many contacts, all joint limits, all joints' friction, and equalities
+    (at most 6 each)."""
     pyramidal = model.opt.cone == mujoco.mjtCone.mjCONE_PYRAMIDAL
     per_contact = max((2 * (int(d) - 1) if pyramidal else int(d)) or 1 for d in model.geom_condim)
-    limits, frictions = int(model.jnt_limited.sum()) + int(model.tendon_limited.sum()), model.nv + model.ntendon
+    limits, frictions = (
+        int(model.jnt_limited.sum()) + int(model.tendon_limited.sum()),
+        model.nv + model.ntendon,
+    )
     return contacts * per_contact + limits + frictions + 6 * model.neq

@@ -1,6 +1,7 @@
 """Tasks, one file each, and the environments of them by name.
 
-A new task is a file here and `conf/task/NAME.yaml`; one of one's own lies elsewhere: docs/your_own_task.md.
+A new task is a file here and `conf/task/NAME.yaml`; one of one's own lies elsewhere:
+docs/your_own_task.md.
 """
 
 from __future__ import annotations
@@ -46,7 +47,9 @@ TASKS: tuple[type[Task], ...] = tuple(
     kind
     for module in sorted(entry.name for entry in pkgutil.iter_modules(__path__))
     for kind in vars(importlib.import_module(f"{__name__}.{module}")).values()
-    if isinstance(kind, type) and issubclass(kind, Task) and kind.__module__ == f"{__name__}.{module}"
+    if isinstance(kind, type)
+    and issubclass(kind, Task)
+    and kind.__module__ == f"{__name__}.{module}"
 )
 
 
@@ -85,17 +88,20 @@ def make(
     """An environment by its task's name.
 
     Args:
-      task: "imitation" (needs `data`), "walk", "path" or "dribble" (`data` gives start poses), or a class of your own.
+      task: "imitation" (needs `data`), "walk", "path" or "dribble" (`data` gives start poses), or a
+        class of your own.
       robot: a robot or its name.
       data: a motion dataset, or the path of its HDF5 file.
       num_envs: robots simulated at once.
       robots_config: what stands between action and observation; by default ideal robots.
       device: where all tensors are, e.g. "cpu" or "cuda".
-      sim: who computes the physics: "batch", MuJoCo on the CPU's threads, or "warp", mujoco_warp on the device.
+      sim: who computes the physics: "batch", MuJoCo on the CPU's threads, or "warp", mujoco_warp on
+        the device.
       options: fields of the task's settings, such as `ImitationConfig` or `WalkConfig`.
 
     Raises:
-      InputError: for an unknown task, robot, option, simulator or device, and for a dataset of another robot.
+      InputError: for an unknown task, robot, option, simulator or device, and for a dataset of
+        another robot.
     """
     kind: Any = find(task) if isinstance(task, str) else task
     check_device(str(device))
@@ -103,7 +109,9 @@ def make(
         robot = robots.load(robot)
     known = [f.name for f in fields(kind.config_type)]
     if wrong := sorted(set(options) - set(known)):
-        raise InputError(f"task '{kind.name}' has no option '{wrong[0]}'; there are: {', '.join(known)}")
+        raise InputError(
+            f"task '{kind.name}' has no option '{wrong[0]}'; there are: {', '.join(known)}"
+        )
     motions = data if data is None or isinstance(data, MotionSet) else load_motions(data, robot)
     try:
         config = kind.config_type(**options)

@@ -1,8 +1,10 @@
-"""A ball among the legs of a robot, as a pure function with gradients: rolling, and pushed by what the legs do.
+"""A ball among the legs of a robot, as a pure function with gradients: rolling, and pushed by what
+the legs do.
 
-A leg is heavy beside a ball and goes where it goes: what of the ball it would run into is pushed out of its way, along
-the line between them, as far as the floor lets it, and takes on the leg's speed on the way. Against MuJoCo the ball of
-a walking robot is 7 mm off after ten control steps, 24 mm where legs have met it meanwhile and moved it by 104 mm [D].
+A leg is heavy beside a ball and goes where it goes: what of the ball it would run into is pushed
+out of its way, along the line between them, as far as the floor lets it, and takes on the leg's
+speed on the way. Against MuJoCo the ball of a walking robot is 7 mm off after ten control steps, 24
+mm where legs have met it meanwhile and moved it by 104 mm [D].
 """
 
 from __future__ import annotations
@@ -19,7 +21,8 @@ from npmp import geometry
 from npmp.envs.kinematics import Kinematics
 from npmp.robots import Robot
 
-ROLLING = 1.3  # deceleration of a ball that was kicked, which slips at first [m/s^2; D: fitted to MuJoCo]
+# deceleration of a ball that was kicked, which slips at first [m/s^2; D: fitted to MuJoCo]
+ROLLING = 1.3
 INERTIA = 1.4  # of a rolling solid ball, in its mass
 SOFT_M = 0.002  # over which contact sets in [m]
 COLLISION = 3  # group of the robots' collision geoms
@@ -36,7 +39,8 @@ class Ball(NamedTuple):
 
 
 class Legs(nn.Module):
-    """The spheres and capsules of a robot's feet and of the links that carry them, K for each of L legs.
+    """The spheres and capsules of a robot's feet and of the links that carry them, K for each of L
+    legs.
 
     radius: (L, K) [m]. A leg with fewer than others has its last several times.
     """
@@ -53,22 +57,30 @@ class Legs(nn.Module):
         legs = [_capsules(model, model.body(name).id, robot.name) for name in robot.foot_bodies]
         most = max(len(leg) for leg in legs)
         rows = [[*leg, *[leg[-1]] * (most - len(leg))] for leg in legs]
-        self.register_buffer("_body", torch.tensor([[body for body, _, _ in row] for row in rows]), persistent=False)
-        ends = torch.tensor(np.array([[end for _, end, _ in row] for row in rows]), dtype=torch.float32)
+        self.register_buffer(
+            "_body", torch.tensor([[body for body, _, _ in row] for row in rows]), persistent=False
+        )
+        ends = torch.tensor(
+            np.array([[end for _, end, _ in row] for row in rows]), dtype=torch.float32
+        )
         self.register_buffer("_ends", ends, persistent=False)
         radius = torch.tensor([[size for _, _, size in row] for row in rows], dtype=torch.float32)
         self.register_buffer("radius", radius, persistent=False)
 
     def forward(self, root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> Tensor:
-        """Poses as `Kinematics` takes them -> the ends of their axes in the world, (..., L, K, 2, 3) [m]."""
+        """Poses as `Kinematics` takes them -> the ends of their axes in the world, (..., L, K, 2,
+        3) [m]."""
         poses, chosen = self.kinematics(root_pos, root_rot, joint_pos), self._body.flatten()
         turn = poses.rotation.index_select(-3, chosen).unflatten(-3, self._body.shape).unsqueeze(-3)
-        place = poses.position.index_select(-2, chosen).unflatten(-2, self._body.shape).unsqueeze(-2)
+        place = (
+            poses.position.index_select(-2, chosen).unflatten(-2, self._body.shape).unsqueeze(-2)
+        )
         return place + geometry.to_world(turn, self._ends)
 
 
 def _capsules(model: mujoco.MjModel, foot: int, robot: str) -> list[tuple[int, np.ndarray, float]]:
-    """The collision geoms of a foot and of the link that carries it: body without the world, ends (2, 3), radius."""
+    """The collision geoms of a foot and of the link that carries it: body without the world, ends
+    (2, 3), radius."""
     found = []
     for body in (int(model.body_parentid[foot]), foot):
         for geom in np.flatnonzero((model.geom_group == COLLISION) & (model.geom_bodyid == body)):
@@ -85,7 +97,9 @@ def _capsules(model: mujoco.MjModel, foot: int, robot: str) -> list[tuple[int, n
             ends = np.stack((model.geom_pos[geom] - half, model.geom_pos[geom] + half))
             found.append((body - 1, ends, float(model.geom_size[geom][0])))
     if not found:
-        raise InputError(f"'{model.body(foot).name}' of '{robot}' has no collision geoms to push a ball with")
+        raise InputError(
+            f"'{model.body(foot).name}' of '{robot}' has no collision geoms to push a ball with"
+        )
     return found
 
 
@@ -102,7 +116,8 @@ def rolled(ball: Ball, legs: Tensor, radius: Tensor, dt: float) -> Ball:
     centre = torch.cat((place, ball.radius.unsqueeze(-1)), -1)[:, None, None]
     low, axis = legs[..., 0, :], legs[..., 1, :] - legs[..., 0, :]
     along = ((centre - low) * axis).sum(-1) / axis.square().sum(-1).clamp(min=1e-9)
-    away = centre - low - along.clamp(0.0, 1.0).unsqueeze(-1) * axis  # from the nearest point of each capsule
+    # from the nearest point of each capsule
+    away = centre - low - along.clamp(0.0, 1.0).unsqueeze(-1) * axis
     gap = torch.sqrt(away.square().sum(-1) + 1e-8)
     inside = SOFT_M * nn.functional.softplus((ball.radius[:, None, None] + radius - gap) / SOFT_M)
     # foot and shank adjoin: of each leg that counts which is deeper in the ball
@@ -110,5 +125,6 @@ def rolled(ball: Ball, legs: Tensor, radius: Tensor, dt: float) -> Ball:
     depth, distance = inside.gather(-1, deepest), gap.gather(-1, deepest)
     way = away[..., :2].gather(-2, deepest.unsqueeze(-1).expand(*deepest.shape, 2)).squeeze(-2)
     push = (depth / distance * way).sum(-2)
-    # no gradient through the kick: that of 1 / dt would ask for a jerk in a single step, where a push is to be led
+    # no gradient through the kick: that of 1 / dt would ask for a jerk in a single step, where a
+    # push is to be led
     return ball._replace(place=place + push, velocity=velocity + push.detach() / dt)

@@ -1,7 +1,8 @@
 """A scripted dribbler: velocity commands to a walking policy, made of where ball and target are.
 
-It goes around the ball to a place behind it, seen from the target, in which a fore foot stands behind the ball; and on
-through the ball. Every command follows from what the robot sees now; nothing is remembered.
+It goes around the ball to a place behind it, seen from the target, in which a fore foot stands
+behind the ball; and on through the ball. Every command follows from what the robot sees now;
+nothing is remembered.
 """
 
 from __future__ import annotations
@@ -26,14 +27,16 @@ class CommanderConfig:
     behind: float = 0.382  # from here on the robot counts as behind the ball [m], ...
     corridor: float = 0.104  # ... where it is so near to the line through the place [m],
     look: float = 0.261  # and heads for where the line is so far ahead of it [m]
-    facing: float = 2.11  # within about this distance of the place it turns to the target, beyond to where it goes [m]
+    # within about this distance of the place it turns to the target, beyond to where it goes [m]
+    facing: float = 2.11
     turn: float = 4.03  # yaw rate per radian [1/s]
     near: float = 0.376  # speed at the ball [m/s]
     near_rise: float = 0.056  # more of it per metre from ball to target [1/s]
     far: float = 1.37  # speed away from the ball [m/s]
     near_m: float = 0.903  # what is away [m]
     done: float = 0.177  # a ball so near to its target is left alone [m]
-    # of commands: forward, lateral, yaw; what the walking policy obeys, sideways a bit less, as that is how it falls
+    # of commands: forward, lateral, yaw; what the walking policy obeys, sideways a bit less, as
+    # that is how it falls
     lowest: tuple[float, float, float] = (-0.6, -0.45, -2.0)
     highest: tuple[float, float, float] = (1.5, 0.45, 2.0)
 
@@ -46,13 +49,19 @@ class CommanderConfig:
         for name in ("lowest", "highest"):  # lists as they come from a file become tuples
             object.__setattr__(self, name, tuple(float(v) for v in getattr(self, name)))
         pairs = list(zip(self.lowest, self.highest, strict=False))
-        if len(self.lowest) != 3 or len(self.highest) != 3 or not all(low < 0.0 < high for low, high in pairs):
-            raise ValueError(f"lowest and highest need three numbers, below and above zero; got {pairs}")
+        if (
+            len(self.lowest) != 3
+            or len(self.highest) != 3
+            or not all(low < 0.0 < high for low, high in pairs)
+        ):
+            raise ValueError(
+                f"lowest and highest need three numbers, below and above zero; got {pairs}"
+            )
 
 
 def dribble_command(ball: Tensor, target: Tensor, config: CommanderConfig) -> Tensor:
-    """The command (n, 3), forward, lateral [m/s] and yaw rate [rad/s], for ball and target (n, 2) in the heading frame
-    [m]."""
+    """The command (n, 3), forward, lateral [m/s] and yaw rate [rad/s], for ball and target (n, 2)
+    in the heading frame [m]."""
     c, way = config, target - ball
     to_go = _length(way)
     along = way / to_go.clamp(min=1e-6)  # the direction in which the ball is pushed
@@ -87,10 +96,11 @@ def _to_place(root: Tensor, c: CommanderConfig) -> tuple[Tensor, Tensor]:
 
 
 def _field(x: Tensor, y: Tensor, circle: float) -> Tensor:
-    """A course (n, 2) from anywhere, (n, 1) twice, to zero, to arrive in the direction of (1, 0): the univector field
-    of Kim et al. 2004.
+    """A course (n, 2) from anywhere, (n, 1) twice, to zero, to arrive in the direction of (1, 0):
+    the univector field of Kim et al. 2004.
 
-    On the left of the goal it turns around a circle on its left, on the right around one on its right: two columns.
+    On the left of the goal it turns around a circle on its left, on the right around one on its
+    right: two columns.
     """
     sides = y.new_tensor((1.0, -1.0))
     off = y - circle * sides
@@ -111,7 +121,7 @@ def _length(vector: Tensor) -> Tensor:
 
 
 def _turned(vector: Tensor, by: Tensor) -> Tensor:
-    """Vectors (n, 2) turned by the angles of unit vectors (n, 2): the product of complex numbers, which ONNX has none
-    of."""
+    """Vectors (n, 2) turned by the angles of unit vectors (n, 2): the product of complex numbers,
+    which ONNX has none of."""
     x, y = vector.split(1, -1)
     return x * by + y * by.flip(-1) * by.new_tensor((-1.0, 1.0))

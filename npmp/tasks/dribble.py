@@ -1,10 +1,11 @@
 """Dribbling (robot-NPMP, reuse tasks): bring a ball to a target that jumps.
 
-A policy is told where ball and target are as its robot sees them: horizontal positions in the heading frame (x forward,
-y left), nothing of the world and no velocities. Radius, mass and drag of the ball are drawn for every episode.
+A policy is told where ball and target are as its robot sees them: horizontal positions in the
+heading frame (x forward, y left), nothing of the world and no velocities. Radius, mass and drag of
+the ball are drawn for every episode.
 
-The ball collides with the floor and with everything of the robot; what the robot does with the floor is unchanged, for
-robots' geoms collide only with those of contype 1.
+The ball collides with the floor and with everything of the robot; what the robot does with the
+floor is unchanged, for robots' geoms collide only with those of contype 1.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ from npmp.tasks.walk import WalkConfig, course_loss, heading_velocity, reachable
 BALL = "ball"
 INPUTS = ("ball_forward_m", "ball_left_m", "target_forward_m", "target_left_m")
 
-# of the ball's contacts: sliding, torsional [m] and rolling [m] friction; without the last a ball never stops
+# of the ball's contacts: sliding, torsional [m] and rolling [m] friction; without the last a ball
+# never stops
 FRICTION = (0.7, 0.05, 0.04)  # [R: dm_control's soccer]
 SOLREF = (0.02, 0.4)  # time constant [s] and damping ratio: it bounces [R: the same]
 
@@ -50,16 +52,20 @@ class DribbleConfig:
     phi: float = 1.0  # width of the reward [m^2]; 1 for ANYmal
     jump_m: float = 2.0  # by which the target jumps, in a random direction
     jump_period_s: float = 5.0  # between jumps
-    far_m: float = 5.0  # an episode fails when the ball is farther from the robot or from the target
+    # an episode fails when the ball is farther from the robot or from the target
+    far_m: float = 5.0
     radius_m: tuple[float, float] = (0.105, 0.129)  # the ball's, drawn between these
     mass_kg: tuple[float, float] = (0.36, 0.54)
     drag: tuple[float, float] = (0.1, 0.8)  # c of the force c |v| v [N s^2/m^2]
     tilt_limit_deg: float = 45.0  # an episode fails beyond
     episode_s: float = 60.0
-    reference_starts: float = 0.5  # share of episodes that start on the reference, where there is one; else at home
-    at_feet: float = 0.5  # share that start with the ball right ahead of a fore foot; else it lies anywhere around
-    # learned through a model, robots pay for the distance of ball and target [1/m], for what they are off the
-    # velocities that a script commands (`npmp.tasks.commander`), and, as in walking, for how they put their feet
+    # share of episodes that start on the reference, where there is one; else at home
+    reference_starts: float = 0.5
+    # share that start with the ball right ahead of a fore foot; else it lies anywhere around
+    at_feet: float = 0.5
+    # learned through a model, robots pay for the distance of ball and target [1/m], for what they
+    # are off the velocities that a script commands (`npmp.tasks.commander`), and, as in walking,
+    # for how they put their feet
     distance_weight: float = 3.0
     script_weight: float = 1.0
     script: CommanderConfig = field(default_factory=CommanderConfig)
@@ -69,15 +75,26 @@ class DribbleConfig:
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "phi", "jump_period_s", "far_m", "episode_s", "swing_height_m")
-        ranges.not_negative(self, "jump_m", "distance_weight", "script_weight", "drag_weight", "press_weight")
+        ranges.not_negative(
+            self, "jump_m", "distance_weight", "script_weight", "drag_weight", "press_weight"
+        )
         ranges.share(self, "reference_starts", "at_feet")
         for name in ("radius_m", "mass_kg", "drag"):
-            pair = tuple(float(v) for v in getattr(self, name))  # lists as they come from a file become tuples
+            # lists as they come from a file become tuples
+            pair = tuple(float(v) for v in getattr(self, name))
             object.__setattr__(self, name, pair)
-            if len(pair) != 2 or not 0.0 <= pair[0] <= pair[1] < math.inf or (name != "drag" and pair[0] == 0.0):
-                raise ValueError(f"{name} must be two numbers, 0 < low <= high (drag may be 0), got {list(pair)}")
+            if (
+                len(pair) != 2
+                or not 0.0 <= pair[0] <= pair[1] < math.inf
+                or (name != "drag" and pair[0] == 0.0)
+            ):
+                raise ValueError(
+                    f"{name} must be two numbers, 0 < low <= high (drag may be 0), got {list(pair)}"
+                )
         if not 0.0 < self.tilt_limit_deg < 180.0:
-            raise ValueError(f"tilt_limit_deg must lie between 0 and 180, got {self.tilt_limit_deg}")
+            raise ValueError(
+                f"tilt_limit_deg must lie between 0 and 180, got {self.tilt_limit_deg}"
+            )
 
 
 # --- the task as pure functions ---
@@ -89,15 +106,18 @@ def dribble_reward(distance: Tensor, phi: float) -> Tensor:
 
 
 def in_heading(state: RobotState, points: Tensor) -> Tensor:
-    """Horizontal points of the world (..., k, 2) [m] as the robots (n, ...) see them: forwards and to the left."""
+    """Horizontal points of the world (..., k, 2) [m] as the robots (n, ...) see them: forwards and
+    to the left."""
     turn = geometry.yaw_matrix(geometry.yaw_of(state.root_rot))[..., :2, :2]
     return (points - state.root_pos[..., None, :2]) @ turn  # rows times R: world to heading frame
 
 
 def drag_force(velocity: Tensor, drag: Tensor, mass: Tensor, dt: float) -> Tensor:
-    """The force that, held for dt [s], leaves of a velocity what the drag c |v| v leaves of it in that time.
+    """The force that, held for dt [s], leaves of a velocity what the drag c |v| v leaves of it in
+    that time.
 
-    dv/dt = -(c/m) v^2 is solved by v / (1 + (c/m) v dt), so a step of any length never turns a ball back.
+    dv/dt = -(c/m) v^2 is solved by v / (1 + (c/m) v dt), so a step of any length never turns a ball
+    back.
 
     Args:
       velocity: (n, 3) [m/s]. drag: (n, 1) c [N s^2/m^2]. mass: (n, 1) [kg].
@@ -124,8 +144,9 @@ def _between(pair: tuple[float, float], uniform: Tensor) -> Tensor:
 class Dribble(DifferentiableTask):
     """Robots on flat ground, each with a ball that it should bring to its target and keep there.
 
-    An episode fails as in walking, by tilt or by contact of anything but the feet with the floor, and where the ball is
-    too far from the robot or from the target. A step is judged by the target in force before it; a jump comes after.
+    An episode fails as in walking, by tilt or by contact of anything but the feet with the floor,
+    and where the ball is too far from the robot or from the target. A step is judged by the target
+    in force before it; a jump comes after.
     """
 
     name = "dribble"
@@ -133,11 +154,19 @@ class Dribble(DifferentiableTask):
     objectives = ("ball",)
     error_name = "ball_target_m"
     inputs = INPUTS
-    judged = ("ball_target_median_m", "ball_target_before_jump_median_m", "falls_per_minute", "survived")
+    judged = (
+        "ball_target_median_m",
+        "ball_target_before_jump_median_m",
+        "falls_per_minute",
+        "survived",
+    )
     main_figure = "ball_target_before_jump_median_m"
 
-    def __init__(self, robot: Robot, config: DribbleConfig | None = None, motions: MotionSet | None = None):
-        """motions: reference motions to start from; without them every episode starts from the home pose.
+    def __init__(
+        self, robot: Robot, config: DribbleConfig | None = None, motions: MotionSet | None = None
+    ):
+        """motions: reference motions to start from; without them every episode starts from the home
+        pose.
 
         Raises:
           InputError: for an empty dataset or one at another rate than the robot's control rate.
@@ -150,7 +179,8 @@ class Dribble(DifferentiableTask):
         self._scripted = 0  # control steps of the script made
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
-        """The ball, as large as it gets: its bounding volumes, which are the compiler's, serve all smaller ones."""
+        """The ball, as large as it gets: its bounding volumes, which are the compiler's, serve all
+        smaller ones."""
         self._contacts = add_contact_sensors(spec, self.robot)
         radius, mass = self.config.radius_m[1], sum(self.config.mass_kg) / 2
         ball = spec.worldbody.add_body(name=BALL, pos=[0.0, 0.0, radius])
@@ -167,15 +197,18 @@ class Dribble(DifferentiableTask):
         self.starts = self.starts.to(device)
         self._period = max(1, round(self.config.jump_period_s / env.dt))
         self.target = torch.zeros(n, 2, device=device)
-        self.left = torch.full((n,), self._period, dtype=torch.long, device=device)  # control steps until it jumps
-        self.unit = torch.zeros(n, 3, device=device)  # radius, mass and drag as they were drawn, in [0, 1]
+        # control steps until it jumps
+        self.left = torch.full((n,), self._period, dtype=torch.long, device=device)
+        # radius, mass and drag as they were drawn, in [0, 1]
+        self.unit = torch.zeros(n, 3, device=device)
         joint = model.joint(BALL)
         self._q, self._v = int(joint.qposadr[0]), int(joint.dofadr[0])
         self._body, self._geom = model.body(BALL).id, model.geom(BALL).id
         self._scene = torch.tensor(model.qpos0, device=device)
         self._fields = env.sim.expand(["geom_size", "body_mass", "body_inertia"])
         self._wrench = env.sim.wrench(self._body)
-        self._most_change = torch.tensor(WalkConfig.acceleration, device=device) * env.dt  # of a control step
+        # of a control step
+        self._most_change = torch.tensor(WalkConfig.acceleration, device=device) * env.dt
         self._legs: Legs | None = None
 
     # --- the ball ---
@@ -209,15 +242,23 @@ class Dribble(DifferentiableTask):
         """Give the simulations ids (k,) the balls that were drawn."""
         fields = self._fields
         rows = ids.to(fields["geom_size"].device)
-        radius, mass = (value[ids].to(fields["geom_size"]) for value in (self.ball_radius, self.ball_mass))
+        radius, mass = (
+            value[ids].to(fields["geom_size"]) for value in (self.ball_radius, self.ball_mass)
+        )
         fields["geom_size"][rows, self._geom, 0] = radius
         fields["body_mass"][rows, self._body] = mass
-        fields["body_inertia"][rows, self._body] = (0.4 * mass * radius.square()).unsqueeze(-1)  # a solid sphere's
+        # a solid sphere's
+        fields["body_inertia"][rows, self._body] = (0.4 * mass * radius.square()).unsqueeze(-1)
         self.env.sim.set_const(ids)
 
     def _blow(self) -> None:
         """The drag of the coming control step."""
-        force = drag_force(self.ball_velocity, self.ball_drag.unsqueeze(-1), self.ball_mass.unsqueeze(-1), self.env.dt)
+        force = drag_force(
+            self.ball_velocity,
+            self.ball_drag.unsqueeze(-1),
+            self.ball_mass.unsqueeze(-1),
+            self.env.dt,
+        )
         self._wrench[:, :3] = torch.where(torch.isfinite(force), force, 0.0).to(self._wrench)
 
     # --- episodes ---
@@ -247,11 +288,18 @@ class Dribble(DifferentiableTask):
         """A target near the ball, and the time of its first jump."""
         self._make_balls(ids)
         uniform = torch.rand((2, len(ids)), generator=generator, device=self.env.device)
-        target = self.ball[ids, :2] + _polar(_between(TARGET_M, uniform[0]), 2.0 * math.pi * uniform[1])
-        left = torch.randint(1, self._period + 1, (len(ids),), generator=generator, device=self.env.device)
+        target = self.ball[ids, :2] + _polar(
+            _between(TARGET_M, uniform[0]), 2.0 * math.pi * uniform[1]
+        )
+        left = torch.randint(
+            1, self._period + 1, (len(ids),), generator=generator, device=self.env.device
+        )
         if self._script is not None:  # everybody's target jumps at the same times
             left = torch.full_like(left, self._period - self._scripted % self._period)
-        self.target, self.left = self.target.index_copy(0, ids, target), self.left.index_copy(0, ids, left)
+        self.target, self.left = (
+            self.target.index_copy(0, ids, target),
+            self.left.index_copy(0, ids, left),
+        )
 
     # --- what is seen ---
 
@@ -265,8 +313,8 @@ class Dribble(DifferentiableTask):
         return [(-1.0, 1.0)] * len(INPUTS)
 
     def privileged(self) -> Tensor:
-        """As `Task.privileged`, and the ball: its height, its velocity as the robot sees it, what was drawn of it, the
-        time until the next jump, (n, p)."""
+        """As `Task.privileged`, and the ball: its height, its velocity as the robot sees it, what
+        was drawn of it, the time until the next jump, (n, p)."""
         turn = geometry.yaw_matrix(geometry.yaw_of(self.env.state.root_rot))
         velocity = geometry.to_local(turn, self.ball_velocity)
         share = (self.left / self._period).unsqueeze(-1)
@@ -276,13 +324,20 @@ class Dribble(DifferentiableTask):
     # --- judgement ---
 
     def judge(self) -> Judgement:
-        """exp(-|ball - target|^2 / phi). Seen: `ball`, `target` and `robot` (n, 2) [m], world; `ball_speed` (n,) [m/s];
-        `to_jump_s` (n,) before the target's next jump; `lost` (n,) bool: the ball is too far away."""
+        """exp(-|ball - target|^2 / phi). Seen: `ball`, `target` and `robot` (n, 2) [m], world;
+        `ball_speed` (n,) [m/s]; `to_jump_s` (n,) before the target's next jump; `lost` (n,) bool:
+        the ball is too far away."""
         env, c, ball = self.env, self.config, self.ball
         place = env.state.root_pos[:, :2]
         distance = torch.linalg.vector_norm(ball[:, :2] - self.target, dim=-1)
-        lost = (distance > c.far_m) | (torch.linalg.vector_norm(ball[:, :2] - place, dim=-1) > c.far_m)
-        finite = torch.isfinite(env.state.pack()).all(-1) & torch.isfinite(ball).all(-1) & ~env.robots.broken
+        lost = (distance > c.far_m) | (
+            torch.linalg.vector_norm(ball[:, :2] - place, dim=-1) > c.far_m
+        )
+        finite = (
+            torch.isfinite(env.state.pack()).all(-1)
+            & torch.isfinite(ball).all(-1)
+            & ~env.robots.broken
+        )
         failed = tilted(env.state, c.tilt_limit_deg) | self.touching() | lost | ~finite
         seen = {
             "ball": ball[:, :2].nan_to_num(0.0),
@@ -293,7 +348,9 @@ class Dribble(DifferentiableTask):
             "lost": lost,
         }
         reward = dribble_reward(distance, c.phi).nan_to_num(0.0).unsqueeze(-1)
-        return Judgement(reward, failed, torch.zeros_like(failed), distance.nan_to_num(c.far_m), seen)
+        return Judgement(
+            reward, failed, torch.zeros_like(failed), distance.nan_to_num(c.far_m), seen
+        )
 
     def touching(self) -> Tensor:
         """Whether anything but a foot touches the floor, (n,) bool; as of the last physics step."""
@@ -307,20 +364,28 @@ class Dribble(DifferentiableTask):
         if self._script is not None:
             self._scripted += 1
             uniform = self._script[min((self._scripted - 1) // self._period, len(self._script) - 1)]
-        self.target = torch.where(due.unsqueeze(-1), jumped(self.target, uniform, self.config.jump_m), self.target)
+        self.target = torch.where(
+            due.unsqueeze(-1), jumped(self.target, uniform, self.config.jump_m), self.target
+        )
         self.left = torch.where(due, self._period, left)
         self._blow()
 
     def whereabouts(self, i: int) -> dict[str, Any]:
         """Robot i's target, its ball, and the control steps that its episode had made."""
-        return {"target": self.target[i].tolist(), "ball": self.ball[i].tolist(), "step": int(self.env.age[i])}
+        return {
+            "target": self.target[i].tolist(),
+            "ball": self.ball[i].tolist(),
+            "step": int(self.env.age[i]),
+        }
 
     # --- trials ---
 
     def script(self, steps: int, generator: torch.Generator) -> None:
         """As `Task.script`: the directions of all jumps, which come at whole periods for everyone."""
         jumps = max(1, -(-steps // self._period))
-        self._script = torch.rand((jumps, self.env.num_envs), generator=generator, device=self.env.device)
+        self._script = torch.rand(
+            (jumps, self.env.num_envs), generator=generator, device=self.env.device
+        )
         self._scripted = 0
 
     def unscript(self) -> None:
@@ -328,27 +393,35 @@ class Dribble(DifferentiableTask):
         self._script = None
 
     def figures(self, trial: Trial) -> dict[str, Any]:
-        """Medians over robots and steps of the distance from ball to target, of all steps and of the last second before
-        each jump (in a trial without any, of its last step); the ball's mean speed; how often it was lost."""
+        """Medians over robots and steps of the distance from ball to target, of all steps and of
+        the last second before each jump (in a trial without any, of its last step); the ball's mean
+        speed; how often it was lost."""
         figures, seen = super().figures(trial), trial.seen
         late = trial.error[before_jump(trial)]
         minutes = trial.fell.numel() * trial.dt / 60.0
         return {
             **figures,
             "ball_target_median_m": trial.error.median().item(),
-            "ball_target_before_jump_median_m": (late if len(late) else trial.error[-1]).median().item(),
+            "ball_target_before_jump_median_m": (late if len(late) else trial.error[-1])
+            .median()
+            .item(),
             "ball_speed_mps": seen["ball_speed"].mean().item(),
             "lost_per_minute": (seen["lost"] & trial.fell).sum().item() / minutes,
         }
 
     def traces(self, trial: Trial) -> Traces:
         """As `Task.traces`: where the ball was asked to be, and where it was, in the world."""
-        return Traces((("Ball, x", "m"), ("Ball, y", "m")), trial.seen["target"][:, 0], trial.seen["ball"][:, 0])
+        return Traces(
+            (("Ball, x", "m"), ("Ball, y", "m")),
+            trial.seen["target"][:, 0],
+            trial.seen["ball"][:, 0],
+        )
 
     # --- through a model ---
 
     def goal(self) -> Tensor:
-        """The ball's place and velocity, the target, all in the world, the ball's radius, mass and drag, (n, 9)."""
+        """The ball's place and velocity, the target, all in the world, the ball's radius, mass and
+        drag, (n, 9)."""
         ball = (self.ball[:, :2], self.ball_velocity[:, :2], self.target)
         drawn = (self.ball_radius, self.ball_mass, self.ball_drag)
         return torch.cat((*ball, torch.stack(drawn, -1)), -1).nan_to_num(0.0)
@@ -360,17 +433,24 @@ class Dribble(DifferentiableTask):
         return torch.cat((goal[:, :4], goal[:, :2] + away, goal[:, 6:]), -1)
 
     def carried_on(self, goal: Tensor, after: RobotState) -> Tensor:
-        """As `DifferentiableTask.carried_on`: the ball, rolled and pushed by the legs (`npmp.tasks.ball`). Raises
-        InputError for a robot whose legs are neither spheres nor capsules."""
-        if self._legs is None:  # not before: other ways to learn, and trials, serve robots with other feet, too
+        """As `DifferentiableTask.carried_on`: the ball, rolled and pushed by the legs
+        (`npmp.tasks.ball`). Raises InputError for a robot whose legs are neither spheres nor
+        capsules."""
+        # not before: other ways to learn, and trials, serve robots with other feet, too
+        if self._legs is None:
             self._legs = Legs(self.robot).to(goal.device)
         legs = self._legs(after.root_pos, after.root_rot, after.joint_pos)
-        ball = rolled(Ball(goal[:, :2], goal[:, 2:4], *goal[:, 6:].unbind(-1)), legs, self._legs.radius, self.env.dt)
+        ball = rolled(
+            Ball(goal[:, :2], goal[:, 2:4], *goal[:, 6:].unbind(-1)),
+            legs,
+            self._legs.radius,
+            self.env.dt,
+        )
         return torch.cat((ball.place, ball.velocity, goal[:, 4:]), -1)
 
     def imagined_loss(self, states: RobotState, goals: Tensor) -> Tensor:
-        """As `DifferentiableTask.imagined_loss`: the distance of ball and target, later steps more, as nobody is at the
-        ball at once; and what the velocities are off the script's."""
+        """As `DifferentiableTask.imagined_loss`: the distance of ball and target, later steps more,
+        as nobody is at the ball at once; and what the velocities are off the script's."""
         c, dt, velocity = self.config, self.env.dt, heading_velocity(states)
         late = torch.arange(1, len(goals) + 1, device=goals.device).unsqueeze(-1) / (
             0.5 * len(goals) * (len(goals) + 1)
@@ -391,7 +471,11 @@ class Dribble(DifferentiableTask):
         """As `DifferentiableTask.imagined_style`: as in walking."""
         c = self.config
         return stepping(
-            self.env.feet, states, c.swing_height_m, SteppingWeights(c.drag_weight, c.press_weight), self.env.dt
+            self.env.feet,
+            states,
+            c.swing_height_m,
+            SteppingWeights(c.drag_weight, c.press_weight),
+            self.env.dt,
         )
 
     # --- checkpoints ---

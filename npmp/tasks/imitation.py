@@ -1,4 +1,5 @@
-"""Imitation of reference motions (robot-NPMP): many robots, each tracking its own stretch of its own clip."""
+"""Imitation of reference motions (robot-NPMP): many robots, each tracking its own stretch of its
+own clip."""
 
 from __future__ import annotations
 
@@ -28,11 +29,14 @@ class ImitationConfig:
     """The imitation task's settings. Raises ValueError for values out of range."""
 
     future_frames: int = 5  # of the reference that the policy sees [P]
-    hold: str = "first_order"  # of setpoints, as `RobotBatchConfig`: what a module trained on this expects of its user
+    # of setpoints, as `RobotBatchConfig`: what a module trained on this expects of its user
+    hold: str = "first_order"
     accelerometer: str = "imu"  # likewise
     start_tail: int = 10  # frames at a clip's end where no episode starts
-    uniform_starts: float = 0.5  # share of start frames drawn uniformly; the rest go where tracking fails
-    grace_s: float = 0.5  # after `rejoin` a robot fails by falling only, for so long: it has to get there first [D]
+    # share of start frames drawn uniformly; the rest go where tracking fails
+    uniform_starts: float = 0.5
+    # after `rejoin` a robot fails by falling only, for so long: it has to get there first [D]
+    grace_s: float = 0.5
     reward: rew.RewardConfig = field(default_factory=rew.RewardConfig)
 
     def __post_init__(self) -> None:
@@ -45,8 +49,9 @@ class ImitationConfig:
 class Imitation(Task):
     """Robots on flat ground, tracking reference motions; an episode is the rest of a clip.
 
-    A robot fails where it leaves eq. 2's corridor. One that is `free` tracks nothing: it fails when it falls, and has
-    no end of clip. One that was sent to another frame (`rejoin`) fails by falling only, too, for `grace_s`.
+    A robot fails where it leaves eq. 2's corridor. One that is `free` tracks nothing: it fails when
+    it falls, and has no end of clip. One that was sent to another frame (`rejoin`) fails by falling
+    only, too, for `grace_s`.
 
     A start is settled by `clip` and `frame` (k,): clip index and global frame.
     """
@@ -57,11 +62,14 @@ class Imitation(Task):
     error_name = "error"
     observation_name = "context"
 
-    def __init__(self, robot: Robot, config: ImitationConfig | None = None, motions: MotionSet | None = None):
+    def __init__(
+        self, robot: Robot, config: ImitationConfig | None = None, motions: MotionSet | None = None
+    ):
         """motions: what is tracked.
 
         Raises:
-          InputError: for none, for an empty dataset and one at another rate than the robot's control rate.
+          InputError: for none, for an empty dataset and one at another rate than the robot's
+            control rate.
         """
         if motions is None:
             raise InputError("task 'imitation' needs data: the motion dataset to imitate")
@@ -84,25 +92,35 @@ class Imitation(Task):
         )
         self._qpos = torch.from_numpy(np.concatenate([m.qpos for m in motions])).to(device)
         bodies = self.robot.body_names
-        self._appendages = torch.tensor([bodies.index(b) for b in self.robot.foot_bodies], device=device)
+        self._appendages = torch.tensor(
+            [bodies.index(b) for b in self.robot.foot_bodies], device=device
+        )
         self._features: dict[int, ReferenceFeatures] = {}
         self._grace_steps = round(self.config.grace_s / env.dt)
         n = env.num_envs
-        self.clip, self.frame, self.last_frame = (torch.zeros(n, dtype=torch.long, device=device) for _ in range(3))
+        self.clip, self.frame, self.last_frame = (
+            torch.zeros(n, dtype=torch.long, device=device) for _ in range(3)
+        )
         self.free = torch.zeros(n, dtype=torch.bool, device=device)  # who tracks nothing
         self.grace = torch.zeros(n, dtype=torch.long, device=device)  # control steps left
 
     # --- episodes ---
 
     def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
-        """Exactly on the reference: at `clip` and `frame` (k,) where they are given, else at frames drawn by the
-        sampler."""
-        clip, frame = (where["clip"], where["frame"]) if where else self.sampler.sample(len(ids), generator)
+        """Exactly on the reference: at `clip` and `frame` (k,) where they are given, else at frames
+        drawn by the sampler."""
+        clip, frame = (
+            (where["clip"], where["frame"]) if where else self.sampler.sample(len(ids), generator)
+        )
         self._track(ids, clip, frame)
         self.free[ids], self.grace[ids] = False, 0
         target = self.reference.at(frame)
         state = self.reference.tracked(target)
-        return Start(self._qpos[frame], torch.cat((target.root_vel_w, state.root_ang, state.joint_vel), -1), state)
+        return Start(
+            self._qpos[frame],
+            torch.cat((target.root_vel_w, state.root_ang, state.joint_vel), -1),
+            state,
+        )
 
     def _track(self, ids: Tensor, clip: Tensor, frame: Tensor) -> None:
         self.clip[ids], self.frame[ids] = clip, frame
@@ -111,9 +129,9 @@ class Imitation(Task):
     def rejoin(self, mask: Tensor) -> None:
         """Let robots track from another random frame on, in the posture they are in.
 
-        They are moved and turned in the horizontal plane onto the new frame, which flat-ground physics does not notice.
-        Tracking from a posture that is not the reference's is how recovery is learned (ControlVAE switches targets
-        likewise). mask (n,) bool.
+        They are moved and turned in the horizontal plane onto the new frame, which flat-ground
+        physics does not notice. Tracking from a posture that is not the reference's is how recovery
+        is learned (ControlVAE switches targets likewise). mask (n,) bool.
         """
         ids = torch.nonzero(mask).squeeze(-1)
         if len(ids) == 0:
@@ -122,7 +140,9 @@ class Imitation(Task):
         self._track(ids, clip, frame)
         self.grace[ids] = self._grace_steps
         target, state = self.reference.at(frame), self.env.state
-        turn = geometry.yaw_matrix(geometry.yaw_of(target.root_rot) - geometry.yaw_of(state.root_rot[ids]))
+        turn = geometry.yaw_matrix(
+            geometry.yaw_of(target.root_rot) - geometry.yaw_of(state.root_rot[ids])
+        )
         self.env.robots.carry(ids, target.root_pos[:, :2], turn)
 
     # --- observation ---
@@ -136,7 +156,9 @@ class Imitation(Task):
     def context(self, horizon: int) -> Tensor:
         """What an encoder sees that looks so many frames ahead, (n, c)."""
         env = self.env
-        return encoder_context(self.features(horizon), env.state, self.frame, self.last_frame, env.home)
+        return encoder_context(
+            self.features(horizon), env.state, self.frame, self.last_frame, env.home
+        )
 
     def observe(self) -> Tensor:
         """The encoder's context, (n, c)."""
@@ -154,7 +176,8 @@ class Imitation(Task):
         terms = rew.rewards(state, poses, reference, error, self._appendages, c)
         if c.current_weight and (squares := env.robots.current_squares) is not None:
             terms = torch.cat((terms, rew.current_penalty(squares, c).unsqueeze(-1)), -1)
-        # a diverged simulation is a failure, not a crash; the simulator takes controls that are not finite for zero
+        # a diverged simulation is a failure, not a crash; the simulator takes controls that are not
+        # finite for zero
         finite = torch.isfinite(error + state.setpoint.sum(-1)) & ~env.robots.broken
         lost = torch.where(self._lenient, env.fallen(state), error > c.termination_threshold)
         return Judgement(terms, lost | ~finite, (frame >= self.last_frame) & ~self.free, error)
@@ -174,7 +197,10 @@ class Imitation(Task):
     def whereabouts(self, i: int) -> dict[str, Any]:
         """The clip that robot i tracks, and the frame of it before the step."""
         clip = int(self.clip[i])
-        return {"clip": self.reference.names[clip], "frame": int(self.frame[i] - self.reference.start[clip])}
+        return {
+            "clip": self.reference.names[clip],
+            "frame": int(self.frame[i] - self.reference.start[clip]),
+        }
 
     def script(self, steps: int, generator: torch.Generator) -> None:
         """As `Task.script`: starts are drawn as if nobody had ever failed."""
@@ -202,13 +228,21 @@ class Imitation(Task):
         if state["clip_lengths"].tolist() != self.reference.length.tolist():
             raise ValueError("other clips, or the same in another order")
         device = self.env.device
-        clip, frame, free, grace = (state[name].to(device, copy=True) for name in ("clip", "frame", "free", "grace"))
+        clip, frame, free, grace = (
+            state[name].to(device, copy=True) for name in ("clip", "frame", "free", "grace")
+        )
         if not ((clip >= 0) & (clip < len(self.reference.length))).all():
             raise ValueError("a clip that there is not")
         first, last = self.reference.start[clip], self.reference.last_frame(clip)
         if not ((first <= frame) & (frame <= last)).all():
             raise ValueError("a frame outside its clip")
-        self.clip, self.frame, self.last_frame, self.free, self.grace = clip, frame, last, free, grace
+        self.clip, self.frame, self.last_frame, self.free, self.grace = (
+            clip,
+            frame,
+            last,
+            free,
+            grace,
+        )
         self.sampler.load_state_dict({k: state[f"sampler.{k}"] for k in ("failures", "visits")})
 
 

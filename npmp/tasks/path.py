@@ -1,9 +1,11 @@
-"""Following a path: a walking policy's commands come from a proportional controller (robot-NPMP, path following).
+"""Following a path: a walking policy's commands come from a proportional controller (robot-NPMP,
+path following).
 
-A point p_bar moves along the path at a speed; the robot is told to move at the point's velocity, corrected by how far
-it is off: v_cmd = v_bar + P (p_bar - p), in its heading frame. That distance is taken along the path and across it,
-where the robot is nearest to it, so that a robot that lags does not cut the corners. It is also told to turn to where
-the path leads. Positions are the true ones.
+A point p_bar moves along the path at a speed; the robot is told to move at the point's velocity,
+corrected by how far it is off: v_cmd = v_bar + P (p_bar - p), in its heading frame. That distance
+is taken along the path and across it, where the robot is nearest to it, so that a robot that lags
+does not cut the corners. It is also told to turn to where the path leads. Positions are the true
+ones.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ LONGEST_M = 1000.0
 
 @dataclass(frozen=True)
 class PathConfig(WalkConfig):
-    """The path task's settings, beside those of walking. Raises: ValueError for values out of range."""
+    """The path task's settings, beside those of walking. Raises: ValueError for values out of
+    range."""
 
     path: str = "figure_eight"  # a name of `SHAPES`, or a CSV file of x, y in metres
     speed_mps: float = 0.5  # of the point to be followed, where the path is not too curved for it
@@ -51,13 +54,15 @@ class PathConfig(WalkConfig):
 
 
 def figure_eight() -> np.ndarray:
-    """Bernoulli's lemniscate of 9 m by 3.2 m, (N, 2): it is curved by 1/(1.5 m) at most, and straight in the middle."""
+    """Bernoulli's lemniscate of 9 m by 3.2 m, (N, 2): it is curved by 1/(1.5 m) at most, and
+    straight in the middle."""
     t = np.linspace(math.pi / 2, 5 * math.pi / 2, 801)
     return 4.5 * np.stack((np.cos(t), np.sin(t) * np.cos(t)), -1) / (1.0 + np.sin(t)[:, None] ** 2)
 
 
 def slalom() -> np.ndarray:
-    """Past six cones 3 m apart, 0.6 m beside each, left and right in turn, (N, 2); curved by 1/(1.5 m) at most."""
+    """Past six cones 3 m apart, 0.6 m beside each, left and right in turn, (N, 2); curved by 1/(1.5
+    m) at most."""
     x = np.linspace(0.0, 6 * 3.0, 901)
     return np.stack((x, 0.6 * np.sin(math.pi * x / 3.0)), -1)
 
@@ -71,7 +76,8 @@ SHAPES = {"figure_eight": figure_eight, "slalom": slalom, "square": square}
 
 
 def waypoints_of(name: str) -> np.ndarray:
-    """The points (N, 2) [m] of a shape by its name, or of a CSV file. Raises: InputError for neither."""
+    """The points (N, 2) [m] of a shape by its name, or of a CSV file. Raises: InputError for
+    neither."""
     if name in SHAPES:
         return SHAPES[name]()
     if not name.lower().endswith(".csv"):
@@ -96,7 +102,10 @@ def course_of(waypoints: np.ndarray) -> Course:
     at = np.arange(0.0, along[-1], SPACING_M)
     line = np.stack([np.interp(at, along, points[:, k]) for k in (0, 1)], -1)
     blend = round(BLEND_M / SPACING_M)
-    ends = [np.arange(1, round(RUN_OUT_M / SPACING_M) + 1)[:, None] * SPACING_M * unit for unit in _ends(points)]
+    ends = [
+        np.arange(1, round(RUN_OUT_M / SPACING_M) + 1)[:, None] * SPACING_M * unit
+        for unit in _ends(points)
+    ]
     line = np.concatenate((points[0] - ends[0][:blend][::-1], line, points[-1] + ends[1]))
     chord = line[2 * blend :] - line[: -2 * blend]
     heading = np.unwrap(np.arctan2(chord[:, 1], chord[:, 0]))
@@ -116,9 +125,11 @@ def _ends(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def nearest(course: Course, place: Tensor, near: Tensor, reach: int) -> tuple[Tensor, Tensor]:
-    """The point of the path nearest to places (n, 2), of those around points `near` (n,): its index, its distance (n,).
+    """The point of the path nearest to places (n, 2), of those around points `near` (n,): its
+    index, its distance (n,).
 
-    reach: how many points ahead and behind are looked at, so that nobody changes over where a path crosses itself.
+    reach: how many points ahead and behind are looked at, so that nobody changes over where a path
+    crosses itself.
     """
     window = near.unsqueeze(-1) + torch.arange(-reach, reach + 1, device=near.device)
     window = window.clamp(0, len(course.point) - 1)
@@ -128,12 +139,20 @@ def nearest(course: Course, place: Tensor, near: Tensor, reach: int) -> tuple[Te
 
 
 def command_on(
-    course: Course, place: Tensor, yaw: Tensor, near: Tensor, ahead: Tensor, config: PathConfig, turning: float
+    course: Course,
+    place: Tensor,
+    yaw: Tensor,
+    near: Tensor,
+    ahead: Tensor,
+    config: PathConfig,
+    turning: float,
 ) -> Tensor:
-    """Velocities (n, 3) to ask for, in the heading frame, before they are clipped to what the policy knows.
+    """Velocities (n, 3) to ask for, in the heading frame, before they are clipped to what the
+    policy knows.
 
     Args:
-      place (n, 2), yaw (n,): of the robots in the course's frame. near (n,): points of the course nearest to them.
+      place (n, 2), yaw (n,): of the robots in the course's frame. near (n,): points of the course
+      nearest to them.
       ahead: (n,) [m] how far p_bar is ahead of those, along the path.
       turning: the fastest yaw rate [rad/s], by which p_bar slows down in curves.
     """
@@ -149,8 +168,10 @@ def command_on(
 
 
 def speed_on(course: Course, index: Tensor, config: PathConfig, turning: float) -> Tensor:
-    """Speeds [m/s] of p_bar at points (n,) of the course: no more than the curve allows at a yaw rate."""
-    allowed = 0.8 * turning / course.curvature[index].abs().clamp(min=1e-6)  # some is left for corrections
+    """Speeds [m/s] of p_bar at points (n,) of the course: no more than the curve allows at a yaw
+    rate."""
+    # some is left for corrections
+    allowed = 0.8 * turning / course.curvature[index].abs().clamp(min=1e-6)
     return allowed.clamp(min=0.05, max=config.speed_mps)
 
 
@@ -158,7 +179,8 @@ def speed_on(course: Course, index: Tensor, config: PathConfig, turning: float) 
 
 
 class Path(Walk):
-    """Robots that each walk the path from where they stand, along x of their own heading at first; then again.
+    """Robots that each walk the path from where they stand, along x of their own heading at first;
+    then again.
 
     An episode fails as in walking, and is over at the path's end.
     """
@@ -168,14 +190,21 @@ class Path(Walk):
     judged = ("path_error_mean_m", "path_error_max_m", "finished", "falls_per_minute")
     config: PathConfig
 
-    def __init__(self, robot: Robot, config: PathConfig | None = None, motions: MotionSet | None = None):
-        """As `Walk`. Raises: InputError for no such path, and for a speed that no command may ask for."""
+    def __init__(
+        self, robot: Robot, config: PathConfig | None = None, motions: MotionSet | None = None
+    ):
+        """As `Walk`. Raises: InputError for no such path, and for a speed that no command may ask
+        for."""
         super().__init__(robot, config or PathConfig(), motions)
         c, ((_, fastest), _, (left, right)) = self.config, self.config.range
         if c.speed_mps > fastest:
-            raise InputError(f"speed_mps={c.speed_mps:g}: commands reach {fastest:g} m/s forward (command_range)")
+            raise InputError(
+                f"speed_mps={c.speed_mps:g}: commands reach {fastest:g} m/s forward (command_range)"
+            )
         if not (turning := min(-left, right)) > 0.0:
-            raise InputError(f"a path needs turns to both sides; command_range has {left:g} to {right:g} rad/s")
+            raise InputError(
+                f"a path needs turns to both sides; command_range has {left:g} to {right:g} rad/s"
+            )
         self.course, self._turning = course_of(waypoints_of(c.path)), turning
         # points around the last nearest one that the next is sought among
         self._reach = max(1, round(min(c.lead_m / SPACING_M, len(self.course.point))))
@@ -186,9 +215,12 @@ class Path(Walk):
     def bind(self, env: TaskEnv[Any]) -> None:
         """As `Task.bind`."""
         device, n = env.device, env.num_envs
-        self.course = self.course._replace(**{k: getattr(self.course, k).to(device) for k in Course._fields[:3]})
+        self.course = self.course._replace(
+            **{k: getattr(self.course, k).to(device) for k in Course._fields[:3]}
+        )
         self._limits = torch.tensor(self.config.range, device=device)
-        self.origin = torch.zeros(n, 3, device=device)  # of the course: x, y [m], yaw [rad], world frame
+        # of the course: x, y [m], yaw [rad], world frame
+        self.origin = torch.zeros(n, 3, device=device)
         self.near = torch.zeros(n, dtype=torch.long, device=device)
         self.target = torch.zeros(n, device=device)  # how far p_bar is along the path [m]
         super().bind(env)
@@ -204,9 +236,14 @@ class Path(Walk):
         """The course is laid from where they stand."""
         super().begin(ids, generator)
         state = self.env.state
-        stand = torch.cat((state.root_pos[:, :2], geometry.yaw_of(state.root_rot).unsqueeze(-1)), -1)
+        stand = torch.cat(
+            (state.root_pos[:, :2], geometry.yaw_of(state.root_rot).unsqueeze(-1)), -1
+        )
         self.origin = self.origin.index_copy(0, ids, stand[ids])
-        self.near, self.target = self.near.index_fill(0, ids, 0), self.target.index_fill(0, ids, 0.0)
+        self.near, self.target = (
+            self.near.index_fill(0, ids, 0),
+            self.target.index_fill(0, ids, 0.0),
+        )
         self.command = self.command.index_copy(0, ids, self._asked()[ids])
 
     def _asked(self) -> Tensor:
@@ -216,8 +253,8 @@ class Path(Walk):
         return torch.minimum(torch.maximum(found, self._limits[:, 0]), self._limits[:, 1])
 
     def judge(self) -> Judgement:
-        """As `Walk.judge`; the error is the distance to the path [m]. Seen besides: `place` (n, 2) in the course's
-        frame, `lag` (n,) behind p_bar [m], `finished` (n,)."""
+        """As `Walk.judge`; the error is the distance to the path [m]. Seen besides: `place` (n, 2)
+        in the course's frame, `lag` (n,) behind p_bar [m], `finished` (n,)."""
         judgement, (place, _) = super().judge(), self.place()
         near, error = nearest(self.course, place, self.near, self._reach)
         done = (near * SPACING_M >= self.course.length) & ~judgement.failed
@@ -228,7 +265,8 @@ class Path(Walk):
         """p_bar moves on, and waits where it is too far ahead."""
         before = self.env.state.root_pos[:, :2]
         super().advance(judgement, generator)
-        carried = self.env.state.root_pos[:, :2] - before  # on ground that repeats itself, back by a period
+        # on ground that repeats itself, back by a period
+        carried = self.env.state.root_pos[:, :2] - before
         self.origin = torch.cat((self.origin[:, :2] + carried, self.origin[:, 2:]), -1)
         c, (place, _) = self.config, self.place()
         self.near, _ = nearest(self.course, place, self.near, self._reach)
@@ -245,11 +283,13 @@ class Path(Walk):
         self.follow(self.command[None])
 
     def figures(self, trial: Trial) -> dict[str, Any]:
-        """`path_error_mean_m` and `path_error_max_m`, over all robots and steps; `finished`, the share of robots that
-        came to the end without a fall before; `path_lag_m` behind p_bar; beside those of walking."""
+        """`path_error_mean_m` and `path_error_max_m`, over all robots and steps; `finished`, the
+        share of robots that came to the end without a fall before; `path_lag_m` behind p_bar;
+        beside those of walking."""
         never = len(trial.fell)
         first = [
-            torch.where(rows.any(0), rows.float().argmax(0), never) for rows in (trial.seen["finished"], trial.fell)
+            torch.where(rows.any(0), rows.float().argmax(0), never)
+            for rows in (trial.seen["finished"], trial.fell)
         ]
         return {
             **super().figures(trial),
@@ -263,7 +303,12 @@ class Path(Walk):
 
     def state_dict(self) -> dict[str, Tensor]:
         """As `Task.state_dict`."""
-        return {**super().state_dict(), "origin": self.origin, "near": self.near, "target": self.target}
+        return {
+            **super().state_dict(),
+            "origin": self.origin,
+            "near": self.near,
+            "target": self.target,
+        }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """As `Task.load_state_dict`."""

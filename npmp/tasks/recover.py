@@ -1,7 +1,7 @@
 """Getting up from wherever a fall has left the robot (Hwangbo et al. 2019).
 
-Robots are dropped in any orientation with their joints anywhere; where that leaves them episodes begin. Bodies collide
-with each other, too: nobody gets up through itself.
+Robots are dropped in any orientation with their joints anywhere; where that leaves them episodes
+begin. Bodies collide with each other, too: nobody gets up through itself.
 """
 
 from __future__ import annotations
@@ -37,8 +37,10 @@ class RecoverConfig:
     settle_s: float = 1.2  # simulated before an episode begins [Hwangbo]
     joint_spread: float = 1.0  # joints are that far from the home pose at most, then [rad]
     drops: int = 512  # different ones
-    standing_starts: float = 0.1  # share of episodes that begin in the home pose: who is up has to stay up
-    stand: tuple[float, float] = (0.95, 1.0)  # how high to stand, as a share of the home pose's height
+    # share of episodes that begin in the home pose: who is up has to stay up
+    standing_starts: float = 0.1
+    # how high to stand, as a share of the home pose's height
+    stand: tuple[float, float] = (0.95, 1.0)
     upright_deg: float = 20.0  # who leans less and is high enough is up
     high_enough: float = 0.85  # share of the height that was asked for
     episode_s: float = 6.0  # [Hwangbo]
@@ -46,22 +48,29 @@ class RecoverConfig:
     height_weight: float = 1.0
     pose_weight: float = 0.3  # of joints away from the home pose, of those who are upright [1/rad]
     stillness_weight: float = 0.05  # of the joints' speed, likewise [s/rad]
-    # how far joints turn either way here [rad], by parts of their names: the drives turn without end, and on its back a
-    # robot reaches the ground with legs that turn over only; others keep the robot's limits
+    # how far joints turn either way here [rad], by parts of their names: the drives turn without
+    # end, and on its back a robot reaches the ground with legs that turn over only; others keep the
+    # robot's limits
     joint_range_rad: Mapping[str, float] = field(default_factory=lambda: {"HFE": 3.14, "KFE": 3.14})
     script: RightingConfig = field(default_factory=RightingConfig)  # who shows how it is done
 
     def __post_init__(self) -> None:
         if not all(0.0 < angle < math.inf for angle in self.joint_range_rad.values()):
-            raise ValueError(f"joint_range_rad needs angles above 0, got {dict(self.joint_range_rad)}")
+            raise ValueError(
+                f"joint_range_rad needs angles above 0, got {dict(self.joint_range_rad)}"
+            )
         object.__setattr__(self, "stand", tuple(float(v) for v in self.stand))
         ranges.above_zero(self, "drop_m", "settle_s", "upright_deg", "episode_s")
         ranges.at_least_one(self, "drops")
         ranges.share(self, "standing_starts", "high_enough")
-        ranges.not_negative(self, "joint_spread", "tilt_weight", "height_weight", "pose_weight", "stillness_weight")
+        ranges.not_negative(
+            self, "joint_spread", "tilt_weight", "height_weight", "pose_weight", "stillness_weight"
+        )
         ranges.pairs(self, "stand")
         if not 0.0 < self.stand[0] <= self.stand[1]:
-            raise ValueError(f"stand must be two shares above 0, low <= high; got {list(self.stand)}")
+            raise ValueError(
+                f"stand must be two shares above 0, low <= high; got {list(self.stand)}"
+            )
 
 
 class Recover(DifferentiableTask):
@@ -74,7 +83,9 @@ class Recover(DifferentiableTask):
     error_name, main_figure = "recovery_error", "not_recovered"
     judged = ("not_recovered", "recovery_s", "recovery_error")
 
-    def __init__(self, robot: Robot, config: RecoverConfig | None = None, motions: MotionSet | None = None):
+    def __init__(
+        self, robot: Robot, config: RecoverConfig | None = None, motions: MotionSet | None = None
+    ):
         """robot: its joints may turn further here, `joint_range_rad`. motions: not used."""
         self.config = config or RecoverConfig()
         self.robot = robot.turning(self.config.joint_range_rad)
@@ -102,7 +113,8 @@ class Recover(DifferentiableTask):
     # --- episodes ---
 
     def script(self, steps: int, generator: torch.Generator) -> None:
-        """As `Task.script`: all robots begin on drops that no training has seen, none of them standing."""
+        """As `Task.script`: all robots begin on drops that no training has seen, none of them
+        standing."""
         self.seen, self.fallen = self.fallen, self._drops(1)
         self.trial = True
 
@@ -120,7 +132,11 @@ class Recover(DifferentiableTask):
         home = self.standing.draw(len(ids), generator)
         qpos, qvel, state = (part[row] for part in self.fallen)
         packed = torch.where(up, home.state.pack(), state)
-        return Start(torch.where(up, home.qpos, qpos), torch.where(up, home.qvel, qvel), RobotState.unpack(packed))
+        return Start(
+            torch.where(up, home.qpos, qpos),
+            torch.where(up, home.qvel, qvel),
+            RobotState.unpack(packed),
+        )
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
         """As `Task.begin`."""
@@ -152,17 +168,21 @@ class Recover(DifferentiableTask):
         return Judgement((1.0 - error).unsqueeze(-1), failed, torch.zeros_like(failed), error, seen)
 
     def _short_of(self, state: RobotState, goal: Tensor) -> tuple[Tensor, Tensor]:
-        """How far from upright, 0 to 2, and what is missing of the height asked for, as a share; (...) each."""
-        missing = torch.relu(goal[..., 0] - state.root_pos[..., 2] / self.home_height) / goal[..., 0]
+        """How far from upright, 0 to 2, and what is missing of the height asked for, as a share;
+        (...) each."""
+        missing = (
+            torch.relu(goal[..., 0] - state.root_pos[..., 2] / self.home_height) / goal[..., 0]
+        )
         return 1.0 - state.root_rot[..., 2, 2], missing
 
     def figures(self, trial: Trial) -> dict[str, Any]:
-        """Besides `Task.figures`: `recovered`, the share of robots that are up within `IN_TIME_S` and stay so until the
-        trial ends, `not_recovered`, the rest, and `recovery_s`, the median time until they are up for good. Who landed
-        on its feet does not count."""
+        """Besides `Task.figures`: `recovered`, the share of robots that are up within `IN_TIME_S`
+        and stay so until the trial ends, `not_recovered`, the rest, and `recovery_s`, the median
+        time until they are up for good. Who landed on its feet does not count."""
         up = trial.seen["up"]  # (T, n)
         up = up[:, ~up[0]] if not up[0].all() else up
-        down = torch.where(up, 0, torch.arange(1, len(up) + 1).unsqueeze(-1)).amax(0)  # steps until up for good
+        # steps until up for good
+        down = torch.where(up, 0, torch.arange(1, len(up) + 1).unsqueeze(-1)).amax(0)
         seconds = down * trial.dt
         recovered = (up[-1] & (seconds <= IN_TIME_S)).float().mean().item()
         return super().figures(trial) | {
@@ -187,8 +207,8 @@ class Recover(DifferentiableTask):
         return low + (high - low) * torch.rand(goal.shape, generator=generator, device=goal.device)
 
     def imagined_loss(self, states: RobotState, goals: Tensor) -> Tensor:
-        """How far from upright and from the height, and, of who is upright, from standing still in the home pose; later
-        steps count more."""
+        """How far from upright and from the height, and, of who is upright, from standing still in
+        the home pose; later steps count more."""
         c = self.config
         tilt, low = self._short_of(states, goals)
         upright = torch.relu(states.root_rot[..., 2, 2]).square().detach()
@@ -213,11 +233,14 @@ class Recover(DifferentiableTask):
 RecoverEnv = TaskEnv[Recover]
 
 
-def dropped(robot: Robot, config: RecoverConfig, seed: int = 0, num_threads: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Where drops leave a robot whose ideal drives hold its joints: qpos (S, nq) and qvel (S, nv) float64, packed
-    states.
+def dropped(
+    robot: Robot, config: RecoverConfig, seed: int = 0, num_threads: int = 0
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Where drops leave a robot whose ideal drives hold its joints: qpos (S, nq) and qvel (S, nv)
+    float64, packed states.
 
-    Orientations are uniform over all. Which falls there are belongs to the task: seed 0 for training, 1 for trials.
+    Orientations are uniform over all. Which falls there are belongs to the task: seed 0 for
+    training, 1 for trials.
     """
     c, n = config, config.drops
     generator = torch.Generator().manual_seed(seed)
@@ -225,16 +248,22 @@ def dropped(robot: Robot, config: RecoverConfig, seed: int = 0, num_threads: int
         flat_scene(robot, lambda spec: let_bodies_collide(spec, robot)), n,
         control_rate_hz=robot.control_rate_hz, num_threads=num_threads,
     )  # fmt: skip
-    turn = torch.nn.functional.normalize(torch.randn(n, 4, generator=generator, dtype=torch.float64), dim=-1)
+    turn = torch.nn.functional.normalize(
+        torch.randn(n, 4, generator=generator, dtype=torch.float64), dim=-1
+    )
     joints = torch.tensor(robot.home_joints, dtype=torch.float64)
-    low, high = (torch.tensor(bound, dtype=torch.float64) for bound in (robot.joint_lower, robot.joint_upper))
+    low, high = (
+        torch.tensor(bound, dtype=torch.float64) for bound in (robot.joint_lower, robot.joint_upper)
+    )
     joints = joints + c.joint_spread * (
         2.0 * torch.rand(n, len(joints), generator=generator, dtype=torch.float64) - 1.0
     )
     joints = torch.minimum(torch.maximum(joints, low), high)
     place = torch.zeros(n, 3, dtype=torch.float64)
     place[:, 2] = c.drop_m
-    sim.set_state(torch.arange(n), torch.cat((place, turn, joints), -1), torch.zeros(n, sim.model.nv))
+    sim.set_state(
+        torch.arange(n), torch.cat((place, turn, joints), -1), torch.zeros(n, sim.model.nv)
+    )
     for _ in range(max(1, round(c.settle_s * robot.control_rate_hz))):
         sim.step(joints)
     kept = ~sim.broken() & torch.isfinite(sim.qpos).all(-1)

@@ -1,7 +1,9 @@
-"""Tracking error, termination and rewards of imitation (robot-NPMP, eq. 2, 9 and 14; terms as in CoMic and dm_control).
+"""Tracking error, termination and rewards of imitation (robot-NPMP, eq. 2, 9 and 14; terms as in
+CoMic and dm_control).
 
-Pure functions of (robot's poses, reference frames), for the simulated and for the imagined robot alike. The penalty on
-the motors' current, which eq. 14 adds for ANYmal, is of simulated robots only, whose drives tell currents.
+Pure functions of (robot's poses, reference frames), for the simulated and for the imagined robot
+alike. The penalty on the motors' current, which eq. 14 adds for ANYmal, is of simulated robots
+only, whose drives tell currents.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ CURRENT = "current"  # the objective that eq. 14 adds
 
 @dataclass(frozen=True)
 class RewardConfig:
-    """Weights and widths of eq. 9 and 14, and the corridor of eq. 2. Raises ValueError for values out of range."""
+    """Weights and widths of eq. 9 and 14, and the corridor of eq. 2. Raises ValueError for values
+    out of range."""
 
     termination_threshold: float = 0.3  # eq. 2
     termination_factor: float = 1.0  # eq. 2 as printed; 0.5 is dm_control's corridor, twice as wide
@@ -41,8 +44,11 @@ class RewardConfig:
         ranges.not_negative(self, *(entry.name for entry in fields(self)))
 
 
-def tracking_error(poses: BodyPoses, joint_pos: Tensor, reference: ReferenceFrames, factor: float = 1.0) -> Tensor:
-    """Eq. 2: mean absolute difference of body coordinates [m] plus that of joint angles [rad]. -> (...)."""
+def tracking_error(
+    poses: BodyPoses, joint_pos: Tensor, reference: ReferenceFrames, factor: float = 1.0
+) -> Tensor:
+    """Eq. 2: mean absolute difference of body coordinates [m] plus that of joint angles [rad]. ->
+    (...)."""
     bodies = (poses.position - reference.body_pos).abs().mean((-1, -2))
     joints = (joint_pos - reference.joint_pos).abs().mean(-1)
     return factor * (bodies + joints)
@@ -72,12 +78,17 @@ def rewards(
     # dm_control's distance of orientations is half the angle between them
     turn = (0.5 * geometry.angle_between(poses.rotation, reference.body_rot)).square().sum(-1)
     distances = torch.stack((com, velocity, ends, turn), -1)
-    scales = distances.new_tensor((c.com_scale, c.velocity_scale, c.appendage_scale, c.orientation_scale))
-    weights = distances.new_tensor((c.com_weight, c.velocity_weight, c.appendage_weight, c.orientation_weight))
+    scales = distances.new_tensor(
+        (c.com_scale, c.velocity_scale, c.appendage_scale, c.orientation_scale)
+    )
+    weights = distances.new_tensor(
+        (c.com_weight, c.velocity_weight, c.appendage_weight, c.orientation_weight)
+    )
     truncation = 1.0 - error / c.termination_threshold
     return 0.5 * torch.cat((truncation.unsqueeze(-1), weights * torch.exp(-scales * distances)), -1)
 
 
 def current_penalty(squares: Tensor, config: RewardConfig) -> Tensor:
-    """Eq. 14: minus the weight times the squares of the motors' currents (..., nu) [A^2], summed. -> (...)."""
+    """Eq. 14: minus the weight times the squares of the motors' currents (..., nu) [A^2], summed.
+    -> (...)."""
     return -config.current_weight * squares.sum(-1)

@@ -1,8 +1,10 @@
-"""A scripted way of getting up for quadrupeds whose legs turn all the way around: who shows a policy how it is done.
+"""A scripted way of getting up for quadrupeds whose legs turn all the way around: who shows a
+policy how it is done.
 
-Lying on its back a robot stretches the legs of one side past its back until they push it over; on its side it presses
-with the legs below; on its belly it crouches, then stands up. Where the joints should be follows from how far it is
-rolled over, by keyframes; which side it rolls over and whether it stands up already is remembered.
+Lying on its back a robot stretches the legs of one side past its back until they push it over; on
+its side it presses with the legs below; on its belly it crouches, then stands up. Where the joints
+should be follows from how far it is rolled over, by keyframes; which side it rolls over and whether
+it stands up already is remembered.
 """
 
 from __future__ import annotations
@@ -27,9 +29,9 @@ Keyframes = tuple[tuple[float, float, float], ...]
 
 @dataclass(frozen=True)
 class RightingConfig:
-    """How ANYmal B gets up [D: by the cross-entropy method in simulation, docs/recovery.md]. Keyframes are joint angles
-    [rad] of the left fore leg, from the root outwards; the other legs' are its mirror images.
-    Raises ValueError for values out of range."""
+    """How ANYmal B gets up [D: by the cross-entropy method in simulation, docs/recovery.md].
+    Keyframes are joint angles [rad] of the left fore leg, from the root outwards; the other legs'
+    are its mirror images. Raises ValueError for values out of range."""
 
     roll_deg: tuple[float, ...] = (
         0.0,
@@ -64,22 +66,34 @@ class RightingConfig:
     upright_deg: float = 34.4  # who leans less stands up from the crouch of the first keyframe
     near: float = 0.5  # once all joints are so near to it [rad],
     wait_s: float = 0.5  # or after this time
-    firm: float = 1.0  # standing, targets are beyond the home pose by so much of what joints miss it by
+    # standing, targets are beyond the home pose by so much of what joints miss it by
+    firm: float = 1.0
     turn_back_deg: float = 28.6  # rolling over one's back by more changes the side
 
     def __post_init__(self) -> None:
         for name in ("below", "above"):  # lists as they come from a file become tuples
-            object.__setattr__(self, name, tuple(tuple(float(v) for v in frame) for frame in getattr(self, name)))
+            object.__setattr__(
+                self, name, tuple(tuple(float(v) for v in frame) for frame in getattr(self, name))
+            )
         object.__setattr__(self, "roll_deg", tuple(float(v) for v in self.roll_deg))
         ranges.above_zero(self, "speed", "upright_deg", "near", "turn_back_deg")
         ranges.not_negative(self, "wait_s", "firm")
-        rising = all(low < high for low, high in zip(self.roll_deg, self.roll_deg[1:], strict=False))
-        if len(self.roll_deg) < 2 or not rising or self.roll_deg[0] != 0.0 or self.roll_deg[-1] != 180.0:
+        rising = all(
+            low < high for low, high in zip(self.roll_deg, self.roll_deg[1:], strict=False)
+        )
+        if (
+            len(self.roll_deg) < 2
+            or not rising
+            or self.roll_deg[0] != 0.0
+            or self.roll_deg[-1] != 180.0
+        ):
             raise ValueError(f"roll_deg must rise from 0 to 180, got {list(self.roll_deg)}")
         for name in ("below", "above"):
             frames = getattr(self, name)
             if len(frames) != len(self.roll_deg) or any(len(frame) != 3 for frame in frames):
-                raise ValueError(f"{name} needs three angles at each of {len(self.roll_deg)} roll_deg")
+                raise ValueError(
+                    f"{name} needs three angles at each of {len(self.roll_deg)} roll_deg"
+                )
 
 
 class RightingMemory(NamedTuple):
@@ -91,10 +105,14 @@ class RightingMemory(NamedTuple):
 
 
 class RightingActor:
-    """The script as an actor; it knows robots' true states, and goes on from whatever targets they had before."""
+    """The script as an actor; it knows robots' true states, and goes on from whatever targets they
+    had before."""
 
-    def __init__(self, robot: Robot, config: RightingConfig | None = None, device: torch.device | str = "cpu"):
-        """Raises: InputError for a robot without four legs of three joints, or mirrors left_right and front_back."""
+    def __init__(
+        self, robot: Robot, config: RightingConfig | None = None, device: torch.device | str = "cpu"
+    ):
+        """Raises: InputError for a robot without four legs of three joints, or mirrors left_right
+        and front_back."""
         self.config = config or RightingConfig()
         self.sign, self.left = (torch.tensor(part, device=device) for part in _legs(robot))
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=device)
@@ -113,7 +131,8 @@ class RightingActor:
         turned = (roll * side < 0.0) & (roll.abs() < math.pi - math.radians(c.turn_back_deg))
         side = torch.where(turned, -side, side)
         along = roll * side
-        along = torch.where(along < -0.5 * math.pi, math.pi, along.clamp(min=0.0))  # a bit beyond one's back
+        # a bit beyond one's back
+        along = torch.where(along < -0.5 * math.pi, math.pi, along.clamp(min=0.0))
         crouch = self._targets(along, side)
         upright = up[..., 2] > math.cos(math.radians(c.upright_deg))
         near = (state.joint_pos - crouch).abs().amax(-1) < c.near
@@ -139,11 +158,13 @@ class RightingActor:
 
 
 def _legs(robot: Robot) -> tuple[np.ndarray, np.ndarray]:
-    """By which the first leg's angles are multiplied for each of four legs, (4, 3), and which are on the left, (4,)
-    bool."""
+    """By which the first leg's angles are multiplied for each of four legs, (4, 3), and which are
+    on the left, (4,) bool."""
     wanted, mirrors = {"left_right", "front_back"}, robot.symmetries
     if len(robot.joint_names) != 12 or len(robot.foot_bodies) != 4 or not wanted <= set(mirrors):
-        raise InputError(f"'{robot.name}' has no script for getting up: it takes four legs of three joints and mirrors")
+        raise InputError(
+            f"'{robot.name}' has no script for getting up: it takes four legs of three joints and mirrors"
+        )
     model = robot.model(visuals=False)
     data = mujoco.MjData(model)
     data.qpos[:] = robot.home_qpos
@@ -152,7 +173,13 @@ def _legs(robot: Robot) -> tuple[np.ndarray, np.ndarray]:
     first = np.zeros((4, 3))
     first[np.argmax(feet[:, 0] + feet[:, 1])] = 1.0  # the left fore leg's own
     behind = mirrors["front_back"].mirror_joints(first.ravel())
-    legs = sum(mirrors["left_right"].mirror_joints(image) for image in (first.ravel(), behind)) + first.ravel() + behind
+    legs = (
+        sum(mirrors["left_right"].mirror_joints(image) for image in (first.ravel(), behind))
+        + first.ravel()
+        + behind
+    )
     if not np.all(np.abs(legs) == 1.0):
-        raise InputError(f"'{robot.name}' has no script for getting up: its legs' joints do not stand side by side")
+        raise InputError(
+            f"'{robot.name}' has no script for getting up: its legs' joints do not stand side by side"
+        )
     return legs.reshape(4, 3).astype(np.float32), feet[:, 1] > 0.0

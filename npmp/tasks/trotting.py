@@ -1,8 +1,10 @@
-"""A scripted trot over any ground, for robots with four legs of three joints: who shows a policy how it is walked on.
+"""A scripted trot over any ground, for robots with four legs of three joints: who shows a policy
+how it is walked on.
 
-It knows robots' true states and the ground. Diagonal legs swing in turn, by the task's clock; where a foot is put
-follows from the velocity (Raibert 1986); feet on the ground push the body to where it should be, and carry its weight.
-Its numbers were found by the cross-entropy method (docs/rough_ground.md).
+It knows robots' true states and the ground. Diagonal legs swing in turn, by the task's clock; where
+a foot is put follows from the velocity (Raibert 1986); feet on the ground push the body to where it
+should be, and carry its weight. Its numbers were found by the cross-entropy method
+(docs/rough_ground.md).
 """
 
 from __future__ import annotations
@@ -25,16 +27,19 @@ from npmp.tasks.ground import AHEAD, ASIDE, points_around
 if TYPE_CHECKING:
     from npmp.tasks.walk import Walk
 
-_UNDER = torch.cartesian_prod(torch.tensor(AHEAD), torch.tensor(ASIDE))  # whose mean and slope the body follows
+# whose mean and slope the body follows
+_UNDER = torch.cartesian_prod(torch.tensor(AHEAD), torch.tensor(ASIDE))
 _MIDDLE = 0.7  # of the period: legs stand and carry their share
 _SETTLED = 0.6  # of the swing: from here on a foothold stays
 
 
 @dataclass(frozen=True)
 class TrotConfig:
-    """How ANYmal B trots [D: by the cross-entropy method in simulation]. Raises ValueError for values out of range."""
+    """How ANYmal B trots [D: by the cross-entropy method in simulation]. Raises ValueError for
+    values out of range."""
 
-    period_s: float = 0.46  # in which each leg swings once, where `WalkConfig.clock_s` does not say so
+    # in which each leg swings once, where `WalkConfig.clock_s` does not say so
+    period_s: float = 0.46
     swing: float = 0.398  # share of the period that a leg swings
     height_m: float = 0.478  # of the root above the mean of the ground around
     clearance_m: float = 0.063  # of a swinging foot above the highest ground on its way
@@ -46,28 +51,37 @@ class TrotConfig:
     lead_s: float = 0.043  # by which swinging feet are ahead of their time: drives lag
     ahead_s: float = 0.073  # by which the body is pushed ahead, of the velocity asked for,
     ahead_error_s: float = 0.068  # and of what is missing of it
-    turn_s: float = 0.11  # by which it is turned, of the yaw rate asked for twice over less that which it has
+    # by which it is turned, of the yaw rate asked for twice over less that which it has
+    turn_s: float = 0.11
     up: float = 0.343  # share of a missing height that feet push down by
     level: float = 0.482  # share of a lean that feet push against
     damp_s: float = 0.057  # and of its rate
     slope: float = 0.818  # share of the ground's slope that the body takes on
     support: float = 0.814  # share of the weight that joints carry beforehand
-    acceleration: float = 1.63  # at which it goes from one command to the next [m/s^2], twice that in turning [rad/s^2]
-    # what drives make of a joint's error and velocity, where others than the robot's ideal ones move it [Nm/rad, Nm
-    # s/rad]: targets are then such that the torque is the one which these would have made
+    # at which it goes from one command to the next [m/s^2], twice that in turning [rad/s^2]
+    acceleration: float = 1.63
+    # what drives make of a joint's error and velocity, where others than the robot's ideal ones
+    # move it [Nm/rad, Nm s/rad]: targets are then such that the torque is the one which these would
+    # have made
     drives: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        ranges.above_zero(self, "period_s", "height_m", "clearance_m", "rise", "width", "length", "acceleration")
+        ranges.above_zero(
+            self, "period_s", "height_m", "clearance_m", "rise", "width", "length", "acceleration"
+        )
         ranges.share(self, "rise")
         ranges.not_negative(
             self, "raibert_s", "lead_s", "ahead_s", "ahead_error_s", "turn_s", "up", "level",
             "damp_s", "slope", "support",
         )  # fmt: skip
         if not 0.0 < self.swing < 0.5:
-            raise ValueError(f"swing must lie between 0 and 0.5, as two legs always stand; got {self.swing}")
+            raise ValueError(
+                f"swing must lie between 0 and 0.5, as two legs always stand; got {self.swing}"
+            )
         if self.drives is not None and not (self.drives[0] > 0.0 and self.drives[1] >= 0.0):
-            raise ValueError(f"drives must be a stiffness above 0 and a damping of at least 0, got {self.drives}")
+            raise ValueError(
+                f"drives must be a stiffness above 0 and a damping of at least 0, got {self.drives}"
+            )
         if not abs(self.shift_m) < 1.0:
             raise ValueError(f"shift_m must be less than 1 either way, got {self.shift_m}")
 
@@ -85,9 +99,11 @@ class TrotMemory(NamedTuple):
 class TrotActor:
     """The script as an actor of task `walk`."""
 
-    def __init__(self, robot: Robot, config: TrotConfig | None = None, device: torch.device | str = "cpu"):
-        """Raises: InputError for a robot without four legs of three joints, or that is much larger or smaller than the
-        script."""
+    def __init__(
+        self, robot: Robot, config: TrotConfig | None = None, device: torch.device | str = "cpu"
+    ):
+        """Raises: InputError for a robot without four legs of three joints, or that is much larger
+        or smaller than the script."""
         self.config, self.feet = config or TrotConfig(), Feet(robot)
         if not 0.8 < self.config.height_m / float(robot.home_qpos[2]) < 1.2:
             raise InputError(
@@ -96,7 +112,13 @@ class TrotActor:
             )
         self.home, self.kp, self.kd, self.low, self.high = (
             torch.tensor(part, dtype=torch.float32)
-            for part in (robot.home_joints, robot.kp, robot.kd, robot.joint_lower, robot.joint_upper)
+            for part in (
+                robot.home_joints,
+                robot.kp,
+                robot.kd,
+                robot.joint_lower,
+                robot.joint_upper,
+            )
         )
         self.weight = float(robot.model().body_mass.sum()) * GRAVITY
         self.legs = _legs(robot, self.feet, self.home)
@@ -107,7 +129,9 @@ class TrotActor:
         later[[int(left_fore.argmax()), int(right_hind.argmax())]] = 0.0
         self.later = later  # of the period, by which a leg's swing begins later
         self.under, self.eye = _UNDER, torch.eye(3)
-        for name, part in [(name, part) for name, part in vars(self).items() if isinstance(part, Tensor)]:
+        for name, part in [
+            (name, part) for name, part in vars(self).items() if isinstance(part, Tensor)
+        ]:
             setattr(self, name, part.to(device))
         self.feet = self.feet.to(device)
 
@@ -152,7 +176,9 @@ class TrotActor:
             self._standing(state, yaw, forward, asked, foot, ground),
         )
         joints = self._bent(aim, state.joint_pos)
-        torque = self._carrying(state, joints, torch.where(stands.unsqueeze(-1), _MIDDLE, of_leg), swings)
+        torque = self._carrying(
+            state, joints, torch.where(stands.unsqueeze(-1), _MIDDLE, of_leg), swings
+        )
         target = (joints + torque / self.kp).clamp(self.low, self.high)
         if c.drives is not None:
             kp, kd = c.drives
@@ -161,9 +187,14 @@ class TrotActor:
         return Decision(target - self.home, TrotMemory(asked, lifted, foothold, swings, stands))
 
     @staticmethod
-    def _stands(before: Tensor, swings: Tensor, state: RobotState, forward: Tensor, asked: Tensor) -> Tensor:
-        """Who stands, (n,) bool: whoever was asked to and is nearly still; a change waits until no leg swings."""
-        calm = torch.linalg.vector_norm(forward, dim=-1) + 0.4 * torch.linalg.vector_norm(state.root_ang_end, dim=-1)
+    def _stands(
+        before: Tensor, swings: Tensor, state: RobotState, forward: Tensor, asked: Tensor
+    ) -> Tensor:
+        """Who stands, (n,) bool: whoever was asked to and is nearly still; a change waits until no
+        leg swings."""
+        calm = torch.linalg.vector_norm(forward, dim=-1) + 0.4 * torch.linalg.vector_norm(
+            state.root_ang_end, dim=-1
+        )
         still = (asked.abs().sum(-1) < 0.05) & (calm < torch.where(before, 0.5, 0.3))
         return torch.where(swings.any(-1), before, still)
 
@@ -179,7 +210,8 @@ class TrotActor:
         period_s: float,
         ground: Any,
     ) -> Tensor:
-        """Where feet are to be put: on the ground at the middle of the stance that follows. (n, 4, 3)."""
+        """Where feet are to be put: on the ground at the middle of the stance that follows. (n, 4,
+        3)."""
         c, turn = self.config, yaw[:, :2, :2].transpose(-1, -2)
         # to the middle of the stance [s]
         until = ((1.0 - share) * c.swing + 0.5 * (1.0 - c.swing)) * period_s
@@ -188,28 +220,46 @@ class TrotActor:
         x, y = (self.stance * self.stance.new_tensor([c.length, c.width])).unbind(-1)
         place = torch.stack((cos * x - sin * y + c.shift_m, sin * x + cos * y), -1)
         goes = 0.5 * (forward + asked[:, :2])
-        place = place + goes.unsqueeze(1) * until.unsqueeze(-1) + c.raibert_s * (forward - asked[:, :2]).unsqueeze(1)
+        place = (
+            place
+            + goes.unsqueeze(1) * until.unsqueeze(-1)
+            + c.raibert_s * (forward - asked[:, :2]).unsqueeze(1)
+        )
         spot = state.root_pos[:, None, :2] + place @ turn
         return torch.cat((spot, (ground(spot) + self.feet.radius).unsqueeze(-1)), -1)
 
-    def _swinging(self, lifted: Tensor, foothold: Tensor, share: Tensor, period_s: float, ground: Any) -> Tensor:
-        """Where swinging feet should be, (n, 4, 3): up before they go ahead, over whatever is in between, and down."""
+    def _swinging(
+        self, lifted: Tensor, foothold: Tensor, share: Tensor, period_s: float, ground: Any
+    ) -> Tensor:
+        """Where swinging feet should be, (n, 4, 3): up before they go ahead, over whatever is in
+        between, and down."""
         c = self.config
         share = (share + c.lead_s / (c.swing * period_s)).clamp(max=1.0)
         along = _smooth((share - 0.5 * c.rise) / (0.9 - 0.5 * c.rise)).unsqueeze(-1)
         way = lifted.unsqueeze(-2) + (foothold - lifted).unsqueeze(-2) * share.new_tensor(
             [0.0, 0.25, 0.5, 0.75, 1.0]
         ).unsqueeze(-1)
-        highest = torch.maximum(ground(way[..., :2]).amax(-1) + self.feet.radius, way[..., 2].amax(-1))
-        height = lifted[..., 2] + (highest + c.clearance_m - lifted[..., 2]) * _smooth(share / c.rise)
-        height = height + (foothold[..., 2] - 0.01 - height) * _smooth((share - 0.65) / 0.35)  # into the ground
+        highest = torch.maximum(
+            ground(way[..., :2]).amax(-1) + self.feet.radius, way[..., 2].amax(-1)
+        )
+        height = lifted[..., 2] + (highest + c.clearance_m - lifted[..., 2]) * _smooth(
+            share / c.rise
+        )
+        # into the ground
+        height = height + (foothold[..., 2] - 0.01 - height) * _smooth((share - 0.65) / 0.35)
         place = lifted[..., :2] + (foothold - lifted)[..., :2] * along
         return torch.cat((place, height.unsqueeze(-1)), -1)
 
     # --- legs that stand ---
 
     def _standing(
-        self, state: RobotState, yaw: Tensor, forward: Tensor, asked: Tensor, foot: Tensor, ground: Any
+        self,
+        state: RobotState,
+        yaw: Tensor,
+        forward: Tensor,
+        asked: Tensor,
+        foot: Tensor,
+        ground: Any,
     ) -> Tensor:
         """Where standing feet are in the frame of a root that is where it should be, (n, 4, 3)."""
         c, (x, y) = self.config, self.under.unbind(-1)
@@ -223,19 +273,25 @@ class TrotActor:
         pitch = torch.stack((zero, -c.slope * torch.atan(slope[0]), zero), -1)
         roll = torch.stack((c.slope * torch.atan(slope[1]), zero, zero), -1)
         wanted = yaw @ geometry.exp_so3(pitch) @ geometry.exp_so3(roll)
-        lean = c.level * geometry.log_so3(state.root_rot.transpose(-1, -2) @ wanted) - c.damp_s * state.root_ang_end
+        lean = (
+            c.level * geometry.log_so3(state.root_rot.transpose(-1, -2) @ wanted)
+            - c.damp_s * state.root_ang_end
+        )
         turn = c.turn_s * (2.0 * asked[:, 2:] - state.root_ang_end[:, 2:])
         rotation = state.root_rot @ geometry.exp_so3(torch.cat((lean[:, :2], turn), -1))
         return (foot - root.unsqueeze(1)) @ rotation
 
-    def _carrying(self, state: RobotState, joints: Tensor, of_leg: Tensor, swings: Tensor) -> Tensor:
-        """Torques (n, nu) [Nm] by which the legs that stand carry the weight, taken on and given off over a tenth of
-        the stance."""
+    def _carrying(
+        self, state: RobotState, joints: Tensor, of_leg: Tensor, swings: Tensor
+    ) -> Tensor:
+        """Torques (n, nu) [Nm] by which the legs that stand carry the weight, taken on and given
+        off over a tenth of the stance."""
         c = self.config
         soft = ((of_leg - c.swing) / 0.08).clamp(0.0, 1.0) * ((1.0 - of_leg) / 0.08).clamp(0.0, 1.0)
         load = (~swings) * (0.15 + 0.85 * soft)
         load = load / load.sum(-1, keepdim=True).clamp(min=1e-3)
-        up = state.root_rot[:, None, 2] * (c.support * self.weight * load).unsqueeze(-1)  # in the root's frame
+        # in the root's frame
+        up = state.root_rot[:, None, 2] * (c.support * self.weight * load).unsqueeze(-1)
         _, jacobian = self._legs_at(joints)
         torque = torch.zeros_like(joints)
         torque[:, self.legs.flatten()] = -(up.unsqueeze(-2) @ jacobian).squeeze(-2).flatten(1)
@@ -244,7 +300,8 @@ class TrotActor:
     # --- kinematics ---
 
     def _legs_at(self, joints: Tensor) -> tuple[Tensor, Tensor]:
-        """Feet in the root's frame (n, 4, 3) [m] and their Jacobians by the joints of their legs (n, 4, 3, 3)."""
+        """Feet in the root's frame (n, 4, 3) [m] and their Jacobians by the joints of their legs
+        (n, 4, 3, 3)."""
         rate = joints.new_zeros(3, 1, joints.shape[-1])
         for level, own in enumerate(self.legs.T):
             rate[level, 0, own] = 1.0
@@ -252,13 +309,17 @@ class TrotActor:
         return place[0, :, :, 0], moved[..., 0, :].permute(1, 2, 3, 0)
 
     def _bent(self, aim: Tensor, joints: Tensor) -> Tensor:
-        """Joints (n, nu) within their limits that bring feet to places (n, 4, 3) in the root's frame: Gauss-Newton from
-        where they are, as near as they get."""
+        """Joints (n, nu) within their limits that bring feet to places (n, 4, 3) in the root's
+        frame: Gauss-Newton from where they are, as near as they get."""
         for _ in range(3):
             place, jacobian = self._legs_at(joints)
             across = jacobian.transpose(-1, -2)
             square = across @ jacobian + 1e-4 * self.eye
-            step = torch.linalg.solve(square, across @ (aim - place).unsqueeze(-1)).squeeze(-1).clamp(-0.4, 0.4)
+            step = (
+                torch.linalg.solve(square, across @ (aim - place).unsqueeze(-1))
+                .squeeze(-1)
+                .clamp(-0.4, 0.4)
+            )
             joints = joints.clone()
             joints[:, self.legs.flatten()] += step.flatten(1)
             joints = joints.clamp(self.low, self.high)
@@ -277,5 +338,7 @@ def _legs(robot: Robot, feet: Feet, home: Tensor) -> Tensor:
     _, moved = feet.moving(home.expand(len(home), -1), each)  # by one joint after the other
     moves = moved.abs().sum((-1, -2)) > 1e-6  # (nu, F)
     if moves.shape[1] != 4 or not bool((moves.sum(0) == 3).all()) or bool((moves.sum(1) > 1).any()):
-        raise InputError(f"nobody shows '{robot.name}' how to walk: the script takes four legs of three joints")
+        raise InputError(
+            f"nobody shows '{robot.name}' how to walk: the script takes four legs of three joints"
+        )
     return torch.stack([torch.nonzero(column).squeeze(-1) for column in moves.T])

@@ -1,9 +1,10 @@
-"""One learner, many collectors: processes with robots of their own, which act on weights that are a little old.
+"""One learner, many collectors: processes with robots of their own, which act on weights that are a
+little old.
 
-Asynchronous, as IMPALA: every collector has at most one batch under way, so the queue is bounded by their number, and
-with it the age of what is learned from; it is measured, and what is too old is thrown away. Of many collectors an
-update takes several batches. A collector that dies is
-replaced. `inline` makes the same collections in the learner's process, one after the other: with `sync` Ray's
+Asynchronous, as IMPALA: every collector has at most one batch under way, so the queue is bounded by
+their number, and with it the age of what is learned from; it is measured, and what is too old is
+thrown away. Of many collectors an update takes several batches. A collector that dies is replaced.
+`inline` makes the same collections in the learner's process, one after the other: with `sync` Ray's
 collectors give the same bits.
 """
 
@@ -34,34 +35,46 @@ MOST_BARREN = 20  # deaths in a row, after which something is wrong with what th
 
 @dataclass(frozen=True)
 class CollectorsConfig:
-    """Who collects. Raises ValueError for values out of range, InputError for a kind that does not exist."""
+    """Who collects. Raises ValueError for values out of range, InputError for a kind that does not
+    exist."""
 
     kind: str = "ray"
     number: int = 2
-    sync: bool = False  # every batch by the newest weights, in turn: nothing is collected while the learner learns
+    # every batch by the newest weights, in turn: nothing is collected while the learner learns
+    sync: bool = False
     learners: int = 1  # each with so many collectors
-    most_behind: int | None = None  # updates; older batches are thrown away. None: twice what goes round in step
+    # updates; older batches are thrown away. None: twice what goes round in step
+    most_behind: int | None = None
 
     def __post_init__(self) -> None:
-        ranges.at_least_one(self, "number", "learners", *(() if self.most_behind is None else ("most_behind",)))
+        ranges.at_least_one(
+            self, "number", "learners", *(() if self.most_behind is None else ("most_behind",))
+        )
         if self.kind not in KINDS:
             raise InputError(f"no actors '{self.kind}'; there are: {', '.join(KINDS)}")
         if self.learners > 1 and self.kind != "ray":
-            raise InputError(f"learners={self.learners} are processes of Ray, as their collectors are; use actors=ray")
+            raise InputError(
+                f"learners={self.learners} are processes of Ray, as their collectors are; use actors=ray"
+            )
 
 
 Make = Callable[[int], Distributable]  # a trainer to collect with, by its seed
 
 
 def batches_per_update(trainer: object, config: CollectorsConfig | None) -> int:
-    """How many collectors' batches an update of all learners takes, each as large as one of the process that learns
-    would be."""
+    """How many collectors' batches an update of all learners takes, each as large as one of the
+    process that learns would be."""
     return batches_at_once(trainer, config) * (1 if config is None else config.learners)
 
 
 def batches_at_once(trainer: object, config: CollectorsConfig | None) -> int:
     """The same, of one learner."""
-    if config is None or config.sync or config.kind == "inline" or getattr(trainer, "of_all_collectors", True):
+    if (
+        config is None
+        or config.sync
+        or config.kind == "inline"
+        or getattr(trainer, "of_all_collectors", True)
+    ):
         return 1
     return max(1, config.number // 2) if cast(Distributable, trainer).joins else 1
 
@@ -92,7 +105,9 @@ class Collector:
         self.trainer.act_as(as_tensors(weights))
         gathered = self.trainer.gather(progress)
         robots = self.trainer.env.robots
-        batch = Batch(version, gathered, time.perf_counter() - begun, list(robots.breakdowns), robots.lost)
+        batch = Batch(
+            version, gathered, time.perf_counter() - begun, list(robots.breakdowns), robots.lost
+        )
         robots.forget_breakdowns()
         return batch
 
@@ -144,7 +159,8 @@ class OnRay:
         return self._ray.put(as_arrays(weights))
 
     def take(self, wanted: Sequence[int]) -> tuple[int, Batch] | None:
-        """As `Inline.take`; waits a moment. One whose process is gone is replaced, by one with another seed."""
+        """As `Inline.take`; waits a moment. One whose process is gone is replaced, by one with
+        another seed."""
         by_reference = {self._under_way[i][0]: i for i in wanted}
         done, _ = self._ray.wait(list(by_reference), timeout=WAIT_S)
         if not done:
@@ -163,8 +179,12 @@ class OnRay:
             self.deaths += 1
             self._barren += 1
             if self._barren > MOST_BARREN:
-                raise RuntimeError(f"{self._barren} collectors died before they had collected anything") from error
-            self._all[i] = self._kind.remote(self._make, self._seeds[i] + 7919 * self.deaths, threads=1)
+                raise RuntimeError(
+                    f"{self._barren} collectors died before they had collected anything"
+                ) from error
+            self._all[i] = self._kind.remote(
+                self._make, self._seeds[i] + 7919 * self.deaths, threads=1
+            )
             self.ask(i, *asked)
             return None
 
@@ -187,17 +207,20 @@ def as_tensors(arrays: dict[str, Any]) -> dict[str, Tensor]:
 class Distributed:
     """A trainer that learns from what collectors have collected; otherwise it is the trainer.
 
-    Its figures, among a run's metrics: `staleness`, updates between the weights that a batch was collected by and those
-    that it changes; so far, `actor_deaths` and batches `thrown_away`.
+    Its figures, among a run's metrics: `staleness`, updates between the weights that a batch was
+    collected by and those that it changes; so far, `actor_deaths` and batches `thrown_away`.
     """
 
     def __init__(self, trainer: Distributable, make: Make, config: CollectorsConfig, *, seed: int):
         """make: a trainer by its seed, to collect with."""
         self.trainer, self.config = trainer, config
         seeds = [seed + 1009 * (i + 1) for i in range(config.number)]
-        self._collectors: Inline | OnRay = (Inline if config.kind == "inline" else OnRay)(make, seeds)
+        self._collectors: Inline | OnRay = (Inline if config.kind == "inline" else OnRay)(
+            make, seeds
+        )
         self._sync = config.sync or config.kind == "inline"
-        # of many collectors an update takes several batches, so that what it learns from is hardly older than of two
+        # of many collectors an update takes several batches, so that what it learns from is hardly
+        # older than of two
         self._at_once = batches_at_once(trainer, config)
         self._most_behind = config.most_behind or 2 * -(-config.number // self._at_once)
         self._busy: list[int] = []  # collectors with a batch under way
@@ -268,8 +291,11 @@ class Distributed:
             for i in range(self.config.number):
                 if i not in self._busy:
                     self._ask(i, progress)
-        staleness = sum(self.trainer.iteration_count - batch.version for batch in batches) / len(batches)
-        robots = self.trainer.env.robots  # which stand still; whoever looks after the run looks at them
+        staleness = sum(self.trainer.iteration_count - batch.version for batch in batches) / len(
+            batches
+        )
+        # which stand still; whoever looks after the run looks at them
+        robots = self.trainer.env.robots
         for batch in batches:
             robots.breakdowns.extend(batch.breakdowns)
             robots.lost += batch.lost
@@ -284,8 +310,8 @@ class Distributed:
         }
 
     def timings(self) -> dict[str, float]:
-        """Of this process, for the summary: the share of its time that the learner waited, and what a batch took its
-        collector."""
+        """Of this process, for the summary: the share of its time that the learner waited, and what
+        a batch took its collector."""
         share = self._waited / (time.perf_counter() - self._begun)
         mean = sum(self._collected) / len(self._collected) if self._collected else 0.0
         return {"waited_share": round(share, 3), "collect_s": round(mean, 4)}

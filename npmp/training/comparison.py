@@ -1,5 +1,5 @@
-"""Training runs side by side: reading them, grouping those that differ in their seed alone, scores over minutes and
-steps."""
+"""Training runs side by side: reading them, grouping those that differ in their seed alone, scores
+over minutes and steps."""
 
 from __future__ import annotations
 
@@ -57,11 +57,13 @@ class TrainingRun:
     problem: str
 
     def at(self, axis: str, budget: float) -> float:
-        """The score after so many minutes or environment steps, linear between measurements; NaN outside of them."""
+        """The score after so many minutes or environment steps, linear between measurements; NaN
+        outside of them."""
         return float(np.interp(budget, self.x[axis], self.score, left=math.nan, right=math.nan))
 
     def reached(self, axis: str, threshold: float, *, lower: bool = False) -> float:
-        """Where the curve first meets the threshold from below (`lower`: from above); NaN where it never does."""
+        """Where the curve first meets the threshold from below (`lower`: from above); NaN where it
+        never does."""
         sign = -1.0 if lower else 1.0
         above = sign * (self.score - threshold)
         hits = np.flatnonzero(above >= 0.0)
@@ -90,7 +92,9 @@ class Group:
         begin = max(float(run.x[axis][0]) for run in self.runs)
         x = np.unique(np.concatenate([run.x[axis] for run in self.runs]))
         x = x[(x >= begin) & (x <= self.end(axis))]
-        scores = np.array([np.interp(x, run.x[axis], run.score) for run in self.runs]).reshape(len(self.runs), -1)
+        scores = np.array([np.interp(x, run.x[axis], run.score) for run in self.runs]).reshape(
+            len(self.runs), -1
+        )
         return x, scores.mean(0), scores.min(0), scores.max(0)
 
 
@@ -122,7 +126,8 @@ Budgets = Mapping[str, Sequence[float]]  # by axis
 
 
 def find_runs(places: Sequence[str]) -> list[Path]:
-    """The run folders that are named, lie in a named folder (a sweep's), or match a named pattern; each once.
+    """The run folders that are named, lie in a named folder (a sweep's), or match a named pattern;
+    each once.
 
     Raises:
       InputError: for a place that has none.
@@ -130,7 +135,11 @@ def find_runs(places: Sequence[str]) -> list[Path]:
     found: dict[Path, Path] = {}
     for place in places:
         path = Path(place).expanduser()
-        matches = [path] if path.exists() else [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
+        matches = (
+            [path]
+            if path.exists()
+            else [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
+        )
         runs = [run for match in matches for run in _runs_in(match)]
         if not runs:
             raise InputError(
@@ -143,7 +152,11 @@ def find_runs(places: Sequence[str]) -> list[Path]:
 def _runs_in(folder: Path) -> list[Path]:
     if (folder / "config.yaml").is_file() and (folder / "metrics.csv").is_file():
         return [folder]
-    return [run for inner in sorted(folder.iterdir()) for run in _runs_in(inner)] if folder.is_dir() else []
+    return (
+        [run for inner in sorted(folder.iterdir()) for run in _runs_in(inner)]
+        if folder.is_dir()
+        else []
+    )
 
 
 def read_run(path: Path, score: str) -> TrainingRun:
@@ -167,10 +180,16 @@ def read_run(path: Path, score: str) -> TrainingRun:
         )
     wall = {row.get("iteration"): as_number(row.get("wall_s")) for row in timing}
     rows = [
-        (wall.get(row["iteration"], math.nan) / 60, as_number(row.get("env_steps")), as_number(row[score]))
+        (
+            wall.get(row["iteration"], math.nan) / 60,
+            as_number(row.get("env_steps")),
+            as_number(row[score]),
+        )
         for row in metrics
     ]
-    curve = np.array([row for row in rows if all(math.isfinite(value) for value in row)]).reshape(-1, 3)
+    curve = np.array([row for row in rows if all(math.isfinite(value) for value in row)]).reshape(
+        -1, 3
+    )
     if not len(curve):
         raise InputError(f"{path} has not measured '{score}' yet, or lost its timing.csv")
     steps = [as_number(row.get("env_steps")) for row in metrics[-2:]]
@@ -187,7 +206,11 @@ def read_run(path: Path, score: str) -> TrainingRun:
 
 def _problem(path: Path, last: Mapping[str, str], env_steps: Sequence[float], planned: Any) -> str:
     """Why a run is not finished; env_steps: of its last two rows."""
-    done = f"{env_steps[-1]:,.0f} of {planned:,} environment steps" if isinstance(planned, int) else "unfinished"
+    done = (
+        f"{env_steps[-1]:,.0f} of {planned:,} environment steps"
+        if isinstance(planned, int)
+        else "unfinished"
+    )
     try:
         summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
         ended = str(summary["iterations"]) == last["iteration"]
@@ -201,7 +224,11 @@ def _problem(path: Path, last: Mapping[str, str], env_steps: Sequence[float], pl
 
 def _table(path: Path) -> list[dict[str, str]]:
     """A log's rows; a last one that is still being written is left out."""
-    return [row for row in read_table(path) if (row.get("iteration") or "").isdigit() and None not in row.values()]
+    return [
+        row
+        for row in read_table(path)
+        if (row.get("iteration") or "").isdigit() and None not in row.values()
+    ]
 
 
 def _text(value: Any) -> str:
@@ -216,12 +243,15 @@ def _text(value: Any) -> str:
 def group_runs(runs: Sequence[TrainingRun]) -> list[Group]:
     """Runs that differ in their seed alone together, in the order in which they are first met.
 
-    A group is named by the keys in which groups differ (`telling_keys`); a value that most groups share is left unsaid,
-    and the group with nothing to say is the base. Raises InputError for runs of different verbs.
+    A group is named by the keys in which groups differ (`telling_keys`); a value that most groups
+    share is left unsaid, and the group with nothing to say is the base. Raises InputError for runs
+    of different verbs.
     """
     verbs = sorted({run.verb for run in runs if run.verb})
     if len(verbs) > 1:
-        raise InputError(f"runs of npmp {' and npmp '.join(verbs)} cannot be compared with each other")
+        raise InputError(
+            f"runs of npmp {' and npmp '.join(verbs)} cannot be compared with each other"
+        )
     together: dict[tuple[tuple[str, str], ...], list[TrainingRun]] = {}
     for run in runs:
         together.setdefault(tuple(sorted(run.settings.items())), []).append(run)
@@ -236,14 +266,16 @@ def group_runs(runs: Sequence[TrainingRun]) -> list[Group]:
 
 
 def telling_keys(groups: Sequence[Settings]) -> list[str]:
-    """The keys whose values differ between groups. Of a section that has a name (algo, net, randomization) the name
-    stands for the keys that follow from it."""
+    """The keys whose values differ between groups. Of a section that has a name (algo, net,
+    randomization) the name stands for the keys that follow from it."""
     every = list(dict.fromkeys(key for settings in groups for key in settings))
     differing = [key for key in every if len({settings.get(key) for settings in groups}) > 1]
     named = {key.removesuffix(".name") for key in differing if key.endswith(".name")}
 
     def follows(key: str) -> bool:
-        section = next((name for name in named if key.startswith(f"{name}.") and key != f"{name}.name"), None)
+        section = next(
+            (name for name in named if key.startswith(f"{name}.") and key != f"{name}.name"), None
+        )
         if section is None:
             return False
         values: dict[str | None, set[str | None]] = {}
@@ -255,8 +287,8 @@ def telling_keys(groups: Sequence[Settings]) -> list[str]:
 
 
 def _labels(groups: Sequence[Settings], keys: Sequence[str]) -> list[str]:
-    """A group's values of the keys, by their shortest unique names, without those that more than half of the groups
-    share."""
+    """A group's values of the keys, by their shortest unique names, without those that more than
+    half of the groups share."""
     short = shortened(keys)
     labels = []
     for settings in groups:
@@ -265,19 +297,28 @@ def _labels(groups: Sequence[Settings], keys: Sequence[str]) -> list[str]:
             value = settings.get(key, "-")
             shared = sum(other.get(key, "-") == value for other in groups)
             if len(groups) < 3 or 2 * shared <= len(groups):
-                parts.append(f"{short[key]}={Path(value).stem if key in ('data', 'module') else value}")
+                parts.append(
+                    f"{short[key]}={Path(value).stem if key in ('data', 'module') else value}"
+                )
         labels.append(" ".join(parts) or BASE)
-    return [label if labels.count(label) == 1 else f"{label} ({i + 1})" for i, label in enumerate(labels)]
+    return [
+        label if labels.count(label) == 1 else f"{label} ({i + 1})"
+        for i, label in enumerate(labels)
+    ]
 
 
 def shortened(keys: Sequence[str]) -> dict[str, str]:
-    """Each key's last part, "algo.name" its section; the whole key where that would be another's, too."""
+    """Each key's last part, "algo.name" its section; the whole key where that would be another's,
+    too."""
     short = {key: key.removesuffix(".name").rpartition(".")[2] for key in keys}
-    return {key: name if list(short.values()).count(name) == 1 else key for key, name in short.items()}
+    return {
+        key: name if list(short.values()).count(name) == 1 else key for key, name in short.items()
+    }
 
 
 def base_settings(groups: Sequence[Group]) -> dict[str, str]:
-    """What the labels leave unsaid: the values that more than half of the groups share, by short names."""
+    """What the labels leave unsaid: the values that more than half of the groups share, by short
+    names."""
     keys = list(groups[0].settings) if groups else []
     short, shared = shortened(keys), {}
     for key in keys:
@@ -292,19 +333,23 @@ def base_settings(groups: Sequence[Group]) -> dict[str, str]:
 
 
 def shared_end(groups: Sequence[Group], axis: str) -> list[float]:
-    """Where the shortest group ends; [] where all end there, within a hundredth: its scores are those of the end."""
+    """Where the shortest group ends; [] where all end there, within a hundredth: its scores are
+    those of the end."""
     ends = [group.end(axis) for group in groups]
     return [min(ends)] if max(ends) > 1.01 * min(ends) else []
 
 
 def figures(group: Group, budgets: Budgets, threshold: float | None, *, lower: bool) -> Figures:
-    """A group's row: its length, the score at its end and at each budget, where the threshold is met."""
+    """A group's row: its length, the score at its end and at each budget, where the threshold is
+    met."""
     runs = group.runs
     row = {axis: Figure.over(run.x[axis][-1] for run in runs) for axis in AXES}
     row["end"] = Figure.over(run.score[-1] for run in runs)
     for axis in AXES:
         for budget in budgets[axis]:
-            row[f"at {short(budget)} {UNITS[axis]}"] = Figure.over(run.at(axis, budget) for run in runs)
+            row[f"at {short(budget)} {UNITS[axis]}"] = Figure.over(
+                run.at(axis, budget) for run in runs
+            )
     if threshold is not None:
         for axis in AXES:
             reached = [run.reached(axis, threshold, lower=lower) for run in runs]
@@ -314,12 +359,13 @@ def figures(group: Group, budgets: Budgets, threshold: float | None, *, lower: b
 
 @dataclass(frozen=True)
 class Difference:
-    """A group's scores at its end, beside another group's, as Agarwal et al. 2021 (rliable) compare them.
+    """A group's scores at its end, beside another group's, as Agarwal et al. 2021 (rliable) compare
+    them.
 
     Attributes:
       iqm: mean of the middle half of its scores. interval: of it, 95 %, by bootstrap over the runs.
-      by: how much better that is than the other group's. by_interval: of it, 95 %; above 0: better, below: worse, else
-        nobody knows.
+      by: how much better that is than the other group's. by_interval: of it, 95 %; above 0: better,
+        below: worse, else nobody knows.
       better: the probability that a run of this group beats one of the other; half for ties.
     """
 
@@ -331,17 +377,24 @@ class Difference:
 
 
 def differences(groups: Sequence[Group], *, lower: bool) -> list[Difference]:
-    """Of every group from the first. lower: whether less is better. Without two runs an interval is NaN."""
+    """Of every group from the first. lower: whether less is better. Without two runs an interval is
+    NaN."""
     scores = [np.array([run.score[-1] for run in group.runs]) for group in groups]
     sign, first = -1.0 if lower else 1.0, scores[0]
     found = []
     for own in scores:
         each = _bootstrap((own,), _iqm)
         both = (
-            (math.nan, math.nan) if own is first else _bootstrap((own, first), lambda a, b: sign * (_iqm(a) - _iqm(b)))
+            (math.nan, math.nan)
+            if own is first
+            else _bootstrap((own, first), lambda a, b: sign * (_iqm(a) - _iqm(b)))
         )
         wins = np.sign(sign * (own[:, None] - first[None])).mean() / 2 + 0.5
-        found.append(Difference(float(_iqm(own)), each, float(sign * (_iqm(own) - _iqm(first))), both, float(wins)))
+        found.append(
+            Difference(
+                float(_iqm(own)), each, float(sign * (_iqm(own) - _iqm(first))), both, float(wins)
+            )
+        )
     return found
 
 
@@ -372,9 +425,14 @@ def notes(groups: Sequence[Group]) -> list[str]:
     """What a reader has to know beside the table."""
     lines = []
     if shared := base_settings(groups):
-        lines.append("what a name leaves unsaid: " + ", ".join(f"{key}={value}" for key, value in shared.items()))
+        lines.append(
+            "what a name leaves unsaid: "
+            + ", ".join(f"{key}={value}" for key, value in shared.items())
+        )
     for group in groups:
-        lines += [f"{group.label}, seed {run.seed}: {run.problem}" for run in group.runs if run.problem]
+        lines += [
+            f"{group.label}, seed {run.seed}: {run.problem}" for run in group.runs if run.problem
+        ]
         seeds = [run.seed for run in group.runs]
         if twice := sorted({seed for seed in seeds if seeds.count(seed) > 1}):
             lines.append(f"{group.label}: more than one run with seed {', '.join(map(str, twice))}")

@@ -1,4 +1,5 @@
-"""How well a module tracks motions: every clip from its first frame and from random ones, with what is left behind."""
+"""How well a module tracks motions: every clip from its first frame and from random ones, with what
+is left behind."""
 
 from __future__ import annotations
 
@@ -36,16 +37,19 @@ def evaluate(
     sim: str = "batch",
     device: str = "cpu",
 ) -> dict[str, Any]:
-    """Every clip once from its first frame, and `starts` random frames; mean latents and actions, eq. 2's corridor.
+    """Every clip once from its first frame, and `starts` random frames; mean latents and actions,
+    eq. 2's corridor.
 
-    like: how the robot differs from the model; by default in nothing, its setpoints held as in the module's training.
-    sim, device: as `TaskEnv`; the skill is moved there.
+    like: how the robot differs from the model; by default in nothing, its setpoints held as in the
+    module's training. sim, device: as `TaskEnv`; the skill is moved there.
 
-    Writes rollouts.h5 into `out` (each clip's qpos and reference_qpos, so that the figures can be recomputed).
+    Writes rollouts.h5 into `out` (each clip's qpos and reference_qpos, so that the figures can be
+    recomputed).
 
-    Returns: the content of evaluation.json. Per clip, over the tracked steps: `base_deviation_m`, the distance of the
-    root from the reference's (`last`: at the last of them); `joint_error_rad`, the mean absolute difference of joint
-    angles. `mean` and `median` are over clips, long or short, but for `time_share`: the tracked share of all clips'
+    Returns: the content of evaluation.json. Per clip, over the tracked steps: `base_deviation_m`,
+    the distance of the root from the reference's (`last`: at the last of them); `joint_error_rad`,
+    the mean absolute difference of joint angles. `mean` and `median` are over clips, long or short,
+    but for `time_share`: the tracked share of all clips'
       time.
     """
     skill.check_robot(robot)
@@ -65,7 +69,12 @@ def evaluate(
             frames = min(len(result.qpos), motion.num_frames)
             qpos, steps = result.qpos[:frames, i].numpy(), int(result.steps[i])
             heights = [feet.heights(q) for q in (qpos, motion.qpos[:frames])]
-            clips.append({**clip_figures(motion, qpos, steps, env.dt), "foot_height_m": float(heights[1].max())})
+            clips.append(
+                {
+                    **clip_figures(motion, qpos, steps, env.dt),
+                    "foot_height_m": float(heights[1].max()),
+                }
+            )
             clips[-1]["tracked_fraction"] = float(result.fraction[i])
             group = file.create_group(motion.name)
             group.attrs["rate_hz"], group.attrs["tracked_frames"] = motion.rate_hz, steps + 1
@@ -86,8 +95,11 @@ def evaluate(
     }
 
 
-def clip_figures(motion: ReferenceMotion, qpos: np.ndarray, steps: int, dt: float) -> dict[str, Any]:
-    """What is said of a clip of which so many control steps were tracked; qpos (T, nq) from its first frame on."""
+def clip_figures(
+    motion: ReferenceMotion, qpos: np.ndarray, steps: int, dt: float
+) -> dict[str, Any]:
+    """What is said of a clip of which so many control steps were tracked; qpos (T, nq) from its
+    first frame on."""
     shown = slice(1, max(steps, 1) + 1)
     reference = motion.qpos[: len(qpos)]
     deviation = np.linalg.norm(qpos[shown, :3] - reference[shown, :3], axis=-1)
@@ -111,17 +123,25 @@ def time_share(clips: Sequence[Mapping[str, Any]]) -> float:
     return float(sum(c["tracked_s"] for c in clips) / sum(c["duration_s"] for c in clips))
 
 
-def over_clips(clips: Sequence[Mapping[str, Any]], average: Callable[[list[float]], Any]) -> dict[str, Any]:
+def over_clips(
+    clips: Sequence[Mapping[str, Any]], average: Callable[[list[float]], Any]
+) -> dict[str, Any]:
     """The clips' figures, each averaged over the clips."""
     figures: dict[str, Any] = {
-        key: float(average([c[key] for c in clips])) for key in ("tracked_fraction", "tracked_s", "joint_error_rad")
+        key: float(average([c[key] for c in clips]))
+        for key in ("tracked_fraction", "tracked_s", "joint_error_rad")
     }
     deviations = [c["base_deviation_m"] for c in clips]
-    return figures | {"base_deviation_m": {key: float(average([d[key] for d in deviations])) for key in deviations[0]}}
+    return figures | {
+        "base_deviation_m": {
+            key: float(average([d[key] for d in deviations])) for key in deviations[0]
+        }
+    }
 
 
 def seen_in_training(training: Mapping[str, Any], motions: MotionSet) -> int | None:
-    """How many of the motions are, or share their recording with, one of the same name as a motion trained on.
+    """How many of the motions are, or share their recording with, one of the same name as a motion
+    trained on.
 
     training: the record in module.json. Returns None where it does not name its motions.
     """
@@ -143,8 +163,11 @@ def top_speed(motion: ReferenceMotion) -> float:
     return float(speeds(motion).max())
 
 
-def within(motions: MotionSet, robot: Robot, max_speed: float | None, max_foot_height: float | None) -> MotionSet:
-    """The motions that are nowhere faster [m/s], and never lift the sole of a foot higher [m]; None takes all.
+def within(
+    motions: MotionSet, robot: Robot, max_speed: float | None, max_foot_height: float | None
+) -> MotionSet:
+    """The motions that are nowhere faster [m/s], and never lift the sole of a foot higher [m]; None
+    takes all.
 
     Raises:
       InputError: when none is left.

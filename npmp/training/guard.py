@@ -14,8 +14,10 @@ from mocap_data.files import atomic_path
 from npmp import checkpoint
 from npmp.training.trainer import Trainer
 
-PATIENCE = 10  # iterations in a row that may go wrong and leave the networks sound, before the run is given up
-LOST_SHARE = 0.1  # an iteration went wrong when the simulations of more than this share of its robots broke down
+# iterations in a row that may go wrong and leave the networks sound, before the run is given up
+PATIENCE = 10
+# an iteration went wrong when the simulations of more than this share of its robots broke down
+LOST_SHARE = 0.1
 REMEMBERED = 20  # iterations and breakdowns before the end that diverged.json tells of
 
 
@@ -26,9 +28,10 @@ class Diverged(InputError):
 class Guard:
     """Watches a trainer's figures, iteration by iteration.
 
-    A simulation that breaks down and a batch without a finite gradient are counted, in `lost_simulations` and
-    `skipped_updates`, and passed over. When that goes on for PATIENCE iterations, or a network holds numbers that are
-    none, the run is stopped and diverged.json says what led to it.
+    A simulation that breaks down and a batch without a finite gradient are counted, in
+    `lost_simulations` and `skipped_updates`, and passed over. When that goes on for PATIENCE
+    iterations, or a network holds numbers that are none, the run is stopped and diverged.json says
+    what led to it.
     """
 
     def __init__(
@@ -48,7 +51,13 @@ class Guard:
         rates: the keys of the learning rates, "key=, key=", for the hint.
         seed, settings: of the run, for diverged.json.
         """
-        self.trainer, self.total, self.folder, self.finite, self.rates = trainer, total, folder, tuple(finite), rates
+        self.trainer, self.total, self.folder, self.finite, self.rates = (
+            trainer,
+            total,
+            folder,
+            tuple(finite),
+            rates,
+        )
         self.seed, self.settings = seed, settings
         self._wrong = 0  # iterations in a row
         self._thrown_away = 0  # collections since the last iteration
@@ -56,14 +65,17 @@ class Guard:
         self._breakdowns: deque[dict[str, Any]] = deque(maxlen=REMEMBERED)
 
     def throw_away(self) -> None:
-        """Count a collection that gave no finite gradient, as a skipped update of the iteration that comes of it.
+        """Count a collection that gave no finite gradient, as a skipped update of the iteration
+        that comes of it.
 
         Raises:
           Diverged: when there are more than PATIENCE of them in a row.
         """
         self._thrown_away += 1
         if self._thrown_away > PATIENCE:
-            self.stop([f"a gradient is not finite in {self._thrown_away} collections in a row"], [], {})
+            self.stop(
+                [f"a gradient is not finite in {self._thrown_away} collections in a row"], [], {}
+            )
 
     def watch(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """Look at an iteration's metrics. Returns them with what was counted.
@@ -71,13 +83,18 @@ class Guard:
         Raises:
           Diverged: for the first iteration that is past bearing.
         """
-        metrics = {**metrics, "skipped_updates": metrics.get("skipped_updates", 0.0) + self._thrown_away}
+        metrics = {
+            **metrics,
+            "skipped_updates": metrics.get("skipped_updates", 0.0) + self._thrown_away,
+        }
         self._thrown_away = 0
         count, robots = self.trainer.iteration_count, self.trainer.env.robots
         self._breakdowns += [{"iteration": count, **breakdown} for breakdown in robots.breakdowns]
         metrics["lost_simulations"] = float(robots.lost)
         robots.forget_breakdowns()
-        wrong = [f"{name} is {metrics[name]}" for name in self.finite if not math.isfinite(metrics[name])]
+        wrong = [
+            f"{name} is {metrics[name]}" for name in self.finite if not math.isfinite(metrics[name])
+        ]
         if wrong and (names := checkpoint.not_finite(self.trainer.state_dict())):
             self.stop(wrong, names, metrics)
         if metrics["skipped_updates"]:
@@ -103,7 +120,9 @@ class Guard:
         if broken := checkpoint.not_finite(self.trainer.state_dict()):
             self.stop([f"{', '.join(broken[:3])} not finite"], broken, {})
 
-    def stop(self, wrong: Sequence[str], not_finite: Sequence[str], metrics: dict[str, float]) -> NoReturn:
+    def stop(
+        self, wrong: Sequence[str], not_finite: Sequence[str], metrics: dict[str, float]
+    ) -> NoReturn:
         """Write diverged.json and end the run.
 
         Args:
@@ -132,7 +151,9 @@ class Guard:
             path.write_text(json.dumps(details, indent=2) + "\n")
         hint = f"lower the learning rate ({self.rates})"
         if part == "simulation":
-            hint = "see there which robots, and at what; gentler physics or less action noise may help"
+            hint = (
+                "see there which robots, and at what; gentler physics or less action noise may help"
+            )
         # runs repeat bit for bit: resumed as it is, this one would diverge at the same iteration
         raise Diverged(
             f"training diverged at iteration {trainer.iteration_count} ({part}: {', '.join(wrong)}; what led to it: "

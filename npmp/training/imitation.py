@@ -15,7 +15,14 @@ from npmp import ranges
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.reference import Reference
 from npmp.envs.sampling import StartSampler
-from npmp.imitation import DistillConfig, DistillTrainer, MOVMPOConfig, MOVMPOTrainer, PPOConfig, PPOTrainer
+from npmp.imitation import (
+    DistillConfig,
+    DistillTrainer,
+    MOVMPOConfig,
+    MOVMPOTrainer,
+    PPOConfig,
+    PPOTrainer,
+)
 from npmp.nets import NetConfig
 from npmp.reuse import module_sha256
 from npmp.robots import Robot
@@ -39,9 +46,11 @@ ALGORITHMS: dict[str, type[AlgorithmConfig]] = {
     "distill": DistillConfig,
 }
 
-NUM_ENVS = {"world_model": 1024, "mo_vmpo": 128, "ppo": 256, "distill": 512}  # by default [D; sources in conf/algo]
+# by default [D; sources in conf/algo]
+NUM_ENVS = {"world_model": 1024, "mo_vmpo": 128, "ppo": 256, "distill": 512}
 
-# the judges' figures among the metrics of a run: nominal physics, and, where the run is randomized, that as well
+# the judges' figures among the metrics of a run: nominal physics, and, where the run is randomized,
+# that as well
 NOMINAL = ("tracked_fraction", "tracked_s")
 RANDOMIZED = tuple(f"{name}_randomized" for name in NOMINAL)
 
@@ -67,7 +76,9 @@ class ImitationSettings(RunSettings):
         ranges.at_least_one(self, "evaluation_starts")
         object.__setattr__(self, "robots", self.robots.like(self.task))
         if isinstance(self.algo, PPOConfig) and self.device != "cpu":
-            raise InputError(f"device={self.device}: algo=ppo computes on the CPU only so far; use device=cpu")
+            raise InputError(
+                f"device={self.device}: algo=ppo computes on the CPU only so far; use device=cpu"
+            )
         if isinstance(self.algo, WorldModelConfig) and self.task.reward.current_weight:
             raise InputError(
                 f"task.reward.current_weight={self.task.reward.current_weight:g}: algo=world_model learns from imagined"
@@ -76,7 +87,8 @@ class ImitationSettings(RunSettings):
 
 
 class TrackingTrial:
-    """The policy without action noise, from the same random starts every time: 64 by default, uniform over all clips.
+    """The policy without action noise, from the same random starts every time: 64 by default,
+    uniform over all clips.
 
     Where the physics are randomized, every call draws the same physics, pushes and sensor noise.
     """
@@ -93,7 +105,9 @@ class TrackingTrial:
     ):
         """place: `sim`, `device` and `num_threads` of the environment."""
         config = ImitationConfig(uniform_starts=1.0)
-        self.env = TaskEnv(Imitation(robot, config, motions), starts, robots=robots, seed=seed, **place)
+        self.env = TaskEnv(
+            Imitation(robot, config, motions), starts, robots=robots, seed=seed, **place
+        )
         # drawn on the CPU: the same starts on every device
         sampler = StartSampler(Reference(robot, motions), tail=config.start_tail, uniform_share=1.0)
         self.clip, self.frame = sampler.sample(starts, torch.Generator().manual_seed(seed))
@@ -112,8 +126,8 @@ class TrackingTrial:
 def make_trainer(
     settings: ImitationSettings, env: ImitationEnv, seed: int, module: Path | str | None = None
 ) -> tuple[ImitationTrainer, Schedule]:
-    """The algorithm with its robots, before its first iteration; module: the folder of one to go on from, or, of
-    `DistillConfig`, to learn from.
+    """The algorithm with its robots, before its first iteration; module: the folder of one to go on
+    from, or, of `DistillConfig`, to learn from.
 
     Raises:
       InputError: for a module that does not fit, or that the algorithm cannot go on from.
@@ -126,16 +140,22 @@ def make_trainer(
         schedule = Schedule(0, n * algo.unroll, ("clone_error", "kl"), "algo.lr=")
         return DistillTrainer(env, net, algo, teacher=teacher, seed=seed), schedule
     if module is not None and not isinstance(algo, WorldModelConfig):
-        raise InputError(f"algo={settings.algorithm} cannot go on from a module=; algo=world_model can")
+        raise InputError(
+            f"algo={settings.algorithm} cannot go on from a module=; algo=world_model can"
+        )
     if isinstance(algo, MOVMPOConfig):
-        schedule = Schedule(0, n * algo.unroll, ("reward", "loss_value", "kl"), "algo.learner.learning_rate=")
+        schedule = Schedule(
+            0, n * algo.unroll, ("reward", "loss_value", "kl"), "algo.learner.learning_rate="
+        )
         return MOVMPOTrainer(env, net, algo, seed=seed), schedule
     if isinstance(algo, PPOConfig):
         finite: tuple[str, ...] = ("reward", "loss_surrogate", "loss_value", "kl")
         schedule = Schedule(0, n * algo.unroll, finite, "algo.learning_rate=, algo.desired_kl=")
         return PPOTrainer(env, net, algo, seed=seed), schedule
     finite = ("model_loss", "tracking_loss", "kl")
-    schedule = Schedule(n * algo.warmup_steps, n * algo.collect_steps, finite, "algo.policy_lr=, algo.model_lr=")
+    schedule = Schedule(
+        n * algo.warmup_steps, n * algo.collect_steps, finite, "algo.policy_lr=, algo.model_lr="
+    )
     skill = None if module is None else SkillModule.load(module)
     return WorldModelTrainer(env, net, algo, skill=skill, seed=seed), schedule
 
@@ -160,24 +180,30 @@ def train_module(
       trained_on: what it is trained on instead, e.g. with copies at other tempos.
       module: the folder of a skill module to go on from, or to distill; None: a new one.
       about: what the summary says of the run besides, e.g. {"data": "motions.h5"}.
-      seed: the same seed gives the same bits with sim="batch" on the CPU and as many threads of torch.
-      resume: the folder of a run to go on from; it was made with these settings, `steps` may be more.
+      seed: the same seed gives the same bits with sim="batch" on the CPU and as many threads of
+        torch.
+      resume: the folder of a run to go on from; it was made with these settings, `steps` may be
+        more.
 
     Returns: the summary, which is in module.json and summary.json as well.
 
     Raises:
-      InputError: for motions of another robot, a module that does not fit, or a run to resume that is damaged or of
-        another kind.
+      InputError: for motions of another robot, a module that does not fit, or a run to resume that
+        is damaged or of another kind.
       Diverged: when the run's figures are no numbers any more.
       Stopped: when a signal ended the run, with a checkpoint.
     """
     chosen, folder = settings or ImitationSettings(), Path(out)
     learned_on, module = trained_on or motions, None if module is None else Path(module).resolve()
 
-    def new_trainer(settings: ImitationSettings, robots: int, seed: int) -> tuple[ImitationTrainer, Schedule]:
+    def new_trainer(
+        settings: ImitationSettings, robots: int, seed: int
+    ) -> tuple[ImitationTrainer, Schedule]:
         task = Imitation(robot, settings.task, learned_on)
         episode_s = getattr(settings.algo, "episode_s", None)  # of the others: to a clip's end
-        env = TaskEnv(task, robots, robots=settings.robots, seed=seed, episode_s=episode_s, **settings.place)
+        env = TaskEnv(
+            task, robots, robots=settings.robots, seed=seed, episode_s=episode_s, **settings.place
+        )
         return make_trainer(settings, env, seed, module)
 
     judges = _judges(robot, motions, chosen, seed)
@@ -185,11 +211,16 @@ def train_module(
 
     def judge() -> dict[str, float]:
         skill = trainer.module()
-        return {f"{name}{end}": value for end, one in judges.items() for name, value in one(skill).items()}
+        return {
+            f"{name}{end}": value
+            for end, one in judges.items()
+            for name, value in one(skill).items()
+        }
 
     def begin() -> tuple[dict[str, float], dict[str, float]]:
         figures = judge()
-        if isinstance(trainer, WorldModelTrainer):  # the others learn from whatever they collect first
+        # the others learn from whatever they collect first
+        if isinstance(trainer, WorldModelTrainer):
             trainer.fit.go_on(module)
             trainer.warm_up()
         return figures, figures
@@ -206,7 +237,9 @@ def train_module(
 
     plan = run.Plan(
         trainer=trainer,
-        total=schedule.times(batches_per_update(trainer, chosen.collectors)).iterations(chosen.steps),
+        total=schedule.times(batches_per_update(trainer, chosen.collectors)).iterations(
+            chosen.steps
+        ),
         evaluate_every=chosen.evaluate_every,
         checkpoint_every=chosen.checkpoint_every,
         begin=begin,
@@ -215,18 +248,25 @@ def train_module(
         summarize=lambda before, latest: described,
         save=save,
         finite=schedule.finite,
-        belongs_to="" if module is None or not isinstance(chosen.algo, DistillConfig) else module_sha256(module),
+        belongs_to=""
+        if module is None or not isinstance(chosen.algo, DistillConfig)
+        else module_sha256(module),
         rates=schedule.rates,
         logger=chosen.logger,
     )
     with distributed(
         trainer, another, chosen.collectors, chosen.device, robots=chosen.robots_at_once, seed=seed
     ) as at_work:
-        return run.train(replace(plan, trainer=at_work), folder, resume=resume, seed=seed, caller=caller)
+        return run.train(
+            replace(plan, trainer=at_work), folder, resume=resume, seed=seed, caller=caller
+        )
 
 
-def _judges(robot: Robot, motions: MotionSet, settings: ImitationSettings, seed: int) -> dict[str, TrackingTrial]:
-    """By what their figures' names end in: nominal physics, and those of the run where they are others."""
+def _judges(
+    robot: Robot, motions: MotionSet, settings: ImitationSettings, seed: int
+) -> dict[str, TrackingTrial]:
+    """By what their figures' names end in: nominal physics, and those of the run where they are
+    others."""
     endings = {"": RobotBatchConfig().like(settings.robots)}
     if settings.robots.whole() != endings[""]:
         endings["_randomized"] = settings.robots.whole()
@@ -237,7 +277,9 @@ def _judges(robot: Robot, motions: MotionSet, settings: ImitationSettings, seed:
     }
 
 
-def _described(motions: MotionSet, settings: ImitationSettings, about: Mapping[str, Any]) -> dict[str, Any]:
+def _described(
+    motions: MotionSet, settings: ImitationSettings, about: Mapping[str, Any]
+) -> dict[str, Any]:
     """What the summary says of what the module was trained on and how."""
     return {
         **about,

@@ -1,8 +1,9 @@
-"""Several learners of one policy, each with collectors of its own: they average their gradients after every batch.
+"""Several learners of one policy, each with collectors of its own: they average their gradients
+after every batch.
 
-What torch's DistributedDataParallel does, for trainers that call more of their networks than `forward`. The first
-learner is the run's process: it alone judges, logs and writes; the others do as it does, as Ray's actors, each on a GPU
-of its own where the run has them.
+What torch's DistributedDataParallel does, for trainers that call more of their networks than
+`forward`. The first learner is the run's process: it alone judges, logs and writes; the others do
+as it does, as Ray's actors, each on a GPU of its own where the run has them.
 """
 
 from __future__ import annotations
@@ -27,40 +28,54 @@ class Make(Protocol):
     """A trainer like the run's own; it goes to other processes."""
 
     def __call__(self, robots: int, seed: int, device: str | None) -> Trainer:
-        """With so many robots and this seed. device: of one that learns; None: one that collects, on one core."""
+        """With so many robots and this seed. device: of one that learns; None: one that collects,
+        on one core."""
 
 
 @contextmanager
 def distributed(
-    trainer: Trainer, make: Make, config: CollectorsConfig | None, device: str, *, robots: int, seed: int
+    trainer: Trainer,
+    make: Make,
+    config: CollectorsConfig | None,
+    device: str,
+    *,
+    robots: int,
+    seed: int,
 ) -> Iterator[Trainer]:
-    """The trainer as it is, or, with a configuration, with collectors and other learners for as long as this lasts.
+    """The trainer as it is, or, with a configuration, with collectors and other learners for as
+    long as this lasts.
 
     Args:
       device: of the run, and of the first learner.
-      robots: of an iteration of one learner. Each collector has as many, or its share where all of a learner's are one
-        batch.
+      robots: of an iteration of one learner. Each collector has as many, or its share where all of
+        a learner's are one batch.
 
     Raises:
-      InputError: for a trainer that collects for itself alone, robots that cannot be shared out evenly, or fewer GPUs
-        than learners.
+      InputError: for a trainer that collects for itself alone, robots that cannot be shared out
+        evenly, or fewer GPUs than learners.
     """
     if config is None:
         yield trainer
         return
     if not hasattr(trainer, "gather"):
-        raise InputError(f"actors={config.kind}: {type(trainer).__name__} collects in its own process only")
+        raise InputError(
+            f"actors={config.kind}: {type(trainer).__name__} collects in its own process only"
+        )
     each = robots
     if cast(Distributable, trainer).of_all_collectors:
         each, rest = divmod(robots, config.number)
         if rest:
-            raise InputError(f"{robots} robots (algo.num_envs) do not divide evenly by num_actors={config.number}")
+            raise InputError(
+                f"{robots} robots (algo.num_envs) do not divide evenly by num_actors={config.number}"
+            )
     devices = [device_of(device, rank) for rank in range(config.learners)]
     if config.kind == "ray":
         ray, wanted = connect("actors=ray"), config.number * config.learners
         if (cores := int(ray.cluster_resources().get("CPU", 0))) < wanted:
             each_of = f" of learners={config.learners}" if config.learners > 1 else ""
-            raise InputError(f"num_actors={config.number}{each_of}: a core each is needed, Ray has {cores}")
+            raise InputError(
+                f"num_actors={config.number}{each_of}: a core each is needed, Ray has {cores}"
+            )
 
     def collector(own: int) -> Distributable:
         return cast(Distributable, make(each, own, None))
@@ -95,14 +110,17 @@ class Follower:
     def iteration(
         self, progress: float, state: dict[str, Any] | None
     ) -> tuple[dict[str, float], list[dict[str, Any]], int]:
-        """As `Trainer.iteration`. state: of the first learner, to go on from, with other draws than its.
+        """As `Trainer.iteration`. state: of the first learner, to go on from, with other draws than
+        its.
 
         Returns: metrics, breakdowns of simulations that are remembered, and how many there were.
         """
         if state is not None:
             self.trainer.load_state_dict(as_tensors(state))
             generator = self.trainer.generator
-            generator.manual_seed(generator.initial_seed() + 104729 * self.rank + self.trainer.iteration_count)
+            generator.manual_seed(
+                generator.initial_seed() + 104729 * self.rank + self.trainer.iteration_count
+            )
         figures, robots = self.trainer.iteration(progress), self.trainer.env.robots
         broken = list(robots.breakdowns), robots.lost
         robots.forget_breakdowns()
@@ -116,7 +134,8 @@ class Follower:
 class Learners:
     """The first learner as the run sees it; with every iteration of it the others make one.
 
-    It learns on a thread of its own: where another learner is gone, averaging waits in vain, and does not listen.
+    It learns on a thread of its own: where another learner is gone, averaging waits in vain, and
+    does not listen.
     """
 
     def __init__(self, first: Distributed, make: Callable[[int], Distributed], devices: list[str]):
@@ -140,7 +159,8 @@ class Learners:
             runtime_env={"env_vars": {"RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"} | seen},
         )(Follower)
         self._others = [kind.remote() for _ in devices[1:]]
-        self._told = self._lost = False  # the others have the first one's state; one of them is gone
+        # the others have the first one's state; one of them is gone
+        self._told = self._lost = False
         made = self._ray.put(make)
         begun = [other.begin.remote(made, i + 1, threads) for i, other in enumerate(self._others)]
         try:
@@ -173,26 +193,32 @@ class Learners:
             robots.breakdowns.extend(breakdowns)
             robots.lost += lost
         summed = {name: sum((figures[name] for figures, _, _ in others), own[name]) for name in own}
-        return {name: value if name in COUNTS else value / len(self.devices) for name, value in summed.items()}
+        return {
+            name: value if name in COUNTS else value / len(self.devices)
+            for name, value in summed.items()
+        }
 
     def _meet(self) -> None:
         """Have all learners join."""
         host, number = self._ray.util.get_node_ip_address(), len(self.devices)
         store = parallel.meeting_place(host, number)
         joining = [
-            other.join.remote(host, store.port, number, self.devices[i + 1]) for i, other in enumerate(self._others)
+            other.join.remote(host, store.port, number, self.devices[i + 1])
+            for i, other in enumerate(self._others)
         ]
         self._together(lambda: parallel.join(store, 0, number, self.devices[0]), joining)
 
     def _together(self, own: Callable[[], Any], under_way: list[Any]) -> tuple[Any, list[Any]]:
-        """What the first learner makes of its task, and the others of theirs, which is under way; raises what one of
-        them raises, without waiting for those that then wait in vain."""
+        """What the first learner makes of its task, and the others of theirs, which is under way;
+        raises what one of them raises, without waiting for those that then wait in vain."""
         mine, waiting = self._thread.submit(own), list(under_way)
         try:
             while waiting and not _failed(mine):
                 done, waiting = self._ray.wait(waiting, timeout=1.0)
                 self._take(done)
-            if waiting:  # whoever is gone is known in a moment, and says more than the first, whose averaging failed
+            # whoever is gone is known in a moment, and says more than the first, whose averaging
+            # failed
+            if waiting:
                 self._take(self._ray.wait(waiting, num_returns=len(waiting), timeout=5.0)[0])
             return mine.result(), self._ray.get(under_way)
         except NonFiniteGradient:
@@ -207,7 +233,8 @@ class Learners:
             raise
 
     def _take(self, done: list[Any]) -> None:
-        """Raise what others have raised. A gradient that is no number is one of the mean: the first raises it, too."""
+        """Raise what others have raised. A gradient that is no number is one of the mean: the first
+        raises it, too."""
         for reference in done:
             with suppress(NonFiniteGradient):
                 self._ray.get(reference)

@@ -1,4 +1,5 @@
-"""A run folder's logs: metrics.csv, timing.csv, a board to look at, and whoever shows the run's progress."""
+"""A run folder's logs: metrics.csv, timing.csv, a board to look at, and whoever shows the run's
+progress."""
 
 from __future__ import annotations
 
@@ -16,8 +17,16 @@ from npmp.training.loggers import Logger
 class Progress(Protocol):
     """Shows how a run goes on, in a terminal for example."""
 
-    def show(self, iteration: int, total: int, steps_per_s: float, left_s: float, figures: Mapping[str, float]) -> None:
-        """After every iteration: environment steps per second, seconds left, the latest of all figures."""
+    def show(
+        self,
+        iteration: int,
+        total: int,
+        steps_per_s: float,
+        left_s: float,
+        figures: Mapping[str, float],
+    ) -> None:
+        """After every iteration: environment steps per second, seconds left, the latest of all
+        figures."""
 
     def close(self) -> None:
         """Nothing more comes."""
@@ -26,9 +35,10 @@ class Progress(Protocol):
 class RunLog:
     """Appends one row per call of `write`.
 
-    metrics.csv holds only what the seed determines, so equal runs give equal bytes; wall-clock goes to timing.csv, and
-    goes on after a resume. The columns are those of the first row and the judged figures, which most rows leave empty;
-    should a later row bring others, the file is written anew with them.
+    metrics.csv holds only what the seed determines, so equal runs give equal bytes; wall-clock goes
+    to timing.csv, and goes on after a resume. The columns are those of the first row and the judged
+    figures, which most rows leave empty; should a later row bring others, the file is written anew
+    with them.
     """
 
     def __init__(
@@ -47,8 +57,9 @@ class RunLog:
         total: iterations of the whole run, for the time left.
         judged: metrics that are measured only now and then; `progress` is shown their last values.
         resume_after: keep rows of earlier iterations up to this one; None starts afresh.
-        resume_from: the run folder that holds those rows, `folder` by default. No such files, or empty ones: no rows.
-        board: where the metrics go as well. progress: who shows them while they come.
+        resume_from: the run folder that holds those rows, `folder` by default. No such files, or
+        empty ones: no rows. board: where the metrics go as well. progress: who shows them while
+        they come.
         """
         self.folder, self.total, self.judged = folder, total, tuple(judged)
         self._start, self._first_iteration = time.perf_counter(), resume_after or 0
@@ -56,12 +67,20 @@ class RunLog:
         self._latest: dict[str, float] = {}
         kept: dict[str, list[dict[str, str]]] = {}
         for name in ("metrics.csv", "timing.csv"):
-            columns, rows = ([], []) if resume_after is None else _rows(resume_from or folder, name, resume_after)
-            (folder / name).unlink(missing_ok=True) if not columns else _rewrite(folder / name, columns, rows)
+            columns, rows = (
+                ([], [])
+                if resume_after is None
+                else _rows(resume_from or folder, name, resume_after)
+            )
+            (folder / name).unlink(missing_ok=True) if not columns else _rewrite(
+                folder / name, columns, rows
+            )
             if columns:
                 self._columns[name] = columns
             kept[name] = [dict(zip(columns, row)) for row in rows]
-        self._wall_before = _number(kept["timing.csv"][-1].get("wall_s")) if kept["timing.csv"] else 0.0
+        self._wall_before = (
+            _number(kept["timing.csv"][-1].get("wall_s")) if kept["timing.csv"] else 0.0
+        )
         for row in kept["metrics.csv"]:
             self._latest |= {key: _number(row[key]) for key in self.judged if row.get(key)}
         self._board, self._progress = board, progress
@@ -71,7 +90,14 @@ class RunLog:
         """Seconds that the run has taken, those before a resume included."""
         return self._wall_before + time.perf_counter() - self._start
 
-    def write(self, iteration: int, env_steps: int, metrics: Mapping[str, float], *, env_steps_done_here: int) -> None:
+    def write(
+        self,
+        iteration: int,
+        env_steps: int,
+        metrics: Mapping[str, float],
+        *,
+        env_steps_done_here: int,
+    ) -> None:
         """Log one iteration and show it.
 
         Args:
@@ -79,9 +105,13 @@ class RunLog:
         """
         elapsed = time.perf_counter() - self._start
         speed = env_steps_done_here / max(elapsed, 1e-9)
-        self._append("metrics.csv", {"iteration": iteration, "env_steps": env_steps, **metrics}, self.judged)
+        self._append(
+            "metrics.csv", {"iteration": iteration, "env_steps": env_steps, **metrics}, self.judged
+        )
         wall = round(self._wall_before + elapsed, 3)
-        self._append("timing.csv", {"iteration": iteration, "wall_s": wall, "steps_per_s": round(speed, 1)})
+        self._append(
+            "timing.csv", {"iteration": iteration, "wall_s": wall, "steps_per_s": round(speed, 1)}
+        )
         if self._board is not None:
             self._board.write({**metrics, "steps_per_s": speed}, env_steps)
         self._latest |= {key: metrics[key] for key in self.judged if key in metrics}
@@ -97,10 +127,13 @@ class RunLog:
             self._columns[name] = columns = [*columns, *new]
             _rewrite(path, columns, rows)
         with open(path, "a", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerow([_cell(row.get(column)) for column in columns])
+            csv.writer(file, lineterminator="\n").writerow(
+                [_cell(row.get(column)) for column in columns]
+            )
 
     def flush(self) -> None:
-        """Everything written so far is on the disk when this returns: a checkpoint must not be ahead of its logs."""
+        """Everything written so far is on the disk when this returns: a checkpoint must not be
+        ahead of its logs."""
         for name in self._columns:
             with open(self.folder / name, "rb+") as file:
                 os.fsync(file.fileno())
@@ -131,8 +164,8 @@ def _number(text: str | None) -> float:
 
 
 def _rows(folder: Path, name: str, last: int | None) -> tuple[list[str], list[list[str]]]:
-    """Columns and whole rows of a log up to iteration `last`: later ones were written between the checkpoint and the
-    kill.
+    """Columns and whole rows of a log up to iteration `last`: later ones were written between the
+    checkpoint and the kill.
 
     Nothing for a file that is absent or empty.
     """

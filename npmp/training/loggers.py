@@ -24,7 +24,8 @@ class Logger(Protocol):
         """One iteration's figures; those that are no numbers are left out."""
 
     def flush(self) -> None:
-        """Everything written so far is to be on the disk before this returns, as far as the board can tell."""
+        """Everything written so far is to be on the disk before this returns, as far as the board
+        can tell."""
 
     def close(self) -> None:
         """Nothing more comes."""
@@ -39,11 +40,15 @@ def check(logger: str) -> str:
     if logger not in LOGGERS:
         raise InputError(f"no logger '{logger}'; there are: {', '.join(LOGGERS)}")
     if logger == "wandb" and importlib.util.find_spec("wandb") is None:
-        raise InputError("logger=wandb needs the package wandb: make install EXTRAS=wandb, or pip install wandb")
+        raise InputError(
+            "logger=wandb needs the package wandb: make install EXTRAS=wandb, or pip install wandb"
+        )
     return logger
 
 
-def open_logger(logger: str, folder: Path, *, settings: Mapping[str, Any], done: int | None) -> Logger | None:
+def open_logger(
+    logger: str, folder: Path, *, settings: Mapping[str, Any], done: int | None
+) -> Logger | None:
     """The board of the run in `folder`; None for logger=none.
 
     Args:
@@ -84,11 +89,11 @@ class TensorBoard:
 
 
 class WandB:
-    """A run of Weights & Biases, kept in FOLDER/wandb: offline unless WANDB_MODE says otherwise; `wandb sync` uploads
-    it.
+    """A run of Weights & Biases, kept in FOLDER/wandb: offline unless WANDB_MODE says otherwise;
+    `wandb sync` uploads it.
 
-    A run that goes on keeps its id (FOLDER/wandb.json). What it repeats after its checkpoint are the same figures at
-    the same steps, which W&B leaves out.
+    A run that goes on keeps its id (FOLDER/wandb.json). What it repeats after its checkpoint are
+    the same figures at the same steps, which W&B leaves out.
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]):
@@ -105,12 +110,16 @@ class WandB:
             config=dict(settings),
             resume="allow",
             mode=mode,
-            settings=wandb.Settings(console="off", silent=True, disable_git=True, disable_code=True),
+            settings=wandb.Settings(
+                console="off", silent=True, disable_git=True, disable_code=True
+            ),
         )
 
     def write(self, metrics: Mapping[str, float], env_steps: int) -> None:
         """As `Logger.write`."""
-        self._run.log({key: value for key, value in metrics.items() if math.isfinite(value)}, step=env_steps)
+        self._run.log(
+            {key: value for key, value in metrics.items() if math.isfinite(value)}, step=env_steps
+        )
 
     def flush(self) -> None:
         """Nothing: another process writes, and lives on for a moment when this one is killed."""

@@ -65,7 +65,8 @@ class ReuseSettings(RunSettings):
 
     algo: ReuseConfig = field(default_factory=ModelTrainerConfig)
     net: HighLevelConfig = field(default_factory=HighLevelConfig)
-    joint_space: bool = False  # from scratch: no skills, the policy commands the joints (`SkillModule.in_joint_space`)
+    # from scratch: no skills, the policy commands the joints (`SkillModule.in_joint_space`)
+    joint_space: bool = False
     steps: int = 800_000
     evaluation_robots: int = 64  # the same commands and first starts at every evaluation
     evaluation_seconds: float = 10.0  # of each evaluation
@@ -77,7 +78,13 @@ class ReuseSettings(RunSettings):
         ranges.above_zero(self, "evaluation_seconds")
 
     def env(
-        self, task: Task, num_envs: int, skill: SkillModule, seed: int, *, episode_s: float | None = None
+        self,
+        task: Task,
+        num_envs: int,
+        skill: SkillModule,
+        seed: int,
+        *,
+        episode_s: float | None = None,
     ) -> TaskEnv[Any]:
         """An environment of a task, its robots driven as the module's were in training."""
         robots = self.robots.like(skill)
@@ -93,7 +100,8 @@ class RepeatedTrial:
         self.skill, self.seconds, self.seed = skill, settings.evaluation_seconds, seed
 
     def __call__(self, policy: HighLevelPolicy | None) -> dict[str, Any]:
-        """The task's figures of a trial, what moving cost and how it steps; None for random latents."""
+        """The task's figures of a trial, what moving cost and how it steps; None for random
+        latents."""
         device = self.env.device
         actor: Any = PolicyActor(policy, self.skill) if policy is not None else None
         if actor is None:
@@ -116,25 +124,28 @@ def train_policy(
     resume: Path | None = None,
     caller: run.Caller | None = None,
 ) -> dict[str, Any]:
-    """Train a policy for a task in a module's latent space, into OUT/policy; logs and checkpoints beside it. Where
-    `settings.joint_space` leaves the skills out, what stands in their place is OUT/module.
+    """Train a policy for a task in a module's latent space, into OUT/policy; logs and checkpoints
+    beside it. Where `settings.joint_space` leaves the skills out, what stands in their place is
+    OUT/module.
 
     Args:
       module: the skill module's folder.
-      make_task: the task, e.g. `lambda: Walk(robot, config, motions)`; called twice, as what is trained and what is
-        judged are two environments.
-      motions: recordings that the module tracks, which a policy learned through a model is first cloned from.
-      policy: the folder of one that learning starts from, of the same module and inputs, or a walking one to dribble
-        with; its network is taken over.
-      teacher: of algo=clone, the folder of a policy of the same module that shows how the task is done; None: the
-        task's own teacher, in joint space.
+      make_task: the task, e.g. `lambda: Walk(robot, config, motions)`; called twice, as what is
+        trained and what is judged are two environments.
+      motions: recordings that the module tracks, which a policy learned through a model is first
+        cloned from.
+      policy: the folder of one that learning starts from, of the same module and inputs, or a
+        walking one to dribble with; its network is taken over.
+      teacher: of algo=clone, the folder of a policy of the same module that shows how the task is
+        done; None: the task's own teacher, in joint space.
       seed, resume: as `npmp.training.imitation.train_module` takes them.
 
     Returns: the summary, which is in policy.json and summary.json as well.
 
     Raises:
-      InputError: for a task that no policy is trained for, a module of another robot, a policy or teacher of another
-        module or task, a teacher of another algorithm, or a run to resume that is damaged or of another kind.
+      InputError: for a task that no policy is trained for, a module of another robot, a policy or
+        teacher of another module or task, a teacher of another algorithm, or a run to resume that
+        is damaged or of another kind.
       Diverged: when the run's figures are no numbers any more.
       Stopped: when a signal ended the run, with a checkpoint.
     """
@@ -143,14 +154,19 @@ def train_policy(
     shows = None if teacher is None else HighLevelPolicy.load(teacher)
     taught_by = {}
     if teacher is not None:
-        taught_by = {"teacher": Path(teacher).name, "teacher_sha256": sha256(Path(teacher) / "policy.safetensors")}
+        taught_by = {
+            "teacher": Path(teacher).name,
+            "teacher_sha256": sha256(Path(teacher) / "policy.safetensors"),
+        }
     task = make_task()
     check_task(task)
     skill, learner = _networks(source, chosen, task, seed, policy)
     skill.check_robot(task.robot)
     trial = RepeatedTrial(make_task(), chosen, skill, seed=seed + 1000)
     robots, new = chosen.robots_at_once, policy is None
-    trainer, schedule = _trainer(chosen, task, skill, learner, motions, robots, teacher=shows, new=new, seed=seed)
+    trainer, schedule = _trainer(
+        chosen, task, skill, learner, motions, robots, teacher=shows, new=new, seed=seed
+    )
 
     def another(robots: int, seed: int, device: str | None) -> Trainer:
         one, own = chosen.of_another(device), make_task()
@@ -167,7 +183,9 @@ def train_policy(
 
     plan = run.Plan(
         trainer=trainer,
-        total=schedule.times(batches_per_update(trainer, chosen.collectors)).iterations(chosen.steps),
+        total=schedule.times(batches_per_update(trainer, chosen.collectors)).iterations(
+            chosen.steps
+        ),
         evaluate_every=chosen.evaluate_every,
         checkpoint_every=chosen.checkpoint_every,
         begin=begin,
@@ -182,22 +200,31 @@ def train_policy(
         logger=chosen.logger,
         belongs_to=learner.contract.module_sha256 + taught_by.get("teacher_sha256", ""),
     )
-    with distributed(trainer, another, chosen.collectors, chosen.device, robots=robots, seed=seed) as at_work:
-        return run.train(replace(plan, trainer=at_work), folder, resume=resume, seed=seed, caller=caller)
+    with distributed(
+        trainer, another, chosen.collectors, chosen.device, robots=robots, seed=seed
+    ) as at_work:
+        return run.train(
+            replace(plan, trainer=at_work), folder, resume=resume, seed=seed, caller=caller
+        )
 
 
 def check_task(task: Task | type[Task]) -> None:
     """Refuse a task that no policy is trained for. Raises InputError, naming those there are."""
     if not task.inputs or task.policies_of:
         names = ", ".join(kind.name for kind in TASKS if kind.inputs and not kind.policies_of)
-        how = f", which npmp evaluate judges a policy of {task.policies_of[0]} by" if task.policies_of else ""
+        how = (
+            f", which npmp evaluate judges a policy of {task.policies_of[0]} by"
+            if task.policies_of
+            else ""
+        )
         raise InputError(f"no reuse task '{task.name}'{how}; there are: {names}")
 
 
 def _networks(
     module: Path, settings: ReuseSettings, task: Task, seed: int, policy: Path | str | None
 ) -> tuple[SkillModule, HighLevelPolicy]:
-    """The module, frozen, and a policy for it: a new one, or one that goes on from what another has learned."""
+    """The module, frozen, and a policy for it: a new one, or one that goes on from what another has
+    learned."""
     with seeded(seed):
         skill = SkillModule.load(module, settings.device).requires_grad_(False)
         if settings.joint_space:
@@ -205,17 +232,27 @@ def _networks(
         if policy is None:
             digest = module_sha256(skill if settings.joint_space else module)
             bound = _reach(skill, task.robot) if settings.joint_space else None
-            return skill, HighLevelPolicy.for_task(skill, task, net=settings.net, module=digest, bound=bound)
+            return skill, HighLevelPolicy.for_task(
+                skill, task, net=settings.net, module=digest, bound=bound
+            )
     if settings.joint_space:
-        raise InputError("joint_space=true begins anew; to go on from a policy=RUN/policy of it give module=RUN/module")
-    return skill, HighLevelPolicy.load(policy, module=module, device=settings.device).for_other_task(task)
+        raise InputError(
+            "joint_space=true begins anew; to go on from a policy=RUN/policy of it give module=RUN/module"
+        )
+    return skill, HighLevelPolicy.load(
+        policy, module=module, device=settings.device
+    ).for_other_task(task)
 
 
 def _reach(skill: SkillModule, robot: Robot) -> list[float]:
-    """Bounds of latents that are joint targets: at least the module's, and as far as the joints turn."""
+    """Bounds of latents that are joint targets: at least the module's, and as far as the joints
+    turn."""
     assert isinstance(skill.decoder, JointDecoder)  # who asks has seen to it; for the type checker
     home = robot.home_joints
-    far = np.maximum(robot.joint_upper - home, home - robot.joint_lower) / skill.decoder.scale.cpu().numpy()
+    far = (
+        np.maximum(robot.joint_upper - home, home - robot.joint_lower)
+        / skill.decoder.scale.cpu().numpy()
+    )
     return np.maximum(far, skill.latent_range.cpu().numpy()).tolist()
 
 
@@ -248,14 +285,20 @@ def _trainer(
     uniform = ImitationConfig(uniform_starts=1.0)
     recordings = None if motions is None else Imitation(task.robot, uniform, motions)
     learns = ModelTrainer(env, skill, policy, algo, recordings=recordings, new=new, seed=seed)
-    return learns, Schedule(learns.steps_before, n * algo.collect_steps, finite, "algo.policy_lr=, algo.model_lr=")
+    return learns, Schedule(
+        learns.steps_before, n * algo.collect_steps, finite, "algo.policy_lr=, algo.model_lr="
+    )
 
 
 def _save(
-    trainer: ReuseTrainer, skill: SkillModule, summary: dict[str, Any], settings: ReuseSettings, folder: Path
+    trainer: ReuseTrainer,
+    skill: SkillModule,
+    summary: dict[str, Any],
+    settings: ReuseSettings,
+    folder: Path,
 ) -> None:
-    """The policy's folder, the world model that it was learned through in it, and that of the module where it is in no
-    other."""
+    """The policy's folder, the world model that it was learned through in it, and that of the
+    module where it is in no other."""
     if settings.joint_space:
         skill.save(folder / "module")
     trainer.policy.save(folder / "policy", training=summary)

@@ -40,7 +40,8 @@ class RunSettings:
     """
 
     algorithms: ClassVar[Mapping[str, type]]  # the settings of each algorithm, by its name
-    robots_of: ClassVar[Mapping[str, int]]  # how many robots suit each algorithm [D; sources in conf/algo]
+    # how many robots suit each algorithm [D; sources in conf/algo]
+    robots_of: ClassVar[Mapping[str, int]]
 
     algo: Any  # of one of the `algorithms`: its type says which
     num_envs: int | None = None  # robots simulated at once; None: as many as suit the algorithm
@@ -62,7 +63,9 @@ class RunSettings:
         ranges.at_least_one(self, *number, "steps", "evaluate_every", "checkpoint_every")
         loggers.check(self.logger)
         if self.collectors is not None and self.robots.adaptive.kind != "none":
-            raise InputError("adaptive randomization follows the robots of one process: use actors=null")
+            raise InputError(
+                "adaptive randomization follows the robots of one process: use actors=null"
+            )
 
     @property
     def algorithm(self) -> str:
@@ -75,7 +78,8 @@ class RunSettings:
         return self.robots_of[self.algorithm] if self.num_envs is None else self.num_envs
 
     def of_another(self, device: str | None) -> Self:
-        """The same, for another process: one that learns on a device, or, with None, only collects, on one core."""
+        """The same, for another process: one that learns on a device, or, with None, only collects,
+        on one core."""
         return replace(self, device=device or "cpu", num_threads=1)
 
     @property
@@ -109,7 +113,8 @@ class Plan:
     total: int  # iterations
     evaluate_every: int  # iterations
     checkpoint_every: int  # iterations
-    begin: Callable[[], tuple[Figures, Figures]]  # what a new run does first; figures to compare with, and of the start
+    # what a new run does first; figures to compare with, and of the start
+    begin: Callable[[], tuple[Figures, Figures]]
     judge: Callable[[], Figures]  # figures of what is trained, as it is now
     judged: tuple[str, ...]  # those of them that go into metrics.csv
     summarize: Callable[
@@ -131,18 +136,26 @@ class Caller:
     """The program that a run is made from, as far as the run has to know it."""
 
     command: str = ""  # that would continue the run, less resume=FOLDER; for messages
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of the whole run, for loggers and diverged.json
-    begin: Callable[[], None] = _nothing  # called once the inputs are known to be sound, before anything is written
+    # of the whole run, for loggers and diverged.json
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    # called once the inputs are known to be sound, before anything is written
+    begin: Callable[[], None] = _nothing
     progress: Progress | None = None  # shown every iteration
 
 
 def train(
-    plan: Plan, folder: Path, *, resume: Path | None = None, seed: int = 0, caller: Caller | None = None
+    plan: Plan,
+    folder: Path,
+    *,
+    resume: Path | None = None,
+    seed: int = 0,
+    caller: Caller | None = None,
 ) -> dict[str, Any]:
-    """The whole run, into `folder`: logs, checkpoints, the artefact, summary.json. Returns the summary.
+    """The whole run, into `folder`: logs, checkpoints, the artefact, summary.json. Returns the
+    summary.
 
-    SIGINT, SIGTERM and SIGHUP end it after the iteration they come in, or after what comes before the first, with a
-    checkpoint; a second one at once.
+    SIGINT, SIGTERM and SIGHUP end it after the iteration they come in, or after what comes before
+    the first, with a checkpoint; a second one at once.
 
     Args:
       resume: the folder of the run to continue. seed: of the run, for its summary.
@@ -155,7 +168,13 @@ def train(
     trainer, caller = plan.trainer, caller or Caller()
     record = _Record(plan, folder, seed, resume)
     guard = Guard(
-        trainer, plan.total, folder, finite=plan.finite, rates=plan.rates, seed=seed, settings=caller.settings
+        trainer,
+        plan.total,
+        folder,
+        finite=plan.finite,
+        rates=plan.rates,
+        seed=seed,
+        settings=caller.settings,
     )
     with signals_noted() as noted:
         log = _opened(plan, folder, resume, caller, goes_on=record.goes_on)
@@ -175,8 +194,14 @@ def train(
                 continue
             metrics = record.judged(guard.watch(metrics))
             count = trainer.iteration_count
-            log.write(count, trainer.env_steps, metrics, env_steps_done_here=trainer.env_steps - steps_before)
-            stopping = bool(noted)  # read once: a signal may come at any moment, and who stops has a checkpoint
+            log.write(
+                count,
+                trainer.env_steps,
+                metrics,
+                env_steps_done_here=trainer.env_steps - steps_before,
+            )
+            # read once: a signal may come at any moment, and who stops has a checkpoint
+            stopping = bool(noted)
             if count < plan.total and (stopping or count % plan.checkpoint_every == 0):
                 record.save(log, guard)
         if trainer.iteration_count < plan.total:
@@ -199,7 +224,8 @@ class _Record:
         """Load the checkpoint to go on from, where there is one.
 
         Raises:
-          InputError: for one that is damaged, of another kind of run, or already past this one's end.
+          InputError: for one that is damaged, of another kind of run, or already past this one's
+            end.
         """
         self.plan, self.folder, self.seed = plan, folder, seed
         self.before: Figures = {}  # figures to compare with
@@ -218,7 +244,9 @@ class _Record:
                     f"the run in '{resume}' has made {plan.trainer.env_steps:,} environment steps, {done} iterations; "
                     f"{plan.total} are asked for: give more steps="
                 )
-            self.before, self.latest = (_figures(values, name, resume) for name in ("before", "latest"))
+            self.before, self.latest = (
+                _figures(values, name, resume) for name in ("before", "latest")
+            )
 
     def judged(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """An iteration's metrics with the judge's figures, when it is their turn."""
@@ -235,7 +263,9 @@ class _Record:
         log.flush()
         trainer = self.plan.trainer
         values = {"before": self.before, "latest": self.latest, "belongs_to": self.plan.belongs_to}
-        checkpoint.save(self.folder / "checkpoints", trainer.iteration_count, trainer.state_dict(), values)
+        checkpoint.save(
+            self.folder / "checkpoints", trainer.iteration_count, trainer.state_dict(), values
+        )
 
     def save(self, log: RunLog, guard: Guard) -> dict[str, Any]:
         """Write the artefact and a checkpoint. Returns the summary.
@@ -245,7 +275,11 @@ class _Record:
         """
         guard.check_state()
         trainer = self.plan.trainer
-        counts = {"seed": self.seed, "env_steps": trainer.env_steps, "iterations": trainer.iteration_count}
+        counts = {
+            "seed": self.seed,
+            "env_steps": trainer.env_steps,
+            "iterations": trainer.iteration_count,
+        }
         summary = self.plan.summarize(self.before, self.latest) | counts
         summary |= {"before": self.before, "after": self.latest}
         if (reach := trainer.env.robots.reach) is not None:
@@ -278,7 +312,9 @@ def _figures(values: Mapping[str, Any], name: str, resume: Path | None) -> Figur
     return found
 
 
-def _opened(plan: Plan, folder: Path, resume: Path | None, caller: Caller, *, goes_on: bool) -> RunLog:
+def _opened(
+    plan: Plan, folder: Path, resume: Path | None, caller: Caller, *, goes_on: bool
+) -> RunLog:
     """The log of a run that begins to write into its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     caller.begin()
@@ -309,7 +345,8 @@ def _stopped(plan: Plan, folder: Path, command: str, number: Signals) -> Stopped
 def starting_point(resume: Path | None) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:
     """The newest checkpoint of the run to resume: iteration, tensors, values.
 
-    None for a new run, and with a note for one that was killed before its first checkpoint: it starts afresh.
+    None for a new run, and with a note for one that was killed before its first checkpoint: it
+    starts afresh.
 
     Raises:
       InputError: when all of its checkpoints are damaged, or `checkpoints` is no folder.
@@ -324,8 +361,8 @@ def starting_point(resume: Path | None) -> tuple[int, dict[str, Tensor], dict[st
 
 
 def _quiet_simulator() -> None:
-    """No MUJOCO_LOG.TXT in the working directory and no warnings between our lines: broken simulations are counted
-    instead."""
+    """No MUJOCO_LOG.TXT in the working directory and no warnings between our lines: broken
+    simulations are counted instead."""
     log = mujoco.MjLogConfig.get()
     log.logto_file = log.logto_console = False
     log.set()

@@ -9,8 +9,8 @@ def linear(ends: tuple[float, float], progress: float) -> float:
 
 
 def prior_weight(progress: float, beta: float, power: float, ramp: float) -> float:
-    """The weight of the KL to the prior when a share of the run is done: beta (1 - (1 - min(1, progress /
-    ramp))^power).
+    """The weight of the KL to the prior when a share of the run is done: beta (1 - (1 - min(1,
+    progress / ramp))^power).
 
     robot-NPMP's schedule: slow at first, steep at the end of the ramp (a share of the run).
     """

@@ -34,7 +34,8 @@ def silence(streams: Sequence[int]) -> None:
 
 @contextmanager
 def outliving(streams: Sequence[int]) -> Iterator[None]:
-    """Inside, a write that fails because these, terminals once, are gone ends nothing; they are silenced."""
+    """Inside, a write that fails because these, terminals once, are gone ends nothing; they are
+    silenced."""
     try:
         yield
     except OSError as error:
@@ -45,9 +46,10 @@ def outliving(streams: Sequence[int]) -> Iterator[None]:
 
 @contextmanager
 def signals_noted(doing: str = "stopping at a checkpoint, soon") -> Iterator[list[signal.Signals]]:
-    """Inside, SIGINT, SIGTERM and SIGHUP (a terminal that is gone; not where it is ignored, as by nohup) do not
-    interrupt but are noted in the list; a second one raises Stopped at once. Shell and system both send SIGHUP, so that
-    one never counts as a second; what is then said to the terminal goes nowhere.
+    """Inside, SIGINT, SIGTERM and SIGHUP (a terminal that is gone; not where it is ignored, as by
+    nohup) do not interrupt but are noted in the list; a second one raises Stopped at once. Shell
+    and system both send SIGHUP, so that one never counts as a second; what is then said to the
+    terminal goes nowhere.
 
     doing: what the first one is told to be followed by.
     """
@@ -69,7 +71,8 @@ def signals_noted(doing: str = "stopping at a checkpoint, soon") -> Iterator[lis
         with suppress(OSError):
             os.write(2, f"\nnpmp: {name.name}: {doing}; once more to stop at once\n".encode())
 
-    if threading.current_thread() is not threading.main_thread():  # only the main thread may handle signals
+    # only the main thread may handle signals
+    if threading.current_thread() is not threading.main_thread():
         yield noted
         return
     taken = [signal.SIGINT, signal.SIGTERM]

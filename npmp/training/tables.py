@@ -42,8 +42,8 @@ def as_number(text: str | None) -> float:
 
 
 def read_metrics(path: Path | str) -> dict[str, FloatArray]:
-    """The numeric columns of a metrics.csv, each (rows,), NaN where a cell is empty or no number. Columns without any
-    number are left out. Raises InputError as `read_table` does."""
+    """The numeric columns of a metrics.csv, each (rows,), NaN where a cell is empty or no number.
+    Columns without any number are left out. Raises InputError as `read_table` does."""
     rows = read_table(path)
     names = [name for name in rows[0] if name is not None] if rows else []
     columns = {name.strip(): np.array([as_number(row.get(name)) for row in rows]) for name in names}

@@ -21,7 +21,8 @@ class Trainer(Protocol):
         """The robots that it collects with."""
 
     def iteration(self, progress: float) -> dict[str, float]:
-        """Collect and learn once; progress in [0, 1] is the share of the run done. Returns metrics for the log.
+        """Collect and learn once; progress in [0, 1] is the share of the run done. Returns metrics
+        for the log.
 
         Updates that it left out because of one bad batch are counted in `skipped_updates`.
 
@@ -47,7 +48,8 @@ class Gathered(NamedTuple):
 class Distributable(Trainer, Protocol):
     """A trainer whose iterations others may gather for."""
 
-    of_all_collectors: bool  # whether an update takes a part of every collector, each with its share of the robots
+    # whether an update takes a part of every collector, each with its share of the robots
+    of_all_collectors: bool
     joins: bool  # whether `merge` takes more than one part
 
     def gather(self, progress: float) -> Gathered:
@@ -68,4 +70,6 @@ class Distributable(Trainer, Protocol):
 
 def mean_figures(parts: Sequence[Gathered]) -> dict[str, float]:
     """Means over parts of equal size."""
-    return {name: sum(part.figures[name] for part in parts) / len(parts) for name in parts[0].figures}
+    return {
+        name: sum(part.figures[name] for part in parts) / len(parts) for name in parts[0].figures
+    }

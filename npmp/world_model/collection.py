@@ -1,4 +1,5 @@
-"""How the fast path explores: tracking with action noise, stretches on the prior's latents, jumps to other frames."""
+"""How the fast path explores: tracking with action noise, stretches on the prior's latents, jumps
+to other frames."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def robot_sizes(env: TaskEnv[Any], physics_size: int) -> dict[str, int]:
 
 
 def robot_note(env: TaskEnv[Any], action: Tensor, physics_size: int) -> dict[str, Tensor]:
-    """What a world model is fitted to, and imagines from, of a control step that is about to be made.
+    """What a world model is fitted to, and imagines from, of a control step that is about to be
+    made.
 
     Args:
       action: (n, nu) [rad].
@@ -47,11 +49,13 @@ def robot_note(env: TaskEnv[Any], action: Tensor, physics_size: int) -> dict[str
 
 
 class Explorer:
-    """A module with sampled latents and action noise. Its notes are what `Replay.add` takes of a step.
+    """A module with sampled latents and action noise. Its notes are what `Replay.add` takes of a
+    step.
 
-    At rates of their own robots stop tracking (`Imitation.free`), act on latents of the prior for a while, and are then
-    sent to track another frame from where they stand; others are sent there at once. So the policy meets states off the
-    reference, and the decoder whatever the prior asks of it (ControlVAE).
+    At rates of their own robots stop tracking (`Imitation.free`), act on latents of the prior for a
+    while, and are then sent to track another frame from where they stand; others are sent there at
+    once. So the policy meets states off the reference, and the decoder whatever the prior asks of
+    it (ControlVAE).
     """
 
     def __init__(
@@ -67,12 +71,13 @@ class Explorer:
     ):
         """Args:
         noise: of the actions [rad].
-        prior_share: of the time that robots act from the prior; prior_steps: mean length of such a stretch.
-        rejoin_rate: at which robots that track are sent elsewhere [1/s].
+        prior_share: of the time that robots act from the prior; prior_steps: mean length of such a
+        stretch. rejoin_rate: at which robots that track are sent elsewhere [1/s].
         physics_size: how much of the drawn physics is noted; all of it or nothing.
         """
         self.skill, self.generator, self.noise = skill, generator, noise
-        # rates of entering and leaving the free stretches, so that their mean length and share are as configured
+        # rates of entering and leaving the free stretches, so that their mean length and share are
+        # as configured
         self.leave = 1.0 / prior_steps
         self.enter = self.leave * prior_share / (1.0 - prior_share)
         self.rejoin_rate, self.physics_size = rejoin_rate, physics_size
@@ -85,7 +90,8 @@ class Explorer:
         return torch.randn(like.shape, generator=self.generator, device=like.device)
 
     def _switch(self, env: ImitationEnv, first: Tensor) -> Tensor:
-        """Who tracks what from now on. Returns whose target is new, (n,) bool, episodes that begin included."""
+        """Who tracks what from now on. Returns whose target is new, (n,) bool, episodes that begin
+        included."""
         task, free = env.task, env.task.free
         draw = torch.rand(env.num_envs, generator=self.generator, device=env.device)
         ends = free & ~first & (draw < self.leave)
@@ -101,13 +107,17 @@ class Explorer:
         free, frame = task.free, task.frame
         mu, sigma = skill.encode(task.context(skill.contract.context_horizon), memory.z)
         unguided = free.unsqueeze(-1)  # these follow the prior itself
-        mu, sigma = mu.masked_fill(unguided, 0.0), sigma.masked_fill(unguided, prior.prior_std(skill.alpha))
+        mu, sigma = (
+            mu.masked_fill(unguided, 0.0),
+            sigma.masked_fill(unguided, prior.prior_std(skill.alpha)),
+        )
         z = prior.sample_posterior(memory.z, mu, sigma, skill.alpha, self._randn(mu))
         action, decoder = skill.decode(z, env.observe(), memory.decoder)
         action = action + self.noise * self._randn(action)
         note = {
             "frame": frame,
-            "last_frame": torch.where(free, frame, task.last_frame),  # a free robot has no reference
+            # a free robot has no reference
+            "last_frame": torch.where(free, frame, task.last_frame),
             "first": begins,
             "z": memory.z,
             "hidden": memory.decoder.hidden,
@@ -132,10 +142,16 @@ class TrackedMeans:
         tracked = (note["last_frame"] > note["frame"]).float()
         error = step.error.nan_to_num(1.0).clamp(max=1.0)
         reward = step.rewards.nan_to_num().sum(-1)
-        self._sums += torch.stack([torch.dot(v, tracked) for v in (error, step.terminated.float(), reward, tracked)])
+        self._sums += torch.stack(
+            [torch.dot(v, tracked) for v in (error, step.terminated.float(), reward, tracked)]
+        )
 
     def figures(self) -> dict[str, float]:
         """Means: `error` (eq. 2), `failures_per_s`, `reward`."""
         error, failures, reward, count = self._sums.tolist()
         count = max(count, 1.0)
-        return {"error": error / count, "failures_per_s": failures / count / self.env.dt, "reward": reward / count}
+        return {
+            "error": error / count,
+            "failures_per_s": failures / count / self.env.dt,
+            "reward": reward / count,
+        }

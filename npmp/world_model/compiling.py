@@ -1,5 +1,5 @@
-"""`torch.compile` for the small recursions that the learner differentiates through, and what happens where it cannot
-work."""
+"""`torch.compile` for the small recursions that the learner differentiates through, and what
+happens where it cannot work."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from torch.utils import _pytree as pytree
 
 
 def compiled(step: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
-    """One step of a recursion, a function of tensors of fixed shapes, compiled at its first call where that is wanted.
+    """One step of a recursion, a function of tensors of fixed shapes, compiled at its first call
+    where that is wanted.
 
-    Compiling needs a C++ compiler at run time. Where there is none, or it fails, one line on stderr says so and the
-    step stays as it is: the same numbers up to rounding, slower. The backward pass is compiled when it is first asked
-    for, in the caller's `backward()`; so the first call with gradients tries both ways once, and throws the result
-    away. Shapes that come later are compiled anew: of these, a failure is met in the forward pass only.
+    Compiling needs a C++ compiler at run time. Where there is none, or it fails, one line on stderr
+    says so and the step stays as it is: the same numbers up to rounding, slower. The backward pass
+    is compiled when it is first asked for, in the caller's `backward()`; so the first call with
+    gradients tries both ways once, and throws the result away. Shapes that come later are compiled
+    anew: of these, a failure is met in the forward pass only.
 
-    step: its first argument is what it carries from one call to the next, a tensor or a named tuple of them.
+    step: its first argument is what it carries from one call to the next, a tensor or a named tuple
+    of them.
     """
     if not wanted:
         return step
@@ -31,7 +34,8 @@ def compiled(step: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
         nonlocal fast, tried
         if fast is None:
             return step(carry, *inputs)
-        # where a recursion starts, no gradient is asked for: that would be a step of its own to compile
+        # where a recursion starts, no gradient is asked for: that would be a step of its own to
+        # compile
         carry = _tracked(carry) if isinstance(carry, Tensor) else type(carry)(*map(_tracked, carry))
         try:
             if not tried and torch.is_grad_enabled():
@@ -41,7 +45,10 @@ def compiled(step: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
         except _failures() as error:
             fast = None
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-            print(f"npmp: torch.compile does not work here, the run goes on without, slower: {reason}", file=sys.stderr)
+            print(
+                f"npmp: torch.compile does not work here, the run goes on without, slower: {reason}",
+                file=sys.stderr,
+            )
             return step(carry, *inputs)
 
     return call
@@ -50,7 +57,9 @@ def compiled(step: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
 def _try_both_ways(step: Callable[..., Any], carry: Any, inputs: tuple[Any, ...]) -> None:
     """Call a step and go back through it to what it carries; no parameter's gradient changes."""
     outputs = [
-        leaf for leaf in pytree.tree_leaves(step(carry, *inputs)) if isinstance(leaf, Tensor) and leaf.requires_grad
+        leaf
+        for leaf in pytree.tree_leaves(step(carry, *inputs))
+        if isinstance(leaf, Tensor) and leaf.requires_grad
     ]
     if outputs:
         total = torch.stack([output.sum() for output in outputs]).sum()
@@ -58,11 +67,15 @@ def _try_both_ways(step: Callable[..., Any], carry: Any, inputs: tuple[Any, ...]
 
 
 def _failures() -> tuple[type[Exception], ...]:
-    """What says that compiling failed: torch's errors of tracing and of making code, and the system's of disk and
-    compiler."""
+    """What says that compiling failed: torch's errors of tracing and of making code, and the
+    system's of disk and compiler."""
     import torch._inductor.exc as inductor
 
-    own = (kind for kind in vars(inductor).values() if isinstance(kind, type) and issubclass(kind, Exception))
+    own = (
+        kind
+        for kind in vars(inductor).values()
+        if isinstance(kind, type) and issubclass(kind, Exception)
+    )
     return (torch._dynamo.exc.TorchDynamoException, OSError, *own)
 
 

@@ -1,4 +1,5 @@
-"""The two losses of the fast path: the world model's on real windows, the policy's on imagined ones."""
+"""The two losses of the fast path: the world model's on real windows, the policy's on imagined
+ones."""
 
 from __future__ import annotations
 
@@ -13,14 +14,15 @@ from npmp.envs.reference import ReferenceFrames
 from npmp.envs.state import RobotState
 from npmp.world_model.replay import Window
 
-# one control step of the world model: packed states (n, s), setpoints (n, nu), physics (n, p) -> packed states (n, s)
+# one control step of the world model: packed states (n, s), setpoints (n, nu), physics (n, p) ->
+# packed states (n, s)
 Advance = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
 class TrackingWeights:
-    """Weights of the absolute differences that make the tracking loss of one imagined step. Raises ValueError below
-    zero."""
+    """Weights of the absolute differences that make the tracking loss of one imagined step. Raises
+    ValueError below zero."""
 
     position: float = 4.0  # root position, summed over axes [1/m]
     rotation: float = 1.0  # root rotation matrix, summed over entries
@@ -37,8 +39,8 @@ class TrackingWeights:
 
 @dataclass(frozen=True)
 class ModelWeights:
-    """Weights of the absolute differences by which the model's open-loop predictions are judged. Raises ValueError
-    below zero."""
+    """Weights of the absolute differences by which the model's open-loop predictions are judged.
+    Raises ValueError below zero."""
 
     position: float = 4.0  # root position, summed over axes [1/m]
     rotation: float = 1.0  # root rotation matrix, summed over entries
@@ -58,10 +60,18 @@ def prediction_error(a: RobotState, b: RobotState, w: ModelWeights) -> Tensor:
         w.position * (a.root_pos - b.root_pos).abs().sum(-1)
         + w.rotation * (a.root_rot - b.root_rot).abs().sum((-1, -2))
         + w.joints * (a.joint_pos - b.joint_pos).abs().sum(-1)
-        + w.linear * ((a.root_vel - b.root_vel).abs() + w.end * (a.root_vel_end - b.root_vel_end).abs()).sum(-1)
-        + w.angular * ((a.root_ang - b.root_ang).abs() + w.end * (a.root_ang_end - b.root_ang_end).abs()).sum(-1)
+        + w.linear
+        * ((a.root_vel - b.root_vel).abs() + w.end * (a.root_vel_end - b.root_vel_end).abs()).sum(
+            -1
+        )
+        + w.angular
+        * ((a.root_ang - b.root_ang).abs() + w.end * (a.root_ang_end - b.root_ang_end).abs()).sum(
+            -1
+        )
         + w.joint_velocity
-        * ((a.joint_vel - b.joint_vel).abs() + w.end * (a.joint_vel_end - b.joint_vel_end).abs()).sum(-1)
+        * (
+            (a.joint_vel - b.joint_vel).abs() + w.end * (a.joint_vel_end - b.joint_vel_end).abs()
+        ).sum(-1)
     )
 
 
@@ -91,13 +101,15 @@ def model_loss(
 
 
 def setpoint_costs(state: RobotState, before: RobotState) -> tuple[Tensor, Tensor]:
-    """Effort and smoothness of a step: how far the setpoints are from the joints before, and from the setpoints before,
-    summed over joints, (...) [rad] each."""
+    """Effort and smoothness of a step: how far the setpoints are from the joints before, and from
+    the setpoints before, summed over joints, (...) [rad] each."""
     effort, change = state.setpoint - before.joint_pos, state.setpoint - before.setpoint
     return effort.abs().sum(-1), change.abs().sum(-1)
 
 
-def tracking_loss(state: RobotState, before: RobotState, reference: ReferenceFrames, w: TrackingWeights) -> Tensor:
+def tracking_loss(
+    state: RobotState, before: RobotState, reference: ReferenceFrames, w: TrackingWeights
+) -> Tensor:
     """Loss of one imagined step against the reference frame it should have reached: (...)."""
     rot_t = state.root_rot.transpose(-1, -2)
     linear = (rot_t @ reference.root_vel_w.unsqueeze(-1)).squeeze(-1)

@@ -1,4 +1,5 @@
-"""The learned simulator: what the velocities become in one control step; poses follow by exact integration."""
+"""The learned simulator: what the velocities become in one control step; poses follow by exact
+integration."""
 
 from __future__ import annotations
 
@@ -17,11 +18,12 @@ _NEAR_M = 0.3  # a foot higher than this above the ground is as good as this hig
 class WorldModel(nn.Module):
     """One control step of the robot: (state, setpoint) -> state.
 
-    An MLP sees the robot's state without horizontal position and heading, the new setpoint relative to the joints, and
-    how high above the ground and how fast the points under its feet are, which decide what touches and what slips; it
-    predicts the 6 + nu velocities, their means over the step and what they are at its end, as differences from what
-    they are at its start, all in the root frame there. The rest is kinematics. It is told what was drawn of the
-    physics, `RobotBatch.physics`, and on rough ground how high that is under each foot.
+    An MLP sees the robot's state without horizontal position and heading, the new setpoint relative
+    to the joints, and how high above the ground and how fast the points under its feet are, which
+    decide what touches and what slips; it predicts the 6 + nu velocities, their means over the step
+    and what they are at its end, as differences from what they are at its start, all in the root
+    frame there. The rest is kinematics. It is told what was drawn of the physics,
+    `RobotBatch.physics`, and on rough ground how high that is under each foot.
     """
 
     home: Tensor
@@ -42,7 +44,8 @@ class WorldModel(nn.Module):
         home: (nu,) joint angles of the home pose [rad]. dt: control period [s].
         feet: of the robot, F with K points each.
         physics_size: width of the drawn physics. lever: (3, 3) `RobotBatch.lever`.
-        rough: it is told the ground's heights under the feet, F numbers [m] after the drawn physics.
+        rough: it is told the ground's heights under the feet, F numbers [m] after the drawn
+        physics.
         """
         super().__init__()
         nu, (count, points) = len(home), feet.shape
@@ -63,8 +66,8 @@ class WorldModel(nn.Module):
         self.net = nn.Sequential(*layers, head)
 
     def features(self, state: RobotState, setpoint: Tensor, ground: Tensor) -> Tensor:
-        """The network's input before scaling, but for the drawn physics: (n, 19 + 5 nu + 4 F K). ground (n, F) or
-        (n, 0), as told."""
+        """The network's input before scaling, but for the drawn physics: (n, 19 + 5 nu + 4 F K).
+        ground (n, F) or (n, 0), as told."""
         heights, speeds = self._steps(state, ground)
         if self.ground_size:  # how high the robot stands, wherever it has climbed to
             state = state.above(ground.mean(-1))
@@ -72,8 +75,8 @@ class WorldModel(nn.Module):
         return torch.cat((*motion, heights.flatten(1), speeds.flatten(1)), -1)
 
     def _steps(self, state: RobotState, ground: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the points under the feet the heights above the ground (n, F, K) [m], as far as contact is near, and the
-        velocities in the root frame (n, F, K, 3) [m/s]."""
+        """Of the points under the feet the heights above the ground (n, F, K) [m], as far as
+        contact is near, and the velocities in the root frame (n, F, K, 3) [m/s]."""
         place, moved = self.feet.moving(state.joint_pos, state.joint_vel_end)
         turn = torch.linalg.cross(state.root_ang_end[:, None, None].expand_as(place), place)
         speeds = moved + turn + state.root_vel_end[:, None, None]
@@ -92,34 +95,43 @@ class WorldModel(nn.Module):
         nu = len(self.home)
         return StepVelocity(*found.split((3, 3, nu, 3, 3, nu), -1))
 
-    def forward(self, state: RobotState, setpoint: Tensor, physics: Tensor | None = None) -> RobotState:
-        """The predicted next state; setpoint (n, nu) absolute joint targets [rad]; physics (n, physics_size), with the
-        ground's heights where these are told; None if 0 wide."""
+    def forward(
+        self, state: RobotState, setpoint: Tensor, physics: Tensor | None = None
+    ) -> RobotState:
+        """The predicted next state; setpoint (n, nu) absolute joint targets [rad]; physics (n,
+        physics_size), with the ground's heights where these are told; None if 0 wide."""
         if physics is None:
             physics = setpoint[..., :0]
-        return integrate(state, self.velocity(state, setpoint, physics), setpoint, self.dt, self.lever)
+        return integrate(
+            state, self.velocity(state, setpoint, physics), setpoint, self.dt, self.lever
+        )
 
     def advance(self, state: Tensor, setpoint: Tensor, physics: Tensor) -> Tensor:
-        """`forward` as a function of nothing but tensors: the states (n, 27 + 4 nu) are `RobotState.pack`'s."""
+        """`forward` as a function of nothing but tensors: the states (n, 27 + 4 nu) are
+        `RobotState.pack`'s."""
         return self(RobotState.unpack(state), setpoint, physics).pack()
 
     @torch.no_grad()
-    def fit_scales(self, state: RobotState, setpoint: Tensor, physics: Tensor, velocity: StepVelocity) -> None:
+    def fit_scales(
+        self, state: RobotState, setpoint: Tensor, physics: Tensor, velocity: StepVelocity
+    ) -> None:
         """Take the input and output scales from transitions (n, ...)."""
         self.inputs.fit(self.features(state, setpoint, self._told(physics)[1]), 0.02)
         now = _velocity(state)
         self.changes.fit(torch.cat(velocity, -1) - torch.cat((now, now), -1), 0.02)
 
     def take_over(self, learned: Mapping[str, Tensor]) -> bool:
-        """Go on from another's weights and scales; where that was told other physics, with nothing of it learned.
-        Returns False, and changes nothing, for one of other sizes."""
+        """Go on from another's weights and scales; where that was told other physics, with nothing
+        of it learned. Returns False, and changes nothing, for one of other sizes."""
         own, key, known = self.state_dict(), "net.0.weight", len(self.inputs.mean)
         sizes = {name: tensor.shape for name, tensor in learned.items()}
         first = learned.get(key, own[key][:, :0])
         if first.dim() != 2 or first.shape[1] < known:
             return False
         if first.shape != own[key].shape:
-            first = torch.cat((first[:, :known], first.new_zeros(len(first), own[key].shape[1] - known)), -1)
+            first = torch.cat(
+                (first[:, :known], first.new_zeros(len(first), own[key].shape[1] - known)), -1
+            )
         if sizes | {key: first.shape} != {name: tensor.shape for name, tensor in own.items()}:
             return False
         self.load_state_dict({**learned, key: first})

@@ -1,5 +1,5 @@
-"""What is asked of imagined robots that follow the prior instead of a reference: to stay up, and to move as the
-recordings do."""
+"""What is asked of imagined robots that follow the prior instead of a reference: to stay up, and to
+move as the recordings do."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from npmp.envs.state import RobotState
 
 
 class PostureRange(nn.Module):
-    """The range of root heights, tilts and joint angles that a reference's frames take, but for their rarest.
+    """The range of root heights, tilts and joint angles that a reference's frames take, but for
+    their rarest.
 
-    A robot that acts from the prior has nothing to track; it can be asked to remain where the recordings are. Standing
-    still is enough for that: see `SlicedWasserstein`.
+    A robot that acts from the prior has nothing to track; it can be asked to remain where the
+    recordings are. Standing still is enough for that: see `SlicedWasserstein`.
     """
 
     low: Tensor
     high: Tensor
 
     def __init__(self, frames: ReferenceFrames | RobotState, rare: float = 0.01):
-        """frames: all of a reference, or states (F, ...); rare: share of them below, and above, the range of each
-        quantity."""
+        """frames: all of a reference, or states (F, ...); rare: share of them below, and above, the
+        range of each quantity."""
         super().__init__()
         seen = _posture(frames.root_pos, frames.root_rot, frames.joint_pos)
         ends = seen.new_tensor([rare, 1.0 - rare])
@@ -41,7 +42,11 @@ class PostureRange(nn.Module):
         """
         posture = _posture(state.root_pos, state.root_rot, state.joint_pos)
         outside = torch.relu(self.low - posture) + torch.relu(posture - self.high)
-        return position * outside[..., 0] + rotation * outside[..., 1:4].sum(-1) + joints * outside[..., 4:].sum(-1)
+        return (
+            position * outside[..., 0]
+            + rotation * outside[..., 1:4].sum(-1)
+            + joints * outside[..., 4:].sum(-1)
+        )
 
 
 def _posture(root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> Tensor:
@@ -50,14 +55,15 @@ def _posture(root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> Tensor:
 
 
 class SlicedWasserstein(nn.Module):
-    """How unlike the recordings a crowd of robots moves: the sliced Wasserstein distance between their states and
-    recorded ones.
+    """How unlike the recordings a crowd of robots moves: the sliced Wasserstein distance between
+    their states and recorded ones.
 
-    A state is its root's height, vertical and velocities in the root frame, its joints' angles and velocities, each in
-    standard deviations of the recordings; place and heading are left out. Both crowds are projected onto random
-    directions, where the distance between distributions is the mean distance of what has the same rank [Rabin et al.
-    2011, Wasserstein barycenter and its application to texture mixing]. Unlike a range of postures it is not met by
-    standing still where the recordings walk, and unlike a discriminator there is nothing to train.
+    A state is its root's height, vertical and velocities in the root frame, its joints' angles and
+    velocities, each in standard deviations of the recordings; place and heading are left out. Both
+    crowds are projected onto random directions, where the distance between distributions is the
+    mean distance of what has the same rank [Rabin et al. 2011, Wasserstein barycenter and its
+    application to texture mixing]. Unlike a range of postures it is not met by standing still where
+    the recordings walk, and unlike a discriminator there is nothing to train.
     """
 
     states: Tensor
@@ -65,8 +71,8 @@ class SlicedWasserstein(nn.Module):
     last: Tensor
 
     def __init__(self, reference: Reference, directions: int = 64):
-        """reference: whose frames are drawn by their clips' weights, as starts are; directions: projections of each
-        call."""
+        """reference: whose frames are drawn by their clips' weights, as starts are; directions:
+        projections of each call."""
         super().__init__()
         states = _motion(reference.tracked(reference.frames))
         weight = reference.weight.repeat_interleave(reference.length)
@@ -79,12 +85,14 @@ class SlicedWasserstein(nn.Module):
         self.directions = directions
 
     def forward(self, state: RobotState, generator: torch.Generator) -> Tensor:
-        """Distance of what n robots do over T steps, batch shape (T, n), from as many stretches of as many frames
-        drawn.
+        """Distance of what n robots do over T steps, batch shape (T, n), from as many stretches of
+        as many frames drawn.
 
-        Stretches, as states that follow each other are alike on either side; one stays at the last frame of its clip.
+        Stretches, as states that follow each other are alike on either side; one stays at the last
+        frame of its clip.
 
-        Returns: (), in standard deviations of a projection; above zero by the chance of the draws for robots that do
+        Returns: (), in standard deviations of a projection; above zero by the chance of the draws
+        for robots that do
           move alike.
         """
         found = self.scale(_motion(state))
@@ -92,14 +100,19 @@ class SlicedWasserstein(nn.Module):
         draw = torch.rand(robots, generator=generator, dtype=self.chance.dtype, device=found.device)
         # rounding may leave the last entry of the cumulated chances below the highest draw
         first = torch.searchsorted(self.chance, draw, right=True).clamp(max=len(self.chance) - 1)
-        frames = torch.minimum(first + torch.arange(steps, device=found.device).unsqueeze(-1), self.last[first])
+        frames = torch.minimum(
+            first + torch.arange(steps, device=found.device).unsqueeze(-1), self.last[first]
+        )
         axes = torch.randn(width, self.directions, generator=generator, device=found.device)
         axes = axes / axes.norm(dim=0)
-        ranked = ((states @ axes).flatten(0, 1).sort(0).values for states in (found, self.states[frames]))
+        ranked = (
+            (states @ axes).flatten(0, 1).sort(0).values for states in (found, self.states[frames])
+        )
         return torch.sub(*ranked).abs().mean()
 
 
 def _motion(state: RobotState) -> Tensor:
-    """What a robot's posture is and how it changes, whatever its place and heading: (..., 10 + 2 nu)."""
+    """What a robot's posture is and how it changes, whatever its place and heading: (..., 10 + 2
+    nu)."""
     posture = _posture(state.root_pos, state.root_rot, state.joint_pos)
     return torch.cat((posture, state.root_vel, state.root_ang, state.joint_vel), -1)

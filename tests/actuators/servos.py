@@ -16,14 +16,23 @@ def moves(samples: int, seed: int) -> tuple[NDArray[np.float32], NDArray[np.floa
     rng = np.random.default_rng(seed)
     time = np.arange(samples) / RATE
     error, velocity = (
-        sum(size * np.sin(2 * np.pi * rng.uniform(0.3, 8.0) * time + rng.uniform(0, 6)) for _ in range(5))
+        sum(
+            size * np.sin(2 * np.pi * rng.uniform(0.3, 8.0) * time + rng.uniform(0, 6))
+            for _ in range(5)
+        )
         for size in (0.04, 0.8)
     )
     return np.asarray(error, np.float32), np.asarray(velocity, np.float32)
 
 
 def servo(
-    p: PDParameters, delay: int = 0, *, name: str = "one", samples: int = 1500, seed: int = 0, noise: float = 0.0
+    p: PDParameters,
+    delay: int = 0,
+    *,
+    name: str = "one",
+    samples: int = 1500,
+    seed: int = 0,
+    noise: float = 0.0,
 ) -> Trace:
     """A trace of a servo of these numbers, its torque begun at rest."""
     error, velocity = moves(samples, seed)
@@ -38,8 +47,8 @@ def servo(
 
 
 def swung(p: PDParameters, size: float, samples: int = 250) -> Trace:
-    """A pendulum of 0.005 kg m^2 and 0.5 Nm that a servo of these numbers swings at 100 Hz: raised, held, let down, by
-    a command of this size [rad]."""
+    """A pendulum of 0.005 kg m^2 and 0.5 Nm that a servo of these numbers swings at 100 Hz: raised,
+    held, let down, by a command of this size [rad]."""
     command = size * np.interp(np.arange(samples), [0, 60, 110, 200], [0.0, 1.0, 1.0, -0.3])
     q = v = np.float64(0.0)
     motor, given, positions, velocities, torques = np.float64(0.0), np.float64(0.0), [], [], []
@@ -55,7 +64,14 @@ def swung(p: PDParameters, size: float, samples: int = 250) -> Trace:
     position, velocity = np.array(positions, np.float32), np.array(velocities, np.float32)
     error = (command - position).astype(np.float32)
     columns = error, velocity, np.array(torques, np.float32)
-    return Trace(f"swung_{size:g}", "one", *columns, others={"position": position}, inertia=0.005, gravity=0.5)
+    return Trace(
+        f"swung_{size:g}",
+        "one",
+        *columns,
+        others={"position": position},
+        inertia=0.005,
+        gravity=0.5,
+    )
 
 
 def log_of(*traces: Trace, rate_hz: float = RATE) -> ActuatorLog:

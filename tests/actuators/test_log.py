@@ -14,7 +14,9 @@ from npmp.actuators import ActuatorLog, HeldOut, Trace, at_rate, read_log, write
 from npmp.actuators.log import CONSTANTS
 
 
-def trace(recording: str = "run", actuator: str = "knee", samples: int = 100, **others: Any) -> Trace:
+def trace(
+    recording: str = "run", actuator: str = "knee", samples: int = 100, **others: Any
+) -> Trace:
     rows = np.arange(3 * samples, dtype=np.float32).reshape(3, samples) / 100
     return Trace(recording, actuator, *rows, **others)
 
@@ -22,15 +24,28 @@ def trace(recording: str = "run", actuator: str = "knee", samples: int = 100, **
 def test_the_end_of_every_trace_is_kept_aside() -> None:
     log = ActuatorLog(100.0, (trace(), trace(actuator="hip", samples=60)))
     first, last = log.split(HeldOut(0.3))
-    assert last is not None and [len(t) for t in first.traces] == [70, 42] and [len(t) for t in last.traces] == [30, 18]
-    assert last.traces[0].torque[0] == log.traces[0].torque[70] and first.traces[0].torque[0] == log.traces[0].torque[0]
+    assert (
+        last is not None
+        and [len(t) for t in first.traces] == [70, 42]
+        and [len(t) for t in last.traces] == [30, 18]
+    )
+    assert (
+        last.traces[0].torque[0] == log.traces[0].torque[70]
+        and first.traces[0].torque[0] == log.traces[0].torque[0]
+    )
     assert (log.seconds, first.seconds) == (pytest.approx(1.6), pytest.approx(1.12))
 
 
 def test_recordings_and_actuators_are_kept_aside_as_a_whole() -> None:
-    log = ActuatorLog(100.0, tuple(trace(r, a) for r in ("chirp_1", "chirp_2", "step") for a in ("knee", "hip")))
+    log = ActuatorLog(
+        100.0, tuple(trace(r, a) for r in ("chirp_1", "chirp_2", "step") for a in ("knee", "hip"))
+    )
     first, last = log.split(HeldOut(0.0, recordings=["chirp_*"]))
-    assert last is not None and first.recordings == ["step"] and last.recordings == ["chirp_1", "chirp_2"]
+    assert (
+        last is not None
+        and first.recordings == ["step"]
+        and last.recordings == ["chirp_1", "chirp_2"]
+    )
     first, last = log.split(HeldOut(0.5, actuators=["hip"]))
     assert last is not None and first.actuators == ["knee"]
     assert {(t.actuator, len(t)) for t in last.traces} == {("knee", 50), ("hip", 100)}
@@ -52,10 +67,17 @@ def test_an_npz_file_comes_back(tmp_path: Path) -> None:
     log = ActuatorLog(250.0, (*pair, trace("other")), "CC0-1.0", "somewhere")
     write_log(tmp_path / "log.npz", log)
     back = read_log(tmp_path / "log.npz")
-    assert (back.rate_hz, back.licence, back.source, back.recordings) == (250.0, "CC0-1.0", "somewhere", log.recordings)
+    assert (back.rate_hz, back.licence, back.source, back.recordings) == (
+        250.0,
+        "CC0-1.0",
+        "somewhere",
+        log.recordings,
+    )
     for mine, theirs in zip(back.traces, log.traces, strict=True):
         assert (mine.recording, mine.actuator) == (theirs.recording, theirs.actuator)
-        np.testing.assert_array_equal(*([getattr(each, name) for name in CONSTANTS] for each in (mine, theirs)))
+        np.testing.assert_array_equal(
+            *([getattr(each, name) for name in CONSTANTS] for each in (mine, theirs))
+        )
         for name in ("position_error", "velocity", "torque"):
             np.testing.assert_array_equal(getattr(mine, name), getattr(theirs, name))
     np.testing.assert_array_equal(back.traces[1].others["temperature"], warm["temperature"])
@@ -65,40 +87,67 @@ def test_an_npz_file_comes_back(tmp_path: Path) -> None:
 def test_commands_at_uneven_moments_become_errors_at_even_ones(tmp_path: Path) -> None:
     """position = 2 t, command = 1 + 2 t: the error is 1 at any moment."""
     time = np.sort(np.append(np.arange(50) / 100, [0.1234, 0.2345]))
-    arrays = {"time_s": time, "position": 2 * time, "command": 1 + 2 * time, "velocity": 0 * time, "torque": 5 * time}
+    arrays = {
+        "time_s": time,
+        "position": 2 * time,
+        "command": 1 + 2 * time,
+        "velocity": 0 * time,
+        "torque": 5 * time,
+    }
     np.savez(tmp_path / "short.npz", **arrays)
     log = read_log(tmp_path / "short.npz")
     (found,) = log.traces
-    assert log.rate_hz == 100.0 and (found.recording, found.actuator, len(found)) == ("short", "actuator_0", 50)
+    assert log.rate_hz == 100.0 and (found.recording, found.actuator, len(found)) == (
+        "short",
+        "actuator_0",
+        50,
+    )
     np.testing.assert_allclose(found.position_error, 1.0, rtol=1e-6)
     np.testing.assert_allclose(found.torque, 5 * np.arange(50) / 100, atol=1e-6)
 
 
 def test_a_csv_file_holds_a_moment_of_an_actuator_in_a_row(tmp_path: Path) -> None:
     lines = ["recording,actuator,time_s,position_error,velocity,torque,kp"]
-    lines += [f"a,{name},{i / 50},{i},{-i},{2 * i},{kp}" for i in range(20) for name, kp in (("left", 3), ("right", 4))]
+    lines += [
+        f"a,{name},{i / 50},{i},{-i},{2 * i},{kp}"
+        for i in range(20)
+        for name, kp in (("left", 3), ("right", 4))
+    ]
     (tmp_path / "log.csv").write_text("\n".join(lines))
     log = read_log(tmp_path / "log.csv")
     assert log.rate_hz == 50.0 and log.recordings == ["a"] and log.actuators == ["left", "right"]
     assert [t.kp for t in log.traces] == [3.0, 4.0] and log.has_gains
     np.testing.assert_array_equal(log.traces[1].torque, 2 * np.arange(20))
     (tmp_path / "log.csv").write_text("\n".join([*lines, "a,left,9,x,0,0,1"]))
-    with pytest.raises(InputError, match=r"log.csv, row 42: could not convert string to float: 'x'"):
+    with pytest.raises(
+        InputError, match=r"log.csv, row 42: could not convert string to float: 'x'"
+    ):
         read_log(tmp_path / "log.csv")
 
 
 def test_a_csv_file_as_spreadsheets_write_it(tmp_path: Path) -> None:
     """A byte order mark first, blanks behind the commas."""
-    lines = ["\ufefftime_s, position_error , velocity, torque", *(f"{i / 50}, {i}, 0, {i}" for i in range(20))]
+    lines = [
+        "\ufefftime_s, position_error , velocity, torque",
+        *(f"{i / 50}, {i}, 0, {i}" for i in range(20)),
+    ]
     (tmp_path / "log.csv").write_text("\n".join(lines), encoding="utf-8")
-    np.testing.assert_array_equal(read_log(tmp_path / "log.csv").traces[0].position_error, np.arange(20))
+    np.testing.assert_array_equal(
+        read_log(tmp_path / "log.csv").traces[0].position_error, np.arange(20)
+    )
 
 
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ("time_s;velocity;torque", "has no column time_s, velocity, torque; there are, between commas: time_s;vel"),
-        ("time_s,velocity,torqe", "has no column torque; there are, between commas: time_s, velocity, torqe"),
+        (
+            "time_s;velocity;torque",
+            "has no column time_s, velocity, torque; there are, between commas: time_s;vel",
+        ),
+        (
+            "time_s,velocity,torqe",
+            "has no column torque; there are, between commas: time_s, velocity, torqe",
+        ),
         ("time_s,velocity,torque,torque", "two columns are called torque"),
         ("time_s,velocity,torque", "log.csv: no rows"),
         ("", "has no column time_s, velocity, torque; there are, between commas: none"),
@@ -128,21 +177,41 @@ def test_what_a_csv_file_lacks_is_named(names: str, message: str, tmp_path: Path
         ({"actuators": np.array("knee")}, "`actuators` must be a row of names"),
         ({"time_s": np.array(0.5)}, "time_s must be 16 numbers or more"),
         ({"time_s": np.array(["x"] * 50)}, "time_s must be 16 numbers or more"),
-        ({"time_s": np.append(np.arange(49) / 100, 1e9)}, "a pause of 1e.09 s after 0.48 s; make two recordings"),
-        ({"time_s": np.append(np.arange(49) / 100, 0.59)}, "a pause of 0.11 s after 0.48 s; make two recordings"),
-        ({"position_error": None, "command": np.zeros(40), "position": np.zeros(50)}, r"run/command is \[40, 1\]"),
+        (
+            {"time_s": np.append(np.arange(49) / 100, 1e9)},
+            "a pause of 1e.09 s after 0.48 s; make two recordings",
+        ),
+        (
+            {"time_s": np.append(np.arange(49) / 100, 0.59)},
+            "a pause of 0.11 s after 0.48 s; make two recordings",
+        ),
+        (
+            {"position_error": None, "command": np.zeros(40), "position": np.zeros(50)},
+            r"run/command is \[40, 1\]",
+        ),
         ({"position": np.array(1.0)}, r"run/position must be numbers, \(T,\) or \(T, n\)"),
         ({"kp": np.array("stiff")}, "run/kp must be a number or one per actuator"),
         ({"kp": np.array(1e300)}, "kp must be at least 0"),
         ({"limit": np.array(-1.0)}, "limit must be at least 0"),
         ({"inertia": np.array(0.0)}, "inertia must be at least 0"),
-        ({"inertia": np.array(0.1), "gravity": np.array(1.0)}, "needs gravity .* and position, too"),
-        ({"inertia": np.array(0.1), "position": np.zeros(50)}, "needs gravity .* and position, too"),
+        (
+            {"inertia": np.array(0.1), "gravity": np.array(1.0)},
+            "needs gravity .* and position, too",
+        ),
+        (
+            {"inertia": np.array(0.1), "position": np.zeros(50)},
+            "needs gravity .* and position, too",
+        ),
     ],
 )
 def test_what_a_log_lacks_is_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:
-    named = {name: np.linspace(0, 1, 50) for name in ("time_s", "position_error", "velocity", "torque")} | change
-    np.savez(tmp_path / "log.npz", **{f"run/{name}": values for name, values in named.items() if values is not None})
+    named = {
+        name: np.linspace(0, 1, 50) for name in ("time_s", "position_error", "velocity", "torque")
+    } | change
+    np.savez(
+        tmp_path / "log.npz",
+        **{f"run/{name}": values for name, values in named.items() if values is not None},
+    )
     with pytest.raises(InputError, match=message):
         read_log(tmp_path / "log.npz")
 
@@ -182,7 +251,10 @@ def test_a_rate_that_no_log_has_is_refused(rate: Any, message: str, tmp_path: Pa
 
 
 def test_gains_that_change_within_a_trace_are_refused(tmp_path: Path) -> None:
-    lines = ["time_s,position_error,velocity,torque,kp", *(f"{i / 50},{i},0,0,{1 + i // 15}" for i in range(20))]
+    lines = [
+        "time_s,position_error,velocity,torque,kp",
+        *(f"{i / 50},{i},0,0,{1 + i // 15}" for i in range(20)),
+    ]
     (tmp_path / "log.csv").write_text("\n".join(lines))
     with pytest.raises(InputError, match="kp of log/actuator changes; give each value a recording"):
         read_log(tmp_path / "log.csv")
@@ -191,7 +263,12 @@ def test_gains_that_change_within_a_trace_are_refused(tmp_path: Path) -> None:
 def test_damaged_files_are_refused(tmp_path: Path) -> None:
     write_log(tmp_path / "log.npz", ActuatorLog(100.0, (trace(),)))
     whole = (tmp_path / "log.npz").read_bytes()
-    for damaged in (whole[: len(whole) // 2], b"", b"no archive", whole[:200] + bytes(100) + whole[300:]):
+    for damaged in (
+        whole[: len(whole) // 2],
+        b"",
+        b"no archive",
+        whole[:200] + bytes(100) + whole[300:],
+    ):
         (tmp_path / "log.npz").write_bytes(damaged)
         with pytest.raises(InputError):
             read_log(tmp_path / "log.npz")

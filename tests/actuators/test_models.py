@@ -33,8 +33,20 @@ NET = ActuatorNetConfig(lags=(0, 2), width=4, latent_dim=2)
 
 
 def contract(kind: str, **others: object) -> ActuatorContract:
-    scales = {"input_scale": [0.1, 2.0], "input_mean": [0.0, 0.0], "torque_scale": 5.0, "baseline": [1.0, 0.0, 0.0]}
-    given = {"kind": kind, "rate_hz": 400.0, "actuators": ["a", "b", "c"], "channels": [], "gains": False, "net": NET}
+    scales = {
+        "input_scale": [0.1, 2.0],
+        "input_mean": [0.0, 0.0],
+        "torque_scale": 5.0,
+        "baseline": [1.0, 0.0, 0.0],
+    }
+    given = {
+        "kind": kind,
+        "rate_hz": 400.0,
+        "actuators": ["a", "b", "c"],
+        "channels": [],
+        "gains": False,
+        "net": NET,
+    }
     return ActuatorContract(**(given | scales | others))  # type: ignore[arg-type]
 
 
@@ -60,20 +72,40 @@ def test_a_model_takes_errors_or_efforts_as_its_log_told() -> None:
 
 
 def test_what_a_motor_delivers() -> None:
-    """Towards limit - slope * velocity in its direction: 3 - 0.5 * 2 = 2 forwards, of which 9 Nm make 2 tanh(9 / 2),
-    -(3 + 1) = -4 against it; friction 0.1 + 0.2 exp(-2 / 2) + (0.05 + 0.3 exp(-1)) |torque|, half of it where the joint
-    gives half."""
-    p = PDParameters(1.0, 0.0, 0.0, 0.0, 3.0, 0.5, coulomb=0.1, stiction=0.2, stribeck=2.0, load=0.05, load_at_rest=0.3)
+    """Towards limit - slope * velocity in its direction: 3 - 0.5 * 2 = 2 forwards, of which 9 Nm
+    make 2 tanh(9 / 2), -(3 + 1) = -4 against it; friction 0.1 + 0.2 exp(-2 / 2) + (0.05 + 0.3
+    exp(-1)) |torque|, half of it where the joint gives half."""
+    p = PDParameters(
+        1.0,
+        0.0,
+        0.0,
+        0.0,
+        3.0,
+        0.5,
+        coulomb=0.1,
+        stiction=0.2,
+        stribeck=2.0,
+        load=0.05,
+        load_at_rest=0.3,
+    )
     motor = np.array([2.0 * math.tanh(9 / 2), -4.0 * math.tanh(9 / 4), 3.0 * math.tanh(1 / 3)])
-    told = delivered(p, np.array([9.0, -9.0, 1.0]), np.array([2.0, 2.0, 0.0]), np.array([1.0, 0.5, -1.0]))
+    told = delivered(
+        p, np.array([9.0, -9.0, 1.0]), np.array([2.0, 2.0, 0.0]), np.array([1.0, 0.5, -1.0])
+    )
     bears = 0.1 + 0.2 / math.e + (0.05 + 0.3 / math.e) * abs(motor[:2])
-    np.testing.assert_allclose(told, [*motor[:2] - bears * [1.0, 0.5], motor[2] + 0.3 + 0.35 * motor[2]])
-    assert given_at(p, np.array([9.0]), np.array([2.0]), told[:1]) == pytest.approx([1.0])  # and back
+    np.testing.assert_allclose(
+        told, [*motor[:2] - bears * [1.0, 0.5], motor[2] + 0.3 + 0.35 * motor[2]]
+    )
+    # and back
+    assert given_at(p, np.array([9.0]), np.array([2.0]), told[:1]) == pytest.approx([1.0])
     assert given_at(p, np.array([1.0]), np.array([0.0]), motor[2:]) == pytest.approx([0.0])
 
 
-def moved_by(model: ActuatorModel, load: torch.Tensor, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Angles and speeds (N,) of masses of 0.01 kg m^2 at rest under loads (N,) [Nm], beside the model, step by step."""
+def moved_by(
+    model: ActuatorModel, load: torch.Tensor, samples: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Angles and speeds (N,) of masses of 0.01 kg m^2 at rest under loads (N,) [Nm], beside the
+    model, step by step."""
     q, v = torch.zeros_like(load), torch.zeros_like(load)
     memory = model.begin(torch.zeros(len(load), 2))
     for _ in range(samples):
@@ -84,8 +116,9 @@ def moved_by(model: ActuatorModel, load: torch.Tensor, samples: int) -> tuple[to
 
 
 def test_friction_holds_a_load_below_its_limit_and_slides_above_it() -> None:
-    """Of 0.5 Nm, which the joint bears after 0.01 rad: 0.2 Nm after 0.004, 0 after none. 0.6 Nm slide, by 0.1 Nm over
-    0.2 Nm s/rad: at 0.5 rad/s. The other way likewise, and each joint as if it were alone."""
+    """Of 0.5 Nm, which the joint bears after 0.01 rad: 0.2 Nm after 0.004, 0 after none. 0.6 Nm
+    slide, by 0.1 Nm over 0.2 Nm s/rad: at 0.5 rad/s. The other way likewise, and each joint as if
+    it were alone."""
     model = model_of("pd")
     assert isinstance(model, PD)
     model.values.copy_(torch.tensor(astuple(PDParameters(0.0, 0.2, coulomb=0.5))))
@@ -97,16 +130,20 @@ def test_friction_holds_a_load_below_its_limit_and_slides_above_it() -> None:
 
 
 def test_a_joint_begins_where_friction_bears_the_rest() -> None:
-    """Nothing asked, 0.3 Nm there, friction of 0.5 Nm: given by -0.6. Of 0.9 Nm it bears 0.5. Turned around, all turns
-    around."""
+    """Nothing asked, 0.3 Nm there, friction of 0.5 Nm: given by -0.6. Of 0.9 Nm it bears 0.5.
+    Turned around, all turns around."""
     model = model_of("pd")
     assert isinstance(model, PD)
     model.values.copy_(torch.tensor(astuple(PDParameters(0.0, 0.0, coulomb=0.5))))
     memory = model.begin(torch.zeros(3, 2), torch.tensor([0.3, 0.9, -0.3]))
     torch.testing.assert_close(memory.kept[:, 1], torch.tensor([-0.6, -1.0, 0.6]))
-    torch.testing.assert_close(model.step(torch.zeros(3, 2), memory)[0], torch.tensor([0.3, 0.5, -0.3]))
+    torch.testing.assert_close(
+        model.step(torch.zeros(3, 2), memory)[0], torch.tensor([0.3, 0.5, -0.3])
+    )
     inputs = torch.randn(6, 3, 2, generator=torch.Generator().manual_seed(0))
-    told, turned = (model.rollout(side * inputs, model.begin(side * inputs[0]))[0] for side in (1.0, -1.0))
+    told, turned = (
+        model.rollout(side * inputs, model.begin(side * inputs[0]))[0] for side in (1.0, -1.0)
+    )
     torch.testing.assert_close(turned, -told)
 
 
@@ -114,19 +151,23 @@ def test_a_hybrid_begins_as_its_closed_form_and_its_network_turns_around_with_it
     closed, model = model_of("pd"), model_of("hybrid")
     assert isinstance(closed, PD) and isinstance(model, Hybrid)
     for each in (closed, model):
-        each.values.copy_(torch.tensor(astuple(PDParameters(40.0, 0.5, limit=9.0, coulomb=0.5, load=0.1))))
+        each.values.copy_(
+            torch.tensor(astuple(PDParameters(40.0, 0.5, limit=9.0, coulomb=0.5, load=0.1)))
+        )
     inputs = torch.randn(6, 3, 2, generator=torch.Generator().manual_seed(0))
     alone = closed.rollout(inputs, closed.begin(inputs[0]))[0]
     assert torch.equal(model.rollout(inputs, model.begin(inputs[0]))[0], alone)
     torch.nn.init.ones_(list(model.layers.parameters())[-1])
-    told, turned = (model.rollout(side * inputs, model.begin(side * inputs[0]))[0] for side in (1.0, -1.0))
+    told, turned = (
+        model.rollout(side * inputs, model.begin(side * inputs[0]))[0] for side in (1.0, -1.0)
+    )
     assert not torch.equal(told, alone)
     torch.testing.assert_close(turned, -told)
 
 
 def test_a_pd_answers_late_and_through_its_lag() -> None:
-    """Stiffness 10, a delay of 2 samples, a lag of 1 / 400 s: from a step of 0.3 rad on 0, 0, then 3 (1 - 1/e) and
-    3 (1 - 1/e^2) Nm."""
+    """Stiffness 10, a delay of 2 samples, a lag of 1 / 400 s: from a step of 0.3 rad on 0, 0, then
+    3 (1 - 1/e) and 3 (1 - 1/e^2) Nm."""
     model = model_of("pd")
     assert isinstance(model, PD)
     model.values.copy_(torch.tensor(astuple(PDParameters(10.0, 0.0, lag_s=1 / 400))))
@@ -162,7 +203,9 @@ def test_convolutions_look_back_eight_samples_and_add_to_the_torque_before() -> 
     torch.nn.init.constant_(model.head.bias, 0.1)
     inputs = torch.randn(4, 2, 2, generator=torch.Generator().manual_seed(0))
     told, _ = model.rollout(inputs, model.begin(inputs[0], torch.tensor([1.0, -2.0])))
-    torch.testing.assert_close(told, torch.tensor([[1.0, -2.0]]) + 0.5 * torch.arange(1, 5).unsqueeze(-1))
+    torch.testing.assert_close(
+        told, torch.tensor([[1.0, -2.0]]) + 0.5 * torch.arange(1, 5).unsqueeze(-1)
+    )
     assert model.begin(inputs[0]).inputs.shape == (2, 8, 2)
 
 
@@ -176,9 +219,12 @@ def test_no_network_goes_beyond_the_largest_torque_that_it_was_fitted_to(kind: s
     torch.nn.init.zeros_(last.weight)
     inputs = torch.zeros(4, 1, 2)
     for sign in (1.0, -1.0):
-        torch.nn.init.constant_(last.bias, sign * 0.5)  # of a torque_scale of 5 Nm: 2.5 Nm, of convolutions a step
+        # of a torque_scale of 5 Nm: 2.5 Nm, of convolutions a step
+        torch.nn.init.constant_(last.bias, sign * 0.5)
         told, _ = bounded.rollout(inputs, bounded.begin(inputs[0]))
-        assert told[:, 0].tolist() == pytest.approx([sign * 2.5, *3 * [sign * (3.0 if kind == "conv" else 2.5)]])
+        assert told[:, 0].tolist() == pytest.approx(
+            [sign * 2.5, *3 * [sign * (3.0 if kind == "conv" else 2.5)]]
+        )
         torch.nn.init.constant_(last.bias, sign * 0.7)
         told, _ = bounded.rollout(inputs[:1], bounded.begin(inputs[0]))
         assert told.tolist() == [[pytest.approx(sign * 3.0)]]
@@ -201,7 +247,9 @@ def test_a_tree_of_pairs_is_what_strided_convolutions_compute() -> None:
     for layer in model.pairs:
         assert isinstance(layer, torch.nn.Linear)
         kernel = layer.weight.unflatten(1, (2, -1)).transpose(1, 2)
-        x = torch.nn.functional.softsign(torch.nn.functional.conv1d(x, kernel, layer.bias, stride=2))
+        x = torch.nn.functional.softsign(
+            torch.nn.functional.conv1d(x, kernel, layer.bias, stride=2)
+        )
     told, after = model.law(seen, kept, torch.zeros(3, 0))
     torch.testing.assert_close(told, kept[:, -1:] + model.head(x[:, :, 0]))
     assert torch.equal(after, torch.cat((kept[:, 1:], told), 1))
@@ -222,21 +270,27 @@ def test_latents_are_drawn_once_and_tell_actuators_apart() -> None:
     memory = model.begin(inputs, generator=torch.Generator().manual_seed(1))
     told, after = model.step(inputs, memory)
     assert after.latent is memory.latent and len(set(told.tolist())) == 4
-    torch.testing.assert_close(model.begin(inputs, generator=torch.Generator().manual_seed(1)).latent, memory.latent)
+    torch.testing.assert_close(
+        model.begin(inputs, generator=torch.Generator().manual_seed(1)).latent, memory.latent
+    )
 
 
 def test_standardized_latents_leave_the_model_as_it_was() -> None:
     model = model_of("vae")
     assert isinstance(model, MLP) and model.codes is not None
     with torch.no_grad():
-        model.codes.copy_(torch.tensor([[[2.0, 1.0], [-1, -2]], [[0.0, 4.0], [-1, -2]], [[1.0, -3.0], [-1, -2]]]))
+        model.codes.copy_(
+            torch.tensor([[[2.0, 1.0], [-1, -2]], [[0.0, 4.0], [-1, -2]], [[1.0, -3.0], [-1, -2]]])
+        )
         seen = torch.randn(3, 2, 2)
         before = model.answer(seen, model.codes[:, 0])
     model.standardize_codes()
     mean, log_std = model.codes.unbind(1)
     torch.testing.assert_close(model.answer(seen, mean), before, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(mean.mean(0), torch.zeros(2), rtol=0, atol=1e-5)
-    torch.testing.assert_close(mean.square().mean(0) + log_std.exp().square().mean(0), torch.ones(2))
+    torch.testing.assert_close(
+        mean.square().mean(0) + log_std.exp().square().mean(0), torch.ones(2)
+    )
 
 
 @pytest.mark.parametrize("kind", ["mlp", "conv", "vae", "pd", "hybrid"])
@@ -259,7 +313,8 @@ def test_another_rate_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="395 Hz are asked for"):
         model.check_rate(395.0)
     with pytest.raises(
-        InputError, match="the actuator model is of 400 Hz, 50 Hz are asked for; npmp actuator fit rate_hz=50"
+        InputError,
+        match="the actuator model is of 400 Hz, 50 Hz are asked for; npmp actuator fit rate_hz=50",
     ):
         model.check_rate(50.0)
 
@@ -271,7 +326,9 @@ def test_networks_of_version_1_are_read_and_closed_forms_are_not(tmp_path: Path)
         described = tmp_path / kind / "actuator.json"
         described.write_text(described.read_text().replace('"version": 2', '"version": 1'))
     assert load(tmp_path / "mlp").contract == contract("mlp")
-    with pytest.raises(InputError, match="closed form of before its friction held loads; fit it again"):
+    with pytest.raises(
+        InputError, match="closed form of before its friction held loads; fit it again"
+    ):
         load(tmp_path / "pd")
 
 
@@ -280,15 +337,22 @@ def test_damaged_models_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no actuator model in"):
         load(tmp_path / "nowhere")
     text = (tmp_path / "actuator.json").read_text()
-    for wrong in (text.replace('"mlp"', '"lstm"'), text.replace('"width": 4', '"width": 5'), text[:50]):
+    for wrong in (
+        text.replace('"mlp"', '"lstm"'),
+        text.replace('"width": 4', '"width": 5'),
+        text[:50],
+    ):
         (tmp_path / "actuator.json").write_text(wrong)
         with pytest.raises(InputError):
             load(tmp_path)
     for wrong_contract in ({"input_scale": [1.0]}, {"torque_scale": 0.0}, {"baseline": []}):
         with pytest.raises(ValueError):
             replace(contract("mlp"), **wrong_contract)
-    for wrong_gains in ({"kp": -1.0}, {"kd": -1.0}, {"limit": 0.0}):  # a negative limit would turn every torque around
-        with pytest.raises(ValueError, match="kp and kd must be at least 0, limit and largest above 0"):
+    # a negative limit would turn every torque around
+    for wrong_gains in ({"kp": -1.0}, {"kd": -1.0}, {"limit": 0.0}):
+        with pytest.raises(
+            ValueError, match="kp and kd must be at least 0, limit and largest above 0"
+        ):
             replace(contract("mlp"), **wrong_gains)
     with pytest.raises(ValueError, match="lags must rise from 0"):
         ActuatorNetConfig(lags=(0, 4, 2))

@@ -13,7 +13,14 @@ from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import analysis, modules
 from npmp.analysis import interpolation
-from npmp.analysis.interpolation import _command, aligned, at_times, frame_pairs, mixed, stride_phase
+from npmp.analysis.interpolation import (
+    _command,
+    aligned,
+    at_times,
+    frame_pairs,
+    mixed,
+    stride_phase,
+)
 from npmp.envs import RobotBatchConfig
 from npmp.robots import Robot
 from npmp.skill import SkillModule
@@ -22,7 +29,8 @@ from tests.environments import imitation_env
 
 
 def test_phases_count_touch_downs(motions: MotionSet) -> None:
-    """Down at frames 4, 10 and 14: phase 0, 1 and 2 there; 1/6 a frame before and between, 1/4 after."""
+    """Down at frames 4, 10 and 14: phase 0, 1 and 2 there; 1/6 a frame before and between, 1/4
+    after."""
     stands = np.zeros((20, 4), dtype=bool)
     for start in (4, 10, 14):
         stands[start : start + 2, 1] = True
@@ -30,47 +38,73 @@ def test_phases_count_touch_downs(motions: MotionSet) -> None:
     motion = replace(source, qpos=source.qpos[:20], contacts=stands, frame_quality={})
     phase = stride_phase(motion, 1)
     assert phase is not None
-    assert phase[[0, 4, 7, 10, 12, 14, 18]].tolist() == pytest.approx([-4 / 6, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0])
-    assert stride_phase(motion, 0) is None and stride_phase(replace(motion, contacts=None), 1) is None
+    assert phase[[0, 4, 7, 10, 12, 14, 18]].tolist() == pytest.approx(
+        [-4 / 6, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0]
+    )
+    assert (
+        stride_phase(motion, 0) is None and stride_phase(replace(motion, contacts=None), 1) is None
+    )
 
 
 def test_frames_of_equal_phase_are_mixed() -> None:
-    """Clip b strides at half the rate of a: at w = 0 a frame of b lasts two of a's phase, at w = 1 two frames of a go
-    by."""
-    a, b = np.arange(13) / 4.0, np.arange(25) / 8.0 + 5.0  # b is ahead by whole strides: they do not count
+    """Clip b strides at half the rate of a: at w = 0 a frame of b lasts two of a's phase, at w = 1
+    two frames of a go by."""
+    # b is ahead by whole strides: they do not count
+    a, b = np.arange(13) / 4.0, np.arange(25) / 8.0 + 5.0
     first = frame_pairs(a, b, 0.0)
     assert first[0].tolist() == list(range(12)) and first[1].tolist() == list(range(0, 24, 2))
     last = frame_pairs(a, b, 1.0)
-    assert last[1].tolist() == list(range(24)) and last[0].tolist() == pytest.approx([k / 2 for k in range(24)])
-    middle = frame_pairs(a, b, 0.5)  # phase advances by (1/4 + 1/8) / 2 = 3/16: 3/4 of a's frame, 3/2 of b's
-    assert middle[0][:3].tolist() == pytest.approx([0.0, 0.75, 1.5]) and middle[1][:3].tolist() == pytest.approx(
-        [0.0, 1.5, 3.0]
+    assert last[1].tolist() == list(range(24)) and last[0].tolist() == pytest.approx(
+        [k / 2 for k in range(24)]
     )
-    shifted = frame_pairs(a, b + 0.25, 0.0)  # a starts at phase 0; b's first frame of whole phase is its frame 6
+    # phase advances by (1/4 + 1/8) / 2 = 3/16: 3/4 of a's frame, 3/2 of b's
+    middle = frame_pairs(a, b, 0.5)
+    assert middle[0][:3].tolist() == pytest.approx([0.0, 0.75, 1.5]) and middle[1][
+        :3
+    ].tolist() == pytest.approx([0.0, 1.5, 3.0])
+    # a starts at phase 0; b's first frame of whole phase is its frame 6
+    shifted = frame_pairs(a, b + 0.25, 0.0)
     assert shifted[1][0] == 6.0
 
 
-def test_too_little_tracked_is_told(robot: Robot, motions: MotionSet, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three frames of each clip, half a stride apart: no frame of one is in step with any of the other."""
+def test_too_little_tracked_is_told(
+    robot: Robot, motions: MotionSet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three frames of each clip, half a stride apart: no frame of one is in step with any of the
+    other."""
     short = torch.zeros(3, SkillModule.load(modules.find("anymal_b_dog")).latent_dim)
     monkeypatch.setattr(interpolation, "tracked_latents", lambda *rest: (short, short))
     phases = np.arange(9) / 20.0
-    monkeypatch.setattr(interpolation, "aligned", lambda *rest: (phases, phases + 0.5, "strides of LF_FOOT"))
-    with pytest.raises(InputError, match=r"no frames of equal phase .* 0\.06 s of .* and 0\.06 s of"):
-        analysis.interpolate("anymal_b_dog", motions, *motions.names, robot=robot, weights=3, threads=1)
+    monkeypatch.setattr(
+        interpolation, "aligned", lambda *rest: (phases, phases + 0.5, "strides of LF_FOOT")
+    )
+    with pytest.raises(
+        InputError, match=r"no frames of equal phase .* 0\.06 s of .* and 0\.06 s of"
+    ):
+        analysis.interpolate(
+            "anymal_b_dog", motions, *motions.names, robot=robot, weights=3, threads=1
+        )
 
 
 def test_mixing_by_hand() -> None:
     z = torch.tensor([[0.0, 2.0], [1.0, 4.0]])
-    assert at_times(z, np.array([0.0, 0.5, 1.0, 1.5])).tolist() == [[0.0, 2.0], [0.5, 3.0], [1.0, 4.0], [1.0, 4.0]]
+    assert at_times(z, np.array([0.0, 0.5, 1.0, 1.5])).tolist() == [
+        [0.0, 2.0],
+        [0.5, 3.0],
+        [1.0, 4.0],
+        [1.0, 4.0],
+    ]
     assert mixed(z, -z, 0.25, "linear").tolist() == (0.5 * z).tolist()
     torch.testing.assert_close(mixed(z, z, 0.5, "variance"), z * 2**0.5)
 
 
 def test_the_ends_are_the_clips(robot: Robot, motions: MotionSet) -> None:
-    """At w = 0 and 1 the robot is given what tracking gave it, from the same start: it does the same."""
+    """At w = 0 and 1 the robot is given what tracking gave it, from the same start: it does the
+    same."""
     names = motions.names
-    result = analysis.interpolate("anymal_b_dog", motions, *names, robot=robot, weights=3, threads=1)
+    result = analysis.interpolate(
+        "anymal_b_dog", motions, *names, robot=robot, weights=3, threads=1
+    )
     assert result.aligned_by.startswith("strides of ") and len(result.rows()) == 3
     skill = analysis.open_module("anymal_b_dog")
     env = imitation_env(robot, motions, 2, robots=RobotBatchConfig().like(skill))
@@ -80,7 +114,9 @@ def test_the_ends_are_the_clips(robot: Robot, motions: MotionSet) -> None:
         steps = min(int(result.steps[column]), 40)
         assert steps >= 20
         # batches of other sizes round differently in the last bits
-        torch.testing.assert_close(result.qpos[: steps + 1, column], tracked.qpos[: steps + 1, i], atol=1e-3, rtol=0.0)
+        torch.testing.assert_close(
+            result.qpos[: steps + 1, column], tracked.qpos[: steps + 1, i], atol=1e-3, rtol=0.0
+        )
 
 
 def test_a_simulation_that_breaks_down_is_no_longer_up(

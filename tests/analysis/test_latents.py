@@ -19,9 +19,11 @@ from npmp.robots import Robot
 from tests.environments import imitation_env
 
 
-def test_a_dimension_that_follows_the_prior_carries_nothing(robot: Robot, motions: MotionSet) -> None:
-    """mu = (0, 0.3, 0), sigma the prior's: 0.3^2 / (2 (1 - alpha^2)) = 0.4615 nats in that dimension, none in the
-    others."""
+def test_a_dimension_that_follows_the_prior_carries_nothing(
+    robot: Robot, motions: MotionSet
+) -> None:
+    """mu = (0, 0.3, 0), sigma the prior's: 0.3^2 / (2 (1 - alpha^2)) = 0.4615 nats in that
+    dimension, none in the others."""
     n, std = 4, prior_std(0.95)
     memory = DecoderState(torch.zeros(1, 1), torch.zeros(1, 1))
 
@@ -36,7 +38,11 @@ def test_a_dimension_that_follows_the_prior_carries_nothing(robot: Robot, motion
         contract=SimpleNamespace(context_horizon=5),
     )  # fmt: skip
     use = use_in(skill, imitation_env(robot, motions, n), steps=10, seed=0)
-    assert use.kl.tolist() == pytest.approx([0.0, 0.4615, 0.0], abs=1e-3) and use.active() == 1 and use.order[0] == 1
+    assert (
+        use.kl.tolist() == pytest.approx([0.0, 0.4615, 0.0], abs=1e-3)
+        and use.active() == 1
+        and use.order[0] == 1
+    )
     assert use.mean_share.tolist() == pytest.approx([0.0] * 3, abs=1e-6)  # the mean never varies
 
 
@@ -45,7 +51,9 @@ def test_a_module_describes_itself() -> None:
         figures = analysis.describe(name)
         skill = analysis.open_module(name)
         assert figures["parameters"]["all"] == sum(p.numel() for p in skill.parameters())
-        assert figures["file"]["bytes"] == (modules.find(name) / "module.safetensors").stat().st_size
+        assert (
+            figures["file"]["bytes"] == (modules.find(name) / "module.safetensors").stat().st_size
+        )
         assert sum(figures["decoder_senses"].values()) == len(skill.observation_scale.mean)
         assert figures["licences"] and figures["robot"] == skill.robot
         assert "file" not in analysis.describe(skill)

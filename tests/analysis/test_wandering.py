@@ -1,4 +1,5 @@
-"""Robots without a task: how long they stay up, on which latents, from where, and how two kinds are compared."""
+"""Robots without a task: how long they stay up, on which latents, from where, and how two kinds are
+compared."""
 
 from __future__ import annotations
 
@@ -37,7 +38,9 @@ def puppet(action: Tensor, seen: list[Tensor]) -> Any:
     return SimpleNamespace(decode=decode, alpha=0.95, latent_dim=3, initial_state=lambda n: memory)
 
 
-def test_who_holds_the_home_pose_stays_up_and_who_folds_its_legs_falls(robot: Robot, motions: MotionSet) -> None:
+def test_who_holds_the_home_pose_stays_up_and_who_folds_its_legs_falls(
+    robot: Robot, motions: MotionSet
+) -> None:
     env = env_of(robot, motions, 4)
     held = wander_in(puppet(torch.zeros(1, 12), []), env, "prior", seconds=2.0, seed=0, shown=2)
     assert held.up_s.tolist() == pytest.approx([2.0] * 4) and held.qpos.shape == (101, 2, 19)
@@ -72,29 +75,39 @@ def test_latents_have_the_same_variance_and_their_own_correlation(
     robot: Robot, motions: MotionSet, latents: str, correlation: float
 ) -> None:
     seen: list[Tensor] = []
-    wander_in(puppet(torch.zeros(1, 12), seen), env_of(robot, motions, 64), latents, seconds=4.0, seed=1)
+    wander_in(
+        puppet(torch.zeros(1, 12), seen), env_of(robot, motions, 64), latents, seconds=4.0, seed=1
+    )
     z = torch.stack(seen)
     assert z.var().item() == pytest.approx(1.0, abs=0.12)
-    assert (z[1:] * z[:-1]).mean().item() / z.square().mean().item() == pytest.approx(correlation, abs=0.05)
+    assert (z[1:] * z[:-1]).mean().item() / z.square().mean().item() == pytest.approx(
+        correlation, abs=0.05
+    )
     with pytest.raises(ValueError, match="prior, white"):
-        wander_in(puppet(torch.zeros(1, 12), []), env_of(robot, motions, 1), "pink", seconds=0.1, seed=0)
+        wander_in(
+            puppet(torch.zeros(1, 12), []), env_of(robot, motions, 1), "pink", seconds=0.1, seed=0
+        )
 
 
 def test_kinds_share_their_starts_and_noise_without_a_module_has_what_it_is_told(
     robot: Robot, motions: MotionSet
 ) -> None:
     env, skill = env_of(robot, motions, 8), puppet(torch.zeros(1, 12), [])
-    first, second = (wander_in(skill, env, kind, seconds=0.1, seed=3) for kind in ("prior", "white"))
+    first, second = (
+        wander_in(skill, env, kind, seconds=0.1, seed=3) for kind in ("prior", "white")
+    )
     assert torch.equal(first.qpos[0], second.qpos[0]) and torch.equal(first.up_s, second.up_s)
     told = torch.full((12,), 0.1), torch.full((12,), 0.05)
-    noise = wander_in(skill, env_of(robot, motions, 64), "white_actions", seconds=1.0, seed=3, noise=told)
+    noise = wander_in(
+        skill, env_of(robot, motions, 64), "white_actions", seconds=1.0, seed=3, noise=told
+    )
     assert noise.action_mean.tolist() == pytest.approx([0.1] * 12, abs=0.01)
     assert noise.action_std.tolist() == pytest.approx([0.05] * 12, abs=0.005)
 
 
 def test_ratio_of_means_by_hand() -> None:
-    """Every pair has the ratio 2, so has every resample; of (1, 3) against (1, 1) resamples have the means 1, 2 or
-    3."""
+    """Every pair has the ratio 2, so has every resample; of (1, 3) against (1, 1) resamples have
+    the means 1, 2 or 3."""
     times = torch.tensor([2.0, 4.0, 8.0])
     assert ratio_of_means(times, times / 2) == pytest.approx((2.0, 2.0, 2.0))
     assert ratio_of_means(torch.tensor([1.0, 3.0]), torch.ones(2)) == pytest.approx((2.0, 1.0, 3.0))
@@ -110,12 +123,23 @@ def test_the_bootstrap_is_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
 def test_medians_are_between_the_middle_two() -> None:
     some = torch.zeros(1)
     still = Movement(some, some, some)
-    trial = Wandering(torch.tensor([1.0, 2.0, 4.0, 9.0]), torch.zeros(4), some, some, some, 0.02, 20.0, still)
+    trial = Wandering(
+        torch.tensor([1.0, 2.0, 4.0, 9.0]), torch.zeros(4), some, some, some, 0.02, 20.0, still
+    )
     assert trial.summary()["up_s_median"] == 3.0
 
 
-def test_a_shipped_module_wanders_from_the_home_pose_and_the_same_seed_repeats(robot: Robot) -> None:
-    same = {"robot": robot, "num_robots": 4, "seconds": 0.2, "seed": 5, "threads": 1, "latents": ("white_actions",)}
+def test_a_shipped_module_wanders_from_the_home_pose_and_the_same_seed_repeats(
+    robot: Robot,
+) -> None:
+    same = {
+        "robot": robot,
+        "num_robots": 4,
+        "seconds": 0.2,
+        "seed": 5,
+        "threads": 1,
+        "latents": ("white_actions",),
+    }
     trials = [wander("anymal_b_dog", **same) for _ in range(2)]  # type: ignore[arg-type]
     assert list(trials[0]) == ["prior", "white_actions"]
     assert trials[0]["prior"].qpos[0, 0].tolist() == pytest.approx(robot.home_qpos.tolist())
@@ -124,5 +148,7 @@ def test_a_shipped_module_wanders_from_the_home_pose_and_the_same_seed_repeats(r
     assert "prior_up_ratio" not in figures["prior"] and figures["white_actions"]["prior_up_ratio"][
         "ratio"
     ] == pytest.approx(1.0)
-    with pytest.raises(InputError, match="no latents 'pink'; there are: prior, white, white_actions"):
+    with pytest.raises(
+        InputError, match="no latents 'pink'; there are: prior, white, white_actions"
+    ):
         wander("anymal_b_dog", latents=("pink",))

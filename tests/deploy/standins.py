@@ -41,7 +41,11 @@ def two_joints() -> BundleContract:
 
 def state_of(time_s: float = 0.0, **changed: object) -> State:
     """Two joints at rest at zero, upright; a gyro as noisy as need be."""
-    zero, turn, up = np.zeros(2), np.full(3, 1e-6 * np.nan_to_num(time_s)), np.array([0.0, 0.0, 1.0])
+    zero, turn, up = (
+        np.zeros(2),
+        np.full(3, 1e-6 * np.nan_to_num(time_s)),
+        np.array([0.0, 0.0, 1.0]),
+    )
     return State(time_s, zero, zero, zero, turn, 9.81 * up, up)._replace(**changed)  # type: ignore[arg-type]
 
 

@@ -45,7 +45,9 @@ def runtime(request: pytest.FixtureRequest) -> str:
 def resealed(folder: Path, **changes: Any) -> None:
     """bundle.json as someone would write it who knows how it is sealed."""
     content = json.loads((folder / CONTRACT).read_text())
-    (folder / CONTRACT).write_bytes(_sealed({k: v for k, v in (content | changes).items() if k != "sha256"}))
+    (folder / CONTRACT).write_bytes(
+        _sealed({k: v for k, v in (content | changes).items() if k != "sha256"})
+    )
 
 
 # --- acting ---
@@ -58,13 +60,17 @@ def test_it_answers_with_memory_and_its_own_last_setpoint(bundle: Bundle, runtim
         np.testing.assert_allclose(policy.act(STILL, [0.0]) - toys.HOME, action, rtol=1e-6)
     policy.reset()
     moved = STILL._replace(joint_pos=toys.HOME + [0.25, 0.5], gyro=[0.125, 7.0, 7.0])
-    np.testing.assert_allclose(policy.act(moved, [2.0]) - toys.HOME, (0.25 + 1.0 + 2.0, 0.5 + 0.125 + 2.0), rtol=1e-6)
+    np.testing.assert_allclose(
+        policy.act(moved, [2.0]) - toys.HOME, (0.25 + 1.0 + 2.0, 0.5 + 0.125 + 2.0), rtol=1e-6
+    )
 
 
 def test_a_setpoint_that_was_not_its_own_is_seen(bundle: Bundle, runtime: str) -> None:
     policy = bundle.policy(runtime)
     policy.act(STILL, [0.0])
-    np.testing.assert_allclose(policy.act(STILL, [0.0], setpoint=toys.HOME + [4.0, 2.0]) - toys.HOME, (4.0, 2.0))
+    np.testing.assert_allclose(
+        policy.act(STILL, [0.0], setpoint=toys.HOME + [4.0, 2.0]) - toys.HOME, (4.0, 2.0)
+    )
 
 
 def test_the_same_bits_every_time(bundle: Bundle, runtime: str) -> None:
@@ -83,8 +89,16 @@ def test_arrays_of_any_kind_are_taken(bundle: Bundle, runtime: str) -> None:
     plain = policy.act(STILL._replace(joint_pos=angles[::2].copy()), [0.5])
     fixed = angles[::2].copy()
     fixed.flags.writeable = False
-    sent = fixed.astype(np.dtype("f8", metadata={"of": "another process"}))  # its dtype is another object
-    kinds = [fixed, sent, angles[::2], fixed.astype(np.float32), fixed.astype(">f8"), fixed.tolist()]
+    # its dtype is another object
+    sent = fixed.astype(np.dtype("f8", metadata={"of": "another process"}))
+    kinds = [
+        fixed,
+        sent,
+        angles[::2],
+        fixed.astype(np.float32),
+        fixed.astype(">f8"),
+        fixed.tolist(),
+    ]
     for joint_pos in kinds:
         policy.reset()
         np.testing.assert_array_equal(policy.act(STILL._replace(joint_pos=joint_pos), [0.5]), plain)
@@ -135,13 +149,17 @@ def test_what_it_is_not_made_for_is_refused_and_not_remembered(
 
 @pytest.mark.parametrize("output", ["action", "h_low_next"])
 def test_an_answer_that_is_not_finite_is_not_remembered(runtime: str, output: str) -> None:
-    """The toy's action, or what it remembers, times command over command: no number where 0 is asked for."""
+    """The toy's action, or what it remembers, times command over command: no number where 0 is
+    asked for."""
     import onnx
 
     model = onnx.load_model_from_string(toys.graph(toys.contract()))
     last = next(node for node in model.graph.node if node.output[0] == output)
     last.output[0] = "plain"
-    for kind, inputs, made in (("Div", ("command", "command"), "share"), ("Mul", ("plain", "share"), output)):
+    for kind, inputs, made in (
+        ("Div", ("command", "command"), "share"),
+        ("Mul", ("plain", "share"), output),
+    ):
         model.graph.node.append(onnx.helper.make_node(kind, inputs, [made]))
     policy = Policy(toys.contract(), model.SerializeToString(), runtime=runtime)
     np.testing.assert_allclose(policy.act(STILL, [1.0]) - toys.HOME, (2.0, 1.0), rtol=1e-6)
@@ -157,7 +175,8 @@ def test_its_golden_recording(bundle: Bundle, runtime: str) -> None:
     result = replay(bundle.policy(runtime), bundle.golden())
     assert result.difference < 1e-6 and result.on_its_own < 1e-6 and len(result.seconds) == 100
     off = bundle.golden()._replace(target=bundle.golden().target + np.array([0.0, 0.25]))
-    assert replay(bundle.policy(), off).difference == pytest.approx(0.25, abs=1e-6)  # at the first step
+    # at the first step
+    assert replay(bundle.policy(), off).difference == pytest.approx(0.25, abs=1e-6)
 
 
 def test_nothing_heavy_is_imported(bundle: Bundle) -> None:
@@ -167,7 +186,9 @@ def test_nothing_heavy_is_imported(bundle: Bundle) -> None:
         "policy.act(Readings([0, 0], [0] * 3, [0] * 3, [0, 0, 1]), [0])\n"
         "print(sorted({'torch', 'mujoco', 'hydra', 'matplotlib', 'onnx', 'scipy'} & set(sys.modules)))"
     )
-    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, cwd=ROOT, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", check], capture_output=True, text=True, cwd=ROOT, check=True
+    )
     assert result.stdout.strip() == "[]"
 
 
@@ -238,12 +259,17 @@ def test_a_missing_file_is_named(bundle: Bundle, name: str) -> None:
         ({"clock_s": 0.5}, "besides the command"),
         ({"besides": ["clock_sin", "clock_cos"], "clock_s": 0.0}, "besides the command"),
         ({"besides": ["ground_a_m", "ground_b_m"], "clock_s": -1.0}, "besides the command"),
-        ({"besides": ["ground_a_m", "clock_sin", "clock_cos"], "clock_s": 0.5}, "besides the command"),
+        (
+            {"besides": ["ground_a_m", "clock_sin", "clock_cos"], "clock_s": 0.5},
+            "besides the command",
+        ),
         ({"files": {GRAPH: "0"}}, "has the files"),
         ({"color": "red"}, "color"),
     ],
 )
-def test_a_contract_that_cannot_be_is_refused(bundle: Bundle, changes: dict[str, Any], said: str) -> None:
+def test_a_contract_that_cannot_be_is_refused(
+    bundle: Bundle, changes: dict[str, Any], said: str
+) -> None:
     resealed(bundle.folder, **changes)
     with pytest.raises(InputError, match=said):
         Bundle.read(bundle.folder)
@@ -301,7 +327,12 @@ def test_weights_outside_of_the_graph_are_refused(
 
 def test_a_recording_of_other_widths_is_refused(tmp_path: Path) -> None:
     described = toys.contract()
-    Bundle.write(tmp_path, described, toys.graph(described), toys.golden()._replace(gyro=np.zeros((100, 2)))._asdict())
+    Bundle.write(
+        tmp_path,
+        described,
+        toys.graph(described),
+        toys.golden()._replace(gyro=np.zeros((100, 2)))._asdict(),
+    )
     with pytest.raises(InputError, match="other shapes"):
         Bundle.read(tmp_path).golden()
     assert asdict(Bundle.read(tmp_path).contract)["robot"] == "toy"
@@ -320,7 +351,9 @@ def test_a_recording_of_other_widths_is_refused(tmp_path: Path) -> None:
         ({"more": np.zeros(1)}, "has the arrays"),
     ],
 )
-def test_a_recording_that_says_nothing_is_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+def test_a_recording_that_says_nothing_is_refused(
+    tmp_path: Path, changes: dict[str, Any], said: str
+) -> None:
     described = toys.contract()
     Bundle.write(tmp_path, described, toys.graph(described), toys.golden()._asdict() | changes)
     with pytest.raises(InputError, match=said):

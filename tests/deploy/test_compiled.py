@@ -29,7 +29,10 @@ def made(nodes: list[Any], before: dict[str, Any], after: dict[str, int], **cons
     graph = helper.make_graph(
         nodes,
         "test",
-        [helper.make_tensor_value_info(name, floats, [1, np.size(value)]) for name, value in before.items()],
+        [
+            helper.make_tensor_value_info(name, floats, [1, np.size(value)])
+            for name, value in before.items()
+        ],
         [helper.make_tensor_value_info(name, floats, [1, width]) for name, width in after.items()],
         [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
@@ -37,14 +40,18 @@ def made(nodes: list[Any], before: dict[str, Any], after: dict[str, int], **cons
 
 
 def answers(model: Any, before: dict[str, Any], after: dict[str, int]) -> list[np.ndarray]:
-    table = Table(model, before={name: np.size(value) for name, value in before.items()}, after=after)
+    table = Table(
+        model, before={name: np.size(value) for name, value in before.items()}, after=after
+    )
     values = table.values()
     assert values.ctypes.data % 64 == 0
     within(table, values.size, sum(map(np.size, before.values())))
     told = np.concatenate([np.ravel(value) for value in before.values()]).astype(np.float32)
     values[: told.size] = told
     execute(table.rows, values)
-    return np.split(values[table.after : table.after + sum(after.values())], np.cumsum([*after.values()])[:-1])
+    return np.split(
+        values[table.after : table.after + sum(after.values())], np.cumsum([*after.values()])[:-1]
+    )
 
 
 def within(table: Table, size: int, told: int) -> None:
@@ -69,7 +76,9 @@ def within(table: Table, size: int, told: int) -> None:
         there[out : out + n] = True
 
 
-def compared(nodes: list[Any], before: dict[str, Any], after: dict[str, int], **constants: Any) -> None:
+def compared(
+    nodes: list[Any], before: dict[str, Any], after: dict[str, int], **constants: Any
+) -> None:
     """The reference's answers, to what rounding makes of them."""
     model = made(nodes, before, after, **constants)
     shown = {name: np.reshape(value, (1, -1)).astype(np.float32) for name, value in before.items()}
@@ -102,26 +111,41 @@ def test_of_each_number(operation: int, widths: tuple[int, int]) -> None:
     else:
         tail = []
     nodes += [helper.make_node(name, inputs, [last]), *tail]
-    before, after = {"x": x} | ({} if y is None else {"y": y}), {"out": max(x.size, 0 if y is None else y.size)}
-    numbers = {"zero": np.zeros(1, np.float32), "one": np.ones(1, np.float32)} if name in BOOLEAN else {}
+    before, after = (
+        {"x": x} | ({} if y is None else {"y": y}),
+        {"out": max(x.size, 0 if y is None else y.size)},
+    )
+    numbers = (
+        {"zero": np.zeros(1, np.float32), "one": np.ones(1, np.float32)} if name in BOOLEAN else {}
+    )
     compared(nodes, before, after, **numbers)
     if y is not None:
         compared(nodes, {"x": x}, after, y=y.astype(np.float32), **numbers)
 
 
 def test_of_whole_vectors() -> None:
-    """Products of any width, the parts of a value, what is put together, a value given back as it came."""
+    """Products of any width, the parts of a value, what is put together, a value given back as it
+    came."""
     rng = np.random.default_rng(0)
     for n, width in ((1, 1), (3, 33), (64, 65), (16, 128)):
-        x, weights, bias = (rng.normal(size=shape).astype(np.float32) for shape in (width, (n, width), n))
+        x, weights, bias = (
+            rng.normal(size=shape).astype(np.float32) for shape in (width, (n, width), n)
+        )
         one = {"before": {"x": x}, "after": {"out": n}}
-        compared([helper.make_node("Gemm", ["x", "w", "b"], ["out"], transB=1)], **one, w=weights, b=bias)
+        compared(
+            [helper.make_node("Gemm", ["x", "w", "b"], ["out"], transB=1)], **one, w=weights, b=bias
+        )
         compared([helper.make_node("Gemm", ["x", "w"], ["out"])], **one, w=weights.T.copy())
         compared([helper.make_node("MatMul", ["x", "w"], ["out"])], **one, w=weights.T.copy())
         norm = helper.make_node("LayerNormalization", ["x", "g", "b"], ["out"], epsilon=0.01)
         compared([norm], {"x": x}, {"out": width}, g=weights[0], b=weights[-1])
         for name in ("ReduceSum", "ReduceL2", "ReduceMin", "ReduceMax"):
-            compared([helper.make_node(name, ["x", "along"], ["out"])], {"x": x}, {"out": 1}, along=np.array([-1]))
+            compared(
+                [helper.make_node(name, ["x", "along"], ["out"])],
+                {"x": x},
+                {"out": 1},
+                along=np.array([-1]),
+            )
     x = rng.normal(size=7)
     nodes = [
         helper.make_node("Split", ["x", "parts"], ["a", "b", "c"], axis=1),
@@ -132,23 +156,45 @@ def test_of_whole_vectors() -> None:
     after = {"third": 7, "first": 5, "second": 3}
     compared(nodes, {"x": x}, after, parts=np.array([2, 3, 2]), k=np.float32([[5.0]]))
     compared(
-        [helper.make_node("Split", ["x"], ["a", "b", "c"], axis=1, num_outputs=3)], {"x": x}, {"a": 3, "c": 1, "b": 3}
+        [helper.make_node("Split", ["x"], ["a", "b", "c"], axis=1, num_outputs=3)],
+        {"x": x},
+        {"a": 3, "c": 1, "b": 3},
     )
     far = np.iinfo(np.int64).max
-    for start, end, step, n in ((0, 3, 1, 3), (2, far, 2, 3), (-1, -far, -1, 7), (-3, -1, 1, 2), (5, 1, -2, 2)):
-        bounds = {"s": np.array([start]), "e": np.array([end]), "a": np.array([-1]), "d": np.array([step])}
-        compared([helper.make_node("Slice", ["x", *bounds], ["out"])], {"x": x}, {"out": n}, **bounds)
+    for start, end, step, n in (
+        (0, 3, 1, 3),
+        (2, far, 2, 3),
+        (-1, -far, -1, 7),
+        (-3, -1, 1, 2),
+        (5, 1, -2, 2),
+    ):
+        bounds = {
+            "s": np.array([start]),
+            "e": np.array([end]),
+            "a": np.array([-1]),
+            "d": np.array([step]),
+        }
+        compared(
+            [helper.make_node("Slice", ["x", *bounds], ["out"])], {"x": x}, {"out": n}, **bounds
+        )
     for low, high in ((-0.5, 0.25), (None, 0.25), (-0.5, None)):
-        given = {key: np.float32(v) for key, v in {"low": low, "high": high}.items() if v is not None}
+        given = {
+            key: np.float32(v) for key, v in {"low": low, "high": high}.items() if v is not None
+        }
         inputs = ["x", "low" if low is not None else "", *(["high"] if high is not None else [])]
         compared([helper.make_node("Clip", inputs, ["out"])], {"x": x}, {"out": 7}, **given)
-    pick = [helper.make_node("Less", ["x", "y"], ["low"]), helper.make_node("Where", ["low", "one", "x"], ["out"])]
+    pick = [
+        helper.make_node("Less", ["x", "y"], ["low"]),
+        helper.make_node("Where", ["low", "one", "x"], ["out"]),
+    ]
     compared(pick, {"x": x, "y": 0.0}, {"out": 7}, one=np.float32(1.0))
 
 
 def test_functions_over_all_of_their_range() -> None:
     """To 3e-7, the rounding of three operations, and finite where the argument is huge."""
-    x = np.concatenate((np.linspace(-12.0, 12.0, 20001), [0.0, 1e-30, -1e-30, 1e30, -1e30, 80.0, -80.0]))
+    x = np.concatenate(
+        (np.linspace(-12.0, 12.0, 20001), [0.0, 1e-30, -1e-30, 1e30, -1e30, 80.0, -80.0])
+    )
     x = x.astype(np.float32)
     exact = x.astype(np.float64)
     for name, right in (
@@ -169,28 +215,45 @@ def test_what_is_no_number_stays_none(order: tuple[int, int]) -> None:
     shown = {"x": np.array([np.nan, 1.0, -1.0] * 12), "y": np.array([0.5, np.nan, 0.0] * 12)}
     x, y = (["x", "y"][i] for i in order)
     for name in ("Min", "Max", "Add", "Div", "Clip", "Tanh", "Sigmoid", "Elu"):
-        inputs = [x, y] if Operation[name] in BINARY else [x, "low", "high"] if name == "Clip" else [x]
+        inputs = (
+            [x, y] if Operation[name] in BINARY else [x, "low", "high"] if name == "Clip" else [x]
+        )
         model = made(
-            [helper.make_node(name, inputs, ["z"])], shown, {"z": 36}, low=np.float32(-0.5), high=np.float32(0.5)
+            [helper.make_node(name, inputs, ["z"])],
+            shown,
+            {"z": 36},
+            low=np.float32(-0.5),
+            high=np.float32(0.5),
         )
         (found,) = answers(model, shown, {"z": 36})
         none = np.isnan(shown[x]) | (np.isnan(shown[y]) if len(inputs) == 2 else False)
         np.testing.assert_array_equal(np.isnan(found), none, err_msg=name)
     for name in ("ReduceMin", "ReduceMax", "ReduceSum", "ReduceL2"):
         (found,) = answers(
-            made([helper.make_node(name, [x, "along"], ["z"])], shown, {"z": 1}, along=np.array([1])), shown, {"z": 1}
+            made(
+                [helper.make_node(name, [x, "along"], ["z"])], shown, {"z": 1}, along=np.array([1])
+            ),
+            shown,
+            {"z": 1},
         )
         assert np.isnan(found)
     over = helper.make_node("Div", ["x", "y"], ["z"])
     signs = {"x": np.array([0.0, 1.0, -1.0]), "y": 0.0}
-    np.testing.assert_array_equal(answers(made([over], signs, {"z": 3}), signs, {"z": 3})[0], [np.nan, np.inf, -np.inf])
+    np.testing.assert_array_equal(
+        answers(made([over], signs, {"z": 3}), signs, {"z": 3})[0], [np.nan, np.inf, -np.inf]
+    )
 
 
 @pytest.mark.parametrize(
     ("node", "constants", "n", "said"),
     [
         (("Softmax", ["x"], {}), {}, 4, "cannot do 'Softmax'"),
-        (("Gemm", ["x", "w"], {"transB": 1, "alpha": 2.0}), {"w": np.ones((2, 4))}, 2, "scaled, or transposed"),
+        (
+            ("Gemm", ["x", "w"], {"transB": 1, "alpha": 2.0}),
+            {"w": np.ones((2, 4))},
+            2,
+            "scaled, or transposed",
+        ),
         (
             ("Gemm", ["x", "w", "b"], {"transB": 1, "beta": 2.0}),
             {"w": np.ones((2, 4)), "b": np.ones(2)},
@@ -200,7 +263,12 @@ def test_what_is_no_number_stays_none(order: tuple[int, int]) -> None:
         (("Gemm", ["x", "w"], {"transA": 1}), {"w": np.ones((1, 2))}, 2, "."),
         (("Gemm", ["x", "w"], {"transB": 1}), {"w": np.ones((2, 5))}, 2, "."),
         (("Gemm", ["x", "w", "b"], {"transB": 1}), {"w": np.ones((2, 4)), "b": np.ones(3)}, 2, "."),
-        (("Gemm", ["x", "w", "b"], {"transB": 1}), {"w": np.ones((2, 4)), "b": np.ones((2, 1))}, 2, "."),
+        (
+            ("Gemm", ["x", "w", "b"], {"transB": 1}),
+            {"w": np.ones((2, 4)), "b": np.ones((2, 1))},
+            2,
+            ".",
+        ),
         (("Gemm", ["x", "x"], {}), {}, 4, "."),
         (("MatMul", ["x", "w"], {}), {"w": np.ones((1, 4, 2))}, 2, "."),
         (("Add", ["x", "w"], {}), {"w": np.ones(3)}, 4, "."),
@@ -212,7 +280,12 @@ def test_what_is_no_number_stays_none(order: tuple[int, int]) -> None:
         (("Concat", ["x", "x"], {"axis": 0}), {}, 4, "."),
         (("Split", ["x", "w"], {"axis": 1}), {"w": np.array([4, 4])}, 4, "."),
         (("Split", ["x", "w"], {"axis": 0}), {"w": np.array([1])}, 4, "along axes"),
-        (("LayerNormalization", ["x", "w"], {}), {"w": np.ones(3)}, 4, "cannot do 'LayerNormalization'"),
+        (
+            ("LayerNormalization", ["x", "w"], {}),
+            {"w": np.ones(3)},
+            4,
+            "cannot do 'LayerNormalization'",
+        ),
         (("LayerNormalization", ["x", "w"], {"axis": 0}), {"w": np.ones(4)}, 4, "along axes"),
         (("ReduceSum", ["x", "w"], {}), {"w": np.array([0])}, 4, "along axes"),
         (("ReduceSum", ["x", "w"], {"keepdims": 0}), {"w": np.array([1])}, 1, "."),
@@ -230,19 +303,29 @@ def test_what_is_no_number_stays_none(order: tuple[int, int]) -> None:
         (("Spread", ["x"], {}), {}, 4, "."),
     ],
 )
-def test_what_it_cannot_do_is_refused(node: Any, constants: dict[str, Any], n: int, said: str) -> None:
-    """It checks no index while it runs, so nothing may be written that goes beyond the values, and where it does not
-    know how something is meant, it must not guess. What ONNX's own checker refuses, it says in its own words."""
+def test_what_it_cannot_do_is_refused(
+    node: Any, constants: dict[str, Any], n: int, said: str
+) -> None:
+    """It checks no index while it runs, so nothing may be written that goes beyond the values, and
+    where it does not know how something is meant, it must not guess. What ONNX's own checker
+    refuses, it says in its own words."""
     kind, inputs, given = node
     numbers = {k: v if v.dtype == np.int64 else v.astype(np.float32) for k, v in constants.items()}
-    model = made([helper.make_node(kind, inputs, ["y"], **given)], {"x": np.zeros(4)}, {"y": n}, **numbers)
+    model = made(
+        [helper.make_node(kind, inputs, ["y"], **given)], {"x": np.zeros(4)}, {"y": n}, **numbers
+    )
     with pytest.raises(InputError, match=said):
         Table(model, before={"x": 4}, after={"y": n})
 
 
 def test_graphs_that_are_none_are_refused() -> None:
     def tanh(count: int = 1) -> Any:
-        return made([helper.make_node("Tanh", ["x"], ["y"])] * count, {"x": np.zeros(4)}, {"y": 4}, k=np.zeros(4))
+        return made(
+            [helper.make_node("Tanh", ["x"], ["y"])] * count,
+            {"x": np.zeros(4)},
+            {"y": 4},
+            k=np.zeros(4),
+        )
 
     def refused(model: Any, said: str) -> None:
         with pytest.raises(InputError, match=said):

@@ -10,7 +10,15 @@ import numpy as np
 import pytest
 
 from npmp.deploy.bundle import Readings
-from npmp.deploy.controller import Controller, ControllerConfig, Mode, Step, drive, missed_deadlines, next_mode
+from npmp.deploy.controller import (
+    Controller,
+    ControllerConfig,
+    Mode,
+    Step,
+    drive,
+    missed_deadlines,
+    next_mode,
+)
 from npmp.deploy.guard import GuardConfig
 from npmp.deploy.robot import FloatArray, RobotStopped, State
 from tests.deploy.standins import Standing, state_of, two_joints
@@ -32,7 +40,8 @@ def test_the_table_of_modes() -> None:
 
 
 class Ideal:
-    """A robot whose joints are where they are told to be, and its clock. `fault` changes what it gives."""
+    """A robot whose joints are where they are told to be, and its clock. `fault` changes what it
+    gives."""
 
     def __init__(self) -> None:
         self.time, self.pos = 0.0, np.zeros(2)
@@ -63,10 +72,17 @@ def controller(pose: FloatArray = HOME, **settings: float) -> Controller:
     return Controller(two_joints(), Standing(pose), ControllerConfig(**settings), GuardConfig())  # type: ignore[arg-type]
 
 
-def run(robot: Ideal, machine: Controller, seconds: float = 1.0, command: object = (0.5, 0.0)) -> list[Step]:
+def run(
+    robot: Ideal, machine: Controller, seconds: float = 1.0, command: object = (0.5, 0.0)
+) -> list[Step]:
     steps: list[Step] = []
     drive(
-        robot, machine, seconds=seconds, clock=robot, note=steps.append, asked=lambda _: np.array(command, dtype=float)
+        robot,
+        machine,
+        seconds=seconds,
+        clock=robot,
+        note=steps.append,
+        asked=lambda _: np.array(command, dtype=float),
     )
     return steps
 
@@ -76,7 +92,12 @@ def test_a_run_in_order() -> None:
     steps = run(robot, machine)
     times = [(round(at, 6), mode) for at, mode, _ in machine.history]
     # stands up for 3 s, then 1 s of policy
-    assert times == [(0.0, Mode.PASSIVE), (0.0, Mode.STAND), (3.0, Mode.POLICY), (4.0, Mode.DAMPING)]
+    assert times == [
+        (0.0, Mode.PASSIVE),
+        (0.0, Mode.STAND),
+        (3.0, Mode.POLICY),
+        (4.0, Mode.DAMPING),
+    ]
     assert machine.reason == "the time is over" and robot.stops > 0 and gc.isenabled()
     policy = machine.policy
     assert isinstance(policy, Standing)
@@ -90,7 +111,8 @@ def test_a_run_in_order() -> None:
 
 
 def test_a_repeated_target_is_limited_anew() -> None:
-    """While the joints do not move, 8 Nm of at most 10 are at 0.8 rad; once they have moved by 0.1, at 0.9."""
+    """While the joints do not move, 8 Nm of at most 10 are at 0.8 rad; once they have moved by 0.1,
+    at 0.9."""
     robot, machine = Ideal(), controller(np.array([0.95, -0.1]))
     robot.write = lambda target, kp, kd, left: robot.written.append((robot.time, target, left))  # type: ignore[method-assign]
     robot.pos = HOME - np.array([0.1, 0.0])
@@ -172,7 +194,9 @@ def test_a_driver_that_fails_once_is_damped_until_the_end(method: str) -> None:
 
 
 @pytest.mark.parametrize("raised", [RobotStopped, RobotStopped("")])
-def test_a_robot_that_stops_without_a_word_is_damped(raised: type[RobotStopped] | RobotStopped) -> None:
+def test_a_robot_that_stops_without_a_word_is_damped(
+    raised: type[RobotStopped] | RobotStopped,
+) -> None:
     robot, machine = Ideal(), controller()
     reads = robot.read
 
@@ -183,7 +207,10 @@ def test_a_robot_that_stops_without_a_word_is_damped(raised: type[RobotStopped] 
 
     robot.read = read  # type: ignore[method-assign]
     run(robot, machine)
-    assert machine.reason == "the robot has stopped by itself" and machine.history[-1][1] is Mode.DAMPING
+    assert (
+        machine.reason == "the robot has stopped by itself"
+        and machine.history[-1][1] is Mode.DAMPING
+    )
 
 
 def test_a_driver_may_convert_what_it_is_given_in_place() -> None:
@@ -238,7 +265,9 @@ def tilted(robot: Ideal) -> None:
     ],
 )
 @pytest.mark.parametrize("mode", [Mode.STAND, Mode.POLICY])
-def test_a_fault_damps_and_stays_damped(fault: object, reason: str, within_s: float, mode: Mode) -> None:
+def test_a_fault_damps_and_stays_damped(
+    fault: object, reason: str, within_s: float, mode: Mode
+) -> None:
     robot, machine = Ideal(), controller()
     begins = 1.0 if mode is Mode.STAND else 3.5
     wait = robot.wait_until
@@ -258,7 +287,8 @@ def test_a_fault_damps_and_stays_damped(fault: object, reason: str, within_s: fl
 
 
 @pytest.mark.parametrize(
-    ("pose", "command"), [(np.full(2, math.nan), (0.0, 0.0)), (np.zeros(3), (0.0, 0.0)), (HOME, (math.nan, 0.0))]
+    ("pose", "command"),
+    [(np.full(2, math.nan), (0.0, 0.0)), (np.zeros(3), (0.0, 0.0)), (HOME, (math.nan, 0.0))],
 )
 def test_a_policy_or_command_that_is_none_damps(pose: FloatArray, command: object) -> None:
     robot, machine = Ideal(), controller(pose)
@@ -304,7 +334,9 @@ def test_missing_deadlines_in_a_row_damps() -> None:
     assert machine.reason == "5 deadlines missed in a row"
 
 
-@pytest.mark.parametrize(("stall", "reason"), [(0.089, "the time is over"), (0.091, "5 deadlines missed in a row")])
+@pytest.mark.parametrize(
+    ("stall", "reason"), [(0.089, "the time is over"), (0.091, "5 deadlines missed in a row")]
+)
 def test_a_long_stall_misses_every_deadline_in_it(stall: float, reason: str) -> None:
     """Deadlines at 0, 20, 40, 60 and 80 ms are missed after half a period more: the fifth at 90 ms."""
     robot, machine = Ideal(), controller()
@@ -328,10 +360,13 @@ class Thinks(Standing):
 
 
 def test_a_policy_that_thinks_for_too_long_is_not_obeyed() -> None:
-    """0.12 s after its readings nobody knows where the joints are; 0.08 s after them it is late, and that is all."""
+    """0.12 s after its readings nobody knows where the joints are; 0.08 s after them it is late,
+    and that is all."""
     for tenth_s, reason in ((0.12, "the state is 120 ms old"), (0.08, "the time is over")):
         robot = Ideal()
-        machine = Controller(two_joints(), Thinks(robot, 0.0, tenth_s), ControllerConfig(), GuardConfig())
+        machine = Controller(
+            two_joints(), Thinks(robot, 0.0, tenth_s), ControllerConfig(), GuardConfig()
+        )
         run(robot, machine)
         assert machine.reason == reason
         thought = [at for at, _, _ in robot.written if 3.18 + 1e-6 < at < 3.18 + tenth_s + 1e-6]
@@ -340,9 +375,13 @@ def test_a_policy_that_thinks_for_too_long_is_not_obeyed() -> None:
 
 def test_drives_have_what_is_left_of_the_period_once_the_policy_has_thought() -> None:
     robot = Ideal()
-    run(robot, Controller(two_joints(), Thinks(robot, 0.012, 0.012), ControllerConfig(), GuardConfig()))
+    run(
+        robot,
+        Controller(two_joints(), Thinks(robot, 0.012, 0.012), ControllerConfig(), GuardConfig()),
+    )
     durations = [left for at, _, left in robot.written if 3.5 <= at < 3.52 - 1e-9]
-    assert durations == pytest.approx([0.008, 0.008, 0.005])  # told at 12 ms, for 10 and at 15 ms again
+    # told at 12 ms, for 10 and at 15 ms again
+    assert durations == pytest.approx([0.008, 0.008, 0.005])
 
 
 def test_a_signal_damps() -> None:
@@ -352,4 +391,7 @@ def test_a_signal_damps() -> None:
         robot, machine, seconds=9.0, clock=robot, note=steps.append, asked=lambda _: np.zeros(2),
         stop=lambda: "SIGINT" if robot.time > 3.2 else "",
     )  # fmt: skip
-    assert (machine.mode, machine.reason) == (Mode.DAMPING, "SIGINT") and machine.began == pytest.approx(3.205)
+    assert (machine.mode, machine.reason) == (
+        Mode.DAMPING,
+        "SIGINT",
+    ) and machine.began == pytest.approx(3.205)

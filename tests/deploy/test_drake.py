@@ -21,7 +21,8 @@ def test_without_drake_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("name", ["anymal_b", "op3"])
 def test_it_stands_as_in_mujoco(name: str) -> None:
-    """Mass, torques that hold it, and the frames of velocities; another contact model moves none of them much."""
+    """Mass, torques that hold it, and the frames of velocities; another contact model moves none of
+    them much."""
     pytest.importorskip("pydrake")
     robot = robots.load(name)
     mine, other = (made(robot, crouch=1.0) for made in (DrakeRobot, SimulatedRobot))
@@ -34,7 +35,9 @@ def test_it_stands_as_in_mujoco(name: str) -> None:
             simulated.step()
     first, second = (simulated.sense(0.0) for simulated in (mine, other))
     assert first.joint_pos == pytest.approx(second.joint_pos, abs=0.02)
-    assert first.joint_torque == pytest.approx(second.joint_torque, abs=0.05 * float(robot.torque_limit.max()))
+    assert first.joint_torque == pytest.approx(
+        second.joint_torque, abs=0.05 * float(robot.torque_limit.max())
+    )
     assert first.accelerometer == pytest.approx(9.81 * first.up, abs=0.5)
     assert mine.data.qpos[2] == pytest.approx(other.data.qpos[2], abs=0.01)
 
@@ -55,8 +58,12 @@ def test_its_velocities_are_those_of_its_positions() -> None:
         mujoco.mju_subQuat(turned, mine.data.qpos[3:7], before[3:7])
         # Drake's steps are semi-implicit: positions follow from the velocities after it
         assert mine.data.qvel[3:6] == pytest.approx(turned / mine.dt, abs=5e-3)
-        assert mine.data.qvel[:3] == pytest.approx((mine.data.qpos[:3] - before[:3]) / mine.dt, abs=1e-6)
-        assert mine.data.qvel[6:] == pytest.approx((mine.data.qpos[7:] - before[7:]) / mine.dt, abs=1e-6)
+        assert mine.data.qvel[:3] == pytest.approx(
+            (mine.data.qpos[:3] - before[:3]) / mine.dt, abs=1e-6
+        )
+        assert mine.data.qvel[6:] == pytest.approx(
+            (mine.data.qpos[7:] - before[7:]) / mine.dt, abs=1e-6
+        )
         assert np.linalg.norm(mine.sense(0.0).up) == pytest.approx(1.0, abs=1e-12)
     assert np.abs(mine.data.actuator_force).max() > 5.0
     assert np.abs(mine.data.qvel[3:6]).max() > 0.0

@@ -1,4 +1,5 @@
-"""The shipped policies as bundles: the graph answers as torch does, over real simulation with resets."""
+"""The shipped policies as bundles: the graph answers as torch does, over real simulation with
+resets."""
 
 from __future__ import annotations
 
@@ -49,9 +50,12 @@ def env_of(policy: HighLevelPolicy, skill: SkillModule, num_envs: int = 2) -> Ta
 
 @pytest.mark.parametrize("name", ["anymal_b_dribble", "op3_walk"])
 def test_the_graph_answers_as_torch_does(name: str, tmp_path: Path) -> None:
-    """A walking ANYmal goes through the command, in tests/experiments/test_bundle.py; anymal_b_rough is one, too."""
+    """A walking ANYmal goes through the command, in tests/experiments/test_bundle.py;
+    anymal_b_rough is one, too."""
     policy, skill = loaded(name)
-    bundle = export(tmp_path, policy, skill, env_of(policy, skill), sha256="2", steps=160, about={"seed": 0})
+    bundle = export(
+        tmp_path, policy, skill, env_of(policy, skill), sha256="2", steps=160, about={"seed": 0}
+    )
     contract, golden = bundle.contract, bundle.golden()
     assert len(golden.reset) == 160 and golden.reset.sum() >= 4 and golden.reset[0]
     assert contract.golden == {"steps": 160, "resets": int(golden.reset.sum()), "seed": 0}
@@ -61,10 +65,15 @@ def test_the_graph_answers_as_torch_does(name: str, tmp_path: Path) -> None:
         assert result.difference <= TOLERANCE and result.on_its_own < 1e-2
 
     robot = robots.load(contract.robot)
-    assert contract.joint_names == list(robot.joint_names) and contract.command == policy.contract.command
+    assert (
+        contract.joint_names == list(robot.joint_names)
+        and contract.command == policy.contract.command
+    )
     np.testing.assert_array_equal(contract.home_pose, robot.home_joints)
     np.testing.assert_array_equal(contract.kp, robot.kp)
-    np.testing.assert_array_equal(np.array(contract.joint_range).T, [robot.joint_lower, robot.joint_upper])
+    np.testing.assert_array_equal(
+        np.array(contract.joint_range).T, [robot.joint_lower, robot.joint_upper]
+    )
     assert (contract.hold, contract.accelerometer) == (skill.hold, skill.accelerometer)
     assert contract.licence and contract.task == policy.contract.task
     assert set(contract.command_unit) <= {"m", "m/s", "rad/s"}
@@ -74,7 +83,12 @@ def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:
     """Without a word about them the clock goes on with the steps and the ground is level."""
     _, module = loaded("anymal_b_walk")
     plain, robot = module.in_joint_space(), robots.load("anymal_b")
-    task = Walk(robot, WalkConfig(clock_s=0.5, sees_ground=True, ground_noise_m=0.0, terrain="stairs", episode_s=1.0))
+    task = Walk(
+        robot,
+        WalkConfig(
+            clock_s=0.5, sees_ground=True, ground_noise_m=0.0, terrain="stairs", episode_s=1.0
+        ),
+    )
     torch.manual_seed(0)
     net = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=16)
     policy = HighLevelPolicy.for_task(plain, task, net=net, bound=[4.0] * 12)
@@ -83,7 +97,10 @@ def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:
     policy.contract = replace(policy.contract, training=known)
     bundle = export(tmp_path, policy, plain, env, sha256="2", steps=120, about={})
     contract, golden, acting = bundle.contract, bundle.golden(), bundle.policy()
-    assert contract.command == ["forward_mps", "lateral_mps", "yaw_rate_rps"] and contract.clock_s == 0.5
+    assert (
+        contract.command == ["forward_mps", "lateral_mps", "yaw_rate_rps"]
+        and contract.clock_s == 0.5
+    )
     assert (
         contract.besides[:3] == ["clock_sin", "clock_cos", "ground_LF_FOOT_-0.10_-0.05_m"]
         and golden.command.shape[1] == 101
@@ -96,7 +113,8 @@ def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:
         acting.reset()
         for t in range(20):
             angle = 2.0 * np.pi * t / 25.0  # 50 Hz: a period of 25 steps
-            level = np.full(96, robot.home_qpos[2] - 0.45)  # of a robot that walks as high as its script
+            # of a robot that walks as high as its script
+            level = np.full(96, robot.home_qpos[2] - 0.45)
             whole = np.concatenate(([0.5, 0.0, 0.0, np.sin(angle), np.cos(angle)], level))
             found.append(acting.act(readings[t], whole if told else whole[:3]))
     np.testing.assert_allclose(*answers, atol=1e-6)
@@ -108,7 +126,8 @@ def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:
 
 
 def test_what_was_asked_last_is_the_setpoint_that_simulation_shows() -> None:
-    """`Readings` has no setpoint: a robot's own memory of it is what it saw in training, encoder offsets and all."""
+    """`Readings` has no setpoint: a robot's own memory of it is what it saw in training, encoder
+    offsets and all."""
     policy, skill = loaded("anymal_b_walk")
     env, seen = env_of(policy, skill), []
 
@@ -130,7 +149,8 @@ def test_the_recording_is_what_torch_answered_to_what_was_sensed() -> None:
     for one, other in zip(golden, again, strict=True):
         np.testing.assert_array_equal(one, other)
     np.testing.assert_allclose(np.linalg.norm(golden.up, axis=-1), 1.0, atol=1e-5)
-    assert golden.reset.tolist() == [t % 20 == 0 for t in range(40)]  # two robots, one after the other
+    # two robots, one after the other
+    assert golden.reset.tolist() == [t % 20 == 0 for t in range(40)]
     assert 5.0 < golden.accelerometer[:, 2].mean() < 15.0
 
 
@@ -153,11 +173,16 @@ def test_gains_are_those_of_the_drives_in_training(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="was trained with ideal drives"):
         contract_of(policy, skill, robot, drives=str(drives), sha256="", golden={})
     trained = {"name": "knee", "sha256": artifact.sha256(drives / "actuator.safetensors")}
-    policy.contract = replace(policy.contract, training={**policy.contract.training, "actuator": trained})
+    policy.contract = replace(
+        policy.contract, training={**policy.contract.training, "actuator": trained}
+    )
     with pytest.raises(InputError, match="whose gains are not the robot's: actuator=FOLDER"):
         contract_of(policy, skill, robot, sha256="", golden={})
     with pytest.raises(InputError, match="is not knee, which the policy was trained with"):
         contract_of(policy, skill, robot, drives=str(other), sha256="", golden={})
     told = contract_of(policy, skill, robot, drives=str(drives), sha256="", golden={"steps": 1})
-    assert (told.kp, told.kd) == ([45.0] * 12, [1.5] * 12) and told.golden == {"steps": 1, "actuator": trained}
+    assert (told.kp, told.kd) == ([45.0] * 12, [1.5] * 12) and told.golden == {
+        "steps": 1,
+        "actuator": trained,
+    }
     assert replace(told, kp=ideal.kp, kd=ideal.kd, golden={}) == ideal

@@ -41,7 +41,9 @@ def test_limits_are_the_bundle_s_times_the_shares() -> None:
         (0.0, 1.9, 0.0, 1.1),  # far out of its range: back with 8 Nm, not to 1 with 9
     ],
 )
-def test_a_target_stays_within_torque_and_range(target: float, angle: float, velocity: float, expected: float) -> None:
+def test_a_target_stays_within_torque_and_range(
+    target: float, angle: float, velocity: float, expected: float
+) -> None:
     state = state_of(joint_pos=pair(angle), joint_vel=pair(velocity))
     assert safe_target(pair(target), state, LIMITS)[0] == pytest.approx(expected)
 
@@ -52,7 +54,9 @@ def test_no_target_asks_for_more_torque(target: float, angle: float, velocity: f
     sent = safe_target(pair(target), state, LIMITS)[0]
     least, most = min(-1.0, angle), max(1.0, angle)
     assert least <= sent <= most
-    within = abs(10 * (sent - angle) - velocity) <= 8 * (1 + 1e-9) + 1e-8 * (abs(angle) + abs(velocity))
+    within = abs(10 * (sent - angle) - velocity) <= 8 * (1 + 1e-9) + 1e-8 * (
+        abs(angle) + abs(velocity)
+    )
     assert within or sent in (least, most)  # as near as the range allows
 
 
@@ -126,7 +130,10 @@ def test_readings_that_do_not_change_trip() -> None:
     guard, still = Guard(two_joints(), CONFIG), state_of(gyro=np.array([0.0, 0.0, 1e-9]))
     assert [guard.trip(0.0, still, 0) for _ in range(2)] == [""] * 2
     assert guard.trip(0.5, still._replace(time_s=0.5), 0) == ""
-    assert guard.trip(0.52, still._replace(time_s=0.52), 0) == "the IMU's readings have been the same for 0.52 s"
+    assert (
+        guard.trip(0.52, still._replace(time_s=0.52), 0)
+        == "the IMU's readings have been the same for 0.52 s"
+    )
     moved = still._replace(time_s=0.54)
     moved.gyro[2] = 2e-9  # in the driver's own array
     assert guard.trip(0.54, moved, 0) == "" and guard.trip(1.0, moved._replace(time_s=1.0), 0) == ""
@@ -134,12 +141,18 @@ def test_readings_that_do_not_change_trip() -> None:
 
 
 def test_one_frame_again_and_again_trips_however_often_it_is_averaged() -> None:
-    """A mean of n times the same differs in its last bit with n; and joints that still move excuse no IMU."""
+    """A mean of n times the same differs in its last bit with n; and joints that still move excuse
+    no IMU."""
     guard, rng = Guard(two_joints(), CONFIG), np.random.default_rng(0)
     frame, said = np.array([0.1, -0.03, 9.79]), []
     for k in range(120):
         mean = np.mean([frame] * int(rng.integers(3, 6)), axis=0)
-        moved = state_of(0.005 * k, joint_pos=pair(0.01 * rng.random(), 0.0), gyro=np.zeros(3), accelerometer=mean)
+        moved = state_of(
+            0.005 * k,
+            joint_pos=pair(0.01 * rng.random(), 0.0),
+            gyro=np.zeros(3),
+            accelerometer=mean,
+        )
         said.append(guard.trip(0.005 * k, moved, 0))
     assert len({tuple(np.mean([frame] * n, axis=0)) for n in (3, 4, 5)}) > 1
     assert said[:100] == [""] * 100 and "the same for" in said[101]
@@ -151,13 +164,17 @@ def test_a_clock_that_steps_back_is_no_overload() -> None:
 
 
 @pytest.mark.parametrize(
-    ("field", "least", "word"), [("joint_torque", 8.0, "strong"), ("joint_vel", 6.0, "fast")], ids=["torque", "speed"]
+    ("field", "least", "word"),
+    [("joint_torque", 8.0, "strong"), ("joint_vel", 6.0, "fast")],
+    ids=["torque", "speed"],
 )
 def test_overload_trips_when_it_lasts(field: str, least: float, word: str) -> None:
     guard = Guard(two_joints(), CONFIG)
 
     def at(step: int, share: float) -> str:
-        return guard.trip(0.02 * step, state_of(0.02 * step, **{field: pair(0.0, -share * least)}), 0)
+        return guard.trip(
+            0.02 * step, state_of(0.02 * step, **{field: pair(0.0, -share * least)}), 0
+        )
 
     assert [at(k, 1.01) for k in range(10)] == [""] * 10  # 0.18 s above the limit
     assert at(10, 1.0) == ""  # at it: 0.02 s are taken off
@@ -168,7 +185,8 @@ def test_overload_trips_when_it_lasts(field: str, least: float, word: str) -> No
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"torque_share": 1.1}, {"torque_share": 0.0}, {"missed_deadlines": 0}, {"state_age_s": -1.0}]
+    "wrong",
+    [{"torque_share": 1.1}, {"torque_share": 0.0}, {"missed_deadlines": 0}, {"state_age_s": -1.0}],
 )
 def test_settings_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):

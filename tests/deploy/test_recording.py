@@ -20,7 +20,8 @@ from tests.deploy.test_controller import Ideal
 
 
 class Swinging(Standing):
-    """Follows its readings and the command, so that what it answers tells whether it was given the same."""
+    """Follows its readings and the command, so that what it answers tells whether it was given the
+    same."""
 
     def act(self, readings: object, command: FloatArray) -> FloatArray:
         super().act(readings, command)  # type: ignore[arg-type]
@@ -30,9 +31,18 @@ class Swinging(Standing):
 def recorded(seconds: float = 1.0) -> tuple[Recording, Controller]:
     robot = Ideal()
     robot.stalls = {650: 0.013}
-    machine = Controller(two_joints(), Swinging(np.zeros(2)), ControllerConfig(stand_s=1.0), GuardConfig())
+    machine = Controller(
+        two_joints(), Swinging(np.zeros(2)), ControllerConfig(stand_s=1.0), GuardConfig()
+    )
     recorder = Recorder(two_joints(), "sim")
-    drive(robot, machine, seconds=seconds, clock=robot, note=recorder.note, asked=lambda now: np.array([0.4, now / 10]))
+    drive(
+        robot,
+        machine,
+        seconds=seconds,
+        clock=robot,
+        note=recorder.note,
+        asked=lambda now: np.array([0.4, now / 10]),
+    )
     return recorder.recording({"task": "walk"}), machine
 
 
@@ -51,7 +61,10 @@ def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 def test_what_does_not_fit_is_recorded_as_nothing() -> None:
     recorder = Recorder(two_joints(), "sim")
-    robot, machine = Ideal(), Controller(two_joints(), Standing(np.zeros(2)), ControllerConfig(), GuardConfig())
+    robot, machine = (
+        Ideal(),
+        Controller(two_joints(), Standing(np.zeros(2)), ControllerConfig(), GuardConfig()),
+    )
     robot.read = lambda: state_of(robot.time, gyro=np.zeros(7))  # type: ignore[method-assign]
     drive(robot, machine, seconds=1.0, clock=robot, note=recorder.note, asked=lambda _: np.zeros(2))
     assert machine.mode is Mode.DAMPING
@@ -84,7 +97,9 @@ def test_files_that_are_none_are_refused(tmp_path: Path, wrong: str) -> None:
 def test_a_playback_answers_as_it_was_recorded() -> None:
     recording, first = recorded()
     again = Playback(recording)
-    machine = Controller(two_joints(), Swinging(np.zeros(2)), ControllerConfig(stand_s=1.0, writes=1), GuardConfig())
+    machine = Controller(
+        two_joints(), Swinging(np.zeros(2)), ControllerConfig(stand_s=1.0, writes=1), GuardConfig()
+    )
     drive(again, machine, seconds=np.inf, clock=again, note=lambda step: None, asked=again.command)
     assert machine.reason == "the recording has ended"
     assert [mode for _, mode, _ in machine.history] == [mode for _, mode, _ in first.history]
@@ -97,16 +112,21 @@ def test_distributions_are_told_apart() -> None:
     first = np.arange(128) / 128
     same = difference("up/z", first, first[::-1])
     assert (same.ks, same.wasserstein, same.relative) == (0.0, 0.0, 0.0)
-    # moved by 0.5: every sample must go that far, and half of them lie where the other side has none
+    # moved by 0.5: every sample must go that far, and half of them lie where the other side has
+    # none
     moved = difference("up/z", first, first + 0.5)
     assert moved.wasserstein == pytest.approx(0.5) and moved.ks == pytest.approx(0.5)
     # 128 equal steps of 1/128 have the variance (128^2 - 1) / 12 / 128^2
     assert moved.relative == pytest.approx(0.5 / np.sqrt((128**2 - 1) / 12 / 128**2))
     assert difference("up/z", first, first + 5.0).relative == pytest.approx(10 * moved.relative)
-    assert moved.first[2] == pytest.approx(63.5 / 128) and moved.second[2] == pytest.approx(127.5 / 128)
-    # twice as wide about the same middle: samples are moved by |x|, a quarter of the width in the mean
+    assert moved.first[2] == pytest.approx(63.5 / 128) and moved.second[2] == pytest.approx(
+        127.5 / 128
+    )
+    # twice as wide about the same middle: samples are moved by |x|, a quarter of the width in the
+    # mean
     wide = difference("up/z", first - 63.5 / 128, 2 * (first - 63.5 / 128))
-    assert wide.relative == pytest.approx(wide.wasserstein / (first.std() * np.sqrt(2.5)))  # (1 + 4) / 2
+    # (1 + 4) / 2
+    assert wide.relative == pytest.approx(wide.wasserstein / (first.std() * np.sqrt(2.5)))
     assert wide.wasserstein == pytest.approx(0.25, abs=0.01)
     still = difference("joint_pos/head", np.zeros(30), np.full(30, 1e-3))  # 1 mrad of at least 20
     assert still.relative == pytest.approx(0.05) and still.ks == 1.0
@@ -115,10 +135,14 @@ def test_distributions_are_told_apart() -> None:
 def test_the_worst_channels_are_named() -> None:
     rng = np.random.default_rng(0)
     first = {f"joint_pos/{name}": rng.normal(size=2000) for name in "abcd"}
-    second = {name: values + shift for (name, values), shift in zip(first.items(), (0.0, 3.0, 1.0, 0.3))}
+    second = {
+        name: values + shift for (name, values), shift in zip(first.items(), (0.0, 3.0, 1.0, 0.3))
+    }
     found = compare(first, second | {"gyro/x": np.zeros(50)})
     assert [one.channel for one in found] == [f"joint_pos/{name}" for name in "bcda"]
-    assert [line.split(":")[0] for line in in_words(found)] == [f"joint_pos/{name}" for name in "bcd"]
+    assert [line.split(":")[0] for line in in_words(found)] == [
+        f"joint_pos/{name}" for name in "bcd"
+    ]
     with pytest.raises(InputError, match="no channel"):
         compare(first, {"gyro/x": np.zeros(50)})
     with pytest.raises(InputError, match="different joints"):
@@ -128,6 +152,13 @@ def test_the_worst_channels_are_named() -> None:
 def test_channels_are_those_of_the_policy() -> None:
     recording, _ = recorded()
     found = channels(recording)
-    assert {"joint_pos/hip", "joint_vel/knee", "gyro/x", "up/z", "target/hip", "state_age_s"} <= set(found)
+    assert {
+        "joint_pos/hip",
+        "joint_vel/knee",
+        "gyro/x",
+        "up/z",
+        "target/hip",
+        "state_age_s",
+    } <= set(found)
     assert all(len(values) == 50 for values in found.values())
     assert "temperature/hip" not in found

@@ -1,4 +1,5 @@
-"""The simulated robot and its line, stepped without real time; hostile datagrams; and kill -9 with real processes."""
+"""The simulated robot and its line, stepped without real time; hostile datagrams; and kill -9 with
+real processes."""
 
 from __future__ import annotations
 
@@ -16,7 +17,15 @@ from npmp import robots
 from npmp.deploy.controller import Controller, ControllerConfig, Mode, drive
 from npmp.deploy.guard import GuardConfig
 from npmp.deploy.recording import Recorder
-from npmp.deploy.simulated import Link, SimulatedConfig, SimulatedRobot, Station, Stepped, make_station, spawn
+from npmp.deploy.simulated import (
+    Link,
+    SimulatedConfig,
+    SimulatedRobot,
+    Station,
+    Stepped,
+    make_station,
+    spawn,
+)
 from npmp.deploy.wire import HEADER, Kind, Outbox, RemoteRobot, identity
 from tests.deploy.standins import Standing, contract_of
 from tests.deploy.test_wire import resealed
@@ -37,14 +46,17 @@ def test_it_rests_crouched_and_measures_that_it_does(name: str) -> None:
 
 
 def test_its_senses_are_those_that_policies_were_trained_on() -> None:
-    """Held against the environment's over one control step of a moving robot; to the environment's float32."""
+    """Held against the environment's over one control step of a moving robot; to the environment's
+    float32."""
     torch = pytest.importorskip("torch")
     from npmp.envs.state import arrive, lever_of
 
     robot = robots.load("anymal_b")
     for kind in ("imu", "root"):
         simulated = SimulatedRobot(robot, accelerometer=kind)
-        lever = lever_of(torch.tensor(simulated.lever, dtype=torch.float32)) if kind == "imu" else None
+        lever = (
+            lever_of(torch.tensor(simulated.lever, dtype=torch.float32)) if kind == "imu" else None
+        )
         simulated.command(robot.home_joints, robot.kp, robot.kd, 0.0)
         states = []
         for _ in range(3 * robot.substeps):
@@ -153,8 +165,8 @@ def test_ctrl_c_is_not_for_the_robot() -> None:
 
 
 def hostile(rng: np.random.Generator, good: bytes, kinds: int = 9) -> bytes:
-    """A datagram that nobody of ours sends: spoiled bytes, NaN, wrong widths, old sequences, another robot; the last
-    kind is well formed, with absurd numbers."""
+    """A datagram that nobody of ours sends: spoiled bytes, NaN, wrong widths, old sequences,
+    another robot; the last kind is well formed, with absurd numbers."""
     kind, count = rng.integers(kinds), (len(good) - HEADER.size - 4) // 8
     place = HEADER.size + 8 * int(rng.integers(count))
     if kind == 0:
@@ -171,7 +183,8 @@ def hostile(rng: np.random.Generator, good: bytes, kinds: int = 9) -> bytes:
     if kind == 5:
         return resealed(good, 12, rng.bytes(8))
     if kind == 6:
-        return resealed(good, 28, np.float64(rng.uniform(-FAR, FAR)).tobytes())  # long ago, or to come
+        # long ago, or to come
+        return resealed(good, 28, np.float64(rng.uniform(-FAR, FAR)).tobytes())
     if kind == 7:
         return resealed(good[:place] + good[-4:], 0, b"N")
     numbers = rng.uniform(-1, 1, count) * 10.0 ** rng.uniform(-3, 300, count)
@@ -199,11 +212,15 @@ def test_a_thousand_hostile_commands_do_no_harm(name: str) -> None:
         assert (model.actuator_gainprm[:, 0] >= 0).all()
         assert (model.actuator_gainprm[:, 0] <= 2 * robot.kp + 1e-9).all()
         assert (-model.actuator_biasprm[:, 2] >= 0).all()
-        assert (-model.actuator_biasprm[:, 2] <= 2 * np.maximum(robot.kd, 0.01 * robot.kp) + 1e-9).all()
+        assert (
+            -model.actuator_biasprm[:, 2] <= 2 * np.maximum(robot.kd, 0.01 * robot.kp) + 1e-9
+        ).all()
         assert np.isfinite(data.qpos).all()
     assert found.inbox.refused.total() == 1000 - absurd
     assert 70 < absurd < 160  # one kind of nine is well formed, and was held to the limits
-    assert {"too short", "damaged", "not finite", "out of order", "another robot", "stale"} <= set(found.inbox.refused)
+    assert {"too short", "damaged", "not finite", "out of order", "another robot", "stale"} <= set(
+        found.inbox.refused
+    )
 
 
 def test_a_thousand_hostile_states_are_ignored() -> None:
@@ -212,7 +229,9 @@ def test_a_thousand_hostile_states_are_ignored() -> None:
     robot = robots.load("anymal_b")
     line = Stepped(station())
     remote = RemoteRobot(identity(robot.name, robot.model_sha256), 12, line, line.now)
-    controller = Controller(contract, Standing(robot.home_joints), ControllerConfig(stand_s=0.5), GuardConfig())
+    controller = Controller(
+        contract, Standing(robot.home_joints), ControllerConfig(stand_s=0.5), GuardConfig()
+    )
     good = line.station.outbox
     injected = 0
 
@@ -226,7 +245,14 @@ def test_a_thousand_hostile_states_are_ignored() -> None:
 
     wait, line.wait_until = line.wait_until, inject  # type: ignore[method-assign]
     recorder = Recorder(contract, "sim")
-    drive(remote, controller, seconds=5.0, clock=line, note=recorder.note, asked=lambda _: np.array([0.3, 0.0]))
+    drive(
+        remote,
+        controller,
+        seconds=5.0,
+        clock=line,
+        note=recorder.note,
+        asked=lambda _: np.array([0.3, 0.0]),
+    )
     assert injected == 1000 and remote.inbox.refused.total() == 1000
     assert controller.reason == "the time is over"
     assert line.station.torque <= 1.0 and line.station.upright > 0.98
@@ -235,13 +261,19 @@ def test_a_thousand_hostile_states_are_ignored() -> None:
     assert (sent >= robot.joint_lower).all() and (sent <= robot.joint_upper).all()
 
 
-@pytest.mark.parametrize("field", ["joint_pos", "joint_torque", "joint_vel", "up", "gyro", "accelerometer"])
+@pytest.mark.parametrize(
+    "field", ["joint_pos", "joint_torque", "joint_vel", "up", "gyro", "accelerometer"]
+)
 def test_an_absurd_reading_damps(field: str) -> None:
     contract, robot = contract_of(), robots.load("anymal_b")
-    controller = Controller(contract, Standing(robot.home_joints), ControllerConfig(), GuardConfig())
+    controller = Controller(
+        contract, Standing(robot.home_joints), ControllerConfig(), GuardConfig()
+    )
     state = SimulatedRobot(robot).sense(0.0)
     for k in range(12):
-        spoiled = state._replace(time_s=0.02 * k, **{field: np.full_like(getattr(state, field), 1e6)})
+        spoiled = state._replace(
+            time_s=0.02 * k, **{field: np.full_like(getattr(state, field), 1e6)}
+        )
         mode = controller.watch(0.02 * k, spoiled, 0)
     assert mode is Mode.DAMPING
 
@@ -250,10 +282,19 @@ def walk(name: str, **settings: float) -> tuple[Controller, Stepped]:
     """Stand up and stand on a bad line, in simulated time."""
     contract, robot = contract_of(name), robots.load(name)
     line = Stepped(station(name, **settings))
-    remote = RemoteRobot(identity(robot.name, robot.model_sha256), len(robot.joint_names), line, line.now)
+    remote = RemoteRobot(
+        identity(robot.name, robot.model_sha256), len(robot.joint_names), line, line.now
+    )
     policy = Standing(robot.home_joints)
     controller = Controller(contract, policy, ControllerConfig(stand_s=1.5), GuardConfig())
-    drive(remote, controller, seconds=1.0, clock=line, note=lambda step: None, asked=lambda _: np.zeros(2))
+    drive(
+        remote,
+        controller,
+        seconds=1.0,
+        clock=line,
+        note=lambda step: None,
+        asked=lambda _: np.zeros(2),
+    )
     return controller, line
 
 
@@ -289,8 +330,11 @@ while True:
 
 
 def test_killing_the_controller_damps_the_robot() -> None:
-    deadman_ms = 500.0  # ten times what is usual: a busy machine may keep the controller from speaking for long
-    controller = subprocess.Popen([sys.executable, "-c", CONTROLLER], stdout=subprocess.PIPE, text=True)
+    # ten times what is usual: a busy machine may keep the controller from speaking for long
+    deadman_ms = 500.0
+    controller = subprocess.Popen(
+        [sys.executable, "-c", CONTROLLER], stdout=subprocess.PIPE, text=True
+    )
     assert controller.stdout is not None
     port = int(controller.stdout.readline())
     robot = spawn(

@@ -14,20 +14,33 @@ from npmp.deploy.bundle import BundleContract, Readings
 from npmp.deploy.controller import Mode, Step
 from npmp.deploy.robot import FloatArray
 from npmp.deploy.simulated import SimulatedConfig, SimulatedRobot, make_station
-from npmp.deploy.trial import COMMAND, Episode, drawn, episodes, figures, heading, refuse_other_model, velocity_error_1s
+from npmp.deploy.trial import (
+    COMMAND,
+    Episode,
+    drawn,
+    episodes,
+    figures,
+    heading,
+    refuse_other_model,
+    velocity_error_1s,
+)
 from tests.deploy.standins import Standing, contract_of
 
 RANGE = [[0.2, 1.5], [-0.3, 0.3], [-1.0, 1.0]]
 
 
 def walking() -> BundleContract:
-    return replace(contract_of(), command=COMMAND, command_unit=["m/s", "m/s", "rad/s"], command_range=RANGE)
+    return replace(
+        contract_of(), command=COMMAND, command_unit=["m/s", "m/s", "rad/s"], command_range=RANGE
+    )
 
 
 def test_commands_are_the_same_for_the_same_seed_and_within_the_ranges() -> None:
     command = drawn(walking(), 400, 3)
     assert command.shape == (400, 3)
-    assert (command == drawn(walking(), 400, 3)).all() and (command[:150] != drawn(walking(), 400, 4)[:150]).any()
+    assert (command == drawn(walking(), 400, 3)).all() and (
+        command[:150] != drawn(walking(), 400, 4)[:150]
+    ).any()
     assert (drawn(walking(), 100, 3) == command[:100]).all()  # however long it goes on
     assert (command[:150] != drawn(walking(), 400, 2, 1)[:150]).any()  # seeds share no episodes
     low, high = np.array(RANGE).T
@@ -40,7 +53,10 @@ def test_commands_are_the_same_for_the_same_seed_and_within_the_ranges() -> None
 
 
 def test_who_cannot_be_told_to_walk_is_refused() -> None:
-    with pytest.raises(InputError, match="told forward_mps, lateral_mps, yaw_rate_rps; this one is told forward, turn"):
+    with pytest.raises(
+        InputError,
+        match="told forward_mps, lateral_mps, yaw_rate_rps; this one is told forward, turn",
+    ):
         drawn(contract_of(), 1, 0)
     robot = robots.load("anymal_b")
     refuse_other_model(walking(), robot)
@@ -51,12 +67,17 @@ def test_who_cannot_be_told_to_walk_is_refused() -> None:
 def test_the_heading_is_the_robots_own() -> None:
     half = np.sqrt(0.5)
     # turned to the left by a right angle, it goes on along the world's y
-    assert heading(np.array([0.0, 2.0, 5.0]), np.array([half, 0, 0, half])) == pytest.approx((2.0, 0.0))
-    assert heading(np.array([-1.0, 0.0, 0.0]), np.array([half, 0, 0, half])) == pytest.approx((0.0, 1.0))
+    assert heading(np.array([0.0, 2.0, 5.0]), np.array([half, 0, 0, half])) == pytest.approx(
+        (2.0, 0.0)
+    )
+    assert heading(np.array([-1.0, 0.0, 0.0]), np.array([half, 0, 0, half])) == pytest.approx(
+        (0.0, 1.0)
+    )
 
 
 def test_figures_by_hand() -> None:
-    """Sway within a second is no error; 0.3 and 0.4 off make 0.5; half a second at the end is left out."""
+    """Sway within a second is no error; 0.3 and 0.4 off make 0.5; half a second at the end is left
+    out."""
     sway = np.tile([[0.1, 0, 0], [-0.1, 0, 0]], (5, 1))
     told = np.tile([1.0, 0.0, 0.0], (25, 1))
     made = told + np.concatenate((sway, np.tile([0.3, 0.4, 0.0], (10, 1)), np.full((5, 3), 9.0)))
@@ -73,15 +94,22 @@ def test_an_episode_in_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
     robot, noted = SimulatedRobot(robots.load("anymal_b"), crouch=1.0), list[Step]()
     policy = Standing(np.array(walking().home_pose))
     once, again = (
-        next(episodes([robot], [policy], walking(), count=1, steps=30, seed=0, note=noted.append)) for _ in range(2)
+        next(episodes([robot], [policy], walking(), count=1, steps=30, seed=0, note=noted.append))
+        for _ in range(2)
     )
     assert policy.resets == 2 and not once.fell and (once.achieved == again.achieved).all()
     assert np.abs(once.achieved[10:]).max() < 0.05 and once.command.shape == (30, 3)
     first, last = noted[0], noted[29]
     assert first.state is not None and last.state is not None
     assert first.state.joint_pos == pytest.approx(np.array(walking().home_pose))
-    assert first.state.accelerometer == pytest.approx([0, 0, 9.81]) and first.state.gyro == pytest.approx([0, 0, 0])
-    assert last.state.up[2] > 0.999 and last.order.mode is Mode.POLICY and last.now == pytest.approx(29 / 50)
+    assert first.state.accelerometer == pytest.approx(
+        [0, 0, 9.81]
+    ) and first.state.gyro == pytest.approx([0, 0, 0])
+    assert (
+        last.state.up[2] > 0.999
+        and last.order.mode is Mode.POLICY
+        and last.now == pytest.approx(29 / 50)
+    )
     # beyond a joint's range nothing is asked for
     far = Standing(np.full(12, 9.0))
     next(episodes([robot], [far], walking(), count=1, steps=1, seed=0, note=noted.append))
@@ -89,7 +117,8 @@ def test_an_episode_in_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
     assert noted[-1].order.proposed == pytest.approx(np.full(12, 9.0))
     # targets are held as in training
     setpoints: list[float] = []
-    for hold, goal in (("first_order", 0.02), ("zero_order", 0.08)):  # of 0.08 rad, after two of eight steps
+    # of 0.08 rad, after two of eight steps
+    for hold, goal in (("first_order", 0.02), ("zero_order", 0.08)):
         robot.place()
         setpoints.clear()
         with monkeypatch.context() as watched:
@@ -114,7 +143,9 @@ def test_a_simulation_that_breaks_down_is_a_fall_and_damps() -> None:
             return super().act(readings, command)
 
     policy = Kicked(np.array(walking().home_pose))
-    broke, sound = episodes([robot], [policy], walking(), count=2, steps=10, seed=0, note=noted.append)
+    broke, sound = episodes(
+        [robot], [policy], walking(), count=2, steps=10, seed=0, note=noted.append
+    )
     assert len(noted) == 15 and [step.now for step in noted[4:6]] == [pytest.approx(4 / 50), 0.0]
     assert broke.fell and len(broke.command) == 5 and not sound.fell
     station = make_station(robot.robot, "imu", SimulatedConfig(), seed=0)

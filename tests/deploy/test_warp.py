@@ -24,13 +24,16 @@ def test_without_mujoco_warp_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPat
 
 
 def test_it_moves_as_in_mujoco() -> None:
-    """The same equations: in 0.2 s of single precision they part by no more than a tenth of a millimetre."""
+    """The same equations: in 0.2 s of single precision they part by no more than a tenth of a
+    millimetre."""
     pytest.importorskip("mujoco_warp")
     robot = robots.load("anymal_b")
     mine, other = (made(robot, crouch=1.0) for made in (WarpRobot, SimulatedRobot))
     for simulated in (mine, other):
         simulated.place()
-        simulated.command(robot.home_joints + 0.2 * np.sin(np.arange(12)), 0.7 * robot.kp, robot.kd, 0.1)
+        simulated.command(
+            robot.home_joints + 0.2 * np.sin(np.arange(12)), 0.7 * robot.kp, robot.kd, 0.1
+        )
         for _ in range(80):
             simulated.step()
     first, second = (simulated.sense(0.0) for simulated in (mine, other))
@@ -56,5 +59,7 @@ def test_side_by_side_each_walks_as_it_would_alone() -> None:
     for pose, one in zip(poses, together):
         (alone,) = run(WarpRobot.several(robot, 1, accelerometer="imu"), [Standing(pose)], count=1)
         assert one.fell == alone.fell and one.achieved == pytest.approx(alone.achieved, abs=1e-4)
-    assert np.abs(together[1].achieved - together[0].achieved[: len(together[1].achieved)]).max() > 0.1
+    assert (
+        np.abs(together[1].achieved - together[0].achieved[: len(together[1].achieved)]).max() > 0.1
+    )
     assert not together[0].fell and np.ptp(together[2].achieved[:, 2]) > 0.01

@@ -1,5 +1,5 @@
-"""The static page: packages that are checked, scenes that are the same in another release, and in a browser the same
-steps as in Python."""
+"""The static page: packages that are checked, scenes that are the same in another release, and in a
+browser the same steps as in Python."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def archive(**files: bytes) -> bytes:
 
 
 def toy(content: bytes, **files: str) -> Package:
-    return Package("@some/toy", "1.2.3", integrity(content), "MIT", files or {"package/toy": "toy.js"})
+    return Package(
+        "@some/toy", "1.2.3", integrity(content), "MIT", files or {"package/toy": "toy.js"}
+    )
 
 
 def test_a_package_comes_from_the_cache_under_its_own_names(tmp_path: Path) -> None:
@@ -82,11 +84,18 @@ def npm(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_npm_fetches_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content, cache = archive(toy=b"export default 1"), tmp_path / "cache"
     (tmp_path / "held").write_bytes(content)
-    npm(tmp_path, f'[ "$2" = @some/toy@1.2.3 ] && cp "{tmp_path}/held" some-toy-1.2.3.tgz', monkeypatch)
+    npm(
+        tmp_path,
+        f'[ "$2" = @some/toy@1.2.3 ] && cp "{tmp_path}/held" some-toy-1.2.3.tgz',
+        monkeypatch,
+    )
     assert fetched(toy(content), cache) == {"toy.js": b"export default 1"}
     monkeypatch.setattr(packages.shutil, "which", lambda _: None)
     assert fetched(toy(content), cache) == {"toy.js": b"export default 1"}
-    with pytest.raises(InputError, match=r"needs @some/toy@1.2.3, and there is no npm .* Node.js, or put its archive"):
+    with pytest.raises(
+        InputError,
+        match=r"needs @some/toy@1.2.3, and there is no npm .* Node.js, or put its archive",
+    ):
         fetched(toy(content), tmp_path / "empty")
 
 
@@ -95,7 +104,8 @@ def test_a_registry_out_of_reach_and_one_that_gives_something_else(
 ) -> None:
     npm(tmp_path, "echo no network >&2; exit 1", monkeypatch)
     with pytest.raises(
-        InputError, match=r"could not fetch @some/toy@1.2.3 \(no network\); is its registry within reach"
+        InputError,
+        match=r"could not fetch @some/toy@1.2.3 \(no network\); is its registry within reach",
     ):
         fetched(toy(b""), tmp_path / "cache")
     (tmp_path / "bin" / "npm").write_text("#!/bin/sh\necho changed > some-toy-1.2.3.tgz\n")
@@ -132,12 +142,30 @@ def walker(folder: Path, **other: Any) -> Bundle:
     """A bundle of ANYmal whose graph nobody runs."""
     robot, joints = robots.load("anymal_b"), 12
     rates = {"control_rate_hz": robot.control_rate_hz, "physics_rate_hz": robot.physics_rate_hz}
-    told = {"command": COMMAND, "command_unit": ["m/s", "m/s", "rad/s"], "command_range": [[-1.0, 1.0]] * 3}
+    told = {
+        "command": COMMAND,
+        "command_unit": ["m/s", "m/s", "rad/s"],
+        "command_range": [[-1.0, 1.0]] * 3,
+    }
     each = {"home_pose": robot.home_joints.tolist(), "velocity_limit": [10.0] * joints}
-    each |= {"kp": robot.kp.tolist(), "kd": robot.kd.tolist(), "torque_limit": robot.torque_limit.tolist()}
-    each |= {"joint_range": [list(pair) for pair in zip(robot.joint_lower.tolist(), robot.joint_upper.tolist())]}
-    named = {"robot": "anymal_b", "model_sha256": robot.model_sha256, "joint_names": list(robot.joint_names)}
-    contract = toys.contract(**named | rates | told | each | {"observation": observation_layout(joints)} | other)
+    each |= {
+        "kp": robot.kp.tolist(),
+        "kd": robot.kd.tolist(),
+        "torque_limit": robot.torque_limit.tolist(),
+    }
+    each |= {
+        "joint_range": [
+            list(pair) for pair in zip(robot.joint_lower.tolist(), robot.joint_upper.tolist())
+        ]
+    }
+    named = {
+        "robot": "anymal_b",
+        "model_sha256": robot.model_sha256,
+        "joint_names": list(robot.joint_names),
+    }
+    contract = toys.contract(
+        **named | rates | told | each | {"observation": observation_layout(joints)} | other
+    )
     Bundle.write(folder, contract, b"a graph", toys.golden()._asdict())
     return Bundle.read(folder)
 
@@ -150,7 +178,11 @@ def no_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         content = archive(**{name.removeprefix("package/"): b"1" for name in package.files})
         (tmp_path / "cache").mkdir(exist_ok=True)
         (tmp_path / "cache" / package.archive).write_bytes(content)
-        replaced.append(Package(package.name, package.version, integrity(content), package.licence, package.files))
+        replaced.append(
+            Package(
+                package.name, package.version, integrity(content), package.licence, package.files
+            )
+        )
     monkeypatch.setattr("npmp.deploy.web.site.pinned", lambda: replaced)
     return tmp_path / "cache"
 
@@ -160,7 +192,10 @@ def test_the_folder_holds_all_that_the_page_asks_for_and_nothing_from_elsewhere(
 ) -> None:
     site = tmp_path / "site"
     terrain = TerrainConfig("perlin", fields=8, rows=2)
-    walkers = [Walker("flat_one", walker(tmp_path / "a")), Walker("rough_one", walker(tmp_path / "b"), terrain)]
+    walkers = [
+        Walker("flat_one", walker(tmp_path / "a")),
+        Walker("rough_one", walker(tmp_path / "b"), terrain),
+    ]
     size = write(site, walkers, cache=no_packages)
     files = {path.relative_to(site).as_posix(): path for path in site.rglob("*") if path.is_file()}
     assert size == sum(path.stat().st_size for path in files.values())
@@ -178,16 +213,27 @@ def test_the_folder_holds_all_that_the_page_asks_for_and_nothing_from_elsewhere(
 
     told = json.loads((site / "site.json").read_text())
     assert [one["ground"] for one in told["policies"]] == ["flat", "rough"]
-    assert set(told["robots"]) == {"anymal_b"} and set(told["robots"]["anymal_b"]["grounds"]) == {"flat", "rough"}
+    assert set(told["robots"]) == {"anymal_b"} and set(told["robots"]["anymal_b"]["grounds"]) == {
+        "flat",
+        "rough",
+    }
     assert told["robots"]["anymal_b"]["weight"] == pytest.approx(30.475 * 9.81, abs=0.1)
     for one in told["policies"]:
-        assert {f"policies/{one['name']}/bundle.json", f"policies/{one['name']}/policy.onnx"} <= set(files)
+        assert {
+            f"policies/{one['name']}/bundle.json",
+            f"policies/{one['name']}/policy.onnx",
+        } <= set(files)
     licences = (site / "licences" / "README.txt").read_text()
-    assert "policies/flat_one: trained with recordings of none: CC0" in licences and "three 0." in licences
+    assert (
+        "policies/flat_one: trained with recordings of none: CC0" in licences
+        and "three 0." in licences
+    )
 
 
 def test_what_cannot_be_on_a_page(tmp_path: Path, no_packages: Path) -> None:
-    with pytest.raises(InputError, match="told forward_mps, lateral_mps, yaw_rate_rps; other is told push"):
+    with pytest.raises(
+        InputError, match="told forward_mps, lateral_mps, yaw_rate_rps; other is told push"
+    ):
         Walker("other", walker(tmp_path / "a", command=["push"] * 3))
     changed = Walker("changed", walker(tmp_path / "b", model_sha256="0"))
     with pytest.raises(InputError, match="the bundle is of another 'anymal_b'"):
@@ -215,8 +261,18 @@ def test_what_the_command_refuses(
 
 # --- in a browser ---
 
-SOFTWARE = ("--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader")
-ALONE = ("--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run")
+SOFTWARE = (
+    "--no-sandbox",
+    "--use-gl=angle",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
+)
+ALONE = (
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--no-first-run",
+)
 PATIENCE_MS = 60_000
 
 
@@ -255,7 +311,9 @@ def address(site: Path) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     playwright = pytest.importorskip("playwright.sync_api")
-    path = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    path = next(
+        filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+    )
     if path is None:
         pytest.skip("no Chromium here")
     with playwright.sync_playwright() as driver:
@@ -266,13 +324,17 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def opened(address: str, browser: Any) -> Iterator[tuple[Any, list[str]]]:
-    """The page with its first policy, and what went wrong there: said on the console, or asked for elsewhere."""
+    """The page with its first policy, and what went wrong there: said on the console, or asked for
+    elsewhere."""
     shown, wrong = browser.new_page(viewport={"width": 640, "height": 480}), list[str]()
     shown.set_default_timeout(PATIENCE_MS)
     shown.on("console", lambda message: wrong.append(f"{message.type}: {message.text}"))
     shown.on("pageerror", lambda error: wrong.append(str(error)))
     here = (address, "data:", "blob:")
-    shown.on("request", lambda request: None if request.url.startswith(here) else wrong.append(request.url))
+    shown.on(
+        "request",
+        lambda request: None if request.url.startswith(here) else wrong.append(request.url),
+    )
     shown.goto(address)
     shown.evaluate("npmp.ready")
     yield shown, wrong
@@ -301,8 +363,12 @@ def steps(bundle: Bundle, count: int, command: list[float]) -> Iterator[tuple[An
     for _ in range(count):
         state = robot.sense(0.0)
         seen = (state.joint_pos - home, action, state.gyro, state.accelerometer / 9.81, state.up)
-        target = policy.act(Readings(state.joint_pos, state.gyro, state.accelerometer, state.up), command)
-        robot.command(np.clip(target, low, high), np.array(contract.kp), np.array(contract.kd), duration)
+        target = policy.act(
+            Readings(state.joint_pos, state.gyro, state.accelerometer, state.up), command
+        )
+        robot.command(
+            np.clip(target, low, high), np.array(contract.kp), np.array(contract.kd), duration
+        )
         for _ in range(robot.robot.substeps):
             robot.step()
         action = target - home
@@ -342,7 +408,9 @@ def test_a_held_key_moves_it_and_released_it_stops(page: Any) -> None:
 
 
 def test_a_gamepad_steers_beyond_its_dead_zone_and_not_when_unplugged(page: Any) -> None:
-    page.evaluate("window.pad = {connected: true, axes: [0.05, -0.08, -1]}; navigator.getGamepads = () => [null, pad]")
+    page.evaluate(
+        "window.pad = {connected: true, axes: [0.05, -0.08, -1]}; navigator.getGamepads = () => [null, pad]"
+    )
     page.wait_for_function("npmp.state().command[2] > 0.69")  # 70 % of 1 rad/s, to the left
     assert page.evaluate("npmp.state().command.slice(0, 2)") == [0, 0]
     page.evaluate("pad.connected = false")
@@ -397,7 +465,9 @@ def test_the_robot_is_in_the_picture(page: Any) -> None:
     assert page.inner_text("#realtime") == "paused"
 
 
-def test_policies_of_one_name_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_policies_of_one_name_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Training calls every policy's folder `policy`; one would stand in the other's place."""
     for folder in ("a", "b"):
         shutil.copytree(policies.find("anymal_b_walk"), tmp_path / folder / "policy")

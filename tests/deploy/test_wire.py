@@ -53,8 +53,12 @@ def inbox(*kinds: Kind) -> Inbox:
     return Inbox(ROBOT, 2, kinds or (Kind.COMMAND, Kind.STOP))
 
 
-def command(outbox: Outbox | None = None, body: np.ndarray | None = None, time_s: float = 5.0) -> bytes:
-    return (outbox or Outbox(ROBOT, 2)).pack(Kind.COMMAND, np.arange(7.0) if body is None else body, time_s)
+def command(
+    outbox: Outbox | None = None, body: np.ndarray | None = None, time_s: float = 5.0
+) -> bytes:
+    return (outbox or Outbox(ROBOT, 2)).pack(
+        Kind.COMMAND, np.arange(7.0) if body is None else body, time_s
+    )
 
 
 def test_the_size_is_that_of_the_documented_layout() -> None:
@@ -86,7 +90,15 @@ def test_a_command_arrives_as_it_was_sent() -> None:
     taken = inbox()
     first, second = (taken.take(datagram, 5.0) for datagram in line.sent)
     assert first is not None and second is not None
-    assert first.kind is Kind.COMMAND and first.body.tolist() == [0.1, 0.2, 1.0, 2.0, 3.0, 4.0, 0.02]
+    assert first.kind is Kind.COMMAND and first.body.tolist() == [
+        0.1,
+        0.2,
+        1.0,
+        2.0,
+        3.0,
+        4.0,
+        0.02,
+    ]
     assert second.kind is Kind.STOP and not second.body.size
     assert not taken.refused
 
@@ -130,7 +142,12 @@ def test_what_is_wrong_is_counted_and_ignored(reason: str, spoil: Callable[[byte
 def test_repeated_and_overtaken_datagrams_are_ignored() -> None:
     taken, outbox = inbox(), Outbox(ROBOT, 2)
     first, second, third = (command(outbox) for _ in range(3))
-    assert [taken.take(d, 5.0) is not None for d in (first, third, second, third)] == [True, True, False, False]
+    assert [taken.take(d, 5.0) is not None for d in (first, third, second, third)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
     assert taken.refused == {"out of order": 2}
     assert taken.take(command(), 5.0) is not None  # of a controller that was started anew
 
@@ -140,7 +157,9 @@ def test_a_line_over_udp_listens_to_one_robot() -> None:
     try:
         line.send(b"nobody is there yet")
         state = Outbox(ROBOT, 2).pack(Kind.STATE, np.zeros(17), time.monotonic())
-        others = Outbox(identity("another", "0"), 2).pack(Kind.STATE, np.zeros(17), time.monotonic())
+        others = Outbox(identity("another", "0"), 2).pack(
+            Kind.STATE, np.zeros(17), time.monotonic()
+        )
         for stray in (b"astray", MAGIC, state[:-1] + b"!", others, command()):
             send(stranger, stray, line.address)
         assert list(line.receive()) == []

@@ -26,8 +26,8 @@ def contract(**other: Any) -> BundleContract:
 
 
 def graph(described: BundleContract) -> bytes:
-    """action = joint_pos_minus_home + 0.5 setpoint_minus_home + (accelerometer_g z, gyro x) + command + h_low;
-    h_low_next = h_low + 1, the rest of the memory as it was."""
+    """action = joint_pos_minus_home + 0.5 setpoint_minus_home + (accelerometer_g z, gyro x) +
+    command + h_low; h_low_next = h_low + 1, the rest of the memory as it was."""
     from onnx import TensorProto, helper, numpy_helper
 
     observed = sum(width for _, width, _, _ in described.observation)
@@ -41,7 +41,11 @@ def graph(described: BundleContract) -> bytes:
         helper.make_node(*commanded, ["told"]),
         helper.make_node("Add", ["told", "h_low"], ["action"]),
         helper.make_node("Add", ["h_low", "one"], ["h_low_next"]),
-        *(helper.make_node("Identity", [name], [f"{name}_next"]) for name in MEMORY if name != "h_low"),
+        *(
+            helper.make_node("Identity", [name], [f"{name}_next"])
+            for name in MEMORY
+            if name != "h_low"
+        ),
     ]
     floats = TensorProto.FLOAT
     widths = {"obs": observed, "command": len(described.command), **dict.fromkeys(MEMORY, 1)}
@@ -50,8 +54,14 @@ def graph(described: BundleContract) -> bytes:
         nodes,
         "toy",
         [helper.make_tensor_value_info(name, floats, [1, width]) for name, width in widths.items()],
-        [helper.make_tensor_value_info(name, floats, [1, width]) for name, width in answers.items()],
-        [numpy_helper.from_array(matrix, "matrix"), numpy_helper.from_array(np.ones((1, 1), np.float32), "one")],
+        [
+            helper.make_tensor_value_info(name, floats, [1, width])
+            for name, width in answers.items()
+        ],
+        [
+            numpy_helper.from_array(matrix, "matrix"),
+            numpy_helper.from_array(np.ones((1, 1), np.float32), "one"),
+        ],
     )
     model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     helper.set_model_props(model, {"npmp": described.in_graph()})
@@ -59,8 +69,8 @@ def graph(described: BundleContract) -> bytes:
 
 
 def golden(steps: int = 100) -> Golden:
-    """A robot at rest at home, told to stand, in episodes of four steps: step k answers (1 + k, k) and half of the
-    answer before."""
+    """A robot at rest at home, told to stand, in episodes of four steps: step k answers (1 + k, k)
+    and half of the answer before."""
     target, action = [], np.zeros(JOINTS)
     for k in np.arange(steps) % 4:
         action = 0.5 * action * (k > 0) + np.array([1.0, 0.0]) + k

@@ -1,8 +1,9 @@
-"""The state's `accel` against MuJoCo's own accelerometers on a moving ANYmal: what it averages, and where.
+"""The state's `accel` against MuJoCo's own accelerometers on a moving ANYmal: what it averages, and
+where.
 
-With the IMU's lever it is the mean over the last control step at the IMU. Without, as modules before 0.2 were trained,
-it is the difference of two mean velocities: an average over the last TWO control steps (weights rise to their middle
-and fall again) of the base's origin, half a step late.
+With the IMU's lever it is the mean over the last control step at the IMU. Without, as modules
+before 0.2 were trained, it is the difference of two mean velocities: an average over the last TWO
+control steps (weights rise to their middle and fall again) of the base's origin, half a step late.
 """
 
 from __future__ import annotations
@@ -24,11 +25,16 @@ def with_accelerometers(robot: robots.Robot) -> mujoco.MjModel:
     """On a floor, with an accelerometer at the base's origin and one at the IMU."""
     spec = robot.spec(visuals=False)
     spec.option.timestep = 1.0 / robot.physics_rate_hz
-    spec.worldbody.add_geom(type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 0.05], contype=1, conaffinity=1)
+    spec.worldbody.add_geom(
+        type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 0.05], contype=1, conaffinity=1
+    )
     spec.body(robot.body_names[0]).add_site(name="origin")
     for name, site in (("at_origin", "origin"), ("at_imu", robot.imu_site)):
         spec.add_sensor(
-            name=name, type=mujoco.mjtSensor.mjSENS_ACCELEROMETER, objtype=mujoco.mjtObj.mjOBJ_SITE, objname=site
+            name=name,
+            type=mujoco.mjtSensor.mjSENS_ACCELEROMETER,
+            objtype=mujoco.mjtObj.mjOBJ_SITE,
+            objname=site,
         )
     return spec.compile()
 
@@ -36,7 +42,8 @@ def with_accelerometers(robot: robots.Robot) -> mujoco.MjModel:
 def shaken(robot: robots.Robot) -> tuple[dict[str, Array], dict[str, Array], int]:
     """ANYmal swaying and stamping in place.
 
-    Returns: the readings of both sensors at every physics step, turned into the world's axes (T n, 3); the state's
+    Returns: the readings of both sensors at every physics step, turned into the world's axes (T n,
+    3); the state's
       accel with and without the lever at every control step, likewise (T, 3); n.
     """
     model = with_accelerometers(robot)
@@ -60,7 +67,9 @@ def shaken(robot: robots.Robot) -> tuple[dict[str, Array], dict[str, Array], int
         now = torch.tensor(data.qpos).unsqueeze(0), torch.tensor(data.qvel).unsqueeze(0)
         for name, lever in levers.items():
             states[name] = arrive(states[name], *now, joints, dt, lever)
-            held[name].append(geometry.to_world(states[name].root_rot, states[name].accel)[0].numpy())
+            held[name].append(
+                geometry.to_world(states[name].root_rot, states[name].accel)[0].numpy()
+            )
     assert float(states["at_imu"].root_rot[0, 2, 2]) > 0.8  # still on its feet
     return (
         {name: np.array(values) for name, values in read.items()},
@@ -74,13 +83,15 @@ def rms(values: Array) -> float:
 
 
 def mean_of_a_step(read: Array, n: int, late: int = 0) -> Array:
-    """The mean over a control step that ended so many physics steps before each control step's end, (T, 3)."""
+    """The mean over a control step that ended so many physics steps before each control step's end,
+    (T, 3)."""
     ends = np.arange(1, STEPS + 1) * n - late
     return np.array([read[max(0, end - n) : max(1, end)].mean(0) for end in ends])
 
 
 def over_two_steps(read: Array, n: int) -> Array:
-    """The average over the last two control steps with weights 1, 2, ... n, ... 2, 1, (T, 3); no sense in the first."""
+    """The average over the last two control steps with weights 1, 2, ... n, ... 2, 1, (T, 3); no
+    sense in the first."""
     weights = np.concatenate((np.arange(1, n + 1), np.arange(n - 1, 0, -1)))[:, None] / n**2
     ends = np.arange(2, STEPS + 1) * n
     averages = np.array([(weights * read[end - 2 * n + 1 : end]).sum(0) for end in ends])
@@ -92,22 +103,35 @@ def readings() -> tuple[dict[str, Array], dict[str, Array], int]:
     return shaken(robots.load("anymal_b"))
 
 
-def test_the_accelerometer_is_the_mean_of_a_step_at_the_imu(readings: tuple[dict[str, Array], ...]) -> None:
-    """RMS of what differs, m/s^2: 0.25 of 5.0 that the acceleration varies by, as MuJoCo's readings are those at the
-    start of each physics step. A step earlier it is 0.6 off, at the base's origin 4.2."""
+def test_the_accelerometer_is_the_mean_of_a_step_at_the_imu(
+    readings: tuple[dict[str, Array], ...],
+) -> None:
+    """RMS of what differs, m/s^2: 0.25 of 5.0 that the acceleration varies by, as MuJoCo's readings
+    are those at the start of each physics step. A step earlier it is 0.6 off, at the base's origin
+    4.2."""
     read, held, n = readings
     off = [rms(held["at_imu"] - mean_of_a_step(read["at_imu"], n, late)) for late in range(n + 1)]
     assert int(np.argmin(off)) == 0 and off[0] == pytest.approx(0.253, abs=0.1)
-    assert rms(held["at_imu"] - mean_of_a_step(read["at_origin"], n)) == pytest.approx(4.22, abs=0.4)
+    assert rms(held["at_imu"] - mean_of_a_step(read["at_origin"], n)) == pytest.approx(
+        4.22, abs=0.4
+    )
 
 
-def test_without_a_lever_it_averages_two_steps_at_the_base_s_origin(readings: tuple[dict[str, Array], ...]) -> None:
-    """RMS of what differs, m/s^2: 0.12 of 3.4 that the acceleration varies by. A mean over the last step is 0.73 off,
-    and at its best (0.26) where it is taken three to four physics steps earlier: half a control step of eight. At the
-    IMU it is 4.3 off."""
+def test_without_a_lever_it_averages_two_steps_at_the_base_s_origin(
+    readings: tuple[dict[str, Array], ...],
+) -> None:
+    """RMS of what differs, m/s^2: 0.12 of 3.4 that the acceleration varies by. A mean over the last
+    step is 0.73 off, and at its best (0.26) where it is taken three to four physics steps earlier:
+    half a control step of eight. At the IMU it is 4.3 off."""
     read, held, n = readings
-    assert rms(held["at_origin"] - over_two_steps(read["at_origin"], n)) == pytest.approx(0.124, abs=0.05)
-    off = [rms(held["at_origin"] - mean_of_a_step(read["at_origin"], n, late)) for late in range(n + 1)]
+    assert rms(held["at_origin"] - over_two_steps(read["at_origin"], n)) == pytest.approx(
+        0.124, abs=0.05
+    )
+    off = [
+        rms(held["at_origin"] - mean_of_a_step(read["at_origin"], n, late)) for late in range(n + 1)
+    ]
     assert int(np.argmin(off)) in (n // 2 - 1, n // 2)
     assert off[0] == pytest.approx(0.73, abs=0.1) and min(off) == pytest.approx(0.256, abs=0.08)
-    assert rms(held["at_origin"] - mean_of_a_step(read["at_imu"], n)) == pytest.approx(4.34, abs=0.4)
+    assert rms(held["at_origin"] - mean_of_a_step(read["at_imu"], n)) == pytest.approx(
+        4.34, abs=0.4
+    )

@@ -1,5 +1,5 @@
-"""Simulations that break down: seen although MuJoCo puts them back by itself, counted, described, and kept from
-everybody."""
+"""Simulations that break down: seen although MuJoCo puts them back by itself, counted, described,
+and kept from everybody."""
 
 from __future__ import annotations
 
@@ -38,12 +38,17 @@ def test_a_broken_simulation_fails_alone(
     robots_config = RobotBatchConfig(hold=hold, physics=PhysicsConfig(mass=Spread(whole=0.1)))
     env, other = (imitation_env(robot, motions, 3, seed=0, robots=robots_config) for _ in range(2))
     for one in (env, other):
-        one.reset(clip=torch.tensor([0, 1, 1]), frame=torch.tensor([5, 107, 120]))  # clip 1 begins at frame 100
+        # clip 1 begins at frame 100
+        one.reset(clip=torch.tensor([0, 1, 1]), frame=torch.tensor([5, 107, 120]))
     before = env.state.pack()[1]
     getattr(env.sim, array)[1, 2] = value
     action = torch.zeros(3, env.num_actions)
     step, whole = env.step(action), other.step(action)
-    assert step.terminated[1] and not step.truncated[1] and env.robots.broken.tolist() == [False, True, False]
+    assert (
+        step.terminated[1]
+        and not step.truncated[1]
+        and env.robots.broken.tolist() == [False, True, False]
+    )
     assert torch.equal(step.state.pack()[1], before) and bool(step.rewards.isfinite().all())
     assert torch.equal(step.state.pack()[[0, 2]], whole.state.pack()[[0, 2]])
     (known,) = env.robots.breakdowns
@@ -55,7 +60,11 @@ def test_a_broken_simulation_fails_alone(
     )
     env.reset(step.terminated)
     again = env.step(action)
-    assert not env.robots.broken.any() and len(env.robots.breakdowns) == 1 and bool(again.state.pack().isfinite().all())
+    assert (
+        not env.robots.broken.any()
+        and len(env.robots.breakdowns) == 1
+        and bool(again.state.pack().isfinite().all())
+    )
 
 
 def test_what_nobody_takes_does_not_pile_up(robot: Robot) -> None:

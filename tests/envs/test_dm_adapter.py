@@ -1,5 +1,5 @@
-"""The dm_env face: dm_env's own conformance tests, a mirrored physics, and dm_control's viewer loop without a
-window."""
+"""The dm_env face: dm_env's own conformance tests, a mirrored physics, and dm_control's viewer loop
+without a window."""
 
 from __future__ import annotations
 
@@ -55,14 +55,25 @@ def test_conforms_to_dm_env(task: str, robot: Robot, motions: MotionSet) -> None
 def test_specs_name_what_is_seen(robot: Robot, motions: MotionSet) -> None:
     adapter = imitation(robot, motions)
     spec = adapter.observation_spec()
-    assert list(spec) == ["joint_pos_minus_home", "setpoint_minus_home", "gyro", "accelerometer_g", "up", "context"]
+    assert list(spec) == [
+        "joint_pos_minus_home",
+        "setpoint_minus_home",
+        "gyro",
+        "accelerometer_g",
+        "up",
+        "context",
+    ]
     assert spec["joint_pos_minus_home"].shape == (12,) and spec["up"].shape == (3,)
     assert list(walking(robot).observation_spec())[-1] == "command"
-    assert adapter.action_spec().shape == (12,) and adapter.control_timestep() == pytest.approx(0.02)
+    assert adapter.action_spec().shape == (12,) and adapter.control_timestep() == pytest.approx(
+        0.02
+    )
     assert adapter.action_spec().name == "\t".join(robot.joint_names)
 
 
-def test_failure_has_discount_zero_and_the_end_of_a_clip_one(robot: Robot, motions: MotionSet) -> None:
+def test_failure_has_discount_zero_and_the_end_of_a_clip_one(
+    robot: Robot, motions: MotionSet
+) -> None:
     adapter = imitation(robot, motions)
     env = adapter._env
     assert isinstance(env.task, Imitation)
@@ -92,7 +103,9 @@ def test_physics_is_the_simulations(robot: Robot, motions: MotionSet) -> None:
     np.testing.assert_array_equal(physics.data.qvel, env.sim.qvel[0].numpy())
     assert physics.data.time == pytest.approx(0.1)
     assert physics.data.ptr is pointer  # the viewer holds on to it
-    np.testing.assert_allclose(physics.named.data.xpos["base"], env.state.root_pos[0].numpy(), atol=1e-6)
+    np.testing.assert_allclose(
+        physics.named.data.xpos["base"], env.state.root_pos[0].numpy(), atol=1e-6
+    )
     assert physics.model.ngeom > env.sim.model.ngeom  # with the robot's looks
     # stepping the mirror as the simulation is stepped gives the same
     data = mujoco.MjData(env.sim.model)
@@ -101,7 +114,9 @@ def test_physics_is_the_simulations(robot: Robot, motions: MotionSet) -> None:
     assert np.abs(physics.data.qpos - data.qpos).max() > 0
 
 
-def test_pushes_from_the_viewer_act_on_the_simulation_until_the_next_episode(robot: Robot, motions: MotionSet) -> None:
+def test_pushes_from_the_viewer_act_on_the_simulation_until_the_next_episode(
+    robot: Robot, motions: MotionSet
+) -> None:
     pushed, left_alone = imitation(robot, motions), imitation(robot, motions)
     for adapter in (pushed, left_alone):
         adapter.reset()
@@ -115,7 +130,8 @@ def test_pushes_from_the_viewer_act_on_the_simulation_until_the_next_episode(rob
     assert not pushed.physics.data.xfrc_applied.any() and not pushed._forces.any()
 
 
-@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")  # dm_control's, on actions without bounds
+# dm_control's, on actions without bounds
+@pytest.mark.filterwarnings("ignore:invalid value:RuntimeWarning")
 def test_dm_controls_viewer_loop_runs_episodes(robot: Robot, motions: MotionSet) -> None:
     adapter, seen = imitation(robot, motions), []
 
@@ -131,7 +147,8 @@ def test_dm_controls_viewer_loop_runs_episodes(robot: Robot, motions: MotionSet)
     runtime.restart()
     runtime.tick(0.02, paused=True)
     assert runtime.state is State.RUNNING
-    Runtime(adapter).tick(0.1, paused=False)  # without a policy: its default action, all zeros and read-only
+    # without a policy: its default action, all zeros and read-only
+    Runtime(adapter).tick(0.1, paused=False)
 
 
 def test_misuse_is_refused(robot: Robot, motions: MotionSet) -> None:

@@ -31,7 +31,8 @@ def still(robot: Robot, motions: MotionSet, frame: int = 40) -> MotionSet:
 
 def test_proprioception_is_in_the_order_of_its_layout(robot: Robot) -> None:
     home = torch.tensor(robot.home_joints, dtype=torch.float32)
-    up = torch.tensor([0.0, 0.6, 0.8])  # the world's vertical in the root frame: row 2 of the rotation
+    # the world's vertical in the root frame: row 2 of the rotation
+    up = torch.tensor([0.0, 0.6, 0.8])
     rotation = torch.stack((torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0.0, 0.8, -0.6]), up))
     state = RobotState.still(torch.tensor([5.0, 6.0, 0.5]), rotation, home + 0.1)._replace(
         root_vel=torch.full((3,), 7.0),
@@ -41,7 +42,13 @@ def test_proprioception_is_in_the_order_of_its_layout(robot: Robot) -> None:
         setpoint=home - 0.2,
     )
     widths = [width for _, width in proprioception_layout(12)]
-    parts = dict(zip((n for n, _ in proprioception_layout(12)), proprioception(state, home).split(widths), strict=True))
+    parts = dict(
+        zip(
+            (n for n, _ in proprioception_layout(12)),
+            proprioception(state, home).split(widths),
+            strict=True,
+        )
+    )
     torch.testing.assert_close(parts["joint_pos_minus_home"], torch.full((12,), 0.1))
     torch.testing.assert_close(parts["setpoint_minus_home"], torch.full((12,), -0.2))
     torch.testing.assert_close(parts["gyro"], torch.tensor([1.0, 2.0, 3.0]))
@@ -54,7 +61,8 @@ def test_states_do_not_tell_where_and_which_way(robot: Robot, motions: MotionSet
     state = Reference(robot, motions).state(torch.arange(50))
     yaw = geometry.yaw_matrix(torch.tensor(1.0))
     elsewhere = state._replace(
-        root_pos=geometry.to_world(yaw, state.root_pos) + torch.tensor([3.0, -2.0, 0.0]), root_rot=yaw @ state.root_rot
+        root_pos=geometry.to_world(yaw, state.root_pos) + torch.tensor([3.0, -2.0, 0.0]),
+        root_rot=yaw @ state.root_rot,
     )
     for view in (proprioception, true_state):
         torch.testing.assert_close(view(state, home), view(elsewhere, home), atol=1e-5, rtol=0)
@@ -73,13 +81,16 @@ def test_a_robot_on_a_still_reference_sees_no_difference(robot: Robot, motions: 
     points = 1 + 4 + 4  # root, knees, feet
     vectors = seen[0, : 2 * 3 * (points + 4)].view(2, points + 4, 3)
     torch.testing.assert_close(vectors[0], vectors[1])
-    torch.testing.assert_close(vectors[0, 0], torch.zeros(3), atol=1e-6, rtol=0)  # the root is where it should be
+    # the root is where it should be
+    torch.testing.assert_close(vectors[0, 0], torch.zeros(3), atol=1e-6, rtol=0)
     poses = reference.bodies(frame)
     foot = robot.body_names.index(robot.foot_bodies[1])
     expected = geometry.to_local(state.root_rot[0], poses.position[0, foot] - state.root_pos[0])
     torch.testing.assert_close(vectors[0, 1 + 4 + 1], expected, atol=1e-6, rtol=0)
-    torch.testing.assert_close(vectors[0, points : points + 2], torch.eye(3)[:2], atol=1e-6, rtol=0)  # axes x, y
-    torch.testing.assert_close(vectors[0, points + 2 :], torch.zeros(2, 3), atol=1e-5, rtol=0)  # at rest
+    # axes x, y
+    torch.testing.assert_close(vectors[0, points : points + 2], torch.eye(3)[:2], atol=1e-6, rtol=0)
+    # at rest
+    torch.testing.assert_close(vectors[0, points + 2 :], torch.zeros(2, 3), atol=1e-5, rtol=0)
     torch.testing.assert_close(seen[0, -24:], torch.zeros(24), atol=1e-6, rtol=0)  # joints
 
 
@@ -90,12 +101,14 @@ def test_shifts_are_seen_in_the_robots_own_frame(robot: Robot, motions: MotionSe
     state = reference.state(frame)
     shift = torch.tensor([0.1, -0.2, 0.3])  # of the robot, in its own frame
     moved = state._replace(
-        root_pos=state.root_pos + geometry.to_world(state.root_rot, shift), joint_pos=state.joint_pos + 0.5
+        root_pos=state.root_pos + geometry.to_world(state.root_rot, shift),
+        joint_pos=state.joint_pos + 0.5,
     )
     change = (features(moved, frame, last) - features(state, frame, last))[0]
     points = change[:27].view(9, 3)
     torch.testing.assert_close(points, -shift.expand(9, 3), atol=1e-6, rtol=0)
-    torch.testing.assert_close(change[27:39], torch.zeros(12), atol=1e-6, rtol=0)  # directions do not shift
+    # directions do not shift
+    torch.testing.assert_close(change[27:39], torch.zeros(12), atol=1e-6, rtol=0)
     torch.testing.assert_close(change[39:], torch.full((12,), -0.5), atol=1e-6, rtol=0)
 
 
@@ -107,7 +120,9 @@ def test_beyond_its_end_a_clip_repeats_its_last_frame(robot: Robot, motions: Mot
     seen = five(state, torch.tensor([98]), last)
     joints = seen[0, -60:].view(5, 12)
     torch.testing.assert_close(joints, joints[:1].expand(5, 12))
-    torch.testing.assert_close(one(state, torch.tensor([98]), last), one(state, torch.tensor([99]), last))
+    torch.testing.assert_close(
+        one(state, torch.tensor([98]), last), one(state, torch.tensor([99]), last)
+    )
 
 
 def test_normalizer_scales_what_it_was_fitted_to() -> None:
@@ -123,8 +138,13 @@ def test_normalizer_scales_what_it_was_fitted_to() -> None:
     assert scale.std[2] == 0.1  # a channel that hardly varies is not blown up
 
 
-def test_the_encoders_input_has_the_size_that_the_contract_is_held_against(robot: Robot, motions: MotionSet) -> None:
-    home, reference = torch.tensor(robot.home_joints, dtype=torch.float32), Reference(robot, motions)
+def test_the_encoders_input_has_the_size_that_the_contract_is_held_against(
+    robot: Robot, motions: MotionSet
+) -> None:
+    home, reference = (
+        torch.tensor(robot.home_joints, dtype=torch.float32),
+        Reference(robot, motions),
+    )
     frame = torch.arange(3)
     for horizon in (1, 5):
         features = ReferenceFeatures(robot, reference, horizon)

@@ -32,7 +32,9 @@ def test_contact_points_are_where_mujoco_has_them(name: str) -> None:
             for body, points in zip(robot.foot_bodies, robot.foot_points, strict=True)
         ]
         found = feet(*pose_from_qpos(torch.tensor(data.qpos).unsqueeze(0)))
-        torch.testing.assert_close(found[0], torch.tensor(np.array(wanted)).float(), atol=1e-5, rtol=0.0)
+        torch.testing.assert_close(
+            found[0], torch.tensor(np.array(wanted)).float(), atol=1e-5, rtol=0.0
+        )
         lowest = np.array(wanted)[..., 2].min(-1) - robot.foot_radius
         np.testing.assert_allclose(feet.heights(data.qpos[None])[0], lowest, atol=1e-5)
 
@@ -45,7 +47,10 @@ def test_feet_move_as_their_places_change(name: str) -> None:
     place, moved = feet.moving(pos, vel)
     before, after = (feet.moving(pos + time * vel, vel)[0] for time in (-1e-6, 1e-6))
     torch.testing.assert_close(moved, (after - before) / 2e-6, atol=1e-7, rtol=1e-7)
-    origin, axes = torch.zeros(3, 5, 3, dtype=torch.float64), torch.eye(3, dtype=torch.float64).expand(3, 5, 3, 3)
+    origin, axes = (
+        torch.zeros(3, 5, 3, dtype=torch.float64),
+        torch.eye(3, dtype=torch.float64).expand(3, 5, 3, 3),
+    )
     torch.testing.assert_close(feet(origin, axes, pos), place)
 
 
@@ -67,16 +72,21 @@ def test_legs_may_have_fewer_joints_than_others(robot: robots.Robot) -> None:
 def test_a_leg_that_slides_is_refused(robot: robots.Robot) -> None:
     free = "<freejoint/><geom size='.1'/>"
     leg = "<body name='foot'><joint name='lift' type='slide'/><geom size='.1'/></body>"
-    model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody><body>{free}{leg}</body></worldbody></mujoco>")
+    model = mujoco.MjModel.from_xml_string(
+        f"<mujoco><worldbody><body>{free}{leg}</body></worldbody></mujoco>"
+    )
     sliding = SimpleNamespace(
         model=lambda: model, foot_bodies=("foot",), foot_points=np.zeros((1, 1, 3)), foot_radius=0.1
     )
-    with pytest.raises(InputError, match="joint 'lift': only hinges are supported between the root and a foot"):
+    with pytest.raises(
+        InputError, match="joint 'lift': only hinges are supported between the root and a foot"
+    ):
         Feet(cast(robots.Robot, sliding))
 
 
 def test_dragging_by_hand() -> None:
-    """Half a metre a second in the ground, on it, half way up, at the height where feet are free, and above."""
+    """Half a metre a second in the ground, on it, half way up, at the height where feet are free,
+    and above."""
     before, height = torch.zeros(5, 3), torch.tensor([-0.01, 0.0, 0.02, 0.04, 0.5])
     after = torch.tensor([0.006, 0.0, -0.008]).expand(5, 3)
     found = dragging(before, after, height, 0.04, 0.02)
@@ -88,12 +98,14 @@ def test_dragging_asks_to_stand_still_or_to_lift() -> None:
     height = torch.tensor(0.01, requires_grad=True)
     dragging(torch.zeros(3), after, height, 0.04, 0.02).backward()
     assert after.grad is not None and height.grad is not None
-    assert after.grad[0] == pytest.approx(0.75 / 0.02, rel=1e-3) and height.grad == pytest.approx(-0.5 / 0.04, rel=1e-3)
+    assert after.grad[0] == pytest.approx(0.75 / 0.02, rel=1e-3) and height.grad == pytest.approx(
+        -0.5 / 0.04, rel=1e-3
+    )
 
 
 def test_unlifted_by_hand() -> None:
-    """Three moments of three robots with two feet of two points: one foot gets half way up, one beyond; the second
-    robot makes half the way that counts as walking, the third stands."""
+    """Three moments of three robots with two feet of two points: one foot gets half way up, one
+    beyond; the second robot makes half the way that counts as walking, the third stands."""
     height = torch.zeros(3, 3, 2, 2)
     height[1, :, 0], height[2, :, 1] = torch.tensor([0.02, 0.9]), torch.tensor([0.05, 0.06])
     found = unlifted(height, torch.tensor([0.5, 0.1, 0.0]), 0.04, 1.0)

@@ -12,8 +12,9 @@ from npmp.envs.kinematics import BodyPoses, Kinematics, in_root_frame
 from npmp.envs.state import pose_from_qpos
 from npmp.robots import Robot
 
-# Branches of different depth, siblings out of order, welded bodies in the middle and at the end, turned bodies, hinges
-# off the body's origin and about slanted axes, and mass away from the origins.
+# Branches of different depth, siblings out of order, welded bodies in the middle and at the end,
+# turned bodies, hinges off the body's origin and about slanted axes, and mass away from the
+# origins.
 ODD_TREE = """
 <mujoco><worldbody><body name="root" pos="0 0 1"><freejoint/>
   <inertial pos="0.1 -0.2 0.05" mass="3" diaginertia="1 1 1"/>
@@ -80,7 +81,9 @@ def test_gradients_are_right() -> None:
     qpos = torch.from_numpy(random_qpos(model, 2))
     _, rot, _ = pose_from_qpos(qpos)
     inputs = (qpos[:, :3].clone(), rot.double(), qpos[:, 7:].clone())
-    assert torch.autograd.gradcheck(lambda *x: tuple(kinematics(*x)), tuple(x.requires_grad_() for x in inputs))
+    assert torch.autograd.gradcheck(
+        lambda *x: tuple(kinematics(*x)), tuple(x.requires_grad_() for x in inputs)
+    )
 
 
 def test_points_in_the_root_frame() -> None:
@@ -89,7 +92,9 @@ def test_points_in_the_root_frame() -> None:
     )  # the root's x axis points along world y
     position = torch.tensor([[1.0, 1.0, 1.0], [1.0, 3.0, 1.5]])
     poses = BodyPoses(position, torch.stack((quarter, torch.eye(3))), torch.zeros(3))
-    torch.testing.assert_close(in_root_frame(poses, torch.tensor([1])), torch.tensor([[2.0, 0.0, 0.5]]))
+    torch.testing.assert_close(
+        in_root_frame(poses, torch.tensor([1])), torch.tensor([[2.0, 0.0, 0.5]])
+    )
 
 
 @pytest.mark.parametrize(
@@ -105,7 +110,10 @@ def test_points_in_the_root_frame() -> None:
             "'x'",
         ),
         ('<body><joint name="only"/><geom size="1"/></body>', "free joint"),
-        ('<body><freejoint/><geom size="1"/></body><body name="box"><geom size="1"/></body>', "'box'"),
+        (
+            '<body><freejoint/><geom size="1"/></body><body name="box"><geom size="1"/></body>',
+            "'box'",
+        ),
     ],
 )
 def test_other_joints_are_refused_by_name(body: str, message: str) -> None:

@@ -1,4 +1,5 @@
-"""Between action and observation: delays, noise, calibration errors, pushes, and that they are off unless asked for."""
+"""Between action and observation: delays, noise, calibration errors, pushes, and that they are off
+unless asked for."""
 
 from __future__ import annotations
 
@@ -24,11 +25,19 @@ DT = 0.02
 FULL = RobotBatchConfig(
     hold="first_order",
     physics=PhysicsConfig(
-        friction=(0.4, 1.0), mass=Spread(0.3, 0.1), com_trunk=0.05, joint_offset=0.05, gain=Spread(0.2)
+        friction=(0.4, 1.0),
+        mass=Spread(0.3, 0.1),
+        com_trunk=0.05,
+        joint_offset=0.05,
+        gain=Spread(0.2),
     ),
     pushes=PushConfig(force=50.0, duration_s=0.1, gap_s=0.2),
     sensors=SensorConfig(
-        delay_s=(0.0, 0.02), joint_noise=0.03, gyro_noise=(0.1, 0.2, 0.8), accelerometer_noise=0.5, up_noise=0.05
+        delay_s=(0.0, 0.02),
+        joint_noise=0.03,
+        gyro_noise=(0.1, 0.2, 0.8),
+        accelerometer_noise=0.5,
+        up_noise=0.05,
     ),
 )
 
@@ -59,14 +68,20 @@ def test_the_delay_is_one_for_all_sensors_and_uniform() -> None:
     assert torch.equal(seen[:, :1].expand(-1, 12), seen[:, :12]) and torch.equal(
         seen[:, :1].expand(-1, 9), seen[:, 24:]
     )
-    assert lag.min() >= 0.01 - 1e-6 and lag.max() <= 0.05 + 1e-6 and lag.mean().item() == pytest.approx(0.03, abs=0.001)
+    assert (
+        lag.min() >= 0.01 - 1e-6
+        and lag.max() <= 0.05 + 1e-6
+        and lag.mean().item() == pytest.approx(0.03, abs=0.001)
+    )
 
 
 def test_noise_has_its_figures() -> None:
     sensing = Sensing(FULL.sensors, torch.zeros(12), DT)
     seen = sensing.read(torch.zeros(20000, 2, 33), torch.Generator().manual_seed(0))
     std = seen.std(0)
-    expected = torch.tensor([0.03] * 12 + [0.0] * 12 + [0.1, 0.2, 0.8] + [0.5 / 9.81] * 3 + [0.05] * 3)
+    expected = torch.tensor(
+        [0.03] * 12 + [0.0] * 12 + [0.1, 0.2, 0.8] + [0.5 / 9.81] * 3 + [0.05] * 3
+    )
     torch.testing.assert_close(std, expected, rtol=0.03, atol=1e-9)
     assert seen.mean(0).abs().max() < 0.03
 
@@ -79,7 +94,8 @@ def test_an_ideal_plant_shows_the_exact_state(robot: Robot, motions: MotionSet) 
 
 
 def test_miscalibrated_encoders_are_consistent(robot: Robot, motions: MotionSet) -> None:
-    """A robot told to hold what it reads holds its true angles: the offset cancels between encoder and drive."""
+    """A robot told to hold what it reads holds its true angles: the offset cancels between encoder
+    and drive."""
     plant = RobotBatchConfig(physics=PhysicsConfig(joint_offset=0.05))
     env = env_of(robot, motions, 4, plant)
     offset = env.robots.joint_offset
@@ -94,7 +110,10 @@ def test_miscalibrated_encoders_are_consistent(robot: Robot, motions: MotionSet)
 
 
 def test_first_order_hold_starts_from_the_last_setpoint(robot: Robot, motions: MotionSet) -> None:
-    first, zero = (env_of(robot, motions, 1, RobotBatchConfig(hold=hold)) for hold in ("first_order", "zero_order"))
+    first, zero = (
+        env_of(robot, motions, 1, RobotBatchConfig(hold=hold))
+        for hold in ("first_order", "zero_order")
+    )
     action = torch.full((1, 12), 0.2)
     for env in (first, zero):
         env.reset(clip=torch.tensor([0]), frame=torch.tensor([10]))
@@ -120,8 +139,8 @@ def test_every_episode_has_its_own_physics(robot: Robot, motions: MotionSet) -> 
 
 
 def test_a_push_is_told_as_the_robot_meets_it(robot: Robot, motions: MotionSet) -> None:
-    """Turning robot and push together changes nothing; a push from behind is forwards, one from the right is to the
-    left."""
+    """Turning robot and push together changes nothing; a push from behind is forwards, one from the
+    right is to the left."""
     env = env_of(robot, motions, 3, FULL)
     yaw = torch.tensor([0.0, torch.pi / 2, -2.0])
     tilted = geometry.exp_so3(torch.tensor([0.1, -0.2, 0.0]))
@@ -165,7 +184,8 @@ def test_settings_out_of_range_are_named() -> None:
 
 
 class Ball(Walk):
-    """Walking, with a ball in the scene whose columns come after the robot's, and a door's hinge before them."""
+    """Walking, with a ball in the scene whose columns come after the robot's, and a door's hinge
+    before them."""
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
         super().add_to_scene(spec)
@@ -175,14 +195,16 @@ class Ball(Walk):
 
 
 def test_robots_columns_are_found_by_name(robot: Robot) -> None:
-    """A ball beside the robot changes nothing about the robot, and lies where the scene has it after a reset."""
+    """A ball beside the robot changes nothing about the robot, and lies where the scene has it
+    after a reset."""
     plain = walk_env(robot, 3, seed=2)
     with_ball = TaskEnv(Ball(robot, plain.task.config), 3, seed=2, num_threads=1)
     assert with_ball.sim.qpos.shape == (3, 26) and with_ball.robots.qpos.shape == (3, 19)
     for t in range(10):
         action = 0.2 * torch.sin(torch.arange(36.0) + t).view(3, 12)
         seen = [env.step(action).state.pack() for env in (plain, with_ball)]
-        torch.testing.assert_close(*seen, atol=1e-4, rtol=1e-4)  # one solver for both bodies: other rounding
+        # one solver for both bodies: other rounding
+        torch.testing.assert_close(*seen, atol=1e-4, rtol=1e-4)
     with_ball.sim.qpos[:, 19] = 5.0
     with_ball.reset(torch.tensor([True, False, True]))
     assert with_ball.sim.qpos[:, 19].tolist() == [2.0, 5.0, 2.0]

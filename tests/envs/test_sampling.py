@@ -30,7 +30,9 @@ def test_uniform_starts_cover_all_frames_but_the_tails(robot: Robot, motions: Mo
     torch.testing.assert_close(share[allowed], torch.full((230,), 1 / 230), atol=0.002, rtol=0)
 
 
-def test_a_tail_longer_than_the_clip_leaves_its_first_frame(robot: Robot, motions: MotionSet) -> None:
+def test_a_tail_longer_than_the_clip_leaves_its_first_frame(
+    robot: Robot, motions: MotionSet
+) -> None:
     share = draw(StartSampler(Reference(robot, motions), tail=1000, uniform_share=1.0))
     assert share[0] > 0.4 and share[100] > 0.4 and share.sum() == share[0] + share[100]
 
@@ -43,13 +45,16 @@ def test_the_last_frame_is_never_drawn(robot: Robot, motions: MotionSet) -> None
 
 def test_starts_go_where_robots_fail(robot: Robot, motions: MotionSet) -> None:
     sampler = StartSampler(Reference(robot, motions), tail=10, segment=25, uniform_share=0.0)
-    # one visit each to all frames; those of the second segment (25-49) fail, at 25 visits a segment:
-    # rates (0.05 + 25) / 26 there and 0.05 / 26 elsewhere (the pseudo-visit), but for segments of 25 only
+    # one visit each to all frames; those of the second segment (25-49) fail, at 25 visits a
+    # segment: rates (0.05 + 25) / 26 there and 0.05 / 26 elsewhere (the pseudo-visit), but for
+    # segments of 25 only
     frame = torch.arange(250)
     sampler.record(frame, (frame >= 25) & (frame < 50))
     share = draw(sampler)
     assert share[25:50].sum() > 0.97
-    torch.testing.assert_close(share[25:50], torch.full((25,), share[25:50].mean()), atol=0.006, rtol=0)
+    torch.testing.assert_close(
+        share[25:50], torch.full((25,), share[25:50].mean()), atol=0.006, rtol=0
+    )
 
 
 def test_shares_of_uniform_and_weighted_starts_mix(robot: Robot, motions: MotionSet) -> None:
@@ -70,7 +75,8 @@ def test_old_failures_fade_before_new_ones(robot: Robot, motions: MotionSet) -> 
     for _ in range(3000):
         sampler.record(frame, torch.zeros(250, dtype=torch.bool))
     sampler.record(frame, (frame >= 25) & (frame < 50))
-    # the old 25 failures are worth 25 * 0.999^3000 = 1.24 by now, plus the pseudo-count; the new ones 25
+    # the old 25 failures are worth 25 * 0.999^3000 = 1.24 by now, plus the pseudo-count; the new
+    # ones 25
     share = draw(sampler)
     ratio = float(share[:25].sum() / share[25:50].sum())
     assert abs(ratio - (1.24 + 0.05) / (25 + 0.05)) < 0.01
@@ -93,7 +99,9 @@ def test_counts_survive_a_checkpoint(robot: Robot, motions: MotionSet) -> None:
 
 
 def weighted(motions: MotionSet, *weights: float) -> MotionSet:
-    changed = [dataclasses.replace(m, weight=w) for m, w in zip(motions.motions, weights, strict=True)]
+    changed = [
+        dataclasses.replace(m, weight=w) for m, w in zip(motions.motions, weights, strict=True)
+    ]
     return dataclasses.replace(motions, motions=tuple(changed))
 
 
@@ -117,7 +125,9 @@ def test_equal_weights_change_no_bit(robot: Robot, motions: MotionSet) -> None:
 
 def test_a_clip_of_weight_0_is_never_drawn(robot: Robot, motions: MotionSet) -> None:
     for uniform_share in (0.0, 1.0):
-        share = draw(StartSampler(Reference(robot, weighted(motions, 0.0, 1.0)), uniform_share=uniform_share))
+        share = draw(
+            StartSampler(Reference(robot, weighted(motions, 0.0, 1.0)), uniform_share=uniform_share)
+        )
         assert share[:100].sum() == 0
     with pytest.raises(InputError, match="every clip has the sampling weight 0"):
         Reference(robot, weighted(motions, 0.0, 0.0))
@@ -125,9 +135,14 @@ def test_a_clip_of_weight_0_is_never_drawn(robot: Robot, motions: MotionSet) -> 
 
 def test_motions_of_a_split(robot: Robot, motions: MotionSet, tmp_path: Path) -> None:
     first, second = motions.motions
-    split = (dataclasses.replace(first, split="train"), dataclasses.replace(second, split="validation"))
+    split = (
+        dataclasses.replace(first, split="train"),
+        dataclasses.replace(second, split="validation"),
+    )
     write_motions(tmp_path / "m.h5", dataclasses.replace(motions, motions=split))
     assert load_motions(tmp_path / "m.h5", robot).names == motions.names
     assert load_motions(tmp_path / "m.h5", robot, "validation").names == (second.name,)
-    with pytest.raises(InputError, match=r"m.h5: no motion is of split 'test'; there are: train, validation"):
+    with pytest.raises(
+        InputError, match=r"m.h5: no motion is of split 'test'; there are: train, validation"
+    ):
         load_motions(tmp_path / "m.h5", robot, "test")

@@ -1,4 +1,5 @@
-"""The robot's state: integrating its velocities is an identity, on random numbers and on the simulator's own."""
+"""The robot's state: integrating its velocities is an identity, on random numbers and on the
+simulator's own."""
 
 from __future__ import annotations
 
@@ -51,19 +52,31 @@ def at_constant(root_vel: Tensor, root_ang: Tensor, joint_vel: Tensor) -> StepVe
 
 def assert_same(a: RobotState, b: RobotState, tolerance: float) -> None:
     for name, x, y in zip(RobotState._fields, a, b, strict=True):
-        torch.testing.assert_close(x, y, atol=tolerance, rtol=tolerance, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(
+            x, y, atol=tolerance, rtol=tolerance, msg=lambda m, n=name: f"{n}: {m}"
+        )
 
 
 def test_integrate_undoes_differentiate() -> None:
     before, after = random_state(64, 0, torch.float64), random_state(64, 1, torch.float64)
     found = integrate(before, differentiate(before, after, DT), after.setpoint, DT)
-    for name in ("root_pos", "root_rot", "joint_pos", "setpoint", "root_vel_end", "root_ang_end", "joint_vel_end"):
+    for name in (
+        "root_pos",
+        "root_rot",
+        "joint_pos",
+        "setpoint",
+        "root_vel_end",
+        "root_ang_end",
+        "joint_vel_end",
+    ):
         torch.testing.assert_close(getattr(found, name), getattr(after, name), atol=1e-10, rtol=0)
 
 
 def test_differentiate_undoes_integrate() -> None:
     before, a, b = (random_state(64, seed, torch.float64) for seed in range(3))
-    velocity = StepVelocity(a.root_vel, a.root_ang, a.joint_vel, b.root_vel, b.root_ang, b.joint_vel)
+    velocity = StepVelocity(
+        a.root_vel, a.root_ang, a.joint_vel, b.root_vel, b.root_ang, b.joint_vel
+    )
     after = integrate(before, velocity, a.setpoint, DT)
     for found, given in zip(differentiate(before, after, DT), velocity, strict=True):
         torch.testing.assert_close(found, given, atol=1e-10, rtol=0)
@@ -93,28 +106,41 @@ def test_a_lever_is_a_cross_product() -> None:
 
 
 def test_an_accelerometer_beside_the_axis_feels_the_turn() -> None:
-    """Spinning up about the vertical from rest to 2 rad/s within a step, the IMU 0.1 m ahead of the origin: it gains
-    0.2 m/s to the left within 20 ms, 10 m/s2. Turning on at 2 rad/s, it is drawn inwards by 2 * 2 * 0.1 m/s2."""
+    """Spinning up about the vertical from rest to 2 rad/s within a step, the IMU 0.1 m ahead of the
+    origin: it gains 0.2 m/s to the left within 20 ms, 10 m/s2. Turning on at 2 rad/s, it is drawn
+    inwards by 2 * 2 * 0.1 m/s2."""
     lever, rest = (
         lever_of(torch.tensor([0.1, 0.0, 0.0])),
         RobotState.still(torch.zeros(1, 3), torch.eye(3).unsqueeze(0), torch.zeros(1, 12)),
     )
     still, turning, joints = torch.zeros(1, 3), torch.tensor([[0.0, 0.0, 2.0]]), torch.zeros(1, 12)
-    spun = integrate(rest, StepVelocity(still, still, joints, still, turning, joints), joints, DT, lever)
+    spun = integrate(
+        rest, StepVelocity(still, still, joints, still, turning, joints), joints, DT, lever
+    )
     torch.testing.assert_close(spun.accel, torch.tensor([[0.0, 10.0, GRAVITY]]), atol=1e-4, rtol=0)
     on = integrate(spun, at_constant(still, turning, joints), joints, DT, lever)
-    # the mean over the step, seen from the frame at its end, half a step's turn ahead of the mean direction
-    torch.testing.assert_close(on.accel, torch.tensor([[-0.4, 0.4 * 0.02, GRAVITY]]), atol=1e-3, rtol=0)
+    # the mean over the step, seen from the frame at its end, half a step's turn ahead of the mean
+    # direction
+    torch.testing.assert_close(
+        on.accel, torch.tensor([[-0.4, 0.4 * 0.02, GRAVITY]]), atol=1e-3, rtol=0
+    )
 
 
 def test_local_velocities_are_seen_from_the_new_frame() -> None:
-    # one step of a quarter turn about the vertical while moving along the old x axis, which is the new frame's -y
+    # one step of a quarter turn about the vertical while moving along the old x axis, which is the
+    # new frame's -y
     still = random_state(1, 0)._replace(
-        root_pos=torch.zeros(1, 3), root_rot=torch.eye(3).unsqueeze(0), root_vel_end=torch.tensor([[1.0, 0.0, 0.0]])
+        root_pos=torch.zeros(1, 3),
+        root_rot=torch.eye(3).unsqueeze(0),
+        root_vel_end=torch.tensor([[1.0, 0.0, 0.0]]),
     )
     turn = torch.tensor([[0.0, 0.0, torch.pi / 2 / DT]])
     after = integrate(
-        still, at_constant(torch.tensor([[1.0, 0.0, 0.0]]), turn, torch.zeros(1, 12)), still.setpoint, DT, ORIGIN
+        still,
+        at_constant(torch.tensor([[1.0, 0.0, 0.0]]), turn, torch.zeros(1, 12)),
+        still.setpoint,
+        DT,
+        ORIGIN,
     )
     torch.testing.assert_close(after.root_pos, torch.tensor([[DT, 0.0, 0.0]]))
     torch.testing.assert_close(after.root_vel, torch.tensor([[0.0, -1.0, 0.0]]), atol=1e-6, rtol=0)
@@ -126,25 +152,39 @@ def test_accelerometer_reads_g_at_rest_and_nothing_in_free_fall() -> None:
     tilted = geometry.exp_so3(torch.tensor([[0.3, -0.2, 1.0]]))
     state = random_state(1, 0)._replace(root_rot=tilted, root_vel_end=torch.zeros(1, 3))
     rest = integrate(
-        state, at_constant(torch.zeros(1, 3), torch.zeros(1, 3), torch.zeros(1, 12)), state.setpoint, DT, ORIGIN
+        state,
+        at_constant(torch.zeros(1, 3), torch.zeros(1, 3), torch.zeros(1, 12)),
+        state.setpoint,
+        DT,
+        ORIGIN,
     )
     torch.testing.assert_close(rest.accel, GRAVITY * tilted[:, 2])
     torch.testing.assert_close(rest.accel.norm(dim=-1), torch.tensor([GRAVITY]))
     falling = geometry.to_local(tilted, torch.tensor([[0.0, 0.0, -GRAVITY * DT]]))
-    fall = integrate(state, at_constant(falling, torch.zeros(1, 3), torch.zeros(1, 12)), state.setpoint, DT, ORIGIN)
+    fall = integrate(
+        state,
+        at_constant(falling, torch.zeros(1, 3), torch.zeros(1, 12)),
+        state.setpoint,
+        DT,
+        ORIGIN,
+    )
     torch.testing.assert_close(fall.accel, torch.zeros(1, 3), atol=1e-4, rtol=0)
 
 
 def test_a_robot_standing_in_the_simulator_feels_g(robot: Robot, motions: MotionSet) -> None:
     env = imitation_env(robot, motions, 1)  # an ideal robot
-    env.sim.set_state(torch.arange(1), torch.tensor(robot.home_qpos).unsqueeze(0), torch.zeros(1, 18))
+    env.sim.set_state(
+        torch.arange(1), torch.tensor(robot.home_qpos).unsqueeze(0), torch.zeros(1, 18)
+    )
     for _ in range(100):
         state = env.step(torch.zeros(1, 12)).state
     torch.testing.assert_close(state.accel, GRAVITY * state.root_rot[:, 2], atol=0.02, rtol=0)
     assert state.root_ang.abs().max() < 1e-2 and state.root_vel.abs().max() < 2e-2
 
 
-def test_the_simulators_velocities_reproduce_its_positions(robot: Robot, motions: MotionSet) -> None:
+def test_the_simulators_velocities_reproduce_its_positions(
+    robot: Robot, motions: MotionSet
+) -> None:
     """A second of stumbling robots: poses integrated from velocities alone stay on the simulator's."""
     env = imitation_env(robot, motions, 16)
     generator = torch.Generator().manual_seed(0)
@@ -178,6 +218,8 @@ def test_packing_choosing_and_indexing() -> None:
 
 def test_gradients_flow_through_a_step_from_rest() -> None:
     state = random_state(4, 0)
-    velocity = at_constant(torch.zeros(4, 3), torch.zeros(4, 3, requires_grad=True), torch.zeros(4, 12))
+    velocity = at_constant(
+        torch.zeros(4, 3), torch.zeros(4, 3, requires_grad=True), torch.zeros(4, 12)
+    )
     integrate(state, velocity, state.setpoint, DT).pack().sum().backward()
     assert velocity.root_ang.grad is not None and velocity.root_ang.grad.isfinite().all()

@@ -35,12 +35,16 @@ def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def policy(trained: Path, robot: Robot, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an untrained walking policy of a few units, beside its module's. Not to be changed."""
+    """The folder of an untrained walking policy of a few units, beside its module's. Not to be
+    changed."""
     torch.manual_seed(0)
     place = tmp_path_factory.mktemp("shipped")
     shutil.copytree(trained / "module", place / "module")
     walk = Walk(robot, WalkConfig(command_range=((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))))
-    skill, net = SkillModule.load(trained / "module"), HighLevelConfig(input_width=8, hidden_width=8, lstm_width=8)
+    skill, net = (
+        SkillModule.load(trained / "module"),
+        HighLevelConfig(input_width=8, hidden_width=8, lstm_width=8),
+    )
     made = HighLevelPolicy.for_task(skill, walk, net=net, module=module_sha256(trained / "module"))
     made.save(place / "anymal_b_walk", training={"module": "tiny"})
     (place / "anymal_b_walk" / "README.md").write_text("# anymal_b_walk\n")
@@ -49,6 +53,6 @@ def policy(trained: Path, robot: Robot, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(autouse=True)
 def _width(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables as wide as where nobody says how wide: a terminal's COLUMNS, or one left by a test runner, changes
-    none."""
+    """Tables as wide as where nobody says how wide: a terminal's COLUMNS, or one left by a test
+    runner, changes none."""
     monkeypatch.delenv("COLUMNS", raising=False)

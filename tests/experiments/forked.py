@@ -1,5 +1,5 @@
-"""Functions in processes of their own which have imported the commands already: forked from a server, each costs
-milliseconds where a new interpreter takes seconds for torch."""
+"""Functions in processes of their own which have imported the commands already: forked from a
+server, each costs milliseconds where a new interpreter takes seconds for torch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 SERVER = multiprocessing.get_context("forkserver")
-COMMANDS = ("npmp.experiments.cli", "npmp.experiments.imitate", "npmp.experiments.reuse", "tests.experiments.killing")
+COMMANDS = (
+    "npmp.experiments.cli",
+    "npmp.experiments.imitate",
+    "npmp.experiments.reuse",
+    "tests.experiments.killing",
+)
 LATER = ("torch._dynamo", "torch.utils.tensorboard")  # which a run imports by and by: 1.6 s
 SERVER.set_forkserver_preload([*COMMANDS, *LATER])
 
@@ -26,7 +31,8 @@ class Done(NamedTuple):
 
 
 def forked(function: Callable[..., int | None], *arguments: Any, seconds: float = 120.0) -> Done:
-    """Call a function of a module that can be imported; what it returns, or SystemExit says, is the exit code.
+    """Call a function of a module that can be imported; what it returns, or SystemExit says, is the
+    exit code.
 
     Raises:
       TimeoutError: when it takes longer than `seconds`; it is killed then.
@@ -44,7 +50,9 @@ def forked(function: Callable[..., int | None], *arguments: Any, seconds: float 
         return Done(process.exitcode, *said)
 
 
-def _inside(out: str, err: str, function: Callable[..., int | None], arguments: tuple[Any, ...]) -> None:
+def _inside(
+    out: str, err: str, function: Callable[..., int | None], arguments: tuple[Any, ...]
+) -> None:
     for number, path in ((1, out), (2, err)):
         file = os.open(path, os.O_WRONLY | os.O_CREAT)
         os.dup2(file, number)

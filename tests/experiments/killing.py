@@ -1,4 +1,5 @@
-"""Runs a training command, kills it with SIGKILL at random moments, lets it go on each time, and at last to its end."""
+"""Runs a training command, kills it with SIGKILL at random moments, lets it go on each time, and at
+last to its end."""
 
 from __future__ import annotations
 
@@ -35,7 +36,10 @@ def written(out: Path) -> int:
 
 def found(out: Path) -> dict[str, Any]:
     """What a killed run left: its last checkpoint, the rows of its log, and halves of files."""
-    steps = [int(path.stem.rpartition("_")[2]) for path in (out / "checkpoints").glob("checkpoint_*.json")]
+    steps = [
+        int(path.stem.rpartition("_")[2])
+        for path in (out / "checkpoints").glob("checkpoint_*.json")
+    ]
     log = out / "metrics.csv"
     return {
         "checkpoint": max(steps, default=None),
@@ -45,15 +49,21 @@ def found(out: Path) -> dict[str, Any]:
 
 
 def main(verb: str, kills: int, seconds: float, seed: int, arguments: list[str]) -> None:
-    """Kills come uniformly within so many seconds of the moment when the run begins to write. Prints one JSON object:
-    what there was at each kill. The commands run in forked children, so that a kill costs no import of torch."""
+    """Kills come uniformly within so many seconds of the moment when the run begins to write.
+    Prints one JSON object: what there was at each kill. The commands run in forked children, so
+    that a kill costs no import of torch."""
     importlib.import_module(f"npmp.experiments.{verb}")
-    out = Path(next(argument for argument in arguments if argument.startswith("out=")).removeprefix("out="))
+    out = Path(
+        next(argument for argument in arguments if argument.startswith("out=")).removeprefix("out=")
+    )
     draw, left = random.Random(seed), []
     for _ in range(kills):
         before = written(out)
         child = started(verb, arguments, out)
-        while written(out) == before and os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+        while (
+            written(out) == before
+            and os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+        ):
             time.sleep(0.005)
         time.sleep(draw.uniform(0.0, seconds))
         os.kill(child, signal.SIGKILL)

@@ -20,7 +20,9 @@ from tests.test_settings import flat, yaml_of
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("log") / "servos.npz"
-    pair = (servo(PDParameters(stiff, 1.0), name=f"s{stiff:g}", samples=300) for stiff in (20.0, 40.0))
+    pair = (
+        servo(PDParameters(stiff, 1.0), name=f"s{stiff:g}", samples=300) for stiff in (20.0, 40.0)
+    )
     write_log(path, log_of(*pair))
     return path
 
@@ -31,49 +33,89 @@ def test_fit_and_evaluate_judge_the_same_part(
 ) -> None:
     fitted, judged = tmp_path / "model", tmp_path / "judged"
     given = [f"data={data}", "debug=tiny"]
-    assert cli.main(["actuator", "fit", *given, f"model={kind}", "validation=0.4", f"out={fitted}"]) == 0
-    assert cli.main(["actuator", "evaluate", *given, f"model={fitted}", "split=validation", f"out={judged}"]) == 0
-    first, second = (json.loads((folder / "evaluation.json").read_text()) for folder in (fitted, judged))
+    assert (
+        cli.main(["actuator", "fit", *given, f"model={kind}", "validation=0.4", f"out={fitted}"])
+        == 0
+    )
+    assert (
+        cli.main(
+            ["actuator", "evaluate", *given, f"model={fitted}", "split=validation", f"out={judged}"]
+        )
+        == 0
+    )
+    first, second = (
+        json.loads((folder / "evaluation.json").read_text()) for folder in (fitted, judged)
+    )
     assert first == second and first["seconds"] == pytest.approx(2 * 0.4 * 300 / 200)
-    assert {"rmse_nm", "rollout_rmse_nm", "baseline_rmse_nm"} <= set(first) and "0.5" not in first["actuators"]
+    assert {"rmse_nm", "rollout_rmse_nm", "baseline_rmse_nm"} <= set(first) and "0.5" not in first[
+        "actuators"
+    ]
     contract = load(fitted).contract
     assert contract.kind == kind and contract.training["validation"] == {
         "share": 0.4, "recordings": [], "actuators": [],
     }  # fmt: skip
-    assert contract.training["after"]["rmse_nm"] == first["rmse_nm"] and contract.licence == "CC0-1.0"
+    assert (
+        contract.training["after"]["rmse_nm"] == first["rmse_nm"] and contract.licence == "CC0-1.0"
+    )
     page = (judged / "report.html").read_text()
     assert "measured" in page and "</html>" in page and str(tmp_path) not in page
     assert cli.main(["actuator", "evaluate", *given, f"model={fitted}", "split=all"]) == 0
     capsys.readouterr()
     assert cli.main(["actuator", "show", str(fitted)]) == 0
     shown = capsys.readouterr().out
-    assert "fitted to: servos.npz, 1.8 s, seed 0" in shown and "licence of the data: CC0-1.0" in shown
+    assert (
+        "fitted to: servos.npz, 1.8 s, seed 0" in shown and "licence of the data: CC0-1.0" in shown
+    )
 
 
 def test_an_actuator_is_kept_aside_as_a_whole(data: Path, tmp_path: Path) -> None:
-    given = ["validation=0", "validation_actuators=[s4*]", f"out={tmp_path}", "debug=tiny", "report=false"]
+    given = [
+        "validation=0",
+        "validation_actuators=[s4*]",
+        f"out={tmp_path}",
+        "debug=tiny",
+        "report=false",
+    ]
     assert cli.main(["actuator", "fit", f"data={data}", *given]) == 0
     assert load(tmp_path).contract.actuators == ["s20"]
     assert list(json.loads((tmp_path / "evaluation.json").read_text())["actuators"]) == ["s40"]
     assert not (tmp_path / "report.html").exists()
 
 
-def test_a_torque_of_the_other_sign_is_noted(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_torque_of_the_other_sign_is_noted(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     given, doubt = ["model=mlp", "debug=tiny", "report=false"], "has one of them the other sign?"
     assert cli.main(["actuator", "fit", f"data={data}", *given, f"out={tmp_path / 'right'}"]) == 0
     assert doubt not in capsys.readouterr().out
     log = read_log(data)
-    turned = replace(log, traces=tuple(replace(trace, torque=-trace.torque) for trace in log.traces))
+    turned = replace(
+        log, traces=tuple(replace(trace, torque=-trace.torque) for trace in log.traces)
+    )
     write_log(tmp_path / "turned.npz", turned)
-    assert cli.main(["actuator", "fit", f"data={tmp_path / 'turned.npz'}", *given, f"out={tmp_path / 'wrong'}"]) == 0
+    assert (
+        cli.main(
+            [
+                "actuator",
+                "fit",
+                f"data={tmp_path / 'turned.npz'}",
+                *given,
+                f"out={tmp_path / 'wrong'}",
+            ]
+        )
+        == 0
+    )
     assert doubt in capsys.readouterr().out
 
 
 def test_the_kept_part_is_judged_on_the_log_that_was_fitted_only(
     data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A log of the same recordings, actuators and lengths is another; and at 400 Hz a log of 200 is the same."""
-    pair = (servo(PDParameters(stiff, 2.0), name=f"s{stiff:g}", samples=300) for stiff in (20.0, 40.0))
+    """A log of the same recordings, actuators and lengths is another; and at 400 Hz a log of 200 is
+    the same."""
+    pair = (
+        servo(PDParameters(stiff, 2.0), name=f"s{stiff:g}", samples=300) for stiff in (20.0, 40.0)
+    )
     write_log(tmp_path / "other.npz", log_of(*pair))
     given = ["rate_hz=400", "debug=tiny", "report=false"]
     assert cli.main(["actuator", "fit", f"data={data}", *given, f"out={tmp_path / 'm'}"]) == 0
@@ -88,13 +130,20 @@ def test_the_kept_part_is_judged_on_the_log_that_was_fitted_only(
 
 def test_a_refit_leaves_no_figures_of_the_model_before(data: Path, tmp_path: Path) -> None:
     given = ["actuator", "fit", f"data={data}", "debug=tiny", f"out={tmp_path}"]
-    assert cli.main(given) == 0 and (tmp_path / "evaluation.json").is_file() and (tmp_path / "report.html").is_file()
+    assert (
+        cli.main(given) == 0
+        and (tmp_path / "evaluation.json").is_file()
+        and (tmp_path / "report.html").is_file()
+    )
     assert cli.main([*given, "validation=0"]) == 0
     assert not (tmp_path / "evaluation.json").exists() and not (tmp_path / "report.html").exists()
 
 
 def test_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    rows = {name: np.linspace(0, 1, 50, dtype=np.float32) for name in ("position_error", "velocity", "torque")}
+    rows = {
+        name: np.linspace(0, 1, 50, dtype=np.float32)
+        for name in ("position_error", "velocity", "torque")
+    }
     np.savez(tmp_path / "knee.npz", rate_hz=400.0, **rows)
     source, out = f"source={tmp_path / 'knee.npz'}", tmp_path / "new" / "log.npz"
     for _ in range(2):  # a second time over the first
@@ -102,10 +151,15 @@ def test_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "1 recordings of 1 actuators, 0 s at 400 Hz" in capsys.readouterr().out and out.is_file()
     before = (tmp_path / "knee.npz").read_bytes()
     assert cli.main(["actuator", "import", "hwangbo", source, f"out={tmp_path / 'knee.npz'}"]) == 2
-    assert "is the source" in capsys.readouterr().err and (tmp_path / "knee.npz").read_bytes() == before
+    assert (
+        "is the source" in capsys.readouterr().err
+        and (tmp_path / "knee.npz").read_bytes() == before
+    )
 
 
-def test_another_verbs_folder_is_left_alone(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_verbs_folder_is_left_alone(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "config.yaml").write_text("verb: evaluate\n")
     (tmp_path / "evaluation.json").write_text("{}")
     assert cli.main(["actuator", "fit", f"data={data}", "model=pd", f"out={tmp_path}"]) == 2
@@ -117,9 +171,18 @@ def test_another_verbs_folder_is_left_alone(data: Path, tmp_path: Path, capsys: 
     ("arguments", "message"),
     [
         (["fit", "out=x"], "npmp actuator fit needs data=..."),
-        (["fit", "data=log.npz", "model=lstm", "out=x"], "no model 'lstm'; there are: pd, hybrid, mlp, conv, vae"),
-        (["fit", "data=log.npz", "rate_hz=fast", "out=x"], "rate_hz=fast: a number above 0 is expected"),
-        (["fit", "data=log.npz", "validation=1", "out=x"], "validation must be at least 0 and below 1"),
+        (
+            ["fit", "data=log.npz", "model=lstm", "out=x"],
+            "no model 'lstm'; there are: pd, hybrid, mlp, conv, vae",
+        ),
+        (
+            ["fit", "data=log.npz", "rate_hz=fast", "out=x"],
+            "rate_hz=fast: a number above 0 is expected",
+        ),
+        (
+            ["fit", "data=log.npz", "validation=1", "out=x"],
+            "validation must be at least 0 and below 1",
+        ),
         (["fit", "data=absent.npz"], "npmp actuator fit needs out=FOLDER"),
         (["evaluate", "data=log.npz"], "needs model=FOLDER"),
         (["evaluate", "data=log.npz", "model=nowhere"], "no actuator model in 'nowhere'"),

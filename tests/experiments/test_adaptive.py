@@ -1,4 +1,5 @@
-"""`randomization=adaptive` in training runs: ranges move, are in the metrics, the checkpoints and the record."""
+"""`randomization=adaptive` in training runs: ranges move, are in the metrics, the checkpoints and
+the record."""
 
 from __future__ import annotations
 
@@ -13,7 +14,12 @@ from npmp import SkillModule
 from npmp.experiments import imitate, reuse
 from npmp.reuse import HighLevelPolicy
 
-SETTINGS = ["debug=tiny", "threads=1", "randomization=adaptive", "randomization.adaptive.episodes=4"]
+SETTINGS = [
+    "debug=tiny",
+    "threads=1",
+    "randomization=adaptive",
+    "randomization.adaptive.episodes=4",
+]
 
 
 def reaches(out: Path, name: str = "reach") -> list[float]:
@@ -27,7 +33,8 @@ def test_imitation_moves_the_ranges_and_goes_on_with_them(data: Path, tmp_path: 
     assert imitate.main([f"data={data}", f"out={a}", *SETTINGS, *more]) == 0
     shutil.copytree(a, b)
     last = max(path.name.split(".")[0] for path in (b / "checkpoints").glob("checkpoint_*"))
-    for path in (b / "checkpoints").glob(f"{last}.*"):  # as if it had been killed after the one before
+    # as if it had been killed after the one before
+    for path in (b / "checkpoints").glob(f"{last}.*"):
         path.unlink()
     assert imitate.main([f"resume={b}", f"out={b}", "threads=1"]) == 0
     assert (a / "metrics.csv").read_bytes() == (b / "metrics.csv").read_bytes()
@@ -36,19 +43,31 @@ def test_imitation_moves_the_ranges_and_goes_on_with_them(data: Path, tmp_path: 
     record = SkillModule.load(a / "module").contract.training["randomization_reached"]
     assert record == json.loads((a / "summary.json").read_text())["randomization_reached"]
     assert set(record) >= {"friction", "mass_whole", "joint_offset", "pushes"}
-    assert sum(sum(shares) / len(shares) for shares in record.values()) / len(record) == pytest.approx(found[-1])
+    assert sum(sum(shares) / len(shares) for shares in record.values()) / len(
+        record
+    ) == pytest.approx(found[-1])
 
 
 def test_reuse_moves_each_end_by_itself(trained: Path, tmp_path: Path) -> None:
     out, module = tmp_path / "run", trained / "module"
-    each = ["randomization.adaptive.kind=each", "randomization.adaptive.episodes=1", "task.episode_s=0.1"]
-    assert reuse.main([f"module={module}", f"out={out}", *SETTINGS, *each, "algo.episode_s=0.1"]) == 0
+    each = [
+        "randomization.adaptive.kind=each",
+        "randomization.adaptive.episodes=1",
+        "task.episode_s=0.1",
+    ]
+    assert (
+        reuse.main([f"module={module}", f"out={out}", *SETTINGS, *each, "algo.episode_s=0.1"]) == 0
+    )
     record = HighLevelPolicy.load(out / "policy").contract.training["randomization_reached"]
     assert len({share for shares in record.values() for share in shares}) > 1
     mean = sum(record["friction"]) / 2
     assert reaches(out, "reach_friction")[-1] == pytest.approx(mean)
 
 
-def test_collectors_of_their_own_are_refused(data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    assert imitate.main([f"data={data}", f"out={tmp_path / 'out'}", *SETTINGS, "actors=inline"]) == 2
+def test_collectors_of_their_own_are_refused(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        imitate.main([f"data={data}", f"out={tmp_path / 'out'}", *SETTINGS, "actors=inline"]) == 2
+    )
     assert "adaptive randomization follows the robots of one process" in capfd.readouterr().err

@@ -16,7 +16,9 @@ from npmp.robots import Robot
 
 @pytest.fixture(scope="module")
 def tracks(robot: Robot) -> list[Track]:
-    return tracks_of([dog_gait("walk", duration_s=2.0), dog_gait("trot", duration_s=2.0)], robot, {}, 150)
+    return tracks_of(
+        [dog_gait("walk", duration_s=2.0), dog_gait("trot", duration_s=2.0)], robot, {}, 150
+    )
 
 
 def test_retarget(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -24,14 +26,23 @@ def test_retarget(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert cli.main(["bench", "retarget", "debug=tiny", f"out={out}"]) == 0
     figures = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
     assert figures == json.loads(out.read_text())
-    speeds = ("pipeline_frames_per_s", "frames_per_s", "pose_frames_per_s", "pose_frames_per_s_one_thread")
+    speeds = (
+        "pipeline_frames_per_s",
+        "frames_per_s",
+        "pose_frames_per_s",
+        "pose_frames_per_s_one_thread",
+    )
     assert all(figures[name] > 0 for name in speeds)
-    assert 0 < figures["rms_marker_m"] < 0.05 and 0 < figures["pose_rms_m"] < 0.05 and figures["pose_cost"] > 0
+    assert (
+        0 < figures["rms_marker_m"] < 0.05
+        and 0 < figures["pose_rms_m"] < 0.05
+        and figures["pose_cost"] > 0
+    )
 
 
 def test_tracks_take_so_many_frames(tracks: list[Track]) -> None:
-    # 2 s at 60 Hz are 120 frames: all of the first clip, 30 of the second. At the robot's 50 Hz, first and last frame
-    # kept: 119 / 60 s and 29 / 60 s hold 99 and 24 periods.
+    # 2 s at 60 Hz are 120 frames: all of the first clip, 30 of the second. At the robot's 50 Hz,
+    # first and last frame kept: 119 / 60 s and 29 / 60 s hold 99 and 24 periods.
     assert [len(track.goal) for track in tracks] == [100, 25]
     assert tracks[0].problem is tracks[1].problem
 

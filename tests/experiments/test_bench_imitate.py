@@ -19,9 +19,24 @@ from npmp.sim import BatchSim
 from tests.environments import imitation_env
 
 
-def figures_of(capsys: pytest.CaptureFixture[str], data: Path, arguments: Sequence[str]) -> dict[str, Any]:
+def figures_of(
+    capsys: pytest.CaptureFixture[str], data: Path, arguments: Sequence[str]
+) -> dict[str, Any]:
     """The JSON object on the last line that the command prints."""
-    assert cli.main(["bench", "imitate", "debug=tiny", "seconds=0.05", "threads=1", f"data={data}", *arguments]) == 0
+    assert (
+        cli.main(
+            [
+                "bench",
+                "imitate",
+                "debug=tiny",
+                "seconds=0.05",
+                "threads=1",
+                f"data={data}",
+                *arguments,
+            ]
+        )
+        == 0
+    )
     return dict(json.loads(capsys.readouterr().out.strip().splitlines()[-1]))
 
 
@@ -39,9 +54,17 @@ SHORT = {
 def test_shares_and_ratios(algo: str, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures = figures_of(capsys, data, [*SHORT[algo], "randomization=paper"])
     spent = figures["seconds_per_iteration"]
-    assert figures["algo"] == algo and figures["randomization"] == "paper" and figures["num_envs"] == 16
-    assert figures["samples_per_s"] == pytest.approx(figures["steps_per_iteration"] / spent["whole"], rel=1e-2)
-    assert figures["ratio_to_raw_physics"] == pytest.approx(spent["raw_physics"] / spent["sampler"], rel=1e-2)
+    assert (
+        figures["algo"] == algo
+        and figures["randomization"] == "paper"
+        and figures["num_envs"] == 16
+    )
+    assert figures["samples_per_s"] == pytest.approx(
+        figures["steps_per_iteration"] / spent["whole"], rel=1e-2
+    )
+    assert figures["ratio_to_raw_physics"] == pytest.approx(
+        spent["raw_physics"] / spent["sampler"], rel=1e-2
+    )
     assert 0.9 < figures["sampler_share"] + figures["learner_share"] <= 1.0
     if algo == "world_model":
         assert {"sampler", "model_fit", "imagination"} < set(spent)
@@ -52,7 +75,9 @@ def test_shares_and_ratios(algo: str, data: Path, capsys: pytest.CaptureFixture[
 
 def test_learning_on_warp(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("mujoco_warp")
-    figures = figures_of(capsys, data, [*SHORT["world_model"], "algo.num_envs=2", "algo.warmup_steps=10", "sim=warp"])
+    figures = figures_of(
+        capsys, data, [*SHORT["world_model"], "algo.num_envs=2", "algo.warmup_steps=10", "sim=warp"]
+    )
     assert (figures["sim"], figures["device"], figures["num_envs"]) == ("warp", "cpu", 2)
     assert 0.0 < figures["ratio_to_raw_physics"] <= 1.1
 
@@ -61,8 +86,11 @@ def test_learning_on_warp(data: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_measuring_changes_nothing(
     robot: Robot, motions: MotionSet, hold: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An environment that is watched, and whose physics is repeated by the same calls, goes on as one that is not."""
-    plain, watched = (imitation_env(robot, motions, 4, robots=RobotBatchConfig(hold=hold)) for _ in range(2))
+    """An environment that is watched, and whose physics is repeated by the same calls, goes on as
+    one that is not."""
+    plain, watched = (
+        imitation_env(robot, motions, 4, robots=RobotBatchConfig(hold=hold)) for _ in range(2)
+    )
     action = torch.zeros(4, 12)
     sim = watched.sim
     assert isinstance(sim, BatchSim)
@@ -76,13 +104,19 @@ def test_measuring_changes_nothing(
 
         def spied(self: BatchSim, ctrl: torch.Tensor, previous: torch.Tensor | None = None) -> None:
             call = calls[len(ends)]
-            assert ctrl is call.ctrl and previous is call.previous and (previous is None) == (hold == "zero_order")
+            assert (
+                ctrl is call.ctrl
+                and previous is call.previous
+                and (previous is None) == (hold == "zero_order")
+            )
             step(self, ctrl, previous)
             ends.append(self.snapshot())
 
         monkeypatch.setattr(BatchSim, "step", spied)
         assert bare(sim, asked) > 0.0 and not asked
-        assert [torch.equal(end, call.state) for end, call in zip(ends, calls[1:], strict=False)] == [True, True]
+        assert [
+            torch.equal(end, call.state) for end, call in zip(ends, calls[1:], strict=False)
+        ] == [True, True]
         monkeypatch.undo()
     for env in (plain, watched):
         env.step(action)

@@ -38,11 +38,19 @@ def test_a_trial_and_another_against_it(tmp_path: Path, capsys: pytest.CaptureFi
     assert cli.main(["bundle", "trial", "bundle", *QUICK, f"out={first}"]) == 0
     assert "2 episodes, 0 falls; 100.0 % of the steps made" in capsys.readouterr().out
     recording, told = read_recording(first), json.loads((first / "trial.json").read_text())
-    assert recording.source == "mujoco" and len(recording.columns["time_s"]) == 50 and recording.acting.all()
-    assert told["survived"] == 1.0 and told["velocity_error_1s"] is None and "against" not in told  # under a second
+    assert (
+        recording.source == "mujoco"
+        and len(recording.columns["time_s"]) == 50
+        and recording.acting.all()
+    )
+    # under a second
+    assert told["survived"] == 1.0 and told["velocity_error_1s"] is None and "against" not in told
     assert len(told["channels"]["gyro/x"]) == len(told["quantiles"]) == 5
     assert cli.main(["bundle", "trial", "bundle", *QUICK, f"against={first}", f"out={second}"]) == 0
-    assert "against mujoco: Kolmogorov-Smirnov 0.00 in the middle, 0.00 at most" in capsys.readouterr().out
+    assert (
+        "against mujoco: Kolmogorov-Smirnov 0.00 in the middle, 0.00 at most"
+        in capsys.readouterr().out
+    )
     against = json.loads((second / "trial.json").read_text())["against"]
     assert len(against["worst"]) == 3 and {one["ks"] for one in against["channels"]} == {0.0}
     assert cli.main(["compare-logs", str(first), str(second), f"out={tmp_path / 'compared'}"]) == 0
@@ -50,7 +58,15 @@ def test_a_trial_and_another_against_it(tmp_path: Path, capsys: pytest.CaptureFi
 
 def test_a_trial_in_drake(tmp_path: Path) -> None:
     pytest.importorskip("pydrake")
-    arguments = ["bundle", "trial", "bundle", "simulator=drake", "episodes=1", "steps=60", f"out={tmp_path}"]
+    arguments = [
+        "bundle",
+        "trial",
+        "bundle",
+        "simulator=drake",
+        "episodes=1",
+        "steps=60",
+        f"out={tmp_path}",
+    ]
     assert cli.main(arguments) == 0
     told = json.loads((tmp_path / "trial.json").read_text())
     assert told["simulator"] == "drake" and told["falls"] == 0 and told["velocity_error_1s"] > 0.0
@@ -66,7 +82,11 @@ def test_a_trial_in_drake(tmp_path: Path) -> None:
     ],
 )
 def test_what_it_refuses(
-    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    arguments: list[str],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main(["bundle", "trial", "bundle", *arguments]) == 2
@@ -86,6 +106,8 @@ def test_a_log_without_policy_steps_is_refused_before_any_work(
     assert "fewer than 20 samples" in capsys.readouterr().err and not (tmp_path / "second").exists()
 
 
-def test_a_bundle_that_is_not_told_how_to_walk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_bundle_that_is_not_told_how_to_walk(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(Stand, "contract", replace(contract_of(), command=["forward", "turn"]))
     assert cli.main(["bundle", "trial", "bundle", f"out={tmp_path / 't'}"]) == 2

@@ -65,29 +65,37 @@ def error_line(capsys: pytest.CaptureFixture[str]) -> str:
     return lines[0].removeprefix("npmp: error: ")
 
 
-# --- the dispatcher ---------------------------------------------------------------------------------------------------
+# --- the dispatcher
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_help_lists_every_verb_and_is_quick() -> None:
     begin = time.perf_counter()
     result = subprocess.run(
-        [sys.executable, "-m", "npmp.experiments.cli", "--help"], capture_output=True, text=True, cwd=ROOT
+        [sys.executable, "-m", "npmp.experiments.cli", "--help"],
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
     )
     assert result.returncode == 0
     assert result.stderr == ""
     for name in cli.VERBS:
         assert f"\n  {name} " in result.stdout
-    assert time.perf_counter() - begin < 5  # 0.1 s on an idle machine: neither Hydra nor torch is imported
+    # 0.1 s on an idle machine: neither Hydra nor torch is imported
+    assert time.perf_counter() - begin < 5
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"npmp {npmp.__version__}\n"
-    assert "version" in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dynamic"]  # stands there alone
+    # stands there alone
+    assert "version" in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dynamic"]
 
 
 @pytest.mark.parametrize("name", cli.VERBS)
-def test_verb_help_shows_every_key_with_its_meaning(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verb_help_shows_every_key_with_its_meaning(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main([name, "--help"]) == 0
     shown = capsys.readouterr().out
     text = help_text.of_file(help_text.CONF / f"{name}.yaml")
@@ -103,7 +111,9 @@ def test_verb_help_shows_every_key_with_its_meaning(name: str, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize(
-    "path", sorted(help_text.CONF.glob("*/*.yaml")), ids=lambda path: f"{path.parent.name}/{path.stem}"
+    "path",
+    sorted(help_text.CONF.glob("*/*.yaml")),
+    ids=lambda path: f"{path.parent.name}/{path.stem}",
 )
 def test_every_choice_says_what_it_is(path: Path) -> None:
     assert help_text.of_file(path).description
@@ -122,11 +132,14 @@ def test_help_offers_only_what_works_for_the_verb(capsys: pytest.CaptureFixture[
         assert help_text.choices("task", name) == tasks and help_text.choices("algo", name) == algos
         every = {*tasks, *other_tasks, "path"}  # which walking policies are judged at
         assert set(help_text.choices("task")) == every
-        assert not any(f" {other} (" in shown for other in {*other_tasks, *other_algos} - set(algos))
+        assert not any(
+            f" {other} (" in shown for other in {*other_tasks, *other_algos} - set(algos)
+        )
         assert "for:" not in shown.split("choices:")[1]
         assert f"out=runs/{name}/DATE_TIME" in shown
         assert " ".join(shown.split()).count("[P*] that paper at second hand") == 1
-    assert "algo.clone_steps=" in shown and "algo.model_lr=" in shown  # of reuse's own loop, and of every model's fit
+    # of reuse's own loop, and of every model's fit
+    assert "algo.clone_steps=" in shown and "algo.model_lr=" in shown
     text = help_text.parse("# for: imitate, reuse\n# What it is\nname: x  # y\n")
     assert (text.verbs, text.description) == (("imitate", "reuse"), "What it is")
     assert cli.main(["doctor", "--help"]) == 0
@@ -140,7 +153,8 @@ def test_unknown_verb(capsys: pytest.CaptureFixture[str]) -> None:
     assert "doctor" in line
 
 
-# --- what a verb is given ---------------------------------------------------------------------------------------------
+# --- what a verb is given
+# ---------------------------------------------------------------------------------------------
 
 
 def test_run_folder_holds_the_resolved_configuration(tmp_path: Path, elsewhere: Path) -> None:
@@ -177,7 +191,8 @@ def test_seeds_repeat(tmp_path: Path) -> None:
     def draw(config: DictConfig, run: Run) -> None:
         import torch
 
-        drawn.append((float(np.random.rand()), float(torch.rand(()))))  # noqa: NPY002 - the global generator is meant
+        # the global generator is meant
+        drawn.append((float(np.random.rand()), float(torch.rand(()))))  # noqa: NPY002
 
     main = verb("imitate", draw)
     for name, seed in (("a", 5), ("b", 5), ("c", 6)):
@@ -185,9 +200,16 @@ def test_seeds_repeat(tmp_path: Path) -> None:
     assert drawn[0] == drawn[1] != drawn[2]
 
 
-def test_sweep_gives_each_job_a_folder_named_by_what_differs(tmp_path: Path, elsewhere: Path) -> None:
+def test_sweep_gives_each_job_a_folder_named_by_what_differs(
+    tmp_path: Path, elsewhere: Path
+) -> None:
     work = Recorder()
-    assert verb("imitate", work)([*BASIC, "data=x/y.h5", "seed=1,2", "net=small,paper", f"out={tmp_path / 's'}"]) == 0
+    assert (
+        verb("imitate", work)(
+            [*BASIC, "data=x/y.h5", "seed=1,2", "net=small,paper", f"out={tmp_path / 's'}"]
+        )
+        == 0
+    )
     names = {"net=paper,seed=1", "net=paper,seed=2", "net=small,seed=1", "net=small,seed=2"}
     assert {run.job for _, run in work.calls} == names
     assert {entry.name for entry in (tmp_path / "s").iterdir()} == names
@@ -195,9 +217,14 @@ def test_sweep_gives_each_job_a_folder_named_by_what_differs(tmp_path: Path, els
     assert list(elsewhere.iterdir()) == []
 
 
-def test_a_sweep_with_a_name_runs_all_that_it_says(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_with_a_name_runs_all_that_it_says(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     work = Recorder()
-    assert verb("reuse", work)(["sweep=fig6", BASIC[1], "data=x", "steps=7", f"out={tmp_path / 's'}"]) == 0
+    assert (
+        verb("reuse", work)(["sweep=fig6", BASIC[1], "data=x", "steps=7", f"out={tmp_path / 's'}"])
+        == 0
+    )
     jobs = {(b, s) for b in (0.001, 0.01, 0.1, 1) for s in range(3)}
     assert {(c["algo"]["beta"], c["seed"]) for c, _ in work.calls} == jobs
     assert all((c["steps"], c["module"]) == (7, "anymal_b_dog") for c, _ in work.calls)
@@ -209,14 +236,22 @@ def test_a_sweep_with_a_name_runs_all_that_it_says(tmp_path: Path, capsys: pytes
     assert "beta: 0.01" in capsys.readouterr().out and len(work.calls) == 12
     assert common._with_multirun(["fig6", "out=x"]) == ["fig6", "out=x"]
     groups = {path.name for path in common.CONF.iterdir() if path.is_dir()}
-    for path in common.CONF.glob("*.yaml"):  # a group's name as a plain key would be taken for the group
+    # a group's name as a plain key would be taken for the group
+    for path in common.CONF.glob("*.yaml"):
         keys = OmegaConf.load(path)
-        assert not {key for key in keys if key in groups and isinstance(keys[key], bool | int | float)}, path
+        assert not {
+            key for key in keys if key in groups and isinstance(keys[key], bool | int | float)
+        }, path
 
 
-def test_sweep_goes_on_after_a_failed_job(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sweep_goes_on_after_a_failed_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     work = Recorder()
-    assert verb("imitate", work)([*BASIC, "data=x", "steps=none_at_all,3", f"out={tmp_path / 's'}"]) == 2
+    assert (
+        verb("imitate", work)([*BASIC, "data=x", "steps=none_at_all,3", f"out={tmp_path / 's'}"])
+        == 2
+    )
     assert [run.job for _, run in work.calls] == ["steps=3"]
     assert "a whole number is expected" in capsys.readouterr().err
 
@@ -224,43 +259,69 @@ def test_sweep_goes_on_after_a_failed_job(tmp_path: Path, capsys: pytest.Capture
 def test_resume_starts_from_the_runs_own_settings(tmp_path: Path) -> None:
     work = Recorder()
     main, out = verb("imitate", work, protect="checkpoints"), tmp_path / "run"
-    assert main([f"out={out}", "data=x", "steps=100", "seed=7", "net=paper", "algo.num_envs=3"]) == 0
+    assert (
+        main([f"out={out}", "data=x", "steps=100", "seed=7", "net=paper", "algo.num_envs=3"]) == 0
+    )
     assert main([f"resume={out}", "steps=200"]) == 0
     (before, _), (after, run) = work.calls
     assert run.out == run.resume == out
     assert after == {**before, "steps": 200, "resume": str(out)}
 
 
-def test_what_goes_on_takes_the_keys_of_its_own_algorithm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_goes_on_takes_the_keys_of_its_own_algorithm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     work, out = Recorder(), tmp_path / "run"
     main = verb("reuse", work, protect="checkpoints")
     assert (
-        main([f"out={out}", "module=x", "task=recover", "algo=clone", "algo.unroll=7", "task.drop_m=0.5", "threads=1"])
+        main(
+            [
+                f"out={out}",
+                "module=x",
+                "task=recover",
+                "algo=clone",
+                "algo.unroll=7",
+                "task.drop_m=0.5",
+                "threads=1",
+            ]
+        )
         == 0
     )
     assert main([f"resume={out}", "algo.taught=0.9", "task.stand=[0.9,1.0]"]) == 0
     (before, _), (after, _) = work.calls
-    assert (after["algo"]["taught"], after["algo"]["unroll"], after["task"]["drop_m"]) == (0.9, 7, 0.5)
+    assert (after["algo"]["taught"], after["algo"]["unroll"], after["task"]["drop_m"]) == (
+        0.9,
+        7,
+        0.5,
+    )
     assert after["task"]["stand"] == [0.9, 1.0] and before["algo"]["taught"] != 0.9
     assert main([f"resume={out}", "threads=null"]) == 0
     (goes_on, run) = work.calls[-1]
-    assert goes_on["threads"] is None and before["threads"] == 1 and run.given == {"resume", "threads"}
+    assert (
+        goes_on["threads"] is None and before["threads"] == 1 and run.given == {"resume", "threads"}
+    )
     assert main([f"resume={out}", "algo.horizon=9"]) == 2
     assert "reuse has no key 'algo.horizon'" in error_line(capsys)
 
 
-def test_an_experiment_does_not_change_a_run_that_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_experiment_does_not_change_a_run_that_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     work, out = Recorder(), tmp_path / "run"
     main = verb("imitate", work, protect="checkpoints")
     assert main([f"out={out}", "data=x", "experiment=small"]) == 0
     assert main([f"resume={out}", "experiment=dog_walk"]) == 2
     assert f"experiment=dog_walk does not change resume={out}" in error_line(capsys)
     assert cli.main(["imitate", f"resume={out}", "seed=7"]) == 2
-    assert f"seed=7 does not change resume={out}, which goes on as seed 0 began" in error_line(capsys)
+    assert f"seed=7 does not change resume={out}, which goes on as seed 0 began" in error_line(
+        capsys
+    )
     assert len(work.calls) == 1
 
 
-def test_a_run_with_checkpoints_is_not_overwritten(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_with_checkpoints_is_not_overwritten(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     work = Recorder()
     main = verb("imitate", work, protect="checkpoints")
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
@@ -270,11 +331,16 @@ def test_a_run_with_checkpoints_is_not_overwritten(tmp_path: Path, capsys: pytes
     assert not work.calls
 
 
-def test_a_failed_verb_leaves_an_earlier_configuration(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failed_verb_leaves_an_earlier_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "run"
     assert verb("imitate", Recorder())([f"out={out}", "data=x"]) == 0
     before = (out / "config.yaml").read_bytes()
-    assert verb("imitate", Recorder(InputError("no such data")))([f"out={out}", "data=y", "seed=4"]) == 2
+    assert (
+        verb("imitate", Recorder(InputError("no such data")))([f"out={out}", "data=y", "seed=4"])
+        == 2
+    )
     assert (out / "config.yaml").read_bytes() == before
 
     def accepts_then_fails(config: DictConfig, run: Run) -> None:
@@ -285,7 +351,9 @@ def test_a_failed_verb_leaves_an_earlier_configuration(tmp_path: Path, capsys: p
     assert yaml.safe_load((out / "config.yaml").read_text())["seed"] == 4
 
 
-def test_a_folder_of_another_verb_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_of_another_verb_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     work, out, foreign = Recorder(), tmp_path / "run", tmp_path / "foreign"
     assert verb("imitate", Recorder())([f"out={out}", "data=x"]) == 0
     before = (out / "config.yaml").read_bytes()
@@ -302,7 +370,9 @@ def test_a_folder_of_another_verb_is_refused(tmp_path: Path, capsys: pytest.Capt
     assert not work.calls
 
 
-def test_resuming_elsewhere_does_not_overwrite_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_resuming_elsewhere_does_not_overwrite_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     work = Recorder()
     main = verb("imitate", work, protect="checkpoints")
     for name in "ab":
@@ -323,16 +393,23 @@ def test_home_is_expanded_in_every_path(tmp_path: Path, monkeypatch: pytest.Monk
     assert verb("evaluate", work)(["out=~/run", "data=~/m.h5", "module=~/mod", "policy=~/pol"]) == 0
     config, run = work.calls[0]
     assert run.out == tmp_path / "run"
-    assert [config[key] for key in ("data", "module", "policy")] == [str(tmp_path / n) for n in ("m.h5", "mod", "pol")]
+    assert [config[key] for key in ("data", "module", "policy")] == [
+        str(tmp_path / n) for n in ("m.h5", "mod", "pol")
+    ]
     assert verb("retarget", work, out="file")(["out=~/x.h5", "source=['~/a.bvh@0:9',b.bvh]"]) == 0
     assert work.calls[1][0]["source"] == [str(tmp_path / "a.bvh@0:9"), "b.bvh"]
 
 
-def test_a_verb_for_the_cpu_refuses_others_before_any_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_verb_for_the_cpu_refuses_others_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     work = Recorder()
     main = verb("imitate", work, devices=("cpu",))
     assert main(["data=x", "device=cuda", f"out={tmp_path / 'run'}"]) == 2
-    assert "device=cuda: npmp imitate computes on the CPU only so far; use device=cpu" in error_line(capsys)
+    assert (
+        "device=cuda: npmp imitate computes on the CPU only so far; use device=cpu"
+        in error_line(capsys)
+    )
     assert not work.calls and not (tmp_path / "run").exists()
 
 
@@ -341,15 +418,20 @@ def test_an_experiment_is_a_named_set_of_changes() -> None:
     assert common.compose("imitate", ["experiment=dog_walk", "data=x", "steps=5"]).steps == 5
 
 
-@pytest.mark.parametrize("order", [["--cfg", "job", "data=x", "seed=9"], ["data=x", "seed=9", "--cfg", "job"]])
-def test_show_the_configuration_instead_of_running(order: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "order", [["--cfg", "job", "data=x", "seed=9"], ["data=x", "seed=9", "--cfg", "job"]]
+)
+def test_show_the_configuration_instead_of_running(
+    order: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
     work = Recorder()
     assert verb("imitate", work)(order) == 0
     assert yaml.safe_load(capsys.readouterr().out)["seed"] == 9
     assert not work.calls
 
 
-# --- mistakes ---------------------------------------------------------------------------------------------------------
+# --- mistakes
+# ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -358,15 +440,24 @@ def test_show_the_configuration_instead_of_running(order: list[str], capsys: pyt
         (["stpes=3"], "no key 'stpes'; did you mean 'steps'?"),
         (["algo.num_env=3"], "no key 'algo.num_env'; did you mean 'algo.num_envs'?"),
         (["num_envs=3"], "did you mean 'algo.num_envs'?"),
-        (["algo=mo_vmpo", "algo.policy_batch=3"], "no key 'algo.policy_batch'; under algo there are: beta,"),
-        (["robot=anymal_x"], "no robot 'anymal_x'; did you mean 'anymal_c'? there are: anymal_b, anymal_c"),
+        (
+            ["algo=mo_vmpo", "algo.policy_batch=3"],
+            "no key 'algo.policy_batch'; under algo there are: beta,",
+        ),
+        (
+            ["robot=anymal_x"],
+            "no robot 'anymal_x'; did you mean 'anymal_c'? there are: anymal_b, anymal_c",
+        ),
         (["debug=huge"], "no debug 'huge'; there are: none, tiny"),
         (["seed=abc"], "seed=abc: a whole number is expected (default 0)"),
         (["seed=-1"], "seed=-1: 0 to 4294967295 is expected"),
         (["steps=1.5"], "a whole number is expected"),
         (["steps=null"], "a whole number is expected"),
         (["steps=1e30"], "steps: a whole number of at most 9,007,199,254,740,992 is expected"),
-        (["algo.num_envs=-1e30"], "algo.num_envs: a whole number of at most 9,007,199,254,740,992 is expected"),
+        (
+            ["algo.num_envs=-1e30"],
+            "algo.num_envs: a whole number of at most 9,007,199,254,740,992 is expected",
+        ),
         (["steps=" + "9" * 6000], "steps: a number of more than 400 digits"),
         (["tempos=null"], "tempos=null: a list [a,b] is expected"),
         (["algo.weights=null"], "a mapping {key: value} is expected"),
@@ -384,10 +475,18 @@ def test_show_the_configuration_instead_of_running(order: list[str], capsys: pyt
     ],
 )
 def test_one_clear_line_and_exit_code_2(
-    arguments: list[str], expected: str, tmp_path: Path, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str],
+    expected: str,
+    tmp_path: Path,
+    elsewhere: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     work = Recorder()
-    out = [] if any(argument.startswith("out=") for argument in arguments) else [f"out={tmp_path / 'run'}"]
+    out = (
+        []
+        if any(argument.startswith("out=") for argument in arguments)
+        else [f"out={tmp_path / 'run'}"]
+    )
     assert verb("imitate", work)(["data=x", *out, *arguments]) == 2
     assert expected in error_line(capsys)
     assert not work.calls
@@ -408,15 +507,23 @@ def test_a_device_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     assert "device" in error_line(capsys)
 
 
-@pytest.mark.parametrize("error", [InputError("the file is garbled"), FileNotFoundError(2, "No such file", "x.h5")])
-def test_a_users_error_leaves_no_folder(error: Exception, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    "error", [InputError("the file is garbled"), FileNotFoundError(2, "No such file", "x.h5")]
+)
+def test_a_users_error_leaves_no_folder(
+    error: Exception, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert verb("imitate", Recorder(error))(["data=x", f"out={tmp_path / 'a' / 'b'}"]) == 2
     assert error_line(capsys) in ("the file is garbled", "x.h5: No such file")
     assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize(
-    "error", [MemoryError(), RuntimeError("[enforce fail at alloc_cpu.cpp:127] . CPUAllocator: can't allocate memory")]
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:127] . CPUAllocator: can't allocate memory"),
+    ],
 )
 def test_memory_that_there_is_not_is_one_line(
     error: Exception, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -425,8 +532,12 @@ def test_memory_that_there_is_not_is_one_line(
     assert error_line(capsys).startswith("out of memory; fewer robots")
 
 
-def test_an_internal_error_shows_its_traceback(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert verb("imitate", Recorder(ZeroDivisionError("oh")))(["data=x", f"out={tmp_path / 'a'}"]) == 1
+def test_an_internal_error_shows_its_traceback(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        verb("imitate", Recorder(ZeroDivisionError("oh")))(["data=x", f"out={tmp_path / 'a'}"]) == 1
+    )
     text = capsys.readouterr().err
     assert "ZeroDivisionError: oh" in text
     assert text.strip().splitlines()[-1].startswith("npmp: error: an internal error")
@@ -438,12 +549,16 @@ def test_debug_shows_where_a_users_error_was_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NPMP_DEBUG", "1")
-    assert verb("imitate", Recorder(InputError("garbled")))(["data=x", f"out={tmp_path / 'a'}"]) == 2
+    assert (
+        verb("imitate", Recorder(InputError("garbled")))(["data=x", f"out={tmp_path / 'a'}"]) == 2
+    )
     assert "Traceback" in capsys.readouterr().err
 
 
 def test_interrupted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert verb("imitate", Recorder(KeyboardInterrupt()))(["data=x", f"out={tmp_path / 'a'}"]) == 130
+    assert (
+        verb("imitate", Recorder(KeyboardInterrupt()))(["data=x", f"out={tmp_path / 'a'}"]) == 130
+    )
     assert "Traceback" not in capsys.readouterr().err
 
 
@@ -453,7 +568,21 @@ def test_long_messages_are_cut() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["plain/a-b_c.h5", "a b", "it's", "back\\", "a,b", "(1)", "x=y", "~/x", "[odd", "{b}", "ü", "a'\\'b"]
+    "path",
+    [
+        "plain/a-b_c.h5",
+        "a b",
+        "it's",
+        "back\\",
+        "a,b",
+        "(1)",
+        "x=y",
+        "~/x",
+        "[odd",
+        "{b}",
+        "ü",
+        "a'\\'b",
+    ],
 )
 def test_paths_reach_the_configuration_unchanged(path: str) -> None:
     value = common.quoted(path)
@@ -463,7 +592,8 @@ def test_paths_reach_the_configuration_unchanged(path: str) -> None:
     assert common._overrides([f"out={value}"])[0].value() == path
 
 
-# --- verbs that are here already --------------------------------------------------------------------------------------
+# --- verbs that are here already
+# --------------------------------------------------------------------------------------
 
 
 def test_inspect_and_its_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -484,7 +614,9 @@ def test_inspect_and_its_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_bench_names_its_benchmarks(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["bench", "everything"]) == 2
-    assert "no benchmark 'everything'; there are: env, imitate, retarget, actors" in error_line(capsys)
+    assert "no benchmark 'everything'; there are: env, imitate, retarget, actors" in error_line(
+        capsys
+    )
 
 
 def test_retarget_options_are_the_keys_of_its_configuration() -> None:
@@ -496,13 +628,20 @@ def test_retarget_options_are_the_keys_of_its_configuration() -> None:
         assert config[field.name] == field.default, field.name
 
 
-def test_retarget_leaves_out_what_cannot_be_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_retarget_leaves_out_what_cannot_be_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     from mocap_data import dog_gait, read_motions
 
     folder, out = tmp_path / "clips", tmp_path / "motions.h5"
     folder.mkdir()
     clip = dog_gait("walk", duration_s=2.0)
-    np.savez(folder / "good.npz", positions=clip.positions, names=np.array(clip.names), fps=np.array(clip.rate_hz))
+    np.savez(
+        folder / "good.npz",
+        positions=clip.positions,
+        names=np.array(clip.names),
+        fps=np.array(clip.rate_hz),
+    )
     (folder / "bad.bvh").write_text("HIERARCHY\nROOT")
     arguments = ["retarget", f"source={folder}", f"out={out}", "up=z", "scale=1.0"]
     assert cli.main([*arguments, "strict=true"]) == 2
@@ -521,7 +660,11 @@ def test_retarget_leaves_out_what_cannot_be_read(tmp_path: Path, capsys: pytest.
 
 @pytest.mark.parametrize(
     ("source", "expected"),
-    [("nowhere.bvh", "no file or folder"), ("no*.bvh", "no file matches"), ("empty", "no recording in")],
+    [
+        ("nowhere.bvh", "no file or folder"),
+        ("no*.bvh", "no file matches"),
+        ("empty", "no recording in"),
+    ],
 )
 def test_retarget_sources_that_are_not_there(
     source: str, expected: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
@@ -532,7 +675,9 @@ def test_retarget_sources_that_are_not_there(
     assert not (elsewhere / "motions.h5").exists()
 
 
-def test_bench_env_compares_with_the_bare_simulator(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bench_env_compares_with_the_bare_simulator(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     out = tmp_path / "figures.json"
     assert cli.main(["bench", "env", "debug=tiny", "seconds=0.2", f"out={out}"]) == 0
     figures = json.loads(capsys.readouterr().out.strip().splitlines()[-1])
@@ -548,10 +693,17 @@ def test_doctor_says_that_it_works(
 ) -> None:
     from npmp.render import backend
 
-    monkeypatch.setattr(backend, "reasons", lambda timeout_s: {"egl": "", "osmesa": "library not found"})
+    monkeypatch.setattr(
+        backend, "reasons", lambda timeout_s: {"egl": "", "osmesa": "library not found"}
+    )
     code = cli.main(["doctor", f"out={tmp_path / 'found.json'}"])
     found = {entry["name"]: entry for entry in json.loads((tmp_path / "found.json").read_text())}
-    assert found["python"]["verdict"] == found["mujoco.batch"]["verdict"] == found["models"]["verdict"] == "ok"
+    assert (
+        found["python"]["verdict"]
+        == found["mujoco.batch"]["verdict"]
+        == found["models"]["verdict"]
+        == "ok"
+    )
     assert found["osmesa"]["verdict"] == "absent" and found["osmesa"]["advice"]
     broken = [entry for entry in found.values() if entry["verdict"] == "broken"]
     assert code == (1 if broken else 0), broken
@@ -578,7 +730,9 @@ def test_a_broken_gl_backend_is_found_out(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_killed_pipes_are_quiet() -> None:
     command = f"{shlex.quote(sys.executable)} -m npmp.experiments.cli imitate --help | head -1"
-    result = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, env={**os.environ})
+    result = subprocess.run(
+        ["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, env={**os.environ}
+    )
     assert result.stderr == ""
 
 
@@ -588,8 +742,17 @@ def test_a_licence_is_free_text(tmp_path: Path) -> None:
 
     clip, text = dog_gait("walk", duration_s=2.0), "CMU (free for all uses, don't resell by itself)"
     recording, out = tmp_path / "walk.npz", tmp_path / "motions.h5"
-    np.savez(recording, positions=clip.positions, names=np.array(clip.names), fps=np.array(clip.rate_hz))
-    arguments = [f"source={recording}", "up=z", "scale=1.0", f"licence={text}", "report=null", f"out={out}"]
+    np.savez(
+        recording, positions=clip.positions, names=np.array(clip.names), fps=np.array(clip.rate_hz)
+    )
+    arguments = [
+        f"source={recording}",
+        "up=z",
+        "scale=1.0",
+        f"licence={text}",
+        "report=null",
+        f"out={out}",
+    ]
     assert cli.main(["retarget", *arguments]) == 0
     assert {motion.licence for motion in read_motions(out).motions} == {text}
 
@@ -599,7 +762,8 @@ def test_a_licence_is_free_text(tmp_path: Path) -> None:
     [
         ("a: ${b}\nb: ${a}\n", "refers to other values"),
         (
-            "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)),
+            "a0: &a0 [x, x]\n"
+            + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)),
             "100,000",
         ),
         ("[" * 10_000, "nested more than 64 levels deep"),
@@ -621,11 +785,22 @@ def test_a_runs_settings_that_would_grow_or_never_end_are_one_line(
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
-def test_names_and_terminals_that_are_not_utf_8(encoding: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither the table printer nor an error ends in a traceback, with streams as an interpreter opens them."""
-    for arguments in (["inspect", os.fsdecode(b"\xff\xfeo\xcc\x88.h5")], ["modules", "list"], ["robots", "list"]):
+def test_names_and_terminals_that_are_not_utf_8(
+    encoding: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither the table printer nor an error ends in a traceback, with streams as an interpreter
+    opens them."""
+    for arguments in (
+        ["inspect", os.fsdecode(b"\xff\xfeo\xcc\x88.h5")],
+        ["modules", "list"],
+        ["robots", "list"],
+    ):
         out, err = io.BytesIO(), io.BytesIO()
-        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(out, encoding, "strict", write_through=True))
-        monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(err, encoding, "backslashreplace", write_through=True))
+        monkeypatch.setattr(
+            sys, "stdout", io.TextIOWrapper(out, encoding, "strict", write_through=True)
+        )
+        monkeypatch.setattr(
+            sys, "stderr", io.TextIOWrapper(err, encoding, "backslashreplace", write_through=True)
+        )
         assert cli.main(arguments) == (2 if arguments[0] == "inspect" else 0), err.getvalue()
         assert b"Traceback" not in err.getvalue() and out.getvalue() + err.getvalue()

@@ -43,7 +43,13 @@ def make_run(
 ) -> Path:
     """A run folder with evaluations in rows 1, 2 and 4 of 4; row 3 has none."""
     folder.mkdir(parents=True)
-    config = {"verb": verb, "seed": seed, "out": str(folder), "steps": 400, "algo": {"name": "a", "beta": [0.1, 2]}}
+    config = {
+        "verb": verb,
+        "seed": seed,
+        "out": str(folder),
+        "steps": 400,
+        "algo": {"name": "a", "beta": [0.1, 2]},
+    }
     (folder / "config.yaml").write_text(yaml.safe_dump(config | dict(settings or {})))
     by_row = dict(zip((1, 2, 4), scores, strict=False))
     rows = [(i, by_row.get(i, "")) for i in range(1, 5 if len(scores) == 3 else 3)]
@@ -64,33 +70,45 @@ def test_a_run_is_read_where_it_was_judged(tmp_path: Path) -> None:
     run = read(make_run(tmp_path / "run"))
     assert run.x["minutes"].tolist() == [1, 2, 4] and run.x["env_steps"].tolist() == [100, 200, 400]
     assert run.score.tolist() == list(SCORES) and run.problem == "" and run.seed == 0
-    assert run.settings["algo.beta"] == "[0.1,2]" and "seed" not in run.settings and "out" not in run.settings
+    assert (
+        run.settings["algo.beta"] == "[0.1,2]"
+        and "seed" not in run.settings
+        and "out" not in run.settings
+    )
     assert read(run.path, "loss").score.tolist() == [1, 1 / 2, 1 / 3, 1 / 4]
 
 
 def test_scores_and_thresholds_are_linear_between_measurements(tmp_path: Path) -> None:
     run = read(make_run(tmp_path / "run"))
-    assert run.at("minutes", 3) == pytest.approx(0.6) and run.at("env_steps", 150) == pytest.approx(0.3)
+    assert run.at("minutes", 3) == pytest.approx(0.6) and run.at("env_steps", 150) == pytest.approx(
+        0.3
+    )
     assert math.isnan(run.at("minutes", 0.5)) and math.isnan(run.at("minutes", 4.1))
-    assert run.reached("minutes", 0.5) == pytest.approx(2.5)  # a quarter of the way from 0.4 at 2 to 0.8 at 4
+    # a quarter of the way from 0.4 at 2 to 0.8 at 4
+    assert run.reached("minutes", 0.5) == pytest.approx(2.5)
     assert run.reached("env_steps", 0.1) == 100 and math.isnan(run.reached("minutes", 0.9))
     falling = read(make_run(tmp_path / "falling", (0.8, 0.4, 0.2)))
     assert falling.reached("minutes", 0.6, lower=True) == pytest.approx(1.5)
 
 
 def test_a_later_dip_does_not_undo_that_the_threshold_was_met(tmp_path: Path) -> None:
-    assert read(make_run(tmp_path / "run", (0.2, 0.6, 0.1))).reached("minutes", 0.4) == pytest.approx(1.5)
+    assert read(make_run(tmp_path / "run", (0.2, 0.6, 0.1))).reached(
+        "minutes", 0.4
+    ) == pytest.approx(1.5)
 
 
 @pytest.mark.parametrize(
     ("scores", "finished", "problem"),
     [
         (SCORES, False, "incomplete: 400 of 400 environment steps"),
-        (SCORES[:2], True, "incomplete: 200 of 400 environment steps"),  # of a run that was shorter once and goes on
+        # of a run that was shorter once and goes on
+        (SCORES[:2], True, "incomplete: 200 of 400 environment steps"),
         (SCORES[:2], False, "incomplete: 200 of 400 environment steps"),
     ],
 )
-def test_what_is_not_finished_is_said(tmp_path: Path, scores: tuple[float, ...], finished: bool, problem: str) -> None:
+def test_what_is_not_finished_is_said(
+    tmp_path: Path, scores: tuple[float, ...], finished: bool, problem: str
+) -> None:
     run = make_run(tmp_path / "run", scores, finished=finished)
     assert read(run).problem == problem
     (run / "diverged.json").write_text("{}")
@@ -116,7 +134,9 @@ def test_runs_are_found_by_name_by_folder_and_by_pattern(tmp_path: Path) -> None
 def test_groups_differ_in_more_than_the_seed(tmp_path: Path) -> None:
     made = [
         make_run(
-            tmp_path / f"{name}{seed}", seed=seed, settings={"algo": {"name": name, f"own_{name}": 1}, "steps": steps}
+            tmp_path / f"{name}{seed}",
+            seed=seed,
+            settings={"algo": {"name": name, f"own_{name}": 1}, "steps": steps},
         )
         for seed in (1, 0)
         for name, steps in (("a", 400), ("b", 300))
@@ -133,7 +153,11 @@ def test_groups_differ_in_more_than_the_seed(tmp_path: Path) -> None:
 def test_of_an_ablation_each_row_is_named_by_what_it_changes(tmp_path: Path) -> None:
     settings = [{}, {"beta": [0.1, 3]}, {"ema": 0}, {"ema": 0, "beta": [0.1, 3]}, {}]
     made = [
-        make_run(tmp_path / str(i), settings={"algo": {"name": "a", "beta": [0.1, 2], "ema": 0.9} | change}, seed=i)
+        make_run(
+            tmp_path / str(i),
+            settings={"algo": {"name": "a", "beta": [0.1, 2], "ema": 0.9} | change},
+            seed=i,
+        )
         for i, change in enumerate(settings)
     ]
     groups = group_runs([read(folder) for folder in made[:3] + made[4:]])
@@ -177,7 +201,9 @@ def test_means_are_over_the_runs_that_have_the_figure() -> None:
     assert [compare.short(value) for value in (0.12345, 12345, 2.5e6)] == ["0.123", "12.3k", "2.5M"]
 
 
-def test_compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_compare(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for beta in (2, 3):
         for seed in (0, 1):
@@ -193,19 +219,40 @@ def test_compare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest
     assert "beta=[0.1,2], seed 1: incomplete: 400 of 400" in shown and "at 3 min" in shown
     with (out / "comparison.csv").open(newline="") as file:
         two, three = csv.DictReader(file)
-    assert (two["group"], two["algo.beta"], two["seeds"], two["unfinished"]) == ("beta=[0.1,2]", "[0.1,2]", "0 1", "1")
+    assert (two["group"], two["algo.beta"], two["seeds"], two["unfinished"]) == (
+        "beta=[0.1,2]",
+        "[0.1,2]",
+        "0 1",
+        "1",
+    )
     # at minute 3 half way from 0.4 to the end: 0.6 and 0.5; 0.6 and 0.35
-    assert float(two["at 3 min mean"]) == pytest.approx(0.55) and float(three["at 3 min low"]) == pytest.approx(0.35)
+    assert float(two["at 3 min mean"]) == pytest.approx(0.55) and float(
+        three["at 3 min low"]
+    ) == pytest.approx(0.35)
     assert two["min to 0.5 count"] == "2" and three["min to 0.5 count"] == "1"
     told = json.loads((out / "comparison.json").read_text())
-    assert told["groups"][0]["runs"][1]["run"] == "algo.beta=[0.1,2],seed=1" and str(tmp_path) not in json.dumps(told)
+    assert told["groups"][0]["runs"][1]["run"] == "algo.beta=[0.1,2],seed=1" and str(
+        tmp_path
+    ) not in json.dumps(told)
     assert (out / "comparison.png").read_bytes().startswith(b"\x89PNG")
     html = (out / "comparison.html").read_text()
     assert "data:image/png;base64," in html and "beta=[0.1,2]" in html and str(tmp_path) not in html
 
 
 def test_a_real_run(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["compare", f"runs={trained}", "score=kl", "lower=true", "threshold=null", f"out={tmp_path}"]) == 0
+    assert (
+        cli.main(
+            [
+                "compare",
+                f"runs={trained}",
+                "score=kl",
+                "lower=true",
+                "threshold=null",
+                f"out={tmp_path}",
+            ]
+        )
+        == 0
+    )
     shown = capsys.readouterr().out
     assert "kl: mean" in shown and "incomplete" not in shown
 
@@ -216,7 +263,10 @@ def test_a_real_run(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture
         ([], "needs runs="),
         (["runs=[]"], "needs runs=[a,b]"),
         (["nowhere"], "no run at 'nowhere'"),
-        (["RUN", "score=speed"], "has no metric 'speed'; there are: env_steps, loss, tracked_fraction"),
+        (
+            ["RUN", "score=speed"],
+            "has no metric 'speed'; there are: env_steps, loss, tracked_fraction",
+        ),
         (["RUN", "minutes=[0]"], "minutes=[0]: a number above 0"),
         (["RUN", "threshold=high"], "threshold=high"),
         (["RUN", "OTHER"], "runs of npmp imitate and npmp reuse cannot be compared"),
@@ -226,7 +276,10 @@ def test_a_real_run(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture
 def test_what_is_wrong_is_said_before_anything_is_written(
     arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    places = {"RUN": make_run(tmp_path / "run"), "OTHER": make_run(tmp_path / "other", verb="reuse")}
+    places = {
+        "RUN": make_run(tmp_path / "run"),
+        "OTHER": make_run(tmp_path / "other", verb="reuse"),
+    }
     places["EMPTY"] = make_run(tmp_path / "empty")
     (places["EMPTY"] / "metrics.csv").write_text("iteration,env_steps\n")
     given = [str(places.get(argument, argument)) for argument in arguments]
@@ -235,37 +288,52 @@ def test_what_is_wrong_is_said_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("name", sorted(path.stem for path in (common.CONF / "experiment").glob("*.yaml")))
+@pytest.mark.parametrize(
+    "name", sorted(path.stem for path in (common.CONF / "experiment").glob("*.yaml"))
+)
 def test_experiments_compose(name: str) -> None:
     assert common.compose("imitate", [f"experiment={name}", "data=x"]).steps > 1
 
 
 def scored(folder: Path, name: str, scores: tuple[float, ...]) -> list[Path]:
     ends = [(0.1, 0.1, score) for score in scores]
-    return [make_run(folder / f"{name}{i}", end, seed=i, settings={"x": name}) for i, end in enumerate(ends)]
+    return [
+        make_run(folder / f"{name}{i}", end, seed=i, settings={"x": name})
+        for i, end in enumerate(ends)
+    ]
 
 
-def test_differences_are_told_with_their_intervals(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_differences_are_told_with_their_intervals(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     a = scored(tmp_path, "a", (0.1, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.9))
     b = scored(tmp_path, "b", (0.6, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.8))
     groups = group_runs([read(run) for run in (*a, *b)])
     first, second = differences(groups, lower=False)
-    assert first.iqm == pytest.approx(0.5) and math.isnan(first.by_interval[0]) and first.better == 0.5
+    assert (
+        first.iqm == pytest.approx(0.5) and math.isnan(first.by_interval[0]) and first.better == 0.5
+    )
     assert second.iqm == pytest.approx(0.7) and second.by == pytest.approx(0.2)
     assert 0.0 < second.by_interval[0] < 0.2 < second.by_interval[1] < 0.3
     assert second.better == pytest.approx(7 / 8)  # of 64 pairs, the 8 with 0.9 are lost
     turned = differences(groups, lower=True)[1]
     assert turned.by == pytest.approx(-0.2) and turned.better == pytest.approx(1 / 8)
-    assert math.isnan(differences(group_runs([read(a[0]), read(b[0])]), lower=False)[1].by_interval[0])
+    assert math.isnan(
+        differences(group_runs([read(a[0]), read(b[0])]), lower=False)[1].by_interval[0]
+    )
     out = tmp_path / "out"
     assert cli.main(["compare", *map(str, (*a, *b)), f"out={out}"]) == 0
-    assert "P(better)" in capsys.readouterr().out and "Differences at the end" in (out / "comparison.html").read_text()
+    assert (
+        "P(better)" in capsys.readouterr().out
+        and "Differences at the end" in (out / "comparison.html").read_text()
+    )
     ends = [group["end"] for group in json.loads((out / "comparison.json").read_text())["groups"]]
     assert ends[0]["by_interval"] == [None, None] and ends[1]["better"] == pytest.approx(7 / 8)
 
 
 def test_intervals_hold_what_they_say() -> None:
-    """Of 400 draws of ten scores the interval of the mean misses the truth in some 5 to 11 %: it is a bit narrow."""
+    """Of 400 draws of ten scores the interval of the mean misses the truth in some 5 to 11 %: it is
+    a bit narrow."""
     rng, missed = np.random.default_rng(0), 0
     for _ in range(400):
         low, high = comparison._bootstrap((rng.normal(size=10),), lambda values: values.mean(-1))

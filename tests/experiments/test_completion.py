@@ -54,7 +54,9 @@ def test_an_unknown_shell_is_named(capsys: pytest.CaptureFixture[str]) -> None:
 def in_shell(shell: str, script: str) -> list[str]:
     if shutil.which(shell) is None:
         pytest.skip(f"no {shell}")
-    done = subprocess.run([shell, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(
+        [shell, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
     assert done.stderr == ""
     return done.stdout.split()
 
@@ -66,7 +68,10 @@ def test_bash_completes() -> None:
         f"COMP_LINE={shlex.quote(line)}; COMP_POINT=${{#COMP_LINE}}; _npmp 2>/dev/null; echo ${{COMPREPLY[*]}};"
         for line in ("npmp polic", "npmp evaluate policy=anymal_b_ro")
     )
-    assert in_shell("bash", f"{function}\n{completion.script('bash')}\n{asked}") == ["policies", "anymal_b_rough"]
+    assert in_shell("bash", f"{function}\n{completion.script('bash')}\n{asked}") == [
+        "policies",
+        "anymal_b_rough",
+    ]
 
 
 def test_fish_completes() -> None:

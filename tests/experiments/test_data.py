@@ -68,7 +68,9 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     server.server_close()
 
 
-def test_the_real_list(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_real_list(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("NPMP_CACHE", str(tmp_path / "cache"))
     assert cli.main(["data", "list"]) == 0
     printed = capsys.readouterr().out
@@ -83,12 +85,19 @@ def test_fetch_to_a_folder(site: Path, tmp_path: Path, capsys: pytest.CaptureFix
     assert cli.main(["data", "fetch", "free", f"out={mine}"]) == 0
     printed = capsys.readouterr().out
     assert "2 files fetched" in printed and "licence: CC0" in printed and "credit: me" in printed
-    assert "run.bvh: no hash was known; sha256" in printed and f"npmp retarget source={mine}" in printed
+    assert (
+        "run.bvh: no hash was known; sha256" in printed
+        and f"npmp retarget source={mine}" in printed
+    )
     assert sorted(path.name for path in mine.iterdir()) == ["run.bvh", "walk.bvh"]
     assert cli.main(["data", "fetch", "free"]) == 0
     assert "0 files fetched (0 MB), 2 were there" in capsys.readouterr().out
     assert cli.main(["data", "list"]) == 0
-    rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if "walk" in line and "│" in line]
+    rows = [
+        line.split("│")
+        for line in capsys.readouterr().out.splitlines()
+        if "walk" in line and "│" in line
+    ]
     assert [(row[1].strip(), row[5].strip()) for row in rows] == [("free", "yes"), ("bound", "no")]
 
 
@@ -140,19 +149,27 @@ def test_a_terminal_is_asked(
         (["fetch", "free", "more"], "'more' is no setting"),
     ],
 )
-def test_wrong_arguments(site: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str) -> None:
+def test_wrong_arguments(
+    site: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+) -> None:
     assert cli.main(["data", *arguments]) == 2
     said = capsys.readouterr().err
     assert message in said and len(said.splitlines()) == 1
 
 
-def test_what_failed_is_listed(site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_failed_is_listed(
+    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (site / "walk.bvh").write_text("fake")  # as long as the right one
     assert cli.main(["data", "fetch", "free", "retries=0"]) == 2
     printed = capsys.readouterr()
     assert "1 files fetched" in printed.out or "1 file fetched" in printed.out
     first, last = printed.err.splitlines()
-    assert "walk.bvh" in first and "expected" in first and last == "npmp: error: 1 of 2 files of free are missing"
+    assert (
+        "walk.bvh" in first
+        and "expected" in first
+        and last == "npmp: error: 1 of 2 files of free are missing"
+    )
 
 
 def test_offline_is_one_line(
@@ -165,11 +182,17 @@ def test_offline_is_one_line(
     monkeypatch.setenv("NPMP_CACHE", str(tmp_path / "cache"))
     assert cli.main(["data", "fetch", "cmu"]) == 2
     said = capsys.readouterr().err
-    assert said == "npmp: error: offline: cannot reach mocap.cs.cmu.edu (Name or service not known)\n"
+    assert (
+        said == "npmp: error: offline: cannot reach mocap.cs.cmu.edu (Name or service not known)\n"
+    )
     assert not (tmp_path / "cache").exists()
 
 
 def test_help_says_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["data", "--help"]) == 0
     printed = capsys.readouterr().out
-    assert "accept_licence=false" in printed and "NPMP_CACHE" in printed and "npmp data fetch cmu" in printed
+    assert (
+        "accept_licence=false" in printed
+        and "NPMP_CACHE" in printed
+        and "npmp data fetch cmu" in printed
+    )

@@ -1,5 +1,5 @@
-"""`npmp demo` from end to end on one short gait: its figures, its report, and what a second demo takes over from the
-first."""
+"""`npmp demo` from end to end on one short gait: its figures, its report, and what a second demo
+takes over from the first."""
 
 from __future__ import annotations
 
@@ -23,7 +23,11 @@ def short_gait() -> None:
     """Two seconds of trot instead of all gaits, four of walking on command instead of twenty."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(demo, "demo_clips", lambda: [dog_gait("trot", speed_mps=0.8, duration_s=2.0)])
-        patch.setattr(demo, "JudgingConfig", lambda robots, seconds: JudgingConfig(robots, seconds=seconds / 5))
+        patch.setattr(
+            demo,
+            "JudgingConfig",
+            lambda robots, seconds: JudgingConfig(robots, seconds=seconds / 5),
+        )
         yield
 
 
@@ -50,7 +54,10 @@ def test_summary_and_report(done: Path) -> None:
     assert 0.0 < summary["retarget_rms_marker_m"] < 0.03
     assert set(summary["tracked_s"]) == {"before", "after"} and summary["tracked_s"]["after"] >= 0.0
     assert {"random_latents", "before", "after"} == set(summary["velocity_error"])
-    assert set(summary["steps_per_s"]) == {"imitate", "reuse"} and min(summary["steps_per_s"].values()) > 0.0
+    assert (
+        set(summary["steps_per_s"]) == {"imitate", "reuse"}
+        and min(summary["steps_per_s"].values()) > 0.0
+    )
     assert summary["seed"] == 0
     assert {"anymal_b_dog"} <= set(summary["zero_shot"]) and summary["zero_shot"]["anymal_b_dog"][
         "tracked_fraction"
@@ -60,7 +67,9 @@ def test_summary_and_report(done: Path) -> None:
     assert "</html>" in report and str(done) not in report
     assert f"{motion.name}: anymal_b_dog, zero-shot" in report
     assert (done / "shipped" / "anymal_b_dog" / "evaluation.json").is_file()
-    assert {"evaluation.json", "rollouts.h5", "config.yaml"} <= {entry.name for entry in done.iterdir()}
+    assert {"evaluation.json", "rollouts.h5", "config.yaml"} <= {
+        entry.name for entry in done.iterdir()
+    }
     assert "velocity_error" in json.loads((done / "evaluation.json").read_text())["walking"]
     for name in ("imitate", "reuse"):
         assert yaml.safe_load((done / name / "config.yaml").read_text())["verb"] == name
@@ -70,7 +79,14 @@ def test_the_live_line_shows_columns_that_there_are(done: Path) -> None:
     imitated, reused = columns(done / "imitate"), columns(done / "reuse")
     other_runs = {"loss_policy", "loss_value", "terrain_level"}  # of V-MPO and of a curriculum
     assert set(SHOWN) <= imitated | reused | other_runs
-    assert {"tracked_s", "tracking_loss", "model_loss", "model_position_m", "kl", "beta"} <= imitated
+    assert {
+        "tracked_s",
+        "tracking_loss",
+        "model_loss",
+        "model_position_m",
+        "kl",
+        "beta",
+    } <= imitated
     assert {"velocity_error", "imagined_task", "model_loss", "kl"} <= reused
 
 

@@ -19,7 +19,13 @@ from npmp.deploy.recording import read_recording, write_recording
 from npmp.experiments import cli, compare_logs, deploy
 from tests.deploy.standins import Standing, contract_of
 
-QUICK = ["robot=sim", "sim.realtime=false", "seconds=0.5", "controller.stand_s=1.0", "controller.damping_s=0.05"]
+QUICK = [
+    "robot=sim",
+    "sim.realtime=false",
+    "seconds=0.5",
+    "controller.stand_s=1.0",
+    "controller.damping_s=0.05",
+]
 
 OWN = """
 import time
@@ -59,7 +65,9 @@ def bundle(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Bundle, "read", staticmethod(lambda folder: Stand()))
 
 
-def test_a_run_its_playback_and_their_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_its_playback_and_their_comparison(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     sim, again, compared = (tmp_path / name for name in ("sim", "again", "compared"))
     assert deploy.main(["bundle", *QUICK, "sim.jitter_ms=5", "command=[0.4,0]", f"out={sim}"]) == 0
     found = json.loads((sim / "deploy.json").read_text())
@@ -69,8 +77,12 @@ def test_a_run_its_playback_and_their_comparison(tmp_path: Path, capsys: pytest.
     recording = read_recording(sim)
     assert recording.columns["asked"][-1] == pytest.approx([0.4, 0.0])
 
-    assert recording.about["controller"]["stand_s"] == 1.0 and recording.about["guard"]["tilt_deg"] == 45.0
-    assert deploy.main(["bundle", f"robot=log={sim}", f"out={again}"]) == 0  # with the settings of the recording
+    assert (
+        recording.about["controller"]["stand_s"] == 1.0
+        and recording.about["guard"]["tilt_deg"] == 45.0
+    )
+    # with the settings of the recording
+    assert deploy.main(["bundle", f"robot=log={sim}", f"out={again}"]) == 0
     played = json.loads((again / "deploy.json").read_text())
     assert played["ended"] == "the recording has ended"
     assert played["playback"]["steps"] == 75 and played["playback"]["target_difference_rad"] < 1e-12
@@ -79,7 +91,8 @@ def test_a_run_its_playback_and_their_comparison(tmp_path: Path, capsys: pytest.
     assert cli.main(["compare-logs", str(sim), str(again), f"out={compared}"]) == 0
     said = json.loads((compared / "comparison.json").read_text())
     assert len(said["worst"]) == 3 and len(said["channels"]) == 12 * 4 + 9 + 1
-    assert max(one["relative"] for one in said["channels"]) < 0.1  # the same run, but for the step that ended it
+    # the same run, but for the step that ended it
+    assert max(one["relative"] for one in said["channels"]) < 0.1
     assert "the most different channels" in capsys.readouterr().out
     assert "Wasserstein" in (compared / "comparison.html").read_text()
 
@@ -135,9 +148,14 @@ def test_a_playback_that_answers_otherwise(
     assert "made with another policy" in capsys.readouterr().out
 
 
-def test_whatever_fails_the_robot_is_told_to_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_whatever_fails_the_robot_is_told_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out, said = tmp_path / "out", tmp_path / "said"
-    source = OWN.replace("def stop(self):\n        pass", f"def stop(self):\n        open({str(said)!r}, 'w').close()")
+    source = OWN.replace(
+        "def stop(self):\n        pass",
+        f"def stop(self):\n        open({str(said)!r}, 'w').close()",
+    )
     begun = f"        assert __import__('os').path.exists({str(out / 'config.yaml')!r})\n        self.pos ="
     (tmp_path / "mine.py").write_text(source.replace("        self.pos =", begun))
 
@@ -154,7 +172,10 @@ def test_whatever_fails_the_robot_is_told_to_stop(tmp_path: Path, monkeypatch: p
     ("source", "said"),
     [
         ("class Hanging:\n    def read(self", "never closed"),
-        (OWN.replace("contract):", "contract, bus):"), "from the bundle's contract alone: missing a required argument"),
+        (
+            OWN.replace("contract):", "contract, bus):"),
+            "from the bundle's contract alone: missing a required argument",
+        ),
         (OWN.replace("def stop", "def halt"), "no class with the methods read, write and stop"),
     ],
     ids=["syntax", "constructor", "methods"],
@@ -163,19 +184,31 @@ def test_a_robot_that_is_none_is_refused(
     source: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mine.py").write_text(source)
-    assert deploy.main(["bundle", f"robot={tmp_path}/mine.py:Hanging", f"out={tmp_path / 'out'}"]) == 2
+    assert (
+        deploy.main(["bundle", f"robot={tmp_path}/mine.py:Hanging", f"out={tmp_path / 'out'}"]) == 2
+    )
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
 def test_a_robot_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sized = (
-        "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass Size:\n    n: int\n"
-    )
+    sized = "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass Size:\n    n: int\n"
     (tmp_path / "mine.py").write_text(sized + OWN)
-    settings = ["controller.stand_s=0.2", "seconds=0.2", "guard.missed_deadlines=100", "guard.state_age_s=1.0"]
-    assert deploy.main(["bundle", f"robot={tmp_path}/mine.py:Hanging", *settings, f"out={tmp_path / 'out'}"]) == 0
-    assert json.loads((tmp_path / "out" / "deploy.json").read_text())["source"].endswith("mine.py:Hanging")
+    settings = [
+        "controller.stand_s=0.2",
+        "seconds=0.2",
+        "guard.missed_deadlines=100",
+        "guard.state_age_s=1.0",
+    ]
+    assert (
+        deploy.main(
+            ["bundle", f"robot={tmp_path}/mine.py:Hanging", *settings, f"out={tmp_path / 'out'}"]
+        )
+        == 0
+    )
+    assert json.loads((tmp_path / "out" / "deploy.json").read_text())["source"].endswith(
+        "mine.py:Hanging"
+    )
 
 
 def test_a_bundle_of_another_robot_is_refused(
@@ -184,11 +217,28 @@ def test_a_bundle_of_another_robot_is_refused(
     assert deploy.main(["bundle", *QUICK, f"out={tmp_path / 'sim'}"]) == 0
     for changed, arguments, said in (
         ({"model_sha256": "0" * 64}, QUICK, "another 'anymal_b'"),
-        ({"control_rate_hz": 100.0}, QUICK, "model, joints or rates differ"),  # its senses are means over 20 ms
-        ({"joint_names": list("abcdefghijkl")}, [f"log={tmp_path / 'sim'}"], "is for 'anymal_b' with 12 joints"),
-        ({"command": ["ahead", "turn"]}, [f"log={tmp_path / 'sim'}"], "forward, turn, the bundle takes ahead, turn"),
-        ({}, [f"log={tmp_path / 'sim'}", "guard.tilt_deg=90"], "guard.tilt_deg=90 does not change log="),
-        ({}, [f"log={tmp_path / 'sim'}", "sim.loss=0.1"], "sim.loss=0.1 is of robot=sim, not of log"),
+        # its senses are means over 20 ms
+        ({"control_rate_hz": 100.0}, QUICK, "model, joints or rates differ"),
+        (
+            {"joint_names": list("abcdefghijkl")},
+            [f"log={tmp_path / 'sim'}"],
+            "is for 'anymal_b' with 12 joints",
+        ),
+        (
+            {"command": ["ahead", "turn"]},
+            [f"log={tmp_path / 'sim'}"],
+            "forward, turn, the bundle takes ahead, turn",
+        ),
+        (
+            {},
+            [f"log={tmp_path / 'sim'}", "guard.tilt_deg=90"],
+            "guard.tilt_deg=90 does not change log=",
+        ),
+        (
+            {},
+            [f"log={tmp_path / 'sim'}", "sim.loss=0.1"],
+            "sim.loss=0.1 is of robot=sim, not of log",
+        ),
         ({"control_rate_hz": 25.0}, [f"log={tmp_path / 'sim'}"], "25 Hz, the recording 50"),
         ({"robot": "nobody"}, QUICK, "no robot 'nobody'"),
     ):
@@ -200,21 +250,31 @@ def test_a_bundle_of_another_robot_is_refused(
 def test_a_recording_is_kept_where_the_robot_s_driver_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "mine.py").write_text(OWN.replace("        pass", "        raise RuntimeError('no bus')", 1))
-    assert deploy.main(["bundle", f"robot={tmp_path}/mine.py:Hanging", f"out={tmp_path / 'out'}"]) == 1
+    (tmp_path / "mine.py").write_text(
+        OWN.replace("        pass", "        raise RuntimeError('no bus')", 1)
+    )
+    assert (
+        deploy.main(["bundle", f"robot={tmp_path}/mine.py:Hanging", f"out={tmp_path / 'out'}"]) == 1
+    )
     assert (tmp_path / "out" / "recording.h5").is_file()
 
 
-def test_a_recording_of_several_episodes_is_not_played(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recording_of_several_episodes_is_not_played(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert deploy.main(["bundle", *QUICK, f"out={tmp_path / 'sim'}"]) == 0
     once = read_recording(tmp_path / "sim")
-    twice = replace(once, columns={name: np.concatenate((x, x)) for name, x in once.columns.items()})
+    twice = replace(
+        once, columns={name: np.concatenate((x, x)) for name, x in once.columns.items()}
+    )
     write_recording(tmp_path / "twice.h5", twice)
     assert deploy.main(["bundle", f"log={tmp_path / 'twice.h5'}", f"out={tmp_path / 'out'}"]) == 2
     assert "times do not rise" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
-def test_a_terminal_that_is_gone_damps_the_robot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_terminal_that_is_gone_damps_the_robot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     act = Standing.act
 
     def gone(self: Standing, *given: Any) -> Any:
@@ -275,6 +335,7 @@ def test_rollouts_of_an_evaluation_serve_as_well(tmp_path: Path) -> None:
             group[name] = np.zeros((100, 1))
     name, joints, found = compare_logs.read_log(tmp_path)
     assert (name, joints) == ("anymal_b", robot.joint_names)
-    assert len(found["joint_pos/LF_HAA"]) == 60 and len(found["joint_vel/LF_HAA"]) == 59  # while tracked
+    # while tracked
+    assert len(found["joint_pos/LF_HAA"]) == 60 and len(found["joint_vel/LF_HAA"]) == 59
     assert found["joint_vel/LF_HAA"][0] == pytest.approx(50 * (qpos[1, 7] - qpos[0, 7]))
     assert found["up/z"] == pytest.approx(1.0)

@@ -1,5 +1,5 @@
-"""`npmp evaluate` on a tiny module: its figures follow from rollouts.h5, its mistakes are one line and destroy
-nothing."""
+"""`npmp evaluate` on a tiny module: its figures follow from rollouts.h5, its mistakes are one line
+and destroy nothing."""
 
 from __future__ import annotations
 
@@ -24,14 +24,23 @@ from npmp.training.evaluation import over_clips, seen_in_training
 @pytest.fixture(scope="module")
 def evaluated(data: Path, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("evaluated") / "evaluation"
-    arguments = [f"module={trained / 'module'}", f"data={data}", f"out={out}", "debug=tiny", "threads=1", "seed=2"]
+    arguments = [
+        f"module={trained / 'module'}",
+        f"data={data}",
+        f"out={out}",
+        "debug=tiny",
+        "threads=1",
+        "seed=2",
+    ]
     assert cli.main(["evaluate", *arguments]) == 0
     return out
 
 
 def test_the_figures_follow_from_the_rollouts(evaluated: Path) -> None:
     found = json.loads((evaluated / "evaluation.json").read_text())
-    assert {"module", "data", "robot", "seed", "versions", "clips", "mean", "random_starts"} <= set(found)
+    assert {"module", "data", "robot", "seed", "versions", "clips", "mean", "random_starts"} <= set(
+        found
+    )
     assert (found["robot"], found["sim"], found["seed"], found["random_starts"]["starts"]) == (
         "anymal_b",
         "batch",
@@ -47,20 +56,31 @@ def test_the_figures_follow_from_the_rollouts(evaluated: Path) -> None:
             qpos, reference = group["qpos"][()], group["reference_qpos"][()]
             steps = int(group.attrs["tracked_frames"]) - 1
             assert clip["tracked_s"] == pytest.approx(steps / group.attrs["rate_hz"])
-            assert clip["tracked_fraction"] == pytest.approx(clip["tracked_s"] / clip["duration_s"], abs=1e-6)
-            np.testing.assert_allclose(qpos[0], reference[0], atol=1e-9)  # it starts on the reference
+            assert clip["tracked_fraction"] == pytest.approx(
+                clip["tracked_s"] / clip["duration_s"], abs=1e-6
+            )
+            # it starts on the reference
+            np.testing.assert_allclose(qpos[0], reference[0], atol=1e-9)
             frames = range(1, max(steps, 1) + 1)  # the tracked ones; at least one
             base = [float(np.sqrt(((qpos[t, :3] - reference[t, :3]) ** 2).sum())) for t in frames]
             joints = [float(np.abs(qpos[t, 7:] - reference[t, 7:]).sum() / 12) for t in frames]
-            assert clip["base_deviation_m"]["mean"] == pytest.approx(sum(base) / len(base), rel=1e-9)
+            assert clip["base_deviation_m"]["mean"] == pytest.approx(
+                sum(base) / len(base), rel=1e-9
+            )
             assert clip["base_deviation_m"]["max"] == pytest.approx(max(base), rel=1e-9)
             assert clip["base_deviation_m"]["last"] == pytest.approx(base[-1], rel=1e-9)
             assert clip["joint_error_rad"] == pytest.approx(sum(joints) / len(joints), rel=1e-9)
-            assert group["foot_height"].shape == group["reference_foot_height"].shape == (len(qpos), 4)
+            assert (
+                group["foot_height"].shape == group["reference_foot_height"].shape == (len(qpos), 4)
+            )
     for key in ("tracked_fraction", "joint_error_rad"):
         assert found["mean"][key] == pytest.approx(sum(clip[key] for clip in found["clips"]) / 2)
-    seconds = {key: sum(clip[key] for clip in found["clips"]) for key in ("tracked_s", "duration_s")}
-    assert found["mean"]["time_share"] == pytest.approx(seconds["tracked_s"] / seconds["duration_s"])
+    seconds = {
+        key: sum(clip[key] for clip in found["clips"]) for key in ("tracked_s", "duration_s")
+    }
+    assert found["mean"]["time_share"] == pytest.approx(
+        seconds["tracked_s"] / seconds["duration_s"]
+    )
     for key in ("mean", "max", "last"):
         deviations = [clip["base_deviation_m"][key] for clip in found["clips"]]
         for average in ("mean", "median"):  # of two clips both are the middle
@@ -91,9 +111,21 @@ def test_mean_and_median_over_clips() -> None:
         ({}, None),
     ],
 )
-def test_clips_seen_in_training(training: dict[str, list[str]], seen: int | None, motions: MotionSet) -> None:
-    recordings = {"r1_c00": "r1", "r1_c00_lr": "r1", "r1_c01": "r1", "r2": "r2", "lone": "", "other": ""}
-    made = [dataclasses.replace(motions.motions[0], name=name, recording=key) for name, key in recordings.items()]
+def test_clips_seen_in_training(
+    training: dict[str, list[str]], seen: int | None, motions: MotionSet
+) -> None:
+    recordings = {
+        "r1_c00": "r1",
+        "r1_c00_lr": "r1",
+        "r1_c01": "r1",
+        "r2": "r2",
+        "lone": "",
+        "other": "",
+    }
+    made = [
+        dataclasses.replace(motions.motions[0], name=name, recording=key)
+        for name, key in recordings.items()
+    ]
     assert seen_in_training(training, dataclasses.replace(motions, motions=tuple(made))) == seen
 
 
@@ -102,7 +134,8 @@ def test_validation_clips_that_were_trained_on_are_told(
 ) -> None:
     """A module of all clips and one of the training split, on the validation split."""
     train, validation = (
-        dataclasses.replace(m, split=s) for m, s in zip(motions.motions, ("train", "validation"), strict=True)
+        dataclasses.replace(m, split=s)
+        for m, s in zip(motions.motions, ("train", "validation"), strict=True)
     )
     write_motions(tmp_path / "split.h5", dataclasses.replace(motions, motions=(train, validation)))
     shutil.copytree(trained / "module", tmp_path / "honest")
@@ -125,29 +158,46 @@ def test_validation_clips_that_were_trained_on_are_told(
         error = capfd.readouterr().err
         assert (told in error and "npmp imitate split=train" in error) if seen else not error
         assert json.loads((out / "evaluation.json").read_text())["seen_in_training"] == seen
-        assert ("1 of recordings that the module was trained on" in (out / "report.html").read_text()) == bool(seen)
+        assert (
+            "1 of recordings that the module was trained on" in (out / "report.html").read_text()
+        ) == bool(seen)
 
 
 def test_only_clips_within_limits(
-    evaluated: Path, data: Path, trained: Path, robot: Robot, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    evaluated: Path,
+    data: Path,
+    trained: Path,
+    robot: Robot,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
-    """Limits between what MuJoCo and a sum over the path say of the two clips leave the one that keeps them."""
-    clips = {clip["name"]: clip for clip in json.loads((evaluated / "evaluation.json").read_text())["clips"]}
+    """Limits between what MuJoCo and a sum over the path say of the two clips leave the one that
+    keeps them."""
+    clips = {
+        clip["name"]: clip
+        for clip in json.loads((evaluated / "evaluation.json").read_text())["clips"]
+    }
     model, speeds, heights = robot.model(), {}, {}
     physics = mujoco.MjData(model)
     for motion in read_motions(data).motions:
         steps = np.diff(motion.qpos[:, :2], axis=0)
-        speeds[motion.name] = sum(float(np.hypot(*step)) for step in steps) / clips[motion.name]["duration_s"]
+        speeds[motion.name] = (
+            sum(float(np.hypot(*step)) for step in steps) / clips[motion.name]["duration_s"]
+        )
         assert clips[motion.name]["speed_mps"] == pytest.approx(speeds[motion.name], rel=1e-6)
         half_a_second = motion.qpos[25:, :2] - motion.qpos[:-25, :2]  # 25 steps of 20 ms
         speeds[motion.name] = max(2.0 * float(np.hypot(*way)) for way in half_a_second)
-        assert clips[motion.name]["top_speed_mps"] >= speeds[motion.name] - 1e-9  # the ends count as well
+        # the ends count as well
+        assert clips[motion.name]["top_speed_mps"] >= speeds[motion.name] - 1e-9
         speeds[motion.name] = clips[motion.name]["top_speed_mps"]
         height = []
         for physics.qpos[:] in motion.qpos:
             mujoco.mj_kinematics(model, physics)
-            for name, (ball,) in zip(robot.foot_bodies, robot.foot_points, strict=True):  # ANYmal's feet are balls
-                height.append((physics.body(name).xpos + physics.body(name).xmat.reshape(3, 3) @ ball)[2])
+            # ANYmal's feet are balls
+            for name, (ball,) in zip(robot.foot_bodies, robot.foot_points, strict=True):
+                height.append(
+                    (physics.body(name).xpos + physics.body(name).xmat.reshape(3, 3) @ ball)[2]
+                )
         heights[motion.name] = max(height) - robot.foot_radius
         assert clips[motion.name]["foot_height_m"] == pytest.approx(heights[motion.name], abs=1e-6)
     for key, figures in (("max_speed", speeds), ("max_foot_height", heights)):
@@ -166,7 +216,9 @@ def test_only_clips_within_limits(
         assert [clip["name"] for clip in found["clips"]] == [low]
         assert found[key] == limit
     capfd.readouterr()
-    assert cli.main(["evaluate", *arguments[:2], "max_speed=1.0e-6", f"out={tmp_path / 'none'}"]) == 2
+    assert (
+        cli.main(["evaluate", *arguments[:2], "max_speed=1.0e-6", f"out={tmp_path / 'none'}"]) == 2
+    )
     assert "none of the 2 motions has a top speed of at most 1e-06 m/s" in capfd.readouterr().err
 
 
@@ -199,12 +251,30 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
         ({"policy": tmp_path / "nowhere"}, "needs task=..., e.g. task=walk"),
         ({"policy": tmp_path / "nowhere", "task": "walk"}, "no policy '"),
         ({"task": "walk"}, "task=walk is judged of a policy"),
-        ({"policy": "anymal_b_walk", "module": "null", "task": "walk", "data": "null", "max_speed": 2}, "max_speed=2 "),
+        (
+            {
+                "policy": "anymal_b_walk",
+                "module": "null",
+                "task": "walk",
+                "data": "null",
+                "max_speed": 2,
+            },
+            "max_speed=2 ",
+        ),
         ({"data": "null"}, "npmp evaluate needs data=... (the motion dataset"),
-        ({"module": "null"}, "npmp evaluate needs module=... (a skill module), or policy=... and task=..."),
+        (
+            {"module": "null"},
+            "npmp evaluate needs module=... (a skill module), or policy=... and task=...",
+        ),
         ({"starts": 0}, "starts=0: a whole number of at least 1"),
-        ({"evaluation.robots": 3}, "evaluation.robots=3 is of a policy's evaluation: policy=... and task=..."),
-        ({"policy": "anymal_b_walk", "task": "walk", "starts": 3}, "starts=3 is of a module's evaluation"),
+        (
+            {"evaluation.robots": 3},
+            "evaluation.robots=3 is of a policy's evaluation: policy=... and task=...",
+        ),
+        (
+            {"policy": "anymal_b_walk", "task": "walk", "starts": 3},
+            "starts=3 is of a module's evaluation",
+        ),
         ({"sim": "bullet"}, "no sim 'bullet'; there are: batch, warp"),
         ({"out": trained}, "holds a run of npmp imitate; choose another out="),
     ]
@@ -213,7 +283,15 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
         arguments = {"module": trained / "module", "data": data, "out": evaluated, **change}
         capfd.readouterr()
         assert (
-            cli.main(["evaluate", *(f"{key}={value}" for key, value in arguments.items()), "debug=tiny", "seed=9"]) == 2
+            cli.main(
+                [
+                    "evaluate",
+                    *(f"{key}={value}" for key, value in arguments.items()),
+                    "debug=tiny",
+                    "seed=9",
+                ]
+            )
+            == 2
         )
         lines = capfd.readouterr().err.strip().splitlines()
         assert len(lines) == 1 and words in lines[0], lines
@@ -223,14 +301,26 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
 def test_warp_scores_as_batch_does(
     evaluated: Path, data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """The same module on the other simulator: the same starts, nearly the same figures, and a word that it is slow."""
+    """The same module on the other simulator: the same starts, nearly the same figures, and a word
+    that it is slow."""
     pytest.importorskip("mujoco_warp")
-    arguments = [f"module={trained / 'module'}", f"data={data}", f"out={tmp_path}", "debug=tiny", "seed=2", "sim=warp"]
+    arguments = [
+        f"module={trained / 'module'}",
+        f"data={data}",
+        f"out={tmp_path}",
+        "debug=tiny",
+        "seed=2",
+        "sim=warp",
+    ]
     assert cli.main(["evaluate", *arguments]) == 0
     assert "sim=warp without a GPU" in capfd.readouterr().err
-    one, other = (json.loads((place / "evaluation.json").read_text()) for place in (evaluated, tmp_path))
+    one, other = (
+        json.loads((place / "evaluation.json").read_text()) for place in (evaluated, tmp_path)
+    )
     assert other["sim"] == "warp"
     for clip, same in zip(one["clips"], other["clips"], strict=True):
         assert same["tracked_s"] == pytest.approx(clip["tracked_s"], abs=0.021)  # a control step
         assert same["joint_error_rad"] == pytest.approx(clip["joint_error_rad"], abs=2e-3)
-    assert other["random_starts"]["tracked_s"] == pytest.approx(one["random_starts"]["tracked_s"], abs=0.021)
+    assert other["random_starts"]["tracked_s"] == pytest.approx(
+        one["random_starts"]["tracked_s"], abs=0.021
+    )

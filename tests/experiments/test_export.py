@@ -28,7 +28,9 @@ def motion_set(robot: Robot) -> MotionSet:
         qpos[:, 0] += 0.05 * np.sin(np.arange(frames) / 10.0)
         raw = RobotMotion(name, qpos, 50.0, robot.joint_names, source="made up", licence="none")
         motions.append(dataclasses.replace(to_reference_motion(raw, robot), split=split))
-    return MotionSet(robot.name, robot.model_sha256, robot.joint_names, robot.body_names, tuple(motions))
+    return MotionSet(
+        robot.name, robot.model_sha256, robot.joint_names, robot.body_names, tuple(motions)
+    )
 
 
 @pytest.fixture
@@ -39,7 +41,12 @@ def dataset(robot: Robot, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("kind", "suffix"), [("mjlab", ".npz"), ("unitree_csv", ".csv")])
 def test_there_and_back(
-    robot: Robot, dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], kind: str, suffix: str
+    robot: Robot,
+    dataset: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+    suffix: str,
 ) -> None:
     out = tmp_path / "exported"
     assert cli.main(["export", str(dataset), f"format={kind}", f"out={out}"]) == 0
@@ -50,7 +57,11 @@ def test_there_and_back(
         assert back.joint_names == robot.joint_names and back.rate_hz == 50.0
         np.testing.assert_allclose(back.qpos, motion.qpos, atol=1e-6)
     about = json.loads((out / "export.json").read_text())
-    assert about["format"] == kind and about["joint_names"] == list(robot.joint_names) and about["robot"] == robot.name
+    assert (
+        about["format"] == kind
+        and about["joint_names"] == list(robot.joint_names)
+        and about["robot"] == robot.name
+    )
     assert [(clip["name"], clip["licence"], clip["split"]) for clip in about["clips"]] == [
         ("stand", "none", "train"),
         ("sway", "none", "validation"),
@@ -71,7 +82,12 @@ def test_some_clips(dataset: Path, tmp_path: Path) -> None:
 
 def test_another_rate(dataset: Path, tmp_path: Path) -> None:
     pytest.importorskip("retarget.resampling")
-    assert cli.main(["export", str(dataset), "format=unitree_csv", "rate_hz=30", f"out={tmp_path / 'a'}"]) == 0
+    assert (
+        cli.main(
+            ["export", str(dataset), "format=unitree_csv", "rate_hz=30", f"out={tmp_path / 'a'}"]
+        )
+        == 0
+    )
     back = read_robot_motion(tmp_path / "a" / "sway.csv")
     assert back.rate_hz == 30.0 and back.num_frames == 18  # 29 periods of 20 ms hold 17 of 33.3 ms
 
@@ -82,7 +98,10 @@ def test_a_robot_that_is_not_here_is_exported_without_its_bodies(
     with h5py.File(dataset, "r+") as file:
         file.attrs["robot"] = "hexapod"
     assert cli.main(["export", str(dataset), f"out={tmp_path / 'a'}"]) == 2
-    assert "need the model of robot 'hexapod'" in capsys.readouterr().err and not (tmp_path / "a").exists()
+    assert (
+        "need the model of robot 'hexapod'" in capsys.readouterr().err
+        and not (tmp_path / "a").exists()
+    )
     assert cli.main(["export", str(dataset), "format=unitree_csv", f"out={tmp_path / 'a'}"]) == 0
     back = read_robot_motion(tmp_path / "a" / "sway.csv", joint_names=robot.joint_names)
     assert back.num_frames == 30
@@ -107,7 +126,11 @@ def test_a_robot_that_is_not_here_is_exported_without_its_bodies(
     ],
 )
 def test_wrong_arguments(
-    dataset: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+    dataset: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
 ) -> None:
     assert cli.main(["export", str(dataset), f"out={tmp_path / 'a'}", *arguments]) == 2
     said = capsys.readouterr().err

@@ -1,5 +1,5 @@
-"""`npmp imitate` at its tiniest: the run folder, equal bytes for equal seeds, and going on after a kill at any
-moment."""
+"""`npmp imitate` at its tiniest: the run folder, equal bytes for equal seeds, and going on after a
+kill at any moment."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def npmp_imitate(data: Path, out: Path, *more: str) -> int:
 def error_line(capfd: pytest.CaptureFixture[str]) -> str:
     """The last line on stderr, after nothing but progress."""
     *progress, line = capfd.readouterr().err.strip().splitlines()
-    assert line.startswith("npmp: error: ") and all(" steps/s " in entry for entry in progress), progress
+    assert line.startswith("npmp: error: ") and all(" steps/s " in entry for entry in progress), (
+        progress
+    )
     return line
 
 
@@ -52,16 +54,24 @@ def assert_equal_runs(one: Path, other: Path) -> None:
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_equal_seeds_give_equal_bytes_and_a_module(data: Path, trained: Path, tmp_path: Path) -> None:
+def test_equal_seeds_give_equal_bytes_and_a_module(
+    data: Path, trained: Path, tmp_path: Path
+) -> None:
     again, other = tmp_path / "again", tmp_path / "other"
     assert npmp_imitate(data, again) == 0
     assert_equal_runs(again, trained)
     assert npmp_imitate(data, other, "seed=3") == 0
     assert (other / "metrics.csv").read_bytes() != (trained / "metrics.csv").read_bytes()
     log = rows(other)
-    assert [int(r["iteration"]) for r in log] == list(range(1, len(log) + 1)) and int(log[-1]["env_steps"]) == 1024
-    assert {"model_loss", "tracking_loss", "kl", "beta", "tracked_fraction", "tracked_s"} <= set(log[0])
-    assert not any("wall" in column or "per_s" in column.replace("failures_per_s", "") for column in log[0])
+    assert [int(r["iteration"]) for r in log] == list(range(1, len(log) + 1)) and int(
+        log[-1]["env_steps"]
+    ) == 1024
+    assert {"model_loss", "tracking_loss", "kl", "beta", "tracked_fraction", "tracked_s"} <= set(
+        log[0]
+    )
+    assert not any(
+        "wall" in column or "per_s" in column.replace("failures_per_s", "") for column in log[0]
+    )
     module = SkillModule.load(other / "module")
     assert module.contract.training["seed"] == 3 and module.contract.training["env_steps"] == 1024
     summary = json.loads((other / "summary.json").read_text())
@@ -128,11 +138,16 @@ def test_tempos_are_positive_numbers(
 def test_other_tempos_are_another_run(
     data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert imitate.main([f"resume={trained}", "steps=2048", "tempos=[0.9]", f"out={tmp_path / 'run'}"]) == 2
+    assert (
+        imitate.main([f"resume={trained}", "steps=2048", "tempos=[0.9]", f"out={tmp_path / 'run'}"])
+        == 2
+    )
     assert "the checkpoint is of another kind of run" in error_line(capfd)
 
 
-def test_a_run_does_not_go_on_to_fewer_steps(trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_run_does_not_go_on_to_fewer_steps(
+    trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert imitate.main([f"resume={trained}", "steps=1", f"out={tmp_path / 'run'}"]) == 2
     assert "1 are asked for: give more steps=" in error_line(capfd)
 
@@ -155,7 +170,9 @@ def test_resuming_a_finished_run_changes_nothing(
     assert_equal_runs(out, trained)
 
 
-def test_a_damaged_newest_checkpoint_costs_an_interval_not_the_run(trained: Path, tmp_path: Path) -> None:
+def test_a_damaged_newest_checkpoint_costs_an_interval_not_the_run(
+    trained: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "run"
     shutil.copytree(trained, out)
     newest = max((out / "checkpoints").glob("*.safetensors"))
@@ -181,7 +198,11 @@ def test_a_run_goes_on_in_another_folder_but_not_over_another_run(
 
 
 def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
-    data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    data: Path,
+    trained: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out, real = tmp_path / "run", WorldModelTrainer.iteration
 
@@ -217,7 +238,10 @@ def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
         ("task.future_frames=0", "task: future_frames must be a whole number of at least 1, got 0"),
         ("task.start_tail=-5", "task: start_tail must be at least 0, got -5"),
         ("task.uniform_starts=3", "task: uniform_starts must be in [0, 1], got 3"),
-        ("task.reward.termination_threshold=0", "task.reward: termination_threshold must be above 0, got 0"),
+        (
+            "task.reward.termination_threshold=0",
+            "task.reward: termination_threshold must be above 0, got 0",
+        ),
         ("algo.window=0", "algo: window must be a whole number of at least 1, got 0"),
         ("algo.horizon=[4]", "algo.horizon must be a list of 2, each a whole number, got [4]"),
         ("algo.horizon=[0,0]", "algo: horizon must be a whole number of at least 1, got [0, 0]"),
@@ -231,7 +255,10 @@ def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
 def test_a_wrong_value_is_one_line(
     wrong: str, words: str, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert imitate.main([f"data={data}", f"out={tmp_path / 'out'}", "debug=tiny", "threads=1", wrong]) == 2
+    assert (
+        imitate.main([f"data={data}", f"out={tmp_path / 'out'}", "debug=tiny", "threads=1", wrong])
+        == 2
+    )
     assert words in error_line(capfd)
     assert not (tmp_path / "out").exists()
 
@@ -248,7 +275,9 @@ def test_a_folder_that_cannot_be_written_is_one_line(
 def test_a_wrong_dataset_is_one_line_and_leaves_what_is_there(
     data: Path, motions: MotionSet, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    truncated, spot, renamed = (tmp_path / f"{name}.h5" for name in ("truncated", "spot", "renamed"))
+    truncated, spot, renamed = (
+        tmp_path / f"{name}.h5" for name in ("truncated", "spot", "renamed")
+    )
     truncated.write_bytes(data.read_bytes()[:5000])
     write_motions(spot, replace(motions, robot="spot"))
     write_motions(renamed, replace(motions, joint_names=("LF_hip", *motions.joint_names[1:])))
@@ -276,7 +305,13 @@ def test_the_motors_current_is_an_objective_and_resumes_to_the_bit(
     torch.manual_seed(1)
     make(contract).save(tmp_path / "knee")
     weighed = ("algo=mo_vmpo", "task.reward.current_weight=5e-4")
-    with_knee = (*weighed, f"actuator={tmp_path / 'knee'}", "steps=768", "checkpoint_every=1", "evaluation.every=9")
+    with_knee = (
+        *weighed,
+        f"actuator={tmp_path / 'knee'}",
+        "steps=768",
+        "checkpoint_every=1",
+        "evaluation.every=9",
+    )
     whole, resumed = tmp_path / "whole", tmp_path / "resumed"
     assert npmp_imitate(data, whole, *with_knee) == 0
     log = rows(whole)
@@ -286,9 +321,14 @@ def test_the_motors_current_is_an_objective_and_resumes_to_the_bit(
     last = max((resumed / "checkpoints").glob("*.safetensors"))
     for path in last.parent.glob(f"{last.stem}.*"):
         path.unlink()
-    assert imitate.main([f"resume={resumed}", f"out={resumed}", "threads=1"]) == 0 and last.is_file()
+    assert (
+        imitate.main([f"resume={resumed}", f"out={resumed}", "threads=1"]) == 0 and last.is_file()
+    )
     assert_equal_runs(whole, resumed)
-    refused = {"the drives of actuator=pd are ideal": weighed, "use algo=mo_vmpo or algo=ppo": with_knee[1:]}
+    refused = {
+        "the drives of actuator=pd are ideal": weighed,
+        "use algo=mo_vmpo or algo=ppo": with_knee[1:],
+    }
     for message, arguments in refused.items():
         capfd.readouterr()
         assert npmp_imitate(data, tmp_path / "c", *arguments) == 2
@@ -300,10 +340,18 @@ def test_a_module_is_distilled_and_the_run_goes_on_with_its_teacher_only(
 ) -> None:
     teacher, out = tmp_path / "teacher", tmp_path / "out"
     shutil.copytree(trained / "module", teacher)
-    asked = ("algo=distill", f"module={teacher}", "steps=512", "checkpoint_every=1", "evaluation.every=9")
+    asked = (
+        "algo=distill",
+        f"module={teacher}",
+        "steps=512",
+        "checkpoint_every=1",
+        "evaluation.every=9",
+    )
     assert npmp_imitate(data, out, *asked) == 0
     log = rows(out)
-    assert {"clone_error", "kl", "tracked_fraction"} <= set(log[0]) and float(log[-1]["clone_error"]) > 0.0
+    assert {"clone_error", "kl", "tracked_fraction"} <= set(log[0]) and float(
+        log[-1]["clone_error"]
+    ) > 0.0
     assert SkillModule.load(out / "module").contract.training["algorithm"] == "distill"
     assert imitate.main([f"resume={out}", "steps=1024", "threads=1"]) == 0
     other = SkillModule.load(teacher)

@@ -30,7 +30,10 @@ def places(motions: MotionSet, tmp_path: Path) -> dict[str, str]:
 
 def test_module_then_data(places: dict[str, str]) -> None:
     assert robot_override("imitate", [f"data={places['data']}"]) == "robot=op3"
-    assert robot_override("evaluate", ["module=anymal_b_dog", f"data={places['data']}"]) == "robot=anymal_b"
+    assert (
+        robot_override("evaluate", ["module=anymal_b_dog", f"data={places['data']}"])
+        == "robot=anymal_b"
+    )
     assert robot_override("skill", [f"module='{places['module']}'"]) == "robot=op3"
 
 
@@ -67,7 +70,10 @@ def test_sweeps_are_for_one_robot_and_not_named_by_it(places: dict[str, str]) ->
     with pytest.raises(InputError, match="different robots"):
         robot_override("evaluate", [f"module=anymal_b_dog,{places['module']}"])
     arguments = hydra_arguments(
-        ["module=anymal_b_dog", "seed=0,1"], multirun=True, scratch=Path("/tmp/x"), verb_name="evaluate"
+        ["module=anymal_b_dog", "seed=0,1"],
+        multirun=True,
+        scratch=Path("/tmp/x"),
+        verb_name="evaluate",
     )
     assert "robot=anymal_b" in arguments
     assert any("exclude_keys" in a and "robot" in a for a in arguments)

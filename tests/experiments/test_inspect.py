@@ -21,7 +21,9 @@ from npmp.reuse import HighLevelPolicy, PolicyContract
 from npmp.skill import SkillModule
 
 
-def inspected(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> tuple[int, dict[str, Any], list[str]]:
+def inspected(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> tuple[int, dict[str, Any], list[str]]:
     """The exit code, the findings and the printed lines."""
     out = tmp_path / "findings.json"
     code = cli.main(["inspect", str(path), f"out={out}"])
@@ -61,7 +63,9 @@ def spoil(path: Path, how: str) -> None:
         first = next(iter(file))
         change: dict[str, Callable[[], Any]] = {
             "provenance": lambda: file.attrs.__setitem__("provenance", "{cut"),
-            "provenance bytes": lambda: file.attrs.__setitem__("provenance", np.bytes_(b"\xff\xfe{")),
+            "provenance bytes": lambda: file.attrs.__setitem__(
+                "provenance", np.bytes_(b"\xff\xfe{")
+            ),
             "rate": lambda: file[first].attrs.__setitem__("rate_hz", -50.0),
             "no rate": lambda: file[first].attrs.__delitem__("rate_hz"),
             "nan": lambda: file[f"{first}/qpos"].__setitem__((3, 8), np.nan),
@@ -82,10 +86,15 @@ def spoil(path: Path, how: str) -> None:
         path.write_bytes(content)
 
 
-def test_a_sound_dataset_has_no_problems(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sound_dataset_has_no_problems(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, found, lines = inspected(data, tmp_path, capsys)
     assert code == 0 and "problems" not in found
-    assert found["kind"] == "reference motions" and [clip["frames"] for clip in found["clips"]] == [100, 150]
+    assert found["kind"] == "reference motions" and [clip["frames"] for clip in found["clips"]] == [
+        100,
+        150,
+    ]
     assert not any(line.startswith("problems") for line in lines)
 
 
@@ -138,12 +147,24 @@ def flip_last_byte(path: Path) -> None:
     [
         (lambda folder, name: flip_last_byte(folder / f"{name}.safetensors"), "checksum differs"),
         (lambda folder, name: (folder / f"{name}.safetensors").unlink(), "safetensors' is missing"),
-        (lambda folder, name: (folder / f"{name}.safetensors").write_bytes(b"x"), "checksum differs"),
+        (
+            lambda folder, name: (folder / f"{name}.safetensors").write_bytes(b"x"),
+            "checksum differs",
+        ),
         (lambda folder, name: rewrite(folder / f"{name}.json", robot=None), "lacks robot"),
-        (lambda folder, name: rewrite(folder / f"{name}.json", schema="other"), "does not describe a"),
+        (
+            lambda folder, name: rewrite(folder / f"{name}.json", schema="other"),
+            "does not describe a",
+        ),
         (lambda folder, name: rewrite(folder / f"{name}.json", version=7), "has version 7"),
-        (lambda folder, name: rewrite(folder / f"{name}.json", net={"lstm_width": -1}), "problems: "),
-        (lambda folder, name: rewrite(folder / f"{name}.json", robot="hexapod"), "no robot 'hexapod'"),
+        (
+            lambda folder, name: rewrite(folder / f"{name}.json", net={"lstm_width": -1}),
+            "problems: ",
+        ),
+        (
+            lambda folder, name: rewrite(folder / f"{name}.json", robot="hexapod"),
+            "no robot 'hexapod'",
+        ),
         (lambda folder, name: (folder / f"{name}.json").write_text("{"), "no valid JSON"),
     ],
 )
@@ -199,11 +220,15 @@ def test_a_dataset_is_inspected_without_torch(data: Path) -> None:
         "import sys; from npmp.experiments import cli; code = cli.main(sys.argv[1:]); "
         "sys.exit(code or 'torch' in sys.modules)"
     )
-    result = subprocess.run([sys.executable, "-c", program, "inspect", str(data)], capture_output=True, text=True)
+    result = subprocess.run(
+        [sys.executable, "-c", program, "inspect", str(data)], capture_output=True, text=True
+    )
     assert result.returncode == 0, result.stderr
 
 
-def test_another_model_of_the_robot(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_model_of_the_robot(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     shutil.copytree(trained / "module", tmp_path / "module")
     rewrite(tmp_path / "module" / "module.json", model_sha256="ab" * 32)
     code, _, lines = inspected(tmp_path / "module", tmp_path, capsys)

@@ -21,7 +21,9 @@ from retarget.imported import to_reference_motion
 from retarget.kinematics import body_states, tree_of
 
 
-def inspected(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> tuple[dict[str, Any], str]:
+def inspected(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: str
+) -> tuple[dict[str, Any], str]:
     """The findings and what was printed."""
     out = tmp_path / "findings.json"
     assert cli.main(["inspect", str(path), f"out={out}", *more]) == 0, capsys.readouterr().err
@@ -46,13 +48,23 @@ def standing(robot: Robot) -> MotionSet:
         ("b", 30, "walk", "", "train", 2.0),
         ("c", 10, "trot", "", "validation", 1.0),
     ):
-        raw = RobotMotion(name, np.tile(robot.home_qpos, (frames, 1)), 50.0, robot.joint_names, licence="none")
+        raw = RobotMotion(
+            name, np.tile(robot.home_qpos, (frames, 1)), 50.0, robot.joint_names, licence="none"
+        )
         motion = to_reference_motion(raw, robot)
-        motions.append(dataclasses.replace(motion, recording=recording, mirror=mirror, split=split, weight=weight))
-    return MotionSet(robot.name, robot.model_sha256, robot.joint_names, robot.body_names, tuple(motions))
+        motions.append(
+            dataclasses.replace(
+                motion, recording=recording, mirror=mirror, split=split, weight=weight
+            )
+        )
+    return MotionSet(
+        robot.name, robot.model_sha256, robot.joint_names, robot.body_names, tuple(motions)
+    )
 
 
-def test_our_own_file(standing: MotionSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_our_own_file(
+    standing: MotionSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     write_motions(tmp_path / "m.h5", standing)
     found, printed = inspected(tmp_path / "m.h5", tmp_path, capsys)
     assert found["in all"] == {"clips": 4, "seconds": 1.6, "recordings": 2, "mirrored clips": 1}
@@ -77,20 +89,34 @@ def test_our_own_file(standing: MotionSet, tmp_path: Path, capsys: pytest.Captur
 
 @pytest.mark.parametrize("width", [80, 140])
 def test_a_large_dataset(
-    width: int, standing: MotionSet, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    width: int,
+    standing: MotionSet,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     still, mirror, longer, _ = standing.motions
     qpos = still.qpos.copy()
     qpos[:, 0] += 0.02 * np.arange(len(qpos))  # 1 m/s at 50 Hz: a trot
-    quality = {"rms_marker_m": 0.01157, "foot_slide_mps": 5.794e-5, "penetration_p99_m": 8.089e-5, "float_m": 0.00044}
+    quality = {
+        "rms_marker_m": 0.01157,
+        "foot_slide_mps": 5.794e-5,
+        "penetration_p99_m": 8.089e-5,
+        "float_m": 0.00044,
+    }
     motions = [
-        dataclasses.replace(still, name=f"recording_with_a_long_name_c{i:02d}", quality=quality) for i in range(28)
+        dataclasses.replace(still, name=f"recording_with_a_long_name_c{i:02d}", quality=quality)
+        for i in range(28)
     ]
     motions += [dataclasses.replace(still, name="trot", qpos=qpos, quality=quality)]
-    motions += [dataclasses.replace(mirror, quality=quality), dataclasses.replace(longer, quality=quality)]
+    motions += [
+        dataclasses.replace(mirror, quality=quality),
+        dataclasses.replace(longer, quality=quality),
+    ]
     write_motions(
-        tmp_path / "m.h5", dataclasses.replace(standing, motions=tuple(motions), provenance={"offsets": "x" * 20_000})
+        tmp_path / "m.h5",
+        dataclasses.replace(standing, motions=tuple(motions), provenance={"offsets": "x" * 20_000}),
     )
     found, printed = inspected(tmp_path / "m.h5", tmp_path, capsys)
     assert found["provenance"]["offsets"] == "x" * 20_000
@@ -98,20 +124,32 @@ def test_a_large_dataset(
     assert [row["name"].strip() for row in found["medians"]] == ["median", "still (29)", "trot (1)"]
     lines = [" ".join(line.split()) for line in printed.splitlines()]
     at = lines.index("clips: the 25 longest of 30")
-    table = lines[at : lines.index("1 mirror image besides, with the same figures; out= writes all")]
+    table = lines[
+        at : lines.index("1 mirror image besides, with the same figures; out= writes all")
+    ]
     rows = [line for line in table if "1.16 0.01 0.1 0.4" in line]  # cm, cm/s, mm, mm
-    assert len(rows) == 25 + 3 and rows[0].startswith("b 0.6 ") and rows[-1].startswith("trot (1) 0.4 ")
+    assert (
+        len(rows) == 25 + 3
+        and rows[0].startswith("b 0.6 ")
+        and rows[-1].startswith("trot (1) 0.4 ")
+    )
     assert len(table) == 25 + 3 + 7  # no number takes a second line
 
 
-def test_robots_motions(robot: Robot, standing: MotionSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_robots_motions(
+    robot: Robot, standing: MotionSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     motion = standing.motions[0]
     bodies = body_states(tree_of(robot.model(visuals=False)), motion)
     write_mjlab_npz(tmp_path / "a.npz", motion, robot.joint_names, robot.body_names, bodies)
     write_unitree_csv(tmp_path / "b.csv", motion, robot.joint_names, robot=robot.name)
     for name, kind in (("a.npz", "mjlab"), ("b.csv", "unitree_csv")):
         found, _ = inspected(tmp_path / name, tmp_path, capsys)
-        assert found["kind"] == f"robot's motion ({kind})" and found["frames"] == 20 and found["rate_hz"] == 50
+        assert (
+            found["kind"] == f"robot's motion ({kind})"
+            and found["frames"] == 20
+            and found["rate_hz"] == 50
+        )
         assert robot.name in found["robots here with these joints"] and found["root tilt_deg"] == 0
         assert [row["joint"] for row in found["joint angles"]] == list(robot.joint_names)
         home = float(np.degrees(robot.home_joints[1]))
@@ -130,8 +168,13 @@ def test_a_motion_without_names_is_described(
     rows = np.concatenate([qpos[:, :3], qpos[:, [4, 5, 6, 3]], qpos[:, 7:]], axis=1)
     np.savetxt(tmp_path / "a.csv", rows, delimiter=",")
     found, _ = inspected(tmp_path / "a.csv", tmp_path, capsys)
-    assert found["kind"] == "robot's motion (unitree_csv)" and "12, not named in the file" in found["joints"]
-    assert "joint order" not in found["conventions"] and "robots here with these joints" not in found
+    assert (
+        found["kind"] == "robot's motion (unitree_csv)"
+        and "12, not named in the file" in found["joints"]
+    )
+    assert (
+        "joint order" not in found["conventions"] and "robots here with these joints" not in found
+    )
 
 
 def test_unitrees_g1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,7 +184,9 @@ def test_unitrees_g1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert found["robot"] == "unitree_g1" and found["duration_s"] == 1.0
     assert found["joint angles"][12]["joint"] == "waist_yaw_joint" and "doubts" not in found
     np.savetxt(
-        tmp_path / "wrong.csv", [[0.0, 0.0, 0.79, 1.0, 0.0, 0.0, 0.0, *[0.1] * 29]] * 30, delimiter=","
+        tmp_path / "wrong.csv",
+        [[0.0, 0.0, 0.79, 1.0, 0.0, 0.0, 0.0, *[0.1] * 29]] * 30,
+        delimiter=",",
     )  # w first
     found, _ = inspected(tmp_path / "wrong.csv", tmp_path, capsys)
     assert "upside down" in found["doubts"][0] and found["root tilt_deg"] == 180.0
@@ -151,7 +196,10 @@ def test_what_could_be_two_things(tmp_path: Path, capsys: pytest.CaptureFixture[
     row = [0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 1.0, *[0.1] * 8]  # 8 joints, or 5 keypoints
     np.savetxt(tmp_path / "a.csv", [row] * 30, delimiter=",")
     said = refused(tmp_path / "a.csv", capsys)
-    assert "could be keypoints, or a robot's motion" in said and "kind=recording or kind=unitree_csv" in said
+    assert (
+        "could be keypoints, or a robot's motion" in said
+        and "kind=recording or kind=unitree_csv" in said
+    )
     found, _ = inspected(tmp_path / "a.csv", tmp_path, capsys, "kind=recording")
     assert found["keypoints"].startswith("5, not named") and "source_rate_hz=" in found["rate_hz"]
     found, _ = inspected(tmp_path / "a.csv", tmp_path, capsys, "kind=unitree_csv")
@@ -163,17 +211,23 @@ def test_what_could_be_two_things(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 def test_keypoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     clip = dog_gait("trot", speed_mps=1.0, duration_s=1.0)
-    np.savez(tmp_path / "k.npz", positions=clip.positions, names=np.array(clip.names), fps=clip.rate_hz)
+    np.savez(
+        tmp_path / "k.npz", positions=clip.positions, names=np.array(clip.names), fps=clip.rate_hz
+    )
     found, _ = inspected(tmp_path / "k.npz", tmp_path, capsys)
     assert found["kind"] == "recording (npz)" and found["keypoints"] == list(clip.names)
     assert found["read as"] == {"scale": 1.0, "up": "y"}
     np.savez(tmp_path / "n.npz", positions=clip.positions, fps=clip.rate_hz)
     found, _ = inspected(tmp_path / "n.npz", tmp_path, capsys)
     assert found["keypoints"].startswith(f"{len(clip.names)}, not named")
-    turned = np.tile([0.0, 0.0, 1.0, *[1.0, 0.0, 0.0, 0.0] * 3], (20, 1))  # a root's place and three rotations
+    # a root's place and three rotations
+    turned = np.tile([0.0, 0.0, 1.0, *[1.0, 0.0, 0.0, 0.0] * 3], (20, 1))
     np.savetxt(tmp_path / "r.txt", turned, delimiter=",")
     found, _ = inspected(tmp_path / "r.txt", tmp_path, capsys)
-    assert found["doubts"][0] == "columns 4 to 15 are 3 unit quaternions: a root's place and rotations, no keypoints"
+    assert (
+        found["doubts"][0]
+        == "columns 4 to 15 are 3 unit quaternions: a root's place and rotations, no keypoints"
+    )
 
 
 def test_cmu_clips_are_listed_without_reading_them(
@@ -188,7 +242,8 @@ def test_cmu_clips_are_listed_without_reading_them(
             walker.create_dataset("body_positions", (90, 100 + i), dtype="f8")
     monkeypatch.setattr(h5py.Dataset, "__getitem__", lambda *_: pytest.fail("an array was read"))
     found, printed = inspected(tmp_path / "cmu.h5", tmp_path, capsys)
-    assert found["in all"] == {"clips": 100, "seconds": 448.5}  # 0.03 s times (100 + ... + 199) = 0.03 times 14950
+    # 0.03 s times (100 + ... + 199) = 0.03 times 14950
+    assert found["in all"] == {"clips": 100, "seconds": 448.5}
     assert found["longest"] == "CMU_099_01, 6.0 s" and len(found["clips"]) == 100
     assert "the first 60 of 100; out= writes all" in printed and "CMU_060_01" not in printed
 
@@ -210,7 +265,9 @@ def test_cmu_clips_are_listed_without_reading_them(
         ("dog_bvh", "folder of recordings"),
     ],
 )
-def test_real_files(shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], path: str, kind: str) -> None:
+def test_real_files(
+    shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], path: str, kind: str
+) -> None:
     assert inspected(shared / "mocap" / path, tmp_path, capsys)[0]["kind"] == kind
 
 

@@ -25,34 +25,72 @@ TINY = ["debug=tiny", "threads=1"]
 def judged(policy: Path, out: Path, *more: str) -> dict[str, object]:
     assert cli.main(["evaluate", f"policy={policy}", f"out={out}", *TINY, *more]) == 0
     found = json.loads((out / "evaluation.json").read_text())
-    assert {entry.name for entry in out.iterdir()} == {"config.yaml", "evaluation.json", "report.html"}
+    assert {entry.name for entry in out.iterdir()} == {
+        "config.yaml",
+        "evaluation.json",
+        "report.html",
+    }
     assert isinstance(found, dict)
     return found
 
 
-def test_walking_is_judged_without_data(policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    more = ("task=walk", "evaluation.speeds=2", "evaluation.pushes=[20,40]", "evaluation.short_s=0.3")
+def test_walking_is_judged_without_data(
+    policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    more = (
+        "task=walk",
+        "evaluation.speeds=2",
+        "evaluation.pushes=[20,40]",
+        "evaluation.short_s=0.3",
+    )
     found = judged(policy, tmp_path / "walk", *more)
     assert "walk: velocity_error" in capsys.readouterr().out
     assert (found["policy"], found["module"], found["robot"], found["task"]) == (
         "anymal_b_walk", "module", "anymal_b", "walk",
     )  # fmt: skip
-    parts = [f"error_{name}{end}" for name in ("forward_mps", "lateral_mps", "yaw_rate_rps") for end in ("", "_1s")]
-    for key in (*parts, "falls_per_minute", "survived", "velocity_error", "error_forward_mps_settled", "torque_rms_nm"):
+    parts = [
+        f"error_{name}{end}"
+        for name in ("forward_mps", "lateral_mps", "yaw_rate_rps")
+        for end in ("", "_1s")
+    ]
+    for key in (
+        *parts,
+        "falls_per_minute",
+        "survived",
+        "velocity_error",
+        "error_forward_mps_settled",
+        "torque_rms_nm",
+    ):
         assert isinstance(found[key], float), key
     assert [row["force_n"] for row in found["pushes"]] == [20, 40] and len(found["speeds"]) == 6  # type: ignore
     page = (tmp_path / "walk" / "report.html").read_text()
-    for words in ("Gait diagram", "Over the range of commands", "Recovery from pushes", "commanded", "Roll"):
+    for words in (
+        "Gait diagram",
+        "Over the range of commands",
+        "Recovery from pushes",
+        "commanded",
+        "Roll",
+    ):
         assert words in page
 
 
 def test_dribbling_shows_the_ball(policy: Path, tmp_path: Path) -> None:
-    robot, folder, module = robots.load("anymal_b"), tmp_path / "commanded", f"module={policy.parent / 'module'}"
+    robot, folder, module = (
+        robots.load("anymal_b"),
+        tmp_path / "commanded",
+        f"module={policy.parent / 'module'}",
+    )
     HighLevelPolicy.load(policy).commanded(Dribble(robot), CommanderConfig()).save(folder)
     found = judged(folder, tmp_path / "dribble", "task=dribble", "task.jump_period_s=0.1", module)
     assert 0.0 < found["ball_target_before_jump_median_m"] < 5.0  # type: ignore[operator]
     page = (tmp_path / "dribble" / "report.html").read_text()
-    for words in ("Ball, x", "Ball to target since the target jumped", "Share of time", '"ball"', '"radius"'):
+    for words in (
+        "Ball, x",
+        "Ball to target since the target jumped",
+        "Share of time",
+        '"ball"',
+        '"radius"',
+    ):
         assert words in page
 
 
@@ -60,30 +98,50 @@ def test_balls_to_their_targets_by_the_time_since_a_jump(robot: robots.Robot) ->
     """Two robots, jumps every three steps, the first at the end of the second step."""
     error = torch.tensor([[3.0, 5.0], [2.0, 4.0], [8.0, 6.0], [7.0, 5.0], [1.0, 3.0], [9.0, 9.0]])
     to_jump = torch.tensor([2, 1, 3, 2, 1, 3]).unsqueeze(-1).expand(6, 2) * 0.02
-    trial = Trial({"to_jump_s": to_jump}, error, torch.zeros(6, 2, dtype=torch.bool), torch.zeros(7, 26), 0.02)
+    trial = Trial(
+        {"to_jump_s": to_jump}, error, torch.zeros(6, 2, dtype=torch.bool), torch.zeros(7, 26), 0.02
+    )
     time, quartiles = policy_page.since_jumps(trial, period=3)
     assert time.tolist() == pytest.approx([0.02, 0.04, 0.06])
     assert quartiles[1].tolist() == pytest.approx([8.5, 5.0, 2.5])  # of 8 6 9 9; 3 5 7 5; 2 4 1 3
 
 
-def test_judging_on_rough_ground(policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_judging_on_rough_ground(
+    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     for name, values in (("SLOPES_DEG", (10.0, 20.0)), ("STAIRS_M", ()), ("PERLIN_M", (0.1,))):
         monkeypatch.setattr(rough, name, values)
     task = ("task=walk", "task.terrain=stairs", "task.terrain_fields=2")
-    found = judged(policy, tmp_path / "rough", *task, "evaluation.grounds=true", "evaluation.short_s=0.2")
+    found = judged(
+        policy, tmp_path / "rough", *task, "evaluation.grounds=true", "evaluation.short_s=0.2"
+    )
     rows = [(row["terrain"], row["value"]) for row in found["grounds"]]  # type: ignore[attr-defined]
     assert rows == [("slopes", 10.0), ("slopes", 20.0), ("perlin", 0.1)]
     page = (tmp_path / "rough" / "report.html").read_text()
     assert "Stairs, height of a step" not in page
-    for words in ("Rough ground", "Perlin noise", "above the mean of the ground", '"ground"', "repeats itself"):
+    for words in (
+        "Rough ground",
+        "Perlin noise",
+        "above the mean of the ground",
+        '"ground"',
+        "repeats itself",
+    ):
         assert words in page
 
 
 def test_a_walking_policy_follows_a_path(policy: Path, tmp_path: Path) -> None:
     (tmp_path / "my way.csv").write_text("x,y\n0,0\n1,0\n2,1\n")
-    found = judged(policy, tmp_path / "path", "task=path", f"task.path={tmp_path / 'my way.csv'}", "task.speed_mps=0.4")
+    found = judged(
+        policy,
+        tmp_path / "path",
+        "task=path",
+        f"task.path={tmp_path / 'my way.csv'}",
+        "task.speed_mps=0.4",
+    )
     assert found["path_length_m"] == pytest.approx(1.0 + 2.0**0.5) and found["finished"] == 0.0
-    assert isinstance(found["path_error_mean_m"], float) and isinstance(found["path_error_max_m"], float)
+    assert isinstance(found["path_error_mean_m"], float) and isinstance(
+        found["path_error_max_m"], float
+    )
     assert found["settings"]["command_range"] == [[0.0, 0.8], [-0.2, 0.2], [-0.5, 0.5]]  # type: ignore[index]
     assert "From above" in (tmp_path / "path" / "report.html").read_text()
 
@@ -91,12 +149,21 @@ def test_a_walking_policy_follows_a_path(policy: Path, tmp_path: Path) -> None:
 def test_a_policy_is_judged_under_reuse_s_randomization(
     policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = judged(policy, tmp_path / "paper", "task=walk", "randomization=paper", "evaluation.seconds=0.1")
+    found = judged(
+        policy, tmp_path / "paper", "task=walk", "randomization=paper", "evaluation.seconds=0.1"
+    )
     assert found["randomization"] == "paper"
     config = (tmp_path / "paper" / "config.yaml").read_text()
     assert "force: 150.0" in config
     assert compose("evaluate", ["randomization=paper"]).randomization.pushes.force == 50.0
-    arguments = [f"policy={policy}", "task=walk", "randomization=paper", "randomization.pushes.force=7", "--cfg", "job"]
+    arguments = [
+        f"policy={policy}",
+        "task=walk",
+        "randomization=paper",
+        "randomization.pushes.force=7",
+        "--cfg",
+        "job",
+    ]
     assert cli.main(["evaluate", *arguments]) == 0
     assert "force: 7" in capsys.readouterr().out
 
@@ -104,11 +171,17 @@ def test_a_policy_is_judged_under_reuse_s_randomization(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"task": "imitation"}, "the policy was trained for task 'walk'; task=imitation takes one for imitation"),
+        (
+            {"task": "imitation"},
+            "the policy was trained for task 'walk'; task=imitation takes one for imitation",
+        ),
         ({"task": "swim"}, "no task 'swim'"),
         ({"module": "anymal_b_dog"}, "the policy commands another skill module than"),
         ({"robot": "op3"}, "anymal_b"),
-        ({"task": "path", "task.path": "square dance"}, "no path 'square dance'; there are: figure_eight"),
+        (
+            {"task": "path", "task.path": "square dance"},
+            "no path 'square dance'; there are: figure_eight",
+        ),
         ({"task": "path", "task.speed_mps": "3"}, "speed_mps=3: commands reach 0.8 m/s forward"),
         ({"task.speed_mps": "1"}, "evaluate has no key 'task.speed_mps'"),
         ({"task.command_range": "[[0,1],[0]]"}, "command_range"),
@@ -116,14 +189,23 @@ def test_a_policy_is_judged_under_reuse_s_randomization(
         ({"evaluation.robots": "100000000000"}, "GiB of memory"),
         ({"evaluation.seconds": "-1"}, "seconds"),
         ({"evaluation.pushes": "[a]"}, "evaluation.pushes[0] must be a finite number"),
-        ({"task": "path", "evaluation.speeds": "3"}, "trials at speeds, under pushes and on grounds are for task=walk"),
+        (
+            {"task": "path", "evaluation.speeds": "3"},
+            "trials at speeds, under pushes and on grounds are for task=walk",
+        ),
     ],
 )
 def test_mistakes_are_a_line(
-    change: dict[str, str], message: str, policy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    change: dict[str, str],
+    message: str,
+    policy: Path,
+    tmp_path: Path,
+    capfd: pytest.CaptureFixture[str],
 ) -> None:
     arguments = {"policy": str(policy), "task": "walk", "out": str(tmp_path / "out"), **change}
-    assert cli.main(["evaluate", *(f"{key}={value}" for key, value in arguments.items()), *TINY]) == 2
+    assert (
+        cli.main(["evaluate", *(f"{key}={value}" for key, value in arguments.items()), *TINY]) == 2
+    )
     [line] = capfd.readouterr().err.strip().splitlines()
     assert message in line
     assert not (tmp_path / "out").exists()
@@ -141,9 +223,14 @@ def test_a_module_that_is_nowhere_must_be_named(
 
 
 def test_policies_are_listed_and_shown(
-    policy: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+    policy: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
-    empty, full = (Shelf(place, "policy", "policy.json", "README.md") for place in (tmp_path, policy.parent))
+    empty, full = (
+        Shelf(place, "policy", "policy.json", "README.md") for place in (tmp_path, policy.parent)
+    )
     for shelf in (empty, full):
         for name in ("names", "find", "card"):
             monkeypatch.setattr(policies, name, getattr(shelf, name))
@@ -160,6 +247,16 @@ def test_policies_are_listed_and_shown(
         assert message in capsys.readouterr().err
     out = tmp_path / "out"
     assert (
-        cli.main(["evaluate", "policy=anymal_b_walk", "task=walk", f"out={out}", *TINY, "evaluation.seconds=0.1"]) == 0
+        cli.main(
+            [
+                "evaluate",
+                "policy=anymal_b_walk",
+                "task=walk",
+                f"out={out}",
+                *TINY,
+                "evaluation.seconds=0.1",
+            ]
+        )
+        == 0
     )
     assert json.loads((out / "evaluation.json").read_text())["policy"] == "anymal_b_walk"

@@ -1,5 +1,5 @@
-"""Runs killed at random moments end with the bytes of the run that nobody killed; NPMP_KILLS=20 kills more often than
-here."""
+"""Runs killed at random moments end with the bytes of the run that nobody killed; NPMP_KILLS=20
+kills more often than here."""
 
 from __future__ import annotations
 
@@ -92,7 +92,12 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bytes(
         assert left["rows"] - (left["checkpoint"] or 0) <= EVERY
     artefact = "policy" if verb == "reuse" else "module"
     newest = max((whole / "checkpoints").glob("*.safetensors")).relative_to(whole)
-    for name in ("metrics.csv", str(newest), f"{artefact}/{artefact}.safetensors", f"{artefact}/{artefact}.json"):
+    for name in (
+        "metrics.csv",
+        str(newest),
+        f"{artefact}/{artefact}.safetensors",
+        f"{artefact}/{artefact}.json",
+    ):
         assert (out / name).read_bytes() == (whole / name).read_bytes(), name
     assert not list(out.rglob(".*-????????.*")), "halves of files are cleared away"
     assert shown(out) == shown(whole) and len(shown(out)) == ITERATIONS
@@ -113,22 +118,36 @@ def told(number: int, method: str, after: int, arguments: list[str]) -> int:
 
 @pytest.mark.parametrize(
     ("number", "method", "after"),
-    [(signal.SIGTERM, "iteration", 3), (signal.SIGINT, "iteration", 3), (signal.SIGTERM, "warm_up", 0)],
+    [
+        (signal.SIGTERM, "iteration", 3),
+        (signal.SIGINT, "iteration", 3),
+        (signal.SIGTERM, "warm_up", 0),
+    ],
 )
 def test_a_signal_ends_a_run_with_a_checkpoint_and_a_word_how_to_go_on(
     number: signal.Signals, method: str, after: int, data: Path, trained: Path, tmp_path: Path
 ) -> None:
-    """Of debug=tiny: its checkpoints come after iterations 2 and 4; this one is stopped in iteration 3, or before the
-    first."""
+    """Of debug=tiny: its checkpoints come after iterations 2 and 4; this one is stopped in
+    iteration 3, or before the first."""
     out = tmp_path / "run"
-    done = forked(told, number, method, after, ["imitate", f"data={data}", f"out={out}", "debug=tiny", "threads=1"])
+    done = forked(
+        told,
+        number,
+        method,
+        after,
+        ["imitate", f"data={data}", f"out={out}", "debug=tiny", "threads=1"],
+    )
     assert done.code == 128 + number, done.err
     assert done.err.splitlines()[-1] == (
         f"npmp: {number.name} after iteration {after} of 6: its checkpoint is kept, npmp imitate resume={out} goes on"
     )
     assert checkpoint.load_latest(out / "checkpoints")[0] == after
     assert imitate.main([f"resume={out}"]) == 0
-    for name in ("metrics.csv", "module/module.safetensors", "checkpoints/checkpoint_0000000006.safetensors"):
+    for name in (
+        "metrics.csv",
+        "module/module.safetensors",
+        "checkpoints/checkpoint_0000000006.safetensors",
+    ):
         assert (out / name).read_bytes() == (trained / name).read_bytes(), name
 
 
@@ -149,7 +168,14 @@ def left_alone(data: Path, out: Path, steps: int, hangup: signal.Handlers) -> in
     child, terminal = pty.fork()
     if child == 0:
         signal.signal(signal.SIGHUP, hangup)
-        command = ["imitate", f"data={data}", f"out={out}", "debug=tiny", "threads=1", f"steps={steps}"]
+        command = [
+            "imitate",
+            f"data={data}",
+            f"out={out}",
+            "debug=tiny",
+            "threads=1",
+            f"steps={steps}",
+        ]
         os.execv(sys.executable, [sys.executable, "-m", "npmp.experiments.cli", *command])
     said = b""
     while b"steps/s" not in said:
@@ -184,14 +210,24 @@ def with_a_full_disk(arguments: list[str]) -> int:
     return cli.main(arguments)
 
 
-def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint(data: Path, trained: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint(
+    data: Path, trained: Path, tmp_path: Path
+) -> None:
     """No file may grow beyond what the first checkpoint needed; the later ones hold more replay."""
     out = tmp_path / "run"
-    done = forked(with_a_full_disk, ["imitate", f"data={data}", f"out={out}", "debug=tiny", "threads=1"])
+    done = forked(
+        with_a_full_disk, ["imitate", f"data={data}", f"out={out}", "debug=tiny", "threads=1"]
+    )
     assert done.code == 2, done.err
     last = done.err.splitlines()[-1]
-    assert last.startswith("npmp: error: ") and "checkpoint_0000000004" in last and "File too large" in last
+    assert (
+        last.startswith("npmp: error: ")
+        and "checkpoint_0000000004" in last
+        and "File too large" in last
+    )
     assert checkpoint.load_latest(out / "checkpoints")[0] == 2
     assert imitate.main([f"resume={out}"]) == 0
     assert (out / "metrics.csv").read_bytes() == (trained / "metrics.csv").read_bytes()
-    assert torch.equal(*(checkpoint.load_latest(run / "checkpoints")[1]["generator"] for run in (out, trained)))
+    assert torch.equal(
+        *(checkpoint.load_latest(run / "checkpoints")[1]["generator"] for run in (out, trained))
+    )

@@ -26,7 +26,9 @@ def test_every_shipped_module_loads_and_has_a_card(capsys: pytest.CaptureFixture
             assert word.lower() in modules.card(name).lower()
 
 
-def test_pack_halves_a_module(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_pack_halves_a_module(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source, small = trained / "module", tmp_path / "small"
     assert cli.main(["modules", "pack", str(source), f"out={small}"]) == 0
     sizes = [(folder / "module.safetensors").stat().st_size for folder in (source, small)]
@@ -34,23 +36,35 @@ def test_pack_halves_a_module(trained: Path, tmp_path: Path, capsys: pytest.Capt
     before, after = (SkillModule.load(folder).state_dict() for folder in (source, small))
     for key, value in before.items():
         assert after[key].dtype == torch.float32
-        torch.testing.assert_close(after[key], value, rtol=2**-11, atol=1e-7)  # half a unit of 11 bits
+        # half a unit of 11 bits
+        torch.testing.assert_close(after[key], value, rtol=2**-11, atol=1e-7)
         if not key.startswith(("encoder.", "decoder.")):
             assert torch.equal(after[key], value)
     assert cli.main(["modules", "pack", str(source), f"out={small}"]) == 2
     assert "replace=true" in capsys.readouterr().err
 
 
-def test_blend_lies_between_two_modules(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_blend_lies_between_two_modules(
+    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     source, other, between = trained / "module", tmp_path / "other", tmp_path / "between"
     first = SkillModule.load(source)
     second = SkillModule.load(source)
     for weight in (second.encoder.head.weight, *second.decoder.parameters()):
         weight.data.add_(1.0)
     second.save(
-        other, training={"clips": ["b"], "licences": ["CC0"], "hold": first.hold, "accelerometer": first.accelerometer}
+        other,
+        training={
+            "clips": ["b"],
+            "licences": ["CC0"],
+            "hold": first.hold,
+            "accelerometer": first.accelerometer,
+        },
     )
-    assert cli.main(["modules", "blend", str(source), f"with={other}", "share=0.25", f"out={between}"]) == 0
+    assert (
+        cli.main(["modules", "blend", str(source), f"with={other}", "share=0.25", f"out={between}"])
+        == 0
+    )
     blend, before = SkillModule.load(between), first.state_dict()
     for name, value in blend.state_dict().items():
         moved = 0.25 if name.startswith("decoder.") or name == "encoder.head.weight" else 0.0
@@ -60,14 +74,25 @@ def test_blend_lies_between_two_modules(trained: Path, tmp_path: Path, capsys: p
     assert said["blended"]["share"] == 0.25 and said["blended"]["of"] != said["blended"]["with"]
     assert "after" not in said and "env_steps" not in said
     (between / "CARD.md").write_text("of another module")
-    again = ["modules", "blend", str(source), f"with={other}", "share=1", f"out={between}", "replace=true"]
+    again = [
+        "modules",
+        "blend",
+        str(source),
+        f"with={other}",
+        "share=1",
+        f"out={between}",
+        "replace=true",
+    ]
     assert cli.main(again) == 0 and not (between / "CARD.md").exists()
     whole = SkillModule.load(between).state_dict()
     assert all(torch.equal(whole[name], value) for name, value in second.state_dict().items())
     capsys.readouterr()
     for arguments, message in (
         (["with=op3_cmu", f"out={tmp_path / 'no'}"], "the modules differ in robot, model_sha256"),
-        ([f"with={other}", "share=1.5", f"out={tmp_path / 'no'}"], "share must lie in 0 to 1, got 1.5"),
+        (
+            [f"with={other}", "share=1.5", f"out={tmp_path / 'no'}"],
+            "share must lie in 0 to 1, got 1.5",
+        ),
         ([f"with={other}"], "needs with=MODULE, the other one, and out=FOLDER"),
         ([f"with={other}", f"out={between}"], "replace=true"),
     ):
@@ -80,24 +105,50 @@ def test_blend_lies_between_two_modules(trained: Path, tmp_path: Path, capsys: p
 
 
 def test_add_makes_a_module_with_its_card(
-    trained: Path, data: Path, motions: MotionSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Path,
+    data: Path,
+    motions: MotionSet,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     clip = {"name": motions.names[0], "tracked_fraction": 0.25, "tracked_s": 0.5, "duration_s": 2.0}
     clip |= {"base_deviation_m": {"mean": 0.02, "max": 0.1}, "joint_error_rad": 0.05}
-    whole = clip | {"name": motions.names[1], "tracked_fraction": 1.0, "tracked_s": 3.0, "duration_s": 3.0}
-    # medians over 2 and 4 cm, and 5 and 9 cm; the randomized one from before the last frame's was written
+    whole = clip | {
+        "name": motions.names[1],
+        "tracked_fraction": 1.0,
+        "tracked_s": 3.0,
+        "duration_s": 3.0,
+    }
+    # medians over 2 and 4 cm, and 5 and 9 cm; the randomized one from before the last frame's was
+    # written
     later = whole | {"base_deviation_m": {"mean": 0.04, "max": 0.1, "last": 0.09}}
     newer = [clip | {"base_deviation_m": {"mean": 0.02, "max": 0.1, "last": 0.05}}, later]
     for name, physics, clips, seen in (
         ("nominal", "none", newer, 0), ("randomized", "paper", [clip, whole], None), ("known", "wide", newer, 1),
     ):  # fmt: skip
         (tmp_path / name).mkdir()
-        content = {"split": "validation", "randomization": physics, "seen_in_training": seen, "clips": clips}
+        content = {
+            "split": "validation",
+            "randomization": physics,
+            "seen_in_training": seen,
+            "clips": clips,
+        }
         (tmp_path / name / "evaluation.json").write_text(json.dumps(content))
     scores = f"evaluations=[{tmp_path / 'nominal'},{tmp_path / 'randomized'},{tmp_path / 'known'}]"
     given = [f"data={data}", scores, "limits=It cannot jump, nor swim."]
     assert (
-        cli.main(["modules", "add", str(trained), "name=dog", *given, "dtype=float16", f"out={tmp_path / 'dog'}"]) == 0
+        cli.main(
+            [
+                "modules",
+                "add",
+                str(trained),
+                "name=dog",
+                *given,
+                "dtype=float16",
+                f"out={tmp_path / 'dog'}",
+            ]
+        )
+        == 0
     )
     capsys.readouterr()
     card = (tmp_path / "dog" / "CARD.md").read_text()
@@ -122,7 +173,10 @@ def test_add_makes_a_module_with_its_card(
         (["modules", "show", "cat"], "no shipped module 'cat'"),
         (["modules", "dance"], "no action 'dance'; there are: list, show, pack, blend, add"),
         (["modules", "pack", "anymal_b_dog"], "needs out="),
-        (["modules", "pack", "anymal_b_dog", "dtype=int8", "out=x"], "no dtype 'int8'; there are: float32, float16"),
+        (
+            ["modules", "pack", "anymal_b_dog", "dtype=int8", "out=x"],
+            "no dtype 'int8'; there are: float32, float16",
+        ),
         (["modules", "add", "nowhere"], "no module in 'nowhere'"),
     ],
 )

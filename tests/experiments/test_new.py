@@ -30,7 +30,9 @@ def test_a_new_task_trains_and_is_judged(place: Path, capsys: pytest.CaptureFixt
     assert "turn_about_error_rad" in capsys.readouterr().out
     judged = ["policy=run/policy", "task=turn_about", "debug=tiny", "threads=1", "out=judged"]
     assert cli.main(["evaluate", *judged]) == 0
-    assert 0 <= json.loads(Path("judged/evaluation.json").read_text())["turn_about_error_rad"] <= 3.2
+    assert (
+        0 <= json.loads(Path("judged/evaluation.json").read_text())["turn_about_error_rad"] <= 3.2
+    )
     assert cli.main(["reuse", *tiny, "task=turn_abot", "out=other"]) == 2
     assert "did you mean 'turn_about'" in capsys.readouterr().err
 
@@ -43,7 +45,9 @@ def test_the_docs_show_what_is_written(place: Path) -> None:
         assert Path(f"tasks/heading{suffix}").read_text() == block
 
 
-def test_what_is_refused(place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_refused(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     Path("tasks").mkdir()
     for name, said in (
         ("walk", "is a task of this package"),

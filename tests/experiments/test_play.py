@@ -22,13 +22,16 @@ def test_without_arguments_there_is_all_that_is_shipped_for_anymal() -> None:
 def test_a_robot_on_two_legs_has_no_generated_gaits() -> None:
     cast, _ = play.cast_of(compose("play", ["robot=op3"]))
     assert cast.modes == ("steer", "wander")
-    assert cast.mode("wander", play.Session(cast).world).shown  # without motions to say which latents carry most
+    # without motions to say which latents carry most
+    assert cast.mode("wander", play.Session(cast).world).shown
 
 
 def test_a_task_is_a_mode() -> None:
     for task, mode in (("dribble", "dribble"), ("imitation", "imitate")):
         assert play.cast_of(compose("play", [f"task={task}"]))[1] == mode
-    cast, mode = play.cast_of(compose("play", ["policy=anymal_b_rough", "task=path", "task.path=slalom"]))
+    cast, mode = play.cast_of(
+        compose("play", ["policy=anymal_b_rough", "task=path", "task.path=slalom"])
+    )
     assert mode == "path" and cast.settings["path"].path == "slalom"
     session = play.Session(cast, mode)
     for _ in range(3):
@@ -48,7 +51,10 @@ def test_a_task_is_a_mode() -> None:
     ],
 )
 def test_what_does_not_go_together_is_said_in_a_line(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    arguments: list[str],
+    message: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if "unitree" in arguments[0]:
         monkeypatch.setattr(play.robots, "load", _named)

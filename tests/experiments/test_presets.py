@@ -22,7 +22,9 @@ def drawn(verb: str, *arguments: str) -> RobotBatchConfig:
 
 
 def test_published_has_the_papers_values() -> None:
-    config: Any = OmegaConf.to_container(common.compose("imitate", ["experiment=published", "data=x"]), resolve=True)
+    config: Any = OmegaConf.to_container(
+        common.compose("imitate", ["experiment=published", "data=x"]), resolve=True
+    )
     algo, learner = config["algo"], config["algo"]["learner"]
     assert algo["name"] == "mo_vmpo" and algo["num_envs"] >= 1000 and config["steps"] == 3 * 10**10
     assert (algo["unroll"], algo["updates"], algo["minibatches"]) == (32, 1, 1)
@@ -30,12 +32,16 @@ def test_published_has_the_papers_values() -> None:
     assert algo["initial_std"] == 0.2 and algo["critic_hidden"] == [1024, 1024, 1024]
     assert learner["gamma"] == 0.95 and learner["target_period"] == 100
     assert (learner["learning_rate"], learner["dual_learning_rate"]) == (1e-4, 1e-4)
-    assert (learner["epsilon_temperature"], learner["epsilon_mean"], learner["epsilon_std"]) == ([0.1], 0.1, 1e-5)
-    assert (learner["initial_temperature"], learner["initial_alpha_mean"], learner["initial_alpha_std"]) == (
-        1.0,
-        1.0,
-        1.0,
+    assert (learner["epsilon_temperature"], learner["epsilon_mean"], learner["epsilon_std"]) == (
+        [0.1],
+        0.1,
+        1e-5,
     )
+    assert (
+        learner["initial_temperature"],
+        learner["initial_alpha_mean"],
+        learner["initial_alpha_std"],
+    ) == (1.0, 1.0, 1.0)
     assert learner["popart"] and learner["popart_step_size"] == 3e-4
     assert config["net"] == {
         "latent_dim": 60,
@@ -52,18 +58,33 @@ def test_published_has_the_papers_values() -> None:
 
 def test_published_gives_way_to_robot_and_command_line() -> None:
     op3 = drawn("imitate", "experiment=published", "robot=op3")
-    paper = {name: drawn("imitate", "randomization=paper", f"robot={name}") for name in ("anymal_b", "op3")}
+    paper = {
+        name: drawn("imitate", "randomization=paper", f"robot={name}")
+        for name in ("anymal_b", "op3")
+    }
     assert op3 == paper["op3"] != paper["anymal_b"]
     config = common.compose(
-        "imitate", ["experiment=published", "data=x", "randomization=none", "net=small", "algo.beta=0.1"]
+        "imitate",
+        ["experiment=published", "data=x", "randomization=none", "net=small", "algo.beta=0.1"],
     )
-    assert config.randomization.name == "none" and config.net.latent_dim == 32 and config.algo.beta == 0.1
+    assert (
+        config.randomization.name == "none"
+        and config.net.latent_dim == 32
+        and config.algo.beta == 0.1
+    )
 
 
 def test_published_runs(data: Path, tmp_path: Path) -> None:
     """One iteration of 16 robots by 16 steps, randomized."""
     out = tmp_path / "run"
-    given = [f"data={data}", f"out={out}", "experiment=published", "debug=tiny", "steps=256", "threads=1"]
+    given = [
+        f"data={data}",
+        f"out={out}",
+        "experiment=published",
+        "debug=tiny",
+        "steps=256",
+        "threads=1",
+    ]
     assert imitate.main([*given, "evaluation.starts=2"]) == 0
     lines = (out / "metrics.csv").read_text().splitlines()
     assert len(lines) == 2 and (out / "module").is_dir()
@@ -93,13 +114,21 @@ def test_only_op3_carries_a_payload_and_all_but_pushes_is_the_same_in_reuse() ->
         ("wide", "op3", (0.0, 0.75)),
         ("paper", "anymal_b", None),
     ):
-        one, other = (drawn(verb, f"randomization={preset}", f"robot={robot}") for verb in ("imitate", "reuse"))
+        one, other = (
+            drawn(verb, f"randomization={preset}", f"robot={robot}")
+            for verb in ("imitate", "reuse")
+        )
         assert one.physics.payload == payload
         assert (one.physics, one.sensors) == (other.physics, other.sensors)
 
 
 def test_op3_walks_by_its_own_numbers() -> None:
-    op3, anymal = (common.compose("reuse", ["module=x", f"robot={name}"]).task for name in ("op3", "anymal_b"))
-    assert (op3.phi, op3.velocity_filter) == (0.05, 0.95) and (anymal.phi, anymal.velocity_filter) == (0.5, 0.0)
+    op3, anymal = (
+        common.compose("reuse", ["module=x", f"robot={name}"]).task for name in ("op3", "anymal_b")
+    )
+    assert (op3.phi, op3.velocity_filter) == (0.05, 0.95) and (
+        anymal.phi,
+        anymal.velocity_filter,
+    ) == (0.5, 0.0)
     assert op3.episode_s == anymal.episode_s == 20.0
     assert common.compose("reuse", ["module=x", "robot=op3", "task.phi=0.2"]).task.phi == 0.2

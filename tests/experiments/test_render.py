@@ -43,7 +43,9 @@ def shot(*arguments: str) -> Shot:
 
 
 def test_a_policy_obeys_timed_commands() -> None:
-    found = shot("policy=anymal_b_walk", "command=[[0,0.6,0,0],[0.5,0.2,0,0.5]]", "seconds=1.0", "title=Walk")
+    found = shot(
+        "policy=anymal_b_walk", "command=[[0,0.6,0,0],[0.5,0.2,0,0.5]]", "seconds=1.0", "title=Walk"
+    )
     command, achieved = (np.asarray(value) for value in (found.clip.command, found.clip.achieved))
     assert found.robot.name == "anymal_b" and found.title == "Walk"
     assert found.qpos.shape == (50, 19) and achieved.shape == (50, 3)
@@ -55,7 +57,9 @@ def test_a_policy_obeys_timed_commands() -> None:
 
 
 def test_a_path_and_a_ball() -> None:
-    found = shot("policy=anymal_b_walk", "task=path", "task.path=slalom", "seconds=0.4", "camera=fixed")
+    found = shot(
+        "policy=anymal_b_walk", "task=path", "task.path=slalom", "seconds=0.4", "camera=fixed"
+    )
     assert found.path is not None and found.clip.name == "path"
     np.testing.assert_allclose(found.path[0], found.qpos[0, :2], atol=0.02)
     assert np.linalg.norm(np.diff(found.path, axis=0), axis=1).max() < 0.11
@@ -63,11 +67,15 @@ def test_a_path_and_a_ball() -> None:
     found = shot("policy=anymal_b_dribble", "seconds=0.4")
     assert found.clip.ball is not None and found.clip.target is not None
     assert found.clip.ball.shape == (20, 3) and found.clip.target.shape == (20, 2)
-    assert 0.105 <= found.clip.ball_m <= 0.129 and (found.clip.ball[:, 2] == found.clip.ball_m).all()
+    assert (
+        0.105 <= found.clip.ball_m <= 0.129 and (found.clip.ball[:, 2] == found.clip.ball_m).all()
+    )
 
 
 def test_rough_ground_is_under_the_feet() -> None:
-    found = shot("policy=anymal_b_rough", "task.terrain=perlin", "task.terrain_fields=1", "seconds=0.2")
+    found = shot(
+        "policy=anymal_b_rough", "task.terrain=perlin", "task.terrain_fields=1", "seconds=0.2"
+    )
     assert found.clip.ground is not None and found.clip.ground_m == 0.05
     column, row = np.round(found.qpos[0, :2] / 0.05).astype(int) % len(found.clip.ground)
     assert 0.4 < found.qpos[0, 2] - found.clip.ground[row, column] < 0.7
@@ -79,18 +87,24 @@ def test_imitation_beside_its_recording(data: Path) -> None:
     assert keypoints is not None and found.clip.bones is not None and found.figure is not None
     assert found.qpos.shape == reference.shape and len(found.qpos) == len(keypoints) == 51
     assert 0.0 < np.abs(found.qpos - reference).max() < 0.4  # it is simulated, and tracks
-    with pytest.raises(InputError, match=r"no clip 'walk'; there are: synthetic_turn_right, synthetic_turn_right_lr"):
+    with pytest.raises(
+        InputError,
+        match=r"no clip 'walk'; there are: synthetic_turn_right, synthetic_turn_right_lr",
+    ):
         shot("module=anymal_b_dog", f"data={data}", "clip=walk")
 
 
 def test_a_mirrored_motion_has_a_mirrored_recording(data: Path) -> None:
-    plain, mirrored = (shot(f"data={data}", f"clip=synthetic_turn_right{end}") for end in ("", "_lr"))
+    plain, mirrored = (
+        shot(f"data={data}", f"clip=synthetic_turn_right{end}") for end in ("", "_lr")
+    )
     assert plain.clip.reference is None and not plain.has("ghost")
     places = [found.clip.keypoints for found in (plain, mirrored)]
     assert places[0] is not None and places[1] is not None
     np.testing.assert_allclose(places[1], places[0] * [1.0, -1.0, 1.0], atol=1e-9)
     alone = shot(f"data={data}", "show=[recording]", "start=0.5", "seconds=0.5")
-    np.testing.assert_allclose(alone.figure, places[0][25:51], atol=0.02)  # placed by the mean of another stretch
+    # placed by the mean of another stretch
+    np.testing.assert_allclose(alone.figure, places[0][25:51], atol=0.02)
 
 
 def test_rollouts(robot: Robot, tmp_path: Path) -> None:
@@ -109,7 +123,9 @@ def test_rollouts(robot: Robot, tmp_path: Path) -> None:
     assert len(found.qpos) == 15  # from frame 5 until the robot is lost
 
 
-def test_a_film_from_the_command_line(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_film_from_the_command_line(
+    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     story = tmp_path / "story.txt"
     story.write_text(f"# a shot\ndata={data} seconds=1 azimuth=80\n\n")
     out = tmp_path / "films" / "story.webp"
@@ -130,13 +146,31 @@ def test_a_film_from_the_command_line(data: Path, tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ((), "npmp render needs something to film: policy=, module= and data=, data=, or rollouts="),
-        (("policy=anymal_b_walk", "command=[3,0,0]"), "forward_mps from -0.5 to 1.5 is what the policy knows"),
-        (("policy=anymal_b_walk", "command=[true,0,0]"), "[forward m/s, left m/s, turn rad/s] is expected"),
-        (("policy=anymal_b_walk", "command=fast"), "[forward m/s, left m/s, turn rad/s] is expected"),
-        (("policy=anymal_b_dribble", "command=[0.5,0,0]"), "command= is for task=walk, not for dribble"),
+        (
+            (),
+            "npmp render needs something to film: policy=, module= and data=, data=, or rollouts=",
+        ),
+        (
+            ("policy=anymal_b_walk", "command=[3,0,0]"),
+            "forward_mps from -0.5 to 1.5 is what the policy knows",
+        ),
+        (
+            ("policy=anymal_b_walk", "command=[true,0,0]"),
+            "[forward m/s, left m/s, turn rad/s] is expected",
+        ),
+        (
+            ("policy=anymal_b_walk", "command=fast"),
+            "[forward m/s, left m/s, turn rad/s] is expected",
+        ),
+        (
+            ("policy=anymal_b_dribble", "command=[0.5,0,0]"),
+            "command= is for task=walk, not for dribble",
+        ),
         (("module=anymal_b_dog",), "needs data=... (the motion dataset, HDF5)"),
-        (("policy=anymal_b_walk", "size=[641,360]"), "[width,height], even numbers from 64 to 4096, is expected"),
+        (
+            ("policy=anymal_b_walk", "size=[641,360]"),
+            "[width,height], even numbers from 64 to 4096, is expected",
+        ),
         (("policy=anymal_b_walk", "out=film.avi"), "the name of a film ends in .webp, .gif, .mp4"),
     ],
 )
@@ -151,7 +185,9 @@ def test_errors(
     assert said in error and len(error.splitlines()) == 1
 
 
-def test_errors_of_a_story_name_its_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_of_a_story_name_its_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     story = tmp_path / "story.txt"
     story.write_text("# nothing\nmodule=anymal_b_dog\n")
     assert cli.main(["render", f"story={story}", f"out={tmp_path / 'a.webp'}"]) == 2

@@ -48,7 +48,9 @@ def motion_of(robot: robots.Robot, name: str, **quality: float) -> ReferenceMoti
     return ReferenceMotion(name, swaying(robot, 20), 50.0, quality=quality)
 
 
-def write_rollouts(path: Path, robot: robots.Robot, clips: dict[str, int], **attributes: Any) -> Path:
+def write_rollouts(
+    path: Path, robot: robots.Robot, clips: dict[str, int], **attributes: Any
+) -> Path:
     rng = np.random.default_rng(0)
     with h5py.File(path, "w") as file:
         file.attrs["robot"] = robot.name
@@ -89,7 +91,10 @@ def walking_of(robot: robots.Robot, frames: int) -> dict[str, Any]:
 
 def write_metrics(path: Path, rows: int = 30, extra: str = "loss") -> Path:
     lines = [f"iteration,env_steps,tracked_fraction,{extra},beta,word"]
-    lines += [f"{i},{1000 * i},{i / rows},{10 ** (-i / 10)},{'' if i % 2 else 0.1},text" for i in range(rows)]
+    lines += [
+        f"{i},{1000 * i},{i / rows},{10 ** (-i / 10)},{'' if i % 2 else 0.1},text"
+        for i in range(rows)
+    ]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path
 
@@ -100,7 +105,9 @@ def full(folder: Path, robot: robots.Robot, frames: int = 100) -> report.ReportD
         title="A run",
         subtitle="anymal_b",
         headline=[("Tracked", "50 %", "of each clip")],
-        motions=[motion_of(robot, "walk", rms_marker_m=0.0123, foot_slide_mps=0.05, limit_violations=3.0)],
+        motions=[
+            motion_of(robot, "walk", rms_marker_m=0.0123, foot_slide_mps=0.05, limit_violations=3.0)
+        ],
         evaluation=evaluation_of(list(names)),
         rollouts=write_rollouts(folder / "rollouts.h5", robot, names, tracked_frames=frames // 2),
         learning=[("Imitation", write_metrics(folder / "metrics.csv"))],
@@ -115,14 +122,21 @@ def full(folder: Path, robot: robots.Robot, frames: int = 100) -> report.ReportD
 
 
 def packed_in(page: str) -> dict[str, Any]:
-    found = re.search(r'<script type="application/json" id="replay-data">(.*?)</script>', page, re.S)
+    found = re.search(
+        r'<script type="application/json" id="replay-data">(.*?)</script>', page, re.S
+    )
     assert found
     return json.loads(found[1])
 
 
 def unpack(clip: dict[str, Any], layers: int, bodies: int) -> np.ndarray:
     """Poses (frames, layers, bodies, 7) of a packed clip, as the page's script reads them."""
-    raw = np.frombuffer(base64.b64decode(clip["poses"]), "<u2").reshape(clip["frames"], layers, bodies, 7) / 65535
+    raw = (
+        np.frombuffer(base64.b64decode(clip["poses"]), "<u2").reshape(
+            clip["frames"], layers, bodies, 7
+        )
+        / 65535
+    )
     low, high = np.array(clip["low"]), np.array(clip["high"])
     return np.concatenate([raw[..., :3] * (high - low) + low, raw[..., 3:] * 2 - 1], axis=-1)
 
@@ -134,7 +148,8 @@ def assert_stands_alone(page: str) -> None:
     assert "default-src 'none'" in page
 
 
-# ---- the page -------------------------------------------------------------------------------------------------------
+# ---- the page
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_all_sections(tmp_path: Path, robot: robots.Robot) -> None:
@@ -147,11 +162,7 @@ def test_all_sections(tmp_path: Path, robot: robots.Robot) -> None:
     assert "lost after 1 s of 2 s" in page
     assert "25 % of random latents" in page  # 0.2 of 0.8
     assert "word" not in re.findall(r"<b>(.*?)</b>", page)  # a column without numbers has no chart
-    assert [c["name"] for c in packed_in(page)["clips"]] == [
-        "walk",
-        "trot",
-        "walking on command",
-    ]
+    assert [c["name"] for c in packed_in(page)["clips"]] == ["walk", "trot", "walking on command"]
     assert len(page) < 500_000
     assert list(out.parent.iterdir()) == [out]
 
@@ -196,7 +207,9 @@ def test_names_are_escaped(tmp_path: Path, robot: robots.Robot) -> None:
         evaluation=evaluation_of([EVIL, name]),
         rollouts=write_rollouts(tmp_path / "rollouts.h5", robot, {name: 10}),
         learning=[(EVIL, write_metrics(tmp_path / "m.csv", extra="<script>alert(1)</script>"))],
-        walking=report.Walking(**{**walking_of(robot, 10), "errors": {EVIL: 1.0}, "errors_caption": EVIL}),
+        walking=report.Walking(
+            **{**walking_of(robot, 10), "errors": {EVIL: 1.0}, "errors_caption": EVIL}
+        ),
         provenance={EVIL: EVIL, "command": EVIL, "config": {EVIL: {EVIL: EVIL}}, "list": [EVIL]},
     )
     page = report.build(tmp_path / "report.html", data, film=False).read_text(encoding="utf-8")
@@ -241,7 +254,9 @@ def test_one_frame(tmp_path: Path, robot: robots.Robot) -> None:
 
 def test_many_long_clips_stay_small(tmp_path: Path, robot: robots.Robot) -> None:
     path = write_rollouts(tmp_path / "rollouts.h5", robot, {f"clip {i}": 3000 for i in range(9)})
-    data = report.ReportData(rollouts=path, evaluation=evaluation_of([f"clip {i}" for i in range(9)]))
+    data = report.ReportData(
+        rollouts=path, evaluation=evaluation_of([f"clip {i}" for i in range(9)])
+    )
     out = report.build(tmp_path / "report.html", data, film=False)
     assert out.stat().st_size < 8_000_000
     assert "Long recordings" in out.read_text(encoding="utf-8")
@@ -276,7 +291,8 @@ def test_scrub(text: str, expected: str) -> None:
     assert report.scrub(text) == expected
 
 
-# ---- what is refused ------------------------------------------------------------------------------------------------
+# ---- what is refused
+# ------------------------------------------------------------------------------------------------
 
 
 def test_missing_files(tmp_path: Path) -> None:
@@ -313,13 +329,16 @@ def test_bad_rollouts(tmp_path: Path, robot: robots.Robot) -> None:
         read_rollouts(path)
 
 
-# ---- reading --------------------------------------------------------------------------------------------------------
+# ---- reading
+# --------------------------------------------------------------------------------------------------------
 
 
 def test_a_run_without_rows(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
     path.write_text("iteration,loss\n", encoding="utf-8")
-    page = report.build(tmp_path / "r.html", report.ReportData(learning=[("x", path)])).read_text(encoding="utf-8")
+    page = report.build(tmp_path / "r.html", report.ReportData(learning=[("x", path)])).read_text(
+        encoding="utf-8"
+    )
     assert "No figures yet" in page
 
 
@@ -330,10 +349,13 @@ def test_read_rollouts_recovers_what_was_written(tmp_path: Path, robot: robots.R
     np.testing.assert_array_equal(clip.qpos, swaying(robot, 10, 0.1))
     assert clip.lost_after_s == pytest.approx(0.08)  # 4 frames at 50 Hz
     np.testing.assert_allclose(clip.base_deviation_m(), 0.0)
-    np.testing.assert_allclose(clip.joint_difference_rad(), swaying(robot, 10, 0.1)[:, 7:] - swaying(robot, 10)[:, 7:])
+    np.testing.assert_allclose(
+        clip.joint_difference_rad(), swaying(robot, 10, 0.1)[:, 7:] - swaying(robot, 10)[:, 7:]
+    )
 
 
-# ---- replay ---------------------------------------------------------------------------------------------------------
+# ---- replay
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_packed_poses_are_the_robots_own(robot: robots.Robot) -> None:
@@ -343,13 +365,16 @@ def test_packed_poses_are_the_robots_own(robot: robots.Robot) -> None:
     qpos[:, :3] += rng.normal(size=3) * 5
     qpos[:, 3:7] = rng.normal(size=4)
     qpos[30:, 3:7] *= -1  # the same rotation, the other sign
-    packed, remarks = replay.pack(model, [replay.ReplayClip("a", qpos, 50.0, reference=swaying(robot, 60))])
+    packed, remarks = replay.pack(
+        model, [replay.ReplayClip("a", qpos, 50.0, reference=swaying(robot, 60))]
+    )
     assert not remarks
     clip = packed["clips"][0]
     assert (clip["frames"], clip["fps"], clip["layers"]) == (30, 25.0, 2)
     got = unpack(clip, 2, packed["bodies"])
     bodies = looks.moving_bodies(model)
-    assert len(bodies) == packed["bodies"] == 13  # base and four legs of three; feet ride on the shanks
+    # base and four legs of three; feet ride on the shanks
+    assert len(bodies) == packed["bodies"] == 13
     data = mujoco.MjData(model)
     for k in (0, 14, 16, 29):
         data.qpos[:] = qpos[2 * k]
@@ -357,7 +382,8 @@ def test_packed_poses_are_the_robots_own(robot: robots.Robot) -> None:
         np.testing.assert_allclose(got[k, 0, :, :3], data.xpos[bodies], atol=5e-4)
         same = np.abs((got[k, 0, :, 3:] * data.xquat[bodies]).sum(-1))
         np.testing.assert_allclose(same, 1.0, atol=1e-4)
-    assert (np.einsum("tlbi,tlbi->tlb", got[1:, ..., 3:], got[:-1, ..., 3:]) > 0).all()  # no jumps of sign
+    # no jumps of sign
+    assert (np.einsum("tlbi,tlbi->tlb", got[1:, ..., 3:], got[:-1, ..., 3:]) > 0).all()
 
 
 def test_shapes_ride_on_their_bodies(robot: robots.Robot) -> None:
@@ -396,7 +422,9 @@ def test_budget(robot: robots.Robot) -> None:
     packed, remarks = replay.pack(robot.model(), clips, budget_bytes=full_cost // 2)
     assert len(remarks) == 1 and [c["frames"] for c in packed["clips"]] == [125, 125]
     packed, remarks = replay.pack(robot.model(), clips, budget_bytes=full_cost // 8)
-    assert len(remarks) == 2 and sum(c["frames"] for c in packed["clips"]) * 13 * 14 <= full_cost // 8
+    assert (
+        len(remarks) == 2 and sum(c["frames"] for c in packed["clips"]) * 13 * 14 <= full_cost // 8
+    )
 
 
 def test_frame_choice() -> None:
@@ -424,7 +452,8 @@ def test_no_renderer_is_no_error(robot: robots.Robot, monkeypatch: pytest.Monkey
     assert short.short_film(robot, clip) is None
 
 
-# ---- charts ---------------------------------------------------------------------------------------------------------
+# ---- charts
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_number() -> None:
@@ -443,7 +472,13 @@ def test_number() -> None:
 
 
 def test_a_histogram_ends_at_a_round_number() -> None:
-    assert [figures.rounded_up(value) for value in (0.01723, 3.04, 3.1, 120.0, 0.0)] == [0.018, 3.1, 3.1, 120.0, 0.0]
+    assert [figures.rounded_up(value) for value in (0.01723, 3.04, 3.1, 120.0, 0.0)] == [
+        0.018,
+        3.1,
+        3.1,
+        120.0,
+        0.0,
+    ]
     tiny = figures.histogram(np.linspace(0.0, 0.0172, 100), title="x", unit="(mm)", least=0.5).svg
     assert ">0.4</text>" in tiny and "0.01" not in tiny and "the last bar" not in tiny
     beyond = figures.histogram([1.0, 2.0, 9.0], title="x", top=4.0).svg
@@ -453,7 +488,10 @@ def test_a_histogram_ends_at_a_round_number() -> None:
 def drawn(chart: Chart, css: str) -> list[list[tuple[float, float]]]:
     """The points of what a chart draws with that class, a list for each."""
     paths = re.findall(rf'<g class="{css}"[^>]*>\s*<path d="([^"]*)"', chart.svg)
-    return [[(float(x), float(y)) for x, y in re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", path)] for path in paths]
+    return [
+        [(float(x), float(y)) for x, y in re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", path)]
+        for path in paths
+    ]
 
 
 def box_of(chart: Chart) -> tuple[float, ...]:
@@ -468,7 +506,9 @@ def test_long_curves_keep_their_extremes() -> None:
     x, kept = figures.thin(np.arange(50_000.0), gap, 600)
     assert len(x) <= 600 and x[0] == 0 and x[-1] == 49_999 and (np.diff(x) > 0).all()
     assert np.nanmax(kept) == 99.0 and np.nanmin(kept) == -99.0 and np.isnan(kept).any()
-    chart = figures.line_chart([figures.Line("a", np.arange(50_000.0), y)], title="t", y_range=(-99.0, 99.0))
+    chart = figures.line_chart(
+        [figures.Line("a", np.arange(50_000.0), y)], title="t", y_range=(-99.0, 99.0)
+    )
     _, top, _, height = box_of(chart)
     (points,) = drawn(chart, "line robot")
     assert len(points) <= 600
@@ -478,7 +518,9 @@ def test_long_curves_keep_their_extremes() -> None:
 
 def test_line_chart_points() -> None:
     """Two points on given axes land on the corners of the plot's box."""
-    chart = figures.line_chart([figures.Line("a", [0, 1], [0, 2])], title="t", x_range=(0, 1), y_range=(0, 2))
+    chart = figures.line_chart(
+        [figures.Line("a", [0, 1], [0, 2])], title="t", x_range=(0, 1), y_range=(0, 2)
+    )
     left, top, width, height = box_of(chart)
     assert 'data-name="a"' in chart.svg
     (points,) = drawn(chart, "line robot")
@@ -491,13 +533,21 @@ def test_line_chart_leaves_gaps() -> None:
         return re.findall(r'data-name="a">\s*<path d="([^"]*)"', chart.svg)[0]
 
     assert path([0, 1, np.nan, 1, 0]).count("M") == 2
-    assert 'clip-path="url(#' in figures.line_chart([figures.Line("a", [0, 1], [0, 9])], title="t", y_range=(0, 1)).svg
-    assert "no finite values" in figures.line_chart([figures.Line("a", [0], [np.nan])], title="t", log=True).svg
+    assert (
+        'clip-path="url(#'
+        in figures.line_chart([figures.Line("a", [0, 1], [0, 9])], title="t", y_range=(0, 1)).svg
+    )
+    assert (
+        "no finite values"
+        in figures.line_chart([figures.Line("a", [0], [np.nan])], title="t", log=True).svg
+    )
 
 
 def test_a_drawing_has_the_pages_colours_and_nobodys_letters() -> None:
     name = "a_$\\alpha$ \x01 \N{CJK UNIFIED IDEOGRAPH-72AC}<script>"
-    chart = figures.timeline([(name, 3.0, [figures.Stretch(0.0, 1.0, "kept", name)])], title=name, keys=[])
+    chart = figures.timeline(
+        [(name, 3.0, [figures.Stretch(0.0, 1.0, "kept", name)])], title=name, keys=[]
+    )
     assert "$\\alpha$" in chart.svg and "\N{CJK UNIFIED IDEOGRAPH-72AC}&lt;script&gt;" in chart.svg
     assert "\x01" not in chart.svg and "<script" not in chart.svg and "xmlns" not in chart.svg
     assert "var(--rf)" in chart.svg and "#009e73" not in chart.svg  # readable on light and on dark
@@ -508,14 +558,22 @@ def test_stance() -> None:
     height = np.concatenate([np.full(50, 0.01), np.full(50, 0.1), [np.nan]])
     np.testing.assert_array_equal(figures.stance(height), [True] * 50 + [False] * 51)
     assert not figures.stance(np.full(3, np.nan)).any()
-    fallen = np.concatenate([np.full(10, 0.03), np.full(90, -0.5)])  # a fall must not hide the steps before it
-    assert not figures.stance(fallen)[:10].any() and figures.stance(fallen, counted=slice(0, 10))[:10].all()
+    # a fall must not hide the steps before it
+    fallen = np.concatenate([np.full(10, 0.03), np.full(90, -0.5)])
+    assert (
+        not figures.stance(fallen)[:10].any()
+        and figures.stance(fallen, counted=slice(0, 10))[:10].all()
+    )
 
 
 def test_bar_and_heat_values(tmp_path: Path) -> None:
-    bars = parts.Bars("t", [parts.Bar("a", 0.5, "half"), parts.Bar("b", float("nan"), "n/a")], full=1.0)
+    bars = parts.Bars(
+        "t", [parts.Bar("a", 0.5, "half"), parts.Bar("b", float("nan"), "n/a")], full=1.0
+    )
     heat = parts.Heat("t", ["a"], ["x", "y"], [[1.0, float("nan")]])
-    text = parts.assemble(tmp_path / "x.html", title="t", sections=[parts.Section("s", "S", [bars, heat])]).read_text()
+    text = parts.assemble(
+        tmp_path / "x.html", title="t", sections=[parts.Section("s", "S", [bars, heat])]
+    ).read_text()
     assert re.findall(r'class="bar robot" style="width:([\d.]+)%', text) == ["50.0"]
     assert text.count('class="rail track"') == 2
     assert re.findall(r"--shade:([\d.]+)", text) == ["0.9", "0.06"]
@@ -535,7 +593,9 @@ def test_dots_of_an_actuator_stay_apart(monkeypatch: pytest.MonkeyPatch) -> None
     torque = np.sin(np.arange(5000, dtype=np.float32))
     drawn: list[figures.Line] = []
     monkeypatch.setattr(figures, "line_chart", lambda lines, **_: drawn.extend(lines))
-    actuator_page._scatter([Prediction(Trace("swing", "knee", torque, torque, torque), torque, torque, torque)])
+    actuator_page._scatter(
+        [Prediction(Trace("swing", "knee", torque, torque, torque), torque, torque, torque)]
+    )
     x, y = figures.thin(drawn[1].x, drawn[1].y)
     there = np.isfinite(y)
     assert there.sum() > 200 and not (there[1:] & there[:-1]).any()

@@ -28,8 +28,13 @@ def walk() -> Clip:
     return dog_gait("walk", duration_s=1.5)  # 90 frames
 
 
-def save(path: Path, clip: Clip, positions: np.ndarray | None = None, fps: float | None = 60.0) -> Path:
-    arrays = {"positions": clip.positions if positions is None else positions, "names": np.array(clip.names)}
+def save(
+    path: Path, clip: Clip, positions: np.ndarray | None = None, fps: float | None = 60.0
+) -> Path:
+    arrays = {
+        "positions": clip.positions if positions is None else positions,
+        "names": np.array(clip.names),
+    }
     np.savez(path, **arrays, **({} if fps is None else {"fps": np.array(fps)}))
     return path
 
@@ -48,7 +53,9 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
     return text
 
 
-def test_a_recording_is_never_replaced(elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_recording_is_never_replaced(
+    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+) -> None:
     source = save(elsewhere / "a.npz", walk)
     before = source.read_bytes()
     link = elsewhere / "link.npz"
@@ -59,7 +66,8 @@ def test_a_recording_is_never_replaced(elsewhere: Path, walk: Clip, capsys: pyte
     other = elsewhere / "notes.txt"
     other.write_text("mine")
     assert "is no dataset of motions" in refused(capsys, "a.npz", f"out={other}")
-    assert "is no dataset of motions" in refused(capsys, f"out={other}")  # also from generated gaits
+    # also from generated gaits
+    assert "is no dataset of motions" in refused(capsys, f"out={other}")
     assert source.read_bytes() == before and other.read_text() == "mine"
 
 
@@ -74,7 +82,9 @@ def test_a_bare_word_is_the_source_and_a_dataset_is_replaced(
     assert not shown.err
 
 
-def test_an_absurd_value_leaves_out_one_clip(elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_absurd_value_leaves_out_one_clip(
+    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+) -> None:
     folder = elsewhere / "clips"
     folder.mkdir()
     save(folder / "good.npz", walk)
@@ -92,19 +102,30 @@ def test_an_absurd_value_leaves_out_one_clip(elsewhere: Path, walk: Clip, capsys
     assert line.count(str(bad)) == 1 and not Path("n.h5").exists()
 
 
-def test_wrong_units_are_warned_of(elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wrong_units_are_warned_of(
+    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+) -> None:
     save(elsewhere / "a.npz", walk)
     assert npmp_retarget("a.npz", "scale=100", "out=m.h5", "clean=false") == 0
     shown = capsys.readouterr()
     assert "a !" in shown.out and "! marks a recording that looks misread" in shown.out
     (line,) = shown.err.strip().splitlines()
-    assert line.startswith("npmp: warning: a looks wrong: ") and "units? scale= should be 100 times smaller" in line
-    assert npmp_retarget("a.npz", "scale=0.1", "out=m.h5", "clean=false") == 0  # small enough to fit well
+    assert (
+        line.startswith("npmp: warning: a looks wrong: ")
+        and "units? scale= should be 100 times smaller" in line
+    )
+    # small enough to fit well
+    assert npmp_retarget("a.npz", "scale=0.1", "out=m.h5", "clean=false") == 0
     assert "looks wrong: is 0.1" in capsys.readouterr().err
     assert npmp_retarget("a.npz", "scale=100", "max_error_m=0.001", "out=n.h5") == 2
     warning, error = capsys.readouterr().err.strip().splitlines()
-    assert warning.startswith("npmp: warning: a looks wrong") and "cleaning leaves nothing of 1 recording" in error
-    assert "far from the recording 1.5 s (max_error_m=)" in error and "clean=false keeps all" in error
+    assert (
+        warning.startswith("npmp: warning: a looks wrong")
+        and "cleaning leaves nothing of 1 recording" in error
+    )
+    assert (
+        "far from the recording 1.5 s (max_error_m=)" in error and "clean=false keeps all" in error
+    )
     assert not Path("n.h5").exists()
 
 
@@ -115,7 +136,11 @@ def test_wrong_units_are_left_out_unless_scale_says_them(
     folder.mkdir()
     save(folder / "huge.npz", walk, 100.0 * walk.positions)
     line = refused(capsys, f"source={folder}", "out=m.h5")  # nothing else is there
-    assert "huge is " in line and "units? scale= should be 100 times smaller" in line and "units look wrong" in line
+    assert (
+        "huge is " in line
+        and "units? scale= should be 100 times smaller" in line
+        and "units look wrong" in line
+    )
     assert not Path("m.h5").exists()
     save(folder / "good.npz", walk)
     assert npmp_retarget(f"source={folder}", "out=m.h5", "clean=false") == 0
@@ -125,7 +150,9 @@ def test_wrong_units_are_left_out_unless_scale_says_them(
     assert motions.names == ("good",) and "units look wrong" in motions.provenance["failures"]
     line = refused(capsys, f"source={folder}", "out=n.h5", "strict=true")
     assert "units look wrong" in line
-    assert npmp_retarget(f"source={folder / 'huge.npz'}", "scale=0.01", "out=m.h5", "clean=false") == 0
+    assert (
+        npmp_retarget(f"source={folder / 'huge.npz'}", "scale=0.01", "out=m.h5", "clean=false") == 0
+    )
     assert capsys.readouterr().err == ""
 
 
@@ -155,34 +182,48 @@ def test_long_and_slow_is_warned_of(walk: Clip) -> None:
     assert doubts(beyond, walk, cleaned=True) == ""  # it is dropped, and said there
 
 
-def test_messages_speak_of_the_commands_keys(elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]) -> None:
+def test_messages_speak_of_the_commands_keys(
+    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+) -> None:
     np.savetxt("six.csv", np.zeros((9, 6)), delimiter=",")
     line = refused(capsys, "six.csv")
     assert (
-        "does not name its keypoints" in line and "mocap_data.read(path, names=...)" in line and "rate_hz" not in line
+        "does not name its keypoints" in line
+        and "mocap_data.read(path, names=...)" in line
+        and "rate_hz" not in line
     )
     save(elsewhere / "a.npz", walk, fps=None)
     assert "a.npz does not say its rate; give source_rate_hz=" in refused(capsys, "a.npz")
     assert npmp_retarget("a.npz", "source_rate_hz=60", "out=m.h5") == 0
     Path("b.bvh").write_text("HIERARCHY")
-    assert "source_rate_hz=30 is for keypoint files" in refused(capsys, "b.bvh", "source_rate_hz=30")
+    assert "source_rate_hz=30 is for keypoint files" in refused(
+        capsys, "b.bvh", "source_rate_hz=30"
+    )
     line = refused(capsys, "a.npz", "source_rate_hz=60", "scale=0")
     assert line.count("a.npz") == 1 and "scale 0" in line
     assert "rounds=0: a whole number of at least 1" in refused(capsys, "rounds=0")
 
 
-def test_frames_are_reported_as_typed(elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]) -> None:
+def test_frames_are_reported_as_typed(
+    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+) -> None:
     save(elsewhere / "a.npz", walk)
-    assert "a.npz: no frames 8000:9000; the recording has 90 frames" in refused(capsys, "a.npz@8000:9000")
+    assert "a.npz: no frames 8000:9000; the recording has 90 frames" in refused(
+        capsys, "a.npz@8000:9000"
+    )
     assert "no frames 50:20;" in refused(capsys, "a.npz@50:20")
     for wrong in ("abc", "-100:", "1:2:3", "1.5:9", ""):
-        assert f"{wrong!r} is no stretch of frames; FILE@START:STOP" in refused(capsys, f"source=a.npz@{wrong}")
+        assert f"{wrong!r} is no stretch of frames; FILE@START:STOP" in refused(
+            capsys, f"source=a.npz@{wrong}"
+        )
     assert "no file or folder 'b.npz@abc'" in refused(capsys, "b.npz@abc")
     assert npmp_retarget("source=[a.npz@0:40,a.npz@50:9000]", "out=m.h5", "clean=false") == 0
     assert read_motions("m.h5").names == ("a_0_40", "a_50_90")
 
 
-def test_unfit_clips_are_named_by_their_file(elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unfit_clips_are_named_by_their_file(
+    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = save(elsewhere / "a.npz", walk)
     line = refused(capsys, f"source={path}@0:1")
     assert str(path) in line and "has 1 frame; retargeting needs at least 8" in line
@@ -194,16 +235,30 @@ def test_provenance_says_what_was_used(elsewhere: Path, walk: Clip) -> None:
     save(elsewhere / "a.npz", walk)
     flat = walk.positions[:, [walk.index(name) for name in DOG_NAMES]].reshape(90, -1)
     np.savetxt("b.csv", flat, delimiter=",")
-    assert npmp_retarget("source=[a.npz@10:50,b.csv]", "source_rate_hz=50", "out=m.h5", "clean=false") == 0
+    assert (
+        npmp_retarget("source=[a.npz@10:50,b.csv]", "source_rate_hz=50", "out=m.h5", "clean=false")
+        == 0
+    )
     provenance = read_motions("m.h5").provenance
     assert json.loads(provenance["recordings"]) == [
-        {"clip": "a_10_50", "file": "a.npz", "frames": [10, 50], "rate_hz": 50.0, "scale": 1.0, "up": "z"},
+        {
+            "clip": "a_10_50",
+            "file": "a.npz",
+            "frames": [10, 50],
+            "rate_hz": 50.0,
+            "scale": 1.0,
+            "up": "z",
+        },
         {"clip": "b", "file": "b.csv", "frames": [0, 90], "rate_hz": 50.0, "scale": 1.0, "up": "z"},
     ]
-    assert provenance["rate_hz"] == "50.0" and "frames" not in provenance and "offsets" in provenance
+    assert (
+        provenance["rate_hz"] == "50.0" and "frames" not in provenance and "offsets" in provenance
+    )
 
 
-def test_what_cleaning_does_is_shown_and_kept(elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_cleaning_does_is_shown_and_kept(
+    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A walk of 1.5 s that hops off the floor in the middle, and one as it is."""
     positions = np.concatenate([walk.positions] * 3)  # 4.5 s
     positions[120:150, :, 2] += 0.6
@@ -213,7 +268,8 @@ def test_what_cleaning_does_is_shown_and_kept(elsewhere: Path, walk: Clip, capsy
     shown = capsys.readouterr().out
     motions = read_motions("m.h5")
     assert (
-        "feet far from the ground" in shown and f"{len(motions.motions)} motions of anymal_b from 360 frames" in shown
+        "feet far from the ground" in shown
+        and f"{len(motions.motions)} motions of anymal_b from 360 frames" in shown
     )
     assert {motion.recording for motion in motions.motions} == {"hop", "walk"}
     assert {motion.mirror for motion in motions.motions} == {"", "left_right"}
@@ -221,7 +277,10 @@ def test_what_cleaning_does_is_shown_and_kept(elsewhere: Path, walk: Clip, capsy
     assert len(held) == 1  # a recording and its mirrors stay together
     dropped = json.loads(motions.provenance["dropped"])
     assert {entry["recording"] for entry in dropped} == {"hop"}
-    assert any(entry["reason"] == "feet far from the ground" and 1.5 < entry["start_s"] < 2.5 for entry in dropped)
+    assert any(
+        entry["reason"] == "feet far from the ground" and 1.5 < entry["start_s"] < 2.5
+        for entry in dropped
+    )
     seconds = json.loads(motions.provenance["seconds"])
     lost = sum(entry["stop_s"] - entry["start_s"] for entry in dropped)
     assert seconds["kept"] == pytest.approx(seconds["read"] - lost, abs=0.01)
@@ -257,13 +316,17 @@ def test_motions_of_others_are_taken_as_they_are(
     (elsewhere / "theirs").mkdir()
     robot = robots.load("anymal_b")
     bodies = body_states(tree_of(robot.model(visuals=False)), motion)
-    write_mjlab_npz(elsewhere / "theirs" / "b.npz", motion, robot.joint_names, robot.body_names, bodies)
+    write_mjlab_npz(
+        elsewhere / "theirs" / "b.npz", motion, robot.joint_names, robot.body_names, bodies
+    )
     capsys.readouterr()
     assert npmp_retarget("source=[a.npz,theirs]", "out=n.h5", "clean=false") == 0
     motions = read_motions("n.h5")
     assert motions.names == ("a", "b") and "2 motions of anymal_b" in capsys.readouterr().out
     np.testing.assert_allclose(motions["b"].qpos[:, 7:], motion.qpos[:, 7:], atol=1e-5)
-    assert "rms_marker_m" not in motions["b"].quality and motions["b"].quality["foot_slide_mps"] < 0.02
+    assert (
+        "rms_marker_m" not in motions["b"].quality and motions["b"].quality["foot_slide_mps"] < 0.02
+    )
 
 
 def test_the_table_fits_80_columns(elsewhere: Path, walk: Clip) -> None:
@@ -277,16 +340,24 @@ def test_the_table_fits_80_columns(elsewhere: Path, walk: Clip) -> None:
 
     base = retarget_many([walk], robots.load("anymal_b"))
     (motion,) = base.motions
-    bad = {**motion.quality, "rms_marker_m": 0.5, "jerk_rms": 123456.0, "velocity_violations": 1234.0}
+    bad = {
+        **motion.quality,
+        "rms_marker_m": 0.5,
+        "jerk_rms": 123456.0,
+        "velocity_violations": 1234.0,
+    }
     names = [f"a_rather_long_name_of_a_clip_{i:03d}" for i in range(40)]
     many = [dataclasses.replace(motion, name=name, recording=name) for name in names]
     many[17] = dataclasses.replace(many[17], quality=bad)
     for motions, rows in ((many[:5], 5), (many, 12)):
         text = io.StringIO()
-        Console(file=text, width=80).print(table_of(dataclasses.replace(base, motions=tuple(motions)), {}))
+        Console(file=text, width=80).print(
+            table_of(dataclasses.replace(base, motions=tuple(motions)), {})
+        )
         lines = text.getvalue().splitlines()
         assert max(len(line) for line in lines) <= 80
-        assert sum(f" {motion.duration_s:.1f} " in line for line in lines) == rows + 1  # and the median
+        # and the median
+        assert sum(f" {motion.duration_s:.1f} " in line for line in lines) == rows + 1
         assert "…" not in text.getvalue()
     assert "the worst 12 of 40" in text.getvalue()
     first = next(line for line in lines if "a_rather" in line)
@@ -301,7 +372,10 @@ def test_the_worst_are_not_all_of_one_recording(walk: Clip) -> None:
 
     motion = retarget(walk, robots.load("anymal_b"))
     bad = {**motion.quality, "rms_marker_m": 0.5}
-    chunks = [dataclasses.replace(motion, name=f"bad_c{i:02d}", recording="bad", quality=bad) for i in range(20)]
+    chunks = [
+        dataclasses.replace(motion, name=f"bad_c{i:02d}", recording="bad", quality=bad)
+        for i in range(20)
+    ]
     others = [dataclasses.replace(motion, name=f"good{i}", recording=f"good{i}") for i in range(20)]
     assert [entry.name for entry in worst([*others, *chunks])] == [
         "bad_c00",
@@ -317,17 +391,24 @@ def test_what_is_marked(walk: Clip) -> None:
     from retarget import retarget
     from retarget.overview import is_marked
 
-    motion = dataclasses.replace(retarget(walk, robots.load("anymal_b")), name="a_c00", recording="a")
+    motion = dataclasses.replace(
+        retarget(walk, robots.load("anymal_b")), name="a_c00", recording="a"
+    )
     assert not is_marked(motion, {})
-    assert not is_marked(motion, {"a": "needs a look: 'Head' jumps by 0.9 m after frame 7"})  # that was dropped
+    # that was dropped
+    assert not is_marked(motion, {"a": "needs a look: 'Head' jumps by 0.9 m after frame 7"})
     assert not is_marked(motion, {"b": "looks wrong: is 0.1 m across (units? scale=)"})
     assert is_marked(motion, {"a": "looks wrong: is 0.1 m across (units? scale=)"})
-    assert is_marked(dataclasses.replace(motion, quality={**motion.quality, "rms_marker_m": 0.06}), {})
+    assert is_marked(
+        dataclasses.replace(motion, quality={**motion.quality, "rms_marker_m": 0.06}), {}
+    )
 
 
-def test_what_is_left_out_is_named_last(elsewhere: Path, walk: Clip, capfd: pytest.CaptureFixture[str]) -> None:
-    """Damaged files of a folder, a recording of which cleaning leaves nothing, and warnings; files of ours are passed
-    over."""
+def test_what_is_left_out_is_named_last(
+    elsewhere: Path, walk: Clip, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Damaged files of a folder, a recording of which cleaning leaves nothing, and warnings; files
+    of ours are passed over."""
     folder = elsewhere / "clips"
     folder.mkdir()
     save(folder / "good.npz", walk)
@@ -348,7 +429,9 @@ def test_what_is_left_out_is_named_last(elsewhere: Path, walk: Clip, capfd: pyte
     assert motions.names == ("good",) and "over: nothing kept" in motions.provenance["failures"]
 
 
-def test_tables_are_as_wide_as_told(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_tables_are_as_wide_as_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     from npmp.experiments.common import console
 
     for columns, width in (("80", 80), ("200", 200), ("", 140), ("0", 140), ("wide", 140)):
@@ -359,7 +442,8 @@ def test_tables_are_as_wide_as_told(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 
 def test_defaults_are_those_of_the_library() -> None:
-    """But for what changes the meaning of "turn recordings into motions": mirrors, and setting some aside."""
+    """But for what changes the meaning of "turn recordings into motions": mirrors, and setting some
+    aside."""
     from dataclasses import fields
 
     from npmp.experiments.common import compose
@@ -367,13 +451,17 @@ def test_defaults_are_those_of_the_library() -> None:
     from retarget import CleanOptions, Options
 
     config = compose("retarget")
-    assert {entry.name for settings in (Options, CleanOptions) for entry in fields(settings)} <= set(config)
+    assert {
+        entry.name for settings in (Options, CleanOptions) for entry in fields(settings)
+    } <= set(config)
     assert Options(**options_of(config, Options)) == Options()
     chosen = CleanOptions(**options_of(config, CleanOptions))
     assert chosen == CleanOptions()
 
 
-def test_options_are_checked_before_any_work(elsewhere: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_are_checked_before_any_work(
+    elsewhere: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert "no method 'magic'; there are: points, joints" in refused(capsys, "method=magic")
     assert "mirrors" in refused(capsys, "mirrors=up_down")
     assert "max_chunk_s=1 must be at least twice" in refused(capsys, "max_chunk_s=1")
@@ -387,7 +475,9 @@ def test_options_are_checked_before_any_work(elsewhere: Path, capsys: pytest.Cap
     assert "there is no folder no" in capsys.readouterr().err
 
 
-def test_people_by_joints(elsewhere: Path, shared: Path, walk: Clip, capsys: pytest.CaptureFixture[str]) -> None:
+def test_people_by_joints(
+    elsewhere: Path, shared: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+) -> None:
     pytest.importorskip("dm_control")
     source = shared / "mocap" / "cmu_asfamc"
     amc = sorted(source.rglob("07_01.amc"))
@@ -397,11 +487,19 @@ def test_people_by_joints(elsewhere: Path, shared: Path, walk: Clip, capsys: pyt
     command = ["retarget", "robot=op3", "method=joints", "report=null", "clean=false", "out=m.h5"]
     assert cli.main([*command, f"source=[{amc[0]}@0:200,a.npz]"]) == 0
     shown = capsys.readouterr()
-    assert "a.npz holds no joint angles (AMC and dm_control's HDF5 do); use method=points" in shown.err
-    assert "legs" in shown.out and "RMS" not in shown.out  # what it has no markers for has no column
+    assert (
+        "a.npz holds no joint angles (AMC and dm_control's HDF5 do); use method=points" in shown.err
+    )
+    # what it has no markers for has no column
+    assert "legs" in shown.out and "RMS" not in shown.out
     (motion,) = read_motions("m.h5").motions
     assert motion.name == "07_01_0_200" and motion.recording == "07_01_0_200"
     assert motion.duration_s == pytest.approx(200 / 120, abs=0.05)
-    assert motion.quality["leg_orientation_deg"] < 6.0 and motion.quality["self_collision_share"] == 0.0
-    assert cli.main(["retarget", "method=joints", "report=null", f"source={amc[0]}", "out=n.h5"]) == 2
+    assert (
+        motion.quality["leg_orientation_deg"] < 6.0
+        and motion.quality["self_collision_share"] == 0.0
+    )
+    assert (
+        cli.main(["retarget", "method=joints", "report=null", f"source={amc[0]}", "out=n.h5"]) == 2
+    )
     assert "robot 'anymal_b' has no joint" in capsys.readouterr().err

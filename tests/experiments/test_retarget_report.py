@@ -1,4 +1,5 @@
-"""The report of `npmp retarget`: what it shows, that it stands alone, and that its 3-D replay plays in a browser."""
+"""The report of `npmp retarget`: what it shows, that it stands alone, and that its 3-D replay plays
+in a browser."""
 
 from __future__ import annotations
 
@@ -30,7 +31,12 @@ from retarget import clean, recorded, retarget_many
 
 EVIL = "<script>alert(1)</script>"
 CHROMIUM = next(
-    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+    (
+        found
+        for name in ("chromium", "chromium-browser", "google-chrome")
+        if (found := shutil.which(name))
+    ),
+    None,
 )
 
 
@@ -64,12 +70,21 @@ def page(data: RetargetReport, tmp_path_factory: pytest.TempPathFactory) -> Path
     return retarget_page.build(tmp_path_factory.mktemp("report") / "motions.html", data)
 
 
-# ---- the page -------------------------------------------------------------------------------------------------------
+# ---- the page
+# -------------------------------------------------------------------------------------------------------
 
 
 def test_all_sections(page: Path, data: RetargetReport) -> None:
     text = page.read_text(encoding="utf-8")
-    for key in ("replay", "distributions", "motions", "curves", "dropped", "problems", "provenance"):
+    for key in (
+        "replay",
+        "distributions",
+        "motions",
+        "curves",
+        "dropped",
+        "problems",
+        "provenance",
+    ):
         assert f'<section id="{key}"' in text and f'href="#{key}"' in text
     for motion in data.cleaned.motions.motions:
         name = motion.name.replace("_", "_<wbr>")  # it may break there
@@ -83,7 +98,12 @@ def test_all_sections(page: Path, data: RetargetReport) -> None:
 
 
 def test_it_fetches_nothing(page: Path) -> None:
-    text = re.sub(r'<script type="application/json".*?</script>', "", page.read_text(encoding="utf-8"), flags=re.S)
+    text = re.sub(
+        r'<script type="application/json".*?</script>',
+        "",
+        page.read_text(encoding="utf-8"),
+        flags=re.S,
+    )
     assert not re.search(r"""(src|href|action|poster)\s*=\s*["']?\s*(https?:|//|file:)""", text)
     (policy,) = re.findall(r'Content-Security-Policy" content="([^"]*)"', text)
     assert policy.startswith("default-src 'none'") and "http" not in policy and "*" not in policy
@@ -95,7 +115,9 @@ def test_worst_come_first_and_bad_ones_are_marked(data: RetargetReport, tmp_path
     motions = [dataclasses.replace(first, name=f"m{i:02d}", quality=quality) for i in range(30)]
     motions[20] = dataclasses.replace(motions[20], quality={**quality, "rms_marker_m": 0.2})
     motion_set = dataclasses.replace(data.whole, motions=tuple(motions))
-    report = dataclasses.replace(data, whole=motion_set, cleaned=dataclasses.replace(data.cleaned, motions=motion_set))
+    report = dataclasses.replace(
+        data, whole=motion_set, cleaned=dataclasses.replace(data.cleaned, motions=motion_set)
+    )
     text = retarget_page.build(tmp_path / "r.html", report).read_text(encoding="utf-8")
     names = re.findall(r"<td>(m\d\d)</td>", text)
     assert names[0] == "m20" and len(names) == 30
@@ -104,32 +126,42 @@ def test_worst_come_first_and_bad_ones_are_marked(data: RetargetReport, tmp_path
     assert len(re.findall(r"<summary>m\d\d ", text)) == 12
 
 
-def test_the_recording_is_beside_the_robot_and_on_it(page: Path, data: RetargetReport, clips: dict[str, Clip]) -> None:
+def test_the_recording_is_beside_the_robot_and_on_it(
+    page: Path, data: RetargetReport, clips: dict[str, Clip]
+) -> None:
     text = page.read_text(encoding="utf-8")
-    found = re.search(r'<script type="application/json" id="replay-data">(.*?)</script>', text, re.S)
+    found = re.search(
+        r'<script type="application/json" id="replay-data">(.*?)</script>', text, re.S
+    )
     assert found and "script-src 'unsafe-inline'\"" in text
     packed = json.loads(found[1])["clips"]
     chosen = retarget_page.chosen_for_replay(data)
     assert [clip["name"] for clip in packed] == [title for title, _ in chosen]
     for clip, (_, motion) in zip(packed, chosen, strict=True):
         source = clips[motion.recording]
-        points = np.frombuffer(base64.b64decode(clip["points"]), "<u2").reshape(clip["frames"], len(source.names), 3)
+        points = np.frombuffer(base64.b64decode(clip["points"]), "<u2").reshape(
+            clip["frames"], len(source.names), 3
+        )
         low, high = np.array(clip["low"]), np.array(clip["high"])
         want = recorded.keypoints_of(motion, source)[:: round(motion.rate_hz / clip["fps"])]
         np.testing.assert_allclose(low + points / 65535 * (high - low), want, atol=2e-3)
         assert len(clip["bones"]) == len(source.names) - 1
         stands = np.array(clip["stands"]).reshape(clip["frames"], -1)
-        np.testing.assert_array_equal(stands, data.meter.contacts(motion)[:: round(motion.rate_hz / clip["fps"])])
+        np.testing.assert_array_equal(
+            stands, data.meter.contacts(motion)[:: round(motion.rate_hz / clip["fps"])]
+        )
     assert 'data-part="recording"' in text and "standing foot" in text
     # the charts of a motion that is replayed follow the replay
     assert 'data-clip="0"' in text and 'data-clip="1"' in text
 
 
 def test_nothing_left_to_show(data: RetargetReport, tmp_path: Path) -> None:
-    empty = dataclasses.replace(data.cleaned, motions=dataclasses.replace(data.cleaned.motions, motions=()))
-    text = retarget_page.build(tmp_path / "r.html", dataclasses.replace(data, cleaned=empty)).read_text(
-        encoding="utf-8"
+    empty = dataclasses.replace(
+        data.cleaned, motions=dataclasses.replace(data.cleaned.motions, motions=())
     )
+    text = retarget_page.build(
+        tmp_path / "r.html", dataclasses.replace(data, cleaned=empty)
+    ).read_text(encoding="utf-8")
     assert '<section id="dropped"' in text and '<section id="curves"' not in text
 
 
@@ -146,23 +178,35 @@ def test_which_motions_are_drawn(data: RetargetReport) -> None:
     assert retarget_page.chosen_for_curves([motion] * 3) == [0, 1, 2]
     chosen = retarget_page.chosen_for_curves([motion] * 100)
     assert chosen[:7] == [0, 1, 2, 3, 4, 5, 6] and chosen[-1] == 99 and len(chosen) == 12
-    many = [dataclasses.replace(motion, name=f"m{i}", quality={"rms_marker_m": 0.01 * i}) for i in range(9)]
+    many = [
+        dataclasses.replace(motion, name=f"m{i}", quality={"rms_marker_m": 0.01 * i})
+        for i in range(9)
+    ]
     motion_set = dataclasses.replace(data.whole, motions=tuple(many))
-    report = dataclasses.replace(data, cleaned=dataclasses.replace(data.cleaned, motions=motion_set), replays=4)
+    report = dataclasses.replace(
+        data, cleaned=dataclasses.replace(data.cleaned, motions=motion_set), replays=4
+    )
     titles = [title for title, _ in retarget_page.chosen_for_replay(report)]
     assert titles == ["worst: m8", "median: m4", "best: m0", "m6"]
-    # The worst lasts under two seconds: it is passed over, and the next is not called the worst of all.
+    # The worst lasts under two seconds: it is passed over, and the next is not called the worst of
+    # all.
     many[8] = dataclasses.replace(many[8].crop(0, 20), name="m8", quality=many[8].quality)
     motion_set = dataclasses.replace(data.whole, motions=tuple(many))
-    report = dataclasses.replace(report, cleaned=dataclasses.replace(data.cleaned, motions=motion_set))
+    report = dataclasses.replace(
+        report, cleaned=dataclasses.replace(data.cleaned, motions=motion_set)
+    )
     among = "of 2 s and more"
     titles = [title for title, _ in retarget_page.chosen_for_replay(report)]
     assert titles[:3] == [f"worst {among}: m7", f"median {among}: m4", f"best {among}: m0"]
 
 
-def test_the_command_writes_it_beside_the_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_writes_it_beside_the_dataset(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     clip = dog_gait("walk", duration_s=1.5)
-    np.savez(tmp_path / "a.npz", positions=clip.positions, names=np.array(clip.names), fps=np.array(60.0))
+    np.savez(
+        tmp_path / "a.npz", positions=clip.positions, names=np.array(clip.names), fps=np.array(60.0)
+    )
     out = tmp_path / "motions.h5"
     command = ["retarget", f"source={tmp_path}", "up=z", "replays=0", f"out={out}"]
     for _ in range(2):  # a report is replaced, like a dataset
@@ -173,14 +217,19 @@ def test_the_command_writes_it_beside_the_dataset(tmp_path: Path, capsys: pytest
     assert cli.main([*command, f"report={other}"]) == 0 and is_report(other)
 
 
-# ---- charts ---------------------------------------------------------------------------------------------------------
+# ---- charts
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_histogram_shares() -> None:
     """Values 0.5, 0.5, 1.5 and 9 in bins of 1 up to 4: shares of 50, 25 and, in the last, 25 %."""
-    chart = figures.histogram([0.5, 0.5, 1.5, 9.0], title="t", bins=4, top=4.0, width=450, height=200)
+    chart = figures.histogram(
+        [0.5, 0.5, 1.5, 9.0], title="t", bins=4, top=4.0, width=450, height=200
+    )
     (bars,) = re.findall(r'class="fill robot">\s*<path d="([^"]*)"', chart.svg)
-    places = np.array([[float(v) for v in pair] for pair in re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", bars)])
+    places = np.array(
+        [[float(v) for v in pair] for pair in re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", bars)]
+    )
     floor, plot = 168.0, 160.0  # 200 high, 8 above and 32 below; the tallest is at 1 / 1.08
     assert places[:, 1].max() == floor
     heights = []
@@ -190,9 +239,18 @@ def test_histogram_shares() -> None:
     np.testing.assert_allclose(heights, [plot / 1.08 * s for s in (1.0, 1.0, 0.5)], atol=0.11)
     assert "all above 4" in chart.svg
     weighted = figures.histogram(
-        [0.5, 1.5], title="t", bins=4, top=4.0, weights=[3.0, 1.0], before=[1.0, 1.0], names=("a", "b")
+        [0.5, 1.5],
+        title="t",
+        bins=4,
+        top=4.0,
+        weights=[3.0, 1.0],
+        before=[1.0, 1.0],
+        names=("a", "b"),
     )
-    assert 'class="outline other"' in weighted.svg and weighted.legend == [("a", "robot"), ("b", "other")]
+    assert 'class="outline other"' in weighted.svg and weighted.legend == [
+        ("a", "robot"),
+        ("b", "other"),
+    ]
     assert "nothing to count" in figures.histogram([], title="t").svg
 
 
@@ -200,12 +258,16 @@ def test_a_map_has_one_scale() -> None:
     chart = figures.line_chart(
         [figures.Line("a", [0, 1], [0, 4])], title="t", square=True, x_range=(0, 1), y_range=(0, 4)
     ).svg
-    x, y = (np.ptp([float(v) for v in re.findall(rf'data-{axis}="([^"]*)"', chart)[0].split()]) for axis in "xy")
+    x, y = (
+        np.ptp([float(v) for v in re.findall(rf'data-{axis}="([^"]*)"', chart)[0].split()])
+        for axis in "xy"
+    )
     width, height = (float(v) for v in re.findall(r'data-box="([^"]*)"', chart)[0].split()[2:])
     assert x / width == pytest.approx(y / height)
 
 
-# ---- the replay ------------------------------------------------------------------------------------------------------
+# ---- the replay
+# ------------------------------------------------------------------------------------------------------
 
 
 def test_keypoints_stand_where_the_robot_is(data: RetargetReport, clips: dict[str, Clip]) -> None:
@@ -215,9 +277,13 @@ def test_keypoints_stand_where_the_robot_is(data: RetargetReport, clips: dict[st
     at = (1.0 + np.arange(0, 50, 10) / 50.0) * 60.0  # frames of the recording
     shape = clips[motion.name].positions[at.round().astype(int)]
     np.testing.assert_allclose(
-        points - points.mean(axis=1, keepdims=True), shape - shape.mean(axis=1, keepdims=True), atol=1e-9
+        points - points.mean(axis=1, keepdims=True),
+        shape - shape.mean(axis=1, keepdims=True),
+        atol=1e-9,
     )
-    np.testing.assert_allclose(points[..., :2].mean(axis=(0, 1)), part.qpos[::10, :2].mean(axis=0), atol=0.05)
+    np.testing.assert_allclose(
+        points[..., :2].mean(axis=(0, 1)), part.qpos[::10, :2].mean(axis=0), atol=0.05
+    )
     half = recorded.keypoints_of(part, clips[motion.name], scale=0.5)
     assert np.ptp(half[0, :, 0]) == pytest.approx(0.5 * np.ptp(points[0, :, 0]), rel=0.1)
 
@@ -252,13 +318,18 @@ def test_meshes_are_drawn_as_their_hulls() -> None:
     )
     (shape,) = looks.shapes(model)
     corners, faces = np.array(shape["v"]), np.array(shape["f"])
-    assert shape["t"] == "mesh" and 40 < len(corners) <= looks.FACES // 2 and faces.max() < len(corners)
+    assert (
+        shape["t"] == "mesh"
+        and 40 < len(corners) <= looks.FACES // 2
+        and faces.max() < len(corners)
+    )
     np.testing.assert_allclose(np.linalg.norm(corners, axis=1), 0.1, atol=2e-3)
     assert len(faces) == 2 * len(corners) - 4  # Euler: a closed surface of triangles
     np.testing.assert_allclose(shape["p"], [1.0, 0.0, 0.0], atol=2e-3)
 
 
-# ---- in a browser ---------------------------------------------------------------------------------------------------
+# ---- in a browser
+# ---------------------------------------------------------------------------------------------------
 
 
 class Browser:
@@ -297,8 +368,12 @@ class Browser:
         from PIL import Image
 
         down = self.value("scrollY")  # pictures are of the page, clicks are in the window
-        data = self("Page.captureScreenshot", clip={**clip, "y": clip["y"] + down, "scale": 1})["data"]
-        return np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"), dtype=np.float64)
+        data = self("Page.captureScreenshot", clip={**clip, "y": clip["y"] + down, "scale": 1})[
+            "data"
+        ]
+        return np.asarray(
+            Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"), dtype=np.float64
+        )
 
     def settled(self, clip: dict[str, float]) -> np.ndarray:
         """The picture once it does not change any more: drawing takes its time without a GPU."""
@@ -327,19 +402,31 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
         f"--user-data-dir={tmp_path / 'profile'}",
     ]  # fmt: skip
     process = subprocess.Popen(
-        [CHROMIUM, *flags, "about:blank"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+        [CHROMIUM, *flags, "about:blank"],
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
     )
     try:
         assert process.stderr is not None
         address = next(
-            (found[1] for line in process.stderr if (found := re.search(r"listening on (ws://\S+)", line))), None
+            (
+                found[1]
+                for line in process.stderr
+                if (found := re.search(r"listening on (ws://\S+)", line))
+            ),
+            None,
         )
         if address is None:
             pytest.skip("Chromium does not start here")
         with client.connect(address, max_size=None) as socket:
             speak = Browser(socket)
-            target = next(t for t in speak("Target.getTargets")["targetInfos"] if t["type"] == "page")
-            speak.session = speak("Target.attachToTarget", targetId=target["targetId"], flatten=True)["sessionId"]
+            target = next(
+                t for t in speak("Target.getTargets")["targetInfos"] if t["type"] == "page"
+            )
+            speak.session = speak(
+                "Target.attachToTarget", targetId=target["targetId"], flatten=True
+            )["sessionId"]
             for domain in ("Page", "Runtime", "Log", "Network"):
                 speak(f"{domain}.enable")
             yield speak
@@ -351,13 +438,20 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
 def test_the_replay_plays_and_scrubs(browser: Browser, page: Path) -> None:
     part = "document.querySelector('#replay [data-part=%s]')"
     browser("Page.navigate", url=page.as_uri())
-    browser.wait_for("document.readyState === 'complete' && !!document.querySelector('#replay.ready canvas')")
+    browser.wait_for(
+        "document.readyState === 'complete' && !!document.querySelector('#replay.ready canvas')"
+    )
     browser.value(f"{part % 'canvas'}.scrollIntoView({{block: 'center', behavior: 'instant'}})")
     browser.wait_for(f"parseFloat({part % 'scrub'}.value) > 0")  # it plays
     corners = "[r.left, r.top, r.width, r.height]"
     box = f"(() => {{ const r = {part % 'canvas'}.getBoundingClientRect(); return {corners}; }})()"
     left, top, wide, high = browser.value(box)
-    middle = {"x": left + 0.1 * wide, "y": top + 0.2 * high, "width": 0.8 * wide, "height": 0.75 * high}
+    middle = {
+        "x": left + 0.1 * wide,
+        "y": top + 0.2 * high,
+        "width": 0.8 * wide,
+        "height": 0.75 * high,
+    }
     last = browser.value(f"parseFloat({part % 'scrub'}.max)")
 
     def scrub(share: float) -> np.ndarray:
@@ -368,8 +462,11 @@ def test_the_replay_plays_and_scrubs(browser: Browser, page: Path) -> None:
         return browser.settled(middle)
 
     early, late, again = scrub(0.1), scrub(0.85), scrub(0.1)
-    assert browser.value(f"parseFloat({part % 'scrub'}.value)") == pytest.approx(0.1 * last, abs=0.01)
-    assert early.std() > 15 and len(np.unique(early.reshape(-1, 3).round(-1), axis=0)) > 20  # something is drawn
+    assert browser.value(f"parseFloat({part % 'scrub'}.value)") == pytest.approx(
+        0.1 * last, abs=0.01
+    )
+    # something is drawn
+    assert early.std() > 15 and len(np.unique(early.reshape(-1, 3).round(-1), axis=0)) > 20
     changed = np.abs(late - early).max(axis=2) > 30
     assert changed.mean() > 0.01  # and it moves with the bar
     assert np.array_equal(again, early)  # and comes back
@@ -379,18 +476,26 @@ def test_the_replay_plays_and_scrubs(browser: Browser, page: Path) -> None:
             f"{part % 'recording'}.value = '{choice}'; {part % 'recording'}.dispatchEvent(new Event('change'))"
         )
         seen.append(browser.settled(middle))
-    assert all((np.abs(one - two).max(axis=2) > 30).any() for one, two in itertools.combinations(seen, 2))
+    assert all(
+        (np.abs(one - two).max(axis=2) > 30).any() for one, two in itertools.combinations(seen, 2)
+    )
     # The charts of that motion follow, and a click in them jumps.
     now = "document.querySelector('svg.plot[data-clip=\"0\"] .now')?.getAttribute('d')"
     assert browser.value(now)
-    browser.value(f"{part % 'clip'}.value = '1'; {part % 'clip'}.dispatchEvent(new Event('change'))")
+    browser.value(
+        f"{part % 'clip'}.value = '1'; {part % 'clip'}.dispatchEvent(new Event('change'))"
+    )
     browser.wait_for(f"!({now})")
     # The table sorts.
     first = "document.querySelector('#motions tbody tr td').textContent"
     before = browser.value(first)
-    browser.value("document.querySelectorAll('#motions th')[2].click()")  # largest error first, as it was
+    # largest error first, as it was
     browser.value("document.querySelectorAll('#motions th')[2].click()")
-    assert browser.value("document.querySelectorAll('#motions th')[2].getAttribute('aria-sort')") == "ascending"
+    browser.value("document.querySelectorAll('#motions th')[2].click()")
+    assert (
+        browser.value("document.querySelectorAll('#motions th')[2].getAttribute('aria-sort')")
+        == "ascending"
+    )
     assert browser.value(first) != before
 
     said = [event for event in browser.events if event.get("method") == "Runtime.consoleAPICalled"]
@@ -410,5 +515,12 @@ def test_the_replay_plays_and_scrubs(browser: Browser, page: Path) -> None:
 
 
 def test_report_false_is_none(tmp_path: Path) -> None:
-    assert report_place(False, tmp_path / "m.h5") is None and report_place(None, tmp_path / "m.h5") is None
-    assert report_place("auto", tmp_path / "m.h5") == report_place(True, tmp_path / "m.h5") == tmp_path / "m.html"
+    assert (
+        report_place(False, tmp_path / "m.h5") is None
+        and report_place(None, tmp_path / "m.h5") is None
+    )
+    assert (
+        report_place("auto", tmp_path / "m.h5")
+        == report_place(True, tmp_path / "m.h5")
+        == tmp_path / "m.html"
+    )

@@ -33,7 +33,9 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> Path:
     context = 5 + true_state(env.state, env.home).shape[-1]
     net = NetConfig(latent_dim=4, encoder_width=8, decoder_width=16, lstm_width=8)
     folder = tmp_path_factory.mktemp("skill") / "module"
-    SkillModule(SkillContract.for_robot(robot, net, context_size=context, context_horizon=5)).save(folder)
+    SkillModule(SkillContract.for_robot(robot, net, context_size=context, context_horizon=5)).save(
+        folder
+    )
     return folder
 
 
@@ -47,7 +49,8 @@ def test_the_same_seed_gives_the_same_bytes_and_a_resumed_run_equals_an_uninterr
     assert reuse(module, tmp_path / "a") == 0
     assert reuse(module, tmp_path / "b") == 0
     assert reuse(module, tmp_path / "c") == 0
-    for path in (tmp_path / "c").rglob("checkpoint_0000000004.*"):  # as if it had been killed after the one before
+    # as if it had been killed after the one before
+    for path in (tmp_path / "c").rglob("checkpoint_0000000004.*"):
         path.unlink()
     assert main([f"resume={tmp_path / 'c'}", "threads=1"]) == 0
     for name in ("metrics.csv", "policy/policy.safetensors"):
@@ -79,25 +82,37 @@ def test_what_does_not_fit_is_one_line(
     assert "nowhere': neither a folder nor" in says(f"module={tmp_path / 'nowhere'}", RANGE)
     assert "reuse has no algorithm" in says(f"module={module}", RANGE, "algo.name=guess")
     assert "no reuse task 'imitation'" in says(f"module={module}", RANGE, "task.name=imitation")
-    assert "judges a policy of walk by; there are: dribble, recover, walk" in says(f"module={module}", "task=path")
+    assert "judges a policy of walk by; there are: dribble, recover, walk" in says(
+        f"module={module}", "task=path"
+    )
     write_motions(tmp_path / "motions.h5", motions)
-    assert "validation" in says(f"module={module}", f"data={tmp_path / 'motions.h5'}", "split=validation")
+    assert "validation" in says(
+        f"module={module}", f"data={tmp_path / 'motions.h5'}", "split=validation"
+    )
     assert "low <= high" in says(f"module={module}", "task.command_range=[[1,0],[0,0],[0,0]]")
     assert "actors=ray, or actors=inline" in says(f"module={module}", RANGE, "num_actors=2")
     gains = "task.script.drives=[64,3.8]"
-    assert "is of drives that a model moves" in says(f"module={module}", RANGE, "algo=clone", "joint_space=true", gains)
+    assert "is of drives that a model moves" in says(
+        f"module={module}", RANGE, "algo=clone", "joint_space=true", gains
+    )
 
 
 @pytest.mark.parametrize("algo", ["vmpo", "world_model"])
 def test_from_scratch_in_joint_space(
     module: Path, tmp_path: Path, algo: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    steps = {"vmpo": 128, "world_model": 896}[algo]  # of the first iteration, and what comes before it
-    assert reuse(module, tmp_path / "run", "joint_space=true", f"algo={algo}", f"steps={steps}") == 0
+    # of the first iteration, and what comes before it
+    steps = {"vmpo": 128, "world_model": 896}[algo]
+    assert (
+        reuse(module, tmp_path / "run", "joint_space=true", f"algo={algo}", f"steps={steps}") == 0
+    )
     assert main([f"resume={tmp_path / 'run'}", f"steps={steps + 64}", "threads=1"]) == 0
     policy = HighLevelPolicy.load(tmp_path / "run" / "policy", module=tmp_path / "run" / "module")
     assert policy.latent_dim == 12 and policy.contract.alpha == 0.0
-    assert find_module(tmp_path / "run" / "policy", policy.contract.module_sha256) == tmp_path / "run" / "module"
+    assert (
+        find_module(tmp_path / "run" / "policy", policy.contract.module_sha256)
+        == tmp_path / "run" / "module"
+    )
     start = f"policy={tmp_path / 'run' / 'policy'}"
     capfd.readouterr()
     assert reuse(module, tmp_path / "no", start, "joint_space=true") == 2
@@ -113,16 +128,36 @@ def test_a_run_goes_on_with_its_own_module_only(
         other.decoder.head.weight.add_(0.1)
     other.save(tmp_path / "other")
     capfd.readouterr()
-    assert main([f"resume={tmp_path / 'run'}", f"module={tmp_path / 'other'}", "steps=512", "threads=1"]) == 2
+    assert (
+        main(
+            [f"resume={tmp_path / 'run'}", f"module={tmp_path / 'other'}", "steps=512", "threads=1"]
+        )
+        == 2
+    )
     assert "another module" in capfd.readouterr().err
 
 
-def test_a_policy_goes_on_by_another_clock_and_so_does_the_run(module: Path, tmp_path: Path) -> None:
+def test_a_policy_goes_on_by_another_clock_and_so_does_the_run(
+    module: Path, tmp_path: Path
+) -> None:
     first, slower = tmp_path / "first", tmp_path / "slower"
     assert reuse(module, first, "algo=vmpo", "steps=64", "task.clock_s=0.5") == 0
-    assert reuse(module, slower, "algo=vmpo", "steps=64", f"policy={first / 'policy'}", "task.clock_s=0.6") == 0
+    assert (
+        reuse(
+            module,
+            slower,
+            "algo=vmpo",
+            "steps=64",
+            f"policy={first / 'policy'}",
+            "task.clock_s=0.6",
+        )
+        == 0
+    )
     assert main([f"resume={slower}", "steps=128", "threads=1"]) == 0
-    clocks = [HighLevelPolicy.load(run / "policy", module=module).contract.clock_s for run in (first, slower)]
+    clocks = [
+        HighLevelPolicy.load(run / "policy", module=module).contract.clock_s
+        for run in (first, slower)
+    ]
     assert clocks == [0.5, 0.6]
 
 
@@ -133,16 +168,28 @@ def test_a_policy_goes_on_from_another_of_the_same_module(
     wider = "task.command_range=[[-0.5,1.5],[-0.3,0.3],[-1,1]]"
     start = f"policy={tmp_path / 'nominal' / 'policy'}"
     assert reuse(module, tmp_path / "later", start, wider, "randomization=paper", "steps=960") == 0
-    first, later = (HighLevelPolicy.load(tmp_path / name / "policy", module=module) for name in ("nominal", "later"))
+    first, later = (
+        HighLevelPolicy.load(tmp_path / name / "policy", module=module)
+        for name in ("nominal", "later")
+    )
     assert later.contract.command_range == [[-0.5, 1.5], [-0.3, 0.3], [-1.0, 1.0]]
-    assert torch.equal(later.command_scale.mean, first.command_scale.mean)  # the weights know these scales
-    changed = [(a - b).abs().max().item() for a, b in zip(later.parameters(), first.parameters(), strict=True)]
+    # the weights know these scales
+    assert torch.equal(later.command_scale.mean, first.command_scale.mean)
+    changed = [
+        (a - b).abs().max().item()
+        for a, b in zip(later.parameters(), first.parameters(), strict=True)
+    ]
     assert 0.0 < max(changed) < 0.02  # two updates at 5e-4 and not a network of its own
     summary = json.loads((tmp_path / "later" / "summary.json").read_text())
-    before = json.loads((tmp_path / "nominal" / "summary.json").read_text())["velocity_error"]["after"]
+    before = json.loads((tmp_path / "nominal" / "summary.json").read_text())["velocity_error"][
+        "after"
+    ]
     assert summary["velocity_error"]["untrained"] != before  # its own commands and physics
     assert summary["before"]["warm_up"]["model_goes_on"] == 1.0  # though that was told no physics
-    scales = [read_tensors(tmp_path / run / "policy" / FILE)["inputs.mean"] for run in ("nominal", "later")]
+    scales = [
+        read_tensors(tmp_path / run / "policy" / FILE)["inputs.mean"]
+        for run in ("nominal", "later")
+    ]
     assert torch.equal(*scales)
     capfd.readouterr()
     assert reuse(module, tmp_path / "no", start, "high_level.lstm_width=17") == 2
@@ -177,7 +224,16 @@ def test_joints_that_a_model_of_actuators_moves_resume_to_the_bit_and_are_record
     module: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     contract = ActuatorContract(
-        "conv", 400.0, ["a"], [], False, [0.1, 1.0], [0.0, 0.0], 10.0, [50.0, 1.0, 0.0], net=ActuatorNetConfig(width=4)
+        "conv",
+        400.0,
+        ["a"],
+        [],
+        False,
+        [0.1, 1.0],
+        [0.0, 0.0],
+        10.0,
+        [50.0, 1.0, 0.0],
+        net=ActuatorNetConfig(width=4),
     )
     torch.manual_seed(1)
     make(contract).save(tmp_path / "knee")
@@ -187,11 +243,19 @@ def test_joints_that_a_model_of_actuators_moves_resume_to_the_bit_and_are_record
     for path in (tmp_path / "b").rglob("checkpoint_0000000004.*"):
         path.unlink()
     assert main([f"resume={tmp_path / 'b'}", "threads=1"]) == 0
-    assert (tmp_path / "b" / "metrics.csv").read_bytes() == (tmp_path / "a" / "metrics.csv").read_bytes()
+    assert (tmp_path / "b" / "metrics.csv").read_bytes() == (
+        tmp_path / "a" / "metrics.csv"
+    ).read_bytes()
     record = HighLevelPolicy.load(tmp_path / "a" / "policy").contract.training["actuator"]
     assert record["name"] == "knee" and len(record["sha256"]) == 64
     capfd.readouterr()
-    judge = ["evaluate", f"policy={tmp_path / 'a' / 'policy'}", f"module={module}", "task=walk", "debug=tiny"]
+    judge = [
+        "evaluate",
+        f"policy={tmp_path / 'a' / 'policy'}",
+        f"module={module}",
+        "task=walk",
+        "debug=tiny",
+    ]
     assert cli.main([*judge, f"out={tmp_path / 'judged'}"]) == 0
     assert "trained with actuator=knee, judged with actuator=pd" in capfd.readouterr().out
     assert reuse(module, tmp_path / "c", f"actuator={tmp_path / 'nowhere'}") == 2

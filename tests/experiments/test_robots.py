@@ -49,19 +49,30 @@ def test_list(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["robots"]) == 0
     shown = capsys.readouterr().out
     assert "30.48" in shown and all(name in shown for name in robots.names())
-    assert "downloaded at first use" in shown  # nothing of Menagerie is here, and listing fetches nothing
+    # nothing of Menagerie is here, and listing fetches nothing
+    assert "downloaded at first use" in shown
 
 
 def robots_verb(action: str, target: str | None = None, **settings: object) -> int:
     """The verb without Hydra, which takes most of a command's time."""
-    config = {"action": action, "target": target, "name": None, "replace": False, "drop_missing": False} | settings
+    config = {
+        "action": action,
+        "target": target,
+        "name": None,
+        "replace": False,
+        "drop_missing": False,
+    } | settings
     return verb.run(OmegaConf.create(config), Run("robots", None, 0, "cpu", 1))
 
 
 def test_add_check_and_use(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["robots", "add", "dog.xml", "name=rex"]) == 0
     shown = capsys.readouterr().out
-    assert "10 of 10 checks hold" in shown and "wrote robots/rex/robot.yaml" in shown and "robot=rex" in shown
+    assert (
+        "10 of 10 checks hold" in shown
+        and "wrote robots/rex/robot.yaml" in shown
+        and "robot=rex" in shown
+    )
     assert "FL_foot" in shown and "guess" in shown
     file = place / "robots" / "rex" / "robot.yaml"
     written = file.read_text()
@@ -85,28 +96,45 @@ def test_add_check_and_use(place: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_a_project_that_is_moved(place: Path) -> None:
     """The model lies under the same folder as robot.yaml, which says the way there."""
     assert cli.main(["new", "robot", "rex", "model=dog.xml"]) == 0  # the same as npmp robots add
-    assert yaml.safe_load((place / "robots" / "rex" / "robot.yaml").read_text())["mjcf"] == "../../dog.xml"
+    assert (
+        yaml.safe_load((place / "robots" / "rex" / "robot.yaml").read_text())["mjcf"]
+        == "../../dog.xml"
+    )
     moved = place / "elsewhere"
     moved.mkdir()
     (place / "robots").rename(moved / "robots")
     (place / "dog.xml").rename(moved / "dog.xml")
     loaded = robots.load(moved / "robots" / "rex")
     assert loaded.mjcf == (moved / "dog.xml").resolve()
-    assert reference_to("dog.xml", Path("/models/dog.xml"), Path("/projects/robots/rex")) == "/models/dog.xml"
+    assert (
+        reference_to("dog.xml", Path("/models/dog.xml"), Path("/projects/robots/rex"))
+        == "/models/dog.xml"
+    )
 
 
-def test_checks_that_fail_after_add(place: Path, dog: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_checks_that_fail_after_add(
+    place: Path, dog: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Position actuators too weak: the model's word is taken, and what it leads to is said last."""
     weak = dog
-    for joint in [f"{leg}_{part}_joint" for leg in ("FR", "FL", "RR", "RL") for part in ("hip", "thigh", "calf")]:
+    for joint in [
+        f"{leg}_{part}_joint"
+        for leg in ("FR", "FL", "RR", "RL")
+        for part in ("hip", "thigh", "calf")
+    ]:
         row = f'<position joint="{joint}" kp="0.5" forcerange="-9 9" dampratio="1"/>'
         weak = weak.replace(
-            f'<motor name="{joint.removesuffix("_joint")}" joint="{joint}" gear="2" ctrlrange="-10 10"/>', row
+            f'<motor name="{joint.removesuffix("_joint")}" joint="{joint}" gear="2" ctrlrange="-10 10"/>',
+            row,
         )
     (place / "dog.xml").write_text(weak)
     assert robots_verb("add", "dog.xml", name="rex") == 2
     last = capsys.readouterr().out.strip().splitlines()[-1]
-    assert last.startswith("wrote robots/rex/robot.yaml, but ") and "failed (" in last and "stands" in last
+    assert (
+        last.startswith("wrote robots/rex/robot.yaml, but ")
+        and "failed (" in last
+        and "stands" in last
+    )
     assert (
         "edit there " in last
         and "drives" in last
@@ -131,7 +159,11 @@ def test_one_look_and_motions_of_a_robot_nobody_knew(place: Path) -> None:
         (("add",), {}, "npmp robots add needs a model"),
         (("list", "rex"), {}, "npmp robots list takes no 'rex'"),
         (("check", "nobody"), {}, "no robot 'nobody'; there are: anymal_b"),
-        (("check", "dog.xml"), {}, "dog.xml is a model, no robot yet; npmp robots add dog.xml makes one of it"),
+        (
+            ("check", "dog.xml"),
+            {},
+            "dog.xml is a model, no robot yet; npmp robots add dog.xml makes one of it",
+        ),
         (("check", "."), {}, "no robot.yaml in folder '.'"),
         (("add", "."), {}, ". is a folder; the model's file is expected, e.g. ball.xml"),
         (("add", "scene.xml"), {}, "scene.xml: no body, so no robot"),
@@ -142,7 +174,9 @@ def test_one_look_and_motions_of_a_robot_nobody_knew(place: Path) -> None:
         (("add", "menagerie:dog.xml"), {}, "expected menagerie:FOLDER/FILE.xml"),
     ],
 )
-def test_what_is_wrong_is_said(place: Path, arguments: tuple[str, ...], settings: dict, said: str) -> None:
+def test_what_is_wrong_is_said(
+    place: Path, arguments: tuple[str, ...], settings: dict, said: str
+) -> None:
     for name, inside in (("scene", ""), ("ball", "<body><geom size='1'/></body>")):
         (place / f"{name}.xml").write_text(
             f"<mujoco><worldbody><geom type='plane' size='1 1 1'/>{inside}</worldbody></mujoco>"
@@ -159,7 +193,10 @@ def test_robot_takes_a_path(place: Path) -> None:
     folder.mkdir(parents=True)
     (folder / "robot.yaml").write_text("name: rex")
     assert own_robot("anymal_b") is None and own_robot("nobody") is None
-    assert own_robot(str(folder)) == str(folder) and own_robot("my robots/rex/robot.yaml") == "my robots/rex/robot.yaml"
+    assert (
+        own_robot(str(folder)) == str(folder)
+        and own_robot("my robots/rex/robot.yaml") == "my robots/rex/robot.yaml"
+    )
     (place / "robots" / "bello").mkdir(parents=True)
     (place / "robots" / "bello" / "robot.yaml").write_text("name: bello")
     assert own_robot("bello") == "bello"
@@ -170,7 +207,9 @@ def test_robot_takes_a_path(place: Path) -> None:
     assert "robot=anymal_b,op3" in hydra_arguments(["-m", "robot=anymal_b,op3"], multirun=True)
 
 
-def test_unknown_robots_are_told_the_known_ones(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_robots_are_told_the_known_ones(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["retarget", "robot=anymal_x", "out=m.h5"]) == 2
     assert "no robot 'anymal_x'; did you mean 'anymal_" in error_of(capsys)
 
@@ -178,7 +217,9 @@ def test_unknown_robots_are_told_the_known_ones(place: Path, capsys: pytest.Capt
 def test_successive_places() -> None:
     def placed(*given: str) -> list[str]:
         return [
-            argument for argument in hydra_arguments(given, positional=("action", "target")) if "hydra" not in argument
+            argument
+            for argument in hydra_arguments(given, positional=("action", "target"))
+            if "hydra" not in argument
         ]
 
     assert placed("check", "rex") == ["action=check", "target=rex"]

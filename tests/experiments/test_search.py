@@ -23,18 +23,26 @@ from npmp.experiments.sweeping.search import Search, as_json, corners, distribut
 from npmp.experiments.sweeping.sweep import Sweep, SweptJob  # noqa: E402
 from npmp.experiments.sweeping.workers import Ended  # noqa: E402
 
-SPACE = {"lr": "tag(log,interval(1e-5,1e-1))", "discount": "interval(0.8,1.0)", "width": "64,128,256"}
+SPACE = {
+    "lr": "tag(log,interval(1e-5,1e-1))",
+    "discount": "interval(0.8,1.0)",
+    "width": "64,128,256",
+}
 
 
 def parsed(key: str, value: str) -> Any:
     return distribution_of(OverridesParser.create().parse_override(f"{key}={value}"))
 
 
-def sweep_of(folder: Path, *, trials: int = 150, sampler: str = "tpe", pruner: str = "none", seed: int = 0) -> Sweep:
+def sweep_of(
+    folder: Path, *, trials: int = 150, sampler: str = "tpe", pruner: str = "none", seed: int = 0
+) -> Sweep:
     settings = {"trials": trials, "sampler": sampler, "pruner": pruner, "startup": 8, "seed": seed}
     launcher = {"kind": "local", "cores": 1, "jobs": None, "retries": 2}
     sweep = Sweep(folder, "imitate", launcher, "error", True, [], [])
-    sweep.search = settings | {"space": {key: as_json(parsed(key, value)) for key, value in SPACE.items()}}
+    sweep.search = settings | {
+        "space": {key: as_json(parsed(key, value)) for key, value in SPACE.items()}
+    }
     sweep.create()
     return sweep
 
@@ -42,7 +50,10 @@ def sweep_of(folder: Path, *, trials: int = 150, sampler: str = "tpe", pruner: s
 def error(own: Sequence[str]) -> float:
     """Least, 0, at lr 1e-3, discount 0.95, width 128."""
     values = dict(entry.split("=") for entry in own)
-    far = math.log10(float(values["lr"]) / 1e-3) ** 2 + (25.0 * (float(values["discount"]) - 0.95)) ** 2
+    far = (
+        math.log10(float(values["lr"]) / 1e-3) ** 2
+        + (25.0 * (float(values["discount"]) - 0.95)) ** 2
+    )
     return far + 0.5 * abs(int(values["width"]) - 128) / 64
 
 
@@ -65,15 +76,25 @@ def test_what_can_be_searched(value: str, expected: Any) -> None:
     assert parsed("x", value) == expected
 
 
-@pytest.mark.parametrize("value", ["range(0.5,2,0.5)", "glob(*)", "interval(2,1)", "tag(log,interval(0,1))"])
+@pytest.mark.parametrize(
+    "value", ["range(0.5,2,0.5)", "glob(*)", "interval(2,1)", "tag(log,interval(0,1))"]
+)
 def test_what_cannot(value: str) -> None:
     with pytest.raises(InputError, match=r"^x: "):
         parsed("x", value)
 
 
 def test_every_end_is_looked_at_before() -> None:
-    space = {"a": parsed("a", "interval(1,2)"), "b": parsed("b", "x,y,z"), "c": parsed("c", "int(interval(3,4))")}
-    assert corners(space) == [["a=1.0", "b=x", "c=3"], ["a=2.0", "b=y", "c=4"], ["a=2.0", "b=z", "c=4"]]
+    space = {
+        "a": parsed("a", "interval(1,2)"),
+        "b": parsed("b", "x,y,z"),
+        "c": parsed("c", "int(interval(3,4))"),
+    }
+    assert corners(space) == [
+        ["a=1.0", "b=x", "c=3"],
+        ["a=2.0", "b=y", "c=4"],
+        ["a=2.0", "b=z", "c=4"],
+    ]
 
 
 def jobs_to_find(folder: Path, sampler: str, seed: int) -> int:
@@ -92,7 +113,9 @@ def jobs_to_find(folder: Path, sampler: str, seed: int) -> int:
 def test_it_finds_a_planted_optimum_sooner_than_at_random(tmp_path: Path) -> None:
     """Of five seeds: 27 against 67 jobs in the mean, 2026-11-22."""
     total = {
-        sampler: sum(jobs_to_find(tmp_path / f"{sampler}{seed}", sampler, seed) for seed in range(5))
+        sampler: sum(
+            jobs_to_find(tmp_path / f"{sampler}{seed}", sampler, seed) for seed in range(5)
+        )
         for sampler in ("tpe", "random")
     }
     assert total["tpe"] < 0.75 * total["random"]
@@ -149,7 +172,9 @@ def test_a_search_prunes_goes_on_and_reports(curves: Callable[..., Curves], tmp_
     with pytest.raises(KeyboardInterrupt):
         drive(sweep, curves(sweep, die_after=5), Search(sweep, settings_of))
     again = Sweep.load(sweep.folder)
-    assert len(again.jobs) < 24 and sum(job.state in ("finished", "pruned") for job in again.jobs) >= 5
+    assert (
+        len(again.jobs) < 24 and sum(job.state in ("finished", "pruned") for job in again.jobs) >= 5
+    )
     with open(sweep.folder / "study.journal", "a") as journal:
         journal.write('{"op_code": 4, "cut sh')
     search = Search(again, settings_of)
@@ -170,16 +195,22 @@ def test_a_search_prunes_goes_on_and_reports(curves: Callable[..., Curves], tmp_
     assert page.count("data:image/png;base64,") == 2 and "discount" in page
 
 
-def test_a_failed_job_is_tried_again_and_told_then(curves: Callable[..., Curves], tmp_path: Path) -> None:
+def test_a_failed_job_is_tried_again_and_told_then(
+    curves: Callable[..., Curves], tmp_path: Path
+) -> None:
     sweep = sweep_of(tmp_path / "s", trials=6)
     workers = curves(sweep)
     ended = workers.ended
     workers.ended = lambda i: Ended(2, "here", "no luck") if i == 2 else ended(i)  # type: ignore[method-assign]
-    assert drive(sweep, workers, Search(sweep, settings_of)) == 2 and sweep.jobs[2].state == "failed"
+    assert (
+        drive(sweep, workers, Search(sweep, settings_of)) == 2 and sweep.jobs[2].state == "failed"
+    )
     again = Sweep.load(sweep.folder)
     search = Search(again, settings_of)
     assert drive(again, curves(again), search) == 0
-    assert search.study.get_trials(deepcopy=False)[2].value == pytest.approx(error(again.jobs[2].overrides))
+    assert search.study.get_trials(deepcopy=False)[2].value == pytest.approx(
+        error(again.jobs[2].overrides)
+    )
 
 
 def test_settings_that_do_not_go_together_are_left_out(
@@ -203,14 +234,21 @@ def test_a_place_that_is_taken_is_left_out(
     (sweep.folder / "001").mkdir()
     (sweep.folder / "001" / "config.yaml").write_text("of another")
     assert drive(sweep, curves(sweep), Search(sweep, settings_of)) == 0
-    assert [job.name for job in sweep.jobs] == ["000", "002", "003", "004"] and len(sweep.configs) == 4
+    assert [job.name for job in sweep.jobs] == ["000", "002", "003", "004"] and len(
+        sweep.configs
+    ) == 4
     assert "001 holds something already" in capsys.readouterr().err
     assert [job.name for job in Sweep.load(sweep.folder).jobs] == ["000", "002", "003", "004"]
 
 
-def test_the_best_settings_are_an_experiment(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_best_settings_are_an_experiment(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Means over seeds; groups of choices, lists and numbers come back as they were."""
-    own = {"a": ["net=paper", "algo.policy_lr=[0.002,1e-4]", "algo.discount=0.95"], "b": ["net=small"]}
+    own = {
+        "a": ["net=paper", "algo.policy_lr=[0.002,1e-4]", "algo.discount=0.95"],
+        "b": ["net=small"],
+    }
     jobs = [SweptJob(f"{k}{s}", [*own[k], f"seed={s}"], "finished", score=v) for k, s, v in (
         ("a", 0, 0.5), ("a", 1, 0.9), ("b", 0, 0.8), ("b", 1, 0.5))]  # fmt: skip
     sweep = Sweep(tmp_path, "imitate", {}, "tracked_fraction", False, [{}] * 4, jobs)
@@ -218,11 +256,17 @@ def test_the_best_settings_are_an_experiment(tmp_path: Path, capsys: pytest.Capt
     assert len(report(sweep, None)) == 1
     written = yaml.safe_load((tmp_path / "best.yaml").read_text())
     assert written["defaults"] == [{"override /net": "paper"}]
-    arguments = common.hydra_arguments([f"experiment={tmp_path / 'best.yaml'}", "data=x"], verb_name="imitate")
+    arguments = common.hydra_arguments(
+        [f"experiment={tmp_path / 'best.yaml'}", "data=x"], verb_name="imitate"
+    )
     assert {"net=paper", "algo.policy_lr=[0.002,0.0001]", "algo.discount=0.95"} <= set(arguments)
     (tmp_path / "own.yaml").write_text("module: /a b/module\nsteps: 7\n")
-    arguments = common.hydra_arguments(["steps=8", f"experiment={tmp_path / 'own.yaml'}"], verb_name="imitate")
-    assert "module='/a b/module'" in arguments and arguments.index("steps=7") < arguments.index("steps=8")
+    arguments = common.hydra_arguments(
+        ["steps=8", f"experiment={tmp_path / 'own.yaml'}"], verb_name="imitate"
+    )
+    assert "module='/a b/module'" in arguments and arguments.index("steps=7") < arguments.index(
+        "steps=8"
+    )
     assert cli.main(["imitate", "data=x", f"experiment={tmp_path / 'none.yaml'}"]) == 2
     assert "none.yaml" in capsys.readouterr().err
     assert best(Sweep(tmp_path, "imitate", {}, "reward", None, [{}] * 4, jobs)) is None
@@ -234,13 +278,26 @@ def test_the_best_settings_are_an_experiment(tmp_path: Path, capsys: pytest.Capt
         (["seed=3"], "needs keys to search"),
         (["algo.discount=interval(0.9,1.5)"], "discount must be in [0, 1], got 1.5"),
         (["algo.discounts=interval(0.9,1)"], "imitate has no key 'algo.discounts'"),
-        (["algo.discount=interval(0.9,1)", "hydra.sweeper.sampler=grid"], "no hydra.sweeper.sampler 'grid'"),
-        (["algo.discount=interval(0.9,1)", "hydra.launcher.score=kl"], "what is npmp imitate judged by?"),
+        (
+            ["algo.discount=interval(0.9,1)", "hydra.sweeper.sampler=grid"],
+            "no hydra.sweeper.sampler 'grid'",
+        ),
+        (
+            ["algo.discount=interval(0.9,1)", "hydra.launcher.score=kl"],
+            "what is npmp imitate judged by?",
+        ),
     ],
 )
 def test_what_is_refused_before_anything_starts(
     arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given = ["imitate", "-m", "hydra/sweeper=optuna", "data=x.h5", f"out={tmp_path / 's'}", *arguments]
+    given = [
+        "imitate",
+        "-m",
+        "hydra/sweeper=optuna",
+        "data=x.h5",
+        f"out={tmp_path / 's'}",
+        *arguments,
+    ]
     assert cli.main(given) == 2
     assert message in capsys.readouterr().err and not (tmp_path / "s").exists()

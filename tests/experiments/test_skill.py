@@ -14,14 +14,26 @@ from npmp.analysis import LatentUse
 from npmp.experiments import cli, skill
 
 
-def test_info(trained: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_info(
+    trained: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     module = trained / "module"
-    assert cli.main(["skill", "info", str(module), f"data={data}", "debug=tiny", f"out={tmp_path / 'read'}"]) == 0
+    assert (
+        cli.main(
+            ["skill", "info", str(module), f"data={data}", "debug=tiny", f"out={tmp_path / 'read'}"]
+        )
+        == 0
+    )
     shown = capsys.readouterr().out
     figures = json.loads((tmp_path / "read" / "info.json").read_text())
-    assert figures["robot"] == "anymal_b" and len(figures["latents"]["dimensions"]) == figures["latent_dim"]
+    assert (
+        figures["robot"] == "anymal_b"
+        and len(figures["latents"]["dimensions"]) == figures["latent_dim"]
+    )
     kl = [row["kl_nats"] for row in figures["latents"]["dimensions"]]
-    assert kl == sorted(kl, reverse=True) and sum(kl) == pytest.approx(figures["latents"]["kl_nats_per_step"], rel=1e-4)
+    assert kl == sorted(kl, reverse=True) and sum(kl) == pytest.approx(
+        figures["latents"]["kl_nats_per_step"], rel=1e-4
+    )
     for words in (
         "licence of the data",
         "decoder senses: joint_pos_minus_home (12)",
@@ -34,26 +46,41 @@ def test_info(trained: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureF
 def test_the_chart_is_sorted_and_80_columns_wide() -> None:
     use = LatentUse(torch.tensor([0.001, 1234.5, 0.25]), torch.rand(3), torch.full((3,), 123.45))
     lines = skill.latent_chart(use)
-    assert [line.split()[0] for line in lines[3:]] == ["z1", "z2", "z0"] and lines[3].count("#") == skill.BAR
+    assert [line.split()[0] for line in lines[3:]] == ["z1", "z2", "z0"] and lines[3].count(
+        "#"
+    ) == skill.BAR
     assert "2 of 3 dimensions" in lines[0] and max(len(line) for line in lines) <= 80
 
 
 def test_wander_needs_a_module_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = modules.names()[0]
-    assert cli.main(["skill", "wander", name, "debug=tiny", "randomization=paper", f"out={tmp_path}"]) == 0
+    assert (
+        cli.main(["skill", "wander", name, "debug=tiny", "randomization=paper", f"out={tmp_path}"])
+        == 0
+    )
     figures = json.loads((tmp_path / "wander.json").read_text())
-    assert figures["starts"] == "home pose" and list(figures["latents"]) == ["prior", "white", "white_actions"]
+    assert figures["starts"] == "home pose" and list(figures["latents"]) == [
+        "prior",
+        "white",
+        "white_actions",
+    ]
     ratio = figures["latents"]["white"]["prior_up_ratio"]
     assert ratio["low"] <= ratio["ratio"] <= ratio["high"]
-    assert "</html>" in (tmp_path / "report.html").read_text() and (tmp_path / "rollouts.h5").is_file()
+    assert (
+        "</html>" in (tmp_path / "report.html").read_text() and (tmp_path / "rollouts.h5").is_file()
+    )
     assert "prior / this" in capsys.readouterr().out
 
 
-def test_interpolate(motions: MotionSet, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_interpolate(
+    motions: MotionSet, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     ends = [f"data={data}", f"from={motions.names[0]}", f"to={motions.names[1]}", "debug=tiny"]
     assert cli.main(["skill", "interpolate", "anymal_b_dog", *ends, f"out={tmp_path}"]) == 0
     figures = json.loads((tmp_path / "interpolation.json").read_text())
-    assert [row["w"] for row in figures["weights"]] == [0.0, 0.5, 1.0] and figures["from"] == motions.names[0]
+    assert [row["w"] for row in figures["weights"]] == [0.0, 0.5, 1.0] and figures[
+        "from"
+    ] == motions.names[0]
     assert "</html>" in (tmp_path / "report.html").read_text()
     assert "yaw rad/s" in capsys.readouterr().out
     assert cli.main(["skill", "interpolate", "anymal_b_dog", *ends[:2]]) == 2
@@ -63,18 +90,29 @@ def test_interpolate(motions: MotionSet, data: Path, tmp_path: Path, capsys: pyt
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["skill", "dance", "anymal_b_dog"], "no action 'dance'; there are: info, wander, interpolate"),
+        (
+            ["skill", "dance", "anymal_b_dog"],
+            "no action 'dance'; there are: info, wander, interpolate",
+        ),
         (["skill", "info", "cat"], "no skill module 'cat'"),
         (["skill", "info"], "needs module="),
-        (["skill", "wander", "anymal_b_dog", "robot=op3"], "the module is for robot 'anymal_b', not 'op3'"),
+        (
+            ["skill", "wander", "anymal_b_dog", "robot=op3"],
+            "the module is for robot 'anymal_b', not 'op3'",
+        ),
         (["skill", "wander", "anymal_b_dog", "seconds=0"], "seconds"),
-        (["skill", "info", "anymal_b_dog", "split=train"], "chooses clips of data=..., which is not given"),
+        (
+            ["skill", "info", "anymal_b_dog", "split=train"],
+            "chooses clips of data=..., which is not given",
+        ),
         (
             ["skill", "interpolate", "anymal_b_dog", "data=d.h5", "split=train"],
             "takes two clips by name, from= and to=",
         ),
     ],
 )
-def test_mistakes_are_one_line(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mistakes_are_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(arguments) == 2
     assert message in capsys.readouterr().err

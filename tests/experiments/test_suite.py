@@ -23,14 +23,26 @@ def suite(policy: Path, out: Path, *more: str) -> int:
     return cli.main(["suite", f"policy={policy}", f"out={out}", *TINY, *more])
 
 
-def test_who_does_not_pass_exits_with_three(policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_does_not_pass_exits_with_three(
+    policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """The untrained policy stands: upright, and off its command."""
     chosen = "scenarios=[flat_forward,stairs_up,strong_push]"
-    short = [f"scenario.{name}.seconds=0.4" for name in ("flat_forward", "stairs_up", "strong_push")]
+    short = [
+        f"scenario.{name}.seconds=0.4" for name in ("flat_forward", "stairs_up", "strong_push")
+    ]
     assert suite(policy, tmp_path / "out", chosen, *short, "task.terrain_fields=2") == 3
-    assert {entry.name for entry in (tmp_path / "out").iterdir()} == {"config.yaml", "suite.json", "suite.html"}
+    assert {entry.name for entry in (tmp_path / "out").iterdir()} == {
+        "config.yaml",
+        "suite.json",
+        "suite.html",
+    }
     found = json.loads((tmp_path / "out/suite.json").read_text())
-    assert [row["name"] for row in found["scenarios"]] == ["flat_forward", "stairs_up", "strong_push"]
+    assert [row["name"] for row in found["scenarios"]] == [
+        "flat_forward",
+        "stairs_up",
+        "strong_push",
+    ]
     row = found["scenarios"][0]
     assert (row["trials"], row["command"], row["scaled"], row["pass_mark"]) == (
         4,
@@ -42,23 +54,46 @@ def test_who_does_not_pass_exits_with_three(policy: Path, tmp_path: Path, capsys
     said = capsys.readouterr().out
     assert "0 of 3 scenarios passed" in said and "not passed" in said
     page = (tmp_path / "out/suite.html").read_text()
-    for words in ("Red flags", "Not passed", "Wilson", 'class="mark"', "pushed by 50 N", "may_touch legs", "ground"):
+    for words in (
+        "Red flags",
+        "Not passed",
+        "Wilson",
+        'class="mark"',
+        "pushed by 50 N",
+        "may_touch legs",
+        "ground",
+    ):
         assert words in page
 
 
-def test_who_passes_exits_with_zero(policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_who_passes_exits_with_zero(
+    policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Nothing is asked for: the same robots stand as they are told to."""
-    more = ["scenarios=[delay]", "scenario.delay.command=[0,0,0]", "scenario.delay.seconds=0.2", "success.last_s=0.1"]
-    assert suite(policy, tmp_path / "out", *more, "success.velocity_mps=5", "success.yaw_rate_rps=5") == 0
+    more = [
+        "scenarios=[delay]",
+        "scenario.delay.command=[0,0,0]",
+        "scenario.delay.seconds=0.2",
+        "success.last_s=0.1",
+    ]
+    assert (
+        suite(policy, tmp_path / "out", *more, "success.velocity_mps=5", "success.yaw_rate_rps=5")
+        == 0
+    )
     assert "1 of 1 scenarios passed" in capsys.readouterr().out
 
 
 def test_the_defaults_are_the_librarys() -> None:
     config = compose("suite", ["policy=x"])
-    assert dict(config.success) == asdict(SuccessConfig()) and dict(config.flags) == asdict(FlagConfig())
+    assert dict(config.success) == asdict(SuccessConfig()) and dict(config.flags) == asdict(
+        FlagConfig()
+    )
     assert config.trials == 100 and config.randomization.name == "none"
     small = compose("suite", ["policy=x", "robot=op3"])
-    assert small.scenario.strong_push.push.force_n == 5.0 and small.scenario.strong_push.pass_mark == 0.85
+    assert (
+        small.scenario.strong_push.push.force_n == 5.0
+        and small.scenario.strong_push.pass_mark == 0.85
+    )
     assert small.scenario.stairs_up.task.terrain_starts == "uphill" and small.task.phi == 0.05
 
 
@@ -69,7 +104,10 @@ def test_the_defaults_are_the_librarys() -> None:
         (["scenarios=[]"], "names none"),
         (["scenarios=3"], "no scenario '3'"),
         (["trials=0"], "trials=0"),
-        (["scenarios=[push]", "recovery=anymal_b_recover"], "recovery= is for scenario fallen_start, which scenarios="),
+        (
+            ["scenarios=[push]", "recovery=anymal_b_recover"],
+            "recovery= is for scenario fallen_start, which scenarios=",
+        ),
         (["task=imitation"], "npmp suite is for task=walk, not for imitation"),
         (["scenario.push.push.force_n=-1"], "force_n must be"),
         (["scenario.push.pass_mark=2"], "pass_mark must be"),
@@ -86,16 +124,26 @@ def test_mistakes_are_a_line(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_policy_that_dribbles_is_refused(policy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_policy_that_dribbles_is_refused(
+    policy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     folder = tmp_path / "commanded"
-    HighLevelPolicy.load(policy).commanded(Dribble(robots.load("anymal_b")), CommanderConfig()).save(folder)
+    HighLevelPolicy.load(policy).commanded(
+        Dribble(robots.load("anymal_b")), CommanderConfig()
+    ).save(folder)
     assert suite(folder, tmp_path / "out", f"module={policy.parent / 'module'}") == 2
     assert "was trained for task 'dribble'" in capfd.readouterr().err
 
 
-def test_fallen_starts_take_who_gets_up(policy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_fallen_starts_take_who_gets_up(
+    policy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     assert suite(policy, tmp_path / "no", "scenarios=[fallen_start]") == 2
     assert "takes a policy that gets up: recovery=NAME" in capfd.readouterr().err
-    short = ["scenarios=[fallen_start]", "scenario.fallen_start.seconds=0.2", "recovery=anymal_b_recover"]
+    short = [
+        "scenarios=[fallen_start]",
+        "scenario.fallen_start.seconds=0.2",
+        "recovery=anymal_b_recover",
+    ]
     assert suite(policy, tmp_path / "out", *short) == 2
     assert "accelerometer is imu for who walks, root for who gets up" in capfd.readouterr().err

@@ -1,4 +1,5 @@
-"""Sweeps: what is refused before a job starts, what happens when somebody dies, and what is left to read."""
+"""Sweeps: what is refused before a job starts, what happens when somebody dies, and what is left to
+read."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ from npmp.experiments.sweeping.sweep import Progress, Sweep, SweptJob, failure
 from npmp.experiments.sweeping.workers import Ended, begin
 from tests.experiments.forked import SERVER
 
-CLIPS = ["retarget", "-m", "report=false", "seed=1,2"]  # each a dataset of generated motion, in a second or two
+# each a dataset of generated motion, in a second or two
+CLIPS = ["retarget", "-m", "report=false", "seed=1,2"]
 
 
 @pytest.fixture(autouse=True)
@@ -90,7 +92,12 @@ def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scripted]:
     return use
 
 
-GOOD, KILLED, GONE, WRONG = Ended(0, "here"), Ended(-9, "here"), Ended(None, "", "NodeDiedError"), Ended(2, "here")
+GOOD, KILLED, GONE, WRONG = (
+    Ended(0, "here"),
+    Ended(-9, "here"),
+    Ended(None, "", "NodeDiedError"),
+    Ended(2, "here"),
+)
 
 
 # --- the command line
@@ -100,24 +107,50 @@ GOOD, KILLED, GONE, WRONG = Ended(0, "here"), Ended(-9, "here"), Ended(None, "",
     ("arguments", "message"),
     [
         (["hydra/launcher=slurm"], "no hydra/launcher 'slurm'; there are: local, ray, basic"),
-        (["hydra.launcher.gpus=1"], "launcher local has no 'gpus'; there are: cores, jobs, retries, score, lower"),
-        (["hydra.launcher.jobs=two"], "hydra.launcher.jobs='two': a whole number of at least 1 is expected"),
+        (
+            ["hydra.launcher.gpus=1"],
+            "launcher local has no 'gpus'; there are: cores, jobs, retries, score, lower",
+        ),
+        (
+            ["hydra.launcher.jobs=two"],
+            "hydra.launcher.jobs='two': a whole number of at least 1 is expected",
+        ),
         (["hydra/sweeper=ax"], "no hydra/sweeper 'ax'; there are: optuna, basic"),
-        (["hydra/sweeper=optuna", "hydra.sweeper.trials=x"], "hydra.sweeper.trials=x: a whole number"),
+        (
+            ["hydra/sweeper=optuna", "hydra.sweeper.trials=x"],
+            "hydra.sweeper.trials=x: a whole number",
+        ),
         (["hydra.launcher.kind=ray"], "launcher local has no 'kind'"),
-        (["hydra.launcher.cores=two"], "hydra.launcher.cores=two: a whole number is expected (default 1)"),
+        (
+            ["hydra.launcher.cores=two"],
+            "hydra.launcher.cores=two: a whole number is expected (default 1)",
+        ),
     ],
 )
-def test_a_launcher_that_does_not_exist(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_launcher_that_does_not_exist(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["imitate", "-m", "data=x.h5", "seed=1,2", "out=s", *arguments]) == 2
     said = capsys.readouterr().err.strip()
     assert message in said and len(said.splitlines()) == 1 and not Path("s").exists()
 
 
 def test_a_launchers_settings_are_not_hydras() -> None:
-    choice = chosen(["-m", "hydra.launcher.cores=2", "seed=1,2", "hydra/launcher=ray", "hydra.sweeper.params.x=1"])
+    choice = chosen(
+        [
+            "-m",
+            "hydra.launcher.cores=2",
+            "seed=1,2",
+            "hydra/launcher=ray",
+            "hydra.sweeper.params.x=1",
+        ]
+    )
     assert choice.launcher is not None and choice.sweeper is None
-    assert (choice.launcher["kind"], choice.launcher["cores"], choice.launcher["address"]) == ("ray", 2, None)
+    assert (choice.launcher["kind"], choice.launcher["cores"], choice.launcher["address"]) == (
+        "ray",
+        2,
+        None,
+    )
     resources = chosen(["hydra/launcher=ray", "hydra.launcher.resources={a100: 1}"]).launcher
     assert resources is not None and resources["resources"] == {"a100": 1}
     assert choice.rest == ["-m", "seed=1,2", "hydra.sweeper.params.x=1"]
@@ -128,11 +161,20 @@ def test_a_launchers_settings_are_not_hydras() -> None:
     ("arguments", "message"),
     [
         (["imitate", "-m", "data=x.h5", "seed=0,1", "stepz=3"], "imitate has no key 'stepz'"),
-        (["imitate", "-m", "data=x.h5", "steps=3,many"], "(default 1500000) (job steps=many; none was started)"),
-        (["imitate", "-m", "data=x.h5", "algo.discount=0.9,2.0"], "algo: discount must be in [0, 1], got 2.0 (job"),
+        (
+            ["imitate", "-m", "data=x.h5", "steps=3,many"],
+            "(default 1500000) (job steps=many; none was started)",
+        ),
+        (
+            ["imitate", "-m", "data=x.h5", "algo.discount=0.9,2.0"],
+            "algo: discount must be in [0, 1], got 2.0 (job",
+        ),
         (["imitate", "-m", "seed=0,1"], "imitate needs data="),
         (["reuse", "-m", "module=nobody,anymal_b_dog"], "nobody"),
-        (["imitate", "-m", "data=x.h5", "seed=0,1", "hydra.launcher.cores=0"], "hydra.launcher.cores=0: "),
+        (
+            ["imitate", "-m", "data=x.h5", "seed=0,1", "hydra.launcher.cores=0"],
+            "hydra.launcher.cores=0: ",
+        ),
     ],
 )
 def test_a_wrong_job_is_refused_before_the_first_starts(
@@ -149,7 +191,9 @@ def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert "seed=2: finished" in capsys.readouterr().err
     found = json.loads((out.parent / "sweep.json").read_text())
     assert [job["overrides"] for job in found["jobs"]] == [["seed=1"], ["seed=2"]]
-    assert states(out.parent) == ["finished"] * 2 and all(job["seconds"] > 0 for job in found["jobs"])
+    assert states(out.parent) == ["finished"] * 2 and all(
+        job["seconds"] > 0 for job in found["jobs"]
+    )
     assert all((out.parent / f"seed={i}" / "m.h5").is_file() for i in (1, 2))
     assert cli.main([*CLIPS, f"out={out}"]) == 2
     assert "holds a sweep already; npmp sweeps resume" in capsys.readouterr().err
@@ -157,9 +201,17 @@ def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert cli.main(["sweeps", "resume", str(out.parent)]) == 0  # nothing to do: it was finished
     assert not (out.parent / "seed=2" / "m.h5").exists()
     capsys.readouterr()
-    assert cli.main(["sweeps", "show", str(out.parent)]) == 0 and "2 finished" in capsys.readouterr().out
-    assert cli.main(["sweeps", "list", str(tmp_path)]) == 0 and "retarget" in capsys.readouterr().out
-    assert cli.main(["sweeps", "list", str(tmp_path / "a folder")]) == 0 and "no sweeps" in capsys.readouterr().out
+    assert (
+        cli.main(["sweeps", "show", str(out.parent)]) == 0
+        and "2 finished" in capsys.readouterr().out
+    )
+    assert (
+        cli.main(["sweeps", "list", str(tmp_path)]) == 0 and "retarget" in capsys.readouterr().out
+    )
+    assert (
+        cli.main(["sweeps", "list", str(tmp_path / "a folder")]) == 0
+        and "no sweeps" in capsys.readouterr().out
+    )
     moved = out.parent.rename(tmp_path / "elsewhere")  # it goes on where it is
     sweep = Sweep.load(moved)
     sweep.jobs[1].state = "stopped"
@@ -176,14 +228,21 @@ def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFix
         (["forget", "x"], "no action 'forget'; there are: list, show, resume"),
     ],
 )
-def test_what_sweeps_refuses(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_sweeps_refuses(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert cli.main(["sweeps", *arguments]) == 2
     assert message in capsys.readouterr().err
 
 
 def test_a_damaged_sweep_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep_of(tmp_path / "s", 2)
-    for text in ("{}", '{"verb": 1, "launcher": {}, "jobs": [{"name": "x"}]}', "[", '{"launcher": {}, "jobs": [1]}'):
+    for text in (
+        "{}",
+        '{"verb": 1, "launcher": {}, "jobs": [{"name": "x"}]}',
+        "[",
+        '{"launcher": {}, "jobs": [1]}',
+    ):
         (tmp_path / "s" / "sweep.json").write_text(text)
         assert cli.main(["sweeps", "show", str(tmp_path / "s")]) == 2
         said = capsys.readouterr().err.strip()
@@ -193,7 +252,9 @@ def test_a_damaged_sweep_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtu
 # --- whoever dies
 
 
-def test_the_dead_are_tried_again_and_the_wrong_are_not(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
+def test_the_dead_are_tried_again_and_the_wrong_are_not(
+    scripted: Callable[..., Scripted], tmp_path: Path
+) -> None:
     sweep = sweep_of(tmp_path / "s", 4)
     workers = scripted(j0=[KILLED, GONE, GOOD], j1=[WRONG], j2=[KILLED] * 3, j3=[GOOD])
     assert drive(sweep, workers) == 2
@@ -206,7 +267,9 @@ def test_the_dead_are_tried_again_and_the_wrong_are_not(scripted: Callable[..., 
     )
 
 
-def test_a_signal_stops_all_and_the_rest_waits(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
+def test_a_signal_stops_all_and_the_rest_waits(
+    scripted: Callable[..., Scripted], tmp_path: Path
+) -> None:
     sweep = sweep_of(tmp_path / "s", 4)
 
     def interrupt() -> None:
@@ -216,7 +279,10 @@ def test_a_signal_stops_all_and_the_rest_waits(scripted: Callable[..., Scripted]
     workers.script[2] = [lambda: None]
     assert drive(sweep, workers) == 143
     assert set(workers.stopped) >= {1} and states(sweep.folder)[0] == "finished"
-    assert set(states(sweep.folder)[1:]) <= {"stopped", "finished"} and states(sweep.folder)[1] == "stopped"
+    assert (
+        set(states(sweep.folder)[1:]) <= {"stopped", "finished"}
+        and states(sweep.folder)[1] == "stopped"
+    )
 
 
 def test_a_full_disk_does_not_end_the_sweep(
@@ -235,9 +301,14 @@ def test_a_full_disk_does_not_end_the_sweep(
         return GOOD
 
     monkeypatch.setattr(Sweep, "save", fails)
-    workers = scripted(j0=[GOOD], j1=[Ended(2, "here", "m.h5: No space left on device")], j2=[freed])
+    workers = scripted(
+        j0=[GOOD], j1=[Ended(2, "here", "m.h5: No space left on device")], j2=[freed]
+    )
     assert drive(sweep, workers) == 2 and states(sweep.folder) == ["finished", "failed", "finished"]
-    assert capsys.readouterr().err.count("sweep.json is not up to date: sweep.json: No space left") == 1
+    assert (
+        capsys.readouterr().err.count("sweep.json is not up to date: sweep.json: No space left")
+        == 1
+    )
 
 
 def test_without_a_place_a_sweep_waits(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
@@ -262,7 +333,9 @@ def test_without_a_place_a_sweep_waits(scripted: Callable[..., Scripted], tmp_pa
         (None, None, "npmp compare w;"),
     ],
 )
-def test_a_sweep_ends_with_commands_that_work(score: str | None, lower: bool | None, compare: str) -> None:
+def test_a_sweep_ends_with_commands_that_work(
+    score: str | None, lower: bool | None, compare: str
+) -> None:
     assert compare in what_next(Sweep(Path("w"), "reuse", {}, score, lower, [], []))
     assert what_next(Sweep(Path("w"), "evaluate", {}, score, lower, [], [])) == "npmp sweeps show w"
 
@@ -272,7 +345,9 @@ def test_names_that_are_not_unique_or_too_long_are_numbers(
 ) -> None:
     def names(folder: str, seeds: str) -> list[str]:
         monkeypatch.setattr(launching, "workers_of", lambda sweep: scripted(j0=[GOOD], j1=[GOOD]))
-        assert cli.main(["retarget", "-m", f"seed={seeds}", f"out={tmp_path / folder / 'm.h5'}"]) == 0
+        assert (
+            cli.main(["retarget", "-m", f"seed={seeds}", f"out={tmp_path / folder / 'm.h5'}"]) == 0
+        )
         return [job.name for job in Sweep.load(tmp_path / folder).jobs]
 
     assert names("two", "1,2") == ["seed=1", "seed=2"]
@@ -281,12 +356,16 @@ def test_names_that_are_not_unique_or_too_long_are_numbers(
     assert names("long", "1,2") == ["000", "001"]
 
 
-def test_a_folder_that_holds_something_is_not_gone_on_with(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_holds_something_is_not_gone_on_with(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "s" / "seed=1").mkdir(parents=True)
     (tmp_path / "s" / "seed=1" / "config.yaml").write_text("verb: retarget\n")
     assert cli.main(["retarget", "-m", "seed=0,1", f"out={tmp_path / 's' / 'm.h5'}"]) == 2
     assert "seed=1 holds something already" in capsys.readouterr().err
-    assert not (tmp_path / "s" / "sweep.json").exists() and not (tmp_path / "s" / "jobs.json").exists()
+    assert (
+        not (tmp_path / "s" / "sweep.json").exists() and not (tmp_path / "s" / "jobs.json").exists()
+    )
 
 
 def test_two_do_not_work_on_one_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -296,8 +375,12 @@ def test_two_do_not_work_on_one_sweep(tmp_path: Path, capsys: pytest.CaptureFixt
     with sweep.locked():
         assert cli.main(["sweeps", "resume", str(sweep.folder)]) == 2
         assert "another npmp works on the sweep" in capsys.readouterr().err
-        assert cli.main(["sweeps", "show", str(sweep.folder)]) == 0 and states(sweep.folder) == ["running"]
-    assert cli.main(["sweeps", "show", str(sweep.folder)]) == 0 and states(sweep.folder) == ["stopped"]
+        assert cli.main(["sweeps", "show", str(sweep.folder)]) == 0 and states(sweep.folder) == [
+            "running"
+        ]
+    assert cli.main(["sweeps", "show", str(sweep.folder)]) == 0 and states(sweep.folder) == [
+        "stopped"
+    ]
 
 
 def test_a_job_ends_with_whoever_began_it(tmp_path: Path) -> None:
@@ -322,7 +405,10 @@ def test_progress(tmp_path: Path) -> None:
     assert Progress.of(path, "reward", 100) == Progress(steps=100.0)
     path.write_text("iteration,env_steps,reward\n1,20,0.5\n2,40,\n3,60,nan\n")
     assert Progress.of(path, "reward", 100) == Progress(60.0, 100.0, 0.5)
-    assert Progress.of(path, "reward", 100).share == 0.6 and Progress.of(path, None, None).share is None
+    assert (
+        Progress.of(path, "reward", 100).share == 0.6
+        and Progress.of(path, None, None).share is None
+    )
 
 
 def test_what_a_log_ends_on(tmp_path: Path) -> None:
@@ -337,16 +423,29 @@ def test_what_a_log_ends_on(tmp_path: Path) -> None:
 
 
 def trained(folder: Path, seed: int) -> list[bytes]:
-    return [(folder / f"seed={seed}" / name).read_bytes() for name in ("metrics.csv", "module/module.safetensors")]
+    return [
+        (folder / f"seed={seed}" / name).read_bytes()
+        for name in ("metrics.csv", "module/module.safetensors")
+    ]
 
 
 @pytest.mark.slow
 def test_killed_workers_and_drivers_change_no_byte(tmp_path: Path) -> None:
     assert cli.main(["retarget", "report=false", f"out={tmp_path / 'm.h5'}"]) == 0
-    given = ["imitate", "-m", f"data={tmp_path / 'm.h5'}", "debug=tiny", "steps=700", "checkpoint_every=1", "seed=0,1"]
+    given = [
+        "imitate",
+        "-m",
+        f"data={tmp_path / 'm.h5'}",
+        "debug=tiny",
+        "steps=700",
+        "checkpoint_every=1",
+        "seed=0,1",
+    ]
     assert cli.main([*given, "hydra/launcher=basic", f"out={tmp_path / 'whole'}"]) == 0
     cut = tmp_path / "cut"
-    driver = SERVER.Process(target=cli.main, args=([*given, "hydra.launcher.jobs=1", f"out={cut}"],))
+    driver = SERVER.Process(
+        target=cli.main, args=([*given, "hydra.launcher.jobs=1", f"out={cut}"],)
+    )
     driver.start()
 
     def kept() -> int:
@@ -354,7 +453,9 @@ def test_killed_workers_and_drivers_change_no_byte(tmp_path: Path) -> None:
         return max((int(path.stem.rpartition("_")[2]) for path in done), default=0)
 
     wait_for(lambda: kept() > 0)
-    found = subprocess.run(["pgrep", "-f", f"sweeping.job {cut} 0"], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        ["pgrep", "-f", f"sweeping.job {cut} 0"], capture_output=True, text=True, check=False
+    )
     if found.stdout.split():  # it may have ended meanwhile
         os.kill(int(found.stdout.split()[0]), signal.SIGKILL)
     killed_at = kept()
@@ -399,10 +500,13 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     ],
 )
 def test_sweeps_with_names(verb: str, name: str, count: int, keys: set[str]) -> None:
-    """Every job has a name of its own and settings that its verb takes; here with one seed instead of three."""
+    """Every job has a name of its own and settings that its verb takes; here with one seed instead
+    of three."""
     main = main_of(verb)
     assert load_config(CONF / "sweep" / f"{name}.yaml").hydra.sweeper.params.seed == "0,1,2"
-    jobs = with_variants(main, ["-m", f"sweep={name}", "seed=7", "data=x.h5", "module=anymal_b_dog", "out=x"])
+    jobs = with_variants(
+        main, ["-m", f"sweep={name}", "seed=7", "data=x.h5", "module=anymal_b_dog", "out=x"]
+    )
     assert jobs is not None and len({job.name for job in jobs}) == count
     assert keys <= {entry.partition("=")[0] for job in jobs for entry in job.overrides}
     assert all("variants" not in settled(main, job, 1) for job in (jobs[0], jobs[-1]))

@@ -20,21 +20,34 @@ from npmp.identification import read_stand_log
 @pytest.fixture(scope="module")
 def excited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("sysid") / "excite"
-    assert cli.main(["sysid", "excite", "debug=tiny", "robot=anymal_b", "threads=1", f"out={out}"]) == 0
+    assert (
+        cli.main(["sysid", "excite", "debug=tiny", "robot=anymal_b", "threads=1", f"out={out}"])
+        == 0
+    )
     return out
 
 
 @pytest.fixture(scope="module")
 def fitted(excited: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("sysid") / "fit"
-    given = ["sysid", "debug=tiny", "robot=anymal_b", "threads=1", f"data={excited / 'log.npz'}", f"out={out}"]
+    given = [
+        "sysid",
+        "debug=tiny",
+        "robot=anymal_b",
+        "threads=1",
+        f"data={excited / 'log.npz'}",
+        f"out={out}",
+    ]
     assert cli.main([*given, f"truth={excited / 'truth.json'}"]) == 0
     return out
 
 
 def test_the_commands_are_the_log_s(excited: Path) -> None:
     rows = list(csv.reader((excited / "commands.csv").open()))
-    log, truth = read_stand_log(excited / "log.npz"), json.loads((excited / "truth.json").read_text())
+    log, truth = (
+        read_stand_log(excited / "log.npz"),
+        json.loads((excited / "truth.json").read_text()),
+    )
     assert rows[0] == ["time_s", *log.joints] and list(truth["joints"]) == list(log.joints)
     table = np.array(rows[1:], dtype=float)
     assert table[:, 0] == pytest.approx(np.arange(350) / 50.0)
@@ -56,12 +69,15 @@ def test_what_is_written(fitted: Path) -> None:
 def test_the_preset_is_a_randomization(fitted: Path) -> None:
     file = fitted / "preset.yaml"
     found = json.loads((fitted / "sysid.json").read_text())["joints"]["LF_HAA"]["estimate"]
-    arguments = [a for a in hydra_arguments([f"randomization={file}", "data=x"]) if not a.startswith("hydra")]
+    arguments = [
+        a for a in hydra_arguments([f"randomization={file}", "data=x"]) if not a.startswith("hydra")
+    ]
     config = compose("imitate", arguments)
     assert config.randomization.name == "anymal_b_identified"
     robots_config = robots_config_of(config, RobotBatchConfig())
     assert robots_config.physics.nominal["LF_HAA"].kp == pytest.approx(found["kp"], rel=1e-4)
-    assert robots_config.physics.friction == (0.4, 1.0) and robots_config.pushes.force == 50.0  # of paper
+    # of paper
+    assert robots_config.physics.friction == (0.4, 1.0) and robots_config.pushes.force == 50.0
     assert robots_config.physics.gain.whole == 0.0 and robots_config.physics.gain.each >= 0.05
 
 
@@ -79,7 +95,11 @@ def test_the_preset_is_a_randomization(fitted: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said(
-    excited: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+    excited: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    words: str,
 ) -> None:
     given = [argument.replace("LOG", str(excited / "log.npz")) for argument in arguments]
     assert cli.main([*given, f"out={tmp_path / 'out'}"]) == 2

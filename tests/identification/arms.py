@@ -13,7 +13,8 @@ AXES = {"lifting": "0 1 0", "turning": "0 0 1"}
 
 
 def arm(axis: str = "lifting", *, mass: float = 1.0, substeps: int = 4) -> Stand:
-    """A point mass at 0.3 m on one hinge: about a horizontal axis it has a weight, about the vertical one none."""
+    """A point mass at 0.3 m on one hinge: about a horizontal axis it has a weight, about the
+    vertical one none."""
     model = mujoco.MjModel.from_xml_string(f"""
     <mujoco>
       <option timestep="{1.0 / RATE / substeps}" integrator="implicitfast"/>
@@ -34,8 +35,12 @@ def sweep(seconds: float = 10.0, amplitude: float = 0.4) -> Floats:
     moving = np.maximum(time - 1.0, 0.0)
     last = moving[-1]
     phase = 2.0 * np.pi * (0.2 * moving + 0.5 * (6.0 - 0.2) / last * moving**2)
-    return np.asarray(amplitude * np.sin(phase)[:, None] * np.linspace(1.0, 0.5, len(time))[:, None])
+    return np.asarray(
+        amplitude * np.sin(phase)[:, None] * np.linspace(1.0, 0.5, len(time))[:, None]
+    )
 
 
-def log_of(stand: Stand, command: Floats, position: Floats, torque: Floats | None = None) -> StandLog:
+def log_of(
+    stand: Stand, command: Floats, position: Floats, torque: Floats | None = None
+) -> StandLog:
     return StandLog(RATE, stand.joints, (Recording("sweep", command, position, None, torque),))

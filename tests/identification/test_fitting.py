@@ -1,4 +1,5 @@
-"""Parameters that are put into simulations come out again, with errors that say how well they are known."""
+"""Parameters that are put into simulations come out again, with errors that say how well they are
+known."""
 
 from __future__ import annotations
 
@@ -11,7 +12,16 @@ import pytest
 from scipy.signal import lfilter
 
 from npmp.actuators.log import on_grid
-from npmp.identification import KINDS, IdentificationConfig, Prior, Recording, Stand, StandLog, identify, summary
+from npmp.identification import (
+    KINDS,
+    IdentificationConfig,
+    Prior,
+    Recording,
+    Stand,
+    StandLog,
+    identify,
+    summary,
+)
 from npmp.identification.fitting import _correlation_time, _saturated
 from npmp.identification.stand import Floats
 from tests.identification.arms import arm, log_of, sweep
@@ -37,7 +47,9 @@ def told(stand: Stand, hidden: Floats, seed: int, *, torque: bool = False) -> St
     rng, command = np.random.default_rng(seed), sweep()
     motion = stand.run(hidden[None], command, command[0], torque=torque)
     position = motion.position[0] + hidden[:, of("bias")] + rng.normal(0.0, 5e-4, command.shape)
-    seen = None if motion.torque is None else motion.torque[0] + rng.normal(0.0, 0.05, command.shape)
+    seen = (
+        None if motion.torque is None else motion.torque[0] + rng.normal(0.0, 0.05, command.shape)
+    )
     return log_of(stand, command, position, seen)
 
 
@@ -47,27 +59,40 @@ def hidden() -> Floats:
 
 
 def test_a_loaded_joint_tells_all_but_who_damps(hidden: Floats) -> None:
-    """Four repeats: each of six parameters within three errors, and the errors as large as the misses are."""
+    """Four repeats: each of six parameters within three errors, and the errors as large as the
+    misses are."""
     stand = arm()
     found = [identify(stand, told(stand, hidden, seed), QUICK) for seed in range(4)]
     z = np.array([(f.estimate - hidden)[0, :6] / f.error[0, :6] for f in found])
     assert np.abs(z).max() < 3.5 and 0.5 < np.sqrt(np.square(z).mean()) < 1.5
     first = found[0]
-    assert first.rms_after[0] == pytest.approx(5e-4, rel=0.1) and first.rms_before[0] > 20 * first.rms_after[0]
+    assert (
+        first.rms_after[0] == pytest.approx(5e-4, rel=0.1)
+        and first.rms_before[0] > 20 * first.rms_after[0]
+    )
     relative = first.error[0] / np.abs(hidden[0])
-    assert relative[of("kp")] < 0.01 and first.error[0, of("delay_s")] < 2e-4 and first.error[0, of("kd")] == 0.0
+    assert (
+        relative[of("kp")] < 0.01
+        and first.error[0, of("delay_s")] < 2e-4
+        and first.error[0, of("kd")] == 0.0
+    )
     assert first.condition[0] < 100 and first.correlation_time[0] < 1.5
     assert any("their sum only" in sentence for sentence in summary(first)["not_told_apart"])
 
 
 def test_without_weight_only_ratios_are_known_and_it_says_so(hidden: Floats) -> None:
-    """About the vertical, of a link that weighs nothing, everything may be twice as large: the prior of kp decides, and
-    armature / kp is known all the same."""
+    """About the vertical, of a link that weighs nothing, everything may be twice as large: the
+    prior of kp decides, and armature / kp is known all the same."""
     stand = arm("turning", mass=1e-6)
     found = identify(stand, told(stand, hidden, 0), QUICK)
-    assert 0.5 * 0.12 * 40.0 < found.error[0, of("kp")] < 0.121 * 40.0  # what was known before, less what jumps feign
-    assert found.error[0, of("delay_s")] < 3e-5  # of a bias that does nothing only rounding shows: that is no jump
-    assert found.error[0, of("bias")] == pytest.approx(0.03, rel=0.01) and abs(found.estimate[0, of("bias")]) < 1e-6
+    # what was known before, less what jumps feign
+    assert 0.5 * 0.12 * 40.0 < found.error[0, of("kp")] < 0.121 * 40.0
+    # of a bias that does nothing only rounding shows: that is no jump
+    assert found.error[0, of("delay_s")] < 3e-5
+    assert (
+        found.error[0, of("bias")] == pytest.approx(0.03, rel=0.01)
+        and abs(found.estimate[0, of("bias")]) < 1e-6
+    )
     assert found.correlation(0)[of("kp"), of("armature")] > 0.99
     joint = summary(found)["joints"]["a"]
     ratio = joint["armature_over_kp"]
@@ -77,13 +102,18 @@ def test_without_weight_only_ratios_are_known_and_it_says_so(hidden: Floats) -> 
 
 
 def test_where_residuals_resemble_themselves_the_prior_keeps_its_weight(hidden: Floats) -> None:
-    """A light arm, encoders whose error of 3 mrad drifts (AR(1), 0.9 from a sample to the next, so 19 samples long):
-    armature and kp are off by as much as their errors say."""
+    """A light arm, encoders whose error of 3 mrad drifts (AR(1), 0.9 from a sample to the next, so
+    19 samples long): armature and kp are off by as much as their errors say."""
     stand, command, scale = arm(mass=0.02), sweep(), [of("armature"), of("kp")]
     true = stand.run(hidden[None], command, command[0]).position[0] + hidden[:, of("bias")]
     z = []
     for seed in range(3):
-        drift = lfilter([np.sqrt(1.0 - 0.9**2)], [1.0, -0.9], np.random.default_rng(seed).normal(size=true.shape), 0)
+        drift = lfilter(
+            [np.sqrt(1.0 - 0.9**2)],
+            [1.0, -0.9],
+            np.random.default_rng(seed).normal(size=true.shape),
+            0,
+        )
         found = identify(stand, log_of(stand, command, true + 3e-3 * drift), QUICK)
         z.append((found.estimate - hidden)[0, scale] / found.error[0, scale])
     assert 0.3 < np.sqrt(np.square(z).mean()) < 1.5
@@ -111,7 +141,10 @@ def test_a_drive_that_damps_less_than_the_model_s_has_the_rest(hidden: Floats) -
 def test_drives_at_their_limit_are_named(hidden: Floats) -> None:
     """Of 200 Nm the sweep needs none; of 3 Nm, the weight's own, it takes all."""
     stand = arm()
-    assert identify(stand, told(stand, hidden, 0), IdentificationConfig(iterations=1)).saturated[0] == 0.0
+    assert (
+        identify(stand, told(stand, hidden, 0), IdentificationConfig(iterations=1)).saturated[0]
+        == 0.0
+    )
     weak = arm()
     weak.torque_limit[:] = 3.0
     found = identify(weak, told(stand, hidden, 0), IdentificationConfig(iterations=1))
@@ -120,12 +153,15 @@ def test_drives_at_their_limit_are_named(hidden: Floats) -> None:
 
 
 def test_a_drive_at_its_limit_between_two_moments_is_seen(hidden: Floats) -> None:
-    """Commands that jump by 0.3 rad: most is asked for right after, less at the next moment; the limit is between."""
+    """Commands that jump by 0.3 rad: most is asked for right after, less at the next moment; the
+    limit is between."""
     stand = arm("turning", mass=0.1)
     quick = hidden * [1.0, 1.0, 1.0, 0.0, 0.0, 1.0, 1.0]
     command = np.repeat([0.0, 0.3, 0.0], 25)[:, None]
     peak = [
-        np.abs(stand.run(quick[None], command, command[0], torque=True, every_step=every).torque).max()
+        np.abs(
+            stand.run(quick[None], command, command[0], torque=True, every_step=every).torque
+        ).max()
         for every in (False, True)
     ]
     assert peak[0] < 0.95 * peak[1]
@@ -134,10 +170,13 @@ def test_a_drive_at_its_limit_between_two_moments_is_seen(hidden: Floats) -> Non
 
 
 def test_correlation_time() -> None:
-    """White noise: 1. A moving average over 9: autocorrelations (9 - k) / 9, so 1 + 2 (8 + 7 + ... + 1) / 9 = 9."""
+    """White noise: 1. A moving average over 9: autocorrelations (9 - k) / 9, so 1 + 2 (8 + 7 + ...
+    + 1) / 9 = 9."""
     noise = np.random.default_rng(0).normal(size=20_000)
     assert _correlation_time(noise) == pytest.approx(1.0, abs=0.1)
-    assert _correlation_time(np.convolve(noise, np.ones(9), "valid")) == pytest.approx(9.0, rel=0.25)
+    assert _correlation_time(np.convolve(noise, np.ones(9), "valid")) == pytest.approx(
+        9.0, rel=0.25
+    )
     assert _correlation_time(np.zeros(100)) == 1.0
 
 
@@ -147,8 +186,9 @@ def test_correlation_time() -> None:
 def pendulum(shared: Path, kp: int) -> tuple[Stand, list[Recording]]:
     """A Dynamixel XL330 with a mass on a light arm (Rhoban's logs), at the firmware's gain kp.
 
-    By its data sheet: 0.52 Nm at 5 V, 10.8 rad/s without load; for each of 4096 steps of error its firmware gives
-    kp / 128 of 885 parts of the voltage. The lifted mass is let go after 2 s, which no command tells.
+    By its data sheet: 0.52 Nm at 5 V, 10.8 rad/s without load; for each of 4096 steps of error its
+    firmware gives kp / 128 of 885 parts of the voltage. The lifted mass is let go after 2 s, which
+    no command tells.
     """
     rate, volts, per_volt = 188.0, 7.4, 0.52 / 5.0
     most = volts * per_volt
@@ -170,7 +210,9 @@ def pendulum(shared: Path, kp: int) -> tuple[Stand, list[Recording]]:
     recordings = []
     for entry in entries:
         log = entry["log"]
-        both = np.stack([arrays[f"{log}/goal_position"], arrays[f"{log}/position"]], -1).astype(np.float64)
+        both = np.stack([arrays[f"{log}/goal_position"], arrays[f"{log}/position"]], -1).astype(
+            np.float64
+        )
         even = on_grid(arrays[f"{log}/timestamp"].astype(np.float64), both, rate, log)
         end = round(2.0 * rate) if entry["trajectory"] == "lift_and_drop" else len(even)
         recordings.append(Recording(entry["trajectory"], even[:end, :1], even[:end, 1:]))

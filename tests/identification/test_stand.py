@@ -21,7 +21,8 @@ def with_(stand, **given):  # type: ignore[no-untyped-def]
 
 
 def test_a_drive_sags_by_weight_over_stiffness() -> None:
-    """At rest kp (c - q - bias) = -m g l cos(q): a positive angle about +y is down, which is where gravity pulls."""
+    """At rest kp (c - q - bias) = -m g l cos(q): a positive angle about +y is down, which is where
+    gravity pulls."""
     stand = arm()
     command = np.full((round(4 * RATE), 1), 0.1)
     values = with_(stand, friction_loss=0.0, bias=0.03)
@@ -49,7 +50,8 @@ def test_a_delay_of_whole_samples_moves_the_motion_by_so_many() -> None:
 
 
 def test_a_delay_of_a_part_lies_between() -> None:
-    """The late command's mean over every physics step: of 1 / 8 sample, half a step of the old, half of the new."""
+    """The late command's mean over every physics step: of 1 / 8 sample, half a step of the old,
+    half of the new."""
     stand = arm()
     command = np.array([[0.0], [1.0], [1.0]])
     control = stand._controls(with_(stand, delay_s=1 / RATE / 8), command)[0, :, 0]

@@ -1,5 +1,5 @@
-"""Distillation: the teacher is asked in the mirrors in which it knows a motion, its student comes nearer to what it
-says, a run goes on to the bit."""
+"""Distillation: the teacher is asked in the mirrors in which it knows a motion, its student comes
+nearer to what it says, a run goes on to the bit."""
 
 from __future__ import annotations
 
@@ -54,9 +54,15 @@ def teacher(robot: Robot, motions: MotionSet) -> SkillModule:
 
 
 def trainer(
-    robot: Robot, motions: MotionSet, teacher: SkillModule, config: DistillConfig = CONFIG, seed: int = 0
+    robot: Robot,
+    motions: MotionSet,
+    teacher: SkillModule,
+    config: DistillConfig = CONFIG,
+    seed: int = 0,
 ) -> DistillTrainer:
-    return DistillTrainer(environment(robot, motions, seed=seed), NET, config, teacher=teacher, seed=seed)
+    return DistillTrainer(
+        environment(robot, motions, seed=seed), NET, config, teacher=teacher, seed=seed
+    )
 
 
 def environment(robot: Robot, motions: MotionSet, seed: int = 0, **settings: Any) -> ImitationEnv:
@@ -71,7 +77,9 @@ def test_it_is_asked_in_the_mirrors_in_which_it_knows_a_motion(
     assert trainer(robot, both_ways, teacher).shows.tolist() == [plain, mirrored, plain, mirrored]
     backwards = saying(teacher, clips=[both_ways.motions[1].name], accelerometer="root")
     assert trainer(robot, both_ways, backwards).shows.tolist() == [mirrored, plain, mirrored, plain]
-    both = saying(teacher, clips=[motion.name for motion in both_ways.motions[:2]], accelerometer="root")
+    both = saying(
+        teacher, clips=[motion.name for motion in both_ways.motions[:2]], accelerometer="root"
+    )
     assert trainer(robot, both_ways, both).shows.tolist() == 4 * [[True, False, True, False]]
 
 
@@ -79,26 +87,38 @@ def test_it_shows_its_mean_and_in_a_mirror_the_image_of_it(
     robot: Robot, both_ways: MotionSet, teacher: SkillModule
 ) -> None:
     run = trainer(robot, both_ways, teacher, DistillConfig(**SETTINGS, rejoin_rate=0.0))
-    env, clip = run.env, torch.tensor([0, 0, 0, 1, 1, 1])  # the same frames of a motion and its image
+    # the same frames of a motion and its image
+    env, clip = run.env, torch.tensor([0, 0, 0, 1, 1, 1])
     first = torch.ones(N, dtype=torch.bool)
-    env.reset(first, clip=clip, frame=env.task.reference.start[clip] + torch.tensor([3, 9, 20, 3, 9, 20]))
+    env.reset(
+        first, clip=clip, frame=env.task.reference.start[clip] + torch.tensor([3, 9, 20, 3, 9, 20])
+    )
     context, seen = env.task.context(5), env.observe().clone()
     shown = run.act(env, run.initial_memory(N), first).note["shown"]
     mu, _ = teacher.encode(context, torch.zeros(N, 4))
     own, _ = teacher.decode(mu, seen, teacher.initial_state(N))
     torch.testing.assert_close(shown[:3], own[:3], atol=1e-5, rtol=0)
-    image = torch.from_numpy(robot.symmetries["front_back"].mirror_joints(shown[:3].numpy())).float()
+    image = torch.from_numpy(
+        robot.symmetries["front_back"].mirror_joints(shown[:3].numpy())
+    ).float()
     torch.testing.assert_close(shown[3:], image, atol=1e-4, rtol=0)
     assert (shown[3:] - own[3:]).abs().amax() > 0.01
 
 
-def test_what_two_mirrors_show_is_averaged(robot: Robot, both_ways: MotionSet, teacher: SkillModule) -> None:
-    """Against the same robots asked in either alone, over two steps: memories are those of each mirror."""
+def test_what_two_mirrors_show_is_averaged(
+    robot: Robot, both_ways: MotionSet, teacher: SkillModule
+) -> None:
+    """Against the same robots asked in either alone, over two steps: memories are those of each
+    mirror."""
     names = [motion.name for motion in both_ways.motions]
     shown = []
     for clips in (names, names[::2], names[1::2]):  # in both mirrors, as they are or in the other
         run = trainer(robot, both_ways, saying(teacher, clips=clips, accelerometer="root"))
-        env, first, clip = run.env, torch.ones(N, dtype=torch.bool), torch.tensor([0, 1, 2, 3, 0, 1])
+        env, first, clip = (
+            run.env,
+            torch.ones(N, dtype=torch.bool),
+            torch.tensor([0, 1, 2, 3, 0, 1]),
+        )
         run.config = DistillConfig(**SETTINGS, rejoin_rate=0.0)
         env.reset(first, clip=clip, frame=env.task.reference.start[clip] + 7)
         once = run.act(env, run.initial_memory(N), first)
@@ -120,18 +140,29 @@ def test_an_update_without_a_finite_gradient_is_left_out(
     assert all(torch.equal(value, before[name]) for name, value in run.average.state_dict().items())
 
 
-def test_collectors_robots_stand_side_by_side(robot: Robot, both_ways: MotionSet, teacher: SkillModule) -> None:
+def test_collectors_robots_stand_side_by_side(
+    robot: Robot, both_ways: MotionSet, teacher: SkillModule
+) -> None:
     run = trainer(robot, both_ways, teacher)
     both = run.merge([run.gather(0.0), run.gather(0.0)])
-    assert both.data.steps["shown"].shape == (4, 2 * N, 12) and both.data.start.z.shape == (2 * N, 4)
+    assert both.data.steps["shown"].shape == (4, 2 * N, 12) and both.data.start.z.shape == (
+        2 * N,
+        4,
+    )
 
 
 def test_a_student_begins_as_its_teacher_and_learns_its_images(
     robot: Robot, both_ways: MotionSet, teacher: SkillModule
 ) -> None:
-    run = trainer(robot, both_ways, teacher, DistillConfig(**{**SETTINGS, "updates": 60, "lr": (1e-2, 1e-2)}))
+    run = trainer(
+        robot, both_ways, teacher, DistillConfig(**{**SETTINGS, "updates": 60, "lr": (1e-2, 1e-2)})
+    )
     begun = run.module().state_dict()
-    assert all(torch.equal(begun[name], value) for name, value in teacher.state_dict().items() if "range" not in name)
+    assert all(
+        torch.equal(begun[name], value)
+        for name, value in teacher.state_dict().items()
+        if "range" not in name
+    )
     gathered = run.gather(0.0)
     first = run.iteration(0.0, gathered)
     last = [run.iteration(0.0, gathered) for _ in range(4)][-1]
@@ -139,11 +170,15 @@ def test_a_student_begins_as_its_teacher_and_learns_its_images(
     assert run.env_steps == 5 * 4 * N and {"reward", "error"} <= set(last)
 
 
-def test_a_student_of_other_sizes_begins_anew(robot: Robot, both_ways: MotionSet, teacher: SkillModule) -> None:
+def test_a_student_of_other_sizes_begins_anew(
+    robot: Robot, both_ways: MotionSet, teacher: SkillModule
+) -> None:
     small = replace(NET, decoder_width=8)
     run = DistillTrainer(environment(robot, both_ways), small, CONFIG, teacher=teacher)
     run.iteration(0.0)
-    assert run.module().net == small and run.module().contract.home_pose == teacher.contract.home_pose
+    assert (
+        run.module().net == small and run.module().contract.home_pose == teacher.contract.home_pose
+    )
 
 
 def test_the_kl_weighs_beta(robot: Robot, both_ways: MotionSet, teacher: SkillModule) -> None:
@@ -168,7 +203,9 @@ def test_an_anchor_draws_each_update_back_to_the_teacher(
         run.iteration(0.0)
         ends.append(run.online.skill)
     away = 0.0
-    for free, drawn, held, there in zip(*(skill.parameters() for skill in ends), teacher.parameters(), strict=True):
+    for free, drawn, held, there in zip(
+        *(skill.parameters() for skill in ends), teacher.parameters(), strict=True
+    ):
         torch.testing.assert_close(drawn, 0.7 * free + 0.3 * there, atol=1e-6, rtol=0.0)
         assert torch.equal(held, there)
         away = max(away, (free - there).abs().max().item())
@@ -177,7 +214,10 @@ def test_an_anchor_draws_each_update_back_to_the_teacher(
         DistillConfig(anchor=110.0, lr=(1e-2, 1e-3))
     with pytest.raises(InputError, match=r"algo.anchor=30: net= is not the teacher's"):
         DistillTrainer(
-            environment(robot, both_ways), replace(NET, decoder_width=8), replace(CONFIG, anchor=30.0), teacher=teacher
+            environment(robot, both_ways),
+            replace(NET, decoder_width=8),
+            replace(CONFIG, anchor=30.0),
+            teacher=teacher,
         )
 
 
@@ -193,17 +233,26 @@ def test_a_run_goes_on_to_the_bit(robot: Robot, both_ways: MotionSet, teacher: S
     assert all(torch.equal(one[name], two[name]) for name in one)
 
 
-def test_a_teacher_that_does_not_fit_is_refused(robot: Robot, both_ways: MotionSet, teacher: SkillModule) -> None:
+def test_a_teacher_that_does_not_fit_is_refused(
+    robot: Robot, both_ways: MotionSet, teacher: SkillModule
+) -> None:
     known = list(teacher.contract.training["clips"])
     with pytest.raises(InputError, match="trained on none of these 4 motions"):
         trainer(robot, both_ways, saying(teacher, clips=["elsewhere"], accelerometer="root"))
     with pytest.raises(InputError, match="hold is 'first_order', here it is 'zero_order'"):
-        trainer(robot, both_ways, saying(teacher, clips=known, accelerometer="root", hold="first_order"))
+        trainer(
+            robot, both_ways, saying(teacher, clips=known, accelerometer="root", hold="first_order")
+        )
     with pytest.raises(InputError, match="accelerometer is 'root', here it is 'imu'"):
-        DistillTrainer(environment(robot, both_ways, accelerometer="imu"), NET, CONFIG, teacher=teacher)
+        DistillTrainer(
+            environment(robot, both_ways, accelerometer="imu"), NET, CONFIG, teacher=teacher
+        )
     with pytest.raises(InputError, match="looks 5 frames ahead, here it is 9"):
         DistillTrainer(environment(robot, both_ways, future_frames=9), NET, CONFIG, teacher=teacher)
-    strange = replace(both_ways, motions=(*both_ways.motions[:3], replace(both_ways.motions[3], mirror="upside_down")))
+    strange = replace(
+        both_ways,
+        motions=(*both_ways.motions[:3], replace(both_ways.motions[3], mirror="upside_down")),
+    )
     with pytest.raises(InputError, match="seen in 'upside_down'; the robot's mirrors are"):
         trainer(robot, strange, teacher)
     for wrong in ({"beta": -1.0}, {"rejoin_rate": -1.0}, {"episode_s": 0.0}):
@@ -211,10 +260,16 @@ def test_a_teacher_that_does_not_fit_is_refused(robot: Robot, both_ways: MotionS
             DistillConfig(**wrong)
 
 
-def test_an_imu_beside_a_mirrors_plane_is_refused(robot: Robot, both_ways: MotionSet, teacher: SkillModule) -> None:
+def test_an_imu_beside_a_mirrors_plane_is_refused(
+    robot: Robot, both_ways: MotionSet, teacher: SkillModule
+) -> None:
     """ANYmal's is beside both planes; where no mirror is needed it does not matter."""
     named = saying(teacher, clips=list(teacher.contract.training["clips"]), accelerometer="imu")
-    with pytest.raises(InputError, match="in the mirror front_back the IMU is elsewhere on 'anymal_b'"):
-        DistillTrainer(environment(robot, both_ways, accelerometer="imu"), NET, CONFIG, teacher=named)
+    with pytest.raises(
+        InputError, match="in the mirror front_back the IMU is elsewhere on 'anymal_b'"
+    ):
+        DistillTrainer(
+            environment(robot, both_ways, accelerometer="imu"), NET, CONFIG, teacher=named
+        )
     plain = replace(both_ways, motions=both_ways.motions[::2])
     DistillTrainer(environment(robot, plain, accelerometer="imu"), NET, CONFIG, teacher=named)

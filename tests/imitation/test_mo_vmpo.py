@@ -1,5 +1,5 @@
-"""MO-V-MPO in imitation: what is stored is what happened, the KL is the sequence's, runs repeat and resume to the
-bit."""
+"""MO-V-MPO in imitation: what is stored is what happened, the KL is the sequence's, runs repeat and
+resume to the bit."""
 
 from __future__ import annotations
 
@@ -56,16 +56,16 @@ def run(trainer: MOVMPOTrainer, iterations: int, total: int = 8) -> list[dict[st
 
 
 def test_betas_course_is_the_papers() -> None:
-    """0.3 (1 - (1 - k/K)^0.2): 0.017 at a quarter of K, 0.039 at half of it, 0.11 at nine tenths; K is half of the
-    run."""
+    """0.3 (1 - (1 - k/K)^0.2): 0.017 at a quarter of K, 0.039 at half of it, 0.11 at nine tenths; K
+    is half of the run."""
     config = MOVMPOConfig(beta=0.3)
     found = [config.beta_at(0.5 * share) for share in (0.0, 0.25, 0.5, 0.9, 1.0, 2.0)]
     assert found == pytest.approx([0.0, 0.0168, 0.0388, 0.1107, 0.3, 0.3], abs=2e-4)
 
 
 def test_a_rollout_is_consistent(robot: Robot, motions: MotionSet) -> None:
-    """Across resets: latents and memories start empty, densities are found again by the learner's re-run, successors
-    are true."""
+    """Across resets: latents and memories start empty, densities are found again by the learner's
+    re-run, successors are true."""
     trainer = make(robot, motions, plant=dataclasses.replace(PLANT, pushes=PushConfig()))
     trainer.collect()
     clip = torch.zeros(8, dtype=torch.long)
@@ -87,8 +87,9 @@ def test_a_rollout_is_consistent(robot: Robot, motions: MotionSet) -> None:
 
 
 def test_unrolling_equals_single_steps_and_eq_6(robot: Robot, motions: MotionSet) -> None:
-    """The policy over T steps with resets against a loop of the module's own steps: means, carried state, the KL of
-    N(alpha z + mu, sigma) to N(alpha z, sqrt(1 - alpha^2)) by torch.distributions, and every gradient."""
+    """The policy over T steps with resets against a loop of the module's own steps: means, carried
+    state, the KL of N(alpha z + mu, sigma) to N(alpha z, sqrt(1 - alpha^2)) by torch.distributions,
+    and every gradient."""
     policy = make(robot, motions).policy
     torch.nn.init.normal_(policy.skill.encoder.head.weight, std=0.3)
     policy, double = policy.double(), torch.float64  # gradients are sums of large terms that cancel
@@ -110,7 +111,9 @@ def test_unrolling_equals_single_steps_and_eq_6(robot: Robot, motions: MotionSet
     for k in range(t):
         z, memory = z.masked_fill(resets[k].unsqueeze(-1), 0.0), memory.reset(resets[k])
         mu, sigma = skill.encode(given.context[k], z)
-        expected = kl_divergence(Normal(0.95 * z + mu, sigma), Normal(0.95 * z, (1 - 0.95**2) ** 0.5)).sum(-1)
+        expected = kl_divergence(
+            Normal(0.95 * z + mu, sigma), Normal(0.95 * z, (1 - 0.95**2) ** 0.5)
+        ).sum(-1)
         torch.testing.assert_close(kl[k], expected)
         z = 0.95 * z + mu + sigma * given.noise[k]
         action, memory = skill.decode(z, given.proprioception[k], memory)
@@ -126,42 +129,60 @@ def test_unrolling_equals_single_steps_and_eq_6(robot: Robot, motions: MotionSet
     torch.testing.assert_close(std, torch.full_like(std, 0.2))
 
 
-def test_the_encoder_learns_through_the_density_of_the_setpoints(robot: Robot, motions: MotionSet) -> None:
+def test_the_encoder_learns_through_the_density_of_the_setpoints(
+    robot: Robot, motions: MotionSet
+) -> None:
     trainer = make(robot, motions)
     before = {k: v.clone() for k, v in trainer.policy.state_dict().items()}
     trainer.iteration(0.1)
     moved = {k for k, v in trainer.policy.state_dict().items() if not torch.equal(v, before[k])}
-    for name in ("skill.encoder.head.weight", "skill.decoder.lstm.weight_hh", "skill.decoder.head.weight", "log_std"):
+    for name in (
+        "skill.encoder.head.weight",
+        "skill.decoder.lstm.weight_hh",
+        "skill.decoder.head.weight",
+        "log_std",
+    ):
         assert name in moved
 
 
 def test_the_critic_knows_what_the_policy_is_not_told(robot: Robot, motions: MotionSet) -> None:
-    """Clip and drawn physics move the values of every objective and are no inputs of the policy; what the critic sees
-    is the true state, although the sensors are late and noisy."""
+    """Clip and drawn physics move the values of every objective and are no inputs of the policy;
+    what the critic sees is the true state, although the sensors are late and noisy."""
     trainer = make(robot, motions)
     rollout, _ = trainer.collect()
     known = rollout.critic_observations
-    assert isinstance(known, CriticInput) and known.physics.shape[-1] == trainer.env.robots.physics_size > 0
+    assert (
+        isinstance(known, CriticInput)
+        and known.physics.shape[-1] == trainer.env.robots.physics_size > 0
+    )
     assert bool((known.physics[0].std(0) > 0).any())  # robots differ, and the critic knows how
     critic = trainer.learner.critic
     assert isinstance(critic, ImitationCritic)
     torch.nn.init.normal_(critic.value_head.weight)  # zero at the start
     values = trainer.learner.values(known).detach()
     for other in (known._replace(clip=1 - known.clip), known._replace(physics=known.physics + 0.5)):
-        assert bool(((trainer.learner.values(other).detach() - values).abs().amax((0, 1)) > 1e-5).all())
+        assert bool(
+            ((trainer.learner.values(other).detach() - values).abs().amax((0, 1)) > 1e-5).all()
+        )
     assert set(ImitationPolicyInput._fields) == {"context", "proprioception", "noise"}
     env = trainer.env
     seen, true = env.observe(), proprioception(env.state, env.home)
     assert not torch.allclose(seen, true, atol=1e-3)
     expected = encoder_context(
-        ReferenceFeatures(robot, env.task.reference), env.state, env.task.frame, env.task.last_frame, env.home
+        ReferenceFeatures(robot, env.task.reference),
+        env.state,
+        env.task.frame,
+        env.task.last_frame,
+        env.home,
     )
     assert torch.equal(critic_input(env, trainer.carried.memory.z).context, expected)
 
 
-def test_the_end_of_a_clip_is_bootstrapped_and_a_failure_is_not(robot: Robot, motions: MotionSet) -> None:
-    """Returns of a rollout with both: the last reward plus gamma times the value of the true successor, or the reward
-    alone."""
+def test_the_end_of_a_clip_is_bootstrapped_and_a_failure_is_not(
+    robot: Robot, motions: MotionSet
+) -> None:
+    """Returns of a rollout with both: the last reward plus gamma times the value of the true
+    successor, or the reward alone."""
     trainer = make(robot, motions)
     trainer.collect()
     clip = torch.zeros(8, dtype=torch.long)
@@ -172,7 +193,10 @@ def test_the_end_of_a_clip_is_bootstrapped_and_a_failure_is_not(robot: Robot, mo
     failed, over = rollout.terminated, rollout.truncated
     assert bool(failed[0, :4].all()) and bool(over[:, 4:].any())
     learner = trainer.learner
-    values, following = learner.values(rollout.critic_observations), learner.values(rollout.next_observations)
+    values, following = (
+        learner.values(rollout.critic_observations),
+        learner.values(rollout.next_observations),
+    )
     targets = learner._targets(rollout, values.detach(), torch.ones_like(failed))
     torch.testing.assert_close(targets[failed], rollout.rewards[failed])
     expected = rollout.rewards[over] + learner.config.gamma * following.detach()[over]
@@ -180,7 +204,8 @@ def test_the_end_of_a_clip_is_bootstrapped_and_a_failure_is_not(robot: Robot, mo
 
 
 def test_minibatches_draw_from_the_runs_generator(robot: Robot, motions: MotionSet) -> None:
-    """Same seed, same numbers; a resumed run goes on with the same groups; more groups than robots are refused."""
+    """Same seed, same numbers; a resumed run goes on with the same groups; more groups than robots
+    are refused."""
     config = dataclasses.replace(TINY, minibatches=3)
     whole = make(robot, motions, config=config)
     run(whole, 2)
@@ -207,7 +232,9 @@ def test_beta_weighs_the_policys_own_penalty(robot: Robot, motions: MotionSet) -
     assert difference == pytest.approx(losses[1]["loss/regularizer"], rel=1e-4, abs=rounding)
 
 
-def test_the_same_seed_gives_the_same_numbers_and_runs_resume(robot: Robot, motions: MotionSet) -> None:
+def test_the_same_seed_gives_the_same_numbers_and_runs_resume(
+    robot: Robot, motions: MotionSet
+) -> None:
     whole, again = make(robot, motions), make(robot, motions)
     first = run(whole, 3)
     assert first == run(again, 3)
@@ -222,7 +249,11 @@ def test_the_same_seed_gives_the_same_numbers_and_runs_resume(robot: Robot, moti
 
 def test_what_does_not_fit_is_refused(robot: Robot, motions: MotionSet) -> None:
     with pytest.raises(InputError, match="objectives"):
-        make(robot, motions, config=dataclasses.replace(TINY, learner=VMPOConfig(objectives=("reward",))))
+        make(
+            robot,
+            motions,
+            config=dataclasses.replace(TINY, learner=VMPOConfig(objectives=("reward",))),
+        )
     kept = make(robot, motions).state_dict()
     with pytest.raises(InputError, match="another kind of run"):
         make(robot, motions, n=4).load_state_dict(kept)

@@ -1,5 +1,5 @@
-"""PPO in imitation: returns at ends of episodes by hand, the re-run finds what happened, runs repeat and resume to the
-bit."""
+"""PPO in imitation: returns at ends of episodes by hand, the re-run finds what happened, runs
+repeat and resume to the bit."""
 
 from __future__ import annotations
 
@@ -82,12 +82,14 @@ def test_returns_where_episodes_go_on_fail_and_are_truncated(
 ) -> None:
     """Three steps of reward 1, gamma = lambda = 1/2, values 10, 11, 12 and then 13.
 
-    Going on: advantages 1 + 13/2 - 12 = -4.5, 1 + 12/2 - 11 - 4.5/4 = -5.125, 1 + 11/2 - 10 - 5.125/4 = -4.78125.
-    Failed at the second step: 1 - 11 = -10, so the first has -3.5 - 10/4 = -6. Truncated there: the successor's value
-    12 counts, 1 + 12/2 - 11 = -4 (its predecessor's 11 would make -4.5), and nothing of what follows: the first has
-    -3.5 - 1 = -4.5.
+    Going on: advantages 1 + 13/2 - 12 = -4.5, 1 + 12/2 - 11 - 4.5/4 = -5.125, 1 + 11/2 - 10 -
+    5.125/4 = -4.78125. Failed at the second step: 1 - 11 = -10, so the first has -3.5 - 10/4 = -6.
+    Truncated there: the successor's value 12 counts, 1 + 12/2 - 11 = -4 (its predecessor's 11 would
+    make -4.5), and nothing of what follows: the first has -3.5 - 1 = -4.5.
     """
-    config = dataclasses.replace(TINY, unroll=3, mini_batches=1, gamma=0.5, gae_lambda=0.5, reward_scale=1.0)
+    config = dataclasses.replace(
+        TINY, unroll=3, mini_batches=1, gamma=0.5, gae_lambda=0.5, reward_scale=1.0
+    )
     trainer = make(robot, motions, n=3, config=config)
     clock = Clock()
     monkeypatch.setattr(trainer, "critic", clock)
@@ -96,7 +98,10 @@ def test_returns_where_episodes_go_on_fail_and_are_truncated(
 
     def scripted(action: Tensor) -> EnvStep:
         result, clock.steps = step(action), clock.steps + 1
-        end = torch.tensor([False, clock.steps == 2, False]), torch.tensor([False, False, clock.steps == 2])
+        end = (
+            torch.tensor([False, clock.steps == 2, False]),
+            torch.tensor([False, False, clock.steps == 2]),
+        )
         return result._replace(rewards=torch.full((3, 5), 0.2), terminated=end[0], truncated=end[1])
 
     monkeypatch.setattr(trainer.env, "step", scripted)
@@ -105,7 +110,9 @@ def test_returns_where_episodes_go_on_fail_and_are_truncated(
     values = torch.tensor([10.0, 11.0, 12.0]).unsqueeze(-1)
     storage = trainer.learner.storage
     torch.testing.assert_close(storage.returns.squeeze(-1), advantages + values)
-    torch.testing.assert_close(storage.advantages.squeeze(-1), (advantages - advantages.mean()) / advantages.std())
+    torch.testing.assert_close(
+        storage.advantages.squeeze(-1), (advantages - advantages.mean()) / advantages.std()
+    )
 
 
 def batches(trainer: PPOTrainer, groups: int) -> Iterator[Any]:
@@ -126,13 +133,22 @@ def test_the_re_run_finds_what_happened_across_ends_of_episodes(
     fresh = storage.observations["z"][1:][storage.dones[:-1, :, 0] == 1]
     assert len(fresh) >= 6 and bool((fresh == 0).all())
     for batch in batches(trainer, 2):
-        mean = trainer.actor(batch.observations, masks=batch.masks, hidden_state=batch.hidden_states[0])
+        mean = trainer.actor(
+            batch.observations, masks=batch.masks, hidden_state=batch.hidden_states[0]
+        )
         torch.testing.assert_close(mean, batch.old_distribution_params[0], atol=1e-5, rtol=1e-4)
         again = trainer.actor.get_output_log_prob(batch.actions)
-        torch.testing.assert_close(again, batch.old_actions_log_prob.squeeze(-1), atol=1e-4, rtol=1e-4)
-        torch.testing.assert_close(trainer.critic(batch.observations, masks=batch.masks), batch.values)
+        torch.testing.assert_close(
+            again, batch.old_actions_log_prob.squeeze(-1), atol=1e-4, rtol=1e-4
+        )
+        torch.testing.assert_close(
+            trainer.critic(batch.observations, masks=batch.masks), batch.values
+        )
         old = batch.old_distribution_params
-        assert trainer.actor.get_kl_divergence(old, trainer.actor.output_distribution_params).max() < 1e-6
+        assert (
+            trainer.actor.get_kl_divergence(old, trainer.actor.output_distribution_params).max()
+            < 1e-6
+        )
 
 
 def gradients(trainer: PPOTrainer, beta: float) -> dict[str, Tensor]:
@@ -142,7 +158,13 @@ def gradients(trainer: PPOTrainer, beta: float) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
 
     def keep(*_: object) -> None:
-        found.update({name: p.grad.clone() for name, p in trainer.policy.named_parameters() if p.grad is not None})
+        found.update(
+            {
+                name: p.grad.clone()
+                for name, p in trainer.policy.named_parameters()
+                if p.grad is not None
+            }
+        )
 
     trainer.learner.optimizer.register_step_pre_hook(keep)
     trainer.learner.update()
@@ -150,12 +172,14 @@ def gradients(trainer: PPOTrainer, beta: float) -> dict[str, Tensor]:
 
 
 def test_the_kl_to_the_prior_is_a_loss_of_weight_beta(robot: Robot, motions: MotionSet) -> None:
-    """The gradients with beta 2 and 0 differ by twice that of the mean KL, here of `ImitationPolicy` over what is
-    stored."""
+    """The gradients with beta 2 and 0 differ by twice that of the mean KL, here of
+    `ImitationPolicy` over what is stored."""
 
     def prepared() -> PPOTrainer:
         trainer = make(
-            robot, motions, config=dataclasses.replace(TINY, epochs=1, mini_batches=1, max_gradient_norm=1e9)
+            robot,
+            motions,
+            config=dataclasses.replace(TINY, epochs=1, mini_batches=1, max_gradient_norm=1e9),
         )
         torch.manual_seed(0)  # of the weights that are drawn here, alike in all three
         torch.nn.init.normal_(trainer.policy.skill.encoder.head.weight, std=0.3)
@@ -177,10 +201,16 @@ def test_the_kl_to_the_prior_is_a_loss_of_weight_beta(robot: Robot, motions: Mot
     assert difference.abs().max() > 1e-4  # there is something to compare
 
 
-def test_the_same_seed_gives_the_same_numbers_and_runs_resume(robot: Robot, motions: MotionSet) -> None:
+def test_the_same_seed_gives_the_same_numbers_and_runs_resume(
+    robot: Robot, motions: MotionSet
+) -> None:
     whole, again = make(robot, motions), make(robot, motions)
     first = run(whole, 3)
-    assert first[0]["beta"] == 0.0 and first[2]["beta"] > 0.0 and first[2]["learning_rate"] != TINY.learning_rate
+    assert (
+        first[0]["beta"] == 0.0
+        and first[2]["beta"] > 0.0
+        and first[2]["learning_rate"] != TINY.learning_rate
+    )
     torch.manual_seed(99)  # nothing draws from torch's own generator after the initial weights
     untouched = torch.get_rng_state()
     assert first == run(again, 3)
@@ -194,12 +224,19 @@ def test_the_same_seed_gives_the_same_numbers_and_runs_resume(robot: Robot, moti
     assert all(torch.equal(v, final[k]) for k, v in whole.state_dict().items())
 
 
-def test_all_of_the_policy_learns_and_is_a_skill_module(robot: Robot, motions: MotionSet, tmp_path: Path) -> None:
+def test_all_of_the_policy_learns_and_is_a_skill_module(
+    robot: Robot, motions: MotionSet, tmp_path: Path
+) -> None:
     trainer = make(robot, motions)
     before = {k: v.clone() for k, v in trainer.policy.state_dict().items()}
     run(trainer, 2)
     moved = {k for k, v in trainer.policy.state_dict().items() if not torch.equal(v, before[k])}
-    for name in ("skill.encoder.head.weight", "skill.decoder.lstm.weight_hh", "skill.decoder.head.weight", "log_std"):
+    for name in (
+        "skill.encoder.head.weight",
+        "skill.decoder.lstm.weight_hh",
+        "skill.decoder.head.weight",
+        "log_std",
+    ):
         assert name in moved
     module = trainer.module()
     module.save(tmp_path / "module")
@@ -241,10 +278,13 @@ def test_what_does_not_fit_is_refused(robot: Robot, motions: MotionSet) -> None:
 
 
 def test_a_divergence_of_nan_is_passed_on(robot: Robot, motions: MotionSet) -> None:
-    """To the check of the gradients, which counts it; torch's distributions would raise of their own."""
+    """To the check of the gradients, which counts it; torch's distributions would raise of their
+    own."""
     actor, one = make(robot, motions).actor, torch.ones(2, 3)
     assert actor.get_kl_divergence((one, one), (torch.nan * one, one)).isnan().all()
-    assert actor.get_kl_divergence((one, one), (one + 1.0, one)).tolist() == pytest.approx([1.5, 1.5])
+    assert actor.get_kl_divergence((one, one), (one + 1.0, one)).tolist() == pytest.approx(
+        [1.5, 1.5]
+    )
 
 
 def test_without_the_extra_it_says_what_to_install(
@@ -285,4 +325,6 @@ def test_the_command_goes_on_after_a_kill_to_the_same_bytes(
     assert (cut / "metrics.csv").read_bytes() == (whole / "metrics.csv").read_bytes()
     ours, theirs = (SkillModule.load(run / "module") for run in (cut, whole))
     assert all(torch.equal(v, theirs.state_dict()[k]) for k, v in ours.state_dict().items())
-    assert ours.contract.training["algorithm"] == "ppo" and ours.contract.training["env_steps"] == 320
+    assert (
+        ours.contract.training["algorithm"] == "ppo" and ours.contract.training["env_steps"] == 320
+    )

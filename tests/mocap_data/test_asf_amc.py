@@ -85,14 +85,25 @@ def test_by_hand(amc: Path) -> None:
     clip = mocap_data.read(amc)
     assert clip.names == ("root", "thigh", "shin")
     assert clip.parents == (-1, 0, 1)
-    assert (clip.rate_hz, clip.name, clip.source, clip.licence) == (120.0, "7_01", "7_01.amc", "unknown")
-    # Frame 1, the rest pose: root at height 3, knee at 1, ankle at 0. Y up to Z up: (x, y, z) -> (z, x, y).
-    np.testing.assert_allclose(clip.positions[0], UNIT * np.array([[0, 0, 3], [0, 0, 1], [0, 0, 0]]), atol=1e-15)
-    # Frame 2. The root turns 90 degrees about y: Z to X. The thigh 90 degrees about x: down, -Y, goes to -Z, and the
-    # root's turn takes that to -X: the knee is at (1 - 2, 3, 0).
-    # The shin's own axes are turned 90 degrees about x (C): its z axis is C z = -Y of the world at rest. So it turns 90
-    # degrees about -Y, which leaves its direction, -Y, alone: it goes on like the thigh, to (1 - 3, 3, 0).
-    np.testing.assert_allclose(clip.positions[1], UNIT * np.array([[0, 1, 3], [0, -1, 3], [0, -2, 3]]), atol=1e-15)
+    assert (clip.rate_hz, clip.name, clip.source, clip.licence) == (
+        120.0,
+        "7_01",
+        "7_01.amc",
+        "unknown",
+    )
+    # Frame 1, the rest pose: root at height 3, knee at 1, ankle at 0. Y up to Z up: (x, y, z) ->
+    # (z, x, y).
+    np.testing.assert_allclose(
+        clip.positions[0], UNIT * np.array([[0, 0, 3], [0, 0, 1], [0, 0, 0]]), atol=1e-15
+    )
+    # Frame 2. The root turns 90 degrees about y: Z to X. The thigh 90 degrees about x: down, -Y,
+    # goes to -Z, and the root's turn takes that to -X: the knee is at (1 - 2, 3, 0).
+    # The shin's own axes are turned 90 degrees about x (C): its z axis is C z = -Y of the world at
+    # rest. So it turns 90 degrees about -Y, which leaves its direction, -Y, alone: it goes on like
+    # the thigh, to (1 - 3, 3, 0).
+    np.testing.assert_allclose(
+        clip.positions[1], UNIT * np.array([[0, 1, 3], [0, -1, 3], [0, -2, 3]]), atol=1e-15
+    )
 
 
 def test_options(amc: Path) -> None:
@@ -104,8 +115,8 @@ def test_options(amc: Path) -> None:
 
 
 def test_orders_units_and_quotes(tmp_path: Path, amc: Path) -> None:
-    """Radians, another order of the root's numbers, of rotations and of bones, a bone without dofs, names in quotes,
-    CRLF."""
+    """Radians, another order of the root's numbers, of rotations and of bones, a bone without dofs,
+    names in quotes, CRLF."""
     text = (
         ASF.replace("angle deg", "angle rad")
         .replace("order TX TY TZ RX RY RZ", "order RY TZ TX TY")
@@ -117,23 +128,27 @@ def test_orders_units_and_quotes(tmp_path: Path, amc: Path) -> None:
     (tmp_path / "7.asf").write_bytes(text.replace("\n", "\r\n").encode())
     amc.write_text(f":RADIANS\n1\n# a comment\nshin {np.pi / 2} {np.pi / 2}\nroot 0 0 1 3\n")
     clip = mocap_data.read(amc, scale=1.0, up="z")
-    # root at (1, 3, 0), the knee 2 below; the shin turns about fixed z first (down to +X), then about x (which leaves
-    # +X)
+    # root at (1, 3, 0), the knee 2 below; the shin turns about fixed z first (down to +X), then
+    # about x (which leaves +X)
     np.testing.assert_allclose(clip.positions[0], [[1, 3, 0], [1, 1, 0], [2, 1, 0]], atol=1e-15)
 
 
 def test_root_orientation_turns_the_axes_of_its_angles(tmp_path: Path, amc: Path) -> None:
     (tmp_path / "7.asf").write_text(
-        ASF.replace("orientation 0 0 0", "orientation 0 90 0").replace("position 0 0 0", "position 0 0 5")
+        ASF.replace("orientation 0 0 0", "orientation 0 90 0").replace(
+            "position 0 0 0", "position 0 0 5"
+        )
     )
     amc.write_text(AMC[: AMC.index("2\nroot")].replace("root 0 3 0 0 0 0", "root 0 3 0 90 0 0"))
     clip = mocap_data.read(amc, scale=1.0, up="z")
-    # C turns x to -z: 90 degrees about -z takes down, -Y, to -X; the position is added to what the skeleton says
+    # C turns x to -z: 90 degrees about -z takes down, -Y, to -X; the position is added to what the
+    # skeleton says
     np.testing.assert_allclose(clip.positions[0], [[0, 3, 5], [-2, 3, 5], [-3, 3, 5]], atol=1e-15)
 
 
 def test_bone_rotations_by_another_path(amc: Path) -> None:
-    """R_b = R_parent C R C^-1 with scipy's matrices, at random angles, and the ends that follow from it."""
+    """R_b = R_parent C R C^-1 with scipy's matrices, at random angles, and the ends that follow
+    from it."""
     skeleton = read_asf(amc.with_name("7.asf"))
     rng = np.random.default_rng(0)
     rows = rng.uniform(-180, 180, size=(5, 10))
@@ -152,7 +167,9 @@ def test_bone_rotations_by_another_path(amc: Path) -> None:
     np.testing.assert_allclose(rotations.to_matrix(found), np.stack(expected, axis=1), atol=1e-12)
     knee = rows[:, :3] + thigh.apply([0, -2, 0])
     np.testing.assert_allclose(bone_ends(skeleton, angles)[:, 1], knee, atol=1e-12)
-    np.testing.assert_allclose(bone_ends(skeleton, angles)[:, 2], knee + shin.apply([0, -1, 0]), atol=1e-12)
+    np.testing.assert_allclose(
+        bone_ends(skeleton, angles)[:, 2], knee + shin.apply([0, -1, 0]), atol=1e-12
+    )
 
 
 def test_frames_in_any_order_of_bones_read_alike(amc: Path) -> None:
@@ -174,7 +191,8 @@ def test_the_skeleton_is_found(tmp_path: Path, amc: Path) -> None:
     other = tmp_path / "walk.amc"
     other.write_text(AMC)
     with pytest.raises(
-        MissingOptions, match=r"looked for walk.asf in its folder, there are: 7.asf, 8.asf; give asf="
+        MissingOptions,
+        match=r"looked for walk.asf in its folder, there are: 7.asf, 8.asf; give asf=",
     ) as error:
         mocap_data.read(other)
     assert error.value.options == ("asf",)
@@ -186,14 +204,18 @@ def test_the_skeleton_is_found(tmp_path: Path, amc: Path) -> None:
     (tmp_path / "walk.ASF").unlink()
     assert find_asf(other) == tmp_path / "7.asf"  # the only one
     (tmp_path / "7.asf").unlink()
-    with pytest.raises(InputError, match=r"looked for 7.asf or 7_01.asf in its folder, there is no .asf file"):
+    with pytest.raises(
+        InputError, match=r"looked for 7.asf or 7_01.asf in its folder, there is no .asf file"
+    ):
         mocap_data.read(amc)
     with pytest.raises(InputError, match=r"no skeleton 'none.asf'"):
         mocap_data.read(amc, asf="none.asf")
 
 
 def test_a_skeleton_alone_is_no_recording(amc: Path) -> None:
-    with pytest.raises(InputError, match=r"7.asf' is a skeleton; read its motions, the .amc files beside it"):
+    with pytest.raises(
+        InputError, match=r"7.asf' is a skeleton; read its motions, the .amc files beside it"
+    ):
         mocap_data.read(amc.with_name("7.asf"))
 
 
@@ -204,21 +226,41 @@ def test_a_skeleton_alone_is_no_recording(amc: Path) -> None:
         (ASF, "text\n", "line 1: expected a section"),
         (":bonedata", ":bones", "no :bonedata section"),
         ("    thigh shin\n", "", "bone 'shin' is not in :hierarchy"),
-        ("    thigh shin\n", "    thigh foot\n", "line 38: no bone 'foot' in :bonedata; there are: root, thigh, shin"),
+        (
+            "    thigh shin\n",
+            "    thigh foot\n",
+            "line 38: no bone 'foot' in :bonedata; there are: root, thigh, shin",
+        ),
         ("    root thigh\n", "", "line 37: 'thigh' has children before it is one itself"),
-        ("    thigh shin\n", "    thigh shin\n    root shin\n", "bone 'shin' hangs from two parents"),
+        (
+            "    thigh shin\n",
+            "    thigh shin\n    root shin\n",
+            "bone 'shin' hangs from two parents",
+        ),
         ("name shin", "name thigh", "bone 'thigh' appears more than once"),
         ("name shin", "name", "line 29: a bone without a name"),
         ("     length 2\n", "", "line 16: bone 'thigh' has no length"),
         ("length 2", "length nan", "line 20: the length of 'thigh' must be a number, found 'nan'"),
-        ("direction 0 -1 0", "direction 0 -1", "the direction of 'shin' must be 3 numbers, found '0 -1'"),
+        (
+            "direction 0 -1 0",
+            "direction 0 -1",
+            "the direction of 'shin' must be 3 numbers, found '0 -1'",
+        ),
         ("direction 0 -1 0", "direction 0 0 0", "the direction of 'shin' has length 0"),
-        ("axis 90 0 0 XYZ", "axis 90 0 0 XYY", "the axis of 'shin' has the order 'XYY', expected e.g. XYZ"),
+        (
+            "axis 90 0 0 XYZ",
+            "axis 90 0 0 XYY",
+            "the axis of 'shin' has the order 'XYY', expected e.g. XYZ",
+        ),
         ("dof rz", "dof l", "'shin' has the unknown dof 'l'; there are: rx, ry, rz"),
         ("dof rz", "dof rz rz", "'shin' has the repeated dof 'rz'"),
         ("length 0.45", "length 0", "a unit of length of 0 is not possible"),
         ("angle deg", "angle gon", "no unit of angle 'gon'; there are: deg, rad"),
-        ("  end\n:hierarchy", ":hierarchy", "the bone that begins on line 27 has no 'end'; the file is cut short"),
+        (
+            "  end\n:hierarchy",
+            ":hierarchy",
+            "the bone that begins on line 27 has no 'end'; the file is cut short",
+        ),
         ("  end\n  begin", "  begin", "line 26: 'begin' inside the bone that begins on line 16"),
     ],
 )
@@ -237,7 +279,11 @@ def test_garbled_skeleton(amc: Path, old: str, new: str, message: str) -> None:
     [
         (AMC, "", "is empty"),
         (AMC, AMC[: AMC.index("1\nroot")], "has a header but no frames; the file is cut short"),
-        ("thigh 90 0 0\nshin 90\n", "thigh 90 0 0\n", "line 10: frame 2 has no 'shin'; the file is cut short"),
+        (
+            "thigh 90 0 0\nshin 90\n",
+            "thigh 90 0 0\n",
+            "line 10: frame 2 has no 'shin'; the file is cut short",
+        ),
         (
             "thigh 90 0 0\nshin 90\n",
             "thigh 90 0\n",
@@ -266,7 +312,8 @@ def test_garbled_motion(amc: Path, old: str, new: str, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
-# --- CMU's recordings -------------------------------------------------------------------------------------------------
+# --- CMU's recordings
+# -------------------------------------------------------------------------------------------------
 
 
 def test_every_cmu_recording_is_an_upright_person(shared: Path) -> None:
@@ -290,17 +337,24 @@ def test_every_cmu_recording_is_an_upright_person(shared: Path) -> None:
 
 
 def test_a_cmu_walk_equals_keypoints_made_by_others(shared: Path) -> None:
-    """07_01 was exported as keypoints by another project: hips, knees, ankles and toes agree but for one constant
-    shift."""
+    """07_01 was exported as keypoints by another project: hips, knees, ankles and toes agree but
+    for one constant shift."""
     ours = mocap_data.read(shared / "mocap/cmu_asfamc/07/07_01.amc")
-    theirs = mocap_data.read(shared / "mocap/cmu_run_keypoints/07_01_cmu_worldpos.npz", scale=UNIT / 100)
+    theirs = mocap_data.read(
+        shared / "mocap/cmu_run_keypoints/07_01_cmu_worldpos.npz", scale=UNIT / 100
+    )
     pairs = {"root": "Hips", "lowerback": "Spine", "upperback": "Spine1"}
     for side, word in (("l", "Left"), ("r", "Right")):
-        pairs |= {f"{side}hipjoint": f"{word}UpLeg", f"{side}femur": f"{word}Leg", f"{side}tibia": f"{word}Foot"}
+        pairs |= {
+            f"{side}hipjoint": f"{word}UpLeg",
+            f"{side}femur": f"{word}Leg",
+            f"{side}tibia": f"{word}Foot",
+        }
         pairs |= {f"{side}foot": f"{word}ToeBase", f"{side}toes": f"{word}ToeBase_end"}
     frames = ours.num_frames - 1
     mine = ours.select(list(pairs)).positions[:frames]
-    published = theirs.select(list(pairs.values())).positions[1 : 1 + frames]  # it begins with the rest pose
+    # it begins with the rest pose
+    published = theirs.select(list(pairs.values())).positions[1 : 1 + frames]
     shift = (mine - published).mean(axis=(0, 1))
     assert np.linalg.norm(shift) < 0.005
     np.testing.assert_allclose(mine, published + shift, atol=0.005)  # a keyframe's rounding
@@ -313,7 +367,9 @@ def test_a_long_recording_reads_fast(shared: Path, tmp_path: Path) -> None:
     frames = re.split(r"^\d+\n", text, flags=re.MULTILINE)[1:]
     many = [frames[i % len(frames)] for i in range(10_000)]
     path = tmp_path / "49_99.amc"
-    path.write_text(":DEGREES\n" + "".join(f"{i}\n{frame}" for i, frame in enumerate(many, start=1)))
+    path.write_text(
+        ":DEGREES\n" + "".join(f"{i}\n{frame}" for i, frame in enumerate(many, start=1))
+    )
     begin = time.process_time()
     clip = mocap_data.read(path, asf=folder / "49.asf")
     assert clip.num_frames == 10_000

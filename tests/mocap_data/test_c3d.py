@@ -15,14 +15,18 @@ from mocap_data.readers import c3d
 from mocap_data.readers.c3d import fill_gaps
 from mocap_data.readers.common import MissingOptions
 
-needs_ezc3d = pytest.mark.skipif(importlib.util.find_spec("ezc3d") is None, reason="ezc3d is not installed")
+needs_ezc3d = pytest.mark.skipif(
+    importlib.util.find_spec("ezc3d") is None, reason="ezc3d is not installed"
+)
 NAMES = ("LFOOT", "RFOOT", "HEAD")
 
 
 def circles(frames: int = 50, rate_hz: float = 100.0) -> np.ndarray:
     """Markers on circles, (T, 3, 3) [m], Z up."""
     t = np.arange(frames) / rate_hz
-    places = [np.stack([np.cos(6 * t + m), np.sin(6 * t + m), 0.5 + m + 0 * t], axis=1) for m in range(3)]
+    places = [
+        np.stack([np.cos(6 * t + m), np.sin(6 * t + m), 0.5 + m + 0 * t], axis=1) for m in range(3)
+    ]
     return np.stack(places, axis=1)
 
 
@@ -59,7 +63,13 @@ def write(
 @needs_ezc3d
 def test_what_is_written_is_read(tmp_path: Path) -> None:
     clip = mocap_data.read(write(tmp_path / "a.c3d", circles(), analog=True))
-    assert (clip.names, clip.parents, clip.rate_hz, clip.name, clip.source) == (NAMES, None, 100.0, "a", "a.c3d")
+    assert (clip.names, clip.parents, clip.rate_hz, clip.name, clip.source) == (
+        NAMES,
+        None,
+        100.0,
+        "a",
+        "a.c3d",
+    )
     np.testing.assert_allclose(clip.positions, circles(), atol=1e-6)  # float32 millimetres
     metres = mocap_data.read(write(tmp_path / "m.c3d", circles(), units="m", factor=1.0))
     np.testing.assert_allclose(metres.positions, circles(), atol=1e-6)
@@ -86,7 +96,8 @@ def test_a_gap_is_filled(tmp_path: Path) -> None:
     np.testing.assert_allclose(clip.positions, circles()[3:], atol=5 / 384 * (6 * 0.21) ** 4)
     assert np.abs(clip.positions - circles()[3:]).max() > 1e-4  # it is not what was there
     with pytest.raises(
-        InputError, match=r"marker 'RFOOT' is missing in frames 20 to 39 \(20 frames, more than the 10 that are filled"
+        InputError,
+        match=r"marker 'RFOOT' is missing in frames 20 to 39 \(20 frames, more than the 10 that are filled",
     ):
         mocap_data.read(tmp_path / "gap.c3d", max_gap_s=0.1)
     assert mocap_data.read(tmp_path / "gap.c3d", max_gap_s=0.1, names=["LFOOT"]).num_frames == 50
@@ -103,13 +114,17 @@ def test_markers_without_labels(tmp_path: Path) -> None:
 
 @needs_ezc3d
 def test_missing_figures(tmp_path: Path) -> None:
-    with pytest.raises(MissingOptions, match=r"the unit \(POINT:UNITS\) 'yard' is not known; give scale=") as error:
+    with pytest.raises(
+        MissingOptions, match=r"the unit \(POINT:UNITS\) 'yard' is not known; give scale="
+    ) as error:
         mocap_data.read(write(tmp_path / "a.c3d", circles(), units="yard"))
     assert error.value.options == ("scale",)
     assert mocap_data.read(tmp_path / "a.c3d", scale=0.9144).num_frames == 50
     path = write(tmp_path / "a.c3d", circles())
     path.write_bytes(path.read_bytes().replace(struct.pack("<f", 100.0), struct.pack("<f", 0.0)))
-    with pytest.raises(MissingOptions, match=r"a rate \(POINT:RATE\) of 0 Hz is not positive; give rate_hz="):
+    with pytest.raises(
+        MissingOptions, match=r"a rate \(POINT:RATE\) of 0 Hz is not positive; give rate_hz="
+    ):
         mocap_data.read(tmp_path / "a.c3d")
 
 
@@ -129,7 +144,10 @@ def test_garbled(tmp_path: Path) -> None:
         ),
         (whole[:515] + b"\x55" + whole[516:], "processor type 85, only Intel's"),
         (whole[:2] + struct.pack("<H", 0) + whole[4:], "holds no points"),
-        (whole[:2] + struct.pack("<H", 4) + whole[4:], "its header declares 4 points, POINT:USED 3"),
+        (
+            whole[:2] + struct.pack("<H", 4) + whole[4:],
+            "its header declares 4 points, POINT:USED 3",
+        ),
         (whole[:8] + struct.pack("<H", 60000) + whole[10:], "it is cut short or damaged"),
         (whole[:516] + b"\x7f" + whole[517:], "parameters are damaged at byte 516"),
     ):
@@ -145,16 +163,21 @@ def test_more_frames_than_a_header_can_count(tmp_path: Path) -> None:
     """ezc3d writes them all, says 65535, and would read only those."""
     path = write(tmp_path / "a.c3d", np.ones((66_000, 3, 3)))
     with pytest.raises(
-        InputError, match=r"holds some 66,00\d frames, but says 65,535, the most that its header can count"
+        InputError,
+        match=r"holds some 66,00\d frames, but says 65,535, the most that its header can count",
     ):
         mocap_data.read(path)
 
 
 @needs_ezc3d
-def test_a_crash_or_a_hang_of_ezc3d_is_one_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_crash_or_a_hang_of_ezc3d_is_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write(tmp_path / "a.c3d", circles())
     monkeypatch.setattr(c3d, "_CHILD", "import os, signal; os.kill(os.getpid(), signal.SIGSEGV)")
-    with pytest.raises(InputError, match=r"ezc3d cannot read it; damaged, or no C3D \(it crashes\)"):
+    with pytest.raises(
+        InputError, match=r"ezc3d cannot read it; damaged, or no C3D \(it crashes\)"
+    ):
         mocap_data.read(path)
     monkeypatch.setattr(c3d, "_CHILD", "import time; time.sleep(60)")
     monkeypatch.setattr(c3d, "_TIMEOUT_S", 0.2)
@@ -166,7 +189,9 @@ def test_a_crash_or_a_hang_of_ezc3d_is_one_clear_error(tmp_path: Path, monkeypat
 def test_without_ezc3d_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.c3d", circles())
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"needs the package ezc3d; install it with: pip install 'npmp\[c3d\]'"):
+    with pytest.raises(
+        InputError, match=r"needs the package ezc3d; install it with: pip install 'npmp\[c3d\]'"
+    ):
         mocap_data.read(path)
 
 
@@ -179,7 +204,8 @@ def test_gaps_by_hand() -> None:
     np.testing.assert_allclose(filled[:, 0, 0], [0, 2, 4, 6, 8])
     assert np.isnan(points[1, 0, 0])  # the caller's own
     with pytest.raises(
-        InputError, match=r"w: marker 'm' is missing in frames 1 to 2 .2 frames, more than the 1 that are filled"
+        InputError,
+        match=r"w: marker 'm' is missing in frames 1 to 2 .2 frames, more than the 1 that are filled",
     ):
         fill_gaps(points, missing, ["m"], max_frames=1, what="w")
 
@@ -190,7 +216,10 @@ def test_a_cubic_is_filled_exactly() -> None:
     missing = np.zeros((12, 1), dtype=bool)
     missing[5:8] = True
     np.testing.assert_allclose(
-        fill_gaps(np.where(missing[..., None], np.nan, points), missing, ["m"], max_frames=3, what=""), points
+        fill_gaps(
+            np.where(missing[..., None], np.nan, points), missing, ["m"], max_frames=3, what=""
+        ),
+        points,
     )
 
 
@@ -198,12 +227,17 @@ def test_ends_are_left_out_up_to_half() -> None:
     points = np.arange(30.0).reshape(10, 1, 3).repeat(2, axis=1)
     missing = np.zeros((10, 2), dtype=bool)
     missing[:2, 0] = missing[8:, 1] = True
-    np.testing.assert_array_equal(fill_gaps(points, missing, "ab", max_frames=1, what=""), points[2:8])
+    np.testing.assert_array_equal(
+        fill_gaps(points, missing, "ab", max_frames=1, what=""), points[2:8]
+    )
     missing[:5, 0] = True
     with pytest.raises(
-        InputError, match="marker 'a' appears in frame 5 and 'b' is last seen in frame 7 of 10; less than half"
+        InputError,
+        match="marker 'a' appears in frame 5 and 'b' is last seen in frame 7 of 10; less than half",
     ):
         fill_gaps(points, missing, "ab", max_frames=1, what="")
     missing[:, 1] = True
-    with pytest.raises(InputError, match="marker 'b' is missing in all 10 frames; leave it out with names="):
+    with pytest.raises(
+        InputError, match="marker 'b' is missing in all 10 frames; leave it out with names="
+    ):
         fill_gaps(points, missing, "ab", max_frames=1, what="")

@@ -52,11 +52,19 @@ def test_the_shipped_catalog_is_sound() -> None:
     known = catalog.entries()
     assert {"dog", "cmu", "cmu-h5", "dog-keypoints", "deepmimic"} <= set(known)
     for found in known.values():
-        assert found.what and found.licence and found.licence_url.startswith("http") and found.credit and found.files
+        assert (
+            found.what
+            and found.licence
+            and found.licence_url.startswith("http")
+            and found.credit
+            and found.files
+        )
         assert len({source.path for source in found.files}) == len(found.files)
         for source in found.files:
             assert not Path(source.path).is_absolute() and ".." not in Path(source.path).parts
-            assert all(url.startswith(("https://", "http://mocap.cs.cmu.edu/")) for url in source.urls)
+            assert all(
+                url.startswith(("https://", "http://mocap.cs.cmu.edu/")) for url in source.urls
+            )
             assert (source.sha256 is None) == (source.size is None)
             assert source.sha256 is None or (len(source.sha256) == 64 and int(source.sha256, 16))
         assert found.non_commercial == ("NC" in found.licence)
@@ -92,7 +100,9 @@ def test_hashes_are_those_of_the_shared_copies(shared: Path) -> None:
         assert compared >= 3
 
 
-def test_the_cache_is_where_the_system_has_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_cache_is_where_the_system_has_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("NPMP_CACHE", str(tmp_path))
     assert catalog.cache_folder() == tmp_path
     monkeypatch.delenv("NPMP_CACHE")
@@ -106,14 +116,19 @@ def test_the_cache_is_where_the_system_has_it(monkeypatch: pytest.MonkeyPatch, t
     assert catalog.cache_folder() == Path("/home/me/Library/Caches/npmp")
 
 
-def test_fetch_notes_unknown_hashes_and_holds_to_them(site: tuple[Path, str], tmp_path: Path) -> None:
+def test_fetch_notes_unknown_hashes_and_holds_to_them(
+    site: tuple[Path, str], tmp_path: Path
+) -> None:
     folder, base = site
     (folder / "a.bvh").write_bytes(b"one")
     (folder / "b.bvh").write_bytes(b"two")
     which = entry(base, "a.bvh", Source("b.bvh", (base + "b.bvh",), sha(b"two"), 3))
     assert catalog.state_of(which, tmp_path) == (0, 2)
     report = catalog.fetch(which, cache=tmp_path, settings=QUICK)
-    assert [got.path.read_bytes() for got in report.fetched] == [b"one", b"two"] and not report.failed
+    assert [got.path.read_bytes() for got in report.fetched] == [
+        b"one",
+        b"two",
+    ] and not report.failed
     (note,) = report.notes
     assert f"no hash was known; sha256 {sha(b'one')} noted in" in note
     assert catalog.notes_of(which, tmp_path)["a.bvh"]["sha256"] == sha(b"one")
@@ -127,10 +142,16 @@ def test_fetch_notes_unknown_hashes_and_holds_to_them(site: tuple[Path, str], tm
     (report.folder / "a.bvh").unlink()
     (folder / "a.bvh").write_bytes(b"new")
     ((path, why),) = catalog.fetch(which, cache=tmp_path, settings=QUICK).failed
-    assert path == "a.bvh" and "no longer the one fetched first" in why and not (report.folder / "a.bvh").exists()
+    assert (
+        path == "a.bvh"
+        and "no longer the one fetched first" in why
+        and not (report.folder / "a.bvh").exists()
+    )
 
 
-def test_a_wrong_hash_at_a_pinned_address_fails_alone(site: tuple[Path, str], tmp_path: Path) -> None:
+def test_a_wrong_hash_at_a_pinned_address_fails_alone(
+    site: tuple[Path, str], tmp_path: Path
+) -> None:
     folder, base = site
     (folder / "a.bvh").write_bytes(b"one")
     (folder / "b.bvh").write_bytes(b"two")
@@ -141,7 +162,9 @@ def test_a_wrong_hash_at_a_pinned_address_fails_alone(site: tuple[Path, str], tm
     assert [got.path.name for got in report.fetched] == ["b.bvh"]
 
 
-def test_an_address_that_may_change_is_only_compared(site: tuple[Path, str], tmp_path: Path) -> None:
+def test_an_address_that_may_change_is_only_compared(
+    site: tuple[Path, str], tmp_path: Path
+) -> None:
     folder, base = site
     (folder / "a.amc").write_bytes(b"newer")
     which = entry(base, Source("07/a.amc", (base + "a.amc",), sha(b"older"), 9), pinned=False)
@@ -182,7 +205,10 @@ def test_placing_replaces_only_its_own_files(site: tuple[Path, str], tmp_path: P
     (mine / "a.bvh").write_text("old")
     (mine / "other.bvh").write_text("mine")
     catalog.place(which, report, mine)
-    assert sorted(p.name for p in mine.iterdir()) == ["a.bvh", "other.bvh"] and (mine / "a.bvh").read_bytes() == b"one"
+    assert (
+        sorted(p.name for p in mine.iterdir()) == ["a.bvh", "other.bvh"]
+        and (mine / "a.bvh").read_bytes() == b"one"
+    )
 
 
 def test_offline_says_what_is_there(site: tuple[Path, str], tmp_path: Path) -> None:
@@ -190,10 +216,14 @@ def test_offline_says_what_is_there(site: tuple[Path, str], tmp_path: Path) -> N
     (folder / "a.bvh").write_bytes(b"one")
     catalog.fetch(entry(base, "a.bvh"), cache=tmp_path, settings=QUICK)
     gone = entry("http://127.0.0.1:9/", "a.bvh", "b.bvh")  # the discard port: nobody listens
-    with pytest.raises(Offline, match=r"offline: cannot reach 127.0.0.1 \(.*\); 1 of 2 files are in "):
+    with pytest.raises(
+        Offline, match=r"offline: cannot reach 127.0.0.1 \(.*\); 1 of 2 files are in "
+    ):
         catalog.fetch(gone, cache=tmp_path, settings=QUICK)
     # what is there needs no network
-    assert catalog.fetch(entry("http://127.0.0.1:9/", "a.bvh"), cache=tmp_path, settings=QUICK).present
+    assert catalog.fetch(
+        entry("http://127.0.0.1:9/", "a.bvh"), cache=tmp_path, settings=QUICK
+    ).present
 
 
 def test_damaged_notes_are_written_anew(site: tuple[Path, str], tmp_path: Path) -> None:
@@ -211,11 +241,15 @@ def test_damaged_notes_are_written_anew(site: tuple[Path, str], tmp_path: Path) 
 
 
 def test_a_file_that_was_put_there_by_hand_is_taken_by_its_hash(tmp_path: Path) -> None:
-    which = entry("http://127.0.0.1:9/", Source("a.bvh", ("http://127.0.0.1:9/a.bvh",), sha(b"one"), 3))
+    which = entry(
+        "http://127.0.0.1:9/", Source("a.bvh", ("http://127.0.0.1:9/a.bvh",), sha(b"one"), 3)
+    )
     place = tmp_path / "data" / "set"
     place.mkdir(parents=True)
     (place / "a.bvh").write_bytes(b"one")
-    assert catalog.fetch(which, cache=tmp_path, settings=QUICK).present and catalog.state_of(which, tmp_path) == (1, 1)
+    assert catalog.fetch(which, cache=tmp_path, settings=QUICK).present and catalog.state_of(
+        which, tmp_path
+    ) == (1, 1)
 
 
 def test_a_list_that_is_none(tmp_path: Path) -> None:

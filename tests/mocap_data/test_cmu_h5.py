@@ -28,13 +28,16 @@ from mocap_data.readers.common import MissingOptions
 
 
 def write(path: Path, clips: dict[str, int], *, turned: bool = False, nested: bool = True) -> Path:
-    """A file of clips with so many frames: the root at (t, 0, 1), body b at (t, b, 1), everything unturned."""
+    """A file of clips with so many frames: the root at (t, 0, 1), body b at (t, b, 1), everything
+    unturned."""
     with h5py.File(path, "w") as file:
         for name, frames in clips.items():
             group = file.create_group(name)
             group.attrs["dt"] = 0.03
             group.attrs["num_steps"] = frames
-            walker = group.create_group("walkers/walker_0") if nested else group.create_group("walker_0")
+            walker = (
+                group.create_group("walkers/walker_0") if nested else group.create_group("walker_0")
+            )
             times = np.arange(frames, dtype=float)
             bodies = np.zeros((frames, 30, 3))
             bodies[..., 0], bodies[..., 1], bodies[..., 2] = times[:, None], np.arange(30), 1.0
@@ -52,28 +55,42 @@ def write(path: Path, clips: dict[str, int], *, turned: bool = False, nested: bo
 
 def test_keypoints_are_the_ends_of_bones(tmp_path: Path) -> None:
     clip = read_cmu_h5(write(tmp_path / "a.h5", {"CMU_001_01": 4}))
-    assert clip.name == "CMU_001_01" and clip.names == KEYPOINT_NAMES and clip.rate_hz == pytest.approx(1 / 0.03)
+    assert (
+        clip.name == "CMU_001_01"
+        and clip.names == KEYPOINT_NAMES
+        and clip.rate_hz == pytest.approx(1 / 0.03)
+    )
     assert clip.positions.shape == (4, 27, 3)
     np.testing.assert_allclose(clip.positions[2, clip.index("root")], [2.0, 0.0, 1.0])
     # the knee, the end of lfemur, is where ltibia starts: body 2 of lhipjoint, lfemur, ltibia
     np.testing.assert_allclose(clip.positions[2, clip.index("lfemur")], [2.0, 2.0, 1.0])
-    np.testing.assert_allclose(clip.positions[2, clip.index("lfoot")], [2.0, 4.0, 1.0])  # where ltoes starts
+    # where ltoes starts
+    np.testing.assert_allclose(clip.positions[2, clip.index("lfoot")], [2.0, 4.0, 1.0])
     # the tip of the toes: body 4 and the point (0, -0.035, -0.01) in its frame
-    np.testing.assert_allclose(clip.positions[2, clip.index("ltoes")], [2.0, 4.0 - 0.035, 1.0 - 0.01])
-    np.testing.assert_allclose(clip.positions[0, clip.index("lhumerus")], [0.0, 18.0, 1.0])  # the elbow: lradius
+    np.testing.assert_allclose(
+        clip.positions[2, clip.index("ltoes")], [2.0, 4.0 - 0.035, 1.0 - 0.01]
+    )
+    # the elbow: lradius
+    np.testing.assert_allclose(clip.positions[0, clip.index("lhumerus")], [0.0, 18.0, 1.0])
     assert BODY_NAMES[18] == "lradius"
-    assert clip.parents is not None and clip.names[clip.parents[clip.index("lfemur")]] == "lhipjoint"
+    assert (
+        clip.parents is not None and clip.names[clip.parents[clip.index("lfemur")]] == "lhipjoint"
+    )
     assert clip.names[clip.parents[clip.index("rclavicle")]] == "thorax" and clip.parents[0] == -1
 
 
-@pytest.mark.parametrize(("turned", "nested"), list(itertools.product([False, True], [False, True])))
+@pytest.mark.parametrize(
+    ("turned", "nested"), list(itertools.product([False, True], [False, True]))
+)
 def test_other_layouts_give_the_same(tmp_path: Path, turned: bool, nested: bool) -> None:
     want = read_cmu_h5(write(tmp_path / "a.h5", {"x": 5}))
     got = read_cmu_h5(write(tmp_path / "b.h5", {"x": 5}, turned=turned, nested=nested))
     np.testing.assert_array_equal(got.positions, want.positions)
 
 
-def test_many_clips_are_listed_without_their_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_clips_are_listed_without_their_arrays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = write(tmp_path / "a.h5", {f"CMU_{i:03}_01": 2 + i for i in range(300)})
 
     def refuse(*_: Any) -> Any:
@@ -111,7 +128,11 @@ def spoil(path: Path, key: str, value: Any) -> None:
     ("key", "value", "message"),
     [
         ("body_positions", None, "no walkers/walker_0"),
-        ("body_positions", np.zeros((90, 7)), r"body_positions is of shape \(90, 7\), expected \(90, 3\)"),
+        (
+            "body_positions",
+            np.zeros((90, 7)),
+            r"body_positions is of shape \(90, 7\), expected \(90, 3\)",
+        ),
         ("body_positions", np.full((90, 3), np.nan), "not finite"),
         ("body_quaternions", np.zeros((120, 3)), "not of length 1"),
         ("position", np.array(["a", "b"], dtype="S1"), "expected an array of numbers"),
@@ -130,7 +151,11 @@ def test_damaged_and_foreign_files(tmp_path: Path) -> None:
     (tmp_path / "cut.h5").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "text.h5").write_text("no")
     h5py.File(tmp_path / "empty.h5", "w").close()
-    for name, message in (("cut.h5", "cut short"), ("text.h5", "not HDF5"), ("empty.h5", "no clips")):
+    for name, message in (
+        ("cut.h5", "cut short"),
+        ("text.h5", "not HDF5"),
+        ("empty.h5", "no clips"),
+    ):
         with pytest.raises(InputError, match=message):
             list_cmu_h5(tmp_path / name)
         with pytest.raises(InputError):
@@ -154,12 +179,7 @@ def test_flipped_bytes_end_in_one_line_or_in_a_clip(
         content[place % len(content)] = value
     path.write_bytes(content)
     is_cmu_h5(path)
-    for read in (
-        list_cmu_h5,
-        lambda p: read_cmu_h5(p, clip="a"),
-        read_all,
-        read_cmu_h5_motion,
-    ):
+    for read in (list_cmu_h5, lambda p: read_cmu_h5(p, clip="a"), read_all, read_cmu_h5_motion):
         try:
             read(path)
         except InputError as error:
@@ -171,7 +191,9 @@ def test_an_array_that_claims_any_size_is_not_read(tmp_path: Path) -> None:
         group = file.create_group("a")
         group.attrs["dt"], group.attrs["num_steps"] = 0.03, 10**9
         for key, rows in (("position", 3), ("body_positions", 90), ("body_quaternions", 120)):
-            group.create_dataset(f"walkers/walker_0/{key}", (rows, 10**9), dtype="f8", chunks=(rows, 1000))
+            group.create_dataset(
+                f"walkers/walker_0/{key}", (rows, 10**9), dtype="f8", chunks=(rows, 1000)
+            )
     assert (tmp_path / "a.h5").stat().st_size < 100_000
     with pytest.raises(InputError, match="coordinates that are read"):
         read_cmu_h5(tmp_path / "a.h5")
@@ -179,7 +201,8 @@ def test_an_array_that_claims_any_size_is_not_read(tmp_path: Path) -> None:
 
 def test_names_are_those_of_the_humanoid(shared: Path) -> None:
     model = mujoco.MjModel.from_xml_path(str(shared / "mocap/dm_control_h5/humanoid_CMU_V2020.xml"))
-    assert tuple(model.body(i).name for i in range(2, model.nbody)) == BODY_NAMES  # after the world and the root
+    # after the world and the root
+    assert tuple(model.body(i).name for i in range(2, model.nbody)) == BODY_NAMES
     assert tuple(model.joint(i).name for i in range(model.njnt)) == JOINT_NAMES
 
 

@@ -22,7 +22,15 @@ HALF = float(np.sqrt(0.5))
 CHARACTER = {
     "Skeleton": {
         "Joints": [
-            {"Name": name, "Type": kind, "Parent": parent, "AttachX": x, "AttachY": y, "AttachZ": 0, "AttachThetaX": 0}
+            {
+                "Name": name,
+                "Type": kind,
+                "Parent": parent,
+                "AttachX": x,
+                "AttachY": y,
+                "AttachZ": 0,
+                "AttachThetaX": 0,
+            }
             for name, kind, parent, x, y in (
                 ("root", "none", -1, 50, 0),
                 ("ball", "spherical", 0, 0, 1),
@@ -46,21 +54,34 @@ def motion(tmp_path: Path) -> Path:
 
 def test_by_hand(motion: Path) -> None:
     clip = mocap_data.read(motion)
-    assert (clip.names, clip.parents, clip.rate_hz) == (("root", "ball", "hinge", "end"), (-1, 0, 1, 2), 50.0)
+    assert (clip.names, clip.parents, clip.rate_hz) == (
+        ("root", "ball", "hinge", "end"),
+        (-1, 0, 1, 2),
+        50.0,
+    )
     # At rest (0, 2, 0), (0, 3, 0), (1, 3, 0), (2, 3, 0): Y up to Z up, (x, y, z) -> (z, x, y).
-    np.testing.assert_allclose(clip.positions[0], [[0, 0, 2], [0, 0, 3], [0, 1, 3], [0, 2, 3]], atol=1e-15)
-    # The ball turns 90 degrees about z: x to y, the hinge is at (1, 4, 0); 90 more: the end is at (0, 4, 0).
-    np.testing.assert_allclose(clip.positions[1], [[0, 1, 2], [0, 1, 3], [0, 1, 4], [0, 0, 4]], atol=1e-15)
+    np.testing.assert_allclose(
+        clip.positions[0], [[0, 0, 2], [0, 0, 3], [0, 1, 3], [0, 2, 3]], atol=1e-15
+    )
+    # The ball turns 90 degrees about z: x to y, the hinge is at (1, 4, 0); 90 more: the end is at
+    # (0, 4, 0).
+    np.testing.assert_allclose(
+        clip.positions[1], [[0, 1, 2], [0, 1, 3], [0, 1, 4], [0, 0, 4]], atol=1e-15
+    )
 
 
 def test_cycles_go_on_where_the_last_one_ended(motion: Path) -> None:
-    """The root goes 1 ahead per cycle and turns a quarter about y, x to -z: three cycles are three sides of a
-    square."""
+    """The root goes 1 ahead per cycle and turns a quarter about y, x to -z: three cycles are three
+    sides of a square."""
     turned = [0.0, 1, 2, 0, HALF, 0, HALF, 0, *REST[8:]]
     motion.write_text(json.dumps({"Frames": [REST, turned]}))
     clip = mocap_data.read(motion, cycles=3, up="z")
-    np.testing.assert_allclose(clip.positions[:, 0], [[0, 2, 0], [1, 2, 0], [1, 2, -1], [0, 2, -1]], atol=1e-14)
-    np.testing.assert_allclose(clip.positions[:, 3, [0, 2]], [[2, 0], [1, -2], [-1, -1], [0, 1]], atol=1e-14)
+    np.testing.assert_allclose(
+        clip.positions[:, 0], [[0, 2, 0], [1, 2, 0], [1, 2, -1], [0, 2, -1]], atol=1e-14
+    )
+    np.testing.assert_allclose(
+        clip.positions[:, 3, [0, 2]], [[2, 0], [1, -2], [-1, -1], [0, 1]], atol=1e-14
+    )
     for cycles in (0, 1.5, True):
         with pytest.raises(InputError, match=r"cycles is .*, expected a whole number from 1"):
             mocap_data.read(motion, cycles=cycles)
@@ -71,7 +92,17 @@ def test_the_humanoid_by_another_path() -> None:
     rng = np.random.default_rng(0)
     assert size_of(HUMANOID) == 44
     frame = np.zeros(44)
-    quaternions = {4: None, 8: None, 12: None, 16: None, 21: None, 25: None, 30: None, 34: None, 39: None}
+    quaternions = {
+        4: None,
+        8: None,
+        12: None,
+        16: None,
+        21: None,
+        25: None,
+        30: None,
+        34: None,
+        39: None,
+    }
     for column in quaternions:
         rotation = Rotation.random(rng=rng)
         quaternions[column] = rotation
@@ -87,7 +118,11 @@ def test_the_humanoid_by_another_path() -> None:
     np.testing.assert_allclose(places[names.index("right_knee")], knee, atol=1e-12)
     np.testing.assert_allclose(places[names.index("right_ankle")], ankle, atol=1e-12)
     chest = quaternions[4] * quaternions[8]
-    shoulder = np.array([1, 2, 3]) + quaternions[4].apply([0, 0.236151, 0]) + chest.apply([-0.02405, 0.2435, -0.18311])
+    shoulder = (
+        np.array([1, 2, 3])
+        + quaternions[4].apply([0, 0.236151, 0])
+        + chest.apply([-0.02405, 0.2435, -0.18311])
+    )
     arm = chest * quaternions[39]
     elbow = shoulder + arm.apply([0, -0.274788, 0])
     wrist = elbow + (arm * Rotation.from_euler("z", angles[3])).apply([0, -0.258947, 0])
@@ -98,12 +133,14 @@ def test_a_character_has_to_be_found(motion: Path, tmp_path: Path) -> None:
     other = tmp_path / "some.txt"
     other.write_text(motion.read_text())
     with pytest.raises(
-        MissingOptions, match=r"looked for some_character.txt or some.txt in its folder; give character="
+        MissingOptions,
+        match=r"looked for some_character.txt or some.txt in its folder; give character=",
     ) as error:
         mocap_data.read(other)
     assert error.value.options == ("character",)
     np.testing.assert_array_equal(
-        mocap_data.read(other, character=tmp_path / "toy_character.txt").positions, mocap_data.read(motion).positions
+        mocap_data.read(other, character=tmp_path / "toy_character.txt").positions,
+        mocap_data.read(motion).positions,
     )
     with pytest.raises(InputError, match=r"no character file 'none.txt'"):
         mocap_data.read(other, character="none.txt")
@@ -111,9 +148,12 @@ def test_a_character_has_to_be_found(motion: Path, tmp_path: Path) -> None:
 
 def test_a_robots_motion_is_no_recording(tmp_path: Path) -> None:
     path = tmp_path / "pace.txt"
-    path.write_text(json.dumps({"LoopMode": "Wrap", "FrameDuration": 0.02, "Frames": [[0.0] * 19] * 3}))
+    path.write_text(
+        json.dumps({"LoopMode": "Wrap", "FrameDuration": 0.02, "Frames": [[0.0] * 19] * 3})
+    )
     with pytest.raises(
-        InputError, match=r"pace.txt holds a robot's motion .*, not a recording of keypoints to retarget"
+        InputError,
+        match=r"pace.txt holds a robot's motion .*, not a recording of keypoints to retarget",
     ):
         mocap_data.read(path)
 
@@ -125,7 +165,10 @@ def frames(*rows: list[float]) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("{", "line 1: no valid JSON (Expecting property name enclosed in double quotes); the file is cut short"),
+        (
+            "{",
+            "line 1: no valid JSON (Expecting property name enclosed in double quotes); the file is cut short",
+        ),
         ('{"Frames": [[1, 2', "no valid JSON (Expecting ',' delimiter); the file is cut short"),
         ('{"a": 1}', "is JSON without 'Frames', expected a DeepMimic motion; found the keys a"),
         ('{"Frames": 5}', "'Frames' must be a list of frames, and holds none"),
@@ -137,13 +180,25 @@ def frames(*rows: list[float]) -> str:
         (frames(REST, REST[:-1]), "frame 1 has 12 numbers, the frames before have 13"),
         (frames(REST).replace("0.02", "NaN"), "frame 0 has a value that is not finite"),
         (frames(REST).replace("0.02", "1" * 400), "has a value that is not finite"),
-        (frames(REST).replace("0.02", "1" * 5000), "is no JSON that can be read (Exceeds the limit"),
+        (
+            frames(REST).replace("0.02", "1" * 5000),
+            "is no JSON that can be read (Exceeds the limit",
+        ),
         ('{"a": ' + "[" * 100_000, "is no JSON that can be read (maximum recursion depth"),
         (frames([*REST, 0]), "has 14 numbers in a frame, its character needs 13"),
-        (frames([*REST[:4], 0, 0, 0, 0, *REST[8:]]), "frame 0: the quaternion of 'root' has length 0, expected 1"),
-        (frames([*REST[:8], 2, *REST[9:]]), "frame 0: the quaternion of 'ball' has length 2, expected 1"),
+        (
+            frames([*REST[:4], 0, 0, 0, 0, *REST[8:]]),
+            "frame 0: the quaternion of 'root' has length 0, expected 1",
+        ),
+        (
+            frames([*REST[:8], 2, *REST[9:]]),
+            "frame 0: the quaternion of 'ball' has length 2, expected 1",
+        ),
         (frames([0.0, *REST[1:]]), "a frame's duration of 0 s is no rate; give rate_hz="),
-        (frames(REST, REST, [0.5, *REST[1:]], REST), "frame 2 lasts 0.5 s, most last 0.02 s; give rate_hz="),
+        (
+            frames(REST, REST, [0.5, *REST[1:]], REST),
+            "frame 2 lasts 0.5 s, most last 0.02 s; give rate_hz=",
+        ),
     ],
 )
 def test_garbled(motion: Path, text: str, message: str) -> None:
@@ -157,10 +212,16 @@ def test_garbled(motion: Path, text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"Type": "planar"}, "joint 'hinge' has the type 'planar'; there are: spherical, revolute, fixed, none"),
+        (
+            {"Type": "planar"},
+            "joint 'hinge' has the type 'planar'; there are: spherical, revolute, fixed, none",
+        ),
         ({"Parent": 2}, "joint 'hinge' has the parent 2, expected an earlier joint"),
         ({"Parent": -1}, "a character has one root, its first joint"),
-        ({"AttachThetaX": 1}, "joint 'hinge' is turned against its parent (AttachTheta), which is not supported"),
+        (
+            {"AttachThetaX": 1},
+            "joint 'hinge' is turned against its parent (AttachTheta), which is not supported",
+        ),
         ({"AttachX": None}, "is no DeepMimic character"),
         ({"AttachX": float("inf")}, "has an offset that is not finite"),
     ],
@@ -175,7 +236,9 @@ def test_garbled_character(motion: Path, change: dict, message: str) -> None:
 
 def test_an_unnamed_root_offset_is_the_frames_business() -> None:
     joint = Joint("root", -1, (0.0, 0.0, 0.0), "none")
-    np.testing.assert_array_equal(forward_kinematics((joint,), np.array([[0, 1, 2, 3, 1, 0, 0, 0.0]]))[0], [[1, 2, 3]])
+    np.testing.assert_array_equal(
+        forward_kinematics((joint,), np.array([[0, 1, 2, 3, 1, 0, 0, 0.0]]))[0], [[1, 2, 3]]
+    )
 
 
 def test_published_people_walk_upright(shared: Path) -> None:
@@ -187,9 +250,12 @@ def test_published_people_walk_upright(shared: Path) -> None:
         assert 1.35 < np.median(heights[:, clip.index("head")]) < 1.6, (
             kind
         )  # the middle of its ball; bent over when running
-        gone = np.linalg.norm(clip.positions[-1, 0] - clip.positions[0, 0]) / (clip.duration_s - 1 / 30)
+        gone = np.linalg.norm(clip.positions[-1, 0] - clip.positions[0, 0]) / (
+            clip.duration_s - 1 / 30
+        )
         assert gone == pytest.approx(speed, rel=0.1), kind
-        assert np.linalg.norm(np.diff(clip.positions, axis=0), axis=-1).max() < 0.65, kind  # 19 m/s, a hand
+        # 19 m/s, a hand
+        assert np.linalg.norm(np.diff(clip.positions, axis=0), axis=-1).max() < 0.65, kind
         assert doubts(clip) == []
 
 
@@ -201,9 +267,12 @@ def test_published_dogs_keep_their_paws_over_the_floor(shared: Path) -> None:
         assert 0.0 < heights.min() < 0.04, kind  # of the paws' joints: the paws are 2 to 3 cm thick
         assert 0.5 < np.median(heights[:, 0]) < 0.7, kind
         one = read_all(shared / f"mocap/deepmimic/dog3d_{kind}.txt")[0]
-        gone = np.linalg.norm(one.positions[-1, 0] - one.positions[0, 0]) / (one.duration_s - 1 / 60)
+        gone = np.linalg.norm(one.positions[-1, 0] - one.positions[0, 0]) / (
+            one.duration_s - 1 / 60
+        )
         assert gone == pytest.approx(speed, rel=0.1), kind
         seam = one.num_frames - 1
         steps = np.linalg.norm(np.diff(clip.positions[:, 0], axis=0), axis=-1)
-        assert steps[seam] < 2.0 * np.median(steps) + 0.01, kind  # no leap where the cycle begins anew
+        # no leap where the cycle begins anew
+        assert steps[seam] < 2.0 * np.median(steps) + 0.01, kind
         assert doubts(clip) == []

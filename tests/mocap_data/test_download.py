@@ -1,4 +1,5 @@
-"""Downloads from a server that misbehaves: broken connections, wrong hashes, silence; and archives that do."""
+"""Downloads from a server that misbehaves: broken connections, wrong hashes, silence; and archives
+that do."""
 
 from __future__ import annotations
 
@@ -51,7 +52,9 @@ class Server:
         self.http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.http.daemon_threads = True
         self.url = f"http://127.0.0.1:{self.http.server_address[1]}"
-        self.thread = threading.Thread(target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
+        self.thread = threading.Thread(
+            target=self.http.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
+        )
         self.thread.start()
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
@@ -79,8 +82,12 @@ class Server:
         body = self.body[start:]
         request.send_response(206 if start else 200)
         if start:
-            request.send_header("Content-Range", f"bytes {start}-{len(self.body) - 1}/{len(self.body)}")
-        request.send_header("Content-Length", str(self.length if self.length is not None else len(body)))
+            request.send_header(
+                "Content-Range", f"bytes {start}-{len(self.body) - 1}/{len(self.body)}"
+            )
+        request.send_header(
+            "Content-Length", str(self.length if self.length is not None else len(body))
+        )
         if self.etag:
             request.send_header("ETag", self.etag)
         request.end_headers()
@@ -116,8 +123,18 @@ def leftovers(target: Path) -> list[str]:
 
 def test_whole(server: Server, tmp_path: Path) -> None:
     seen: list[tuple[int, int | None]] = []
-    got = fetch(server, tmp_path / "a" / "f.bin", sha256=SHA, size=len(BODY), progress=lambda *at: seen.append(at))
-    assert got.path.read_bytes() == BODY and (got.sha256, got.size, got.resumed_at) == (SHA, len(BODY), 0)
+    got = fetch(
+        server,
+        tmp_path / "a" / "f.bin",
+        sha256=SHA,
+        size=len(BODY),
+        progress=lambda *at: seen.append(at),
+    )
+    assert got.path.read_bytes() == BODY and (got.sha256, got.size, got.resumed_at) == (
+        SHA,
+        len(BODY),
+        0,
+    )
     assert seen[-1] == (300_000, 300_000) and leftovers(got.path) == []
 
 
@@ -136,7 +153,11 @@ def test_a_broken_download_goes_on_the_next_time(server: Server, tmp_path: Path)
         InputError, match=r"connection ended after 100000 of 300000 bytes.*100000 bytes are kept"
     ) as caught:
         fetch(server, target, settings=Settings(timeout_s=0.5, tries=1, wait_s=0.0))
-    assert "\n" not in str(caught.value) and not target.exists() and (tmp_path / "f.bin.part").stat().st_size == 100_000
+    assert (
+        "\n" not in str(caught.value)
+        and not target.exists()
+        and (tmp_path / "f.bin.part").stat().st_size == 100_000
+    )
     got = fetch(server, target, sha256=SHA)
     assert got.path.read_bytes() == BODY and got.resumed_at == 100_000 and leftovers(target) == []
     assert server.ranges_asked()[-1] == "bytes=100000-"
@@ -167,14 +188,18 @@ def test_without_a_validator_nothing_is_gone_on_with(server: Server, tmp_path: P
 
 def test_a_part_that_is_whole_already(server: Server, tmp_path: Path) -> None:
     (tmp_path / "f.bin.part").write_bytes(BODY)
-    (tmp_path / "f.bin.part.json").write_text(json.dumps({"url": f"{server.url}/file", "validator": '"one"'}))
+    (tmp_path / "f.bin.part.json").write_text(
+        json.dumps({"url": f"{server.url}/file", "validator": '"one"'})
+    )
     got = fetch(server, tmp_path / "f.bin", sha256=SHA)
     assert got.path.read_bytes() == BODY and server.ranges_asked() == ["bytes=300000-"]
 
 
 def test_a_part_of_something_else_is_found_out_by_the_hash(server: Server, tmp_path: Path) -> None:
     (tmp_path / "f.bin.part").write_bytes(b"x" * 100)
-    (tmp_path / "f.bin.part.json").write_text(json.dumps({"url": f"{server.url}/file", "validator": '"one"'}))
+    (tmp_path / "f.bin.part.json").write_text(
+        json.dumps({"url": f"{server.url}/file", "validator": '"one"'})
+    )
     assert fetch(server, tmp_path / "f.bin", sha256=SHA).path.read_bytes() == BODY
     assert server.ranges_asked() == ["bytes=100-", None]
 
@@ -196,7 +221,12 @@ def test_an_answer_in_chunks_that_breaks_off_is_not_taken_for_whole(tmp_path: Pa
             url = f"http://127.0.0.1:{listener.getsockname()[1]}/f"
             settings = Settings(timeout_s=0.5, tries=1, wait_s=0.0)
             if whole:
-                assert download.download([url], tmp_path / "f.bin", settings=settings).path.read_bytes() == b"walk"
+                assert (
+                    download.download(
+                        [url], tmp_path / "f.bin", settings=settings
+                    ).path.read_bytes()
+                    == b"walk"
+                )
             else:
                 with pytest.raises(InputError):
                     download.download([url], tmp_path / "g.bin", settings=settings)
@@ -206,7 +236,9 @@ def test_an_answer_in_chunks_that_breaks_off_is_not_taken_for_whole(tmp_path: Pa
 
 def test_a_wrong_hash_keeps_nothing(server: Server, tmp_path: Path) -> None:
     (tmp_path / "f.bin").write_bytes(b"before")
-    with pytest.raises(WrongHash, match=f"sha256 is {SHA[:16]}..., expected {'0' * 16}...; nothing was kept"):
+    with pytest.raises(
+        WrongHash, match=f"sha256 is {SHA[:16]}..., expected {'0' * 16}...; nothing was kept"
+    ):
         fetch(server, tmp_path / "f.bin", sha256="0" * 64)
     assert (tmp_path / "f.bin").read_bytes() == b"before" and leftovers(tmp_path / "f.bin") == []
 
@@ -222,7 +254,8 @@ def test_a_length_that_lies(server: Server, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="the connection ended after 300000 of 300500 bytes"):
         fetch(server, tmp_path / "f.bin")
     server.ranges = True
-    assert fetch(server, tmp_path / "e.bin").size == 300_000  # asked for the rest, it says that there is none
+    # asked for the rest, it says that there is none
+    assert fetch(server, tmp_path / "e.bin").size == 300_000
     server.length = 1000
     assert fetch(server, tmp_path / "g.bin").size == 1000  # what HTTP calls the file
     with pytest.raises(WrongHash):
@@ -234,7 +267,10 @@ def test_missing(server: Server, tmp_path: Path) -> None:
         download.download([f"{server.url}/missing"], tmp_path / "f.bin", settings=QUICK)
     assert len(server.requests) == 1
     got = download.download(
-        [f"{server.url}/missing", f"{server.url}/file"], tmp_path / "f.bin", sha256=SHA, settings=QUICK
+        [f"{server.url}/missing", f"{server.url}/file"],
+        tmp_path / "f.bin",
+        sha256=SHA,
+        settings=QUICK,
     )
     assert got.url.endswith("/file")
 
@@ -252,7 +288,9 @@ def test_a_redirect_is_followed(server: Server, tmp_path: Path) -> None:
     assert fetch(server, tmp_path / "f.bin", sha256=SHA).path.read_bytes() == BODY
     assert [path for path, _ in server.requests] == ["/file", "/moved"]
     server.redirect = "file:///etc/hostname"
-    with pytest.raises(InputError, match=r"the server leads to file://.*/etc/hostname; not followed"):
+    with pytest.raises(
+        InputError, match=r"the server leads to file://.*/etc/hostname; not followed"
+    ):
         fetch(server, tmp_path / "g.bin")
     server.redirect = "/file"  # for ever
     with pytest.raises(InputError, match="the server leads elsewhere more than 10 times"):
@@ -281,8 +319,12 @@ def test_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", nobody)
-    with pytest.raises(Offline, match=r"offline: cannot reach example.org \(Name or service not known\)"):
-        download.download(["https://example.org/f", "https://example.org/g"], tmp_path / "f.bin", settings=QUICK)
+    with pytest.raises(
+        Offline, match=r"offline: cannot reach example.org \(Name or service not known\)"
+    ):
+        download.download(
+            ["https://example.org/f", "https://example.org/g"], tmp_path / "f.bin", settings=QUICK
+        )
 
 
 def test_only_the_web(tmp_path: Path) -> None:
@@ -300,7 +342,9 @@ def test_two_at_once(server: Server, tmp_path: Path) -> None:
 
 
 def test_no_room(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(download.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000})())
+    monkeypatch.setattr(
+        download.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000})()
+    )
     with pytest.raises(InputError, match="has room for 0 MB"):
         fetch(server, tmp_path / "f.bin")
 
@@ -328,19 +372,43 @@ LIARS: dict[str, tuple[bytes, bytes, float]] = {
     "a chunk of 5,000 digits": (CHUNKED + DIGITS + b"\r\nwalk\r\n0\r\n\r\n", b"", 0.0),
     "a chunk that is no number": (CHUNKED + b"xyz\r\nwalk\r\n0\r\n\r\n", b"", 0.0),
     "an unknown encoding": (OK + b"Transfer-Encoding: magic\r\n\r\nwalk", b"", 0.0),
-    "a range of 5,000 digits": (PARTIAL + b"Content-Range: bytes " + DIGITS + b"-" + DIGITS + b"/*\r\n\r\n", b"", 0.0),
-    "a whole of 5,000 digits": (PARTIAL + b"Content-Range: bytes 4-9/" + DIGITS + b"\r\n\r\n", b"", 0.0),
+    "a range of 5,000 digits": (
+        PARTIAL + b"Content-Range: bytes " + DIGITS + b"-" + DIGITS + b"/*\r\n\r\n",
+        b"",
+        0.0,
+    ),
+    "a whole of 5,000 digits": (
+        PARTIAL + b"Content-Range: bytes 4-9/" + DIGITS + b"\r\n\r\n",
+        b"",
+        0.0,
+    ),
     "a rest that nobody asked for": (PARTIAL + b"Content-Range: bytes 7-9/10\r\n\r\nrun", b"", 0.0),
-    "nothing is satisfiable": (b"HTTP/1.1 416 No\r\nContent-Range: bytes */" + DIGITS + b"\r\n\r\n", b"", 0.0),
+    "nothing is satisfiable": (
+        b"HTTP/1.1 416 No\r\nContent-Range: bytes */" + DIGITS + b"\r\n\r\n",
+        b"",
+        0.0,
+    ),
     "leads to no address": (FOUND + b"http://[::1\r\n\r\n", b"", 0.0),
-    "leads to a port of 5,000 digits": (FOUND + b"http://localhost:" + DIGITS + b"/\r\n\r\n", b"", 0.0),
+    "leads to a port of 5,000 digits": (
+        FOUND + b"http://localhost:" + DIGITS + b"/\r\n\r\n",
+        b"",
+        0.0,
+    ),
     "leads to an address with controls": (FOUND + b"http://a\x0bb\xff/\r\n\r\n", b"", 0.0),
-    "leads to a name of no language": (FOUND + b"http://xn--\xff\xfe." + b"a" * 300 + b"/\r\n\r\n", b"", 0.0),
+    "leads to a name of no language": (
+        FOUND + b"http://xn--\xff\xfe." + b"a" * 300 + b"/\r\n\r\n",
+        b"",
+        0.0,
+    ),
     "leads nowhere": (b"HTTP/1.1 302 Found\r\n\r\n", b"", 0.0),
     "leads on without an end": (FOUND + b"/\r\n\r\n", b"walk" * 1000, 0.0),
     "has nothing": (b"HTTP/1.1 204 No Content\r\n\r\n", b"", 0.0),
     "cookies of 5,000 digits": (
-        b"HTTP/1.1 404 No\r\nSet-Cookie: a=b; Max-Age=" + DIGITS + b"; Version=" + DIGITS + b"\r\n\r\n",
+        b"HTTP/1.1 404 No\r\nSet-Cookie: a=b; Max-Age="
+        + DIGITS
+        + b"; Version="
+        + DIGITS
+        + b"\r\n\r\n",
         b"",
         0.0,
     ),
@@ -350,7 +418,11 @@ LIARS: dict[str, tuple[bytes, bytes, float]] = {
     "go on, go on": (b"", b"HTTP/1.1 100 Continue\r\n\r\n", 0.01),
     "an answer without an end": (OK + b"\r\n", b"walk" * 1000, 0.0),
     "an answer that drips": (OK + b"\r\n", b"w", 0.05),
-    "an answer of known length that drips": (OK + b'ETag: "one"\r\nContent-Length: 9000\r\n\r\n', b"w", 0.05),
+    "an answer of known length that drips": (
+        OK + b'ETag: "one"\r\nContent-Length: 9000\r\n\r\n',
+        b"w",
+        0.05,
+    ),
     "chunks without an end": (CHUNKED, b"4\r\nwalk\r\n", 0.0),
     "a chunk's head that drips": (CHUNKED + b"4;", b"a", 0.05),
     "an error that drips": (b"HTTP/1.1 503 Busy\r\n\r\n", b"w", 0.05),
@@ -418,9 +490,13 @@ def test_a_lying_server_is_refused_in_one_line_and_in_time(lie: str, tmp_path: P
     ],
     ids=range(9),
 )
-def test_a_damaged_record_of_a_part_begins_anew(server: Server, tmp_path: Path, record: str) -> None:
+def test_a_damaged_record_of_a_part_begins_anew(
+    server: Server, tmp_path: Path, record: str
+) -> None:
     (tmp_path / "f.bin.part").write_bytes(BODY[:1000])
-    (tmp_path / "f.bin.part.json").write_text(record.replace("URL", json.dumps(f"{server.url}/file")))
+    (tmp_path / "f.bin.part.json").write_text(
+        record.replace("URL", json.dumps(f"{server.url}/file"))
+    )
     assert fetch(server, tmp_path / "f.bin", sha256=SHA).resumed_at == 0
     assert server.ranges_asked() == [None]
 
@@ -436,7 +512,9 @@ def archive(path: Path, names: dict[str, bytes]) -> Path:
 
 
 def test_a_zip_is_unpacked_without_its_common_folder(tmp_path: Path) -> None:
-    path = archive(tmp_path / "a.zip", {"set/a.bvh": b"1", "set/deep/b.bvh": b"2", "set/readme.txt": b"3"})
+    path = archive(
+        tmp_path / "a.zip", {"set/a.bvh": b"1", "set/deep/b.bvh": b"2", "set/readme.txt": b"3"}
+    )
     made = extract_zip(path, tmp_path / "out", suffixes=[".bvh"])
     assert sorted(str(p.relative_to(tmp_path / "out")) for p in made) == ["a.bvh", "deep/b.bvh"]
     assert (tmp_path / "out" / "deep" / "b.bvh").read_bytes() == b"2"
@@ -444,7 +522,9 @@ def test_a_zip_is_unpacked_without_its_common_folder(tmp_path: Path) -> None:
     assert {p.read_bytes() for p in extract_zip(two, tmp_path / "two")} == {b"1", b"2"}
 
 
-@pytest.mark.parametrize("name", ["../evil.bvh", "/evil.bvh", "a/../../evil.bvh", "C:/evil.bvh", "a\\..\\..\\evil.bvh"])
+@pytest.mark.parametrize(
+    "name", ["../evil.bvh", "/evil.bvh", "a/../../evil.bvh", "C:/evil.bvh", "a\\..\\..\\evil.bvh"]
+)
 def test_names_that_lead_out_are_refused(tmp_path: Path, name: str) -> None:
     path = archive(tmp_path / "a.zip", {"good.bvh": b"1", name: b"2"})
     with pytest.raises(InputError, match="leads out of its folder; not unpacked"):
@@ -483,6 +563,8 @@ def test_damaged_archives(tmp_path: Path) -> None:
         extract_zip(good, tmp_path / "out")
     assert not (tmp_path / "out").exists() or list((tmp_path / "out").iterdir()) == []
     with pytest.raises(InputError, match=r"holds no \.bvh"):
-        extract_zip(archive(tmp_path / "d.zip", {"a.txt": b"1"}), tmp_path / "out", suffixes=[".bvh"])
+        extract_zip(
+            archive(tmp_path / "d.zip", {"a.txt": b"1"}), tmp_path / "out", suffixes=[".bvh"]
+        )
     with pytest.raises(InputError, match=r"two files 'A\.bvh' in one place"):
         extract_zip(archive(tmp_path / "e.zip", {"a.bvh": b"1", "A.bvh": b"2"}), tmp_path / "out")

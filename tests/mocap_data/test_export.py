@@ -19,17 +19,23 @@ from retarget.kinematics import body_states, tree_of
 RATE = 50.0
 
 
-def smooth_motion(robot: Robot, frames: int | None = None, rate_hz: float = RATE) -> ReferenceMotion:
+def smooth_motion(
+    robot: Robot, frames: int | None = None, rate_hz: float = RATE
+) -> ReferenceMotion:
     """1.6 s of `robot`, or so many frames: sines of every coordinate."""
     frames = round(1.6 * rate_hz) if frames is None else frames
     times = np.arange(frames) / rate_hz
     qpos = np.tile(robot.home_qpos, (frames, 1))
-    qpos[:, :3] += np.stack([0.5 * times, 0.1 * np.sin(2 * times), 0.02 * np.cos(3 * times)], axis=1)
+    qpos[:, :3] += np.stack(
+        [0.5 * times, 0.1 * np.sin(2 * times), 0.02 * np.cos(3 * times)], axis=1
+    )
     axis = np.array([0.2, -0.3, 1.0]) / np.linalg.norm([0.2, -0.3, 1.0])
     qpos[:, 3:7] = rotations.from_axis_angle(axis, 0.8 * np.sin(1.5 * times))
     joints = len(robot.joint_names)
     qpos[:, 7:] += 0.2 * np.sin(2.0 * times[:, None] + np.arange(joints))
-    return ReferenceMotion(name="walk", qpos=qpos, rate_hz=rate_hz, source="made up", licence="none")
+    return ReferenceMotion(
+        name="walk", qpos=qpos, rate_hz=rate_hz, source="made up", licence="none"
+    )
 
 
 def bodies_of(robot: Robot, motion: ReferenceMotion) -> BodyStates:
@@ -38,26 +44,48 @@ def bodies_of(robot: Robot, motion: ReferenceMotion) -> BodyStates:
 
 def test_mjlab_has_exactly_its_keys(robot: Robot, tmp_path: Path) -> None:
     motion = smooth_motion(robot)
-    write_mjlab_npz(tmp_path / "walk.npz", motion, robot.joint_names, robot.body_names, bodies_of(robot, motion))
+    write_mjlab_npz(
+        tmp_path / "walk.npz", motion, robot.joint_names, robot.body_names, bodies_of(robot, motion)
+    )
     with np.load(tmp_path / "walk.npz", allow_pickle=False) as archive:
         assert set(archive.files) == {
-            *("fps", "joint_pos", "joint_vel", "body_pos_w", "body_quat_w", "body_lin_vel_w", "body_ang_vel_w"),
+            *(
+                "fps",
+                "joint_pos",
+                "joint_vel",
+                "body_pos_w",
+                "body_quat_w",
+                "body_lin_vel_w",
+                "body_ang_vel_w",
+            ),
             *("joint_names", "body_names"),
         }
         assert archive["fps"].shape == (1,) and archive["fps"][0] == RATE
         bodies, joints = len(robot.body_names), len(robot.joint_names)
-        assert archive["body_quat_w"].shape == (80, bodies, 4) and archive["joint_pos"].shape == (80, joints)
-        assert all(
-            archive[key].dtype == np.float32 for key in archive.files if key != "fps" and not key.endswith("names")
+        assert archive["body_quat_w"].shape == (80, bodies, 4) and archive["joint_pos"].shape == (
+            80,
+            joints,
         )
-        assert archive["joint_names"].dtype.kind == "U" and tuple(archive["body_names"].tolist()) == robot.body_names
+        assert all(
+            archive[key].dtype == np.float32
+            for key in archive.files
+            if key != "fps" and not key.endswith("names")
+        )
+        assert (
+            archive["joint_names"].dtype.kind == "U"
+            and tuple(archive["body_names"].tolist()) == robot.body_names
+        )
 
 
 def test_mjlab_there_and_back(robot: Robot, tmp_path: Path) -> None:
     motion = smooth_motion(robot)
-    write_mjlab_npz(tmp_path / "walk.npz", motion, robot.joint_names, robot.body_names, bodies_of(robot, motion))
+    write_mjlab_npz(
+        tmp_path / "walk.npz", motion, robot.joint_names, robot.body_names, bodies_of(robot, motion)
+    )
     back = read_robot_motion(tmp_path / "walk.npz")
-    assert kind_of(tmp_path / "walk.npz") == "mjlab" and back.name == "walk" and back.rate_hz == RATE
+    assert (
+        kind_of(tmp_path / "walk.npz") == "mjlab" and back.name == "walk" and back.rate_hz == RATE
+    )
     assert back.joint_names == robot.joint_names and back.body_names == robot.body_names
     assert back.body_pos is not None and back.qvel is not None
     np.testing.assert_allclose(back.qpos, motion.qpos, atol=1e-6)
@@ -68,7 +96,13 @@ def test_mjlab_there_and_back(robot: Robot, tmp_path: Path) -> None:
 def test_the_same_motion_gives_the_same_bytes(robot: Robot, tmp_path: Path) -> None:
     motion = smooth_motion(robot, frames=5)
     for name in ("a", "b"):
-        write_mjlab_npz(tmp_path / f"{name}.npz", motion, robot.joint_names, robot.body_names, bodies_of(robot, motion))
+        write_mjlab_npz(
+            tmp_path / f"{name}.npz",
+            motion,
+            robot.joint_names,
+            robot.body_names,
+            bodies_of(robot, motion),
+        )
     assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
 
 
@@ -100,16 +134,25 @@ def test_csv_there_and_back(robot: Robot, tmp_path: Path) -> None:
     write_unitree_csv(tmp_path / "walk.csv", motion, robot.joint_names, robot=robot.name)
     first = [float(word) for word in (tmp_path / "walk.csv").read_text().splitlines()[1].split(",")]
     w, x, y, z = motion.qpos[1, 3:7]
-    np.testing.assert_allclose(first[:7], [*motion.qpos[1, :3], x, y, z, w], rtol=1e-8, atol=1e-12)  # no header, w last
+    # no header, w last
+    np.testing.assert_allclose(first[:7], [*motion.qpos[1, :3], x, y, z, w], rtol=1e-8, atol=1e-12)
     beside = json.loads((tmp_path / "walk.json").read_text())
-    assert beside["columns"][6:8] == ["root_qw", robot.joint_names[0]] and beside["licence"] == "none"
+    assert (
+        beside["columns"][6:8] == ["root_qw", robot.joint_names[0]] and beside["licence"] == "none"
+    )
     back = read_robot_motion(tmp_path / "walk.csv")
     assert kind_of(tmp_path / "walk.csv") == "unitree_csv"
-    assert (back.joint_names, back.rate_hz, back.robot, back.source) == (robot.joint_names, RATE, robot.name, "made up")
+    assert (back.joint_names, back.rate_hz, back.robot, back.source) == (
+        robot.joint_names,
+        RATE,
+        robot.name,
+        "made up",
+    )
     np.testing.assert_allclose(back.qpos, motion.qpos, atol=1e-6)
     first_name = robot.joint_names[0]
     with pytest.raises(
-        InputError, match=f"joint 0 is {first_name!r} in the file, but 'left_hip_pitch_joint' by robot="
+        InputError,
+        match=f"joint 0 is {first_name!r} in the file, but 'left_hip_pitch_joint' by robot=",
     ):
         read_robot_motion(tmp_path / "walk.csv", robot="unitree_g1")
 
@@ -117,9 +160,15 @@ def test_csv_there_and_back(robot: Robot, tmp_path: Path) -> None:
 def test_names_must_fit(robot: Robot, tmp_path: Path) -> None:
     motion = smooth_motion(robot, frames=3)
     with pytest.raises(InputError, match="has 12 joints, but there are 1 joint names"):
-        write_mjlab_npz(tmp_path / "a.npz", motion, ["a"], robot.body_names, bodies_of(robot, motion))
-    with pytest.raises(InputError, match=r"position is of \(3, \d+\) frames and bodies, not \(3, 1\)"):
-        write_mjlab_npz(tmp_path / "a.npz", motion, robot.joint_names, ["a"], bodies_of(robot, motion))
+        write_mjlab_npz(
+            tmp_path / "a.npz", motion, ["a"], robot.body_names, bodies_of(robot, motion)
+        )
+    with pytest.raises(
+        InputError, match=r"position is of \(3, \d+\) frames and bodies, not \(3, 1\)"
+    ):
+        write_mjlab_npz(
+            tmp_path / "a.npz", motion, robot.joint_names, ["a"], bodies_of(robot, motion)
+        )
     with pytest.raises(InputError, match=r"ends in \.csv"):
         write_unitree_csv(tmp_path / "a.json", motion, robot.joint_names)
     assert not list(tmp_path.iterdir())
@@ -127,5 +176,7 @@ def test_names_must_fit(robot: Robot, tmp_path: Path) -> None:
 
 def test_one_frame(robot: Robot, tmp_path: Path) -> None:
     motion = smooth_motion(robot, frames=1)
-    write_mjlab_npz(tmp_path / "a.npz", motion, robot.joint_names, robot.body_names, bodies_of(robot, motion))
+    write_mjlab_npz(
+        tmp_path / "a.npz", motion, robot.joint_names, robot.body_names, bodies_of(robot, motion)
+    )
     assert read_robot_motion(tmp_path / "a.npz").num_frames == 1

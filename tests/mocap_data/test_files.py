@@ -50,7 +50,9 @@ def test_hdf5_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
         assert list(file["x"]) == [0, 1, 2, 3, 4]
 
 
-def test_a_full_disk_is_named_by_the_file_that_does_not_fit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_named_by_the_file_that_does_not_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """/dev/full stands for the disk: every write to it fails as one to a full disk does."""
 
     def full(_: Path, content: bytes) -> None:
@@ -58,6 +60,9 @@ def test_a_full_disk_is_named_by_the_file_that_does_not_fit(tmp_path: Path, monk
             device.write(content)
 
     monkeypatch.setattr(Path, "write_bytes", full)
-    with pytest.raises(OSError, match="No space left on device") as caught, new_hdf5(tmp_path / "a.h5") as file:
+    with (
+        pytest.raises(OSError, match="No space left on device") as caught,
+        new_hdf5(tmp_path / "a.h5") as file,
+    ):
         file["x"] = np.arange(5)
     assert caught.value.filename == str(tmp_path / "a.h5") and not list(tmp_path.iterdir())

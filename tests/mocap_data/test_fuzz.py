@@ -1,7 +1,7 @@
 """Every reader on damaged files: a result or one clear line, soon, and within bounded memory.
 
-Each example takes a valid file of a format and damages it by a few of the operations below. NPMP_FUZZ=2000 tries so
-many of each format instead of the usual few.
+Each example takes a valid file of a format and damages it by a few of the operations below.
+NPMP_FUZZ=2000 tries so many of each format instead of the usual few.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ Operation = tuple[str, float, float, int]  # what, where in the file, how much o
 
 
 class Sample(NamedTuple):
-    """A valid file of a format: its reader, its name, the bytes to damage, and the files it needs beside it."""
+    """A valid file of a format: its reader, its name, the bytes to damage, and the files it needs
+    beside it."""
 
     read: Callable[..., object]
     name: str
@@ -61,7 +62,10 @@ CHARACTER = {
         ]
     }
 }
-CYCLE = {"Loop": "wrap", "Frames": [[0.02, i, 1, 0, 1, 0, 0, 0, 0.8, 0, 0.6, 0, -1.5] for i in range(4)]}
+CYCLE = {
+    "Loop": "wrap",
+    "Frames": [[0.02, i, 1, 0, 1, 0, 0, 0, 0.8, 0, 0.6, 0, -1.5] for i in range(4)],
+}
 UNITREE = (b"0,0,1,0,0,0,1" + b",0.1" * 29 + b"\n") * 4
 LAIKAGO = {
     "LoopMode": "Wrap",
@@ -91,7 +95,12 @@ def read_packed(path: Path) -> object:
 
 
 def keypoints() -> dict[str, object]:
-    return {"positions": np.ones((4, 2, 3)), "names": np.array(["a", "b"]), "fps": 60.0, "parents": np.array([-1, 0])}
+    return {
+        "positions": np.ones((4, 2, 3)),
+        "names": np.array(["a", "b"]),
+        "fps": 60.0,
+        "parents": np.array([-1, 0]),
+    }
 
 
 def mjlab() -> dict[str, object]:
@@ -140,7 +149,8 @@ def dataset() -> bytes:
     ]
     with tempfile.TemporaryDirectory() as folder:
         write_motions(
-            f"{folder}/a.h5", MotionSet("dog", "ab" * 32, ("a", "b"), ("base", "foot"), tuple(motions), {"a": "b"})
+            f"{folder}/a.h5",
+            MotionSet("dog", "ab" * 32, ("a", "b"), ("base", "foot"), tuple(motions), {"a": "b"}),
         )
         return Path(folder, "a.h5").read_bytes()
 
@@ -151,7 +161,8 @@ def read_dataset(path: Path) -> object:
 
 
 def c3d() -> bytes:
-    """Made once with ezc3d and kept: header and parameters of three markers, and four frames of floats."""
+    """Made once with ezc3d and kept: header and parameters of three markers, and four frames of
+    floats."""
     ezc3d = pytest.importorskip("ezc3d")
     file = ezc3d.c3d()
     for key, value in (("RATE", [100.0]), ("LABELS", ["A", "B", "C"]), ("UNITS", ["mm"])):
@@ -170,18 +181,27 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
     "bvh": lambda: Sample(read, "a.bvh", BVH.encode()),
     "amc": lambda: Sample(read, "1_1.amc", AMC.encode(), {"1.asf": ASF.encode()}),
     "asf": lambda: Sample(
-        lambda path: read(path.with_name("2_1.amc")), "2.asf", ASF.encode(), {"2_1.amc": AMC.encode()}
+        lambda path: read(path.with_name("2_1.amc")),
+        "2.asf",
+        ASF.encode(),
+        {"2_1.amc": AMC.encode()},
     ),
     "csv": lambda: Sample(csv, "a.csv", b"0,1,2,3,4,5.5\n" * 6),
     "named_csv": lambda: Sample(
-        read, "n.csv", b"time,l_x,l_y,l_z,r_x,r_y,r_z\n" + b"".join(b"0.%d,1,2,3,4,5,6\n" % i for i in range(5))
+        read,
+        "n.csv",
+        b"time,l_x,l_y,l_z,r_x,r_y,r_z\n" + b"".join(b"0.%d,1,2,3,4,5,6\n" % i for i in range(5)),
     ),
     "dog_txt": lambda: Sample(read, "a.txt", b",\t".join(b"%d.5" % i for i in range(81)) + b",\n"),
     "npz": lambda: Sample(read, "a.npz", archive(**keypoints())),
     "packed_npz": lambda: Sample(read, "a.npz", archive(packed=True, **keypoints())),
-    "npz_inside": lambda: Sample(read_packed, "p.npy", npy(np.ones((4, 2, 3)))),  # the archive's checksums stay right
+    # the archive's checksums stay right
+    "npz_inside": lambda: Sample(read_packed, "p.npy", npy(np.ones((4, 2, 3)))),
     "deepmimic": lambda: Sample(
-        read, "k_a.txt", json.dumps(CYCLE).encode(), {"k_character.txt": json.dumps(CHARACTER).encode()}
+        read,
+        "k_a.txt",
+        json.dumps(CYCLE).encode(),
+        {"k_character.txt": json.dumps(CHARACTER).encode()},
     ),
     "character": lambda: Sample(
         lambda path: read(path.with_name("q_a.txt")),
@@ -194,7 +214,9 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
     "dataset": lambda: Sample(read_dataset, "d.h5", dataset()),
     "mjlab": lambda: Sample(read_robot_motion, "m.npz", archive(**mjlab())),
     "laikago": lambda: Sample(read_robot_motion, "m.txt", json.dumps(LAIKAGO).encode()),
-    "unitree_csv": lambda: Sample(lambda p: read_robot_motion(p, robot="unitree_g1"), "m.csv", UNITREE),
+    "unitree_csv": lambda: Sample(
+        lambda p: read_robot_motion(p, robot="unitree_g1"), "m.csv", UNITREE
+    ),
 }
 SLOW = ("c3d",)  # a process per file
 NUMBERS = (
@@ -227,7 +249,9 @@ def damaged(data: bytes, operations: list[Operation]) -> bytes:
             data = data[:at] + PIECES[which % len(PIECES)] + data[at:]
         elif what == "number":
             start = next((i for i in range(at, len(data)) if data[i] in b"0123456789-"), len(data))
-            stop = next((i for i in range(start, len(data)) if data[i] not in b"0123456789.e+-"), len(data))
+            stop = next(
+                (i for i in range(start, len(data)) if data[i] not in b"0123456789.e+-"), len(data)
+            )
             data = data[:start] + NUMBERS[which % len(NUMBERS)] + data[stop:]
         elif what == "lines":
             lines = data.splitlines(keepends=True)
@@ -246,12 +270,16 @@ OPERATIONS = (
     "noise",
 )  # fmt: skip
 share = st.floats(0.0, 1.0, exclude_max=True)
-examples = st.lists(st.tuples(st.sampled_from(OPERATIONS), share, share, st.integers(0, 2**16)), min_size=1, max_size=4)
+examples = st.lists(
+    st.tuples(st.sampled_from(OPERATIONS), share, share, st.integers(0, 2**16)),
+    min_size=1,
+    max_size=4,
+)
 
 
 def outcome(folder: Path, sample: Sample, data: bytes) -> str:
-    """What reading a file gives: "result" or the error's line. Fails where it is neither, takes long, or takes much
-    memory."""
+    """What reading a file gives: "result" or the error's line. Fails where it is neither, takes
+    long, or takes much memory."""
     for name, content in {**sample.beside, sample.name: data}.items():
         (folder / name).write_bytes(content)
     begin = time.process_time()
@@ -308,7 +336,11 @@ def test_files_that_ask_for_much_get_little(name: str, tmp_path: Path) -> None:
     try:
         for share_of_file in np.linspace(0.0, 0.99, 12):
             for number in (7, 8):
-                outcome(tmp_path, sample, damaged(sample.data, [("number", float(share_of_file), 0.0, number)]))
+                outcome(
+                    tmp_path,
+                    sample,
+                    damaged(sample.data, [("number", float(share_of_file), 0.0, number)]),
+                )
         assert tracemalloc.get_traced_memory()[1] < MEMORY
     finally:
         tracemalloc.stop()
@@ -317,8 +349,11 @@ def test_files_that_ask_for_much_get_little(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "value", [0.0, 1e-300, 1e308, np.nan, 2**63 - 1, "", "x" * 20_000, np.bytes_(b"\xff")], ids=str
 )
-def test_datasets_whose_values_nobody_has_give_motions_or_one_line(value: object, tmp_path: Path) -> None:
-    """Each attribute, and the last column of each array, in sound HDF5: a motion that is read has finite velocities."""
+def test_datasets_whose_values_nobody_has_give_motions_or_one_line(
+    value: object, tmp_path: Path
+) -> None:
+    """Each attribute, and the last column of each array, in sound HDF5: a motion that is read has
+    finite velocities."""
     data = dataset()
     places = [(at, key) for at in ("/", "walk") for key in h5py.File(io.BytesIO(data))[at].attrs]
     if isinstance(value, float):
@@ -333,7 +368,9 @@ def test_datasets_whose_values_nobody_has_give_motions_or_one_line(value: object
             (tmp_path / "d.h5").write_bytes(file.id.get_file_image())
         try:
             for motion in read_motions(tmp_path / "d.h5").motions:
-                assert np.isfinite(motion.qvel.astype(np.float32)).all() and np.isfinite(motion.duration_s)
+                assert np.isfinite(motion.qvel.astype(np.float32)).all() and np.isfinite(
+                    motion.duration_s
+                )
         except InputError as error:
             assert len(str(error).splitlines()) == 1
 
@@ -361,7 +398,8 @@ def grown(name: str, frames: int) -> tuple[Sample, bytes]:
         )
     elif name == "amc":
         data = b":DEGREES\n" + b"".join(
-            b"%d\nroot 0 3 %d 0 90 0\nthigh 90 0 0\nshin 9.5\n" % (i, i) for i in range(1, 1 + frames)
+            b"%d\nroot 0 3 %d 0 90 0\nthigh 90 0 0\nshin 9.5\n" % (i, i)
+            for i in range(1, 1 + frames)
         )
     elif name in ("csv", "dog_txt"):
         data = sample.data.splitlines(keepends=True)[0] * frames

@@ -1,4 +1,5 @@
-"""Datasets that lead elsewhere, lie about their sizes, or hold what nobody expects: one line each, before reading."""
+"""Datasets that lead elsewhere, lie about their sizes, or hold what nobody expects: one line each,
+before reading."""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ def path(tmp_path: Path) -> Path:
     motion = ReferenceMotion("walk", pose, 50.0, quality={"rms_marker_m": 0.01})
     motion = dataclasses.replace(motion, frame_quality={"marker_rms_m": np.ones(4)})
     motions = (motion, dataclasses.replace(motion, name="trot"))
-    write_motions(tmp_path / "motions.h5", MotionSet("dog", "ab", ("a", "b"), ("base", "foot"), motions))
+    write_motions(
+        tmp_path / "motions.h5", MotionSet("dog", "ab", ("a", "b"), ("base", "foot"), motions)
+    )
     return tmp_path / "motions.h5"
 
 
@@ -51,11 +54,14 @@ def replace(group: h5py.Group, name: str, link: object) -> None:
 LINKS: dict[str, Callable[[h5py.File], object]] = {
     "soft clip": lambda file: replace(file, "trot", h5py.SoftLink("/walk")),
     "soft array": lambda file: replace(file["walk"], "qpos", h5py.SoftLink("/trot/qpos")),
-    "soft figure": lambda file: replace(file["walk/frame_quality"], "marker_rms_m", h5py.SoftLink("/trot/qpos")),
+    "soft figure": lambda file: replace(
+        file["walk/frame_quality"], "marker_rms_m", h5py.SoftLink("/trot/qpos")
+    ),
     "cyclic": lambda file: replace(file, "trot", h5py.SoftLink("/trot")),
     "dangling": lambda file: replace(file["walk"], "qpos", h5py.SoftLink("nowhere")),
     "external": lambda file: replace(file, "trot", h5py.ExternalLink("other.h5", "/")),
-    "a FIFO": lambda file: replace(file["walk"], "qpos", h5py.ExternalLink("fifo", "/")),  # opening it never ends
+    # opening it never ends
+    "a FIFO": lambda file: replace(file["walk"], "qpos", h5py.ExternalLink("fifo", "/")),
 }
 
 
@@ -93,7 +99,9 @@ def test_groups_within_themselves_end(path: Path) -> None:
         ("walk", "source", 3, "expected a text"),
     ],
 )
-def test_attributes_of_another_type(path: Path, place: str, key: str, value: object, message: str) -> None:
+def test_attributes_of_another_type(
+    path: Path, place: str, key: str, value: object, message: str
+) -> None:
     with h5py.File(path, "r+") as file:
         file[place].attrs[key] = value
     assert message in refused(path)
@@ -113,7 +121,9 @@ def test_attributes_of_another_type(path: Path, place: str, key: str, value: obj
 def test_numbers_that_cannot_be(path: Path, key: str, value: float) -> None:
     with h5py.File(path, "r+") as file:
         file["walk"].attrs[key] = value
-    with pytest.raises(InputError, match=r"motions\.h5(: motion|, clip) 'walk': (weight|rate|start_s)"):
+    with pytest.raises(
+        InputError, match=r"motions\.h5(: motion|, clip) 'walk': (weight|rate|start_s)"
+    ):
         read_motions(path)
 
 
@@ -127,7 +137,9 @@ def test_attributes_of_strangers_are_left_alone(path: Path) -> None:
         walk.attrs["compound"] = np.zeros(2, [("a", float), ("b", int)])
         walk.attrs["empty"] = h5py.Empty("f")
         walk.attrs["list"] = [1.0, 2.0]
-        h5py.h5a.create(walk.id, b"\xff\xfe", h5py.h5t.NATIVE_DOUBLE, h5py.h5s.create(h5py.h5s.SCALAR))
+        h5py.h5a.create(
+            walk.id, b"\xff\xfe", h5py.h5t.NATIVE_DOUBLE, h5py.h5s.create(h5py.h5s.SCALAR)
+        )
         text = h5py.h5a.create(walk.id, b"text", h5py.h5t.C_S1, h5py.h5s.create(h5py.h5s.SCALAR))
         text.write(np.array(b"\xff", "S1"))
     assert read_motions(path)["walk"].quality == {"rms_marker_m": 0.01}
@@ -140,7 +152,8 @@ def test_a_name_that_is_no_text(path: Path) -> None:
 
 
 def test_texts_that_all_point_to_one_long_text(path: Path) -> None:
-    """25 names of 3 bytes, of which each says that it is the provenance of 2 MiB: 50 MiB of a file of 2."""
+    """25 names of 3 bytes, of which each says that it is the provenance of 2 MiB: 50 MiB of a file
+    of 2."""
     with h5py.File(path, "r") as file:
         known = dict(file.attrs)
     known["provenance"] = f'{{"a": "{"x" * (2 << 20)}"}}'
@@ -152,13 +165,17 @@ def test_texts_that_all_point_to_one_long_text(path: Path) -> None:
         if joints == 2:  # a long text is no harm
             assert schema_of(path) == "npmp-motion"
     data = path.read_bytes()
-    heap = data.find(b'{"a": "xxx') - 32  # before the text its heap's head and its own, each of 16 bytes
+    # before the text its heap's head and its own, each of 16 bytes
+    heap = data.find(b'{"a": "xxx') - 32
     assert data[heap : heap + 4] == b"GCOL"
     count = 0
     for other in (found.start() for found in re.finditer(b"GCOL", data)):
         entry = struct.pack("<IQ", 3, other)  # then the text's number in the heap, of 4 bytes
         data, made = re.subn(
-            re.escape(entry) + b"..\0\0", struct.pack("<IQI", (2 << 20) + 9, heap, 1), data, flags=re.DOTALL
+            re.escape(entry) + b"..\0\0",
+            struct.pack("<IQI", (2 << 20) + 9, heap, 1),
+            data,
+            flags=re.DOTALL,
         )
         count += made
     assert count >= 25
@@ -180,13 +197,19 @@ def replaced(path: Path, key: str, **settings: object) -> None:
 
 
 def test_sizes_that_a_file_does_not_have(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    replaced(path, "qpos", shape=(10**9, 9), dtype="f8", chunks=(1000, 9), compression="gzip")  # 72 GB of nothing
-    assert "qpos declares (1000000000, 9), 72,000,000,000 bytes" in refused(path).replace("array 'qpos'", "qpos")
+    # 72 GB of nothing
+    replaced(path, "qpos", shape=(10**9, 9), dtype="f8", chunks=(1000, 9), compression="gzip")
+    assert "qpos declares (1000000000, 9), 72,000,000,000 bytes" in refused(path).replace(
+        "array 'qpos'", "qpos"
+    )
     replaced(path, "qpos", shape=(4, 9), maxshape=(None, 9), dtype="f8", chunks=(10**8, 9))
     assert "damaged" in refused(path)
-    replaced(path, "qpos", data=np.zeros((400_000, 9)), chunks=(1000, 9), compression="gzip")  # true, and much
+    # true, and much
+    replaced(path, "qpos", data=np.zeros((400_000, 9)), chunks=(1000, 9), compression="gzip")
     monkeypatch.setattr(outside, "available_memory", lambda: 10 << 20)
-    with pytest.raises(InputError, match=r"2 motions \(clips= reads some of them\) needs about 0\.0 GiB of memory"):
+    with pytest.raises(
+        InputError, match=r"2 motions \(clips= reads some of them\) needs about 0\.0 GiB of memory"
+    ):
         read_motions(path)
 
 
@@ -194,13 +217,17 @@ def test_a_chunk_that_unpacks_to_more_than_it_is(path: Path) -> None:
     replaced(path, "qpos", shape=(4, 9), dtype="f8", chunks=(4, 9), compression="gzip")
     with h5py.File(path, "r+") as file:
         file["walk/qpos"].id.write_direct_chunk((0, 0), zlib.compress(bytes(100_000)))
-    with pytest.raises(InputError, match=r"qpos is damaged \(a chunk of 288 bytes unpacks to another size\)"):
+    with pytest.raises(
+        InputError, match=r"qpos is damaged \(a chunk of 288 bytes unpacks to another size\)"
+    ):
         read_motions(path)
 
 
 def test_arrays_in_other_files_are_not_opened(path: Path) -> None:
     path.with_name("raw").write_bytes(bytes(288))
-    replaced(path, "qpos", shape=(4, 9), dtype="f8", external=[(str(path.with_name("raw")), 0, 288)])
+    replaced(
+        path, "qpos", shape=(4, 9), dtype="f8", external=[(str(path.with_name("raw")), 0, 288)]
+    )
     assert "lies in another file" in refused(path)
     layout = h5py.VirtualLayout((4, 9), "f8")
     layout[:] = h5py.VirtualSource("fifo", "x", (4, 9), "f8")
@@ -217,7 +244,13 @@ def test_arrays_in_other_files_are_not_opened(path: Path) -> None:
         {"compression": "gzip", "compression_opts": 9},
         {"chunks": (3, 4), "compression": "gzip", "shuffle": True},
         {"chunks": (3, 4), "fletcher32": True},
-        {"chunks": (2, 9), "dtype": ">f4", "compression": "gzip", "shuffle": True, "fletcher32": True},
+        {
+            "chunks": (2, 9),
+            "dtype": ">f4",
+            "compression": "gzip",
+            "shuffle": True,
+            "fletcher32": True,
+        },
     ],
 )
 def test_arrays_however_they_are_stored(tmp_path: Path, settings: dict) -> None:
@@ -232,7 +265,10 @@ def test_arrays_however_they_are_stored(tmp_path: Path, settings: dict) -> None:
 def test_compression_that_is_not_read(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("x", data=np.zeros((7, 9)), compression="lzf")
-    with hdf5.open_hdf5(tmp_path / "a.h5") as file, pytest.raises(InputError, match="in a way that is not read"):
+    with (
+        hdf5.open_hdf5(tmp_path / "a.h5") as file,
+        pytest.raises(InputError, match="in a way that is not read"),
+    ):
         hdf5.read_array(file["x"], "x")
 
 

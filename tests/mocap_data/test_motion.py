@@ -39,10 +39,16 @@ def test_crops_of_crops_are_crops(data: st.DataObject) -> None:
     once, twice = motion.crop(start + inner, stop), motion.crop(start, stop).crop(inner)
     for key in ("qpos", "contacts"):
         np.testing.assert_array_equal(getattr(once, key), getattr(twice, key))
-        np.testing.assert_array_equal(getattr(once, key), getattr(motion, key)[start + inner : stop])
+        np.testing.assert_array_equal(
+            getattr(once, key), getattr(motion, key)[start + inner : stop]
+        )
     np.testing.assert_array_equal(once.qvel[1:], motion.qvel[start + inner + 1 : stop])
-    np.testing.assert_array_equal(twice.frame_quality["marker_rms_m"], np.arange(start + inner, stop) / 1000)
-    assert once.start_s == pytest.approx(twice.start_s) == pytest.approx(3.0 + (start + inner) / RATE)
+    np.testing.assert_array_equal(
+        twice.frame_quality["marker_rms_m"], np.arange(start + inner, stop) / 1000
+    )
+    assert (
+        once.start_s == pytest.approx(twice.start_s) == pytest.approx(3.0 + (start + inner) / RATE)
+    )
     assert (twice.recording, twice.weight, twice.rate_hz) == ("walk", 1.0, RATE)
 
 
@@ -71,7 +77,10 @@ def test_contacts_of_zeros_and_ones() -> None:
         ({"contacts": np.full((40, 2), 3)}, "contacts must be truth values"),
         ({"frame_quality": {"f": np.zeros(41)}}, "frame_quality 'f' 41"),
         ({"frame_quality": {"f": np.zeros((40, 1))}}, r"frame_quality 'f' has shape \(40, 1\)"),
-        ({"frame_quality": {"f": np.full(40, np.inf)}}, "frame_quality 'f' has a value that is not finite"),
+        (
+            {"frame_quality": {"f": np.full(40, np.inf)}},
+            "frame_quality 'f' has a value that is not finite",
+        ),
         ({"weight": -1.0}, "weight -1.0 must be 0, or from 1e-09 to "),
         ({"weight": np.nan}, "weight nan"),
         ({"weight": 1e308}, r"weight 1e\+308"),

@@ -25,7 +25,8 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
     for path in special_files(tmp_path).values():
         with pytest.raises(InputError):
             outside.read_text(path)
-    with tempfile.TemporaryDirectory() as short, socket.socket(socket.AF_UNIX) as server:  # its name must be short
+    # its name must be short
+    with tempfile.TemporaryDirectory() as short, socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{short}/s")
         with pytest.raises(InputError, match="no regular file"):
             outside.regular_file(f"{short}/s")
@@ -60,7 +61,13 @@ def test_json(tmp_path: Path) -> None:
 
 
 def test_whatever_a_library_raises_becomes_one_line() -> None:
-    for error in (RecursionError(), MemoryError(), KeyError("a\nb"), SystemError(), OSError(5, "Input/output error")):
+    for error in (
+        RecursionError(),
+        MemoryError(),
+        KeyError("a\nb"),
+        SystemError(),
+        OSError(5, "Input/output error"),
+    ):
         with pytest.raises(InputError, match=r"^a\.h5: ") as found, outside.reading("a.h5"):
             raise error
         assert len(str(found.value).splitlines()) == 1

@@ -61,10 +61,15 @@ def test_bvh_by_hand(bvh: Path) -> None:
     assert (clip.rate_hz, clip.name, clip.source, clip.licence) == (60.0, "dog", "dog.bvh", "CC0")
     # Y up to Z up: (x, y, z) -> (z, x, y), centimetres to metres.
     # Frame 0: no rotation, bones along the file's X: (0, 50, 0), (10, 50, 0), (15, 50, 0).
-    np.testing.assert_allclose(clip.positions[0], [[0, 0, 0.5], [0, 0.10, 0.5], [0, 0.15, 0.5]], atol=1e-15)
-    # Frame 1: the root turns X to Y: the head is at (0, 60, 20). In the root's frame the head turns a quarter
-    # about Y, X to -Z, and -Z stays -Z under the root's rotation about Z: the end is at (0, 60, 15).
-    np.testing.assert_allclose(clip.positions[1], [[0.2, 0, 0.5], [0.2, 0, 0.6], [0.15, 0, 0.6]], atol=1e-15)
+    np.testing.assert_allclose(
+        clip.positions[0], [[0, 0, 0.5], [0, 0.10, 0.5], [0, 0.15, 0.5]], atol=1e-15
+    )
+    # Frame 1: the root turns X to Y: the head is at (0, 60, 20). In the root's frame the head turns
+    # a quarter about Y, X to -Z, and -Z stays -Z under the root's rotation about Z: the end is at
+    # (0, 60, 15).
+    np.testing.assert_allclose(
+        clip.positions[1], [[0.2, 0, 0.5], [0.2, 0, 0.6], [0.15, 0, 0.6]], atol=1e-15
+    )
 
 
 def test_bvh_options(bvh: Path) -> None:
@@ -76,7 +81,8 @@ def test_bvh_options(bvh: Path) -> None:
 
 
 def test_bvh_in_another_style(tmp_path: Path) -> None:
-    """CRLF, tabs, a byte order mark, braces on the line, names with spaces, two End Sites, odd channels."""
+    """CRLF, tabs, a byte order mark, braces on the line, names with spaces, two End Sites, odd
+    channels."""
     text = (
         "\ufeffHierarchy\r\nRoot Hips {\r\n OFFSET 1 2 3\r\n CHANNELS 1 Yposition\r\n"
         "\tJOINT left leg {\r\n\tOFFSET 0 1 0\r\n\tCHANNELS 4 Yrotation Xposition Zrotation Xrotation\r\n"
@@ -101,20 +107,28 @@ CHANNELS = [f"{axis}{kind}" for kind in ("position", "rotation") for axis in "XY
 @given(
     parents=st.lists(st.integers(0, 5), max_size=6),
     channels=st.lists(
-        st.permutations(CHANNELS).flatmap(lambda c: st.integers(0, 6).map(lambda n: c[:n])), min_size=7, max_size=7
+        st.permutations(CHANNELS).flatmap(lambda c: st.integers(0, 6).map(lambda n: c[:n])),
+        min_size=7,
+        max_size=7,
     ),
     seed=st.integers(0, 2**16),
 )
 def test_any_hierarchy_and_channels_by_another_path(
-    tmp_path_factory: pytest.TempPathFactory, parents: list[int], channels: list[list[str]], seed: int
+    tmp_path_factory: pytest.TempPathFactory,
+    parents: list[int],
+    channels: list[list[str]],
+    seed: int,
 ) -> None:
-    """Trees of up to seven joints with any channels in any order, against scipy's matrices, joint by joint."""
+    """Trees of up to seven joints with any channels in any order, against scipy's matrices, joint
+    by joint."""
     rng = np.random.default_rng(seed)
     parents = [-1, *(parent % (i + 1) for i, parent in enumerate(parents))]
     channels = [channels[0] or ["Xrotation"], *channels[1 : len(parents)]]
     offsets = rng.normal(size=(len(parents), 3))
     numbers = rng.uniform(-180, 180, size=(2, sum(map(len, channels))))
-    children = {i: [j for j, parent in enumerate(parents) if parent == i] for i in range(len(parents))}
+    children = {
+        i: [j for j, parent in enumerate(parents) if parent == i] for i in range(len(parents))
+    }
     order: list[int] = []  # of the joints in the file, and so of their numbers
 
     def block(i: int) -> str:
@@ -136,12 +150,17 @@ def test_any_hierarchy_and_channels_by_another_path(
                 if channel.endswith("position"):
                     offset[axis] = number
                 else:
-                    turn = turn @ Rotation.from_rotvec(np.deg2rad(number) * np.eye(3)[axis]).as_matrix()
+                    turn = (
+                        turn
+                        @ Rotation.from_rotvec(np.deg2rad(number) * np.eye(3)[axis]).as_matrix()
+                    )
                 column += 1
             above = parents[i]
             turns[i] = turn if above < 0 else turns[above] @ turn
             places[i] = offset if above < 0 else places[above] + turns[above] @ offset
-            np.testing.assert_allclose(clip.positions[frame, clip.index(f"j{i}")], places[i], atol=1e-9)
+            np.testing.assert_allclose(
+                clip.positions[frame, clip.index(f"j{i}")], places[i], atol=1e-9
+            )
 
 
 @pytest.mark.parametrize(
@@ -173,8 +192,16 @@ def test_rate(bvh: Path, frame_time: str, rate_hz: float) -> None:
         ("Frames: 2", "Fromage: 2", "line 17: expected 'Frames: ...', found 'Fromage: 2'"),
         ("0.0166667", "0", "line 18: a frame time of 0 s is not positive"),
         ("0.0166667", "nan", "line 18: 'Frame Time' must be a number"),
-        ("0 50 20 90 0 0 0 0 90", "0 50 20 90 0", "line 20: 5 numbers, expected 9 .*; the file is cut short"),
-        ("0 50 0 0 0 0 0 0 0", "0 50 0 0 0 0 0 0", r"line 19: 8 numbers, expected 9 \(one per channel\)$"),
+        (
+            "0 50 20 90 0 0 0 0 90",
+            "0 50 20 90 0",
+            "line 20: 5 numbers, expected 9 .*; the file is cut short",
+        ),
+        (
+            "0 50 0 0 0 0 0 0 0",
+            "0 50 0 0 0 0 0 0",
+            r"line 19: 8 numbers, expected 9 \(one per channel\)$",
+        ),
         ("0 50 20", "0 fifty 20", "line 20: 'fifty' is not a number"),
         ("0 50 20", "0 5,0 20", "line 20: '5,0' is not a number"),
         ("0 50 20", "0 nan 20", r"line 20: a value is not finite \(frame 1\)"),
@@ -187,9 +214,21 @@ def test_rate(bvh: Path, frame_time: str, rate_hz: float) -> None:
         ("HIERARCHY", "HIERARCHIE", "line 1: expected HIERARCHY, found 'HIERARCHIE'"),
         ("ROOT Hips", "ROOT", "line 2: a joint without a name"),
         ("ROOT", "BRANCH", "line 2: expected ROOT, found 'BRANCH'"),
-        ("OFFSET 10 0 0", "OFFSET 10 0", "line 9: OFFSET of 'Head' must be a number, found 'CHANNELS'"),
-        ("OFFSET 10 0 0", "OFFSET 10 0 inf", "line 8: OFFSET of 'Head' must be a number, found 'inf'"),
-        ("OFFSET 10 0 0", "OFFSETT 10 0 0", "line 8: expected OFFSET or CHANNELS or .*, found 'OFFSETT'"),
+        (
+            "OFFSET 10 0 0",
+            "OFFSET 10 0",
+            "line 9: OFFSET of 'Head' must be a number, found 'CHANNELS'",
+        ),
+        (
+            "OFFSET 10 0 0",
+            "OFFSET 10 0 inf",
+            "line 8: OFFSET of 'Head' must be a number, found 'inf'",
+        ),
+        (
+            "OFFSET 10 0 0",
+            "OFFSETT 10 0 0",
+            "line 8: expected OFFSET or CHANNELS or .*, found 'OFFSETT'",
+        ),
         ("CHANNELS 3", "CHANNELS 4", "line 10: joint 'Head' has the unknown channel 'End'"),
         ("CHANNELS 3 Zrotation", "CHANNELS 3 Yrotation", "line 9: .*repeated channel 'Yrotation'"),
         ("CHANNELS 3", "CHANNELS -3", "line 9: joint 'Head' cannot have -3 CHANNELS"),
@@ -235,7 +274,8 @@ def test_read_names_what_there_is(bvh: Path, tmp_path: Path) -> None:
         mocap_data.read(tmp_path)
     (tmp_path / "a.fbx").write_text("")
     with pytest.raises(
-        InputError, match=r"suffix '.fbx'; there are: .amc, .bvh, .c3d, .csv, .h5, .hdf5, .json, .npz, .txt"
+        InputError,
+        match=r"suffix '.fbx'; there are: .amc, .bvh, .c3d, .csv, .h5, .hdf5, .json, .npz, .txt",
     ):
         mocap_data.read(tmp_path / "a.fbx")
     with pytest.raises(InputError, match="no file"):
@@ -243,7 +283,9 @@ def test_read_names_what_there_is(bvh: Path, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe.bvh")
     with pytest.raises(InputError, match="is no regular file"):
         mocap_data.read(tmp_path / "pipe.bvh")
-    with pytest.raises(InputError, match=r"no option for .bvh files 'rate'; there are: scale, up, "):
+    with pytest.raises(
+        InputError, match=r"no option for .bvh files 'rate'; there are: scale, up, "
+    ):
         mocap_data.read(bvh, rate=60)
     with pytest.raises(InputError, match="no upward axis 'w'; there are: x, y, z, -x, -y, -z"):
         mocap_data.read(bvh, up="w")
@@ -252,10 +294,20 @@ def test_read_names_what_there_is(bvh: Path, tmp_path: Path) -> None:
 
 
 def test_units_by_name(bvh: Path) -> None:
-    for unit, metres in (("m", 1.0), ("cm", 0.01), ("MM", 0.001), (" inches", 0.0254), ("ft", 0.3048), ("0.5", 0.5)):
+    for unit, metres in (
+        ("m", 1.0),
+        ("cm", 0.01),
+        ("MM", 0.001),
+        (" inches", 0.0254),
+        ("ft", 0.3048),
+        ("0.5", 0.5),
+    ):
         clip = mocap_data.read(bvh, scale=unit, up="z")
         np.testing.assert_allclose(clip.positions[0, 0], [0, 50 * metres, 0], rtol=1e-15)
-    with pytest.raises(InputError, match=r"dog.bvh: no unit 'furlong'; .* a number or one of: m, dm, cm, mm, in, ft"):
+    with pytest.raises(
+        InputError,
+        match=r"dog.bvh: no unit 'furlong'; .* a number or one of: m, dm, cm, mm, in, ft",
+    ):
         mocap_data.read(bvh, scale="furlong")
     for scale in ("nan", "-1", True, None, [1]):
         with pytest.raises(InputError, match="scale"):
@@ -272,7 +324,9 @@ def test_upward_axes(bvh: Path) -> None:
         ("-Z", [0.0, -0.60, -0.15]),
         ("-x", [0.60, -0.15, 0.0]),
     ):
-        np.testing.assert_allclose(mocap_data.read(bvh, up=up).positions[1, 2], expected, atol=1e-15, err_msg=up)
+        np.testing.assert_allclose(
+            mocap_data.read(bvh, up=up).positions[1, 2], expected, atol=1e-15, err_msg=up
+        )
 
 
 def test_every_option_is_listed(bvh: Path, tmp_path: Path) -> None:
@@ -326,20 +380,26 @@ def test_a_hierarchy_as_deep_as_you_like(tmp_path: Path) -> None:
     (tmp_path / "deep.bvh").write_text(text)
     clip = mocap_data.read(tmp_path / "deep.bvh", scale=1.0, up="z")
     np.testing.assert_array_equal(clip.positions[0, -1], [5, 1499, 0])
-    (tmp_path / "deep.bvh").write_text(text.replace("JOINT j1 {", "JOINT j1 {" + "JOINT k {" * 1000))
+    (tmp_path / "deep.bvh").write_text(
+        text.replace("JOINT j1 {", "JOINT j1 {" + "JOINT k {" * 1000)
+    )
     with pytest.raises(InputError, match=r"line 2: more than 2,000 joints"):
         mocap_data.read(tmp_path / "deep.bvh")
 
 
-def test_what_would_not_fit_into_memory_is_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # 1,000 joints without channels and 100,000 frames of one number: a file of 0.2 MB, and 2.4 GB of positions
+def test_what_would_not_fit_into_memory_is_refused_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # 1,000 joints without channels and 100,000 frames of one number: a file of 0.2 MB, and 2.4 GB
+    # of positions
     joints = "".join(f"JOINT j{i} {{ OFFSET 0 1 0 }} " for i in range(1000))
     path = tmp_path / "wide.bvh"
-    head = (
-        f"HIERARCHY\nROOT r {{ OFFSET 0 0 0 CHANNELS 1 Xposition {joints} }}\nMOTION\nFrames: 100000\nFrame Time: 0.1\n"
-    )
+    head = f"HIERARCHY\nROOT r {{ OFFSET 0 0 0 CHANNELS 1 Xposition {joints} }}\nMOTION\nFrames: 100000\nFrame Time: 0.1\n"
     path.write_text(head + "1\n" * 100_000)
-    with pytest.raises(InputError, match="100,000 frames of 1,001 keypoints are more than the 100,000,000 coordinates"):
+    with pytest.raises(
+        InputError,
+        match="100,000 frames of 1,001 keypoints are more than the 100,000,000 coordinates",
+    ):
         mocap_data.read(path)
     monkeypatch.setattr("mocap_data.readers.common.MAX_FILE_BYTES", 100_000)
     with pytest.raises(InputError, match=r"has 2\d\d,\d\d\d bytes; at most 100,000 are read"):
@@ -347,7 +407,9 @@ def test_what_would_not_fit_into_memory_is_refused_first(tmp_path: Path, monkeyp
 
 
 def write_csv(path: Path, positions: np.ndarray) -> Path:
-    path.write_text("".join(",\t".join(repr(float(v)) for v in frame.ravel()) + "\n" for frame in positions))
+    path.write_text(
+        "".join(",\t".join(repr(float(v)) for v in frame.ravel()) + "\n" for frame in positions)
+    )
     return path
 
 
@@ -364,7 +426,9 @@ def test_csv(tmp_path: Path) -> None:
 def test_csv_of_the_dog_set_needs_no_options(tmp_path: Path) -> None:
     clip = mocap_data.read(write_csv(tmp_path / "dog.txt", np.ones((3, 27, 3))))
     assert (clip.names, clip.rate_hz, clip.parents) == (DOG_NAMES, 60.0, DOG_PARENTS)
-    with pytest.raises(InputError, match=r"has 2 keypoints; only the dog set's 27 .*give names and rate_hz"):
+    with pytest.raises(
+        InputError, match=r"has 2 keypoints; only the dog set's 27 .*give names and rate_hz"
+    ):
         mocap_data.read(write_csv(tmp_path / "two.csv", np.ones((3, 2, 3))))
     with pytest.raises(InputError, match="give rate_hz"):
         mocap_data.read(tmp_path / "two.csv", names=["a", "b"])
@@ -408,7 +472,8 @@ def test_what_is_no_recording_says_what_it_is(tmp_path: Path, motions: MotionSet
     write_motions(path, motions)
     for reader in (mocap_data.read, read_all):
         with pytest.raises(
-            InputError, match=r"motions.h5 is a dataset of robot motions, made by npmp retarget, not a recording"
+            InputError,
+            match=r"motions.h5 is a dataset of robot motions, made by npmp retarget, not a recording",
         ):
             reader(path)
     assert not is_recording(path)
@@ -448,7 +513,9 @@ def test_npz(tmp_path: Path) -> None:
     path = tmp_path / "run.npz"
     np.savez(path, **GOOD, parents=np.array([-1, 0]))
     clip = mocap_data.read(path, scale=0.5)
-    np.testing.assert_array_equal(clip.positions, 0.5 * GOOD["positions"][..., [2, 0, 1]].astype(float))
+    np.testing.assert_array_equal(
+        clip.positions, 0.5 * GOOD["positions"][..., [2, 0, 1]].astype(float)
+    )
     assert (clip.names, clip.rate_hz, clip.parents) == (("a", "b"), 120.0, (-1, 0))
     np.savez_compressed(path, positions=GOOD["positions"])
     assert mocap_data.read(path, names=["c", "d"], rate_hz=30).names == ("c", "d")
@@ -467,7 +534,10 @@ class Bomb:
         ({"positions": None}, "array 'positions' is missing; expected positions, names, fps"),
         ({"names": None}, "array 'names' is missing"),
         ({"fps": None}, "array 'fps' is missing"),
-        ({"positions": np.ones((2, 2))}, r"positions is float64 \(2, 2\), expected numbers \(T, M, 3\)"),
+        (
+            {"positions": np.ones((2, 2))},
+            r"positions is float64 \(2, 2\), expected numbers \(T, M, 3\)",
+        ),
         ({"positions": np.ones((0, 2, 3))}, "no frames"),
         ({"positions": np.full((2, 2, 3), np.inf)}, "not finite at frame 0"),
         ({"names": np.array([1, 2])}, "names must be a list of texts"),
@@ -488,12 +558,16 @@ def test_garbled_npz(tmp_path: Path, change: dict, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_an_archive_that_unpacks_to_far_more_is_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_archive_that_unpacks_to_far_more_is_refused_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "bomb.npz"
     np.savez_compressed(path, **{**GOOD, "positions": np.zeros((50_000, 2, 3))})
     assert path.stat().st_size < 10_000
     monkeypatch.setattr(outside, "available_memory", lambda: 1 << 20)
-    with pytest.raises(InputError, match=r"unpacking positions, names, fps needs about 0.0 GiB of memory"):
+    with pytest.raises(
+        InputError, match=r"unpacking positions, names, fps needs about 0.0 GiB of memory"
+    ):
         mocap_data.read(path)
 
 
@@ -505,12 +579,15 @@ def test_an_npz_directory_of_a_hundred_thousand_entries_is_not_read(tmp_path: Pa
     start = data.index(b"PK\x01\x02")
     entries, end = 100_000 * data[start : start + 47], data[start + 47 :]
     size = struct.pack("<I", len(entries))
-    # the end names its entries by numbers of 16 and 32 bits; zipfile goes by the second, the directory's size
+    # the end names its entries by numbers of 16 and 32 bits; zipfile goes by the second, the
+    # directory's size
     path.write_bytes(data[:start] + entries + end[:12] + size + end[16:])
     with zipfile.ZipFile(path) as archive:
         assert len(archive.filelist) == 100_000
     tracemalloc.start()
-    with pytest.raises(InputError, match=r"many\.npz: a directory of 4,700,000 bytes; at most 10,000 entries"):
+    with pytest.raises(
+        InputError, match=r"many\.npz: a directory of 4,700,000 bytes; at most 10,000 entries"
+    ):
         mocap_data.read(path)
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
@@ -603,7 +680,8 @@ def test_npz_headers_nested_deep(tmp_path: Path, header: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("time", "message"), [("16.6667", r"0\.06 frames/s.*in milliseconds"), ("1e-5", r"1e\+05 frames/s")]
+    ("time", "message"),
+    [("16.6667", r"0\.06 frames/s.*in milliseconds"), ("1e-5", r"1e\+05 frames/s")],
 )
 def test_a_frame_time_in_another_unit(bvh: Path, time: str, message: str) -> None:
     bvh.write_text(bvh.read_text().replace("0.0166667", time))

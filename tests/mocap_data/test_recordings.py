@@ -28,8 +28,9 @@ def test_cmu_on_another_skeleton(shared: Path) -> None:
     files = sorted((shared / "mocap/cmu_bvh").glob("*.bvh"))
     assert len(files) == 5
     for file in files:
-        # Their bones lie along Z and Y at rest, and yet all five have Y up: three have a root above the hips that turns
-        # it all up at every frame. The other two have no such root and were exported relative to the hips' OFFSET.
+        # Their bones lie along Z and Y at rest, and yet all five have Y up: three have a root above
+        # the hips that turns it all up at every frame. The other two have no such root and were
+        # exported relative to the hips' OFFSET.
         relative = file.stem in ("007_05", "007_12")
         clip = mocap_data.read(file, up="y", scale="cm", add_root_offset=relative)
         assert clip.rate_hz == 60.0
@@ -40,7 +41,8 @@ def test_cmu_on_another_skeleton(shared: Path) -> None:
         hips = np.median(heights[:, clip.index("CC_Base_Hip")])
         feet = np.median(heights[:, [clip.index("CC_Base_L_Foot"), clip.index("CC_Base_R_Foot")]])
         assert 1.45 < head < 1.7 and 0.9 < hips < 1.1 and 0.05 < feet < 0.25, file.name
-        if relative:  # read as if they were absolute they would be a metre too low, and that is said
+        # read as if they were absolute they would be a metre too low, and that is said
+        if relative:
             assert any("add_root_offset=True" in doubt for doubt in doubts(mocap_data.read(file)))
 
 
@@ -61,13 +63,16 @@ def test_every_keypoint_file_reads(shared: Path) -> None:
 
 def test_cmu_npz(shared: Path) -> None:
     for name, frames, speed in (("07_01", 317, 1.4), ("09_11", 166, 3.5)):  # a walk and a run
-        clip = mocap_data.read(shared / f"mocap/cmu_run_keypoints/{name}_cmu_worldpos.npz", scale=0.00056444)
+        clip = mocap_data.read(
+            shared / f"mocap/cmu_run_keypoints/{name}_cmu_worldpos.npz", scale=0.00056444
+        )
         assert (clip.rate_hz, len(clip.names), clip.names[0]) == (120.0, 38, "Hips")
         assert clip.num_frames == frames
         assert clip.parents is not None and clip.parents[:4] == (-1, 0, 0, 0)
         middle = clip.crop(10, frames - 10).positions[:, 0]  # the first frames are the rest pose
         way = middle[-1] - middle[0]
-        assert way[0] / ((len(middle) - 1) / 120.0) == pytest.approx(speed, rel=0.1)  # along the file's Z, our X
+        # along the file's Z, our X
+        assert way[0] / ((len(middle) - 1) / 120.0) == pytest.approx(speed, rel=0.1)
         assert 1.4 < clip.positions[..., 2].max() < 1.8
 
 

@@ -27,7 +27,9 @@ def archive(joints: int = 3, frames: int = 4, bodies: int = 2, **changes: Any) -
         "joint_pos": np.tile(np.arange(joints) / 10.0, (frames, 1)).astype(np.float32),
         "joint_vel": np.ones((frames, joints), np.float32),
         "body_pos_w": np.tile([1.0, 2.0, 0.5], (frames, bodies, 1)).astype(np.float32),
-        "body_quat_w": np.tile([QUARTER, 0.0, 0.0, QUARTER], (frames, bodies, 1)).astype(np.float32),
+        "body_quat_w": np.tile([QUARTER, 0.0, 0.0, QUARTER], (frames, bodies, 1)).astype(
+            np.float32
+        ),
         "body_lin_vel_w": np.tile([3.0, 0.0, 0.0], (frames, bodies, 1)).astype(np.float32),
         "body_ang_vel_w": np.tile([2.0, 0.0, 0.0], (frames, bodies, 1)).astype(np.float32),
     }
@@ -42,20 +44,31 @@ def npz(path: Path, **arrays: Any) -> Path:
 
 def test_mjlab(tmp_path: Path) -> None:
     path = npz(
-        tmp_path / "a.npz", **archive(joint_names=np.array(["a", "b", "c"]), body_names=np.array(["base", "foot"]))
+        tmp_path / "a.npz",
+        **archive(joint_names=np.array(["a", "b", "c"]), body_names=np.array(["base", "foot"])),
     )
     motion = read_robot_motion(path)
-    assert kind_of(path) == "mjlab" and motion.joint_names == ("a", "b", "c") and motion.body_names == ("base", "foot")
+    assert (
+        kind_of(path) == "mjlab"
+        and motion.joint_names == ("a", "b", "c")
+        and motion.body_names == ("base", "foot")
+    )
     assert motion.rate_hz == 50.0 and motion.num_frames == 4 and motion.duration_s == 0.08
-    np.testing.assert_allclose(motion.qpos[1], [1.0, 2.0, 0.5, QUARTER, 0.0, 0.0, QUARTER, 0.0, 0.1, 0.2], atol=1e-7)
+    np.testing.assert_allclose(
+        motion.qpos[1], [1.0, 2.0, 0.5, QUARTER, 0.0, 0.0, QUARTER, 0.0, 0.1, 0.2], atol=1e-7
+    )
     # In the root's frame, a quarter turn to the left, the world's x is -y.
     assert motion.qvel is not None
-    np.testing.assert_allclose(motion.qvel[2], [3.0, 0.0, 0.0, 0.0, -2.0, 0.0, 1.0, 1.0, 1.0], atol=1e-6)
+    np.testing.assert_allclose(
+        motion.qvel[2], [3.0, 0.0, 0.0, 0.0, -2.0, 0.0, 1.0, 1.0, 1.0], atol=1e-6
+    )
 
 
 def test_mjlab_without_names_needs_them(tmp_path: Path) -> None:
     path = npz(tmp_path / "a.npz", **archive())
-    with pytest.raises(MissingOptions, match="does not name its 3 joints; give joint_names=") as caught:
+    with pytest.raises(
+        MissingOptions, match="does not name its 3 joints; give joint_names="
+    ) as caught:
         read_robot_motion(path)
     assert caught.value.options == ("joint_names", "robot")
     assert read_robot_motion(path, joint_names=["x", "y", "z"]).joint_names == ("x", "y", "z")
@@ -63,7 +76,9 @@ def test_mjlab_without_names_needs_them(tmp_path: Path) -> None:
         read_robot_motion(path, joint_names=["x", "y"])
     with pytest.raises(InputError, match="3 joint columns, but robot 'unitree_g1' has 29 joints"):
         read_robot_motion(path, robot="unitree_g1")
-    with pytest.raises(InputError, match="no documented joint order for robot 'spot'; there are: unitree_g1"):
+    with pytest.raises(
+        InputError, match="no documented joint order for robot 'spot'; there are: unitree_g1"
+    ):
         read_robot_motion(path, robot="spot")
     # 29 joints are not enough to guess a G1: Isaac Lab writes the same keys in another order.
     with pytest.raises(MissingOptions):
@@ -89,7 +104,10 @@ def test_names_in_the_file_are_held_against_the_options(tmp_path: Path) -> None:
         ({"fps": None}, "array 'fps' is missing"),
         ({"fps": np.array([50.0, 50.0])}, "fps must be one number"),
         ({"fps": np.array([0.0])}, "a rate of 0 frames/s is not possible"),
-        ({"body_quat_w": np.zeros((4, 2, 3))}, r"body_quat_w is float64 \(4, 2, 3\), expected numbers \(T, N, 4\)"),
+        (
+            {"body_quat_w": np.zeros((4, 2, 3))},
+            r"body_quat_w is float64 \(4, 2, 3\), expected numbers \(T, N, 4\)",
+        ),
         ({"body_pos_w": np.zeros((3, 2, 3))}, "body_pos_w is of shape"),
         ({"body_quat_w": np.zeros((4, 2, 4))}, "root quaternion has length 0 at frame 0"),
         ({"joint_pos": np.full((4, 3), np.nan)}, "not finite at frame 0"),
@@ -118,7 +136,9 @@ def test_mjlab_damaged(tmp_path: Path) -> None:
         assert kind_of(tmp_path / f"{name}.npz") is None
         with pytest.raises(InputError):
             read_robot_motion(tmp_path / f"{name}.npz", kind="mjlab")
-    with pytest.raises(InputError, match="can be told by its contents; give kind= of: mjlab, unitree_csv, laikago"):
+    with pytest.raises(
+        InputError, match="can be told by its contents; give kind= of: mjlab, unitree_csv, laikago"
+    ):
         read_robot_motion(tmp_path / "cut.npz")
     with pytest.raises(InputError, match="no kind of robot motion 'bvh'"):
         read_robot_motion(tmp_path / "a.npz", kind="bvh")
@@ -128,7 +148,9 @@ def test_mjlab_damaged(tmp_path: Path) -> None:
 
 def test_an_archive_that_claims_terabytes_is_refused(tmp_path: Path) -> None:
     header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(header, {"descr": "<f8", "fortran_order": False, "shape": (10**7, 10**6)})
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f8", "fortran_order": False, "shape": (10**7, 10**6)}
+    )
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
         file.writestr("joint_pos.npy", header.getvalue())
         file.writestr("body_pos_w.npy", header.getvalue())
@@ -141,7 +163,8 @@ def test_an_archive_that_claims_terabytes_is_refused(tmp_path: Path) -> None:
 
 def rows(joints: int, frames: int = 3) -> np.ndarray:
     """Root at (t, 0, 0.8), a quarter turn to the left, joint j at j / 100."""
-    root = np.array([[t, 0.0, 0.8, 0.0, 0.0, QUARTER, QUARTER] for t in range(frames)])  # x, y, z, then x, y, z, w
+    # x, y, z, then x, y, z, w
+    root = np.array([[t, 0.0, 0.8, 0.0, 0.0, QUARTER, QUARTER] for t in range(frames)])
     return np.concatenate([root, np.tile(np.arange(joints) / 100.0, (frames, 1))], axis=1)
 
 
@@ -150,14 +173,22 @@ def csv(path: Path, values: np.ndarray, header: str = "") -> Path:
     return path
 
 
-@pytest.mark.parametrize(("joints", "robot"), [(29, "unitree_g1"), (27, "unitree_h1_2"), (19, "unitree_h1")])
+@pytest.mark.parametrize(
+    ("joints", "robot"), [(29, "unitree_g1"), (27, "unitree_h1_2"), (19, "unitree_h1")]
+)
 def test_the_lafan1_layouts_need_no_options(tmp_path: Path, joints: int, robot: str) -> None:
     path = csv(tmp_path / "dance.csv", rows(joints))
     motion = read_robot_motion(path)
     assert kind_of(path) == "unitree_csv" and not ambiguous(path)
-    assert motion.robot == robot and motion.rate_hz == 30.0 and motion.joint_names == LAYOUTS[robot].joint_names
+    assert (
+        motion.robot == robot
+        and motion.rate_hz == 30.0
+        and motion.joint_names == LAYOUTS[robot].joint_names
+    )
     np.testing.assert_allclose(motion.qpos[2, :7], [2.0, 0.0, 0.8, QUARTER, 0.0, 0.0, QUARTER])
-    assert motion.qpos[0, 7 + 5] == pytest.approx(0.05) and motion.joint_names[0].startswith("left_hip")
+    assert motion.qpos[0, 7 + 5] == pytest.approx(0.05) and motion.joint_names[0].startswith(
+        "left_hip"
+    )
     assert read_robot_motion(path, rate_hz=60).rate_hz == 60.0
 
 
@@ -187,7 +218,9 @@ def test_a_header_is_understood(tmp_path: Path) -> None:
     other = csv(tmp_path / "b.csv", values, header.replace("qx,qy,qz,qw", "qw,qx,qy,qz"))
     np.testing.assert_allclose(read_robot_motion(other).qpos, motion.qpos)
     wrong = csv(tmp_path / "c.csv", rows(4), header.replace("qx,qy,qz,qw", "roll,pitch,yaw,qw"))
-    with pytest.raises(InputError, match="'roll', 'pitch', 'yaw', 'qw' where the root quaternion belongs"):
+    with pytest.raises(
+        InputError, match="'roll', 'pitch', 'yaw', 'qw' where the root quaternion belongs"
+    ):
         read_robot_motion(wrong, kind="unitree_csv")
     short = csv(tmp_path / "d.csv", rows(4), header.rpartition(",")[0])
     with pytest.raises(InputError, match="10 names in the header, 11 numbers in a row"):
@@ -199,11 +232,17 @@ def test_a_header_is_understood(tmp_path: Path) -> None:
     [
         ("", "is empty"),
         ("1,2,3\n", "3 numbers in a row, expected root position 3"),
-        ("0,0,1,0,0,0,1,0.1\n0,0,1,0,0,0,1\n", r"line 2: 7 numbers, the rows before have 8; the file is cut short"),
+        (
+            "0,0,1,0,0,0,1,0.1\n0,0,1,0,0,0,1\n",
+            r"line 2: 7 numbers, the rows before have 8; the file is cut short",
+        ),
         ("0,0,1,0,0,0,1,0.1\n0,0,1,0,0,0,x,0.1\n", "line 2: 'x' is not a number"),
         ("0,0,1,0,0,0,1,0.1\n0,0,1,0,0,0,1,nan\n", "line 2: a value is not finite"),
         ("0,0,1,0,0,0,5,0.1\n", "root quaternion has length 5 at frame 0, expected 1"),
-        ("0,0,1,0,0,0,1,95\n", "joint 'j' reaches 95 rad; expected radians, these look like degrees"),
+        (
+            "0,0,1,0,0,0,1,95\n",
+            "joint 'j' reaches 95 rad; expected radians, these look like degrees",
+        ),
         ("x,y,z,qx,qy,qz,qw,j\n", "has a header and no frames"),
         ("0,0,79,0,0,0,1,0.1\n", "the root is 79 m above the floor; expected metres, Z up"),
     ],
@@ -222,7 +261,12 @@ def test_keypoints_are_no_robot_motion(tmp_path: Path) -> None:
     # 15 numbers are 5 keypoints, or 8 joints: where the quaternion would be stands one by chance
     path = csv(tmp_path / "both.csv", rows(8))
     assert ambiguous(path) and kind_of(path) is None
-    assert read_robot_motion(path, kind="unitree_csv", joint_names=[f"j{i}" for i in range(8)]).num_frames == 3
+    assert (
+        read_robot_motion(
+            path, kind="unitree_csv", joint_names=[f"j{i}" for i in range(8)]
+        ).num_frames
+        == 3
+    )
     assert kind_of(tmp_path / "missing.csv") is None
 
 
@@ -237,7 +281,11 @@ def laikago(path: Path, frames: Any, duration: Any = 0.01667) -> Path:
 def test_laikago(tmp_path: Path) -> None:
     upright = [0.0, 0.0, 0.43, 0.5, 0.5, 0.5, 0.5, *np.arange(12) / 10.0]
     motion = read_robot_motion(laikago(tmp_path / "a.txt", [upright, upright]))
-    assert kind_of(tmp_path / "a.txt") == "laikago" and motion.rate_hz == 60.0 and motion.robot == "laikago"
+    assert (
+        kind_of(tmp_path / "a.txt") == "laikago"
+        and motion.rate_hz == 60.0
+        and motion.robot == "laikago"
+    )
     np.testing.assert_allclose(motion.qpos[0, :7], [0.0, 0.0, 0.43, 1.0, 0.0, 0.0, 0.0], atol=1e-12)
     assert (
         motion.joint_names[0] == "FR_hip_motor_2_chassis_joint"
@@ -318,7 +366,9 @@ def test_garbage_is_refused_on_one_line(
 def test_a_flipped_or_cut_archive_never_ends_in_a_traceback(
     tmp_path_factory: pytest.TempPathFactory, place: int, value: int, cut: bool
 ) -> None:
-    path = npz(tmp_path_factory.mktemp("flip") / "a.npz", **archive(joint_names=np.array(["a", "b", "c"])))
+    path = npz(
+        tmp_path_factory.mktemp("flip") / "a.npz", **archive(joint_names=np.array(["a", "b", "c"]))
+    )
     content = bytearray(path.read_bytes())
     place %= len(content)
     content[place] = value

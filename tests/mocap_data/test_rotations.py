@@ -34,7 +34,9 @@ def to_scipy(q: np.ndarray) -> Rotation:
     return Rotation.from_quat(q.reshape(-1, 4)[:, [1, 2, 3, 0]])
 
 
-cases = pytest.mark.parametrize(("regime", "shape"), [(regime, shape) for regime in REGIMES for shape in SHAPES])
+cases = pytest.mark.parametrize(
+    ("regime", "shape"), [(regime, shape) for regime in REGIMES for shape in SHAPES]
+)
 
 
 @cases
@@ -51,12 +53,20 @@ def test_exp_log_recover_each_other(regime: str, shape: tuple[int, ...]) -> None
 def test_group(regime: str, shape: tuple[int, ...]) -> None:
     a, b, c = (rot.exp(random_vectors(regime, shape, seed)) for seed in range(3))
     v = random_vectors("generic", shape, 3)
-    np.testing.assert_allclose(rot.multiply(rot.multiply(a, b), c), rot.multiply(a, rot.multiply(b, c)), atol=1e-14)
-    np.testing.assert_allclose(rot.multiply(a, rot.conjugate(a)), np.broadcast_to(rot.IDENTITY, a.shape), atol=1e-15)
+    np.testing.assert_allclose(
+        rot.multiply(rot.multiply(a, b), c), rot.multiply(a, rot.multiply(b, c)), atol=1e-14
+    )
+    np.testing.assert_allclose(
+        rot.multiply(a, rot.conjugate(a)), np.broadcast_to(rot.IDENTITY, a.shape), atol=1e-15
+    )
     np.testing.assert_allclose(rot.multiply(a, rot.IDENTITY), a, atol=0)
-    np.testing.assert_allclose(rot.rotate(rot.multiply(a, b), v), rot.rotate(a, rot.rotate(b, v)), atol=1e-13)
+    np.testing.assert_allclose(
+        rot.rotate(rot.multiply(a, b), v), rot.rotate(a, rot.rotate(b, v)), atol=1e-13
+    )
     np.testing.assert_allclose(rot.rotate_inverse(a, rot.rotate(a, v)), v, atol=1e-14)
-    np.testing.assert_allclose(rot.rotate(a, v), np.einsum("...ij,...j->...i", rot.to_matrix(a), v), atol=1e-14)
+    np.testing.assert_allclose(
+        rot.rotate(a, v), np.einsum("...ij,...j->...i", rot.to_matrix(a), v), atol=1e-14
+    )
     reached = rot.multiply(a, rot.exp(rot.difference(a, b)))  # b or -b, the same rotation
     np.testing.assert_allclose(rot.to_matrix(reached), rot.to_matrix(b), atol=1e-13)
 
@@ -84,8 +94,12 @@ def test_parity_with_scipy(regime: str) -> None:
     v = random_vectors("generic", shape, 2)
     np.testing.assert_allclose(rot.to_matrix(a), to_scipy(a).as_matrix(), atol=1e-14)
     np.testing.assert_allclose(rot.rotate(a, v), to_scipy(a).apply(v), atol=1e-14)
-    np.testing.assert_allclose(rot.to_matrix(rot.multiply(a, b)), (to_scipy(a) * to_scipy(b)).as_matrix(), atol=1e-14)
-    np.testing.assert_allclose(rot.angle(a, b), (to_scipy(a).inv() * to_scipy(b)).magnitude(), atol=1e-12)
+    np.testing.assert_allclose(
+        rot.to_matrix(rot.multiply(a, b)), (to_scipy(a) * to_scipy(b)).as_matrix(), atol=1e-14
+    )
+    np.testing.assert_allclose(
+        rot.angle(a, b), (to_scipy(a).inv() * to_scipy(b)).magnitude(), atol=1e-12
+    )
 
 
 @pytest.mark.parametrize("order", ["ZXY", "ZYX", "XYZ", "YXY", "X", "ZY"])
@@ -97,7 +111,8 @@ def test_euler_parity_with_scipy(order: str) -> None:
 
 
 def test_quarter_turns_by_hand() -> None:
-    # a quarter turn about Z takes X to Y; then "ZX" turns about the new X, so Z ends up at -(new Y) = X
+    # a quarter turn about Z takes X to Y; then "ZX" turns about the new X, so Z ends up at -(new Y)
+    # = X
     z = rot.from_euler("Z", [np.pi / 2])
     np.testing.assert_allclose(rot.rotate(z, [1.0, 0.0, 0.0]), [0.0, 1.0, 0.0], atol=1e-15)
     zx = rot.from_euler("ZX", [np.pi / 2, np.pi / 2])
@@ -106,7 +121,8 @@ def test_quarter_turns_by_hand() -> None:
 
 
 def test_difference_is_in_the_body_frame() -> None:
-    # turned a quarter about Z, then rolling about the body's own X: the difference is along X, not Y
+    # turned a quarter about Z, then rolling about the body's own X: the difference is along X, not
+    # Y
     a = rot.from_euler("Z", [np.pi / 2])
     b = rot.multiply(a, rot.exp([0.1, 0.0, 0.0]))
     np.testing.assert_allclose(rot.difference(a, b), [0.1, 0.0, 0.0], atol=1e-15)
@@ -139,8 +155,8 @@ def tumbling(times: np.ndarray) -> np.ndarray:
 
 
 class Quaternion:
-    """Shoemake's definition written out with scalars: Hamilton's product, exp and log of quaternions, powers of
-    them."""
+    """Shoemake's definition written out with scalars: Hamilton's product, exp and log of
+    quaternions, powers of them."""
 
     def __init__(self, w: float, x: float, y: float, z: float) -> None:
         self.w, self.v = w, (x, y, z)
@@ -191,7 +207,8 @@ def shoemake(knots: np.ndarray, i: int, h: float) -> np.ndarray:
 
 @given(seed=st.integers(0, 10_000), h=st.floats(0.0, 1.0), size=st.floats(0.01, 1.5))
 def test_squad_is_shoemakes(seed: int, h: float, size: float) -> None:
-    """Between inner, evenly spaced knots that turn by up to `size` radians, against the scalar definition."""
+    """Between inner, evenly spaced knots that turn by up to `size` radians, against the scalar
+    definition."""
     rng = np.random.default_rng(seed)
     knots = [rot.normalize(rng.normal(size=4))]
     for _ in range(4):
@@ -206,7 +223,9 @@ def test_squad_goes_through_its_knots_and_keeps_the_hemisphere() -> None:
     times = np.sort(np.random.default_rng(0).uniform(0, 5, 30))
     knots = tumbling(times)
     signs = np.random.default_rng(1).choice([-1.0, 1.0], (30, 1))
-    np.testing.assert_allclose(rot.angle(rot.squad(signs * knots, times, times), knots), 0.0, atol=1e-7)
+    np.testing.assert_allclose(
+        rot.angle(rot.squad(signs * knots, times, times), knots), 0.0, atol=1e-7
+    )
     fine = rot.squad(signs * knots, times, np.linspace(times[0], times[-1], 2000))
     assert (np.sum(fine[1:] * fine[:-1], axis=-1) > 0.9).all()
     np.testing.assert_allclose(np.linalg.norm(fine, axis=-1), 1.0, atol=1e-14)
@@ -221,10 +240,13 @@ def test_squad_keeps_a_steady_turn_exactly() -> None:
     def steady(times: np.ndarray) -> np.ndarray:
         return rot.multiply(start, rot.exp(times[:, None] * velocity))
 
-    for times in (np.arange(12.0), np.cumsum(rng.uniform(0.3, 2.0, 12)), np.array([0.0, 1.5])):  # turns below pi
+    # turns below pi
+    for times in (np.arange(12.0), np.cumsum(rng.uniform(0.3, 2.0, 12)), np.array([0.0, 1.5])):
         new = rng.uniform(times[0], times[-1], 200)
         found, exact = rot.squad(steady(times), times, new), steady(new)
-        np.testing.assert_allclose(found * np.sign(np.sum(found * exact, axis=-1, keepdims=True)), exact, atol=1e-12)
+        np.testing.assert_allclose(
+            found * np.sign(np.sum(found * exact, axis=-1, keepdims=True)), exact, atol=1e-12
+        )
 
 
 def test_squad_is_continuously_differentiable() -> None:
@@ -233,15 +255,19 @@ def test_squad_is_continuously_differentiable() -> None:
     for times in (np.arange(20) / 4.0, np.cumsum(rng.uniform(0.1, 0.4, 20))):
         knots, step = tumbling(times), 1e-5
         inner = times[1:-1]
-        before, at, behind = (rot.squad(knots, times, inner + shift) for shift in (-step, 0.0, step))
+        before, at, behind = (
+            rot.squad(knots, times, inner + shift) for shift in (-step, 0.0, step)
+        )
         jump = rot.difference(at, behind) - rot.difference(before, at)
-        # a jump of the velocity would show as step * jump; a continuous one leaves step^2 * acceleration
+        # a jump of the velocity would show as step * jump; a continuous one leaves step^2 *
+        # acceleration
         assert np.abs(jump).max() / step < 1e-3
         assert np.abs(rot.difference(before, at)).max() / step > 1.0  # it does turn
 
 
 def test_squad_converges_to_the_motion() -> None:
-    """Errors of third order: knots twice as dense, errors an eighth, at the ends as well, even at uneven times."""
+    """Errors of third order: knots twice as dense, errors an eighth, at the ends as well, even at
+    uneven times."""
     new, rng = np.linspace(0.0, 5.0, 1001), np.random.default_rng(3)
     for uneven in (0.0, 0.3):
         errors = []
@@ -254,7 +280,8 @@ def test_squad_converges_to_the_motion() -> None:
 
 
 def test_squad_agrees_with_scipys_spline() -> None:
-    """RotationSpline is another curve (twice differentiable) through the same knots; at 60 Hz they are one to 1e-5."""
+    """RotationSpline is another curve (twice differentiable) through the same knots; at 60 Hz they
+    are one to 1e-5."""
     times, new = np.arange(300) / 60.0, np.random.default_rng(0).uniform(0.1, 4.8, 500)
     spline = RotationSpline(times, to_scipy(tumbling(times)))
     theirs = np.roll(spline(new).as_quat(), 1, axis=-1)
@@ -263,7 +290,10 @@ def test_squad_agrees_with_scipys_spline() -> None:
 
 def test_squad_in_batches() -> None:
     times, new = np.arange(10.0), np.linspace(0, 9, 37)
-    q = np.stack([np.stack([tumbling(times / (3 + i + j)) for i in range(2)], axis=1) for j in range(3)], axis=1)
+    q = np.stack(
+        [np.stack([tumbling(times / (3 + i + j)) for i in range(2)], axis=1) for j in range(3)],
+        axis=1,
+    )
     found = rot.squad(q, times, new)  # (10, 3, 2, 4) -> (37, 3, 2, 4)
     assert found.shape == (37, 3, 2, 4)
     np.testing.assert_array_equal(found[:, 2, 1], rot.squad(q[:, 2, 1], times, new))

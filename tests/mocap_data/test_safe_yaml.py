@@ -9,8 +9,12 @@ import pytest
 from mocap_data.errors import InputError
 from mocap_data.safe_yaml import parse_yaml, read_yaml
 
-LAUGHS = "a0: &a0 [x, x]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12))
-MERGES = "a0: &a0 {k: 1}\n" + "".join(f"a{i}: &a{i} {{x: *a{i - 1}, y: *a{i - 1}}}\n" for i in range(1, 40))
+LAUGHS = "a0: &a0 [x, x]\n" + "".join(
+    f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 12)
+)
+MERGES = "a0: &a0 {k: 1}\n" + "".join(
+    f"a{i}: &a{i} {{x: *a{i - 1}, y: *a{i - 1}}}\n" for i in range(1, 40)
+)
 CHAIN = "a0: &a0 [1]\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 100))
 
 
@@ -42,9 +46,16 @@ def test_bombs_are_one_line(text: str, message: str) -> None:
 
 
 def test_what_is_usual_is_read(tmp_path: Path) -> None:
-    (tmp_path / "a.yaml").write_text("a: &legs {lower: -1.5, upper: 2}\nb: *legs\nc: {<<: *legs, upper: 3}\nd: 1e-3\n")
+    (tmp_path / "a.yaml").write_text(
+        "a: &legs {lower: -1.5, upper: 2}\nb: *legs\nc: {<<: *legs, upper: 3}\nd: 1e-3\n"
+    )
     legs = {"lower": -1.5, "upper": 2}
-    assert read_yaml(tmp_path / "a.yaml") == {"a": legs, "b": legs, "c": legs | {"upper": 3}, "d": "1e-3"}
+    assert read_yaml(tmp_path / "a.yaml") == {
+        "a": legs,
+        "b": legs,
+        "c": legs | {"upper": 3},
+        "d": "1e-3",
+    }
     assert parse_yaml("", "x") is None
     (tmp_path / "a.yaml").write_bytes(b"a: \xff")
     with pytest.raises(InputError, match="not UTF-8"):

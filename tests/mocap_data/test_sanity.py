@@ -51,13 +51,20 @@ def test_upside_down(walk: Clip) -> None:
     found = doubts(changed(walk, turned))
     assert "is upside down: its head is" in found[0]
     nameless = tuple(f"k{i}" for i in range(len(walk.names)))
-    assert any("looks upside down" in doubt for doubt in doubts(changed(walk, turned, names=nameless)))
+    assert any(
+        "looks upside down" in doubt for doubt in doubts(changed(walk, turned, names=nameless))
+    )
     assert doubts(changed(walk, walk.positions, names=nameless)) == []
 
 
 def test_a_wrong_axis(walk: Clip) -> None:
-    assert any("(axis? up=)" in doubt for doubt in doubts(changed(walk, walk.positions[..., [2, 0, 1]])))
-    assert any("m up or down and" in doubt for doubt in doubts(changed(walk, walk.positions[..., [1, 2, 0]])))
+    assert any(
+        "(axis? up=)" in doubt for doubt in doubts(changed(walk, walk.positions[..., [2, 0, 1]]))
+    )
+    assert any(
+        "m up or down and" in doubt
+        for doubt in doubts(changed(walk, walk.positions[..., [1, 2, 0]]))
+    )
 
 
 def test_nothing_moves(walk: Clip) -> None:
@@ -80,7 +87,10 @@ def test_jumps_and_floors(walk: Clip) -> None:
     (doubt,) = doubts(changed(walk, positions))
     assert re.match(f"'{walk.names[3]}' jumps by 0.(69|70)\\d* m after frame 39 .a glitch", doubt)
     (doubt,) = doubts(changed(walk, walk.positions - (0, 0, 1.0)))
-    assert "m below the floor (BVH with a relative root? from Python: read(..., add_root_offset=True)" in doubt
+    assert (
+        "m below the floor (BVH with a relative root? from Python: read(..., add_root_offset=True)"
+        in doubt
+    )
     (doubt,) = doubts(changed(walk, walk.positions + (0, 0, 1.0)))
     assert "above the floor" in doubt
 
@@ -113,11 +123,16 @@ def test_what_no_motion_has_is_refused_by_frame() -> None:
     values[2, 1, 0] = -1e5  # the very limit
     require_moderate(values, "a")
     values[2, 1, 0], values[3] = -1.001e5, 1e308
-    with pytest.raises(InputError, match=r"^a is 1e[+]05 at frame 2; no coordinate is beyond 100,000 m or rad$"):
+    with pytest.raises(
+        InputError, match=r"^a is 1e[+]05 at frame 2; no coordinate is beyond 100,000 m or rad$"
+    ):
         require_moderate(values, "a")
     assert require_rate(0.01, "a") == 0.01 and require_rate(1e6, "a") == 1e6
     for rate in (0.0, -1.0, 0.0099, 1.1e6, float("nan"), float("inf"), -float("inf")):
-        with pytest.raises(InputError, match=r"^a rate .* Hz is not (possible|positive); expected 0.01 to 1,000,000$"):
+        with pytest.raises(
+            InputError,
+            match=r"^a rate .* Hz is not (possible|positive); expected 0.01 to 1,000,000$",
+        ):
             require_rate(rate, "a")
 
 

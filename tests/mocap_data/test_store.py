@@ -33,8 +33,12 @@ def make_motion(name: str = "walk", frames: int = 50, seed: int = 0) -> Referenc
 
 
 def make_set(*names: str) -> MotionSet:
-    motions = tuple(make_motion(name, seed=i) for i, name in enumerate(names or ("walk", "a trot", "b")))
-    return MotionSet("biped", "ab" * 32, JOINTS, BODIES, motions, {"npmp": "0.1", "options": "none"})
+    motions = tuple(
+        make_motion(name, seed=i) for i, name in enumerate(names or ("walk", "a trot", "b"))
+    )
+    return MotionSet(
+        "biped", "ab" * 32, JOINTS, BODIES, motions, {"npmp": "0.1", "options": "none"}
+    )
 
 
 @pytest.fixture
@@ -45,7 +49,9 @@ def path(tmp_path: Path) -> Path:
 
 def test_round_trip_to_the_bit(path: Path) -> None:
     wrote = make_set()
-    found = read_motions(path, robot="biped", model_sha256="ab" * 32, joint_names=list(JOINTS), body_names=BODIES)
+    found = read_motions(
+        path, robot="biped", model_sha256="ab" * 32, joint_names=list(JOINTS), body_names=BODIES
+    )
     for key in ("robot", "model_sha256", "joint_names", "body_names", "provenance", "names"):
         assert getattr(found, key) == getattr(wrote, key)
     for a, b in zip(found.motions, wrote.motions, strict=True):
@@ -66,7 +72,9 @@ def test_some_clips_and_their_splits(path: Path) -> None:
     found = read_motions(path, clips=["b", "walk"])
     assert found.names == ("b", "walk")
     np.testing.assert_array_equal(found["walk"].qpos, make_set()["walk"].qpos)
-    with pytest.raises(InputError, match=r"no clip in .*motions.h5 'gallop'; there are: walk, a trot, b"):
+    with pytest.raises(
+        InputError, match=r"no clip in .*motions.h5 'gallop'; there are: walk, a trot, b"
+    ):
         read_motions(path, clips=["gallop"])
     with pytest.raises(InputError, match="no motion 'gallop'; there are: b, walk"):
         found["gallop"]
@@ -91,10 +99,16 @@ def test_layout(path: Path) -> None:
     ("expected", "message"),
     [
         ({"robot": "op3"}, "is of robot 'biped', expected 'op3'"),
-        ({"model_sha256": "cd" * 32}, "another model of 'biped'.*abababababab.*expected cdcdcdcdcdcd"),
+        (
+            {"model_sha256": "cd" * 32},
+            "another model of 'biped'.*abababababab.*expected cdcdcdcdcdcd",
+        ),
         ({"joint_names": ("hip", "ankle")}, "joint 1 is 'knee', expected 'ankle'"),
         ({"joint_names": ("hip",)}, "has 2 joint names, expected 1: it has an extra 'knee' at 1"),
-        ({"joint_names": ("hip", "knee", "toe")}, "has 2 joint names, expected 3: it lacks 'toe' at 2"),
+        (
+            {"joint_names": ("hip", "knee", "toe")},
+            "has 2 joint names, expected 3: it lacks 'toe' at 2",
+        ),
         ({"body_names": ("base", "shank", "thigh")}, "body 1 is 'thigh', expected 'shank'"),
     ],
 )
@@ -237,7 +251,10 @@ def test_quality_figures_cannot_replace_attributes(tmp_path: Path) -> None:
         ({"rate_hz": -1.0}, "not positive"),
         ({"rate_hz": 1e-300}, "rate 1e-300 Hz is not possible; expected 0.01 to 1,000,000"),
         ({"rate_hz": 1e300}, "not possible"),
-        ({"qpos": np.full((50, 9), 1e308)}, "qpos is 1e[+]308 at frame 0; no coordinate is beyond 100,000 m or rad"),
+        (
+            {"qpos": np.full((50, 9), 1e308)},
+            "qpos is 1e[+]308 at frame 0; no coordinate is beyond 100,000 m or rad",
+        ),
     ],
 )
 def test_motions_that_cannot_be(change: dict, message: str) -> None:
@@ -246,11 +263,15 @@ def test_motions_that_cannot_be(change: dict, message: str) -> None:
 
 
 @pytest.mark.parametrize("rate_hz", [0.0, 1e-300, 1e300, np.nan])
-def test_a_rate_that_cannot_be_is_refused_before_the_arrays_are_read(path: Path, rate_hz: float) -> None:
+def test_a_rate_that_cannot_be_is_refused_before_the_arrays_are_read(
+    path: Path, rate_hz: float
+) -> None:
     with h5py.File(path, "r+") as file:
         file["walk"].attrs["rate_hz"] = rate_hz
     for read in (splits_in, read_motions):
-        with pytest.raises(InputError, match=r"motions.h5, clip 'walk': rate .* expected 0.01 to 1,000,000"):
+        with pytest.raises(
+            InputError, match=r"motions.h5, clip 'walk': rate .* expected 0.01 to 1,000,000"
+        ):
             read(path)
 
 
@@ -283,12 +304,19 @@ FIELDS = ("recording", "start_s", "mirror", "split", "weight")
 
 def test_every_field_round_trips(tmp_path: Path) -> None:
     wrote = rich_motion()
-    write_motions(tmp_path / "m.h5", dataclasses.replace(make_set(), motions=(wrote, make_motion("plain"))))
+    write_motions(
+        tmp_path / "m.h5", dataclasses.replace(make_set(), motions=(wrote, make_motion("plain")))
+    )
     found = read_motions(tmp_path / "m.h5")
     rich, plain = found["walk_c01_lr"], found["plain"]
-    assert rich.contacts is not None and rich.contacts.dtype == np.bool_ and not rich.contacts.flags.writeable
+    assert (
+        rich.contacts is not None
+        and rich.contacts.dtype == np.bool_
+        and not rich.contacts.flags.writeable
+    )
     np.testing.assert_array_equal(rich.contacts, wrote.contacts)
-    assert list(rich.frame_quality) == ["marker_max_m", "marker_rms_m"]  # by name, as HDF5 keeps them
+    # by name, as HDF5 keeps them
+    assert list(rich.frame_quality) == ["marker_max_m", "marker_rms_m"]
     for key, values in wrote.frame_quality.items():
         np.testing.assert_array_equal(rich.frame_quality[key], values)
     for key in (*FIELDS, "quality"):
@@ -304,7 +332,10 @@ def test_older_versions_still_read(path: Path, version: int) -> None:
     with h5py.File(path, "r+") as file:
         file.attrs["version"] = version
         for name in file:
-            file[f"{name}/qvel"], file[f"{name}/body_pos"] = np.full((50, 8), np.nan), np.zeros((50, 3, 3))
+            file[f"{name}/qvel"], file[f"{name}/body_pos"] = (
+                np.full((50, 8), np.nan),
+                np.zeros((50, 3, 3)),
+            )
             file[f"{name}/body_quat"] = np.zeros((49, 3, 4))
             for key in FIELDS if version == 1 else ():
                 del file[name].attrs[key]
@@ -323,7 +354,11 @@ def test_older_versions_still_read(path: Path, version: int) -> None:
         ("frame_quality", np.zeros(50), "frame_quality is no group"),
         ("frame_quality/rms", np.zeros(49), "arrays differ in frames.*frame_quality 'rms' 49"),
         ("frame_quality/rms", np.zeros(50, int), "rms is of type int64"),
-        ("frame_quality/rms", np.full(50, np.nan), "frame_quality 'rms' has a value that is not finite at frame 0"),
+        (
+            "frame_quality/rms",
+            np.full(50, np.nan),
+            "frame_quality 'rms' has a value that is not finite at frame 0",
+        ),
     ],
 )
 def test_spoilt_optional_arrays(path: Path, key: str, value: np.ndarray, message: str) -> None:
@@ -367,7 +402,9 @@ def test_select() -> None:
     assert whole.select(split="train").provenance == whole.provenance
     with pytest.raises(InputError, match="no motion 'd'; there are: a, b, c"):
         whole.select(["d"])
-    with pytest.raises(InputError, match="no motion is of split 'test'; there are: train, validation"):
+    with pytest.raises(
+        InputError, match="no motion is of split 'test'; there are: train, validation"
+    ):
         whole.select(split="test")
     with pytest.raises(InputError, match="no motion is left"):
         whole.select(["a"], split="validation")
@@ -399,4 +436,7 @@ def test_what_is_wrong_with_single_clips_can_be_listed(path: Path) -> None:
     spoil(path, "nan")
     refused: list[InputError] = []
     assert read_motions(path, refused=refused).names == ("b",)
-    assert [str(error).partition("motions.h5")[2][:16] for error in refused] == [", clip 'a trot':", ": motion 'walk':"]
+    assert [str(error).partition("motions.h5")[2][:16] for error in refused] == [
+        ", clip 'a trot':",
+        ": motion 'walk':",
+    ]

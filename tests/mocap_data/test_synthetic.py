@@ -43,7 +43,8 @@ def test_feet_stand_still_on_the_floor(gait: str, turn_rate: float) -> None:
 def test_periodic_up_to_the_way_travelled(gait: str) -> None:
     clip = dog_gait(gait, duration_s=4 * GAITS[gait].stride_s)
     frames = round(GAITS[gait].stride_s * clip.rate_hz)
-    assert frames == GAITS[gait].stride_s * clip.rate_hz  # the default strides are whole frames at 60 Hz
+    # the default strides are whole frames at 60 Hz
+    assert frames == GAITS[gait].stride_s * clip.rate_hz
     turn = rotations.exp([0.0, 0.0, -GAITS[gait].turn_rate * GAITS[gait].stride_s])
     first, later = clip.positions[:-frames], clip.positions[frames:]
     # a stride later: turned by the yaw of a stride, and moved by one fixed offset
@@ -58,7 +59,8 @@ def test_periodic_up_to_the_way_travelled(gait: str) -> None:
 def test_mean_speed_as_asked(gait: str, speed: float) -> None:
     strides = 5
     clip = dog_gait(gait, speed_mps=speed, duration_s=strides * GAITS[gait].stride_s + 1 / 60)
-    way = clip.positions[-1] - clip.positions[0]  # whole strides: every keypoint has gone the same way
+    # whole strides: every keypoint has gone the same way
+    way = clip.positions[-1] - clip.positions[0]
     np.testing.assert_allclose(way[:, 0], speed * strides * GAITS[gait].stride_s, atol=1e-12)
     np.testing.assert_allclose(way[:, 1:], 0.0, atol=1e-12)
 
@@ -67,12 +69,15 @@ def test_mean_speed_as_asked(gait: str, speed: float) -> None:
 def test_turn_goes_round_the_right_circle(turn_rate: float) -> None:
     # half a turn: the trunk's centre ends a diameter to the left (right), 2 v / |w|, facing back
     duration = math.pi / abs(turn_rate)
-    clip = dog_gait("turn", speed_mps=0.4, turn_rate=turn_rate, duration_s=duration + 0.01, rate_hz=100.0)
+    clip = dog_gait(
+        "turn", speed_mps=0.4, turn_rate=turn_rate, duration_s=duration + 0.01, rate_hz=100.0
+    )
     hips, neck = (clip.positions[:, clip.index(name), :2] for name in ("Hips", "Neck"))
     facing = (neck - hips)[-1] / np.linalg.norm((neck - hips)[-1])
     np.testing.assert_allclose(facing, [-1.0, 0.0], atol=0.01)
     spine = clip.positions[:, clip.index("Spine1"), :2]
-    np.testing.assert_allclose((spine[-1] - spine[0])[1], 2 * 0.4 / turn_rate, atol=0.03)  # sway: 1.2 cm
+    # sway: 1.2 cm
+    np.testing.assert_allclose((spine[-1] - spine[0])[1], 2 * 0.4 / turn_rate, atol=0.03)
 
 
 @pytest.mark.parametrize("clip", demo_clips(), ids=lambda clip: clip.name)
@@ -88,8 +93,12 @@ def test_demo_clips(clip: Clip) -> None:
     # body-sized
     at = {name: clip.positions[:, clip.index(name)] for name in clip.names}
     assert 0.46 < at["LeftUpLeg"][:, 2].mean() < 0.51
-    np.testing.assert_allclose(np.linalg.norm(at["LeftArm"] - at["LeftUpLeg"], axis=-1), 0.56, atol=1e-12)
-    np.testing.assert_allclose(np.linalg.norm(at["LeftArm"] - at["RightArm"], axis=-1), 0.20, atol=1e-12)
+    np.testing.assert_allclose(
+        np.linalg.norm(at["LeftArm"] - at["LeftUpLeg"], axis=-1), 0.56, atol=1e-12
+    )
+    np.testing.assert_allclose(
+        np.linalg.norm(at["LeftArm"] - at["RightArm"], axis=-1), 0.20, atol=1e-12
+    )
     # left is left: at the start the dog faces +X
     assert at["LeftArm"][0, 1] > at["RightArm"][0, 1]
     assert at["Head_end"][0, 0] > at["Hips"][0, 0]
@@ -138,7 +147,10 @@ def test_left_and_right_mirror_each_other_half_a_stride_later(gait: str) -> None
     stride = GAITS[gait].stride_s
     clip = dog_gait(gait, duration_s=3 * stride)
     half = round(stride * clip.rate_hz / 2)
-    swap = [clip.index(n.replace("Left", "Right") if "Left" in n else n.replace("Right", "Left")) for n in clip.names]
+    swap = [
+        clip.index(n.replace("Left", "Right") if "Left" in n else n.replace("Right", "Left"))
+        for n in clip.names
+    ]
     mirrored = clip.positions[:, swap] * (1.0, -1.0, 1.0)
     way = np.array([GAITS[gait].speed_mps * stride / 2, 0.0, 0.0])
     np.testing.assert_allclose(clip.positions[half:], mirrored[:-half] + way, atol=1e-12)

@@ -45,7 +45,8 @@ def test_mixes_previous_latent_and_target_as_in_the_equation() -> None:
 def test_the_target_stays_in_the_range_of_imitated_latents() -> None:
     policy = HighLevelNet(5, 3, 0.95, SMALL, bound=[0.5, 1.0, 4.0])
     with torch.no_grad():
-        policy.head.bias.copy_(torch.tensor([1e3] * 3 + [0.0] * 3 + [-1e3]))  # theta 0: the mean is m
+        # theta 0: the mean is m
+        policy.head.bias.copy_(torch.tensor([1e3] * 3 + [0.0] * 3 + [-1e3]))
     latent, _ = policy(torch.zeros(1, 5), torch.zeros(1, 3), policy.initial_state(1))
     torch.testing.assert_close(latent.mean, torch.tensor([[0.5, 1.0, 4.0]]))
     with pytest.raises(ValueError, match="3 positive numbers"):

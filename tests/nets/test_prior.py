@@ -1,4 +1,5 @@
-"""The AR(1) prior: its KL against torch.distributions and Monte Carlo, its stationary distribution by simulation."""
+"""The AR(1) prior: its KL against torch.distributions and Monte Carlo, its stationary distribution
+by simulation."""
 
 from __future__ import annotations
 
@@ -8,7 +9,13 @@ import pytest
 import torch
 from torch.distributions import Independent, Normal, kl_divergence
 
-from npmp.nets.prior import kl_of_deviation, kl_to_prior, prior_std, sample_posterior, sample_stationary
+from npmp.nets.prior import (
+    kl_of_deviation,
+    kl_to_prior,
+    prior_std,
+    sample_posterior,
+    sample_stationary,
+)
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -30,19 +37,24 @@ def test_kl_equals_torchs(alpha: float) -> None:
     std = torch.rand(7, 5, 60, generator=g) + 0.1
     q = Independent(Normal(mean, std), 1)
     p = Independent(Normal(alpha * z_prev, torch.full_like(std, math.sqrt(1 - alpha**2))), 1)
-    torch.testing.assert_close(kl_to_prior(mean, std, z_prev, alpha), kl_divergence(q, p), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(
+        kl_to_prior(mean, std, z_prev, alpha), kl_divergence(q, p), rtol=1e-5, atol=1e-4
+    )
 
 
 def test_kl_of_the_prior_is_zero_and_of_a_shift_is_quadratic() -> None:
     std = torch.full((3, 4), prior_std(0.95))
-    torch.testing.assert_close(kl_of_deviation(torch.zeros(3, 4), std, 0.95), torch.zeros(3), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        kl_of_deviation(torch.zeros(3, 4), std, 0.95), torch.zeros(3), atol=1e-6, rtol=0
+    )
     # one dimension off by the prior's own deviation: 1/2 nat
     mu = torch.tensor([[prior_std(0.95), 0.0, 0.0, 0.0]])
     torch.testing.assert_close(kl_of_deviation(mu, std[:1], 0.95), torch.tensor([0.5]))
 
 
 def test_the_sum_over_a_sequence_is_the_kl_of_the_whole_by_monte_carlo() -> None:
-    """Eq. 6 sums per-step KLs at the sampled z_{t-1}; its expectation is the KL of the two processes' sequences."""
+    """Eq. 6 sums per-step KLs at the sampled z_{t-1}; its expectation is the KL of the two
+    processes' sequences."""
     alpha, steps, n, d = 0.9, 6, 200_000, 2
     g = generator()
     # an encoder that leans on the previous latent: mu = 0.2 - 0.1 z_{t-1}, sigma = 0.5
@@ -65,13 +77,16 @@ def test_the_stationary_variance_is_one(alpha: float) -> None:
 
     def step(z: torch.Tensor) -> torch.Tensor:  # of the prior, eq. 5
         still = torch.zeros_like(z)
-        return sample_posterior(z, still, still + prior_std(alpha), alpha, torch.randn(z.shape, generator=g))
+        return sample_posterior(
+            z, still, still + prior_std(alpha), alpha, torch.randn(z.shape, generator=g)
+        )
 
     z = torch.zeros(20_000, 3)  # far from stationary
     for _ in range(150):  # 0.95^300 of the start's variance is left
         z = step(z)
     assert abs(float(z.var()) - 1.0) < 0.02 and abs(float(z.mean())) < 0.02
     later = step(z)
-    assert abs(float((later * z).mean()) - alpha) < 0.02  # and the correlation of successive latents is alpha
+    # and the correlation of successive latents is alpha
+    assert abs(float((later * z).mean()) - alpha) < 0.02
     start = sample_stationary((20_000, 3), g)
     assert abs(float(step(start).var()) - 1.0) < 0.02  # one step leaves N(0, I) alone

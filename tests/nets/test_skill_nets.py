@@ -29,7 +29,9 @@ def test_sigma_stays_within_e_cubed_of_the_priors() -> None:
     torch.nn.init.normal_(encoder.head.weight, std=100.0)
     _, sigma = encoder(10 * randn(500, 4), randn(500, 6))
     ratio = sigma / prior_std(0.95)
-    assert ratio.min() > torch.exp(torch.tensor(-3.001)) and ratio.max() < torch.exp(torch.tensor(3.001))
+    assert ratio.min() > torch.exp(torch.tensor(-3.001)) and ratio.max() < torch.exp(
+        torch.tensor(3.001)
+    )
 
 
 def test_the_decoder_starts_at_the_home_pose() -> None:
@@ -92,7 +94,9 @@ def test_resetting_makes_no_gradient_path_and_keeps_the_others() -> None:
     state = DecoderState(hidden, hidden * 2).reset(torch.tensor([True, False]))
     assert state.hidden[0].abs().sum() == 0 and torch.equal(state.cell[1], 2 * hidden[1])
     (state.hidden.sum() + state.cell.sum()).backward()
-    assert hidden.grad is not None and hidden.grad[0].abs().sum() == 0 and (hidden.grad[1] == 3).all()
+    assert (
+        hidden.grad is not None and hidden.grad[0].abs().sum() == 0 and (hidden.grad[1] == 3).all()
+    )
 
 
 @pytest.mark.parametrize(

@@ -21,5 +21,8 @@ def cast(robot: Robot, motions: MotionSet) -> Cast:
         task: PolicyActor(HighLevelPolicy.load(policies.find(f"anymal_b_{task}")), skill)
         for task in ("walk", "dribble")
     }
-    presets = {"none": RobotBatchConfig(), "pushed": RobotBatchConfig(pushes=PushConfig(force=50.0))}
+    presets = {
+        "none": RobotBatchConfig(),
+        "pushed": RobotBatchConfig(pushes=PushConfig(force=50.0)),
+    }
     return Cast(robot, skill, actors, presets=presets, make_motions=lambda: motions)

@@ -20,7 +20,9 @@ from PIL import Image
 pytest.importorskip("viser")
 playwright = pytest.importorskip("playwright.sync_api")
 
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+CHROMIUM = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 FLAGS = [
     "--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run",
@@ -56,7 +58,10 @@ class Visit:
         self.page = context.new_page()
         self.page.set_default_timeout(1000 * PATIENCE_S)
         self.page.on(
-            "console", lambda said: errors.append(f"{said.text} ({said.location})") if said.type == "error" else None
+            "console",
+            lambda said: (
+                errors.append(f"{said.text} ({said.location})") if said.type == "error" else None
+            ),
         )
         self.page.on("pageerror", lambda error: errors.append(str(error)))
         self.page.goto(address)
@@ -64,8 +69,8 @@ class Visit:
         self.until("state !== null && samples.length > 10")
 
     def until(self, holds: str) -> None:
-        """Wait until an expression of the page holds. By looking again and again: the page's own rules forbid it to be
-        told a function."""
+        """Wait until an expression of the page holds. By looking again and again: the page's own
+        rules forbid it to be told a function."""
         end = time.monotonic() + PATIENCE_S
         while not self.get(holds):
             assert time.monotonic() < end, f"never: {holds}; {self.get('JSON.stringify(state)')}"
@@ -76,7 +81,9 @@ class Visit:
 
     def picture(self) -> np.ndarray[Any, Any]:
         """What the view shows, (h, w, 3)."""
-        return np.asarray(Image.open(io.BytesIO(self.page.locator("#view").screenshot())).convert("RGB")).astype(int)
+        return np.asarray(
+            Image.open(io.BytesIO(self.page.locator("#view").screenshot())).convert("RGB")
+        ).astype(int)
 
     def shows_a_robot(self) -> bool:
         """Whether something dark stands in the middle of light ground."""
@@ -96,7 +103,9 @@ class Visit:
 
     def rests(self) -> None:
         """Wait until it is asked for nothing and stands."""
-        self.until("samples.slice(-10).every(s => s[4] === 0 && s.slice(1, 4).every(v => Math.abs(v) < 0.15))")
+        self.until(
+            "samples.slice(-10).every(s => s[4] === 0 && s.slice(1, 4).every(v => Math.abs(v) < 0.15))"
+        )
 
 
 def test_a_visit(address: str) -> None:
@@ -118,15 +127,17 @@ def test_a_visit(address: str) -> None:
         viewers(first, second)
         modes(second)
         ball(second)
-        tall = browser.new_context(viewport={"width": 360, "height": 560}, has_touch=True, is_mobile=True)
+        tall = browser.new_context(
+            viewport={"width": 360, "height": 560}, has_touch=True, is_mobile=True
+        )
         leaving(second, tall, address, errors)
         browser.close()
     assert not errors
 
 
 def keys(visit: Visit) -> None:
-    """A held key changes the command and, within a second of its time, the velocity; letting go stops it. Also where
-    the view has the focus; there viser's camera stays where it is."""
+    """A held key changes the command and, within a second of its time, the velocity; letting go
+    stops it. Also where the view has the focus; there viser's camera stays where it is."""
     for key, column in (("w", 4), ("ArrowLeft", 6)):
         visit.page.mouse.click(*visit.at(0.1, 0.9))
         visit.page.keyboard.down(key)
@@ -142,7 +153,9 @@ def keys(visit: Visit) -> None:
 
 def pad(visit: Visit) -> None:
     """A gamepad, whose small drift is nothing; unplugged it asks for nothing."""
-    visit.get("navigator.getGamepads = () => [null, { connected: true, axes: [0.08, -0.55, -0.09, 0] }]")
+    visit.get(
+        "navigator.getGamepads = () => [null, { connected: true, axes: [0.08, -0.55, -0.09, 0] }]"
+    )
     visit.until("samples.some(s => Math.abs(s[4] - 0.75) < 0.01 && s[5] === 0 && s[6] === 0)")
     visit.get("navigator.getGamepads = () => [null]")
     visit.rests()

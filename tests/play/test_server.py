@@ -33,12 +33,16 @@ class Served:
         self.server = Server(self.player, self.scene, "127.0.0.1", 0)
         self.port = int(self.server.address.rpartition(":")[2])
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self.player.run, args=(self._over.is_set,), daemon=True)
+        self._thread = threading.Thread(
+            target=self.player.run, args=(self._over.is_set,), daemon=True
+        )
         self.go = self._thread.start
 
     def get(self, path: str, **headers: str) -> tuple[int, dict[str, str], bytes]:
         line = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
-        line.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+        line.request(
+            "GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()}
+        )
         answer = line.getresponse()
         return answer.status, dict(answer.getheaders()), answer.read()
 
@@ -103,7 +107,8 @@ def test_pages_come_from_here_and_fetch_nothing_from_elsewhere(served: Served) -
 
 
 @pytest.mark.parametrize(
-    "headers", [{"Origin": "http://elsewhere.example"}, {"Host": "elsewhere.example:80"}, {"Origin": "null"}]
+    "headers",
+    [{"Origin": "http://elsewhere.example"}, {"Host": "elsewhere.example:80"}, {"Origin": "null"}],
 )
 def test_other_websites_are_turned_away(served: Served, headers: dict[str, str]) -> None:
     assert served.get("/health", **headers)[0] == 403
@@ -146,7 +151,9 @@ def test_the_first_steers_the_next_takes_over_or_is_left_with_it(served: Served)
         told(first, "state", lambda said: any(row[6] == 0.0 for row in said["samples"]))
 
 
-def test_a_viewer_that_falls_silent_lets_go(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_viewer_that_falls_silent_lets_go(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(serving, "SILENCE_S", 0.2)
     served.go()
     with served.viewer() as viewer:
@@ -227,5 +234,7 @@ def test_settings_reach_the_session(served: Served) -> None:
 
 
 def test_a_port_that_is_taken_is_said_so(served: Served) -> None:
-    with pytest.raises(InputError, match=f"cannot serve at 127.0.0.1:{served.port} .*choose another port="):
+    with pytest.raises(
+        InputError, match=f"cannot serve at 127.0.0.1:{served.port} .*choose another port="
+    ):
         Server(served.player, served.scene, "127.0.0.1", served.port)

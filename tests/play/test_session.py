@@ -29,7 +29,8 @@ def test_a_held_command_moves_it_within_a_second_and_letting_go_stops_it(cast: C
     session.steer(0.5, 0.0, 0.0)
     steps(session, 1.0)
     seen = session.snapshot()
-    assert seen.command == pytest.approx([0.75, 0.0, 0.0])  # half of what the policy follows, 1.5 m/s
+    # half of what the policy follows, 1.5 m/s
+    assert seen.command == pytest.approx([0.75, 0.0, 0.0])
     assert seen.achieved[0] == pytest.approx(0.75, abs=0.15)
     session.steer(0.0, 0.0, 0.0)
     steps(session, 1.5)
@@ -89,7 +90,9 @@ def test_every_mode_opens_and_repeats_bit_for_bit(cast: Cast, mode: str) -> None
     assert (first.ball is not None) == (first.target is not None) == (mode == "dribble")
 
 
-def test_ball_and_target_go_where_they_are_put_and_the_robot_brings_them_together(cast: Cast) -> None:
+def test_ball_and_target_go_where_they_are_put_and_the_robot_brings_them_together(
+    cast: Cast,
+) -> None:
     session = Session(cast, "dribble")
     session.mode.place_ball(0.6, 0.3)
     place, radius = session.snapshot().ball or (np.zeros(7), 0.0)
@@ -123,11 +126,15 @@ def test_a_changed_world_goes_on_where_it_was(cast: Cast) -> None:
     assert session.snapshot().command == before.command
     env = session.mode.env
     foot = next(
-        g for g in range(env.sim.model.ngeom) if env.sim.model.geom_bodyid[g] == env.sim.model.body("LF_FOOT").id
+        g
+        for g in range(env.sim.model.ngeom)
+        if env.sim.model.geom_bodyid[g] == env.sim.model.body("LF_FOOT").id
     )
     assert env.sim.expand(["geom_friction"])["geom_friction"][0, foot, 0] == pytest.approx(0.3)
     body = env.sim.model.body("base").id
-    assert env.sim.expand(["body_mass"])["body_mass"][0, body] == pytest.approx(env.sim.model.body_mass[body] + 5.0)
+    assert env.sim.expand(["body_mass"])["body_mass"][0, body] == pytest.approx(
+        env.sim.model.body_mass[body] + 5.0
+    )
     assert env.robots.config.sensors.delay_s == pytest.approx((0.04, 0.04))
     assert env.robots.config.pushes.force == 50.0
     steps(session, 0.5)
@@ -153,9 +160,12 @@ def test_another_ground_is_another_mode(cast: Cast) -> None:
     world = World(terrain="perlin")
     session.enter(session.made("steer", world), world)
     heights, corner = session.mode.ground or (np.zeros((1, 1)), (0.0, 0.0))
-    assert heights[0] == pytest.approx(heights[-1]) and np.ptp(heights) == pytest.approx(0.15)  # half of 0.3 m
+    # half of 0.3 m
+    assert heights[0] == pytest.approx(heights[-1]) and np.ptp(heights) == pytest.approx(0.15)
     at = torch.tensor(corner) + torch.tensor([1.0, 2.0])
-    assert heights[20, 10] == pytest.approx(session.mode.task.ground.terrain.height_at(at).item(), abs=1e-5)
+    assert heights[20, 10] == pytest.approx(
+        session.mode.task.ground.terrain.height_at(at).item(), abs=1e-5
+    )
     session.steer(0.5, 0.0, 0.0)
     steps(session, 1.0)
     assert session.snapshot().achieved[0] > 0.3
@@ -219,8 +229,11 @@ def test_who_gets_up_what_has_fallen_is_asked_first(cast: Cast) -> None:
     assert not session.snapshot().down and rescuer.acted == acted
 
 
-def test_what_has_fallen_gets_up_by_itself_and_walks_on(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `npmp play` has it: `anymal_b_recover` beside the walking policy, nobody puts the robot back."""
+def test_what_has_fallen_gets_up_by_itself_and_walks_on(
+    cast: Cast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As `npmp play` has it: `anymal_b_recover` beside the walking policy, nobody puts the robot
+    back."""
     session = Session(replace(cast, recovery=load_recovery("anymal_b_recover", cast.robot)))
     toppled(session)
     monkeypatch.setattr(session, "put_back", lambda: pytest.fail("it was put back"))
@@ -228,7 +241,9 @@ def test_what_has_fallen_gets_up_by_itself_and_walks_on(cast: Cast, monkeypatch:
     assert not session.snapshot().down
     session.steer(1.0, 0.0, 0.0)
     steps(session, 2.0)
-    assert not session.snapshot().down and session.snapshot().achieved[0] > 0.5 and session.falls == 1
+    assert (
+        not session.snapshot().down and session.snapshot().achieved[0] > 0.5 and session.falls == 1
+    )
 
 
 def test_there_is_something_to_play_with(cast: Cast) -> None:
@@ -288,7 +303,9 @@ def test_a_player_keeps_time(cast: Cast) -> None:
     assert clock.time - before > 8.0 + 2.0 - BEHIND_S - 0.1
 
 
-def test_a_wish_that_cannot_be_granted_is_noted_and_the_last_mode_asked_for_is_opened(cast: Cast) -> None:
+def test_a_wish_that_cannot_be_granted_is_noted_and_the_last_mode_asked_for_is_opened(
+    cast: Cast,
+) -> None:
     session = Session(cast)
     player = Player(session, lambda seen: None, Clock())
     player.ask(lambda s: s.steer(2.0, 0.0, 0.0))

@@ -15,7 +15,18 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from mocap_data.synthetic import dog_gait
-from npmp.render import Frames, ReplayClip, Shot, View, backend, camera_of, check_format, draw, film, write
+from npmp.render import (
+    Frames,
+    ReplayClip,
+    Shot,
+    View,
+    backend,
+    camera_of,
+    check_format,
+    draw,
+    film,
+    write,
+)
 from npmp.render.drawing import ACHIEVED, BALL, BONE, COMMANDED, GHOST, TARGET
 from npmp.render.shot import FILLED, smoothed
 from npmp.robots import Robot
@@ -46,7 +57,8 @@ def recording() -> Clip:
 
 @pytest.fixture(scope="module")
 def trot(motions: MotionSet, recording: Clip) -> ReplayClip:
-    """Half a second of the robot's trot beside the dog's, its ghost 20 cm higher, asked to walk faster to the left."""
+    """Half a second of the robot's trot beside the dog's, its ghost 20 cm higher, asked to walk
+    faster to the left."""
     motion = motions.motions[0].crop(0, 26)
     ghost = motion.qpos + np.eye(motion.qpos.shape[1])[2] * 0.2
     asked = np.tile([1.0, 0.0, 0.0], (26, 1))
@@ -57,7 +69,8 @@ def trot(motions: MotionSet, recording: Clip) -> ReplayClip:
 
 
 def near(pixels: np.ndarray, rgba: tuple[float, ...]) -> np.ndarray:
-    """Which pixels (..., 3) have about the hue of a colour: lit or in shadow it keeps its direction."""
+    """Which pixels (..., 3) have about the hue of a colour: lit or in shadow it keeps its
+    direction."""
     colour = np.array(rgba[:3]) / np.linalg.norm(rgba[:3])
     length = np.linalg.norm(pixels.astype(float), axis=-1)
     return (pixels @ colour > 0.97 * length) & (length > 40.0)
@@ -71,7 +84,8 @@ def filmed(robot: Robot, trot: ReplayClip, drawing: Callable[..., Frames]) -> tu
 
 def test_the_robot_moves_in_a_bright_picture(filmed: tuple[Shot, Frames]) -> None:
     _, frames = filmed
-    assert frames.pictures.shape == (3, SIZE[1], SIZE[0], 3)  # 0.5 s at 5 frames/s: 0, 0.2 and 0.4 s
+    # 0.5 s at 5 frames/s: 0, 0.2 and 0.4 s
+    assert frames.pictures.shape == (3, SIZE[1], SIZE[0], 3)
     assert frames.fps == 5.0
     assert 120 < frames.pictures.mean() < 230 and frames.pictures.std() > 20
     moved = np.abs(np.diff(frames.pictures.astype(int), axis=0)).max(-1) > 30
@@ -85,7 +99,9 @@ def test_the_figure_is_where_the_keypoints_are(filmed: tuple[Shot, Frames]) -> N
     assert figure is not None and shot.clip.bones is not None
     middles = camera.project(figure[:, shot.clip.bones].mean(2), SIZE)[[0, 10, 20]]
     column, row = np.floor(middles).astype(int).transpose(2, 0, 1)
-    there = np.take_along_axis(frames.pictures.reshape(3, -1, 3), (row * SIZE[0] + column)[..., None], 1)
+    there = np.take_along_axis(
+        frames.pictures.reshape(3, -1, 3), (row * SIZE[0] + column)[..., None], 1
+    )
     assert near(there, BONE).mean() > 0.8  # some bones are behind others' joints
     assert near(frames.pictures, BONE).mean() < 0.1
     assert column.max() < SIZE[0] / 2  # beside the robot, which is on the right
@@ -100,16 +116,21 @@ def test_ghost_and_arrows(filmed: tuple[Shot, Frames]) -> None:
     assert np.abs(camera_of(shot, SIZE).distance - camera_of(alone, SIZE).distance) < 1e-9
     above = camera_of(shot, SIZE).project(shot.bodies[:, :1] + [0.0, 0.0, 0.27], SIZE)[0, 0]
     pixel = frames.pictures[0, int(above[1]), int(above[0])].astype(int)
-    assert pixel[2] > pixel[0] + 10  # bluish: the ghost's back, through which the background is seen
+    # bluish: the ghost's back, through which the background is seen
+    assert pixel[2] > pixel[0] + 10
     assert GHOST[2] > GHOST[0]
 
 
 def test_the_projection_is_that_of_the_pinhole(robot: Robot, trot: ReplayClip) -> None:
     shot = Shot(robot, trot, View(azimuth=0.0, elevation=0.0, distance=2.0))
     camera = camera_of(shot, SIZE)
-    ahead = np.array([math.cos(math.radians(camera.azimuth)), math.sin(math.radians(camera.azimuth)), 0.0])
+    ahead = np.array(
+        [math.cos(math.radians(camera.azimuth)), math.sin(math.radians(camera.azimuth)), 0.0]
+    )
     left = np.array([-ahead[1], ahead[0], 0.0])
-    points = camera.lookat[:, None] + np.stack((0 * ahead, left, 0.5 * np.array([0, 0, 1.0]), ahead + left))
+    points = camera.lookat[:, None] + np.stack(
+        (0 * ahead, left, 0.5 * np.array([0, 0, 1.0]), ahead + left)
+    )
     pixels = camera.project(points, SIZE) - [96.0, 64.0]
     focal = 64.0 / math.tan(math.radians(16.0))  # half the picture's height is 16 degrees
     expected = [[0, 0], [-focal / 2.0, 0], [0, -0.5 * focal / 2.0], [-focal / 3.0, 0]]
@@ -152,10 +173,14 @@ def test_a_ball_on_rough_ground(robot: Robot, drawing: Callable[..., Frames]) ->
     frames, camera = drawing(shot), camera_of(shot, SIZE)
     for rgba, place in ((BALL, ball[:, None]), (TARGET, np.array([[[1.2, -0.4, 0.0]]] * 11))):
         column, row = camera.project(place, SIZE)[0, 0].astype(int)
-        assert near(frames.pictures[0, row - 2 : row + 3, column - 4 : column + 5], rgba).mean() > 0.4
+        assert (
+            near(frames.pictures[0, row - 2 : row + 3, column - 4 : column + 5], rgba).mean() > 0.4
+        )
 
 
-def test_same_shot_same_frames_and_words(filmed: tuple[Shot, Frames], drawing: Callable[..., Frames]) -> None:
+def test_same_shot_same_frames_and_words(
+    filmed: tuple[Shot, Frames], drawing: Callable[..., Frames]
+) -> None:
     shot, frames = filmed
     again = drawing(replace(shot, title="Trot", note="a dog's", moment=10), words=True)
     # a driver may round otherwise after other frames: by one level
@@ -178,7 +203,12 @@ def frames() -> Frames:
 def test_films_are_read_back(suffix: str, frames: Frames, tmp_path: Path) -> None:
     out = tmp_path / f"film{suffix}"
     written = write(out, frames)
-    assert (written.bytes, written.fps, written.frames, written.note) == (out.stat().st_size, 12.5, 12, "")
+    assert (written.bytes, written.fps, written.frames, written.note) == (
+        out.stat().st_size,
+        12.5,
+        12,
+        "",
+    )
     with Image.open(out) as image:
         assert (image.size, image.n_frames) == ((64, 48), 12)
         image.seek(7)
@@ -207,7 +237,9 @@ def test_a_still(frames: Frames, tmp_path: Path) -> None:
 
 
 def test_bytes_are_bounded(frames: Frames, tmp_path: Path) -> None:
-    noisy = replace(frames, pictures=np.random.default_rng(0).integers(0, 256, (12, 48, 64, 3)).astype(np.uint8))
+    noisy = replace(
+        frames, pictures=np.random.default_rng(0).integers(0, 256, (12, 48, 64, 3)).astype(np.uint8)
+    )
     free = write(tmp_path / "free.webp", noisy)
     tight = write(tmp_path / "tight.webp", noisy, max_mb=0.6 * free.bytes / 1e6)
     assert tight.bytes <= 0.6 * free.bytes and "quality" in tight.note
@@ -249,5 +281,7 @@ def test_errors_are_clear(robot: Robot, trot: ReplayClip) -> None:
 
 def test_mp4_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "imageio_ffmpeg", None)
-    with pytest.raises(InputError, match=r"an mp4 needs imageio-ffmpeg: pip install 'npmp\[render\]'"):
+    with pytest.raises(
+        InputError, match=r"an mp4 needs imageio-ffmpeg: pip install 'npmp\[render\]'"
+    ):
         check_format(Path("film.mp4"))

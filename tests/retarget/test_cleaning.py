@@ -1,4 +1,5 @@
-"""Cleaning: each filter finds what was put in for it, every frame is accounted for, chunks and mirrors are whole."""
+"""Cleaning: each filter finds what was put in for it, every frame is accounted for, chunks and
+mirrors are whole."""
 
 from __future__ import annotations
 
@@ -44,7 +45,14 @@ PLAIN = {"mirrors": "none", "validation": 0.0, "flatten": False, "margin_s": 0.0
 
 
 def set_of(robot: Robot, *motions: ReferenceMotion) -> MotionSet:
-    return MotionSet(robot.name, robot.model_sha256, robot.joint_names, robot.body_names, motions, {"source": "made"})
+    return MotionSet(
+        robot.name,
+        robot.model_sha256,
+        robot.joint_names,
+        robot.body_names,
+        motions,
+        {"source": "made"},
+    )
 
 
 def reasons(cleaned: Cleaned) -> dict[str, list[tuple[float, float]]]:
@@ -88,14 +96,17 @@ def test_joints_beyond_their_limits(robot: Robot, make: SimpleNamespace, walk: A
 
 def test_joints_too_fast(robot: Robot, make: SimpleNamespace, walk: Array) -> None:
     walk[:, 9:11] = robot.home_joints[2:4]
-    walk[100:, 9] += (robot.velocity_limit[2] + 0.1) / 50.0  # a step within one frame, into frame 100
+    # a step within one frame, into frame 100
+    walk[100:, 9] += (robot.velocity_limit[2] + 0.1) / 50.0
     walk[103:, 10] -= (robot.velocity_limit[3] + 0.1) / 50.0
     motion = make.motion_of(robot, walk)
     # the two frames in between are a rest too short to be a chunk
     expected = {VELOCITY: [(2.0, 2.02), (2.06, 2.08)], SHORT: [(2.02, 2.06)]}
     options = PLAIN | {"body_penetration_m": None}  # the legs are elsewhere after the steps
     assert reasons(clean(set_of(robot, motion), robot, **options)) == expected
-    assert reasons(clean(set_of(robot, motion), robot, **options | {"margin_s": 0.1})) == {VELOCITY: [(1.9, 2.18)]}
+    assert reasons(clean(set_of(robot, motion), robot, **options | {"margin_s": 0.1})) == {
+        VELOCITY: [(1.9, 2.18)]
+    }
     assert clean(set_of(robot, motion), robot, **options, velocity_limits=False).dropped == ()
 
 
@@ -108,10 +119,13 @@ def test_jumps_and_platforms(robot: Robot, make: SimpleNamespace, walk: Array) -
     assert clean(set_of(robot, motion), robot, **PLAIN, feet_far_m=0.4).dropped == ()
 
 
-def test_one_foot_on_the_ground_is_no_jump(robot: Robot, make: SimpleNamespace, walk: Array) -> None:
+def test_one_foot_on_the_ground_is_no_jump(
+    robot: Robot, make: SimpleNamespace, walk: Array
+) -> None:
     walk[150:200, 2:] = robot.home_qpos[2:]
     walk[150:200, 2] += 0.12
-    walk[150:200, 9] = robot.home_qpos[9] + 0.45  # the first knee's leg is stretched down to the floor
+    # the first knee's leg is stretched down to the floor
+    walk[150:200, 9] = robot.home_qpos[9] + 0.45
     motion = make.motion_of(robot, walk)
     feet = QualityMeter(robot).feet(motion)[150:200, :, 0, 2] - robot.foot_radius
     assert (feet.min(axis=1) < 0.06).all() and (np.sort(feet, axis=1)[:, 1] > 0.06).all()
@@ -126,19 +140,33 @@ def test_far_from_the_recording(robot: Robot, make: SimpleNamespace, walk: Array
     ((start, stop),) = reasons(clean(set_of(robot, motion), robot, **PLAIN))[ERROR]
     assert 3.75 <= start <= 4.0 and 6.0 <= stop <= 6.25
     assert clean(set_of(robot, motion), robot, **PLAIN, max_error_m=None).dropped == ()
-    assert clean(set_of(robot, make.motion_of(robot, walk)), robot, **PLAIN).dropped == ()  # no figure, no filter
+    # no figure, no filter
+    assert clean(set_of(robot, make.motion_of(robot, walk)), robot, **PLAIN).dropped == ()
 
 
-def test_parts_in_each_other_and_in_the_ground(robot: Robot, make: SimpleNamespace, walk: Array) -> None:
+def test_parts_in_each_other_and_in_the_ground(
+    robot: Robot, make: SimpleNamespace, walk: Array
+) -> None:
     walk[100:150, 2] -= 0.45  # the trunk below the floor
     cleaned = clean(set_of(robot, make.motion_of(robot, walk)), robot, **PLAIN)
     assert reasons(cleaned) == {LYING: [(2.0, 3.0)]}
-    assert clean(set_of(robot, make.motion_of(robot, walk)), robot, **PLAIN, body_penetration_m=None).dropped == ()
+    assert (
+        clean(
+            set_of(robot, make.motion_of(robot, walk)), robot, **PLAIN, body_penetration_m=None
+        ).dropped
+        == ()
+    )
 
     crossed = np.array(make.walking(robot, 400, 0.8))
-    crossed[200:250, 7], crossed[200:250, 10] = -0.7, 0.7  # both fore legs inwards, through each other
+    # both fore legs inwards, through each other
+    crossed[200:250, 7], crossed[200:250, 10] = -0.7, 0.7
     motion = make.motion_of(robot, crossed)
-    only = PLAIN | {"velocity_limits": False, "feet_far_m": None, "position_limits": False, "body_penetration_m": None}
+    only = PLAIN | {
+        "velocity_limits": False,
+        "feet_far_m": None,
+        "position_limits": False,
+        "body_penetration_m": None,
+    }
     assert reasons(clean(set_of(robot, motion), robot, **only)) == {SELF_COLLISION: [(4.0, 5.0)]}
     assert clean(set_of(robot, motion), robot, **only, self_collision_m=None).dropped == ()
 
@@ -159,7 +187,8 @@ def test_standing_around_but_for_a_second(robot: Robot, make: SimpleNamespace) -
 def test_moving_on_the_spot_is_not_standing_around(robot: Robot, make: SimpleNamespace) -> None:
     stepping = make.walking(robot, 400, 0.0)
     turning = make.standing(robot, 400)
-    turning[:, 3], turning[:, 6] = np.cos(np.arange(400) / 200), np.sin(np.arange(400) / 200)  # 0.5 rad/s
+    # 0.5 rad/s
+    turning[:, 3], turning[:, 6] = np.cos(np.arange(400) / 200), np.sin(np.arange(400) / 200)
     motions = [make.motion_of(robot, stepping, name="s"), make.motion_of(robot, turning, name="t")]
     assert clean(set_of(robot, *motions), robot, **PLAIN).dropped == ()
 
@@ -199,10 +228,14 @@ def accounted(cleaned: Cleaned, motions: Sequence[ReferenceMotion]) -> None:
         for chunk in cleaned.motions.motions:
             if chunk.recording == motion.name and not chunk.mirror:
                 first = round(chunk.start_s * RATE)
-                np.testing.assert_array_equal(chunk.qpos, motion.qpos[first : first + chunk.num_frames])
+                np.testing.assert_array_equal(
+                    chunk.qpos, motion.qpos[first : first + chunk.num_frames]
+                )
                 count[first : first + chunk.num_frames] += 1
         assert (count == 1).all()
-    assert cleaned.seconds_in == pytest.approx(cleaned.seconds_kept + sum(cleaned.dropped_s.values()))
+    assert cleaned.seconds_in == pytest.approx(
+        cleaned.seconds_kept + sum(cleaned.dropped_s.values())
+    )
 
 
 @settings(max_examples=8)
@@ -213,14 +246,18 @@ def accounted(cleaned: Cleaned, motions: Sequence[ReferenceMotion]) -> None:
     margin=st.floats(0.0, 0.5),
 )
 def test_every_frame_is_accounted_for(
-    make: SimpleNamespace, bad: list[tuple[int, int]], shortest: float, longest: float, margin: float
+    make: SimpleNamespace,
+    bad: list[tuple[int, int]],
+    shortest: float,
+    longest: float,
+    margin: float,
 ) -> None:
     robot = robots.load("anymal_b")
     qpos = make.walking(robot, 1200, 0.8)
     for start, length in bad:  # to and fro, too fast
-        qpos[start : start + length, 11] = robot.home_joints[4] + 0.011 * robot.velocity_limit[4] * (-1.0) ** np.arange(
-            len(qpos[start : start + length])
-        )
+        qpos[start : start + length, 11] = robot.home_joints[4] + 0.011 * robot.velocity_limit[
+            4
+        ] * (-1.0) ** np.arange(len(qpos[start : start + length]))
     motion = make.motion_of(robot, qpos, name="walk")
     options = PLAIN | {"min_chunk_s": shortest, "max_chunk_s": longest, "margin_s": margin}
     options |= {"self_collision_m": None, "body_penetration_m": None}
@@ -247,7 +284,9 @@ def test_chunks_and_mirrors(robot: Robot, make: SimpleNamespace) -> None:
     ]
     cleaned = clean(set_of(robot, *motions), robot, mirrors="all", validation=0.4)
     ends = ("", "_lr", "_fb", "_lrfb")
-    assert cleaned.motions.names == tuple(f"{r}_c0{c}{end}" for r in "ab" for c in range(3) for end in ends)
+    assert cleaned.motions.names == tuple(
+        f"{r}_c0{c}{end}" for r in "ab" for c in range(3) for end in ends
+    )
     accounted(cleaned, motions)
     meter = QualityMeter(robot)
     for motion in cleaned.motions.motions:
@@ -275,7 +314,9 @@ def test_names_that_are_taken(robot: Robot, make: SimpleNamespace) -> None:
 
 
 def test_figures_of_the_whole_that_cannot_change_stay(robot: Robot, make: SimpleNamespace) -> None:
-    motion = make.motion_of(robot, make.walking(robot, 600, 0.8), quality={"body_scale": 0.9, "penetration_m": 7.0})
+    motion = make.motion_of(
+        robot, make.walking(robot, 600, 0.8), quality={"body_scale": 0.9, "penetration_m": 7.0}
+    )
     for chunk in clean(set_of(robot, motion), robot, mirrors="all", validation=0.1).motions.motions:
         assert chunk.quality["body_scale"] == 0.9 and chunk.quality["penetration_m"] < 1.0
 
@@ -305,12 +346,22 @@ def test_what_is_refused(robot: Robot, make: SimpleNamespace) -> None:
             clean(motions, robot, **options)
     with pytest.raises(InputError, match="motions are of robot 'anymal_b', expected 'op3'"):
         clean(motions, robots.load("op3"))
-    assert set(REASONS) == {POSITION, VELOCITY, FEET_FAR, ERROR, SELF_COLLISION, LYING, STANDING, SHORT}
+    assert set(REASONS) == {
+        POSITION,
+        VELOCITY,
+        FEET_FAR,
+        ERROR,
+        SELF_COLLISION,
+        LYING,
+        STANDING,
+        SHORT,
+    }
     assert (CleanOptions().mirrors, CleanOptions().validation) == ("none", 0.0)
 
 
 def test_a_recording_that_sits_down_and_walks(shared: Path, robot: Robot, tmp_path: Path) -> None:
-    """The dog walks, and stands; sits (which no ANYmal can) for the rest: the sit goes, the walk stays."""
+    """The dog walks, and stands; sits (which no ANYmal can) for the rest: the sit goes, the walk
+    stays."""
     clip = mocap_data.read(shared / "mocap/dog_bvh/D1_008_KAN01_001.bvh")
     motion = retarget(clip, robot)
     cleaned = clean(set_of(robot, motion), robot, mirrors="all", validation=0.1)

@@ -28,10 +28,16 @@ def swaying(prepared: PreparedRobot, seconds: float = 3.0) -> tuple[np.ndarray, 
     qpos[:, 7:] += 0.15 * np.sin(np.pi * time[:, None] + phase)
     qpos[:, 0] += 0.1 * time
     feet = len(robot.foot_bodies)
-    return qpos, np.stack([((time + foot / feet) % 1.0) < 0.6 for foot in range(feet)], axis=1), rate
+    return (
+        qpos,
+        np.stack([((time + foot / feet) % 1.0) < 0.6 for foot in range(feet)], axis=1),
+        rate,
+    )
 
 
-def test_held_feet_stand_still_level_and_on_the_floor(prepared: PreparedRobot, make: SimpleNamespace) -> None:
+def test_held_feet_stand_still_level_and_on_the_floor(
+    prepared: PreparedRobot, make: SimpleNamespace
+) -> None:
     qpos, contacts, rate = swaying(prepared)
     held = make.lock_feet(qpos, contacts, rate, prepared)
     soles = prepared.soles_at(held)
@@ -41,14 +47,19 @@ def test_held_feet_stand_still_level_and_on_the_floor(prepared: PreparedRobot, m
     assert np.abs(clearance[contacts]).max() < 0.0005  # [m] all contact points: level, too
     assert clearance.min() > -0.001
     joints = held[:, 7:]
-    assert (joints >= prepared.robot.joint_lower).all() and (joints <= prepared.robot.joint_upper).all()
+    assert (joints >= prepared.robot.joint_lower).all() and (
+        joints <= prepared.robot.joint_upper
+    ).all()
     arms = ~prepared.carries.any(axis=0)
     np.testing.assert_allclose(joints[:, arms], qpos[:, 7:][:, arms], atol=1e-6)
     assert np.abs(held[:, :3] - qpos[:, :3]).max() < 0.02 * prepared.robot.home_qpos[2] / 0.3
-    assert np.abs(np.diff(held[:, :3] - qpos[:, :3], axis=0)).max() * rate < 0.05  # [m/s] and smoothly
+    # [m/s] and smoothly
+    assert np.abs(np.diff(held[:, :3] - qpos[:, :3], axis=0)).max() * rate < 0.05
 
 
-def test_a_motion_that_stands_is_left_as_it_is(prepared: PreparedRobot, make: SimpleNamespace) -> None:
+def test_a_motion_that_stands_is_left_as_it_is(
+    prepared: PreparedRobot, make: SimpleNamespace
+) -> None:
     qpos = np.tile(prepared.robot.home_qpos, (30, 1))
     contacts = np.ones((30, len(prepared.robot.foot_bodies)), dtype=bool)
     held = make.lock_feet(qpos, contacts, 50.0, prepared)
@@ -58,11 +69,18 @@ def test_a_motion_that_stands_is_left_as_it_is(prepared: PreparedRobot, make: Si
 def test_a_turned_and_tilted_sole_is_levelled_with_its_heading() -> None:
     prepared = PreparedRobot.of(robots.load("op3"))
     home = prepared.home_soles
-    turn = rotations.multiply(rotations.from_euler("Z", [0.7]), rotations.from_euler("XY", [0.2, -0.1]))
+    turn = rotations.multiply(
+        rotations.from_euler("Z", [0.7]), rotations.from_euler("XY", [0.2, -0.1])
+    )
     soles = rotations.rotate(turn, home - home.mean(axis=1, keepdims=True)) + [1.0, 2.0, 0.05]
-    stood = foot_locking.stand_soles(np.tile(soles, (20, 1, 1, 1)), np.ones((20, 2), dtype=bool), home, 0.005)
-    level = rotations.rotate(rotations.from_euler("Z", [0.7]), home - home.mean(axis=1, keepdims=True))
-    np.testing.assert_allclose(stood[7], level + [1.0, 2.0, 0.005], atol=2e-3)  # headings differ by some 0.01 rad
+    stood = foot_locking.stand_soles(
+        np.tile(soles, (20, 1, 1, 1)), np.ones((20, 2), dtype=bool), home, 0.005
+    )
+    level = rotations.rotate(
+        rotations.from_euler("Z", [0.7]), home - home.mean(axis=1, keepdims=True)
+    )
+    # headings differ by some 0.01 rad
+    np.testing.assert_allclose(stood[7], level + [1.0, 2.0, 0.005], atol=2e-3)
     assert np.ptp(stood[..., 2]) < 1e-9
 
 
@@ -73,16 +91,25 @@ def test_slow_joints_are_untouched_and_fast_ones_are_slowed_as_little_as_can_be(
     slowed = pose_sequence.limit_speed(joints, most)
     assert (np.abs(np.diff(slowed, axis=0)) <= most + 1e-12).all()
     np.testing.assert_allclose(slowed[:, 2], joints[:, 2], atol=1e-12)
-    assert (slowed <= joints.max(axis=0) + 1e-12).all() and (slowed >= joints.min(axis=0) - 1e-12).all()
+    assert (slowed <= joints.max(axis=0) + 1e-12).all() and (
+        slowed >= joints.min(axis=0) - 1e-12
+    ).all()
     # A jump of 3 in one frame at 1 a frame: both ends must give way by 1, and by less further off.
     jump = np.where(np.arange(10) < 5, 0.0, 3.0)[:, None]
-    np.testing.assert_allclose(pose_sequence.limit_speed(jump, np.ones(1))[2:8, 0], [0.0, 0.5, 1.0, 2.0, 2.5, 3.0])
+    np.testing.assert_allclose(
+        pose_sequence.limit_speed(jump, np.ones(1))[2:8, 0], [0.0, 0.5, 1.0, 2.0, 2.5, 3.0]
+    )
     held = rng.random(joints.shape) < 0.1  # a mirror turns joints around: up and down are alike
-    up, down = pose_sequence.limit_speed(joints, most, held), pose_sequence.limit_speed(-joints, most, held)
+    up, down = (
+        pose_sequence.limit_speed(joints, most, held),
+        pose_sequence.limit_speed(-joints, most, held),
+    )
     np.testing.assert_allclose(up, -down, atol=1e-12)
     assert (np.abs(np.diff(up, axis=0)) <= most + 1e-12).all()
     keep = (np.arange(10) < 5)[:, None]  # what must stay stays, and the other side gives way
-    np.testing.assert_allclose(pose_sequence.limit_speed(jump, np.ones(1), keep)[3:8, 0], [0.0, 0.0, 1.0, 2.0, 3.0])
+    np.testing.assert_allclose(
+        pose_sequence.limit_speed(jump, np.ones(1), keep)[3:8, 0], [0.0, 0.0, 1.0, 2.0, 3.0]
+    )
 
 
 def test_arms_give_way_and_legs_do_not() -> None:
@@ -91,14 +118,19 @@ def test_arms_give_way_and_legs_do_not() -> None:
     elbow = 7 + prepared.robot.joint_names.index("l_el")
     qpos[:, elbow] -= 1.0
 
-    def depth(at: np.ndarray) -> np.ndarray:  # the elbow bent by 0.5 is in the way, in the middle of the motion only
+    # the elbow bent by 0.5 is in the way, in the middle of the motion only
+    def depth(at: np.ndarray) -> np.ndarray:
         middle = len(at) < 60 or (np.abs(np.arange(len(at)) - 30) < 5)
-        return np.where(middle, np.maximum(0.0, prepared.robot.home_qpos[elbow] - 0.5 - at[:, elbow]), 0.0)
+        return np.where(
+            middle, np.maximum(0.0, prepared.robot.home_qpos[elbow] - 0.5 - at[:, elbow]), 0.0
+        )
 
     freed = pose_sequence.free_arms(qpos, depth, 33.3, prepared, None)
     assert depth(freed).max() <= 0.0005
     np.testing.assert_allclose(freed[0], qpos[0])
-    others = np.delete(np.arange(qpos.shape[1]), [7 + joint for arm in prepared.arms for joint in arm])
+    others = np.delete(
+        np.arange(qpos.shape[1]), [7 + joint for arm in prepared.arms for joint in arm]
+    )
     np.testing.assert_array_equal(freed[:, others], qpos[:, others])
     assert pose_sequence.free_arms(qpos, lambda at: np.zeros(len(at)), 33.3, prepared, None) is qpos
 
@@ -114,6 +146,7 @@ def test_the_hull_finds_what_is_below_the_floor(prepared: PreparedRobot) -> None
 
 def test_long_motions_are_cut_where_they_are_still() -> None:
     qpos = np.zeros((100, 9))
-    qpos[:, 7] = np.cumsum(np.where(np.isin(np.arange(100), [33, 61]), 0.0, 1.0))  # still from 32 to 33, from 60 to 61
+    # still from 32 to 33, from 60 to 61
+    qpos[:, 7] = np.cumsum(np.where(np.isin(np.arange(100), [33, 61]), 0.0, 1.0))
     assert pose_sequence.still_frames(qpos, 40) == [0, 33, 61, 100]
     assert pose_sequence.still_frames(qpos, 100) == [0, 100]

@@ -9,8 +9,11 @@ from mocap_data.motion import ReferenceMotion
 from retarget.gaits import kinds_of
 
 
-def moving(speed: float, turn: float = 0.0, *, seconds: float = 2.0, rms: float | None = None) -> ReferenceMotion:
-    """A root that goes straight on at `speed` [m/s] while it turns by `turn` [rad/s]; no joints, 50 Hz."""
+def moving(
+    speed: float, turn: float = 0.0, *, seconds: float = 2.0, rms: float | None = None
+) -> ReferenceMotion:
+    """A root that goes straight on at `speed` [m/s] while it turns by `turn` [rad/s]; no joints, 50
+    Hz."""
     time = np.arange(round(seconds * 50) + 1) / 50
     qpos = np.zeros((len(time), 7))
     qpos[:, 0] = speed * time

@@ -11,8 +11,8 @@ from retarget import ground, skeletons
 
 
 def paws() -> np.ndarray:
-    """One paw (T, 1, 3) at 60 Hz: stands 30 frames creeping 1 mm a frame at height 0.10, swings 20 frames by 0.6 m,
-    stands 30."""
+    """One paw (T, 1, 3) at 60 Hz: stands 30 frames creeping 1 mm a frame at height 0.10, swings 20
+    frames by 0.6 m, stands 30."""
     creep = 0.001 * np.arange(30)
     share = np.arange(1, 21) / 21
     x = np.concatenate((creep, 0.03 + 0.6 * share, 0.63 + creep))
@@ -65,7 +65,9 @@ def test_locked_feet_stand_still_on_the_floor_and_swings_keep_their_shape() -> N
 @pytest.mark.parametrize("slope", [(0.0, 0.0), (0.019, 0.0), (-0.012, 0.015)])
 def test_the_floors_slope_is_found(slope: tuple[float, float]) -> None:
     clip = dog_gait("walk", duration_s=12.0, turn_rate=0.2)
-    feet = clip.select(("LeftHand_end", "RightHand_end", "LeftFoot_end", "RightFoot_end")).positions.copy()
+    feet = clip.select(
+        ("LeftHand_end", "RightHand_end", "LeftFoot_end", "RightFoot_end")
+    ).positions.copy()
     feet[:, 2:, 2] += 0.012  # hind paws' keypoints are higher than fore paws'
     feet[..., 2] += feet[..., :2] @ np.array(slope)
     found = ground.floor_slope(feet, clip.rate_hz)
@@ -76,7 +78,9 @@ def test_the_floors_slope_is_found(slope: tuple[float, float]) -> None:
 
 def test_a_platform_and_a_raised_paw_are_no_slope() -> None:
     clip = dog_gait("walk", duration_s=6.0)
-    feet = clip.select(("LeftHand_end", "RightHand_end", "LeftFoot_end", "RightFoot_end")).positions.copy()
+    feet = clip.select(
+        ("LeftHand_end", "RightHand_end", "LeftFoot_end", "RightFoot_end")
+    ).positions.copy()
     on_platform = feet.copy()
     on_platform[..., 2] += np.where(feet[..., 0] > 1.5, 0.3, 0.0)
     assert (ground.floor_slope(on_platform, clip.rate_hz) == 0.0).all()
@@ -131,8 +135,12 @@ def test_markers_are_weighted_means() -> None:
     assert skeletons.skeleton_of(clip) is skeletons.DOG
     both = skeletons.marker_positions(clip, skeletons.DOG, ("LF_shoulder", "RH_foot"))
     blade, joint = clip.index("LeftShoulder"), clip.index("LeftArm")
-    np.testing.assert_allclose(both[:, 0], 0.8 * clip.positions[:, blade] + 0.2 * clip.positions[:, joint], atol=1e-12)
-    np.testing.assert_allclose(both[:, 1], clip.positions[:, clip.index("RightFoot_end")], atol=1e-12)
+    np.testing.assert_allclose(
+        both[:, 0], 0.8 * clip.positions[:, blade] + 0.2 * clip.positions[:, joint], atol=1e-12
+    )
+    np.testing.assert_allclose(
+        both[:, 1], clip.positions[:, clip.index("RightFoot_end")], atol=1e-12
+    )
     with pytest.raises(InputError, match="no marker 'nose'"):
         skeletons.marker_positions(clip, skeletons.DOG, ("nose",))
 

@@ -43,7 +43,9 @@ def shuffled(motion: RobotMotion, seed: int = 0) -> RobotMotion:
     return dataclasses.replace(motion, qpos=qpos, joint_names=names, qvel=None)
 
 
-def test_export_and_import_give_the_same_motion(robot: Robot, walk: ReferenceMotion, tmp_path: Path) -> None:
+def test_export_and_import_give_the_same_motion(
+    robot: Robot, walk: ReferenceMotion, tmp_path: Path
+) -> None:
     motion = walk
     write_npz(tmp_path / "a.npz", motion, robot)
     write_unitree_csv(tmp_path / "a.csv", motion, robot.joint_names)
@@ -53,15 +55,26 @@ def test_export_and_import_give_the_same_motion(robot: Robot, walk: ReferenceMot
         sign = np.sign(np.sum(back.qpos[:, 3:7] * motion.qpos[:, 3:7], axis=1))[:, None]
         np.testing.assert_allclose(back.qpos[:, 3:7] * sign, motion.qpos[:, 3:7], atol=1e-6)
         np.testing.assert_allclose(
-            back.qpos[:, [0, 1, 2, *range(7, 19)]], motion.qpos[:, [0, 1, 2, *range(7, 19)]], atol=2e-6
+            back.qpos[:, [0, 1, 2, *range(7, 19)]],
+            motion.qpos[:, [0, 1, 2, *range(7, 19)]],
+            atol=2e-6,
         )
         tree = tree_of(robot.model(visuals=False))
-        np.testing.assert_allclose(body_states(tree, back).position, body_states(tree, motion).position, atol=5e-6)
-        # velocities are differences of the written poses: what float32 leaves of 1 rad, 1e-7, times 50 Hz
+        np.testing.assert_allclose(
+            body_states(tree, back).position, body_states(tree, motion).position, atol=5e-6
+        )
+        # velocities are differences of the written poses: what float32 leaves of 1 rad, 1e-7, times
+        # 50 Hz
         np.testing.assert_allclose(back.qvel, motion.qvel, atol=2e-5)
-        assert back.contacts is not None and back.contacts.shape == (100, 4) and back.rate_hz == motion.rate_hz
+        assert (
+            back.contacts is not None
+            and back.contacts.shape == (100, 4)
+            and back.rate_hz == motion.rate_hz
+        )
         assert back.contacts[:45].all()
-        lifted = robot.foot_bodies.index(next(body for body in robot.foot_bodies if body.startswith("LF")))
+        lifted = robot.foot_bodies.index(
+            next(body for body in robot.foot_bodies if body.startswith("LF"))
+        )
         assert not back.contacts[75, lifted] and back.contacts[75].sum() == 3
 
 
@@ -70,17 +83,27 @@ def test_joints_are_found_by_name(robot: Robot, walk: ReferenceMotion, tmp_path:
     straight = read_robot_motion(tmp_path / "a.npz")
     mixed = shuffled(straight)
     assert mixed.joint_names != straight.joint_names
-    np.testing.assert_array_equal(to_reference_motion(mixed, robot).qpos, to_reference_motion(straight, robot).qpos)
+    np.testing.assert_array_equal(
+        to_reference_motion(mixed, robot).qpos, to_reference_motion(straight, robot).qpos
+    )
 
 
-def test_a_wrong_order_is_caught_by_the_body_poses(robot: Robot, walk: ReferenceMotion, tmp_path: Path) -> None:
+def test_a_wrong_order_is_caught_by_the_body_poses(
+    robot: Robot, walk: ReferenceMotion, tmp_path: Path
+) -> None:
     write_npz(tmp_path / "a.npz", walk, robot)
-    wrong = dataclasses.replace(shuffled(read_robot_motion(tmp_path / "a.npz")), joint_names=robot.joint_names)
-    with pytest.raises(InputError, match=r"body '\w+' is .* m away from where robot 'anymal_b' has it"):
+    wrong = dataclasses.replace(
+        shuffled(read_robot_motion(tmp_path / "a.npz")), joint_names=robot.joint_names
+    )
+    with pytest.raises(
+        InputError, match=r"body '\w+' is .* m away from where robot 'anymal_b' has it"
+    ):
         to_reference_motion(wrong, robot)
 
 
-def test_names_that_do_not_fit_are_listed(robot: Robot, walk: ReferenceMotion, tmp_path: Path) -> None:
+def test_names_that_do_not_fit_are_listed(
+    robot: Robot, walk: ReferenceMotion, tmp_path: Path
+) -> None:
     write_unitree_csv(tmp_path / "a.csv", walk, robot.joint_names)
     motion = read_robot_motion(tmp_path / "a.csv")
     names = ("left_knee", *motion.joint_names[1:])
@@ -98,12 +121,15 @@ def test_names_that_do_not_fit_are_listed(robot: Robot, walk: ReferenceMotion, t
 def test_a_laikago_is_no_anymal(robot: Robot, shared: Path) -> None:
     path = shared / "mocap/dog_keypoints/retargeted_laikago/dog_trot.txt"
     with pytest.raises(
-        InputError, match=r"is of another robot: it lacks .* and 9 more; robot 'anymal_b' has no FR_hip"
+        InputError,
+        match=r"is of another robot: it lacks .* and 9 more; robot 'anymal_b' has no FR_hip",
     ):
         import_motion(path, robot)
 
 
-def test_it_is_judged_like_a_motion_of_ours(robot: Robot, walk: ReferenceMotion, tmp_path: Path) -> None:
+def test_it_is_judged_like_a_motion_of_ours(
+    robot: Robot, walk: ReferenceMotion, tmp_path: Path
+) -> None:
     write_unitree_csv(tmp_path / "a.csv", walk, robot.joint_names)
     quality = import_motion(tmp_path / "a.csv", robot).quality
     assert quality["limit_violations"] == 0.0 and quality["penetration_m"] < 0.005

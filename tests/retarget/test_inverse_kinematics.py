@@ -1,4 +1,5 @@
-"""Kinematics against MuJoCo, Jacobians against finite differences, and poses generated, then recovered."""
+"""Kinematics against MuJoCo, Jacobians against finite differences, and poses generated, then
+recovered."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ from mocap_data.errors import InputError
 from npmp import robots
 from retarget import inverse_kinematics, kinematics
 
-# A tree that has what ANYmal lacks: turned body frames, hinges off their body's origin, a skew axis, a branch without
-# joints.
+# A tree that has what ANYmal lacks: turned body frames, hinges off their body's origin, a skew
+# axis, a branch without joints.
 ODD = """
 <mujoco><worldbody>
   <body name="root" pos="0 0 1"><freejoint name="root"/><geom size="0.1"/>
@@ -34,9 +35,13 @@ def models() -> list[mujoco.MjModel]:
     return [robots.load("anymal_b").model(), mujoco.MjModel.from_xml_string(ODD)]
 
 
-def random_qpos(rng: np.random.Generator, frames: int, joints: int, spread: float = 1.0) -> np.ndarray:
+def random_qpos(
+    rng: np.random.Generator, frames: int, joints: int, spread: float = 1.0
+) -> np.ndarray:
     root = rotations.normalize(rng.normal(size=(frames, 4)))
-    return np.concatenate((rng.normal(size=(frames, 3)), root, spread * rng.normal(size=(frames, joints))), axis=1)
+    return np.concatenate(
+        (rng.normal(size=(frames, 3)), root, spread * rng.normal(size=(frames, joints))), axis=1
+    )
 
 
 @pytest.mark.parametrize("model", models(), ids=["anymal_b", "odd"])
@@ -81,18 +86,28 @@ def test_jacobian_equals_central_differences(model: mujoco.MjModel) -> None:
     for v in range(model.nv):
         step = np.zeros((5, model.nv))
         step[:, v] = h
-        slope = (world(kinematics.integrate(qpos, step)) - world(kinematics.integrate(qpos, -step))) / (2 * h)
+        slope = (
+            world(kinematics.integrate(qpos, step)) - world(kinematics.integrate(qpos, -step))
+        ) / (2 * h)
         np.testing.assert_allclose(jacobian[..., v], slope, atol=1e-8)
 
 
-def anymal_problem(regularization: float, **changes: object) -> tuple[robots.Robot, inverse_kinematics.Problem]:
+def anymal_problem(
+    regularization: float, **changes: object
+) -> tuple[robots.Robot, inverse_kinematics.Problem]:
     robot = robots.load("anymal_b")
     tree = kinematics.tree_of(robot.model())
     body = np.array([tree.body_names.index(marker.body) for marker in robot.markers.values()])
     local = np.array([marker.position for marker in robot.markers.values()])
-    values: dict = {"lower": robot.joint_lower, "upper": robot.joint_upper, "regularization": regularization}
+    values: dict = {
+        "lower": robot.joint_lower,
+        "upper": robot.joint_upper,
+        "regularization": regularization,
+    }
     values.update(changes)
-    return robot, inverse_kinematics.Problem(tree, kinematics.Points(body, local), robot.home_joints, **values)
+    return robot, inverse_kinematics.Problem(
+        tree, kinematics.Points(body, local), robot.home_joints, **values
+    )
 
 
 def known_poses(robot: robots.Robot, frames: int, spread: float) -> np.ndarray:
@@ -117,12 +132,16 @@ def test_poses_are_recovered_from_their_markers() -> None:
     found = inverse_kinematics.solve_poses(problem, targets, start)
     np.testing.assert_allclose(found[:, 7:], true[:, 7:], atol=1e-4)
     # the number of threads changes nothing
-    np.testing.assert_array_equal(inverse_kinematics.solve_poses(problem, targets, start, threads=1), found)
+    np.testing.assert_array_equal(
+        inverse_kinematics.solve_poses(problem, targets, start, threads=1), found
+    )
 
 
 def test_the_solution_is_a_minimum_of_equation_8() -> None:
     robot, problem = anymal_problem(0.01)
-    targets = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, known_poses(robot, 40, 0.3)))
+    targets = kinematics.positions_of(
+        problem.points, *kinematics.forward(problem.tree, known_poses(robot, 40, 0.3))
+    )
     targets = targets + 0.02 * np.random.default_rng(4).normal(size=targets.shape)
     found = inverse_kinematics.solve_poses(
         problem, targets, inverse_kinematics.fit_root(problem.points, targets, problem.stand)
@@ -156,7 +175,8 @@ def test_bounds_are_kept_and_the_others_make_up_for_it() -> None:
 def test_a_track_is_solved_as_well_as_its_frames_one_by_one() -> None:
     robot, problem = anymal_problem(0.01)
     rng = np.random.default_rng(5)
-    sway = np.sin(np.arange(5000)[:, None] / 20.0 + rng.uniform(0.0, 6.0, 12))  # more frames than a chunk
+    # more frames than a chunk
+    sway = np.sin(np.arange(5000)[:, None] / 20.0 + rng.uniform(0.0, 6.0, 12))
     true = np.tile(robot.home_qpos, (5000, 1))
     true[:, 7:] += 0.3 * sway
     true[:, 3:7] = rotations.exp(0.2 * sway[:, :3])
@@ -165,12 +185,18 @@ def test_a_track_is_solved_as_well_as_its_frames_one_by_one() -> None:
     targets += 0.01 * rng.normal(size=targets.shape)
     track = inverse_kinematics.solve_track(problem, targets, starts=(0, 2500), tolerance=1e-7)
     alone = inverse_kinematics.solve_poses(
-        problem, targets, inverse_kinematics.fit_root(problem.points, targets, problem.stand), tolerance=1e-7
+        problem,
+        targets,
+        inverse_kinematics.fit_root(problem.points, targets, problem.stand),
+        tolerance=1e-7,
     )
     np.testing.assert_allclose(track[:, 7:], alone[:, 7:], atol=1e-5)
     np.testing.assert_allclose(rotations.angle(track[:, 3:7], alone[:, 3:7]), 0.0, atol=1e-5)
     np.testing.assert_array_equal(
-        inverse_kinematics.solve_track(problem, targets, starts=(0, 2500), tolerance=1e-7, threads=1), track
+        inverse_kinematics.solve_track(
+            problem, targets, starts=(0, 2500), tolerance=1e-7, threads=1
+        ),
+        track,
     )
 
 
@@ -186,10 +212,14 @@ def test_homes_and_weights_may_change_from_frame_to_frame() -> None:
     found = inverse_kinematics.solve_poses(each, targets, start, tolerance=1e-8)
     for t in (0, 17, 39):
         one = replace(problem, stand=home[t], weight=weight[t])
-        expected = inverse_kinematics.solve_poses(one, targets[t : t + 1], start[t : t + 1], tolerance=1e-8)
+        expected = inverse_kinematics.solve_poses(
+            one, targets[t : t + 1], start[t : t + 1], tolerance=1e-8
+        )
         np.testing.assert_allclose(found[t], expected[0], atol=1e-9)
         inside = (found[t, 7:] > problem.lower) & (found[t, 7:] < problem.upper)
-        gradient = inverse_kinematics.linearize(one, found[t : t + 1], targets[t : t + 1]).gradient[0]
+        gradient = inverse_kinematics.linearize(one, found[t : t + 1], targets[t : t + 1]).gradient[
+            0
+        ]
         assert np.abs(gradient[:6]).max() < 1e-6 and np.abs(gradient[6:][inside]).max() < 1e-6
 
 
@@ -226,6 +256,8 @@ def test_other_trees_are_refused(xml: str, message: str) -> None:
 
 
 def test_a_root_cannot_be_fitted_to_points_on_a_line() -> None:
-    points = kinematics.Points(np.zeros(3, dtype=np.intp), np.array([[0.0, 0, 0], [1.0, 0, 0], [2.0, 0, 0]]))
+    points = kinematics.Points(
+        np.zeros(3, dtype=np.intp), np.array([[0.0, 0, 0], [1.0, 0, 0], [2.0, 0, 0]])
+    )
     with pytest.raises(InputError, match="not on a line"):
         inverse_kinematics.fit_root(points, np.zeros((4, 3, 3)), np.zeros(2))

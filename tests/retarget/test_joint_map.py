@@ -23,7 +23,8 @@ from retarget.trajectory_optimization import Track, held_points, settle
 
 OP3 = robots.load("op3")
 BARE = JointOptions(cutoff_hz=None, root_cutoff_hz=None, lock_feet=False, avoid_collisions=False)
-UPRIGHT = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])  # the robot's axes in the humanoid's
+# the robot's axes in the humanoid's
+UPRIGHT = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
 FOOT = np.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
 THIGH, SHANK = 0.4, 0.41  # [m] of a made-up person
 
@@ -52,11 +53,15 @@ def person_like(qpos: np.ndarray, rate_hz: float = 120.0) -> Person:
     centre = scale * (at["body_link"][0] + trunk @ middle)
     position, rotation = {"thorax": centre}, {"thorax": trunk @ UPRIGHT.T}
     for side, sign in (("l", 1.0), ("r", -1.0)):
-        thigh, shank, sole = (at[f"{side}_{body}"][1] for body in ("hip_pitch_link", "knee_link", "ank_roll_link"))
+        thigh, shank, sole = (
+            at[f"{side}_{body}"][1] for body in ("hip_pitch_link", "knee_link", "ank_roll_link")
+        )
         hip = centre + scale * 0.035 * sign * trunk[:, :, 1]
         knee = hip - THIGH * thigh[:, :, 2]
         ankle = knee - SHANK * shank[:, :, 2]
-        upper, fore = (sign * at[f"{side}_{body}"][1][:, :, 1] for body in ("sho_roll_link", "el_link"))
+        upper, fore = (
+            sign * at[f"{side}_{body}"][1][:, :, 1] for body in ("sho_roll_link", "el_link")
+        )
         shoulder = centre + 0.5 * trunk[:, :, 2] + 0.2 * sign * trunk[:, :, 1]
         elbow = shoulder + 0.3 * upper
         for body, where, how in (
@@ -76,7 +81,8 @@ def person_like(qpos: np.ndarray, rate_hz: float = 120.0) -> Person:
 
 
 def test_hip_angles_by_hand() -> None:
-    """Leg straight down; raised forwards by 0.5; spread to the left by 0.3; toes to the left by 0.2."""
+    """Leg straight down; raised forwards by 0.5; spread to the left by 0.3; toes to the left by
+    0.2."""
     thighs = np.stack([np.eye(3), turn("Y", -0.5), turn("X", 0.3), turn("Z", 0.2)])
     expected = np.array([[0, 0, 0], [0, 0, -0.5], [0, 0.3, 0], [0.2, 0, 0]])
     np.testing.assert_allclose(hip_angles(thighs), expected, atol=1e-12)
@@ -106,14 +112,19 @@ def test_ankle_angles_carry_the_normal(pitch: float, roll: float) -> None:
 @pytest.mark.parametrize("side", [1.0, -1.0])
 def test_arm_angles_by_hand(side: float) -> None:
     """Stretched sideways; hanging; hanging, forearm level towards the middle; both straight ahead."""
-    out, down, ahead = np.array([0.0, side, 0.0]), np.array([0.0, 0.0, -1.0]), np.array([1.0, 0.0, 0.0])
+    out, down, ahead = (
+        np.array([0.0, side, 0.0]),
+        np.array([0.0, 0.0, -1.0]),
+        np.array([1.0, 0.0, 0.0]),
+    )
     upper = np.array([0.99 * out + 0.1 * down, down, down, ahead])
     upper /= np.linalg.norm(upper, axis=-1, keepdims=True)
     fore = np.array([upper[0], down, -out, ahead])
     half = 0.5 * np.pi
     found = arm_angles(upper, fore, side)
     lowered = np.arctan2(0.1, 0.99)
-    # lowering turns the left arm against x, the right along it; straight ahead is down turned about y by -90 degrees
+    # lowering turns the left arm against x, the right along it; straight ahead is down turned about
+    # y by -90 degrees
     expected = [
         [0, -side * lowered, 0],
         [0, -side * half, 0],
@@ -146,8 +157,11 @@ def test_op3_like_person_is_recovered(mapper: Mapper) -> None:
     qpos[:, 7:] = low + (high - low) * rng.uniform(0.2, 0.8, size=(20, 20))
     for name in ("head_pan", "head_tilt"):
         qpos[:, 7 + OP3.joint_names.index(name)] = 0.0
-    for side, sign in (("l", 1.0), ("r", -1.0)):  # arms lowered: at 0 they lie along the shoulder's first axis
-        qpos[:, 7 + OP3.joint_names.index(f"{side}_sho_roll")] = sign * rng.uniform(0.6, 1.4, size=20)
+    # arms lowered: at 0 they lie along the shoulder's first axis
+    for side, sign in (("l", 1.0), ("r", -1.0)):
+        qpos[:, 7 + OP3.joint_names.index(f"{side}_sho_roll")] = sign * rng.uniform(
+            0.6, 1.4, size=20
+        )
         qpos[:, 7 + OP3.joint_names.index(f"{side}_el")] = sign * rng.uniform(-1.2, 0.3, size=20)
         qpos[:, 7 + OP3.joint_names.index(f"{side}_sho_pitch")] = rng.uniform(-1, 1, size=20)
     qpos[:, :3] += rng.normal(size=(20, 3))
@@ -163,7 +177,9 @@ def test_copied_legs_point_as_the_persons(mapper: Mapper) -> None:
     qpos = np.tile(OP3.home_qpos, (60, 1))
     phase = np.linspace(0, 4 * np.pi, 60)
     for side, sign in (("l", 1.0), ("r", -1.0)):
-        qpos[:, 7 + OP3.joint_names.index(f"{side}_hip_pitch")] = sign * (-0.35 + 0.3 * sign * np.sin(phase))
+        qpos[:, 7 + OP3.joint_names.index(f"{side}_hip_pitch")] = sign * (
+            -0.35 + 0.3 * sign * np.sin(phase)
+        )
     person = person_like(qpos, OP3.control_rate_hz)
     motion = mapper.motion(person)
     assert motion.quality["leg_orientation_deg"] < 1e-4
@@ -213,7 +229,8 @@ def test_heels_hold_before_and_toes_after_a_stance() -> None:
 
 
 def squat(mapper: Mapper, period_s: float, *, share: float = 0.9) -> Track:
-    """Knees bent and stretched, soles level in place, over two periods; joints may use a share of their speed."""
+    """Knees bent and stretched, soles level in place, over two periods; joints may use a share of
+    their speed."""
     rate = OP3.control_rate_hz
     time = np.arange(round(2 * period_s * rate)) / rate
     qpos = np.tile(OP3.home_qpos, (len(time), 1))
@@ -226,11 +243,14 @@ def squat(mapper: Mapper, period_s: float, *, share: float = 0.9) -> Track:
     held = np.ones((len(qpos), 2, 4), dtype=bool)
     points, vectors = mapper.leg_points, np.array([[0, 1], [1, 2], [3, 4], [4, 5]])
     most = share * OP3.velocity_limit / rate
-    return Track(mapper.prepared, qpos, standing, held, np.zeros((len(qpos), 2)), points, vectors, most)
+    return Track(
+        mapper.prepared, qpos, standing, held, np.zeros((len(qpos), 2)), points, vectors, most
+    )
 
 
 def test_sound_track_stays_as_it_is(mapper: Mapper) -> None:
-    """Peak speed of the knee 2 * 0.3 * 2 pi / 2 s = 1.9 rad/s, far below its limit; the soles hold already."""
+    """Peak speed of the knee 2 * 0.3 * 2 pi / 2 s = 1.9 rad/s, far below its limit; the soles hold
+    already."""
     track = squat(mapper, 2.0)
     np.testing.assert_allclose(settle(track), track.qpos, atol=1e-4)
 
@@ -254,9 +274,12 @@ def test_gradient_is_the_costs_derivative(mapper: Mapper) -> None:
         np.concatenate((mapper.prepared.soles.local, track.points.local)),
     )
     frames = len(track.qpos)
-    goal = mapper.prepared.soles_at(track.qpos).reshape(frames, 8, 3) + 0.01 * rng.normal(size=(frames, 8, 3))
+    goal = mapper.prepared.soles_at(track.qpos).reshape(frames, 8, 3) + 0.01 * rng.normal(
+        size=(frames, 8, 3)
+    )
     held = rng.random((frames, 8)) < 0.5
-    step = np.zeros((frames, 26))  # the root's attitude stays: its distance is linear only near the given one
+    # the root's attitude stays: its distance is linear only near the given one
+    step = np.zeros((frames, 26))
     step[:, [0, 1, 2, *range(6, 26)]] = 0.02 * rng.normal(size=(frames, 23))
     qpos = kinematics.integrate(track.qpos, step)
     wanted = rng.normal(size=(frames, 4, 3))
@@ -292,14 +315,20 @@ def test_walk_meets_what_is_asked_of_it(motion: ReferenceMotion) -> None:
     assert quality["leg_orientation_deg"] < 4.0
     assert quality["float_m"] < 1e-3 and quality["penetration_m"] < 1e-3
     assert quality["foot_slide_mps"] < 0.005
-    assert quality["self_collision_share"] == quality["limit_violations"] == quality["velocity_violations"] == 0
+    assert (
+        quality["self_collision_share"]
+        == quality["limit_violations"]
+        == quality["velocity_violations"]
+        == 0
+    )
     assert motion.rate_hz == OP3.control_rate_hz and motion.recording == motion.name == "39_03"
     assert motion.contacts is not None and 0.3 < motion.contacts.mean() < 0.7
     assert motion.licence == "CMU"
 
 
 def test_mirrored_person_walks_mirrored(walk: Path, motion: ReferenceMotion) -> None:
-    """Left and right swapped before or after: the same. The world mirrors y; the humanoid's left is its x."""
+    """Left and right swapped before or after: the same. The world mirrors y; the humanoid's left is
+    its x."""
     person = read_person(walk)
     world, own = np.diag([1.0, -1.0, 1.0]), np.diag([-1.0, 1.0, 1.0])
 
@@ -339,10 +368,13 @@ def test_dm_controls_humanoid_walks_as_the_file_says(walk: Path) -> None:
 
 
 def test_values_are_those_that_dm_control_parses(walk: Path) -> None:
-    """Our reader puts the numbers where dm_control's parser has them (which needs frames that count from 1)."""
+    """Our reader puts the numbers where dm_control's parser has them (which needs frames that count
+    from 1)."""
     parse, _ = people._dm_control()
     skeleton = read_asf(walk.with_name("39.asf"))
-    ours = people._amc_values(walk, skeleton, read_amc(walk, skeleton), parse._CMU_MOCAP_JOINT_ORDER)
+    ours = people._amc_values(
+        walk, skeleton, read_amc(walk, skeleton), parse._CMU_MOCAP_JOINT_ORDER
+    )
     np.testing.assert_allclose(ours, np.stack(parse.parse(str(walk))), atol=1e-9)
 
 
@@ -354,7 +386,9 @@ def test_dm_controls_hdf5(shared: Path) -> None:
     assert has_joints(path)
     loaded = read_cmu_h5_motion(path, list_cmu_h5(path)[0].name)
     mapper = Mapper(OP3, JointOptions())
-    one, two = (mapper.motion(read_person(recording, clip=loaded.name)) for recording in (path, loaded))
+    one, two = (
+        mapper.motion(read_person(recording, clip=loaded.name)) for recording in (path, loaded)
+    )
     np.testing.assert_array_equal(one.qpos, two.qpos)
     assert np.isfinite(one.qpos).all() and one.quality["limit_violations"] == 0
 

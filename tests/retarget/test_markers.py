@@ -24,30 +24,42 @@ def prepared(robot: robots.Robot) -> PreparedRobot:
     return PreparedRobot.of(robot)
 
 
-def assert_symmetric(robot: robots.Robot, layout: MarkerLayout, offsets: np.ndarray, tolerance: float) -> None:
+def assert_symmetric(
+    robot: robots.Robot, layout: MarkerLayout, offsets: np.ndarray, tolerance: float
+) -> None:
     for mirror in robot.symmetries.values():
         mirrored = mirror.mirror_points(offsets)[mirror.marker_permutation]
         np.testing.assert_allclose(mirrored, offsets, atol=tolerance)
 
 
 def test_six_parameters_describe_anymals_nine_markers(prepared: PreparedRobot) -> None:
-    # base: z only (both mirrors map it to itself); the four trunk corners share x, y, z; the four feet share x, y
+    # base: z only (both mirrors map it to itself); the four trunk corners share x, y, z; the four
+    # feet share x, y
     layout = prepared.layout
     assert layout.names[:2] == ("base", "LF_shoulder")
     assert layout.axis.tolist() == [2, 0, 1, 2, 0, 1]
     np.testing.assert_array_equal(layout.sign[0], [1, 0, 0, 0, 0, 0, 0, 0, 0])
-    np.testing.assert_array_equal(layout.sign[2], [0, 1, -1, 1, -1, 0, 0, 0, 0])  # y of LF, RF, LH, RH
+    # y of LF, RF, LH, RH
+    np.testing.assert_array_equal(layout.sign[2], [0, 1, -1, 1, -1, 0, 0, 0, 0])
     np.testing.assert_array_equal(layout.sign[4], [0, 0, 0, 0, 0, 1, 1, -1, -1])  # x of the feet
 
 
-def test_the_initial_offsets_are_the_robots_own_markers(robot: robots.Robot, prepared: PreparedRobot) -> None:
+def test_the_initial_offsets_are_the_robots_own_markers(
+    robot: robots.Robot, prepared: PreparedRobot
+) -> None:
     points = prepared.layout.points(prepared.layout.initial())
-    np.testing.assert_allclose(points.local, [m.position for m in robot.markers.values()], atol=1e-12)
+    np.testing.assert_allclose(
+        points.local, [m.position for m in robot.markers.values()], atol=1e-12
+    )
     heading = np.zeros((3, 9))
-    np.testing.assert_array_equal(prepared.layout.displacement(prepared.layout.initial(), heading), 0.0)
+    np.testing.assert_array_equal(
+        prepared.layout.displacement(prepared.layout.initial(), heading), 0.0
+    )
 
 
-def test_any_parameters_are_symmetric_and_come_back(robot: robots.Robot, prepared: PreparedRobot) -> None:
+def test_any_parameters_are_symmetric_and_come_back(
+    robot: robots.Robot, prepared: PreparedRobot
+) -> None:
     theta = np.random.default_rng(0).normal(size=6)
     offsets = prepared.layout.offsets(theta)
     assert_symmetric(robot, prepared.layout, offsets, 0.0)
@@ -89,19 +101,24 @@ def test_offset_jacobian_equals_differences(prepared: PreparedRobot) -> None:
     bodies = kinematics.forward(prepared.tree, qpos)
 
     def residual(theta: np.ndarray) -> np.ndarray:
-        return (kinematics.positions_of(layout.points(theta), *bodies) - layout.displacement(theta, heading)).reshape(
-            frames, 27
-        )
+        return (
+            kinematics.positions_of(layout.points(theta), *bodies)
+            - layout.displacement(theta, heading)
+        ).reshape(frames, 27)
 
     theta = rng.normal(size=6)
     jacobian = offset_jacobian(layout, bodies[1], heading)
     for p in range(6):
         step = np.eye(6)[p]
-        np.testing.assert_allclose(jacobian[..., p], residual(theta + step) - residual(theta), atol=1e-12)  # linear
+        # linear
+        np.testing.assert_allclose(
+            jacobian[..., p], residual(theta + step) - residual(theta), atol=1e-12
+        )
 
 
 def random_motion(robot: robots.Robot, frames: int = 400) -> np.ndarray:
-    """Poses that race along at 2 m/s, so that no foot ever stands, the joints at random about the home pose."""
+    """Poses that race along at 2 m/s, so that no foot ever stands, the joints at random about the
+    home pose."""
     rng = np.random.default_rng(2)
     qpos = np.zeros((frames, 19))
     qpos[:, 0] = 2.0 * np.arange(frames) / 60.0
@@ -112,7 +129,11 @@ def random_motion(robot: robots.Robot, frames: int = 400) -> np.ndarray:
 
 
 def alternate(
-    prepared: PreparedRobot, targets: np.ndarray, heading: np.ndarray, regularization: float, rounds: int
+    prepared: PreparedRobot,
+    targets: np.ndarray,
+    heading: np.ndarray,
+    regularization: float,
+    rounds: int,
 ) -> np.ndarray:
     theta = prepared.layout.initial()
     problem = prepared.problem(theta, regularization)
@@ -134,9 +155,14 @@ def objective(
     problem = prepared.problem(theta, reg)
     moved = targets + prepared.layout.displacement(theta, heading)
     qpos = inverse_kinematics.solve_poses(
-        problem, moved, inverse_kinematics.fit_root(problem.points, moved, problem.stand), tolerance=1e-8
+        problem,
+        moved,
+        inverse_kinematics.fit_root(problem.points, moved, problem.stand),
+        tolerance=1e-8,
     )
-    squares = np.square(kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, qpos)) - moved).sum()
+    squares = np.square(
+        kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, qpos)) - moved
+    ).sum()
     return float(squares + reg * np.square(qpos[:, 7:] - problem.stand).sum())
 
 
@@ -145,13 +171,15 @@ def test_offsets_and_markers_are_recovered(robot: robots.Robot, prepared: Prepar
     true = np.array([-0.12, 0.25, 0.08, -0.12, -0.07, -0.10])
     qpos = random_motion(robot)
     heading = np.zeros((len(qpos), 9))
-    targets = kinematics.positions_of(prepared.layout.points(true), *kinematics.forward(prepared.tree, qpos))
+    targets = kinematics.positions_of(
+        prepared.layout.points(true), *kinematics.forward(prepared.tree, qpos)
+    )
     targets = targets - prepared.layout.displacement(true, heading)
     reg = 1e-6
     theta = alternate(prepared, targets, heading, reg, rounds=8)
-    # The trunk's shape is what markers show: recovered to a fraction of a millimetre. Its height over the
-    # legs and the width of the stance can be traded for joint angles; there the regularizer decides, as close
-    # to home as the random joints were on average.
+    # The trunk's shape is what markers show: recovered to a fraction of a millimetre. Its height
+    # over the legs and the width of the stance can be traded for joint angles; there the
+    # regularizer decides, as close to home as the random joints were on average.
     np.testing.assert_allclose(theta[[1, 2]], true[[1, 2]], atol=1e-3)
     np.testing.assert_allclose(theta[0] - theta[3], 0.0, atol=1e-3)
     np.testing.assert_allclose(theta[[0, 3, 4, 5]], true[[0, 3, 4, 5]], atol=0.02)
@@ -160,7 +188,9 @@ def test_offsets_and_markers_are_recovered(robot: robots.Robot, prepared: Prepar
     found = inverse_kinematics.solve_poses(
         problem, moved, inverse_kinematics.fit_root(problem.points, moved, problem.stand)
     )
-    error = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, found)) - moved
+    error = (
+        kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, found)) - moved
+    )
     assert np.sqrt(np.square(error).sum(-1).mean()) < 1e-3
     assert_symmetric(robot, prepared.layout, prepared.layout.offsets(theta), 1e-9)
 
@@ -177,7 +207,10 @@ def test_the_offsets_minimise_equation_8(robot: robots.Robot, prepared: Prepared
     best = objective(prepared, theta, targets, heading, 0.01)
     for p in range(6):
         for sign in (-1.0, 1.0):
-            assert objective(prepared, theta + sign * 0.003 * np.eye(6)[p], targets, heading, 0.01) > best
+            assert (
+                objective(prepared, theta + sign * 0.003 * np.eye(6)[p], targets, heading, 0.01)
+                > best
+            )
 
 
 def test_offsets_from_a_clip_are_symmetric(robot: robots.Robot, prepared: PreparedRobot) -> None:
@@ -185,9 +218,12 @@ def test_offsets_from_a_clip_are_symmetric(robot: robots.Robot, prepared: Prepar
     positions = kinematics.positions_of(
         prepared.layout.points(prepared.layout.initial()), *kinematics.forward(prepared.tree, qpos)
     )
-    positions = positions + 0.03 * np.random.default_rng(6).normal(size=(1, 9, 3))  # a lopsided animal
+    # a lopsided animal
+    positions = positions + 0.03 * np.random.default_rng(6).normal(size=(1, 9, 3))
     offsets = estimate_offsets([Clip(positions, prepared.layout.names, 60.0)], robot)
-    assert_symmetric(robot, prepared.layout, np.array([offsets[name] for name in prepared.layout.names]), 1e-9)
+    assert_symmetric(
+        robot, prepared.layout, np.array([offsets[name] for name in prepared.layout.names]), 1e-9
+    )
 
 
 def test_layout_needs_markers_on_known_bodies(robot: robots.Robot, prepared: PreparedRobot) -> None:
@@ -208,7 +244,8 @@ def test_a_humanoids_markers_by_kind() -> None:
         f"{side}_{part}" for side in "LR" for part in ("foot", "toe", "heel")
     }
     assert not layout.footprint.any()
-    for row, axis in zip(layout.sign, layout.axis, strict=True):  # soles along and across, in the middle nothing across
+    # soles along and across, in the middle nothing across
+    for row, axis in zip(layout.sign, layout.axis, strict=True):
         members = np.flatnonzero(row)
         assert len(members) in (1, 2)
         assert not (layout.on_foot[members[0]] and axis == 2)
@@ -224,9 +261,13 @@ def test_limb_and_sole_offsets_move_points_as_a_mirror_moves_them() -> None:
     qpos[:, 7:] += np.random.default_rng(8).normal(scale=0.3, size=20)
     points = prepared.layout.points(theta)
     world = kinematics.positions_of(points, *kinematics.forward(prepared.tree, qpos))
-    image = kinematics.positions_of(points, *kinematics.forward(prepared.tree, mirror.mirror_qpos(qpos)))
+    image = kinematics.positions_of(
+        points, *kinematics.forward(prepared.tree, mirror.mirror_qpos(qpos))
+    )
     chosen = [list(prepared.robot.markers).index(name) for name in prepared.layout.names]
-    np.testing.assert_allclose(image, mirror.mirror_points(world)[:, mirror.marker_permutation[chosen]], atol=1e-7)
+    np.testing.assert_allclose(
+        image, mirror.mirror_points(world)[:, mirror.marker_permutation[chosen]], atol=1e-7
+    )
 
 
 def test_weights_by_marker_and_part(prepared: PreparedRobot) -> None:

@@ -37,7 +37,9 @@ SIDES = {
 CASES = [*(("anymal_b", name) for name in ALL), ("op3", "left_right")]
 
 
-def random_motion(make: SimpleNamespace, robot: Robot, seed: int = 0, frames: int = 30) -> ReferenceMotion:
+def random_motion(
+    make: SimpleNamespace, robot: Robot, seed: int = 0, frames: int = 30
+) -> ReferenceMotion:
     rng = np.random.default_rng(seed)
     return make.motion_of(
         robot,
@@ -56,7 +58,9 @@ def test_twice_is_once_and_nothing_is_lost(make: SimpleNamespace, name: str, mir
     image = mirror(motion, robot, mirrors)
     assert (image.mirror, image.name) == (mirrors, "m" + suffix(mirrors))
     assert (image.recording, image.weight, image.rate_hz) == ("walk", 1.5, 50.0)
-    np.testing.assert_array_equal(image.frame_quality["marker_rms_m"], motion.frame_quality["marker_rms_m"])
+    np.testing.assert_array_equal(
+        image.frame_quality["marker_rms_m"], motion.frame_quality["marker_rms_m"]
+    )
     back = mirror(image, robot, mirrors, name="m")
     assert (back.mirror, back.name) == ("", "m")
     for key in ("qpos", "qvel", "contacts"):
@@ -64,8 +68,11 @@ def test_twice_is_once_and_nothing_is_lost(make: SimpleNamespace, name: str, mir
 
 
 @pytest.mark.parametrize(("name", "mirrors"), CASES)
-def test_bodies_are_the_mirrored_poses_and_the_mirror_images(make: SimpleNamespace, name: str, mirrors: str) -> None:
-    """Forward kinematics of the mirrored pose by MuJoCo; and the same from the original's bodies, reflected."""
+def test_bodies_are_the_mirrored_poses_and_the_mirror_images(
+    make: SimpleNamespace, name: str, mirrors: str
+) -> None:
+    """Forward kinematics of the mirrored pose by MuJoCo; and the same from the original's bodies,
+    reflected."""
     robot = robots.load(name)
     motion = random_motion(make, robot, seed=1, frames=8)
     image = mirror(motion, robot, mirrors)
@@ -76,29 +83,39 @@ def test_bodies_are_the_mirrored_poses_and_the_mirror_images(make: SimpleNamespa
         data.qpos[:] = image.qpos[t]
         mujoco.mj_kinematics(model, data)
         np.testing.assert_allclose(bodies.position[t], data.xpos[1:], atol=1e-12)
-        np.testing.assert_allclose(rotations.angle(bodies.quaternion[t], data.xquat[1:]), 0.0, atol=1e-7)
+        np.testing.assert_allclose(
+            rotations.angle(bodies.quaternion[t], data.xquat[1:]), 0.0, atol=1e-7
+        )
     expected = body_states(tree_of(model), motion).position
     for part in mirrors.split("+"):
         symmetry = robot.symmetries[part]
         expected = symmetry.mirror_points(expected[:, symmetry.body_permutation])
-    # OP3's head tilts about an axis that its body's origin is not on the middle of, so that its origin has no image
+    # OP3's head tilts about an axis that its body's origin is not on the middle of, so that its
+    # origin has no image
     symmetric = [i for i, body in enumerate(robot.body_names) if "head" not in body]
     np.testing.assert_allclose(bodies.position[:, symmetric], expected[:, symmetric], atol=1e-9)
 
 
 @pytest.mark.parametrize(("name", "mirrors"), CASES)
-def test_velocities_are_those_of_the_mirrored_poses(make: SimpleNamespace, name: str, mirrors: str) -> None:
+def test_velocities_are_those_of_the_mirrored_poses(
+    make: SimpleNamespace, name: str, mirrors: str
+) -> None:
     robot = robots.load(name)
     image = mirror(random_motion(make, robot, seed=2), robot, mirrors)
     model, expected = robot.model(), np.empty(robot.model().nv)
     for t in range(1, image.num_frames):
-        mujoco.mj_differentiatePos(model, expected, 1 / image.rate_hz, image.qpos[t - 1], image.qpos[t])
+        mujoco.mj_differentiatePos(
+            model, expected, 1 / image.rate_hz, image.qpos[t - 1], image.qpos[t]
+        )
         np.testing.assert_allclose(image.qvel[t], expected, atol=1e-9)
 
 
 @pytest.mark.parametrize(("name", "mirrors"), CASES)
-def test_figures_of_a_mirror_are_those_of_the_motion(make: SimpleNamespace, name: str, mirrors: str) -> None:
-    """Cleaning copies them for this reason. The poses are wild: parts are in each other and in the ground."""
+def test_figures_of_a_mirror_are_those_of_the_motion(
+    make: SimpleNamespace, name: str, mirrors: str
+) -> None:
+    """Cleaning copies them for this reason. The poses are wild: parts are in each other and in the
+    ground."""
     robot = robots.load(name)
     motion, meter = random_motion(make, robot, seed=7, frames=60), QualityMeter(robot)
     found, image = meter.figures(motion), meter.figures(mirror(motion, robot, mirrors))
@@ -107,7 +124,8 @@ def test_figures_of_a_mirror_are_those_of_the_motion(make: SimpleNamespace, name
 
 
 def test_by_hand(make: SimpleNamespace, robot: Robot) -> None:
-    """ANYmal walks along x, its left fore foot standing: which feet stand in the mirrors, and which way it goes."""
+    """ANYmal walks along x, its left fore foot standing: which feet stand in the mirrors, and which
+    way it goes."""
     assert robot.foot_bodies[0].startswith("LF")
     qpos = np.tile(robot.home_qpos, (10, 1))
     qpos[:, 0] = 1.0 + 0.02 * np.arange(10)
@@ -125,9 +143,14 @@ def test_by_hand(make: SimpleNamespace, robot: Robot) -> None:
         assert [b for b, on in zip(robot.foot_bodies, image.contacts[0], strict=True) if on] == [
             b for b in robot.foot_bodies if b.startswith(foot)
         ]
-        np.testing.assert_allclose(image.qvel[:, 0], forward, atol=1e-12)  # backwards, as the paper's
-        np.testing.assert_allclose(image.qpos[:, :2], [[forward * x, side] for x in qpos[:, 0]], atol=1e-12)
-        np.testing.assert_allclose(rotations.rotate(image.qpos[0, 3:7], [1.0, 0.0, 0.0]), [1.0, 0.0, 0.0], atol=1e-12)
+        # backwards, as the paper's
+        np.testing.assert_allclose(image.qvel[:, 0], forward, atol=1e-12)
+        np.testing.assert_allclose(
+            image.qpos[:, :2], [[forward * x, side] for x in qpos[:, 0]], atol=1e-12
+        )
+        np.testing.assert_allclose(
+            rotations.rotate(image.qpos[0, 3:7], [1.0, 0.0, 0.0]), [1.0, 0.0, 0.0], atol=1e-12
+        )
 
 
 @settings(max_examples=10)
@@ -139,7 +162,11 @@ def test_mirrors_form_a_group(make: SimpleNamespace, first: str, second: str, se
     other_way = mirror(mirror(motion, robot, second), robot, first)
     np.testing.assert_array_equal(one_way.qpos, other_way.qpos)
     assert one_way.mirror == other_way.mirror
-    left = [name for name in robot.symmetries if (name in first.split("+")) != (name in second.split("+"))]
+    left = [
+        name
+        for name in robot.symmetries
+        if (name in first.split("+")) != (name in second.split("+"))
+    ]
     assert one_way.mirror == "+".join(left)
 
 
@@ -151,7 +178,10 @@ def test_names() -> None:
 
 def test_what_cannot_be_mirrored(make: SimpleNamespace, robot: Robot) -> None:
     motion = random_motion(make, robot, frames=3)
-    with pytest.raises(InputError, match="no mirror of robot 'anymal_b' 'up_down'; there are: left_right, front_back"):
+    with pytest.raises(
+        InputError,
+        match="no mirror of robot 'anymal_b' 'up_down'; there are: left_right, front_back",
+    ):
         mirror(motion, robot, "up_down")
     with pytest.raises(InputError, match="twice"):
         mirror(motion, robot, "left_right+left_right")
@@ -162,36 +192,48 @@ def test_what_cannot_be_mirrored(make: SimpleNamespace, robot: Robot) -> None:
 def as_markers(clip: Clip) -> Clip:
     """The nine markers of a dog clip, under their own names."""
     names = tuple(DOG.markers)
-    return dataclasses.replace(clip, positions=marker_positions(clip, DOG, names), names=names, parents=None)
+    return dataclasses.replace(
+        clip, positions=marker_positions(clip, DOG, names), names=names, parents=None
+    )
 
 
 def agree(make: SimpleNamespace, clip: Clip, robot: Robot, mirrors: str) -> None:
-    """Mirrored, then retargeted, equals retargeted, then mirrored; to 1e-6 m and rad in every frame."""
+    """Mirrored, then retargeted, equals retargeted, then mirrored; to 1e-6 m and rad in every
+    frame."""
     there = retarget(make.mirrored(clip, *SIDES[mirrors]), robot)
     back = mirror(retarget(clip, robot), robot, mirrors)
     assert there.contacts is not None and back.contacts is not None
     np.testing.assert_array_equal(there.contacts, back.contacts)
     np.testing.assert_allclose(there.qpos[:, :3], back.qpos[:, :3], atol=1e-6)
-    np.testing.assert_allclose(rotations.angle(there.qpos[:, 3:7], back.qpos[:, 3:7]), 0.0, atol=1e-6)
+    np.testing.assert_allclose(
+        rotations.angle(there.qpos[:, 3:7], back.qpos[:, 3:7]), 0.0, atol=1e-6
+    )
     np.testing.assert_allclose(there.qpos[:, 7:], back.qpos[:, 7:], atol=1e-6)
     tree = tree_of(robot.model())
-    np.testing.assert_allclose(body_states(tree, there).position, body_states(tree, back).position, atol=1e-6)
+    np.testing.assert_allclose(
+        body_states(tree, there).position, body_states(tree, back).position, atol=1e-6
+    )
     for key, value in back.quality.items():
         if key != "jerk_rms":  # differences of the third order raise 1e-6 to 1e-1
             assert there.quality[key] == pytest.approx(value, rel=1e-3, abs=1e-5), key
 
 
 @pytest.mark.parametrize("mirrors", ["left_right", "front_back"])
-def test_retargeting_generated_motion_commutes(make: SimpleNamespace, robot: Robot, mirrors: str) -> None:
+def test_retargeting_generated_motion_commutes(
+    make: SimpleNamespace, robot: Robot, mirrors: str
+) -> None:
     clip = dog_gait("walk", duration_s=2.0, turn_rate=0.4)
     rng = np.random.default_rng(0)
     time = np.arange(clip.num_frames)[:, None, None] / clip.rate_hz
-    sway = np.sin(2 * np.pi * rng.uniform(0.2, 1.0, (1, len(clip.names), 3)) * time)  # so that no side is like another
+    # so that no side is like another
+    sway = np.sin(2 * np.pi * rng.uniform(0.2, 1.0, (1, len(clip.names), 3)) * time)
     clip = dataclasses.replace(clip, positions=clip.positions + 0.01 * sway)
     agree(make, clip if mirrors == "left_right" else as_markers(clip), robot, mirrors)
 
 
 @pytest.mark.parametrize("mirrors", ["left_right", "front_back"])
-def test_retargeting_a_recorded_walk_commutes(make: SimpleNamespace, shared: Path, robot: Robot, mirrors: str) -> None:
+def test_retargeting_a_recorded_walk_commutes(
+    make: SimpleNamespace, shared: Path, robot: Robot, mirrors: str
+) -> None:
     clip = mocap_data.read(shared / "mocap/dog_bvh/D1_007_KAN01_001.bvh").crop(100, 250)
     agree(make, clip if mirrors == "left_right" else as_markers(clip), robot, mirrors)

@@ -1,4 +1,5 @@
-"""Clips to motions: mirrors, floor, rates, velocities, joint offsets, bad input; and a real recording."""
+"""Clips to motions: mirrors, floor, rates, velocities, joint offsets, bad input; and a real
+recording."""
 
 from __future__ import annotations
 
@@ -63,7 +64,9 @@ def wobbly(clip: Clip, seed: int = 0) -> Clip:
     rng = np.random.default_rng(seed)
     time = np.arange(clip.num_frames)[:, None, None] / clip.rate_hz
     shape = (1, len(clip.names), 3)
-    sway = 0.015 * np.sin(2 * np.pi * rng.uniform(0.2, 1.0, shape) * time + rng.uniform(0, 6, shape))
+    sway = 0.015 * np.sin(
+        2 * np.pi * rng.uniform(0.2, 1.0, shape) * time + rng.uniform(0, 6, shape)
+    )
     return dataclasses.replace(clip, positions=clip.positions + sway)
 
 
@@ -86,7 +89,9 @@ def test_travel_is_the_animals(robot: robots.Robot) -> None:
     clip = dog_gait("walk", duration_s=3.0)
     motion = retarget.retarget(clip, robot)
     hips = clip.positions[:, clip.index("Hips"), :2]
-    np.testing.assert_allclose(motion.qpos[-1, :2] - motion.qpos[0, :2], hips[-1] - hips[0], atol=0.03)
+    np.testing.assert_allclose(
+        motion.qpos[-1, :2] - motion.qpos[0, :2], hips[-1] - hips[0], atol=0.03
+    )
 
 
 def test_body_poses_are_mujocos(robot: robots.Robot) -> None:
@@ -98,7 +103,9 @@ def test_body_poses_are_mujocos(robot: robots.Robot) -> None:
         data.qpos[:] = motion.qpos[t]
         mujoco.mj_kinematics(model, data)
         np.testing.assert_allclose(bodies.position[t], data.xpos[1:], atol=1e-12)
-        np.testing.assert_allclose(rotations.angle(bodies.quaternion[t], data.xquat[1:]), 0.0, atol=1e-7)
+        np.testing.assert_allclose(
+            rotations.angle(bodies.quaternion[t], data.xquat[1:]), 0.0, atol=1e-7
+        )
 
 
 def test_velocities_are_mujocos_backward_differences(robot: robots.Robot) -> None:
@@ -112,7 +119,9 @@ def test_velocities_are_mujocos_backward_differences(robot: robots.Robot) -> Non
 
 
 @pytest.mark.parametrize("name", ["left_right", "front_back"])
-def test_mirrored_then_retargeted_is_retargeted_then_mirrored(robot: robots.Robot, name: str) -> None:
+def test_mirrored_then_retargeted_is_retargeted_then_mirrored(
+    robot: robots.Robot, name: str
+) -> None:
     mirror = robot.symmetries[name]
     clip = wobbly(as_markers(dog_gait("walk", duration_s=2.0, turn_rate=0.3)))
     image = Clip(
@@ -124,14 +133,18 @@ def test_mirrored_then_retargeted_is_retargeted_then_mirrored(robot: robots.Robo
     motion, mirrored = retarget.retarget(clip, robot), retarget.retarget(image, robot)
     expected = mirror.mirror_qpos(motion.qpos)
     np.testing.assert_allclose(mirrored.qpos[:, :3], expected[:, :3], atol=1e-7)
-    np.testing.assert_allclose(rotations.angle(mirrored.qpos[:, 3:7], expected[:, 3:7]), 0.0, atol=1e-6)
+    np.testing.assert_allclose(
+        rotations.angle(mirrored.qpos[:, 3:7], expected[:, 3:7]), 0.0, atol=1e-6
+    )
     np.testing.assert_allclose(mirrored.qpos[:, 7:], expected[:, 7:], atol=1e-6)
 
 
 def test_moved_and_turned_clips_give_moved_and_turned_motions(robot: robots.Robot) -> None:
     clip = dog_gait("walk", duration_s=1.5)
     turn = np.array([np.cos(0.5), 0.0, 0.0, np.sin(0.5)])  # 1 rad about z
-    moved = dataclasses.replace(clip, positions=rotations.rotate(turn, clip.positions) + [3.0, -2.0, 1.7])
+    moved = dataclasses.replace(
+        clip, positions=rotations.rotate(turn, clip.positions) + [3.0, -2.0, 1.7]
+    )
     first, second = retarget.retarget(clip, robot), retarget.retarget(moved, robot)
     np.testing.assert_allclose(second.qpos[:, 7:], first.qpos[:, 7:], atol=1e-6)
     expected = rotations.rotate(turn, first.qpos[:, :3]) + [
@@ -147,7 +160,9 @@ def test_feet_stand_on_the_floor(robot: robots.Robot) -> None:
     feet_of = [robot.body_names.index(name) for name in robot.foot_bodies]
     motion = retarget.retarget(clip, robot, rate_hz=60.0)
     bodies = kinematics.body_states(kinematics.tree_of(robot.model()), motion)
-    centres = bodies.position[:, feet_of] + rotations.rotate(bodies.quaternion[:, feet_of], robot.foot_offset)
+    centres = bodies.position[:, feet_of] + rotations.rotate(
+        bodies.quaternion[:, feet_of], robot.foot_offset
+    )
     bottom = centres[..., 2] - robot.foot_radius
     assert np.median(bottom.min(axis=1)) == pytest.approx(0.0, abs=1e-3)
     paws = clip.select(("LeftHand_end", "RightHand_end", "LeftFoot_end", "RightFoot_end")).positions
@@ -176,7 +191,9 @@ def test_a_trunk_that_sinks_is_carried_over_the_floor(robot: robots.Robot) -> No
     positions = clip.positions.copy()
     dip = np.clip(np.sin(np.linspace(0.0, np.pi, clip.num_frames)) * 2.0 - 1.0, 0.0, None)
     positions[:, :5, 2] -= 0.45 * dip[:, None]
-    motion = retarget.retarget(dataclasses.replace(clip, positions=positions), robot, offsets=offsets)
+    motion = retarget.retarget(
+        dataclasses.replace(clip, positions=positions), robot, offsets=offsets
+    )
     assert motion.quality["penetration_m"] < 0.01
 
 
@@ -210,7 +227,9 @@ def test_many_clips_share_their_offsets(robot: robots.Robot) -> None:
     [offsets] = json.loads(motions.provenance["offsets"])
     offsets = {name: np.array(value) for name, value in offsets.items()}
     for clip, motion in zip(clips, motions.motions, strict=True):
-        np.testing.assert_allclose(retarget.retarget(clip, robot, offsets=offsets).qpos, motion.qpos, atol=1e-9)
+        np.testing.assert_allclose(
+            retarget.retarget(clip, robot, offsets=offsets).qpos, motion.qpos, atol=1e-9
+        )
 
 
 @pytest.mark.parametrize(
@@ -225,8 +244,16 @@ def test_many_clips_share_their_offsets(robot: robots.Robot) -> None:
             "no retargeting option 'regularisation'; there are: rate_hz",
         ),
         (lambda clip: clip, {"iterations": 0}, "iterations at least 1"),
-        (lambda clip: clip, {"scale_body": "big"}, "scale_body must be 'auto' or a positive number; it is 'big'"),
-        (lambda clip: clip, {"weights": {"foot": -1.0}}, "weights: that of 'foot' must be 0 or more"),
+        (
+            lambda clip: clip,
+            {"scale_body": "big"},
+            "scale_body must be 'auto' or a positive number; it is 'big'",
+        ),
+        (
+            lambda clip: clip,
+            {"weights": {"foot": -1.0}},
+            "weights: that of 'foot' must be 0 or more",
+        ),
         (lambda clip: clip.select(clip.names[:5]), {}, "fits no known skeleton"),
         (lambda clip: clip, {"start": 10, "stop": 500}, "cannot take frames"),
     ],
@@ -244,7 +271,9 @@ def test_a_body_larger_than_the_robot_is_scaled_down(robot: robots.Robot) -> Non
     scale = motion.quality["body_scale"]
     assert scale == pytest.approx(0.38, abs=0.03)  # legs of 0.5 m against 1.25 m
     np.testing.assert_allclose(
-        motion.qpos[-1, :2] - motion.qpos[0, :2], scale * 2.5 * 0.5 * 2.98 * np.array([1, 0]), atol=0.05
+        motion.qpos[-1, :2] - motion.qpos[0, :2],
+        scale * 2.5 * 0.5 * 2.98 * np.array([1, 0]),
+        atol=0.05,
     )
     given = retarget.retarget(horse, robot, scale_body=0.4)
     assert given.quality["body_scale"] == 0.4
@@ -277,7 +306,9 @@ def test_frame_figures_contacts_and_recording(robot: robots.Robot) -> None:
 
 def test_a_persons_recording_for_a_four_legged_robot_is_named(robot: robots.Robot) -> None:
     names = tuple(dict.fromkeys(CMU.keypoints))
-    clip = Clip(np.random.default_rng(0).normal(size=(60, len(names), 3)), names, 60.0, name="person")
+    clip = Clip(
+        np.random.default_rng(0).normal(size=(60, len(names), 3)), names, 60.0, name="person"
+    )
     with pytest.raises(InputError, match=r"'person' is of the kind 'cmu'.*the robot has base"):
         retarget.retarget(clip, robot)
 
@@ -323,12 +354,16 @@ def test_a_real_recording(robot: robots.Robot, shared: Path) -> None:
     offsets = retarget.estimate_offsets([clip], robot)
     values = np.array([offsets[name] for name in robot.markers])
     for mirror in robot.symmetries.values():
-        np.testing.assert_allclose(mirror.mirror_points(values)[mirror.marker_permutation], values, atol=1e-9)
+        np.testing.assert_allclose(
+            mirror.mirror_points(values)[mirror.marker_permutation], values, atol=1e-9
+        )
 
 
 def test_a_walk_alone_and_beside_a_dog_that_sits_agree(robot: robots.Robot, shared: Path) -> None:
     folder = shared / "mocap" / "dog_bvh"
-    walk, sit = (mocap_data.read(folder / f"D1_{number}_KAN01_001.bvh") for number in ("009", "003"))
+    walk, sit = (
+        mocap_data.read(folder / f"D1_{number}_KAN01_001.bvh") for number in ("009", "003")
+    )
     alone = retarget.retarget(walk, robot)
     beside = retarget.retarget_many([sit, walk], robot).motions[1]
     assert alone.quality["rms_marker_m"] < 0.012
@@ -337,15 +372,21 @@ def test_a_walk_alone_and_beside_a_dog_that_sits_agree(robot: robots.Robot, shar
     assert beside.quality["penetration_p99_m"] < 0.002
 
 
-@pytest.mark.parametrize("file", ["02/02_03.amc", "07/07_01.amc"])  # a run, too fast for the robot's drives, and a walk
+# a run, too fast for the robot's drives, and a walk
+@pytest.mark.parametrize("file", ["02/02_03.amc", "07/07_01.amc"])
 def test_people_in_a_mirror(make: SimpleNamespace, shared: Path, file: str) -> None:
     op3 = robots.load("op3")
     clip = mocap_data.read(shared / "mocap" / "cmu_asfamc" / file)
-    motion, image = retarget.retarget(clip, op3), retarget.retarget(make.mirrored(clip, [("l", "r")]), op3)
+    motion, image = (
+        retarget.retarget(clip, op3),
+        retarget.retarget(make.mirrored(clip, [("l", "r")]), op3),
+    )
     mirror = op3.symmetries["left_right"]
     expected = mirror.mirror_qpos(motion.qpos)
     np.testing.assert_allclose(image.qpos[:, :3], expected[:, :3], atol=1e-9)
-    np.testing.assert_allclose(rotations.angle(image.qpos[:, 3:7], expected[:, 3:7]), 0.0, atol=1e-9)
+    np.testing.assert_allclose(
+        rotations.angle(image.qpos[:, 3:7], expected[:, 3:7]), 0.0, atol=1e-9
+    )
     np.testing.assert_allclose(image.qpos[:, 7:], expected[:, 7:], atol=1e-9)
     assert motion.contacts is not None and image.contacts is not None
     np.testing.assert_array_equal(image.contacts, motion.contacts[:, mirror.foot_permutation])
@@ -369,13 +410,17 @@ def test_absurd_coordinates_are_refused(robot: robots.Robot) -> None:
         retarget.retarget(dataclasses.replace(clip, positions=0.0 * wild), robot)
 
 
-def test_equations_without_a_solution_name_the_clip(robot: robots.Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equations_without_a_solution_name_the_clip(
+    robot: robots.Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def singular(*_: object) -> None:
         raise np.linalg.LinAlgError("Singular matrix")
 
     monkeypatch.setattr(offsets, "offset_step", singular)
     clip = dog_gait("walk", duration_s=1.0)
-    with pytest.raises(InputError, match=r"clip 'synthetic_walk' cannot be retargeted.*Singular matrix"):
+    with pytest.raises(
+        InputError, match=r"clip 'synthetic_walk' cannot be retargeted.*Singular matrix"
+    ):
         retarget.retarget(clip, robot)
     with pytest.raises(InputError, match="one of 2 clips"):
         retarget.retarget_many([clip, dataclasses.replace(clip, name="other")], robot)

@@ -44,8 +44,8 @@ def test_standing_still_has_no_faults(robot: Robot, meter: QualityMeter) -> None
 
 
 def test_a_known_slide(robot: Robot, meter: QualityMeter) -> None:
-    """All feet stand while the robot glides 2 mm a frame, 0.1 m/s, in its first half, and 0.4 mm, 0.02 m/s, in its
-    second."""
+    """All feet stand while the robot glides 2 mm a frame, 0.1 m/s, in its first half, and 0.4 mm,
+    0.02 m/s, in its second."""
     qpos = standing(robot, 21)
     qpos[:, 0] = np.concatenate([np.arange(11) * 0.002, 0.02 + np.arange(1, 11) * 0.0004])
     figures = meter.figures(motion_of(robot, qpos, contacts=all_feet(robot, 21)))
@@ -60,8 +60,8 @@ def test_a_known_slide(robot: Robot, meter: QualityMeter) -> None:
 
 
 def test_speed_near_the_floor_needs_no_contacts(robot: Robot, meter: QualityMeter) -> None:
-    """The robot glides 2 mm a frame, 0.1 m/s; in the second half its feet are 6 mm over the floor, which is not near
-    it."""
+    """The robot glides 2 mm a frame, 0.1 m/s; in the second half its feet are 6 mm over the floor,
+    which is not near it."""
     qpos = standing(robot, 21)
     qpos[:, 0] = np.arange(21) * 0.002
     qpos[11:, 0] += np.arange(10) * 0.01
@@ -80,13 +80,15 @@ def test_lost_stances_are_a_share_of_the_recordings(robot: Robot, meter: Quality
 
 
 def test_known_depths_and_heights(robot: Robot, meter: QualityMeter) -> None:
-    """100 frames: 7 mm below the floor in two of them, 4 mm above it in fifty, where the feet count as standing."""
+    """100 frames: 7 mm below the floor in two of them, 4 mm above it in fifty, where the feet count
+    as standing."""
     qpos = standing(robot, 100)
     qpos[:2, 2] -= 0.007
     qpos[50:, 2] += 0.004
     figures = meter.figures(motion_of(robot, qpos, contacts=all_feet(robot, 100)))
     assert figures["penetration_m"] == pytest.approx(0.007)
-    assert figures["penetration_p99_m"] == pytest.approx(0.007)  # one frame in a hundred may be deeper: two are
+    # one frame in a hundred may be deeper: two are
+    assert figures["penetration_p99_m"] == pytest.approx(0.007)
     assert figures["float_m"] == pytest.approx(0.004)
     qpos[1, 2] += 0.007
     figures = meter.figures(motion_of(robot, qpos, contacts=all_feet(robot, 100)))
@@ -97,8 +99,8 @@ def test_known_depths_and_heights(robot: Robot, meter: QualityMeter) -> None:
 
 
 def test_a_sole_on_its_edge_floats(robot: Robot) -> None:
-    """With the foot's points 10 cm apart, a foot pitched by 0.1 rad has one of them 0.1 sin(0.1) = 9.98 mm above the
-    other."""
+    """With the foot's points 10 cm apart, a foot pitched by 0.1 rad has one of them 0.1 sin(0.1) =
+    9.98 mm above the other."""
     points = np.repeat(np.asarray(robot.foot_points), 2, axis=1)
     points[:, 0, 0] += 0.05
     points[:, 1, 0] -= 0.05
@@ -107,14 +109,17 @@ def test_a_sole_on_its_edge_floats(robot: Robot) -> None:
     foot = robot.body_names.index(robot.foot_bodies[0])
     upright = body_states(tree_of(robot.model()), motion_of(robot, qpos)).quaternion[:, foot]
     pitched = rotations.from_axis_angle([0.0, 1.0, 0.0], 0.1)
-    qpos[:, 3:7] = rotations.multiply(pitched, rotations.multiply(rotations.conjugate(upright), qpos[:, 3:7]))
+    qpos[:, 3:7] = rotations.multiply(
+        pitched, rotations.multiply(rotations.conjugate(upright), qpos[:, 3:7])
+    )
     meter = QualityMeter(flat)
     feet = meter.feet(motion_of(robot, qpos, contacts=all_feet(robot, 5)))
     np.testing.assert_allclose(np.ptp(feet[:, 0, :, 2], axis=1), 0.1 * np.sin(0.1))
 
 
 def test_known_jerk_and_violations(robot: Robot, meter: QualityMeter) -> None:
-    """One of 12 joints follows a t^3 / 6 with a = 24 rad/s^3: root mean square 24 / sqrt(12) over all of them."""
+    """One of 12 joints follows a t^3 / 6 with a = 24 rad/s^3: root mean square 24 / sqrt(12) over
+    all of them."""
     t = np.arange(26) / RATE
     qpos = standing(robot, 26)
     qpos[:, 7] += 24.0 * t**3 / 6.0
@@ -132,8 +137,13 @@ def test_known_jerk_and_violations(robot: Robot, meter: QualityMeter) -> None:
 
 
 def test_markers_come_from_the_frames(robot: Robot, meter: QualityMeter) -> None:
-    frames = {"marker_rms_m": np.array([0.03, 0.04, 0.0, 0.0]), "marker_max_m": np.array([0.05, 0.06, 0.01, 0.01])}
-    motion = motion_of(robot, standing(robot, 4), frame_quality=frames, quality={"rms_marker_m": 9.0, "own": 1.0})
+    frames = {
+        "marker_rms_m": np.array([0.03, 0.04, 0.0, 0.0]),
+        "marker_max_m": np.array([0.05, 0.06, 0.01, 0.01]),
+    }
+    motion = motion_of(
+        robot, standing(robot, 4), frame_quality=frames, quality={"rms_marker_m": 9.0, "own": 1.0}
+    )
     measured = meter.measured(motion)
     assert measured.quality["rms_marker_m"] == pytest.approx(0.025)  # mean square (9 + 16) / 4 cm2
     assert measured.quality["max_marker_m"] == pytest.approx(0.06)
@@ -142,7 +152,9 @@ def test_markers_come_from_the_frames(robot: Robot, meter: QualityMeter) -> None
     assert part.quality["rms_marker_m"] == pytest.approx(0.03)
     unknown = motion_of(robot, standing(robot, 12))
     assert overall_rms([measured, part]) == pytest.approx(np.sqrt((0.025**2 * 4 + 0.03**2) / 5))
-    assert overall_rms([measured, unknown]) == pytest.approx(0.025) and np.isnan(overall_rms([unknown]))
+    assert overall_rms([measured, unknown]) == pytest.approx(0.025) and np.isnan(
+        overall_rms([unknown])
+    )
 
 
 def test_crossed_legs_and_a_sunk_trunk(robot: Robot, meter: QualityMeter) -> None:
@@ -165,7 +177,8 @@ def test_a_single_step_of_stance_does_not_slide() -> None:
 
 
 def test_judging_is_fast(robot: Robot, meter: QualityMeter, motions: MotionSet) -> None:
-    """85,000 frames, the whole dog set with its mirrors, in a few seconds: some 30,000 frames/s at the least."""
+    """85,000 frames, the whole dog set with its mirrors, in a few seconds: some 30,000 frames/s at
+    the least."""
     (motion,) = motions.motions[:1]
     many = motion_of(robot, np.tile(motion.qpos, (20, 1))[:2000])
     began = time.perf_counter()

@@ -1,5 +1,5 @@
-"""Keypoints generated from known poses and offsets, then recovered: exactly without noise, to its standard error with
-it."""
+"""Keypoints generated from known poses and offsets, then recovered: exactly without noise, to its
+standard error with it."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def steady_motion(
 
 
 def keypoints(prepared: PreparedRobot, theta: np.ndarray, qpos: np.ndarray) -> np.ndarray:
-    return kinematics.positions_of(prepared.layout.points(theta), *kinematics.forward(prepared.tree, qpos))
+    return kinematics.positions_of(
+        prepared.layout.points(theta), *kinematics.forward(prepared.tree, qpos)
+    )
 
 
 def seen(prepared: PreparedRobot, theta: np.ndarray, qpos: np.ndarray) -> np.ndarray:
@@ -108,9 +110,12 @@ def test_poses_come_back_exactly(prepared: PreparedRobot) -> None:
     assert np.degrees(error[:, 3:].max()) < 0.05
 
 
-def test_a_motion_comes_back_through_the_whole_pipeline(prepared: PreparedRobot, make: SimpleNamespace) -> None:
-    # A tenth of a millimetre and of a degree, where a millimetre and half a degree are asked for: what remains is that
-    # stances begin and end with a foot that is not quite still, and move the floor by their median.
+def test_a_motion_comes_back_through_the_whole_pipeline(
+    prepared: PreparedRobot, make: SimpleNamespace
+) -> None:
+    # A tenth of a millimetre and of a degree, where a millimetre and half a degree are asked for:
+    # what remains is that stances begin and end with a foot that is not quite still, and move the
+    # floor by their median.
     rate = prepared.robot.control_rate_hz
     qpos, _ = steady_motion(prepared, make, rate, 6.0)
     theta = prepared.layout.initial()
@@ -126,9 +131,9 @@ def test_a_motion_comes_back_through_the_whole_pipeline(prepared: PreparedRobot,
 
 
 def test_noise_moves_poses_by_its_standard_error(prepared: PreparedRobot) -> None:
-    # For small noise the error of least squares is normal with covariance sigma^2 (J'J)^-1, the Cramer-Rao bound, so
-    # that error' J'J error / sigma^2 averages to the number of directions, 6 + J, and no estimate without bias does
-    # better.
+    # For small noise the error of least squares is normal with covariance sigma^2 (J'J)^-1, the
+    # Cramer-Rao bound, so that error' J'J error / sigma^2 averages to the number of directions, 6 +
+    # J, and no estimate without bias does better.
     rng = np.random.default_rng(3)
     theta, true = some_offsets(prepared, rng), some_poses(prepared, 400, rng)
     clean = keypoints(prepared, theta, true)
@@ -137,7 +142,9 @@ def test_noise_moves_poses_by_its_standard_error(prepared: PreparedRobot) -> Non
     noisy = clean + sigma * rng.normal(size=clean.shape)
     found = inverse_kinematics.solve_track(problem, noisy, stride=1, tolerance=1e-7, iterations=100)
     free = seen(prepared, theta, true)
-    inside = ((found[:, 7:] > problem.lower + 1e-6) & (found[:, 7:] < problem.upper - 1e-6)).all(axis=1)
+    inside = ((found[:, 7:] > problem.lower + 1e-6) & (found[:, 7:] < problem.upper - 1e-6)).all(
+        axis=1
+    )
     jacobian = inverse_kinematics.linearize(problem, true, clean).jacobian[:, :, free]
     moved = np.einsum("trv,tv->tr", jacobian, differences(found, true)[:, free])
     squares = np.square(moved).sum(axis=1)[inside] / sigma**2
@@ -146,8 +153,9 @@ def test_noise_moves_poses_by_its_standard_error(prepared: PreparedRobot) -> Non
 
 
 def test_noise_moves_offsets_by_their_standard_error(prepared: PreparedRobot) -> None:
-    # As above, for the offsets, with the poses eliminated: error' S error / sigma^2 is chi-squared with as many degrees
-    # of freedom as there are parameters that the keypoints determine; S is the Schur complement of the poses.
+    # As above, for the offsets, with the poses eliminated: error' S error / sigma^2 is chi-squared
+    # with as many degrees of freedom as there are parameters that the keypoints determine; S is the
+    # Schur complement of the poses.
     rng = np.random.default_rng(4)
     theta, true = some_offsets(prepared, rng), some_poses(prepared, 200, rng)
     true[:, 3:7] = rotations.exp(np.array([0.2, 0.2, 1.0]) * rng.uniform(-1.0, 1.0, size=(200, 3)))
@@ -159,11 +167,15 @@ def test_noise_moves_offsets_by_their_standard_error(prepared: PreparedRobot) ->
     found, qpos = theta.copy(), true.copy()
     for _ in range(12):
         problem = replace(
-            prepared.problem(found, reg), lower=prepared.robot.joint_lower - 1.0, upper=prepared.robot.joint_upper + 1.0
+            prepared.problem(found, reg),
+            lower=prepared.robot.joint_lower - 1.0,
+            upper=prepared.robot.joint_upper + 1.0,
         )
         goal = noisy + prepared.layout.displacement(found, heading)
         qpos = inverse_kinematics.solve_poses(problem, goal, qpos, tolerance=1e-7)
-        jacobian = offset_jacobian(prepared.layout, kinematics.forward(prepared.tree, qpos)[1], heading)
+        jacobian = offset_jacobian(
+            prepared.layout, kinematics.forward(prepared.tree, qpos)[1], heading
+        )
         found = found + offset_step(inverse_kinematics.linearize(problem, qpos, goal), jacobian)
     system = inverse_kinematics.linearize(prepared.problem(theta, reg), true, clean)
     jacobian = offset_jacobian(prepared.layout, kinematics.forward(prepared.tree, true)[1], heading)

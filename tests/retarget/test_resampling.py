@@ -23,7 +23,8 @@ from retarget.resampling import frame_times, nearest, resample, resample_qpos
 
 @pytest.mark.parametrize("name", ["anymal_b", "op3"])
 def test_velocities_are_mujocos(make: SimpleNamespace, name: str) -> None:
-    """The closed form against mj_differentiatePos over random poses, and integrated back by mj_integratePos."""
+    """The closed form against mj_differentiatePos over random poses, and integrated back by
+    mj_integratePos."""
     robot = robots.load(name)
     model, qpos = robot.model(), make.wandering(robot, 40)
     qpos[::3, 3:7] *= -1.0  # the same rotations
@@ -34,7 +35,9 @@ def test_velocities_are_mujocos(make: SimpleNamespace, name: str) -> None:
         np.testing.assert_allclose(qvel[t], expected, atol=1e-10)
         pose[:] = qpos[t - 1]
         mujoco.mj_integratePos(model, pose, qvel[t], 1 / 50)
-        np.testing.assert_allclose(pose[[*range(3), *range(7, model.nq)]], np.delete(qpos[t], range(3, 7)), atol=1e-12)
+        np.testing.assert_allclose(
+            pose[[*range(3), *range(7, model.nq)]], np.delete(qpos[t], range(3, 7)), atol=1e-12
+        )
         assert rotations.angle(pose[3:7], qpos[t, 3:7]) < 1e-7
     np.testing.assert_array_equal(qvel[0], qvel[1])
 
@@ -66,7 +69,8 @@ def test_every_second_frame_is_a_frame(make: SimpleNamespace, robot: Robot) -> N
 
 
 def test_smooth_motion_is_recovered(make: SimpleNamespace, robot: Robot) -> None:
-    """From samples of a known motion at 60 Hz its poses at 50 Hz: splines to fourth order, SQUAD to third."""
+    """From samples of a known motion at 60 Hz its poses at 50 Hz: splines to fourth order, SQUAD to
+    third."""
     found = resample_qpos(make.wandering(robot, 601, rate_hz=60.0), 60.0, 50.0)
     exact = make.wandering(robot, 501, rate_hz=50.0)
     assert len(found) == 501
@@ -95,24 +99,32 @@ def test_joints_stay_within_their_limits(make: SimpleNamespace, robot: Robot) ->
     qpos = np.tile(robot.home_qpos, (40, 1))
     qpos[:, 7] = np.clip(np.linspace(0.0, 3.0, 40), None, robot.joint_upper[0])
     assert resample_qpos(qpos, 50.0, 120.0)[:, 7].max() > robot.joint_upper[0] + 1e-4
-    assert resample(make.motion_of(robot, qpos), robot, 120.0).qpos[:, 7].max() == robot.joint_upper[0]
+    assert (
+        resample(make.motion_of(robot, qpos), robot, 120.0).qpos[:, 7].max() == robot.joint_upper[0]
+    )
 
 
 def test_few_frames(make: SimpleNamespace, robot: Robot) -> None:
     for frames in (1, 2, 3):
         qpos = make.wandering(robot, frames)
         assert resample_qpos(qpos, 50.0, 120.0).shape == (len(frame_times(frames, 50.0, 120.0)), 19)
-        assert len(nearest(np.zeros((frames, 4), bool), 50.0, 120.0)) == len(frame_times(frames, 50.0, 120.0))
+        assert len(nearest(np.zeros((frames, 4), bool), 50.0, 120.0)) == len(
+            frame_times(frames, 50.0, 120.0)
+        )
     with pytest.raises(InputError, match="too short for 5 Hz"):
         resample(make.motion_of(robot, make.wandering(robot, 4)), robot, 5.0)
-    with pytest.raises(InputError, match="cannot resample from 50 Hz to -5 Hz: rate -5 Hz is not positive"):
+    with pytest.raises(
+        InputError, match="cannot resample from 50 Hz to -5 Hz: rate -5 Hz is not positive"
+    ):
         resample(make.motion_of(robot, make.wandering(robot, 4)), robot, -5.0)
 
 
 def test_more_frames_than_memory_holds_are_refused_before_they_are_made() -> None:
     """60,000 s of 19 numbers at 1e6 Hz are 6e10 frames of 152 bytes, three times, with their times."""
     qpos = np.tile([0.0, 0, 0, 1, 0, 0, 0, *[0.0] * 12], (600, 1))
-    with pytest.raises(InputError, match=r"0.01 to 1e\+06 Hz, 59,900,000,001 frames, needs about 26,7\d\d.\d GiB"):
+    with pytest.raises(
+        InputError, match=r"0.01 to 1e\+06 Hz, 59,900,000,001 frames, needs about 26,7\d\d.\d GiB"
+    ):
         resample_qpos(qpos, 0.01, 1e6)
     for rate in (1e-300, 1e300, 0.0, float("nan"), float("inf")):
         for pair in ((50.0, rate), (rate, 50.0)):
@@ -121,8 +133,8 @@ def test_more_frames_than_memory_holds_are_refused_before_they_are_made() -> Non
 
 
 def test_there_and_back_on_a_recording(shared: Path, robot: Robot) -> None:
-    """A retargeted walk at 60 Hz, to 50 Hz and back: its root to 0.05 mm and 0.02 degrees, joints to 0.15 degrees
-    RMS."""
+    """A retargeted walk at 60 Hz, to 50 Hz and back: its root to 0.05 mm and 0.02 degrees, joints
+    to 0.15 degrees RMS."""
     clip = mocap_data.read(shared / "mocap/dog_bvh/D1_007_KAN01_001.bvh").crop(100, 400)
     motion = retarget(clip, robot, rate_hz=60.0)
     back = resample(resample(motion, robot, 50.0), robot, 60.0)

@@ -12,9 +12,9 @@ from npmp import robots
 from npmp.robots import Robot
 from retarget.self_collision import SelfCollision
 
-# A plank on two one-joint legs at y = +-0.1 m, capsules of radius 0.02 m and length 0.3 m that never collide in
-# physics. At hip angle -a both legs swing inwards: their tips are 0.2 - 0.6 sin(a) apart and the capsules meet there
-# first.
+# A plank on two one-joint legs at y = +-0.1 m, capsules of radius 0.02 m and length 0.3 m that
+# never collide in physics. At hip angle -a both legs swing inwards: their tips are 0.2 - 0.6 sin(a)
+# apart and the capsules meet there first.
 MJCF = """
 <mujoco>
   <default><geom contype="0" conaffinity="1"/></default>
@@ -68,9 +68,11 @@ def poses(height: float, *hips: float) -> np.ndarray:
 
 
 def test_legs_meet_as_deep_as_worked_out(tmp_path: Path) -> None:
-    depth = SelfCollision(plank(tmp_path)).depth(poses(1.0, 0.0, -np.arcsin(0.25), -np.arcsin(0.3), 0.5))
-    # sin a = 0.25: tips 0.05 apart, radii 0.04 together: free. sin a = 0.3: 0.02 apart, 0.02 deep. The legs run into
-    # the plank all the time, which is what joints do.
+    depth = SelfCollision(plank(tmp_path)).depth(
+        poses(1.0, 0.0, -np.arcsin(0.25), -np.arcsin(0.3), 0.5)
+    )
+    # sin a = 0.25: tips 0.05 apart, radii 0.04 together: free. sin a = 0.3: 0.02 apart, 0.02 deep.
+    # The legs run into the plank all the time, which is what joints do.
     np.testing.assert_allclose(depth, [0.0, 0.0, 0.02, 0.0], atol=1e-9)
 
 

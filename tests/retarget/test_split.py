@@ -1,4 +1,5 @@
-"""Splits by recording: nothing crosses, the share is met, and nothing but names and durations matters."""
+"""Splits by recording: nothing crosses, the share is met, and nothing but names and durations
+matters."""
 
 from __future__ import annotations
 
@@ -14,7 +15,9 @@ from mocap_data.motion import ReferenceMotion
 from retarget.split import TRAIN, VALIDATION, choose, recording_of, split
 
 NAMES = st.text("abcdef_0123", min_size=1, max_size=6)
-RECORDINGS = st.dictionaries(NAMES, st.floats(0.5, 100.0).map(lambda s: np.array([s])), min_size=2, max_size=25)
+RECORDINGS = st.dictionaries(
+    NAMES, st.floats(0.5, 100.0).map(lambda s: np.array([s])), min_size=2, max_size=25
+)
 
 
 def motion(name: str, recording: str, frames: int) -> ReferenceMotion:
@@ -30,7 +33,8 @@ def test_the_choice(seconds: dict[str, np.ndarray], share: float, seed: int, ord
     shuffled = list(seconds.items())
     order.shuffle(shuffled)  # type: ignore[attr-defined]
     assert choose(dict(shuffled), share, seed) == chosen  # the order of the files does not matter
-    # no single recording that is left out would have brought the sum nearer, but for the last one of all
+    # no single recording that is left out would have brought the sum nearer, but for the last one
+    # of all
     goal, total = share * sum(seconds.values()), sum(seconds[name] for name in chosen)
     rest = set(seconds) - chosen
     if len(rest) > 1:
@@ -39,7 +43,9 @@ def test_the_choice(seconds: dict[str, np.ndarray], share: float, seed: int, ord
 
 
 @given(seconds=RECORDINGS, seed=st.integers(0, 5))
-def test_the_share_is_met_as_far_as_recordings_allow(seconds: dict[str, np.ndarray], seed: int) -> None:
+def test_the_share_is_met_as_far_as_recordings_allow(
+    seconds: dict[str, np.ndarray], seed: int
+) -> None:
     goal = 0.3 * sum(seconds.values())
     total = sum(seconds[name] for name in choose(seconds, 0.3, seed))
     assert abs(total - goal) <= max(seconds.values())
@@ -72,8 +78,8 @@ def test_many_recordings_meet_the_share_closely() -> None:
 
 
 def test_both_sides_have_all_speeds() -> None:
-    """Of two canters, four trots and thirty strolls, about a quarter of each is held out, at most one of the
-    canters."""
+    """Of two canters, four trots and thirty strolls, about a quarter of each is held out, at most
+    one of the canters."""
     rng = np.random.default_rng(0)
     profile = {}
     for i in range(36):
@@ -95,7 +101,8 @@ def test_seeds_choose_differently() -> None:
 def test_edges() -> None:
     alone = motion("a", "", 30)
     assert recording_of(alone) == "a"
-    assert [entry.split for entry in split([alone], 0.5)] == [TRAIN]  # nothing to train on is no choice
+    # nothing to train on is no choice
+    assert [entry.split for entry in split([alone], 0.5)] == [TRAIN]
     marked = dataclasses.replace(alone, split=VALIDATION)
     assert [entry.split for entry in split([marked], 0.0)] == [""]
     assert split([], 0.1) == ()
@@ -105,14 +112,16 @@ def test_edges() -> None:
 
 
 def test_stretches_of_one_recording_stay_together() -> None:
-    """Two stretches of one file may overlap: what is in one would be judged on what was learned from the other."""
+    """Two stretches of one file may overlap: what is in one would be judged on what was learned
+    from the other."""
     motions = [motion(name, name, 100) for name in ("a_0_100", "a_50_150", "a_end", "b", "c", "d")]
     origins = dict.fromkeys(("a_0_100", "a_50_150", "a_end"), "a")
     for seed in range(20):
         divided = split(motions, 0.4, seed, origins)
         assert len({entry.split for entry in divided[:3]}) == 1
         assert {entry.split for entry in divided} == {TRAIN, VALIDATION}
-    apart = [split(motions, 0.4, seed)[:3] for seed in range(20)]  # nobody says so: they are three recordings
+    # nobody says so: they are three recordings
+    apart = [split(motions, 0.4, seed)[:3] for seed in range(20)]
     assert any(len({entry.split for entry in three}) == 2 for three in apart)
 
 
@@ -127,9 +136,15 @@ def test_where_the_files_lie_does_not_matter() -> None:
 
 
 def test_recordings_by_name() -> None:
-    motions = [motion(f"{name}_lr", name, 100) for name in ("walk_0_100", "walk_50_150", "trot", "turn")]
+    motions = [
+        motion(f"{name}_lr", name, 100) for name in ("walk_0_100", "walk_50_150", "trot", "turn")
+    ]
     origins = dict.fromkeys(("walk_0_100", "walk_50_150"), "walk")
-    sides = [entry.split for entry in split(motions, 0.0, 0, origins, recordings=["*_0_100", "turn"])]
+    sides = [
+        entry.split for entry in split(motions, 0.0, 0, origins, recordings=["*_0_100", "turn"])
+    ]
     assert sides == [VALIDATION, VALIDATION, TRAIN, VALIDATION]  # stretches of one stay together
-    with pytest.raises(InputError, match=r"no recording 'run\*'; there are: trot, turn, walk_0_100, walk_50_150"):
+    with pytest.raises(
+        InputError, match=r"no recording 'run\*'; there are: trot, turn, walk_0_100, walk_50_150"
+    ):
         split(motions, 0.0, recordings=["turn", "run*"])

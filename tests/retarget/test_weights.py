@@ -41,16 +41,22 @@ def test_equal_speeds_get_equal_weights() -> None:
 
 
 def test_by_hand() -> None:
-    """8 s in one bin, 2 s in another: for equal shares weights of 1 : 4, whose mean over 10 s is 1: 5/8 and 5/2."""
+    """8 s in one bin, 2 s in another: for equal shares weights of 1 : 4, whose mean over 10 s is 1:
+    5/8 and 5/2."""
     np.testing.assert_allclose(flat(np.array([[8.0, 0.0], [0.0, 2.0]])), [0.625, 2.5], rtol=1e-9)
     # at most 1 : 2: (8 + 2 * 2) w = 10
-    np.testing.assert_allclose(flat(np.array([[8.0, 0.0], [0.0, 2.0]]), max_ratio=2.0), [10 / 12, 20 / 12], rtol=1e-9)
+    np.testing.assert_allclose(
+        flat(np.array([[8.0, 0.0], [0.0, 2.0]]), max_ratio=2.0), [10 / 12, 20 / 12], rtol=1e-9
+    )
     # a bin that nobody visits asks for nothing
-    np.testing.assert_allclose(flat(np.array([[8.0, 0.0, 0.0], [0.0, 0.0, 2.0]])), [0.625, 2.5], rtol=1e-9)
+    np.testing.assert_allclose(
+        flat(np.array([[8.0, 0.0, 0.0], [0.0, 0.0, 2.0]])), [0.625, 2.5], rtol=1e-9
+    )
 
 
 def test_a_skewed_set_comes_out_flat() -> None:
-    """Fifteen times more strolling than running: the weighted histogram varies by less than a tenth."""
+    """Fifteen times more strolling than running: the weighted histogram varies by less than a
+    tenth."""
     motions = [steady(f"m{i}", 0.05 + 0.1 * i, 15.0 * 0.75**i) for i in range(10)]
     before, after = shares(tuple(motions)), shares(weigh(motions, max_ratio=100.0))
     assert before.max() / before.min() > 10.0
@@ -58,7 +64,8 @@ def test_a_skewed_set_comes_out_flat() -> None:
 
 
 def test_mixed_motions_come_out_flatter() -> None:
-    """Motions that speed up and slow down cannot be told apart bin by bin, but the whole gets flatter."""
+    """Motions that speed up and slow down cannot be told apart bin by bin, but the whole gets
+    flatter."""
     rng = np.random.default_rng(0)
     motions = []
     for i in range(60):
@@ -71,25 +78,38 @@ def test_mixed_motions_come_out_flatter() -> None:
     assert weight.max() / weight.min() <= 30.0 + 1e-9
 
 
-@given(st.lists(st.tuples(st.floats(0.0, 4.0), st.floats(1.0, 20.0)), min_size=1, max_size=12), st.floats(1.0, 100.0))
-def test_weights_are_bounded_and_average_to_one(entries: list[tuple[float, float]], ratio: float) -> None:
+@given(
+    st.lists(st.tuples(st.floats(0.0, 4.0), st.floats(1.0, 20.0)), min_size=1, max_size=12),
+    st.floats(1.0, 100.0),
+)
+def test_weights_are_bounded_and_average_to_one(
+    entries: list[tuple[float, float]], ratio: float
+) -> None:
     motions = weigh([steady(f"m{i}", *entry) for i, entry in enumerate(entries)], max_ratio=ratio)
     weight, duration = np.array([(m.weight, m.duration_s) for m in motions]).T
     assert (weight > 0.0).all() and weight.max() / weight.min() <= ratio * (1 + 1e-9)
     assert weight @ duration == pytest.approx(duration.sum())
-    backwards = weigh([steady(f"m{i}", *entry) for i, entry in reversed(list(enumerate(entries)))], max_ratio=ratio)
+    backwards = weigh(
+        [steady(f"m{i}", *entry) for i, entry in reversed(list(enumerate(entries)))],
+        max_ratio=ratio,
+    )
     np.testing.assert_allclose([m.weight for m in backwards[::-1]], weight, rtol=1e-9)
 
 
 def test_faster_is_never_lighter_where_there_is_less_of_it() -> None:
-    motions = weigh([steady("stroll", 0.2, 100.0), steady("trot", 1.0, 20.0), steady("canter", 3.0, 5.0)])
+    motions = weigh(
+        [steady("stroll", 0.2, 100.0), steady("trot", 1.0, 20.0), steady("canter", 3.0, 5.0)]
+    )
     weight = [m.weight for m in motions]
     assert weight[0] < weight[1] < weight[2]
 
 
 def test_each_split_is_flattened_on_its_own() -> None:
     train = [steady("a", 0.25, 50.0, split="train"), steady("b", 1.0, 10.0, split="train")]
-    validation = [steady("c", 0.25, 5.0, split="validation"), steady("d", 1.0, 5.0, split="validation")]
+    validation = [
+        steady("c", 0.25, 5.0, split="validation"),
+        steady("d", 1.0, 5.0, split="validation"),
+    ]
     found = {m.name: m.weight for m in weigh([*train, *validation])}
     assert found["b"] / found["a"] == pytest.approx(5.0)
     assert found["c"] == pytest.approx(1.0) and found["d"] == pytest.approx(1.0)
@@ -104,7 +124,9 @@ def test_a_swaying_trunk_does_not_travel() -> None:
 
 def test_mirrors_of_a_motion_weigh_the_same() -> None:
     motion = steady("m", 1.5, 3.0)
-    image = dataclasses.replace(motion, name="m_lr", qpos=motion.qpos * [1.0, -1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0])
+    image = dataclasses.replace(
+        motion, name="m_lr", qpos=motion.qpos * [1.0, -1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]
+    )
     found = weigh([motion, image, steady("slow", 0.1, 30.0)])
     assert found[0].weight == found[1].weight > found[2].weight
 

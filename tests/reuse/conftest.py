@@ -27,7 +27,9 @@ def robot() -> Robot:
 @pytest.fixture(scope="session")
 def walking() -> WalkConfig:
     """Short episodes, so that a tiny run meets their ends."""
-    return WalkConfig(command_range=((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5)), episode_s=0.3, command_period_s=0.1)
+    return WalkConfig(
+        command_range=((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5)), episode_s=0.3, command_period_s=0.1
+    )
 
 
 @pytest.fixture(scope="session")
@@ -36,7 +38,9 @@ def skill(robot: Robot, walking: WalkConfig) -> SkillModule:
     env = walk_env(robot, 1, config=walking)
     context = 10 + true_state(env.state, env.home).shape[-1]
     net = NetConfig(latent_dim=4, encoder_width=8, decoder_width=16, lstm_width=8)
-    module = SkillModule(SkillContract.for_robot(robot, net, context_size=context, context_horizon=5))
+    module = SkillModule(
+        SkillContract.for_robot(robot, net, context_size=context, context_horizon=5)
+    )
     # an untrained decoder hardly moves the robot; this one does something with its latent
     torch.nn.init.normal_(module.decoder.head.weight, std=0.5)
     return module.requires_grad_(False)

@@ -1,4 +1,5 @@
-"""Learning from a teacher: what is fitted is what the teacher says; a run goes on to the bit; who cannot be taught."""
+"""Learning from a teacher: what is fitted is what the teacher says; a run goes on to the bit; who
+cannot be taught."""
 
 from __future__ import annotations
 
@@ -22,25 +23,35 @@ from npmp.tasks.recover import Recover, RecoverConfig
 CONFIG = CloneTrainerConfig(unroll=4, kept=2, updates=3, batch=8, lr=(3e-3, 3e-3), action_noise=0.0)
 
 
-def trainer(robot: Robot, skill: SkillModule, config: CloneTrainerConfig = CONFIG, seed: int = 0) -> CloneTrainer:
+def trainer(
+    robot: Robot, skill: SkillModule, config: CloneTrainerConfig = CONFIG, seed: int = 0
+) -> CloneTrainer:
     plain = skill.in_joint_space()
     env = TaskEnv(Recover(robot, RecoverConfig(drops=6)), 6, num_threads=1, seed=seed)
     torch.manual_seed(seed)
     net = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=16)
     return CloneTrainer(
-        env, plain, HighLevelPolicy.for_task(plain, env.task, net=net, bound=[8.0] * 12), config, seed=seed
+        env,
+        plain,
+        HighLevelPolicy.for_task(plain, env.task, net=net, bound=[8.0] * 12),
+        config,
+        seed=seed,
     )
 
 
 def test_the_policy_comes_nearer_to_what_the_teacher_says(robot: Robot, skill: SkillModule) -> None:
-    run = trainer(robot, skill, CloneTrainerConfig(unroll=4, kept=1, updates=40, batch=16, lr=(1e-2, 1e-2)))
+    run = trainer(
+        robot, skill, CloneTrainerConfig(unroll=4, kept=1, updates=40, batch=16, lr=(1e-2, 1e-2))
+    )
     gathered = run.gather(0.0)
     first = run.iteration(0.0, gathered)["clone_error"]
     for _ in range(4):
         last = run.iteration(0.0, gathered)["clone_error"]
     assert last < 0.4 * first
     lesson = gathered.data
-    assert lesson.steps["given"].proprioception.shape[:2] == (4, 6) == lesson.steps["shown"].shape[:2]
+    assert (
+        lesson.steps["given"].proprioception.shape[:2] == (4, 6) == lesson.steps["shown"].shape[:2]
+    )
     assert run.env_steps == 5 * 24
 
 
@@ -57,21 +68,32 @@ def test_at_first_the_teacher_acts_and_at_last_the_policy(robot: Robot, skill: S
     # where the teacher acts its targets are what robots sense as their last setpoints
     told = lesson.steps["given"].proprioception[1:, :, 12:24]
     torch.testing.assert_close(told, lesson.steps["shown"][:-1], atol=1e-5, rtol=0.0)
-    torch.testing.assert_close(lesson.steps["given"].z_prev[1:] * run.skill.decoder.scale, lesson.steps["shown"][:-1])
+    torch.testing.assert_close(
+        lesson.steps["given"].z_prev[1:] * run.skill.decoder.scale, lesson.steps["shown"][:-1]
+    )
     late = trainer(robot, skill)
     lesson = late.gather(0.5).data
-    assert (lesson.steps["given"].proprioception[1:, :, 12:24] - lesson.steps["shown"][:-1]).abs().amax() > 0.05
+    assert (
+        lesson.steps["given"].proprioception[1:, :, 12:24] - lesson.steps["shown"][:-1]
+    ).abs().amax() > 0.05
 
 
-def taught(robot: Robot, skill: SkillModule, teacher: HighLevelPolicy, config: CloneTrainerConfig) -> CloneTrainer:
+def taught(
+    robot: Robot, skill: SkillModule, teacher: HighLevelPolicy, config: CloneTrainerConfig
+) -> CloneTrainer:
     env = TaskEnv(Walk(robot), 6, num_threads=1, seed=0)
     torch.manual_seed(0)
-    net, module = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=16), teacher.contract.module_sha256
+    net, module = (
+        HighLevelConfig(input_width=16, hidden_width=16, lstm_width=16),
+        teacher.contract.module_sha256,
+    )
     student = HighLevelPolicy.for_task(skill, env.task, net=net, module=module)
     return CloneTrainer(env, skill, student, config, teacher=teacher)
 
 
-def test_a_policy_is_put_into_a_smaller_network(robot: Robot, skill: SkillModule, policy: HighLevelPolicy) -> None:
+def test_a_policy_is_put_into_a_smaller_network(
+    robot: Robot, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
     run = taught(
         robot,
         skill,
@@ -118,7 +140,10 @@ def test_a_run_goes_on_to_the_bit(robot: Robot, skill: SkillModule) -> None:
 def test_a_run_that_sees_goes_on_to_the_bit(robot: Robot, skill: SkillModule) -> None:
     def walking(seed: int) -> CloneTrainer:
         plain = skill.in_joint_space()
-        task = Walk(robot, WalkConfig(terrain="stairs+flat", terrain_fields=2, clock_s=0.5, sees_ground=True))
+        task = Walk(
+            robot,
+            WalkConfig(terrain="stairs+flat", terrain_fields=2, clock_s=0.5, sees_ground=True),
+        )
         env = TaskEnv(task, 3, num_threads=1, seed=seed, episode_s=0.12)
         torch.manual_seed(seed)
         net = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=16)
@@ -145,7 +170,9 @@ def test_collectors_robots_stand_side_by_side(robot: Robot, skill: SkillModule) 
     )
 
 
-def test_who_cannot_be_taught_is_refused(robot: Robot, skill: SkillModule, policy: HighLevelPolicy) -> None:
+def test_who_cannot_be_taught_is_refused(
+    robot: Robot, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
     dribbles = TaskEnv(Dribble(robot), 2, num_threads=1)
     with pytest.raises(InputError, match="nobody shows how task 'dribble' is done"):
         CloneTrainer(dribbles, skill.in_joint_space(), policy)
@@ -157,6 +184,12 @@ def test_who_cannot_be_taught_is_refused(robot: Robot, skill: SkillModule, polic
     other = HighLevelPolicy(replace(policy.contract, module_sha256="f" * 64))
     with pytest.raises(InputError, match=r"teacher commands another module \(sha256 ffffffffffff"):
         CloneTrainer(TaskEnv(Walk(robot), 2, num_threads=1), skill, policy, teacher=other)
-    for wrong in ({"unroll": 0}, {"taught": 2.0}, {"lr": (0.0, 1.0)}, {"episode_s": 0.0}, {"outlier_rad": 0.0}):
+    for wrong in (
+        {"unroll": 0},
+        {"taught": 2.0},
+        {"lr": (0.0, 1.0)},
+        {"episode_s": 0.0},
+        {"outlier_rad": 0.0},
+    ):
         with pytest.raises(ValueError):
             CloneTrainerConfig(**wrong)  # type: ignore[arg-type]

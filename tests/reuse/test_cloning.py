@@ -1,4 +1,5 @@
-"""What a module does, labelled with what came of it: windows, failures, starts; and a policy that takes it over."""
+"""What a module does, labelled with what came of it: windows, failures, starts; and a policy that
+takes it over."""
 
 from __future__ import annotations
 
@@ -11,7 +12,14 @@ from torch.distributions import Normal, kl_divergence
 from npmp.actors import PriorActor
 from npmp.envs.state import RobotState
 from npmp.reuse import HighLevelPolicy, PolicyInput
-from npmp.reuse.cloning import Demonstration, Demonstrator, demonstrate, fit_policy, held_up, labelled
+from npmp.reuse.cloning import (
+    Demonstration,
+    Demonstrator,
+    demonstrate,
+    fit_policy,
+    held_up,
+    labelled,
+)
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.walk import Walk, WalkConfig, heading_velocity
@@ -31,7 +39,14 @@ def demonstration(speed: Tensor, *, std: float = 0.2) -> Demonstration:
     flags = torch.zeros(steps, n, dtype=torch.bool)
     seen = torch.randn(steps, n, 33, generator=generator)
     return Demonstration(
-        state.pack(), seen, latents, latents, torch.full_like(latents, std), flags, state.pack(), flags.clone()
+        state.pack(),
+        seen,
+        latents,
+        latents,
+        torch.full_like(latents, std),
+        flags,
+        state.pack(),
+        flags.clone(),
     )
 
 
@@ -39,7 +54,9 @@ def test_a_step_is_labelled_with_the_mean_of_what_followed(robot: Robot) -> None
     speed = torch.arange(8.0).unsqueeze(-1)  # of one robot
     goal, sound = labelled(demonstration(speed), Walk(robot), 3)
     # steps 0, 1, 2 move at 0, 1, 2 m/s: 1 in the mean; the last window begins at step 5
-    assert goal[:, 0, 0].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0] and not bool(goal[..., 1:].any())
+    assert goal[:, 0, 0].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0] and not bool(
+        goal[..., 1:].any()
+    )
     assert bool(sound.all())
 
 
@@ -49,7 +66,8 @@ def test_windows_over_an_end_of_an_episode_do_not_count(robot: Robot) -> None:
     shown.failed[3, 0], shown.first[4, 0] = True, True
     shown.first[6, 1] = True  # that one ran out of time
     _, sound = labelled(shown, Walk(robot), 3)
-    # the failing step 3 is in the windows from 1, 2 and 3; the start at 6 in those from 4 and 5 but not at its begin
+    # the failing step 3 is in the windows from 1, 2 and 3; the start at 6 in those from 4 and 5 but
+    # not at its begin
     assert sound[:, 0].tolist() == [True, False, False, False, True, True]
     assert sound[:, 1].tolist() == [True, True, True, True, False, False]
 
@@ -70,12 +88,24 @@ def test_states_before_a_fall_are_no_postures_to_keep(robot: Robot) -> None:
     assert held_up(shown, 2, at_most=2).root_vel[:, 0].tolist() == [0.0, 3.0]
 
 
-def test_the_loss_is_the_kl_from_what_was_shown_but_for_its_entropy(robot: Robot, policy: HighLevelPolicy) -> None:
+def test_the_loss_is_the_kl_from_what_was_shown_but_for_its_entropy(
+    robot: Robot, policy: HighLevelPolicy
+) -> None:
     shown = demonstration(torch.rand(STEPS, ROBOTS, generator=torch.Generator().manual_seed(1)))
     task = Walk(robot)
     walk = copy.deepcopy(policy)
     generator = torch.Generator().manual_seed(2)
-    loss = fit_policy(walk, shown, task, generator, window=1, sequence=STEPS, batch=64, updates=1, rate=(1e-3, 1e-3))[0]
+    loss = fit_policy(
+        walk,
+        shown,
+        task,
+        generator,
+        window=1,
+        sequence=STEPS,
+        batch=64,
+        updates=1,
+        rate=(1e-3, 1e-3),
+    )[0]
     again = torch.Generator().manual_seed(2)
     torch.randint(1, (64,), generator=again)
     robots = torch.randint(ROBOTS, (64,), generator=again)
@@ -84,7 +114,8 @@ def test_the_loss_is_the_kl_from_what_was_shown_but_for_its_entropy(robot: Robot
     mean, std, _ = policy(given, policy.initial_state(64), shown.first[:, robots])
     wanted = Normal(shown.mean[:, robots], shown.std[:, robots])
     kl = kl_divergence(wanted, Normal(mean, std)).sum(-1).mean()
-    entropy = LATENTS * (torch.tensor(0.2).log() + 0.5)  # of each step, but for the constant log sqrt(2 pi)
+    # of each step, but for the constant log sqrt(2 pi)
+    entropy = LATENTS * (torch.tensor(0.2).log() + 0.5)
     torch.testing.assert_close(torch.tensor(loss), kl.detach() + entropy, atol=1e-4, rtol=1e-4)
 
 
@@ -105,7 +136,8 @@ def test_a_policy_learns_which_latents_lead_where(robot: Robot, policy: HighLeve
         updates=120,
         rate=(1e-2, 1e-3),
     )
-    # with the mean right and its deviation that of what was shown, each dimension costs log 0.2 + 1/2
+    # with the mean right and its deviation that of what was shown, each dimension costs log 0.2 +
+    # 1/2
     assert last < LATENTS * (torch.tensor(0.2).log().item() + 0.5) + 0.4 < first
     ends = torch.tensor([[0.0, 0.0, 0.0], [0.9, 0.0, 0.0]])
     given = PolicyInput(torch.zeros(2, 33), ends, torch.zeros(2, LATENTS))
@@ -113,7 +145,9 @@ def test_a_policy_learns_which_latents_lead_where(robot: Robot, policy: HighLeve
     assert fast - slow > 0.5
 
 
-def test_a_demonstration_is_what_happened(robot: Robot, walking: WalkConfig, skill: SkillModule) -> None:
+def test_a_demonstration_is_what_happened(
+    robot: Robot, walking: WalkConfig, skill: SkillModule
+) -> None:
     env = walk_env(robot, 3, config=walking)
     generator = torch.Generator().manual_seed(0)
     shown = demonstrate(Demonstrator(PriorActor(skill, generator), generator, 0.05), env, 20)

@@ -1,4 +1,5 @@
-"""A walking policy that dribbles: the script's command in front of it, and what it is told of the ball besides."""
+"""A walking policy that dribbles: the script's command in front of it, and what it is told of the
+ball besides."""
 
 from __future__ import annotations
 
@@ -26,7 +27,11 @@ def test_a_commanded_walker_is_one_policy(
     assert whole.contract.task == "dribble" and whole.contract.command == list(Dribble.inputs)
     generator = torch.Generator().manual_seed(1)
     asked = 2.0 * torch.randn(7, 64, 4, generator=generator)
-    seen, z, first = torch.randn(7, 64, 33), torch.randn(7, 64, 4), torch.zeros(7, 64, dtype=torch.bool)
+    seen, z, first = (
+        torch.randn(7, 64, 33),
+        torch.randn(7, 64, 4),
+        torch.zeros(7, 64, dtype=torch.bool),
+    )
     command = dribble_command(asked[..., :2], asked[..., 2:], CONFIG)
     ours = whole(PolicyInput(seen, asked, z), whole.initial_state(64), first)
     theirs = policy(PolicyInput(seen, command, z), policy.initial_state(64), first)
@@ -36,11 +41,16 @@ def test_a_commanded_walker_is_one_policy(
     whole.save(tmp_path / "policy")
     again = HighLevelPolicy.load(tmp_path / "policy")
     assert again.commander == CONFIG
-    assert torch.equal(again(PolicyInput(seen, asked, z), again.initial_state(64), first)[0], ours[0])
+    assert torch.equal(
+        again(PolicyInput(seen, asked, z), again.initial_state(64), first)[0], ours[0]
+    )
 
 
-def test_it_can_learn_what_the_script_does_not_say(robot: Robot, skill: SkillModule, policy: HighLevelPolicy) -> None:
-    """Balls at their targets are all left alone by the script, wherever they are; the policy can tell them apart."""
+def test_it_can_learn_what_the_script_does_not_say(
+    robot: Robot, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
+    """Balls at their targets are all left alone by the script, wherever they are; the policy can
+    tell them apart."""
     whole = policy.commanded(Dribble(robot), CONFIG)
     told = torch.tensor([[0.5, 0.2, 0.5, 0.2], [0.9, -0.4, 0.9, -0.4]])
     near, far = whole.observe(PolicyInput(torch.zeros(2, 33), told, torch.zeros(2, 4)))
@@ -55,14 +65,18 @@ def test_it_moves_robots(robot: Robot, skill: SkillModule, policy: HighLevelPoli
     assert trial.error.shape == (5, 2) and trial.seen["ball"].shape == (5, 2, 2)
 
 
-def test_only_a_walking_policy_is_commanded(robot: Robot, skill: SkillModule, policy: HighLevelPolicy) -> None:
+def test_only_a_walking_policy_is_commanded(
+    robot: Robot, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
     with pytest.raises(InputError, match="one of task 'dribble'"):
         HighLevelPolicy.for_task(skill, Dribble(robot)).commanded(Dribble(robot), CONFIG)
     with pytest.raises(InputError, match="'walk' tells forward_mps"):
         policy.commanded(Walk(robot), CONFIG)
 
 
-def test_learning_to_dribble_begins_with_a_walker(robot: Robot, skill: SkillModule, policy: HighLevelPolicy) -> None:
+def test_learning_to_dribble_begins_with_a_walker(
+    robot: Robot, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
     whole = policy.for_other_task(Dribble(robot))
     assert whole.contract.task == "dribble" and whole.commander == Dribble(robot).config.script
     faster = DribbleConfig(script=CommanderConfig(near=0.9))

@@ -26,16 +26,24 @@ def random_latents(skill: SkillModule, seed: int = 3) -> PriorActor:
 
 
 def test_both_sides_face_the_same_commands_and_the_trial_repeats(
-    robot: Robot, walking: WalkConfig, skill: SkillModule, policy: HighLevelPolicy, motions: MotionSet
+    robot: Robot,
+    walking: WalkConfig,
+    skill: SkillModule,
+    policy: HighLevelPolicy,
+    motions: MotionSet,
 ) -> None:
     env, actor = walk_env(robot, 5, motions=motions, config=walking), PolicyActor(policy, skill)
     ours = evaluate(actor, env, seconds=0.6, seed=3)
     random = evaluate(random_latents(skill), env, seconds=0.6, seed=3)
     again = evaluate(actor, env, seconds=0.6, seed=3)
     assert ours.seen["command"].shape == (30, 5, 3) and ours.qpos.shape == (31, 19)
-    assert torch.equal(ours.seen["command"], random.seen["command"]) and torch.equal(ours.qpos[0], random.qpos[0])
+    assert torch.equal(ours.seen["command"], random.seen["command"]) and torch.equal(
+        ours.qpos[0], random.qpos[0]
+    )
     assert not torch.equal(ours.seen["achieved"], random.seen["achieved"])
-    assert torch.equal(ours.seen["achieved"], again.seen["achieved"]) and torch.equal(ours.qpos, again.qpos)
+    assert torch.equal(ours.seen["achieved"], again.seen["achieved"]) and torch.equal(
+        ours.qpos, again.qpos
+    )
     other = evaluate(actor, env, seconds=0.6, seed=4)
     assert not torch.equal(ours.seen["command"], other.seen["command"])
 
@@ -61,12 +69,15 @@ def test_figures_by_hand(robot: Robot) -> None:
     fell = torch.zeros(100, 2, dtype=torch.bool)
     fell[40, 0] = fell[80, 0] = True
     seen = {"command": command, "achieved": achieved}
-    figures = Walk(robot).figures(Trial(seen, torch.zeros(100, 2), fell, torch.zeros(101, 19), 0.02))
+    figures = Walk(robot).figures(
+        Trial(seen, torch.zeros(100, 2), fell, torch.zeros(101, 19), 0.02)
+    )
     assert figures["velocity_error"] == pytest.approx((0.5 + 0.2) / 2)
     assert figures["velocity_error_1s"] == pytest.approx((0.5 + 0.0) / 2, abs=1e-6)
     assert figures["error_forward_mps"] == pytest.approx((0.3 + 0.2) / 2)
     assert figures["error_yaw_rate_rps"] == pytest.approx(0.2)
-    assert figures["falls"] == 2 and figures["falls_per_minute"] == pytest.approx(30.0)  # two in four robot-seconds
+    # two in four robot-seconds
+    assert figures["falls"] == 2 and figures["falls_per_minute"] == pytest.approx(30.0)
     assert figures["survived"] == 0.5 and figures["seconds"] == 2.0 and figures["robots"] == 2
 
 
@@ -77,7 +88,9 @@ class Brief(Walk):
         return super().judge()._replace(ended=self.env.age >= 2)
 
 
-def test_who_is_done_begins_anew_and_time_ends_nobody(robot: Robot, skill: SkillModule, walking: WalkConfig) -> None:
+def test_who_is_done_begins_anew_and_time_ends_nobody(
+    robot: Robot, skill: SkillModule, walking: WalkConfig
+) -> None:
     config = dataclasses.replace(walking, episode_s=0.06)
     lasting: TaskEnv[Walk] = TaskEnv(Walk(robot, config), 4, num_threads=1)
     evaluate(random_latents(skill), lasting, seconds=0.2)
@@ -94,22 +107,36 @@ def test_the_critic_knows_the_velocity_that_is_judged(robot: Robot) -> None:
 
 
 def test_gliding_and_stepping_by_hand() -> None:
-    """A foot that slides at 0.8 m/s, and one that stands for half of the time and is 6 cm up in the other: the first is
-    the worse one."""
+    """A foot that slides at 0.8 m/s, and one that stands for half of the time and is 6 cm up in the
+    other: the first is the worse one."""
     height, speed = torch.zeros(100, 1, 2), torch.full((100, 1, 2), 0.8)
     step = torch.arange(100) % 20 < 10
     height[step, :, 1], speed[~step, :, 1] = 0.06, 0.0
     base = torch.zeros(100, 1, 4)
     base[..., 3] = 0.5
-    seen = {"feet": torch.stack((height, speed), -1), "base": base, "first": torch.zeros(100, 1, dtype=torch.bool)}
+    seen = {
+        "feet": torch.stack((height, speed), -1),
+        "base": base,
+        "first": torch.zeros(100, 1, dtype=torch.bool),
+    }
 
     def told(*feet: int) -> dict[str, float]:
         some = {**seen, "feet": seen["feet"][:, :, list(feet)]}
-        return gait(Trial(some, torch.zeros(100, 1), torch.zeros(100, 1, dtype=torch.bool), torch.zeros(101, 19), 0.02))
+        return gait(
+            Trial(
+                some,
+                torch.zeros(100, 1),
+                torch.zeros(100, 1, dtype=torch.bool),
+                torch.zeros(101, 19),
+                0.02,
+            )
+        )
 
     gliding = pytest.approx({"swing_share": 0.0, "near_floor_mps": 0.8, "foot_lift_m": 0.0})
     assert told(0) == gliding and told(0, 1) == gliding
-    assert told(1) == pytest.approx({"swing_share": 0.5, "near_floor_mps": 0.0, "foot_lift_m": 0.06})
+    assert told(1) == pytest.approx(
+        {"swing_share": 0.5, "near_floor_mps": 0.0, "foot_lift_m": 0.06}
+    )
     base[..., 3] = 0.05  # who stands neither steps nor glides
     assert told(0, 1) == {}
 
@@ -120,4 +147,6 @@ def test_a_trial_has_the_feet_of_everyone(robot: Robot, skill: SkillModule) -> N
     assert feet.shape == (5, 3, 4, 2)
     np.testing.assert_allclose(feet[:, 0, :, 0], Feet(robot).heights(poses[1:]), atol=1e-5)
     place = Feet(robot)(*pose_from_qpos(trial.qpos))[..., 0, :2]
-    torch.testing.assert_close(feet[:, 0, :, 1], place.diff(dim=0).norm(dim=-1) / 0.02, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(
+        feet[:, 0, :, 1], place.diff(dim=0).norm(dim=-1) / 0.02, atol=1e-3, rtol=1e-3
+    )

@@ -1,4 +1,5 @@
-"""Who is down is told from what is sensed; who acts when, with what memory; and the scenario of the suite."""
+"""Who is down is told from what is sensed; who acts when, with what memory; and the scenario of the
+suite."""
 
 from __future__ import annotations
 
@@ -75,18 +76,26 @@ def test_lean_and_reach_are_told_from_what_is_sensed(robot: Robot, recovery: Rec
 def test_it_hands_over_after_a_fall_and_back_once_the_robot_stands(
     robot: Robot, recovery: Recovery, env: TaskEnv[WalkOn]
 ) -> None:
-    actor = HandoverActor(Still(), recovery.actor, robot, HandoverConfig(fallen_s=0.05, steady_s=0.1))
+    actor = HandoverActor(
+        Still(), recovery.actor, robot, HandoverConfig(fallen_s=0.05, steady_s=0.1)
+    )
     n, everyone = env.num_envs, torch.arange(env.num_envs)
     nobody, all_first = torch.zeros(n, dtype=torch.bool), torch.ones(n, dtype=torch.bool)
     fallen = env.task.fallen
-    lying = torch.nonzero(RobotState.unpack(fallen[2]).root_rot[:, 2, 2] < 0.3).squeeze(-1)[:1].expand(n)
+    lying = (
+        torch.nonzero(RobotState.unpack(fallen[2]).root_rot[:, 2, 2] < 0.3)
+        .squeeze(-1)[:1]
+        .expand(n)
+    )
     place = Starts(robot)
     down = tuple(part[lying] for part in fallen)
 
     def put(standing: bool) -> None:
         start = place.draw(n, env.generator) if standing else None
         if start is None:
-            start = place.draw(n, env.generator)._replace(qpos=down[0], qvel=down[1], state=RobotState.unpack(down[2]))
+            start = place.draw(n, env.generator)._replace(
+                qpos=down[0], qvel=down[1], state=RobotState.unpack(down[2])
+            )
         env.robots.place(everyone, start, env.generator)
 
     put(standing=False)
@@ -110,16 +119,22 @@ def test_it_hands_over_after_a_fall_and_back_once_the_robot_stands(
     assert who == [False, False, True, True] and not memory.walking.any()
 
 
-def test_who_is_down_and_who_stands(robot: Robot, recovery: Recovery, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_down_and_who_stands(
+    robot: Robot, recovery: Recovery, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """By lean [deg], reach as a share of standing, and how far the joints are from home [rad]."""
-    actor = HandoverActor(Still(), recovery.actor, robot, HandoverConfig(fallen_s=0.0, steady_s=0.0))
+    actor = HandoverActor(
+        Still(), recovery.actor, robot, HandoverConfig(fallen_s=0.0, steady_s=0.0)
+    )
     walks = [(54.0, 0.51, 9.0), (56.0, 0.51, 9.0), (54.0, 0.49, 9.0)]
     gets_up = [(14.0, 0.86, 0.34), (16.0, 0.86, 0.34), (14.0, 0.84, 0.34), (14.0, 0.86, 0.36)]
     lean, reach, away = torch.tensor(walks + gets_up).unbind(-1)
     monkeypatch.setattr(actor, "posture", lambda seen: (lean, reach * actor.standing, away))
     anew: list[Any] = []
     task = SimpleNamespace(begin_anew=lambda mask: anew.append(mask.tolist()))
-    env: Any = SimpleNamespace(observe=lambda: torch.zeros(7, 33), dt=0.02, num_envs=7, num_actions=12, task=task)
+    env: Any = SimpleNamespace(
+        observe=lambda: torch.zeros(7, 33), dt=0.02, num_envs=7, num_actions=12, task=task
+    )
     memory = actor.initial_memory(7)._replace(recovering=torch.arange(7) >= 3)
     told = actor.act(env, memory, torch.zeros(7, dtype=torch.bool))
     assert told.note.tolist() == [False, True, True, False, True, True, True]
@@ -133,7 +148,9 @@ def test_falls_do_not_end_walking_on(env: TaskEnv[WalkOn], robot: Robot) -> None
     assert env.robot.joint_upper[1] == pytest.approx(3.14) and robot.joint_upper[1] < 2.0
 
 
-def test_the_suite_starts_fallen_where_there_is_who_gets_up(robot: Robot, recovery: Recovery) -> None:
+def test_the_suite_starts_fallen_where_there_is_who_gets_up(
+    robot: Robot, recovery: Recovery
+) -> None:
     scenario = Scenario((0.5, 0.0, 0.0), seconds=0.2, fallen=True)
     made = settled("fallen_start", scenario, WalkConfig(command_range=RANGE), WIRED, RANGE)
     how: dict[str, Any] = {"trials": 4, "num_threads": 1}
@@ -157,7 +174,9 @@ def test_who_is_wired_otherwise_or_does_something_else_is_refused(
     with pytest.raises(InputError, match="trained for task 'walk'"):
         HandoverActor(Still(), PolicyActor(policy, skill), robot)
     other = SkillModule(replace(skill.contract, training={"hold": "first_order"}))
-    with pytest.raises(InputError, match="hold is first_order for who walks, zero_order for who gets up"):
+    with pytest.raises(
+        InputError, match="hold is first_order for who walks, zero_order for who gets up"
+    ):
         HandoverActor(PolicyActor(policy, other), recovery.actor, robot)
 
 

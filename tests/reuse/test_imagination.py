@@ -36,7 +36,9 @@ def env(robot: Robot, walking: WalkConfig) -> WalkEnv:
         robot,
         N,
         robots=config,
-        config=replace(walking, drag_weight=0.7, swing_height_m=0.3, press_weight=5.0, lift_weight=2.0),
+        config=replace(
+            walking, drag_weight=0.7, swing_height_m=0.3, press_weight=5.0, lift_weight=2.0
+        ),
     )
     for _ in range(3):
         env.step(0.1 * torch.ones(N, 12))
@@ -55,7 +57,9 @@ def imagination(env: WalkEnv, skill: SkillModule, policy: HighLevelPolicy) -> Po
     model = WorldModel(env.home, env.dt, env.feet, (16,), env.robots.physics_size, env.robots.lever)
     model.requires_grad_(False)
     torch.nn.init.normal_(model.net[-1].weight, std=0.3)
-    return PolicyImagination(policy, skill, model, env.robots.sensing, env.task, PostureRange(env.state))
+    return PolicyImagination(
+        policy, skill, model, env.robots.sensing, env.task, PostureRange(env.state)
+    )
 
 
 def test_a_rollout_is_policy_decoder_and_model_in_turn(
@@ -63,7 +67,9 @@ def test_a_rollout_is_policy_decoder_and_model_in_turn(
 ) -> None:
     imagine = imagination(env, skill, policy)
     start, goal = start_of(env, skill), env.task.goal()
-    found = imagine(start, policy.initial_state(N), goal, goal[:, :0], H, torch.Generator().manual_seed(1))
+    found = imagine(
+        start, policy.initial_state(N), goal, goal[:, :0], H, torch.Generator().manual_seed(1)
+    )
 
     generator, sensing = torch.Generator().manual_seed(1), env.robots.sensing
     noise = torch.randn(H, N, 4, generator=generator)
@@ -83,19 +89,27 @@ def test_a_rollout_is_policy_decoder_and_model_in_turn(
         states.append(state.pack())
     after = RobotState.unpack(torch.stack(states))
     velocity, limit = heading_velocity(after), torch.tensor([4.0, 4.0, 8.0]) * env.dt
-    lost = course_loss(velocity - reachable(velocity[0], goal, limit, H), min(H, 12), (0.5, 2.0)).mean()
+    lost = course_loss(
+        velocity - reachable(velocity[0], goal, limit, H), min(H, 12), (0.5, 2.0)
+    ).mean()
     feet = Feet(env.robot)(after.root_pos, after.root_rot, after.joint_pos)
     height = feet[..., 2].unfold(0, 2, 1).mean(-1) - env.robot.foot_radius
-    style = 0.7 * dragging(feet[:-1], feet[1:], height, 0.3, env.dt).mean((0, 3)).amax(-1).mean()  # of the worst foot
+    # of the worst foot
+    style = 0.7 * dragging(feet[:-1], feet[1:], height, 0.3, env.dt).mean((0, 3)).amax(-1).mean()
     style = style + 5.0 * torch.relu(-height - 0.01).amax(-1).sum(-1).mean()
     travelled = (after.root_pos[-1] - after.root_pos[0])[:, :2].norm(dim=-1)
     style = style + 2.0 * unlifted(height, travelled, 0.3, env.dt * (H - 1)).mean()
     torch.testing.assert_close(found.style, style, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.task, lost, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.kl, torch.stack(kls).mean(), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(found.posture, imagine.postures(after, 4.0, 1.0, 0.5).mean(), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(
+        found.posture, imagine.postures(after, 4.0, 1.0, 0.5).mean(), atol=1e-5, rtol=1e-5
+    )
     before = RobotState.unpack(torch.stack([env.state.pack(), *states[:-1]]))
-    effort, change = (after.setpoint - before.joint_pos).abs(), (after.setpoint - before.setpoint).abs()
+    effort, change = (
+        (after.setpoint - before.joint_pos).abs(),
+        (after.setpoint - before.setpoint).abs(),
+    )
     torch.testing.assert_close(found.effort, effort.sum(-1).mean(), atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(found.smoothness, change.sum(-1).mean(), atol=1e-5, rtol=1e-5)
 
@@ -107,7 +121,9 @@ def test_the_gradient_is_the_policy_s_and_passes_through_decoder_model_and_laten
     start, goal, bias = start_of(env, skill), env.task.goal(), policy.net.head.bias
 
     def loss() -> torch.Tensor:
-        found = imagine(start, policy.initial_state(N), goal, goal[:, :0], H, torch.Generator().manual_seed(1))
+        found = imagine(
+            start, policy.initial_state(N), goal, goal[:, :0], H, torch.Generator().manual_seed(1)
+        )
         return found.task + 0.01 * found.kl
 
     loss().backward()
@@ -126,7 +142,9 @@ def test_the_gradient_is_the_policy_s_and_passes_through_decoder_model_and_laten
     assert slope == pytest.approx((bias.grad * direction).sum().item(), rel=0.05)
 
 
-def test_without_sensors_what_is_seen_is_exact(env: WalkEnv, skill: SkillModule, policy: HighLevelPolicy) -> None:
+def test_without_sensors_what_is_seen_is_exact(
+    env: WalkEnv, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
     imagine = imagination(env, skill, policy)
     imagine.sensing = Sensing(SensorConfig(), env.home, env.dt)
     start = start_of(env, skill)

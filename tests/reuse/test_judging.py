@@ -13,7 +13,14 @@ from mocap_data.errors import InputError
 from npmp import geometry, modules
 from npmp.actors import PriorActor
 from npmp.envs import Trial
-from npmp.reuse import HighLevelPolicy, JudgingConfig, PolicyActor, find_module, judge, module_sha256
+from npmp.reuse import (
+    HighLevelPolicy,
+    JudgingConfig,
+    PolicyActor,
+    find_module,
+    judge,
+    module_sha256,
+)
 from npmp.reuse.evaluation import base_of, effort, evaluate
 from npmp.reuse.judging import Pushed, at_speeds, led, speeds_of, under_pushes
 from npmp.robots import Robot
@@ -26,7 +33,8 @@ from tests.environments import walk_env
 
 
 def test_roll_pitch_height_and_speed_by_hand() -> None:
-    """Turned left by 1, then nose down by 0.2, then rolled by 0.1 rad; moving at (0.3, 0.4, -0.7) in the world."""
+    """Turned left by 1, then nose down by 0.2, then rolled by 0.1 rad; moving at (0.3, 0.4, -0.7)
+    in the world."""
     turns = [torch.tensor(turn) for turn in ([0.0, 0.0, 1.0], [0.0, 0.2, 0.0], [0.1, 0.0, 0.0])]
     rotation = torch.linalg.multi_dot([geometry.exp_so3(turn) for turn in turns])
     velocity = geometry.to_local(rotation, torch.tensor([0.3, 0.4, -0.7]))
@@ -47,12 +55,14 @@ def test_effort_by_hand() -> None:
     assert figures["mechanical_power_w"] == pytest.approx(power)
     assert figures["energy_j_per_m"] == pytest.approx(power / 0.5)
     assert figures["torque_rms_nm"] == pytest.approx(math.sqrt((4 + 16 + 36 + 81 + 81) / 10))
-    assert figures["torque_rate_nm_s"] == pytest.approx((2.0 + 0.0) / 2 / 0.02)  # of the third step alone
+    # of the third step alone
+    assert figures["torque_rate_nm_s"] == pytest.approx((2.0 + 0.0) / 2 / 0.02)
     assert figures["joint_jerk_rad_s3"] == pytest.approx(math.sqrt((2.0**2 + 0.0) / 2) / 0.02**2)
 
 
 def test_torque_is_that_of_the_drives(robot: Robot) -> None:
-    """A robot held at home by its PD drives: torque = P (setpoint - q) - D qd, to what a physics step changes."""
+    """A robot held at home by its PD drives: torque = P (setpoint - q) - D qd, to what a physics
+    step changes."""
     env = walk_env(robot, 2)
     for _ in range(60):
         env.step(torch.full((2, env.num_actions), 0.02))
@@ -77,11 +87,19 @@ def test_figures_leave_out_what_follows_a_change(robot: Robot) -> None:
     achieved[:25, :, 0], achieved[150:175, :, 0] = 1.0, 0.0
     nobody = torch.zeros(300, 1, dtype=torch.bool)
     seen = {"command": command, "achieved": achieved}
-    figures = Walk(robot).figures(Trial(seen, torch.zeros(300, 1), nobody, torch.zeros(301, 19), 0.02))
+    figures = Walk(robot).figures(
+        Trial(seen, torch.zeros(300, 1), nobody, torch.zeros(301, 19), 0.02)
+    )
     assert figures["error_forward_mps"] == figures["velocity_error"] == pytest.approx(1.0 / 6)
     assert figures["error_forward_mps_1s"] == pytest.approx(1.0 / 6)  # half of two seconds of six
     assert figures["error_forward_mps_settled"] == figures["velocity_error_1s_settled"] == 0.0
-    short = Trial({k: v[:20] for k, v in seen.items()}, torch.zeros(20, 1), nobody[:20], torch.zeros(21, 19), 0.02)
+    short = Trial(
+        {k: v[:20] for k, v in seen.items()},
+        torch.zeros(20, 1),
+        nobody[:20],
+        torch.zeros(21, 19),
+        0.02,
+    )
     assert "error_forward_mps_settled" not in Walk(robot).figures(short)
 
 
@@ -98,15 +116,21 @@ def random_latents(skill: SkillModule) -> PriorActor:
     return PriorActor(skill, torch.Generator().manual_seed(3))
 
 
-def test_rows_of_speeds_are_of_their_robots(robot: Robot, skill: SkillModule, walking: WalkConfig) -> None:
+def test_rows_of_speeds_are_of_their_robots(
+    robot: Robot, skill: SkillModule, walking: WalkConfig
+) -> None:
     env, commands = walk_env(robot, 12, config=walking), speeds_of(walking.range, 2)
     rows = at_speeds(random_latents(skill), env, commands, seconds=1.2, seed=1)
     asked = led(env, commands.repeat_interleave(2, 0), 1)
     trial = evaluate(random_latents(skill), env, seconds=2.2, seed=1, commands=asked)
     seen = trial.seen["command"]
-    assert torch.equal(seen[50], commands.repeat_interleave(2, 0)) and torch.equal(seen[50], seen[-1])
+    assert torch.equal(seen[50], commands.repeat_interleave(2, 0)) and torch.equal(
+        seen[50], seen[-1]
+    )
     assert torch.equal(seen[0], seen[49]) and not torch.equal(seen[0], seen[50])
-    assert [row["component"] for row in rows] == ["forward_mps"] * 2 + ["lateral_mps"] * 2 + ["yaw_rate_rps"] * 2
+    assert [row["component"] for row in rows] == ["forward_mps"] * 2 + ["lateral_mps"] * 2 + [
+        "yaw_rate_rps"
+    ] * 2
     lost = [trial.fell[:, i : i + 2].any(0).float().mean().item() for i in range(0, 12, 2)]
     assert [row["success"] for row in rows] == [1.0 - share for share in lost]
     for i, row in enumerate(rows):
@@ -117,7 +141,9 @@ def test_rows_of_speeds_are_of_their_robots(robot: Robot, skill: SkillModule, wa
             assert row["achieved"] == pytest.approx(kept[:, i // 2].mean().item())
 
 
-def test_a_push_lasts_as_long_as_it_says(robot: Robot, skill: SkillModule, walking: WalkConfig) -> None:
+def test_a_push_lasts_as_long_as_it_says(
+    robot: Robot, skill: SkillModule, walking: WalkConfig
+) -> None:
     """Between the third and the fifth step; where nobody is pushed nothing differs."""
     env = walk_env(robot, 2, config=walking)
     force = torch.zeros(5, 2, 2)
@@ -127,7 +153,8 @@ def test_a_push_lasts_as_long_as_it_says(robot: Robot, skill: SkillModule, walki
     differ = (pushed.seen["achieved"] - calm.seen["achieved"]).abs().amax(-1) > 1e-6
     assert differ[:, 0].tolist() == [False] * 3 + [True] * 5 and not differ[:, 1].any()
     gained = pushed.seen["achieved"][4, 0, 0] - calm.seen["achieved"][4, 0, 0]
-    assert gained.item() == pytest.approx(1.5 * 500 * 0.02 / robot.model().body_mass.sum(), rel=0.6)  # mean over a step
+    # mean over a step
+    assert gained.item() == pytest.approx(1.5 * 500 * 0.02 / robot.model().body_mass.sum(), rel=0.6)
     rows = under_pushes(random_latents(skill), env, (1.0, 2000.0), seconds=0.5)
     assert [row["force_n"] for row in rows] == [1.0, 2000.0]
     assert all(0.0 <= row["upright"] <= 1.0 for row in rows)
@@ -142,33 +169,54 @@ def test_judge_tries_what_it_is_told(
     )
     found = judge(actor, lambda: Walk(robot, walking), config, num_threads=1)
     again = judge(actor, lambda: Walk(robot, walking), config, num_threads=1)
-    assert found.figures == again.figures and len(found.figures["speeds"]) == 6 and len(found.figures["pushes"]) == 1
+    assert (
+        found.figures == again.figures
+        and len(found.figures["speeds"]) == 6
+        and len(found.figures["pushes"]) == 1
+    )
     assert found.trial.fell.shape == (10, 2) and found.figures["mechanical_power_w"] > 0.0
-    plain = judge(actor, lambda: Walk(robot, walking), JudgingConfig(robots=2, seconds=0.2), num_threads=1)
+    plain = judge(
+        actor, lambda: Walk(robot, walking), JudgingConfig(robots=2, seconds=0.2), num_threads=1
+    )
     assert set(found.figures) - set(plain.figures) == {"speeds", "pushes"}
     path = PathConfig(command_range=walking.command_range)
-    walked = judge(actor, lambda: PathTask(robot, path), JudgingConfig(robots=2, seconds=0.2), num_threads=1)
+    walked = judge(
+        actor, lambda: PathTask(robot, path), JudgingConfig(robots=2, seconds=0.2), num_threads=1
+    )
     assert walked.figures["finished"] == 0.0 and "path_error_mean_m" in walked.figures
     with pytest.raises(InputError, match="on grounds are for task=walk, not for path"):
         judge(actor, lambda: PathTask(robot, path), config, num_threads=1)
 
 
-def test_a_policy_does_its_own_task_and_what_commands_it_alike(policy: HighLevelPolicy, robot: Robot) -> None:
+def test_a_policy_does_its_own_task_and_what_commands_it_alike(
+    policy: HighLevelPolicy, robot: Robot
+) -> None:
     policy.check_task(Walk)
     policy.check_task(PathTask)
-    with pytest.raises(InputError, match="trained for task 'walk'; task=imitation takes one for imitation"):
+    with pytest.raises(
+        InputError, match="trained for task 'walk'; task=imitation takes one for imitation"
+    ):
         policy.check_task(Imitation)
     other = HighLevelPolicy(dataclasses.replace(policy.contract, task="dribble"))
-    with pytest.raises(InputError, match="trained for task 'dribble'; task=path takes one for path, walk"):
+    with pytest.raises(
+        InputError, match="trained for task 'dribble'; task=path takes one for path, walk"
+    ):
         other.check_task(PathTask)
     told = dataclasses.replace(policy.contract, command=["speed_mps"], command_range=[[0.0, 1.0]])
     fewer = HighLevelPolicy(told)
-    with pytest.raises(InputError, match="the policy is told speed_mps; task 'walk' tells forward_mps, lateral_mps, y"):
+    with pytest.raises(
+        InputError,
+        match="the policy is told speed_mps; task 'walk' tells forward_mps, lateral_mps, y",
+    ):
         fewer.check_task(Walk)
 
 
-def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(robot: Robot, skill: SkillModule) -> None:
-    sees = Walk(robot, WalkConfig(command_range=((0.0, 1.0), (-0.2, 0.2), (-0.5, 0.5)), sees_ground=True))
+def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(
+    robot: Robot, skill: SkillModule
+) -> None:
+    sees = Walk(
+        robot, WalkConfig(command_range=((0.0, 1.0), (-0.2, 0.2), (-0.5, 0.5)), sees_ground=True)
+    )
     policy = HighLevelPolicy.for_task(skill, sees)
     policy.check_task(Walk)  # whose settings are yet to come
     policy.check_task(sees)
@@ -177,7 +225,11 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(robot: Robo
     with pytest.raises(InputError, match=r"task.clock_s=0.5: the policy learned with None"):
         Walk.settle(WalkConfig(clock_s=0.5), None, policy.contract.told)
     with pytest.raises(InputError, match=r"task.sees_ground=True: the policy learned with False"):
-        Walk.settle(WalkConfig(sees_ground=True), None, HighLevelPolicy.for_task(skill, Walk(robot)).contract.told)
+        Walk.settle(
+            WalkConfig(sees_ground=True),
+            None,
+            HighLevelPolicy.for_task(skill, Walk(robot)).contract.told,
+        )
     with pytest.raises(InputError, match="besides its command; dribbling tells a command only"):
         policy.for_other_task(Dribble(robot))
     timed = HighLevelPolicy.for_task(skill, Walk(robot, WalkConfig(clock_s=0.5)))
@@ -190,10 +242,15 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(robot: Robo
     with pytest.raises(InputError, match="is told 2 numbers"):
         timed.for_other_task(Walk(robot))
     course = PathTask.settle(PathConfig(speed_mps=0.4), None, policy.contract.told)
-    trial = judge(PolicyActor(policy, skill), lambda: PathTask(robot, course), JudgingConfig(robots=2, seconds=0.2))
+    trial = judge(
+        PolicyActor(policy, skill),
+        lambda: PathTask(robot, course),
+        JudgingConfig(robots=2, seconds=0.2),
+    )
     assert 0.0 <= trial.figures["path_error_mean_m"] < 1.0
     with pytest.raises(
-        InputError, match=r"is told 96 numbers \(ground_LF_FOOT_-0.10_-0.05_m, ...\); task 'walk' tells noth"
+        InputError,
+        match=r"is told 96 numbers \(ground_LF_FOOT_-0.10_-0.05_m, ...\); task 'walk' tells noth",
     ):
         policy.check_task(Walk(robot))
 
@@ -206,7 +263,8 @@ def test_the_module_is_found_by_its_checksum(skill: SkillModule, tmp_path: Path)
     found = find_module(tmp_path / "run" / "policy", module_sha256(tmp_path / "run" / "skills"))
     assert found == tmp_path / "run" / "skills"
     with pytest.raises(
-        InputError, match=r"the policy's skill module \(sha256 000000000000...\) is none of those shipped"
+        InputError,
+        match=r"the policy's skill module \(sha256 000000000000...\) is none of those shipped",
     ):
         find_module(tmp_path / "run" / "policy", "0" * 64)
 

@@ -1,4 +1,5 @@
-"""Learning through a model of the robots that a policy moves: what is stored, what changes, and to the bit."""
+"""Learning through a model of the robots that a policy moves: what is stored, what changes, and to
+the bit."""
 
 from __future__ import annotations
 
@@ -46,8 +47,12 @@ def trainer(
 ) -> ModelTrainer:
     robots = RobotBatchConfig(pushes=PushConfig(force=50.0, duration_s=0.1, gap_s=0.1))
     env = walk_env(robot, 6, seed=seed, config=walking, robots=robots)
-    recordings = None if motions is None else Imitation(robot, ImitationConfig(uniform_starts=1.0), motions)
-    return ModelTrainer(env, skill, copy.deepcopy(policy), config, recordings=recordings, new=new, seed=seed)
+    recordings = (
+        None if motions is None else Imitation(robot, ImitationConfig(uniform_starts=1.0), motions)
+    )
+    return ModelTrainer(
+        env, skill, copy.deepcopy(policy), config, recordings=recordings, new=new, seed=seed
+    )
 
 
 def test_what_is_stored_is_what_happened(
@@ -57,7 +62,8 @@ def test_what_is_stored_is_what_happened(
     run.warm_up()
     kept, first = run.replay.floats, run.replay.first[: run.replay.filled]
     assert run.replay.filled == 12 and bool(first[0].all()) and bool(first[1:].any())
-    for name in ("z", "hidden", "cell", "policy_hidden", "policy_cell"):  # an episode begins with empty memories
+    # an episode begins with empty memories
+    for name in ("z", "hidden", "cell", "policy_hidden", "policy_cell"):
         values = kept[name][:12]
         assert not bool(values[first].any()) and bool(values[~first].abs().sum(-1).all())
     assert run.env_steps == (40 + 12) * 6 == run.steps_before
@@ -75,11 +81,23 @@ def test_policy_and_model_change_and_the_decoder_does_not(
     cloned, model = copy.deepcopy(run.average), copy.deepcopy(run.model)
     metrics = [run.iteration(k / 3) for k in range(3)]
     for name, value in before.items():
-        assert torch.equal(run.skill.state_dict()[name], value) and torch.equal(skill.state_dict()[name], value)
+        assert torch.equal(run.skill.state_dict()[name], value) and torch.equal(
+            skill.state_dict()[name], value
+        )
     for now, then in ((run.average, cloned), (run.online, run.average), (run.model, model)):
-        assert any(not torch.equal(a, b) for a, b in zip(now.parameters(), then.parameters(), strict=True))
+        assert any(
+            not torch.equal(a, b) for a, b in zip(now.parameters(), then.parameters(), strict=True)
+        )
     assert run.env_steps == run.steps_before + 3 * 4 * 6 and run.iteration_count == 3
-    named = ("reward", "velocity_error", "falls_per_s", "model_loss", "kl", "imagined_task", "imagined_posture")
+    named = (
+        "reward",
+        "velocity_error",
+        "falls_per_s",
+        "model_loss",
+        "kl",
+        "imagined_task",
+        "imagined_posture",
+    )
     assert all(name in metrics[0] for name in named)
     assert [list(m) for m in metrics] == [list(metrics[0])] * 3  # the same columns every time
 
@@ -89,7 +107,13 @@ def test_updates_lower_the_imagined_loss(
 ) -> None:
     alone = {"beta": 0.0, "posture": 0.0, "effort": 0.0, "smoothness": 0.0}
     config = ModelTrainerConfig(**{**vars(TINY), "policy_batch": 64, **alone})
-    plain = replace(walking, drag_weight=0.0, press_weight=0.0, lift_weight=0.0, acceleration=(100.0, 100.0, 100.0))
+    plain = replace(
+        walking,
+        drag_weight=0.0,
+        press_weight=0.0,
+        lift_weight=0.0,
+        acceleration=(100.0, 100.0, 100.0),
+    )
     run = trainer(robot, plain, skill, policy, config=config)
     run.warm_up()
     lost = [run.improve_policy()["imagined_task"] for _ in range(60)]
@@ -122,11 +146,18 @@ def test_a_push_is_known_to_the_model_and_imagined_where_it_is_to_be(
         assert bool(given[0].any()) == pushed
 
 
-def test_dribbling_is_learned_through_the_model(robot: Robot, skill: SkillModule, policy: HighLevelPolicy) -> None:
+def test_dribbling_is_learned_through_the_model(
+    robot: Robot, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
     """The same numbers with the same seed, from a checkpoint, too; the script stays what it was."""
 
     def fresh(seed: int) -> ModelTrainer:
-        env = TaskEnv(Dribble(robot, DribbleConfig(episode_s=0.3, jump_period_s=0.1)), 6, seed=seed, num_threads=1)
+        env = TaskEnv(
+            Dribble(robot, DribbleConfig(episode_s=0.3, jump_period_s=0.1)),
+            6,
+            seed=seed,
+            num_threads=1,
+        )
         return ModelTrainer(env, skill, policy.for_other_task(env.task), TINY, new=False, seed=seed)
 
     whole = fresh(0)
@@ -134,13 +165,18 @@ def test_dribbling_is_learned_through_the_model(robot: Robot, skill: SkillModule
     figures = whole.warm_up()
     assert "clone_loss" not in figures
     expected = [whole.iteration(k / 4) for k in range(4)]
-    assert all(math.isfinite(metrics["imagined_task"]) and metrics["skipped_updates"] == 0 for metrics in expected)
+    assert all(
+        math.isfinite(metrics["imagined_task"]) and metrics["skipped_updates"] == 0
+        for metrics in expected
+    )
     first, second = fresh(0), fresh(5)
     first.warm_up()
     assert [first.iteration(k / 4) for k in range(2)] == expected[:2]
     second.load_state_dict({name: tensor.clone() for name, tensor in first.state_dict().items()})
     assert [second.iteration(k / 4) for k in range(2, 4)] == expected[2:]
-    assert whole.policy.contract == begun and begun.commander["reach"] == DribbleConfig().script.reach
+    assert (
+        whole.policy.contract == begun and begun.commander["reach"] == DribbleConfig().script.reach
+    )
 
 
 def test_the_same_seed_gives_the_same_numbers_and_a_resumed_run_equals_an_uninterrupted_one(
@@ -161,7 +197,11 @@ def test_the_same_seed_gives_the_same_numbers_and_a_resumed_run_equals_an_uninte
 
 
 def test_recordings_are_cloned_and_give_the_postures(
-    robot: Robot, walking: WalkConfig, skill: SkillModule, policy: HighLevelPolicy, motions: MotionSet
+    robot: Robot,
+    walking: WalkConfig,
+    skill: SkillModule,
+    policy: HighLevelPolicy,
+    motions: MotionSet,
 ) -> None:
     with pytest.raises(InputError, match="context_size"):  # this one's encoder knows no recordings
         trainer(robot, walking, skill, policy, motions=motions)
@@ -174,24 +214,48 @@ def test_recordings_are_cloned_and_give_the_postures(
     assert run.postures.low[4] == low
     run.warm_up()
     assert run.postures.low[4] == low
-    later = trainer(robot, walking, skill, policy, motions=motions, new=False)  # one that has learned before
+    # one that has learned before
+    later = trainer(robot, walking, skill, policy, motions=motions, new=False)
     assert later.steps_before == 12 * 6
     later.warm_up()
     assert later.env_steps == 12 * 6
-    assert all(torch.equal(a, b) for a, b in zip(later.average.parameters(), policy.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(later.average.parameters(), policy.parameters(), strict=True)
+    )
 
 
 def test_what_does_not_fit_is_refused(
-    robot: Robot, walking: WalkConfig, skill: SkillModule, policy: HighLevelPolicy, motions: MotionSet
+    robot: Robot,
+    walking: WalkConfig,
+    skill: SkillModule,
+    policy: HighLevelPolicy,
+    motions: MotionSet,
 ) -> None:
-    with pytest.raises(InputError, match="task 'imitation' cannot be learned through a model; use algo=vmpo"):
+    with pytest.raises(
+        InputError, match="task 'imitation' cannot be learned through a model; use algo=vmpo"
+    ):
         env: TaskEnv[Imitation] = imitation_env(robot, motions, 2)
         ModelTrainer(env, skill, policy, TINY)
-    with pytest.raises(InputError, match=r"algo\.clone_steps=20: sequences and what follows them take 33"):
-        trainer(robot, walking, skill, policy, config=ModelTrainerConfig(**{**vars(TINY), "clone_steps": 20}))
+    with pytest.raises(
+        InputError, match=r"algo\.clone_steps=20: sequences and what follows them take 33"
+    ):
+        trainer(
+            robot,
+            walking,
+            skill,
+            policy,
+            config=ModelTrainerConfig(**{**vars(TINY), "clone_steps": 20}),
+        )
     for key in ("clone_steps", "clone_batch"):
         with pytest.raises(InputError, match=rf"algo\.{key}=1000000000: .* GiB"):
-            trainer(robot, walking, skill, policy, config=ModelTrainerConfig(**{**vars(TINY), key: 10**9}))
+            trainer(
+                robot,
+                walking,
+                skill,
+                policy,
+                config=ModelTrainerConfig(**{**vars(TINY), key: 10**9}),
+            )
     run = trainer(robot, walking, skill, policy)
     with pytest.raises(InputError, match="another kind of run"):
         run.load_state_dict({**run.state_dict(), "carried.memory.skill.z": torch.zeros(2, 4)})
@@ -210,9 +274,12 @@ def test_on_rough_ground_heights_are_above_it_and_integrals_of_velocities(
     states, valid = RobotState.unpack(window.states), window.valid
     moved = states.root_pos[1:] - states.root_pos[:-1]
     went = geometry.to_world(states.root_rot[1:], states.root_vel[1:]) * run.env.dt
-    torch.testing.assert_close(moved * valid.unsqueeze(-1), went * valid.unsqueeze(-1), atol=1e-4, rtol=0)
-    # standing or stumbling, and not at the world's heights of fields that go up and down by some 0.3 m
-    assert abs(run.postures.high[0].item() - float(robot.home_qpos[2])) < 0.15  # imagined heights are above the ground
+    torch.testing.assert_close(
+        moved * valid.unsqueeze(-1), went * valid.unsqueeze(-1), atol=1e-4, rtol=0
+    )
+    # standing or stumbling, and not at the world's heights of fields that go up and down by some
+    # 0.3 m imagined heights are above the ground
+    assert abs(run.postures.high[0].item() - float(robot.home_qpos[2])) < 0.15
     heights = states.root_pos[0, :, 2]
     world = run.replay.floats["state"][: run.replay.filled, :, 2]
     assert heights.std() < world.std() and abs(heights.mean() - float(robot.home_qpos[2])) < 0.15
@@ -221,7 +288,8 @@ def test_on_rough_ground_heights_are_above_it_and_integrals_of_velocities(
 def test_costs_come_in_by_hwangbos_curriculum(
     robot: Robot, walking: WalkConfig, skill: SkillModule, policy: HighLevelPolicy
 ) -> None:
-    """The same moments are imagined whatever costs weigh, and the first step of learning differs: gradients do."""
+    """The same moments are imagined whatever costs weigh, and the first step of learning differs:
+    gradients do."""
     norms = {}
     for share in (1.0, 0.3):
         chosen = replace(TINY, effort=5.0, smoothness=5.0, cost_curriculum=(share, 0.5))

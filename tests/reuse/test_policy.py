@@ -22,7 +22,9 @@ from npmp.tasks.walk import Walk, WalkConfig
 def some_input(policy: HighLevelPolicy, *leading: int) -> PolicyInput:
     observations = sum(width for _, width in policy.contract.observation)
     return PolicyInput(
-        torch.randn(*leading, observations), torch.randn(*leading, 3), torch.randn(*leading, policy.latent_dim)
+        torch.randn(*leading, observations),
+        torch.randn(*leading, 3),
+        torch.randn(*leading, policy.latent_dim),
     )
 
 
@@ -35,12 +37,19 @@ def test_round_trip(policy: HighLevelPolicy, tmp_path: Path) -> None:
     assert torch.equal(expected.mean, found.mean) and torch.equal(expected.std, found.std)
     assert read.contract.training == {"seed": 3} and read.contract.versions["torch"]
     assert read.contract.command_range == policy.contract.command_range
-    assert sorted(p.name for p in (tmp_path / "policy").iterdir()) == ["policy.json", "policy.safetensors"]
+    assert sorted(p.name for p in (tmp_path / "policy").iterdir()) == [
+        "policy.json",
+        "policy.safetensors",
+    ]
 
 
-def test_the_prior_is_the_modules_or_another(robot: Robot, skill: SkillModule, walking: WalkConfig) -> None:
+def test_the_prior_is_the_modules_or_another(
+    robot: Robot, skill: SkillModule, walking: WalkConfig
+) -> None:
     for asked, alpha in ((None, 0.95), (0.0, 0.0), (0.5, 0.5)):
-        made = HighLevelPolicy.for_task(skill, Walk(robot, walking), net=HighLevelConfig(alpha=asked))
+        made = HighLevelPolicy.for_task(
+            skill, Walk(robot, walking), net=HighLevelConfig(alpha=asked)
+        )
         assert made.contract.alpha == alpha
 
 
@@ -53,7 +62,9 @@ def test_an_unroll_equals_steps_across_resets(policy: HighLevelPolicy) -> None:
     mean, std, last = policy(given, start, resets)
     state = start
     for t in range(steps):
-        latent, state = policy.step(PolicyInput(*(field[t] for field in given)), state.reset(resets[t]))
+        latent, state = policy.step(
+            PolicyInput(*(field[t] for field in given)), state.reset(resets[t])
+        )
         torch.testing.assert_close(mean[t], latent.mean)
         torch.testing.assert_close(std[t], latent.std)
     torch.testing.assert_close(last.hidden, state.hidden)
@@ -69,7 +80,8 @@ def test_the_mean_of_policies_is_that_of_their_weights(policy: HighLevelPolicy) 
         torch.testing.assert_close(mean.get_parameter(name), weight + 1.0)
     assert torch.equal(mean.observation_scale.std, policy.observation_scale.std)
     assert (
-        mean.contract.training["mean_of"] == [{}, {}] and mean.contract.module_sha256 == policy.contract.module_sha256
+        mean.contract.training["mean_of"] == [{}, {}]
+        and mean.contract.module_sha256 == policy.contract.module_sha256
     )
     other.contract = replace(other.contract, alpha=0.5)
     with pytest.raises(InputError, match=r"these in alpha: 0\.95, 0\.5"):
@@ -79,7 +91,9 @@ def test_the_mean_of_policies_is_that_of_their_weights(policy: HighLevelPolicy) 
 def test_belongs_to_one_module(policy: HighLevelPolicy, skill: SkillModule, tmp_path: Path) -> None:
     skill.save(tmp_path / "module")
     own = HighLevelPolicy(
-        type(policy.contract)(**{**policy.contract.__dict__, "module_sha256": module_sha256(tmp_path / "module")})
+        type(policy.contract)(
+            **{**policy.contract.__dict__, "module_sha256": module_sha256(tmp_path / "module")}
+        )
     )
     own.save(tmp_path / "policy")
     HighLevelPolicy.load(tmp_path / "policy", module=tmp_path / "module")

@@ -16,9 +16,13 @@ from tests.environments import walk_env
 
 
 def test_grounds_are_one_kind_each_straight_ahead() -> None:
-    asked = WalkConfig(terrain="mixed", terrain_curriculum=True, terrain_seed=5, commands="recorded")
+    asked = WalkConfig(
+        terrain="mixed", terrain_curriculum=True, terrain_seed=5, commands="recorded"
+    )
     tried = list(rough.grounds(asked, 0.7))
-    assert [(kind, value) for kind, value, _ in tried if kind == "stairs"] == [("stairs", s) for s in rough.STAIRS_M]
+    assert [(kind, value) for kind, value, _ in tried if kind == "stairs"] == [
+        ("stairs", s) for s in rough.STAIRS_M
+    ]
     for kind, value, config in tried:
         assert config.terrain == kind and config.terrain_seed == 5 and not config.terrain_curriculum
         assert (
@@ -45,10 +49,14 @@ def test_progress_by_hand() -> None:
     achieved = torch.tensor([[[0.3, 0.4, 0.0]], [[0.4, -0.3, 0.0]]])  # as asked, then across
     seen = {"command": command, "achieved": achieved}
     still = torch.zeros(2, 1)
-    assert rough.progress(Trial(seen, still, still.bool(), torch.zeros(3, 19), 0.02)) == pytest.approx(0.5)
+    assert rough.progress(
+        Trial(seen, still, still.bool(), torch.zeros(3, 19), 0.02)
+    ) == pytest.approx(0.5)
 
 
-def test_every_ground_has_its_row(robot: Robot, skill: SkillModule, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_ground_has_its_row(
+    robot: Robot, skill: SkillModule, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(rough, "SLOPES_DEG", (20.0,))
     monkeypatch.setattr(rough, "STAIRS_M", (0.1,))
     monkeypatch.setattr(rough, "PERLIN_M", (0.3,))
@@ -58,6 +66,12 @@ def test_every_ground_has_its_row(robot: Robot, skill: SkillModule, monkeypatch:
         WalkConfig(terrain_fields=2),
         seconds=0.2,
     )
-    assert [(row["terrain"], row["value"]) for row in rows] == [("slopes", 20.0), ("stairs", 0.1), ("perlin", 0.3)]
+    assert [(row["terrain"], row["value"]) for row in rows] == [
+        ("slopes", 20.0),
+        ("stairs", 0.1),
+        ("perlin", 0.3),
+    ]
     for row in rows:
-        assert 0.0 <= row["upright"] <= 1.0 and (row["falls_per_minute"] == 0.0) == (row["upright"] == 1.0)
+        assert 0.0 <= row["upright"] <= 1.0 and (row["falls_per_minute"] == 0.0) == (
+            row["upright"] == 1.0
+        )

@@ -52,12 +52,15 @@ def table(name: str = "practice") -> dict[str, Any]:
 def setting(robot: Robot, name: str, **changes: Any) -> tuple[Any, Any]:
     """A scenario of the table, and an environment of its robots."""
     scenario = from_mapping(Scenario, table()[name] | changes)
-    made = settled(name, scenario, WalkConfig(command_range=RANGE, terrain_fields=2), RobotBatchConfig(), RANGE)
+    made = settled(
+        name, scenario, WalkConfig(command_range=RANGE, terrain_fields=2), RobotBatchConfig(), RANGE
+    )
     return made, TaskEnv(Walk(robot, made.task), 6, robots=made.robots, num_threads=1)
 
 
 def test_wilson_by_hand() -> None:
-    """9 of 10, z = 1.96: middle (0.9 + 0.19208) / 1.38416 = 0.78895; half sqrt(0.009 + 0.0092) * 1.96 / 1.38416."""
+    """9 of 10, z = 1.96: middle (0.9 + 0.19208) / 1.38416 = 0.78895; half sqrt(0.009 + 0.0092) *
+    1.96 / 1.38416."""
     low, high = wilson(9, 10)
     assert low == pytest.approx(0.5958, abs=2e-4) and high == pytest.approx(0.9821, abs=2e-4)
     assert wilson(0, 100)[0] == 0.0 and wilson(100, 100)[1] == 1.0
@@ -65,9 +68,19 @@ def test_wilson_by_hand() -> None:
 
 
 def test_the_named_scenarios_are_there_with_their_marks() -> None:
-    named = ["flat_forward", "flat_turning", "rough_forward", "slope_up", "stairs_up", "push", "strong_push"]
+    named = [
+        "flat_forward",
+        "flat_turning",
+        "rough_forward",
+        "slope_up",
+        "stairs_up",
+        "push",
+        "strong_push",
+    ]
     scenarios = {name: from_mapping(Scenario, values) for name, values in table().items()}
-    assert [name for name in scenarios if scenarios[name].source == "P"] == named and len(scenarios) == 15
+    assert [name for name in scenarios if scenarios[name].source == "P"] == named and len(
+        scenarios
+    ) == 15
     assert [scenarios[name].pass_mark for name in named] == [0.9, 0.9, *[0.85] * 5]
     assert [name for name in scenarios if scenarios[name].plain] == ["flat_forward", "flat_turning"]
     assert set(table("by_robot/op3_practice")) <= set(scenarios)
@@ -88,7 +101,10 @@ def test_a_payload_and_a_wet_floor_are_simulated(robot: Robot) -> None:
         mass[name] = env.sim.batch.get_model(3).body_mass.sum()
     assert mass["payload"] - mass["flat_forward"] == pytest.approx(5.0)
     _, env = setting(robot, "low_friction")
-    assert env.sim.batch.get_model(2).geom_friction[env.robots.randomizer._foot_geoms, 0].tolist() == [0.2] * 4
+    assert (
+        env.sim.batch.get_model(2).geom_friction[env.robots.randomizer._foot_geoms, 0].tolist()
+        == [0.2] * 4
+    )
 
 
 def test_one_joint_is_weak_and_not_always_the_same(robot: Robot) -> None:
@@ -97,7 +113,9 @@ def test_one_joint_is_weak_and_not_always_the_same(robot: Robot) -> None:
     weak = [[k for k in range(12) if limit[k, 1] < robot.torque_limit[k]] for limit in limits]
     assert all(len(some) == 1 for some in weak) and len({some[0] for some in weak}) > 1
     for limit, (k,) in zip(limits, weak, strict=True):
-        assert limit[k].tolist() == pytest.approx([-0.5 * robot.torque_limit[k], 0.5 * robot.torque_limit[k]])
+        assert limit[k].tolist() == pytest.approx(
+            [-0.5 * robot.torque_limit[k], 0.5 * robot.torque_limit[k]]
+        )
 
 
 def test_sensors_are_late_by_the_delay(robot: Robot) -> None:
@@ -115,21 +133,29 @@ def test_tilted_starts_stand_on_a_foot_and_lean(robot: Robot) -> None:
     _, env = setting(robot, "start_tilted", task={"start_tilt_deg": 20.0, "start_speed_mps": 0.1})
     lean = torch.acos(env.state.root_rot[:, 2, 2]).rad2deg()
     assert (lean > 0.5).all() and (lean < math.hypot(20, 20)).all() and lean.std() > 1.0
-    soles = env.feet(env.state.root_pos, env.state.root_rot, env.state.joint_pos)[..., 2].amin((-1, -2))
+    soles = env.feet(env.state.root_pos, env.state.root_rot, env.state.joint_pos)[..., 2].amin(
+        (-1, -2)
+    )
     torch.testing.assert_close(soles, torch.full((6,), robot.foot_radius), atol=1e-5, rtol=0)
     torch.testing.assert_close(env.robots.qpos.float()[:, 2], env.state.root_pos[:, 2])
     world = geometry.to_world(env.state.root_rot, env.state.root_vel_end)
     torch.testing.assert_close(world, env.robots.qvel[:, :3].float(), atol=1e-6, rtol=0)
     assert 0.0 < world[:, :2].abs().max() <= 0.1 and world[:, 2].abs().max() < 1e-6
-    torch.testing.assert_close(geometry.matrix_from_quat(env.robots.qpos[:, 3:7].float()), env.state.root_rot)
+    torch.testing.assert_close(
+        geometry.matrix_from_quat(env.robots.qpos[:, 3:7].float()), env.state.root_rot
+    )
 
 
-@pytest.mark.parametrize(("name", "rise"), [("slope_up", math.tan(math.radians(15.0))), ("stairs_up", 0.15 / 0.3)])
+@pytest.mark.parametrize(
+    ("name", "rise"), [("slope_up", math.tan(math.radians(15.0))), ("stairs_up", 0.15 / 0.3)]
+)
 def test_the_way_leads_up(robot: Robot, name: str, rise: float) -> None:
     _, env = setting(robot, name)
     height = env.task.ground.terrain.height_at
     here = env.state.root_pos[:, :2]
-    torch.testing.assert_close(geometry.yaw_of(env.state.root_rot), torch.zeros(6), atol=1e-6, rtol=0)
+    torch.testing.assert_close(
+        geometry.yaw_of(env.state.root_rot), torch.zeros(6), atol=1e-6, rtol=0
+    )
     ahead = [height(here + torch.tensor([x, 0.0])) for x in (0.35, 1.0, 2.5)]
     torch.testing.assert_close(ahead[0], height(here))
     assert (ahead[1] > ahead[0]).all()
@@ -138,13 +164,17 @@ def test_the_way_leads_up(robot: Robot, name: str, rise: float) -> None:
 
 def test_what_a_scenario_does_not_say_stays(robot: Robot) -> None:
     like = RobotBatchConfig(
-        physics=PhysicsConfig(com_trunk=0.05), sensors=SensorConfig(joint_noise=0.03), pushes=PushConfig(100.0)
+        physics=PhysicsConfig(com_trunk=0.05),
+        sensors=SensorConfig(joint_noise=0.03),
+        pushes=PushConfig(100.0),
     )
     made = settled("payload", from_mapping(Scenario, table()["payload"]), WalkConfig(), like, RANGE)
     assert made.robots.physics == PhysicsConfig(com_trunk=0.05, payload=(5.0, 5.0))
     assert made.robots.sensors == like.sensors and made.robots.pushes == PushConfig()
     with pytest.raises(InputError, match=r"scenario\.payload\.physics has no setting"):
-        settled("payload", Scenario((0.5, 0.0, 0.0), physics={"weight": 1}), WalkConfig(), like, RANGE)
+        settled(
+            "payload", Scenario((0.5, 0.0, 0.0), physics={"weight": 1}), WalkConfig(), like, RANGE
+        )
 
 
 def test_pushes_come_when_they_should_from_either_side() -> None:
@@ -156,7 +186,9 @@ def test_pushes_come_when_they_should_from_either_side() -> None:
     assert 10 < (force[4, :, 1] > 0).sum() < 30
 
 
-def fake(achieved: list[list[float]], fell: list[bool] | None = None, steps: int = 100, **seen: Any) -> Trial:
+def fake(
+    achieved: list[list[float]], fell: list[bool] | None = None, steps: int = 100, **seen: Any
+) -> Trial:
     """Robots that always move so, at 50 Hz; those that fall do it in the middle."""
     moved = torch.tensor(achieved).expand(steps, -1, -1)
     falls = torch.zeros(moved.shape[:2], dtype=torch.bool)
@@ -168,14 +200,23 @@ def fake(achieved: list[list[float]], fell: list[bool] | None = None, steps: int
 
 def test_who_succeeds_by_hand() -> None:
     """As asked; at a third of the speed; turning; fallen; 0.1 m/s aside."""
-    achieved = [[0.5, 0.0, 0.0], [0.17, 0.0, 0.0], [0.5, 0.0, 0.3], [0.5, 0.0, 0.0], [0.5, 0.1, 0.0]]
+    achieved = [
+        [0.5, 0.0, 0.0],
+        [0.17, 0.0, 0.0],
+        [0.5, 0.0, 0.3],
+        [0.5, 0.0, 0.0],
+        [0.5, 0.1, 0.0],
+    ]
     trial = fake(achieved, [False, False, False, True, False])
     row = row_of(Scenario((0.5, 0.0, 0.0), pass_mark=0.4), trial, (0.5, 0.0, 0.0), SuccessConfig())
-    assert (row["success"], row["fell"], row["off_command"], row["passed"]) == pytest.approx((0.4, 0.2, 0.4, True))
+    assert (row["success"], row["fell"], row["off_command"], row["passed"]) == pytest.approx(
+        (0.4, 0.2, 0.4, True)
+    )
     assert (row["bound_mps"], row["bound_rps"]) == (0.25, 0.25)
     assert row["error_mps"] == pytest.approx((0.0 + 0.33 + 0.0 + 0.1) / 4)
     still = row_of(Scenario((0.3, 0.0, 0.0)), fake([[0.0] * 3]), (0.3, 0.0, 0.0), SuccessConfig())
-    assert still["bound_mps"] == pytest.approx(0.15) and still["success"] == 0.0  # who stands has not walked
+    # who stands has not walked
+    assert still["bound_mps"] == pytest.approx(0.15) and still["success"] == 0.0
 
 
 def test_red_flags_by_hand() -> None:
@@ -183,17 +224,25 @@ def test_red_flags_by_hand() -> None:
     torque[:, 0, 0] = 8.0  # of 10, always; the other changes by half of its limit in every step
     torque[::2, 0, 1], torque[1::2, 0, 1] = 0.0, 10.0
     feet = torch.zeros(100, 1, 2, 2)
-    feet[..., 0, 1], feet[..., 1, 1] = 0.05, 0.3  # speeds; the second is in the air for half of the time
+    # speeds; the second is in the air for half of the time
+    feet[..., 0, 1], feet[..., 1, 1] = 0.05, 0.3
     feet[::2, :, 1, 0] = 0.1
     trial = fake([[0.4, 0.0, 0.0]], torque=torque, feet=feet)
     found = drives(trial, torch.tensor([10.0, 20.0]))
     assert found == pytest.approx({"jerk": 0.25 / 0.02, "heat": 0.8, "saturation": 0.0})
     assert slip(trial) == pytest.approx(0.3)
     assert drives(trial, torch.tensor([8.0, 20.0]))["saturation"] == 1.0
-    assert spread(fake([[0.4, 0, 0], [0.6, 0, 0], [9.0, 0, 0]], [False, False, True])) == pytest.approx(0.02**0.5)
-    scenarios = {"turning": Scenario((0.0, 0.0, 0.5)), "pushed": Scenario((0.5, 0.0, 0.0), push=PushTrain(10.0))}
+    assert spread(
+        fake([[0.4, 0, 0], [0.6, 0, 0], [9.0, 0, 0]], [False, False, True])
+    ) == pytest.approx(0.02**0.5)
+    scenarios = {
+        "turning": Scenario((0.0, 0.0, 0.5)),
+        "pushed": Scenario((0.5, 0.0, 0.0), push=PushTrain(10.0)),
+    }
     outcomes = {name: Outcome({"command": s.command}, trial, None) for name, s in scenarios.items()}  # type: ignore[arg-type]
-    flags = {flag["name"]: flag for flag in red_flags(outcomes, scenarios, [10.0, 20.0], FlagConfig())}
+    flags = {
+        flag["name"]: flag for flag in red_flags(outcomes, scenarios, [10.0, 20.0], FlagConfig())
+    }
     assert {name for name, flag in flags.items() if flag["raised"]} == {"jerk", "heat", "slip_mps"}
     assert set(flags) == set(asdict(FlagConfig()))
     only = red_flags({"pushed": outcomes["pushed"]}, scenarios, [10.0, 20.0], FlagConfig())
@@ -203,7 +252,12 @@ def test_red_flags_by_hand() -> None:
 def test_a_scenario_is_tried_by_all_at_once(robot: Robot, skill: SkillModule) -> None:
     made, _ = setting(robot, "push", seconds=0.3, push={"force_n": 3000.0, "first_s": 0.1})
     outcome = try_out(
-        PriorActor(skill, torch.Generator()), robot, made, SuccessConfig(last_s=0.1), trials=3, num_threads=1
+        PriorActor(skill, torch.Generator()),
+        robot,
+        made,
+        SuccessConfig(last_s=0.1),
+        trials=3,
+        num_threads=1,
     )
     assert outcome.trial.fell.shape == (15, 3) and outcome.row["trials"] == 3
     assert (outcome.trial.seen["achieved"][6, :, 1].abs() > 1.0).all()  # 3000 N for 20 ms on 30 kg

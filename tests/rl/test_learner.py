@@ -33,7 +33,8 @@ toys = _load_toys()
 
 @pytest.fixture
 def double_precision():
-    """Networks, rollouts and updates in float64: what cancels is compared by its formula, not by its rounding."""
+    """Networks, rollouts and updates in float64: what cancels is compared by its formula, not by
+    its rounding."""
     torch.set_default_dtype(torch.float64)
     yield
     torch.set_default_dtype(torch.float32)
@@ -52,7 +53,9 @@ def _learner(seed: int = 0, num_objectives: int = 1, regularizer=None, **values)
         "popart_step_size": 0.03,
     }
     config = VMPOConfig(**{**defaults, **values})
-    return VMPOLearner(toys.GaussianLSTM(5, 2), toys.MLPCritic(4, num_objectives), config, regularizer)
+    return VMPOLearner(
+        toys.GaussianLSTM(5, 2), toys.MLPCritic(4, num_objectives), config, regularizer
+    )
 
 
 def _rollout(learner: VMPOLearner, seed: int = 0, num: int = 8, steps: int = 12) -> Rollout:
@@ -61,7 +64,14 @@ def _rollout(learner: VMPOLearner, seed: int = 0, num: int = 8, steps: int = 12)
     return rollout
 
 
-def _train(learner: VMPOLearner, updates: int, seed: int = 0, num: int = 64, steps: int = 16, blind: bool = False):
+def _train(
+    learner: VMPOLearner,
+    updates: int,
+    seed: int = 0,
+    num: int = 64,
+    steps: int = 16,
+    blind: bool = False,
+):
     """Mean rewards [K] per step of the first and of the last rollout."""
     world = toys.PointMass(num, seed, blind=blind, num_objectives=len(learner.config.objectives))
     state = learner.policy.initial_state(num)
@@ -74,8 +84,9 @@ def _train(learner: VMPOLearner, updates: int, seed: int = 0, num: int = 64, ste
 
 
 def test_it_learns_to_move_on_command_from_memory():
-    # The command is seen once, the velocity never, and one step changes it by 0.3 at most. Without memory the
-    # best is to go 0.3 of the way and stay: exp(-0.7^2 / 0.5) = 0.375. Random actions reach 0.16.
+    # The command is seen once, the velocity never, and one step changes it by 0.3 at most. Without
+    # memory the best is to go 0.3 of the way and stay: exp(-0.7^2 / 0.5) = 0.375. Random actions
+    # reach 0.16.
     first, last = _train(_learner(seed=0), updates=150, blind=True)
     assert first[0] < 0.2
     assert last[0] > 0.5
@@ -91,10 +102,10 @@ def test_it_improves_two_objectives_at_once():
 @pytest.mark.parametrize("n_step", [1, None])
 @pytest.mark.parametrize("ending", ["termination", "truncation"])
 def test_the_critic_recovers_known_values(n_step, ending):
-    # Reward 1 a step (and noise), gamma 0.8, episodes of 4 steps. Ended by failure, the value of phase p is
-    # the discounted number of steps left, (1 - 0.8^(4 - p)) / 0.2 = 2.952, 2.44, 1.8, 1. Ended by a clock
-    # that the critic does not see, it is 1 / 0.2 = 5 always; a learner that takes a time-out for a failure
-    # finds less.
+    # Reward 1 a step (and noise), gamma 0.8, episodes of 4 steps. Ended by failure, the value of
+    # phase p is the discounted number of steps left, (1 - 0.8^(4 - p)) / 0.2 = 2.952, 2.44, 1.8, 1.
+    # Ended by a clock that the critic does not see, it is 1 / 0.2 = 5 always; a learner that takes
+    # a time-out for a failure finds less.
     steps, num = 6, 8
     phase = (torch.arange(steps)[:, None] + torch.arange(num)) % 4
     last = phase == 3
@@ -102,11 +113,17 @@ def test_the_critic_recovers_known_values(n_step, ending):
         seen, following, failed = phase, (phase + 1).clamp_max(3), last
         expected = torch.tensor([2.952, 2.44, 1.8, 1.0])
     else:
-        seen, following, failed = torch.zeros_like(phase), torch.zeros_like(phase), torch.zeros_like(last)
+        seen, following, failed = (
+            torch.zeros_like(phase),
+            torch.zeros_like(phase),
+            torch.zeros_like(last),
+        )
         expected = torch.tensor([5.0])
     torch.manual_seed(0)
     config = VMPOConfig(gamma=0.8, n_step=n_step, learning_rate=1e-2, popart_step_size=0.05)
-    learner = VMPOLearner(toys.GaussianLSTM(4, 1, hidden=4), toys.MLPCritic(4, 1, hidden=16), config)
+    learner = VMPOLearner(
+        toys.GaussianLSTM(4, 1, hidden=4), toys.MLPCritic(4, 1, hidden=16), config
+    )
     values = []
     for _ in range(250):
         learner.update(
@@ -131,9 +148,18 @@ def test_metrics_are_floats_and_named():
     learner = _learner(num_objectives=2)
     metrics = learner.update(_rollout(learner))
     assert all(isinstance(value, float) for value in metrics.values())
-    for name in ("temperature", "weight_kl", "return", "value_error", "explained_variance", "value_std"):
+    for name in (
+        "temperature",
+        "weight_kl",
+        "return",
+        "value_error",
+        "explained_variance",
+        "value_std",
+    ):
         assert f"{name}/track" in metrics and f"{name}/effort" in metrics
-    parts = sum(metrics[f"loss/{part}"] for part in ("policy", "value", "temperature", "alpha", "kl"))
+    parts = sum(
+        metrics[f"loss/{part}"] for part in ("policy", "value", "temperature", "alpha", "kl")
+    )
     assert metrics["loss/total"] == pytest.approx(parts, rel=1e-5)
     # Entropy of std 0.5 in two dimensions: 2 (ln 0.5 + ln(2 pi e) / 2) = 1.4516
     assert metrics["entropy"] == pytest.approx(1.4516, abs=1e-4)
@@ -176,7 +202,9 @@ def test_the_target_acts_and_follows_every_period():
         if step in (1, 2):
             assert equal(learner.target_policy.state_dict(), start)
             assert not equal(learner.policy.state_dict(), start)
-        assert equal(learner.target_policy.state_dict(), learner.policy.state_dict()) == (step % 3 == 0)
+        assert equal(learner.target_policy.state_dict(), learner.policy.state_dict()) == (
+            step % 3 == 0
+        )
     learner.update(_rollout(learner, seed=7))
     state, first = learner.policy.initial_state(4), torch.ones(4, dtype=torch.bool)
     action, log_prob, _ = learner.act(torch.ones(4, 5), state, first)
@@ -188,7 +216,9 @@ def test_the_target_acts_and_follows_every_period():
 def test_acting_step_by_step_equals_the_unroll():
     learner = _learner()
     rollout = _rollout(learner, steps=20)
-    mean, std, _ = learner.target_policy(rollout.observations, rollout.initial_state, rollout.resets)
+    mean, std, _ = learner.target_policy(
+        rollout.observations, rollout.initial_state, rollout.resets
+    )
     assert rollout.resets[1:].any()
     expected = Normal(mean, std).log_prob(rollout.actions).sum(-1)
     torch.testing.assert_close(rollout.behaviour_log_prob, expected, rtol=1e-4, atol=1e-5)
@@ -202,14 +232,16 @@ def test_swapping_environments_changes_no_figure(double_precision):
     order = torch.randperm(8, generator=torch.Generator().manual_seed(0))
     fields = {f.name: getattr(rollout, f.name) for f in dataclasses.fields(rollout)}
     initial = tuple(part[order] for part in fields.pop("initial_state"))
-    swapped = Rollout(initial_state=initial, **{k: None if v is None else v[:, order] for k, v in fields.items()})
+    swapped = Rollout(
+        initial_state=initial, **{k: None if v is None else v[:, order] for k, v in fields.items()}
+    )
     learner.load_state_dict(state)
     assert learner.update(swapped) == pytest.approx(metrics, rel=1e-6, abs=1e-7)
 
 
 def test_invalid_steps_have_no_influence():
-    # An automatic reset leaves a dead step after each end of an episode. Whatever stands there, the update is
-    # the same.
+    # An automatic reset leaves a dead step after each end of an episode. Whatever stands there, the
+    # update is the same.
     learner = _learner()
     rollout = _rollout(learner)
     valid = torch.ones_like(rollout.resets)
@@ -271,7 +303,9 @@ def test_the_unit_of_the_rewards_does_not_matter(double_precision):
         metrics = learner.update(dataclasses.replace(rollout, rewards=scale * rollout.rewards))
         results.append((metrics, learner.state_dict()))
     (metrics, after), (large_metrics, large_after) = results
-    assert large_metrics["value_std/track"] == pytest.approx(1000 * metrics["value_std/track"], rel=1e-6)
+    assert large_metrics["value_std/track"] == pytest.approx(
+        1000 * metrics["value_std/track"], rel=1e-6
+    )
     assert large_metrics["weight_kl/track"] == pytest.approx(metrics["weight_kl/track"], rel=1e-6)
     for key in after:
         if key.startswith(("policy.", "critic.", "duals.")):
@@ -291,7 +325,8 @@ def test_a_restored_learner_continues_to_the_bit():
         assert learner.update(rollout) == again.update(rollout)
     final = again.state_dict()
     assert all(torch.equal(value, final[key]) for key, value in learner.state_dict().items())
-    assert not torch.equal(state["policy.mean.weight"], final["policy.mean.weight"])  # a copy, not an alias
+    # a copy, not an alias
+    assert not torch.equal(state["policy.mean.weight"], final["policy.mean.weight"])
 
 
 def test_the_same_seed_gives_the_same_bytes():
@@ -390,8 +425,8 @@ def test_what_does_not_fit_is_refused():
 
 
 def _returns_by_hand(learner: VMPOLearner, rollout: Rollout) -> torch.Tensor:
-    """To the end of the unroll or episode, one step after the other; the online critic's value where it is no
-    failure."""
+    """To the end of the unroll or episode, one step after the other; the online critic's value
+    where it is no failure."""
     steps, num, _ = rollout.rewards.shape
     following = learner.values(rollout.next_observations).detach()
     found = torch.zeros_like(rollout.rewards)
@@ -408,10 +443,10 @@ def _returns_by_hand(learner: VMPOLearner, rollout: Rollout) -> torch.Tensor:
 
 
 def test_an_update_is_the_published_formula(double_precision):
-    # The parts of the loss again, from torch's distributions and plain loops, once target and online policy differ and
-    # PopArt has
-    # moved: KL(target || online) in that order and decoupled, the policy's loss a sum over objectives and their halves,
-    # returns bootstrapped with the online critic, half the squared error in PopArt's units.
+    # The parts of the loss again, from torch's distributions and plain loops, once target and
+    # online policy differ and PopArt has moved: KL(target || online) in that order and decoupled,
+    # the policy's loss a sum over objectives and their halves, returns bootstrapped with the online
+    # critic, half the squared error in PopArt's units.
     learner = _learner(num_objectives=2, epsilon_temperature=(0.1, 0.3), target_period=50)
     for seed in range(7):
         learner.update(_rollout(learner, seed=seed))
@@ -420,8 +455,13 @@ def test_an_update_is_the_published_formula(double_precision):
     centre, scale = stats["popart.mean"], stats["popart.variance"].sqrt()
     with torch.no_grad():
         mean, std = learner.policy(rollout.observations, rollout.initial_state, rollout.resets)[:2]
-        old_mean, old_std = learner.target_policy(rollout.observations, rollout.initial_state, rollout.resets)[:2]
-        targets, outputs = _returns_by_hand(learner, rollout), learner.critic(rollout.critic_observations)
+        old_mean, old_std = learner.target_policy(
+            rollout.observations, rollout.initial_state, rollout.resets
+        )[:2]
+        targets, outputs = (
+            _returns_by_hand(learner, rollout),
+            learner.critic(rollout.critic_observations),
+        )
         log_prob = Normal(mean, std).log_prob(rollout.actions).sum(-1).flatten()
         advantages = ((targets - centre) / scale - outputs).flatten(0, 1)
         temperature = learner.duals.temperature
@@ -433,18 +473,25 @@ def test_an_update_is_the_published_formula(double_precision):
             temperature_loss += (temperature[k] * (epsilon + scaled.exp().mean().log())).item()
 
         def kl(q: Normal) -> float:
-            return torch.distributions.kl_divergence(Normal(old_mean, old_std), q).sum(-1).mean().item()
+            return (
+                torch.distributions.kl_divergence(Normal(old_mean, old_std), q)
+                .sum(-1)
+                .mean()
+                .item()
+            )
 
         expected = {
             "loss/policy": policy_loss,
             "loss/temperature": temperature_loss,
-            "loss/value": 0.5 * ((targets - centre) / scale - outputs).square().sum(-1).mean().item(),
+            "loss/value": 0.5
+            * ((targets - centre) / scale - outputs).square().sum(-1).mean().item(),
             "kl/mean": kl(Normal(mean, old_std)),
             "kl/std": kl(Normal(old_mean, std)),
         }
     assert expected["kl/mean"] > 1e-4 and expected["kl/std"] > 1e-7
     found = learner.update(rollout)
-    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-6)  # figures are float32
+    # figures are float32
+    assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-6)
 
 
 def test_there_are_no_importance_weights():
@@ -453,7 +500,9 @@ def test_there_are_no_importance_weights():
     results = []
     for shift in (0.0, 5.0):
         learner.load_state_dict(state)
-        metrics = learner.update(dataclasses.replace(rollout, behaviour_log_prob=rollout.behaviour_log_prob + shift))
+        metrics = learner.update(
+            dataclasses.replace(rollout, behaviour_log_prob=rollout.behaviour_log_prob + shift)
+        )
         results.append((metrics.pop("off_policy"), metrics, learner.state_dict()))
     assert results[1][0] == pytest.approx(results[0][0] + 5.0, abs=1e-4)
     assert results[1][1] == results[0][1]
@@ -465,7 +514,9 @@ def test_the_re_run_starts_from_the_stored_state():
     learner = _learner()
     with torch.no_grad():  # as if it had learned: at first the memory has no say
         for network in (learner.policy, learner.target_policy):
-            network.mean.weight.copy_(torch.randn(2, 64, generator=torch.Generator().manual_seed(0)))
+            network.mean.weight.copy_(
+                torch.randn(2, 64, generator=torch.Generator().manual_seed(0))
+            )
     world = toys.PointMass(8, 0)
     _, state = toys.collect(world, learner, learner.policy.initial_state(8), 5)
     rollout, _ = toys.collect(world, learner, state, 5)
@@ -473,12 +524,15 @@ def test_the_re_run_starts_from_the_stored_state():
     before = learner.state_dict()
     stored = learner.update(rollout)["off_policy"]
     learner.load_state_dict(before)
-    empty = learner.update(dataclasses.replace(rollout, initial_state=learner.policy.initial_state(8)))
+    empty = learner.update(
+        dataclasses.replace(rollout, initial_state=learner.policy.initial_state(8))
+    )
     assert stored == pytest.approx(0, abs=1e-5) and abs(empty["off_policy"]) > 1e-3
 
 
 def test_passes_over_whole_rollouts_are_updates():
-    # With one minibatch nothing is drawn: three passes are three updates, with the target copied in between.
+    # With one minibatch nothing is drawn: three passes are three updates, with the target copied in
+    # between.
     results = []
     for learn in (True, False):
         learner = _learner(num_objectives=2, target_period=2)
@@ -495,21 +549,25 @@ def test_passes_over_whole_rollouts_are_updates():
 
 @pytest.mark.parametrize("period", [1, 2, 3, 100])
 def test_minibatches_are_updates_on_groups_of_sequences(double_precision, period):
-    # Each pass deals every sequence once, in an order of its own; an update sees what it would see of a rollout of
-    # these alone.
+    # Each pass deals every sequence once, in an order of its own; an update sees what it would see
+    # of a rollout of these alone.
     def learner():
         return _learner(num_objectives=2, target_period=period)
 
     first, second = learner(), learner()
     rollout = _rollout(first)
-    metrics = first.learn(rollout, passes=2, minibatches=3, generator=torch.Generator().manual_seed(1))
+    metrics = first.learn(
+        rollout, passes=2, minibatches=3, generator=torch.Generator().manual_seed(1)
+    )
     drawn, by_hand = torch.Generator().manual_seed(1), []
     for _ in range(2):
         order = torch.randperm(8, generator=drawn)
         assert sorted(order.tolist()) == list(range(8))
         for chosen in (order[:3], order[3:6], order[6:]):
             by_hand.append(second.update(rollout.sequences(chosen)))
-    assert metrics == pytest.approx({name: sum(m[name] for m in by_hand) / 6 for name in metrics}, rel=1e-6, abs=1e-7)
+    assert metrics == pytest.approx(
+        {name: sum(m[name] for m in by_hand) / 6 for name in metrics}, rel=1e-6, abs=1e-7
+    )
     state = second.state_dict()
     for key, tensor in first.state_dict().items():
         torch.testing.assert_close(tensor, state[key])
@@ -523,7 +581,14 @@ def test_sequences_keep_what_belongs_together():
     part = rollout.sequences(torch.tensor([5, 2]))
     assert part.num_steps == 24 and part.valid is None
     assert part.initial_state[1].flatten().tolist() == [5.0, 2.0]
-    for name in ("observations", "actions", "rewards", "resets", "critic_observations", "next_observations"):
+    for name in (
+        "observations",
+        "actions",
+        "rewards",
+        "resets",
+        "critic_observations",
+        "next_observations",
+    ):
         assert torch.equal(getattr(part, name), getattr(rollout, name)[:, [5, 2]])
 
 

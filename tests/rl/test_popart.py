@@ -28,9 +28,9 @@ def test_outputs_are_preserved_when_the_statistics_move():
 
 
 def test_first_update_takes_the_batch_and_later_ones_step():
-    # Batch 1: 1, 3 -> mean 2, E[x^2] 5. Step 1/2, corrected: rate (1/2) / (1 - 1/2) = 1: the batch itself,
-    # var 5 - 4 = 1. Batch 2: 8, 8 -> mean 8, E[x^2] 64. Rate (1/2) / (1 - 1/4) = 2/3: mean 6, E[x^2] 133/3,
-    # var 44.333 - 36 = 8.333.
+    # Batch 1: 1, 3 -> mean 2, E[x^2] 5. Step 1/2, corrected: rate (1/2) / (1 - 1/2) = 1: the batch
+    # itself, var 5 - 4 = 1. Batch 2: 8, 8 -> mean 8, E[x^2] 64. Rate (1/2) / (1 - 1/4) = 2/3: mean
+    # 6, E[x^2] 133/3, var 44.333 - 36 = 8.333.
     valid = torch.ones(2, dtype=torch.bool)
     stats = popart.update_stats(popart.initial_stats(1), torch.tensor([[1.0], [3.0]]), valid, 0.5)
     assert stats.mean.item() == pytest.approx(2) and stats.variance.item() == pytest.approx(1)
@@ -41,7 +41,9 @@ def test_first_update_takes_the_batch_and_later_ones_step():
 
 def test_invalid_entries_do_not_count():
     returns = torch.tensor([[1.0], [3.0], [torch.nan]])
-    stats = popart.update_stats(popart.initial_stats(1), returns, torch.tensor([True, True, False]), 0.5)
+    stats = popart.update_stats(
+        popart.initial_stats(1), returns, torch.tensor([True, True, False]), 0.5
+    )
     assert stats.mean.item() == pytest.approx(2) and stats.variance.item() == pytest.approx(1)
     same = popart.update_stats(stats, returns, torch.zeros(3, dtype=torch.bool), 0.5)
     assert all(torch.equal(a, b) for a, b in zip(same, stats, strict=True))
@@ -57,7 +59,9 @@ def test_small_spread_on_a_large_mean_keeps_its_digits():
 
 
 def test_normalize_inverts_unnormalize():
-    stats = popart.PopArtStats(torch.tensor([3.0, -1]), torch.tensor([4.0, 0.25]), torch.tensor(5.0))
+    stats = popart.PopArtStats(
+        torch.tensor([3.0, -1]), torch.tensor([4.0, 0.25]), torch.tensor(5.0)
+    )
     values = torch.randn(6, 4, 2, generator=torch.Generator().manual_seed(1))
     torch.testing.assert_close(popart.normalize(stats, popart.unnormalize(stats, values)), values)
     assert popart.normalize(stats, torch.tensor([7.0, 0.0])).tolist() == [2, 2]

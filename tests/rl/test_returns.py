@@ -38,8 +38,8 @@ def test_termination_in_the_middle_is_not_bootstrapped():
 
 
 def test_two_steps():
-    # Cut at t = 2. G0 = 1 + 2/2 + 20/4 = 7; G1 = 2 + 4/2 + 30/4 = 11.5; G2 = 4 + 30/2 = 19 (the episode is
-    # over) G3 = 8 + 16/2 + 50/4 = 28.5; G4 = 16 + 50/2 = 41 (the unroll is over)
+    # Cut at t = 2. G0 = 1 + 2/2 + 20/4 = 7; G1 = 2 + 4/2 + 30/4 = 11.5; G2 = 4 + 30/2 = 19 (the
+    # episode is over) G3 = 8 + 16/2 + 50/4 = 28.5; G4 = 16 + 50/2 = 41 (the unroll is over)
     assert _flat(n_step_returns(REWARDS, NEXT, NEVER, _at(2), 0.5, n=2)) == [7, 11.5, 19, 28.5, 41]
     # The same with a failure at 2: G1 = 2 + 4/2 = 4, G2 = 4
     assert _flat(n_step_returns(REWARDS, NEXT, _at(2), NEVER, 0.5, n=2)) == [7, 4, 4, 28.5, 41]
@@ -55,9 +55,15 @@ def test_a_failure_at_the_time_limit_is_a_failure():
 
 
 def test_lambda_by_hand():
-    # lambda 1/2, cut at t = 2: G2 = 19; G1 = 2 + (20/2 + 19/2)/2 = 11.75; G0 = 1 + (10/2 + 11.75/2)/2 =
-    # 6.4375 G4 = 41; G3 = 8 + (40/2 + 41/2)/2 = 28.25
-    assert _flat(lambda_returns(REWARDS, NEXT, NEVER, _at(2), 0.5, 0.5)) == [6.4375, 11.75, 19, 28.25, 41]
+    # lambda 1/2, cut at t = 2: G2 = 19; G1 = 2 + (20/2 + 19/2)/2 = 11.75; G0 = 1 + (10/2 +
+    # 11.75/2)/2 = 6.4375 G4 = 41; G3 = 8 + (40/2 + 41/2)/2 = 28.25
+    assert _flat(lambda_returns(REWARDS, NEXT, NEVER, _at(2), 0.5, 0.5)) == [
+        6.4375,
+        11.75,
+        19,
+        28.25,
+        41,
+    ]
 
 
 def _random(seed: int, num_objectives: int = 3):
@@ -98,7 +104,12 @@ def test_objectives_are_independent_and_may_discount_differently():
     together = n_step_returns(rewards, values, terminated, truncated, gammas, 4)
     for k in range(3):
         alone = n_step_returns(
-            rewards[..., k : k + 1], values[..., k : k + 1], terminated, truncated, gammas[k].item(), 4
+            rewards[..., k : k + 1],
+            values[..., k : k + 1],
+            terminated,
+            truncated,
+            gammas[k].item(),
+            4,
         )
         torch.testing.assert_close(together[..., k : k + 1], alone)
 

@@ -24,5 +24,12 @@ def test_joining_is_the_inverse_of_taking_sequences() -> None:
     parts = [whole.sequences(torch.tensor(chosen)) for chosen in ([0, 1], [2], [3, 4])]
     joined = Rollout.joined(parts)
     same: list[bool] = []
-    map_tree(lambda one, other: same.append(torch.equal(one, other)) or one, vars(whole), vars(joined))
-    assert len(same) == 10 and all(same) and joined.valid is None and joined.critic_observations is None
+    map_tree(
+        lambda one, other: same.append(torch.equal(one, other)) or one, vars(whole), vars(joined)
+    )
+    assert (
+        len(same) == 10
+        and all(same)
+        and joined.valid is None
+        and joined.critic_observations is None
+    )

@@ -34,9 +34,12 @@ def _lstm_step(cell: nn.LSTMCell):
 
 def test_unroll_counts_steps_since_the_reset():
     # The cell adds its input. Inputs 1 from state 10: 11, 12, then a reset at t = 2: 1, 2.
-    # The second sequence resets at t = 0: the stored state is dropped before the first input: 1, 2, 3, 4.
+    # The second sequence resets at t = 0: the stored state is dropped before the first input: 1, 2,
+    # 3, 4.
     resets = torch.tensor([[False, True], [False, False], [True, False], [False, False]])
-    outputs, state = unroll(lambda x, s: (s + x, s + x), torch.ones(4, 2), torch.full((2,), 10.0), resets)
+    outputs, state = unroll(
+        lambda x, s: (s + x, s + x), torch.ones(4, 2), torch.full((2,), 10.0), resets
+    )
     assert outputs.tolist() == [[11, 1], [12, 2], [1, 3], [2, 4]]
     assert state.tolist() == [2, 4]
 
@@ -78,7 +81,9 @@ def test_unroll_lstm_equals_torch_lstm_between_resets():
     lstm.load_state_dict({f"{name}_l0": tensor for name, tensor in cell.state_dict().items()})
     first, _ = lstm(inputs[:4], (state[0][None], state[1][None]))
     second, _ = lstm(inputs[4:])
-    torch.testing.assert_close(unroll_lstm(cell, inputs, state, resets)[0], torch.cat([first, second]))
+    torch.testing.assert_close(
+        unroll_lstm(cell, inputs, state, resets)[0], torch.cat([first, second])
+    )
 
 
 def test_no_gradient_crosses_a_reset():

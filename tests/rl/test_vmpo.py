@@ -1,22 +1,27 @@
-"""V-MPO's pieces against numbers derived by hand, for K = 1 and K = 3, and the pitfalls of public code.
+"""V-MPO's pieces against numbers derived by hand, for K = 1 and K = 3, and the pitfalls of public
+code.
 
-Where each pitfall is held; the learner as a whole in test_learner.py, `test_an_update_is_the_published_formula`:
+Where each pitfall is held; the learner as a whole in test_learner.py,
+`test_an_update_is_the_published_formula`:
     log-sum-exp in the duals            test_extreme_temperatures_stay_finite
     duals with a floor                  test_duals_are_positive_with_a_floor_and_invertible
     log(N/2), not log(N)                test_temperature_loss_one_objective, _three_objectives
     one top half for weights and dual   test_temperature_gradient_is_epsilon_minus_the_weights_kl
     KL(target || online), decoupled,
     variances and not deviations        test_decoupled_kl_by_hand, _equals_torch_distributions,
-    _moves_one_parameter_each psi sums to 1: a sum over shards    test_policy_loss_is_a_sum_that_adds_over_shards
-    the prior's scale                   nets/test_prior.py: test_the_papers_correlation_gives_the_papers_deviation
-    LSTM from the stored state          test_learner.py: test_the_re_run_starts_from_the_stored_state
-    LSTM reset inside the unroll        test_unroll.py; test_learner.py: test_acting_step_by_step_equals_the_unroll
+    _moves_one_parameter_each psi sums to 1: a sum over shards
+    test_policy_loss_is_a_sum_that_adds_over_shards the prior's scale
+    nets/test_prior.py: test_the_papers_correlation_gives_the_papers_deviation LSTM from the stored
+    state          test_learner.py: test_the_re_run_starts_from_the_stored_state LSTM reset inside
+    the unroll        test_unroll.py; test_learner.py: test_acting_step_by_step_equals_the_unroll
     invalid steps leave before the half test_invalid_steps_leave_before_the_half_is_counted,
     test_garbage_at_invalid_steps_...;
                                         test_learner.py: test_invalid_steps_have_no_influence
     bootstrap at a clip's end, not at
-    a failure                           test_returns.py; test_learner.py: test_the_critic_recovers_known_values;
-                                        imitation/test_mo_vmpo.py: test_the_end_of_a_clip_is_bootstrapped_...
+    a failure                           test_returns.py; test_learner.py:
+    test_the_critic_recovers_known_values;
+                                        imitation/test_mo_vmpo.py:
+                                        test_the_end_of_a_clip_is_bootstrapped_...
     no importance weights               test_learner.py: test_there_are_no_importance_weights
 """
 
@@ -48,9 +53,13 @@ A1 = torch.tensor([[LN3, -1.0], [0.0, LN2]]).unsqueeze(-1)
 #   k = 0, eta 1:  ln 2, ln 3, 0, -5         -> steps 1, 0: weights 3/5, 2/5
 #   k = 1, eta 2:  0, -1, 2 ln 4, 2 ln 5     -> steps 3, 2: weights 5/9, 4/9
 #   k = 2, eta .5: -ln 2 / 2, -9, -8, 0      -> steps 3, 0: exp(A / eta) = 1, 1/2: weights 2/3, 1/3
-A3 = torch.tensor([[LN2, 0.0, -LN2 / 2], [LN3, -1.0, -9.0], [0.0, 2 * LN4, -8.0], [-5.0, 2 * LN5, 0.0]]).unsqueeze(1)
+A3 = torch.tensor(
+    [[LN2, 0.0, -LN2 / 2], [LN3, -1.0, -9.0], [0.0, 2 * LN4, -8.0], [-5.0, 2 * LN5, 0.0]]
+).unsqueeze(1)
 ETA3 = torch.tensor([1.0, 2.0, 0.5])
-PSI3 = torch.tensor([[2 / 5, 0, 1 / 3], [3 / 5, 0, 0], [0, 4 / 9, 0], [0, 5 / 9, 2 / 3]]).unsqueeze(1)
+PSI3 = torch.tensor([[2 / 5, 0, 1 / 3], [3 / 5, 0, 0], [0, 4 / 9, 0], [0, 5 / 9, 2 / 3]]).unsqueeze(
+    1
+)
 
 
 def test_weights_one_objective():
@@ -82,7 +91,9 @@ def test_temperature_loss_one_objective():
 
 def test_temperature_loss_three_objectives():
     # 1 (.1 + log 5/2), 2 (.2 + log (4 + 5)/2), .5 (.3 + log (1 + 1/2)/2)
-    loss = vmpo.temperature_loss(A3, vmpo.top_half(A3, _ones(4, 1)), ETA3, torch.tensor([0.1, 0.2, 0.3]))
+    loss = vmpo.temperature_loss(
+        A3, vmpo.top_half(A3, _ones(4, 1)), ETA3, torch.tensor([0.1, 0.2, 0.3])
+    )
     expected = [0.1 + math.log(2.5), 2 * (0.2 + math.log(4.5)), 0.5 * (0.3 + math.log(0.75))]
     torch.testing.assert_close(loss, torch.tensor(expected))
 
@@ -90,29 +101,36 @@ def test_temperature_loss_three_objectives():
 def test_policy_loss_sums_objectives_and_steps():
     # K = 1: -(0.6 (-1) + 0.4 (-4)) = 2.2; the log-probs of the unselected steps play no part.
     psi = torch.tensor([[0.6, 0.0], [0.0, 0.4]]).unsqueeze(-1)
-    assert vmpo.policy_loss(psi, torch.tensor([[-1.0, 99.0], [99.0, -4.0]])).item() == pytest.approx(2.2)
-    # K = 3, log-probs -1, -2, -3, -4; weights over k: 2/5 + 1/3 = 11/15, 3/5, 4/9, 5/9 + 2/3 = 11/9; they sum
-    # to 3. 11/15 + 6/5 + 4/3 + 44/9 = (33 + 54 + 60 + 220) / 45 = 367/45
+    assert vmpo.policy_loss(
+        psi, torch.tensor([[-1.0, 99.0], [99.0, -4.0]])
+    ).item() == pytest.approx(2.2)
+    # K = 3, log-probs -1, -2, -3, -4; weights over k: 2/5 + 1/3 = 11/15, 3/5, 4/9, 5/9 + 2/3 =
+    # 11/9; they sum to 3. 11/15 + 6/5 + 4/3 + 44/9 = (33 + 54 + 60 + 220) / 45 = 367/45
     log_probs = torch.tensor([[-1.0], [-2.0], [-3.0], [-4.0]])
     assert vmpo.policy_loss(PSI3, log_probs).item() == pytest.approx(367 / 45)
 
 
 def test_policy_loss_is_a_sum_that_adds_over_shards():
-    # psi sums to 1, so a mean over N/2 would shrink the loss by N/2. With psi normalized over all devices,
-    # averaging over D devices shrinks it by D: the factor has to come back.
+    # psi sums to 1, so a mean over N/2 would shrink the loss by N/2. With psi normalized over all
+    # devices, averaging over D devices shrinks it by D: the factor has to come back.
     advantages = _random_advantages(0)
     psi = vmpo.policy_weights(advantages, vmpo.top_half(advantages, _ones(8, 6)), torch.ones(3))
     constant = torch.full((8, 6), -2.0)
-    assert vmpo.policy_loss(psi, constant).item() == pytest.approx(3 * 2.0, rel=1e-5)  # 1 for each objective
+    # 1 for each objective
+    assert vmpo.policy_loss(psi, constant).item() == pytest.approx(3 * 2.0, rel=1e-5)
     log_probs = torch.randn(8, 6, generator=torch.Generator().manual_seed(1))
-    shards = torch.stack([vmpo.policy_loss(p, q) for p, q in zip(psi.chunk(2), log_probs.chunk(2), strict=True)])
-    assert 2 * shards.mean().item() == pytest.approx(vmpo.policy_loss(psi, log_probs).item(), rel=1e-5)
+    shards = torch.stack(
+        [vmpo.policy_loss(p, q) for p, q in zip(psi.chunk(2), log_probs.chunk(2), strict=True)]
+    )
+    assert 2 * shards.mean().item() == pytest.approx(
+        vmpo.policy_loss(psi, log_probs).item(), rel=1e-5
+    )
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_temperature_gradient_is_epsilon_minus_the_weights_kl(seed):
-    # d/d eta [eta eps + eta log mean exp(A/eta)] = eps - KL(psi || uniform over the selected). It holds only
-    # if the loss and the weights share one selection and the mean is over N/2.
+    # d/d eta [eta eps + eta log mean exp(A/eta)] = eps - KL(psi || uniform over the selected). It
+    # holds only if the loss and the weights share one selection and the mean is over N/2.
     advantages = _random_advantages(seed).double()
     temperature = torch.tensor([0.3, 1.0, 4.0], dtype=torch.float64, requires_grad=True)
     epsilon = torch.tensor([0.01, 0.1, 1.0], dtype=torch.float64)
@@ -121,13 +139,15 @@ def test_temperature_gradient_is_epsilon_minus_the_weights_kl(seed):
     psi = vmpo.policy_weights(advantages, selected, temperature)
     assert temperature.grad is not None
     torch.testing.assert_close(temperature.grad, epsilon - vmpo.weight_kl(psi, selected))
-    by_hand = torch.stack([(p := psi[..., k][selected[..., k]]).mul((p * 24).log()).sum() for k in range(3)])
+    by_hand = torch.stack(
+        [(p := psi[..., k][selected[..., k]]).mul((p * 24).log()).sum() for k in range(3)]
+    )
     torch.testing.assert_close(vmpo.weight_kl(psi, selected), by_hand)  # 24 = N/2 selected of 48
 
 
 def test_minimizing_the_temperature_loss_meets_the_bound():
-    # Generate then recover: the temperature found makes KL(psi || uniform) equal epsilon, objective by
-    # objective.
+    # Generate then recover: the temperature found makes KL(psi || uniform) equal epsilon, objective
+    # by objective.
     advantages = _random_advantages(5, (50, 40, 3)) * torch.tensor([1.0, 10.0, 0.1])  # of any scale
     selected = vmpo.top_half(advantages, _ones(50, 40))
     epsilon = torch.tensor([0.05, 0.1, 0.2])
@@ -165,11 +185,18 @@ def test_time_and_batch_are_interchangeable(num_objectives):
 
 
 def test_invalid_steps_leave_before_the_half_is_counted():
-    # Valid: 5, 1, 2, 3 of (100, 5, 1, 2, 3, 50). The half of four is 5 and 3. Selecting first and masking
-    # after would take 100, 50, 5 and keep 5 alone.
+    # Valid: 5, 1, 2, 3 of (100, 5, 1, 2, 3, 50). The half of four is 5 and 3. Selecting first and
+    # masking after would take 100, 50, 5 and keep 5 alone.
     advantages = torch.tensor([100.0, 5, 1, 2, 3, 50]).reshape(6, 1, 1)
     valid = torch.tensor([False, True, True, True, True, False]).reshape(6, 1)
-    assert vmpo.top_half(advantages, valid).flatten().tolist() == [False, True, False, False, True, False]
+    assert vmpo.top_half(advantages, valid).flatten().tolist() == [
+        False,
+        True,
+        False,
+        False,
+        True,
+        False,
+    ]
 
 
 def test_garbage_at_invalid_steps_changes_nothing():
@@ -182,7 +209,9 @@ def test_garbage_at_invalid_steps_changes_nothing():
         selected = vmpo.top_half(case, valid)
         loss = vmpo.temperature_loss(case, selected, temperature, torch.full((3,), 0.1))
         (gradient,) = torch.autograd.grad(loss.sum(), temperature)
-        results.append((selected, vmpo.policy_weights(case, selected, temperature), loss.detach(), gradient))
+        results.append(
+            (selected, vmpo.policy_weights(case, selected, temperature), loss.detach(), gradient)
+        )
     for clean, dirty in zip(*results, strict=True):
         assert torch.equal(clean, dirty)
 
@@ -209,7 +238,8 @@ def test_an_empty_batch_gives_zeros():
 
 
 def test_extreme_temperatures_stay_finite():
-    # A / eta = 1e11: the exponential overflows, the log-sum-exp does not; the weight goes to the largest.
+    # A / eta = 1e11: the exponential overflows, the log-sum-exp does not; the weight goes to the
+    # largest.
     advantages = torch.tensor([1000.0, 999.0, -1000.0, 0.0]).reshape(4, 1, 1)
     selected = vmpo.top_half(advantages, _ones(4, 1))
     cold = torch.tensor([1e-8], requires_grad=True)
@@ -225,7 +255,9 @@ def test_extreme_temperatures_stay_finite():
 def test_a_shift_of_the_advantages_changes_no_weight():
     selected = vmpo.top_half(A3, _ones(4, 1))
     shifted = A3 + torch.tensor([1.0, -20.0, 300.0])
-    torch.testing.assert_close(vmpo.policy_weights(shifted, selected, ETA3), PSI3, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(
+        vmpo.policy_weights(shifted, selected, ETA3), PSI3, rtol=1e-3, atol=1e-3
+    )
 
 
 def test_no_gradient_reaches_what_is_held_fixed():
@@ -241,7 +273,9 @@ def test_duals_are_positive_with_a_floor_and_invertible():
     assert vmpo.dual(torch.tensor(-1e4)).item() == pytest.approx(1e-8)
     assert vmpo.dual(torch.tensor(0.0)).item() == pytest.approx(LN2)
     for value in (1e-6, 0.01, 1.0, 5.0, 300.0):
-        assert vmpo.dual(torch.tensor(vmpo.raw_dual(value), dtype=torch.float64)).item() == pytest.approx(value)
+        assert vmpo.dual(
+            torch.tensor(vmpo.raw_dual(value), dtype=torch.float64)
+        ).item() == pytest.approx(value)
     with pytest.raises(ValueError, match="larger than"):
         vmpo.raw_dual(0.0)
 
@@ -253,7 +287,8 @@ def test_kl_constraint_by_hand_and_its_direction():
     assert dual.item() == pytest.approx(-0.4) and penalty.item() == pytest.approx(0.6)
     for_kl, for_alpha = torch.autograd.grad(dual + penalty, [kl, alpha])
     assert for_kl.item() == pytest.approx(2.0)  # descending lowers the KL with force alpha
-    assert for_alpha.item() == pytest.approx(-0.2)  # descending raises alpha while the bound is broken
+    # descending raises alpha while the bound is broken
+    assert for_alpha.item() == pytest.approx(-0.2)
 
 
 def test_decoupled_kl_by_hand():
@@ -280,7 +315,8 @@ def test_decoupled_kl_equals_torch_distributions(seed):
     torch.testing.assert_close(std_term, kl(m0, s0, m0, s1))  # the target's mean on both sides
     # The direction is KL(target || online), and the other one is another number.
     assert not torch.allclose(std_term, kl(m0, s1, m0, s0))
-    # The full KL with the online variance in the mean term is no sum of the two: they are decoupled.
+    # The full KL with the online variance in the mean term is no sum of the two: they are
+    # decoupled.
     assert not torch.allclose(mean_term + std_term, kl(m0, s0, m1, s1))
 
 
@@ -289,7 +325,10 @@ def test_decoupled_kl_moves_one_parameter_each():
     mean = torch.ones(2, 3, requires_grad=True)
     std = torch.full((2, 3), 2.0, requires_grad=True)
     mean_term, std_term = gaussian.decoupled_kl(m0, s0, mean, std)
-    assert torch.autograd.grad(mean_term.sum(), [mean, std], allow_unused=True, retain_graph=True)[1] is None
+    assert (
+        torch.autograd.grad(mean_term.sum(), [mean, std], allow_unused=True, retain_graph=True)[1]
+        is None
+    )
     assert torch.autograd.grad(std_term.sum(), [mean, std], allow_unused=True)[0] is None
     same = gaussian.decoupled_kl(m0, s0, m0, s0)
     assert torch.all(same[0] == 0) and torch.all(same[1] == 0)
@@ -300,7 +339,9 @@ def test_gaussian_density_and_entropy_equal_torch_distributions():
     mean, actions = torch.randn(4, 3, generator=g), torch.randn(4, 3, generator=g)
     std = torch.rand(4, 3, generator=g) + 0.1
     reference = Normal(mean, std)
-    torch.testing.assert_close(gaussian.log_prob(mean, std, actions), reference.log_prob(actions).sum(-1))
+    torch.testing.assert_close(
+        gaussian.log_prob(mean, std, actions), reference.log_prob(actions).sum(-1)
+    )
     torch.testing.assert_close(gaussian.entropy(std), reference.entropy().sum(-1))
     draws = gaussian.sample(mean.expand(20000, 4, 3), std, generator=g)
     torch.testing.assert_close(draws.mean(0), mean, rtol=0, atol=0.04)
@@ -308,7 +349,8 @@ def test_gaussian_density_and_entropy_equal_torch_distributions():
 
 
 def test_value_loss_by_hand():
-    # Errors 1, 2 and 3, 4 by objective, the last step invalid: 1/2 (1 + 4), 1/2 (9 + 16) -> mean 7.5
+    # Errors 1, 2 and 3, 4 by objective, the last step invalid: 1/2 (1 + 4), 1/2 (9 + 16) -> mean
+    # 7.5
     predictions = torch.tensor([[1.0, 2.0], [3.0, 4.0], [9.0, 9.0]]).unsqueeze(1)
     valid = torch.tensor([[True], [True], [False]])
     assert vmpo.value_loss(predictions, torch.zeros(3, 1, 2), valid).item() == pytest.approx(7.5)

@@ -11,16 +11,18 @@ from npmp.rl import Rollout, VMPOLearner, unroll_lstm
 
 
 class PointMass:
-    """B masses in the plane, driven by accelerations limited to 0.3 per step; everything is reset by itself,
-    [B, ...] at a time.
+    """B masses in the plane, driven by accelerations limited to 0.3 per step; everything is reset
+    by itself, [B, ...] at a time.
 
-    Observation [B, 5]: velocity, command, and 1 at the first step of an episode. A `blind` policy sees the
-    command at that step only and its velocity never: without memory it can do nothing after the first step.
-    Reward [B, K]: exp(-|v - v_cmd|^2 / 0.5), and for K = 2 also -0.05 |a|^2. An episode is truncated after
-    `length` steps and terminated beyond |v| = 3.
+    Observation [B, 5]: velocity, command, and 1 at the first step of an episode. A `blind` policy
+    sees the command at that step only and its velocity never: without memory it can do nothing
+    after the first step. Reward [B, K]: exp(-|v - v_cmd|^2 / 0.5), and for K = 2 also -0.05 |a|^2.
+    An episode is truncated after `length` steps and terminated beyond |v| = 3.
     """
 
-    def __init__(self, num: int, seed: int, length: int = 16, blind: bool = False, num_objectives: int = 1):
+    def __init__(
+        self, num: int, seed: int, length: int = 16, blind: bool = False, num_objectives: int = 1
+    ):
         self.num, self.length, self.blind, self.num_objectives = num, length, blind, num_objectives
         self.generator = torch.Generator().manual_seed(seed)
         self.velocity, self.command = torch.zeros(num, 2), torch.zeros(num, 2)
@@ -45,7 +47,8 @@ class PointMass:
         return torch.cat([self.velocity, self.command], -1)
 
     def step(self, action: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Actions [B, 2] -> rewards [B, K], terminated [B], truncated [B], the critic's successor [B, 4]."""
+        """Actions [B, 2] -> rewards [B, K], terminated [B], truncated [B], the critic's successor
+        [B, 4]."""
         self.velocity = self.velocity + 0.3 * action.clamp(-1, 1)
         rewards = torch.stack(
             [
@@ -92,7 +95,11 @@ class MLPCritic(nn.Module):
     def __init__(self, num_inputs: int, num_objectives: int, hidden: int = 64):
         super().__init__()
         self.body = nn.Sequential(
-            nn.Linear(num_inputs, hidden), nn.LayerNorm(hidden), nn.ELU(), nn.Linear(hidden, hidden), nn.ELU()
+            nn.Linear(num_inputs, hidden),
+            nn.LayerNorm(hidden),
+            nn.ELU(),
+            nn.Linear(hidden, hidden),
+            nn.ELU(),
         )
         self.value_head = nn.Linear(hidden, num_objectives)
 
@@ -105,9 +112,15 @@ def collect(world: PointMass, learner: VMPOLearner, state, steps: int) -> tuple[
     rows: list[tuple[Tensor, ...]] = []
     initial = state
     for _ in range(steps):
-        observation, critic_observation, resets = world.observe(), world.critic_observe(), world.first
+        observation, critic_observation, resets = (
+            world.observe(),
+            world.critic_observe(),
+            world.first,
+        )
         action, log_prob, state = learner.act(observation, state, resets, generator=world.generator)
-        rows.append((observation, critic_observation, resets, action, log_prob, *world.step(action)))
+        rows.append(
+            (observation, critic_observation, resets, action, log_prob, *world.step(action))
+        )
     (
         observations,
         critic_observations,

@@ -1,5 +1,5 @@
-"""Small models of other people's making: a dog in Unitree's layout, and a person. Primitives only, figures of our
-own."""
+"""Small models of other people's making: a dog in Unitree's layout, and a person. Primitives only,
+figures of our own."""
 
 from __future__ import annotations
 
@@ -16,12 +16,17 @@ def dog(
     turned: bool = False,
     ranges: bool = True,
 ) -> str:
-    """A quadruped: feet are spheres on calves, visual meshes are missing, the base is yawed by 180 degrees at qpos0.
+    """A quadruped: feet are spheres on calves, visual meshes are missing, the base is yawed by 180
+    degrees at qpos0.
 
-    actuators: motor (gear 2, control limits), position (gear 1) or none. facing: -1 puts the front legs at -X. shift
-    [m]: moves one hip along X, so that the mirror is only near. turned: every thigh's frame is rolled by 90 degrees.
+    actuators: motor (gear 2, control limits), position (gear 1) or none. facing: -1 puts the front
+    legs at -X. shift [m]: moves one hip along X, so that the mirror is only near. turned: every
+    thigh's frame is rolled by 90 degrees.
     """
-    legs = "".join(_leg(name, facing=facing, shift=shift, turned=turned, meshes=meshes, ranges=ranges) for name in LEGS)
+    legs = "".join(
+        _leg(name, facing=facing, shift=shift, turned=turned, meshes=meshes, ranges=ranges)
+        for name in LEGS
+    )
     joints = [f"{leg}_{part}" for leg in LEGS for part in ("hip", "thigh", "calf")]
     rows = {
         "motor": '<motor name="{0}" joint="{0}_joint" gear="2" ctrlrange="-10 10"/>',
@@ -71,11 +76,16 @@ def dog(
 """
 
 
-def _leg(name: str, *, facing: float, shift: float, turned: bool, meshes: bool, ranges: bool) -> str:
+def _leg(
+    name: str, *, facing: float, shift: float, turned: bool, meshes: bool, ranges: bool
+) -> str:
     x = facing * (0.18 if name[0] == "F" else -0.18) + (shift if name == "FL" else 0.0)
     side = 1 if name[1] == "L" else -1
-    hip, thigh, calf = ('range="-0.8 0.8"', 'range="-0.7 3"', 'range="-2.7 -0.8"') if ranges else ("", "", "")
-    # the thigh's frame rolled by +-90 degrees about X: what was -Z is -Y or +Y of it, what was Y is -+Z
+    hip, thigh, calf = (
+        ('range="-0.8 0.8"', 'range="-0.7 3"', 'range="-2.7 -0.8"') if ranges else ("", "", "")
+    )
+    # the thigh's frame rolled by +-90 degrees about X: what was -Z is -Y or +Y of it, what was Y is
+    # -+Z
     roll = f'quat="0.7071067811865476 {side * 0.7071067811865476} 0 0"' if turned else ""
     axis = f'axis="0 0 {-side}"' if turned else ""
     knee = f"0 {-0.2 * side} 0" if turned else "0 0 -0.2"
@@ -101,7 +111,8 @@ def _leg(name: str, *, facing: float, shift: float, turned: bool, meshes: bool, 
 
 
 def person() -> str:
-    """A humanoid in degrees: pelvis, waist, arms of three joints, legs of six, box feet; no actuators, no keyframe."""
+    """A humanoid in degrees: pelvis, waist, arms of three joints, legs of six, box feet; no
+    actuators, no keyframe."""
     arms = "".join(_arm(side, sign) for side, sign in (("left", 1), ("right", -1)))
     legs = "".join(_human_leg(side, sign) for side, sign in (("left", 1), ("right", -1)))
     return f"""

@@ -21,7 +21,9 @@ def write(folder: Path, *, mjcf: str | None = None, **changes: object) -> Path:
     """The dog's folder; `changes` replace entries of its robot.yaml, None leaves them out."""
     content = yaml.safe_load(DOG_YAML) | changes
     (folder / "dog.xml").write_text(mjcf or dog())
-    (folder / "robot.yaml").write_text(yaml.safe_dump({k: v for k, v in content.items() if v is not None}))
+    (folder / "robot.yaml").write_text(
+        yaml.safe_dump({k: v for k, v in content.items() if v is not None})
+    )
     return folder
 
 
@@ -47,7 +49,13 @@ def test_shape_of_the_packages_own(tmp_path: Path) -> None:
     robot = robots.load(write(tmp_path))
     model = robot.model()
     joints = tuple(f"{leg}_{part}_joint" for leg in LEGS for part in ("hip", "thigh", "calf"))
-    assert robot.joint_names == joints and robot.body_names[:5] == ("trunk", "FR_hip", "FR_thigh", "FR_calf", "FR_foot")
+    assert robot.joint_names == joints and robot.body_names[:5] == (
+        "trunk",
+        "FR_hip",
+        "FR_thigh",
+        "FR_calf",
+        "FR_foot",
+    )
     assert model.joint(0).name == "root" and model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE
     assert tuple(model.actuator(i).name for i in range(model.nu)) == joints
     assert (model.nkey, model.nsensor, model.ncam, model.nlight, model.nmesh) == (0, 0, 0, 0, 0)
@@ -55,7 +63,8 @@ def test_shape_of_the_packages_own(tmp_path: Path) -> None:
     assert model.opt.integrator == mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     np.testing.assert_array_equal(model.geom_contype, 0)
     np.testing.assert_array_equal(model.geom_conaffinity, 1)
-    np.testing.assert_array_equal(model.qpos0, [0, 0, 0, 1, 0, 0, 0, *[0] * 12])  # not yawed as the model's own
+    # not yawed as the model's own
+    np.testing.assert_array_equal(model.qpos0, [0, 0, 0, 1, 0, 0, 0, *[0] * 12])
     # 6 kg trunk, 0.6 + 1 + 0.2 kg a leg: feet made of shapes weigh nothing
     assert model.body_mass.sum() == pytest.approx(13.2)
     assert (robot.physics_rate_hz, robot.control_rate_hz) == (500, 50)
@@ -65,7 +74,8 @@ def test_shape_of_the_packages_own(tmp_path: Path) -> None:
 
 
 def test_feet_become_bodies_at_their_spheres(tmp_path: Path) -> None:
-    """At zero joints the left front foot is at hip + (0, 0.08, 0), thigh and calf of 0.2 m each down."""
+    """At zero joints the left front foot is at hip + (0, 0.08, 0), thigh and calf of 0.2 m each
+    down."""
     for turned in (False, True):
         robot = robots.load(write(tmp_path, mjcf=dog(turned=turned)))
         model, data = at(robot, np.array([0, 0, 0, 1, 0, 0, 0, *[0] * 12], dtype=float))
@@ -75,7 +85,12 @@ def test_feet_become_bodies_at_their_spheres(tmp_path: Path) -> None:
         assert model.body(foot.bodyid[0]).name == "FL_foot"
         np.testing.assert_allclose(data.geom("FL").xpos, [0.18, 0.13, -0.4], atol=1e-12)
         # hard contacts with the model's own sliding friction
-        assert foot.condim[0] == 3 and foot.priority[0] == 1 and foot.friction[0] == 0.8 and foot.solimp[0] == 0.9
+        assert (
+            foot.condim[0] == 3
+            and foot.priority[0] == 1
+            and foot.friction[0] == 0.8
+            and foot.solimp[0] == 0.9
+        )
         # thigh 0.2 m back by 0.8 rad, calf 0.2 m forth by 0.8 rad, the sole 0.02 m lower
         assert robot.home_qpos[2] == pytest.approx(0.4 * np.cos(0.8) + 0.02)
 
@@ -87,7 +102,9 @@ def test_a_foot_without_a_shape_gets_a_sphere(tmp_path: Path) -> None:
     robot = robots.load(write(tmp_path, mjcf=mjcf))
     model, data = at(robot, robot.home_qpos)
     assert model.geom("FL_foot_sole").size[0] == 0.02
-    np.testing.assert_allclose(data.geom("FL_foot_sole").xpos, data.body("FL_foot").xpos, atol=1e-12)
+    np.testing.assert_allclose(
+        data.geom("FL_foot_sole").xpos, data.body("FL_foot").xpos, atol=1e-12
+    )
 
 
 def test_looks_do_not_change_the_physics(tmp_path: Path) -> None:
@@ -105,7 +122,8 @@ def test_looks_do_not_change_the_physics(tmp_path: Path) -> None:
 
 
 def test_the_models_defaults_stay_its_own(tmp_path: Path) -> None:
-    """What the model's top-level defaults say of its shapes is no default of the floor's, nor of the drives."""
+    """What the model's top-level defaults say of its shapes is no default of the floor's, nor of
+    the drives."""
     mjcf = dog().replace('<default class="dog">', '<geom friction="5" material="m" solref="0.5 1" contype="4"/>'
                          '<general gear="7" forcerange="-1 1"/><site group="5"/><default class="dog">')  # fmt: skip
     robot = robots.load(write(tmp_path, mjcf=mjcf))
@@ -114,25 +132,32 @@ def test_the_models_defaults_stay_its_own(tmp_path: Path) -> None:
         floors = [getattr(model, figure)[model.geom("floor").id] for model in (scene, plain)]
         np.testing.assert_array_equal(*floors)
     np.testing.assert_array_equal(scene.actuator_gear[:, 0], 1)
-    assert {*robot.torque_limit} == {2}  # the model's own motors have gear 2 and, by its default, 1 Nm
+    # the model's own motors have gear 2 and, by its default, 1 Nm
+    assert {*robot.torque_limit} == {2}
     flat_scene(robot, visuals=True)
 
 
 def test_rates_solver_and_imu_as_robot_yaml_says(tmp_path: Path) -> None:
-    changes = {"physics_rate_hz": 400, "solver": {"cone": "elliptic", "integrator": "Euler", "impratio": 3}}
+    changes = {
+        "physics_rate_hz": 400,
+        "solver": {"cone": "elliptic", "integrator": "Euler", "impratio": 3},
+    }
     imu = {"imu": {"body": "FL_hip", "position": [0, 0, 0.1]}, "imu_site": None}
     robot = robots.load(write(tmp_path, **changes, **imu))
     model = robot.model()
     assert robot.physics_rate_hz == pytest.approx(400) and robot.imu_site == "imu"
-    assert model.opt.cone == mujoco.mjtCone.mjCONE_ELLIPTIC and model.opt.integrator == mujoco.mjtIntegrator.mjINT_EULER
+    assert (
+        model.opt.cone == mujoco.mjtCone.mjCONE_ELLIPTIC
+        and model.opt.integrator == mujoco.mjtIntegrator.mjINT_EULER
+    )
     assert model.opt.impratio == 3
     site = model.site("imu")
     assert model.body(site.bodyid[0]).name == "FL_hip" and site.pos[2] == 0.1
 
 
 def test_the_models_own_gains(tmp_path: Path) -> None:
-    """Position actuators of kp 60, kd 1.5 and 25 Nm; through a gear of 2 the joint feels 4 kp, 4 kd and twice the
-    force."""
+    """Position actuators of kp 60, kd 1.5 and 25 Nm; through a gear of 2 the joint feels 4 kp, 4 kd
+    and twice the force."""
     robot = robots.load(write(tmp_path, mjcf=dog(actuators="position"), drives="model"))
     assert {*robot.kp} == {60} and {*robot.kd} == {1.5} and {*robot.torque_limit} == {25}
     geared = dog(actuators="position").replace('biastype="affine"', 'biastype="affine" gear="2"')
@@ -145,8 +170,12 @@ def test_the_models_own_gains(tmp_path: Path) -> None:
 
 
 def test_names_where_the_model_has_none_and_a_root_where_it_is_fixed(tmp_path: Path) -> None:
-    mjcf = dog().replace("<freejoint/>", "").replace('<joint name="FL_hip_joint" axis', "<joint axis")
-    mjcf = mjcf.replace('<motor name="FL_hip" joint="FL_hip_joint" gear="2" ctrlrange="-10 10"/>', "")
+    mjcf = (
+        dog().replace("<freejoint/>", "").replace('<joint name="FL_hip_joint" axis', "<joint axis")
+    )
+    mjcf = mjcf.replace(
+        '<motor name="FL_hip" joint="FL_hip_joint" gear="2" ctrlrange="-10 10"/>', ""
+    )
     robot = robots.load(write(tmp_path, mjcf=mjcf, drives={"kp": 60, "kd": 1, "torque_limit": 20}))
     assert "FL_hip_joint" in robot.joint_names  # BODY_joint
     assert robot.model().nq == 19
@@ -164,7 +193,10 @@ def test_a_urdf_is_a_model_too(tmp_path: Path) -> None:
     urdf = f'<robot name="two"><link name="body"><inertial><mass value="3"/>{inertia}</inertial></link>{legs}</robot>'
     (tmp_path / "two.urdf").write_text(urdf)
     row = {"home": 0.0, "lower": -1, "upper": 1, "velocity": 5}
-    feet = {f: {"body": b, "position": [0, 0, -0.3]} for f, b in (("l_foot", "l_leg"), ("r_foot", "r_leg"))}
+    feet = {
+        f: {"body": b, "position": [0, 0, -0.3]}
+        for f, b in (("l_foot", "l_leg"), ("r_foot", "r_leg"))
+    }
     content = {
         "name": "two", "mjcf": "two.urdf", "control_rate_hz": 50, "imu": {"body": "body", "position": [0, 0, 0]},
         "drives": {"kp": 10, "kd": 1}, "joints": {"l_hip": row, "r_hip": row},
@@ -200,9 +232,21 @@ def test_wrong_entries_are_named(tmp_path: Path, changes: dict[str, object], exp
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ('contype="0" conaffinity="0"', "", "the mesh 'shell' meets the floor, and its file is missing"),
-        ('<inertial mass="6" pos="0 0 0" diaginertia="0.03 0.1 0.1"/>', "", "gives body 'trunk' its mass"),
-        ('name="FL_hip_joint" axis="1 0 0"', 'name="FL_hip_joint" type="slide" axis="1 0 0"', "is no hinge"),
+        (
+            'contype="0" conaffinity="0"',
+            "",
+            "the mesh 'shell' meets the floor, and its file is missing",
+        ),
+        (
+            '<inertial mass="6" pos="0 0 0" diaginertia="0.03 0.1 0.1"/>',
+            "",
+            "gives body 'trunk' its mass",
+        ),
+        (
+            'name="FL_hip_joint" axis="1 0 0"',
+            'name="FL_hip_joint" type="slide" axis="1 0 0"',
+            "is no hinge",
+        ),
         (
             'name="FL_hip_joint" axis="1 0 0"',
             'name="FL_hip_joint" ref="0.1" axis="1 0 0"',
@@ -221,7 +265,9 @@ def test_feet_at_are_checked(tmp_path: Path) -> None:
     assert "no body 'FL_toe'" in message(
         tmp_path, feet=feet | {"at": {"FL_foot": {"body": "FL_toe", "position": [0, 0, 0]}}}
     )
-    assert "has a body of that name" in message(tmp_path, feet=feet | {"at": {"FL_calf": feet["at"]["FL_foot"]}})
+    assert "has a body of that name" in message(
+        tmp_path, feet=feet | {"at": {"FL_calf": feet["at"]["FL_foot"]}}
+    )
     points = {foot: [[0, 0, 0], [0.1, 0, 0]] for foot in feet["bodies"]}
     robot = robots.load(write(tmp_path, feet=feet | {"points": points}))
     assert robot.foot_points.shape == (4, 2, 3)
@@ -230,7 +276,9 @@ def test_feet_at_are_checked(tmp_path: Path) -> None:
         tmp_path, feet=feet | {"points": points}
     )
     points["RR_foot"] = []
-    assert "feet.points.RR_foot: expected a list of points" in message(tmp_path, feet=feet | {"points": points})
+    assert "feet.points.RR_foot: expected a list of points" in message(
+        tmp_path, feet=feet | {"points": points}
+    )
 
 
 # --- Menagerie ---
@@ -244,7 +292,9 @@ def test_menagerie_by_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "robot.yaml").write_text(yaml.safe_dump(content))
     assert robots.load(tmp_path).mjcf == tmp_path / "some_dog" / "dog.xml"
     assert at_hand("menagerie:some_dog/dog.xml") and not at_hand("menagerie:some_dog/cat.xml")
-    with pytest.raises(InputError, match=r"menagerie:no_dog/dog.xml: no folder 'no_dog' under MENAGERIE_ROOT="):
+    with pytest.raises(
+        InputError, match=r"menagerie:no_dog/dog.xml: no folder 'no_dog' under MENAGERIE_ROOT="
+    ):
         locate("menagerie:no_dog/dog.xml", tmp_path)
     for wrong in ("menagerie:dog.xml", "menagerie:../x/dog.xml", "menagerie:"):
         with pytest.raises(InputError, match=r"expected menagerie:FOLDER/FILE\.xml"):
@@ -254,7 +304,9 @@ def test_menagerie_by_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_menagerie_without_package_or_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MENAGERIE_ROOT", raising=False)
     monkeypatch.setitem(sys.modules, "mujoco_menagerie", None)  # importing it fails
-    with pytest.raises(InputError, match=r"needs the package mujoco-menagerie; install the extra .* MENAGERIE_ROOT"):
+    with pytest.raises(
+        InputError, match=r"needs the package mujoco-menagerie; install the extra .* MENAGERIE_ROOT"
+    ):
         robots.load("anymal_c")
     assert not robots.is_at_hand("anymal_c") and robots.is_at_hand("anymal_b")
 
@@ -269,7 +321,9 @@ def test_menagerie_offline_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
 
     assert not robots.is_at_hand("anymal_c")
     monkeypatch.setattr(menagerie.Robot, "path", unreachable)
-    with pytest.raises(InputError, match=r"anymal_c.xml: no network; MENAGERIE_ROOT can name a checkout"):
+    with pytest.raises(
+        InputError, match=r"anymal_c.xml: no network; MENAGERIE_ROOT can name a checkout"
+    ):
         robots.load("anymal_c")
 
 
@@ -286,5 +340,7 @@ def test_own_robots_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("NPMP_ROBOTS", str(tmp_path / "kennel"))
     assert robots.own_names() == ("bello", "rex")
     assert robots.find("bello") == tmp_path / "kennel" / "bello" / "robot.yaml"
-    with pytest.raises(InputError, match=r"no robot 'fifi'; there are: .*anymal_b.*, bello, rex, or the path"):
+    with pytest.raises(
+        InputError, match=r"no robot 'fifi'; there are: .*anymal_b.*, bello, rex, or the path"
+    ):
         robots.load("fifi")

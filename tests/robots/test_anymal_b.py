@@ -40,7 +40,9 @@ def inertia_matrix(model: mujoco.MjModel, qpos: np.ndarray) -> np.ndarray:
 
 def with_floor(robot: robots.Robot, *, visuals: bool = True) -> mujoco.MjModel:
     spec = robot.spec(visuals=visuals)
-    spec.worldbody.add_geom(name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 1], contype=1, conaffinity=1)
+    spec.worldbody.add_geom(
+        name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 1], contype=1, conaffinity=1
+    )
     return spec.compile()
 
 
@@ -57,7 +59,8 @@ def urdf_text(shared: Path) -> str:
 def compile_urdf(text: str, *, boundmass: float, boundinertia: float) -> mujoco.MjModel:
     """The URDF without meshes, fixed links merged, on a free root.
 
-    Its dummy base link (1e-6 kg) has a singular inertia, which MuJoCo refuses: it gets the diagonal of it.
+    Its dummy base link (1e-6 kg) has a singular inertia, which MuJoCo refuses: it gets the diagonal
+    of it.
     """
     compiler = (
         '<mujoco><compiler discardvisual="true" fusestatic="true" balanceinertia="true" '
@@ -124,13 +127,15 @@ def test_inertia_matrix_is_the_urdfs(urdf: mujoco.MjModel) -> None:
         qpos = random_qpos(rng)
         theirs = inertia_matrix(urdf, qpos)
         difference = np.abs(inertia_matrix(MODEL, qpos) - theirs)
-        # |M_ij| <= sqrt(M_ii M_jj) bounds each entry, so this is relative also where an entry is near zero
+        # |M_ij| <= sqrt(M_ii M_jj) bounds each entry, so this is relative also where an entry is
+        # near zero
         scale = np.sqrt(np.outer(np.diag(theirs), np.diag(theirs)))
         assert np.max(difference / scale) < 1e-9
 
 
 def test_placeholders_are_all_that_differs_from_the_bare_figures(shared: Path) -> None:
-    """The dummy base link counts 1e-4 kg instead of 1e-6, the feet's inertia 1e-6 instead of 4.9e-7."""
+    """The dummy base link counts 1e-4 kg instead of 1e-6, the feet's inertia 1e-6 instead of
+    4.9e-7."""
     bare = compile_urdf(urdf_text(shared), boundmass=0, boundinertia=0)
     assert MODEL.body_mass.sum() - bare.body_mass.sum() == pytest.approx(0.99e-4, rel=1e-6)
     rng = np.random.default_rng(3)
@@ -145,7 +150,9 @@ def test_placeholders_are_all_that_differs_from_the_bare_figures(shared: Path) -
 
 
 def test_names_and_order() -> None:
-    assert ANYMAL.joint_names == tuple(f"{leg}_{joint}" for leg in LEGS for joint in ("HAA", "HFE", "KFE"))
+    assert ANYMAL.joint_names == tuple(
+        f"{leg}_{joint}" for leg in LEGS for joint in ("HAA", "HFE", "KFE")
+    )
     parts = ("HIP", "THIGH", "SHANK", "FOOT")
     assert ANYMAL.body_names == ("base", *(f"{leg}_{part}" for leg in LEGS for part in parts))
     assert ANYMAL.foot_bodies == tuple(f"{leg}_FOOT" for leg in LEGS)
@@ -173,15 +180,17 @@ def test_drives_are_the_pd_law_with_a_torque_limit() -> None:
 
 
 def test_limits_are_the_models_ranges() -> None:
-    np.testing.assert_array_equal(MODEL.jnt_range[1:], np.stack([ANYMAL.joint_lower, ANYMAL.joint_upper], -1))
+    np.testing.assert_array_equal(
+        MODEL.jnt_range[1:], np.stack([ANYMAL.joint_lower, ANYMAL.joint_upper], -1)
+    )
     assert MODEL.jnt_limited[1:].all()
 
 
 def test_knees_keep_their_side() -> None:
     """Front knees bend one way, hind knees the other, and never through the straight leg.
 
-    The leg is straight when the foot, 0.1 m beside the tube's knee end and 0.298 m below, lies in line with the
-    thigh: at atan(0.1 / 0.298) = 0.324 rad on the side where the knee must not go.
+    The leg is straight when the foot, 0.1 m beside the tube's knee end and 0.298 m below, lies in
+    line with the thigh: at atan(0.1 / 0.298) = 0.324 rad on the side where the knee must not go.
     """
     straight = np.arctan2(0.1, 0.298)
     for leg, sign in zip(LEGS, (-1, -1, 1, 1), strict=True):
@@ -192,7 +201,8 @@ def test_knees_keep_their_side() -> None:
 
 
 def test_imu_reads_gravity_in_the_bases_axes() -> None:
-    """At rest an accelerometer shows the reaction to gravity; rolled by +90 degrees, up is the base's +Y."""
+    """At rest an accelerometer shows the reaction to gravity; rolled by +90 degrees, up is the
+    base's +Y."""
     model = ANYMAL.spec()
     model.option.gravity = [0, 0, -9.81]
     compiled = model.compile()
@@ -203,7 +213,9 @@ def test_imu_reads_gravity_in_the_bases_axes() -> None:
         data = at(compiled, qpos)
         rotation = data.body("base").xmat.reshape(3, 3)
         np.testing.assert_allclose(rotation.T @ [0, 0, 1], up, atol=1e-12)
-        np.testing.assert_allclose(data.site(ANYMAL.imu_site).xmat.reshape(3, 3), rotation, atol=1e-12)
+        np.testing.assert_allclose(
+            data.site(ANYMAL.imu_site).xmat.reshape(3, 3), rotation, atol=1e-12
+        )
     # Spinning at w about the base's X axis, the gyro says (w, 0, 0) whatever the base's attitude.
     qvel = np.zeros(18)
     qvel[3] = 1.5
@@ -215,7 +227,8 @@ def test_imu_reads_gravity_in_the_bases_axes() -> None:
 
 
 def test_home_height_by_hand() -> None:
-    """Hip to knee 0.25 m, knee to the sphere's centre (0.1, 0.298) m, turned by 0.4 forth and 0.8 back."""
+    """Hip to knee 0.25 m, knee to the sphere's centre (0.1, 0.298) m, turned by 0.4 forth and 0.8
+    back."""
     knee = 0.25 * np.cos(0.4)
     foot = 0.298 * np.cos(0.4) - 0.1 * np.sin(0.4)
     assert ANYMAL.home_qpos[2] == pytest.approx(knee + foot + 0.031, abs=1e-9)
@@ -226,7 +239,9 @@ def test_home_feet_touch_the_floor_and_mirror() -> None:
     centres = np.array([data.geom(f"{leg}_foot").xpos for leg in LEGS])
     np.testing.assert_allclose(centres[:, 2], ANYMAL.foot_radius, atol=1e-12)
     for symmetry in ANYMAL.symmetries.values():
-        np.testing.assert_allclose(symmetry.mirror_qpos(ANYMAL.home_qpos), ANYMAL.home_qpos, atol=1e-15)
+        np.testing.assert_allclose(
+            symmetry.mirror_qpos(ANYMAL.home_qpos), ANYMAL.home_qpos, atol=1e-15
+        )
     for leg, centre in zip(LEGS, centres, strict=True):
         foot = data.body(f"{leg}_FOOT")
         stated = foot.xpos + foot.xmat.reshape(3, 3) @ ANYMAL.foot_offset
@@ -268,18 +283,27 @@ def test_visuals_do_not_change_the_physics() -> None:
 
 @pytest.mark.parametrize("leg", LEGS)
 def test_the_shank_ends_inside_the_foot_and_well_above_the_sole(leg: str) -> None:
-    shank, foot, data = MODEL.geom(f"{leg}_shank"), MODEL.geom(f"{leg}_foot"), at(MODEL, ANYMAL.home_qpos)
+    shank, foot, data = (
+        MODEL.geom(f"{leg}_shank"),
+        MODEL.geom(f"{leg}_foot"),
+        at(MODEL, ANYMAL.home_qpos),
+    )
     axis = data.geom_xmat[shank.id].reshape(3, 3)[:, 2]
-    tips = [data.geom_xpos[shank.id] + side * (shank.size[1] + shank.size[0]) * axis for side in (1.0, -1.0)]
+    tips = [
+        data.geom_xpos[shank.id] + side * (shank.size[1] + shank.size[0]) * axis
+        for side in (1.0, -1.0)
+    ]
     gap = min(float(np.linalg.norm(tip - data.geom_xpos[foot.id])) for tip in tips)
-    assert foot.size[0] - 0.01 < gap < foot.size[0]  # a foot would have to sink in by gap + radius to let it touch
+    # a foot would have to sink in by gap + radius to let it touch
+    assert foot.size[0] - 0.01 < gap < foot.size[0]
     assert gap + foot.size[0] == pytest.approx(0.055, abs=1e-3)
 
 
 def test_robot_geoms_collide_with_the_floor_only() -> None:
     floorless = MODEL
     qpos = ANYMAL.home_qpos.copy()
-    qpos[7:] = [-0.7, -1.6, -2.6, 0.7, -1.6, -2.6, -0.7, 1.6, 2.6, 0.7, 1.6, 2.6]  # folded into the trunk
+    # folded into the trunk
+    qpos[7:] = [-0.7, -1.6, -2.6, 0.7, -1.6, -2.6, -0.7, 1.6, 2.6, 0.7, 1.6, 2.6]
     assert at(floorless, qpos).ncon == 0
     qpos[2] = 0.0
     assert at(with_floor(ANYMAL), qpos).ncon > 4
@@ -312,13 +336,20 @@ def test_mirror_is_its_own_inverse_on_batches(name: str) -> None:
     rng = np.random.default_rng(8)
     qpos = rng.normal(size=(4, 5, 19))
     np.testing.assert_array_equal(symmetry.mirror_qpos(symmetry.mirror_qpos(qpos)), qpos)
-    np.testing.assert_array_equal(symmetry.mirror_qpos(qpos)[2, 3], symmetry.mirror_qpos(qpos[2, 3]))
-    for permutation in (symmetry.body_permutation, symmetry.foot_permutation, symmetry.marker_permutation):
+    np.testing.assert_array_equal(
+        symmetry.mirror_qpos(qpos)[2, 3], symmetry.mirror_qpos(qpos[2, 3])
+    )
+    for permutation in (
+        symmetry.body_permutation,
+        symmetry.foot_permutation,
+        symmetry.marker_permutation,
+    ):
         np.testing.assert_array_equal(permutation[permutation], np.arange(len(permutation)))
 
 
 def test_mirrors_swap_the_legs_they_should() -> None:
-    """Left-right: abduction changes its sign, the pitch axes keep theirs. Front-back: the other way round."""
+    """Left-right: abduction changes its sign, the pitch axes keep theirs. Front-back: the other way
+    round."""
     left_right, front_back = ANYMAL.symmetries["left_right"], ANYMAL.symmetries["front_back"]
     np.testing.assert_array_equal(left_right.joint_sign, [-1, 1, 1] * 4)
     np.testing.assert_array_equal(front_back.joint_sign, [1, -1, -1] * 4)
@@ -326,7 +357,10 @@ def test_mirrors_swap_the_legs_they_should() -> None:
     assert list(feet[left_right.foot_permutation]) == ["RF", "LF", "RH", "LH"]
     assert list(feet[front_back.foot_permutation]) == ["LH", "RH", "LF", "RF"]
     markers = np.array(tuple(ANYMAL.markers))
-    assert dict(zip(markers, markers[front_back.marker_permutation], strict=True))["LF_shoulder"] == "LH_hip"
+    assert (
+        dict(zip(markers, markers[front_back.marker_permutation], strict=True))["LF_shoulder"]
+        == "LH_hip"
+    )
 
 
 def test_limits_are_symmetric() -> None:
@@ -356,5 +390,7 @@ def test_shoulders_and_hips_are_where_a_legs_first_two_axes_meet() -> None:
         for leg, name in zip(LEGS, ("LF_shoulder", "RF_shoulder", "LH_hip", "RH_hip"), strict=True):
             point = base.xpos + base.xmat.reshape(3, 3) @ ANYMAL.markers[name].position
             for joint in ("HAA", "HFE"):
-                from_axis = np.cross(point - data.joint(f"{leg}_{joint}").xanchor, data.joint(f"{leg}_{joint}").xaxis)
+                from_axis = np.cross(
+                    point - data.joint(f"{leg}_{joint}").xanchor, data.joint(f"{leg}_{joint}").xaxis
+                )
                 np.testing.assert_allclose(from_axis, 0, atol=1e-12)

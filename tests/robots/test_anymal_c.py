@@ -1,4 +1,5 @@
-"""ANYmal C, a robot of YAML only: the figures of Menagerie's model, faced forward, and fit for the environments."""
+"""ANYmal C, a robot of YAML only: the figures of Menagerie's model, faced forward, and fit for the
+environments."""
 
 from __future__ import annotations
 
@@ -34,7 +35,9 @@ def robot(menagerie: Path) -> robots.Robot:
 
 def standing(robot: robots.Robot, frames: int = 20) -> MotionSet:
     """The home pose, held."""
-    motion = ReferenceMotion(name="still", qpos=np.tile(robot.home_qpos, (frames, 1)), rate_hz=robot.control_rate_hz)
+    motion = ReferenceMotion(
+        name="still", qpos=np.tile(robot.home_qpos, (frames, 1)), rate_hz=robot.control_rate_hz
+    )
     return MotionSet(robot.name, robot.model_sha256, robot.joint_names, robot.body_names, (motion,))
 
 
@@ -54,7 +57,9 @@ def test_figures_are_menageries(robot: robots.Robot, menagerie: Path) -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
         quaternion = rng.normal(size=4)
-        qpos = np.concatenate([rng.normal(size=3), quaternion / np.linalg.norm(quaternion), rng.uniform(-3, 3, 12)])
+        qpos = np.concatenate(
+            [rng.normal(size=3), quaternion / np.linalg.norm(quaternion), rng.uniform(-3, 3, 12)]
+        )
         for model, data in ((ours, here), (theirs, there)):
             data.qpos[:] = qpos
             mujoco.mj_kinematics(model, data)
@@ -65,7 +70,8 @@ def test_figures_are_menageries(robot: robots.Robot, menagerie: Path) -> None:
 
 
 def test_forward_is_forward(robot: robots.Robot) -> None:
-    """Menagerie's ANYmals are yawed by 180 degrees as they stand; in the base's frame LF is ahead and left."""
+    """Menagerie's ANYmals are yawed by 180 degrees as they stand; in the base's frame LF is ahead
+    and left."""
     model = robot.model(visuals=False)
     data = mujoco.MjData(model)
     np.testing.assert_array_equal(data.qpos[3:7], [1, 0, 0, 0])
@@ -90,21 +96,31 @@ def test_mirrors_are_exact_though_its_frames_are_turned(robot: robots.Robot) -> 
     for symmetry in robot.symmetries.values():
         for _ in range(20):
             quaternion = rng.normal(size=4)
-            qpos = np.concatenate([rng.normal(size=3), quaternion / np.linalg.norm(quaternion), rng.uniform(-3, 3, 12)])
+            qpos = np.concatenate(
+                [
+                    rng.normal(size=3),
+                    quaternion / np.linalg.norm(quaternion),
+                    rng.uniform(-3, 3, 12),
+                ]
+            )
             data.qpos[:], image.qpos[:] = qpos, symmetry.mirror_qpos(qpos)
             mujoco.mj_kinematics(model, data)
             mujoco.mj_kinematics(model, image)
             positions = symmetry.mirror_body_positions(data.xpos[1:], data.xquat[1:])
             np.testing.assert_allclose(image.xpos[1:], positions, atol=1e-6)
             quaternions = symmetry.mirror_body_quaternions(data.xquat[1:])
-            np.testing.assert_allclose(np.abs(np.sum(quaternions * image.xquat[1:], -1)), 1, atol=1e-9)
+            np.testing.assert_allclose(
+                np.abs(np.sum(quaternions * image.xquat[1:], -1)), 1, atol=1e-9
+            )
 
 
 def test_environments_take_it(robot: robots.Robot) -> None:
     motions = standing(robot)
     env = tasks.make("imitation", robot=robot, data=motions, num_envs=4, num_threads=1)
     poses = env.task.kinematics(env.state.root_pos, env.state.root_rot, env.state.joint_pos)
-    error = rewards.tracking_error(poses, env.state.joint_pos, env.task.reference.at(env.task.frame))
+    error = rewards.tracking_error(
+        poses, env.state.joint_pos, env.task.reference.at(env.task.frame)
+    )
     assert error.max() < 1e-3
     step = env.step(torch.zeros(4, 12))
     assert not step.terminated.any() and step.error.max() < 0.1

@@ -1,4 +1,5 @@
-"""The robots' contract: what holds for the shipped ones, and which clause fails when something is wrong."""
+"""The robots' contract: what holds for the shipped ones, and which clause fails when something is
+wrong."""
 
 from __future__ import annotations
 
@@ -45,7 +46,18 @@ def test_a_sound_robot_keeps_it(tmp_path: Path, turned: bool) -> None:
     robot = load(tmp_path, dog(turned=turned))
     clauses = check(robot)
     assert failing(robot) == {}
-    names = ["model", "mass", "joints", "rates", "axes", "symmetry left_right", "markers", "feet", "stands", "gains"]
+    names = [
+        "model",
+        "mass",
+        "joints",
+        "rates",
+        "axes",
+        "symmetry left_right",
+        "markers",
+        "feet",
+        "stands",
+        "gains",
+    ]
     assert [clause.name for clause in clauses] == names
 
 
@@ -62,10 +74,16 @@ def test_a_sound_robot_keeps_it(tmp_path: Path, turned: bool) -> None:
             "symmetry left_right",
             "of FL_hip_joint and FR_hip_joint by 0.3 rad",
         ),
-        ({"joints": {"FL_thigh_joint": {"home": 0.7}}}, "symmetry left_right", "differs in the home by 0.1 rad"),
+        (
+            {"joints": {"FL_thigh_joint": {"home": 0.7}}},
+            "symmetry left_right",
+            "differs in the home by 0.1 rad",
+        ),
     ],
 )
-def test_what_is_wrong_fails(tmp_path: Path, changes: dict[str, dict], clause: str, said: str) -> None:
+def test_what_is_wrong_fails(
+    tmp_path: Path, changes: dict[str, dict], clause: str, said: str
+) -> None:
     content = {}
     for name, inner in changes.items():
         content[name] = section(name)
@@ -82,7 +100,9 @@ def test_what_is_wrong_fails(tmp_path: Path, changes: dict[str, dict], clause: s
     assert clause in found and said in found[clause], found
 
 
-def test_a_robot_that_diverges_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_robot_that_diverges_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """MuJoCo would write MUJOCO_LOG.TXT to the working directory."""
     robot = load(tmp_path, drives={"kp": 2e6, "kd": 0, "torque_limit": 1e9})
     here = tmp_path / "here"
@@ -121,14 +141,17 @@ def test_heavy_and_backwards(tmp_path: Path) -> None:
 
 
 def test_nearly_symmetric_robots_say_how_near(tmp_path: Path) -> None:
-    """A hip 1 mm ahead: markers are no images, and other poses are off by up to 2 mm, as the leg turns about another
-    axis."""
+    """A hip 1 mm ahead: markers are no images, and other poses are off by up to 2 mm, as the leg
+    turns about another axis."""
     mirror = section("symmetries")
     with pytest.raises(InputError, match="marker 'LF_foot' has 0 mirror images"):
         load(tmp_path, dog(shift=1e-3), symmetries=mirror)
     mirror["left_right"]["tolerance"] = 1.1e-3
     found = failing(load(tmp_path, dog(shift=1e-3), symmetries=mirror))
-    assert "off by at most" in found["symmetry left_right"] and "tolerance" in found["symmetry left_right"]
+    assert (
+        "off by at most" in found["symmetry left_right"]
+        and "tolerance" in found["symmetry left_right"]
+    )
     mirror["left_right"]["tolerance"] = 2.1e-3
     robot = load(tmp_path, dog(shift=1e-3), symmetries=mirror)
     assert failing(robot) == {} and robot.symmetries["left_right"].tolerance == 2.1e-3
@@ -172,7 +195,8 @@ def random_qpos(rng: np.random.Generator, joints: int) -> np.ndarray:
 
 
 def test_turned_and_shifted_frames_mirror_exactly(tmp_path: Path) -> None:
-    """Only the left thighs' frames are rolled, and the left hips' origins lie elsewhere on their axes."""
+    """Only the left thighs' frames are rolled, and the left hips' origins lie elsewhere on their
+    axes."""
     mjcf = dog(turned=True)
     plain = dog()
     for leg in ("FR", "RR"):  # right legs from the model with aligned frames
@@ -199,7 +223,9 @@ def test_turned_and_shifted_frames_mirror_exactly(tmp_path: Path) -> None:
         np.testing.assert_allclose(alignment, 1.0, atol=1e-12)
         again = symmetry.mirror_body_quaternions(quaternions)
         np.testing.assert_allclose(np.abs(np.sum(again * data.xquat[1:], axis=-1)), 1.0, atol=1e-12)
-        np.testing.assert_allclose(symmetry.mirror_body_positions(positions, quaternions), data.xpos[1:], atol=1e-12)
+        np.testing.assert_allclose(
+            symmetry.mirror_body_positions(positions, quaternions), data.xpos[1:], atol=1e-12
+        )
 
 
 def test_aligned_bodies_mirror_as_before() -> None:
@@ -212,7 +238,8 @@ def test_aligned_bodies_mirror_as_before() -> None:
         plain = symmetry.mirror_quaternions(poses[:, symmetry.body_permutation])
         np.testing.assert_array_equal(symmetry.mirror_body_quaternions(poses), plain)
         np.testing.assert_array_equal(
-            symmetry.mirror_body_positions(places, poses), symmetry.mirror_points(places[:, symmetry.body_permutation])
+            symmetry.mirror_body_positions(places, poses),
+            symmetry.mirror_points(places[:, symmetry.body_permutation]),
         )
 
 

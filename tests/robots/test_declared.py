@@ -1,4 +1,5 @@
-"""Models that declare more than a robot needs, and files that are none, are refused before MuJoCo sees them."""
+"""Models that declare more than a robot needs, and files that are none, are refused before MuJoCo
+sees them."""
 
 from __future__ import annotations
 
@@ -25,27 +26,53 @@ def model(folder: Path, *, inside: str = "", beside: str = "", name: str = "m.xm
     ("inside", "beside", "message"),
     [
         ('<composite type="cable" count="1000 1 1"/>', "", "composite of count 1,000; at most 256"),
-        ('<flexcomp name="f" type="grid" count="1e3 1e3 1e3"/>', "", "flexcomp of count 1,000,000,000"),
+        (
+            '<flexcomp name="f" type="grid" count="1e3 1e3 1e3"/>',
+            "",
+            "flexcomp of count 1,000,000,000",
+        ),
         ('<replicate count="5000"><site/><site/></replicate>', "", "more than 10,000 elements"),
-        ('<replicate count="101">' * 3 + "<site/>" + "</replicate>" * 3, "", "more than 10,000 elements"),
+        (
+            '<replicate count="101">' * 3 + "<site/>" + "</replicate>" * 3,
+            "",
+            "more than 10,000 elements",
+        ),
         ("<site/>" * 10_001, "", "more than 10,000 elements"),
         ("<body>" * 300 + "</body>" * 300, "", "200 deep"),
-        ("", '<asset><hfield name="h" nrow="99999" ncol="99999"/></asset>', "hfield of nrow x ncol 9,999,800,001"),
-        ("", '<asset><texture builtin="flat" width="99999" height="99999"/></asset>', "texture of width x height"),
+        (
+            "",
+            '<asset><hfield name="h" nrow="99999" ncol="99999"/></asset>',
+            "hfield of nrow x ncol 9,999,800,001",
+        ),
+        (
+            "",
+            '<asset><texture builtin="flat" width="99999" height="99999"/></asset>',
+            "texture of width x height",
+        ),
         ("", '<size memory="100G"/>', "size of memory 107,374,182,400"),
         ("", '<size nuserdata="1000000000"/>', "size of nuserdata"),
         ("", '<sensor><user dim="1000000000"/></sensor>', "user of dim"),
         ("", '<include file="m.xml"/>', r"m\.xml: includes itself"),
         ("", '<asset><mesh name="a" file="pipe"/></asset>', "pipe is no regular file"),
-        ("", '<compiler meshdir="/dev"/><asset><mesh name="a" file="zero"/></asset>', "/dev/zero is no regular file"),
+        (
+            "",
+            '<compiler meshdir="/dev"/><asset><mesh name="a" file="zero"/></asset>',
+            "/dev/zero is no regular file",
+        ),
         ("", '<include file="pipe"/>', "pipe is no regular file"),
-        ("", '<asset><texture name="t" type="2d" file="wide.png"/></asset>', "a picture of 100,000 x 100,000"),
+        (
+            "",
+            '<asset><texture name="t" type="2d" file="wide.png"/></asset>',
+            "a picture of 100,000 x 100,000",
+        ),
         ("", "<asset>", "not a valid MJCF: mismatched tag"),
     ],
 )
 def test_excess_is_refused_unread(tmp_path: Path, inside: str, beside: str, message: str) -> None:
     os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "wide.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 100_000, 100_000))
+    (tmp_path / "wide.png").write_bytes(
+        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 100_000, 100_000)
+    )
     with pytest.raises(InputError, match=message):
         read_spec(model(tmp_path, inside=inside, beside=beside))
 
@@ -71,7 +98,12 @@ def test_files_that_multiply_are_refused(tmp_path: Path) -> None:
     model(tmp_path, inside="<site/>" * 50, name="0.xml")
     for i in range(1, 4):
         attach = '<frame><attach model="n" body="b" prefix="p"/></frame>' * 30
-        model(tmp_path, inside=attach, beside=f'<asset><model name="n" file="{i - 1}.xml"/></asset>', name=f"{i}.xml")
+        model(
+            tmp_path,
+            inside=attach,
+            beside=f'<asset><model name="n" file="{i - 1}.xml"/></asset>',
+            name=f"{i}.xml",
+        )
     with pytest.raises(InputError, match="more than 10,000 elements"):
         declared.refuse_excess(tmp_path / "3.xml")
     for here, there in (("a", "b"), ("b", "a")):
@@ -85,4 +117,6 @@ def test_what_a_robot_needs_passes(tmp_path: Path) -> None:
         if robots.is_at_hand(name):
             declared.refuse_excess(robots.load(name).mjcf)
     inside = '<replicate count="4" offset="1 0 0"><site/></replicate><composite prefix="c" type="cable" count="9 1 1"/>'
-    declared.refuse_excess(model(tmp_path, inside=inside, beside='<size nuser_body="3" memory="10M"/>'))
+    declared.refuse_excess(
+        model(tmp_path, inside=inside, beside='<size nuser_body="3" memory="10M"/>')
+    )

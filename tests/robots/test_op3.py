@@ -1,4 +1,5 @@
-"""OP3: equal to the model it was made from, mirrored left to right, standing, and about as large as its links."""
+"""OP3: equal to the model it was made from, mirrored left to right, standing, and about as large as
+its links."""
 
 from __future__ import annotations
 
@@ -12,7 +13,12 @@ from npmp import robots
 
 OP3 = robots.load("op3")
 MODEL = OP3.model()
-FOOT_SPHERES = tuple(f"{side}_{end}_{edge}" for side in "lr" for end in ("heel", "toe") for edge in ("inner", "outer"))
+FOOT_SPHERES = tuple(
+    f"{side}_{end}_{edge}"
+    for side in "lr"
+    for end in ("heel", "toe")
+    for edge in ("inner", "outer")
+)
 
 
 def random_qpos(rng: np.random.Generator, joint_range: float = np.pi) -> np.ndarray:
@@ -37,7 +43,9 @@ def inertia_matrix(model: mujoco.MjModel, qpos: np.ndarray) -> np.ndarray:
 
 def with_floor(*, visuals: bool = True) -> mujoco.MjModel:
     spec = OP3.spec(visuals=visuals)
-    spec.worldbody.add_geom(name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 1], contype=1, conaffinity=1)
+    spec.worldbody.add_geom(
+        name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 1], contype=1, conaffinity=1
+    )
     return spec.compile()
 
 
@@ -55,7 +63,9 @@ def theirs(shared: Path) -> mujoco.MjModel:
 def test_names_are_menageries(theirs: mujoco.MjModel) -> None:
     assert OP3.body_names == tuple(theirs.body(i).name for i in range(1, theirs.nbody))
     assert OP3.joint_names == tuple(theirs.joint(i).name for i in range(1, theirs.njnt))
-    assert [f"{name}_act" for name in OP3.joint_names] == [theirs.actuator(i).name for i in range(theirs.nu)]
+    assert [f"{name}_act" for name in OP3.joint_names] == [
+        theirs.actuator(i).name for i in range(theirs.nu)
+    ]
 
 
 def test_kinematics_and_inertia_are_menageries(theirs: mujoco.MjModel) -> None:
@@ -72,7 +82,8 @@ def test_kinematics_and_inertia_are_menageries(theirs: mujoco.MjModel) -> None:
 
 
 def test_sole_is_menageries(theirs: mujoco.MjModel) -> None:
-    """Their sole: two crossed boxes. Ours: the corners' spheres reach its length and width and its plane."""
+    """Their sole: two crossed boxes. Ours: the corners' spheres reach its length and width and its
+    plane."""
     for side, foot in (("l", 0), ("r", 1)):
         body = theirs.body(f"{side}_ank_roll_link").id
         box = theirs.geom_type == mujoco.mjtGeom.mjGEOM_BOX
@@ -111,8 +122,8 @@ def test_rates_and_speed() -> None:
 
 
 def test_home_height_by_hand() -> None:
-    """Thigh 0.11015 and shank 0.11 m, each leaning by 0.35; hips 0.0285 below the trunk, soles 0.0305 below the
-    ankles."""
+    """Thigh 0.11015 and shank 0.11 m, each leaning by 0.35; hips 0.0285 below the trunk, soles
+    0.0305 below the ankles."""
     expected = (0.11015 + 0.11) * np.cos(0.35) + 0.0285 + 0.0305
     assert OP3.home_qpos[2] == pytest.approx(expected, abs=1e-9)
 
@@ -171,7 +182,8 @@ def test_mirror_changes_every_sign_but_the_nod() -> None:
 
 
 def test_mirrored_pose_has_mirrored_kinematics() -> None:
-    """Of all bodies but the head, whose frame sits beside the middle plane; its orientation mirrors too."""
+    """Of all bodies but the head, whose frame sits beside the middle plane; its orientation mirrors
+    too."""
     symmetry = OP3.symmetries["left_right"]
     reflection = np.diag(symmetry.reflection)
     rng = np.random.default_rng(6)
@@ -191,7 +203,8 @@ def test_mirrored_pose_has_mirrored_kinematics() -> None:
 
 
 def test_hips_and_ankles_are_where_axes_meet() -> None:
-    """No hip joint moves the hip's marker, no ankle joint the ankle's; knee markers lie on the knee's axis."""
+    """No hip joint moves the hip's marker, no ankle joint the ankle's; knee markers lie on the
+    knee's axis."""
     rng = np.random.default_rng(9)
     for _ in range(10):
         data = at(MODEL, random_qpos(rng))
@@ -207,4 +220,6 @@ def test_hips_and_ankles_are_where_axes_meet() -> None:
                 for name in joints:
                     joint = data.joint(f"{side}_{name}")
                     # the yaw axis passes 0.1 mm behind the other two, so at a half turn 0.2 mm
-                    np.testing.assert_allclose(np.cross(point - joint.xanchor, joint.xaxis), 0, atol=2.1e-4)
+                    np.testing.assert_allclose(
+                        np.cross(point - joint.xanchor, joint.xaxis), 0, atol=2.1e-4
+                    )

@@ -1,4 +1,5 @@
-"""Proposals of a robot.yaml: what is found in a model, what is guessed and said to be, and that the result works."""
+"""Proposals of a robot.yaml: what is found in a model, what is guessed and said to be, and that the
+result works."""
 
 from __future__ import annotations
 
@@ -35,17 +36,28 @@ def test_a_dog_with_motors_and_a_keyframe(tmp_path: Path) -> None:
     assert found.name == text["name"] == "dog_1"
     assert all(check.passed for check in found.checks), found.checks
     assert text["imu_site"] == "imu" and text["control_rate_hz"] == 50
-    assert text["feet"]["bodies"] == ["FL_foot", "FR_foot", "RL_foot", "RR_foot"] and text["feet"]["radius"] == 0.02
+    assert (
+        text["feet"]["bodies"] == ["FL_foot", "FR_foot", "RL_foot", "RR_foot"]
+        and text["feet"]["radius"] == 0.02
+    )
     assert text["feet"]["at"]["RR_foot"] == {"body": "RR_calf", "position": [0, 0, -0.2]}
     assert set(text["markers"]) == set(QUADRUPED_MARKERS)
     # where the axes of hip (along X at y = 0.05) and thigh (along Y at x = 0.18) meet
     assert text["markers"]["LF_shoulder"] == {"body": "trunk", "position": [0.18, 0.05, 0]}
     assert text["markers"]["base"]["position"] == [0, 0, 0]
     assert text["markers"]["RH_foot"] == {"body": "RR_foot", "position": [0, 0, 0]}
-    assert text["joints"]["RL_calf_joint"] == {"home": -1.6, "lower": -2.7, "upper": -0.8, "velocity": 15}
-    assert text["symmetries"] == {"left_right": {"normal": "y", "swap": [["FL_", "FR_"], ["RL_", "RR_"]]}}
+    assert text["joints"]["RL_calf_joint"] == {
+        "home": -1.6,
+        "lower": -2.7,
+        "upper": -0.8,
+        "velocity": 15,
+    }
+    assert text["symmetries"] == {
+        "left_right": {"normal": "y", "swap": [["FL_", "FR_"], ["RL_", "RR_"]]}
+    }
     assert text["drives"]["torque_limit"] == "model"
-    # motors have no gains, the speed is nobody's; names, feet, home, limits and the torque stand in the model
+    # motors have no gains, the speed is nobody's; names, feet, home, limits and the torque stand in
+    # the model
     assert guessed(found) == {"rates", "speed limits", "markers", "kp", "kd"}
     for line in found.text.splitlines():
         if line.strip().startswith(("kp:", "kd:", "control_rate_hz:", "LF_shoulder:")):
@@ -57,8 +69,19 @@ def test_the_text_is_the_robot(tmp_path: Path) -> None:
     found = proposal(tmp_path, dog(turned=True))
     (tmp_path / "robot.yaml").write_text(found.text)
     loaded = robots.load(tmp_path)
-    assert loaded.model_sha256 == found.robot.model_sha256 and loaded.joint_names == found.robot.joint_names
-    for field in ("home_qpos", "kp", "kd", "torque_limit", "joint_lower", "joint_upper", "foot_points"):
+    assert (
+        loaded.model_sha256 == found.robot.model_sha256
+        and loaded.joint_names == found.robot.joint_names
+    )
+    for field in (
+        "home_qpos",
+        "kp",
+        "kd",
+        "torque_limit",
+        "joint_lower",
+        "joint_upper",
+        "foot_points",
+    ):
         np.testing.assert_array_equal(getattr(loaded, field), getattr(found.robot, field))
     assert {name: marker.body for name, marker in loaded.markers.items()} == {
         name: marker.body for name, marker in found.robot.markers.items()
@@ -72,7 +95,8 @@ def test_the_models_own_gains(tmp_path: Path) -> None:
 
 
 def test_a_stance_is_searched_where_there_is_no_keyframe(tmp_path: Path) -> None:
-    """Without keyframe, limits and actuators: knees bent, feet under the hips, legs at nine tenths of their length."""
+    """Without keyframe, limits and actuators: knees bent, feet under the hips, legs at nine tenths
+    of their length."""
     found = proposal(tmp_path, dog(key=False, ranges=False, actuators="none"))
     assert all(check.passed for check in found.checks), found.checks
     assert {"home", "limits", "kp", "kd", "torque limits"} <= guessed(found)
@@ -80,7 +104,8 @@ def test_a_stance_is_searched_where_there_is_no_keyframe(tmp_path: Path) -> None
     for leg in ("FL", "FR", "RL", "RR"):
         assert joints[f"{leg}_hip_joint"]["home"] == 0
         thigh, knee = joints[f"{leg}_thigh_joint"]["home"], joints[f"{leg}_calf_joint"]["home"]
-        # thigh and calf are equally long, so the foot is under the hip where the knee bends twice as far as the thigh
+        # thigh and calf are equally long, so the foot is under the hip where the knee bends twice
+        # as far as the thigh
         assert knee == pytest.approx(-2 * thigh, abs=0.02)
         # the hip stands above the lowest point, 0.4 m and the sole's radius at full stretch
         assert 0.4 * np.cos(thigh) + 0.02 == pytest.approx(0.9 * 0.42, abs=0.01)
@@ -97,15 +122,22 @@ def test_a_person_in_degrees(tmp_path: Path) -> None:
     assert text["markers"]["L_hip"] == {"body": "pelvis", "position": [0, 0.1, -0.05]}
     assert text["markers"]["L_knee"] == {"body": "left_shin", "position": [0, 0, 0]}
     assert text["markers"]["L_foot"] == {"body": "left_foot", "position": [0, 0, 0]}
-    # between the shoulders, but on the root, below the waist, whose pose is fitted to three markers at least
+    # between the shoulders, but on the root, below the waist, whose pose is fitted to three markers
+    # at least
     assert text["markers"]["chest"] == {"body": "pelvis", "position": [0, 0, 0.35]}
-    assert text["markers"]["R_elbow"]["body"] == "right_forearm" and text["markers"]["R_shoulder"]["body"] == "torso"
-    # box of 0.2 x 0.08 m, 0.015 half high, at (0.03, 0, -0.06): corners 5 mm inside, centres 5 mm above its underside
+    assert (
+        text["markers"]["R_elbow"]["body"] == "right_forearm"
+        and text["markers"]["R_shoulder"]["body"] == "torso"
+    )
+    # box of 0.2 x 0.08 m, 0.015 half high, at (0.03, 0, -0.06): corners 5 mm inside, centres 5 mm
+    # above its underside
     assert text["feet"]["bodies"] == ["left_foot", "right_foot"] and text["feet"]["radius"] == 0.005
     expected = {(x, y, -0.07) for x in (-0.065, 0.125) for y in (-0.035, 0.035)}
     assert {tuple(point) for point in text["feet"]["points"]["left_foot"]} == expected
     assert text["feet"]["offset"] == [0.03, 0, -0.07]
-    assert text["joints"]["left_knee"]["lower"] == 0 and text["joints"]["left_knee"]["upper"] == pytest.approx(2.268928)
+    assert text["joints"]["left_knee"]["lower"] == 0 and text["joints"]["left_knee"][
+        "upper"
+    ] == pytest.approx(2.268928)
     assert text["symmetries"]["left_right"]["swap"] == [["left_", "right_"]]
     knees = text["joints"]["left_knee"]["home"], text["joints"]["right_knee"]["home"]
     assert knees[0] == knees[1] > 0.2
@@ -113,14 +145,21 @@ def test_a_person_in_degrees(tmp_path: Path) -> None:
 
 def test_suffixes_and_camel_case_are_names_of_sides_too(tmp_path: Path) -> None:
     swapped = person()
-    parts = "shoulder_pitch shoulder_roll elbow hip_yaw hip_roll hip_pitch knee ankle_pitch ankle_roll"
+    parts = (
+        "shoulder_pitch shoulder_roll elbow hip_yaw hip_roll hip_pitch knee ankle_pitch ankle_roll"
+    )
     for part in parts.split():
         for side in ("left", "right"):
             swapped = swapped.replace(f'"{side}_{part}"', f'"{part}_{side}"')
     text = content(proposal(tmp_path, swapped))
-    assert sorted(text["symmetries"]["left_right"]["swap"]) == [["*_left", "*_right"], ["left_", "right_"]]
+    assert sorted(text["symmetries"]["left_right"]["swap"]) == [
+        ["*_left", "*_right"],
+        ["left_", "right_"],
+    ]
     camel = person().replace('"left_', '"Left').replace('"right_', '"Right')
-    assert content(proposal(tmp_path, camel))["symmetries"]["left_right"]["swap"] == [["Left", "Right"]]
+    assert content(proposal(tmp_path, camel))["symmetries"]["left_right"]["swap"] == [
+        ["Left", "Right"]
+    ]
 
 
 def test_nearly_symmetric_models_get_a_tolerance(tmp_path: Path) -> None:
@@ -147,7 +186,9 @@ def test_what_cannot_be_proposed_is_said(tmp_path: Path, mjcf: str, expected: st
 
 
 def leaves(value: object) -> list[object]:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    inner = (
+        value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    )
     return [value] if inner is None else [leaf for item in inner for leaf in leaves(item)]
 
 
@@ -162,15 +203,21 @@ def test_small_numbers_are_numbers_in_yaml(tmp_path: Path) -> None:
     assert content(found)["feet"]["at"]["FL_foot"]["position"] == [5e-6, 0, -0.2]
     text = content(found)
     for part in ("joints", "drives", "control_rate_hz"):
-        assert not [leaf for leaf in leaves(text[part]) if isinstance(leaf, str) and leaf != "model"]
+        assert not [
+            leaf for leaf in leaves(text[part]) if isinstance(leaf, str) and leaf != "model"
+        ]
     (tmp_path / "robot.yaml").write_text(found.text)
     assert robots.load(tmp_path).markers["LF_foot"].body == "FL_foot"
     (tmp_path / "robot.yaml").write_text(found.text.replace("radius: 0.02", "radius: 2e-02"))
-    with pytest.raises(InputError, match=r"feet\.radius: .*'2e-02'; a power of ten needs a dot in YAML: 0\.02"):
+    with pytest.raises(
+        InputError, match=r"feet\.radius: .*'2e-02'; a power of ten needs a dot in YAML: 0\.02"
+    ):
         robots.load(tmp_path)
 
 
-@pytest.mark.parametrize("pose", ["0 -2.2 -1.6 0 -2.2 -1.6 0 0.9 -1.6 0 0.9 -1.6", "0 0.1 -2.6 " * 4])
+@pytest.mark.parametrize(
+    "pose", ["0 -2.2 -1.6 0 -2.2 -1.6 0 0.9 -1.6 0 0.9 -1.6", "0 0.1 -2.6 " * 4]
+)
 def test_a_keyframe_that_does_not_stand_is_passed_over(tmp_path: Path, pose: str) -> None:
     """Front legs folded up before the trunk, or all feet far behind the hips."""
     found = proposal(tmp_path, dog().replace("0 0.8 -1.6 " * 4, pose))
@@ -183,23 +230,39 @@ def test_limits_that_nearly_mirror_are_narrowed(tmp_path: Path) -> None:
     assert one in dog()
     found = proposal(tmp_path, dog().replace(one, one.replace("3", "2.949")))
     joints = content(found)["joints"]
-    assert joints["FL_thigh_joint"] == joints["FR_thigh_joint"] and joints["FR_thigh_joint"]["upper"] == 2.949
+    assert (
+        joints["FL_thigh_joint"] == joints["FR_thigh_joint"]
+        and joints["FR_thigh_joint"]["upper"] == 2.949
+    )
     assert joints["RR_thigh_joint"]["upper"] == 3
     assert "left_right" in content(found)["symmetries"] and "mirrored limits" in guessed(found)
-    lines = [line for line in found.text.splitlines() if line.startswith(("  FL_thigh_joint:", "  FR_thigh_joint:"))]
-    assert len(lines) == 2 and all("# guessed: limits: the narrower of left and right" in line for line in lines)
+    lines = [
+        line
+        for line in found.text.splitlines()
+        if line.startswith(("  FL_thigh_joint:", "  FR_thigh_joint:"))
+    ]
+    assert len(lines) == 2 and all(
+        "# guessed: limits: the narrower of left and right" in line for line in lines
+    )
     assert all(check.passed for check in found.checks), found.checks
     # half the range is no accident
     found = proposal(tmp_path, dog().replace(one, one.replace("3", "1")))
-    assert "left_right" not in content(found)["symmetries"] and content(found)["joints"]["FR_thigh_joint"]["upper"] == 3
+    assert (
+        "left_right" not in content(found)["symmetries"]
+        and content(found)["joints"]["FR_thigh_joint"]["upper"] == 3
+    )
 
 
 def test_light_limbs_get_gains_of_their_own(tmp_path: Path) -> None:
-    """Without rotors: legs are as stiff as the weight asks, arms as their own, ankles get a rotor; both sides alike."""
+    """Without rotors: legs are as stiff as the weight asks, arms as their own, ankles get a rotor;
+    both sides alike."""
     found = proposal(tmp_path, person().replace('damping="0.5" armature="0.01"', 'damping="0"'))
     assert all(check.passed for check in found.checks), found.checks
     robot = found.robot
-    figures = {name: (robot.kp[i], robot.kd[i], robot.torque_limit[i]) for i, name in enumerate(robot.joint_names)}
+    figures = {
+        name: (robot.kp[i], robot.kd[i], robot.torque_limit[i])
+        for i, name in enumerate(robot.joint_names)
+    }
     assert all(figures[name] == figures[name.replace("left_", "right_")] for name in figures)
     assert figures["left_knee"] == figures["left_ankle_roll"]
     assert figures["left_elbow"][0] < 0.1 * figures["left_knee"][0]
@@ -216,12 +279,17 @@ def test_light_limbs_get_gains_of_their_own(tmp_path: Path) -> None:
     mujoco.mj_fullM(model, data, full)
     elbow = robot.joint_names.index("left_elbow")
     kp, kd, inertia = robot.kp[elbow], robot.kd[elbow], full[6 + elbow, 6 + elbow]
-    assert np.sqrt(kp / inertia) >= 0.95 * 2 * np.pi * 5 and kd == pytest.approx(2 * np.sqrt(kp * inertia), rel=0.06)
+    assert np.sqrt(kp / inertia) >= 0.95 * 2 * np.pi * 5 and kd == pytest.approx(
+        2 * np.sqrt(kp * inertia), rel=0.06
+    )
 
 
 def test_missing_meshes_that_collide(tmp_path: Path) -> None:
     mjcf = dog().replace('<geom class="visual" mesh="shell"/>', '<geom type="mesh" mesh="shell"/>')
-    with pytest.raises(InputError, match="'shell' meets the floor, and its file is missing; drop_missing=true leaves"):
+    with pytest.raises(
+        InputError,
+        match="'shell' meets the floor, and its file is missing; drop_missing=true leaves",
+    ):
         proposal(tmp_path, mjcf)
     found = propose(tmp_path / "model.xml", drop_missing=True)
     assert "meshes" in guessed(found) and content(found)["drop_missing"] is True
@@ -242,9 +310,7 @@ def test_a_floating_joint_below_a_link_without_mass(tmp_path: Path) -> None:
     legs = ""
     for name in ("FL", "FR", "RL", "RR"):
         x, y = 0.2 if name[0] == "F" else -0.2, 0.1 if name[1] == "L" else -0.1
-        inertial = (
-            '<inertial><mass value="{0}"/><inertia ixx="{1}" iyy="{1}" izz="{1}" ixy="0" ixz="0" iyz="0"/></inertial>'
-        )
+        inertial = '<inertial><mass value="{0}"/><inertia ixx="{1}" iyy="{1}" izz="{1}" ixy="0" ixz="0" iyz="0"/></inertial>'
         parent = "trunk"
         for part, axis, at in (
             ("hip", "1 0 0", f"{x} {y} 0"),
@@ -258,13 +324,19 @@ def test_a_floating_joint_below_a_link_without_mass(tmp_path: Path) -> None:
             limit = '<limit lower="-2.5" upper="2.5" effort="40" velocity="9"/>'
             legs += f'<origin xyz="{at}"/><axis xyz="{axis}"/>{limit}</joint>'
             parent = link
-    joint = '<joint name="free" type="floating"><parent link="base_link"/><child link="trunk"/></joint>'
+    joint = (
+        '<joint name="free" type="floating"><parent link="base_link"/><child link="trunk"/></joint>'
+    )
     base = f'<link name="base_link"/>{joint}'
-    text = f'<robot name="pup">{base}<link name="trunk">{inertial.format(8, 0.1)}</link>{legs}</robot>'
+    text = (
+        f'<robot name="pup">{base}<link name="trunk">{inertial.format(8, 0.1)}</link>{legs}</robot>'
+    )
     (tmp_path / "pup.urdf").write_text(text)
     found = propose(tmp_path / "pup.urdf")
     assert all(check.passed for check in found.checks), found.checks
-    assert found.robot.body_names[:2] == ("base_link", "trunk") and len(found.robot.joint_names) == 12
+    assert (
+        found.robot.body_names[:2] == ("base_link", "trunk") and len(found.robot.joint_names) == 12
+    )
 
 
 def test_menageries_anymal_c(shared: Path) -> None:
@@ -278,7 +350,9 @@ def test_menageries_anymal_c(shared: Path) -> None:
     assert text["feet"]["bodies"] == ours["feet"]["bodies"]
     for foot, entry in ours["feet"]["at"].items():
         assert text["feet"]["at"][foot]["body"] == entry["body"]
-        np.testing.assert_allclose(text["feet"]["at"][foot]["position"], entry["position"], atol=2e-6)
+        np.testing.assert_allclose(
+            text["feet"]["at"][foot]["position"], entry["position"], atol=2e-6
+        )
     for name, marker in ours["markers"].items():
         assert text["markers"][name]["body"] == marker["body"]
         np.testing.assert_allclose(text["markers"][name]["position"], marker["position"], atol=2e-6)

@@ -104,7 +104,11 @@ def test_own_robot_by_folder_or_file(tmp_path: Path) -> None:
     plank = robots.load(tmp_path)
     assert robots.load(str(tmp_path / "robot.yaml")).model_sha256 == plank.model_sha256
     assert plank.name == "plank" and plank.source == ""
-    assert plank.joint_names == ("l_hip", "r_hip") and plank.body_names == ("plank", "l_leg", "r_leg")
+    assert plank.joint_names == ("l_hip", "r_hip") and plank.body_names == (
+        "plank",
+        "l_leg",
+        "r_leg",
+    )
     np.testing.assert_array_equal(plank.kp, [10, 20])
     np.testing.assert_array_equal(plank.kd, [1, 2])
     np.testing.assert_array_equal(plank.torque_limit, [5, 6])
@@ -114,11 +118,14 @@ def test_own_robot_by_folder_or_file(tmp_path: Path) -> None:
 
 
 def test_feet_are_points_or_soles(tmp_path: Path) -> None:
-    """Without points a foot is its offset; with points the lowest of them touches the floor at home."""
+    """Without points a foot is its offset; with points the lowest of them touches the floor at
+    home."""
     plank = robots.load(write(tmp_path))
     np.testing.assert_array_equal(plank.foot_points, [[[0, 0, -0.3]]] * 2)
     corners = [[-0.1, 0.0, -0.35], [0.1, 0.0, -0.35]]
-    plank = robots.load(write(tmp_path, robot=changed(("feet", "points"), {"l_leg": corners, "r_leg": corners})))
+    plank = robots.load(
+        write(tmp_path, robot=changed(("feet", "points"), {"l_leg": corners, "r_leg": corners}))
+    )
     np.testing.assert_array_equal(plank.foot_points, [corners, corners])
     np.testing.assert_array_equal(plank.foot_offset, [0, 0, -0.3])
     assert plank.home_qpos[2] == pytest.approx(0.35 * np.cos(0.1) + 0.02)
@@ -202,7 +209,9 @@ def test_hash_ignores_what_motions_do_not_depend_on(tmp_path: Path) -> None:
 def test_hash_sees_kinematics_and_inertia(tmp_path: Path, old: str, new: str) -> None:
     lopsided = changed(("symmetries",), {})
     plain = robots.load(write(tmp_path, robot=lopsided)).model_sha256
-    other = robots.load(write(tmp_path, robot=lopsided, mjcf=MJCF.replace(old, new, 1))).model_sha256
+    other = robots.load(
+        write(tmp_path, robot=lopsided, mjcf=MJCF.replace(old, new, 1))
+    ).model_sha256
     assert other != plain
 
 
@@ -227,25 +236,43 @@ def test_hash_sees_names(tmp_path: Path) -> None:
         (("joints", "r_hip"), None, "joints: missing key 'r_hip'"),
         (("joints", "tail"), {}, "joints: unknown key 'tail'; there are: l_hip, r_hip"),
         (("joints", "l_hip", "home"), 2, "joints.l_hip: home 2 is not within lower -1 and upper 1"),
-        (("joints", "l_hip", "upper"), float("nan"), "joints.l_hip.upper: expected a finite number"),
+        (
+            ("joints", "l_hip", "upper"),
+            float("nan"),
+            "joints.l_hip.upper: expected a finite number",
+        ),
         (("joints", "l_hip", "velocity"), 0, "joints.l_hip.velocity: expected a positive number"),
         (("feet", "bodies"), ["paw"], "feet.bodies: no body 'paw'; there are: plank, l_leg, r_leg"),
         (("feet", "bodies"), [], "feet.bodies: expected a list of bodies"),
         (("feet", "offset"), [0, 0], "feet.offset: expected three numbers"),
         (("feet", "points"), {"l_leg": [[0, 0, 0]]}, "feet.points: missing key 'r_leg'"),
-        (("feet", "points"), {"l_leg": [[0, 0, 0]], "r_leg": 1}, "feet.points.r_leg: expected a list of points"),
+        (
+            ("feet", "points"),
+            {"l_leg": [[0, 0, 0]], "r_leg": 1},
+            "feet.points.r_leg: expected a list of points",
+        ),
         (("markers", "left", "weight"), 0, "markers.left.weight: expected a positive number"),
-        (("symmetries", "left_right", "tolerance"), -1, "left_right.tolerance: expected a positive number"),
+        (
+            ("symmetries", "left_right", "tolerance"),
+            -1,
+            "left_right.tolerance: expected a positive number",
+        ),
         (("markers", "left", "body"), "arm", "markers.left.body: no body 'arm'"),
         (("markers", "left", "position"), [0, 0, -0.2], "marker 'left' has 0 mirror images"),
         (("symmetries", "left_right", "normal"), "w", "no axis 'w'; there are: x, y, z"),
-        (("symmetries", "left_right", "swap"), [["l_", "q_"]], "no joint (the image of l_hip) 'q_hip'"),
+        (
+            ("symmetries", "left_right", "swap"),
+            [["l_", "q_"]],
+            "no joint (the image of l_hip) 'q_hip'",
+        ),
         (("symmetries", "left_right", "swap"), "l_r_", "expected pairs of name prefixes"),
         (("symmetries", "left_right", "swap"), [["l_", "r_"], ["l_", "r_"]], "swapped twice"),
         (("symmetries",), [1], "symmetries: expected a mapping"),
     ],
 )
-def test_wrong_entries_are_named(tmp_path: Path, path: tuple[str, ...], value: object, expected: str) -> None:
+def test_wrong_entries_are_named(
+    tmp_path: Path, path: tuple[str, ...], value: object, expected: str
+) -> None:
     assert expected in message(tmp_path, robot=changed(path, value))
 
 
@@ -257,7 +284,11 @@ def test_wrong_entries_are_named(tmp_path: Path, path: tuple[str, ...], value: o
         ('<freejoint name="root"/>', "", "free joint named 'root'"),
         ('name="root"', 'name="base"', "free joint named 'root'"),
         ('axis="1 0 0"', 'type="ball"', "joint 'l_hip' is no hinge"),
-        ('<position name="l_hip" joint="l_hip" kp="10" kv="1" forcerange="-5 5"/>', "", "found r_hip"),
+        (
+            '<position name="l_hip" joint="l_hip" kp="10" kv="1" forcerange="-5 5"/>',
+            "",
+            "found r_hip",
+        ),
         (
             '<position name="l_hip" joint="l_hip"',
             '<position name="l_hip" joint="r_hip"',
@@ -270,7 +301,11 @@ def test_wrong_entries_are_named(tmp_path: Path, path: tuple[str, ...], value: o
         ),
         ('forcerange="-5 5"', "", "actuator 'l_hip' needs a symmetric forcerange"),
         ('forcerange="-5 5"', 'forcerange="-5 6"', "actuator 'l_hip' needs a symmetric forcerange"),
-        ('axis="-1 0 0"', 'axis="0 1 0"', "the axes of joints 'l_hip' and 'r_hip' are no mirror images"),
+        (
+            'axis="-1 0 0"',
+            'axis="0 1 0"',
+            "the axes of joints 'l_hip' and 'r_hip' are no mirror images",
+        ),
     ],
 )
 def test_wrong_mjcf_is_named(tmp_path: Path, old: str, new: str, expected: str) -> None:
@@ -295,12 +330,16 @@ def test_joints_may_turn_further_than_the_robot_says() -> None:
     robot = robots.load("anymal_b")
     wide = robot.turning({"HFE": 3.0, "KFE": 2.0})
     by_name = {
-        name: (low, high) for name, low, high in zip(wide.joint_names, wide.joint_lower, wide.joint_upper, strict=True)
+        name: (low, high)
+        for name, low, high in zip(
+            wide.joint_names, wide.joint_lower, wide.joint_upper, strict=True
+        )
     }
     assert by_name["LF_HFE"] == (-3.0, 3.0) and by_name["RF_HAA"] == (-0.9, 0.7)
     assert by_name["LF_KFE"] == (-2.6, 2.0)  # wider already where it is
     assert wide.model().joint("RH_HFE").range.tolist() == pytest.approx([-3.0, 3.0])
     assert robot.joint_upper[1] == 1.6 and wide.model_sha256 == robot.model_sha256
-    assert np.array_equal(robot.turning({"elbow": 3.0}).joint_lower, robot.joint_lower)  # of another kind of robot
+    # of another kind of robot
+    assert np.array_equal(robot.turning({"elbow": 3.0}).joint_lower, robot.joint_lower)
     with pytest.raises(InputError, match="no joint of 'anymal_b' has KFX in its name"):
         robot.turning({"HFE": 3.0, "KFX": 3.0})

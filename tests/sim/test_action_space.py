@@ -33,7 +33,8 @@ def _asked(space: ActionSpace, action: np.ndarray) -> tuple[mujoco.MjModel, mujo
 def test_an_action_asks_every_space_for_the_torque_of_pd_control(name):
     action = 0.05 * np.arange(-6, 6)  # rad; 0.3 * 100 Nm/rad is within the limit of 40
     _, data = _asked(ActionSpace(name, ROBOT, CPU), action)
-    # muscles pull by MuJoCo's curves of force over length, which are at their best in the middle of a joint's range
+    # muscles pull by MuJoCo's curves of force over length, which are at their best in the middle of
+    # a joint's range
     room = 3.0 + 0.35 * np.abs(100 * action) if name == "muscle" else 0.01
     assert (np.abs(data.qfrc_actuator[6:] - 100 * action) < room).all()
 
@@ -41,7 +42,8 @@ def test_an_action_asks_every_space_for_the_torque_of_pd_control(name):
 @pytest.mark.parametrize("name", ACTION_SPACES)
 def test_no_space_exceeds_the_torque_limit(name):
     _, data = _asked(ActionSpace(name, ROBOT, CPU), np.full(12, 3.0))
-    assert np.abs(data.qfrc_actuator[6:]).max() <= 40.0 * (1.3 if name == "muscle" else 1.0) + 1e-9  # 1.3: FVL, passive
+    # 1.3: FVL, passive
+    assert np.abs(data.qfrc_actuator[6:]).max() <= 40.0 * (1.3 if name == "muscle" else 1.0) + 1e-9
 
 
 def test_controls_of_muscles_are_excitations_of_two_a_joint():
@@ -89,5 +91,7 @@ def test_drawn_physics_needs_pd_drives():
 
 
 def test_an_unknown_space_is_refused_by_name():
-    with pytest.raises(ValueError, match="no action space 'jerk'; there are: pd, velocity, torque, muscle"):
+    with pytest.raises(
+        ValueError, match="no action space 'jerk'; there are: pd, velocity, torque, muscle"
+    ):
         ActionSpace("jerk", ROBOT, CPU)

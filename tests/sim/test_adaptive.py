@@ -14,7 +14,12 @@ from npmp.sim.adaptive import AdaptiveConfig, Reach
 from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
 from npmp.tasks.walk import Walk, WalkConfig
 
-COLUMNS = {"friction": slice(0, 1), "joint_offset": slice(1, 4), "gain_whole": slice(4, 4), "weak_joint": slice(4, 5)}
+COLUMNS = {
+    "friction": slice(0, 1),
+    "joint_offset": slice(1, 4),
+    "gain_whole": slice(4, 4),
+    "weak_joint": slice(4, 5),
+}
 
 
 def reach(n: int = 10, *, pushes: bool = True, **settings: Any) -> Reach:
@@ -39,13 +44,19 @@ def test_one_success_rate_moves_all_ranges_by_hand() -> None:
     note(adaptive, 5, 0)
     assert adaptive.low.tolist() == [0.5] * 3
     note(adaptive, 4, 1)
-    assert adaptive.low.tolist() == pytest.approx([0.55] * 3) and torch.equal(adaptive.low, adaptive.high)
+    assert adaptive.low.tolist() == pytest.approx([0.55] * 3) and torch.equal(
+        adaptive.low, adaptive.high
+    )
     note(adaptive, 6, 4)
     note(adaptive, 4, 6)
     assert adaptive.high.tolist() == pytest.approx([0.495] * 3)
     for _ in range(20):
         note(adaptive, 10, 0)
-    assert adaptive.reached() == {"friction": [1.0, 1.0], "joint_offset": [1.0, 1.0], "pushes": [1.0]}
+    assert adaptive.reached() == {
+        "friction": [1.0, 1.0],
+        "joint_offset": [1.0, 1.0],
+        "pushes": [1.0],
+    }
     assert adaptive.logged() == {"reach": 1.0}
     for _ in range(40):
         note(adaptive, 0, 10)
@@ -55,10 +66,18 @@ def test_one_success_rate_moves_all_ranges_by_hand() -> None:
 def test_an_end_moves_by_its_own_episodes() -> None:
     """Ends: friction's lower and upper, both of the joint offsets at once, the upper of pushes."""
     adaptive = reach()
-    assert list(zip(adaptive._of.tolist(), adaptive._side.tolist(), strict=True)) == [(0, -1), (0, 1), (1, 0), (2, 1)]
+    assert list(zip(adaptive._of.tolist(), adaptive._side.tolist(), strict=True)) == [
+        (0, -1),
+        (0, 1),
+        (1, 0),
+        (2, 1),
+    ]
     adaptive.end = torch.tensor([0] * 4 + [1] * 3 + [-1] * 3)
     note(adaptive, 0, 10)
-    assert adaptive.low.tolist() == pytest.approx([0.45, 0.5, 0.5]) and adaptive.high.tolist() == [0.5] * 3
+    assert (
+        adaptive.low.tolist() == pytest.approx([0.45, 0.5, 0.5])
+        and adaptive.high.tolist() == [0.5] * 3
+    )
     assert adaptive.counted.tolist() == [0, 3, 0, 0]
     adaptive.end = torch.tensor([2] * 4 + [3] * 4 + [-1] * 2)
     note(adaptive, 10, 0)
@@ -79,9 +98,13 @@ def test_draws_fill_their_reach_and_half_of_them_are_at_an_end() -> None:
     friction = drawn[free, 0]
     assert -0.2 <= friction.min() < -0.19 and 0.59 < friction.max() <= 0.6
     assert friction.mean().item() == pytest.approx(0.2, abs=0.02)
-    assert (drawn[adaptive.end == 0, 0] == -0.2).all() and (drawn[adaptive.end == 1, 0] == 0.6).all()
+    assert (drawn[adaptive.end == 0, 0] == -0.2).all() and (
+        drawn[adaptive.end == 1, 0] == 0.6
+    ).all()
     offsets = drawn[adaptive.end == 2, 1:4]
-    assert (offsets.abs() == 0.5).all() and (offsets > 0).float().mean().item() == pytest.approx(0.5, abs=0.05)
+    assert (offsets.abs() == 0.5).all() and (offsets > 0).float().mean().item() == pytest.approx(
+        0.5, abs=0.05
+    )
     assert drawn[adaptive.end != 2, 1:4].abs().max() <= 0.5
     torch.testing.assert_close(drawn[:, 4], unit[:, 4])  # which joint is weak is no range
     sizes = adaptive.pushed(torch.full((4000,), 0.5))
@@ -107,7 +130,10 @@ def test_episodes_count_where_they_end(robot: Robot) -> None:
     for _ in range(5):
         step = env.step(torch.zeros(4, 12))
         env.reset(step.terminated | step.truncated)
-    assert adaptive.high.tolist() == pytest.approx([0.55] * 4) and env.robots.randomizer.unit.abs().max() <= 0.55
+    assert (
+        adaptive.high.tolist() == pytest.approx([0.55] * 4)
+        and env.robots.randomizer.unit.abs().max() <= 0.55
+    )
     env.reset()  # in the middle of an episode: it is not over
     assert adaptive.counted.item() == 0.0
     env._over[:], env._failed[:] = True, True
@@ -120,8 +146,15 @@ def test_what_was_reached_is_in_checkpoints(robot: Robot) -> None:
     env.robots.reach.low[1] = 0.7
     env.robots.reach.counted[0] = 3.0
     other.load_state_dict(env.state_dict())
-    assert other.robots.reach.reached() == env.robots.reach.reached() != environment(robot).robots.reach.reached()
-    assert torch.equal(other.robots.reach.end, env.robots.reach.end) and other.robots.reach.counted[0] == 3.0
+    assert (
+        other.robots.reach.reached()
+        == env.robots.reach.reached()
+        != environment(robot).robots.reach.reached()
+    )
+    assert (
+        torch.equal(other.robots.reach.end, env.robots.reach.end)
+        and other.robots.reach.counted[0] == 3.0
+    )
     plain = TaskEnv(env.task, 4, robots=env.robots.config.whole(), num_threads=1)
     assert plain.robots.reach is None and not any("reach" in name for name in plain.state_dict())
     with pytest.raises(ValueError, match="without these adaptive ranges"):
@@ -129,7 +162,17 @@ def test_what_was_reached_is_in_checkpoints(robot: Robot) -> None:
 
 
 def test_settings_are_checked() -> None:
-    for wrong in ({"kind": "some"}, {"start": 0.01}, {"below": 0.9}, {"widen": 0.9}, {"episodes": 0}, {"least": 0.0}):
+    for wrong in (
+        {"kind": "some"},
+        {"start": 0.01},
+        {"below": 0.9},
+        {"widen": 0.9},
+        {"episodes": 0},
+        {"least": 0.0},
+    ):
         with pytest.raises(ValueError, match="must"):
             AdaptiveConfig(**wrong)
-    assert replace(RobotBatchConfig(), adaptive=AdaptiveConfig(kind="all")).whole() == RobotBatchConfig()
+    assert (
+        replace(RobotBatchConfig(), adaptive=AdaptiveConfig(kind="all")).whole()
+        == RobotBatchConfig()
+    )

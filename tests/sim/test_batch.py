@@ -102,18 +102,25 @@ def test_sensors_by_name_and_at_rest(robot: Robot) -> None:
     names = [sim.model.sensor(i).name for i in range(sim.model.nsensor)]
     accelerometer = sim.sensor(next(n for n in names if "accel" in n))
     assert accelerometer.shape == (2, 3)
-    torch.testing.assert_close(accelerometer.norm(dim=-1), torch.full((2,), 9.81).double(), atol=0.05, rtol=0)
+    torch.testing.assert_close(
+        accelerometer.norm(dim=-1), torch.full((2,), 9.81).double(), atol=0.05, rtol=0
+    )
     with pytest.raises(KeyError):
         sim.sensor("no such sensor")
 
 
 def test_contact_sensors_tell_knees_from_feet(robot: Robot) -> None:
     sim = BatchSim(
-        flat_scene(robot, lambda spec: add_contact_sensors(spec, robot)), 2, control_rate_hz=50.0, num_threads=1
+        flat_scene(robot, lambda spec: add_contact_sensors(spec, robot)),
+        2,
+        control_rate_hz=50.0,
+        num_threads=1,
     )
     qpos = torch.tensor(robot.home_qpos).repeat(2, 1)
     qpos[1, 2] = 0.12  # the second lies on its belly
     sim.set_state(torch.arange(2), qpos, torch.zeros(2, sim.model.nv))
     sim.step(torch.tensor(robot.home_joints, dtype=torch.float32).expand(2, -1))
-    touching = torch.cat([sim.sensor(f"contact_{b}") for b in robot.body_names if b not in robot.foot_bodies], -1)
+    touching = torch.cat(
+        [sim.sensor(f"contact_{b}") for b in robot.body_names if b not in robot.foot_bodies], -1
+    )
     assert not touching[0].any() and touching[1].any()

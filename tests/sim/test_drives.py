@@ -32,7 +32,9 @@ from npmp.sim.randomization import JointPhysics, PhysicsConfig, Spread, normal_o
 from tests.environments import imitation_env
 
 
-def model_of(kind: str, rate_hz: float = 400.0, current_scale: float = 0.0, **net: int) -> ActuatorModel:
+def model_of(
+    kind: str, rate_hz: float = 400.0, current_scale: float = 0.0, **net: int
+) -> ActuatorModel:
     """A model with the weights that it begins with."""
     contract = ActuatorContract(
         kind, rate_hz, ["a", "b"], [], False, [0.1, 1.0], [0.0, 0.0], 10.0, [50.0, 1.0, 0.0],
@@ -51,17 +53,27 @@ def servo(stiffness: float, damping: float, delay: int = 0, kind: str = "pd", **
 
 
 def standing(
-    robot: Robot, n: int, actuator: ActuatorModel | None, threads: int = 1, scene: mujoco.MjModel | None = None
+    robot: Robot,
+    n: int,
+    actuator: ActuatorModel | None,
+    threads: int = 1,
+    scene: mujoco.MjModel | None = None,
 ) -> BatchSim:
     scene = scene or flat_scene(robot)
-    sim = BatchSim(scene, n, control_rate_hz=robot.control_rate_hz, num_threads=threads, actuator=actuator)
-    sim.set_state(torch.arange(n), torch.tensor(robot.home_qpos).expand(n, -1), torch.zeros(n, scene.nv))
+    sim = BatchSim(
+        scene, n, control_rate_hz=robot.control_rate_hz, num_threads=threads, actuator=actuator
+    )
+    sim.set_state(
+        torch.arange(n), torch.tensor(robot.home_qpos).expand(n, -1), torch.zeros(n, scene.nv)
+    )
     return sim
 
 
 def targets(robot: Robot, n: int, steps: int, seed: int = 0) -> Tensor:
     """(steps, n, nu) joint targets about the home pose."""
-    noise = torch.randn(steps, n, len(robot.home_joints), generator=torch.Generator().manual_seed(seed))
+    noise = torch.randn(
+        steps, n, len(robot.home_joints), generator=torch.Generator().manual_seed(seed)
+    )
     return torch.tensor(robot.home_joints, dtype=torch.float32) + 0.1 * noise
 
 
@@ -73,7 +85,9 @@ def test_the_drives_put_out_what_the_model_says_within_their_limits(robot: Robot
     before = sim.qpos[:, 7:].clone(), sim.qvel[:, 6:].clone()
     assert sim.drives is not None
     torque = sim.drives.torque(target, sim.qpos, sim.qvel)
-    torch.testing.assert_close(torque.double(), 100.0 * (target - before[0]) - 2.0 * before[1], rtol=1e-4, atol=1e-3)
+    torch.testing.assert_close(
+        torque.double(), 100.0 * (target - before[0]) - 2.0 * before[1], rtol=1e-4, atol=1e-3
+    )
     sim = standing(robot, 2, servo(100.0, 2.0))
     sim.substeps = 1  # one physics step
     sim._share = sim._share[:, :1]
@@ -84,11 +98,14 @@ def test_the_drives_put_out_what_the_model_says_within_their_limits(robot: Robot
 
 
 def test_a_servo_without_delay_is_the_ideal_drive(robot: Robot) -> None:
-    """With little damping, which MuJoCo takes with the speed after a physics step, a servo with that before it."""
+    """With little damping, which MuJoCo takes with the speed after a physics step, a servo with
+    that before it."""
     scene = flat_scene(robot)
     scene.actuator_biasprm[:, 2] = -0.05
     ideal = standing(robot, 2, None, scene=scene)
-    real, late = (standing(robot, 2, servo(float(robot.kp[0]), 0.05, delay=delay)) for delay in (0, 8))
+    real, late = (
+        standing(robot, 2, servo(float(robot.kp[0]), 0.05, delay=delay)) for delay in (0, 8)
+    )
     previous = torch.tensor(robot.home_joints, dtype=torch.float32).expand(2, -1)
     for target in targets(robot, 2, 4):
         for sim in (real, ideal, late):
@@ -123,7 +140,8 @@ def test_a_snapshot_brings_back_every_bit_and_threads_change_none(robot: Robot, 
 def test_currents_are_squared_and_averaged_over_the_physics_steps_of_a_control_step(
     robot: Robot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of eight steps with 1 to 8 A, (1 + 4 + ... + 64) / 8 = 25.5 A^2; of the next eight, 9 to 16 A, 161.5."""
+    """Of eight steps with 1 to 8 A, (1 + 4 + ... + 64) / 8 = 25.5 A^2; of the next eight, 9 to 16
+    A, 161.5."""
     model, amperes = model_of("conv", current_scale=2.0), itertools.count(1)
     told = model.step_with_current
 
@@ -147,7 +165,9 @@ def test_a_robot_placed_anew_remembers_nothing(robot: Robot) -> None:
     used, fresh = standing(robot, 2, model), standing(robot, 2, model)
     for target in targets(robot, 2, 5):
         used.step(target)
-    used.set_state(torch.tensor([1]), torch.tensor(robot.home_qpos).unsqueeze(0), torch.zeros(1, used.model.nv))
+    used.set_state(
+        torch.tensor([1]), torch.tensor(robot.home_qpos).unsqueeze(0), torch.zeros(1, used.model.nv)
+    )
     for target in targets(robot, 2, 3, seed=1):
         used.step(target)
         fresh.step(target)
@@ -159,7 +179,9 @@ def test_randomization_scales_the_torques_and_draws_the_actuators(
     robot: Robot, motions: MotionSet, tmp_path: Path
 ) -> None:
     model_of("vae", latent_dim=2).save(tmp_path)
-    config = RobotBatchConfig(actuator=str(tmp_path), physics=PhysicsConfig(gain=Spread(0.2), actuators=0.5))
+    config = RobotBatchConfig(
+        actuator=str(tmp_path), physics=PhysicsConfig(gain=Spread(0.2), actuators=0.5)
+    )
     env = imitation_env(robot, motions, 8, robots=config)
     assert env.sim.drives is not None
     unit = env.robots.physics
@@ -178,7 +200,8 @@ def test_randomization_scales_the_torques_and_draws_the_actuators(
     other.robots.load_state_dict(held)
     other.robots.step(action, other.generator)
     assert torch.equal(other.robots.state.pack(), expected)
-    assert RobotBatchConfig().like(config).actuator == str(tmp_path)  # its nominal sibling has the same drives
+    # its nominal sibling has the same drives
+    assert RobotBatchConfig().like(config).actuator == str(tmp_path)
 
 
 def test_normal_numbers_of_uniform_ones() -> None:
@@ -187,8 +210,8 @@ def test_normal_numbers_of_uniform_ones() -> None:
 
 
 def test_a_robot_stands_on_joints_that_friction_holds(robot: Robot) -> None:
-    """On gears that lose 8 Nm and half of the motor's torque, more at rest, it comes to rest within a second; on the
-    same motors without, its feet go on sliding."""
+    """On gears that lose 8 Nm and half of the motor's torque, more at rest, it comes to rest within
+    a second; on the same motors without, its feet go on sliding."""
     gears = {"coulomb": 8.0, "stiction": 8.0, "stribeck": 0.2, "load": 0.5, "load_at_rest": 0.4}
     held, free = (standing(robot, 1, servo(80.0, 2.0, lag_s=0.005, **more)) for more in (gears, {}))
     for sim in (held, free):
@@ -199,8 +222,8 @@ def test_a_robot_stands_on_joints_that_friction_holds(robot: Robot) -> None:
 
 
 def test_a_model_goes_on_from_the_torque_that_arrived(robot: Robot) -> None:
-    """By 1 Nm a sample more, from 60 Nm of constant gains (50 Nm/rad, 1.2 rad off) where the drive puts out 40: a
-    sample after the error has turned it is 39, not 100."""
+    """By 1 Nm a sample more, from 60 Nm of constant gains (50 Nm/rad, 1.2 rad off) where the drive
+    puts out 40: a sample after the error has turned it is 39, not 100."""
     model = model_of("conv")
     assert isinstance(model, Convolutions)
     torch.nn.init.zeros_(model.head.weight)
@@ -212,7 +235,9 @@ def test_a_model_goes_on_from_the_torque_that_arrived(robot: Robot) -> None:
         torque = sim.drives.torque(target, sim.qpos, sim.qvel)
         torch.testing.assert_close(torque, torch.full((1, 12), 41.0))
     torch.nn.init.constant_(model.head.bias, -0.1)
-    torch.testing.assert_close(sim.drives.torque(target, sim.qpos, sim.qvel), torch.full((1, 12), 39.0))
+    torch.testing.assert_close(
+        sim.drives.torque(target, sim.qpos, sim.qvel), torch.full((1, 12), 39.0)
+    )
     # placed 0.2 rad off and at 3 rad/s it begins from 50 * 0.2 - 1 * 3 Nm
     sim.drives.begin(torch.tensor([0]))
     torque = sim.drives.torque(target - 1.0, sim.qpos, torch.full_like(sim.qvel, 3.0))
@@ -226,14 +251,17 @@ def test_a_model_at_another_rate_is_refused(robot: Robot) -> None:
         make_simulator("warp", flat_scene(robot), 1, control_rate_hz=50.0, actuator=model_of("mlp"))
 
 
-def test_friction_that_was_measured_acts_once(robot: Robot, motions: MotionSet, tmp_path: Path) -> None:
+def test_friction_that_was_measured_acts_once(
+    robot: Robot, motions: MotionSet, tmp_path: Path
+) -> None:
     """OP3's joints have damping and friction; a preset of gains has no say over a model of torques."""
     op3 = robots.load("op3")
     scene = flat_scene(op3)
     assert scene.dof_damping[6:].all() and scene.dof_frictionloss[6:].all()
     model = with_motors(scene)
     assert not model.dof_damping[6:].any() and not model.dof_frictionloss[6:].any()
-    assert (model.dof_armature == scene.dof_armature).all() and scene.dof_damping[6:].all()  # the other is as it was
+    # the other is as it was
+    assert (model.dof_armature == scene.dof_armature).all() and scene.dof_damping[6:].all()
     known = with_motors(scene, 0.003)  # of an actuator that tells its own
     assert (known.dof_armature[6:] == 0.003).all() and not known.dof_armature[:6].any()
     model_of("mlp").save(tmp_path)

@@ -38,7 +38,9 @@ EVERYTHING = PhysicsConfig(
 
 def simulations(robot: Robot, n: int) -> BatchSim:
     sim = BatchSim(flat_scene(robot), n, control_rate_hz=robot.control_rate_hz, num_threads=1)
-    sim.set_state(torch.arange(n), torch.tensor(robot.home_qpos).expand(n, -1), torch.zeros(n, sim.model.nv))
+    sim.set_state(
+        torch.arange(n), torch.tensor(robot.home_qpos).expand(n, -1), torch.zeros(n, sim.model.nv)
+    )
     return sim
 
 
@@ -57,11 +59,14 @@ def test_nothing_varies_by_default(robot: Robot) -> None:
     physics.draw(torch.arange(3), generator())
     assert physics.size == 0 and physics.unit.shape == (3, 0)
     for name in ("body_mass", "actuator_gainprm", "geom_friction"):
-        np.testing.assert_array_equal(getattr(sim.batch.get_model(1), name), getattr(sim.model, name))
+        np.testing.assert_array_equal(
+            getattr(sim.batch.get_model(1), name), getattr(sim.model, name)
+        )
 
 
 def test_fields_are_the_products_that_the_draws_say(robot: Robot) -> None:
-    """(1 + 0.3 u_global) (1 + 0.1 u_i) c and the like, by hand for one simulation; the others keep theirs."""
+    """(1 + 0.3 u_global) (1 + 0.1 u_i) c and the like, by hand for one simulation; the others keep
+    theirs."""
     sim = simulations(robot, 2)
     physics = PhysicsRandomizer(sim, robot, EVERYTHING)
     unit = torch.zeros(1, physics.size)
@@ -79,16 +84,21 @@ def test_fields_are_the_products_that_the_draws_say(robot: Robot) -> None:
     first, second = physics._bodies[:2]
     assert model.body_mass[first] == pytest.approx(nominal.body_mass[first] * 1.15 * 1.1)
     assert model.body_mass[second] == pytest.approx(nominal.body_mass[second] * 1.15 * 0.9)
-    np.testing.assert_allclose(model.body_inertia[second], nominal.body_inertia[second] * 1.15 * 0.9)
+    np.testing.assert_allclose(
+        model.body_inertia[second], nominal.body_inertia[second] * 1.15 * 0.9
+    )
     np.testing.assert_allclose(model.actuator_gainprm[:, 0], 0.8 * robot.kp)
     np.testing.assert_allclose(model.actuator_biasprm[:, 1], -0.8 * robot.kp)
     np.testing.assert_allclose(model.actuator_biasprm[3, 2], -1.1 * robot.kd[3])
     np.testing.assert_allclose(model.actuator_biasprm[4, 2], -robot.kd[4])
     np.testing.assert_allclose(model.actuator_forcerange[:, 1], 1.2 * robot.torque_limit)
     np.testing.assert_allclose(model.geom_friction[physics._foot_geoms, 0], 0.4)
-    np.testing.assert_allclose(model.body_ipos[1] - nominal.body_ipos[1], [0.05, 0.0, -0.025], atol=1e-12)
+    np.testing.assert_allclose(
+        model.body_ipos[1] - nominal.body_ipos[1], [0.05, 0.0, -0.025], atol=1e-12
+    )
     assert physics.joint_offset[1].tolist() == pytest.approx([0, -0.05] + [0] * 10)
-    assert model.body_subtreemass[1] == pytest.approx(model.body_mass.sum())  # derived constants follow
+    # derived constants follow
+    assert model.body_subtreemass[1] == pytest.approx(model.body_mass.sum())
     np.testing.assert_array_equal(sim.batch.get_model(0).body_mass, nominal.body_mass)
 
 
@@ -111,7 +121,8 @@ def test_draws_fill_their_ranges(robot: Robot) -> None:
 
 
 def test_a_drawn_robot_moves_as_a_model_compiled_so(robot: Robot) -> None:
-    """The batch with drawn fields against a single MjData of that very model, some steps of a stumble."""
+    """The batch with drawn fields against a single MjData of that very model, some steps of a
+    stumble."""
     sim = simulations(robot, 2)
     physics = PhysicsRandomizer(sim, robot, EVERYTHING)
     physics.draw(torch.arange(2), generator(3))
@@ -127,8 +138,8 @@ def test_a_drawn_robot_moves_as_a_model_compiled_so(robot: Robot) -> None:
 
 
 def test_a_payload_adds_to_the_trunks_scaled_mass_alone(op3: Robot) -> None:
-    """0.1 + 0.75 * 0.4 kg = 0.4 kg for a draw of 0.5; the trunk's inertia has the mass's scale, its centre its
-    shift."""
+    """0.1 + 0.75 * 0.4 kg = 0.4 kg for a draw of 0.5; the trunk's inertia has the mass's scale, its
+    centre its shift."""
     sim = simulations(op3, 2)
     config = PhysicsConfig(mass=Spread(0.3), payload=(0.1, 0.5), com_trunk=0.01)
     physics = PhysicsRandomizer(sim, op3, config)
@@ -145,8 +156,11 @@ def test_a_payload_adds_to_the_trunks_scaled_mass_alone(op3: Robot) -> None:
     expected[trunk] += 0.4
     np.testing.assert_allclose(drawn.body_mass, expected)
     np.testing.assert_allclose(drawn.body_inertia, 0.7 * nominal.body_inertia)
-    np.testing.assert_allclose(drawn.body_ipos[trunk] - nominal.body_ipos[trunk], [0.0, 0.0, 0.01], atol=1e-12)
-    assert drawn.body_subtreemass[trunk] == pytest.approx(expected.sum())  # derived constants follow
+    np.testing.assert_allclose(
+        drawn.body_ipos[trunk] - nominal.body_ipos[trunk], [0.0, 0.0, 0.01], atol=1e-12
+    )
+    # derived constants follow
+    assert drawn.body_subtreemass[trunk] == pytest.approx(expected.sum())
     np.testing.assert_array_equal(
         sim.batch.get_model(0).body_mass, nominal.body_mass
     )  # nothing was drawn for the first
@@ -161,7 +175,8 @@ def test_the_ground_carries_the_payload(op3: Robot) -> None:
     physics.set(torch.arange(2), torch.tensor([[-1.0], [1.0]]))
     for _ in range(60):
         sim.step(torch.tensor(op3.home_joints).expand(2, -1))
-    assert sim.qvel.abs().max() < 1e-3 and (sim.qpos[:, 2] > 0.8 * op3.home_qpos[2]).all()  # standing still
+    # standing still
+    assert sim.qvel.abs().max() < 1e-3 and (sim.qpos[:, 2] > 0.8 * op3.home_qpos[2]).all()
     up = []
     for i in range(2):
         model, data = sim.batch.get_model(i), sim.batch.get_data(i)
@@ -169,7 +184,9 @@ def test_the_ground_carries_the_payload(op3: Robot) -> None:
         mujoco.mj_forward(model, data)
         up.append(float(data.qfrc_constraint[2]))
     weight = 9.81 * float(sim.model.body_mass.sum())
-    assert up[0] == pytest.approx(weight, rel=1e-3) and up[1] - up[0] == pytest.approx(9.81 * 0.5, rel=1e-2)
+    assert up[0] == pytest.approx(weight, rel=1e-3) and up[1] - up[0] == pytest.approx(
+        9.81 * 0.5, rel=1e-2
+    )
 
 
 def test_payloads_fill_their_range_whatever_else_varies(op3: Robot) -> None:
@@ -192,15 +209,23 @@ def test_payloads_fill_their_range_whatever_else_varies(op3: Robot) -> None:
 
 
 @pytest.mark.parametrize("off", [None, (0.0, 0.0), [0, 0]])
-def test_no_payload_leaves_the_draws_as_they_are(robot: Robot, off: tuple[float, float] | None) -> None:
-    """To the bit: as many numbers as there are without, from the same place of the random stream, and the same
-    fields."""
-    values = {field.name: getattr(EVERYTHING, field.name) for field in dataclasses.fields(EVERYTHING)}
+def test_no_payload_leaves_the_draws_as_they_are(
+    robot: Robot, off: tuple[float, float] | None
+) -> None:
+    """To the bit: as many numbers as there are without, from the same place of the random stream,
+    and the same fields."""
+    values = {
+        field.name: getattr(EVERYTHING, field.name) for field in dataclasses.fields(EVERYTHING)
+    }
     sim = simulations(robot, 3)
-    physics, g = PhysicsRandomizer(sim, robot, PhysicsConfig(**values | {"payload": off})), generator()
+    physics, g = (
+        PhysicsRandomizer(sim, robot, PhysicsConfig(**values | {"payload": off})),
+        generator(),
+    )
     assert PhysicsConfig(payload=off).payload is None
     bodies, joints = 13, 12  # without the feet, of 1 g each
-    # friction and four of the whole robot, each mass, damping, gain and torque, centres of mass, encoders
+    # friction and four of the whole robot, each mass, damping, gain and torque, centres of mass,
+    # encoders
     assert physics.size == 5 + bodies + 3 * joints + 3 * bodies + joints
     physics.draw(torch.arange(3), g)
     again = generator()
@@ -217,29 +242,40 @@ def test_no_payload_leaves_the_draws_as_they_are(robot: Robot, off: tuple[float,
 
 @pytest.mark.parametrize("name", ["anymal_b", "op3"])
 def test_every_draw_changes_something(name: str) -> None:
-    """Of ANYmal's 134 numbers 29 did not: its friction loss is 0, and its feet weigh 1 g. OP3's servos have both."""
+    """Of ANYmal's 134 numbers 29 did not: its friction loss is 0, and its feet weigh 1 g. OP3's
+    servos have both."""
     robot = robots.load(name)
     sim = simulations(robot, 2)
     physics = PhysicsRandomizer(sim, robot, EVERYTHING)
-    lost = sum(columns.stop - columns.start for key, columns in physics._columns.items() if "friction_loss" in key)
+    lost = sum(
+        columns.stop - columns.start
+        for key, columns in physics._columns.items()
+        if "friction_loss" in key
+    )
     assert lost == {"anymal_b": 0, "op3": 21}[name]
     for column in range(physics.size):
         unit = torch.zeros(2, physics.size)
         unit[1, column] = 1.0
         physics.set(torch.arange(2), unit)
-        changed = [values[0] != values[1] for values in (*physics._fields.values(), physics.joint_offset)]
+        changed = [
+            values[0] != values[1] for values in (*physics._fields.values(), physics.joint_offset)
+        ]
         assert any(bool(values.any()) for values in changed), column
     with pytest.raises(ValueError, match="3 numbers of drawn physics do not fit"):
         physics.set(torch.arange(2), torch.zeros(2, 3))
 
 
-@pytest.mark.parametrize("wrong", [(-0.1, 0.5), (0.5, 0.1), (0.0, float("inf")), (0.5,), (float("nan"), 1.0)])
+@pytest.mark.parametrize(
+    "wrong", [(-0.1, 0.5), (0.5, 0.1), (0.0, float("inf")), (0.5,), (float("nan"), 1.0)]
+)
 def test_payloads_are_checked(wrong: tuple[float, ...]) -> None:
     with pytest.raises(ValueError, match="payload must be two numbers"):
         PhysicsConfig(payload=wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("wrong", [{"friction": (0.0, 1.0)}, {"friction": (1.0, 0.5)}, {"com_trunk": -0.1}])
+@pytest.mark.parametrize(
+    "wrong", [{"friction": (0.0, 1.0)}, {"friction": (1.0, 0.5)}, {"com_trunk": -0.1}]
+)
 def test_ranges_are_checked(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         PhysicsConfig(**wrong)  # type: ignore[arg-type]
@@ -248,7 +284,8 @@ def test_ranges_are_checked(wrong: dict[str, object]) -> None:
 
 
 def test_first_order_hold_reaches_the_setpoint_with_the_last_physics_step(robot: Robot) -> None:
-    """Against a loop that interpolates by hand; a constant setpoint is the zero-order hold, to the bit."""
+    """Against a loop that interpolates by hand; a constant setpoint is the zero-order hold, to the
+    bit."""
     sim, held, ramped = simulations(robot, 1), simulations(robot, 1), simulations(robot, 1)
     old = torch.tensor(robot.home_joints).unsqueeze(0)
     new = old + 0.2
@@ -280,7 +317,9 @@ def test_pushes_have_the_configured_times_and_forces(robot: Robot) -> None:
     mean_push = pushing.sum() / begins.sum() * 0.02
     mean_gap = (~pushing).sum() / begins.sum() * 0.02
     # times are rounded up to whole control steps of 0.02 s: half a step more than drawn on average
-    assert mean_push.item() == pytest.approx(0.11, abs=0.012) and mean_gap.item() == pytest.approx(1.01, abs=0.05)
+    assert mean_push.item() == pytest.approx(0.11, abs=0.012) and mean_gap.item() == pytest.approx(
+        1.01, abs=0.05
+    )
     at_begin = force[1:][begins]
     assert at_begin.max() <= 50.0 and at_begin.mean().item() == pytest.approx(25.0, abs=1.0)
     applied = torch.from_numpy(sim.batch.bind("xfrc_applied"))
@@ -305,14 +344,20 @@ def test_a_push_accelerates_the_robot(robot: Robot) -> None:
 
 # --- joints that were identified
 
-IDENTIFIED = {"LF_HAA": JointPhysics(armature=0.05, damping=0.4, friction_loss=0.3, kp=90.0, kd=2.0, offset=0.02)}
+IDENTIFIED = {
+    "LF_HAA": JointPhysics(
+        armature=0.05, damping=0.4, friction_loss=0.3, kp=90.0, kd=2.0, offset=0.02
+    )
+}
 
 
 def test_what_was_identified_is_what_is_nominal(robot: Robot) -> None:
-    """The joint that was named has its own figures, the others the model's; spreads are about them, and the constants
-    that MuJoCo derives of armatures follow."""
+    """The joint that was named has its own figures, the others the model's; spreads are about them,
+    and the constants that MuJoCo derives of armatures follow."""
     scene = flat_scene(robot)
-    config = PhysicsConfig(nominal=IDENTIFIED, armature=Spread(each=0.5), gain=Spread(each=0.1), joint_offset=0.01)
+    config = PhysicsConfig(
+        nominal=IDENTIFIED, armature=Spread(each=0.5), gain=Spread(each=0.1), joint_offset=0.01
+    )
     model = with_nominal(scene, config)
     assert scene.dof_armature[6] == 0.0  # the scene itself is as it was
     assert model.dof_M0[6] == pytest.approx(scene.dof_M0[6] + 0.05)
@@ -324,7 +369,9 @@ def test_what_was_identified_is_what_is_nominal(robot: Robot) -> None:
     assert physics.joint_offset[0].tolist() == pytest.approx([0.02] + 11 * [0.0])
     physics.set(torch.tensor([1]), torch.full((1, physics.size), -1.0))
     drawn = sim.batch.get_model(1)
-    assert drawn.dof_armature[6] == pytest.approx(0.025) and drawn.actuator_gainprm[:2, 0] == pytest.approx([81, 90])
+    assert drawn.dof_armature[6] == pytest.approx(0.025) and drawn.actuator_gainprm[
+        :2, 0
+    ] == pytest.approx([81, 90])
     assert drawn.dof_M0[6] == pytest.approx(scene.dof_M0[6] + 0.025)
     assert physics.joint_offset[1].tolist() == pytest.approx([0.01] + 11 * [-0.01])
     assert with_nominal(scene, PhysicsConfig()) is scene

@@ -1,5 +1,5 @@
-"""Simulators agree: the staged one to the bit, mujoco_warp to what single precision leaves; in a policy's score,
-too."""
+"""Simulators agree: the staged one to the bit, mujoco_warp to what single precision leaves; in a
+policy's score, too."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import robots
 from npmp.robots import Robot
-from npmp.sim import BatchSim, Simulator, StagedBatchSim, add_contact_sensors, flat_scene, make_simulator
+from npmp.sim import (
+    BatchSim,
+    Simulator,
+    StagedBatchSim,
+    add_contact_sensors,
+    flat_scene,
+    make_simulator,
+)
 from npmp.sim.randomization import PhysicsConfig, PhysicsRandomizer, PushConfig, Pusher, Spread
 from tests.environments import imitation_env
 
@@ -28,8 +35,8 @@ VARIED = PhysicsConfig(
 
 
 def random_states(robot: Robot, n: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
-    """Robots tilted by some 20 degrees, from 5 cm within the floor to 30 cm above it: qpos, qvel, and targets near the
-    joints."""
+    """Robots tilted by some 20 degrees, from 5 cm within the floor to 30 cm above it: qpos, qvel,
+    and targets near the joints."""
     generator = torch.Generator().manual_seed(seed)
 
     def normal(*shape: int) -> Tensor:
@@ -51,17 +58,23 @@ def placed(sim: Simulator, qpos: Tensor, qvel: Tensor) -> Simulator:
 
 def simulators(robot: Robot, n: int, others: str) -> tuple[Simulator, Simulator]:
     """mujoco.batch and another one, of the same scene with its contact sensors."""
-    model, rate = flat_scene(robot, lambda spec: add_contact_sensors(spec, robot)), robot.control_rate_hz
+    model, rate = (
+        flat_scene(robot, lambda spec: add_contact_sensors(spec, robot)),
+        robot.control_rate_hz,
+    )
     batch = BatchSim(model, n, control_rate_hz=rate, num_threads=1)
     if others == "staged":
-        return batch, StagedBatchSim(model, n, control_rate_hz=rate, num_threads=1, device=torch.device("cpu"))
+        return batch, StagedBatchSim(
+            model, n, control_rate_hz=rate, num_threads=1, device=torch.device("cpu")
+        )
     pytest.importorskip("mujoco_warp")
     return batch, make_simulator(others, model, n, control_rate_hz=rate)
 
 
 @pytest.mark.parametrize("name", ["anymal_b", "op3"])
 def test_a_control_step_of_warp_is_mujocos(name: str) -> None:
-    """100 random states on and above the floor, a control step of a first-order hold; measured: 2e-6 and 4e-5."""
+    """100 random states on and above the floor, a control step of a first-order hold; measured:
+    2e-6 and 4e-5."""
     robot = robots.load(name)
     batch, warp = simulators(robot, 100, "warp")
     qpos, qvel, ctrl = random_states(robot, 100)
@@ -82,7 +95,8 @@ def test_a_control_step_of_warp_is_mujocos(name: str) -> None:
 
 @pytest.mark.parametrize("others", ["staged", "warp"])
 def test_drawn_physics_and_pushes_do_the_same(robot: Robot, others: str) -> None:
-    """Every field that varies, and the constants derived from them; robots that are reset in between."""
+    """Every field that varies, and the constants derived from them; robots that are reset in
+    between."""
     n, tolerance = 6, {"staged": 0.0, "warp": 2e-4}[others]
     qpos, qvel, ctrl = random_states(robot, n, seed=1)
     both = simulators(robot, n, others)
@@ -156,16 +170,20 @@ def test_contacts_without_room_are_reported(robot: Robot, monkeypatch: pytest.Mo
     placed(sim, qpos, torch.zeros(2, model.nv))
     monkeypatch.setattr(warp, "_LOOK_EVERY", 2)
     sim.step(qpos[:, 7:])
-    with pytest.warns(RuntimeWarning, match=r"no room for all contacts or constraints of \d of 2 robots"):
+    with pytest.warns(
+        RuntimeWarning, match=r"no room for all contacts or constraints of \d of 2 robots"
+    ):
         sim.step(qpos[:, 7:])
     with warnings.catch_warnings(action="error"):  # said once
         sim.step(qpos[:, 7:])
         sim.step(qpos[:, 7:])
 
 
-def test_a_graph_is_recorded_once_and_leaves_no_trace(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a GPU, here a pretended one: kernels are compiled by one real run, undone; then recorded, without garbage
-    collection."""
+def test_a_graph_is_recorded_once_and_leaves_no_trace(
+    robot: Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a GPU, here a pretended one: kernels are compiled by one real run, undone; then recorded,
+    without garbage collection."""
     pytest.importorskip("mujoco_warp")
     from npmp.sim import warp
 
@@ -220,7 +238,9 @@ def test_what_cannot_be_simulated_is_said_in_a_line(robot: Robot) -> None:
         make_simulator("warp", spec.compile(), 1, control_rate_hz=50.0)
 
 
-def test_without_the_extra_it_says_what_to_install(robot: Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_extra_it_says_what_to_install(
+    robot: Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import sys
 
     monkeypatch.setitem(sys.modules, "mujoco_warp", None)
@@ -230,8 +250,8 @@ def test_without_the_extra_it_says_what_to_install(robot: Robot, monkeypatch: py
 
 
 def test_the_same_policy_scores_the_same(robot: Robot, motions: MotionSet) -> None:
-    """Drives that follow the reference and damp by what the state says of velocities: how long and how well robots
-    track."""
+    """Drives that follow the reference and damp by what the state says of velocities: how long and
+    how well robots track."""
     pytest.importorskip("mujoco_warp")
 
     results: list[dict[str, Tensor]] = []
@@ -241,15 +261,21 @@ def test_the_same_policy_scores_the_same(robot: Robot, motions: MotionSet) -> No
         alive, steps, states = torch.ones(3, dtype=torch.bool), torch.zeros(3), []
         for _ in range(25):
             target = env.task.reference.at(env.task.frame)
-            step = env.step(target.joint_pos - env.home + 0.02 * (target.joint_vel - env.state.joint_vel))
+            step = env.step(
+                target.joint_pos - env.home + 0.02 * (target.joint_vel - env.state.joint_vel)
+            )
             alive &= ~step.terminated
             steps += alive
             states.append(step.state)
-        velocities = torch.stack([torch.cat((s.root_vel, s.root_ang, s.joint_vel), -1) for s in states[:5]])
+        velocities = torch.stack(
+            [torch.cat((s.root_vel, s.root_ang, s.joint_vel), -1) for s in states[:5]]
+        )
         poses = torch.stack([torch.cat((s.root_pos, s.joint_pos), -1) for s in states[:5]])
         results.append({"steps": steps, "velocities": velocities, "poses": poses})
     torch.testing.assert_close(results[1]["poses"], results[0]["poses"], rtol=0.0, atol=5e-4)
-    torch.testing.assert_close(results[1]["velocities"], results[0]["velocities"], rtol=0.0, atol=2e-2)
+    torch.testing.assert_close(
+        results[1]["velocities"], results[0]["velocities"], rtol=0.0, atol=2e-2
+    )
     assert not torch.equal(results[0]["velocities"][0], results[0]["velocities"][1])
     assert (results[1]["steps"] - results[0]["steps"]).abs().max() <= 1
     assert results[0]["steps"].min() > 5
@@ -269,9 +295,11 @@ def test_a_state_stays_what_it_was(robot: Robot, motions: MotionSet, sim: str) -
     assert torch.equal(state.pack(), kept)
 
 
-def test_rejoin_turns_a_robot_without_the_physics_noticing(robot: Robot, motions: MotionSet) -> None:
-    """On every simulator: after being sent to another frame, robots move on as they would have, but for place and
-    heading."""
+def test_rejoin_turns_a_robot_without_the_physics_noticing(
+    robot: Robot, motions: MotionSet
+) -> None:
+    """On every simulator: after being sent to another frame, robots move on as they would have, but
+    for place and heading."""
     pytest.importorskip("mujoco_warp")
 
     env = imitation_env(robot, motions, 2, sim="warp")

@@ -1,4 +1,5 @@
-"""Height fields: what each kind promises, that they repeat themselves, and that MuJoCo sees the same ground."""
+"""Height fields: what each kind promises, that they repeat themselves, and that MuJoCo sees the
+same ground."""
 
 from __future__ import annotations
 
@@ -11,10 +12,20 @@ import torch
 
 from npmp import robots
 from npmp.sim import flat_scene
-from npmp.sim.terrain import KINDS, MARGIN_M, PERIOD_M, Grid, Terrain, TerrainConfig, TerrainLimits, height_field
+from npmp.sim.terrain import (
+    KINDS,
+    MARGIN_M,
+    PERIOD_M,
+    Grid,
+    Terrain,
+    TerrainConfig,
+    TerrainLimits,
+    height_field,
+)
 
 COARSE, FINE = Grid(80, 0.1), Grid(160, 0.05)
-# what level 1 reaches: the lowest and the highest point [m]; slopes run for 2.6 m, stairs have eight steps
+# what level 1 reaches: the lowest and the highest point [m]; slopes run for 2.6 m, stairs have
+# eight steps
 RISE = math.tan(math.radians(25.0)) * 2.6
 BOUNDS = {
     "perlin": (0.0, 0.3),
@@ -91,7 +102,10 @@ def test_kinds_may_be_joined() -> None:
     inside = torch.rand(64, 2, generator=torch.Generator().manual_seed(0)) * PERIOD_M
     spread = [torch.std(terrain.height_at(corner + inside)).item() for corner in terrain.corner]
     assert spread[0] == spread[3] == 0.0 and min(spread[1:3] + spread[4:]) > 0.1
-    assert Terrain(TerrainConfig("flat+slopes", fields=2)).cell > Terrain(TerrainConfig("flat+gaps", fields=2)).cell
+    assert (
+        Terrain(TerrainConfig("flat+slopes", fields=2)).cell
+        > Terrain(TerrainConfig("flat+gaps", fields=2)).cell
+    )
 
 
 def test_fields_lie_side_by_side_each_continued() -> None:
@@ -125,7 +139,9 @@ def test_the_height_is_what_mujoco_sees(kind: str) -> None:
     hit = np.zeros(1, dtype=np.int32)
     seen = []
     for x, y in place.double().tolist():
-        length = mujoco.mj_ray(model, data, np.array([x, y, 5.0]), np.array([0.0, 0.0, -1.0]), None, 1, -1, hit)
+        length = mujoco.mj_ray(
+            model, data, np.array([x, y, 5.0]), np.array([0.0, 0.0, -1.0]), None, 1, -1, hit
+        )
         seen.append(5.0 - length)
     np.testing.assert_allclose(terrain.height_at(place).numpy(), seen, atol=5e-5)
     assert terrain.height_at(torch.tensor([1e3, math.nan])).isfinite()

@@ -68,7 +68,8 @@ def test_it_leaves_along_the_line_from_the_leg() -> None:
 
 
 def test_foot_and_shank_push_as_one() -> None:
-    """Two capsules of a leg that are as deep in the ball move it as far as one; two legs move it twice."""
+    """Two capsules of a leg that are as deep in the ball move it as far as one; two legs move it
+    twice."""
     one, both = post(-0.13), torch.cat((post(-0.13), post(-0.13)), 2)
     alone = rolled(ball(), one, THIN, DT).place
     torch.testing.assert_close(rolled(ball(), both, THIN.expand(1, 2), DT).place, alone)
@@ -83,8 +84,8 @@ def test_a_leg_in_the_air_passes_over() -> None:
 
 
 def test_a_foot_that_comes_down_on_it_hardly_shoots_it_away() -> None:
-    """A foot's end 1 cm off the ball's top and 1 cm deep in it: the line between them is nearly upright, and the floor
-    takes most of the push: 1 cm times 0.0100 / 0.1370."""
+    """A foot's end 1 cm off the ball's top and 1 cm deep in it: the line between them is nearly
+    upright, and the floor takes most of the push: 1 cm times 0.0100 / 0.1370."""
     low = RADIUS + float(np.sqrt((RADIUS + 0.03 - 0.01) ** 2 - 0.01**2))
     state = rolled(ball(), post(-0.01, low=low), THIN, DT)
     assert state.place[0, 0].item() == pytest.approx(0.01 * 0.01 / 0.137, rel=0.05)
@@ -103,7 +104,9 @@ def test_legs_are_where_mujoco_has_them(robot: robots.Robot) -> None:
     assert legs.radius.shape == (4, 2)  # a shank and a foot each
     rng = np.random.default_rng(0)
     for _ in range(5):
-        data.qpos[:] = robot.home_qpos + np.concatenate((rng.normal(size=7), 0.5 * rng.normal(size=model.nu)))
+        data.qpos[:] = robot.home_qpos + np.concatenate(
+            (rng.normal(size=7), 0.5 * rng.normal(size=model.nu))
+        )
         data.qpos[3:7] /= np.linalg.norm(data.qpos[3:7])
         mujoco.mj_kinematics(model, data)
         ends = legs(*(part.float() for part in pose_from_qpos(torch.tensor(data.qpos)))).numpy()
@@ -116,15 +119,19 @@ def test_legs_are_where_mujoco_has_them(robot: robots.Robot) -> None:
 
 
 def test_feet_of_boxes_are_refused() -> None:
-    with pytest.raises(InputError, match="of 'op3' collides as a box; in imagination only spheres and capsules"):
+    with pytest.raises(
+        InputError, match="of 'op3' collides as a box; in imagination only spheres and capsules"
+    ):
         Legs(robots.load("op3"))
 
 
 def test_it_goes_where_mujocos_goes(robot: robots.Robot) -> None:
-    """Balls that roll into the feet of a standing robot, one after the other in place: 0.4 s later the model has them
-    within a fifth of the way that they went."""
+    """Balls that roll into the feet of a standing robot, one after the other in place: 0.4 s later
+    the model has them within a fifth of the way that they went."""
     n = 12
-    env = TaskEnv(Dribble(robot, DribbleConfig(at_feet=1.0, drag=(0.3, 0.3))), n, seed=3, num_threads=1)
+    env = TaskEnv(
+        Dribble(robot, DribbleConfig(at_feet=1.0, drag=(0.3, 0.3))), n, seed=3, num_threads=1
+    )
     env.reset(ball=torch.stack((torch.full((n,), 0.75), torch.linspace(0.10, 0.36, n)), -1))
     task, model = env.task, env.sim.model
     v = model.joint("ball").dofadr[0]

@@ -18,14 +18,17 @@ def command(ball: tuple[float, float], target: tuple[float, float]) -> list[floa
 
 
 def test_behind_the_ball_it_walks_straight_on() -> None:
-    """The ball ahead of the left fore foot, the target straight beyond it: forwards, neither sideways nor turning."""
+    """The ball ahead of the left fore foot, the target straight beyond it: forwards, neither
+    sideways nor turning."""
     forward, left, turn = command((0.6, CONFIG.side), (3.0, CONFIG.side))
-    # 0.660 m from it: close = sqrt(1 - 0.660 / 0.903) = 0.519, 0.519 (0.376 + 0.056 * 2.4) + 0.481 * 1.37 = 0.924
+    # 0.660 m from it: close = sqrt(1 - 0.660 / 0.903) = 0.519, 0.519 (0.376 + 0.056 * 2.4) + 0.481
+    # * 1.37 = 0.924
     assert forward == pytest.approx(0.924, abs=2e-3) and abs(left) < 1e-5 and abs(turn) < 1e-5
 
 
 def test_it_corrects_towards_the_line_through_the_ball() -> None:
-    assert command((0.6, CONFIG.side + 0.06), (3.0, CONFIG.side + 0.06))[1] > 0.05  # the line is on its left
+    # the line is on its left
+    assert command((0.6, CONFIG.side + 0.06), (3.0, CONFIG.side + 0.06))[1] > 0.05
     assert command((0.6, CONFIG.side - 0.06), (3.0, CONFIG.side - 0.06))[1] < -0.05
 
 
@@ -67,11 +70,13 @@ def gliding(place: Tensor, heading: Tensor, ball: Tensor, target: Tensor, steps:
 
 
 def test_from_anywhere_it_gets_behind_the_ball() -> None:
-    """The ball at the origin, the target far along x. Robots from all around come to where a fore foot stands behind
-    the ball: 0.37 m behind it, 0.27 m to one side."""
+    """The ball at the origin, the target far along x. Robots from all around come to where a fore
+    foot stands behind the ball: 0.37 m behind it, 0.27 m to one side."""
     angle = torch.linspace(0.0, 2.0 * math.pi, 17)[:-1]
     origin = torch.zeros(16, dtype=torch.complex64)
-    path = gliding(torch.polar(torch.full((16,), 1.5), angle), angle * 3.0, origin, origin + 10.0, 300)
+    path = gliding(
+        torch.polar(torch.full((16,), 1.5), angle), angle * 3.0, origin, origin + 10.0, 300
+    )
     near = (path.imag.abs() - CONFIG.side).abs() + (path.real + CONFIG.reach).abs()
     assert bool((near.amin(0) < 0.1).all())
 

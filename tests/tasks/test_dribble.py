@@ -1,4 +1,5 @@
-"""Dribbling: the ball's physics by hand, what is seen and judged, when targets jump, what ends episodes."""
+"""Dribbling: the ball's physics by hand, what is seen and judged, when targets jump, what ends
+episodes."""
 
 from __future__ import annotations
 
@@ -18,7 +19,12 @@ from npmp.tasks.dribble import drag_force, dribble_reward, in_heading, jumped
 from tests.environments import walk_env
 
 RADIUS, MASS = 0.117, 0.45
-PLAIN: dict[str, Any] = {"radius_m": (RADIUS, RADIUS), "mass_kg": (MASS, MASS), "drag": (0.0, 0.0), "at_feet": 0.0}
+PLAIN: dict[str, Any] = {
+    "radius_m": (RADIUS, RADIUS),
+    "mass_kg": (MASS, MASS),
+    "drag": (0.0, 0.0),
+    "at_feet": 0.0,
+}
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +55,12 @@ def still(env: DribbleEnv, steps: int) -> None:
 
 
 def test_a_ball_rolls_to_a_stop(robot: robots.Robot) -> None:
-    """Friction F at the floor and the rolling torque M share the pyramid of a contact: F / mu + M / mu_r = m g, with mu
-    = 1 (the floor's) and mu_r = 0.04 m. A solid sphere that rolls: F = m a and M = 7/5 m r a. So
+    """Friction F at the floor and the rolling torque M share the pyramid of a contact: F / mu + M /
+    mu_r = m g, with mu = 1 (the floor's) and mu_r = 0.04 m. A solid sphere that rolls: F = m a and
+    M = 7/5 m r a. So
 
-        a = g / (1 / mu + 7 r / (5 mu_r)) = 9.81 / (1 + 7 * 0.117 / 0.2) = 9.81 / 5.095 = 1.925 m/s^2,
+        a = g / (1 / mu + 7 r / (5 mu_r)) = 9.81 / (1 + 7 * 0.117 / 0.2) = 9.81 / 5.095 = 1.925
+        m/s^2,
 
     1.5 m/s are gone after 0.78 s and 0.58 m, a bit more as contacts are soft.
     """
@@ -62,16 +70,26 @@ def test_a_ball_rolls_to_a_stop(robot: robots.Robot) -> None:
     assert env.task.ball_velocity[0, 0].item() == pytest.approx(1.5 - 1.925 * 0.5, abs=0.05)
     still(env, 25)
     x, y, z = env.task.ball[0].tolist()
-    assert x == pytest.approx(1.5**2 / (2 * 1.925), rel=0.07) and y == 3.0 and z == pytest.approx(RADIUS, abs=1e-4)
+    assert (
+        x == pytest.approx(1.5**2 / (2 * 1.925), rel=0.07)
+        and y == 3.0
+        and z == pytest.approx(RADIUS, abs=1e-4)
+    )
     assert env.task.ball_velocity.abs().max() < 1e-5
     still(env, 10)
     assert env.task.ball[0, 0].item() == pytest.approx(x, abs=1e-5)  # and there it stays
 
 
 def test_drag_leaves_of_a_speed_what_its_law_leaves() -> None:
-    """dv/dt = -(c/m) v^2 from 4 m/s, c/m = 2 per metre, 0.5 s in 25 steps: 4 / (1 + 2 * 4 * 0.5) = 0.8 m/s."""
-    velocity, drag, mass = torch.tensor([[2.4, -3.2, 0.0]]), torch.tensor([[0.9]]), torch.tensor([[0.45]])
-    assert drag_force(velocity, drag, mass, 0.0).norm().item() == pytest.approx(0.9 * 4.0**2)  # c |v|^2 in no time
+    """dv/dt = -(c/m) v^2 from 4 m/s, c/m = 2 per metre, 0.5 s in 25 steps: 4 / (1 + 2 * 4 * 0.5) =
+    0.8 m/s."""
+    velocity, drag, mass = (
+        torch.tensor([[2.4, -3.2, 0.0]]),
+        torch.tensor([[0.9]]),
+        torch.tensor([[0.45]]),
+    )
+    # c |v|^2 in no time
+    assert drag_force(velocity, drag, mass, 0.0).norm().item() == pytest.approx(0.9 * 4.0**2)
     for _ in range(25):
         velocity = velocity + drag_force(velocity, drag, mass, 0.02) / mass * 0.02
     torch.testing.assert_close(velocity, torch.tensor([[0.48, -0.64, 0.0]]))
@@ -84,7 +102,10 @@ def test_drag_acts_in_the_simulation(robot: robots.Robot) -> None:
     env.sim.qpos[:, env.sim.model.joint("ball").qposadr[0] + 2] = 3.0
     still(env, 1)  # the drag is known from here on
     velocity = env.task.ball_velocity
-    expected = velocity + drag_force(velocity, torch.tensor([[0.9]]), torch.tensor([[MASS]]), 0.02) / MASS * 0.02
+    expected = (
+        velocity
+        + drag_force(velocity, torch.tensor([[0.9]]), torch.tensor([[MASS]]), 0.02) / MASS * 0.02
+    )
     assert expected[0, 0] < 2.7
     still(env, 1)
     torch.testing.assert_close(
@@ -96,36 +117,46 @@ def test_balls_differ_as_they_were_drawn(robot: robots.Robot) -> None:
     env = dribble_env(robot, 32, at_feet=0.0)
     task, model = env.task, env.sim.model
     still(env, 15)
-    torch.testing.assert_close(task.ball[:, 2], task.ball_radius, atol=2e-3, rtol=0)  # they lie on the floor
+    # they lie on the floor
+    torch.testing.assert_close(task.ball[:, 2], task.ball_radius, atol=2e-3, rtol=0)
     for values, (low, high) in (
         (task.ball_radius, (0.105, 0.129)),
         (task.ball_mass, (0.36, 0.54)),
         (task.ball_drag, (0.1, 0.8)),
     ):
-        assert low <= values.min() < low + 0.2 * (high - low) and high - 0.2 * (high - low) < values.max() <= high
+        assert (
+            low <= values.min() < low + 0.2 * (high - low)
+            and high - 0.2 * (high - low) < values.max() <= high
+        )
     fields = env.sim.expand(["body_mass", "body_inertia"])
     ball = model.body("ball").id
     torch.testing.assert_close(fields["body_mass"][:, ball].float(), task.ball_mass)
     expected = 0.4 * task.ball_mass * task.ball_radius.square()  # a solid sphere's
-    torch.testing.assert_close(fields["body_inertia"][:, ball].float(), expected.unsqueeze(-1).expand(-1, 3))
+    torch.testing.assert_close(
+        fields["body_inertia"][:, ball].float(), expected.unsqueeze(-1).expand(-1, 3)
+    )
     before = task.unit.clone()
     env.reset(torch.arange(32) < 4)
     assert (task.unit != before).any(-1).tolist() == [True] * 4 + [False] * 28
 
 
 def test_the_robot_meets_the_ball_and_nothing_else_anew(robot: robots.Robot) -> None:
-    """Feet, shanks and all else of the robot collide with the ball; without it they meet what they met without it."""
+    """Feet, shanks and all else of the robot collide with the ball; without it they meet what they
+    met without it."""
     env = dribble_env(robot, 1, **PLAIN)
     model = env.sim.model
     ball, floor = model.geom("ball").id, model.geom("floor").id
 
     def collide(a: int, b: int) -> bool:
         return bool(
-            model.geom_contype[a] & model.geom_conaffinity[b] or model.geom_contype[b] & model.geom_conaffinity[a]
+            model.geom_contype[a] & model.geom_conaffinity[b]
+            or model.geom_contype[b] & model.geom_conaffinity[a]
         )
 
     body = [g for g in range(model.ngeom) if g not in (ball, floor)]
-    assert all(collide(g, ball) and collide(g, floor) for g in (*body, ball) if g != ball) and collide(ball, floor)
+    assert all(
+        collide(g, ball) and collide(g, floor) for g in (*body, ball) if g != ball
+    ) and collide(ball, floor)
     assert not any(collide(a, b) for a in body for b in body)
 
 
@@ -167,9 +198,13 @@ def test_observations_are_egocentric(robot: robots.Robot) -> None:
     """Everything moved and turned in the plane looks the same."""
     env = dribble_env(robot, 3)
     task, before = env.task, env.task.observe()
-    torch.testing.assert_close(before[:, 2:], in_heading(env.state, task.target.unsqueeze(1)).squeeze(1))
+    torch.testing.assert_close(
+        before[:, 2:], in_heading(env.state, task.target.unsqueeze(1)).squeeze(1)
+    )
     turn, shift = geometry.yaw_matrix(torch.tensor(2.1)), torch.tensor([5.0, -7.0, 0.0])
-    moved = env.state._replace(root_pos=env.state.root_pos @ turn.T + shift, root_rot=turn @ env.state.root_rot)
+    moved = env.state._replace(
+        root_pos=env.state.root_pos @ turn.T + shift, root_rot=turn @ env.state.root_rot
+    )
     env.robots.state = moved
     q = env.sim.model.joint("ball").qposadr[0]
     env.sim.qpos[:, q : q + 3] = (task.ball @ turn.T + shift).double()
@@ -179,9 +214,14 @@ def test_observations_are_egocentric(robot: robots.Robot) -> None:
 
 def test_episodes_begin_with_the_ball_at_a_fore_foot_or_around(robot: robots.Robot) -> None:
     near = dribble_env(robot, 64, at_feet=1.0).task.observe()
-    assert bool(((near[:, 0] > 0.6) & (near[:, 0] < 0.95)).all())  # foot at 0.46 m, ball's and foot's radius, the gap
-    assert bool(((near[:, 1].abs() - 0.246).abs() < 1e-3).all()) and 10 < (near[:, 1] > 0).sum() < 54
-    around = torch.linalg.vector_norm(dribble_env(robot, 64, at_feet=0.0).task.observe()[:, :2], dim=-1)
+    # foot at 0.46 m, ball's and foot's radius, the gap
+    assert bool(((near[:, 0] > 0.6) & (near[:, 0] < 0.95)).all())
+    assert (
+        bool(((near[:, 1].abs() - 0.246).abs() < 1e-3).all()) and 10 < (near[:, 1] > 0).sum() < 54
+    )
+    around = torch.linalg.vector_norm(
+        dribble_env(robot, 64, at_feet=0.0).task.observe()[:, :2], dim=-1
+    )
     assert 1.0 <= around.min() < 1.2 and 2.3 < around.max() <= 2.5
 
 
@@ -189,7 +229,9 @@ def test_episodes_begin_with_the_ball_at_a_fore_foot_or_around(robot: robots.Rob
 
 
 def test_the_target_jumps_by_two_metres_every_five_seconds(robot: robots.Robot) -> None:
-    torch.testing.assert_close(jumped(torch.ones(1, 2), torch.tensor([0.25]), 2.0), torch.tensor([[1.0, 3.0]]))
+    torch.testing.assert_close(
+        jumped(torch.ones(1, 2), torch.tensor([0.25]), 2.0), torch.tensor([[1.0, 3.0]])
+    )
     env = dribble_env(robot, 16)
     task = env.task
     assert len(set(task.left.tolist())) > 8  # not all at once
@@ -232,7 +274,8 @@ def test_a_script_asks_the_same_of_everyone_whatever_happens(robot: robots.Robot
 
 def test_the_reward_is_the_published_one(robot: robots.Robot) -> None:
     torch.testing.assert_close(
-        dribble_reward(torch.tensor([0.0, 1.0, 2.0]), 1.0), torch.tensor([1.0, math.exp(-1), math.exp(-4)])
+        dribble_reward(torch.tensor([0.0, 1.0, 2.0]), 1.0),
+        torch.tensor([1.0, math.exp(-1), math.exp(-4)]),
     )
     assert dribble_reward(torch.tensor(0.5), 0.5).item() == pytest.approx(math.exp(-0.5))
     env = dribble_env(robot, 3)
@@ -245,7 +288,9 @@ def test_the_reward_is_the_published_one(robot: robots.Robot) -> None:
 def test_a_ball_too_far_away_ends_the_episode(robot: robots.Robot) -> None:
     env = dribble_env(robot, 3, **PLAIN)
     q = env.sim.model.joint("ball").qposadr[0]
-    env.sim.qpos[:, q : q + 2] = torch.tensor([[4.9, 0.0], [5.1, 0.0], [2.0, 0.0]], dtype=torch.float64)
+    env.sim.qpos[:, q : q + 2] = torch.tensor(
+        [[4.9, 0.0], [5.1, 0.0], [2.0, 0.0]], dtype=torch.float64
+    )
     env.task.target = torch.tensor([[3.0, 0.0], [3.0, 0.0], [-3.1, 0.0]])
     step = env.step(torch.zeros(3, 12))
     assert step.terminated.tolist() == [False, True, True]
@@ -256,7 +301,8 @@ def test_falls_end_episodes_as_in_walking(robot: robots.Robot) -> None:
     env = dribble_env(robot, 2, **PLAIN)
     fold = torch.tensor([1.0, 1.0, -1.0, -1.0])  # fore legs, hind legs
     limp = torch.zeros(2, 12)
-    limp[1, 1::3], limp[1, 2::3] = 1.2 * fold, -1.9 * fold  # the second folds its legs up and drops on its belly
+    # the second folds its legs up and drops on its belly
+    limp[1, 1::3], limp[1, 2::3] = 1.2 * fold, -1.9 * fold
     fell = torch.zeros(2, dtype=torch.bool)
     for _ in range(60):
         fell |= env.step(limp).terminated
@@ -264,8 +310,9 @@ def test_falls_end_episodes_as_in_walking(robot: robots.Robot) -> None:
 
 
 def test_the_figures_of_a_trial_by_hand(robot: robots.Robot) -> None:
-    """Two robots for 10 s. The first ball lies 2 m from its target, and 0.3 m in the last second before each jump; the
-    second always 0.6 m. Of all steps 0.8 half are 0.6 m, so that is the lower median of (0.3, 0.6 .., 2)."""
+    """Two robots for 10 s. The first ball lies 2 m from its target, and 0.3 m in the last second
+    before each jump; the second always 0.6 m. Of all steps 0.8 half are 0.6 m, so that is the lower
+    median of (0.3, 0.6 .., 2)."""
     dt, steps = 0.02, 500
     to_jump = ((250 - torch.arange(steps) % 250) * dt).unsqueeze(-1).expand(-1, 2)
     error = torch.full((steps, 2), 0.6)
@@ -275,9 +322,12 @@ def test_the_figures_of_a_trial_by_hand(robot: robots.Robot) -> None:
     seen = {"to_jump_s": to_jump, "ball_speed": torch.full((steps, 2), 0.25), "lost": fell.clone()}
     figures = dribble_env(robot, 1).task.figures(Trial(seen, error, fell, torch.zeros(1, 1), dt))
     assert figures["ball_target_median_m"] == pytest.approx(0.6)  # 100 at 0.3, 500 at 0.6, 400 at 2
-    assert figures["ball_target_before_jump_median_m"] == pytest.approx(0.3)  # the lower of as many at 0.3 and 0.6
+    # the lower of as many at 0.3 and 0.6
+    assert figures["ball_target_before_jump_median_m"] == pytest.approx(0.3)
     assert figures["survived"] == 0.5 and figures["ball_speed_mps"] == pytest.approx(0.25)
-    assert figures["falls_per_minute"] == pytest.approx(3.0) and figures["lost_per_minute"] == pytest.approx(3.0)
+    assert figures["falls_per_minute"] == pytest.approx(3.0) and figures[
+        "lost_per_minute"
+    ] == pytest.approx(3.0)
 
 
 # --- checkpoints, settings ---
@@ -306,8 +356,8 @@ def test_new_goals_are_other_targets_within_a_jump(robot: robots.Robot) -> None:
 
 
 def test_a_goal_is_carried_on_as_the_simulator_does(robot: robots.Robot) -> None:
-    """A ball far from the robot rolls 0.3 s: targets stay, places agree within 3.5 cm of some 20. (Kicked balls, which
-    `ROLLING` is fitted to, slip and brake less than one that rolls.)"""
+    """A ball far from the robot rolls 0.3 s: targets stay, places agree within 3.5 cm of some 20.
+    (Kicked balls, which `ROLLING` is fitted to, slip and brake less than one that rolls.)"""
     env = dribble_env(robot, 3, drag=(0.3, 0.3), at_feet=0.0)
     put(env, (0.0, 3.0), 1.0)
     goal = env.task.goal()
@@ -320,8 +370,9 @@ def test_a_goal_is_carried_on_as_the_simulator_does(robot: robots.Robot) -> None
 
 
 def test_the_imagined_loss_by_hand(robot: robots.Robot) -> None:
-    """Balls 1 m and 3 m from their targets after the first and the second of two steps, which count one to two:
-    2 (1 + 2 * 3) / 3. A robot that stands and is told to stand owes nothing more; one that is told to walk does."""
+    """Balls 1 m and 3 m from their targets after the first and the second of two steps, which count
+    one to two: 2 (1 + 2 * 3) / 3. A robot that stands and is told to stand owes nothing more; one
+    that is told to walk does."""
     env = dribble_env(robot, 1, distance_weight=2.0)
     env.reset(ball=torch.tensor([[0.6, 0.2]]))
     task, still = env.task, RobotState(*(part.expand(2, *part.shape) for part in env.state))
@@ -334,7 +385,8 @@ def test_the_imagined_loss_by_hand(robot: robots.Robot) -> None:
     assert alone.imagined_loss(still, goals).item() == pytest.approx(14.0 / 3.0, abs=1e-3)
     assert task.imagined_loss(still, goals).item() > 14.0 / 3.0 + 0.05
     goals[..., 4] = goals[..., 0]
-    assert task.imagined_loss(still, goals).item() == pytest.approx(2.0 * 0.01, abs=1e-3)  # the root of 1e-4
+    # the root of 1e-4
+    assert task.imagined_loss(still, goals).item() == pytest.approx(2.0 * 0.01, abs=1e-3)
 
 
 def test_checkpoint_continues_to_the_bit(robot: robots.Robot) -> None:
@@ -347,7 +399,13 @@ def test_checkpoint_continues_to_the_bit(robot: robots.Robot) -> None:
         for t in range(steps):
             step = env.step(0.5 * torch.sin(torch.arange(4 * 12) + float(t)).view(4, 12))
             env.reset(step.terminated | step.truncated)
-            seen += [env.state.pack(), env.task.ball, env.task.target, step.rewards, env.task.privileged()]
+            seen += [
+                env.state.pack(),
+                env.task.ball,
+                env.task.target,
+                step.rewards,
+                env.task.privileged(),
+            ]
         return seen
 
     first = dribble_env(robot, 4, **config)

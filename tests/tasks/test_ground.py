@@ -1,4 +1,5 @@
-"""Walking on rough ground: where robots stand, that the ground has no edge, levels, checkpoints, what critics see."""
+"""Walking on rough ground: where robots stand, that the ground has no edge, levels, checkpoints,
+what critics see."""
 
 from __future__ import annotations
 
@@ -27,7 +28,9 @@ def robot() -> robots.Robot:
     return robots.load("anymal_b")
 
 
-def rough_env(robot: robots.Robot, n: int, terrain: str = "perlin", fields: int = 6, **settings: Any) -> WalkEnv:
+def rough_env(
+    robot: robots.Robot, n: int, terrain: str = "perlin", fields: int = 6, **settings: Any
+) -> WalkEnv:
     return walk_env(robot, n, terrain=terrain, terrain_fields=fields, **settings)
 
 
@@ -50,7 +53,9 @@ def test_robots_start_on_the_ground_and_stand(robot: robots.Robot, kind: str) ->
         data.qpos[:] = qpos.numpy()
         mujoco.mj_forward(env.sim.model, data)
         assert all(contact.dist > -0.005 for contact in data.contact)
-        center = torch.tensor(np.array([data.geom(name).xpos for name in feet]), dtype=torch.float32)
+        center = torch.tensor(
+            np.array([data.geom(name).xpos for name in feet]), dtype=torch.float32
+        )
         height = center[:, 2] - robot.foot_radius - ground_of(env).terrain.height_at(center[:, :2])
         clearance.append(height.min().item())
     assert min(clearance) > -1e-4 and max(clearance) < 0.02
@@ -75,7 +80,9 @@ class Nudged:
         self.steps += 1
         if self.steps == 3:
             edge = ground_of(env).terrain.corner[0, 0] + PERIOD_M + 0.02
-            self.by = torch.stack((edge - env.state.root_pos[0, 0], torch.tensor(0.0), torch.tensor(0.5)))
+            self.by = torch.stack(
+                (edge - env.state.root_pos[0, 0], torch.tensor(0.0), torch.tensor(0.5))
+            )
             env.robots.shift(torch.tensor([0]), self.by[None])
         return Decision(still(env), memory)
 
@@ -91,7 +98,9 @@ def test_a_trial_is_told_as_if_nobody_was_moved_back(robot: robots.Robot) -> Non
     at = env.task.ground_at(here - ground.moved[:1], torch.tensor([0]))
     torch.testing.assert_close(at, ground.terrain.height_at(here), atol=1e-4, rtol=0.0)
     height, stood = trial.seen["base"][:, 1, 2], robot.home_qpos[2]
-    assert (height - stood).abs().max() < 0.1 and ground.terrain.height_at(env.state.root_pos[1, :2]).item() < -0.15
+    assert (height - stood).abs().max() < 0.1 and ground.terrain.height_at(
+        env.state.root_pos[1, :2]
+    ).item() < -0.15
 
 
 def test_imagined_feet_are_above_the_ground_beneath_them(robot: robots.Robot) -> None:
@@ -119,7 +128,9 @@ def test_imagined_feet_are_above_the_ground_beneath_them(robot: robots.Robot) ->
     assert middle is not None
     height = centers[..., 2] - robot.foot_radius - middle
     share = (1.0 - height / walk.config.swing_height_m).clamp(0.0, 1.0).mean(-1).amax(-1)
-    torch.testing.assert_close(walk.imagined_style(states, footing), 0.7 * 0.5 * share, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(
+        walk.imagined_style(states, footing), 0.7 * 0.5 * share, atol=1e-3, rtol=1e-3
+    )
     assert bool((share > 0.5).any())  # standing on slopes, feet are on them
 
 
@@ -143,7 +154,8 @@ def test_robots_of_one_batch_are_on_different_fields(robot: robots.Robot) -> Non
 
 
 def test_who_crosses_the_edge_goes_on_as_if_there_were_none(robot: robots.Robot) -> None:
-    """The same robot a period further on, moved back by the step, does what the one that stayed does."""
+    """The same robot a period further on, moved back by the step, does what the one that stayed
+    does."""
     env = rough_env(robot, 2, fields=1)
     ground = ground_of(env)
     for name in ("state", "history"):
@@ -162,8 +174,12 @@ def test_who_crosses_the_edge_goes_on_as_if_there_were_none(robot: robots.Robot)
         env.step(0.2 * torch.sin(torch.arange(12.0) + 0.3 * t).expand(2, 12))
         torch.testing.assert_close(env.robots.qpos[0], env.robots.qpos[1], atol=1e-5, rtol=0)
         local = env.task.local_state(env.state)
-        assert (local.root_pos[1] - local.root_pos[0]).tolist() == pytest.approx([PERIOD_M, 0.0, 0.0], abs=1e-4)
-    torch.testing.assert_close(heading_velocity(env.state)[0], heading_velocity(env.state)[1], atol=2e-3, rtol=0)
+        assert (local.root_pos[1] - local.root_pos[0]).tolist() == pytest.approx(
+            [PERIOD_M, 0.0, 0.0], abs=1e-4
+        )
+    torch.testing.assert_close(
+        heading_velocity(env.state)[0], heading_velocity(env.state)[1], atol=2e-3, rtol=0
+    )
     assert ground.moved.tolist() == [[0.0, 0.0], [-PERIOD_M, 0.0]]
 
 
@@ -177,8 +193,11 @@ def test_heights_count_from_the_ground(robot: robots.Robot) -> None:
     flat = walk_env(robot, 8)
     grid = len(AHEAD) * len(ASIDE)
     assert known.shape[1] == flat.task.privileged().shape[1] + grid == 52 + 77
-    torch.testing.assert_close(known[:, : 13 + 36], true_state(env.task.local_state(env.state), env.home))
-    assert (known[:, -grid:].abs() < 1e-3).float().mean() > 0.9  # starts are level but for the far corners
+    torch.testing.assert_close(
+        known[:, : 13 + 36], true_state(env.task.local_state(env.state), env.home)
+    )
+    # starts are level but for the far corners
+    assert (known[:, -grid:].abs() < 1e-3).float().mean() > 0.9
 
 
 def test_the_critic_sees_the_ground_in_the_heading_frame(robot: robots.Robot) -> None:
@@ -187,22 +206,33 @@ def test_the_critic_sees_the_ground_in_the_heading_frame(robot: robots.Robot) ->
     # halfway up the side of the pyramid that faces -x, looking along +x, then along +y
     middle = ground.terrain.corner[0] + torch.tensor([1.9, 4.0])
     state = env.state._replace(root_pos=torch.cat((middle, torch.tensor([2.0]))).unsqueeze(0))
-    rise = ground.terrain.height_at(middle + torch.tensor([0.1, 0.0])) - ground.terrain.height_at(middle)
-    for rotation, axis in ((torch.eye(3), 0), (torch.tensor([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]]), 1)):
+    rise = ground.terrain.height_at(middle + torch.tensor([0.1, 0.0])) - ground.terrain.height_at(
+        middle
+    )
+    for rotation, axis in (
+        (torch.eye(3), 0),
+        (torch.tensor([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]]), 1),
+    ):
         relief = ground.relief(state._replace(root_rot=rotation.unsqueeze(0))).view(11, 7)
         steps = relief.diff(dim=axis)
         # looking along +y, +x is to the right: what lies to the left is lower
-        torch.testing.assert_close(steps, torch.full_like(steps, float(rise) * (1.0, -1.0)[axis]), atol=1e-4, rtol=0)
+        torch.testing.assert_close(
+            steps, torch.full_like(steps, float(rise) * (1.0, -1.0)[axis]), atol=1e-4, rtol=0
+        )
         assert relief.mean().abs() < 1e-5
 
 
-def test_shins_may_touch_where_they_are_allowed_to(robot: robots.Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shins_may_touch_where_they_are_allowed_to(
+    robot: robots.Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     failed = {}
     for may_touch in ("feet", "legs"):
         env = walk_env(robot, 1, may_touch=may_touch)
         for body in ("LF_SHANK", "LF_THIGH"):
             monkeypatch.setattr(
-                env.sim, "sensor", lambda name, body=body: torch.tensor([[float(name == f"contact_{body}")]])
+                env.sim,
+                "sensor",
+                lambda name, body=body: torch.tensor([[float(name == f"contact_{body}")]]),
             )
             failed[may_touch, body] = bool(env.task.touching())
     assert [key for key, value in failed.items() if not value] == [("legs", "LF_SHANK")]
@@ -218,7 +248,8 @@ def test_levels_rise_and_fall_with_what_the_episode_was(robot: robots.Robot) -> 
     ground.failed = torch.tensor([False, False, True, False, True, False])
     ground.asked = torch.tensor([5.0, 5.0, 5.0, 0.5, 5.0, 5.0])
     ground.went = torch.tensor([2.6, 2.4, 5.0, 0.0, 0.0, 5.0])
-    # far enough: up; not far enough, failed: down; asked for nothing: stay; at the bottom: stay; at the top: anywhere
+    # far enough: up; not far enough, failed: down; asked for nothing: stay; at the bottom: stay; at
+    # the top: anywhere
     env.reset()
     assert ground.row[:5].tolist() == [4, 2, 2, 3, 0] and 0 <= int(ground.row[5]) <= 7
     assert (ground.field // 2).tolist() == ground.row.tolist()
@@ -229,7 +260,9 @@ def test_how_far_a_robot_went_by_hand(robot: robots.Robot) -> None:
     env = rough_env(robot, 2)
     ground = ground_of(env)
     command = torch.tensor([[0.3, 0.4, 1.0], [0.0, 0.0, 1.0]])
-    ground.advance(torch.tensor([False, True]), command, torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]]))
+    ground.advance(
+        torch.tensor([False, True]), command, torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    )
     torch.testing.assert_close(ground.asked, torch.tensor([0.5 * 0.02, 0.0]))
     torch.testing.assert_close(ground.went, torch.tensor([0.6 * 0.02, 0.0]))
     assert ground.failed.tolist() == [False, True]
@@ -241,7 +274,12 @@ def test_a_checkpoint_continues_to_the_bit(robot: robots.Robot) -> None:
         for t in range(steps):
             step = env.step(0.4 * torch.sin(torch.arange(5 * 12) + float(t)).view(5, 12))
             env.reset(step.terminated | step.truncated)
-            seen += [env.state.pack(), ground_of(env).field, ground_of(env).row, env.task.privileged()]
+            seen += [
+                env.state.pack(),
+                ground_of(env).field,
+                ground_of(env).row,
+                env.task.privileged(),
+            ]
         return seen
 
     settings: dict[str, Any] = {"fields": 8, "terrain_curriculum": True, "episode_s": 0.1}
@@ -281,7 +319,8 @@ def test_policies_see_the_ground_from_where_they_stand(robot: robots.Robot) -> N
     assert torch.equal(told[:, :3], env.task.command)
     # one point by hand: 0.4 m ahead of the right fore foot, 5 cm to the right
     i = seen_names(robot).index("ground_RF_FOOT_+0.40_-0.05_m")
-    x, y = env.state.root_rot[:, :2, 0], env.state.root_rot[:, :2, 1]  # level, as they have just started
+    # level, as they have just started
+    x, y = env.state.root_rot[:, :2, 0], env.state.root_rot[:, :2, 1]
     foot = env.feet(env.state.root_pos, env.state.root_rot, env.state.joint_pos)[:, 1, 0, :2]
     height = ground.terrain.height_at(foot + 0.4 * x - 0.05 * y)
     expected = height - env.state.root_pos[:, 2] + float(robot.home_qpos[2])
@@ -303,7 +342,9 @@ def test_what_is_seen_is_the_same_after_a_period(robot: robots.Robot) -> None:
 def test_uphill_starts_are_before_what_is_climbed(robot: robots.Robot) -> None:
     env = rough_env(robot, 32, "flat+stairs", fields=4, terrain_starts="uphill")
     ground = ground_of(env)
-    climbs = torch.tensor([ground.terrain.kinds[field] == "stairs" for field in ground.field.tolist()])
+    climbs = torch.tensor(
+        [ground.terrain.kinds[field] == "stairs" for field in ground.field.tolist()]
+    )
     ahead = env.state.root_rot[:, 0, 0]  # 1 where it faces along x
     assert climbs.any() and not climbs.all()
     torch.testing.assert_close(ahead[climbs], torch.ones(int(climbs.sum())))

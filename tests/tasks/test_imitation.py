@@ -1,4 +1,5 @@
-"""The imitation environment: starts on the reference, ends for the right reason, and repeats itself to the bit."""
+"""The imitation environment: starts on the reference, ends for the right reason, and repeats itself
+to the bit."""
 
 from __future__ import annotations
 
@@ -33,7 +34,10 @@ make = imitation_env
 
 def follow(env: ImitationEnv) -> Tensor:
     """The action that asks for the reference's next joint angles."""
-    return env.task.reference.at(torch.minimum(env.task.frame + 1, env.task.last_frame)).joint_pos - env.home
+    return (
+        env.task.reference.at(torch.minimum(env.task.frame + 1, env.task.last_frame)).joint_pos
+        - env.home
+    )
 
 
 def all_frames(env: ImitationEnv) -> tuple[Tensor, Tensor]:
@@ -50,13 +54,17 @@ def test_reference_poses_are_the_datasets(robot: Robot, motions: MotionSet) -> N
     poses = reference.bodies(torch.arange(250))
     tree = tree_of(robot.model())
     bodies = [body_states(tree, m) for m in motions.motions]
-    np.testing.assert_allclose(poses.position.numpy(), np.concatenate([b.position for b in bodies]), atol=1e-5)
+    np.testing.assert_allclose(
+        poses.position.numpy(), np.concatenate([b.position for b in bodies]), atol=1e-5
+    )
     quats = np.concatenate([b.quaternion for b in bodies])
     stored_rotation = geometry.matrix_from_quat(torch.from_numpy(quats)).float()
     torch.testing.assert_close(poses.rotation, stored_rotation, atol=1e-5, rtol=0)
 
 
-def test_reference_velocities_lead_from_each_frame_to_the_next(robot: Robot, motions: MotionSet) -> None:
+def test_reference_velocities_lead_from_each_frame_to_the_next(
+    robot: Robot, motions: MotionSet
+) -> None:
     reference = Reference(robot, motions)
     f, dt = reference.frames, reference.dt
     inside = torch.ones(250, dtype=torch.bool)
@@ -83,16 +91,17 @@ def test_gathered_frames_are_rows_of_the_whole(robot: Robot, motions: MotionSet)
     [
         (lambda m: dataclasses.replace(m, motions=()), "no clips"),
         (
-            lambda m: dataclasses.replace(m, motions=(dataclasses.replace(m.motions[0], rate_hz=60.0),)),
+            lambda m: dataclasses.replace(
+                m, motions=(dataclasses.replace(m.motions[0], rate_hz=60.0),)
+            ),
             "60 Hz.*50 Hz.*rate_hz=50",
         ),
-        (
-            lambda m: dataclasses.replace(m, motions=(m.motions[0].crop(0, 5),)),
-            "5 frames",
-        ),
+        (lambda m: dataclasses.replace(m, motions=(m.motions[0].crop(0, 5),)), "5 frames"),
     ],
 )
-def test_unusable_datasets_are_refused(robot: Robot, motions: MotionSet, change, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_unusable_datasets_are_refused(
+    robot: Robot, motions: MotionSet, change, message: str
+) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(InputError, match=message):
         make(robot, change(motions), 1)
 
@@ -123,13 +132,18 @@ def test_reset_starts_with_the_references_velocity(robot: Robot, motions: Motion
     env.reset(clip=torch.zeros(100, dtype=torch.long), frame=torch.arange(100))
     state = env.state
     torch.testing.assert_close(
-        env.sim.qvel[:, :3].float(), geometry.to_world(state.root_rot, state.root_vel), atol=1e-5, rtol=0
+        env.sim.qvel[:, :3].float(),
+        geometry.to_world(state.root_rot, state.root_vel),
+        atol=1e-5,
+        rtol=0,
     )
     torch.testing.assert_close(env.sim.qvel[:, 3:6].float(), state.root_ang, atol=1e-5, rtol=0)
     torch.testing.assert_close(env.sim.qvel[:, 6:].float(), state.joint_vel, atol=1e-5, rtol=0)
 
 
-def test_reset_touches_only_its_robots_and_no_earlier_result(robot: Robot, motions: MotionSet) -> None:
+def test_reset_touches_only_its_robots_and_no_earlier_result(
+    robot: Robot, motions: MotionSet
+) -> None:
     env = make(robot, motions, 4)
     step = env.step(follow(env))
     kept, sim, frame = step.state.pack().clone(), env.sim.snapshot(), env.task.frame.clone()
@@ -157,7 +171,9 @@ def test_the_end_of_a_clip_is_a_truncation(robot: Robot, motions: MotionSet) -> 
     assert env.task.frame.tolist() == [99, 202]
 
 
-def test_leaving_the_corridor_is_a_termination_even_at_the_end(robot: Robot, motions: MotionSet) -> None:
+def test_leaving_the_corridor_is_a_termination_even_at_the_end(
+    robot: Robot, motions: MotionSet
+) -> None:
     env = make(robot, motions, 3)
     env.reset(clip=torch.tensor([0, 0, 0]), frame=torch.tensor([10, 98, 98]))
     env.sim.qpos[:2, 0] += 0.95  # a third of that is over 0.3
@@ -194,7 +210,8 @@ def test_free_robots_end_by_falling_only(robot: Robot, motions: MotionSet) -> No
     step = env.step(follow(env))
     assert step.terminated.tolist() == [False, False, True]
     assert not step.truncated.any()
-    assert all((v <= before[k]).all() for k, v in env.task.sampler.state_dict().items())  # nothing was counted
+    # nothing was counted
+    assert all((v <= before[k]).all() for k, v in env.task.sampler.state_dict().items())
 
 
 def test_rejoining_moves_a_robot_in_the_plane_only(robot: Robot, motions: MotionSet) -> None:
@@ -206,7 +223,12 @@ def test_rejoining_moves_a_robot_in_the_plane_only(robot: Robot, motions: Motion
     half, yaw = torch.tensor(1.0).double(), geometry.yaw_matrix(torch.tensor(2.0))
     cosine, sine = torch.cos(half), torch.sin(half)
     w, x, y, z = env.sim.qpos[:, 3:7].clone().unbind(-1)
-    turned = (cosine * w - sine * z, cosine * x - sine * y, cosine * y + sine * x, cosine * z + sine * w)
+    turned = (
+        cosine * w - sine * z,
+        cosine * x - sine * y,
+        cosine * y + sine * x,
+        cosine * z + sine * w,
+    )
     env.sim.qpos[:, 3:7] = torch.stack(turned, -1)
     env.sim.qpos[:, :2] += 3.0
     env.sim.qvel[:, :3] = geometry.to_world(yaw.double(), env.sim.qvel[:, :3].clone())
@@ -219,7 +241,9 @@ def test_rejoining_moves_a_robot_in_the_plane_only(robot: Robot, motions: Motion
     torch.testing.assert_close(env.state.root_rot, rot, atol=1e-6, rtol=0)
     target = env.task.reference.at(env.task.frame)
     torch.testing.assert_close(pos[0, :2], target.root_pos[0, :2], atol=1e-5, rtol=0)
-    torch.testing.assert_close(geometry.yaw_of(rot)[0], geometry.yaw_of(target.root_rot)[0], atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        geometry.yaw_of(rot)[0], geometry.yaw_of(target.root_rot)[0], atol=1e-5, rtol=0
+    )
     # the physics goes on as if nothing had happened, seen from the robot
     for _ in range(5):
         action = torch.full((2, 12), 0.05)
@@ -231,14 +255,19 @@ def test_rejoining_moves_a_robot_in_the_plane_only(robot: Robot, motions: Motion
 
 
 def test_who_is_sent_elsewhere_has_time_to_get_there(robot: Robot, motions: MotionSet) -> None:
-    """Half a second in which only a fall is a failure, and nothing is counted; then the corridor holds again."""
-    env = make(robot, motions, 2, uniform_starts=1.0, reward=RewardConfig(termination_threshold=1e-6))
+    """Half a second in which only a fall is a failure, and nothing is counted; then the corridor
+    holds again."""
+    env = make(
+        robot, motions, 2, uniform_starts=1.0, reward=RewardConfig(termination_threshold=1e-6)
+    )
     env.task.rejoin(torch.tensor([True, False]))
     env.task.frame[:], env.task.last_frame[:] = 110, 249
     assert env.task.grace.tolist() == [25, 0]
     visits = env.task.sampler.state_dict()["visits"].sum()
     assert env.step(follow(env)).terminated.tolist() == [False, True]
-    assert env.task.sampler.state_dict()["visits"].sum() == pytest.approx(float(visits) + 1, abs=1e-3)
+    assert env.task.sampler.state_dict()["visits"].sum() == pytest.approx(
+        float(visits) + 1, abs=1e-3
+    )
     for _ in range(24):
         assert not env.step(follow(env)).terminated[0]
     assert env.task.grace.tolist() == [0, 0]
@@ -265,10 +294,15 @@ def knee(folder: Path, **told: float) -> RobotBatchConfig:
     return RobotBatchConfig(actuator=str(folder))
 
 
-def test_currents_are_an_objective_of_their_own(robot: Robot, motions: MotionSet, tmp_path: Path) -> None:
+def test_currents_are_an_objective_of_their_own(
+    robot: Robot, motions: MotionSet, tmp_path: Path
+) -> None:
     """Eq. 14, beside the terms of eq. 9, which stay as they are."""
     plant = knee(tmp_path, current_scale=2.0)
-    with_it, without = (make(robot, motions, 3, robots=plant, reward=RewardConfig(current_weight=w)) for w in (5e-4, 0))
+    with_it, without = (
+        make(robot, motions, 3, robots=plant, reward=RewardConfig(current_weight=w))
+        for w in (5e-4, 0)
+    )
     assert with_it.objectives == (*REWARD_TERMS, CURRENT) and without.objectives == REWARD_TERMS
     for _ in range(2):
         both = [env.step(torch.zeros(3, 12)).rewards for env in (with_it, without)]
@@ -278,13 +312,18 @@ def test_currents_are_an_objective_of_their_own(robot: Robot, motions: MotionSet
     assert torch.equal(both[0][:, :-1], both[1])
 
 
-def test_currents_that_nobody_tells_are_no_objective(robot: Robot, motions: MotionSet, tmp_path: Path) -> None:
+def test_currents_that_nobody_tells_are_no_objective(
+    robot: Robot, motions: MotionSet, tmp_path: Path
+) -> None:
     weighed = {"reward": RewardConfig(current_weight=5e-4)}
     with pytest.raises(
-        InputError, match=r"current_weight=0\.0005: the drives of actuator=pd are ideal and tell no current"
+        InputError,
+        match=r"current_weight=0\.0005: the drives of actuator=pd are ideal and tell no current",
     ):
         make(robot, motions, 1, **weighed)
-    with pytest.raises(InputError, match=r"the actuator model .* tells no current: its log had none"):
+    with pytest.raises(
+        InputError, match=r"the actuator model .* tells no current: its log had none"
+    ):
         make(robot, motions, 1, robots=knee(tmp_path), **weighed)
 
 
@@ -298,12 +337,18 @@ def rollout(env: ImitationEnv, steps: int, seed: int = 0) -> Tensor:
     for _ in range(steps):
         step = env.step(follow(env) + 0.2 * torch.randn(env.num_envs, 12, generator=g))
         done = step.terminated | step.truncated
-        rows.append(torch.cat((step.state.pack(), step.rewards, step.error[:, None], done[:, None].float()), -1))
+        rows.append(
+            torch.cat(
+                (step.state.pack(), step.rewards, step.error[:, None], done[:, None].float()), -1
+            )
+        )
         env.reset(done)
     return torch.stack(rows)
 
 
-def test_the_same_seed_gives_the_same_bytes_at_any_number_of_threads(robot: Robot, motions: MotionSet) -> None:
+def test_the_same_seed_gives_the_same_bytes_at_any_number_of_threads(
+    robot: Robot, motions: MotionSet
+) -> None:
     results = []
     for threads in (1, 2):
         before = torch.get_num_threads()
@@ -370,8 +415,12 @@ def test_threads_are_put_back_after_an_error() -> None:
         torch.set_num_threads(before)
 
 
-def test_the_tasks_hold_is_the_robots_where_nothing_else_is_said(robot: Robot, motions: MotionSet) -> None:
+def test_the_tasks_hold_is_the_robots_where_nothing_else_is_said(
+    robot: Robot, motions: MotionSet
+) -> None:
     env = tasks.make("imitation", robot=robot, data=motions, num_envs=1, num_threads=1)
     assert env.robots.config.hold == "first_order"
-    env = tasks.make("imitation", robot=robot, data=motions, num_envs=1, num_threads=1, hold="zero_order")
+    env = tasks.make(
+        "imitation", robot=robot, data=motions, num_envs=1, num_threads=1, hold="zero_order"
+    )
     assert env.robots.config.hold == "zero_order"

@@ -1,4 +1,5 @@
-"""Following a path: its geometry by hand, the controller on a point that obeys late, and robots that walk it."""
+"""Following a path: its geometry by hand, the controller on a point that obeys late, and robots
+that walk it."""
 
 from __future__ import annotations
 
@@ -15,7 +16,16 @@ from mocap_data.errors import InputError
 from npmp import geometry, robots, tasks
 from npmp.envs import TaskEnv, Trial
 from npmp.tasks import Path as PathTask
-from npmp.tasks.path import RUN_OUT_M, SHAPES, SPACING_M, PathConfig, command_on, course_of, nearest, speed_on
+from npmp.tasks.path import (
+    RUN_OUT_M,
+    SHAPES,
+    SPACING_M,
+    PathConfig,
+    command_on,
+    course_of,
+    nearest,
+    speed_on,
+)
 from npmp.tasks.walk import Walk
 
 RANGE = ((-0.5, 1.5), (-0.3, 0.3), (-1.0, 1.0))
@@ -45,11 +55,14 @@ def test_a_course_begins_at_the_origin_along_x() -> None:
 
 @pytest.mark.parametrize("name", ["figure_eight", "slalom"])
 def test_shapes_can_be_walked_at_a_metre_a_second(name: str) -> None:
-    assert course_of(SHAPES[name]()).curvature.abs().max().item() == pytest.approx(1.0 / 1.5, rel=0.05)
+    assert course_of(SHAPES[name]()).curvature.abs().max().item() == pytest.approx(
+        1.0 / 1.5, rel=0.05
+    )
 
 
 def test_the_nearest_point_stays_on_its_branch() -> None:
-    """In the middle of the figure eight both branches are as near; who has gone half of it stays on the second."""
+    """In the middle of the figure eight both branches are as near; who has gone half of it stays on
+    the second."""
     course = course_of(SHAPES["figure_eight"]())
     half = round(0.5 * course.length / SPACING_M)
     place = torch.tensor([[0.03, 0.0]]).expand(2, 2)
@@ -59,27 +72,38 @@ def test_the_nearest_point_stays_on_its_branch() -> None:
 
 
 def test_command_by_hand() -> None:
-    """On a straight path along x: 0.2 m to its left, 0.3 m behind p_bar, heading 0.5 rad to the left."""
+    """On a straight path along x: 0.2 m to its left, 0.3 m behind p_bar, heading 0.5 rad to the
+    left."""
     course = course_of(np.array([[0.0, 0.0], [10.0, 0.0]]))
     config = PathConfig(command_range=RANGE, speed_mps=0.6, gain=2.0, yaw_gain=3.0)
     at = torch.tensor([100])
     place, yaw = course.point[at] + torch.tensor([[0.0, 0.2]]), torch.tensor([0.5])
     found = command_on(course, place, yaw, at, torch.tensor([0.3]), config, 1.0)
     x, y = 0.6 + 2.0 * 0.3, -2.0 * 0.2  # world
-    expected = (math.cos(0.5) * x + math.sin(0.5) * y, math.cos(0.5) * y - math.sin(0.5) * x, -3.0 * 0.5)
+    expected = (
+        math.cos(0.5) * x + math.sin(0.5) * y,
+        math.cos(0.5) * y - math.sin(0.5) * x,
+        -3.0 * 0.5,
+    )
     torch.testing.assert_close(found[0], torch.tensor(expected), atol=1e-4, rtol=0)
 
 
 def test_corners_are_taken_slowly() -> None:
     course = course_of(SHAPES["square"]())
-    speed = speed_on(course, torch.arange(len(course.point)), PathConfig(command_range=RANGE, speed_mps=1.0), 1.0)
+    speed = speed_on(
+        course, torch.arange(len(course.point)), PathConfig(command_range=RANGE, speed_mps=1.0), 1.0
+    )
     corner = round(2.0 / SPACING_M)
     # a quarter turn over half a metre is 3.1 rad/m
-    assert speed[corner].item() == pytest.approx(0.8 / (math.pi / 2 / 0.5), rel=0.4) and speed[20] == 1.0
+    assert (
+        speed[corner].item() == pytest.approx(0.8 / (math.pi / 2 / 0.5), rel=0.4)
+        and speed[20] == 1.0
+    )
 
 
 def glide(name: str, speed: float, *, delay_s: float = 0.25, bias: Tensor) -> tuple[Tensor, bool]:
-    """Points that obey commands with a first-order delay and an error: distances to the path, whether all arrived."""
+    """Points that obey commands with a first-order delay and an error: distances to the path,
+    whether all arrived."""
     config = PathConfig(command_range=RANGE, speed_mps=speed)
     course, n, dt = course_of(SHAPES[name]()), len(bias), 0.02
     low, high = torch.tensor(RANGE).T
@@ -89,7 +113,9 @@ def glide(name: str, speed: float, *, delay_s: float = 0.25, bias: Tensor) -> tu
         near, error = nearest(course, place, near, 25)
         errors.append(error)
         at = (target / SPACING_M).long().clamp(max=len(course.point) - 1)
-        target = torch.minimum(target + dt * speed_on(course, at, config, 1.0), near * SPACING_M + 0.5)
+        target = torch.minimum(
+            target + dt * speed_on(course, at, config, 1.0), near * SPACING_M + 0.5
+        )
         command = command_on(course, place, yaw, near, target - near * SPACING_M, config, 1.0)
         velocity += dt / delay_s * (command.clamp(low, high) + bias - velocity)
         cos, sin = torch.cos(yaw), torch.sin(yaw)
@@ -104,7 +130,8 @@ def glide(name: str, speed: float, *, delay_s: float = 0.25, bias: Tensor) -> tu
 @pytest.mark.parametrize("speed", [0.5, 1.0])
 @pytest.mark.parametrize("name", sorted(SHAPES))
 def test_who_obeys_velocities_stays_on_the_path(name: str, speed: float) -> None:
-    """A quarter of a second late and off by what a good walking policy is off by: 0.1 m/s, 0.05 m/s, 0.08 rad/s."""
+    """A quarter of a second late and off by what a good walking policy is off by: 0.1 m/s, 0.05
+    m/s, 0.08 rad/s."""
     signs = torch.cartesian_prod(*(torch.tensor([-1.0, 0.0, 1.0]),) * 3)
     errors, arrived = glide(name, speed, bias=signs * torch.tensor([0.1, 0.05, 0.08]))
     assert arrived
@@ -115,28 +142,37 @@ def test_who_obeys_velocities_stays_on_the_path(name: str, speed: float) -> None
 
 
 def test_the_course_is_laid_from_where_a_robot_stands(robot: robots.Robot) -> None:
-    """Robots start at home: at the origin along x. Carried elsewhere before `begin`, they are still at its start."""
+    """Robots start at home: at the origin along x. Carried elsewhere before `begin`, they are still
+    at its start."""
     env = path_env(robot)
     ids = torch.arange(3)
-    env.robots.carry(ids, torch.tensor([[1.0, 2.0], [-3.0, 0.0], [0.0, 0.0]]), _turns([0.3, 2.0, -1.0]))
+    env.robots.carry(
+        ids, torch.tensor([[1.0, 2.0], [-3.0, 0.0], [0.0, 0.0]]), _turns([0.3, 2.0, -1.0])
+    )
     env.task.begin(ids, env.generator)
     place, yaw = env.task.place()
     assert place.abs().max() < 1e-6 and yaw.abs().max() < 1e-6
     torch.testing.assert_close(env.task.command[0], env.task.command[2], atol=1e-5, rtol=0)
     # half a metre ahead on its own heading: the same in the course's frame
     env.robots.carry(
-        torch.tensor([1]), torch.tensor([[-3.0 + 0.5 * math.cos(2.0), 0.5 * math.sin(2.0)]]), _turns([0.0])
+        torch.tensor([1]),
+        torch.tensor([[-3.0 + 0.5 * math.cos(2.0), 0.5 * math.sin(2.0)]]),
+        _turns([0.0]),
     )
     torch.testing.assert_close(env.task.place()[0][1], torch.tensor([0.5, 0.0]), atol=1e-5, rtol=0)
 
 
-def test_who_is_carried_back_takes_the_course_along(robot: robots.Robot, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_carried_back_takes_the_course_along(
+    robot: robots.Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As rough ground does with who leaves a period of it."""
     env = path_env(robot)
     advance = Walk.advance
 
     def carrying(task: Walk, *given: Any) -> None:
-        task.env.robots.carry(torch.tensor([1]), task.env.state.root_pos[1:2, :2] + 40.0, _turns([0.0]))
+        task.env.robots.carry(
+            torch.tensor([1]), task.env.state.root_pos[1:2, :2] + 40.0, _turns([0.0])
+        )
         advance(task, *given)
 
     monkeypatch.setattr(Walk, "advance", carrying)
@@ -156,14 +192,17 @@ def test_robots_are_asked_to_follow_and_the_point_waits(robot: robots.Robot) -> 
         step = env.step(torch.zeros(3, env.num_actions))
     assert not step.terminated.any() and not step.seen["finished"].any()
     assert step.seen["lag"].tolist() == pytest.approx([0.5] * 3, abs=0.03)
-    # on a path that is straight at first: 1 m/s and 1.5 of half a metre, beyond what may be asked for
+    # on a path that is straight at first: 1 m/s and 1.5 of half a metre, beyond what may be asked
+    # for
     assert env.task.command[:, 0].tolist() == [1.5] * 3
     assert step.error.max().item() < 0.05
     state = env.state_dict()
     other = path_env(robot, speed_mps=1.0)
     other.load_state_dict(state)
     a, b = (e.step(torch.zeros(3, env.num_actions)) for e in (env, other))
-    assert torch.equal(a.seen["lag"], b.seen["lag"]) and torch.equal(env.task.command, other.task.command)
+    assert torch.equal(a.seen["lag"], b.seen["lag"]) and torch.equal(
+        env.task.command, other.task.command
+    )
 
 
 def test_the_end_of_the_path_is_the_end_of_the_episode(robot: robots.Robot) -> None:
@@ -178,7 +217,11 @@ def test_the_end_of_the_path_is_the_end_of_the_episode(robot: robots.Robot) -> N
 @pytest.mark.parametrize("lead_m", [0.005, 1e9])
 def test_a_lead_of_any_length_can_be_followed(robot: robots.Robot, lead_m: float) -> None:
     env = path_env(robot, lead_m=lead_m)
-    env.robots.carry(torch.arange(3), env.state.root_pos[:, :2] + torch.tensor([SPACING_M, 0.0]), _turns([0.0] * 3))
+    env.robots.carry(
+        torch.arange(3),
+        env.state.root_pos[:, :2] + torch.tensor([SPACING_M, 0.0]),
+        _turns([0.0] * 3),
+    )
     env.step(torch.zeros(3, env.num_actions))
     assert env.task.near.tolist() == [1] * 3
 
@@ -187,18 +230,28 @@ def test_nothing_is_drawn_for_a_trial(robot: robots.Robot) -> None:
     env, generator = path_env(robot), torch.Generator().manual_seed(1)
     before = generator.get_state(), env.task.command
     env.task.script(1000, generator)
-    assert torch.equal(generator.get_state(), before[0]) and torch.equal(env.task.command, before[1])
+    assert torch.equal(generator.get_state(), before[0]) and torch.equal(
+        env.task.command, before[1]
+    )
 
 
 def test_figures_by_hand(robot: robots.Robot) -> None:
     steps = 100
     error = torch.zeros(steps, 3)
     error[:, 0], error[7, 1] = 0.02, 0.5
-    fell, finished = torch.zeros(steps, 3, dtype=torch.bool), torch.zeros(steps, 3, dtype=torch.bool)
+    fell, finished = (
+        torch.zeros(steps, 3, dtype=torch.bool),
+        torch.zeros(steps, 3, dtype=torch.bool),
+    )
     fell[10, 0], finished[20, 0] = True, True  # it fell first, then came through
     finished[30, 1], fell[40, 1] = True, True  # it fell on its second round
     zeros = torch.zeros(steps, 3, 3)
-    seen = {"command": zeros, "achieved": zeros, "finished": finished, "lag": torch.full((steps, 3), 0.1)}
+    seen = {
+        "command": zeros,
+        "achieved": zeros,
+        "finished": finished,
+        "lag": torch.full((steps, 3), 0.1),
+    }
     task = PathTask(robot, PathConfig(command_range=RANGE))
     figures = task.figures(Trial(seen, error, fell, torch.zeros(steps + 1, 19), 0.02))
     assert figures["path_error_mean_m"] == pytest.approx((100 * 0.02 + 0.5) / 300)
@@ -210,13 +263,21 @@ def test_figures_by_hand(robot: robots.Robot) -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"path": "circle"}, "no path 'circle'; there are: figure_eight, slalom, square, a file that ends in .csv"),
+        (
+            {"path": "circle"},
+            "no path 'circle'; there are: figure_eight, slalom, square, a file that ends in .csv",
+        ),
         ({"path": "nowhere.csv"}, "no file 'nowhere.csv'"),
         ({"speed_mps": 2.0}, "speed_mps=2: commands reach 1.5 m/s forward"),
-        ({"command_range": ((0.0, 1.0), (0.0, 0.0), (0.0, 1.0))}, "a path needs turns to both sides"),
+        (
+            {"command_range": ((0.0, 1.0), (0.0, 0.0), (0.0, 1.0))},
+            "a path needs turns to both sides",
+        ),
     ],
 )
-def test_what_cannot_be_followed_is_named(robot: robots.Robot, settings: dict[str, object], message: str) -> None:
+def test_what_cannot_be_followed_is_named(
+    robot: robots.Robot, settings: dict[str, object], message: str
+) -> None:
     with pytest.raises(InputError) as error:
         PathTask(robot, PathConfig(**{"command_range": RANGE, **settings}))  # type: ignore[arg-type]
     assert str(error.value).startswith(message)
@@ -226,5 +287,6 @@ def test_a_file_s_path(robot: robots.Robot, tmp_path: Path) -> None:
     (tmp_path / "way.csv").write_text("x,y\n0,0\n0,3\n")
     task = PathTask(robot, PathConfig(command_range=RANGE, path=str(tmp_path / "way.csv")))
     assert task.course.length == pytest.approx(3.0)
-    assert task.course.point[100].tolist() == pytest.approx([2.0, 0.0], abs=1e-5)  # along x at first, wherever it led
+    # along x at first, wherever it led
+    assert task.course.point[100].tolist() == pytest.approx([2.0, 0.0], abs=1e-5)
     assert tasks.find("path") is PathTask

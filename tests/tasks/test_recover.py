@@ -29,7 +29,11 @@ def test_drops_leave_robots_lying_anyhow_and_nearly_at_rest(robot: Robot) -> Non
     assert torch.equal(qpos, again[0]) and 10 <= len(qpos) <= 12
     state = RobotState.unpack(packed)
     assert state.root_rot[:, 2, 2].min() < -0.5 and state.root_rot[:, 2, 2].max() > 0.5
-    assert (qpos[:, 2] < robot.home_qpos[2]).all() and (qpos[:, 2] > 0.05).all() and not qpos[:, :2].any()
+    assert (
+        (qpos[:, 2] < robot.home_qpos[2]).all()
+        and (qpos[:, 2] > 0.05).all()
+        and not qpos[:, :2].any()
+    )
     assert qvel.abs().amax(-1).median() < 3.0
     away = (state.setpoint - torch.tensor(robot.home_joints, dtype=torch.float32)).abs()
     assert away.max() <= 1.0 + 1e-6 and away.max() > 0.8
@@ -63,8 +67,11 @@ def test_the_reward_is_how_upright_and_how_high(robot: Robot) -> None:
     rotation[1], position[2, 2] = upside_down, low
     env.robots.state = state._replace(root_rot=rotation, root_pos=position)
     told = env.task.judge()
-    # upright and high; on its back: all of the first half is lost; at half the height: half of the second
-    torch.testing.assert_close(told.rewards[:, 0], torch.tensor([1.0, 0.5, 0.75]), atol=1e-5, rtol=0.0)
+    # upright and high; on its back: all of the first half is lost; at half the height: half of the
+    # second
+    torch.testing.assert_close(
+        told.rewards[:, 0], torch.tensor([1.0, 0.5, 0.75]), atol=1e-5, rtol=0.0
+    )
     assert told.seen["up"].tolist() == [True, False, False] and not told.failed.any()
 
 
@@ -75,9 +82,17 @@ def test_who_falls_again_has_not_recovered(robot: Robot) -> None:
     up[200:, 1] = True  # too late
     up[50:100, 2] = True  # not for good
     up[:, 3] = True  # landed on its feet, and does not count
-    trial = Trial({"up": up}, torch.zeros(300, 4), torch.zeros(300, 4, dtype=torch.bool), torch.zeros(301, 19), dt)
+    trial = Trial(
+        {"up": up},
+        torch.zeros(300, 4),
+        torch.zeros(300, 4, dtype=torch.bool),
+        torch.zeros(301, 19),
+        dt,
+    )
     figures = task.figures(trial)
-    assert figures["recovered"] == pytest.approx(1 / 3) and figures["not_recovered"] == pytest.approx(2 / 3)
+    assert figures["recovered"] == pytest.approx(1 / 3) and figures[
+        "not_recovered"
+    ] == pytest.approx(2 / 3)
     assert figures["recovery_s"] == pytest.approx(4.0)  # the median of 1, 4 and 6
 
 
@@ -89,14 +104,17 @@ def test_the_imagined_loss_wants_the_robot_upright_high_and_still(robot: Robot) 
     def loss(tilt: float = 0.0, height: float = 1.0, joints: float = 0.0) -> float:
         c, s = math.cos(tilt), math.sin(tilt)
         turned = torch.tensor([[1.0, 0.0, 0.0], [0.0, c, -s], [0.0, s, c]])
-        state = RobotState.still(torch.tensor([0.0, 0.0, height * env.task.home_height]), turned, env.home + joints)
+        state = RobotState.still(
+            torch.tensor([0.0, 0.0, height * env.task.home_height]), turned, env.home + joints
+        )
         return env.task.imagined_loss(RobotState.unpack(state.pack().expand(2, 1, -1)), goal).item()
 
     assert loss() == pytest.approx(0.0, abs=1e-6)
     assert loss(tilt=math.pi) == pytest.approx(2.0, abs=1e-5)
     assert loss(height=0.5) == pytest.approx(0.5, abs=1e-5)
     assert loss(joints=0.1) == pytest.approx(0.03, abs=1e-5)
-    assert loss(tilt=math.pi, joints=0.1) == pytest.approx(2.0, abs=1e-5)  # on its back joints are free
+    # on its back joints are free
+    assert loss(tilt=math.pi, joints=0.1) == pytest.approx(2.0, abs=1e-5)
 
 
 def test_settings_out_of_range_are_refused() -> None:

@@ -77,18 +77,28 @@ def test_terms_equal_dm_controls_comic(robot: Robot, motions: MotionSet) -> None
             }
             for p, v in ((poses, state.joint_vel), (truth, frames.joint_vel))
         ]
-        theirs = comic_reward_fn(float(error[i]), 0.3, walker_features=features[0], reference_features=features[1])
+        theirs = comic_reward_fn(
+            float(error[i]), 0.3, walker_features=features[0], reference_features=features[1]
+        )
         expected = [
             theirs.reward_terms[name]
-            for name in ("termination", "center_of_mass", "joints_velocity", "appendages", "body_quaternions")
+            for name in (
+                "termination",
+                "center_of_mass",
+                "joints_velocity",
+                "appendages",
+                "body_quaternions",
+            )
         ]
         np.testing.assert_allclose(ours[i].numpy(), expected, atol=2e-5)
         assert float(ours[i].sum()) == pytest.approx(theirs.reward, abs=5e-5)
 
 
-def test_the_features_in_the_reference_are_those_of_its_poses(robot: Robot, motions: MotionSet) -> None:
-    """Centre of mass and feet come from a table for the reference and from the poses for the robot: the same
-    numbers."""
+def test_the_features_in_the_reference_are_those_of_its_poses(
+    robot: Robot, motions: MotionSet
+) -> None:
+    """Centre of mass and feet come from a table for the reference and from the poses for the robot:
+    the same numbers."""
     reference = Reference(robot, motions)
     f = reference.frames
     poses = Kinematics(robot.model())(f.root_pos, f.root_rot, f.joint_pos)
@@ -103,7 +113,9 @@ def test_perfect_tracking_earns_every_weight(robot: Robot, motions: MotionSet) -
     error = tracking_error(poses, state.joint_pos, frames)
     found = rewards(state, poses, frames, error, feet_of(robot), RewardConfig())
     assert found.shape == (5, len(REWARD_TERMS))
-    torch.testing.assert_close(found, torch.tensor([0.5, 0.05, 0.5, 0.075, 0.325]).expand(5, 5), atol=1e-4, rtol=0)
+    torch.testing.assert_close(
+        found, torch.tensor([0.5, 0.05, 0.5, 0.075, 0.325]).expand(5, 5), atol=1e-4, rtol=0
+    )
 
 
 def test_gradients_are_finite_on_the_reference(robot: Robot, motions: MotionSet) -> None:

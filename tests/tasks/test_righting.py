@@ -28,7 +28,9 @@ def posed(env: TaskEnv[Recover], roll: float, joints: torch.Tensor | None = None
     c, s = math.cos(roll), math.sin(roll)
     turn = torch.tensor([[1.0, 0.0, 0.0], [0.0, c, -s], [0.0, s, c]]).expand(env.num_envs, 3, 3)
     place = torch.tensor([0.0, 0.0, 0.3]).expand(env.num_envs, 3)
-    env.robots.state = RobotState.still(place, turn, env.home.expand(env.num_envs, -1) if joints is None else joints)
+    env.robots.state = RobotState.still(
+        place, turn, env.home.expand(env.num_envs, -1) if joints is None else joints
+    )
 
 
 def test_it_gets_up_from_anywhere(env: TaskEnv[Recover]) -> None:
@@ -52,13 +54,19 @@ def test_left_and_right_are_mirror_images(env: TaskEnv[Recover], robot: Robot) -
             env.robots.state = env.robots.state._replace(setpoint=told.action + env.home)
         targets.append((told.action + env.home)[0].numpy())
     mirrored = robot.symmetries["left_right"].mirror_joints(targets[1])
-    torch.testing.assert_close(torch.tensor(targets[0]).double(), torch.tensor(mirrored), atol=1e-5, rtol=0.0)
+    torch.testing.assert_close(
+        torch.tensor(targets[0]).double(), torch.tensor(mirrored), atol=1e-5, rtol=0.0
+    )
     assert abs(targets[0][0]) > 0.05  # not the same on both sides anyway
     same_side = robot.symmetries["front_back"].mirror_joints(targets[0])
-    torch.testing.assert_close(torch.tensor(targets[0]).double(), torch.tensor(same_side), atol=1e-5, rtol=0.0)
+    torch.testing.assert_close(
+        torch.tensor(targets[0]).double(), torch.tensor(same_side), atol=1e-5, rtol=0.0
+    )
 
 
-def test_targets_move_no_faster_than_they_may_and_end_in_the_home_pose(env: TaskEnv[Recover]) -> None:
+def test_targets_move_no_faster_than_they_may_and_end_in_the_home_pose(
+    env: TaskEnv[Recover],
+) -> None:
     actor, n = RightingActor(env.robot, RightingConfig(speed=5.0, firm=0.0)), env.num_envs
     posed(env, 0.0)
     memory, first = actor.initial_memory(n), torch.ones(n, dtype=torch.bool)
@@ -95,7 +103,12 @@ def test_on_its_back_it_does_not_dither_between_sides(env: TaskEnv[Recover]) -> 
 
 
 def test_what_cannot_be_is_refused() -> None:
-    for wrong in ({"roll_deg": (0.0, 90.0)}, {"below": ((0.0, 0.0, 0.0),)}, {"speed": 0.0}, {"near": 0.0}):
+    for wrong in (
+        {"roll_deg": (0.0, 90.0)},
+        {"below": ((0.0, 0.0, 0.0),)},
+        {"speed": 0.0},
+        {"near": 0.0},
+    ):
         with pytest.raises(ValueError):
             RightingConfig(**wrong)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no script for getting up"):

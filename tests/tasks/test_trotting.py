@@ -1,4 +1,5 @@
-"""The scripted trot: its kinematics by MuJoCo's, its time, where it puts its feet, and that it walks up stairs."""
+"""The scripted trot: its kinematics by MuJoCo's, its time, where it puts its feet, and that it
+walks up stairs."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def test_it_walks_as_asked_and_then_stands(robot: Robot) -> None:
     assert (reached - going[0, 0]).abs().max() < 0.15
     feet = trial.seen["feet"]  # (T, n, F, 2) height and speed
     assert feet[70:120, ..., 0].amax(0).min() > 0.04  # each foot of each robot has risen
-    assert feet[-20:, ..., 0].max() < 0.01 and trial.seen["achieved"][-20:].abs().max() < 0.1  # none rises any more
+    # none rises any more
+    assert feet[-20:, ..., 0].max() < 0.01 and trial.seen["achieved"][-20:].abs().max() < 0.1
 
 
 def test_it_climbs_stairs(robot: Robot) -> None:
@@ -54,7 +56,8 @@ def test_it_climbs_stairs(robot: Robot) -> None:
     )  # fmt: skip
     trial = evaluate(env.task.teacher(), env, seconds=4.0, commands=asked(env, 0.5, 0.0, 0.0))
     way = trial.seen["achieved"][..., 0].sum(0) * env.dt
-    climbs = ~trial.fell.any(0) & (way > 1.0)  # up to 0.9 m before the first of steps of 0.3 m they began
+    # up to 0.9 m before the first of steps of 0.3 m they began
+    climbs = ~trial.fell.any(0) & (way > 1.0)
     assert climbs.sum() >= 14  # all of 100 in the suite, which lasts longer
 
 
@@ -63,7 +66,9 @@ def test_a_script_is_told_of_the_drives_that_there_are(robot: Robot, tmp_path: P
     with pytest.raises(InputError, match=r"drives=\[64.0, 3.8\] is of drives that a model moves"):
         env_of(robot, 1, script=told).task.teacher()
     law = [64.2, 3.81, 0.1]
-    make(ActuatorContract("mlp", 400.0, ["a"], [], False, [1.0, 1.0], [0.0, 0.0], 1.0, law)).save(tmp_path)
+    make(ActuatorContract("mlp", 400.0, ["a"], [], False, [1.0, 1.0], [0.0, 0.0], 1.0, law)).save(
+        tmp_path
+    )
     held = replace(HELD, actuator=str(tmp_path))
     with pytest.raises(InputError, match=r"the best constant ones of its log are \[64.2,3.81\]"):
         env_of(robot, 1, held=held).task.teacher()
@@ -84,7 +89,9 @@ def test_feet_are_brought_where_they_should_be(robot: Robot) -> None:
         step = torch.zeros_like(joints)
         step[:, actor.legs[:, level]] = 1e-3
         ahead, behind = (actor._legs_at(joints + sign * step)[0] for sign in (1.0, -1.0))
-        torch.testing.assert_close(jacobian[..., level], (ahead - behind) / 2e-3, atol=2e-3, rtol=0.0)
+        torch.testing.assert_close(
+            jacobian[..., level], (ahead - behind) / 2e-3, atol=2e-3, rtol=0.0
+        )
 
 
 def test_legs_that_stand_carry_the_weight(robot: Robot) -> None:
@@ -93,10 +100,13 @@ def test_legs_that_stand_carry_the_weight(robot: Robot) -> None:
     of_leg = torch.full((1, 4), 0.7)  # in the middle of the stance
     torque = actor._carrying(level, actor.home[None], of_leg, of_leg < 0.4)
     _, jacobian = actor._legs_at(actor.home[None])
-    # a foot that is pushed up by f is held by -J' f: what the feet push is the weight, straight down
+    # a foot that is pushed up by f is held by -J' f: what the feet push is the weight, straight
+    # down
     for leg, own in enumerate(actor.legs):
         pushed = torch.linalg.solve(jacobian[0, leg].T, -torque[0, own])
-        torch.testing.assert_close(pushed, torch.tensor([0.0, 0.0, actor.weight / 4.0]), atol=1e-2, rtol=1e-4)
+        torch.testing.assert_close(
+            pushed, torch.tensor([0.0, 0.0, actor.weight / 4.0]), atol=1e-2, rtol=1e-4
+        )
 
 
 def test_legs_swing_by_the_clock(robot: Robot) -> None:
@@ -109,15 +119,25 @@ def test_legs_swing_by_the_clock(robot: Robot) -> None:
         clocks.append(env.task.clock[0].item())
         told = env.task.observe()[0, 3:5]
         angle = 2.0 * math.pi * clocks[-1]
-        torch.testing.assert_close(told, torch.tensor([math.sin(angle), math.cos(angle)]), atol=1e-5, rtol=0.0)
+        torch.testing.assert_close(
+            told, torch.tensor([math.sin(angle), math.cos(angle)]), atol=1e-5, rtol=0.0
+        )
         decision = actor.act(env, memory, first)
         memory, first = decision.memory, torch.zeros_like(first)
         swung.append(memory.swung[0, 0].item())  # of the left fore leg
         env.step(decision.action)
-    assert clocks[0] == 0.0 and clocks[12] == pytest.approx(0.4) and min(clocks[25:35]) < 0.05  # a period is 30 steps
+    # a period is 30 steps
+    assert clocks[0] == 0.0 and clocks[12] == pytest.approx(0.4) and min(clocks[25:35]) < 0.05
     # but where one begins or ends to rounding
-    pairs = [(did, (clock + c.swing) % 1.0) for did, clock in zip(swung, clocks) if 1e-4 < clock < 1.0 - 1e-4]
-    assert all(did == (share < c.swing) for did, share in pairs) and 0.3 < sum(swung) / len(swung) < 0.5
+    pairs = [
+        (did, (clock + c.swing) % 1.0)
+        for did, clock in zip(swung, clocks)
+        if 1e-4 < clock < 1.0 - 1e-4
+    ]
+    assert (
+        all(did == (share < c.swing) for did, share in pairs)
+        and 0.3 < sum(swung) / len(swung) < 0.5
+    )
 
 
 def test_a_clock_begins_with_its_own_robots_episode(robot: Robot) -> None:
@@ -136,7 +156,9 @@ def test_a_clock_begins_with_its_own_robots_episode(robot: Robot) -> None:
 
 def test_diagonal_legs_swing_together(robot: Robot) -> None:
     names = dict(zip(robot.foot_bodies, TrotActor(robot).later.tolist(), strict=True))
-    assert names["LF_FOOT"] == names["RH_FOOT"] == 0.0 and names["RF_FOOT"] == names["LH_FOOT"] == 0.5
+    assert (
+        names["LF_FOOT"] == names["RH_FOOT"] == 0.0 and names["RF_FOOT"] == names["LH_FOOT"] == 0.5
+    )
 
 
 def test_footholds_are_at_the_middle_of_the_stance_that_follows(robot: Robot) -> None:
@@ -146,11 +168,19 @@ def test_footholds_are_at_the_middle_of_the_stance_that_follows(robot: Robot) ->
     state, actor = env.state, TrotActor(robot, c)
     yaw, forward = torch.eye(3)[None], torch.tensor([[0.4, 0.0]])
     spot = actor._footholds(
-        state, yaw, forward, torch.zeros(1, 3), torch.zeros(1, 4), 0.5, lambda place: place[..., 0] * 0.0 + 0.1
+        state,
+        yaw,
+        forward,
+        torch.zeros(1, 3),
+        torch.zeros(1, 4),
+        0.5,
+        lambda place: place[..., 0] * 0.0 + 0.1,
     )
     until = (0.4 + 0.5 * 0.6) * 0.5  # the swing and half of the stance
     ahead = 0.01 + 0.5 * 0.4 * until + 0.1 * 0.4
-    torch.testing.assert_close(spot[0, :, :2] - state.root_pos[0, :2] - actor.stance, torch.tensor([[ahead, 0.0]] * 4))
+    torch.testing.assert_close(
+        spot[0, :, :2] - state.root_pos[0, :2] - actor.stance, torch.tensor([[ahead, 0.0]] * 4)
+    )
     torch.testing.assert_close(spot[0, :, 2], torch.full((4,), 0.1 + actor.feet.radius))
 
 
@@ -160,7 +190,9 @@ def test_other_drives_are_told_what_makes_the_same_torque(robot: Robot) -> None:
         env.step(0.1 * torch.randn(4, 12))
     state, kp, kd = env.state, torch.tensor(robot.kp).float(), torch.tensor(robot.kd).float()
     plain, other = TrotActor(robot), TrotActor(robot, TrotConfig(drives=(60.0, 5.0)))
-    for_ideal, for_other = (actor.act(env, actor.initial_memory(4), first).action for actor in (plain, other))
+    for_ideal, for_other = (
+        actor.act(env, actor.initial_memory(4), first).action for actor in (plain, other)
+    )
     ideal = kp * (for_ideal + plain.home - state.joint_pos) - kd * state.joint_vel_end
     soft = 60.0 * (for_other + plain.home - state.joint_pos) - 5.0 * state.joint_vel_end
     torch.testing.assert_close(ideal, soft, atol=1e-3, rtol=1e-4)
@@ -172,6 +204,12 @@ def test_who_has_other_legs_is_refused() -> None:
         TrotActor(robots.load("op3"))
     with pytest.raises(InputError, match="the script takes four legs of three joints"):
         TrotActor(robots.load("op3"), TrotConfig(height_m=0.27))
-    for wrong in ({"swing": 0.6}, {"period_s": 0.0}, {"support": -1.0}, {"shift_m": 2.0}, {"drives": (0.0, 1.0)}):
+    for wrong in (
+        {"swing": 0.6},
+        {"period_s": 0.0},
+        {"support": -1.0},
+        {"shift_m": 2.0},
+        {"drives": (0.0, 1.0)},
+    ):
         with pytest.raises(ValueError):
             TrotConfig(**wrong)

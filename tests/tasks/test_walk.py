@@ -1,5 +1,5 @@
-"""Walking by command: the task's functions by hand, its command process by statistics, its episodes by what ends
-them."""
+"""Walking by command: the task's functions by hand, its command process by statistics, its episodes
+by what ends them."""
 
 from __future__ import annotations
 
@@ -45,13 +45,22 @@ def robot() -> robots.Robot:
     return robots.load("anymal_b")
 
 
-def gliding(robot: robots.Robot, forward: float, lateral: float, yaw_rate: float, *, lift: float = 0.0) -> MotionSet:
-    """The home pose carried along at constant velocities in its heading frame, for two seconds at 50 Hz."""
+def gliding(
+    robot: robots.Robot, forward: float, lateral: float, yaw_rate: float, *, lift: float = 0.0
+) -> MotionSet:
+    """The home pose carried along at constant velocities in its heading frame, for two seconds at
+    50 Hz."""
     frames, dt = 100, 0.02
     yaw = 0.3 + yaw_rate * dt * np.arange(frames)
     qpos = np.tile(robot.home_qpos, (frames, 1))
     # constant velocity in the heading frame of the LATER frame of each pair
-    steps = np.stack((np.cos(yaw) * forward - np.sin(yaw) * lateral, np.sin(yaw) * forward + np.cos(yaw) * lateral), -1)
+    steps = np.stack(
+        (
+            np.cos(yaw) * forward - np.sin(yaw) * lateral,
+            np.sin(yaw) * forward + np.cos(yaw) * lateral,
+        ),
+        -1,
+    )
     qpos[1:, :2] = np.cumsum(steps[1:] * dt, 0)
     qpos[:, 2] += lift
     qpos[:, 3], qpos[:, 6] = np.cos(yaw / 2), np.sin(yaw / 2)
@@ -64,7 +73,9 @@ def state_with(rotation: Tensor, linear_w: Tensor, angular_w: Tensor) -> RobotSt
     zeros = torch.zeros(12)
     local = (geometry.to_local(rotation, v) for v in (linear_w, angular_w))
     root_vel, root_ang = local
-    return RobotState.still(torch.zeros(3), rotation, zeros)._replace(root_vel=root_vel, root_ang=root_ang)
+    return RobotState.still(torch.zeros(3), rotation, zeros)._replace(
+        root_vel=root_vel, root_ang=root_ang
+    )
 
 
 # --- pure functions
@@ -75,23 +86,35 @@ def test_reward_is_that_of_the_equation() -> None:
     velocity = torch.tensor([[0.5, 0.1, 0.2], [1.0, 0.0, 0.0]])
     command = torch.tensor([[0.3, 0.0, -0.2], [1.0, 0.0, 0.0]])
     # differences 0.2, 0.1, 0.4: squares 0.04 + 0.01 + 0.16 = 0.21; exp(-0.21 / 0.5) = exp(-0.42)
-    torch.testing.assert_close(velocity_reward(velocity, command, 0.5), torch.tensor([math.exp(-0.42), 1.0]))
-    torch.testing.assert_close(velocity_error(velocity, command), torch.tensor([math.sqrt(0.21), 0.0]))
+    torch.testing.assert_close(
+        velocity_reward(velocity, command, 0.5), torch.tensor([math.exp(-0.42), 1.0])
+    )
+    torch.testing.assert_close(
+        velocity_error(velocity, command), torch.tensor([math.sqrt(0.21), 0.0])
+    )
 
 
 def test_velocity_is_seen_from_the_heading_and_not_from_the_lean() -> None:
-    # facing +y (a quarter turn to the left), then nose down by 0.4 rad; moving along the world's y and falling
+    # facing +y (a quarter turn to the left), then nose down by 0.4 rad; moving along the world's y
+    # and falling
     lean = geometry.exp_so3(torch.tensor([0.0, 0.4, 0.0]))
     facing = geometry.yaw_matrix(torch.tensor(math.pi / 2))
-    state = state_with(facing @ lean, torch.tensor([-0.2, 0.7, -0.5]), torch.tensor([0.1, 0.2, 0.9]))
-    # forward is world y, left is world -x; the vertical velocity does not count; yaw is about the world's vertical
-    torch.testing.assert_close(heading_velocity(state), torch.tensor([0.7, 0.2, 0.9]), atol=1e-6, rtol=0)
+    state = state_with(
+        facing @ lean, torch.tensor([-0.2, 0.7, -0.5]), torch.tensor([0.1, 0.2, 0.9])
+    )
+    # forward is world y, left is world -x; the vertical velocity does not count; yaw is about the
+    # world's vertical
+    torch.testing.assert_close(
+        heading_velocity(state), torch.tensor([0.7, 0.2, 0.9]), atol=1e-6, rtol=0
+    )
 
 
 def test_tilt_counts_from_the_vertical_whatever_the_heading() -> None:
     for degrees, expected in ((44.0, False), (46.0, True), (179.0, True)):
         turn = geometry.exp_so3(torch.tensor([0.0, math.radians(degrees), 0.0]))
-        state = state_with(geometry.yaw_matrix(torch.tensor(1.0)) @ turn, torch.zeros(3), torch.zeros(3))
+        state = state_with(
+            geometry.yaw_matrix(torch.tensor(1.0)) @ turn, torch.zeros(3), torch.zeros(3)
+        )
         assert bool(tilted(state, 45.0)) is expected
 
 
@@ -100,8 +123,8 @@ def test_command_process_by_hand() -> None:
     y = torch.tensor([0.9, -0.3, 1.2]).expand(3, 3)
     w = torch.tensor([[False] * 3, [True] * 3, [True] * 3])
     z = torch.tensor([[True] * 3, [True] * 3, [False] * 3])
-    # w = 0 keeps x; w = z = 1 takes y; z = 0 is zero, or the end of the range nearest to it (0.2 for the forward
-    # velocity)
+    # w = 0 keeps x; w = z = 1 takes y; z = 0 is zero, or the end of the range nearest to it (0.2
+    # for the forward velocity)
     expected = torch.tensor([[0.5, 0.1, -0.2], [0.9, -0.3, 1.2], [0.2, 0.0, 0.0]])
     torch.testing.assert_close(changed_command(x, y, w, z, RANGE), expected)
     # with a symmetric range it is the paper's x - w (x - y z)
@@ -117,7 +140,8 @@ def test_command_process_has_the_statistics_it_was_given() -> None:
     marker = torch.full((n, 3), 7.0)  # outside every range: what keeps it has not changed
     new = draw_command(marker, config, generator)
     kept = (new == 7.0).float().mean(0)
-    torch.testing.assert_close(kept, torch.full((3,), 0.5), atol=0.015, rtol=0)  # 6 deviations of a mean of 40,000
+    # 6 deviations of a mean of 40,000
+    torch.testing.assert_close(kept, torch.full((3,), 0.5), atol=0.015, rtol=0)
     fresh = draw_command(marker, config, generator, change=1.0)
     low, high = torch.tensor(RANGE).T
     assert bool(((fresh >= low) & (fresh <= high)).all())
@@ -125,7 +149,8 @@ def test_command_process_has_the_statistics_it_was_given() -> None:
     torch.testing.assert_close(silent, torch.tensor([0.1, 0.75, 0.5]), atol=0.015, rtol=0)
     active = fresh[:, 2][fresh[:, 2] != 0.0]
     assert active.mean().item() == pytest.approx(0.5, abs=0.02)  # the middle of (-0.5, 1.5)
-    assert active.std().item() == pytest.approx(2.0 / math.sqrt(12.0), abs=0.02)  # of a uniform distribution
+    # of a uniform distribution
+    assert active.std().item() == pytest.approx(2.0 / math.sqrt(12.0), abs=0.02)
 
 
 def test_schedule_changes_only_at_whole_periods() -> None:
@@ -155,20 +180,30 @@ def test_a_clip_of_one_frame_has_no_velocities(robot: robots.Robot) -> None:
 def two_gaits(robot: robots.Robot) -> MotionSet:
     """A turn at 0.6 m/s of weight 3, and a slow walk the other way round of weight 1."""
     turn, slow = gliding(robot, 0.6, -0.1, 0.8), gliding(robot, 0.2, 0.1, -0.3)
-    clips = (replace(turn.motions[0], name="turn", weight=3.0), replace(slow.motions[0], name="slow"))
+    clips = (
+        replace(turn.motions[0], name="turn", weight=3.0),
+        replace(slow.motions[0], name="slow"),
+    )
     return replace(turn, motions=clips)
 
 
 def test_recorded_commands_are_those_of_the_motions_together(robot: robots.Robot) -> None:
     recorded = RecordedVelocities.of(two_gaits(robot))
     # 99 velocities of each clip, 25 at a time: 75 means
-    assert recorded.velocity.shape == (150, 3) and recorded.weight[[0, 74, 149]].tolist() == [3.0, 225.0, 300.0]
+    assert recorded.velocity.shape == (150, 3) and recorded.weight[[0, 74, 149]].tolist() == [
+        3.0,
+        225.0,
+        300.0,
+    ]
     slower = ((0.0, 0.5), (-0.2, 0.2), (-1.0, 1.0))
-    config = WalkConfig(command_range=slower, command_jitter=(0.0, 0.0, 0.0), command_nonzero=(0.9, 0.0, 0.0))
+    config = WalkConfig(
+        command_range=slower, command_jitter=(0.0, 0.0, 0.0), command_nonzero=(0.9, 0.0, 0.0)
+    )
     generator, n = torch.Generator().manual_seed(0), 40_000
     marker = torch.full((n, 3), 7.0)
     fresh = draw_command(marker, config, generator, change=1.0, recorded=recorded)
-    # standing 0.1, of the others three quarters turn, clipped to 0.5 m/s; no component comes from elsewhere
+    # standing 0.1, of the others three quarters turn, clipped to 0.5 m/s; no component comes from
+    # elsewhere
     expected = {(0.0, 0.0, 0.0): 0.1, (0.5, -0.1, 0.8): 0.675, (0.2, 0.1, -0.3): 0.225}
     for command, share in expected.items():
         found = ((fresh - torch.tensor(command)).abs() < 1e-3).all(-1).float().mean().item()
@@ -181,7 +216,9 @@ def test_recorded_commands_are_those_of_the_motions_together(robot: robots.Robot
 def test_of_recorded_commands_those_in_the_range_are_drawn(robot: robots.Robot) -> None:
     recorded = RecordedVelocities.of(two_gaits(robot))
     slow = recorded.within(((0.0, 0.5), (-0.2, 0.2), (-1.0, 1.0)))
-    torch.testing.assert_close(slow.velocity, torch.tensor([[0.2, 0.1, -0.3]]).expand(75, 3), atol=1e-3, rtol=0)
+    torch.testing.assert_close(
+        slow.velocity, torch.tensor([[0.2, 0.1, -0.3]]).expand(75, 3), atol=1e-3, rtol=0
+    )
     assert slow.weight[[0, 74]].tolist() == [1.0, 75.0]
     assert recorded.within(((2.0, 3.0), (0.0, 0.0), (0.0, 0.0))) is recorded
 
@@ -189,9 +226,15 @@ def test_of_recorded_commands_those_in_the_range_are_drawn(robot: robots.Robot) 
 def test_recorded_commands_are_jittered(robot: robots.Robot) -> None:
     recorded = RecordedVelocities.of(gliding(robot, 0.6, -0.1, 0.8))
     wide = ((-9.0, 9.0),) * 3
-    config = WalkConfig(command_range=wide, command_jitter=(0.05, 0.1, 0.2), command_nonzero=(1.0, 1.0, 1.0))
+    config = WalkConfig(
+        command_range=wide, command_jitter=(0.05, 0.1, 0.2), command_nonzero=(1.0, 1.0, 1.0)
+    )
     drawn = draw_command(
-        torch.zeros(40_000, 3), config, torch.Generator().manual_seed(0), change=1.0, recorded=recorded
+        torch.zeros(40_000, 3),
+        config,
+        torch.Generator().manual_seed(0),
+        change=1.0,
+        recorded=recorded,
     )
     torch.testing.assert_close(drawn.mean(0), torch.tensor([0.6, -0.1, 0.8]), atol=6e-3, rtol=0)
     torch.testing.assert_close(drawn.std(0), torch.tensor([0.05, 0.1, 0.2]), atol=0, rtol=0.03)
@@ -200,14 +243,17 @@ def test_recorded_commands_are_jittered(robot: robots.Robot) -> None:
 def test_every_command_of_the_task_is_a_recorded_one(robot: robots.Robot) -> None:
     still = {"command_jitter": (0.0, 0.0, 0.0), "command_period_s": 0.02, "command_change": 1.0}
     env = walk_env(robot, 8, motions=two_gaits(robot), commands="recorded", **still)
-    known = torch.tensor([[0.0, 0.0, 0.0], [0.2, 0.1, -0.3]])  # 0.8 rad/s are beyond the range of `walk_env`
+    # 0.8 rad/s are beyond the range of `walk_env`
+    known = torch.tensor([[0.0, 0.0, 0.0], [0.2, 0.1, -0.3]])
 
     def recorded(commands: Tensor) -> bool:
         return bool(((commands.unsqueeze(-2) - known).abs() < 1e-3).all(-1).any(-1).all())
 
     begun = env.task.command.clone()
     env.step(torch.zeros(8, 12))
-    assert recorded(begun) and recorded(env.task.command) and not torch.equal(begun, env.task.command)
+    assert (
+        recorded(begun) and recorded(env.task.command) and not torch.equal(begun, env.task.command)
+    )
     assert recorded(env.task.new_goals(torch.full((64, 3), 7.0), env.generator))
     env.task.script(5, torch.Generator().manual_seed(1))
     assert env.task._script is not None and recorded(env.task._script)
@@ -240,7 +286,8 @@ def test_the_home_pose_stands_and_nothing_but_feet_touches(robot: robots.Robot) 
     assert step.rewards.shape == (4, 1)
     assert bool((heading_velocity(step.state).abs() < 0.05).all())
     torch.testing.assert_close(
-        step.error, torch.linalg.vector_norm(heading_velocity(step.state) - env.task.command, dim=-1)
+        step.error,
+        torch.linalg.vector_norm(heading_velocity(step.state) - env.task.command, dim=-1),
     )
 
 
@@ -249,7 +296,8 @@ def test_a_fall_terminates_and_time_truncates(robot: robots.Robot) -> None:
     env.age = torch.tensor([0, 98, 98])  # the second and third have two steps left
     limp = torch.zeros(3, 12)
     fold = torch.tensor([1.0, 1.0, -1.0, -1.0])  # fore legs, hind legs
-    limp[2, 1::3], limp[2, 2::3] = 1.2 * fold, -1.9 * fold  # the third folds its legs up and drops on its belly
+    # the third folds its legs up and drops on its belly
+    limp[2, 1::3], limp[2, 2::3] = 1.2 * fold, -1.9 * fold
     fell, timed_out = torch.zeros(3, dtype=torch.bool), torch.zeros(3, dtype=torch.bool)
     for t in range(60):
         step = env.step(limp)
@@ -278,7 +326,9 @@ def test_a_diverged_robot_fails_without_taking_others_along(robot: robots.Robot)
 def test_starts_on_the_reference_touch_the_floor(robot: robots.Robot) -> None:
     env = walk_env(robot, 8, motions=gliding(robot, 0.6, 0.0, 0.5, lift=0.12), reference_starts=1.0)
     # the reference floats 12 cm above the floor; its home pose stands at the home pose's height
-    torch.testing.assert_close(env.state.root_pos[:, 2], torch.full((8,), float(robot.home_qpos[2])), atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        env.state.root_pos[:, 2], torch.full((8,), float(robot.home_qpos[2])), atol=1e-5, rtol=0
+    )
     torch.testing.assert_close(
         heading_velocity(env.state), torch.tensor([[0.6, 0.0, 0.5]]).expand(8, 3), atol=1e-3, rtol=0
     )
@@ -293,14 +343,18 @@ def test_the_command_in_force_judges_the_step_and_changes_after_it(robot: robots
     env.task.command_left = torch.tensor([1, 5])
     before = env.task.command.clone()
     step = env.step(torch.zeros(2, 12))
-    torch.testing.assert_close(step.rewards[:, 0], velocity_reward(heading_velocity(step.state), before, 0.5))
+    torch.testing.assert_close(
+        step.rewards[:, 0], velocity_reward(heading_velocity(step.state), before, 0.5)
+    )
     assert (env.task.command != before).any(-1).tolist() == [True, False]
     assert env.task.command_left.tolist() == [150, 4]
 
 
 def test_the_filter_by_hand(robot: robots.Robot) -> None:
     """c = 0.75: v <- 3/4 v + 1/4 v_new; an episode begins with the velocity it starts at."""
-    assert filtered(torch.tensor([1.0, 0.0, 2.0]), torch.tensor([0.0, 4.0, 2.0]), 0.75).tolist() == [0.75, 1.0, 2.0]
+    assert filtered(
+        torch.tensor([1.0, 0.0, 2.0]), torch.tensor([0.0, 4.0, 2.0]), 0.75
+    ).tolist() == [0.75, 1.0, 2.0]
     env = walk_env(robot, 2, velocity_filter=0.75)
     expected = heading_velocity(env.state)
     for _ in range(3):
@@ -339,7 +393,9 @@ def test_checkpoint_continues_to_the_bit(robot: robots.Robot) -> None:
 def test_make_builds_by_name_and_refuses_by_name(robot: robots.Robot) -> None:
     env = tasks.make("walk", robot="anymal_b", num_envs=2, num_threads=1, phi=0.2)
     assert isinstance(env.task, Walk) and env.task.config.phi == 0.2 and env.num_envs == 2
-    with pytest.raises(InputError, match="no task 'swim'; there are: dribble, imitation, path, recover, walk"):
+    with pytest.raises(
+        InputError, match="no task 'swim'; there are: dribble, imitation, path, recover, walk"
+    ):
         tasks.make("swim", robot=robot)
     with pytest.raises(InputError, match="no robot 'anymal_x'"):
         tasks.make("walk", robot="anymal_x")
@@ -356,15 +412,20 @@ def test_make_builds_by_name_and_refuses_by_name(robot: robots.Robot) -> None:
 
 
 def test_an_imagined_course_s_loss_by_hand() -> None:
-    # one robot off by 1 m/s forward, then 1 m/s sideways, then right; weights 1/6, 2/6, 3/6, windows of two steps
+    # one robot off by 1 m/s forward, then 1 m/s sideways, then right; weights 1/6, 2/6, 3/6,
+    # windows of two steps
     difference = torch.tensor([[[1.0, 0.0, 0.0]], [[0.0, -1.0, 0.0]], [[0.0, 0.0, 0.0]]])
     steps = (1 * 1 + 2 * 1) / 6
     # means (1/2, -1/2, 0) and (0, -1/2, 0), weighted as their last steps: 2/5 and 3/5
     strides = (2 * math.sqrt(0.5) + 3 * 0.5) / 5
-    torch.testing.assert_close(course_loss(difference, 2, (0.5, 2.0)), torch.tensor([0.5 * steps + 2.0 * strides]))
+    torch.testing.assert_close(
+        course_loss(difference, 2, (0.5, 2.0)), torch.tensor([0.5 * steps + 2.0 * strides])
+    )
     # sway of a stride's length costs as single steps only
     sway = torch.tensor([1.0, -1.0, 1.0, -1.0]).reshape(4, 1, 1) * torch.tensor([1.0, 0.0, 0.0])
-    torch.testing.assert_close(course_loss(sway, 2, (0.5, 2.0)), torch.tensor([0.5]), atol=1e-3, rtol=0)
+    torch.testing.assert_close(
+        course_loss(sway, 2, (0.5, 2.0)), torch.tensor([0.5]), atol=1e-3, rtol=0
+    )
     assert course_loss(torch.zeros(4, 2, 3), 12, (0.5, 2.0)).tolist() == pytest.approx(
         [2e-4, 2e-4]
     )  # windows no longer than all
@@ -382,7 +443,9 @@ def test_the_way_to_a_new_command_by_hand() -> None:
     assert torch.equal(way[:, 1], command[1].expand(4, 3))
 
 
-def test_what_robots_achieve_is_their_velocity_and_the_command_is_all_they_see(robot: robots.Robot) -> None:
+def test_what_robots_achieve_is_their_velocity_and_the_command_is_all_they_see(
+    robot: robots.Robot,
+) -> None:
     env = walk_env(robot, 4)
     env.step(torch.zeros(4, env.num_actions))
     task, generator = env.task, torch.Generator().manual_seed(9)

@@ -1,4 +1,5 @@
-"""One learner, many collectors: whose batch comes when, how old it is, and what becomes of the dead."""
+"""One learner, many collectors: whose batch comes when, how old it is, and what becomes of the
+dead."""
 
 from __future__ import annotations
 
@@ -33,11 +34,14 @@ from npmp.training.run import Schedule
 from npmp.training.tables import read_table
 from npmp.training.trainer import Gathered, mean_figures
 
-needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra ray")
+needs_ray = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="needs the extra ray"
+)
 
 
 class Counter:
-    """A trainer whose weight is the number of its updates, and whose collections say what they acted on."""
+    """A trainer whose weight is the number of its updates, and whose collections say what they
+    acted on."""
 
     def __init__(self, seed: int = 0, *, of_all: bool = False):
         self.of_all_collectors, self.joins, self.seed = of_all, True, seed
@@ -48,7 +52,11 @@ class Counter:
         self.learned: list[Any] = []
 
     def gather(self, progress: float) -> Gathered:
-        return Gathered({"by": torch.tensor([float(self.seed)]), "on": self.weight.clone()}, {"reward": progress}, 8)
+        return Gathered(
+            {"by": torch.tensor([float(self.seed)]), "on": self.weight.clone()},
+            {"reward": progress},
+            8,
+        )
 
     def merge(self, parts: Sequence[Gathered]) -> Gathered:
         data = {name: torch.cat([part.data[name] for part in parts]) for name in ("by", "on")}
@@ -76,7 +84,8 @@ class Counter:
 
 
 class Paced(Inline):
-    """Collectors that come in the order that a script says; the collection is made when it was asked for."""
+    """Collectors that come in the order that a script says; the collection is made when it was
+    asked for."""
 
     order: ClassVar[list[int]] = []
 
@@ -99,7 +108,9 @@ def paced(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Distributed]:
         monkeypatch.setattr(Paced, "order", order)
         monkeypatch.setattr(collectors, "OnRay", Paced)
         config = CollectorsConfig("ray", 2, **settings)
-        return Distributed(Counter(of_all=of_all), lambda seed: Counter(seed, of_all=of_all), config, seed=5)
+        return Distributed(
+            Counter(of_all=of_all), lambda seed: Counter(seed, of_all=of_all), config, seed=5
+        )
 
     return make
 
@@ -110,11 +121,17 @@ def test_inline_collectors_take_turns_on_the_newest_weights() -> None:
     assert [entry["by"] for entry in trainer.learned] == [[1014.0], [2023.0], [3032.0], [1014.0]]
     assert [entry["on"] for entry in trainer.learned] == [[0.0], [1.0], [2.0], [3.0]]
     assert trainer.env_steps == 32 and all(entry["staleness"] == 0.0 for entry in figures)
-    assert [entry["reward"] for entry in figures] == [0.0, 0.1, 0.2, 0.3] and "waited_share" in trainer.timings()
+    assert [entry["reward"] for entry in figures] == [
+        0.0,
+        0.1,
+        0.2,
+        0.3,
+    ] and "waited_share" in trainer.timings()
 
 
 def test_they_go_on_while_the_learner_learns(paced: Callable[..., Distributed]) -> None:
-    """In turns, two collectors are two updates behind; from the start, where both acted on the first weights, one."""
+    """In turns, two collectors are two updates behind; from the start, where both acted on the
+    first weights, one."""
     trainer = paced([0, 1, 0, 1, 0, 1])
     staleness = [trainer.iteration(0.0)["staleness"] for _ in range(6)]
     assert staleness == [0.0, 1.0, 2.0, 2.0, 2.0, 2.0]
@@ -126,7 +143,9 @@ def test_of_many_an_update_takes_several(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(collectors, "OnRay", Paced)
     trainer = Distributed(Counter(), Counter, CollectorsConfig("ray", 6), seed=5)  # type: ignore[arg-type]
     figures = [trainer.iteration(0.0) for _ in range(6)]
-    assert [len(entry["by"]) for entry in trainer.learned] == [3] * 6 and trainer.env_steps == 6 * 3 * 8
+    assert [len(entry["by"]) for entry in trainer.learned] == [
+        3
+    ] * 6 and trainer.env_steps == 6 * 3 * 8
     assert [entry["staleness"] for entry in figures] == [0.0, 1.0, 2.0, 2.0, 2.0, 2.0]
 
 
@@ -134,7 +153,8 @@ def test_what_is_too_old_is_thrown_away(paced: Callable[..., Distributed]) -> No
     trainer = paced([0, 0, 0, 0, 1, 0], most_behind=3)
     figures = [trainer.iteration(0.0) for _ in range(5)]
     assert [entry["staleness"] for entry in figures] == [0.0, 1.0, 1.0, 1.0, 1.0]
-    assert [entry["thrown_away"] for entry in figures] == [0.0, 0.0, 0.0, 0.0, 1.0]  # 1's, four updates old
+    # 1's, four updates old
+    assert [entry["thrown_away"] for entry in figures] == [0.0, 0.0, 0.0, 0.0, 1.0]
     assert {entry["by"][0] for entry in trainer.learned} == {1014.0}
 
 
@@ -144,17 +164,27 @@ def test_a_batch_of_all_has_each_in_its_place(paced: Callable[..., Distributed])
     assert all(entry["by"] == [1014.0, 2023.0] for entry in trainer.learned)
     assert [entry["on"] for entry in trainer.learned] == [[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]]
     assert [entry["staleness"] for entry in figures] == [0.0, 1.0, 1.0] and trainer.env_steps == 48
-    inline = Distributed(Counter(of_all=True), lambda s: Counter(s, of_all=True), CollectorsConfig("inline"), seed=5)  # type: ignore[arg-type]
+    inline = Distributed(
+        Counter(of_all=True), lambda s: Counter(s, of_all=True), CollectorsConfig("inline"), seed=5
+    )  # type: ignore[arg-type]
     assert [inline.iteration(0.0)["staleness"] for _ in range(3)] == [0.0, 0.0, 0.0]
 
 
 def test_how_much_an_update_takes() -> None:
     """And so how many updates a run of so many steps has."""
     config = CollectorsConfig("ray", 8)
-    assert batches_at_once(Counter(), config) == 4 and batches_at_once(Counter(of_all=True), config) == 1
-    assert batches_at_once(Counter(), None) == batches_at_once(Counter(), CollectorsConfig("ray", 8, sync=True)) == 1
     assert (
-        batches_per_update(Counter(), CollectorsConfig("ray", 8, learners=2)) == 8 and batches_per_update(0, None) == 1
+        batches_at_once(Counter(), config) == 4
+        and batches_at_once(Counter(of_all=True), config) == 1
+    )
+    assert (
+        batches_at_once(Counter(), None)
+        == batches_at_once(Counter(), CollectorsConfig("ray", 8, sync=True))
+        == 1
+    )
+    assert (
+        batches_per_update(Counter(), CollectorsConfig("ray", 8, learners=2)) == 8
+        and batches_per_update(0, None) == 1
     )
     assert Schedule(0, 100, (), "").times(4).iterations(2000) == 5
 
@@ -167,13 +197,27 @@ def test_settings() -> None:
     whole: Any = Counter(of_all=True)
     with (
         pytest.raises(InputError, match=r"7 robots .* do not divide evenly by num_actors=2"),
-        distributed(whole, lambda n, seed, device: whole, CollectorsConfig("inline"), "cpu", robots=7, seed=0),
+        distributed(
+            whole,
+            lambda n, seed, device: whole,
+            CollectorsConfig("inline"),
+            "cpu",
+            robots=7,
+            seed=0,
+        ),
     ):
         pass
     alone: Any = SimpleNamespace()
     with (
         pytest.raises(InputError, match="collects in its own process only"),
-        distributed(alone, lambda n, seed, device: alone, CollectorsConfig("inline"), "cpu", robots=8, seed=0),
+        distributed(
+            alone,
+            lambda n, seed, device: alone,
+            CollectorsConfig("inline"),
+            "cpu",
+            robots=8,
+            seed=0,
+        ),
     ):
         pass
     with distributed(whole, lambda n, seed, device: whole, None, "cpu", robots=7, seed=0) as same:
@@ -239,19 +283,35 @@ def test_the_dead_are_replaced_and_who_cannot_live_is_not(monkeypatch: pytest.Mo
 
 @needs_ray
 @pytest.mark.slow
-def test_ray_in_step_gives_the_bits_of_one_process_and_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_in_step_gives_the_bits_of_one_process_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     assert cli.main(["retarget", "report=false", f"out={tmp_path / 'm.h5'}"]) == 0
-    given = ["imitate", "algo=mo_vmpo", f"data={tmp_path / 'm.h5'}", "debug=tiny", "threads=1", "steps=1200"]
+    given = [
+        "imitate",
+        "algo=mo_vmpo",
+        f"data={tmp_path / 'm.h5'}",
+        "debug=tiny",
+        "threads=1",
+        "steps=1200",
+    ]
     kinds = {"inline": ["actors=inline"], "step": ["actors=ray", "actors_sync=true"]}
     for kind, actors in kinds.items():
         assert cli.main([*given, *actors, f"out={tmp_path / kind}"]) == 0
     for name in ("metrics.csv", "module/module.safetensors"):
         assert (tmp_path / "inline" / name).read_bytes() == (tmp_path / "step" / name).read_bytes()
-    assert {float(row["staleness"]) for row in read_table(tmp_path / "step" / "metrics.csv")} == {0.0}
-    assert cli.main(["imitate", f"resume={tmp_path / 'step'}", "steps=2000", "actors_sync=false"]) == 0
+    assert {float(row["staleness"]) for row in read_table(tmp_path / "step" / "metrics.csv")} == {
+        0.0
+    }
+    assert (
+        cli.main(["imitate", f"resume={tmp_path / 'step'}", "steps=2000", "actors_sync=false"]) == 0
+    )
     rows = read_table(tmp_path / "step" / "metrics.csv")
     assert [int(row["iteration"]) for row in rows] == list(range(1, len(rows) + 1))
-    assert 0 < max(float(row["staleness"]) for row in rows) <= 4 and float(rows[-1]["env_steps"]) >= 2000
+    assert (
+        0 < max(float(row["staleness"]) for row in rows) <= 4
+        and float(rows[-1]["env_steps"]) >= 2000
+    )
     summary = json.loads((tmp_path / "step" / "summary.json").read_text())
     assert 0.0 <= summary["waited_share"] <= 1.0

@@ -31,7 +31,8 @@ class ToyRobots:
 
 
 class Toy:
-    """A trainer whose iterations are given: metrics, or an error to raise; breakdowns come with them."""
+    """A trainer whose iterations are given: metrics, or an error to raise; breakdowns come with
+    them."""
 
     def __init__(self, *course: dict[str, Any] | Exception, robots: int = 10):
         self.env: Any = SimpleNamespace(num_envs=robots, robots=ToyRobots())
@@ -45,7 +46,9 @@ class Toy:
             raise given
         self.iteration_count += 1
         self.env.robots.lost = int(given.pop("broken", 0))
-        self.env.robots.breakdowns += [{"robot": i, "reason": "BADQACC"} for i in range(self.env.robots.lost)]
+        self.env.robots.breakdowns += [
+            {"robot": i, "reason": "BADQACC"} for i in range(self.env.robots.lost)
+        ]
         return dict(given)
 
     def state_dict(self) -> dict[str, Tensor]:
@@ -78,7 +81,12 @@ def stopped(one: Guard, place: Path) -> tuple[str, dict[str, Any]]:
 
 
 def test_accidents_are_counted_and_passed_over(tmp_path: Path) -> None:
-    toy = Toy({"loss": 1.0}, {"loss": NAN, "skipped_updates": 2.0}, {"loss": 1.0, "broken": 3}, {"loss": 0.5})
+    toy = Toy(
+        {"loss": 1.0},
+        {"loss": NAN, "skipped_updates": 2.0},
+        {"loss": 1.0, "broken": 3},
+        {"loss": 0.5},
+    )
     one = guard(toy, tmp_path)
     rows = [iteration(one) for _ in range(4)]
     assert [row["skipped_updates"] for row in rows] == [0, 2, 0, 0]
@@ -89,7 +97,11 @@ def test_accidents_are_counted_and_passed_over(tmp_path: Path) -> None:
 def test_an_unroll_without_a_finite_gradient_is_collected_anew(tmp_path: Path) -> None:
     error = NonFiniteGradient()
     toy = Toy(error, error, {"loss": 1.0})
-    assert iteration(guard(toy, tmp_path)) == {"loss": 1.0, "skipped_updates": 2.0, "lost_simulations": 0.0}
+    assert iteration(guard(toy, tmp_path)) == {
+        "loss": 1.0,
+        "skipped_updates": 2.0,
+        "lost_simulations": 0.0,
+    }
     with pytest.raises(RuntimeError, match="something else"):
         iteration(guard(Toy(RuntimeError("something else, non-finite")), tmp_path))
 
@@ -104,35 +116,57 @@ def test_an_iteration_counts_once_however_often_it_was_collected(
     rows = [iteration(one) for _ in range(5)]
     assert [row["skipped_updates"] for row in rows] == [2, 2, 0, 2, 2]
     message, said = stopped(one, tmp_path)
-    assert "a gradient is not finite in 3 collections in a row" in message and said["iteration"] == 5
+    assert (
+        "a gradient is not finite in 3 collections in a row" in message and said["iteration"] == 5
+    )
     whole = guard(Toy(*again, *again, *again), tmp_path)
     assert "the last of 3 such iterations in a row" in stopped(whole, tmp_path)[0]
 
 
-def test_what_goes_wrong_again_and_again_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_goes_wrong_again_and_again_stops_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(guards, "PATIENCE", 2)
     bad = [{"loss": NAN}, {"loss": NAN}]
     toy = Toy({"loss": 1.0}, *bad, {"loss": 2.0}, *bad, {"loss": NAN, "skipped_updates": 1.0})
     message, said = stopped(guard(toy, tmp_path), tmp_path)
-    assert "diverged at iteration 7 (loss: loss is nan, 1 updates were skipped, the last of 3 such" in message
-    assert "algo.policy_lr=" in message and f"resume={tmp_path} with such a setting changed" in message
+    assert (
+        "diverged at iteration 7 (loss: loss is nan, 1 updates were skipped, the last of 3 such"
+        in message
+    )
+    assert (
+        "algo.policy_lr=" in message and f"resume={tmp_path} with such a setting changed" in message
+    )
     assert (said["iteration"], said["part"], said["seed"], said["progress"]) == (7, "loss", 7, 0.07)
     assert said["learning_rates"] == {"algo.policy_lr": [5e-4, 5e-5]}
-    assert [row["loss"] for row in said["iterations_before"]] == ["1.0", "nan", "nan", "2.0", "nan", "nan"]
+    assert [row["loss"] for row in said["iterations_before"]] == [
+        "1.0",
+        "nan",
+        "nan",
+        "2.0",
+        "nan",
+        "nan",
+    ]
 
 
-def test_simulations_that_break_down_in_numbers_stop_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_simulations_that_break_down_in_numbers_stop_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(guards, "PATIENCE", 1)
-    few, many = {"loss": 1.0, "broken": 1}, {"loss": 1.0, "broken": 2}  # of ten robots; a tenth is borne
+    # of ten robots; a tenth is borne
+    few, many = {"loss": 1.0, "broken": 1}, {"loss": 1.0, "broken": 2}
     toy = Toy(dict(many), dict(few), dict(many), dict(many))
     message, said = stopped(guard(toy, tmp_path), tmp_path)
-    assert "iteration 4 (simulation: 2 simulations broke down" in message and "which robots" in message
+    assert (
+        "iteration 4 (simulation: 2 simulations broke down" in message and "which robots" in message
+    )
     assert [entry["iteration"] for entry in said["lost_simulations"]] == [1, 1, 2, 3, 3, 4, 4]
     assert said["lost_simulations"][-1] == {"iteration": 4, "robot": 1, "reason": "BADQACC"}
 
 
 @pytest.mark.parametrize(
-    ("name", "part"), [("policy.weight", "loss"), ("model.weight", "model"), ("replay.floats.state", "simulation")]
+    ("name", "part"),
+    [("policy.weight", "loss"), ("model.weight", "model"), ("replay.floats.state", "simulation")],
 )
 def test_a_poisoned_network_stops_the_run_at_once(name: str, part: str, tmp_path: Path) -> None:
     toy = Toy({"loss": NAN})

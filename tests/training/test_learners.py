@@ -20,11 +20,14 @@ from npmp.training.collectors import CollectorsConfig
 from npmp.training.learners import device_of, distributed
 from npmp.training.trainer import Gathered
 
-needs_ray = pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra ray")
+needs_ray = pytest.mark.skipif(
+    importlib.util.find_spec("ray") is None, reason="needs the extra ray"
+)
 
 
 class Slope:
-    """A trainer of one weight, whose gradient is what its collectors collect: a number of their seed."""
+    """A trainer of one weight, whose gradient is what its collectors collect: a number of their
+    seed."""
 
     of_all_collectors, joins = False, True
 
@@ -40,7 +43,9 @@ class Slope:
         self.iteration_count, self.env_steps, self.learn_nan = 0, 0, False
 
     def gather(self, progress: float) -> Gathered:
-        return Gathered(torch.tensor([[float(self.seed % 7)]]), {"reward": float(self.seed % 7)}, self.robots)
+        return Gathered(
+            torch.tensor([[float(self.seed % 7)]]), {"reward": float(self.seed % 7)}, self.robots
+        )
 
     def merge(self, parts: Any) -> Gathered:
         raise AssertionError("of one collector there is nothing to merge")
@@ -54,7 +59,9 @@ class Slope:
                 raise ValueError("no memory left")
         self.env_steps += gathered.env_steps
         loss = self.module(gathered.data).sum() * (math.nan if self.learn_nan else 1.0)
-        if not math.isfinite(descend(loss, self.module, 100.0, torch.optim.SGD(self.module.parameters(), lr=1.0))):
+        if not math.isfinite(
+            descend(loss, self.module, 100.0, torch.optim.SGD(self.module.parameters(), lr=1.0))
+        ):
             raise NonFiniteGradient
         self.iteration_count += 1
         drawn = torch.rand((), generator=self.generator).item()
@@ -77,7 +84,8 @@ class Slope:
 @needs_ray
 @pytest.mark.slow
 def test_two_learners_go_down_the_mean_of_their_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each has one collector, whose seed tells its gradient; from a state of -3 on, which both are told."""
+    """Each has one collector, whose seed tells its gradient; from a state of -3 on, which both are
+    told."""
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     config = CollectorsConfig("ray", 1, sync=True, learners=2)
     slopes = [(seed + 1009) % 7 for seed in (5, 5 + 15485863)]
@@ -85,11 +93,13 @@ def test_two_learners_go_down_the_mean_of_their_gradients(monkeypatch: pytest.Mo
     first: Any = Slope(8, 5, None)
     with distributed(first, Slope, config, "cpu", robots=8, seed=5) as trainer:
         trainer.load_state_dict({"weight": torch.tensor([[-3.0]]), "count": torch.tensor(0)})
-        assert parallel.count() == 1  # a run begins alone: it may fit a model before the first iteration
+        # a run begins alone: it may fit a model before the first iteration
+        assert parallel.count() == 1
         figures = [trainer.iteration(0.1) for _ in range(2)]
         mean = sum(slopes) / 2
         assert first.module.weight.item() == pytest.approx(-3.0 - 2 * mean)
-        assert [one["weight"] for one in figures] == pytest.approx([-3.0 - mean, -3.0 - 2 * mean])  # of both, so equal
+        # of both, so equal
+        assert [one["weight"] for one in figures] == pytest.approx([-3.0 - mean, -3.0 - 2 * mean])
         assert figures[0]["reward"] == mean and figures[0]["staleness"] == 0.0
         own = torch.rand((), generator=torch.Generator().manual_seed(5)).item()
         assert figures[0]["drawn"] != own  # the other draws for itself
@@ -98,7 +108,9 @@ def test_two_learners_go_down_the_mean_of_their_gradients(monkeypatch: pytest.Mo
             first.learn_nan = True
             trainer.iteration(0.2)
         first.learn_nan = False
-        assert trainer.env_steps == 3 * 2 * 8 and first.module.weight.item() == pytest.approx(-3.0 - 2 * mean)
+        assert trainer.env_steps == 3 * 2 * 8 and first.module.weight.item() == pytest.approx(
+            -3.0 - 2 * mean
+        )
         with pytest.raises(ValueError, match="no memory left"):
             trainer.iteration(0.6)
         with pytest.raises(InputError, match="one of 2 learners is gone; resume= goes on"):
@@ -111,7 +123,9 @@ def test_two_learners_go_down_the_mean_of_their_gradients(monkeypatch: pytest.Mo
         pass
     many = CollectorsConfig("ray", 999, learners=2)
     with (
-        pytest.raises(InputError, match=r"num_actors=999 of learners=2: a core each is needed, Ray has \d"),
+        pytest.raises(
+            InputError, match=r"num_actors=999 of learners=2: a core each is needed, Ray has \d"
+        ),
         distributed(first, Slope, many, "cpu", robots=8, seed=5),
     ):
         pass
@@ -124,7 +138,9 @@ def test_a_gpu_each_and_processes_of_ray(monkeypatch: pytest.MonkeyPatch) -> Non
     assert device_of("cuda:1", 0) == "cuda:1"
     with pytest.raises(InputError, match="a GPU each is needed, and there is no cuda:2"):
         device_of("cuda:1", 1)
-    with pytest.raises(InputError, match="learners=2 are processes of Ray, as their collectors are; use actors=ray"):
+    with pytest.raises(
+        InputError, match="learners=2 are processes of Ray, as their collectors are; use actors=ray"
+    ):
         CollectorsConfig("inline", 1, learners=2)
     with pytest.raises(ValueError, match="learners"):
         CollectorsConfig("ray", 1, learners=0)

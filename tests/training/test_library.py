@@ -1,4 +1,5 @@
-"""Training without a command: generators, threads of the caller, and how deep the loss lies below a command."""
+"""Training without a command: generators, threads of the caller, and how deep the loss lies below a
+command."""
 
 from __future__ import annotations
 
@@ -51,7 +52,11 @@ TINY = ImitationSettings(
 def ours() -> list[str]:
     """Frames of this project on the stack, without the tests'."""
     packages = tuple(str(ROOT / name) + "/" for name in ("npmp", "experiments"))
-    return [f"{f.filename}:{f.lineno} {f.name}" for f in traceback.extract_stack() if f.filename.startswith(packages)]
+    return [
+        f"{f.filename}:{f.lineno} {f.name}"
+        for f in traceback.extract_stack()
+        if f.filename.startswith(packages)
+    ]
 
 
 def test_the_loss_is_few_frames_below_the_command(
@@ -71,7 +76,19 @@ def test_the_loss_is_few_frames_below_the_command(
     monkeypatch.setattr(WorldModelTrainer, "improve_policy", noting("improve_policy", improve))
     write_motions(tmp_path / "m.h5", motions)
     out = tmp_path / "run"
-    assert cli.main(["imitate", f"data={tmp_path / 'm.h5'}", f"out={out}", "debug=tiny", "threads=1", "steps=288"]) == 0
+    assert (
+        cli.main(
+            [
+                "imitate",
+                f"data={tmp_path / 'm.h5'}",
+                f"out={out}",
+                "debug=tiny",
+                "threads=1",
+                "steps=288",
+            ]
+        )
+        == 0
+    )
     assert found.keys() == {"model_loss", "improve_policy"}
     for frames in found.values():
         print("\n".join(frames))
@@ -80,30 +97,47 @@ def test_the_loss_is_few_frames_below_the_command(
 
 def test_a_module_is_trained_on(motions: MotionSet, robot: Robot, tmp_path: Path) -> None:
     first = train_module(motions, robot, tmp_path / "first", TINY, seed=3)
-    more = train_module(motions, robot, tmp_path / "more", TINY, seed=4, module=tmp_path / "first" / "module")
-    scales = [read_tensors(tmp_path / run / "module" / fitting.FILE)["inputs.mean"] for run in ("first", "more")]
+    more = train_module(
+        motions, robot, tmp_path / "more", TINY, seed=4, module=tmp_path / "first" / "module"
+    )
+    scales = [
+        read_tensors(tmp_path / run / "module" / fitting.FILE)["inputs.mean"]
+        for run in ("first", "more")
+    ]
     assert torch.equal(*scales)  # it went on with the model of the first, too
     train_module(motions, robot, tmp_path / "new", TINY, seed=4)
     assert more["before"]["tracked_s"] > 0.0 and first["after"]["tracked_s"] > 0.0
-    one, on, new = (SkillModule.load(tmp_path / name / "module") for name in ("first", "more", "new"))
+    one, on, new = (
+        SkillModule.load(tmp_path / name / "module") for name in ("first", "more", "new")
+    )
     trained, began = (module.encoder.head.weight - one.encoder.head.weight for module in (on, new))
     assert 0.0 < trained.abs().max() < 0.2 * began.abs().max()
     other = replace(TINY, net=replace(TINY.net, latent_dim=5))
-    with pytest.raises(InputError, match=r"the module's net is .*latent_dim=4.* this run's .*latent_dim=5"):
-        train_module(motions, robot, tmp_path / "other", other, module=tmp_path / "first" / "module")
+    with pytest.raises(
+        InputError, match=r"the module's net is .*latent_dim=4.* this run's .*latent_dim=5"
+    ):
+        train_module(
+            motions, robot, tmp_path / "other", other, module=tmp_path / "first" / "module"
+        )
     published = replace(TINY, algo=MOVMPOConfig())
     with pytest.raises(InputError, match="algo=mo_vmpo cannot go on from a module="):
-        train_module(motions, robot, tmp_path / "other", published, module=tmp_path / "first" / "module")
+        train_module(
+            motions, robot, tmp_path / "other", published, module=tmp_path / "first" / "module"
+        )
 
 
-def test_a_run_depends_on_its_seed_alone_and_goes_on(motions: MotionSet, robot: Robot, tmp_path: Path) -> None:
+def test_a_run_depends_on_its_seed_alone_and_goes_on(
+    motions: MotionSet, robot: Robot, tmp_path: Path
+) -> None:
     summaries, began = [], []
     for name, draws in (("one", 0), ("other", 7)):
         torch.rand(draws)
         caller = Caller(begin=lambda: began.append(True))
         summaries.append(train_module(motions, robot, tmp_path / name, TINY, seed=3, caller=caller))
     assert summaries[0]["after"] == summaries[1]["after"] and len(began) == 2
-    one, other = (SkillModule.load(tmp_path / name / "module").state_dict() for name in ("one", "other"))
+    one, other = (
+        SkillModule.load(tmp_path / name / "module").state_dict() for name in ("one", "other")
+    )
     assert all(torch.equal(one[key], other[key]) for key in one)
     again = train_module(motions, robot, tmp_path / "one", TINY, seed=3, resume=tmp_path / "one")
     assert again["iterations"] == summaries[0]["iterations"] == 2
@@ -117,26 +151,42 @@ def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_pat
     )
     module = tmp_path / "imitated" / "module"
     one, other = (
-        train_policy(module, lambda: Walk(robot), tmp_path / name, settings, seed=1) for name in ("one", "other")
+        train_policy(module, lambda: Walk(robot), tmp_path / name, settings, seed=1)
+        for name in ("one", "other")
     )
     assert one["velocity_error"] == other["velocity_error"] and one["iterations"] == 2
     assert (tmp_path / "one" / "policy" / "policy.json").is_file()
-    with pytest.raises(InputError, match="no reuse task 'path', which npmp evaluate judges a policy of walk by"):
+    with pytest.raises(
+        InputError, match="no reuse task 'path', which npmp evaluate judges a policy of walk by"
+    ):
         train_policy(module, lambda: tasks.Path(robot), tmp_path / "other", settings)
 
     def taught(name: str, teacher: str, algo: ReuseConfig, **more: Any) -> dict[str, Any]:
-        asks = replace(settings, algo=algo, net=HighLevelConfig(input_width=16, hidden_width=16, lstm_width=16))
+        asks = replace(
+            settings, algo=algo, net=HighLevelConfig(input_width=16, hidden_width=16, lstm_width=16)
+        )
         shows = tmp_path / teacher / "policy"
-        return train_policy(module, lambda: Walk(robot), tmp_path / name, asks, teacher=shows, seed=1, **more)
+        return train_policy(
+            module, lambda: Walk(robot), tmp_path / name, asks, teacher=shows, seed=1, **more
+        )
 
     clone = CloneTrainerConfig(unroll=16, kept=1, updates=2, batch=4)
     small = taught("small", "one", clone)
     assert small["teacher"] == "policy" and small["teacher_sha256"] == sha256(
         tmp_path / "one/policy/policy.safetensors"
     )
-    assert HighLevelPolicy.load(tmp_path / "small/policy", module=module).contract.net["lstm_width"] == 16
-    assert taught("small", "one", clone, resume=tmp_path / "small")["iterations"] == small["iterations"] == 2
-    with pytest.raises(InputError, match="was trained with another module, teacher or joint_space="):
+    assert (
+        HighLevelPolicy.load(tmp_path / "small/policy", module=module).contract.net["lstm_width"]
+        == 16
+    )
+    assert (
+        taught("small", "one", clone, resume=tmp_path / "small")["iterations"]
+        == small["iterations"]
+        == 2
+    )
+    with pytest.raises(
+        InputError, match="was trained with another module, teacher or joint_space="
+    ):
         taught("small", "small", clone, resume=tmp_path / "small")
     with pytest.raises(InputError, match="teacher= is of algo=clone"):
         taught("other", "one", algo)
@@ -156,7 +206,9 @@ def test_an_algorithm_of_another_run_is_named() -> None:
     assert ReuseSettings().robots_at_once == 512 and ReuseSettings(num_envs=3).robots_at_once == 3
 
 
-@pytest.mark.parametrize("name", ["num_envs", "steps", "evaluate_every", "evaluation_starts", "checkpoint_every"])
+@pytest.mark.parametrize(
+    "name", ["num_envs", "steps", "evaluate_every", "evaluation_starts", "checkpoint_every"]
+)
 def test_settings_out_of_range_are_named(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1, got 0"):
         ImitationSettings(**{name: 0})  # type: ignore[arg-type]

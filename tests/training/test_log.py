@@ -25,7 +25,9 @@ def test_rows_have_the_judged_columns_from_the_start(tmp_path: Path) -> None:
     log = RunLog(tmp_path, 3, judged=("tracked_s",))
     write(log, 1)
     write(log, 2, tracked_s=0.1)
-    assert (tmp_path / "metrics.csv").read_text() == "iteration,env_steps,loss,tracked_s\n1,10,0.5,\n2,20,1.0,0.1\n"
+    assert (
+        tmp_path / "metrics.csv"
+    ).read_text() == "iteration,env_steps,loss,tracked_s\n1,10,0.5,\n2,20,1.0,0.1\n"
     assert list(table(tmp_path, "timing.csv")[0]) == ["iteration", "wall_s", "steps_per_s"]
 
 
@@ -48,7 +50,9 @@ def test_a_resume_keeps_rows_up_to_the_checkpoint_and_the_clock(tmp_path: Path) 
     log = RunLog(tmp_path, 9, judged=("tracked_s",))
     write(log, 1, tracked_s=0.25)
     write(log, 2, 3, 4)
-    (tmp_path / "timing.csv").write_text("iteration,wall_s,steps_per_s\n1,100.0,1\n2,200.0,1\n3,300.0,1\n")
+    (tmp_path / "timing.csv").write_text(
+        "iteration,wall_s,steps_per_s\n1,100.0,1\n2,200.0,1\n3,300.0,1\n"
+    )
     with open(tmp_path / "metrics.csv", "a") as file:
         file.write("5,50,1.")  # killed in the middle of a row
     again = RunLog(tmp_path, 9, judged=("tracked_s",), resume_after=2)

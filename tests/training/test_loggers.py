@@ -18,12 +18,16 @@ def test_what_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         loggers.check("paper")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert loggers.check("tensorboard") == "tensorboard"
-    with pytest.raises(InputError, match=r"logger=wandb needs the package wandb: .* pip install wandb"):
+    with pytest.raises(
+        InputError, match=r"logger=wandb needs the package wandb: .* pip install wandb"
+    ):
         loggers.check("wandb")
 
 
 def test_none_is_no_board(tmp_path: Path) -> None:
-    assert loggers.open_logger("none", tmp_path, settings={}, done=None) is None and not list(tmp_path.iterdir())
+    assert loggers.open_logger("none", tmp_path, settings={}, done=None) is None and not list(
+        tmp_path.iterdir()
+    )
 
 
 def test_tensorboard_hides_what_came_after_the_checkpoint(tmp_path: Path) -> None:
@@ -38,10 +42,17 @@ def test_tensorboard_hides_what_came_after_the_checkpoint(tmp_path: Path) -> Non
     events = reader.EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert events.Tags()["scalars"] == ["loss"]
-    assert [(e.step, round(e.value, 3)) for e in events.Scalars("loss")] == [(10, 10), (20, 20), (30, 30.2), (40, 40.2)]
+    assert [(e.step, round(e.value, 3)) for e in events.Scalars("loss")] == [
+        (10, 10),
+        (20, 20),
+        (30, 30.2),
+        (40, 40.2),
+    ]
 
 
-def test_wandb_works_offline_and_goes_on_with_the_same_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wandb_works_offline_and_goes_on_with_the_same_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("wandb")
     monkeypatch.delenv("WANDB_MODE", raising=False)
     for done, step in ((None, 10), (10, 20)):

@@ -12,7 +12,9 @@ from npmp import checkpoint
 from npmp.training.run import starting_point
 
 
-def test_the_newest_checkpoint_or_afresh(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_newest_checkpoint_or_afresh(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert starting_point(None) is None
     for made in ("absent", "empty"):
         if made == "empty":
@@ -25,7 +27,8 @@ def test_the_newest_checkpoint_or_afresh(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.parametrize(
-    ("target", "message"), [("checkpoints", "Too many levels"), ("nowhere", "No such file"), ("a.txt", "Not a dir")]
+    ("target", "message"),
+    [("checkpoints", "Too many levels"), ("nowhere", "No such file"), ("a.txt", "Not a dir")],
 )
 def test_what_is_no_folder_of_checkpoints_is_refused(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], target: str, message: str

@@ -36,7 +36,9 @@ def test_not_wanted_is_the_function_itself() -> None:
     assert compiled(fibonacci, False) is fibonacci
 
 
-def test_without_a_compiler_it_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_compiler_it_goes_on(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def failing(*arguments: Any) -> Any:
         raise torch._dynamo.exc.TorchDynamoException(
             "InvalidCxxCompiler: No working C++ compiler found\n\nfurther lines"
@@ -50,10 +52,15 @@ def test_without_a_compiler_it_goes_on(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert line.startswith("npmp: torch.compile does not work here") and "compiler" in line
 
 
-@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), CppCompileError(["g++"], "no such header")])
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), CppCompileError(["g++"], "no such header")]
+)
 @pytest.mark.parametrize("backward", [False, True])
 def test_what_fails_in_either_direction_is_met_at_the_first_call(
-    error: Exception, backward: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    error: Exception,
+    backward: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     class Failing(torch.autograd.Function):
         @staticmethod
@@ -73,7 +80,11 @@ def test_what_fails_in_either_direction_is_met_at_the_first_call(
     step, scale = compiled(fibonacci, True), torch.full((3,), 2.0, requires_grad=True)
     result = step(Pair(torch.ones(3), torch.ones(3)), scale)
     result.b.sum().backward()
-    assert result.b.tolist() == [4.0] * 3 and scale.grad is not None and scale.grad.tolist() == [2.0] * 3
+    assert (
+        result.b.tolist() == [4.0] * 3
+        and scale.grad is not None
+        and scale.grad.tolist() == [2.0] * 3
+    )
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("npmp: torch.compile does not work here")
 
@@ -96,12 +107,17 @@ def test_an_error_of_the_step_itself_is_not_hidden(monkeypatch: pytest.MonkeyPat
         compiled(fibonacci, True)(torch.ones(1))
 
 
-@pytest.mark.skipif("NPMP_SLOW" not in os.environ, reason="compiles for a minute; NPMP_SLOW=1 runs it")
+@pytest.mark.skipif(
+    "NPMP_SLOW" not in os.environ, reason="compiles for a minute; NPMP_SLOW=1 runs it"
+)
 @pytest.mark.skipif(shutil.which(os.environ.get("CXX", "g++")) is None, reason="no C++ compiler")
 def test_compiled_and_plain_updates_agree(robot: Robot, motions: MotionSet) -> None:
-    """Two trainers of one seed, one of them compiled: the same losses and gradients up to rounding, at two horizons."""
+    """Two trainers of one seed, one of them compiled: the same losses and gradients up to rounding,
+    at two horizons."""
     net = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
-    config = WorldModelConfig(replay_steps=24, warmup_steps=12, model_hidden=(16,), model_batch=16, policy_batch=8)
+    config = WorldModelConfig(
+        replay_steps=24, warmup_steps=12, model_hidden=(16,), model_batch=16, policy_batch=8
+    )
     config_of = compose("imitate", ["data=none", "randomization=paper"])
     paper = backend.robots_config_of(config_of, RobotBatchConfig(hold="first_order"))
     trainers = []
@@ -113,7 +129,9 @@ def test_compiled_and_plain_updates_agree(robot: Robot, motions: MotionSet) -> N
         fitted = [t.fit(t.replay, 0.0, t.generator) for t in trainers]
         for trainer in trainers:
             trainer.fit.freeze()
-        plain, fast = (one | t.improve_policy(horizon, 0.01) for one, t in zip(fitted, trainers, strict=True))
+        plain, fast = (
+            one | t.improve_policy(horizon, 0.01) for one, t in zip(fitted, trainers, strict=True)
+        )
         assert fast == pytest.approx(plain, rel=1e-3)
     for a, b in zip(trainers[0].skill.parameters(), trainers[1].skill.parameters(), strict=True):
         torch.testing.assert_close(a, b, atol=2e-4, rtol=0)

@@ -1,4 +1,5 @@
-"""Imagination: the same functions on the same numbers as in the simulator, and sums that can be done by hand."""
+"""Imagination: the same functions on the same numbers as in the simulator, and sums that can be
+done by hand."""
 
 from __future__ import annotations
 
@@ -31,7 +32,9 @@ def moments(state: RobotState, frame: Tensor, last_frame: Tensor, z: Tensor) -> 
     """Moments to imagine from, with an empty memory."""
     empty = torch.zeros(len(frame), 1)
     nothing = torch.zeros(len(frame), 0)
-    return Start(state.pack(), state.setpoint, frame, last_frame, z, empty, empty, nothing, nothing, nothing)
+    return Start(
+        state.pack(), state.setpoint, frame, last_frame, z, empty, empty, nothing, nothing, nothing
+    )
 
 
 def ideal(home: Tensor | None = None) -> Sensing:
@@ -40,8 +43,8 @@ def ideal(home: Tensor | None = None) -> Sensing:
 
 
 def test_imagined_and_real_robots_are_seen_alike(robot: Robot, motions: MotionSet) -> None:
-    """A model that knows the simulator's velocities, run through the imagination's code: contexts, proprioception,
-    poses and errors are those of the real rollout."""
+    """A model that knows the simulator's velocities, run through the imagination's code: contexts,
+    proprioception, poses and errors are those of the real rollout."""
     n, steps = 6, 12
     env = imitation_env(robot, motions, n)
     env.reset(clip=torch.tensor([0] * 3 + [1] * 3), frame=torch.tensor([0, 40, 80, 100, 150, 245]))
@@ -50,10 +53,14 @@ def test_imagined_and_real_robots_are_seen_alike(robot: Robot, motions: MotionSe
     actions = 0.1 * torch.randn(steps, n, 12, generator=g)
     real: list[dict[str, Tensor]] = []
     velocities: list[StepVelocity] = []
-    begin = moments(env.state, env.task.frame.clone(), env.task.last_frame.clone(), torch.zeros(n, 2))
+    begin = moments(
+        env.state, env.task.frame.clone(), env.task.last_frame.clone(), torch.zeros(n, 2)
+    )
     for t in range(steps):
         seen = {
-            "context": encoder_context(features, env.state, env.task.frame, env.task.last_frame, env.home),
+            "context": encoder_context(
+                features, env.state, env.task.frame, env.task.last_frame, env.home
+            ),
             "proprioception": proprioception(env.state, env.home),
         }
         before, step = env.state, env.step(actions[t])
@@ -82,7 +89,9 @@ def test_imagined_and_real_robots_are_seen_alike(robot: Robot, motions: MotionSe
         frames = env.task.reference.at(frame)  # of all steps
         state = RobotState.unpack(torch.stack([step["state"] for step in imagined]))
         poses = kinematics(state.root_pos, state.root_rot, state.joint_pos)
-        for step, error in zip(imagined, tracking_error(poses, state.joint_pos, frames), strict=True):
+        for step, error in zip(
+            imagined, tracking_error(poses, state.joint_pos, frames), strict=True
+        ):
             step["error"] = error
         return frames
 
@@ -94,9 +103,14 @@ def test_imagined_and_real_robots_are_seen_alike(robot: Robot, motions: MotionSe
     for t in range(steps):
         for name in ("context", "proprioception", "state", "error"):
             torch.testing.assert_close(
-                imagined[t][name], real[t][name], atol=3e-3, rtol=0, msg=lambda m, k=name: f"{k}: {m}"
+                imagined[t][name],
+                real[t][name],
+                atol=3e-3,
+                rtol=0,
+                msg=lambda m, k=name: f"{k}: {m}",
             )
-        # poses are exact; what is off above is accelerations, second differences of rounded positions
+        # poses are exact; what is off above is accelerations, second differences of rounded
+        # positions
         torch.testing.assert_close(imagined[t]["error"], real[t]["error"], atol=1e-5, rtol=0)
     torch.testing.assert_close(result.kl, torch.tensor(0.0), atol=1e-6, rtol=0)
 
@@ -120,7 +134,11 @@ def frames_like(state: RobotState, **change: Tensor) -> ReferenceFrames:
     [
         ("root_pos", torch.tensor([[0.1, 0.0, -0.1]]), 4.0 * 0.2),
         # a quarter turn about z: entries change by 1 four times
-        ("root_rot", torch.tensor([[[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]]), 1.0 * 4.0),
+        (
+            "root_rot",
+            torch.tensor([[[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]]),
+            1.0 * 4.0,
+        ),
         ("joint_pos", torch.full((1, 12), 0.1), 0.5 * 1.2),
         ("root_vel_w", torch.tensor([[1.0, 0.0, 0.0]]), 0.2),
         ("root_ang_w", torch.tensor([[0.0, 0.0, 2.0]]), 0.1 * 2.0),
@@ -144,9 +162,10 @@ def test_effort_and_smoothness_by_hand() -> None:
 def test_imagining_by_hand(robot: Robot, motions: MotionSet) -> None:
     """Two robots, three steps, discount 1/2; the second one's clip ends after its first step.
 
-    The model does nothing. The first robot's reference is 0.25 m to its side, so each step costs 4 * 0.25 = 1; the
-    second's is twice as far: 2. The encoder shifts one of the first's two latent dimensions by the prior's deviation,
-    1/2 nat a step, and by twice that for the second: 2 nats. The steps weigh 1 + 1/2 + 1/4 and 1, together 2.75.
+    The model does nothing. The first robot's reference is 0.25 m to its side, so each step costs 4
+    * 0.25 = 1; the second's is twice as far: 2. The encoder shifts one of the first's two latent
+    dimensions by the prior's deviation, 1/2 nat a step, and by twice that for the second: 2 nats.
+    The steps weigh 1 + 1/2 + 1/4 and 1, together 2.75.
     """
     state = still(2)
     start = moments(state, torch.tensor([5, 9]), torch.tensor([50, 10]), torch.zeros(2, 2))
@@ -173,7 +192,9 @@ def test_imagining_by_hand(robot: Robot, motions: MotionSet) -> None:
     features = ReferenceFeatures(robot, Reference(robot, motions))
     model: Any = Model()
     generator = torch.Generator().manual_seed(0)
-    result = Imagination(skill, model, ideal(), features, reference_at, 0.5, TrackingWeights())(start, 3, generator)
+    result = Imagination(skill, model, ideal(), features, reference_at, 0.5, TrackingWeights())(
+        start, 3, generator
+    )
     assert asked == [[[6, 10], [7, 10], [8, 10]]]
     torch.testing.assert_close(result.tracking, torch.tensor((1.75 * 1.0 + 2.0) / 2.75))
     torch.testing.assert_close(result.kl, torch.tensor((1.75 * 0.5 + 2.0) / 2.75))
@@ -192,7 +213,9 @@ def test_latents_follow_eq_3_through_the_rollout(robot: Robot, motions: MotionSe
 
     model.home = torch.zeros(12)  # type: ignore[attr-defined]
     skill: Any = SimpleNamespace(
-        encode=lambda context, z: (torch.full((1, 4), 0.1), torch.full((1, 4), 0.2)), decode=decode, alpha=0.9
+        encode=lambda context, z: (torch.full((1, 4), 0.1), torch.full((1, 4), 0.2)),
+        decode=decode,
+        alpha=0.9,
     )
     start = moments(still(1), torch.tensor([0]), torch.tensor([50]), torch.full((1, 4), 2.0))
     features = ReferenceFeatures(robot, Reference(robot, motions))
@@ -218,9 +241,9 @@ class Sleeper:
 def test_robots_that_act_from_the_prior_by_hand(robot: Robot, motions: MotionSet) -> None:
     """Two robots, two steps, discount 1/2: the first tracks, the second has no reference left.
 
-    The range of postures is a height of at least 0.25 m; both lie at 0, which costs 4 * 0.25 = 1 a step, but only where
-    nobody tracks. The encoder's mu of 1 and sigma of 2 are not the second's, which draws z = alpha z + sqrt(1 -
-    alpha^2) noise.
+    The range of postures is a height of at least 0.25 m; both lie at 0, which costs 4 * 0.25 = 1 a
+    step, but only where nobody tracks. The encoder's mu of 1 and sigma of 2 are not the second's,
+    which draws z = alpha z + sqrt(1 - alpha^2) noise.
     """
     state, std = still(2), prior_std(0.9)
     start = moments(state, torch.tensor([5, 7]), torch.tensor([50, 7]), torch.ones(2, 4))
@@ -231,7 +254,9 @@ def test_robots_that_act_from_the_prior_by_hand(robot: Robot, motions: MotionSet
         return torch.zeros(2, 12), memory
 
     skill: Any = SimpleNamespace(
-        encode=lambda context, z: (torch.ones(2, 4), torch.full((2, 4), 2.0)), decode=decode, alpha=0.9
+        encode=lambda context, z: (torch.ones(2, 4), torch.full((2, 4), 2.0)),
+        decode=decode,
+        alpha=0.9,
     )
     postures = PostureRange(frames_like(still(3), root_pos=torch.tensor([[0.0, 0.0, 0.25]] * 3)))
     features, model = ReferenceFeatures(robot, Reference(robot, motions)), Sleeper()
@@ -247,11 +272,13 @@ def test_robots_that_act_from_the_prior_by_hand(robot: Robot, motions: MotionSet
     result = imagined(postures)
     torch.testing.assert_close(result.posture, torch.tensor(1.0))
     assert result.sigma == 2.0  # the encoder's, of the first
-    # the first alone counts for the rest: 4 * 0.5 a step; KL of each of four dimensions (r + 1 / v - 1 - log r) / 2, r
-    # = 4 / v
+    # the first alone counts for the rest: 4 * 0.5 a step; KL of each of four dimensions (r + 1 / v
+    # - 1 - log r) / 2, r = 4 / v
     torch.testing.assert_close(result.tracking, torch.tensor(2.0))
     ratio, variance = 4.0 / std**2, std**2
-    torch.testing.assert_close(result.kl, torch.tensor(2.0 * (ratio + 1.0 / variance - 1.0 - math.log(ratio))))
+    torch.testing.assert_close(
+        result.kl, torch.tensor(2.0 * (ratio + 1.0 / variance - 1.0 - math.log(ratio)))
+    )
     noise, z = torch.randn(2, 2, 4, generator=torch.Generator().manual_seed(3)), torch.ones(2, 4)
     for k in range(2):
         z = 0.9 * z + torch.stack((1.0 + 2.0 * noise[k, 0], std * noise[k, 1]))
@@ -263,8 +290,11 @@ def test_robots_that_act_from_the_prior_by_hand(robot: Robot, motions: MotionSet
     torch.testing.assert_close(seen[0][1], 0.9 + 1.0 + 2.0 * noise[0, 1])  # the encoder's, then
 
 
-def test_a_crowd_that_acts_from_the_prior_is_judged_as_one(robot: Robot, motions: MotionSet) -> None:
-    """Three robots at rest, of which the first tracks: `wasserstein` is of the other two, in all steps."""
+def test_a_crowd_that_acts_from_the_prior_is_judged_as_one(
+    robot: Robot, motions: MotionSet
+) -> None:
+    """Three robots at rest, of which the first tracks: `wasserstein` is of the other two, in all
+    steps."""
     reference = Reference(robot, motions)
     wasserstein = SlicedWasserstein(reference)
     states = reference.state(torch.tensor([5, 20, 60]))
@@ -280,7 +310,9 @@ def test_a_crowd_that_acts_from_the_prior_is_judged_as_one(robot: Robot, motions
     )  # fmt: skip
     seen: list[RobotState] = []
     found = SlicedWasserstein.forward
-    wasserstein.forward = lambda state, generator: seen.append(state) or found(wasserstein, state, generator)  # type: ignore[method-assign, func-returns-value]
+    wasserstein.forward = lambda state, generator: (
+        seen.append(state) or found(wasserstein, state, generator)
+    )  # type: ignore[method-assign, func-returns-value]
     result = rollout(start, 2, torch.Generator().manual_seed(3))
     assert torch.equal(seen[0].joint_pos, states.joint_pos[[1, 2]].expand(2, 2, 12))
     assert result.wasserstein > 0.0
@@ -288,7 +320,9 @@ def test_a_crowd_that_acts_from_the_prior_is_judged_as_one(robot: Robot, motions
 
 
 @pytest.mark.parametrize("asked", [True, False])
-def test_staying_up_teaches_the_decoder_alone(robot: Robot, motions: MotionSet, asked: bool) -> None:
+def test_staying_up_teaches_the_decoder_alone(
+    robot: Robot, motions: MotionSet, asked: bool
+) -> None:
     """The setpoint's first entry raises the robot; the action is the decoder's one weight times z."""
     weight, shift = (torch.tensor(value, requires_grad=True) for value in (0.5, 0.1))
 
@@ -301,7 +335,11 @@ def test_staying_up_teaches_the_decoder_alone(robot: Robot, motions: MotionSet, 
         decode=lambda z, observation, memory: (weight * z.repeat(1, 3), memory),
         alpha=0.9,
     )
-    postures = PostureRange(frames_like(still(3), root_pos=torch.tensor([[0.0, 0.0, 99.0]] * 3))) if asked else None
+    postures = (
+        PostureRange(frames_like(still(3), root_pos=torch.tensor([[0.0, 0.0, 99.0]] * 3)))
+        if asked
+        else None
+    )
     start = moments(still(2), torch.tensor([7, 7]), torch.tensor([7, 7]), torch.ones(2, 4))
     rollout = Imagination(
         skill, Lift(), ideal(), ReferenceFeatures(robot, Reference(robot, motions)),  # type: ignore[arg-type]
@@ -316,10 +354,12 @@ def test_staying_up_teaches_the_decoder_alone(robot: Robot, motions: MotionSet, 
 
 
 def test_burning_in_by_hand(robot: Robot, motions: MotionSet) -> None:
-    """Three robots, three real steps; the memory's hidden part sums the latents that were used, its cell counts steps.
+    """Three robots, three real steps; the memory's hidden part sums the latents that were used, its
+    cell counts steps.
 
-    A moment's z is that of the step before, so the steps' own are those of moments 1, 2, 3. The second robot began anew
-    at moment 2, where what is stored is 100; the third at the first moment, which changes nothing.
+    A moment's z is that of the step before, so the steps' own are those of moments 1, 2, 3. The
+    second robot began anew at moment 2, where what is stored is 100; the third at the first moment,
+    which changes nothing.
     """
     moment = torch.arange(4.0).view(4, 1, 1)
     nothing, frame = torch.zeros(4, 3, 0), torch.zeros(4, 3, dtype=torch.long)
@@ -327,15 +367,36 @@ def test_burning_in_by_hand(robot: Robot, motions: MotionSet) -> None:
     stored[2] = 100.0
     packed = still(3).pack().expand(4, 3, -1)
     z = (10.0**moment).expand(4, 3, 1)
-    stretch = Start(packed, torch.zeros(4, 3, 12), frame, frame, z, stored, 0.0 * stored, nothing, nothing, nothing)
+    stretch = Start(
+        packed,
+        torch.zeros(4, 3, 12),
+        frame,
+        frame,
+        z,
+        stored,
+        0.0 * stored,
+        nothing,
+        nothing,
+        nothing,
+    )
     first = torch.zeros(4, 3, dtype=torch.bool)
     first[2, 1] = first[0, 2] = True
     skill: Any = SimpleNamespace(
-        decode=lambda z, observation, memory: (None, DecoderState(memory.hidden + z, memory.cell + 1.0)), alpha=0.9
+        decode=lambda z, observation, memory: (
+            None,
+            DecoderState(memory.hidden + z, memory.cell + 1.0),
+        ),
+        alpha=0.9,
     )
     features = ReferenceFeatures(robot, Reference(robot, motions))
     rollout = Imagination(
-        skill, Sleeper(), ideal(), features, lambda frame: frames_like(still(3)), 0.9, TrackingWeights()
+        skill,
+        Sleeper(),
+        ideal(),
+        features,
+        lambda frame: frames_like(still(3)),
+        0.9,
+        TrackingWeights(),
     )  # type: ignore[arg-type]
     start = rollout.burn_in(stretch, first, torch.Generator())
     assert start.hidden.flatten().tolist() == [1115.0, 1100.0, 1115.0]

@@ -1,4 +1,5 @@
-"""The learned simulator: exact kinematics around a small network, and a loss that a perfect model brings to zero."""
+"""The learned simulator: exact kinematics around a small network, and a loss that a perfect model
+brings to zero."""
 
 from __future__ import annotations
 
@@ -24,20 +25,27 @@ HOME = torch.zeros(12)
 DT = 0.02
 
 
-def noisy_rollout(robot: Robot, motions: MotionSet, n: int, steps: int) -> tuple[list[RobotState], list[Tensor]]:
+def noisy_rollout(
+    robot: Robot, motions: MotionSet, n: int, steps: int
+) -> tuple[list[RobotState], list[Tensor]]:
     """States and setpoints of robots that follow the reference badly, without resets."""
     env = imitation_env(robot, motions, n)
     g = torch.Generator().manual_seed(0)
     states, setpoints = [env.state], []
     for _ in range(steps):
-        action = env.task.reference.at(env.task.frame).joint_pos - env.home + 0.1 * torch.randn(n, 12, generator=g)
+        action = (
+            env.task.reference.at(env.task.frame).joint_pos
+            - env.home
+            + 0.1 * torch.randn(n, 12, generator=g)
+        )
         states.append(env.step(action).state)
         setpoints.append(env.home + action)
     return states, setpoints
 
 
 class Oracle:
-    """A model that knows the true velocities of a rollout, and integrates them as the learned one does."""
+    """A model that knows the true velocities of a rollout, and integrates them as the learned one
+    does."""
 
     def __init__(self, states: list[RobotState]):
         self.states, self.t = states, 0
@@ -45,14 +53,20 @@ class Oracle:
     def __call__(self, state: Tensor, setpoint: Tensor, physics: Tensor) -> Tensor:
         before, after = self.states[self.t], self.states[self.t + 1]
         self.t += 1
-        return integrate(RobotState.unpack(state), differentiate(before, after, DT), setpoint, DT).pack()
+        return integrate(
+            RobotState.unpack(state), differentiate(before, after, DT), setpoint, DT
+        ).pack()
 
 
-def window_of(states: list[RobotState], setpoints: list[Tensor], valid: Tensor | None = None) -> Window:
+def window_of(
+    states: list[RobotState], setpoints: list[Tensor], valid: Tensor | None = None
+) -> Window:
     n = len(states[0].root_pos)
     ones = torch.ones(len(setpoints), n)
     packed = torch.stack([s.pack() for s in states])
-    return Window(packed, torch.stack(setpoints), ones[..., None][..., :0], ones if valid is None else valid)
+    return Window(
+        packed, torch.stack(setpoints), ones[..., None][..., :0], ones if valid is None else valid
+    )
 
 
 def test_a_perfect_model_has_no_loss(robot: Robot, motions: MotionSet) -> None:
@@ -66,7 +80,8 @@ def test_a_perfect_model_has_no_loss(robot: Robot, motions: MotionSet) -> None:
 
 
 def test_loss_by_hand_and_masked() -> None:
-    """A model that stands still, against robots of which the joints move 0.1 rad a step, all else at rest."""
+    """A model that stands still, against robots of which the joints move 0.1 rad a step, all else
+    at rest."""
 
     def still(state: Tensor, setpoint: Tensor, physics: Tensor) -> Tensor:
         return state
@@ -75,7 +90,8 @@ def test_loss_by_hand_and_masked() -> None:
     rest = RobotState.still(zeros, torch.eye(3).repeat(2, 1, 1), torch.zeros(2, 12))
     states = [rest._replace(joint_pos=torch.full((2, 12), 0.1 * t)) for t in range(4)]
     setpoints = [torch.zeros(2, 12)] * 3
-    # joints weigh 1/2 and are summed: after t steps the error is 0.5 * 12 * 0.1 t = 0.6 t; mean over three steps 1.2
+    # joints weigh 1/2 and are summed: after t steps the error is 0.5 * 12 * 0.1 t = 0.6 t; mean
+    # over three steps 1.2
     loss, log = model_loss(still, window_of(states, setpoints))
     torch.testing.assert_close(loss, torch.tensor(1.2))
     torch.testing.assert_close(log["model_joint_rad"], torch.tensor(0.3))
@@ -94,20 +110,29 @@ def test_an_untrained_model_coasts(robot: Robot, motions: MotionSet) -> None:
     torch.testing.assert_close(after.joint_pos, state.joint_pos + DT * state.joint_vel_end)
     torch.testing.assert_close(after.joint_vel_end, state.joint_vel_end)
     torch.testing.assert_close(
-        after.root_pos, state.root_pos + DT * geometry.to_world(state.root_rot, state.root_vel_end), atol=1e-6, rtol=0
+        after.root_pos,
+        state.root_pos + DT * geometry.to_world(state.root_rot, state.root_vel_end),
+        atol=1e-6,
+        rtol=0,
     )
     torch.testing.assert_close(after.setpoint, setpoints[1])
 
 
-def test_the_model_does_not_know_where_it_is_and_which_way_it_faces(robot: Robot, motions: MotionSet) -> None:
+def test_the_model_does_not_know_where_it_is_and_which_way_it_faces(
+    robot: Robot, motions: MotionSet
+) -> None:
     torch.manual_seed(0)
     model = WorldModel(HOME, DT, Feet(robot), (32,))
     states, setpoints = noisy_rollout(robot, motions, 4, 2)
     state = states[1]
     yaw, shift = geometry.yaw_matrix(torch.tensor(0.8)), torch.tensor([4.0, -1.0, 0.0])
-    there = state._replace(root_pos=geometry.to_world(yaw, state.root_pos) + shift, root_rot=yaw @ state.root_rot)
+    there = state._replace(
+        root_pos=geometry.to_world(yaw, state.root_pos) + shift, root_rot=yaw @ state.root_rot
+    )
     here, elsewhere = model(state, setpoints[1]), model(there, setpoints[1])
-    torch.testing.assert_close(elsewhere.root_pos, geometry.to_world(yaw, here.root_pos) + shift, atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        elsewhere.root_pos, geometry.to_world(yaw, here.root_pos) + shift, atol=1e-5, rtol=0
+    )
     torch.testing.assert_close(elsewhere.root_rot, yaw @ here.root_rot, atol=1e-5, rtol=0)
     for name in ("root_vel", "root_ang", "joint_vel", "accel"):
         torch.testing.assert_close(getattr(elsewhere, name), getattr(here, name), atol=1e-3, rtol=0)
@@ -126,7 +151,9 @@ def test_it_sees_how_high_and_how_fast_the_feet_are(robot: Robot, motions: Motio
         state.root_rot @ geometry.exp_so3(soon * state.root_ang_end),
         state.joint_pos + soon * state.joint_vel_end,
     )
-    heights, speeds = model.features(state, setpoints[2].double(), ground)[:, -16:].split((4, 12), -1)
+    heights, speeds = model.features(state, setpoints[2].double(), ground)[:, -16:].split(
+        (4, 12), -1
+    )
     torch.testing.assert_close(heights, here[:, :, 0, 2] - feet.radius - ground)
     wanted = geometry.to_local(state.root_rot.unsqueeze(1), (there - here)[:, :, 0] / soon)
     torch.testing.assert_close(speeds.view(4, 4, 3), wanted, atol=1e-3, rtol=1e-3)
@@ -140,7 +167,10 @@ def test_it_sees_how_high_and_how_fast_the_feet_are(robot: Robot, motions: Motio
 def test_a_model_goes_on_from_one_that_was_told_less(robot: Robot, motions: MotionSet) -> None:
     states, setpoints = noisy_rollout(robot, motions, 4, 2)
     torch.manual_seed(0)
-    model, other = WorldModel(HOME, DT, Feet(robot), (8,), 2), WorldModel(HOME, DT, Feet(robot), (8,), 3)
+    model, other = (
+        WorldModel(HOME, DT, Feet(robot), (8,), 2),
+        WorldModel(HOME, DT, Feet(robot), (8,), 3),
+    )
     told = torch.randn(4, 3)
     model.inputs.mean += 1.0
     before = model(states[1], setpoints[1], told[:, :2] * 0.0)
@@ -176,19 +206,34 @@ def test_scales_make_inputs_and_outputs_unit(robot: Robot, motions: MotionSet) -
     inputs = model.inputs(model.features(states[1], setpoints[1], none))
     assert inputs.mean(0).abs().max() < 1e-3 and inputs.std(0).max() < 1.001
     change = model.changes(torch.zeros(1, 36))
-    torch.testing.assert_close(change, -model.changes.mean.unsqueeze(0) / model.changes.std.unsqueeze(0))
+    torch.testing.assert_close(
+        change, -model.changes.mean.unsqueeze(0) / model.changes.std.unsqueeze(0)
+    )
 
 
 def test_fitting_learns_the_simulator(robot: Robot, motions: MotionSet) -> None:
     torch.manual_seed(0)
     states, setpoints = noisy_rollout(robot, motions, 64, 24)
-    replay = Replay(32, 64, {"state": RobotState.width(12), "setpoint": 12, "z": 1, "hidden": 1, "cell": 1})
+    replay = Replay(
+        32, 64, {"state": RobotState.width(12), "setpoint": 12, "z": 1, "hidden": 1, "cell": 1}
+    )
     empty, none = torch.zeros(64, 1), torch.zeros(64, dtype=torch.long)
     for t, setpoint in enumerate(setpoints):
         first = torch.full((64,), t == 0)
-        replay.add(none, none, first, state=states[t].pack(), setpoint=setpoint, z=empty, hidden=empty, cell=empty)
+        replay.add(
+            none,
+            none,
+            first,
+            state=states[t].pack(),
+            setpoint=setpoint,
+            z=empty,
+            hidden=empty,
+            cell=empty,
+        )
     model = WorldModel(HOME, DT, Feet(robot), (64, 64))
-    config = ModelFitConfig(model_hidden=(64, 64), model_updates=12, model_batch=64, window=4, model_lr=(3e-3, 1e-3))
+    config = ModelFitConfig(
+        model_hidden=(64, 64), model_updates=12, model_batch=64, window=4, model_lr=(3e-3, 1e-3)
+    )
     fit, g = ModelFit(model, config), torch.Generator().manual_seed(0)
     fit.take_scales(replay, g)
     losses = [fit(replay, i / 8, g)["model_loss"] for i in range(8)]

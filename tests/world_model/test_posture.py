@@ -1,4 +1,5 @@
-"""The range of postures that robots acting from the prior are asked to stay in, and the way they are asked to move."""
+"""The range of postures that robots acting from the prior are asked to stay in, and the way they
+are asked to move."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ WEIGHTS = {"position": 4.0, "rotation": 1.0, "joints": 0.5}
 
 @pytest.fixture
 def postures() -> PostureRange:
-    """Heights from 0.4 to 0.6 m, level, all twelve joints from -0.5 to 0.5 rad; the rarest are kept."""
+    """Heights from 0.4 to 0.6 m, level, all twelve joints from -0.5 to 0.5 rad; the rarest are
+    kept."""
     share = torch.linspace(0.0, 1.0, 11)
     values = {name: torch.zeros(11) for name in ReferenceFrames._fields}
     values["root_pos"] = torch.stack((torch.zeros(11), torch.zeros(11), 0.4 + 0.2 * share), -1)
@@ -47,12 +49,19 @@ def at(height: float, rotation: Tensor | None = None, joint: float = 0.0) -> Rob
         (at(0.65), 4.0 * 0.05),
         (at(0.5, joint=-0.7), 0.5 * 0.2),
         # rolled by 30 degrees: the vertical in the root frame is (0, sin, cos)
-        (at(0.5, geometry.exp_so3(torch.tensor([torch.pi / 6, 0.0, 0.0]))), 0.5 + (1.0 - 0.75**0.5)),
+        (
+            at(0.5, geometry.exp_so3(torch.tensor([torch.pi / 6, 0.0, 0.0]))),
+            0.5 + (1.0 - 0.75**0.5),
+        ),
         (at(0.3, joint=0.6), 4.0 * 0.1 + 0.5 * 0.1),
     ],
 )
-def test_distance_from_the_range_by_hand(postures: PostureRange, state: RobotState, expected: float) -> None:
-    torch.testing.assert_close(postures(state, **WEIGHTS), torch.tensor([expected]), atol=1e-6, rtol=1e-5)
+def test_distance_from_the_range_by_hand(
+    postures: PostureRange, state: RobotState, expected: float
+) -> None:
+    torch.testing.assert_close(
+        postures(state, **WEIGHTS), torch.tensor([expected]), atol=1e-6, rtol=1e-5
+    )
 
 
 def test_the_rarest_postures_are_outside(robot: Robot, motions: MotionSet) -> None:
@@ -66,8 +75,9 @@ def test_the_rarest_postures_are_outside(robot: Robot, motions: MotionSet) -> No
 
 
 def test_likeness_of_a_shift_by_hand(robot: Robot, motions: MotionSet) -> None:
-    """Recordings of one pose, robots shifted from it by delta deviations in one of D channels: on a random direction
-    the distance is delta times that direction's entry, in the mean gamma(D / 2) / (sqrt(pi) gamma((D + 1) / 2))."""
+    """Recordings of one pose, robots shifted from it by delta deviations in one of D channels: on a
+    random direction the distance is delta times that direction's entry, in the mean gamma(D / 2) /
+    (sqrt(pi) gamma((D + 1) / 2))."""
     reference = Reference(robot, motions)
     wasserstein = SlicedWasserstein(reference, directions=20_000)
     wasserstein.states[:] = 0.0  # every frame is the mean one
@@ -80,7 +90,9 @@ def test_likeness_of_a_shift_by_hand(robot: Robot, motions: MotionSet) -> None:
         joint_vel=mean[22:].expand(2, 5, 12),
     )  # fmt: skip
     assert wasserstein(one, torch.Generator().manual_seed(0)) < 1e-5
-    shifted = one._replace(root_vel=one.root_vel + 3.0 * wasserstein.scale.std[16] * torch.tensor([1.0, 0.0, 0.0]))
+    shifted = one._replace(
+        root_vel=one.root_vel + 3.0 * wasserstein.scale.std[16] * torch.tensor([1.0, 0.0, 0.0])
+    )
     expected = 3.0 * math.gamma(width / 2) / (math.pi**0.5 * math.gamma((width + 1) / 2))
     torch.testing.assert_close(
         wasserstein(shifted, torch.Generator().manual_seed(0)).item(), expected, rtol=0.02, atol=0.0
@@ -93,18 +105,21 @@ def test_likeness_leaves_out_place_and_heading(robot: Robot, motions: MotionSet)
     state = reference.state(torch.arange(0, reference.num_frames, 5).unsqueeze(0))
     yaw = geometry.yaw_matrix(torch.tensor(1.2))
     elsewhere = state._replace(
-        root_pos=state.root_pos @ yaw.T + torch.tensor([5.0, -2.0, 0.0]), root_rot=yaw @ state.root_rot
+        root_pos=state.root_pos @ yaw.T + torch.tensor([5.0, -2.0, 0.0]),
+        root_rot=yaw @ state.root_rot,
     )
     here, there = (wasserstein(s, torch.Generator().manual_seed(0)) for s in (state, elsewhere))
     torch.testing.assert_close(here, there, atol=1e-5, rtol=1e-5)
 
 
 def test_a_crowd_that_stands_is_unlike_one_that_walks(robot: Robot, motions: MotionSet) -> None:
-    """Recorded states are the most alike, not the mean posture at rest, nor a crowd lying on the ground; order means
-    nothing."""
+    """Recorded states are the most alike, not the mean posture at rest, nor a crowd lying on the
+    ground; order means nothing."""
     reference = Reference(robot, motions)
     wasserstein = SlicedWasserstein(reference)
-    state = reference.state(torch.randint(reference.num_frames, (1, 400), generator=torch.Generator().manual_seed(1)))
+    state = reference.state(
+        torch.randint(reference.num_frames, (1, 400), generator=torch.Generator().manual_seed(1))
+    )
 
     def distance(s: RobotState) -> float:
         return wasserstein(s, torch.Generator().manual_seed(0)).item()
@@ -116,12 +131,18 @@ def test_a_crowd_that_stands_is_unlike_one_that_walks(robot: Robot, motions: Mot
         for name in ("root_vel", "root_ang", "joint_pos", "joint_vel")
     })  # fmt: skip
     assert distance(standing) > 3.0 * recorded
-    assert distance(state._replace(root_pos=state.root_pos - torch.tensor([0.0, 0.0, 0.4]))) > 3.0 * recorded
-    assert distance(RobotState(*(field.flip(1) for field in state))) == pytest.approx(recorded, rel=1e-5)
+    assert (
+        distance(state._replace(root_pos=state.root_pos - torch.tensor([0.0, 0.0, 0.4])))
+        > 3.0 * recorded
+    )
+    assert distance(RobotState(*(field.flip(1) for field in state))) == pytest.approx(
+        recorded, rel=1e-5
+    )
 
 
 def test_likeness_draws_stretches_by_their_clips_weights(robot: Robot, motions: MotionSet) -> None:
-    """Frames of the one clip with a weight differ from those of the rest; robots like the former are at no distance."""
+    """Frames of the one clip with a weight differ from those of the rest; robots like the former
+    are at no distance."""
     reference = Reference(robot, motions)
     reference.weight[:] = 0.0
     reference.weight[1] = 2.0
@@ -136,15 +157,20 @@ def test_likeness_draws_stretches_by_their_clips_weights(robot: Robot, motions: 
     seen: list[Tensor] = []
 
     def distance(first: Tensor) -> float:
-        """From robots whose states are those of the frames first, first + 1, ..., or the clip's last."""
-        number = torch.minimum(first + torch.arange(9).unsqueeze(-1), reference.length[1] - 1.0).unsqueeze(-1)
+        """From robots whose states are those of the frames first, first + 1, ..., or the clip's
+        last."""
+        number = torch.minimum(
+            first + torch.arange(9).unsqueeze(-1), reference.length[1] - 1.0
+        ).unsqueeze(-1)
         seen.append(number)
         three, twelve, frame = (
             number.expand(9, -1, 3),
             number.expand(9, -1, 12),
             number.unsqueeze(-1).expand(9, -1, 3, 3),
         )
-        state = RobotState(three, frame, twelve, three, three, twelve, three, twelve, three, three, twelve)
+        state = RobotState(
+            three, frame, twelve, three, three, twelve, three, twelve, three, three, twelve
+        )
         return wasserstein(state, torch.Generator().manual_seed(0)).item()
 
     drawn = torch.rand(64, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
@@ -153,8 +179,11 @@ def test_likeness_draws_stretches_by_their_clips_weights(robot: Robot, motions: 
     assert (seen[0][-1] == reference.length[1] - 1.0).any()  # some stretches reach the end
 
 
-def test_descending_on_likeness_recovers_how_recordings_move(robot: Robot, motions: MotionSet) -> None:
-    """A crowd at rest in one posture, moved down the gradient: its spread and its speeds become the recordings'."""
+def test_descending_on_likeness_recovers_how_recordings_move(
+    robot: Robot, motions: MotionSet
+) -> None:
+    """A crowd at rest in one posture, moved down the gradient: its spread and its speeds become the
+    recordings'."""
     reference = Reference(robot, motions)
     wasserstein = SlicedWasserstein(reference)
     recorded = reference.state(torch.arange(reference.num_frames))
@@ -162,12 +191,20 @@ def test_descending_on_likeness_recovers_how_recordings_move(robot: Robot, motio
     crowd = reference.state(torch.zeros(1, 128, dtype=torch.long))
     free = {
         name: (
-            getattr(crowd, name) * rest + 0.01 * torch.randn(getattr(crowd, name).shape, generator=generator)
+            getattr(crowd, name) * rest
+            + 0.01 * torch.randn(getattr(crowd, name).shape, generator=generator)
         ).requires_grad_()
-        for name, rest in (("joint_pos", 1.0), ("root_vel", 0.0), ("root_ang", 0.0), ("joint_vel", 0.0))
+        for name, rest in (
+            ("joint_pos", 1.0),
+            ("root_vel", 0.0),
+            ("root_ang", 0.0),
+            ("joint_vel", 0.0),
+        )
     }
     rates = {"joint_pos": 0.01, "root_vel": 0.02, "root_ang": 0.02, "joint_vel": 0.1}
-    optimizer = torch.optim.Adam([{"params": [free[name]], "lr": rate} for name, rate in rates.items()])
+    optimizer = torch.optim.Adam(
+        [{"params": [free[name]], "lr": rate} for name, rate in rates.items()]
+    )
     for _ in range(150):
         optimizer.zero_grad()
         wasserstein(crowd._replace(**free), generator).backward()

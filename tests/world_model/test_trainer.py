@@ -1,4 +1,5 @@
-"""The fast path's loop at toy size: what it collects, that it learns, that it repeats and resumes itself to the bit."""
+"""The fast path's loop at toy size: what it collects, that it learns, that it repeats and resumes
+itself to the bit."""
 
 from __future__ import annotations
 
@@ -56,14 +57,18 @@ def test_the_same_seed_gives_the_same_numbers(robot: Robot, motions: MotionSet) 
     assert logs[0] != logs[2]
 
 
-def test_the_model_is_fitted_before_who_has_learned_goes_on(robot: Robot, motions: MotionSet) -> None:
+def test_the_model_is_fitted_before_who_has_learned_goes_on(
+    robot: Robot, motions: MotionSet
+) -> None:
     """An untrained model would spoil what a module can; a new module can nothing."""
     config = dataclasses.replace(TINY, warmup_updates=3)
     new = make(robot, motions, config=config)
     new.warm_up()
     on = WorldModelTrainer(imitation_env(robot, motions, 12), NET, config, skill=new.module())
     on.warm_up()
-    counts = [{int(state["step"]) for state in run.fit.optimizer.state.values()} for run in (new, on)]
+    counts = [
+        {int(state["step"]) for state in run.fit.optimizer.state.values()} for run in (new, on)
+    ]
     assert counts == [set(), {3}]
     for frozen, model in zip(on.fit.frozen.parameters(), on.model.parameters(), strict=True):
         assert torch.equal(frozen, model)
@@ -73,7 +78,11 @@ def test_imagination_may_begin_where_episodes_do(robot: Robot, motions: MotionSe
     trainer = make(robot, motions, config=dataclasses.replace(TINY, fresh_starts=0.5))
     trainer.warm_up()
     start = trainer._starts()
-    assert not start.hidden[:4].any() and not start.z[:4].any() and bool((start.frame[:4] < start.last_frame[:4]).all())
+    assert (
+        not start.hidden[:4].any()
+        and not start.z[:4].any()
+        and bool((start.frame[:4] < start.last_frame[:4]).all())
+    )
     assert start.hidden[4:].any()
     with pytest.raises(ValueError, match="fresh_starts needs burn_in=0"):
         dataclasses.replace(TINY, fresh_starts=0.5, burn_in=2)
@@ -87,7 +96,8 @@ def test_a_resumed_run_equals_an_uninterrupted_one(robot: Robot, motions: Motion
     run(whole, 4)
     kept = copied(whole.state_dict())
     expected = run(whole, 4)
-    resumed = make(robot, motions, seed=5)  # a fresh process, whose own random numbers must not matter
+    # a fresh process, whose own random numbers must not matter
+    resumed = make(robot, motions, seed=5)
     resumed.load_state_dict(kept)
     assert resumed.iteration_count == 4 and resumed.env_steps == 12 * (12 + 4 * 4)
     assert run(resumed, 4) == expected
@@ -97,9 +107,16 @@ def test_a_resumed_run_equals_an_uninterrupted_one(robot: Robot, motions: Motion
 
 @pytest.mark.parametrize(
     "change",
-    [{"overlap": True}, {"optimizer": "muon"}, {"burn_in": 3}, {"prior_posture": 1.0, "prior_wasserstein": 1.0}],
+    [
+        {"overlap": True},
+        {"optimizer": "muon"},
+        {"burn_in": 3},
+        {"prior_posture": 1.0, "prior_wasserstein": 1.0},
+    ],
 )
-def test_every_variant_repeats_and_resumes_itself(robot: Robot, motions: MotionSet, change: dict[str, Any]) -> None:
+def test_every_variant_repeats_and_resumes_itself(
+    robot: Robot, motions: MotionSet, change: dict[str, Any]
+) -> None:
     config = dataclasses.replace(TINY, **change)
     whole, again = make(robot, motions, config=config), make(robot, motions, config=config)
     for trainer in (whole, again):
@@ -128,7 +145,9 @@ def test_another_optimizer_cannot_go_on(robot: Robot, motions: MotionSet) -> Non
     plain.warm_up()
     run(plain, 1)
     muon = make(robot, motions, config=dataclasses.replace(TINY, optimizer="muon"))
-    with pytest.raises(InputError, match=r"another kind of run: the optimizer's \d+\.\w+ .* fits none of its") as error:
+    with pytest.raises(
+        InputError, match=r"another kind of run: the optimizer's \d+\.\w+ .* fits none of its"
+    ) as error:
         muon.load_state_dict(plain.state_dict())
     assert "\n" not in str(error.value)
 
@@ -136,14 +155,16 @@ def test_another_optimizer_cannot_go_on(robot: Robot, motions: MotionSet) -> Non
 def test_overlapped_updates_learn_from_the_iteration_before(
     robot: Robot, motions: MotionSet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """While the robots act, the replay stays as it is; then it has their steps, taken by the policy of the
-    beginning."""
+    """While the robots act, the replay stays as it is; then it has their steps, taken by the policy
+    of the beginning."""
     trainer = make(robot, motions, config=dataclasses.replace(TINY, overlap=True))
     trainer.warm_up()
     seen: list[int] = []
     fit = ModelFit.__call__
 
-    def watched(self: ModelFit, replay: Replay, progress: float, generator: torch.Generator) -> dict[str, float]:
+    def watched(
+        self: ModelFit, replay: Replay, progress: float, generator: torch.Generator
+    ) -> dict[str, float]:
         seen.append(replay.filled)
         return fit(self, replay, progress, generator)
 
@@ -192,7 +213,9 @@ def test_overlapped_threads_have_nothing_in_common(
 
 def test_muon_takes_the_matrices_between_hidden_layers(robot: Robot, motions: MotionSet) -> None:
     trainer = make(robot, motions, config=dataclasses.replace(TINY, optimizer="muon"))
-    sizes = {name: len(o.param_groups[0]["params"]) for name, o in trainer.policy_optimizers.items()}
+    sizes = {
+        name: len(o.param_groups[0]["params"]) for name, o in trainer.policy_optimizers.items()
+    }
     # encoder: second layer; decoder: two layers of each branch, and the LSTM's two
     assert sizes["policy_muon"] == 7
     assert sum(sizes.values()) == len(list(trainer.skill.parameters()))
@@ -203,11 +226,14 @@ def test_a_checkpoint_of_another_run_is_refused(robot: Robot, motions: MotionSet
     with pytest.raises(InputError, match="another kind of run"):
         make(robot, motions, n=6).load_state_dict(state)
     with pytest.raises(InputError, match="another kind of run"):
-        make(robot, motions).load_state_dict({k: v for k, v in state.items() if k != "carried.first"})
+        make(robot, motions).load_state_dict(
+            {k: v for k, v in state.items() if k != "carried.first"}
+        )
 
 
 def test_what_is_collected_is_what_happened(robot: Robot, motions: MotionSet) -> None:
-    """Successive states in the replay are a control step apart wherever it does not say that an episode began."""
+    """Successive states in the replay are a control step apart wherever it does not say that an
+    episode began."""
     trainer = make(robot, motions)
     trainer.warm_up()
     run(trainer, 6)  # more steps than the ring holds
@@ -220,7 +246,10 @@ def test_what_is_collected_is_what_happened(robot: Robot, motions: MotionSet) ->
     velocity = (after.root_rot @ after.root_vel.unsqueeze(-1)).squeeze(-1)
     torch.testing.assert_close(moved[sound], 0.02 * velocity[sound], atol=1e-5, rtol=0)
     torch.testing.assert_close(
-        (after.joint_pos - before.joint_pos)[sound], 0.02 * after.joint_vel[sound], atol=1e-6, rtol=0
+        (after.joint_pos - before.joint_pos)[sound],
+        0.02 * after.joint_vel[sound],
+        atol=1e-6,
+        rtol=0,
     )
     torch.testing.assert_close(after.setpoint[sound], window.setpoints[0][sound])
 
@@ -228,15 +257,20 @@ def test_what_is_collected_is_what_happened(robot: Robot, motions: MotionSet) ->
 def test_robots_roaming_freely_are_not_imagined_to_track(robot: Robot, motions: MotionSet) -> None:
     trainer = make(robot, motions, config=dataclasses.replace(TINY, prior_share=0.5))
     trainer.warm_up()
-    share = (trainer.replay.frame == trainer.replay.last_frame)[: trainer.replay.filled].float().mean()
+    share = (
+        (trainer.replay.frame == trainer.replay.last_frame)[: trainer.replay.filled].float().mean()
+    )
     assert 0.1 < share < 0.8
-    trainer = make(robot, motions, config=dataclasses.replace(TINY, prior_share=0.0, rejoin_rate=0.0))
+    trainer = make(
+        robot, motions, config=dataclasses.replace(TINY, prior_share=0.0, rejoin_rate=0.0)
+    )
     trainer.warm_up()
     assert not trainer.env.task.free.any()
 
 
 def test_learning_lowers_the_imagined_loss(robot: Robot, motions: MotionSet) -> None:
-    """On the same moments with the same noise, before and after some updates through the same model."""
+    """On the same moments with the same noise, before and after some updates through the same
+    model."""
     config = dataclasses.replace(TINY, model_updates=20, policy_batch=32, model_lr=(3e-3, 3e-3))
     trainer = make(robot, motions, n=16, config=config)
     trainer.warm_up()
@@ -257,9 +291,11 @@ def test_learning_lowers_the_imagined_loss(robot: Robot, motions: MotionSet) -> 
 
 
 @pytest.mark.parametrize(("iterations", "share"), [(0, 0.9), (5, 0.45), (1000, 0.1)])
-def test_the_average_trails_the_policy(robot: Robot, motions: MotionSet, iterations: int, share: float) -> None:
-    """After two updates an iteration, d = min(ema, (1 + t) / (10 + t)): 1 / 10, 11 / 20, and the 9 / 10 that are asked
-    for."""
+def test_the_average_trails_the_policy(
+    robot: Robot, motions: MotionSet, iterations: int, share: float
+) -> None:
+    """After two updates an iteration, d = min(ema, (1 + t) / (10 + t)): 1 / 10, 11 / 20, and the 9
+    / 10 that are asked for."""
     config = dataclasses.replace(TINY, ema=0.9, policy_updates=2)
     trainer = make(robot, motions, config=config)
     trainer.warm_up()
@@ -268,9 +304,12 @@ def test_the_average_trails_the_policy(robot: Robot, motions: MotionSet, iterati
     trainer.improve_policy(3, 0.0)
     moved = trainer.skill.decoder.head.weight.detach() - start
     assert moved.abs().max() > 0
-    torch.testing.assert_close(trainer.average.decoder.head.weight - start, share * moved, atol=1e-8, rtol=1e-3)
+    torch.testing.assert_close(
+        trainer.average.decoder.head.weight - start, share * moved, atol=1e-8, rtol=1e-3
+    )
     assert not any(p.requires_grad for p in trainer.average.parameters())
-    assert not any(p.requires_grad for p in trainer.fit.frozen.parameters())  # which the policy learns through
+    # which the policy learns through
+    assert not any(p.requires_grad for p in trainer.fit.frozen.parameters())
     assert all(p.requires_grad for p in trainer.model.parameters())
 
 
@@ -297,8 +336,8 @@ def test_contradictory_settings_are_refused(change: dict[str, float], message: s
 
 
 def test_what_imagination_leaves_out_is_left_out(robot: Robot, motions: MotionSet) -> None:
-    """Without physics the model has that many inputs less and the replay keeps none; without sensors the decoder sees
-    exactly."""
+    """Without physics the model has that many inputs less and the replay keeps none; without
+    sensors the decoder sees exactly."""
     plant = RobotBatchConfig(
         physics=PhysicsConfig(friction=(0.4, 1.0)), pushes=PushConfig(force=10.0),
         sensors=SensorConfig(delay_s=(0.0, 0.02), joint_noise=0.1),
@@ -311,6 +350,8 @@ def test_what_imagination_leaves_out_is_left_out(robot: Robot, motions: MotionSe
         trainer.warm_up()
         assert math.isfinite(trainer.iteration(0.0)["tracking_loss"])
         sizes[told] = trainer.model.net[0].in_features
-        assert trainer.replay.floats["physics"].shape[-1] == (env.robots.physics_size if told else 0)
+        assert trainer.replay.floats["physics"].shape[-1] == (
+            env.robots.physics_size if told else 0
+        )
         assert trainer.imagination.sensing.noisy == told
     assert sizes[True] - sizes[False] == env.robots.physics_size > 0

@@ -1,7 +1,8 @@
-"""Motions of robots made by others: one module per format, one `read_robot_motion(path)` for all of them.
+"""Motions of robots made by others: one module per format, one `read_robot_motion(path)` for all of
+them.
 
-They are no `Clip`s (keypoints of an animal or a person) but already of a robot: `retarget.imported` carries one over to
-a robot of this project by the names of its joints.
+They are no `Clip`s (keypoints of an animal or a person) but already of a robot: `retarget.imported`
+carries one over to a robot of this project by the names of its joints.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ KINDS: MappingProxyType[str, Callable[..., RobotMotion]] = MappingProxyType(
 def kind_of(path: str | os.PathLike[str]) -> str | None:
     """Which of `KINDS` a file is, None for none of them.
 
-    mjlab by the names of the archive's arrays, Laikago by JSON frames of 19 numbers, Unitree CSV by a file of ours
-    beside it, a header, or rows of a documented robot's length with unit quaternions where the format has them.
+    mjlab by the names of the archive's arrays, Laikago by JSON frames of 19 numbers, Unitree CSV by
+    a file of ours beside it, a header, or rows of a documented robot's length with unit quaternions
+    where the format has them.
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -59,13 +61,17 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
         return "laikago" if laikago.looks_like(path) else None
     if suffix == ".csv":
         certain = unitree_csv.looks_like(path)
-        return "unitree_csv" if certain == "yes" or (certain == "perhaps" and not ambiguous(path)) else None
+        return (
+            "unitree_csv"
+            if certain == "yes" or (certain == "perhaps" and not ambiguous(path))
+            else None
+        )
     return None
 
 
 def ambiguous(path: str | os.PathLike[str]) -> bool:
-    """Whether a CSV file could be keypoints as well as a robot's motion: unit quaternions in columns 4 to 7, but a
-    number of columns that is three per keypoint and no documented robot's.
+    """Whether a CSV file could be keypoints as well as a robot's motion: unit quaternions in
+    columns 4 to 7, but a number of columns that is three per keypoint and no documented robot's.
     """
     if unitree_csv.looks_like(path) != "perhaps":
         return False
@@ -82,12 +88,14 @@ def numbers_in_a_row(path: Path) -> int:
 
 
 def quaternions_in(path: Path) -> int:
-    """How many unit quaternions follow the first three numbers of a CSV's rows and fill them; 0 where something else
-    does."""
+    """How many unit quaternions follow the first three numbers of a CSV's rows and fill them; 0
+    where something else does."""
     with path.open("rb") as file:
         lines = [line for line in (file.readline(100_000) for _ in range(50)) if line.strip()]
     try:
-        rows = np.array([line.strip().removesuffix(b",").split(b",") for line in lines], dtype=np.float64)
+        rows = np.array(
+            [line.strip().removesuffix(b",").split(b",") for line in lines], dtype=np.float64
+        )
     except ValueError:
         return 0
     if rows.ndim != 2 or rows.shape[1] < 11 or (rows.shape[1] - 3) % 4:
@@ -96,16 +104,20 @@ def quaternions_in(path: Path) -> int:
     return int(lengths.shape[1]) if np.all(np.abs(lengths - 1.0) < 1e-2) else 0
 
 
-def read_robot_motion(path: str | os.PathLike[str], *, kind: str | None = None, **options: Any) -> RobotMotion:
-    """The robot motion at `path`. Units are metres and radians, Z up, quaternions (w, x, y, z), whatever the file has.
+def read_robot_motion(
+    path: str | os.PathLike[str], *, kind: str | None = None, **options: Any
+) -> RobotMotion:
+    """The robot motion at `path`. Units are metres and radians, Z up, quaternions (w, x, y, z),
+    whatever the file has.
 
     kind: one of `KINDS`; None: told by the file (`kind_of`).
-    options, all optional: joint_names, robot (whose documented joint order it has), name, source, licence;
+    options, all optional: joint_names, robot (whose documented joint order it has), name, source,
+    licence;
         body_names for mjlab, rate_hz for unitree_csv.
 
     Raises:
-      InputError: naming the file: no such file, none of the formats, an unknown option, or contents that are
-        damaged or contradict the options.
+      InputError: naming the file: no such file, none of the formats, an unknown option, or contents
+        that are damaged or contradict the options.
     """
     file = regular_file(path)
     kind = kind_of(file) if kind is None else kind

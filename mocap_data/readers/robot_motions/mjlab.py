@@ -1,11 +1,12 @@
 """mjlab's motion archive: numpy npz of joint angles, body poses and velocities in the world.
 
-    fps (1,), joint_pos (T, J) [rad], joint_vel (T, J) [rad/s], body_pos_w (T, B, 3) [m], body_quat_w (T, B, 4; w, x, y,
-    z), body_lin_vel_w (T, B, 3) [m/s, of the body's origin], body_ang_vel_w (T, B, 3) [rad/s], all in world axes;
-    joint_names (J), body_names (B) where present: mjlab's own files lack them, ours have them.
+    fps (1,), joint_pos (T, J) [rad], joint_vel (T, J) [rad/s], body_pos_w (T, B, 3) [m],
+    body_quat_w (T, B, 4; w, x, y, z), body_lin_vel_w (T, B, 3) [m/s, of the body's origin],
+    body_ang_vel_w (T, B, 3) [rad/s], all in world axes; joint_names (J), body_names (B) where
+    present: mjlab's own files lack them, ours have them.
 
-The root is the first body. Isaac Lab's trackers write the same keys, but with joints and bodies breadth first: the keys
-do not tell the two apart, so a file without names needs them told.
+The root is the first body. Isaac Lab's trackers write the same keys, but with joints and bodies
+breadth first: the keys do not tell the two apart, so a file without names needs them told.
 """
 
 from __future__ import annotations
@@ -49,28 +50,39 @@ def read_mjlab(
 ) -> RobotMotion:
     """A motion in mjlab's npz.
 
-    joint_names, body_names: of a file that does not carry them (body names may stay unknown); robot: one whose
+    joint_names, body_names: of a file that does not carry them (body names may stay unknown);
+    robot: one whose
         documented joint order the file has (`LAYOUTS`). Those in the file must agree.
 
     Read without pickle: an archive that holds Python objects is refused.
 
     Raises:
-      InputError: naming the file: no archive, damaged, an array missing or of a wrong shape or type, values that
-        are not finite, names that contradict each other; MissingOptions where nothing names the joints.
+      InputError: naming the file: no archive, damaged, an array missing or of a wrong shape or
+        type, values that are not finite, names that contradict each other; MissingOptions where
+        nothing names the joints.
     """
     path = Path(path)
     arrays = _checked(path)
     found = {key: texts(path, key, arrays[key]) for key in NAME_KEYS}
     joints = arrays["joint_pos"].shape[1]
-    names, of_robot = names_of_joints(path, joints, in_file=found["joint_names"], joint_names=joint_names, robot=robot)
-    if found["body_names"] is not None and body_names is not None and tuple(body_names) != found["body_names"]:
+    names, of_robot = names_of_joints(
+        path, joints, in_file=found["joint_names"], joint_names=joint_names, robot=robot
+    )
+    if (
+        found["body_names"] is not None
+        and body_names is not None
+        and tuple(body_names) != found["body_names"]
+    ):
         raise InputError(f"{path} has body names of its own, others than body_names=")
     body_names = found["body_names"] if body_names is None else tuple(body_names)
     values = {key: arrays[key].astype(np.float64) for key in KEYS}
     try:
         motion = RobotMotion(
             name=path.stem if name is None else name,
-            qpos=np.concatenate([values["body_pos_w"][:, 0], values["body_quat_w"][:, 0], values["joint_pos"]], axis=1),
+            qpos=np.concatenate(
+                [values["body_pos_w"][:, 0], values["body_quat_w"][:, 0], values["joint_pos"]],
+                axis=1,
+            ),
             rate_hz=rate_said(path, float(arrays["fps"].reshape(()))),
             joint_names=names,
             robot=of_robot,
@@ -84,7 +96,9 @@ def read_mjlab(
                 "root": "the first body",
                 "quaternions": "w, x, y, z in the file",
                 "velocities": "of body origins, world axes in the file",
-                "joint order": "named in the file" if found["joint_names"] is not None else "by the options given",
+                "joint order": "named in the file"
+                if found["joint_names"] is not None
+                else "by the options given",
             },
         )
         return with_velocity(motion, values)
@@ -93,17 +107,24 @@ def read_mjlab(
 
 
 def _checked(path: Path) -> dict[str, Any]:
-    """The archive's arrays, of the right types and of shapes that fit each other; None for names that it lacks."""
+    """The archive's arrays, of the right types and of shapes that fit each other; None for names
+    that it lacks."""
     arrays = load_npz(path, (*KEYS, "fps", *NAME_KEYS))
     missing = [key for key in ("fps", *KEYS) if arrays[key] is None]
     if missing:
-        raise InputError(f"{path}: array {missing[0]!r} is missing; mjlab's archives have fps, {', '.join(KEYS)}")
+        raise InputError(
+            f"{path}: array {missing[0]!r} is missing; mjlab's archives have fps, {', '.join(KEYS)}"
+        )
     for key, shape in KEYS.items():
         array = arrays[key]
-        fits = array.ndim == len(shape) and all(want in (None, have) for want, have in zip(shape, array.shape))
+        fits = array.ndim == len(shape) and all(
+            want in (None, have) for want, have in zip(shape, array.shape)
+        )
         if not fits or array.dtype.kind not in "fiu":
             wanted = ", ".join("T" if i == 0 else str(size or "N") for i, size in enumerate(shape))
-            raise InputError(f"{path}: {key} is {array.dtype} {array.shape}, expected numbers ({wanted})")
+            raise InputError(
+                f"{path}: {key} is {array.dtype} {array.shape}, expected numbers ({wanted})"
+            )
     frames, joints = arrays["joint_pos"].shape
     bodies = arrays["body_pos_w"].shape[1]
     for key in KEYS:
@@ -121,8 +142,8 @@ def _checked(path: Path) -> dict[str, Any]:
 
 
 def with_velocity(motion: RobotMotion, values: dict[str, Array]) -> RobotMotion:
-    """The motion with its qvel: the root's velocities are its body's, the angular one turned into the root's own
-    frame."""
+    """The motion with its qvel: the root's velocities are its body's, the angular one turned into
+    the root's own frame."""
     angular = rotations.rotate_inverse(motion.qpos[:, 3:7], values["body_ang_vel_w"][:, 0])
     qvel = np.concatenate([values["body_lin_vel_w"][:, 0], angular, values["joint_vel"]], axis=1)
     return dataclasses.replace(motion, qvel=qvel)
@@ -146,4 +167,6 @@ def texts(path: Path, key: str, array: Any) -> tuple[str, ...] | None:
         return None
     if array.ndim != 1 or array.dtype.kind not in "US":
         raise InputError(f"{path}: {key} must be a list of texts, is {array.dtype} {array.shape}")
-    return tuple(n.decode("utf-8", "replace") if isinstance(n, bytes) else str(n) for n in array.tolist())
+    return tuple(
+        n.decode("utf-8", "replace") if isinstance(n, bytes) else str(n) for n in array.tolist()
+    )

@@ -1,9 +1,11 @@
 """Unitree's CSV, the layout of the LAFAN1 retargeting dataset: a row per frame, no header.
 
-    root position x, y, z [m], root quaternion x, y, z, w, then the joints [rad]; 30 frames per second, Z up.
+    root position x, y, z [m], root quaternion x, y, z, w, then the joints [rad]; 30 frames per
+    second, Z up.
 
-What the format cannot say stands in a JSON file beside it that `write_unitree_csv` writes (walk.csv, walk.json): joint
-names, rate, source, licence. A header line is understood where it names every column.
+What the format cannot say stands in a JSON file beside it that `write_unitree_csv` writes
+(walk.csv, walk.json): joint names, rate, source, licence. A header line is understood where it
+names every column.
 """
 
 from __future__ import annotations
@@ -42,18 +44,22 @@ def read_unitree_csv(
     """A motion in Unitree's CSV.
 
     rate_hz: where no file beside it says; without either 30, the dataset's rate.
-    joint_names, robot: where neither a header nor a file beside it names the joints; without any a row of 29, 27 or 19
+    joint_names, robot: where neither a header nor a file beside it names the joints; without any a
+    row of 29, 27 or 19
         joints is the dataset's G1, H1-2 or H1.
 
     Raises:
-      InputError: naming file and line: no rows, rows of differing length, a text or a value that is not finite,
-        quaternions that are none, names that contradict each other; MissingOptions where nothing names the joints.
+      InputError: naming file and line: no rows, rows of differing length, a text or a value that is
+        not finite, quaternions that are none, names that contradict each other; MissingOptions
+        where nothing names the joints.
     """
     path = Path(path)
     header, values = table_of(path, content(path))
     columns = values.shape[1]
     if columns < 8:
-        raise InputError(f"{path}: {columns} numbers in a row, expected root position 3, quaternion 4 and the joints")
+        raise InputError(
+            f"{path}: {columns} numbers in a row, expected root position 3, quaternion 4 and the joints"
+        )
     beside = sidecar(path)
     in_file, order = columns_of(path, header, columns)
     if beside.get("joint_names") is not None:
@@ -61,10 +67,17 @@ def read_unitree_csv(
         if not isinstance(listed, list) or not all(isinstance(entry, str) for entry in listed):
             raise InputError(f"{path.with_suffix('.json')}: joint_names must be a list of texts")
         if in_file is not None and tuple(listed) != tuple(in_file):
-            raise InputError(f"{path}: its header names other joints than {path.with_suffix('.json').name}")
+            raise InputError(
+                f"{path}: its header names other joints than {path.with_suffix('.json').name}"
+            )
         in_file = tuple(listed)
     names, of_robot = names_of_joints(
-        path, columns - 7, in_file=in_file, joint_names=joint_names, robot=robot, documented=DOCUMENTED
+        path,
+        columns - 7,
+        in_file=in_file,
+        joint_names=joint_names,
+        robot=robot,
+        documented=DOCUMENTED,
     )
     quaternion = values[:, 3:7][:, [order.index(letter) for letter in "wxyz"]]
     rate = rate_hz if rate_hz is not None else beside.get("rate_hz", RATE_HZ)
@@ -72,7 +85,13 @@ def read_unitree_csv(
         raise InputError(f"{path.with_suffix('.json')}: rate_hz must be a number")
     if rate_hz is None:
         rate_said(path.with_suffix(".json"), rate)
-    said = "given" if rate_hz is not None else "in the file beside it" if "rate_hz" in beside else "the dataset's"
+    said = (
+        "given"
+        if rate_hz is not None
+        else "in the file beside it"
+        if "rate_hz" in beside
+        else "the dataset's"
+    )
     try:
         return RobotMotion(
             name=path.stem if name is None else name,
@@ -85,7 +104,9 @@ def read_unitree_csv(
             conventions={
                 "quaternions": f"{', '.join(order)} in the file",
                 "rate": said,
-                "joint order": "named in the file" if in_file is not None else _order_said(joint_names, of_robot),
+                "joint order": "named in the file"
+                if in_file is not None
+                else _order_said(joint_names, of_robot),
             },
         )
     except InputError as error:
@@ -93,14 +114,17 @@ def read_unitree_csv(
 
 
 def _order_said(joint_names: Sequence[str] | None, robot: str) -> str:
-    return "by the options given" if joint_names is not None else f"{LAYOUTS[robot].source} ({robot})"
+    return (
+        "by the options given" if joint_names is not None else f"{LAYOUTS[robot].source} ({robot})"
+    )
 
 
 def table_of(path: Path, data: bytes) -> tuple[list[str] | None, Array]:
     """The header, if there is one, and the numbers (T, columns).
 
     Raises:
-      InputError: naming file and line: no rows, rows of differing length, a text or a value that is not finite.
+      InputError: naming file and line: no rows, rows of differing length, a text or a value that is
+        not finite.
     """
     body = data.lstrip()
     if not body:
@@ -129,7 +153,8 @@ def header_of(words: Sequence[bytes]) -> list[str] | None:
 def columns_of(
     path: Path, header: Sequence[str] | None, columns: int
 ) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """The joint names that a header gives, and the order of the quaternion's components in columns 3 to 6.
+    """The joint names that a header gives, and the order of the quaternion's components in columns
+    3 to 6.
 
     Raises:
       InputError: for a header that does not name each column, or no quaternion where it belongs.
@@ -141,11 +166,15 @@ def columns_of(
     order = tuple(entry[-1:].lower() for entry in header[3:7])
     if sorted(order) != sorted(_QUATERNION):
         listed = ", ".join(shown(entry) for entry in header[3:7])
-        raise InputError(f"{path}: the header names {listed} where the root quaternion belongs (columns 4 to 7)")
+        raise InputError(
+            f"{path}: the header names {listed} where the root quaternion belongs (columns 4 to 7)"
+        )
     place = tuple(entry[-1:].lower() for entry in header[:3])
     if place != ("x", "y", "z"):
         listed = ", ".join(shown(entry) for entry in header[:3])
-        raise InputError(f"{path}: the header names {listed} where the root position x, y, z belongs (columns 1 to 3)")
+        raise InputError(
+            f"{path}: the header names {listed} where the root position x, y, z belongs (columns 1 to 3)"
+        )
     return tuple(header[7:]), order
 
 
@@ -164,8 +193,9 @@ def sidecar(path: Path) -> dict[str, Any]:
 def looks_like(path: str | os.PathLike[str]) -> str:
     """Whether a CSV file is of this layout, by its first rows: "yes", "no" or "perhaps".
 
-    "yes": a file of ours stands beside it, or a header names a root quaternion. "no": columns 4 to 7 are no unit
-    quaternions, or there are too few. "perhaps": they are, which points of a body could be by chance, too.
+    "yes": a file of ours stands beside it, or a header names a root quaternion. "no": columns 4 to
+    7 are no unit quaternions, or there are too few. "perhaps": they are, which points of a body
+    could be by chance, too.
     """
     path = Path(path)
     if sidecar(path):

@@ -1,4 +1,5 @@
-"""The packages that the page runs on: fetched once by npm, kept in the cache, and checked against packages.json."""
+"""The packages that the page runs on: fetched once by npm, kept in the cache, and checked against
+packages.json."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ class Package:
     integrity: str  # of its archive as npm writes it: sha512-BASE64
     licence: str  # SPDX
     files: dict[str, str]  # paths in the archive, and what they are called beside the page
-    same_licence_as: str = ""  # the Python package that carries its licence's text, where its archive does not
+    # the Python package that carries its licence's text, where its archive does not
+    same_licence_as: str = ""
 
     @property
     def archive(self) -> str:
@@ -44,7 +46,10 @@ class Package:
 def pinned() -> list[Package]:
     """Those that packages.json names."""
     content = read_json_object(PINNED)
-    return [from_mapping(Package, {"name": name, **entry}, at=f"{PINNED}: {name}") for name, entry in content.items()]
+    return [
+        from_mapping(Package, {"name": name, **entry}, at=f"{PINNED}: {name}")
+        for name, entry in content.items()
+    ]
 
 
 def fetched(package: Package, cache: Path | None = None) -> dict[str, bytes]:
@@ -54,7 +59,8 @@ def fetched(package: Package, cache: Path | None = None) -> dict[str, bytes]:
       cache: folder of archives; None: `npm` in the cache of all that is fetched (NPMP_CACHE).
 
     Raises:
-      InputError: where npm is absent or cannot fetch it, or the archive is another than the pinned one.
+      InputError: where npm is absent or cannot fetch it, or the archive is another than the pinned
+        one.
     """
     folder = cache_folder() / "npm" if cache is None else cache
     path = folder / package.archive
@@ -81,10 +87,17 @@ def _fetch(package: Package, path: Path) -> None:
     instead = f"or put its archive to '{path}'"
     npm = shutil.which("npm")
     if npm is None:
-        raise InputError(f"the page needs {what}, and there is no npm to fetch it: install Node.js, {instead}")
+        raise InputError(
+            f"the page needs {what}, and there is no npm to fetch it: install Node.js, {instead}"
+        )
     with tempfile.TemporaryDirectory() as folder:
         # --ignore-scripts: nothing of a package runs here
-        options = ("--ignore-scripts", "--silent", "--fetch-retries=1", f"--pack-destination={folder}")
+        options = (
+            "--ignore-scripts",
+            "--silent",
+            "--fetch-retries=1",
+            f"--pack-destination={folder}",
+        )
         try:
             done = subprocess.run(
                 [npm, "pack", what, *options],
@@ -95,7 +108,9 @@ def _fetch(package: Package, path: Path) -> None:
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise InputError(f"npm could not fetch {what}: {error}; try again, {instead}") from error
+            raise InputError(
+                f"npm could not fetch {what}: {error}; try again, {instead}"
+            ) from error
         found = Path(folder) / package.archive
         if done.returncode or not found.is_file():
             why = " ".join((done.stderr or done.stdout).split()) or f"exit code {done.returncode}"
@@ -103,7 +118,9 @@ def _fetch(package: Package, path: Path) -> None:
                 f"npm could not fetch {what} ({why:.200}); is its registry within reach? Else {instead[3:]}"
             )
         if integrity(content := found.read_bytes()) != package.integrity:
-            raise InputError(f"npm fetched another {what} than the pinned one: its checksum differs")
+            raise InputError(
+                f"npm fetched another {what} than the pinned one: its checksum differs"
+            )
         with atomic_path(path) as temporary:
             temporary.write_bytes(content)
 
@@ -122,12 +139,18 @@ def _files(package: Package, content: bytes, path: Path) -> dict[str, bytes]:
 
 
 def licences(package: Package) -> dict[str, bytes]:
-    """Texts of a package's licence and of what it is made of, by file name; none where its archive has its own."""
+    """Texts of a package's licence and of what it is made of, by file name; none where its archive
+    has its own."""
     if not package.same_licence_as:
         return {}
     try:
         files = importlib.metadata.files(package.same_licence_as) or []
     except importlib.metadata.PackageNotFoundError:
         return {}
-    texts = [file for file in files if file.name.upper().startswith(("LICENSE", "THIRDPARTYNOTICES"))]
-    return {f"{package.same_licence_as}-{file.name}": Path(str(file.locate())).read_bytes() for file in texts}
+    texts = [
+        file for file in files if file.name.upper().startswith(("LICENSE", "THIRDPARTYNOTICES"))
+    ]
+    return {
+        f"{package.same_licence_as}-{file.name}": Path(str(file.locate())).read_bytes()
+        for file in texts
+    }

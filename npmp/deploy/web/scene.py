@@ -1,5 +1,5 @@
-"""A robot's scene for the browser's MuJoCo: the physics that its policies were trained in, as XML that its release
-reads, and what there is to draw."""
+"""A robot's scene for the browser's MuJoCo: the physics that its policies were trained in, as XML
+that its release reads, and what there is to draw."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from npmp.robots import Robot
 from npmp.robots.looks import moving_bodies, shapes
 from npmp.sim import flat_spec
 
-# MuJoCo writes six digits: what a scene that was read again may differ by, relative to the largest of its kind
+# MuJoCo writes six digits: what a scene that was read again may differ by, relative to the largest
+# of its kind
 _DIGITS = 1e-4
 # what `input=` says the drives' gains say, too; sites have no size that anything depends on
 _PASSED_OVER = ("actuator_ctrlspec", "site_size")
@@ -30,17 +31,19 @@ _OPTIONS = (
     "gravity",
     "disableflags",
 )
-_DRAWN_ONLY = ("mesh", "material", "texture", "skin")  # assets that a scene without visuals has no use for
+# assets that a scene without visuals has no use for
+_DRAWN_ONLY = ("mesh", "material", "texture", "skin")
 
 
 def scene_xml(robot: Robot, additions: Callable[[mujoco.MjSpec], None] | None = None) -> str:
     """The robot on its floor, as `npmp.sim.flat_spec`, without what is only looked at.
 
-    Older releases of MuJoCo read it, too: `input=`, which 3.17 writes at every actuator, goes where it says what it
-    always was. Inertias are written in full.
+    Older releases of MuJoCo read it, too: `input=`, which 3.17 writes at every actuator, goes where
+    it says what it always was. Inertias are written in full.
 
     Raises:
-      InputError: for a robot whose physics needs files besides the XML (colliding meshes), or more than XML can say.
+      InputError: for a robot whose physics needs files besides the XML (colliding meshes), or more
+        than XML can say.
     """
     spec = flat_spec(robot, additions)
     model = spec.compile()
@@ -59,10 +62,13 @@ def scene_xml(robot: Robot, additions: Callable[[mujoco.MjSpec], None] | None = 
     for element in root.iter("body"):
         _tell_inertia(element, model.body(element.get("name")))
     for compiler in root.iter("compiler"):
-        compiler.set("inertiafromgeom", "false")  # shapes that were only looked at may have had a part in it
+        # shapes that were only looked at may have had a part in it
+        compiler.set("inertiafromgeom", "false")
     xml = ElementTree.tostring(root, encoding="unicode")
     if different := differing(model, mujoco.MjModel.from_xml_string(xml)):
-        raise InputError(f"robot '{robot.name}': its scene as XML differs from its scene in {', '.join(different)}")
+        raise InputError(
+            f"robot '{robot.name}': its scene as XML differs from its scene in {', '.join(different)}"
+        )
     return xml
 
 
@@ -71,8 +77,15 @@ def _tell_inertia(element: ElementTree.Element, body: Any) -> None:
     if (old := element.find("inertial")) is not None:
         element.remove(old)
     if body.mass[0] > 0:
-        arrays = {"pos": body.ipos, "quat": body.iquat, "mass": body.mass, "diaginertia": body.inertia}
-        text = {name: " ".join(repr(float(value)) for value in array) for name, array in arrays.items()}
+        arrays = {
+            "pos": body.ipos,
+            "quat": body.iquat,
+            "mass": body.mass,
+            "diaginertia": body.inertia,
+        }
+        text = {
+            name: " ".join(repr(float(value)) for value in array) for name, array in arrays.items()
+        }
         element.insert(0, ElementTree.Element("inertial", text))
 
 
@@ -81,16 +94,32 @@ def differing(first: mujoco.MjModel, second: mujoco.MjModel) -> list[str]:
     wrong = []
     for name in dir(first):
         mine = getattr(first, name)
-        if name in _PASSED_OVER or name.startswith("_") or not isinstance(mine, np.ndarray) or not mine.size:
+        if (
+            name in _PASSED_OVER
+            or name.startswith("_")
+            or not isinstance(mine, np.ndarray)
+            or not mine.size
+        ):
             continue
         other = getattr(second, name)
         near = _DIGITS * max(1e-9, float(np.abs(mine).max()))
-        wrong += [] if mine.shape == other.shape and np.allclose(mine, other, rtol=0.0, atol=near) else [name]
-    wrong += [f"option {name}" for name in _OPTIONS if np.any(getattr(first.opt, name) != getattr(second.opt, name))]
+        wrong += (
+            []
+            if mine.shape == other.shape and np.allclose(mine, other, rtol=0.0, atol=near)
+            else [name]
+        )
+    wrong += [
+        f"option {name}"
+        for name in _OPTIONS
+        if np.any(getattr(first.opt, name) != getattr(second.opt, name))
+    ]
     return wrong
 
 
 def looks(robot: Robot) -> dict[str, Any]:
     """What to draw: `npmp.robots.looks.shapes`, and which bodies they are on."""
     model = robot.model()
-    return {"bodies": moving_bodies(model), "shapes": shapes(model, robot.foot_bodies, colours=True)}
+    return {
+        "bodies": moving_bodies(model),
+        "shapes": shapes(model, robot.foot_bodies, colours=True),
+    }

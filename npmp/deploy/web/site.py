@@ -42,7 +42,8 @@ class Walker:
 
     name: str  # what it is called there; its folder's name
     bundle: Bundle
-    terrain: TerrainConfig | None = None  # the rough ground that it was trained on, None: it was flat
+    # the rough ground that it was trained on, None: it was flat
+    terrain: TerrainConfig | None = None
 
     def __post_init__(self) -> None:
         refuse_other_commands(self.name, self.bundle.contract)
@@ -51,13 +52,18 @@ class Walker:
 def refuse_other_commands(name: str, contract: Told) -> None:
     """Raises InputError for a policy that is not told how to walk, or more than that."""
     if contract.besides:
-        raise InputError(f"a page has no map of the ground and no clock: {name} is told of {contract.besides[0]}, ...")
+        raise InputError(
+            f"a page has no map of the ground and no clock: {name} is told of {contract.besides[0]}, ..."
+        )
     if (told := contract.command) != COMMAND:
-        raise InputError(f"a page is for policies that are told {', '.join(COMMAND)}; {name} is told {', '.join(told)}")
+        raise InputError(
+            f"a page is for policies that are told {', '.join(COMMAND)}; {name} is told {', '.join(told)}"
+        )
 
 
 def write(folder: Path, walkers: Sequence[Walker], *, cache: Path | None = None) -> int:
-    """Write the page with these policies. A robot stands on rough ground, too, where one of its policies does.
+    """Write the page with these policies. A robot stands on rough ground, too, where one of its
+    policies does.
 
     Args:
       cache: as in `npmp.deploy.web.packages.fetched`.
@@ -65,8 +71,9 @@ def write(folder: Path, walkers: Sequence[Walker], *, cache: Path | None = None)
     Returns: how many bytes the folder's files have.
 
     Raises:
-      InputError: where a package cannot be had or differs from the pinned one, a bundle is of another robot than this
-        npmp has, or a robot's scene cannot be told in XML. Nothing has been written then.
+      InputError: where a package cannot be had or differs from the pinned one, a bundle is of
+        another robot than this npmp has, or a robot's scene cannot be told in XML. Nothing has been
+        written then.
     """
     packages, content = pinned(), dict[str, bytes]()
     for package in packages:
@@ -114,7 +121,10 @@ def _robots(walkers: Sequence[Walker]) -> tuple[dict[str, bytes], dict[str, Any]
         refuse_other_model(contract, robot)
         at = f"robots/{robot.name}"
         if robot.name not in told:
-            files |= {f"{at}/flat.xml": scene_xml(robot).encode(), f"{at}/looks.json": _json(looks(robot))}
+            files |= {
+                f"{at}/flat.xml": scene_xml(robot).encode(),
+                f"{at}/looks.json": _json(looks(robot)),
+            }
             told[robot.name] = {**_standing(robot), "grounds": {"flat": None}}
         if walker.terrain is not None and "rough" not in told[robot.name]["grounds"]:
             terrain = Terrain(_unseen(walker.terrain))
@@ -124,7 +134,8 @@ def _robots(walkers: Sequence[Walker]) -> tuple[dict[str, bytes], dict[str, Any]
 
 
 def _standing(robot: Robot) -> dict[str, Any]:
-    """How it stands: qpos of the home pose, where its feet are in the root's horizontal plane [m], its weight [N]."""
+    """How it stands: qpos of the home pose, where its feet are in the root's horizontal plane [m],
+    its weight [N]."""
     simulated = SimulatedRobot(robot)
     simulated.place()  # to the last bit, on which it depends whether feet touch the ground at first
     data, model = simulated.data, simulated.model
@@ -133,7 +144,11 @@ def _standing(robot: Robot) -> dict[str, Any]:
         for body, points in zip(robot.foot_bodies, robot.foot_points)
     ]
     weight = float(model.body_mass.sum() * np.linalg.norm(model.opt.gravity))
-    return {"home_qpos": data.qpos.tolist(), "feet": np.concatenate(feet).tolist(), "weight": weight}
+    return {
+        "home_qpos": data.qpos.tolist(),
+        "feet": np.concatenate(feet).tolist(),
+        "weight": weight,
+    }
 
 
 def _unseen(config: TerrainConfig) -> TerrainConfig:
@@ -144,7 +159,12 @@ def _unseen(config: TerrainConfig) -> TerrainConfig:
 def _field(terrain: Terrain) -> dict[str, Any]:
     """Where the ground repeats itself [m], and a gentle place of it to begin at."""
     corner, place = terrain.corner[0], terrain.places[0, 0]
-    return {"period": PERIOD_M, "cell": terrain.cell, "corner": corner.tolist(), "place": place.tolist()}
+    return {
+        "period": PERIOD_M,
+        "cell": terrain.cell,
+        "corner": corner.tolist(),
+        "place": place.tolist(),
+    }
 
 
 def _about_licences(packages: Sequence[Package], walkers: Sequence[Walker]) -> str:
@@ -153,13 +173,18 @@ def _about_licences(packages: Sequence[Package], walkers: Sequence[Walker]) -> s
         "What this folder is made of, and under which licences",
         "",
         "The page: Apache-2.0, from npmp " + __version__,
-        *(f"{p.name} {p.version}: {p.licence}, in vendor/{', vendor/'.join(p.files.values())}" for p in packages),
+        *(
+            f"{p.name} {p.version}: {p.licence}, in vendor/{', vendor/'.join(p.files.values())}"
+            for p in packages
+        ),
         "",
     ]
     for walker in walkers:
         contract = walker.bundle.contract
         said = "; ".join(contract.licence) or "not said"
-        lines.append(f"policies/{walker.name}: trained with recordings of {contract.data or 'unknown data'}: {said}")
+        lines.append(
+            f"policies/{walker.name}: trained with recordings of {contract.data or 'unknown data'}: {said}"
+        )
     for name in dict.fromkeys(walker.bundle.contract.robot for walker in walkers):
         robot = robots.load(name)
         lines.append(f"robots/{name}: {robot.source}: {robot.licence}")

@@ -1,9 +1,10 @@
-"""A robot.yaml proposed for somebody's model, from its geometry and names, with what was guessed said line by line.
+"""A robot.yaml proposed for somebody's model, from its geometry and names, with what was guessed
+said line by line.
 
-`propose(mjcf)` finds the legs (chains of hinges that end lowest), what their feet touch the ground with, arms, joints
-that mirror each other, a standing pose and gains. What the model says is taken; what it does not say is guessed, and
-its line in the YAML carries "# guessed: why". The result is a start for a person who looks at it, held against
-`npmp.robots.check`.
+`propose(mjcf)` finds the legs (chains of hinges that end lowest), what their feet touch the ground
+with, arms, joints that mirror each other, a standing pose and gains. What the model says is taken;
+what it does not say is guessed, and its line in the YAML carries "# guessed: why". The result is a
+start for a person who looks at it, held against `npmp.robots.check`.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from npmp.robots.proposal.stance import choose_home, choose_limits, choose_rates
 from npmp.robots.proposal.text import text_of
 from npmp.robots.robot import Robot
 
-_UPRIGHT = 1.0  # feet of a pose that stands are less beside their hips than this times what they are below
+# feet of a pose that stands are less beside their hips than this times what they are below
+_UPRIGHT = 1.0
 
 
 @dataclass(frozen=True)
@@ -62,7 +64,8 @@ def propose(
       reference: how robot.yaml shall name that file; by default its absolute path.
       name: the robot's; by default from the model's own.
       folder: where robot.yaml will lie, for messages and a relative reference.
-      drop_missing: leave out colliding shapes whose mesh files are missing; without it they are refused.
+      drop_missing: leave out colliding shapes whose mesh files are missing; without it they are
+        refused.
 
     Raises:
       InputError: for a model that cannot be read, has no legs, or whose proposal does not load.
@@ -77,10 +80,16 @@ def propose(
     where = (folder or Path()) / "robot.yaml"
 
     def drafted() -> Draft:
-        draft = Draft(mjcf, reference or str(mjcf.resolve()), chosen, model, posed(model), bool(dropped))
+        draft = Draft(
+            mjcf, reference or str(mjcf.resolve()), chosen, model, posed(model), bool(dropped)
+        )
         if dropped:
             some = ", ".join(dropped[:4]) + (" ..." if len(dropped) > 4 else "")
-            draft.note("meshes", f"{len(dropped)} that would collide left out: {some}", "their files are missing")
+            draft.note(
+                "meshes",
+                f"{len(dropped)} that would collide left out: {some}",
+                "their files are missing",
+            )
         return draft
 
     poses = [key for key in keys if len(key) == model.nq]
@@ -104,7 +113,8 @@ def _holds(checks: Sequence[contract.Check]) -> bool:
 
 
 def _stands(draft: Draft, key: FloatArray) -> bool:
-    """Whether the legs of a keyframe reach down from their hips, as far as can be said without simulating it."""
+    """Whether the legs of a keyframe reach down from their hips, as far as can be said without
+    simulating it."""
     pose = posed(draft.model, key[7:])
     legs = 0
     with suppress(InputError):  # with straight legs at zero joints, most models stand
@@ -112,16 +122,24 @@ def _stands(draft: Draft, key: FloatArray) -> bool:
         legs = len(draft.legs)
     try:
         find_limbs(draft, pose)
-        away = np.array([end_of_leg(draft, pose, limb) - pose.xanchor[limb.joints[0] + 1] for limb in draft.legs])
+        away = np.array(
+            [
+                end_of_leg(draft, pose, limb) - pose.xanchor[limb.joints[0] + 1]
+                for limb in draft.legs
+            ]
+        )
     except InputError:
         return False
-    return len(draft.legs) >= legs and bool(np.all(np.linalg.norm(away[:, :2], axis=-1) < -_UPRIGHT * away[:, 2]))
+    return len(draft.legs) >= legs and bool(
+        np.all(np.linalg.norm(away[:, :2], axis=-1) < -_UPRIGHT * away[:, 2])
+    )
 
 
 def _fill(
     draft: Draft, home: FloatArray | None, drives: Mapping[str, Drive], timestep: float, where: Path
 ) -> tuple[Robot, Draft]:
-    """The robot proposed with this keyframe's pose, or with one that is searched, and the draft that says how."""
+    """The robot proposed with this keyframe's pose, or with one that is searched, and the draft
+    that says how."""
     find_limbs(draft, draft.zero if home is None else posed(draft.model, home[7:]))
     check_forward(draft)
     choose_rates(draft, timestep)
@@ -144,6 +162,12 @@ def _slug(name: str) -> str:
 def _standing_keys(spec: mujoco.MjSpec) -> list[FloatArray]:
     """qpos of keyframes that sound like standing, the best first."""
     words = ("home", "stand", "default", "init")
-    rank = {key.name: next((i for i, word in enumerate(words) if word in key.name.lower()), None) for key in spec.keys}
-    named = sorted((key for key in spec.keys if rank[key.name] is not None), key=lambda key: rank[key.name] or 0)
+    rank = {
+        key.name: next((i for i, word in enumerate(words) if word in key.name.lower()), None)
+        for key in spec.keys
+    }
+    named = sorted(
+        (key for key in spec.keys if rank[key.name] is not None),
+        key=lambda key: rank[key.name] or 0,
+    )
     return [np.array(key.qpos, dtype=np.float64) for key in named]

@@ -26,7 +26,8 @@ class Limb:
     """A chain of hinges from the trunk to an end."""
 
     body: str  # the last
-    joints: tuple[int, ...]  # hinge indices (0 is the first after the root), from the trunk outwards
+    # hinge indices (0 is the first after the root), from the trunk outwards
+    joints: tuple[int, ...]
     trunk: str  # the body that carries it
     side: str = ""  # "LF", "RF", "LH", "RH", or "L", "R"
 
@@ -82,8 +83,8 @@ def pitch_joints(draft: Draft, limb: Limb) -> list[int]:
 
 
 def _frame(draft: Draft, body: str) -> tuple[FloatArray, FloatArray]:
-    """Origin (3,) and rotation (3, 3) of a body at zero joints, in the base's frame; also of a foot still to be
-    made."""
+    """Origin (3,) and rotation (3, 3) of a body at zero joints, in the base's frame; also of a foot
+    still to be made."""
     made = draft.content["feet"].get("at", {})
     if body in made:
         origin, turn = _frame(draft, made[body]["body"])
@@ -104,7 +105,12 @@ def in_body(draft: Draft, body: str, point: FloatArray) -> list[float]:
 
 
 def content_of(draft: Draft) -> dict[str, Any]:
-    head = {"name": draft.name, "mjcf": draft.reference, "source": str(draft.mjcf.name), "licence": ""}
+    head = {
+        "name": draft.name,
+        "mjcf": draft.reference,
+        "source": str(draft.mjcf.name),
+        "licence": "",
+    }
     return head | ({"drop_missing": True} if draft.drop_missing else {}) | draft.content
 
 

@@ -25,7 +25,9 @@ def find_feet(draft: Draft, joints: FloatArray) -> dict[str, Any]:
     return _flat_feet(draft, pose, soles)
 
 
-def _point_feet(draft: Draft, pose: mujoco.MjData, soles: list[tuple[int, list[int]]]) -> dict[str, Any]:
+def _point_feet(
+    draft: Draft, pose: mujoco.MjData, soles: list[tuple[int, list[int]]]
+) -> dict[str, Any]:
     model = draft.model
     centres, radii = [], []
     for body, (geom,) in soles:
@@ -38,12 +40,19 @@ def _point_feet(draft: Draft, pose: mujoco.MjData, soles: list[tuple[int, list[i
     own_bodies = all(np.linalg.norm(centre) < 3 * radius for centre in centres)
     if own_bodies and np.ptp(centres, axis=0).max() < 1e-4 and len(set(bodies)) == len(bodies):
         draft.note("feet", f"{', '.join(bodies)}: spheres of {1e3 * radius:.0f} mm")
-        return {"bodies": bodies, "radius": short(radius), "offset": rounded(np.mean(centres, axis=0))}
+        return {
+            "bodies": bodies,
+            "radius": short(radius),
+            "offset": rounded(np.mean(centres, axis=0)),
+        }
     taken = {model.body(i).name for i in range(model.nbody)}
     feet = [_foot_name(body, taken) for body in bodies]
     on = ", ".join(bodies)
     draft.note("feet", f"{', '.join(feet)}: spheres of {1e3 * radius:.0f} mm at the ends of {on}")
-    at = {foot: {"body": body, "position": rounded(c)} for foot, body, c in zip(feet, bodies, centres, strict=True)}
+    at = {
+        foot: {"body": body, "position": rounded(c)}
+        for foot, body, c in zip(feet, bodies, centres, strict=True)
+    }
     return {"bodies": feet, "radius": short(radius), "offset": [0.0, 0.0, 0.0], "at": at}
 
 
@@ -51,12 +60,17 @@ def _foot_name(body: str, taken: set[str]) -> str:
     """ "FL_calf" -> "FL_foot", "LF_SHANK" -> "LF_FOOT"; else the body's name and _foot."""
     for old in ("calf", "shank", "lower_leg", "lower", "shin", "tibia"):
         for spell in (str.lower, str.upper, str.capitalize):
-            if spell(old) in body and (name := body.replace(spell(old), spell("foot"))) not in taken:
+            if (
+                spell(old) in body
+                and (name := body.replace(spell(old), spell("foot"))) not in taken
+            ):
                 return name
     return f"{body}_foot"
 
 
-def _flat_feet(draft: Draft, pose: mujoco.MjData, soles: list[tuple[int, list[int]]]) -> dict[str, Any]:
+def _flat_feet(
+    draft: Draft, pose: mujoco.MjData, soles: list[tuple[int, list[int]]]
+) -> dict[str, Any]:
     """Four points of each sole: the corners of what touches the ground."""
     model = draft.model
     corners: dict[str, list[FloatArray]] = {}
@@ -70,7 +84,8 @@ def _flat_feet(draft: Draft, pose: mujoco.MjData, soles: list[tuple[int, list[in
         z = float(points[:, 2].min()) + _SOLE_RADIUS
         world = np.array([[x, y, z] for x in (low[0], high[0]) for y in (low[1], high[1])])
         local = (world - pose.xpos[body]) @ pose.xmat[body].reshape(3, 3)
-        corners[model.body(body).name] = list(np.round(local, 4))  # to 0.1 mm, as level as the pose that was searched
+        # to 0.1 mm, as level as the pose that was searched
+        corners[model.body(body).name] = list(np.round(local, 4))
     bodies = list(corners)
     if len(bodies) < len(soles):
         raise InputError(f"{draft.mjcf}: two legs end in the same body '{bodies[0]}'")
@@ -91,8 +106,8 @@ def _flat_feet(draft: Draft, pose: mujoco.MjData, soles: list[tuple[int, list[in
 
 
 def match_soles(draft: Draft) -> None:
-    """Make right feet the exact images of left ones where they are so within 5 mm: shapes are rounded, mirrors are
-    not."""
+    """Make right feet the exact images of left ones where they are so within 5 mm: shapes are
+    rounded, mirrors are not."""
     feet = draft.content["feet"]
     sides = {limb.side: foot for limb, foot in zip(draft.legs, feet["bodies"], strict=True)}
     for left, right in (("L", "R"), ("LF", "RF"), ("LH", "RH")):

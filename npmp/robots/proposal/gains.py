@@ -1,12 +1,14 @@
 """kp, kd, torque limits and rotor inertia: the model's, else guessed joint by joint.
 
-Legs carry the robot: one stiffness for all their joints, from its weight, raised until it stands. Every other joint
-carries what hangs on it: stiff enough to hold that out with 0.1 rad of sag, and for 5 Hz with its inertia at home,
-critically damped. One stiffness for all would make wrists of 4e-4 kg m2 ring at 300 Hz, which no physics step follows.
+Legs carry the robot: one stiffness for all their joints, from its weight, raised until it stands.
+Every other joint carries what hangs on it: stiff enough to hold that out with 0.1 rad of sag, and
+for 5 Hz with its inertia at home, critically damped. One stiffness for all would make wrists of
+4e-4 kg m2 ring at 300 Hz, which no physics step follows.
 
-Drives turn a rotor through a gear, and that weighs more at ankle and wrist than foot and hand do. A model that says
-nothing of it (armature 0) gets 1 kg m2 per 7,500 Nm of torque, as drives of legged robots have within a factor of two,
-where its own inertia is smaller than that; without it a flat foot rattles on the floor.
+Drives turn a rotor through a gear, and that weighs more at ankle and wrist than foot and hand do. A
+model that says nothing of it (armature 0) gets 1 kg m2 per 7,500 Nm of torque, as drives of legged
+robots have within a factor of two, where its own inertia is smaller than that; without it a flat
+foot rattles on the floor.
 """
 
 from __future__ import annotations
@@ -48,40 +50,59 @@ class Gains:
 
 
 def choose_gains(draft: Draft, drives: Mapping[str, Drive], home: FloatArray) -> Gains:
-    """kp, kd and torque limits: the model's where it says, else guessed; armature where the model needs one."""
+    """kp, kd and torque limits: the model's where it says, else guessed; armature where the model
+    needs one."""
     own = tuple(drives.get(name, Drive()) for name in draft.joint_names)
     weight = 9.81 * float(draft.model.body_mass.sum()) / len(draft.legs)
     pose = posed(draft.model, home)
     length = float(
-        np.mean([anchor_of(draft, limb.joints[0])[2] - end_of_leg(draft, pose, limb)[2] for limb in draft.legs])
+        np.mean(
+            [
+                anchor_of(draft, limb.joints[0])[2] - end_of_leg(draft, pose, limb)[2]
+                for limb in draft.legs
+            ]
+        )
     )
     legs = np.isin(np.arange(len(own)), [joint for limb in draft.legs for joint in limb.joints])
     inertia, hold = (_evened(draft, load) for load in _loads(draft.model, home))
-    kp = np.where(legs, 0.35 * weight * length / _SAG_RAD, np.maximum(hold / _SAG_RAD, inertia * _OMEGA**2))
+    kp = np.where(
+        legs, 0.35 * weight * length / _SAG_RAD, np.maximum(hold / _SAG_RAD, inertia * _OMEGA**2)
+    )
     limits = np.where(legs, 1.5 * weight * length, np.maximum(_RESERVE * hold, _STROKE_RAD * kp))
-    limits = np.array([drive.torque_limit or limit for drive, limit in zip(own, limits, strict=True)])
+    limits = np.array(
+        [drive.torque_limit or limit for drive, limit in zip(own, limits, strict=True)]
+    )
 
     bare = (draft.model.dof_armature[6:] == 0) & np.array([not drive.kp for drive in own])
-    rotors = np.where(bare & (limits > _TORQUE_PER_INERTIA * inertia), limits / _TORQUE_PER_INERTIA, 0.0)
+    rotors = np.where(
+        bare & (limits > _TORQUE_PER_INERTIA * inertia), limits / _TORQUE_PER_INERTIA, 0.0
+    )
     gains = Gains(own, legs, kp, inertia + rotors, np.array(draft.model.dof_damping[6:]))
     draft.content["drives"] = {}
     _write_gains(draft, gains, 1.0)
     why = "the model gives none; 1.5 times a leg's share of the weight at a leg's length"
     _write(
-        draft, gains, "torque_limit", limits, why + "; off the legs 3 times what holds their load" * (not legs.all())
+        draft,
+        gains,
+        "torque_limit",
+        limits,
+        why + "; off the legs 3 times what holds their load" * (not legs.all()),
     )
     if rotors.any():
         why = f"the model's rotors weigh nothing; 1 kg m2 per {_TORQUE_PER_INERTIA:g} Nm where the limb weighs less"
         draft.why["drives.armature"] = why
         entries = [_round2(rotor) if rotor else "model" for rotor in rotors]
         draft.content["drives"]["armature"] = dict(zip(draft.joint_names, entries, strict=True))
-        some = ", ".join(name for name, rotor in zip(draft.joint_names, rotors, strict=True) if rotor)
+        some = ", ".join(
+            name for name, rotor in zip(draft.joint_names, rotors, strict=True) if rotor
+        )
         draft.note("rotor inertia", f"{contract.span(rotors[rotors > 0])} kg m2: {some}", why)
     return gains
 
 
 def _loads(model: mujoco.MjModel, home: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """(J,) inertia about each joint at home [kg m2], and (J,) the torque that holds what hangs on it out level [Nm]."""
+    """(J,) inertia about each joint at home [kg m2], and (J,) the torque that holds what hangs on
+    it out level [Nm]."""
     data = posed(model, home)
     mujoco.mj_forward(model, data)
     full = np.zeros((model.nv, model.nv))
@@ -111,16 +132,27 @@ def _write_gains(draft: Draft, gains: Gains, factor: float) -> None:
     kd = np.where(gains.legs, _DAMPING_S * real, 2 * np.sqrt(real * gains.inertia)) - damping
     off = not gains.legs.all()
     why = "no position actuators; carries the robot's weight with 0.1 rad at the knee"
-    _write(draft, gains, "kp", kp, why + f"; off the legs its load with {_SAG_RAD:g} rad, or 5 Hz" * off)
+    _write(
+        draft,
+        gains,
+        "kp",
+        kp,
+        why + f"; off the legs its load with {_SAG_RAD:g} rad, or 5 Hz" * off,
+    )
     why = f"0.024 s times kp, less the joints' own damping of {np.median(gains.damping):g}"
     _write(draft, gains, "kd", np.maximum(kd, 0.0), why + "; off the legs critical damping" * off)
 
 
-_TOPICS = {"kp": ("kp", "Nm/rad"), "kd": ("kd", "Nm s/rad"), "torque_limit": ("torque limits", "Nm")}
+_TOPICS = {
+    "kp": ("kp", "Nm/rad"),
+    "kd": ("kd", "Nm s/rad"),
+    "torque_limit": ("torque limits", "Nm"),
+}
 
 
 def _write(draft: Draft, gains: Gains, key: str, guesses: FloatArray, why: str) -> None:
-    """One of the drives' figures and what is said of it: the model's; a number; or one a joint, some the model's."""
+    """One of the drives' figures and what is said of it: the model's; a number; or one a joint,
+    some the model's."""
     topic, unit = _TOPICS[key]
     known = [getattr(drive, key) for drive in gains.own]
     draft.findings = [found for found in draft.findings if found.topic != topic]
@@ -128,10 +160,14 @@ def _write(draft: Draft, gains: Gains, key: str, guesses: FloatArray, why: str) 
         draft.content["drives"][key] = "model"
         draft.note(topic, f"the model's, {contract.span(known)} {unit}")
         return
-    table = [value if value else _round2(guess) for value, guess in zip(known, guesses, strict=True)]
+    table = [
+        value if value else _round2(guess) for value, guess in zip(known, guesses, strict=True)
+    ]
     entries = ["model" if value else figure for value, figure in zip(known, table, strict=True)]
     shared = len(set(map(str, entries))) == 1
-    draft.content["drives"][key] = entries[0] if shared else dict(zip(draft.joint_names, entries, strict=True))
+    draft.content["drives"][key] = (
+        entries[0] if shared else dict(zip(draft.joint_names, entries, strict=True))
+    )
     draft.why[f"drives.{key}"] = why
     draft.note(topic, f"{contract.span(table)} {unit}", why)
 

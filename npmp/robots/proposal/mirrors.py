@@ -35,13 +35,19 @@ def find_mirrors(draft: Draft, where: Path) -> None:
         swap = _swaps(draft, pairs)
         if not swap:
             if name == "left_right":
-                draft.note(name, "none", "no names that differ by left and right only: motions cannot be mirrored")
+                draft.note(
+                    name,
+                    "none",
+                    "no names that differ by left and right only: motions cannot be mirrored",
+                )
             continue
         problem = ""
         if name == "left_right":
             _narrow_limits(draft, swap)
         for tolerance in (None, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2):
-            entry = {"normal": normal, "swap": swap} | ({} if tolerance is None else {"tolerance": tolerance})
+            entry = {"normal": normal, "swap": swap} | (
+                {} if tolerance is None else {"tolerance": tolerance}
+            )
             draft.content["symmetries"][name] = entry
             if name == "front_back" and "joints.home" in draft.why:
                 _even_home(draft, where, name)
@@ -58,7 +64,9 @@ def find_mirrors(draft: Draft, where: Path) -> None:
         near = f", within {1e3 * tolerance:g} mm only" if tolerance else ", exactly"
         draft.note(name, ", ".join(f"{a} <-> {b}" for a, b in swap) + near)
         if tolerance:
-            draft.why[f"symmetries.{name}"] = f"the model is symmetric to within {1e3 * tolerance:g} mm only"
+            draft.why[f"symmetries.{name}"] = (
+                f"the model is symmetric to within {1e3 * tolerance:g} mm only"
+            )
 
 
 def _even_home(draft: Draft, where: Path, name: str) -> None:
@@ -72,16 +80,22 @@ def _even_home(draft: Draft, where: Path, name: str) -> None:
         return
     home = 0.5 * (robot.home_joints + symmetry.mirror_joints(robot.home_joints))
     images = np.sort(symmetry.mirror_joints([robot.joint_lower, robot.joint_upper]), axis=0)
-    lower, upper = np.minimum(images[0], robot.joint_lower), np.maximum(images[1], robot.joint_upper)
+    lower, upper = (
+        np.minimum(images[0], robot.joint_lower),
+        np.maximum(images[1], robot.joint_upper),
+    )
     real = np.isfinite(model_range(draft)[0])
     if np.any(real & ((lower < robot.joint_lower - 1e-6) | (upper > robot.joint_upper + 1e-6))):
         return  # the model's own limits are no mirror images
-    for row, joint, low, high in zip(draft.content["joints"].values(), home, lower, upper, strict=True):
+    for row, joint, low, high in zip(
+        draft.content["joints"].values(), home, lower, upper, strict=True
+    ):
         row |= {"home": round(float(joint), 4), "lower": short(low), "upper": short(high)}
 
 
 def _narrow_limits(draft: Draft, swap: list[list[str]]) -> None:
-    """Give joints whose limits are nearly their images' the narrower of both: robots are built so, motions need not be.
+    """Give joints whose limits are nearly their images' the narrower of both: robots are built so,
+    motions need not be.
 
     Only where at least _KEPT of each range is left, and home is.
     """
@@ -101,13 +115,19 @@ def _narrow_limits(draft: Draft, swap: list[list[str]]) -> None:
         widest = max(own["upper"] - own["lower"], there[1] - there[0])
         apart = max(abs(own["lower"] - there[0]), abs(own["upper"] - there[1]))
         homes = (own["home"], sign * twin["home"])
-        if apart < 1e-6 or high - low < _KEPT * widest or not all(low <= home <= high for home in homes):
+        if (
+            apart < 1e-6
+            or high - low < _KEPT * widest
+            or not all(low <= home <= high for home in homes)
+        ):
             continue
         lower, upper = sorted((sign * low, sign * high))
         own |= {"lower": short(low), "upper": short(high)}
         twin |= {"lower": short(lower), "upper": short(upper)}
         for row in {name, other}:
-            draft.why[f"joints.{row}"] = "limits: the narrower of left and right, so that motions can be mirrored"
+            draft.why[f"joints.{row}"] = (
+                "limits: the narrower of left and right, so that motions can be mirrored"
+            )
         narrowed[f"{name} and {other}" if other != name else name] = apart
     if narrowed:
         what = f"the narrower of left and right, which differ by up to {max(narrowed.values()):.2g} rad, for the mirror"
@@ -133,14 +153,20 @@ def _swaps(draft: Draft, pairs: Sequence[tuple[str, str]]) -> list[list[str]]:
     """Parts of names to swap, such that every image exists."""
     model = draft.model
     joints = draft.joint_names
-    bodies = [model.body(i).name for i in range(1, model.nbody)] + list(draft.content["feet"].get("at", {}))
+    bodies = [model.body(i).name for i in range(1, model.nbody)] + list(
+        draft.content["feet"].get("at", {})
+    )
     names = [*joints, *bodies]
     found: list[list[str]] = []
     settled: set[str] = set()
     for left, right in pairs:
         for form in _forms(left):
             other = form.replace(left, right)
-            touched = [name for name in names if name not in settled and swapped(name, form, other) is not None]
+            touched = [
+                name
+                for name in names
+                if name not in settled and swapped(name, form, other) is not None
+            ]
             if touched and all(swapped(name, form, other) in names for name in touched):
                 found.append([form, other])
                 settled |= set(touched) | {str(swapped(name, form, other)) for name in touched}

@@ -53,14 +53,20 @@ def surface_of(model: mujoco.MjModel, data: mujoco.MjData, geom: int) -> tuple[F
 
 
 def lowest(model: mujoco.MjModel, data: mujoco.MjData, body: int) -> tuple[float, int]:
-    """Height [m] of a body's lowest colliding point and its geom; its origin's and -1 where nothing collides."""
+    """Height [m] of a body's lowest colliding point and its geom; its origin's and -1 where nothing
+    collides."""
     surfaces = [(*surface_of(model, data, g), g) for g in shapes_of(model, body)]
     found = [(float(points[:, 2].min() - radius), g) for points, radius, g in surfaces]
     return min(found, default=(float(data.xpos[body][2]), -1))
 
 
 def top(model: mujoco.MjModel, data: mujoco.MjData) -> float:
-    return float(max(data.xpos[1:, 2].max(), max((data.geom_xpos[g][2] for g in range(model.ngeom)), default=0.0)))
+    return float(
+        max(
+            data.xpos[1:, 2].max(),
+            max((data.geom_xpos[g][2] for g in range(model.ngeom)), default=0.0),
+        )
+    )
 
 
 def sole_geoms(model: mujoco.MjModel, pose: mujoco.MjData, limb: Limb) -> tuple[int, list[int]]:
@@ -72,13 +78,18 @@ def sole_geoms(model: mujoco.MjModel, pose: mujoco.MjData, limb: Limb) -> tuple[
     if geom < 0:
         raise InputError(f"foot '{limb.body}' has no shape that collides; give the model one there")
     reach = {
-        g: float(points[:, 2].min() - r) for g in shapes_of(model, body) for points, r in [surface_of(model, pose, g)]
+        g: float(points[:, 2].min() - r)
+        for g in shapes_of(model, body)
+        for points, r in [surface_of(model, pose, g)]
     }
     return body, [g for g in reach if reach[g] < low + 0.005]
 
 
 def is_round(model: mujoco.MjModel, geom: int) -> bool:
-    return int(model.geom_type[geom]) in (int(mujoco.mjtGeom.mjGEOM_SPHERE), int(mujoco.mjtGeom.mjGEOM_CAPSULE))
+    return int(model.geom_type[geom]) in (
+        int(mujoco.mjtGeom.mjGEOM_SPHERE),
+        int(mujoco.mjtGeom.mjGEOM_CAPSULE),
+    )
 
 
 def end_of_leg(draft: Draft, pose: mujoco.MjData, limb: Limb) -> FloatArray:

@@ -30,14 +30,18 @@ def choose_rates(draft: Draft, timestep: float) -> None:
     physics = 1.0 / timestep
     if physics < 200 or physics > 2001:
         draft.content["physics_rate_hz"] = physics = 500.0
-        draft.why["physics_rate_hz"] = f"the model's {1 / timestep:g} Hz is unusual for legs in contact"
+        draft.why["physics_rate_hz"] = (
+            f"the model's {1 / timestep:g} Hz is unusual for legs in contact"
+        )
     steps = max(1, round(physics / 50))
     control = physics / steps
     draft.content["control_rate_hz"] = round(control, 9)
     draft.why["control_rate_hz"] = (
         "50 Hz, as ANYmal" if abs(control - 50) < 1e-6 else "nearest to 50 Hz that divides physics"
     )
-    draft.note("rates", f"control {control:g} Hz, physics {physics:g} Hz", draft.why["control_rate_hz"])
+    draft.note(
+        "rates", f"control {control:g} Hz, physics {physics:g} Hz", draft.why["control_rate_hz"]
+    )
 
 
 def find_imu(draft: Draft) -> None:
@@ -63,14 +67,16 @@ def choose_home(draft: Draft, key: FloatArray | None) -> FloatArray:
     joints = _bent_legs(draft, lower, upper)
     draft.why["joints.home"] = "knees bent, feet under the hips"
     draft.note(
-        "home", f"legs stretched to {100 * _STRETCH:.0f} % with the feet under the hips", draft.why["joints.home"]
+        "home",
+        f"legs stretched to {100 * _STRETCH:.0f} % with the feet under the hips",
+        draft.why["joints.home"],
     )
     return joints
 
 
 def _bent_legs(draft: Draft, lower: FloatArray, upper: FloatArray) -> FloatArray:
-    """Every leg stretched to _STRETCH of its length, its end under its hip, soles level; other joints nearest to
-    zero."""
+    """Every leg stretched to _STRETCH of its length, its end under its hip, soles level; other
+    joints nearest to zero."""
     joints = np.clip(np.zeros(len(lower)), lower, upper)
     shift = np.zeros(2)
     for _ in range(2):  # again, with the feet under the whole's centre of mass
@@ -83,7 +89,12 @@ def _bent_legs(draft: Draft, lower: FloatArray, upper: FloatArray) -> FloatArray
 
 
 def _bent_leg(
-    draft: Draft, limb: Limb, joints: FloatArray, lower: FloatArray, upper: FloatArray, shift: FloatArray
+    draft: Draft,
+    limb: Limb,
+    joints: FloatArray,
+    lower: FloatArray,
+    upper: FloatArray,
+    shift: FloatArray,
 ) -> FloatArray:
     index = np.array(limb.joints)
     bent = pitch_joints(draft, limb)
@@ -124,8 +135,12 @@ def _bent_leg(
         for k, joint in enumerate(bent[:3]):
             lateral = np.sign(axis_of(draft, joint)[1])
             first[list(index).index(joint)] = sign * lateral * (0.5, -1.0, 0.5)[k]
-        found = least_squares(residual, np.clip(first, low + 1e-6, high - 1e-6), bounds=(low, high), max_nfev=60)
-        cost = float(found.cost) + (0.0 if _knee_points_right(draft, limb, joints, found.x) else 1e-3)
+        found = least_squares(
+            residual, np.clip(first, low + 1e-6, high - 1e-6), bounds=(low, high), max_nfev=60
+        )
+        cost = float(found.cost) + (
+            0.0 if _knee_points_right(draft, limb, joints, found.x) else 1e-3
+        )
         solutions.append((cost, found.x))
     best = min(solutions, key=lambda solution: solution[0])[1]
     out = joints.copy()
@@ -134,7 +149,10 @@ def _bent_leg(
 
 
 def _longest(
-    end_of: Callable[[FloatArray], tuple[FloatArray, FloatArray]], hip: FloatArray, low: FloatArray, high: FloatArray
+    end_of: Callable[[FloatArray], tuple[FloatArray, FloatArray]],
+    hip: FloatArray,
+    low: FloatArray,
+    high: FloatArray,
 ) -> float:
     """How far down a leg reaches, its end under its hip [m]."""
 
@@ -159,8 +177,11 @@ def _knee_points_right(draft: Draft, limb: Limb, joints: FloatArray, values: Flo
     return bool(ahead < 0) if limb.side.endswith("F") else bool(ahead > 0)
 
 
-def _mirrored_home(draft: Draft, joints: FloatArray, lower: FloatArray, upper: FloatArray) -> FloatArray:
-    """The right legs' joints as the left ones', where chains are alike, so that rounding leaves no difference."""
+def _mirrored_home(
+    draft: Draft, joints: FloatArray, lower: FloatArray, upper: FloatArray
+) -> FloatArray:
+    """The right legs' joints as the left ones', where chains are alike, so that rounding leaves no
+    difference."""
     out = joints.copy()
     sides = {limb.side: limb for limb in draft.legs}
     for left, right in (("L", "R"), ("LF", "RF"), ("LH", "RH")):
@@ -175,7 +196,9 @@ def _mirrored_home(draft: Draft, joints: FloatArray, lower: FloatArray, upper: F
 
 def choose_limits(draft: Draft, home: FloatArray) -> None:
     lower, upper = model_range(draft)
-    knees = {pitch_joints(draft, limb)[1] for limb in draft.legs if len(pitch_joints(draft, limb)) > 1}
+    knees = {
+        pitch_joints(draft, limb)[1] for limb in draft.legs if len(pitch_joints(draft, limb)) > 1
+    }
     table: dict[str, dict[str, float]] = {}
     open_joints = []
     for i, name in enumerate(draft.joint_names):
@@ -197,7 +220,11 @@ def choose_limits(draft: Draft, home: FloatArray) -> None:
     draft.why["joints.velocity"] = "15 rad/s, ANYmal B's; the maker's data sheet says"
     if open_joints:
         some = ", ".join(open_joints[:4]) + (" ..." if len(open_joints) > 4 else "")
-        draft.note("limits", f"{len(open_joints)} joints have none: {some}", "round home; knees to one side")
+        draft.note(
+            "limits",
+            f"{len(open_joints)} joints have none: {some}",
+            "round home; knees to one side",
+        )
     else:
         draft.note("limits", "the model's")
     draft.note("speed limits", f"{_VELOCITY:g} rad/s", draft.why["joints.velocity"])
