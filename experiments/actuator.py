@@ -18,11 +18,11 @@ from npmp.actuators.evaluation import Evaluation, evaluate
 from npmp.actuators.fitting import FitConfig, fit
 from npmp.actuators.importers import IMPORTERS
 from npmp.actuators.models import KINDS, PD, ActuatorModel, load
-from npmp.experiments import report
 from npmp.experiments.common import (
     Run,
     above_zero,
     console,
+    made_by,
     one_of,
     plain,
     progress_bar,
@@ -30,7 +30,7 @@ from npmp.experiments.common import (
     table,
     verb,
 )
-from npmp.experiments.report import actuator_page
+from npmp.report import actuator_page
 from npmp.settings import from_mapping
 
 ACTIONS = ("fit", "evaluate", "show", "import")
@@ -108,9 +108,7 @@ def _tell(config: DictConfig, run: Run, judged: Evaluation | None, part: str) ->
     if run.out is not None:
         write_json(run.out / "evaluation.json", judged.figures)
         if config.report:
-            actuator_page.judged(
-                run.out / "report.html", judged, part, report.made_by(config, run.seed)
-            )
+            actuator_page.judged(run.out / "report.html", judged, part, made_by(config, run.seed))
     show_figures(judged.figures)
 
 

@@ -14,9 +14,10 @@ from torch import Tensor
 
 from mocap_data import MotionSet
 from npmp import robots
+from npmp.devices import cpus
 from npmp.envs import TaskEnv
 from npmp.experiments.bench_tools import motions_of
-from npmp.experiments.common import Run, compose, cpus, say
+from npmp.experiments.common import Run, compose, say
 from npmp.experiments.imitate import settings_of
 from npmp.robots import Robot
 from npmp.tasks.imitation import Imitation

@@ -24,8 +24,9 @@ from mocap_data import Clip, read_motions
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from npmp import robots
+from npmp.devices import cpus
 from npmp.experiments import retarget as retarget_verb
-from npmp.experiments.common import Run, at_least, compose, cpus
+from npmp.experiments.common import Run, at_least, compose
 from npmp.experiments.recordings import gather
 from npmp.experiments.retarget import options_of
 from npmp.robots import Robot

@@ -50,7 +50,7 @@ from mocap_data.files import atomic_path
 from mocap_data.outside import read_text, reading
 from mocap_data.safe_yaml import MAX_NUMBER, MAX_YAML_BYTES, check_yaml
 from npmp import own
-from npmp.devices import check_device, seed_everything
+from npmp.devices import check_device, cpus, seed_everything
 from npmp.experiments.failures import (
     OK,
     USER_ERROR,
@@ -225,9 +225,17 @@ def main_of(name: str) -> Main:
     return next(value for value in vars(module).values() if isinstance(value, Main))
 
 
-def cpus() -> int:
-    """CPUs that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+def made_by(config: DictConfig, seed: int | None = None) -> dict[str, Any]:
+    """How a page was made: command, seed, versions, machine and settings of this process."""
+    from npmp.report import command_line, machine_summary, versions
+
+    return {
+        "command": command_line(),
+        **({} if seed is None else {"seed": seed}),
+        "versions": versions(),
+        "machine": machine_summary(),
+        "config": OmegaConf.to_container(config, resolve=True),
+    }
 
 
 def console(*, stderr: bool = False) -> Console:

@@ -291,7 +291,7 @@ def page(
     title: str,
 ) -> None:
     """The plot and the tables as one self-contained page."""
-    from npmp.experiments.report.parts import Picture, Section, Table, assemble
+    from npmp.report.parts import Picture, Section, Table, assemble
 
     image = base64.b64encode(path.with_suffix(".png").read_bytes()).decode()
     rows = [

@@ -91,17 +91,8 @@ def page(
     path: Path, first: Log, second: Log, found: Sequence[Difference], worst: Sequence[str]
 ) -> None:
     """The table of all channels and the distributions of the most different ones."""
-    from npmp.experiments.report import figures
-    from npmp.experiments.report.parts import (
-        Cell,
-        Charts,
-        Lines,
-        Row,
-        Section,
-        Table,
-        assemble,
-        number,
-    )
+    from npmp.report import figures
+    from npmp.report.parts import Cell, Charts, Lines, Row, Section, Table, assemble, number
 
     charts = []
     for one in found[:SHOWN]:

@@ -17,13 +17,14 @@ from omegaconf import DictConfig
 from mocap_data import MotionSet, write_motions
 from mocap_data.files import atomic_path, new_hdf5, write_json
 from mocap_data.synthetic import demo_clips
-from npmp import modules, robots
-from npmp.experiments import evaluate, imitate, report, reuse
+from npmp import modules, report, robots
+from npmp.experiments import evaluate, imitate, reuse
 from npmp.experiments.common import (
     Run,
     at_least,
     compose,
     console,
+    made_by,
     one_of,
     quoted,
     say,
@@ -328,7 +329,7 @@ def write_report(
             ],
             walking=walking,
             robot=evaluation["robot"],
-            provenance=report.made_by(config, summary["seed"]),
+            provenance=made_by(config, summary["seed"]),
         ),
         film=config.video == "auto",
     )

@@ -13,7 +13,8 @@ from omegaconf import DictConfig
 from rich.markup import escape
 
 from mocap_data.files import write_json
-from npmp.experiments.common import Run, above_zero, console, cpus, table, verb
+from npmp.devices import cpus
+from npmp.experiments.common import Run, above_zero, console, table, verb
 from npmp.experiments.failures import INTERNAL_ERROR, OK
 from npmp.render import backend
 

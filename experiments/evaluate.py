@@ -15,9 +15,8 @@ from omegaconf import DictConfig
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
-from npmp import modules, robots, tasks
+from npmp import modules, report, robots, tasks
 from npmp.envs import RobotBatchConfig, Trial
-from npmp.experiments import report
 from npmp.experiments.backend import (
     backend_of,
     motions_of,
@@ -25,9 +24,19 @@ from npmp.experiments.backend import (
     policy_of,
     robots_config_of,
 )
-from npmp.experiments.common import Run, at_least, console, one_of, refuse_idle, say, table, verb
-from npmp.experiments.report import policy_page
+from npmp.experiments.common import (
+    Run,
+    at_least,
+    console,
+    made_by,
+    one_of,
+    refuse_idle,
+    say,
+    table,
+    verb,
+)
 from npmp.experiments.typed import build
+from npmp.report import policy_page
 from npmp.reuse import HighLevelPolicy, JudgingConfig, PolicyActor, judge
 from npmp.reuse.judging import Judged
 from npmp.robots import Robot
@@ -163,7 +172,7 @@ def evaluate_policy(config: DictConfig, run: Run, robot: Robot) -> None:
         "versions": report.versions(), "settings": asdict(found.task.config), **found.figures,
     }  # fmt: skip
     write_json(run.folder / "evaluation.json", result)
-    made = report.made_by(config, run.seed) | {"training": policy.contract.training}
+    made = made_by(config, run.seed) | {"training": policy.contract.training}
     policy_page.judged(run.folder / "report.html", found.task, result, found.trial, made)
     known = policy.contract.command_range
     for name, (low, high), (least, most) in zip(found.task.inputs, found.task.input_range(), known):
@@ -203,7 +212,7 @@ def write_page(
             evaluation=result,
             rollouts=run.folder / "rollouts.h5",
             learning=[("Imitation", metrics)] if metrics.is_file() else [],
-            provenance=report.made_by(config, run.seed) | {"training": skill.contract.training},
+            provenance=made_by(config, run.seed) | {"training": skill.contract.training},
         ),
         film=config.video == "auto",
     )

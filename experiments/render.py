@@ -33,9 +33,9 @@ from npmp.experiments.backend import (
 )
 from npmp.experiments.common import Run, above_zero, is_number, progress_bar, say, verb
 from npmp.experiments.recordings import KEYS, SYNTHETIC, with_keys
-from npmp.experiments.report.policy_page import ground_of
 from npmp.experiments.typed import build
 from npmp.render import ReplayClip, Shot, View, check_format, draw, write
+from npmp.report.policy_page import ground_of
 from npmp.reuse import PolicyActor
 from npmp.reuse.evaluation import evaluate
 from npmp.robots import Robot

@@ -23,7 +23,7 @@ from mocap_data.hdf5 import schema_of
 from mocap_data.sanity import wrong_size
 from mocap_data.store import SCHEMA
 from npmp import robots
-from npmp.experiments.common import Run, at_least, console, one_of, progress_bar, say, verb
+from npmp.experiments.common import Run, at_least, console, made_by, one_of, progress_bar, say, verb
 from npmp.experiments.failures import one_line
 from npmp.experiments.motion_tables import LEGEND, LEGEND_OF_MARKS, dropped_table, table_of
 from npmp.experiments.recordings import SYNTHETIC, described, gather, report_failures
@@ -149,7 +149,7 @@ def report_place(chosen: Any, out: Path) -> Path | None:
     """
     if chosen is None or chosen is False:
         return None
-    from npmp.experiments.report import is_report
+    from npmp.report import is_report
 
     place = (
         out.with_suffix(".html")
@@ -397,9 +397,9 @@ def show(cleaned: Cleaned, doubtful: Mapping[str, str], was_cleaned: bool) -> No
 
 def write_report(page: Path, run: Run, config: DictConfig, **data: Any) -> None:
     """The HTML report. data: of `RetargetReport`."""
-    from npmp.experiments.report import command_line, made_by, retarget_page
+    from npmp.report import retarget_page
 
-    provenance = {"command": command_line(), "dataset": str(run.out)} | made_by(config)
+    provenance = made_by(config) | {"dataset": str(run.out)}
     report = retarget_page.RetargetReport(**data, replays=config.replays, provenance=provenance)
     retarget_page.build(page, report)
 

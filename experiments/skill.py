@@ -15,10 +15,19 @@ from npmp import analysis, modules, robots
 from npmp.analysis.latents import ACTIVE_NATS, LatentUse
 from npmp.analysis.wandering import summarize
 from npmp.envs.robot_batch import RobotBatchConfig
-from npmp.experiments import report
 from npmp.experiments.backend import choices_of_clips, motions_of, robots_config_of
-from npmp.experiments.common import Run, above_zero, at_least, console, one_of, say, table, verb
-from npmp.experiments.report import skill_page
+from npmp.experiments.common import (
+    Run,
+    above_zero,
+    at_least,
+    console,
+    made_by,
+    one_of,
+    say,
+    table,
+    verb,
+)
+from npmp.report import skill_page
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 
@@ -191,7 +200,7 @@ def wander(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConfig) -
         }
         write_motions(run.out / "rollouts.h5", robot, shown, 1.0 / trials["prior"].dt)
         if config.report:
-            about = report.made_by(config, run.seed)
+            about = made_by(config, run.seed)
             skill_page.wandering(run.out / "report.html", robot, figures, trials, about, recorded)
     show_wandering(figures)
     where_it_is(config, run)
@@ -278,7 +287,7 @@ def interpolate(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConf
                 figures,
                 motions,
                 1.0 / result.dt,
-                report.made_by(config, run.seed),
+                made_by(config, run.seed),
             )
     show_interpolation(figures)
     where_it_is(config, run)

@@ -11,13 +11,22 @@ from omegaconf import DictConfig, OmegaConf
 
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import write_json
-from npmp import robots
-from npmp.experiments import report
+from npmp import report, robots
 from npmp.experiments.backend import backend_of, note_other_drives, policy_of, robots_config_of
-from npmp.experiments.common import Run, at_least, console, names_of, progress_bar, say, table, verb
+from npmp.experiments.common import (
+    Run,
+    at_least,
+    console,
+    made_by,
+    names_of,
+    progress_bar,
+    say,
+    table,
+    verb,
+)
 from npmp.experiments.failures import NOT_PASSED, OK
-from npmp.experiments.report import suite_page
 from npmp.experiments.typed import build
+from npmp.report import suite_page
 from npmp.reuse import PolicyActor
 from npmp.reuse.handover import load_recovery
 from npmp.reuse.suite import (
@@ -103,9 +112,7 @@ def run(config: DictConfig, run: Run) -> int:
         "red_flags": red_flags(outcomes, scenarios, robot.torque_limit.tolist(), flags), "versions": report.versions(),
     }  # fmt: skip
     write_json(run.folder / "suite.json", result)
-    suite_page.write(
-        run.folder / "suite.html", robot, result, outcomes, report.made_by(config, run.seed)
-    )
+    suite_page.write(run.folder / "suite.html", robot, result, outcomes, made_by(config, run.seed))
     show(result)
     passed = sum(row["passed"] for row in rows)
     say(f"{passed} of {len(rows)} scenarios passed: {run.folder / 'suite.html'}")

@@ -15,10 +15,18 @@ from omegaconf import DictConfig, OmegaConf
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, write_json
 from mocap_data.outside import read_json
-from npmp import robots
-from npmp.experiments import report
-from npmp.experiments.common import Run, above_zero, console, one_of, plain, say, table, verb
-from npmp.experiments.report import sysid_page
+from npmp import report, robots
+from npmp.experiments.common import (
+    Run,
+    above_zero,
+    console,
+    made_by,
+    one_of,
+    plain,
+    say,
+    table,
+    verb,
+)
 from npmp.experiments.typed import build
 from npmp.identification import (
     KINDS,
@@ -38,6 +46,7 @@ from npmp.identification import (
     summary,
     write_stand_log,
 )
+from npmp.report import sysid_page
 from npmp.robots import Robot
 
 TRUTH = "npmp.stand_truth"
@@ -140,7 +149,7 @@ def fit(config: DictConfig, run: Run, robot: Robot) -> None:
         str(config.data),
     )
     sysid_page.identified(
-        run.folder / "report.html", stand, log, found, result, report.made_by(config, run.seed)
+        run.folder / "report.html", stand, log, found, result, made_by(config, run.seed)
     )
     show(found, result)
     say(

@@ -31,6 +31,11 @@ def check_device(device: str) -> str:
     return device
 
 
+def cpus() -> int:
+    """CPUs that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def seed_everything(
     seed: int, *, device: str = "cpu", threads: int = 1, use_torch: bool = True
 ) -> None:

@@ -14,6 +14,7 @@ from hydra.errors import OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 
 from mocap_data.errors import InputError
+from npmp.devices import cpus
 from npmp.experiments.common import (
     FOLDERS,
     Job,
@@ -21,7 +22,6 @@ from npmp.experiments.common import (
     Run,
     at_least,
     checked,
-    cpus,
     load_config,
     main_of,
     plain,

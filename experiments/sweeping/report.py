@@ -76,7 +76,7 @@ def write_best(sweep: Sweep, settings: Sequence[str], score: float) -> None:
 
 def write_page(sweep: Sweep, search: Search) -> None:
     """SWEEP/search.html: scores as the search went, what they depend on, and all jobs."""
-    from npmp.experiments.report.parts import Bar, Bars, Picture, Section, Table, assemble
+    from npmp.report.parts import Bar, Bars, Picture, Section, Table, assemble
 
     importances = search.importances()
     keys = sorted(search.space, key=lambda key: -importances.get(key, 0.0))

@@ -13,7 +13,7 @@ from npmp import modules, policies, robots
 from npmp.envs import Trial
 from npmp.experiments import cli
 from npmp.experiments.common import compose
-from npmp.experiments.report import policy_page
+from npmp.report import policy_page
 from npmp.reuse import HighLevelPolicy, rough
 from npmp.shelf import Shelf
 from npmp.tasks import Dribble

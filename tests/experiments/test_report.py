@@ -17,14 +17,13 @@ import pytest
 
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
-from npmp import robots
+from npmp import report, robots
 from npmp.actuators import Trace
 from npmp.actuators.evaluation import Prediction
 from npmp.evaluated import read_rollouts
-from npmp.experiments import report
-from npmp.experiments.report import actuator_page, figures, parts, replay
-from npmp.experiments.report.parts import Chart
 from npmp.render import backend, short
+from npmp.report import actuator_page, figures, parts, replay
+from npmp.report.parts import Chart
 from npmp.robots import looks
 
 EVIL = "<script>alert(1)</script>\"'&"

@@ -23,9 +23,9 @@ import pytest
 from mocap_data import Clip, dog_gait
 from npmp import robots
 from npmp.experiments import cli
-from npmp.experiments.report import figures, is_report, retarget_page
-from npmp.experiments.report.retarget_page import RetargetReport
 from npmp.experiments.retarget import report_place
+from npmp.report import figures, is_report, retarget_page
+from npmp.report.retarget_page import RetargetReport
 from npmp.robots import Robot, looks
 from retarget import clean, recorded, retarget_many
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mocap_data.motion import ReferenceMotion
-from npmp.experiments.report.parts import Cell, Row, Table
+from npmp.report.parts import Cell, Row, Table
 from retarget.overview import by_kind, figure_of, median_of
 from retarget.quality import BAD
 

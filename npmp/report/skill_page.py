@@ -10,11 +10,11 @@ import numpy as np
 
 from npmp.analysis import Movement, Wandering
 from npmp.analysis.movement import EDGES
-from npmp.experiments.report import figures
-from npmp.experiments.report.figures import Line
-from npmp.experiments.report.page import replay_section
-from npmp.experiments.report.parts import Charts, Section, Table, Words, assemble, number
-from npmp.experiments.report.replay import ReplayClip
+from npmp.report import figures
+from npmp.report.figures import Line
+from npmp.report.page import replay_section
+from npmp.report.parts import Charts, Section, Table, Words, assemble, number
+from npmp.report.replay import ReplayClip
 from npmp.robots import Robot
 
 CSS = {"prior": "robot", "white": "ref", "white_actions": "other"}

@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from npmp.experiments.report.parts import Chart, number, visible
+from npmp.report.parts import Chart, number, visible
 
 MAX_POINTS = 600
 WIDTH = 940  # of drawings that fill the page [pixels]

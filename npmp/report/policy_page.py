@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from npmp.envs import Task, Trial
-from npmp.experiments.report import figures
-from npmp.experiments.report.figures import Line
-from npmp.experiments.report.page import replay_section
-from npmp.experiments.report.parts import (
+from npmp.report import figures
+from npmp.report.figures import Line
+from npmp.report.page import replay_section
+from npmp.report.parts import (
     FOOT_CSS,
     Bar,
     Bars,
@@ -27,7 +27,7 @@ from npmp.experiments.report.parts import (
     foot_label,
     number,
 )
-from npmp.experiments.report.replay import ReplayClip
+from npmp.report.replay import ReplayClip
 from npmp.reuse.evaluation import NEAR
 from npmp.sim.terrain import PERIOD_M
 from npmp.tasks.dribble import Dribble, before_jump

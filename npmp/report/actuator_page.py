@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from npmp.actuators.evaluation import Evaluation, Prediction
-from npmp.experiments.report import figures
-from npmp.experiments.report.figures import Line
-from npmp.experiments.report.parts import Cell, Charts, Section, Table, Words, assemble, number
+from npmp.report import figures
+from npmp.report.figures import Line
+from npmp.report.parts import Cell, Charts, Section, Table, Words, assemble, number
 
 SHOWN = 6  # traces with curves: those of median error and those around it
 SECONDS = 4.0  # of each, where its torque moves most

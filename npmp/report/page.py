@@ -18,11 +18,12 @@ import numpy.typing as npt
 from mocap_data.motion import ReferenceMotion
 from npmp import robots
 from npmp.evaluated import Rollout, Rollouts, read_rollouts
-from npmp.experiments.report import figures, replay
-from npmp.experiments.report.data import ReportData, Walking
-from npmp.experiments.report.figures import Line
-from npmp.experiments.report.motion_table import motion_table
-from npmp.experiments.report.parts import (
+from npmp.render.short import short_film
+from npmp.report import figures, replay
+from npmp.report.data import ReportData, Walking
+from npmp.report.figures import Line
+from npmp.report.motion_table import motion_table
+from npmp.report.parts import (
     FOOT_CSS,
     Bar,
     Bars,
@@ -39,7 +40,6 @@ from npmp.experiments.report.parts import (
     foot_label,
     number,
 )
-from npmp.render.short import short_film
 from npmp.training.tables import read_metrics
 
 FloatArray = npt.NDArray[np.float64]

@@ -17,11 +17,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from omegaconf import DictConfig, OmegaConf
 
-import npmp
 from mocap_data.motion import ReferenceMotion
-from npmp.experiments.common import cpus
+from npmp import __version__
+from npmp.devices import cpus
 
 FloatArray = npt.NDArray[np.float64]
 VERSIONED_PACKAGES = ("numpy", "scipy", "mujoco", "dm_control", "torch", "h5py")
@@ -85,25 +84,13 @@ class ReportData:
 
 def versions() -> dict[str, str]:
     """Versions of the packages that decide the numbers; those that are not installed are left out."""
-    found = {"python": platform.python_version(), "npmp": npmp.__version__}
+    found = {"python": platform.python_version(), "npmp": __version__}
     for name in VERSIONED_PACKAGES:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
     return found
-
-
-def made_by(config: DictConfig, seed: int | None = None) -> dict[str, Any]:
-    """What a page says of how it was made: the command, seed, versions, machine and settings of
-    this process."""
-    return {
-        "command": command_line(),
-        **({} if seed is None else {"seed": seed}),
-        "versions": versions(),
-        "machine": machine_summary(),
-        "config": OmegaConf.to_container(config, resolve=True),
-    }
 
 
 def command_line() -> str:

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from npmp.experiments.report import figures
-from npmp.experiments.report.figures import Line
-from npmp.experiments.report.parts import (
+from npmp.identification import KINDS, UNITS, Identified, Recording, Stand, StandLog
+from npmp.report import figures
+from npmp.report.figures import Line
+from npmp.report.parts import (
     Bar,
     Bars,
     Cell,
@@ -26,7 +27,6 @@ from npmp.experiments.report.parts import (
     assemble,
     number,
 )
-from npmp.identification import KINDS, UNITS, Identified, Recording, Stand, StandLog
 
 _BIAS = KINDS.index("bias")
 _OPEN = 6  # joints whose charts are open

@@ -21,11 +21,11 @@ from mocap_data.clip import Clip
 from mocap_data.errors import counted
 from mocap_data.motion import ReferenceMotion, speeds
 from mocap_data.store import MotionSet
-from npmp.experiments.report import figures
-from npmp.experiments.report.figures import Line, Stretch
-from npmp.experiments.report.motion_table import motion_table
-from npmp.experiments.report.page import replay_section
-from npmp.experiments.report.parts import (
+from npmp.report import figures
+from npmp.report.figures import Line, Stretch
+from npmp.report.motion_table import motion_table
+from npmp.report.page import replay_section
+from npmp.report.parts import (
     FOOT_CSS,
     Cell,
     Chart,
@@ -39,7 +39,7 @@ from npmp.experiments.report.parts import (
     foot_label,
     number,
 )
-from npmp.experiments.report.replay import ReplayClip
+from npmp.report.replay import ReplayClip
 from npmp.robots import Robot
 from retarget.cleaning import REASONS, Cleaned
 from retarget.ground import runs

@@ -7,21 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from npmp.experiments.report.page import replay_section
-from npmp.experiments.report.parts import (
-    Bar,
-    Bars,
-    Cell,
-    Fold,
-    Section,
-    Table,
-    Terms,
-    Words,
-    assemble,
-    number,
-)
-from npmp.experiments.report.policy_page import ground_of
-from npmp.experiments.report.replay import ReplayClip
+from npmp.report.page import replay_section
+from npmp.report.parts import Bar, Bars, Cell, Fold, Section, Table, Terms, Words, assemble, number
+from npmp.report.policy_page import ground_of
+from npmp.report.replay import ReplayClip
 from npmp.reuse.suite import Outcome
 from npmp.robots import Robot
 from npmp.settings import flat

@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from mocap_data.files import atomic_path
-from npmp.experiments.report.data import machine_summary, scrub, versions
+from npmp.report.data import machine_summary, scrub, versions
 
 HERE = Path(__file__).parent
 FOOTER = "This page is one file and needs no network."
