@@ -15,6 +15,7 @@ from mocap_data.store import MotionSet
 from npmp import actuators, modules, policies
 from npmp.envs import load_motions
 from npmp.envs.robot_batch import RobotBatchConfig, Wired
+from npmp.evaluation.module import within
 from npmp.experiments.common import Run, at_least, one_of, refuse_idle, say
 from npmp.experiments.typed import build
 from npmp.reuse import HighLevelPolicy, find_module
@@ -22,7 +23,6 @@ from npmp.robots import Robot
 from npmp.sim.action_space import ACTION_SPACES, PD
 from npmp.skill import SkillModule
 from npmp.training.collectors import KINDS, CollectorsConfig
-from npmp.training.evaluation import within
 
 
 def policy_of(config: DictConfig, device: str) -> tuple[Path, HighLevelPolicy, Path, SkillModule]:

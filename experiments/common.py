@@ -49,7 +49,7 @@ from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from mocap_data.outside import read_text, reading
 from mocap_data.safe_yaml import MAX_NUMBER, MAX_YAML_BYTES, check_yaml
-from npmp import own
+from npmp import plugins
 from npmp.devices import check_device, cpus, seed_everything
 from npmp.experiments.failures import (
     OK,
@@ -332,7 +332,7 @@ def hydra_arguments(
             if key == "randomization" and value.endswith((".yaml", ".yml")):
                 arguments += randomization_file(Path(os.path.expanduser(value)))
                 continue
-            if key == "task" and value not in choices("task") and value in own.tasks():
+            if key == "task" and value not in choices("task") and value in plugins.tasks():
                 arguments[:0] = own_task(value)
                 continue
             if key == "robot" and (own_name := own_robot(value)) is not None:
@@ -417,7 +417,7 @@ def own_task(name: str) -> list[str]:
     Raises:
       InputError: when they cannot be read.
     """
-    settings = plain(load_config(own.tasks()[name].with_suffix(".yaml"))) | {"name": name}
+    settings = plain(load_config(plugins.tasks()[name].with_suffix(".yaml"))) | {"name": name}
     return [
         "task=your_own",
         *(f"++task.{key}={_in_hydra(value)}" for key, value in settings.items()),
@@ -514,7 +514,7 @@ def explain(error: BaseException, verb_name: str, given: Sequence[str] = ()) -> 
 
             names += robots.own_names()
         elif found[1] == "task":
-            names = [name for name in names if name != "your_own"] + list(own.tasks())
+            names = [name for name in names if name != "your_own"] + list(plugins.tasks())
         close = difflib.get_close_matches(found[2], names, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
         return f"no {found[1]} {found[2]!r}; {hint}there are: {', '.join(names) or 'none'}"
@@ -642,7 +642,7 @@ def _with_choices_of_run(verb_name: str, given: Sequence[str]) -> list[str]:
     chosen = []
     for group in of_file(CONF / f"{verb_name}.yaml").defaults:
         name = _choice(stored, group)
-        known = [*choices(group), *(own.tasks() if group == "task" else ())]
+        known = [*choices(group), *(plugins.tasks() if group == "task" else ())]
         if name in known and group not in settings:
             chosen.append(f"{group}={name}")
     return [*chosen, *given]

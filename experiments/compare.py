@@ -20,9 +20,7 @@ from rich.text import Text
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, write_json
-from npmp.experiments.common import Run, console, is_number, names_of, quoted, say, verb
-from npmp.experiments.common import table as rich_table
-from npmp.training.comparison import (
+from npmp.evaluation.comparison import (
     AXES,
     LENGTHS,
     UNITS,
@@ -40,6 +38,8 @@ from npmp.training.comparison import (
     shared_end,
     short,
 )  # fmt: skip
+from npmp.experiments.common import Run, console, is_number, names_of, quoted, say, verb
+from npmp.experiments.common import table as rich_table
 
 NAMES = {"minutes": "wall-clock (min)", "env_steps": "environment steps"}
 # Okabe and Ito's colours, told apart by the colour-blind, too, without their yellow; then the same

@@ -23,7 +23,7 @@ from npmp.deploy.comparison import (
     refuse_unlike,
 )
 from npmp.deploy.recording import read_recording
-from npmp.evaluated import Rollout, read_rollouts
+from npmp.evaluation.rollouts import ClipRollout, read_rollouts
 from npmp.experiments.common import Run, say, verb
 
 SHOWN = 6  # channels that are drawn
@@ -70,7 +70,7 @@ def read_log(path: Path) -> Log:
     )
 
 
-def rollout_channels(joint_names: Sequence[str], clips: Sequence[Rollout]) -> Channels:
+def rollout_channels(joint_names: Sequence[str], clips: Sequence[ClipRollout]) -> Channels:
     """Joint angles and velocities, and the vertical in the root frame, of an evaluation's clips
     while tracked."""
     parts: dict[str, list[np.ndarray]] = {}

@@ -113,9 +113,9 @@ def _values(verb: str, key: str) -> list[str]:
         return list((modules if key == "module" else policies).names())
     text = of_file(CONF / f"{verb}.yaml")
     if key in (*text.defaults, "robot"):
-        from npmp import own, robots
+        from npmp import plugins, robots
 
-        own_names = {"robot": robots.own_names, "task": own.tasks}.get(key, list)()
+        own_names = {"robot": robots.own_names, "task": plugins.tasks}.get(key, list)()
         return [name for name in (*choices(key, verb), *own_names) if name != "your_own"]
     for entry in text.keys:
         if entry.name == key and entry.value in ("true", "false"):

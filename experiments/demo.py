@@ -18,6 +18,8 @@ from mocap_data import MotionSet, write_motions
 from mocap_data.files import atomic_path, new_hdf5, write_json
 from mocap_data.synthetic import demo_clips
 from npmp import modules, report, robots
+from npmp.evaluation.module import evaluate_module
+from npmp.evaluation.policy import PolicyEvaluationConfig
 from npmp.experiments import evaluate, imitate, reuse
 from npmp.experiments.common import (
     Run,
@@ -34,10 +36,9 @@ from npmp.experiments.common import (
     write_config,
 )
 from npmp.experiments.help import choices
-from npmp.reuse import HighLevelPolicy, JudgingConfig
+from npmp.reuse import HighLevelPolicy
 from npmp.robots import Robot
 from npmp.skill import SkillModule
-from npmp.training.evaluation import evaluate as evaluate_module
 from npmp.training.imitation import train_module
 from npmp.training.reuse import train_policy
 from retarget import retarget_many
@@ -198,7 +199,7 @@ def run(config: DictConfig, run: Run) -> int:
     )
     judged = evaluate.judged(
         HighLevelPolicy.load(out / "reuse" / "policy", module=module), skill, robot, walking_settings.task,
-        JudgingConfig(robots=config.starts, seconds=20.0), motions=motions, seed=run.seed, num_threads=run.threads,
+        PolicyEvaluationConfig(robots=config.starts, seconds=20.0), motions=motions, seed=run.seed, num_threads=run.threads,
     )  # fmt: skip
     evaluation["walking"] = judged.figures
     errors = {

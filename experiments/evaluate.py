@@ -17,6 +17,8 @@ from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from npmp import modules, report, robots, tasks
 from npmp.envs import RobotBatchConfig, Trial
+from npmp.evaluation.module import evaluate_module
+from npmp.evaluation.policy import PolicyEvaluation, PolicyEvaluationConfig, evaluate_policy
 from npmp.experiments.backend import (
     backend_of,
     motions_of,
@@ -37,11 +39,9 @@ from npmp.experiments.common import (
 )
 from npmp.experiments.typed import build
 from npmp.report import policy_page
-from npmp.reuse import HighLevelPolicy, JudgingConfig, PolicyActor, judge
-from npmp.reuse.judging import Judged
+from npmp.reuse import HighLevelPolicy, PolicyActor
 from npmp.robots import Robot
 from npmp.skill import SkillModule
-from npmp.training.evaluation import evaluate
 
 
 def judged(
@@ -49,19 +49,19 @@ def judged(
     skill: SkillModule,
     robot: Robot,
     task: Mapping[str, Any] | DictConfig,
-    config: JudgingConfig,
+    config: PolicyEvaluationConfig,
     *,
     motions: MotionSet | None = None,
     like: RobotBatchConfig | None = None,
     seed: int,
     **place: Any,
-) -> Judged:
+) -> PolicyEvaluation:
     """A policy at a task of the group `task`, over the commands it was trained for where that names
     none."""
     kind: Any = tasks.find(task["name"])
     policy.check_task(kind)
     settings = kind.settle(build(kind.config_type, task, at="task"), None, policy.contract.told)
-    return judge(
+    return evaluate_policy(
         PolicyActor(policy, skill),
         lambda: kind(robot, settings, motions),
         config,
@@ -106,7 +106,7 @@ def run(config: DictConfig, run: Run) -> int:
         refuse_idle(
             config, run.given, "is of a module's evaluation, not of a policy's", "starts", "video"
         )
-        evaluate_policy(config, run, robot)
+        run_policy(config, run, robot)
         return 0
     refuse_idle(
         config, run.given, "is of a policy's evaluation: policy=... and task=...", "evaluation"
@@ -135,7 +135,7 @@ def run(config: DictConfig, run: Run) -> int:
     result |= {
         key: config[key] for key in ("max_speed", "max_foot_height") if config[key] is not None
     }
-    result |= evaluate(
+    result |= evaluate_module(
         skill, robot, motions, run.folder, like=like, starts=config.starts, seed=run.seed, **place
     )
     result |= {
@@ -151,7 +151,7 @@ def run(config: DictConfig, run: Run) -> int:
     return 0
 
 
-def evaluate_policy(config: DictConfig, run: Run, robot: Robot) -> None:
+def run_policy(config: DictConfig, run: Run, robot: Robot) -> None:
     """A policy at a task: evaluation.json, report.html and a line."""
     if config.get("task") is None:
         raise InputError("npmp evaluate policy=... needs task=..., e.g. task=walk")
@@ -160,7 +160,7 @@ def evaluate_policy(config: DictConfig, run: Run, robot: Robot) -> None:
     motions = motions_of(config, robot)
     like = robots_config_of(config, skill)
     note_other_drives(policy.contract.training, config)
-    settings = build(JudgingConfig, config.evaluation, at="evaluation")
+    settings = build(PolicyEvaluationConfig, config.evaluation, at="evaluation")
     place = {**backend_of(config, run), "num_threads": run.threads}
     found = judged(
         policy, skill, robot, config.task, settings, motions=motions, like=like, seed=run.seed, **place

@@ -16,7 +16,7 @@ from mocap_data.hdf5 import attributes, open_hdf5
 from mocap_data.outside import read_json
 from npmp import modules, policies, robots
 from npmp.experiments.help import CONF, choices, of_file
-from npmp.shelf import Shelf
+from npmp.registry import Registry
 
 SAID = ("robot", "robot.name", "resume")  # keys that settle the robot themselves
 
@@ -45,7 +45,7 @@ def inferred(verb_name: str, arguments: Sequence[str]) -> list[str]:
         and policies_named
         and not any(a.startswith("task=") for a in arguments)
     ):
-        task = _said(policies_named[-1], policies.SHELF, "task")
+        task = _said(policies_named[-1], policies.REGISTRY, "task")
     named = [robot] if robot is not None else []
     return [
         *named,
@@ -127,20 +127,20 @@ def robot_override(verb_name: str, arguments: Sequence[str]) -> str | None:
 def robot_of_module(value: Any) -> str | None:
     """What a module, by its folder or a shipped one's name, was trained for; None where that cannot
     be read."""
-    return _said(value, modules.SHELF, "robot")
+    return _said(value, modules.REGISTRY, "robot")
 
 
 def robot_of_policy(value: Any) -> str | None:
     """The same of a policy."""
-    return _said(value, policies.SHELF, "robot")
+    return _said(value, policies.REGISTRY, "robot")
 
 
-def _said(value: Any, shelf: Shelf, key: str) -> str | None:
+def _said(value: Any, registry: Registry, key: str) -> str | None:
     """What an artefact's contract says; None where it cannot be read."""
     if value is None:
         return None
     try:
-        content = read_json(shelf.find(_plain(value)) / shelf.contract)
+        content = read_json(registry.find(_plain(value)) / registry.contract)
     except (InputError, OSError):
         return None
     said = content.get(key) if isinstance(content, dict) else None

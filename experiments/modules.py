@@ -14,6 +14,7 @@ from mocap_data import MotionSet, outside, read_motions
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp import modules
+from npmp.evaluation.module import top_speed
 from npmp.experiments.common import (
     Run,
     compose,
@@ -26,10 +27,9 @@ from npmp.experiments.common import (
 )
 from npmp.experiments.help import choices
 from npmp.modules.cards import CardContent, write_card
+from npmp.registry import Registry
 from npmp.reuse import module_sha256
-from npmp.shelf import Shelf
 from npmp.skill import STORED_AS, SkillModule
-from npmp.training.evaluation import top_speed
 from npmp.training.tables import hours_of
 
 ACTIONS = ("list", "show", "pack", "blend", "add")
@@ -46,9 +46,9 @@ def run(config: DictConfig, run: Run) -> int:
         show_modules()
         return 0
     if config.action == "show":
-        return show_card(config, run, modules.SHELF)
+        return show_card(config, run, modules.REGISTRY)
     if config.target is None:
-        what = "a run: its folder" if config.action == "add" else wanted(modules.SHELF)
+        what = "a run: its folder" if config.action == "add" else wanted(modules.REGISTRY)
         raise InputError(f"npmp modules {config.action} needs {what}")
     if config.dtype is not None:
         one_of(config, "dtype", *STORED_AS)
@@ -56,16 +56,16 @@ def run(config: DictConfig, run: Run) -> int:
     return 0
 
 
-def wanted(shelf: Shelf) -> str:
+def wanted(registry: Registry) -> str:
     """What an action needs to be told, for messages."""
-    return f"a {shelf.kind.split()[-1]}: {', '.join(shelf.names()) or 'its folder'}"
+    return f"a {registry.kind.split()[-1]}: {', '.join(registry.names()) or 'its folder'}"
 
 
-def show_card(config: DictConfig, run: Run, shelf: Shelf) -> int:
+def show_card(config: DictConfig, run: Run, registry: Registry) -> int:
     """Print the card of `target`. Raises InputError where there is none."""
     if config.target is None:
-        raise InputError(f"npmp {run.verb} show needs {wanted(shelf)}")
-    print(shelf.card(str(config.target)))
+        raise InputError(f"npmp {run.verb} show needs {wanted(registry)}")
+    print(registry.card(str(config.target)))
     return 0
 
 

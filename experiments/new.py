@@ -11,7 +11,7 @@ from omegaconf import DictConfig
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
-from npmp import own
+from npmp import plugins
 from npmp.experiments.common import Run, one_of, say, verb
 from npmp.experiments.help import choices
 from npmp.experiments.robots import add_robot
@@ -63,7 +63,7 @@ def new_task(name: str, folder: Path) -> int:
     say(
         f"wrote {' and '.join(map(str, files))}; docs/your_own_task.md says what each method is for"
     )
-    if folder.resolve() not in [place.resolve() for place in own.folders("tasks")]:
+    if folder.resolve() not in [place.resolve() for place in plugins.folders("tasks")]:
         say(f"npmp finds it where NPMP_TASKS={folder.resolve()} is set")
     say(f"train it: npmp reuse task={name} module=anymal_b_dog out=runs/{name}")
     return 0

@@ -39,7 +39,7 @@ def run(config: DictConfig, run: Run) -> int:
             "npmp evaluate policy=NAME task=TASK judges one; npmp policies show NAME prints its card."
         )
         return 0
-    return show_card(config, run, policies.SHELF)
+    return show_card(config, run, policies.REGISTRY)
 
 
 main = verb(

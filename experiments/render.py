@@ -23,7 +23,8 @@ from mocap_data.store import MotionSet
 from mocap_data.synthetic import demo_clips
 from npmp import modules, robots, tasks
 from npmp.envs import TaskEnv, Trial, load_motions
-from npmp.evaluated import read_rollouts
+from npmp.evaluation.rollouts import read_rollouts
+from npmp.evaluation.trial import run_trial
 from npmp.experiments.backend import (
     backend_of,
     motions_of,
@@ -37,7 +38,6 @@ from npmp.experiments.typed import build
 from npmp.render import ReplayClip, Shot, View, check_format, draw, write
 from npmp.report.policy_page import ground_of
 from npmp.reuse import PolicyActor
-from npmp.reuse.evaluation import evaluate
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import Dribble, Imitation, Walk
@@ -192,7 +192,7 @@ def of_policy(config: DictConfig, run: Run, robot: Robot) -> Shot:
             raise InputError(f"command= is for task=walk, not for {task.name}")
         commands = commands_of(config.command, round(seconds / env.dt), env.dt, within)
     actor = PolicyActor(policy, skill)
-    trial = evaluate(actor, env, seconds=seconds, seed=run.seed, commands=commands)
+    trial = run_trial(actor, env, seconds=seconds, seed=run.seed, commands=commands)
     count = steps_shown(trial)
     asked: dict[str, Any] = {
         name: trial.seen[name][:count, 0].numpy()

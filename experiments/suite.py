@@ -12,6 +12,15 @@ from omegaconf import DictConfig, OmegaConf
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import write_json
 from npmp import report, robots
+from npmp.evaluation.suite import (
+    FlagConfig,
+    Scenario,
+    ScenarioResult,
+    SuccessConfig,
+    red_flags,
+    run_scenario,
+    setting_of,
+)
 from npmp.experiments.backend import backend_of, note_other_drives, policy_of, robots_config_of
 from npmp.experiments.common import (
     Run,
@@ -29,15 +38,6 @@ from npmp.experiments.typed import build
 from npmp.report import suite_page
 from npmp.reuse import PolicyActor
 from npmp.reuse.handover import load_recovery
-from npmp.reuse.suite import (
-    FlagConfig,
-    Outcome,
-    Scenario,
-    SuccessConfig,
-    red_flags,
-    settled,
-    try_out,
-)
 from npmp.tasks.walk import Walk, WalkConfig, as_command_range
 
 
@@ -84,14 +84,14 @@ def run(config: DictConfig, run: Run) -> int:
         None if config.recovery is None else load_recovery(str(config.recovery), robot, run.device)
     )
     settings = {
-        name: settled(name, scenario, base, like, within) for name, scenario in scenarios.items()
+        name: setting_of(name, scenario, base, like, within) for name, scenario in scenarios.items()
     }
     place: dict[str, Any] = {**backend_of(config, run), "num_threads": run.threads}
     run.begin()
-    actor, outcomes = PolicyActor(policy, skill), dict[str, Outcome]()
+    actor, outcomes = PolicyActor(policy, skill), dict[str, ScenarioResult]()
     with progress_bar() as bar:
         for name in bar.track(settings, description="scenarios"):
-            outcomes[name] = try_out(
+            outcomes[name] = run_scenario(
                 actor,
                 robot,
                 settings[name],

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from mocap_data.errors import InputError
-from npmp import own
+from npmp import plugins
 
 ROOT = str(Path(__file__).resolve().parent.parent)  # for a checkout that is not installed
 
@@ -54,6 +54,6 @@ def connect(
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
         said = " ".join(str(error).split())
         raise InputError(f"no Ray cluster at {address or 'this machine'}: {said}") from error
-    for module in own.loaded_modules():
+    for module in plugins.loaded_modules():
         ray.cloudpickle.register_pickle_by_value(module)
     return ray

@@ -26,6 +26,7 @@ from npmp.envs import TaskEnv
 from npmp.envs.features import ReferenceFeatures
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sensing import SensorConfig
+from npmp.evaluation.trial import run_trial
 from npmp.imitation import DistillConfig, DistillTrainer, MOVMPOConfig, MOVMPOTrainer
 from npmp.nets import NetConfig
 from npmp.nets.high_level import HighLevelConfig
@@ -36,7 +37,6 @@ from npmp.reuse import (
     PolicyActor,
     VMPOTrainer,
     VMPOTrainerConfig,
-    evaluate,
 )
 from npmp.rl import VMPOConfig
 from npmp.robots import Robot
@@ -358,7 +358,7 @@ def test_reuse_elsewhere_is_reuse_on_the_cpu(
             {name: numbers(value).clone() for name, value in trainer.state_dict().items()}
         )
         figures.append(trainer.iteration(0.5))
-        trial = evaluate(PolicyActor(trainer.policy, trainer.skill), trainer.env, seconds=0.1)
+        trial = run_trial(PolicyActor(trainer.policy, trainer.skill), trainer.env, seconds=0.1)
         results.append((figures, trainer.env.task.figures(trial), trial.qpos))
     assert results[0][:2] == results[1][:2]
     assert torch.equal(results[0][2], results[1][2])

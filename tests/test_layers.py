@@ -19,14 +19,14 @@ LINKED = ("experiments", "conf")  # folders of the checkout that are parts of np
 # counts.
 ROWS: tuple[tuple[str, ...], ...] = (
     ("mocap_data",),
-    ("npmp.own",),
+    ("npmp.plugins",),
     (
         "npmp.geometry",
         "npmp.ranges",
         "npmp.settings",
         "npmp.tree",
         "npmp.memory",
-        "npmp.shelf",
+        "npmp.registry",
         "npmp.devices",
         "npmp.cluster",
         "npmp.parallel",
@@ -41,8 +41,9 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "npmp.policies",
         "npmp.training.schedules",
         "npmp.training.signals",
+        "npmp.training.tables",
     ),
-    ("npmp.actuators",),
+    ("npmp.actuators", "npmp.evaluation.rollouts", "npmp.evaluation.comparison"),
     (
         "npmp.sim",
         "npmp.rl",
@@ -57,7 +58,8 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("npmp.actors", "npmp.tasks"),
     ("npmp.tracking", "npmp.world_model", "npmp.imitation"),
     ("npmp.reuse",),
-    ("npmp.analysis", "npmp.training", "npmp.deploy.export", "npmp.evaluated"),
+    ("npmp.evaluation",),
+    ("npmp.analysis", "npmp.training", "npmp.deploy.export"),
     ("npmp.play", "npmp.report"),
     ("npmp",),
     ("npmp.experiments",),
@@ -149,7 +151,7 @@ def test_what_learning_imports_leaves_slow_parts_of_scipy_to_whoever_needs_them(
     """Every run, every job of a sweep and every collector would wait for them: 0.5 s of the 2.8
     that npmp imitate took to be imported (CPU of a busy Intel Xeon, 2026-11-23)."""
     # which it does not import
-    at_once = {"npmp.actuators.fitting": "signal", "npmp.training.comparison": "stats"}
+    at_once = {"npmp.actuators.fitting": "signal", "npmp.evaluation.comparison": "stats"}
     for name, tree in modules():
         tree.body = [node for node in tree.body if isinstance(node, ast.Import | ast.ImportFrom)]
         slow = {

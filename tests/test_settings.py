@@ -16,10 +16,11 @@ from npmp.deploy.controller import ControllerConfig
 from npmp.deploy.guard import GuardConfig
 from npmp.deploy.simulated import SimulatedConfig
 from npmp.envs import RobotBatchConfig
+from npmp.evaluation.policy import PolicyEvaluationConfig
 from npmp.imitation import DistillConfig, MOVMPOConfig, PPOConfig
 from npmp.nets.high_level import HighLevelConfig
 from npmp.nets.skill_nets import NetConfig
-from npmp.reuse import CloneTrainerConfig, JudgingConfig, ModelTrainerConfig, VMPOTrainerConfig
+from npmp.reuse import CloneTrainerConfig, ModelTrainerConfig, VMPOTrainerConfig
 from npmp.settings import from_mapping
 from npmp.tasks import DribbleConfig, ImitationConfig, WalkConfig
 from npmp.tasks.path import PathConfig
@@ -162,7 +163,7 @@ def test_the_options_of_retargeting_are_its_keys() -> None:
 
 
 def test_how_much_a_policy_is_tried_is_its_command_s() -> None:
-    defaults = dataclasses.asdict(JudgingConfig())
+    defaults = dataclasses.asdict(PolicyEvaluationConfig())
     assert flat(yaml_of("evaluate")["evaluation"]) == defaults
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from npmp.shelf import Shelf
+from npmp.registry import Registry
 
-SHELF = Shelf(
+REGISTRY = Registry(
     Path(__file__).resolve().parent, "skill module", "module.json", "CARD.md", "npmp modules add"
 )
-names, find, card = SHELF.names, SHELF.find, SHELF.card
+names, find, card = REGISTRY.names, REGISTRY.find, REGISTRY.card

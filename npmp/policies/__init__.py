@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from npmp.shelf import Shelf
+from npmp.registry import Registry
 
-SHELF = Shelf(Path(__file__).resolve().parent, "policy", "policy.json", "README.md")
-names, find, card = SHELF.names, SHELF.find, SHELF.card
+REGISTRY = Registry(Path(__file__).resolve().parent, "policy", "policy.json", "README.md")
+names, find, card = REGISTRY.names, REGISTRY.find, REGISTRY.card

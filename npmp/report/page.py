@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from mocap_data.motion import ReferenceMotion
 from npmp import robots
-from npmp.evaluated import Rollout, Rollouts, read_rollouts
+from npmp.evaluation.rollouts import ClipRollout, Rollouts, read_rollouts
 from npmp.render.short import short_film
 from npmp.report import figures, replay
 from npmp.report.data import ReportData, Walking
@@ -260,12 +260,12 @@ def _evaluation_table(clips: list[Mapping[str, Any]]) -> Table:
     return Table(columns, rows, means if len(rows) > 1 else ())
 
 
-def _tracked_part(clip: Rollout) -> slice:
+def _tracked_part(clip: ClipRollout) -> slice:
     """The frames that count: until the robot is lost, at least one."""
     return slice(0, max(1, clip.tracked_frames))
 
 
-def _tracked_range(clip: Rollout, values: Any) -> tuple[float, float] | None:
+def _tracked_range(clip: ClipRollout, values: Any) -> tuple[float, float] | None:
     """The y axis of an error (T,) of a clip that was lost: a fall must not flatten the part that
     counts."""
     if clip.lost_after_s is None:
@@ -282,7 +282,9 @@ def _joint_heat(rollouts: Rollouts) -> Heat:
     return Heat(title, [c.name for c in clips], rollouts.joint_names, rms, unit)
 
 
-def _clip_fold(clip: Rollout, foot_names: Sequence[str], index: int | None, is_open: bool) -> Fold:
+def _clip_fold(
+    clip: ClipRollout, foot_names: Sequence[str], index: int | None, is_open: bool
+) -> Fold:
     """The charts over time of one clip."""
     t, lost = clip.time_s, clip.lost_after_s
     common: dict[str, Any] = {
@@ -307,7 +309,7 @@ def _clip_fold(clip: Rollout, foot_names: Sequence[str], index: int | None, is_o
 
 
 def _foot_charts(
-    clip: Rollout, foot_names: Sequence[str], common: Mapping[str, Any]
+    clip: ClipRollout, foot_names: Sequence[str], common: Mapping[str, Any]
 ) -> list[Chart]:
     """Heights of the feet on one scale, so that they compare."""
     feet, reference, t = clip.foot_height, clip.reference_foot_height, clip.time_s
@@ -329,7 +331,7 @@ def _foot_charts(
     return charts
 
 
-def _footfall(clip: Rollout, foot_names: Sequence[str], index: int | None) -> list[Any]:
+def _footfall(clip: ClipRollout, foot_names: Sequence[str], index: int | None) -> list[Any]:
     feet, reference, t = clip.foot_height, clip.reference_foot_height, clip.time_s
     if len(t) < 2:
         return []

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from npmp.envs import Task, Trial
+from npmp.evaluation.trial import NEAR
 from npmp.report import figures
 from npmp.report.figures import Line
 from npmp.report.page import replay_section
@@ -28,7 +29,6 @@ from npmp.report.parts import (
     number,
 )
 from npmp.report.replay import ReplayClip
-from npmp.reuse.evaluation import NEAR
 from npmp.sim.terrain import PERIOD_M
 from npmp.tasks.dribble import Dribble, before_jump
 from npmp.tasks.path import Path as CoursePath

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from npmp.evaluation.suite import ScenarioResult
 from npmp.report.page import replay_section
 from npmp.report.parts import Bar, Bars, Cell, Fold, Section, Table, Terms, Words, assemble, number
 from npmp.report.policy_page import ground_of
 from npmp.report.replay import ReplayClip
-from npmp.reuse.suite import Outcome
 from npmp.robots import Robot
 from npmp.settings import flat
 
@@ -22,7 +22,7 @@ def write(
     out: Path,
     robot: Robot,
     found: Mapping[str, Any],
-    outcomes: Mapping[str, Outcome],
+    outcomes: Mapping[str, ScenarioResult],
     provenance: Mapping[str, Any],
 ) -> Path:
     """Write the page; gives back its path.
@@ -52,7 +52,7 @@ def write(
     )
 
 
-def _clip(name: str, outcome: Outcome) -> ReplayClip:
+def _clip(name: str, outcome: ScenarioResult) -> ReplayClip:
     """The first trial of a scenario."""
     trial = outcome.trial
     asked: dict[str, Any] = {key: trial.seen[key][:, 0].numpy() for key in ("command", "achieved")}

@@ -2,8 +2,6 @@
 
 from npmp.reuse.actor import PolicyActor
 from npmp.reuse.clone_trainer import CloneTrainer, CloneTrainerConfig
-from npmp.reuse.evaluation import evaluate
-from npmp.reuse.judging import JudgingConfig, judge
 from npmp.reuse.model_trainer import ModelTrainer, ModelTrainerConfig
 from npmp.reuse.policy import (
     HighLevelPolicy,
@@ -19,7 +17,6 @@ __all__ = [
     "CloneTrainer",
     "CloneTrainerConfig",
     "HighLevelPolicy",
-    "JudgingConfig",
     "ModelTrainer",
     "ModelTrainerConfig",
     "PolicyActor",
@@ -27,9 +24,7 @@ __all__ = [
     "PolicyInput",
     "VMPOTrainer",
     "VMPOTrainerConfig",
-    "evaluate",
     "find_module",
-    "judge",
     "mean_policy",
     "module_sha256",
 ]

@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from mocap_data.errors import InputError
 from mocap_data.safe_yaml import read_yaml
-from npmp import own
+from npmp import plugins
 from npmp.robots.adapt import (
     ROOT_JOINT,
     Adaptation,
@@ -195,7 +195,9 @@ def own_names() -> tuple[str, ...]:
     """One's own robots, sorted: the folders with a robot.yaml in ./robots and in the folders that
     NPMP_ROBOTS lists."""
     found = {
-        path.parent.name for folder in own.folders("robots") for path in folder.glob("*/robot.yaml")
+        path.parent.name
+        for folder in plugins.folders("robots")
+        for path in folder.glob("*/robot.yaml")
     }
     return tuple(sorted(found - set(names())))
 
@@ -207,7 +209,7 @@ def find(robot: str | Path) -> Path:
     Raises:
       InputError: where there is none.
     """
-    for folder in (_PACKAGE, *own.folders("robots")):
+    for folder in (_PACKAGE, *plugins.folders("robots")):
         if str(robot) == Path(robot).name and (folder / robot / "robot.yaml").is_file():
             return folder / robot / "robot.yaml"
     path = Path(robot).expanduser()

@@ -14,7 +14,7 @@ from typing import Any
 
 from mocap_data.errors import InputError, unknown
 from mocap_data.store import MotionSet
-from npmp import own, robots
+from npmp import plugins, robots
 from npmp.devices import check_device
 from npmp.envs.motions import load_motions
 from npmp.envs.robot_batch import RobotBatchConfig
@@ -54,7 +54,7 @@ TASKS: tuple[type[Task], ...] = tuple(
 
 
 def find(name: str) -> type[Task]:
-    """The task of a name, ours or one of the user's own (`npmp.own.tasks`), whose file is run.
+    """The task of a name, ours or one of the user's own (`npmp.plugins.tasks`), whose file is run.
 
     Raises:
       InputError: for none, naming those there are, and for a file that does not define it.
@@ -62,10 +62,10 @@ def find(name: str) -> type[Task]:
     for task in TASKS:
         if task.name == name:
             return task
-    files = own.tasks()
+    files = plugins.tasks()
     if name not in files:
         raise unknown("task", name, (*(task.name for task in TASKS), *files))
-    module = own.task_module(name)
+    module = plugins.task_module(name)
     for kind in vars(module).values():
         if isinstance(kind, type) and issubclass(kind, Task) and kind.__dict__.get("name") == name:
             return kind

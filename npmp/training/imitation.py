@@ -7,14 +7,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.envs import RobotBatchConfig, TaskEnv
-from npmp.envs.reference import Reference
-from npmp.envs.sampling import StartSampler
+from npmp.evaluation.module import TrackingTrial
 from npmp.imitation import (
     DistillConfig,
     DistillTrainer,
@@ -29,7 +26,6 @@ from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
 from npmp.tasks.walk import command_range_from_motions
-from npmp.tracking import track
 from npmp.training import run
 from npmp.training.collectors import batches_per_update
 from npmp.training.learners import distributed
@@ -84,43 +80,6 @@ class ImitationSettings(RunSettings):
                 f"task.reward.current_weight={self.task.reward.current_weight:g}: algo=world_model learns from imagined"
                 " joints, whose currents nobody tells; use algo=mo_vmpo or algo=ppo, or task.reward.current_weight=0"
             )
-
-
-class TrackingTrial:
-    """The policy without action noise, from the same random starts every time: 64 by default,
-    uniform over all clips.
-
-    Where the physics are randomized, every call draws the same physics, pushes and sensor noise.
-    """
-
-    def __init__(
-        self,
-        robot: Robot,
-        motions: MotionSet,
-        robots: RobotBatchConfig,
-        *,
-        starts: int,
-        seed: int,
-        **place: Any,
-    ):
-        """place: `sim`, `device` and `num_threads` of the environment."""
-        config = ImitationConfig(uniform_starts=1.0)
-        self.env = TaskEnv(
-            Imitation(robot, config, motions), starts, robots=robots, seed=seed, **place
-        )
-        # drawn on the CPU: the same starts on every device
-        sampler = StartSampler(Reference(robot, motions), tail=config.start_tail, uniform_share=1.0)
-        self.clip, self.frame = sampler.sample(starts, torch.Generator().manual_seed(seed))
-        self.seed = seed
-
-    def __call__(self, skill: SkillModule) -> dict[str, float]:
-        """Mean share of the remaining clip that is tracked, and mean tracked seconds."""
-        self.env.generator.manual_seed(self.seed)
-        result = track(skill, self.env, self.clip, self.frame)
-        return {
-            "tracked_fraction": result.fraction.mean().item(),
-            "tracked_s": result.steps.float().mean().item() * self.env.dt,
-        }
 
 
 def make_trainer(

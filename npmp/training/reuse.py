@@ -16,6 +16,7 @@ from npmp import ranges
 from npmp.actors import PriorActor
 from npmp.artifact import sha256
 from npmp.envs import Task, TaskEnv
+from npmp.evaluation.trial import effort, gait, run_trial
 from npmp.nets import JointDecoder
 from npmp.nets.high_level import HighLevelConfig
 from npmp.nets.init import seeded
@@ -28,10 +29,8 @@ from npmp.reuse import (
     PolicyActor,
     VMPOTrainer,
     VMPOTrainerConfig,
-    evaluate,
     module_sha256,
 )
-from npmp.reuse.evaluation import effort, gait
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import TASKS
@@ -106,7 +105,7 @@ class RepeatedTrial:
         actor: Any = PolicyActor(policy, self.skill) if policy is not None else None
         if actor is None:
             actor = PriorActor(self.skill, torch.Generator(device).manual_seed(self.seed + 2))
-        trial = evaluate(actor, self.env, seconds=self.seconds, seed=self.seed)
+        trial = run_trial(actor, self.env, seconds=self.seconds, seed=self.seed)
         still = dict.fromkeys(STEPS, 0.0)  # who does not move does not step
         return self.env.task.figures(trial) | still | effort(trial) | gait(trial)
 

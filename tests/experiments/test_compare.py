@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 import yaml
 
-from npmp.experiments import cli, common, compare
-from npmp.training import comparison
-from npmp.training.comparison import (
+from npmp.evaluation import comparison
+from npmp.evaluation.comparison import (
     Figure,
     TrainingRun,
     base_settings,
@@ -26,6 +25,7 @@ from npmp.training.comparison import (
     shortened,
     telling_keys,
 )
+from npmp.experiments import cli, common, compare
 
 # minutes 1, 2, 4; steps 100, 200, 400: what `make_run` writes by default
 SCORES = (0.2, 0.4, 0.8)

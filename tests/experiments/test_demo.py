@@ -12,10 +12,10 @@ import yaml
 
 from mocap_data import dog_gait, read_motions
 from mocap_data.errors import InputError
+from npmp.evaluation.policy import PolicyEvaluationConfig
 from npmp.experiments import cli, demo
 from npmp.experiments.common import Run, stored_config
 from npmp.experiments.live import SHOWN
-from npmp.reuse import JudgingConfig
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -25,8 +25,8 @@ def short_gait() -> None:
         patch.setattr(demo, "demo_clips", lambda: [dog_gait("trot", speed_mps=0.8, duration_s=2.0)])
         patch.setattr(
             demo,
-            "JudgingConfig",
-            lambda robots, seconds: JudgingConfig(robots, seconds=seconds / 5),
+            "PolicyEvaluationConfig",
+            lambda robots, seconds: PolicyEvaluationConfig(robots, seconds=seconds / 5),
         )
         yield
 

@@ -16,9 +16,9 @@ import yaml
 
 from mocap_data import read_motions
 from mocap_data.store import MotionSet, write_motions
+from npmp.evaluation.module import over_clips, seen_in_training
 from npmp.experiments import cli
 from npmp.robots import Robot
-from npmp.training.evaluation import over_clips, seen_in_training
 
 
 @pytest.fixture(scope="module")

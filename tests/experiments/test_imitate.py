@@ -17,9 +17,9 @@ import yaml
 from mocap_data.store import MotionSet, write_motions
 from npmp import SkillModule, checkpoint
 from npmp.actuators.models import ActuatorContract, ActuatorNetConfig, make
+from npmp.evaluation.module import TrackingTrial
 from npmp.experiments import imitate
 from npmp.training import guard
-from npmp.training.imitation import TrackingTrial
 from npmp.world_model.trainer import WorldModelTrainer
 from tests.experiments.forked import forked
 

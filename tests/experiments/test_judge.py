@@ -11,11 +11,12 @@ import torch
 
 from npmp import modules, policies, robots
 from npmp.envs import Trial
+from npmp.evaluation import terrains
 from npmp.experiments import cli
 from npmp.experiments.common import compose
+from npmp.registry import Registry
 from npmp.report import policy_page
-from npmp.reuse import HighLevelPolicy, rough
-from npmp.shelf import Shelf
+from npmp.reuse import HighLevelPolicy
 from npmp.tasks import Dribble
 from npmp.tasks.commander import CommanderConfig
 
@@ -110,7 +111,7 @@ def test_judging_on_rough_ground(
     policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, values in (("SLOPES_DEG", (10.0, 20.0)), ("STAIRS_M", ()), ("PERLIN_M", (0.1,))):
-        monkeypatch.setattr(rough, name, values)
+        monkeypatch.setattr(terrains, name, values)
     task = ("task=walk", "task.terrain=stairs", "task.terrain_fields=2")
     found = judged(
         policy, tmp_path / "rough", *task, "evaluation.grounds=true", "evaluation.short_s=0.2"
@@ -229,15 +230,15 @@ def test_policies_are_listed_and_shown(
     tmp_path: Path,
 ) -> None:
     empty, full = (
-        Shelf(place, "policy", "policy.json", "README.md") for place in (tmp_path, policy.parent)
+        Registry(place, "policy", "policy.json", "README.md") for place in (tmp_path, policy.parent)
     )
-    for shelf in (empty, full):
+    for registry in (empty, full):
         for name in ("names", "find", "card"):
-            monkeypatch.setattr(policies, name, getattr(shelf, name))
-        monkeypatch.setattr(policies, "SHELF", shelf)
+            monkeypatch.setattr(policies, name, getattr(registry, name))
+        monkeypatch.setattr(policies, "REGISTRY", registry)
         assert cli.main(["policies"]) == 0
         shown = capsys.readouterr().out
-        assert ("anymal_b_walk" in shown and "0 to 0.8 forward_mps" in shown) == (shelf is full)
+        assert ("anymal_b_walk" in shown and "0 to 0.8 forward_mps" in shown) == (registry is full)
     assert cli.main(["policies", "show", "anymal_b_walk"]) == 0
     assert capsys.readouterr().out == "# anymal_b_walk\n\n"
     for words, message in ((["show"], "npmp policies show needs a policy: anymal_b_walk"),

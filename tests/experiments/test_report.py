@@ -20,7 +20,7 @@ from mocap_data.motion import ReferenceMotion
 from npmp import report, robots
 from npmp.actuators import Trace
 from npmp.actuators.evaluation import Prediction
-from npmp.evaluated import read_rollouts
+from npmp.evaluation.rollouts import read_rollouts
 from npmp.render import backend, short
 from npmp.report import actuator_page, figures, parts, replay
 from npmp.report.parts import Chart

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from npmp import robots
+from npmp.evaluation.suite import FlagConfig, SuccessConfig
 from npmp.experiments import cli
 from npmp.experiments.common import compose
 from npmp.reuse import HighLevelPolicy
-from npmp.reuse.suite import FlagConfig, SuccessConfig
 from npmp.tasks import Dribble
 from npmp.tasks.commander import CommanderConfig
 

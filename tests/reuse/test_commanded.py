@@ -10,7 +10,8 @@ import torch
 
 from mocap_data.errors import InputError
 from npmp.envs import TaskEnv
-from npmp.reuse import HighLevelPolicy, PolicyActor, PolicyInput, evaluate
+from npmp.evaluation.trial import run_trial
+from npmp.reuse import HighLevelPolicy, PolicyActor, PolicyInput
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import Dribble, DribbleConfig, Walk
@@ -61,7 +62,7 @@ def test_it_can_learn_what_the_script_does_not_say(
 def test_it_moves_robots(robot: Robot, skill: SkillModule, policy: HighLevelPolicy) -> None:
     env = TaskEnv(Dribble(robot), 2, num_threads=1)
     whole = policy.commanded(env.task, CONFIG)
-    trial = evaluate(PolicyActor(whole, skill), env, seconds=0.1)
+    trial = run_trial(PolicyActor(whole, skill), env, seconds=0.1)
     assert trial.error.shape == (5, 2) and trial.seen["ball"].shape == (5, 2, 2)
 
 

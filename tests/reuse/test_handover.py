@@ -18,11 +18,11 @@ from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.features import proprioception
 from npmp.envs.starts import Starts
 from npmp.envs.state import RobotState
+from npmp.evaluation.suite import Scenario, SuccessConfig, run_scenario, setting_of
+from npmp.evaluation.trial import run_trial
 from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy, PolicyActor, module_sha256
-from npmp.reuse.evaluation import evaluate
 from npmp.reuse.handover import HandoverActor, HandoverConfig, Recovery, WalkOn, load_recovery
-from npmp.reuse.suite import Scenario, SuccessConfig, settled, try_out
 from npmp.robots import Robot
 from npmp.rollout import Decision
 from npmp.skill import SkillModule
@@ -152,12 +152,14 @@ def test_the_suite_starts_fallen_where_there_is_who_gets_up(
     robot: Robot, recovery: Recovery
 ) -> None:
     scenario = Scenario((0.5, 0.0, 0.0), seconds=0.2, fallen=True)
-    made = settled("fallen_start", scenario, WalkConfig(command_range=RANGE), WIRED, RANGE)
+    made = setting_of("fallen_start", scenario, WalkConfig(command_range=RANGE), WIRED, RANGE)
     how: dict[str, Any] = {"trials": 4, "num_threads": 1}
-    outcome = try_out(Still(), robot, made, SuccessConfig(last_s=0.1), recovery=recovery, **how)
+    outcome = run_scenario(
+        Still(), robot, made, SuccessConfig(last_s=0.1), recovery=recovery, **how
+    )
     assert outcome.row["fell"] == 0.0 and 0.0 <= outcome.row["risen"] <= 1.0 and not scenario.plain
     with pytest.raises(InputError, match="recovery=NAME"):
-        try_out(Still(), robot, made, SuccessConfig(), **how)
+        run_scenario(Still(), robot, made, SuccessConfig(), **how)
 
 
 def test_a_recovery_is_read_with_its_task(robot: Robot, recovery: Recovery, tmp_path: Path) -> None:
@@ -184,5 +186,5 @@ def test_the_shipped_policy_gets_up(robot: Robot) -> None:
     shipped = load_recovery("anymal_b_recover", robot)
     wired = RobotBatchConfig().like(shipped.actor.skill)
     env = TaskEnv(Recover(robot, replace(shipped.task, drops=24)), 24, robots=wired, num_threads=1)
-    figures = env.task.figures(evaluate(shipped.actor, env, seconds=3.5))
+    figures = env.task.figures(run_trial(shipped.actor, env, seconds=3.5))
     assert figures["recovered"] >= 0.85  # 98 % of 511

@@ -14,7 +14,7 @@ from torch import Tensor
 from npmp import robots
 from npmp.envs.features import true_state
 from npmp.envs.state import RobotState
-from npmp.reuse.evaluation import evaluate
+from npmp.evaluation.trial import run_trial
 from npmp.reuse.imagination import from_ground
 from npmp.rollout import Decision
 from npmp.sim.terrain import KINDS, PERIOD_M
@@ -90,7 +90,7 @@ class Nudged:
 def test_a_trial_is_told_as_if_nobody_was_moved_back(robot: robots.Robot) -> None:
     env = rough_env(robot, 2, "stairs", fields=2)
     actor = Nudged()
-    trial = evaluate(actor, env, seconds=0.12)
+    trial = run_trial(actor, env, seconds=0.12)
     ground, places = ground_of(env), trial.qpos[:, :2]
     assert ground.moved[0].tolist() == [-PERIOD_M, 0.0]
     torch.testing.assert_close(places[-1], places[0] + actor.by[:2], atol=0.02, rtol=0.0)

@@ -11,7 +11,7 @@ from mocap_data.errors import InputError
 from npmp import robots
 from npmp.envs import TaskEnv
 from npmp.envs.state import RobotState
-from npmp.reuse.evaluation import evaluate
+from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
 from npmp.rollout import Decision
 from npmp.tasks.recover import Recover, RecoverConfig
@@ -35,7 +35,7 @@ def posed(env: TaskEnv[Recover], roll: float, joints: torch.Tensor | None = None
 
 def test_it_gets_up_from_anywhere(env: TaskEnv[Recover]) -> None:
     actor = env.task.teacher()
-    trial = evaluate(actor, env, seconds=4.0)
+    trial = run_trial(actor, env, seconds=4.0)
     figures = env.task.figures(trial)
     assert figures["recovered"] >= 0.95 and figures["recovery_s"] < 2.0
     assert trial.seen["torque"].abs().max() <= 40.0 + 1e-3

@@ -17,7 +17,7 @@ from npmp import robots
 from npmp.actuators.models import ActuatorContract, make
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.state import RobotState
-from npmp.reuse.evaluation import evaluate
+from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
 from npmp.sim.terrain import TerrainLimits
 from npmp.tasks.trotting import TrotActor, TrotConfig
@@ -39,7 +39,7 @@ def test_it_walks_as_asked_and_then_stands(robot: Robot) -> None:
     env = env_of(robot, 6)
     going, standing = (asked(env, *command) for command in ((0.6, 0.1, 0.3), (0.0, 0.0, 0.0)))
     commands = torch.cat((going.expand(120, -1, -1), standing))
-    trial = evaluate(env.task.teacher(), env, seconds=4.8, commands=commands)
+    trial = run_trial(env.task.teacher(), env, seconds=4.8, commands=commands)
     assert not trial.fell.any()
     reached = trial.seen["achieved"][70:120].mean((0, 1))
     assert (reached - going[0, 0]).abs().max() < 0.15
@@ -54,7 +54,7 @@ def test_it_climbs_stairs(robot: Robot) -> None:
         robot, 16, terrain="stairs", terrain_starts="uphill", terrain_limits=TerrainLimits(stair_m=0.15),
         terrain_fields=4, may_touch="legs",
     )  # fmt: skip
-    trial = evaluate(env.task.teacher(), env, seconds=4.0, commands=asked(env, 0.5, 0.0, 0.0))
+    trial = run_trial(env.task.teacher(), env, seconds=4.0, commands=asked(env, 0.5, 0.0, 0.0))
     way = trial.seen["achieved"][..., 0].sum(0) * env.dt
     # up to 0.9 m before the first of steps of 0.3 m they began
     climbs = ~trial.fell.any(0) & (way > 1.0)

@@ -13,8 +13,8 @@ from npmp.actors import PriorActor
 from npmp.envs import Judgement, TaskEnv, Trial
 from npmp.envs.feet import Feet
 from npmp.envs.state import pose_from_qpos
-from npmp.reuse import HighLevelPolicy, PolicyActor, evaluate
-from npmp.reuse.evaluation import gait
+from npmp.evaluation.trial import gait, run_trial
+from npmp.reuse import HighLevelPolicy, PolicyActor
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.walk import Walk, WalkConfig, command_schedule
@@ -33,9 +33,9 @@ def test_both_sides_face_the_same_commands_and_the_trial_repeats(
     motions: MotionSet,
 ) -> None:
     env, actor = walk_env(robot, 5, motions=motions, config=walking), PolicyActor(policy, skill)
-    ours = evaluate(actor, env, seconds=0.6, seed=3)
-    random = evaluate(random_latents(skill), env, seconds=0.6, seed=3)
-    again = evaluate(actor, env, seconds=0.6, seed=3)
+    ours = run_trial(actor, env, seconds=0.6, seed=3)
+    random = run_trial(random_latents(skill), env, seconds=0.6, seed=3)
+    again = run_trial(actor, env, seconds=0.6, seed=3)
     assert ours.seen["command"].shape == (30, 5, 3) and ours.qpos.shape == (31, 19)
     assert torch.equal(ours.seen["command"], random.seen["command"]) and torch.equal(
         ours.qpos[0], random.qpos[0]
@@ -44,7 +44,7 @@ def test_both_sides_face_the_same_commands_and_the_trial_repeats(
     assert torch.equal(ours.seen["achieved"], again.seen["achieved"]) and torch.equal(
         ours.qpos, again.qpos
     )
-    other = evaluate(actor, env, seconds=0.6, seed=4)
+    other = run_trial(actor, env, seconds=0.6, seed=4)
     assert not torch.equal(ours.seen["command"], other.seen["command"])
 
 
@@ -52,7 +52,7 @@ def test_commands_are_the_schedule_whoever_falls_and_training_asks_again_afterwa
     robot: Robot, walking: WalkConfig, skill: SkillModule
 ) -> None:
     env = walk_env(robot, 3, config=walking)
-    trial = evaluate(random_latents(skill), env, seconds=0.6, seed=7)
+    trial = run_trial(random_latents(skill), env, seconds=0.6, seed=7)
     expected = command_schedule(walking, 3, 30, env.dt, torch.Generator().manual_seed(7))
     assert torch.equal(trial.seen["command"], expected)
     difference = trial.seen["achieved"] - trial.seen["command"]
@@ -93,10 +93,10 @@ def test_who_is_done_begins_anew_and_time_ends_nobody(
 ) -> None:
     config = dataclasses.replace(walking, episode_s=0.06)
     lasting: TaskEnv[Walk] = TaskEnv(Walk(robot, config), 4, num_threads=1)
-    evaluate(random_latents(skill), lasting, seconds=0.2)
+    run_trial(random_latents(skill), lasting, seconds=0.2)
     assert lasting.age.max() == 10  # of who has not fallen
     brief: TaskEnv[Walk] = TaskEnv(Brief(robot, config), 4, num_threads=1)
-    evaluate(random_latents(skill), brief, seconds=0.2)
+    run_trial(random_latents(skill), brief, seconds=0.2)
     assert brief.age.tolist() == [1] * 4  # three times three, and one
 
 
@@ -142,7 +142,7 @@ def test_gliding_and_stepping_by_hand() -> None:
 
 
 def test_a_trial_has_the_feet_of_everyone(robot: Robot, skill: SkillModule) -> None:
-    trial = evaluate(random_latents(skill), walk_env(robot, 3), seconds=0.1)
+    trial = run_trial(random_latents(skill), walk_env(robot, 3), seconds=0.1)
     feet, poses = trial.seen["feet"], trial.qpos.numpy()
     assert feet.shape == (5, 3, 4, 2)
     np.testing.assert_allclose(feet[:, 0, :, 0], Feet(robot).heights(poses[1:]), atol=1e-5)

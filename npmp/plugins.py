@@ -11,7 +11,7 @@ from types import ModuleType
 
 from mocap_data.errors import InputError
 
-_MODULE = "npmp_own_task_"  # before a task's name: that of its module
+_MODULE = "npmp_plugin_task_"  # before a task's name: that of its module
 
 
 def folders(kind: str) -> list[Path]:

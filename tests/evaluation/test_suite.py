@@ -17,20 +17,20 @@ from npmp.actors import PriorActor
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.sensing import SensorConfig
 from npmp.envs.task import Trial
-from npmp.reuse.suite import (
+from npmp.evaluation.suite import (
     FlagConfig,
-    Outcome,
     PushTrain,
     Scenario,
+    ScenarioResult,
     SuccessConfig,
     drives,
     pushes,
     red_flags,
     row_of,
-    settled,
+    run_scenario,
+    setting_of,
     slip,
     spread,
-    try_out,
     wilson,
 )
 from npmp.robots import Robot
@@ -52,7 +52,7 @@ def table(name: str = "practice") -> dict[str, Any]:
 def setting(robot: Robot, name: str, **changes: Any) -> tuple[Any, Any]:
     """A scenario of the table, and an environment of its robots."""
     scenario = from_mapping(Scenario, table()[name] | changes)
-    made = settled(
+    made = setting_of(
         name, scenario, WalkConfig(command_range=RANGE, terrain_fields=2), RobotBatchConfig(), RANGE
     )
     return made, TaskEnv(Walk(robot, made.task), 6, robots=made.robots, num_threads=1)
@@ -168,11 +168,13 @@ def test_what_a_scenario_does_not_say_stays(robot: Robot) -> None:
         sensors=SensorConfig(joint_noise=0.03),
         pushes=PushConfig(100.0),
     )
-    made = settled("payload", from_mapping(Scenario, table()["payload"]), WalkConfig(), like, RANGE)
+    made = setting_of(
+        "payload", from_mapping(Scenario, table()["payload"]), WalkConfig(), like, RANGE
+    )
     assert made.robots.physics == PhysicsConfig(com_trunk=0.05, payload=(5.0, 5.0))
     assert made.robots.sensors == like.sensors and made.robots.pushes == PushConfig()
     with pytest.raises(InputError, match=r"scenario\.payload\.physics has no setting"):
-        settled(
+        setting_of(
             "payload", Scenario((0.5, 0.0, 0.0), physics={"weight": 1}), WalkConfig(), like, RANGE
         )
 
@@ -239,7 +241,9 @@ def test_red_flags_by_hand() -> None:
         "turning": Scenario((0.0, 0.0, 0.5)),
         "pushed": Scenario((0.5, 0.0, 0.0), push=PushTrain(10.0)),
     }
-    outcomes = {name: Outcome({"command": s.command}, trial, None) for name, s in scenarios.items()}  # type: ignore[arg-type]
+    outcomes = {
+        name: ScenarioResult({"command": s.command}, trial, None) for name, s in scenarios.items()
+    }  # type: ignore[arg-type]
     flags = {
         flag["name"]: flag for flag in red_flags(outcomes, scenarios, [10.0, 20.0], FlagConfig())
     }
@@ -251,7 +255,7 @@ def test_red_flags_by_hand() -> None:
 
 def test_a_scenario_is_tried_by_all_at_once(robot: Robot, skill: SkillModule) -> None:
     made, _ = setting(robot, "push", seconds=0.3, push={"force_n": 3000.0, "first_s": 0.1})
-    outcome = try_out(
+    outcome = run_scenario(
         PriorActor(skill, torch.Generator()),
         robot,
         made,

@@ -13,7 +13,7 @@ from mocap_data.hdf5 import open_hdf5
 
 
 @dataclass(frozen=True)
-class Rollout:
+class ClipRollout:
     """One clip of rollouts.h5: the robot beside its reference.
 
     Attributes:
@@ -58,7 +58,7 @@ class Rollouts:
     robot: str
     joint_names: tuple[str, ...]
     foot_names: tuple[str, ...]
-    clips: tuple[Rollout, ...]
+    clips: tuple[ClipRollout, ...]
 
 
 def read_rollouts(path: Path | str) -> Rollouts:
@@ -78,10 +78,10 @@ def read_rollouts(path: Path | str) -> Rollouts:
         )
 
 
-def _read_clip(group: h5py.Group, name: str) -> Rollout:
+def _read_clip(group: h5py.Group, name: str) -> ClipRollout:
     names = ("qpos", "reference_qpos", "foot_height", "reference_foot_height")
     qpos, reference, feet, reference_feet = (
         np.asarray(group[key][()], dtype=np.float64) for key in names
     )
     rate_hz, tracked = float(group.attrs["rate_hz"]), int(group.attrs["tracked_frames"])
-    return Rollout(name, qpos, reference, rate_hz, tracked, feet, reference_feet)
+    return ClipRollout(name, qpos, reference, rate_hz, tracked, feet, reference_feet)

@@ -15,7 +15,7 @@ from npmp.envs.task_env import TaskEnv
 from npmp.rollout import Actor, Moment, at_end_but_time, rollout
 
 
-def evaluate(
+def run_trial(
     actor: Actor,
     env: TaskEnv[Any],
     *,

@@ -21,10 +21,10 @@ from npmp import ranges
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.sensing import SensorConfig
 from npmp.envs.task import Trial
-from npmp.reuse.evaluation import NEAR, evaluate
+from npmp.evaluation.policy import Pushed
+from npmp.evaluation.terrains import progress
+from npmp.evaluation.trial import NEAR, run_trial
 from npmp.reuse.handover import HandoverActor, Recovery, WalkOn
-from npmp.reuse.judging import Pushed
-from npmp.reuse.rough import progress
 from npmp.robots import Robot
 from npmp.rollout import Actor
 from npmp.settings import from_mapping
@@ -140,7 +140,7 @@ class Setting(NamedTuple):
     robots: RobotBatchConfig
 
 
-class Outcome(NamedTuple):
+class ScenarioResult(NamedTuple):
     """What came of a scenario."""
 
     row: dict[str, Any]
@@ -148,7 +148,7 @@ class Outcome(NamedTuple):
     task: Walk
 
 
-def settled(
+def setting_of(
     name: str, scenario: Scenario, base: WalkConfig, robots: RobotBatchConfig, within: CommandRange
 ) -> Setting:
     """The simulation that a scenario asks for: what it says over a task and robots, whom nobody
@@ -178,7 +178,7 @@ def settled(
     )
 
 
-def try_out(
+def run_scenario(
     actor: Actor,
     robot: Robot,
     setting: Setting,
@@ -188,7 +188,7 @@ def try_out(
     seed: int = 0,
     recovery: Recovery | None = None,
     **place: Any,
-) -> Outcome:
+) -> ScenarioResult:
     """All trials of a scenario, side by side.
 
     Args:
@@ -213,8 +213,8 @@ def try_out(
         force = pushes(scenario.push, trials, env.dt, torch.Generator().manual_seed(seed))
         acting = Pushed(acting, force.to(env.device), turned=True)
     asked = torch.tensor(setting.command).expand(1, trials, 3)
-    trial = evaluate(acting, env, seconds=scenario.seconds, seed=seed, commands=asked)
-    return Outcome(row_of(scenario, trial, setting.command, success), trial, env.task)
+    trial = run_trial(acting, env, seconds=scenario.seconds, seed=seed, commands=asked)
+    return ScenarioResult(row_of(scenario, trial, setting.command, success), trial, env.task)
 
 
 def pushes(train: PushTrain, n: int, dt: float, generator: torch.Generator) -> Tensor:
@@ -291,7 +291,7 @@ def row_of(
 
 
 def red_flags(
-    outcomes: Mapping[str, Outcome],
+    outcomes: Mapping[str, ScenarioResult],
     scenarios: Mapping[str, Scenario],
     torque_limit: Sequence[float],
     most: FlagConfig,

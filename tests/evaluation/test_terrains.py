@@ -7,7 +7,7 @@ import torch
 
 from npmp.actors import PriorActor
 from npmp.envs.task import Trial
-from npmp.reuse import rough
+from npmp.evaluation import terrains
 from npmp.robots import Robot
 from npmp.sim.terrain import TerrainLimits
 from npmp.skill import SkillModule
@@ -19,9 +19,9 @@ def test_grounds_are_one_kind_each_straight_ahead() -> None:
     asked = WalkConfig(
         terrain="mixed", terrain_curriculum=True, terrain_seed=5, commands="recorded"
     )
-    tried = list(rough.grounds(asked, 0.7))
+    tried = list(terrains.terrains(asked, 0.7))
     assert [(kind, value) for kind, value, _ in tried if kind == "stairs"] == [
-        ("stairs", s) for s in rough.STAIRS_M
+        ("stairs", s) for s in terrains.STAIRS_M
     ]
     for kind, value, config in tried:
         assert config.terrain == kind and config.terrain_seed == 5 and not config.terrain_curriculum
@@ -41,7 +41,7 @@ def test_grounds_are_one_kind_each_straight_ahead() -> None:
 
 def test_nobody_is_asked_to_go_faster_than_commands_do() -> None:
     slow = WalkConfig(command_range=((0.0, 0.3), (-0.1, 0.1), (-0.4, 0.4)))
-    assert {config.range[0] for _, _, config in rough.grounds(slow)} == {(0.3, 0.3)}
+    assert {config.range[0] for _, _, config in terrains.terrains(slow)} == {(0.3, 0.3)}
 
 
 def test_progress_by_hand() -> None:
@@ -49,7 +49,7 @@ def test_progress_by_hand() -> None:
     achieved = torch.tensor([[[0.3, 0.4, 0.0]], [[0.4, -0.3, 0.0]]])  # as asked, then across
     seen = {"command": command, "achieved": achieved}
     still = torch.zeros(2, 1)
-    assert rough.progress(
+    assert terrains.progress(
         Trial(seen, still, still.bool(), torch.zeros(3, 19), 0.02)
     ) == pytest.approx(0.5)
 
@@ -57,10 +57,10 @@ def test_progress_by_hand() -> None:
 def test_every_ground_has_its_row(
     robot: Robot, skill: SkillModule, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rough, "SLOPES_DEG", (20.0,))
-    monkeypatch.setattr(rough, "STAIRS_M", (0.1,))
-    monkeypatch.setattr(rough, "PERLIN_M", (0.3,))
-    rows = rough.hold_on(
+    monkeypatch.setattr(terrains, "SLOPES_DEG", (20.0,))
+    monkeypatch.setattr(terrains, "STAIRS_M", (0.1,))
+    monkeypatch.setattr(terrains, "PERLIN_M", (0.3,))
+    rows = terrains.on_terrains(
         PriorActor(skill, torch.Generator()),
         lambda config: walk_env(robot, 3, config=config),
         WalkConfig(terrain_fields=2),

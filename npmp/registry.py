@@ -10,7 +10,7 @@ from mocap_data.outside import read_text
 
 
 @dataclass(frozen=True)
-class Shelf:
+class Registry:
     """Where artefacts of a kind are shipped, one in each folder of `place`."""
 
     place: Path

@@ -17,14 +17,52 @@ from mocap_data.motion import speeds
 from npmp import artifact
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.feet import Feet
+from npmp.envs.reference import Reference
+from npmp.envs.sampling import StartSampler
 from npmp.robots import Robot
 from npmp.skill import SkillModule
-from npmp.tasks import Imitation
+from npmp.tasks.imitation import Imitation, ImitationConfig
 from npmp.tracking import track
-from npmp.training.imitation import TrackingTrial
 
 
-def evaluate(
+class TrackingTrial:
+    """The policy without action noise, from the same random starts every time: 64 by default,
+    uniform over all clips.
+
+    Where the physics are randomized, every call draws the same physics, pushes and sensor noise.
+    """
+
+    def __init__(
+        self,
+        robot: Robot,
+        motions: MotionSet,
+        robots: RobotBatchConfig,
+        *,
+        starts: int,
+        seed: int,
+        **place: Any,
+    ):
+        """place: `sim`, `device` and `num_threads` of the environment."""
+        config = ImitationConfig(uniform_starts=1.0)
+        self.env = TaskEnv(
+            Imitation(robot, config, motions), starts, robots=robots, seed=seed, **place
+        )
+        # drawn on the CPU: the same starts on every device
+        sampler = StartSampler(Reference(robot, motions), tail=config.start_tail, uniform_share=1.0)
+        self.clip, self.frame = sampler.sample(starts, torch.Generator().manual_seed(seed))
+        self.seed = seed
+
+    def __call__(self, skill: SkillModule) -> dict[str, float]:
+        """Mean share of the remaining clip that is tracked, and mean tracked seconds."""
+        self.env.generator.manual_seed(self.seed)
+        result = track(skill, self.env, self.clip, self.frame)
+        return {
+            "tracked_fraction": result.fraction.mean().item(),
+            "tracked_s": result.steps.float().mean().item() * self.env.dt,
+        }
+
+
+def evaluate_module(
     skill: SkillModule,
     robot: Robot,
     motions: MotionSet,

@@ -15,9 +15,9 @@ from mocap_data.errors import InputError
 from npmp import geometry, ranges
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.task import Task, Trial
+from npmp.evaluation.terrains import on_terrains
+from npmp.evaluation.trial import effort, gait, run_trial
 from npmp.reuse.actor import PolicyActor
-from npmp.reuse.evaluation import effort, evaluate, gait
-from npmp.reuse.rough import hold_on
 from npmp.rollout import Actor, Decision
 from npmp.sim.randomization import PushConfig
 from npmp.tasks.walk import COMMAND_NAMES, SETTLING_S, CommandRange, Walk, WalkConfig
@@ -30,7 +30,7 @@ PUSHED_AT_S = 3.0  # after the start
 
 
 @dataclass(frozen=True)
-class JudgingConfig:
+class PolicyEvaluationConfig:
     """How much a policy is tried. Raises: ValueError for values out of range."""
 
     robots: int = 64  # in every trial
@@ -49,7 +49,7 @@ class JudgingConfig:
             raise ValueError(f"pushes must be above 0 N, got {list(self.pushes)}")
 
 
-class Judged(NamedTuple):
+class PolicyEvaluation(NamedTuple):
     """What came of it."""
 
     # of the task, its effort and gait, and a row per speed, push and ground, under their settings'
@@ -59,15 +59,15 @@ class Judged(NamedTuple):
     task: Task  # that it was a trial of
 
 
-def judge(
+def evaluate_policy(
     actor: PolicyActor,
     make_task: Callable[[], Task],
-    config: JudgingConfig,
+    config: PolicyEvaluationConfig,
     robots: RobotBatchConfig | None = None,
     *,
     seed: int = 0,
     **place: Any,
-) -> Judged:
+) -> PolicyEvaluation:
     """Try a policy at a task.
 
     Args:
@@ -88,7 +88,7 @@ def judge(
             f"trials at speeds, under pushes and on grounds are for task=walk, not for {task.name}"
         )
     env = TaskEnv(task, config.robots, robots=robots, seed=seed, **place)
-    trial = evaluate(actor, env, seconds=config.seconds or task.trial_s, seed=seed)
+    trial = run_trial(actor, env, seconds=config.seconds or task.trial_s, seed=seed)
     figures = task.figures(trial) | effort(trial) | gait(trial)
     if config.speeds:
         commands = speeds_of(task.config.range, config.speeds)
@@ -109,8 +109,8 @@ def judge(
                 Walk(task.robot, settings), config.robots, robots=robots, seed=seed, **place
             )
 
-        figures["grounds"] = hold_on(actor, on, task.config, seconds=config.short_s, seed=seed)
-    return Judged(figures, trial, task)
+        figures["grounds"] = on_terrains(actor, on, task.config, seconds=config.short_s, seed=seed)
+    return PolicyEvaluation(figures, trial, task)
 
 
 # --- speeds ---
@@ -150,7 +150,7 @@ def at_speeds(
     """
     each = env.num_envs // len(commands)
     asked = led(env, commands.repeat_interleave(each, 0), seed)
-    trial = evaluate(actor, env, seconds=LEAD_S + seconds, seed=seed, commands=asked)
+    trial = run_trial(actor, env, seconds=LEAD_S + seconds, seed=seed, commands=asked)
     up = trial.fell.cumsum(0) == 0  # (T, n)
     up[: round((LEAD_S + 2.0 * SETTLING_S) / trial.dt)] = False
     rows = []
@@ -226,7 +226,7 @@ def under_pushes(
     schedule = force.new_zeros(start + max(1, round(PUSH_S / dt)), *force.shape)
     schedule[start:] = force
     pushed = Pushed(actor, schedule)
-    trial = evaluate(pushed, env, seconds=PUSHED_AT_S + seconds, seed=seed, commands=command)
+    trial = run_trial(pushed, env, seconds=PUSHED_AT_S + seconds, seed=seed, commands=command)
     rows = []
     for i, size in enumerate(forces):
         fell = trial.fell[:, i * each : (i + 1) * each]

@@ -10,7 +10,7 @@ import torch
 
 from npmp.envs.task import Trial
 from npmp.envs.task_env import TaskEnv
-from npmp.reuse.evaluation import evaluate
+from npmp.evaluation.trial import run_trial
 from npmp.rollout import Actor
 from npmp.sim.terrain import TerrainLimits
 from npmp.tasks.walk import Walk, WalkConfig
@@ -20,7 +20,7 @@ STAIRS_M = (0.05, 0.1, 0.15, 0.2)
 PERLIN_M = (0.05, 0.1, 0.2, 0.3)
 
 
-def grounds(config: WalkConfig, speed_mps: float = 0.5) -> Iterator[tuple[str, float, WalkConfig]]:
+def terrains(config: WalkConfig, speed_mps: float = 0.5) -> Iterator[tuple[str, float, WalkConfig]]:
     """Kinds of ground, each with its measure (degrees or metres) and the walking task on it,
     straight ahead at a speed, or as near to it as the range of commands goes."""
     if config.command_range is not None:
@@ -54,7 +54,7 @@ def grounds(config: WalkConfig, speed_mps: float = 0.5) -> Iterator[tuple[str, f
         yield "perlin", height, replace(straight, terrain="perlin", terrain_height=height)
 
 
-def hold_on(
+def on_terrains(
     actor: Actor,
     make_env: Callable[[WalkConfig], TaskEnv[Walk]],
     config: WalkConfig,
@@ -63,7 +63,7 @@ def hold_on(
     seconds: float = 20.0,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    """A trial of a policy on each of `grounds`.
+    """A trial of a policy on each of `terrains`.
 
     Args:
       make_env: the robots of a trial, e.g. `lambda c: TaskEnv(Walk(robot, c), 64, robots=...)`.
@@ -76,8 +76,8 @@ def hold_on(
       asked: a robot may stay upright in front of a step.
     """
     rows = []
-    for terrain, value, task in grounds(config, speed_mps):
-        trial = evaluate(actor, make_env(task), seconds=seconds, seed=seed)
+    for terrain, value, task in terrains(config, speed_mps):
+        trial = run_trial(actor, make_env(task), seconds=seconds, seed=seed)
         minutes = trial.fell.numel() * trial.dt / 60.0
         rows.append(
             {

@@ -13,16 +13,17 @@ from mocap_data.errors import InputError
 from npmp import geometry, modules
 from npmp.actors import PriorActor
 from npmp.envs import Trial
-from npmp.reuse import (
-    HighLevelPolicy,
-    JudgingConfig,
-    PolicyActor,
-    find_module,
-    judge,
-    module_sha256,
+from npmp.evaluation.policy import (
+    PolicyEvaluationConfig,
+    Pushed,
+    at_speeds,
+    evaluate_policy,
+    led,
+    speeds_of,
+    under_pushes,
 )
-from npmp.reuse.evaluation import base_of, effort, evaluate
-from npmp.reuse.judging import Pushed, at_speeds, led, speeds_of, under_pushes
+from npmp.evaluation.trial import base_of, effort, run_trial
+from npmp.reuse import HighLevelPolicy, PolicyActor, find_module, module_sha256
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import Dribble, Imitation
@@ -122,7 +123,7 @@ def test_rows_of_speeds_are_of_their_robots(
     env, commands = walk_env(robot, 12, config=walking), speeds_of(walking.range, 2)
     rows = at_speeds(random_latents(skill), env, commands, seconds=1.2, seed=1)
     asked = led(env, commands.repeat_interleave(2, 0), 1)
-    trial = evaluate(random_latents(skill), env, seconds=2.2, seed=1, commands=asked)
+    trial = run_trial(random_latents(skill), env, seconds=2.2, seed=1, commands=asked)
     seen = trial.seen["command"]
     assert torch.equal(seen[50], commands.repeat_interleave(2, 0)) and torch.equal(
         seen[50], seen[-1]
@@ -148,8 +149,8 @@ def test_a_push_lasts_as_long_as_it_says(
     env = walk_env(robot, 2, config=walking)
     force = torch.zeros(5, 2, 2)
     force[3:, 0, 0] = 500.0
-    calm = evaluate(random_latents(skill), env, seconds=0.16, seed=1)
-    pushed = evaluate(Pushed(random_latents(skill), force), env, seconds=0.16, seed=1)
+    calm = run_trial(random_latents(skill), env, seconds=0.16, seed=1)
+    pushed = run_trial(Pushed(random_latents(skill), force), env, seconds=0.16, seed=1)
     differ = (pushed.seen["achieved"] - calm.seen["achieved"]).abs().amax(-1) > 1e-6
     assert differ[:, 0].tolist() == [False] * 3 + [True] * 5 and not differ[:, 1].any()
     gained = pushed.seen["achieved"][4, 0, 0] - calm.seen["achieved"][4, 0, 0]
@@ -165,27 +166,33 @@ def test_judge_tries_what_it_is_told(
 ) -> None:
     actor, config = (
         PolicyActor(policy, skill),
-        JudgingConfig(robots=2, seconds=0.2, speeds=2, pushes=(5.0,), short_s=0.1),
+        PolicyEvaluationConfig(robots=2, seconds=0.2, speeds=2, pushes=(5.0,), short_s=0.1),
     )
-    found = judge(actor, lambda: Walk(robot, walking), config, num_threads=1)
-    again = judge(actor, lambda: Walk(robot, walking), config, num_threads=1)
+    found = evaluate_policy(actor, lambda: Walk(robot, walking), config, num_threads=1)
+    again = evaluate_policy(actor, lambda: Walk(robot, walking), config, num_threads=1)
     assert (
         found.figures == again.figures
         and len(found.figures["speeds"]) == 6
         and len(found.figures["pushes"]) == 1
     )
     assert found.trial.fell.shape == (10, 2) and found.figures["mechanical_power_w"] > 0.0
-    plain = judge(
-        actor, lambda: Walk(robot, walking), JudgingConfig(robots=2, seconds=0.2), num_threads=1
+    plain = evaluate_policy(
+        actor,
+        lambda: Walk(robot, walking),
+        PolicyEvaluationConfig(robots=2, seconds=0.2),
+        num_threads=1,
     )
     assert set(found.figures) - set(plain.figures) == {"speeds", "pushes"}
     path = PathConfig(command_range=walking.command_range)
-    walked = judge(
-        actor, lambda: PathTask(robot, path), JudgingConfig(robots=2, seconds=0.2), num_threads=1
+    walked = evaluate_policy(
+        actor,
+        lambda: PathTask(robot, path),
+        PolicyEvaluationConfig(robots=2, seconds=0.2),
+        num_threads=1,
     )
     assert walked.figures["finished"] == 0.0 and "path_error_mean_m" in walked.figures
     with pytest.raises(InputError, match="on grounds are for task=walk, not for path"):
-        judge(actor, lambda: PathTask(robot, path), config, num_threads=1)
+        evaluate_policy(actor, lambda: PathTask(robot, path), config, num_threads=1)
 
 
 def test_a_policy_does_its_own_task_and_what_commands_it_alike(
@@ -242,10 +249,10 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(
     with pytest.raises(InputError, match="is told 2 numbers"):
         timed.for_other_task(Walk(robot))
     course = PathTask.settle(PathConfig(speed_mps=0.4), None, policy.contract.told)
-    trial = judge(
+    trial = evaluate_policy(
         PolicyActor(policy, skill),
         lambda: PathTask(robot, course),
-        JudgingConfig(robots=2, seconds=0.2),
+        PolicyEvaluationConfig(robots=2, seconds=0.2),
     )
     assert 0.0 <= trial.figures["path_error_mean_m"] < 1.0
     with pytest.raises(
@@ -280,4 +287,4 @@ def test_the_module_is_found_by_its_checksum(skill: SkillModule, tmp_path: Path)
 )
 def test_settings_out_of_range(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        JudgingConfig(**settings)  # type: ignore[arg-type]
+        PolicyEvaluationConfig(**settings)  # type: ignore[arg-type]

@@ -1,0 +1,1 @@
+"""How well policies and skill modules do, measured: trials, suites, comparisons of runs."""

@@ -1,0 +1,63 @@
+"""A small untrained skill module, for everything that commands one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from mocap_data.motion import ReferenceMotion
+from mocap_data.store import MotionSet
+from npmp import robots
+from npmp.envs.features import true_state
+from npmp.nets import NetConfig
+from npmp.nets.high_level import HighLevelConfig
+from npmp.reuse import HighLevelPolicy
+from npmp.robots import Robot
+from npmp.skill import SkillContract, SkillModule
+from npmp.tasks.walk import Walk, WalkConfig
+from tests.environments import walk_env
+
+
+@pytest.fixture(scope="session")
+def robot() -> Robot:
+    return robots.load("anymal_b")
+
+
+@pytest.fixture(scope="session")
+def walking() -> WalkConfig:
+    """Short episodes, so that a tiny run meets their ends."""
+    return WalkConfig(
+        command_range=((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5)), episode_s=0.3, command_period_s=0.1
+    )
+
+
+@pytest.fixture(scope="session")
+def skill(robot: Robot, walking: WalkConfig) -> SkillModule:
+    torch.manual_seed(0)
+    env = walk_env(robot, 1, config=walking)
+    context = 10 + true_state(env.state, env.home).shape[-1]
+    net = NetConfig(latent_dim=4, encoder_width=8, decoder_width=16, lstm_width=8)
+    module = SkillModule(
+        SkillContract.for_robot(robot, net, context_size=context, context_horizon=5)
+    )
+    # an untrained decoder hardly moves the robot; this one does something with its latent
+    torch.nn.init.normal_(module.decoder.head.weight, std=0.5)
+    return module.requires_grad_(False)
+
+
+@pytest.fixture(scope="session")
+def motions(robot: Robot) -> MotionSet:
+    """Start poses that all differ: the home pose, its joints slowly on the move."""
+    frames = 40
+    qpos = np.tile(robot.home_qpos, (frames, 1))
+    qpos[:, 7:] += np.linspace(0.0, 0.2, frames)[:, None]
+    motion = ReferenceMotion("bow", qpos, rate_hz=50.0)
+    return MotionSet(robot.name, robot.model_sha256, robot.joint_names, robot.body_names, (motion,))
+
+
+@pytest.fixture
+def policy(robot: Robot, skill: SkillModule, walking: WalkConfig) -> HighLevelPolicy:
+    torch.manual_seed(1)
+    net = HighLevelConfig(input_width=16, hidden_width=16, lstm_width=8)
+    return HighLevelPolicy.for_task(skill, Walk(robot, walking), net=net, module="0" * 64)
