@@ -14,7 +14,7 @@ WORKERS ?= 2
 
 # Tests whose numbers the processor decides: torch sums in another order with other vector instructions.
 CAPABILITY ?= default
-NUMERIC := tests/rl tests/nets tests/imitation tests/reuse tests/world_model tests/envs tests/tasks tests/analysis tests/training $(wildcard tests/test_*.py)
+NUMERIC := tests/rl tests/nets tests/imitation tests/reuse tests/world_model tests/envs tests/evaluation tests/tasks tests/analysis tests/training $(wildcard tests/test_*.py)
 
 VENV := .venv
 BIN := $(VENV)/bin

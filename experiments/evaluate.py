@@ -18,7 +18,12 @@ from mocap_data.files import write_json
 from npmp import modules, report, robots, tasks
 from npmp.envs import RobotBatchConfig, Trial
 from npmp.evaluation.module import evaluate_module
-from npmp.evaluation.policy import PolicyEvaluation, PolicyEvaluationConfig, evaluate_policy
+from npmp.evaluation.policy import (
+    PolicyEvaluation,
+    PolicyEvaluationConfig,
+    evaluate_policy,
+    teacher_of,
+)
 from npmp.experiments.backend import (
     backend_of,
     motions_of,
@@ -169,7 +174,7 @@ def run_policy(config: DictConfig, run: Run, robot: Robot) -> None:
     result: dict[str, Any] = {
         "policy": folder.name, "module": module.name, "robot": robot.name, "task": found.task.name, "seed": run.seed,
         "sim": config.sim, "actuator": config.actuator, "randomization": config.randomization.name,
-        "versions": report.versions(), "settings": asdict(found.task.config), **found.figures,
+        "teacher": teacher_of(policy.contract), "versions": report.versions(), "settings": asdict(found.task.config), **found.figures,
     }  # fmt: skip
     write_json(run.folder / "evaluation.json", result)
     made = made_by(config, run.seed) | {"training": policy.contract.training}

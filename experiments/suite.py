@@ -12,11 +12,13 @@ from omegaconf import DictConfig, OmegaConf
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import write_json
 from npmp import report, robots
+from npmp.evaluation.policy import teacher_of
 from npmp.evaluation.suite import (
     FlagConfig,
     Scenario,
     ScenarioResult,
     SuccessConfig,
+    joint_speeds,
     red_flags,
     run_scenario,
     setting_of,
@@ -109,7 +111,9 @@ def run(config: DictConfig, run: Run) -> int:
         "recovery": None if config.recovery is None else Path(str(config.recovery)).name,
         "success": asdict(success),
         "passed": all(row["passed"] for row in rows), "scenarios": rows,
-        "red_flags": red_flags(outcomes, scenarios, robot.torque_limit.tolist(), flags), "versions": report.versions(),
+        "red_flags": red_flags(outcomes, scenarios, robot, flags),
+        "joint_speeds": joint_speeds([outcome.trial for outcome in outcomes.values()], robot),
+        "teacher": teacher_of(policy.contract), "versions": report.versions(),
     }  # fmt: skip
     write_json(run.folder / "suite.json", result)
     suite_page.write(run.folder / "suite.html", robot, result, outcomes, made_by(config, run.seed))

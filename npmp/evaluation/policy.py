@@ -1,5 +1,4 @@
-"""Judging a policy: its task over a long trial, and, where it obeys velocities, by speed, by push
-and by ground."""
+"""How well a policy does its task: one long trial and, of walking, trials by speed, push and ground."""
 
 from __future__ import annotations
 
@@ -18,27 +17,36 @@ from npmp.envs.task import Task, Trial
 from npmp.evaluation.terrains import on_terrains
 from npmp.evaluation.trial import effort, gait, run_trial
 from npmp.reuse.actor import PolicyActor
+from npmp.reuse.policy import PolicyContract
 from npmp.rollout import Actor, Decision
 from npmp.sim.randomization import PushConfig
 from npmp.tasks.walk import COMMAND_NAMES, SETTLING_S, CommandRange, Walk, WalkConfig
 from npmp.tree import Tree
 
-PUSH_S = 0.2  # a push lasts, as in reuse's randomization
+# how long a push lasts, as in the randomization of reuse
+PUSH_S = 0.2
 # under a random command first, so that trials at one speed differ on nominal robots, too
 LEAD_S = 1.0
-PUSHED_AT_S = 3.0  # after the start
+# after the start
+PUSHED_AT_S = 3.0
 
 
 @dataclass(frozen=True)
 class PolicyEvaluationConfig:
-    """How much a policy is tried. Raises: ValueError for values out of range."""
+    """How much a policy is tried."""
 
-    robots: int = 64  # in every trial
-    seconds: float | None = None  # of the main trial; None: the task's own
-    speeds: int = 0  # per component of the command, over its range; 0: the main trial only
-    pushes: tuple[float, ...] = ()  # [N], each of 0.2 s from all sides
-    grounds: bool = False  # also trials on slopes, stairs and Perlin noise of many sizes
-    short_s: float = 10.0  # of the trials at speeds, under pushes and on grounds
+    # in every trial
+    robots: int = 64
+    # of the main trial; None: the task's own
+    seconds: float | None = None
+    # per component of the command, over its range; 0: the main trial only
+    speeds: int = 0
+    # [N], each exactly so strong, for 0.2 s, from all sides
+    pushes: tuple[float, ...] = ()
+    # also trials on slopes, stairs and Perlin noise of many sizes
+    grounds: bool = False
+    # of the trials at speeds, under pushes and on grounds
+    short_s: float = 10.0
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "robots")
@@ -50,13 +58,20 @@ class PolicyEvaluationConfig:
 
 
 class PolicyEvaluation(NamedTuple):
-    """What came of it."""
+    """Figures, and the main trial that they are of."""
 
-    # of the task, its effort and gait, and a row per speed, push and ground, under their settings'
-    # names
+    # of the task, effort and gait, and rows of `speeds`, `pushes` and `grounds`
     figures: dict[str, Any]
-    trial: Trial  # the main one
-    task: Task  # that it was a trial of
+    trial: Trial
+    task: Task
+
+
+def teacher_of(contract: PolicyContract) -> str:
+    """What showed a policy the task: another policy, or a script of ours; "" for neither."""
+    if contract.training.get("algorithm") == "clone":
+        scripted = f"scripted teacher of task={contract.task}"
+        return str(contract.training.get("teacher", scripted))
+    return f"scripted commander of task={contract.task}" if contract.commander else ""
 
 
 def evaluate_policy(
@@ -68,12 +83,12 @@ def evaluate_policy(
     seed: int = 0,
     **place: Any,
 ) -> PolicyEvaluation:
-    """Try a policy at a task.
+    """Measure a policy at a task.
 
     Args:
       make_task: the task; called for each trial.
-      robots: what stands between action and observation; by default ideal robots, driven as the
-        policy's module was.
+      robots: drives, sensors, physics and pushes; by default ideal robots, driven as the policy's
+        module was.
       place: sim, device and num_threads, as `TaskEnv` takes them.
 
     Raises:
@@ -83,31 +98,28 @@ def evaluate_policy(
     task, robots = make_task(), robots or RobotBatchConfig().like(actor.skill)
     actor.policy.check_task(task)
     walks = isinstance(task, Walk) and not task.policies_of
+    place |= {"robots": robots, "seed": seed}
     if (config.speeds or config.pushes or config.grounds) and not walks:
         raise InputError(
             f"trials at speeds, under pushes and on grounds are for task=walk, not for {task.name}"
         )
-    env = TaskEnv(task, config.robots, robots=robots, seed=seed, **place)
+    env = TaskEnv(task, config.robots, **place)
     trial = run_trial(actor, env, seconds=config.seconds or task.trial_s, seed=seed)
     figures = task.figures(trial) | effort(trial) | gait(trial)
     if config.speeds:
         commands = speeds_of(task.config.range, config.speeds)
-        env = TaskEnv(make_task(), len(commands) * config.robots, robots=robots, seed=seed, **place)
+        env = TaskEnv(make_task(), len(commands) * config.robots, **place)
         figures["speeds"] = at_speeds(actor, env, commands, seconds=config.short_s, seed=seed)
     if config.pushes:
-        calm = replace(robots, pushes=PushConfig())
-        env = TaskEnv(
-            make_task(), len(config.pushes) * config.robots, robots=calm, seed=seed, **place
-        )
+        calm = place | {"robots": replace(robots, pushes=PushConfig())}
+        env = TaskEnv(make_task(), len(config.pushes) * config.robots, **calm)
         figures["pushes"] = under_pushes(
             actor, env, config.pushes, seconds=config.short_s, seed=seed
         )
     if config.grounds:
 
         def on(settings: WalkConfig) -> TaskEnv[Walk]:
-            return TaskEnv(
-                Walk(task.robot, settings), config.robots, robots=robots, seed=seed, **place
-            )
+            return TaskEnv(Walk(task.robot, settings), config.robots, **place)
 
         figures["grounds"] = on_terrains(actor, on, task.config, seconds=config.short_s, seed=seed)
     return PolicyEvaluation(figures, trial, task)
@@ -141,16 +153,18 @@ def led(env: TaskEnv[Any], commands: Tensor, seed: int) -> Tensor:
 def at_speeds(
     actor: Actor, env: TaskEnv[Any], commands: Tensor, *, seconds: float, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """Robots that each keep one of the commands (3 k, 3) of `speeds_of` after a second of others;
-    as many on each.
+    """Robots that each keep one of the commands (3 k, 3) of `speeds_of` after a second of others.
 
-    Returns: a row per command: the component it varies, what was asked, how many got through
-    without a fall, and, from a second after they were told until the first fall, the mean velocity
-    achieved, of all components, and the base's roll and pitch (RMS and mean) and height.
+    Returns: a row per command: the component it varies, its value, the share without a fall, and,
+    from a second after the change until the first fall, the mean velocity of all components and
+    the base's roll (RMS), pitch (mean) and height.
     """
     each = env.num_envs // len(commands)
     asked = led(env, commands.repeat_interleave(each, 0), seed)
-    trial = run_trial(actor, env, seconds=LEAD_S + seconds, seed=seed, commands=asked)
+    flat = env.task.config.terrain == "flat"
+    trial = run_trial(
+        actor, env, seconds=LEAD_S + seconds, seed=seed, commands=asked, headings=flat
+    )
     up = trial.fell.cumsum(0) == 0  # (T, n)
     up[: round((LEAD_S + 2.0 * SETTLING_S) / trial.dt)] = False
     rows = []
@@ -166,8 +180,6 @@ def at_speeds(
             row |= {
                 "roll_rms_rad": base[:, 0].square().mean().sqrt().item(),
                 "pitch_rad": base[:, 1].mean().item(),
-            }
-            row |= {
                 "height_m": base[:, 2].mean().item(),
                 "height_std_m": base[:, 2].std(correction=0).item(),
             }
@@ -179,12 +191,11 @@ def at_speeds(
 
 
 class Pushed:
-    """An actor whose robots are pushed at given moments, whatever they do."""
+    """An actor whose robots are pushed on a schedule."""
 
     def __init__(self, actor: Actor, force: Tensor, *, turned: bool = False):
-        """force (T, n, 2) [N] on the root bodies in each control step, in the world's frame or,
-        where `turned`, forwards and to the left of each robot as it stands then; nobody pushes
-        later."""
+        """force: (T, n, 2) [N] on the root bodies in each control step, then none; in the world
+        frame or, where `turned`, forwards and to the left in each robot's heading frame."""
         self.actor, self.force, self.turned, self._t = actor, force, turned, 0
 
     def initial_memory(self, n: int) -> Tree:
@@ -211,10 +222,11 @@ def under_pushes(
     """Robots that walk straight on, at the middle of their range, each pushed once, from evenly
     spread directions.
 
-    env: as many robots for each of the forces [N]. Nobody else may push them.
+    Args:
+      env: as many robots for each of the forces [N], without random pushes.
 
-    Returns: a row per force: the share of those robots, upright when they were pushed, that did not
-    fall until the end.
+    Returns: a row per force: `upright`, the share of the robots that were up when pushed (`robots`)
+    and did not fall until the end.
     """
     each, dt = env.num_envs // len(forces), env.dt
     angle = 2.0 * math.pi * torch.arange(each) / each
@@ -226,7 +238,10 @@ def under_pushes(
     schedule = force.new_zeros(start + max(1, round(PUSH_S / dt)), *force.shape)
     schedule[start:] = force
     pushed = Pushed(actor, schedule)
-    trial = run_trial(pushed, env, seconds=PUSHED_AT_S + seconds, seed=seed, commands=command)
+    flat = env.task.config.terrain == "flat"
+    trial = run_trial(
+        pushed, env, seconds=PUSHED_AT_S + seconds, seed=seed, commands=command, headings=flat
+    )
     rows = []
     for i, size in enumerate(forces):
         fell = trial.fell[:, i * each : (i + 1) * each]

@@ -1,9 +1,8 @@
-"""The scenario suite: what a walking policy has to master in simulation before it is put on a
-robot.
+"""The scenario suite: what a walking policy has to master in simulation before it runs on a robot.
 
 A scenario is data: a command, and what differs from an ideal robot on flat ground. All of its
-trials run side by side in one environment. Beside who succeeded, red flags are looked for: what
-goes wrong on robots and shows in simulation first.
+trials run side by side in one environment. Besides success, red flags are looked for: what goes
+wrong on robots and shows in simulation first.
 """
 
 from __future__ import annotations
@@ -38,14 +37,15 @@ FULL = 0.98  # a drive at this share of its torque limit is saturated
 
 @dataclass(frozen=True)
 class PushTrain:
-    """Forces on the root from the left or the right, drawn for each. Raises: ValueError for values
-    out of range."""
+    """Forces of exactly this size on the root, each from the left or the right at random."""
 
     force_n: float = 0.0
     duration_s: float = 0.5
     count: int = 1
-    first_s: float = 2.0  # after the start
-    every_s: float = 1.0  # from the beginning of one to that of the next
+    # after the start
+    first_s: float = 2.0
+    # from the beginning of one push to that of the next
+    every_s: float = 1.0
 
     def __post_init__(self) -> None:
         ranges.not_negative(self, "force_n", "first_s")
@@ -55,20 +55,26 @@ class PushTrain:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One of the suite. Raises: ValueError for values out of range."""
+    """A command, and what differs from an ideal robot on flat ground."""
 
-    # forward, lateral [m/s], yaw rate [rad/s]; brought into the policy's range
+    # forward, lateral [m/s], yaw rate [rad/s]; clipped to the policy's range
     command: tuple[float, float, float]
     seconds: float = 8.0
-    pass_mark: float = 0.85  # of the share of trials that succeed
-    task: Mapping[str, Any] = field(default_factory=dict)  # what differs in `WalkConfig`,
-    physics: Mapping[str, Any] = field(default_factory=dict)  # in `PhysicsConfig`,
-    sensors: Mapping[str, Any] = field(default_factory=dict)  # and in `SensorConfig`
+    # share of trials that must succeed
+    pass_mark: float = 0.85
+    # what differs in `WalkConfig`
+    task: Mapping[str, Any] = field(default_factory=dict)
+    # what differs in `PhysicsConfig`
+    physics: Mapping[str, Any] = field(default_factory=dict)
+    # what differs in `SensorConfig`
+    sensors: Mapping[str, Any] = field(default_factory=dict)
     push: PushTrain = field(default_factory=PushTrain)
-    # starts lie anyhow after a drop, falls do not count; for who hands over to a recovery
+    # starts lie after a drop, and falls do not count: for a policy that hands over to a recovery
     fallen: bool = False
-    cure: str = ""  # what to train with where it fails
-    source: str = "D"  # P: practice, D: ours
+    # what to train with where it fails
+    cure: str = ""
+    # P: practice, D: our own decision
+    source: str = "D"
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "seconds")
@@ -82,13 +88,13 @@ class Scenario:
 
 @dataclass(frozen=True)
 class SuccessConfig:
-    """A trial succeeds that never falls and whose mean velocity over its last seconds is near its
-    command. Raises: ValueError for values that are not above zero."""
+    """A trial succeeds without a fall and with its last seconds' mean velocity near its command."""
 
     last_s: float = 3.0
-    # the difference's norm may be so large, but no larger than half the commanded speed,
+    # norm of the difference, but at most half the commanded speed: standing still is no success
     velocity_mps: float = 0.25
-    yaw_rate_rps: float = 0.25  # and likewise: who stands still has not succeeded
+    # likewise, at most half the commanded yaw rate
+    yaw_rate_rps: float = 0.25
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "last_s", "velocity_mps", "yaw_rate_rps")
@@ -96,22 +102,28 @@ class SuccessConfig:
 
 @dataclass(frozen=True)
 class FlagConfig:
-    """Where red flags begin [D]. Raises: ValueError for values that are not above zero."""
+    """Where red flags begin [D]."""
 
-    start_falls: float = 0.02  # share of trials that fall within the first second
-    jerk: float = 10.0  # mean change of torques between control steps, in torque limits per second
-    slip_mps: float = 0.1  # mean speed of the worst foot near the ground while turning
-    heat: float = 0.5  # RMS torque of the hottest joint, as a share of its limit
-    saturation: float = 0.05  # share of the time that a joint is at its limit
-    spread_mps: float = 0.1  # deviation between trials of the mean forward velocity
+    # share of trials that fall within the first second
+    start_falls: float = 0.02
+    # mean change of torques between control steps, in torque limits per second
+    jerk: float = 10.0
+    # mean speed of the worst foot near the ground while turning
+    slip_mps: float = 0.1
+    # RMS torque of the hottest joint, as a share of its limit
+    heat: float = 0.5
+    # share of the time that a joint is at its torque limit
+    saturation: float = 0.05
+    # 99.9th percentile of the fastest joint's speed, as a share of its velocity limit
+    speed: float = 1.0
+    # standard deviation between trials of the mean forward velocity
+    spread_mps: float = 0.1
 
     def __post_init__(self) -> None:
-        ranges.above_zero(
-            self, "start_falls", "jerk", "slip_mps", "heat", "saturation", "spread_mps"
-        )
+        ranges.above_zero(self, *self.__dataclass_fields__)
 
 
-# what a red flag shows on a robot, and what practice does about it
+# flag -> what it shows on a robot, and what practice does about it
 CURES = {
     "start_falls": (
         "falls when it is set down",
@@ -126,7 +138,11 @@ CURES = {
         "a wider range of friction (physics.friction), feet that pay for dragging",
     ),
     "heat": ("overheats", "let energy and the RMS of torques cost; slower commands"),
-    "saturation": ("has nothing left, and overheats", "physics.torque wider; slower commands"),
+    "saturation": ("has no reserve, and overheats", "physics.torque wider; slower commands"),
+    "speed": (
+        "asks joints for speeds that the drives do not reach",
+        "train on a model of the drives (actuator=), slower commands",
+    ),
     "spread_mps": ("differs from run to run", "more sensor noise, more varied start states"),
 }
 
@@ -141,7 +157,7 @@ class Setting(NamedTuple):
 
 
 class ScenarioResult(NamedTuple):
-    """What came of a scenario."""
+    """A scenario's figures, and the trial that they are of."""
 
     row: dict[str, Any]
     trial: Trial
@@ -151,19 +167,19 @@ class ScenarioResult(NamedTuple):
 def setting_of(
     name: str, scenario: Scenario, base: WalkConfig, robots: RobotBatchConfig, within: CommandRange
 ) -> Setting:
-    """The simulation that a scenario asks for: what it says over a task and robots, whom nobody
-    else pushes.
+    """The simulation that a scenario asks for: its settings over those of a task and robots,
+    without random pushes.
 
     Raises:
-      InputError: for settings that there are not, or out of range.
+      InputError: for settings that do not exist or are out of range.
     """
-    command = tuple(
+    x, y, yaw = (
         min(max(v, low), high) for v, (low, high) in zip(scenario.command, within, strict=True)
     )
     at = f"scenario.{name}"
     return Setting(
         scenario,
-        (command[0], command[1], command[2]),
+        (x, y, yaw),
         from_mapping(WalkConfig, {**asdict(base), **scenario.task}, at=f"{at}.task"),
         replace(
             robots,
@@ -189,16 +205,16 @@ def run_scenario(
     recovery: Recovery | None = None,
     **place: Any,
 ) -> ScenarioResult:
-    """All trials of a scenario, side by side.
+    """All trials of a scenario, side by side, each with a heading of its own.
+
+    On slopes and stairs that are climbed all trials face up.
 
     Args:
-      recovery: whom the actor hands over to in a scenario whose starts have fallen; others do
-        without.
+      recovery: what the actor hands over to in a scenario whose starts have fallen.
       place: sim, device and num_threads, as `TaskEnv` takes them.
 
     Raises:
-      InputError: for a scenario with fallen starts without a recovery, or one that is wired
-        otherwise.
+      InputError: for fallen starts without a recovery, or with one of another wiring.
     """
     scenario, acting = setting.scenario, actor
     if not scenario.fallen:
@@ -213,7 +229,14 @@ def run_scenario(
         force = pushes(scenario.push, trials, env.dt, torch.Generator().manual_seed(seed))
         acting = Pushed(acting, force.to(env.device), turned=True)
     asked = torch.tensor(setting.command).expand(1, trials, 3)
-    trial = run_trial(acting, env, seconds=scenario.seconds, seed=seed, commands=asked)
+    trial = run_trial(
+        acting,
+        env,
+        seconds=scenario.seconds,
+        seed=seed,
+        commands=asked,
+        headings=setting.task.terrain == "flat",  # other ground draws them itself
+    )
     return ScenarioResult(row_of(scenario, trial, setting.command, success), trial, env.task)
 
 
@@ -229,7 +252,7 @@ def pushes(train: PushTrain, n: int, dt: float, generator: torch.Generator) -> T
     return force
 
 
-# --- who succeeded ---
+# --- success ---
 
 
 def bounds(command: Sequence[float], success: SuccessConfig) -> tuple[float, float]:
@@ -267,16 +290,24 @@ def row_of(
     upright = ~trial.fell.any(0)
     near = (speed <= most[0]) & (turn <= most[1])
     if any(scenario.command) and not any(command):
-        near &= False  # what the policy's range has nothing of it has not mastered
+        near &= False  # the policy's range has nothing of this command
     count, n = int((upright & near).sum()), len(upright)
     low, high = wilson(count, n)
     row: dict[str, Any] = {
-        "success": count / n, "pass_mark": scenario.pass_mark, "passed": count / n >= scenario.pass_mark,
-        "low": low, "high": high, "trials": n, "fell": (~upright).float().mean().item(),
-        "off_command": (upright & ~near).float().mean().item(), "progress": progress(trial),
-        "command": list(command), "scaled": list(command) != list(scenario.command),
-        "bound_mps": most[0], "bound_rps": most[1],
-    }  # fmt: skip
+        "success": count / n,
+        "pass_mark": scenario.pass_mark,
+        "passed": count / n >= scenario.pass_mark,
+        "low": low,
+        "high": high,
+        "trials": n,
+        "fell": (~upright).float().mean().item(),
+        "off_command": (upright & ~near).float().mean().item(),
+        "progress": progress(trial),
+        "command": list(command),
+        "scaled": list(command) != list(scenario.command),
+        "bound_mps": most[0],
+        "bound_rps": most[1],
+    }
     if "up" in trial.seen:
         steps = torch.arange(1, len(trial.fell) + 1).unsqueeze(-1)
         # past the end where never
@@ -293,22 +324,18 @@ def row_of(
 def red_flags(
     outcomes: Mapping[str, ScenarioResult],
     scenarios: Mapping[str, Scenario],
-    torque_limit: Sequence[float],
+    robot: Robot,
     most: FlagConfig,
 ) -> list[dict[str, Any]]:
-    """What is measured of each red flag that the scenarios tell about, where it begins, and the
-    cure.
+    """Each red flag that the scenarios tell about: its figure, where it begins, and the cure.
 
     Falls at the start are those of all scenarios, the rest is measured on those that are only a
     command.
     """
-    plain = [outcome.trial for name, outcome in outcomes.items() if scenarios[name].plain]
-    turning = [
-        out.trial
-        for name, out in outcomes.items()
-        if scenarios[name].plain and out.row["command"][2]
-    ]
-    limit = torch.tensor(list(torque_limit))
+    of_plain = {name: found for name, found in outcomes.items() if scenarios[name].plain}
+    plain = [found.trial for found in of_plain.values()]
+    turning = [found.trial for found in of_plain.values() if found.row["command"][2]]
+    limit = torch.tensor(robot.torque_limit, dtype=torch.float32)
     found = {"start_falls": early_falls([outcome.trial for outcome in outcomes.values()])}
     if plain:
         found |= {
@@ -316,13 +343,22 @@ def red_flags(
             for name in ("jerk", "heat", "saturation")
         }
         found["spread_mps"] = max(spread(trial) for trial in plain)
+        speeds = joint_speeds(plain, robot).values()
+        found["speed"] = max(row["p999_rps"] / row["limit_rps"] for row in speeds)
     if turning:
         found["slip_mps"] = max(slip(trial) for trial in turning)
     return [
-        {"name": name, "value": found[name], "from": getattr(most, name), "raised": found[name] > getattr(most, name),
-         "symptom": symptom, "cure": cure}
-        for name, (symptom, cure) in CURES.items() if name in found
-    ]  # fmt: skip
+        {
+            "name": name,
+            "value": found[name],
+            "from": getattr(most, name),
+            "raised": found[name] > getattr(most, name),
+            "symptom": symptom,
+            "cure": cure,
+        }
+        for name, (symptom, cure) in CURES.items()
+        if name in found
+    ]
 
 
 def early_falls(trials: Sequence[Trial]) -> float:
@@ -346,6 +382,24 @@ def drives(trial: Trial, limit: Tensor) -> dict[str, float]:
         "jerk": change.mean().item() if len(change) else 0.0,
         "heat": kept.square().mean(0).sqrt().max().item() if len(kept) else 0.0,
         "saturation": (kept.abs() >= FULL).float().mean(0).max().item() if len(kept) else 0.0,
+    }
+
+
+def joint_speeds(trials: Sequence[Trial], robot: Robot) -> dict[str, dict[str, float]]:
+    """Speeds of each joint before falls, beside its velocity limit [rad/s]: 99.9th percentile and
+    maximum."""
+    speed = torch.cat(
+        [trial.seen["joint_vel"].abs()[trial.fell.cumsum(0) == 0] for trial in trials]
+    )
+    if not len(speed):
+        speed = torch.zeros(1, len(robot.joint_names))
+    # the k-th largest, as torch.quantile is limited in size
+    rank = max(1, round(0.001 * len(speed)))
+    most = speed.topk(rank, dim=0).values
+    rows = zip(robot.joint_names, most[-1], most[0], robot.velocity_limit, strict=True)
+    return {
+        name: {"p999_rps": p999.item(), "max_rps": top.item(), "limit_rps": float(limit)}
+        for name, p999, top, limit in rows
     }
 
 

@@ -3,6 +3,7 @@ the same way."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -22,13 +23,14 @@ def run_trial(
     seconds: float = 20.0,
     seed: int = 0,
     commands: Tensor | None = None,
+    headings: bool = False,
 ) -> Trial:
-    """Run all robots of the environment for a time; `env.task.figures` says what came of it.
+    """Run all robots of the environment for a time; `env.task.figures` summarizes the trial.
 
-    A robot that fails is put back at a start and goes on with what was settled for everyone in
-    advance (`Task.script`), its memory emptied; every step of every robot counts, the fall's and
+    A robot that fails is put back at a start and goes on with the schedule that was drawn in
+    advance (`Task.script`), its memory reset. Every step of every robot counts, the fall's and
     those from the new start included. So falling neither ends the accounting nor is it hidden: it
-    costs what the robot loses until it moves again, and is reported as falls per minute besides.
+    costs what the robot loses until it moves again, and is reported as falls per minute.
     Episodes do not end by time.
 
     Args:
@@ -37,6 +39,8 @@ def run_trial(
         the same first starts.
       commands: (T, n, c) to ask for instead, then for the last of them, of a task that takes some
         (`Walk.follow`).
+      headings: turn every robot at the start about the vertical by an angle of its own. Friction
+        of pyramidal cones depends on the direction: along x it is 1.4 times that at 45 degrees.
     """
     steps = max(1, round(seconds / env.dt))
     row = 4 * (2 * env.num_actions + 32)  # bytes of what is kept of a robot's step
@@ -49,11 +53,20 @@ def run_trial(
             env.task.follow(commands)
         env.generator.manual_seed(seed + 1)
         env.reset()
+        if headings:
+            _turn(env, torch.Generator(env.device).manual_seed(seed + 2))
         recorder = _TrialRecorder(env)
         rollout(actor, env, steps, recorder, resets=at_end_but_time)
     finally:
         env.task.unscript()
     return recorder.trial()
+
+
+def _turn(env: TaskEnv[Any], generator: torch.Generator) -> None:
+    """Turn all robots, where they are, to headings drawn uniformly."""
+    robots = torch.arange(env.num_envs, device=env.device)
+    yaw = 2.0 * math.pi * torch.rand(env.num_envs, generator=generator, device=env.device)
+    env.robots.carry(robots, env.state.root_pos[:, :2], geometry.yaw_matrix(yaw))
 
 
 def effort(trial: Trial) -> dict[str, float]:

@@ -44,6 +44,7 @@ def write(
         ),
         _cures(rows),
         _flags(found["red_flags"]),
+        _joint_speeds(found["joint_speeds"]),
         replay,
     ]
     title = f"{found['policy']}: scenario suite"
@@ -68,7 +69,8 @@ def _words(found: Mapping[str, Any]) -> Words:
         f"{number(found['success']['last_s'])} s is near its command, within the bounds of the table. "
         f"{found['robot']}, randomization {found['randomization']}, seed {found['seed']}, "
         f"sim={found['sim']}, actuator={Path(found['actuator']).name}; "
-        f"robots start leaning a little and moving a little.{edge}"
+        f"robots start leaning a little and moving a little, each with a heading of its own.{edge}"
+        + (f" Learned from: {found['teacher']}." if found["teacher"] else "")
     )
 
 
@@ -146,6 +148,21 @@ def _cures(rows: Sequence[Mapping[str, Any]]) -> Section | None:
         (row["name"], f"{word}: {row['cure']}") for row, word in zip(failed, why, strict=True)
     ]
     return Section("cures", "Not passed", [Terms(entries)])
+
+
+def _joint_speeds(speeds: Mapping[str, Mapping[str, float]]) -> Section:
+    rows = [
+        (
+            name,
+            Cell.of(row["p999_rps"], 1, bad=row["p999_rps"] > row["limit_rps"]),
+            Cell.of(row["max_rps"], 1, bad=row["max_rps"] > row["limit_rps"]),
+            Cell.of(row["limit_rps"], 1),
+        )
+        for name, row in speeds.items()
+    ]
+    words = "Of all scenarios, at the end of control steps, before falls; the drives' limits are robot.yaml's."
+    columns = ("joint", "99.9th percentile (rad/s)", "maximum (rad/s)", "limit (rad/s)")
+    return Section("speeds", "Joint speeds", [Words(words), Table(columns, rows)])
 
 
 def _flags(flags: Sequence[Mapping[str, Any]]) -> Section:

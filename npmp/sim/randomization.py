@@ -22,6 +22,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.robots import Robot
+from npmp.robots.adapt import CONES
 from npmp.sim.adaptive import Reach
 from npmp.sim.simulator import Simulator
 
@@ -75,6 +76,8 @@ class PhysicsConfig:
 
     # by joint: what all draws are about
     nominal: Mapping[str, JointPhysics] = field(default_factory=dict)
+    # friction cones of contacts, elliptic or pyramidal; None: the model's
+    cone: str | None = None
 
     friction: tuple[float, float] | None = None  # of the feet, sliding; None: the model's
     mass: Spread = field(default_factory=Spread)  # of the bodies, with their inertia
@@ -97,6 +100,8 @@ class PhysicsConfig:
     def __post_init__(self) -> None:
         ranges.not_negative(self, "com_trunk", "com_links", "joint_offset", "actuators")
         ranges.share(self, "weak_joint")
+        if self.cone is not None and self.cone not in CONES:
+            raise ValueError(f"cone must be one of {', '.join(CONES)}; got {self.cone!r}")
         if self.friction is not None:
             object.__setattr__(
                 self, "friction", tuple(float(v) for v in self.friction)
@@ -153,14 +158,17 @@ _LIGHT = 1e-4
 
 
 def with_nominal(model: mujoco.MjModel, config: PhysicsConfig) -> mujoco.MjModel:
-    """The model with the joints that `nominal` names as it says; the very same where it names none.
+    """The model with the joints and cones that a configuration names; the same object where it
+    names none.
 
     Raises:
       InputError: for a joint that the model has not.
     """
-    if not config.nominal:
+    if not config.nominal and config.cone is None:
         return model
     model, drives = copy.copy(model), {model.actuator(i).name: i for i in range(model.nu)}
+    if config.cone is not None:
+        model.opt.cone = CONES[config.cone]
     for name, joint in config.nominal.items():
         if name not in drives:
             raise InputError(

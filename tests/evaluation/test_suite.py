@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import mujoco
 import pytest
 import torch
 from omegaconf import OmegaConf
@@ -24,6 +26,7 @@ from npmp.evaluation.suite import (
     ScenarioResult,
     SuccessConfig,
     drives,
+    joint_speeds,
     pushes,
     red_flags,
     row_of,
@@ -105,6 +108,7 @@ def test_a_payload_and_a_wet_floor_are_simulated(robot: Robot) -> None:
         env.sim.batch.get_model(2).geom_friction[env.robots.randomizer._foot_geoms, 0].tolist()
         == [0.2] * 4
     )
+    assert env.sim.model.opt.cone == mujoco.mjtCone.mjCONE_ELLIPTIC
 
 
 def test_one_joint_is_weak_and_not_always_the_same(robot: Robot) -> None:
@@ -200,7 +204,7 @@ def fake(
     return Trial(seen, torch.zeros(falls.shape), falls, torch.zeros(steps + 1, 19), 0.02)
 
 
-def test_who_succeeds_by_hand() -> None:
+def test_success_by_hand() -> None:
     """As asked; at a third of the speed; turning; fallen; 0.1 m/s aside."""
     achieved = [
         [0.5, 0.0, 0.0],
@@ -217,7 +221,7 @@ def test_who_succeeds_by_hand() -> None:
     assert (row["bound_mps"], row["bound_rps"]) == (0.25, 0.25)
     assert row["error_mps"] == pytest.approx((0.0 + 0.33 + 0.0 + 0.1) / 4)
     still = row_of(Scenario((0.3, 0.0, 0.0)), fake([[0.0] * 3]), (0.3, 0.0, 0.0), SuccessConfig())
-    # who stands has not walked
+    # standing is not walking
     assert still["bound_mps"] == pytest.approx(0.15) and still["success"] == 0.0
 
 
@@ -229,7 +233,19 @@ def test_red_flags_by_hand() -> None:
     # speeds; the second is in the air for half of the time
     feet[..., 0, 1], feet[..., 1, 1] = 0.05, 0.3
     feet[::2, :, 1, 0] = 0.1
-    trial = fake([[0.4, 0.0, 0.0]], torque=torque, feet=feet)
+    # rad/s; the second joint is at 8 in one step of a hundred
+    speed = torch.full((100, 1, 2), 5.0)
+    speed[50, 0, 1] = -8.0
+    trial = fake([[0.4, 0.0, 0.0]], torque=torque, feet=feet, joint_vel=speed)
+    two_joints: Any = SimpleNamespace(
+        joint_names=("hip", "knee"), torque_limit=[10.0, 20.0], velocity_limit=[12.0, 6.0]
+    )
+    assert joint_speeds([trial], two_joints)["knee"] == {
+        "p999_rps": 8.0,
+        "max_rps": 8.0,
+        "limit_rps": 6.0,
+    }
+    assert joint_speeds([trial] * 20, two_joints)["hip"]["p999_rps"] == 5.0
     found = drives(trial, torch.tensor([10.0, 20.0]))
     assert found == pytest.approx({"jerk": 0.25 / 0.02, "heat": 0.8, "saturation": 0.0})
     assert slip(trial) == pytest.approx(0.3)
@@ -245,11 +261,17 @@ def test_red_flags_by_hand() -> None:
         name: ScenarioResult({"command": s.command}, trial, None) for name, s in scenarios.items()
     }  # type: ignore[arg-type]
     flags = {
-        flag["name"]: flag for flag in red_flags(outcomes, scenarios, [10.0, 20.0], FlagConfig())
+        flag["name"]: flag for flag in red_flags(outcomes, scenarios, two_joints, FlagConfig())
     }
-    assert {name for name, flag in flags.items() if flag["raised"]} == {"jerk", "heat", "slip_mps"}
+    assert {name for name, flag in flags.items() if flag["raised"]} == {
+        "jerk",
+        "heat",
+        "slip_mps",
+        "speed",
+    }
+    assert flags["speed"]["value"] == pytest.approx(8.0 / 6.0)
     assert set(flags) == set(asdict(FlagConfig()))
-    only = red_flags({"pushed": outcomes["pushed"]}, scenarios, [10.0, 20.0], FlagConfig())
+    only = red_flags({"pushed": outcomes["pushed"]}, scenarios, two_joints, FlagConfig())
     assert [flag["name"] for flag in only] == ["start_falls"]
 
 
@@ -265,10 +287,13 @@ def test_a_scenario_is_tried_by_all_at_once(robot: Robot, skill: SkillModule) ->
     )
     assert outcome.trial.fell.shape == (15, 3) and outcome.row["trials"] == 3
     assert (outcome.trial.seen["achieved"][6, :, 1].abs() > 1.0).all()  # 3000 N for 20 ms on 30 kg
+    # of the first robot's qpos at the start: turned about the vertical, at rest at home
+    turn = outcome.trial.qpos[0, 3:7]
+    assert abs(float(turn[3])) > 0.01 and turn[1:3].abs().max() < 0.1
     assert (outcome.trial.seen["command"] == torch.tensor([0.5, 0.0, 0.0])).all()
 
 
-def test_who_stands_still_has_not_mastered_what_its_range_has_nothing_of() -> None:
+def test_standing_still_is_no_success_at_a_command_beyond_the_range() -> None:
     still = torch.zeros(400, 2, 3)
     trial = Trial({"achieved": still, "command": still, "base": torch.zeros(400, 2, 4)}, torch.zeros(400, 2),
                   torch.zeros(400, 2, dtype=torch.bool), torch.zeros(401, 19), 0.02)  # fmt: skip

@@ -384,3 +384,24 @@ def test_a_joint_that_is_not_there_is_named(robot: Robot) -> None:
         JointPhysics(kp=0.0)
     with pytest.raises(ValueError, match="armature must be at least 0"):
         JointPhysics(armature=-0.1)
+
+
+@pytest.mark.parametrize(("cone", "slides"), [("pyramidal", True), ("elliptic", False)])
+def test_elliptic_cones_hold_alike_in_all_directions(cone: str, slides: bool) -> None:
+    """A box of 1 kg, friction 0.5, under 4 N: 0.82 of what holds it along x. A pyramid's edge at 45
+    degrees holds 0.71 of that."""
+    scene = mujoco.MjModel.from_xml_string(
+        """<mujoco><option impratio="10"/><worldbody><geom type="plane" size="5 5 1"/>
+        <body pos="0 0 0.1"><freejoint/><geom type="box" size=".1 .1 .1" mass="1" friction="0.5"
+        priority="1"/></body></worldbody></mujoco>"""
+    )
+    model = with_nominal(scene, PhysicsConfig(cone=cone))
+    moved = {}
+    for degrees in (0.0, 45.0):
+        data = mujoco.MjData(model)
+        angle = np.radians(degrees)
+        data.xfrc_applied[1, :2] = 4.0 * np.array([np.cos(angle), np.sin(angle)])
+        mujoco.mj_step(model, data, 500)
+        moved[degrees] = float(np.linalg.norm(data.qpos[:2]))
+    assert moved[0.0] < 0.05
+    assert (moved[45.0] > 0.1) == slides
