@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from omegaconf import DictConfig
@@ -10,7 +11,7 @@ from omegaconf import DictConfig
 from mocap_data.errors import InputError
 from npmp.experiments.common import Run, console, one_of, say, table, verb
 from npmp.experiments.sweeping.drive import failures, jobs_table
-from npmp.experiments.sweeping.launch import go_on, launcher_of
+from npmp.experiments.sweeping.launch import go_on
 from npmp.experiments.sweeping.sweep import PLAN, RUNNING, STATES, STOPPED, Sweep
 
 
@@ -27,7 +28,12 @@ def run(config: DictConfig, run: Run) -> int:
     sweep = Sweep.load(Path(str(config.target)))
     if config.action == "resume":
         if config.launcher is not None:
-            sweep.launcher = launcher_of(str(config.launcher))
+            one_of(config, "launcher", "local", "ray")
+            kind, gpus, resources = str(config.launcher), 0.0, dict[str, float]()
+            if kind == "ray":
+                gpus, resources = sweep.launcher.gpus, sweep.launcher.resources
+            sweep.launcher = replace(sweep.launcher, kind=kind, gpus=gpus, resources=resources)
+        sweep.check_foreign()
         return go_on(sweep)
     show(sweep)
     return 0
@@ -42,7 +48,7 @@ def show_all(folder: Path) -> None:
         except InputError as error:  # damaged, or another's jobs.json
             say(str(error))
             continue
-        settle(sweep)
+        mark_stopped(sweep)
         counts = [sum(job.state == state for job in sweep.jobs) for state in STATES]
         rows.append((str(sweep.folder), sweep.verb, *(str(count or "") for count in counts)))
     if not rows:
@@ -54,14 +60,13 @@ def show_all(folder: Path) -> None:
 
 def show(sweep: Sweep) -> None:
     """All jobs, and what the failed ones failed with; sweep.json is brought up to date."""
-    settle(sweep, keep=True)
+    mark_stopped(sweep, keep=True)
     console().print(jobs_table(sweep, {i: sweep.progress(i) for i in range(len(sweep.jobs))}))
     say(*(f"failed: {line}" for line in failures(sweep)))
 
 
-def settle(sweep: Sweep, *, keep: bool = False) -> None:
-    """Where nobody works on a sweep, call jobs stopped that were running when whoever ran them
-    died; keep: write it."""
+def mark_stopped(sweep: Sweep, *, keep: bool = False) -> None:
+    """Mark jobs as stopped that were running when their sweep's process died; keep: write it."""
     with suppress(InputError), sweep.locked():
         for i, job in enumerate(sweep.jobs):
             if job.state == RUNNING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import tempfile
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+
+from mocap_data.errors import InputError
 
 
 @contextmanager
@@ -52,6 +55,26 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
             # a full disk is named by the file that it has no space for
             error.filename = str(target)
         raise
+
+
+@contextmanager
+def locked(path: str | os.PathLike[str], busy: str, *, wait: bool = False) -> Iterator[None]:
+    """Keep other processes out that ask for the same folder or file; the system takes the lock back
+    from processes that die. wait: until they are done.
+
+    Raises:
+      InputError: with `busy`, where another process has it.
+    """
+    flags = os.O_RDONLY if os.path.isdir(path) else os.O_RDWR | os.O_CREAT
+    handle = os.open(path, flags, 0o666)
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError as error:
+            raise InputError(busy) from error
+        yield
+    finally:
+        os.close(handle)
 
 
 def write_json(path: str | os.PathLike[str], content: Any, *, indent: int = 2) -> None:

@@ -6,7 +6,6 @@ import importlib.util
 import os
 import shlex
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,12 @@ from npmp import plugins
 ROOT = str(Path(__file__).resolve().parent.parent)  # for a checkout that is not installed
 
 
-def connect(
-    what: str, *, address: str | None = None, runtime_env: Mapping[str, Any] | None = None
-) -> Any:
-    """Ray, connected to the cluster of RAY_ADDRESS or `address`, or to a new one of this machine.
-    Where this process is connected already, it stays so.
+def connect(what: str) -> Any:
+    """Ray, connected to the cluster of RAY_ADDRESS, or to a new one of this machine. Where this
+    process is connected already, it stays so.
 
     Args:
-      what: needs it, for the message where Ray is absent. runtime_env: of the jobs, as Ray takes
-        it.
+      what: needs it, for the message where Ray is absent.
 
     Returns: the module `ray`.
 
@@ -40,15 +36,12 @@ def connect(
 
     if ray.is_initialized():
         return ray
-    environment = dict(runtime_env or {})
-    environment["env_vars"] = {"PYTHONPATH": ROOT, "MUJOCO_GL": "disable"} | dict(
-        environment.get("env_vars", {})
-    )
-    address = os.environ.get("RAY_ADDRESS") or address
+    environment: dict[str, Any] = {"env_vars": {"PYTHONPATH": ROOT, "MUJOCO_GL": "disable"}}
+    address = os.environ.get("RAY_ADDRESS")
     where: dict[str, Any] = {"address": address} if address else {"include_dashboard": False}
     # Ray gives it to a shell as it is: without quotes a path with a space starts no worker
     if not address:
-        environment.setdefault("py_executable", shlex.quote(sys.executable))
+        environment["py_executable"] = shlex.quote(sys.executable)
     try:
         ray.init(**where, runtime_env=environment, log_to_driver=False, configure_logging=False)
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:

@@ -112,13 +112,13 @@ def steps() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def at(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], Place]]:
     """The folder of a page."""
-    jobs, given = launch.with_variants, Place(tmp_path_factory.mktemp("given"), shared)
+    jobs, given = launch.jobs_of, Place(tmp_path_factory.mktemp("given"), shared)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NPMP_SHARED", str(shared))
         patch.setenv("D", "recordings/dog")
         patch.delenv("RAY_ADDRESS", raising=False)
         # one job of a sweep, and in this process, where torch is imported already
-        patch.setattr(launch, "with_variants", lambda main, asked: (jobs(main, asked) or [])[:1])
+        patch.setattr(launch, "jobs_of", lambda main, asked: (jobs(main, asked) or [])[:1])
         patch.setattr(workers, "begin", done_here)
         yield cache(lambda page: Place(tmp_path_factory.mktemp(page.stem), shared, given))
 

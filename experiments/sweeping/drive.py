@@ -1,4 +1,4 @@
-"""Running a sweep's jobs until all have ended, whoever dies meanwhile."""
+"""Running a sweep's jobs until all have ended, whatever dies meanwhile."""
 
 from __future__ import annotations
 
@@ -44,17 +44,12 @@ COLOURS = {
 
 
 def workers_of(sweep: Sweep) -> Workers:
-    """Whoever the sweep's launcher asks for. Raises InputError for settings out of range."""
-    settings = dict(sweep.launcher)
-    kind = settings.pop("kind")
-    settings.pop("retries")
-    if kind == "ray":
-        return Ray(sweep.folder, **settings)
-    return Local(sweep.folder, **settings)
+    """Those that the sweep's launcher asks for. Raises InputError where there are none."""
+    return (Ray if sweep.launcher.kind == "ray" else Local)(sweep.folder, sweep.launcher)
 
 
 def drive(sweep: Sweep, workers: Workers, search: Search | None = None) -> int:
-    """Do whatever jobs are not finished, and those that a search proposes. The caller holds the
+    """Run the jobs that are not finished, and those that a search proposes. The caller holds the
     sweep's lock.
 
     Returns: the exit code: 0 where all are done, 2 where some failed, 130 or 143 where a signal
@@ -67,8 +62,8 @@ class _Drive:
     """One process that looks after a sweep's jobs."""
 
     def __init__(self, sweep: Sweep, search: Search | None):
-        self.sweep, self.search, self.retries = sweep, search, int(sweep.launcher["retries"])
-        self.running: dict[int, float] = {}  # jobs of this process, and when they were begun
+        self.sweep, self.search, self.retries = sweep, search, sweep.launcher.retries
+        self.running: dict[int, float] = {}  # jobs of this process, and when they were started
         self.tries: Counter[int] = Counter()  # attempts of this process
         self.pruned: set[int] = set()  # jobs that were told to stop for good
         self.shown: dict[int, Progress] = {}
@@ -168,7 +163,7 @@ class _Drive:
         self.tell(i, "died, is tried again" if again else job.state)
         self.keep()
         if self.search is not None:
-            self.search.told(i)
+            self.search.tell(i)
         return again
 
     def keep(self) -> None:
@@ -200,7 +195,7 @@ class _Drive:
         """A line, where there is no table."""
         if not self.on_terminal:
             job, sweep = self.sweep.jobs[i], self.sweep
-            score = "" if job.score is None else f", {sweep.score} {job.score:.3g}"
+            score = "" if job.score is None else f", {sweep.launcher.score} {job.score:.3g}"
             left = sum(job.state in (WAITING, RUNNING) for job in sweep.jobs)
             print(
                 f"{job.name}: {what} ({job.seconds:.0f} s{score}); {left} to go",
@@ -236,7 +231,7 @@ def jobs_table(
         f"{sum(job.state == state for job in sweep.jobs)} {state}" for state in COLOURS
         if any(job.state == state for job in sweep.jobs)
     )  # fmt: skip
-    columns = ("job", "state", "done", sweep.score or "score", "time", "left", "host")
+    columns = ("job", "state", "done", sweep.launcher.score or "score", "time", "left", "host")
     look = {
         "box": box.SIMPLE_HEAD,
         "pad_edge": False,

@@ -1,7 +1,7 @@
 """The process of one job: `python -m npmp.experiments.sweeping.job SWEEP NUMBER [CPU,CPU]`.
 
-It ends at once when its standard input does, that is with the process that began it, however that
-ended. Where the job was begun before, it goes on from its checkpoint.
+It ends at once when its standard input does, that is with the process that started it, however
+that ended. Where the job was begun before, it resumes from its checkpoint.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 
 def end_with_parent() -> None:
-    """Watch standard input, which nobody writes to."""
+    """Watch standard input, to which nothing is written."""
 
     def watch() -> None:
         os.read(0, 1)
@@ -27,21 +27,21 @@ def work(folder: Path, number: int) -> int:
     """Do a job. Returns its exit code."""
     from omegaconf import OmegaConf
 
+    from mocap_data.files import locked
     from npmp.experiments.common import FOLDERS, Job, main_of
     from npmp.experiments.failures import guarded
-    from npmp.experiments.sweeping.sweep import Sweep, lock
+    from npmp.experiments.sweeping.sweep import Sweep
 
     with guarded() as command:
-        folder = folder.resolve()
-        sweep = Sweep.load(folder)
+        sweep = Sweep.load(folder.resolve())
+        sweep.check_foreign()
         place, name = sweep.place(number), sweep.jobs[number].name
         main, config = main_of(sweep.verb), OmegaConf.create(sweep.configs[number])
-        # not as it was composed: the folder may have been moved, and names by the time of day are
-        # each job's own
-        config.out = str(folder if main.out in FOLDERS else folder / Path(str(config.out)).name)
-        os.chdir(sweep.where)
+        # not as it was composed: the folder may have been moved
+        file = "" if main.out in FOLDERS else Path(str(config.out)).name
+        config.out = str(sweep.folder / file)
         # an attempt before may live for a moment more
-        with lock(folder / "logs" / f"{name}.lock", wait=True):
+        with locked(sweep.log(number).with_suffix(".lock"), "", wait=True):
             begun, kept = (place / "config.yaml").is_file(), any(place.glob("checkpoints/*.json"))
             if "resume" in config and begun and (kept or config.resume is None):
                 config.resume = str(place)

@@ -1,4 +1,4 @@
-"""What a sweep found: the best settings as a file that `experiment=` takes, and of a search a page."""
+"""What a sweep found: the best settings as a file for `experiment=`, and of a search a page."""
 
 from __future__ import annotations
 
@@ -27,9 +27,8 @@ def report(sweep: Sweep, search: Search | None) -> list[str]:
         write_best(sweep, settings, score)
         runs = f", mean of {count}" if count > 1 else ""
         named = " ".join(settings) or "as without the sweep"
-        lines.append(
-            f"best: {named} ({sweep.score} {score:.4g}{runs}); experiment={sweep.folder / BEST}"
-        )
+        file = f"experiment={sweep.folder / BEST}"
+        lines.append(f"best: {named} ({sweep.launcher.score} {score:.4g}{runs}); {file}")
     if search is not None and any(job.score is not None for job in sweep.jobs):
         write_page(sweep, search)
         lines.append(f"page: {sweep.folder / PAGE}")
@@ -40,17 +39,18 @@ def best(sweep: Sweep) -> tuple[list[str], float, int] | None:
     """The settings, less the seed, with the best mean score over finished jobs; that score, and
     over how many.
 
-    None where nothing but the seed differs, or nobody said which scores are better.
+    None where nothing but the seed differs, or it is unknown which scores are better.
     """
+    lower = sweep.launcher.lower
     groups: dict[tuple[str, ...], list[float]] = {}
     for job in sweep.jobs:
         own = tuple(entry for entry in job.overrides if not entry.startswith("seed="))
         if job.state == FINISHED and job.score is not None:
             groups.setdefault(own, []).append(job.score)
-    if not any(groups) or sweep.lower is None:
+    if not any(groups) or lower is None:
         return None
     means = {own: sum(scores) / len(scores) for own, scores in groups.items()}
-    own = min(means, key=lambda key: means[key] if sweep.lower else -means[key])
+    own = (min if lower else max)(means, key=lambda key: means[key])
     return list(own), means[own], len(groups[own])
 
 
@@ -69,8 +69,8 @@ def write_best(sweep: Sweep, settings: Sequence[str], score: float) -> None:
         inner[leaf] = entry.value()
     content = ({"defaults": groups} if groups else {}) | values
     with atomic_path(sweep.folder / BEST) as path:
-        said = f"{sweep.score} {score:.6g}, the best of {len(sweep.jobs)} jobs"
-        head = f"# @package _global_\n# for: {sweep.verb}\n# {said}\n"
+        why = f"{sweep.launcher.score} {score:.6g}, the best of {len(sweep.jobs)} jobs"
+        head = f"# @package _global_\n# for: {sweep.verb}\n# {why}\n"
         path.write_text(head + yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
 
 
@@ -81,7 +81,7 @@ def write_page(sweep: Sweep, search: Search) -> None:
     importances = search.importances()
     keys = sorted(search.space, key=lambda key: -importances.get(key, 0.0))
     known = [(i, job, job.score) for i, job in enumerate(sweep.jobs) if job.score is not None]
-    sign = 1.0 if sweep.lower else -1.0
+    sign = 1.0 if sweep.launcher.lower else -1.0
     ranked = sorted(known, key=lambda entry: (entry[1].state != FINISHED, sign * entry[2]))
     values = {
         i: {key: value for key, _, value in (own.partition("=") for own in job.overrides)}
@@ -91,29 +91,23 @@ def write_page(sweep: Sweep, search: Search) -> None:
         [job.name, job.state, f"{score:.4g}", *(_short(values[i][key]) for key in keys)]
         for i, job, score in ranked
     ]
-    history = Picture(_image(lambda sheet: _history(sheet, sweep)), "score of each job", "plot")
-    lines = Picture(
-        _image(lambda sheet: _parallel(sheet, sweep, search, keys, values)),
-        "a line per job",
-        "plot",
-    )
-    bars = Bars(
-        "Importance (PED-ANOVA)",
-        [Bar(key, share, f"{share:.0%}") for key, share in importances.items()],
-    )
-    sections = [
-        Section("history", "Scores", [history]),
-        Section("settings", "What they depend on", [lines, *([bars] if importances else [])]),
-        Section("jobs", "Jobs", [Table(("job", "state", str(sweep.score), *keys), rows)]),
-    ]
-    notes = ["Pruned jobs were ended early; their score is the last that they had."]
-    title = f"Search for {str(sweep.score).replace('_', ' ')}"
+    history = _image(lambda sheet: _history(sheet, sweep))
+    lines = _image(lambda sheet: _parallel(sheet, sweep, search, keys, values))
+    shares = [Bar(key, share, f"{share:.0%}") for key, share in importances.items()]
+    bars = [Bars("Importance (PED-ANOVA)", shares)] if shares else []
+    score = str(sweep.launcher.score)
     assemble(
         sweep.folder / PAGE,
-        title=title,
+        title=f"Search for {score.replace('_', ' ')}",
         subtitle=f"{len(sweep.jobs)} jobs",
-        notes=notes,
-        sections=sections,
+        notes=["Pruned jobs were ended early; their score is the last that they had."],
+        sections=[
+            Section("history", "Scores", [Picture(history, "score of each job", "plot")]),
+            Section(
+                "settings", "What they depend on", [Picture(lines, "a line per job", "plot"), *bars]
+            ),
+            Section("jobs", "Jobs", [Table(("job", "state", score, *keys), rows)]),
+        ],
     )
 
 
@@ -138,27 +132,17 @@ def _image(draw: Any) -> str:
 def _history(sheet: Any, sweep: Sweep) -> None:
     """The score of each job in the order in which they were proposed, and the best so far."""
     panel = sheet.subplots()
+    known = [(i, job.score, job.state) for i, job in enumerate(sweep.jobs) if job.score is not None]
     for state, marker in ((FINISHED, "o"), (PRUNED, "x")):
-        points = [
-            (i, job.score)
-            for i, job in enumerate(sweep.jobs)
-            if job.state == state and job.score is not None
-        ]
-        if points:
-            panel.plot(
-                *zip(*points, strict=True), marker, label=state, color="#0072b2", markersize=5
-            )
-    done = [
-        (i, job.score)
-        for i, job in enumerate(sweep.jobs)
-        if job.state == FINISHED and job.score is not None
-    ]
-    if done:
-        numbers, scores = zip(*done, strict=True)
-        running = np.minimum.accumulate(scores) if sweep.lower else np.maximum.accumulate(scores)
-        panel.step(numbers, running, where="post", color="#d55e00", label="best so far")
+        if points := [(i, score) for i, score, one in known if one == state]:
+            numbers, scores = zip(*points, strict=True)
+            panel.plot(numbers, scores, marker, label=state, color="#0072b2", markersize=5)
+            if state == FINISHED:
+                best_of = np.minimum if sweep.launcher.lower else np.maximum
+                running, look = best_of.accumulate(scores), {"color": "#d55e00"}
+                panel.step(numbers, running, where="post", label="best so far", **look)
     panel.set_xlabel("job")
-    panel.set_ylabel(str(sweep.score).replace("_", " "))
+    panel.set_ylabel(str(sweep.launcher.score).replace("_", " "))
     panel.grid(color="0.9", linewidth=0.7)
     panel.legend(frameon=False)
 
@@ -175,49 +159,32 @@ def _parallel(
     panel = sheet.subplots()
     scores = {i: float(sweep.jobs[i].score or 0.0) for i in values}
     low, high = min(scores.values()), max(scores.values())
-    axes: list[tuple[str, list[str], dict[int, float]]] = []
-    for key in keys:
-        axes.append((key, *_axis(search.space[key], {i: own[key] for i, own in values.items()})))
-    axes.append(
-        (
-            str(sweep.score),
-            [f"{low:.3g}", f"{high:.3g}"],
-            {i: _share(s, low, high) for i, s in scores.items()},
-        )
-    )
-    order = sorted(scores, key=lambda i: scores[i], reverse=bool(sweep.lower))  # the best on top
+    axes = [
+        (key, *_axis(search.space[key], {i: own[key] for i, own in values.items()})) for key in keys
+    ]
+    heights = {i: _share(score, low, high) for i, score in scores.items()}
+    axes.append((str(sweep.launcher.score), [f"{low:.3g}", f"{high:.3g}"], heights))
+    # the best on top
+    order = sorted(scores, key=lambda i: scores[i], reverse=bool(sweep.launcher.lower))
     for rank, i in enumerate(order):
-        shade = rank / max(1, len(order) - 1)
-        heights = [at[i] for _, _, at in axes]
-        panel.plot(
-            range(len(axes)),
-            heights,
-            color=(0.0, 0.35, 0.6),
-            alpha=0.08 + 0.8 * shade**3,
-            linewidth=1.6,
-        )
+        shade = 0.08 + 0.8 * (rank / max(1, len(order) - 1)) ** 3
+        line = [at[i] for _, _, at in axes]
+        panel.plot(range(len(axes)), line, color=(0.0, 0.35, 0.6), alpha=shade, linewidth=1.6)
     for x, (_, ends, _) in enumerate(axes):
         panel.axvline(x, color="0.6", linewidth=0.8)
         for k, text in enumerate(ends):
-            panel.annotate(
-                text,
-                (x, k / max(1, len(ends) - 1)),
-                xytext=(4, 0),
-                textcoords="offset points",
-                fontsize=8,
-            )
+            place: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points"}
+            panel.annotate(text, (x, k / max(1, len(ends) - 1)), fontsize=8, **place)
     panel.set_xticks(range(len(axes)), [name for name, _, _ in axes], fontsize=8)
     panel.set_yticks([])
     panel.spines[:].set_visible(False)
 
 
 def _axis(distribution: Any, values: Mapping[int, str]) -> tuple[list[str], dict[int, float]]:
-    """What stands along a key's axis from below to above, and how high each job is on it, from 0 to
-    1."""
+    """The labels along a key's axis from below to above, and each job's height on it, 0 to 1."""
     if known := getattr(distribution, "choices", None):
-        return list(known), {
-            i: known.index(value) / max(1, len(known) - 1) for i, value in values.items()
-        }
+        top = max(1, len(known) - 1)
+        return list(known), {i: known.index(value) / top for i, value in values.items()}
     scale = np.log if distribution.log else float
     low, high = float(scale(distribution.low)), float(scale(distribution.high))
     ends = [f"{distribution.low:.3g}", f"{distribution.high:.3g}"]

@@ -1,4 +1,4 @@
-"""A sweep that chooses its jobs as it goes: Optuna proposes settings by the scores of those before."""
+"""A sweep that chooses its jobs as it goes: Optuna proposes settings by the scores so far."""
 
 from __future__ import annotations
 
@@ -8,18 +8,43 @@ import sys
 import typing
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.types import ChoiceSweep, IntervalSweep, Override, RangeSweep
 
 from mocap_data.errors import InputError
-from npmp.experiments.sweeping.sweep import FINISHED, PRUNED, Sweep, SweptJob, columns
+from npmp.experiments.sweeping.sweep import DONE, FINISHED, PRUNED, Sweep, SweptJob, columns
+from npmp.settings import from_mapping
 
 STUDY = "study.journal"  # Optuna's: a line of JSON per event
-SAMPLERS, PRUNERS = ("tpe", "random"), ("successive_halving", "median", "none")
 
 Compose = Callable[[Sequence[str]], dict[str, Any]]  # a job's settings, of what it has for its own
+
+
+@dataclass(frozen=True)
+class Sweeper:
+    """Settings proposed by Optuna, from the scores of the jobs before."""
+
+    # jobs in all
+    trials: int = 20
+    # tpe or random
+    sampler: str = "tpe"
+    # what ends jobs early: successive_halving, median or none
+    pruner: str = "successive_halving"
+    # jobs at random before those that are proposed
+    startup: int = 8
+    # of the proposals
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        known = {"sampler": ("tpe", "random"), "pruner": ("successive_halving", "median", "none")}
+        for key, names in known.items():
+            if (name := getattr(self, key)) not in names:
+                raise ValueError(f"no {key} {name!r}; there are: {', '.join(names)}")
+        if min(self.trials, self.startup) < 1:
+            raise ValueError(f"trials and startup must be at least 1, got {self}")
 
 
 def distribution_of(override: Override) -> Any:
@@ -29,30 +54,25 @@ def distribution_of(override: Override) -> Any:
     Raises:
       InputError: for a sweep that has none.
     """
-    from optuna import distributions
+    _optuna()
+    from optuna.distributions import CategoricalDistribution, FloatDistribution, IntDistribution
 
     key, value = override.key_or_group, override.value()
     try:
         if isinstance(value, ChoiceSweep):
-            return distributions.CategoricalDistribution(list(override.sweep_string_iterator()))
+            return CategoricalDistribution(list(override.sweep_string_iterator()))
         if isinstance(value, RangeSweep):
             numbers = [int(text) for text in override.sweep_string_iterator()]
-            return distributions.IntDistribution(
-                numbers[0], numbers[-1], step=int(typing.cast(int, value.step))
-            )
+            return IntDistribution(numbers[0], numbers[-1], step=int(typing.cast(int, value.step)))
         if isinstance(value, IntervalSweep):
-            low, high, log = (
-                typing.cast(Any, value.start),
-                typing.cast(Any, value.end),
-                "log" in value.tags,
-            )
-            if isinstance(low, int):
-                return distributions.IntDistribution(low, high, log=log)
-            return distributions.FloatDistribution(low, high, log=log)
+            low, high = typing.cast(Any, value.start), typing.cast(Any, value.end)
+            kind: Any = IntDistribution if isinstance(low, int) else FloatDistribution
+            return kind(low, high, log="log" in value.tags)
     except (TypeError, ValueError) as error:
         raise InputError(f"{key}: {error}") from error
     raise InputError(
-        f"{key}: no values to search; there are a,b  interval(a,b)  range(a,b)  tag(log, interval(a,b))"
+        f"{key}: no values to search; expected a,b or interval(a,b) or range(a,b) or "
+        "tag(log, interval(a,b))"
     )
 
 
@@ -64,16 +84,15 @@ def as_json(distribution: Any) -> Any:
 
 
 def corners(space: Mapping[str, Any]) -> list[list[str]]:
-    """Jobs that hold every end and every choice of a space at least once: what to look at before
-    any of them runs."""
-    ends = {
-        key: getattr(entry, "choices", None) or (entry.low, entry.high)
+    """Jobs that hold every end and every choice of a space at least once, to check before any
+    starts."""
+    ends = [
+        (key, getattr(entry, "choices", None) or (entry.low, entry.high))
         for key, entry in space.items()
-    }
-    most = max(len(values) for values in ends.values())
+    ]
+    most = max(len(values) for _, values in ends)
     return [
-        [f"{key}={values[min(i, len(values) - 1)]}" for key, values in ends.items()]
-        for i in range(most)
+        [f"{key}={values[min(i, len(values) - 1)]}" for key, values in ends] for i in range(most)
     ]
 
 
@@ -81,49 +100,46 @@ class Search:
     """Optuna's study of a sweep, in SWEEP/study.journal."""
 
     def __init__(self, sweep: Sweep, compose: Compose):
-        """sweep: with `search`, the settings of conf/sweeping/sweeper/optuna.yaml, and `space`,
-        distributions as JSON.
+        """sweep: with `search`: {"sweeper": of `Sweeper`, "space": distributions as JSON}.
 
         Raises:
-          InputError: where Optuna is not installed, or for settings that do not exist.
+          InputError: where Optuna is not installed, or the search is damaged.
         """
-        settings = sweep.search or {}
-        optuna = _optuna()
+        self._optuna = optuna = _optuna()
         from optuna.distributions import json_to_distribution
         from optuna.storages import JournalStorage
         from optuna.storages.journal import JournalFileBackend
 
-        self.sweep, self.compose, self._optuna = sweep, compose, optuna
-        self.trials = int(settings["trials"])
-        self.space = {
-            key: json_to_distribution(json.dumps(entry)) for key, entry in settings["space"].items()
-        }
-        self.settings, startup = settings, int(settings["startup"])
-        pruner: Any = {
+        self.sweep, self.compose = sweep, compose
+        found = sweep.search or {}
+        self.sweeper = from_mapping(Sweeper, found.get("sweeper", {}), at="search.sweeper")
+        try:
+            space = found["space"].items()
+            self.space = {key: json_to_distribution(json.dumps(entry)) for key, entry in space}
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise InputError(f"{sweep.folder}: its search has no space ({error})") from error
+        pruners: dict[str, Callable[[], Any]] = {
             "successive_halving": lambda: optuna.pruners.SuccessiveHalvingPruner(
                 reduction_factor=3
             ),
-            "median": lambda: optuna.pruners.MedianPruner(n_startup_trials=startup),
+            "median": lambda: optuna.pruners.MedianPruner(n_startup_trials=self.sweeper.startup),
             "none": optuna.pruners.NopPruner,
-        }[settings["pruner"]]()
+        }
+        journal = _mended(sweep.folder.resolve() / STUDY)
         self.study = optuna.create_study(
-            storage=JournalStorage(
-                JournalFileBackend(
-                    str(_whole(sweep.folder.resolve() / STUDY)), typing.cast(Any, _NoLock())
-                )
-            ),
+            storage=JournalStorage(JournalFileBackend(str(journal), typing.cast(Any, _NoLock()))),
             study_name="sweep",
             load_if_exists=True,
-            pruner=pruner,
-            direction="minimize" if sweep.lower else "maximize",
+            pruner=pruners[self.sweeper.pruner](),
+            direction="minimize" if sweep.launcher.lower else "maximize",
         )
-        known = self.study.get_trials(deepcopy=False)
         self._trials = {
-            trial.number: optuna.trial.Trial(self.study, trial._trial_id) for trial in known
+            trial.number: optuna.trial.Trial(self.study, trial._trial_id)
+            for trial in self.study.get_trials(deepcopy=False)
         }
         for i, job in enumerate(sweep.jobs):  # one that ended as its driver did
-            if job.state in (FINISHED, PRUNED) and self._number(i) in self._trials:
-                self.told(i)
+            if job.state in DONE and self._number(i) in self._trials:
+                self.tell(i)
 
     def _number(self, i: int) -> int:
         """The study's number of job i: its name."""
@@ -135,22 +151,26 @@ class Search:
         for number, trial in self._trials.items():
             if number not in used and not self._frozen(number).state.is_finished():
                 return trial
-        # drawn from the number of the trial on: a search that goes on does not draw again what it
-        # had
-        self.study.sampler = self._sampler(int(self.settings["seed"]) + 1009 * len(self._trials))
+        # drawn from the number of the trial on: a search that is resumed does not draw again what
+        # it had
+        self.study.sampler = self._sampler(self.sweeper.seed + 1009 * len(self._trials))
         trial = self.study.ask(self.space)
         self._trials[trial.number] = trial
         return trial
 
     def _sampler(self, seed: int) -> Any:
         samplers = self._optuna.samplers
-        if self.settings["sampler"] == "random":
+        if self.sweeper.sampler == "random":
             return samplers.RandomSampler(seed=seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", self._optuna.exceptions.ExperimentalWarning)
+        with self._quiet():
             return samplers.TPESampler(
-                seed=seed, n_startup_trials=int(self.settings["startup"]), multivariate=True
+                seed=seed, n_startup_trials=self.sweeper.startup, multivariate=True
             )
+
+    def _quiet(self) -> warnings.catch_warnings[None]:
+        """Without warnings that a part of Optuna is experimental."""
+        category = self._optuna.exceptions.ExperimentalWarning
+        return warnings.catch_warnings(action="ignore", category=category)
 
     def _frozen(self, number: int) -> Any:
         return self.study.get_trials(deepcopy=False)[number]
@@ -158,7 +178,7 @@ class Search:
     @property
     def exhausted(self) -> bool:
         """Whether there are as many jobs as are wanted."""
-        return len(self.sweep.jobs) >= self.trials
+        return len(self.sweep.jobs) >= self.sweeper.trials
 
     def propose(self) -> list[int]:
         """Another job, appended to the sweep: its number; none where there are enough."""
@@ -176,46 +196,40 @@ class Search:
         return []
 
     def look(self, i: int) -> bool:
-        """Tell the study the scores that a running job has had. Returns whether it is not worth
-        going on with."""
+        """Report the scores of a running job to the study. Returns whether to end it early."""
         number = self._number(i)
         frozen, trial = self._frozen(number), self._trials[number]
         if frozen.state.is_finished():
             return False
-        for step, score in enumerate(
-            columns(self.sweep.place(i) / "metrics.csv", str(self.sweep.score))[0]
-        ):
+        metrics = self.sweep.place(i) / "metrics.csv"
+        for step, score in enumerate(columns(metrics, str(self.sweep.launcher.score))[0]):
             if step not in frozen.intermediate_values:
                 trial.report(score, step)
         return bool(trial.should_prune())
 
-    def told(self, i: int) -> None:
-        """Tell the study how a job ended; not that it failed: a sweep that goes on tries it again."""
+    def tell(self, i: int) -> None:
+        """Tell the study how a job ended; not that it failed: a resumed sweep tries it again."""
         job, state = self.sweep.jobs[i], self._optuna.trial.TrialState
         if job.state == FINISHED and job.score is not None:
             self.study.tell(self._number(i), job.score, skip_if_finished=True)
-        elif job.state in (FINISHED, PRUNED):
+        elif job.state in DONE:
             ended = state.PRUNED if job.state == PRUNED else state.FAIL
             self.study.tell(self._number(i), state=ended, skip_if_finished=True)
 
     def importances(self) -> dict[str, float]:
-        """How much of the score's variance each key accounts for (fANOVA); {} where too little is
-        known."""
-        done = self.study.get_trials(
-            deepcopy=False, states=(self._optuna.trial.TrialState.COMPLETE,)
-        )
+        """The share of the score's variance by key (PED-ANOVA); {} where too little is known."""
+        complete = (self._optuna.trial.TrialState.COMPLETE,)
+        done = self.study.get_trials(deepcopy=False, states=complete)
         if len(done) < 4 or len({trial.value for trial in done}) < 2:
             return {}
-        evaluator = self._optuna.importance.PedAnovaImportanceEvaluator()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", self._optuna.exceptions.ExperimentalWarning)
-            return dict(
-                self._optuna.importance.get_param_importances(self.study, evaluator=evaluator)
-            )
+        importance = self._optuna.importance
+        with self._quiet():
+            evaluator = importance.PedAnovaImportanceEvaluator()
+            return dict(importance.get_param_importances(self.study, evaluator=evaluator))
 
 
 class _NoLock:
-    """Optuna's journal needs no lock of its own: who works on a sweep has the sweep's."""
+    """Optuna's journal needs no lock of its own: its process holds the sweep's."""
 
     def acquire(self) -> bool:
         """As Optuna's locks."""
@@ -225,28 +239,18 @@ class _NoLock:
         """As Optuna's locks."""
 
 
-def _whole(path: Path) -> Path:
+def _mended(path: Path) -> Path:
     """A journal, less a last line that a full disk or a kill cut short."""
     if path.is_file() and not (content := path.read_bytes()).endswith(b"\n"):
         path.write_bytes(content[: content.rfind(b"\n") + 1])
     return path
 
 
-def check_settings(settings: Mapping[str, Any]) -> None:
-    """Raise InputError for settings of conf/sweeping/sweeper/optuna.yaml that do not exist, or
-    without Optuna."""
-    _optuna()
-    for key, known in (("sampler", SAMPLERS), ("pruner", PRUNERS)):
-        if settings[key] not in known:
-            raise InputError(
-                f"no hydra.sweeper.{key} {settings[key]!r}; there are: {', '.join(known)}"
-            )
-
-
 def _optuna() -> Any:
     if importlib.util.find_spec("optuna") is None:
         raise InputError(
-            "hydra/sweeper=optuna needs the package optuna: make install EXTRAS=search, or pip install optuna"
+            "hydra/sweeper=optuna needs the package optuna: make install EXTRAS=search, or pip "
+            "install optuna"
         )
     import optuna
 

@@ -3,66 +3,132 @@ their own folders."""
 
 from __future__ import annotations
 
-import fcntl
 import math
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+import re
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from mocap_data.errors import InputError
-from mocap_data.files import write_json
+from mocap_data.files import locked, write_json
 from mocap_data.outside import read_json_object
+from npmp.settings import from_mapping
 from npmp.training.tables import as_number, read_table
 
 STATES = ("waiting", "running", "finished", "failed", "stopped", "pruned")
 WAITING, RUNNING, FINISHED, FAILED, STOPPED, PRUNED = STATES
 DONE = (FINISHED, PRUNED)  # not to be done again
 
-PLAN, STATE = "jobs.json", "sweep.json"
+PLAN, STATE, LOGS = "jobs.json", "sweep.json", "logs"
+# verbs whose settings cannot name code to run or files to write but out=
+SWEPT_VERBS = ("retarget", "imitate", "reuse", "evaluate")
+KEY = re.compile(r"[~+]{0,2}(?!hydra\b)\w[\w./@:]*=")  # how a setting begins
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """What runs a sweep's jobs: processes of this machine, or tasks of Ray on a cluster."""
+
+    # local (processes of this machine) or ray (tasks on the cluster of RAY_ADDRESS, or on one here)
+    kind: str = "local"
+    # CPU cores of each job; also its threads and torch_threads, where they are null
+    cores: int = 1
+    # of each job, with kind=ray
+    gpus: float = 0.0
+    # of each job as Ray names them, with kind=ray: {"a100": 1}
+    resources: dict[str, float] = field(default_factory=dict)
+    # at once, at most; null: as many as there are cores for
+    jobs: int | None = None
+    # how often a job that died is started again, from its checkpoint
+    retries: int = 3
+    # the column of metrics.csv that jobs are compared by; null: the verb's
+    score: str | None = None
+    # whether less of it is better; null: as of the verb's
+    lower: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("local", "ray"):
+            raise ValueError(f"no launcher {self.kind!r}; there are: local, ray")
+        for name, least in (("cores", 1), ("jobs", 1), ("retries", 0), ("gpus", 0)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}, got {value}")
+        if self.kind == "local" and (self.gpus or self.resources):
+            raise ValueError("gpus and resources are of hydra/launcher=ray")
 
 
 @dataclass
 class SweptJob:
-    """One job, as far as it is."""
+    """One job and its progress."""
 
-    name: str  # of its folder, too
-    overrides: list[str]  # what it has for its own
+    # also of its folder and its log
+    name: str
+    # the settings that it does not share with the other jobs
+    overrides: list[str]
     state: str = WAITING
-    seconds: float = 0.0  # of all of its attempts, from start to end of their processes
+    # wall-clock of all attempts [s]
+    seconds: float = 0.0
     score: float | None = None
     attempts: int = 0
-    host: str = ""  # where the last one ran
-    message: str = ""  # what it failed with
+    # where the last attempt ran
+    host: str = ""
+    # why it failed
+    message: str = ""
+
+    def __post_init__(self) -> None:
+        hidden = self.name.startswith(".") or self.name in (LOGS, PLAN, STATE)
+        if hidden or not self.name.isprintable() or Path(self.name).name != self.name:
+            raise ValueError(f"{self.name!r} is no name of a job: a plain folder name is expected")
+        if self.state not in STATES:
+            raise ValueError(f"no state {self.state!r}; there are: {', '.join(STATES)}")
+
+
+@dataclass(frozen=True)
+class Planned:
+    """An entry of jobs.json."""
+
+    name: str
+    overrides: list[str]
+    config: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The content of jobs.json."""
+
+    verb: str
+    jobs: list[Planned]
+    # of a search: `npmp.experiments.sweeping.search`
+    search: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class State:
+    """The content of sweep.json."""
+
+    launcher: Launcher
+    jobs: list[SweptJob]
+    verb: str = ""
 
 
 @dataclass
 class Sweep:
-    """All jobs of a sweep."""
+    """All jobs of a sweep. configs: each job's settings, complete."""
 
     folder: Path
     verb: str
-    launcher: dict[str, Any]  # who runs them: the settings of hydra/launcher
-    score: str | None  # the column of metrics.csv that jobs are judged by
-    lower: bool | None  # whether less of it is better; None: nobody said
-    configs: list[dict[str, Any]] = field(repr=False)  # each job's settings, complete
+    launcher: Launcher
+    configs: list[dict[str, Any]] = field(repr=False)
     jobs: list[SweptJob]
-    where: str = field(default_factory=os.getcwd)  # what relative paths of jobs are relative to
-    # how jobs are chosen as the sweep goes: `npmp.experiments.sweeping.search`
     search: dict[str, Any] | None = None
 
     def create(self) -> None:
-        """Write a new sweep's files.
-
-        Raises:
-          InputError: where the folder holds one already.
-        """
+        """Write a new sweep's files. Raises InputError where the folder holds one already."""
         if any((self.folder / name).exists() for name in (PLAN, STATE)):
             raise InputError(
-                f"{self.folder} holds a sweep already; npmp sweeps resume {self.folder} goes on with it, "
-                "or choose another out="
+                f"{self.folder} holds a sweep already; npmp sweeps resume {self.folder} continues "
+                "it, or choose another out="
             )
         for job in self.jobs:
             self._refuse_used(job)
@@ -71,7 +137,6 @@ class Sweep:
         self._write_plan()
 
     def _refuse_used(self, job: SweptJob) -> None:
-        """Raise InputError where a job would go on from whatever another left in its place."""
         place = self.folder / job.name
         if place.is_dir() and any(place.iterdir()):
             raise InputError(f"{place} holds something already; choose another out=, or remove it")
@@ -84,53 +149,65 @@ class Sweep:
         self._write_plan()
 
     def _write_plan(self) -> None:
-        each = zip(self.jobs, self.configs, strict=True)
-        plan = [
-            {"name": job.name, "overrides": job.overrides, "config": config} for job, config in each
+        jobs = [
+            Planned(job.name, job.overrides, config)
+            for job, config in zip(self.jobs, self.configs, strict=True)
         ]
-        told = {
-            "verb": self.verb,
-            "score": self.score,
-            "lower": self.lower,
-            "where": self.where,
-            "search": self.search,
-        }
-        write_json(self.folder / PLAN, told | {"jobs": plan})
+        write_json(self.folder / PLAN, asdict(Plan(self.verb, jobs, self.search)))
 
     @classmethod
     def load(cls, folder: Path) -> Sweep:
         """The sweep in a folder. Raises InputError where there is none, or a damaged one."""
         if not (folder / PLAN).is_file():
             raise InputError(f"{folder}: no sweep (it has no {PLAN})")
-        plan, state = read_json_object(folder / PLAN), read_json_object(folder / STATE)
+        path = folder / PLAN
         try:
-            jobs = [SweptJob(**entry) for entry in state["jobs"]]
-            configs = [dict(entry["config"]) for entry in plan["jobs"]]
-            names = [str(entry["name"]) for entry in plan["jobs"]]
-            # added just before the driver died
-            jobs += [
-                SweptJob(str(entry["name"]), list(entry["overrides"]))
-                for entry in plan["jobs"][len(jobs) :]
+            plan = from_mapping(Plan, read_json_object(path), at="plan")
+            path = folder / STATE
+            state = from_mapping(State, read_json_object(path), at="sweep")
+            # the plan may have one more, of a driver that died just then
+            jobs = state.jobs + [
+                SweptJob(job.name, job.overrides) for job in plan.jobs[len(state.jobs) :]
             ]
-            if names != [job.name for job in jobs] or {job.state for job in jobs} - set(STATES):
-                raise ValueError(f"the jobs of {PLAN} and {STATE} differ")
-            search = None if plan["search"] is None else dict(plan["search"])
-            judged = plan["score"], plan["lower"]
-            verb, launcher, where = str(plan["verb"]), dict(state["launcher"]), str(plan["where"])
-            return cls(folder, verb, launcher, *judged, configs, jobs, where, search)
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(f"{folder}: damaged {PLAN} or {STATE} ({error})") from error
+            if [job.name for job in plan.jobs] != [job.name for job in jobs]:
+                raise ValueError(f"its jobs are not those of {PLAN}")
+        except ValueError as error:  # InputError too
+            said = str(error)
+            raise InputError(said if str(path) in said else f"{path}: {said}") from error
+        configs = [job.config for job in plan.jobs]
+        return cls(folder, plan.verb, state.launcher, configs, jobs, plan.search)
+
+    def check_foreign(self) -> None:
+        """Raise InputError for what could run code or write outside of the sweep's folder.
+
+        A sweep that is resumed may come from somebody else.
+        """
+        if self.verb not in SWEPT_VERBS:
+            raise InputError(
+                f"{self.folder / PLAN}: no sweep of npmp {self.verb!r} can be resumed; "
+                f"of these: {', '.join(SWEPT_VERBS)}"
+            )
+        for config in self.configs:
+            if Path(str(config.get("out"))).name in ("", ".."):
+                raise InputError(f"{self.folder / PLAN}: out={config.get('out')} names no file")
+            refuse_shared_files(config)
+        search = self.search or {}
+        for entry in (*search.get("arguments", ()), *(f"{k}=" for k in search.get("space", ()))):
+            if not KEY.match(str(entry)):
+                raise InputError(f"{self.folder / PLAN}: {entry!r} is no setting of a job")
+        root = self.folder.resolve()
+        for path in self.folder.rglob("*"):
+            if path.is_symlink() and not path.resolve().is_relative_to(root):
+                raise InputError(f"{path} is a link out of the sweep's folder; remove it")
 
     def save(self) -> None:
         """Write sweep.json. Raises OSError."""
-        content = {"verb": self.verb, "launcher": self.launcher, "score": self.score}
-        write_json(self.folder / STATE, content | {"jobs": [asdict(job) for job in self.jobs]})
+        write_json(self.folder / STATE, asdict(State(self.launcher, self.jobs, self.verb)))
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Nobody else works on the sweep meanwhile. Raises InputError where somebody does."""
-        with lock(self.folder / ".lock", wait=False):
-            yield
+    def locked(self) -> AbstractContextManager[None]:
+        """No other process works on the sweep meanwhile. Raises InputError where one does."""
+        busy = f"another npmp works on the sweep in {self.folder}"
+        return locked(self.folder, busy)
 
     def place(self, i: int) -> Path:
         """The folder of job i."""
@@ -138,74 +215,63 @@ class Sweep:
 
     def log(self, i: int) -> Path:
         """What job i printed."""
-        return self.folder / "logs" / f"{self.jobs[i].name}.log"
+        return self.folder / LOGS / f"{self.jobs[i].name}.log"
 
     def progress(self, i: int) -> Progress:
-        """How far job i is, by its metrics.csv."""
-        return Progress.of(self.place(i) / "metrics.csv", self.score, self.configs[i].get("steps"))
+        """The progress of job i, by its metrics.csv."""
+        path = self.place(i) / "metrics.csv"
+        return Progress.of(path, self.launcher.score, self.configs[i].get("steps"))
+
+
+def refuse_shared_files(config: Any) -> None:
+    """Raise InputError for settings that name a file to write which all jobs would share."""
+    report = config.get("report", True)
+    if isinstance(report, str) and report != "auto":
+        raise InputError(f"report={report} is one file for all jobs; auto or false is expected")
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a training run is."""
+    """The progress of a training run."""
 
     env_steps: float | None = None
-    steps: float | None = None  # in all
-    score: float | None = None  # the latest
+    # in all
+    steps: float | None = None
+    # the latest
+    score: float | None = None
 
     @classmethod
     def of(cls, path: Path, score: str | None, steps: Any) -> Progress:
-        """Of a run's metrics.csv; of whatever is not there, or not readable yet, nothing."""
+        """Of a run's metrics.csv; of what is not there, or not readable yet, nothing."""
         done, found = columns(path, "env_steps", score or "env_steps")
         planned = float(steps) if isinstance(steps, int | float) else None
         return cls(done[-1] if done else None, planned, found[-1] if found and score else None)
 
     @property
     def share(self) -> float | None:
-        """What part of it is done."""
-        return (
-            min(1.0, self.env_steps / self.steps)
-            if self.env_steps is not None and self.steps
-            else None
-        )
+        """The share that is done."""
+        if self.env_steps is None or not self.steps:
+            return None
+        return min(1.0, self.env_steps / self.steps)
 
 
 def columns(path: Path, *names: str) -> list[list[float]]:
-    """The numbers in columns of a table, less empty cells; of a table that is not there yet, none."""
+    """The numbers in columns of a table, less empty cells; of a table that is not there, none."""
     try:
         rows = read_table(path)
     except (OSError, InputError):
         rows = []
-    return [
-        [value for row in rows if math.isfinite(value := as_number(row.get(name)))]
-        for name in names
-    ]
-
-
-@contextmanager
-def lock(path: Path, *, wait: bool) -> Iterator[None]:
-    """The lock of a file, which the system takes back from processes that die.
-
-    Raises:
-      InputError: where another process has it and this one is not to wait.
-    """
-    with open(path, "a", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-        except BlockingIOError as error:
-            raise InputError(f"another npmp works on the sweep in {path.parent}") from error
-        yield
+    each = [[as_number(row.get(name)) for row in rows] for name in names]
+    return [[value for value in column if math.isfinite(value)] for column in each]
 
 
 def failure(log: Path) -> str:
-    """What a job's log ends on: its error, or its last line."""
+    """How a job's log ends: with its error, or its last line."""
     try:
-        lines = [
-            line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()
-        ]
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return ""
-    errors = [
-        line.removeprefix("npmp: error: ") for line in lines if line.startswith("npmp: error: ")
-    ]
-    return (errors or [line for line in lines if line] or [""])[-1]
+    lines = [line.strip() for line in lines if line.strip()]
+    mark = "npmp: error: "
+    errors = [line.removeprefix(mark) for line in lines if line.startswith(mark)]
+    return (errors or lines or [""])[-1]

@@ -328,10 +328,8 @@ class Server:
     def show(self, seen: Snapshot) -> None:
         """As `Player` wants it: draw a step, and keep it for the viewers."""
         if self._seen is None or self._seen.time_s != seen.time_s:
-            command = [None] * 3 if seen.command is None else seen.command
-            self._samples.append(
-                [round(v, 4) for v in (seen.time_s, *seen.achieved)] + list(command)
-            )  # type: ignore[arg-type]
+            command = (None,) * 3 if seen.command is None else seen.command
+            self._samples.append([*(round(v, 4) for v in (seen.time_s, *seen.achieved)), *command])
         self._seen = seen
         if self._drawn is not self.player.session.mode:
             self._drawn = self.player.session.mode

@@ -1,5 +1,4 @@
-"""Sweeps: what is refused before a job starts, what happens when somebody dies, and what is left to
-read."""
+"""Sweeps: what is refused before a job starts, what is resumed when a process dies, what is left."""
 
 from __future__ import annotations
 
@@ -10,19 +9,20 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from npmp.experiments import cli
-from npmp.experiments.common import CONF, load_config, main_of
+from npmp.experiments.common import CONF, Main, load_config, main_of
 from npmp.experiments.sweeping import drive as driving
 from npmp.experiments.sweeping import launch as launching
 from npmp.experiments.sweeping.drive import drive, failures
-from npmp.experiments.sweeping.launch import Choice, chosen, settled, what_next, with_variants
-from npmp.experiments.sweeping.sweep import Progress, Sweep, SweptJob, failure
+from npmp.experiments.sweeping.launch import Choice, chosen, what_next
+from npmp.experiments.sweeping.plan import complete, jobs_of
+from npmp.experiments.sweeping.sweep import Launcher, Progress, Sweep, SweptJob, failure
 from npmp.experiments.sweeping.workers import Ended, begin
 from tests.experiments.forked import SERVER
 
@@ -44,9 +44,9 @@ def states(folder: Path) -> list[str]:
 
 def sweep_of(folder: Path, count: int, **launcher: Any) -> Sweep:
     jobs = [SweptJob(f"seed={i}", [f"seed={i}"]) for i in range(count)]
-    settings = {"kind": "local", "cores": 1, "jobs": None, "retries": 2} | launcher
+    settings = Launcher(retries=2, score="reward", lower=False, **launcher)
     configs = [{"steps": 100, "seed": i} for i in range(count)]
-    sweep = Sweep(folder, "imitate", settings, "reward", False, configs, jobs)
+    sweep = Sweep(folder, "imitate", settings, configs, jobs)
     sweep.create()
     return sweep
 
@@ -106,83 +106,78 @@ GOOD, KILLED, GONE, WRONG = (
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["hydra/launcher=slurm"], "no hydra/launcher 'slurm'; there are: local, ray, basic"),
+        ("hydra/launcher=slurm", "no hydra/launcher 'slurm'; there are: local, ray, basic"),
+        ("hydra.launcher.gpus=1", "hydra.launcher: gpus and resources are of hydra/launcher=ray"),
         (
-            ["hydra.launcher.gpus=1"],
-            "launcher local has no 'gpus'; there are: cores, jobs, retries, score, lower",
+            "hydra.launcher.jobs=two",
+            "hydra.launcher.jobs must be a whole number or null, got 'two'",
         ),
-        (
-            ["hydra.launcher.jobs=two"],
-            "hydra.launcher.jobs='two': a whole number of at least 1 is expected",
-        ),
-        (["hydra/sweeper=ax"], "no hydra/sweeper 'ax'; there are: optuna, basic"),
-        (
-            ["hydra/sweeper=optuna", "hydra.sweeper.trials=x"],
-            "hydra.sweeper.trials=x: a whole number",
-        ),
-        (["hydra.launcher.kind=ray"], "launcher local has no 'kind'"),
-        (
-            ["hydra.launcher.cores=two"],
-            "hydra.launcher.cores=two: a whole number is expected (default 1)",
-        ),
+        ("hydra.launcher.cores=0", "hydra.launcher: cores must be at least 1, got 0"),
+        ("hydra.launcher.nodes=2", "hydra.launcher has no setting 'nodes'; there are: kind, cores"),
+        ("hydra/sweeper=ax", "no hydra/sweeper 'ax'; there are: optuna, basic"),
+        ("hydra.sweeper.trials=x", "hydra.sweeper.trials must be a whole number, got 'x'"),
+        ("stepz=3", "imitate has no key 'stepz'"),
+        ("steps=3,many", "(default 1500000) (job seed=1,steps=many; none was started)"),
+        ("algo.discount=0.9,2.0", "algo: discount must be in [0, 1], got 2.0 (job"),
+        ("algo.discount=interval(0,1)", "a,b or range(a,b) is expected without a sweeper"),
+        ("data=", "imitate needs data="),
+        ("robot=anymal_b,nobody", "nobody"),
     ],
 )
-def test_a_launcher_that_does_not_exist(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+def test_a_wrong_job_is_refused_before_the_first_starts(
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.main(["imitate", "-m", "data=x.h5", "seed=1,2", "out=s", *arguments]) == 2
+    data = [] if arguments == "data=" else ["data=x.h5", arguments]
+    assert cli.main(["imitate", "-m", "seed=1,2", "out=s", *data]) == 2
     said = capsys.readouterr().err.strip()
     assert message in said and len(said.splitlines()) == 1 and not Path("s").exists()
 
 
+def test_verbs_that_have_no_sweeps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["retarget", "-m", "seed=1,2", "report=p.html", "out=s/m.h5"]) == 2
+    assert "report=p.html is one file for all jobs" in capsys.readouterr().err
+    assert cli.main(["sysid", "-m", "action=excite", "seed=1,2", "out=s"]) == 2
+    assert "npmp sysid has no sweeps of its own processes" in capsys.readouterr().err
+
+
 def test_a_launchers_settings_are_not_hydras() -> None:
-    choice = chosen(
-        [
-            "-m",
-            "hydra.launcher.cores=2",
-            "seed=1,2",
-            "hydra/launcher=ray",
-            "hydra.sweeper.params.x=1",
-        ]
-    )
-    assert choice.launcher is not None and choice.sweeper is None
-    assert (choice.launcher["kind"], choice.launcher["cores"], choice.launcher["address"]) == (
-        "ray",
-        2,
-        None,
-    )
+    given = ["-m", "hydra.launcher.cores=2", "seed=1,2", "hydra/launcher=ray"]
+    assert chosen(given) == Choice(Launcher("ray", 2), None, ["-m", "seed=1,2"])
     resources = chosen(["hydra/launcher=ray", "hydra.launcher.resources={a100: 1}"]).launcher
-    assert resources is not None and resources["resources"] == {"a100": 1}
-    assert choice.rest == ["-m", "seed=1,2", "hydra.sweeper.params.x=1"]
+    assert resources is not None and resources.resources == {"a100": 1.0}
     assert chosen(["-m", "hydra/launcher=basic"]) == Choice(None, None, ["-m"])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["imitate", "-m", "data=x.h5", "seed=0,1", "stepz=3"], "imitate has no key 'stepz'"),
-        (
-            ["imitate", "-m", "data=x.h5", "steps=3,many"],
-            "(default 1500000) (job steps=many; none was started)",
-        ),
-        (
-            ["imitate", "-m", "data=x.h5", "algo.discount=0.9,2.0"],
-            "algo: discount must be in [0, 1], got 2.0 (job",
-        ),
-        (["imitate", "-m", "seed=0,1"], "imitate needs data="),
-        (["reuse", "-m", "module=nobody,anymal_b_dog"], "nobody"),
-        (
-            ["imitate", "-m", "data=x.h5", "seed=0,1", "hydra.launcher.cores=0"],
-            "hydra.launcher.cores=0: ",
-        ),
-    ],
-)
-def test_a_wrong_job_is_refused_before_the_first_starts(
-    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main([*arguments, f"out={tmp_path / 'sweep'}"]) == 2
-    said = capsys.readouterr().err.strip()
-    assert message in said and len(said.splitlines()) == 1 and not (tmp_path / "sweep").exists()
+def test_composing_once_is_composing_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Jobs that differ in numbers alone share what Hydra composed, groups and files do not."""
+    main, given = main_of("imitate"), ["data=x.h5", "seed=0,1", "randomization=none,paper"]
+    given += ["algo.policy_lr=[0.1,0.2],[3,4]", "algo.compile=true,false", "out=s"]
+    asked = list[Sequence[str]]()
+    compose = Main.jobs
+
+    def counted(main: Main, arguments: Sequence[str]) -> Any:
+        asked.append(arguments)
+        return compose(main, arguments)
+
+    monkeypatch.setattr(Main, "jobs", counted)
+    jobs = jobs_of(main, ["-m", *given])
+    assert jobs is not None and len(jobs) == 16 and len(asked) == 2
+    assert len({job.name for job in jobs}) == 16 and [job.number for job in jobs] == [*range(16)]
+    for job in (jobs[0], jobs[7], jobs[-1]):
+        (alone,) = compose(main, ["data=x.h5", "out=s", *job.overrides]) or ()
+        assert alone.config == job.config and alone.given == job.given
+
+
+def test_robots_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """They are named in a sweep as in a single run."""
+    for name in ("dog_a", "dog_b"):
+        place = tmp_path / "robots" / name
+        place.mkdir(parents=True)
+        (place / "robot.yaml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    jobs = jobs_of(main_of("retarget"), ["-m", "robot=dog_a,dog_b", "out=s/x.h5"])
+    assert jobs is not None and [job.config.robot.name for job in jobs] == ["dog_a", "dog_b"]
+    assert [job.name for job in jobs] == ["robot=dog_a", "robot=dog_b"]
 
 
 def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -235,21 +230,85 @@ def test_what_sweeps_refuses(
     assert message in capsys.readouterr().err
 
 
-def test_a_damaged_sweep_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    sweep_of(tmp_path / "s", 2)
-    for text in (
-        "{}",
-        '{"verb": 1, "launcher": {}, "jobs": [{"name": "x"}]}',
-        "[",
-        '{"launcher": {}, "jobs": [1]}',
-    ):
-        (tmp_path / "s" / "sweep.json").write_text(text)
-        assert cli.main(["sweeps", "show", str(tmp_path / "s")]) == 2
-        said = capsys.readouterr().err.strip()
-        assert "sweep.json" in said and len(said.splitlines()) == 1
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{}", "sweep lacks launcher, jobs"),
+        ("[", "no valid JSON"),
+        ('{"launcher": {}, "jobs": [1]}', "sweep.jobs[0] must be a mapping, got 1"),
+        (
+            '{"launcher": {}, "jobs": [{"name": "x", "overrides": [], "seconds": "long"}]}',
+            "sweep.jobs[0].seconds must be a finite number, got 'long'",
+        ),
+        ('{"launcher": {"kind": "local", "runtime_env": {}}, "jobs": []}', "no setting 'runtime_e"),
+        ('{"launcher": {"retries": "9"}, "jobs": []}', "launcher.retries must be a whole number"),
+        (
+            '{"launcher": {}, "jobs": [{"name": "seed=0", "overrides": [], "state": "?"}]}',
+            "no state '?'; there are: waiting",
+        ),
+        (
+            '{"launcher": {}, "jobs": [{"name": "x", "overrides": []}]}',
+            "are not those of jobs.json",
+        ),
+    ],
+)
+def test_a_damaged_sweep_is_one_line(
+    text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep_of(Path("s"), 2)
+    Path("s/sweep.json").write_text(text)
+    assert cli.main(["sweeps", "show", "s"]) == 2
+    said = capsys.readouterr().err.strip()
+    assert "s/sweep.json" in said and message in said and len(said.splitlines()) == 1
 
 
-# --- whoever dies
+# --- a folder of somebody else
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        ({"verb": "deploy"}, "no sweep of npmp 'deploy' can be resumed"),
+        ({"search": {"arguments": ["hydra.callbacks.x=1"], "space": {}}}, "'hydra.callbacks.x=1'"),
+        ({"search": {"arguments": ["--config-dir=."], "space": {}}}, "'--config-dir=.' is no sett"),
+        ({"search": {"arguments": [], "space": {"hydra/launcher": {}}}}, "'hydra/launcher='"),
+        ({"name": "../../x"}, "'../../x' is no name of a job"),
+        ({"name": "/tmp/x"}, "'/tmp/x' is no name of a job"),
+        ({"name": "logs"}, "'logs' is no name of a job"),
+        ({"config": {"out": ".."}}, "out=.. names no file"),
+        (
+            {"config": {"out": "m.h5", "report": "/tmp/page.html"}},
+            "report=/tmp/page.html is one fi",
+        ),
+    ],
+)
+def test_a_foreign_sweep_runs_no_code_and_writes_nowhere_else(
+    plan: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep_of(Path("s"), 1)
+    content, state = (
+        json.loads(Path("s", name).read_text()) for name in ("jobs.json", "sweep.json")
+    )
+    for key, value in plan.items():
+        (content if key in ("verb", "search") else content["jobs"][0])[key] = value
+    state["jobs"][0]["name"] = content["jobs"][0]["name"]
+    Path("s/jobs.json").write_text(json.dumps(content))
+    Path("s/sweep.json").write_text(json.dumps(state))
+    before = sorted(Path().rglob("*"))
+    assert cli.main(["sweeps", "resume", "s"]) == 2
+    said = capsys.readouterr().err.strip()
+    assert message in said and len(said.splitlines()) == 1 and sorted(Path().rglob("*")) == before
+
+
+def test_a_link_out_of_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sweep_of(Path("s"), 1)
+    Path("s/logs").mkdir()
+    Path("s/logs/seed=0.log").symlink_to(tmp_path / "outside")
+    assert cli.main(["sweeps", "resume", "s"]) == 2
+    assert "is a link out of the sweep's folder" in capsys.readouterr().err
+
+
+# --- what dies
 
 
 def test_the_dead_are_tried_again_and_the_wrong_are_not(
@@ -336,8 +395,9 @@ def test_without_a_place_a_sweep_waits(scripted: Callable[..., Scripted], tmp_pa
 def test_a_sweep_ends_with_commands_that_work(
     score: str | None, lower: bool | None, compare: str
 ) -> None:
-    assert compare in what_next(Sweep(Path("w"), "reuse", {}, score, lower, [], []))
-    assert what_next(Sweep(Path("w"), "evaluate", {}, score, lower, [], [])) == "npmp sweeps show w"
+    launcher = Launcher(score=score, lower=lower)
+    assert compare in what_next(Sweep(Path("w"), "reuse", launcher, [], []))
+    assert what_next(Sweep(Path("w"), "evaluate", launcher, [], [])) == "npmp sweeps show w"
 
 
 def test_names_that_are_not_unique_or_too_long_are_numbers(
@@ -390,7 +450,8 @@ def test_a_job_ends_with_whoever_began_it(tmp_path: Path) -> None:
     assert process.stdin is not None
     process.stdin.close()
     assert process.wait(timeout=60) in (137, 2)  # 2: it had found out before that there is no sweep
-    code = "from npmp.experiments.sweeping.job import end_with_parent; import time; end_with_parent(); time.sleep(60)"
+    code = "from npmp.experiments.sweeping.job import end_with_parent as e; e(); import time; "
+    code += "time.sleep(60)"
     process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE)
     assert process.stdin is not None
     process.stdin.close()
@@ -500,13 +561,10 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     ],
 )
 def test_sweeps_with_names(verb: str, name: str, count: int, keys: set[str]) -> None:
-    """Every job has a name of its own and settings that its verb takes; here with one seed instead
-    of three."""
-    main = main_of(verb)
+    """Every job has a name of its own and settings that its verb takes; here with one seed."""
+    main, given = main_of(verb), ["data=x.h5", "module=anymal_b_dog", "out=x"]
     assert load_config(CONF / "sweep" / f"{name}.yaml").hydra.sweeper.params.seed == "0,1,2"
-    jobs = with_variants(
-        main, ["-m", f"sweep={name}", "seed=7", "data=x.h5", "module=anymal_b_dog", "out=x"]
-    )
+    jobs = jobs_of(main, ["-m", f"sweep={name}", "seed=7", *given])
     assert jobs is not None and len({job.name for job in jobs}) == count
     assert keys <= {entry.partition("=")[0] for job in jobs for entry in job.overrides}
-    assert all("variants" not in settled(main, job, 1) for job in (jobs[0], jobs[-1]))
+    assert all("variants" not in complete(main, job, 1) for job in (jobs[0], jobs[-1]))
