@@ -1,36 +1,35 @@
-"""What actuators did: one format for logs of every make.
+"""Logs of joints: one format for actuators on a bench, robots on a stand, and drives of every make.
 
-A log is an .npz file without objects, or a CSV file. In the .npz, a recording R of n actuators at T
+A log is an .npz file without objects, or a CSV file. In the .npz, a recording R of n joints at T
 moments is
 
-    R/time_s (T,)            seconds, or `rate_hz` () for the whole file
-    R/command (T, n)         where the joint should be [rad], with R/position; or R/position_error
-    (T, n) R/position (T, n)        [rad], positive as the command R/velocity (T, n)        [rad/s]
-    R/torque (T, n)          of the actuator on the joint [Nm], positive where it speeds the joint
-    up R/current, R/temperature, R/voltage (T, n)    [A, degrees Celsius, V], where they are known
-    R/kp, R/kd, R/limit () or (n,)    of the drive's own loop while it was recorded, where they are
-    known: it asked its
-                             motor for kp error - kd velocity + feedforward, within the limit, in
-                             any one unit of effort (Nm, V, a share of the supply) per rad and rad/s
-    R/inertia, R/gravity () or (n,)   of a known pendulum that the joint moved, where it was one [kg
-    m^2, Nm]: hanging
-                             at position 0, it took inertia acceleration + gravity sin(position)
-    R/feedforward (T, n)     open-loop effort, in that unit, where there was any
-    R/actuators (n,)         names; or `actuators` (n,) for the whole file
+    R/time_s (T,)            seconds; or `rate_hz` () for the whole file
+    R/command (T, n)         target of the joint [rad]; it holds until the next
+    R/position (T, n)        [rad], positive as the command; read just before the command was sent
+    R/position_error (T, n)  command - position, where these two are not known
+    R/velocity (T, n)        [rad/s]
+    R/torque (T, n)          of the drive on the joint [Nm], positive where it speeds the joint up
+    R/current, R/temperature, R/voltage (T, n)   [A, degrees Celsius, V], where known
+    R/feedforward (T, n)     open-loop effort, in the unit of kp and kd
+    R/kp, R/kd, R/limit () or (n,)   of the drive's own loop, where known: it asked its motor for
+                             kp error - kd velocity + feedforward, within the limit, in any one unit
+                             of effort (Nm, V, share of the supply) per rad and rad/s
+    R/inertia, R/gravity () or (n,)  of a known pendulum on the joint, hanging at position 0, which
+                             took inertia acceleration + gravity sin(position) [kg m^2, Nm]
+    R/actuators (n,)         names of the joints; or `actuators` (n,) for the whole file
 
-besides `licence` and `source`. Arrays (T,) are of one actuator; a file of one recording may leave
-R/ out. In a CSV a row is a moment of one actuator, and the columns have these names, with
-`recording` and `actuator` where there are several.
+besides `licence` and `source`. Arrays (T,) are of one joint; a file of one recording may leave R/
+out. In a CSV a row is a moment of one joint, and the columns have these names, with `recording` and
+`actuator` where there are several.
 """
 
 from __future__ import annotations
 
 import csv
 import hashlib
-import io
 import math
-import zipfile
-from collections.abc import Mapping
+from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
@@ -40,19 +39,26 @@ from numpy.typing import NDArray
 
 from mocap_data.errors import InputError, matching
 from mocap_data.files import atomic_path
-from mocap_data.outside import read_text, reading, regular_file, require_memory
+from mocap_data.npz import load_npz, names_in_npz
+from mocap_data.outside import MAX_TEXT_BYTES, reading, regular_file, require_memory
 
 Values = NDArray[np.float32]
+Floats = NDArray[np.float64]
 
 NEEDED = ("position_error", "velocity", "torque")
-CHANNELS = ("temperature", "voltage")  # that a model may take besides effort and velocity
+# inputs that a model may take besides effort and velocity
+CHANNELS = ("temperature", "voltage")
 OPTIONAL = ("position", "current", "feedforward", *CHANNELS)
-CONSTANTS = ("kp", "kd", "limit", "inertia", "gravity")  # of a recording
-LARGEST = 1e6  # of any value: beyond it a log is damaged
-MAX_BYTES = 4 << 30
-FASTEST = 1e5  # Hz
-SHORTEST = 16  # samples that a trace has at least
-# samples that may be missing between two moments; nobody knows what happened in longer ones [D]
+# numbers of a whole recording
+CONSTANTS = ("kp", "kd", "limit", "inertia", "gravity")
+PER_FILE = ("rate_hz", "licence", "source", "actuators")
+# of any value: beyond it a log is damaged
+LARGEST = 1e6
+# rates of logs [Hz]
+FASTEST, SLOWEST = 1e5, 20.0
+# samples that a recording has at least
+SHORTEST = 16
+# samples that may be missing between two moments [D]
 LONGEST_GAP = 10.0
 
 
@@ -66,29 +72,38 @@ class Trace:
     velocity: Values  # (T,) [rad/s]
     torque: Values  # (T,) [Nm]
     others: Mapping[str, Values] = field(default_factory=dict)  # (T,) each, of OPTIONAL
-    kp: float = math.nan  # of the drive's own loop then, in any one unit of effort
+    kp: float = math.nan  # of the drive's own loop, in any one unit of effort
     kd: float = math.nan
     limit: float = math.nan  # of the effort
-    inertia: float = math.nan  # of a known pendulum that it moved [kg m^2]
+    inertia: float = math.nan  # of a known pendulum on the joint [kg m^2]
     gravity: float = math.nan  # its torque where it is level [Nm]
 
     def __len__(self) -> int:
         return len(self.torque)
 
+    @property
+    def columns(self) -> dict[str, Values]:
+        """All that was measured, (T,) each."""
+        return {name: getattr(self, name) for name in NEEDED} | dict(self.others)
+
+    def with_columns(self, columns: Mapping[str, Values]) -> Trace:
+        """The same with other measurements."""
+        others = {name: values for name, values in columns.items() if name not in NEEDED}
+        return replace(self, **{name: columns[name] for name in NEEDED}, others=others)
+
     def part(self, begin: int, end: int) -> Trace:
         """The moments from `begin` to before `end`."""
-        cut = {name: getattr(self, name)[begin:end] for name in NEEDED}
-        return replace(
-            self, **cut, others={name: values[begin:end] for name, values in self.others.items()}
-        )
+        return self.with_columns({name: v[begin:end] for name, v in self.columns.items()})
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What of a log is kept aside to judge by. Raises ValueError for a share that is none."""
+    """The part of a log that a model is judged by. Raises ValueError for a share out of range."""
 
-    share: float = 0.3  # of every other trace, its end in time
-    recordings: list[str] = field(default_factory=list)  # names or patterns, "lift_*"
+    # of every other trace, its end in time
+    share: float = 0.3
+    # names or patterns, "lift_*"
+    recordings: list[str] = field(default_factory=list)
     actuators: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -98,7 +113,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class ActuatorLog:
-    """Traces at one rate. Raises InputError for none, or values that no actuator has."""
+    """Traces at one rate. Raises InputError for no trace, or values that no actuator has."""
 
     rate_hz: float
     traces: tuple[Trace, ...]
@@ -106,42 +121,11 @@ class ActuatorLog:
     source: str = ""
 
     def __post_init__(self) -> None:
-        if not 0.0 < self.rate_hz < FASTEST:
-            raise InputError(
-                f"a log's rate must lie between 0 and {FASTEST:,.0f} Hz, got {self.rate_hz:g}"
-            )
+        _check_rate(self.rate_hz)
         if not self.traces:
             raise InputError("the log holds no recording")
         for trace in self.traces:
-            where = f"{trace.recording}, {trace.actuator}"
-            if len(trace) < SHORTEST:
-                raise InputError(f"{where}: {len(trace)} moments, at least {SHORTEST} are needed")
-            named = {name: getattr(trace, name) for name in NEEDED} | dict(trace.others)
-            for name, values in named.items():
-                if values.shape != trace.torque.shape:
-                    raise InputError(
-                        f"{where}: {name} has {len(values)} moments, torque {len(trace)}"
-                    )
-                if not bool(np.isfinite(values).all()) or float(np.abs(values).max()) > LARGEST:
-                    raise InputError(
-                        f"{where}: {name} holds what is no number, or one beyond {LARGEST:g}"
-                    )
-            for name in CONSTANTS:
-                value = getattr(trace, name)
-                if (
-                    value < 0.0
-                    or LARGEST < value < math.inf
-                    or (name in ("limit", "inertia") and value == 0.0)
-                ):
-                    raise InputError(
-                        f"{where}: {name} must be at least 0 (limit, inertia: above) and at most {LARGEST:g}"
-                    )
-            if not math.isnan(trace.inertia) and not (
-                "position" in trace.others and math.isfinite(trace.gravity)
-            ):
-                raise InputError(
-                    f"{where}: a pendulum of known inertia needs gravity (one number) and position, too"
-                )
+            _check(trace, f"{trace.recording}, {trace.actuator}")
 
     @property
     def actuators(self) -> list[str]:
@@ -160,7 +144,7 @@ class ActuatorLog:
 
     @property
     def has_gains(self) -> bool:
-        """Whether every trace says what its position loop's stiffness was."""
+        """Whether every trace has the stiffness of its position loop."""
         return all(math.isfinite(trace.kp) for trace in self.traces)
 
     @property
@@ -169,8 +153,7 @@ class ActuatorLog:
         return all(math.isfinite(trace.inertia) for trace in self.traces)
 
     def digest(self) -> str:
-        """SHA-256 of the traces' lengths, position errors, velocities and torques: whether another
-        log is the same."""
+        """SHA-256 of lengths, position errors, velocities and torques: the log's identity."""
         found = hashlib.sha256()
         for trace in self.traces:
             found.update(f"{len(trace)};".encode())
@@ -183,21 +166,20 @@ class ActuatorLog:
         return [name for name in CHANNELS if all(name in trace.others for trace in self.traces)]
 
     def split(self, held: HeldOut) -> tuple[Self, Self | None]:
-        """What is to be fitted to, and what is kept aside: the last part in time of every trace, as
-        neighbours in time tell of each other, and the recordings and actuators that are named, as a
-        whole. None where nothing is.
+        """The part to fit to, and the part that is held out, None where nothing is.
+
+        Held out are the named recordings and actuators as a whole, and the end of every other
+        trace: neighbours in time resemble each other.
 
         Raises:
-          InputError: for names that fit nothing, or where too little is left.
+          InputError: for names that fit nothing, or where nothing is left to fit to.
         """
-        named = (
-            matching("recording", held.recordings, self.recordings),
-            matching("actuator", held.actuators, self.actuators),
-        )
+        recordings = matching("recording", held.recordings, self.recordings)
+        actuators = matching("actuator", held.actuators, self.actuators)
         first: list[Trace] = []
         last: list[Trace] = []
         for trace in self.traces:
-            if trace.recording in named[0] or trace.actuator in named[1]:
+            if trace.recording in recordings or trace.actuator in actuators:
                 last.append(trace)
                 continue
             cut = round(len(trace) * (1.0 - held.share))
@@ -206,87 +188,220 @@ class ActuatorLog:
                 last.append(trace.part(cut, len(trace)))
         if not first:
             raise InputError(
-                "every recording is kept aside, by validation_recordings= or validation_actuators="
+                "validation_recordings=, validation_actuators=: every recording is held out"
             )
-        return replace(self, traces=tuple(first)), replace(
-            self, traces=tuple(last)
-        ) if last else None
+        held_out = replace(self, traces=tuple(last)) if last else None
+        return replace(self, traces=tuple(first)), held_out
+
+
+@dataclass(frozen=True)
+class Recording:
+    """T moments of n joints of a robot on a stand."""
+
+    name: str
+    command: Floats  # (T, n) [rad]
+    position: Floats  # (T, n) [rad]
+    velocity: Floats | None = None  # (T, n) [rad/s]; only its first moment is used
+    torque: Floats | None = None  # (T, n) of the drives on the joints [Nm]
+
+
+@dataclass(frozen=True)
+class StandLog:
+    """Recordings of the same joints at one rate."""
+
+    rate_hz: float
+    joints: tuple[str, ...]
+    recordings: tuple[Recording, ...]
+
+    @property
+    def seconds(self) -> float:
+        """Of all recordings."""
+        return sum(len(recording.command) for recording in self.recordings) / self.rate_hz
+
+
+def _check_rate(rate_hz: float, where: str = "the log") -> float:
+    if not 0.0 < rate_hz < FASTEST:
+        raise InputError(f"{where}: rate_hz={rate_hz:g}, expected between 0 and {FASTEST:,.0f} Hz")
+    return rate_hz
+
+
+def _check(trace: Trace, where: str) -> None:
+    """Raise InputError for a trace that no actuator has."""
+    if len(trace) < SHORTEST:
+        raise InputError(f"{where}: {len(trace)} moments, at least {SHORTEST} are needed")
+    for name, values in trace.columns.items():
+        if values.shape != trace.torque.shape:
+            raise InputError(f"{where}: {name} has {len(values)} moments, torque {len(trace)}")
+        _check_finite(values, f"{where}: {name}")
+    for name in CONSTANTS:
+        value = getattr(trace, name)
+        positive = name in ("limit", "inertia")
+        if value < 0.0 or LARGEST < value < math.inf or (positive and value == 0.0):
+            least = "above 0" if positive else "at least 0"
+            raise InputError(f"{where}: {name}={value:g} must be {least} and at most {LARGEST:g}")
+    pendulum = "position" in trace.others and math.isfinite(trace.gravity)
+    if not math.isnan(trace.inertia) and not pendulum:
+        raise InputError(f"{where}: a pendulum of known inertia needs gravity and position, too")
+
+
+def _check_finite(values: NDArray[Any], what: str) -> None:
+    if not np.isfinite(values).all() or float(np.abs(values).max(initial=0.0)) > LARGEST:
+        raise InputError(f"{what} holds a value that is not finite or beyond {LARGEST:g}")
+
+
+def doubts(log: ActuatorLog) -> list[str]:
+    """What looks like another unit or sign, a sentence each; empty for a log that looks sound."""
+    found = []
+    largest = max(float(np.abs(trace.position_error).max()) for trace in log.traces)
+    if largest > math.pi:
+        found.append(f"position errors reach {largest:.3g} rad, beyond pi; are they in degrees?")
+    if log.rate_hz < SLOWEST:
+        found.append(f"the rate is {log.rate_hz:g} Hz, below {SLOWEST:g}; is time_s in ms?")
+    return found
 
 
 def at_rate(log: ActuatorLog, rate_hz: float) -> ActuatorLog:
-    """A log at another rate, straight lines between its moments.
+    """A log at another rate, linearly interpolated.
 
     Raises:
-      InputError: for a rate that no log has, or one that leaves too few moments.
+      InputError: for a rate out of range, or one that leaves too few moments.
     """
-    if not 0.0 < rate_hz < FASTEST:
-        raise InputError(f"rate_hz must lie between 0 and {FASTEST:,.0f}, got {rate_hz:g}")
+    _check_rate(rate_hz)
     traces = []
     for trace in log.traces:
-        columns = {name: getattr(trace, name) for name in NEEDED} | dict(trace.others)
-        table = np.stack([values.astype(np.float64) for values in columns.values()], -1)
+        table = np.stack([v.astype(np.float64) for v in trace.columns.values()], -1)
         time = np.arange(len(trace)) / log.rate_hz
-        even = on_grid(time, table, rate_hz, f"{trace.recording}, {trace.actuator}").astype(
-            np.float32
-        )
-        found = dict(zip(columns, even.T, strict=True))
-        needed = {name: found.pop(name) for name in NEEDED}
-        traces.append(replace(trace, **needed, others=found))
+        even = on_grid(time, table, rate_hz, f"{trace.recording}, {trace.actuator}")
+        columns = dict(zip(trace.columns, even.astype(np.float32).T, strict=True))
+        traces.append(trace.with_columns(columns))
     return replace(log, rate_hz=rate_hz, traces=tuple(traces))
 
 
 # --- files
-# ------------------------------------------------------------------------------------------------------------
 
 
 def write_log(path: str | Path, log: ActuatorLog) -> None:
     """Write an .npz file, whole or not at all."""
-    arrays: dict[str, Any] = {
-        "rate_hz": np.float64(log.rate_hz),
-        "licence": log.licence,
-        "source": log.source,
-    }
+    arrays: dict[str, Any] = {"licence": log.licence, "source": log.source}
     for recording in log.recordings:
         traces = [trace for trace in log.traces if trace.recording == recording]
         if len({len(trace) for trace in traces}) > 1:
             raise InputError(f"{recording}: its traces differ in length")
         arrays[f"{recording}/actuators"] = np.array([trace.actuator for trace in traces])
-        for name in NEEDED:
-            arrays[f"{recording}/{name}"] = np.stack([getattr(trace, name) for trace in traces], -1)
-        for name in OPTIONAL:
-            if all(name in trace.others for trace in traces):
-                arrays[f"{recording}/{name}"] = np.stack(
-                    [trace.others[name] for trace in traces], -1
-                )
+        for name in (*NEEDED, *OPTIONAL):
+            if all(name in trace.columns for trace in traces):
+                columns = [trace.columns[name] for trace in traces]
+                arrays[f"{recording}/{name}"] = np.stack(columns, -1)
         for name in CONSTANTS:
             if all(math.isfinite(getattr(trace, name)) for trace in traces):
                 arrays[f"{recording}/{name}"] = np.array([getattr(trace, name) for trace in traces])
+    _write(path, log.rate_hz, arrays)
+
+
+def write_stand_log(path: str | Path, log: StandLog, **notes: str) -> None:
+    """Write an .npz file, whole or not at all. notes: licence, source."""
+    arrays: dict[str, Any] = {"actuators": np.array(log.joints), **notes}
+    for recording in log.recordings:
+        for name in ("command", "position", "velocity", "torque"):
+            if (values := getattr(recording, name)) is not None:
+                arrays[f"{recording.name}/{name}"] = values.astype(np.float32)
+    _write(path, log.rate_hz, arrays)
+
+
+def _write(path: str | Path, rate_hz: float, arrays: Mapping[str, Any]) -> None:
     with atomic_path(path) as temporary, open(temporary, "wb") as file:
-        np.savez_compressed(file, **arrays)
+        np.savez_compressed(file, rate_hz=np.float64(rate_hz), **arrays)
 
 
 def read_log(path: str | Path) -> ActuatorLog:
-    """A log of the documented format, .npz or .csv, on its own rate or, where its moments are
-    uneven, on a regular one in between.
+    """A log of actuators, .npz or .csv; uneven moments are interpolated to an even rate.
 
     Raises:
       InputError: for a file that is absent, damaged, or lacks something.
     """
-    path = Path(path)
-    if path.suffix == ".csv":
-        return _resolved(path, _columns(path), {})
-    arrays = read_arrays(path)
-    recordings: dict[str, dict[str, Any]] = {}
+    file = _read(Path(path), ("velocity", "torque"))
+    traces: list[Trace] = []
+    for part in file.parts:
+        if "position_error" not in part.columns:
+            if not {"command", "position"} <= part.columns.keys():
+                there = ", ".join(part.columns)
+                raise InputError(
+                    f"{part.where} has no position_error, nor command and position; has: {there}"
+                )
+            error = part.columns["command"] - part.columns["position"]
+            part.columns["position_error"] = error
+        part.columns.pop("command", None)
+        for i, joint in enumerate(part.joints):
+            # `ActuatorLog` refuses what is beyond `LARGEST`
+            with np.errstate(over="ignore"):
+                columns = {k: v[:, i].astype(np.float32) for k, v in part.columns.items()}
+            constants = {key: float(values[i]) for key, values in part.constants.items()}
+            needed = {key: columns.pop(key) for key in NEEDED}
+            traces.append(Trace(part.name, joint, **needed, others=columns, **constants))
+    return ActuatorLog(file.rate_hz, tuple(traces), file.licence, file.source)
+
+
+def read_stand_log(path: str | Path) -> StandLog:
+    """A log of a robot's joints, which needs command and position of the same joints throughout.
+
+    Raises:
+      InputError: for a file that is absent, damaged or lacks something.
+    """
+    file = _read(Path(path), ("command", "position"))
+    joints = {part.joints for part in file.parts}
+    if len(joints) != 1 or not all(part.named for part in file.parts):
+        raise InputError(f"{path}: `actuators` must name the joints, the same in every recording")
+    recordings = []
+    for part in file.parts:
+        kept = {k: part.columns[k] for k in Recording.__annotations__ if k in part.columns}
+        for key, values in kept.items():
+            _check_finite(values, f"{part.where}/{key}")
+        recordings.append(Recording(part.name, **kept))
+    return StandLog(file.rate_hz, joints.pop(), tuple(recordings))
+
+
+@dataclass(frozen=True)
+class _Part:
+    """A recording as read: columns (T, n) at the file's rate, constants (n,)."""
+
+    name: str
+    where: str
+    joints: tuple[str, ...]
+    named: bool
+    columns: dict[str, Floats]
+    constants: dict[str, Floats]
+
+
+@dataclass(frozen=True)
+class _File:
+    rate_hz: float
+    parts: tuple[_Part, ...]
+    licence: str
+    source: str
+
+
+def _read(path: Path, needed: Sequence[str]) -> _File:
+    """All recordings of a file, which need these columns."""
     shared: dict[str, Any] = {}
-    for name, values in arrays.items():
-        recording, slash, key = name.rpartition("/")
-        (recordings.setdefault(recording, {}) if slash else shared)[key] = values
-    if "torque" in shared:
-        per_file = ("rate_hz", "licence", "source", "actuators")
-        recordings[path.stem] = {
-            key: shared.pop(key) for key in list(shared) if key not in per_file
-        }
-    return _resolved(path, recordings, shared)
+    entries: dict[str, dict[str, Any]] = {}
+    if path.suffix == ".csv":
+        entries = _read_csv(path, needed)
+    else:
+        for name, values in read_arrays(path).items():
+            recording, slash, key = name.rpartition("/")
+            (entries.setdefault(recording, {}) if slash else shared)[key] = values
+        single = {key: shared.pop(key) for key in list(shared) if key not in PER_FILE}
+        if single and (not entries or needed[0] in single):
+            entries[path.stem] = single
+    if not entries:
+        raise InputError(f"{path}: no recording; needed are {', '.join(needed)}")
+    for name, entry in entries.items():
+        if missing := [key for key in needed if key not in entry]:
+            there = ", ".join(entry)
+            raise InputError(f"{path}: {name} has no {' and no '.join(missing)}; it has: {there}")
+    rate = _rate(path, entries, shared)
+    parts = tuple(_part(path, name, entry, shared, rate) for name, entry in entries.items())
+    return _File(rate, parts, str(shared.get("licence", "")), str(shared.get("source", "")))
 
 
 def read_arrays(path: Path) -> dict[str, Any]:
@@ -295,108 +410,130 @@ def read_arrays(path: Path) -> dict[str, Any]:
     Raises:
       InputError: for a file that is absent, damaged, or too large.
     """
-    regular_file(path, at_most=MAX_BYTES)
-    with reading(path):
-        try:
-            with zipfile.ZipFile(path) as archive:
-                require_memory(
-                    2 * sum(entry.file_size for entry in archive.infolist()), f"reading {path}"
-                )
-            with np.load(path, allow_pickle=False) as file:
-                return {name: file[name] for name in file.files}
-        except (zipfile.BadZipFile, ValueError, EOFError, KeyError) as error:
+    return load_npz(path, names_in_npz(path))
+
+
+def _read_csv(path: Path, needed: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """The recordings of a CSV file, a joint each, columns (T,); read row by row."""
+    regular_file(path, at_most=MAX_TEXT_BYTES)
+    tables: dict[tuple[str, str], array[float]] = {}
+    # utf-8-sig: spreadsheets begin files with a byte order mark
+    with reading(path), path.open(encoding="utf-8-sig", newline="") as file:
+        rows = csv.reader(file, skipinitialspace=True)
+        names = [name.strip() for name in next(rows, [])]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise InputError(f"{path}: two columns are called {', '.join(twice)}")
+        if missing := [name for name in ("time_s", *needed) if name not in names]:
+            there = ", ".join(names) or "none"
             raise InputError(
-                f"{path}: no .npz file of plain arrays ({str(error).splitlines()[0]})"
-            ) from error
-
-
-def _columns(path: Path) -> dict[str, dict[str, Any]]:
-    """The recordings of a CSV file, arrays (T, n) each."""
-    text = read_text(path).removeprefix("\ufeff")  # spreadsheets begin files with it
-    reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
-    reader.fieldnames = names = [name.strip() for name in reader.fieldnames or ()]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise InputError(f"{path}: two columns are called {', '.join(twice)}")
-    if missing := [name for name in ("time_s", "velocity", "torque") if name not in names]:
-        there = ", ".join(names) or "none"
-        raise InputError(
-            f"{path} has no column {', '.join(missing)}; there are, between commas: {there}"
-        )
-    rows = list(reader)
-    if not rows:
+                f"{path} has no column {', '.join(missing)}; there are, between commas: {there}"
+            )
+        numbers = [i for i, name in enumerate(names) if name not in ("recording", "actuator")]
+        keys = [names.index(k) if k in names else None for k in ("recording", "actuator")]
+        for row in rows:
+            if not row:
+                continue
+            if len(row) != len(names):
+                raise InputError(
+                    f"{path}, line {rows.line_num}: {len(row)} columns, expected {len(names)}"
+                )
+            recording, joint = ("" if at is None else row[at] for at in keys)
+            table = tables.setdefault((recording or path.stem, joint or "actuator"), array("d"))
+            for i in numbers:
+                table.append(_number(row[i], f"{path}, line {rows.line_num}: {names[i]}"))
+    if not tables:
         raise InputError(f"{path}: no rows")
-    numbers = [name for name in names if name not in ("recording", "actuator")]
-    traces: dict[tuple[str, str], list[list[float]]] = {}
-    for i, row in enumerate(rows):
-        try:
-            values = [float(row[name]) for name in numbers]
-        except (TypeError, ValueError) as error:
-            raise InputError(f"{path}, row {i + 2}: {error}") from error
-        traces.setdefault(
-            (row.get("recording") or path.stem, row.get("actuator") or "actuator"), []
-        ).append(values)
-    recordings: dict[str, dict[str, Any]] = {}
-    for (recording, actuator), listed in traces.items():
-        table = dict(zip(numbers, np.array(listed).T, strict=True))
-        # actuators of a recording need not have been read at the same moments: each is a recording
-        # to the reader
-        name = f"{recording}/{actuator}"
-        recordings[name] = table | {"actuators": np.array([actuator]), "recording": recording}
-        for gain in CONSTANTS:
-            if gain in table:
-                if len(np.unique(table[gain])) > 1:
-                    raise InputError(
-                        f"{path}: {gain} of {name} changes; give each value a recording of its own"
-                    )
-                recordings[name][gain] = table[gain][0]
-    return recordings
+    return {
+        # joints of a recording may have been read at moments of their own
+        f"{recording}/{joint}": {
+            **dict(zip([names[i] for i in numbers], np.array(table).reshape(-1, len(numbers)).T)),
+            "actuators": np.array([joint]),
+            "recording": recording,
+        }
+        for (recording, joint), table in tables.items()
+    }
 
 
-def _resolved(
-    path: Path, recordings: Mapping[str, Mapping[str, Any]], shared: Mapping[str, Any]
-) -> ActuatorLog:
-    """The log of arrays as they stand in a file."""
-    rate = rate_of(path, recordings, shared)
-    traces: list[Trace] = []
-    for name, entry in recordings.items():
-        traces += _traces(path, name, entry, shared.get("actuators"), rate)
-    return ActuatorLog(
-        rate, tuple(traces), str(shared.get("licence", "")), str(shared.get("source", ""))
-    )
+def _number(text: str, where: str) -> float:
+    try:
+        # Python's own numbers may hold underscores, a file's may not
+        return float(text if "_" not in text else "")
+    except ValueError as error:
+        raise InputError(f"{where}={text[:40]!r} is not a number") from error
 
 
-def rate_of(
-    path: Path, recordings: Mapping[str, Mapping[str, Any]], shared: Mapping[str, Any]
-) -> float:
-    """A file's rate [Hz]: `rate_hz`, or the middle one of its moments' distances.
-
-    Raises:
-      InputError: for neither, or one that no log has.
-    """
+def _rate(path: Path, entries: Mapping[str, Mapping[str, Any]], shared: Mapping[str, Any]) -> float:
+    """A file's rate [Hz]: `rate_hz`, or the median of its moments' distances."""
     if "rate_hz" in shared:
         values = np.asarray(shared["rate_hz"])
         if values.dtype.kind not in "fiu" or values.size != 1:
             raise InputError(
                 f"{path}: rate_hz must be one number, got {values.dtype} {values.shape}"
             )
-        rate = float(values.item())
-    else:
-        if not all("time_s" in entry for entry in recordings.values()):
-            raise InputError(f"{path}: a recording has neither time_s nor the file rate_hz")
-        moments = [
-            moments_of(entry["time_s"], f"{path}: {name}") for name, entry in recordings.items()
-        ]
-        rate = (
-            float(np.round(1.0 / np.median([np.median(np.diff(each)) for each in moments]), 3))
-            if moments
-            else 0.0
+        return _check_rate(float(values.item()), str(path))
+    if not all("time_s" in entry for entry in entries.values()):
+        raise InputError(f"{path}: a recording has neither time_s nor the file rate_hz")
+    steps = [
+        np.median(np.diff(_moments(entry["time_s"], f"{path}: {name}")))
+        for name, entry in entries.items()
+    ]
+    return _check_rate(float(np.round(1.0 / np.median(steps), 3)), str(path))
+
+
+def _part(
+    path: Path, name: str, entry: Mapping[str, Any], shared: Mapping[str, Any], rate_hz: float
+) -> _Part:
+    """One recording at the rate."""
+    where = f"{path}: {name}"
+    known = (*NEEDED, *OPTIONAL, "command")
+    columns = {key: _table(entry[key], f"{where}/{key}") for key in known if key in entry}
+    first, shape = next((key, values.shape) for key, values in columns.items())
+    for key, values in columns.items():
+        if values.shape != shape:
+            raise InputError(
+                f"{where}/{key} is {list(values.shape)}, {first} {list(shape)}; expected the same"
+            )
+    if shape[0] < SHORTEST or not shape[1]:
+        raise InputError(f"{where}: {list(shape)} values, at least ({SHORTEST}, 1) are needed")
+    if "time_s" in entry:
+        time = _moments(entry["time_s"], where)
+        columns = {key: on_grid(time, values, rate_hz, where) for key, values in columns.items()}
+    names = entry.get("actuators", shared.get("actuators"))
+    if names is not None and np.ndim(names) != 1:
+        raise InputError(f"{where}: `actuators` must be a row of names")
+    joints = [f"actuator_{i}" for i in range(shape[1])] if names is None else map(str, names)
+    joints = tuple(joints)
+    if len(joints) != shape[1]:
+        raise InputError(f"{where}: {shape[1]} actuators, but {len(joints)} names")
+    constants = {
+        key: _constant(entry[key], shape, f"{where}/{key}") for key in CONSTANTS if key in entry
+    }
+    called = str(entry.get("recording", name))
+    return _Part(called, where, joints, names is not None, columns, constants)
+
+
+def _table(values: Any, what: str) -> Floats:
+    values = np.asarray(values)
+    if values.dtype.kind not in "fiu" or values.ndim not in (1, 2):
+        raise InputError(
+            f"{what} must be numbers, (T,) or (T, n); got {values.dtype} {values.shape}"
         )
-    if not 0.0 < rate < FASTEST:
-        raise InputError(f"{path}: rate_hz must lie between 0 and {FASTEST:,.0f}, got {rate:g}")
-    return rate
+    return np.asarray(values if values.ndim == 2 else values[:, None], dtype=np.float64)
 
 
-def moments_of(values: Any, where: str) -> NDArray[np.float64]:
+def _constant(values: Any, shape: tuple[int, ...], what: str) -> Floats:
+    """A number per joint (n,); a column of a CSV file is (T,) and must not change."""
+    values = np.asarray(values)
+    if values.dtype.kind not in "fiu" or values.shape not in ((), (shape[1],), (shape[0],)):
+        raise InputError(f"{what} must be a number or one per actuator")
+    if values.shape == (shape[0],) and shape[0] != shape[1]:
+        if (values != values[0]).any():
+            raise InputError(f"{what} changes; give each value a recording of its own")
+        values = values[0]
+    return np.broadcast_to(np.asarray(values, dtype=np.float64), (shape[1],))
+
+
+def _moments(values: Any, where: str) -> Floats:
     """Moments (T,) [s] as they stand in a file. Raises InputError unless they rise."""
     values = np.asarray(values)
     if values.dtype.kind not in "fiu" or values.ndim != 1 or len(values) < SHORTEST:
@@ -404,104 +541,19 @@ def moments_of(values: Any, where: str) -> NDArray[np.float64]:
             f"{where}: time_s must be {SHORTEST} numbers or more, got {values.dtype} {values.shape}"
         )
     time = values.astype(np.float64)
-    if not bool(np.isfinite(time).all()) or bool((np.diff(time) <= 0).any()):
+    if not np.isfinite(time).all() or (np.diff(time) <= 0).any():
         raise InputError(f"{where}: time_s does not rise all the time")
     return time
 
 
-def names_of(values: Any, where: str) -> list[str]:
-    """Names (n,) of actuators. Raises InputError."""
-    if np.ndim(values) != 1:
-        raise InputError(f"{where}: `actuators` must be a row of names")
-    return [str(name) for name in values]
-
-
-def _traces(
-    path: Path, name: str, entry: Mapping[str, Any], names: Any, rate_hz: float
-) -> list[Trace]:
-    """The actuators of one recording, at the rate."""
-    if "position_error" not in entry and not {"command", "position"} <= entry.keys():
-        there = ", ".join(entry)
-        raise InputError(
-            f"{path}: {name} has neither position_error nor command and position; there are: {there}"
-        )
-    if missing := [key for key in ("velocity", "torque") if key not in entry]:
-        raise InputError(
-            f"{path}: {name} has no {' and no '.join(missing)}; there are: {', '.join(entry)}"
-        )
-    found = {
-        key: _two(path, name, key, entry[key])
-        for key in (*NEEDED, *OPTIONAL, "command")
-        if key in entry
-    }
-    moments, number = found["torque"].shape
-    for key, values in found.items():
-        if values.shape != (moments, number):
-            raise InputError(
-                f"{path}: {name}/{key} is {list(values.shape)}, torque {[moments, number]}"
-            )
-    command = found.pop("command", None)
-    if command is not None and "position_error" not in found:
-        found["position_error"] = command - found["position"]
-    if "time_s" in entry:
-        time = moments_of(entry["time_s"], f"{path}: {name}")
-        found = {
-            key: on_grid(time, values, rate_hz, f"{path}: {name}") for key, values in found.items()
-        }
-    called = entry.get("actuators", names)
-    listed = (
-        names_of(called, f"{path}: {name}")
-        if called is not None
-        else [f"actuator_{i}" for i in range(number)]
-    )
-    if len(listed) != number:
-        raise InputError(f"{path}: {name} has {number} actuators, but {len(listed)} names")
-    gains = {key: np.asarray(entry.get(key, math.nan)) for key in CONSTANTS}
-    if wrong := [
-        k for k, v in gains.items() if v.dtype.kind not in "fiu" or v.shape not in ((), (number,))
-    ]:
-        raise InputError(f"{path}: {name}/{wrong[0]} must be a number or one per actuator")
-    gains = {key: np.broadcast_to(values, (number,)) for key, values in gains.items()}
-    traces = []
-    for i, actuator in enumerate(listed):
-        with np.errstate(over="ignore"):  # `ActuatorLog` refuses what is beyond `LARGEST`
-            own = {key: values[:, i].astype(np.float32) for key, values in found.items()}
-        error, velocity, torque = (own.pop(key) for key in NEEDED)
-        told = {key: float(values[i]) for key, values in gains.items()}
-        traces.append(
-            Trace(
-                str(entry.get("recording", name)),
-                actuator,
-                error,
-                velocity,
-                torque,
-                others=own,
-                **told,
-            )
-        )
-    return traces
-
-
-def _two(path: Path, name: str, key: str, values: Any) -> NDArray[np.float64]:
-    values = np.asarray(values)
-    if values.dtype.kind not in "fiu" or values.ndim not in (1, 2):
-        raise InputError(
-            f"{path}: {name}/{key} must be numbers, (T,) or (T, n); got {values.dtype} {values.shape}"
-        )
-    return (values if values.ndim == 2 else values[:, None]).astype(np.float64)
-
-
-def on_grid(
-    time_s: NDArray[np.float64], values: NDArray[np.float64], rate_hz: float, where: str
-) -> NDArray[np.float64]:
-    """Values (T, n) at moments time_s (T,), at even moments of a rate instead, between the first
-    and the last.
+def on_grid(time_s: Floats, values: Floats, rate_hz: float, where: str) -> Floats:
+    """Values (T, n) at moments time_s (T,), interpolated to even moments between the first and last.
 
     Raises:
       InputError: for moments that do not rise, more than `LONGEST_GAP` samples between two of them,
         or more values than there is memory for.
     """
-    time_s = moments_of(time_s, where)
+    time_s = _moments(time_s, where)
     if time_s.shape != values.shape[:1]:
         raise InputError(f"{where}: {len(time_s)} moments, but {len(values)} values")
     steps = np.diff(time_s)

@@ -1,8 +1,8 @@
 """System identification: what a robot's joints are made of, from logs of it on a stand."""
 
+from npmp.actuators.log import Recording, StandLog, read_stand_log, write_stand_log
+from npmp.identification.estimation import IdentificationConfig, Identified, Prior, identify
 from npmp.identification.excitation import ExcitationConfig, drawn, excitation, simulated
-from npmp.identification.fitting import IdentificationConfig, Identified, Prior, identify
-from npmp.identification.log import Recording, StandLog, read_stand_log, write_stand_log
 from npmp.identification.preset import PresetConfig, preset, summary
 from npmp.identification.stand import KINDS, UNITS, Stand, stand_of
 

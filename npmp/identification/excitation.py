@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mocap_data.errors import InputError
 from npmp import ranges
-from npmp.identification.log import Recording, StandLog
+from npmp.actuators.log import Recording, StandLog
 from npmp.identification.stand import KINDS, Floats, Stand
 from npmp.robots import Robot
 

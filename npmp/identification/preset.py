@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from npmp import ranges
-from npmp.identification.fitting import Identified
+from npmp.identification.estimation import Identified
 from npmp.identification.stand import KINDS, UNITS, Floats
 
 _ARMATURE, _DAMPING, _FRICTION, _DELAY, _BIAS, _KP, _KD = range(len(KINDS))

@@ -17,7 +17,7 @@ import numpy as np
 from scipy.optimize import least_squares
 
 from npmp import ranges
-from npmp.identification.log import Recording, StandLog
+from npmp.actuators.log import Recording, StandLog
 from npmp.identification.stand import KINDS, Floats, Stand
 
 _DAMPING, _DELAY, _BIAS, _KP, _KD = (

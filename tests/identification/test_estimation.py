@@ -22,7 +22,7 @@ from npmp.identification import (
     identify,
     summary,
 )
-from npmp.identification.fitting import _correlation_time, _saturated
+from npmp.identification.estimation import _correlation_time, _saturated
 from npmp.identification.stand import Floats
 from tests.identification.arms import arm, log_of, sweep
 
