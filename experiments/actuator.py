@@ -17,6 +17,7 @@ from npmp.actuators import ActuatorLog, HeldOut, at_rate, read_log, write_log
 from npmp.actuators.evaluation import Evaluation, evaluate
 from npmp.actuators.fitting import FitConfig, fit
 from npmp.actuators.importers import IMPORTERS
+from npmp.actuators.log import doubts
 from npmp.actuators.models import KINDS, PD, ActuatorModel, load
 from npmp.experiments.common import (
     Run,
@@ -72,6 +73,8 @@ def fit_model(config: DictConfig, run: Run) -> None:
     if run.out is None:
         raise InputError("npmp actuator fit needs out=FOLDER")
     log, digest = _log(config)
+    for sentence in doubts(log):
+        say(f"npmp: warning: {path.name}: {sentence}")
     first, last = log.split(held)
     about = {
         "data": path.name,

@@ -11,9 +11,9 @@ from rich.progress import Progress as Bars
 
 from mocap_data import catalog
 from mocap_data.catalog import Entry, Report, Source
-from mocap_data.download import Progress, Settings
+from mocap_data.download import Progress
 from mocap_data.errors import InputError, unknown
-from npmp.experiments.common import Run, at_least, console, progress_bar, say, table, verb
+from npmp.experiments.common import Run, console, progress_bar, say, table, verb
 from npmp.experiments.failures import USER_ERROR, one_line
 
 NOTES_SHOWN = 5  # of a kind; a set has dozens of files
@@ -62,8 +62,6 @@ def fetch(config: DictConfig, run: Run) -> int:
     2 where a file failed."""
     if config.target is None:
         raise InputError(f"npmp data fetch needs a name; there are: {', '.join(catalog.entries())}")
-    at_least(config, retries=0)
-    settings = Settings(timeout_s=float(config.timeout_s), tries=1 + int(config.retries))
     entry = catalog.entry(str(config.target))
     say(
         f"{entry.name}: {entry.what}",
@@ -73,9 +71,7 @@ def fetch(config: DictConfig, run: Run) -> int:
     accept(entry, accepted=bool(config.accept_licence))
     run.begin()
     with progress_bar(DownloadColumn(), TransferSpeedColumn()) as shown:
-        report = catalog.fetch(
-            entry, settings=settings, progress=lambda source: progress_of(shown, source)
-        )
+        report = catalog.fetch(entry, progress=lambda source: progress_of(shown, source))
     return tell(entry, report, run)
 
 
@@ -109,12 +105,9 @@ def progress_of(shown: Bars, source: Source) -> Progress:
 
 def tell(entry: Entry, report: Report, run: Run) -> int:
     """Say what came of it; copy to out=. Returns the exit code."""
-    loaded = sum(got.size - got.resumed_at for got in report.fetched)
-    resumed = sum(got.resumed_at > 0 for got in report.fetched)
-    went_on = f", {resumed} of them went on where they broke off" if resumed else ""
-    say(
-        f"{len(report.fetched)} files fetched ({loaded / 1e6:.3g} MB{went_on}), {len(report.present)} were there"
-    )
+    loaded = sum(got.size for got in report.fetched) / 1e6
+    there = len(report.present)
+    say(f"{len(report.fetched)} files fetched ({loaded:.3g} MB), {there} were there")
     say(*report.notes[:NOTES_SHOWN])
     if len(report.notes) > NOTES_SHOWN:
         say(f"... and {len(report.notes) - NOTES_SHOWN} more of these")

@@ -34,11 +34,11 @@ from npmp.identification import (
     IdentificationConfig,
     Identified,
     PresetConfig,
-    Recording,
     StandLog,
     drawn,
     excitation,
     identify,
+    of_robot,
     preset,
     read_stand_log,
     simulated,
@@ -121,7 +121,7 @@ def fit(config: DictConfig, run: Run, robot: Robot) -> None:
         raise InputError(
             "npmp sysid needs data=..., a log of the robot on a stand; npmp sysid excite makes the commands"
         )
-    log = in_order(read_stand_log(str(config.data)), robot)
+    log = of_robot(read_stand_log(str(config.data)), robot)
     truth = None if config.truth is None else truth_of(Path(str(config.truth)), robot)
     settings = build(IdentificationConfig, config.identification, at="identification")
     widths = build(PresetConfig, config.preset, at="preset")
@@ -155,28 +155,6 @@ def fit(config: DictConfig, run: Run, robot: Robot) -> None:
     say(
         f"use it: npmp imitate randomization={run.folder / 'preset.yaml'} ...; {run.folder / 'report.html'}"
     )
-
-
-def in_order(log: StandLog, robot: Robot) -> StandLog:
-    """The log with the robot's joints in its order.
-
-    Raises:
-      InputError: for other joints.
-    """
-    if set(log.joints) != set(robot.joint_names) or len(log.joints) != len(robot.joint_names):
-        absent = [name for name in robot.joint_names if name not in log.joints]
-        other = [name for name in log.joints if name not in robot.joint_names]
-        words = f"; absent: {', '.join(absent) or 'none'}; unknown: {', '.join(other) or 'none'}"
-        raise InputError(f"the log's joints are not those of '{robot.name}'{words}")
-    order = [log.joints.index(name) for name in robot.joint_names]
-
-    def ordered(recording: Recording) -> Recording:
-        parts = (recording.command, recording.position, recording.velocity, recording.torque)
-        return Recording(
-            recording.name, *(None if part is None else part[:, order] for part in parts)
-        )  # type: ignore[arg-type]
-
-    return StandLog(log.rate_hz, robot.joint_names, tuple(map(ordered, log.recordings)))
 
 
 def truth_of(path: Path, robot: Robot) -> np.ndarray:

@@ -12,21 +12,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import pooch
 import yaml
 
 from mocap_data.download import (
-    LARGEST_FILE,
     Fetched,
     Offline,
     Progress,
-    Settings,
     WrongHash,
     download,
     extract_zip,
@@ -38,8 +36,6 @@ from mocap_data.outside import read_json
 
 _LIST = Path(__file__).with_name("catalog.yaml")
 _NOTES = "hashes.json"
-# times its size when it was tested, that a file at an address that may change may have by now
-SLACK = 4
 
 
 @dataclass(frozen=True)
@@ -144,15 +140,9 @@ def _entry(name: str, values: Mapping[str, Any]) -> Entry:
 
 
 def cache_folder() -> Path:
-    """NPMP_CACHE, or where the system keeps caches: XDG_CACHE_HOME or ~/.cache, ~/Library/Caches,
-    LOCALAPPDATA; there /npmp."""
-    if given := os.environ.get("NPMP_CACHE"):
-        return Path(given).expanduser()
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local") / "npmp"
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "npmp"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "npmp"
+    """NPMP_CACHE, or where the system keeps caches."""
+    given = os.environ.get("NPMP_CACHE")
+    return Path(given).expanduser() if given else Path(pooch.os_cache("npmp"))
 
 
 def folder_of(which: Entry, cache: Path | None = None) -> Path:
@@ -189,7 +179,6 @@ def fetch(
     which: Entry,
     *,
     cache: Path | None = None,
-    settings: Settings | None = None,
     progress: Callable[[Source], Progress | None] | None = None,
 ) -> Report:
     """Bring an entry's files into the cache: those that are missing, or not what they were.
@@ -206,7 +195,7 @@ def fetch(
     notes = notes_of(which, cache)
     for source in which.files:
         try:
-            _fetch_one(which, source, report, notes, settings or Settings(), progress)
+            _fetch_one(which, source, report, notes, progress)
         except Offline as error:
             if report.fetched or report.failed:
                 report.failed.append((source.path, str(error)))
@@ -228,7 +217,6 @@ def _fetch_one(
     source: Source,
     report: Report,
     notes: dict[str, dict[str, Any]],
-    settings: Settings,
     progress: Callable[[Source], Progress | None] | None,
 ) -> None:
     """Bring one file into the cache, and what became of it into the report and the notes.
@@ -246,15 +234,11 @@ def _fetch_one(
             _write_notes(report.folder, notes)
         return
     try:
-        got = download(
-            source.urls,
-            target,
-            sha256=must,
-            size=source.size if which.pinned else None,
-            at_most=LARGEST_FILE if source.size is None else SLACK * source.size,
-            settings=settings,
-            progress=None if progress is None else progress(source),
-        )
+        # pooch takes what lies there where it knows no hash
+        if must is None:
+            target.unlink(missing_ok=True)
+        shown = None if progress is None else progress(source)
+        got = download(source.urls, target, sha256=must, progress=shown)
     except WrongHash as error:
         if must == first and must != source.sha256:
             advice = f"to take the new one, delete {target.parent}"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from mocap_data.errors import InputError
 from mocap_data.outside import read_json
-from npmp.actuators.log import ActuatorLog, Trace, on_grid, read_arrays
+from npmp.actuators.log import NEEDED, SHORTEST, ActuatorLog, Trace, on_grid, read_arrays
 
 # at 12 V; currents of the public logs make more at times, which are no torques
 STS3215_STALL_NM = 2.94
@@ -38,12 +38,10 @@ SMOOTHED_S = 0.08
 def hwangbo(path: Path) -> ActuatorLog:
     """The knee of an ANYmal (Hwangbo et al. 2019): position_error, velocity, torque of the series
     spring."""
-    arrays = _with(path, "rate_hz", "position_error", "velocity", "torque")
-    found = {
-        name: arrays[name].astype(np.float32) for name in ("position_error", "velocity", "torque")
-    }
-    trace = Trace("motion", "LH_KFE", **found)
-    return ActuatorLog(float(arrays["rate_hz"]), (trace,), "none stated", "Hwangbo et al. 2019")
+    arrays = _with(path, "rate_hz", *NEEDED)
+    (rate_hz,) = _measured(path, {"rate_hz": np.ravel(arrays["rate_hz"])}, "rate_hz", (1,))
+    trace = _trace("motion", "LH_KFE", {k: _measured(path, arrays, k, (None,)) for k in NEEDED})
+    return ActuatorLog(rate_hz, (trace,), "none stated", "Hwangbo et al. 2019")
 
 
 def sage(path: Path) -> ActuatorLog:
@@ -62,17 +60,21 @@ def sage(path: Path) -> ActuatorLog:
     become rad.
     """
     arrays = _with(path, "joints")
-    joints = [str(name) for name in arrays["joints"]]
+    joints = [str(name) for name in np.ravel(arrays["joints"])]
     names = sorted({key.rpartition("/")[0] for key in arrays} - {""})
-    steps = [float(np.median(np.diff(_of(path, arrays, name, "time_s")))) for name in names]
-    rate = float(np.round(1.0 / np.median(steps)))
+    times = [_measured(path, arrays, f"{name}/time_s", (None,)) for name in names]
+    rate = _rate(path, times)
     radians = np.where(np.array(joints) == SO101_JAW, SO101_JAW_RAD, 1.0)
     traces = []
-    for name in names:
-        time, told = (_of(path, arrays, name, key) for key in ("time_s", "command_time_s"))
-        command = radians * _of(path, arrays, name, "command")
-        before = np.clip(np.searchsorted(told, time) - 1, 0, len(told) - 1)
-        measured = {key: _of(path, arrays, name, key) for key in ("position", "velocity", "torque")}
+    for name, time in zip(names, times):
+        sent = _measured(path, arrays, f"{name}/command_time_s", (None,))
+        shape = (len(sent), len(joints))
+        command = radians * _measured(path, arrays, f"{name}/command", shape)
+        before = np.clip(np.searchsorted(sent, time) - 1, 0, len(sent) - 1)
+        measured = {
+            key: _measured(path, arrays, f"{name}/{key}", (len(time), len(joints)))
+            for key in ("position", "velocity", "torque")
+        }
         measured["position"] = radians * measured["position"]
         error = command[before] - measured["position"]
         drawn, sign = np.abs(measured["torque"]), np.sign(error)
@@ -81,10 +83,7 @@ def sage(path: Path) -> ActuatorLog:
         columns["position"] = measured["position"]
         columns["current"] = drawn / STS3215_NM_PER_COUNT * STS3215_A_PER_COUNT * sign
         where = f"{path}: {name}"
-        even = {
-            key: on_grid(time, values.astype(np.float64), rate, where)
-            for key, values in columns.items()
-        }
+        even = {key: on_grid(time, values, rate, where) for key, values in columns.items()}
         for i, joint in enumerate(joints):
             traces.append(_trace(name, joint, {key: values[:, i] for key, values in even.items()}))
     return ActuatorLog(rate, tuple(traces), "Apache-2.0", "isaac-sim2real/sage")
@@ -108,8 +107,8 @@ def bam(path: Path) -> ActuatorLog:
     described = read_json(path.with_suffix(".json"))
     if not isinstance(described, list):
         raise InputError(f"{path.with_suffix('.json')}: a list with an entry per log is expected")
-    steps = [float(np.median(np.diff(arrays[key]))) for key in arrays if key.endswith("/timestamp")]
-    rate = float(np.round(1.0 / np.median(steps))) if steps else 0.0
+    stamps = [key for key in arrays if key.endswith("/timestamp")]
+    rate = _rate(path, [_measured(path, arrays, key, (None,)) for key in stamps])
     traces = []
     for entry in described:
         try:
@@ -124,8 +123,8 @@ def bam(path: Path) -> ActuatorLog:
             raise InputError(f"{path.with_suffix('.json')}: {needed} ({error})") from error
         if f"{log}/timestamp" not in arrays:
             continue
-        time = _of(path, arrays, log, "timestamp")
-        found = {key: _of(path, arrays, log, key).astype(np.float64) for key in PENDULUM}
+        time = _measured(path, arrays, f"{log}/timestamp", (None,))
+        found = {key: _measured(path, arrays, f"{log}/{key}", time.shape) for key in PENDULUM}
         stop = int(np.flatnonzero(found["load"]).max(initial=0)) + 1
         where = f"{path}: {log}"
         even = {
@@ -203,7 +202,7 @@ def anydrive_network(
             }
             net.load_state_dict(weights)
         in_scale = torch.tensor(arrays["in_scale"], dtype=torch.float32).reshape(2)
-        out_scale = float(arrays["out_scale"].item())
+        out_scale = float(np.asarray(arrays["out_scale"]).item())
     except (IndexError, RuntimeError, TypeError, ValueError) as error:
         raise InputError(f"{path} is not the network of an ANYdrive: {error}") from error
     memory: tuple[torch.Tensor, torch.Tensor] | None = None
@@ -233,8 +232,11 @@ def _wandering(
 
 
 IMPORTERS: dict[str, Callable[[Path], ActuatorLog]] = {
-    "hwangbo": hwangbo, "sage": sage, "bam": bam, "anydrive": anydrive,
-}  # fmt: skip
+    "hwangbo": hwangbo,
+    "sage": sage,
+    "bam": bam,
+    "anydrive": anydrive,
+}
 
 
 def smoothed(position: NDArray[np.float64], rate_hz: float) -> tuple[NDArray[np.float64], ...]:
@@ -271,6 +273,14 @@ def _trace(
     return Trace(recording, actuator, error, velocity, torque, others=values, **constants)
 
 
+def _rate(path: Path, times: list[NDArray[np.float64]]) -> float:
+    """The rate [Hz] of recordings with these moments [s], a whole number."""
+    step = float(np.median([np.median(np.diff(time)) for time in times])) if times else 0.0
+    if not step > 0.0:
+        raise InputError(f"{path}: its moments do not rise, or it has none")
+    return float(np.round(1.0 / step))
+
+
 def _with(path: Path, *names: str) -> dict[str, Any]:
     """The arrays of a file that must hold these. Raises InputError."""
     arrays = read_arrays(path)
@@ -279,8 +289,25 @@ def _with(path: Path, *names: str) -> dict[str, Any]:
     return arrays
 
 
-def _of(path: Path, arrays: dict[str, Any], recording: str, name: str) -> NDArray[Any]:
-    if f"{recording}/{name}" not in arrays:
-        raise InputError(f"{path} has no {recording}/{name}")
-    values: NDArray[Any] = arrays[f"{recording}/{name}"]
-    return values
+def _measured(
+    path: Path, arrays: dict[str, Any], name: str, shape: tuple[int | None, ...]
+) -> NDArray[np.float64]:
+    """One array of the file, finite numbers of a shape; None stands for any length.
+
+    Raises:
+      InputError: where it is absent or another.
+    """
+    if name not in arrays:
+        raise InputError(f"{path} has no {name}")
+    values = np.asarray(arrays[name])
+    fits = len(values.shape) == len(shape) and all(
+        have >= SHORTEST if want is None else have == want
+        for have, want in zip(values.shape, shape)
+    )
+    if values.dtype.kind not in "fiu" or not fits or not np.isfinite(values).all():
+        wanted = ", ".join("T" if length is None else str(length) for length in shape)
+        raise InputError(
+            f"{path}: {name} is {values.dtype} {list(values.shape)}, expected finite numbers "
+            f"({wanted}), T at least {SHORTEST}"
+        )
+    return values.astype(np.float64)

@@ -4,6 +4,7 @@ from npmp.actuators.log import Recording, StandLog, read_stand_log, write_stand_
 from npmp.identification.estimation import IdentificationConfig, Identified, Prior, identify
 from npmp.identification.excitation import ExcitationConfig, drawn, excitation, simulated
 from npmp.identification.preset import PresetConfig, preset, summary
+from npmp.identification.robot_log import of_robot
 from npmp.identification.stand import KINDS, UNITS, Stand, stand_of
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "drawn",
     "excitation",
     "identify",
+    "of_robot",
     "preset",
     "read_stand_log",
     "simulated",

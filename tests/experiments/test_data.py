@@ -145,7 +145,6 @@ def test_a_terminal_is_asked(
         (["get", "free"], "no action of npmp data 'get'; there are: list, fetch"),
         (["list", "free"], "npmp data list takes no name ('free')"),
         (["fetch", "free", "retries=-1"], "retries"),
-        (["fetch", "free", "timeout_s=0"], "timeout_s=0 must be above 0"),
         (["fetch", "free", "more"], "'more' is no setting"),
     ],
 )
@@ -161,7 +160,7 @@ def test_what_failed_is_listed(
     site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (site / "walk.bvh").write_text("fake")  # as long as the right one
-    assert cli.main(["data", "fetch", "free", "retries=0"]) == 2
+    assert cli.main(["data", "fetch", "free"]) == 2
     printed = capsys.readouterr()
     assert "1 files fetched" in printed.out or "1 file fetched" in printed.out
     first, last = printed.err.splitlines()
@@ -183,7 +182,7 @@ def test_offline_is_one_line(
     assert cli.main(["data", "fetch", "cmu"]) == 2
     said = capsys.readouterr().err
     assert (
-        said == "npmp: error: offline: cannot reach mocap.cs.cmu.edu (Name or service not known)\n"
+        said == "npmp: error: offline: cannot reach mocap.cs.cmu.edu\n"
     )
     assert not (tmp_path / "cache").exists()
 

@@ -16,9 +16,7 @@ import pytest
 
 from mocap_data import InputError, catalog
 from mocap_data.catalog import Entry, Source
-from mocap_data.download import Offline, Settings
-
-QUICK = Settings(timeout_s=1.0, tries=1, wait_s=0.0)
+from mocap_data.download import Offline
 
 
 class Quiet(SimpleHTTPRequestHandler):
@@ -106,14 +104,7 @@ def test_the_cache_is_where_the_system_has_it(
     monkeypatch.setenv("NPMP_CACHE", str(tmp_path))
     assert catalog.cache_folder() == tmp_path
     monkeypatch.delenv("NPMP_CACHE")
-    monkeypatch.setenv("HOME", "/home/me")
-    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
-    monkeypatch.setattr("sys.platform", "linux")
-    assert catalog.cache_folder() == Path("/caches/npmp")
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    assert catalog.cache_folder() == Path("/home/me/.cache/npmp")
-    monkeypatch.setattr("sys.platform", "darwin")
-    assert catalog.cache_folder() == Path("/home/me/Library/Caches/npmp")
+    assert "npmp" in catalog.cache_folder().parts
 
 
 def test_fetch_notes_unknown_hashes_and_holds_to_them(
@@ -124,7 +115,7 @@ def test_fetch_notes_unknown_hashes_and_holds_to_them(
     (folder / "b.bvh").write_bytes(b"two")
     which = entry(base, "a.bvh", Source("b.bvh", (base + "b.bvh",), sha(b"two"), 3))
     assert catalog.state_of(which, tmp_path) == (0, 2)
-    report = catalog.fetch(which, cache=tmp_path, settings=QUICK)
+    report = catalog.fetch(which, cache=tmp_path)
     assert [got.path.read_bytes() for got in report.fetched] == [
         b"one",
         b"two",
@@ -133,15 +124,15 @@ def test_fetch_notes_unknown_hashes_and_holds_to_them(
     assert f"no hash was known; sha256 {sha(b'one')} noted in" in note
     assert catalog.notes_of(which, tmp_path)["a.bvh"]["sha256"] == sha(b"one")
     assert catalog.state_of(which, tmp_path) == (2, 2)
-    again = catalog.fetch(which, cache=tmp_path, settings=QUICK)
+    again = catalog.fetch(which, cache=tmp_path)
     assert not again.fetched and len(again.present) == 2
     # damaged in the cache: fetched anew
     (report.folder / "a.bvh").write_bytes(b"xxx")
-    assert len(catalog.fetch(which, cache=tmp_path, settings=QUICK).fetched) == 1
+    assert len(catalog.fetch(which, cache=tmp_path).fetched) == 1
     # changed at the source: refused, since the first download said what it is
     (report.folder / "a.bvh").unlink()
     (folder / "a.bvh").write_bytes(b"new")
-    ((path, why),) = catalog.fetch(which, cache=tmp_path, settings=QUICK).failed
+    ((path, why),) = catalog.fetch(which, cache=tmp_path).failed
     assert (
         path == "a.bvh"
         and "no longer the one fetched first" in why
@@ -156,7 +147,7 @@ def test_a_wrong_hash_at_a_pinned_address_fails_alone(
     (folder / "a.bvh").write_bytes(b"one")
     (folder / "b.bvh").write_bytes(b"two")
     which = entry(base, Source("a.bvh", (base + "a.bvh",), sha(b"ONE"), 3), "missing.bvh", "b.bvh")
-    report = catalog.fetch(which, cache=tmp_path, settings=QUICK)
+    report = catalog.fetch(which, cache=tmp_path)
     assert [path for path, _ in report.failed] == ["a.bvh", "missing.bvh"]
     assert "expected" in report.failed[0][1] and "404" in report.failed[1][1]
     assert [got.path.name for got in report.fetched] == ["b.bvh"]
@@ -168,19 +159,10 @@ def test_an_address_that_may_change_is_only_compared(
     folder, base = site
     (folder / "a.amc").write_bytes(b"newer")
     which = entry(base, Source("07/a.amc", (base + "a.amc",), sha(b"older"), 9), pinned=False)
-    report = catalog.fetch(which, cache=tmp_path, settings=QUICK)
+    report = catalog.fetch(which, cache=tmp_path)
     assert report.fetched[0].path == tmp_path / "data" / "set" / "07" / "a.amc"
     assert report.notes == ["07/a.amc: other bytes than the copy this version was tested with"]
-    assert catalog.fetch(which, cache=tmp_path, settings=QUICK).present
-
-
-def test_no_more_is_taken_than_the_catalog_knows_of(site: tuple[Path, str], tmp_path: Path) -> None:
-    folder, base = site
-    (folder / "a.amc").write_bytes(b"x" * 1000)
-    for pinned, expected in ((True, "9"), (False, "at most 36")):
-        which = entry(base, Source("a.amc", (base + "a.amc",), sha(b"older"), 9), pinned=pinned)
-        ((_, why),) = catalog.fetch(which, cache=tmp_path, settings=QUICK).failed
-        assert f"the server has 1000 bytes, expected {expected}" in why
+    assert catalog.fetch(which, cache=tmp_path).present
 
 
 def test_archives_are_unpacked_and_placed(site: tuple[Path, str], tmp_path: Path) -> None:
@@ -189,7 +171,7 @@ def test_archives_are_unpacked_and_placed(site: tuple[Path, str], tmp_path: Path
         file.writestr("MotionCapture/a.bvh", "one")
         file.writestr("MotionCapture/readme.txt", "two")
     which = entry(base, "all.zip", unpack=(".bvh",))
-    report = catalog.fetch(which, cache=tmp_path, settings=QUICK)
+    report = catalog.fetch(which, cache=tmp_path)
     assert catalog.recordings_of(which, report) == report.folder / "unpacked"
     made = catalog.place(which, report, tmp_path / "mine" / "dog")
     assert made == [tmp_path / "mine" / "dog" / "a.bvh"] and made[0].read_text() == "one"
@@ -199,7 +181,7 @@ def test_placing_replaces_only_its_own_files(site: tuple[Path, str], tmp_path: P
     folder, base = site
     (folder / "a.bvh").write_bytes(b"one")
     which = entry(base, "a.bvh")
-    report = catalog.fetch(which, cache=tmp_path, settings=QUICK)
+    report = catalog.fetch(which, cache=tmp_path)
     mine = tmp_path / "mine"
     mine.mkdir()
     (mine / "a.bvh").write_text("old")
@@ -214,16 +196,12 @@ def test_placing_replaces_only_its_own_files(site: tuple[Path, str], tmp_path: P
 def test_offline_says_what_is_there(site: tuple[Path, str], tmp_path: Path) -> None:
     folder, base = site
     (folder / "a.bvh").write_bytes(b"one")
-    catalog.fetch(entry(base, "a.bvh"), cache=tmp_path, settings=QUICK)
+    catalog.fetch(entry(base, "a.bvh"), cache=tmp_path)
     gone = entry("http://127.0.0.1:9/", "a.bvh", "b.bvh")  # the discard port: nobody listens
-    with pytest.raises(
-        Offline, match=r"offline: cannot reach 127.0.0.1 \(.*\); 1 of 2 files are in "
-    ):
-        catalog.fetch(gone, cache=tmp_path, settings=QUICK)
+    with pytest.raises(Offline, match=r"offline: cannot reach 127.0.0.1:9; 1 of 2 files are in "):
+        catalog.fetch(gone, cache=tmp_path)
     # what is there needs no network
-    assert catalog.fetch(
-        entry("http://127.0.0.1:9/", "a.bvh"), cache=tmp_path, settings=QUICK
-    ).present
+    assert catalog.fetch(entry("http://127.0.0.1:9/", "a.bvh"), cache=tmp_path).present
 
 
 def test_damaged_notes_are_written_anew(site: tuple[Path, str], tmp_path: Path) -> None:
@@ -236,7 +214,7 @@ def test_damaged_notes_are_written_anew(site: tuple[Path, str], tmp_path: Path) 
         (folder / "a.bvh").write_bytes(b"one")
         (place / "a.bvh").unlink(missing_ok=True)
         (place / "hashes.json").write_text(damaged)
-        assert catalog.fetch(which, cache=tmp_path, settings=QUICK).fetched
+        assert catalog.fetch(which, cache=tmp_path).fetched
     assert json.loads((place / "hashes.json").read_text())["a.bvh"]["size"] == 3
 
 
@@ -247,9 +225,10 @@ def test_a_file_that_was_put_there_by_hand_is_taken_by_its_hash(tmp_path: Path) 
     place = tmp_path / "data" / "set"
     place.mkdir(parents=True)
     (place / "a.bvh").write_bytes(b"one")
-    assert catalog.fetch(which, cache=tmp_path, settings=QUICK).present and catalog.state_of(
-        which, tmp_path
-    ) == (1, 1)
+    assert catalog.fetch(which, cache=tmp_path).present and catalog.state_of(which, tmp_path) == (
+        1,
+        1,
+    )
 
 
 def test_a_list_that_is_none(tmp_path: Path) -> None:
