@@ -52,7 +52,6 @@ def run(config: DictConfig, run: Run) -> int:
 
 
 # --- fit
-# --------------------------------------------------------------------------------------------------------------
 
 
 def fit_model(config: DictConfig, run: Run) -> None:
@@ -87,9 +86,14 @@ def fit_model(config: DictConfig, run: Run) -> None:
     with progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task(f"fitting {config.model}", total=None)
         model = fit(
-            str(config.model), first, settings, channels=given["channels"], seed=run.seed, about=about,
+            str(config.model),
+            first,
+            settings,
+            channels=given["channels"],
+            seed=run.seed,
+            about=about,
             progress=lambda done, of, loss: bar.update(task, completed=done, total=of),
-        )  # fmt: skip
+        )
     judged = None if last is None else evaluate(model, last)
     if judged is not None:
         model.contract.training["after"] = {name: judged.figures[name] for name in FIGURES}
@@ -152,7 +156,6 @@ def show_figures(figures: Mapping[str, Any]) -> None:
 
 
 # --- evaluate, show, import
-# -------------------------------------------------------------------------------------------
 
 
 def evaluate_model(config: DictConfig, run: Run) -> None:

@@ -30,9 +30,7 @@ def run(config: DictConfig, run: Run) -> int:
 def show_list(config: DictConfig, run: Run) -> int:
     """A row per set: what, licence, size, whether it is in the cache."""
     if config.target is not None:
-        raise InputError(
-            f"npmp data list takes no name ({config.target!r}); npmp data fetch {config.target} does"
-        )
+        raise InputError(f"npmp data list takes no name; npmp data fetch {config.target} does")
     if run.out is not None:
         raise InputError("npmp data list writes nothing; out= belongs to npmp data fetch")
     rows = []
@@ -120,9 +118,8 @@ def tell(entry: Entry, report: Report, run: Run) -> int:
         else:
             say(f"in {folder}")
         if entry.use and not report.failed:
-            say(
-                f"next: {entry.use.replace('FOLDER', str(folder)).replace('FILE', str(folder / entry.files[0].path))}"
-            )
+            first = str(folder / entry.files[0].path)
+            say(f"next: {entry.use.replace('FOLDER', str(folder)).replace('FILE', first)}")
     sys.stdout.flush()  # failures belong after the rest, also where both streams go to one place
     for path, why in report.failed[:NOTES_SHOWN]:
         print(f"npmp: error: {path}: {one_line(InputError(why))}", file=sys.stderr)

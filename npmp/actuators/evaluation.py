@@ -1,4 +1,4 @@
-"""How well a model tells the torques and currents of a log: one step ahead, and on its own output."""
+"""How well a model predicts the torques and currents of a log: one step ahead, and free-running."""
 
 from __future__ import annotations
 
@@ -261,7 +261,6 @@ def _over_seconds(model: ActuatorModel, log: ActuatorLog) -> dict[str, float]:
 
 
 # --- what latents are worth
-# -------------------------------------------------------------------------------------------
 
 
 def _latents(model: MLP, log: ActuatorLog) -> dict[str, Any]:

@@ -102,7 +102,7 @@ def inputs_of(trace: Trace, contract: ActuatorContract) -> NDArray[np.float32]:
 
 
 def gains_of(trace: Trace) -> tuple[float, float, float]:
-    """kp, kd and limit of a trace that tells kp; what it does not tell of the others there was not."""
+    """kp, kd and limit of a trace that has kp; kd is 0 and the limit none where it has none."""
     kd, limit = (
         value if math.isfinite(value) else other
         for value, other in ((trace.kd, 0.0), (trace.limit, NO_LIMIT))
@@ -137,9 +137,19 @@ def contract_of(
     """What a model of this log says of itself, its scales those of the log."""
     width = 2 + len(channels)
     blank = ActuatorContract(
-        kind, log.rate_hz, log.actuators, channels, log.has_gains, [1.0] * width, [0.0] * width, 1.0, static_law(log),
-        net=SMALL if kind == "pd" else net, licence=log.licence, training={"source": log.source, **training},
-    )  # fmt: skip
+        kind,
+        log.rate_hz,
+        log.actuators,
+        channels,
+        log.has_gains,
+        [1.0] * width,
+        [0.0] * width,
+        1.0,
+        static_law(log),
+        net=SMALL if kind == "pd" else net,
+        licence=log.licence,
+        training={"source": log.source, **training},
+    )
     inputs = np.concatenate([inputs_of(trace, blank) for trace in log.traces]).astype(np.float64)
     torque = np.concatenate([trace.torque for trace in log.traces])
     if float(np.ptp(torque)) == 0.0:
@@ -153,20 +163,29 @@ def contract_of(
     tells = kind == "conv" and all("current" in trace.others for trace in log.traces)
     current = np.concatenate([trace.others["current"] for trace in log.traces]) if tells else None
     return replace(
-        blank, kp=kp, kd=kd, limit=limit,
+        blank,
+        kp=kp,
+        kd=kd,
+        limit=limit,
         input_scale=[max(float(value), 1e-6) for value in inputs.std(0)],
         input_mean=[0.0, 0.0, *inputs[:, 2:].mean(0).tolist()],
         torque_scale=max(float(torque.std()), 1e-9),
         largest=float(np.abs(torque).max()),
         current_scale=0.0 if current is None else max(float(current.std()), 1e-9),
         current_baseline=[] if current is None else static_law(log, current),
-    )  # fmt: skip
+    )
 
 
 def fit(
-    kind: str, log: ActuatorLog, config: FitConfig | None = None, *, channels: list[str] | None = None, seed: int = 0,
-    progress: Progress | None = None, about: dict[str, Any] | None = None,
-) -> ActuatorModel:  # fmt: skip
+    kind: str,
+    log: ActuatorLog,
+    config: FitConfig | None = None,
+    *,
+    channels: list[str] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+    about: dict[str, Any] | None = None,
+) -> ActuatorModel:
     """A model of the actuators of a log.
 
     Args:
@@ -205,7 +224,7 @@ def fit(
         _fit_unrolled(model, log, config, generator, progress)
     if not all(bool(values.isfinite().all()) for values in model.state_dict().values()):
         raise InputError(
-            f"the fit went astray: weights are no numbers; lower learning_rate, {config.learning_rate:g}"
+            f"the fit diverged (weights not finite); lower learning_rate={config.learning_rate:g}"
         )
     return model.eval()
 
@@ -282,7 +301,7 @@ def _fit_samples(
     generator: torch.Generator,
     progress: Progress | None,
 ) -> None:
-    """One step ahead, samples drawn at random; of a vae, with a code drawn around each actuator's."""
+    """One step ahead, samples drawn at random; a vae draws a code around each actuator's."""
     samples, lags = _Samples(model, log), torch.tensor(config.net.lags)
 
     def loss() -> Tensor:
@@ -382,7 +401,6 @@ def _fit_correction(
 
 
 # --- the closed form
-# --------------------------------------------------------------------------------------------------
 
 
 def _fit_pd(model: PD, log: ActuatorLog, searches: int) -> None:
@@ -413,9 +431,13 @@ def _fit_pd(model: PD, log: ActuatorLog, searches: int) -> None:
         delay: int, start: tuple[NDArray[np.float64], ...]
     ) -> tuple[float, int, NDArray[np.float64]]:
         result = least_squares(
-            _pd_residuals, start[0], bounds=start[1:], x_scale=np.maximum(np.abs(start[0]), 1e-3), max_nfev=60,
+            _pd_residuals,
+            start[0],
+            bounds=start[1:],
+            x_scale=np.maximum(np.abs(start[0]), 1e-3),
+            max_nfev=60,
             args=(kept, delay, contract.rate_hz),
-        )  # fmt: skip
+        )
         return float(result.cost), delay, result.x
 
     unlimited = min(
@@ -467,13 +489,24 @@ def _fit_motion(
     # gears take about half of what the motor makes; lag and slope are let free once all else is
     # about right
     begin = replace(
-        p, stiffness=2.0 * p.stiffness, lag_s=least.lag_s, limit_slope=0.0, coulomb=0.1 * p.coulomb,
-        stiction=0.1 * p.stiction, stribeck=0.3 * p.stribeck, load=0.3,
-    )  # fmt: skip
+        p,
+        stiffness=2.0 * p.stiffness,
+        lag_s=least.lag_s,
+        limit_slope=0.0,
+        coulomb=0.1 * p.coulomb,
+        stiction=0.1 * p.stiction,
+        stribeck=0.3 * p.stribeck,
+        load=0.3,
+    )
     sizes = replace(
-        p, stiffness=2.0 * p.stiffness, damping=100.0 * p.limit_slope, offset=p.coulomb,
-        limit_slope=10.0 * p.limit_slope, load=0.5, load_at_rest=0.5,
-    )  # fmt: skip
+        p,
+        stiffness=2.0 * p.stiffness,
+        damping=100.0 * p.limit_slope,
+        offset=p.coulomb,
+        limit_slope=10.0 * p.limit_slope,
+        load=0.5,
+        load_at_rest=0.5,
+    )
     size, first = np.array(astuple(sizes)), np.array(astuple(begin))
     apart = np.isin([entry.name for entry in fields(p)], ["lag_s", "limit_slope"])
     rng, best, least_cost = np.random.default_rng(0), first, math.inf
@@ -488,9 +521,13 @@ def _fit_motion(
 
 
 def _least_off(
-    pendulums: Pendulums, contract: ActuatorContract, values: NDArray[np.float64], free: NDArray[np.bool_],
-    within: tuple[NDArray[np.float64], NDArray[np.float64]], size: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], float]:  # fmt: skip
+    pendulums: Pendulums,
+    contract: ActuatorContract,
+    values: NDArray[np.float64],
+    free: NDArray[np.bool_],
+    within: tuple[NDArray[np.float64], NDArray[np.float64]],
+    size: NDArray[np.float64],
+) -> tuple[NDArray[np.float64], float]:
     """Those of the parameters (12,) that are free, by least squares of the pendulums' positions,
     and half of these."""
     low, high, steps = within[0][free], within[1][free], 1e-3 * size[free]
@@ -576,13 +613,32 @@ def _pd_range(contract: ActuatorContract, kept: list[_Moves]) -> tuple[NDArray[n
     )[0]
     some = 0.1 * spread
     begin = PDParameters(
-        max(a, 1e-3 * spread / contract.input_scale[0]), max(b, 0.0), c, 1.0 / contract.rate_hz, 1.5 * largest,
-        0.1 * spread / fastest, some, some, 0.1 * fastest, 0.1, 0.1,
-    )  # fmt: skip
+        max(a, 1e-3 * spread / contract.input_scale[0]),
+        max(b, 0.0),
+        c,
+        1.0 / contract.rate_hz,
+        1.5 * largest,
+        0.1 * spread / fastest,
+        some,
+        some,
+        0.1 * fastest,
+        0.1,
+        0.1,
+    )
     low = PDParameters(0.0, 0.0, -10 * spread, 1e-6, 0.2 * largest, 0.0, 0.0, 0.0, 1e-3 * fastest)
     high = PDParameters(
-        np.inf, np.inf, 10 * spread, 0.5, 10 * largest, np.inf, 5 * spread, 5 * spread, 10 * fastest, 1.0, 1.0
-    )  # fmt: skip
+        np.inf,
+        np.inf,
+        10 * spread,
+        0.5,
+        10 * largest,
+        np.inf,
+        5 * spread,
+        5 * spread,
+        10 * fastest,
+        1.0,
+        1.0,
+    )
     # of torques: they tell nothing of the armature
     least, most = (np.array(astuple(p)[:-1]) for p in (low, high))
     return np.clip(np.array(astuple(begin)[:-1]), least + 1e-12, most), least, most
@@ -591,11 +647,15 @@ def _pd_range(contract: ActuatorContract, kept: list[_Moves]) -> tuple[NDArray[n
 def _pd_residuals(
     values: NDArray[np.float64], traces: list[_Moves], delay: int, rate_hz: float
 ) -> NDArray[np.float64]:
-    """What `PD` says less what was measured, of all traces; the lag begins where the torque does."""
+    """Predicted less measured torques of all traces; the lag begins where the torque does."""
     p = PDParameters(*values)
-    return np.concatenate([
-        delivered(p, _motor(p, trace, delay, rate_hz), trace.velocity, trace.borne) - trace.torque for trace in traces
-    ])  # fmt: skip
+    return np.concatenate(
+        [
+            delivered(p, _motor(p, trace, delay, rate_hz), trace.velocity, trace.borne)
+            - trace.torque
+            for trace in traces
+        ]
+    )
 
 
 def _motor(p: PDParameters, moves: _Moves, delay: int, rate_hz: float) -> NDArray[np.float64]:

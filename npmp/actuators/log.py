@@ -547,7 +547,7 @@ def _moments(values: Any, where: str) -> Floats:
 
 
 def on_grid(time_s: Floats, values: Floats, rate_hz: float, where: str) -> Floats:
-    """Values (T, n) at moments time_s (T,), interpolated to even moments between the first and last.
+    """Values (T, n) at moments time_s (T,), interpolated to even moments of a rate.
 
     Raises:
       InputError: for moments that do not rise, more than `LONGEST_GAP` samples between two of them,

@@ -149,9 +149,15 @@ class ActuatorModel(nn.Module, ABC):
         self.latent_dim = contract.net.latent_dim if contract.kind == "vae" else 0
 
     def effort(
-        self, error: Tensor, velocity: Tensor, *, kp: float | None = None, kd: float | None = None,
-        limit: float | None = None, feedforward: Tensor | float = 0.0,
-    ) -> Tensor:  # fmt: skip
+        self,
+        error: Tensor,
+        velocity: Tensor,
+        *,
+        kp: float | None = None,
+        kd: float | None = None,
+        limit: float | None = None,
+        feedforward: Tensor | float = 0.0,
+    ) -> Tensor:
         """The first input (...) of position errors (...) [rad] and velocities (...) [rad/s], in the
         log's unit; gains that are not given are those that most of the log was recorded with. Of a
         model of position errors it is these."""
@@ -245,7 +251,7 @@ class ActuatorModel(nn.Module, ABC):
         if abs(rate_hz - self.contract.rate_hz) > 1e-3 * self.contract.rate_hz:
             rates = f"is of {self.contract.rate_hz:g} Hz, {rate_hz:g} Hz are asked for"
             raise InputError(
-                f"the actuator model {rates}; npmp actuator fit rate_hz={rate_hz:g} makes such a one"
+                f"the actuator model {rates}; npmp actuator fit rate_hz={rate_hz:g} makes one"
             )
 
 
@@ -491,7 +497,7 @@ def gives(given: Values, velocity: Values, rate_hz: float) -> tuple[Values, Valu
 
 
 def given_at(p: PDParameters, motor: Values, velocity: Values, torque: Values) -> Values:
-    """How far (...) a joint gives that puts out this torque [Nm], as near as friction comes to it."""
+    """How far (...) friction is deflected at this torque [Nm], as near as friction comes to it."""
     within = limited(p, motor, velocity)
     return ((within - torque) / friction(p, within, velocity).clip(1e-9, None)).clip(-1.0, 1.0)
 

@@ -259,10 +259,18 @@ def identify(stand: Stand, log: StandLog, config: IdentificationConfig | None = 
     estimate[:, _KD] += surplus
     estimate[:, _DAMPING] -= surplus
     return Identified(
-        stand.joints, stand.nominal, estimate, covariance, problem.prior, condition,
-        _rms(problem.misses(stand.nominal[None])[0][0]), _rms(missed[0]), np.max(times, 0),
-        _saturated(stand, log.recordings, estimate), problem.torques,
-    )  # fmt: skip
+        stand.joints,
+        stand.nominal,
+        estimate,
+        covariance,
+        problem.prior,
+        condition,
+        _rms(problem.misses(stand.nominal[None])[0][0]),
+        _rms(missed[0]),
+        np.max(times, 0),
+        _saturated(stand, log.recordings, estimate),
+        problem.torques,
+    )
 
 
 def _optimum(problem: _Problem, x: Floats) -> Floats:
@@ -304,7 +312,7 @@ def _certainty(problem: _Problem, x: Floats) -> tuple[Floats, Floats]:
 
 
 def _saturated(stand: Stand, recordings: Sequence[Recording], values: Floats) -> Floats:
-    """The share of all physics steps at which drives of parameters (n, 7) are at their limit, (n,)."""
+    """The share (n,) of physics steps at which drives of parameters (n, 7) are at their limit."""
     at_limit = []
     for recording in recordings:
         speed = None if recording.velocity is None else recording.velocity[0]

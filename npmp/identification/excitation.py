@@ -43,7 +43,7 @@ class ExcitationConfig:
             )
         if self.seconds < 2.0 * self.rest_s + 2.0 / self.lowest_hz:
             raise ValueError(
-                f"seconds={self.seconds:g} is too short for rests and two periods of {self.lowest_hz:g} Hz"
+                f"seconds={self.seconds:g} is too short for two periods of {self.lowest_hz:g} Hz"
             )
 
 
@@ -93,7 +93,7 @@ def excitation(
         amplitude = np.where(wrong, _SHRINK, 1.0) * amplitude
     names = ", ".join(name for name, bad in zip(stand.joints, wrong, strict=True) if bad)
     raise InputError(
-        f"no motion of {names} keeps the limits and the robot's parts apart; try a smaller amplitude="
+        f"no motion of {names} keeps limits and avoids contact; try a smaller amplitude="
     )
 
 

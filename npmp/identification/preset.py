@@ -91,8 +91,8 @@ def not_told_apart(found: Identified) -> list[str]:
     """Sentences on what these motions do not tell, joints of the same lack together."""
     error, estimate = found.error, found.estimate
     little = {
-        "kp: how stiff it is; of armature, damping and friction_loss only their ratios to kp are known "
-        "(a torque log, or a known weight on the limb, would tell)": error[:, _KP]
+        "kp: of armature, damping and friction_loss only their ratios to kp are known (a torque "
+        "log, or a known weight on the limb, would tell)": error[:, _KP]
         > _LEARNED * found.prior[:, _KP],
         "bias: its weight hardly depends on its angle": error[:, _BIAS]
         > _LEARNED * found.prior[:, _BIAS],
@@ -100,7 +100,7 @@ def not_told_apart(found: Identified) -> list[str]:
         > _LOST * estimate[:, _ARMATURE],
         "friction_loss: as uncertain as it is large": error[:, _FRICTION]
         > _LOST * estimate[:, _FRICTION],
-        "gains: drives reach their torque limit, where the fit jumps and errors are too small (move less)": (
+        "gains: drives reach their torque limit, so errors are too small (move less)": (
             found.saturated > 0.0
         ),
     }
@@ -111,8 +111,8 @@ def not_told_apart(found: Identified) -> list[str]:
     ]
     if not error[:, _KD].any() and not found.torques:
         sentences.append(
-            "damping of the joint and kd of its drive: angles show their sum only; kd stays the model's, the rest is "
-            "damping"
+            "damping of the joint and kd of its drive: angles show their sum only; kd stays the "
+            "model's, the rest is damping"
         )
     sentences.append("delay of the command and delay of the encoder: their sum is given")
     return sentences
@@ -175,7 +175,7 @@ def _share(values: Floats, errors: Floats, config: PresetConfig) -> float:
 
 
 def _delays(values: Floats, errors: Floats, config: PresetConfig) -> tuple[float, float]:
-    """One range for all joints [s], as the sensors have it: from the quickest joint to the slowest."""
+    """One range for all joints [s], as sensors have it: from the quickest to the slowest."""
     return (
         _rounded(max(0.0, float((values - config.errors * errors).min()))),
         _rounded(max(0.0, float((values + config.errors * errors).max()))),

@@ -20,7 +20,7 @@ def of_robot(log: StandLog, robot: Robot) -> StandLog:
     """The log with the robot's joints in its order.
 
     Raises:
-      InputError: for other joints, for angles far outside the joints' ranges (degrees?), joints that
+      InputError: for other joints, angles far outside the joints' ranges (degrees?), joints that
         hardly move, and positions that go against their commands (signs?).
     """
     absent = [name for name in robot.joint_names if name not in log.joints]

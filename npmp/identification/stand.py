@@ -23,9 +23,14 @@ Floats = NDArray[np.float64]
 
 KINDS = ("armature", "damping", "friction_loss", "delay_s", "bias", "kp", "kd")
 UNITS = {
-    "armature": "kg m2", "damping": "Nm s/rad", "friction_loss": "Nm", "delay_s": "s", "bias": "rad",
-    "kp": "Nm/rad", "kd": "Nm s/rad",
-}  # fmt: skip
+    "armature": "kg m2",
+    "damping": "Nm s/rad",
+    "friction_loss": "Nm",
+    "delay_s": "s",
+    "bias": "rad",
+    "kp": "Nm/rad",
+    "kd": "Nm s/rad",
+}
 GRAVITY = 9.81
 _BEFORE_S = 1.0  # how long the first command is taken to have held; longer than any delay
 
@@ -69,9 +74,14 @@ class Stand:
         self.inertia = model.dof_M0[self._v].copy()
         v, u, none = self._v, self._u, np.zeros(len(found))
         own = (
-            model.dof_armature[v], model.dof_damping[v], model.dof_frictionloss[v], none, none,
-            model.actuator_gainprm[u, 0], -model.actuator_biasprm[u, 2],
-        )  # fmt: skip
+            model.dof_armature[v],
+            model.dof_damping[v],
+            model.dof_frictionloss[v],
+            none,
+            none,
+            model.actuator_gainprm[u, 0],
+            -model.actuator_biasprm[u, 2],
+        )
         self.nominal = np.stack(own, -1)
         limb = model.dof_treeid[v]
         self.trees = [np.flatnonzero(limb == tree) for tree in np.unique(limb)]

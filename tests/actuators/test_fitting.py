@@ -45,6 +45,7 @@ def test_delay_lag_friction_and_gains_of_a_servo_are_recovered() -> None:
     assert judged["rollout_rmse_nm"] < 0.06 < 0.5 < judged["baseline_rmse_nm"]
 
 
+@pytest.mark.slow
 def test_a_servo_is_recovered_from_how_it_swings_a_pendulum() -> None:
     """From commands and positions alone, friction that grows with the motor and is larger at rest,
     and the armature, which no torque tells. A motion that it never made comes out; the network,
@@ -237,7 +238,7 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         fit("vae", log)
     with pytest.raises(InputError, match="no recording is as long as an unroll of 200 samples"):
         fit("conv", log, replace(SHORT, unroll=200))
-    with pytest.raises(InputError, match="weights are no numbers; lower learning_rate, 1e"):
+    with pytest.raises(InputError, match="lower learning_rate=1e"):
         fit("mlp", log, replace(SHORT, learning_rate=1e30))
     with pytest.raises(InputError, match="has no voltage, which this model takes"):
         fit("mlp", log, SHORT, channels=["voltage"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 from pathlib import Path
@@ -15,6 +16,7 @@ from npmp.actuators.evaluation import evaluate
 from npmp.actuators.fitting import FitConfig, fit, static_law
 from npmp.actuators.importers import (
     GRAVITY,
+    IMPORTERS,
     STS3215_STALL_NM,
     anydrive,
     anydrive_network,
@@ -198,7 +200,7 @@ def test_a_cubic_s_derivatives_are_exact() -> None:
 
 
 def test_a_pendulum_s_velocity_is_of_positions_before() -> None:
-    """t^2 rises by 2 t - 0.08 per second over the 80 ms before t; what comes later changes nothing."""
+    """t^2 rises by 2 t - 0.08 per second over the 80 ms before t; later values do not count."""
     t = np.arange(50) / 100
     found = causal_velocity(t**2, 100.0)
     np.testing.assert_allclose(found[8:], (2 * t - 0.08)[8:], atol=1e-12)
@@ -227,6 +229,7 @@ def test_the_knee_of_an_anymal_is_learned(shared: Path) -> None:
     assert figures["rmse_nm"] < 0.5 and figures["rmse_nm"] == figures["rollout_rmse_nm"]
 
 
+@pytest.mark.slow
 def test_convolutions_on_their_own_torques_beat_the_closed_form_on_the_knee(shared: Path) -> None:
     """The closed form comes to 0.683 Nm; a short fit of convolutions to 0.34."""
     first, last = knee_of(shared)
@@ -234,3 +237,54 @@ def test_convolutions_on_their_own_torques_beat_the_closed_form_on_the_knee(shar
         fit("conv", first, FitConfig(updates=1000, unroll=6, learning_rate=5e-3)), last
     ).figures
     assert figures["rmse_nm"] < figures["rollout_rmse_nm"] < 0.6 * 0.683
+
+
+TIME = np.arange(50) / 100
+BAD = {
+    "scalar": np.array(1.0),
+    "empty": np.zeros(0),
+    "no columns": np.zeros((50, 0)),
+    "three columns": np.zeros((50, 3)),
+    "short": TIME[:7],
+    "nan": np.full(50, np.nan),
+    "text": np.array(["a"] * 50),
+    "complex": TIME + 1j,
+    "cube": np.zeros((50, 2, 2)),
+    "dates": np.array(["2020-01-01"] * 50, dtype="M8[D]"),
+    "structures": np.zeros(50, dtype=[("a", "f4")]),
+}
+
+
+def arrays_of(kind: str) -> dict[str, np.ndarray]:
+    """The smallest sound file of a kind."""
+    pair = np.stack((TIME, TIME), -1)
+    if kind == "hwangbo":
+        rows = dict.fromkeys(("position_error", "velocity", "torque"), TIME)
+        return {"rate_hz": np.array(400.0), **rows}
+    if kind == "sage":
+        rows = dict.fromkeys(("command", "position", "velocity", "torque"), pair)
+        rows |= dict.fromkeys(("time_s", "command_time_s"), TIME)
+        return {"joints": np.array(["Jaw", "b"]), **{f"x/{k}": v for k, v in rows.items()}}
+    if kind == "bam":
+        names = ("timestamp", "position", "goal_position", "input_volts", "temp", "load")
+        return {f"l/{name}": TIME + 1 for name in names}
+    sizes = {"weight_ih": (16, 2), "weight_hh": (16, 4), "bias_ih": (16,), "bias_hh": (16,)}
+    lstm = {f"lstm.{name}_l0": np.zeros(size, np.float32) for name, size in sizes.items()}
+    linear = {"linear.weight": np.ones((1, 4)), "linear.bias": np.zeros(1)}
+    return {"in_scale": np.ones(2), "out_scale": np.ones(()), **linear, **lstm}
+
+
+@pytest.mark.parametrize("kind", list(IMPORTERS))
+def test_arrays_of_another_kind_are_refused_by_name(kind: str, tmp_path: Path) -> None:
+    path, sound = tmp_path / "log.npz", arrays_of(kind)
+    about = {"log": "l", "trajectory": "sine", "mass": 0.5, "length": 0.1, "kp": 8}
+    path.with_suffix(".json").write_text(json.dumps([about]))
+    for name in sound:
+        for bad in BAD.values():
+            np.savez(path, **(sound | {name: bad}))
+            # what a sound file might hold, too, is read
+            with contextlib.suppress(InputError):
+                IMPORTERS[kind](path)
+        np.savez(path, **{k: v for k, v in sound.items() if k != name})
+        with pytest.raises(InputError):
+            IMPORTERS[kind](path)

@@ -202,10 +202,13 @@ def pendulum(shared: Path, kp: int) -> tuple[Stand, list[Recording]]:
       <worldbody>
         <body>
           <joint name="servo" axis="0 1 0" damping="{0.52 / 10.8}"/>
-          <geom type="sphere" size="0.001" pos="0 0 -{entries[0]["length"]}" mass="{entries[0]["mass"]}"/>
+          <geom type="sphere" size="0.001" mass="{entries[0]["mass"]}"
+            pos="0 0 -{entries[0]["length"]}"/>
         </body>
       </worldbody>
-      <actuator><position name="servo" joint="servo" kp="{stiffness}" forcerange="-{most} {most}"/></actuator>
+      <actuator>
+        <position name="servo" joint="servo" kp="{stiffness}" forcerange="-{most} {most}"/>
+      </actuator>
     </mujoco>""")
     recordings = []
     for entry in entries:

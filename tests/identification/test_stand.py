@@ -40,7 +40,7 @@ def test_the_first_reading_is_where_it_starts() -> None:
 
 
 def test_a_delay_of_whole_samples_moves_the_motion_by_so_many() -> None:
-    """From rest at equilibrium, a command that comes n samples later does the same n samples later."""
+    """From rest at equilibrium, a command n samples later does the same n samples later."""
     stand = arm("turning")
     command = sweep()
     both = np.concatenate((with_(stand), with_(stand, delay_s=3 / RATE)))
