@@ -100,7 +100,7 @@ def _retrieve(url: str, target: Path, sha256: str | None, progress: Progress | N
             )
             return
         except requests.HTTPError as error:
-            code = error.response.status_code
+            code = getattr(error.response, "status_code", 0)
             if code < 500 or not left:
                 raise InputError(f"{url}: the server answers {code}") from None
         except requests.ConnectionError:

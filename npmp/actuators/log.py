@@ -89,7 +89,8 @@ class Trace:
     def with_columns(self, columns: Mapping[str, Values]) -> Trace:
         """The same with other measurements."""
         others = {name: values for name, values in columns.items() if name not in NEEDED}
-        return replace(self, **{name: columns[name] for name in NEEDED}, others=others)
+        needed: dict[str, Any] = {name: columns[name] for name in NEEDED}
+        return replace(self, others=others, **needed)
 
     def part(self, begin: int, end: int) -> Trace:
         """The moments from `begin` to before `end`."""
@@ -328,16 +329,17 @@ def read_log(path: str | Path) -> ActuatorLog:
                 raise InputError(
                     f"{part.where} has no position_error, nor command and position; has: {there}"
                 )
-            error = part.columns["command"] - part.columns["position"]
-            part.columns["position_error"] = error
+            behind = part.columns["command"] - part.columns["position"]
+            part.columns["position_error"] = behind
         part.columns.pop("command", None)
         for i, joint in enumerate(part.joints):
             # `ActuatorLog` refuses what is beyond `LARGEST`
             with np.errstate(over="ignore"):
                 columns = {k: v[:, i].astype(np.float32) for k, v in part.columns.items()}
             constants = {key: float(values[i]) for key, values in part.constants.items()}
-            needed = {key: columns.pop(key) for key in NEEDED}
-            traces.append(Trace(part.name, joint, **needed, others=columns, **constants))
+            error, velocity, torque = (columns.pop(key) for key in NEEDED)
+            trace = Trace(part.name, joint, error, velocity, torque, columns, **constants)
+            traces.append(trace)
     return ActuatorLog(file.rate_hz, tuple(traces), file.licence, file.source)
 
 
@@ -501,8 +503,10 @@ def _part(
     names = entry.get("actuators", shared.get("actuators"))
     if names is not None and np.ndim(names) != 1:
         raise InputError(f"{where}: `actuators` must be a row of names")
-    joints = [f"actuator_{i}" for i in range(shape[1])] if names is None else map(str, names)
-    joints = tuple(joints)
+    if names is None:
+        joints = tuple(f"actuator_{i}" for i in range(shape[1]))
+    else:
+        joints = tuple(map(str, names))
     if len(joints) != shape[1]:
         raise InputError(f"{where}: {shape[1]} actuators, but {len(joints)} names")
     constants = {
