@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-import queue
+import threading
 import traceback
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 from mocap_data.errors import InputError
 from npmp.deploy.controller import Clock, SystemClock
+from npmp.play.modes import Mode, World
 from npmp.play.session import Session, Snapshot
 
 SPEEDS = (0.1, 0.25, 0.5, 1.0)  # of simulated time
-BEHIND_S = 0.25  # more is not caught up with: a robot that runs to be in time again is no sight
-WINDOW_S = 2.0  # that the real-time factor is a mean over
+BEHIND_S = 0.25  # a larger delay is not caught up with
+STALLED_S = 2.0  # without a step the robot counts as standing still
+WINDOW_S = 2.0  # of the mean that is the real-time factor
+MOST_VALUES = 64  # of one kind of wish between two steps
 
-Wish = Callable[[Session], object]
+Wish = Callable[..., object]  # (session, **values)
 
 
 class Player:
@@ -29,30 +33,47 @@ class Player:
         """show: is called in the thread of `run`, after each step and while it is paused."""
         self.session, self._show, self._clock = session, show, clock or SystemClock()
         self.speed, self.paused, self.busy, self.note = 1.0, False, "", ""
-        self._once, self._wishes = 0, queue.SimpleQueue[Wish]()
+        self._lock, self._wishes = threading.Lock(), dict[str, tuple[Wish, dict[str, Any]]]()
+        self._once, self._opening = 0, 0
         self._maker = ThreadPoolExecutor(1)  # of modes
         self._times: deque[tuple[float, float]] = deque()  # real and simulated [s]
-        self._opening = 0
 
-    def ask(self, wish: Wish) -> None:
-        """Have something done to the session before its next step, from any thread."""
-        self._wishes.put(wish)
+    def ask(self, kind: str, wish: Wish, /, **values: Any) -> None:
+        """Have something done to the session before its next step, from any thread.
+
+        Wishes of one kind between two steps become one: the last, with the values of all.
+
+        Raises:
+          InputError: for too many values at once.
+        """
+        with self._lock:
+            merged = self._wishes.pop(kind, (wish, {}))[1] | values
+            if len(merged) > MOST_VALUES:
+                raise InputError("too many settings at once")
+            self._wishes[kind] = wish, merged
 
     def once(self) -> None:
         """A single step, of a session that is paused."""
-        self._once += 1
+        self._once = 1
+
+    @property
+    def moves(self) -> bool:
+        """Whether the robot is being stepped now."""
+        times = tuple(self._times)  # the session's thread changes them
+        return bool(times) and not self.paused and self._clock.now() - times[-1][0] < STALLED_S
 
     @property
     def factor(self) -> float:
-        """Simulated by real time, over the last two seconds; 0 before there are any."""
-        if len(self._times) < 2:
+        """Simulated by real time, over the last two seconds; 0 while the robot does not move."""
+        times = tuple(self._times)
+        if len(times) < 2 or not self.moves:
             return 0.0
-        (real, simulated), (now, then) = self._times[0], self._times[-1]
+        (real, simulated), (now, then) = times[0], times[-1]
         return (then - simulated) / max(now - real, 1e-9)
 
     def open(self, mode: str, /, **world: object) -> None:
-        """Go over to a mode, in another world where `world` says so; it is made in a thread of its
-        own, and the present one goes on until then. To be called where `run` is, by a wish."""
+        """Switch to a mode, in another world where `world` says so. A thread of its own makes it;
+        the present one goes on until then. To be called where `run` is, by a wish."""
         self._opening += 1
         number, self.busy = self._opening, f"opening {mode}"
         try:
@@ -63,60 +84,52 @@ class Player:
 
         def make() -> None:
             if number != self._opening:
-                return  # somebody has asked for another one meanwhile
+                return  # another one has been asked for meanwhile
             try:
                 made = self.session.made(mode, settings)
-            except Exception as error:  # it belongs to whoever runs the session
-                self.ask(lambda _, error=error: self._failed(number, error))  # type: ignore[misc]
+            except Exception as error:  # raised where the session runs
+                self.ask(f"opened {number}", self._failed, number=number, error=error)
             else:
-                self.ask(
-                    lambda session: self._opened(number, lambda: session.enter(made, settings))
-                )
+                self.ask(f"opened {number}", self._opened, number=number, to=(made, settings))
 
         self._maker.submit(make)
 
-    def _opened(self, number: int, enter: Callable[[], None]) -> None:
-        if number == self._opening:  # else somebody has asked for another one meanwhile
+    def _opened(self, session: Session, *, number: int, to: tuple[Mode, World]) -> None:
+        if number == self._opening:  # else another one has been asked for meanwhile
             self.busy = ""
-            enter()
+            session.enter(*to)
 
-    def _failed(self, number: int, error: Exception) -> None:
+    def _failed(self, session: Session, *, number: int, error: Exception) -> None:
         if number == self._opening:
             self.busy = ""
-        # a mode that cannot be made is no reason to end the present one
-        if not isinstance(error, InputError):
-            traceback.print_exception(error)
-            raise InputError(f"this mode cannot be opened: {error}") from error
         raise error
 
-    def _granted(self) -> None:
-        while True:
+    def _grant(self) -> None:
+        """Do what was asked for since the last step. A wish that fails does not end the session."""
+        with self._lock:
+            wishes, self._wishes = self._wishes, {}
+        for wish, values in wishes.values():
             try:
-                wish = self._wishes.get_nowait()
-            except queue.Empty:
-                return
-            try:
-                wish(self.session)
+                wish(self.session, **values)
             except InputError as error:
                 self.note = str(error)
-            except Exception as error:  # of a wish that nobody has thought of: the robot goes on
+            except Exception as error:
                 traceback.print_exception(error)
                 self.note = f"not done: {error}"
 
     def run(self, stop: Callable[[], bool]) -> None:
-        """Until `stop` says so. What the session raises, but for an `InputError` of a wish, ends
-        it."""
+        """Until `stop` returns true. What `Session.step` raises ends it."""
         clock = self._clock
         deadline = clock.now()
         while not stop():
-            self._granted()
+            self._grant()
             dt = self.session.mode.env.dt
             if self.paused and not self._once:
                 self._show(self.session.snapshot())
                 self._times.clear()
                 deadline = clock.now() + dt
             else:
-                self._once = max(0, self._once - 1) if self.paused else 0
+                self._once = 0
                 self.session.step()
                 self._show(self.session.snapshot())
                 now = clock.now()

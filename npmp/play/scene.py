@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import logging
 from collections.abc import Callable
 from typing import Any
 from unittest import mock
@@ -45,12 +46,13 @@ class Scene:
 
     def __init__(self, robot: Robot, pointed: Pointed):
         """Start viser's server on a free local port. pointed: is called in viser's thread."""
-        # viser asks nobody where they come from: a page of another website may not connect, our own
-        # server names none
-        closed = functools.partial(serving.serve, origins=[None])
+        # viser does not check origins: a page of another website may not connect, our own server
+        # names none. Malformed requests are no news
+        silent = logging.Logger("viser", logging.CRITICAL + 1)
+        closed = functools.partial(serving.serve, origins=[None], logger=silent)
         with _quiet(), mock.patch.object(serving, "serve", closed):
             self.server = viser.ViserServer(host="127.0.0.1", port=0, verbose=False)
-        # # no tunnel to elsewhere
+        # no tunnel to elsewhere
         self.server.request_share_url = lambda *_, **__: None  # type: ignore[method-assign]
         self.port: int = self.server.get_port()
         self._pointed, self.centre = pointed, np.zeros(3)

@@ -1,9 +1,9 @@
-"""The page and everything it talks to, behind one port: what is needed over ssh is one tunnel.
+"""The page and everything it talks to, behind one port: over ssh one tunnel is enough.
 
 viser serves its own page and websocket from a port of its own, and takes no other websocket there;
 so this server, in front, has the page, the viewers' wishes (`/steer`) and `/health`, and passes on
-what viser's page and viser say to each other (`/view/...`). What is passed on is looked at: only
-who steers may drag and click.
+what viser's page and viser say to each other (`/view/...`). Of that it drops drags and clicks of
+viewers that do not steer.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from __future__ import annotations
 import asyncio
 import gzip
 import http
+import ipaddress
 import json
+import logging
 import secrets
+import socket
 import threading
 import time
 from collections import deque
@@ -38,27 +41,54 @@ from npmp.play.session import Session, Snapshot
 
 ASSETS = Path(__file__).with_name("assets")
 RATE_HZ = 20.0  # of what viewers are told
-SILENCE_S = 1.0  # of who holds a key: then it is let go
+SILENCE_S = 1.0  # without a word from the viewer that steers, the command becomes zero
 MOST_VIEWERS = 16
 WISH_BYTES, VIEW_BYTES, BACKLOG_BYTES = 2048, 1 << 16, 1 << 14
-LOCAL = ("localhost", "127.0.0.1", "::1")
 POINTING = (b"Drag", b"Pointer", b"Click")  # in the names of viser's messages of the mouse
 # of viser's page only the view is shown: what else it has is on ours. And it prevents what a press
 # would do in a listener that cannot, as React Three Fiber makes it: an error in the console
-BARE = b"""<style>.mantine-Paper-root,.mantine-Notifications-root{display:none!important}</style><script>{
+BARE = b"""<style>.mantine-Paper-root,.mantine-Notifications-root{display:none!important}</style>
+<script>{
 const add = EventTarget.prototype.addEventListener;
 EventTarget.prototype.addEventListener = function (kind, listener, how) {
   const able = kind === "pointerdown" && how && how.passive ? { ...how, passive: false } : how;
   return add.call(this, kind, listener, able);
 };
 }</script>"""
-CSP = "default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+CSP = (
+    "default-src 'self'; connect-src 'self' ws: wss:; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'none'"
+)
 TYPES = {
     ".html": "text/html",
     ".js": "text/javascript",
     ".css": "text/css",
     ".svg": "image/svg+xml",
 }
+# malformed requests are no news: websockets would log a traceback for each
+SILENT = logging.Logger("npmp.play", logging.CRITICAL + 1)
+
+
+def allowed(bound: str, host: str, origin: str | None) -> bool:
+    """Whether a request may be answered: no other website may steer.
+
+    Neither by a websocket from its pages (Origin), nor by its own name made to point here (Host;
+    DNS rebinding): a Host is an address, this machine's name, or what host= says.
+    """
+    try:
+        name, netloc = urlsplit(f"//{host}").hostname or "", urlsplit(origin or "").netloc
+    except ValueError:
+        return False
+    machine = socket.gethostname().lower()
+    known = name in ("localhost", machine, f"{machine}.local", bound.lower()) or _is_address(name)
+    return known and (origin is None or netloc == host)
+
+
+def _is_address(name: str) -> bool:
+    try:
+        return bool(ipaddress.ip_address(name))
+    except ValueError:
+        return False
 
 
 @dataclass(eq=False)
@@ -67,9 +97,12 @@ class Viewer:
 
     number: int
     connection: ServerConnection
-    token: str = field(default_factory=lambda: secrets.token_hex(8))  # by which its view is known
-    heard: float = 0.0  # when it last said where to go [s]
-    told: str = ""  # what it was last told of the controls
+    # by which its view is known
+    token: str = field(default_factory=lambda: secrets.token_hex(8))
+    # when it last sent a command [s]
+    heard: float = 0.0
+    # the controls that it was last told
+    told: str = ""
 
 
 class Server:
@@ -82,7 +115,7 @@ class Server:
         self.viewers: dict[int, Viewer] = {}  # oldest first
         self.steering: int | None = None
         self._count, self._aim = 0, "target"
-        self._samples: deque[list[float]] = deque(maxlen=100)
+        self._samples: deque[list[float | None]] = deque(maxlen=100)
         self._seen: Snapshot | None = None
         self._drawn: Mode | None = None  # whose ground is drawn
         self._files = {
@@ -114,9 +147,16 @@ class Server:
         self._stop = asyncio.Event()
         try:
             server = await serve(
-                self._connected, self._host, self._port, process_request=self._answer, max_size=VIEW_BYTES,
-                compression=None, select_subprotocol=_viser_protocol, max_queue=64,
-            )  # fmt: skip
+                self._connected,
+                self._host,
+                self._port,
+                process_request=self._answer,
+                max_size=VIEW_BYTES,
+                compression=None,
+                select_subprotocol=_viser_protocol,
+                max_queue=64,
+                logger=SILENT,
+            )
         except (OSError, UnicodeError) as error:
             self._refused.append(error)
             self._ready.set()
@@ -133,48 +173,40 @@ class Server:
         self._loop.call_soon_threadsafe(self._stop.set)
         self._thread.join(timeout=5.0)
 
-    # --- http ---
+    # --- http
 
     def _answer(self, connection: ServerConnection, request: Request) -> Response | None:
         """A page, or None where a websocket is to be opened."""
-        path = urlsplit(request.path).path
-        if not self._allowed(request):
-            return _response(http.HTTPStatus.FORBIDDEN, "text/plain", b"not from here\n")
+        path, status = urlsplit(request.path).path, http.HTTPStatus
+        host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
+        if not allowed(self._host, host, origin):
+            why = "not from here: open the page by this machine's address or name, or give host=\n"
+            return _response(status.FORBIDDEN, "text/plain", why.encode())
         if request.headers.get("Upgrade", "").lower() == "websocket":
             known = path == "/steer" or self._viewer_of(path) is not None
-            return (
-                None
-                if known
-                else _response(http.HTTPStatus.NOT_FOUND, "text/plain", b"no such websocket\n")
-            )
+            absent = _response(status.NOT_FOUND, "text/plain", b"no such websocket\n")
+            return None if known else absent
         if path == "/health":
-            moves = self._seen is not None
-            body = {"moves": moves} | ({} if self._seen is None else self._state(self._seen))
-            status = http.HTTPStatus.OK if moves else http.HTTPStatus.SERVICE_UNAVAILABLE
-            return _response(status, "application/json", json.dumps(body).encode() + b"\n")
-        if path.startswith("/view/"):
+            seen, moves = self._seen, self.player.moves
+            body = {"moves": moves} | ({} if seen is None else self._state(seen))
+            well = moves or (seen is not None and self.player.paused)
+            answer = json.dumps(body).encode() + b"\n"
             return _response(
-                http.HTTPStatus.OK, "text/html", self._view, {"Content-Encoding": "gzip"}
+                status.OK if well else status.SERVICE_UNAVAILABLE, "application/json", answer
             )
+        if path.startswith("/view/"):
+            return _response(status.OK, "text/html", self._view, {"Content-Encoding": "gzip"})
         name = path.removeprefix("/") or "page.html"
         if name not in self._files:
-            return _response(http.HTTPStatus.NOT_FOUND, "text/plain", b"no such page\n")
-        own = {"Content-Security-Policy": CSP}
-        return _response(http.HTTPStatus.OK, TYPES[Path(name).suffix], self._files[name], own)
-
-    def _allowed(self, request: Request) -> bool:
-        """Other websites may not steer: neither by a websocket from their pages, nor under a name
-        of theirs that leads here."""
-        host, origin = request.headers.get("Host", ""), request.headers.get("Origin")
-        if self._host in LOCAL and urlsplit(f"//{host}").hostname not in LOCAL:
-            return False
-        return origin is None or urlsplit(origin).netloc == host
+            return _response(status.NOT_FOUND, "text/plain", b"no such page\n")
+        policy = {"Content-Security-Policy": CSP}
+        return _response(status.OK, TYPES[Path(name).suffix], self._files[name], policy)
 
     def _viewer_of(self, path: str) -> Viewer | None:
         token = path.removeprefix("/view/")
         return next((viewer for viewer in self.viewers.values() if viewer.token == token), None)
 
-    # --- websockets ---
+    # --- websockets
 
     async def _connected(self, connection: ServerConnection) -> None:
         assert connection.request is not None  # of a connection that is open
@@ -196,12 +228,9 @@ class Server:
         viewer = self.viewers[self._count] = Viewer(self._count, connection)
         if self.steering is None:
             self.steering = viewer.number
+        hello = {"type": "hello", "you": viewer.number, "view": viewer.token, **self._about()}
         try:
-            await connection.send(
-                json.dumps(
-                    {"type": "hello", "you": viewer.number, "view": viewer.token, **self._about()}
-                )
-            )
+            await connection.send(json.dumps(hello))
             async for message in connection:
                 try:
                     self._wish(viewer, _parsed(message))
@@ -214,13 +243,9 @@ class Server:
                 self.steering = next(iter(self.viewers), None)
 
     def _let_go(self) -> None:
-        """Nobody holds anything any more."""
-
-        def wish(session: Session) -> None:
-            session.steer(0.0, 0.0, 0.0)
-            session.release()
-
-        self.player.ask(wish)
+        """Zero command, no push."""
+        self.player.ask("steer", lambda session: session.steer(0.0, 0.0, 0.0))
+        self.player.ask("push", lambda session: session.release())
 
     async def _pass_on(self, connection: ServerConnection, viewer: Viewer) -> None:
         """Between a viewer's view and viser, both ways."""
@@ -236,12 +261,9 @@ class Server:
 
             async def inwards() -> None:
                 async for message in connection:
-                    pointing = isinstance(message, bytes) and any(
-                        word in message for word in POINTING
-                    )
-                    if isinstance(message, bytes) and not (
-                        pointing and viewer.number != self.steering
-                    ):
+                    if not isinstance(message, bytes):
+                        continue
+                    if viewer.number == self.steering or not any(w in message for w in POINTING):
                         await inner.send(message)
 
             tasks = [asyncio.create_task(way()) for way in (outwards, inwards)]
@@ -252,78 +274,68 @@ class Server:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
 
-    # --- what viewers wish ---
+    # --- what viewers wish
 
     def _wish(self, viewer: Viewer, said: dict[str, Any]) -> None:
-        """Raises InputError for what is none, or of one who does not steer."""
-        player, what = self.player, said.get("do")
+        """Raises InputError for what is none, or of a viewer that does not steer."""
+        player, what, value = self.player, said.get("do"), said.get("value")
         if what == "take":
             self._let_go()
             self.steering = viewer.number
             return
         if viewer.number != self.steering:
             raise InputError("another viewer steers; take over first")
-        if what == "steer":
-            axes = said.get("axes")
-            if (
-                not isinstance(axes, list)
-                or len(axes) != 3
-                or not all(_number(v) and abs(v) <= 1.0 for v in axes)
-            ):
-                raise InputError("axes must be three numbers from -1 to 1")
-            viewer.heard = time.monotonic()
-            player.ask(lambda session: session.steer(*axes))
-        elif what == "mode":
-            name = str(said.get("name"))
-            player.ask(lambda session: player.open(name))
-        elif what == "world":
-            changes = {key: value for key, value in said.items() if key != "do"}
-            player.ask(
-                lambda session: (
-                    player.open(session.mode.name, **changes) if session.change(**changes) else None
-                )
-            )
-        elif what == "set":
-            key, value = str(said.get("key")), said.get("value")
-            player.ask(lambda session: session.set(key, value))
-        elif what == "speed":
-            if said.get("value") not in SPEEDS:
-                raise InputError(f"speed must be one of {', '.join(map(str, SPEEDS))}")
-            player.speed = float(said["value"])
-        elif what == "pause":
-            player.paused = said.get("value") is True
-        elif what == "step":
-            player.paused = True
-            player.once()
-        elif what == "reset":
-            player.ask(lambda session: session.put_back())
-        elif what == "aim":
-            self._aim = "ball" if said.get("value") == "ball" else "target"
-        elif what == "ball":
-            player.ask(_ball_ahead)
-        else:
-            raise InputError(f"nothing to do: {what!r:.40}")
+        match what:
+            case "steer":
+                axes = _axes(said.get("axes"))
+                viewer.heard = time.monotonic()
+                player.ask("steer", lambda session: session.steer(*axes))
+            case "mode":
+                name = str(said.get("name"))
+                player.ask("mode", lambda session: player.open(name))
+            case "world":
+                changes = {key: entry for key, entry in said.items() if key != "do"}
+                player.ask("world", self._change, **changes)
+            case "set":
+                player.ask("set", _set, **{str(said.get("key")): value})
+            case "speed":
+                if value not in SPEEDS:
+                    raise InputError(f"speed must be one of {', '.join(map(str, SPEEDS))}")
+                player.speed = float(value)
+            case "pause":
+                player.paused = value is True
+            case "step":
+                player.paused = True
+                player.once()
+            case "reset":
+                player.ask("reset", lambda session: session.put_back())
+            case "aim":
+                self._aim = "ball" if value == "ball" else "target"
+            case "ball":
+                player.ask("ball", _ball_ahead)
+            case _:
+                raise InputError(f"nothing to do: {what!r:.40}")
+
+    def _change(self, session: Session, /, **changes: Any) -> None:
+        if session.change(**changes):
+            self.player.open(session.mode.name, **changes)
 
     def pointed(self, what: str, where: Any) -> None:
-        """As `npmp.play.scene.Pointed`; of the viewer who steers, others' are not passed on."""
+        """As `npmp.play.scene.Pointed`; of the viewer that steers, others' are not passed on."""
         if what in ("floor", "ball") and not np.isfinite(where).all():
             return
         if what == "floor" and self._aim == "ball":
             what, self._aim = "ball", "target"
+        if what == "push":
+            self.player.ask("push", lambda session: session.push(*where))
+        elif what == "release":
+            self.player.ask("push", lambda session: session.release())
+        elif what == "ball":
+            self.player.ask("ball", lambda session: session.mode.place_ball(*where))
+        else:
+            self.player.ask("point", lambda session: session.mode.point(*where))
 
-        def wish(session: Session) -> None:
-            if what == "push":
-                session.push(*where)
-            elif what == "release":
-                session.release()
-            elif what == "ball":
-                session.mode.place_ball(*where)
-            else:
-                session.mode.point(*where)
-
-        self.player.ask(wish)
-
-    # --- what viewers are told ---
+    # --- what viewers are told
 
     def show(self, seen: Snapshot) -> None:
         """As `Player` wants it: draw a step, and keep it for the viewers."""
@@ -339,21 +351,34 @@ class Server:
     def _about(self) -> dict[str, Any]:
         cast = self.player.session.cast
         return {
-            "robot": cast.robot.name, "modes": cast.modes, "grounds": GROUNDS, "randomizations": list(cast.presets),
-            "speeds": SPEEDS, "delay_ms": MOST_DELAY_MS, "friction": FRICTIONS,
+            "robot": cast.robot.name,
+            "modes": cast.modes,
+            "grounds": GROUNDS,
+            "randomizations": list(cast.presets),
+            "speeds": SPEEDS,
+            "delay_ms": MOST_DELAY_MS,
+            "friction": FRICTIONS,
             "payload_kg": round(MOST_PAYLOAD * self.player.session.mass),
-        }  # fmt: skip
+        }
 
     def _state(self, seen: Snapshot) -> dict[str, Any]:
         player = self.player
         return {
-            "mode": seen.mode, "time_s": round(seen.time_s, 3), "real_time_factor": round(player.factor, 3),
-            "speed": player.speed, "paused": player.paused, "down": seen.down, "falls": seen.falls,
-            "viewers": len(self.viewers), "steering": self.steering, "busy": player.busy,
+            "mode": seen.mode,
+            "time_s": round(seen.time_s, 3),
+            "real_time_factor": round(player.factor, 3),
+            "speed": player.speed,
+            "paused": player.paused,
+            "down": seen.down,
+            "falls": seen.falls,
+            "viewers": len(self.viewers),
+            "steering": self.steering,
+            "busy": player.busy,
             "pushed": seen.push is not None,
             "ball": None if seen.ball is None else [round(v, 3) for v in seen.ball[0][:3]],
-            "root": [round(float(v), 3) for v in seen.bodies[0, :3]], "target": seen.target,
-        }  # fmt: skip
+            "root": [round(float(v), 3) for v in seen.bodies[0, :3]],
+            "target": seen.target,
+        }
 
     async def _tell(self) -> None:
         """All viewers, over and over."""
@@ -362,21 +387,14 @@ class Server:
             now, session = time.monotonic(), self.player.session
             holder = None if self.steering is None else self.viewers[self.steering]
             if holder is not None and any(session.axes) and now - holder.heard > SILENCE_S:
-                self.player.ask(lambda session: session.steer(0.0, 0.0, 0.0))
+                self.player.ask("steer", lambda session: session.steer(0.0, 0.0, 0.0))
             if self._seen is None:
                 continue
-            samples, note = list(self._samples), self.player.note
+            also = {"samples": list(self._samples), "note": self.player.note}
             self._samples.clear()
             self.player.note = ""
-            state = json.dumps(
-                {"type": "state", "samples": samples, "note": note, **self._state(self._seen)}
-            )
-            mode = session.mode
-            controls = json.dumps({
-                "type": "controls", "mode": mode.name, "rough": mode.rough, "steers": mode.steers,
-                "ball": mode.ball is not None, "world": asdict(session.world),
-                "controls": [control._asdict() for control in mode.controls()],
-            })  # fmt: skip
+            state = json.dumps({"type": "state", **also, **self._state(self._seen)})
+            controls = json.dumps(_controls(session))
             for viewer in list(self.viewers.values()):
                 if viewer.connection.transport.get_write_buffer_size() > BACKLOG_BYTES:
                     continue  # it does not listen
@@ -389,6 +407,19 @@ class Server:
                     pass
 
 
+def _controls(session: Session) -> dict[str, Any]:
+    mode = session.mode
+    return {
+        "type": "controls",
+        "mode": mode.name,
+        "rough": mode.rough,
+        "steers": mode.steers,
+        "ball": mode.ball is not None,
+        "world": asdict(session.world),
+        "controls": [control._asdict() for control in mode.controls()],
+    }
+
+
 def _ball_ahead(session: Session) -> None:
     """The ball before the robot's feet."""
     state = session.mode.env.state
@@ -397,8 +428,18 @@ def _ball_ahead(session: Session) -> None:
     session.mode.place_ball(x, y)
 
 
-def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _set(session: Session, /, **values: Any) -> None:
+    for key, value in values.items():
+        session.set(key, value)
+
+
+def _axes(value: Any) -> list[float]:
+    """A command as a viewer sends it. Raises InputError for any other."""
+    if not isinstance(value, list) or len(value) != 3:
+        raise InputError("axes must be three numbers from -1 to 1")
+    if not all(type(v) in (int, float) and abs(v) <= 1.0 for v in value):
+        raise InputError("axes must be three numbers from -1 to 1")
+    return value
 
 
 def _parsed(message: str | bytes) -> dict[str, Any]:
@@ -427,7 +468,10 @@ def _response(
     status: http.HTTPStatus, kind: str, body: bytes, more: dict[str, str] | None = None
 ) -> Response:
     headers = {
-        "Content-Type": f"{kind}; charset=utf-8", "Content-Length": str(len(body)), "Cache-Control": "no-cache",
-        "X-Content-Type-Options": "nosniff", **(more or {}),
-    }  # fmt: skip
+        "Content-Type": f"{kind}; charset=utf-8",
+        "Content-Length": str(len(body)),
+        "Cache-Control": "no-cache",
+        "X-Content-Type-Options": "nosniff",
+        **(more or {}),
+    }
     return Response(status.value, status.phrase, Headers(headers), body)

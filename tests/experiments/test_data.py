@@ -181,9 +181,7 @@ def test_offline_is_one_line(
     monkeypatch.setenv("NPMP_CACHE", str(tmp_path / "cache"))
     assert cli.main(["data", "fetch", "cmu"]) == 2
     said = capsys.readouterr().err
-    assert (
-        said == "npmp: error: offline: cannot reach mocap.cs.cmu.edu\n"
-    )
+    assert said == "npmp: error: offline: cannot reach mocap.cs.cmu.edu\n"
     assert not (tmp_path / "cache").exists()
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -20,7 +22,7 @@ from npmp.play import Cast, Session
 from npmp.play import server as serving
 from npmp.play.realtime import Player
 from npmp.play.scene import Scene
-from npmp.play.server import MOST_VIEWERS, Server
+from npmp.play.server import MOST_VIEWERS, Server, allowed
 
 
 class Served:
@@ -90,6 +92,12 @@ def test_it_is_healthy_once_the_robot_moves(served: Served) -> None:
         time.sleep(0.05)
     assert status == 200 and headers["Content-Type"].startswith("application/json")
     assert json.loads(body)["moves"] and json.loads(body)["mode"] == "steer"
+    served.player.paused = True
+    health: dict[str, Any] = {"moves": True}
+    while health["moves"]:
+        status, _, body = served.get("/health")
+        health = json.loads(body)
+    assert status == 200 and health["paused"] and health["real_time_factor"] == 0.0
 
 
 def test_pages_come_from_here_and_fetch_nothing_from_elsewhere(served: Served) -> None:
@@ -117,6 +125,50 @@ def test_other_websites_are_turned_away(served: Served, headers: dict[str, str])
             served.viewer(origin=headers["Origin"])
         with pytest.raises(InvalidStatus, match="403"):  # nor past it, at viser's own port
             connect(f"ws://127.0.0.1:{served.scene.port}", proxy=None, origin=headers["Origin"])  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bound", ["0.0.0.0", "127.0.0.2", "::", "127.0.0.1", "robot.lab"])
+def test_a_name_that_points_here_is_not_enough(bound: str) -> None:
+    """As of another website, by DNS rebinding."""
+    machine = socket.gethostname()
+    for host in ("127.0.0.1", "10.1.2.3", "[::1]", "localhost", machine, f"{machine}.local"):
+        assert allowed(bound, f"{host}:8080", f"http://{host}:8080")
+    for host in ("elsewhere.example:8080", f"{machine}.elsewhere.example", "", "[::1", "1.2.3"):
+        assert not allowed(bound, host, None)
+    assert not allowed(bound, "127.0.0.1:8080", "http://127.0.0.1:9090")
+    assert allowed(bound, "robot.lab", None) == (bound == "robot.lab")
+
+
+def test_malformed_requests_are_no_news(served: Served, capfd: pytest.CaptureFixture[str]) -> None:
+    for port in (served.port, served.scene.port):
+        for said in (b"\x16\x03\x01 hello\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"", b"\0" * 9000):
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as line:
+                line.sendall(said)
+                line.shutdown(socket.SHUT_WR)
+                with suppress(ConnectionError):
+                    while line.recv(4096):
+                        pass
+    assert served.get("/")[0] == 200
+    assert capfd.readouterr().err == ""
+
+
+def test_a_flood_of_wishes_does_not_stop_it(served: Served) -> None:
+    served.go()
+    with served.viewer() as viewer:
+        at = told(viewer, "state")["time_s"]
+        for i in range(300):
+            for said in (
+                {"do": "reset"},
+                {"do": "world", "friction": 0.5 + 1e-3 * i},
+                {"do": "mode", "name": "wander"},
+                {"do": "set", "key": f"z{i}", "value": 1},
+            ):
+                wish(viewer, **said)
+        told(viewer, "state", lambda said: said["time_s"] > at + 0.2)
+        assert json.loads(served.get("/health")[2])["moves"]
+        told(viewer, "controls", lambda said: said["mode"] == "wander")
+        wish(viewer, do="world", friction=0.7)
+        told(viewer, "controls", lambda said: said["world"]["friction"] == 0.7)
 
 
 def test_nobody_opens_a_tunnel_to_elsewhere(served: Served) -> None:

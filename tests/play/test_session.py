@@ -308,20 +308,34 @@ def test_a_wish_that_cannot_be_granted_is_noted_and_the_last_mode_asked_for_is_o
 ) -> None:
     session = Session(cast)
     player = Player(session, lambda seen: None, Clock())
-    player.ask(lambda s: s.steer(2.0, 0.0, 0.0))
+    player.ask("steer", lambda s: s.steer(2.0, 0.0, 0.0))
     played(player, 1)
     assert "-1 to 1" in player.note
-    player.ask(lambda s: player.open("imitate"))
-    player.ask(lambda s: player.open("dribble"))
+    player.ask("first", lambda s: player.open("imitate"))
+    player.ask("second", lambda s: player.open("dribble"))
     for _ in range(500):
         played(player, 5)
         if not player.busy:
             break
     played(player, 5)
     assert session.mode.name == "dribble"
-    player.ask(lambda s: player.open("fly"))
+    player.ask("mode", lambda s: player.open("fly"))
     for _ in range(500):
         played(player, 2)
         if "no mode" in player.note:
             break
     assert "no mode 'fly'" in player.note and session.mode.name == "dribble" and not player.busy
+
+
+def test_wishes_of_one_kind_are_one_and_a_step_follows_them(cast: Cast) -> None:
+    session, done = Session(cast), list[Any]()
+    player = Player(session, lambda seen: None, Clock())
+    for i in range(1000):
+        player.ask("world", lambda s, **values: done.append(values), **{f"k{i % 3}": i})
+    player.ask("again", lambda s: player.ask("again", lambda s: done.append("again")))
+    played(player, 2)
+    assert done == [{"k1": 997, "k2": 998, "k0": 999}, "again"]
+    assert session.time_s == pytest.approx(2 * session.mode.env.dt)
+    with pytest.raises(InputError, match="too many settings at once"):
+        for i in range(100):
+            player.ask("set", lambda s, **values: None, **{f"k{i}": i})
