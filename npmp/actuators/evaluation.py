@@ -9,16 +9,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import huber_loss
 
 from npmp.actuators.fitting import HUBER, gains_of, inputs_of
-from npmp.actuators.log import ActuatorLog, Trace
+from npmp.actuators.log import ActuatorLog, Float32s, Floats, Trace
 from npmp.actuators.models import MLP, ActuatorModel, Memory, reference
 from npmp.actuators.pendulum import Pendulums
-
-Positions = NDArray[np.float64]
 
 HORIZONS_S = (0.1, 0.25, 0.5, 1.0, 2.0)  # of rollouts that begin at measured torques
 NEAR_S = 0.05  # of a rollout's end that count as its error then
@@ -35,11 +32,11 @@ class Prediction:
     """Torques of one trace, (T,) [Nm]."""
 
     trace: Trace
-    one_step: NDArray[np.float32]  # given the measured torques before
-    rollout: NDArray[np.float32]  # given the model's own, from the trace's first torque on
-    baseline: NDArray[np.float32]  # of the best constant gains
+    one_step: Float32s  # given the measured torques before
+    rollout: Float32s  # given the model's own, from the trace's first torque on
+    baseline: Float32s  # of the best constant gains
     # (T,) [A] by the same three names; none where model or log tells no current
-    currents: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
+    currents: Mapping[str, Float32s] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -94,10 +91,8 @@ def evaluate(model: ActuatorModel, log: ActuatorLog) -> Evaluation:
 
 @torch.no_grad()
 def position_errors(
-    model: ActuatorModel,
-    log: ActuatorLog,
-    told: Callable[[Positions, Positions], Positions] | None = None,
-) -> Positions:
+    model: ActuatorModel, log: ActuatorLog, told: Callable[[Floats, Floats], Floats] | None = None
+) -> Floats:
     """Of every recording (N,) [rad], by how much the position is off in the mean that a simulated
     pendulum, the log's, reaches from the commands alone.
 
@@ -111,7 +106,7 @@ def position_errors(
     kp, kd, limit = np.array([gains_of(trace) for trace in log.traces]).T
     memory: Memory | None = None
 
-    def accelerate(t: int, q: Positions, v: Positions) -> Positions:
+    def accelerate(t: int, q: Floats, v: Floats) -> Floats:
         nonlocal memory
         effort, measured = pendulums.command[t] - q, v if told is None else told(q, v)
         if contract.gains:
@@ -124,10 +119,10 @@ def position_errors(
             )
         torque, memory = model.step(inputs, memory)
         driven = torque.double().numpy() - pendulums.gravity * np.sin(q)
-        accelerations: Positions = driven / (pendulums.inertia + model.armature)
+        accelerations: Floats = driven / (pendulums.inertia + model.armature)
         return accelerations
 
-    errors: Positions = np.abs(pendulums.off(accelerate)).sum(0) / pendulums.there.sum(0)
+    errors: Floats = np.abs(pendulums.off(accelerate)).sum(0) / pendulums.there.sum(0)
     return errors
 
 
@@ -189,7 +184,7 @@ def _begin(model: ActuatorModel, traces: list[Trace], inputs: Tensor, torque: Te
     return memory._replace(latent=torch.stack(codes))
 
 
-def _static(law: list[float], trace: Trace) -> NDArray[np.float32]:
+def _static(law: list[float], trace: Trace) -> Float32s:
     """What constant gains tell (T,)."""
     a, b, c = law
     return (a * trace.position_error - b * trace.velocity + c).astype(np.float32)
@@ -223,7 +218,7 @@ def _figures(predictions: list[Prediction]) -> dict[str, float]:
     return found
 
 
-def _rmse(told: list[dict[str, NDArray[np.float32]]], name: str, spread: str) -> dict[str, float]:
+def _rmse(told: list[dict[str, Float32s]], name: str, spread: str) -> dict[str, float]:
     """Of all traces, what was `measured` and told of it in each of `WAYS`."""
     measured = np.concatenate([one["measured"] for one in told]).astype(np.float64)
     errors = {way: np.concatenate([one[way] for one in told]) - measured for way in WAYS}

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from mocap_data.errors import InputError, unknown
 from npmp import ranges
 from npmp.actuators.importers import smoothed
-from npmp.actuators.log import CHANNELS, SHORTEST, ActuatorLog, Trace
+from npmp.actuators.log import CHANNELS, SHORTEST, ActuatorLog, Float32s, Floats, Trace
 from npmp.actuators.models import (
     MLP,
     MOST_DELAY,
@@ -81,7 +81,7 @@ class FitConfig:
         ranges.not_negative(self, "weight_decay", "latent_kl", "correction")
 
 
-def inputs_of(trace: Trace, contract: ActuatorContract) -> NDArray[np.float32]:
+def inputs_of(trace: Trace, contract: ActuatorContract) -> Float32s:
     """A trace's inputs (T, C) as a model takes them.
 
     Raises:
@@ -110,7 +110,7 @@ def gains_of(trace: Trace) -> tuple[float, float, float]:
     return trace.kp, kd, limit
 
 
-def static_law(log: ActuatorLog, told: NDArray[np.float32] | None = None) -> list[float]:
+def static_law(log: ActuatorLog, told: Float32s | None = None) -> list[float]:
     """The best constant a, b, c of torque = a error - b velocity + c, by least squares: the
     yardstick.
 
@@ -427,9 +427,7 @@ def _fit_pd(model: PD, log: ActuatorLog, searches: int) -> None:
     for values, limit in zip(free, (1.0, 0.9, 1.1), strict=True):
         values[LIMIT] = limit * NO_LIMIT
 
-    def fitted(
-        delay: int, start: tuple[NDArray[np.float64], ...]
-    ) -> tuple[float, int, NDArray[np.float64]]:
+    def fitted(delay: int, start: tuple[Floats, ...]) -> tuple[float, int, Floats]:
         result = least_squares(
             _pd_residuals,
             start[0],
@@ -467,11 +465,8 @@ def _fit_pd(model: PD, log: ActuatorLog, searches: int) -> None:
 
 
 def _fit_motion(
-    contract: ActuatorContract,
-    log: ActuatorLog,
-    within: tuple[NDArray[np.float64], ...],
-    searches: int,
-) -> NDArray[np.float64]:
+    contract: ActuatorContract, log: ActuatorLog, within: tuple[Floats, ...], searches: int
+) -> Floats:
     """The parameters, an armature among them, whose pendulums swing as the recorded ones did, from
     the commands alone. Torques of measured motion would tell little of a joint at rest: it gives by
     hardly more than encoders see. A delay is not looked for, the lag stands for it.
@@ -523,24 +518,24 @@ def _fit_motion(
 def _least_off(
     pendulums: Pendulums,
     contract: ActuatorContract,
-    values: NDArray[np.float64],
+    values: Floats,
     free: NDArray[np.bool_],
-    within: tuple[NDArray[np.float64], NDArray[np.float64]],
-    size: NDArray[np.float64],
-) -> tuple[NDArray[np.float64], float]:
+    within: tuple[Floats, Floats],
+    size: Floats,
+) -> tuple[Floats, float]:
     """Those of the parameters (12,) that are free, by least squares of the pendulums' positions,
     and half of these."""
     low, high, steps = within[0][free], within[1][free], 1e-3 * size[free]
 
-    def off(some: NDArray[np.float64]) -> NDArray[np.float64]:
+    def off(some: Floats) -> Floats:
         """Of free parameters (F, P), (moments, P) [rad]."""
         all_of_them = np.repeat(values[:, None], some.shape[1], 1)
         all_of_them[free] = some
         errors = pendulums.off(_swing(all_of_them[..., None], pendulums, contract), some.shape[1:])
-        found: NDArray[np.float64] = np.moveaxis(errors, 1, -1)[pendulums.there]
+        found: Floats = np.moveaxis(errors, 1, -1)[pendulums.there]
         return found
 
-    def slopes(some: NDArray[np.float64]) -> NDArray[np.float64]:
+    def slopes(some: Floats) -> Floats:
         step = np.where(some + steps < high, steps, -steps)
         found = off(np.concatenate((some[:, None], some[:, None] + np.diag(step)), 1))
         return (found[:, 1:] - found[:, :1]) / step
@@ -557,8 +552,8 @@ def _least_off(
 
 
 def _swing(
-    values: NDArray[np.float64], pendulums: Pendulums, contract: ActuatorContract
-) -> Callable[[int, NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]:
+    values: Floats, pendulums: Pendulums, contract: ActuatorContract
+) -> Callable[[int, Floats, Floats], Floats]:
     """How `PD` of parameters (12, P, 1) and no delay accelerates pendulums, as `Pendulums.off` asks
     it."""
     p, rate = PDParameters(*values), contract.rate_hz
@@ -566,7 +561,7 @@ def _swing(
     part = share(p.lag_s, rate)
     motor = given = np.zeros(0)
 
-    def accelerate(t: int, q: NDArray[np.float64], v: NDArray[np.float64]) -> NDArray[np.float64]:
+    def accelerate(t: int, q: Floats, v: Floats) -> Floats:
         nonlocal motor, given
         effort = pendulums.command[t] - q
         if contract.gains:
@@ -577,7 +572,7 @@ def _swing(
         motor = motor + part * (wanted(p, effort, v) - motor)
         given, borne = gives(given, v, rate)
         torque = delivered(p, motor, v, borne) - pendulums.gravity * np.sin(q)
-        told: NDArray[np.float64] = torque / (pendulums.inertia + p.armature)
+        told: Floats = torque / (pendulums.inertia + p.armature)
         return told
 
     return accelerate
@@ -600,7 +595,7 @@ def _middle(trace: Trace, count: int) -> Trace:
     return trace.part(first, first + count)
 
 
-def _pd_range(contract: ActuatorContract, kept: list[_Moves]) -> tuple[NDArray[np.float64], ...]:
+def _pd_range(contract: ActuatorContract, kept: list[_Moves]) -> tuple[Floats, ...]:
     """Where the parameters begin, and between which values they lie."""
     spread = contract.torque_scale
     effort, velocity, torque = (
@@ -644,9 +639,7 @@ def _pd_range(contract: ActuatorContract, kept: list[_Moves]) -> tuple[NDArray[n
     return np.clip(np.array(astuple(begin)[:-1]), least + 1e-12, most), least, most
 
 
-def _pd_residuals(
-    values: NDArray[np.float64], traces: list[_Moves], delay: int, rate_hz: float
-) -> NDArray[np.float64]:
+def _pd_residuals(values: Floats, traces: list[_Moves], delay: int, rate_hz: float) -> Floats:
     """Predicted less measured torques of all traces; the lag begins where the torque does."""
     p = PDParameters(*values)
     return np.concatenate(
@@ -658,7 +651,7 @@ def _pd_residuals(
     )
 
 
-def _motor(p: PDParameters, moves: _Moves, delay: int, rate_hz: float) -> NDArray[np.float64]:
+def _motor(p: PDParameters, moves: _Moves, delay: int, rate_hz: float) -> Floats:
     """The motor's torque (T,) [Nm] before its limit."""
     part = share(p.lag_s, rate_hz)
     asked = np.concatenate(

@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from mocap_data.errors import InputError
 from mocap_data.outside import read_json
-from npmp.actuators.log import NEEDED, SHORTEST, ActuatorLog, Trace, on_grid, read_arrays
+from npmp.actuators.log import NEEDED, SHORTEST, ActuatorLog, Floats, Trace, on_grid, read_arrays
 
 # at 12 V; currents of the public logs make more at times, which are no torques
 STS3215_STALL_NM = 2.94
@@ -178,9 +177,7 @@ def anydrive(path: Path) -> ActuatorLog:
     )
 
 
-def anydrive_network(
-    path: Path,
-) -> Callable[[NDArray[np.float64], NDArray[np.float64]], NDArray[np.float64]]:
+def anydrive_network(path: Path) -> Callable[[Floats, Floats], Floats]:
     """The network of such a file: position errors (n,) [rad] and velocities [rad/s] of a moment ->
     torques (n,) [Nm]. It remembers the moments before.
 
@@ -208,11 +205,11 @@ def anydrive_network(
     memory: tuple[torch.Tensor, torch.Tensor] | None = None
 
     @torch.no_grad()
-    def step(error: NDArray[np.float64], velocity: NDArray[np.float64]) -> NDArray[np.float64]:
+    def step(error: Floats, velocity: Floats) -> Floats:
         nonlocal memory
         told = torch.tensor(np.stack((error, velocity), -1), dtype=torch.float32)
         hidden, memory = lstm((told * in_scale).unsqueeze(0), memory)
-        torque: NDArray[np.float64] = out_scale * linear(hidden)[0, :, 0].double().numpy()
+        torque: Floats = out_scale * linear(hidden)[0, :, 0].double().numpy()
         return torque
 
     return step
@@ -220,14 +217,14 @@ def anydrive_network(
 
 def _wandering(
     rng: np.random.Generator, steps: int, count: int, band_hz: tuple[float, float]
-) -> NDArray[np.float64]:
+) -> Floats:
     """Sums (steps, count) of ten sines at `ANYDRIVE_HZ` between two frequencies, slower ones
     larger, of standard deviation 1."""
     low, high = np.log(band_hz)
     hz = np.exp(rng.uniform(low, high, (10, count)))
     phase, weight = 2.0 * math.pi * rng.uniform(size=(10, count)), hz**-0.5
     time = np.arange(steps)[:, None, None] / ANYDRIVE_HZ
-    told: NDArray[np.float64] = (weight * np.sin(2.0 * math.pi * hz * time + phase)).sum(1)
+    told: Floats = (weight * np.sin(2.0 * math.pi * hz * time + phase)).sum(1)
     return told / np.sqrt(0.5 * (weight**2).sum(0))
 
 
@@ -239,7 +236,7 @@ IMPORTERS: dict[str, Callable[[Path], ActuatorLog]] = {
 }
 
 
-def smoothed(position: NDArray[np.float64], rate_hz: float) -> tuple[NDArray[np.float64], ...]:
+def smoothed(position: Floats, rate_hz: float) -> tuple[Floats, ...]:
     """Angles (T,), velocities and accelerations of cubics fitted over `SMOOTHED_S` around every
     moment."""
     from scipy.signal import savgol_filter
@@ -250,13 +247,13 @@ def smoothed(position: NDArray[np.float64], rate_hz: float) -> tuple[NDArray[np.
     return tuple(savgol_filter(position, window, 3, deriv=n, delta=1.0 / rate_hz) for n in range(3))
 
 
-def causal_velocity(position: NDArray[np.float64], rate_hz: float) -> NDArray[np.float64]:
+def causal_velocity(position: Floats, rate_hz: float) -> Floats:
     """Of angles (T,), their rise over the `SMOOTHED_S` before every moment, as a robot could
     measure it; over what there is at first, and 0 at the first moment. It is late by half of that.
     """
     at = np.arange(len(position))
     steps = np.minimum(at, 2 * _half(rate_hz))
-    rise: NDArray[np.float64] = (position - position[at - steps]) * rate_hz / np.maximum(steps, 1)
+    rise: Floats = (position - position[at - steps]) * rate_hz / np.maximum(steps, 1)
     return rise
 
 
@@ -265,15 +262,13 @@ def _half(rate_hz: float) -> int:
     return round(SMOOTHED_S * rate_hz / 2)
 
 
-def _trace(
-    recording: str, actuator: str, columns: dict[str, NDArray[np.float64]], **constants: float
-) -> Trace:
+def _trace(recording: str, actuator: str, columns: dict[str, Floats], **constants: float) -> Trace:
     values = {key: column.astype(np.float32) for key, column in columns.items()}
     error, velocity, torque = (values.pop(key) for key in ("position_error", "velocity", "torque"))
     return Trace(recording, actuator, error, velocity, torque, others=values, **constants)
 
 
-def _rate(path: Path, times: list[NDArray[np.float64]]) -> float:
+def _rate(path: Path, times: list[Floats]) -> float:
     """The rate [Hz] of recordings with these moments [s], a whole number."""
     step = float(np.median([np.median(np.diff(time)) for time in times])) if times else 0.0
     if not step > 0.0:
@@ -291,7 +286,7 @@ def _with(path: Path, *names: str) -> dict[str, Any]:
 
 def _measured(
     path: Path, arrays: dict[str, Any], name: str, shape: tuple[int | None, ...]
-) -> NDArray[np.float64]:
+) -> Floats:
     """One array of the file, finite numbers of a shape; None stands for any length.
 
     Raises:

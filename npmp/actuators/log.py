@@ -42,7 +42,7 @@ from mocap_data.files import atomic_path
 from mocap_data.npz import load_npz, names_in_npz
 from mocap_data.outside import MAX_TEXT_BYTES, reading, regular_file, require_memory
 
-Values = NDArray[np.float32]
+Float32s = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
 NEEDED = ("position_error", "velocity", "torque")
@@ -68,10 +68,10 @@ class Trace:
 
     recording: str
     actuator: str
-    position_error: Values  # (T,) command minus position [rad]
-    velocity: Values  # (T,) [rad/s]
-    torque: Values  # (T,) [Nm]
-    others: Mapping[str, Values] = field(default_factory=dict)  # (T,) each, of OPTIONAL
+    position_error: Float32s  # (T,) command minus position [rad]
+    velocity: Float32s  # (T,) [rad/s]
+    torque: Float32s  # (T,) [Nm]
+    others: Mapping[str, Float32s] = field(default_factory=dict)  # (T,) each, of OPTIONAL
     kp: float = math.nan  # of the drive's own loop, in any one unit of effort
     kd: float = math.nan
     limit: float = math.nan  # of the effort
@@ -82,11 +82,11 @@ class Trace:
         return len(self.torque)
 
     @property
-    def columns(self) -> dict[str, Values]:
+    def columns(self) -> dict[str, Float32s]:
         """All that was measured, (T,) each."""
         return {name: getattr(self, name) for name in NEEDED} | dict(self.others)
 
-    def with_columns(self, columns: Mapping[str, Values]) -> Trace:
+    def with_columns(self, columns: Mapping[str, Float32s]) -> Trace:
         """The same with other measurements."""
         others = {name: values for name, values in columns.items() if name not in NEEDED}
         needed: dict[str, Any] = {name: columns[name] for name in NEEDED}

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npmp.actuators.log import ActuatorLog, Trace
+from npmp.actuators.log import ActuatorLog, Floats, Trace
 
 FASTEST = 100.0  # rad/s, of a simulated pendulum: a model that drives it faster has failed
-
-Values = NDArray[np.float64]
 
 
 class Pendulums:
@@ -30,7 +28,7 @@ class Pendulums:
         lengths = np.array([len(trace) for trace in log.traces])
         at = np.minimum(np.arange(lengths.max())[:, None], lengths - 1)
 
-        def column(of: Callable[[Trace], Any]) -> Values:
+        def column(of: Callable[[Trace], Any]) -> Floats:
             wide = [
                 np.broadcast_to(of(trace), len(trace))[at[:, i]]
                 for i, trace in enumerate(log.traces)
@@ -49,8 +47,8 @@ class Pendulums:
         )
 
     def off(
-        self, accelerate: Callable[[int, Values, Values], Values], shape: tuple[int, ...] = ()
-    ) -> Values:
+        self, accelerate: Callable[[int, Floats, Floats], Floats], shape: tuple[int, ...] = ()
+    ) -> Floats:
         """By how much simulated pendulums are off (T, *shape, N) [rad], from each recording's first
         moment on by its commands alone; 0 where a recording has ended.
 
