@@ -4,31 +4,34 @@ another one or a robot."""
 
 from __future__ import annotations
 
-import importlib.util
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from omegaconf import DictConfig
 
 from mocap_data.errors import InputError, counted
 from mocap_data.files import write_json
 from npmp import robots
-from npmp.deploy import Bundle, BundleContract, Policy
-from npmp.deploy.bundle import GRAPH, TOLERANCE, replay, seconds_to_read
-from npmp.deploy.comparison import FEWEST, QUANTILES, channels, compare, in_words, refuse_unlike
+from npmp.deploy import Bundle
+from npmp.deploy.comparison import FEWEST, QUANTILES, channels, compare, in_words
 from npmp.deploy.drake import DrakeRobot
-from npmp.deploy.realtime import check_priority, prioritized
-from npmp.deploy.recording import Recorder, Recording, read_recording, write_recording
-from npmp.deploy.runtime import ONNXRUNTIME, RUNTIMES
-from npmp.deploy.simulated import SimulatedRobot
-from npmp.deploy.trial import drawn, episodes, figures, refuse_other_model
-from npmp.deploy.warp import WarpRobot
-from npmp.experiments.common import Run, at_least, one_of, progress_bar, refuse_idle, say, verb
+from npmp.deploy.onnx_policy import TOLERANCE, check_parity
+from npmp.deploy.run_log import (
+    FILE,
+    RunLog,
+    RunLogger,
+    fastest_joint,
+    read_log,
+    refuse_other_joints,
+    write_log,
+)
+from npmp.deploy.simulated import SimulatedRobot, refuse_other_model
+from npmp.deploy.trial import drawn, episodes, figures
+from npmp.experiments.common import Run, at_least, one_of, progress_bar, say, verb
 
 FIRST = 100  # steps that are not timed: caches are cold
-SIMULATORS = {"mujoco": SimulatedRobot, "drake": DrakeRobot, "warp": WarpRobot}
+SIMULATORS = {"mujoco": SimulatedRobot, "drake": DrakeRobot}
 
 
 def run(config: DictConfig, run: Run) -> int:
@@ -36,147 +39,126 @@ def run(config: DictConfig, run: Run) -> int:
     one_of(config, "action", "check", "trial")
     if config.target is None:
         raise InputError(
-            f"npmp bundle {config.action} needs a bundle's folder (npmp export policy=... out=FOLDER writes one)"
+            f"npmp bundle {config.action} needs a bundle's folder "
+            "(npmp export policy=... out=FOLDER writes one)"
         )
     bundle = Bundle.read(config.target)
-    if config.action == "check":
-        return check(bundle, config.runtime, check_priority(config.priority))
-    refuse_idle(config, run.given, "is of action=check", "priority", "runtime")
-    return trial(bundle, config, run)
+    return check(bundle) if config.action == "check" else trial(bundle, config, run)
 
 
-def check(bundle: Bundle, runtime: str | None, priority: int) -> int:
-    """Replay the golden recording by a runtime, or by each that is here and knows the graph; refuse
-    what differs."""
+def check(bundle: Bundle) -> int:
+    """Replay the golden rollout; refuse what differs."""
     golden, contract = bundle.golden(), bundle.contract
     steps, resets = len(golden.reset), int(golden.reset.sum())
-    say(
-        f"{contract.task} by {contract.robot}: {len(contract.joint_names)} joints at {contract.control_rate_hz:g} Hz"
-    )
-    policies = _policies(bundle, runtime)  # made before others have to wait
-    with prioritized(priority) as granted:
-        if not granted:
-            say(f"priority={priority} is not granted by this system; other work may delay steps")
-        for kind, policy in policies:
-            result = replay(policy, golden)
-            off = f"{result.difference:.1e} rad over {steps:,} steps, {resets} of them resets"
-            say(f"runtime={kind}: largest difference from torch: {off}")
-            say(f"  fed with its own setpoints, not the recording's: {result.on_its_own:.1e} rad")
-            say(f"  a control step: {_times(result.seconds)}")
-            if not result.difference <= TOLERANCE:
-                raise InputError(
-                    f"'{bundle.folder}' answers otherwise than torch: by {result.difference:.1e} rad"
-                )
-        size = (bundle.folder / GRAPH).stat().st_size
-        say(
-            f"reading its weights once, the least that a step can take: {_times(seconds_to_read(size))}"
+    period_us, joints = 1e6 / contract.control_rate_hz, counted(len(contract.joints), "joint")
+    say(f"{contract.task} by {contract.robot}: {joints} at {contract.control_rate_hz:g} Hz")
+    say("commands:")
+    for one in contract.commands:
+        say(f"  {one.name} [{one.unit}] {one.range[0]:g} to {one.range[1]:g}: {one.meaning}")
+    parity = check_parity(bundle.policy(), golden)
+    off = f"{parity.difference:.1e} rad over {steps:,} steps, {resets} of them resets"
+    say(f"largest difference from torch: {off}")
+    say(f"  fed with its own setpoints, not the rollout's: {parity.on_its_own:.1e} rad")
+    median, slow = np.quantile(1e6 * parity.seconds[min(FIRST, steps // 2) :], (0.5, 0.99))
+    say(f"a control step: median {median:.0f} us, p99 {slow:.0f} us of {period_us:,.0f} us")
+    if not parity.difference <= TOLERANCE:
+        raise InputError(
+            f"'{bundle.folder}' answers otherwise than torch: by {parity.difference:.1e} rad, "
+            f"at most {TOLERANCE:g} expected; export its policy again"
         )
     return 0
-
-
-def _policies(bundle: Bundle, runtime: str | None) -> list[tuple[str, Policy]]:
-    """By the runtime that is named, or by each that is installed; what numba does not know is left
-    to the other."""
-    here = [kind for kind in RUNTIMES if importlib.util.find_spec(kind) is not None]
-    found, kinds = [], (here or [ONNXRUNTIME]) if runtime is None else [runtime]
-    for kind in kinds:
-        try:
-            found.append((kind, bundle.policy(kind)))
-        except InputError as error:
-            if kind == ONNXRUNTIME or len(kinds) == 1:
-                raise
-            say(f"runtime={kind} is left out: {error}")
-    return found
-
-
-def _times(seconds: NDArray[np.float64]) -> str:
-    """The first are not counted."""
-    median, slow = np.quantile(1e6 * seconds[min(FIRST, len(seconds) // 2) :], (0.5, 0.99))
-    return f"median {median:.0f} us, p99 {slow:.0f} us"
 
 
 def trial(bundle: Bundle, config: DictConfig, run: Run) -> int:
-    """Walk by drawn commands, write trial.json and recording.h5."""
+    """Walk by drawn commands, write trial.json and the log."""
     at_least(config, episodes=1, steps=1)
     one_of(config, "simulator", *SIMULATORS)
-    contract, simulator = bundle.contract, str(config.simulator)
+    contract, simulator, folder = bundle.contract, str(config.simulator), run.folder
     robot, other = robots.load(contract.robot), None
     refuse_other_model(contract, robot)
-    drawn(contract, 1, run.seed)  # refuses who cannot be told to walk before any work
+    drawn(contract, 1, run.seed)  # refuses other commands before any work
     if config.against is not None:
-        other = read_recording(str(config.against))
-        refuse_unlike((contract.robot, contract.joint_names), (other.robot, other.joint_names))
+        other = read_log(str(config.against))
+        refuse_other_joints(contract, other)
         if not channels(other):
             raise InputError(
-                f"against={config.against}: it has fewer than {FEWEST} samples while the policy acts"
+                f"against={config.against}: it has fewer than {FEWEST} samples while the policy "
+                "acts"
             )
     count, steps = int(config.episodes), int(config.steps)
-    simulated = SIMULATORS[simulator].several(robot, count, accelerometer=contract.accelerometer)
-    folder, recorder, policies = (
-        run.folder,
-        Recorder(contract, simulator),
-        [bundle.policy() for _ in simulated],
-    )
+    simulated = SIMULATORS[simulator](robot, accelerometer=contract.accelerometer, crouch=1.0)
+    logger, policy = RunLogger(contract, simulator), bundle.policy()
     run.begin()
     with progress_bar() as bar:
-        each = episodes(
-            simulated,
-            policies,
-            contract,
-            count=count,
-            steps=steps,
-            seed=run.seed,
-            note=recorder.note,
+        walked = episodes(
+            simulated, policy, contract, count=count, steps=steps, seed=run.seed, note=logger.note
         )
-        found = list(bar.track(each, total=count, description=simulator))
-    about = {
-        "policy_sha256": contract.policy_sha256,
-        "episodes": count,
-        "steps": steps,
-        "seed": run.seed,
-    }
-    recording = recorder.recording(about)
-    write_recording(folder / "recording.h5", recording)
+        found = list(bar.track(walked, total=count, description=simulator))
+    about: dict[str, Any] = {"policy_sha256": contract.policy_sha256}
+    about |= {"episodes": count, "steps": steps, "seed": run.seed}
+    log = logger.log(about)
+    write_log(folder / FILE, log)
     result = {
-        "bundle": str(bundle.folder), "robot": robot.name, "task": contract.task, "simulator": simulator, **about,
-        **figures(found, steps, contract.control_rate_hz), **sensed(recording, other),
-    }  # fmt: skip
+        "bundle": str(bundle.folder),
+        "robot": robot.name,
+        "task": contract.task,
+        "simulator": simulator,
+        **about,
+        **figures(found, steps, contract.control_rate_hz),
+        "fastest_joint": fastest_joint(log, contract),
+        **sensed(log, other),
+    }
     write_json(folder / "trial.json", result)
-    show(result, contract)
-    say(f"written: {folder / 'trial.json'}, recording.h5")
+    show(result)
+    say(f"written: {folder / 'trial.json'}, {FILE}")
     return 0
 
 
-def sensed(recording: Recording, other: Recording | None) -> dict[str, Any]:
-    """The quantiles of each channel, and how they differ from those of the other recording."""
-    mine = channels(recording)
-    told: dict[str, Any] = {
-        "quantiles": QUANTILES, "channels": {name: np.quantile(x, QUANTILES).tolist() for name, x in mine.items()}
-    }  # fmt: skip
+def sensed(log: RunLog, other: RunLog | None) -> dict[str, Any]:
+    """The quantiles of each channel, and how they differ from those of the other log."""
+    mine = channels(log)
+    found: dict[str, Any] = {
+        "quantiles": QUANTILES,
+        "channels": {name: np.quantile(x, QUANTILES).tolist() for name, x in mine.items()},
+    }
     if other is not None:
         differ = compare(mine, channels(other))
-        told["against"] = {
-            "source": other.source, "about": dict(other.about), "worst": in_words(differ),
+        found["against"] = {
+            "source": other.source,
+            "about": dict(other.about),
+            "worst": in_words(differ),
             "median_ks": float(np.median([one.ks for one in differ])),
-            "most_ks": max((one.ks, one.channel) for one in differ), "channels": [asdict(one) for one in differ],
-        }  # fmt: skip
-    return told
+            "most_ks": max((one.ks, one.channel) for one in differ),
+            "channels": [asdict(one) for one in differ],
+        }
+    return found
 
 
-def show(result: dict[str, Any], contract: BundleContract) -> None:
+def show(result: dict[str, Any]) -> None:
     """What came of it, in a few lines."""
-    error = (
-        "unknown" if result["velocity_error_1s"] is None else f"{result['velocity_error_1s']:.3f}"
-    )
     times = f"{counted(result['episodes'], 'episode')}, {counted(result['falls'], 'fall')}"
     made = f"{100 * result['steps_survived']:.1f} % of the steps made"
-    say(f"{contract.task} by {contract.robot} in {result['simulator']}: {times}; {made}")
-    say(f"velocity error over 1 s: {error}")
+    say(f"{result['task']} by {result['robot']} in {result['simulator']}: {times}; {made}")
+    error = result["velocity_error_1s"]
+    say(f"velocity error over 1 s: {'unknown' if error is None else format(error, '.3f')}")
+    show_fastest(result["fastest_joint"])
     if (against := result.get("against")) is not None:
         most, where = against["most_ks"]
-        ks = f"Kolmogorov-Smirnov {against['median_ks']:.2f} in the middle, {most:.2f} at most ({where})"
-        say(f"against {against['source']}: {ks}; the most different channels:")
-        say(*(f"  {line}" for line in against["worst"]))
+        say(
+            f"against {against['source']}: Kolmogorov-Smirnov {against['median_ks']:.2f} in the "
+            f"median, {most:.2f} at most ({where}); the most different channels:",
+            *(f"  {line}" for line in against["worst"]),
+        )
+
+
+def show_fastest(fastest: dict[str, Any]) -> None:
+    """Say where joints are faster than their drives can turn."""
+    if fastest and fastest["steps_above"]:
+        say(
+            f"joints are faster than their drives in {100 * fastest['steps_above']:.1f} % of the "
+            f"steps, which no real one will be: {fastest['name']} up to {fastest['max']:.1f} rad/s "
+            f"(99 %: {fastest['p99']:.1f}), limit {fastest['limit']:g}"
+        )
 
 
 main = verb(

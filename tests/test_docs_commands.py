@@ -47,9 +47,6 @@ LEFT_OUT = {
 if importlib.util.find_spec("pydrake") is None:
     LEFT_OUT["npmp bundle trial bundle simulator=drake"] = "needs the extra drake"
 
-if importlib.util.find_spec("mujoco_warp") is None:
-    LEFT_OUT["npmp bundle trial bundle simulator=warp"] = "needs the extra warp"
-
 # What pages take for granted, made where a line names it and its page has not made it: by a
 # command, or as a link to recordings and models that are here.
 GIVEN = {

@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 
 from mocap_data.errors import InputError
 from npmp.deploy.controller import ControllerConfig
-from npmp.deploy.guard import GuardConfig
-from npmp.deploy.simulated import SimulatedConfig
+from npmp.deploy.robot_server import SimulatedConfig
+from npmp.deploy.safety import SafetyConfig
 from npmp.envs import RobotBatchConfig
 from npmp.evaluation.policy import PolicyEvaluationConfig
 from npmp.imitation import DistillConfig, MOVMPOConfig, PPOConfig
@@ -180,7 +180,7 @@ def test_the_library_s_number_of_robots_is_the_commands_of_every_algorithm() -> 
 
 @pytest.mark.parametrize(
     ("section", "cls"),
-    [("controller", ControllerConfig), ("guard", GuardConfig), ("sim", SimulatedConfig)],
+    [("controller", ControllerConfig), ("safety", SafetyConfig), ("sim", SimulatedConfig)],
 )
 def test_what_a_robot_is_held_to_is_the_command_s(section: str, cls: type) -> None:
     assert yaml_of("deploy")[section] == dataclasses.asdict(cls())

@@ -1,5 +1,5 @@
-"""Two recordings compared by how their channels are distributed, since no two runs are the same
-step by step."""
+"""Two logs compared by how their channels are distributed, since no two runs are the same step by
+step."""
 
 from __future__ import annotations
 
@@ -9,17 +9,15 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from mocap_data.errors import InputError, counted
-from npmp.deploy.recording import Recording
+from mocap_data.errors import InputError
+from npmp.deploy.run_log import RunLog
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 FEWEST = 20  # samples of a channel that say anything
 AXES = ("x", "y", "z")
-# What is compared, and its unit; the rest of a recording is about time and the guard.
-UNITS = {
-    "joint_pos": "rad", "joint_vel": "rad/s", "joint_torque": "Nm", "gyro": "rad/s", "accelerometer": "m/s2", "up": "1",
-    "target": "rad", "state_age_s": "s",
-}  # fmt: skip
+# What is compared, and its unit; the rest of a log is about time and safety.
+UNITS = {"joint_pos": "rad", "joint_vel": "rad/s", "joint_torque": "Nm", "target": "rad"}
+UNITS |= {"gyro": "rad/s", "accelerometer": "m/s2", "up": "1", "state_age_s": "s"}
 # The least spread of a channel by its unit: what varies less, as a head that is held still, differs
 # by nothing of interest [D]
 LEAST_SPREAD = {"rad": 0.02, "rad/s": 0.2, "Nm": 0.2, "m/s2": 0.5, "1": 0.02, "s": 0.002}
@@ -27,7 +25,7 @@ Channels = Mapping[str, NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
-class Difference:
+class ChannelDifference:
     """One channel on both sides."""
 
     channel: str
@@ -40,33 +38,27 @@ class Difference:
     relative: float
 
 
-def channels(recording: Recording) -> dict[str, NDArray[np.float64]]:
-    """The channels (T,) of a recording where its policy acted, without those that it does not have."""
+def channels(log: RunLog) -> dict[str, NDArray[np.float64]]:
+    """The channels (T,) of a log where its policy acted, without those that it does not have."""
     found = {}
     for name in UNITS:
-        values = recording.columns[name][recording.acting]
-        ends = {1: ("",), 3: tuple(f"/{axis}" for axis in AXES)}.get(values.shape[1])
-        if values.shape[1] == len(recording.joint_names) and name not in (
-            "gyro",
-            "accelerometer",
-            "up",
-            "state_age_s",
-        ):
-            ends = tuple(f"/{joint}" for joint in recording.joint_names)
-        for end, column in zip(ends or (), values.T):
+        values = log.columns[name][log.acting]
+        parts = AXES if name in ("gyro", "accelerometer", "up") else log.joint_names
+        names = [name] if name == "state_age_s" else [f"{name}/{part}" for part in parts]
+        for channel, column in zip(names, values.T):
             if len(kept := column[np.isfinite(column)]) >= FEWEST:
-                found[name + end] = kept
+                found[channel] = kept
     return found
 
 
-def difference(channel: str, first: NDArray[np.float64], second: NDArray[np.float64]) -> Difference:
+def difference(
+    channel: str, first: NDArray[np.float64], second: NDArray[np.float64]
+) -> ChannelDifference:
     """How samples (N,) and (M,) of a channel are distributed on both sides."""
-    grid = np.sort(np.concatenate((first, second)))
-    below = [
-        np.searchsorted(np.sort(side), grid, side="right") / len(side) for side in (first, second)
-    ]
-    apart = np.abs(below[0] - below[1])
-    moved = float((apart[:-1] * np.diff(grid)).sum())
+    from scipy import stats  # slow to import
+
+    ks = float(stats.ks_2samp(first, second, method="asymp").statistic)
+    moved = float(stats.wasserstein_distance(first, second))
     before, after = (
         tuple(float(q) for q in np.quantile(side, QUANTILES)) for side in (first, second)
     )
@@ -74,10 +66,10 @@ def difference(channel: str, first: NDArray[np.float64], second: NDArray[np.floa
     # within the sides: together they would spread with their distance, and all that are far apart
     # would tie
     spread = max(float(np.sqrt((first.var() + second.var()) / 2)), LEAST_SPREAD[unit])
-    return Difference(channel, unit, before, after, float(apart.max()), moved, moved / spread)
+    return ChannelDifference(channel, unit, before, after, ks, moved, moved / spread)
 
 
-def compare(first: Channels, second: Channels) -> list[Difference]:
+def compare(first: Channels, second: Channels) -> list[ChannelDifference]:
     """All channels that both sides have, the most different first.
 
     Raises:
@@ -93,22 +85,12 @@ def compare(first: Channels, second: Channels) -> list[Difference]:
     )
 
 
-def in_words(found: Sequence[Difference], count: int = 3) -> list[str]:
+def in_words(found: Sequence[ChannelDifference], count: int = 3) -> list[str]:
     """The most different channels, a line each."""
     lines = []
     for one in found[:count]:
         middle = f"median {one.first[2]:.3g} against {one.second[2]:.3g} {one.unit}"
-        width = f"5-95 % {one.first[0]:.3g} to {one.first[4]:.3g} against {one.second[0]:.3g} to {one.second[4]:.3g}"
+        sides = (f"{side[0]:.3g} to {side[4]:.3g}" for side in (one.first, one.second))
+        width = f"5-95 % {' against '.join(sides)}"
         lines.append(f"{one.channel}: {one.relative:.2f} of its spread apart; {middle}; {width}")
     return lines
-
-
-def refuse_unlike(first: tuple[str, Sequence[str]], second: tuple[str, Sequence[str]]) -> None:
-    """Refuse logs of different robots: (name, joints) of each.
-
-    Raises:
-      InputError: naming both.
-    """
-    if tuple(first[1]) != tuple(second[1]):
-        names = [f"{name} with {counted(len(joints), 'joint')}" for name, joints in (first, second)]
-        raise InputError(f"the logs are of robots with different joints: {names[0]}, {names[1]}")

@@ -4,7 +4,7 @@
        \\_______________________\\____________________\\______any trip______/
 
 `next_mode` is the whole table of transitions. `Controller` says what to write in each mode; `drive`
-calls it in time. A damped robot stays damped: a new run is somebody's decision.
+calls it in time. A damped robot stays damped: a new run is a person's decision.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from npmp import ranges
-from npmp.deploy.bundle import BundleContract, Readings
-from npmp.deploy.guard import Guard, GuardConfig, checked_command, ramped, safe_target
+from npmp.deploy.contract import BundleContract
+from npmp.deploy.onnx_policy import Readings
 from npmp.deploy.robot import FloatArray, RobotInterface, RobotStopped, State
+from npmp.deploy.safety import SafetyConfig, Watchdog, checked_command, ramped, safe_target
 
 TIME_IS_OVER = "the time is over"
 
 
-class Mode(IntEnum):
+class ControlMode(IntEnum):
     """What the controller does: nothing, stand up, what the policy says, damp."""
 
     PASSIVE = 0
@@ -41,47 +42,53 @@ class ControllerConfig:
     """How the robot is brought to its feet and spoken to. Raises ValueError for values out of
     range."""
 
-    connect_s: float = 20.0  # so long the first state is waited for
-    stand_s: float = 3.0  # from where the joints are to the home pose
-    settle_s: float = 2.0  # so long at most they may take beyond it
-    settle_rad: float = 0.25  # so near to home they must be
-    writes: int = 4  # of a target per control step, so that a lost datagram costs a fraction of it
-    damping_s: float = 0.5  # so long damping is told before the loop ends
+    # so long the first state is waited for [D]
+    connect_s: float = 20.0
+    # from where the joints are to the home pose [R: 2 s elsewhere]
+    stand_s: float = 3.0
+    # so long at most they may take beyond it [D]
+    settle_s: float = 2.0
+    # so near to home they must be, each [D]
+    settle_rad: float = 0.25
+    # of a target per control step, so that a lost datagram costs a fraction of it [D]
+    writes: int = 4
+    # so long damping is repeated before the loop ends [D]
+    damping_s: float = 0.5
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "connect_s", "stand_s", "settle_s", "settle_rad", "damping_s")
         ranges.at_least_one(self, "writes")
 
 
-class Acting(Protocol):
-    """A `npmp.deploy.bundle.Policy`, or what stands in for one."""
+class Policy(Protocol):
+    """An `OnnxPolicy`, or what stands in for one."""
 
     def reset(self) -> None: ...
 
     def act(self, readings: Readings, command: FloatArray) -> FloatArray: ...
 
 
-class Order(NamedTuple):
+class Output(NamedTuple):
     """What is to be written now. In passive mode nothing is, in damping `stop`."""
 
-    mode: Mode
+    mode: ControlMode
     target: FloatArray  # (nu,) as it is sent
     proposed: FloatArray  # (nu,) as the policy, or standing up, wanted it
     command: FloatArray  # (c,) as the policy was told it
 
 
-def next_mode(mode: Mode, *, trip: bool, seen: bool, stood: bool, over: bool) -> Mode:
+def next_mode(mode: ControlMode, *, trip: bool, seen: bool, stood: bool, over: bool) -> ControlMode:
     """The mode after `mode`.
 
-    trip: a watchdog spoke. seen: a state has come. stood: the robot is in its home pose. over: the
-    time is.
+    trip: a watchdog tripped. seen: a state has come. stood: the robot is in its home pose. over:
+    the time is.
     """
-    if trip or over or mode is Mode.DAMPING:
-        return Mode.DAMPING
-    if mode is Mode.PASSIVE and seen:
-        return Mode.STAND
-    if mode is Mode.STAND and stood:
-        return Mode.POLICY
+    if trip or over or mode is ControlMode.DAMPING:
+        return ControlMode.DAMPING
+    if mode is ControlMode.PASSIVE and seen:
+        return ControlMode.STAND
+    if mode is ControlMode.STAND and stood:
+        return ControlMode.POLICY
     return mode
 
 
@@ -89,25 +96,30 @@ class Controller:
     """The state machine. Time comes as an argument; a control step is one call of `step`."""
 
     def __init__(
-        self, contract: BundleContract, policy: Acting, config: ControllerConfig, guard: GuardConfig
+        self,
+        contract: BundleContract,
+        policy: Policy,
+        config: ControllerConfig,
+        safety: SafetyConfig,
     ):
         self.contract, self.policy, self.config = contract, policy, config
-        self.guard = Guard(contract, guard)
+        self.watchdog = Watchdog(contract, safety)
+        self.limits = self.watchdog.limits
         self.dt = 1.0 / contract.control_rate_hz
-        self.home = np.array(contract.home_pose, dtype=float)
-        self.mode, self.reason = Mode.PASSIVE, ""
+        self.home = contract.home_pose
+        self.mode, self.reason = ControlMode.PASSIVE, ""
         self.state: State | None = None
-        self.wanted = checked_command(np.zeros(len(contract.command)), self.guard.limits)
+        self.wanted = checked_command(np.zeros(len(contract.commands)), self.limits)
         self.command = self.wanted.copy()
         self.began = 0.0  # when the mode was entered [s]; set by the first step
         self.risen_from = self.home  # where the joints were when standing up began
         self.target = self.home
-        self.history: list[tuple[float, Mode, str]] = []
+        self.history: list[tuple[float, ControlMode, str]] = []
 
     def ask(self, command: object) -> None:
         """What the policy is to be asked for. Raises ValueError for no command, as
         `checked_command`."""
-        self.wanted = checked_command(command, self.guard.limits)  # type: ignore[arg-type]
+        self.wanted = checked_command(command, self.limits)  # type: ignore[arg-type]
 
     def watch(
         self,
@@ -118,21 +130,18 @@ class Controller:
         stopped: str = "",
         over: str = "",
         begins: bool = True,
-    ) -> Mode:
+    ) -> ControlMode:
         """Take a state (None: nothing new), judge it, and change the mode where it must be.
 
         now: [s]. missed: deadlines in a row. stopped: why the robot has stopped by itself. over:
         why the run ends well. begins: a control step does. It damps at any time, and goes on to
         another mode only there.
         """
-        # a copy: what is judged is what is acted on, whatever a driver does with its arrays
         if state is not None:
-            self.state = State._make(
-                np.array(part) if isinstance(part, np.ndarray) else part for part in state
-            )
+            self.state = state
         if not self.history:
-            self._enter(Mode.PASSIVE, now)
-        waiting = self.mode is Mode.PASSIVE and self.state is None and not stopped
+            self._enter(ControlMode.PASSIVE, now)
+        waiting = self.mode is ControlMode.PASSIVE and self.state is None and not stopped
         if waiting:
             trip = (
                 f"no state within {self.config.connect_s:g} s"
@@ -140,31 +149,31 @@ class Controller:
                 else ""
             )
         else:
-            trip = stopped or self.guard.trip(now, self.state, missed) or self._too_long(now)
+            trip = stopped or self.watchdog.trip(now, self.state, missed) or self._too_long(now)
         self.move_on(now, trip, over, begins)
         return self.mode
 
     def move_on(self, now: float, trip: str, over: str = "", begins: bool = True) -> None:
         """Go to the next mode; trip: why to damp, "" for no reason; over: why the run ends well."""
         seen = begins and self.state is not None
-        # nobody looks into a state that is refused
+        # not of a state that is refused
         stood = begins and not trip and self._stood(now)
         mode = next_mode(self.mode, trip=bool(trip), seen=seen, stood=stood, over=bool(over))
         if mode is not self.mode:
             self._enter(mode, now, trip or over)
 
-    def _enter(self, mode: Mode, now: float, reason: str = "") -> None:
+    def _enter(self, mode: ControlMode, now: float, reason: str = "") -> None:
         self.mode, self.reason, self.began = mode, reason, now
         self.history.append((now, mode, reason))
-        if mode is Mode.STAND and self.state is not None:
+        if mode is ControlMode.STAND and self.state is not None:
             self.risen_from = self.state.joint_pos.copy()
-        if mode is Mode.POLICY:
+        if mode is ControlMode.POLICY:
             self.policy.reset()
-            self.command = checked_command(np.zeros(len(self.command)), self.guard.limits)
+            self.command = checked_command(np.zeros(len(self.command)), self.limits)
 
     def _stood(self, now: float) -> bool:
         if (
-            self.mode is not Mode.STAND
+            self.mode is not ControlMode.STAND
             or self.state is None
             or now - self.began < self.config.stand_s
         ):
@@ -173,32 +182,31 @@ class Controller:
 
     def _too_long(self, now: float) -> str:
         allowed = self.config.stand_s + self.config.settle_s
-        if self.mode is Mode.STAND and now - self.began > allowed and not self._stood(now):
+        if self.mode is ControlMode.STAND and now - self.began > allowed and not self._stood(now):
             return f"not in its home pose after {allowed:g} s"
         return ""
 
-    def step(self, now: float) -> Order:
+    def step(self, now: float) -> Output:
         """What to write in this control step, after `watch`."""
-        if self.mode is Mode.STAND:
+        if self.mode is ControlMode.STAND:
             share = min(1.0, (now - self.began + self.dt) / self.config.stand_s)
-            return self._order(self.risen_from + share * (self.home - self.risen_from), now)
-        if self.mode is Mode.POLICY and self.state is not None:
-            ramp_s = self.guard.config.command_ramp_s
-            self.command = ramped(self.command, self.wanted, self.guard.limits, self.dt, ramp_s)
+            return self._output(self.risen_from + share * (self.home - self.risen_from), now)
+        if self.mode is ControlMode.POLICY and self.state is not None:
+            self.command = ramped(self.command, self.wanted, self.limits, self.dt)
             seen = Readings(
                 self.state.joint_pos, self.state.gyro, self.state.accelerometer, self.state.up
             )
             try:
-                return self._order(self.policy.act(seen, self.command), now)
+                return self._output(self.policy.act(seen, self.command), now)
             except ValueError as error:
                 self.move_on(now, f"the policy: {error}")
-        return Order(self.mode, self.target, self.target, self.command)
+        return Output(self.mode, self.target, self.target, self.command)
 
-    def _order(self, proposed: FloatArray, now: float) -> Order:
+    def _output(self, proposed: FloatArray, now: float) -> Output:
         """Raises ValueError for a target that is none."""
         assert self.state is not None  # of the modes that write
-        self.target = safe_target(proposed, self.state, self.guard.limits)
-        return Order(self.mode, self.target, proposed, self.command)
+        self.target = safe_target(proposed, self.state, self.limits)
+        return Output(self.mode, self.target, proposed, self.command)
 
 
 def missed_deadlines(late_s: ArrayLike, dt: float) -> NDArray[np.int64]:
@@ -226,14 +234,14 @@ class SystemClock:
 
 
 class Step(NamedTuple):
-    """What a control step was, for the recording."""
+    """What a control step was, for the log."""
 
     now: float  # when it began [s]
     late: float  # after the first deadline since the step before [s]
     work: float  # until its target was written [s]
     state: State | None
     asked: FloatArray  # (c,) the command before the ramp, within its ranges
-    order: Order
+    output: Output
 
 
 def drive(
@@ -245,17 +253,20 @@ def drive(
     asked: Callable[[float], FloatArray],
     note: Callable[[Step], None],
     stop: Callable[[], str] = str,
-) -> None:
+) -> Exception | None:
     """Run until the robot is damped: after `seconds` of policy, by a watchdog, or when `stop` says
     why.
 
     Deadlines lie on a grid from the start on, so lateness does not add up. Between control steps
-    the robot is read and watched, and told the last target again, as far as it still is safe. What
+    the robot is read and watched, and its last target repeated, as far as it still is safe. What
     the policy has taken longer for than readings may be old is not written. `missed_deadlines`
-    counts what a late step misses. A robot whose methods fail is damped like any other, by whatever
-    of them still works, before its first failure is raised.
+    counts what a late step misses.
 
-    asked: the command at a time since the start [s]. note: takes every control step.
+    Args:
+      asked: the command at a time since the start [s]. note: takes every control step.
+
+    Returns: the first exception of the robot's driver, which damps the robot by whatever of its
+      methods still works; None for none.
     """
     driver = _Driver(robot)
     writes, dt = controller.config.writes, controller.dt
@@ -273,15 +284,17 @@ def drive(
                 last, missed = tick // writes, missed + more if more else 0
             _watch(driver, controller, now, missed, begins, seconds, stop)
             if begins:
-                order = _decide(controller, now, asked(now - start))
+                output = _decide(controller, now, asked(now - start))
                 # while a policy thinks, what it saw grows old
                 controller.watch(clock.now(), None, missed, begins=False)
             ends = start + (last + 1) * dt
-            _write(driver, controller, order, clock.now(), ends)
+            _write(driver, controller, output, clock.now(), ends)
             if begins:
-                note(Step(now, late, clock.now() - now, controller.state, controller.wanted, order))
+                note(
+                    Step(now, late, clock.now() - now, controller.state, controller.wanted, output)
+                )
             if (
-                controller.mode is Mode.DAMPING
+                controller.mode is ControlMode.DAMPING
                 and now - controller.began > controller.config.damping_s
             ):
                 break
@@ -290,21 +303,28 @@ def drive(
         driver.stop()
         if was_collecting:
             gc.enable()
-    if driver.failures:
-        raise driver.failures[0]
+    return driver.failure
 
 
 class _Driver:
-    """A robot whose failures are reasons to damp it, and kept."""
+    """A robot whose exceptions are reasons to damp it; the first is kept."""
 
     def __init__(self, robot: RobotInterface):
         self.robot = robot
-        self.failures: list[Exception] = []
+        self.failure: Exception | None = None
 
     def read(self) -> tuple[State | None, str]:
-        """The newest state, and why the robot cannot go on."""
+        """The newest state, a copy whatever the driver does with its arrays, and why the robot
+        cannot go on."""
         try:
-            return self.robot.read(), ""
+            state = self.robot.read()
+            if state is None:
+                return None, ""
+            if not isinstance(state, State):
+                raise TypeError(f"read() returned {type(state).__name__}, not a State or None")
+            time_s, *parts = state
+            arrays = [None if part is None else np.array(part, np.float64) for part in parts]
+            return State(float(time_s), *arrays), ""  # type: ignore[arg-type]
         except Exception as error:  # whatever a driver raises
             return None, self._noted(error)
 
@@ -326,7 +346,7 @@ class _Driver:
     def _noted(self, error: Exception) -> str:
         if isinstance(error, RobotStopped):
             return str(error) or "the robot has stopped by itself"
-        self.failures.append(error)
+        self.failure = self.failure or error
         return f"the robot's driver: {error!r:.200}"
 
 
@@ -342,13 +362,13 @@ def _watch(
     state, stopped = driver.read()
     over = (
         TIME_IS_OVER
-        if controller.mode is Mode.POLICY and now - controller.began >= seconds
+        if controller.mode is ControlMode.POLICY and now - controller.began >= seconds
         else stop()
     )
     controller.watch(now, state, missed, stopped=stopped, over=over, begins=begins)
 
 
-def _decide(controller: Controller, now: float, command: FloatArray) -> Order:
+def _decide(controller: Controller, now: float, command: FloatArray) -> Output:
     try:
         controller.ask(command)
     except ValueError as error:
@@ -356,16 +376,20 @@ def _decide(controller: Controller, now: float, command: FloatArray) -> Order:
     return controller.step(now)
 
 
-def _write(driver: _Driver, controller: Controller, order: Order, now: float, ends: float) -> None:
+def _write(
+    driver: _Driver, controller: Controller, output: Output, now: float, ends: float
+) -> None:
     """ends: when the control period does [s]."""
-    if controller.mode is Mode.DAMPING:
+    if controller.mode is ControlMode.DAMPING:
         driver.stop()
-    elif controller.mode is not Mode.PASSIVE and order.mode is not Mode.PASSIVE:
-        first_order = controller.contract.hold == "first_order" or controller.mode is Mode.STAND
-        limits, state = controller.guard.limits, controller.state
+    elif controller.mode is not ControlMode.PASSIVE and output.mode is not ControlMode.PASSIVE:
+        first_order = (
+            controller.contract.hold == "first_order" or controller.mode is ControlMode.STAND
+        )
+        limits, state = controller.limits, controller.state
         assert state is not None  # of the modes that write
         # what is safe changes as the joints move
-        target = safe_target(order.proposed, state, limits)
+        target = safe_target(output.proposed, state, limits)
         left_s = max(0.0, ends - now) if first_order else 0.0
         if failure := driver.write(target, limits.kp, limits.kd, left_s):
             controller.move_on(now, failure)

@@ -1,5 +1,5 @@
 """The robot of `simulated.py` moved by Drake: another engine and contact model, the same drives and
-senses.
+sensors.
 
 Drake solves for servos and contacts at points together (SAP); the ground is nearly rigid and its
 friction does not creep. Its joints have no dry friction: `frictionloss` is left out. Robots touch
@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import mujoco
 import numpy as np
@@ -73,18 +72,11 @@ class DrakeRobot(SimulatedRobot):
             servo.set_controller_gains(drake.PdControllerGains(p=kp, d=kd))
             self._servos.append(servo)
         plant.Finalize()
-        root = plant.GetBodyByName(robot.body_names[0])
         self._plant, self._instance = plant, instance
-        self._index(root, joints)
-        self._simulator = drake.Simulator(builder.Build())
-        self._context = plant.GetMyMutableContextFromRoot(self._simulator.get_mutable_context())
-        plant.get_actuation_input_port(instance).FixValue(self._context, np.zeros(len(joints)))
-
-    def _index(self, root: Any, joints: list[Any]) -> None:
-        """Where Drake has what MuJoCo has in qpos, qvel and actuator_force."""
+        # where Drake has what MuJoCo has in qpos, qvel and actuator_force: the quaternion before
+        # the position, the angular velocity, in the world, before the linear one
+        root = plant.GetBodyByName(robot.body_names[0])
         pose, speed = root.floating_positions_start(), root.floating_velocities_start_in_v()
-        # Drake: quaternion before position, and the angular velocity, in the world, before the
-        # linear one
         self._qpos = np.r_[
             pose + 4 : pose + 7, pose : pose + 4, [joint.position_start() for joint in joints]
         ]
@@ -93,6 +85,9 @@ class DrakeRobot(SimulatedRobot):
         ]
         self._torque = np.array([servo.input_start() for servo in self._servos])
         self._wanted = np.argsort(self._torque)  # the servos in Drake's order
+        self._simulator = drake.Simulator(builder.Build())
+        self._context = plant.GetMyMutableContextFromRoot(self._simulator.get_mutable_context())
+        plant.get_actuation_input_port(instance).FixValue(self._context, np.zeros(len(joints)))
 
     def place(self, crouch: float = 1.0) -> None:
         """As `SimulatedRobot.place`."""

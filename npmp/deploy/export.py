@@ -1,5 +1,5 @@
-"""A policy and its module as a bundle: the graph by torch's exporter, what must be known beside it,
-and a golden recording of the two in simulation."""
+"""A policy and its module as a bundle: the graph by torch's exporter, the contract, and a golden
+rollout of the two in simulation."""
 
 from __future__ import annotations
 
@@ -11,12 +11,23 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import mujoco
 import torch
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
 from npmp import actuators, artifact
-from npmp.deploy.bundle import GRAVITY, MEMORY, Bundle, BundleContract, Golden, observation_layout
+from npmp.deploy.bundle import Bundle
+from npmp.deploy.contract import (
+    GRAVITY,
+    MEMORY,
+    BundleContract,
+    Command,
+    Joint,
+    conventions,
+    observation_layout,
+)
+from npmp.deploy.onnx_policy import Golden
 from npmp.envs.features import Normalizer
 from npmp.envs.robot_batch import imu_position
 from npmp.envs.task_env import TaskEnv
@@ -30,8 +41,19 @@ from npmp.sim.action_space import ACTION_SPACES, PD
 from npmp.skill import SkillContract, SkillModule
 
 OPSET = 18  # the exporter's lowest, which onnxruntime has read since 1.14
-# what a command's name ends with
-UNITS = {"mps": "m/s", "rps": "rad/s", "m": "m", "rad": "rad", "s": "s"}
+# what a command's name ends with, and its unit
+UNITS = {"mps": "m/s", "rps": "rad/s", "m": "m", "rad": "rad", "s": "s", "height": "1"}
+_PLACE = "of the heading frame, from the root's origin; measured"
+MEANINGS = {
+    "forward_mps": "velocity of the root along X of the heading frame",
+    "lateral_mps": "velocity of the root along Y of the heading frame: to the left",
+    "yaw_rate_rps": "of the root about the world's vertical: counter-clockwise seen from above",
+    "ball_forward_m": f"the ball's centre along X {_PLACE}",
+    "ball_left_m": f"the ball's centre along Y {_PLACE}",
+    "target_forward_m": f"where the ball is to go along X {_PLACE}",
+    "target_left_m": f"where the ball is to go along Y {_PLACE}",
+    "stand_height": "of the root above the ground, as a share of that in the home pose",
+}
 
 
 def export(
@@ -48,10 +70,9 @@ def export(
 
     Args:
       policy, skill: that belong together (`HighLevelPolicy.check_module`).
-      env: the policy's task with the module's robot, for the golden recording, and the drives that
-        it was trained with.
-      sha256: of the policy's weights. steps: of the recording, at least. about: what to say of the
-        recording.
+      env: the policy's task with the module's robot, for the golden rollout, and the drives that it
+        was trained with.
+      sha256: of the policy's weights. steps: of the rollout, at least. about: what to say of it.
 
     Raises:
       InputError: for a module of another robot, other drives than in training, or where onnx is
@@ -66,6 +87,9 @@ def export(
     contract = contract_of(policy, skill, robot, drives=drives, sha256=sha256, golden=about)
     Bundle.write(folder, contract, graph_of(policy, skill, contract), golden._asdict())
     return Bundle.read(folder)
+
+
+# --- the contract ---
 
 
 def contract_of(
@@ -85,34 +109,33 @@ def contract_of(
             raise InputError(
                 f"trained with actuator={space}: a bundle's actions are joint angles, actuator={PD}"
             )
-    kp, kd = _gains(own.training, module, drives)
+    gains = _gains(own.training, module, drives)
     if drives is not None:
         golden = golden | {"actuator": own.training["actuator"]}
+    meaning = conventions(skill.hold, skill.accelerometer)
+    if own.task == "dribble":
+        meaning["ball"] = _ball(own.training.get("settings", {}))
+    high, low = policy.net.config.lstm_width, skill.decoder.lstm_width
     return BundleContract(
-        **{
-            name: getattr(module, name)
-            for name in ("robot", "model_sha256", "joint_names", "home_pose")
-        },
-        kp=kp,
-        kd=kd,
-        torque_limit=module.torque_limit,
-        joint_range=[
-            [float(low), float(high)] for low, high in zip(robot.joint_lower, robot.joint_upper)
-        ],
-        velocity_limit=[float(limit) for limit in robot.velocity_limit],
+        robot=module.robot,
+        model_sha256=module.model_sha256,
+        joints=joint_table(robot, module, *gains),
         control_rate_hz=module.control_rate_hz,
         physics_rate_hz=module.physics_rate_hz,
         hold=skill.hold,
         accelerometer=skill.accelerometer,
         imu_position=imu_position(robot.model(), robot).tolist(),
         observation=observation_layout(len(module.joint_names)),
-        command=own.command,
-        command_unit=[UNITS.get(name.rpartition("_")[2], "") for name in own.command],
-        command_range=own.command_range,
-        besides=own.besides,
+        commands=[
+            Command(
+                name, UNITS.get(name.rpartition("_")[2], ""), list(pair), MEANINGS.get(name, "")
+            )
+            for name, pair in zip(own.command, own.command_range)
+        ],
+        extra_inputs=own.besides,
         clock_s=own.clock_s,
         level_m=_level(own.training, robot) if own.besides else 0.0,
-        memory=dict(zip(MEMORY, (policy.latent_dim, *_widths(policy, skill)), strict=True)),
+        memory=dict(zip(MEMORY, (policy.latent_dim, high, high, low, low), strict=True)),
         task=own.task,
         module_sha256=own.module_sha256,
         policy_sha256=sha256,
@@ -121,7 +144,56 @@ def contract_of(
         opset=OPSET,
         golden=golden,
         versions=artifact.versions(),
+        conventions=meaning,
     )
+
+
+def joint_table(
+    robot: Robot, module: SkillContract, kp: list[float], kd: list[float]
+) -> list[Joint]:
+    """Each joint as the model has it, in the zero pose."""
+    model = robot.model(visuals=False)
+    data = mujoco.MjData(model)
+    data.qpos[:] = 0.0
+    data.qpos[3] = 1.0
+    mujoco.mj_kinematics(model, data)
+    table = []
+    for k, name in enumerate(robot.joint_names):
+        joint = model.joint(name).id
+        body, dof = model.jnt_bodyid[joint], model.jnt_dofadr[joint]
+        numbers = (
+            module.home_pose[k], kp[k], kd[k], module.torque_limit[k], robot.velocity_limit[k],
+            model.dof_damping[dof], model.dof_frictionloss[dof], model.dof_armature[dof],
+        )  # fmt: skip
+        # not -0.0, which an implicit damping of nothing is
+        home, p, d, torque, velocity, damping, friction, armature = (
+            x + 0.0 for x in map(float, numbers)
+        )
+        table.append(
+            Joint(
+                name=name,
+                body=model.body(body).name,
+                parent=model.body(model.body_parentid[body]).name,
+                axis=(data.xaxis[joint].round(9) + 0.0).tolist(),
+                anchor=((data.xanchor[joint] - data.xpos[1]).round(9) + 0.0).tolist(),
+                home=home,
+                range=[float(robot.joint_lower[k]), float(robot.joint_upper[k])],
+                kp=p,
+                kd=d,
+                torque_limit=torque,
+                velocity_limit=velocity,
+                joint_damping=damping,
+                joint_friction=friction,
+                armature=armature,
+            )
+        )
+    return table
+
+
+def _ball(settings: dict[str, Any]) -> str:
+    drawn = (("radius_m", "radius {} to {} m"), ("mass_kg", "mass {} to {} kg"))
+    sizes = [words.format(*settings[name]) for name, words in drawn if name in settings]
+    return ", ".join(["a sphere on the ground", *sizes]) + ", drawn for each episode of training"
 
 
 def _gains(
@@ -143,35 +215,32 @@ def _gains(
     name = trained["name"]
     if drives is None:
         raise InputError(
-            f"trained with actuator={name}, whose gains are not the robot's: actuator=FOLDER of it is needed"
+            f"trained with actuator={name}, whose gains are not the robot's: "
+            "actuator=FOLDER of it is needed"
         )
     law = actuators.load(drives).contract
     if artifact.sha256(Path(drives) / "actuator.safetensors") != trained["sha256"]:
         raise InputError(
-            f"actuator={drives} is not {name}, which the policy was trained with: its checksum differs"
+            f"actuator={drives} is not {name}, which the policy was trained with: "
+            "its checksum differs"
         )
     stiffness, damping, _ = law.baseline
     if not stiffness > 0.0:
         raise InputError(
-            f"actuator={drives}: its log's torque falls where the position error grows; no gains are like it"
+            f"actuator={drives}: its log's torque falls where the position error grows; "
+            "no gains are like it"
         )
     return [stiffness] * len(module.joint_names), [max(damping, 0.0)] * len(module.joint_names)
 
 
 def _level(training: dict[str, Any], robot: Robot) -> float:
-    """How high level ground is told to be [m]: by how much lower than at home the root is where the
-    script has it."""
-    script = training.get("settings", {}).get("script", {})
-    return float(robot.home_qpos[2]) - float(script.get("height_m", robot.home_qpos[2]))
+    """How high level ground is observed [m]: by how much lower than at home the root is where the
+    teacher has it."""
+    teacher = training.get("settings", {}).get("script", {})
+    return float(robot.home_qpos[2]) - float(teacher.get("height_m", robot.home_qpos[2]))
 
 
-def _widths(policy: HighLevelPolicy, skill: SkillModule) -> tuple[int, int, int, int]:
-    high, low = policy.net.config.lstm_width, skill.decoder.lstm_width
-    return high, high, low, low
-
-
-# --- the graph
-# --------------------------------------------------------------------------------------------------------
+# --- the graph ---
 
 
 class _BothLevels(nn.Module):
@@ -271,12 +340,26 @@ def graph_of(policy: HighLevelPolicy, skill: SkillModule, contract: BundleContra
             f"exporting a bundle needs onnx and onnxscript: pip install 'npmp[deploy]' ({error})"
         ) from error
     observed = sum(width for _, width, _, _ in contract.observation)
-    widths = {
-        "obs": observed,
-        "command": len(contract.command) + len(contract.besides),
-        **contract.memory,
-    }
-    program = _exported(_BothLevels(policy, skill).eval(), widths)
+    told = len(contract.commands) + len(contract.extra_inputs)
+    widths = {"obs": observed, "command": told, **contract.memory}
+    # it warns of operators that are not used here
+    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(action="ignore", category=FutureWarning):
+            program = torch.onnx.export(
+                _BothLevels(policy, skill).eval(),
+                tuple(torch.zeros(1, width) for width in widths.values()),
+                dynamo=True,
+                opset_version=OPSET,
+                verbose=False,
+                input_names=list(widths),
+                output_names=["action", *(f"{name}_next" for name in MEMORY)],
+            )
+    finally:
+        logger.setLevel(level)
+    assert program is not None  # of dynamo
     model = program.model_proto
     # where in the source a node comes from, with this machine's paths
     for node in model.graph.node:
@@ -287,51 +370,33 @@ def graph_of(policy: HighLevelPolicy, skill: SkillModule, contract: BundleContra
     return bytes(model.SerializeToString(deterministic=True))
 
 
-def _exported(network: nn.Module, widths: dict[str, int]) -> Any:
-    # of operators nobody uses here
-    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings(action="ignore", category=FutureWarning):
-            return torch.onnx.export(
-                network, tuple(torch.zeros(1, width) for width in widths.values()),
-                dynamo=True, opset_version=OPSET, verbose=False,
-                input_names=list(widths), output_names=["action", *(f"{name}_next" for name in MEMORY)],
-            )  # fmt: skip
-    finally:
-        logger.setLevel(level)
+# --- the golden rollout ---
 
 
-# --- the golden recording
-# ---------------------------------------------------------------------------------------------
-
-
-class _Told(NamedTuple):
+class _Memory(NamedTuple):
     memory: PolicyMemory
-    # (n, nu) of the step before, 0 at first: what the robot itself knows of its last setpoint
-    action: Tensor
+    action: Tensor  # (n, nu) of the step before, 0 at first
 
 
 class _AsDeployed:
-    """A policy's mean, shown as its last setpoint what it asked for itself, as a robot does; its
-    notes are what it was shown and told."""
+    """A policy's mean, shown its own last action as the last setpoint, as on a robot; its notes are
+    what it observed of the robot and of the task."""
 
     def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
         self.actor, self.joints = PolicyActor(policy, skill), len(skill.contract.joint_names)
 
-    def initial_memory(self, n: int) -> _Told:
+    def initial_memory(self, n: int) -> _Memory:
         memory = self.actor.initial_memory(n)
-        return _Told(memory, memory.skill.z.new_zeros(n, self.joints))
+        return _Memory(memory, memory.skill.z.new_zeros(n, self.joints))
 
-    def act(self, env: TaskEnv[Any], memory: _Told, first: Tensor) -> Decision:
+    def act(self, env: TaskEnv[Any], memory: _Memory, first: Tensor) -> Decision:
         seen, told, nu = env.observe().clone(), env.task.observe().clone(), self.joints
         seen[:, nu : 2 * nu] = memory.action
         view: Any = SimpleNamespace(
             observe=lambda: seen, task=SimpleNamespace(observe=lambda: told)
         )
         decision = self.actor.act(view, memory.memory, first)
-        return Decision(decision.action, _Told(decision.memory, decision.action), (seen, told))
+        return Decision(decision.action, _Memory(decision.memory, decision.action), (seen, told))
 
 
 def record(policy: HighLevelPolicy, skill: SkillModule, env: TaskEnv[Any], steps: int) -> Golden:

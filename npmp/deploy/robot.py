@@ -1,22 +1,29 @@
-"""What a robot must be able to do for the controller: give its newest state, take targets, and
-stop.
+"""What a robot must be able to do for the controller: give its newest state, take targets, stop.
 
-docs/controller.md shows how to write one for a real robot.
+docs/controller.md shows how to write a driver for a real robot.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+import importlib
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+from mocap_data.errors import InputError
 
 FloatArray = NDArray[np.float64]
 
 
 class State(NamedTuple):
-    """What a robot measures. Joints in the order of the bundle's `joint_names`; root frame: X
-    forward, Y left, Z up."""
+    """What a robot measures. Joints in the order of the bundle; root frame: X forward, Y left, Z
+    up."""
 
     # when the oldest of it was measured, on the clock of the controller (time.monotonic)
     time_s: float
@@ -56,3 +63,44 @@ class RobotInterface(Protocol):
 
     def stop(self) -> None:
         """Damp: no stiffness, kd alone. The robot takes no targets after it."""
+
+
+def driver_class(place: str) -> type[Any]:
+    """The class that FILE.py:CLASS or package.module:CLASS names: a `RobotInterface` that is made
+    from the bundle's contract alone.
+
+    Raises:
+      InputError: where there is none, or its module cannot be run.
+    """
+    where, _, name = place.rpartition(":")
+    if not where or not name.isidentifier():
+        raise InputError(
+            f"robot={place}: sim, log, FILE.py:CLASS or package.module:CLASS is expected"
+        )
+    try:
+        found = getattr(_module(where), name)
+    except Exception as error:  # whatever a user's file raises
+        raise InputError(f"robot={place}: {type(error).__name__}: {error}") from error
+    methods = ("read", "write", "stop")
+    if not isinstance(found, type) or not all(callable(getattr(found, m, None)) for m in methods):
+        raise InputError(f"robot={place} is no class with the methods {', '.join(methods)}")
+    try:
+        inspect.signature(found).bind("contract")
+    except TypeError as error:
+        raise InputError(
+            f"robot={place} must be made from the bundle's contract alone: {error}"
+        ) from error
+    return found
+
+
+def _module(where: str) -> ModuleType:
+    if not where.endswith(".py"):
+        return importlib.import_module(where)
+    if not Path(where).is_file():
+        raise FileNotFoundError(f"no file {where}")
+    spec = importlib.util.spec_from_file_location(f"npmp_robot_{Path(where).stem}", where)
+    assert spec is not None and spec.loader is not None  # of a file that ends in .py
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look for it there
+    spec.loader.exec_module(module)
+    return module

@@ -1,5 +1,5 @@
-"""A walking bundle by itself in a simulator, by commands from its ranges: the same seed, the same
-in any simulator.
+"""A walking bundle by itself in a simulator, by commands from its ranges: the same for a seed, in
+any simulator.
 
 No controller and no line stand between policy and robot, so that simulators differ and nothing else
 does.
@@ -15,8 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mocap_data.errors import InputError
-from npmp.deploy.bundle import BundleContract, Readings
-from npmp.deploy.controller import Acting, Mode, Order, Step
+from npmp.deploy.contract import BundleContract
+from npmp.deploy.controller import ControlMode, Output, Policy, Step
+from npmp.deploy.onnx_policy import Readings
 from npmp.deploy.robot import FloatArray
 from npmp.deploy.simulated import SimulatedRobot
 
@@ -38,41 +39,23 @@ def drawn(contract: BundleContract, steps: int, seed: int, episode: int = 0) -> 
     """Commands of an episode, (steps, 3).
 
     Raises:
-      InputError: for a bundle that is not told how to walk.
+      InputError: for a bundle that is not commanded how to walk.
     """
-    if contract.command != COMMAND:
-        wanted, told = ", ".join(COMMAND), ", ".join(contract.command)
-        raise InputError(f"a trial is for bundles that are told {wanted}; this one is told {told}")
-    rng, (low, high) = np.random.default_rng([episode, seed]), np.array(contract.command_range).T
+    if contract.command_names != COMMAND:
+        names = ", ".join(contract.command_names)
+        raise InputError(
+            f"a trial takes the commands {', '.join(COMMAND)}; the bundle's are {names}"
+        )
+    rng, (low, high) = np.random.default_rng([episode, seed]), contract.command_range
     period = round(PERIOD_S * contract.control_rate_hz)
     share, chance = rng.uniform(size=(math.ceil(steps / period), 2, len(low))).swapaxes(0, 1)
     some = np.where(chance < NONZERO, low + share * (high - low), np.clip(0.0, low, high))
     return np.repeat(some, period, axis=0)[:steps]
 
 
-def refuse_other_model(contract: BundleContract, robot: Any) -> None:
-    """Raises InputError where a bundle is of another robot than this one, or was trained at other
-    rates."""
-    mine = (
-        contract.model_sha256,
-        tuple(contract.joint_names),
-        contract.physics_rate_hz,
-        contract.control_rate_hz,
-    )
-    if mine != (
-        robot.model_sha256,
-        robot.joint_names,
-        robot.physics_rate_hz,
-        robot.control_rate_hz,
-    ):
-        raise InputError(
-            f"the bundle is of another '{robot.name}' than this npmp has: model, joints or rates differ"
-        )
-
-
 def episodes(
-    robots: Sequence[SimulatedRobot],
-    policies: Sequence[Acting],
+    robot: SimulatedRobot,
+    policy: Policy,
     contract: BundleContract,
     *,
     count: int,
@@ -82,82 +65,45 @@ def episodes(
 ) -> Iterator[Episode]:
     """Episodes from the home pose, each of so many control steps or until it falls.
 
-    robots: that walk side by side, each under a policy of its own. note: called with every step,
-    one episode after the other.
+    note: called with every step.
 
     Raises:
       InputError: as `drawn`.
     """
-    walkers = list(zip(robots, policies, strict=True))
-    for first in range(0, count, len(robots)):
-        commands = [
-            drawn(contract, steps, seed, k) for k in range(first, min(first + len(robots), count))
-        ]
-        walks = [_Walk(*walker, command, contract) for walker, command in zip(walkers, commands)]
-        while going := [walk for walk in walks if walk.goes_on]:
-            for walk in going:
-                walk.act()
-            for _ in range(walks[0].robot.robot.substeps):
-                type(walks[0].robot).step_all([walk.robot for walk in going])
-            for walk in going:
-                walk.look()
-        for walk in walks:
-            for step in walk.steps:
-                note(step)
-            yield walk.episode()
-
-
-class _Walk:
-    """An episode under way."""
-
-    def __init__(
-        self, robot: SimulatedRobot, policy: Acting, commands: FloatArray, contract: BundleContract
-    ):
-        self.robot, self.policy, self.commands = robot, policy, commands
-        self.period = 1.0 / contract.control_rate_hz
-        self.duration = self.period if contract.hold == "first_order" else 0.0
-        self.kp, self.kd = np.array(contract.kp), np.array(contract.kd)
-        self.low, self.high = np.array(contract.joint_range).T
-        self.steps, self.achieved, self.fell = list[Step](), list[list[float]](), False
+    period = 1.0 / contract.control_rate_hz
+    duration = period if contract.hold == "first_order" else 0.0
+    kp, kd = contract.per_joint("kp"), contract.per_joint("kd")
+    for episode in range(count):
+        commands, achieved = drawn(contract, steps, seed, episode), list[list[float]]()
         robot.place()
         policy.reset()
-        self.state = robot.sense(0.0)
-
-    @property
-    def goes_on(self) -> bool:
-        return not self.fell and len(self.steps) < len(self.commands)
-
-    def act(self) -> None:
-        """What the policy says to what is sensed goes to the drives."""
-        begun, t, state = time.perf_counter(), len(self.steps), self.state
-        command, self.before = self.commands[t], self.robot.data.qpos[:3].copy()
-        readings = Readings(state.joint_pos, state.gyro, state.accelerometer, state.up)
-        proposed = self.policy.act(readings, command)
-        order = Order(Mode.POLICY, np.clip(proposed, self.low, self.high), proposed, command)
-        self.steps.append(
-            Step(t * self.period, 0.0, time.perf_counter() - begun, state, command, order)
-        )
-        self.robot.command(order.target, self.kp, self.kd, self.duration)
-
-    def look(self) -> None:
-        """What came of it."""
-        qpos = self.robot.data.qpos
-        self.state = state = self.robot.sense(len(self.steps) * self.period)
-        forward = heading((qpos[:3] - self.before) / self.period, qpos[3:7])
-        self.achieved.append([*forward, float(state.up @ state.gyro)])
-        self.fell = self.robot.broken or not bool(state.up[2] >= UPRIGHT)
-
-    def episode(self) -> Episode:
-        return Episode(self.fell, self.commands[: len(self.steps)], np.array(self.achieved))
+        state, fell = robot.sense(0.0), False
+        for t, command in enumerate(commands):
+            begun, before = time.perf_counter(), robot.data.qpos[:3].copy()
+            readings = Readings(state.joint_pos, state.gyro, state.accelerometer, state.up)
+            proposed = policy.act(readings, command)
+            target = np.clip(proposed, *contract.joint_range)
+            output = Output(ControlMode.POLICY, target, proposed, command)
+            note(Step(t * period, 0.0, time.perf_counter() - begun, state, command, output))
+            robot.command(target, kp, kd, duration)
+            for _ in range(robot.robot.substeps):
+                robot.step()
+            state, qpos = robot.sense((t + 1) * period), robot.data.qpos
+            forward = to_heading((qpos[:3] - before) / period, qpos[3:7])
+            achieved.append([*forward, float(state.up @ state.gyro)])
+            if fell := robot.broken or not bool(state.up[2] >= UPRIGHT):
+                break
+        yield Episode(fell, commands[: len(achieved)], np.array(achieved))
 
 
-def heading(velocity: FloatArray, quat: FloatArray) -> tuple[float, float]:
-    """Forward and to the left: a velocity (3,) of the world by somebody of orientation quat (4,)."""
+def to_heading(velocity: FloatArray, quat: FloatArray) -> tuple[float, float]:
+    """A velocity (3,) of the world, forward and to the left of a root of orientation quat (4,)."""
     w, x, y, z = quat
     yaw = math.atan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
     cos, sin = math.cos(yaw), math.sin(yaw)
-    return float(cos * velocity[0] + sin * velocity[1]), float(
-        cos * velocity[1] - sin * velocity[0]
+    return (
+        float(cos * velocity[0] + sin * velocity[1]),
+        float(cos * velocity[1] - sin * velocity[0]),
     )
 
 
@@ -170,13 +116,14 @@ def velocity_error_1s(episode: Episode, rate_hz: float) -> FloatArray:
     return np.asarray(np.linalg.norm(error, axis=-1))
 
 
-def figures(found: list[Episode], steps: int, rate_hz: float) -> dict[str, Any]:
-    """Falls, the share of episodes and of steps that were walked through, and the velocity error
-    over 1 s, null where nobody stood that long."""
+def figures(found: Sequence[Episode], steps: int, rate_hz: float) -> dict[str, Any]:
+    """Falls, the share of episodes and of steps without one, and the velocity error over 1 s, null
+    where no episode lasted that long."""
     errors = np.concatenate([velocity_error_1s(one, rate_hz) for one in found])
-    walked = sum(len(one.command) for one in found)
+    falls = sum(one.fell for one in found)
     return {
-        "falls": sum(one.fell for one in found), "survived": 1.0 - sum(one.fell for one in found) / len(found),
-        "steps_survived": walked / (steps * len(found)),
+        "falls": falls,
+        "survived": 1.0 - falls / len(found),
+        "steps_survived": sum(len(one.command) for one in found) / (steps * len(found)),
         "velocity_error_1s": float(errors.mean()) if len(errors) else None,
-    }  # fmt: skip
+    }

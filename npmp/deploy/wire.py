@@ -3,15 +3,17 @@ them.
 
 A datagram is little-endian (docs/controller.md has the table):
 
-    magic "NPMR" | version u16 | kind u16 | joints u16 | flags u16 | robot 8 bytes | sequence u64 |
-    time f64 |
-    body: f64 each | crc32 of all before, u32
+    magic "NPMR" | version u16 | kind u16 | joints u16 | flags u16 | robot 8 bytes |
+    sequence u64 | time f64 | body: f64 each | crc32 of all before, u32
 
-`robot` is `identity` of the bundle's robot: its name and its model. `sequence` grows with each
-datagram of a sender. `time` is the sender's time.monotonic [s]. Bodies:
+`robot` is `identity` of the bundle's robot: its name and its model. `sequence` begins at the
+sender's wall clock [ns] and grows with each datagram, so that a sender that was started again goes
+on above its last one, also after a reboot. `time` is the sender's time.monotonic [s]. Bodies:
 
     1 state    joint_pos nu | joint_vel nu | joint_torque nu | gyro 3 | accelerometer 3 | up 3 |
-    temperature nu 2 command  target nu | kp nu | kd nu | duration_s 1 3 stop     nothing
+               temperature nu
+    2 command  target nu | kp nu | kd nu | duration_s 1
+    3 stop     nothing
 
 Flags of a state: 1 the temperature is measured (else zeros), 2 the robot has stopped by itself.
 What is not exactly such a datagram is counted and ignored. The checksum finds damage, not malice:
@@ -21,6 +23,7 @@ keep robots on a network of their own.
 from __future__ import annotations
 
 import hashlib
+import math
 import socket
 import struct
 import time
@@ -42,6 +45,8 @@ CHECKSUM = struct.Struct("<I")
 MEASURED_TEMPERATURE, STOPPED = 1, 2  # flags of a state
 STALE_S = 0.2  # an older datagram is ignored [D]
 AHEAD_S = 0.05  # and one from the future [D]
+# after so long without a datagram another sender may begin, whatever its wall clock says [D]
+SILENT_S = 1.0
 MAX_BYTES = 1 << 16  # of a datagram
 MAX_WAITING = 200  # datagrams that are looked at in one go
 
@@ -76,8 +81,7 @@ class Outbox:
 
     def __init__(self, robot: bytes, joints: int):
         self.robot, self.joints = robot, joints
-        # so that a sender that was started anew goes on above its last one
-        self.sequence = time.monotonic_ns()
+        self.sequence = time.time_ns()
 
     def pack(self, kind: Kind, body: FloatArray, time_s: float, flags: int = 0) -> bytes:
         self.sequence += 1
@@ -90,25 +94,19 @@ class Outbox:
     def state(self, state: State, *, stopped: bool = False) -> bytes:
         flags = STOPPED * stopped + MEASURED_TEMPERATURE * (state.temperature is not None)
         temperature = np.zeros(self.joints) if state.temperature is None else state.temperature
-        fields = (
-            state.joint_pos,
-            state.joint_vel,
-            state.joint_torque,
-            state.gyro,
-            state.accelerometer,
-            state.up,
+        return self.pack(
+            Kind.STATE, np.concatenate((*state[1:7], temperature)), state.time_s, flags
         )
-        return self.pack(Kind.STATE, np.concatenate((*fields, temperature)), state.time_s, flags)
 
 
 class Inbox:
     """Lets through what is well formed, newer than all before, and of this robot; counts the rest
-    by reason."""
+    by reason. A sender whose wall clock went back is heard once the one before is silent."""
 
     def __init__(self, robot: bytes, joints: int, kinds: tuple[Kind, ...]):
         self.robot, self.joints, self.kinds = robot, joints, kinds
         self.widths = widths(joints)
-        self.sequence = 0
+        self.sequence, self.heard = 0, -math.inf  # of the newest, and when it came [s]
         self.refused: Counter[str] = Counter()
 
     def take(self, datagram: bytes, now: float) -> Message | None:
@@ -138,11 +136,11 @@ class Inbox:
         body = np.frombuffer(content, "<f8", offset=HEADER.size).astype(np.float64)
         if not (np.isfinite(body).all() and np.isfinite(time_s)):
             return "not finite"
-        if sequence <= self.sequence:
+        if sequence <= self.sequence and now - self.heard < SILENT_S:
             return "out of order"
         if not -AHEAD_S <= now - time_s <= STALE_S:
             return "stale"
-        self.sequence = sequence
+        self.sequence, self.heard = sequence, now
         return Message(Kind(kind), flags, time_s, body)
 
 
@@ -154,7 +152,7 @@ def split_state(message: Message, joints: int) -> State:
     return State(message.time_s, pos, vel, torque, gyro, accelerometer, up, measured)
 
 
-class Line(Protocol):
+class Transport(Protocol):
     """Carries datagrams to one robot and back; it may lose them, and never waits."""
 
     def receive(self) -> Iterable[bytes]: ...
@@ -163,17 +161,21 @@ class Line(Protocol):
 
 
 class RemoteRobot:
-    """A robot at the other end of a line, as the controller sees it; a `RobotInterface`."""
+    """A robot in another process, as the controller sees it; a `RobotInterface`."""
 
     def __init__(
-        self, robot: bytes, joints: int, line: Line, now: Callable[[], float] = time.monotonic
+        self,
+        robot: bytes,
+        joints: int,
+        transport: Transport,
+        now: Callable[[], float] = time.monotonic,
     ):
-        self.joints, self.line, self.now = joints, line, now
+        self.joints, self.transport, self.now = joints, transport, now
         self.inbox, self.outbox = Inbox(robot, joints, (Kind.STATE,)), Outbox(robot, joints)
 
     def read(self) -> State | None:
         now, newest = self.now(), None
-        for datagram in self.line.receive():
+        for datagram in self.transport.receive():
             newest = self.inbox.take(datagram, now) or newest
         if newest is None:
             return None
@@ -183,15 +185,15 @@ class RemoteRobot:
 
     def write(self, target: FloatArray, kp: FloatArray, kd: FloatArray, duration_s: float) -> None:
         body = np.concatenate((target, kp, kd, [duration_s]))
-        self.line.send(self.outbox.pack(Kind.COMMAND, body, self.now()))
+        self.transport.send(self.outbox.pack(Kind.COMMAND, body, self.now()))
 
     def stop(self) -> None:
-        self.line.send(self.outbox.pack(Kind.STOP, np.zeros(0), self.now()))
+        self.transport.send(self.outbox.pack(Kind.STOP, np.zeros(0), self.now()))
 
 
-class UdpLine:
-    """A line over UDP on the loopback. The robot is told `address`; whoever first sends a state of
-    it there is the robot."""
+class Udp:
+    """A transport over UDP on the loopback. The robot is told `address`; the first that sends a
+    state of it there is the robot."""
 
     def __init__(self, robot: bytes, joints: int) -> None:
         self.socket = open_socket()
@@ -206,14 +208,13 @@ class UdpLine:
 
     def receive(self) -> Iterator[bytes]:
         for datagram, sender in waiting(self.socket):
-            # not whoever strays here
             if self.peer is None and self.first.take(datagram, time.monotonic()):
                 self.peer = sender
             if sender == self.peer:
                 yield datagram
 
     def send(self, datagram: bytes) -> None:
-        if self.peer is not None:  # before the first state nobody is there to be told
+        if self.peer is not None:
             send(self.socket, datagram, self.peer)
 
     def close(self) -> None:
@@ -229,8 +230,8 @@ def open_socket() -> socket.socket:
 
 
 def waiting(end: socket.socket) -> Iterator[tuple[bytes, tuple[str, int]]]:
-    """The datagrams that have come, and who sent each; at most so many that a flood does not hold
-    up the loop."""
+    """The datagrams that have come, and the sender of each; at most so many that a flood does not
+    hold up the loop."""
     for _ in range(MAX_WAITING):
         try:
             yield end.recvfrom(MAX_BYTES)
@@ -241,6 +242,6 @@ def waiting(end: socket.socket) -> Iterator[tuple[bytes, tuple[str, int]]]:
 
 
 def send(end: socket.socket, datagram: bytes, to: tuple[str, int]) -> None:
-    """Send, or lose it: whoever waits for it has a watchdog."""
+    """Send, or lose it: the other end has a watchdog."""
     with suppress(OSError):
         end.sendto(datagram, to)

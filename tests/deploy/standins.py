@@ -1,42 +1,77 @@
-"""Stand-ins for a bundle: contracts, states, and a policy that holds a pose."""
+"""Stand-ins for a bundle: contracts, states, a policy that holds a pose, and a bundle of two joints
+whose answers can be worked out by hand."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from npmp import robots
-from npmp.deploy.bundle import MEMORY, BundleContract, Readings, observation_layout
+from npmp.deploy.bundle import Bundle
+from npmp.deploy.contract import (
+    MEMORY,
+    BundleContract,
+    Command,
+    Joint,
+    conventions,
+    observation_layout,
+)
+from npmp.deploy.onnx_policy import Golden, Readings
 from npmp.deploy.robot import FloatArray, State
+
+HOME = np.array([0.1, -0.1])
+COMMANDS = [Command("forward", "m/s", [-0.5, 1.5]), Command("turn", "rad/s", [-1.0, 1.0])]
+
+
+def joint(name: str, **other: Any) -> Joint:
+    """kp 10, kd 1, 10 Nm, +-1 rad, 5 rad/s."""
+    values: dict[str, Any] = {"home": 0.0, "range": [-1.0, 1.0], "kp": 10.0, "kd": 1.0}
+    values |= {"torque_limit": 10.0, "velocity_limit": 5.0}
+    values |= dict.fromkeys(("joint_damping", "joint_friction", "armature"), 0.0)
+    place = {"body": "leg", "parent": "base", "axis": [0.0, 1.0, 0.0], "anchor": [0.0] * 3}
+    return Joint(name=name, **place | values | other)
+
+
+def two_joints(**other: Any) -> BundleContract:
+    """Home at (0.1, -0.1), 50 Hz, commanded forwards and to turn."""
+    values: dict[str, Any] = {
+        "robot": "toy", "model_sha256": "0", "control_rate_hz": 50.0, "physics_rate_hz": 200.0,
+        "joints": [joint("hip", home=0.1), joint("knee", home=-0.1)],
+        "hold": "first_order", "accelerometer": "imu", "imu_position": [0.0, 0.0, 0.1],
+        "observation": observation_layout(2), "commands": COMMANDS,
+        "memory": dict.fromkeys(MEMORY, 1), "task": "walk", "module_sha256": "1",
+        "policy_sha256": "0" * 64, "licence": ["CC0"], "data": "none", "opset": 18, "golden": {},
+        "versions": {}, "conventions": conventions("first_order", "imu"),
+    }  # fmt: skip
+    return BundleContract(**values | other)
 
 
 @cache
 def contract_of(name: str = "anymal_b") -> BundleContract:
+    """The same of a shipped robot."""
     robot = robots.load(name)
-    ranges = [[float(a), float(b)] for a, b in zip(robot.joint_lower, robot.joint_upper)]
-    numbers = {
-        "home_pose": robot.home_joints, "kp": robot.kp, "kd": robot.kd, "torque_limit": robot.torque_limit,
-        "velocity_limit": robot.velocity_limit,
-    }  # fmt: skip
-    return BundleContract(
-        robot=robot.name, model_sha256=robot.model_sha256, joint_names=list(robot.joint_names), joint_range=ranges,
-        control_rate_hz=robot.control_rate_hz, physics_rate_hz=robot.physics_rate_hz, hold="first_order",
-        accelerometer="imu", imu_position=[0.0, 0.0, 0.0], observation=observation_layout(len(robot.joint_names)),
-        command=["forward", "turn"], command_unit=["m/s", "rad/s"], command_range=[[-0.5, 1.5], [-1.0, 1.0]],
-        memory=dict.fromkeys(MEMORY, 1), task="walk", module_sha256="", policy_sha256="0" * 64, licence=[], data="",
-        opset=0, golden={}, versions={}, **{key: [float(v) for v in values] for key, values in numbers.items()},
+    per_joint = zip(
+        robot.joint_names, robot.home_joints, robot.joint_lower, robot.joint_upper, robot.kp,
+        robot.kd, robot.torque_limit, robot.velocity_limit,
     )  # fmt: skip
-
-
-def two_joints() -> BundleContract:
-    """kp 10, kd 1, 10 Nm, of which 0.8 are used, +-1 rad, 5 rad/s; 50 Hz; home at (0.1, -0.1)."""
+    joints = [
+        joint(name, home=float(home), range=[float(low), float(high)], kp=float(kp), kd=float(kd),
+              torque_limit=float(torque), velocity_limit=float(velocity))
+        for name, home, low, high, kp, kd, torque, velocity in per_joint
+    ]  # fmt: skip
     return replace(
-        contract_of(), joint_names=["hip", "knee"], home_pose=[0.1, -0.1], kp=[10.0, 10.0], kd=[1.0, 1.0],
-        torque_limit=[10.0, 10.0], joint_range=[[-1.0, 1.0]] * 2, velocity_limit=[5.0, 5.0], control_rate_hz=50.0,
-        observation=observation_layout(2),
-    )  # fmt: skip
+        two_joints(),
+        robot=robot.name,
+        model_sha256=robot.model_sha256,
+        joints=joints,
+        control_rate_hz=robot.control_rate_hz,
+        physics_rate_hz=robot.physics_rate_hz,
+        observation=observation_layout(len(joints)),
+    )
 
 
 def state_of(time_s: float = 0.0, **changed: object) -> State:
@@ -50,7 +85,7 @@ def state_of(time_s: float = 0.0, **changed: object) -> State:
 
 
 class Standing:
-    """Holds a pose, home by default; counts."""
+    """Holds a pose; counts."""
 
     def __init__(self, pose: FloatArray):
         self.pose, self.resets, self.acts = pose, 0, 0
@@ -63,3 +98,69 @@ class Standing:
         self.acts += 1
         self.commands.append(command)
         return np.array(self.pose, dtype=float)
+
+
+# --- a bundle ---
+
+
+def toy(**other: Any) -> BundleContract:
+    """Two joints, one command."""
+    return two_joints(**{"commands": [Command("forward_mps", "m/s", [-1.0, 1.0])]} | other)
+
+
+def toy_graph(described: BundleContract) -> bytes:
+    """action = joint_pos_minus_home + 0.5 setpoint_minus_home + (accelerometer_g z, gyro x) +
+    command + h_low; h_low_next = h_low + 1, the rest of the memory as it was."""
+    from onnx import TensorProto, helper, numpy_helper
+
+    observed = sum(width for _, width, _, _ in described.observation)
+    matrix = np.zeros((observed, 2), np.float32)
+    matrix[0, 0] = matrix[1, 1] = matrix[9, 0] = matrix[4, 1] = 1.0
+    matrix[2, 0] = matrix[3, 1] = 0.5
+    commanded = ("Add", ["sensed", "command"]) if described.commands else ("Identity", ["sensed"])
+    nodes = [
+        helper.make_node("MatMul", ["obs", "matrix"], ["sensed"]),
+        helper.make_node(*commanded, ["moved"]),
+        helper.make_node("Add", ["moved", "h_low"], ["action"]),
+        helper.make_node("Add", ["h_low", "one"], ["h_low_next"]),
+        *(helper.make_node("Identity", [k], [f"{k}_next"]) for k in MEMORY if k != "h_low"),
+    ]
+    widths = {"obs": observed, "command": len(described.commands), **dict.fromkeys(MEMORY, 1)}
+    answers = {"action": 2, **{f"{name}_next": 1 for name in MEMORY}}
+    made = helper.make_graph(
+        nodes,
+        "toy",
+        *(
+            [
+                helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, width])
+                for name, width in side.items()
+            ]
+            for side in (widths, answers)
+        ),
+        [
+            numpy_helper.from_array(matrix, "matrix"),
+            numpy_helper.from_array(np.ones((1, 1), np.float32), "one"),
+        ],
+    )
+    model = helper.make_model(made, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    helper.set_model_props(model, {"npmp": described.in_graph()})
+    return bytes(model.SerializeToString())
+
+
+def toy_golden(steps: int = 100) -> Golden:
+    """A robot at rest at home, commanded to stand, in episodes of four steps: step k answers
+    (1 + k, k) and half of the answer before."""
+    target, action = [], np.zeros(2)
+    for k in np.arange(steps) % 4:
+        action = 0.5 * action * (k > 0) + np.array([1.0, 0.0]) + k
+        target.append(HOME + action)
+    still, up = np.zeros((steps, 3)), np.tile([0.0, 0.0, 1.0], (steps, 1))
+    joints, reset = np.tile(HOME, (steps, 1)), np.arange(steps) % 4 == 0
+    return Golden(joints, still, 9.81 * up, up, np.zeros((steps, 1)), reset, np.array(target))
+
+
+def write_toy(folder: Path, golden: dict[str, Any] | None = None, **other: Any) -> Bundle:
+    described = toy(**other)
+    arrays = toy_golden()._asdict() | (golden or {})
+    Bundle.write(folder, described, toy_graph(described), arrays)
+    return Bundle.read(folder)

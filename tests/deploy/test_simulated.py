@@ -14,18 +14,18 @@ import numpy as np
 import pytest
 
 from npmp import robots
-from npmp.deploy.controller import Controller, ControllerConfig, Mode, drive
-from npmp.deploy.guard import GuardConfig
-from npmp.deploy.recording import Recorder
-from npmp.deploy.simulated import (
-    Link,
+from npmp.deploy.controller import Controller, ControllerConfig, ControlMode, drive
+from npmp.deploy.robot_server import (
+    Lockstep,
+    LossyLink,
+    RobotServer,
     SimulatedConfig,
-    SimulatedRobot,
-    Station,
-    Stepped,
-    make_station,
+    make_server,
     spawn,
 )
+from npmp.deploy.run_log import RunLogger
+from npmp.deploy.safety import SafetyConfig
+from npmp.deploy.simulated import SimulatedRobot
 from npmp.deploy.wire import HEADER, Kind, Outbox, RemoteRobot, identity
 from tests.deploy.standins import Standing, contract_of
 from tests.deploy.test_wire import resealed
@@ -55,7 +55,9 @@ def test_its_senses_are_those_that_policies_were_trained_on() -> None:
     for kind in ("imu", "root"):
         simulated = SimulatedRobot(robot, accelerometer=kind)
         lever = (
-            lever_of(torch.tensor(simulated.lever, dtype=torch.float32)) if kind == "imu" else None
+            lever_of(torch.tensor(simulated.imu_offset, dtype=torch.float32))
+            if kind == "imu"
+            else None
         )
         simulated.command(robot.home_joints, robot.kp, robot.kd, 0.0)
         states = []
@@ -107,31 +109,31 @@ def test_limp_drives_begin_where_the_joints_lie(name: str) -> None:
 
 def test_a_line_delays_loses_and_keeps_order() -> None:
     rng = np.random.default_rng(0)
-    link = Link(SimulatedConfig(latency_ms=10.0), rng)
+    link = LossyLink(SimulatedConfig(latency_ms=10.0), rng)
     link.put(b"a", 1.0)
     assert list(link.due(1.0099)) == [] and list(link.due(1.0101)) == [b"a"]
-    link = Link(SimulatedConfig(loss=0.25), rng)
+    link = LossyLink(SimulatedConfig(loss=0.25), rng)
     for _ in range(1000):
         link.put(b"a", 0.0)
     assert 700 < len(list(link.due(0.0))) < 800
     for keeps_order in (True, False):
-        link = Link(SimulatedConfig(jitter_ms=20.0, keeps_order=keeps_order), rng)
+        link = LossyLink(SimulatedConfig(jitter_ms=20.0, keeps_order=keeps_order), rng)
         for k in range(100):
             link.put(bytes([k]), 1e-3 * k)
         came = b"".join(link.due(1.0))
         assert sorted(came) == list(range(100)) and (list(came) == sorted(came)) is keeps_order
 
 
-def station(name: str = "anymal_b", **settings: float) -> Station:
-    return make_station(robots.load(name), "imu", SimulatedConfig(**settings), seed=0)  # type: ignore[arg-type]
+def server(name: str = "anymal_b", **settings: float) -> RobotServer:
+    return make_server(robots.load(name), "imu", SimulatedConfig(**settings), seed=0)  # type: ignore[arg-type]
 
 
 def test_silence_damps_within_50_ms() -> None:
     robot = robots.load("anymal_b")
-    found, outbox = station(), Outbox(identity(robot.name, robot.model_sha256), 12)
+    found, outbox = server(), Outbox(identity(robot.name, robot.model_sha256), 12)
     body = np.concatenate((robot.home_joints, robot.kp, robot.kd, [0.0]))
     now = 10.0
-    while now < 10.2:  # nobody has spoken yet: it waits
+    while now < 10.2:  # no command has come yet: it waits
         found.tick(now := now + 0.0025)
     assert found.stopped is None
     found.take(outbox.pack(Kind.COMMAND, body, now), now)
@@ -143,20 +145,20 @@ def test_silence_damps_within_50_ms() -> None:
     # a step of 2.5 ms before 50 ms are over, as the command may have lain there for a step
     assert at - heard == pytest.approx(0.0475) and why == "no command for 47.5 ms"
     assert (found.simulated.model.actuator_gainprm[:, 0] == 0).all()
-    found.take(outbox.pack(Kind.COMMAND, body, now), now)  # who has damped stays so
+    found.take(outbox.pack(Kind.COMMAND, body, now), now)  # what has damped stays so
     found.tick(now)
     assert (found.simulated.model.actuator_gainprm[:, 0] == 0).all()
 
 
-def test_before_anyone_has_spoken_it_waits() -> None:
-    found = station(deadman_ms=3.0)
+def test_before_the_first_command_it_waits() -> None:
+    found = server(deadman_ms=3.0)
     found.tick(10.0)
     assert found.stopped is None
 
 
 def test_ctrl_c_is_not_for_the_robot() -> None:
     """It reaches the processes of the terminal's session."""
-    robot = spawn("anymal_b", "imu", SimulatedConfig(), ("127.0.0.1", 9), seed=0, priority=0)
+    robot = spawn("anymal_b", "imu", SimulatedConfig(), ("127.0.0.1", 9), seed=0)
     try:
         assert os.getsid(robot.pid) == robot.pid != os.getsid(0)
     finally:
@@ -165,7 +167,7 @@ def test_ctrl_c_is_not_for_the_robot() -> None:
 
 
 def hostile(rng: np.random.Generator, good: bytes, kinds: int = 9) -> bytes:
-    """A datagram that nobody of ours sends: spoiled bytes, NaN, wrong widths, old sequences,
+    """A datagram that no sender of ours makes: spoiled bytes, NaN, wrong widths, old sequences,
     another robot; the last kind is well formed, with absurd numbers."""
     kind, count = rng.integers(kinds), (len(good) - HEADER.size - 4) // 8
     place = HEADER.size + 8 * int(rng.integers(count))
@@ -194,7 +196,7 @@ def hostile(rng: np.random.Generator, good: bytes, kinds: int = 9) -> bytes:
 @pytest.mark.parametrize("name", ["anymal_b", "op3"])
 def test_a_thousand_hostile_commands_do_no_harm(name: str) -> None:
     robot, rng = robots.load(name), np.random.default_rng(1)
-    found, joints = station(name), len(robot.joint_names)
+    found, joints = server(name), len(robot.joint_names)
     outbox = Outbox(identity(robot.name, robot.model_sha256), joints)
     body = np.concatenate((robot.home_joints, robot.kp, robot.kd, [0.0]))
     now, model, data = 10.0, found.simulated.model, found.simulated.data
@@ -227,36 +229,36 @@ def test_a_thousand_hostile_states_are_ignored() -> None:
     """The controller's end; absurd readings that are well formed damp, see below."""
     contract, rng = contract_of(), np.random.default_rng(2)
     robot = robots.load("anymal_b")
-    line = Stepped(station())
+    line = Lockstep(server())
     remote = RemoteRobot(identity(robot.name, robot.model_sha256), 12, line, line.now)
     controller = Controller(
-        contract, Standing(robot.home_joints), ControllerConfig(stand_s=0.5), GuardConfig()
+        contract, Standing(robot.home_joints), ControllerConfig(stand_s=0.5), SafetyConfig()
     )
-    good = line.station.outbox
+    good = line.server.outbox
     injected = 0
 
     def inject(time_s: float) -> None:
         nonlocal injected
         if injected < 1000:
-            state = good.state(line.station.simulated.sense(line.now()))
+            state = good.state(line.server.simulated.sense(line.now()))
             line.arrived.append(hostile(rng, state, 8))
             injected += 1
         wait(time_s)
 
     wait, line.wait_until = line.wait_until, inject  # type: ignore[method-assign]
-    recorder = Recorder(contract, "sim")
+    logger = RunLogger(contract, "sim")
     drive(
         remote,
         controller,
         seconds=5.0,
         clock=line,
-        note=recorder.note,
+        note=logger.note,
         asked=lambda _: np.array([0.3, 0.0]),
     )
     assert injected == 1000 and remote.inbox.refused.total() == 1000
     assert controller.reason == "the time is over"
-    assert line.station.torque <= 1.0 and line.station.upright > 0.98
-    recorded = recorder.recording({})
+    assert line.server.torque <= 1.0 and line.server.upright > 0.98
+    recorded = logger.log({})
     sent = recorded.columns["target"][recorded.acting]
     assert (sent >= robot.joint_lower).all() and (sent <= robot.joint_upper).all()
 
@@ -267,7 +269,7 @@ def test_a_thousand_hostile_states_are_ignored() -> None:
 def test_an_absurd_reading_damps(field: str) -> None:
     contract, robot = contract_of(), robots.load("anymal_b")
     controller = Controller(
-        contract, Standing(robot.home_joints), ControllerConfig(), GuardConfig()
+        contract, Standing(robot.home_joints), ControllerConfig(), SafetyConfig()
     )
     state = SimulatedRobot(robot).sense(0.0)
     for k in range(12):
@@ -275,18 +277,18 @@ def test_an_absurd_reading_damps(field: str) -> None:
             time_s=0.02 * k, **{field: np.full_like(getattr(state, field), 1e6)}
         )
         mode = controller.watch(0.02 * k, spoiled, 0)
-    assert mode is Mode.DAMPING
+    assert mode is ControlMode.DAMPING
 
 
-def walk(name: str, **settings: float) -> tuple[Controller, Stepped]:
+def walk(name: str, **settings: float) -> tuple[Controller, Lockstep]:
     """Stand up and stand on a bad line, in simulated time."""
     contract, robot = contract_of(name), robots.load(name)
-    line = Stepped(station(name, **settings))
+    line = Lockstep(server(name, **settings))
     remote = RemoteRobot(
         identity(robot.name, robot.model_sha256), len(robot.joint_names), line, line.now
     )
     policy = Standing(robot.home_joints)
-    controller = Controller(contract, policy, ControllerConfig(stand_s=1.5), GuardConfig())
+    controller = Controller(contract, policy, ControllerConfig(stand_s=1.5), SafetyConfig())
     drive(
         remote,
         controller,
@@ -302,8 +304,8 @@ def walk(name: str, **settings: float) -> tuple[Controller, Stepped]:
 def test_it_stands_up_and_stands_on_a_bad_line(name: str) -> None:
     controller, line = walk(name, jitter_ms=20.0, loss=0.01)
     assert controller.reason == "the time is over"
-    assert line.station.stopped is not None and line.station.stopped[1] == "told to"
-    assert line.station.upright > 0.95
+    assert line.server.stopped is not None and line.server.stopped[1] == "told to"
+    assert line.server.upright > 0.95
 
 
 def test_a_line_that_is_too_slow_damps() -> None:
@@ -314,11 +316,11 @@ def test_a_line_that_is_too_slow_damps() -> None:
 CONTROLLER = """
 import numpy as np, sys
 from npmp import robots
-from npmp.deploy.wire import RemoteRobot, UdpLine, identity
+from npmp.deploy.wire import RemoteRobot, Udp, identity
 import time
 robot = robots.load("anymal_b")
 name = identity(robot.name, robot.model_sha256)
-line = UdpLine(name, 12)
+line = Udp(name, 12)
 print(line.address[1], flush=True)
 remote = RemoteRobot(name, 12, line)
 while True:
@@ -338,12 +340,7 @@ def test_killing_the_controller_damps_the_robot() -> None:
     assert controller.stdout is not None
     port = int(controller.stdout.readline())
     robot = spawn(
-        "anymal_b",
-        "imu",
-        SimulatedConfig(deadman_ms=deadman_ms, silence_s=1.0),
-        ("127.0.0.1", port),
-        seed=0,
-        priority=0,
+        "anymal_b", "imu", SimulatedConfig(deadman_ms=deadman_ms), ("127.0.0.1", port), seed=0
     )
     try:
         for _ in range(40):  # 0.2 s of driving

@@ -10,18 +10,19 @@ import pytest
 from mocap_data.errors import InputError
 from npmp import robots
 from npmp.deploy import trial
-from npmp.deploy.bundle import BundleContract, Readings
-from npmp.deploy.controller import Mode, Step
+from npmp.deploy.contract import BundleContract, Command
+from npmp.deploy.controller import ControlMode, Step
+from npmp.deploy.onnx_policy import Readings
 from npmp.deploy.robot import FloatArray
-from npmp.deploy.simulated import SimulatedConfig, SimulatedRobot, make_station
+from npmp.deploy.robot_server import SimulatedConfig, make_server
+from npmp.deploy.simulated import SimulatedRobot, refuse_other_model
 from npmp.deploy.trial import (
     COMMAND,
     Episode,
     drawn,
     episodes,
     figures,
-    heading,
-    refuse_other_model,
+    to_heading,
     velocity_error_1s,
 )
 from tests.deploy.standins import Standing, contract_of
@@ -30,9 +31,8 @@ RANGE = [[0.2, 1.5], [-0.3, 0.3], [-1.0, 1.0]]
 
 
 def walking() -> BundleContract:
-    return replace(
-        contract_of(), command=COMMAND, command_unit=["m/s", "m/s", "rad/s"], command_range=RANGE
-    )
+    units = ("m/s", "m/s", "rad/s")
+    return replace(contract_of(), commands=list(map(Command, COMMAND, units, RANGE)))
 
 
 def test_commands_are_the_same_for_the_same_seed_and_within_the_ranges() -> None:
@@ -52,10 +52,10 @@ def test_commands_are_the_same_for_the_same_seed_and_within_the_ranges() -> None
     assert (many[:, 1] == 0.0).mean() == pytest.approx(0.75, abs=0.03)
 
 
-def test_who_cannot_be_told_to_walk_is_refused() -> None:
+def test_another_bundle_is_refused() -> None:
     with pytest.raises(
         InputError,
-        match="told forward_mps, lateral_mps, yaw_rate_rps; this one is told forward, turn",
+        match="takes the commands forward_mps, lateral_mps, yaw_rate_rps; the bundle's are forward",
     ):
         drawn(contract_of(), 1, 0)
     robot = robots.load("anymal_b")
@@ -67,10 +67,10 @@ def test_who_cannot_be_told_to_walk_is_refused() -> None:
 def test_the_heading_is_the_robots_own() -> None:
     half = np.sqrt(0.5)
     # turned to the left by a right angle, it goes on along the world's y
-    assert heading(np.array([0.0, 2.0, 5.0]), np.array([half, 0, 0, half])) == pytest.approx(
+    assert to_heading(np.array([0.0, 2.0, 5.0]), np.array([half, 0, 0, half])) == pytest.approx(
         (2.0, 0.0)
     )
-    assert heading(np.array([-1.0, 0.0, 0.0]), np.array([half, 0, 0, half])) == pytest.approx(
+    assert to_heading(np.array([-1.0, 0.0, 0.0]), np.array([half, 0, 0, half])) == pytest.approx(
         (0.0, 1.0)
     )
 
@@ -92,29 +92,29 @@ def test_figures_by_hand() -> None:
 
 def test_an_episode_in_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
     robot, noted = SimulatedRobot(robots.load("anymal_b"), crouch=1.0), list[Step]()
-    policy = Standing(np.array(walking().home_pose))
+    policy = Standing(walking().home_pose)
     once, again = (
-        next(episodes([robot], [policy], walking(), count=1, steps=30, seed=0, note=noted.append))
+        next(episodes(robot, policy, walking(), count=1, steps=30, seed=0, note=noted.append))
         for _ in range(2)
     )
     assert policy.resets == 2 and not once.fell and (once.achieved == again.achieved).all()
     assert np.abs(once.achieved[10:]).max() < 0.05 and once.command.shape == (30, 3)
     first, last = noted[0], noted[29]
     assert first.state is not None and last.state is not None
-    assert first.state.joint_pos == pytest.approx(np.array(walking().home_pose))
+    assert first.state.joint_pos == pytest.approx(walking().home_pose)
     assert first.state.accelerometer == pytest.approx(
         [0, 0, 9.81]
     ) and first.state.gyro == pytest.approx([0, 0, 0])
     assert (
         last.state.up[2] > 0.999
-        and last.order.mode is Mode.POLICY
+        and last.output.mode is ControlMode.POLICY
         and last.now == pytest.approx(29 / 50)
     )
     # beyond a joint's range nothing is asked for
     far = Standing(np.full(12, 9.0))
-    next(episodes([robot], [far], walking(), count=1, steps=1, seed=0, note=noted.append))
-    assert noted[-1].order.target == pytest.approx(np.array(walking().joint_range)[:, 1])
-    assert noted[-1].order.proposed == pytest.approx(np.full(12, 9.0))
+    next(episodes(robot, far, walking(), count=1, steps=1, seed=0, note=noted.append))
+    assert noted[-1].output.target == pytest.approx(walking().joint_range[1])
+    assert noted[-1].output.proposed == pytest.approx(np.full(12, 9.0))
     # targets are held as in training
     setpoints: list[float] = []
     # of 0.08 rad, after two of eight steps
@@ -124,11 +124,11 @@ def test_an_episode_in_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
         with monkeypatch.context() as watched:
             watched.setattr(robot, "_advance", lambda setpoint: setpoints.append(setpoint[0]))
             held = replace(walking(), hold=hold)
-            near = Standing(np.array(walking().home_pose) + 0.08)
-            next(episodes([robot], [near], held, count=1, steps=1, seed=0, note=noted.append))
+            near = Standing(walking().home_pose + 0.08)
+            next(episodes(robot, near, held, count=1, steps=1, seed=0, note=noted.append))
         assert setpoints[1] - walking().home_pose[0] == pytest.approx(goal)
     monkeypatch.setattr(trial, "UPRIGHT", 1.1)
-    (fallen,) = episodes([robot], [policy], walking(), count=1, steps=30, seed=0, note=noted.append)
+    (fallen,) = episodes(robot, policy, walking(), count=1, steps=30, seed=0, note=noted.append)
     assert fallen.fell and fallen.command.shape == fallen.achieved.shape == (1, 3)
 
 
@@ -142,13 +142,11 @@ def test_a_simulation_that_breaks_down_is_a_fall_and_damps() -> None:
                 robot.data.qvel[2] = 1e12
             return super().act(readings, command)
 
-    policy = Kicked(np.array(walking().home_pose))
-    broke, sound = episodes(
-        [robot], [policy], walking(), count=2, steps=10, seed=0, note=noted.append
-    )
+    policy = Kicked(walking().home_pose)
+    broke, sound = episodes(robot, policy, walking(), count=2, steps=10, seed=0, note=noted.append)
     assert len(noted) == 15 and [step.now for step in noted[4:6]] == [pytest.approx(4 / 50), 0.0]
     assert broke.fell and len(broke.command) == 5 and not sound.fell
-    station = make_station(robot.robot, "imu", SimulatedConfig(), seed=0)
-    station.simulated.data.qvel[2] = 1e12
-    station.tick(1.0)
-    assert station.stopped == (1.0, "the simulation broke down")
+    server = make_server(robot.robot, "imu", SimulatedConfig(), seed=0)
+    server.simulated.data.qvel[2] = 1e12
+    server.tick(1.0)
+    assert server.stopped == (1.0, "the simulation broke down")

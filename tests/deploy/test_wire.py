@@ -16,11 +16,12 @@ from npmp.deploy.wire import (
     HEADER,
     MAGIC,
     MAX_WAITING,
+    SILENT_S,
     Inbox,
     Kind,
     Outbox,
     RemoteRobot,
-    UdpLine,
+    Udp,
     identity,
     open_socket,
     send,
@@ -29,9 +30,13 @@ from tests.deploy.standins import state_of
 
 ROBOT, OTHER = identity("dog", "aa"), identity("dog", "bb")
 STATE = state_of(
-    5.0, joint_pos=np.array([0.1, -0.2]), joint_vel=np.array([1.0, 2.0]), joint_torque=np.array([3.0, 4.0]),
-    gyro=np.arange(3.0), temperature=np.array([30.0, 40.0]),
-)  # fmt: skip
+    5.0,
+    joint_pos=np.array([0.1, -0.2]),
+    joint_vel=np.array([1.0, 2.0]),
+    joint_torque=np.array([3.0, 4.0]),
+    gyro=np.arange(3.0),
+    temperature=np.array([30.0, 40.0]),
+)
 
 
 class Direct:
@@ -124,7 +129,6 @@ REFUSED: list[tuple[str, Callable[[bytes], bytes]]] = [
     ("not finite", lambda d: resealed(d, 36, struct.pack("<d", float("nan")))),
     ("not finite", lambda d: resealed(d, 84, struct.pack("<d", float("inf")))),
     ("not finite", lambda d: resealed(d, 28, struct.pack("<d", float("nan")))),
-    ("out of order", lambda d: resealed(d, 20, bytes(8))),
     ("stale", lambda d: resealed(d, 28, struct.pack("<d", 4.7))),
     ("stale", lambda d: resealed(d, 28, struct.pack("<d", 5.2))),
     ("stale", lambda d: resealed(resealed(d, 20, 8 * b"\xff"), 28, struct.pack("<d", 4.7))),
@@ -142,20 +146,37 @@ def test_what_is_wrong_is_counted_and_ignored(reason: str, spoil: Callable[[byte
 def test_repeated_and_overtaken_datagrams_are_ignored() -> None:
     taken, outbox = inbox(), Outbox(ROBOT, 2)
     first, second, third = (command(outbox) for _ in range(3))
-    assert [taken.take(d, 5.0) is not None for d in (first, third, second, third)] == [
-        True,
-        True,
-        False,
-        False,
-    ]
-    assert taken.refused == {"out of order": 2}
-    assert taken.take(command(), 5.0) is not None  # of a controller that was started anew
+    came = [taken.take(d, 5.0) is not None for d in (first, third, second, third)]
+    assert came == [True, True, False, False] and taken.refused == {"out of order": 2}
 
 
-def test_a_line_over_udp_listens_to_one_robot() -> None:
-    line, robot, stranger = UdpLine(ROBOT, 2), open_socket(), open_socket()
+@pytest.mark.parametrize("uptime_s", [1.0, 1e7])
+def test_a_sender_that_was_started_again_is_heard_and_an_old_one_is_not(
+    uptime_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was booted since: sequences begin at the wall clock, times count from the boot."""
+
+    def started(wall_s: float) -> Outbox:
+        monkeypatch.setattr("npmp.deploy.wire.time.time_ns", lambda: int(1e9 * wall_s))
+        return Outbox(ROBOT, 2)
+
+    taken, old, new, earlier = inbox(), *map(started, (1.6e9, 1.6e9 + 60.0, 100.0))
+
+    def heard(outbox: Outbox, after_s: float) -> bool:
+        now = uptime_s + after_s
+        return taken.take(command(outbox, time_s=now), now) is not None
+
+    assert heard(old, 0.0) and heard(new, 0.1)
+    assert not heard(old, 0.2) and not heard(earlier, 0.3)
+    # a clock that was set back: once the other is silent
+    assert not heard(earlier, 0.09 + SILENT_S) and heard(earlier, 0.11 + SILENT_S)
+    assert heard(earlier, 0.12 + SILENT_S) and heard(new, 0.2 + SILENT_S)
+
+
+def test_udp_listens_to_one_robot() -> None:
+    line, robot, stranger = Udp(ROBOT, 2), open_socket(), open_socket()
     try:
-        line.send(b"nobody is there yet")
+        line.send(b"no robot is there yet")
         state = Outbox(ROBOT, 2).pack(Kind.STATE, np.zeros(17), time.monotonic())
         others = Outbox(identity("another", "0"), 2).pack(
             Kind.STATE, np.zeros(17), time.monotonic()
@@ -174,7 +195,7 @@ def test_a_line_over_udp_listens_to_one_robot() -> None:
         line.send(b"back")
         assert robot.recv(100) == b"back"
         robot.close()
-        for _ in range(3):  # whoever is gone is no error
+        for _ in range(3):  # a robot that is gone is no error
             line.send(b"back")
             assert list(line.receive()) == []
     finally:

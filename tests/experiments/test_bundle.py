@@ -11,13 +11,9 @@ from pathlib import Path
 import pytest
 
 from npmp import policies
-from npmp.deploy.runtime import RUNTIMES
 from npmp.experiments import cli
 
-if any(
-    importlib.util.find_spec(name) is None
-    for name in ("onnx", "onnxscript", "onnxruntime", "numba")
-):
+if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
     pytest.skip("the extra deploy is not installed", allow_module_level=True)
 
 
@@ -27,39 +23,24 @@ def test_from_a_policy_to_a_checked_bundle(
     out = tmp_path / "bundle"
     assert cli.main(["export", "policy=anymal_b_walk", f"out={out}", "steps=120", "threads=1"]) == 0
     assert "rad from torch over 120 steps" in capsys.readouterr().out
+    assert {path.name for path in out.iterdir()} == {"bundle.json", "policy.onnx", "golden.npz"}
     about = json.loads((out / "bundle.json").read_text())
     assert about["robot"] == "anymal_b" and about["licence"] == ["CC BY-NC 4.0"]
     assert about["golden"]["randomization"] == "paper"
     own = json.loads((policies.find("anymal_b_walk") / "policy.json").read_text())
-    assert (
-        about["policy_sha256"] == own["weights_sha256"]
-        and about["module_sha256"] == own["module_sha256"]
-    )
+    assert about["policy_sha256"] == own["weights_sha256"]
+    assert about["module_sha256"] == own["module_sha256"]
     assert cli.main(["bundle", "check", str(out)]) == 0
     said = capsys.readouterr().out
-    assert (
-        all(f"runtime={name}: largest difference" in said for name in RUNTIMES)
-        and "over 120 steps" in said
-    )
-    assert "reading its weights once" in said
-    assert cli.main(["bundle", "check", str(out), "runtime=numba"]) == 0
-    assert "runtime=onnxruntime" not in capsys.readouterr().out
-    assert cli.main(["bundle", "check", str(out), "runtime=tvm"]) == 2
-    assert "there are onnxruntime, numba" in capsys.readouterr().err
-    assert cli.main(["bundle", "check", str(out), "priority=100"]) == 2
-    assert "1 to 99 is expected" in capsys.readouterr().err
-    assert cli.main(["bundle", "trial", str(out), "priority=20", f"out={tmp_path / 'trial'}"]) == 2
-    assert "priority=20 is of action=check" in capsys.readouterr().err
-    assert cli.main(["bundle", "check", str(out), "priority=20"]) == 0
+    assert "largest difference from torch" in said and "over 120 steps" in said
+    assert "lateral_mps [m/s] -0.3 to 0.3: velocity of the root along Y" in said
     driven, again = tmp_path / "driven", tmp_path / "again"
     quick = ["sim.realtime=false", "seconds=1", "controller.stand_s=1.0", "command=[0.4,0,0]"]
     assert cli.main(["deploy", str(out), *quick, f"out={driven}"]) == 0
-    assert (
-        cli.main(["deploy", str(out), "runtime=onnxruntime", f"log={driven}", f"out={again}"]) == 0
-    )
+    assert "the simulated robot came 0." in capsys.readouterr().out
+    assert cli.main(["deploy", str(out), f"log={driven}", f"out={again}"]) == 0
     played = json.loads((again / "deploy.json").read_text())["playback"]
-    # other sums, other rounding
-    assert played["steps"] >= 100 and 0.0 < played["target_difference_rad"] < 1e-4
+    assert played["steps"] >= 100 and played["target_difference_rad"] < 1e-9
     assert cli.main(["inspect", str(out)]) == 0
     assert "kind: bundle" in capsys.readouterr().out
 
@@ -71,9 +52,8 @@ def test_from_a_policy_to_a_checked_bundle(
     assert "its checksum differs" in capsys.readouterr().err
     assert cli.main(["inspect", str(broken)]) == 2
     *shown, last = capsys.readouterr().out.splitlines()
-    assert (
-        "task: walk" in shown and last.startswith("problems: ") and "its checksum differs" in last
-    )
+    assert "task: walk" in shown
+    assert last.startswith("problems: ") and "its checksum differs" in last
 
 
 @pytest.mark.parametrize(

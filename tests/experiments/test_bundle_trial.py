@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from npmp import robots
 from npmp.deploy.bundle import Bundle
-from npmp.deploy.controller import Mode
-from npmp.deploy.recording import read_recording, write_recording
+from npmp.deploy.controller import ControlMode
+from npmp.deploy.run_log import read_log, write_log
 from npmp.experiments import cli
 from tests.deploy.standins import Standing, contract_of
 from tests.deploy.test_trial import walking
@@ -37,18 +36,14 @@ def test_a_trial_and_another_against_it(tmp_path: Path, capsys: pytest.CaptureFi
     first, second = tmp_path / "first", tmp_path / "second"
     assert cli.main(["bundle", "trial", "bundle", *QUICK, f"out={first}"]) == 0
     assert "2 episodes, 0 falls; 100.0 % of the steps made" in capsys.readouterr().out
-    recording, told = read_recording(first), json.loads((first / "trial.json").read_text())
-    assert (
-        recording.source == "mujoco"
-        and len(recording.columns["time_s"]) == 50
-        and recording.acting.all()
-    )
+    log, told = read_log(first), json.loads((first / "trial.json").read_text())
+    assert log.source == "mujoco" and len(log.columns["time_s"]) == 50 and log.acting.all()
     # under a second
     assert told["survived"] == 1.0 and told["velocity_error_1s"] is None and "against" not in told
     assert len(told["channels"]["gyro/x"]) == len(told["quantiles"]) == 5
     assert cli.main(["bundle", "trial", "bundle", *QUICK, f"against={first}", f"out={second}"]) == 0
     assert (
-        "against mujoco: Kolmogorov-Smirnov 0.00 in the middle, 0.00 at most"
+        "against mujoco: Kolmogorov-Smirnov 0.00 in the median, 0.00 at most"
         in capsys.readouterr().out
     )
     against = json.loads((second / "trial.json").read_text())["against"]
@@ -78,7 +73,7 @@ def test_a_trial_in_drake(tmp_path: Path) -> None:
         (["simulator=bullet", "out=t"], "no simulator 'bullet'; there are: mujoco, drake"),
         (["episodes=0", "out=t"], "episodes"),
         (["against=nowhere", "out=t"], "nowhere"),
-        ([], "needs out="),
+        (["episodes=1", "steps=1"], "needs out="),
     ],
 )
 def test_what_it_refuses(
@@ -98,16 +93,16 @@ def test_a_log_without_policy_steps_is_refused_before_any_work(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["bundle", "trial", "bundle", *QUICK, f"out={tmp_path / 'first'}"]) == 0
-    recording = read_recording(tmp_path / "first")
-    recording.columns["mode"][:] = Mode.STAND
-    write_recording(tmp_path / "stood.h5", recording)
+    log = read_log(tmp_path / "first")
+    log.columns["mode"][:] = ControlMode.STAND
+    write_log(tmp_path / "stood.h5", log)
     arguments = [*QUICK, f"against={tmp_path / 'stood.h5'}", f"out={tmp_path / 'second'}"]
     assert cli.main(["bundle", "trial", "bundle", *arguments]) == 2
     assert "fewer than 20 samples" in capsys.readouterr().err and not (tmp_path / "second").exists()
 
 
-def test_a_bundle_that_is_not_told_how_to_walk(
+def test_a_bundle_of_other_commands_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(Stand, "contract", replace(contract_of(), command=["forward", "turn"]))
+    monkeypatch.setattr(Stand, "contract", contract_of())
     assert cli.main(["bundle", "trial", "bundle", f"out={tmp_path / 't'}"]) == 2

@@ -9,15 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 
 from npmp import robots
 from npmp.deploy.bundle import Bundle
-from npmp.deploy.recording import read_recording, write_recording
-from npmp.experiments import cli, compare_logs, deploy
-from tests.deploy.standins import Standing, contract_of
+from npmp.deploy.contract import Command
+from npmp.deploy.run_log import read_log, write_log
+from npmp.experiments import cli, deploy
+from tests.deploy.standins import COMMANDS, Standing, contract_of
 
 QUICK = [
     "robot=sim",
@@ -55,8 +55,7 @@ class Stand:
 
     contract = contract_of()
 
-    def policy(self, runtime: str) -> Standing:
-        assert runtime == "numba"
+    def policy(self) -> Standing:
         return Standing(robots.load("anymal_b").home_joints)
 
 
@@ -74,17 +73,15 @@ def test_a_run_its_playback_and_their_comparison(
     assert (found["tripped"], found["ended"], found["policy_s"]) == (False, "the time is over", 0.5)
     assert [mode for _, mode, _ in found["modes"]] == ["passive", "stand", "policy", "damping"]
     assert found["robot"]["least_upright"] > 0.98 and found["robot"]["stopped_why"] == "told to"
-    recording = read_recording(sim)
-    assert recording.columns["asked"][-1] == pytest.approx([0.4, 0.0])
+    log = read_log(sim)
+    assert log.columns["asked"][-1] == pytest.approx([0.4, 0.0])
 
-    assert (
-        recording.about["controller"]["stand_s"] == 1.0
-        and recording.about["guard"]["tilt_deg"] == 45.0
-    )
-    # with the settings of the recording
+    assert log.about["controller"]["stand_s"] == 1.0
+    assert log.about["safety"]["tilt_deg"] == 45.0
+    # with the settings of the log
     assert deploy.main(["bundle", f"robot=log={sim}", f"out={again}"]) == 0
     played = json.loads((again / "deploy.json").read_text())
-    assert played["ended"] == "the recording has ended"
+    assert played["ended"] == "the log has ended"
     assert played["playback"]["steps"] == 75 and played["playback"]["target_difference_rad"] < 1e-12
 
     capsys.readouterr()
@@ -97,17 +94,17 @@ def test_a_run_its_playback_and_their_comparison(
     assert "Wasserstein" in (compared / "comparison.html").read_text()
 
 
-def test_what_is_kept_within_a_range_and_who_cannot_get_up_is_said(
+def test_what_is_kept_within_a_range_and_what_cannot_get_up_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Stand, "contract", replace(contract_of(), task="recover"))
     for tilt, fallen in ((45, True), (180, False)):
-        given = [f"guard.tilt_deg={tilt}", "command=[9,0]", f"out={tmp_path}"]
+        given = [f"safety.tilt_deg={tilt}", "command=[9,0]", f"out={tmp_path}"]
         assert deploy.main(["bundle", *QUICK, *given]) == 0
         said = capsys.readouterr().out
         assert ("damps a robot that has fallen" in said) == fallen
-        assert "forward 9 is kept within -0.5 to 1.5" in said and "turn" not in said
-    assert read_recording(tmp_path).columns["asked"][-1] == pytest.approx([1.5, 0.0])
+        assert "forward 9 is kept within -0.5 to 1.5 m/s" in said and "turn" not in said
+    assert read_log(tmp_path).columns["asked"][-1] == pytest.approx([1.5, 0.0])
 
 
 def test_a_watchdog_ends_with_code_3(tmp_path: Path) -> None:
@@ -115,7 +112,7 @@ def test_a_watchdog_ends_with_code_3(tmp_path: Path) -> None:
     assert deploy.main(["bundle", *QUICK, "sim.latency_ms=120", f"out={out}"]) == 3
     found = json.loads((out / "deploy.json").read_text())
     assert found["tripped"] and found["ended"].startswith("the state is")
-    assert (out / "recording.h5").is_file()  # what led to it
+    assert (out / "log.h5").is_file()  # what led to it
 
 
 def test_a_signal_ends_the_run_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,7 +141,7 @@ def test_a_playback_that_answers_otherwise(
     assert deploy.main(again) == 3
     assert "the bundle does not answer as it did" in capsys.readouterr().out
     monkeypatch.setattr(Stand, "contract", replace(contract_of(), policy_sha256="1" * 64))
-    assert deploy.main(again) == 0  # nobody expects the same
+    assert deploy.main(again) == 0  # another policy answers otherwise
     assert "made with another policy" in capsys.readouterr().out
 
 
@@ -156,8 +153,9 @@ def test_whatever_fails_the_robot_is_told_to_stop(
         "def stop(self):\n        pass",
         f"def stop(self):\n        open({str(said)!r}, 'w').close()",
     )
-    begun = f"        assert __import__('os').path.exists({str(out / 'config.yaml')!r})\n        self.pos ="
-    (tmp_path / "mine.py").write_text(source.replace("        self.pos =", begun))
+    begun = f"        assert __import__('os').path.exists({str(out / 'config.yaml')!r})\n"
+    place = "        self.pos ="
+    (tmp_path / "mine.py").write_text(source.replace(place, begun + place))
 
     def fails(*_: object) -> None:
         assert not said.exists()
@@ -172,13 +170,20 @@ def test_whatever_fails_the_robot_is_told_to_stop(
     ("source", "said"),
     [
         ("class Hanging:\n    def read(self", "never closed"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
         (
             OWN.replace("contract):", "contract, bus):"),
             "from the bundle's contract alone: missing a required argument",
         ),
-        (OWN.replace("def stop", "def halt"), "no class with the methods read, write and stop"),
+        (
+            OWN.replace(
+                "        self.pos =", "        raise OSError('no bus')\n        self.pos ="
+            ),
+            "raised this when it was made: OSError('no bus')",
+        ),
+        (OWN.replace("def stop", "def halt"), "no class with the methods read, write, stop"),
     ],
-    ids=["syntax", "constructor", "methods"],
+    ids=["syntax", "module", "constructor", "raises", "methods"],
 )
 def test_a_robot_that_is_none_is_refused(
     source: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -192,13 +197,13 @@ def test_a_robot_that_is_none_is_refused(
 
 
 def test_a_robot_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sized = "from __future__ import annotations\nfrom dataclasses import dataclass\n@dataclass\nclass Size:\n    n: int\n"
+    sized = "from dataclasses import dataclass\n@dataclass\nclass Size:\n    n: 'int'\n"
     (tmp_path / "mine.py").write_text(sized + OWN)
     settings = [
         "controller.stand_s=0.2",
         "seconds=0.2",
-        "guard.missed_deadlines=100",
-        "guard.state_age_s=1.0",
+        "safety.missed_deadlines=100",
+        "safety.state_age_s=1.0",
     ]
     assert (
         deploy.main(
@@ -215,31 +220,34 @@ def test_a_bundle_of_another_robot_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert deploy.main(["bundle", *QUICK, f"out={tmp_path / 'sim'}"]) == 0
+    renamed = [
+        replace(joint, name=name) for joint, name in zip(Stand.contract.joints, "abcdefghijkl")
+    ]
     for changed, arguments, said in (
         ({"model_sha256": "0" * 64}, QUICK, "another 'anymal_b'"),
         # its senses are means over 20 ms
         ({"control_rate_hz": 100.0}, QUICK, "model, joints or rates differ"),
         (
-            {"joint_names": list("abcdefghijkl")},
+            {"joints": renamed},
             [f"log={tmp_path / 'sim'}"],
-            "is for 'anymal_b' with 12 joints",
+            "robots with different joints: 'anymal_b' with 12 joints and",
         ),
         (
-            {"command": ["ahead", "turn"]},
+            {"commands": [Command("ahead", "m/s", [-0.5, 1.5]), COMMANDS[1]]},
             [f"log={tmp_path / 'sim'}"],
-            "forward, turn, the bundle takes ahead, turn",
+            "its commands are forward, turn, the bundle's ahead, turn",
         ),
         (
             {},
-            [f"log={tmp_path / 'sim'}", "guard.tilt_deg=90"],
-            "guard.tilt_deg=90 does not change log=",
+            [f"log={tmp_path / 'sim'}", "safety.tilt_deg=90"],
+            "safety.tilt_deg=90 does not change log=",
         ),
         (
             {},
             [f"log={tmp_path / 'sim'}", "sim.loss=0.1"],
             "sim.loss=0.1 is of robot=sim, not of log",
         ),
-        ({"control_rate_hz": 25.0}, [f"log={tmp_path / 'sim'}"], "25 Hz, the recording 50"),
+        ({"control_rate_hz": 25.0}, [f"log={tmp_path / 'sim'}"], "it has 50 Hz, the bundle 25 Hz"),
         ({"robot": "nobody"}, QUICK, "no robot 'nobody'"),
     ):
         monkeypatch.setattr(Stand, "contract", replace(contract_of(), **changed))  # type: ignore[arg-type]
@@ -247,27 +255,39 @@ def test_a_bundle_of_another_robot_is_refused(
         assert said in capsys.readouterr().err
 
 
-def test_a_recording_is_kept_where_the_robot_s_driver_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("line", "code", "said"),
+    [
+        (
+            "        raise RuntimeError('bus off')",
+            3,
+            "mine.py:Hanging raised this; it is the driver's",
+        ),
+        ("        return {'joint_pos': self.pos}", 3, "read() returned dict, not a State or None"),
+    ],
+)
+def test_a_driver_that_fails_is_reported_as_the_user_s(
+    line: str, code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "mine.py").write_text(
-        OWN.replace("        pass", "        raise RuntimeError('no bus')", 1)
-    )
-    assert (
-        deploy.main(["bundle", f"robot={tmp_path}/mine.py:Hanging", f"out={tmp_path / 'out'}"]) == 1
-    )
-    assert (tmp_path / "out" / "recording.h5").is_file()
+    head = "    def read(self):\n"
+    (tmp_path / "mine.py").write_text(OWN.replace(head, head + line + "\n"))
+    given = ["bundle", f"robot={tmp_path}/mine.py:Hanging", f"out={tmp_path / 'out'}"]
+    assert deploy.main(given) == code
+    out, err = capsys.readouterr()
+    assert said in out + err and "internal error" not in out + err
+    assert (tmp_path / "out" / "log.h5").is_file()
+    assert json.loads((tmp_path / "out" / "deploy.json").read_text())["tripped"]
 
 
-def test_a_recording_of_several_episodes_is_not_played(
+def test_a_log_of_several_episodes_is_not_played(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert deploy.main(["bundle", *QUICK, f"out={tmp_path / 'sim'}"]) == 0
-    once = read_recording(tmp_path / "sim")
+    once = read_log(tmp_path / "sim")
     twice = replace(
         once, columns={name: np.concatenate((x, x)) for name, x in once.columns.items()}
     )
-    write_recording(tmp_path / "twice.h5", twice)
+    write_log(tmp_path / "twice.h5", twice)
     assert deploy.main(["bundle", f"log={tmp_path / 'twice.h5'}", f"out={tmp_path / 'out'}"]) == 2
     assert "times do not rise" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
@@ -300,15 +320,15 @@ def test_a_terminal_that_is_gone_damps_the_robot(
         (["robot=nowhere.py:Robot"], "no file nowhere.py"),
         (["robot=json:Robot"], "no attribute 'Robot'"),
         (["robot=os.path:join"], "no class with the methods"),
-        (["robot=mine.py:Mine", "log=recording.h5"], "a recording is played without a robot"),
+        (["robot=mine.py:Mine", "log=log.h5"], "a log is played without a robot"),
         (["sim.deadman_ms=5"], "more than two physics steps, 5 ms"),
         (["robot=log"], "needs log="),
         (["command=[1,2,3]"], "2 finite numbers are expected: forward, turn"),
         (["command=[a,b]"], "numbers are expected"),
         (["seconds=0"], "seconds=0"),
-        (["guard.torque_share=1.5"], "torque_share"),
+        (["safety.torque_share=1.5"], "torque_share"),
         (["sim.loss=2"], "loss"),
-        (["guard.state_age_s=0.5"], "robot=sim hears nothing that is older than 0.2 s"),
+        (["safety.state_age_s=0.5"], "robot=sim hears nothing older than 0.2 s"),
     ],
 )
 def test_what_a_user_gets_wrong(
@@ -318,24 +338,3 @@ def test_what_a_user_gets_wrong(
     assert deploy.main(["bundle", *given, f"out={tmp_path / 'out'}"]) == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-def test_rollouts_of_an_evaluation_serve_as_well(tmp_path: Path) -> None:
-    robot, rng = robots.load("anymal_b"), np.random.default_rng(0)
-    qpos = np.tile(robot.home_qpos, (100, 1)) + np.concatenate(
-        (np.zeros((100, 7)), 0.1 * rng.normal(size=(100, 12))), 1
-    )
-    with h5py.File(tmp_path / "rollouts.h5", "w") as file:
-        file.attrs.update(robot="anymal_b", joint_names=list(robot.joint_names), foot_names=["a"])
-        group = file.create_group("clip")
-        group.attrs.update(rate_hz=50.0, tracked_frames=60)
-        for name in ("qpos", "reference_qpos"):
-            group[name] = qpos
-        for name in ("foot_height", "reference_foot_height"):
-            group[name] = np.zeros((100, 1))
-    name, joints, found = compare_logs.read_log(tmp_path)
-    assert (name, joints) == ("anymal_b", robot.joint_names)
-    # while tracked
-    assert len(found["joint_pos/LF_HAA"]) == 60 and len(found["joint_vel/LF_HAA"]) == 59
-    assert found["joint_vel/LF_HAA"][0] == pytest.approx(50 * (qpos[1, 7] - qpos[0, 7]))
-    assert found["up/z"] == pytest.approx(1.0)

@@ -121,7 +121,7 @@ def test_a_robot_that_is_not_here_is_exported_without_its_bodies(
         (["policy=anymal_b_walk"], "not both at once"),
         (
             ["data=null", "policy=anymal_b_walk", "format=unitree_csv"],
-            "no format of policies 'unitree_csv'; there are: bundle, web",
+            "format='unitree_csv' is of motions, data=..., not of a policy",
         ),
     ],
 )

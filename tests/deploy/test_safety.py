@@ -1,19 +1,23 @@
-"""The guard, by numbers derived by hand; the contract is that of two joints in standins.py."""
+"""What stands between policy and drives, by numbers derived by hand; the contract is that of two
+joints in standins.py."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from npmp.deploy.guard import Guard, GuardConfig, Limits, checked_command, ramped, safe_target
+from npmp.deploy.contract import Command
+from npmp.deploy.robot import State
+from npmp.deploy.safety import Limits, SafetyConfig, Watchdog, checked_command, ramped, safe_target
 from tests.deploy.standins import state_of, two_joints
 
-CONFIG = GuardConfig()
-LIMITS = Limits.of(two_joints(), CONFIG)
+CONFIG = SafetyConfig()
+LIMITS = Limits(two_joints(), CONFIG)
 
 
 def pair(first: float, second: float = 0.0) -> np.ndarray:
@@ -72,16 +76,24 @@ def test_commands_stay_in_their_range_and_ramp() -> None:
         with pytest.raises(ValueError):
             checked_command(wrong, LIMITS)
     # from zero to the range's end of 1.5 in 1 s of 50 steps: 0.03 a step
-    first = ramped(pair(0.0), pair(1.5, -0.01), LIMITS, 0.02, 1.0)
+    first = ramped(pair(0.0), pair(1.5, -0.01), LIMITS, 0.02)
     assert first == pytest.approx([0.03, -0.01])
     course = pair(0.0)
     for _ in range(50):
-        course = ramped(course, pair(1.5, -1.0), LIMITS, 0.02, 1.0)
+        course = ramped(course, pair(1.5, -1.0), LIMITS, 0.02)
     assert course == pytest.approx([1.5, -1.0])
 
 
+def test_a_place_that_is_measured_is_neither_ramped_nor_cut_short_of_its_range() -> None:
+    """A ball that is seen 3 m ahead is there at once."""
+    ball = two_joints(commands=[Command("ball_forward_m", "m", [-5.0, 5.0])])
+    limits = Limits(ball, CONFIG)
+    assert checked_command([3.0], limits).tolist() == [3.0]
+    assert ramped(np.zeros(1), np.array([3.0]), limits, 0.02).tolist() == [3.0]
+
+
 def trip(now: float = 0.0, missed: int = 0, **changed: object) -> str:
-    return Guard(two_joints(), CONFIG).trip(now, state_of(**changed), missed)
+    return Watchdog(two_joints(), CONFIG).trip(now, state_of(**changed), missed)
 
 
 @pytest.mark.parametrize(
@@ -119,31 +131,34 @@ def test_time_trips() -> None:
     assert trip(now=0.09) == ""
     assert trip(now=0.11) == "the state is 110 ms old"
     assert trip(now=-0.05) == ""  # clocks of two computers
-    assert trip(now=-0.06) == "the state is from 60 ms ahead"
+    assert trip(now=-0.06).startswith("the state is from 60 ms ahead; time_s must be of")
     assert trip(missed=4) == ""
     assert trip(missed=5) == "5 deadlines missed in a row"
-    assert Guard(two_joints(), CONFIG).trip(0.0, None, 0) == "no state"
+    assert Watchdog(two_joints(), CONFIG).trip(0.0, None, 0) == "no state"
 
 
 def test_readings_that_do_not_change_trip() -> None:
     """For more than 0.5 s of the readings' own time; looking at one again is no new reading."""
-    guard, still = Guard(two_joints(), CONFIG), state_of(gyro=np.array([0.0, 0.0, 1e-9]))
-    assert [guard.trip(0.0, still, 0) for _ in range(2)] == [""] * 2
-    assert guard.trip(0.5, still._replace(time_s=0.5), 0) == ""
+    watchdog, still = Watchdog(two_joints(), CONFIG), state_of(gyro=np.array([0.0, 0.0, 1e-9]))
+    assert [watchdog.trip(0.0, still, 0) for _ in range(2)] == [""] * 2
+    assert watchdog.trip(0.5, still._replace(time_s=0.5), 0) == ""
     assert (
-        guard.trip(0.52, still._replace(time_s=0.52), 0)
+        watchdog.trip(0.52, still._replace(time_s=0.52), 0)
         == "the IMU's readings have been the same for 0.52 s"
     )
     moved = still._replace(time_s=0.54)
     moved.gyro[2] = 2e-9  # in the driver's own array
-    assert guard.trip(0.54, moved, 0) == "" and guard.trip(1.0, moved._replace(time_s=1.0), 0) == ""
-    assert guard.trip(1.06, moved._replace(time_s=1.06), 0) != ""
+    assert (
+        watchdog.trip(0.54, moved, 0) == ""
+        and watchdog.trip(1.0, moved._replace(time_s=1.0), 0) == ""
+    )
+    assert watchdog.trip(1.06, moved._replace(time_s=1.06), 0) != ""
 
 
 def test_one_frame_again_and_again_trips_however_often_it_is_averaged() -> None:
     """A mean of n times the same differs in its last bit with n; and joints that still move excuse
     no IMU."""
-    guard, rng = Guard(two_joints(), CONFIG), np.random.default_rng(0)
+    watchdog, rng = Watchdog(two_joints(), CONFIG), np.random.default_rng(0)
     frame, said = np.array([0.1, -0.03, 9.79]), []
     for k in range(120):
         mean = np.mean([frame] * int(rng.integers(3, 6)), axis=0)
@@ -153,14 +168,16 @@ def test_one_frame_again_and_again_trips_however_often_it_is_averaged() -> None:
             gyro=np.zeros(3),
             accelerometer=mean,
         )
-        said.append(guard.trip(0.005 * k, moved, 0))
+        said.append(watchdog.trip(0.005 * k, moved, 0))
     assert len({tuple(np.mean([frame] * n, axis=0)) for n in (3, 4, 5)}) > 1
     assert said[:100] == [""] * 100 and "the same for" in said[101]
 
 
 def test_a_clock_that_steps_back_is_no_overload() -> None:
-    guard = Guard(two_joints(), CONFIG)
-    assert guard.trip(20.0, state_of(20.0), 0) == "" and guard.trip(0.0, state_of(0.0), 0) == ""
+    watchdog = Watchdog(two_joints(), CONFIG)
+    assert (
+        watchdog.trip(20.0, state_of(20.0), 0) == "" and watchdog.trip(0.0, state_of(0.0), 0) == ""
+    )
 
 
 @pytest.mark.parametrize(
@@ -169,10 +186,10 @@ def test_a_clock_that_steps_back_is_no_overload() -> None:
     ids=["torque", "speed"],
 )
 def test_overload_trips_when_it_lasts(field: str, least: float, word: str) -> None:
-    guard = Guard(two_joints(), CONFIG)
+    watchdog = Watchdog(two_joints(), CONFIG)
 
     def at(step: int, share: float) -> str:
-        return guard.trip(
+        return watchdog.trip(
             0.02 * step, state_of(0.02 * step, **{field: pair(0.0, -share * least)}), 0
         )
 
@@ -180,7 +197,7 @@ def test_overload_trips_when_it_lasts(field: str, least: float, word: str) -> No
     assert at(10, 1.0) == ""  # at it: 0.02 s are taken off
     assert at(11, 1.01) == ""  # 0.18 s again
     assert at(12, 1.01) == f"knee is too {word} for 0.2 s"
-    guard = Guard(two_joints(), CONFIG)
+    watchdog = Watchdog(two_joints(), CONFIG)
     assert {at(k, 1.01 if k % 2 else 0.9) for k in range(200)} == {""}  # as long below as above
 
 
@@ -190,4 +207,45 @@ def test_overload_trips_when_it_lasts(field: str, least: float, word: str) -> No
 )
 def test_settings_out_of_range_are_refused(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        GuardConfig(**wrong)  # type: ignore[arg-type]
+        SafetyConfig(**wrong)  # type: ignore[arg-type]
+
+
+def rocking(k: int, most: float) -> State:
+    """Rolls by so many rad at 1 Hz, read at 50 Hz with noise."""
+    rng, (before, angle) = (
+        np.random.default_rng(k),
+        most * np.sin(0.04 * np.pi * np.array([k - 1, k])),
+    )
+    up = np.array([0.0, np.sin(angle), np.cos(angle)])
+    gyro = np.array([(angle - before) / 0.02, 0.0, 0.0]) + 1e-3 * rng.normal(size=3)
+    force = 9.81 * up + 0.1 * rng.normal(size=3)
+    return state_of(0.02 * k, up=up, gyro=gyro, accelerometer=force)
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "said"),
+    [
+        ("accelerometer", lambda a: a, ""),
+        ("accelerometer", lambda a: -a, "the accelerometer is off 9.81 up by"),
+        ("accelerometer", lambda a: 0.0 * a, "the accelerometer is off"),
+        ("accelerometer", lambda a: a[[2, 0, 1]], "the accelerometer is off"),
+        ("accelerometer", lambda a: a / 9.81, "the accelerometer is off"),
+        ("gyro", np.degrees, "the gyro is off the rate by which up turns"),
+        ("gyro", lambda g: -g, "the gyro is off"),
+        ("gyro", lambda g: g[[1, 0, 2]], "the gyro is off"),
+        ("gyro", lambda g: 0.0 * g, "the gyro is off"),
+        ("gyro", lambda g: g + [0.0, 0.2, 3.0], ""),  # a turn and some drift
+    ],
+)
+def test_an_imu_of_another_unit_sign_or_axis_trips_within_two_seconds(
+    name: str, wrong: Callable[[np.ndarray], np.ndarray], said: str
+) -> None:
+    watchdog = Watchdog(two_joints(), CONFIG)
+    # degrees of much more would be more than any gyro measures
+    states = (rocking(k, 0.05 if wrong is np.degrees else 0.2) for k in range(100))
+    found = [
+        watchdog.trip(state.time_s, state._replace(**{name: wrong(getattr(state, name))}), 0)
+        for state in states
+    ]
+    assert found[:50] == [""] * 50
+    assert found[-1].startswith(said) if said else set(found) == {""}

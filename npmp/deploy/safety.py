@@ -4,8 +4,9 @@ Three things, all on the controller's side; a robot has its own protection besid
 
 - `safe_target`: where a joint may be sent, so that the drive's torque stays below a share of its
   limit and the joint within its range.
-- `ramped`: commands stay in the range that the policy was trained in, and change gradually.
-- `Guard.trip`: everything that ends the run in damping, and why.
+- `checked_command`, `ramped`: commands stay in the range that the policy was trained in, and
+  velocities that are asked for change gradually.
+- `Watchdog.trip`: everything that ends the run in damping, and why.
 
 Units: rad, rad/s, Nm, s, degrees Celsius. Arrays (nu,) in the order of the bundle's joints.
 """
@@ -19,79 +20,68 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from npmp import ranges
-from npmp.deploy.bundle import GRAVITY, BundleContract
+from npmp.deploy.contract import GRAVITY, BundleContract
 from npmp.deploy.robot import FloatArray, State
 from npmp.deploy.wire import AHEAD_S
 
 ROUNDING = 1e-13  # of means in double precision
+FROZEN_S = 0.5  # the IMU's readings the same for longer, under new times: none is without noise [D]
+# what no sensor of a sound robot says, not even once: times a joint's velocity limit, any axis of
+# the gyro [rad/s] (IMUs measure up to 2000 degrees/s), of the accelerometer [g] [D]
+IMPOSSIBLE_VELOCITY, IMPOSSIBLE_GYRO, IMPOSSIBLE_ACCELEROMETER = 3.0, 35.0, 20.0
+# The IMU must agree with itself, in means over IMU_S: the accelerometer with GRAVITY up within
+# MOST_ACCELERATION [m/s2], as no robot gains 5 m/s in a second; the gyro with how `up` turns,
+# within MOST_TURN [rad/s] and MOST_TURN_SHARE of what it says [D]
+IMU_S, MOST_ACCELERATION, MOST_TURN, MOST_TURN_SHARE = 1.0, 5.0, 0.5, 0.75
 
 
 @dataclass(frozen=True)
-class GuardConfig:
+class SafetyConfig:
     """What the robot is held to. Raises ValueError for values out of range."""
 
-    state_age_s: float = 0.1  # sensor readings may be this old
-    # and the IMU's the same for so long, under new times: none is without noise
-    frozen_s: float = 0.5
-    missed_deadlines: int = 5  # so many in a row are too many
-    # of the trunk's vertical from the world's; walking was trained within it
+    # sensor readings may be this old [D]
+    state_age_s: float = 0.1
+    # control steps in a row that begin half a period late or are slept through [D]
+    missed_deadlines: int = 5
+    # of the trunk's vertical from the world's [P: where episodes of walking fail]
     tilt_deg: float = 45.0
-    joint_margin_rad: float = 0.15  # beyond the joint's range
-    velocity_share: float = 1.2  # of the joint's velocity limit
-    velocity_impossible: float = 3.0  # times that limit no drive can reach: not even once
-    gyro_radps: float = 35.0  # of any axis; more than IMUs measure
-    accelerometer_g: float = 20.0  # of any axis, as a mean over a control step
-    torque_share: float = 0.8  # of the joint's torque limit: for targets, and for what is measured
-    # velocity and torque may be above their share for less than this, less the time below
+    # beyond a joint's range [D]
+    joint_margin_rad: float = 0.15
+    # of a joint's velocity limit, for longer than overload_s [D]
+    velocity_share: float = 1.2
+    # of a joint's torque limit: no target asks for more, no joint may measure more [R: practice]
+    torque_share: float = 0.8
+    # velocity and torque may be above their share for less than this, less the time below [D]
     overload_s: float = 0.2
-    temperature_c: float = 70.0  # of any motor
-    command_ramp_s: float = 1.0  # from zero to the end of a command's range
+    # of any motor, where it is measured [D]
+    temperature_c: float = 70.0
+    # from zero to the end of the range of a velocity that is asked for [D]
+    command_ramp_s: float = 1.0
 
     def __post_init__(self) -> None:
         ranges.above_zero(
-            self,
-            "state_age_s",
-            "frozen_s",
-            "tilt_deg",
-            "velocity_share",
-            "overload_s",
-            "command_ramp_s",
-        )
+            self, "state_age_s", "tilt_deg", "velocity_share", "torque_share", "overload_s",
+            "temperature_c", "command_ramp_s",
+        )  # fmt: skip
         ranges.at_least_one(self, "missed_deadlines")
         ranges.not_negative(self, "joint_margin_rad")
-        ranges.above_zero(
-            self,
-            "torque_share",
-            "temperature_c",
-            "velocity_impossible",
-            "gyro_radps",
-            "accelerometer_g",
-        )
         ranges.share(self, "torque_share")
 
 
-@dataclass(frozen=True)
 class Limits:
-    """The bundle's limits as arrays."""
+    """The bundle's limits as arrays, by the shares of them that are used."""
 
-    kp: FloatArray  # (nu,)
-    kd: FloatArray  # (nu,)
-    torque: FloatArray  # (nu,) the share that is used, of the limit
-    lower: FloatArray  # (nu,)
-    upper: FloatArray  # (nu,)
-    velocity: FloatArray  # (nu,) the share of the limit that is allowed
-    impossible: FloatArray  # (nu,) a velocity that no drive can reach
-    command: FloatArray  # (c, 2)
-
-    @staticmethod
-    def of(contract: BundleContract, config: GuardConfig) -> Limits:
-        lower, upper = np.array(contract.joint_range, dtype=float).T
-        fastest = np.array(contract.velocity_limit, dtype=float)
-        velocity, impossible = fastest * config.velocity_share, fastest * config.velocity_impossible
-        torque = np.array(contract.torque_limit, dtype=float) * config.torque_share
-        command = np.array(contract.command_range, dtype=float).reshape(-1, 2)
-        kp, kd = np.array(contract.kp), np.array(contract.kd)
-        return Limits(kp, kd, torque, lower, upper, velocity, impossible, command)
+    def __init__(self, contract: BundleContract, config: SafetyConfig):
+        self.kp, self.kd = contract.per_joint("kp"), contract.per_joint("kd")  # (nu,)
+        self.torque = contract.per_joint("torque_limit") * config.torque_share  # (nu,)
+        self.lower, self.upper = contract.joint_range  # (nu,)
+        fastest = contract.per_joint("velocity_limit")
+        self.velocity = fastest * config.velocity_share  # (nu,)
+        self.impossible = fastest * IMPOSSIBLE_VELOCITY  # (nu,)
+        self.command = contract.command_range  # (2, c)
+        # (c,) [1/s] by which commands may change: of what is measured, a ball's place, at once
+        ramp = np.abs(self.command).max(0, initial=0.0) / config.command_ramp_s
+        self.command_rate = np.where([one.is_rate for one in contract.commands], ramp, np.inf)
 
 
 def safe_target(target: FloatArray, state: State, limits: Limits) -> FloatArray:
@@ -123,39 +113,37 @@ def checked_command(wanted: ArrayLike, limits: Limits) -> FloatArray:
     Raises:
       ValueError: for one of another width or that is not finite.
     """
-    command = np.asarray(wanted, dtype=np.float64)
-    if command.shape != limits.command.shape[:1] or not np.isfinite(command).all():
-        raise ValueError(
-            f"a command of {len(limits.command)} finite numbers is expected, got {wanted!r:.80}"
-        )
-    return np.clip(command, *limits.command.T)
+    command, count = np.asarray(wanted, dtype=np.float64), len(limits.command_rate)
+    if command.shape != (count,) or not np.isfinite(command).all():
+        raise ValueError(f"a command of {count} finite numbers is expected, got {wanted!r:.80}")
+    return np.clip(command, *limits.command)
 
 
-def ramped(
-    before: FloatArray, wanted: FloatArray, limits: Limits, dt: float, ramp_s: float
-) -> FloatArray:
+def ramped(before: FloatArray, wanted: FloatArray, limits: Limits, dt: float) -> FloatArray:
     """The command (c,) one control step of dt [s] after `before`, on its way to `wanted`, which is
     in its range."""
-    step = np.abs(limits.command).max(1) * dt / ramp_s
+    step = limits.command_rate * dt
     return before + np.clip(wanted - before, -step, step)
 
 
-class Guard:
-    """Watchdogs. It remembers for how long joints have been too fast or too strong, and readings
-    the same."""
+class Watchdog:
+    """Says why a robot must be damped. It remembers for how long joints have been too fast or too
+    strong, readings the same, and how far the IMU disagrees with itself."""
 
-    def __init__(self, contract: BundleContract, config: GuardConfig):
-        self.config, self.limits, self.names = (
-            config,
-            Limits.of(contract, config),
-            contract.joint_names,
-        )
+    def __init__(self, contract: BundleContract, config: SafetyConfig):
+        self.config, self.limits = config, Limits(contract, config)
+        self.names, self.period = contract.joint_names, 1.0 / contract.control_rate_hz
         self.looked: float | None = None  # when, the last time [s]
         # a copy of the IMU's newest readings, as drivers may fill their arrays anew, and when they
         # first came [s]
         self.unchanged: tuple[FloatArray, float] | None = None
         # (nu,) [s], less time below
         self.above_s = {word: np.zeros(len(self.names)) for word in ("fast", "strong")}
+        # when and (3,) where `up` was a control period ago, and since when that is compared [s]
+        self.last_up: tuple[float, FloatArray] | None = None
+        self.compared_s = 0.0
+        # running means: (3,) [m/s2]; [rad/s] of the gyro's part that turns `up`, and of its error
+        self.acceleration, self.turn, self.turn_error = np.zeros(3), 0.0, 0.0
 
     def trip(self, now: float, state: State | None, missed: int) -> str:
         """Why the robot must be damped, "" where all is well.
@@ -169,27 +157,30 @@ class Guard:
             self._malformed(state)
             or self._timing(now - state.time_s, missed)
             or self._frozen(state)
-            or self._absurd(state)
+            or self._impossible(state)
             or self._posture(state)
             or self._overload(now, state)
+            or self._disagreement(state)
         )
 
     def _malformed(self, state: State) -> str:
         joints = len(self.names)
-        widths = (joints, joints, joints, 3, 3, 3)
-        for name, values, width in zip(State._fields[1:7], state[1:7], widths):
+        widths = dict(zip(State._fields[1:], (joints, joints, joints, 3, 3, 3, joints)))
+        if state.temperature is None:
+            del widths["temperature"]
+        for name, width in widths.items():
+            values = getattr(state, name)
             if np.shape(values) != (width,) or not np.isfinite(values).all():
                 return f"{name} is not {width} finite numbers"
-        hot = state.temperature
-        if hot is not None and (np.shape(hot) != (joints,) or not np.isfinite(hot).all()):
-            return f"temperature is not {joints} finite numbers"
         return "" if math.isfinite(state.time_s) else "time_s is not finite"
 
     def _timing(self, age: float, missed: int) -> str:
         if not age <= self.config.state_age_s:
             return f"the state is {1e3 * age:.0f} ms old"
         if age < -AHEAD_S:
-            return f"the state is from {-1e3 * age:.0f} ms ahead"
+            return (
+                f"the state is from {-1e3 * age:.0f} ms ahead; time_s must be of time.monotonic()"
+            )
         if missed >= self.config.missed_deadlines:
             return f"{missed} deadlines missed in a row"
         return ""
@@ -204,19 +195,19 @@ class Guard:
             or (np.abs(sensed - self.unchanged[0]) > ROUNDING * (1.0 + np.abs(sensed))).any()
         ):
             self.unchanged = sensed, state.time_s
-        if (lasted := state.time_s - self.unchanged[1]) > self.config.frozen_s:
+        if (lasted := state.time_s - self.unchanged[1]) > FROZEN_S:
             return f"the IMU's readings have been the same for {lasted:.2f} s"
         return ""
 
-    def _absurd(self, state: State) -> str:
+    def _impossible(self, state: State) -> str:
         """What no sensor of a sound robot says, not even once."""
         speed = np.abs(state.joint_vel)
         worst = int((speed / self.limits.impossible).argmax())
         if speed[worst] > self.limits.impossible[worst]:
             return f"{self.names[worst]} moves by {speed[worst]:.3g} rad/s, as no drive can"
-        if (turn := np.abs(state.gyro).max()) > self.config.gyro_radps:
+        if (turn := np.abs(state.gyro).max()) > IMPOSSIBLE_GYRO:
             return f"the gyro says {turn:.3g} rad/s"
-        if (force := np.abs(state.accelerometer).max() / GRAVITY) > self.config.accelerometer_g:
+        if (force := np.abs(state.accelerometer).max() / GRAVITY) > IMPOSSIBLE_ACCELEROMETER:
             return f"the accelerometer says {force:.3g} g"
         return ""
 
@@ -255,4 +246,34 @@ class Guard:
             worst = int(spent.argmax())
             if spent[worst] >= self.config.overload_s - 1e-9:
                 return f"{self.names[worst]} is too {word} for {self.config.overload_s:g} s"
+        return ""
+
+    def _disagreement(self, state: State) -> str:
+        """A wrong unit, sign or axis of the IMU: in the mean over a second the accelerometer reads
+        what holds the robot up, and `up` turns as the gyro says, d up/dt = up x gyro."""
+        began, before = self.last_up or (-math.inf, state.up)
+        dt = state.time_s - began
+        if 0.0 <= dt < 0.9 * self.period:  # gyro and accelerometer are means over a whole one
+            return ""
+        self.last_up = state.time_s, state.up.copy()
+        if not 0.0 <= dt < 2.5 * self.period:
+            return ""
+        self.compared_s, weight = self.compared_s + dt, dt / IMU_S
+        turn = np.cross(before + state.up, state.gyro) / 2.0
+        error = float(np.linalg.norm((state.up - before) / dt - turn))
+        self.acceleration += weight * (state.accelerometer - GRAVITY * state.up - self.acceleration)
+        self.turn += weight * (float(np.linalg.norm(turn)) - self.turn)
+        self.turn_error += weight * (error - self.turn_error)
+        if self.compared_s < IMU_S:
+            return ""
+        if (off := float(np.linalg.norm(self.acceleration))) > MOST_ACCELERATION:
+            return (
+                f"the accelerometer is off {GRAVITY} up by {off:.1f} m/s2 in the mean; "
+                "check its unit, sign and axes"
+            )
+        if self.turn_error > max(MOST_TURN, MOST_TURN_SHARE * self.turn):
+            return (
+                f"the gyro is off the rate by which up turns by {self.turn_error:.1f} rad/s in the "
+                "mean; check its unit, sign and axes"
+            )
         return ""

@@ -1,7 +1,8 @@
-"""Recordings: round trip, playback, comparison."""
+"""Logs of runs: round trip, playback, comparison."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import h5py
@@ -9,12 +10,21 @@ import numpy as np
 import pytest
 
 from mocap_data.errors import InputError
-from npmp.deploy.comparison import channels, compare, difference, in_words, refuse_unlike
-from npmp.deploy.controller import Controller, ControllerConfig, Mode, drive
-from npmp.deploy.guard import GuardConfig
+from npmp.deploy.comparison import channels, compare, difference, in_words
+from npmp.deploy.controller import Controller, ControllerConfig, ControlMode, drive
 from npmp.deploy.playback import Playback
-from npmp.deploy.recording import Recorder, Recording, layout, read_recording, write_recording
 from npmp.deploy.robot import FloatArray
+from npmp.deploy.run_log import (
+    FILE,
+    RunLog,
+    RunLogger,
+    fastest_joint,
+    layout,
+    read_log,
+    refuse_other_joints,
+    write_log,
+)
+from npmp.deploy.safety import SafetyConfig
 from tests.deploy.standins import Standing, state_of, two_joints
 from tests.deploy.test_controller import Ideal
 
@@ -28,53 +38,53 @@ class Swinging(Standing):
         return 0.5 * np.asarray(readings.joint_pos) + 0.1 * command + 0.01 * self.acts  # type: ignore[attr-defined]
 
 
-def recorded(seconds: float = 1.0) -> tuple[Recording, Controller]:
+def logged(seconds: float = 1.0) -> tuple[RunLog, Controller]:
     robot = Ideal()
     robot.stalls = {650: 0.013}
     machine = Controller(
-        two_joints(), Swinging(np.zeros(2)), ControllerConfig(stand_s=1.0), GuardConfig()
+        two_joints(), Swinging(np.zeros(2)), ControllerConfig(stand_s=1.0), SafetyConfig()
     )
-    recorder = Recorder(two_joints(), "sim")
+    logger = RunLogger(two_joints(), "sim")
     drive(
         robot,
         machine,
         seconds=seconds,
         clock=robot,
-        note=recorder.note,
+        note=logger.note,
         asked=lambda now: np.array([0.4, now / 10]),
     )
-    return recorder.recording({"task": "walk"}), machine
+    return logger.log({"task": "walk"}), machine
 
 
-def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
-    recording, _ = recorded()
-    assert {name: values.shape[1] for name, values in recording.columns.items()} == layout(2, 2)
-    write_recording(tmp_path / "recording.h5", recording)
-    found = read_recording(tmp_path)  # the run's folder
-    for name, values in recording.columns.items():
+def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
+    log, _ = logged()
+    assert {name: values.shape[1] for name, values in log.columns.items()} == layout(2, 2)
+    write_log(tmp_path / FILE, log)
+    found = read_log(tmp_path)  # the run's folder
+    for name, values in log.columns.items():
         np.testing.assert_array_equal(found.columns[name], values)
     named = ("robot", "joint_names", "command_names", "rate_hz", "source", "about")
-    assert all(getattr(found, name) == getattr(recording, name) for name in named)
+    assert all(getattr(found, name) == getattr(log, name) for name in named)
     assert found.acting.sum() == 50
     assert np.isnan(found.columns["temperature"]).all()  # is not measured
 
 
-def test_what_does_not_fit_is_recorded_as_nothing() -> None:
-    recorder = Recorder(two_joints(), "sim")
+def test_what_does_not_fit_is_logged_as_nothing() -> None:
+    logger = RunLogger(two_joints(), "sim")
     robot, machine = (
         Ideal(),
-        Controller(two_joints(), Standing(np.zeros(2)), ControllerConfig(), GuardConfig()),
+        Controller(two_joints(), Standing(np.zeros(2)), ControllerConfig(), SafetyConfig()),
     )
     robot.read = lambda: state_of(robot.time, gyro=np.zeros(7))  # type: ignore[method-assign]
-    drive(robot, machine, seconds=1.0, clock=robot, note=recorder.note, asked=lambda _: np.zeros(2))
-    assert machine.mode is Mode.DAMPING
-    assert np.isnan(recorder.recording({}).columns["gyro"]).all()
+    drive(robot, machine, seconds=1.0, clock=robot, note=logger.note, asked=lambda _: np.zeros(2))
+    assert machine.mode is ControlMode.DAMPING
+    assert np.isnan(logger.log({}).columns["gyro"]).all()
 
 
 @pytest.mark.parametrize("wrong", ["gone", "text", "another", "newer", "narrow", "cut"])
 def test_files_that_are_none_are_refused(tmp_path: Path, wrong: str) -> None:
-    path = tmp_path / "recording.h5"
-    write_recording(path, recorded()[0])
+    path = tmp_path / FILE
+    write_log(path, logged()[0])
     if wrong == "gone":
         path.unlink()
     elif wrong == "text":
@@ -91,21 +101,32 @@ def test_files_that_are_none_are_refused(tmp_path: Path, wrong: str) -> None:
                 del file["gyro"]
                 file["gyro"] = np.zeros((3, 3))
     with pytest.raises(InputError):
-        read_recording(path)
+        read_log(path)
 
 
-def test_a_playback_answers_as_it_was_recorded() -> None:
-    recording, first = recorded()
-    again = Playback(recording)
-    machine = Controller(
-        two_joints(), Swinging(np.zeros(2)), ControllerConfig(stand_s=1.0, writes=1), GuardConfig()
-    )
+def test_a_playback_answers_as_it_was_logged() -> None:
+    log, first = logged()
+    again = Playback(log)
+    config = ControllerConfig(stand_s=1.0, writes=1)
+    machine = Controller(two_joints(), Swinging(np.zeros(2)), config, SafetyConfig())
     drive(again, machine, seconds=np.inf, clock=again, note=lambda step: None, asked=again.command)
-    assert machine.reason == "the recording has ended"
+    assert machine.reason == "the log has ended"
     assert [mode for _, mode, _ in machine.history] == [mode for _, mode, _ in first.history]
-    modes = recording.columns["mode"][:, 0]
-    sent = recording.columns["target"][(modes == Mode.STAND) | (modes == Mode.POLICY)]
-    np.testing.assert_allclose(again.written[: len(sent)], sent, atol=1e-12)
+    found = again.difference()
+    assert found["steps"] == 100 and found["target_difference_rad"] < 1e-12
+    again.written[0] = again.written[0] + 0.25
+    assert again.difference()["target_difference_rad"] == pytest.approx(0.25)
+
+
+def test_the_fastest_joint_is_held_against_its_drive() -> None:
+    log, _ = logged()
+    speed = np.zeros_like(log.columns["joint_vel"])
+    # the knee at 6 rad/s in two of fifty steps of the policy, where 5 are its limit; elsewhere any
+    acting = np.flatnonzero(log.acting)
+    speed[acting[:2], 1], speed[acting, 0], speed[~log.acting] = -6.0, 4.0, 99.0
+    found = fastest_joint(replace(log, columns={**log.columns, "joint_vel": speed}), two_joints())
+    assert (found["name"], found["limit"], found["max"]) == ("knee", 5.0, 6.0)
+    assert found["steps_above"] == pytest.approx(0.04)
 
 
 def test_distributions_are_told_apart() -> None:
@@ -146,12 +167,12 @@ def test_the_worst_channels_are_named() -> None:
     with pytest.raises(InputError, match="no channel"):
         compare(first, {"gyro/x": np.zeros(50)})
     with pytest.raises(InputError, match="different joints"):
-        refuse_unlike(("a", ["x"]), ("b", ["y"]))
+        refuse_other_joints(two_joints(), replace(logged()[0], joint_names=("a", "b")))
 
 
 def test_channels_are_those_of_the_policy() -> None:
-    recording, _ = recorded()
-    found = channels(recording)
+    log, _ = logged()
+    found = channels(log)
     assert {
         "joint_pos/hip",
         "joint_vel/knee",

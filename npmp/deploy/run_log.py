@@ -1,0 +1,241 @@
+"""The log of a run: what the controller saw and did, step by step, in one HDF5 file.
+
+Layout (schema "npmp-deploy-log", version 1), T control steps, nu joints, c commands, all float64:
+
+    /   attributes schema, version, robot, joint_names, command_names, rate_hz, source, about (JSON)
+    /time_s (T, 1)                              when the step began, on the controller's clock
+    /mode (T, 1)                                `ControlMode`: passive, stand, policy, damping
+    /late_s, /work_s, /state_age_s (T, 1)
+    /joint_pos, /joint_vel, /joint_torque, /temperature (T, nu)
+    /gyro, /accelerometer, /up (T, 3)
+    /proposed, /target (T, nu)                  before and after the safety limits
+    /asked, /command (T, c)                     within the ranges, and ramped
+
+NaN stands for what was not there: a state before the first, a temperature that is not measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from mocap_data.errors import InputError
+from mocap_data.files import new_hdf5
+from mocap_data.hdf5 import array_bytes, attributes, member, open_hdf5, read_array
+from mocap_data.outside import parse_json, require_memory
+from npmp.deploy.contract import BundleContract
+from npmp.deploy.controller import Controller, ControlMode, Step, missed_deadlines
+from npmp.deploy.robot import FloatArray, State
+
+SCHEMA = "npmp-deploy-log"
+VERSION = 1
+FILE = "log.h5"  # in a run's folder
+SENSED = State._fields[1:]
+
+
+def layout(joints: int, commands: int) -> dict[str, int]:
+    """The arrays of a log and their widths."""
+    once = dict.fromkeys(("time_s", "mode", "late_s", "work_s", "state_age_s"), 1)
+    sensed = dict(zip(SENSED, (joints, joints, joints, 3, 3, 3, joints)))
+    return (
+        once
+        | sensed
+        | dict.fromkeys(("proposed", "target"), joints)
+        | dict.fromkeys(("asked", "command"), commands)
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class RunLog:
+    """A run of the controller."""
+
+    robot: str
+    joint_names: tuple[str, ...]
+    command_names: tuple[str, ...]
+    rate_hz: float
+    source: str  # what was driven: "sim", "log", a driver's class
+    columns: Mapping[str, FloatArray]  # (T, width) as `layout` says
+    about: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def acting(self) -> np.ndarray:
+        """(T,) bool, where the policy acted."""
+        return np.asarray(self.columns["mode"][:, 0] == ControlMode.POLICY)
+
+
+class OfRobot(Protocol):
+    """A bundle's contract or a log."""
+
+    @property
+    def robot(self) -> str: ...
+
+    @property
+    def joint_names(self) -> Sequence[str]: ...
+
+
+class RunLogger:
+    """Collects control steps."""
+
+    def __init__(self, contract: BundleContract, source: str):
+        self.contract, self.source = contract, source
+        self.widths = layout(len(contract.joints), len(contract.commands))
+        self.rows: list[FloatArray] = []
+
+    def note(self, step: Step) -> None:
+        """Add a control step. Values of another width than they should have become NaN."""
+        state, output = step.state, step.output
+        age = step.now - state.time_s if state is not None else np.nan
+        sensed = state[1:] if state is not None else (None,) * len(SENSED)
+        numbers = ([step.now], [output.mode], [step.late], [step.work], [age])
+        values = (*numbers, *sensed, output.proposed, output.target, step.asked, output.command)
+        self.rows.append(
+            np.concatenate(
+                [
+                    value if np.shape(value) == (width,) else np.full(width, np.nan)
+                    for value, width in zip(values, self.widths.values())
+                ]
+            )
+        )
+
+    def log(self, about: Mapping[str, Any]) -> RunLog:
+        """All of it."""
+        widths = list(self.widths.values())
+        table = np.array(self.rows).reshape(-1, sum(widths))
+        parts = np.split(table, np.cumsum(widths)[:-1], axis=1)
+        contract = self.contract
+        return RunLog(
+            contract.robot,
+            tuple(contract.joint_names),
+            tuple(contract.command_names),
+            contract.control_rate_hz,
+            self.source,
+            dict(zip(self.widths, parts)),
+            about,
+        )
+
+
+def write_log(path: Path, log: RunLog) -> None:
+    """Write a log, whole or not at all. Raises OSError when it cannot be written."""
+    with new_hdf5(path) as file:
+        file.attrs.update(
+            schema=SCHEMA, version=VERSION, robot=log.robot, source=log.source, rate_hz=log.rate_hz,
+            joint_names=list(log.joint_names), command_names=list(log.command_names),
+            about=json.dumps(dict(log.about), sort_keys=True),
+        )  # fmt: skip
+        packed = {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
+        for name, values in log.columns.items():
+            options = packed if values.size else {}
+            file.create_dataset(name, data=values, track_times=False, **options)
+
+
+def read_log(path: Path | str) -> RunLog:
+    """Read a log, or the one in a run's folder.
+
+    Raises:
+      InputError: for one that is missing, damaged, of another kind, or of another version.
+    """
+    path = Path(path)
+    path = path / FILE if path.is_dir() else path
+    with open_hdf5(path) as file:
+        known = attributes(file)
+        if known.get("schema") != SCHEMA:
+            raise InputError(f"{path} is no log of npmp deploy (schema {SCHEMA!r})")
+        if known.get("version") != VERSION:
+            raise InputError(f"{path} has version {known.get('version')!r:.20}, expected {VERSION}")
+        try:
+            joints = tuple(str(name) for name in known["joint_names"])
+            commands = tuple(str(name) for name in known["command_names"])
+            rate_hz = float(known["rate_hz"])
+            robot, source = str(known["robot"]), str(known["source"])
+            about = parse_json(str(known["about"]), str(path))
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(
+                f"{path}: an attribute is missing or of another type ({error})"
+            ) from error
+        widths = layout(len(joints), len(commands))
+        arrays = {name: member(file, name) for name in widths}
+        sizes = [array_bytes(array, f"{path}: {name}") for name, array in arrays.items()]
+        require_memory(sum(sizes), str(path))
+        columns = {
+            name: read_array(array, f"{path}: {name}").astype(float)
+            for name, array in arrays.items()
+        }
+    steps = len(columns["time_s"])
+    if not steps:
+        raise InputError(f"{path} holds no control step")
+    for name, values in columns.items():
+        if values.shape != (steps, widths[name]):
+            raise InputError(f"{path}: {name} is {values.shape}, expected {(steps, widths[name])}")
+    about = about if isinstance(about, dict) else {}
+    return RunLog(robot, joints, commands, rate_hz, source, columns, about)
+
+
+def refuse_other_joints(first: OfRobot, second: OfRobot) -> None:
+    """Raises InputError for bundles or logs of robots with different joints."""
+    if tuple(first.joint_names) != tuple(second.joint_names):
+        sides = (f"'{side.robot}' with {len(side.joint_names)} joints" for side in (first, second))
+        raise InputError(f"robots with different joints: {' and '.join(sides)}")
+
+
+# --- figures ---
+
+
+def summary(log: RunLog, controller: Controller) -> dict[str, Any]:
+    """The figures of a run: how it ended, deadlines, limits."""
+    columns, acting = log.columns, log.acting
+    late, work = columns["late_s"][:, 0], columns["work_s"][:, 0]
+    moved = np.abs(columns["proposed"] - columns["target"])[acting].max(1, initial=0.0) > 1e-9
+    began = controller.history[0][0]
+    return {
+        "robot_name": log.robot,
+        "source": log.source,
+        "ended": controller.reason,
+        "modes": [[at - began, mode.name.lower(), why] for at, mode, why in controller.history],
+        "policy_s": float(acting.sum() / log.rate_hz),
+        "steps": len(late),
+        "deadlines": {
+            "missed": int(missed_deadlines(late, 1.0 / log.rate_hz).sum()),
+            "late_ms": spread(1e3 * late),
+        },
+        "work_us": spread(1e6 * work),
+        "state_age_ms": spread(1e3 * columns["state_age_s"][acting]),
+        "limited_share": float(moved.mean()) if acting.any() else 0.0,
+        "fastest_joint": fastest_joint(log, controller.contract),
+    }
+
+
+def spread(values: FloatArray) -> dict[str, float]:
+    """Median, 99th percentile and maximum; nothing of nothing."""
+    kept = values[np.isfinite(values)]
+    if not kept.size:
+        return {}
+    return {
+        "p50": float(np.median(kept)),
+        "p99": float(np.quantile(kept, 0.99)),
+        "max": float(kept.max()),
+    }
+
+
+def fastest_joint(log: RunLog, contract: BundleContract) -> dict[str, Any]:
+    """The joint that is fastest against its drive's velocity limit while the policy acts: its name,
+    limit and speed [rad/s], and the share of steps in which some joint is above its limit."""
+    speed, limit = (
+        np.abs(log.columns["joint_vel"][log.acting]),
+        contract.per_joint("velocity_limit"),
+    )
+    speed = speed[np.isfinite(speed).all(1)]
+    if not len(speed):
+        return {}
+    worst = int((speed.max(0) / limit).argmax())
+    return {
+        "name": log.joint_names[worst],
+        "limit": float(limit[worst]),
+        "p99": float(np.quantile(speed[:, worst], 0.99)),
+        "max": float(speed[:, worst].max()),
+        "steps_above": float((speed > limit).any(1).mean()),
+    }
