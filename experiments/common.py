@@ -441,7 +441,7 @@ def own_robot(value: str) -> str | None:
         raise InputError(f"robot={value}: no folder with a robot.yaml, and no robot.yaml, is there")
     from npmp import robots
 
-    return value if value in robots.own_names() else None
+    return value if value in robots.user_names() else None
 
 
 def quoted(path: str, *, multirun: bool = False) -> str:
@@ -512,7 +512,7 @@ def explain(error: BaseException, verb_name: str, given: Sequence[str] = ()) -> 
         if found[1] == "robot":
             from npmp import robots
 
-            names += robots.own_names()
+            names += robots.user_names()
         elif found[1] == "task":
             names = [name for name in names if name != "your_own"] + list(plugins.tasks())
         close = difflib.get_close_matches(found[2], names, n=1)

@@ -115,7 +115,7 @@ def _values(verb: str, key: str) -> list[str]:
     if key in (*text.defaults, "robot"):
         from npmp import plugins, robots
 
-        own_names = {"robot": robots.own_names, "task": plugins.tasks}.get(key, list)()
+        own_names = {"robot": robots.user_names, "task": plugins.tasks}.get(key, list)()
         return [name for name in (*choices(key, verb), *own_names) if name != "your_own"]
     for entry in text.keys:
         if entry.name == key and entry.value in ("true", "false"):

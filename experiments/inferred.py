@@ -116,9 +116,9 @@ def robot_override(verb_name: str, arguments: Sequence[str]) -> str | None:
         return None
     if name in choices("robot"):
         return f"robot={name}"
-    if name in robots.own_names():
+    if name in robots.user_names():
         return f"robot.name='{name}'"
-    known = ", ".join((*choices("robot"), *robots.own_names()))
+    known = ", ".join((*choices("robot"), *robots.user_names()))
     raise InputError(
         f"this is for robot '{name}', and there are: {known}; give robot=FOLDER, where its robot.yaml is"
     )

@@ -47,7 +47,7 @@ def run(config: DictConfig, run: Run) -> int:
 def show_robots() -> int:
     """A line per packaged robot and per one of one's own."""
     columns = ("robot", "joints", "kg", "feet", "control", "model", "licence")
-    rows = [list(map(escape, _row(name))) for name in (*robots.names(), *robots.own_names())]
+    rows = [list(map(escape, _row(name))) for name in (*robots.names(), *robots.user_names())]
     console().print(table(columns, rows, right=("joints", "kg", "feet"), **LOOK))
     print(
         "robot=NAME chooses one; robot=FOLDER takes the robot.yaml of a folder. npmp robots add MODEL.xml proposes one."

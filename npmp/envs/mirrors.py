@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mocap_data.arrays import Array
 from npmp.envs.features import reference_points
 from npmp.robots import Robot
-from npmp.robots.fields import FloatArray
 from npmp.robots.symmetry import Symmetry
 
 # parts of what is seen, in order: positions of the reference's points, the first two columns of its
@@ -76,7 +76,7 @@ class Mirrors:
         ]
 
 
-def _image(kind: str, part: FloatArray, mirror: Symmetry, points: list[int]) -> FloatArray:
+def _image(kind: str, part: Array, mirror: Symmetry, points: list[int]) -> Array:
     if kind == "joints":
         return mirror.mirror_joints(part)
     if kind == "height":

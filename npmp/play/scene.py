@@ -19,7 +19,7 @@ from websockets.asyncio import server as serving
 from npmp.play.modes import Floats
 from npmp.play.session import Session, Snapshot
 from npmp.robots import Robot
-from npmp.robots.looks import moving_bodies, shapes
+from npmp.robots.visuals import moving_bodies, shapes
 from npmp.sim.terrain import PERIOD_M
 
 FOLLOW = 0.1  # share of its way to the robot that the view goes per step
@@ -262,7 +262,7 @@ def _joined(parts: list[trimesh.Trimesh]) -> trimesh.Trimesh:
 
 
 def _mesh(look: dict[str, Any]) -> trimesh.Trimesh:
-    """A shape of `npmp.robots.looks.shapes` in its body's frame."""
+    """A shape of `npmp.robots.visuals.shapes` in its body's frame."""
     size, kind = look["s"], look["t"]
     if kind == "mesh":
         mesh = trimesh.Trimesh(look["v"], look["f"])

@@ -8,7 +8,7 @@ import mujoco
 import numpy as np
 
 from npmp.robots import Robot
-from npmp.robots.looks import drawn_geoms
+from npmp.robots.visuals import drawn_geoms
 
 FLOOR_GROUP, ROBOT_GROUP, HIDDEN_GROUP = 0, 2, 5
 AROUND_M = 9.0  # of rough ground around the robot's way

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from mocap_data.errors import InputError
 from npmp.render.clip import ReplayClip, frame_choice
-from npmp.robots.looks import body_poses, moving_bodies, shapes
+from npmp.robots.visuals import body_poses, moving_bodies, shapes
 
 FRAMES_PER_S = 25.0
 BUDGET_BYTES = 3_600_000

@@ -1,6 +1,6 @@
 """Robots: a MuJoCo model and what it leaves unsaid (limits, feet, markers, mirrors), in one value."""
 
-from npmp.robots.robot import Marker, Robot, find, is_at_hand, load, names, own_names, with_joints
+from npmp.robots.robot import Marker, Robot, find, is_at_hand, load, names, user_names, with_joints
 from npmp.robots.symmetry import Symmetry
 
 __all__ = [
@@ -11,6 +11,6 @@ __all__ = [
     "is_at_hand",
     "load",
     "names",
-    "own_names",
+    "user_names",
     "with_joints",
 ]

@@ -15,32 +15,54 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 
+from mocap_data.arrays import Array
 from mocap_data.errors import InputError
-from npmp.robots.fields import FloatArray
 from npmp.robots.robot import Robot
 from npmp.robots.symmetry import Symmetry
 
 # Names that recordings are matched to: of dogs, and of people (toes, heels, elbows and hands only
 # where the robot has them).
 QUADRUPED_MARKERS = (
-    "base", "LF_shoulder", "RF_shoulder", "LH_hip", "RH_hip", "LF_foot", "RF_foot", "LH_foot", "RH_foot",
-)  # fmt: skip
+    *("base", "LF_shoulder", "RF_shoulder", "LH_hip", "RH_hip"),
+    *("LF_foot", "RF_foot", "LH_foot", "RH_foot"),
+)
 HUMANOID_MARKERS = (
-    "chest", "L_shoulder", "R_shoulder", "L_hip", "R_hip", "L_knee", "R_knee", "L_foot", "R_foot",
-)  # fmt: skip
+    *("chest", "L_shoulder", "R_shoulder", "L_hip", "R_hip"),
+    *("L_knee", "R_knee", "L_foot", "R_foot"),
+)
 
 MASS_KG = (0.5, 500.0)
-INERTIA_RATIO = 1e6  # largest to smallest inertia about a joint, and of a body's principal axes
-POSES = 32  # random ones, for the mirrors
+# largest to smallest inertia about a joint, and of a body's principal axes
+INERTIA_RATIO = 1e6
+# of a leg's joint [rad]: less is a limit in another unit
+RANGE_RAD = 0.1
+# random ones, for the mirrors
+POSES = 32
 # [m] and [rad] that mirrored poses may be off, unless the symmetry says its own tolerance
 EXACT = 1e-6
-FLAT_M = 0.003  # that a foot point may be from the floor at home
-SINK = 0.2  # share of its height that a standing base may sink under the gains
+# that a foot point may be from the floor at home
+FLAT_M = 0.003
+# share of its height that a standing base may sink under the gains
+SINK = 0.2
 TILT_DEG = 5.0
 DRIFT_M = 0.1
 STAND_S = 2.0
-STILL_RPS = 0.5  # joint speed [rad/s] at the end of standing, and of settling in the air
+# joint speed [rad/s] at the end of standing, and of the gains' trial in the air
+STILL_RPS = 0.5
+# [rad] what may be left of a deviation of STEP_RAD
 SETTLED_RAD = 0.05
+STEP_RAD = 0.2
+_SIDES = {
+    # words: (front, left)
+    **dict.fromkeys(("lf", "fl"), (1, 1)),
+    **dict.fromkeys(("rf", "fr"), (1, -1)),
+    **dict.fromkeys(("lh", "hl", "rl"), (-1, 1)),
+    **dict.fromkeys(("rh", "hr", "rr"), (-1, -1)),
+    **dict.fromkeys(("front", "fore", "f"), (1, 0)),
+    **dict.fromkeys(("hind", "rear", "back", "h"), (-1, 0)),
+    **dict.fromkeys(("left", "l"), (0, 1)),
+    **dict.fromkeys(("right", "r"), (0, -1)),
+}
 
 
 @dataclass(frozen=True)
@@ -81,12 +103,12 @@ def check(robot: Robot) -> tuple[Check, ...]:
     clauses += [mirrors(robot, air, symmetry) for symmetry in robot.symmetries.values()]
     if not robot.symmetries:
         clauses.append(Check("symmetry", True, "none given: motions cannot be mirrored"))
-    clauses += [_markers(robot), _feet(robot, floor), stands(robot), settles(robot)]
+    clauses += [_markers(robot), _feet(robot, floor), stands(robot), gains(robot)]
     return tuple(clauses)
 
 
 def model_of(robot: Robot, *, floor: bool) -> mujoco.MjModel:
-    """The robot without looks, on a floor or in the air, at its physics rate."""
+    """The robot's colliding shapes, on a floor or in the air, at its physics rate."""
     spec = robot.spec(visuals=False)
     spec.option.timestep = 1.0 / robot.physics_rate_hz
     if floor:
@@ -97,20 +119,20 @@ def model_of(robot: Robot, *, floor: bool) -> mujoco.MjModel:
     return spec.compile()
 
 
-def _at(model: mujoco.MjModel, qpos: FloatArray) -> mujoco.MjData:
+def _at(model: mujoco.MjModel, qpos: Array) -> mujoco.MjData:
     data = mujoco.MjData(model)
     data.qpos[:] = qpos
     mujoco.mj_forward(model, data)
     return data
 
 
-def _pose(model: mujoco.MjModel, data: mujoco.MjData, qpos: FloatArray) -> None:
+def _pose(model: mujoco.MjModel, data: mujoco.MjData, qpos: Array) -> None:
     """Kinematics only, in place."""
     data.qpos[:] = qpos
     mujoco.mj_kinematics(model, data)
 
 
-def _feet_points(robot: Robot, data: mujoco.MjData) -> FloatArray:
+def _feet_points(robot: Robot, data: mujoco.MjData) -> Array:
     """(F, K, 3) world positions of the feet's contact spheres."""
     frames = [data.body(body) for body in robot.foot_bodies]
     return np.array(
@@ -122,7 +144,6 @@ def _feet_points(robot: Robot, data: mujoco.MjData) -> FloatArray:
 
 
 # --- the model
-# --------------------------------------------------------------------------------------------------------
 
 
 def _compiles(robot: Robot, model: mujoco.MjModel) -> Check:
@@ -130,7 +151,9 @@ def _compiles(robot: Robot, model: mujoco.MjModel) -> Check:
         seen = robot.model(visuals=True)
     except (InputError, ValueError) as error:
         return Check(
-            "model", False, f"does not compile with its looks: {' '.join(str(error).split())}"
+            "model",
+            False,
+            f"does not compile with its visual shapes: {' '.join(str(error).split())}",
         )
     joints, bodies, feet = len(robot.joint_names), len(robot.body_names), len(robot.foot_bodies)
     detail = f"{joints} joints, {bodies} bodies, {feet} feet, {model.ngeom} shapes that collide, {seen.ngeom} in all"
@@ -154,14 +177,18 @@ def _mass(robot: Robot, model: mujoco.MjModel) -> Check:
 def _joints(robot: Robot, model: mujoco.MjModel) -> Check:
     crowded = [robot.body_names[i - 1] for i in range(2, model.nbody) if model.body_jntnum[i] > 1]
     if crowded:
-        return Check(
-            "joints", False, f"body '{crowded[0]}' has several hinges; environments take one a body"
-        )
-    outside = (robot.home_joints < robot.joint_lower) | (robot.home_joints > robot.joint_upper)
+        why = f"body '{crowded[0]}' has several hinges; environments take one a body"
+        return Check("joints", False, why)
+    span_rad = robot.joint_upper - robot.joint_lower
+    stiff = np.flatnonzero(robot.carries_feet & (span_rad < RANGE_RAD))
+    if len(stiff):
+        name, degrees = robot.joint_names[stiff[0]], np.degrees(span_rad[stiff[0]])
+        why = f"{name} turns by {degrees:.2g} degrees in all; are its limits in degrees? [rad] here"
+        return Check("joints", False, f"{why} (of the model: compiler angle=)")
     room = np.minimum(robot.home_joints - robot.joint_lower, robot.joint_upper - robot.home_joints)
-    nearest = int(np.argmin(room))
-    detail = f"home is within the limits; nearest: {robot.joint_names[nearest]}, {room[nearest]:.2f} rad off"
-    return Check("joints", not outside.any(), detail)
+    near = int(np.argmin(room))
+    detail = f"nearest: {robot.joint_names[near]}, {room[near]:.2f} rad off"
+    return Check("joints", bool(room[near] >= 0), f"home is within the limits; {detail}")
 
 
 def _rates(robot: Robot) -> Check:
@@ -172,90 +199,57 @@ def _rates(robot: Robot) -> Check:
 
 def _axes(robot: Robot, model: mujoco.MjModel) -> Check:
     """X forward, Y left: feet whose names say left or right, front or hind must be there."""
-    data = _at(model, robot.home_qpos)
-    wrong, told = [], 0
-    for foot, points in zip(robot.foot_bodies, _feet_points(robot, data), strict=True):
-        for axis, side in enumerate(sides(foot)):
-            told += side != 0
-            if side * float(points[:, axis].mean()) < -1e-3:
-                wrong.append(foot)
-    if wrong:
-        return Check(
-            "axes",
-            False,
-            f"feet not where their names say (X forward, Y left): {', '.join(dict.fromkeys(wrong))}",
-        )
-    detail = (
-        "X forward, Y left: feet are where their names say"
-        if told
-        else "names of feet do not tell sides; not checked"
-    )
-    return Check("axes", True, detail)
+    points = _feet_points(robot, _at(model, robot.home_qpos)).mean(axis=1)
+    told = np.array([sides(foot) for foot in robot.foot_bodies])
+    wrong = (told * points[:, :2] < -1e-3).any(axis=1)
+    if wrong.any():
+        feet = ", ".join(foot for foot, off in zip(robot.foot_bodies, wrong, strict=True) if off)
+        why = f"feet not where their names say (X forward, Y left): {feet}"
+        return Check("axes", False, why)
+    if not told.any():
+        return Check("axes", True, "names of feet do not tell sides; not checked")
+    return Check("axes", True, "X forward, Y left: feet are where their names say")
 
 
 def sides(name: str) -> tuple[int, int]:
     """(front, left): +1 or -1 where a name says front or hind, left or right, else 0. "LF_FOOT",
     "FL_calf", "l_foot", ..."""
-    words = [word for word in re.split(r"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])", name) if word]
     front = left = 0
-    for word in (word.lower() for word in words):
-        if word in ("lf", "fl", "rf", "fr", "front", "fore", "f"):
-            front = 1
-        elif word in ("lh", "hl", "rh", "hr", "rl", "lr", "rr", "hind", "rear", "back", "h"):
-            front = -1
-        if word in ("lf", "fl", "lh", "hl", "rl", "left", "l"):
-            left = 1
-        elif word in ("rf", "fr", "rh", "hr", "rr", "right", "r"):
-            left = -1
+    for word in re.split(r"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])", name):
+        ahead, aside = _SIDES.get(word.lower(), (0, 0))
+        front, left = ahead or front, aside or left
     return front, left
 
 
 # --- mirrors
-# ----------------------------------------------------------------------------------------------------------
 
 
 def mirrors(robot: Robot, model: mujoco.MjModel, symmetry: Symmetry) -> Check:
-    name = f"symmetry {symmetry.name}"
-    allowed = max(EXACT, symmetry.tolerance)
-    rng = np.random.default_rng(0)
-    worst = mirror_error(robot, model, symmetry, _random_poses(robot, rng))
-    maps = (
-        symmetry.joint_permutation,
-        symmetry.body_permutation,
-        symmetry.foot_permutation,
-        symmetry.marker_permutation,
-    )
-    if any(np.any(permutation[permutation] != np.arange(len(permutation))) for permutation in maps):
-        return Check(name, False, "swapping twice does not give the names back")
+    name, allowed = f"symmetry {symmetry.name}", max(EXACT, symmetry.tolerance)
+    worst = mirror_error(robot, model, symmetry, _random_poses(robot, np.random.default_rng(0)))
+    detail = f"mirrored poses are off by at most {worst:.1e} m (allowed {allowed:.0e})"
+    twice = symmetry.mirror_qpos(symmetry.mirror_qpos(robot.home_qpos))
+    if np.abs(twice - robot.home_qpos).max() > 1e-12:
+        return Check(name, False, "mirroring twice does not give the pose back")
+    if worst > allowed:
+        why = "a larger `tolerance` says that the robot is only nearly symmetric"
+        return Check(name, False, f"{detail}; {why}")
     home = float(np.abs(symmetry.mirror_joints(robot.home_joints) - robot.home_joints).max())
     images = np.sort(symmetry.mirror_joints([robot.joint_lower, robot.joint_upper]), axis=0)
     limits = np.abs(images - [robot.joint_lower, robot.joint_upper]).max(axis=0)
-    twice = symmetry.mirror_qpos(symmetry.mirror_qpos(robot.home_qpos))
-    involution = float(np.abs(twice - robot.home_qpos).max())
-    detail = f"mirrored poses are off by at most {worst:.1e} m (allowed {allowed:.0e})"
-    if involution > 1e-12:
-        return Check(name, False, f"mirroring twice changes a pose by {involution:.1e}")
-    if worst > allowed:
-        return Check(
-            name,
-            False,
-            f"{detail}; a larger `tolerance` says that the robot is only nearly symmetric",
-        )
-    if home > 1e-6 or limits.max() > 1e-6:
+    if limits.max() > 1e-6:
         first = int(np.argmax(limits))
-        pair = sorted(
-            {robot.joint_names[first], robot.joint_names[symmetry.joint_permutation[first]]}
-        )
-        what = (
-            f"limits of {' and '.join(pair)} by {limits.max():.2g} rad"
-            if limits.max() > 1e-6
-            else f"home by {home:.2g} rad"
-        )
-        return Check(name, False, f"{detail}, but the image differs in the {what}")
+        twin = int(symmetry.joint_permutation[first])
+        pair = " and ".join(sorted({robot.joint_names[first], robot.joint_names[twin]}))
+        why = f"but the image differs in the limits of {pair} by {limits.max():.2g} rad"
+        return Check(name, False, f"{detail}, {why}")
+    if home > 1e-6:
+        why = f"but the image differs in the home by {home:.2g} rad"
+        return Check(name, False, f"{detail}, {why}")
     return Check(name, True, detail)
 
 
-def _random_poses(robot: Robot, rng: np.random.Generator) -> Iterator[FloatArray]:
+def _random_poses(robot: Robot, rng: np.random.Generator) -> Iterator[Array]:
     for _ in range(POSES):
         quaternion = rng.normal(size=4)
         joints = rng.uniform(-np.pi, np.pi, size=len(robot.joint_names))
@@ -263,7 +257,7 @@ def _random_poses(robot: Robot, rng: np.random.Generator) -> Iterator[FloatArray
 
 
 def mirror_error(
-    robot: Robot, model: mujoco.MjModel, symmetry: Symmetry, poses: Iterable[FloatArray]
+    robot: Robot, model: mujoco.MjModel, symmetry: Symmetry, poses: Iterable[Array]
 ) -> float:
     """The largest distance [m] (or angle [rad] x 1 m) of mirrored poses' bodies, feet and markers
     from the poses' mirrors."""
@@ -297,7 +291,7 @@ def _distance(robot: Robot, symmetry: Symmetry, data: mujoco.MjData, image: mujo
     return float(max(errors))
 
 
-def _marker_points(robot: Robot, data: mujoco.MjData) -> FloatArray:
+def _marker_points(robot: Robot, data: mujoco.MjData) -> Array:
     """(M, 3) [m]."""
     points = [
         data.body(marker.body).xpos + data.body(marker.body).xmat.reshape(3, 3) @ marker.position
@@ -307,40 +301,23 @@ def _marker_points(robot: Robot, data: mujoco.MjData) -> FloatArray:
 
 
 def _markers(robot: Robot) -> Check:
-    names = tuple(robot.markers)
-    if not any(marker.body == robot.body_names[0] for marker in robot.markers.values()):
+    marked = {marker.body for marker in robot.markers.values()}
+    if robot.body_names[0] not in marked:
         return Check("markers", False, f"none is on the root body '{robot.body_names[0]}'")
-    bare = [
-        foot
-        for foot in robot.foot_bodies
-        if all(marker.body != foot for marker in robot.markers.values())
-    ]
-    if bare:
+    if bare := [foot for foot in robot.foot_bodies if foot not in marked]:
         return Check("markers", False, f"no marker is on foot '{bare[0]}'")
-    wanted = min(
-        QUADRUPED_MARKERS, HUMANOID_MARKERS, key=lambda group: len(set(group) - set(names))
-    )
-    missing = [name for name in wanted if name not in names]
-    like = "a dog's" if wanted is QUADRUPED_MARKERS else "a person's"
-    detail = f"{len(names)}; as {like} recordings want them"
-    return Check(
-        "markers",
-        not missing,
-        detail if not missing else f"{len(names)}; {like} recordings want {', '.join(missing)}",
-    )
+    groups = {"a dog's": QUADRUPED_MARKERS, "a person's": HUMANOID_MARKERS}
+    missing = {like: [n for n in group if n not in robot.markers] for like, group in groups.items()}
+    like = min(missing, key=lambda like: len(missing[like]))
+    count = len(robot.markers)
+    if missing[like]:
+        return Check(
+            "markers", False, f"{count}; {like} recordings want {', '.join(missing[like])}"
+        )
+    return Check("markers", True, f"{count}; as {like} recordings want them")
 
 
 # --- standing
-# ---------------------------------------------------------------------------------------------------------
-
-
-def _touching(model: mujoco.MjModel, data: mujoco.MjData) -> list[str]:
-    """Bodies that touch the floor."""
-    floor = model.geom("floor").id
-    geoms = {int(g) for contact in data.contact for g in contact.geom if floor in contact.geom} - {
-        floor
-    }
-    return sorted({model.body(model.geom_bodyid[g]).name for g in geoms})
 
 
 def _feet(robot: Robot, model: mujoco.MjModel) -> Check:
@@ -348,26 +325,21 @@ def _feet(robot: Robot, model: mujoco.MjModel) -> Check:
     nothing else is as low."""
     data = _at(model, robot.home_qpos)
     bottoms = _feet_points(robot, data)[..., 2] - robot.foot_radius
-    high = float(bottoms.max())
     low = {body: _lowest_shape(model, data, body) for body in robot.body_names}
-    shapes = [low[body] for body in robot.foot_bodies]
-    points = f"points {1e3 * bottoms.min():.1f} to {1e3 * high:.1f} mm"
+    shapes = [low.pop(body) for body in robot.foot_bodies]
+    points = f"points {1e3 * bottoms.min():.1f} to {_mm(bottoms.max())}"
     detail = f"at home: {points}, shapes {_mm(min(shapes))} to {_mm(max(shapes))}"
-    others = {body: height for body, height in low.items() if body not in robot.foot_bodies}
-    lowest = min(others, key=lambda body: others[body])
-    if others[lowest] <= 0:
-        return Check(
-            "feet", False, f"{detail}; '{lowest}' reaches {_mm(others[lowest])}, below the feet"
-        )
+    other = min(low, key=lambda body: low[body])
+    if low[other] <= 0:
+        why = f"'{other}' reaches {_mm(low[other])}, below the feet"
+        return Check("feet", False, f"{detail}; {why}")
     if not np.isfinite(max(shapes)):
         return Check("feet", False, "a foot has no shape that collides")
-    good = bool(max(high, np.abs(shapes).max()) < FLAT_M)
-    next_one = (
-        f"next lowest '{lowest}' at {_mm(others[lowest])}"
-        if np.isfinite(others[lowest])
-        else "nothing else collides"
-    )
-    return Check("feet", good, f"{detail}; {next_one}")
+    rest = "nothing else collides"
+    if np.isfinite(low[other]):
+        rest = f"next lowest '{other}' at {_mm(low[other])}"
+    good = bool(max(bottoms.max(), np.abs(shapes).max()) < FLAT_M)
+    return Check("feet", good, f"{detail}; {rest}")
 
 
 def _mm(metres: float) -> str:
@@ -377,10 +349,11 @@ def _mm(metres: float) -> str:
 def _lowest_shape(model: mujoco.MjModel, data: mujoco.MjData, body: str) -> float:
     """Height of a body's lowest colliding point above the floor [m]; inf where it has none."""
     b, floor = model.body(body).id, model.geom("floor").id
-    geoms = [
-        g for g in range(model.ngeom) if model.geom_bodyid[g] == b and model.geom_conaffinity[g]
+    of_body = (model.geom_bodyid == b) & (model.geom_conaffinity != 0)
+    heights = [
+        mujoco.mj_geomDistance(model, data, floor, int(g), 10.0, None)
+        for g in np.flatnonzero(of_body)
     ]
-    heights = [mujoco.mj_geomDistance(model, data, floor, g, 10.0, None) for g in geoms]
     return float(min(heights, default=np.inf))
 
 
@@ -388,12 +361,16 @@ def _lowest_shape(model: mujoco.MjModel, data: mujoco.MjData, body: str) -> floa
 class Standing:
     """How a robot stood for STAND_S under its gains, from home."""
 
-    problem: str  # "" where it came to the end with its feet, and nothing else, on the floor
-    sink: float = np.nan  # share of its height that the base sank
+    # "" where it came to the end with its feet, and nothing else, on the floor
+    problem: str
+    # share of its height that the base sank
+    sink: float = np.nan
     tilt_deg: float = np.nan
     drift_m: float = np.nan
-    speed_rps: float = np.nan  # fastest joint in the last quarter [rad/s]
-    strain: float = np.nan  # largest share of a torque limit in the last quarter
+    # fastest joint in the last quarter [rad/s]
+    speed_rps: float = np.nan
+    # largest share of a torque limit in the last quarter
+    strain: float = np.nan
 
 
 def stand(robot: Robot) -> Standing:
@@ -407,24 +384,22 @@ def stand(robot: Robot) -> Standing:
         for step in range(steps):
             mujoco.mj_step(model, data)
             if _diverged(data):
-                return Standing(
-                    f"the simulation diverges after {step / robot.physics_rate_hz:.2f} s"
-                )
+                seconds = step / robot.physics_rate_hz
+                return Standing(f"the simulation diverges after {seconds:.2f} s")
             if step >= 0.75 * steps:
+                load = np.abs(data.actuator_force) / robot.torque_limit
                 fastest = max(fastest, float(np.abs(data.qvel[6:]).max()))
-                strained = max(
-                    strained, float((np.abs(data.actuator_force) / robot.torque_limit).max())
-                )
-    down = _touching(model, data)
+                strained = max(strained, float(load.max()))
+    floor = model.geom("floor").id
+    touching = {int(g) for contact in data.contact for g in contact.geom if floor in contact.geom}
+    down = {model.body(model.geom_bodyid[g]).name for g in touching - {floor}}
+    fallen = [f"'{body}' on the floor" for body in sorted(down - set(robot.foot_bodies))]
     aloft = [f"foot '{foot}' in the air" for foot in robot.foot_bodies if foot not in down]
-    fallen = [f"'{body}' on the floor" for body in down if body not in robot.foot_bodies]
-    height = robot.home_qpos[2]
+    upright = np.clip(data.body(robot.body_names[0]).xmat[8], -1, 1)
     return Standing(
         problem=(fallen + aloft + [""])[0],
-        sink=float((height - data.qpos[2]) / height),
-        tilt_deg=float(
-            np.degrees(np.arccos(np.clip(data.body(robot.body_names[0]).xmat[8], -1, 1)))
-        ),
+        sink=float((robot.home_qpos[2] - data.qpos[2]) / robot.home_qpos[2]),
+        tilt_deg=float(np.degrees(np.arccos(upright))),
         drift_m=float(np.linalg.norm(data.qpos[:2])),
         speed_rps=fastest,
         strain=strained,
@@ -432,9 +407,8 @@ def stand(robot: Robot) -> Standing:
 
 
 def _diverged(data: mujoco.MjData) -> bool:
-    return not np.all(np.isfinite(data.qpos)) or bool(
-        data.warning[mujoco.mjtWarning.mjWARN_BADQACC].number
-    )
+    bad = data.warning[mujoco.mjtWarning.mjWARN_BADQACC].number
+    return bool(bad) or not np.all(np.isfinite(data.qpos))
 
 
 def stands(robot: Robot) -> Check:
@@ -444,29 +418,24 @@ def stands(robot: Robot) -> Check:
         return Check("stands", False, s.problem)
     height = 1e3 * robot.home_qpos[2] * s.sink
     detail = (
-        f"{STAND_S:g} s: base {-height:+.0f} mm ({-100 * s.sink:+.0f} %), tilt {s.tilt_deg:.1f} deg, drift "
-        f"{1e3 * s.drift_m:.0f} mm, joints {s.speed_rps:.2f} rad/s, at most {100 * s.strain:.0f} % of the torque limit"
+        f"{STAND_S:g} s: base {-height:+.0f} mm ({-100 * s.sink:+.0f} %), tilt {s.tilt_deg:.1f} deg,"
+        f" drift {1e3 * s.drift_m:.0f} mm, joints {s.speed_rps:.2f} rad/s,"
+        f" at most {100 * s.strain:.0f} % of the torque limit"
     )
     if s.problem:
         return Check("stands", False, f"{detail}; {s.problem}")
-    good = (
-        abs(s.sink) < SINK
-        and s.tilt_deg < TILT_DEG
-        and s.drift_m < DRIFT_M
-        and s.speed_rps < STILL_RPS
-    )
-    return Check("stands", good, detail)
+    still = s.drift_m < DRIFT_M and s.speed_rps < STILL_RPS
+    return Check("stands", abs(s.sink) < SINK and s.tilt_deg < TILT_DEG and still, detail)
 
 
-def settles(robot: Robot) -> Check:
-    """Gains in the air: every joint, set off by 0.2 rad (within its limits), comes back and is
-    still."""
+def gains(robot: Robot) -> Check:
+    """In the air every joint, set off by STEP_RAD (within its limits), comes back and is still."""
     model = model_of(robot, floor=False)
     home = robot.home_joints
     inwards = np.where(robot.joint_upper - home > home - robot.joint_lower, 1.0, -1.0)
     room = np.maximum(robot.joint_upper - home, home - robot.joint_lower)
     qpos = robot.home_qpos.copy()
-    qpos[7:] = home + inwards * np.minimum(0.2, 0.5 * room)
+    qpos[7:] = home + inwards * np.minimum(STEP_RAD, 0.5 * room)
     data = _at(model, qpos)
     data.ctrl[:] = home
     with quiet():
@@ -477,18 +446,21 @@ def settles(robot: Robot) -> Check:
     stuck = model.dof_frictionloss[6:] / robot.kp  # what dry friction may hold off
     worst = int(np.argmax(left - stuck))
     fastest = float(np.abs(data.qvel[6:]).max())
-    gains = f"kp {span(robot.kp)}, kd {span(robot.kd)}, torque {span(robot.torque_limit)} Nm"
-    detail = f"{gains}; set off by 0.2 rad: {left[worst]:.3f} rad left ({robot.joint_names[worst]}), {fastest:.2f} rad/s"
-    return Check(
-        "gains", bool(left[worst] - stuck[worst] < SETTLED_RAD and fastest < STILL_RPS), detail
+    detail = (
+        f"kp {span(robot.kp)}, kd {span(robot.kd)}, torque {span(robot.torque_limit)} Nm;"
+        f" set off by {STEP_RAD:g} rad: {left[worst]:.3f} rad left ({robot.joint_names[worst]}),"
+        f" {fastest:.2f} rad/s"
     )
+    good = bool(left[worst] - stuck[worst] < SETTLED_RAD and fastest < STILL_RPS)
+    return Check("gains", good, detail)
 
 
-def span(values: FloatArray | Sequence[float]) -> str:
+def span(values: Array | Sequence[float]) -> str:
     low, high = float(np.min(values)) + 0.0, float(np.max(values)) + 0.0
     return f"{low:.4g}" if low == high else f"{low:.4g}..{high:.4g}"
 
 
+# check -> what of robot.yaml answers for it
 _EDIT = {
     "gains": ("drives",),
     "stands": ("drives", "the joints' home"),
@@ -496,7 +468,7 @@ _EDIT = {
     "joints": ("joints",),
     "markers": ("markers",),
     "rates": ("control_rate_hz", "physics_rate_hz"),
-}  # check -> what of robot.yaml answers for it
+}
 
 
 def what_to_edit(failed: Sequence[str]) -> str:

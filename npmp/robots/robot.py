@@ -25,42 +25,28 @@ import mujoco
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.safe_yaml import read_yaml
 from npmp import plugins
-from npmp.robots.adapt import (
-    ROOT_JOINT,
-    Adaptation,
-    adapt,
-    compile_spec,
-    posed,
-    read_adaptation,
-    read_spec,
-)
-from npmp.robots.fields import (
-    FloatArray,
-    fields,
-    mapping,
-    number,
-    one_of,
-    positive,
-    read_only,
-    text,
-    vector,
-)
+from npmp.robots.adapt import Adaptation, adapt, resolve, strip
+from npmp.robots.description import frozen, match_names, one_of, read_description
 from npmp.robots.menagerie import at_hand, locate
-from npmp.robots.symmetry import Layout, Symmetry, read_symmetry
+from npmp.robots.model import FREE, HINGE, ROOT_JOINT, compile_spec, posed, read_spec
+from npmp.robots.symmetry import Layout, Symmetry, make_symmetry
 
 _PACKAGE = Path(__file__).resolve().parent
 
 
 @dataclass(frozen=True)
 class Marker:
-    """A named point on a body: `position` (3,) [m] in the frame of `body`."""
+    """A named point on a body."""
 
     body: str
-    position: FloatArray
-    weight: float = 1.0  # of its error in retargeting, relative to the other markers
+    # (3,) in the body's frame [m]
+    position: Array
+    # of its error in retargeting, relative to the other markers
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -78,34 +64,38 @@ class Robot:
     joint_names: tuple[str, ...]
     body_names: tuple[str, ...]
     foot_bodies: tuple[str, ...]
-    foot_radius: float  # [m]
-    foot_offset: (
-        # (3,) in the foot body's frame [m]: centre of its sphere; of a sole, the middle of its
-        # points
-        FloatArray
-    )
-    foot_points: (
-        # (F, K, 3) in the foot bodies' frames [m]: centres of K contact spheres of foot_radius per
-        # foot
-        FloatArray
-    )
+    # [m]
+    foot_radius: float
+    # (3,) in the foot body's frame [m]: centre of its sphere; of a sole, the middle of its points
+    foot_offset: Array
+    # (F, K, 3) in the foot bodies' frames [m]: centres of K contact spheres of foot_radius per foot
+    foot_points: Array
     markers: Mapping[str, Marker]
     imu_site: str
-    home_qpos: FloatArray  # (7 + J,) standing, the lowest foot touching z = 0
-    kp: FloatArray  # (J,) [Nm/rad]
-    kd: FloatArray  # (J,) [Nm s/rad]
-    torque_limit: FloatArray  # (J,) [Nm]
-    joint_lower: FloatArray  # (J,) [rad]
-    joint_upper: FloatArray  # (J,) [rad]
-    velocity_limit: FloatArray  # (J,) [rad/s]
+    # (7 + J,) standing, the lowest foot touching z = 0
+    home_qpos: Array
+    # (J,) [Nm/rad]
+    kp: Array
+    # (J,) [Nm s/rad]
+    kd: Array
+    # (J,) [Nm]
+    torque_limit: Array
+    # (J,) [rad]
+    joint_lower: Array
+    # (J,) [rad]
+    joint_upper: Array
+    # (J,) of the drives [rad/s]
+    velocity_limit: Array
     control_rate_hz: float
     physics_rate_hz: float
     symmetries: Mapping[str, Symmetry]
-    model_sha256: str  # of names, kinematics and inertia: what a stored motion depends on
-    adaptation: Adaptation | None = None  # of an MJCF that was not written for this package
+    # of names, kinematics and inertia: what a stored motion depends on
+    model_sha256: str
+    # of an MJCF that was not written for this package
+    adaptation: Adaptation | None = None
 
     @property
-    def home_joints(self) -> FloatArray:
+    def home_joints(self) -> Array:
         """(J,) joint angles of the home pose [rad]."""
         return self.home_qpos[7:]
 
@@ -127,29 +117,28 @@ class Robot:
         return round(self.physics_rate_hz / self.control_rate_hz)
 
     def turning(self, most: Mapping[str, float]) -> Robot:
-        """The same robot with wider joint limits: joints whose names contain a key may turn to its
-        angle either way.
+        """The same robot with wider joint limits.
 
-        Limits that are wider already stay. most: angles [rad] by parts of joints' names; nothing
-        changes where none of them is part of any.
+        Args:
+          most: angles [rad], by parts of joints' names, to which these may turn either way; limits
+            that are wider stay. A robot that none of the parts fits stays as it is.
 
         Raises:
-          InputError: where some of the keys are part of no joint's name.
+          InputError: where only some of the keys are part of a joint's name.
         """
         unknown = [part for part in most if not any(part in name for name in self.joint_names)]
         if unknown and len(unknown) < len(most):
             raise InputError(
-                f"no joint of '{self.name}' has {', '.join(unknown)} in its name: {', '.join(self.joint_names)}"
+                f"no joint of '{self.name}' has {', '.join(unknown)} in its name:"
+                f" {', '.join(self.joint_names)}"
             )
         least = [
             max((angle for part, angle in most.items() if part in name), default=-np.inf)
             for name in self.joint_names
         ]
-        lower, upper = (
-            np.minimum(self.joint_lower, np.negative(least)),
-            np.maximum(self.joint_upper, least),
-        )
-        return replace(self, joint_lower=read_only(lower), joint_upper=read_only(upper))
+        lower = np.minimum(self.joint_lower, np.negative(least))
+        upper = np.maximum(self.joint_upper, least)
+        return replace(self, joint_lower=frozen(lower), joint_upper=frozen(upper))
 
     def spec(self, *, visuals: bool = True) -> mujoco.MjSpec:
         """A fresh, editable spec of the robot alone: no floor, no light, joints limited to
@@ -160,16 +149,17 @@ class Robot:
         """
         spec = read_spec(self.mjcf)
         if self.adaptation is not None:
-            adapt(spec, self.adaptation, self.mjcf, visuals=visuals)
+            strip(spec, self.mjcf, visuals=visuals, drop_missing=self.adaptation.drop_missing)
+            adapt(spec, self.adaptation)
         spec.compiler.discardvisual = not visuals
-        # of the spec's angles until it is compiled
-        unit = np.pi / 180 if spec.compiler.degree else 1.0
-        for name, lower, upper in zip(
+        for name, low, high in zip(
             self.joint_names, self.joint_lower, self.joint_upper, strict=True
         ):
             joint = spec.joint(name)
             joint.limited = mujoco.mjtLimited.mjLIMITED_TRUE
-            joint.range = [lower / unit, upper / unit]
+            # until it is compiled, of the file that the joint comes from: attached models have others
+            unit = np.pi / 180 if joint.compiler.degree else 1.0
+            joint.range = [low / unit, high / unit]
         return spec
 
     def model(self, *, visuals: bool = True) -> mujoco.MjModel:
@@ -191,9 +181,8 @@ def with_joints(joint_names: Iterable[str]) -> list[str]:
     return [name for name in names() if set(read_yaml(find(name))["joints"]) == wanted]
 
 
-def own_names() -> tuple[str, ...]:
-    """One's own robots, sorted: the folders with a robot.yaml in ./robots and in the folders that
-    NPMP_ROBOTS lists."""
+def user_names() -> tuple[str, ...]:
+    """The user's robots, sorted: folders with a robot.yaml in ./robots and in those of NPMP_ROBOTS."""
     found = {
         path.parent.name
         for folder in plugins.folders("robots")
@@ -225,7 +214,7 @@ def find(robot: str | Path) -> Path:
         )
     if path.suffix not in (".yaml", ".yml"):
         raise InputError(
-            f"no robot '{robot}'; there are: {', '.join((*names(), *own_names()))}, or the path of a folder"
+            f"no robot '{robot}'; there are: {', '.join((*names(), *user_names()))}, or the path of a folder"
         )
     if not path.exists():
         raise InputError(f"no robot file '{path}'; the packaged robots are: {', '.join(names())}")
@@ -233,14 +222,14 @@ def find(robot: str | Path) -> Path:
 
 
 def load(robot: str | Path) -> Robot:
-    """The packaged robot of that name, or your own by its name or by the path of its folder or of
-    its robot.yaml.
+    """A packaged or a user's robot by its name, or by the path of its folder or its robot.yaml.
 
     Raises:
       InputError: for an unknown name, a missing or malformed file, a robot.yaml that does not fit
         its MJCF, or a model of MuJoCo Menagerie that cannot be had.
     """
-    return _read(find(robot))
+    path = find(robot)
+    return build(read_yaml(path), path)
 
 
 def is_at_hand(robot: str | Path) -> bool:
@@ -250,80 +239,69 @@ def is_at_hand(robot: str | Path) -> bool:
     return at_hand(str(content.get("mjcf", ""))) if isinstance(content, dict) else True
 
 
-# --- robot.yaml ---
-
-
-_REQUIRED = ("name", "mjcf", "control_rate_hz", "joints", "feet", "markers", "symmetries")
-_ADAPTED = (
-    "physics_rate_hz",
-    "solver",
-    "imu",
-    "drop_missing",
-)  # only with `drives`: a model of one's own says these itself
-
-
-def _read(path: Path) -> Robot:
-    return build(read_yaml(path), path)
-
-
 def build(content: Any, path: Path) -> Robot:
-    """The robot that a robot.yaml's content describes; `path` is where it stands, or would. Raises
+    """The robot that a robot.yaml's content describes; `path` is where it lies, or would. Raises
     InputError."""
-    adapted = isinstance(content, dict) and "drives" in content
-    site = ("imu_site",) if not (adapted and "imu" in content) else ()
-    optional = ("source", "licence", "drives", *(_ADAPTED if adapted else ()))
-    top = fields(content, str(path), required=(*_REQUIRED, *site), optional=optional)
-
-    mjcf = locate(text(top["mjcf"], f"{path}: mjcf"), path.parent)
-    adaptation = read_adaptation(top, mjcf, str(path)) if adapted else None
-    spec = read_spec(mjcf)
-    if adaptation is not None:
-        adapt(spec, adaptation, mjcf, visuals=False)
+    said = read_description(content, str(path))
+    mjcf = locate(said.mjcf, path.parent)
+    spec, adaptation = read_spec(mjcf), None
+    if said.drives is not None:
+        adaptation = resolve(said, spec, mjcf, str(path))
+        adapt(spec, adaptation)
     model = compile_spec(spec, mjcf)
-    joint_names = _joint_names(model, mjcf)
-    body_names = tuple(model.body(i).name for i in range(1, model.nbody))
-    sites = tuple(model.site(i).name for i in range(model.nsite))
+    joints = _joint_names(model, mjcf)
+    bodies = tuple(model.body(i).name for i in range(1, model.nbody))
+    sites = [model.site(i).name for i in range(model.nsite)]
+    kp, kd, torque_limit = _drives(model, joints, mjcf)
 
-    home, lower, upper, velocity = _joint_table(top["joints"], joint_names, f"{path}: joints")
-    kp, kd, torque_limit = _drives(model, joint_names, mjcf)
-    foot_bodies, foot_radius, foot_offset, foot_points = _feet(
-        top["feet"], body_names, f"{path}: feet"
-    )
-    markers = _markers(top["markers"], body_names, f"{path}: markers")
-    layout = _layout(model, joint_names, body_names, foot_bodies, markers)
-    control_rate_hz = positive(top["control_rate_hz"], f"{path}: control_rate_hz")
+    match_names(said.joints, joints, f"{path}: joints")
+    rows = [said.joints[name] for name in joints]
+    for foot in said.feet.bodies:
+        one_of(foot, bodies, "body", f"{path}: feet.bodies")
+    if said.feet.points:
+        match_names(said.feet.points, said.feet.bodies, f"{path}: feet.points")
+    for name, marker in said.markers.items():
+        one_of(marker.body, bodies, "body", f"{path}: markers.{name}.body")
+    markers = {
+        name: Marker(marker.body, frozen(marker.position), marker.weight)
+        for name, marker in said.markers.items()
+    }
+    points = frozen([said.feet.points.get(foot, (said.feet.offset,)) for foot in said.feet.bodies])
+    home = np.array([row.home for row in rows])
+    layout = _layout(model, joints, bodies, said.feet.bodies, markers)
     physics_rate_hz = 1.0 / model.opt.timestep
-    substeps = physics_rate_hz / control_rate_hz
+    substeps = physics_rate_hz / said.control_rate_hz
     if substeps < 0.5 or abs(substeps - round(substeps)) > 1e-6:
-        rates = f"control_rate_hz {control_rate_hz:g} does not divide the physics rate {physics_rate_hz:g} Hz"
-        raise InputError(f"{path}: {rates} of {mjcf.name}")
-
+        raise InputError(
+            f"{path}: control_rate_hz {said.control_rate_hz:g} does not divide the physics rate"
+            f" {physics_rate_hz:g} Hz of {mjcf.name}"
+        )
     return Robot(
-        name=text(top["name"], f"{path}: name"),
+        name=said.name,
         mjcf=mjcf,
-        source=text(top.get("source", ""), f"{path}: source"),
-        licence=text(top.get("licence", ""), f"{path}: licence"),
-        joint_names=joint_names,
-        body_names=body_names,
-        foot_bodies=foot_bodies,
-        foot_radius=foot_radius,
-        foot_offset=foot_offset,
-        foot_points=foot_points,
+        source=said.source,
+        licence=said.licence,
+        joint_names=joints,
+        body_names=bodies,
+        foot_bodies=said.feet.bodies,
+        foot_radius=said.feet.radius,
+        foot_offset=frozen(said.feet.offset),
+        foot_points=points,
         markers=MappingProxyType(markers),
-        imu_site=one_of(top.get("imu_site", "imu"), sites, "site", f"{path}: imu_site"),
-        home_qpos=read_only(_standing(model, home, foot_bodies, foot_radius, foot_points)),
-        kp=read_only(kp),
-        kd=read_only(kd),
-        torque_limit=read_only(torque_limit),
-        joint_lower=read_only(lower),
-        joint_upper=read_only(upper),
-        velocity_limit=read_only(velocity),
-        control_rate_hz=control_rate_hz,
+        imu_site=one_of(said.imu_site, sites, "site", f"{path}: imu_site"),
+        home_qpos=frozen(_standing(model, home, said.feet.bodies, said.feet.radius, points)),
+        kp=frozen(kp),
+        kd=frozen(kd),
+        torque_limit=frozen(torque_limit),
+        joint_lower=frozen([row.lower for row in rows]),
+        joint_upper=frozen([row.upper for row in rows]),
+        velocity_limit=frozen([row.velocity for row in rows]),
+        control_rate_hz=said.control_rate_hz,
         physics_rate_hz=physics_rate_hz,
         symmetries=MappingProxyType(
             {
-                name: read_symmetry(name, entry, layout, f"{path}: symmetries.{name}")
-                for name, entry in mapping(top["symmetries"], f"{path}: symmetries").items()
+                name: make_symmetry(name, entry, layout, f"{path}: symmetries.{name}")
+                for name, entry in said.symmetries.items()
             }
         ),
         model_sha256=_model_sha256(model),
@@ -331,84 +309,23 @@ def build(content: Any, path: Path) -> Robot:
     )
 
 
-def _joint_table(value: Any, joint_names: Sequence[str], where: str) -> FloatArray:
-    """(4, J): home, lower, upper [rad] and speed limit [rad/s]."""
-    table = fields(value, where, required=joint_names)
-    rows = []
-    for name in joint_names:
-        here = f"{where}.{name}"
-        row = fields(table[name], here, required=("home", "lower", "upper", "velocity"))
-        home, lower, upper = (
-            number(row[key], f"{here}.{key}") for key in ("home", "lower", "upper")
-        )
-        if not lower <= home <= upper or lower == upper:
-            raise InputError(
-                f"{here}: home {home:g} is not within lower {lower:g} and upper {upper:g}"
-            )
-        rows.append((home, lower, upper, positive(row["velocity"], f"{here}.velocity")))
-    return np.array(rows).T
-
-
-def _feet(
-    value: Any, body_names: Sequence[str], where: str
-) -> tuple[tuple[str, ...], float, FloatArray, FloatArray]:
-    """Bodies, radius [m], offset (3,) [m] and points (F, K, 3) [m], which are the offset alone
-    where none are given."""
-    entry = fields(value, where, required=("bodies", "radius", "offset"), optional=("points", "at"))
-    if not isinstance(entry["bodies"], list) or not entry["bodies"]:
-        raise InputError(
-            f"{where}.bodies: expected a list of bodies; found {entry['bodies']!r:.40}"
-        )
-    bodies = tuple(one_of(body, body_names, "body", f"{where}.bodies") for body in entry["bodies"])
-    radius, offset = (
-        positive(entry["radius"], f"{where}.radius"),
-        vector(entry["offset"], f"{where}.offset"),
-    )
-    if "points" not in entry:
-        return bodies, radius, offset, read_only(np.broadcast_to(offset, (len(bodies), 1, 3)))
-    table = fields(entry["points"], f"{where}.points", required=bodies)
-    points = [_points(table[body], f"{where}.points.{body}") for body in bodies]
-    if len({len(sole) for sole in points}) > 1:
-        counts = ", ".join(f"{body} {len(sole)}" for body, sole in zip(bodies, points, strict=True))
-        raise InputError(f"{where}.points: every foot needs as many; found {counts}")
-    return bodies, radius, offset, read_only(points)
-
-
-def _points(value: Any, where: str) -> list[FloatArray]:
-    if not isinstance(value, list) or not value:
-        raise InputError(f"{where}: expected a list of points [x, y, z]; found {value!r:.40}")
-    return [vector(point, where) for point in value]
-
-
-def _markers(value: Any, body_names: Sequence[str], where: str) -> dict[str, Marker]:
-    markers = {}
-    for name, entry in mapping(value, where).items():
-        here = f"{where}.{name}"
-        entry = fields(entry, here, required=("body", "position"), optional=("weight",))
-        body = one_of(entry["body"], body_names, "body", f"{here}.body")
-        weight = positive(entry.get("weight", 1.0), f"{here}.weight")
-        markers[name] = Marker(body, vector(entry["position"], f"{here}.position"), weight)
-    return markers
-
-
 # --- MJCF ---
 
 
 def _joint_names(model: mujoco.MjModel, mjcf: Path) -> tuple[str, ...]:
     """Names of the hinges; refuses anything but a free joint "root" on the first body, then hinges."""
-    free, hinge = mujoco.mjtJoint.mjJNT_FREE, mujoco.mjtJoint.mjJNT_HINGE
     joint_names = tuple(model.joint(i).name for i in range(model.njnt))
-    if joint_names[:1] != (ROOT_JOINT,) or model.jnt_type[0] != free or model.jnt_bodyid[0] != 1:
+    if joint_names[:1] != (ROOT_JOINT,) or model.jnt_type[0] != FREE or model.jnt_bodyid[0] != 1:
         raise InputError(f"{mjcf}: the first body must have a free joint named '{ROOT_JOINT}'")
     for name, kind in zip(joint_names[1:], model.jnt_type[1:], strict=True):
-        if kind != hinge:
+        if kind != HINGE:
             raise InputError(f"{mjcf}: joint '{name}' is no hinge; only hinges may follow the root")
     return joint_names[1:]
 
 
 def _drives(
     model: mujoco.MjModel, joint_names: tuple[str, ...], mjcf: Path
-) -> tuple[FloatArray, FloatArray, FloatArray]:
+) -> tuple[Array, Array, Array]:
     """kp [Nm/rad], kd [Nm s/rad], torque limit [Nm], each (J,): torque = clip(kp (target - q) - kd
     qd)."""
     actuators = tuple(model.actuator(i).name for i in range(model.nu))
@@ -436,19 +353,15 @@ def _drives(
     return kp, -damping, upper
 
 
-def _point(data: mujoco.MjData, body: str, position: FloatArray) -> FloatArray:
+def _point(data: mujoco.MjData, body: str, position: Array) -> Array:
     """(3,) world position of a point given in a body's frame [m]."""
     frame = data.body(body)
     return frame.xpos + frame.xmat.reshape(3, 3) @ position
 
 
 def _standing(
-    model: mujoco.MjModel,
-    home: FloatArray,
-    foot_bodies: Sequence[str],
-    radius: float,
-    points: FloatArray,
-) -> FloatArray:
+    model: mujoco.MjModel, home: Array, foot_bodies: Sequence[str], radius: float, points: Array
+) -> Array:
     """(7 + J,) qpos of the home pose at the height where the lowest foot point touches z = 0."""
     data = posed(model, home)
     lowest = min(
@@ -512,7 +425,7 @@ def _model_sha256(model: mujoco.MjModel) -> str:
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
-def _matrix(quaternion: FloatArray) -> FloatArray:
+def _matrix(quaternion: Array) -> Array:
     """(4,) wxyz -> (3, 3)."""
     matrix = np.zeros(9)
     mujoco.mju_quat2Mat(matrix, quaternion)

@@ -10,26 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from mocap_data import rotations
+from mocap_data.arrays import Array
 from mocap_data.errors import InputError
-from npmp.robots.fields import (
-    FloatArray,
-    IntArray,
-    fields,
-    one_of,
-    positive,
-    read_only,
-    read_only_indices,
-)
+from npmp.robots.description import SymmetryEntry, frozen, one_of
 
-_AXES = {"x": 0, "y": 1, "z": 2}
-# [m] and [1]: how far from its exact image a marker or an axis may be, unless robot.yaml says
-_TOLERANCE = 1e-6
+Indices = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -38,37 +28,37 @@ class Symmetry:
     inverse."""
 
     name: str
-    normal: FloatArray  # (3,) unit vector across the mirror plane, which goes through the origin
-    joint_permutation: IntArray  # (J,)
-    joint_sign: FloatArray  # (J,) +-1
-    body_permutation: IntArray  # (B,) world left out
-    foot_permutation: IntArray  # (F,)
-    marker_permutation: IntArray  # (M,) in the order of Robot.markers
+    normal: Array  # (3,) unit vector across the mirror plane, which goes through the origin
+    joint_permutation: Indices  # (J,)
+    joint_sign: Array  # (J,) +-1
+    body_permutation: Indices  # (B,) world left out
+    foot_permutation: Indices  # (F,)
+    marker_permutation: Indices  # (M,) in the order of Robot.markers
     # What body frames differ by from their partners' images, in their own frames: a model's choice,
     # not its kinematics. (B, 4) wxyz; none where bodies align with the base when all joints are
     # zero
-    body_turns: FloatArray
+    body_turns: Array
     # (B, 3) [m]; none where origins lie in the mirror plane or opposite to each other
-    body_shifts: FloatArray
+    body_shifts: Array
     # [m] of what is mirrored, for a model that is only nearly symmetric
-    tolerance: float = _TOLERANCE
+    tolerance: float
 
     @property
-    def reflection(self) -> FloatArray:
+    def reflection(self) -> Array:
         """(3,) diagonal of S."""
         return 1.0 - 2.0 * self.normal
 
-    def mirror_points(self, points: ArrayLike) -> FloatArray:
+    def mirror_points(self, points: ArrayLike) -> Array:
         """Positions or linear velocities (..., 3), each reflected. Permuting bodies is left to the
         caller."""
         return np.asarray(points, dtype=np.float64) * self.reflection
 
-    def mirror_quaternions(self, quaternions: ArrayLike) -> FloatArray:
+    def mirror_quaternions(self, quaternions: ArrayLike) -> Array:
         """Orientations (..., 4) wxyz -> S R S: of the root, and of bodies aligned with it when all
         joints are zero."""
         return np.asarray(quaternions, dtype=np.float64) * np.concatenate([[1.0], -self.reflection])
 
-    def mirror_body_quaternions(self, quaternions: ArrayLike) -> FloatArray:
+    def mirror_body_quaternions(self, quaternions: ArrayLike) -> Array:
         """Orientations of all bodies, (..., B, 4) wxyz, as the mirrored robot has them: permuted, S
         R S, and turned.
 
@@ -80,7 +70,7 @@ class Symmetry:
             return images
         return rotations.multiply(images, self.body_turns)
 
-    def mirror_body_positions(self, positions: ArrayLike, quaternions: ArrayLike) -> FloatArray:
+    def mirror_body_positions(self, positions: ArrayLike, quaternions: ArrayLike) -> Array:
         """Origins of all bodies, (..., B, 3) [m], as the mirrored robot has them; quaternions (...,
         B, 4) of the original."""
         images = self.mirror_points(np.asarray(positions)[..., self.body_permutation, :])
@@ -90,11 +80,11 @@ class Symmetry:
             self.mirror_body_quaternions(quaternions), self.body_shifts
         )
 
-    def mirror_joints(self, joints: ArrayLike) -> FloatArray:
+    def mirror_joints(self, joints: ArrayLike) -> Array:
         """Joint angles, velocities, targets or torques (..., J)."""
         return np.asarray(joints, dtype=np.float64)[..., self.joint_permutation] * self.joint_sign
 
-    def mirror_qpos(self, qpos: ArrayLike) -> FloatArray:
+    def mirror_qpos(self, qpos: ArrayLike) -> Array:
         """(..., 7 + J) [m | unit quaternion wxyz | rad]."""
         position, quaternion, joints = np.split(np.asarray(qpos, dtype=np.float64), [3, 7], axis=-1)
         root = self.mirror_points(position), self.mirror_quaternions(quaternion)
@@ -106,19 +96,18 @@ class Layout:
     """What a mirror is derived from: names, and what is where in the base's frame at zero joints."""
 
     joint_names: Sequence[str]
-    joint_axes: FloatArray  # (J, 3)
+    joint_axes: Array  # (J, 3)
     body_names: Sequence[str]
-    body_positions: FloatArray  # (B, 3) [m]
-    body_rotations: FloatArray  # (B, 3, 3) to the base's frame
+    body_positions: Array  # (B, 3) [m]
+    body_rotations: Array  # (B, 3, 3) to the base's frame
     foot_bodies: Sequence[str]
     marker_names: Sequence[str]
     marker_bodies: Sequence[int]  # (M,) indices into body_names
-    marker_positions: FloatArray  # (M, 3) [m]
+    marker_positions: Array  # (M, 3) [m]
 
 
-def read_symmetry(name: str, value: Any, layout: Layout, where: str) -> Symmetry:
-    """The mirror that `{normal: x|y|z, swap: [[prefix, prefix], ...], tolerance: METRES}`
-    describes.
+def make_symmetry(name: str, entry: SymmetryEntry, layout: Layout, where: str) -> Symmetry:
+    """The mirror that an entry of robot.yaml describes.
 
     A prefix may be written with a star for what is left of the name: "left_" is "left_*"; "*_left"
     swaps ends of names and "*left*" what stands anywhere in them.
@@ -126,45 +115,33 @@ def read_symmetry(name: str, value: Any, layout: Layout, where: str) -> Symmetry
     Raises:
       InputError: where a swapped name does not exist, or joints or markers are no mirror images.
     """
-    entry = fields(value, where, required=("normal", "swap"), optional=("tolerance",))
-    tolerance = positive(entry.get("tolerance", _TOLERANCE), f"{where}.tolerance")
-    normal = np.eye(3)[_AXES[one_of(entry["normal"], tuple(_AXES), "axis", f"{where}.normal")]]
-    partners = _partners(entry["swap"], f"{where}.swap")
+    normal, tolerance = np.eye(3)["xyz".index(entry.normal)], entry.tolerance
+    partners = dict(entry.swap) | {b: a for a, b in entry.swap}
     joints = _name_permutation(layout.joint_names, partners, "joint", where)
     bodies = _name_permutation(layout.body_names, partners, "body", where)
     return Symmetry(
         name=name,
-        normal=read_only(normal),
+        normal=frozen(normal),
         joint_permutation=joints,
         joint_sign=_joint_signs(layout, joints, normal, tolerance, where),
         body_permutation=bodies,
         foot_permutation=_name_permutation(layout.foot_bodies, partners, "foot", where),
         marker_permutation=_marker_permutation(layout, bodies, normal, tolerance, where),
-        body_turns=read_only(_body_turns(layout, bodies, normal)),
-        body_shifts=read_only(_body_shifts(layout, bodies, normal)),
+        body_turns=frozen(_body_turns(layout, bodies, normal)),
+        body_shifts=frozen(_body_shifts(layout, bodies, normal)),
         tolerance=tolerance,
     )
 
 
-def _partners(value: Any, where: str) -> dict[str, str]:
-    """[[a, b], ...] as a -> b and b -> a."""
-    partners: dict[str, str] = {}
-    for pair in value if isinstance(value, list) else [value]:
-        if not (
-            isinstance(pair, list)
-            and len(pair) == 2
-            and all(isinstance(side, str) for side in pair)
-        ):
-            raise InputError(f"{where}: expected pairs of name prefixes; found {pair!r:.40}")
-        if pair[0] in partners or pair[1] in partners:
-            raise InputError(f"{where}: a prefix of {pair!r} is swapped twice")
-        partners |= {pair[0]: pair[1], pair[1]: pair[0]}
-    return partners
+def _frozen_indices(values: ArrayLike) -> Indices:
+    copy = np.array(values, dtype=np.int64)
+    copy.flags.writeable = False
+    return copy
 
 
 def _name_permutation(
     names: Sequence[str], partners: Mapping[str, str], kind: str, where: str
-) -> IntArray:
+) -> Indices:
     """(N,) index of each name's image: its prefix swapped, or itself where no prefix fits."""
 
     def image_of(name: str) -> str:
@@ -176,7 +153,7 @@ def _name_permutation(
     permutation = [list(names).index(image_of(name)) for name in names]
     if [permutation[i] for i in permutation] != list(range(len(names))):
         raise InputError(f"{where}: swapping prefixes twice does not give the {kind} names back")
-    return read_only_indices(permutation)
+    return _frozen_indices(permutation)
 
 
 def swapped(name: str, part: str, partner: str) -> str | None:
@@ -191,8 +168,8 @@ def swapped(name: str, part: str, partner: str) -> str | None:
 
 
 def _joint_signs(
-    layout: Layout, permutation: IntArray, normal: FloatArray, tolerance: float, where: str
-) -> FloatArray:
+    layout: Layout, permutation: Indices, normal: Array, tolerance: float, where: str
+) -> Array:
     """(J,) +1 where the image of the partner's axis points along the joint's axis, -1 where against
     it."""
     images = -layout.joint_axes[permutation] * (1.0 - 2.0 * normal)
@@ -201,10 +178,10 @@ def _joint_signs(
         if abs(cosine) < 1.0 - tolerance:
             pair = f"'{joint}' and '{layout.joint_names[partner]}'"
             raise InputError(f"{where}: the axes of joints {pair} are no mirror images")
-    return read_only(np.sign(alignment))
+    return frozen(np.sign(alignment))
 
 
-def _body_turns(layout: Layout, permutation: IntArray, normal: FloatArray) -> FloatArray:
+def _body_turns(layout: Layout, permutation: Indices, normal: Array) -> Array:
     """(B, 4) S A'^T S A of each body, for `Symmetry.mirror_body_quaternions`; no turn exactly where
     it is but rounding."""
     reflection = np.diag(1.0 - 2.0 * normal)
@@ -215,7 +192,7 @@ def _body_turns(layout: Layout, permutation: IntArray, normal: FloatArray) -> Fl
     return turns
 
 
-def _body_shifts(layout: Layout, permutation: IntArray, normal: FloatArray) -> FloatArray:
+def _body_shifts(layout: Layout, permutation: Indices, normal: Array) -> Array:
     """(B, 3) [m] from each body's origin to the image of its partner's, in the body's frame; none
     where only rounding."""
     apart = layout.body_positions[permutation] * (1.0 - 2.0 * normal) - layout.body_positions
@@ -224,8 +201,8 @@ def _body_shifts(layout: Layout, permutation: IntArray, normal: FloatArray) -> F
 
 
 def _marker_permutation(
-    layout: Layout, body_permutation: IntArray, normal: FloatArray, tolerance: float, where: str
-) -> IntArray:
+    layout: Layout, body_permutation: Indices, normal: Array, tolerance: float, where: str
+) -> Indices:
     """(M,) index of the marker that sits where each marker's image is, on the image of its body."""
     permutation = []
     bodies = np.asarray(layout.marker_bodies)
@@ -241,4 +218,4 @@ def _marker_permutation(
                 f"{where}: marker '{name}' has {len(images)} mirror images; expected one"
             )
         permutation.append(images[0])
-    return read_only_indices(permutation)
+    return _frozen_indices(permutation)

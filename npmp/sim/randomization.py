@@ -22,7 +22,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.robots import Robot
-from npmp.robots.adapt import CONES
+from npmp.robots.description import CONES
 from npmp.sim.adaptive import Reach
 from npmp.sim.simulator import Simulator
 

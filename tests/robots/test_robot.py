@@ -57,6 +57,7 @@ markers:
 symmetries:
   left_right: {normal: y, swap: [[l_, r_]]}
 """
+ROW = {"home": 0, "lower": -1, "upper": 1, "velocity": 1}
 
 
 def write(folder: Path, *, robot: str = ROBOT, mjcf: str = MJCF) -> Path:
@@ -65,16 +66,15 @@ def write(folder: Path, *, robot: str = ROBOT, mjcf: str = MJCF) -> Path:
     return folder
 
 
-def changed(path: tuple[str, ...], value: object) -> str:
-    """ROBOT with the entry at `path` set to `value`, or left out where value is None."""
-    content = yaml.safe_load(ROBOT)
-    inner = content
-    for key in path[:-1]:
-        inner = inner[key]
+def changed(path: str, value: object) -> str:
+    """ROBOT with the entry at "key key" set to `value`, or left out where value is None."""
+    content = inner = yaml.safe_load(ROBOT)
+    *above, key = path.split()
+    for name in above:
+        inner = inner[name]
+    inner[key] = value
     if value is None:
-        del inner[path[-1]]
-    else:
-        inner[path[-1]] = value
+        del inner[key]
     return yaml.safe_dump(content)
 
 
@@ -124,7 +124,7 @@ def test_feet_are_points_or_soles(tmp_path: Path) -> None:
     np.testing.assert_array_equal(plank.foot_points, [[[0, 0, -0.3]]] * 2)
     corners = [[-0.1, 0.0, -0.35], [0.1, 0.0, -0.35]]
     plank = robots.load(
-        write(tmp_path, robot=changed(("feet", "points"), {"l_leg": corners, "r_leg": corners}))
+        write(tmp_path, robot=changed("feet points", {"l_leg": corners, "r_leg": corners}))
     )
     np.testing.assert_array_equal(plank.foot_points, [corners, corners])
     np.testing.assert_array_equal(plank.foot_offset, [0, 0, -0.3])
@@ -135,7 +135,7 @@ def test_feet_are_points_or_soles(tmp_path: Path) -> None:
 
 def test_marker_weights(tmp_path: Path) -> None:
     assert {marker.weight for marker in robots.load(write(tmp_path)).markers.values()} == {1.0}
-    heavy = robots.load(write(tmp_path, robot=changed(("markers", "left", "weight"), 2.5)))
+    heavy = robots.load(write(tmp_path, robot=changed("markers left weight", 2.5)))
     assert heavy.markers["left"].weight == 2.5 and heavy.markers["right"].weight == 1.0
 
 
@@ -145,6 +145,24 @@ def test_limits_are_radians_whatever_the_models_unit(tmp_path: Path) -> None:
         mjcf = MJCF.replace("<option", f'<compiler angle="{unit}"/><option')
         model = robots.load(write(tmp_path, mjcf=mjcf)).model()
         np.testing.assert_allclose(model.jnt_range[1:], [[-1, 1], [-1, 1]], atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:Attaching")
+def test_limits_are_radians_in_attached_models_of_another_unit(tmp_path: Path) -> None:
+    """The plank in degrees, its legs attached from files in radians."""
+    mjcf = MJCF
+    for side in "lr":
+        start = mjcf.index(f'<body name="{side}_leg"')
+        leg = mjcf[start : mjcf.index("</body>", start) + len("</body>")]
+        mjcf = mjcf.replace(
+            leg, f'<frame><attach model="{side}" body="{side}_leg" prefix=""/></frame>'
+        )
+        legs = f'<mujoco><compiler angle="radian"/><worldbody>{leg}</worldbody></mujoco>'
+        (tmp_path / f"{side}.xml").write_text(legs)
+    models = "".join(f'<model name="{side}" file="{side}.xml"/>' for side in "lr")
+    mjcf = mjcf.replace("<worldbody>", f"<asset>{models}</asset><worldbody>", 1)
+    model = robots.load(write(tmp_path, mjcf=mjcf)).model()
+    np.testing.assert_allclose(model.jnt_range[1:], [[-1, 1], [-1, 1]], atol=1e-12)
 
 
 def test_signs_follow_from_the_axes(tmp_path: Path) -> None:
@@ -207,7 +225,7 @@ def test_hash_ignores_what_motions_do_not_depend_on(tmp_path: Path) -> None:
     ],
 )
 def test_hash_sees_kinematics_and_inertia(tmp_path: Path, old: str, new: str) -> None:
-    lopsided = changed(("symmetries",), {})
+    lopsided = changed("symmetries", {})
     plain = robots.load(write(tmp_path, robot=lopsided)).model_sha256
     other = robots.load(
         write(tmp_path, robot=lopsided, mjcf=MJCF.replace(old, new, 1))
@@ -227,53 +245,40 @@ def test_hash_sees_names(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "value", "expected"),
     [
-        (("imu_site",), None, "missing key 'imu_site'"),
-        (("colour",), "red", "unknown key 'colour'; there are: name, mjcf"),
-        (("imu_site",), "nose", "no site 'nose'; there are: imu"),
-        (("control_rate_hz",), 60, "60 does not divide the physics rate 200 Hz"),
-        (("control_rate_hz",), "fast", "expected a finite number; found 'fast'"),
-        (("mjcf",), "gone.xml", "no MJCF file"),
-        (("joints", "r_hip"), None, "joints: missing key 'r_hip'"),
-        (("joints", "tail"), {}, "joints: unknown key 'tail'; there are: l_hip, r_hip"),
-        (("joints", "l_hip", "home"), 2, "joints.l_hip: home 2 is not within lower -1 and upper 1"),
-        (
-            ("joints", "l_hip", "upper"),
-            float("nan"),
-            "joints.l_hip.upper: expected a finite number",
-        ),
-        (("joints", "l_hip", "velocity"), 0, "joints.l_hip.velocity: expected a positive number"),
-        (("feet", "bodies"), ["paw"], "feet.bodies: no body 'paw'; there are: plank, l_leg, r_leg"),
-        (("feet", "bodies"), [], "feet.bodies: expected a list of bodies"),
-        (("feet", "offset"), [0, 0], "feet.offset: expected three numbers"),
-        (("feet", "points"), {"l_leg": [[0, 0, 0]]}, "feet.points: missing key 'r_leg'"),
-        (
-            ("feet", "points"),
-            {"l_leg": [[0, 0, 0]], "r_leg": 1},
-            "feet.points.r_leg: expected a list of points",
-        ),
-        (("markers", "left", "weight"), 0, "markers.left.weight: expected a positive number"),
-        (
-            ("symmetries", "left_right", "tolerance"),
-            -1,
-            "left_right.tolerance: expected a positive number",
-        ),
-        (("markers", "left", "body"), "arm", "markers.left.body: no body 'arm'"),
-        (("markers", "left", "position"), [0, 0, -0.2], "marker 'left' has 0 mirror images"),
-        (("symmetries", "left_right", "normal"), "w", "no axis 'w'; there are: x, y, z"),
-        (
-            ("symmetries", "left_right", "swap"),
-            [["l_", "q_"]],
-            "no joint (the image of l_hip) 'q_hip'",
-        ),
-        (("symmetries", "left_right", "swap"), "l_r_", "expected pairs of name prefixes"),
-        (("symmetries", "left_right", "swap"), [["l_", "r_"], ["l_", "r_"]], "swapped twice"),
-        (("symmetries",), [1], "symmetries: expected a mapping"),
+        ("colour", "red", "robot has no setting 'colour'; there are: name, mjcf"),
+        ("imu_site", "nose", "no site 'nose'; there are: imu"),
+        ("control_rate_hz", 60, "60 does not divide the physics rate 200 Hz"),
+        ("control_rate_hz", "fast", "control_rate_hz must be a finite number, got 'fast'"),
+        ("control_rate_hz", None, "robot lacks control_rate_hz"),
+        ("mjcf", "gone.xml", "no MJCF file"),
+        ("joints r_hip", None, "joints lacks 'r_hip'"),
+        ("joints tail", {**ROW}, "joints: no name 'tail'; there are: l_hip, r_hip"),
+        ("joints l_hip home", 2, "joints.l_hip: home 2 is not within lower -1 and upper 1"),
+        ("joints l_hip upper", float("nan"), "joints.l_hip.upper must be a finite number"),
+        ("joints l_hip velocity", 0, "joints.l_hip: velocity must be above 0"),
+        ("feet bodies", ["paw"], "feet.bodies: no body 'paw'; there are: plank, l_leg, r_leg"),
+        ("feet bodies", [], "feet: bodies must name a foot"),
+        ("feet offset", [0, 0], "feet.offset must be a list of 3"),
+        ("feet radius", "2e-02", "got '2e-02'; a power of ten needs a dot in YAML: 2.0e-02"),
+        ("feet points", {"l_leg": [[0, 0, 0]]}, "feet.points lacks 'r_leg'"),
+        ("feet points", {"l_leg": [[0, 0, 0]], "r_leg": 1}, "feet.points.r_leg must be a list"),
+        ("markers left weight", 0, "markers.left: weight must be above 0"),
+        ("markers left body", "arm", "markers.left.body: no body 'arm'"),
+        ("markers left position", [0, 0, -0.2], "marker 'left' has 0 mirror images"),
+        ("symmetries left_right tolerance", -1, "left_right: tolerance must be above 0"),
+        ("symmetries left_right normal", "w", "normal must be x, y or z, got 'w'"),
+        ("symmetries left_right swap", [["l_", "q_"]], "(the image of l_hip) 'q_hip'"),
+        ("symmetries left_right swap", "l_r_", "swap must be a list, each a list of 2"),
+        ("symmetries left_right swap", [["l_", "r_"]] * 2, "swapped twice"),
+        ("symmetries", [1], "symmetries must be a mapping"),
+        ("solver", {}, "solver is for a model with `drives:`"),
     ],
 )
-def test_wrong_entries_are_named(
-    tmp_path: Path, path: tuple[str, ...], value: object, expected: str
-) -> None:
+def test_wrong_entries_are_named(tmp_path: Path, path: str, value: object, expected: str) -> None:
     assert expected in message(tmp_path, robot=changed(path, value))
+
+
+DRIVE = '<position name="l_hip" joint="l_hip" kp="10" kv="1" forcerange="-5 5"/>'
 
 
 @pytest.mark.parametrize(
@@ -284,28 +289,12 @@ def test_wrong_entries_are_named(
         ('<freejoint name="root"/>', "", "free joint named 'root'"),
         ('name="root"', 'name="base"', "free joint named 'root'"),
         ('axis="1 0 0"', 'type="ball"', "joint 'l_hip' is no hinge"),
-        (
-            '<position name="l_hip" joint="l_hip" kp="10" kv="1" forcerange="-5 5"/>',
-            "",
-            "found r_hip",
-        ),
-        (
-            '<position name="l_hip" joint="l_hip"',
-            '<position name="l_hip" joint="r_hip"',
-            "'l_hip' is no position",
-        ),
-        (
-            '<position name="l_hip" joint="l_hip" kp="10" kv="1"',
-            '<motor name="l_hip" joint="l_hip"',
-            "no position",
-        ),
+        (DRIVE, "", "found r_hip"),
+        (DRIVE, DRIVE.replace('joint="l', 'joint="r'), "'l_hip' is no position"),
+        (DRIVE, '<motor name="l_hip" joint="l_hip" forcerange="-5 5"/>', "no position"),
         ('forcerange="-5 5"', "", "actuator 'l_hip' needs a symmetric forcerange"),
-        ('forcerange="-5 5"', 'forcerange="-5 6"', "actuator 'l_hip' needs a symmetric forcerange"),
-        (
-            'axis="-1 0 0"',
-            'axis="0 1 0"',
-            "the axes of joints 'l_hip' and 'r_hip' are no mirror images",
-        ),
+        ('forcerange="-5 5"', 'forcerange="-5 6"', "'l_hip' needs a symmetric forcerange"),
+        ('axis="-1 0 0"', 'axis="0 1 0"', "joints 'l_hip' and 'r_hip' are no mirror images"),
     ],
 )
 def test_wrong_mjcf_is_named(tmp_path: Path, old: str, new: str, expected: str) -> None:
@@ -315,7 +304,7 @@ def test_wrong_mjcf_is_named(tmp_path: Path, old: str, new: str, expected: str) 
 
 def test_garbled_and_missing_files(tmp_path: Path) -> None:
     assert "not a YAML file" in message(tmp_path, robot="name: [")
-    assert "expected a mapping" in message(tmp_path, robot="- 1")
+    assert "robot must be a mapping" in message(tmp_path, robot="- 1")
     (tmp_path / "robot.yaml").write_bytes(b"\xff\xfe\x00garbage")
     with pytest.raises(InputError, match="not UTF-8"):
         robots.load(tmp_path)

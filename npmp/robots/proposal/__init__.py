@@ -1,5 +1,4 @@
-"""A robot.yaml proposed for somebody's model, from its geometry and names, with what was guessed
-said line by line.
+"""A robot.yaml proposed for somebody's model, from its geometry and names.
 
 `propose(mjcf)` finds the legs (chains of hinges that end lowest), what their feet touch the ground
 with, arms, joints that mirror each other, a standing pose and gains. What the model says is taken;
@@ -18,11 +17,12 @@ from pathlib import Path
 import mujoco
 import numpy as np
 
+from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from npmp.robots import check as contract
-from npmp.robots.adapt import Drive, compile_spec, own_drives, posed, read_spec, refuse_unfit, strip
-from npmp.robots.fields import FloatArray
-from npmp.robots.proposal.draft import Draft, Finding
+from npmp.robots.adapt import Drive, model_drives, refuse_unfit, strip
+from npmp.robots.model import compile_spec, posed, read_spec
+from npmp.robots.proposal.draft import Draft, Finding, some
 from npmp.robots.proposal.feet import find_feet, match_soles
 from npmp.robots.proposal.gains import choose_gains, strong_enough
 from npmp.robots.proposal.limbs import check_forward, find_limbs
@@ -33,9 +33,6 @@ from npmp.robots.proposal.stance import choose_home, choose_limits, choose_rates
 from npmp.robots.proposal.text import text_of
 from npmp.robots.robot import Robot
 
-# feet of a pose that stands are less beside their hips than this times what they are below
-_UPRIGHT = 1.0
-
 
 @dataclass(frozen=True)
 class Proposal:
@@ -44,7 +41,8 @@ class Proposal:
     name: str
     text: str
     findings: tuple[Finding, ...]
-    robot: Robot  # that the text describes
+    # that the text describes
+    robot: Robot
     checks: tuple[contract.Check, ...]
 
 
@@ -61,7 +59,7 @@ def propose(
 
     Args:
       mjcf: the model's file, MJCF or URDF.
-      reference: how robot.yaml shall name that file; by default its absolute path.
+      reference: how robot.yaml names that file; by default its absolute path.
       name: the robot's; by default from the model's own.
       folder: where robot.yaml will lie, for messages and a relative reference.
       drop_missing: leave out colliding shapes whose mesh files are missing; without it they are
@@ -71,25 +69,24 @@ def propose(
       InputError: for a model that cannot be read, has no legs, or whose proposal does not load.
     """
     spec = read_spec(mjcf)
-    drives, keys, timestep = own_drives(spec), _standing_keys(spec), float(spec.option.timestep)
+    drives, keys, timestep = model_drives(spec), _standing_keys(spec), float(spec.option.timestep)
     model_name = spec.modelname
-    dropped = strip(spec, mjcf, visuals=False, drop_missing=drop_missing)
+    stripped = strip(spec, mjcf, visuals=False, drop_missing=drop_missing)
     model = compile_spec(spec, mjcf)
     refuse_unfit(model, mjcf)
     chosen = name or _slug(model_name if model_name not in ("", "MuJoCo Model") else mjcf.stem)
     where = (folder or Path()) / "robot.yaml"
+    path, dropped = reference or str(mjcf.resolve()), bool(stripped.meshes)
 
     def drafted() -> Draft:
-        draft = Draft(
-            mjcf, reference or str(mjcf.resolve()), chosen, model, posed(model), bool(dropped)
-        )
-        if dropped:
-            some = ", ".join(dropped[:4]) + (" ..." if len(dropped) > 4 else "")
+        draft = Draft(mjcf, path, chosen, model, posed(model), dropped)
+        if stripped.others:
             draft.note(
-                "meshes",
-                f"{len(dropped)} that would collide left out: {some}",
-                "their files are missing",
+                "left out", ", ".join(stripped.others), "one robot of hinges and shapes is taken"
             )
+        if dropped:
+            value = f"{len(stripped.meshes)} that would collide left out: {some(stripped.meshes)}"
+            draft.note("meshes", value, "their files are missing")
         return draft
 
     poses = [key for key in keys if len(key) == model.nq]
@@ -112,31 +109,25 @@ def _holds(checks: Sequence[contract.Check]) -> bool:
     return all(check.passed for check in checks if check.name in ("feet", "stands"))
 
 
-def _stands(draft: Draft, key: FloatArray) -> bool:
+def _stands(draft: Draft, key: Array) -> bool:
     """Whether the legs of a keyframe reach down from their hips, as far as can be said without
     simulating it."""
-    pose = posed(draft.model, key[7:])
-    legs = 0
+    pose, legs = posed(draft.model, key[7:]), 0
     with suppress(InputError):  # with straight legs at zero joints, most models stand
         find_limbs(draft, draft.zero)
         legs = len(draft.legs)
     try:
         find_limbs(draft, pose)
-        away = np.array(
-            [
-                end_of_leg(draft, pose, limb) - pose.xanchor[limb.joints[0] + 1]
-                for limb in draft.legs
-            ]
-        )
+        ends = [end_of_leg(draft, pose, limb) for limb in draft.legs]
     except InputError:
         return False
-    return len(draft.legs) >= legs and bool(
-        np.all(np.linalg.norm(away[:, :2], axis=-1) < -_UPRIGHT * away[:, 2])
-    )
+    away = np.array(ends) - [pose.xanchor[limb.joints[0] + 1] for limb in draft.legs]
+    beside = np.linalg.norm(away[:, :2], axis=-1)
+    return len(draft.legs) >= legs and bool(np.all(beside < -away[:, 2]))
 
 
 def _fill(
-    draft: Draft, home: FloatArray | None, drives: Mapping[str, Drive], timestep: float, where: Path
+    draft: Draft, home: Array | None, drives: Mapping[str, Drive], timestep: float, where: Path
 ) -> tuple[Robot, Draft]:
     """The robot proposed with this keyframe's pose, or with one that is searched, and the draft
     that says how."""
@@ -145,12 +136,11 @@ def _fill(
     choose_rates(draft, timestep)
     find_imu(draft)
     joints = choose_home(draft, home)
-    feet = draft.content["feet"] = find_feet(draft, joints)
+    draft.content["feet"] = find_feet(draft, joints)
     match_soles(draft)
     choose_limits(draft, joints)
-    place_markers(draft, feet)
+    place_markers(draft)
     gains = choose_gains(draft, drives, joints)
-    draft.content["symmetries"] = {}
     find_mirrors(draft, where)
     return strong_enough(draft, gains, where), draft
 
@@ -159,15 +149,12 @@ def _slug(name: str) -> str:
     return re.sub(r"\W+", "_", name).strip("_").lower() or "robot"
 
 
-def _standing_keys(spec: mujoco.MjSpec) -> list[FloatArray]:
+def _standing_keys(spec: mujoco.MjSpec) -> list[Array]:
     """qpos of keyframes that sound like standing, the best first."""
-    words = ("home", "stand", "default", "init")
-    rank = {
-        key.name: next((i for i, word in enumerate(words) if word in key.name.lower()), None)
+    found = [
+        np.array(key.qpos, dtype=np.float64)
+        for word in ("home", "stand", "default", "init")
         for key in spec.keys
-    }
-    named = sorted(
-        (key for key in spec.keys if rank[key.name] is not None),
-        key=lambda key: rank[key.name] or 0,
-    )
-    return [np.array(key.qpos, dtype=np.float64) for key in named]
+        if word in key.name.lower()
+    ]
+    return found

@@ -1,7 +1,8 @@
-"""What the steps of a proposal share: the draft they fill in, and kinematics at a pose."""
+"""What the steps of a proposal share: the robot.yaml they fill in, and the model's geometry."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,9 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from npmp.robots.fields import FloatArray
+from mocap_data.arrays import Array
+
+_PAIRS = (("L", "R"), ("LF", "RF"), ("LH", "RH"))
 
 
 @dataclass(frozen=True)
@@ -18,34 +21,43 @@ class Finding:
 
     topic: str
     value: str
-    guessed: str = ""  # why it is a guess; "" where the model says so
+    # why it is a guess; "" where the model says so
+    guessed: str = ""
 
 
 @dataclass(frozen=True)
 class Limb:
     """A chain of hinges from the trunk to an end."""
 
-    body: str  # the last
+    # the last
+    body: str
     # hinge indices (0 is the first after the root), from the trunk outwards
     joints: tuple[int, ...]
-    trunk: str  # the body that carries it
-    side: str = ""  # "LF", "RF", "LH", "RH", or "L", "R"
+    # the body that carries it
+    trunk: str
+    # "LF", "RF", "LH", "RH", or "L", "R"
+    side: str = ""
 
 
 @dataclass
 class Draft:
-    """What the steps hand on; each fills in its part."""
+    """A robot.yaml in the making; each step fills in its part. Points are in the base's frame at
+    zero joints [m], unless said otherwise."""
 
     mjcf: Path
+    # how robot.yaml names that file
     reference: str
     name: str
     model: mujoco.MjModel
+    # kinematics at zero joints
     zero: mujoco.MjData
-    drop_missing: bool = False  # mesh files that colliding shapes want
+    drop_missing: bool = False
     legs: list[Limb] = field(default_factory=list)
     arms: list[Limb] = field(default_factory=list)
-    content: dict[str, Any] = field(default_factory=dict)  # of robot.yaml
-    why: dict[str, str] = field(default_factory=dict)  # dotted key -> why its value is a guess
+    # of robot.yaml
+    content: dict[str, Any] = field(default_factory=dict)
+    # dotted key -> why its value is a guess
+    why: dict[str, str] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
 
     def note(self, topic: str, value: str, guessed: str = "") -> None:
@@ -59,64 +71,74 @@ class Draft:
     def quadruped(self) -> bool:
         return len(self.legs) == 4
 
+    @property
+    def root(self) -> str:
+        return str(self.model.body(1).name)
 
-def anchor_of(draft: Draft, joint: int) -> FloatArray:
-    """(3,) a hinge's anchor in the base's frame at zero joints [m]."""
-    return np.array(draft.zero.xanchor[joint + 1])
+    def anchor(self, joint: int) -> Array:
+        """(3,) a hinge's anchor."""
+        return np.array(self.zero.xanchor[joint + 1])
+
+    def axis(self, joint: int) -> Array:
+        """(3,) a hinge's axis."""
+        return np.array(self.zero.xaxis[joint + 1])
+
+    def origin(self, body: str) -> Array:
+        """(3,) a body's origin."""
+        return np.array(self.zero.body(body).xpos)
+
+    def pitching(self, limb: Limb) -> list[int]:
+        """A limb's hinges about the lateral axis, outwards."""
+        return [j for j in limb.joints if abs(self.axis(j)[1]) > 0.7]
+
+    def ranges(self) -> tuple[Array, Array]:
+        """(J,), (J,) the model's joint limits, +-inf where it has none worth the name [rad]."""
+        low, high = self.model.jnt_range[1:].T
+        real = self.model.jnt_limited[1:].astype(bool) & (high - low < 1.9 * np.pi)
+        return np.where(real, low, -np.inf), np.where(real, high, np.inf)
+
+    def _frame(self, body: str) -> tuple[Array, Array]:
+        """Origin (3,) and rotation (3, 3) of a body, also of a foot still to be made."""
+        made = self.content["feet"].get("at", {})
+        if body in made:
+            origin, turn = self._frame(made[body]["body"])
+            return origin + turn @ made[body]["position"], np.eye(3)
+        return self.origin(body), np.array(self.zero.body(body).xmat).reshape(3, 3)
+
+    def in_base(self, body: str, position: Any) -> Array:
+        """(3,) a point of a body's frame."""
+        origin, turn = self._frame(body)
+        return np.asarray(origin + turn @ np.asarray(position))
+
+    def in_body(self, body: str, point: Array) -> list[float]:
+        """A point in a body's frame, rounded."""
+        origin, turn = self._frame(body)
+        return rounded((point - origin) @ turn)
+
+    def on_body(self, body: str, point: Array) -> dict[str, Any]:
+        """A point as robot.yaml has it: `body` and `position`."""
+        return {"body": body, "position": self.in_body(body, point)}
+
+    def robot_yaml(self) -> dict[str, Any]:
+        """The content of robot.yaml so far."""
+        head = {"name": self.name, "mjcf": self.reference, "source": self.mjcf.name, "licence": ""}
+        return head | ({"drop_missing": True} if self.drop_missing else {}) | self.content
 
 
-def axis_of(draft: Draft, joint: int) -> FloatArray:
-    return np.array(draft.zero.xaxis[joint + 1])
+def pairs(limbs: Sequence[Limb]) -> Iterator[tuple[int, int]]:
+    """Indices of left limbs with their right twins."""
+    at = {limb.side: i for i, limb in enumerate(limbs)}
+    yield from ((at[a], at[b]) for a, b in _PAIRS if a in at and b in at)
 
 
-def model_range(draft: Draft) -> tuple[FloatArray, FloatArray]:
-    """(J,), (J,) the model's joint limits, +-inf where it has none worth the name."""
-    limited = draft.model.jnt_limited[1:].astype(bool)
-    low, high = draft.model.jnt_range[1:].T
-    real = limited & (high - low < 1.9 * np.pi)
-    return np.where(real, low, -np.inf), np.where(real, high, np.inf)
-
-
-def pitch_joints(draft: Draft, limb: Limb) -> list[int]:
-    """A limb's hinges about the lateral axis, outwards."""
-    return [j for j in limb.joints if abs(axis_of(draft, j)[1]) > 0.7]
-
-
-def _frame(draft: Draft, body: str) -> tuple[FloatArray, FloatArray]:
-    """Origin (3,) and rotation (3, 3) of a body at zero joints, in the base's frame; also of a foot
-    still to be made."""
-    made = draft.content["feet"].get("at", {})
-    if body in made:
-        origin, turn = _frame(draft, made[body]["body"])
-        return origin + turn @ made[body]["position"], np.eye(3)
-    frame = draft.zero.body(body)
-    return np.array(frame.xpos), np.array(frame.xmat).reshape(3, 3)
-
-
-def in_base(draft: Draft, body: str, position: Any) -> FloatArray:
-    origin, turn = _frame(draft, body)
-    return np.asarray(origin + turn @ np.asarray(position))
-
-
-def in_body(draft: Draft, body: str, point: FloatArray) -> list[float]:
-    """A point of the base's frame at zero joints, in a body's frame."""
-    origin, turn = _frame(draft, body)
-    return rounded((point - origin) @ turn)
-
-
-def content_of(draft: Draft) -> dict[str, Any]:
-    head = {
-        "name": draft.name,
-        "mjcf": draft.reference,
-        "source": str(draft.mjcf.name),
-        "licence": "",
-    }
-    return head | ({"drop_missing": True} if draft.drop_missing else {}) | draft.content
+def some(names: Sequence[str]) -> str:
+    """The first four names."""
+    return ", ".join(names[:4]) + (" ..." if len(names) > 4 else "")
 
 
 def short(value: float) -> float:
     return round(float(value), 6) + 0.0
 
 
-def rounded(value: Any) -> list[float]:
-    return [short(v) for v in value]
+def rounded(values: Any) -> list[float]:
+    return [short(v) for v in values]

@@ -5,7 +5,7 @@ Every other joint carries what hangs on it: stiff enough to hold that out with 0
 for 5 Hz with its inertia at home, critically damped. One stiffness for all would make wrists of
 4e-4 kg m2 ring at 300 Hz, which no physics step follows.
 
-Drives turn a rotor through a gear, and that weighs more at ankle and wrist than foot and hand do. A
+Drives turn a rotor through a gear, and at ankle and wrist that weighs more than foot and hand. A
 model that says nothing of it (armature 0) gets 1 kg m2 per 7,500 Nm of torque, as drives of legged
 robots have within a factor of two, where its own inertia is smaller than that; without it a flat
 foot rattles on the floor.
@@ -21,86 +21,92 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
+from mocap_data.arrays import Array
 from npmp.robots import check as contract
-from npmp.robots.adapt import Drive, posed
-from npmp.robots.fields import FloatArray
-from npmp.robots.proposal.draft import Draft, anchor_of, content_of
+from npmp.robots.adapt import Drive
+from npmp.robots.description import MODEL
+from npmp.robots.model import posed
+from npmp.robots.proposal.draft import Draft, pairs
 from npmp.robots.proposal.shapes import end_of_leg
 from npmp.robots.robot import Robot, build
 
-_SAG_RAD = 0.1  # that a knee may give under the robot's weight; ANYmal B's gives 0.14
-_SINK = 0.07  # share of its height that the base may sink under guessed gains; ANYmal B's 0.05
-_DAMPING_S = 0.024  # kd over kp of legs: ANYmal B's
-_OMEGA = 2 * np.pi * 5.0  # [rad/s] natural frequency of joints that carry no robot
-_RESERVE = 3.0  # torque of such joints, times what holds their load out
-_STROKE_RAD = 0.5  # deviation at which they are at their torque limit, if that is more
-_TORQUE_PER_INERTIA = 7500.0  # [1/s2] torque limit over rotor inertia
-_FACTORS = (1.0, 1.5, 2.5, 4.0)  # of the legs' guessed kp, tried in turn
+# that a knee may give under the robot's weight; ANYmal B's gives 0.14
+_SAG_RAD = 0.1
+# share of its height that the base may sink under guessed gains; ANYmal B's 0.05
+_SINK = 0.07
+# kd over kp of legs: ANYmal B's
+_DAMPING_S = 0.024
+# [rad/s] natural frequency of joints that carry no robot
+_OMEGA = 2 * np.pi * 5.0
+# torque of such joints, times what holds their load out
+_RESERVE = 3.0
+# deviation at which they are at their torque limit, if that is more
+_STROKE_RAD = 0.5
+# [1/s2] torque limit over rotor inertia
+_TORQUE_PER_INERTIA = 7500.0
+# of the legs' guessed kp, tried in turn
+_FACTORS = (1.0, 1.5, 2.5, 4.0)
+_TOPICS = {
+    "kp": ("kp", "Nm/rad"),
+    "kd": ("kd", "Nm s/rad"),
+    "torque_limit": ("torque limits", "Nm"),
+}
 
 
 @dataclass(frozen=True)
 class Gains:
     """What the joints' drives are proposed from; (J,) arrays."""
 
-    own: tuple[Drive, ...]  # what the model says
-    legs: NDArray[np.bool_]  # of a leg
-    kp: FloatArray  # guessed [Nm/rad]
-    inertia: FloatArray  # about the joint at home, rotor included [kg m2]
-    damping: FloatArray  # the model's [Nm s/rad]
+    # what the model says
+    own: tuple[Drive, ...]
+    # of a leg
+    legs: NDArray[np.bool_]
+    # guessed [Nm/rad]
+    kp: Array
+    # about the joint at home, rotor included [kg m2]
+    inertia: Array
+    # the model's [Nm s/rad]
+    damping: Array
 
 
-def choose_gains(draft: Draft, drives: Mapping[str, Drive], home: FloatArray) -> Gains:
+def choose_gains(draft: Draft, drives: Mapping[str, Drive], home: Array) -> Gains:
     """kp, kd and torque limits: the model's where it says, else guessed; armature where the model
     needs one."""
     own = tuple(drives.get(name, Drive()) for name in draft.joint_names)
     weight = 9.81 * float(draft.model.body_mass.sum()) / len(draft.legs)
     pose = posed(draft.model, home)
-    length = float(
-        np.mean(
-            [
-                anchor_of(draft, limb.joints[0])[2] - end_of_leg(draft, pose, limb)[2]
-                for limb in draft.legs
-            ]
-        )
-    )
+    long = [draft.anchor(leg.joints[0])[2] - end_of_leg(draft, pose, leg)[2] for leg in draft.legs]
+    knee = weight * float(np.mean(long))
     legs = np.isin(np.arange(len(own)), [joint for limb in draft.legs for joint in limb.joints])
     inertia, hold = (_evened(draft, load) for load in _loads(draft.model, home))
-    kp = np.where(
-        legs, 0.35 * weight * length / _SAG_RAD, np.maximum(hold / _SAG_RAD, inertia * _OMEGA**2)
-    )
-    limits = np.where(legs, 1.5 * weight * length, np.maximum(_RESERVE * hold, _STROKE_RAD * kp))
-    limits = np.array(
-        [drive.torque_limit or limit for drive, limit in zip(own, limits, strict=True)]
-    )
-
+    kp = np.where(legs, 0.35 * knee / _SAG_RAD, np.maximum(hold / _SAG_RAD, inertia * _OMEGA**2))
+    guesses = np.where(legs, 1.5 * knee, np.maximum(_RESERVE * hold, _STROKE_RAD * kp))
+    limits = np.array([d.torque_limit or guess for d, guess in zip(own, guesses, strict=True)])
     bare = (draft.model.dof_armature[6:] == 0) & np.array([not drive.kp for drive in own])
-    rotors = np.where(
-        bare & (limits > _TORQUE_PER_INERTIA * inertia), limits / _TORQUE_PER_INERTIA, 0.0
-    )
+    rotors = limits / _TORQUE_PER_INERTIA * (bare & (limits > _TORQUE_PER_INERTIA * inertia))
+
     gains = Gains(own, legs, kp, inertia + rotors, np.array(draft.model.dof_damping[6:]))
     draft.content["drives"] = {}
     _write_gains(draft, gains, 1.0)
     why = "the model gives none; 1.5 times a leg's share of the weight at a leg's length"
-    _write(
-        draft,
-        gains,
-        "torque_limit",
-        limits,
-        why + "; off the legs 3 times what holds their load" * (not legs.all()),
-    )
+    off = "; off the legs 3 times what holds their load" * (not legs.all())
+    _write(draft, gains, "torque_limit", limits, why + off)
     if rotors.any():
-        why = f"the model's rotors weigh nothing; 1 kg m2 per {_TORQUE_PER_INERTIA:g} Nm where the limb weighs less"
-        draft.why["drives.armature"] = why
-        entries = [_round2(rotor) if rotor else "model" for rotor in rotors]
-        draft.content["drives"]["armature"] = dict(zip(draft.joint_names, entries, strict=True))
-        some = ", ".join(
-            name for name, rotor in zip(draft.joint_names, rotors, strict=True) if rotor
+        why = draft.why["drives.armature"] = (
+            f"the model's rotors weigh nothing; 1 kg m2 per {_TORQUE_PER_INERTIA:g} Nm where the"
+            " limb weighs less"
         )
-        draft.note("rotor inertia", f"{contract.span(rotors[rotors > 0])} kg m2: {some}", why)
+        table = dict(zip(draft.joint_names, rotors, strict=True))
+        draft.content["drives"]["armature"] = {
+            name: _round2(rotor) if rotor else MODEL for name, rotor in table.items()
+        }
+        names = ", ".join(name for name, rotor in table.items() if rotor)
+        value = f"{contract.span(rotors[rotors > 0])} kg m2: {names}"
+        draft.note("rotor inertia", value, why)
     return gains
 
 
-def _loads(model: mujoco.MjModel, home: FloatArray) -> tuple[FloatArray, FloatArray]:
+def _loads(model: mujoco.MjModel, home: Array) -> tuple[Array, Array]:
     """(J,) inertia about each joint at home [kg m2], and (J,) the torque that holds what hangs on
     it out level [Nm]."""
     data = posed(model, home)
@@ -108,18 +114,17 @@ def _loads(model: mujoco.MjModel, home: FloatArray) -> tuple[FloatArray, FloatAr
     full = np.zeros((model.nv, model.nv))
     mujoco.mj_fullM(model, data, full)
     bodies = model.jnt_bodyid[1:]
-    levers = np.linalg.norm(data.subtree_com[bodies] - data.xanchor[1:], axis=-1)
-    return np.diag(full)[6:].copy(), 9.81 * model.body_subtreemass[bodies] * levers
+    arms = np.linalg.norm(data.subtree_com[bodies] - data.xanchor[1:], axis=-1)
+    return np.diag(full)[6:].copy(), 9.81 * model.body_subtreemass[bodies] * arms
 
 
-def _evened(draft: Draft, values: FloatArray) -> FloatArray:
+def _evened(draft: Draft, values: Array) -> Array:
     """The same for limbs left and right, whose inertia differs by rounding: gains must not."""
     out = values.copy()
     for limbs in (draft.legs, draft.arms):
-        sides = {limb.side: limb.joints for limb in limbs}
-        for left, right in (("L", "R"), ("LF", "RF"), ("LH", "RH")):
-            if left in sides and right in sides and len(sides[left]) == len(sides[right]):
-                a, b = list(sides[left]), list(sides[right])
+        for left, right in pairs(limbs):
+            a, b = list(limbs[left].joints), list(limbs[right].joints)
+            if len(a) == len(b):
                 out[a] = out[b] = 0.5 * (values[a] + values[b])
     return out
 
@@ -128,7 +133,8 @@ def _write_gains(draft: Draft, gains: Gains, factor: float) -> None:
     """kp and kd, the legs' guessed ones multiplied."""
     kp = np.where(gains.legs, factor, 1.0) * gains.kp
     real = np.array([drive.kp or guess for drive, guess in zip(gains.own, kp, strict=True)])
-    damping = np.where(gains.legs, np.median(gains.damping), gains.damping)
+    middle = np.median(gains.damping)
+    damping = np.where(gains.legs, middle, gains.damping)
     kd = np.where(gains.legs, _DAMPING_S * real, 2 * np.sqrt(real * gains.inertia)) - damping
     off = not gains.legs.all()
     why = "no position actuators; carries the robot's weight with 0.1 rad at the knee"
@@ -139,37 +145,27 @@ def _write_gains(draft: Draft, gains: Gains, factor: float) -> None:
         kp,
         why + f"; off the legs its load with {_SAG_RAD:g} rad, or 5 Hz" * off,
     )
-    why = f"0.024 s times kp, less the joints' own damping of {np.median(gains.damping):g}"
+    why = f"0.024 s times kp, less the joints' own damping of {middle:g}"
     _write(draft, gains, "kd", np.maximum(kd, 0.0), why + "; off the legs critical damping" * off)
 
 
-_TOPICS = {
-    "kp": ("kp", "Nm/rad"),
-    "kd": ("kd", "Nm s/rad"),
-    "torque_limit": ("torque limits", "Nm"),
-}
-
-
-def _write(draft: Draft, gains: Gains, key: str, guesses: FloatArray, why: str) -> None:
+def _write(draft: Draft, gains: Gains, key: str, guesses: Array, why: str) -> None:
     """One of the drives' figures and what is said of it: the model's; a number; or one a joint,
     some the model's."""
     topic, unit = _TOPICS[key]
     known = [getattr(drive, key) for drive in gains.own]
     draft.findings = [found for found in draft.findings if found.topic != topic]
     if all(known):
-        draft.content["drives"][key] = "model"
+        draft.content["drives"][key] = MODEL
         draft.note(topic, f"the model's, {contract.span(known)} {unit}")
         return
-    table = [
-        value if value else _round2(guess) for value, guess in zip(known, guesses, strict=True)
-    ]
-    entries = ["model" if value else figure for value, figure in zip(known, table, strict=True)]
+    figures = [value or _round2(guess) for value, guess in zip(known, guesses, strict=True)]
+    entries = [MODEL if value else figure for value, figure in zip(known, figures, strict=True)]
     shared = len(set(map(str, entries))) == 1
-    draft.content["drives"][key] = (
-        entries[0] if shared else dict(zip(draft.joint_names, entries, strict=True))
-    )
+    table = dict(zip(draft.joint_names, entries, strict=True))
+    draft.content["drives"][key] = entries[0] if shared else table
     draft.why[f"drives.{key}"] = why
-    draft.note(topic, f"{contract.span(table)} {unit}", why)
+    draft.note(topic, f"{contract.span(figures)} {unit}", why)
 
 
 def _round2(value: float) -> float:
@@ -179,13 +175,13 @@ def _round2(value: float) -> float:
 
 def strong_enough(draft: Draft, gains: Gains, where: Path) -> Robot:
     """Raise the legs' guessed gains until the robot stands; gives what was tried last."""
-    robot = build(content_of(draft), where)
+    robot = build(draft.robot_yaml(), where)
     if all(drive.kp for drive in gains.own):
         return robot
     for factor in _FACTORS:
         _write_gains(draft, gains, factor)
-        robot = build(content_of(draft), where)
+        robot = build(draft.robot_yaml(), where)
         standing = contract.stand(robot)
-        if standing.problem == "" and standing.sink < _SINK and contract.settles(robot).passed:
+        if standing.problem == "" and standing.sink < _SINK and contract.gains(robot).passed:
             break
     return robot

@@ -8,13 +8,15 @@ from dataclasses import replace
 import mujoco
 import numpy as np
 
+from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from npmp.robots import check as contract
-from npmp.robots.fields import FloatArray
-from npmp.robots.proposal.draft import Draft, Limb, anchor_of
-from npmp.robots.proposal.shapes import lowest, top, welded
+from npmp.robots.proposal.draft import Draft, Limb
+from npmp.robots.proposal.shapes import lowest, sole_geoms, surface_of, top, welded
 
-_LOW = 0.12  # share of the robot's height within which feet are from the lowest
+# share of the robot's height within which feet are from the lowest
+_LOW = 0.12
+_ORDER = ("LF", "RF", "LH", "RH", "L", "R")
 
 
 def find_limbs(draft: Draft, pose: mujoco.MjData) -> None:
@@ -22,146 +24,141 @@ def find_limbs(draft: Draft, pose: mujoco.MjData) -> None:
     on both sides arms."""
     model = draft.model
     parents = set(model.body_parentid[2:].tolist())
-    leaves = [b for b in range(2, model.nbody) if b not in parents]
-    chains = {b: _hinges_to(model, b) for b in leaves}
+    chains = {b: _hinges_to(model, b) for b in range(2, model.nbody) if b not in parents}
     chains = {b: joints for b, joints in chains.items() if len(joints) >= 2}
     if not chains:
         raise InputError(f"{draft.mjcf}: no chain of two hinges or more, so no legs")
-    bottom = {b: min(lowest(model, pose, c)[0] for c in welded(model, b)) for b in chains}
+    bottom = {b: min(lowest(model, pose, c) for c in welded(model, b)) for b in chains}
     # of all bodies that hang on one hinge, the lowest is the limb's end
     ends: dict[tuple[int, ...], int] = {}
     for b in sorted(chains, key=lambda b: bottom[b]):
         ends.setdefault(tuple(chains[b]), b)
-    chains = {b: chains[b] for b in sorted(ends.values())}
-    bottom = {b: bottom[b] for b in chains}
-    reach = max(top(model, pose), 0.0) - min(bottom.values())
-    feet = [b for b in chains if bottom[b] < min(bottom.values()) + _LOW * reach]
+    bottom = {b: bottom[b] for b in sorted(ends.values())}
+    height = max(top(model, pose), 0.0) - min(bottom.values())
+    feet = [b for b in bottom if bottom[b] < min(bottom.values()) + _LOW * height]
+    names = ", ".join(model.body(b).name for b in feet)
     if len(feet) < 2:
         hint = "expected legs that end equally low; is Z up, and does it stand, at zero joints?"
-        found = ", ".join(model.body(b).name for b in feet) or "none"
-        raise InputError(f"{draft.mjcf}: fewer than two feet found ({found}); {hint}")
+        raise InputError(f"{draft.mjcf}: fewer than two feet found ({names}); {hint}")
     if len(feet) not in (2, 4):
-        names = ", ".join(model.body(b).name for b in feet)
         hint = "robots on two or four can be proposed, others written by hand"
         raise InputError(f"{draft.mjcf}: {len(feet)} legs ({names}); {hint}")
     shared = set.intersection(*(set(chains[b]) for b in feet))
-    legs = [_limb_to(model, b, [j for j in chains[b] if j not in shared]) for b in feet]
-    draft.legs = _sided(draft, legs, four=len(legs) == 4)
+    legs = [_limb(model, b, [j for j in chains[b] if j not in shared]) for b in feet]
+    draft.legs = _sided(draft, legs)
     used = {j for limb in legs for j in limb.joints}
-    others = [
-        b for b in chains if b not in feet and not used & set(chains[b]) and len(chains[b]) >= 3
-    ]
+    others = {b: chains[b] for b in bottom if len(chains[b]) > 2 and not used & set(chains[b])}
     draft.arms = _arms(draft, others) if len(legs) == 2 else []
     names = ", ".join(f"{limb.side} {limb.body}" for limb in draft.legs)
     draft.note("legs", f"{len(legs)} of {len(legs[0].joints)} joints: {names}")
     if draft.arms:
         draft.note("arms", ", ".join(f"{limb.side} {limb.body}" for limb in draft.arms))
+    _note_wheels(draft, pose)
 
 
 def _hinges_to(model: mujoco.MjModel, body: int) -> list[int]:
     """Hinge indices on the way from the root to a body, outwards."""
     joints: list[int] = []
     while body > 1:
-        start = model.body_jntadr[body]
-        joints = [*range(start - 1, start - 1 + model.body_jntnum[body])] * bool(
-            model.body_jntnum[body]
-        ) + joints
+        first = model.body_jntadr[body] - 1
+        joints = [*range(first, first + model.body_jntnum[body]), *joints]
         body = model.body_parentid[body]
     return joints
 
 
-def _limb_to(model: mujoco.MjModel, leaf: int, joints: Sequence[int]) -> Limb:
+def _limb(model: mujoco.MjModel, leaf: int, joints: Sequence[int], side: str = "") -> Limb:
     first = model.jnt_bodyid[joints[0] + 1]
-    return Limb(model.body(leaf).name, tuple(joints), model.body(model.body_parentid[first]).name)
+    trunk = model.body(model.body_parentid[first]).name
+    return Limb(model.body(leaf).name, tuple(joints), trunk, side)
 
 
-def _sided(draft: Draft, limbs: list[Limb], *, four: bool) -> list[Limb]:
+def _beginnings(draft: Draft, limbs: Sequence[Limb]) -> Array:
+    """(L, 3) where limbs begin; where they end, if they all begin on the middle line."""
+    anchors = np.array([draft.anchor(limb.joints[0]) for limb in limbs])
+    if np.ptp(anchors[:, 1]) < 1e-3:
+        return np.array([draft.origin(limb.body) for limb in limbs])
+    return anchors
+
+
+def _sided(draft: Draft, limbs: list[Limb]) -> list[Limb]:
     """With sides by where the limbs begin: left y > 0, front x > the middle. Left before right,
     front before hind."""
-    anchors = np.array([anchor_of(draft, limb.joints[0]) for limb in limbs])
-    if four and np.ptp(anchors[:, 1]) < 1e-3:  # hips on the middle line: the ends tell
-        anchors = np.array([draft.zero.body(limb.body).xpos for limb in limbs])
-    middle = anchors.mean(axis=0)
-    sided = []
-    for limb, anchor in zip(limbs, anchors, strict=True):
-        side = "L" if anchor[1] > middle[1] else "R"
-        if four:
-            side += "F" if anchor[0] > middle[0] else "H"
-        sided.append(replace(limb, side=side))
-    order = ("LF", "RF", "LH", "RH", "L", "R")
-    if len({limb.side for limb in sided}) < len(sided) and len(sided) in (2, 4):
-        ends = ", ".join(f"{limb.body} {limb.side}" for limb in sided)
+    four, anchors = len(limbs) == 4, _beginnings(draft, limbs)
+    ahead, left = (anchors > anchors.mean(axis=0))[:, :2].T
+    sides = [
+        ("L" if y else "R") + (("F" if x else "H") if four else "")
+        for x, y in zip(ahead, left, strict=True)
+    ]
+    if len(set(sides)) < len(limbs):
+        ends = ", ".join(limb.body for limb in limbs)
         raise InputError(
             f"{draft.mjcf}: legs do not lie left and right of the base's X axis: {ends}"
         )
-    return sorted(sided, key=lambda limb: order.index(limb.side))
+    sided = [replace(limb, side=side) for limb, side in zip(limbs, sides, strict=True)]
+    return sorted(sided, key=lambda limb: _ORDER.index(limb.side))
 
 
-def _arms(draft: Draft, leaves: list[int]) -> list[Limb]:
-    """The longest chain on each side."""
-    limbs = [_limb_to(draft.model, b, _hinges_to(draft.model, b)) for b in leaves]
-    shared = set.intersection(*(set(limb.joints) for limb in limbs)) if len(limbs) > 1 else set()
-    limbs = [
-        _limb_to(
-            draft.model, draft.model.body(limb.body).id, [j for j in limb.joints if j not in shared]
-        )
-        for limb in limbs
-    ]
-    best: dict[str, Limb] = {}
-    for limb in limbs:
-        y = float(draft.zero.body(limb.body).xpos[1])
-        if abs(y) < 1e-2 or not limb.joints:
+def _arms(draft: Draft, chains: dict[int, list[int]]) -> list[Limb]:
+    """The longest chain on each side, without the hinges that all chains share: a waist's."""
+    shared = set.intersection(*map(set, chains.values())) if len(chains) > 1 else set()
+    best: dict[str, tuple[float, Limb]] = {}
+    for leaf, chain in chains.items():
+        joints = [j for j in chain if j not in shared]
+        y = float(draft.zero.xpos[leaf][1])
+        if not joints or abs(y) < 1e-2:
             continue
-        side = "L" if y > 0 else "R"
-        length = float(
-            np.linalg.norm(draft.zero.body(limb.body).xpos - anchor_of(draft, limb.joints[0]))
-        )
-        held = best.get(side)
-        if held is None or length > np.linalg.norm(
-            draft.zero.body(held.body).xpos - anchor_of(draft, held.joints[0])
-        ):
-            best[side] = replace(limb, side=side)
-    return [best["L"], best["R"]] if len(best) == 2 else []
+        limb = _limb(draft.model, leaf, joints, "L" if y > 0 else "R")
+        length = float(np.linalg.norm(draft.zero.xpos[leaf] - draft.anchor(joints[0])))
+        if limb.side not in best or length > best[limb.side][0]:
+            best[limb.side] = length, limb
+    return [best["L"][1], best["R"][1]] if len(best) == 2 else []
+
+
+def _note_wheels(draft: Draft, pose: mujoco.MjData) -> None:
+    """Last joints without limits whose axes pass through the middle of what touches the ground."""
+    wheels = []
+    for limb in draft.legs:
+        last = limb.joints[-1]
+        geoms = sole_geoms(draft.model, pose, limb)[1]
+        middle = np.mean([pose.geom_xpos[g] for g in geoms], axis=0) - pose.xanchor[last + 1]
+        axis = pose.xaxis[last + 1]
+        apart = np.linalg.norm(middle - (middle @ axis) * axis)
+        size = max(np.ptp(surface_of(draft.model, pose, g)[0], axis=0).max() for g in geoms)
+        if np.isinf(draft.ranges()[0][last]) and apart < max(0.01, 0.1 * size):
+            wheels.append(draft.joint_names[last])
+    if wheels:
+        why = "joints without limits about the feet's middles; taken for ankles: wheels cannot roll"
+        draft.note("wheels?", ", ".join(wheels), why)
 
 
 def check_forward(draft: Draft) -> None:
     """Hold the names' idea of forward against the base's X axis, by where the legs begin: feet may
     be anywhere."""
-    ends = {limb.body: anchor_of(draft, limb.joints[0]) for limb in draft.legs}
-    if np.ptp([end[1] for end in ends.values()]) < 1e-3:  # hips on the middle line
-        ends = {limb.body: np.array(draft.zero.body(limb.body).xpos) for limb in draft.legs}
-    told = {limb.body: contract.sides(limb.body) for limb in draft.legs}
-    middle = np.mean(list(ends.values()), axis=0)
-    arms = [
-        side * (ends[body] - middle) for body, sides in told.items() for side in (sides[0],) if side
-    ]
-    lefts = [
-        side * (ends[body] - middle) for body, sides in told.items() for side in (sides[1],) if side
-    ]
-    if not lefts and not arms:
+    places = _beginnings(draft, draft.legs)
+    offsets = places - places.mean(axis=0)
+    told = np.array([contract.sides(limb.body) for limb in draft.legs])
+    if not told.any():
         draft.note("axes", "X forward, Y left", "names of feet do not tell; look where the head is")
         return
-    heading = np.mean(arms, axis=0)[:2] if arms else _quarter(np.mean(lefts, axis=0)[:2])
+    ahead, left = (told.T @ offsets)[:, :2]
+    # forward is left, turned by -90 degrees
+    heading = ahead if told[:, 0].any() else np.array([left[1], -left[0]])
     heading = heading / max(float(np.linalg.norm(heading)), 1e-9)
     if heading[0] > 0.9:
         draft.note("axes", "X forward, Y left: as the names of the feet say")
         return
-    axis = ("+X", "-X", "+Y", "-Y")[
-        int(np.argmax([heading[0], -heading[0], heading[1], -heading[1]]))
-    ]
+    x, y = heading
+    axis = ("+X", "-X", "+Y", "-Y")[int(np.argmax([x, -x, y, -y]))]
     if axis == "+X":
-        places = ", ".join(
-            f"{body} {'left' if end[1] > middle[1] else 'right'}" for body, end in ends.items()
+        sides = ", ".join(
+            f"{limb.body} {'left' if offset[1] > 0 else 'right'}"
+            for limb, offset in zip(draft.legs, offsets, strict=True)
         )
         raise InputError(
-            f"{draft.mjcf}: the names of the legs do not fit where they begin (X forward, Y left): {places}"
+            f"{draft.mjcf}: the names of the legs do not fit where they begin (X forward, Y left):"
+            f" {sides}"
         )
     raise InputError(
-        f"{draft.mjcf}: by the names of its legs the robot faces {axis} of its base frame; X is expected. "
-        "Turn the children of the root body in the model"
+        f"{draft.mjcf}: by the names of its legs the robot faces {axis} of its base frame; X is"
+        " expected. Turn the children of the root body in the model"
     )
-
-
-def _quarter(left: FloatArray) -> FloatArray:
-    """Forward where left is known: turned by -90 degrees."""
-    return np.array([left[1], -left[0]])

@@ -2,146 +2,83 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from mocap_data.errors import InputError
 from npmp.robots import check as contract
-from npmp.robots.proposal.draft import Draft, axis_of, content_of, model_range, short
+from npmp.robots.proposal.draft import Draft, short
 from npmp.robots.robot import build
 from npmp.robots.symmetry import swapped
 
+
+def _spelled(words: str, *spellings: str) -> tuple[tuple[str, str], ...]:
+    """ "LF-RF LH-RH" as pairs, in these spellings: "upper", "lower", "capitalize"."""
+    split = [word.split("-") for word in words.split()]
+    return tuple((getattr(a, s)(), getattr(b, s)()) for s in spellings for a, b in split)
+
+
 _SIDES = (
-    ("LF", "RF"), ("LH", "RH"), ("FL", "FR"), ("RL", "RR"), ("HL", "HR"), ("BL", "BR"), ("Left", "Right"),
-    ("LEFT", "RIGHT"),
-    ("left", "right"), ("lf", "rf"), ("lh", "rh"), ("fl", "fr"), ("rl", "rr"), ("hl", "hr"), ("bl", "br"), ("L", "R"),
-    ("l", "r"),
-)  # fmt: skip
+    *_spelled("LF-RF LH-RH FL-FR RL-RR HL-HR BL-BR", "upper"),
+    *_spelled("left-right", "capitalize", "upper", "lower"),
+    *_spelled("lf-rf lh-rh fl-fr rl-rr hl-hr bl-br", "lower"),
+    *_spelled("L-R", "upper", "lower"),
+)
 _ENDS = (
-    ("LF", "LH"), ("RF", "RH"), ("FL", "RL"), ("FR", "RR"), ("FL", "HL"), ("FR", "HR"), ("FL", "BL"), ("FR", "BR"),
-    ("lf", "lh"), ("rf", "rh"), ("fl", "rl"), ("fr", "rr"), ("fl", "hl"), ("fr", "hr"),
-    ("front", "hind"), ("front", "rear"), ("front", "back"), ("Front", "Hind"), ("Front", "Rear"), ("Front", "Back"),
-)  # fmt: skip
-_KEPT = 0.75  # share of a joint's range that must be left
+    *_spelled("LF-LH RF-RH FL-RL FR-RR FL-HL FR-HR FL-BL FR-BR", "upper"),
+    *_spelled("lf-lh rf-rh fl-rl fr-rr fl-hl fr-hr", "lower"),
+    *_spelled("front-hind front-rear front-back", "lower", "capitalize"),
+)
+# share of a joint's range that must be left
+_KEPT = 0.75
+# [m] tried in turn; None: exactly
+_TOLERANCES = (None, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2)
 
 
 def find_mirrors(draft: Draft, where: Path) -> None:
     """left_right, and front_back where that holds too: names that swap, held against the geometry."""
-    for name, normal, pairs in (("left_right", "y", _SIDES), ("front_back", "x", _ENDS)):
-        if name == "front_back" and not draft.quadruped:
+    table = draft.content["symmetries"] = {}
+    if swap := _swaps(draft, _SIDES):
+        _narrow_limits(draft, swap)
+        if problem := _tried(draft, where, "left_right", {"normal": "y", "swap": swap}):
+            draft.note("left_right", "none", problem)
+            del table["left_right"]
+    else:
+        why = "no names that differ by left and right only: motions cannot be mirrored"
+        draft.note("left_right", "none", why)
+    if draft.quadruped and (swap := _swaps(draft, _ENDS)):
+        if _tried(draft, where, "front_back", {"normal": "x", "swap": swap}):
+            draft.note("front_back", "none: the robot is no mirror of itself front to back")
+            del table["front_back"]
+
+
+def _tried(draft: Draft, where: Path, name: str, entry: dict[str, object]) -> str:
+    """Write a mirror with the smallest tolerance that it holds with; gives what is wrong with it
+    at the largest, or ""."""
+    swap: Sequence[Sequence[str]] = entry["swap"]  # type: ignore[assignment]
+    for tolerance in _TOLERANCES:
+        within = {"tolerance": tolerance} if tolerance else {}
+        draft.content["symmetries"][name] = entry | within
+        if name == "front_back" and "joints.home" in draft.why:
+            _even_home(draft, where, name)
+        if problem := _mirror_problem(draft, where, name):
             continue
-        swap = _swaps(draft, pairs)
-        if not swap:
-            if name == "left_right":
-                draft.note(
-                    name,
-                    "none",
-                    "no names that differ by left and right only: motions cannot be mirrored",
-                )
-            continue
-        problem = ""
-        if name == "left_right":
-            _narrow_limits(draft, swap)
-        for tolerance in (None, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2):
-            entry = {"normal": normal, "swap": swap} | (
-                {} if tolerance is None else {"tolerance": tolerance}
-            )
-            draft.content["symmetries"][name] = entry
-            if name == "front_back" and "joints.home" in draft.why:
-                _even_home(draft, where, name)
-            problem = _mirror_problem(draft, where, name)
-            if not problem:
-                break
-        if problem:
-            del draft.content["symmetries"][name]
-            if name == "left_right":
-                draft.note(name, "none", problem)
-            else:
-                draft.note(name, "none: the robot is no mirror of itself front to back")
-            continue
-        near = f", within {1e3 * tolerance:g} mm only" if tolerance else ", exactly"
-        draft.note(name, ", ".join(f"{a} <-> {b}" for a, b in swap) + near)
+        near = ", exactly"
         if tolerance:
-            draft.why[f"symmetries.{name}"] = (
-                f"the model is symmetric to within {1e3 * tolerance:g} mm only"
-            )
-
-
-def _even_home(draft: Draft, where: Path, name: str) -> None:
-    """Make a home that was searched for its own image, where the robot is, within limits."""
-    try:
-        robot = build(content_of(draft), where)
-    except InputError:
-        return
-    model, symmetry = robot.model(visuals=False), robot.symmetries[name]
-    if contract.mirror_error(robot, model, symmetry, [robot.home_qpos]) > 1e-3:
-        return
-    home = 0.5 * (robot.home_joints + symmetry.mirror_joints(robot.home_joints))
-    images = np.sort(symmetry.mirror_joints([robot.joint_lower, robot.joint_upper]), axis=0)
-    lower, upper = (
-        np.minimum(images[0], robot.joint_lower),
-        np.maximum(images[1], robot.joint_upper),
-    )
-    real = np.isfinite(model_range(draft)[0])
-    if np.any(real & ((lower < robot.joint_lower - 1e-6) | (upper > robot.joint_upper + 1e-6))):
-        return  # the model's own limits are no mirror images
-    for row, joint, low, high in zip(
-        draft.content["joints"].values(), home, lower, upper, strict=True
-    ):
-        row |= {"home": round(float(joint), 4), "lower": short(low), "upper": short(high)}
-
-
-def _narrow_limits(draft: Draft, swap: list[list[str]]) -> None:
-    """Give joints whose limits are nearly their images' the narrower of both: robots are built so,
-    motions need not be.
-
-    Only where at least _KEPT of each range is left, and home is.
-    """
-    table = draft.content["joints"]
-    index = {name: i for i, name in enumerate(draft.joint_names)}
-    narrowed: dict[str, float] = {}  # pair -> what its ranges differ by [rad]
-    for name in draft.joint_names:
-        images = (_image(name, a, b) for a, b in swap)
-        other = next((image for image in images if image is not None), name)
-        if other not in index or index[other] < index[name]:
-            continue
-        axis = axis_of(draft, index[other]) * [-1, 1, -1]  # of the image
-        sign = 1.0 if axis @ axis_of(draft, index[name]) > 0 else -1.0
-        own, twin = table[name], table[other]
-        there = sorted((sign * twin["lower"], sign * twin["upper"]))
-        low, high = max(own["lower"], there[0]), min(own["upper"], there[1])
-        widest = max(own["upper"] - own["lower"], there[1] - there[0])
-        apart = max(abs(own["lower"] - there[0]), abs(own["upper"] - there[1]))
-        homes = (own["home"], sign * twin["home"])
-        if (
-            apart < 1e-6
-            or high - low < _KEPT * widest
-            or not all(low <= home <= high for home in homes)
-        ):
-            continue
-        lower, upper = sorted((sign * low, sign * high))
-        own |= {"lower": short(low), "upper": short(high)}
-        twin |= {"lower": short(lower), "upper": short(upper)}
-        for row in {name, other}:
-            draft.why[f"joints.{row}"] = (
-                "limits: the narrower of left and right, so that motions can be mirrored"
-            )
-        narrowed[f"{name} and {other}" if other != name else name] = apart
-    if narrowed:
-        what = f"the narrower of left and right, which differ by up to {max(narrowed.values()):.2g} rad, for the mirror"
-        draft.note("mirrored limits", "; ".join(narrowed), what)
-
-
-def _image(name: str, left: str, right: str) -> str | None:
-    return swapped(name, left, right) or swapped(name, right, left)
+            near = f", within {1e3 * tolerance:g} mm only"
+            why = f"the model is symmetric to within {1e3 * tolerance:g} mm only"
+            draft.why[f"symmetries.{name}"] = why
+        draft.note(name, ", ".join(f"{a} <-> {b}" for a, b in swap) + near)
+        return ""
+    return problem
 
 
 def _mirror_problem(draft: Draft, where: Path, name: str) -> str:
     """What is wrong with the mirror, or ""."""
     try:
-        robot = build(content_of(draft), where)
+        robot = build(draft.robot_yaml(), where)
         air = contract.model_of(robot, floor=False)
         clause = contract.mirrors(robot, air, robot.symmetries[name])
         return "" if clause.passed else clause.detail
@@ -149,32 +86,87 @@ def _mirror_problem(draft: Draft, where: Path, name: str) -> str:
         return str(error).removeprefix(f"{where}: ")
 
 
-def _swaps(draft: Draft, pairs: Sequence[tuple[str, str]]) -> list[list[str]]:
+def _even_home(draft: Draft, where: Path, name: str) -> None:
+    """Make a home that was searched for its own image, where the robot is, within limits."""
+    try:
+        robot = build(draft.robot_yaml(), where)
+    except InputError:
+        return
+    model, symmetry = robot.model(visuals=False), robot.symmetries[name]
+    if contract.mirror_error(robot, model, symmetry, [robot.home_qpos]) > 1e-3:
+        return
+    home = 0.5 * (robot.home_joints + symmetry.mirror_joints(robot.home_joints))
+    images = np.sort(symmetry.mirror_joints([robot.joint_lower, robot.joint_upper]), axis=0)
+    lower = np.minimum(images[0], robot.joint_lower)
+    upper = np.maximum(images[1], robot.joint_upper)
+    wider = (lower < robot.joint_lower - 1e-6) | (upper > robot.joint_upper + 1e-6)
+    if np.any(np.isfinite(draft.ranges()[0]) & wider):
+        return  # the model's own limits are no mirror images
+    rows = zip(draft.content["joints"].values(), home, lower, upper, strict=True)
+    for row, joint, low, high in rows:
+        row |= {"home": round(float(joint), 4), "lower": short(low), "upper": short(high)}
+
+
+def _narrow_limits(draft: Draft, swap: Iterable[Sequence[str]]) -> None:
+    """Give joints whose limits are nearly their images' the narrower of both: robots are built so,
+    motions need not be.
+
+    Only where at least _KEPT of each range is left, and home is.
+    """
+    table = draft.content["joints"]
+    index = {name: i for i, name in enumerate(draft.joint_names)}
+    # pair -> what its ranges differ by [rad]
+    narrowed: dict[str, float] = {}
+    for name in draft.joint_names:
+        images = (swapped(name, a, b) or swapped(name, b, a) for a, b in swap)
+        other = next((image for image in images if image), name)
+        if other not in index or index[other] < index[name]:
+            continue
+        image_axis = draft.axis(index[other]) * [-1, 1, -1]
+        sign = 1.0 if image_axis @ draft.axis(index[name]) > 0 else -1.0
+        own, twin = table[name], table[other]
+        there = sorted((sign * twin["lower"], sign * twin["upper"]))
+        low, high = max(own["lower"], there[0]), min(own["upper"], there[1])
+        widest = max(own["upper"] - own["lower"], there[1] - there[0])
+        apart = max(abs(own["lower"] - there[0]), abs(own["upper"] - there[1]))
+        inside = low <= min(own["home"], sign * twin["home"])
+        inside &= max(own["home"], sign * twin["home"]) <= high
+        if apart < 1e-6 or high - low < _KEPT * widest or not inside:
+            continue
+        lower, upper = sorted((sign * low, sign * high))
+        own |= {"lower": short(low), "upper": short(high)}
+        twin |= {"lower": short(lower), "upper": short(upper)}
+        for row in {name, other}:
+            why = "limits: the narrower of left and right, so that motions can be mirrored"
+            draft.why[f"joints.{row}"] = why
+        narrowed[f"{name} and {other}" if other != name else name] = apart
+    if narrowed:
+        apart = max(narrowed.values())
+        why = (
+            f"the narrower of left and right, which differ by up to {apart:.2g} rad, for the mirror"
+        )
+        draft.note("mirrored limits", "; ".join(narrowed), why)
+
+
+def _swaps(draft: Draft, words: Sequence[tuple[str, str]]) -> list[list[str]]:
     """Parts of names to swap, such that every image exists."""
-    model = draft.model
-    joints = draft.joint_names
-    bodies = [model.body(i).name for i in range(1, model.nbody)] + list(
-        draft.content["feet"].get("at", {})
-    )
-    names = [*joints, *bodies]
+    bodies = [draft.model.body(i).name for i in range(1, draft.model.nbody)]
+    names = [*draft.joint_names, *bodies, *draft.content["feet"].get("at", {})]
     found: list[list[str]] = []
-    settled: set[str] = set()
-    for left, right in pairs:
+    done: set[str] = set()
+    for left, right in words:
         for form in _forms(left):
             other = form.replace(left, right)
-            touched = [
-                name
-                for name in names
-                if name not in settled and swapped(name, form, other) is not None
-            ]
-            if touched and all(swapped(name, form, other) in names for name in touched):
+            images = {n: swapped(n, form, other) for n in names if n not in done}
+            images = {name: image for name, image in images.items() if image is not None}
+            if images and set(images.values()) <= set(names):
                 found.append([form, other])
-                settled |= set(touched) | {str(swapped(name, form, other)) for name in touched}
+                done |= set(images) | {str(image) for image in images.values()}
     return found
 
 
 def _forms(side: str) -> tuple[str, ...]:
     """Where a side's word may stand in a name: "left_*", "*_left", "*_left_*", "LeftHip"."""
     camel = (side,) if len(side) > 2 and side[0].isupper() else ()
-    long = (f"{side}", f"*{side}") if len(side) > 2 else ()
+    long = (side, f"*{side}") if len(side) > 2 else ()
     return (f"{side}_", f"*_{side}", f"*_{side}_*", f"{side}-", *camel, *long)

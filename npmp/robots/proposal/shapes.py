@@ -5,9 +5,11 @@ from __future__ import annotations
 import mujoco
 import numpy as np
 
+from mocap_data.arrays import Array
 from mocap_data.errors import InputError
-from npmp.robots.fields import FloatArray
 from npmp.robots.proposal.draft import Draft, Limb
+
+_ROUND = (int(mujoco.mjtGeom.mjGEOM_SPHERE), int(mujoco.mjtGeom.mjGEOM_CAPSULE))
 
 
 def welded(model: mujoco.MjModel, body: int) -> list[int]:
@@ -20,20 +22,18 @@ def welded(model: mujoco.MjModel, body: int) -> list[int]:
 
 
 def shapes_of(model: mujoco.MjModel, body: int) -> list[int]:
-    start = model.body_geomadr[body]
-    own = range(start, start + model.body_geomnum[body])
-    return [g for g in own if model.geom_contype[g] or model.geom_conaffinity[g]]
+    """A body's geoms that collide."""
+    collides = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
+    return [int(g) for g in np.flatnonzero((model.geom_bodyid == body) & collides)]
 
 
-def surface_of(model: mujoco.MjModel, data: mujoco.MjData, geom: int) -> tuple[FloatArray, float]:
+def surface_of(model: mujoco.MjModel, data: mujoco.MjData, geom: int) -> tuple[Array, float]:
     """Points (n, 3) [m] in the world and a radius: the shape is the hull of spheres there."""
     kind, size = model.geom_type[geom], model.geom_size[geom]
     types = mujoco.mjtGeom
-    radius = 0.0
-    if kind == types.mjGEOM_SPHERE:
-        local, radius = np.zeros((1, 3)), float(size[0])
-    elif kind == types.mjGEOM_CAPSULE:
-        local, radius = np.array([[0, 0, -size[1]], [0, 0, size[1]]]), float(size[0])
+    radius = float(size[0]) if kind in _ROUND else 0.0
+    if kind == types.mjGEOM_CAPSULE:
+        local = np.array([[0, 0, -size[1]], [0, 0, size[1]]])
     elif kind == types.mjGEOM_BOX:
         local = size * np.array([[x, y, z] for x in (-1, 1) for y in (-1, 1) for z in (-1, 1)])
     elif kind == types.mjGEOM_CYLINDER:
@@ -52,47 +52,38 @@ def surface_of(model: mujoco.MjModel, data: mujoco.MjData, geom: int) -> tuple[F
     return data.geom_xpos[geom] + local @ data.geom_xmat[geom].reshape(3, 3).T, radius
 
 
-def lowest(model: mujoco.MjModel, data: mujoco.MjData, body: int) -> tuple[float, int]:
-    """Height [m] of a body's lowest colliding point and its geom; its origin's and -1 where nothing
-    collides."""
-    surfaces = [(*surface_of(model, data, g), g) for g in shapes_of(model, body)]
-    found = [(float(points[:, 2].min() - radius), g) for points, radius, g in surfaces]
-    return min(found, default=(float(data.xpos[body][2]), -1))
+def bottom_of(model: mujoco.MjModel, data: mujoco.MjData, geom: int) -> float:
+    """Height of a geom's lowest point [m]."""
+    points, radius = surface_of(model, data, geom)
+    return float(points[:, 2].min() - radius)
+
+
+def lowest(model: mujoco.MjModel, data: mujoco.MjData, body: int) -> float:
+    """Height [m] of a body's lowest colliding point; its origin's where nothing collides."""
+    heights = [bottom_of(model, data, g) for g in shapes_of(model, body)]
+    return min(heights, default=float(data.xpos[body][2]))
 
 
 def top(model: mujoco.MjModel, data: mujoco.MjData) -> float:
-    return float(
-        max(
-            data.xpos[1:, 2].max(),
-            max((data.geom_xpos[g][2] for g in range(model.ngeom)), default=0.0),
-        )
-    )
+    """Height of the highest origin of a body or geom [m]."""
+    return float(max(data.xpos[1:, 2].max(), *data.geom_xpos[:, 2], -np.inf))
 
 
 def sole_geoms(model: mujoco.MjModel, pose: mujoco.MjData, limb: Limb) -> tuple[int, list[int]]:
     """The foot's body and its shapes that reach the ground (within 5 mm of its lowest point)."""
-    bodies = welded(model, model.body(limb.body).id)
-    heights = {b: lowest(model, pose, b) for b in bodies}
-    body = min(bodies, key=lambda b: heights[b][0] if heights[b][1] >= 0 else np.inf)
-    low, geom = heights[body]
-    if geom < 0:
+    bodies = [b for b in welded(model, model.body(limb.body).id) if shapes_of(model, b)]
+    if not bodies:
         raise InputError(f"foot '{limb.body}' has no shape that collides; give the model one there")
-    reach = {
-        g: float(points[:, 2].min() - r)
-        for g in shapes_of(model, body)
-        for points, r in [surface_of(model, pose, g)]
-    }
-    return body, [g for g in reach if reach[g] < low + 0.005]
+    body = min(bodies, key=lambda b: lowest(model, pose, b))
+    low = lowest(model, pose, body) + 0.005
+    return body, [g for g in shapes_of(model, body) if bottom_of(model, pose, g) < low]
 
 
 def is_round(model: mujoco.MjModel, geom: int) -> bool:
-    return int(model.geom_type[geom]) in (
-        int(mujoco.mjtGeom.mjGEOM_SPHERE),
-        int(mujoco.mjtGeom.mjGEOM_CAPSULE),
-    )
+    return model.geom_type[geom] in _ROUND
 
 
-def end_of_leg(draft: Draft, pose: mujoco.MjData, limb: Limb) -> FloatArray:
+def end_of_leg(draft: Draft, pose: mujoco.MjData, limb: Limb) -> Array:
     """(3,) where a leg meets the ground: the middle of what is lowest [m]."""
     geoms = sole_geoms(draft.model, pose, limb)[1]
     points = np.concatenate([surface_of(draft.model, pose, g)[0] for g in geoms])

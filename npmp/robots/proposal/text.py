@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,118 +11,84 @@ import yaml
 
 from npmp.robots.proposal.draft import Draft
 
+# key of robot.yaml -> the comment above it
+_TITLES = {
+    "drives": "Position control [Nm/rad, Nm s/rad, Nm]; a number, one per joint, or the model's own.",
+    "joints": "One line a joint: home pose [rad], position limits [rad], speed limit [rad/s].",
+    "feet": "Contact spheres of the feet: radius, and centre in the foot bodies' frames [m].",
+    "feet.at": (
+        "The model's feet are shapes at these points of its bodies; they become bodies of their own."
+    ),
+    "markers": "Points that motion capture is matched to, each on a body [m].",
+    "symmetries": (
+        "Mirrors: parts of names that swap, across the plane through the base's origin with this"
+        " normal."
+    ),
+    "drop_missing": "Shapes that collide but whose mesh files are missing are left out.",
+    "licence": "Of the model: see where it comes from.",
+}
+
+
+_ORDER = (
+    *("name", "mjcf", "source", "licence", "drop_missing"),
+    *("control_rate_hz", "physics_rate_hz", "imu", "imu_site"),
+    *("drives", "joints", "feet", "markers", "symmetries"),
+)
+# a blank line stands before these
+_GROUPS = ("control_rate_hz", "drives", "joints", "feet", "markers", "symmetries")
+# mappings of these have a line an entry
+_TABLES = ("drives", "joints", "feet", "markers", "symmetries", "feet.at", "feet.points")
+_TABLES += ("drives.kp", "drives.kd", "drives.torque_limit", "drives.armature")
+
 
 def text_of(draft: Draft) -> str:
     """The text of robot.yaml."""
-    content, why = draft.content, draft.why
-
-    def guess(key: str) -> str:
-        return f"  # guessed: {why[key]}" if key in why else ""
-
+    content = draft.robot_yaml()
     lines = [
-        f'# {draft.name}: proposed by `npmp robots add` from {draft.mjcf.name}. Lines with "guessed" want a look;',
+        f"# {draft.name}: proposed by `npmp robots add` from {draft.mjcf.name}."
+        ' Lines with "guessed" want a look;',
         "# `npmp robots check` holds this file against the model.",
-        f"name: {_quoted(draft.name)}",
-        f"mjcf: {_quoted(draft.reference)}",
-        f"source: {_quoted(draft.mjcf.name)}",
-        'licence: ""  # of the model: see where it comes from',
-        *(
-            ["drop_missing: true  # shapes that collide but whose mesh files are missing"]
-            if draft.drop_missing
-            else []
-        ),
-        "",
-        f"control_rate_hz: {_number(content['control_rate_hz'])}{guess('control_rate_hz')}",
     ]
-    if "physics_rate_hz" in content:
-        lines.append(
-            f"physics_rate_hz: {_number(content['physics_rate_hz'])}{guess('physics_rate_hz')}"
-        )
-    if "imu" in content:
-        lines.append(f"imu: {_flow(content['imu'])}{guess('imu')}")
-    else:
-        lines.append(f"imu_site: {_quoted(content['imu_site'])}")
-    lines += [
-        "",
-        "# Position control [Nm/rad, Nm s/rad, Nm]; a number, one per joint, or the model's own.",
-        "drives:",
-    ]
-    for key, value in content["drives"].items():
-        if isinstance(value, dict):
-            lines += [f"  {key}:{guess(f'drives.{key}')}"]
-            lines += [f"    {_quoted(joint)}: {_flow(entry)}" for joint, entry in value.items()]
-        else:
-            lines += [f"  {key}: {_flow(value)}{guess(f'drives.{key}')}"]
-    lines += [
-        "",
-        "# One line a joint: home pose [rad], position limits [rad], speed limit [rad/s].",
-    ]
-    for key, title in (("joints.home", "home"), ("joints.velocity", "velocity")):
-        lines += [f"# {title}: guessed: {why[key]}"] if key in why else []
-    lines.append("joints:")
-    lines += [
-        f"  {_quoted(name)}: {_flow(row)}{guess(f'joints.{name}')}"
-        for name, row in content["joints"].items()
-    ]
-    feet = content["feet"]
-    lines += [
-        "",
-        "# Contact spheres of the feet: radius, and centre in the foot bodies' frames [m].",
-        "feet:",
-    ]
-    lines += [f"  bodies: [{', '.join(_quoted(body) for body in feet['bodies'])}]"]
-    lines += [f"  radius: {_number(feet['radius'])}", f"  offset: {_flow(feet['offset'])}"]
-    if "at" in feet:
-        lines.append(
-            "  at:  # the model's feet are shapes at these points of its bodies; they become bodies of their own"
-        )
-        lines += [f"    {_quoted(foot)}: {_flow(entry)}" for foot, entry in feet["at"].items()]
-    if "points" in feet:
-        lines.append(f"  points:{guess('feet.points')}")
-        lines += [
-            f"    {_quoted(foot)}: {_flow(points)}" for foot, points in feet["points"].items()
-        ]
-    lines += ["", "# Points that motion capture is matched to, each on a body [m].", "markers:"]
-    lines += [
-        f"  {name}: {_flow(marker)}{guess(f'markers.{name}')}"
-        for name, marker in content["markers"].items()
-    ]
-    lines += [
-        "",
-        "# Mirrors: parts of names that swap, across the plane through the base's origin with this normal.",
-    ]
-    if content["symmetries"]:
-        lines.append("symmetries:")
-        lines += [
-            f"  {name}: {_flow(entry)}{guess(f'symmetries.{name}')}"
-            for name, entry in content["symmetries"].items()
-        ]
-    else:
-        lines.append("symmetries: {}")
+    for key in _ORDER:
+        if key in content:
+            lines += [""] * (key in _GROUPS) + _lines(draft.why, key, content[key])
     return "\n".join(lines) + "\n"
+
+
+def _lines(why: Mapping[str, str], at: str, value: Any) -> list[str]:
+    """The lines of one key, by its dotted place."""
+    depth, _, key = at.count("."), *at.rpartition(".")[1:]
+    lines = [f"# {_TITLES[at]}"] if at in _TITLES else []
+    columns = ("home", "velocity") if at == "joints" else ()
+    lines += [f"# {c}: guessed: {why[f'joints.{c}']}" for c in columns if f"joints.{c}" in why]
+    guess = f"  # guessed: {why[at]}" if at in why else ""
+    if at in _TABLES and isinstance(value, dict) and value:
+        lines.append(f"{_quoted(key)}:{guess}")
+        for name, entry in value.items():
+            lines += _lines(why, f"{at}.{name}", entry)
+    else:
+        lines.append(f"{_quoted(key)}: {_flow(value)}{guess}")
+    return [f"{'  ' * bool(depth)}{line}" for line in lines]
 
 
 def _quoted(value: str) -> str:
     """Text as YAML reads it back."""
     plain = re.fullmatch(r"[A-Za-z_./~][\w./~:+-]*(?<!:)", value)
-    return (
-        value
-        if plain and yaml.safe_load(value) == value
-        else '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-    )
+    if plain and yaml.safe_load(value) == value:
+        return value
+    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def _flow(value: Any) -> str:
-    """Nested lists, mappings and numbers on one line."""
+    """Nested lists, mappings and numbers on one line; no number as a power of ten: YAML 1.1 takes
+    5e-06 for a word."""
     if isinstance(value, dict):
-        return (
-            "{" + ", ".join(f"{_quoted(key)}: {_flow(entry)}" for key, entry in value.items()) + "}"
-        )
+        entries = (f"{_quoted(key)}: {_flow(entry)}" for key, entry in value.items())
+        return "{" + ", ".join(entries) + "}"
     if isinstance(value, list | tuple):
-        return "[" + ", ".join(_flow(entry) for entry in value) + "]"
-    return _quoted(value) if isinstance(value, str) else _number(value)
-
-
-def _number(value: float) -> str:
-    """Without a power of ten: YAML 1.1 takes 5e-06 for a word."""
-    return str(value) if isinstance(value, int) else np.format_float_positional(value, trim="0")
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return np.format_float_positional(value, trim="0")
+    return _quoted(value) if isinstance(value, str) else str(value)

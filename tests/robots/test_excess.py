@@ -11,8 +11,8 @@ import pytest
 
 from mocap_data.errors import InputError
 from npmp import robots
-from npmp.robots import declared
-from npmp.robots.adapt import read_spec
+from npmp.robots import excess
+from npmp.robots.model import read_spec
 
 
 def model(folder: Path, *, inside: str = "", beside: str = "", name: str = "m.xml") -> Path:
@@ -105,18 +105,34 @@ def test_files_that_multiply_are_refused(tmp_path: Path) -> None:
             name=f"{i}.xml",
         )
     with pytest.raises(InputError, match="more than 10,000 elements"):
-        declared.refuse_excess(tmp_path / "3.xml")
+        excess.refuse_excess(tmp_path / "3.xml")
     for here, there in (("a", "b"), ("b", "a")):
         model(tmp_path, beside=f'<include file="{there}.xml"/>', name=f"{here}.xml")
     with pytest.raises(InputError, match="includes itself"):
-        declared.refuse_excess(tmp_path / "a.xml")
+        excess.refuse_excess(tmp_path / "a.xml")
 
 
 def test_what_a_robot_needs_passes(tmp_path: Path) -> None:
     for name in robots.names():
         if robots.is_at_hand(name):
-            declared.refuse_excess(robots.load(name).mjcf)
+            excess.refuse_excess(robots.load(name).mjcf)
     inside = '<replicate count="4" offset="1 0 0"><site/></replicate><composite prefix="c" type="cable" count="9 1 1"/>'
-    declared.refuse_excess(
+    excess.refuse_excess(
         model(tmp_path, inside=inside, beside='<size nuser_body="3" memory="10M"/>')
     )
+
+
+def test_what_follows_the_root_is_not_read(tmp_path: Path) -> None:
+    """As MuJoCo has it: a second end tag, or words."""
+    path = model(tmp_path)
+    for junk in ("</mujoco>", "junk &", "<mujoco/>"):
+        path.write_text(path.read_text() + junk)
+        assert read_spec(path).body("b") is not None
+
+
+def test_templates_are_named(tmp_path: Path) -> None:
+    robot = '<robot xmlns:xacro="x"><xacro:property name="r"/></robot>'
+    for name in ("r.xacro", "r.urdf"):
+        (tmp_path / name).write_text(robot)
+        with pytest.raises(InputError, match="a xacro template; expand it first"):
+            read_spec(tmp_path / name)

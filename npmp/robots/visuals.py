@@ -12,8 +12,8 @@ import numpy.typing as npt
 from scipy.spatial import ConvexHull, QhullError
 
 from mocap_data import rotations
+from mocap_data.arrays import Array
 from mocap_data.errors import InputError
-from npmp.robots.fields import FloatArray
 
 FACES = 160  # about so many of a mesh's convex hull are drawn
 # Beyond this a position [m] is a diverged simulation, and would spoil the scale of all frames.
@@ -89,7 +89,7 @@ def drawn_geoms(model: mujoco.MjModel) -> list[int]:
     ]
 
 
-def _rgba(model: mujoco.MjModel, geom: int) -> FloatArray:
+def _rgba(model: mujoco.MjModel, geom: int) -> Array:
     material = int(model.geom_matid[geom])
     return np.asarray(
         model.mat_rgba[material] if material >= 0 else model.geom_rgba[geom], np.float64
@@ -144,7 +144,7 @@ def _hull(model: mujoco.MjModel, geom: int) -> dict[str, Any]:
     return {"v": [[round(float(x), 4) for x in outer[v]] for v in hull.vertices], "f": faces}
 
 
-def body_poses(model: mujoco.MjModel, qpos: npt.ArrayLike) -> FloatArray:
+def body_poses(model: mujoco.MjModel, qpos: npt.ArrayLike) -> Array:
     """World poses (T, moving bodies, 7: position [m], quaternion w x y z) of the given qpos (T,
     nq), without sign jumps.
 

@@ -1,0 +1,209 @@
+"""The schema of robot.yaml: what a model leaves unsaid, read and checked before the model is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import mujoco
+import numpy as np
+from numpy.typing import ArrayLike
+
+from mocap_data.arrays import Array
+from mocap_data.errors import InputError, unknown
+from npmp import ranges
+from npmp.settings import from_mapping
+
+Point = tuple[float, float, float]
+# a number, "model" for the model's own, or one of these per joint
+Gain = float | str | Mapping[str, float | str]
+MODEL = "model"
+INTEGRATORS = {
+    "implicitfast": mujoco.mjtIntegrator.mjINT_IMPLICITFAST,
+    "implicit": mujoco.mjtIntegrator.mjINT_IMPLICIT,
+    "Euler": mujoco.mjtIntegrator.mjINT_EULER,
+    "RK4": mujoco.mjtIntegrator.mjINT_RK4,
+}
+CONES = {"pyramidal": mujoco.mjtCone.mjCONE_PYRAMIDAL, "elliptic": mujoco.mjtCone.mjCONE_ELLIPTIC}
+# keys of `Description` for models that were not written for this package; others say it themselves
+_ADAPTED = ("physics_rate_hz", "solver", "imu", "drop_missing")
+
+
+@dataclass(frozen=True)
+class JointEntry:
+    """A joint's home pose and limits [rad], and its drive's speed limit [rad/s]."""
+
+    home: float
+    lower: float
+    upper: float
+    velocity: float
+
+    def __post_init__(self) -> None:
+        ranges.above_zero(self, "velocity")
+        if not self.lower <= self.home <= self.upper or self.lower == self.upper:
+            raise ValueError(
+                f"home {self.home:g} is not within lower {self.lower:g} and upper {self.upper:g}"
+            )
+
+
+@dataclass(frozen=True)
+class Place:
+    """A point [m] in the frame of a body."""
+
+    body: str
+    position: Point
+
+
+@dataclass(frozen=True)
+class MarkerEntry(Place):
+    """A point that recordings are matched to."""
+
+    # of its error in retargeting, relative to the other markers
+    weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        ranges.above_zero(self, "weight")
+
+
+@dataclass(frozen=True)
+class FeetEntry:
+    """Contact spheres: radius, and their centres in the foot bodies' frames [m]."""
+
+    bodies: tuple[str, ...]
+    radius: float
+    # one sphere a foot; of a sole, the middle of its points
+    offset: Point
+    # of soles, as many for every foot
+    points: Mapping[str, tuple[Point, ...]] = field(default_factory=dict)
+    # feet that the model has only as shapes, and where these are
+    at: Mapping[str, Place] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ranges.above_zero(self, "radius")
+        if not self.bodies:
+            raise ValueError("bodies must name a foot at least")
+        if len({len(sole) for sole in self.points.values()}) > 1 or () in self.points.values():
+            counts = ", ".join(f"{body} {len(sole)}" for body, sole in self.points.items())
+            raise ValueError(f"points: every foot needs as many, at least one; found {counts}")
+
+
+@dataclass(frozen=True)
+class SymmetryEntry:
+    """A mirror: the axis across its plane, and parts of names that swap."""
+
+    normal: str
+    swap: tuple[tuple[str, str], ...]
+    # how far a marker [m] or an axis [1] may be from its exact image
+    tolerance: float = 1e-6
+
+    def __post_init__(self) -> None:
+        ranges.above_zero(self, "tolerance")
+        if self.normal not in ("x", "y", "z"):
+            raise ValueError(f"normal must be x, y or z, got {self.normal!r}")
+        parts = [part for pair in self.swap for part in set(pair)]
+        if len(set(parts)) < len(parts):
+            raise ValueError(f"a part of a name is swapped twice in {list(self.swap)}")
+
+
+@dataclass(frozen=True)
+class DrivesEntry:
+    """Position control by joint: kp [Nm/rad], kd [Nm s/rad], torque limit [Nm]."""
+
+    kp: Gain = MODEL
+    kd: Gain = MODEL
+    torque_limit: Gain = MODEL
+    # [kg m2] of the rotors, seen at the joints
+    armature: Gain = MODEL
+
+
+@dataclass(frozen=True)
+class SolverEntry:
+    """MuJoCo's options for a model that was not written for this package."""
+
+    # stiff PD damping stays stable
+    integrator: str = "implicitfast"
+    # a third of the elliptic cones' cost
+    cone: str = "pyramidal"
+    # loaded feet creep less
+    impratio: float = 10.0
+
+    def __post_init__(self) -> None:
+        ranges.above_zero(self, "impratio")
+        for name, known in (("integrator", INTEGRATORS), ("cone", CONES)):
+            if getattr(self, name) not in known:
+                raise ValueError(
+                    f"no {name} '{getattr(self, name)}'; there are: {', '.join(known)}"
+                )
+
+
+@dataclass(frozen=True)
+class Description:
+    """A robot.yaml."""
+
+    name: str
+    mjcf: str
+    control_rate_hz: float
+    joints: Mapping[str, JointEntry]
+    feet: FeetEntry
+    markers: Mapping[str, MarkerEntry]
+    symmetries: Mapping[str, SymmetryEntry]
+    imu_site: str = "imu"
+    source: str = ""
+    licence: str = ""
+    # given for a model that was not written for this package (`npmp.robots.adapt`)
+    drives: DrivesEntry | str | None = None
+    physics_rate_hz: float | None = None
+    solver: SolverEntry = field(default_factory=SolverEntry)
+    # of the site to add where the model has none
+    imu: Place | None = None
+    # leave out colliding shapes whose mesh files are missing
+    drop_missing: bool = False
+
+    def __post_init__(self) -> None:
+        ranges.above_zero(self, "control_rate_hz")
+        if self.physics_rate_hz is not None:
+            ranges.above_zero(self, "physics_rate_hz")
+        if isinstance(self.drives, str) and self.drives != MODEL:
+            raise ValueError(f"drives must be '{MODEL}' or a mapping, got {self.drives!r}")
+
+
+def read_description(content: Any, where: str) -> Description:
+    """The content of a robot.yaml. Raises InputError."""
+    try:
+        found = from_mapping(Description, content, at="robot")
+    except InputError as error:
+        # YAML 1.1 takes 5e-06 for a word
+        power = re.search(r"got '([-+]?\d+)([eE][-+]?\d+)'", str(error))
+        hint = f"; a power of ten needs a dot in YAML: {power[1]}.0{power[2]}" if power else ""
+        raise InputError(f"{where}: {error}{hint}") from None
+    given = [key for key in _ADAPTED if key in content]
+    if found.drives is None and given:
+        raise InputError(
+            f"{where}: {given[0]} is for a model with `drives:` here; any other says it itself"
+        )
+    return found
+
+
+def one_of(value: str, choices: Iterable[str], kind: str, where: str) -> str:
+    """A name that exists; `kind` says of what: "body", "site". Raises InputError."""
+    if value not in choices:
+        raise InputError(f"{where}: {unknown(kind, value, choices)}")
+    return value
+
+
+def match_names(given: Mapping[str, Any], wanted: Iterable[str], where: str) -> None:
+    """Raise InputError unless the keys are exactly these names."""
+    for name in wanted:
+        if name not in given:
+            raise InputError(f"{where} lacks '{name}'")
+    for name in given:
+        one_of(name, tuple(wanted), "name", where)
+
+
+def frozen(values: ArrayLike) -> Array:
+    """A read-only float64 copy."""
+    copy = np.array(values, dtype=np.float64)
+    copy.flags.writeable = False
+    return copy

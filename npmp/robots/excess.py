@@ -1,0 +1,215 @@
+"""What a model's XML declares, counted before MuJoCo reads it.
+
+MuJoCo expands composites, flexes and replicates while it parses, and opens whatever file is named:
+a few words can ask for hours, or for all memory. So the text is read first, with the files that it
+includes, and what no robot needs is refused.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from xml.parsers import expat
+
+from mocap_data.errors import InputError
+from mocap_data.outside import reading, regular_file
+
+# bytes of a file; Menagerie's largest robot has 0.1 MB
+MAX_XML = 16 << 20
+# bytes of a mesh or texture
+MAX_ASSET = 256 << 20
+MAX_PIXELS = 1 << 24
+# of elements in one another
+MAX_DEPTH = 200
+MAX_FILES = 64
+# replicates multiplied out; 20,000 shapes on one body compile for 23 s
+MAX_ELEMENTS = 10_000
+# element -> attributes whose product is limited; a cable of 1000 compiles for 42 s
+_PRODUCTS = {
+    "composite": (("count",), 256),
+    "flexcomp": (("count",), 4096),
+    "hfield": (("nrow", "ncol"), MAX_PIXELS),
+    "texture": (("width", "height"), MAX_PIXELS),
+    "user": (("dim",), 1000),
+}
+# attributes of any element
+_EACH = {"nsample": 1000, "memory": 1 << 30}
+# whatever <size> declares
+_SIZES = 1_000_000
+_PREFIXES = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50, "e": 1 << 60}
+
+
+@dataclass
+class _Model:
+    """What the files of one model say together."""
+
+    main: Path
+    files: int = 0
+    # the chain of includes that leads to the file being read
+    open: tuple[Path, ...] = ()
+    # where assets lie
+    folders: set[str] = field(default_factory=lambda: {""})
+    # the file that names an asset, and its name
+    assets: list[tuple[Path, str]] = field(default_factory=list)
+
+
+def refuse_excess(path: Path) -> None:
+    """Look through an MJCF or URDF, what it includes, and the sizes of its assets.
+
+    Raises:
+      InputError: for no regular file, no XML, files that include one another in a circle, assets
+        that are no regular files, and for more of anything than a robot needs.
+    """
+    model = _Model(path)
+    _count(path, model)
+    for file, name in model.assets:
+        for found in places(name, (path.parent, file.parent), model.folders):
+            _refuse_asset(found)
+
+
+def places(name: str, bases: tuple[Path, ...], folders: set[str]) -> Iterator[Path]:
+    """Files of that name, of all the places where MuJoCo may look; of package://NAME/FILE also in
+    the folders above."""
+    _, package, plain = name.rpartition("://")
+    tried = {base / dir / p for base in bases for dir in folders for p in (plain, Path(plain).name)}
+    if package:
+        inner = Path(*Path(plain).parts[1:])
+        tried |= {above / p for base in bases for above in base.parents for p in (plain, inner)}
+    yield from sorted(path for path in tried if os.path.lexists(path) and not path.is_dir())
+
+
+def _count(path: Path, model: _Model) -> int:
+    """Elements of a file and all that it includes, replicates and attached models multiplied out."""
+    if path.resolve() in model.open:
+        raise InputError(f"{path}: includes itself")
+    model.files += 1
+    if model.files > MAX_FILES:
+        raise InputError(f"{model.main}: includes more than {MAX_FILES} files")
+    before, model.open = model.open, (*model.open, path.resolve())
+    text = regular_file(path, at_most=MAX_XML).read_bytes().removeprefix(b"\xef\xbb\xbf")
+    count = _Counter(path, model)
+    # MuJoCo takes bytes as they come; names are turned back
+    parser = expat.ParserCreate("iso-8859-1")
+    parser.StartElementHandler, parser.EndElementHandler = count.start, count.end
+    parser.EntityDeclHandler = count.entity
+    try:
+        with reading(path):
+            parser.Parse(text, True)
+    except InputError as error:
+        if not isinstance(error.__cause__, expat.ExpatError):
+            raise
+        if not count.closed:  # what follows the root element MuJoCo does not read
+            raise InputError(f"{path}: not a valid MJCF: {error.__cause__}") from error
+    model.open = before
+    for name, times in count.attached:
+        count.add(times * count.models.get(name, 0))
+    return count.total
+
+
+class _Counter:
+    """Expat's handlers for one file."""
+
+    def __init__(self, path: Path, model: _Model):
+        self.path, self.model = path, model
+        self.total, self.closed = 0, False
+        # how often each of the open elements stands in the model
+        self.times = [1]
+        # elements of the models to attach, by name
+        self.models: dict[str, int] = {}
+        self.attached: list[tuple[str, int]] = []
+
+    def entity(self, name: str, *_: Any) -> None:
+        raise InputError(f"{self.path}: declares the entity '{name:.40}'; MJCFs have none")
+
+    def start(self, tag: str, attributes: Mapping[str, str]) -> None:
+        for key, value in attributes.items():
+            try:
+                value.encode("latin-1", "replace").decode("utf-8")
+            except UnicodeDecodeError as error:  # MuJoCo's names are read as UTF-8
+                raise InputError(f"{self.path}: {tag}'s {key} is not UTF-8") from error
+        if tag.startswith("xacro:"):
+            raise InputError(f"{self.path}: a xacro template; {EXPAND}")
+        times = self.times[-1]
+        if tag == "replicate":
+            times *= max(1, int(_product(attributes.get("count", ""))))
+        self.times.append(times)
+        if len(self.times) > MAX_DEPTH:
+            raise InputError(f"{self.path}: elements {MAX_DEPTH} deep in one another")
+        self.add(times)
+        self.limit(tag, attributes)
+        if tag == "compiler":
+            dirs = ("meshdir", "texturedir", "assetdir")
+            self.model.folders |= {_name(attributes[key]) for key in dirs if key in attributes}
+        names = [_name(value) for key, value in attributes.items() if key.startswith("file")]
+        if tag == "include":
+            self.add(times * sum(map(self.other, names)))
+        elif tag == "model":
+            self.models |= {
+                attributes.get("name") or Path(name).stem: self.other(name) for name in names
+            }
+        else:
+            self.model.assets += [(self.path, name) for name in names if name]
+        if tag == "attach":
+            self.attached.append((attributes.get("model", ""), times))
+
+    def end(self, _: str) -> None:
+        self.times.pop()
+        self.closed = len(self.times) == 1
+
+    def add(self, elements: int) -> None:
+        self.total += elements
+        if self.total > MAX_ELEMENTS:
+            raise InputError(f"{self.path}: more than {MAX_ELEMENTS:,} elements")
+
+    def other(self, name: str) -> int:
+        """Elements of another file, the larger where two could be meant; 0 where none is there,
+        which MuJoCo says."""
+        found = places(name, (self.path.parent, self.model.main.parent), {""}) if name else ()
+        return max((_count(path, self.model) for path in found), default=0)
+
+    def limit(self, tag: str, attributes: Mapping[str, str]) -> None:
+        """Refuse an element whose numbers are beyond what a robot needs."""
+        limits = [((key,), most) for key, most in _EACH.items() if key in attributes]
+        limits += [_PRODUCTS[tag]] if tag in _PRODUCTS else []
+        limits += [((key,), _SIZES) for key in attributes if tag == "size" and key not in _EACH]
+        for keys, most in limits:
+            found = math.prod(_product(attributes.get(key, "")) for key in keys)
+            if found > most:
+                what = f"{tag} of {' x '.join(keys)} {found:,.0f}"
+                raise InputError(f"{self.path}: {what}; at most {most:,} are taken")
+
+
+EXPAND = "expand it first, with ROS: xacro ROBOT.xacro > robot.urdf"
+
+
+def _product(text: str) -> float:
+    """The numbers in an attribute, multiplied, each with a prefix perhaps; MuJoCo refuses words."""
+    product = 1.0
+    for word in text.split():
+        factor = _PREFIXES.get(word[-1].lower(), 1)
+        try:
+            product *= max(1.0, float(word if factor == 1 else word[:-1] or "1") * factor)
+        except ValueError:
+            continue
+    return product if math.isfinite(product) else float(2**63)
+
+
+def _name(attribute: str) -> str:
+    """A file's name from expat's Latin-1."""
+    return os.fsdecode(attribute.encode("latin-1", "replace")).replace("\0", "")
+
+
+def _refuse_asset(path: Path) -> None:
+    regular_file(path, at_most=MAX_ASSET)
+    with path.open("rb") as file:
+        start = file.read(24)
+    if start.startswith(b"\x89PNG"):
+        width, height = int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:24], "big")
+        if width * height > MAX_PIXELS:
+            raise InputError(
+                f"{path}: a picture of {width:,} x {height:,}; at most {MAX_PIXELS:,} are taken"
+            )

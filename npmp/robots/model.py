@@ -1,0 +1,102 @@
+"""Reading MJCF and URDF files: the spec, the compiled model, and its kinematics at a pose."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from xml.etree import ElementTree
+
+import mujoco
+import numpy.typing as npt
+
+from mocap_data.errors import InputError
+from npmp.robots.excess import EXPAND, places, refuse_excess
+
+ROOT_JOINT = "root"
+FREE, HINGE = mujoco.mjtJoint.mjJNT_FREE, mujoco.mjtJoint.mjJNT_HINGE
+
+
+def read_spec(path: Path) -> mujoco.MjSpec:
+    """The file's spec as it stands; meshes of a URDF by the paths where they lie.
+
+    Raises:
+      InputError: for a file that is missing, no model, or declares more than a robot needs
+        (`npmp.robots.excess`).
+    """
+    if not path.exists():
+        raise InputError(f"no MJCF file '{path}'")
+    if path.suffix == ".xacro":
+        raise InputError(f"{path}: a xacro template; {EXPAND}")
+    refuse_excess(path)
+    try:
+        if path.suffix == ".urdf":
+            return mujoco.MjSpec.from_string(_located(path))
+        return mujoco.MjSpec.from_file(str(path))
+    except (ValueError, MemoryError) as error:
+        raise InputError(f"{path}: not a valid MJCF: {_line(error)}") from error
+
+
+def _located(path: Path) -> str:
+    """A URDF that names its meshes by absolute paths. MuJoCo itself drops their folders, and knows
+    no package://NAME/FILE."""
+    root = ElementTree.parse(path).getroot()
+    compilers = list(root.iterfind("mujoco/compiler"))
+    folders = {"", *(compiler.get("meshdir", "") for compiler in compilers)}
+    for mesh in root.iter("mesh"):
+        name = mesh.get("filename", "")
+        found = sorted(places(name, (path.parent,), folders), key=lambda p: -_shared(p, name))
+        mesh.set("filename", str(found[0].resolve() if found else name))
+    if not compilers:
+        compilers = [ElementTree.SubElement(ElementTree.SubElement(root, "mujoco"), "compiler")]
+    for compiler in compilers:
+        compiler.set("strippath", "false")
+        compiler.attrib.pop("meshdir", None)
+    return ElementTree.tostring(root, encoding="unicode")
+
+
+def joint_speeds(path: Path) -> dict[str, float]:
+    """The speed limits that a URDF gives its joints [rad/s]; MuJoCo drops them, and an MJCF has
+    none."""
+    if path.suffix != ".urdf":
+        return {}
+    speeds = {}
+    for joint in ElementTree.parse(path).getroot().iterfind("joint"):
+        limit = joint.find("limit")
+        given = "" if limit is None else limit.get("velocity", "")
+        try:
+            speed = float(given or 0)
+        except ValueError:
+            name = joint.get("name")
+            raise InputError(f"{path}: joint '{name}' has the velocity {given!r:.40}") from None
+        if 0 < speed < math.inf:
+            speeds[joint.get("name", "")] = speed
+    return speeds
+
+
+def _shared(path: Path, name: str) -> int:
+    """How many parts of their ends a path and a name share."""
+    pairs = zip(reversed(path.parts), reversed(Path(name).parts), strict=False)
+    return next((i for i, (a, b) in enumerate(pairs) if a != b), len(Path(name).parts))
+
+
+def compile_spec(spec: mujoco.MjSpec, path: Path) -> mujoco.MjModel:
+    """The model. Raises InputError for one that does not compile."""
+    try:
+        return spec.compile()
+    except (ValueError, MemoryError) as error:
+        raise InputError(f"{path}: does not compile: {_line(error)}") from error
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())
+
+
+def posed(model: mujoco.MjModel, joints: npt.ArrayLike = 0.0) -> mujoco.MjData:
+    """Kinematics and centres of mass with the root at the origin, unturned, and the hinges at
+    `joints` (J,) [rad]."""
+    data = mujoco.MjData(model)
+    data.qpos[:7] = [0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
+    data.qpos[7:] = joints
+    mujoco.mj_kinematics(model, data)
+    mujoco.mj_comPos(model, data)
+    return data
