@@ -29,7 +29,7 @@ MAX_FILES = 64
 # replicates multiplied out; 20,000 shapes on one body compile for 23 s
 MAX_ELEMENTS = 10_000
 # element -> attributes whose product is limited; a cable of 1000 compiles for 42 s
-_PRODUCTS = {
+_PRODUCTS: dict[str, tuple[tuple[str, ...], int]] = {
     "composite": (("count",), 256),
     "flexcomp": (("count",), 4096),
     "hfield": (("nrow", "ncol"), MAX_PIXELS),
@@ -173,8 +173,8 @@ class _Counter:
 
     def limit(self, tag: str, attributes: Mapping[str, str]) -> None:
         """Refuse an element whose numbers are beyond what a robot needs."""
-        limits = [((key,), most) for key, most in _EACH.items() if key in attributes]
-        limits += [_PRODUCTS[tag]] if tag in _PRODUCTS else []
+        limits = [_PRODUCTS[tag]] if tag in _PRODUCTS else []
+        limits += [((key,), most) for key, most in _EACH.items() if key in attributes]
         limits += [((key,), _SIZES) for key in attributes if tag == "size" and key not in _EACH]
         for keys, most in limits:
             found = math.prod(_product(attributes.get(key, "")) for key in keys)

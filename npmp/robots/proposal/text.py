@@ -37,8 +37,10 @@ _ORDER = (
 # a blank line stands before these
 _GROUPS = ("control_rate_hz", "drives", "joints", "feet", "markers", "symmetries")
 # mappings of these have a line an entry
-_TABLES = ("drives", "joints", "feet", "markers", "symmetries", "feet.at", "feet.points")
-_TABLES += ("drives.kp", "drives.kd", "drives.torque_limit", "drives.armature")
+_TABLES = (
+    *("drives", "joints", "feet", "markers", "symmetries", "feet.at", "feet.points"),
+    *("drives.kp", "drives.kd", "drives.torque_limit", "drives.armature"),
+)
 
 
 def text_of(draft: Draft) -> str:
