@@ -65,7 +65,7 @@ def judged(
     none."""
     kind: Any = tasks.find(task["name"])
     policy.check_task(kind)
-    settings = kind.settle(build(kind.config_type, task, at="task"), None, policy.contract.told)
+    settings = kind.resolve(build(kind.config_type, task, at="task"), None, policy.contract.told)
     return evaluate_policy(
         PolicyActor(policy, skill),
         lambda: kind(robot, settings, motions),
@@ -180,7 +180,9 @@ def run_policy(config: DictConfig, run: Run, robot: Robot) -> None:
     made = made_by(config, run.seed) | {"training": policy.contract.training}
     policy_page.judged(run.folder / "report.html", found.task, result, found.trial, made)
     known = policy.contract.command_range
-    for name, (low, high), (least, most) in zip(found.task.inputs, found.task.input_range(), known):
+    for name, (low, high), (least, most) in zip(
+        found.task.inputs, found.task.inputs.values(), known
+    ):
         if low < least or high > most:
             say(f"{name} from {low:g} to {high:g}: the policy was trained in {least:g} to {most:g}")
     shown = ", ".join(f"{name} {result[name]:.3f}" for name in found.task.judged if name in result)

@@ -28,7 +28,6 @@ from npmp.experiments.common import (
     verb,
 )
 from npmp.robots import Robot
-from npmp.settings import from_mapping
 
 CONFIG = "config.yaml"
 MJLAB, UNITREE = "mjlab", "unitree_csv"
@@ -81,10 +80,8 @@ def export_policy(config: DictConfig, run: Run) -> int:
     policy.check_module(module)
     skill, robot = SkillModule.load(module), robots.load(config.robot.name)
     own, kind = policy.contract, cast(Any, tasks.find(policy.contract.task))
-    settings = from_mapping(
-        kind.config_type, own.training.get("settings", {}), at="the policy's settings"
-    )
-    task = kind(robot, kind.settle(settings, None, own.told))
+    settings = tasks.trained_config(kind, own.training)
+    task = kind(robot, kind.resolve(settings, None, own.told))
     like = robots_config_of(config, skill)
     env = TaskEnv(task, RECORDED, robots=like, seed=run.seed, num_threads=run.threads)
     run.begin()

@@ -42,7 +42,8 @@ from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import Dribble, Imitation, Walk
 from npmp.tasks import Path as CoursePath
-from npmp.tasks.walk import COMMAND_NAMES, CommandRange
+from npmp.tasks.commands import CommandRange
+from npmp.tasks.velocity import COMMAND_NAMES
 from npmp.tracking import track
 from retarget.recorded import bones, keypoints_of
 from retarget.sources import read_recordings, recordings
@@ -177,7 +178,7 @@ def of_policy(config: DictConfig, run: Run, robot: Robot) -> Shot:
     policy.check_task(kind)
     within = policy.contract.command_range
     motions = motions_of(config, robot)
-    settings = kind.settle(
+    settings = kind.resolve(
         build(kind.config_type, config.task, at="task"), motions, policy.contract.told
     )
     task = kind(robot, settings, motions)

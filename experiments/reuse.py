@@ -18,7 +18,7 @@ from npmp.experiments.typed import build
 from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy
 from npmp.skill import SkillModule
-from npmp.tasks.walk import TOLD
+from npmp.tasks.inputs import SETTINGS as TOLD
 from npmp.training import loggers
 from npmp.training.reuse import REUSE_ALGORITHMS, ReuseSettings, check_task, train_policy
 
@@ -62,7 +62,7 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
         known |= {name: told[name] for name in (TOLD if teacher is None else told)}
         if None not in (told["clock_s"], config.task.get("clock_s")):
             known["clock_s"] = config.task.clock_s  # it may learn to walk by another rhythm
-    task = kind.settle(
+    task = kind.resolve(
         build(kind.config_type, config.task, at="task"), motions if teacher is None else None, known
     )
     if policy is not None:

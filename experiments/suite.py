@@ -40,7 +40,8 @@ from npmp.experiments.typed import build
 from npmp.report import suite_page
 from npmp.reuse import PolicyActor
 from npmp.reuse.handover import load_recovery
-from npmp.tasks.walk import Walk, WalkConfig, as_command_range
+from npmp.tasks.commands import as_command_range
+from npmp.tasks.walk import Walk, WalkConfig
 
 
 def scenarios_of(config: DictConfig) -> dict[str, Scenario]:
@@ -78,7 +79,7 @@ def run(config: DictConfig, run: Run) -> int:
         build(FlagConfig, config.flags, at="flags"),
     )
     within = as_command_range(policy.contract.command_range)
-    base = Walk.settle(build(WalkConfig, config.task, at="task"), None, policy.contract.told)
+    base = Walk.resolve(build(WalkConfig, config.task, at="task"), None, policy.contract.told)
     like = robots_config_of(config, skill)
     note_other_drives(policy.contract.training, config)
     scenarios = scenarios_of(config)

@@ -38,7 +38,7 @@ from npmp.robots import Robot
 from npmp.rollout import Moment, rollout
 from npmp.skill import SkillModule
 from npmp.tasks.imitation import Imitation, ImitationEnv
-from npmp.tasks.walk import heading_velocity
+from npmp.tasks.velocity import heading_velocity
 from npmp.tracking import track
 
 ALIGNMENTS = ("auto", "strides", "frames")

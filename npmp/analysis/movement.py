@@ -15,7 +15,8 @@ from npmp.envs import TaskEnv
 from npmp.envs.feet import Feet
 from npmp.envs.state import RobotState
 from npmp.robots import Robot
-from npmp.tasks.walk import RecordedVelocities, heading_velocity
+from npmp.tasks.commands import RecordedVelocities
+from npmp.tasks.velocity import heading_velocity
 
 WINDOW_S = 0.5  # over which velocities are averaged: within a stride a body sways
 OFF_GROUND_M = 0.005  # height of a foot's lowest point from which on it is off the ground

@@ -14,7 +14,7 @@ from npmp.deploy.robot import FloatArray
 GRAVITY = 9.81  # [m/s2] per g, as `npmp.envs.state` has it
 # inputs of the graph that it gives back as NAME_next
 MEMORY = ("z", "h_high", "c_high", "h_low", "c_low")
-CLOCK = ["clock_sin", "clock_cos"]  # as `npmp.tasks.walk` has them
+CLOCK = ["clock_sin", "clock_cos"]  # as `npmp.tasks.inputs` has them
 # of control at least, of physics at most: what is slower or faster is a slip [D]
 RATES_HZ = (1.0, 1e5)
 

@@ -236,7 +236,8 @@ def _gains(
 def _level(training: dict[str, Any], robot: Robot) -> float:
     """How high level ground is observed [m]: by how much lower than at home the root is where the
     teacher has it."""
-    teacher = training.get("settings", {}).get("script", {})
+    settings = training.get("settings", {})
+    teacher = settings.get("teacher", settings.get("script", {}))
     return float(robot.home_qpos[2]) - float(teacher.get("height_m", robot.home_qpos[2]))
 
 

@@ -6,18 +6,18 @@
 
 from npmp.envs.motions import load_motions
 from npmp.envs.robot_batch import RobotBatch, RobotBatchConfig
-from npmp.envs.task import DifferentiableTask, EnvStep, Judgement, Start, Task, Trial
+from npmp.envs.task import EnvStep, Outcome, Start, Task, TaskLoss, Trial
 from npmp.envs.task_env import TaskEnv
 
 __all__ = [
-    "DifferentiableTask",
     "EnvStep",
-    "Judgement",
+    "Outcome",
     "RobotBatch",
     "RobotBatchConfig",
     "Start",
     "Task",
     "TaskEnv",
+    "TaskLoss",
     "Trial",
     "load_motions",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import mujoco
 import numpy as np
@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
-from npmp import geometry
+from npmp import geometry, ranges
 from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.robots import Robot
 
 SOFT_M = 0.01  # [m] standing and stepping feet sink in less
-WALKING_MPS = 0.2  # [m/s] who is slower may leave its feet on the ground
+WALKING_MPS = 0.2  # [m/s] slower robots may leave their feet on the ground
 
 
 class Feet(nn.Module):
@@ -141,38 +141,47 @@ def unlifted(height: Tensor, travelled: Tensor, free: float, seconds: float) -> 
       travelled: (B,) how far the robot came in that time [m]; below `WALKING_MPS` it owes in
         proportion.
 
-    Returns: (B,). Gradients reach the heights only, as nobody shall stand still to save it.
+    Returns: (B,). Gradients reach the heights only, as standing still shall not save it.
     """
     walks = (travelled.detach() / seconds / WALKING_MPS).clamp(max=1.0)
     # in the ground: more than 1
     return walks * (1.0 - height.amin(-1).amax(0) / free).clamp(min=0.0).mean(-1)
 
 
-class SteppingWeights(NamedTuple):
-    """What a robot owes in `stepping`."""
+@dataclass(frozen=True)
+class SteppingConfig:
+    """What an imagined robot owes for how it puts its feet. Raises ValueError for values out of
+    range."""
 
-    drag: float  # of the worst foot's speed near the ground [s/m]
-    press: float  # of the depth to which feet are pressed into the ground [1/m]
-    lift: float = 0.0  # of the part of the swing height that feet miss
+    # of the worst foot's speed near the ground, below the swing height [s/m]
+    drag_weight: float = 0.3
+    # from which on a foot moves as it likes, and where it is to get [m]
+    swing_height_m: float = 0.04
+    # of the depth to which feet are pressed into MuJoCo's soft ground [1/m]: it stamps
+    press_weight: float = 100.0
+    # of the part of the swing height that the feet of a walking robot miss
+    lift_weight: float = 0.5
+
+    def __post_init__(self) -> None:
+        ranges.above_zero(self, "swing_height_m")
+        ranges.not_negative(self, "drag_weight", "press_weight", "lift_weight")
 
 
 def stepping(
     feet: Feet,
     states: RobotState,
-    free: float,
-    weights: SteppingWeights,
+    config: SteppingConfig,
     dt: float,
     ground: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
     """What robots owe over H control steps, states (H, B, ...) dt [s] apart, for how they put their
     feet: (B,).
 
-    Args:
-      free: the swing height [m]: from it on a foot may move as it likes (`dragging`), and it is to
-        get there (`unlifted`).
-      ground: its height [m] at places (B, ..., 3); None: flat, at 0.
+    ground: its height [m] at places (B, ..., 3); None: flat, at 0.
     """
-    if not any(weights) or len(states.root_pos) == 1:
+    c, free = config, config.swing_height_m
+    weighs = c.drag_weight or c.press_weight or c.lift_weight
+    if not weighs or len(states.root_pos) == 1:
         return states.root_pos.new_zeros(states.root_pos.shape[1])
     place = feet(states.root_pos, states.root_rot, states.joint_pos)
     middle = 0.5 * (place[1:] + place[:-1])
@@ -181,12 +190,11 @@ def stepping(
         height = height - ground(middle.transpose(0, 1)).transpose(0, 1)
     dragged = dragging(place[:-1], place[1:], height, free, dt)
     pressed = torch.relu(-height - SOFT_M).amax(-1).sum(-1)
-    # who steps with two feet and glides on the others owes for these
+    # a robot that steps with two feet and glides on the others owes for these
     worst = dragged.mean((0, 3)).amax(-1)
-    owed = weights.drag * worst + weights.press * pressed.mean(0)
-    if weights.lift:
-        travelled = torch.linalg.vector_norm(
-            (states.root_pos[-1] - states.root_pos[0])[..., :2], dim=-1
-        )
-        owed = owed + weights.lift * unlifted(height, travelled, free, dt * len(height))
+    owed = c.drag_weight * worst + c.press_weight * pressed.mean(0)
+    if c.lift_weight:
+        moved = (states.root_pos[-1] - states.root_pos[0])[..., :2]
+        travelled = torch.linalg.vector_norm(moved, dim=-1)
+        owed = owed + c.lift_weight * unlifted(height, travelled, free, dt * len(height))
     return owed

@@ -110,23 +110,17 @@ class StartSampler:
             max=len(self._frames) - 1
         )
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """What has been counted, for checkpoints."""
-        return {"failures": self._failures, "visits": self._visits}
+    @property
+    def counts(self) -> Tensor:
+        """Failures and visits of each segment, (2, S); only counts of as many can be set."""
+        return torch.stack((self._failures, self._visits))
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue from checkpointed counts.
-
-        Raises:
-          ValueError: for counts of other segments, and for such as no run makes. KeyError: when one
-            lacks.
-        """
-        for name, own in (("failures", self._failures), ("visits", self._visits)):
-            if state[name].shape != own.shape:
-                raise ValueError(
-                    f"the start sampler's {name} are {list(state[name].shape)}, not {list(own.shape)}"
-                )
-            if not bool((torch.isfinite(state[name]) & (state[name] >= 0)).all()):
-                raise ValueError(f"the start sampler's {name} are not all counts")
-        self._failures.copy_(state["failures"])
-        self._visits.copy_(state["visits"])
+    @counts.setter
+    def counts(self, counts: Tensor) -> None:
+        if counts.shape != self.counts.shape:
+            raise ValueError(
+                f"the start sampler's counts are {list(counts.shape)}, not {list(self.counts.shape)}"
+            )
+        if not bool((torch.isfinite(counts) & (counts >= 0)).all()):
+            raise ValueError("the start sampler's counts are not all counts")
+        self._failures, self._visits = (part.clone() for part in counts)

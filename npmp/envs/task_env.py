@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from npmp.envs.feet import Feet
+from npmp.envs.ground import make_ground
 from npmp.envs.robot_batch import RobotBatch, RobotBatchConfig
 from npmp.envs.state import RobotState
 from npmp.envs.task import EnvStep, Task
@@ -64,16 +65,16 @@ class TaskEnv(Generic[T]):
         if num_threads < 0:
             raise InputError(f"num_threads must be at least 0, got {num_threads}")
         self.task, self.robot = task, task.robot
+        self.ground = make_ground(task.config)
         self._place: dict[str, Any] = {"num_threads": num_threads, "sim": sim, "device": device}
         config = robots or RobotBatchConfig()
         if robots is None and hasattr(task.config, "hold"):
             config = config.like(task.config)
         self.robots = RobotBatch(task.robot, self._scene(config), num_envs, config, **self._place)
         self.generator = torch.Generator(self.device).manual_seed(seed)
-        self.age = torch.zeros(
-            num_envs, dtype=torch.long, device=self.device
-        )  # control steps since the episode's start
-        # of the last step: whose episode it ended, and who had failed
+        # control steps since the episode's start
+        self.age = torch.zeros(num_envs, dtype=torch.long, device=self.device)
+        # of the last step: whose episode it ended, and which robots had failed
         self._over, self._failed = (
             torch.zeros(num_envs, dtype=torch.bool, device=self.device) for _ in range(2)
         )
@@ -81,6 +82,7 @@ class TaskEnv(Generic[T]):
             (time for time in (task.episode_s, episode_s) if time is not None), default=None
         )
         self._episode_steps = None if longest is None else max(1, round(longest / self.dt))
+        self.ground.bind(self)
         task.bind(self)
         self.restart()
 
@@ -88,6 +90,7 @@ class TaskEnv(Generic[T]):
         space = ActionSpace(config.action_space, self.robot, torch.device("cpu"))
 
         def add(spec: mujoco.MjSpec) -> None:
+            self.ground.add_to_scene(spec)
             self.task.add_to_scene(spec)
             space.put_drives(spec)
 
@@ -155,7 +158,7 @@ class TaskEnv(Generic[T]):
 
     def fallen(self, state: RobotState) -> Tensor:
         """Robots lying down or tipped over by more than 60 degrees, (n,) bool."""
-        low = self.task.local_state(state).root_pos[..., 2] < 0.5 * float(self.robot.home_qpos[2])
+        low = self.ground.local(state).root_pos[..., 2] < 0.5 * float(self.robot.home_qpos[2])
         return low | (state.root_rot[..., 2, 2] < 0.5)
 
     @serial_if_small
@@ -182,6 +185,7 @@ class TaskEnv(Generic[T]):
             self._over = self._over.index_fill(0, ids, False)
         start = self.task.start(ids, self.generator, **where)
         self.robots.place(ids, start, self.generator)
+        self.ground.place(ids, self.generator)
         self.task.begin(ids, self.generator)
         self.age = self.age.index_fill(0, ids, 0)
         return self.state
@@ -204,24 +208,34 @@ class TaskEnv(Generic[T]):
     def step(self, action: Tensor) -> EnvStep:
         """One control step. action (n, nu): joint targets minus home pose [rad]."""
         self.robots.step(action, self.generator)
-        self.robots.note_broken(self.task.whereabouts)
-        judgement = self.task.judge()
+        self.robots.note_broken(self._describe)
+        outcome = self.task.judge()
         self.age = self.age + 1
-        truncated = judgement.ended
+        truncated, failed = outcome.ended, outcome.failed
         if self._episode_steps is not None:
             truncated = truncated | (self.age >= self._episode_steps)
-        self.task.advance(judgement, self.generator)
-        failed = judgement.failed
+        self.ground.advance(failed, outcome.seen)
+        self.task.advance(outcome, self.generator)
         self._over, self._failed = failed | truncated, failed
-        truncated, ended = truncated & ~failed, judgement.ended & ~failed
+        truncated, ended = truncated & ~failed, outcome.ended & ~failed
         return EnvStep(
-            self.state, judgement.rewards, failed, truncated, judgement.error, ended, judgement.seen
+            self.state, outcome.rewards, failed, truncated, outcome.error, ended, outcome.seen
         )
+
+    def _describe(self, i: int) -> dict[str, Any]:
+        return self.task.describe(i) | self.ground.describe(i)
+
+    def schedule(self, steps: int, generator: torch.Generator | None) -> None:
+        """Begin a trial of so many control steps, the same for every policy (`Task.schedule`), its
+        robots spread over the ground; without a generator go back to training."""
+        self.ground.spread = generator is not None
+        self.task.schedule(steps, generator)
 
     def state_dict(self) -> dict[str, Tensor]:
         """Everything that the next step depends on, for checkpoints."""
         return {
             **{f"robots.{k}": v for k, v in self.robots.state_dict().items()},
+            **{f"ground.{k}": v for k, v in self.ground.state_dict().items()},
             **{f"task.{k}": v for k, v in self.task.state_dict().items()},
             "age": self.age,
             "rng": self.generator.get_state(),
@@ -236,8 +250,9 @@ class TaskEnv(Generic[T]):
         if state["age"].shape != self.age.shape:
             raise ValueError(f"{len(state['age'])} robots do not fit {self.num_envs}")
         # the robots first: a task may have written into the physics after them
-        for part, prefix in ((self.robots, "robots."), (self.task, "task.")):
-            part.load_state_dict(
+        parts = ((self.robots, "robots."), (self.ground, "ground."), (self.task, "task."))
+        for part, prefix in parts:
+            part.load_state_dict(  # type: ignore[attr-defined]
                 {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
             )
         self.age = state["age"].to(self.device, copy=True)

@@ -20,7 +20,9 @@ from npmp.reuse.actor import PolicyActor
 from npmp.reuse.policy import PolicyContract
 from npmp.rollout import Actor, Decision
 from npmp.sim.randomization import PushConfig
-from npmp.tasks.walk import COMMAND_NAMES, SETTLING_S, CommandRange, Walk, WalkConfig
+from npmp.tasks.commands import CommandRange
+from npmp.tasks.velocity import COMMAND_NAMES, SETTLING_S
+from npmp.tasks.walk import Walk, WalkConfig
 from npmp.tree import Tree
 
 # how long a push lasts, as in the randomization of reuse
@@ -142,7 +144,7 @@ def speeds_of(command_range: CommandRange, count: int) -> Tensor:
 def led(env: TaskEnv[Any], commands: Tensor, seed: int) -> Tensor:
     """Commands (n, 3) to keep, after `LEAD_S` of others drawn as in training: (T, n, 3)."""
     generator = torch.Generator(env.device).manual_seed(seed)
-    others = env.task.draw_command(
+    others = env.task.commands.draw(
         torch.zeros(env.num_envs, 3, device=env.device), generator, change=1.0
     )
     return torch.cat(

@@ -28,8 +28,9 @@ from npmp.robots import Robot
 from npmp.rollout import Actor
 from npmp.settings import from_mapping
 from npmp.sim.randomization import PhysicsConfig, PushConfig
+from npmp.tasks.commands import CommandRange
 from npmp.tasks.recover import IN_TIME_S
-from npmp.tasks.walk import CommandRange, Walk, WalkConfig
+from npmp.tasks.walk import Walk, WalkConfig
 
 Z95 = 1.959964  # of the normal distribution, two-sided 95 %
 FULL = 0.98  # a drive at this share of its torque limit is saturated

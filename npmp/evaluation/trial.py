@@ -28,7 +28,7 @@ def run_trial(
     """Run all robots of the environment for a time; `env.task.figures` summarizes the trial.
 
     A robot that fails is put back at a start and goes on with the schedule that was drawn in
-    advance (`Task.script`), its memory reset. Every step of every robot counts, the fall's and
+    advance (`Task.schedule`), its memory reset. Every step of every robot counts, the fall's and
     those from the new start included. So falling neither ends the accounting nor is it hidden: it
     costs what the robot loses until it moves again, and is reported as falls per minute.
     Episodes do not end by time.
@@ -38,7 +38,7 @@ def run_trial(
       seed: of what is asked and of the starts. The same seed asks the same of every policy, from
         the same first starts.
       commands: (T, n, c) to ask for instead, then for the last of them, of a task that takes some
-        (`Walk.follow`).
+        (`Commands.follow`).
       headings: turn every robot at the start about the vertical by an angle of its own. Friction
         of pyramidal cones depends on the direction: along x it is 1.4 times that at 45 degrees.
     """
@@ -48,9 +48,9 @@ def run_trial(
         2.0 * steps * env.num_envs * row, f"a trial of {env.num_envs:,} robots over {seconds:g} s"
     )
     try:
-        env.task.script(steps, torch.Generator(env.device).manual_seed(seed))
+        env.schedule(steps, torch.Generator(env.device).manual_seed(seed))
         if commands is not None:
-            env.task.follow(commands)
+            env.task.commands.follow(commands)
         env.generator.manual_seed(seed + 1)
         env.reset()
         if headings:
@@ -58,7 +58,7 @@ def run_trial(
         recorder = _TrialRecorder(env)
         rollout(actor, env, steps, recorder, resets=at_end_but_time)
     finally:
-        env.task.unscript()
+        env.schedule(0, None)
     return recorder.trial()
 
 
@@ -141,17 +141,17 @@ class _TrialRecorder:
         self.qpos = [self._qpos()]
 
     def _qpos(self) -> Tensor:
-        """Robot 0's, as if the task had never moved it (`Task.unmoved`)."""
+        """Robot 0's, as if it had never been moved back (`Ground.integrated`)."""
         env, qpos = self.env, self.env.robots.qpos[0].clone()
-        qpos[:2] -= (env.state.root_pos - env.task.unmoved(env.state).root_pos)[0, :2]
+        qpos[:2] -= (env.state.root_pos - env.ground.integrated(env.state).root_pos)[0, :2]
         return qpos
 
     def _soles(self) -> Tensor:
         """Where each foot is, and how high its lowest point above the ground there, (n, F, 3) [m]."""
-        state, feet = self.env.task.unmoved(self.env.state), self.env.feet
+        env, feet = self.env, self.env.feet
+        state = env.ground.integrated(env.state)
         place = feet(state.root_pos, state.root_rot, state.joint_pos)
-        ground = self.env.task.ground_at(place[..., :2], self.who)
-        height = place[..., 2] - feet.radius - (0.0 if ground is None else ground)
+        height = place[..., 2] - feet.radius - env.ground.height_at(place[..., :2], self.who)
         return torch.cat((place[..., :2].mean(-2), height.amin(-1, keepdim=True)), -1).nan_to_num(
             0.0
         )
@@ -164,9 +164,7 @@ class _TrialRecorder:
         before, self.soles = self.soles, self._soles()
         speed = torch.linalg.vector_norm((self.soles - before)[..., :2], dim=-1) / self.env.dt
         own["feet"] = torch.stack((self.soles[..., 2], speed), -1)
-        own["base"] = base_of(
-            state.root_rot, self.env.task.local_state(state).root_pos, state.root_vel
-        )
+        own["base"] = base_of(state.root_rot, self.env.ground.local(state).root_pos, state.root_vel)
         for name, value in {**step.seen, **own}.items():
             self.seen.setdefault(name, []).append(value.clone())
         self.errors.append(step.error.nan_to_num(0.0))

@@ -140,7 +140,7 @@ class LessonTrainer(Resumable):
 
         self.carried = rollout(self, env, self.config.unroll, record, carried=start)
         reward, error = torch.stack(seen).mean(0).tolist()
-        figures = {"reward": reward, env.task.error_name: error} | env.task.logged()
+        figures = {"reward": reward, env.task.error_name: error} | env.ground.figures()
         lesson = Lesson(stack_trees(rows), self.students(start.memory))
         return Gathered(lesson, figures, self.config.unroll * env.num_envs)
 

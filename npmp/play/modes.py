@@ -241,7 +241,7 @@ class Mode(ABC):
             geometry.yaw_of(self.env.state.root_rot),
         )
         env.reset()
-        if env.task.footing(env.state).shape[-1] == 0:
+        if not env.ground.rough:
             turn = geometry.yaw_matrix(yaw - geometry.yaw_of(env.state.root_rot))
             env.robots.carry(self.everyone, place, turn)
 
@@ -299,7 +299,7 @@ class Steer(Mode):
         (a, b), (c, d), (e, f) = self.actor.policy.contract.command_range
         self.range = torch.tensor([[a, c, e], [b, d, f]])
         asked = _on_ground(cast, world, command_range=((a, b), (c, d), (e, f)))
-        asked = Walk.settle(asked, None, self.actor.policy.contract.told)
+        asked = Walk.resolve(asked, None, self.actor.policy.contract.told)
         walk = Walk(cast.robot, asked)
         if cast.recovery is not None:
             walk = WalkOn(cast.robot, asked, cast.recovery.task, dropped=False)
@@ -313,11 +313,11 @@ class Steer(Mode):
         command = torch.minimum(
             torch.maximum(torch.where(share > 0.0, high, -low) * share, low), high
         )
-        self.env.task.follow(command.view(1, 1, 3))
+        self.env.task.commands.follow(command.view(1, 1, 3))
 
     def command(self) -> list[float]:
         """As `Mode.command`."""
-        found: list[float] = self.env.task.command[0].tolist()
+        found: list[float] = self.env.task.goal()[0].tolist()
         return found
 
 
@@ -597,7 +597,7 @@ class Perform(Mode):
 
         self.name, self.actor = task, cast.policies[task]
         kind: Any = tasks.find(task)
-        asked = kind.settle(
+        asked = kind.resolve(
             cast.settings.get(task, kind.config_type()), None, self.actor.policy.contract.told
         )
         super().__init__(cast, world, seed, kind(cast.robot, asked, None), self.actor.skill)
@@ -623,9 +623,10 @@ def _on_ground(cast: Cast, world: World, **settings: Any) -> WalkConfig:
 
 
 def _period(task: Walk) -> tuple[Floats, tuple[float, float]] | None:
-    if task.ground is None:
+    ground = task.env.ground
+    if not ground.rough:
         return None
-    terrain = task.ground.terrain
+    terrain = ground.terrain
     x, y = terrain.corner[0].tolist()
     points, margin = (
         round(PERIOD_M / terrain.cell),

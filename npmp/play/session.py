@@ -14,7 +14,7 @@ import torch
 from mocap_data.errors import InputError
 from npmp.play.modes import MOST_PAYLOAD, Cast, Floats, Mode, World
 from npmp.rollout import Actor
-from npmp.tasks.walk import heading_velocity
+from npmp.tasks.velocity import heading_velocity
 
 PUT_BACK_S = 1.0  # a robot lies so long before it is put back
 RECOVERY_S = 6.0  # and so long where somebody tries to get it up
@@ -197,7 +197,7 @@ class Session:
         self._rescuer = None
         self._memory = self.mode.actor.initial_memory(1)
         self._first = torch.ones(1, dtype=torch.bool)
-        self.mode.env.task.begin_anew(self._first)
+        self.mode.env.task.reset_memory(self._first)
 
     def _wrench(self, index: int, force: Floats, point: Floats) -> None:
         """A force [N] on a body at a point [m] of the world, beside random pushes."""

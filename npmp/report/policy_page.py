@@ -32,7 +32,7 @@ from npmp.report.replay import ReplayClip
 from npmp.sim.terrain import PERIOD_M
 from npmp.tasks.dribble import Dribble, before_jump
 from npmp.tasks.path import Path as CoursePath
-from npmp.tasks.walk import COMMAND_CHANNELS, COMMAND_NAMES
+from npmp.tasks.velocity import COMMAND_CHANNELS, COMMAND_NAMES
 
 GAIT_S = (10.0, 16.0)  # of the trial, in the gait diagram
 DEG = 180.0 / np.pi
@@ -107,10 +107,11 @@ def ground_of(task: Task, spacing_m: float = GROUND_M) -> np.ndarray | None:
     """Heights (n, n) [m] of the period of robot 0's ground from the origin on, row by y; None where
     it is flat."""
     at = torch.arange(round(PERIOD_M / spacing_m)) * spacing_m
-    heights = task.ground_at(
-        torch.stack(torch.meshgrid(at, at, indexing="xy"), -1)[None], torch.tensor([0])
-    )
-    return None if heights is None else heights[0].cpu().numpy()
+    if not task.env.ground.rough:
+        return None
+    grid = torch.stack(torch.meshgrid(at, at, indexing="xy"), -1)[None]
+    heights: np.ndarray = task.env.ground.height_at(grid, torch.tensor([0]))[0].cpu().numpy()
+    return heights
 
 
 def _words(found: Mapping[str, Any]) -> Words:
@@ -267,7 +268,7 @@ def _gait(task: Task, trial: Trial) -> Section:
         )
     ]
     words = f"A foot stands while it is lower than {1000 * NEAR:g} mm above the ground under it, as for swing_share."
-    if task.ground_at(torch.zeros(1, 2), torch.tensor([0])) is not None:
+    if task.env.ground.rough:
         words += " The base's height is that above the mean of the ground around."
     return Section("gait", "Gait", [chart, Words(words), Charts(charts, small=True)])
 

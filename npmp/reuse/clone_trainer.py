@@ -96,9 +96,9 @@ class CloneTrainer(LessonTrainer):
             self.teacher = _PolicyTeacher(
                 copy.deepcopy(teacher).requires_grad_(False).eval().to(env.device)
             )
-        elif (script := env.task.teacher()) is None:
+        elif env.task.teacher is None:
             raise InputError(
-                f"nobody shows how task '{env.task.name}' is done; use teacher=, algo=world_model or algo=vmpo"
+                f"task '{env.task.name}' has no teacher; use teacher=, algo=world_model or algo=vmpo"
             )
         elif isinstance(self.unit, float):
             raise InputError(
@@ -106,7 +106,7 @@ class CloneTrainer(LessonTrainer):
                 " module as teacher="
             )
         else:
-            self.teacher = _TaskTeacher(script, self.unit)
+            self.teacher = _TaskTeacher(env.task.teacher(env), self.unit)
         self.skill = copy.deepcopy(skill).requires_grad_(False).eval().to(env.device)
         self.share = 1.0  # of the robots that the teacher moves, of those whose episodes begin
         c, net = config or CloneTrainerConfig(), policy.net.config

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from npmp.actors import Latents, PriorActor, SkillMemory, TrackingActor
 from npmp.envs.state import RobotState
-from npmp.envs.task import DifferentiableTask
+from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.reuse.policy import HighLevelPolicy, PolicyInput
 from npmp.rollout import Decision, Moment, rollout
@@ -32,7 +32,7 @@ class Demonstration(NamedTuple):
     mean: Tensor
     std: Tensor  # (T, n, d) zero where nobody says
     first: Tensor  # (T, n) bool
-    # (T, n, s) packed state after the step, heights above the ground (`Task.local_state`)
+    # (T, n, s) packed state after the step, heights above the ground (`Ground.local`)
     after: Tensor
     failed: Tensor  # (T, n) bool: the step ended its episode by failure
 
@@ -74,21 +74,20 @@ def demonstrate(actor: Demonstrator, env: TaskEnv[Any], steps: int) -> Demonstra
     rows: list[dict[str, Any]] = []
 
     def record(moment: Moment) -> None:
-        after = env.task.local_state(moment.step.state).pack()
+        after = env.ground.local(moment.step.state).pack()
         rows.append(moment.decision.note | {"after": after, "failed": moment.step.terminated})
 
     rollout(actor, env, steps, record)
     return Demonstration(**stack_trees(rows))
 
 
-def labelled(shown: Demonstration, task: DifferentiableTask, window: int) -> tuple[Tensor, Tensor]:
+def labelled(shown: Demonstration, task: Task, window: int) -> tuple[Tensor, Tensor]:
     """What each step led to: the goal that the next `window` steps fulfilled in the mean, (T -
     window + 1, n, g), and where (T - window + 1, n) bool these steps are of one episode that did
     not fail in them."""
-    achieved = task.achieved(RobotState.unpack(shown.after))
-    if achieved is None:
+    if task.achieved is None:
         raise ValueError(f"task '{task.name}' does not say what a step has achieved")
-    goal = achieved.unfold(0, window, 1).mean(-1)
+    goal = task.achieved(RobotState.unpack(shown.after)).unfold(0, window, 1).mean(-1)
     here = shown.first[: len(goal)]
     starts, failures = (
         flag.float().unfold(0, window, 1).sum(-1) for flag in (shown.first, shown.failed)
@@ -113,7 +112,7 @@ def held_up(shown: Demonstration, steps: int, *, at_most: int = 1_000_000) -> Ro
 def fit_policy(
     policy: HighLevelPolicy,
     shown: Demonstration,
-    task: DifferentiableTask,
+    task: Task,
     generator: torch.Generator,
     *,
     window: int,

@@ -7,7 +7,6 @@ below its root that and its joints put its feet.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,15 +19,15 @@ from mocap_data.errors import InputError
 from npmp import policies, ranges
 from npmp.envs.feet import Feet
 from npmp.envs.state import RobotState
-from npmp.envs.task import Judgement, Start
+from npmp.envs.task import Outcome, Start
 from npmp.envs.task_env import TaskEnv
 from npmp.reuse.actor import PolicyActor, PolicyMemory
 from npmp.reuse.policy import HighLevelPolicy, PolicyInput, find_module
 from npmp.robots import Robot
 from npmp.rollout import Actor, Decision
-from npmp.settings import from_mapping
 from npmp.sim.scene import let_bodies_collide
 from npmp.skill import SkillModule
+from npmp.tasks import trained_config
 from npmp.tasks.recover import Recover, RecoverConfig, dropped
 from npmp.tasks.walk import Walk, WalkConfig
 from npmp.tree import Tree, where_tree
@@ -148,7 +147,7 @@ class HandoverActor:
         )
         recovering = memory.recovering ^ over
         lasted = torch.where(over, 0.0, lasted)
-        env.task.begin_anew(over & ~recovering)
+        env.task.reset_memory(over & ~recovering)
         walk = self.walking.act(env, memory.walking, first | (over & ~recovering))
         up = self.recovery.answer(seen, memory.recovery)
         empty = self.initial_memory(len(seen))
@@ -197,11 +196,7 @@ def load_recovery(name: str | Path, robot: Robot, device: torch.device | str = "
     policy.check_task(Recover)
     skill = SkillModule.load(find_module(folder, policy.contract.module_sha256), device)
     skill.check_robot(robot)
-    settings: Mapping[str, Any] = policy.contract.training.get("settings", {})
-    return Recovery(
-        PolicyActor(policy, skill),
-        from_mapping(RecoverConfig, settings, at="the policy's settings"),
-    )
+    return Recovery(PolicyActor(policy, skill), trained_config(Recover, policy.contract.training))
 
 
 class WalkOn(Walk):
@@ -243,8 +238,8 @@ class WalkOn(Walk):
         qpos, qvel, state = (part[row] for part in self.fallen)
         return Start(qpos, qvel, RobotState.unpack(state))
 
-    def judge(self) -> Judgement:
+    def judge(self) -> Outcome:
         """As `Walk.judge`, but that nobody fails whose simulation has not broken down."""
-        told, env = super().judge(), self.env
+        outcome, env = super().judge(), self.env
         up = self.falls.is_up(env.state, env.state.root_pos.new_ones(1))
-        return told._replace(failed=env.robots.broken, seen=told.seen | {"up": up})
+        return outcome._replace(failed=env.robots.broken, seen={**outcome.seen, "up": up})

@@ -11,16 +11,17 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from npmp.envs.ground import Ground
 from npmp.envs.sensing import Sensing, SensorDraws
 from npmp.envs.state import RobotState
-from npmp.envs.task import DifferentiableTask
+from npmp.envs.task import Task
 from npmp.nets import DecoderState, prior
 from npmp.nets.high_level import HighLevelState
 from npmp.reuse.policy import HighLevelPolicy, PolicyInput
 from npmp.skill import SkillModule
+from npmp.tasks.rewards import TrackingWeights, setpoint_costs
 from npmp.world_model.compiling import compiled
 from npmp.world_model.imagination import driven, sensed
-from npmp.world_model.losses import TrackingWeights, setpoint_costs
 from npmp.world_model.model import WorldModel
 from npmp.world_model.posture import PostureRange
 from npmp.world_model.replay import Start
@@ -47,7 +48,7 @@ class Fixed(NamedTuple):
 
     physics: Tensor  # (B, p)
     joint_offset: Tensor  # (B, nu) [rad], (B, 0) where encoders are right
-    footing: Tensor  # (B, 2) `Task.footing` where imagination began, (B, 0) on flat ground
+    patch: Tensor  # (B, 2) `Ground.patch` where imagination began, (B, 0) on flat ground
 
 
 class Given(NamedTuple):
@@ -61,8 +62,8 @@ class Given(NamedTuple):
 class Imagined(NamedTuple):
     """Means over an imagined rollout, each ()."""
 
-    task: Tensor  # `DifferentiableTask.imagined_loss`
-    style: Tensor  # `DifferentiableTask.imagined_style`
+    task: Tensor  # `TaskLoss.task`
+    style: Tensor  # `TaskLoss.style`
     posture: Tensor  # distance from the postures that are known to hold, per step
     # distance of setpoints from the joints before, summed over joints, per step [rad]
     effort: Tensor
@@ -84,7 +85,7 @@ class PolicyImagination:
         skill: SkillModule,
         model: WorldModel,
         sensing: Sensing,
-        task: DifferentiableTask,
+        task: Task,
         postures: PostureRange,
         *,
         compile: bool = False,
@@ -92,7 +93,7 @@ class PolicyImagination:
         """skill, model: frozen; gradients pass through them. postures: what robots are asked to
         stay within. compile: the step, at its first use."""
         self.policy, self.skill, self.model, self.sensing = policy, skill, model, sensing
-        self.task, self.postures = task, postures
+        self.task, self.ground, self.postures = task, task.env.ground, postures
         self._step = compiled(self.step, compile)
 
     def step(self, carry: Carry, fixed: Fixed, given: Given) -> tuple[Carry, Tensor, Tensor]:
@@ -106,7 +107,7 @@ class PolicyImagination:
         )
         z = latent.mean + latent.std * given.latent
         action, decoder = self.skill.decode(z, seen, DecoderState(carry.hidden, carry.cell))
-        physics = torch.cat((fixed.physics, self.task.under_feet(state, fixed.footing)), -1)
+        physics = torch.cat((fixed.physics, self.ground.under_feet(state, fixed.patch)), -1)
         after, history = driven(
             self.model,
             self.sensing,
@@ -116,7 +117,7 @@ class PolicyImagination:
             physics=physics,
             joint_offset=fixed.joint_offset,
         )
-        goal = self.task.carried_on(carry.goal, after)
+        goal = self.task.next_goal(carry.goal, after)
         return Carry(after.pack(), z, *policy, *decoder, history, goal), latent.mean, latent.std
 
     def begin(self, start: Start, policy: HighLevelState, goal: Tensor) -> Carry:
@@ -136,15 +137,15 @@ class PolicyImagination:
         start: Start,
         policy: HighLevelState,
         goal: Tensor,
-        footing: Tensor,
+        patch: Tensor,
         horizon: int,
         generator: torch.Generator,
     ) -> Imagined:
         """A rollout of `horizon` steps towards goals (B, g), with heights above the ground of the
-        footing (B, 2)."""
+        patch (B, 2)."""
         carry, fixed = (
             self.begin(start, policy, goal),
-            Fixed(start.physics, start.joint_offset, footing),
+            Fixed(start.physics, start.joint_offset, patch),
         )
         latent = torch.randn((horizon, *start.z.shape), generator=generator, device=start.z.device)
         delay, noise = self.sensing.draw((horizon, len(start.z)), generator)
@@ -158,25 +159,27 @@ class PolicyImagination:
             stds.append(std.detach())
         after = RobotState.unpack(torch.stack(states))
         away = self.postures(
-            from_ground(after, self.task, footing),
+            from_ground(after, self.ground, patch),
             POSTURE.position,
             POSTURE.rotation,
             POSTURE.joints,
         )
         preceding = RobotState.unpack(torch.stack([start.state, *states[:-1]]))
         effort, smoothness = (cost.mean() for cost in setpoint_costs(after, preceding))
-        task = self.task.imagined_loss(after, torch.stack(goals)).mean()
-        style = self.task.imagined_style(after, footing).mean()
+        owed = self.task.imagined_loss(preceding, after, torch.stack(goals), patch)
         kl, std = torch.stack(kls).mean(), torch.stack(stds).mean()
-        return Imagined(task, style, away.mean(), effort, smoothness, kl, std)
+        return Imagined(
+            owed.task.mean(), owed.style.mean(), away.mean(), effort, smoothness, kl, std
+        )
 
 
-def from_ground(states: RobotState, task: DifferentiableTask, footing: Tensor) -> RobotState:
-    """Imagined states (H, B, ...) with heights above the mean of the ground under the feet: who
-    climbs stands no higher. footing: (B, 2), or (B, 0) on flat ground, where nothing changes."""
-    if footing.shape[-1] == 0:
+def from_ground(states: RobotState, ground: Ground, patch: Tensor) -> RobotState:
+    """Imagined states (H, B, ...) with heights above the mean of the ground under the feet: a
+    robot that climbs stands no higher. patch: (B, 2), or (B, 0) on flat ground, where nothing
+    changes."""
+    if patch.shape[-1] == 0:
         return states
     horizon, robots = states.root_pos.shape[:2]
     each = RobotState(*(part.flatten(0, 1) for part in states))
-    ground = task.under_feet(each, footing.repeat(horizon, 1))
-    return states.above(ground.mean(-1).view(horizon, robots))
+    above = ground.under_feet(each, patch.repeat(horizon, 1))
+    return states.above(above.mean(-1).view(horizon, robots))

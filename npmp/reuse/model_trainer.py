@@ -20,7 +20,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.actors import PriorActor, SkillMemory, TrackingActor, skill_memory
-from npmp.envs.task import DifferentiableTask
+from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.memory import require_batch, require_demonstration, require_replay
 from npmp.nets.high_level import HighLevelState
@@ -164,7 +164,7 @@ class ModelTrainer(Resumable):
         self.new = new
         # without skills there is nothing to clone, without a word on what a step has achieved no
         # goal that it was for
-        says = skill.contract.decoder != "joints" and self.task.achieved(env.state) is not None
+        says = skill.contract.decoder != "joints" and self.task.achieved is not None
         self.clones = new and c.clone_updates > 0 and says
         self.demonstrates = self.clones or recordings is None
         if recordings is not None and self.clones:
@@ -183,7 +183,7 @@ class ModelTrainer(Resumable):
         with seeded(seed):
             self.model = WorldModel(
                 env.home, env.dt, env.feet, c.model_hidden, self.physics_size, env.robots.lever,
-                rough=self._footing_size > 0,
+                rough=env.ground.rough,
             ).to(env.device)  # fmt: skip
         self.fit = ModelFit(self.model, c)
         known = env.state if recordings is None else recordings.reference.frames
@@ -228,11 +228,6 @@ class ModelTrainer(Resumable):
         shown = self.clone_steps if self.demonstrates else 0
         return (shown + self.config.warmup_steps) * self.env.num_envs
 
-    @property
-    def _footing_size(self) -> int:
-        """Numbers of a `Task.footing`, 0 on flat ground."""
-        return self.task.footing(self.env.state).shape[-1]
-
     def _empty_replay(self) -> Replay:
         c, env, lstm = self.config, self.env, self.skill.net.lstm_width
         memory = self.online.initial_state(1).hidden.shape[-1]
@@ -244,8 +239,8 @@ class ModelTrainer(Resumable):
             "policy_cell": memory,
             "goal": self.task.goal().shape[-1],
         }
-        if self._footing_size:
-            sizes |= {"footing": self._footing_size, "ground": len(env.robot.foot_bodies)}
+        if env.ground.rough:
+            sizes |= {"patch": 2, "ground": len(env.robot.foot_bodies)}
         require_replay(c.replay_steps, env.num_envs, sizes)
         require_batch(c.model_batch, c.window, c.model_hidden, sizes["state"])
         require_batch(
@@ -334,12 +329,12 @@ class ModelTrainer(Resumable):
             "policy_cell": memory.policy.cell,
             "goal": goal,
             **robot_note(env, action, self.physics_size),
-            "state": self.task.unmoved(env.state).pack(),
+            "state": env.ground.integrated(env.state).pack(),
         }
-        if "footing" in self.replay.floats:
-            footing = self.task.footing(env.state)
-            under = self.task.under_feet(self.task.unmoved(env.state), footing)
-            note |= {"footing": footing, "ground": under + footing[:, :1]}
+        if env.ground.rough:
+            patch = env.ground.patch(env.state)
+            under = env.ground.under_feet(env.ground.integrated(env.state), patch)
+            note |= {"patch": patch, "ground": under + patch[:, :1]}
         return Decision(action, PolicyMemory(state, SkillMemory(z, decoder)), note)
 
     def _randn(self, like: Tensor) -> Tensor:
@@ -379,7 +374,7 @@ class ModelTrainer(Resumable):
         self.carried = rollout(self, env, steps, record, carried=self.carried)
         reward, error, falls = torch.stack(rows).mean(0).tolist()
         figures = {"reward": reward, env.task.error_name: error, "falls_per_s": falls / env.dt}
-        return Gathered(taken, figures | env.task.logged(), steps * env.num_envs)
+        return Gathered(taken, figures | env.ground.figures(), steps * env.num_envs)
 
     # --- learning ---
 
@@ -428,13 +423,13 @@ class ModelTrainer(Resumable):
         moments = self.replay.moments(c.policy_batch, self.generator)
         memory = HighLevelState(moments.pop("policy_hidden"), moments.pop("policy_cell"))
         goal = self._asked(moments.pop("goal"))
-        footing = moments.pop("footing", goal[:, :0])
+        patch = moments.pop("patch", goal[:, :0])
         moments.pop("ground", None)  # imagination looks it up
         drawn = moments.pop("physics")
         if c.model_physics and not c.imagine_pushes:
             drawn = self.env.robots.without_push(drawn)
         start = Start(**moments, physics=drawn)
-        imagined = self.imagination(start, memory, goal, footing, c.horizon, self.generator)
+        imagined = self.imagination(start, memory, goal, patch, c.horizon, self.generator)
         begins, full = c.style_ramp
         ramp = min(max((progress - begins) / (full - begins), 0.0), 1.0) if self.new else 1.0
         loss = (
@@ -479,20 +474,17 @@ class ModelTrainer(Resumable):
         }
 
 
-def _checked(env: TaskEnv[Any], skill: SkillModule) -> DifferentiableTask:
+def _checked(env: TaskEnv[Any], skill: SkillModule) -> Task:
     """The environment's task, where a module can learn it through a model.
 
     Raises:
       InputError: where it cannot.
     """
     skill.check_robot(env.robot)
-    if not isinstance(env.task, DifferentiableTask):
+    if not (env.task.imaginable and env.task.inputs):
         raise InputError(f"task '{env.task.name}' cannot be learned through a model; use algo=vmpo")
-    env.task.carried_on(env.task.goal(), env.state)  # it may not serve every robot
-    seen, imagined = (
-        told.shape[-1] for told in (env.task.observe(), env.task.see(env.state, env.task.goal()))
-    )
-    if seen != imagined:
+    env.task.next_goal(env.task.goal(), env.state)  # it may not serve every robot
+    if env.task.extras:
         raise InputError(
             "imagined robots have no clock and see no ground: task.clock_s and task.sees_ground take algo=clone or vmpo"
         )

@@ -26,9 +26,8 @@ from npmp.nets.high_level import HighLevelConfig, HighLevelNet, HighLevelState, 
 from npmp.rl import unroll_lstm
 from npmp.settings import from_mapping
 from npmp.skill import SkillModule
-from npmp.tasks.commander import CommanderConfig, dribble_command
-from npmp.tasks.dribble import INPUTS, Dribble
-from npmp.tasks.walk import TOLD
+from npmp.tasks.inputs import SETTINGS
+from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
 
 SCHEMA = "npmp-policy"
 VERSION = 2  # 1 had no gain on m
@@ -54,7 +53,7 @@ class PolicyContract:
     # a walking policy that dribbles: the fields of `CommanderConfig`, by which what the task tells
     # becomes a velocity
     commander: dict[str, Any] = field(default_factory=dict)
-    # what it is told after the command: `Task.besides`
+    # what it is told after the command: `Task.extra_inputs`
     besides: list[str] = field(default_factory=list)
     clock_s: float | None = None  # period of a clock among that
     versions: dict[str, str] = field(default_factory=dict)
@@ -76,9 +75,9 @@ class PolicyContract:
 
     @property
     def told(self) -> dict[str, Any]:
-        """What settles a task (`Task.settle`) so that it tells the policy what it was trained to be
+        """What settles a task (`Task.resolve`) so that it tells the policy what it was trained to be
         told."""
-        return {name: getattr(self, name) for name in ("command_range", *TOLD)}
+        return {name: getattr(self, name) for name in ("command_range", *SETTINGS)}
 
 
 class PolicyInput(NamedTuple):
@@ -160,7 +159,7 @@ class HighLevelPolicy(nn.Module):
           bound: limit on |m| per latent dimension; by default the range of latents that the module
             has seen in imitation.
         """
-        net, ranges = net or HighLevelConfig(), task.input_range()
+        net, ranges = net or HighLevelConfig(), list(task.inputs.values())
         policy = HighLevelPolicy(
             PolicyContract(
                 robot=skill.robot,
@@ -171,33 +170,33 @@ class HighLevelPolicy(nn.Module):
                 observation=skill.contract.observation,
                 command=list(task.inputs),
                 command_range=[list(pair) for pair in ranges],
-                besides=list(task.besides),
+                besides=list(task.extra_inputs),
                 clock_s=task.clock_s,
                 net=asdict(net),
                 latent_bound=bound or skill.latent_range.tolist(),
             )
         )
         policy.observation_scale.load_state_dict(skill.observation_scale.state_dict())
-        center, half = command_scales([*ranges, *task.besides.values()])
+        center, half = command_scales([*ranges, *task.extra_inputs.values()])
         policy.command_scale.mean.copy_(center)
         policy.command_scale.std.copy_(half)
         return policy
 
     def for_other_task(self, task: Task) -> HighLevelPolicy:
         """The same network with the same weights and input scales, for a task that tells it the
-        same, perhaps by another clock; of a walking policy, for dribbling, too (`commanded`). Who
-        dribbles does it by the task's script from then on.
+        same, perhaps by another clock; of a walking policy, for dribbling, too (`commanded`). A policy
+        that dribbles does it by the task's script from then on.
 
         Raises:
           InputError: for a task with other inputs.
         """
         script: dict[str, Any] = {}
-        if isinstance(task, Dribble):
+        if task.commander is not None:
             if self.contract.task == "walk":
-                return self.commanded(task, task.config.script)
-            script = {} if self.commander is None else {"commander": asdict(task.config.script)}
+                return self.commanded(task, task.commander)
+            script = {} if self.commander is None else {"commander": asdict(task.commander)}
         self._check_inputs(task)
-        asked = [list(pair) for pair in task.input_range()]
+        asked = [list(pair) for pair in task.inputs.values()]
         contract = replace(
             self.contract,
             task=task.name,
@@ -213,7 +212,7 @@ class HighLevelPolicy(nn.Module):
 
     def commanded(self, task: Task, commander: CommanderConfig) -> HighLevelPolicy:
         """A walking policy as one that dribbles: what the task tells it becomes a command
-        (`npmp.tasks.commander`).
+        (`npmp.tasks.teachers.dribbling`).
 
         Raises:
           InputError: for a policy of another task than walking, or a task that tells nothing of a
@@ -224,7 +223,7 @@ class HighLevelPolicy(nn.Module):
             raise InputError(
                 f"the policy is told of {first}, ... besides its command; dribbling tells a command only"
             )
-        if self.contract.task != "walk" or list(task.inputs) != list(INPUTS):
+        if self.contract.task != "walk" or task.commander is None:
             raise InputError(
                 f"a walking policy can be told of a ball; this is one of task '{self.contract.task}', and"
                 f" '{task.name}' tells {', '.join(task.inputs)}"
@@ -233,7 +232,7 @@ class HighLevelPolicy(nn.Module):
             self.contract,
             task=task.name,
             command=list(task.inputs),
-            command_range=[list(pair) for pair in task.input_range()],
+            command_range=[list(pair) for pair in task.inputs.values()],
             commander=asdict(commander),
             versions={},
             training={},
@@ -360,7 +359,7 @@ class HighLevelPolicy(nn.Module):
             raise InputError(f"the policy is told {told}; task '{task.name}' tells {tells}")
         if isinstance(task, type):  # it has no settings yet
             return
-        own, others = self.contract.besides, list(task.besides)
+        own, others = self.contract.besides, list(task.extra_inputs)
         if own != others:
             told, tells = (
                 f"{len(names)} numbers ({names[0]}, ...)" if names else "nothing"

@@ -114,7 +114,7 @@ class VMPOTrainer(Resumable):
             ).to(env.device)
         known = [
             *((low, high) for low, high in policy.contract.command_range),
-            *env.task.besides.values(),
+            *env.task.extra_inputs.values(),
         ]
         _fit_critic_scales(self.critic.scale, self.skill, known, env.num_actions)
         self.learner = VMPOLearner(policy, self.critic, rules, self._kl_to_prior)
@@ -203,7 +203,7 @@ class VMPOTrainer(Resumable):
         """As `Distributable.gather`: a rollout."""
         del progress
         collected, figures = self.collect()
-        return Gathered(collected, figures | self.env.task.logged(), collected.num_steps)
+        return Gathered(collected, figures | self.env.ground.figures(), collected.num_steps)
 
     def merge(self, parts: Sequence[Gathered]) -> Gathered:
         """As `Distributable.merge`: an update of several collectors' robots."""

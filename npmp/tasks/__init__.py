@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path as File
 from typing import Any
@@ -21,6 +22,7 @@ from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
+from npmp.settings import from_mapping
 from npmp.tasks.dribble import Dribble, DribbleConfig, DribbleEnv
 from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
 from npmp.tasks.path import Path, PathConfig
@@ -41,7 +43,11 @@ __all__ = [
     "WalkEnv",
     "find",
     "make",
+    "trained_config",
 ]
+
+# settings in records of policies that were trained before they had their names of today
+_RENAMED = {"script": "teacher", "script_weight": "teacher_weight"}
 
 TASKS: tuple[type[Task], ...] = tuple(
     kind
@@ -70,6 +76,17 @@ def find(name: str) -> type[Task]:
         if isinstance(kind, type) and issubclass(kind, Task) and kind.__dict__.get("name") == name:
             return kind
     raise InputError(f"{files[name]} has no task with name = {name!r}")
+
+
+def trained_config(kind: type[Task], training: Mapping[str, Any]) -> Any:
+    """The settings of a task that a policy's record says it was trained with; defaults elsewhere.
+
+    Raises:
+      InputError: for settings that the task does not have.
+    """
+    given: Mapping[str, Any] = training.get("settings", {})
+    renamed = {_RENAMED.get(name, name): value for name, value in given.items()}
+    return from_mapping(kind.config_type, renamed, at="the policy's settings")
 
 
 def make(

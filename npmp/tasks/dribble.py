@@ -1,6 +1,6 @@
 """Dribbling (robot-NPMP, reuse tasks): bring a ball to a target that jumps.
 
-A policy is told where ball and target are as its robot sees them: horizontal positions in the
+A policy observes where ball and target are as its robot sees them: horizontal positions in the
 heading frame (x forward, y left), nothing of the world and no velocities. Radius, mass and drag of
 the ball are drawn for every episode.
 
@@ -11,8 +11,9 @@ floor is unchanged, for robots' geoms collide only with those of contype 1.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import mujoco
 import torch
@@ -20,16 +21,16 @@ from torch import Tensor
 
 from mocap_data.store import MotionSet
 from npmp import geometry, ranges
-from npmp.envs.feet import Feet, SteppingWeights, stepping
+from npmp.envs.feet import Feet, SteppingConfig, stepping
 from npmp.envs.starts import Starts
 from npmp.envs.state import RobotState, pose_from_qpos
-from npmp.envs.task import DifferentiableTask, Judgement, Start, Traces, Trial
+from npmp.envs.task import Outcome, Start, Task, TaskLoss, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
-from npmp.sim import add_contact_sensors
 from npmp.tasks.ball import Ball, Legs, rolled
-from npmp.tasks.commander import CommanderConfig, dribble_command
-from npmp.tasks.walk import WalkConfig, course_loss, heading_velocity, reachable, tilted
+from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
+from npmp.tasks.terminations import FloorContacts, diverged, tilted
+from npmp.tasks.velocity import CourseConfig, course_loss, heading_velocity
 
 BALL = "ball"
 INPUTS = ("ball_forward_m", "ball_left_m", "target_forward_m", "target_left_m")
@@ -46,48 +47,49 @@ TARGET_M = (0.0, 2.0)  # from the ball to the first target
 
 
 @dataclass(frozen=True)
-class DribbleConfig:
-    """The dribbling task's settings. Raises: ValueError for values out of range."""
+class DribbleConfig(SteppingConfig):
+    """The dribbling task's settings. Raises ValueError for values out of range."""
 
-    phi: float = 1.0  # width of the reward [m^2]; 1 for ANYmal
-    jump_m: float = 2.0  # by which the target jumps, in a random direction
-    jump_period_s: float = 5.0  # between jumps
+    # of the part of the swing height that the feet of a walking robot miss
+    lift_weight: float = 0.0
+    # width of the reward [m^2]; 1 for ANYmal
+    phi: float = 1.0
+    # by which the target jumps, in a random direction
+    jump_m: float = 2.0
+    # between jumps
+    jump_period_s: float = 5.0
     # an episode fails when the ball is farther from the robot or from the target
     far_m: float = 5.0
-    radius_m: tuple[float, float] = (0.105, 0.129)  # the ball's, drawn between these
+    # the ball's, drawn between these
+    radius_m: tuple[float, float] = (0.105, 0.129)
     mass_kg: tuple[float, float] = (0.36, 0.54)
-    drag: tuple[float, float] = (0.1, 0.8)  # c of the force c |v| v [N s^2/m^2]
-    tilt_limit_deg: float = 45.0  # an episode fails beyond
+    # c of the force c |v| v [N s^2/m^2]
+    drag: tuple[float, float] = (0.1, 0.8)
+    # an episode fails beyond
+    tilt_limit_deg: float = 45.0
     episode_s: float = 60.0
     # share of episodes that start on the reference, where there is one; else at home
     reference_starts: float = 0.5
     # share that start with the ball right ahead of a fore foot; else it lies anywhere around
     at_feet: float = 0.5
-    # learned through a model, robots pay for the distance of ball and target [1/m], for what they
-    # are off the velocities that a script commands (`npmp.tasks.commander`), and, as in walking,
-    # for how they put their feet
+    # of the distance of ball and target, of imagined robots [1/m]
     distance_weight: float = 3.0
-    script_weight: float = 1.0
-    script: CommanderConfig = field(default_factory=CommanderConfig)
-    drag_weight: float = 0.3
-    swing_height_m: float = 0.04
-    press_weight: float = 100.0
+    # of what their velocities are off those that the script commands
+    teacher_weight: float = 1.0
+    # the script that commands a walking policy
+    teacher: CommanderConfig = field(default_factory=CommanderConfig)
 
     def __post_init__(self) -> None:
-        ranges.above_zero(self, "phi", "jump_period_s", "far_m", "episode_s", "swing_height_m")
-        ranges.not_negative(
-            self, "jump_m", "distance_weight", "script_weight", "drag_weight", "press_weight"
-        )
+        super().__post_init__()
+        ranges.above_zero(self, "phi", "jump_period_s", "far_m", "episode_s")
+        ranges.not_negative(self, "jump_m", "distance_weight", "teacher_weight")
         ranges.share(self, "reference_starts", "at_feet")
         for name in ("radius_m", "mass_kg", "drag"):
             # lists as they come from a file become tuples
             pair = tuple(float(v) for v in getattr(self, name))
             object.__setattr__(self, name, pair)
-            if (
-                len(pair) != 2
-                or not 0.0 <= pair[0] <= pair[1] < math.inf
-                or (name != "drag" and pair[0] == 0.0)
-            ):
+            low = 0.0 if name == "drag" else math.nextafter(0.0, 1.0)
+            if len(pair) != 2 or not low <= pair[0] <= pair[1] < math.inf:
                 raise ValueError(
                     f"{name} must be two numbers, 0 < low <= high (drag may be 0), got {list(pair)}"
                 )
@@ -141,7 +143,7 @@ def _between(pair: tuple[float, float], uniform: Tensor) -> Tensor:
     return pair[0] + (pair[1] - pair[0]) * uniform
 
 
-class Dribble(DifferentiableTask):
+class Dribble(Task):
     """Robots on flat ground, each with a ball that it should bring to its target and keep there.
 
     An episode fails as in walking, by tilt or by contact of anything but the feet with the floor,
@@ -153,7 +155,12 @@ class Dribble(DifferentiableTask):
     config_type = DribbleConfig
     objectives = ("ball",)
     error_name = "ball_target_m"
-    inputs = INPUTS
+    inputs: Mapping[str, tuple[float, float]] = dict.fromkeys(INPUTS, (-5.0, 5.0))
+    kept = ("target", "left", "balls")
+    described: ClassVar[Mapping[str, str]] = {"target": "target", "ball": "ball"}
+    hidden = ("unseen",)
+    channels = (("Ball, x", "m"), ("Ball, y", "m"))
+    traced = ("target", "ball")
     judged = (
         "ball_target_median_m",
         "ball_target_before_jump_median_m",
@@ -173,22 +180,34 @@ class Dribble(DifferentiableTask):
         """
         self.robot, self.config = robot, config or DribbleConfig()
         self.episode_s: float | None = self.config.episode_s
+        self.commander = self.config.teacher
+        # the ball is lost beyond, of the robot and of the target
+        far = self.config.far_m
+        self.inputs = dict(zip(INPUTS, 2 * [(-far, far)] + 2 * [(-2 * far, 2 * far)], strict=True))
         self.starts = Starts(robot, motions, share=self.config.reference_starts)
         self._feet = _fore_feet(robot)
-        self._script: Tensor | None = None  # (J, n) directions of jumps in turns
-        self._scripted = 0  # control steps of the script made
+        self._schedule: Tensor | None = None  # (J, n) directions of jumps in turns
+        self._step = 0  # of the schedule
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
         """The ball, as large as it gets: its bounding volumes, which are the compiler's, serve all
         smaller ones."""
-        self._contacts = add_contact_sensors(spec, self.robot)
+        self.contacts = FloorContacts(spec, self.robot)
         radius, mass = self.config.radius_m[1], sum(self.config.mass_kg) / 2
         ball = spec.worldbody.add_body(name=BALL, pos=[0.0, 0.0, radius])
         ball.add_freejoint(name=BALL)
         ball.add_geom(
-            name=BALL, type=mujoco.mjtGeom.mjGEOM_SPHERE, size=[radius, 0, 0], mass=mass, rgba=[0.95, 0.55, 0.15, 1],
-            contype=1, conaffinity=1, condim=6, friction=list(FRICTION), solref=list(SOLREF),
-        )  # fmt: skip
+            name=BALL,
+            type=mujoco.mjtGeom.mjGEOM_SPHERE,
+            size=[radius, 0, 0],
+            mass=mass,
+            rgba=[0.95, 0.55, 0.15, 1],
+            contype=1,
+            conaffinity=1,
+            condim=6,
+            friction=list(FRICTION),
+            solref=list(SOLREF),
+        )
 
     def bind(self, env: TaskEnv[Any]) -> None:
         """As `Task.bind`."""
@@ -207,8 +226,6 @@ class Dribble(DifferentiableTask):
         self._scene = torch.tensor(model.qpos0, device=device)
         self._fields = env.sim.expand(["geom_size", "body_mass", "body_inertia"])
         self._wrench = env.sim.wrench(self._body)
-        # of a control step
-        self._most_change = torch.tensor(WalkConfig.acceleration, device=device) * env.dt
         self._legs: Legs | None = None
 
     # --- the ball ---
@@ -237,6 +254,25 @@ class Dribble(DifferentiableTask):
     def ball_drag(self) -> Tensor:
         """(n,) c of the force c |v| v [N s^2/m^2]."""
         return _between(self.config.drag, self.unit[:, 2])
+
+    @property
+    def balls(self) -> Tensor:
+        """`unit`; set, it makes all balls."""
+        return self.unit
+
+    @balls.setter
+    def balls(self, unit: Tensor) -> None:
+        self.unit = unit
+        self._make_balls(torch.arange(len(unit), device=unit.device))
+
+    @property
+    def unseen(self) -> Tensor:
+        """Of the ball: its height, its velocity as the robot sees it, what was drawn of it; the
+        time until the next jump, as a share. (n, 8)."""
+        turn = geometry.yaw_matrix(geometry.yaw_of(self.env.state.root_rot))
+        velocity = geometry.to_local(turn, self.ball_velocity)
+        share = (self.left / self._period).unsqueeze(-1)
+        return torch.cat((self.ball[:, 2:], velocity, self.unit, share), -1).nan_to_num(0.0)
 
     def _make_balls(self, ids: Tensor) -> None:
         """Give the simulations ids (k,) the balls that were drawn."""
@@ -294,12 +330,10 @@ class Dribble(DifferentiableTask):
         left = torch.randint(
             1, self._period + 1, (len(ids),), generator=generator, device=self.env.device
         )
-        if self._script is not None:  # everybody's target jumps at the same times
-            left = torch.full_like(left, self._period - self._scripted % self._period)
-        self.target, self.left = (
-            self.target.index_copy(0, ids, target),
-            self.left.index_copy(0, ids, left),
-        )
+        if self._schedule is not None:  # all targets jump at the same times
+            left = torch.full_like(left, self._period - self._step % self._period)
+        self.target = self.target.index_copy(0, ids, target)
+        self.left = self.left.index_copy(0, ids, left)
 
     # --- what is seen ---
 
@@ -308,22 +342,7 @@ class Dribble(DifferentiableTask):
         points = torch.stack((goal[..., :2], goal[..., 4:6]), -2)
         return in_heading(state, points).flatten(-2).nan_to_num(0.0)
 
-    def input_range(self) -> list[tuple[float, float]]:
-        """A metre around the robot: where the ball is dribbled from."""
-        return [(-1.0, 1.0)] * len(INPUTS)
-
-    def privileged(self) -> Tensor:
-        """As `Task.privileged`, and the ball: its height, its velocity as the robot sees it, what
-        was drawn of it, the time until the next jump, (n, p)."""
-        turn = geometry.yaw_matrix(geometry.yaw_of(self.env.state.root_rot))
-        velocity = geometry.to_local(turn, self.ball_velocity)
-        share = (self.left / self._period).unsqueeze(-1)
-        ball = torch.cat((self.ball[:, 2:], velocity, self.unit, share), -1).nan_to_num(0.0)
-        return torch.cat((super().privileged(), ball), -1)
-
-    # --- judgement ---
-
-    def judge(self) -> Judgement:
+    def judge(self) -> Outcome:
         """exp(-|ball - target|^2 / phi). Seen: `ball`, `target` and `robot` (n, 2) [m], world;
         `ball_speed` (n,) [m/s]; `to_jump_s` (n,) before the target's next jump; `lost` (n,) bool:
         the ball is too far away."""
@@ -333,12 +352,8 @@ class Dribble(DifferentiableTask):
         lost = (distance > c.far_m) | (
             torch.linalg.vector_norm(ball[:, :2] - place, dim=-1) > c.far_m
         )
-        finite = (
-            torch.isfinite(env.state.pack()).all(-1)
-            & torch.isfinite(ball).all(-1)
-            & ~env.robots.broken
-        )
-        failed = tilted(env.state, c.tilt_limit_deg) | self.touching() | lost | ~finite
+        failed = tilted(env.state, c.tilt_limit_deg) | self.contacts.touching(env) | lost
+        failed = failed | diverged(env, ball)
         seen = {
             "ball": ball[:, :2].nan_to_num(0.0),
             "target": self.target,
@@ -348,49 +363,29 @@ class Dribble(DifferentiableTask):
             "lost": lost,
         }
         reward = dribble_reward(distance, c.phi).nan_to_num(0.0).unsqueeze(-1)
-        return Judgement(
-            reward, failed, torch.zeros_like(failed), distance.nan_to_num(c.far_m), seen
-        )
+        error = distance.nan_to_num(c.far_m)
+        return Outcome(reward, failed, torch.zeros_like(failed), error, seen)
 
-    def touching(self) -> Tensor:
-        """Whether anything but a foot touches the floor, (n,) bool; as of the last physics step."""
-        return torch.cat([self.env.sim.sensor(name) for name in self._contacts], -1).any(-1)
-
-    def advance(self, judgement: Judgement, generator: torch.Generator) -> None:
+    def advance(self, outcome: Outcome, generator: torch.Generator) -> None:
         """The target jumps where it is due; the drag acts on."""
         left = self.left - 1
         due = left <= 0
         uniform = torch.rand(len(left), generator=generator, device=left.device)
-        if self._script is not None:
-            self._scripted += 1
-            uniform = self._script[min((self._scripted - 1) // self._period, len(self._script) - 1)]
-        self.target = torch.where(
-            due.unsqueeze(-1), jumped(self.target, uniform, self.config.jump_m), self.target
-        )
+        if self._schedule is not None:
+            uniform = self._schedule[min(self._step // self._period, len(self._schedule) - 1)]
+            self._step += 1
+        target = jumped(self.target, uniform, self.config.jump_m)
+        self.target = torch.where(due.unsqueeze(-1), target, self.target)
         self.left = torch.where(due, self._period, left)
         self._blow()
 
-    def whereabouts(self, i: int) -> dict[str, Any]:
-        """Robot i's target, its ball, and the control steps that its episode had made."""
-        return {
-            "target": self.target[i].tolist(),
-            "ball": self.ball[i].tolist(),
-            "step": int(self.env.age[i]),
-        }
-
-    # --- trials ---
-
-    def script(self, steps: int, generator: torch.Generator) -> None:
-        """As `Task.script`: the directions of all jumps, which come at whole periods for everyone."""
-        jumps = max(1, -(-steps // self._period))
-        self._script = torch.rand(
-            (jumps, self.env.num_envs), generator=generator, device=self.env.device
-        )
-        self._scripted = 0
-
-    def unscript(self) -> None:
-        """As `Task.unscript`."""
-        self._script = None
+    def schedule(self, steps: int, generator: torch.Generator | None) -> None:
+        """As `Task.schedule`: the directions of all jumps, which come at whole periods for all."""
+        if generator is None:
+            self._schedule = None
+            return
+        size, device = (max(1, -(-steps // self._period)), self.env.num_envs), self.env.device
+        self._schedule, self._step = torch.rand(size, generator=generator, device=device), 0
 
     def figures(self, trial: Trial) -> dict[str, Any]:
         """Medians over robots and steps of the distance from ball to target, of all steps and of
@@ -409,15 +404,7 @@ class Dribble(DifferentiableTask):
             "lost_per_minute": (seen["lost"] & trial.fell).sum().item() / minutes,
         }
 
-    def traces(self, trial: Trial) -> Traces:
-        """As `Task.traces`: where the ball was asked to be, and where it was, in the world."""
-        return Traces(
-            (("Ball, x", "m"), ("Ball, y", "m")),
-            trial.seen["target"][:, 0],
-            trial.seen["ball"][:, 0],
-        )
-
-    # --- through a model ---
+    # --- for simulated and imagined robots ---
 
     def goal(self) -> Tensor:
         """The ball's place and velocity, the target, all in the world, the ball's radius, mass and
@@ -432,8 +419,8 @@ class Dribble(DifferentiableTask):
         away = _polar(self.config.jump_m * uniform[0], 2.0 * math.pi * uniform[1])
         return torch.cat((goal[:, :4], goal[:, :2] + away, goal[:, 6:]), -1)
 
-    def carried_on(self, goal: Tensor, after: RobotState) -> Tensor:
-        """As `DifferentiableTask.carried_on`: the ball, rolled and pushed by the legs
+    def next_goal(self, goal: Tensor, after: RobotState) -> Tensor:
+        """As `Task.next_goal`: the ball, rolled and pushed by the legs
         (`npmp.tasks.ball`). Raises InputError for a robot whose legs are neither spheres nor
         capsules."""
         # not before: other ways to learn, and trials, serve robots with other feet, too
@@ -448,48 +435,25 @@ class Dribble(DifferentiableTask):
         )
         return torch.cat((ball.place, ball.velocity, goal[:, 4:]), -1)
 
-    def imagined_loss(self, states: RobotState, goals: Tensor) -> Tensor:
-        """As `DifferentiableTask.imagined_loss`: the distance of ball and target, later steps more,
-        as nobody is at the ball at once; and what the velocities are off the script's."""
-        c, dt, velocity = self.config, self.env.dt, heading_velocity(states)
+    def imagined_loss(
+        self, before: RobotState, after: RobotState, goals: Tensor, patch: Tensor
+    ) -> TaskLoss:
+        """As `Task.imagined_loss`: the distance of ball and target, later steps more, as no robot
+        is at the ball at once; what the velocities are off the script's; `stepping`."""
+        c, dt = self.config, self.env.dt
+        style = stepping(self.env.feet, after, c, dt, lambda at: self.env.ground.above(at, patch))
         late = torch.arange(1, len(goals) + 1, device=goals.device).unsqueeze(-1) / (
             0.5 * len(goals) * (len(goals) + 1)
         )
         distance = torch.sqrt((goals[..., :2] - goals[..., 4:6]).square().sum(-1) + 1e-4)
         owed = c.distance_weight * (late * distance).sum(0)
-        if c.script_weight == 0.0:
-            return owed
+        if c.teacher_weight == 0.0:
+            return TaskLoss(owed, style)
         with torch.no_grad():
-            seen = self.see(states, goals)
-            asked = dribble_command(seen[..., :2], seen[..., 2:], c.script)
-            asked = reachable(velocity[0], asked, self._most_change, len(goals))
-        stride = max(1, round(WalkConfig.stride_s / dt))
-        weights = WalkConfig.step_weight, WalkConfig.stride_weight
-        return owed + c.script_weight * course_loss(velocity - asked, stride, weights)
-
-    def imagined_style(self, states: RobotState, footing: Tensor) -> Tensor:
-        """As `DifferentiableTask.imagined_style`: as in walking."""
-        c = self.config
-        return stepping(
-            self.env.feet,
-            states,
-            c.swing_height_m,
-            SteppingWeights(c.drag_weight, c.press_weight),
-            self.env.dt,
-        )
-
-    # --- checkpoints ---
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """As `Task.state_dict`; the ball itself is in the simulator's."""
-        return {"target": self.target, "left": self.left, "unit": self.unit}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """As `Task.load_state_dict`."""
-        self.target, self.left, self.unit = (
-            state[name].to(self.env.device, copy=True) for name in ("target", "left", "unit")
-        )
-        self._make_balls(torch.arange(self.env.num_envs, device=self.env.device))
+            seen = self.see(after, goals)
+            asked = dribble_command(seen[..., :2], seen[..., 2:], c.teacher)
+        off = course_loss(heading_velocity(after), asked, CourseConfig(), dt)
+        return TaskLoss(owed + c.teacher_weight * off, style)
 
 
 DribbleEnv = TaskEnv[Dribble]

@@ -3,8 +3,9 @@ own clip."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,7 +19,8 @@ from npmp.envs.kinematics import Kinematics
 from npmp.envs.reference import Reference
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sampling import StartSampler
-from npmp.envs.task import Judgement, Start, Task
+from npmp.envs.state import RobotState
+from npmp.envs.task import Outcome, Start, Task, TaskLoss
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.tasks import rewards as rew
@@ -28,21 +30,28 @@ from npmp.tasks import rewards as rew
 class ImitationConfig:
     """The imitation task's settings. Raises ValueError for values out of range."""
 
-    future_frames: int = 5  # of the reference that the policy sees [P]
+    # of the reference that the policy sees [P]
+    future_frames: int = 5
     # of setpoints, as `RobotBatchConfig`: what a module trained on this expects of its user
     hold: str = "first_order"
-    accelerometer: str = "imu"  # likewise
-    start_tail: int = 10  # frames at a clip's end where no episode starts
+    # imu: its mean over the last control step, at the IMU; root: of the root's origin over two
+    accelerometer: str = "imu"
+    # frames at a clip's end where no episode starts
+    start_tail: int = 10
     # share of start frames drawn uniformly; the rest go where tracking fails
     uniform_starts: float = 0.5
     # after `rejoin` a robot fails by falling only, for so long: it has to get there first [D]
     grace_s: float = 0.5
     reward: rew.RewardConfig = field(default_factory=rew.RewardConfig)
+    # weights of the loss of imagined robots
+    tracking: rew.TrackingWeights = field(default_factory=rew.TrackingWeights)
+    # of each imagined step's loss over the one before
+    discount: float = 0.97
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "future_frames")
         ranges.not_negative(self, "start_tail", "grace_s")
-        ranges.share(self, "uniform_starts")
+        ranges.share(self, "uniform_starts", "discount")
         RobotBatchConfig().like(self)  # raises where there is no such hold or accelerometer
 
 
@@ -53,14 +62,15 @@ class Imitation(Task):
     it falls, and has no end of clip. One that was sent to another frame (`rejoin`) fails by falling
     only, too, for `grace_s`.
 
-    A start is settled by `clip` and `frame` (k,): clip index and global frame.
+    Its goal is (clip, frame, last frame of the clip), global frames; a free robot is at its last.
+    A start is chosen by `clip` and `frame` (k,): clip index and global frame.
     """
 
     name = "imitation"
     config_type = ImitationConfig
     objectives: tuple[str, ...] = rew.REWARD_TERMS
-    error_name = "error"
-    observation_name = "context"
+    kept = ("clip_lengths", "tracked", "free", "grace", "sampler.counts")
+    described: ClassVar[Mapping[str, str]] = {"clip": "clip_name", "frame": "clip_frame"}
 
     def __init__(
         self, robot: Robot, config: ImitationConfig | None = None, motions: MotionSet | None = None
@@ -101,7 +111,7 @@ class Imitation(Task):
         self.clip, self.frame, self.last_frame = (
             torch.zeros(n, dtype=torch.long, device=device) for _ in range(3)
         )
-        self.free = torch.zeros(n, dtype=torch.bool, device=device)  # who tracks nothing
+        self.free = torch.zeros(n, dtype=torch.bool, device=device)  # it tracks nothing
         self.grace = torch.zeros(n, dtype=torch.long, device=device)  # control steps left
 
     # --- episodes ---
@@ -160,13 +170,37 @@ class Imitation(Task):
             self.features(horizon), env.state, self.frame, self.last_frame, env.home
         )
 
-    def observe(self) -> Tensor:
-        """The encoder's context, (n, c)."""
-        return self.context(self.config.future_frames)
+    def goal(self) -> Tensor:
+        """Clip, frame and last frame, (n, 3); exact in float32 up to 16 million frames."""
+        last = torch.where(self.free, self.frame, self.last_frame)
+        return torch.stack((self.clip, self.frame, last), -1).float()
 
-    # --- judgement ---
+    def see(self, state: RobotState, goal: Tensor) -> Tensor:
+        """The encoder's context, (B, c)."""
+        frame, last = goal[:, 1].long(), goal[:, 2].long()
+        features = self.features(self.config.future_frames)
+        return encoder_context(features, state, frame, last, self.env.home)
 
-    def judge(self) -> Judgement:
+    def next_goal(self, goal: Tensor, after: RobotState) -> Tensor:
+        """The next frame; past the clip's end it goes on, and does not count any more."""
+        return goal + goal.new_tensor((0.0, 1.0, 0.0))
+
+    def imagined_loss(
+        self, before: RobotState, after: RobotState, goals: Tensor, patch: Tensor
+    ) -> TaskLoss:
+        """As `Task.imagined_loss`: the discounted tracking loss per step that has a reference; the
+        mean over B is that over all these steps."""
+        frame, last = goals[..., 1].long(), goals[..., 2].long()
+        steps = torch.arange(len(goals), device=goals.device).unsqueeze(-1)
+        weight = (frame <= last) * self.config.discount**steps
+        reference = self.reference.at(torch.minimum(frame, last))
+        each = rew.tracking_loss(after, before, reference, self.config.tracking)
+        owed = len(frame[0]) * (each * weight).sum(0) / weight.sum().clamp(min=1.0)
+        return TaskLoss(owed, torch.zeros_like(owed))
+
+    # --- episodes as they are judged ---
+
+    def judge(self) -> Outcome:
         """Eq. 2, 9 and 14 against the frame that should have been reached."""
         env, c, state = self.env, self.config.reward, self.env.state
         frame = torch.minimum(self.frame + 1, self.last_frame)
@@ -180,70 +214,61 @@ class Imitation(Task):
         # finite for zero
         finite = torch.isfinite(error + state.setpoint.sum(-1)) & ~env.robots.broken
         lost = torch.where(self._lenient, env.fallen(state), error > c.termination_threshold)
-        return Judgement(terms, lost | ~finite, (frame >= self.last_frame) & ~self.free, error)
+        return Outcome(terms, lost | ~finite, (frame >= self.last_frame) & ~self.free, error)
 
     @property
     def _lenient(self) -> Tensor:
-        """Who fails by falling only, (n,) bool."""
+        """Whether robots fail by falling only, (n,) bool."""
         return self.free | (self.grace > 0)
 
-    def advance(self, judgement: Judgement, generator: torch.Generator) -> None:
-        """The next frame. Failures of those who track are counted, by which starts are drawn."""
+    def advance(self, outcome: Outcome, generator: torch.Generator) -> None:
+        """The next frame. Failures of robots that track are counted, by which starts are drawn."""
         self.frame = torch.minimum(self.frame + 1, self.last_frame)
         tracking = ~self._lenient
-        self.sampler.record(self.frame[tracking], judgement.failed[tracking])
+        self.sampler.record(self.frame[tracking], outcome.failed[tracking])
         self.grace = (self.grace - 1).clamp(min=0)
 
-    def whereabouts(self, i: int) -> dict[str, Any]:
-        """The clip that robot i tracks, and the frame of it before the step."""
-        clip = int(self.clip[i])
-        return {
-            "clip": self.reference.names[clip],
-            "frame": int(self.frame[i] - self.reference.start[clip]),
-        }
+    def schedule(self, steps: int, generator: torch.Generator | None) -> None:
+        """As `Task.schedule`: starts are drawn as if no robot had ever failed."""
+        if generator is not None:
+            self.sampler.forget()
 
-    def script(self, steps: int, generator: torch.Generator) -> None:
-        """As `Task.script`: starts are drawn as if nobody had ever failed."""
-        self.sampler.forget()
+    # --- what is kept ---
 
-    # --- checkpoints ---
+    @property
+    def clip_name(self) -> list[str]:
+        """Name of the clip of each robot."""
+        return [self.reference.names[clip] for clip in self.clip.tolist()]
 
-    def state_dict(self) -> dict[str, Tensor]:
-        """As `Task.state_dict`."""
-        return {
-            "clip": self.clip,
-            "frame": self.frame,
-            "free": self.free,
-            "grace": self.grace,
-            "clip_lengths": self.reference.length,
-            **{f"sampler.{k}": v for k, v in self.sampler.state_dict().items()},
-        }
+    @property
+    def clip_frame(self) -> Tensor:
+        """Frame within it, (n,)."""
+        return self.frame - self.reference.start[self.clip]
 
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """As `Task.load_state_dict`.
+    @property
+    def clip_lengths(self) -> Tensor:
+        """Frames of each clip; nothing else can be set."""
+        return self.reference.length
 
-        Raises:
-          ValueError: where it was taken with other clips, or holds frames that there are not.
-        """
-        if state["clip_lengths"].tolist() != self.reference.length.tolist():
+    @clip_lengths.setter
+    def clip_lengths(self, lengths: Tensor) -> None:
+        if lengths.tolist() != self.reference.length.tolist():
             raise ValueError("other clips, or the same in another order")
-        device = self.env.device
-        clip, frame, free, grace = (
-            state[name].to(device, copy=True) for name in ("clip", "frame", "free", "grace")
-        )
+
+    @property
+    def tracked(self) -> Tensor:
+        """Clip and frame of each robot, (n, 2); only such as there are can be set."""
+        return torch.stack((self.clip, self.frame), -1)
+
+    @tracked.setter
+    def tracked(self, tracked: Tensor) -> None:
+        clip, frame = tracked.unbind(-1)
         if not ((clip >= 0) & (clip < len(self.reference.length))).all():
             raise ValueError("a clip that there is not")
         first, last = self.reference.start[clip], self.reference.last_frame(clip)
         if not ((first <= frame) & (frame <= last)).all():
             raise ValueError("a frame outside its clip")
-        self.clip, self.frame, self.last_frame, self.free, self.grace = (
-            clip,
-            frame,
-            last,
-            free,
-            grace,
-        )
-        self.sampler.load_state_dict({k: state[f"sampler.{k}"] for k in ("failures", "visits")})
+        self.clip, self.frame, self.last_frame = clip.clone(), frame.clone(), last
 
 
 def _no_current(weight: float, robots: RobotBatchConfig) -> str:

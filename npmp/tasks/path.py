@@ -23,14 +23,14 @@ from mocap_data.errors import InputError, unknown
 from mocap_data.readers.waypoints import read_waypoints
 from mocap_data.store import MotionSet
 from npmp import geometry, ranges
-from npmp.envs.task import Judgement, Trial
+from npmp.envs.task import Outcome, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.tasks.walk import Walk, WalkConfig
 
 SPACING_M = 0.02  # between the points of a path as it is followed
 BLEND_M = 0.25  # ahead and behind, over which a path's direction is taken: corners become turns
-RUN_OUT_M = 1.0  # straight on, so that nobody has to stop at the very end
+RUN_OUT_M = 1.0  # straight on, so that no robot has to stop at the very end
 LONGEST_M = 1000.0
 
 
@@ -39,11 +39,16 @@ class PathConfig(WalkConfig):
     """The path task's settings, beside those of walking. Raises: ValueError for values out of
     range."""
 
-    path: str = "figure_eight"  # a name of `SHAPES`, or a CSV file of x, y in metres
-    speed_mps: float = 0.5  # of the point to be followed, where the path is not too curved for it
-    gain: float = 1.5  # P, 1/s
-    yaw_gain: float = 2.0  # of the turn to where the path leads, 1/s
-    lead_m: float = 0.5  # the point waits where it is farther ahead than this
+    # a name of `SHAPES`, or a CSV file of x, y in metres
+    path: str = "figure_eight"
+    # of the point to be followed, where the path is not too curved for it
+    speed_mps: float = 0.5
+    # P of the command [1/s]
+    gain: float = 1.5
+    # of the turn to where the path leads [1/s]
+    yaw_gain: float = 2.0
+    # the point waits where it is farther ahead than this
+    lead_m: float = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -128,8 +133,8 @@ def nearest(course: Course, place: Tensor, near: Tensor, reach: int) -> tuple[Te
     """The point of the path nearest to places (n, 2), of those around points `near` (n,): its
     index, its distance (n,).
 
-    reach: how many points ahead and behind are looked at, so that nobody changes over where a path
-    crosses itself.
+    reach: how many points ahead and behind are looked at, so that no robot changes over where a
+    path crosses itself.
     """
     window = near.unsqueeze(-1) + torch.arange(-reach, reach + 1, device=near.device)
     window = window.clamp(0, len(course.point) - 1)
@@ -188,6 +193,7 @@ class Path(Walk):
     name, config_type, policies_of = "path", PathConfig, ("walk",)
     error_name = main_figure = "path_error_mean_m"
     judged = ("path_error_mean_m", "path_error_max_m", "finished", "falls_per_minute")
+    kept = (*Walk.kept, "origin", "near", "target")
     config: PathConfig
 
     def __init__(
@@ -206,7 +212,7 @@ class Path(Walk):
                 f"a path needs turns to both sides; command_range has {left:g} to {right:g} rad/s"
             )
         self.course, self._turning = course_of(waypoints_of(c.path)), turning
-        # points around the last nearest one that the next is sought among
+        # points around the last nearest one that the next one is sought among
         self._reach = max(1, round(min(c.lead_m / SPACING_M, len(self.course.point))))
         every = torch.arange(round(self.course.length / SPACING_M) + 1)
         needed = (SPACING_M / speed_on(self.course, every, c, turning)).sum().item()
@@ -227,7 +233,7 @@ class Path(Walk):
 
     def place(self) -> tuple[Tensor, Tensor]:
         """Where robots are in the course's frame: (n, 2) [m], and their yaw (n,) [rad]."""
-        state, yaw = self.env.state, self.origin[:, 2]
+        state, yaw = self.env.ground.integrated(self.env.state), self.origin[:, 2]
         moved = state.root_pos[:, :2] - self.origin[:, :2]
         turned = geometry.to_local(geometry.yaw_matrix(yaw)[:, :2, :2], moved)
         return turned, geometry.yaw_of(state.root_rot) - yaw
@@ -236,51 +242,42 @@ class Path(Walk):
         """The course is laid from where they stand."""
         super().begin(ids, generator)
         state = self.env.state
-        stand = torch.cat(
-            (state.root_pos[:, :2], geometry.yaw_of(state.root_rot).unsqueeze(-1)), -1
-        )
+        yaw = geometry.yaw_of(state.root_rot).unsqueeze(-1)
+        stand = torch.cat((state.root_pos[:, :2], yaw), -1)
         self.origin = self.origin.index_copy(0, ids, stand[ids])
-        self.near, self.target = (
-            self.near.index_fill(0, ids, 0),
-            self.target.index_fill(0, ids, 0.0),
-        )
-        self.command = self.command.index_copy(0, ids, self._asked()[ids])
+        self.near = self.near.index_fill(0, ids, 0)
+        self.target = self.target.index_fill(0, ids, 0.0)
+        self._ask(ids)
 
-    def _asked(self) -> Tensor:
-        """The commands that the policy is given now, (n, 3)."""
+    def _ask(self, ids: Tensor) -> None:
+        """The commands of robots ids (k,) follow from where they are."""
         ahead = self.target - SPACING_M * self.near
         found = command_on(self.course, *self.place(), self.near, ahead, self.config, self._turning)
-        return torch.minimum(torch.maximum(found, self._limits[:, 0]), self._limits[:, 1])
+        found = torch.minimum(torch.maximum(found, self._limits[:, 0]), self._limits[:, 1])
+        self.commands.current = self.commands.current.index_copy(0, ids, found[ids])
 
-    def judge(self) -> Judgement:
+    def judge(self) -> Outcome:
         """As `Walk.judge`; the error is the distance to the path [m]. Seen besides: `place` (n, 2)
         in the course's frame, `lag` (n,) behind p_bar [m], `finished` (n,)."""
-        judgement, (place, _) = super().judge(), self.place()
+        outcome, (place, _) = super().judge(), self.place()
         near, error = nearest(self.course, place, self.near, self._reach)
-        done = (near * SPACING_M >= self.course.length) & ~judgement.failed
+        done = (near * SPACING_M >= self.course.length) & ~outcome.failed
         seen = {"place": place, "lag": self.target - SPACING_M * near, "finished": done}
-        return judgement._replace(ended=done, error=error, seen={**judgement.seen, **seen})
+        return outcome._replace(ended=done, error=error, seen={**outcome.seen, **seen})
 
-    def advance(self, judgement: Judgement, generator: torch.Generator) -> None:
+    def advance(self, outcome: Outcome, generator: torch.Generator) -> None:
         """p_bar moves on, and waits where it is too far ahead."""
-        before = self.env.state.root_pos[:, :2]
-        super().advance(judgement, generator)
-        # on ground that repeats itself, back by a period
-        carried = self.env.state.root_pos[:, :2] - before
-        self.origin = torch.cat((self.origin[:, :2] + carried, self.origin[:, 2:]), -1)
+        super().advance(outcome, generator)
         c, (place, _) = self.config, self.place()
         self.near, _ = nearest(self.course, place, self.near, self._reach)
         at = (self.target / SPACING_M).long().clamp(max=len(self.course.point) - 1)
         moved = self.target + self.env.dt * speed_on(self.course, at, c, self._turning)
         end = SPACING_M * (len(self.course.point) - 1)
         self.target = torch.minimum(moved, SPACING_M * self.near + c.lead_m).clamp(max=end)
-        self.command = self._asked()
+        self._ask(torch.arange(len(self.near), device=self.near.device))
 
-    # --- trials ---
-
-    def script(self, steps: int, generator: torch.Generator) -> None:
-        """As `Task.script`: what is asked follows from the path."""
-        self.follow(self.command[None])
+    def schedule(self, steps: int, generator: torch.Generator | None) -> None:
+        """As `Task.schedule`: what is asked follows from the path alone."""
 
     def figures(self, trial: Trial) -> dict[str, Any]:
         """`path_error_mean_m` and `path_error_max_m`, over all robots and steps; `finished`, the
@@ -298,21 +295,3 @@ class Path(Walk):
             "path_lag_m": trial.seen["lag"].mean().item(),
             "path_length_m": self.course.length,
         }
-
-    # --- checkpoints ---
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """As `Task.state_dict`."""
-        return {
-            **super().state_dict(),
-            "origin": self.origin,
-            "near": self.near,
-            "target": self.target,
-        }
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """As `Task.load_state_dict`."""
-        super().load_state_dict(state)
-        self.origin, self.near, self.target = (
-            state[name].to(self.env.device, copy=True) for name in ("origin", "near", "target")
-        )

@@ -1,13 +1,13 @@
 """Getting up from wherever a fall has left the robot (Hwangbo et al. 2019).
 
 Robots are dropped in any orientation with their joints anywhere; where that leaves them episodes
-begin. Bodies collide with each other, too: nobody gets up through itself.
+begin. Bodies collide with each other, too: no robot gets up through itself.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,12 +19,12 @@ from mocap_data.store import MotionSet
 from npmp import geometry, ranges
 from npmp.envs.starts import Starts
 from npmp.envs.state import RobotState, pose_from_qpos
-from npmp.envs.task import DifferentiableTask, Judgement, Start, Trial
+from npmp.envs.task import Outcome, Start, Task, TaskLoss, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.sim import BatchSim
 from npmp.sim.scene import flat_scene, let_bodies_collide
-from npmp.tasks.righting import RightingActor, RightingConfig
+from npmp.tasks.teachers.righting import RightingConfig, RightingTeacher
 
 IN_TIME_S = 3.0  # to be up within [Hwangbo]
 
@@ -33,26 +33,37 @@ IN_TIME_S = 3.0  # to be up within [Hwangbo]
 class RecoverConfig:
     """The task's settings. Raises: ValueError for values out of range."""
 
-    drop_m: float = 1.0  # height of the root where it is dropped [Hwangbo]
-    settle_s: float = 1.2  # simulated before an episode begins [Hwangbo]
-    joint_spread: float = 1.0  # joints are that far from the home pose at most, then [rad]
-    drops: int = 512  # different ones
-    # share of episodes that begin in the home pose: who is up has to stay up
+    # height of the root where it is dropped [Hwangbo]
+    drop_m: float = 1.0
+    # simulated before an episode begins [Hwangbo]
+    settle_s: float = 1.2
+    # joints are that far from the home pose at most, then [rad]
+    joint_spread: float = 1.0
+    # different ones
+    drops: int = 512
+    # share of episodes that begin in the home pose: a robot that is up has to stay up
     standing_starts: float = 0.1
-    # how high to stand, as a share of the home pose's height
+    # how high to stand, as a share of the home pose's height: the policy's input
     stand: tuple[float, float] = (0.95, 1.0)
-    upright_deg: float = 20.0  # who leans less and is high enough is up
-    high_enough: float = 0.85  # share of the height that was asked for
-    episode_s: float = 6.0  # [Hwangbo]
+    # a robot that leans less and is high enough is up
+    upright_deg: float = 20.0
+    # share of the height that was asked for
+    high_enough: float = 0.85
+    # then it is truncated [Hwangbo]
+    episode_s: float = 6.0
+    # of 1 minus the cosine of the lean
     tilt_weight: float = 1.0
+    # of the missing share of the height
     height_weight: float = 1.0
-    pose_weight: float = 0.3  # of joints away from the home pose, of those who are upright [1/rad]
-    stillness_weight: float = 0.05  # of the joints' speed, likewise [s/rad]
-    # how far joints turn either way here [rad], by parts of their names: the drives turn without
-    # end, and on its back a robot reaches the ground with legs that turn over only; others keep the
-    # robot's limits
+    # of joints away from the home pose, of robots that are upright [1/rad]
+    pose_weight: float = 0.3
+    # of the joints' speed, likewise [s/rad]
+    stillness_weight: float = 0.05
+    # how far joints turn either way [rad], by parts of their names; others keep the robot's limits:
+    # on its back a robot reaches the ground only with legs that turn over
     joint_range_rad: Mapping[str, float] = field(default_factory=lambda: {"HFE": 3.14, "KFE": 3.14})
-    script: RightingConfig = field(default_factory=RightingConfig)  # who shows how it is done
+    # the script that shows how it is done
+    teacher: RightingConfig = field(default_factory=RightingConfig)
 
     def __post_init__(self) -> None:
         if not all(0.0 < angle < math.inf for angle in self.joint_range_rad.values()):
@@ -73,15 +84,18 @@ class RecoverConfig:
             )
 
 
-class Recover(DifferentiableTask):
-    """Stand up, as high as asked, and stay there. Nobody fails: an episode lasts `episode_s`.
+class Recover(Task):
+    """Stand up, as high as asked, and stay there. No robot fails: an episode lasts `episode_s`.
 
     Its input is the height to stand at, as a share of the home pose's.
     """
 
-    name, config_type, inputs = "recover", RecoverConfig, ("stand_height",)
+    name, config_type = "recover", RecoverConfig
+    inputs: Mapping[str, tuple[float, float]] = {"stand_height": (0.95, 1.0)}
+    kept = ("target",)
     error_name, main_figure = "recovery_error", "not_recovered"
     judged = ("not_recovered", "recovery_s", "recovery_error")
+    teacher = RightingTeacher
 
     def __init__(
         self, robot: Robot, config: RecoverConfig | None = None, motions: MotionSet | None = None
@@ -90,6 +104,7 @@ class Recover(DifferentiableTask):
         self.config = config or RecoverConfig()
         self.robot = robot.turning(self.config.joint_range_rad)
         self.episode_s, self.trial_s = self.config.episode_s, self.config.episode_s
+        self.inputs = {"stand_height": self.config.stand}
         self.home_height = float(robot.home_qpos[2])
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
@@ -112,16 +127,11 @@ class Recover(DifferentiableTask):
 
     # --- episodes ---
 
-    def script(self, steps: int, generator: torch.Generator) -> None:
-        """As `Task.script`: all robots begin on drops that no training has seen, none of them
+    def schedule(self, steps: int, generator: torch.Generator | None) -> None:
+        """As `Task.schedule`: all robots begin on drops that no training has seen, none of them
         standing."""
-        self.seen, self.fallen = self.fallen, self._drops(1)
-        self.trial = True
-
-    def unscript(self) -> None:
-        """As `Task.unscript`."""
-        if self.trial:
-            self.fallen, self.trial = self.seen, False
+        self.trial = generator is not None
+        self.fallen = self._drops(1 if self.trial else 0)
 
     def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
         """As `Task.start`."""
@@ -142,30 +152,20 @@ class Recover(DifferentiableTask):
         """As `Task.begin`."""
         self.target = self.target.index_copy(0, ids, self.new_goals(self.target[ids], generator))
 
-    def input_range(self) -> Sequence[tuple[float, float]]:
-        """As `Task.input_range`."""
-        return [self.config.stand]
-
-    def teacher(self) -> RightingActor:
-        """As `Task.teacher`: the script. Raises InputError for a robot that has none."""
-        return RightingActor(self.robot, self.config.script, self.env.device)
-
-    # --- judgement ---
-
     def is_up(self, state: RobotState, goal: Tensor) -> Tensor:
-        """Who stands upright and high enough, (...) bool."""
+        """Whether robots stand upright and high enough, (...) bool."""
         c = self.config
         high = state.root_pos[..., 2] > c.high_enough * goal[..., 0] * self.home_height
         return high & (state.root_rot[..., 2, 2] > math.cos(math.radians(c.upright_deg)))
 
-    def judge(self) -> Judgement:
+    def judge(self) -> Outcome:
         """The reward is how upright and how high a robot is, each up to a half. Seen: `up`."""
         env = self.env
         tilt, low = self._short_of(env.state, self.target)
         error = (0.5 * (0.5 * tilt + low.clamp(max=1.0))).nan_to_num(1.0)
         failed = env.robots.broken
         seen = {"up": self.is_up(env.state, self.target)}
-        return Judgement((1.0 - error).unsqueeze(-1), failed, torch.zeros_like(failed), error, seen)
+        return Outcome((1.0 - error).unsqueeze(-1), failed, torch.zeros_like(failed), error, seen)
 
     def _short_of(self, state: RobotState, goal: Tensor) -> tuple[Tensor, Tensor]:
         """How far from upright, 0 to 2, and what is missing of the height asked for, as a share;
@@ -178,7 +178,7 @@ class Recover(DifferentiableTask):
     def figures(self, trial: Trial) -> dict[str, Any]:
         """Besides `Task.figures`: `recovered`, the share of robots that are up within `IN_TIME_S`
         and stay so until the trial ends, `not_recovered`, the rest, and `recovery_s`, the median
-        time until they are up for good. Who landed on its feet does not count."""
+        time until they are up for good. Robots that landed on their feet do not count."""
         up = trial.seen["up"]  # (T, n)
         up = up[:, ~up[0]] if not up[0].all() else up
         # steps until up for good
@@ -191,7 +191,7 @@ class Recover(DifferentiableTask):
             "recovery_s": seconds.median().item(),
         }
 
-    # --- through a model ---
+    # --- for simulated and imagined robots ---
 
     def goal(self) -> Tensor:
         """The height to stand at, (n, 1)."""
@@ -206,28 +206,21 @@ class Recover(DifferentiableTask):
         low, high = self.config.stand
         return low + (high - low) * torch.rand(goal.shape, generator=generator, device=goal.device)
 
-    def imagined_loss(self, states: RobotState, goals: Tensor) -> Tensor:
-        """How far from upright and from the height, and, of who is upright, from standing still in
-        the home pose; later steps count more."""
+    def imagined_loss(
+        self, before: RobotState, after: RobotState, goals: Tensor, patch: Tensor
+    ) -> TaskLoss:
+        """How far from upright and from the height, and, of robots that are upright, from standing
+        still in the home pose; later steps count more."""
         c = self.config
-        tilt, low = self._short_of(states, goals)
-        upright = torch.relu(states.root_rot[..., 2, 2]).square().detach()
-        pose = (states.joint_pos - self.env.home).abs().mean(-1)
-        speed = states.joint_vel.abs().mean(-1)
+        tilt, low = self._short_of(after, goals)
+        upright = torch.relu(after.root_rot[..., 2, 2]).square().detach()
+        pose = (after.joint_pos - self.env.home).abs().mean(-1)
+        speed = after.joint_vel.abs().mean(-1)
         each = c.tilt_weight * tilt + c.height_weight * low
         each = each + upright * (c.pose_weight * pose + c.stillness_weight * speed)
         later = torch.arange(1, len(each) + 1, device=each.device).to(each)
-        return (later.unsqueeze(-1) * each).sum(0) / later.sum()
-
-    # --- checkpoints ---
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """As `Task.state_dict`."""
-        return {"target": self.target}
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """As `Task.load_state_dict`."""
-        self.target = state["target"].to(self.env.device, copy=True)
+        owed = (later.unsqueeze(-1) * each).sum(0) / later.sum()
+        return TaskLoss(owed, torch.zeros_like(owed))
 
 
 RecoverEnv = TaskEnv[Recover]

@@ -1,5 +1,5 @@
-"""Tracking error, termination and rewards of imitation (robot-NPMP, eq. 2, 9 and 14; terms as in
-CoMic and dm_control).
+"""Tracking error, termination, rewards and imagined loss of imitation (robot-NPMP, eq. 2, 9 and 14;
+terms as in CoMic and dm_control).
 
 Pure functions of (robot's poses, reference frames), for the simulated and for the imagined robot
 alike. The penalty on the motors' current, which eq. 14 adds for ANYmal, is of simulated robots
@@ -27,17 +27,27 @@ class RewardConfig:
     """Weights and widths of eq. 9 and 14, and the corridor of eq. 2. Raises ValueError for values
     out of range."""
 
-    termination_threshold: float = 0.3  # eq. 2
-    termination_factor: float = 1.0  # eq. 2 as printed; 0.5 is dm_control's corridor, twice as wide
-    com_weight: float = 0.1  # a
-    com_scale: float = 10.0  # d [1/m^2]
+    # limit on the tracking error of eq. 2
+    termination_threshold: float = 0.3
+    # eq. 2 as printed; 0.5 is dm_control's corridor, twice as wide
+    termination_factor: float = 1.0
+    # eq. 9, a
+    com_weight: float = 0.1
+    # d [1/m^2]
+    com_scale: float = 10.0
     velocity_weight: float = 1.0
-    velocity_scale: float = 0.1  # e [s^2/rad^2]
-    appendage_weight: float = 0.15  # b
-    appendage_scale: float = 80.0  # f [1/m^2]; 80 for ANYmal, 40 in dm_control
-    orientation_weight: float = 0.65  # c
-    orientation_scale: float = 2.0  # g [1/rad^2]
-    current_weight: float = 0.0  # of eq. 14 [1/A^2]; 0: the term is left out
+    # e [s^2/rad^2]
+    velocity_scale: float = 0.1
+    # b
+    appendage_weight: float = 0.15
+    # f [1/m^2]; 80 for ANYmal, 40 in dm_control
+    appendage_scale: float = 80.0
+    # c
+    orientation_weight: float = 0.65
+    # g [1/rad^2]
+    orientation_scale: float = 2.0
+    # of eq. 14 [1/A^2]; 0: the term is left out
+    current_weight: float = 0.0
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "termination_threshold", "termination_factor")
@@ -92,3 +102,59 @@ def current_penalty(squares: Tensor, config: RewardConfig) -> Tensor:
     """Eq. 14: minus the weight times the squares of the motors' currents (..., nu) [A^2], summed.
     -> (...)."""
     return -config.current_weight * squares.sum(-1)
+
+
+# --- of imagined robots ---
+
+
+@dataclass(frozen=True)
+class TrackingWeights:
+    """Weights of the absolute differences that make the tracking loss of one imagined step. Raises
+    ValueError below zero."""
+
+    # root position, summed over axes [1/m]
+    position: float = 4.0
+    # root rotation matrix, summed over entries
+    rotation: float = 1.0
+    # summed over joints [1/rad]
+    joints: float = 0.5
+    # root linear velocity [s/m]
+    linear: float = 0.2
+    # root angular velocity [s/rad]
+    angular: float = 0.1
+    # summed over joints [s/rad]
+    joint_velocity: float = 0.02
+    # setpoint minus joint angle, summed over joints [1/rad]
+    effort: float = 0.02
+    # change of the setpoint, summed over joints [1/rad]
+    smoothness: float = 0.02
+
+    def __post_init__(self) -> None:
+        ranges.not_negative(self, *(entry.name for entry in fields(self)))
+
+
+def setpoint_costs(state: RobotState, before: RobotState) -> tuple[Tensor, Tensor]:
+    """Effort and smoothness of a step: how far the setpoints are from the joints before, and from
+    the setpoints before, summed over joints, (...) [rad] each."""
+    effort, change = state.setpoint - before.joint_pos, state.setpoint - before.setpoint
+    return effort.abs().sum(-1), change.abs().sum(-1)
+
+
+def tracking_loss(
+    state: RobotState, before: RobotState, reference: ReferenceFrames, w: TrackingWeights
+) -> Tensor:
+    """Loss of one imagined step against the reference frame it should have reached: (...)."""
+    rot_t = state.root_rot.transpose(-1, -2)
+    linear = (rot_t @ reference.root_vel_w.unsqueeze(-1)).squeeze(-1)
+    angular = (rot_t @ reference.root_ang_w.unsqueeze(-1)).squeeze(-1)
+    effort, smoothness = setpoint_costs(state, before)
+    return (
+        w.position * (state.root_pos - reference.root_pos).abs().sum(-1)
+        + w.rotation * (state.root_rot - reference.root_rot).abs().sum((-1, -2))
+        + w.joints * (state.joint_pos - reference.joint_pos).abs().sum(-1)
+        + w.linear * (state.root_vel - linear).abs().sum(-1)
+        + w.angular * (state.root_ang - angular).abs().sum(-1)
+        + w.joint_velocity * (state.joint_vel - reference.joint_vel).abs().sum(-1)
+        + w.effort * effort
+        + w.smoothness * smoothness
+    )

@@ -24,8 +24,8 @@ from npmp.nets import NetConfig
 from npmp.reuse import module_sha256
 from npmp.robots import Robot
 from npmp.skill import SkillModule
+from npmp.tasks.commands import command_range_from_motions
 from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
-from npmp.tasks.walk import command_range_from_motions
 from npmp.training import run
 from npmp.training.collectors import batches_per_update
 from npmp.training.learners import distributed

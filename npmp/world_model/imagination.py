@@ -20,8 +20,8 @@ from npmp.envs.sensing import Sensing, SensorDraws
 from npmp.envs.state import RobotState
 from npmp.nets import DecoderState, prior
 from npmp.skill import SkillModule
+from npmp.tasks.rewards import TrackingWeights, tracking_loss
 from npmp.world_model.compiling import compiled
-from npmp.world_model.losses import TrackingWeights, tracking_loss
 from npmp.world_model.model import WorldModel
 from npmp.world_model.posture import PostureRange, SlicedWasserstein
 from npmp.world_model.replay import Start

@@ -1,5 +1,4 @@
-"""The two losses of the fast path: the world model's on real windows, the policy's on imagined
-ones."""
+"""The loss of the world model, on real windows."""
 
 from __future__ import annotations
 
@@ -10,31 +9,12 @@ import torch
 from torch import Tensor
 
 from npmp import ranges
-from npmp.envs.reference import ReferenceFrames
 from npmp.envs.state import RobotState
 from npmp.world_model.replay import Window
 
 # one control step of the world model: packed states (n, s), setpoints (n, nu), physics (n, p) ->
 # packed states (n, s)
 Advance = Callable[[Tensor, Tensor, Tensor], Tensor]
-
-
-@dataclass(frozen=True)
-class TrackingWeights:
-    """Weights of the absolute differences that make the tracking loss of one imagined step. Raises
-    ValueError below zero."""
-
-    position: float = 4.0  # root position, summed over axes [1/m]
-    rotation: float = 1.0  # root rotation matrix, summed over entries
-    joints: float = 0.5  # summed over joints [1/rad]
-    linear: float = 0.2  # root linear velocity [s/m]
-    angular: float = 0.1  # root angular velocity [s/rad]
-    joint_velocity: float = 0.02  # summed over joints [s/rad]
-    effort: float = 0.02  # setpoint minus joint angle, summed over joints [1/rad]
-    smoothness: float = 0.02  # change of the setpoint, summed over joints [1/rad]
-
-    def __post_init__(self) -> None:
-        ranges.not_negative(self, *(entry.name for entry in fields(self)))
 
 
 @dataclass(frozen=True)
@@ -98,30 +78,3 @@ def model_loss(
             "model_joint_rad": ((found.joint_pos - sought.joint_pos).abs().mean(-1) * weight).sum(),
         }
     return total / window.valid.sum().clamp(min=1.0), log
-
-
-def setpoint_costs(state: RobotState, before: RobotState) -> tuple[Tensor, Tensor]:
-    """Effort and smoothness of a step: how far the setpoints are from the joints before, and from
-    the setpoints before, summed over joints, (...) [rad] each."""
-    effort, change = state.setpoint - before.joint_pos, state.setpoint - before.setpoint
-    return effort.abs().sum(-1), change.abs().sum(-1)
-
-
-def tracking_loss(
-    state: RobotState, before: RobotState, reference: ReferenceFrames, w: TrackingWeights
-) -> Tensor:
-    """Loss of one imagined step against the reference frame it should have reached: (...)."""
-    rot_t = state.root_rot.transpose(-1, -2)
-    linear = (rot_t @ reference.root_vel_w.unsqueeze(-1)).squeeze(-1)
-    angular = (rot_t @ reference.root_ang_w.unsqueeze(-1)).squeeze(-1)
-    effort, smoothness = setpoint_costs(state, before)
-    return (
-        w.position * (state.root_pos - reference.root_pos).abs().sum(-1)
-        + w.rotation * (state.root_rot - reference.root_rot).abs().sum((-1, -2))
-        + w.joints * (state.joint_pos - reference.joint_pos).abs().sum(-1)
-        + w.linear * (state.root_vel - linear).abs().sum(-1)
-        + w.angular * (state.root_ang - angular).abs().sum(-1)
-        + w.joint_velocity * (state.joint_vel - reference.joint_vel).abs().sum(-1)
-        + w.effort * effort
-        + w.smoothness * smoothness
-    )

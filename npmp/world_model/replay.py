@@ -59,7 +59,7 @@ class Replay:
     ):
         """sizes: widths of the float fields: of `Start`'s, 0 where one is not named, and of any
         others, which `moments` gives besides; heights, also those noted as `ground`, count above
-        the first number of what is noted as `footing`. device: where all of it is kept. frames: of
+        the first number of what is noted as `patch`. device: where all of it is kept. frames: of
         the reference, to hold restored slots against."""
         self.capacity, self.frames = capacity, frames
         self.num_envs = num_envs
@@ -120,8 +120,7 @@ class Replay:
         told = self.floats["physics"][before, env]
         if "ground" in self.floats:
             told = torch.cat(
-                (told, self.floats["ground"][before, env] - self.floats["footing"][slot, env, :1]),
-                -1,
+                (told, self.floats["ground"][before, env] - self.floats["patch"][slot, env, :1]), -1
             )
         return Window(states, self.floats["setpoint"][before, env], told, valid)
 
@@ -137,11 +136,11 @@ class Replay:
     def _above_ground(self, states: Tensor, slot: Tensor, env: Tensor) -> Tensor:
         """Packed states (..., B, s) of robots env (B,) with heights above the ground at slots (B,):
         the same ground for all of a window, so that heights remain the integral of velocities."""
-        if "footing" not in self.floats:
+        if "patch" not in self.floats:
             return states
         lowered = states.clone()
         # the third number of a packed state
-        lowered[..., 2] -= self.floats["footing"][slot, env, 0]
+        lowered[..., 2] -= self.floats["patch"][slot, env, 0]
         return lowered
 
     def starts(

@@ -25,13 +25,13 @@ from npmp.rollout import Carried, rollout
 from npmp.skill import SkillModule
 from npmp.state import Numbers, Part, Resumable
 from npmp.tasks.imitation import ImitationEnv
+from npmp.tasks.rewards import TrackingWeights
 from npmp.training.schedules import linear
 from npmp.training.trainer import Gathered, mean_figures
 from npmp.tree import cat_trees
 from npmp.world_model.collection import Explorer, TrackedMeans, robot_sizes
 from npmp.world_model.fitting import ModelFit, ThroughModelConfig
 from npmp.world_model.imagination import Imagination
-from npmp.world_model.losses import TrackingWeights
 from npmp.world_model.model import WorldModel
 from npmp.world_model.posture import PostureRange, SlicedWasserstein
 from npmp.world_model.replay import Replay, Start

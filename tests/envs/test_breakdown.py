@@ -82,4 +82,4 @@ def test_a_walking_robot_that_breaks_down_fails(robot: Robot) -> None:
     env.sim.qvel[0, 8] = 1e12
     step = env.step(torch.zeros(2, env.num_actions))
     assert step.terminated.tolist() == [True, False] and bool(step.state.pack().isfinite().all())
-    assert env.robots.breakdowns[0]["command"] == env.task.command[0].tolist()
+    assert env.robots.breakdowns[0]["command"] == env.task.commands.current[0].tolist()

@@ -29,7 +29,8 @@ from npmp.skill import SkillModule
 from npmp.tasks import Dribble, Imitation
 from npmp.tasks.path import Path as PathTask
 from npmp.tasks.path import PathConfig
-from npmp.tasks.walk import Walk, WalkConfig, settled
+from npmp.tasks.velocity import settled
+from npmp.tasks.walk import Walk, WalkConfig
 from tests.environments import walk_env
 
 
@@ -227,12 +228,12 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(
     policy = HighLevelPolicy.for_task(skill, sees)
     policy.check_task(Walk)  # whose settings are yet to come
     policy.check_task(sees)
-    settled = Walk.settle(WalkConfig(), None, policy.contract.told)
+    settled = Walk.resolve(WalkConfig(), None, policy.contract.told)
     assert settled.sees_ground and settled.range == sees.config.range
     with pytest.raises(InputError, match=r"task.clock_s=0.5: the policy learned with None"):
-        Walk.settle(WalkConfig(clock_s=0.5), None, policy.contract.told)
+        Walk.resolve(WalkConfig(clock_s=0.5), None, policy.contract.told)
     with pytest.raises(InputError, match=r"task.sees_ground=True: the policy learned with False"):
-        Walk.settle(
+        Walk.resolve(
             WalkConfig(sees_ground=True),
             None,
             HighLevelPolicy.for_task(skill, Walk(robot)).contract.told,
@@ -248,7 +249,7 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(
         timed.check_task(Walk(robot, WalkConfig(clock_s=0.6)))
     with pytest.raises(InputError, match="is told 2 numbers"):
         timed.for_other_task(Walk(robot))
-    course = PathTask.settle(PathConfig(speed_mps=0.4), None, policy.contract.told)
+    course = PathTask.resolve(PathConfig(speed_mps=0.4), None, policy.contract.told)
     trial = evaluate_policy(
         PolicyActor(policy, skill),
         lambda: PathTask(robot, course),

@@ -155,7 +155,7 @@ def test_tilted_starts_stand_on_a_foot_and_lean(robot: Robot) -> None:
 )
 def test_the_way_leads_up(robot: Robot, name: str, rise: float) -> None:
     _, env = setting(robot, name)
-    height = env.task.ground.terrain.height_at
+    height = env.ground.terrain.height_at
     here = env.state.root_pos[:, :2]
     torch.testing.assert_close(
         geometry.yaw_of(env.state.root_rot), torch.zeros(6), atol=1e-6, rtol=0

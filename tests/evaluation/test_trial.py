@@ -10,14 +10,15 @@ import torch
 
 from mocap_data.store import MotionSet
 from npmp.actors import PriorActor
-from npmp.envs import Judgement, TaskEnv, Trial
+from npmp.envs import Outcome, TaskEnv, Trial
 from npmp.envs.feet import Feet
 from npmp.envs.state import pose_from_qpos
 from npmp.evaluation.trial import gait, run_trial
 from npmp.reuse import HighLevelPolicy, PolicyActor
 from npmp.robots import Robot
 from npmp.skill import SkillModule
-from npmp.tasks.walk import Walk, WalkConfig, command_schedule
+from npmp.tasks.commands import Commands
+from npmp.tasks.walk import Walk, WalkConfig
 from tests.environments import walk_env
 
 
@@ -53,12 +54,16 @@ def test_commands_are_the_schedule_whoever_falls_and_training_asks_again_afterwa
 ) -> None:
     env = walk_env(robot, 3, config=walking)
     trial = run_trial(random_latents(skill), env, seconds=0.6, seed=7)
-    expected = command_schedule(walking, 3, 30, env.dt, torch.Generator().manual_seed(7))
+    process = Commands(walking)
+    process.bind(3, env.dt, env.device)
+    process.schedule(30, torch.Generator().manual_seed(7))
+    expected = process.fixed
+    assert expected is not None
     assert torch.equal(trial.seen["command"], expected)
     difference = trial.seen["achieved"] - trial.seen["command"]
     torch.testing.assert_close(trial.error, torch.linalg.vector_norm(difference, dim=-1))
     env.reset()
-    assert not torch.equal(env.task.command, expected[-1])
+    assert not torch.equal(env.task.commands.current, expected[-1])
 
 
 def test_figures_by_hand(robot: Robot) -> None:
@@ -84,7 +89,7 @@ def test_figures_by_hand(robot: Robot) -> None:
 class Brief(Walk):
     """Walking that is over after three control steps of an episode."""
 
-    def judge(self) -> Judgement:
+    def judge(self) -> Outcome:
         return super().judge()._replace(ended=self.env.age >= 2)
 
 

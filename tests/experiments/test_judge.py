@@ -18,7 +18,7 @@ from npmp.registry import Registry
 from npmp.report import policy_page
 from npmp.reuse import HighLevelPolicy
 from npmp.tasks import Dribble
-from npmp.tasks.commander import CommanderConfig
+from npmp.tasks.teachers.dribbling import CommanderConfig
 
 TINY = ["debug=tiny", "threads=1"]
 

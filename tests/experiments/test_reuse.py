@@ -91,7 +91,7 @@ def test_what_does_not_fit_is_one_line(
     )
     assert "low <= high" in says(f"module={module}", "task.command_range=[[1,0],[0,0],[0,0]]")
     assert "actors=ray, or actors=inline" in says(f"module={module}", RANGE, "num_actors=2")
-    gains = "task.script.drives=[64,3.8]"
+    gains = "task.teacher.drives=[64,3.8]"
     assert "is of drives that a model moves" in says(
         f"module={module}", RANGE, "algo=clone", "joint_space=true", gains
     )

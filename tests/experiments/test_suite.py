@@ -14,7 +14,7 @@ from npmp.experiments import cli
 from npmp.experiments.common import compose
 from npmp.reuse import HighLevelPolicy
 from npmp.tasks import Dribble
-from npmp.tasks.commander import CommanderConfig
+from npmp.tasks.teachers.dribbling import CommanderConfig
 
 TINY = ["debug=tiny", "threads=1"]
 

@@ -164,7 +164,7 @@ def test_another_ground_is_another_mode(cast: Cast) -> None:
     assert heights[0] == pytest.approx(heights[-1]) and np.ptp(heights) == pytest.approx(0.15)
     at = torch.tensor(corner) + torch.tensor([1.0, 2.0])
     assert heights[20, 10] == pytest.approx(
-        session.mode.task.ground.terrain.height_at(at).item(), abs=1e-5
+        session.mode.env.ground.terrain.height_at(at).item(), abs=1e-5
     )
     session.steer(0.5, 0.0, 0.0)
     steps(session, 1.0)

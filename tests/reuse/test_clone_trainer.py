@@ -174,7 +174,7 @@ def test_who_cannot_be_taught_is_refused(
     robot: Robot, skill: SkillModule, policy: HighLevelPolicy
 ) -> None:
     dribbles = TaskEnv(Dribble(robot), 2, num_threads=1)
-    with pytest.raises(InputError, match="nobody shows how task 'dribble' is done"):
+    with pytest.raises(InputError, match="task 'dribble' has no teacher"):
         CloneTrainer(dribbles, skill.in_joint_space(), policy)
     env = TaskEnv(Recover(robot, RecoverConfig(drops=4)), 2, num_threads=1)
     with pytest.raises(InputError, match="joint_space=true, or a policy of the module as teacher="):

@@ -22,7 +22,8 @@ from npmp.reuse.cloning import (
 )
 from npmp.robots import Robot
 from npmp.skill import SkillModule
-from npmp.tasks.walk import Walk, WalkConfig, heading_velocity
+from npmp.tasks.velocity import heading_velocity
+from npmp.tasks.walk import Walk, WalkConfig
 from tests.environments import walk_env
 
 STEPS, ROBOTS, LATENTS = 10, 6, 4

@@ -15,7 +15,7 @@ from npmp.reuse import HighLevelPolicy, PolicyActor, PolicyInput
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import Dribble, DribbleConfig, Walk
-from npmp.tasks.commander import CommanderConfig, dribble_command
+from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
 
 CONFIG = CommanderConfig()
 
@@ -79,7 +79,7 @@ def test_learning_to_dribble_begins_with_a_walker(
     robot: Robot, skill: SkillModule, policy: HighLevelPolicy
 ) -> None:
     whole = policy.for_other_task(Dribble(robot))
-    assert whole.contract.task == "dribble" and whole.commander == Dribble(robot).config.script
-    faster = DribbleConfig(script=CommanderConfig(near=0.9))
+    assert whole.contract.task == "dribble" and whole.commander == Dribble(robot).config.teacher
+    faster = DribbleConfig(teacher=CommanderConfig(near=0.9))
     again = whole.for_other_task(Dribble(robot, faster))
-    assert again.commander == faster.script and again.contract.command == whole.contract.command
+    assert again.commander == faster.teacher and again.contract.command == whole.contract.command

@@ -131,7 +131,7 @@ def test_who_is_down_and_who_stands(
     lean, reach, away = torch.tensor(walks + gets_up).unbind(-1)
     monkeypatch.setattr(actor, "posture", lambda seen: (lean, reach * actor.standing, away))
     anew: list[Any] = []
-    task = SimpleNamespace(begin_anew=lambda mask: anew.append(mask.tolist()))
+    task = SimpleNamespace(reset_memory=lambda mask: anew.append(mask.tolist()))
     env: Any = SimpleNamespace(
         observe=lambda: torch.zeros(7, 33), dt=0.02, num_envs=7, num_actions=12, task=task
     )

@@ -175,7 +175,7 @@ def test_dribbling_is_learned_through_the_model(
     second.load_state_dict({name: tensor.clone() for name, tensor in first.state_dict().items()})
     assert [second.iteration(k / 4) for k in range(2, 4)] == expected[2:]
     assert (
-        whole.policy.contract == begun and begun.commander["reach"] == DribbleConfig().script.reach
+        whole.policy.contract == begun and begun.commander["reach"] == DribbleConfig().teacher.reach
     )
 
 

@@ -139,7 +139,7 @@ def test_it_goes_where_mujocos_goes(robot: robots.Robot) -> None:
     goal, start = task.goal(), task.ball[:, :2].clone()
     for _ in range(20):
         env.step(torch.zeros(n, 12))
-        goal = task.carried_on(goal, env.state)
+        goal = task.next_goal(goal, env.state)
     went = (task.ball[:, :2] - start).norm(dim=-1)
     off = (goal[:, :2] - task.ball[:, :2]).norm(dim=-1)
     assert went.std() > 0.03  # some met a foot, some passed beside it

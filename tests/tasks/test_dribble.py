@@ -250,7 +250,7 @@ def test_a_script_asks_the_same_of_everyone_whatever_happens(robot: robots.Robot
     task = env.task
 
     def moves(falls: bool) -> list[Tensor]:
-        task.script(600, torch.Generator().manual_seed(1))
+        env.schedule(600, torch.Generator().manual_seed(1))
         env.generator.manual_seed(2 + falls)
         env.reset()
         seen = []
@@ -261,7 +261,7 @@ def test_a_script_asks_the_same_of_everyone_whatever_happens(robot: robots.Robot
             task.advance(task.judge(), env.generator)
             if t % 250 == 249:
                 seen.append(task.target - before)
-        task.unscript()
+        env.schedule(0, None)
         return seen
 
     first, second = moves(False), moves(True)
@@ -364,7 +364,7 @@ def test_a_goal_is_carried_on_as_the_simulator_does(robot: robots.Robot) -> None
     target = goal[:, 4:6].clone()
     for _ in range(15):
         env.step(torch.zeros(3, 12))
-        goal = env.task.carried_on(goal, env.state)
+        goal = env.task.next_goal(goal, env.state)
     assert torch.equal(goal[:, 4:6], target)
     torch.testing.assert_close(goal[:, :2], env.task.ball[:, :2], atol=0.035, rtol=0)
 
@@ -380,13 +380,17 @@ def test_the_imagined_loss_by_hand(robot: robots.Robot) -> None:
     goals[0, :, 4] = goals[0, :, 0] + 1.0
     goals[1, :, 4] = goals[1, :, 0] + 3.0
     goals[..., 5] = goals[..., 1]
-    alone = Dribble(robot, DribbleConfig(distance_weight=2.0, script_weight=0.0))
-    alone.env = env
-    assert alone.imagined_loss(still, goals).item() == pytest.approx(14.0 / 3.0, abs=1e-3)
-    assert task.imagined_loss(still, goals).item() > 14.0 / 3.0 + 0.05
+    alone = Dribble(robot, DribbleConfig(distance_weight=2.0, teacher_weight=0.0))
+    alone.env, flat = env, torch.zeros(1, 0)
+    assert alone.imagined_loss(still, still, goals, flat).task.item() == pytest.approx(
+        14.0 / 3.0, abs=1e-3
+    )
+    assert task.imagined_loss(still, still, goals, flat).task.item() > 14.0 / 3.0 + 0.05
     goals[..., 4] = goals[..., 0]
     # the root of 1e-4
-    assert task.imagined_loss(still, goals).item() == pytest.approx(2.0 * 0.01, abs=1e-3)
+    assert task.imagined_loss(still, still, goals, flat).task.item() == pytest.approx(
+        2.0 * 0.01, abs=1e-3
+    )
 
 
 def test_checkpoint_continues_to_the_bit(robot: robots.Robot) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import geometry, robots, tasks
 from npmp.envs import TaskEnv, Trial
+from npmp.sim.terrain import PERIOD_M
 from npmp.tasks import Path as PathTask
 from npmp.tasks.path import (
     RUN_OUT_M,
@@ -26,7 +26,6 @@ from npmp.tasks.path import (
     nearest,
     speed_on,
 )
-from npmp.tasks.walk import Walk
 
 RANGE = ((-0.5, 1.5), (-0.3, 0.3), (-1.0, 1.0))
 
@@ -152,7 +151,9 @@ def test_the_course_is_laid_from_where_a_robot_stands(robot: robots.Robot) -> No
     env.task.begin(ids, env.generator)
     place, yaw = env.task.place()
     assert place.abs().max() < 1e-6 and yaw.abs().max() < 1e-6
-    torch.testing.assert_close(env.task.command[0], env.task.command[2], atol=1e-5, rtol=0)
+    torch.testing.assert_close(
+        env.task.commands.current[0], env.task.commands.current[2], atol=1e-5, rtol=0
+    )
     # half a metre ahead on its own heading: the same in the course's frame
     env.robots.carry(
         torch.tensor([1]),
@@ -162,23 +163,12 @@ def test_the_course_is_laid_from_where_a_robot_stands(robot: robots.Robot) -> No
     torch.testing.assert_close(env.task.place()[0][1], torch.tensor([0.5, 0.0]), atol=1e-5, rtol=0)
 
 
-def test_who_is_carried_back_takes_the_course_along(
-    robot: robots.Robot, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As rough ground does with who leaves a period of it."""
-    env = path_env(robot)
-    advance = Walk.advance
-
-    def carrying(task: Walk, *given: Any) -> None:
-        task.env.robots.carry(
-            torch.tensor([1]), task.env.state.root_pos[1:2, :2] + 40.0, _turns([0.0])
-        )
-        advance(task, *given)
-
-    monkeypatch.setattr(Walk, "advance", carrying)
+def test_a_robot_that_rough_ground_moves_back_takes_the_course_along(robot: robots.Robot) -> None:
+    env = path_env(robot, terrain="perlin", terrain_level=0.01, terrain_fields=1)
+    env.robots.shift(torch.tensor([1]), torch.tensor([[PERIOD_M, 0.0, 0.1]]))
     place = env.step(torch.zeros(3, env.num_actions)).seen["place"]
     torch.testing.assert_close(env.task.place()[0], place, atol=1e-4, rtol=0)
-    assert env.state.root_pos[1, 0] > 39.0
+    assert env.ground.state_dict()["moved"][1].tolist() == [-PERIOD_M, 0.0]
 
 
 def _turns(angles: list[float]) -> Tensor:
@@ -194,14 +184,14 @@ def test_robots_are_asked_to_follow_and_the_point_waits(robot: robots.Robot) -> 
     assert step.seen["lag"].tolist() == pytest.approx([0.5] * 3, abs=0.03)
     # on a path that is straight at first: 1 m/s and 1.5 of half a metre, beyond what may be asked
     # for
-    assert env.task.command[:, 0].tolist() == [1.5] * 3
+    assert env.task.commands.current[:, 0].tolist() == [1.5] * 3
     assert step.error.max().item() < 0.05
     state = env.state_dict()
     other = path_env(robot, speed_mps=1.0)
     other.load_state_dict(state)
     a, b = (e.step(torch.zeros(3, env.num_actions)) for e in (env, other))
     assert torch.equal(a.seen["lag"], b.seen["lag"]) and torch.equal(
-        env.task.command, other.task.command
+        env.task.commands.current, other.task.commands.current
     )
 
 
@@ -228,10 +218,10 @@ def test_a_lead_of_any_length_can_be_followed(robot: robots.Robot, lead_m: float
 
 def test_nothing_is_drawn_for_a_trial(robot: robots.Robot) -> None:
     env, generator = path_env(robot), torch.Generator().manual_seed(1)
-    before = generator.get_state(), env.task.command
-    env.task.script(1000, generator)
+    before = generator.get_state(), env.task.commands.current
+    env.schedule(1000, generator)
     assert torch.equal(generator.get_state(), before[0]) and torch.equal(
-        env.task.command, before[1]
+        env.task.commands.current, before[1]
     )
 
 

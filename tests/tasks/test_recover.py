@@ -107,7 +107,8 @@ def test_the_imagined_loss_wants_the_robot_upright_high_and_still(robot: Robot) 
         state = RobotState.still(
             torch.tensor([0.0, 0.0, height * env.task.home_height]), turned, env.home + joints
         )
-        return env.task.imagined_loss(RobotState.unpack(state.pack().expand(2, 1, -1)), goal).item()
+        states = RobotState.unpack(state.pack().expand(2, 1, -1))
+        return env.task.imagined_loss(states, states, goal, torch.zeros(1, 0)).task.item()
 
     assert loss() == pytest.approx(0.0, abs=1e-6)
     assert loss(tilt=math.pi) == pytest.approx(2.0, abs=1e-5)
@@ -128,8 +129,8 @@ def test_trials_are_on_drops_that_no_training_has_seen_and_nobody_stands(robot: 
     env.reset()
     assert env.task.is_up(env.state, env.task.target).all()
     trained = env.task.fallen[0]
-    env.task.script(10, torch.Generator())
+    env.schedule(10, torch.Generator())
     env.reset()
     assert not torch.isin(env.state.root_pos[:, 2].double(), trained[:, 2].float().double()).any()
-    env.task.unscript()
+    env.schedule(0, None)
     assert env.task.fallen[0] is trained

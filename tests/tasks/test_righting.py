@@ -15,7 +15,7 @@ from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
 from npmp.rollout import Decision
 from npmp.tasks.recover import Recover, RecoverConfig
-from npmp.tasks.righting import RightingActor, RightingConfig
+from npmp.tasks.teachers.righting import RightingConfig, RightingTeacher
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def posed(env: TaskEnv[Recover], roll: float, joints: torch.Tensor | None = None
 
 
 def test_it_gets_up_from_anywhere(env: TaskEnv[Recover]) -> None:
-    actor = env.task.teacher()
+    actor = env.task.teacher(env)
     trial = run_trial(actor, env, seconds=4.0)
     figures = env.task.figures(trial)
     assert figures["recovered"] >= 0.95 and figures["recovery_s"] < 2.0
@@ -42,7 +42,7 @@ def test_it_gets_up_from_anywhere(env: TaskEnv[Recover]) -> None:
 
 
 def test_left_and_right_are_mirror_images(env: TaskEnv[Recover], robot: Robot) -> None:
-    actor, n = RightingActor(env.robot), env.num_envs
+    actor, n = RightingTeacher(env), env.num_envs
     first = torch.ones(n, dtype=torch.bool)
     targets = []
     for roll in (2.0, -2.0):
@@ -67,7 +67,8 @@ def test_left_and_right_are_mirror_images(env: TaskEnv[Recover], robot: Robot) -
 def test_targets_move_no_faster_than_they_may_and_end_in_the_home_pose(
     env: TaskEnv[Recover],
 ) -> None:
-    actor, n = RightingActor(env.robot, RightingConfig(speed=5.0, firm=0.0)), env.num_envs
+    actor, n = RightingTeacher(env), env.num_envs
+    actor.config = RightingConfig(speed=5.0, firm=0.0)
     posed(env, 0.0)
     memory, first = actor.initial_memory(n), torch.ones(n, dtype=torch.bool)
     actions = []
@@ -82,8 +83,9 @@ def test_targets_move_no_faster_than_they_may_and_end_in_the_home_pose(
     assert actions[10].abs().max() > 0.3 and actions[-1].abs().max() < 1e-5  # crouches, then stands
 
 
-def test_who_stands_is_held_firmly(env: TaskEnv[Recover]) -> None:
-    actor, n = RightingActor(env.robot, RightingConfig(firm=0.5)), env.num_envs
+def test_a_standing_robot_is_held_firmly(env: TaskEnv[Recover]) -> None:
+    actor, n = RightingTeacher(env), env.num_envs
+    actor.config = RightingConfig(firm=0.5)
     sagged = env.home.expand(n, -1) - 0.1
     posed(env, 0.0, sagged)
     memory = actor.initial_memory(n)._replace(stands=torch.ones(n, dtype=torch.bool))
@@ -92,7 +94,7 @@ def test_who_stands_is_held_firmly(env: TaskEnv[Recover]) -> None:
 
 
 def test_on_its_back_it_does_not_dither_between_sides(env: TaskEnv[Recover]) -> None:
-    actor, n = RightingActor(env.robot), env.num_envs
+    actor, n = RightingTeacher(env), env.num_envs
     memory, first = actor.initial_memory(n), torch.ones(n, dtype=torch.bool)
     sides = []
     for roll in (3.0, -3.0, 3.0, -2.0, -3.0):
@@ -112,4 +114,4 @@ def test_what_cannot_be_is_refused() -> None:
         with pytest.raises(ValueError):
             RightingConfig(**wrong)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no script for getting up"):
-        RightingActor(robots.load("op3"))
+        RightingTeacher(TaskEnv(Recover(robots.load("op3"), RecoverConfig(drops=1)), 1))

@@ -20,7 +20,7 @@ from npmp.envs.state import RobotState
 from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
 from npmp.sim.terrain import TerrainLimits
-from npmp.tasks.trotting import TrotActor, TrotConfig
+from npmp.tasks.teachers.trotting import TrotConfig, TrotTeacher
 from npmp.tasks.walk import Walk, WalkConfig, WalkEnv
 from tests.environments import walk_env
 
@@ -35,11 +35,17 @@ def asked(env: WalkEnv, *command: float) -> Tensor:
     return torch.tensor(command).expand(1, env.num_envs, 3)
 
 
+def script_of(env: WalkEnv, config: TrotConfig | None = None) -> TrotTeacher:
+    actor = TrotTeacher(env)
+    actor.config = config or actor.config
+    return actor
+
+
 def test_it_walks_as_asked_and_then_stands(robot: Robot) -> None:
     env = env_of(robot, 6)
     going, standing = (asked(env, *command) for command in ((0.6, 0.1, 0.3), (0.0, 0.0, 0.0)))
     commands = torch.cat((going.expand(120, -1, -1), standing))
-    trial = run_trial(env.task.teacher(), env, seconds=4.8, commands=commands)
+    trial = run_trial(env.task.teacher(env), env, seconds=4.8, commands=commands)
     assert not trial.fell.any()
     reached = trial.seen["achieved"][70:120].mean((0, 1))
     assert (reached - going[0, 0]).abs().max() < 0.15
@@ -54,7 +60,7 @@ def test_it_climbs_stairs(robot: Robot) -> None:
         robot, 16, terrain="stairs", terrain_starts="uphill", terrain_limits=TerrainLimits(stair_m=0.15),
         terrain_fields=4, may_touch="legs",
     )  # fmt: skip
-    trial = run_trial(env.task.teacher(), env, seconds=4.0, commands=asked(env, 0.5, 0.0, 0.0))
+    trial = run_trial(env.task.teacher(env), env, seconds=4.0, commands=asked(env, 0.5, 0.0, 0.0))
     way = trial.seen["achieved"][..., 0].sum(0) * env.dt
     # up to 0.9 m before the first of steps of 0.3 m they began
     climbs = ~trial.fell.any(0) & (way > 1.0)
@@ -64,19 +70,19 @@ def test_it_climbs_stairs(robot: Robot) -> None:
 def test_a_script_is_told_of_the_drives_that_there_are(robot: Robot, tmp_path: Path) -> None:
     told = TrotConfig(drives=(64.0, 3.8))
     with pytest.raises(InputError, match=r"drives=\[64.0, 3.8\] is of drives that a model moves"):
-        env_of(robot, 1, script=told).task.teacher()
+        TrotTeacher(env_of(robot, 1, teacher=told))
     law = [64.2, 3.81, 0.1]
     make(ActuatorContract("mlp", 400.0, ["a"], [], False, [1.0, 1.0], [0.0, 0.0], 1.0, law)).save(
         tmp_path
     )
     held = replace(HELD, actuator=str(tmp_path))
     with pytest.raises(InputError, match=r"the best constant ones of its log are \[64.2,3.81\]"):
-        env_of(robot, 1, held=held).task.teacher()
-    assert env_of(robot, 1, held=held, script=told).task.teacher().config.drives == (64.0, 3.8)
+        TrotTeacher(env_of(robot, 1, held=held))
+    assert TrotTeacher(env_of(robot, 1, held=held, teacher=told)).config.drives == (64.0, 3.8)
 
 
 def test_feet_are_brought_where_they_should_be(robot: Robot) -> None:
-    actor = TrotActor(robot)
+    actor = script_of(walk_env(robot, 1))
     generator = torch.Generator().manual_seed(0)
     home = actor.home.expand(20, -1)
     joints = home + 0.3 * (2.0 * torch.rand(home.shape, generator=generator) - 1.0)
@@ -95,7 +101,7 @@ def test_feet_are_brought_where_they_should_be(robot: Robot) -> None:
 
 
 def test_legs_that_stand_carry_the_weight(robot: Robot) -> None:
-    actor = TrotActor(robot, TrotConfig(support=1.0))
+    actor = script_of(walk_env(robot, 1), TrotConfig(support=1.0))
     level = RobotState.still(torch.zeros(1, 3), torch.eye(3)[None], actor.home[None])
     of_leg = torch.full((1, 4), 0.7)  # in the middle of the stance
     torque = actor._carrying(level, actor.home[None], of_leg, of_leg < 0.4)
@@ -111,12 +117,12 @@ def test_legs_that_stand_carry_the_weight(robot: Robot) -> None:
 
 def test_legs_swing_by_the_clock(robot: Robot) -> None:
     env = env_of(robot, 2, clock_s=0.6)
-    env.task.follow(asked(env, 0.5, 0.0, 0.0))
-    actor = env.task.teacher()
+    env.task.commands.follow(asked(env, 0.5, 0.0, 0.0))
+    actor = env.task.teacher(env)
     c, memory, first = actor.config, actor.initial_memory(2), torch.ones(2, dtype=torch.bool)
     clocks, swung = [], []
     for _ in range(60):
-        clocks.append(env.task.clock[0].item())
+        clocks.append(env.task.clock.phase[0].item())
         told = env.task.observe()[0, 3:5]
         angle = 2.0 * math.pi * clocks[-1]
         torch.testing.assert_close(
@@ -145,17 +151,17 @@ def test_a_clock_begins_with_its_own_robots_episode(robot: Robot) -> None:
     for _ in range(5):
         env.step(torch.zeros(3, 12))
     env.reset(torch.tensor([False, True, False]))
-    assert env.task.clock.tolist() == pytest.approx([0.2, 0.0, 0.2])
+    assert env.task.clock.phase.tolist() == pytest.approx([0.2, 0.0, 0.2])
     kept = env.task.state_dict()
-    env.task.begin_anew(torch.tensor([True, False, False]))
+    env.task.reset_memory(torch.tensor([True, False, False]))
     env.step(torch.zeros(3, 12))
-    assert env.task.clock.tolist() == pytest.approx([0.04, 0.04, 0.24])
+    assert env.task.clock.phase.tolist() == pytest.approx([0.04, 0.04, 0.24])
     env.task.load_state_dict(kept)
-    assert env.task.clock.tolist() == pytest.approx([0.2, 0.0, 0.2])
+    assert env.task.clock.phase.tolist() == pytest.approx([0.2, 0.0, 0.2])
 
 
 def test_diagonal_legs_swing_together(robot: Robot) -> None:
-    names = dict(zip(robot.foot_bodies, TrotActor(robot).later.tolist(), strict=True))
+    names = dict(zip(robot.foot_bodies, script_of(walk_env(robot, 1)).later.tolist(), strict=True))
     assert (
         names["LF_FOOT"] == names["RH_FOOT"] == 0.0 and names["RF_FOOT"] == names["LH_FOOT"] == 0.5
     )
@@ -165,7 +171,7 @@ def test_footholds_are_at_the_middle_of_the_stance_that_follows(robot: Robot) ->
     """Walking on the spot too fast by 0.4 m/s, as a swing begins; the ground there is 0.1 m high."""
     env = walk_env(robot, 1)
     c = TrotConfig(swing=0.4, shift_m=0.01, raibert_s=0.1, width=1.0, length=1.0)
-    state, actor = env.state, TrotActor(robot, c)
+    state, actor = env.state, script_of(env, c)
     yaw, forward = torch.eye(3)[None], torch.tensor([[0.4, 0.0]])
     spot = actor._footholds(
         state,
@@ -189,7 +195,7 @@ def test_other_drives_are_told_what_makes_the_same_torque(robot: Robot) -> None:
     for _ in range(3):
         env.step(0.1 * torch.randn(4, 12))
     state, kp, kd = env.state, torch.tensor(robot.kp).float(), torch.tensor(robot.kd).float()
-    plain, other = TrotActor(robot), TrotActor(robot, TrotConfig(drives=(60.0, 5.0)))
+    plain, other = script_of(env), script_of(env, TrotConfig(drives=(60.0, 5.0)))
     for_ideal, for_other = (
         actor.act(env, actor.initial_memory(4), first).action for actor in (plain, other)
     )
@@ -199,11 +205,12 @@ def test_other_drives_are_told_what_makes_the_same_torque(robot: Robot) -> None:
     assert state.joint_vel_end.abs().max() > 0.5 and (for_ideal - for_other).abs().max() > 0.05
 
 
-def test_who_has_other_legs_is_refused() -> None:
-    with pytest.raises(InputError, match="nobody shows 'op3' how to walk: it stands at"):
-        TrotActor(robots.load("op3"))
-    with pytest.raises(InputError, match="the script takes four legs of three joints"):
-        TrotActor(robots.load("op3"), TrotConfig(height_m=0.27))
+def test_a_robot_with_other_legs_is_refused() -> None:
+    op3 = robots.load("op3")
+    with pytest.raises(InputError, match="no scripted trot for robot 'op3': it stands at"):
+        TrotTeacher(walk_env(op3, 1))
+    with pytest.raises(InputError, match="it takes four legs of three joints"):
+        TrotTeacher(walk_env(op3, 1, teacher=TrotConfig(height_m=0.27)))
     for wrong in (
         {"swing": 0.6},
         {"period_s": 0.0},

@@ -17,24 +17,25 @@ from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp import geometry, robots, tasks
 from npmp.envs.state import RobotState
-from npmp.tasks.walk import (
+from npmp.tasks.commands import (
+    Commands,
     RecordedVelocities,
-    Walk,
-    WalkConfig,
-    WalkEnv,
     as_command_range,
     changed_command,
     command_range_from_motions,
-    command_schedule,
-    course_loss,
     draw_command,
+)
+from npmp.tasks.terminations import tilted
+from npmp.tasks.velocity import (
+    CourseConfig,
+    course_loss,
     filtered,
     heading_velocity,
     reachable,
-    tilted,
     velocity_error,
     velocity_reward,
 )
+from npmp.tasks.walk import Walk, WalkConfig, WalkEnv
 from tests.environments import walk_env
 
 RANGE = ((0.2, 1.0), (-0.3, 0.3), (-0.5, 1.5))
@@ -155,8 +156,11 @@ def test_command_process_has_the_statistics_it_was_given() -> None:
 
 def test_schedule_changes_only_at_whole_periods() -> None:
     config = WalkConfig(command_range=RANGE, command_period_s=0.2)
-    commands = command_schedule(config, 50, 35, 0.02, torch.Generator().manual_seed(1))
-    assert commands.shape == (35, 50, 3)
+    process = Commands(config)
+    process.bind(50, 0.02, torch.device("cpu"))
+    process.schedule(35, torch.Generator().manual_seed(1))
+    commands = process.fixed
+    assert commands is not None and commands.shape == (35, 50, 3)
     changed = (commands[1:] != commands[:-1]).any(-1).any(-1)
     assert torch.nonzero(changed).squeeze(-1).tolist() == [9, 19, 29]
 
@@ -249,14 +253,17 @@ def test_every_command_of_the_task_is_a_recorded_one(robot: robots.Robot) -> Non
     def recorded(commands: Tensor) -> bool:
         return bool(((commands.unsqueeze(-2) - known).abs() < 1e-3).all(-1).any(-1).all())
 
-    begun = env.task.command.clone()
+    begun = env.task.commands.current.clone()
     env.step(torch.zeros(8, 12))
     assert (
-        recorded(begun) and recorded(env.task.command) and not torch.equal(begun, env.task.command)
+        recorded(begun)
+        and recorded(env.task.commands.current)
+        and not torch.equal(begun, env.task.commands.current)
     )
     assert recorded(env.task.new_goals(torch.full((64, 3), 7.0), env.generator))
-    env.task.script(5, torch.Generator().manual_seed(1))
-    assert env.task._script is not None and recorded(env.task._script)
+    env.schedule(5, torch.Generator().manual_seed(1))
+    fixed = env.task.commands.fixed
+    assert fixed is not None and recorded(fixed)
     with pytest.raises(InputError, match="give data="):
         Walk(robot, WalkConfig(commands="recorded"))
 
@@ -287,7 +294,7 @@ def test_the_home_pose_stands_and_nothing_but_feet_touches(robot: robots.Robot) 
     assert bool((heading_velocity(step.state).abs() < 0.05).all())
     torch.testing.assert_close(
         step.error,
-        torch.linalg.vector_norm(heading_velocity(step.state) - env.task.command, dim=-1),
+        torch.linalg.vector_norm(heading_velocity(step.state) - env.task.commands.current, dim=-1),
     )
 
 
@@ -305,7 +312,7 @@ def test_a_fall_terminates_and_time_truncates(robot: robots.Robot) -> None:
         if t == 1:
             assert step.truncated.tolist() == [False, True, True]
         if step.terminated[2] and not fell[2]:  # its belly touches; it has not toppled
-            assert env.task.touching().tolist() == [False, False, True]
+            assert env.task.contacts.touching(env).tolist() == [False, False, True]
             assert not tilted(step.state, 45.0).any()
         fell |= step.terminated
         timed_out |= step.truncated
@@ -340,14 +347,14 @@ def test_starts_on_the_reference_touch_the_floor(robot: robots.Robot) -> None:
 
 def test_the_command_in_force_judges_the_step_and_changes_after_it(robot: robots.Robot) -> None:
     env = walk_env(robot, 2, command_change=1.0, command_nonzero=(1.0, 1.0, 1.0))
-    env.task.command_left = torch.tensor([1, 5])
-    before = env.task.command.clone()
+    env.task.commands.left = torch.tensor([1, 5])
+    before = env.task.commands.current.clone()
     step = env.step(torch.zeros(2, 12))
     torch.testing.assert_close(
         step.rewards[:, 0], velocity_reward(heading_velocity(step.state), before, 0.5)
     )
-    assert (env.task.command != before).any(-1).tolist() == [True, False]
-    assert env.task.command_left.tolist() == [150, 4]
+    assert (env.task.commands.current != before).any(-1).tolist() == [True, False]
+    assert env.task.commands.left.tolist() == [150, 4]
 
 
 def test_the_filter_by_hand(robot: robots.Robot) -> None:
@@ -379,7 +386,7 @@ def test_checkpoint_continues_to_the_bit(robot: robots.Robot) -> None:
         for t in range(steps):
             step = env.step(0.3 * torch.sin(torch.arange(5 * 12) + float(t)).view(5, 12))
             env.reset(step.terminated | step.truncated)
-            seen += [env.state.pack(), env.task.command, step.rewards]
+            seen += [env.state.pack(), env.task.commands.current, step.rewards]
         return seen
 
     first = walk_env(robot, 5, motions=motions, **config)
@@ -412,23 +419,20 @@ def test_make_builds_by_name_and_refuses_by_name(robot: robots.Robot) -> None:
 
 
 def test_an_imagined_course_s_loss_by_hand() -> None:
-    # one robot off by 1 m/s forward, then 1 m/s sideways, then right; weights 1/6, 2/6, 3/6,
-    # windows of two steps
-    difference = torch.tensor([[[1.0, 0.0, 0.0]], [[0.0, -1.0, 0.0]], [[0.0, 0.0, 0.0]]])
-    steps = (1 * 1 + 2 * 1) / 6
-    # means (1/2, -1/2, 0) and (0, -1/2, 0), weighted as their last steps: 2/5 and 3/5
-    strides = (2 * math.sqrt(0.5) + 3 * 0.5) / 5
+    # one robot at its command, then off by 1 m/s forward, then by 1 m/s sideways, then right;
+    # weights 1/10 to 4/10, windows of two steps
+    config, zero = CourseConfig(step_weight=0.5, stride_weight=2.0, stride_s=0.2), torch.zeros(1, 3)
+    off = torch.tensor([[0.0, 0.0, 0.0], [1.0, 0.0, 0.0], [0.0, -1.0, 0.0], [0.0, 0.0, 0.0]])
+    steps = (2 * 1 + 3 * 1) / 10
+    # means (1/2, 0, 0), (1/2, -1/2, 0) and (0, -1/2, 0), weighted as their last steps
+    strides = (2 * 0.5 + 3 * math.sqrt(0.5) + 4 * 0.5) / 9
     torch.testing.assert_close(
-        course_loss(difference, 2, (0.5, 2.0)), torch.tensor([0.5 * steps + 2.0 * strides])
+        course_loss(off.unsqueeze(1), zero, config, 0.1),
+        torch.tensor([0.5 * steps + 2.0 * strides]),
     )
-    # sway of a stride's length costs as single steps only
-    sway = torch.tensor([1.0, -1.0, 1.0, -1.0]).reshape(4, 1, 1) * torch.tensor([1.0, 0.0, 0.0])
-    torch.testing.assert_close(
-        course_loss(sway, 2, (0.5, 2.0)), torch.tensor([0.5]), atol=1e-3, rtol=0
-    )
-    assert course_loss(torch.zeros(4, 2, 3), 12, (0.5, 2.0)).tolist() == pytest.approx(
-        [2e-4, 2e-4]
-    )  # windows no longer than all
+    # windows no longer than all
+    still = course_loss(torch.zeros(4, 2, 3), zero, CourseConfig(stride_s=1.2), 0.1)
+    assert still.tolist() == pytest.approx([2e-4, 2e-4])
 
 
 def test_the_way_to_a_new_command_by_hand() -> None:
@@ -450,7 +454,9 @@ def test_what_robots_achieve_is_their_velocity_and_the_command_is_all_they_see(
     env.step(torch.zeros(4, env.num_actions))
     task, generator = env.task, torch.Generator().manual_seed(9)
     assert torch.equal(task.achieved(env.state), heading_velocity(env.state))
-    assert torch.equal(task.observe(), task.goal()) and torch.equal(task.goal(), task.command)
+    assert torch.equal(task.observe(), task.goal()) and torch.equal(
+        task.goal(), task.commands.current
+    )
     drawn = task.new_goals(task.goal(), generator)
     low, high = torch.tensor(task.config.range).T
     assert bool(((drawn >= low) & (drawn <= high)).all()) and not drawn.equal(task.goal())

@@ -20,9 +20,8 @@ from npmp.envs.state import RobotState, StepVelocity, differentiate, integrate
 from npmp.nets import DecoderState
 from npmp.nets.prior import prior_std
 from npmp.robots import Robot
-from npmp.tasks.rewards import tracking_error
+from npmp.tasks.rewards import TrackingWeights, tracking_error, tracking_loss
 from npmp.world_model.imagination import Imagination, Imagined
-from npmp.world_model.losses import TrackingWeights, tracking_loss
 from npmp.world_model.posture import PostureRange, SlicedWasserstein
 from npmp.world_model.replay import Start
 from tests.environments import imitation_env

@@ -45,7 +45,7 @@ def time_and_robot(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 def test_a_window_counts_all_heights_from_where_it_began() -> None:
     """Ground at 2 m + 0.1 m a step + 1 cm a foot, robots 0.5 m above 2 m + 0.1 m a step, which is
     its level."""
-    replay = Replay(20, ENVS, {"state": 3, "setpoint": 1, "physics": 1, "footing": 2, "ground": 4})
+    replay = Replay(20, ENVS, {"state": 3, "setpoint": 1, "physics": 1, "patch": 2, "ground": 4})
     for t in range(20):
         level = torch.full((ENVS, 1), 2.0 + 0.1 * t)
         states = torch.cat((torch.zeros(ENVS, 2), level + 0.5), -1)
@@ -53,7 +53,7 @@ def test_a_window_counts_all_heights_from_where_it_began() -> None:
         floats = {
             "setpoint": level,
             "physics": 0.0 * level,
-            "footing": level.expand(-1, 2),
+            "patch": level.expand(-1, 2),
             "ground": ground,
         }
         nowhere = torch.zeros(ENVS, dtype=torch.long)

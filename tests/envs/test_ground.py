@@ -13,13 +13,15 @@ from torch import Tensor
 
 from npmp import robots
 from npmp.envs.features import true_state
+from npmp.envs.ground import AHEAD, ASIDE, RoughGround
 from npmp.envs.state import RobotState
 from npmp.evaluation.trial import run_trial
 from npmp.reuse.imagination import from_ground
 from npmp.rollout import Decision
 from npmp.sim.terrain import KINDS, PERIOD_M
-from npmp.tasks.ground import AHEAD, ASIDE, SEEN, Ground, seen_names
-from npmp.tasks.walk import WalkConfig, WalkEnv, heading_velocity
+from npmp.tasks.inputs import SEEN, ground_names
+from npmp.tasks.velocity import heading_velocity
+from npmp.tasks.walk import WalkConfig, WalkEnv
 from tests.environments import walk_env
 
 
@@ -34,9 +36,9 @@ def rough_env(
     return walk_env(robot, n, terrain=terrain, terrain_fields=fields, **settings)
 
 
-def ground_of(env: WalkEnv) -> Ground:
-    assert env.task.ground is not None
-    return env.task.ground
+def ground_of(env: WalkEnv) -> RoughGround:
+    assert isinstance(env.ground, RoughGround)
+    return env.ground
 
 
 def still(env: WalkEnv) -> Tensor:
@@ -87,7 +89,7 @@ class Nudged:
         return Decision(still(env), memory)
 
 
-def test_a_trial_is_told_as_if_nobody_was_moved_back(robot: robots.Robot) -> None:
+def test_a_trial_is_told_as_if_no_robot_was_moved_back(robot: robots.Robot) -> None:
     env = rough_env(robot, 2, "stairs", fields=2)
     actor = Nudged()
     trial = run_trial(actor, env, seconds=0.12)
@@ -95,7 +97,7 @@ def test_a_trial_is_told_as_if_nobody_was_moved_back(robot: robots.Robot) -> Non
     assert ground.moved[0].tolist() == [-PERIOD_M, 0.0]
     torch.testing.assert_close(places[-1], places[0] + actor.by[:2], atol=0.02, rtol=0.0)
     here = env.state.root_pos[:1, :2]
-    at = env.task.ground_at(here - ground.moved[:1], torch.tensor([0]))
+    at = env.ground.height_at(here - ground.moved[:1], torch.tensor([0]))
     torch.testing.assert_close(at, ground.terrain.height_at(here), atol=1e-4, rtol=0.0)
     height, stood = trial.seen["base"][:, 1, 2], robot.home_qpos[2]
     assert (height - stood).abs().max() < 0.1 and ground.terrain.height_at(
@@ -107,38 +109,35 @@ def test_imagined_feet_are_above_the_ground_beneath_them(robot: robots.Robot) ->
     env = rough_env(robot, 7, "slopes", drag_weight=0.7, press_weight=0.0, lift_weight=0.0)
     for _ in range(5):
         env.step(still(env))
-    walk, state = env.task, env.task.unmoved(env.state)
-    footing = walk.footing(env.state)
+    walk, state = env.task, env.ground.integrated(env.state)
+    patch = env.ground.patch(env.state)
     centers = env.feet(state.root_pos, state.root_rot, state.joint_pos)
-    ground = walk.ground_at(centers[..., :2], torch.arange(env.num_envs))
-    assert ground is not None
-    relief = ground.mean(-1) - footing[:, :1]
-    torch.testing.assert_close(walk.under_feet(state, footing), relief, atol=1e-4, rtol=0)
+    ground = env.ground.height_at(centers[..., :2], torch.arange(env.num_envs))
+    relief = ground.mean(-1) - patch[:, :1]
+    torch.testing.assert_close(env.ground.under_feet(state, patch), relief, atol=1e-4, rtol=0)
     # postures count from there, too: two moments
-    both = RobotState(*(torch.stack((part, part)) for part in state.above(footing[:, 0])))
+    both = RobotState(*(torch.stack((part, part)) for part in state.above(patch[:, 0])))
     stood = state.root_pos[:, 2] - ground.mean((-1, -2))  # over feet, and over a foot's points
-    for height in from_ground(both, walk, footing).root_pos[..., 2]:
+    for height in from_ground(both, env.ground, patch).root_pos[..., 2]:
         torch.testing.assert_close(height, stood, atol=1e-4, rtol=0)
-    # two moments as imagination has them, heights above the footing; feet then 0.5 m/s on along x
-    lowered = state.root_pos - torch.nn.functional.pad(footing[:, :1], (2, 0))
+    # two moments as imagination has them, heights above the patch; feet then 0.5 m/s on along x
+    lowered = state.root_pos - torch.nn.functional.pad(patch[:, :1], (2, 0))
     along = torch.tensor([0.5 * env.dt, 0.0, 0.0])
     states = RobotState(*(torch.stack((part, part)) for part in state))
     states = states._replace(root_pos=torch.stack((lowered - along, lowered)))
-    middle = walk.ground_at(centers[..., :2] - 0.5 * along[:2], torch.arange(env.num_envs))
-    assert middle is not None
+    middle = env.ground.height_at(centers[..., :2] - 0.5 * along[:2], torch.arange(env.num_envs))
     height = centers[..., 2] - robot.foot_radius - middle
     share = (1.0 - height / walk.config.swing_height_m).clamp(0.0, 1.0).mean(-1).amax(-1)
-    torch.testing.assert_close(
-        walk.imagined_style(states, footing), 0.7 * 0.5 * share, atol=1e-3, rtol=1e-3
-    )
+    owed = walk.imagined_loss(states, states, torch.zeros(2, 7, 3), patch)
+    torch.testing.assert_close(owed.style, 0.7 * 0.5 * share, atol=1e-3, rtol=1e-3)
     assert bool((share > 0.5).any())  # standing on slopes, feet are on them
 
 
 def test_the_log_has_the_mean_level_where_robots_rise(robot: robots.Robot) -> None:
     env = rough_env(robot, 3, fields=8, terrain_curriculum=True)
     ground_of(env).field = torch.tensor([0, 3, 7])
-    assert env.task.logged() == {"terrain_level": pytest.approx((1 / 8 + 4 / 8 + 1.0) / 3)}
-    assert rough_env(robot, 1).task.logged() == {}
+    assert env.ground.figures() == {"terrain_level": pytest.approx((1 / 8 + 4 / 8 + 1.0) / 3)}
+    assert rough_env(robot, 1).ground.figures() == {}
 
 
 def test_robots_of_one_batch_are_on_different_fields(robot: robots.Robot) -> None:
@@ -147,13 +146,13 @@ def test_robots_of_one_batch_are_on_different_fields(robot: robots.Robot) -> Non
     assert set(ground.field.tolist()) == set(range(6))
     offset = env.state.root_pos[:, :2] - ground.terrain.corner[ground.field]
     assert bool(((offset >= 0) & (offset <= PERIOD_M)).all())
-    env.task.script(5, torch.Generator().manual_seed(0))
+    env.schedule(5, torch.Generator().manual_seed(0))
     env.reset()  # a trial spreads its robots evenly
     assert ground.field.tolist() == [i * 6 // 32 for i in range(32)]
-    env.task.unscript()
+    env.schedule(0, None)
 
 
-def test_who_crosses_the_edge_goes_on_as_if_there_were_none(robot: robots.Robot) -> None:
+def test_a_robot_that_crosses_the_edge_goes_on_as_if_there_were_none(robot: robots.Robot) -> None:
     """The same robot a period further on, moved back by the step, does what the one that stayed
     does."""
     env = rough_env(robot, 2, fields=1)
@@ -173,7 +172,7 @@ def test_who_crosses_the_edge_goes_on_as_if_there_were_none(robot: robots.Robot)
     for t in range(10):
         env.step(0.2 * torch.sin(torch.arange(12.0) + 0.3 * t).expand(2, 12))
         torch.testing.assert_close(env.robots.qpos[0], env.robots.qpos[1], atol=1e-5, rtol=0)
-        local = env.task.local_state(env.state)
+        local = env.ground.local(env.state)
         assert (local.root_pos[1] - local.root_pos[0]).tolist() == pytest.approx(
             [PERIOD_M, 0.0, 0.0], abs=1e-4
         )
@@ -185,7 +184,7 @@ def test_who_crosses_the_edge_goes_on_as_if_there_were_none(robot: robots.Robot)
 
 def test_heights_count_from_the_ground(robot: robots.Robot) -> None:
     env = rough_env(robot, 8, "stairs", fields=2)
-    world, local = env.state.root_pos[:, 2], env.task.local_state(env.state).root_pos[:, 2]
+    world, local = env.state.root_pos[:, 2], env.ground.local(env.state).root_pos[:, 2]
     home = float(robot.home_qpos[2])
     assert (world - home).abs().max() > 1.0  # on top, or at the bottom
     torch.testing.assert_close(local, torch.full((8,), home), atol=0.02, rtol=0)
@@ -194,7 +193,7 @@ def test_heights_count_from_the_ground(robot: robots.Robot) -> None:
     grid = len(AHEAD) * len(ASIDE)
     assert known.shape[1] == flat.task.privileged().shape[1] + grid == 52 + 77
     torch.testing.assert_close(
-        known[:, : 13 + 36], true_state(env.task.local_state(env.state), env.home)
+        known[:, : 13 + 36], true_state(env.ground.local(env.state), env.home)
     )
     # starts are level but for the far corners
     assert (known[:, -grid:].abs() < 1e-3).float().mean() > 0.9
@@ -234,7 +233,7 @@ def test_shins_may_touch_where_they_are_allowed_to(
                 "sensor",
                 lambda name, body=body: torch.tensor([[float(name == f"contact_{body}")]]),
             )
-            failed[may_touch, body] = bool(env.task.touching())
+            failed[may_touch, body] = bool(env.task.contacts.touching(env))
     assert [key for key, value in failed.items() if not value] == [("legs", "LF_SHANK")]
     with pytest.raises(ValueError, match="may_touch must be one of feet, legs"):
         WalkConfig(may_touch="hands")
@@ -260,9 +259,8 @@ def test_how_far_a_robot_went_by_hand(robot: robots.Robot) -> None:
     env = rough_env(robot, 2)
     ground = ground_of(env)
     command = torch.tensor([[0.3, 0.4, 1.0], [0.0, 0.0, 1.0]])
-    ground.advance(
-        torch.tensor([False, True]), command, torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
-    )
+    achieved = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
+    ground.advance(torch.tensor([False, True]), {"command": command, "achieved": achieved})
     torch.testing.assert_close(ground.asked, torch.tensor([0.5 * 0.02, 0.0]))
     torch.testing.assert_close(ground.went, torch.tensor([0.6 * 0.02, 0.0]))
     assert ground.failed.tolist() == [False, True]
@@ -290,8 +288,8 @@ def test_a_checkpoint_continues_to_the_bit(robot: robots.Robot) -> None:
     other.load_state_dict(kept)
     assert all(torch.equal(a, b) for a, b in zip(run(first, 10), run(other, 10), strict=True))
     for name, value, message in (
-        ("task.ground.field", torch.full((5,), 8), "field"),
-        ("task.ground.row", torch.full((5,), -1), "level"),
+        ("ground.field", torch.full((5,), 8), "field"),
+        ("ground.row", torch.full((5,), -1), "row"),
     ):
         with pytest.raises(ValueError, match=message):
             other.load_state_dict({**kept, name: value})
@@ -315,10 +313,12 @@ def test_bad_settings_are_refused_in_one_line() -> None:
 def test_policies_see_the_ground_from_where_they_stand(robot: robots.Robot) -> None:
     env = rough_env(robot, 8, "stairs", sees_ground=True, ground_noise_m=0.0)
     told, ground = env.task.observe(), ground_of(env)
-    assert told.shape == (8, 3 + 4 * len(SEEN)) and tuple(env.task.besides) == seen_names(robot)
-    assert torch.equal(told[:, :3], env.task.command)
+    assert told.shape == (8, 3 + 4 * len(SEEN)) and tuple(env.task.extra_inputs) == ground_names(
+        robot
+    )
+    assert torch.equal(told[:, :3], env.task.commands.current)
     # one point by hand: 0.4 m ahead of the right fore foot, 5 cm to the right
-    i = seen_names(robot).index("ground_RF_FOOT_+0.40_-0.05_m")
+    i = ground_names(robot).index("ground_RF_FOOT_+0.40_-0.05_m")
     # level, as they have just started
     x, y = env.state.root_rot[:, :2, 0], env.state.root_rot[:, :2, 1]
     foot = env.feet(env.state.root_pos, env.state.root_rot, env.state.joint_pos)[:, 1, 0, :2]
@@ -333,10 +333,10 @@ def test_policies_see_the_ground_from_where_they_stand(robot: robots.Robot) -> N
 
 def test_what_is_seen_is_the_same_after_a_period(robot: robots.Robot) -> None:
     env = rough_env(robot, 2, "stairs", fields=2, sees_ground=True, ground_noise_m=0.0)
-    before = env.task.seen_ground()
+    before = env.task.observe()[:, 3:]
     env.robots.shift(torch.tensor([0]), torch.tensor([[-PERIOD_M, 0.0, 0.0]]))
-    ground_of(env).advance(torch.zeros(2, dtype=torch.bool), env.task.command, env.task.command)
-    torch.testing.assert_close(env.task.seen_ground(), before, atol=1e-3, rtol=0.0)
+    env.ground.advance(torch.zeros(2, dtype=torch.bool), {})
+    torch.testing.assert_close(env.task.observe()[:, 3:], before, atol=1e-3, rtol=0.0)
 
 
 def test_uphill_starts_are_before_what_is_climbed(robot: robots.Robot) -> None:

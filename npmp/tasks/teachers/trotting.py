@@ -1,5 +1,4 @@
-"""A scripted trot over any ground, for robots with four legs of three joints: who shows a policy
-how it is walked on.
+"""A scripted trot over any ground, for robots with four legs of three joints.
 
 It knows robots' true states and the ground. Diagonal legs swing in turn, by the task's clock; where
 a foot is put follows from the velocity (Raibert 1986); feet on the ground push the body to where it
@@ -10,25 +9,20 @@ should be, and carry its weight. Its numbers were found by the cross-entropy met
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
-from npmp import geometry, ranges
+from npmp import actuators, geometry, ranges
 from npmp.envs.feet import Feet
+from npmp.envs.ground import AROUND, points_around
 from npmp.envs.state import GRAVITY, RobotState
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.rollout import Decision
-from npmp.tasks.ground import AHEAD, ASIDE, points_around
 
-if TYPE_CHECKING:
-    from npmp.tasks.walk import Walk
-
-# whose mean and slope the body follows
-_UNDER = torch.cartesian_prod(torch.tensor(AHEAD), torch.tensor(ASIDE))
 _MIDDLE = 0.7  # of the period: legs stand and carry their share
 _SETTLED = 0.6  # of the swing: from here on a foothold stays
 
@@ -51,7 +45,7 @@ class TrotConfig:
     lead_s: float = 0.043  # by which swinging feet are ahead of their time: drives lag
     ahead_s: float = 0.073  # by which the body is pushed ahead, of the velocity asked for,
     ahead_error_s: float = 0.068  # and of what is missing of it
-    # by which it is turned, of the yaw rate asked for twice over less that which it has
+    # turn ahead by turn_s * (yaw_cmd + (yaw_cmd - yaw)), yaw rates [rad/s]
     turn_s: float = 0.11
     up: float = 0.343  # share of a missing height that feet push down by
     level: float = 0.482  # share of a lean that feet push against
@@ -96,29 +90,23 @@ class TrotMemory(NamedTuple):
     stands: Tensor  # (n,) bool: it was asked to stand, and does
 
 
-class TrotActor:
+class TrotTeacher:
     """The script as an actor of task `walk`."""
 
-    def __init__(
-        self, robot: Robot, config: TrotConfig | None = None, device: torch.device | str = "cpu"
-    ):
-        """Raises: InputError for a robot without four legs of three joints, or that is much larger
-        or smaller than the script."""
-        self.config, self.feet = config or TrotConfig(), Feet(robot)
+    def __init__(self, env: TaskEnv[Any]):
+        """Raises InputError for a robot without four legs of three joints, or that is much larger
+        or smaller than the script's, and for a script of other drives than the robot's."""
+        robot, device = env.robot, env.device
+        self.config, self.feet = env.task.config.teacher, Feet(robot)
+        _check_drives(self.config, env)
         if not 0.8 < self.config.height_m / float(robot.home_qpos[2]) < 1.2:
             raise InputError(
-                f"nobody shows '{robot.name}' how to walk: it stands at {robot.home_qpos[2]:.2f} m, the script at"
-                f" task.script.height_m={self.config.height_m}; its numbers are another robot's"
+                f"no scripted trot for robot '{robot.name}': it stands at {robot.home_qpos[2]:.2f} m, the"
+                f" script at task.teacher.height_m={self.config.height_m}"
             )
+        parts = robot.home_joints, robot.kp, robot.kd, robot.joint_lower, robot.joint_upper
         self.home, self.kp, self.kd, self.low, self.high = (
-            torch.tensor(part, dtype=torch.float32)
-            for part in (
-                robot.home_joints,
-                robot.kp,
-                robot.kd,
-                robot.joint_lower,
-                robot.joint_upper,
-            )
+            torch.tensor(part, dtype=torch.float32) for part in parts
         )
         self.weight = float(robot.model().body_mass.sum()) * GRAVITY
         self.legs = _legs(robot, self.feet, self.home)
@@ -128,11 +116,10 @@ class TrotActor:
         later = torch.full((4,), 0.5)
         later[[int(left_fore.argmax()), int(right_hind.argmax())]] = 0.0
         self.later = later  # of the period, by which a leg's swing begins later
-        self.under, self.eye = _UNDER, torch.eye(3)
-        for name, part in [
-            (name, part) for name, part in vars(self).items() if isinstance(part, Tensor)
-        ]:
-            setattr(self, name, part.to(device))
+        self.under, self.eye = AROUND, torch.eye(3)
+        tensors = [name for name, part in vars(self).items() if isinstance(part, Tensor)]
+        for name in tensors:
+            setattr(self, name, getattr(self, name).to(device))
         self.feet = self.feet.to(device)
 
     def initial_memory(self, n: int) -> TrotMemory:
@@ -140,23 +127,22 @@ class TrotActor:
         feet, none = self.home.new_zeros(n, 4, 3), self.home.new_zeros(n, 4, dtype=torch.bool)
         return TrotMemory(self.home.new_zeros(n, 3), feet, feet.clone(), none, none[:, 0].clone())
 
-    def act(self, env: TaskEnv[Walk], memory: TrotMemory, first: Tensor) -> Decision:
+    def act(self, env: TaskEnv[Any], memory: TrotMemory, first: Tensor) -> Decision:
         """As `Actor.act`."""
         c, task, dt = self.config, env.task, env.dt
-        state = task.unmoved(env.state)
+        clock, state = task.clock, env.ground.integrated(env.state)
         yaw = geometry.yaw_matrix(geometry.yaw_of(state.root_rot))
         velocity = geometry.to_world(state.root_rot, state.root_vel_end)
         forward = geometry.to_local(yaw, velocity)[:, :2]
         most = c.acceleration * dt * memory.asked.new_tensor([1.0, 1.0, 2.0])
-        asked = memory.asked + (task.command - memory.asked).clamp(-most, most)
+        asked = memory.asked + (task.commands.current - memory.asked).clamp(-most, most)
         robots = torch.arange(env.num_envs, device=env.device)
 
         def ground(place: Tensor) -> Tensor:
-            height = task.ground_at(place, robots)
-            return place.new_zeros(place.shape[:-1]) if height is None else height
+            return env.ground.height_at(place, robots)
 
         # with the clock at 0 all feet are on the ground
-        of_leg = (task.clock.unsqueeze(-1) + c.swing + self.later) % 1.0
+        of_leg = (clock.phase.unsqueeze(-1) + c.swing + self.later) % 1.0
         swings = of_leg < c.swing
         stands = self._stands(memory.stands, swings, state, forward, asked)
         swings = swings & ~stands.unsqueeze(-1)
@@ -165,9 +151,9 @@ class TrotActor:
         anew = (swings & ~memory.swung) | first.unsqueeze(-1)
         lifted = torch.where(anew.unsqueeze(-1), foot, memory.lifted)
         free = ~swings | (share < _SETTLED) | first.unsqueeze(-1)
-        spot = self._footholds(state, yaw, forward, asked, share, task.period_s, ground)
+        spot = self._footholds(state, yaw, forward, asked, share, clock.period_s, ground)
         foothold = torch.where(free.unsqueeze(-1), spot, memory.foothold)
-        swinging = self._swinging(lifted, foothold, share, task.period_s, ground)
+        swinging = self._swinging(lifted, foothold, share, clock.period_s, ground)
         # feet in the root's frame: those that swing as it will be, those that stand as it should be
         there = state.root_pos + c.lead_s * velocity
         aim = torch.where(
@@ -190,8 +176,8 @@ class TrotActor:
     def _stands(
         before: Tensor, swings: Tensor, state: RobotState, forward: Tensor, asked: Tensor
     ) -> Tensor:
-        """Who stands, (n,) bool: whoever was asked to and is nearly still; a change waits until no
-        leg swings."""
+        """Which robots stand, (n,) bool: those that were asked to and are nearly still; a change
+        waits until no leg swings."""
         calm = torch.linalg.vector_norm(forward, dim=-1) + 0.4 * torch.linalg.vector_norm(
             state.root_ang_end, dim=-1
         )
@@ -326,6 +312,23 @@ class TrotActor:
         return joints
 
 
+def _check_drives(config: TrotConfig, env: TaskEnv[Any]) -> None:
+    """Raises InputError unless the script is of the drives that move the robot."""
+    robots, drives = env.robots.config, config.drives
+    if robots.real_drives is None and drives is not None:
+        raise InputError(
+            f"task.teacher.drives={list(drives)} is of drives that a model moves, actuator=FOLDER;"
+            f" actuator={robots.actuator} has the robot's own gains"
+        )
+    if robots.real_drives is not None and drives is None:
+        stiffness, damping, _ = actuators.load(robots.real_drives).contract.baseline
+        raise InputError(
+            f"actuator={robots.real_drives}: the script needs gains that are like its drives',"
+            f" task.teacher.drives=; the best constant ones of its log are"
+            f" [{stiffness:.3g},{damping:.3g}]"
+        )
+
+
 def _smooth(share: Tensor) -> Tensor:
     """From 0 to 1, flat at both ends."""
     share = share.clamp(0.0, 1.0)
@@ -339,6 +342,6 @@ def _legs(robot: Robot, feet: Feet, home: Tensor) -> Tensor:
     moves = moved.abs().sum((-1, -2)) > 1e-6  # (nu, F)
     if moves.shape[1] != 4 or not bool((moves.sum(0) == 3).all()) or bool((moves.sum(1) > 1).any()):
         raise InputError(
-            f"nobody shows '{robot.name}' how to walk: the script takes four legs of three joints"
+            f"no scripted trot for robot '{robot.name}': it takes four legs of three joints"
         )
     return torch.stack([torch.nonzero(column).squeeze(-1) for column in moves.T])

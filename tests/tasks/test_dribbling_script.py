@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from npmp.tasks.commander import CommanderConfig, dribble_command
+from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
 
 CONFIG = CommanderConfig()
 

@@ -1,5 +1,4 @@
-"""A scripted way of getting up for quadrupeds whose legs turn all the way around: who shows a
-policy how it is done.
+"""A scripted way of getting up for quadrupeds whose legs turn all the way around.
 
 Lying on its back a robot stretches the legs of one side past its back until they push it over; on
 its side it presses with the legs below; on its belly it crouches, then stands up. Where the joints
@@ -104,16 +103,15 @@ class RightingMemory(NamedTuple):
     stands: Tensor  # (n,) bool: it stands up, or has
 
 
-class RightingActor:
-    """The script as an actor; it knows robots' true states, and goes on from whatever targets they
-    had before."""
+class RightingTeacher:
+    """The script as an actor of task `recover`; it knows robots' true states, and goes on from
+    whatever targets they had before."""
 
-    def __init__(
-        self, robot: Robot, config: RightingConfig | None = None, device: torch.device | str = "cpu"
-    ):
-        """Raises: InputError for a robot without four legs of three joints, or mirrors left_right
+    def __init__(self, env: TaskEnv[Any]):
+        """Raises InputError for a robot without four legs of three joints, or mirrors left_right
         and front_back."""
-        self.config = config or RightingConfig()
+        robot, device = env.robot, env.device
+        self.config = env.task.config.teacher
         self.sign, self.left = (torch.tensor(part, device=device) for part in _legs(robot))
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=device)
 
@@ -163,7 +161,8 @@ def _legs(robot: Robot) -> tuple[np.ndarray, np.ndarray]:
     wanted, mirrors = {"left_right", "front_back"}, robot.symmetries
     if len(robot.joint_names) != 12 or len(robot.foot_bodies) != 4 or not wanted <= set(mirrors):
         raise InputError(
-            f"'{robot.name}' has no script for getting up: it takes four legs of three joints and mirrors"
+            f"no script for getting up for robot '{robot.name}': it takes four legs of three joints"
+            " and mirrors"
         )
     model = robot.model(visuals=False)
     data = mujoco.MjData(model)
@@ -180,6 +179,7 @@ def _legs(robot: Robot) -> tuple[np.ndarray, np.ndarray]:
     )
     if not np.all(np.abs(legs) == 1.0):
         raise InputError(
-            f"'{robot.name}' has no script for getting up: its legs' joints do not stand side by side"
+            f"no script for getting up for robot '{robot.name}': its legs' joints do not stand side"
+            " by side"
         )
     return legs.reshape(4, 3).astype(np.float32), feet[:, 1] > 0.0

@@ -1,0 +1,373 @@
+"""The ground under all robots of an environment: flat, or fields of a terrain, each robot on one.
+
+`TaskEnv` has one whatever the task. On flat ground it says nothing: states are as they are, and
+what is told of the ground has no columns.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import mujoco
+import torch
+from torch import Tensor
+
+from npmp import geometry
+from npmp.envs.state import RobotState
+from npmp.sim.terrain import CLIMBED, PERIOD_M, Terrain, TerrainConfig, TerrainLimits, check_kind
+
+# where on rough ground robots start: at its gentlest points; at the foot of a climb
+STARTS = ("gentle", "uphill")
+# where a critic knows the ground: forwards and to the left of the robot [m]
+AHEAD = tuple(0.1 * i for i in range(-5, 6))
+ASIDE = tuple(0.1 * i for i in range(-3, 4))
+AROUND = torch.cartesian_prod(torch.tensor(AHEAD), torch.tensor(ASIDE))  # (g, 2)
+_HARD_ENOUGH_M = 1.0  # an episode that was asked to go less far says nothing about the ground
+
+
+@dataclass(frozen=True)
+class GroundConfig:
+    """The ground of a task whose settings inherit this. Raises ValueError for values out of range."""
+
+    # a name of `terrain.TERRAINS`, or several joined by "+"
+    terrain: str = "flat"
+    # from flat at 0 to `terrain_height` and `terrain_limits` at 1
+    terrain_level: float = 1.0
+    # of Perlin noise, from the lowest to the highest point [m]
+    terrain_height: float = 0.3
+    # robots rise over 8 levels, the highest of which is `terrain_level`
+    terrain_curriculum: bool = False
+    # that robots are spread over
+    terrain_fields: int = 128
+    terrain_seed: int = 0
+    # a name of `STARTS`
+    terrain_starts: str = "gentle"
+    # of the other kinds
+    terrain_limits: TerrainLimits = field(default_factory=TerrainLimits)
+
+    def __post_init__(self) -> None:
+        if self.terrain_starts not in STARTS:
+            raise ValueError(
+                f"terrain_starts must be one of {', '.join(STARTS)}; got {self.terrain_starts!r}"
+            )
+        check_kind(self.terrain)
+        climbs = {*CLIMBED, "mixed"} & set(self.terrain.split("+"))
+        if self.terrain_starts == "uphill" and not climbs:
+            raise ValueError(
+                f"terrain_starts=uphill is for slopes and stairs, not for {self.terrain!r}"
+            )
+        try:
+            self.fields()
+        except ValueError as error:
+            raise ValueError(f"terrain_{error}") from error
+
+    def fields(self) -> TerrainConfig:
+        """The terrain's own settings; those of Perlin noise where the ground is flat."""
+        return TerrainConfig(
+            "perlin" if self.terrain == "flat" else self.terrain,
+            self.terrain_level,
+            self.terrain_height,
+            self.terrain_fields,
+            min(8, self.terrain_fields) if self.terrain_curriculum else 1,
+            self.terrain_seed,
+            self.terrain_limits,
+        )
+
+
+class Ground:
+    """Flat ground, and what all ground can be asked."""
+
+    rough = False
+    spread = False  # in a trial: robots are spread over all fields, levels left as they are
+
+    def add_to_scene(self, spec: mujoco.MjSpec) -> None:
+        """Put it in the floor's place."""
+
+    def bind(self, env: Any) -> None:
+        """Join a `TaskEnv`, once its robots are there."""
+        self.env = env
+
+    def place(self, ids: Tensor, generator: torch.Generator) -> None:
+        """Put robots ids (k,), placed as on flat ground, where episodes begin."""
+
+    def advance(self, failed: Tensor, seen: Mapping[str, Tensor]) -> None:
+        """After a control step: note how it went, and move back robots that left their field.
+
+        failed (n,) bool; seen: `command` and `achieved` (n, 2 or more) in the heading frame, of
+        which the first two count [m/s], where there are such.
+        """
+
+    def integrated(self, state: RobotState) -> RobotState:
+        """A state of all robots (n, ...) as an integral of its velocities: as if no robot had ever
+        been moved back."""
+        return state
+
+    def local(self, state: RobotState) -> RobotState:
+        """The same with heights above the mean of the ground around.
+
+        Heights follow the ground: over time they are no integral of the velocities, as heights
+        above one level are.
+        """
+        return state
+
+    def patch(self, state: RobotState) -> Tensor:
+        """Which ground all robots are on, (n, 2): its mean height around them [m], its field's
+        index; (n, 0) where it is flat."""
+        return state.root_pos[:, :0]
+
+    def relief(self, state: RobotState) -> Tensor:
+        """What a critic knows of the ground: heights around robots about their mean, (n, g) [m], at
+        most 1; (n, 0) where it is flat."""
+        return state.root_pos[:, :0]
+
+    def height_at(self, place: Tensor, robots: Tensor) -> Tensor:
+        """Height of the ground of k robots, indices (k,), at places (k, ..., 2), as `integrated`
+        has them: (k, ...) [m]."""
+        return place.new_zeros(place.shape[:-1])
+
+    def height_in_world(self, place: Tensor) -> Tensor:
+        """The same at places (..., 2) where robots are simulated: (...) [m]."""
+        return place.new_zeros(place.shape[:-1])
+
+    def above(self, place: Tensor, patch: Tensor) -> Tensor:
+        """The ground at places (B, ..., 3) above that of patches (B, 2): (B, ...) [m]; without
+        gradients, as a blind robot does not choose what its feet meet."""
+        return place.new_zeros(place.shape[:-1])
+
+    def under_feet(self, state: RobotState, patch: Tensor) -> Tensor:
+        """How much higher the ground is under the F feet of robots (B, ...) than the mean of a
+        patch (B, 2), (B, F) [m]; (B, 0) where it is flat.
+
+        The patch is that of the state's own moment where robots collect, that of the first moment
+        where they imagine: after 36 steps these differ by some 2 cm on Perlin noise of 0.3 m.
+        """
+        return patch[:, :0]
+
+    def figures(self) -> dict[str, float]:
+        """What a training run logs of it."""
+        return {}
+
+    def describe(self, i: int) -> dict[str, Any]:
+        """What is known of it where the simulation of robot i breaks down."""
+        return {}
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Everything of it that the next step depends on."""
+        return {}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Continue where `state_dict` was taken. Raises ValueError where that was other ground."""
+        if state:
+            raise ValueError("taken on rough ground")
+
+
+class RoughGround(Ground):
+    """A terrain, and which of its fields each robot is on.
+
+    Without a curriculum every episode is on a field drawn from all. With one it is on one of the
+    robot's level, `row`, as in legged_gym (Rudin et al. 2021): up where the last episode did not
+    fail and went at least half as far as asked, down where it failed or went less far; from the top
+    to a random one.
+
+    `field`, `row` (n,) long; `moved` (n, 2) [m]: whole periods by which a robot was moved since its
+    episode began.
+    """
+
+    rough = True
+    kept = ("field", "row", "moved", "asked", "went", "failed")
+
+    def __init__(self, terrain: Terrain, *, uphill: bool = False, curriculum: bool = False):
+        """uphill: on slopes and stairs start at `Terrain.foot`, facing up, instead of at a gentle
+        place, facing anywhere."""
+        self.terrain, self.uphill, self.curriculum = terrain, uphill, curriculum
+
+    def add_to_scene(self, spec: mujoco.MjSpec) -> None:
+        """As `Ground.add_to_scene`."""
+        self.terrain.add_to_scene(spec)
+
+    def bind(self, env: Any) -> None:
+        """As `Ground.bind`."""
+        n, device = env.num_envs, env.device
+        self.env, self.terrain = env, self.terrain.to(device)
+        self._levels = torch.tensor(self.terrain.levels, device=device)
+        climbs = [self.uphill and kind in CLIMBED for kind in self.terrain.kinds]
+        self._climbs = torch.tensor(climbs, device=device)
+        self._rows = len(self.terrain.first) - 1
+        self._grid = AROUND.to(device)
+        self.field, self.row = (torch.zeros(n, dtype=torch.long, device=device) for _ in range(2))
+        self.moved = torch.zeros(n, 2, device=device)
+        # of the present episode: how far it was asked to go and went that way [m], and whether it
+        # has failed
+        self.asked, self.went = (torch.zeros(n, device=device) for _ in range(2))
+        self.failed = torch.zeros(n, dtype=torch.bool, device=device)
+
+    # --- episodes ---
+
+    def place(self, ids: Tensor, generator: torch.Generator) -> None:
+        """Put robots ids (k,), placed as on flat ground, onto a field, the lowest foot on the
+        ground."""
+        draw = torch.rand(4, len(ids), generator=generator, device=self.field.device)
+        fields = len(self.terrain.places)
+        if self.spread:
+            field = ids * fields // self.env.num_envs
+        else:
+            if self._rows > 1:
+                self._promote(ids, draw[3])
+            low, high = (self.terrain.first[self.row[ids] + k] for k in (0, 1))
+            field = low + (draw[0] * (high - low)).long()
+        spot = (draw[1] * self.terrain.places.shape[1]).long()
+        place, yaw = self.terrain.places[field, spot], 2.0 * math.pi * draw[2]
+        if self.uphill:
+            up = self._climbs[field]
+            place = torch.where(up.unsqueeze(-1), self.terrain.foot(field, draw[1:3]), place)
+            yaw = torch.where(up, 0.0, yaw)
+        self.env.robots.carry(ids, place, geometry.yaw_matrix(yaw))
+        lift = torch.zeros(len(ids), 3, device=place.device)
+        lift[:, 2] = self._missing(RobotState.unpack(self.env.state.pack()[ids]))
+        self.env.robots.shift(ids, lift)
+        self.field = self.field.index_copy(0, ids, field)
+        self.moved = self.moved.index_fill(0, ids, 0.0)
+        self.asked, self.went = (total.index_fill(0, ids, 0.0) for total in (self.asked, self.went))
+        self.failed = self.failed.index_fill(0, ids, False)
+
+    def _promote(self, ids: Tensor, draw: Tensor) -> None:
+        """The levels that the episodes of robots ids, now over, have earned. draw (k,) uniform in
+        [0, 1)."""
+        failed, asked, went, row = self.failed[ids], self.asked[ids], self.went[ids], self.row[ids]
+        far, said = went >= 0.5 * asked, failed | (asked >= _HARD_ENOUGH_M)
+        row = torch.where(said, row + torch.where(far & ~failed, 1, -1), row).clamp(min=0)
+        row = torch.where(row < self._rows, row, (draw * self._rows).long())
+        self.row = self.row.index_copy(0, ids, row)
+
+    def _missing(self, state: RobotState) -> Tensor:
+        """By how much robots have to be lifted until their lowest foot is on the ground, (k,) [m]."""
+        feet = self.env.feet
+        centers = feet(state.root_pos, state.root_rot, state.joint_pos)
+        # a sphere on a slope touches beside its lowest point: five points of its underside
+        beside = torch.tensor(
+            [[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], device=centers.device
+        )
+        beside = math.sqrt(0.5) * feet.radius * beside
+        under = (feet.radius**2 - beside.square().sum(-1)).sqrt()
+        ground = self.terrain.height_at(centers[..., None, :2] + beside)
+        return (ground + under - centers[..., None, 2]).amax((1, 2, 3))
+
+    def advance(self, failed: Tensor, seen: Mapping[str, Tensor]) -> None:
+        """As `Ground.advance`."""
+        if "command" in seen and "achieved" in seen:
+            command, velocity = seen["command"], seen["achieved"]
+            speed = torch.linalg.vector_norm(command[:, :2], dim=-1)
+            along = (velocity[:, :2] * command[:, :2]).sum(-1) / speed.clamp(min=1e-6)
+            self.asked = self.asked + speed * self.env.dt
+            self.went = self.went + along.nan_to_num(0.0) * self.env.dt
+        self.failed = failed
+        back = self.terrain.way_back(self.env.state.root_pos[:, :2], self.field)
+        ids = torch.nonzero(back.any(-1)).squeeze(-1)
+        if len(ids):
+            self.moved = self.moved + back
+            self.env.robots.shift(ids, torch.nn.functional.pad(back[ids], (0, 1)))
+
+    # --- what is around ---
+
+    def around(self, state: RobotState) -> Tensor:
+        """Heights of the ground in the world at points `AROUND` robots, (..., g) [m]."""
+        return self.terrain.height_at(points_around(state, self._grid))
+
+    def level(self, state: RobotState) -> Tensor:
+        """The mean height of the ground `around`, (...) [m]."""
+        return self.around(state).mean(-1)
+
+    def integrated(self, state: RobotState) -> RobotState:
+        """As `Ground.integrated`."""
+        return state._replace(
+            root_pos=torch.cat((state.root_pos[..., :2] - self.moved, state.root_pos[..., 2:]), -1)
+        )
+
+    def local(self, state: RobotState) -> RobotState:
+        """As `Ground.local`."""
+        return self.integrated(state).above(self.level(state))
+
+    def patch(self, state: RobotState) -> Tensor:
+        """As `Ground.patch`."""
+        return torch.stack((self.level(state), self.field.to(state.root_pos)), -1)
+
+    def relief(self, state: RobotState) -> Tensor:
+        """As `Ground.relief`."""
+        heights = self.around(state)
+        return (heights - heights.mean(-1, keepdim=True)).clamp(-1.0, 1.0)
+
+    def height_at(self, place: Tensor, robots: Tensor) -> Tensor:
+        """As `Ground.height_at`."""
+        return self._height(place, self.field[robots])
+
+    def height_in_world(self, place: Tensor) -> Tensor:
+        """As `Ground.height_in_world`."""
+        return self.terrain.height_at(place)
+
+    def _height(self, place: Tensor, field: Tensor) -> Tensor:
+        """Height of fields (k,), each repeated without end, at places (k, ..., 2): (k, ...) [m]."""
+        corner = self.terrain.corner[field]
+        corner = corner.view(len(corner), *([1] * (place.dim() - 2)), 2)
+        return self.terrain.height_at(corner + (place.to(corner) - corner) % PERIOD_M)
+
+    def above(self, place: Tensor, patch: Tensor) -> Tensor:
+        """As `Ground.above`."""
+        level, field = patch.unbind(-1)
+        height = self._height(place[..., :2].detach(), field.long())
+        return height - level.view(-1, *([1] * (height.dim() - 1)))
+
+    def under_feet(self, state: RobotState, patch: Tensor) -> Tensor:
+        """As `Ground.under_feet`."""
+        with torch.no_grad():
+            place = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)
+            return self.above(place, patch)
+
+    def figures(self) -> dict[str, float]:
+        """`terrain_level`, the mean level of the robots' fields, where they rise."""
+        return {"terrain_level": self._levels[self.field].mean().item()} if self.curriculum else {}
+
+    def describe(self, i: int) -> dict[str, Any]:
+        """As `Ground.describe`."""
+        return {"field": int(self.field[i])}
+
+    # --- checkpoints ---
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """As `Ground.state_dict`."""
+        return {name: getattr(self, name) for name in self.kept}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """As `Ground.load_state_dict`; also for fields and levels that there are not."""
+        if "field" not in state:
+            raise ValueError("taken on flat ground")
+        for name, count in (("field", len(self.terrain.places)), ("row", self._rows)):
+            if not ((state[name] >= 0) & (state[name] < count)).all():
+                raise ValueError(f"a {name} of the terrain beyond its {count}")
+        for name in self.kept:
+            setattr(self, name, state[name].to(self.field.device, copy=True))
+
+
+def make_ground(config: Any) -> Ground:
+    """The ground that a task's settings ask for; flat where they do not say. Raises InputError for
+    more fields than memory holds."""
+    if not isinstance(config, GroundConfig) or config.terrain == "flat":
+        return Ground()
+    return RoughGround(
+        Terrain(config.fields()),
+        uphill=config.terrain_starts == "uphill",
+        curriculum=config.terrain_curriculum,
+    )
+
+
+def points_around(state: RobotState, offsets: Tensor, place: Tensor | None = None) -> Tensor:
+    """Places (..., g, 2) [m] in the world, `offsets` (g, 2) [m] forwards and to the left of robots;
+    or of places (..., F, 2) of each robot, (..., F, g, 2)."""
+    yaw = geometry.yaw_of(state.root_rot).unsqueeze(-1)
+    cosine, sine, ahead, aside = torch.cos(yaw), torch.sin(yaw), offsets[:, 0], offsets[:, 1]
+    turned = torch.stack((cosine * ahead - sine * aside, sine * ahead + cosine * aside), -1)
+    if place is None:
+        return state.root_pos[..., None, :2] + turned
+    return place.unsqueeze(-2) + turned.unsqueeze(-3)

@@ -1,0 +1,301 @@
+"""Velocity commands as a part of a task: the process that changes them, what they are drawn from,
+and fixed schedules of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeVar
+
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from mocap_data.motion import ReferenceMotion
+from mocap_data.store import MotionSet
+from npmp import geometry, ranges
+from npmp.envs.state import pose_from_qpos
+from npmp.tasks.velocity import COMMAND_NAMES, in_heading
+
+CommandRange = tuple[tuple[float, float], tuple[float, float], tuple[float, float]]
+
+SOURCES = ("uniform", "recorded")  # where commands are drawn from
+# where no recordings say what the robot can
+MODEST_RANGE: CommandRange = ((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))
+
+
+@dataclass(frozen=True)
+class CommandConfig:
+    """The command process of a task whose settings inherit this. Raises ValueError for values out
+    of range."""
+
+    # (low, high) of forward, lateral and yaw velocity; None: what covers 99 % of the motions'
+    command_range: CommandRange | None = None
+    # uniform: each component over its range; recorded: all three as motions have them
+    commands: str = "uniform"
+    # deviation added to recorded ones [m/s, m/s, rad/s]
+    command_jitter: tuple[float, float, float] = (0.05, 0.05, 0.1)
+    # between changes of the command
+    command_period_s: float = 3.0
+    # w: chance of a component to change then
+    command_change: float = 0.5
+    # b: chance of a new component not to be zero; of recorded commands the first counts for all
+    command_nonzero: tuple[float, float, float] = (0.9, 0.25, 0.5)
+
+    def __post_init__(self) -> None:
+        if self.command_range is not None:
+            pairs = tuple((float(low), float(high)) for low, high in self.command_range)
+            # lists as they come from a file become tuples
+            object.__setattr__(self, "command_range", pairs)
+            finite = all(math.isfinite(low) and low <= high < math.inf for low, high in pairs)
+            if len(pairs) != 3 or not finite:
+                raise ValueError(
+                    f"command_range must be three pairs low <= high, for {COMMAND_NAMES}; got {pairs}"
+                )
+        for name in ("command_nonzero", "command_jitter"):
+            object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))
+            if len(getattr(self, name)) != 3:
+                raise ValueError(f"{name} must be three numbers, got {getattr(self, name)}")
+        ranges.share(self, "command_change", "command_nonzero")
+        ranges.not_negative(self, "command_jitter")
+        ranges.above_zero(self, "command_period_s")
+        if self.commands not in SOURCES:
+            raise ValueError(f"commands must be one of {', '.join(SOURCES)}; got {self.commands!r}")
+
+    @property
+    def range(self) -> CommandRange:
+        """The range of commands; a modest one where none was named."""
+        return MODEST_RANGE if self.command_range is None else self.command_range
+
+
+C = TypeVar("C", bound=CommandConfig)
+
+
+def with_range(config: C, motions: MotionSet | None, training: Mapping[str, Any]) -> C:
+    """The settings with a range of commands: their own, else the motions', else that of a training
+    record.
+
+    Raises:
+      InputError: where nothing says a range.
+    """
+    if config.command_range is not None:
+        return config
+    if motions is not None:
+        return replace(config, command_range=command_range_from_motions(motions))
+    if "command_range" not in training:
+        raise InputError(
+            "the module does not say which velocities its motions cover; give data=FILE.h5 or"
+            " task.command_range=[[low,high],[low,high],[low,high]]"
+            " (forward m/s, lateral m/s, yaw rad/s)"
+        )
+    return replace(config, command_range=as_command_range(training["command_range"]))
+
+
+def as_command_range(values: Sequence[Sequence[float]]) -> CommandRange:
+    """Ranges read from a file, as the configuration wants them.
+
+    Raises:
+      InputError: unless they are three pairs of numbers.
+    """
+    try:
+        (a, b), (c, d), (e, f) = values
+        return (float(a), float(b)), (float(c), float(d)), (float(e), float(f))
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            f"a command range is three pairs [low, high], for {', '.join(COMMAND_NAMES)};"
+            f" got {values}"
+        ) from error
+
+
+class RecordedVelocities(NamedTuple):
+    """Velocities of a motion set in the heading frame, averaged over about a stride: within one a
+    walking body sways, which no command asks for."""
+
+    velocity: Tensor  # (S, 3) forward, lateral [m/s], yaw rate [rad/s]
+    weight: Tensor  # (S,) float64, of their clips, each added to those before
+
+    @staticmethod
+    def of(motions: MotionSet, window_s: float = 0.5) -> RecordedVelocities:
+        """Those of every `window_s` of the motions. Raises InputError for a set without a clip of
+        two frames."""
+        moving = [motion for motion in motions.motions if motion.num_frames > 1]
+        if not moving:
+            raise InputError(
+                "the dataset holds no clips of two frames or more: there are no velocities"
+            )
+        found = [_averaged(motion, window_s) for motion in moving]
+        weights = [
+            torch.full((len(v),), m.weight, dtype=torch.float64)
+            for m, v in zip(moving, found, strict=True)
+        ]
+        return RecordedVelocities(torch.cat(found), torch.cat(weights).cumsum(0))
+
+    def within(self, command_range: CommandRange) -> RecordedVelocities:
+        """Those in a range; where there are none all of them, to be clipped. Clipping the others
+        would heap up commands at the range's edges, and in corners of it."""
+        low, high = torch.tensor(command_range).T
+        each = torch.diff(self.weight, prepend=self.weight.new_zeros(1))
+        inside = ((self.velocity >= low) & (self.velocity <= high)).all(-1) & (each > 0)
+        if not inside.any():
+            return self
+        return RecordedVelocities(self.velocity[inside], each[inside].cumsum(0))
+
+    def to(self, device: torch.device) -> RecordedVelocities:
+        """The same on a device."""
+        return RecordedVelocities(*(part.to(device) for part in self))
+
+    def draw(self, n: int, generator: torch.Generator) -> Tensor:
+        """n of them, in proportion to their clips' weights, (n, 3)."""
+        device = self.weight.device
+        at = torch.rand(n, generator=generator, device=device, dtype=torch.float64)
+        row = torch.searchsorted(self.weight, at * self.weight[-1], right=True)
+        return self.velocity[row.clamp(max=len(self.velocity) - 1)]
+
+
+def _averaged(motion: ReferenceMotion, window_s: float) -> Tensor:
+    """A motion's velocities in the heading frame, averaged over every `window_s` of it: (T', 3)."""
+    pos, rot, _ = pose_from_qpos(torch.tensor(motion.qpos))
+    turn, rate = geometry.log_so3(rot[:-1].transpose(-1, -2) @ rot[1:]), motion.rate_hz
+    angular = geometry.to_world(rot[:-1], turn) * rate
+    velocity = in_heading(rot[1:], (pos[1:] - pos[:-1]) * rate, angular)
+    return velocity.unfold(0, min(max(1, round(window_s * rate)), len(velocity)), 1).mean(-1)
+
+
+def command_range_from_motions(motions: MotionSet, *, coverage: float = 0.99) -> CommandRange:
+    """Ranges that cover a share of the velocities in a motion set: (3, 2) as nested tuples.
+
+    Raises:
+      InputError: for a set without a clip of two frames.
+    """
+    tail = (1.0 - coverage) / 2
+    shares = torch.tensor([tail, 1.0 - tail], dtype=torch.float64)
+    low, high = torch.quantile(RecordedVelocities.of(motions).velocity.double(), shares, dim=0)
+    return as_command_range(torch.stack((low, high), -1).tolist())
+
+
+def changed_command(
+    command: Tensor, y: Tensor, w: Tensor, z: Tensor, command_range: CommandRange
+) -> Tensor:
+    """The command process, x <- x - w (x - y z), per component.
+
+    Where z is 0 the new component is zero, or what its range has nearest to zero: a set of motions
+    that only walk forward has no standing still to ask for.
+
+    Args:
+      command: (..., 3) x.
+      y: (..., 3) uniform over the range. w, z: (..., 3) bool.
+    """
+    bounds = torch.tensor(command_range, dtype=command.dtype, device=command.device)
+    low, high = bounds[:, 0], bounds[:, 1]
+    nearest_zero = torch.minimum(torch.maximum(torch.zeros_like(low), low), high)
+    return torch.where(w, torch.where(z, y, nearest_zero), command)
+
+
+def draw_command(
+    command: Tensor,
+    config: CommandConfig,
+    generator: torch.Generator,
+    *,
+    change: float | None = None,
+    recorded: RecordedVelocities | None = None,
+) -> Tensor:
+    """A step of the command process from commands (n, 3); change=1 forgets them, as at an episode's
+    start.
+
+    recorded: what commands are drawn from in place of their range, to which they are then clipped.
+    All three components change at once, as some go together only: a robot does not turn on the spot
+    at full speed.
+    """
+    change = config.command_change if change is None else change
+    bounds = torch.tensor(config.range, device=command.device)
+    if recorded is not None:
+        noise = torch.randn(command.shape, generator=generator, device=command.device)
+        jitter = torch.tensor(config.command_jitter, device=command.device)
+        y = recorded.draw(len(command), generator) + jitter * noise
+        y = torch.minimum(torch.maximum(y, bounds[:, 0]), bounds[:, 1])
+        chance = torch.rand((2, len(command), 1), generator=generator, device=command.device)
+        return changed_command(
+            command, y, chance[0] < change, chance[1] < config.command_nonzero[0], config.range
+        )
+    uniform = torch.rand((3, *command.shape), generator=generator, device=command.device)
+    y = bounds[:, 0] + uniform[0] * (bounds[:, 1] - bounds[:, 0])
+    w = uniform[1] < change
+    z = uniform[2] < torch.tensor(config.command_nonzero, device=command.device)
+    return changed_command(command, y, w, z, config.range)
+
+
+class Commands:
+    """A command of each robot, `current` (n, 3), and the control steps to its change, `left` (n,).
+
+    They change by the process, at whole periods from a random moment on; in a trial as a schedule
+    says.
+    """
+
+    def __init__(self, config: CommandConfig, motions: MotionSet | None = None):
+        """Raises InputError for commands drawn from recordings where there are none."""
+        self.config = config
+        self._recorded: RecordedVelocities | None = None
+        if config.commands == "recorded":
+            if motions is None:
+                raise InputError(
+                    "task.commands=recorded takes commands from recordings: give data=FILE.h5"
+                )
+            self._recorded = RecordedVelocities.of(motions).within(config.range)
+        self.fixed: Tensor | None = None  # (T, n, 3), of a trial
+        self._step = 0  # of the schedule
+
+    def bind(self, n: int, dt: float, device: torch.device) -> None:
+        """Make commands of n robots, zero at first; dt: control period [s]."""
+        if self._recorded is not None:
+            self._recorded = self._recorded.to(device)
+        self._period = max(1, round(self.config.command_period_s / dt))
+        self.current = torch.zeros(n, 3, device=device)
+        self.left = torch.zeros(n, dtype=torch.long, device=device)
+
+    def draw(
+        self, command: Tensor, generator: torch.Generator, *, change: float | None = None
+    ) -> Tensor:
+        """`draw_command` from what these are drawn from."""
+        return draw_command(command, self.config, generator, change=change, recorded=self._recorded)
+
+    def begin(self, ids: Tensor, generator: torch.Generator) -> None:
+        """New commands of robots ids (k,)."""
+        device = ids.device
+        command = self.draw(torch.zeros(len(ids), 3, device=device), generator, change=1.0)
+        if self.fixed is not None:
+            command = self._scheduled(self.fixed)[ids]
+        drawn = torch.randint(1, self._period + 1, (len(ids),), generator=generator, device=device)
+        self.current = self.current.index_copy(0, ids, command)
+        self.left = self.left.index_copy(0, ids, drawn)
+
+    def advance(self, generator: torch.Generator) -> None:
+        """A new command where one is due."""
+        left = self.left - 1
+        due = left <= 0
+        drawn = self.draw(self.current, generator)
+        self.current = torch.where(due.unsqueeze(-1), drawn, self.current)
+        self.left = torch.where(due, self._period, left)
+        if self.fixed is not None:
+            self._step += 1
+            self.current = self._scheduled(self.fixed)
+
+    def _scheduled(self, schedule: Tensor) -> Tensor:
+        return schedule[min(self._step, len(schedule) - 1)]
+
+    def schedule(self, steps: int, generator: torch.Generator | None) -> None:
+        """Fix the commands of a trial: the process with all changes at whole periods from the
+        start. Without a generator draw them as in training again."""
+        if generator is None:
+            self.fixed = None
+            return
+        command = torch.zeros(len(self.current), 3, device=generator.device)
+        rows = [self.draw(command, generator, change=1.0)]
+        for t in range(1, steps):
+            rows.append(self.draw(rows[-1], generator) if t % self._period == 0 else rows[-1])
+        self.follow(torch.stack(rows))
+
+    def follow(self, commands: Tensor) -> None:
+        """Ask for these from the next step on: (T, n, 3); then for the last of them."""
+        self.fixed, self._step = commands.to(self.current.device), 0
+        self.current = self.fixed[0]

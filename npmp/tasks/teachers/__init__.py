@@ -1,0 +1,1 @@
+"""Scripts that show a policy how a task is done."""

@@ -1,0 +1,153 @@
+"""Velocities of a robot and how well they obey commands (robot-NPMP, eq. 16).
+
+A velocity is (forward [m/s], lateral [m/s, left positive], yaw rate [rad/s]) in the robot's heading
+frame: its horizontal axes turned to where the root's x axis points. All are pure functions, for the
+simulated and for the imagined robot alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from npmp import geometry, ranges
+from npmp.envs.state import RobotState
+from npmp.envs.task import Trial
+
+COMMAND_NAMES = ("forward_mps", "lateral_mps", "yaw_rate_rps")
+# in words
+COMMAND_CHANNELS = (("Forward velocity", "m/s"), ("Lateral velocity", "m/s"), ("Yaw rate", "rad/s"))
+# that a robot is given to follow a change of its command, where figures leave that out
+SETTLING_S = 0.5
+
+
+def heading_velocity(state: RobotState) -> Tensor:
+    """Forward, lateral [m/s] and yaw velocity [rad/s] over the last control step, in the heading
+    frame. -> (..., 3)."""
+    linear_w = geometry.to_world(state.root_rot, state.root_vel)
+    return in_heading(state.root_rot, linear_w, geometry.to_world(state.root_rot, state.root_ang))
+
+
+def in_heading(root_rot: Tensor, linear_w: Tensor, angular_w: Tensor) -> Tensor:
+    """Linear and angular velocities in the world (..., 3) as a velocity in the heading frame."""
+    yaw = geometry.yaw_of(root_rot)
+    cos, sin = torch.cos(yaw), torch.sin(yaw)
+    x, y = linear_w[..., 0], linear_w[..., 1]
+    return torch.stack((cos * x + sin * y, cos * y - sin * x, angular_w[..., 2]), -1)
+
+
+def velocity_reward(velocity: Tensor, command: Tensor, phi: float) -> Tensor:
+    """Eq. 16, exp(-|v - v_cmd|^2 / phi). velocity, command (..., 3) -> (...)."""
+    return torch.exp(-(velocity - command).square().sum(-1) / phi)
+
+
+def velocity_error(velocity: Tensor, command: Tensor) -> Tensor:
+    """|v - v_cmd|, the norm over (m/s, m/s, rad/s) that eq. 16 has. (..., 3) twice -> (...)."""
+    return torch.linalg.vector_norm(velocity - command, dim=-1)
+
+
+def filtered(before: Tensor, velocity: Tensor, constant: float) -> Tensor:
+    """The exponentially filtered velocity, c v + (1 - c) v_new; (..., 3) -> (..., 3)."""
+    return velocity if constant == 0.0 else constant * before + (1.0 - constant) * velocity
+
+
+# --- what an imagined course is worth ---
+
+
+def reachable(velocity: Tensor, command: Tensor, limit: Tensor, steps: int) -> Tensor:
+    """Velocities on the way from that after the first step (B, 3) to commands (B, 3), or those of
+    each step (H, B, 3), changing by `limit` (3,) a step at most: (H, B, 3). A robot that is asked
+    for all at once stamps."""
+    step = torch.arange(steps, device=command.device).view(-1, 1, 1)
+    return velocity + torch.clamp(command - velocity, -step * limit, step * limit)
+
+
+@dataclass(frozen=True)
+class CourseConfig:
+    """What an imagined robot pays for what it is off its command. Raises ValueError for values out
+    of range."""
+
+    # in single steps
+    step_weight: float = 0.5
+    # in the mean of a stride
+    stride_weight: float = 2.0
+    stride_s: float = 0.24
+    # at which it is to follow [m/s^2, m/s^2, rad/s^2]
+    acceleration: tuple[float, float, float] = (4.0, 4.0, 8.0)
+
+    def __post_init__(self) -> None:
+        acceleration = tuple(float(value) for value in self.acceleration)
+        object.__setattr__(self, "acceleration", acceleration)
+        ranges.above_zero(self, "stride_s", "acceleration")
+        ranges.not_negative(self, "step_weight", "stride_weight")
+        if len(acceleration) != 3:
+            raise ValueError(f"acceleration must be three numbers, got {list(acceleration)}")
+
+
+def course_loss(velocity: Tensor, command: Tensor, config: CourseConfig, dt: float) -> Tensor:
+    """What robots owe for velocities (H, B, 3) that were to reach commands, `reachable` at
+    `config.acceleration`: (B,).
+
+    The first weight is that of |v - v_cmd|_1 of every step, the second that of the norm of the
+    difference averaged over every stride: within one a body sways, and need not pay for it. Later
+    steps count more, as no robot is at a new command at once: linearly, in the mean 1.
+    """
+    steps = len(velocity)
+    stride = min(max(1, round(config.stride_s / dt)), steps)
+    limit = torch.tensor(config.acceleration, device=velocity.device) * dt
+    off = velocity - reachable(velocity[0].detach(), command, limit, steps)
+    weight = torch.arange(1, steps + 1, device=off.device).to(off)
+    each, means = off.abs().sum(-1), off.unfold(0, stride, 1).mean(-1)
+    strides = torch.sqrt(means.square().sum(-1) + 1e-8)  # the norm has no gradient at zero
+    late = weight[stride - 1 :]
+    by_step = (weight.unsqueeze(-1) * each).sum(0) / weight.sum()
+    by_stride = (late.unsqueeze(-1) * strides).sum(0) / late.sum()
+    return config.step_weight * by_step + config.stride_weight * by_stride
+
+
+# --- a trial in numbers ---
+
+
+def settled(command: Tensor, steps: int) -> Tensor:
+    """Where so many control steps have gone since the start and since the last change of a command
+    (T, n, 3). -> (T, n)."""
+    changed = torch.ones(command.shape[:2], dtype=torch.bool)
+    changed[1:] = (command[1:] != command[:-1]).any(-1)
+    time = torch.arange(len(command)).unsqueeze(-1)
+    return time - torch.where(changed, time, 0).cummax(0).values >= steps
+
+
+def velocity_figures(trial: Trial) -> dict[str, Any]:
+    """`velocity_error` (mean |v - v_cmd| of unfiltered velocities) and its mean absolute part per
+    component, `error_forward_mps` and so on; all of them also
+
+    - `_1s`: of velocities and commands averaged over a second: what is left when a stride's sway is
+      taken out;
+    - `_settled`: without the first half second after the start and after each change of the
+      command. Of `_1s` those seconds count that have none of it.
+
+    Figures of which a short trial has nothing are left out.
+    """
+    command = trial.seen["command"]
+    difference = trial.seen["achieved"] - command
+    window = max(1, min(len(difference), round(1.0 / trial.dt)))
+    kept = settled(command, max(1, round(SETTLING_S / trial.dt)))
+    smooth = difference.unfold(0, window, window).mean(-1)
+    whole = kept.unfold(0, window, window).all(-1)
+    chosen = {
+        "": difference,
+        "_1s": smooth,
+        "_settled": difference[kept],
+        "_1s_settled": smooth[whole],
+    }
+    figures = {}
+    for suffix, errors in chosen.items():
+        if errors.numel():
+            norm = torch.linalg.vector_norm(errors, dim=-1)
+            figures[f"velocity_error{suffix}"] = norm.mean().item()
+            parts = zip(COMMAND_NAMES, errors.flatten(0, -2).abs().mean(0), strict=True)
+            figures |= {f"error_{name}{suffix}": part.item() for name, part in parts}
+    return figures
