@@ -41,8 +41,8 @@ LEFT_OUT = {
     "make test": "is what runs this",
     "npmp imitate module=anymal_b_dog": "goes on in the module's own sizes, which debug=tiny has not",
     "npmp data fetch": "needs a network; links to the recordings that are here stand for it",
-    "export RAY_AUTH_MODE": "is for the next lines",
-    "ray start": "leaves processes behind; the jobs run on a cluster that npmp makes",
+    "ray get-auth-token": "writes into the home folder",
+    "RAY_AUTH_MODE=token ray start": "leaves processes behind; npmp makes a cluster for the jobs",
 }
 if importlib.util.find_spec("pydrake") is None:
     LEFT_OUT["npmp bundle trial bundle simulator=drake"] = "needs the extra drake"
