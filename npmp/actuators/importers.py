@@ -55,7 +55,7 @@ def sage(path: Path) -> ActuatorLog:
     drives towards its command, so it is given the sign of the error; what exceeds the servo's stall
     torque is cut there. The current is what the servo's register counted, with the same sign, not
     cut; at rest it grows as the square of the error, so it is what the supply gives, not what flows
-    in the motor (docs/actuators_measured.md). The jaw's positions and commands, shares of its way,
+    in the motor. The jaw's positions and commands, shares of its way,
     become rad.
     """
     arrays = _with(path, "joints")
