@@ -8,6 +8,7 @@ On a page, in order and in one empty folder: ```python is run, ```sh is run with
 
 from __future__ import annotations
 
+import pydoc
 import re
 import shlex
 import sys
@@ -257,6 +258,12 @@ def test_links_lead_somewhere(document: Path) -> None:
             assert anchor in anchors(place), (
                 f"{named(document)} links to {target}; its headings are {anchors(place)}"
             )
+
+
+def test_the_reference_names_what_there_is() -> None:
+    for page in sorted((ROOT / "docs" / "reference").glob("*.md")):
+        for name in re.findall(r"^::: (.+)$", page.read_text(), re.MULTILINE):
+            assert pydoc.locate(name) is not None, f"{named(page)} names {name}"
 
 
 # --- tables

@@ -1,5 +1,5 @@
 """M6 of Duclusaud et al. 2024 and our models on XL330 recordings that were kept aside:
-experiments/results/actuators_2026-11-26.md.
+experiments/results/2026-11-26-actuators.md.
 
     npmp actuator import bam source=bam_xl330.npz out=xl330.npz
     python experiments/results/m6_xl330.py xl330.npz [m6.json]
