@@ -8,7 +8,7 @@ On a page, in order and in one empty folder: ```python is run, ```sh is run with
 
 from __future__ import annotations
 
-import pydoc
+import importlib
 import re
 import shlex
 import sys
@@ -76,8 +76,7 @@ def commands(block: str) -> Iterator[list[str]]:
             yield words[1:]
 
 
-# --- what runs
-# --------------------------------------------------------------------------------------------------------
+# --- what runs ---
 
 
 @cache
@@ -120,8 +119,7 @@ def test_the_task_of_the_docs_trains(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "heading_error_rad" in space["metrics"] and space["trainer"].iteration_count == 2
 
 
-# --- what composes
-# ----------------------------------------------------------------------------------------------------
+# --- what composes ---
 
 
 @cache
@@ -147,7 +145,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def jobs_of(arguments: list[str]) -> Iterator[list[str]]:
-    """The arguments of some of a sweep's jobs: every choice of a group, the last of other values."""
+    """Arguments of some of a sweep's jobs: every choice of a group, the last of other values."""
     plain = [argument for argument in arguments if not argument.startswith("-")]
     values: dict[str, list[str]] = {}
     for entry in OverridesParser.create().parse_overrides(
@@ -169,7 +167,7 @@ def jobs_of(arguments: list[str]) -> Iterator[list[str]]:
 
 
 def composed(verb: str, rest: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raises InputError where the command would refuse its verb, a key, a choice or a value's kind."""
+    """Raise InputError where the command would refuse its verb, a key, a choice or a value."""
     given: list[tuple[common.Main, list[str]]] = []
     monkeypatch.setattr(
         common.Main, "__call__", lambda self, arguments=None: given.append((self, list(arguments)))
@@ -210,8 +208,14 @@ def test_commands_compose(document: Path, tmp_path: Path, monkeypatch: pytest.Mo
             known_to_compose.add((verb, *rest))
 
 
-WRONG = ("imitat data=x", "imitate dato=x", "imitate data=x algo=sac", "imitate data=x seed=a", "imitate",
-         "imitate -m data=x algo=ppo,sac")  # fmt: skip
+WRONG = (
+    "imitat data=x",
+    "imitate dato=x",
+    "imitate data=x algo=sac",
+    "imitate data=x seed=a",
+    "imitate",
+    "imitate -m data=x algo=ppo,sac",
+)
 
 
 @pytest.mark.usefixtures("quick")
@@ -228,8 +232,7 @@ def test_verbs_in_the_text_exist(document: Path) -> None:
     assert names <= {*cli.VERBS, "help"}, f"{named(document)} names verbs that there are not"
 
 
-# --- links
-# ------------------------------------------------------------------------------------------------------------
+# --- links ---
 
 
 @cache
@@ -263,11 +266,14 @@ def test_links_lead_somewhere(document: Path) -> None:
 def test_the_reference_names_what_there_is() -> None:
     for page in sorted((ROOT / "docs" / "reference").glob("*.md")):
         for name in re.findall(r"^::: (.+)$", page.read_text(), re.MULTILINE):
-            assert pydoc.locate(name) is not None, f"{named(page)} names {name}"
+            try:
+                importlib.import_module(name)
+            except ModuleNotFoundError:
+                module, _, last = name.rpartition(".")
+                assert hasattr(importlib.import_module(module), last), f"{named(page)}: {name}"
 
 
-# --- tables
-# -----------------------------------------------------------------------------------------------------------
+# --- tables ---
 
 
 def test_every_verb_is_in_the_table_of_commands() -> None:

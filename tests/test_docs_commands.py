@@ -39,7 +39,7 @@ pytestmark = pytest.mark.commands
 LEFT_OUT = {
     "make install": "installs packages",
     "make test": "is what runs this",
-    "npmp imitate module=anymal_b_dog": "goes on in the module's own sizes, which debug=tiny has not",
+    "npmp imitate module=anymal_b_dog": "needs the module's own sizes, not those of debug=tiny",
     "npmp data fetch": "needs a network; links to the recordings that are here stand for it",
     "ray get-auth-token": "writes into the home folder",
     "RAY_AUTH_MODE=token ray start": "leaves processes behind; npmp makes a cluster for the jobs",
@@ -147,7 +147,7 @@ def test_it_works(
 
 
 class Place:
-    """A folder in which somebody types. `given`: the one of what is taken for granted, there None."""
+    """A folder to type in. `given`: the one of what is taken for granted, there None."""
 
     def __init__(self, folder: Path, shared: Path, given: Place | None = None):
         self.folder, self.shared, self.given, self.python = (

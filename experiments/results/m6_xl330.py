@@ -152,10 +152,18 @@ def judged(log: ActuatorLog, held: str, published: Values | None) -> dict[str, l
     identified = {} if published is None else {"M6 published": published}
     for seed in range(3):
         identified[f"M6, seed {seed}"] = differential_evolution(
-            lambda x: position_error_of_m6(x, rest), list(RANGES.values()), vectorized=True, updating="deferred",
-            popsize=3, maxiter=100, mutation=(0.4, 0.9), tol=1e-4, polish=False, seed=seed,
+            lambda x: position_error_of_m6(x, rest),
+            list(RANGES.values()),
             x0=np.clip(start, low, high),
-        ).x  # fmt: skip
+            popsize=3,
+            maxiter=100,
+            mutation=(0.4, 0.9),
+            tol=1e-4,
+            polish=False,
+            vectorized=True,
+            updating="deferred",
+            seed=seed,
+        ).x
     told: dict[str, list[float]] = {}
     for name, x in identified.items():
         told[name] = [float(position_error_of_m6(x[:, None], kept)[0]), torque_error_of_m6(x, kept)]
