@@ -1,19 +1,16 @@
-"""For the reference: what a field means stands in a comment on its line; its class's docstring gets
-them as a table."""
+"""For the reference: the comments above a class's fields become a table in its docstring."""
 
 from __future__ import annotations
 
-import io
 import re
-import tokenize
+from itertools import takewhile
 from typing import Any
 
 import griffe
 
 
 class FieldComments(griffe.Extension):
-    """Fields of a class that are explained in comments, or in the docstring by lines of `name: what
-    it is`."""
+    """Fields that a comment explains, or the docstring by lines of `name: what it is`."""
 
     def on_class(self, *, cls: griffe.Class, **_: Any) -> None:
         if cls.docstring is None:
@@ -25,23 +22,16 @@ class FieldComments(griffe.Extension):
                 rf"(?m)^((?:{names})(?:, (?:{names}))*): ", r"- `\1`: ", cls.docstring.value
             )
             cls.docstring.value = re.sub(r"(?m)^(?!- |\s)(.+)\n- `", r"\1\n\n- `", listed, count=1)
-        rows = [
-            f"    {name}: {comment}"
-            for name, field in fields.items()
-            if (comment := comment_of(field))
-        ]
+        comments = {name: comment_of(field) for name, field in fields.items()}
+        rows = [f"    {name}: {comment}" for name, comment in comments.items() if comment]
         if rows:
             cls.docstring.value += "\n\nAttributes:\n" + "\n".join(rows)
 
 
 def comment_of(field: griffe.Attribute) -> str:
-    """The comment behind a field, "" where there is none; units in brackets are kept from being
-    links."""
-    try:
-        tokens = list(
-            tokenize.generate_tokens(io.StringIO("\n".join(field.lines).strip()).readline)
-        )
-    except tokenize.TokenError:
-        return ""
-    found = [token.string.lstrip("# ") for token in tokens if token.type == tokenize.COMMENT]
-    return found[-1].replace("[", "\\[") if found else ""
+    """The comment above a field or behind it; units in brackets are kept from being links."""
+    before = field.lines_collection[field.filepath][: (field.lineno or 1) - 1]
+    above = takewhile(lambda line: line.lstrip().startswith("#"), reversed(before))
+    lines = [line.strip().lstrip("# ") for line in above][::-1]
+    _, _, behind = "\n".join(field.lines).partition("  # ")
+    return (" ".join(lines) or behind).replace("[", "\\[")
