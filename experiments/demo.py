@@ -27,7 +27,6 @@ from npmp.experiments.common import (
     compose,
     console,
     made_by,
-    one_of,
     quoted,
     say,
     seed_everything,
@@ -165,7 +164,6 @@ def motions_of(robot: Robot, run: Run) -> MotionSet:
 def run(config: DictConfig, run: Run) -> int:
     """All stages; a demo that was interrupted goes on where it stopped when it is started again."""
     at_least(config, starts=1)
-    one_of(config, "video", "auto", "none")
     out, stages, robot = run.folder, Stages(), robots.load(config.robot.name)
     # All settings first, so that a mistake in them shows before any work.
     tiny = ["debug=tiny"] if config.debug_stages else []
@@ -332,7 +330,6 @@ def write_report(
             robot=evaluation["robot"],
             provenance=made_by(config, summary["seed"]),
         ),
-        film=config.video == "auto",
     )
 
 

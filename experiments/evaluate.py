@@ -31,17 +31,7 @@ from npmp.experiments.backend import (
     policy_of,
     robots_config_of,
 )
-from npmp.experiments.common import (
-    Run,
-    at_least,
-    console,
-    made_by,
-    one_of,
-    refuse_idle,
-    say,
-    table,
-    verb,
-)
+from npmp.experiments.common import Run, at_least, console, made_by, refuse_idle, say, table, verb
 from npmp.experiments.typed import build
 from npmp.report import policy_page
 from npmp.reuse import HighLevelPolicy, PolicyActor
@@ -105,12 +95,9 @@ def print_table(result: Mapping[str, Any]) -> None:
 def run(config: DictConfig, run: Run) -> int:
     """Evaluate a policy where one is named, else a module; write the files, print the figures."""
     at_least(config, starts=1)
-    one_of(config, "video", "auto", "none")
     robot = robots.load(config.robot.name)
     if config.policy is not None:
-        refuse_idle(
-            config, run.given, "is of a module's evaluation, not of a policy's", "starts", "video"
-        )
+        refuse_idle(config, run.given, "is of a module's evaluation, not of a policy's", "starts")
         run_policy(config, run, robot)
         return 0
     refuse_idle(
@@ -221,7 +208,6 @@ def write_page(
             learning=[("Imitation", metrics)] if metrics.is_file() else [],
             provenance=made_by(config, run.seed) | {"training": skill.contract.training},
         ),
-        film=config.video == "auto",
     )
 
 

@@ -83,7 +83,7 @@ class ReportData:
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that decide the numbers; those that are not installed are left out."""
+    """Versions of the packages that decide the numbers, of those that are installed."""
     found = {"python": platform.python_version(), "npmp": __version__}
     for name in VERSIONED_PACKAGES:
         try:

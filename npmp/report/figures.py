@@ -34,26 +34,51 @@ Range = tuple[float, float]
 # What matplotlib draws with, and the page's name for it: any colours would do, as long as all
 # differ.
 COLOURS = {
-    "robot": "#0072b2", "ref": "#8a8f96", "other": "#b07a00", "third": "#7b4fa3", "lf": "#d55e00", "rf": "#009e73",
-    "lh": "#c4609a", "rh": "#c99700", "ink": "#18202a", "soft": "#5b6673", "line": "#dfe3e8", "grid": "#e9ecf0",
+    "robot": "#0072b2",
+    "ref": "#8a8f96",
+    "other": "#b07a00",
+    "third": "#7b4fa3",
+    "lf": "#d55e00",
+    "rf": "#009e73",
+    "lh": "#c4609a",
+    "rh": "#c99700",
+    "ink": "#18202a",
+    "soft": "#5b6673",
+    "line": "#dfe3e8",
+    "grid": "#e9ecf0",
     "lost-ink": "#a5401f",
-}  # fmt: skip
-# Classes of a timeline's parts.
-PARTS = {
-    "kept": "rf", "held": "third", "r0": "lf", "r1": "other", "r2": "lh", "r3": "lost-ink", "r4": "robot", "r5": "ink",
-    "r6": "ref", "r7": "line",
-}  # fmt: skip
+}
+# Colours of a timeline's parts.
+PARTS = {"kept": "rf", "held": "third"} | {
+    f"r{i}": name
+    for i, name in enumerate(("lf", "other", "lh", "lost-ink", "robot", "ink", "ref", "line"))
+}
 WIDTHS = {"ref": 2.2, "other": 1.2}
 DASHED = {"color": COLOURS["lost-ink"], "linewidth": 1, "linestyle": (0, (4, 3))}
+LOST: Any = {"color": COLOURS["lost-ink"], "alpha": 0.09, "linewidth": 0}
 STYLE: Any = {
-    "svg.fonttype": "none", "svg.hashsalt": "npmp", "text.usetex": False, "text.parse_math": False, "font.size": 11.0,
-    "axes.unicode_minus": True, "axes.spines.top": False, "axes.spines.right": False, "axes.spines.left": False,
-    "axes.edgecolor": COLOURS["soft"], "axes.linewidth": 0.8, "axes.axisbelow": True, "axes.grid": False,
-    "axes.xmargin": 0.0, "axes.ymargin": 0.0, "xtick.color": COLOURS["soft"], "ytick.color": COLOURS["soft"],
-    "text.color": COLOURS["soft"], "xtick.major.size": 0, "ytick.major.size": 0, "ytick.minor.size": 0,
-    "xtick.major.pad": 6, "ytick.major.pad": 5, "grid.color": COLOURS["grid"], "lines.solid_capstyle": "round",
-    "figure.autolayout": False, "figure.constrained_layout.use": False, "path.simplify": True,
-}  # fmt: skip
+    "svg.fonttype": "none",
+    "svg.hashsalt": "npmp",
+    "text.usetex": False,
+    "text.parse_math": False,
+    "font.size": 11.0,
+    "text.color": COLOURS["soft"],
+    **{f"axes.spines.{side}": False for side in ("top", "right", "left")},
+    "axes.edgecolor": COLOURS["soft"],
+    "axes.linewidth": 0.8,
+    "axes.axisbelow": True,
+    "axes.xmargin": 0.0,
+    "axes.ymargin": 0.0,
+    "grid.color": COLOURS["grid"],
+    "xtick.color": COLOURS["soft"],
+    "xtick.major.size": 0,
+    "xtick.major.pad": 6,
+    "ytick.color": COLOURS["soft"],
+    "ytick.major.size": 0,
+    "ytick.major.pad": 5,
+    "ytick.minor.size": 0,
+    "lines.solid_capstyle": "round",
+}
 
 
 @dataclass(frozen=True)
@@ -69,7 +94,7 @@ class Line:
 
 @dataclass(frozen=True)
 class Stretch:
-    """A part [start, stop) of a row of a timeline, its class (`PARTS`) and what is said on hover."""
+    """A part [start, stop) of a row of a timeline, its class (`PARTS`) and its words on hover."""
 
     start: float
     stop: float
@@ -91,9 +116,8 @@ class Sheet:
         self.size = (width, height)
         self.box = (left, top, width - left - right, height - top - bottom)
         self.figure = Figure(figsize=(width / 72, height / 72), dpi=72)
-        self.axes: Any = self.figure.add_axes(
-            (left / width, bottom / height, self.box[2] / width, self.box[3] / height)
-        )
+        place = (left / width, bottom / height, self.box[2] / width, self.box[3] / height)
+        self.axes: Any = self.figure.add_axes(place)
         self.figure.patch.set_visible(False)
         self.axes.patch.set_visible(False)
         self.tags: dict[str, dict[str, str]] = {}
@@ -101,11 +125,8 @@ class Sheet:
     def tag(self, artist: Any, css: str, name: str = "", hover: str = "") -> None:
         """Give an artist a CSS class in the page, a name for the read-out, and words on hover."""
         artist.set_gid(f"tag{len(self.tags)}")
-        self.tags[artist.get_gid()] = {
-            "class": css,
-            "data-name": visible(name),
-            "hover": visible(hover),
-        }
+        tags = {"class": css, "data-name": visible(name), "hover": visible(hover)}
+        self.tags[artist.get_gid()] = tags
 
     def text(
         self, x: float, y: float, words: str, colour: str = "soft", hover: str = "", **options: Any
@@ -116,33 +137,24 @@ class Sheet:
 
     def label_x(self, words: str) -> None:
         """What x is, under the axes."""
-        self.figure.text(
-            (self.box[0] + self.box[2] / 2) / self.size[0],
-            2 / self.size[1],
-            words,
-            ha="center",
-            va="bottom",
-        )
+        x, y = (self.box[0] + self.box[2] / 2) / self.size[0], 2 / self.size[1]
+        self.figure.text(x, y, words, ha="center", va="bottom")
 
     def ticks(self, axis: Any, count: int, suffix: str = "") -> None:
         """Some round numbers on an axis."""
         from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+        def label(value: float, _: object) -> str:
+            return tick_label(value, float(np.ptp(axis.get_view_interval()))) + suffix
+
         axis.set_major_locator(MaxNLocator(round(1.6 * count), steps=[1, 2, 5, 10]))
-        axis.set_major_formatter(
-            FuncFormatter(
-                lambda value, _: tick_label(value, np.ptp(axis.get_view_interval())) + suffix
-            )
-        )
+        axis.set_major_formatter(FuncFormatter(label))
 
     def shade_lost(self, lost_after: float | None) -> None:
         """Shade what follows after the robot was lost."""
         start, stop = self.axes.get_xlim()
         if lost_after is not None and lost_after < stop:
-            span = self.axes.axvspan(
-                max(lost_after, start), stop, color=COLOURS["lost-ink"], alpha=0.09, linewidth=0
-            )
-            self.tag(span, "lost")
+            self.tag(self.axes.axvspan(max(lost_after, start), stop, **LOST), "lost")
 
     def svg(self, label: str, **data: str) -> Markup:
         """The drawing, to stand in a page. data: the element's data- attributes."""
@@ -157,12 +169,8 @@ class Sheet:
                 parent.remove(child)
         for element in root.iter():
             _plain(element, self.tags)
-        root.attrib = {
-            "viewBox": root.attrib["viewBox"],
-            "role": "img",
-            "aria-label": visible(label),
-        }
-        root.attrib |= {f"data-{key}": visible(value) for key, value in data.items()}
+        view = {"viewBox": root.attrib["viewBox"], "role": "img", "aria-label": visible(label)}
+        root.attrib = view | {f"data-{key}": visible(value) for key, value in data.items()}
         if data:
             root.attrib["class"] = "plot"
         return Markup(ET.tostring(root, encoding="unicode"))
@@ -194,30 +202,25 @@ def _plain(element: ET.Element, tags: dict[str, dict[str, str]]) -> None:
 
 @contextmanager
 def _sheet(
-    width: float,
-    height: float,
-    left: float = 46,
-    right: float = 10,
-    top: float = 8,
-    bottom: float = 32,
+    width: float, height: float, *, left: float = 46, right: float = 10, top: float = 8
 ) -> Iterator[Sheet]:
     import matplotlib
 
     with matplotlib.rc_context(STYLE):
-        yield Sheet(width, height, left, right, top, bottom)
+        yield Sheet(width, height, left, right, top, bottom=32)
 
 
 def tick_label(value: float, span: float) -> str:
     """A tick's text: short, with SI-like k and M for counts."""
     value = 0.0 if abs(value) < 1e-9 * span else value
-    if abs(value) >= 1e9 or (value != 0 and abs(value) < 1e-4):
-        return (
-            f"{value:.0e}".replace("e+0", "e").replace("e-0", "e-").replace("-", "\N{MINUS SIGN}")
-        )
-    for size, unit, letter in ((1e6, 1e6, "M"), (1e4, 1e3, "k")):
-        if span >= size and value != 0:
-            return f"{value / unit:g}{letter}"
-    return f"{value:.6g}".replace("-", "\N{MINUS SIGN}")
+    text = f"{value:.6g}"
+    if abs(value) >= 1e9 or 0 < abs(value) < 1e-4:
+        text = f"{value:.0e}".replace("e+0", "e").replace("e-0", "e-")
+    elif span >= 1e6 and value:
+        return f"{value / 1e6:g}M"
+    elif span >= 1e4 and value:
+        return f"{value / 1e3:g}k"
+    return text.replace("-", "\N{MINUS SIGN}")
 
 
 def thin(x: FloatArray, y: FloatArray, limit: int = MAX_POINTS) -> tuple[FloatArray, FloatArray]:
@@ -230,10 +233,10 @@ def thin(x: FloatArray, y: FloatArray, limit: int = MAX_POINTS) -> tuple[FloatAr
     for stretch in np.array_split(np.arange(n), max((limit - 2) // 3, 1)):
         finite = np.isfinite(y[stretch])
         known, gaps = stretch[finite], stretch[~finite]
-        keep |= (
-            {int(known[y[known].argmin()]), int(known[y[known].argmax()])} if known.size else set()
-        )
-        keep |= {int(gaps[0])} if gaps.size else set()
+        if known.size:
+            keep |= {int(known[y[known].argmin()]), int(known[y[known].argmax()])}
+        if gaps.size:
+            keep.add(int(gaps[0]))
     index = np.array(sorted(keep))
     return x[index], y[index]
 
@@ -297,15 +300,26 @@ def line_chart(
         y[~(np.isfinite(x) & np.isfinite(y)) | ((y <= 0) if log else False)] = np.nan
         data.append((line, *thin(x, y)))
     with _sheet(width, height) as sheet:
+        axes, box = sheet.axes, sheet.box
         (x0, x1), (y0, y1) = _ranges(data, x_range, y_range, log)
         if square:
-            (x0, x1), (y0, y1) = same_scale((x0, x1), (y0, y1), sheet.box[2] / sheet.box[3])
+            (x0, x1), (y0, y1) = same_scale((x0, x1), (y0, y1), box[2] / box[3])
         _axes(sheet, (x0, x1), (y0, y1), log)
-        _marks(sheet, bands, lost_after, threshold)
+        for start, stop in bands:
+            look = LOST | {"color": COLOURS["robot"]}
+            sheet.tag(axes.axvspan(start, stop, **look), "band")
+        sheet.shade_lost(lost_after)
+        if lost_after is not None and lost_after < x1:
+            side = "right" if lost_after > x0 + 0.75 * (x1 - x0) else "left"
+            place = {"ha": side, "va": "top", "transform": axes.get_xaxis_transform()}
+            words = f" lost at {number(lost_after)} s "
+            sheet.text(max(lost_after, x0), 1.0, words, "lost-ink", **place)
+        if threshold is not None and y0 <= threshold <= y1:
+            sheet.tag(axes.axhline(threshold, **DASHED), "threshold")
         for line, x, y in data:
             _curve(sheet, line, x, y)
         if not any(np.isfinite(y).any() for _, _, y in data):
-            middle = {"ha": "center", "va": "center", "transform": sheet.axes.transAxes}
+            middle = {"ha": "center", "va": "center", "transform": axes.transAxes}
             sheet.text(0.5, 0.5, "no finite values", "lost-ink", **middle)
         sheet.label_x(x_label)
         svg = sheet.svg(title, **_scale(sheet, clip, unit, x_label))
@@ -313,48 +327,29 @@ def line_chart(
     return Chart(title, unit, svg, legend)
 
 
+def wide(title: str, unit: str, *lines: Line, height: int = 165, **look: Any) -> Chart:
+    """A `line_chart` that fills the page."""
+    return line_chart(lines, title=title, unit=unit, width=WIDTH, height=height, **look)
+
+
 def same_scale(x: Range, y: Range, ratio: float) -> tuple[Range, Range]:
     """Both ranges widened about their middles until a unit is as long on the one as on the other;
     ratio: width / height."""
     span = max(x[1] - x[0], ratio * (y[1] - y[0]))
-    (a, b), (c, d) = x, y
-    return ((a + b - span) / 2, (a + b + span) / 2), (
-        (c + d - span / ratio) / 2,
-        (c + d + span / ratio) / 2,
-    )
-
-
-def _marks(
-    sheet: Sheet, bands: Sequence[Range], lost_after: float | None, threshold: float | None
-) -> None:
-    """What lies under the curves: stretches of x, the part after a loss, a dashed line at some y."""
-    axes, (x0, x1), (y0, y1) = sheet.axes, sheet.axes.get_xlim(), sheet.axes.get_ylim()
-    for start, stop in bands:
-        sheet.tag(
-            axes.axvspan(start, stop, color=COLOURS["robot"], alpha=0.09, linewidth=0), "band"
-        )
-    sheet.shade_lost(lost_after)
-    if lost_after is not None and lost_after < x1:
-        side = "right" if lost_after > x0 + 0.75 * (x1 - x0) else "left"
-        place = {"ha": side, "va": "top", "transform": axes.get_xaxis_transform()}
-        sheet.text(
-            max(lost_after, x0), 1.0, f" lost at {number(lost_after)} s ", "lost-ink", **place
-        )
-    if threshold is not None and y0 <= threshold <= y1:
-        sheet.tag(axes.axhline(threshold, **DASHED), "threshold")
+    half, middle = (span / 2, span / ratio / 2), ((x[0] + x[1]) / 2, (y[0] + y[1]) / 2)
+    wide = (middle[0] - half[0], middle[0] + half[0])
+    return wide, (middle[1] - half[1], middle[1] + half[1])
 
 
 def _curve(sheet: Sheet, line: Line, x: FloatArray, y: FloatArray) -> None:
     """A curve with gaps; points that stand alone become dots."""
-    look = {"color": COLOURS[line.css], "linewidth": WIDTHS.get(line.css, 1.6)}
-    (drawn,) = sheet.axes.plot(x, y, **look)
+    colour = COLOURS[line.css]
+    (drawn,) = sheet.axes.plot(x, y, color=colour, linewidth=WIDTHS.get(line.css, 1.6))
     sheet.tag(drawn, f"line {line.css}", name=line.name)
     known = np.concatenate([[False], np.isfinite(y), [False]])
     alone = known[1:-1] & ~known[:-2] & ~known[2:]
     if alone.any():
-        sheet.axes.plot(
-            x[alone], y[alone], ".", color=COLOURS[line.css], markersize=4, markeredgewidth=0
-        )
+        sheet.axes.plot(x[alone], y[alone], ".", color=colour, markersize=4, markeredgewidth=0)
 
 
 def _scale(
@@ -362,36 +357,29 @@ def _scale(
 ) -> dict[str, str]:
     """Attributes that tell the page's script what the drawing means: the plot's box, its axes, the
     replay's clip."""
-    numbers = {"box": sheet.box, "x": sheet.axes.get_xlim(), "y": sheet.axes.get_ylim()}
-    told = {key: " ".join(f"{value:.9g}" for value in values) for key, values in numbers.items()}
-    log = str(int(sheet.axes.get_yscale() == "log"))
-    return (
-        told
-        | {"log": log, "unit": unit, "xlabel": x_label}
-        | ({} if clip is None else {"clip": str(clip)})
-    )
+    axes = sheet.axes
+    numbers = {"box": sheet.box, "x": axes.get_xlim(), "y": axes.get_ylim()}
+    found = {key: " ".join(f"{value:.9g}" for value in values) for key, values in numbers.items()}
+    found |= {"log": str(int(axes.get_yscale() == "log")), "unit": unit, "xlabel": x_label}
+    return found if clip is None else found | {"clip": str(clip)}
 
 
 def _axes(sheet: Sheet, x: Range, y: Range, log: bool) -> None:
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     axes = sheet.axes
-    if log:
-        axes.set_yscale("log")
+    axes.set_yscale("log" if log else "linear")
     axes.set_xlim(*x)
     axes.set_ylim(*y)
     axes.grid(axis="y", linewidth=1, clip_on=False)
     sheet.ticks(axes.xaxis, max(3, round(sheet.box[2] / 90)))
-    if log:
-        axes.yaxis.set_major_locator(
-            LogLocator(subs=(1.0,) if y[1] > 100 * y[0] else (1.0, 2.0, 5.0), numticks=6)
-        )
-        axes.yaxis.set_major_formatter(
-            FuncFormatter(lambda value, _: tick_label(value, y[1] - y[0]))
-        )
-        axes.yaxis.set_minor_formatter(NullFormatter())
-    else:
+    if not log:
         sheet.ticks(axes.yaxis, 4)
+        return
+    subs = (1.0,) if y[1] > 100 * y[0] else (1.0, 2.0, 5.0)
+    axes.yaxis.set_major_locator(LogLocator(subs=subs, numticks=6))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: tick_label(value, y[1] - y[0])))
+    axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 def _ranges(
@@ -401,13 +389,12 @@ def _ranges(
     log: bool,
 ) -> tuple[Range, Range]:
     """The axes, as given or from the data: never empty."""
-    every = np.concatenate([x[np.isfinite(x)] for _, x, _ in data] or [np.zeros(0)])
-    x0, x1 = x_range or ((float(every.min()), float(every.max())) if every.size else (0.0, 1.0))
+    x, y = (np.concatenate([np.zeros(0), *values]) for values in list(zip(*data, strict=True))[1:])
+    x, y = x[np.isfinite(x)], y[np.isfinite(y)]
+    x0, x1 = x_range or ((float(x.min()), float(x.max())) if x.size else (0.0, 1.0))
     if not x1 > x0:
         x0, x1 = x0 - 0.5, x0 + 0.5
-    y0, y1 = y_range or _bounds(
-        np.concatenate([y[np.isfinite(y)] for _, _, y in data] or [np.zeros(0)]), log
-    )
+    y0, y1 = y_range or _bounds(y, log)
     return (x0, x1), (y0, y1 if y1 > y0 else y0 + 1.0)
 
 
@@ -465,24 +452,18 @@ def histogram(
         edges = np.linspace(0.0, most if most > 0 else 1.0, bins + 1)
 
         def shares(given: npt.ArrayLike | None) -> FloatArray:
-            weight = (
-                np.ones(len(value))
-                if given is None
-                else np.asarray(given, dtype=np.float64).reshape(-1)[finite]
-            )
+            weight = np.ones(len(finite)) if given is None else np.asarray(given, np.float64)
+            weight = weight.reshape(-1)[finite]
             counts, _ = np.histogram(np.clip(value, 0.0, edges[-1]), edges, weights=weight)
             return np.asarray(100.0 * counts / max(float(counts.sum()), 1e-300))
 
         bars = [shares(weights)]
-        sheet.tag(
-            axes.stairs(bars[0], edges, fill=True, facecolor=COLOURS["robot"], linewidth=0),
-            "fill robot",
-        )
+        look: dict[str, Any] = {"facecolor": COLOURS["robot"], "linewidth": 0, "fill": True}
+        sheet.tag(axes.stairs(bars[0], edges, **look), "fill robot")
         if before is not None:
             bars.append(shares(before))
-            sheet.tag(
-                axes.stairs(bars[1], edges, color=COLOURS["other"], linewidth=1.2), "outline other"
-            )
+            outline = axes.stairs(bars[1], edges, color=COLOURS["other"], linewidth=1.2)
+            sheet.tag(outline, "outline other")
         axes.set_xlim(0.0, edges[-1])
         axes.set_ylim(0.0, 1.08 * float(np.max(bars)))
         axes.grid(axis="y", linewidth=1, clip_on=False)
@@ -494,12 +475,8 @@ def histogram(
             words = f"the last bar: all above {number(float(edges[-1]))}"
             sheet.figure.text(1 - 10 / width, 2 / height, words, ha="right", va="bottom")
         svg = sheet.svg(title)
-    return Chart(
-        title,
-        unit,
-        svg,
-        [(names[0], "robot"), (names[1], "other")] if names[0] and before is not None else [],
-    )
+    both = names[0] and before is not None
+    return Chart(title, unit, svg, [(names[0], "robot"), (names[1], "other")] if both else [])
 
 
 # ---- rows over time
@@ -513,35 +490,22 @@ def timeline(
 ) -> Chart:
     """Rows (name, length [s], stretches) on one time axis."""
     longest = max((length for _, length, _ in rows), default=1.0) or 1.0
-    with _sheet(
-        WIDTH, 4 + 17 * max(len(rows), 1) + 34, left=190, right=50, top=4, bottom=34
-    ) as sheet:
-        axes = sheet.axes
+    count = max(len(rows), 1)
+    with _sheet(WIDTH, 36 + 17 * count, left=190, right=50, top=4) as sheet:
+        axes, pixel = sheet.axes, longest / sheet.box[2]
         axes.set_xlim(0.0, longest)
-        axes.set_ylim(max(len(rows), 1), 0.0)
+        axes.set_ylim(count, 0.0)
         axes.set_yticks([])
         sheet.ticks(axes.xaxis, 8)
+        place = {"va": "center", "transform": axes.transData, "clip_on": False}
         for i, (name, length, stretches) in enumerate(rows):
-            place = {"va": "center", "transform": axes.transData, "clip_on": False}
-            sheet.text(
-                -8 / sheet.box[2] * longest,
-                i + 0.5,
-                shorten(name, 28),
-                "ink",
-                hover=name,
-                ha="right",
-                **place,
-            )
-            sheet.text(
-                length + 6 / sheet.box[2] * longest, i + 0.5, f"{length:.0f} s", ha="left", **place
-            )
-            axes.broken_barh(
-                [(0.0, length)], (i + 0.18, 0.64), facecolor=COLOURS["grid"], linewidth=0
-            )
+            short, lane = shorten(name, 28), (i + 0.18, 0.64)
+            sheet.text(-8 * pixel, i + 0.5, short, "ink", hover=name, ha="right", **place)
+            sheet.text(length + 6 * pixel, i + 0.5, f"{length:.0f} s", ha="left", **place)
+            axes.broken_barh([(0.0, length)], lane, facecolor=COLOURS["grid"], linewidth=0)
             for part in stretches:
-                span = [(part.start, part.stop - part.start)]
-                colour = COLOURS[PARTS[part.css]]
-                bar = axes.broken_barh(span, (i + 0.18, 0.64), facecolor=colour, linewidth=0)
+                span, colour = (part.start, part.stop - part.start), COLOURS[PARTS[part.css]]
+                bar = axes.broken_barh([span], lane, facecolor=colour, linewidth=0)
                 sheet.tag(bar, f"part {part.css}", hover=part.words)
         sheet.label_x("time in the recording (s)")
         svg = sheet.svg(title)
@@ -594,27 +558,19 @@ def footfall_chart(
         axes.set_ylim(len(names), 0.0)
         axes.set_yticks([])
         sheet.ticks(axes.xaxis, 10)
+        place: dict[str, Any] = {"ha": "right", "va": "center", "clip_on": False}
         for i, name in enumerate(names):
-            place: dict[str, Any] = {"ha": "right", "va": "center", "clip_on": False}
             sheet.text(t0 - 6 / sheet.box[2] * (t1 - t0), i + 0.5, name, "ink", **place)
-            for standing, low, tall, colour in (
-                (reference, 0.08, 0.29, "ref"),
-                (robot, 0.46, 0.38, css[i]),
-            ):
-                if standing is None:
-                    continue
+            rows: list[Any] = [(robot, i + 0.46, 0.38, css[i], None)]
+            if reference is not None:
+                rows.insert(0, (reference, i + 0.08, 0.29, "ref", 0.75))
+            for standing, low, tall, colour, alpha in rows:
                 stands = standing[:, i]
                 turns = np.flatnonzero(np.concatenate([[True], stands[1:] != stands[:-1], [True]]))
-                top = np.where(stands[turns[:-1]], i + low + tall, i + low)
-                look = {
-                    "fill": True,
-                    "facecolor": COLOURS[colour],
-                    "alpha": 0.75 if colour == "ref" else None,
-                }
-                sheet.tag(
-                    axes.stairs(top, edges[turns], baseline=i + low, linewidth=0, **look),
-                    f"fill {colour}",
-                )
+                top = np.where(stands[turns[:-1]], low + tall, low)
+                look: Any = {"fill": True, "facecolor": COLOURS[colour], "alpha": alpha}
+                bars = axes.stairs(top, edges[turns], baseline=low, linewidth=0, **look)
+                sheet.tag(bars, f"fill {colour}")
         sheet.shade_lost(lost_after)
         sheet.label_x("time (s)")
         svg = sheet.svg(title, **_scale(sheet, clip))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -67,10 +67,11 @@ def foot_label(names: Sequence[str], i: int) -> str:
     if i >= len(names):
         return f"foot {i}"
     words = [name.split("_") for name in names]
-    most = min(map(len, words)) - 1 if len(names) > 1 else 0
-    shared = next(
-        (k for k in range(most) if len({each[-1 - k].lower() for each in words}) > 1), most
-    )
+    shared = 0
+    while all(len(each) > shared + 1 for each in words) and len(names) > 1:
+        if len({each[-1 - shared].lower() for each in words}) > 1:
+            break
+        shared += 1
     return "_".join(words[i][: len(words[i]) - shared])
 
 
@@ -80,11 +81,8 @@ def scrubbed(value: Any, folder: Path) -> Any:
         return {scrub(str(key), folder): scrubbed(entry, folder) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):
         return [scrubbed(entry, folder) for entry in value]
-    return (
-        value
-        if isinstance(value, (bool, int, float)) or value is None
-        else scrub(str(value), folder)
-    )
+    plain = value is None or isinstance(value, (bool, int, float))
+    return value if plain else scrub(str(value), folder)
 
 
 # ---- parts. Each has a macro of the same name as its `kind` in templates/parts.html.
@@ -190,27 +188,6 @@ class Bars(Part):
 
 
 @dataclass(frozen=True)
-class Heat(Part):
-    """A table of numbers (R, C) shaded by size, the largest darkest; numbers are written in, so
-    colour is not all."""
-
-    title: str
-    rows: Sequence[str]
-    columns: Sequence[str]
-    values: Any
-    unit: str = ""
-
-    def shade(self, value: float) -> float:
-        """How dark a value is, 0.06 to 0.9."""
-        table = np.asarray(self.values, dtype=np.float64)
-        finite = table[np.isfinite(table)]
-        most = float(finite.max()) if finite.size and finite.max() > 0 else 1.0
-        return round(
-            0.06 + 0.84 * (min(max(value / most, 0.0), 1.0) if math.isfinite(value) else 0.0), 2
-        )
-
-
-@dataclass(frozen=True)
 class Fold(Part):
     """Parts that unfold under a summary. screen: not on paper."""
 
@@ -242,7 +219,7 @@ class Picture(Part):
 
     source: str
     words: str
-    css: str = "film"
+    css: str = "plot"
 
 
 @dataclass(frozen=True)
@@ -276,9 +253,13 @@ def asset(name: str) -> Markup:
 def environment() -> Environment:
     """The templates, with escaping on."""
     made = Environment(
-        loader=FileSystemLoader(HERE / "templates"), autoescape=True, trim_blocks=True, lstrip_blocks=True,
-        undefined=StrictUndefined, finalize=lambda value: visible(value) if type(value) is str else value,
-    )  # fmt: skip
+        loader=FileSystemLoader(HERE / "templates"),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+        finalize=lambda value: visible(value) if type(value) is str else value,
+    )
     made.filters["number"] = number
     made.globals |= {"asset": asset, "FOOT_CSS": FOOT_CSS, "FOOTER": FOOTER}
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
@@ -297,7 +278,7 @@ def assemble(
     provenance: Mapping[str, Any] | None = None,
     scripts: Sequence[str] = ("page.js",),
 ) -> Path:
-    """Write a page of sections to `out`, whole or not at all, and give back its path.
+    """Write a page of sections to `out`, whole or not at all, and return its path.
 
     cards: (label, value, caption) at the top. replay: what `replay.pack` made. provenance: what
     made the page, its last section (None: versions and machine); here and in the subtitle paths are
@@ -305,12 +286,21 @@ def assemble(
     """
     if provenance is None:
         provenance = {"versions": versions(), "machine": machine_summary()}
-    text = environment().get_template("page.html").render(
-        title=title, subtitle=scrub(subtitle, out.parent), notes=notes, cards=cards, policy=POLICY,
-        sections=[part for part in (*sections, _provenance(provenance, out.parent)) if part is not None],
-        replay=replay,
-        scripts=(*scripts, "replay.js") if replay else scripts,
-    )  # fmt: skip
+    shown = [part for part in (*sections, _provenance(provenance, out.parent)) if part is not None]
+    text = (
+        environment()
+        .get_template("page.html")
+        .render(
+            title=title,
+            subtitle=scrub(subtitle, out.parent),
+            notes=notes,
+            cards=cards,
+            policy=POLICY,
+            sections=shown,
+            replay=replay,
+            scripts=(*scripts, "replay.js") if replay else scripts,
+        )
+    )
     with atomic_path(out) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
     return out
@@ -322,27 +312,22 @@ def _provenance(provenance: Mapping[str, Any], folder: Path) -> Section | None:
     blocks: list[Fold] = []
     for key, raw in provenance.items():
         value, name = scrubbed(raw, folder), str(key).replace("_", " ")
-        entries = (
-            list(value.values())
-            if isinstance(value, dict)
-            else value
-            if isinstance(value, list)
-            else []
-        )
-        flat = not any(isinstance(entry, (dict, list)) for entry in entries)
-        if isinstance(value, dict) and flat and len(value) <= 16:
+        nested = isinstance(value, dict | list)
+        if isinstance(value, dict) and len(value) <= 16 and not _has_parts(value.values()):
             terms.append((name, " · ".join(f"{k} {v}" for k, v in value.items())))
-        elif isinstance(value, list) and flat:
-            terms.append((name, ", ".join(str(v) for v in value)))
-        elif isinstance(value, (dict, list)):
-            text = json.dumps(value, indent=2, ensure_ascii=False, default=str)
-            blocks.append(Fold(name, [Words(text, "pre")], screen=True))
-        elif "\n" in str(value):
-            blocks.append(Fold(name, [Words(str(value), "pre")]))
+        elif isinstance(value, list) and not _has_parts(value):
+            terms.append((name, ", ".join(map(str, value))))
+        elif nested or "\n" in str(value):
+            text = json.dumps(value, indent=2, ensure_ascii=False) if nested else str(value)
+            blocks.append(Fold(name, [Words(text, "pre")], screen=nested))
         else:
             terms.append((name, str(value)))
     listed = [Terms(terms, code=("command",))] if terms else []
     return Section("provenance", "Provenance", [*listed, *blocks]) if provenance else None
+
+
+def _has_parts(values: Iterable[Any]) -> bool:
+    return any(isinstance(value, dict | list) for value in values)
 
 
 def is_report(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""The page of `npmp evaluate policy=`: how well a policy does its task, for one who knows robots."""
+"""The page of `npmp evaluate policy=`: how well a policy does its task."""
 
 from __future__ import annotations
 
@@ -30,16 +30,15 @@ from npmp.report.parts import (
 )
 from npmp.report.replay import ReplayClip
 from npmp.sim.terrain import PERIOD_M
-from npmp.tasks.dribble import Dribble, before_jump
-from npmp.tasks.path import Path as CoursePath
+from npmp.tasks.dribble import before_jump
 from npmp.tasks.velocity import COMMAND_CHANNELS, COMMAND_NAMES
 
 GAIT_S = (10.0, 16.0)  # of the trial, in the gait diagram
 DEG = 180.0 / np.pi
 GROUND_M = 0.1  # between the replay's points of rough ground
 _ON_ROUGH = (
-    "The ground is drawn from points 0.1 m apart, so edges of steps look beveled; it has no lines and never hides the "
-    "robot. The field repeats itself every 8 m; where the robot fell it is put down elsewhere."
+    "The ground is drawn from points 0.1 m apart, so edges of steps look beveled. The field "
+    "repeats itself every 8 m; where the robot fell it is put down elsewhere."
 )
 _MEASURES = {
     "slopes": ("Slopes", "deg"),
@@ -51,40 +50,24 @@ _MEASURES = {
 def judged(
     out: Path, task: Task, found: Mapping[str, Any], trial: Trial, provenance: Mapping[str, Any]
 ) -> Path:
-    """Write the page; gives back its path.
-
-    found: the content of evaluation.json.
-    """
+    """Write the page; returns its path. found: the content of evaluation.json."""
     asked: dict[str, Any] = {
         name: trial.seen[name][:, 0].numpy()
         for name in ("command", "achieved")
         if name in trial.seen
     }
-    if isinstance(task, Dribble):
-        asked |= _ball(task, trial)
-    clip = ReplayClip(
-        task.name, trial.qpos[1:].numpy(), 1.0 / trial.dt, ground=ground_of(task), **asked
-    )
+    asked |= _ball(task, trial)
+    qpos, rate = trial.qpos[1:].numpy(), 1.0 / trial.dt
+    clip = ReplayClip(task.name, qpos, rate, ground=ground_of(task), **asked)
     replay, packed = replay_section(task.robot, [clip])
-    if packed is not None and clip.ball is not None:
-        replay = replace(
-            replay,
-            parts=[*replay.parts, Words("The disc on the floor is where the ball should be.")],
-        )
-    if packed is not None and clip.ground is not None:
-        replay = replace(replay, parts=[*replay.parts, Words(_ON_ROUGH)])
+    if packed is not None:
+        disc = "The disc on the floor is where the ball should be."
+        notes = [(clip.ball, disc), (clip.ground, _ON_ROUGH)]
+        also = [Words(words) for thing, words in notes if thing is not None]
+        replay = replace(replay, parts=[*replay.parts, *also])
+    charts = [*_over_time(task, trial), *_map(task, trial), *_to_target(task, trial)]
     sections = [
-        Section(
-            "task",
-            "The trial",
-            [
-                _words(found),
-                *_tables(found),
-                *_over_time(task, trial),
-                *_map(task, trial),
-                *_to_target(task, trial),
-            ],
-        ),
+        Section("task", "The trial", [_words(found), *_tables(found), *charts]),
         replay,
         _gait(task, trial),
         _speeds(found.get("speeds", ())),
@@ -92,15 +75,11 @@ def judged(
         _grounds(found.get("grounds", ())),
     ]
     caption = f"{found['robots']} robots, {number(found['seconds'])} s"
-    cards = [
-        (name.replace("_", " "), number(found[name]), caption)
-        for name in task.judged
-        if name in found
-    ]
+    names = [name for name in task.judged if name in found]
+    cards = [(name.replace("_", " "), number(found[name]), caption) for name in names]
     title = f"{found['policy']}: {task.name}"
-    return assemble(
-        out, title=title, cards=cards, sections=sections, replay=packed, provenance=provenance
-    )
+    made: dict[str, Any] = {"replay": packed, "provenance": provenance}
+    return assemble(out, title=title, cards=cards, sections=sections, **made)
 
 
 def ground_of(task: Task, spacing_m: float = GROUND_M) -> np.ndarray | None:
@@ -117,14 +96,14 @@ def ground_of(task: Task, spacing_m: float = GROUND_M) -> np.ndarray | None:
 def _words(found: Mapping[str, Any]) -> Words:
     settled = "Settled: without the first half second after each change of the command. "
     return Words(
-        f"{found['robots']} robots for {number(found['seconds'])} s, randomization {found['randomization']}. Who falls "
-        f"is put back at a start and goes on; every step counts. {settled if 'velocity_error' in found else ''}"
-        "The curves are robot 0's."
+        f"{found['robots']} robots for {number(found['seconds'])} s, randomization "
+        f"{found['randomization']}. A robot that falls is put back at a start; every step counts. "
+        f"{settled if 'velocity_error' in found else ''}The curves are robot 0's."
     )
 
 
 def _tables(found: Mapping[str, Any]) -> list[Table]:
-    """Errors of velocity, a column per way to take them; then whatever else is a number."""
+    """Errors of velocity, a column per way to take them; then all else that is a number."""
     ways = {
         "": "at each step",
         "_1s": "over a second",
@@ -133,57 +112,53 @@ def _tables(found: Mapping[str, Any]) -> list[Table]:
     }
     errors = [key for key in found if f"{key}_1s" in found and not key.endswith("_settled")]
     rows = [[key, *(number(found.get(f"{key}{way}", np.nan)) for way in ways)] for key in errors]
-    told = {f"{key}{way}" for key in errors for way in ways} | {"robots", "seconds", "seed"}
+    shown = {f"{key}{way}" for key in errors for way in ways} | {"robots", "seconds", "seed"}
     plain = [(key, value) for key, value in found.items() if isinstance(value, float | int)]
-    others = [(key, number(value)) for key, value in plain if key not in told]
+    others = [(key, number(value)) for key, value in plain if key not in shown]
     tables = [Table(("mean absolute error", *ways.values()), rows)] if rows else []
     return [*tables, Table(("figure", "value"), others)]
+
+
+def _time(trial: Trial) -> np.ndarray:
+    """(T,) [s]."""
+    return (np.arange(len(trial.fell)) + 1) * trial.dt
 
 
 def _over_time(task: Task, trial: Trial) -> list[Chart]:
     if (traces := task.traces(trial)) is None:
         return []
-    time = (np.arange(len(trial.fell)) + 1) * trial.dt
-    lines = [("commanded", traces.asked.numpy(), "ref"), ("achieved", traces.done.numpy(), "robot")]
-    return [
-        figures.line_chart(
-            [Line(name, time, values[:, k], css) for name, values, css in lines],
-            title=title, unit=unit, width=940, height=165, clip=0,
-        )
-        for k, (title, unit) in enumerate(traces.channels)
-    ]  # fmt: skip
+    both = [("commanded", traces.asked.numpy(), "ref"), ("achieved", traces.done.numpy(), "robot")]
+    charts = []
+    for k, (title, unit) in enumerate(traces.channels):
+        lines = [Line(name, _time(trial), values[:, k], css) for name, values, css in both]
+        charts.append(figures.wide(title, unit, *lines, clip=0))
+    return charts
 
 
 def _map(task: Task, trial: Trial) -> list[Chart]:
-    """The path from above, and how far from it robots are."""
-    if not isinstance(task, CoursePath):
+    """Of a task with a course: the path from above, and how far from it robots are."""
+    course: Any = getattr(task, "course", None)
+    if course is None:
         return []
-    path, place = task.course.point.cpu().numpy(), trial.seen["place"][:, 0].numpy().copy()
+    path, place = course.point.cpu().numpy(), trial.seen["place"][:, 0].numpy().copy()
     jumps = np.linalg.norm(np.diff(place, axis=0), axis=-1) > 0.5  # m: put back at a start
     place[1:][jumps] = np.nan
-    time, error = (np.arange(len(trial.fell)) + 1) * trial.dt, trial.error.numpy()
+    time, error = _time(trial), trial.error.numpy()
     lines = [Line("path", path[:, 0], path[:, 1], "ref"), Line("robot 0", place[:, 0], place[:, 1])]
-    errors = [
-        Line("mean of all", time, error.mean(-1), "other"),
-        Line("robot 0", time, error[:, 0]),
-    ]
+    errors = [Line("mean of all", time, error.mean(-1), "other")]
+    errors.append(Line("robot 0", time, error[:, 0]))
     return [
-        figures.line_chart(
-            lines,
-            title="From above",
-            unit="(m)",
-            x_label="x (m)",
-            width=940,
-            height=420,
-            square=True,
-        ),
-        figures.line_chart(errors, title="Distance to the path", unit="(m)", width=940, clip=0),
+        figures.wide("From above", "(m)", *lines, x_label="x (m)", height=420, square=True),
+        figures.wide("Distance to the path", "(m)", *errors, clip=0),
     ]
 
 
-def _ball(task: Dribble, trial: Trial) -> dict[str, Any]:
-    """Robot 0's ball and target, for the replay; the ball as large as they are in the mean."""
-    radius = sum(task.config.radius_m) / 2
+def _ball(task: Task, trial: Trial) -> dict[str, Any]:
+    """Robot 0's ball and target, for the replay, where there is one; of the mean radius."""
+    if "ball" not in trial.seen:
+        return {}
+    config: Any = task.config
+    radius = sum(config.radius_m) / 2
     ball = np.pad(trial.seen["ball"][:, 0].numpy(), ((0, 0), (0, 1)), constant_values=radius)
     return {"ball": ball, "ball_m": radius, "target": trial.seen["target"][:, 0].numpy()}
 
@@ -194,80 +169,62 @@ def since_jumps(trial: Trial, period: int) -> tuple[np.ndarray, np.ndarray]:
     error = trial.error.numpy()
     since = period - np.round(trial.seen["to_jump_s"].numpy() / trial.dt).astype(int)
     steps = np.unique(since)
-    return (steps + 1) * trial.dt, np.array(
-        [np.percentile(error[since == step], (25, 50, 75)) for step in steps]
-    ).T
+    quartiles = [np.percentile(error[since == step], (25, 50, 75)) for step in steps]
+    return (steps + 1) * trial.dt, np.array(quartiles).T
 
 
 def _to_target(task: Task, trial: Trial) -> list[Chart]:
-    """How far balls are from their targets: over the trial, after a jump, and for what share of the
-    time."""
-    if not isinstance(task, Dribble):
+    """Of a task with a ball: its distance to the target over the trial, after a jump, and for what
+    share of the time."""
+    if "to_jump_s" not in trial.seen:
         return []
-    error, time = trial.error.numpy(), (np.arange(len(trial.fell)) + 1) * trial.dt
-    since, after = since_jumps(trial, round(task.config.jump_period_s / trial.dt))
-    far = np.linspace(0.0, task.config.far_m, 101)
+    config: Any = task.config
+    error, time = trial.error.numpy(), _time(trial)
+    since, after = since_jumps(trial, round(config.jump_period_s / trial.dt))
+    far = np.linspace(0.0, config.far_m, 101)
     late = error[before_jump(trial).numpy()]
-    over = [
-        Line("median of all", time, np.median(error, axis=-1), "other"),
-        Line("robot 0", time, error[:, 0]),
-    ]
+    over = [Line("median of all", time, np.median(error, axis=-1), "other")]
+    over.append(Line("robot 0", time, error[:, 0]))
+    quarters = ("a quarter below", "ref"), ("median", "robot"), ("three quarters below", "ref")
     jump = [
-        Line(name, since, values, css)
-        for name, values, css in zip(
-            ("a quarter below", "median", "three quarters below"),
-            after,
-            ("ref", "robot", "ref"),
-            strict=True,
-        )
+        Line(name, since, values, css) for (name, css), values in zip(quarters, after, strict=True)
     ]
+    times = ("at all times", error, "ref"), ("in the last second before a jump", late, "robot")
     within = [
         Line(name, far, [(values <= edge).mean() for edge in far], css)
-        for name, values, css in (
-            ("at all times", error, "ref"),
-            ("in the last second before a jump", late, "robot"),
-        )
+        for name, values, css in times
         if len(values)
     ]
+    share: dict[str, Any] = {"x_label": "(m)", "y_range": (0.0, 1.05)}
     return [
-        figures.line_chart(over, title="Ball to target", unit="(m)", width=940, clip=0),
-        figures.line_chart(
-            jump, title="Ball to target since the target jumped", unit="(m)", width=940
-        ),
-        figures.line_chart(
-            within,
-            title="Share of time that the ball is so near",
-            x_label="(m)",
-            y_range=(0.0, 1.05),
-            width=940,
-        ),
+        figures.wide("Ball to target", "(m)", *over, clip=0),
+        figures.wide("Ball to target since the target jumped", "(m)", *jump),
+        figures.wide("Share of time that the ball is so near", "", *within, **share),
     ]
 
 
 def _gait(task: Task, trial: Trial) -> Section:
     """Which feet stand when, and how the base leans."""
-    start = min(
-        round(GAIT_S[0] / trial.dt),
-        max(len(trial.fell) - round((GAIT_S[1] - GAIT_S[0]) / trial.dt), 0),
-    )
-    shown = slice(start, start + round((GAIT_S[1] - GAIT_S[0]) / trial.dt))
-    time = (np.arange(len(trial.fell))[shown] + 1) * trial.dt
+    length = round((GAIT_S[1] - GAIT_S[0]) / trial.dt)
+    start = min(round(GAIT_S[0] / trial.dt), max(len(trial.fell) - length, 0))
+    shown = slice(start, start + length)
+    time = _time(trial)[shown]
     stands = (trial.seen["feet"][shown, 0, :, 0] < NEAR).numpy()
-    names = task.robot.foot_bodies
-    chart = figures.footfall_chart(
-        time, None, stands, [foot_label(names, i) for i in range(len(names))],
-        [FOOT_CSS[i % 4] for i in range(len(names))], title="Gait diagram", clip=0,
-    )  # fmt: skip
+    bodies = task.robot.foot_bodies
+    names = [foot_label(bodies, i) for i in range(len(bodies))]
+    css = [FOOT_CSS[i % 4] for i in range(len(bodies))]
+    look: dict[str, Any] = {"title": "Gait diagram", "clip": 0}
+    chart = figures.footfall_chart(time, None, stands, names, css, **look)
     base = trial.seen["base"][shown, 0].numpy()
+    channels = (("Roll", "(deg)", DEG), ("Pitch", "(deg)", DEG), ("Height", "(cm)", 100))
     charts = [
         figures.line_chart([Line(title, time, scale * base[:, k])], title=title, unit=unit, clip=0)
-        for k, title, unit, scale in (
-            (0, "Roll", "(deg)", DEG),
-            (1, "Pitch", "(deg)", DEG),
-            (2, "Height", "(cm)", 100),
-        )
+        for k, (title, unit, scale) in enumerate(channels)
     ]
-    words = f"A foot stands while it is lower than {1000 * NEAR:g} mm above the ground under it, as for swing_share."
+    words = (
+        f"A foot stands while it is lower than {1000 * NEAR:g} mm above the ground under it, as "
+        "for swing_share."
+    )
     if task.env.ground.rough:
         words += " The base's height is that above the mean of the ground around."
     return Section("gait", "Gait", [chart, Words(words), Charts(charts, small=True)])
@@ -277,35 +234,46 @@ def _speeds(rows: Sequence[Mapping[str, Any]]) -> Section | None:
     """Commanded against achieved velocity with success; roll, pitch and height against speed."""
     if not rows:
         return None
-    parts: list[Any] = [
-        Words("Robots that each keep one command, after a second of another; success: no fall.")
-    ]
+    words = "Robots that each keep one command, after a second of another; success: no fall."
+    parts: list[Any] = [Words(words)]
     for key, (title, unit) in zip(COMMAND_NAMES, COMMAND_CHANNELS, strict=True):
         mine = [row for row in rows if row["component"] == key]
         x = [row["command"] for row in mine]
 
-        def of(
-            name: str, scale: float = 1.0, mine: Sequence[Mapping[str, Any]] = mine
-        ) -> list[float]:
-            return [scale * row.get(name, np.nan) for row in mine]
+        def line(
+            label: str,
+            name: str,
+            css: str = "robot",
+            scale: float = 1.0,
+            mine: Sequence[Mapping[str, Any]] = mine,
+            x: Sequence[float] = x,
+        ) -> Line:
+            return Line(label, x, [scale * row.get(name, np.nan) for row in mine], css)
 
-        common: dict[str, Any] = {"x_label": f"commanded ({unit})"}
-        lines = [Line("commanded", x, x, "ref"), Line("achieved", x, of("achieved"))]
-        lean = [
-            Line("roll, RMS", x, of("roll_rms_rad", DEG)),
-            Line("pitch, mean", x, of("pitch_rad", DEG), "other"),
-        ]
-        charts = [
-            figures.line_chart(lines, title=title, unit=f"({unit})", **common),
-            figures.line_chart(
-                [Line("success", x, of("success"))], title="Success", y_range=(0.0, 1.05), **common
+        charts = (
+            (title, f"({unit})", [Line("commanded", x, x, "ref"), line("achieved", "achieved")]),
+            ("Success", "", [line("success", "success")]),
+            (
+                "Base roll and pitch",
+                "(deg)",
+                [
+                    line("roll, RMS", "roll_rms_rad", scale=DEG),
+                    line("pitch, mean", "pitch_rad", "other", DEG),
+                ],
             ),
-            figures.line_chart(lean, title="Base roll and pitch", unit="(deg)", **common),
+            ("Base height", "(cm)", [line("height", "height_m", scale=100)]),
+        )
+        drawn = [
             figures.line_chart(
-                [Line("height", x, of("height_m", 100))], title="Base height", unit="(cm)", **common
-            ),
+                lines,
+                title=name,
+                unit=of,
+                x_label=f"commanded ({unit})",
+                y_range=(0.0, 1.05) if name == "Success" else None,
+            )
+            for name, of, lines in charts
         ]
-        parts.append(Charts(charts))
+        parts.append(Charts(drawn))
     return Section("speeds", "Over the range of commands", parts)
 
 
@@ -317,9 +285,8 @@ def _pushes(rows: Sequence[Mapping[str, Any]]) -> Section | None:
         for row in rows
     ]
     unit = f"share that stays up, pushed for {rows[0]['duration_s']:g} s from all sides"
-    return Section(
-        "pushes", "Recovery from pushes", [Bars("By size of push", bars, full=1.0, unit=unit)]
-    )
+    shown = Bars("By size of push", bars, full=1.0, unit=unit)
+    return Section("pushes", "Recovery from pushes", [shown])
 
 
 def _grounds(rows: Sequence[Mapping[str, Any]]) -> Section | None:
@@ -339,9 +306,10 @@ def _grounds(rows: Sequence[Mapping[str, Any]]) -> Section | None:
     columns = ("terrain", "value", "upright", "progress", "falls_per_minute")
     cells = [[row["terrain"], *(number(row[name]) for name in columns[1:])] for row in rows]
     words = (
-        "Trials straight ahead, each on one kind of ground. Upright: the share of robots that never fell. Progress: "
-        "how far all went, of how far they were asked to: a robot may stay upright in front of a step. Values: the "
-        "slope in degrees, the height of a step or of the noise from its lowest to its highest point in metres."
+        "Trials straight ahead, each on one kind of ground. Upright: the share of robots that "
+        "never fell. Progress: the distance of all over the commanded distance: a robot may stay "
+        "upright in front of a step. Values: the slope in degrees, the height of a step or of the "
+        "noise from its lowest to its highest point in metres."
     )
     table = Table(tuple(name.replace("_", " ") for name in columns), cells)
     return Section("grounds", "Rough ground", [Words(words), Charts(charts, small=True), table])

@@ -53,52 +53,49 @@ def _pack_clip(
         reference = np.asarray(clip.reference, dtype=np.float64)
         if len(reference) != len(q):
             raise InputError(
-                f"replay, clip {clip.name!r}: the reference has {len(reference)} frames, the robot {len(q)}"
+                f"replay, clip {clip.name!r}: the reference has {len(reference)} frames, the robot "
+                f"{len(q)}"
             )
         if np.isfinite(reference[keep]).all(axis=1).any():
             layers.append(body_poses(model, reference[keep]))
     poses = np.stack(layers, axis=1)  # (frames, layers, bodies, 7)
-    ball = (
-        None if clip.ball is None or clip.target is None else _with_target(clip.ball, clip.target)
-    )
-    places = [
-        poses[..., :3],
-        *(value[keep] for value in (clip.keypoints, clip.feet, ball) if value is not None),
-    ]
-    every = np.concatenate([value.reshape(-1, 3) for value in places])
+    ball = None
+    if clip.ball is not None and clip.target is not None:
+        ball = _with_target(clip.ball, clip.target)
+    places = {"points": clip.keypoints, "feet": clip.feet, "ball": ball}
+    kept = {name: value[keep] for name, value in places.items() if value is not None}
+    every = np.concatenate([value.reshape(-1, 3) for value in (poses[..., :3], *kept.values())])
     low = np.floor(every.min(axis=0) * 100) / 100
     high = np.maximum(np.ceil(every.max(axis=0) * 100) / 100, low + 0.01)
-    packed = np.concatenate(
-        [_pack(poses[..., :3], low, high), _pack(poses[..., 3:], -1.0, 1.0)], axis=-1
-    )
+    turns = _pack(poses[..., 3:], -1.0, 1.0)
     out: dict[str, Any] = {
-        "name": clip.name, "fps": round(fps, 6), "frames": len(keep), "layers": len(layers), "poses": _text(packed),
-        "low": [round(float(v), 3) for v in low], "high": [round(float(v), 3) for v in high],
-    }  # fmt: skip
+        "name": clip.name,
+        "fps": round(fps, 6),
+        "frames": len(keep),
+        "layers": len(layers),
+        "poses": _text(np.concatenate([_pack(poses[..., :3], low, high), turns], axis=-1)),
+        "low": [round(float(v), 3) for v in low],
+        "high": [round(float(v), 3) for v in high],
+        **{name: _text(_pack(value, low, high)) for name, value in kept.items()},
+    }
     if clip.tracked_frames is not None and clip.tracked_frames < len(q):
         out["lost"] = round(clip.tracked_frames / clip.rate_hz, 4)
     if clip.command is not None and clip.achieved is not None:
-        both = np.concatenate(
-            [np.asarray(clip.command)[keep], np.asarray(clip.achieved)[keep]], axis=1
-        )
-        out["velocity"] = [round(float(v), 3) if np.isfinite(v) else 0.0 for v in both.reshape(-1)]
+        both = np.concatenate([np.asarray(v)[keep] for v in (clip.command, clip.achieved)], axis=1)
+        out["velocity"] = [round(float(v), 3) for v in np.nan_to_num(both, posinf=0, neginf=0).flat]
     if clip.keypoints is not None:
-        out["points"] = _text(_pack(clip.keypoints[keep], low, high))
         out["bones"] = [] if clip.bones is None else clip.bones.tolist()
     if clip.feet is not None and clip.contacts is not None:
-        out["feet"], out["sole"] = _text(_pack(clip.feet[keep], low, high)), round(clip.sole_m, 4)
+        out["sole"] = round(clip.sole_m, 4)
         out["stands"] = clip.contacts[keep].astype(int).reshape(-1).tolist()
     if ball is not None:
-        out["ball"], out["radius"] = _text(_pack(ball[keep], low, high)), round(clip.ball_m, 4)
+        out["radius"] = round(clip.ball_m, 4)
     if clip.ground is not None:
-        bottom, top = (
-            float(clip.ground.min()),
-            float(max(clip.ground.max(), clip.ground.min() + 0.01)),
-        )
-        out["ground"] = {
-            "heights": _text(_pack(clip.ground.astype(np.float64), bottom, top)), "low": bottom, "high": top,
-            "points": len(clip.ground), "step": clip.ground_m,
-        }  # fmt: skip
+        bottom = float(clip.ground.min())
+        top = max(float(clip.ground.max()), bottom + 0.01)
+        heights = _text(_pack(clip.ground.astype(np.float64), bottom, top))
+        out["ground"] = {"heights": heights, "low": bottom, "high": top}
+        out["ground"] |= {"points": len(clip.ground), "step": clip.ground_m}
     return out
 
 

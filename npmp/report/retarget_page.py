@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -80,29 +80,40 @@ class RetargetReport:
     @cached_property
     def motions(self) -> list[ReferenceMotion]:
         """The motions without mirror images, worst first."""
-        return sorted(
-            originals_of(self.cleaned.motions.motions), key=lambda motion: -trouble(motion.quality)
-        )
+        originals = originals_of(self.cleaned.motions.motions)
+        return sorted(originals, key=lambda motion: -trouble(motion.quality))
 
     @cached_property
     def meter(self) -> QualityMeter:
         """The robot's."""
         return QualityMeter(self.robot)
 
+    def known(self, key: str) -> FloatArray:
+        """A figure of the motions (N,), those that have it."""
+        found = [motion.quality[key] for motion in self.motions if key in motion.quality]
+        return np.array(found, dtype=np.float64)
+
+    def median(self, key: str, factor: float) -> str:
+        """The median of a figure of the motions, in words."""
+        return _short(factor * median_of(self.motions, key))
+
 
 def build(out: Path | str, data: RetargetReport) -> Path:
-    """Write the report and give back its path. The file appears whole or not at all."""
-    out = Path(out)
+    """Write the report and return its path. The file appears whole or not at all."""
     chosen = chosen_for_replay(data)
     replay, packed = _replay(data, chosen)
     place = {clip["name"]: i for i, clip in enumerate(packed["clips"])} if packed else {}
     index = {motion.name: place[title] for title, motion in chosen if title in place}
+    whole, motions = (
+        counted(len(data.whole.motions), "recording"),
+        counted(len(data.motions), "motion"),
+    )
     mirrors = len(data.cleaned.motions.motions) - len(data.motions)
-    subtitle = f"{counted(len(data.whole.motions), 'recording')}, {counted(len(data.motions), 'motion')} of {data.robot.name}"
+    also = f", and {mirrors} mirror images" if mirrors else ""
     return assemble(
-        out,
+        Path(out),
         title="Retargeting",
-        subtitle=subtitle + (f", and {mirrors} mirror images" if mirrors else ""),
+        subtitle=f"{whole}, {motions} of {data.robot.name}{also}",
         cards=_cards(data),
         sections=[
             replay,
@@ -118,17 +129,6 @@ def build(out: Path | str, data: RetargetReport) -> Path:
     )
 
 
-def _known(data: RetargetReport, key: str) -> FloatArray:
-    """A figure of the motions (N,), those that have it."""
-    return np.array(
-        [motion.quality[key] for motion in data.motions if key in motion.quality], dtype=np.float64
-    )
-
-
-def _median(data: RetargetReport, key: str, factor: float) -> str:
-    return _short(factor * median_of(data.motions, key))
-
-
 def _mean(values: FloatArray) -> float:
     return float(values.mean()) if values.size else math.nan
 
@@ -139,43 +139,37 @@ def _short(value: float) -> str:
 
 
 def _cards(data: RetargetReport) -> list[tuple[str, str, str]]:
-    cleaned = data.cleaned
-    share = 100.0 * cleaned.seconds_kept / max(cleaned.seconds_in, 1e-9)
-    cards = [
-        (
-            "Kept",
-            f"{cleaned.seconds_kept:,.0f} s",
-            f"{share:.0f} % of {cleaned.seconds_in:,.0f} s recorded",
-        )
-    ]
+    kept, recorded = data.cleaned.seconds_kept, data.cleaned.seconds_in
+    share = 100.0 * kept / max(recorded, 1e-9)
+    cards = [("Kept", f"{kept:,.0f} s", f"{share:.0f} % of {recorded:,.0f} s recorded")]
     overall = overall_rms(data.motions)
     if math.isfinite(overall):
-        largest = _short(100 * float(_known(data, "max_marker_m").max()))
-        cards.append(
-            ("Marker error", f"{_median(data, 'rms_marker_m', 100)} cm",
-             f"RMS, median of motions; {_short(100 * overall)} cm over all frames, {largest} cm at most")
-        )  # fmt: skip
-    if _known(data, "leg_orientation_deg").size:
-        worst = _short(float(_known(data, "leg_orientation_deg").max()))
-        median = _median(data, "leg_orientation_deg", 1)
-        cards.append(
-            ("Leg orientation", f"{median}°", f"off the person's, median; {worst}° at most")
-        )
-    slid = _known(data, "foot_slide_share")
-    violations = sum(
-        float(_known(data, key).sum()) for key in ("limit_violations", "velocity_violations")
-    )
-    touching = _known(data, "self_collision_share")
-    cards += [
-        ("Foot slide", f"{_median(data, 'foot_slide_mps', 100)} cm/s",
-         f"in stance, median; {_short(100 * _mean(slid))} % of steps above "
-         f"{100 * SLIDING:g} cm/s"),
-        ("Feet in the floor", f"{_median(data, 'penetration_p99_m', 1000)} mm",
-         f"99th percentile of frames, median of motions; {_median(data, 'float_m', 1000)} mm above it in stance"),
+        largest = _short(100 * float(data.known("max_marker_m").max()))
+        words = f"RMS, median of motions; {_short(100 * overall)} cm over all frames, "
+        words += f"{largest} cm at most"
+        cards.append(("Marker error", f"{data.median('rms_marker_m', 100)} cm", words))
+    if (legs := data.known("leg_orientation_deg")).size:
+        words = f"off the person's, median; {_short(float(legs.max()))}° at most"
+        cards.append(("Leg orientation", f"{data.median('leg_orientation_deg', 1)}°", words))
+    slid = _short(100 * _mean(data.known("foot_slide_share")))
+    floats = data.median("float_m", 1000)
+    violations = sum(data.known(f"{what}_violations").sum() for what in ("limit", "velocity"))
+    touching = _short(100 * _mean(data.known("self_collision_share")))
+    return [
+        *cards,
+        (
+            "Foot slide",
+            f"{data.median('foot_slide_mps', 100)} cm/s",
+            f"in stance, median; {slid} % of steps above {100 * SLIDING:g} cm/s",
+        ),
+        (
+            "Feet in the floor",
+            f"{data.median('penetration_p99_m', 1000)} mm",
+            f"99th percentile of frames, median of motions; {floats} mm above it in stance",
+        ),
         ("Limits", f"{violations:g}", "joints beyond position or velocity limits, over all frames"),
-        ("Self-collision", f"{_short(100 * _mean(touching))} %", "of frames, mean"),
-    ]  # fmt: skip
-    return cards
+        ("Self-collision", f"{touching} %", "of frames, mean"),
+    ]
 
 
 # ---- replay
@@ -190,18 +184,13 @@ def chosen_for_replay(data: RetargetReport) -> list[tuple[str, ReferenceMotion]]
     motions = [motion for motion in data.motions if motion.duration_s >= SHORTEST_REPLAY]
     motions = motions if len(motions) >= data.replays else data.motions
     among = f" of {SHORTEST_REPLAY:g} s and more" if len(motions) < len(data.motions) else ""
-    count = min(data.replays, len(motions))
     last = len(motions) - 1
-    places = (
-        [0, last // 2, last]
-        + [round(last * share) for share in (0.25, 0.75, 0.12, 0.38, 0.62, 0.88)]
-        + list(range(last))
-    )
-    chosen = list(dict.fromkeys(places))[:count]
+    between = [round(last * share) for share in (0.25, 0.75, 0.12, 0.38, 0.62, 0.88)]
+    places = dict.fromkeys([0, last // 2, last, *between, *range(last)])
     words = {last: "best", last // 2: "median", 0: "worst"} if last > 1 else {}
     return [
         (f"{words[i]}{among}: {motions[i].name}" if i in words else motions[i].name, motions[i])
-        for i in chosen
+        for i in list(places)[: min(data.replays, len(motions))]
     ]
 
 
@@ -215,15 +204,11 @@ def _replay(
     clips = []
     for title, motion in chosen:
         recording = motion.recording or motion.name
-        whole = wholes.get(recording, motion)
-        clips.append(
-            replay_clip(title, motion, whole, data.clips.get(recording), data.robot, data.meter)
-        )
+        given = wholes.get(recording, motion), data.clips.get(recording)
+        clips.append(replay_clip(title, motion, *given, data.robot, data.meter))
     section, packed = replay_section(data.robot, clips)
-    shown = Words(f"{len(chosen)} of {len(data.motions)} motions.", "lead")
-    return Section(
-        section.key, section.title, [section.parts[0], shown, *section.parts[1:]]
-    ), packed
+    shown = Words(f"{len(chosen)} of {len(data.motions)} motions.")
+    return replace(section, parts=[section.parts[0], shown, *section.parts[1:]]), packed
 
 
 def replay_clip(
@@ -236,22 +221,22 @@ def replay_clip(
 ) -> ReplayClip:
     """A motion of the robot to watch, with what it was made from; whole: the motion before
     cleaning; clip: its recording, None where the motion is all there is."""
-    scale = whole.quality.get("body_scale", 1.0)
-    slower = 1.0 if clip is None else whole.duration_s / clip.duration_s
     soles = np.linalg.norm(
         robot.foot_points - robot.foot_points.mean(axis=1, keepdims=True), axis=2
     )
+    recorded: dict[str, Any] = {}
+    if clip is not None:
+        slower = whole.duration_s / clip.duration_s
+        scale, slower = whole.quality.get("body_scale", 1.0), slower if slower > 1.05 else 1.0
+        recorded = {"keypoints": keypoints_of(motion, clip, scale, slower), "bones": bones(clip)}
     return ReplayClip(
         title,
         motion.qpos,
         motion.rate_hz,
-        keypoints=None
-        if clip is None
-        else keypoints_of(motion, clip, scale, slower if slower > 1.05 else 1.0),
-        bones=None if clip is None else bones(clip),
         feet=meter.feet(motion).mean(axis=2),
         contacts=meter.contacts(motion),
         sole_m=max(0.04, 1.3 * robot.foot_radius, 1.2 * float(soles.max())),
+        **recorded,
     )
 
 
@@ -259,54 +244,42 @@ def replay_clip(
 
 
 def _histograms(data: RetargetReport) -> Section | None:
-    motions = data.motions
+    motions, radius = data.motions, data.robot.foot_radius
     if not motions:
         return None
-    errors = [
-        motion.frame_quality["marker_rms_m"]
-        for motion in motions
-        if "marker_rms_m" in motion.frame_quality
-    ]
-    slides, depths = [], []
+    errors = [m.frame_quality["marker_rms_m"] for m in motions if "marker_rms_m" in m.frame_quality]
+    slides, depths, root, shares = [], [], [], []
     for motion in motions:
         feet = data.meter.feet(motion)
         slides.append(slide_speeds(feet, data.meter.contacts(motion), motion.rate_hz))
-        depths.append(np.maximum(0.0, data.robot.foot_radius - feet[..., 2].min(axis=(1, 2))))
-    shares = [speed_shares(data.robot, motion).max(axis=1) for motion in motions]
-    root = [speeds(motion) for motion in motions]
-    lengths = np.concatenate(
-        [np.full(len(s), 1.0 / m.rate_hz) for s, m in zip(root, motions, strict=True)]
-    )
-    weights = np.concatenate(
-        [np.full(len(s), m.weight) for s, m in zip(root, motions, strict=True)]
-    )
-    seconds = [motion.duration_s for motion in motions]
+        depths.append(np.maximum(0.0, radius - feet[..., 2].min(axis=(1, 2))))
+        root.append(speeds(motion))
+        shares.append(speed_shares(data.robot, motion).max(axis=1))
+    pairs = list(zip(root, motions, strict=True))
+    lengths = np.concatenate([np.full(len(s), 1.0 / m.rate_hz) for s, m in pairs])
+    weights = np.concatenate([np.full(len(s), m.weight) for s, m in pairs])
+    sampled = {"before": lengths, "weights": lengths * weights}
+    sampled |= {"names": ("as sampled", "as recorded")}
+    seconds = np.array([motion.duration_s for motion in motions])
+    longest = {"bins": 20, "top": float(seconds.max()) * 1.001}
     percent = "(% of its limit, fastest joint of each frame)"
-    sampled: dict[str, Any] = {
-        "weights": lengths * weights,
-        "before": lengths,
-        "names": ("as sampled", "as recorded"),
-    }
     shown: list[tuple[str, str, float, Sequence[FloatArray], dict[str, Any]]] = [
         ("Marker error", "(cm, RMS of each frame)", 100, errors, {"least": 0.5}),
         ("Foot slide", "(cm/s, each step in stance)", 100, slides, {"threshold": 100 * SLIDING}),
         ("Feet in the floor", "(mm, deepest foot of each frame)", 1000, depths, {"least": 0.5}),
         ("Joint speed", percent, 100, shares, {"threshold": 100.0}),
         ("Root speed", "(m/s)", 1, root, sampled),
-        (
-            "Length of motions",
-            "(s)",
-            1,
-            [np.array(seconds)],
-            {"bins": 20, "top": max(seconds) * 1.001},
-        ),
+        ("Length of motions", "(s)", 1, [seconds], longest),
     ]
     charts = [
         figures.histogram(factor * np.concatenate(values), title=title, unit=unit, **more)
         for title, unit, factor, values, more in shown
         if values
     ]
-    words = "Shares of all kept frames without mirror images. Root speed is shown before and after the sampling weights."
+    words = (
+        "Shares of all kept frames without mirror images. Root speed is shown before and after the "
+        "sampling weights."
+    )
     return Section("distributions", "Distributions", [Words(words), Charts(charts, small=True)])
 
 
@@ -323,15 +296,12 @@ def _table(data: RetargetReport) -> Section | None:
     if not motions:
         return None
     words = (
-        "Worst first; a click on a heading sorts. At the end medians, of all and by kind of movement. "
-        "Mirror images have the figures of what they mirror."
+        "Worst first; a click on a heading sorts. At the end medians, of all and by kind of "
+        "movement. Mirror images have the figures of what they mirror."
     )
-    more = (
-        [Words(f"The worst {MAX_ROWS} of {len(motions)}.", "")] if len(motions) > MAX_ROWS else []
-    )
-    return Section(
-        "motions", "Motions", [Words(words), *more, motion_table(motions, most=MAX_ROWS)]
-    )
+    more = f" The worst {MAX_ROWS} of {len(motions)}." if len(motions) > MAX_ROWS else ""
+    parts = [Words(words + more), motion_table(motions, most=MAX_ROWS)]
+    return Section("motions", "Motions", parts)
 
 
 # ---- curves
@@ -341,10 +311,8 @@ def chosen_for_curves(motions: Sequence[ReferenceMotion]) -> list[int]:
     """Of motions, worst first: the worst, and others evenly from the rest."""
     worst = list(range(min(MAX_WORST, len(motions))))
     rest = range(len(worst), len(motions))
-    count = min(MAX_OTHERS, len(rest))
-    return worst + sorted(
-        {rest[round(i)] for i in np.linspace(0, len(rest) - 1, count)} if count else set()
-    )
+    places = np.linspace(0, len(rest) - 1, min(MAX_OTHERS, len(rest)))
+    return worst + sorted({rest[round(i)] for i in places})
 
 
 def _curves(data: RetargetReport, index: Mapping[str, int]) -> Section | None:
@@ -354,16 +322,15 @@ def _curves(data: RetargetReport, index: Mapping[str, int]) -> Section | None:
     chosen = chosen_for_curves(motions)
     folds = []
     for place, i in enumerate(chosen):
-        rank = [f"rank {i + 1} of {len(motions)}"] if len(motions) > 1 else []
-        detail = ", ".join([*rank, f"{number(motions[i].duration_s)} s"])
-        charts = curves_of(data, motions[i], index.get(motions[i].name))
-        folds.append(
-            Fold(motions[i].name, [Charts(charts, small=True)], detail, is_open=place == 0)
-        )
+        motion = motions[i]
+        rank = f"rank {i + 1} of {len(motions)}, " if len(motions) > 1 else ""
+        charts = Charts(curves_of(data, motion, index.get(motion.name)), small=True)
+        detail = f"{rank}{number(motion.duration_s)} s"
+        folds.append(Fold(motion.name, [charts], detail, is_open=place == 0))
     words = "Shaded: the foot stands."
     if len(chosen) < len(motions):
-        others = len(chosen) - MAX_WORST
-        words = f"The worst {MAX_WORST} of {len(motions)} motions, and {others} evenly from the rest. {words}"
+        others = f"{len(chosen) - MAX_WORST} evenly from the rest"
+        words = f"The worst {MAX_WORST} of {len(motions)} motions, and {others}. {words}"
     return Section("curves", "Over time", [Words(words), *folds])
 
 
@@ -373,58 +340,43 @@ def curves_of(
     """The charts of one motion. clip: its number in the replay."""
     robot, rate = data.robot, motion.rate_hz
     t = np.arange(motion.num_frames) / rate
-    look: dict[str, Any] = {
-        "x_range": (0.0, max(float(t[-1]), 1.0 / rate)),
-        "width": 330,
-        "height": 140,
-        "clip": clip,
-    }
-    charts = _foot_charts(data, motion, t, look)
-    if {"marker_rms_m", "marker_max_m"} <= set(motion.frame_quality):
-        largest = Line("largest", t, 100 * motion.frame_quality["marker_max_m"], "other")
-        rms = Line("RMS", t, 100 * motion.frame_quality["marker_rms_m"])
-        charts.append(figures.line_chart([largest, rms], title="Marker error", unit="(cm)", **look))
-    shares = 100 * speed_shares(robot, motion)
-    fastest = int(shares.max(axis=0).argmax())
-    lines = [
-        Line("fastest joint of each moment", t, shares.max(axis=1), "ref"),
-        Line(robot.joint_names[fastest], t, shares[:, fastest], "third"),
-    ]
-    charts.append(
-        figures.line_chart(lines, title="Joint speed", unit="(% of limit)", threshold=100.0, **look)
-    )
-    root = motion.qpos[:, :2] - motion.qpos[0, :2]
-    reach = [
-        (min(v.min(), (v.min() + v.max() - 0.5) / 2), max(v.max(), (v.min() + v.max() + 0.5) / 2))
-        for v in root.T
-    ]
-    charts.append(
-        figures.line_chart(
-            [Line("root", root[:, 0], root[:, 1])], title="Root path", unit="(m, from above)", x_label="x (m)",
-            square=True, x_range=reach[0], y_range=reach[1], width=330, height=200,
-        )
-    )  # fmt: skip
-    height = Line("root", t, 100 * motion.qpos[:, 2])
-    return [*charts, figures.line_chart([height], title="Root height", unit="(cm)", **look)]
+    look: dict[str, Any] = {"width": 330, "height": 140, "clip": clip}
+    look["x_range"] = (0.0, max(float(t[-1]), 1.0 / rate))
 
+    def chart(title: str, unit: str, *lines: Line, **more: Any) -> Chart:
+        return figures.line_chart(lines, title=title, unit=unit, **look | more)
 
-def _foot_charts(
-    data: RetargetReport, motion: ReferenceMotion, t: FloatArray, look: Mapping[str, Any]
-) -> list[Chart]:
-    """How high the lowest point of each sole is, with its stances, on one scale."""
+    # how high the lowest point of each sole is, with its stances, on one scale
     feet, standing = data.meter.feet(motion), data.meter.contacts(motion)
-    height = 1000 * (feet[..., 2].min(axis=2) - data.robot.foot_radius)  # [mm]
+    height = 1000 * (feet[..., 2].min(axis=2) - robot.foot_radius)  # [mm]
     scale = min(-2.0, float(height.min())), max(20.0, 1.05 * float(height.max()))
     charts = []
     for foot in range(height.shape[1]):
-        bands = [(a / motion.rate_hz, b / motion.rate_hz) for a, b in runs(standing[:, foot])]
-        lines = [Line("height", t, height[:, foot], FOOT_CSS[foot % 4])]
-        title = f"Foot {foot_label(data.robot.foot_bodies, foot)}"
-        unit = "(mm above the floor)"
-        charts.append(
-            figures.line_chart(lines, title=title, unit=unit, y_range=scale, bands=bands, **look)
-        )
-    return charts
+        bands = [(a / rate, b / rate) for a, b in runs(standing[:, foot])]
+        line = Line("height", t, height[:, foot], FOOT_CSS[foot % 4])
+        title, unit = f"Foot {foot_label(robot.foot_bodies, foot)}", "(mm above the floor)"
+        charts.append(chart(title, unit, line, y_range=scale, bands=bands))
+    if {"marker_rms_m", "marker_max_m"} <= set(motion.frame_quality):
+        largest = Line("largest", t, 100 * motion.frame_quality["marker_max_m"], "other")
+        rms = Line("RMS", t, 100 * motion.frame_quality["marker_rms_m"])
+        charts.append(chart("Marker error", "(cm)", largest, rms))
+    shares = 100 * speed_shares(robot, motion)
+    fastest = int(shares.max(axis=0).argmax())
+    moment = Line("fastest joint of each moment", t, shares.max(axis=1), "ref")
+    joint = Line(robot.joint_names[fastest], t, shares[:, fastest], "third")
+    charts.append(chart("Joint speed", "(% of limit)", moment, joint, threshold=100.0))
+    root = motion.qpos[:, :2] - motion.qpos[0, :2]
+    # at least half a metre each way
+    wide = [
+        (min(v.min(), (v.min() + v.max() - 0.5) / 2), max(v.max(), (v.min() + v.max() + 0.5) / 2))
+        for v in root.T
+    ]
+    from_above = {"x_range": wide[0], "y_range": wide[1], "height": 200, "clip": None}
+    path = Line("root", root[:, 0], root[:, 1])
+    charts.append(
+        chart("Root path", "(m, from above)", path, x_label="x (m)", square=True, **from_above)
+    )
+    return [*charts, chart("Root height", "(cm)", Line("root", t, 100 * motion.qpos[:, 2]))]
 
 
 # ---- what was dropped
@@ -435,20 +387,19 @@ def _dropped(data: RetargetReport) -> Section | None:
     if not cleaned.dropped:
         return None
     css = {reason: f"r{i % 8}" for i, reason in enumerate(REASONS)}
-    rows = [
-        [Cell(row.reason, swatch=css[row.reason]), Cell.of(row.seconds, 1), Cell.of(100 * row.share, 1),
-         Cell.of(row.stretches, 0), Cell.of(row.recordings, 0)]
-        for row in cleaned.losses
-    ]  # fmt: skip
-    table = Table(("reason", "s", "% of all", "stretches", "recordings"), rows, sortable=True)
-    held = any(motion.split == "validation" for motion in data.motions)
-    keys = [("kept", "kept"), *[("kept, for validation", "held")] * held]
-    keys += [(row.reason, css[row.reason]) for row in cleaned.losses]
+    rows, keys = [], [("kept", "kept")]
+    if any(motion.split == "validation" for motion in data.motions):
+        keys.append(("kept, for validation", "held"))
+    for row in cleaned.losses:
+        counts = ((row.seconds, 1), (100 * row.share, 1), (row.stretches, 0), (row.recordings, 0))
+        name = Cell(row.reason, swatch=css[row.reason])
+        rows.append([name, *(Cell.of(value, decimals) for value, decimals in counts)])
+        keys.append((row.reason, css[row.reason]))
+    columns = ("reason", "s", "% of all", "stretches", "recordings")
     lanes, more = _lanes(data, css)
-    chart = figures.timeline(
-        lanes, title="Recordings: what was kept and what was dropped", keys=keys
-    )
-    return Section("dropped", "Dropped", [table, chart, *more])
+    title = "Recordings: what was kept and what was dropped"
+    chart = figures.timeline(lanes, title=title, keys=keys)
+    return Section("dropped", "Dropped", [Table(columns, rows, sortable=True), chart, *more])
 
 
 def _lanes(
@@ -456,29 +407,21 @@ def _lanes(
 ) -> tuple[list[tuple[str, float, list[Stretch]]], list[Words]]:
     """The timeline's rows: a recording, its length, what became of its parts; and a remark where
     not all are shown."""
-    lengths = {
-        motion.recording or motion.name: motion.start_s + motion.duration_s
-        for motion in data.whole.motions
-    }
+    lengths = {m.recording or m.name: m.start_s + m.duration_s for m in data.whole.motions}
     parts: dict[str, list[Stretch]] = {name: [] for name in lengths}
     lost = dict.fromkeys(lengths, 0.0)
     for motion in data.motions:
-        stop = motion.start_s + motion.duration_s
-        held = motion.split == "validation"
-        words = (
-            f"{motion.name}: {motion.start_s:.1f} to {stop:.1f} s{', validation' if held else ''}"
-        )
-        parts.setdefault(motion.recording, []).append(
-            Stretch(motion.start_s, stop, "held" if held else "kept", words)
-        )
+        start, stop, held = motion.start_s, motion.start_s + motion.duration_s, motion.split
+        also = ", validation" if held == "validation" else ""
+        words = f"{motion.name}: {start:.1f} to {stop:.1f} s{also}"
+        stretch = Stretch(start, stop, "held" if also else "kept", words)
+        parts.setdefault(motion.recording, []).append(stretch)
     for entry in data.cleaned.dropped:
         words = f"{entry.reason}: {entry.start_s:.1f} to {entry.stop_s:.1f} s"
-        parts.setdefault(entry.recording, []).append(
-            Stretch(entry.start_s, entry.stop_s, css[entry.reason], words)
-        )
+        stretch = Stretch(entry.start_s, entry.stop_s, css[entry.reason], words)
+        parts.setdefault(entry.recording, []).append(stretch)
         lost[entry.recording] = lost.get(entry.recording, 0.0) + entry.duration_s
-    names = list(lengths)
-    more = []
+    names, more = list(lengths), list[Words]()
     if len(names) > MAX_RECORDINGS:
         most = set(sorted(names, key=lambda name: -lost[name])[:MAX_RECORDINGS])
         names = [name for name in names if name in most]
@@ -499,8 +442,7 @@ def _problems(data: RetargetReport) -> Section | None:
 def _provenance(data: RetargetReport) -> dict[str, Any]:
     made = data.cleaned.motions.provenance
     licences = sorted({motion.licence for motion in data.cleaned.motions.motions})
-    out = dict(data.provenance)
-    out["licence of the recordings"] = "; ".join(licences)
+    out = dict(data.provenance) | {"licence of the recordings": "; ".join(licences)}
     if data.seconds is not None:
         out["took"] = f"{data.seconds:.1f} s"
     for key in ("options", "cleaning", "offsets", "body_scale", "recordings"):

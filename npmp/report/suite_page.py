@@ -3,6 +3,7 @@ practice does about it."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ def write(
     outcomes: Mapping[str, ScenarioResult],
     provenance: Mapping[str, Any],
 ) -> Path:
-    """Write the page; gives back its path.
+    """Write the page; returns its path.
 
     found: the content of suite.json.
     """
@@ -66,76 +67,61 @@ def _words(found: Mapping[str, Any]) -> Words:
     edge = " Commands beyond the policy's range are those at its edge." if scaled else ""
     return Words(
         "A trial succeeds that never falls and whose mean velocity over its last "
-        f"{number(found['success']['last_s'])} s is near its command, within the bounds of the table. "
-        f"{found['robot']}, randomization {found['randomization']}, seed {found['seed']}, "
-        f"sim={found['sim']}, actuator={Path(found['actuator']).name}; "
-        f"robots start leaning a little and moving a little, each with a heading of its own.{edge}"
+        f"{number(found['success']['last_s'])} s is near its command, within the bounds of the "
+        f"table. {found['robot']}, randomization {found['randomization']}, seed {found['seed']}, "
+        f"sim={found['sim']}, actuator={Path(found['actuator']).name}; robots start leaning a "
+        f"little and moving a little, each with a heading of its own.{edge}"
         + (f" Learned from: {found['teacher']}." if found["teacher"] else "")
     )
 
 
 def _bars(rows: Sequence[Mapping[str, Any]]) -> Bars:
-    bars = [
-        Bar(
-            row["name"], row["success"], f"{100 * row['success']:.0f} %", "robot" if row["passed"] else "other",
-            interval=(row["low"], row["high"]), mark=row["pass_mark"],
-        )
-        for row in rows
-    ]  # fmt: skip
+    bars = []
+    for row in rows:
+        share, css = f"{100 * row['success']:.0f} %", "robot" if row["passed"] else "other"
+        ends = (row["low"], row["high"])
+        bars.append(Bar(row["name"], row["success"], share, css, ends, row["pass_mark"]))
     unit = "share of trials, with Wilson's 95 % interval; upright line: the pass mark"
     return Bars("Success", bars, full=1.0, unit=unit)
 
 
 def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    columns = (
-        "scenario",
-        "success",
-        "mark",
-        "fell",
-        "off command",
-        "command",
-        "off by (m/s)",
-        "off by (rad/s)",
-        "source",
-    )
-    nothing = float("nan")
-    lines = [
-        (
-            row["name"], Cell.of(row["success"], 2, bad=not row["passed"]), Cell.of(row["pass_mark"], 2),
-            Cell.of(row["fell"], 2), Cell.of(row["off_command"], 2), ", ".join(number(v) for v in row["command"]),
-            f"{Cell.of(row.get('error_mps', nothing), 3).text} of {number(row['bound_mps'])}",
-            f"{Cell.of(row.get('error_rps', nothing), 3).text} of {number(row['bound_rps'])}", f"[{row['source']}]",
-        )
-        for row in rows
-    ]  # fmt: skip
+    columns = ["scenario", "success", "mark", "fell", "off command", "command"]
+    columns += ["off by (m/s)", "off by (rad/s)", "source"]
+    lines = []
+    for row in rows:
+        shares = (Cell.of(row[key], 2) for key in ("pass_mark", "fell", "off_command"))
+        command = ", ".join(number(v) for v in row["command"])
+        off = []
+        for unit in ("mps", "rps"):
+            error = Cell.of(row.get(f"error_{unit}", math.nan), 3).text
+            off.append(f"{error} of {number(row[f'bound_{unit}'])}")
+        success = Cell.of(row["success"], 2, bad=not row["passed"])
+        lines.append((row["name"], success, *shares, command, *off, f"[{row['source']}]"))
     return Table(columns, lines)
 
 
 def _differences(rows: Sequence[Mapping[str, Any]]) -> Fold:
-    return Fold(
-        "What differs from flat ground",
-        [Terms([(row["name"], differs(row["settings"])) for row in rows])],
-    )
+    entries = [(row["name"], differs(row["settings"])) for row in rows]
+    return Fold("What differs from flat ground", [Terms(entries)])
 
 
 def differs(settings: Mapping[str, Any]) -> str:
     """What of a scenario's settings is not as on an ideal robot on flat ground, as its
     configuration has it."""
-    told = flat({key: settings[key] for key in ("task", "physics", "sensors") if settings[key]})
-    words = [f"{key.partition('.')[2]} {_shown(value)}" for key, value in told.items() if key]
+    found = flat({key: settings[key] for key in ("task", "physics", "sensors") if settings[key]})
+    words = [f"{key.partition('.')[2]} {_shown(value)}" for key, value in found.items() if key]
     push = settings["push"]
     if push["force_n"]:
         times = f", {push['count']} times every {push['every_s']:g} s" if push["count"] > 1 else ""
-        words.append(
-            f"pushed by {push['force_n']:g} N for {push['duration_s']:g} s from a side{times}"
-        )
+        force = f"{push['force_n']:g} N for {push['duration_s']:g} s"
+        words.append(f"pushed by {force} from a side{times}")
     return "; ".join([*words, f"{settings['seconds']:g} s"])
 
 
 def _shown(value: Any) -> str:
-    return (
-        f"[{', '.join(f'{v:g}' for v in value)}]" if isinstance(value, list | tuple) else str(value)
-    )
+    several = isinstance(value, list | tuple)
+    return f"[{', '.join(f'{v:g}' for v in value)}]" if several else str(value)
 
 
 def _cures(rows: Sequence[Mapping[str, Any]]) -> Section | None:
@@ -143,24 +129,23 @@ def _cures(rows: Sequence[Mapping[str, Any]]) -> Section | None:
     failed = [row for row in rows if not row["passed"]]
     if not failed:
         return None
-    why = ["falls" if row["fell"] >= row["off_command"] else "is off its command" for row in failed]
+    why = ("is off its command", "falls")
     entries = [
-        (row["name"], f"{word}: {row['cure']}") for row, word in zip(failed, why, strict=True)
+        (row["name"], f"{why[row['fell'] >= row['off_command']]}: {row['cure']}") for row in failed
     ]
     return Section("cures", "Not passed", [Terms(entries)])
 
 
 def _joint_speeds(speeds: Mapping[str, Mapping[str, float]]) -> Section:
-    rows = [
-        (
-            name,
-            Cell.of(row["p999_rps"], 1, bad=row["p999_rps"] > row["limit_rps"]),
-            Cell.of(row["max_rps"], 1, bad=row["max_rps"] > row["limit_rps"]),
-            Cell.of(row["limit_rps"], 1),
-        )
-        for name, row in speeds.items()
-    ]
-    words = "Of all scenarios, at the end of control steps, before falls; the drives' limits are robot.yaml's."
+    rows = list[tuple[str | Cell, ...]]()
+    for name, row in speeds.items():
+        limit = row["limit_rps"]
+        reached = (Cell.of(row[key], 1, bad=row[key] > limit) for key in ("p999_rps", "max_rps"))
+        rows.append((name, *reached, Cell.of(limit, 1)))
+    words = (
+        "Of all scenarios, at the end of control steps, before falls; the drives' limits are "
+        "robot.yaml's."
+    )
     columns = ("joint", "99.9th percentile (rad/s)", "maximum (rad/s)", "limit (rad/s)")
     return Section("speeds", "Joint speeds", [Words(words), Table(columns, rows)])
 
@@ -173,21 +158,14 @@ def _flags(flags: Sequence[Mapping[str, Any]]) -> Section:
             UNITS.get(flag["name"], ""),
         )
         measured, most = (f"{number(flag[key])} {unit}".strip() for key in ("value", "from"))
-        lines.append(
-            (
-                name,
-                Cell(measured, flag["value"], bad=flag["raised"]),
-                most,
-                "raised" if flag["raised"] else "no",
-            )
-        )
+        cell = Cell(measured, flag["value"], bad=flag["raised"])
+        lines.append((name, cell, most, "raised" if flag["raised"] else "no"))
         if flag["raised"]:
             raised.append((name, f"{flag['symptom']}: {flag['cure']}"))
     words = (
-        "Measured in simulation, of what goes wrong on robots: on the scenarios that are only a command, before falls; "
-        "falls at the start in all. Where a flag begins is our decision."
+        "Measured in simulation, of what goes wrong on robots: on the scenarios that are only a "
+        "command, before falls; falls at the start in all. Where a flag begins is our decision."
     )
     cures = [Terms(raised)] if raised else []
-    return Section(
-        "flags", "Red flags", [Words(words), Table(("flag", "measured", "from", ""), lines), *cures]
-    )
+    table = Table(("flag", "measured", "from", ""), lines)
+    return Section("flags", "Red flags", [Words(words), table, *cures])

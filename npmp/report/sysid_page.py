@@ -1,5 +1,4 @@
-"""The page of `npmp sysid`: what was found, and measured angles against simulated ones, before and
-after."""
+"""The page of `npmp sysid`: what was found, and measured angles against simulated ones."""
 
 from __future__ import annotations
 
@@ -20,7 +19,6 @@ from npmp.report.parts import (
     Charts,
     Fold,
     Lines,
-    Row,
     Section,
     Table,
     Words,
@@ -41,48 +39,34 @@ def identified(
     result: Mapping[str, Any],
     provenance: Mapping[str, Any],
 ) -> Path:
-    """Write the page; gives back its path. result: the content of sysid.json."""
+    """Write the page; returns its path. result: the content of sysid.json."""
     before, after = (
-        1e3 * float(np.sqrt(np.square(rms).mean())) for rms in (found.rms_before, found.rms_after)
+        number(1e3 * float(np.sqrt(np.square(rms).mean())))
+        for rms in (found.rms_before, found.rms_after)
     )
-    cards = [
-        (
-            "Angles missed",
-            f"{number(after)} mrad",
-            f"root mean square, all joints; {number(before)} before",
-        ),
-        (
-            "Recorded",
-            f"{number(log.seconds)} s",
-            f"{len(log.recordings)} recordings at {number(log.rate_hz)} Hz",
-        ),
-    ]
+    missed = f"root mean square, all joints; {before} before"
+    recorded = f"{len(log.recordings)} recordings at {number(log.rate_hz)} Hz"
+    cards = [("Angles missed", f"{after} mrad", missed)]
+    cards.append(("Recorded", f"{number(log.seconds)} s", recorded))
     if "coverage" in result:
         share = number(result["coverage"]["within_2"])
         cards.append(("Within two errors", share, "of the true values; 0.95 are due"))
     charts = _charts(stand, log.recordings[0], found)
-    told = [
+    angles: list[Any] = [
         Words(
-            "Simulated in open loop from the first reading on, by the model as it was and as it was identified."
-        )
+            "Simulated in open loop from the first reading on, by the model as it was and as it "
+            "was identified."
+        ),
+        _missed(found),
+        Charts(charts[:_OPEN]),
     ]
-    folded = (
-        [Fold(f"{len(charts) - _OPEN} more", [Charts(charts[_OPEN:])])]
-        if len(charts) > _OPEN
-        else []
-    )
+    if rest := charts[_OPEN:]:
+        angles.append(Fold(f"{len(rest)} more", [Charts(rest)]))
+    unknown = [Lines(result["not_told_apart"]), _certainty(found)]
     sections = [
         Section("found", "What was found", _found(found)),
-        Section(
-            "apart",
-            "What these motions do not tell",
-            [Lines(result["not_told_apart"]), _certainty(found)],
-        ),
-        Section(
-            "angles",
-            "Measured and simulated angles",
-            [*told, _missed(found), Charts(charts[:_OPEN]), *folded],
-        ),
+        Section("apart", "What these motions do not tell", unknown),
+        Section("angles", "Measured and simulated angles", angles),
     ]
     title = f"{result['robot']}: joints as identified"
     return assemble(out, title=title, cards=cards, sections=sections, provenance=provenance)
@@ -92,22 +76,20 @@ def _found(found: Identified) -> list[Any]:
     """Estimates with their errors, below them what the model had."""
     kinds = [k for k in range(len(KINDS)) if (found.error[:, k] > 0.0).any()]
     columns = ("joint", *(f"{KINDS[k]} ({UNITS[KINDS[k]]})" for k in kinds))
-    rows: list[Row] = [
-        [name]
-        + [
-            Cell(
-                f"{number(found.estimate[j, k], 4)} ± {number(found.error[j, k], 2)}",
-                float(found.estimate[j, k]),
-            )
-            for k in kinds
+    rows: list[list[str | Cell]] = []
+    for j, name in enumerate(found.joints):
+        cells = [
+            Cell(f"{number(value, 4)} ± {number(error, 2)}", float(value))
+            for value, error in zip(found.estimate[j, kinds], found.error[j, kinds], strict=True)
         ]
-        for j, name in enumerate(found.joints)
-    ]
-    model: list[Row] = [
-        ["the model, mean", *(Cell.of(float(found.nominal[:, k].mean()), 4) for k in kinds)]
-    ]
-    words = "± one standard error, widened by how long residuals resemble themselves; limited by what was known before."
-    return [Words(words), Table(columns, rows, last=model, sortable=True)]
+        rows.append([name, *cells])
+    means = (Cell.of(float(found.nominal[:, k].mean()), 4) for k in kinds)
+    model: list[str | Cell] = ["the model, mean", *means]
+    words = (
+        "± one standard error, widened by the autocorrelation of the residuals; limited by what "
+        "was known before."
+    )
+    return [Words(words), Table(columns, rows, last=[model], sortable=True)]
 
 
 def _certainty(found: Identified) -> Table:
@@ -117,33 +99,19 @@ def _certainty(found: Identified) -> Table:
         upper = np.triu(found.correlation(j), 1)
         first, second = np.unravel_index(int(np.argmax(np.abs(upper))), upper.shape)
         pair = f"{KINDS[first]}, {KINDS[second]}: {number(float(upper[first, second]), 2)}"
-        rows.append(
-            (
-                name,
-                Cell.of(float(found.condition[j]), 1),
-                pair,
-                Cell.of(float(found.correlation_time[j]), 1),
-            )
-        )
-    columns = (
-        "joint",
-        "condition number",
-        "most correlated",
-        "samples that residuals resemble themselves",
-    )
+        condition, time = float(found.condition[j]), float(found.correlation_time[j])
+        rows.append((name, Cell.of(condition, 1), pair, Cell.of(time, 1)))
+    columns = ("joint", "condition number", "most correlated", "autocorrelation time (samples)")
     return Table(columns, rows, sortable=True)
 
 
 def _missed(found: Identified) -> Bars:
-    """Residuals by joint, as they were and are."""
+    """Residuals by joint, before and after."""
     bars = []
-    for name, before, after in zip(
-        found.joints, 1e3 * found.rms_before, 1e3 * found.rms_after, strict=True
-    ):
-        bars += [
-            Bar(f"{name}, before", float(before), number(before), "other"),
-            Bar("after", float(after), number(after)),
-        ]
+    for j, name in enumerate(found.joints):
+        before, after = 1e3 * float(found.rms_before[j]), 1e3 * float(found.rms_after[j])
+        bars.append(Bar(f"{name}, before", before, number(before), "other"))
+        bars.append(Bar("after", after, number(after)))
     return Bars("Root mean square of the angles missed", bars, unit="mrad")
 
 
@@ -156,15 +124,10 @@ def _charts(stand: Stand, recording: Recording, found: Identified) -> list[Chart
     total, length = len(recording.command), round(_WINDOW_S * stand.rate_hz)
     part = slice(max(0, (total - length) // 2), min(total, (total + length) // 2))
     time = np.arange(total)[part] / stand.rate_hz
-    return [
-        figures.line_chart(
-            [
-                Line("measured", time, recording.position[part, j], "ref"),
-                Line("before", time, read[0][part, j], "other"),
-                Line("after", time, read[1][part, j], "robot"),
-            ],
-            title=name,
-            unit="rad",
-        )
-        for j, name in enumerate(found.joints)
-    ]
+    angles = {"measured": (recording.position, "ref"), "before": (read[0], "other")}
+    angles["after"] = (read[1], "robot")
+    charts = []
+    for j, name in enumerate(found.joints):
+        lines = [Line(who, time, values[part, j], css) for who, (values, css) in angles.items()]
+        charts.append(figures.line_chart(lines, title=name, unit="rad"))
+    return charts

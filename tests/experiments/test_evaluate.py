@@ -152,7 +152,6 @@ def test_validation_clips_that_were_trained_on_are_told(
             f"out={out}",
             "debug=tiny",
             "threads=1",
-            "video=none",
         ]
         assert cli.main(["evaluate", *arguments, "split=validation"]) == 0
         error = capfd.readouterr().err
@@ -209,7 +208,6 @@ def test_only_clips_within_limits(
             f"{key}={limit}",
             "debug=tiny",
             "threads=1",
-            "video=none",
         ]
         assert cli.main(["evaluate", *arguments, f"out={tmp_path / key}"]) == 0
         found = json.loads((tmp_path / key / "evaluation.json").read_text())
