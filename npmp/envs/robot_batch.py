@@ -25,7 +25,7 @@ from npmp.memory import require_robots
 from npmp.robots import Robot
 from npmp.sim import Simulator, make_simulator
 from npmp.sim.action_space import ACTION_SPACES, PD, ActionSpace
-from npmp.sim.adaptive import AdaptiveConfig, Reach
+from npmp.sim.adaptive import AdaptiveConfig, AdaptiveRanges
 from npmp.sim.randomization import (
     PhysicsConfig,
     PhysicsRandomizer,
@@ -159,14 +159,14 @@ class RobotBatch:
             actuator=None if config.real_drives is None else actuators.load(config.real_drives),
         )
         self.randomizer = PhysicsRandomizer(self.sim, robot, config.physics)
-        self.reach: Reach | None = None
+        self.adaptive: AdaptiveRanges | None = None
         if config.adaptive.kind != "none":
-            self.reach = Reach(
+            self.adaptive = AdaptiveRanges(
                 config.adaptive, self.randomizer.columns, pushes=config.pushes.force > 0, num_envs=num_envs,
                 device=self.device,
             )  # fmt: skip
         root = model.body(robot.body_names[0]).id
-        self.pusher = Pusher(self.sim, root, config.pushes, self.dt, self.reach)
+        self.pusher = Pusher(self.sim, root, config.pushes, self.dt, self.adaptive)
         self.sensing = Sensing(config.sensors, self.home, self.dt)
         self.state = RobotState.unpack(
             torch.zeros(num_envs, RobotState.width(len(self.home)), device=self.device)
@@ -249,7 +249,7 @@ class RobotBatch:
     def place(self, ids: Tensor, start: Start, generator: torch.Generator) -> None:
         """Begin new episodes of robots ids (k,): new physics, a given state, no push, and a past
         like the present."""
-        self.randomizer.draw(ids, generator, self.reach)
+        self.randomizer.draw(ids, generator, self.adaptive)
         self.sim.set_state(ids, *self._whole(start))
         self.pusher.begin(ids, generator)
         if len(ids) == self.num_envs:
@@ -371,7 +371,7 @@ class RobotBatch:
             "unit": self.randomizer.unit,
             "push": self.pusher.force,
             "push_left": self.pusher.left,
-            **({} if self.reach is None else self.reach.state_dict()),
+            **({} if self.adaptive is None else self.adaptive.state_dict()),
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
@@ -380,8 +380,8 @@ class RobotBatch:
 
         Raises: ValueError where it was taken without this one's adaptive ranges.
         """
-        if self.reach is not None:
-            self.reach.load_state_dict(state)
+        if self.adaptive is not None:
+            self.adaptive.load_state_dict(state)
         if self.randomizer.size:
             self.randomizer.set(self._everyone, state["unit"].to(self.device))
         self.sim.restore(state["sim"])

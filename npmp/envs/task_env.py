@@ -179,9 +179,9 @@ class TaskEnv(Generic[T]):
         )
         if len(ids) == 0:
             return self.state
-        if self.robots.reach is not None:
+        if self.robots.adaptive is not None:
             over = ids[self._over[ids]]
-            self.robots.reach.note(over, ~self._failed[over])
+            self.robots.adaptive.note(over, ~self._failed[over])
             self._over = self._over.index_fill(0, ids, False)
         start = self.task.start(ids, self.generator, **where)
         self.robots.place(ids, start, self.generator)

@@ -19,23 +19,32 @@ from mocap_data.errors import InputError
 from npmp import ranges
 
 KINDS = ("none", "all", "each")
-PUSHES = "pushes"  # the name of the pushes' size among what is drawn
-FIXED = ("weak_joint",)  # draws that choose rather than measure
+# the name of the pushes' size among what is drawn
+PUSHES = "pushes"
+# draws that choose rather than measure
+FIXED = ("weak_joint",)
 
 
 @dataclass(frozen=True)
 class AdaptiveConfig:
-    """When ranges change, and by how much. Raises: ValueError for values out of range."""
+    """When ranges change, and by how much."""
 
-    kind: str = "none"  # a name of `KINDS`
-    start: float = 0.3  # share of each range at the beginning of a run
-    least: float = 0.05  # of it, at any time
-    above: float = 0.8  # a higher success rate widens
-    below: float = 0.5  # a lower one narrows
+    # none, all or each
+    kind: str = "none"
+    # share of each range at the beginning of a run
+    start: float = 0.3
+    # share of it at least
+    least: float = 0.05
+    # a higher success rate widens
+    above: float = 0.8
+    # a lower one narrows
+    below: float = 0.5
     widen: float = 1.1
     narrow: float = 0.9
-    episodes: int = 64  # that a success rate is of; then it begins anew
-    at_ends: float = 0.5  # each: share of episodes with one quantity at an end of its range
+    # that a success rate is of; then it is counted anew
+    episodes: int = 64
+    # each: share of episodes with one quantity at an end of its range
+    at_ends: float = 0.5
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
@@ -54,12 +63,12 @@ class AdaptiveConfig:
             )
 
 
-class Reach:
-    """Which share of each range is drawn from, `low` below its middle and `high` above, (G,) each;
-    in checkpoints.
+class AdaptiveRanges:
+    """The share of each of G ranges that is drawn from: `low` (G,) below its middle, `high` (G,)
+    above; kept in checkpoints.
 
-    An end is of one quantity and one side, or, of quantities that every part has its own of (joint
-    offsets say), of both sides, which then move together. Of pushes there is an upper end only.
+    An end belongs to one quantity and one side. Quantities with a draw per part (joint offsets)
+    have one end for both sides, which move together; pushes have an upper end only.
     """
 
     def __init__(
@@ -71,8 +80,7 @@ class Reach:
         num_envs: int,
         device: torch.device,
     ):
-        """columns: which of the draws are each quantity's, as `PhysicsRandomizer` has them. pushes:
-        whether there are any."""
+        """columns: where the draws of each quantity stand, as in `PhysicsRandomizer`."""
         self.config = config
         sizes = {
             name: part.stop - part.start for name, part in columns.items() if name not in FIXED
@@ -103,12 +111,12 @@ class Reach:
             torch.full((len(self.names),), config.start, device=device) for _ in range(2)
         )
         self.succeeded, self.counted = (torch.zeros(len(ends), device=device) for _ in range(2))
-        # that the present episode is at; -1: none
+        # the end that the present episode is at; -1: none
         self.end = torch.full((num_envs,), -1, device=device)
 
     def draw(self, ids: Tensor, unit: Tensor, generator: torch.Generator) -> Tensor:
-        """Draws (k, P) in [-1, 1], uniform within reach, of such uniform ones, for new episodes of
-        robots ids (k,)."""
+        """Draws for new episodes of robots ids (k,): uniform ones (k, P) in [-1, 1], scaled to the
+        present ranges."""
         whole = self.low.new_ones(1)
         low, high = (torch.cat((share, whole))[self._group] for share in (self.low, self.high))
         drawn = 0.5 * (1.0 + unit) * (low + high) - low
@@ -132,8 +140,8 @@ class Reach:
         return self.high[-1] * share
 
     def note(self, ids: Tensor, succeeded: Tensor) -> None:
-        """Episodes of robots ids (k,) are over, which succeeded (k,) bool or failed; where enough
-        are, ranges move."""
+        """Count episodes of robots ids (k,) that are over, `succeeded` (k,) bool; move ranges where
+        enough are."""
         c = self.config
         end = self.end[ids] if c.kind == "each" else torch.zeros_like(ids)
         known = end >= 0
@@ -158,34 +166,32 @@ class Reach:
             torch.where(full, 0.0, count) for count in (self.succeeded, self.counted)
         )
 
-    def reached(self) -> dict[str, list[float]]:
+    def shares(self) -> dict[str, list[float]]:
         """By quantity the shares of its range below and above the middle; of pushes that of the
         largest."""
         both = zip(self.names, self.low.tolist(), self.high.tolist(), strict=True)
         return {name: [high] if name == PUSHES else [low, high] for name, low, high in both}
 
     def logged(self) -> dict[str, float]:
-        """For a run's metrics: `reach`, the mean over all, and with `each` also that of every
+        """For a run's metrics: `range_share`, the mean over all, and with `each` also that of every
         quantity."""
-        means = {name: sum(shares) / len(shares) for name, shares in self.reached().items()}
-        each = (
-            {f"reach_{name}": mean for name, mean in means.items()}
-            if self.config.kind == "each"
-            else {}
-        )
-        return {"reach": sum(means.values()) / max(len(means), 1), **each}
+        means = {name: sum(shares) / len(shares) for name, shares in self.shares().items()}
+        found = {"range_share": sum(means.values()) / max(len(means), 1)}
+        if self.config.kind == "each":
+            found |= {f"range_share_{name}": mean for name, mean in means.items()}
+        return found
 
     _KEPT = ("low", "high", "succeeded", "counted", "end")
 
     def state_dict(self) -> dict[str, Tensor]:
         """For checkpoints."""
-        return {f"reach.{name}": getattr(self, name) for name in self._KEPT}
+        return {f"adaptive.{name}": getattr(self, name) for name in self._KEPT}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Continue where `state_dict` was taken. Raises ValueError where it was taken of other
         ranges."""
         for name in self._KEPT:
-            found, own = state.get(f"reach.{name}"), getattr(self, name)
+            found, own = state.get(f"adaptive.{name}"), getattr(self, name)
             if found is None or found.shape != own.shape:
                 raise ValueError("taken without these adaptive ranges")
             setattr(self, name, found.to(own.device, copy=True))

@@ -74,7 +74,6 @@ class BatchSim:
         ).view(1, -1, 1)
 
     def set_state(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
-        """As `Simulator.set_state`."""
         # a simulation is its state row, so writing the row is all that a reset is; `Batch.reset`
         # would wake its threads for it
         self._state[ids] = self._initial
@@ -84,11 +83,9 @@ class BatchSim:
             self.drives.begin(ids)
 
     def move(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
-        """As `Simulator.move`."""
         self.qpos[ids], self.qvel[ids] = qpos.to(self.qpos), qvel.to(self.qvel)
 
     def step(self, ctrl: Tensor, previous: Tensor | None = None) -> None:
-        """As `Simulator.step`."""
         # MuJoCo sets a counter to one when it resets a simulation, so only counters that start at
         # zero can tell
         self._warnings[...] = 0
@@ -113,7 +110,6 @@ class BatchSim:
             self.batch.step(nstep=1)
 
     def wrench(self, body: int) -> Tensor:
-        """As `Simulator.wrench`: a view of the state."""
         return torch.from_numpy(self.batch.bind("xfrc_applied"))[:, body]
 
     def expand(self, names: Sequence[str]) -> dict[str, Tensor]:
@@ -121,7 +117,6 @@ class BatchSim:
         return {name: torch.from_numpy(self.batch.expand(name)) for name in names}
 
     def set_const(self, ids: Tensor) -> None:
-        """As `Simulator.set_const`."""
         if len(ids):
             self.batch.set_const(ids.numpy())
 
@@ -143,11 +138,9 @@ class BatchSim:
         ]
 
     def sensor(self, name: str) -> Tensor:
-        """As `Simulator.sensor`."""
         return torch.tensor(self.sensordata[:, sensor_columns(self.model, name)])
 
     def drive_forces(self) -> Tensor:
-        """As `Simulator.drive_forces`."""
         return torch.tensor(self._drive_forces)
 
     def snapshot(self) -> Tensor:
@@ -156,7 +149,6 @@ class BatchSim:
         return state if self.drives is None else torch.cat((state, self.drives.snapshot()), -1)
 
     def restore(self, state: Tensor) -> None:
-        """As `Simulator.restore`."""
         size = self.batch.state.shape[1]
         self.batch.state[:] = state[:, :size].numpy()
         if self.drives is not None:

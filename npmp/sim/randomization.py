@@ -23,22 +23,25 @@ from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.robots import Robot
 from npmp.robots.description import CONES
-from npmp.sim.adaptive import Reach
+from npmp.sim.adaptive import AdaptiveRanges
 from npmp.sim.simulator import Simulator
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Half-widths of the uniform scales (1 + s_global) (1 + s_i). Raises ValueError outside [0, 1)."""
+    """Half-widths of the uniform scales (1 + s_global) (1 + s_i), in [0, 1)."""
 
-    whole: float = 0.0  # of s_global, one for the robot
-    each: float = 0.0  # of s_i, one for every part
+    # of s_global, one for the robot
+    whole: float = 0.0
+    # of s_i, one for every part
+    each: float = 0.0
 
     def __post_init__(self) -> None:
         ranges.share(self, "whole", "each")
         if max(self.whole, self.each) >= 1.0:
             raise ValueError(
-                f"a spread of 1 or more would make a quantity vanish; got whole {self.whole}, each {self.each}"
+                "a spread of 1 or more would make a quantity vanish;"
+                f" got whole {self.whole}, each {self.each}"
             )
 
     @property
@@ -49,52 +52,61 @@ class Spread:
 
 @dataclass(frozen=True)
 class JointPhysics:
-    """A joint and its drive as they were identified; None: the model's. Raises ValueError for
-    values out of range."""
+    """A joint and its drive as they were identified; None: the model's."""
 
-    armature: float | None = None  # [kg m2]
-    damping: float | None = None  # of the joint [Nm s/rad]
-    friction_loss: float | None = None  # [Nm]
-    kp: float | None = None  # [Nm/rad]
-    kd: float | None = None  # of the drive [Nm s/rad]
-    offset: float = 0.0  # its encoder reads the true angle plus this [rad]
+    # [kg m2]
+    armature: float | None = None
+    # of the joint [Nm s/rad]
+    damping: float | None = None
+    # [Nm]
+    friction_loss: float | None = None
+    # [Nm/rad]
+    kp: float | None = None
+    # of the drive [Nm s/rad]
+    kd: float | None = None
+    # the encoder reads the true angle plus this [rad]
+    offset: float = 0.0
 
     def __post_init__(self) -> None:
-        given = [
-            name
-            for name in ("armature", "damping", "friction_loss", "kd")
-            if getattr(self, name) is not None
-        ]
-        ranges.not_negative(self, *given)
+        names = ("armature", "damping", "friction_loss", "kd")
+        ranges.not_negative(self, *(name for name in names if getattr(self, name) is not None))
         if self.kp is not None:
             ranges.above_zero(self, "kp")
 
 
 @dataclass(frozen=True)
 class PhysicsConfig:
-    """What is drawn per episode; by default nothing. Raises ValueError for values out of range."""
+    """What is drawn per episode; by default nothing."""
 
     # by joint: what all draws are about
     nominal: Mapping[str, JointPhysics] = field(default_factory=dict)
     # friction cones of contacts, elliptic or pyramidal; None: the model's
     cone: str | None = None
-
-    friction: tuple[float, float] | None = None  # of the feet, sliding; None: the model's
-    mass: Spread = field(default_factory=Spread)  # of the bodies, with their inertia
+    # of the feet, sliding; None: the model's
+    friction: tuple[float, float] | None = None
+    # of the bodies, with their inertia
+    mass: Spread = field(default_factory=Spread)
     # [kg] on the root body, beside its scaled mass; None or (0, 0): none
     payload: tuple[float, float] | None = None
     # the root body's centre of mass is shifted by up to this along each axis [m]
     com_trunk: float = 0.0
-    com_links: float = 0.0  # the other bodies' [m]
-    joint_offset: float = 0.0  # calibration error of each joint's encoder, up to [rad]
-    armature: Spread = field(default_factory=Spread)  # of joints
-    damping: Spread = field(default_factory=Spread)  # of drives and joints
-    friction_loss: Spread = field(default_factory=Spread)  # of joints
-    gain: Spread = field(default_factory=Spread)  # stiffness of the drives
-    torque: Spread = field(default_factory=Spread)  # their torque limit
+    # the other bodies' [m]
+    com_links: float = 0.0
+    # calibration error of each joint's encoder, up to [rad]
+    joint_offset: float = 0.0
+    # of joints
+    armature: Spread = field(default_factory=Spread)
+    # of drives and joints
+    damping: Spread = field(default_factory=Spread)
+    # of joints
+    friction_loss: Spread = field(default_factory=Spread)
+    # stiffness of the drives
+    gain: Spread = field(default_factory=Spread)
+    # torque limit of the drives
+    torque: Spread = field(default_factory=Spread)
     # how far the latents of a model of many actuators lie from the mean one's, in their std
     actuators: float = 0.0
-    # the torque limit of one joint of the legs, drawn, times this besides; 1: none is weak
+    # factor of the torque limit of one joint of the legs, drawn; 1: none is weak
     weak_joint: float = 1.0
 
     def __post_init__(self) -> None:
@@ -102,36 +114,33 @@ class PhysicsConfig:
         ranges.share(self, "weak_joint")
         if self.cone is not None and self.cone not in CONES:
             raise ValueError(f"cone must be one of {', '.join(CONES)}; got {self.cone!r}")
+        for name in ("friction", "payload"):
+            if (pair := getattr(self, name)) is not None:
+                # lists as they come from a file
+                object.__setattr__(self, name, tuple(float(v) for v in pair))
+                if len(pair) != 2 or not 0.0 <= pair[0] <= pair[1] < math.inf:
+                    words = f"{name} must be two numbers, 0 <= low <= high, or null"
+                    raise ValueError(f"{words}, got {list(pair)}")
         if self.friction is not None:
-            object.__setattr__(
-                self, "friction", tuple(float(v) for v in self.friction)
-            )  # lists as they come from a file
-            if len(self.friction) != 2 or not 0.0 < self.friction[0] <= self.friction[1] < math.inf:
-                raise ValueError(
-                    f"friction must be two numbers, 0 < low <= high, got {list(self.friction)}"
-                )
-        if self.payload is not None:
-            object.__setattr__(self, "payload", tuple(float(v) for v in self.payload))
-            if len(self.payload) != 2 or not 0.0 <= self.payload[0] <= self.payload[1] < math.inf:
-                raise ValueError(
-                    f"payload must be two numbers, 0 <= low <= high, or null, got {list(self.payload)}"
-                )
-            if self.payload[1] == 0.0:
-                object.__setattr__(self, "payload", None)
+            ranges.above_zero(self, "friction")
+        if self.payload == (0.0, 0.0):
+            object.__setattr__(self, "payload", None)
 
 
 @dataclass(frozen=True)
 class PushConfig:
-    """Random lateral forces on the root body; by default none. Raises ValueError for negative
-    values.
+    """Random lateral forces on the root body; by default none.
 
     The magnitude is uniform up to `force`, the direction uniform in the horizontal plane; duration
     and gap are exponential.
     """
 
-    force: float = 0.0  # at most [N]
-    duration_s: float = 0.1  # mean [s]
-    gap_s: float = 1.0  # mean [s]
+    # at most [N]
+    force: float = 0.0
+    # mean [s]
+    duration_s: float = 0.1
+    # mean [s]
+    gap_s: float = 1.0
 
     def __post_init__(self) -> None:
         ranges.not_negative(self, "force")
@@ -210,9 +219,7 @@ class PhysicsRandomizer:
         """
         model, c = sim.model, config
         self._sim, self._config = sim, config
-        bodies = [
-            mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name) for name in robot.body_names
-        ]
+        bodies = [int(model.body(name).id) for name in robot.body_names]
         self._bodies = torch.tensor([b for b in bodies if model.body_mass[b] > 0])
         self._heavy = torch.tensor(
             [b for b in bodies if model.body_mass[b] > _LIGHT * sum(model.body_mass[bodies])]
@@ -221,12 +228,10 @@ class PhysicsRandomizer:
             name: getattr(c, name) if self._has(name) else Spread()
             for name in dict.fromkeys(kind for *_, kind in _SCALED)
         }
-        feet = {
-            mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name) for name in robot.foot_bodies
-        }
-        on_feet = [g for g in range(model.ngeom) if int(model.geom_bodyid[g]) in feet]
-        self._foot_geoms = torch.tensor(
-            [g for g in on_feet if model.geom_contype[g] or model.geom_conaffinity[g]]
+        feet = [model.body(name).id for name in robot.foot_bodies]
+        collides = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
+        self._foot_geoms = torch.from_numpy(
+            np.flatnonzero(np.isin(model.geom_bodyid, feet) & collides)
         )
         nu, nb, spreads = model.nu, len(self._heavy), self._spreads
         # name -> how many draws; in this order they stand in `unit`
@@ -241,15 +246,14 @@ class PhysicsRandomizer:
             "com_links": 3 * (nb - 1) if c.com_links > 0 else 0,
             "joint_offset": nu if c.joint_offset > 0 else 0,
             "payload": int(c.payload is not None),
-            "actuators": 0
-            if sim.drives is None or c.actuators == 0
-            else sim.drives.latent[0].numel(),
+            "actuators": sim.drives.latent[0].numel() if sim.drives and c.actuators else 0,
             "weak_joint": int(c.weak_joint < 1.0),
         }
-        self._columns: dict[str, slice] = {}
+        # where in `unit` the draws of each quantity stand
+        self.columns: dict[str, slice] = {}
         size = 0
         for name, count in wanted.items():
-            self._columns[name] = slice(size, size + count)
+            self.columns[name] = slice(size, size + count)
             size += count
         self.unit = torch.zeros(sim.num_envs, size, device=sim.device)
         offsets = [
@@ -291,8 +295,8 @@ class PhysicsRandomizer:
         for shape, (name, _, kind) in zip(values.shapes, scaled, strict=True):
             spread, part = self._spreads[kind], name.split("_")[0]
             all_of, some = (self._bodies, self._heavy) if part == "body" else (own[part], own[part])
-            whole.append((shape, [(all_of, spread.whole, self._columns[f"{kind}_whole"])]))
-            each.append((shape, [(some, spread.each, self._columns[f"{kind}_each"])]))
+            whole.append((shape, [(all_of, spread.whole, self.columns[f"{kind}_whole"])]))
+            each.append((shape, [(some, spread.each, self.columns[f"{kind}_each"])]))
         return values, _Terms(whole, self._place), _Terms(each, self._place)
 
     def _shifts(self, trunk: int) -> tuple[_Values, _Terms]:
@@ -300,8 +304,8 @@ class PhysicsRandomizer:
         c, bodies = self._config, self._heavy
         values = _Values(self._sim.model, self._fields, [("body_ipos", None)])
         shifts = [
-            (bodies[bodies == trunk], c.com_trunk, self._columns["com_trunk"]),
-            (bodies[bodies != trunk], c.com_links, self._columns["com_links"]),
+            (bodies[bodies == trunk], c.com_trunk, self.columns["com_trunk"]),
+            (bodies[bodies != trunk], c.com_links, self.columns["com_links"]),
         ]
         return values, _Terms([(values.shapes[0], shifts)], self._place)
 
@@ -327,25 +331,20 @@ class PhysicsRandomizer:
         """What was drawn for simulation i by name, each in [-1, 1]."""
         return {
             name: self.unit[i, columns].tolist()
-            for name, columns in self._columns.items()
+            for name, columns in self.columns.items()
             if columns.stop > columns.start
         }
 
-    @property
-    def columns(self) -> dict[str, slice]:
-        """Where in `unit` the draws of each quantity stand."""
-        return self._columns
-
-    def draw(self, ids: Tensor, generator: torch.Generator, reach: Reach | None = None) -> None:
-        """New physics for simulations ids (k,); within reach of the whole ranges, where it is
-        given."""
-        if self.size or reach is not None:
-            unit = (
-                2.0
-                * torch.rand((len(ids), self.size), generator=generator, device=self.unit.device)
-                - 1.0
+    def draw(
+        self, ids: Tensor, generator: torch.Generator, adaptive: AdaptiveRanges | None = None
+    ) -> None:
+        """New physics for simulations ids (k,), within the adaptive ranges where they are given."""
+        if self.size or adaptive is not None:
+            uniform = torch.rand(
+                (len(ids), self.size), generator=generator, device=self.unit.device
             )
-            self.set(ids, unit if reach is None else reach.draw(ids, unit, generator))
+            unit = 2.0 * uniform - 1.0
+            self.set(ids, unit if adaptive is None else adaptive.draw(ids, unit, generator))
         elif self._config.friction is not None:
             self.set(ids, self.unit[ids])
 
@@ -357,10 +356,10 @@ class PhysicsRandomizer:
         self.unit[ids] = unit
         if c.joint_offset > 0:
             self.joint_offset[ids] = (
-                self._offset + c.joint_offset * unit[:, self._columns["joint_offset"]].float()
+                self._offset + c.joint_offset * unit[:, self.columns["joint_offset"]].float()
             )
         if self._sim.drives is not None and c.actuators > 0:
-            latent, drawn = self._sim.drives.latent, unit[:, self._columns["actuators"]].to("cpu")
+            latent, drawn = self._sim.drives.latent, unit[:, self.columns["actuators"]].to("cpu")
             latent[ids.cpu()] = c.actuators * normal_of(drawn).view(len(ids), *latent.shape[1:])
         if not self._fields or not len(ids):
             return
@@ -371,12 +370,12 @@ class PhysicsRandomizer:
             if c.payload is not None:
                 low, high = c.payload
                 drawn[:, self._trunk] += low + (high - low) * 0.5 * (
-                    1.0 + draws[:, self._columns["payload"]].squeeze(-1)
+                    1.0 + draws[:, self.columns["payload"]].squeeze(-1)
                 )
             if c.weak_joint < 1.0:
                 nu, legs = self._sim.model.nu, self._legs
                 # (k, 1)
-                which = (0.5 * (1.0 + draws[:, self._columns["weak_joint"]]) * len(legs)).long()
+                which = (0.5 * (1.0 + draws[:, self.columns["weak_joint"]]) * len(legs)).long()
                 weak = legs[which.clamp(max=len(legs) - 1)]
                 # both ends of its range
                 hit = (torch.arange(nu, device=weak.device) == weak).repeat_interleave(2, -1)
@@ -388,7 +387,7 @@ class PhysicsRandomizer:
         if c.friction is not None:
             low, high = c.friction
             share = (
-                0.5 * (1.0 + draws[:, self._columns["friction"]])
+                0.5 * (1.0 + draws[:, self.columns["friction"]])
                 if low < high
                 else draws.new_zeros(len(ids), 1)
             )
@@ -483,10 +482,10 @@ class Pusher:
         root_body: int,
         config: PushConfig,
         dt: float,
-        reach: Reach | None = None,
+        adaptive: AdaptiveRanges | None = None,
     ):
-        """reach: how large pushes may be at present, where that changes."""
-        self.config, self._dt, self._reach = config, dt, reach
+        """adaptive: ranges that limit the pushes' size."""
+        self.config, self._dt, self._adaptive = config, dt, adaptive
         self.force = torch.zeros(sim.num_envs, 2, device=sim.device)
         # [s] until the present push or gap is over
         self.left = torch.zeros(sim.num_envs, device=sim.device)
@@ -511,7 +510,7 @@ class Pusher:
         over = left <= 0.0
         begins = over & ~self.force.any(-1)
         angle = 2.0 * math.pi * uniform[0]
-        size = uniform[1] if self._reach is None else self._reach.pushed(uniform[1])
+        size = uniform[1] if self._adaptive is None else self._adaptive.pushed(uniform[1])
         drawn = (c.force * size).unsqueeze(-1) * torch.stack(
             (torch.cos(angle), torch.sin(angle)), -1
         )

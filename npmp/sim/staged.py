@@ -57,7 +57,6 @@ class StagedBatchSim:
 
     @property
     def drives(self) -> Drives | None:
-        """As `Simulator.drives`: on the host."""
         return self.host.drives
 
     @property
@@ -71,13 +70,11 @@ class StagedBatchSim:
         return self._mirror[:, self.model.nq : self.model.nq + self.model.nv]
 
     def set_state(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
-        """As `Simulator.set_state`."""
         self.host.set_state(ids.cpu(), *self._write(ids, qpos, qvel))
         for wrench in self._wrenches.values():
             wrench.index_fill_(0, ids, 0.0)
 
     def move(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
-        """As `Simulator.move`."""
         self.host.move(ids.cpu(), *self._write(ids, qpos, qvel))
 
     def _write(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> tuple[Tensor, Tensor]:
@@ -88,7 +85,6 @@ class StagedBatchSim:
         return on_host[:, : self.model.nq], on_host[:, self.model.nq :]
 
     def step(self, ctrl: Tensor, previous: Tensor | None = None) -> None:
-        """As `Simulator.step`."""
         nu, controls = self.model.nu, [ctrl] if previous is None else [ctrl, previous]
         packed = torch.cat((*controls, *self._wrenches.values()), -1)
         width = packed.shape[-1]
@@ -119,24 +115,19 @@ class StagedBatchSim:
         return self.host.expand(names)
 
     def set_const(self, ids: Tensor) -> None:
-        """As `Simulator.set_const`."""
         self.host.set_const(ids.cpu())
 
     def broken(self) -> Tensor:
-        """As `Simulator.broken`."""
         return self.host.broken().to(self.device)
 
     def warnings(self, i: int) -> list[str]:
-        """As `Simulator.warnings`."""
         return self.host.warnings(i)
 
     def sensor(self, name: str) -> Tensor:
-        """As `Simulator.sensor`."""
         columns, start = sensor_columns(self.model, name), self.model.nq + self.model.nv
         return self._mirror[:, start + columns.start : start + columns.stop].clone()
 
     def drive_forces(self) -> Tensor:
-        """As `Simulator.drive_forces`."""
         return self.host.drive_forces().to(self.device)
 
     def snapshot(self) -> Tensor:
@@ -146,7 +137,6 @@ class StagedBatchSim:
         return self.host.snapshot()
 
     def restore(self, state: Tensor) -> None:
-        """As `Simulator.restore`."""
         self.host.restore(state.cpu())
         for body, wrench in self._wrenches.items():
             wrench.copy_(self.host.wrench(body))

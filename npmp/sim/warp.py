@@ -126,18 +126,15 @@ class WarpSim:
         return _Replay(self._physics_steps, self), _Replay(self._derive_constants, self)
 
     def set_state(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
-        """As `Simulator.set_state`."""
         for part in self._state:
             part.index_fill_(0, ids, 0.0)
         self.move(ids, qpos, qvel)
 
     def move(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
-        """As `Simulator.move`."""
         self.qpos.index_copy_(0, ids, qpos.to(self.qpos))
         self.qvel.index_copy_(0, ids, qvel.to(self.qvel))
 
     def step(self, ctrl: Tensor, previous: Tensor | None = None) -> None:
-        """As `Simulator.step`."""
         self._start_view.copy_(ctrl if previous is None else previous)
         self._end_view.copy_(ctrl)
         if self._constants_stale:
@@ -188,7 +185,6 @@ class WarpSim:
             )
 
     def wrench(self, body: int) -> Tensor:
-        """As `Simulator.wrench`: a view of the state."""
         return self._wrenches[:, body]
 
     def expand(self, names: Sequence[str]) -> dict[str, Tensor]:
@@ -215,7 +211,6 @@ class WarpSim:
         return ~torch.isfinite(torch.cat((self.qpos, self.qvel), -1)).all(-1)
 
     def warnings(self, i: int) -> list[str]:
-        """As `Simulator.warnings`."""
         return (
             []
             if bool(torch.isfinite(self.qpos[i]).all() & torch.isfinite(self.qvel[i]).all())
@@ -223,11 +218,9 @@ class WarpSim:
         )
 
     def sensor(self, name: str) -> Tensor:
-        """As `Simulator.sensor`."""
         return self._sensordata[:, sensor_columns(self.model, name)].clone()
 
     def drive_forces(self) -> Tensor:
-        """As `Simulator.drive_forces`."""
         return wp.to_torch(self._data.qfrc_actuator).clone()
 
     def snapshot(self) -> Tensor:
@@ -235,7 +228,6 @@ class WarpSim:
         return torch.cat(self._state, -1)
 
     def restore(self, state: Tensor) -> None:
-        """As `Simulator.restore`."""
         for part, kept in zip(
             self._state,
             state.to(self.qpos).split([p.shape[1] for p in self._state], -1),

@@ -187,8 +187,8 @@ def train(
         while trainer.iteration_count < plan.total and not stopping:
             try:
                 metrics = trainer.iteration(trainer.iteration_count / plan.total)
-                if (reach := trainer.env.robots.reach) is not None:
-                    metrics = metrics | reach.logged()
+                if (adaptive := trainer.env.robots.adaptive) is not None:
+                    metrics = metrics | adaptive.logged()
             except NonFiniteGradient:
                 guard.throw_away()
                 continue
@@ -282,8 +282,8 @@ class _Record:
         }
         summary = self.plan.summarize(self.before, self.latest) | counts
         summary |= {"before": self.before, "after": self.latest}
-        if (reach := trainer.env.robots.reach) is not None:
-            summary["randomization_reached"] = reach.reached()
+        if (adaptive := trainer.env.robots.adaptive) is not None:
+            summary["randomization_ranges"] = adaptive.shares()
         drives = trainer.env.robots.config
         if drives.real_drives is not None:
             weights = artifact.sha256(Path(drives.real_drives) / "actuator.safetensors")

@@ -22,7 +22,7 @@ SETTINGS = [
 ]
 
 
-def reaches(out: Path, name: str = "reach") -> list[float]:
+def reaches(out: Path, name: str = "range_share") -> list[float]:
     with open(out / "metrics.csv", newline="") as file:
         return [float(row[name]) for row in csv.DictReader(file)]
 
@@ -40,8 +40,8 @@ def test_imitation_moves_the_ranges_and_goes_on_with_them(data: Path, tmp_path: 
     assert (a / "metrics.csv").read_bytes() == (b / "metrics.csv").read_bytes()
     found = reaches(a)
     assert found[-1] < 0.3 and len(set(found)) > 1
-    record = SkillModule.load(a / "module").contract.training["randomization_reached"]
-    assert record == json.loads((a / "summary.json").read_text())["randomization_reached"]
+    record = SkillModule.load(a / "module").contract.training["randomization_ranges"]
+    assert record == json.loads((a / "summary.json").read_text())["randomization_ranges"]
     assert set(record) >= {"friction", "mass_whole", "joint_offset", "pushes"}
     assert sum(sum(shares) / len(shares) for shares in record.values()) / len(
         record
@@ -58,10 +58,10 @@ def test_reuse_moves_each_end_by_itself(trained: Path, tmp_path: Path) -> None:
     assert (
         reuse.main([f"module={module}", f"out={out}", *SETTINGS, *each, "algo.episode_s=0.1"]) == 0
     )
-    record = HighLevelPolicy.load(out / "policy").contract.training["randomization_reached"]
+    record = HighLevelPolicy.load(out / "policy").contract.training["randomization_ranges"]
     assert len({share for shares in record.values() for share in shares}) > 1
     mean = sum(record["friction"]) / 2
-    assert reaches(out, "reach_friction")[-1] == pytest.approx(mean)
+    assert reaches(out, "range_share_friction")[-1] == pytest.approx(mean)
 
 
 def test_collectors_of_their_own_are_refused(

@@ -10,7 +10,7 @@ import torch
 
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.robots import Robot
-from npmp.sim.adaptive import AdaptiveConfig, Reach
+from npmp.sim.adaptive import AdaptiveConfig, AdaptiveRanges
 from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
 from npmp.tasks.walk import Walk, WalkConfig
 
@@ -22,16 +22,16 @@ COLUMNS = {
 }
 
 
-def reach(n: int = 10, *, pushes: bool = True, **settings: Any) -> Reach:
+def reach(n: int = 10, *, pushes: bool = True, **settings: Any) -> AdaptiveRanges:
     config = AdaptiveConfig(**{"kind": "each", "start": 0.5, "episodes": 4, **settings})
-    return Reach(config, COLUMNS, pushes=pushes, num_envs=n, device=torch.device("cpu"))
+    return AdaptiveRanges(config, COLUMNS, pushes=pushes, num_envs=n, device=torch.device("cpu"))
 
 
 def generator() -> torch.Generator:
     return torch.Generator().manual_seed(0)
 
 
-def note(adaptive: Reach, succeeded: int, failed: int) -> None:
+def note(adaptive: AdaptiveRanges, succeeded: int, failed: int) -> None:
     """Episodes of as many robots."""
     outcome = torch.tensor([True] * succeeded + [False] * failed)
     adaptive.note(torch.arange(len(outcome)), outcome)
@@ -52,15 +52,15 @@ def test_one_success_rate_moves_all_ranges_by_hand() -> None:
     assert adaptive.high.tolist() == pytest.approx([0.495] * 3)
     for _ in range(20):
         note(adaptive, 10, 0)
-    assert adaptive.reached() == {
+    assert adaptive.shares() == {
         "friction": [1.0, 1.0],
         "joint_offset": [1.0, 1.0],
         "pushes": [1.0],
     }
-    assert adaptive.logged() == {"reach": 1.0}
+    assert adaptive.logged() == {"range_share": 1.0}
     for _ in range(40):
         note(adaptive, 0, 10)
-    assert adaptive.logged()["reach"] == pytest.approx(0.05)
+    assert adaptive.logged()["range_share"] == pytest.approx(0.05)
 
 
 def test_an_end_moves_by_its_own_episodes() -> None:
@@ -81,11 +81,11 @@ def test_an_end_moves_by_its_own_episodes() -> None:
     assert adaptive.counted.tolist() == [0, 3, 0, 0]
     adaptive.end = torch.tensor([2] * 4 + [3] * 4 + [-1] * 2)
     note(adaptive, 10, 0)
-    assert adaptive.reached() == {
+    assert adaptive.shares() == {
         "friction": pytest.approx([0.45, 0.5]), "joint_offset": pytest.approx([0.55, 0.55]),
         "pushes": pytest.approx([0.55]),
     }  # fmt: skip
-    assert adaptive.logged()["reach_friction"] == pytest.approx(0.475)
+    assert adaptive.logged()["range_share_friction"] == pytest.approx(0.475)
 
 
 def test_draws_fill_their_reach_and_half_of_them_are_at_an_end() -> None:
@@ -124,7 +124,7 @@ def environment(robot: Robot, **settings: Any) -> TaskEnv[Walk]:
 def test_episodes_count_where_they_end(robot: Robot) -> None:
     """Robots that stand: after five steps all have succeeded; those that lie down have failed."""
     env = environment(robot)
-    adaptive = env.robots.reach
+    adaptive = env.robots.adaptive
     assert adaptive is not None and adaptive.counted.item() == 0.0  # to begin is not to end
     env.age.zero_()
     for _ in range(5):
@@ -143,20 +143,20 @@ def test_episodes_count_where_they_end(robot: Robot) -> None:
 
 def test_what_was_reached_is_in_checkpoints(robot: Robot) -> None:
     env, other = environment(robot, kind="each"), environment(robot, kind="each")
-    env.robots.reach.low[1] = 0.7
-    env.robots.reach.counted[0] = 3.0
+    env.robots.adaptive.low[1] = 0.7
+    env.robots.adaptive.counted[0] = 3.0
     other.load_state_dict(env.state_dict())
     assert (
-        other.robots.reach.reached()
-        == env.robots.reach.reached()
-        != environment(robot).robots.reach.reached()
+        other.robots.adaptive.shares()
+        == env.robots.adaptive.shares()
+        != environment(robot).robots.adaptive.shares()
     )
     assert (
-        torch.equal(other.robots.reach.end, env.robots.reach.end)
-        and other.robots.reach.counted[0] == 3.0
+        torch.equal(other.robots.adaptive.end, env.robots.adaptive.end)
+        and other.robots.adaptive.counted[0] == 3.0
     )
     plain = TaskEnv(env.task, 4, robots=env.robots.config.whole(), num_threads=1)
-    assert plain.robots.reach is None and not any("reach" in name for name in plain.state_dict())
+    assert plain.robots.adaptive is None and not any("adaptive" in name for name in plain.state_dict())
     with pytest.raises(ValueError, match="without these adaptive ranges"):
         other.load_state_dict(plain.state_dict())
 

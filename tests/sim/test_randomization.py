@@ -70,7 +70,7 @@ def test_fields_are_the_products_that_the_draws_say(robot: Robot) -> None:
     sim = simulations(robot, 2)
     physics = PhysicsRandomizer(sim, robot, EVERYTHING)
     unit = torch.zeros(1, physics.size)
-    columns = physics._columns
+    columns = physics.columns
     unit[0, columns["mass_whole"]] = 0.5
     unit[0, columns["mass_each"]][:2] = torch.tensor([1.0, -1.0])
     unit[0, columns["gain_whole"]] = -1.0
@@ -232,8 +232,8 @@ def test_no_payload_leaves_the_draws_as_they_are(
     assert torch.equal(physics.unit, 2.0 * torch.rand((3, physics.size), generator=again) - 1.0)
     assert torch.equal(torch.rand(4, generator=g), torch.rand(4, generator=again))
     mass = (
-        physics.unit[:, physics._columns["mass_whole"]].double(),
-        physics.unit[:, physics._columns["mass_each"]].double(),
+        physics.unit[:, physics.columns["mass_whole"]].double(),
+        physics.unit[:, physics.columns["mass_each"]].double(),
     )
     factor = (1.0 + 0.3 * mass[0]) * (1.0 + 0.1 * mass[1])
     nominal = torch.from_numpy(sim.model.body_mass)[physics._heavy]
@@ -249,7 +249,7 @@ def test_every_draw_changes_something(name: str) -> None:
     physics = PhysicsRandomizer(sim, robot, EVERYTHING)
     lost = sum(
         columns.stop - columns.start
-        for key, columns in physics._columns.items()
+        for key, columns in physics.columns.items()
         if "friction_loss" in key
     )
     assert lost == {"anymal_b": 0, "op3": 21}[name]
