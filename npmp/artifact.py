@@ -28,19 +28,22 @@ from npmp.settings import from_mapping, shown
 Contract = TypeVar("Contract")
 Module = TypeVar("Module", bound=nn.Module)
 
-MAX_WEIGHTS = 1 << 30  # bytes; the paper's sizes make 20 MB
-LARGEST = 1e9  # of a contract's numbers with a fraction: gains, ranges, rates
+# bytes; the paper's sizes make 20 MB
+MAX_WEIGHTS = 1 << 30
+# of a contract's numbers with a fraction: gains, ranges, rates
+LARGEST = 1e9
 # what a tensor may hold; others can be written, and not computed with
 DTYPES = {
-    torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64,
-    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64,
-}  # fmt: skip
-MAX_HEADER = 1 << 20  # bytes that say which tensors there are; ours have 5 KB, checkpoints' 20
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64),
+}
+# bytes that say which tensors there are; ours have 5 KB, checkpoints' 20
+MAX_HEADER = 1 << 20
 
 
 @dataclass(frozen=True)
 class Record:
-    """What other code reads of a contract's record of the training, where it is there; more may be."""
+    """The keys of a contract's training record that other code reads; there may be more."""
 
     hold: str = ""
     accelerometer: str = ""
@@ -123,8 +126,8 @@ def load(
         if key in Record.__annotations__
     }
     from_mapping(Record, record, at=f"'{description}'.training")
-    settled = {name: getattr(agreed, name) for name in known - {"training", "versions"}}
-    if strange := absurd(settled, sum(tensor.numel() for tensor in tensors.values())):
+    sizes = {name: getattr(agreed, name) for name in known - {"training", "versions"}}
+    if strange := absurd(sizes, sum(tensor.numel() for tensor in tensors.values())):
         raise InputError(f"'{description}': {strange}")
     with reading(description), torch.device("meta"):
         expected = make(agreed).state_dict()

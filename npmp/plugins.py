@@ -1,5 +1,4 @@
-"""What users keep beside their work: robots in ./robots, tasks in ./tasks, and in the folders that
-NPMP_ROBOTS and NPMP_TASKS list."""
+"""Users' robots and tasks: in ./robots, ./tasks, and the folders of NPMP_ROBOTS and NPMP_TASKS."""
 
 from __future__ import annotations
 
@@ -15,23 +14,19 @@ _MODULE = "npmp_plugin_task_"  # before a task's name: that of its module
 
 
 def folders(kind: str) -> list[Path]:
-    """Where what a user has of a kind, "robots" or "tasks", is looked for, in this order."""
+    """The folders that are searched for a kind of plugin, "robots" or "tasks", in this order."""
     listed = os.environ.get(f"NPMP_{kind.upper()}", "").split(os.pathsep)
     return [*(Path(entry).expanduser() for entry in listed if entry), Path(kind)]
 
 
 def tasks() -> dict[str, Path]:
-    """The files of one's own tasks by name: NAME.py with its settings beside it, NAME.yaml."""
+    """The files of users' tasks by name: NAME.py with its settings beside it, NAME.yaml."""
     found = [path for folder in folders("tasks") for path in sorted(folder.glob("*.py"))]
     return {path.stem: path for path in reversed(found) if path.with_suffix(".yaml").is_file()}
 
 
 def task_module(name: str) -> ModuleType:
-    """The module of one's own task, loaded once.
-
-    Raises:
-      InputError: where its file cannot be run.
-    """
+    """The module of a user's task, loaded once. Raises InputError where its file cannot be run."""
     module_name = _MODULE + name
     if (loaded := sys.modules.get(module_name)) is not None:
         return loaded
@@ -50,5 +45,5 @@ def task_module(name: str) -> ModuleType:
 
 
 def loaded_modules() -> list[ModuleType]:
-    """Those of tasks that have been loaded; other processes cannot import them by their names."""
+    """Modules of tasks that are loaded; other processes cannot import them by their names."""
     return [module for name, module in sys.modules.items() if name.startswith(_MODULE)]

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import stats
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, unknown
 from mocap_data.safe_yaml import read_yaml
 from npmp.settings import flat
 from npmp.training.tables import as_number, read_table
@@ -41,7 +41,7 @@ class TrainingRun:
 
     Attributes:
       path: the folder.
-      verb: whose run it is; "" where its config.yaml does not say.
+      verb: that made the run; "" where its config.yaml does not say.
       settings: what may tell groups apart.
       x: where the score was measured: "minutes" and "env_steps", (N,) each.
       score: (N,).
@@ -143,7 +143,8 @@ def find_runs(places: Sequence[str]) -> list[Path]:
         runs = [run for match in matches for run in _runs_in(match)]
         if not runs:
             raise InputError(
-                f"no run at '{place}'; a folder with config.yaml and metrics.csv, or one of such, is expected"
+                f"no run at '{place}'; expected a folder with config.yaml and metrics.csv,"
+                " or a folder of such"
             )
         found |= {run.resolve(): run for run in runs if run.resolve() not in found}
     return list(found.values())
@@ -175,9 +176,7 @@ def read_run(path: Path, score: str) -> TrainingRun:
     if not metrics:
         raise InputError(f"{path / 'metrics.csv'} has no rows yet")
     if score not in metrics[0]:
-        raise InputError(
-            f"{path} has no metric '{score}'; there are: {', '.join(k for k in metrics[0] if k != 'iteration')}"
-        )
+        raise unknown(f"metric in {path}", score, [k for k in metrics[0] if k != "iteration"])
     wall = {row.get("iteration"): as_number(row.get("wall_s")) for row in timing}
     rows = [
         (
@@ -365,7 +364,7 @@ class Difference:
     Attributes:
       iqm: mean of the middle half of its scores. interval: of it, 95 %, by bootstrap over the runs.
       by: how much better that is than the other group's. by_interval: of it, 95 %; above 0: better,
-        below: worse, else nobody knows.
+        below: worse, else undecided.
       better: the probability that a run of this group beats one of the other; half for ties.
     """
 
@@ -439,7 +438,8 @@ def notes(groups: Sequence[Group]) -> list[str]:
     fewest = min((len(group.runs) for group in groups if len(group.runs) > 1), default=FEW)
     if fewest < FEW and len(groups) > 1:
         lines.append(
-            f"intervals over {fewest} runs are too narrow: of so few a bootstrap sees too little; take {FEW} or more"
+            f"intervals over {fewest} runs are too narrow: of so few a bootstrap sees too little;"
+            f" take {FEW} or more"
         )
     counts = {len(group.runs) for group in groups}
     if len(counts) > 1:

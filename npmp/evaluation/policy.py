@@ -1,4 +1,4 @@
-"""How well a policy does its task: one long trial and, of walking, trials by speed, push and ground."""
+"""How well a policy does its task: a long trial; of walking also trials by speed, push, ground."""
 
 from __future__ import annotations
 

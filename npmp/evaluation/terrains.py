@@ -1,4 +1,4 @@
-"""Which ground a walking policy holds: one trial per slope, step and height of Perlin noise."""
+"""Which terrain a policy walks on: one trial per slope, step and height of Perlin noise."""
 
 from __future__ import annotations
 

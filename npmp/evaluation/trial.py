@@ -1,5 +1,4 @@
-"""How well a task is done: one trial for every policy, asked the same, started alike, falls counted
-the same way."""
+"""A trial of a policy at a task: the same commands, starts and count of falls for every policy."""
 
 from __future__ import annotations
 
@@ -72,12 +71,12 @@ def _turn(env: TaskEnv[Any], generator: torch.Generator) -> None:
 def effort(trial: Trial) -> dict[str, float]:
     """What moving cost the drives, over all steps of a trial's `seen` torque, joint_vel and base.
 
-    Returns: `mechanical_power_w`, the joints' positive power (what a drive brakes is not won back),
-    its share per metre of the base's path, `torque_rms_nm` of all joints, whose square heats the
-    drives, and how smooth it was: `torque_rate_nm_s`, the mean change of a joint's torque, and
-    `joint_jerk_rad_s3`, the RMS of the second difference of its velocity, both between control
-    steps of one episode. `torque_max_nm` and `joint_speed_max_rps` are the largest of any joint at
-    the end of a control step.
+    Returns: `mechanical_power_w`, the joints' positive power (a drive's braking is not recovered);
+    `energy_j_per_m`, its share per metre of the base's path; `torque_rms_nm` of all joints, which
+    heats the drives; `torque_rate_nm_s`, the mean change of a joint's torque, and
+    `joint_jerk_rad_s3`, the RMS of the second difference of its velocity, between control steps of
+    one episode; `torque_max_nm` and `joint_speed_max_rps`, the largest of any joint at the end of a
+    control step.
     """
     torque, speed, base = (trial.seen[name] for name in ("torque", "joint_vel", "base"))
     power = (torque * speed).clamp(min=0.0).sum(-1)  # (T, n)
@@ -100,17 +99,19 @@ def effort(trial: Trial) -> dict[str, float]:
     return figures
 
 
-MOVING = 0.1  # [m/s] a base that is faster walks
-NEAR = 0.005  # [m] feet that are lower are at the ground
+# [m/s] a base that is faster walks
+MOVING = 0.1
+# [m] feet that are lower are at the ground
+NEAR = 0.005
 
 
 def gait(trial: Trial) -> dict[str, float]:
-    """Whether robots step or glide, while the base moves; empty where none does. Each is of the
-    foot that does worst: the mean would hide hind legs that step behind fore legs that glide.
+    """Whether robots step or glide while the base moves; empty where none does. Each figure is that
+    of the worst foot: a mean would hide fore legs that glide before hind legs that step.
 
-    Returns: `swing_share`, the share of time that a foot is higher than 5 mm, `foot_lift_m`, how
-    high it gets within half a second, in the median, and `near_floor_mps`, its mean horizontal
-    speed while it is lower than 5 mm.
+    Returns: `swing_share`, the share of time that a foot is higher than 5 mm; `foot_lift_m`, how
+    high it gets within half a second, in the median; `near_floor_mps`, its mean horizontal speed
+    while it is lower than 5 mm.
     """
     height, speed = trial.seen["feet"].unbind(-1)  # (T, n, F)
     moving = (trial.seen["base"][..., 3] > MOVING) & ~trial.seen["first"]
@@ -133,7 +134,7 @@ def gait(trial: Trial) -> dict[str, float]:
 class _TrialRecorder:
     def __init__(self, env: TaskEnv[Any]):
         self.env = env
-        self.who = torch.arange(env.num_envs, device=env.device)
+        self.robots = torch.arange(env.num_envs, device=env.device)
         self.soles = self._soles()
         self.seen: dict[str, list[Tensor]] = {}
         self.errors: list[Tensor] = []
@@ -147,11 +148,11 @@ class _TrialRecorder:
         return qpos
 
     def _soles(self) -> Tensor:
-        """Where each foot is, and how high its lowest point above the ground there, (n, F, 3) [m]."""
+        """Each foot's place, and the height of its lowest point above the ground, (n, F, 3) [m]."""
         env, feet = self.env, self.env.feet
         state = env.ground.integrated(env.state)
         place = feet(state.root_pos, state.root_rot, state.joint_pos)
-        height = place[..., 2] - feet.radius - env.ground.height_at(place[..., :2], self.who)
+        height = place[..., 2] - feet.radius - env.ground.height_at(place[..., :2], self.robots)
         return torch.cat((place[..., :2].mean(-2), height.amin(-1, keepdim=True)), -1).nan_to_num(
             0.0
         )

@@ -9,54 +9,55 @@ from typing import Any
 
 from mocap_data.errors import InputError
 
-FAST_MPS = 2.0  # clips that are nowhere faster are scored on their own as well
-LOST = 0.5  # a clip of which less than this share is tracked is named among the limits
+# clips that are nowhere faster are scored on their own as well
+FAST_MPS = 2.0
+# a clip of which less than this share is tracked is named among the limits
+LOST = 0.5
 COLUMNS = (
-    "| clips | share of time tracked | clips tracked whole | base deviation, mean over time | at the last tracked frame"
-    " | joint error |\n"
-    "|---|---|---|---|---|---|\n"
+    "| clips | share of time tracked | clips tracked whole | base deviation, mean over time"
+    " | at the last tracked frame | joint error |\n|---|---|---|---|---|---|\n"
 )
 
 
 @dataclass(frozen=True)
 class CardContent:
-    """What a card says; every part but the contract may be missing.
+    """What a card says; every part but the name and the contract may be missing."""
 
-    Attributes:
-      name: of the module. contract: the content of module.json.
-      commands: lines that reproduce it. about: a sentence on the data, or "".
-      recordings, clips, seconds: of the dataset, the motions trained on and held out together; 0
-        when not known.
-      hours: of training. machine: on what, or "".
-      evaluations: contents of evaluation.json, nominal or randomized.
-      speeds: top speed of each clip by name [m/s], for the rows up to `FAST_MPS`.
-      wander: the content of wander.json. limits: sentences of one's own, or "".
-    """
-
+    # of the module
     name: str
+    # the content of module.json
     contract: Mapping[str, Any]
+    # lines that reproduce it
     commands: Sequence[str] = ()
+    # a sentence on the data
     about: str = ""
+    # of the dataset, the motions trained on and held out together; 0: not known
     recordings: int = 0
     clips: int = 0
     seconds: float = 0.0
+    # of training
     hours: float | None = None
     machine: str = ""
+    # contents of evaluation.json, nominal or randomized
     evaluations: Sequence[Mapping[str, Any]] = ()
+    # top speed of each clip by name [m/s], for the rows up to `FAST_MPS`
     speeds: Mapping[str, float] = field(default_factory=dict)
+    # the content of wander.json
     wander: Mapping[str, Any] | None = None
+    # sentences of the author's
     limits: str = ""
 
 
 def write_card(content: CardContent) -> str:
     """The card as Markdown. Raises InputError for an evaluation that is none."""
+    commands = "**Command.**\n\n```\n" + "\n".join(content.commands) + "\n```"
     parts = [
         f"# {content.name}",
         _what(content.contract),
         _data(content),
-        _command(content),
+        commands if content.commands else "",
         _training(content),
-        _scores(content),
+        _scores(content) if content.evaluations else "",
         _limits(content),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
@@ -66,86 +67,70 @@ def _what(contract: Mapping[str, Any]) -> str:
     net, hold = contract["net"], contract["training"].get("hold", "zero_order").replace("_", "-")
     return (
         f"Encoder, AR(1) prior (alpha {net['alpha']:g}) and LSTM decoder for {contract['robot']},"
-        f" {net['latent_dim']} latent dimensions, {contract['control_rate_hz']:g} Hz joint targets, {hold} hold."
-        f" Weights stored as {contract.get('weights_dtype', 'float32')}."
+        f" {net['latent_dim']} latent dimensions, {contract['control_rate_hz']:g} Hz joint targets,"
+        f" {hold} hold. Weights stored as {contract.get('weights_dtype', 'float32')}."
     )
 
 
 def _data(content: CardContent) -> str:
     training = content.contract["training"]
-    licences = ", ".join(training.get("licences", [])) or "unknown"
-    words = [f"**Licence and data.** Trained on recordings under: {licences}."]
-    if any("NC" in licence for licence in training.get("licences", [])):
+    licences, clips = training.get("licences", []), training.get("clips", [])
+    words = [
+        f"**Licence and data.** Trained on recordings under: {', '.join(licences) or 'unknown'}."
+    ]
+    if any("NC" in licence for licence in licences):
         words.append("For non-commercial use only, and so is whatever is trained on top of it.")
     words += [content.about] if content.about else []
-    words.append(
-        f"{len(training.get('clips', []))} motions of {training.get('data', 'an unnamed dataset')}."
-    )
+    words.append(f"{len(clips)} motions of {training.get('data', 'an unnamed dataset')}.")
     if content.clips:
-        held_out = (
-            "; whole recordings are held out"
-            if len(training.get("clips", [])) < content.clips
-            else ""
-        )
+        held_out = "; whole recordings are held out" if len(clips) < content.clips else ""
         words.append(
-            f"The dataset: {content.recordings} recordings, {content.clips} motions with their mirrors,"
-            f" {content.seconds:.0f} s{held_out}."
+            f"The dataset: {content.recordings} recordings, {content.clips} motions with their"
+            f" mirrors, {content.seconds:.0f} s{held_out}."
         )
     return " ".join(words)
 
 
-def _command(content: CardContent) -> str:
-    return (
-        "**Command.**\n\n```\n" + "\n".join(content.commands) + "\n```" if content.commands else ""
-    )
-
-
 def _training(content: CardContent) -> str:
     training = content.contract["training"]
-    seed, steps = training.get("seed"), training.get("env_steps")
     words = [
-        f"Seed {seed}" if seed is not None else "",
-        f"{steps:,} environment steps" if steps is not None else "",
+        f"Seed {training['seed']}" if training.get("seed") is not None else "",
+        f"{training['env_steps']:,} environment steps" if training.get("env_steps") else "",
+        f"{training['iterations']:,} iterations" if "iterations" in training else "",
+        f"{content.hours:.1f} hours" if content.hours is not None else "",
+        content.machine,
     ]
-    words.append(f"{training['iterations']:,} iterations" if "iterations" in training else "")
-    words.append(f"{content.hours:.1f} hours" if content.hours is not None else "")
-    words.append(content.machine)
-    made = ", ".join(
-        f"{name} {number}" for name, number in content.contract.get("versions", {}).items()
-    )
+    versions = content.contract.get("versions", {})
+    made = ", ".join(f"{name} {number}" for name, number in versions.items())
     return f"**Training.** {', '.join(word for word in words if word)}. Made with {made}."
 
 
 def _scores(content: CardContent) -> str:
-    if not content.evaluations:
-        return ""
     rows, starts = "", []
     for evaluation in content.evaluations:
         clips = evaluation.get("clips")
         if not isinstance(clips, list) or not clips:
             raise InputError(
-                "an evaluation for the card has no clips: evaluation.json of npmp evaluate is expected"
+                "an evaluation for the card has no clips; expected evaluation.json of npmp evaluate"
             )
         physics = evaluation.get("randomization", "none")
         name = "nominal" if physics == "none" else f"`randomization={physics}`"
-        which = {"train": "trained on", "validation": "held-out"}.get(
-            str(evaluation.get("split")), "all"
-        )
+        splits = {"train": "trained on", "validation": "held-out"}
+        which = splits.get(str(evaluation.get("split")), "all")
         if which == "held-out" and (seen := evaluation.get("seen_in_training")):
             which = f"validation ({seen} of recordings trained on)"
         slow = [c for c in clips if content.speeds.get(c["name"], FAST_MPS + 1.0) <= FAST_MPS]
         if slow and len(slow) < len(clips):
-            rows += _row(
-                f"{which}, nowhere faster than {FAST_MPS:g} m/s ({len(slow)}), {name}", slow
-            )
+            limit = f"nowhere faster than {FAST_MPS:g} m/s ({len(slow)})"
+            rows += _row(f"{which}, {limit}, {name}", slow)
         rows += _row(f"{which}, all ({len(clips)}), {name}", clips)
         if "random_starts" in evaluation:
             drawn = evaluation["random_starts"]
             starts.append(f"{drawn['tracked_fraction']:.3f} {name} ({drawn['starts']} starts)")
     text = (
-        "**Scores.** `npmp evaluate`, each clip once from its first frame, eq. 2's corridor, mean latents and actions;"
-        f" deviations are over the tracked steps: of the base the median over clips, of the joints the "
-        f"mean.\n\n{COLUMNS}{rows}"
+        "**Scores.** `npmp evaluate`, each clip once from its first frame, eq. 2's corridor, mean"
+        " latents and actions; deviations are over the tracked steps: of the base the median over"
+        f" clips, of the joints the mean.\n\n{COLUMNS}{rows}"
     )
     if starts:
         text += f"\nFrom random starts, share of the remaining clip: {', '.join(starts)}."
@@ -173,15 +158,15 @@ def _wandering(wander: Mapping[str, Any] | None) -> str:
         end, speed = f"{100 * row['up_to_the_end']:.0f} % to the end", f"{row['speed_mps']:.2f} m/s"
         each.append(f"{name} {row['up_s_mean']:.1f} s ({end}, {speed})")
         if (ratio := row.get("prior_up_ratio")) is not None:
-            ratios.append(
-                f"{ratio['ratio']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f}) times as long as {name}"
-            )
-    chosen = {"validation": ", held out", "train": ", trained on"}.get(str(wander.get("split")), "")
-    longer = (
-        f" The prior keeps robots up {' and '.join(ratios)} (95 % intervals)." if ratios else ""
-    )
+            interval = f"({ratio['low']:.2f} to {ratio['high']:.2f})"
+            ratios.append(f"{ratio['ratio']:.2f} {interval} times as long as {name}")
+    splits = {"validation": ", held out", "train": ", trained on"}
+    starts = f"{wander['starts']}{splits.get(str(wander.get('split')), '')}"
+    longer = ""
+    if ratios:
+        longer = f" The prior keeps robots up {' and '.join(ratios)} (95 % intervals)."
     return (
-        f"\n\n**Wandering.** {wander['robots']} robots from the {wander['starts']}{chosen}, no task,"
+        f"\n\n**Wandering.** {wander['robots']} robots from the {starts}, no task,"
         f" {wander['seconds']:g} s at most, mean time up: {', '.join(each)}.{longer}"
     )
 

@@ -1,4 +1,4 @@
-"""Robots: a MuJoCo model and what it leaves unsaid (limits, feet, markers, mirrors), in one value."""
+"""Robots: a MuJoCo model, and the limits, feet, markers and mirrors that it does not have."""
 
 from npmp.robots.robot import Marker, Robot, find, is_at_hand, load, names, user_names, with_joints
 from npmp.robots.symmetry import Symmetry

@@ -83,7 +83,7 @@ def places(name: str, bases: tuple[Path, ...], folders: set[str]) -> Iterator[Pa
 
 
 def _count(path: Path, model: _Model) -> int:
-    """Elements of a file and all that it includes, replicates and attached models multiplied out."""
+    """Elements of a file and all that it includes, replicates and attachments multiplied out."""
     if path.resolve() in model.open:
         raise InputError(f"{path}: includes itself")
     model.files += 1

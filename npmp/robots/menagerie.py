@@ -38,8 +38,11 @@ def locate(reference: str, folder: Path) -> Path:
     try:
         import mujoco_menagerie
     except ImportError as error:
-        how = f"install the extra (pip install 'npmp[menagerie]') or let {ROOT} name a checkout of MuJoCo Menagerie"
-        raise InputError(f"{reference}: needs the package mujoco-menagerie; {how}") from error
+        how = "install the extra (pip install 'npmp[menagerie]')"
+        raise InputError(
+            f"{reference}: needs the package mujoco-menagerie; {how} or let {ROOT} name a checkout"
+            " of MuJoCo Menagerie"
+        ) from error
     try:
         return Path(mujoco_menagerie.get(model).path()) / file
     except (mujoco_menagerie.MenagerieError, OSError) as error:
@@ -71,7 +74,8 @@ def _split(reference: str) -> tuple[str, str]:
     parts = PurePosixPath(reference.removeprefix(PREFIX)).parts
     if len(parts) < 2 or ".." in parts or parts[0] == "/":
         raise InputError(
-            f"{reference}: expected {PREFIX}FOLDER/FILE.xml, e.g. {PREFIX}anybotics_anymal_c/anymal_c.xml"
+            f"{reference}: expected {PREFIX}FOLDER/FILE.xml,"
+            f" e.g. {PREFIX}anybotics_anymal_c/anymal_c.xml"
         )
     return parts[0], str(PurePosixPath(*parts[1:]))
 

@@ -157,7 +157,7 @@ class Robot:
         ):
             joint = spec.joint(name)
             joint.limited = mujoco.mjtLimited.mjLIMITED_TRUE
-            # until it is compiled, of the file that the joint comes from: attached models have others
+            # of the file that the joint comes from: attached models may have another
             unit = np.pi / 180 if joint.compiler.degree else 1.0
             joint.range = [low / unit, high / unit]
         return spec
@@ -182,7 +182,7 @@ def with_joints(joint_names: Iterable[str]) -> list[str]:
 
 
 def user_names() -> tuple[str, ...]:
-    """The user's robots, sorted: folders with a robot.yaml in ./robots and in those of NPMP_ROBOTS."""
+    """Users' robots, sorted: folders with a robot.yaml in ./robots and those of NPMP_ROBOTS."""
     found = {
         path.parent.name
         for folder in plugins.folders("robots")
@@ -205,7 +205,8 @@ def find(robot: str | Path) -> Path:
     if path.is_dir():
         if not (path / "robot.yaml").is_file():
             raise InputError(
-                f"no robot.yaml in folder '{robot}'; npmp robots add MODEL.xml out={robot} writes one"
+                f"no robot.yaml in folder '{robot}';"
+                f" npmp robots add MODEL.xml out={robot} writes one"
             )
         path = path / "robot.yaml"
     if path.is_file() and path.suffix in (".xml", ".urdf"):
@@ -214,7 +215,8 @@ def find(robot: str | Path) -> Path:
         )
     if path.suffix not in (".yaml", ".yml"):
         raise InputError(
-            f"no robot '{robot}'; there are: {', '.join((*names(), *user_names()))}, or the path of a folder"
+            f"no robot '{robot}'; there are: {', '.join((*names(), *user_names()))},"
+            " or the path of a folder"
         )
     if not path.exists():
         raise InputError(f"no robot file '{path}'; the packaged robots are: {', '.join(names())}")
@@ -313,7 +315,7 @@ def build(content: Any, path: Path) -> Robot:
 
 
 def _joint_names(model: mujoco.MjModel, mjcf: Path) -> tuple[str, ...]:
-    """Names of the hinges; refuses anything but a free joint "root" on the first body, then hinges."""
+    """Names of the hinges. Raises InputError for other than a free joint "root", then hinges."""
     joint_names = tuple(model.joint(i).name for i in range(model.njnt))
     if joint_names[:1] != (ROOT_JOINT,) or model.jnt_type[0] != FREE or model.jnt_bodyid[0] != 1:
         raise InputError(f"{mjcf}: the first body must have a free joint named '{ROOT_JOINT}'")
@@ -331,8 +333,10 @@ def _drives(
     actuators = tuple(model.actuator(i).name for i in range(model.nu))
     if actuators != joint_names:
         found = ", ".join(actuators) or "none"
-        wanted = "one position actuator per joint, with its name and in its order (or `drives:` in robot.yaml)"
-        raise InputError(f"{mjcf}: expected {wanted}: {', '.join(joint_names)}; found {found}")
+        raise InputError(
+            f"{mjcf}: expected one position actuator per joint, with its name and in its order (or"
+            f" `drives:` in robot.yaml): {', '.join(joint_names)}; found {found}"
+        )
     kp, (offset, stiffness, damping) = model.actuator_gainprm[:, 0], model.actuator_biasprm[:, :3].T
     lower, upper = model.actuator_forcerange.T
     on_its_joint = (model.actuator_trntype == mujoco.mjtTrn.mjTRN_JOINT) & (

@@ -93,7 +93,7 @@ class Symmetry:
 
 @dataclass(frozen=True)
 class Layout:
-    """What a mirror is derived from: names, and what is where in the base's frame at zero joints."""
+    """What a mirror is derived from: names, and places in the base's frame at zero joints."""
 
     joint_names: Sequence[str]
     joint_axes: Array  # (J, 3)

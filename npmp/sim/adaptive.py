@@ -57,10 +57,9 @@ class AdaptiveConfig:
             and self.widen >= 1.0
             and self.narrow > 0.0
         ):
-            raise ValueError(
-                "0 < least <= start, below <= above, widen >= 1 and narrow > 0 must hold, got "
-                f"{self.least}, {self.start}, {self.below}, {self.above}, {self.widen}, {self.narrow}"
-            )
+            got = (self.least, self.start, self.below, self.above, self.widen, self.narrow)
+            words = "0 < least <= start, below <= above, widen >= 1 and narrow > 0 must hold"
+            raise ValueError(f"{words}, got {', '.join(map(str, got))}")
 
 
 class AdaptiveRanges:

@@ -1,4 +1,4 @@
-"""Drives that a model of real actuators moves, in place of ideal ones, at the rate of the physics."""
+"""Drives moved by a model of real actuators, in place of ideal ones, at the physics rate."""
 
 from __future__ import annotations
 

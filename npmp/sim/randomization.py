@@ -161,8 +161,8 @@ _SCALED: tuple[tuple[str, int | None, str], ...] = (
     ("actuator_biasprm", 1, "gain"),
     ("actuator_forcerange", None, "torque"),
 )
-# Parts of the robot lighter than this share of it have no draws of their own: nobody could tell
-# (ANYmal's feet: 1 g)
+# Parts of the robot lighter than this share of it have no draws: they would not show (ANYmal's
+# feet: 1 g)
 _LIGHT = 1e-4
 
 
@@ -201,13 +201,13 @@ def with_nominal(model: mujoco.MjModel, config: PhysicsConfig) -> mujoco.MjModel
 class PhysicsRandomizer:
     """Writes drawn physics into simulations, and says what was drawn.
 
-    `unit` (n, P) holds the draws themselves, uniform in [-1, 1], for those who may know the physics
-    (critic, world model); P is 0 when nothing varies. `joint_offset` (n, nu) [rad]: encoders read
-    the true angle plus this. A payload is a point mass at the root body's centre of mass, where
-    that was shifted to: it adds to the mass, and leaves that centre and the inertia about it as
-    they are.
+    `unit` (n, P) holds the draws themselves, uniform in [-1, 1], for networks that may know the
+    physics (critic, world model); P is 0 when nothing varies. `joint_offset` (n, nu) [rad]:
+    encoders read the true angle plus this. A payload is a point mass at the root body's centre of
+    mass, where that was shifted to: it adds to the mass, and leaves that centre and the inertia
+    about it as they are.
 
-    Nothing is drawn that would change nothing: of what the model has none of (ANYmal's drives have
+    Nothing is drawn that would change nothing: for what the model has none of (ANYmal's drives have
     no friction loss), and for parts that weigh next to nothing.
     """
 

@@ -24,12 +24,10 @@ def flat_spec(
     """The robot on an infinite flat floor, at its physics rate, and what a task adds.
 
     Args:
-      robot: whose geoms must collide with geoms of contype 1 (as those of `npmp.robots` do).
+      robot: its geoms must collide with geoms of contype 1 (as those of `npmp.robots` do).
       additions: adds to the spec, `Task.add_to_scene`; bodies after the robot's.
-      visuals: add what only a renderer needs (looks of the robot, light, checkerboard); a tenth of
+      visuals: add what only a renderer needs (visual shapes, light, checkerboard), for a tenth of
         the physics' speed.
-
-    Its floor geom is named "floor".
     """
     spec = robot.spec(visuals=visuals)
     spec.option.timestep = 1.0 / robot.physics_rate_hz
@@ -38,9 +36,14 @@ def flat_spec(
     )
     if visuals:
         spec.add_texture(
-            name="grid", type=mujoco.mjtTexture.mjTEXTURE_2D, builtin=mujoco.mjtBuiltin.mjBUILTIN_CHECKER,
-            rgb1=[0.86, 0.87, 0.88], rgb2=[0.80, 0.81, 0.83], width=128, height=128,
-        )  # fmt: skip
+            name="grid",
+            type=mujoco.mjtTexture.mjTEXTURE_2D,
+            builtin=mujoco.mjtBuiltin.mjBUILTIN_CHECKER,
+            rgb1=[0.86, 0.87, 0.88],
+            rgb2=[0.80, 0.81, 0.83],
+            width=128,
+            height=128,
+        )
         material = spec.add_material(name="grid", texrepeat=[1, 1], texuniform=True)
         material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "grid"
         floor.material = "grid"
@@ -53,20 +56,22 @@ def flat_spec(
 
 
 def add_contact_sensors(spec: mujoco.MjSpec, robot: Robot) -> tuple[str, ...]:
-    """Add a sensor per body that is not a foot, which reads how many contacts that body has with
-    the floor.
+    """Add a sensor of the number of contacts with the floor to every body that is not a foot; gives
+    their names.
 
     They cost a few per cent of the physics, so only tasks that terminate on them ask for them.
-    Returns: the sensors'
-      names.
     """
     bodies = [body for body in robot.body_names if body not in robot.foot_bodies]
     for body in bodies:
         spec.add_sensor(
-            name=f"contact_{body}", type=mujoco.mjtSensor.mjSENS_CONTACT,
-            objtype=mujoco.mjtObj.mjOBJ_GEOM, objname=FLOOR, reftype=mujoco.mjtObj.mjOBJ_BODY, refname=body,
+            name=f"contact_{body}",
+            type=mujoco.mjtSensor.mjSENS_CONTACT,
+            objtype=mujoco.mjtObj.mjOBJ_GEOM,
+            objname=FLOOR,
+            reftype=mujoco.mjtObj.mjOBJ_BODY,
+            refname=body,
             intprm=[1 << int(mujoco.mjtConDataField.mjCONDATA_FOUND), 0, 1],
-        )  # fmt: skip
+        )
     return tuple(f"contact_{body}" for body in bodies)
 
 

@@ -1,4 +1,4 @@
-"""What the environments need of a simulator, whoever computes the physics."""
+"""What the environments need of a simulator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Simulator(Protocol):
     """Many simulations of one model, one control step a call; tensors in and out are on `device`.
 
     `qpos` (n, nq) and `qvel` (n, nv) are the present state in MuJoCo's order and units, to be read
-    only and overwritten by the next call: whoever keeps them clones them. Their precision is the
+    only and overwritten by the next call: clone them to keep them. Their precision is the
     simulator's.
     """
 
@@ -66,9 +66,7 @@ class Simulator(Protocol):
         """Give model fields per-simulation values; the live values (n, ...) by name, on whatever
         device the models are.
 
-        Called once, before the first step. Raises: InputError for a field that cannot vary from
-        simulation to
-          simulation.
+        Called once, before the first step. Raises InputError for a field that cannot vary.
         """
 
     def set_const(self, ids: Tensor) -> None:
@@ -109,7 +107,8 @@ def substeps_of(model: mujoco.MjModel, control_rate_hz: float) -> int:
     ratio = 1.0 / (control_rate_hz * model.opt.timestep)
     if round(ratio) < 1 or abs(ratio - round(ratio)) > 1e-6:
         raise ValueError(
-            f"a control period of {1 / control_rate_hz} s is no multiple of the timestep {model.opt.timestep} s"
+            f"a control period of {1 / control_rate_hz} s is no multiple of the timestep"
+            f" {model.opt.timestep} s"
         )
     return round(ratio)
 

@@ -307,17 +307,12 @@ class Terrain:
         heights = self.heights.cpu().numpy()
         low, high = float(heights.min()), float(heights.max())
         rows, columns = heights.shape
-        spec.add_hfield(
-            name="ground", nrow=rows, ncol=columns, userdata=heights.ravel(),
-            # half widths, elevation, thickness below
-            size=[*self._half, max(high - low, 1e-3), 0.1],
-        )  # fmt: skip
+        # half widths, elevation, thickness below
+        size = [*self._half, max(high - low, 1e-3), 0.1]
+        spec.add_hfield(name="ground", nrow=rows, ncol=columns, userdata=heights.ravel(), size=size)
         floor = spec.geom(FLOOR)
-        floor.type, floor.hfieldname, floor.pos = (
-            mujoco.mjtGeom.mjGEOM_HFIELD,
-            "ground",
-            [0.0, 0.0, low],
-        )
+        floor.type, floor.hfieldname = mujoco.mjtGeom.mjGEOM_HFIELD, "ground"
+        floor.pos = [0.0, 0.0, low]
 
     def height_at(self, place: Tensor) -> Tensor:
         """Height of the ground at places (..., 2) [m], on MuJoCo's triangles. Beyond the fields:

@@ -72,24 +72,22 @@ class WarpSim:
         control_rate_hz: float,
         device: torch.device | str = "cpu",
         contacts: int | None = None,
-        instead: str = "sim=batch",
     ):
         """Make the simulations, all in the model's default state.
 
         Args:
           contacts: that have room in one simulation. By default as many as the model can have, at
             most 48; more are left out, with a RuntimeWarning.
-          instead: what messages name for models that it cannot simulate.
 
         Raises:
           InputError: for a model with what mujoco_warp does not support; ValueError when the
             control period is no multiple of the timestep.
         """
-        self.model, self.num_envs, self._instead = model, num_envs, instead
+        self.model, self.num_envs = model, num_envs
         self.substeps = substeps_of(model, control_rate_hz)
         self.device = torch.device(device)
         self._wp_device = wp.get_device(str(self.device))
-        room = contacts if contacts is not None else min(contacts_at_most(model, instead), CONTACTS)
+        room = contacts if contacts is not None else min(contacts_at_most(model), CONTACTS)
         with wp.ScopedDevice(self._wp_device):
             self._model = self._put_model({})
             self._data = mjw.make_data(
@@ -114,7 +112,7 @@ class WarpSim:
             model = mjw.put_model(self.model, batch_sizes=batch_sizes)
         except NotImplementedError as error:
             raise InputError(
-                f"mujoco_warp cannot simulate this model: {error}; use {self._instead}"
+                f"mujoco_warp cannot simulate this model: {error}; use sim=batch"
             ) from error
         # `_look_for_overflows` tells it once, not once a step and simulation
         model.opt.warn_overflow = 0
@@ -177,9 +175,9 @@ class WarpSim:
         self._told |= set(found)
         for name, count in found.items():
             warnings.warn(
-                f"mujoco_warp had no room for all contacts or constraints of {count} of {self.num_envs} robots "
-                f"({name}) and left"
-                f" some out: their physics is wrong there; WarpSim(contacts=...) makes room",
+                f"mujoco_warp had no room for all contacts or constraints of {count} of"
+                f" {self.num_envs} robots ({name}) and left some out: their physics is wrong there;"
+                " WarpSim(contacts=...) makes room",
                 RuntimeWarning,
                 stacklevel=2,
             )
@@ -198,7 +196,7 @@ class WarpSim:
                 self._model = self._put_model(known)
             except ValueError as error:
                 why = f"mujoco_warp cannot vary this from robot to robot: {error}"
-                raise InputError(f"{why}; use {self._instead}") from error
+                raise InputError(f"{why}; use sim=batch") from error
         self._physics, self._constants = self._replays()
         return {name: wp.to_torch(getattr(self._model, name)) for name in names}
 
@@ -268,7 +266,7 @@ class _Replay:
 
 @contextmanager
 def _no_collection() -> Iterator[None]:
-    """Nothing of warp's may be finalized while a graph is recorded: that would become part of it."""
+    """Without finalizers of warp's objects, which would be recorded into a graph."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -278,20 +276,15 @@ def _no_collection() -> Iterator[None]:
             gc.enable()
 
 
-def contacts_at_most(model: mujoco.MjModel, instead: str = "sim=batch") -> int:
+def contacts_at_most(model: mujoco.MjModel) -> int:
     """Contact points that a model's geoms can have with a plane at once: 1 of a sphere, 2 of a
-    capsule, 4 of anything else. instead: as of `WarpSim`.
-
-    Raises:
-      InputError: for a model in which anything but planes is collided with: nobody could say how
-        many there can be.
-    """
+    capsule, 4 of anything else. Raises InputError for a model with other collisions."""
     kinds, planes = mujoco.mjtGeom, model.geom_type == mujoco.mjtGeom.mjGEOM_PLANE
     others = ~planes & ((model.geom_contype | model.geom_conaffinity) != 0)
     contype, conaffinity = model.geom_contype[others], model.geom_conaffinity[others]
     if model.npair or (contype[:, None] & conaffinity[None]).any():
         raise InputError(
-            f"mujoco_warp is for scenes in which robots collide with the floor only; use {instead}"
+            "mujoco_warp is for scenes in which robots collide with the floor only; use sim=batch"
         )
     points = {int(kinds.mjGEOM_SPHERE): 1, int(kinds.mjGEOM_CAPSULE): 2}
     return int(planes.sum()) * sum(points.get(int(kind), 4) for kind in model.geom_type[others])

@@ -3,6 +3,11 @@ figures of our own."""
 
 from __future__ import annotations
 
+import mujoco
+import numpy as np
+
+from npmp.robots import Robot
+
 LEGS = ("FR", "FL", "RR", "RL")  # Unitree's order
 
 
@@ -218,3 +223,50 @@ markers:
 symmetries:
   left_right: {normal: y, swap: [[FL_, FR_], [RL_, RR_]]}
 """
+
+
+# --- what tests do with robots
+
+
+def random_qpos(rng: np.random.Generator, joints: int, limit: float = np.pi) -> np.ndarray:
+    """(7 + joints,) any place, any orientation, any joint angles."""
+    quaternion = rng.normal(size=4)
+    unit = quaternion / np.linalg.norm(quaternion)
+    return np.concatenate([rng.normal(size=3), unit, rng.uniform(-limit, limit, size=joints)])
+
+
+def at(model: mujoco.MjModel, qpos: np.ndarray, qvel: np.ndarray | float = 0.0) -> mujoco.MjData:
+    data = mujoco.MjData(model)
+    data.qpos[:], data.qvel[:] = qpos, qvel
+    mujoco.mj_forward(model, data)
+    return data
+
+
+def inertia_matrix(model: mujoco.MjModel, qpos: np.ndarray) -> np.ndarray:
+    """(nv, nv) joint-space inertia."""
+    matrix = np.zeros((model.nv, model.nv))
+    mujoco.mj_fullM(model, at(model, qpos), matrix)
+    return matrix
+
+
+def same_bodies(ours: mujoco.MjModel, theirs: mujoco.MjModel, poses: int = 20) -> None:
+    """Assert that bodies of the same name are at the same place in random poses, with the same
+    inertia about the joints. |M_ij| <= sqrt(M_ii M_jj) bounds each entry."""
+    rng = np.random.default_rng(0)
+    for _ in range(poses):
+        qpos = random_qpos(rng, theirs.nq - 7)
+        here, there = at(ours, qpos), at(theirs, qpos)
+        for i in range(1, theirs.nbody):
+            name = theirs.body(i).name
+            np.testing.assert_allclose(here.body(name).xpos, there.body(name).xpos, atol=1e-9)
+            np.testing.assert_allclose(here.body(name).xmat, there.body(name).xmat, atol=1e-9)
+        matrix = inertia_matrix(theirs, qpos)
+        scale = np.sqrt(np.outer(np.diag(matrix), np.diag(matrix)))
+        assert np.max(np.abs(inertia_matrix(ours, qpos) - matrix) / scale) < 1e-9
+
+
+def with_floor(robot: Robot, *, visuals: bool = True) -> mujoco.MjModel:
+    spec = robot.spec(visuals=visuals)
+    plane = mujoco.mjtGeom.mjGEOM_PLANE
+    spec.worldbody.add_geom(name="floor", type=plane, size=[0, 0, 1], contype=1, conaffinity=1)
+    return spec.compile()

@@ -9,12 +9,12 @@ import mujoco
 import numpy as np
 import pytest
 import yaml
-from robot_models import DOG_YAML, LEGS, dog  # type: ignore[import-not-found]
 
 from mocap_data.errors import InputError
 from npmp import robots
 from npmp.robots.menagerie import at_hand, locate
 from npmp.sim import flat_scene
+from tests.robots.models import DOG_YAML, LEGS, dog
 
 
 def write(folder: Path, *, mjcf: str | None = None, **changes: object) -> Path:
@@ -124,8 +124,9 @@ def test_looks_do_not_change_the_physics(tmp_path: Path) -> None:
 def test_the_models_defaults_stay_its_own(tmp_path: Path) -> None:
     """What the model's top-level defaults say of its shapes is no default of the floor's, nor of
     the drives."""
-    mjcf = dog().replace('<default class="dog">', '<geom friction="5" material="m" solref="0.5 1" contype="4"/>'
-                         '<general gear="7" forcerange="-1 1"/><site group="5"/><default class="dog">')  # fmt: skip
+    geom = '<geom friction="5" material="m" solref="0.5 1" contype="4"/>'
+    others = '<general gear="7" forcerange="-1 1"/><site group="5"/>'
+    mjcf = dog().replace('<default class="dog">', f'{geom}{others}<default class="dog">')
     robot = robots.load(write(tmp_path, mjcf=mjcf))
     scene, plain = flat_scene(robot), flat_scene(robots.load("anymal_b"))
     for figure in ("geom_friction", "geom_solref", "geom_contype", "geom_matid"):
@@ -138,18 +139,12 @@ def test_the_models_defaults_stay_its_own(tmp_path: Path) -> None:
 
 
 def test_rates_solver_and_imu_as_robot_yaml_says(tmp_path: Path) -> None:
-    changes = {
-        "physics_rate_hz": 400,
-        "solver": {"cone": "elliptic", "integrator": "Euler", "impratio": 3},
-    }
-    imu = {"imu": {"body": "FL_hip", "position": [0, 0, 0.1]}, "imu_site": None}
-    robot = robots.load(write(tmp_path, **changes, **imu))
-    model = robot.model()
+    solver = {"cone": "elliptic", "integrator": "Euler", "impratio": 3}
+    imu = {"body": "FL_hip", "position": [0, 0, 0.1]}
+    robot = robots.load(write(tmp_path, physics_rate_hz=400, solver=solver, imu=imu, imu_site=None))
+    model, options = robot.model(), mujoco.mjtIntegrator.mjINT_EULER
     assert robot.physics_rate_hz == pytest.approx(400) and robot.imu_site == "imu"
-    assert (
-        model.opt.cone == mujoco.mjtCone.mjCONE_ELLIPTIC
-        and model.opt.integrator == mujoco.mjtIntegrator.mjINT_EULER
-    )
+    assert (model.opt.cone, model.opt.integrator) == (mujoco.mjtCone.mjCONE_ELLIPTIC, options)
     assert model.opt.impratio == 3
     site = model.site("imu")
     assert model.body(site.bodyid[0]).name == "FL_hip" and site.pos[2] == 0.1
@@ -181,35 +176,10 @@ def test_names_where_the_model_has_none_and_a_root_where_it_is_fixed(tmp_path: P
     assert robot.model().nq == 19
 
 
-def test_a_urdf_is_a_model_too(tmp_path: Path) -> None:
-    inertia = '<inertia ixx="0.1" ixy="0" ixz="0" iyy="0.1" iyz="0" izz="0.1"/>'
-    legs = "".join(
-        f'<link name="{s}leg"><inertial><mass value="1"/>{inertia}</inertial><collision><origin xyz="0 0 -0.3"/>'
-        f'<geometry><sphere radius="0.02"/></geometry></collision></link>'
-        f'<joint name="{s}hip" type="revolute"><parent link="body"/><child link="{s}leg"/><origin xyz="0 {y} 0"/>'
-        f'<axis xyz="1 0 0"/><limit lower="-1" upper="1" effort="9" velocity="5"/></joint>'
-        for s, y in (("l_", 0.1), ("r_", -0.1))
-    )
-    urdf = f'<robot name="two"><link name="body"><inertial><mass value="3"/>{inertia}</inertial></link>{legs}</robot>'
-    (tmp_path / "two.urdf").write_text(urdf)
-    row = {"home": 0.0, "lower": -1, "upper": 1, "velocity": 5}
-    feet = {
-        f: {"body": b, "position": [0, 0, -0.3]}
-        for f, b in (("l_foot", "l_leg"), ("r_foot", "r_leg"))
-    }
-    content = {
-        "name": "two", "mjcf": "two.urdf", "control_rate_hz": 50, "imu": {"body": "body", "position": [0, 0, 0]},
-        "drives": {"kp": 10, "kd": 1}, "joints": {"l_hip": row, "r_hip": row},
-        "feet": {"bodies": ["l_foot", "r_foot"], "radius": 0.02, "offset": [0, 0, 0], "at": feet},
-        "markers": {}, "symmetries": {"left_right": {"normal": "y", "swap": [["l_", "r_"]]}},
-    }  # fmt: skip
-    (tmp_path / "robot.yaml").write_text(yaml.safe_dump(content))
-    robot = robots.load(tmp_path)
-    assert robot.model().body_mass.sum() == pytest.approx(5) and {*robot.torque_limit} == {9}
-    assert robot.home_qpos[2] == pytest.approx(0.32)
-
-
 # --- what is refused ---
+
+
+IMU = {"body": "tail", "position": [0, 0, 0]}
 
 
 @pytest.mark.parametrize(
@@ -222,36 +192,24 @@ def test_a_urdf_is_a_model_too(tmp_path: Path) -> None:
         ({"drives": None, "physics_rate_hz": 400}, "physics_rate_hz is for a model with `drives:`"),
         ({"physics_rate_hz": 60}, "50 does not divide the physics rate 60 Hz"),
         ({"solver": {"cone": "round"}}, "no cone 'round'; there are: pyramidal, elliptic"),
-        ({"imu": {"body": "tail", "position": [0, 0, 0]}, "imu_site": None}, "imu.body: no body 'tail'"),
+        ({"imu": IMU, "imu_site": None}, "imu.body: no body 'tail'"),
     ],
-)  # fmt: skip
+)
 def test_wrong_entries_are_named(tmp_path: Path, changes: dict[str, object], expected: str) -> None:
     assert expected in message(tmp_path, **changes)
+
+
+HIP = 'name="FL_hip_joint" axis="1 0 0"'
+TRUNK = '<inertial mass="6" pos="0 0 0" diaginertia="0.03 0.1 0.1"/>'
 
 
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        (
-            'contype="0" conaffinity="0"',
-            "",
-            "the mesh 'shell' meets the floor, and its file shell.stl is missing",
-        ),
-        (
-            '<inertial mass="6" pos="0 0 0" diaginertia="0.03 0.1 0.1"/>',
-            "",
-            "gives body 'trunk' its mass",
-        ),
-        (
-            'name="FL_hip_joint" axis="1 0 0"',
-            'name="FL_hip_joint" type="slide" axis="1 0 0"',
-            "is no hinge",
-        ),
-        (
-            'name="FL_hip_joint" axis="1 0 0"',
-            'name="FL_hip_joint" ref="0.1" axis="1 0 0"',
-            "counts its angle from a ref",
-        ),
+        ('contype="0" conaffinity="0"', "", "meets the floor, and its file shell.stl is missing"),
+        (TRUNK, "", "gives body 'trunk' its mass"),
+        (HIP, f'{HIP} type="slide"', "is no hinge"),
+        (HIP, f'{HIP} ref="0.1"', "counts its angle from a ref"),
         ("<freejoint/>", '<freejoint/><!-- "', "not a valid MJCF"),
     ],
 )

@@ -10,40 +10,11 @@ import numpy as np
 import pytest
 
 from npmp import robots
+from tests.robots.models import at, inertia_matrix, random_qpos, same_bodies, with_floor
 
 LEGS = ("LF", "RF", "LH", "RH")
 ANYMAL = robots.load("anymal_b")
 MODEL = ANYMAL.model()
-
-
-def random_qpos(rng: np.random.Generator, joint_range: float = np.pi) -> np.ndarray:
-    """(19,) any place, any orientation, any joint angles."""
-    quaternion = rng.normal(size=4)
-    joints = rng.uniform(-joint_range, joint_range, size=12)
-    return np.concatenate([rng.normal(size=3), quaternion / np.linalg.norm(quaternion), joints])
-
-
-def at(model: mujoco.MjModel, qpos: np.ndarray, qvel: np.ndarray | float = 0.0) -> mujoco.MjData:
-    data = mujoco.MjData(model)
-    data.qpos[:] = qpos
-    data.qvel[:] = qvel
-    mujoco.mj_forward(model, data)
-    return data
-
-
-def inertia_matrix(model: mujoco.MjModel, qpos: np.ndarray) -> np.ndarray:
-    """(18, 18) joint-space inertia."""
-    matrix = np.zeros((model.nv, model.nv))
-    mujoco.mj_fullM(model, at(model, qpos), matrix)
-    return matrix
-
-
-def with_floor(robot: robots.Robot, *, visuals: bool = True) -> mujoco.MjModel:
-    spec = robot.spec(visuals=visuals)
-    spec.worldbody.add_geom(
-        name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 1], contype=1, conaffinity=1
-    )
-    return spec.compile()
 
 
 # --- against the URDF ---
@@ -93,15 +64,8 @@ def test_mass_is_the_urdfs(shared: Path, urdf: mujoco.MjModel) -> None:
     assert MODEL.body_mass.sum() == pytest.approx(urdf.body_mass.sum(), rel=1e-9)
 
 
-def test_body_poses_are_the_urdfs(urdf: mujoco.MjModel) -> None:
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        qpos = random_qpos(rng)
-        ours, theirs = at(MODEL, qpos), at(urdf, qpos)
-        for i in range(1, urdf.nbody):
-            name = urdf.body(i).name
-            np.testing.assert_allclose(ours.body(name).xpos, theirs.body(name).xpos, atol=1e-9)
-            np.testing.assert_allclose(ours.body(name).xmat, theirs.body(name).xmat, atol=1e-9)
+def test_kinematics_and_inertia_are_the_urdfs(urdf: mujoco.MjModel) -> None:
+    same_bodies(MODEL, urdf, poses=50)
 
 
 def test_feet_are_where_the_urdfs_fixed_joints_put_them(shared: Path, urdf: mujoco.MjModel) -> None:
@@ -112,25 +76,13 @@ def test_feet_are_where_the_urdfs_fixed_joints_put_them(shared: Path, urdf: mujo
     }
     rng = np.random.default_rng(1)
     for _ in range(20):
-        qpos = random_qpos(rng)
+        qpos = random_qpos(rng, 12)
         ours, theirs = at(MODEL, qpos), at(urdf, qpos)
         for leg in LEGS:
             in_shank = origin[f"{leg}_SHANK_TO_ADAPTER"] + origin[f"{leg}_ADAPTER_TO_FOOT"]
             shank = theirs.body(f"{leg}_SHANK")
             expected = shank.xpos + shank.xmat.reshape(3, 3) @ in_shank
             np.testing.assert_allclose(ours.body(f"{leg}_FOOT").xpos, expected, atol=1e-9)
-
-
-def test_inertia_matrix_is_the_urdfs(urdf: mujoco.MjModel) -> None:
-    rng = np.random.default_rng(2)
-    for _ in range(50):
-        qpos = random_qpos(rng)
-        theirs = inertia_matrix(urdf, qpos)
-        difference = np.abs(inertia_matrix(MODEL, qpos) - theirs)
-        # |M_ij| <= sqrt(M_ii M_jj) bounds each entry, so this is relative also where an entry is
-        # near zero
-        scale = np.sqrt(np.outer(np.diag(theirs), np.diag(theirs)))
-        assert np.max(difference / scale) < 1e-9
 
 
 def test_placeholders_are_all_that_differs_from_the_bare_figures(shared: Path) -> None:
@@ -140,7 +92,7 @@ def test_placeholders_are_all_that_differs_from_the_bare_figures(shared: Path) -
     assert MODEL.body_mass.sum() - bare.body_mass.sum() == pytest.approx(0.99e-4, rel=1e-6)
     rng = np.random.default_rng(3)
     for _ in range(10):
-        qpos = random_qpos(rng)
+        qpos = random_qpos(rng, 12)
         theirs = inertia_matrix(bare, qpos)
         error = np.linalg.norm(inertia_matrix(MODEL, qpos) - theirs) / np.linalg.norm(theirs)
         assert error < 5e-6
@@ -169,7 +121,7 @@ def test_drive_gains() -> None:
 def test_drives_are_the_pd_law_with_a_torque_limit() -> None:
     rng = np.random.default_rng(4)
     for _ in range(20):
-        qpos, qvel = random_qpos(rng, 0.5), rng.normal(size=18)
+        qpos, qvel = random_qpos(rng, 12, 0.5), rng.normal(size=18)
         data = at(MODEL, qpos, qvel)
         data.ctrl[:] = rng.normal(size=12)
         mujoco.mj_forward(MODEL, data)
@@ -177,13 +129,6 @@ def test_drives_are_the_pd_law_with_a_torque_limit() -> None:
         expected = np.clip(torque, -ANYMAL.torque_limit, ANYMAL.torque_limit)
         np.testing.assert_allclose(data.qfrc_actuator[6:], expected, atol=1e-12)
     assert not MODEL.actuator_ctrllimited.any()
-
-
-def test_limits_are_the_models_ranges() -> None:
-    np.testing.assert_array_equal(
-        MODEL.jnt_range[1:], np.stack([ANYMAL.joint_lower, ANYMAL.joint_upper], -1)
-    )
-    assert MODEL.jnt_limited[1:].all()
 
 
 def test_knees_keep_their_side() -> None:
@@ -219,7 +164,7 @@ def test_imu_reads_gravity_in_the_bases_axes() -> None:
     # Spinning at w about the base's X axis, the gyro says (w, 0, 0) whatever the base's attitude.
     qvel = np.zeros(18)
     qvel[3] = 1.5
-    data = at(compiled, random_qpos(np.random.default_rng(5)), qvel)
+    data = at(compiled, random_qpos(np.random.default_rng(5), 12), qvel)
     np.testing.assert_allclose(data.sensor("imu_gyro").data, [1.5, 0, 0], atol=1e-12)
 
 
@@ -234,39 +179,11 @@ def test_home_height_by_hand() -> None:
     assert ANYMAL.home_qpos[2] == pytest.approx(knee + foot + 0.031, abs=1e-9)
 
 
-def test_home_feet_touch_the_floor_and_mirror() -> None:
-    data = at(MODEL, ANYMAL.home_qpos)
-    centres = np.array([data.geom(f"{leg}_foot").xpos for leg in LEGS])
-    np.testing.assert_allclose(centres[:, 2], ANYMAL.foot_radius, atol=1e-12)
-    for symmetry in ANYMAL.symmetries.values():
-        np.testing.assert_allclose(
-            symmetry.mirror_qpos(ANYMAL.home_qpos), ANYMAL.home_qpos, atol=1e-15
-        )
-    for leg, centre in zip(LEGS, centres, strict=True):
-        foot = data.body(f"{leg}_FOOT")
-        stated = foot.xpos + foot.xmat.reshape(3, 3) @ ANYMAL.foot_offset
-        np.testing.assert_allclose(stated, centre, atol=1e-12)
-        assert MODEL.geom(f"{leg}_foot").size[0] == ANYMAL.foot_radius
-
-
 def test_knees_point_inwards() -> None:
     data = at(MODEL, ANYMAL.home_qpos)
     for leg, outwards in zip(LEGS, (1, 1, -1, -1), strict=True):
         hip, knee = data.body(f"{leg}_THIGH").xpos[0], data.body(f"{leg}_SHANK").xpos[0]
         assert outwards * (knee - hip) == pytest.approx(-0.25 * np.sin(0.4))
-
-
-@pytest.mark.parametrize("visuals", [True, False])
-def test_stands_for_two_seconds(visuals: bool) -> None:
-    model = with_floor(ANYMAL, visuals=visuals)
-    data = at(model, ANYMAL.home_qpos)
-    data.ctrl[:] = ANYMAL.home_joints
-    mujoco.mj_step(model, data, 800)
-    assert data.qpos[2] > 0.9 * ANYMAL.home_qpos[2]
-    assert abs(data.qpos[3]) > 0.999  # level, and not turned
-    assert np.linalg.norm(data.qpos[:2]) < 0.01
-    feet = {model.geom(contact.geom2).name for contact in data.contact}
-    assert feet == {f"{leg}_foot" for leg in LEGS}
 
 
 def test_visuals_do_not_change_the_physics() -> None:
@@ -281,30 +198,23 @@ def test_visuals_do_not_change_the_physics() -> None:
     assert seen[1] == 19 < seen[0]  # floor, trunk, belly, and hip, knee, shank, foot of four legs
 
 
-@pytest.mark.parametrize("leg", LEGS)
-def test_the_shank_ends_inside_the_foot_and_well_above_the_sole(leg: str) -> None:
-    shank, foot, data = (
-        MODEL.geom(f"{leg}_shank"),
-        MODEL.geom(f"{leg}_foot"),
-        at(MODEL, ANYMAL.home_qpos),
-    )
-    axis = data.geom_xmat[shank.id].reshape(3, 3)[:, 2]
-    tips = [
-        data.geom_xpos[shank.id] + side * (shank.size[1] + shank.size[0]) * axis
-        for side in (1.0, -1.0)
-    ]
-    gap = min(float(np.linalg.norm(tip - data.geom_xpos[foot.id])) for tip in tips)
-    # a foot would have to sink in by gap + radius to let it touch
-    assert foot.size[0] - 0.01 < gap < foot.size[0]
-    assert gap + foot.size[0] == pytest.approx(0.055, abs=1e-3)
+def test_shanks_end_inside_the_feet_and_well_above_the_soles() -> None:
+    data = at(MODEL, ANYMAL.home_qpos)
+    for leg in LEGS:
+        shank, foot = MODEL.geom(f"{leg}_shank"), MODEL.geom(f"{leg}_foot")
+        axis = data.geom_xmat[shank.id].reshape(3, 3)[:, 2] * (shank.size[1] + shank.size[0])
+        to_foot = data.geom_xpos[shank.id] - data.geom_xpos[foot.id]
+        gap = min(np.linalg.norm(to_foot + axis), np.linalg.norm(to_foot - axis))
+        # a foot would have to sink in by gap + radius to let it touch
+        assert foot.size[0] - 0.01 < gap < foot.size[0]
+        assert gap + foot.size[0] == pytest.approx(0.055, abs=1e-3)
 
 
 def test_robot_geoms_collide_with_the_floor_only() -> None:
-    floorless = MODEL
     qpos = ANYMAL.home_qpos.copy()
     # folded into the trunk
     qpos[7:] = [-0.7, -1.6, -2.6, 0.7, -1.6, -2.6, -0.7, 1.6, 2.6, 0.7, 1.6, 2.6]
-    assert at(floorless, qpos).ncon == 0
+    assert at(MODEL, qpos).ncon == 0
     qpos[2] = 0.0
     assert at(with_floor(ANYMAL), qpos).ncon > 4
 
@@ -318,7 +228,7 @@ def test_mirrored_pose_has_mirrored_kinematics(name: str) -> None:
     reflection = np.diag(symmetry.reflection)
     rng = np.random.default_rng(6)
     for _ in range(50):
-        qpos = random_qpos(rng)
+        qpos = random_qpos(rng, 12)
         data, image = at(MODEL, qpos), at(MODEL, symmetry.mirror_qpos(qpos))
         permuted = 1 + symmetry.body_permutation
         expected = symmetry.mirror_points(data.xpos[permuted])
@@ -328,23 +238,6 @@ def test_mirrored_pose_has_mirrored_kinematics(name: str) -> None:
         quaternions = symmetry.mirror_quaternions(data.xquat[permuted])
         alignment = np.abs(np.sum(quaternions * image.xquat[1:], axis=-1))
         np.testing.assert_allclose(alignment, 1.0, atol=1e-9)
-
-
-@pytest.mark.parametrize("name", ["left_right", "front_back"])
-def test_mirror_is_its_own_inverse_on_batches(name: str) -> None:
-    symmetry = ANYMAL.symmetries[name]
-    rng = np.random.default_rng(8)
-    qpos = rng.normal(size=(4, 5, 19))
-    np.testing.assert_array_equal(symmetry.mirror_qpos(symmetry.mirror_qpos(qpos)), qpos)
-    np.testing.assert_array_equal(
-        symmetry.mirror_qpos(qpos)[2, 3], symmetry.mirror_qpos(qpos[2, 3])
-    )
-    for permutation in (
-        symmetry.body_permutation,
-        symmetry.foot_permutation,
-        symmetry.marker_permutation,
-    ):
-        np.testing.assert_array_equal(permutation[permutation], np.arange(len(permutation)))
 
 
 def test_mirrors_swap_the_legs_they_should() -> None:
@@ -363,13 +256,6 @@ def test_mirrors_swap_the_legs_they_should() -> None:
     )
 
 
-def test_limits_are_symmetric() -> None:
-    for symmetry in ANYMAL.symmetries.values():
-        images = symmetry.mirror_joints([ANYMAL.joint_lower, ANYMAL.joint_upper])
-        np.testing.assert_array_equal(images.min(axis=0), ANYMAL.joint_lower)
-        np.testing.assert_array_equal(images.max(axis=0), ANYMAL.joint_upper)
-
-
 # --- markers ---
 
 
@@ -385,7 +271,7 @@ def test_markers() -> None:
 def test_shoulders_and_hips_are_where_a_legs_first_two_axes_meet() -> None:
     rng = np.random.default_rng(9)
     for _ in range(10):
-        data = at(MODEL, random_qpos(rng))
+        data = at(MODEL, random_qpos(rng, 12))
         base = data.body("base")
         for leg, name in zip(LEGS, ("LF_shoulder", "RF_shoulder", "LH_hip", "RH_hip"), strict=True):
             point = base.xpos + base.xmat.reshape(3, 3) @ ANYMAL.markers[name].position

@@ -15,6 +15,7 @@ from mocap_data.store import MotionSet
 from npmp import robots, tasks
 from npmp.robots.check import check
 from npmp.tasks import rewards
+from tests.robots.models import same_bodies
 
 LEGS = ("LF", "RF", "LH", "RH")
 
@@ -44,6 +45,7 @@ def standing(robot: robots.Robot, frames: int = 20) -> MotionSet:
 def test_it_keeps_the_contract(robot: robots.Robot) -> None:
     assert [clause for clause in check(robot) if not clause.passed] == []
     assert set(robot.symmetries) == {"left_right", "front_back"}
+    assert np.any(robot.symmetries["front_back"].body_turns[:, 0] != 1)
 
 
 def test_figures_are_menageries(robot: robots.Robot, menagerie: Path) -> None:
@@ -53,20 +55,7 @@ def test_figures_are_menageries(robot: robots.Robot, menagerie: Path) -> None:
     assert ours.body_mass.sum() == pytest.approx(theirs.body_mass.sum(), rel=1e-12)
     assert robot.joint_names == tuple(theirs.joint(i).name for i in range(1, theirs.njnt))
     assert {*robot.torque_limit} == {80}
-    here, there = mujoco.MjData(ours), mujoco.MjData(theirs)
-    rng = np.random.default_rng(0)
-    for _ in range(20):
-        quaternion = rng.normal(size=4)
-        qpos = np.concatenate(
-            [rng.normal(size=3), quaternion / np.linalg.norm(quaternion), rng.uniform(-3, 3, 12)]
-        )
-        for model, data in ((ours, here), (theirs, there)):
-            data.qpos[:] = qpos
-            mujoco.mj_kinematics(model, data)
-        for i in range(1, theirs.nbody):
-            name = theirs.body(i).name
-            np.testing.assert_allclose(here.body(name).xpos, there.body(name).xpos, atol=1e-12)
-            np.testing.assert_allclose(here.body(name).xmat, there.body(name).xmat, atol=1e-12)
+    same_bodies(ours, theirs)
 
 
 def test_forward_is_forward(robot: robots.Robot) -> None:
@@ -86,32 +75,6 @@ def test_forward_is_forward(robot: robots.Robot) -> None:
             point = robot.home_qpos[:3] + shoulder.position
             axis, anchor = data.joint(f"{leg}_{joint}").xaxis, data.joint(f"{leg}_{joint}").xanchor
             np.testing.assert_allclose(np.cross(point - anchor, axis), 0, atol=1e-6)
-
-
-def test_mirrors_are_exact_though_its_frames_are_turned(robot: robots.Robot) -> None:
-    assert np.any(robot.symmetries["front_back"].body_turns[:, 0] != 1)
-    model = robot.model(visuals=False)
-    data, image = mujoco.MjData(model), mujoco.MjData(model)
-    rng = np.random.default_rng(1)
-    for symmetry in robot.symmetries.values():
-        for _ in range(20):
-            quaternion = rng.normal(size=4)
-            qpos = np.concatenate(
-                [
-                    rng.normal(size=3),
-                    quaternion / np.linalg.norm(quaternion),
-                    rng.uniform(-3, 3, 12),
-                ]
-            )
-            data.qpos[:], image.qpos[:] = qpos, symmetry.mirror_qpos(qpos)
-            mujoco.mj_kinematics(model, data)
-            mujoco.mj_kinematics(model, image)
-            positions = symmetry.mirror_body_positions(data.xpos[1:], data.xquat[1:])
-            np.testing.assert_allclose(image.xpos[1:], positions, atol=1e-6)
-            quaternions = symmetry.mirror_body_quaternions(data.xquat[1:])
-            np.testing.assert_allclose(
-                np.abs(np.sum(quaternions * image.xquat[1:], -1)), 1, atol=1e-9
-            )
 
 
 def test_environments_take_it(robot: robots.Robot) -> None:

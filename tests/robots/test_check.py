@@ -10,12 +10,12 @@ import mujoco
 import numpy as np
 import pytest
 import yaml
-from robot_models import DOG_YAML, dog  # type: ignore[import-not-found]
 
 from mocap_data.errors import InputError
 from npmp import robots
 from npmp.robots.check import check, gains, sides, stand
 from npmp.robots.symmetry import swapped
+from tests.robots.models import DOG_YAML, dog
 
 
 def load(folder: Path, mjcf: str = "", **changes: object) -> robots.Robot:
@@ -46,19 +46,12 @@ def test_a_sound_robot_keeps_it(tmp_path: Path, turned: bool) -> None:
     robot = load(tmp_path, dog(turned=turned))
     clauses = check(robot)
     assert failing(robot) == {}
-    names = [
-        "model",
-        "mass",
-        "joints",
-        "rates",
-        "axes",
-        "symmetry left_right",
-        "markers",
-        "feet",
-        "stands",
-        "gains",
-    ]
+    names = ["model", "mass", "joints", "rates", "axes", "symmetry left_right", "markers"]
+    names += ["feet", "stands", "gains"]
     assert [clause.name for clause in clauses] == names
+
+
+SYMMETRY = "symmetry left_right"
 
 
 @pytest.mark.parametrize(
@@ -69,16 +62,9 @@ def test_a_sound_robot_keeps_it(tmp_path: Path, turned: bool) -> None:
         ({"feet": {"radius": 0.03}}, "feet", ""),
         ({"markers": {"LF_foot": None}}, "markers", "no marker is on foot 'FL_foot'"),
         ({"markers": {"base": None}}, "markers", "a dog's recordings want base"),
-        (
-            {"joints": {"FL_hip_joint": {"lower": -0.5}}},
-            "symmetry left_right",
-            "of FL_hip_joint and FR_hip_joint by 0.3 rad",
-        ),
-        (
-            {"joints": {"FL_thigh_joint": {"home": 0.7}}},
-            "symmetry left_right",
-            "differs in the home by 0.1 rad",
-        ),
+        ({"joints": {"FL_hip_joint": {"lower": -0.5}}}, SYMMETRY, "FR_hip_joint by 0.3 rad"),
+        ({"joints": {"FL_thigh_joint": {"home": 0.7}}}, SYMMETRY, "differs in the home by 0.1 rad"),
+        ({"joints": {"FL_calf_joint": {"lower": -1.62, "upper": -1.58}}}, "joints", "2.3 degrees"),
     ],
 )
 def test_what_is_wrong_fails(
@@ -170,11 +156,11 @@ def test_standing_is_measured(tmp_path: Path) -> None:
 
 def test_sides_in_names() -> None:
     told = {
-        "LF_FOOT": (1, 1), "RH_FOOT": (-1, -1), "FL_calf": (1, 1), "FR_calf": (1, -1), "RL_foot": (-1, 1),
-        "RR_foot": (-1, -1),
-        "left_foot": (0, 1), "footRight": (0, -1), "l_ank_roll_link": (0, 1), "front_left": (1, 1), "hindPaw": (-1, 0),
-        "calf": (0, 0), "roll": (0, 0),
-    }  # fmt: skip
+        **{"LF_FOOT": (1, 1), "RH_FOOT": (-1, -1), "FL_calf": (1, 1), "FR_calf": (1, -1)},
+        **{"RL_foot": (-1, 1), "RR_foot": (-1, -1), "left_foot": (0, 1), "footRight": (0, -1)},
+        **{"l_ank_roll_link": (0, 1), "front_left": (1, 1), "hindPaw": (-1, 0)},
+        **{"calf": (0, 0), "roll": (0, 0)},
+    }
     assert {name: sides(name) for name in told} == told
 
 

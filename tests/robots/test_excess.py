@@ -22,59 +22,47 @@ def model(folder: Path, *, inside: str = "", beside: str = "", name: str = "m.xm
     return path
 
 
+REPLICATES = '<replicate count="101">' * 3 + "<site/>" + "</replicate>" * 3
+
+
 @pytest.mark.parametrize(
-    ("inside", "beside", "message"),
+    ("inside", "message"),
     [
-        ('<composite type="cable" count="1000 1 1"/>', "", "composite of count 1,000; at most 256"),
-        (
-            '<flexcomp name="f" type="grid" count="1e3 1e3 1e3"/>',
-            "",
-            "flexcomp of count 1,000,000,000",
-        ),
-        ('<replicate count="5000"><site/><site/></replicate>', "", "more than 10,000 elements"),
-        (
-            '<replicate count="101">' * 3 + "<site/>" + "</replicate>" * 3,
-            "",
-            "more than 10,000 elements",
-        ),
-        ("<site/>" * 10_001, "", "more than 10,000 elements"),
-        ("<body>" * 300 + "</body>" * 300, "", "200 deep"),
-        (
-            "",
-            '<asset><hfield name="h" nrow="99999" ncol="99999"/></asset>',
-            "hfield of nrow x ncol 9,999,800,001",
-        ),
-        (
-            "",
-            '<asset><texture builtin="flat" width="99999" height="99999"/></asset>',
-            "texture of width x height",
-        ),
-        ("", '<size memory="100G"/>', "size of memory 107,374,182,400"),
-        ("", '<size nuserdata="1000000000"/>', "size of nuserdata"),
-        ("", '<sensor><user dim="1000000000"/></sensor>', "user of dim"),
-        ("", '<include file="m.xml"/>', r"m\.xml: includes itself"),
-        ("", '<asset><mesh name="a" file="pipe"/></asset>', "pipe is no regular file"),
-        (
-            "",
-            '<compiler meshdir="/dev"/><asset><mesh name="a" file="zero"/></asset>',
-            "/dev/zero is no regular file",
-        ),
-        ("", '<include file="pipe"/>', "pipe is no regular file"),
-        (
-            "",
-            '<asset><texture name="t" type="2d" file="wide.png"/></asset>',
-            "a picture of 100,000 x 100,000",
-        ),
-        ("", "<asset>", "not a valid MJCF: mismatched tag"),
+        ('<composite type="cable" count="1000 1 1"/>', "composite of count 1,000; at most 256"),
+        ('<flexcomp name="f" type="grid" count="1e3 1e3 1e3"/>', "flexcomp of count 1,000,000,000"),
+        ('<replicate count="5000"><site/><site/></replicate>', "more than 10,000 elements"),
+        (REPLICATES, "more than 10,000 elements"),
+        ("<site/>" * 10_001, "more than 10,000 elements"),
+        ("<body>" * 300 + "</body>" * 300, "200 deep"),
     ],
 )
-def test_excess_is_refused_unread(tmp_path: Path, inside: str, beside: str, message: str) -> None:
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "wide.png").write_bytes(
-        b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 100_000, 100_000)
-    )
+def test_excess_in_bodies_is_refused(tmp_path: Path, inside: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
-        read_spec(model(tmp_path, inside=inside, beside=beside))
+        read_spec(model(tmp_path, inside=inside))
+
+
+@pytest.mark.parametrize(
+    ("beside", "message"),
+    [
+        ('<hfield name="h" nrow="99999" ncol="99999"/>', "hfield of nrow x ncol 9,999,800,001"),
+        ('<texture builtin="flat" width="99999" height="99999"/>', "texture of width x height"),
+        ('<mesh name="a" file="pipe"/>', "pipe is no regular file"),
+        ('<texture name="t" type="2d" file="wide.png"/>', "a picture of 100,000 x 100,000"),
+        ('</asset><compiler meshdir="/dev"/><asset><mesh file="zero"/>', "/dev/zero is no regular"),
+        ('</asset><size memory="100G"/><asset>', "size of memory 107,374,182,400"),
+        ('</asset><size nuserdata="1000000000"/><asset>', "size of nuserdata"),
+        ('</asset><sensor><user dim="1000000000"/></sensor><asset>', "user of dim"),
+        ('</asset><include file="m.xml"/><asset>', r"m\.xml: includes itself"),
+        ('</asset><include file="pipe"/><asset>', "pipe is no regular file"),
+        ("<mesh>", "not a valid MJCF: mismatched tag"),
+    ],
+)
+def test_excess_beside_them_is_refused(tmp_path: Path, beside: str, message: str) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    size = struct.pack(">II", 100_000, 100_000)
+    (tmp_path / "wide.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + size)
+    with pytest.raises(InputError, match=message):
+        read_spec(model(tmp_path, beside=f"<asset>{beside}</asset>"))
 
 
 def test_entities_and_models_that_are_no_files_are_refused(tmp_path: Path) -> None:
@@ -116,7 +104,8 @@ def test_what_a_robot_needs_passes(tmp_path: Path) -> None:
     for name in robots.names():
         if robots.is_at_hand(name):
             excess.refuse_excess(robots.load(name).mjcf)
-    inside = '<replicate count="4" offset="1 0 0"><site/></replicate><composite prefix="c" type="cable" count="9 1 1"/>'
+    inside = '<replicate count="4" offset="1 0 0"><site/></replicate>'
+    inside += '<composite prefix="c" type="cable" count="9 1 1"/>'
     excess.refuse_excess(
         model(tmp_path, inside=inside, beside='<size nuser_body="3" memory="10M"/>')
     )

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from npmp import robots
+from tests.robots.models import at, random_qpos, same_bodies, with_floor
 
 OP3 = robots.load("op3")
 MODEL = OP3.model()
@@ -19,34 +20,6 @@ FOOT_SPHERES = tuple(
     for end in ("heel", "toe")
     for edge in ("inner", "outer")
 )
-
-
-def random_qpos(rng: np.random.Generator, joint_range: float = np.pi) -> np.ndarray:
-    """(27,) any place, any orientation, any joint angles."""
-    quaternion = rng.normal(size=4)
-    joints = rng.uniform(-joint_range, joint_range, size=20)
-    return np.concatenate([rng.normal(size=3), quaternion / np.linalg.norm(quaternion), joints])
-
-
-def at(model: mujoco.MjModel, qpos: np.ndarray) -> mujoco.MjData:
-    data = mujoco.MjData(model)
-    data.qpos[:] = qpos
-    mujoco.mj_forward(model, data)
-    return data
-
-
-def inertia_matrix(model: mujoco.MjModel, qpos: np.ndarray) -> np.ndarray:
-    matrix = np.zeros((model.nv, model.nv))
-    mujoco.mj_fullM(model, at(model, qpos), matrix)
-    return matrix
-
-
-def with_floor(*, visuals: bool = True) -> mujoco.MjModel:
-    spec = OP3.spec(visuals=visuals)
-    spec.worldbody.add_geom(
-        name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 1], contype=1, conaffinity=1
-    )
-    return spec.compile()
 
 
 # --- against Menagerie ---
@@ -70,15 +43,7 @@ def test_names_are_menageries(theirs: mujoco.MjModel) -> None:
 
 def test_kinematics_and_inertia_are_menageries(theirs: mujoco.MjModel) -> None:
     assert MODEL.body_mass.sum() == pytest.approx(theirs.body_mass.sum(), rel=1e-12)
-    rng = np.random.default_rng(0)
-    for _ in range(200):
-        qpos = random_qpos(rng)
-        ours, others = at(MODEL, qpos), at(theirs, qpos)
-        np.testing.assert_allclose(ours.xpos, others.xpos, atol=1e-9)
-        np.testing.assert_allclose(ours.xmat, others.xmat, atol=1e-9)
-        matrix = inertia_matrix(theirs, qpos)
-        scale = np.sqrt(np.outer(np.diag(matrix), np.diag(matrix)))  # |M_ij| <= sqrt(M_ii M_jj)
-        assert np.max(np.abs(inertia_matrix(MODEL, qpos) - matrix) / scale) < 1e-9
+    same_bodies(MODEL, theirs, poses=50)
 
 
 def test_sole_is_menageries(theirs: mujoco.MjModel) -> None:
@@ -138,7 +103,7 @@ def test_home_soles_are_level_and_under_the_centre_of_mass() -> None:
 
 
 def test_foot_points_are_the_spheres() -> None:
-    data = at(MODEL, random_qpos(np.random.default_rng(1)))
+    data = at(MODEL, random_qpos(np.random.default_rng(1), 20))
     for foot, points in zip(OP3.foot_bodies, OP3.foot_points, strict=True):
         body = data.body(foot)
         stated = body.xpos + points @ body.xmat.reshape(3, 3).T
@@ -147,25 +112,12 @@ def test_foot_points_are_the_spheres() -> None:
         assert all(MODEL.geom(name).size[0] == OP3.foot_radius for name in FOOT_SPHERES)
 
 
-@pytest.mark.parametrize("visuals", [True, False])
-def test_stands_for_two_seconds(visuals: bool) -> None:
-    model = with_floor(visuals=visuals)
-    data = mujoco.MjData(model)
-    data.qpos[:] = OP3.home_qpos
-    data.ctrl[:] = OP3.home_joints
-    mujoco.mj_step(model, data, 400)
-    assert data.qpos[2] > 0.97 * OP3.home_qpos[2]
-    assert data.qpos[3] > 0.999  # level, and not turned
-    assert np.linalg.norm(data.qpos[:2]) < 0.015
-    assert {model.geom(contact.geom2).name for contact in data.contact} == set(FOOT_SPHERES)
-
-
 def test_robot_geoms_collide_with_the_floor_only() -> None:
     qpos = OP3.home_qpos.copy()
     qpos[7 + OP3.joint_names.index("l_hip_roll")] = 0.5  # one leg into the other
     assert at(MODEL, qpos).ncon == 0
     qpos[2] = 0.0
-    assert at(with_floor(), qpos).ncon > 4
+    assert at(with_floor(OP3), qpos).ncon > 4
 
 
 # --- mirror ---
@@ -175,28 +127,6 @@ def test_mirror_changes_every_sign_but_the_nod() -> None:
     symmetry = OP3.symmetries["left_right"]
     expected = [1.0 if name == "head_tilt" else -1.0 for name in OP3.joint_names]
     np.testing.assert_array_equal(symmetry.joint_sign, expected)
-    images = symmetry.mirror_joints([OP3.joint_lower, OP3.joint_upper])
-    np.testing.assert_array_equal(images.min(axis=0), OP3.joint_lower)
-    np.testing.assert_array_equal(images.max(axis=0), OP3.joint_upper)
-    np.testing.assert_allclose(symmetry.mirror_qpos(OP3.home_qpos), OP3.home_qpos, atol=1e-15)
-
-
-def test_mirrored_pose_has_mirrored_kinematics() -> None:
-    """Of all bodies but the head, whose frame sits beside the middle plane; its orientation mirrors
-    too."""
-    symmetry = OP3.symmetries["left_right"]
-    reflection = np.diag(symmetry.reflection)
-    rng = np.random.default_rng(6)
-    head = OP3.body_names.index("head_tilt_link")
-    rest = [i for i in range(len(OP3.body_names)) if i != head]
-    for _ in range(50):
-        qpos = random_qpos(rng)
-        data, image = at(MODEL, qpos), at(MODEL, symmetry.mirror_qpos(qpos))
-        permuted = 1 + symmetry.body_permutation
-        expected = symmetry.mirror_points(data.xpos[permuted])
-        np.testing.assert_allclose(image.xpos[1:][rest], expected[rest], atol=1e-9)
-        turned = reflection @ data.xmat[permuted].reshape(-1, 3, 3) @ reflection
-        np.testing.assert_allclose(image.xmat[1:].reshape(-1, 3, 3), turned, atol=1e-9)
 
 
 # --- markers ---
@@ -207,7 +137,7 @@ def test_hips_and_ankles_are_where_axes_meet() -> None:
     knee's axis."""
     rng = np.random.default_rng(9)
     for _ in range(10):
-        data = at(MODEL, random_qpos(rng))
+        data = at(MODEL, random_qpos(rng, 20))
         for side in "lr":
             for marker, joints in (
                 ("hip", ("hip_yaw", "hip_roll", "hip_pitch")),

@@ -9,12 +9,12 @@ import mujoco
 import numpy as np
 import pytest
 import yaml
-from robot_models import LEGS, dog, person  # type: ignore[import-not-found]
 
 from mocap_data.errors import InputError
 from npmp import robots
 from npmp.robots.check import HUMANOID_MARKERS, QUADRUPED_MARKERS
 from npmp.robots.proposal import Proposal, propose
+from tests.robots.models import LEGS, dog, person
 
 # an OBJ of 0.2 x 0.1 x 0.1 m
 BOX = "".join(f"v {x} {y} {z}\n" for x in (-0.1, 0.1) for y in (-0.05, 0.05) for z in (0.0, 0.1))

@@ -156,7 +156,9 @@ def test_what_was_reached_is_in_checkpoints(robot: Robot) -> None:
         and other.robots.adaptive.counted[0] == 3.0
     )
     plain = TaskEnv(env.task, 4, robots=env.robots.config.whole(), num_threads=1)
-    assert plain.robots.adaptive is None and not any("adaptive" in name for name in plain.state_dict())
+    assert plain.robots.adaptive is None and not any(
+        "adaptive" in name for name in plain.state_dict()
+    )
     with pytest.raises(ValueError, match="without these adaptive ranges"):
         other.load_state_dict(plain.state_dict())
 

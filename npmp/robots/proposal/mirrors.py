@@ -38,7 +38,7 @@ _TOLERANCES = (None, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2)
 
 
 def find_mirrors(draft: Draft, where: Path) -> None:
-    """left_right, and front_back where that holds too: names that swap, held against the geometry."""
+    """left_right, and front_back where that holds too."""
     table = draft.content["symmetries"] = {}
     if swap := _swaps(draft, _SIDES):
         _narrow_limits(draft, swap)

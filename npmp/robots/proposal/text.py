@@ -13,12 +13,10 @@ from npmp.robots.proposal.draft import Draft
 
 # key of robot.yaml -> the comment above it
 _TITLES = {
-    "drives": "Position control [Nm/rad, Nm s/rad, Nm]; a number, one per joint, or the model's own.",
+    "drives": "Position control [Nm/rad, Nm s/rad, Nm]: a number, one per joint, or the model's.",
     "joints": "One line a joint: home pose [rad], position limits [rad], speed limit [rad/s].",
     "feet": "Contact spheres of the feet: radius, and centre in the foot bodies' frames [m].",
-    "feet.at": (
-        "The model's feet are shapes at these points of its bodies; they become bodies of their own."
-    ),
+    "feet.at": "The model's feet are shapes at these points; they become bodies of their own.",
     "markers": "Points that motion capture is matched to, each on a body [m].",
     "symmetries": (
         "Mirrors: parts of names that swap, across the plane through the base's origin with this"
