@@ -109,17 +109,15 @@ class Controller:
         self.home = contract.home_pose
         self.mode, self.reason = ControlMode.PASSIVE, ""
         self.state: State | None = None
-        self.wanted = checked_command(np.zeros(len(contract.commands)), self.limits)
-        self.command = self.wanted.copy()
-        self.began = 0.0  # when the mode was entered [s]; set by the first step
+        self.asked = self._nothing()  # (c,) the command, within its ranges
+        self.command = self.asked  # (c,) and ramped
+        self.began = 0.0  # when the mode was entered [s]; set by the first `watch`
         self.risen_from = self.home  # where the joints were when standing up began
         self.target = self.home
         self.history: list[tuple[float, ControlMode, str]] = []
 
-    def ask(self, command: object) -> None:
-        """What the policy is to be asked for. Raises ValueError for no command, as
-        `checked_command`."""
-        self.wanted = checked_command(command, self.limits)  # type: ignore[arg-type]
+    def _nothing(self) -> FloatArray:
+        return checked_command(np.zeros(len(self.contract.commands)), self.limits)
 
     def watch(
         self,
@@ -133,21 +131,17 @@ class Controller:
     ) -> ControlMode:
         """Take a state (None: nothing new), judge it, and change the mode where it must be.
 
-        now: [s]. missed: deadlines in a row. stopped: why the robot has stopped by itself. over:
-        why the run ends well. begins: a control step does. It damps at any time, and goes on to
-        another mode only there.
+        Args:
+          now: [s]. missed: deadlines in a row. stopped: why the robot has stopped by itself. over:
+            why the run ends well. begins: a control step does. It damps at any time, and goes on to
+            another mode only there.
         """
-        if state is not None:
-            self.state = state
+        self.state = self.state if state is None else state
         if not self.history:
             self._enter(ControlMode.PASSIVE, now)
-        waiting = self.mode is ControlMode.PASSIVE and self.state is None and not stopped
-        if waiting:
-            trip = (
-                f"no state within {self.config.connect_s:g} s"
-                if now - self.began > self.config.connect_s
-                else ""
-            )
+        if self.state is None and not stopped:
+            late = now - self.began > self.config.connect_s
+            trip = f"no state within {self.config.connect_s:g} s" if late else ""
         else:
             trip = stopped or self.watchdog.trip(now, self.state, missed) or self._too_long(now)
         self.move_on(now, trip, over, begins)
@@ -166,17 +160,14 @@ class Controller:
         self.mode, self.reason, self.began = mode, reason, now
         self.history.append((now, mode, reason))
         if mode is ControlMode.STAND and self.state is not None:
-            self.risen_from = self.state.joint_pos.copy()
+            self.risen_from = self.state.joint_pos
         if mode is ControlMode.POLICY:
             self.policy.reset()
-            self.command = checked_command(np.zeros(len(self.command)), self.limits)
+            self.command = self._nothing()
 
     def _stood(self, now: float) -> bool:
-        if (
-            self.mode is not ControlMode.STAND
-            or self.state is None
-            or now - self.began < self.config.stand_s
-        ):
+        standing = self.mode is ControlMode.STAND and now - self.began >= self.config.stand_s
+        if not standing or self.state is None:
             return False
         return bool(np.abs(self.state.joint_pos - self.home).max() <= self.config.settle_rad)
 
@@ -186,27 +177,29 @@ class Controller:
             return f"not in its home pose after {allowed:g} s"
         return ""
 
-    def step(self, now: float) -> Output:
-        """What to write in this control step, after `watch`."""
-        if self.mode is ControlMode.STAND:
-            share = min(1.0, (now - self.began + self.dt) / self.config.stand_s)
-            return self._output(self.risen_from + share * (self.home - self.risen_from), now)
-        if self.mode is ControlMode.POLICY and self.state is not None:
-            self.command = ramped(self.command, self.wanted, self.limits, self.dt)
-            seen = Readings(
-                self.state.joint_pos, self.state.gyro, self.state.accelerometer, self.state.up
-            )
-            try:
-                return self._output(self.policy.act(seen, self.command), now)
-            except ValueError as error:
-                self.move_on(now, f"the policy: {error}")
-        return Output(self.mode, self.target, self.target, self.command)
-
-    def _output(self, proposed: FloatArray, now: float) -> Output:
-        """Raises ValueError for a target that is none."""
-        assert self.state is not None  # of the modes that write
-        self.target = safe_target(proposed, self.state, self.limits)
+    def step(self, now: float, asked: ArrayLike) -> Output:
+        """What to write in this control step, after `watch`; asked: the command (c,)."""
+        proposed = self.target
+        try:
+            self.asked = checked_command(asked, self.limits)
+            if self.mode is ControlMode.STAND:
+                share = min(1.0, (now - self.began + self.dt) / self.config.stand_s)
+                proposed = self.risen_from + share * (self.home - self.risen_from)
+            elif self.mode is ControlMode.POLICY and (state := self.state) is not None:
+                self.command = ramped(self.command, self.asked, self.limits, self.dt)
+                seen = Readings(state.joint_pos, state.gyro, state.accelerometer, state.up)
+                proposed = self.policy.act(seen, self.command)
+            self.target = self.safe(proposed)
+        except ValueError as error:
+            self.move_on(now, f"the policy or its command: {error}")
+            proposed = self.target
         return Output(self.mode, self.target, proposed, self.command)
+
+    def safe(self, proposed: FloatArray) -> FloatArray:
+        """A target (nu,) as it may be sent in the newest state. Raises ValueError for none."""
+        if self.mode not in (ControlMode.STAND, ControlMode.POLICY) or self.state is None:
+            return proposed
+        return safe_target(proposed, self.state, self.limits)
 
 
 def missed_deadlines(late_s: ArrayLike, dt: float) -> NDArray[np.int64]:
@@ -268,8 +261,8 @@ def drive(
     Returns: the first exception of the robot's driver, which damps the robot by whatever of its
       methods still works; None for none.
     """
-    driver = _Driver(robot)
-    writes, dt = controller.config.writes, controller.dt
+    driver, config = _Driver(robot, controller), controller.config
+    writes, dt = config.writes, controller.dt
     start, tick, last, missed = clock.now(), 0, -1, 0
     was_collecting = gc.isenabled()
     gc.disable()  # a collection may take longer than a step
@@ -282,21 +275,20 @@ def drive(
             if begins:
                 more = int(missed_deadlines(late, dt))
                 last, missed = tick // writes, missed + more if more else 0
-            _watch(driver, controller, now, missed, begins, seconds, stop)
+            state, stopped = driver.read()
+            acted = controller.mode is ControlMode.POLICY and now - controller.began >= seconds
+            over = TIME_IS_OVER if acted else stop()
+            controller.watch(now, state, missed, stopped=stopped, over=over, begins=begins)
             if begins:
-                output = _decide(controller, now, asked(now - start))
+                output = controller.step(now, asked(now - start))
                 # while a policy thinks, what it saw grows old
                 controller.watch(clock.now(), None, missed, begins=False)
-            ends = start + (last + 1) * dt
-            _write(driver, controller, output, clock.now(), ends)
+            driver.write(output, clock.now(), ends=start + (last + 1) * dt)
             if begins:
-                note(
-                    Step(now, late, clock.now() - now, controller.state, controller.wanted, output)
-                )
-            if (
-                controller.mode is ControlMode.DAMPING
-                and now - controller.began > controller.config.damping_s
-            ):
+                work = clock.now() - now
+                note(Step(now, late, work, controller.state, controller.asked, output))
+            damping = controller.mode is ControlMode.DAMPING
+            if damping and now - controller.began > config.damping_s:
                 break
             tick += 1
     finally:
@@ -309,8 +301,8 @@ def drive(
 class _Driver:
     """A robot whose exceptions are reasons to damp it; the first is kept."""
 
-    def __init__(self, robot: RobotInterface):
-        self.robot = robot
+    def __init__(self, robot: RobotInterface, controller: Controller):
+        self.robot, self.controller = robot, controller
         self.failure: Exception | None = None
 
     def read(self) -> tuple[State | None, str]:
@@ -328,14 +320,26 @@ class _Driver:
         except Exception as error:  # whatever a driver raises
             return None, self._noted(error)
 
-    def write(self, target: FloatArray, kp: FloatArray, kd: FloatArray, duration_s: float) -> str:
-        """Why the robot cannot go on. It is given copies: drivers may convert what they are given
-        in place."""
+    def write(self, output: Output, now: float, ends: float) -> None:
+        """Tell the robot what the controller's mode wants. ends: when the control period does [s].
+
+        What is safe changes as the joints move. Drivers get copies, which they may convert in
+        place.
+        """
+        controller = self.controller
+        mode, limits = controller.mode, controller.limits
+        if mode is ControlMode.DAMPING:
+            return self.stop()
+        if ControlMode.PASSIVE in (mode, output.mode):
+            return None
+        first_order = controller.contract.hold == "first_order" or mode is ControlMode.STAND
+        left_s = max(0.0, ends - now) if first_order else 0.0
+        target = controller.safe(output.proposed).copy()
         try:
-            self.robot.write(target.copy(), kp.copy(), kd.copy(), duration_s)
+            self.robot.write(target, limits.kp.copy(), limits.kd.copy(), left_s)
         except Exception as error:
-            return self._noted(error)
-        return ""
+            controller.move_on(now, self._noted(error))
+            self.stop()
 
     def stop(self) -> None:
         try:
@@ -348,49 +352,3 @@ class _Driver:
             return str(error) or "the robot has stopped by itself"
         self.failure = self.failure or error
         return f"the robot's driver: {error!r:.200}"
-
-
-def _watch(
-    driver: _Driver,
-    controller: Controller,
-    now: float,
-    missed: int,
-    begins: bool,
-    seconds: float,
-    stop: Callable[[], str],
-) -> None:
-    state, stopped = driver.read()
-    over = (
-        TIME_IS_OVER
-        if controller.mode is ControlMode.POLICY and now - controller.began >= seconds
-        else stop()
-    )
-    controller.watch(now, state, missed, stopped=stopped, over=over, begins=begins)
-
-
-def _decide(controller: Controller, now: float, command: FloatArray) -> Output:
-    try:
-        controller.ask(command)
-    except ValueError as error:
-        controller.move_on(now, str(error))
-    return controller.step(now)
-
-
-def _write(
-    driver: _Driver, controller: Controller, output: Output, now: float, ends: float
-) -> None:
-    """ends: when the control period does [s]."""
-    if controller.mode is ControlMode.DAMPING:
-        driver.stop()
-    elif controller.mode is not ControlMode.PASSIVE and output.mode is not ControlMode.PASSIVE:
-        first_order = (
-            controller.contract.hold == "first_order" or controller.mode is ControlMode.STAND
-        )
-        limits, state = controller.limits, controller.state
-        assert state is not None  # of the modes that write
-        # what is safe changes as the joints move
-        target = safe_target(output.proposed, state, limits)
-        left_s = max(0.0, ends - now) if first_order else 0.0
-        if failure := driver.write(target, limits.kp, limits.kd, left_s):
-            controller.move_on(now, failure)
-            driver.stop()

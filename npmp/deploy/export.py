@@ -6,7 +6,6 @@ from __future__ import annotations
 import logging
 import math
 import warnings
-from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -28,10 +27,10 @@ from npmp.deploy.contract import (
     observation_layout,
 )
 from npmp.deploy.onnx_policy import Golden
-from npmp.envs.features import Normalizer
 from npmp.envs.robot_batch import imu_position
 from npmp.envs.task_env import TaskEnv
-from npmp.nets import Decoder, DecoderState
+from npmp.nets import DecoderState
+from npmp.nets.high_level import HighLevelState
 from npmp.reuse import HighLevelPolicy, PolicyActor
 from npmp.reuse.actor import PolicyMemory
 from npmp.reuse.policy import PolicyInput
@@ -245,28 +244,11 @@ def _level(training: dict[str, Any], robot: Robot) -> float:
 
 
 class _BothLevels(nn.Module):
-    """One control step of one robot by the mean of z_t: everything that a policy and its decoder
-    compute, in fewer operations than they take. A runtime needs as long for one as for reading 20
-    kB of weights."""
+    """One control step of one robot by the mean of z_t: the policy, then its decoder."""
 
     def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
         super().__init__()
-        self.policy, self.decoder = deepcopy(policy), deepcopy(skill.decoder)
-        net = self.policy.net
-        _fold(net.norm, self.policy.observation_scale, self.policy.command_scale)
-        for name in ("observation_scale", "command_scale"):
-            setattr(self.policy, name, nn.Identity())
-        net.memory = _Cell(net.memory)  # type: ignore[assignment]
-        if isinstance(self.decoder, Decoder):  # the other has neither
-            _fold(self.decoder.norm, skill.observation_scale)
-            self.decoder.lstm = _Cell(self.decoder.lstm)  # type: ignore[assignment]
-        # of eq. 7's network m and theta alone, each as its last function takes it
-        weight, bias, d = net.head.weight.double(), net.head.bias.double(), net.latent_dim
-        gain = (net.gain / net.bound.double())[:, None]
-        self.head = _linear(
-            torch.cat((gain * weight[:d], weight[2 * d :])),
-            torch.cat((gain[:, 0] * bias[:d], bias[2 * d :] + net.theta_start)),
-        )
+        self.policy, self.skill = policy, skill
 
     def forward(
         self,
@@ -278,52 +260,11 @@ class _BothLevels(nn.Module):
         h_low: Tensor,
         c_low: Tensor,
     ) -> tuple[Tensor, ...]:
-        net = self.policy.net
-        inputs = net.inputs(self.policy.observe(PolicyInput(obs, command, z)), z)
-        high = net.memory(inputs, (h_high, c_high))
-        m, theta = self.head(torch.cat((high[0], inputs), -1)).split((net.latent_dim, 1), -1)
-        m = net.bound * torch.tanh(m)
-        latent = m + torch.sigmoid(theta) * (z - m)
-        action, low = self.decoder(latent, obs, DecoderState(h_low, c_low))
-        return action, latent, *high, *low
-
-
-class _Cell(nn.Module):
-    """An LSTM cell as one product."""
-
-    def __init__(self, cell: nn.LSTMCell):
-        super().__init__()
-        weight, bias = (
-            torch.cat((cell.weight_ih, cell.weight_hh), 1),
-            cell.bias_ih.double() + cell.bias_hh.double(),
+        latent, high = self.policy.step(
+            PolicyInput(obs, command, z), HighLevelState(h_high, c_high)
         )
-        self.gates = _linear(weight, bias)
-
-    def forward(self, x: Tensor, state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        hidden, cell = state
-        keep, forget, new, out = self.gates(torch.cat((x, hidden), -1)).chunk(4, -1)
-        cell = torch.sigmoid(forget) * cell + torch.sigmoid(keep) * torch.tanh(new)
-        return torch.sigmoid(out) * torch.tanh(cell), cell
-
-
-def _fold(layers: nn.Sequential, *scales: Normalizer) -> None:
-    """Make input scales, of the first columns, part of the first layer."""
-    first = layers[0]
-    assert isinstance(first, nn.Linear)  # for the type checker
-    mean, std = (
-        torch.cat([getattr(scale, name) for scale in scales]).double() for name in ("mean", "std")
-    )
-    weight = first.weight.double()
-    scaled = weight[:, : len(std)] / std
-    layers[0] = _linear(
-        torch.cat((scaled, weight[:, len(std) :]), 1), first.bias.double() - scaled @ mean
-    )
-
-
-def _linear(weight: Tensor, bias: Tensor) -> nn.Linear:
-    layer = nn.Linear(*weight.T.shape)
-    layer.load_state_dict({"weight": weight, "bias": bias})
-    return layer
+        action, low = self.skill.decode(latent.mean, obs, DecoderState(h_low, c_low))
+        return action, latent.mean, *high, *low
 
 
 def graph_of(policy: HighLevelPolicy, skill: SkillModule, contract: BundleContract) -> bytes:
