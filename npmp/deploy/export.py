@@ -28,6 +28,7 @@ from npmp.deploy.contract import (
 )
 from npmp.deploy.onnx_policy import Golden
 from npmp.envs.robot_batch import imu_position
+from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.nets import DecoderState
 from npmp.nets.high_level import HighLevelState
@@ -83,7 +84,7 @@ def export(
     golden = record(policy, skill, env, steps)
     about = {"steps": len(golden.reset), "resets": int(golden.reset.sum())} | about
     drives = env.robots.config.real_drives
-    contract = contract_of(policy, skill, robot, drives=drives, sha256=sha256, golden=about)
+    contract = contract_of(policy, skill, env.task, drives=drives, sha256=sha256, golden=about)
     Bundle.write(folder, contract, graph_of(policy, skill, contract), golden._asdict())
     return Bundle.read(folder)
 
@@ -94,7 +95,7 @@ def export(
 def contract_of(
     policy: HighLevelPolicy,
     skill: SkillModule,
-    robot: Robot,
+    task: Task,
     *,
     drives: str | None = None,
     sha256: str,
@@ -102,7 +103,7 @@ def contract_of(
 ) -> BundleContract:
     """What bundle.json says. Raises InputError where actions were no joint angles in training, and
     as `_gains`."""
-    own, module = policy.contract, skill.contract
+    own, module, robot = policy.contract, skill.contract, task.robot
     for training in (own.training, module.training):
         if (space := training.get("actuator", {}).get("name", PD)) in set(ACTION_SPACES) - {PD}:
             raise InputError(
@@ -112,8 +113,9 @@ def contract_of(
     if drives is not None:
         golden = golden | {"actuator": own.training["actuator"]}
     meaning = conventions(skill.hold, skill.accelerometer)
-    if own.task == "dribble":
-        meaning["ball"] = _ball(own.training.get("settings", {}))
+    if (radius := getattr(task.config, "radius_m", None)) is not None:
+        least, most = radius
+        meaning["ball"] = f"a sphere on the ground, radius drawn from {least:g} to {most:g} m"
     high, low = policy.net.config.lstm_width, skill.decoder.lstm_width
     return BundleContract(
         robot=module.robot,
@@ -129,11 +131,11 @@ def contract_of(
             Command(
                 name, UNITS.get(name.rpartition("_")[2], ""), list(pair), MEANINGS.get(name, "")
             )
-            for name, pair in zip(own.command, own.command_range)
+            for name, pair in task.inputs.items()
         ],
         extra_inputs=own.besides,
         clock_s=own.clock_s,
-        level_m=_level(own.training, robot) if own.besides else 0.0,
+        level_m=_level(task),
         memory=dict(zip(MEMORY, (policy.latent_dim, high, high, low, low), strict=True)),
         task=own.task,
         module_sha256=own.module_sha256,
@@ -189,12 +191,6 @@ def joint_table(
     return table
 
 
-def _ball(settings: dict[str, Any]) -> str:
-    drawn = (("radius_m", "radius {} to {} m"), ("mass_kg", "mass {} to {} kg"))
-    sizes = [words.format(*settings[name]) for name, words in drawn if name in settings]
-    return ", ".join(["a sphere on the ground", *sizes]) + ", drawn for each episode of training"
-
-
 def _gains(
     training: dict[str, Any], module: SkillContract, drives: str | None
 ) -> tuple[list[float], list[float]]:
@@ -232,12 +228,12 @@ def _gains(
     return [stiffness] * len(module.joint_names), [max(damping, 0.0)] * len(module.joint_names)
 
 
-def _level(training: dict[str, Any], robot: Robot) -> float:
-    """How high level ground is observed [m]: by how much lower than at home the root is where the
-    teacher has it."""
-    settings = training.get("settings", {})
-    teacher = settings.get("teacher", settings.get("script", {}))
-    return float(robot.home_qpos[2]) - float(teacher.get("height_m", robot.home_qpos[2]))
+def _level(task: Task) -> float:
+    """The height that is observed of level ground [m]: by how much lower than at home the root is
+    where the teacher has it."""
+    home = float(task.robot.home_qpos[2])
+    teacher = getattr(task.config, "teacher", None)
+    return home - float(getattr(teacher, "height_m", home)) if task.extra_inputs else 0.0
 
 
 # --- the graph ---
