@@ -40,8 +40,7 @@ from npmp.report.policy_page import ground_of
 from npmp.reuse import PolicyActor
 from npmp.robots import Robot
 from npmp.skill import SkillModule
-from npmp.tasks import Dribble, Imitation, Walk
-from npmp.tasks import Path as CoursePath
+from npmp.tasks import Imitation
 from npmp.tasks.commands import CommandRange
 from npmp.tasks.velocity import COMMAND_NAMES
 from npmp.tracking import track
@@ -185,11 +184,11 @@ def of_policy(config: DictConfig, run: Run, robot: Robot) -> Shot:
     note_other_drives(policy.contract.training, config)
     place: dict[str, Any] = {**backend_of(config, run), "num_threads": run.threads}
     env = TaskEnv(task, 1, robots=robots_config_of(config, skill), seed=run.seed, **place)
-    on_course = isinstance(task, CoursePath)
+    on_course = task.name == "path"
     seconds = float(config.seconds or (min(task.trial_s, LONGEST_S) if on_course else TRIAL_S))
     commands = None
     if config.command is not None:
-        if not isinstance(task, Walk) or on_course:
+        if task.name != "walk":
             raise InputError(f"command= is for task=walk, not for {task.name}")
         commands = commands_of(config.command, round(seconds / env.dt), env.dt, within)
     actor = PolicyActor(policy, skill)
@@ -201,7 +200,7 @@ def of_policy(config: DictConfig, run: Run, robot: Robot) -> Shot:
         if name in trial.seen
     }
     path = None
-    if isinstance(task, Dribble):
+    if "ball" in trial.seen:
         radius = float(task.ball_radius[0])
         ball = np.pad(
             trial.seen["ball"][:count, 0].numpy(), ((0, 0), (0, 1)), constant_values=radius
@@ -252,7 +251,7 @@ def commands_of(
     return torch.tensor(table[row, 1:], dtype=torch.float32).unsqueeze(1)
 
 
-def course_of(task: CoursePath, trial: Trial) -> np.ndarray:
+def course_of(task: Any, trial: Trial) -> np.ndarray:
     """The path (S, 2) where robot 0 began it, in the world [m]."""
     w, x, y, z = (float(v) for v in trial.qpos[0, 3:7])
     yaw = np.arctan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))

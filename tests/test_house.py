@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -21,3 +22,40 @@ def test_lines_of_prose_have_at_most_100_columns() -> None:
         if len(line) > 100 and not line.startswith(("|", "<img"))
     ]
     assert not wide
+
+
+def class_of(path: str, name: str) -> ast.ClassDef:
+    tree = ast.parse((ROOT / path).read_text(encoding="utf-8"))
+    return next(n for n in tree.body if isinstance(n, ast.ClassDef) and n.name == name)
+
+
+def test_a_task_has_few_hooks() -> None:
+    """Public methods that a task may override."""
+    hooks = [
+        node.name
+        for node in class_of("npmp/envs/task.py", "Task").body
+        if isinstance(node, ast.FunctionDef)
+        and not node.name.startswith("_")
+        and "final" not in {ast.unparse(decorator) for decorator in node.decorator_list}
+    ]
+    assert len(hooks) <= 14, hooks
+
+
+def test_walking_fits_on_a_few_screens() -> None:
+    assert len((ROOT / "npmp/tasks/walk.py").read_text(encoding="utf-8").splitlines()) <= 300
+
+
+def test_no_branch_hangs_on_a_task_s_class() -> None:
+    """Outside `npmp.tasks`: what differs between tasks is declared by them."""
+    tasks = {"Dribble", "Follow", "Imitation", "Path", "CoursePath", "Recover", "Walk"}
+    found = []
+    for folder in ("npmp", "experiments"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if "tasks" in path.relative_to(ROOT).parts:
+                continue
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+                    kinds = {n.id for n in ast.walk(node.args[1]) if isinstance(n, ast.Name)}
+                    if kinds & tasks - ({"Path"} if "pathlib" in path.read_text() else set()):
+                        found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert not found

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
-from npmp import geometry, ranges
+from npmp import geometry, ranges, tasks
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.task import Task, Trial
 from npmp.evaluation.terrains import on_terrains
@@ -22,7 +22,6 @@ from npmp.rollout import Actor, Decision
 from npmp.sim.randomization import PushConfig
 from npmp.tasks.commands import CommandRange
 from npmp.tasks.velocity import COMMAND_NAMES, SETTLING_S
-from npmp.tasks.walk import Walk, WalkConfig
 from npmp.tree import Tree
 
 # how long a push lasts, as in the randomization of reuse
@@ -99,7 +98,7 @@ def evaluate_policy(
     """
     task, robots = make_task(), robots or RobotBatchConfig().like(actor.skill)
     actor.policy.check_task(task)
-    walks = isinstance(task, Walk) and not task.policies_of
+    walks = task.name == "walk"
     place |= {"robots": robots, "seed": seed}
     if (config.speeds or config.pushes or config.grounds) and not walks:
         raise InputError(
@@ -120,8 +119,10 @@ def evaluate_policy(
         )
     if config.grounds:
 
-        def on(settings: WalkConfig) -> TaskEnv[Walk]:
-            return TaskEnv(Walk(task.robot, settings), config.robots, **place)
+        walk: Any = tasks.find("walk")
+
+        def on(settings: Any) -> TaskEnv[Any]:
+            return TaskEnv(walk(task.robot, settings), config.robots, **place)
 
         figures["grounds"] = on_terrains(actor, on, task.config, seconds=config.short_s, seed=seed)
     return PolicyEvaluation(figures, trial, task)

@@ -69,7 +69,7 @@ class Imitation(Task):
     name = "imitation"
     config_type = ImitationConfig
     objectives: tuple[str, ...] = rew.REWARD_TERMS
-    kept = ("clip_lengths", "tracked", "free", "grace", "sampler.counts")
+    kept: ClassVar[tuple[str, ...]] = ("clip_lengths", "tracked", "free", "grace", "sampler.counts")
     described: ClassVar[Mapping[str, str]] = {"clip": "clip_name", "frame": "clip_frame"}
 
     def __init__(
