@@ -81,7 +81,7 @@ def run(config: DictConfig, run: Run) -> int:
             "to have it get up: safety.tilt_deg=180"
         )
     opened = _opened(config, contract, kind, played, run.seed, said)
-    run.begin()  # before there is a robot: whatever fails from then on, it is told to stop
+    run.begin()  # before there is a robot: whatever fails from then on, it is stopped
     with opened as driven:
         controller, logger = Controller(contract, policy, *settings), RunLogger(contract, kind)
         failure = None

@@ -224,13 +224,13 @@ CONVENTIONS = {
 def about(motion: ReferenceMotion, path: Path) -> dict[str, Any]:
     """What the formats cannot say of a clip."""
     said = ("source", "licence", "recording", "mirror", "split")
-    told = {
+    content = {
         "name": motion.name,
         "file": path.name,
         "frames": motion.num_frames,
         "rate_hz": motion.rate_hz,
     }
-    return told | {key: getattr(motion, key) for key in said}
+    return content | {key: getattr(motion, key) for key in said}
 
 
 def manifest(

@@ -1,4 +1,4 @@
-"""What training verbs are to the library: who calls, and the live line in the terminal."""
+"""What the library needs of a training verb: its command, its settings, and a live line."""
 
 from __future__ import annotations
 

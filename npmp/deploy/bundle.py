@@ -96,12 +96,12 @@ class Bundle:
         np.savez_compressed(buffer, allow_pickle=False, **golden)
         content = {GRAPH: graph, GOLDEN: buffer.getvalue()}
         files = {name: hashlib.sha256(data).hexdigest() for name, data in content.items()}
-        told = {"schema": SCHEMA, "version": VERSION, **asdict(contract), "files": files}
+        written = {"schema": SCHEMA, "version": VERSION, **asdict(contract), "files": files}
         # lists of numbers or words on one line each
         text = re.sub(
             r"\[\s+([^][{}]*?)\s+\]",
             lambda found: f"[{' '.join(found[1].split())}]",
-            json.dumps(told, indent=2),
+            json.dumps(written, indent=2),
         )
         content[CONTRACT] = f"{text}\n".encode()
         for name, data in content.items():
@@ -136,8 +136,8 @@ class Bundle:
             raise InputError(
                 f"'{path}' has {steps} steps; {FEWEST_STEPS} with {FEWEST_RESETS} resets are needed"
             )
-        told = len(self.contract.commands) + len(self.contract.extra_inputs)
-        widths = dict(zip(Golden._fields, (joints, 3, 3, 3, told, None, joints)))
+        commanded = self.contract.command_width
+        widths = dict(zip(Golden._fields, (joints, 3, 3, 3, commanded, None, joints)))
         for name, width in widths.items():
             array = arrays[name]
             if width is None:

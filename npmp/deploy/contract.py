@@ -15,7 +15,7 @@ GRAVITY = 9.81  # [m/s2] per g, as `npmp.envs.state` has it
 # inputs of the graph that it gives back as NAME_next
 MEMORY = ("z", "h_high", "c_high", "h_low", "c_low")
 CLOCK = ["clock_sin", "clock_cos"]  # as `npmp.tasks.inputs` has them
-# of control at least, of physics at most: what is slower or faster is a slip [D]
+# of control at least, of physics at most; a slower or faster one is a slip [D]
 RATES_HZ = (1.0, 1e5)
 
 
@@ -193,6 +193,11 @@ class BundleContract:
     @property
     def command_names(self) -> list[str]:
         return [command.name for command in self.commands]
+
+    @property
+    def command_width(self) -> int:
+        """Of the graph's input `command`: the commands and the extra inputs."""
+        return len(self.commands) + len(self.extra_inputs)
 
     @property
     def command_range(self) -> FloatArray:

@@ -39,8 +39,7 @@ class ControlMode(IntEnum):
 
 @dataclass(frozen=True)
 class ControllerConfig:
-    """How the robot is brought to its feet and spoken to. Raises ValueError for values out of
-    range."""
+    """How the robot is brought to its feet. Raises ValueError for values out of range."""
 
     # so long the first state is waited for [D]
     connect_s: float = 20.0
@@ -74,7 +73,7 @@ class Output(NamedTuple):
     mode: ControlMode
     target: FloatArray  # (nu,) as it is sent
     proposed: FloatArray  # (nu,) as the policy, or standing up, wanted it
-    command: FloatArray  # (c,) as the policy was told it
+    command: FloatArray  # (c,) as the policy observed it
 
 
 def next_mode(mode: ControlMode, *, trip: bool, seen: bool, stood: bool, over: bool) -> ControlMode:
@@ -344,7 +343,7 @@ class _Driver:
     def stop(self) -> None:
         try:
             self.robot.stop()
-        except Exception as error:  # it is told again
+        except Exception as error:  # it is called again
             self._noted(error)
 
     def _noted(self, error: Exception) -> str:

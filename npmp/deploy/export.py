@@ -278,8 +278,7 @@ def graph_of(policy: HighLevelPolicy, skill: SkillModule, contract: BundleContra
             f"exporting a bundle needs onnx and onnxscript: pip install 'npmp[deploy]' ({error})"
         ) from error
     observed = sum(width for _, width, _, _ in contract.observation)
-    told = len(contract.commands) + len(contract.extra_inputs)
-    widths = {"obs": observed, "command": told, **contract.memory}
+    widths = {"obs": observed, "command": contract.command_width, **contract.memory}
     # it warns of operators that are not used here
     logger = logging.getLogger("torch.onnx._internal.exporter._registration")
     level = logger.level
@@ -328,13 +327,13 @@ class _AsDeployed:
         return _Memory(memory, memory.skill.z.new_zeros(n, self.joints))
 
     def act(self, env: TaskEnv[Any], memory: _Memory, first: Tensor) -> Decision:
-        seen, told, nu = env.observe().clone(), env.task.observe().clone(), self.joints
+        seen, asked, nu = env.observe().clone(), env.task.observe().clone(), self.joints
         seen[:, nu : 2 * nu] = memory.action
         view: Any = SimpleNamespace(
-            observe=lambda: seen, task=SimpleNamespace(observe=lambda: told)
+            observe=lambda: seen, task=SimpleNamespace(observe=lambda: asked)
         )
         decision = self.actor.act(view, memory.memory, first)
-        return Decision(decision.action, _Memory(decision.memory, decision.action), (seen, told))
+        return Decision(decision.action, _Memory(decision.memory, decision.action), (seen, asked))
 
 
 def record(policy: HighLevelPolicy, skill: SkillModule, env: TaskEnv[Any], steps: int) -> Golden:
@@ -347,11 +346,11 @@ def record(policy: HighLevelPolicy, skill: SkillModule, env: TaskEnv[Any], steps
         rows.append((*moment.decision.note, moment.first, moment.decision.action))
 
     rollout(_AsDeployed(policy, skill), env, math.ceil(steps / env.num_envs), note)
-    seen, told, reset, action = (
+    seen, asked, reset, action = (
         torch.stack(part, 1).flatten(0, 1) for part in zip(*rows, strict=True)
     )
     nu, home = action.shape[-1], torch.tensor(skill.contract.home_pose, dtype=torch.float64)
     # in double precision, so that rounding does not make the runtime's inputs others than torch's
     joints, _, gyro, accelerometer, up = seen.double().split((nu, nu, 3, 3, 3), -1)
-    parts = (joints + home, gyro, GRAVITY * accelerometer, up, told, reset, action + home)
+    parts = (joints + home, gyro, GRAVITY * accelerometer, up, asked, reset, action + home)
     return Golden(*(part.numpy() for part in parts))

@@ -45,23 +45,23 @@ class OnnxPolicy:
         self.contract, self._home = contract, contract.home_pose
         joints = len(self._home)
         observed = sum(width for _, width, _, _ in contract.observation)
-        told = len(contract.commands) + len(contract.extra_inputs)
+        commanded = contract.command_width
         self._widths = {"joint_pos": joints, "setpoint": joints}
-        self._widths |= {"gyro": 3, "accelerometer": 3, "up": 3, "command": told}
-        self._offset, self._scale = np.zeros(observed + told), np.ones(observed + told)
+        self._widths |= {"gyro": 3, "accelerometer": 3, "up": 3, "command": commanded}
+        self._offset, self._scale = np.zeros(observed + commanded), np.ones(observed + commanded)
         self._offset[: 2 * joints] = np.tile(self._home, 2)
         self._scale[2 * joints + 3 : 2 * joints + 6] = GRAVITY
         self._session = _session(graph, name)
         # two sets of an action and memory: each run reads one and writes the other
         answer = {"action": len(self._home), **contract.memory}
-        _check_graph(self._session, {"obs": observed, "command": told}, answer, name)
+        _check_graph(self._session, {"obs": observed, "command": commanded}, answer, name)
         self._answers = np.zeros((2, 1, sum(answer.values())), np.float32)
         sets = [
             dict(zip(answer, np.split(each, np.cumsum([*answer.values()])[:-1], 1), strict=True))
             for each in self._answers
         ]
         self._actions = [each.pop("action") for each in sets]
-        self._inputs = np.zeros((1, observed + told), np.float32)
+        self._inputs = np.zeros((1, observed + commanded), np.float32)
         shown = {"obs": self._inputs[:, :observed], "command": self._inputs[:, observed:]}
         self._bindings = [
             self._bound(
@@ -127,7 +127,7 @@ class OnnxPolicy:
         return self._target.copy()
 
     def _extra_inputs(self) -> FloatArray:
-        """Where nobody tells them: the clock of the steps, and level ground."""
+        """What they are by default: the clock of the steps, and level ground."""
         contract = self.contract
         values = np.full(len(contract.extra_inputs), contract.level_m)
         if contract.clock_s is not None:
@@ -137,7 +137,7 @@ class OnnxPolicy:
 
 
 def _session(graph: bytes, name: str) -> Any:
-    """Raises InputError where onnxruntime is absent, or for what is no graph of its own weights."""
+    """Raises InputError where onnxruntime is absent, or for no graph with weights of its own."""
     # else weights are looked for beside the process, which no checksum covers
     if _OUTSIDE in graph:
         raise InputError(

@@ -20,20 +20,11 @@ from typing import Any
 import numpy as np
 
 from npmp import ranges
+from npmp.deploy import wire
 from npmp.deploy.controller import Clock, SystemClock
 from npmp.deploy.robot import RobotInterface
 from npmp.deploy.simulated import SimulatedRobot
-from npmp.deploy.wire import (
-    Inbox,
-    Kind,
-    Outbox,
-    RemoteRobot,
-    Udp,
-    identity,
-    open_socket,
-    send,
-    waiting,
-)
+from npmp.deploy.wire import Inbox, Kind, Outbox, RemoteRobot, Udp, identity
 from npmp.robots import Robot, load
 
 SILENCE_S = 1.0  # without any datagram, then the robot's process ends; at first 20 times that [D]
@@ -95,10 +86,8 @@ class RobotServer:
         robot = simulated.robot
         name, joints = identity(robot.name, robot.model_sha256), len(robot.joint_names)
         self.simulated, self.config = simulated, config
-        self.inbox, self.outbox = (
-            Inbox(name, joints, (Kind.COMMAND, Kind.STOP)),
-            Outbox(name, joints),
-        )
+        self.inbox = Inbox(name, joints, (Kind.COMMAND, Kind.STOP))
+        self.outbox = Outbox(name, joints)
         first, second = np.random.default_rng(seed).spawn(2)
         self.incoming, self.outgoing = LossyLink(config, first), LossyLink(config, second)
         self.heard: float | None = None  # when the last good command came [s]
@@ -116,10 +105,7 @@ class RobotServer:
             self._obey(datagram, now)
         silent = 0.0 if self.heard is None else now - self.heard
         # the command may have come a step before it was looked at, and the next look is a step away
-        if (
-            self.heard is not None
-            and silent > 1e-3 * self.config.deadman_ms - 2 * self.simulated.dt
-        ):
+        if self.heard and silent > 1e-3 * self.config.deadman_ms - 2 * self.simulated.dt:
             self._damp(now, f"no command for {1e3 * silent:.1f} ms")
         self.simulated.step()
         if self.simulated.broken:
@@ -135,7 +121,7 @@ class RobotServer:
             return
         self.heard = now
         if message.kind is Kind.STOP:
-            self._damp(now, "told to")
+            self._damp(now, "stop command")
             return
         target, kp, kd, duration = np.split(message.body, np.cumsum([self.inbox.joints] * 3))
         self.simulated.command(target, kp, kd, float(duration[0]))
@@ -194,7 +180,7 @@ def serve(server: RobotServer, controller: tuple[str, int]) -> dict[str, Any]:
 
     controller: where states are sent; only what comes from there is listened to.
     """
-    end = open_socket()
+    end = wire.open_socket()
     dt, start, steps, slipped, worst = server.simulated.dt, time.monotonic(), 0, 0.0, 0.0
     heard = start + 19 * SILENCE_S
     while time.monotonic() - heard < SILENCE_S:
@@ -204,12 +190,12 @@ def serve(server: RobotServer, controller: tuple[str, int]) -> dict[str, Any]:
         if (behind := now - start - steps * dt) > 0.1:  # rather lose time than hurry after it
             start, slipped = start + behind, slipped + behind
         worst = max(worst, behind)
-        for datagram, sender in waiting(end):
+        for datagram, sender in wire.waiting(end):
             if sender == controller:
                 heard = now
                 server.take(datagram, now)
         for datagram in server.tick(now):
-            send(end, datagram, controller)
+            wire.send(end, datagram, controller)
         steps += 1
     late = {"slipped_s": slipped, "latest_step_ms": 1e3 * worst}
     return {**server.summary(), "steps": steps, **late}

@@ -32,7 +32,7 @@ IMPOSSIBLE_VELOCITY, IMPOSSIBLE_GYRO, IMPOSSIBLE_ACCELEROMETER = 3.0, 35.0, 20.0
 # The IMU must agree with itself, in means over IMU_S: the accelerometer with GRAVITY up within
 # MOST_ACCELERATION [m/s2], as no robot gains 5 m/s in a second; the gyro with how `up` turns,
 # within MOST_TURN [rad/s] and MOST_TURN_SHARE of what it says [D]
-IMU_S, MOST_ACCELERATION, MOST_TURN, MOST_TURN_SHARE = 1.0, 5.0, 0.5, 0.75
+IMU_S, MOST_ACCELERATION, MOST_TURN, MOST_TURN_SHARE = 1.0, 5.0, 0.3, 0.75
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ _BREAKDOWNS = (
 
 
 class SimulatedRobot:
-    """One robot on flat ground. Its drives do what they are told within the robot's own limits."""
+    """One robot on flat ground. Its drives obey within the robot's own limits."""
 
     def __init__(self, robot: Robot, *, accelerometer: str = "imu", crouch: float = 2.5):
         """accelerometer: as in a bundle, where and how it is read."""

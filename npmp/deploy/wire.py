@@ -192,10 +192,10 @@ class RemoteRobot:
 
 
 class Udp:
-    """A transport over UDP on the loopback. The robot is told `address`; the first that sends a
+    """A transport over UDP on the loopback. The robot sends to `address`; the first that sends a
     state of it there is the robot."""
 
-    def __init__(self, robot: bytes, joints: int) -> None:
+    def __init__(self, robot: bytes, joints: int):
         self.socket = open_socket()
         self.first = Inbox(robot, joints, (Kind.STATE,))
         self.peer: tuple[str, int] | None = None
