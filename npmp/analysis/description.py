@@ -12,7 +12,7 @@ Module = SkillModule | str | Path
 
 
 def open_module(module: Module) -> SkillModule:
-    """A module itself, from its folder, or a shipped one by its name. Raises InputError for none."""
+    """A module: itself, from its folder, or shipped, by name. Raises InputError for none."""
     return module if isinstance(module, SkillModule) else SkillModule.load(modules.find(module))
 
 

@@ -1,8 +1,7 @@
 """What lies between two clips: their latents, mixed, through the frozen decoder.
 
 Each clip is tracked in simulation with mean latents, which gives its sequence z_a[t], z_b[t]. A
-robot of weight w is then commanded z = (1 - w) z_a + w z_b, open loop: the encoder has no say any
-more.
+robot of weight w is then commanded z = (1 - w) z_a + w z_b, open loop, without the encoder.
 
 What is mixed must belong together. A latent says what to do now, so two gaits mixed by frame are
 out of step as soon as their strides differ. By strides, each clip's frames carry a stride phase,
@@ -64,14 +63,11 @@ class Interpolation(NamedTuple):
 
     def rows(self) -> list[dict[str, float]]:
         """A mapping per weight."""
-        names = ("forward_mps", "lateral_mps", "yaw_rate_rps")
-        return [
-            {
-                "w": float(w), **dict(zip(names, velocity.tolist(), strict=True)),
-                "up_s": float(up), "of_s": float(seconds),
-            }
-            for w, velocity, up, seconds in zip(self.weights, self.velocity, self.up_s, self.seconds, strict=True)
-        ]  # fmt: skip
+        names = ("w", "forward_mps", "lateral_mps", "yaw_rate_rps", "up_s", "of_s")
+        table = torch.cat((self.weights[:, None], self.velocity), -1).tolist()
+        times = zip(self.up_s.tolist(), self.seconds.tolist(), strict=True)
+        rows = [(*row, *pair) for row, pair in zip(table, times, strict=True)]
+        return [dict(zip(names, row, strict=True)) for row in rows]
 
 
 def interpolate(
@@ -89,8 +85,7 @@ def interpolate(
     robots_config: RobotBatchConfig | None = None,
     threads: int = 0,
 ) -> Interpolation:
-    """Mix the latents of two clips of a dataset at weights from 0 to 1, and see what the robot
-    does.
+    """Drive robots by the latents of two clips of a dataset, mixed at weights from 0 to 1.
 
     Args:
       first, second: names of clips. A robot with w up to 0.5 starts on the first one's first frame,
@@ -113,9 +108,8 @@ def interpolate(
     skill.check_encoder(robot)
     motions = data if isinstance(data, MotionSet) else load_motions(data, robot)
     pair = motions.select([first, second] if first != second else [first])
-    ends = [pair[first], pair[second]]
     z_a, z_b = tracked_latents(skill, robot, pair, (first, second), threads)
-    phase_a, phase_b, aligned_by = aligned(ends[0], ends[1], robot, align)
+    phase_a, phase_b, aligned_by = aligned(pair[first], pair[second], robot, align)
     w = torch.linspace(0.0, 1.0, weights)
     times = [
         frame_pairs(phase_a[: len(z_a) + 1], phase_b[: len(z_b) + 1], float(value)) for value in w
@@ -124,21 +118,14 @@ def interpolate(
         mixed(at_times(z_a, t[0]), at_times(z_b, t[1]), float(value), mix)
         for value, t in zip(w, times, strict=True)
     ]
+    seconds = [len(z) / robot.control_rate_hz for z in (z_a, z_b)]
     if not all(len(z) for z in commands):
-        tracked = " and ".join(
-            f"{len(z) / robot.control_rate_hz:.2f} s of '{name}'"
-            for z, name in zip((z_a, z_b), (first, second), strict=True)
-        )
         raise InputError(
-            f"no frames of equal phase in what is tracked, {tracked}: take other clips, or align=frames"
+            f"no frames of equal phase in what is tracked, {seconds[0]:.2f} s of '{first}' and "
+            f"{seconds[1]:.2f} s of '{second}': take other clips, or align=frames"
         )
-    env = TaskEnv(
-        Imitation(robot, motions=pair),
-        weights * copies,
-        robots=robots_config or RobotBatchConfig().like(skill),
-        seed=seed,
-        num_threads=threads,
-    )
+    task, like = Imitation(robot, motions=pair), robots_config or RobotBatchConfig().like(skill)
+    env = TaskEnv(task, weights * copies, robots=like, seed=seed, num_threads=threads)
     result = _command(skill, env, commands, (w > 0.5).long() * (len(pair.motions) - 1), copies)
     return result._replace(
         weights=w, aligned_by=aligned_by, tracked_s=(len(z_a) * env.dt, len(z_b) * env.dt)
@@ -170,8 +157,8 @@ def tracked_latents(
         steps = int(result.steps[i])
         if steps * env.dt < SHORTEST_S:
             raise InputError(
-                f"the module tracks clip '{name}' for {steps * env.dt:.2f} s only; its latents need "
-                f"{SHORTEST_S} s: take another"
+                f"the module tracks clip '{name}' for {steps * env.dt:.2f} s only; its latents "
+                f"need {SHORTEST_S} s: take another"
             )
         found.append(result.latents[:steps, i])
     return found[0], found[1]
@@ -186,21 +173,19 @@ def aligned(
     Raises:
       InputError: where strides are asked for and a clip has none.
     """
-    frames = (
-        np.arange(len(first.qpos), dtype=np.float64),
-        np.arange(len(second.qpos), dtype=np.float64),
-    )
+    frames = [np.arange(len(motion.qpos), dtype=np.float64) for motion in (first, second)]
     if align == "frames":
-        return *frames, "frames"
+        return frames[0], frames[1], "frames"
     for foot in range(len(robot.foot_bodies)):
         phases = [stride_phase(motion, foot) for motion in (first, second)]
         if phases[0] is not None and phases[1] is not None:
             return phases[0], phases[1], f"strides of {robot.foot_bodies[foot]}"
     if align == "strides":
         raise InputError(
-            f"no foot touches down three times in both clips, '{first.name}' and '{second.name}'; use align=frames"
+            f"no foot touches down three times in both clips, '{first.name}' and '{second.name}'; "
+            "use align=frames"
         )
-    return *frames, "frames"
+    return frames[0], frames[1], "frames"
 
 
 def stride_phase(motion: ReferenceMotion, foot: int) -> Floats | None:
@@ -230,11 +215,8 @@ def frame_pairs(phase_a: Floats, phase_b: Floats, w: float) -> tuple[Floats, Flo
     clip starts at its first frame, the other at its first frame of equal phase, whole strides
     apart; both end where one of them ends.
     """
-    shift = (
-        np.ceil(round(phase_b[0] - phase_a[0], 9))
-        if w <= 0.5
-        else np.floor(round(phase_b[0] - phase_a[0], 9))
-    )
+    behind = round(phase_b[0] - phase_a[0], 9)
+    shift = np.ceil(behind) if w <= 0.5 else np.floor(behind)
     ahead = phase_a + shift  # of clip a, on clip b's count
     phase = ahead[0] if w <= 0.5 else phase_b[0]
     slope_a, slope_b = np.diff(ahead), np.diff(phase_b)
@@ -252,8 +234,7 @@ def frame_pairs(phase_a: Floats, phase_b: Floats, w: float) -> tuple[Floats, Flo
 
 
 def at_times(latents: Tensor, times: Floats) -> Tensor:
-    """Latents (T, d) at fractional frames (N,), linear between two and held beyond the last. -> (N,
-    d)."""
+    """Latents (T, d) at fractional frames (N,) -> (N, d): linear, held beyond the last."""
     whole = np.floor(times).astype(np.int64)
     part = torch.from_numpy(times - whole).to(latents.dtype).unsqueeze(-1)
     low, high = torch.from_numpy(whole), torch.from_numpy(np.minimum(whole + 1, len(latents) - 1))
@@ -261,7 +242,7 @@ def at_times(latents: Tensor, times: Floats) -> Tensor:
 
 
 def mixed(first: Tensor, second: Tensor, w: float, mix: str) -> Tensor:
-    """(1 - w) first + w second; with mix="variance" divided by sqrt((1 - w)^2 + w^2). All (N, d)."""
+    """(1 - w) first + w second, (N, d); mix="variance": over sqrt((1 - w)^2 + w^2)."""
     scale = math.hypot(1.0 - w, w) if mix == "variance" else 1.0
     return ((1.0 - w) * first + w * second) / scale
 
@@ -298,7 +279,7 @@ def _command(
     env.reset(clip=clip, frame=env.task.reference.start[clip])
     length = torch.tensor([len(z) for z in commands]).repeat_interleave(copies)
     longest = int(length.max())
-    # a finished sequence goes on with its last latent, which nobody looks at
+    # a finished sequence continues with its last latent, which is not evaluated
     padded = [torch.cat((c, c[-1:].expand(longest - len(c), -1))) for c in commands]
     latents = torch.stack(padded, 1).repeat_interleave(copies, 1)
     record = _Recorder(env, length, copies)

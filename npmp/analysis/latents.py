@@ -58,7 +58,7 @@ def latent_use(
     Args:
       data: motions of the module's robot. split: "train" or "validation"; None: all.
       robot: the module's by default.
-      steps: control steps of every robot, from random frames; who is lost or done starts anew.
+      steps: control steps of every robot, from random frames, with restarts.
       robots_config: physics, senses and pushes; by default an ideal robot whose setpoints are held
         as in training.
       threads: of the physics; 0: all cores.
@@ -71,13 +71,8 @@ def latent_use(
     skill.check_robot(robot)
     skill.check_encoder(robot)
     motions = data if isinstance(data, MotionSet) else load_motions(data, robot, split)
-    env = TaskEnv(
-        Imitation(robot, motions=motions),
-        num_robots,
-        robots=robots_config or RobotBatchConfig().like(skill),
-        seed=seed,
-        num_threads=threads,
-    )
+    task, like = Imitation(robot, motions=motions), robots_config or RobotBatchConfig().like(skill)
+    env = TaskEnv(task, num_robots, robots=like, seed=seed, num_threads=threads)
     return use_in(skill, env, steps=steps, seed=seed)
 
 

@@ -34,7 +34,7 @@ class Movement(NamedTuple):
 
     speed_mps: Tensor  # (S,) horizontal, of half a second each
     turn_rps: Tensor  # (S,) size of the yaw rate, likewise
-    # (M,) how many feet were off the ground at a moment; (0,) of a robot whose feet nobody follows
+    # (M,) feet off the ground at a moment; (0,) where the robot's feet are not known
     feet_up: Tensor
 
     @staticmethod
@@ -44,14 +44,11 @@ class Movement(NamedTuple):
 
     @staticmethod
     def recorded(motions: MotionSet, robot: Robot) -> Movement:
-        """Of every frame of the motions. Raises InputError for a set without a clip of two frames."""
-        feet = feet_of(robot)
-        up = (
-            []
-            if feet is None
-            else [(feet.heights(m.qpos) > OFF_GROUND_M).sum(-1) for m in motions.motions]
-        )
-        counted = torch.from_numpy(np.concatenate(up)) if up else torch.zeros(0)
+        """Of every frame of the motions. Raises InputError without a clip of two frames."""
+        feet, counted = feet_of(robot), torch.zeros(0)
+        if feet is not None and motions.motions:
+            up = [(feet.heights(m.qpos) > OFF_GROUND_M).sum(-1) for m in motions.motions]
+            counted = torch.from_numpy(np.concatenate(up))
         return Movement.of(RecordedVelocities.of(motions, WINDOW_S).velocity, counted)
 
     def shares(self) -> dict[str, np.ndarray]:
@@ -59,10 +56,8 @@ class Movement(NamedTuple):
         found = {}
         for name, values in self._asdict().items():
             edges = EDGES[name]
-            counts, _ = np.histogram(
-                np.clip(values.double().numpy(), edges[0], edges[-1] - 1e-9), edges
-            )
-            found[name] = counts / max(1, len(values))
+            inside = np.clip(values.double().numpy(), edges[0], edges[-1] - 1e-9)
+            found[name] = np.histogram(inside, edges)[0] / max(1, len(values))
         return found
 
     def summary(self) -> dict[str, Any]:
@@ -70,28 +65,22 @@ class Movement(NamedTuple):
         feet off the ground."""
         if not len(self.speed_mps):
             return {}
-        figures: dict[str, Any] = {
-            "standing_share": (self.speed_mps < STANDING_MPS).double().mean().item()
-        }
+        standing = (self.speed_mps < STANDING_MPS).double().mean().item()
+        figures: dict[str, Any] = {"standing_share": standing}
         for name in ("speed_mps", "turn_rps"):
             figures[name] = np.quantile(getattr(self, name).double().numpy(), QUANTILES).tolist()
-        return figures | (
-            {"feet_up": self.feet_up.double().mean().item()} if len(self.feet_up) else {}
-        )
+        if len(self.feet_up):
+            figures["feet_up"] = self.feet_up.double().mean().item()
+        return figures
 
     def overlap(self, other: Movement) -> dict[str, float]:
-        """How much of both histograms lies on each other: 1 of equal ones, 0 of those without a bin
-        in common."""
-        mine, theirs = self.shares(), other.shares()
-        return {
-            name: float(np.minimum(mine[name], theirs[name]).sum())
-            for name in mine
-            if mine[name].any()
-        }
+        """The shared area of both histograms, 0 to 1."""
+        pairs = zip(self.shares().items(), other.shares().values(), strict=True)
+        return {name: float(np.minimum(a, b).sum()) for (name, a), b in pairs if a.any()}
 
 
 def feet_of(robot: Robot) -> Feet | None:
-    """The feet of a robot; None of one that they cannot be followed of."""
+    """The feet of a robot; None where they are not known."""
     try:
         return Feet(robot)
     except InputError:
@@ -104,10 +93,8 @@ class MovementRecorder:
     def __init__(self, env: TaskEnv[Any]):
         self.feet = feet_of(env.robot)
         self.window = max(1, round(WINDOW_S / env.dt))
-        self._sum, self._whole = (
-            torch.zeros(env.num_envs, 3),
-            torch.ones(env.num_envs, dtype=torch.bool),
-        )
+        self._sum = torch.zeros(env.num_envs, 3)
+        self._whole = torch.ones(env.num_envs, dtype=torch.bool)
         self._steps = 0
         self._velocity: list[Tensor] = []
         self._up: list[Tensor] = []

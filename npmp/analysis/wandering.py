@@ -79,9 +79,8 @@ def ratio_of_means(times: Tensor, others: Tensor, *, seed: int = 0) -> Ratio:
     generator = torch.Generator().manual_seed(seed)
     found, rows = [], max(1, _AT_ONCE // len(times))
     for first in range(0, RESAMPLES, rows):
-        draw = torch.randint(
-            len(times), (min(rows, RESAMPLES - first), len(times)), generator=generator
-        )
+        shape = (min(rows, RESAMPLES - first), len(times))
+        draw = torch.randint(len(times), shape, generator=generator)
         found.append(times.double()[draw].mean(-1) / others.double()[draw].mean(-1).clamp(min=1e-9))
     ratios = torch.cat(found).sort().values
     low, high = (float(ratios[round(share * (RESAMPLES - 1))]) for share in (0.025, 0.975))
@@ -105,14 +104,11 @@ def wander(
     """Let robots wander without a task until they fall, each kind of latents from the same starts,
     physics, senses and pushes.
 
-    - "prior": the AR(1) process of eq. 5 from its stationary distribution: what the decoder was
-      trained to make motion of.
-    - "white": N(0, I), drawn anew at every control step: the same variance and no memory. A decoder
-      averages it over time, so that it acts like a nearly constant latent: standing still on it is
-      no skill, and the path says so.
-    - "white_actions": no module at all: every joint target drawn anew at every control step, normal
-      with the mean and standard deviation that this joint's targets have under the prior. What
-      exploration without a module looks like.
+    - "prior": the AR(1) process of eq. 5 from its stationary distribution.
+    - "white": N(0, I), drawn at every control step: the same variance and no memory. A decoder
+      averages it to a nearly constant latent, on which the robot stands still: the path shows it.
+    - "white_actions": no module: every joint target drawn at every control step, normal with the
+      mean and standard deviation that it has under the prior.
 
     Args:
       data: motions of the robot, from whose random frames it starts, moving as they do; None: from
@@ -144,16 +140,11 @@ def wander(
     like = robots_config or RobotBatchConfig().like(skill)
     env: TaskEnv[Any] = TaskEnv(task, num_robots, robots=like, seed=seed, num_threads=threads)
     trials: dict[str, Wandering] = {}
-    for kind in LATENTS:
-        if kind == "prior" or kind in latents:
-            noise = (
-                None
-                if kind != "white_actions"
-                else (trials["prior"].action_mean, trials["prior"].action_std)
-            )
-            trials[kind] = wander_in(
-                skill, env, kind, seconds=seconds, seed=seed, noise=noise, shown=shown
-            )
+    given: dict[str, Any] = {"seconds": seconds, "seed": seed, "shown": shown}
+    for kind in ("prior", *(kind for kind in LATENTS[1:] if kind in latents)):
+        if kind == "white_actions":
+            given["noise"] = (trials["prior"].action_mean, trials["prior"].action_std)
+        trials[kind] = wander_in(skill, env, kind, **given)
     return trials
 
 
@@ -175,7 +166,7 @@ class _NoiseActor:
 
 
 class _Recorder:
-    """Follows robots until they fall; who has fallen stays so. Ends the rollout when nobody is up."""
+    """Follows robots until they fall. Ends the rollout when none is up."""
 
     def __init__(self, env: TaskEnv[Any], shown: int):
         self.env, self.shown = env, shown
@@ -233,17 +224,9 @@ def wander_in(
     moments, dt = record.moments, env.dt
     mean = moments[1] / moments[0]
     std = (moments[2] / moments[0] - mean.square()).clamp(min=0.0).sqrt()
-    qpos = torch.stack(record.qpos)
-    return Wandering(
-        record.steps * dt,
-        record.travelled,
-        qpos,
-        mean.float(),
-        std.float(),
-        dt,
-        steps * dt,
-        record.movement.movement(),
-    )
+    tried, movement = (mean.float(), std.float()), record.movement.movement()
+    qpos, up_s = torch.stack(record.qpos), record.steps * dt
+    return Wandering(up_s, record.travelled, qpos, *tried, dt, steps * dt, movement)
 
 
 def summarize(
@@ -260,7 +243,6 @@ def summarize(
         if recorded is not None:
             figures[kind]["overlap"] = trial.movement.overlap(recorded)
         if kind != "prior":
-            figures[kind]["prior_up_ratio"] = ratio_of_means(
-                trials["prior"].up_s, trial.up_s, seed=seed
-            )._asdict()
+            ratio = ratio_of_means(trials["prior"].up_s, trial.up_s, seed=seed)
+            figures[kind]["prior_up_ratio"] = ratio._asdict()
     return figures

@@ -1,7 +1,6 @@
-"""What a robot can be doing while one watches: steered, dribbling, imitating, wandering, between
-two clips.
+"""Modes of a robot on the page: steered, dribbling, imitating, wandering, between two clips.
 
-A mode owns the environment of one robot and who acts in it; both are those of training and
+A mode owns the environment of one robot and the actor in it; both are those of training and
 evaluation.
 """
 
@@ -50,22 +49,27 @@ MOST_DELAY_MS, FRICTIONS, MOST_PAYLOAD = 100.0, (0.05, 2.0), 0.5
 
 @dataclass(frozen=True)
 class World:
-    """What can be changed around a robot while it runs. Raises ValueError for values out of range."""
+    """What can be changed while the robot runs. Raises ValueError for values out of range."""
 
-    terrain: str = "flat"  # one of `GROUNDS`, where a mode's ground may be rough
-    level: float = 0.5  # of it, from flat at 0
-    randomization: str = "none"  # the name of a preset
-    delay_ms: float = 0.0  # of all senses, beside the preset's; 0: the preset's
-    friction: float | None = None  # of the feet; None: the preset's
-    payload_kg: float = 0.0  # on the trunk, beside the preset's
+    # one of `GROUNDS`, where a mode's ground may be rough
+    terrain: str = "flat"
+    # of it, from flat at 0
+    level: float = 0.5
+    # the name of a preset
+    randomization: str = "none"
+    # of all senses [ms]; 0: the preset's
+    delay_ms: float = 0.0
+    # of the feet; None: the preset's
+    friction: float | None = None
+    # on the trunk [kg], beside the preset's
+    payload_kg: float = 0.0
 
     def __post_init__(self) -> None:
         if not isinstance(self.randomization, str):
             raise ValueError(f"randomization must be a name, got {self.randomization!r:.40}")
         if self.terrain not in GROUNDS:
-            raise ValueError(
-                f"terrain must be one of {', '.join(GROUNDS)}; got {self.terrain!r:.40}"
-            )
+            known = ", ".join(GROUNDS)
+            raise ValueError(f"terrain must be one of {known}; got {self.terrain!r:.40}")
         ranges.share(self, "level")
         ranges.not_negative(self, "delay_ms", "payload_kg")
         if self.delay_ms > MOST_DELAY_MS:
@@ -98,18 +102,22 @@ class Control(NamedTuple):
 
 @dataclass
 class Cast:
-    """Who there is to play with. Raises InputError for nobody."""
+    """What there is to play with. Raises InputError for nothing."""
 
     robot: Robot
-    skill: SkillModule | None = None  # for imitation, wandering and interpolation
-    policies: Mapping[str, PolicyActor] = field(default_factory=dict)  # by their tasks' names
-    settings: Mapping[str, Any] = field(default_factory=dict)  # of tasks, by name; else their own
+    # for imitation, wandering and interpolation
+    skill: SkillModule | None = None
+    # by their tasks' names
+    policies: Mapping[str, PolicyActor] = field(default_factory=dict)
+    # of tasks, by name; else their own
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    # randomizations by name
     presets: Mapping[str, RobotBatchConfig] = field(
         default_factory=lambda: {"none": RobotBatchConfig()}
     )
     # called once, when motions are first needed
     make_motions: Callable[[], MotionSet] | None = None
-    # who gets up what has fallen while it is steered; None: it is put back
+    # gets the robot up after a fall while it is steered; None: it is put back
     recovery: Recovery | None = None
     num_threads: int = 1
 
@@ -120,10 +128,9 @@ class Cast:
 
     @property
     def modes(self) -> tuple[str, ...]:
-        """Names of the modes that there is everything for."""
-        return tuple(name for name, mode in MODES.items() if mode.possible(self)) + tuple(
-            task for task in self.policies if task not in ("walk", "dribble")
-        )
+        """Names of the modes that are possible."""
+        others = (task for task in self.policies if task not in ("walk", "dribble"))
+        return *(name for name, mode in MODES.items() if mode.possible(self)), *others
 
     @property
     def motions(self) -> MotionSet:
@@ -139,23 +146,15 @@ class Cast:
 
     @property
     def latents(self) -> list[int]:
-        """The latent dimensions that carry most while the module imitates the motions, most first."""
+        """The latent dimensions by how much they carry while the module imitates."""
         if self.make_motions is None:  # then those that imitation drove furthest
-            return [
-                int(i)
-                for i in torch.argsort(self._skill.latent_range, descending=True, stable=True)
-            ]
+            order = torch.argsort(self._skill.latent_range, descending=True, stable=True)
+            return [int(i) for i in order]
         motions = self.motions
         with self._lock:
             if not hasattr(self, "_latents"):
-                use = analysis.latent_use(
-                    self._skill,
-                    motions,
-                    robot=self.robot,
-                    num_robots=8,
-                    steps=60,
-                    threads=self.num_threads,
-                )
+                short: Any = {"num_robots": 8, "steps": 60, "threads": self.num_threads}
+                use = analysis.latent_use(self._skill, motions, robot=self.robot, **short)
                 self._latents = use.order
             return self._latents
 
@@ -172,13 +171,17 @@ class Cast:
 
 
 class Mode(ABC):
-    """One robot at one thing. `env` has it, `actor` moves it."""
+    """One robot in one task: `env` holds it, `actor` drives it."""
 
     name: str
-    rough: ClassVar[bool] = False  # whether its ground may be
-    steers: ClassVar[bool] = False  # whether it takes commands
-    ghost: Floats | None = None  # (nq,) a pose to be shown beside
-    rescuer: Actor | None = None  # who gets up what has fallen; None: it is put back
+    # whether its ground may be rough
+    rough: ClassVar[bool] = False
+    # whether it takes commands
+    steers: ClassVar[bool] = False
+    # (nq,) a pose to be shown beside
+    ghost: Floats | None = None
+    # gets the robot up after a fall; None: it is put back
+    rescuer: Actor | None = None
     actor: Actor
     task: Any
 
@@ -188,7 +191,7 @@ class Mode(ABC):
         """Whether the cast has what it needs."""
 
     def __init__(self, cast: Cast, world: World, seed: int, task: Task, wired: SkillModule):
-        """wired: whose holding of setpoints and accelerometer the robot has."""
+        """wired: the module whose hold of setpoints and accelerometer the robot has."""
         self.cast, self.task, self._seed, self._wired = cast, task, seed, wired
         self.env = self._made(world)
 
@@ -196,9 +199,8 @@ class Mode(ABC):
         if world.randomization not in self.cast.presets:
             raise unknown("randomization", world.randomization, self.cast.presets)
         config = world.robots(self.cast.presets[world.randomization]).like(self._wired)
-        return TaskEnv(
-            self.task, 1, robots=config, seed=self._seed, num_threads=self.cast.num_threads
-        )
+        given: dict[str, Any] = {"robots": config, "num_threads": self.cast.num_threads}
+        return TaskEnv(self.task, 1, seed=self._seed, **given)
 
     @property
     def everyone(self) -> Tensor:
@@ -206,40 +208,33 @@ class Mode(ABC):
         return torch.zeros(1, dtype=torch.long)
 
     def change(self, world: World) -> None:
-        """Go on in another world on the same ground, as it is."""
-        old, asked = (
-            self.env,
-            {name: value.clone() for name, value in self.task.state_dict().items()},
-        )
+        """Continue in another world on the same ground, from the present state."""
+        old, kept = self.env, {k: value.clone() for k, value in self.task.state_dict().items()}
         whole = old.sim.qpos.clone(), old.sim.qvel.clone()
         now = Start(old.robots.qpos.clone(), old.robots.qvel.clone(), old.state, whole)
         self.env = self._made(world)
         self.env.robots.place(self.everyone, now, self.env.generator)
-        self.task.load_state_dict(asked)
+        self.task.load_state_dict(kept)
 
     def ask(self, axes: tuple[float, float, float]) -> None:
-        """What is asked for in the coming step. axes: forward, left, turn to the left, each in [-1,
-        1]."""
+        """Set the command. axes: forward, left, turn to the left, each in [-1, 1]."""
 
     def command(self) -> list[float] | None:
-        """The velocity that is asked for now: forward, left [m/s], turn [rad/s]."""
+        """The commanded velocity: forward, left [m/s], turn [rad/s]."""
         return None
 
     def lost(self, step: EnvStep) -> bool:
-        """Whether the robot, though on its feet, cannot go on."""
+        """Whether the robot, though on its feet, cannot continue."""
         return False
 
     def over(self, step: EnvStep) -> bool:
-        """Whether it begins anew, as after the end of a clip."""
+        """Whether it starts again, as after the end of a clip."""
         return False
 
     def put_back(self) -> None:
-        """Upright and at rest where it is, or wherever the mode begins."""
-        env, place, yaw = (
-            self.env,
-            self.env.state.root_pos[:, :2].clone(),
-            geometry.yaw_of(self.env.state.root_rot),
-        )
+        """Upright and at rest where it is, or where the mode starts."""
+        env = self.env
+        place, yaw = env.state.root_pos[:, :2].clone(), geometry.yaw_of(env.state.root_rot)
         env.reset()
         if not env.ground.rough:
             turn = geometry.yaw_matrix(yaw - geometry.yaw_of(env.state.root_rot))
@@ -254,7 +249,7 @@ class Mode(ABC):
         return []
 
     def set(self, key: str, value: Any) -> bool:
-        """Set a control. Returns whether the robot begins anew.
+        """Set a control. Returns whether the robot starts again.
 
         Raises InputError for one that there is not, or a value out of range.
         """
@@ -310,9 +305,7 @@ class Steer(Mode):
         """The end of the command's range in the direction of each axis, times the axis."""
         low, high = self.range
         share = torch.tensor(axes)
-        command = torch.minimum(
-            torch.maximum(torch.where(share > 0.0, high, -low) * share, low), high
-        )
+        command = (torch.where(share > 0.0, high, -low) * share).clamp(low, high)
         self.env.task.commands.follow(command.view(1, 1, 3))
 
     def command(self) -> list[float]:
@@ -350,11 +343,8 @@ class Wander(Mode):
         """Hold a latent, or let it go by None."""
         for i in self.shown:
             if key == f"z{i}":
-                self.actor.held[i] = (
-                    float("nan")
-                    if value is None
-                    else _within(key, value, -LATENT_REACH, LATENT_REACH)
-                )
+                held = value if value is None else _within(key, value, -LATENT_REACH, LATENT_REACH)
+                self.actor.held[i] = float("nan") if held is None else held
                 return False
         return super().set(key, value)
 
@@ -384,10 +374,8 @@ class Dribbling(Mode):
     def __init__(self, cast: Cast, world: World, seed: int):
         self.actor = cast.policies["dribble"]
         config = cast.settings.get("dribble", DribbleConfig())
-        middle = {
-            name: (0.5 * sum(getattr(config, name)),) * 2
-            for name in ("radius_m", "mass_kg", "drag")
-        }
+        names = ("radius_m", "mass_kg", "drag")
+        middle: Any = {name: (0.5 * sum(getattr(config, name)),) * 2 for name in names}
         # the target stays where it is pointed at
         config = replace(config, jump_m=0.0, at_feet=1.0, **middle)
         super().__init__(cast, world, seed, Dribble(cast.robot, config), self.actor.skill)
@@ -400,9 +388,8 @@ class Dribbling(Mode):
         """The target, as near to the ball as it may be."""
         away = torch.tensor([[x, y]]) - self.task.ball[:, :2]
         farthest = 0.8 * self.task.config.far_m
-        self.task.target = self.task.ball[:, :2] + away * (
-            farthest / away.norm().clamp(min=farthest)
-        )
+        share = farthest / away.norm().clamp(min=farthest)
+        self.task.target = self.task.ball[:, :2] + away * share
 
     def place_ball(self, x: float, y: float) -> None:
         """At rest."""
@@ -416,10 +403,9 @@ class Dribbling(Mode):
     @property
     def ball(self) -> tuple[Floats, float]:
         """As `Mode.ball`."""
-        q = int(self.env.sim.model.joint(BALL).qposadr[0])
-        return self.env.sim.qpos[0, q : q + 7].double().numpy().copy(), self.task.ball_radius[
-            0
-        ].item()
+        sim, radius = self.env.sim, self.task.ball_radius[0].item()
+        q = int(sim.model.joint(BALL).qposadr[0])
+        return sim.qpos[0, q : q + 7].double().numpy().copy(), radius
 
     @property
     def target(self) -> tuple[float, float]:
@@ -436,11 +422,8 @@ class Imitate(Mode):
     @staticmethod
     def possible(cast: Cast) -> bool:
         """With a skill module that has an encoder, and motions."""
-        return (
-            cast.skill is not None
-            and cast.skill.contract.decoder != "joints"
-            and cast.make_motions is not None
-        )
+        skill, motions = cast.skill, cast.make_motions
+        return skill is not None and skill.contract.decoder != "joints" and motions is not None
 
     def __init__(self, cast: Cast, world: World, seed: int):
         skill = cast._skill
@@ -513,10 +496,9 @@ class Interpolate(Mode):
     def _latents(self, clip: int) -> Tensor:
         if clip not in self._tracked:
             name, cast = self.clips[clip], self.cast
-            only = cast.motions.select([name])
-            self._tracked[clip] = tracked_latents(
-                cast._skill, cast.robot, only, (name, name), cast.num_threads
-            )[0]
+            only, pair = cast.motions.select([name]), (name, name)
+            found = tracked_latents(cast._skill, cast.robot, only, pair, cast.num_threads)
+            self._tracked[clip] = found[0]
         return self._tracked[clip]
 
     def _mixed(self) -> Tensor:
@@ -552,7 +534,7 @@ class Interpolate(Mode):
         ]
 
     def set(self, key: str, value: Any) -> bool:
-        """Another weight goes on where it is; another clip begins anew."""
+        """Another weight continues where it is; another clip starts again."""
         before = list(self.pair), self.weight
         if key == "weight":
             self.weight = _within(key, value, 0.0, 1.0)
@@ -585,7 +567,7 @@ class Looped(LatentActor):
 
 
 class Perform(Mode):
-    """A policy at its task, of which the viewer says nothing."""
+    """A policy at its task, which the viewer only watches."""
 
     @staticmethod
     def possible(cast: Cast) -> bool:
@@ -611,15 +593,13 @@ class Perform(Mode):
         self.env.reset()
 
 
-MODES: dict[str, Any] = {
-    mode.name: mode for mode in (Steer, Dribbling, Imitate, Wander, Interpolate)
-}
+MODES: dict[str, Any] = {m.name: m for m in (Steer, Dribbling, Imitate, Wander, Interpolate)}
 
 
 def _on_ground(cast: Cast, world: World, **settings: Any) -> WalkConfig:
     config = cast.settings.get("walk", WalkConfig())
-    return replace(config, terrain=world.terrain, terrain_level=world.level, terrain_fields=1,
-                   terrain_curriculum=False, terrain_starts="gentle", **settings)  # fmt: skip
+    settings |= {"terrain": world.terrain, "terrain_level": world.level, "terrain_fields": 1}
+    return replace(config, terrain_curriculum=False, terrain_starts="gentle", **settings)
 
 
 def _period(task: Walk) -> tuple[Floats, tuple[float, float]] | None:
@@ -628,10 +608,8 @@ def _period(task: Walk) -> tuple[Floats, tuple[float, float]] | None:
         return None
     terrain = ground.terrain
     x, y = terrain.corner[0].tolist()
-    points, margin = (
-        round(PERIOD_M / terrain.cell),
-        (terrain.heights.shape[0] - round(PERIOD_M / terrain.cell)) // 2,
-    )
+    points = round(PERIOD_M / terrain.cell)
+    margin = (terrain.heights.shape[0] - points) // 2
     cut = slice(margin, margin + points + 1)
     return terrain.heights[cut, cut].double().numpy(), (x, y)
 

@@ -24,25 +24,26 @@ from npmp.sim.terrain import PERIOD_M
 
 FOLLOW = 0.1  # share of its way to the robot that the view goes per step
 JUMP_M = 1.0  # a robot that is suddenly so far away was moved
-GHOST, BALL, TARGET, PUSH, GROUND = (
-    (90, 140, 220),
-    (240, 140, 40),
-    (210, 50, 50),
-    (220, 40, 40),
-    (176, 178, 172),
-)
-SKIN, SKY = (245, 242, 236), (255, 255, 255)
+GHOST, BALL, TARGET = (90, 140, 220), (240, 140, 40), (210, 50, 50)
+PUSH, GROUND, SKIN, SKY = (220, 40, 40), (176, 178, 172), (245, 242, 236), (255, 255, 255)
 COLOURS = {
-    "base": (58, 62, 70), "link0": (104, 110, 120), "link1": (140, 146, 156), "link2": (92, 98, 108),
-    "foot0": (200, 80, 60), "foot1": (60, 120, 190), "foot2": (200, 150, 40), "foot3": (60, 150, 100),
-}  # fmt: skip
+    "base": (58, 62, 70),
+    "link0": (104, 110, 120),
+    "link1": (140, 146, 156),
+    "link2": (92, 98, 108),
+    "foot0": (200, 80, 60),
+    "foot1": (60, 120, 190),
+    "foot2": (200, 150, 40),
+    "foot3": (60, 150, 100),
+}
 
+# Told what the mouse does: "push" (body, point, drag), "release" (), "ball" (x, y), "floor" (x, y);
+# world, [m].
 Pointed = Callable[[str, Any], None]
-"""Told what the mouse does: "push" (body, point, drag), "release" (), "ball" (x, y), "floor" (x, y); world, [m]."""
 
 
 class Scene:
-    """One robot on its ground, the same for all who look; the view goes with it."""
+    """One robot on its ground, the same for all viewers; the view follows it."""
 
     def __init__(self, robot: Robot, pointed: Pointed):
         """Start viser's server on a free local port. pointed: is called in viser's thread."""
@@ -65,9 +66,16 @@ class Scene:
         scene.set_up_direction("+z")
         self._world = scene.add_frame("/world", show_axes=False)
         self._grid = scene.add_grid(
-            "/world/floor", infinite_grid=True, cell_size=0.5, section_size=1.0, fade_distance=25.0,
-            cell_color=(205, 207, 204), section_color=(170, 173, 170), plane_color=(236, 237, 234), plane_opacity=1.0,
-        )  # fmt: skip
+            "/world/floor",
+            infinite_grid=True,
+            cell_size=0.5,
+            section_size=1.0,
+            fade_distance=25.0,
+            cell_color=(205, 207, 204),
+            section_color=(170, 173, 170),
+            plane_color=(236, 237, 234),
+            plane_opacity=1.0,
+        )
         model = robot.model(visuals=True)
         self._robot, self._ghosts = self._bodies(robot, model)
         self._ghost = scene.add_frame("/world/ghost", show_axes=False, visible=False)
@@ -78,13 +86,11 @@ class Scene:
             for part, colour in ((eighths, BALL), (~eighths, SKIN))
         ]
         self._ball = scene.add_glb("/world/ball", _glb(patches), visible=False)
-        self._target = scene.add_cylinder(
-            "/world/target", radius=0.22, height=0.012, color=TARGET, visible=False
-        )
-        self._arrow = scene.add_arrows(
-            "/world/push", np.zeros((1, 2, 3)), PUSH, shaft_radius=0.018, head_radius=0.05, head_length=0.12,
-            visible=False,
-        )  # fmt: skip
+        flat: Any = {"radius": 0.22, "height": 0.012}
+        arrow: Any = {"shaft_radius": 0.018, "head_radius": 0.05, "head_length": 0.12}
+        self._target = scene.add_cylinder("/world/target", color=TARGET, visible=False, **flat)
+        ends = np.zeros((1, 2, 3))
+        self._arrow = scene.add_arrows("/world/push", ends, PUSH, visible=False, **arrow)
         self._ground: Any = None
         self._corner = np.zeros(2)
         self._listen()
@@ -103,14 +109,9 @@ class Scene:
             index, mesh = names.index(model.body(body).name), _joined(parts)
             handle = self.server.scene.add_glb(f"/world/robot/{index}", _glb(parts))
             solid.append((index, handle))
-            seen = self.server.scene.add_mesh_simple(
-                f"/world/ghost/{index}",
-                mesh.vertices,
-                mesh.faces,
-                color=GHOST,
-                opacity=0.35,
-                cast_shadow=False,
-            )
+            name, form = f"/world/ghost/{index}", (mesh.vertices, mesh.faces)
+            look: Any = {"color": GHOST, "opacity": 0.35, "cast_shadow": False}
+            seen = self.server.scene.add_mesh_simple(name, *form, **look)
             ghost.append((index, seen))
             self._pushable(handle, names[index])
         return solid, ghost
@@ -149,7 +150,7 @@ class Scene:
             if place is not None:
                 self._pointed("floor", place)
 
-    # --- drawing ---
+    # --- drawing
 
     def ground(self, session: Session) -> None:
         """Draw the ground of the present mode."""
@@ -167,13 +168,13 @@ class Scene:
         vertices = np.stack((x, y, heights), -1).reshape(-1, 3).astype(np.float32)
         row, column = (part.ravel() for part in np.mgrid[: n - 1, : n - 1])
         low = row * n + column
-        faces = np.concatenate(
-            (np.stack((low, low + 1, low + n + 1), -1), np.stack((low, low + n + 1, low + n), -1))
-        )
+        corners = (low, low + 1, low + n + 1), (low, low + n + 1, low + n)
+        faces = np.concatenate([np.stack(each, -1) for each in corners])
+        level, tiles = np.tile([1.0, 0.0, 0.0, 0.0], (4, 1)), np.zeros((4, 3))
+        look: Any = {"batched_colors": GROUND, "flat_shading": True, "cast_shadow": False}
         self._ground = self.server.scene.add_batched_meshes_simple(
-            "/world/ground", vertices, faces, np.tile([1.0, 0.0, 0.0, 0.0], (4, 1)), np.zeros((4, 3)),
-            batched_colors=GROUND, flat_shading=True, lod="off", cast_shadow=False,
-        )  # fmt: skip
+            "/world/ground", vertices, faces, level, tiles, lod="off", **look
+        )
         self._tiles: tuple[int, int] | None = None
 
     def draw(self, seen: Snapshot) -> None:
@@ -188,12 +189,9 @@ class Scene:
             self._ghost.visible = seen.ghost is not None
             if seen.ghost is not None:
                 _pose(self._ghosts, seen.ghost)
-            for handle, thing in (
-                (self._ball, seen.ball),
-                (self._target, seen.target),
-                (self._arrow, seen.push),
-            ):
-                handle.visible = thing is not None
+            self._ball.visible = seen.ball is not None
+            self._target.visible = seen.target is not None
+            self._arrow.visible = seen.push is not None
             if seen.ball is not None:
                 self._ball.position, self._ball.wxyz = seen.ball[0][:3], seen.ball[0][3:]
                 if self._ball.scale != seen.ball[1]:
@@ -202,9 +200,8 @@ class Scene:
                 self._target.position = (*seen.target, 0.006)
             if seen.push is not None:
                 point, force = seen.push
-                self._arrow.points = np.stack((point, point + force / 100.0))[None].astype(
-                    np.float32
-                )
+                ends = np.stack((point, point + force / 100.0))[None]
+                self._arrow.points = ends.astype(np.float32)
             if self._ground is not None:
                 self._lay(root)
 
@@ -213,12 +210,9 @@ class Scene:
         x, y = (int(v) for v in np.floor((root[:2] - self._corner) / PERIOD_M - 0.5))
         if self._tiles != (x, y):
             self._tiles = x, y
-            places = [
-                (*(self._corner + PERIOD_M * np.array([x + i, y + j])), 0.0)
-                for i in (0, 1)
-                for j in (0, 1)
-            ]
-            self._ground.batched_positions = np.array(places, dtype=np.float32)
+            cells = np.array([(x + i, y + j) for i in (0, 1) for j in (0, 1)])
+            places = np.pad(self._corner + PERIOD_M * cells, ((0, 0), (0, 1)))
+            self._ground.batched_positions = places.astype(np.float32)
 
     def close(self) -> None:
         """Stop viser's server."""
@@ -227,7 +221,7 @@ class Scene:
 
 
 def _quiet() -> contextlib.redirect_stdout[io.StringIO]:
-    """viser says where it starts and that it stops; nobody is to go there."""
+    """viser prints where it starts and that it stops; users are not to go there."""
     return contextlib.redirect_stdout(io.StringIO())
 
 
@@ -254,9 +248,8 @@ def _painted(mesh: trimesh.Trimesh, colour: tuple[int, int, int]) -> trimesh.Tri
 
 
 def _joined(parts: list[trimesh.Trimesh]) -> trimesh.Trimesh:
-    found = trimesh.util.concatenate(
-        [trimesh.Trimesh(part.vertices, part.faces, process=False) for part in parts]
-    )
+    meshes = [trimesh.Trimesh(part.vertices, part.faces, process=False) for part in parts]
+    found = trimesh.util.concatenate(meshes)
     assert isinstance(found, trimesh.Trimesh)  # of meshes; for the type checker
     return found
 

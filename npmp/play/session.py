@@ -1,5 +1,4 @@
-"""One robot and what it is doing, without a browser and without a clock: wishes go in, snapshots
-come out."""
+"""One robot in a mode, without a browser and without a clock: wishes in, snapshots out."""
 
 from __future__ import annotations
 
@@ -17,9 +16,9 @@ from npmp.rollout import Actor
 from npmp.tasks.velocity import heading_velocity
 
 PUT_BACK_S = 1.0  # a robot lies so long before it is put back
-RECOVERY_S = 6.0  # and so long where somebody tries to get it up
-UP_S = 0.5  # it has to stand before it goes on
-SMOOTH_S = 0.2  # time constant of the velocity that is shown: a stride's sway is nobody's business
+RECOVERY_S = 6.0  # and so long where a recovery policy tries to get it up
+UP_S = 0.5  # it has to stand before the policy continues
+SMOOTH_S = 0.2  # time constant of the velocity that is shown, to hide the sway of strides
 PUSH_PER_M, MOST_PUSH = 4.0, 8.0  # [N/kg per m, N/kg] of the robot's mass: of a drag by the mouse
 
 
@@ -42,7 +41,7 @@ class Snapshot(NamedTuple):
 class Session:
     """A robot in a mode. The same wishes between the same steps give the same bits.
 
-    Not thread-safe: whoever has threads hands wishes to the one that steps.
+    Not thread-safe: threads hand their wishes to the one that steps (`Player`).
     """
 
     def __init__(
@@ -57,14 +56,14 @@ class Session:
         self._bodies = list(cast.robot.body_names)
         self.enter(self.made(mode or cast.modes[0]))
 
-    # --- what viewers wish ---
+    # --- what viewers wish
 
     def made(self, mode: str, world: World | None = None) -> Mode:
         """A mode to `enter`; takes a while, and changes nothing: any thread may do it."""
         return self.cast.mode(mode, world or self.world, self.seed)
 
     def enter(self, mode: Mode, world: World | None = None) -> None:
-        """Do that from now on. world: that it was made in."""
+        """Switch to a mode. world: that it was made in."""
         self.mode, self.world = mode, world or self.world
         self._data, self._ghost = (mujoco.MjData(mode.env.sim.model) for _ in range(2))
         self._ids = [mode.env.sim.model.body(name).id for name in self._bodies]
@@ -72,7 +71,7 @@ class Session:
         self._afresh()
 
     def steer(self, forward: float, left: float, turn: float) -> None:
-        """The command until the next one, as shares in [-1, 1] of what the policy follows.
+        """The command until the next one, as shares in [-1, 1] of the policy's range.
 
         Raises:
           InputError: for what is no such number.
@@ -86,9 +85,7 @@ class Session:
         """Push a body at a point of the world (3,) [m] until `release`, by how far it is dragged
         (3,) [m]."""
         place, way = (np.array(part, dtype=np.float64) for part in (point, drag))
-        sound = (
-            place.shape == way.shape == (3,) and np.isfinite(place).all() and np.isfinite(way).all()
-        )
+        sound = place.shape == way.shape == (3,) and np.isfinite([place, way]).all()
         if body not in self._bodies or not sound:
             raise InputError(f"no body {body!r:.40} to be pushed there")
         index, size = self._bodies.index(body), float(np.linalg.norm(way))
@@ -105,7 +102,7 @@ class Session:
 
     def change(self, /, **settings: Any) -> bool:
         """Another world, by the fields of `World`. Returns whether the ground is another one: then
-        the present mode has to be `made` anew and entered.
+        the present mode has to be `made` again and entered.
 
         Raises:
           InputError: for values out of range.
@@ -114,14 +111,10 @@ class Session:
             world = replace(self.world, **settings)
         except (TypeError, ValueError) as error:
             raise InputError(str(error)) from error
-        if world.payload_kg > MOST_PAYLOAD * self.mass:
-            raise InputError(
-                f"payload_kg must be at most {MOST_PAYLOAD * self.mass:.0f}, got {world.payload_kg}"
-            )
-        if self.mode.rough and (world.terrain, world.level) != (
-            self.world.terrain,
-            self.world.level,
-        ):
+        if world.payload_kg > (most := MOST_PAYLOAD * self.mass):
+            raise InputError(f"payload_kg must be at most {most:.0f}, got {world.payload_kg}")
+        old = self.world
+        if self.mode.rough and (world.terrain, world.level) != (old.terrain, old.level):
             return True
         self.release()
         self.mode.change(world)
@@ -147,7 +140,7 @@ class Session:
         self._rescuer = None
         self._smooth = heading_velocity(self.mode.env.state)[0].double().numpy()
 
-    # --- a step ---
+    # --- a step
 
     @torch.no_grad()
     def step(self) -> None:
@@ -179,8 +172,7 @@ class Session:
             self._afresh()
 
     def _lie(self, fallen: bool, dt: float) -> None:
-        """A step on the ground: who rescues begins, and where nobody does or it takes too long, it
-        is put back."""
+        """A step on the ground: the rescuer starts; without one, or too late, it is put back."""
         self.falls += fallen and self._down_s == 0.0
         self._down_s, self._up_s = self._down_s + dt, 0.0
         rescuer = self.mode.rescuer if fallen else None
@@ -208,16 +200,12 @@ class Session:
         if index == 0 and robots.config.pushes.force > 0:
             wrench[:2] += robots.pusher.force[0].to(wrench)
 
-    # --- what there is to see ---
+    # --- what there is to see
 
     def _poses(self) -> Floats:
         """(B, 7) of the robot's bodies, now."""
-        return _poses(
-            self.mode.env.sim.model,
-            self._data,
-            self.mode.env.sim.qpos[0].double().numpy(),
-            self._ids,
-        )
+        sim = self.mode.env.sim
+        return _poses(sim.model, self._data, sim.qpos[0].double().numpy(), self._ids)
 
     def snapshot(self) -> Snapshot:
         """What there is to see now; copies."""
@@ -228,9 +216,18 @@ class Session:
         if mode.ghost is not None:
             ghost = _poses(mode.env.sim.model, self._ghost, mode.ghost, self._ids)
         return Snapshot(
-            self.time_s, mode.name, bodies, mode.command(), self._smooth.tolist(), ghost, mode.ball, mode.target,
-            push, self._down_s > 0.0, self.falls,
-        )  # fmt: skip
+            self.time_s,
+            mode.name,
+            bodies,
+            mode.command(),
+            self._smooth.tolist(),
+            ghost,
+            mode.ball,
+            mode.target,
+            push,
+            self._down_s > 0.0,
+            self.falls,
+        )
 
 
 def _poses(model: mujoco.MjModel, data: mujoco.MjData, qpos: Floats, ids: list[int]) -> Floats:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from typing import Any
 
 # In the order in which they are tried; without a display first.
 BACKENDS = {"linux": ("egl", "osmesa", "glfw"), "darwin": ("cgl", "glfw")}.get(
@@ -22,7 +23,8 @@ ADVICE = {
 PROBE = """
 import mujoco
 model = mujoco.MjModel.from_xml_string(
-    "<mujoco><worldbody><light pos='0 0 3'/><geom type='sphere' size='1' rgba='1 1 1 1'/></worldbody></mujoco>")
+    "<mujoco><worldbody><light pos='0 0 3'/><geom type='sphere' size='1' rgba='1 1 1 1'/>"
+    "</worldbody></mujoco>")
 data = mujoco.MjData(model)
 mujoco.mj_forward(model, data)
 with mujoco.Renderer(model, 32, 32) as renderer:
@@ -58,13 +60,9 @@ def reasons(timeout_s: float = 20.0) -> Mapping[str, str]:
     results = {}
     for name in BACKENDS:
         try:
-            probe = subprocess.run(
-                [sys.executable, "-P", "-c", PROBE],
-                env=environment(name),
-                capture_output=True,
-                text=True,
-                timeout=timeout_s,
-            )
+            command = [sys.executable, "-P", "-c", PROBE]
+            given: dict[str, Any] = {"env": environment(name), "timeout": timeout_s}
+            probe = subprocess.run(command, capture_output=True, text=True, **given)
         except subprocess.TimeoutExpired:
             results[name] = f"no answer in {timeout_s:g} s"
             continue

@@ -20,6 +20,9 @@ from npmp.render.stage import ROBOT_GROUP
 
 FloatArray = npt.NDArray[np.float64]
 
+CAPSULE, SPHERE, ARROW, CYLINDER = (
+    getattr(mujoco.mjtGeom, f"mjGEOM_{name}") for name in ("CAPSULE", "SPHERE", "ARROW", "CYLINDER")
+)
 MAX_GEOMS = 5000
 GHOST_SHARE = 0.42  # of the picture with the ghost in the one that is shown
 # away from the camera, so that a robot that is where it should be hides its ghost
@@ -27,12 +30,8 @@ GHOST_BACK_M = 0.05
 COMMANDED, ACHIEVED = (0.95, 0.45, 0.05, 1.0), (0.10, 0.42, 0.85, 1.0)
 GHOST = (0.25, 0.60, 0.95, 1.0)
 BONE, KEYPOINT = (0.93, 0.50, 0.14, 1.0), (0.36, 0.20, 0.08, 1.0)
-BALL, STRIPE, TARGET, PATH = (
-    (0.96, 0.56, 0.10, 1.0),
-    (0.98, 0.97, 0.94, 1.0),
-    (0.10, 0.65, 0.35, 1.0),
-    (0.10, 0.55, 0.65, 1.0),
-)
+BALL, STRIPE = (0.96, 0.56, 0.10, 1.0), (0.98, 0.97, 0.94, 1.0)
+TARGET, PATH = (0.10, 0.65, 0.35, 1.0), (0.10, 0.55, 0.65, 1.0)
 M_PER_MPS = 0.55  # of an arrow's length; of a yaw rate so many radians per rad/s
 TURN_RADIUS_M = 0.40
 TARGET_M = 0.16  # of the disc where the ball should be
@@ -56,10 +55,9 @@ class Brush:
         """One geom; turn (3, 3) to the world."""
         if self.scene.ngeom < self.scene.maxgeom:
             matrix = (np.eye(3) if turn is None else turn).reshape(-1)
-            mujoco.mjv_initGeom(
-                self.scene.geoms[self.scene.ngeom], kind, np.array(size, dtype=np.float64),
-                np.asarray(at, dtype=np.float64), matrix, np.array(rgba, dtype=np.float32),
-            )  # fmt: skip
+            geom, colour = self.scene.geoms[self.scene.ngeom], np.array(rgba, dtype=np.float32)
+            place = np.asarray(at, dtype=np.float64)
+            mujoco.mjv_initGeom(geom, kind, np.array(size, dtype=np.float64), place, matrix, colour)
             self.scene.ngeom += 1
 
     def between(
@@ -67,12 +65,10 @@ class Brush:
     ) -> None:
         """A capsule, a line or an arrow from a point to another."""
         if self.scene.ngeom < self.scene.maxgeom and np.linalg.norm(end - start) > 1e-6:
-            geom = self.scene.geoms[self.scene.ngeom]
-            mujoco.mjv_initGeom(
-                geom, kind, np.zeros(3), np.zeros(3), np.zeros(9), np.array(rgba, dtype=np.float32)
-            )
+            geom, colour = self.scene.geoms[self.scene.ngeom], np.array(rgba, dtype=np.float32)
+            mujoco.mjv_initGeom(geom, kind, np.zeros(3), np.zeros(3), np.zeros(9), colour)
             # an arrow is drawn half as long as it is made
-            length = 2.0 if kind == mujoco.mjtGeom.mjGEOM_ARROW else 1.0
+            length = 2.0 if kind == ARROW else 1.0
             mujoco.mjv_connector(geom, kind, width, start, start + length * (end - start))
             self.scene.ngeom += 1
 
@@ -80,9 +76,9 @@ class Brush:
         """A stick figure: keypoints (M, 3), bones (N, 2)."""
         thick = 0.022 * float(np.ptp(points[:, 2]))
         for first, second in bones:
-            self.between(mujoco.mjtGeom.mjGEOM_CAPSULE, thick, points[first], points[second], BONE)
+            self.between(CAPSULE, thick, points[first], points[second], BONE)
         for point in points:
-            self.shape(mujoco.mjtGeom.mjGEOM_SPHERE, [1.35 * thick] * 3, point, KEYPOINT)
+            self.shape(SPHERE, [1.35 * thick] * 3, point, KEYPOINT)
 
     def velocity(
         self, root: FloatArray, velocity: FloatArray, rgba: Sequence[float], up: float
@@ -95,41 +91,31 @@ class Brush:
         if pace > STILL:
             way = heading + np.arctan2(velocity[1], velocity[0])
             end = start + M_PER_MPS * pace * np.array([np.cos(way), np.sin(way), 0.0])
-            self.between(mujoco.mjtGeom.mjGEOM_ARROW, 0.026, start, end, rgba)
+            self.between(ARROW, 0.026, start, end, rgba)
         if abs(velocity[2]) > STILL:
             angles = heading + np.linspace(0.0, velocity[2] * M_PER_MPS * 1.6, 13)
-            rim = start + TURN_RADIUS_M * np.stack(
-                (np.cos(angles), np.sin(angles), 0.0 * angles), axis=1
-            )
+            circle = np.stack((np.cos(angles), np.sin(angles), 0.0 * angles), axis=1)
+            rim = start + TURN_RADIUS_M * circle
             for one, other in itertools.pairwise(rim[:-1]):
-                self.between(mujoco.mjtGeom.mjGEOM_CAPSULE, 0.012, one, other, rgba)
-            tangent = np.sign(velocity[2]) * np.array(
-                [-np.sin(angles[-2]), np.cos(angles[-2]), 0.0]
-            )
-            self.between(
-                mujoco.mjtGeom.mjGEOM_ARROW, 0.022, rim[-2], rim[-2] + 0.10 * tangent, rgba
-            )
+                self.between(CAPSULE, 0.012, one, other, rgba)
+            across = np.array([-np.sin(angles[-2]), np.cos(angles[-2]), 0.0])
+            tip = rim[-2] + 0.10 * np.sign(velocity[2]) * across
+            self.between(ARROW, 0.022, rim[-2], tip, rgba)
 
     def ball(self, place: FloatArray, radius: float, turn: FloatArray) -> None:
         """A ball with a band, by which it is seen to roll; turn (4,)."""
         matrix = rotations.to_matrix(turn)
-        self.shape(mujoco.mjtGeom.mjGEOM_SPHERE, [radius] * 3, place, BALL)
+        self.shape(SPHERE, [radius] * 3, place, BALL)
         for axis in (0, 2):
             order = [axis, (axis + 1) % 3, (axis + 2) % 3]
-            band = matrix[:, order[1:] + order[:1]]
-            self.shape(
-                mujoco.mjtGeom.mjGEOM_CYLINDER,
-                [1.004 * radius, 0.09 * radius, 0.0],
-                place,
-                STRIPE,
-                band,
-            )
+            band, size = matrix[:, order[1:] + order[:1]], [1.004 * radius, 0.09 * radius, 0.0]
+            self.shape(CYLINDER, size, place, STRIPE, band)
 
     def path(self, line: FloatArray) -> None:
         """A line (S, 2) on the floor."""
         flat = np.pad(line, ((0, 0), (0, 1)), constant_values=0.002)
         for start, end in itertools.pairwise(flat):
-            self.between(mujoco.mjtGeom.mjGEOM_CAPSULE, 0.012, start, end, PATH)
+            self.between(CAPSULE, 0.012, start, end, PATH)
 
 
 def rolled(way: FloatArray, radius: float) -> FloatArray:
@@ -144,75 +130,77 @@ def rolled(way: FloatArray, radius: float) -> FloatArray:
     return np.array(turns)
 
 
+class Film:
+    """Draws the frames of a shot, as `film.draw` left it in a folder."""
+
+    def __init__(self, folder: Path):
+        self.model = mujoco.MjModel.from_binary_path(str(folder / "model.mjb"))
+        with np.load(folder / "shot.npz", allow_pickle=False) as file:
+            self.given = given = {name: file[name] for name in file.files}
+        self.data, self.ghost = mujoco.MjData(self.model), mujoco.MjData(self.model)
+        self.camera, self.look = mujoco.MjvCamera(), mujoco.MjvOption()
+        self.camera.azimuth, self.camera.elevation, self.camera.distance = given["camera"]
+        self.look.geomgroup[:] = [group in (0, ROBOT_GROUP) for group in range(6)]
+        self.look.geomgroup[ROBOT_GROUP] = bool(given["robot"])
+        self.lights = [np.array(self.model.light_pos[i]) for i in range(self.model.nlight)]
+        self.turns = rolled(given["ball"], float(given["ball_m"])) if "ball" in given else None
+        width, height = (int(v) for v in given["size"])
+        self.renderer = mujoco.Renderer(self.model, height, width, max_geom=MAX_GEOMS)
+        self.scene, self.brush = self.renderer.scene, Brush(self.renderer.scene)
+
+    def draw(self, t: int) -> FloatArray:
+        """The picture (height, width, 3) of frame t."""
+        given = self.given
+        pose(self.model, self.data, given["qpos"][t])
+        self.camera.lookat[:] = given["lookat"][t]
+        self._compose(t)
+        picture = np.asarray(self.renderer.render(), dtype=np.float64)
+        if "ghost" not in given:
+            return picture
+        pose(self.model, self.ghost, given["ghost"][t])
+        self._compose(t)
+        first = self.scene.ngeom
+        only, dynamic = mujoco.MjvOption(), mujoco.mjtCatBit.mjCAT_DYNAMIC.value
+        only.geomgroup[:] = [group == ROBOT_GROUP for group in range(6)]
+        perturb = mujoco.MjvPerturb()
+        mujoco.mjv_addGeoms(self.model, self.ghost, only, perturb, dynamic, self.scene)
+        back = GHOST_BACK_M * ahead_of(self.camera)
+        for i in range(first, self.scene.ngeom):
+            geom = self.scene.geoms[i]
+            geom.rgba[:], geom.matid, geom.pos[:] = GHOST, -1, geom.pos + back
+        return (1.0 - GHOST_SHARE) * picture + GHOST_SHARE * self.renderer.render()
+
+    def _compose(self, t: int) -> None:
+        """The scene of frame t, without the ghost."""
+        given, scene, brush = self.given, self.scene, self.brush
+        self.renderer.update_scene(self.data, self.camera, self.look)
+        scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
+        scene.flags[mujoco.mjtRndFlag.mjRND_FOG] = 1
+        around = np.array([*self.camera.lookat[:2], 0.0])
+        # shadows fall around where directional lights stand, so these go along; the first of the
+        # scene is the headlight
+        for i, place in enumerate(self.lights, scene.nlight - len(self.lights)):
+            scene.lights[i].pos = around + place
+        if "figure" in given:
+            brush.figure(given["figure"][t], given["bones"])
+        if "path" in given:
+            brush.path(given["path"])
+        if self.turns is not None:
+            brush.ball(given["ball"][t], float(given["ball_m"]), self.turns[t])
+            spot = [*given["target"][t], 0.003]
+            brush.shape(CYLINDER, [TARGET_M, 0.003, 0.0], spot, TARGET)
+        arrows = ("command", COMMANDED, ARROW_UP_M), ("achieved", ACHIEVED, ARROW_UP_M - 0.07)
+        for name, rgba, up in arrows:
+            if name in given and given["robot"]:
+                brush.velocity(given["qpos"][t], given[name][t], rgba, up)
+
+
 def main(folder: Path, out: BinaryIO) -> None:
     """Draw all frames."""
-    model = mujoco.MjModel.from_binary_path(str(folder / "model.mjb"))
-    with np.load(folder / "shot.npz", allow_pickle=False) as file:
-        given = {name: file[name] for name in file.files}
-    data, ghost = mujoco.MjData(model), mujoco.MjData(model)
-    camera, look, ghosted = mujoco.MjvCamera(), mujoco.MjvOption(), mujoco.MjvOption()
-    camera.azimuth, camera.elevation, camera.distance = given["camera"]
-    look.geomgroup[:] = [group in (0, ROBOT_GROUP) for group in range(6)]
-    ghosted.geomgroup[:] = [group == ROBOT_GROUP for group in range(6)]
-    look.geomgroup[ROBOT_GROUP] = bool(given["robot"])
-    width, height = (int(v) for v in given["size"])
-    balls = rolled(given["ball"], float(given["ball_m"])) if "ball" in given else None
-    with mujoco.Renderer(model, height, width, max_geom=MAX_GEOMS) as renderer:
-        scene, brush = renderer.scene, Brush(renderer.scene)
-        lights = [np.array(model.light_pos[i]) for i in range(model.nlight)]
-        for t, q in enumerate(given["qpos"]):
-            pose(model, data, q)
-            camera.lookat[:] = given["lookat"][t]
-
-            def compose(camera: mujoco.MjvCamera = camera, t: int = t, q: FloatArray = q) -> None:
-                renderer.update_scene(data, camera, look)
-                scene.flags[mujoco.mjtRndFlag.mjRND_REFLECTION] = 0
-                scene.flags[mujoco.mjtRndFlag.mjRND_FOG] = 1
-                around = np.array([*camera.lookat[:2], 0.0])
-                # shadows fall around where directional lights stand, so these go along; the first
-                # of the scene is the headlight
-                for light, place in zip(
-                    range(scene.nlight - model.nlight, scene.nlight), lights, strict=True
-                ):
-                    scene.lights[light].pos = around + place
-                if "figure" in given:
-                    brush.figure(given["figure"][t], given["bones"])
-                if "path" in given:
-                    brush.path(given["path"])
-                if balls is not None:
-                    brush.ball(given["ball"][t], float(given["ball_m"]), balls[t])
-                    spot = np.array([*given["target"][t], 0.003])
-                    brush.shape(
-                        mujoco.mjtGeom.mjGEOM_CYLINDER, [TARGET_M, 0.003, 0.0], spot, TARGET
-                    )
-                for name, rgba, up in (
-                    ("command", COMMANDED, ARROW_UP_M),
-                    ("achieved", ACHIEVED, ARROW_UP_M - 0.07),
-                ):
-                    if name in given and given["robot"]:
-                        brush.velocity(q, given[name][t], rgba, up)
-
-            compose()
-            picture = renderer.render()
-            if "ghost" in given:
-                pose(model, ghost, given["ghost"][t])
-                compose()
-                first = scene.ngeom
-                mujoco.mjv_addGeoms(
-                    model,
-                    ghost,
-                    ghosted,
-                    mujoco.MjvPerturb(),
-                    mujoco.mjtCatBit.mjCAT_DYNAMIC.value,
-                    scene,
-                )
-                back = GHOST_BACK_M * ahead_of(camera)
-                for i in range(first, scene.ngeom):
-                    scene.geoms[i].rgba[:] = GHOST
-                    scene.geoms[i].matid = -1
-                    scene.geoms[i].pos[:] = scene.geoms[i].pos + back
-                picture = (1.0 - GHOST_SHARE) * picture + GHOST_SHARE * renderer.render()
-            out.write(np.ascontiguousarray(np.round(picture).astype(np.uint8)).tobytes())
+    film = Film(folder)
+    with film.renderer:
+        for t in range(len(film.given["qpos"])):
+            out.write(np.ascontiguousarray(np.round(film.draw(t)).astype(np.uint8)).tobytes())
         out.flush()
 
 

@@ -52,7 +52,8 @@ def check_format(out: Path) -> str:
             import imageio_ffmpeg  # noqa: F401
         except ImportError as error:
             raise InputError(
-                f"out={out}: an mp4 needs imageio-ffmpeg: pip install 'npmp[render]'; .webp and .gif do not"
+                f"out={out}: an mp4 needs imageio-ffmpeg: pip install 'npmp[render]'; .webp and "
+                ".gif do not"
             ) from error
     return suffix
 
@@ -67,30 +68,24 @@ def write(out: Path, frames: Frames, *, max_mb: float | None = None) -> Written:
       InputError: where that does not suffice, or as `check_format`.
     """
     suffix = check_format(out)
-    ladder = [
-        (kept, quality)
-        for kept in KEPT
-        for quality in QUALITY[suffix]
-        if kept == 1 or quality != QUALITY[suffix][0]
-    ]
-    if suffix == ".png":
-        ladder = ladder[:1]
+    best_quality, *lower = QUALITY[suffix]
+    ladder = [(1, best_quality)]
+    if suffix != ".png":
+        ladder += [(kept, quality) for kept in KEPT for quality in lower]
     limit = None if max_mb is None else round(1e6 * max_mb)
     with atomic_path(out) as path:
         best, size = 0, _encode(path, suffix, frames, *ladder[0])
         if limit is not None and size > limit:
-            small = bisect_left(
-                ladder[1:], True, key=lambda rung: _encode(path, suffix, frames, *rung) <= limit
-            )
-            best = 1 + small
+            fits = lambda rung: _encode(path, suffix, frames, *rung) <= limit  # noqa: E731
+            best = 1 + bisect_left(ladder[1:], True, key=fits)
             if best == len(ladder):
                 raise InputError(
-                    f"max_mb={max_mb:g}: at the least quality {out.name} has {size / 1e6:.2f} MB; make it shorter"
-                    " (seconds=) or smaller (size=)"
+                    f"max_mb={max_mb:g}: at the least quality {out.name} has {size / 1e6:.2f} MB; "
+                    "make it shorter (seconds=) or smaller (size=)"
                 )
             size = _encode(path, suffix, frames, *ladder[best])
     kept, quality = ladder[best]
-    note = "" if best == 0 else f"quality {quality} instead of {QUALITY[suffix][0]}"
+    note = "" if best == 0 else f"quality {quality} instead of {best_quality}"
     note += f", every {('', '', 'second', 'third')[kept]} frame" if kept > 1 else ""
     count = 1 if suffix == ".png" else len(frames.pictures[::kept])
     return Written(size, frames.fps / kept, count, note)
@@ -121,9 +116,8 @@ def _encode(path: Path, suffix: str, frames: Frames, kept: int, quality: int) ->
 
 def _paletted(pictures: np.ndarray, colours: int) -> Iterator[Image.Image]:
     """Frames in one palette for all, made of some of them."""
-    chosen = pictures[
-        np.linspace(0, len(pictures) - 1, min(12, len(pictures))).round().astype(int), ::2, ::2
-    ]
+    some = np.linspace(0, len(pictures) - 1, min(12, len(pictures))).round().astype(int)
+    chosen = pictures[some, ::2, ::2]
     palette = Image.fromarray(chosen.reshape(-1, *chosen.shape[2:])).quantize(colours)
     for picture in pictures:
         yield Image.fromarray(picture).quantize(palette=palette, dither=Image.Dither.NONE)
@@ -135,9 +129,15 @@ def _mp4(path: Path, pictures: np.ndarray, fps: float, factor: int) -> None:
     size = (pictures.shape[2], pictures.shape[1])
     options = ["-crf", str(factor), "-preset", "slow", "-movflags", "+faststart"]
     stream = imageio_ffmpeg.write_frames(
-        str(path), size, fps=fps, codec="libx264", pix_fmt_in="rgb24", pix_fmt_out="yuv420p", quality=None,
-        macro_block_size=2, output_params=options, ffmpeg_log_level="error",
-    )  # fmt: skip
+        str(path),
+        size,
+        fps=fps,
+        codec="libx264",
+        quality=None,
+        macro_block_size=2,
+        output_params=options,
+        ffmpeg_log_level="error",
+    )
     stream.send(None)
     try:
         for picture in pictures:

@@ -8,7 +8,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -64,9 +64,8 @@ def draw(
     fps = frame_choice(1, shots[0].clip.rate_hz, fps)[1]
     chosen = [_frames_of(shot, fps) for shot in shots]
     count = sum(map(len, chosen))
-    require_memory(
-        2.0 * count * size[0] * size[1] * 3, f"{count:,} frames of {size[0]}x{size[1]} pixels"
-    )
+    what = f"{count:,} frames of {size[0]}x{size[1]} pixels"
+    require_memory(2.0 * count * size[0] * size[1] * 3, what)
     drawn: list[Pictures] = []
     chosen_backend: str | None = None
     for shot, frames in zip(shots, chosen, strict=True):
@@ -76,15 +75,12 @@ def draw(
             return told(before + done, count)
 
         camera = camera_of(shot, size)
-        camera = Camera(camera.lookat[frames], camera.azimuth, camera.elevation, camera.distance)
-        pictures, chosen_backend = _drawn(
-            shot, frames, camera, size, chosen_backend, timeout_s, told_here
-        )
+        camera = replace(camera, lookat=camera.lookat[frames])
+        given = shot, frames, camera, size, chosen_backend, timeout_s, told_here
+        pictures, chosen_backend = _drawn(*given)
         if words:
-            writer = Words(shot, camera, size)
-            pictures = np.stack(
-                [writer.written(picture, t) for picture, t in zip(pictures, frames, strict=True)]
-            )
+            writer, pairs = Words(shot, camera, size), zip(pictures, frames, strict=True)
+            pictures = np.stack([writer.written(picture, t) for picture, t in pairs])
         drawn.append(pictures)
     return Frames(_joined(drawn, round(FADE_S * fps)), fps, str(chosen_backend))
 
@@ -94,10 +90,9 @@ def _frames_of(shot: Shot, fps: float) -> npt.NDArray[np.int64]:
     count = len(shot.qpos)
     if shot.moment is not None:
         return np.array([shot.moment])
-    drawn = max(1, int((count - 1) / shot.clip.rate_hz * fps + 1e-6) + 1)
-    return np.minimum(np.round(np.arange(drawn) / fps * shot.clip.rate_hz), count - 1).astype(
-        np.int64
-    )
+    rate = shot.clip.rate_hz
+    drawn = max(1, int((count - 1) / rate * fps + 1e-6) + 1)
+    return np.minimum(np.round(np.arange(drawn) / fps * rate), count - 1).astype(np.int64)
 
 
 def _joined(parts: Sequence[Pictures], fade: int) -> Pictures:
@@ -106,10 +101,9 @@ def _joined(parts: Sequence[Pictures], fade: int) -> Pictures:
     for part in parts[1:]:
         over = min(fade, len(film) // 2, len(part) // 2)
         share = (np.arange(1, over + 1) / (over + 1))[:, None, None, None]
-        mixed = np.round((1.0 - share) * film[len(film) - over :] + share * part[:over]).astype(
-            np.uint8
-        )
-        film = np.concatenate((film[: len(film) - over], mixed, part[over:]))
+        start = len(film) - over
+        mixed = np.round((1.0 - share) * film[start:] + share * part[:over]).astype(np.uint8)
+        film = np.concatenate((film[:start], mixed, part[over:]))
     return film
 
 
@@ -119,9 +113,12 @@ def _given(
     """What the process that draws is told, but for the model."""
     clip = shot.clip
     given: dict[str, npt.ArrayLike] = {
-        "qpos": shot.qpos[frames], "size": size, "robot": shot.has("robot"), "lookat": camera.lookat,
+        "qpos": shot.qpos[frames],
+        "size": size,
+        "robot": shot.has("robot"),
+        "lookat": camera.lookat,
         "camera": (camera.azimuth, camera.elevation, camera.distance),
-    }  # fmt: skip
+    }
     if shot.has("ghost"):
         given["ghost"] = np.asarray(clip.reference, dtype=np.float64)[frames]
     if (figure := shot.figure) is not None:
@@ -130,15 +127,11 @@ def _given(
     if clip.command is not None:
         given["command"] = np.asarray(clip.command, dtype=np.float64)[frames]
     if clip.achieved is not None:
-        given["achieved"] = smoothed(np.asarray(clip.achieved, dtype=np.float64), clip.rate_hz)[
-            frames
-        ]
+        achieved = np.asarray(clip.achieved, dtype=np.float64)
+        given["achieved"] = smoothed(achieved, clip.rate_hz)[frames]
     if clip.ball is not None and clip.target is not None:
-        given |= {
-            "ball": clip.ball[frames].astype(np.float64),
-            "ball_m": clip.ball_m,
-            "target": clip.target[frames],
-        }
+        given |= {"ball": clip.ball[frames].astype(np.float64), "ball_m": clip.ball_m}
+        given["target"] = clip.target[frames]
     if shot.path is not None:
         given["path"] = shot.path
     return {name: np.asarray(value) for name, value in given.items()}
@@ -153,7 +146,7 @@ def _drawn(
     timeout_s: float | None,
     told: Callable[[int], object],
 ) -> tuple[Pictures, str]:
-    """A shot's frames without words, and the backend that drew them: `only`, or the first that can."""
+    """A shot's frames without words, and the backend that drew them: `only`, or the first able."""
     clip = shot.clip
     model = stage(shot.robot, size, camera.distance, clip.ground, clip.ground_m, shot.qpos[:, :2])
     model.vis.global_.fovy = FOVY_DEG
@@ -165,10 +158,8 @@ def _drawn(
             pictures, failed[name] = _attempt(name, folder, len(frames), size, timeout_s, told)
             if pictures is not None:
                 return pictures, name
-    said = "; ".join(
-        f"{name}: {why} ({backend.ADVICE.get(name, '')})" for name, why in failed.items()
-    )
-    raise InputError(f"nothing can draw here: {said or 'no backend to try'}")
+    each = [f"{name}: {why} ({backend.ADVICE.get(name, '')})" for name, why in failed.items()]
+    raise InputError(f"nothing can draw here: {'; '.join(each) or 'no backend to try'}")
 
 
 def _attempt(
@@ -206,12 +197,8 @@ def _attempt(
         errors.seek(0)
         said = errors.read().decode("utf-8", errors="replace")
     if done < count:
-        return (
-            None,
-            f"it was too slow ({done} of {count} frames)"
-            if code == -9
-            else backend.reason(code, said),
-        )
+        slow = f"it was too slow ({done} of {count} frames)"
+        return None, slow if code == -9 else backend.reason(code, said)
     if not pictures.any():
         return None, "its frames are black"
     return pictures, ""

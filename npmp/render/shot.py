@@ -69,7 +69,7 @@ class Camera:
 
     @cached_property
     def axes(self) -> FloatArray:
-        """(3, 3) rows: to the right in the picture, up in the picture, and where the camera looks."""
+        """(3, 3) rows: right and up in the picture, and the camera's direction."""
         az, el = math.radians(self.azimuth), math.radians(self.elevation)
         ahead = np.array([math.cos(el) * math.cos(az), math.cos(el) * math.sin(az), math.sin(el)])
         right = np.array([math.sin(az), -math.cos(az), 0.0])
@@ -110,30 +110,24 @@ class Shot:
         for part in self.shown:
             if part not in PARTS:
                 raise unknown("part to show", part, PARTS)
-        parts = {
-            "robot": True,
-            "ghost": self.clip.reference is not None,
-            "recording": self.clip.keypoints is not None,
-        }
-        if not any(parts[part] for part in self.shown):
-            there = ", ".join(part for part, there in parts.items() if there)
-            raise InputError(
-                f"nothing to show: {self.clip.name!r} has {there}, not {', '.join(self.shown) or 'nothing'}"
-            )
+        if not any(self.has(part) for part in self.shown):
+            there = ", ".join(part for part, there in self._there.items() if there)
+            asked = ", ".join(self.shown) or "nothing"
+            raise InputError(f"nothing to show: {self.clip.name!r} has {there}, not {asked}")
+
+    @property
+    def _there(self) -> dict[str, bool]:
+        reference, keypoints = self.clip.reference is not None, self.clip.keypoints is not None
+        return dict(zip(PARTS, (True, reference, keypoints), strict=True))
+
+    def has(self, part: str) -> bool:
+        """Whether one of `PARTS` is shown."""
+        return part in self.shown and self._there[part]
 
     @cached_property
     def qpos(self) -> FloatArray:
         """(T, nq)."""
         return np.asarray(self.clip.qpos, dtype=np.float64)
-
-    def has(self, part: str) -> bool:
-        """Whether one of `PARTS` is shown."""
-        there = {
-            "robot": True,
-            "ghost": self.clip.reference is not None,
-            "recording": self.clip.keypoints is not None,
-        }
-        return part in self.shown and there[part]
 
     @cached_property
     def bodies(self) -> FloatArray:
@@ -151,10 +145,8 @@ class Shot:
     def azimuth(self) -> float:
         """The camera's, in the world [deg]."""
         w, x, y, z = self.qpos[0, 3:7]
-        return (
-            math.degrees(math.atan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z)))
-            + self.view.azimuth
-        )
+        heading = math.atan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
+        return math.degrees(heading) + self.view.azimuth
 
     @cached_property
     def figure(self) -> FloatArray | None:
@@ -166,13 +158,10 @@ class Shot:
         if not (self.has("robot") or self.has("ghost")):
             return points
         right = Camera(np.zeros((1, 3)), self.azimuth, 0.0, 1.0).axes[0]
-        # both go the same way: what matters is how far they reach from where the robot is at each
-        # moment
+        # both go the same way: what matters is their extent about the robot at each moment
         here = self.qpos[:, None, :3] @ right
-        shift = (
-            (points @ right - here).max() - ((self.bodies @ right - here).min() - LIMB_M) + GAP_M
-        )
-        return points - shift * right
+        edge = (self.bodies @ right - here).min() - LIMB_M
+        return points - ((points @ right - here).max() - edge + GAP_M) * right
 
 
 def camera_of(shot: Shot, size: tuple[int, int]) -> Camera:
@@ -194,12 +183,8 @@ def camera_of(shot: Shot, size: tuple[int, int]) -> Camera:
     right, up, _ = camera.axes
     for axis in (right, up):  # in the middle of the picture, by and large
         along = ((points - middle[:, None]) @ axis)[:: max(1, count // 200)]
-        middle = (
-            middle
-            + 0.5
-            * (np.percentile(along.min(axis=1), 2) + np.percentile(along.max(axis=1), 98))
-            * axis
-        )
+        ends = np.percentile(along.min(axis=1), 2), np.percentile(along.max(axis=1), 98)
+        middle = middle + 0.5 * sum(ends) * axis
     camera = replace(camera, lookat=middle)
     distance = shot.view.distance or min(_fitting(camera, points, size), FARTHEST_M)
     return replace(camera, distance=distance, lookat=middle + BELOW * HALF * distance * up)
@@ -212,19 +197,16 @@ def smoothed(way: FloatArray, rate_hz: float) -> FloatArray:
     if wide < 1:
         return way
     longer = np.pad(way, ((wide, wide), (0, 0)), mode="reflect", reflect_type="odd")
-    return np.asarray(gaussian_filter1d(longer, FOLLOWED_S * rate_hz, axis=0, mode="nearest"))[
-        wide:-wide
-    ]
+    filtered = gaussian_filter1d(longer, FOLLOWED_S * rate_hz, axis=0, mode="nearest")
+    return np.asarray(filtered)[wide:-wide]
 
 
 def _seen(shot: Shot) -> tuple[FloatArray, FloatArray]:
     """Points (T, N, 3) that should be in the picture, and (T, 3) what a camera follows."""
     clip, parts, followed = shot.clip, [], []
     if shot.has("robot") or shot.has("ghost"):
-        reach = LIMB_M * np.array(
-            [[0, 0, 1], [0, 0, -1], [1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0]]
-        )
-        parts.append((shot.bodies[:, :, None] + reach).reshape(len(shot.qpos), -1, 3))
+        limb = LIMB_M * np.concatenate((np.eye(3), -np.eye(3)))
+        parts.append((shot.bodies[:, :, None] + limb).reshape(len(shot.qpos), -1, 3))
         followed.append(shot.qpos[:, :3])
         if clip.command is not None:
             parts.append(shot.qpos[:, None, :3] + [0.0, 0.0, ARROW_UP_M + 0.05])
@@ -232,10 +214,7 @@ def _seen(shot: Shot) -> tuple[FloatArray, FloatArray]:
         parts.append(figure)
         followed.append(figure.mean(axis=1))
     if clip.ball is not None:
-        parts += [
-            clip.ball[:, None] + [0.0, 0.0, clip.ball_m],
-            clip.ball[:, None] - [0.0, 0.0, clip.ball_m],
-        ]
+        parts += [clip.ball[:, None] + [0.0, 0.0, up] for up in (clip.ball_m, -clip.ball_m)]
         followed.append(np.asarray(clip.ball, dtype=np.float64))
     return np.concatenate(parts, axis=1), np.mean(followed, axis=0)
 

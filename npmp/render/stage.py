@@ -33,63 +33,58 @@ def stage(
     `ReplayClip` has them; where (T, 2): the robot's way [m], around which it is laid.
     """
     spec = robot.spec()
-    spec.add_texture(
-        name="stage_sky", type=mujoco.mjtTexture.mjTEXTURE_SKYBOX, builtin=mujoco.mjtBuiltin.mjBUILTIN_GRADIENT,
-        rgb1=SKY[0], rgb2=SKY[1], width=256, height=1536,
-    )  # fmt: skip
-    spec.add_texture(
-        name="stage_tiles", type=mujoco.mjtTexture.mjTEXTURE_2D, builtin=mujoco.mjtBuiltin.mjBUILTIN_CHECKER,
-        rgb1=TILES[0], rgb2=TILES[1], width=256, height=256,
-    )  # fmt: skip
-    material = spec.add_material(
-        name="stage_tiles", texrepeat=[1, 1], texuniform=True, specular=0.05, shininess=0.1
-    )
-    material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "stage_tiles"
-    floor: dict[str, Any] = {
-        "material": "stage_tiles",
-        "group": FLOOR_GROUP,
-        "contype": 0,
-        "conaffinity": 0,
-    }
+    floor = _tiled(spec)
     low = 0.0
     if ground is not None:
-        low = float(ground.min())
+        low = float(ground.min()) - 0.01
         _lay(spec, ground, ground_m, where, floor)
+    plane = mujoco.mjtGeom.mjGEOM_PLANE
     spec.worldbody.add_geom(
-        name="stage_floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 0.05],
-        pos=[0, 0, 0.0 if ground is None else low - 0.01], **floor,
-    )  # fmt: skip
+        name="stage_floor", type=plane, size=[0, 0, 0.05], pos=[0, 0, low], **floor
+    )
     # a steep light: a flatter one leaves specks at the edge of where shadows fall
-    for position, shade, bright in (
-        ((-3.0, -4.2, 12.0), True, 0.54),
-        ((1.5, 1.8, 2.2), False, 0.22),
-    ):
+    lights = (((-3.0, -4.2, 12.0), True, 0.54), ((1.5, 1.8, 2.2), False, 0.22))
+    for position, shade, bright in lights:
         spec.worldbody.add_light(
-            pos=position, dir=[-p for p in position], type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL, castshadow=shade,
-            diffuse=[bright] * 3, specular=[0.25 * shade] * 3, ambient=[0.0] * 3,
-        )  # fmt: skip
+            pos=position,
+            dir=[-p for p in position],
+            type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL,
+            castshadow=shade,
+            diffuse=[bright] * 3,
+            specular=[0.25 * shade] * 3,
+            ambient=[0.0] * 3,
+        )
     model = spec.compile()
-    model.vis.global_.offwidth, model.vis.global_.offheight = size
-    model.vis.headlight.ambient[:], model.vis.headlight.diffuse[:] = 0.40, 0.18
-    model.vis.headlight.specular[:] = 0.0
-    model.vis.quality.shadowsize = SHADOW_PIXELS
+    look, depth = model.vis, model.vis.map
+    look.global_.offwidth, look.global_.offheight = size
+    look.headlight.ambient[:], look.headlight.diffuse[:] = 0.40, 0.18
+    look.headlight.specular[:] = 0.0
+    look.quality.shadowsize = SHADOW_PIXELS
     model.stat.extent = REACH_M
-    model.vis.map.znear, model.vis.map.zfar, model.vis.map.shadowclip = (
-        0.02,
-        40.0,
-        SHADOWED_M / REACH_M,
-    )
-    model.vis.rgba.fog[:] = (*SKY[1], 1.0)
+    depth.znear, depth.zfar, depth.shadowclip = 0.02, 40.0, SHADOWED_M / REACH_M
+    look.rgba.fog[:] = (*SKY[1], 1.0)
     # fog, as far tiles flicker
-    model.vis.map.fogstart, model.vis.map.fogend = (
-        1.3 * distance / REACH_M,
-        (4.0 * distance + 8.0) / REACH_M,
-    )
+    depth.fogstart, depth.fogend = 1.3 * distance / REACH_M, (4.0 * distance + 8.0) / REACH_M
     shown = set(drawn_geoms(model))
     for geom in range(model.ngeom):
         if model.geom_bodyid[geom]:
             model.geom_group[geom] = ROBOT_GROUP if geom in shown else HIDDEN_GROUP
     return model
+
+
+def _tiled(spec: mujoco.MjSpec) -> dict[str, Any]:
+    """Add sky and tiles; returns the settings of a geom that is a floor of them."""
+    kinds, fills = mujoco.mjtTexture, mujoco.mjtBuiltin
+    for name, kind, fill, colours, height in (
+        ("stage_sky", kinds.mjTEXTURE_SKYBOX, fills.mjBUILTIN_GRADIENT, SKY, 1536),
+        ("stage_tiles", kinds.mjTEXTURE_2D, fills.mjBUILTIN_CHECKER, TILES, 256),
+    ):
+        rgb: dict[str, Any] = {"rgb1": colours[0], "rgb2": colours[1]}
+        spec.add_texture(name=name, type=kind, builtin=fill, width=256, height=height, **rgb)
+    shine = {"specular": 0.05, "shininess": 0.1}
+    material = spec.add_material(name="stage_tiles", texrepeat=[1, 1], texuniform=True, **shine)
+    material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "stage_tiles"
+    return {"material": "stage_tiles", "group": FLOOR_GROUP, "contype": 0, "conaffinity": 0}
 
 
 def _lay(
@@ -100,20 +95,15 @@ def _lay(
     floor: dict[str, Any],
 ) -> None:
     """Rough ground around a way, as a height field."""
-    low, high = (
-        np.floor((where.min(axis=0) - AROUND_M) / ground_m),
-        np.ceil((where.max(axis=0) + AROUND_M) / ground_m),
-    )
+    low = np.floor((where.min(axis=0) - AROUND_M) / ground_m)
+    high = np.ceil((where.max(axis=0) + AROUND_M) / ground_m)
     columns, rows = (np.arange(int(low[k]), int(high[k]) + 1) for k in (0, 1))
     heights = ground[np.ix_(rows % len(ground), columns % len(ground))].astype(np.float64)
     bottom, span = heights.min(), max(float(np.ptp(heights)), 1e-3)
     half = 0.5 * ground_m * np.array([len(columns) - 1, len(rows) - 1])
     middle = 0.5 * ground_m * np.array([columns[0] + columns[-1], rows[0] + rows[-1]])
-    field = spec.add_hfield(
-        name="stage_ground", nrow=len(rows), ncol=len(columns), size=[*half, span, 0.05],
-        userdata=((heights - bottom) / span).ravel().tolist(),
-    )  # fmt: skip
-    spec.worldbody.add_geom(
-        name="stage_ground", type=mujoco.mjtGeom.mjGEOM_HFIELD, hfieldname=field.name,
-        pos=[*middle, float(bottom)], **floor,
-    )  # fmt: skip
+    shares, size = ((heights - bottom) / span).ravel().tolist(), [*half, span, 0.05]
+    name, kind = "stage_ground", mujoco.mjtGeom.mjGEOM_HFIELD
+    spec.add_hfield(name=name, nrow=len(rows), ncol=len(columns), size=size, userdata=shares)
+    place = [*middle, float(bottom)]
+    spec.worldbody.add_geom(name=name, type=kind, hfieldname=name, pos=place, **floor)

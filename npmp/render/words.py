@@ -26,9 +26,8 @@ def font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
     place = getattr(find_spec("matplotlib"), "origin", None)  # importing it takes a while
     path = Path(place or "").parent / "mpl-data" / "fonts" / "ttf" / name
     found = ImageFont.truetype(str(path), size) if path.is_file() else ImageFont.load_default(size)
-    assert isinstance(
-        found, ImageFont.FreeTypeFont
-    )  # load_default's is one where a size is given; for the type checker
+    # load_default's is one where a size is given; for the type checker
+    assert isinstance(found, ImageFont.FreeTypeFont)
     return found
 
 
@@ -57,18 +56,17 @@ class Words:
 
     def _title(self) -> Image.Image | None:
         """Title and note, in the upper left corner."""
-        lines = [(text, font(size, bold), ink) for text, size, bold, ink in (
-            (self.shot.title, round(1.25 * self.type), True, INK), (self.shot.note, self.type, False, FAINT),
-        ) if text]  # fmt: skip
+        title, note = font(round(1.25 * self.type), True), font(self.type)
+        lines = [(self.shot.title, title, INK), (self.shot.note, note, FAINT)]
+        lines = [line for line in lines if line[0]]
         if not lines:
             return None
         sheet, pad = Image.new("RGBA", self.size), round(0.6 * self.type)
         pen = ImageDraw.Draw(sheet)
         tall = sum(round(1.35 * face.size) for _, face, _ in lines)
         wide = max(pen.textlength(text, font=face) for text, face, _ in lines)
-        pen.rounded_rectangle(
-            (pad, pad, pad + wide + 2 * pad, pad + tall + pad), radius=pad, fill=PAPER
-        )
+        box = (pad, pad, 3 * pad + wide, 2 * pad + tall)
+        pen.rounded_rectangle(box, radius=pad, fill=PAPER)
         y = pad + 0.5 * pad
         for text, face, ink in lines:
             pen.text((2 * pad, y), text, font=face, fill=ink)
@@ -85,32 +83,21 @@ class Words:
         left = self.size[0] - 3 * pad - first - 3 * column
         box = None if self.title is None else self.title.getbbox()
         top = pad if box is None or box[2] < left else box[3] + pad // 2
-        pen.rounded_rectangle(
-            (left, top, self.size[0] - pad, top + 3 * line + 0.9 * pad), radius=pad, fill=PAPER
-        )
+        whole = (left, top, self.size[0] - pad, top + 3 * line + 0.9 * pad)
+        pen.rounded_rectangle(whole, radius=pad, fill=PAPER)
         x, y = left + pad, top + 0.5 * pad
-        for k, head in enumerate(("forward m/s", "left m/s", "turn rad/s")):
-            pen.text(
-                (x + first + (k + 1) * column, y),
-                head,
-                font=font(round(0.78 * small)),
-                fill=FAINT,
-                anchor="ra",
-            )
-        for name, rgba, values in (
-            ("commanded", COMMANDED, self.command[t]),
-            ("achieved", ACHIEVED, self.achieved[t]),
-        ):
+        heads, tiny = ("forward m/s", "left m/s", "turn rad/s"), font(round(0.78 * small))
+        for k, head in enumerate(heads, 1):
+            pen.text((x + first + k * column, y), head, font=tiny, fill=FAINT, anchor="ra")
+        commanded = ("commanded", COMMANDED, self.command[t])
+        for name, rgba, values in (commanded, ("achieved", ACHIEVED, self.achieved[t])):
             y += line
             pen.ellipse((x, y + 0.3 * small, x + 0.6 * small, y + 0.9 * small), fill=_ink(rgba))
             pen.text((x + small, y), name, font=face, fill=INK)
-            for k, value in enumerate(values):
-                said = (
-                    f"{value:+.2f}".replace("-", "\N{MINUS SIGN}")
-                    if abs(value) >= 0.005
-                    else "0.00"
-                )
-                pen.text((x + first + (k + 1) * column, y), said, font=face, fill=INK, anchor="ra")
+            for k, value in enumerate(values, 1):
+                text = f"{value:+.2f}" if abs(value) >= 0.005 else "0.00"
+                text = text.replace("-", "\N{MINUS SIGN}")
+                pen.text((x + first + k * column, y), text, font=face, fill=INK, anchor="ra")
         return sheet
 
 

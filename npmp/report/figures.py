@@ -283,13 +283,12 @@ def line_chart(
     """A figure of one or more curves on common axes.
 
     Args:
-        lines: the curves, drawn in this order (the reference first, so that the robot lies on it).
+        lines: the curves, drawn in this order (the reference first, below the robot).
         title, unit: the caption; unit is shown beside it.
         log: logarithmic y; values not above zero are left out.
         x_range, y_range: fixed axes; from the data when None.
         lost_after: x after which the robot had failed; that part is shaded.
-        clip: the replay's number of the clip whose time x is: the chart then follows the replay,
-          and a click jumps there.
+        clip: the replay's clip whose time x is: chart and replay follow each other.
         bands: stretches [start, stop) of x to shade, such as stances.
         threshold: a y to draw a dashed line at.
         square: one scale for both axes, as a map has.
@@ -434,9 +433,8 @@ def histogram(
     """Shares of values (N,) by size, from 0; the last bin holds all that is larger than `top`
     (their 99.5th percentile, at least `least`, rounded up to two digits).
 
-    weights: (N,) of each value. before: (N,) other weights of the same values, drawn as an outline
-    to compare with. names: of what is drawn with `weights` and with `before`. threshold: a value to
-    mark.
+    weights: (N,) of each value. before: (N,) other weights, drawn as an outline to compare with.
+    names: of `weights` and `before`. threshold: a value to mark.
     """
     value = np.asarray(values, dtype=np.float64).reshape(-1)
     finite = np.isfinite(value)
