@@ -18,7 +18,7 @@ from npmp.experiments.common import Run, console, one_of, table, verb
 from npmp.experiments.failures import OK, USER_ERROR
 from npmp.robots.check import Check, check, what_to_edit
 from npmp.robots.menagerie import ROOT, locate, reference_to
-from npmp.robots.proposal import Finding, propose
+from npmp.robots.proposal import ProposedValue, propose
 
 ACTIONS = ("list", "check", "add")
 LOOK: dict[str, Any] = {"show_edge": False, "pad_edge": False}
@@ -146,7 +146,7 @@ def _models_in(folder: Path) -> str:
     return f", e.g. {models[0]}" if models else ""
 
 
-def show_findings(findings: Sequence[Finding]) -> None:
+def show_findings(findings: Sequence[ProposedValue]) -> None:
     """What was found in the model, and what had to be guessed."""
     signs = {True: "[yellow]guess[/]", False: "[green]found[/]"}
     rows = [

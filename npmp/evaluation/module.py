@@ -1,5 +1,4 @@
-"""How well a module tracks motions: every clip from its first frame and from random ones, with what
-is left behind."""
+"""How well a module tracks motions: every clip from its first frame, and from random frames."""
 
 from __future__ import annotations
 
@@ -22,15 +21,12 @@ from npmp.envs.sampling import StartSampler
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.imitation import Imitation, ImitationConfig
-from npmp.tracking import track
+from npmp.tracking import Tracking, track
 
 
 class TrackingTrial:
-    """The policy without action noise, from the same random starts every time: 64 by default,
-    uniform over all clips.
-
-    Where the physics are randomized, every call draws the same physics, pushes and sensor noise.
-    """
+    """Tracking without action noise from random starts, uniform over all clips; the same starts,
+    and the same draws of physics, pushes and sensor noise, at every call."""
 
     def __init__(
         self,
@@ -76,49 +72,28 @@ def evaluate_module(
     device: str = "cpu",
 ) -> dict[str, Any]:
     """Every clip once from its first frame, and `starts` random frames; mean latents and actions,
-    eq. 2's corridor.
+    eq. 2's corridor. Writes rollouts.h5 into `out`.
 
-    like: how the robot differs from the model; by default in nothing, its setpoints held as in the
-    module's training. sim, device: as `TaskEnv`; the skill is moved there.
-
-    Writes rollouts.h5 into `out` (each clip's qpos and reference_qpos, so that the figures can be
-    recomputed).
+    Args:
+      like: drives, sensors and physics; by default ideal robots, their setpoints held as in the
+        module's training.
+      sim, device: as `TaskEnv`; the skill is moved there.
 
     Returns: the content of evaluation.json. Per clip, over the tracked steps: `base_deviation_m`,
-    the distance of the root from the reference's (`last`: at the last of them); `joint_error_rad`,
-    the mean absolute difference of joint angles. `mean` and `median` are over clips, long or short,
-    but for `time_share`: the tracked share of all clips'
-      time.
+    the distance of the root from the reference's (`last`: at the last step); `joint_error_rad`, the
+    mean absolute difference of joint angles. `mean` and `median` are over clips, but for
+    `time_share`, the tracked share of all clips' time.
     """
     skill.check_robot(robot)
-    n, like = len(motions.motions), like or RobotBatchConfig().like(skill)
+    like = like or RobotBatchConfig().like(skill)
     place: dict[str, Any] = {"sim": sim, "device": device, "num_threads": threads}
-    env = TaskEnv(Imitation(robot, motions=motions), n, robots=like, seed=seed, **place)
+    env = TaskEnv(
+        Imitation(robot, motions=motions), len(motions.motions), robots=like, seed=seed, **place
+    )
     skill.to(env.device)
-    clip = torch.arange(n, device=env.device)
+    clip = torch.arange(env.num_envs, device=env.device)
     result = track(skill, env, clip, env.task.reference.start[clip])
-    feet = env.feet
-    clips: list[dict[str, Any]] = []
-    with new_hdf5(out / "rollouts.h5") as file:
-        file.attrs["robot"] = robot.name
-        file.attrs["joint_names"] = list(robot.joint_names)
-        file.attrs["foot_names"] = list(robot.foot_bodies)
-        for i, motion in enumerate(motions.motions):
-            frames = min(len(result.qpos), motion.num_frames)
-            qpos, steps = result.qpos[:frames, i].numpy(), int(result.steps[i])
-            heights = [feet.heights(q) for q in (qpos, motion.qpos[:frames])]
-            clips.append(
-                {
-                    **clip_figures(motion, qpos, steps, env.dt),
-                    "foot_height_m": float(heights[1].max()),
-                }
-            )
-            clips[-1]["tracked_fraction"] = float(result.fraction[i])
-            group = file.create_group(motion.name)
-            group.attrs["rate_hz"], group.attrs["tracked_frames"] = motion.rate_hz, steps + 1
-            names = ("qpos", "reference_qpos", "foot_height", "reference_foot_height")
-            for name, value in zip(names, (qpos, motion.qpos[:frames], *heights), strict=True):
-                group.create_dataset(name, data=value, compression="gzip", compression_opts=1)
+    clips = write_rollouts(out / "rollouts.h5", result, env, motions)
     trial = TrackingTrial(robot, motions, like, starts=starts, seed=seed + 1000, **place)
     return {
         "robot": robot.name,
@@ -131,6 +106,35 @@ def evaluate_module(
         "median": over_clips(clips, np.median),
         "random_starts": {"starts": starts, **trial(skill)},
     }
+
+
+def write_rollouts(
+    path: Path, result: Tracking, env: TaskEnv[Imitation], motions: MotionSet
+) -> list[dict[str, Any]]:
+    """Write each clip's rollout beside its reference, as `read_rollouts` reads them; gives the
+    clips' figures."""
+    clips: list[dict[str, Any]] = []
+    with new_hdf5(path) as file:
+        file.attrs["robot"] = env.robot.name
+        file.attrs["joint_names"] = list(env.robot.joint_names)
+        file.attrs["foot_names"] = list(env.robot.foot_bodies)
+        for i, motion in enumerate(motions.motions):
+            frames = min(len(result.qpos), motion.num_frames)
+            qpos, steps = result.qpos[:frames, i].numpy(), int(result.steps[i])
+            heights = [env.feet.heights(q) for q in (qpos, motion.qpos[:frames])]
+            clips.append(
+                {
+                    **clip_figures(motion, qpos, steps, env.dt),
+                    "foot_height_m": float(heights[1].max()),
+                    "tracked_fraction": float(result.fraction[i]),
+                }
+            )
+            group = file.create_group(motion.name)
+            group.attrs["rate_hz"], group.attrs["tracked_frames"] = motion.rate_hz, steps + 1
+            names = ("qpos", "reference_qpos", "foot_height", "reference_foot_height")
+            for name, value in zip(names, (qpos, motion.qpos[:frames], *heights), strict=True):
+                group.create_dataset(name, data=value, compression="gzip", compression_opts=1)
+    return clips
 
 
 def clip_figures(

@@ -30,10 +30,10 @@ from mocap_data.errors import InputError
 from mocap_data.safe_yaml import read_yaml
 from npmp import plugins
 from npmp.robots.adapt import Adaptation, adapt, resolve, strip
-from npmp.robots.description import frozen, match_names, one_of, read_description
+from npmp.robots.description import Description, frozen, match_names, one_of, read_description
 from npmp.robots.menagerie import at_hand, locate
 from npmp.robots.model import FREE, HINGE, ROOT_JOINT, compile_spec, posed, read_spec
-from npmp.robots.symmetry import Layout, Symmetry, make_symmetry
+from npmp.robots.symmetry import Symmetry, ZeroPose, make_symmetry
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -251,33 +251,22 @@ def build(content: Any, path: Path) -> Robot:
         adaptation = resolve(said, spec, mjcf, str(path))
         adapt(spec, adaptation)
     model = compile_spec(spec, mjcf)
-    joints = _joint_names(model, mjcf)
-    bodies = tuple(model.body(i).name for i in range(1, model.nbody))
-    sites = [model.site(i).name for i in range(model.nsite)]
+    joints, bodies = _joint_names(model, mjcf), _names(model.body, 1, model.nbody)
+    _check_names(said, joints, bodies, str(path))
     kp, kd, torque_limit = _drives(model, joints, mjcf)
-
-    match_names(said.joints, joints, f"{path}: joints")
-    rows = [said.joints[name] for name in joints]
-    for foot in said.feet.bodies:
-        one_of(foot, bodies, "body", f"{path}: feet.bodies")
-    if said.feet.points:
-        match_names(said.feet.points, said.feet.bodies, f"{path}: feet.points")
-    for name, marker in said.markers.items():
-        one_of(marker.body, bodies, "body", f"{path}: markers.{name}.body")
+    rows, feet = [said.joints[name] for name in joints], said.feet
     markers = {
         name: Marker(marker.body, frozen(marker.position), marker.weight)
         for name, marker in said.markers.items()
     }
-    points = frozen([said.feet.points.get(foot, (said.feet.offset,)) for foot in said.feet.bodies])
+    points = frozen([feet.points.get(foot, (feet.offset,)) for foot in feet.bodies])
     home = np.array([row.home for row in rows])
-    layout = _layout(model, joints, bodies, said.feet.bodies, markers)
-    physics_rate_hz = 1.0 / model.opt.timestep
-    substeps = physics_rate_hz / said.control_rate_hz
-    if substeps < 0.5 or abs(substeps - round(substeps)) > 1e-6:
-        raise InputError(
-            f"{path}: control_rate_hz {said.control_rate_hz:g} does not divide the physics rate"
-            f" {physics_rate_hz:g} Hz of {mjcf.name}"
-        )
+    zero = _zero_pose(model, joints, bodies, feet.bodies, markers)
+    symmetries = {
+        name: make_symmetry(name, entry, zero, f"{path}: symmetries.{name}")
+        for name, entry in said.symmetries.items()
+    }
+    sites = _names(model.site, 0, model.nsite)
     return Robot(
         name=said.name,
         mjcf=mjcf,
@@ -285,13 +274,13 @@ def build(content: Any, path: Path) -> Robot:
         licence=said.licence,
         joint_names=joints,
         body_names=bodies,
-        foot_bodies=said.feet.bodies,
-        foot_radius=said.feet.radius,
-        foot_offset=frozen(said.feet.offset),
+        foot_bodies=feet.bodies,
+        foot_radius=feet.radius,
+        foot_offset=frozen(feet.offset),
         foot_points=points,
         markers=MappingProxyType(markers),
         imu_site=one_of(said.imu_site, sites, "site", f"{path}: imu_site"),
-        home_qpos=frozen(_standing(model, home, said.feet.bodies, said.feet.radius, points)),
+        home_qpos=frozen(_standing(model, home, feet.bodies, feet.radius, points)),
         kp=frozen(kp),
         kd=frozen(kd),
         torque_limit=frozen(torque_limit),
@@ -299,16 +288,38 @@ def build(content: Any, path: Path) -> Robot:
         joint_upper=frozen([row.upper for row in rows]),
         velocity_limit=frozen([row.velocity for row in rows]),
         control_rate_hz=said.control_rate_hz,
-        physics_rate_hz=physics_rate_hz,
-        symmetries=MappingProxyType(
-            {
-                name: make_symmetry(name, entry, layout, f"{path}: symmetries.{name}")
-                for name, entry in said.symmetries.items()
-            }
-        ),
+        physics_rate_hz=_physics_rate(model, said, mjcf, path),
+        symmetries=MappingProxyType(symmetries),
         model_sha256=_model_sha256(model),
         adaptation=adaptation,
     )
+
+
+def _names(of: Any, start: int, stop: int) -> tuple[str, ...]:
+    return tuple(of(i).name for i in range(start, stop))
+
+
+def _check_names(
+    said: Description, joints: Sequence[str], bodies: Sequence[str], where: str
+) -> None:
+    match_names(said.joints, joints, f"{where}: joints")
+    for foot in said.feet.bodies:
+        one_of(foot, bodies, "body", f"{where}: feet.bodies")
+    if said.feet.points:
+        match_names(said.feet.points, said.feet.bodies, f"{where}: feet.points")
+    for name, marker in said.markers.items():
+        one_of(marker.body, bodies, "body", f"{where}: markers.{name}.body")
+
+
+def _physics_rate(model: mujoco.MjModel, said: Description, mjcf: Path, path: Path) -> float:
+    physics_rate_hz = 1.0 / model.opt.timestep
+    substeps = physics_rate_hz / said.control_rate_hz
+    if substeps < 0.5 or abs(substeps - round(substeps)) > 1e-6:
+        raise InputError(
+            f"{path}: control_rate_hz {said.control_rate_hz:g} does not divide the physics rate"
+            f" {physics_rate_hz:g} Hz of {mjcf.name}"
+        )
+    return physics_rate_hz
 
 
 # --- MJCF ---
@@ -376,16 +387,16 @@ def _standing(
     return np.concatenate([[0.0, 0.0, radius - lowest, 1.0, 0.0, 0.0, 0.0], home])
 
 
-def _layout(
+def _zero_pose(
     model: mujoco.MjModel,
     joint_names: Sequence[str],
     body_names: Sequence[str],
     foot_bodies: Sequence[str],
     markers: Mapping[str, Marker],
-) -> Layout:
+) -> ZeroPose:
     data = posed(model)
     points = [_point(data, marker.body, marker.position) for marker in markers.values()]
-    return Layout(
+    return ZeroPose(
         joint_names=joint_names,
         joint_axes=data.xaxis[1:].copy(),
         body_names=body_names,

@@ -92,7 +92,7 @@ class Symmetry:
 
 
 @dataclass(frozen=True)
-class Layout:
+class ZeroPose:
     """What a mirror is derived from: names, and places in the base's frame at zero joints."""
 
     joint_names: Sequence[str]
@@ -106,7 +106,7 @@ class Layout:
     marker_positions: Array  # (M, 3) [m]
 
 
-def make_symmetry(name: str, entry: SymmetryEntry, layout: Layout, where: str) -> Symmetry:
+def make_symmetry(name: str, entry: SymmetryEntry, layout: ZeroPose, where: str) -> Symmetry:
     """The mirror that an entry of robot.yaml describes.
 
     A prefix may be written with a star for what is left of the name: "left_" is "left_*"; "*_left"
@@ -168,7 +168,7 @@ def swapped(name: str, part: str, partner: str) -> str | None:
 
 
 def _joint_signs(
-    layout: Layout, permutation: Indices, normal: Array, tolerance: float, where: str
+    layout: ZeroPose, permutation: Indices, normal: Array, tolerance: float, where: str
 ) -> Array:
     """(J,) +1 where the image of the partner's axis points along the joint's axis, -1 where against
     it."""
@@ -181,7 +181,7 @@ def _joint_signs(
     return frozen(np.sign(alignment))
 
 
-def _body_turns(layout: Layout, permutation: Indices, normal: Array) -> Array:
+def _body_turns(layout: ZeroPose, permutation: Indices, normal: Array) -> Array:
     """(B, 4) S A'^T S A of each body, for `Symmetry.mirror_body_quaternions`; no turn exactly where
     it is but rounding."""
     reflection = np.diag(1.0 - 2.0 * normal)
@@ -192,7 +192,7 @@ def _body_turns(layout: Layout, permutation: Indices, normal: Array) -> Array:
     return turns
 
 
-def _body_shifts(layout: Layout, permutation: Indices, normal: Array) -> Array:
+def _body_shifts(layout: ZeroPose, permutation: Indices, normal: Array) -> Array:
     """(B, 3) [m] from each body's origin to the image of its partner's, in the body's frame; none
     where only rounding."""
     apart = layout.body_positions[permutation] * (1.0 - 2.0 * normal) - layout.body_positions
@@ -201,7 +201,7 @@ def _body_shifts(layout: Layout, permutation: Indices, normal: Array) -> Array:
 
 
 def _marker_permutation(
-    layout: Layout, body_permutation: Indices, normal: Array, tolerance: float, where: str
+    layout: ZeroPose, body_permutation: Indices, normal: Array, tolerance: float, where: str
 ) -> Indices:
     """(M,) index of the marker that sits where each marker's image is, on the image of its body."""
     permutation = []

@@ -233,26 +233,11 @@ class PhysicsRandomizer:
         self._foot_geoms = torch.from_numpy(
             np.flatnonzero(np.isin(model.geom_bodyid, feet) & collides)
         )
-        nu, nb, spreads = model.nu, len(self._heavy), self._spreads
-        # name -> how many draws; in this order they stand in `unit`
-        wanted = {
-            "friction": 1 if c.friction is not None and c.friction[0] < c.friction[1] else 0,
-            **{f"{name}_whole": int(spread.whole > 0) for name, spread in spreads.items()},
-            **{
-                f"{name}_each": (nb if name == "mass" else nu) if spread.each > 0 else 0
-                for name, spread in spreads.items()
-            },
-            "com_trunk": 3 if c.com_trunk > 0 else 0,
-            "com_links": 3 * (nb - 1) if c.com_links > 0 else 0,
-            "joint_offset": nu if c.joint_offset > 0 else 0,
-            "payload": int(c.payload is not None),
-            "actuators": sim.drives.latent[0].numel() if sim.drives and c.actuators else 0,
-            "weak_joint": int(c.weak_joint < 1.0),
-        }
+        spreads = self._spreads
         # where in `unit` the draws of each quantity stand
         self.columns: dict[str, slice] = {}
         size = 0
-        for name, count in wanted.items():
+        for name, count in self._wanted().items():
             self.columns[name] = slice(size, size + count)
             size += count
         self.unit = torch.zeros(sim.num_envs, size, device=sim.device)
@@ -280,6 +265,25 @@ class PhysicsRandomizer:
         self._legs = torch.from_numpy(np.flatnonzero(robot.carries_feet)).to(self._place)
         self._scaled = self._products(scaled) if scaled else None
         self._shifted = self._shifts(bodies[0]) if shifted else None
+
+    def _wanted(self) -> dict[str, int]:
+        """How many draws each quantity has; in this order they stand in `unit`."""
+        sim, c, spreads = self._sim, self._config, self._spreads
+        nu, nb = sim.model.nu, len(self._heavy)
+        return {
+            "friction": 1 if c.friction is not None and c.friction[0] < c.friction[1] else 0,
+            **{f"{name}_whole": int(spread.whole > 0) for name, spread in spreads.items()},
+            **{
+                f"{name}_each": (nb if name == "mass" else nu) if spread.each > 0 else 0
+                for name, spread in spreads.items()
+            },
+            "com_trunk": 3 if c.com_trunk > 0 else 0,
+            "com_links": 3 * (nb - 1) if c.com_links > 0 else 0,
+            "joint_offset": nu if c.joint_offset > 0 else 0,
+            "payload": int(c.payload is not None),
+            "actuators": sim.drives.latent[0].numel() if sim.drives and c.actuators else 0,
+            "weak_joint": int(c.weak_joint < 1.0),
+        }
 
     def _products(
         self, scaled: list[tuple[str, int | None, str]]

@@ -22,7 +22,7 @@ from mocap_data.errors import InputError
 from npmp.robots import check as contract
 from npmp.robots.adapt import Drive, model_drives, refuse_unfit, strip
 from npmp.robots.model import compile_spec, posed, read_spec
-from npmp.robots.proposal.draft import Draft, Finding, some
+from npmp.robots.proposal.draft import Draft, ProposedValue, some
 from npmp.robots.proposal.feet import find_feet, match_soles
 from npmp.robots.proposal.gains import choose_gains, strong_enough
 from npmp.robots.proposal.limbs import check_forward, find_limbs
@@ -40,7 +40,7 @@ class Proposal:
 
     name: str
     text: str
-    findings: tuple[Finding, ...]
+    findings: tuple[ProposedValue, ...]
     # that the text describes
     robot: Robot
     checks: tuple[contract.Check, ...]
@@ -101,7 +101,8 @@ def propose(
             robot, draft, checks, passed_over = other, second, again, "it does not stand for 2 s"
     if passed_over:
         at = next(i for i, found in enumerate(draft.findings) if found.topic == "home")
-        draft.findings.insert(at, Finding("keyframe", "the model's is passed over", passed_over))
+        line = ProposedValue("keyframe", "the model's is passed over", passed_over)
+        draft.findings.insert(at, line)
     return Proposal(draft.name, text_of(draft), tuple(draft.findings), robot, checks)
 
 

@@ -16,7 +16,7 @@ _PAIRS = (("L", "R"), ("LF", "RF"), ("LH", "RH"))
 
 
 @dataclass(frozen=True)
-class Finding:
+class ProposedValue:
     """One thing that was looked for: what came out, and where it comes from."""
 
     topic: str
@@ -26,7 +26,7 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Limb:
+class LimbChain:
     """A chain of hinges from the trunk to an end."""
 
     # the last
@@ -52,16 +52,16 @@ class Draft:
     # kinematics at zero joints
     zero: mujoco.MjData
     drop_missing: bool = False
-    legs: list[Limb] = field(default_factory=list)
-    arms: list[Limb] = field(default_factory=list)
+    legs: list[LimbChain] = field(default_factory=list)
+    arms: list[LimbChain] = field(default_factory=list)
     # of robot.yaml
     content: dict[str, Any] = field(default_factory=dict)
     # dotted key -> why its value is a guess
     why: dict[str, str] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[ProposedValue] = field(default_factory=list)
 
     def note(self, topic: str, value: str, guessed: str = "") -> None:
-        self.findings.append(Finding(topic, value, guessed))
+        self.findings.append(ProposedValue(topic, value, guessed))
 
     @property
     def joint_names(self) -> list[str]:
@@ -87,7 +87,7 @@ class Draft:
         """(3,) a body's origin."""
         return np.array(self.zero.body(body).xpos)
 
-    def pitching(self, limb: Limb) -> list[int]:
+    def pitching(self, limb: LimbChain) -> list[int]:
         """A limb's hinges about the lateral axis, outwards."""
         return [j for j in limb.joints if abs(self.axis(j)[1]) > 0.7]
 
@@ -125,7 +125,7 @@ class Draft:
         return head | ({"drop_missing": True} if self.drop_missing else {}) | self.content
 
 
-def pairs(limbs: Sequence[Limb]) -> Iterator[tuple[int, int]]:
+def pairs(limbs: Sequence[LimbChain]) -> Iterator[tuple[int, int]]:
     """Indices of left limbs with their right twins."""
     at = {limb.side: i for i, limb in enumerate(limbs)}
     yield from ((at[a], at[b]) for a, b in _PAIRS if a in at and b in at)

@@ -11,7 +11,7 @@ import numpy as np
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from npmp.robots import check as contract
-from npmp.robots.proposal.draft import Draft, Limb
+from npmp.robots.proposal.draft import Draft, LimbChain
 from npmp.robots.proposal.shapes import lowest, sole_geoms, surface_of, top, welded
 
 # share of the robot's height within which feet are from the lowest
@@ -66,13 +66,13 @@ def _hinges_to(model: mujoco.MjModel, body: int) -> list[int]:
     return joints
 
 
-def _limb(model: mujoco.MjModel, leaf: int, joints: Sequence[int], side: str = "") -> Limb:
+def _limb(model: mujoco.MjModel, leaf: int, joints: Sequence[int], side: str = "") -> LimbChain:
     first = model.jnt_bodyid[joints[0] + 1]
     trunk = model.body(model.body_parentid[first]).name
-    return Limb(model.body(leaf).name, tuple(joints), trunk, side)
+    return LimbChain(model.body(leaf).name, tuple(joints), trunk, side)
 
 
-def _beginnings(draft: Draft, limbs: Sequence[Limb]) -> Array:
+def _beginnings(draft: Draft, limbs: Sequence[LimbChain]) -> Array:
     """(L, 3) where limbs begin; where they end, if they all begin on the middle line."""
     anchors = np.array([draft.anchor(limb.joints[0]) for limb in limbs])
     if np.ptp(anchors[:, 1]) < 1e-3:
@@ -80,7 +80,7 @@ def _beginnings(draft: Draft, limbs: Sequence[Limb]) -> Array:
     return anchors
 
 
-def _sided(draft: Draft, limbs: list[Limb]) -> list[Limb]:
+def _sided(draft: Draft, limbs: list[LimbChain]) -> list[LimbChain]:
     """With sides by where the limbs begin: left y > 0, front x > the middle. Left before right,
     front before hind."""
     four, anchors = len(limbs) == 4, _beginnings(draft, limbs)
@@ -98,10 +98,10 @@ def _sided(draft: Draft, limbs: list[Limb]) -> list[Limb]:
     return sorted(sided, key=lambda limb: _ORDER.index(limb.side))
 
 
-def _arms(draft: Draft, chains: dict[int, list[int]]) -> list[Limb]:
+def _arms(draft: Draft, chains: dict[int, list[int]]) -> list[LimbChain]:
     """The longest chain on each side, without the hinges that all chains share: a waist's."""
     shared = set.intersection(*map(set, chains.values())) if len(chains) > 1 else set()
-    best: dict[str, tuple[float, Limb]] = {}
+    best: dict[str, tuple[float, LimbChain]] = {}
     for leaf, chain in chains.items():
         joints = [j for j in chain if j not in shared]
         y = float(draft.zero.xpos[leaf][1])

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mocap_data.arrays import Array
-from npmp.robots.proposal.draft import Draft, Limb, rounded
+from npmp.robots.proposal.draft import Draft, LimbChain, rounded
 from npmp.robots.proposal.shapes import shapes_of, surface_of
 
 Markers = dict[str, dict[str, Any]]
@@ -124,7 +124,7 @@ def _meeting(draft: Draft, joints: Sequence[int]) -> Array:
     return np.asarray(point)
 
 
-def _on_middle_joint(draft: Draft, limb: Limb, start: Array, end: Array) -> dict[str, Any]:
+def _on_middle_joint(draft: Draft, limb: LimbChain, start: Array, end: Array) -> dict[str, Any]:
     """A marker on the axis of the hinge farthest from both ends of a limb (knee, elbow), where that
     passes nearest to the line from start to end."""
 
@@ -142,7 +142,7 @@ def _on_middle_joint(draft: Draft, limb: Limb, start: Array, end: Array) -> dict
     return draft.on_body(body, anchor + along * axis)
 
 
-def _far_end(draft: Draft, limb: Limb, start: Array) -> Array:
+def _far_end(draft: Draft, limb: LimbChain, start: Array) -> Array:
     """(3,) the point of the last body farthest from the limb's start."""
     geoms = shapes_of(draft.model, draft.model.body(limb.body).id)
     surfaces = [surface_of(draft.model, draft.zero, g)[0] for g in geoms]

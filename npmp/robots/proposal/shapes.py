@@ -7,7 +7,7 @@ import numpy as np
 
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
-from npmp.robots.proposal.draft import Draft, Limb
+from npmp.robots.proposal.draft import Draft, LimbChain
 
 _ROUND = (int(mujoco.mjtGeom.mjGEOM_SPHERE), int(mujoco.mjtGeom.mjGEOM_CAPSULE))
 
@@ -69,7 +69,9 @@ def top(model: mujoco.MjModel, data: mujoco.MjData) -> float:
     return float(max(data.xpos[1:, 2].max(), *data.geom_xpos[:, 2], -np.inf))
 
 
-def sole_geoms(model: mujoco.MjModel, pose: mujoco.MjData, limb: Limb) -> tuple[int, list[int]]:
+def sole_geoms(
+    model: mujoco.MjModel, pose: mujoco.MjData, limb: LimbChain
+) -> tuple[int, list[int]]:
     """The foot's body and its shapes that reach the ground (within 5 mm of its lowest point)."""
     bodies = [b for b in welded(model, model.body(limb.body).id) if shapes_of(model, b)]
     if not bodies:
@@ -83,7 +85,7 @@ def is_round(model: mujoco.MjModel, geom: int) -> bool:
     return model.geom_type[geom] in _ROUND
 
 
-def end_of_leg(draft: Draft, pose: mujoco.MjData, limb: Limb) -> Array:
+def end_of_leg(draft: Draft, pose: mujoco.MjData, limb: LimbChain) -> Array:
     """(3,) where a leg meets the ground: the middle of what is lowest [m]."""
     geoms = sole_geoms(draft.model, pose, limb)[1]
     points = np.concatenate([surface_of(draft.model, pose, g)[0] for g in geoms])

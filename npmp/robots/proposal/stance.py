@@ -10,7 +10,7 @@ from scipy.optimize import least_squares
 
 from mocap_data.arrays import Array
 from npmp.robots.model import joint_speeds, posed
-from npmp.robots.proposal.draft import Draft, Limb, pairs, short, some
+from npmp.robots.proposal.draft import Draft, LimbChain, pairs, short, some
 from npmp.robots.proposal.shapes import end_of_leg, is_round, sole_geoms
 
 # [rad/s]
@@ -65,7 +65,7 @@ def choose_home(draft: Draft, key: Array | None) -> Array:
     return np.round(_mirrored(draft, joints), 4)
 
 
-def _bend(draft: Draft, limb: Limb, joints: Array, shift: Array) -> Array:
+def _bend(draft: Draft, limb: LimbChain, joints: Array, shift: Array) -> Array:
     """A leg stretched to _STRETCH of its length, its end under its hip, its sole level; other
     joints nearest to zero."""
     model, index, bent = draft.model, np.array(limb.joints), draft.pitching(limb)
@@ -125,7 +125,7 @@ def _longest(away_of: Callable[[Array], Array], low: Array, high: Array) -> floa
     return max(float(-away_of(result.x)[2]) for result in found)
 
 
-def _knee_points_right(draft: Draft, limb: Limb, joints: Array, values: Array) -> bool:
+def _knee_points_right(draft: Draft, limb: LimbChain, joints: Array, values: Array) -> bool:
     """Knees of hind legs and of people point forward, of front legs backward."""
     bent = draft.pitching(limb)
     if len(bent) < 2:
