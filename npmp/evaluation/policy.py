@@ -118,7 +118,6 @@ def evaluate_policy(
             actor, env, config.pushes, seconds=config.short_s, seed=seed
         )
     if config.grounds:
-
         walk: Any = tasks.find("walk")
 
         def on(settings: Any) -> TaskEnv[Any]:

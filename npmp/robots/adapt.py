@@ -49,15 +49,24 @@ from npmp.robots.description import (
 from npmp.robots.model import FREE, HINGE, ROOT_JOINT, compile_spec, posed
 
 # of a shape that moves to a foot's body
-_SHAPE = ["type", "contype", "conaffinity", "condim", "priority", "friction", "solmix", "solref", "solimp", "margin", "gap", "mass", "density", "group", "rgba", "material"]
+_SHAPE = (
+    *("type", "contype", "conaffinity", "condim", "priority", "friction", "solmix", "solref"),
+    *("solimp", "margin", "gap", "mass", "density", "group", "rgba", "material"),
+)
 # what a model's defaults say of later additions
 _DEFAULTS = {
-    "geom": [*_SHAPE, "size", "pos", "quat"],
-    "actuator": ["gaintype", "gainprm", "biastype", "biasprm", "dyntype", "dynprm", "gear", "ctrllimited", "ctrlrange", "forcelimited", "forcerange", "actlimited", "actrange", "group"],
-    "site": ["type", "size", "pos", "quat", "group", "rgba", "material"],
+    "geom": (*_SHAPE, "size", "pos", "quat"),
+    "actuator": (
+        *("gaintype", "gainprm", "biastype", "biasprm", "dyntype", "dynprm", "gear", "group"),
+        *("ctrllimited", "ctrlrange", "forcelimited", "forcerange", "actlimited", "actrange"),
+    ),
+    "site": ("type", "size", "pos", "quat", "group", "rgba", "material"),
 }
 # models for other simulators come with one iteration and the like
-_OPTIONS = ["solver", "iterations", "ls_iterations", "tolerance", "ls_tolerance", "disableflags", "enableflags"]
+_OPTIONS = (
+    *("solver", "iterations", "ls_iterations", "tolerance", "ls_tolerance"),
+    *("disableflags", "enableflags"),
+)
 # what a model loses: groups of the spec, and one of each
 _TOLD = {
     "equalities": "equality",

@@ -295,8 +295,9 @@ def test_a_scenario_is_tried_by_all_at_once(robot: Robot, skill: SkillModule) ->
 
 def test_standing_still_is_no_success_at_a_command_beyond_the_range() -> None:
     still = torch.zeros(400, 2, 3)
-    trial = Trial({"achieved": still, "command": still, "base": torch.zeros(400, 2, 4)}, torch.zeros(400, 2),
-                  torch.zeros(400, 2, dtype=torch.bool), torch.zeros(401, 19), 0.02)  # fmt: skip
+    seen = {"achieved": still, "command": still, "base": torch.zeros(400, 2, 4)}
+    upright = torch.zeros(400, 2, dtype=torch.bool)
+    trial = Trial(seen, torch.zeros(400, 2), upright, torch.zeros(401, 19), 0.02)
     turn = Scenario((0.0, 0.0, 0.5))
     assert row_of(turn, trial, (0.0, 0.0, 0.0), SuccessConfig())["success"] == 0.0
     rest = Scenario((0.0, 0.0, 0.0))

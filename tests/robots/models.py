@@ -35,14 +35,14 @@ def dog(
     joints = [f"{leg}_{part}" for leg in LEGS for part in ("hip", "thigh", "calf")]
     rows = {
         "motor": '<motor name="{0}" joint="{0}_joint" gear="2" ctrlrange="-10 10"/>',
-        "position": '<general name="{0}" joint="{0}_joint" gainprm="60" biasprm="0 -60 -1.5" biastype="affine" '
-        'forcerange="-25 25" ctrlrange="-3 3"/>',
+        "position": '<general name="{0}" joint="{0}_joint" gainprm="60" biasprm="0 -60 -1.5" '
+        'biastype="affine" forcerange="-25 25" ctrlrange="-3 3"/>',
         "none": "",
     }[actuators]
     pose = "0 0 0.3 1 0 0 0 " + "0 0.8 -1.6 " * 4
     asset = '<mesh name="shell" file="shell.stl"/><mesh file="calf.obj"/>' if meshes else ""
     look = '<geom class="visual" mesh="shell"/>' if meshes else ""
-    sense = f'<sensor><actuatorfrc actuator="{joints[0]}"/></sensor>' if actuators != "none" else ""
+    force = f'<actuatorfrc actuator="{joints[0]}"/>' if actuators != "none" else ""
     return f"""
 <mujoco model="Dog 1">
   <compiler angle="radian" meshdir="assets" autolimits="true"/>
@@ -51,16 +51,21 @@ def dog(
     <default class="dog">
       <joint axis="0 1 0" damping="1" armature="0.01"/>
       <geom friction="0.6" condim="1" margin="0.001"/>
-      <default class="visual"><geom type="mesh" contype="0" conaffinity="0" group="2" mass="0"/></default>
+      <default class="visual">
+        <geom type="mesh" contype="0" conaffinity="0" group="2" mass="0"/>
+      </default>
       <default class="collision">
         <geom group="3" type="capsule"/>
         <default class="foot">
-          <geom type="sphere" size="0.02" pos="0 0 -0.2" condim="6" solimp="0.015 1 0.03" friction="0.8 0.02 0.01"/>
+          <geom type="sphere" size="0.02" pos="0 0 -0.2" condim="6" solimp="0.015 1 0.03"
+            friction="0.8 0.02 0.01"/>
         </default>
       </default>
     </default>
   </default>
-  <asset>{asset}<texture name="t" type="2d" file="gone.png"/><material name="m" texture="t"/></asset>
+  <asset>
+    {asset}<texture name="t" type="2d" file="gone.png"/><material name="m" texture="t"/>
+  </asset>
   <worldbody>
     <geom name="ground" type="plane" size="1 1 1"/>
     <light pos="0 0 3"/>
@@ -75,7 +80,7 @@ def dog(
     </body>
   </worldbody>
   <actuator>{"".join(rows.format(joint) for joint in joints)}</actuator>
-  {sense}
+  <sensor>{force}</sensor>
   {f'<keyframe><key name="home" qpos="{pose}"/></keyframe>' if key else ""}
 </mujoco>
 """

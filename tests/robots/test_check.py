@@ -155,12 +155,10 @@ def test_standing_is_measured(tmp_path: Path) -> None:
 
 
 def test_sides_in_names() -> None:
-    told = {
-        **{"LF_FOOT": (1, 1), "RH_FOOT": (-1, -1), "FL_calf": (1, 1), "FR_calf": (1, -1)},
-        **{"RL_foot": (-1, 1), "RR_foot": (-1, -1), "left_foot": (0, 1), "footRight": (0, -1)},
-        **{"l_ank_roll_link": (0, 1), "front_left": (1, 1), "hindPaw": (-1, 0)},
-        **{"calf": (0, 0), "roll": (0, 0)},
-    }
+    told = {"LF_FOOT": (1, 1), "RH_FOOT": (-1, -1), "FL_calf": (1, 1), "FR_calf": (1, -1)}
+    told |= {"RL_foot": (-1, 1), "RR_foot": (-1, -1), "left_foot": (0, 1), "footRight": (0, -1)}
+    told |= {"l_ank_roll_link": (0, 1), "front_left": (1, 1), "hindPaw": (-1, 0)}
+    told |= {"calf": (0, 0), "roll": (0, 0)}
     assert {name: sides(name) for name in told} == told
 
 

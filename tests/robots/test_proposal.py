@@ -175,15 +175,18 @@ def test_nearly_symmetric_models_get_a_tolerance(tmp_path: Path) -> None:
     assert all(check.passed for check in found.checks), found.checks
 
 
+BALL = "<mujoco><worldbody><body><geom size='1'/></body></worldbody></mujoco>"
+
+
 @pytest.mark.parametrize(
     ("mjcf", "expected"),
     [
         (dog(facing=-1.0), "faces -X of its base frame; X is expected"),
-        ("<mujoco><worldbody><body><geom size='1'/></body></worldbody></mujoco>", "no joints to drive"),
+        (BALL, "no joints to drive"),
         ("<mujoco><worldbody/></mujoco>", "no body, so no robot"),
         ("<mujoco>", "not a valid MJCF"),
     ],
-)  # fmt: skip
+)
 def test_what_cannot_be_proposed_is_said(tmp_path: Path, mjcf: str, expected: str) -> None:
     with pytest.raises(InputError) as error:
         proposal(tmp_path, mjcf)
@@ -286,7 +289,9 @@ def test_light_limbs_get_gains_of_their_own(tmp_path: Path) -> None:
 
 def test_missing_meshes_that_collide(tmp_path: Path) -> None:
     mjcf = dog().replace('<geom class="visual" mesh="shell"/>', '<geom type="mesh" mesh="shell"/>')
-    with pytest.raises(InputError, match="its file shell.stl is missing; drop_missing=true leaves"):
+    with pytest.raises(
+        InputError, match=r"its file shell\.stl is missing; drop_missing=true leaves"
+    ):
         proposal(tmp_path, mjcf)
     found = propose(tmp_path / "model.xml", drop_missing=True)
     assert "meshes" in guessed(found) and content(found)["drop_missing"] is True
@@ -406,7 +411,7 @@ def test_wheels_are_asked_about(tmp_path: Path) -> None:
     for leg in LEGS:
         foot = f'<geom name="{leg}" class="foot"/>'
         wheel = f'<body name="{leg}_wheel" pos="0 0 -0.2"><joint name="{leg}_wheel_joint"/>'
-        wheel += f"{foot.replace('/>', ' pos=%s/>' % repr('0 0 0'))}</body>"
+        wheel += foot.replace("/>", ' pos="0 0 0"/></body>')
         mjcf = mjcf.replace(foot, wheel)
     found = {row.topic: row for row in proposal(tmp_path, mjcf).findings}
     assert "FL_wheel_joint" in found["wheels?"].value and found["wheels?"].guessed

@@ -81,10 +81,8 @@ def test_an_end_moves_by_its_own_episodes() -> None:
     assert adaptive.counted.tolist() == [0, 3, 0, 0]
     adaptive.end = torch.tensor([2] * 4 + [3] * 4 + [-1] * 2)
     note(adaptive, 10, 0)
-    assert adaptive.shares() == {
-        "friction": pytest.approx([0.45, 0.5]), "joint_offset": pytest.approx([0.55, 0.55]),
-        "pushes": pytest.approx([0.55]),
-    }  # fmt: skip
+    expected = {"friction": [0.45, 0.5], "joint_offset": [0.55, 0.55], "pushes": [0.55]}
+    assert adaptive.shares() == {name: pytest.approx(ends) for name, ends in expected.items()}
     assert adaptive.logged()["range_share_friction"] == pytest.approx(0.475)
 
 

@@ -36,10 +36,9 @@ def model_of(
     kind: str, rate_hz: float = 400.0, current_scale: float = 0.0, **net: int
 ) -> ActuatorModel:
     """A model with the weights that it begins with."""
-    contract = ActuatorContract(
-        kind, rate_hz, ["a", "b"], [], False, [0.1, 1.0], [0.0, 0.0], 10.0, [50.0, 1.0, 0.0],
-        current_scale=current_scale, net=ActuatorNetConfig(**net),
-    )  # fmt: skip
+    scales = [0.1, 1.0], [0.0, 0.0], 10.0, [50.0, 1.0, 0.0]
+    more = {"current_scale": current_scale, "net": ActuatorNetConfig(**net)}
+    contract = ActuatorContract(kind, rate_hz, ["a", "b"], [], False, *scales, **more)
     torch.manual_seed(3)
     return make(contract).eval()
 
@@ -254,7 +253,7 @@ def test_a_model_at_another_rate_is_refused(robot: Robot) -> None:
 def test_friction_that_was_measured_acts_once(
     robot: Robot, motions: MotionSet, tmp_path: Path
 ) -> None:
-    """OP3's joints have damping and friction; a preset of gains has no say over a model of torques."""
+    """OP3's joints have damping and friction; gains mean nothing to a model of torques."""
     op3 = robots.load("op3")
     scene = flat_scene(op3)
     assert scene.dof_damping[6:].all() and scene.dof_frictionloss[6:].all()
@@ -267,7 +266,6 @@ def test_friction_that_was_measured_acts_once(
     model_of("mlp").save(tmp_path)
     identified = {"LF_HAA": JointPhysics(kp=50.0)}
     with pytest.raises(InputError, match="LF_HAA gives kp, which actuator= says by itself"):
-        imitation_env(
-            robot, motions, 1,
-            robots=RobotBatchConfig(actuator=str(tmp_path), physics=PhysicsConfig(nominal=identified)),
-        )  # fmt: skip
+        physics = PhysicsConfig(nominal=identified)
+        like = RobotBatchConfig(actuator=str(tmp_path), physics=physics)
+        imitation_env(robot, motions, 1, robots=like)

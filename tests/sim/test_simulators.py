@@ -29,9 +29,16 @@ from npmp.sim.randomization import PhysicsConfig, PhysicsRandomizer, PushConfig,
 from tests.environments import imitation_env
 
 VARIED = PhysicsConfig(
-    friction=(0.4, 1.0), mass=Spread(0.3, 0.1), com_trunk=0.05, com_links=0.02, damping=Spread(0.3, 0.1),
-    friction_loss=Spread(0.3), gain=Spread(0.2, 0.05), torque=Spread(0.2, 0.05), payload=(0.0, 3.0),
-)  # fmt: skip
+    friction=(0.4, 1.0),
+    mass=Spread(0.3, 0.1),
+    com_trunk=0.05,
+    com_links=0.02,
+    damping=Spread(0.3, 0.1),
+    friction_loss=Spread(0.3),
+    gain=Spread(0.2, 0.05),
+    torque=Spread(0.2, 0.05),
+    payload=(0.0, 3.0),
+)
 
 
 def random_states(robot: Robot, n: int, seed: int = 0) -> tuple[Tensor, Tensor, Tensor]:
@@ -206,9 +213,12 @@ def test_a_graph_is_recorded_once_and_leaves_no_trace(
             sim.qpos.add_(1.0)
 
     pretended = SimpleNamespace(
-        ScopedDevice=lambda device: contextlib.nullcontext(), ScopedCapture=Capture, capture_launch=launched.append,
-        is_conditional_graph_supported=lambda: True, is_mempool_enabled=lambda device: True,
-    )  # fmt: skip
+        ScopedDevice=lambda device: contextlib.nullcontext(),
+        ScopedCapture=Capture,
+        capture_launch=launched.append,
+        is_conditional_graph_supported=lambda: True,
+        is_mempool_enabled=lambda device: True,
+    )
     replay = warp._Replay(launches, sim)
     monkeypatch.setattr(warp, "wp", pretended)
     replay._device = SimpleNamespace(is_cuda=True)

@@ -48,10 +48,10 @@ def find_mirrors(draft: Draft, where: Path) -> None:
     else:
         why = "no names that differ by left and right only: motions cannot be mirrored"
         draft.note("left_right", "none", why)
-    if draft.quadruped and (swap := _swaps(draft, _ENDS)):
-        if _tried(draft, where, "front_back", {"normal": "x", "swap": swap}):
-            draft.note("front_back", "none: the robot is no mirror of itself front to back")
-            del table["front_back"]
+    swap = _swaps(draft, _ENDS) if draft.quadruped else []
+    if swap and _tried(draft, where, "front_back", {"normal": "x", "swap": swap}):
+        draft.note("front_back", "none: the robot is no mirror of itself front to back")
+        del table["front_back"]
 
 
 def _tried(draft: Draft, where: Path, name: str, entry: dict[str, object]) -> str:
