@@ -97,7 +97,7 @@ class Feet(nn.Module):
         )
 
     def heights(self, qpos: np.ndarray) -> np.ndarray:
-        """Heights of the lowest points of the feet above height 0 in poses (T, 7 + nu): (T, F) [m]."""
+        """Heights above 0 of the lowest points of the feet in poses (T, 7 + nu): (T, F) [m]."""
         poses = pose_from_qpos(torch.tensor(qpos).to(self._point.device))
         return (self(*poses)[..., 2].amin(-1) - self.radius).cpu().numpy()
 
@@ -112,7 +112,8 @@ def _hinges(model: mujoco.MjModel, body: int) -> list[int]:
     for j in found:
         if model.jnt_type[j] != mujoco.mjtJoint.mjJNT_HINGE:
             raise InputError(
-                f"joint '{model.joint(j).name}': only hinges are supported between the root and a foot"
+                f"joint '{model.joint(j).name}': only hinges are supported between the root and a"
+                " foot"
             )
     return found
 

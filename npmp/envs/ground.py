@@ -30,7 +30,8 @@ _HARD_ENOUGH_M = 1.0  # an episode that was asked to go less far says nothing ab
 
 @dataclass(frozen=True)
 class GroundConfig:
-    """The ground of a task whose settings inherit this. Raises ValueError for values out of range."""
+    """The ground of a task whose settings inherit this. Raises ValueError for values out of
+    range."""
 
     # a name of `terrain.TERRAINS`, or several joined by "+"
     terrain: str = "flat"
@@ -243,7 +244,7 @@ class RoughGround(Ground):
         self.row = self.row.index_copy(0, ids, row)
 
     def _missing(self, state: RobotState) -> Tensor:
-        """By how much robots have to be lifted until their lowest foot is on the ground, (k,) [m]."""
+        """Height by which robots' lowest foot misses the ground, (k,) [m]."""
         feet = self.env.feet
         centers = feet(state.root_pos, state.root_rot, state.joint_pos)
         # a sphere on a slope touches beside its lowest point: five points of its underside

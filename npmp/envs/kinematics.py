@@ -143,7 +143,7 @@ def _compose(outer: Tensor, inner: Tensor) -> Tensor:
 
 
 def in_root_frame(poses: BodyPoses, bodies: Tensor) -> Tensor:
-    """Origins of some bodies, given by index, relative to the root, in its frame: (..., k, 3) [m]."""
+    """Origins of bodies, given by index, relative to the root, in its frame: (..., k, 3) [m]."""
     return (poses.position.index_select(-2, bodies) - poses.position[..., :1, :]) @ poses.rotation[
         ..., 0, :, :
     ]

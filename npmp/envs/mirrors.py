@@ -1,4 +1,4 @@
-"""What a robot sees and does, as its mirror images see and do it: numbers change places and signs."""
+"""Observations and actions in a robot's mirror images: numbers change places and signs."""
 
 from __future__ import annotations
 

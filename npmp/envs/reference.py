@@ -91,7 +91,7 @@ class Reference:
             center_of_mass=poses.center_of_mass,
             feet=in_root_frame(poses, feet),
         )
-        # one row per frame, so that whoever asks for some frames gathers once, not once a field
+        # one row per frame, so that some frames are gathered once, not once a field
         self._shapes = [f.shape[1:] for f in frames]
         self._table = torch.cat([f.flatten(1) for f in frames], -1).to(device)
 

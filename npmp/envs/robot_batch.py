@@ -19,7 +19,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import actuators, geometry
 from npmp.envs.sensing import Sensing, SensorConfig
-from npmp.envs.state import RobotState, arrive, lever_of
+from npmp.envs.state import RobotState, arrive, cross_of
 from npmp.envs.task import Start
 from npmp.memory import require_robots
 from npmp.robots import Robot
@@ -40,7 +40,7 @@ ACCELEROMETERS = ("imu", "root")
 # Mean over a control step in any direction, of root or joints [m/s, rad/s]: robots stay below 50,
 # diverging simulations do not.
 _TOO_FAST = 1e3
-# breakdowns, where nobody takes them: evaluations and library users go on for long
+# breakdowns kept where none are taken: evaluations and library users go on for long
 _REMEMBERED = 100
 
 
@@ -62,22 +62,16 @@ class RobotBatchConfig:
     """What stands between action and observation; by default an ideal robot. Raises ValueError for
     an unknown hold or accelerometer."""
 
-    hold: str = (
-        # of setpoints; first_order: linear from the last setpoint to the new one over a control
-        # period
-        "zero_order"
-    )
-    # imu: its mean over the last control step, at the robot's IMU; root: of the root's origin, over
-    # the last two
+    # of setpoints; first_order: linear from the last to the new one over a control period
+    hold: str = "zero_order"
+    # imu: its mean over the last control step, at the robot's IMU; root: of the root over two steps
     accelerometer: str = "imu"
-    # what moves the joints: ideal drives that take angles, or another of `ACTION_SPACES`; the
-    # folder of a model of real ones
+    # what moves the joints: one of `ACTION_SPACES`, or the folder of a model of real drives
     actuator: str = PD
     physics: PhysicsConfig = field(default_factory=PhysicsConfig)
     pushes: PushConfig = field(default_factory=PushConfig)
     sensors: SensorConfig = field(default_factory=SensorConfig)
-    # how much of the physics' and pushes' ranges is drawn from, in training: it follows the
-    # episodes' success
+    # in training: how much of the physics' and pushes' ranges is drawn from
     adaptive: AdaptiveConfig = field(default_factory=AdaptiveConfig)
 
     def __post_init__(self) -> None:
@@ -85,7 +79,8 @@ class RobotBatchConfig:
             raise ValueError(f"hold must be one of {', '.join(HOLDS)}; got {self.hold!r}")
         if self.accelerometer not in ACCELEROMETERS:
             raise ValueError(
-                f"accelerometer must be one of {', '.join(ACCELEROMETERS)}; got {self.accelerometer!r}"
+                f"accelerometer must be one of {', '.join(ACCELEROMETERS)};"
+                f" got {self.accelerometer!r}"
             )
 
     @property
@@ -140,8 +135,8 @@ class RobotBatch:
         self.dt = 1.0 / robot.control_rate_hz
         require_robots(model, num_envs, substeps=robot.substeps, key="num_envs")
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=self.device)
-        self.lever = (
-            lever_of(imu_position(model, robot)).to(self.device)
+        self.imu_cross = (
+            cross_of(imu_position(model, robot)).to(self.device)
             if config.accelerometer == "imu"
             else None
         )
@@ -162,9 +157,12 @@ class RobotBatch:
         self.adaptive: AdaptiveRanges | None = None
         if config.adaptive.kind != "none":
             self.adaptive = AdaptiveRanges(
-                config.adaptive, self.randomizer.columns, pushes=config.pushes.force > 0, num_envs=num_envs,
+                config.adaptive,
+                self.randomizer.columns,
+                pushes=config.pushes.force > 0,
+                num_envs=num_envs,
                 device=self.device,
-            )  # fmt: skip
+            )
         root = model.body(robot.body_names[0]).id
         self.pusher = Pusher(self.sim, root, config.pushes, self.dt, self.adaptive)
         self.sensing = Sensing(config.sensors, self.home, self.dt)
@@ -211,7 +209,7 @@ class RobotBatch:
         )
 
     def without_push(self, physics: Tensor) -> Tensor:
-        """`physics` (..., P) as it is when nobody pushes."""
+        """`physics` (..., P) as it is without a push."""
         if self.config.pushes.force == 0:
             return physics
         return torch.cat((physics[..., :-2], torch.zeros_like(physics[..., -2:])), -1)
@@ -318,15 +316,15 @@ class RobotBatch:
         """One control step. action (n, nu) [rad]. Returns the setpoints (n, nu); the new state is
         `state`.
 
-        Where a simulation broke down, `broken`, the state is that of before: nobody sees numbers
-        that are none. Such a robot must be placed anew.
+        Where a simulation broke down, `broken`, the state is that of before, which is finite. Such
+        a robot must be placed anew.
         """
         before, setpoint = self.state, self.setpoint(action)
         held = self.space.controls(before.setpoint) if self.config.hold == "first_order" else None
         self.sim.step(self.space.controls(setpoint), held)
         # copies: the simulator's own numbers change with the next step, the state does not
         qpos, qvel = (part.to(torch.float32, copy=True) for part in (self.qpos, self.qvel))
-        after = arrive(before, qpos, qvel, setpoint, self.dt, self.lever)
+        after = arrive(before, qpos, qvel, setpoint, self.dt, self.imu_cross)
         speed = (
             torch.cat((after.root_vel, after.root_ang, after.joint_vel, qvel), -1).abs().amax(-1)
         )
@@ -338,17 +336,17 @@ class RobotBatch:
         self.pusher.advance(generator)
         return setpoint
 
-    def note_broken(self, whereabouts: Callable[[int], dict[str, Any]]) -> None:
+    def note_broken(self, describe: Callable[[int], dict[str, Any]]) -> None:
         """Count each breakdown of the last step in `lost`, and add what led to it to `breakdowns`.
 
-        whereabouts: what the task knows of a robot.
+        describe: what the task knows of a robot.
         """
         for i in torch.nonzero(self.broken).squeeze(-1).tolist():
             reason = ", ".join(self.sim.warnings(i)) or f"faster than {_TOO_FAST:g} m/s or rad/s"
             known = {
                 "robot": i,
                 "reason": reason,
-                **whereabouts(i),
+                **describe(i),
                 "physics": self.randomizer.drawn(i),
             }
             push = self.pusher.force[i].tolist()
@@ -398,8 +396,8 @@ def _refuse_gains(config: RobotBatchConfig) -> None:
     physics = config.physics
     if config.action_space != PD and physics != PhysicsConfig():
         raise InputError(
-            f"actuator={config.actuator} is there to compare action spaces, with nominal physics only; use"
-            f" randomization=none, or actuator={PD}"
+            f"actuator={config.actuator} is there to compare action spaces, with nominal physics"
+            f" only; use randomization=none, or actuator={PD}"
         )
     for name, joint in physics.nominal.items():
         given = asdict(joint)
@@ -407,8 +405,8 @@ def _refuse_gains(config: RobotBatchConfig) -> None:
             key for key in ("kp", "kd", "damping", "friction_loss") if given[key] is not None
         ]:
             raise InputError(
-                f"physics.nominal.{name} gives {', '.join(named)}, which actuator= says by itself; leave these out, or"
-                f" use actuator={PD}"
+                f"physics.nominal.{name} gives {', '.join(named)}, which actuator= says by itself;"
+                f" leave these out, or use actuator={PD}"
             )
 
 

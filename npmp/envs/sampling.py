@@ -119,7 +119,8 @@ class StartSampler:
     def counts(self, counts: Tensor) -> None:
         if counts.shape != self.counts.shape:
             raise ValueError(
-                f"the start sampler's counts are {list(counts.shape)}, not {list(self.counts.shape)}"
+                f"the start sampler's counts are {list(counts.shape)}, expected"
+                f" {list(self.counts.shape)}"
             )
         if not bool((torch.isfinite(counts) & (counts >= 0)).all()):
             raise ValueError("the start sampler's counts are not all counts")

@@ -29,11 +29,16 @@ class SensorConfig:
     every control step and shared by all sensors.
     """
 
-    delay_s: tuple[float, float] = (0.0, 0.0)  # [s]
-    joint_noise: float = 0.0  # [rad]
-    gyro_noise: tuple[float, float, float] = (0.0, 0.0, 0.0)  # per axis of the root [rad/s]
-    accelerometer_noise: float = 0.0  # [m/s^2]
-    up_noise: float = 0.0  # of the gravity vector's components [1]
+    # least and most [s]
+    delay_s: tuple[float, float] = (0.0, 0.0)
+    # of joint angles [rad]
+    joint_noise: float = 0.0
+    # per axis of the root [rad/s]
+    gyro_noise: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    # of each axis [m/s^2]
+    accelerometer_noise: float = 0.0
+    # of the gravity vector's components [1]
+    up_noise: float = 0.0
 
     def __post_init__(self) -> None:
         # lists as they come from a file

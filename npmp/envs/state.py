@@ -142,13 +142,13 @@ def integrate(
     velocity: StepVelocity,
     setpoint: Tensor,
     dt: float,
-    lever: Tensor | None = None,
+    imu_cross: Tensor | None = None,
 ) -> RobotState:
     """The state after one control step of dt [s] at the given velocities, with `setpoint` (..., nu)
     [rad] applied.
 
-    lever: of `lever_of`, where the accelerometer sits; None: at the root's origin, averaging over
-    two steps.
+    imu_cross: (3, 3) `cross_of` where the accelerometer sits; None: at the root's origin, averaging
+    over two steps.
     """
     turn = geometry.exp_so3(velocity.root_ang * dt)
     pose = (
@@ -156,7 +156,7 @@ def integrate(
         state.root_rot @ turn,
         state.joint_pos + velocity.joint_vel * dt,
     )
-    return _successor(state, velocity, turn, pose, setpoint, dt, lever)
+    return _successor(state, velocity, turn, pose, setpoint, dt, imu_cross)
 
 
 def arrive(
@@ -165,7 +165,7 @@ def arrive(
     qvel: Tensor,
     setpoint: Tensor,
     dt: float,
-    lever: Tensor | None = None,
+    imu_cross: Tensor | None = None,
 ) -> RobotState:
     """The state after one control step of dt [s] that ended at MuJoCo's positions and velocities.
 
@@ -173,18 +173,18 @@ def arrive(
 
     Args:
       qpos: (..., 7 + nu). qvel: (..., 6 + nu). setpoint: (..., nu) applied over the step [rad].
-      lever: as `integrate`.
+      imu_cross: as `integrate`.
     """
     pose, qvel = pose_from_qpos(qpos), qvel.to(torch.float32)
     mean, turn = _mean_velocity(state, pose, dt)
     # MuJoCo's root moves in the world and turns in its own frame
     ends = geometry.to_local(state.root_rot, qvel[..., :3]), geometry.to_world(turn, qvel[..., 3:6])
     return _successor(
-        state, StepVelocity(*mean, *ends, qvel[..., 6:]), turn, pose, setpoint, dt, lever
+        state, StepVelocity(*mean, *ends, qvel[..., 6:]), turn, pose, setpoint, dt, imu_cross
     )
 
 
-def lever_of(position: Tensor) -> Tensor:
+def cross_of(position: Tensor) -> Tensor:
     """(3, 3), by which rows of angular velocities are multiplied for the velocity of a point of the
     root beside its origin, omega x r. position: (3,) r in the root frame [m]."""
     x, y, z = position.tolist()
@@ -198,20 +198,20 @@ def _successor(
     pose: Pose,
     setpoint: Tensor,
     dt: float,
-    lever: Tensor | None,
+    imu_cross: Tensor | None,
 ) -> RobotState:
     """The state in a pose reached at some velocity; turn (..., 3, 3) takes the new root frame to
     the old."""
     up = state.root_rot[..., 2, :]  # the world's vertical in the old root frame
-    if lever is None:
+    if imu_cross is None:
         accel = (velocity.root_vel - state.root_vel) / dt + GRAVITY * up
     else:  # all but what the IMU has at the end, which is known in the new frame
-        accel = GRAVITY * up - (state.root_vel_end + state.root_ang_end @ lever) / dt
+        accel = GRAVITY * up - (state.root_vel_end + state.root_ang_end @ imu_cross) / dt
     rows = (velocity.root_vel, accel, velocity.root_vel_end, velocity.root_ang_end)
     # rows times turn: into the new frame
     root_vel, accel, root_vel_end, root_ang_end = (torch.stack(rows, -2) @ turn).unbind(-2)
-    if lever is not None:
-        accel = accel + (root_vel_end + root_ang_end @ lever) / dt
+    if imu_cross is not None:
+        accel = accel + (root_vel_end + root_ang_end @ imu_cross) / dt
     return RobotState(
         *pose,
         root_vel=root_vel,

@@ -182,7 +182,7 @@ class ModelTrainer(Resumable):
         self.physics_size = env.robots.physics_size if c.model_physics else 0
         with seeded(seed):
             self.model = WorldModel(
-                env.home, env.dt, env.feet, c.model_hidden, self.physics_size, env.robots.lever,
+                env.home, env.dt, env.feet, c.model_hidden, self.physics_size, env.robots.imu_cross,
                 rough=env.ground.rough,
             ).to(env.device)  # fmt: skip
         self.fit = ModelFit(self.model, c)

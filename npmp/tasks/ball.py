@@ -88,8 +88,8 @@ def _capsules(model: mujoco.MjModel, foot: int, robot: str) -> list[tuple[int, n
             if kind not in (mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_CAPSULE):
                 shape = mujoco.mjtGeom(kind).name.removeprefix("mjGEOM_").lower()
                 raise InputError(
-                    f"'{model.body(body).name}' of '{robot}' collides as a {shape}; in imagination only spheres and"
-                    " capsules push a ball (algo=vmpo does without)"
+                    f"'{model.body(body).name}' of '{robot}' collides as a {shape}; in imagination"
+                    " only spheres and capsules push a ball (algo=vmpo does without)"
                 )
             mujoco.mju_quat2Mat(axis, model.geom_quat[geom])
             length = model.geom_size[geom][1] if kind == mujoco.mjtGeom.mjGEOM_CAPSULE else 0.0

@@ -51,7 +51,8 @@ class CommandConfig:
             finite = all(math.isfinite(low) and low <= high < math.inf for low, high in pairs)
             if len(pairs) != 3 or not finite:
                 raise ValueError(
-                    f"command_range must be three pairs low <= high, for {COMMAND_NAMES}; got {pairs}"
+                    f"command_range must be three pairs low <= high, for {COMMAND_NAMES};"
+                    f" got {pairs}"
                 )
         for name in ("command_nonzero", "command_jitter"):
             object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))

@@ -89,7 +89,7 @@ class Imitation(Task):
         self.reference = Reference(robot, motions)
 
     def bind(self, env: TaskEnv[Any]) -> None:
-        """As `Task.bind`. Raises: InputError for a penalty on currents where the drives tell none."""
+        """As `Task.bind`. Raises InputError for a penalty on currents where drives tell none."""
         super().bind(env)
         if self.config.reward.current_weight and env.robots.current_squares is None:
             raise InputError(_no_current(self.config.reward.current_weight, env.robots.config))
@@ -276,10 +276,13 @@ def _no_current(weight: float, robots: RobotBatchConfig) -> str:
     if robots.real_drives is None:
         why = f"the drives of actuator={robots.actuator} are ideal and tell no current"
     else:
-        why = f"the actuator model {robots.actuator} tells no current: its log had none, or it is no model=conv"
+        why = (
+            f"the actuator model {robots.actuator} tells no current: its log had none, or it is no"
+            " model=conv"
+        )
     return (
-        f"task.reward.current_weight={weight:g}: {why}; use actuator=FOLDER of a model=conv fitted to a log with"
-        " R/current (docs/actuators.md), or task.reward.current_weight=0"
+        f"task.reward.current_weight={weight:g}: {why}; use actuator=FOLDER of a model=conv fitted"
+        " to a log with R/current (docs/actuators.md), or task.reward.current_weight=0"
     )
 
 

@@ -59,8 +59,7 @@ class RecoverConfig:
     pose_weight: float = 0.3
     # of the joints' speed, likewise [s/rad]
     stillness_weight: float = 0.05
-    # how far joints turn either way [rad], by parts of their names; others keep the robot's limits:
-    # on its back a robot reaches the ground only with legs that turn over
+    # how far joints turn either way [rad], by parts of their names; others keep their limits
     joint_range_rad: Mapping[str, float] = field(default_factory=lambda: {"HFE": 3.14, "KFE": 3.14})
     # the script that shows how it is done
     teacher: RightingConfig = field(default_factory=RightingConfig)
@@ -238,9 +237,11 @@ def dropped(
     c, n = config, config.drops
     generator = torch.Generator().manual_seed(seed)
     sim = BatchSim(
-        flat_scene(robot, lambda spec: let_bodies_collide(spec, robot)), n,
-        control_rate_hz=robot.control_rate_hz, num_threads=num_threads,
-    )  # fmt: skip
+        flat_scene(robot, lambda spec: let_bodies_collide(spec, robot)),
+        n,
+        control_rate_hz=robot.control_rate_hz,
+        num_threads=num_threads,
+    )
     turn = torch.nn.functional.normalize(
         torch.randn(n, 4, generator=generator, dtype=torch.float64), dim=-1
     )
@@ -271,6 +272,11 @@ def _moving(qpos: Tensor, qvel: Tensor, setpoint: Tensor) -> RobotState:
     still, speed = RobotState.still(position, rotation, joints), qvel.float()
     linear, angular = geometry.to_local(rotation, speed[:, :3]), speed[:, 3:6]
     return still._replace(
-        setpoint=setpoint, root_vel=linear, root_vel_end=linear, root_ang=angular, root_ang_end=angular,
-        joint_vel=speed[:, 6:], joint_vel_end=speed[:, 6:],
-    )  # fmt: skip
+        setpoint=setpoint,
+        root_vel=linear,
+        root_vel_end=linear,
+        root_ang=angular,
+        root_ang_end=angular,
+        joint_vel=speed[:, 6:],
+        joint_vel_end=speed[:, 6:],
+    )

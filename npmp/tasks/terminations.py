@@ -17,7 +17,7 @@ MAY_TOUCH = ("feet", "legs")  # legs: the links that carry the feet, too
 
 
 def tilted(state: RobotState, limit_deg: float) -> Tensor:
-    """Whether the root's vertical axis leans more than the limit from the world's. -> (...) bool."""
+    """Whether the root's vertical axis leans more than the limit from the world's, (...) bool."""
     return state.root_rot[..., 2, 2] < math.cos(math.radians(limit_deg))
 
 

@@ -27,7 +27,7 @@ class WorldModel(nn.Module):
     """
 
     home: Tensor
-    lever: Tensor | None
+    imu_cross: Tensor | None
 
     def __init__(
         self,
@@ -36,14 +36,14 @@ class WorldModel(nn.Module):
         feet: Feet,
         hidden: tuple[int, ...] = (256, 256, 256),
         physics_size: int = 0,
-        lever: Tensor | None = None,
+        imu_cross: Tensor | None = None,
         *,
         rough: bool = False,
     ):
         """Args:
         home: (nu,) joint angles of the home pose [rad]. dt: control period [s].
         feet: of the robot, F with K points each.
-        physics_size: width of the drawn physics. lever: (3, 3) `RobotBatch.lever`.
+        physics_size: width of the drawn physics. imu_cross: (3, 3) `RobotBatch.imu_cross`.
         rough: it is told the ground's heights under the feet, F numbers [m] after the drawn
         physics.
         """
@@ -51,7 +51,7 @@ class WorldModel(nn.Module):
         nu, (count, points) = len(home), feet.shape
         self.dt, self.feet, self.ground_size = dt, feet, count if rough else 0
         self.register_buffer("home", home.clone())
-        self.register_buffer("lever", lever, persistent=False)
+        self.register_buffer("imu_cross", imu_cross, persistent=False)
         known = 19 + 5 * nu + 4 * count * points
         self.inputs = Normalizer(known)
         self.changes = Normalizer(2 * (6 + nu))
@@ -103,7 +103,7 @@ class WorldModel(nn.Module):
         if physics is None:
             physics = setpoint[..., :0]
         return integrate(
-            state, self.velocity(state, setpoint, physics), setpoint, self.dt, self.lever
+            state, self.velocity(state, setpoint, physics), setpoint, self.dt, self.imu_cross
         )
 
     def advance(self, state: Tensor, setpoint: Tensor, physics: Tensor) -> Tensor:

@@ -25,12 +25,12 @@ def test_it_rests_crouched_and_measures_that_it_does(name: str) -> None:
 def test_its_sensors_are_those_that_policies_were_trained_on(kind: str) -> None:
     """Compared with the environment's over one control step of a moving robot, to its float32."""
     torch = pytest.importorskip("torch")
-    from npmp.envs.state import RobotState, arrive, lever_of, pose_from_qpos
+    from npmp.envs.state import RobotState, arrive, cross_of, pose_from_qpos
 
     robot = robots.load("anymal_b")
     simulated = SimulatedRobot(robot, accelerometer=kind)
     offset = torch.tensor(simulated.imu_offset, dtype=torch.float32)
-    lever = lever_of(offset) if kind == "imu" else None
+    imu_cross = cross_of(offset) if kind == "imu" else None
     simulated.command(robot.home_joints, robot.kp, robot.kd, 0.0)
     states = []
     for _ in range(3):
@@ -39,7 +39,7 @@ def test_its_sensors_are_those_that_policies_were_trained_on(kind: str) -> None:
         states.append([torch.tensor(x)[None] for x in (simulated.data.qpos, simulated.data.qvel)])
     state = RobotState.still(*pose_from_qpos(states[0][0]))
     for qpos, qvel in states[1:]:
-        state = arrive(state, qpos, qvel, state.joint_pos, 1 / robot.control_rate_hz, lever)
+        state = arrive(state, qpos, qvel, state.joint_pos, 1 / robot.control_rate_hz, imu_cross)
     found = simulated.sense(0.0)
     assert found.gyro == pytest.approx(state.root_ang[0].numpy(), abs=1e-3)
     assert found.accelerometer == pytest.approx(state.accel[0].numpy(), abs=0.02)

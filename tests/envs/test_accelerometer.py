@@ -1,7 +1,7 @@
 """The state's `accel` against MuJoCo's own accelerometers on a moving ANYmal: what it averages, and
 where.
 
-With the IMU's lever it is the mean over the last control step at the IMU. Without, as modules
+With the IMU's imu_cross it is the mean over the last control step at the IMU. Without, as modules
 before 0.2 were trained, it is the difference of two mean velocities: an average over the last TWO
 control steps (weights rise to their middle and fall again) of the base's origin, half a step late.
 """
@@ -16,7 +16,7 @@ import torch
 from mocap_data.arrays import Array
 from npmp import geometry, robots
 from npmp.envs.robot_batch import imu_position
-from npmp.envs.state import RobotState, arrive, lever_of, pose_from_qpos
+from npmp.envs.state import RobotState, arrive, cross_of, pose_from_qpos
 
 STEPS = 200
 
@@ -44,14 +44,14 @@ def shaken(robot: robots.Robot) -> tuple[dict[str, Array], dict[str, Array], int
 
     Returns: the readings of both sensors at every physics step, turned into the world's axes (T n,
     3); the state's
-      accel with and without the lever at every control step, likewise (T, 3); n.
+      accel with and without the imu_cross at every control step, likewise (T, 3); n.
     """
     model = with_accelerometers(robot)
     data, dt = mujoco.MjData(model), 1.0 / robot.control_rate_hz
     n = round(dt / model.opt.timestep)
     data.qpos[:] = robot.home_qpos
     pos, rot, joints = pose_from_qpos(torch.tensor(data.qpos).unsqueeze(0))
-    levers = {"at_imu": lever_of(imu_position(model, robot)), "at_origin": None}
+    levers = {"at_imu": cross_of(imu_position(model, robot)), "at_origin": None}
     states = dict.fromkeys(levers, RobotState.still(pos, rot, joints))
     read: dict[str, list[Array]] = {name: [] for name in levers}
     held: dict[str, list[Array]] = {name: [] for name in levers}
@@ -65,8 +65,8 @@ def shaken(robot: robots.Robot) -> tuple[dict[str, Array], dict[str, Array], int
             for name, values in read.items():
                 values.append(turned.reshape(3, 3) @ data.sensor(name).data)
         now = torch.tensor(data.qpos).unsqueeze(0), torch.tensor(data.qvel).unsqueeze(0)
-        for name, lever in levers.items():
-            states[name] = arrive(states[name], *now, joints, dt, lever)
+        for name, imu_cross in levers.items():
+            states[name] = arrive(states[name], *now, joints, dt, imu_cross)
             held[name].append(
                 geometry.to_world(states[name].root_rot, states[name].accel)[0].numpy()
             )

@@ -18,22 +18,26 @@ from npmp.robots import Robot
 ODD_TREE = """
 <mujoco><worldbody><body name="root" pos="0 0 1"><freejoint/>
   <inertial pos="0.1 -0.2 0.05" mass="3" diaginertia="1 1 1"/>
-  <body name="a" pos="0.3 0 0" quat="0.9 0.1 0.3 -0.2"><joint name="ja" axis="1 2 -1" pos="0.1 -0.05 0.2"/>
+  <body name="a" pos="0.3 0 0" quat="0.9 0.1 0.3 -0.2">
+    <joint name="ja" axis="1 2 -1" pos="0.1 -0.05 0.2"/>
     <inertial pos="0.05 0.02 -0.1" mass="1.5" diaginertia="1 1 1"/>
-    <body name="a_weld" pos="0 0.2 0.1" quat="0.7 0 0.7 0.1"><inertial pos="0.1 0 0" mass="0.4" diaginertia="1 1 1"/>
+    <body name="a_weld" pos="0 0.2 0.1" quat="0.7 0 0.7 0.1">
+      <inertial pos="0.1 0 0" mass="0.4" diaginertia="1 1 1"/>
       <body name="a_tip" pos="0.1 0.1 0"><joint name="jt" axis="0 1 0" pos="0 0 0.07"/>
         <inertial pos="0 0 -0.2" mass="0.7" diaginertia="1 1 1"/></body></body></body>
   <body name="b" pos="-0.2 0.1 0"><joint name="jb" axis="0 0 1"/>
     <inertial pos="0 0.3 0" mass="0.9" diaginertia="1 1 1"/></body>
-  <body name="c" pos="0 -0.3 0.2" quat="0.5 -0.5 0.5 0.5"><inertial pos="0 0 0" mass="0.2" diaginertia="1 1 1"/>
+  <body name="c" pos="0 -0.3 0.2" quat="0.5 -0.5 0.5 0.5">
+    <inertial pos="0 0 0" mass="0.2" diaginertia="1 1 1"/>
     <body name="c1" pos="0.1 0 0"><joint name="jc1" axis="1 0 0" pos="0.02 0.03 0.04"/>
       <inertial pos="0.1 0 0" mass="0.3" diaginertia="1 1 1"/></body>
-    <body name="c2" pos="-0.1 0 0"><inertial pos="0.1 0.1 0" mass="0.6" diaginertia="1 1 1"/></body></body>
+    <body name="c2" pos="-0.1 0 0">
+      <inertial pos="0.1 0.1 0" mass="0.6" diaginertia="1 1 1"/></body></body>
 </body></worldbody></mujoco>
 """
 
-LONE_BODY = """<mujoco><worldbody><body><freejoint/><inertial pos="0.1 0 0" mass="2" diaginertia="1 1 1"/></body>
-</worldbody></mujoco>"""
+LONE_BODY = """<mujoco><worldbody><body><freejoint/>
+  <inertial pos="0.1 0 0" mass="2" diaginertia="1 1 1"/></body></worldbody></mujoco>"""
 
 
 def random_qpos(model: mujoco.MjModel, n: int) -> np.ndarray:
@@ -101,7 +105,8 @@ def test_points_in_the_root_frame() -> None:
     ("body", "message"),
     [
         (
-            '<body><freejoint/><geom size="1"/><body><joint name="rail" type="slide"/><geom size="1"/></body></body>',
+            '<body><freejoint/><geom size="1"/>'
+            '<body><joint name="rail" type="slide"/><geom size="1"/></body></body>',
             "'rail'",
         ),
         (

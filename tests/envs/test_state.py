@@ -13,16 +13,16 @@ from npmp.envs.state import (
     RobotState,
     StepVelocity,
     arrive,
+    cross_of,
     differentiate,
     integrate,
-    lever_of,
     pose_from_qpos,
 )
 from npmp.robots import Robot
 from tests.environments import imitation_env
 
 DT = 0.02
-ORIGIN = lever_of(torch.zeros(3))  # an IMU there
+ORIGIN = cross_of(torch.zeros(3))  # an IMU there
 
 
 def random_state(n: int, seed: int, dtype: torch.dtype = torch.float32) -> RobotState:
@@ -91,9 +91,9 @@ def test_arriving_at_mujocos_numbers_is_integrating_the_velocities_to_them() -> 
     # MuJoCo's root moves in the world and turns in its own frame
     moving = geometry.to_world(ahead.root_rot, ahead.root_vel_end)
     qvel = torch.cat((moving, ahead.root_ang_end, ahead.joint_vel_end), -1)
-    lever = lever_of(torch.tensor([0.3, -0.2, 0.1]))
-    found = arrive(before, qpos, qvel, ahead.setpoint, DT, lever)
-    integrated = integrate(before, differentiate(before, ahead, DT), ahead.setpoint, DT, lever)
+    imu_cross = cross_of(torch.tensor([0.3, -0.2, 0.1]))
+    found = arrive(before, qpos, qvel, ahead.setpoint, DT, imu_cross)
+    integrated = integrate(before, differentiate(before, ahead, DT), ahead.setpoint, DT, imu_cross)
     for name, x, y in zip(RobotState._fields, found, integrated, strict=True):
         # 1/DT of the rounding of poses and velocities of size 1 to 10
         torch.testing.assert_close(x, y, atol=2e-3, rtol=1e-5, msg=lambda m, n=name: f"{n}: {m}")
@@ -102,23 +102,23 @@ def test_arriving_at_mujocos_numbers_is_integrating_the_velocities_to_them() -> 
 def test_a_lever_is_a_cross_product() -> None:
     g = torch.Generator().manual_seed(0)
     omega, r = torch.randn(16, 3, generator=g), torch.randn(3, generator=g)
-    torch.testing.assert_close(omega @ lever_of(r), torch.linalg.cross(omega, r.expand(16, 3)))
+    torch.testing.assert_close(omega @ cross_of(r), torch.linalg.cross(omega, r.expand(16, 3)))
 
 
 def test_an_accelerometer_beside_the_axis_feels_the_turn() -> None:
     """Spinning up about the vertical from rest to 2 rad/s within a step, the IMU 0.1 m ahead of the
     origin: it gains 0.2 m/s to the left within 20 ms, 10 m/s2. Turning on at 2 rad/s, it is drawn
     inwards by 2 * 2 * 0.1 m/s2."""
-    lever, rest = (
-        lever_of(torch.tensor([0.1, 0.0, 0.0])),
+    imu_cross, rest = (
+        cross_of(torch.tensor([0.1, 0.0, 0.0])),
         RobotState.still(torch.zeros(1, 3), torch.eye(3).unsqueeze(0), torch.zeros(1, 12)),
     )
     still, turning, joints = torch.zeros(1, 3), torch.tensor([[0.0, 0.0, 2.0]]), torch.zeros(1, 12)
     spun = integrate(
-        rest, StepVelocity(still, still, joints, still, turning, joints), joints, DT, lever
+        rest, StepVelocity(still, still, joints, still, turning, joints), joints, DT, imu_cross
     )
     torch.testing.assert_close(spun.accel, torch.tensor([[0.0, 10.0, GRAVITY]]), atol=1e-4, rtol=0)
-    on = integrate(spun, at_constant(still, turning, joints), joints, DT, lever)
+    on = integrate(spun, at_constant(still, turning, joints), joints, DT, imu_cross)
     # the mean over the step, seen from the frame at its end, half a step's turn ahead of the mean
     # direction
     torch.testing.assert_close(
@@ -185,7 +185,7 @@ def test_a_robot_standing_in_the_simulator_feels_g(robot: Robot, motions: Motion
 def test_the_simulators_velocities_reproduce_its_positions(
     robot: Robot, motions: MotionSet
 ) -> None:
-    """A second of stumbling robots: poses integrated from velocities alone stay on the simulator's."""
+    """A second of stumbling robots: poses integrated from velocities stay on the simulator's."""
     env = imitation_env(robot, motions, 16)
     generator = torch.Generator().manual_seed(0)
     imagined = env.state
@@ -193,7 +193,7 @@ def test_the_simulators_velocities_reproduce_its_positions(
         before = env.state
         env.step(0.3 * torch.randn(16, 12, generator=generator))
         velocity = differentiate(before, env.state, env.dt)
-        imagined = integrate(imagined, velocity, env.state.setpoint, env.dt, env.robots.lever)
+        imagined = integrate(imagined, velocity, env.state.setpoint, env.dt, env.robots.imu_cross)
     assert_same(imagined, env.state, 2e-2)  # accelerations are differences of rounded velocities
     pos, rot, joints = pose_from_qpos(env.sim.qpos)
     torch.testing.assert_close(imagined.root_pos, pos, atol=1e-5, rtol=0)

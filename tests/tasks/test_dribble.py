@@ -186,7 +186,7 @@ def test_a_foot_kicks_the_ball(robot: robots.Robot) -> None:
 
 
 def test_positions_are_seen_from_the_heading() -> None:
-    """Facing +y at (1, 2): a point at (0, 5) is 3 m ahead and 1 m to the left, whatever the lean."""
+    """Facing +y at (1, 2): (0, 5) is 3 m ahead and 1 m to the left, whatever the lean."""
     lean = geometry.exp_so3(torch.tensor([0.0, 0.4, 0.0]))
     rotation = (geometry.yaw_matrix(torch.tensor(math.pi / 2)) @ lean).unsqueeze(0)
     state = RobotState.still(torch.tensor([[1.0, 2.0, 0.5]]), rotation, torch.zeros(1, 12))

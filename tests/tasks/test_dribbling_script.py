@@ -57,7 +57,7 @@ def test_what_is_mirrored_is_answered_mirrored_and_within_the_limits() -> None:
 
 
 def gliding(place: Tensor, heading: Tensor, ball: Tensor, target: Tensor, steps: int) -> Tensor:
-    """Where robots (n,) that obey at once get to, the ball lying still: complex places (steps, n)."""
+    """Where robots (n,) that obey at once get to, the ball still: complex places (steps, n)."""
     seen = []
     for _ in range(steps):
         turn = torch.polar(torch.ones_like(heading), -heading)

@@ -64,9 +64,17 @@ def test_it_is_learned_through_the_trainer_of_the_others(
 ) -> None:
     policy = HighLevelPolicy.for_task(skill, env.task)
     tiny = ModelTrainerConfig(
-        model_hidden=(16,), model_batch=16, policy_batch=8, horizon=4, warmup_updates=2,
-        warmup_steps=12, replay_steps=24, collect_steps=2, clone_steps=40, posture=0.0,
-    )  # fmt: skip
+        model_hidden=(16,),
+        model_batch=16,
+        policy_batch=8,
+        horizon=4,
+        warmup_updates=2,
+        warmup_steps=12,
+        replay_steps=24,
+        collect_steps=2,
+        clone_steps=40,
+        posture=0.0,
+    )
     trainer = ModelTrainer(env, skill, policy, tiny, new=True)
     trainer.warm_up()
     before = [weights.clone() for weights in trainer.online.parameters()]

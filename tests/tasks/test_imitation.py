@@ -284,9 +284,18 @@ def test_who_is_sent_elsewhere_has_time_to_get_there(robot: Robot, motions: Moti
 def knee(folder: Path, **told: float) -> RobotBatchConfig:
     """Robots whose joints an untrained model of convolutions moves."""
     contract = ActuatorContract(
-        "conv", 400.0, ["knee"], [], False, [0.1, 1.0], [0.0, 0.0], 10.0, [50.0, 1.0, 0.0],
-        net=ActuatorNetConfig(width=4), **told,
-    )  # fmt: skip
+        "conv",
+        400.0,
+        ["knee"],
+        [],
+        False,
+        [0.1, 1.0],
+        [0.0, 0.0],
+        10.0,
+        [50.0, 1.0, 0.0],
+        net=ActuatorNetConfig(width=4),
+        **told,
+    )
     torch.manual_seed(1)
     make_actuator(contract).save(folder)
     return RobotBatchConfig(actuator=str(folder))

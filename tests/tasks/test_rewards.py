@@ -31,9 +31,11 @@ def off_the_reference(robot: Robot, reference: Reference, n: int, noise: float =
 
     turn = geometry.exp_so3(disturb(torch.zeros(n, 3), noise))
     state = state._replace(
-        root_pos=disturb(state.root_pos, noise), root_rot=state.root_rot @ turn,
-        joint_pos=disturb(state.joint_pos, noise), joint_vel=disturb(state.joint_vel, 10 * noise),
-    )  # fmt: skip
+        root_pos=disturb(state.root_pos, noise),
+        root_rot=state.root_rot @ turn,
+        joint_pos=disturb(state.joint_pos, noise),
+        joint_vel=disturb(state.joint_vel, 10 * noise),
+    )
     poses = Kinematics(robot.model())(state.root_pos, state.root_rot, state.joint_pos)
     return state, poses, reference.at(frame)
 
@@ -45,9 +47,12 @@ def test_eq_2_by_hand() -> None:
     poses = BodyPoses(position, torch.eye(3).expand(1, 2, 3, 3), torch.zeros(1, 3))
     joints = torch.tensor([[0.6, 0.2, 1.0, -1.0]])
     frames = ReferenceFrames(
-        *(torch.zeros(1) for _ in range(2)), torch.tensor([[0.5, 0.5, 1.0, -1.0]]), *(torch.zeros(1) for _ in range(3)),
-        torch.tensor([[[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]]), *(torch.zeros(1) for _ in range(3)),
-    )  # fmt: skip
+        *(torch.zeros(1) for _ in range(2)),
+        torch.tensor([[0.5, 0.5, 1.0, -1.0]]),
+        *(torch.zeros(1) for _ in range(3)),
+        torch.tensor([[[1.0, 2.0, 3.0], [0.0, 0.0, 0.0]]]),
+        *(torch.zeros(1) for _ in range(3)),
+    )
     torch.testing.assert_close(tracking_error(poses, joints, frames), torch.tensor([0.3]))
     torch.testing.assert_close(tracking_error(poses, joints, frames, 0.5), torch.tensor([0.15]))
 

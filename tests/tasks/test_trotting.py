@@ -57,9 +57,14 @@ def test_it_walks_as_asked_and_then_stands(robot: Robot) -> None:
 
 def test_it_climbs_stairs(robot: Robot) -> None:
     env = env_of(
-        robot, 16, terrain="stairs", terrain_starts="uphill", terrain_limits=TerrainLimits(stair_m=0.15),
-        terrain_fields=4, may_touch="legs",
-    )  # fmt: skip
+        robot,
+        16,
+        terrain="stairs",
+        terrain_starts="uphill",
+        terrain_limits=TerrainLimits(stair_m=0.15),
+        terrain_fields=4,
+        may_touch="legs",
+    )
     trial = run_trial(env.task.teacher(env), env, seconds=4.0, commands=asked(env, 0.5, 0.0, 0.0))
     way = trial.seen["achieved"][..., 0].sum(0) * env.dt
     # up to 0.9 m before the first of steps of 0.3 m they began
@@ -168,7 +173,7 @@ def test_diagonal_legs_swing_together(robot: Robot) -> None:
 
 
 def test_footholds_are_at_the_middle_of_the_stance_that_follows(robot: Robot) -> None:
-    """Walking on the spot too fast by 0.4 m/s, as a swing begins; the ground there is 0.1 m high."""
+    """Walking on the spot too fast by 0.4 m/s, as a swing begins; the ground is 0.1 m high."""
     env = walk_env(robot, 1)
     c = TrotConfig(swing=0.4, shift_m=0.01, raibert_s=0.1, width=1.0, length=1.0)
     state, actor = env.state, script_of(env, c)

@@ -79,8 +79,7 @@ def state_with(rotation: Tensor, linear_w: Tensor, angular_w: Tensor) -> RobotSt
     )
 
 
-# --- pure functions
-# -----------------------------------------------------------------------------------------------------------
+# --- pure functions ---
 
 
 def test_reward_is_that_of_the_equation() -> None:
@@ -281,8 +280,7 @@ def test_bad_settings_are_refused() -> None:
         as_command_range([[0.0, 1.0], [0.0, 1.0]])
 
 
-# --- the environment
-# ----------------------------------------------------------------------------------------------------------
+# --- the environment ---
 
 
 def test_the_home_pose_stands_and_nothing_but_feet_touches(robot: robots.Robot) -> None:

@@ -21,30 +21,40 @@ class CommanderConfig:
     """How ANYmal dribbles [D: by evolution in simulation, docs/learning.md].
     Raises ValueError for values out of range."""
 
-    reach: float = 0.373  # the place is this far behind the ball [m]
-    side: float = 0.274  # and this far to the side, where a fore foot is [m]
-    circle: float = 0.098  # radius of the way around the place to the right direction [m]
-    behind: float = 0.382  # from here on the robot counts as behind the ball [m], ...
-    corridor: float = 0.104  # ... where it is so near to the line through the place [m],
-    look: float = 0.261  # and heads for where the line is so far ahead of it [m]
+    # the robot goes to a place this far behind the ball [m],
+    reach: float = 0.373
+    # and this far to the side, where a fore foot is [m]
+    side: float = 0.274
+    # radius of the way around that place to the right direction [m]
+    circle: float = 0.098
+    # from here on the robot counts as behind the ball [m],
+    behind: float = 0.382
+    # where it is so near to the line through the place [m],
+    corridor: float = 0.104
+    # and heads for where the line is so far ahead of it [m]
+    look: float = 0.261
     # within about this distance of the place it turns to the target, beyond to where it goes [m]
     facing: float = 2.11
-    turn: float = 4.03  # yaw rate per radian [1/s]
-    near: float = 0.376  # speed at the ball [m/s]
-    near_rise: float = 0.056  # more of it per metre from ball to target [1/s]
-    far: float = 1.37  # speed away from the ball [m/s]
-    near_m: float = 0.903  # what is away [m]
-    done: float = 0.177  # a ball so near to its target is left alone [m]
-    # of commands: forward, lateral, yaw; what the walking policy obeys, sideways a bit less, as
-    # that is how it falls
+    # yaw rate per radian [1/s]
+    turn: float = 4.03
+    # speed at the ball [m/s]
+    near: float = 0.376
+    # added to it per metre from ball to target [1/s]
+    near_rise: float = 0.056
+    # speed away from the ball [m/s]
+    far: float = 1.37
+    # distance of the ball from which on the robot is away [m]
+    near_m: float = 0.903
+    # a ball so near to its target is left alone [m]
+    done: float = 0.177
+    # lowest commands (forward, lateral, yaw rate) that the walking policy obeys
     lowest: tuple[float, float, float] = (-0.6, -0.45, -2.0)
+    # highest commands
     highest: tuple[float, float, float] = (1.5, 0.45, 2.0)
 
     def __post_init__(self) -> None:
-        ranges.above_zero(
-            self, "reach", "side", "circle", "behind", "corridor", "look", "facing", "turn", "near", "far", "near_m",
-            "done",
-        )  # fmt: skip
+        above_zero = "reach side circle behind corridor look facing turn near far near_m done"
+        ranges.above_zero(self, *above_zero.split())
         ranges.not_negative(self, "near_rise")
         for name in ("lowest", "highest"):  # lists as they come from a file become tuples
             object.__setattr__(self, name, tuple(float(v) for v in getattr(self, name)))

@@ -32,15 +32,8 @@ class RightingConfig:
     Keyframes are joint angles [rad] of the left fore leg, from the root outwards; the other legs'
     are its mirror images. Raises ValueError for values out of range."""
 
-    roll_deg: tuple[float, ...] = (
-        0.0,
-        36.0,
-        63.0,
-        90.0,
-        111.6,
-        135.0,
-        180.0,
-    )  # of the keyframes: 0 upright, 180 on its back
+    # of the keyframes: 0 upright, 180 on its back
+    roll_deg: tuple[float, ...] = (0.0, 36.0, 63.0, 90.0, 111.6, 135.0, 180.0)
     # legs of the side that it rolls over
     below: Keyframes = (
         (-0.03, 1.52, -2.77),
@@ -51,7 +44,7 @@ class RightingConfig:
         (0.88, -2.4, -1.61),
         (0.78, -1.64, -2.51),
     )
-    # the others
+    # legs of the other side
     above: Keyframes = (
         (0.11, 1.07, -2.41),
         (-0.02, 1.88, -2.55),
@@ -61,13 +54,18 @@ class RightingConfig:
         (0.85, -2.88, 0.03),
         (-0.09, -2.79, -1.11),
     )
-    speed: float = 12.0  # by which targets change at most [rad/s]
-    upright_deg: float = 34.4  # who leans less stands up from the crouch of the first keyframe
-    near: float = 0.5  # once all joints are so near to it [rad],
-    wait_s: float = 0.5  # or after this time
-    # standing, targets are beyond the home pose by so much of what joints miss it by
+    # by which targets change at most [rad/s]
+    speed: float = 12.0
+    # a robot that leans less stands up from the crouch of the first keyframe,
+    upright_deg: float = 34.4
+    # once all joints are so near to the crouch [rad],
+    near: float = 0.5
+    # or after this time
+    wait_s: float = 0.5
+    # standing, targets are beyond the home pose by this times what joints miss it by
     firm: float = 1.0
-    turn_back_deg: float = 28.6  # rolling over one's back by more changes the side
+    # rolling over its back by more changes the side
+    turn_back_deg: float = 28.6
 
     def __post_init__(self) -> None:
         for name in ("below", "above"):  # lists as they come from a file become tuples

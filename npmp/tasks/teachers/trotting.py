@@ -34,40 +34,51 @@ class TrotConfig:
 
     # in which each leg swings once, where `WalkConfig.clock_s` does not say so
     period_s: float = 0.46
-    swing: float = 0.398  # share of the period that a leg swings
-    height_m: float = 0.478  # of the root above the mean of the ground around
-    clearance_m: float = 0.063  # of a swinging foot above the highest ground on its way
-    rise: float = 0.228  # share of the swing until it is up there
-    width: float = 1.098  # of the stance, in the home pose's
-    length: float = 0.774  # likewise
-    shift_m: float = 0.048  # of all footholds, forwards
-    raibert_s: float = 0.103  # by which footholds are ahead, of what a robot is faster than asked
-    lead_s: float = 0.043  # by which swinging feet are ahead of their time: drives lag
-    ahead_s: float = 0.073  # by which the body is pushed ahead, of the velocity asked for,
-    ahead_error_s: float = 0.068  # and of what is missing of it
-    # turn ahead by turn_s * (yaw_cmd + (yaw_cmd - yaw)), yaw rates [rad/s]
+    # share of the period that a leg swings
+    swing: float = 0.398
+    # of the root above the mean of the ground around
+    height_m: float = 0.478
+    # of a swinging foot above the highest ground on its way
+    clearance_m: float = 0.063
+    # share of the swing until the foot is up there
+    rise: float = 0.228
+    # of the stance, in the home pose's
+    width: float = 1.098
+    # of the stance, in the home pose's
+    length: float = 0.774
+    # of all footholds, forwards
+    shift_m: float = 0.048
+    # footholds are ahead by this times (velocity - command)
+    raibert_s: float = 0.103
+    # swinging feet are ahead of their time by this: drives lag
+    lead_s: float = 0.043
+    # the body is pushed ahead by this times the command,
+    ahead_s: float = 0.073
+    # and by this times (command - velocity)
+    ahead_error_s: float = 0.068
+    # it is turned ahead by this times (yaw_cmd + (yaw_cmd - yaw)), yaw rates
     turn_s: float = 0.11
-    up: float = 0.343  # share of a missing height that feet push down by
-    level: float = 0.482  # share of a lean that feet push against
-    damp_s: float = 0.057  # and of its rate
-    slope: float = 0.818  # share of the ground's slope that the body takes on
-    support: float = 0.814  # share of the weight that joints carry beforehand
-    # at which it goes from one command to the next [m/s^2], twice that in turning [rad/s^2]
+    # share of a missing height that feet push down by
+    up: float = 0.343
+    # share of a lean that feet push against
+    level: float = 0.482
+    # and of the lean's rate
+    damp_s: float = 0.057
+    # share of the ground's slope that the body takes on
+    slope: float = 0.818
+    # share of the weight that joints carry beforehand
+    support: float = 0.814
+    # from one command to the next [m/s^2], twice that in turning [rad/s^2]
     acceleration: float = 1.63
-    # what drives make of a joint's error and velocity, where others than the robot's ideal ones
-    # move it [Nm/rad, Nm s/rad]: targets are then such that the torque is the one which these would
-    # have made
+    # gains [Nm/rad, Nm s/rad] like those of drives that a model moves; null: the robot's own
     drives: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        ranges.above_zero(
-            self, "period_s", "height_m", "clearance_m", "rise", "width", "length", "acceleration"
-        )
+        above_zero = "period_s height_m clearance_m rise width length acceleration"
+        ranges.above_zero(self, *above_zero.split())
+        not_negative = "raibert_s lead_s ahead_s ahead_error_s turn_s up level damp_s slope support"
+        ranges.not_negative(self, *not_negative.split())
         ranges.share(self, "rise")
-        ranges.not_negative(
-            self, "raibert_s", "lead_s", "ahead_s", "ahead_error_s", "turn_s", "up", "level",
-            "damp_s", "slope", "support",
-        )  # fmt: skip
         if not 0.0 < self.swing < 0.5:
             raise ValueError(
                 f"swing must lie between 0 and 0.5, as two legs always stand; got {self.swing}"
@@ -101,8 +112,8 @@ class TrotTeacher:
         _check_drives(self.config, env)
         if not 0.8 < self.config.height_m / float(robot.home_qpos[2]) < 1.2:
             raise InputError(
-                f"no scripted trot for robot '{robot.name}': it stands at {robot.home_qpos[2]:.2f} m, the"
-                f" script at task.teacher.height_m={self.config.height_m}"
+                f"no scripted trot for robot '{robot.name}': it stands at"
+                f" {robot.home_qpos[2]:.2f} m, the script at task.teacher.height_m={self.config.height_m}"
             )
         parts = robot.home_joints, robot.kp, robot.kd, robot.joint_lower, robot.joint_upper
         self.home, self.kp, self.kd, self.low, self.high = (
