@@ -79,13 +79,6 @@ def test_reference_velocities_lead_from_each_frame_to_the_next(
     assert f.root_vel_w.norm(dim=-1).max() < 3.0
 
 
-def test_gathered_frames_are_rows_of_the_whole(robot: Robot, motions: MotionSet) -> None:
-    reference = Reference(robot, motions)
-    index = torch.tensor([[3, 200], [99, 100]])
-    for some, whole in zip(reference.at(index), reference.frames, strict=True):
-        assert torch.equal(some, whole[index])
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -370,18 +363,6 @@ def test_the_same_seed_gives_the_same_bytes_at_any_number_of_threads(
     assert not torch.equal(results[0], rollout(make(robot, motions, 200, seed=4), 15))
 
 
-def test_a_restored_environment_goes_on_to_the_bit(robot: Robot, motions: MotionSet) -> None:
-    env, other = make(robot, motions, 20, seed=1), make(robot, motions, 20, seed=2)
-    rollout(env, 10)
-    kept = {k: v.clone() for k, v in env.state_dict().items()}
-    expected = rollout(env, 20, seed=5)
-    assert expected[..., -1].any()
-    other.load_state_dict(kept)
-    assert torch.equal(rollout(other, 20, seed=5), expected)
-    env.load_state_dict(kept)
-    assert torch.equal(rollout(env, 20, seed=5), expected)
-
-
 def test_off_the_main_thread_nothing_is_switched() -> None:
     """Where robots act beside a learner at work, its sums must not change with the clock."""
 
@@ -398,26 +379,6 @@ def test_off_the_main_thread_nothing_is_switched() -> None:
         with ThreadPoolExecutor(1) as sampler:
             assert sampler.submit(Counting().work).result() == 2
         assert Counting().work() == 1 and torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
-
-
-def test_threads_are_put_back_after_an_error() -> None:
-    class Failing:
-        num_envs = 1
-
-        @serial_if_small
-        def work(self) -> None:
-            seen.append(torch.get_num_threads())
-            raise RuntimeError
-
-    seen: list[int] = []
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        with pytest.raises(RuntimeError):
-            Failing().work()
-        assert seen == [1] and torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
 

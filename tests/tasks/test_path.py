@@ -30,11 +30,6 @@ from npmp.tasks.path import (
 RANGE = ((-0.5, 1.5), (-0.3, 0.3), (-1.0, 1.0))
 
 
-@pytest.fixture(scope="module")
-def robot() -> robots.Robot:
-    return robots.load("anymal_b")
-
-
 def path_env(robot: robots.Robot, n: int = 3, **settings: object) -> TaskEnv[PathTask]:
     config = PathConfig(**{"command_range": RANGE, **settings})  # type: ignore[arg-type]
     return TaskEnv(PathTask(robot, config), n, num_threads=1)
@@ -202,27 +197,6 @@ def test_the_end_of_the_path_is_the_end_of_the_episode(robot: robots.Robot) -> N
     env.robots.carry(torch.tensor([1]), end.unsqueeze(0), _turns([0.0]))
     step = env.step(torch.zeros(3, env.num_actions))
     assert step.seen["finished"].tolist() == step.ended.tolist() == [False, True, False]
-
-
-@pytest.mark.parametrize("lead_m", [0.005, 1e9])
-def test_a_lead_of_any_length_can_be_followed(robot: robots.Robot, lead_m: float) -> None:
-    env = path_env(robot, lead_m=lead_m)
-    env.robots.carry(
-        torch.arange(3),
-        env.state.root_pos[:, :2] + torch.tensor([SPACING_M, 0.0]),
-        _turns([0.0] * 3),
-    )
-    env.step(torch.zeros(3, env.num_actions))
-    assert env.task.near.tolist() == [1] * 3
-
-
-def test_nothing_is_drawn_for_a_trial(robot: robots.Robot) -> None:
-    env, generator = path_env(robot), torch.Generator().manual_seed(1)
-    before = generator.get_state(), env.task.commands.current
-    env.schedule(1000, generator)
-    assert torch.equal(generator.get_state(), before[0]) and torch.equal(
-        env.task.commands.current, before[1]
-    )
 
 
 def test_figures_by_hand(robot: robots.Robot) -> None:

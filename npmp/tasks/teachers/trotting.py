@@ -113,7 +113,8 @@ class TrotTeacher:
         if not 0.8 < self.config.height_m / float(robot.home_qpos[2]) < 1.2:
             raise InputError(
                 f"no scripted trot for robot '{robot.name}': it stands at"
-                f" {robot.home_qpos[2]:.2f} m, the script at task.teacher.height_m={self.config.height_m}"
+                f" {robot.home_qpos[2]:.2f} m, the script at"
+                f" task.teacher.height_m={self.config.height_m}"
             )
         parts = robot.home_joints, robot.kp, robot.kd, robot.joint_lower, robot.joint_upper
         self.home, self.kp, self.kd, self.low, self.high = (

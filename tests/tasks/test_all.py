@@ -1,0 +1,104 @@
+"""What holds for every task: checkpoints, and settings that are refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from mocap_data.store import MotionSet
+from npmp import tasks
+from npmp.envs import RobotBatchConfig, TaskEnv
+from npmp.robots import Robot
+from npmp.sim.randomization import PhysicsConfig, Spread
+from npmp.sim.terrain import TerrainLimits
+from npmp.tasks.dribble import DribbleConfig
+from npmp.tasks.recover import RecoverConfig
+from npmp.tasks.teachers.righting import RightingConfig
+from npmp.tasks.teachers.trotting import TrotConfig
+from npmp.tasks.walk import WalkConfig
+
+# drawn physics, too, which has its own idea of the masses
+DRAWN = RobotBatchConfig(physics=PhysicsConfig(mass=Spread(0.1, 0.1)))
+MIXED = {"terrain": "mixed", "terrain_fields": 8, "terrain_curriculum": True}
+RANGE = ((-0.5, 1.0), (-0.2, 0.2), (-0.5, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "like"),
+    [
+        ("walk", {"command_period_s": 0.1, "episode_s": 0.2, "clock_s": 0.5}, None),
+        ("walk", MIXED | {"episode_s": 0.1, "velocity_filter": 0.5}, None),
+        ("dribble", {"jump_period_s": 0.1, "episode_s": 0.3, "at_feet": 1.0}, DRAWN),
+        ("imitation", {"start_tail": 40, "uniform_starts": 0.0}, None),
+        ("path", {"command_range": RANGE, "episode_s": 0.2}, None),
+        ("recover", {"drops": 8, "episode_s": 0.2}, None),
+        ("follow", {"command_period_s": 0.1, "episode_s": 0.2}, None),
+    ],
+)
+def test_a_restored_environment_goes_on_to_the_bit(
+    robot: Robot,
+    motions: MotionSet,
+    name: str,
+    settings: dict[str, Any],
+    like: RobotBatchConfig | None,
+) -> None:
+    kind: Any = tasks.find(name)
+
+    def made(seed: int) -> TaskEnv[Any]:
+        task = kind(robot, kind.config_type(**settings), motions)
+        return TaskEnv(task, 5, robots=like, seed=seed, num_threads=1, episode_s=0.3)
+
+    def run(env: TaskEnv[Any], steps: int) -> list[Tensor]:
+        seen = []
+        for t in range(steps):
+            step = env.step(0.5 * torch.sin(torch.arange(60.0) + float(t)).view(5, 12))
+            env.reset(step.terminated | step.truncated)
+            seen += [env.state.pack(), env.task.goal(), step.rewards, env.task.privileged()]
+        return seen
+
+    first, other = made(0), made(9)
+    run(first, 7)
+    kept = {key: value.clone() for key, value in first.state_dict().items()}
+    expected = run(first, 20)
+    for env in (other, first):
+        env.load_state_dict(kept)
+        assert all(torch.equal(a, b) for a, b in zip(run(env, 20), expected, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("config", "settings", "message"),
+    [
+        (WalkConfig, {"commands": "guessed"}, "uniform, recorded; got 'guessed'"),
+        (WalkConfig, {"command_jitter": (0.1, -0.1, 0.0)}, "command_jitter"),
+        (WalkConfig, {"command_range": ((1.0, 0.0), (0.0, 0.0), (0.0, 0.0))}, "low <= high"),
+        (WalkConfig, {"command_nonzero": (0.9, 0.25, 1.5)}, r"\[0, 1\]"),
+        (WalkConfig, {"velocity_filter": 1.0}, "velocity_filter"),
+        (WalkConfig, {"may_touch": "hands"}, "may_touch must be one of feet, legs"),
+        (WalkConfig, {"terrain": "swamp"}, "terrain must be one of flat, perlin, .*; got 'swamp'"),
+        (WalkConfig, {"terrain": "perlin", "terrain_level": 2.0}, "terrain_level must be in"),
+        (WalkConfig, {"terrain_height": -1.0}, "terrain_height must lie in"),
+        (WalkConfig, {"terrain_fields": 0}, "terrain_fields must be"),
+        (WalkConfig, {"terrain_starts": "uphill"}, "uphill is for slopes and stairs"),
+        (TerrainLimits, {"slope_deg": 70.0}, "slope_deg"),
+        (DribbleConfig, {"radius_m": (0.2, 0.1)}, "radius_m"),
+        (DribbleConfig, {"drag": (-0.1, 0.1)}, "drag"),
+        (DribbleConfig, {"at_feet": 1.5}, "at_feet"),
+        (RecoverConfig, {"stand": (1.0, 0.5)}, "stand"),
+        (RecoverConfig, {"drop_m": 0.0}, "drop_m"),
+        (RecoverConfig, {"drops": 0}, "drops"),
+        (RightingConfig, {"roll_deg": (0.0, 90.0)}, "roll_deg"),
+        (RightingConfig, {"below": ((0.0, 0.0, 0.0),)}, "below"),
+        (RightingConfig, {"near": 0.0}, "near"),
+        (TrotConfig, {"swing": 0.6}, "swing"),
+        (TrotConfig, {"support": -1.0}, "support"),
+        (TrotConfig, {"shift_m": 2.0}, "shift_m"),
+        (TrotConfig, {"drives": (0.0, 1.0)}, "drives"),
+    ],
+)
+def test_bad_settings_are_refused_by_name(config: type, settings: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message) as raised:
+        config(**settings)
+    assert "\n" not in str(raised.value)
