@@ -48,6 +48,8 @@ def conventions(hold: str, accelerometer: str) -> dict[str, str]:
     """What the numbers of a bundle mean, in words: T is the control period, R(t) the rotation from
     the root frame to the world."""
     return {
+        "units": "home and range rad; velocity_limit rad/s; torque_limit and joint_friction Nm; "
+        "kp Nm/rad; kd and joint_damping Nm s/rad; armature kg m2; anchor and imu_position m",
         "root frame": "X forward, Y left, Z up, at the origin of the root body; right-handed",
         "heading frame": "at the root's origin, Z vertical, X along the root's X axis projected on "
         "the ground, Y left",
@@ -66,6 +68,9 @@ def conventions(hold: str, accelerometer: str) -> dict[str, str]:
         "up": "the world's vertical in the root frame: R(t)^T (0, 0, 1)",
         "command": "in the units of `commands`, then `extra_inputs`; not normalized, not clipped",
         "memory": "0 at an episode's first step; NAME_next of a step is NAME of the next",
+        "golden.npz": "T control steps in a row: joint_pos (T, nu) rad, gyro (T, 3) rad/s, "
+        "accelerometer (T, 3) m/s2, up (T, 3), command (T, c), reset (T,) true at an episode's "
+        "first step, target (T, nu) rad that the policy answered",
     }
 
 

@@ -162,30 +162,26 @@ def joint_table(
     for k, name in enumerate(robot.joint_names):
         joint = model.joint(name).id
         body, dof = model.jnt_bodyid[joint], model.jnt_dofadr[joint]
-        numbers = (
-            module.home_pose[k], kp[k], kd[k], module.torque_limit[k], robot.velocity_limit[k],
-            model.dof_damping[dof], model.dof_frictionloss[dof], model.dof_armature[dof],
-        )  # fmt: skip
-        # not -0.0, which an implicit damping of nothing is
-        home, p, d, torque, velocity, damping, friction, armature = (
-            x + 0.0 for x in map(float, numbers)
-        )
+        numbers = {
+            "home": module.home_pose[k],
+            "kp": kp[k],
+            "kd": kd[k],
+            "torque_limit": module.torque_limit[k],
+            "velocity_limit": robot.velocity_limit[k],
+            "joint_damping": model.dof_damping[dof],
+            "joint_friction": model.dof_frictionloss[dof],
+            "armature": model.dof_armature[dof],
+        }
+        # + 0.0: no -0.0
         table.append(
             Joint(
                 name=name,
                 body=model.body(body).name,
                 parent=model.body(model.body_parentid[body]).name,
                 axis=(data.xaxis[joint].round(9) + 0.0).tolist(),
-                anchor=((data.xanchor[joint] - data.xpos[1]).round(9) + 0.0).tolist(),
-                home=home,
+                anchor=(data.xanchor[joint].round(9) + 0.0).tolist(),
                 range=[float(robot.joint_lower[k]), float(robot.joint_upper[k])],
-                kp=p,
-                kd=d,
-                torque_limit=torque,
-                velocity_limit=velocity,
-                joint_damping=damping,
-                joint_friction=friction,
-                armature=armature,
+                **{key: float(value) + 0.0 for key, value in numbers.items()},
             )
         )
     return table

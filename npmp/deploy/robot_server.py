@@ -143,10 +143,13 @@ class RobotServer:
         """What a report wants to know, and the controller cannot."""
         at, why = self.stopped or (None, "")
         return {
-            "stopped_at_s": at, "stopped_why": why, "refused": dict(self.inbox.refused),
-            "least_upright": self.upright, "most_torque_share": self.torque,
+            "stopped_at_s": at,
+            "stopped_why": why,
+            "refused": dict(self.inbox.refused),
+            "least_upright": self.upright,
+            "most_torque_share": self.torque,
             "travelled_m": float(np.linalg.norm(self.simulated.data.qpos[:2])),
-        }  # fmt: skip
+        }
 
 
 class Lockstep:
@@ -211,8 +214,11 @@ def spawn(
     # in a session of its own: Ctrl-C is for the controller, which then damps the robot
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "npmp.deploy.robot_server", described],
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, start_new_session=True,
-    )  # fmt: skip
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
 
 
 def main(content: Mapping[str, Any]) -> None:

@@ -123,10 +123,15 @@ def write_log(path: Path, log: RunLog) -> None:
     """Write a log, whole or not at all. Raises OSError when it cannot be written."""
     with new_hdf5(path) as file:
         file.attrs.update(
-            schema=SCHEMA, version=VERSION, robot=log.robot, source=log.source, rate_hz=log.rate_hz,
-            joint_names=list(log.joint_names), command_names=list(log.command_names),
+            schema=SCHEMA,
+            version=VERSION,
+            robot=log.robot,
+            source=log.source,
+            rate_hz=log.rate_hz,
+            joint_names=list(log.joint_names),
+            command_names=list(log.command_names),
             about=json.dumps(dict(log.about), sort_keys=True),
-        )  # fmt: skip
+        )
         packed = {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
         for name, values in log.columns.items():
             options = packed if values.size else {}

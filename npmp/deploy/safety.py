@@ -59,10 +59,8 @@ class SafetyConfig:
     command_ramp_s: float = 1.0
 
     def __post_init__(self) -> None:
-        ranges.above_zero(
-            self, "state_age_s", "tilt_deg", "velocity_share", "torque_share", "overload_s",
-            "temperature_c", "command_ramp_s",
-        )  # fmt: skip
+        ranges.above_zero(self, "state_age_s", "tilt_deg", "velocity_share", "torque_share")
+        ranges.above_zero(self, "overload_s", "temperature_c", "command_ramp_s")
         ranges.at_least_one(self, "missed_deadlines")
         ranges.not_negative(self, "joint_margin_rad")
         ranges.share(self, "torque_share")

@@ -39,14 +39,16 @@ def joint(name: str, **other: Any) -> Joint:
 def two_joints(**other: Any) -> BundleContract:
     """Home at (0.1, -0.1), 50 Hz, commanded forwards and to turn."""
     values: dict[str, Any] = {
-        "robot": "toy", "model_sha256": "0", "control_rate_hz": 50.0, "physics_rate_hz": 200.0,
         "joints": [joint("hip", home=0.1), joint("knee", home=-0.1)],
-        "hold": "first_order", "accelerometer": "imu", "imu_position": [0.0, 0.0, 0.1],
-        "observation": observation_layout(2), "commands": COMMANDS,
-        "memory": dict.fromkeys(MEMORY, 1), "task": "walk", "module_sha256": "1",
-        "policy_sha256": "0" * 64, "licence": ["CC0"], "data": "none", "opset": 18, "golden": {},
-        "versions": {}, "conventions": conventions("first_order", "imu"),
-    }  # fmt: skip
+        "observation": observation_layout(2),
+        "commands": COMMANDS,
+        "memory": dict.fromkeys(MEMORY, 1),
+        "conventions": conventions("first_order", "imu"),
+    }
+    values |= {"robot": "toy", "control_rate_hz": 50.0, "physics_rate_hz": 200.0, "task": "walk"}
+    values |= {"hold": "first_order", "accelerometer": "imu", "imu_position": [0.0, 0.0, 0.1]}
+    values |= {"model_sha256": "0", "module_sha256": "1", "policy_sha256": "0" * 64}
+    values |= {"licence": ["CC0"], "data": "none", "opset": 18, "golden": {}, "versions": {}}
     return BundleContract(**values | other)
 
 
@@ -54,15 +56,16 @@ def two_joints(**other: Any) -> BundleContract:
 def contract_of(name: str = "anymal_b") -> BundleContract:
     """The same of a shipped robot."""
     robot = robots.load(name)
-    per_joint = zip(
-        robot.joint_names, robot.home_joints, robot.joint_lower, robot.joint_upper, robot.kp,
-        robot.kd, robot.torque_limit, robot.velocity_limit,
-    )  # fmt: skip
+    numbers = ("kp", "kd", "torque_limit", "velocity_limit")
     joints = [
-        joint(name, home=float(home), range=[float(low), float(high)], kp=float(kp), kd=float(kd),
-              torque_limit=float(torque), velocity_limit=float(velocity))
-        for name, home, low, high, kp, kd, torque, velocity in per_joint
-    ]  # fmt: skip
+        joint(
+            name,
+            home=float(robot.home_joints[k]),
+            range=[float(robot.joint_lower[k]), float(robot.joint_upper[k])],
+            **{number: float(getattr(robot, number)[k]) for number in numbers},
+        )
+        for k, name in enumerate(robot.joint_names)
+    ]
     return replace(
         two_joints(),
         robot=robot.name,

@@ -391,9 +391,14 @@ def test_a_signal_damps() -> None:
     robot, machine = Ideal(), controller()
     steps: list[Step] = []
     drive(
-        robot, machine, seconds=9.0, clock=robot, note=steps.append, asked=lambda _: np.zeros(2),
+        robot,
+        machine,
+        seconds=9.0,
+        clock=robot,
+        note=steps.append,
+        asked=lambda _: np.zeros(2),
         stop=lambda: "SIGINT" if robot.time > 3.2 else "",
-    )  # fmt: skip
+    )
     assert (machine.mode, machine.reason) == (
         ControlMode.DAMPING,
         "SIGINT",

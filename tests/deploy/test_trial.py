@@ -85,8 +85,11 @@ def test_figures_by_hand() -> None:
     fallen = Episode(True, told[:5], made[:5])
     found = figures([Episode(False, told, made), fallen], 25, 10.0)
     assert found == {
-        "falls": 1, "survived": 0.5, "steps_survived": 0.6, "velocity_error_1s": pytest.approx(0.25)
-    }  # fmt: skip
+        "falls": 1,
+        "survived": 0.5,
+        "steps_survived": 0.6,
+        "velocity_error_1s": pytest.approx(0.25),
+    }
     assert figures([fallen], 25, 10.0)["velocity_error_1s"] is None
 
 
