@@ -26,7 +26,7 @@ from mocap_data.readers.robot_motions import (
     read_robot_motion,
     unitree_csv,
 )
-from mocap_data.sanity import doubts
+from mocap_data.sanity import warnings_of
 from npmp import robots
 from npmp.experiments.common import is_number
 from npmp.experiments.motion_tables import COLUMNS, groups_of
@@ -86,7 +86,7 @@ def inspect_recording(path: Path) -> Findings:
         )
     if "rate_hz" not in missing:
         findings["speed_mps"] = speed_of(clip.positions[:, 0], clip.rate_hz)
-        doubtful += doubts(clip)
+        doubtful += warnings_of(clip)
     if doubtful:
         findings["doubts"] = doubtful
     names = (

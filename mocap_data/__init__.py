@@ -2,15 +2,17 @@
 
 The layer below robots and learning: it imports neither a simulator nor torch.
 
-    read(path)       a recording (BVH, ASF/AMC, C3D, keypoint CSV and npz, DeepMimic JSON,
-    dm_control's HDF5) as a `Clip` read_all(path)   all its clips, where a file holds many Clip
-    world keypoints over time, metres, Z up ReferenceMotion  a motion already carried over to a
-    robot MotionSet        the reference motions of one file; `write_motions`, `read_motions`
+    read(path)       a recording (BVH, ASF/AMC, C3D, CSV, npz, DeepMimic, dm_control's HDF5): `Clip`
+    read_all(path)   all its clips, where a file holds many
+    Clip             keypoints over time in the world, metres, Z up
+    ReferenceMotion  a motion of a robot: poses over time
+    MotionSet        the reference motions of one file; `write_motions`, `read_motions`
     dog_gait         a generated, freely licensed dog gait
 """
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING, Any
 
 from mocap_data.errors import InputError
@@ -22,6 +24,13 @@ if TYPE_CHECKING:
     from mocap_data.store import MotionSet, read_motions, write_motions
     from mocap_data.synthetic import demo_clips, dog_gait
 
+_MODULES = {
+    "mocap_data.clip": ("Clip",),
+    "mocap_data.motion": ("ReferenceMotion",),
+    "mocap_data.readers": ("read", "read_all"),
+    "mocap_data.store": ("MotionSet", "read_motions", "write_motions"),
+    "mocap_data.synthetic": ("demo_clips", "dog_gait"),
+}
 __all__ = [
     "Clip",
     "InputError",
@@ -35,23 +44,10 @@ __all__ = [
     "write_motions",
 ]
 
-_HOME = {
-    "Clip": "mocap_data.clip",
-    "MotionSet": "mocap_data.store",
-    "ReferenceMotion": "mocap_data.motion",
-    "demo_clips": "mocap_data.synthetic",
-    "dog_gait": "mocap_data.synthetic",
-    "read": "mocap_data.readers",
-    "read_all": "mocap_data.readers",
-    "read_motions": "mocap_data.store",
-    "write_motions": "mocap_data.store",
-}
-
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use, so that `import mocap_data.errors` stays cheap (no h5py)."""
-    if name not in _HOME:
-        raise AttributeError(f"module 'mocap_data' has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(_HOME[name]), name)
+    """Import a public name on first use: `import mocap_data.errors` needs no h5py."""
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(importlib.import_module(module), name)
+    raise AttributeError(f"module 'mocap_data' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The array type of this package, and arrays that nobody can change behind our back."""
+"""The array type of this package, and read-only arrays."""
 
 from __future__ import annotations
 
@@ -10,42 +10,41 @@ from numpy.typing import NDArray
 from mocap_data.errors import InputError
 
 Array = NDArray[np.float64]
+Bools = NDArray[np.bool_]
 
 
 def read_only(values: Any, *, shape: str, what: str) -> Array:
-    """`values` as a read-only, C-contiguous float64 array.
+    """`values` as a finite, read-only, C-contiguous float64 array, copied unless they are one.
 
-    Copies unless `values` already is one, so that freezing it never freezes the caller's own array.
-
-    shape: the expected shape as it shall stand in an error, e.g. "(T, M, 3)": its number of entries
-    is
-        the number of dimensions, and entries that are numbers are required sizes.
-    what: how to call the array in an error.
+    shape: as an error shows it, e.g. "(T, M, 3)"; entries that are numbers are required sizes.
+    what: the array's name in an error.
 
     Raises:
-      InputError: for values that are not numbers, a wrong shape, or an entry that is not finite
-        (naming the first frame, i.e. the first index, that has one).
+      InputError: for no numbers, another shape, no frames, or a value that is not finite.
     """
     try:
         array = np.asarray(values, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
         raise InputError(f"{what} must be an array {shape} of numbers: {error}") from None
     expected = [entry.strip() for entry in shape.strip("()").split(",") if entry.strip()]
-    fits = array.ndim == len(expected) and all(
-        not entry.isdigit() or int(entry) == size
-        for entry, size in zip(expected, array.shape, strict=True)
-    )
-    if not fits:
+    if array.ndim != len(expected) or any(
+        entry.isdigit() and int(entry) != size for entry, size in zip(expected, array.shape)
+    ):
         raise InputError(f"{what} has shape {array.shape}, expected {shape}")
     if array.shape[0] == 0:
         raise InputError(f"{what} has no frames")
     finite = np.isfinite(array)
     if not finite.all():
-        frame = int(np.argwhere(~finite)[0, 0])
-        raise InputError(
-            f"{what} has a value that is not finite at frame {frame} of {array.shape[0]}"
-        )
+        frame, frames = int(np.argwhere(~finite)[0, 0]), len(array)
+        raise InputError(f"{what} has a value that is not finite at frame {frame} of {frames}")
     if array.flags.writeable or array.base is not None:
-        array = array.copy()  # a read-only view could still change through its base
+        # a read-only view could still change through its base
+        array = array.copy()
         array.flags.writeable = False
     return array
+
+
+def set_fields(instance: object, **values: Any) -> None:
+    """Set fields of a frozen dataclass in its `__post_init__`."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)

@@ -9,13 +9,11 @@ MAX_MESSAGE = 1200  # characters; damaged files have names of any length, and li
 
 
 class InputError(ValueError):
-    """Something the user gave is wrong: a file, a name, an option.
+    """Bad input: a file, a name, an option. The command line prints its message and exits with 2.
 
-    The message is one line that says what was wrong, what was expected and what exists
-    ("no robot 'anymal_x'; there are: anymal_b"). The command line prints it and exits with code 2.
-    It stays one line of readable length whatever was in the file: line breaks become spaces, from a
-    long one the middle is left out, and what no terminal prints (control characters, bytes that are
-    no UTF-8) is escaped.
+    The message is one line that says what is wrong, what was expected and what exists, e.g.
+    "no robot 'anymal_x'; there are: anymal_b". Line breaks become spaces, long messages lose their
+    middle, and what no terminal prints (control characters, bytes that are no UTF-8) is escaped.
     """
 
     def __init__(self, message: object = "") -> None:
@@ -38,9 +36,12 @@ def unknown(kind: str, name: object, known: Iterable[object]) -> InputError:
     return InputError(f"no {kind} {str(name)!r}; there are: {listed}")
 
 
-def stretch(what: str, start: int, stop: int | None, frames: int) -> slice:
-    """Frames [start, stop) of so many, stop by default the end. Raises InputError for others than
-    there are."""
+def frame_range(what: str, start: int, stop: int | None, frames: int) -> slice:
+    """Frames [start, stop) of `frames`, stop by default the end.
+
+    Raises:
+      InputError: unless 0 <= start < stop <= frames.
+    """
     stop = frames if stop is None else stop
     if not 0 <= start < stop <= frames:
         raise InputError(
@@ -50,11 +51,15 @@ def stretch(what: str, start: int, stop: int | None, frames: int) -> slice:
 
 
 def matching(kind: str, patterns: Iterable[str], known: Collection[str]) -> frozenset[str]:
-    """The names that fit one of the patterns at least ("walk_*"). Raises InputError for a pattern
-    that fits none."""
+    """The names that match at least one pattern ("walk_*").
+
+    Raises:
+      InputError: for a pattern that matches none.
+    """
+    found: set[str] = set()
     for pattern in patterns:
-        if not any(fnmatchcase(name, pattern) for name in known):
+        matched = [name for name in known if fnmatchcase(name, pattern)]
+        if not matched:
             raise unknown(kind, pattern, known)
-    return frozenset(
-        name for name in known if any(fnmatchcase(name, pattern) for pattern in patterns)
-    )
+        found.update(matched)
+    return frozenset(found)

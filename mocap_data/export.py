@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path
+from mocap_data.files import atomic_path, write_json
 from mocap_data.motion import BodyStates, ReferenceMotion
 from mocap_data.readers.robot_motions.unitree_csv import ROOT_COLUMNS, SCHEMA
 
@@ -23,25 +22,21 @@ def write_mjlab_npz(
     body_names: Sequence[str],
     bodies: BodyStates,
 ) -> None:
-    """Write a motion as mjlab's tracking task reads it (float32, as mjlab's own): whole or not at
-    all.
+    """Write a motion as mjlab's tracking task reads it, in float32, whole or not at all.
 
-    fps (1,), joint_pos, joint_vel (T, J), body_pos_w, body_lin_vel_w, body_ang_vel_w (T, B, 3),
-    body_quat_w (T, B, 4; w, x, y, z), world axes, of every body but the world in MuJoCo's order;
-    and joint_names (J), body_names (B) as texts, which mjlab leaves unread.
-
+    The arrays are those of `readers.robot_motions.mjlab`, of every body but the world in MuJoCo's
+    order; joint_names and body_names as texts, which mjlab leaves unread.
     bodies: of the motion, as `retarget.kinematics.body_states` makes them.
 
     Raises:
-      InputError: when the names do not fit the arrays, OSError when the folder cannot be written.
+      InputError: when the names do not fit the arrays. OSError: when the folder cannot be written.
     """
     check_joint_names(motion, joint_names)
     shape = (motion.num_frames, len(body_names))
     for key, values in bodies._asdict().items():
         if values.shape[:2] != shape:
-            raise InputError(
-                f"motion {motion.name!r}: {key} is of {values.shape[:2]} frames and bodies, not {shape}"
-            )
+            has = f"{key} is of {values.shape[:2]} frames and bodies, not {shape}"
+            raise InputError(f"motion {motion.name!r}: {has}")
     arrays: dict[str, Any] = {
         "joint_pos": motion.qpos[:, 7:],
         "joint_vel": motion.qvel[:, 6:],
@@ -68,14 +63,10 @@ def write_unitree_csv(
     *,
     robot: str = "",
 ) -> None:
-    """Write a motion as Unitree's CSV, and a JSON file beside it that says what the CSV cannot.
-
-    A row per frame without a header, as the LAFAN1 retargeting dataset: root position x, y, z [m],
-    root quaternion x, y, z, w, joints [rad]. Beside PATH.csv, PATH.json: joint names, rate,
-    columns, source, licence.
+    """Write a motion as Unitree's CSV, and beside PATH.csv a PATH.json with what it cannot say.
 
     Raises:
-      InputError: when the names do not fit the motion, or the path ends otherwise than in .csv.
+      InputError: when the names do not fit the motion, or the path does not end in .csv.
     """
     path = Path(path)
     if path.suffix.lower() != ".csv":
@@ -96,17 +87,20 @@ def write_unitree_csv(
         "source": motion.source,
         "licence": motion.licence,
     }
-    # The text first: a CSV whose names are not there yet would be read by its number of columns.
-    with atomic_path(path.with_suffix(".json")) as temporary:
-        temporary.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    # names first: a CSV without them would be read by its number of columns
+    write_json(path.with_suffix(".json"), about)
     with atomic_path(path) as temporary:
         np.savetxt(temporary, rows, delimiter=",", fmt="%.9g")
 
 
 def check_joint_names(motion: ReferenceMotion, joint_names: Sequence[str]) -> None:
-    """Raise InputError unless there are as many names as the motion has joints."""
-    joints = motion.qpos.shape[1] - 7
-    if len(joint_names) != joints:
+    """Refuse another number of names than the motion has joints.
+
+    Raises:
+      InputError: naming both numbers.
+    """
+    joints, names = motion.qpos.shape[1] - 7, len(joint_names)
+    if names != joints:
         raise InputError(
-            f"motion {motion.name!r} has {joints} joints, but there are {len(joint_names)} joint names"
+            f"motion {motion.name!r} has {joints} joints, but there are {names} joint names"
         )

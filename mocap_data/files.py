@@ -20,9 +20,8 @@ from mocap_data.errors import InputError
 def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` on success, remove it on failure.
 
-    The temporary file lies in the same folder (a rename is atomic only within a file system) and
-    keeps the suffix of `path`, since some writers choose their format by it. Missing parent folders
-    are made. The body must create the file; whatever was at `path` before stays until the rename.
+    It keeps the suffix of `path`, by which some writers choose their format. Missing parent folders
+    are made. The body must create the file.
 
     Raises:
       OSError: when the folder cannot be written.
@@ -36,8 +35,7 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        # mkstemp makes the file private (0600), as do some writers; what we leave behind should
-        # have the usual rights.
+        # mkstemp makes the file private (0600); the usual rights instead
         mask = os.umask(0)
         os.umask(mask)
         temporary.chmod(0o666 & ~mask)
@@ -47,12 +45,12 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(temporary, target)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
+        # an error of the disk names the target, not the temporary file
         if (
             isinstance(error, OSError)
             and error.errno is not None
             and error.filename in (None, str(temporary))
         ):
-            # a full disk is named by the file that it has no space for
             error.filename = str(target)
         raise
 
@@ -78,19 +76,16 @@ def locked(path: str | os.PathLike[str], busy: str, *, wait: bool = False) -> It
 
 
 def write_json(path: str | os.PathLike[str], content: Any, *, indent: int = 2) -> None:
-    """Write what JSON can hold, as `atomic_path` does. Raises OSError when it cannot be written."""
+    """Write what JSON can hold, whole or not at all."""
     with atomic_path(path) as temporary:
         temporary.write_text(json.dumps(content, indent=indent) + "\n", encoding="utf-8")
 
 
 @contextmanager
 def new_hdf5(path: str | os.PathLike[str], *, track_order: bool = False) -> Iterator[h5py.File]:
-    """Yield an HDF5 file to fill, in memory; written to `path` as `atomic_path` does once it is.
+    """Yield an HDF5 file in memory to fill; written to `path` whole or not at all.
 
-    HDF5 itself ends the process with a segmentation fault where the disk is full.
-
-    Raises:
-      OSError: when it cannot be written.
+    Not written by HDF5 itself, which ends the process with a segmentation fault on a full disk.
     """
     with h5py.File(
         Path(path).name, "w", driver="core", backing_store=False, track_order=track_order

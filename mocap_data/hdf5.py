@@ -1,9 +1,7 @@
-"""HDF5 from outside: nothing beyond the file itself is opened, and sizes are checked before
-anything is read.
+"""HDF5 from outside: only the file itself is opened, and sizes are checked before reading.
 
 A file may point elsewhere (soft and external links, external and virtual arrays), declare sizes
-that it does not have, or unpack to a thousand times its size; each of these is refused here, in one
-line.
+that it does not have, or unpack to a thousand times its size; each is refused in one line.
 """
 
 from __future__ import annotations
@@ -25,27 +23,33 @@ import numpy as np
 from mocap_data.errors import InputError
 from mocap_data.outside import reading, regular_file
 
-MAX_MEMBERS = 20_000  # of a group; all of CMU's recordings with their mirror images are 5,000
-MAX_ATTRIBUTES = 1_000  # of a group; a clip of ours has thirty
-MAX_ENTRIES = 10_000  # of an attribute that is a list; a robot has a hundred names
-# bytes of a group's texts: many may point to one place in the file, and grow to any size together
+# of a group; all of CMU's recordings with their mirror images are 5,000
+MAX_MEMBERS = 20_000
+# of a group; a clip of ours has thirty
+MAX_ATTRIBUTES = 1_000
+# of an attribute that is a list; a robot has a hundred names
+MAX_ENTRIES = 10_000
+# bytes of a group's texts: many may point to one place in the file
 MAX_TEXTS = 32 << 20
-# of an array to what it takes in the file: deflate makes 1,032 times of what it has at the very
-# most
+# bytes of an array to bytes in the file: deflate makes at most 1,032 times of what it has
 MAX_RATIO = 1_100
-SPARE_BYTES = 1 << 20  # that an array's last chunk may be larger than the array
+# bytes that an array's last chunk may be larger than the array
+SPARE_BYTES = 1 << 20
 _FILTERS = {1: "deflate", 2: "shuffle", 3: "fletcher32"}
-_HEAP = b"GCOL\x01"  # how a heap of texts begins; 3 bytes more, then its length
-_CHECKSUM_BYTES = 4  # that fletcher32 adds to a chunk
+# in the order in which they are applied
+_ORDER = ("shuffle", "deflate", "fletcher32")
+# how a heap of texts begins; 3 bytes more, then its length
+_HEAP = b"GCOL\x01"
+# that fletcher32 adds to a chunk
+_CHECKSUM_BYTES = 4
 
 
 @contextmanager
 def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
-    """The file, open for reading; what HDF5 raises inside the block becomes an InputError that
-    names the file.
+    """The file, open for reading; any error inside the block names the file.
 
     Raises:
-      InputError: for what is no regular file, cannot be opened, is no HDF5, damaged or cut short.
+      InputError: for no regular file, no HDF5, a file that is damaged or cut short.
     """
     path = regular_file(path)
     with reading(path):
@@ -61,8 +65,7 @@ def open_hdf5(path: str | Path) -> Iterator[h5py.File]:
 
 
 def schema_of(path: str | Path) -> str | None:
-    """What an HDF5 file's attribute "schema" says, "" where it has none; None for what does not
-    open as HDF5."""
+    """The attribute "schema" of an HDF5 file, "" for none; None for what does not open as HDF5."""
     try:
         with open_hdf5(path) as file:
             return str(attributes(file).get("schema", ""))
@@ -71,15 +74,13 @@ def schema_of(path: str | Path) -> str | None:
 
 
 def members(group: h5py.Group) -> list[str]:
-    """The names in a group, in its order. Nothing is opened.
+    """The names in a group, in its order; nothing is opened.
 
     Raises:
       InputError: for more than MAX_MEMBERS, or a name that is no UTF-8.
     """
-    if len(group) > MAX_MEMBERS:
-        raise InputError(
-            f"{where(group)} has {len(group):,} members; at most {MAX_MEMBERS:,} are read"
-        )
+    if (count := len(group)) > MAX_MEMBERS:
+        raise InputError(f"{where(group)} has {count:,} members; at most {MAX_MEMBERS:,} are read")
     names = list(group)
     for name in names:
         if not isinstance(name, str):
@@ -88,11 +89,10 @@ def members(group: h5py.Group) -> list[str]:
 
 
 def member(group: h5py.Group, name: str) -> Any:
-    """The group or array of that name in a group, None where there is none.
+    """The group or array `name` of a group, None for none.
 
     Raises:
-      InputError: for a soft or an external link: these lead out of the group or the file, and are
-        not followed.
+      InputError: for a soft or an external link, which leads out of the group or the file.
     """
     key = name.encode("utf-8", "surrogateescape")
     if name in ("", ".", "..") or "/" in name or not group.id.links.exists(key):
@@ -105,55 +105,45 @@ def member(group: h5py.Group, name: str) -> Any:
 
 
 def attributes(group: h5py.Group) -> dict[str, Any]:
-    """The attributes that are text, numbers, or short lists of them; others, which only strangers
-    write, are left out.
+    """The attributes that are text, numbers, or short lists of them; others are left out.
 
     Raises:
       InputError: for more than MAX_ATTRIBUTES, or texts that are more than the file has.
     """
-    if len(group.attrs) > MAX_ATTRIBUTES:
-        raise InputError(
-            f"{where(group)} has {len(group.attrs):,} attributes; at most {MAX_ATTRIBUTES:,} are read"
-        )
+    if (count := len(group.attrs)) > MAX_ATTRIBUTES:
+        most = f"at most {MAX_ATTRIBUTES:,} are read"
+        raise InputError(f"{where(group)} has {count:,} attributes; {most}")
     entries = {
-        key: count
+        key: texts
         for key in group.attrs
-        if isinstance(key, str) and (count := _texts(group, key)) is not None
+        if isinstance(key, str) and (texts := _texts(group, key)) is not None
     }
     _require_texts(group, sum(entries.values()))
     return {key: group.attrs[key] for key in entries}
 
 
 def _texts(group: h5py.Group, key: str) -> int | None:
-    """How many texts of any length an attribute holds, 0 for another kind; None for one that is
-    left out."""
+    """How many texts of any length an attribute holds; None for one that is left out."""
     opened = h5py.h5a.open(group.id, key.encode())
     kind, entries = opened.get_type(), math.prod(opened.shape or ())
-    number = (
-        isinstance(kind, h5py.h5t.TypeIntegerID | h5py.h5t.TypeFloatID) and kind.dtype.itemsize <= 8
-    )
+    numbers = h5py.h5t.TypeIntegerID | h5py.h5t.TypeFloatID
+    number = isinstance(kind, numbers) and kind.dtype.itemsize <= 8
     text = isinstance(kind, h5py.h5t.TypeStringID)
-    if (
-        not (number or text)
-        or opened.get_space().get_simple_extent_type() == h5py.h5s.NULL
-        or entries > MAX_ENTRIES
-    ):
+    empty = opened.get_space().get_simple_extent_type() == h5py.h5s.NULL
+    if not (number or text) or empty or entries > MAX_ENTRIES:
         return None
     return entries if text and kind.is_variable_str() else 0
 
 
 def _require_texts(group: h5py.Group, count: int) -> None:
-    """Refuse texts that together may be longer than MAX_TEXTS. They lie in heaps, which are looked
-    through where the file is large enough."""
+    """Refuse texts that together may be longer than MAX_TEXTS: they lie in heaps of the file."""
     found = os.stat(group.file.filename)
     if count * found.st_size <= MAX_TEXTS:
         return
     longest = _largest_heap(group.file.filename, found.st_size, found.st_mtime_ns)
     if count * longest > MAX_TEXTS:
-        raise InputError(
-            f"{where(group)} has {count:,} texts, of up to {longest:,} bytes each; at most {MAX_TEXTS:,} in all are "
-            "read"
-        )
+        has = f"{where(group)} has {count:,} texts, of up to {longest:,} bytes each"
+        raise InputError(f"{has}; at most {MAX_TEXTS:,} in all are read")
 
 
 @lru_cache(maxsize=8)
@@ -163,8 +153,7 @@ def _largest_heap(path: str, size: int, changed_ns: int) -> int:
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         at = data.find(_HEAP)
         while at >= 0:
-            # lengths have 8 bytes, in files of strangers 4; a heap beyond the end is none, but
-            # other data
+            # lengths have 8 bytes, or 4; a heap beyond the end is other data
             lengths = (int.from_bytes(data[at + 8 : at + 8 + width], "little") for width in (8, 4))
             largest = max(largest, next((length for length in lengths if at + length <= size), 0))
             at = data.find(_HEAP, at + 1)
@@ -178,22 +167,16 @@ def plain(value: Any) -> Any:
     # h5py keeps bytes that are no UTF-8 as surrogates, which cannot be printed
     if isinstance(value, str):
         return value.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    if isinstance(value, np.ndarray):
-        return [plain(entry) for entry in value.tolist()]
-    if isinstance(value, list):
-        return [plain(entry) for entry in value]
+    if isinstance(value, np.ndarray | list):
+        return [plain(entry) for entry in list(value)]
     return value.item() if isinstance(value, np.generic) else value
 
 
 def array_bytes(array: Any, what: str) -> int:
-    """The memory that `read_array` takes for an array, after a look at its type and its sizes;
-    nothing is read.
-
-    what: how to call it in an error.
+    """The memory that `read_array` takes for an array; its type and sizes are checked.
 
     Raises:
-      InputError: for what is no array of numbers, lies in another file, or declares more than it
-        has.
+      InputError: for no array of numbers, one in another file, or one larger than its storage.
     """
     if not isinstance(array, h5py.Dataset):
         raise InputError(f"{what} is no array")
@@ -207,15 +190,14 @@ def array_bytes(array: Any, what: str) -> int:
     stored = array.id.get_storage_size()
     there = h5py.h5i.get_file_id(array.id).get_filesize()
     if stored > there or declared > MAX_RATIO * stored or chunk > declared + SPARE_BYTES:
-        raise InputError(
-            f"{what} declares {array.shape}, {declared:,} bytes in chunks of {chunk:,}, but has {stored:,} "
-            f"in a file of {there:,}; damaged"
-        )
+        declares = f"{array.shape}, {declared:,} bytes in chunks of {chunk:,}"
+        has = f"{stored:,} in a file of {there:,}"
+        raise InputError(f"{what} declares {declares}, but has {has}; damaged")
     return math.prod(array.shape) * 8 + chunk
 
 
 def read_array(array: h5py.Dataset, what: str) -> np.ndarray:
-    """All of an array that `array_bytes` has looked at.
+    """All of an array that `array_bytes` has checked.
 
     Chunks are unpacked here: HDF5 lets a chunk unpack to any size, whatever the file declares.
 
@@ -223,15 +205,10 @@ def read_array(array: h5py.Dataset, what: str) -> np.ndarray:
       InputError: for one that is damaged, or compressed in another way than by gzip.
     """
     settings = array.id.get_create_plist()
-    filters = [
-        _FILTERS.get(settings.get_filter(i)[0], "another") for i in range(settings.get_nfilters())
-    ]
-    if "another" in filters or filters != sorted(
-        set(filters), key=("shuffle", "deflate", "fletcher32").index
-    ):
-        raise InputError(
-            f"{what} is compressed in a way that is not read: gzip is, with shuffle and fletcher32"
-        )
+    filters = [_FILTERS.get(settings.get_filter(i)[0], "") for i in range(settings.get_nfilters())]
+    if filters != [name for name in _ORDER if name in filters]:
+        only = "gzip is, with shuffle and fletcher32"
+        raise InputError(f"{what} is compressed in a way that is not read: {only}")
     try:
         return _unpacked(array, filters) if "deflate" in filters else array[...]
     except (OSError, RuntimeError, ValueError, zlib.error) as error:
@@ -239,25 +216,21 @@ def read_array(array: h5py.Dataset, what: str) -> np.ndarray:
 
 
 def _unpacked(array: h5py.Dataset, filters: list[str]) -> np.ndarray:
-    """The array from its chunks, none of which may unpack to another size than a chunk has.
-
-    Raises:
-      ValueError: or zlib.error for damage; deflate's own checksum covers what fletcher32 does.
-    """
+    """The array from its chunks, none of which may unpack to another size than a chunk has."""
     if h5py.h5t.py_create(array.dtype) != array.id.get_type():
         raise ValueError("its numbers are not stored as numpy's are")
     values = np.empty(array.shape, array.dtype)
     size = math.prod(array.chunks) * array.dtype.itemsize
-    for place in product(
-        *(range(0, whole, step) for whole, step in zip(array.shape, array.chunks, strict=True))
-    ):
+    starts = (range(0, whole, step) for whole, step in zip(array.shape, array.chunks, strict=True))
+    for place in product(*starts):
         skipped, packed = array.id.read_direct_chunk(place)
         if skipped:
             raise ValueError("a chunk lacks a filter")
+        if "fletcher32" in filters:
+            # deflate's own checksum covers the same
+            packed = packed[:-_CHECKSUM_BYTES]
         unpacker = zlib.decompressobj()
-        data = unpacker.decompress(
-            packed[:-_CHECKSUM_BYTES] if "fletcher32" in filters else packed, size + 1
-        )
+        data = unpacker.decompress(packed, size + 1)
         if len(data) != size or not unpacker.eof:
             raise ValueError(f"a chunk of {size:,} bytes unpacks to another size")
         if "shuffle" in filters:
@@ -270,10 +243,6 @@ def _unpacked(array: h5py.Dataset, filters: list[str]) -> np.ndarray:
 
 
 def where(node: Any) -> str:
-    """A file, or a place in it, as errors call it."""
-    name = node.name
-    return (
-        str(node.file.filename)
-        if name in (None, "/")
-        else f"{node.file.filename}, {name.lstrip('/')!r}"
-    )
+    """A file, or a place in it, as errors name it."""
+    file, name = str(node.file.filename), node.name
+    return file if name in (None, "/") else f"{file}, {name.lstrip('/')!r}"

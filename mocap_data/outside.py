@@ -1,9 +1,7 @@
-"""Reading what comes from outside: one budget of size and memory, and one place where errors become
-one line.
+"""Reading files that a user names: bounded in size and memory, every error one line.
 
-Whatever opens a file that a user names goes through here: only regular files are opened (a FIFO or
-a device would block or never end), only up to a size, and what libraries raise while they read
-becomes an `InputError` that names the file.
+Only regular files are opened (a FIFO or a device would block or never end), only up to a size, and
+what libraries raise while they read becomes an `InputError` that names the file.
 """
 
 from __future__ import annotations
@@ -18,28 +16,30 @@ from typing import Any
 
 from mocap_data.errors import InputError
 
-MAX_TEXT_BYTES = 512 << 20  # of a text file: an hour of 120 Hz recording has a tenth of that
+# an hour of 120 Hz recording has a tenth of that
+MAX_TEXT_BYTES = 512 << 20
 MAX_JSON_BYTES = 64 << 20
-# bytes of memory per character: an empty list, "[]," in the text, is an object of 64 bytes
+# bytes of memory per character of JSON: an empty list, "[],", is an object of 64 bytes
 JSON_GROWTH = 24
-MAX_NESTING = 64  # levels of lists and mappings; nothing of ours has ten
-MEMORY_SHARE = 0.8  # of the memory that is free, that one step may ask for
+# levels of lists and mappings
+MAX_NESTING = 64
+# of the free memory, that one step may ask for
+MEMORY_SHARE = 0.8
 
 
 def regular_file(path: str | os.PathLike[str], *, at_most: int | None = None) -> Path:
     """The path of a regular file, followed through links.
 
-    Args:
-      at_most: bytes that it may have.
+    at_most: bytes that it may have.
 
     Raises:
-      InputError: for what is absent, is a folder, a FIFO, a socket or a device, cannot be reached,
-        or is larger.
+      InputError: for what is absent, no regular file, cannot be reached, or is larger.
     """
     path = Path(path)
     try:
         found = path.stat()
-    except (FileNotFoundError, ValueError) as error:  # ValueError: a null character in the name
+    # ValueError: a null character in the name
+    except (FileNotFoundError, ValueError) as error:
         raise InputError(f"no file {str(path)!r}") from error
     except OSError as error:
         raise InputError(f"{path}: {_first_line(error)}") from error
@@ -73,7 +73,11 @@ def read_json(path: str | Path) -> Any:
 
 
 def read_json_object(path: str | Path) -> dict[str, Any]:
-    """The same where a mapping is expected. Raises InputError for anything else."""
+    """The content of a JSON file that holds an object.
+
+    Raises:
+      InputError: as `read_json`, and for anything but an object.
+    """
     content = read_json(path)
     if not isinstance(content, dict):
         raise InputError(f"{path}: a JSON object is expected")
@@ -81,11 +85,10 @@ def read_json_object(path: str | Path) -> dict[str, Any]:
 
 
 def parse_json(text: str, name: str) -> Any:
-    """JSON from a text that came from outside; `name` says from where.
+    """JSON from a text from outside; `name` says from where.
 
     Raises:
-      InputError: for what is not JSON (with the line), nested deeper than MAX_NESTING, or more than
-        memory holds.
+      InputError: for no JSON (with the line), nesting beyond MAX_NESTING, or too large a text.
     """
     require_memory(JSON_GROWTH * len(text), f"{name}: parsing {len(text):,} characters of JSON")
     try:
@@ -111,11 +114,7 @@ def parse_json(text: str, name: str) -> Any:
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """Around what a library does with a file from outside: what it raises becomes an InputError
-    that names the file.
-
-    InputErrors pass through as they are, and so do interrupts and errors that are no Exceptions.
-    """
+    """Around a library that reads a file: any Exception becomes an InputError naming the file."""
     try:
         yield
     except InputError:
@@ -131,48 +130,42 @@ def reading(path: str | Path) -> Iterator[None]:
 
 
 def available_memory() -> int:
-    """Bytes of memory that this process may still take, by the system's word; a guess where it says
-    nothing."""
+    """Bytes of memory that this process may still take; a guess where the system does not say."""
     free = _meminfo()
-    with suppress(OSError, ValueError):  # no such cgroup, or "max": no limit
+    # no such cgroup, or "max": no limit
+    with suppress(OSError, ValueError):
         limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
         free = min(free, int(limit.read_text()) - int(used.read_text()))
     return max(free, 0)
 
 
 def require_memory(num_bytes: float, what: str) -> None:
-    """Refuse what no memory here holds, before the first allocation.
+    """Refuse what memory does not hold, before the first allocation.
 
-    Args:
-      num_bytes: an estimate of the peak.
-      what: what needs it, with the setting that makes it less, e.g. "a replay of 1e6 robots
-        (algo.num_envs=)".
+    num_bytes: an estimate of the peak. what: what needs it, with the setting that makes it less.
 
     Raises:
       InputError: naming both sizes.
     """
     free = available_memory()
     if num_bytes > MEMORY_SHARE * free:
-        raise InputError(
-            f"{what} needs about {num_bytes / 2**30:,.1f} GiB of memory; {free / 2**30:.1f} GiB are free"
-        )
+        needed = f"{num_bytes / 2**30:,.1f} GiB of memory; {free / 2**30:.1f} GiB are free"
+        raise InputError(f"{what} needs about {needed}")
 
 
 def _meminfo() -> int:
-    try:
+    with suppress(OSError, ValueError, IndexError):
         for line in Path("/proc/meminfo").read_text().splitlines():
             if line.startswith("MemAvailable:"):
                 return int(line.split()[1]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
-    try:
+    with suppress(AttributeError, ValueError, OSError):
         return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    except (AttributeError, ValueError, OSError):
-        return 16 << 30
+    return 16 << 30
 
 
 def _first_line(error: BaseException) -> str:
-    if isinstance(error, OSError) and error.strerror:  # str() of it has the file's name once more
+    # str() of an OSError has the file's name once more
+    if isinstance(error, OSError) and error.strerror:
         return error.strerror
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return text if len(text) <= 200 else text[:200] + " ..."

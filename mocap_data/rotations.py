@@ -1,10 +1,8 @@
 """Unit quaternions (w, x, y, z), batched: the last axis is the quaternion, all others broadcast.
 
-Conventions: a quaternion q rotates vectors from the frame it describes into the frame it is
-described in, `v_world = rotate(q_world_body, v_body)`; products apply right to left,
+`v_world = rotate(q_world_body, v_body)`; products apply right to left,
 `rotate(multiply(a, b), v) == rotate(a, rotate(b, v))`. q and -q are the same rotation. Angles are
-radians. Functions expect unit quaternions and keep them unit up to rounding; only `normalize`
-changes a length.
+in radians. Functions expect unit quaternions; only `normalize` changes a length.
 """
 
 from __future__ import annotations
@@ -17,8 +15,7 @@ from mocap_data.arrays import Array
 IDENTITY: Array = np.array([1.0, 0.0, 0.0, 0.0])
 IDENTITY.flags.writeable = False
 
-# Below this size of the vector part, the quotient angle / |v| comes from its series: the error of
-# the truncated series is of order |v|^4, far below rounding.
+# below this size of the vector part angle / |v| comes from its series; the error is |v|^4
 _SMALL = 1e-4
 
 
@@ -84,11 +81,7 @@ def to_matrix(q: ArrayLike) -> Array:
 
 
 def from_matrix(matrix: ArrayLike) -> Array:
-    """The quaternions (..., 4) with w >= 0 of rotation matrices (..., 3, 3).
-
-    4 q q^T is linear in the matrix; the row of q q^T with the largest diagonal entry is divided by
-    the root of that entry, so that nothing small is ever divided by (Shepperd's method).
-    """
+    """The quaternions (..., 4), w >= 0, of rotation matrices (..., 3, 3); Shepperd's method."""
     m = np.asarray(matrix, dtype=np.float64)
     d0, d1, d2 = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
     outer = np.empty((*m.shape[:-2], 4, 4))  # 4 q q^T
@@ -119,14 +112,10 @@ def from_axis_angle(axis: ArrayLike, angle: ArrayLike) -> Array:
 
 
 def from_euler(order: str, angles: ArrayLike) -> Array:
-    """Intrinsic Euler angles to quaternions: "ZXY" is Rz(a0) Rx(a1) Ry(a2), as scipy's upper case
-    orders.
-
-    order: one to any number of letters out of X, Y, Z.
-    angles: (..., len(order)) [rad].
+    """Intrinsic Euler angles (..., len(order)) [rad] as quaternions: "ZXY" is Rz(a0) Rx(a1) Ry(a2).
 
     Raises:
-      ValueError: for another letter or another number of angles.
+      ValueError: for letters other than X, Y, Z, or another number of angles.
     """
     angles = np.asarray(angles, dtype=np.float64)
     if not order or set(order) - set("XYZ"):
@@ -151,15 +140,14 @@ def exp(rotvec: ArrayLike) -> Array:
 
 
 def log(q: ArrayLike) -> Array:
-    """The rotation vector (..., 3) [rad] of `q` (..., 4), the short way round: length at most pi."""
+    """The rotation vector (..., 3) [rad] of `q` (..., 4), the short way round."""
     q = np.asarray(q, dtype=np.float64)
     q = np.where(q[..., :1] < 0.0, -q, q)
     w, v = q[..., :1], q[..., 1:]
     sine = np.linalg.norm(v, axis=-1, keepdims=True)
     small = sine < _SMALL
     safe = np.where(small, 1.0, sine)
-    # 2 atan(s / w) / s = (2 / w) (1 - (s / w)^2 / 3 + ...) ; w is about 1 where this branch is
-    # taken
+    # 2 atan(s / w) / s = (2 / w) (1 - (s / w)^2 / 3 + ...); w is about 1 in this branch
     w_safe = np.where(small, w, 1.0)
     ratio = np.where(small, sine / w_safe, 0.0)
     factor = np.where(
@@ -169,12 +157,7 @@ def log(q: ArrayLike) -> Array:
 
 
 def difference(a: ArrayLike, b: ArrayLike) -> Array:
-    """The rotation vector (..., 3) [rad] that leads from `a` to `b`, in a's own frame: b = a
-    exp(d).
-
-    Divided by a time step it is the angular velocity in the body frame, as MuJoCo's free joint has
-    it.
-    """
+    """The rotation vector d (..., 3) [rad] from `a` to `b` in a's own frame: b = a exp(d)."""
     return log(multiply(conjugate(a), b))
 
 
@@ -184,14 +167,12 @@ def angle(a: ArrayLike, b: ArrayLike) -> Array:
 
 
 def slerp(a: ArrayLike, b: ArrayLike, t: ArrayLike) -> Array:
-    """The rotation a share `t` (...) of the short way from `a` to `b`, (..., 4); t = 0 is a, t = 1
-    is +-b."""
+    """The rotation a share `t` (...) of the short way from `a` to `b`, (..., 4)."""
     return multiply(a, exp(np.asarray(t, dtype=np.float64)[..., None] * difference(a, b)))
 
 
 def make_continuous(q: ArrayLike) -> Array:
-    """`q` (T, ..., 4) with signs such that neighbours in time are on the same hemisphere; the first
-    keeps its sign."""
+    """`q` (T, ..., 4) with signs that keep neighbours in time on one hemisphere."""
     q = np.asarray(q, dtype=np.float64)
     flips = np.sum(q[1:] * q[:-1], axis=-1, keepdims=True) < 0.0
     sign = np.concatenate(
@@ -201,33 +182,21 @@ def make_continuous(q: ArrayLike) -> Array:
 
 
 def squad(q: ArrayLike, times: ArrayLike, new_times: ArrayLike) -> Array:
-    """Rotations `q` (N, ..., 4) at `times` (N,) interpolated at `new_times` (T,): SQUAD, (T, ...,
-    4).
+    """Rotations `q` (N, ..., 4) at `times` (N,) interpolated at `new_times` (T,), (T, ..., 4).
 
-    Shoemake's spherical quadrangle: between knots i and i + 1, with h from 0 to 1 and inner
-    quaternions s,
+    SQUAD (Shoemake 1987): between knots i and i + 1, with h from 0 to 1 and inner quaternions s,
 
         slerp(slerp(q_i, q_i+1, h), slerp(s_i, s_i+1, h), 2 h (1 - h)),
 
-    which goes through the knots and is continuously differentiable. For evenly spaced knots its
-    inner quaternions are his, s_i = q_i exp(-(log(q_i^-1 q_i+1) + log(q_i^-1 q_i-1)) / 4). In
-    general they follow from the angular velocity at the knots, which is that of the parabola
-    through a knot and its two neighbours, and at the two ends that of the parabola through the last
-    three knots. So steady turning is reproduced exactly, and errors are of third order in the
-    spacing. With two knots this is slerp. The result keeps the first quaternion's hemisphere
-    throughout.
+    continuously differentiable. For evenly spaced knots s_i = q_i exp(-(log(q_i^-1 q_i+1) +
+    log(q_i^-1 q_i-1)) / 4); in general s follows from the angular velocity of the parabola through
+    a knot and its neighbours. Steady turning is reproduced exactly.
 
     Raises:
-      ValueError: for times that do not increase, differ in number from `q`, or for new ones outside
-        of them.
+      ValueError: for times that do not increase, or new times outside of them.
     """
     q, times, new = (np.asarray(values, dtype=np.float64) for values in (q, times, new_times))
-    if (
-        times.ndim != 1
-        or len(times) == 0
-        or len(times) != len(q)
-        or not (np.diff(times) > 0.0).all()
-    ):
+    if times.ndim != 1 or not 0 < len(times) == len(q) or not (np.diff(times) > 0.0).all():
         raise ValueError(f"{len(q)} rotations need as many increasing times; found {times.shape}")
     if new.ndim != 1 or (len(new) and not (times[0] <= new.min() and new.max() <= times[-1])):
         raise ValueError(f"new times must be a list within {times[0]:g} to {times[-1]:g}")
@@ -251,14 +220,12 @@ def squad(q: ArrayLike, times: ArrayLike, new_times: ArrayLike) -> Array:
 
 
 def _knot_velocities(mean: Array, duration: Array) -> Array:
-    """Angular velocities (N, ..., 3) at knots from the mean ones (N - 1, ..., 3) between them; see
-    `squad`."""
+    """Angular velocities (N, ..., 3) at knots from the mean ones (N - 1, ..., 3) between them."""
     if len(mean) == 1:
         return np.concatenate([mean, mean])
     before, after = duration[:-1], duration[1:]
     within = (mean[:-1] * after + mean[1:] * before) / (before + after)
-    # half the parabola's acceleration: its velocity changes by twice this over an interval, from
-    # end to end
+    # half the parabola's acceleration
     slope = np.diff(mean, axis=0) / (before + after)
     first, last = mean[:1] - slope[:1] * duration[:1], mean[-1:] + slope[-1:] * duration[-1:]
     return np.concatenate([first, within, last])

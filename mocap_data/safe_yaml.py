@@ -1,8 +1,7 @@
-"""YAML that came from outside: bounded before anything of it is built.
+"""YAML from outside, bounded before anything of it is built.
 
-A few hundred bytes of anchors and aliases can stand for billions of nodes, and nesting of a few
-thousand levels ends the interpreter. The parser's events are counted first, aliases as often as
-they stand.
+A few hundred bytes of aliases can stand for billions of nodes, and thousands of nested levels end
+the interpreter: the parser's events are counted first, aliases as often as they stand.
 """
 
 from __future__ import annotations
@@ -18,29 +17,34 @@ import yaml
 from mocap_data.errors import InputError
 from mocap_data.outside import MAX_NESTING, read_text
 
-MAX_YAML_BYTES = 1 << 20  # a robot.yaml has 5 KB
+# a robot.yaml has 5 KB
+MAX_YAML_BYTES = 1 << 20
 MAX_NODES = 100_000
-# characters: beyond them no number is one of ours, and turning it into one takes long
+# characters of a number; longer ones take long to parse
 MAX_NUMBER = 400
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C one is ten times as fast
+# the C loader is ten times as fast
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 def read_yaml(path: str | Path) -> Any:
-    """The content of a YAML file. Raises: InputError as `outside.read_text` and `parse_yaml`."""
+    """The content of a YAML file.
+
+    Raises:
+      InputError: as `outside.read_text` and `parse_yaml`.
+    """
     return parse_yaml(read_text(path, at_most=MAX_YAML_BYTES), str(path))
 
 
 def parse_yaml(text: str, name: str) -> Any:
-    """YAML from a text that came from outside; `name` says from where.
+    """YAML from a text from outside; `name` says from where.
 
     Raises:
       InputError: for what is not YAML, and as `check_yaml`.
     """
     check_yaml(text, name)
-    # ValueError: dates that do not exist, numbers of 5000 digits; TypeError, AttributeError: odd
-    # keys and tags
+    # ValueError: dates that do not exist, numbers of 5000 digits; the others: odd keys and tags
     with _parsing(name, ValueError, TypeError, AttributeError, OverflowError, LookupError):
-        loader = _Loader(text)  # a SafeLoader
+        loader = _Loader(text)
         try:
             return loader.get_single_data()
         finally:
@@ -59,46 +63,47 @@ def _parsing(name: str, *others: type[Exception]) -> Iterator[None]:
 
 
 def check_yaml(text: str, name: str) -> None:
-    """Count a text's nodes and levels, aliases replaced by what they stand for; nothing is built.
+    """Count a text's nodes and levels, aliases replaced by what they stand for.
 
     Raises:
-      InputError: for what is not YAML, nested too deep, larger than anything of ours, or refers to
-        itself.
+      InputError: for what is not YAML, nested too deep, too large, or refers to itself.
     """
     with _parsing(name):
         _count(text, name)
 
 
 def _count(text: str, name: str) -> None:
-    anchors: dict[str, tuple[int, int]] = {}  # nodes and levels of each
+    too_deep = InputError(f"{name}: nested more than {MAX_NESTING} levels deep")
+    # nodes and levels of each anchor
+    anchors: dict[str, tuple[int, int]] = {}
     # anchor, nodes so far, levels below
     open_nodes: list[tuple[str | None, int, int]] = [(None, 0, 0)]
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.ScalarEvent):
-            if len(event.value) > MAX_NUMBER and re.fullmatch(
-                r"[-+0-9_:.eExXa-fA-F]+", event.value
-            ):
-                raise InputError(f"{name}: a number of {len(event.value):,} digits")
-            found = (event.anchor, 1, 0)
+            value = event.value
+            if len(value) > MAX_NUMBER and re.fullmatch(r"[-+0-9_:.eExXa-fA-F]+", value):
+                raise InputError(f"{name}: a number of {len(value):,} digits")
+            anchor, nodes, levels = event.anchor, 1, 0
         elif isinstance(event, yaml.AliasEvent):
-            if event.anchor not in anchors:  # of a node that is still open: it would hold itself
+            # an anchor that is still open would hold itself
+            if event.anchor not in anchors:
                 raise InputError(f"{name}: the alias *{event.anchor} stands for nothing before it")
-            found = (None, *anchors[event.anchor])
+            anchor, (nodes, levels) = None, anchors[event.anchor]
         elif isinstance(event, yaml.CollectionStartEvent):
             open_nodes.append((event.anchor, 1, 0))
             if len(open_nodes) > MAX_NESTING:
-                raise InputError(f"{name}: nested more than {MAX_NESTING} levels deep")
+                raise too_deep
             continue
         elif isinstance(event, yaml.CollectionEndEvent):
             anchor, nodes, levels = open_nodes.pop()
-            found = (anchor, nodes, levels + 1)
+            levels += 1
         else:
             continue
-        if found[0] is not None:
-            anchors[found[0]] = found[1:]
-        anchor, nodes, levels = open_nodes.pop()
-        open_nodes.append((anchor, nodes + found[1], max(levels, found[2])))
-        if nodes + found[1] > MAX_NODES:
+        if anchor is not None:
+            anchors[anchor] = nodes, levels
+        outer, total, deepest = open_nodes.pop()
+        open_nodes.append((outer, total + nodes, max(deepest, levels)))
+        if total + nodes > MAX_NODES:
             raise InputError(f"{name}: more than {MAX_NODES:,} values, aliases replaced")
         if len(open_nodes) + open_nodes[-1][2] > MAX_NESTING + 1:
-            raise InputError(f"{name}: nested more than {MAX_NESTING} levels deep")
+            raise too_deep

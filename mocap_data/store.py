@@ -10,12 +10,10 @@ Layout (schema "npmp-motion", version 3):
     /CLIP/contacts   (T, nfoot)      uint8, 1 where a foot stands (optional)
     /CLIP/frame_quality/FIGURE (T,)  float64, any number of figures (optional)
 
-Velocities and the bodies' poses follow from qpos (`ReferenceMotion.qvel`,
-`retarget.kinematics.body_states`). Versions 1 and 2, which are still read, held them too, as qvel,
-body_pos and body_quat: these are left unread. Version 1 has no contacts, no frame_quality and only
-the first three attributes. Arrays are compressed without loss and carry checksums, so a damaged
-file is noticed when it is read. Clips keep the order they were written in. The same motions give
-the same bytes.
+Versions 1 and 2 are still read; their qvel, body_pos and body_quat follow from qpos and are not.
+Version 1 has no contacts, no frame_quality and only the first three attributes. Arrays are
+compressed without loss and carry checksums. Clips keep their order. The same motions give the same
+bytes.
 """
 
 from __future__ import annotations
@@ -31,8 +29,9 @@ from typing import Any
 import h5py
 import numpy as np
 
+from mocap_data.arrays import set_fields
 from mocap_data.errors import InputError, unknown
-from mocap_data.files import atomic_path
+from mocap_data.files import new_hdf5
 from mocap_data.hdf5 import array_bytes, attributes, member, members, open_hdf5, read_array
 from mocap_data.motion import ReferenceMotion
 from mocap_data.outside import parse_json, require_memory
@@ -40,62 +39,60 @@ from mocap_data.sanity import require_rate
 
 SCHEMA = "npmp-motion"
 VERSION = 3
-MAX_TEXT = 10_000  # characters of an attribute but the provenance; a file has five for every clip
+# characters of an attribute but the provenance
+MAX_TEXT = 10_000
 
-# Each a field of ReferenceMotion; the second ones came with version 2.
-_CLIP_ATTRIBUTES: dict[str, type] = {"rate_hz": float, "source": str, "licence": str}
-_CLIP_ATTRIBUTES_2: dict[str, type] = {
+# fields of ReferenceMotion that are attributes of a clip, and those that came with version 2
+_VERSION_1: dict[str, type] = {"rate_hz": float, "source": str, "licence": str}
+_VERSION_2: dict[str, type] = {
     "recording": str,
     "start_s": float,
     "mirror": str,
     "split": str,
     "weight": float,
 }
-# Clips are read whole. One chunk an array is smaller and faster than HDF5's own guess, up to a size
-# that memory does not mind.
+_FIXED = (*_VERSION_1, *_VERSION_2)
+# clips are read whole: one chunk an array is smaller and faster than HDF5's own guess
 _CHUNK_BYTES = 4 << 20
-_FIXED = (*_CLIP_ATTRIBUTES, *_CLIP_ATTRIBUTES_2)
 
 
 @dataclass(frozen=True, eq=False)
 class MotionSet:
     """Reference motions of one robot.
 
-    robot: its name.
-    model_sha256: the hash of the robot's model that the motions were made with.
-    joint_names: the actuated joints, in qpos order after the free root's 7 numbers.
-    body_names: every body but the world, in the model's order.
-    motions: with unique names.
-    provenance: how the motions were made, e.g. versions and options.
-
     Raises:
-      InputError: when a motion's arrays do not fit the names, or two motions share a name.
+      InputError: when a motion does not fit the joints, or two motions share a name.
     """
 
+    # the robot's name
     robot: str
+    # of the robot's model that the motions were made with
     model_sha256: str
+    # the actuated joints, in qpos order after the free root's 7 numbers
     joint_names: tuple[str, ...]
+    # every body but the world, in the model's order
     body_names: tuple[str, ...]
+    # with unique names
     motions: tuple[ReferenceMotion, ...]
+    # how the motions were made, e.g. versions and options
     provenance: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        set_field = object.__setattr__  # the way to normalise fields of a frozen dataclass
-        set_field(self, "joint_names", tuple(str(name) for name in self.joint_names))
-        set_field(self, "body_names", tuple(str(name) for name in self.body_names))
-        set_field(self, "motions", tuple(self.motions))
-        set_field(
-            self, "provenance", {str(key): str(value) for key, value in self.provenance.items()}
+        set_fields(
+            self,
+            joint_names=tuple(str(name) for name in self.joint_names),
+            body_names=tuple(str(name) for name in self.body_names),
+            motions=tuple(self.motions),
+            provenance={str(key): str(value) for key, value in self.provenance.items()},
         )
         seen: set[str] = set()
         for motion in self.motions:
-            if motion.name in seen:
-                raise InputError(f"two motions are called {motion.name!r}; names must be unique")
-            seen.add(motion.name)
-            if not motion.name or "/" in motion.name or motion.name in (".", ".."):
-                raise InputError(
-                    f"a motion cannot be called {motion.name!r}: it names a group in a file"
-                )
+            name = motion.name
+            if name in seen:
+                raise InputError(f"two motions are called {name!r}; names must be unique")
+            seen.add(name)
+            if not _names_a_group(name):
+                raise InputError(f"a motion cannot be called {name!r}: it names a group in a file")
             _check_fits(motion, self.robot, len(self.joint_names))
 
     @property
@@ -107,7 +104,7 @@ class MotionSet:
         """The motion called `name`.
 
         Raises:
-          InputError: naming those there are.
+          InputError: for an unknown name.
         """
         for motion in self.motions:
             if motion.name == name:
@@ -115,8 +112,7 @@ class MotionSet:
         raise unknown("motion", name, self.names)
 
     def select(self, names: Sequence[str] | None = None, *, split: str | None = None) -> MotionSet:
-        """The set with only the motions `names`, in that order, or those of one `split`, or both;
-        None takes all.
+        """The set with only the motions `names`, in that order, or of one `split`, or both.
 
         Raises:
           InputError: for an unknown name or split, and when no motion is left.
@@ -125,23 +121,26 @@ class MotionSet:
         if split is not None:
             splits = sorted({motion.split for motion in self.motions if motion.split})
             if split not in splits:
-                raise InputError(
-                    f"no motion is of split {split!r}; there are: {', '.join(splits)}"
-                    if splits
-                    else f"no motion is of split {split!r}: the motions were not split into train and validation"
-                )
+                unsplit = "the motions were not split into train and validation"
+                why = f"; there are: {', '.join(splits)}" if splits else f": {unsplit}"
+                raise InputError(f"no motion is of split {split!r}{why}")
             chosen = tuple(motion for motion in chosen if motion.split == split)
         if not chosen:
             raise InputError("no motion is left: nothing, or nothing of that split, was asked for")
         return replace(self, motions=chosen)
 
 
+def _names_a_group(name: str) -> bool:
+    """Whether HDF5 takes a name for a member of a group."""
+    return bool(name) and "/" not in name and name not in (".", "..")
+
+
 def write_motions(path: str | os.PathLike[str], motion_set: MotionSet) -> None:
     """Write `motion_set` to `path`, whole or not at all.
 
     Raises:
-      InputError: for a set without motions or a quality figure named like a fixed attribute,
-        OSError when the folder cannot be written.
+      InputError: for no motions, or a figure that cannot have its name in a file. OSError: when the
+        folder cannot be written.
     """
     if not motion_set.motions:
         raise InputError(f"{path}: refusing to write a motion file without motions")
@@ -151,31 +150,23 @@ def write_motions(path: str | os.PathLike[str], motion_set: MotionSet) -> None:
             raise InputError(
                 f"motion {motion.name!r}: quality figure {taken[0]!r} has the name of an attribute"
             )
-        odd = [key for key in motion.frame_quality if not key or "/" in key or key in (".", "..")]
+        odd = [key for key in motion.frame_quality if not _names_a_group(key)]
         if odd:
             raise InputError(
                 f"motion {motion.name!r}: a figure of frames cannot be called {odd[0]!r} in a file"
             )
-    # In memory first: HDF5 crashes where a disk is full.
-    with h5py.File("motions", "w", driver="core", backing_store=False, track_order=True) as file:
-        _write_header(file, motion_set)
+    with new_hdf5(path, track_order=True) as file:
+        text = h5py.string_dtype("utf-8")
+        file.attrs["schema"] = SCHEMA
+        file.attrs["version"] = VERSION
+        file.attrs["robot"] = motion_set.robot
+        file.attrs["model_sha256"] = motion_set.model_sha256
+        for key in ("joint_names", "body_names"):
+            names = np.array(getattr(motion_set, key), dtype=object)
+            file.attrs.create(key, names, dtype=text)
+        file.attrs["provenance"] = json.dumps(dict(motion_set.provenance), sort_keys=True)
         for motion in motion_set.motions:
             _write_motion(file.create_group(motion.name), motion)
-        file.flush()
-        image = file.id.get_file_image()
-    with atomic_path(path) as temporary:
-        temporary.write_bytes(image)
-
-
-def _write_header(file: h5py.File, motion_set: MotionSet) -> None:
-    text = h5py.string_dtype("utf-8")
-    file.attrs["schema"] = SCHEMA
-    file.attrs["version"] = VERSION
-    file.attrs["robot"] = motion_set.robot
-    file.attrs["model_sha256"] = motion_set.model_sha256
-    file.attrs.create("joint_names", np.array(motion_set.joint_names, dtype=object), dtype=text)
-    file.attrs.create("body_names", np.array(motion_set.body_names, dtype=object), dtype=text)
-    file.attrs["provenance"] = json.dumps(dict(motion_set.provenance), sort_keys=True)
 
 
 def _write_motion(group: h5py.Group, motion: ReferenceMotion) -> None:
@@ -199,7 +190,8 @@ def _write_array(group: h5py.Group, key: str, values: np.ndarray) -> None:
         data=values,
         chunks=(min(len(values), rows), *values.shape[1:]),
         compression="gzip",
-        compression_opts=1,  # higher levels cost seconds and save little on motion
+        # higher levels cost seconds and save little on motion
+        compression_opts=1,
         shuffle=True,
         fletcher32=True,
         track_times=False,
@@ -218,16 +210,14 @@ def read_motions(
 ) -> MotionSet:
     """The motions in `path`, refused unless they are of the robot that the caller expects.
 
-    robot, model_sha256, joint_names, body_names: what the file must say; None accepts anything.
-    clips: read only these, in this order; None reads all. Others are not touched (nor
-    decompressed). refused: where it is given, what is wrong with single clips is appended to it,
-    and the others are read.
+    robot, model_sha256, joint_names, body_names: what the file must say; None: anything.
+    clips: read only these, in this order.
+    refused: where given, errors of single clips are appended to it, and the others are read.
 
     Raises:
-      InputError: naming the file and what differs: no such file, not HDF5, truncated or damaged,
-        another schema or a newer version, a missing attribute or array, another robot, model, joint
-        or body, an unknown clip, links or sizes that `mocap_data.hdf5` refuses, more than memory
-        holds, or contents that `ReferenceMotion` refuses.
+      InputError: naming the file and what differs: no such file, not HDF5, damaged, another schema
+        or a newer version, another robot, an unknown clip, what `mocap_data.hdf5` refuses, more
+        than memory holds, or contents that `ReferenceMotion` refuses.
     """
     with _open(path) as (file, version, head):
         _require_robot(path, head, robot, model_sha256, joint_names, body_names)
@@ -235,7 +225,12 @@ def read_motions(
         names = present if clips is None else list(clips)
         for name in sorted(set(names) - set(present)):
             raise unknown(f"clip in {path}", name, present)
-        refuse = _raise if refused is None else refused.append
+
+        def refuse(error: InputError) -> None:
+            if refused is None:
+                raise error
+            refused.append(error)
+
         stored = []
         for name in names:
             try:
@@ -247,20 +242,22 @@ def read_motions(
         motions = []
         for clip in stored:
             try:
-                motions.append(_motion(path, clip))
-                _check_fits(motions[-1], head["robot"], len(head["joint_names"]))
+                motion = _motion(path, clip)
+                _check_fits(motion, head["robot"], len(head["joint_names"]))
+                motions.append(motion)
             except InputError as error:
-                refuse(_naming(path, error))
+                named = str(error).startswith(str(path))
+                refuse(error if named else InputError(f"{path}: {error}"))
         if not motions:
             raise InputError(f"{path} holds no motions")
     return MotionSet(motions=tuple(motions), **head)
 
 
 def splits_in(path: str | os.PathLike[str]) -> dict[str, str]:
-    """The split of every clip of `path` by its name, in order, from attributes and shapes alone.
+    """The split of every clip of `path` by its name, in order, without reading arrays.
 
     Raises:
-      InputError: as `read_motions` does.
+      InputError: as `read_motions`.
     """
     with _open(path) as (file, version, _):
         return {
@@ -271,20 +268,19 @@ def splits_in(path: str | os.PathLike[str]) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class _Stored:
-    """A clip as it lies in a file: what its attributes say, and its arrays, looked at but not read."""
+    """A clip in a file: its attributes, and its arrays, checked but not read."""
 
     name: str
     about: dict[str, Any]
     quality: dict[str, float]
     arrays: dict[str, h5py.Dataset]
     figures: dict[str, h5py.Dataset]
-    num_bytes: int  # of memory that reading it takes
+    num_bytes: int
 
 
 @contextmanager
 def _open(path: str | os.PathLike[str]) -> Iterator[tuple[h5py.File, int, dict[str, Any]]]:
-    """The file, open for reading, its version, and the fields of a MotionSet that its attributes
-    hold."""
+    """The file, its version, and the fields of a MotionSet that its attributes hold."""
     with open_hdf5(Path(path)) as file:
         about = attributes(file)
         schema = about.get("schema")
@@ -295,9 +291,8 @@ def _open(path: str | os.PathLike[str]) -> Iterator[tuple[h5py.File, int, dict[s
             )
         version = _attribute(path, about, "version", int)
         if version > VERSION:
-            raise InputError(
-                f"{path}: version {version} is newer than this reader ({VERSION}); update npmp"
-            )
+            newer = f"version {version} is newer than this reader ({VERSION})"
+            raise InputError(f"{path}: {newer}; update npmp")
         if version < 1:
             raise InputError(f"{path}: version {version} does not exist; there are: 1 to {VERSION}")
         yield file, version, _header(path, about)
@@ -329,15 +324,12 @@ def _attribute(where: Any, known: Mapping[str, Any], key: str, kind: type) -> An
 
 
 def _text(value: Any) -> str:
-    """A text as h5py returns it (str, or bytes for fixed-length ones).
-
-    Raises:
-      TypeError or ValueError: for none.
-    """
+    """A text as h5py returns it: str, or bytes for fixed-length ones."""
     if isinstance(value, bytes):
         return value.decode("utf-8")
     if isinstance(value, str):
-        value.encode("utf-8")  # h5py keeps bytes that are no UTF-8 as surrogates
+        # h5py keeps bytes that are no UTF-8 as surrogates
+        value.encode("utf-8")
         return str(value)
     raise TypeError
 
@@ -348,11 +340,11 @@ def _header(path: Any, about: Mapping[str, Any]) -> dict[str, Any]:
     head = {key: _attribute(path, about, key, kind) for key, kind in kinds.items()}
     try:
         document = parse_json(_text(about.get("provenance", "{}")), "provenance")
-        if isinstance(document, dict):
-            return {**head, "provenance": document}
-    except (TypeError, ValueError):  # InputError is one
-        pass
-    raise InputError(f"{path}: attribute 'provenance' is not a JSON object")
+    except (TypeError, ValueError):
+        document = None
+    if not isinstance(document, dict):
+        raise InputError(f"{path}: attribute 'provenance' is not a JSON object")
+    return {**head, "provenance": document}
 
 
 def _require_robot(
@@ -363,16 +355,17 @@ def _require_robot(
     joint_names: Sequence[str] | None,
     body_names: Sequence[str] | None,
 ) -> None:
-    """Refuse a file that is not of the robot that is expected; None expects nothing."""
+    """Refuse a file of another robot than expected; None expects nothing."""
     if robot is not None and head["robot"] != robot:
         raise InputError(f"{path} is of robot {head['robot']!r}, expected {robot!r}")
     for kind, expected in (("joint", joint_names), ("body", body_names)):
         if expected is not None:
             _require_same(path, kind, head[f"{kind}_names"], tuple(expected))
     if model_sha256 is not None and head["model_sha256"] != model_sha256:
+        found, expected = head["model_sha256"][:12], model_sha256[:12]
         raise InputError(
-            f"{path} was made with another model of {head['robot']!r}: model_sha256 "
-            f"{head['model_sha256'][:12]}..., expected {model_sha256[:12]}...; retarget again with this one"
+            f"{path} was made with another model of {head['robot']!r}: model_sha256 {found}..., "
+            f"expected {expected}...; retarget again with this one"
         )
 
 
@@ -383,8 +376,6 @@ def _stored(path: Any, file: h5py.File, version: int, name: str) -> _Stored:
     if not isinstance(group, h5py.Group):
         raise InputError(f"{path}: {name!r} is no group; a motion file has one group per clip")
     known = attributes(group)
-    wanted = _CLIP_ATTRIBUTES | (_CLIP_ATTRIBUTES_2 if version >= 2 else {})
-    numbers = (np.floating, np.integer)
     arrays = {key: member(group, key) for key in ("qpos", "contacts")}
     if arrays["contacts"] is None:
         del arrays["contacts"]
@@ -393,6 +384,7 @@ def _stored(path: Any, file: h5py.File, version: int, name: str) -> _Stored:
         if not isinstance(inner, h5py.Group):
             raise InputError(f"{where}: frame_quality is no group of arrays")
         figures = {key: member(inner, key) for key in members(inner)}
+    wanted = _VERSION_1 | (_VERSION_2 if version >= 2 else {})
     about = {key: _attribute(where, known, key, kind) for key, kind in wanted.items()}
     require_rate(about["rate_hz"], f"{where}:")
     num_bytes = 0
@@ -400,65 +392,45 @@ def _stored(path: Any, file: h5py.File, version: int, name: str) -> _Stored:
         if array is None:
             raise InputError(f"{where}: array {key!r} is missing")
         num_bytes += array_bytes(array, f"{where}: {key}")
-        if key == "contacts" and array.ndim != 2:
-            raise InputError(f"{where}: contacts is no array (T, F)")
-        if key != "contacts" and (array.dtype.kind != "f" or not array.shape):
-            raise InputError(
-                f"{where}: {key} is of type {array.dtype}, expected an array of floats"
-            )
-    return _Stored(
-        name=name,
-        about=about,
-        quality={
-            key: float(value)
-            for key, value in known.items()
-            if key not in _FIXED and isinstance(value, numbers)
-        },
-        arrays=arrays,
-        figures=figures,
-        num_bytes=num_bytes,
-    )
+        if key == "contacts":
+            if array.ndim != 2:
+                raise InputError(f"{where}: contacts is no array (T, F)")
+        elif array.dtype.kind != "f" or not array.shape:
+            kind = array.dtype
+            raise InputError(f"{where}: {key} is of type {kind}, expected an array of floats")
+    quality = {
+        key: float(value)
+        for key, value in known.items()
+        if key not in _FIXED and isinstance(value, np.floating | np.integer)
+    }
+    return _Stored(name, about, quality, arrays, figures, num_bytes)
 
 
 def _motion(path: Any, clip: _Stored) -> ReferenceMotion:
     """A clip with its arrays read."""
-    where = f"{path}, clip {clip.name!r}"
-    arrays: dict[str, Any] = {
-        key: _values(array, f"{where}: {key}") for key, array in clip.arrays.items()
-    }
-    figures = {key: _values(array, f"{where}: {key}") for key, array in clip.figures.items()}
+
+    def values(key: str, array: h5py.Dataset) -> np.ndarray:
+        found = read_array(array, f"{path}, clip {clip.name!r}: {key}")
+        # saves ReferenceMotion a copy
+        found.flags.writeable = False
+        return found
+
+    arrays: dict[str, Any] = {key: values(key, array) for key, array in clip.arrays.items()}
+    figures = {key: values(key, array) for key, array in clip.figures.items()}
     return ReferenceMotion(
         name=clip.name, quality=clip.quality, frame_quality=figures, **clip.about, **arrays
     )
 
 
-def _values(array: h5py.Dataset, what: str) -> np.ndarray:
-    """All of an array, read-only."""
-    values = read_array(array, what)
-    values.flags.writeable = False  # ours alone: saves ReferenceMotion a copy
-    return values
-
-
 def _check_fits(motion: ReferenceMotion, robot: str, num_joints: int) -> None:
     """Refuse a motion of another number of joints."""
-    joints = motion.qpos.shape[1] - 7
+    joints, what = motion.qpos.shape[1] - 7, f"motion {motion.name!r}: qpos"
     if joints != num_joints:
-        raise InputError(
-            f"motion {motion.name!r}: qpos is of {joints} joints, robot {robot!r} has {num_joints}"
-        )
-
-
-def _naming(path: Any, error: InputError) -> InputError:
-    """The error with the file's name, once."""
-    return error if str(error).startswith(str(path)) else InputError(f"{path}: {error}")
-
-
-def _raise(error: InputError) -> None:
-    raise error
+        raise InputError(f"{what} is of {joints} joints, robot {robot!r} has {num_joints}")
 
 
 def _require_same(path: Any, kind: str, found: tuple[str, ...], expected: tuple[str, ...]) -> None:
-    """Raise InputError saying the first place where two lists of names differ."""
+    """Raise InputError at the first place where two lists of names differ."""
     for i, (name, wanted) in enumerate(zip(found, expected, strict=False)):
         if name != wanted:
             raise InputError(f"{path}: {kind} {i} is {name!r}, expected {wanted!r}")

@@ -1,17 +1,15 @@
 """Generated dog gaits: free motion for demonstrations and tests, with exact foot contacts.
 
 A trunk travels along a circle (or a line) at constant speed and yaw rate while four legs step by a
-fixed pattern. Everything is a closed formula of time:
+fixed pattern, a closed formula of time:
 
-- A leg's foothold is where its neutral position under the trunk will be in the middle of the
-  stance, so a foot stands still in the world, to the bit, from touchdown to lift-off, in turns too.
-- A swing leads from one foothold to the next along s(u) = 10 u^3 - 15 u^4 + 6 u^5 and lifts by
-  64 u^3 (1 - u)^3 times the clearance: velocity and acceleration vanish at both ends (C2).
-- Knees, hocks, elbows and wrists follow by planar inverse kinematics, so that segments keep their
-  lengths.
+- A foothold is where the leg's neutral position under the trunk is in the middle of the stance, so
+  a foot stands still to the bit.
+- A swing leads to the next foothold along s(u) = 10 u^3 - 15 u^4 + 6 u^5 and lifts by
+  64 u^3 (1 - u)^3 times the clearance: velocity and acceleration vanish at both ends.
+- Knees, hocks, elbows and wrists follow by planar inverse kinematics.
 
-The proportions are those of a large dog, near the size of ANYmal. Names are those of the dog
-recordings.
+The proportions are those of a large dog, near the size of ANYmal; names are the dog recordings'.
 """
 
 from __future__ import annotations
@@ -32,24 +30,23 @@ LICENCE = "Apache-2.0 (generated)"
 
 @dataclass(frozen=True)
 class Gait:
-    """A stepping pattern.
+    """A stepping pattern."""
 
-    stride_s: time from one touchdown of a foot to its next [s].
-    duty: share of the stride that a foot is on the ground.
-    touchdown: per leg the moment of its touchdown as a share of the stride.
-    speed_mps, turn_rate: defaults, [m/s] and [rad/s].
-    clearance_m: how high a paw is lifted [m].
-    bob_m: half the trunk's vertical travel, twice per stride [m].
-    sway_m: half its sideways travel, once per stride [m].
-    """
-
+    # time from one touchdown of a foot to its next [s]
     stride_s: float
+    # share of the stride that a foot is on the ground
     duty: float
+    # per leg the moment of its touchdown as a share of the stride
     touchdown: dict[str, float]
+    # default speed [m/s]
     speed_mps: float
+    # default yaw rate [rad/s]
     turn_rate: float
+    # how high a paw is lifted [m]
     clearance_m: float
+    # half the trunk's vertical travel, twice per stride [m]
     bob_m: float
+    # half its sideways travel, once per stride [m]
     sway_m: float
 
 
@@ -63,8 +60,7 @@ GAITS = {
     "turn": Gait(1.0, 0.65, _WALK, 0.45, 0.5, clearance_m=0.07, bob_m=0.005, sway_m=0.012),
 }
 
-# Keypoints fixed in the trunk: metres from the trunk's centre on the ground, X forward, Y left, Z
-# up.
+# keypoints fixed in the trunk: [m] from its centre on the ground, X forward, Y left, Z up
 _TRUNK = {
     "Hips": (-0.22, 0.0, 0.56),
     "Spine": (-0.22, 0.0, 0.56),
@@ -86,37 +82,30 @@ _TRUNK = {
 
 @dataclass(frozen=True)
 class _Leg:
-    """One leg of the dog.
+    """One leg of the dog."""
 
-    keypoints: from hip (or shoulder) to paw.
-    neutral: the paw in the middle of a stance, in the trunk's frame [m].
-    lengths: of the three segments, top to bottom [m].
-    bend: +1 where the middle joint points forward (knee), -1 backward (elbow).
-    lean: of the lowest segment against the line from paw to hip, backward [rad].
-    """
-
+    # from hip (or shoulder) to paw
     keypoints: tuple[str, str, str, str]
+    # the paw in the middle of a stance, in the trunk's frame [m]
     neutral: tuple[float, float]
+    # of the three segments, top to bottom [m]
     lengths: tuple[float, float, float]
+    # +1 where the middle joint points forward (knee), -1 backward (elbow)
     bend: float
-    lean: float
+    # of the lowest segment against the line from paw to hip, backward [rad]
+    lean: float = 0.35
 
 
-def _legs() -> dict[str, _Leg]:
-    legs = {}
-    for side, sign in (("Left", 1.0), ("Right", -1.0)):
-        fore = (f"{side}Arm", f"{side}ForeArm", f"{side}Hand", f"{side}Hand_end")
-        hind = (f"{side}UpLeg", f"{side}Leg", f"{side}Foot", f"{side}Foot_end")
-        legs[f"{side}Fore"] = _Leg(
-            fore, (0.28, sign * 0.115), (0.21, 0.24, 0.12), bend=-1.0, lean=0.35
-        )
-        legs[f"{side}Hind"] = _Leg(
-            hind, (-0.28, sign * 0.115), (0.22, 0.24, 0.13), bend=1.0, lean=0.35
-        )
-    return legs
+def _leg(side: str, end: str) -> _Leg:
+    y = 0.115 if side == "Left" else -0.115
+    if end == "Fore":
+        names = (f"{side}Arm", f"{side}ForeArm", f"{side}Hand", f"{side}Hand_end")
+        return _Leg(names, (0.28, y), (0.21, 0.24, 0.12), bend=-1.0)
+    names = (f"{side}UpLeg", f"{side}Leg", f"{side}Foot", f"{side}Foot_end")
+    return _Leg(names, (-0.28, y), (0.22, 0.24, 0.13), bend=1.0)
 
 
-LEGS = _legs()
+LEGS = {side + end: _leg(side, end) for side in ("Left", "Right") for end in ("Fore", "Hind")}
 
 
 def dog_gait(
@@ -128,21 +117,15 @@ def dog_gait(
     rate_hz: float = 60.0,
     name: str | None = None,
 ) -> Clip:
-    """A dog walking, trotting or turning, already in full motion at its first frame.
-
-    It starts at the origin facing +X and repeats itself after every stride, up to the way
-    travelled.
+    """The 27 keypoints `DOG_NAMES` of a dog in full motion from the origin; paws at z = 0.
 
     gait: "walk", "trot", or "turn" (a walk along a circle).
-    speed_mps: of the trunk along its path [m/s]; negative is backward. Default: the gait's own.
-    turn_rate: [rad/s], positive to the left, for any gait. Default: 0, and 0.5 for "turn".
-    duration_s, rate_hz: length and frame rate; T = duration_s * rate_hz frames.
-
-    Returns the 27 keypoints `DOG_NAMES`; paws (Hand_end, Foot_end) stand at z = 0.
+    speed_mps: [m/s], negative is backward; turn_rate: [rad/s], positive to the left; None: the
+      gait's own. duration_s, rate_hz: T = duration_s * rate_hz frames.
 
     Raises:
-      InputError: for an unknown gait, a rate or duration that is not positive, or a speed at which
-        the legs would have to be longer than they are.
+      InputError: for an unknown gait, a rate or duration that is not positive, or a speed beyond
+        the legs' length.
     """
     if gait not in GAITS:
         raise unknown("gait", gait, GAITS)
@@ -205,8 +188,7 @@ def _heading(time: Array, turn: float) -> Array:
 
 
 def _trunk_motion(time: Array, pattern: Gait, speed: float, turn: float) -> Array:
-    """The trunk's centre on its path with bob and sway, (T, 3) [m]; z is relative to the trunk's
-    height."""
+    """The trunk's centre on its path with bob and sway, (T, 3) [m]; z relative to its height."""
     phase = 2.0 * np.pi * time / pattern.stride_s  # [rad], per stride
     # lowest in the middle of the stance of each diagonal pair (trot) or hind foot (walk)
     bob = -pattern.bob_m * np.cos(2.0 * (phase - np.pi * pattern.duty))
@@ -249,8 +231,7 @@ def _bend_leg(
 ) -> tuple[Array, Array]:
     """The two keypoints between hip and paw, each (T, 3), in the plane of hip, paw and `forward`.
 
-    The lowest segment leans back from the line between paw and hip by a fixed angle; the other two
-    close the triangle to its upper end (law of cosines).
+    The lowest segment leans back by a fixed angle; the other two close the triangle.
     """
     upper, lower, last = leg.lengths
     line = _unit(top - paw)

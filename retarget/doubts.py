@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from mocap_data.clip import Clip
 from mocap_data.motion import ReferenceMotion
-from mocap_data.sanity import doubts as implausible
+from mocap_data.sanity import warnings_of as implausible
 
 # [m] a walking dog stays near 2 cm; one that sits or lies, which no robot can, reaches 10 cm
 DOUBTFUL_RMS = 0.05

@@ -24,8 +24,16 @@ from scipy.ndimage import minimum_filter1d
 
 from mocap_data import rotations
 from mocap_data.arrays import Array
-from mocap_data.errors import InputError, stretch
-from mocap_data.readers.asf_amc import RATE_HZ, ROOT, Angles, Skeleton, find_asf, read_amc, read_asf
+from mocap_data.errors import InputError, frame_range
+from mocap_data.readers.asf_amc import (
+    RATE_HZ,
+    ROOT,
+    Angles,
+    AsfSkeleton,
+    find_asf,
+    read_amc,
+    read_asf,
+)
 from mocap_data.readers.cmu_h5 import HumanoidMotion, is_cmu_h5, read_cmu_h5_motion
 from retarget import ground
 from retarget.ground import Bools
@@ -112,7 +120,7 @@ def read_person(
         person = _of_humanoid(read_cmu_h5_motion(recording, clip, licence=licence))
     else:
         person = _of_amc(Path(recording), asf, licence)
-    part = stretch(f"{person.name!r}", start, stop, person.num_frames)
+    part = frame_range(f"{person.name!r}", start, stop, person.num_frames)
     if (count := part.stop - part.start) < MIN_FRAMES:
         raise InputError(
             f"{person.name!r} has {count} frames; retargeting needs at least {MIN_FRAMES}"
@@ -175,7 +183,7 @@ def _of_amc(path: Path, asf: str | os.PathLike[str] | None, licence: str) -> Per
     )
 
 
-def _amc_values(path: Path, skeleton: Skeleton, angles: Angles, order: Sequence[str]) -> Array:
+def _amc_values(path: Path, skeleton: AsfSkeleton, angles: Angles, order: Sequence[str]) -> Array:
     """(T, 62) numbers of each frame in dm_control's order, BODYrAXIS [deg], the root's place first
     [file units].
 
@@ -184,9 +192,7 @@ def _amc_values(path: Path, skeleton: Skeleton, angles: Angles, order: Sequence[
     """
     columns: dict[str, Array] = {}
     for bone in skeleton.bones:
-        for dof, values in zip(
-            bone.dofs, angles.values.get(bone.name, np.empty((0, 0))).T, strict=False
-        ):
+        for dof, values in zip(bone.dofs, angles.get(bone.name, np.empty((0, 0))).T, strict=False):
             columns[f"{bone.name}{dof}"] = values if dof.startswith("t") else np.rad2deg(values)
     root = [f"{ROOT}{dof}" for dof in ("tx", "ty", "tz", "rx", "ry", "rz")]
     wanted = [*root, *order[len(root) :]]

@@ -17,11 +17,11 @@ from mocap_data.readers.asf_amc import read_amc_clip
 from mocap_data.readers.bvh import read_bvh
 from mocap_data.readers.c3d import read_c3d
 from mocap_data.readers.cmu_h5 import is_cmu_h5, list_cmu_h5, read_cmu_h5
+from mocap_data.readers.common import BOM
 from mocap_data.readers.deepmimic import read_deepmimic
 from mocap_data.readers.keypoints import read_csv, read_npz
 
-# By suffix, in lower case. A format is added here and, where its suffix is another's too, in
-# `reader_of`.
+# by suffix, in lower case; a suffix of two formats is told apart in `reader_of`
 READERS: dict[str, Callable[..., Clip]] = {
     ".amc": read_amc_clip,
     ".bvh": read_bvh,
@@ -33,29 +33,23 @@ READERS: dict[str, Callable[..., Clip]] = {
     ".npz": read_npz,
     ".txt": read_csv,
 }
-# What may be said of any recording.
+# options of every recording
 ABOUT = {"name": None, "source": None, "licence": "unknown"}
 
 
 def read(path: str | os.PathLike[str], **options: Any) -> Clip:
-    """The recording at `path` as a `Clip` (metres, Z up); the suffix chooses the reader, for .txt
-    also the contents.
+    """The recording at `path` as a `Clip`; the suffix chooses the reader, for .txt the contents.
 
-    Options of most readers, all optional:
-        scale: metres per unit of the file, or the unit's name ("cm", "m", "mm", "in"). Left out:
-          0.01 for BVH, what the file
-            says for ASF/AMC and C3D, else 1.
-        up: the file's upward axis, "x", "y" or "z" ("-z": z points down). Left out: what the file
-          says for C3D, else "y".
-        name: of the clip (default: the file name without suffix).
-        source: where it comes from (default: the file name).
-        licence: of the recording (default "unknown").
-    `options_of` lists those of a file; each format's own are documented with its reader.
+    options, all optional; each format's own are documented with its reader (see `options_of`):
+      scale: metres per unit of the file, or the unit's name ("cm", "m", "mm", "in"); by default
+        0.01 for BVH, what the file says for ASF/AMC and C3D, else 1.
+      up: the file's upward axis, "x", "y" or "z" ("-z": z points down); by default what the file
+        says for C3D, else "y".
+      name: of the clip (the file's without suffix). source (the file's name). licence ("unknown").
 
     Raises:
       InputError: naming the file: no such file, an unknown suffix or option, or contents that are
-        truncated, garbled or not finite; MissingOptions where an option would help; OSError for a
-        file that may not be read.
+        truncated, garbled or not finite; MissingOptions where an option would help.
     """
     file, reader = _checked(path, options)
     about = {key: value for key in ABOUT if (value := options.pop(key, None)) is not None}
@@ -66,10 +60,10 @@ def read(path: str | os.PathLike[str], **options: Any) -> Clip:
 
 
 def read_all(path: str | os.PathLike[str], **options: Any) -> list[Clip]:
-    """Every clip of a recording: one for most formats, many for dm_control's HDF5 (all, unless
-    clip= names one).
+    """Every clip of a recording: many for dm_control's HDF5 without clip=, else one.
 
-    Options and errors are those of `read`.
+    Raises:
+      InputError: as `read`.
     """
     file, reader = _checked(path, options)
     if reader is not read_cmu_h5 or options.get("clip") is not None:
@@ -79,15 +73,15 @@ def read_all(path: str | os.PathLike[str], **options: Any) -> list[Clip]:
     except InputError as error:
         raise _better(file, error) from None
     if len(clips) > 1 and "name" in options:
+        name = options["name"]
         raise InputError(
-            f"{file} holds {len(clips)} clips, which cannot all have the name {options['name']!r}"
+            f"{file} holds {len(clips)} clips, which cannot all have the name {name!r}"
         )
     return [read(file, **{**options, "clip": clip.name}) for clip in clips]
 
 
 def reader_of(path: str | os.PathLike[str]) -> Callable[..., Clip]:
-    """The reader for a file: by its suffix, and for .txt by its first byte too (JSON begins with a
-    brace).
+    """The reader for a file by its suffix; a .txt that begins with a brace is JSON.
 
     Raises:
       InputError: for a suffix that has none.
@@ -104,27 +98,23 @@ def reader_of(path: str | os.PathLike[str]) -> Callable[..., Clip]:
 
 
 def options_of(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """The options of the reader for a file with their defaults; none for a file that has no reader."""
+    """The options of the reader for a file with their defaults; {} for a file without reader."""
     try:
-        reader = reader_of(path)
+        return _options(reader_of(path))
     except (InputError, OSError):
         return {}
-    return _options(reader)
 
 
 def _options(reader: Callable[..., Clip]) -> dict[str, Any]:
-    own = inspect.signature(reader).parameters.items()
-    return {name: entry.default for name, entry in own if name != "path"} | ABOUT
+    parameters = inspect.signature(reader).parameters.items()
+    return {name: entry.default for name, entry in parameters if name != "path"} | ABOUT
 
 
 def is_recording(path: str | os.PathLike[str]) -> bool:
-    """Whether a file of a folder is one to read: by its suffix, and a look at the contents where
-    others use the suffix too.
+    """Whether a file of a folder is a recording: by its suffix, and contents where others use it.
 
-    So READMEs and licences in .txt, JSON without frames, and HDF5 of another layout (our own
-    datasets) are none. What is damaged so that its contents say nothing, empty JSON and HDF5 that
-    does not open, is one: reading it says what is
-      wrong.
+    READMEs and licences in .txt, JSON without frames and our own datasets are none; empty JSON and
+    HDF5 that does not open are, so that reading them says what is wrong.
     """
     file = Path(path)
     suffix = file.suffix.lower()
@@ -137,15 +127,13 @@ def is_recording(path: str | os.PathLike[str]) -> bool:
     start = _start(file)
     if start.startswith(b"{"):
         return b'"Frames"' in start
-    if suffix == ".json":
-        return not start
-    return start[:1] in b"+-.0123456789"
+    return not start if suffix == ".json" else start[:1] in b"+-.0123456789"
 
 
 def _checked(
     path: str | os.PathLike[str], options: dict[str, Any]
 ) -> tuple[Path, Callable[..., Clip]]:
-    """The file and its reader, after a look at the path and the options' names."""
+    """The file and its reader, after a check of the path and the options' names."""
     file = regular_file(path)
     reader = reader_of(file)
     known = _options(reader)
@@ -158,24 +146,23 @@ def _checked(
 def _start(file: Path) -> bytes:
     """The first bytes of a text, from the first character that is no white space."""
     with file.open("rb") as stream:
-        return stream.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
+        return stream.read(4096).removeprefix(BOM).lstrip()
 
 
 def _better(file: Path, error: InputError) -> InputError:
-    """The error for a file that no reader took: a better one where it is something else that we
-    know."""
+    """The error for a file that no reader took: a better one where we know what it is."""
     # here, since these build on the formats of recordings
     from mocap_data.readers import robot_motions
     from mocap_data.store import SCHEMA
 
     try:
-        kind = robot_motions.kind_of(file)
-        if kind is not None:
-            what = f"a robot's motion ({kind}), not a recording of keypoints to retarget"
-            return InputError(f"{file} holds {what}; npmp inspect shows it")
-        if schema_of(file) == SCHEMA:
-            what = "a dataset of robot motions, made by npmp retarget, not a recording"
-            return InputError(f"{file} is {what}; npmp inspect shows it")
-    except (InputError, OSError):  # damaged; the first error says so
-        pass
-    return error
+        if (kind := robot_motions.kind_of(file)) is not None:
+            what = f"holds a robot's motion ({kind}), not a recording of keypoints to retarget"
+        elif schema_of(file) == SCHEMA:
+            what = "is a dataset of robot motions, made by npmp retarget, not a recording"
+        else:
+            return error
+    # damaged: the first error says so
+    except (InputError, OSError):
+        return error
+    return InputError(f"{file} {what}; npmp inspect shows it")

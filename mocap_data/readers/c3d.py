@@ -1,9 +1,7 @@
-"""C3D: positions of markers, the format of optical motion capture systems. Read through ezc3d (the
-extra `c3d`).
+"""C3D: positions of markers, the format of optical motion capture; read by ezc3d (extra `c3d`).
 
-ezc3d crashes or hangs on some damaged files, so the file's structure is checked here first, and
-ezc3d runs in a process of its own. Only the points are read; analog channels, force plates and
-events are left alone.
+ezc3d crashes or hangs on some damaged files: the file's structure is checked here first, and ezc3d
+runs in a process of its own. Only the points are read.
 """
 
 from __future__ import annotations
@@ -35,13 +33,16 @@ from mocap_data.readers.common import (
     world_clip,
 )
 
-_BLOCK = 512  # bytes; what C3D counts in
+# bytes; what C3D counts in
+_BLOCK = 512
 # bytes per value of a parameter, by its type: text, byte, int16, float
 _SIZES = {-1: 1, 1: 1, 2: 2, 4: 4}
-_INTEL = 84  # processor type; the others (DEC 85, MIPS 86) are of the last century
+# processor type; the others (DEC 85, MIPS 86) are of the last century
+_INTEL = 84
+# a number of frames that the header cannot count
+_UNCOUNTED = 0xFFFF
 
-# Runs in the process of its own: prints an npz with the points (T, M, 3) and which samples are
-# missing.
+# runs in the process of its own: prints an npz with the points (T, M, 3) and missing samples
 _CHILD = """
 import io, sys
 import numpy as np
@@ -52,28 +53,31 @@ try:
 except (ImportError, ValueError, OSError):
     pass
 import ezc3d
-file = ezc3d.c3d(sys.argv[1])
-points = np.asarray(file["data"]["points"], dtype=np.float64)
-residuals = np.asarray(file["data"]["meta_points"]["residuals"], dtype=np.float64).reshape(points.shape[1:])
+data = ezc3d.c3d(sys.argv[1])["data"]
+points = np.asarray(data["points"], dtype=np.float64)
+residuals = np.asarray(data["meta_points"]["residuals"], dtype=np.float64).reshape(points.shape[1:])
 missing = (residuals < 0.0) | ~np.isfinite(points[:3]).all(axis=0)
 out = io.BytesIO()
 np.savez(out, points=points[:3].transpose(2, 1, 0), missing=missing.T)
 sys.stdout.buffer.write(out.getvalue())
 """
-_MEMORY = 4 * 2**30  # [bytes] address space of that process, and 100 times the file's size
+# bytes of address space of that process, and 100 times the file's size
+_MEMORY = 4 * 2**30
 _TIMEOUT_S, _TIMEOUT_S_PER_MB = 30.0, 2.0
 
 
 @dataclass(frozen=True)
 class _Header:
-    """What the first blocks of a C3D file say."""
+    """The first blocks of a C3D file."""
 
     points: int
     frames: int
     rate_hz: float
-    labels: tuple[str, ...]
+    # a name per point: its label, or "point17" where the file gives none
+    labels: list[str]
     units: str
-    up: str  # "" where the file does not say
+    # "" where the file does not say
+    up: str
 
 
 def read_c3d(
@@ -87,14 +91,9 @@ def read_c3d(
 ) -> Clip:
     """The labelled markers of a C3D file, gaps filled.
 
-    names: the markers to take, in this order; left out, all but unlabelled ones ("*12").
-    max_gap_s: the longest time for which a marker may be missing; such gaps are filled by a cubic
-    spline through the
-      marker's
-        other samples. Frames at the start and the end in which a marker is missing are left out, up
-        to half of the recording.
-    rate_hz: in place of POINT:RATE. scale: in place of POINT:UNITS; metres per unit, or the unit's
-    name. up: the upward axis; left out, the one that POINT:Y_SCREEN names, else "z".
+    names: the markers to take, in this order; None: all but unlabelled ones ("*12").
+    max_gap_s: the longest time for which a marker may be missing; see `fill_gaps`.
+    rate_hz, scale, up: in place of POINT:RATE, POINT:UNITS and POINT:Y_SCREEN (else "z").
 
     Raises:
       InputError: naming the file: ezc3d is not installed, no C3D, damaged or cut short, an unknown
@@ -104,38 +103,31 @@ def read_c3d(
     header = _header(path, content(path))
     rate = header.rate_hz if rate_hz is None else float(rate_hz)
     if not (math.isfinite(rate) and rate > 0.0):
-        raise MissingOptions(
-            f"{path}: a rate (POINT:RATE) of {rate:g} Hz is not positive; give rate_hz=",
-            ("rate_hz",),
-        )
+        message = f"{path}: a rate (POINT:RATE) of {rate:g} Hz is not positive; give rate_hz="
+        raise MissingOptions(message, ("rate_hz",))
     if rate_hz is None:
         rate_said(path, rate)
-    unit: float | str = header.units if scale is None else scale
     if scale is None and header.units.lower() not in UNITS:
-        raise MissingOptions(
-            f"{path}: the unit (POINT:UNITS) {shown(header.units)} is not known; give scale=",
-            ("scale",),
-        )
-    labels = _labels(header)
-    chosen = _chosen(path, labels, names)
+        what = f"the unit (POINT:UNITS) {shown(header.units)} is not known"
+        raise MissingOptions(f"{path}: {what}; give scale=", ("scale",))
+    labels = header.labels
+    chosen = [str(name) for name in names or () if names is not None]
+    if names is None:
+        chosen = [label for label in labels if not label.startswith("*")]
+    for label in chosen:
+        if label not in labels:
+            raise unknown(f"marker (in {path})", label, labels)
+    if not chosen:
+        raise InputError(f"{path} has no labelled marker; its points are: {', '.join(labels[:8])}")
     points, missing = _points(path, header)
     columns = [labels.index(label) for label in chosen]
+    longest = math.floor(max_gap_s * rate + 1e-9)
     positions = fill_gaps(
-        points[:, columns],
-        missing[:, columns],
-        chosen,
-        max_frames=math.floor(max_gap_s * rate + 1e-9),
-        what=path,
+        points[:, columns], missing[:, columns], chosen, max_frames=longest, what=path
     )
-    return world_clip(
-        path,
-        positions,
-        chosen,
-        None,
-        rate_hz=rate,
-        scale=unit,
-        up=(header.up or "z") if up is None else up,
-    )
+    unit: float | str = header.units if scale is None else scale
+    up = (header.up or "z") if up is None else up
+    return world_clip(path, positions, chosen, None, rate_hz=rate, scale=unit, up=up)
 
 
 def fill_gaps(
@@ -148,143 +140,96 @@ def fill_gaps(
     marker appears and after the first disappears are left out, up to half of all.
 
     Raises:
-      InputError: naming the marker and its frames (of the recording, from 0) where that is not
-        enough.
+      InputError: naming the marker and its frames where that is not enough.
     """
     from scipy.interpolate import CubicSpline
 
-    frames = len(points)
-    known = np.logical_not(missing)
+    frames, known = len(points), np.logical_not(missing)
     never = ~known.any(axis=0)
     if never.any():
-        raise InputError(
-            f"{what}: marker {names[int(np.argmax(never))]!r} is missing in all {frames} frames; "
-            "leave it out with names="
-        )
+        gone = f"marker {names[int(np.argmax(never))]!r} is missing in all {frames} frames"
+        raise InputError(f"{what}: {gone}; leave it out with names=")
     first = np.argmax(known, axis=0)
     last = frames - 1 - np.argmax(known[::-1], axis=0)
     start, stop = int(first.max()), int(last.min()) + 1
     if stop - start < max(1, (frames + 1) // 2):
-        late, early = int(np.argmax(first)), int(np.argmin(last))
+        late, early = names[int(np.argmax(first))], names[int(np.argmin(last))]
         raise InputError(
-            f"{what}: marker {names[late]!r} appears in frame {start} and {names[early]!r} is last seen in frame "
-            f"{stop - 1} of {frames}; less than half of the recording has all markers; leave them out with names="
+            f"{what}: marker {late!r} appears in frame {start} and {early!r} is last seen in frame "
+            f"{stop - 1} of {frames}; less than half of the recording has all markers; leave them "
+            "out with names="
         )
     filled = points.copy()
     for m, name in enumerate(names):
-        gone = np.flatnonzero(missing[start:stop, m]) + start
-        if not len(gone):
+        gone_at = np.flatnonzero(missing[start:stop, m]) + start
+        if not len(gone_at):
             continue
-        for gap in np.split(gone, np.flatnonzero(np.diff(gone) > 1) + 1):
+        for gap in np.split(gone_at, np.flatnonzero(np.diff(gone_at) > 1) + 1):
             if len(gap) > max_frames:
-                raise InputError(
-                    f"{what}: marker {name!r} is missing in frames {gap[0]} to {gap[-1]} ({len(gap)} frames, more than "
-                    f"the {max_frames} that are filled: max_gap_s)"
-                )
+                most = f"more than the {max_frames} that are filled: max_gap_s"
+                where = f"frames {gap[0]} to {gap[-1]} ({len(gap)} frames, {most})"
+                raise InputError(f"{what}: marker {name!r} is missing in {where}")
         seen = np.flatnonzero(known[:, m])
         if len(seen) >= 4:
-            filled[gone, m] = CubicSpline(seen, points[seen, m], axis=0)(gone)
+            filled[gone_at, m] = CubicSpline(seen, points[seen, m], axis=0)(gone_at)
         else:
-            filled[gone, m] = np.stack(
-                [np.interp(gone, seen, points[seen, m, axis]) for axis in range(3)], axis=1
-            )
+            for axis in range(3):
+                filled[gone_at, m, axis] = np.interp(gone_at, seen, points[seen, m, axis])
     return filled[start:stop]
 
 
-def _chosen(path: Path, labels: Sequence[str], names: Sequence[str] | None) -> list[str]:
-    """The markers to take: those that are asked for, else all labelled ones."""
-    chosen = (
-        [label for label in labels if not label.startswith("*")]
-        if names is None
-        else [str(n) for n in names]
-    )
-    for label in chosen:
-        if label not in labels:
-            raise unknown(f"marker (in {path})", label, labels)
-    if not chosen:
-        raise InputError(f"{path} has no labelled marker; its points are: {', '.join(labels[:8])}")
-    return chosen
-
-
-def _labels(header: _Header) -> list[str]:
-    """A name per point: its label, or "point17" where the file gives none."""
-    given = [label.strip() for label in header.labels[: header.points]]
-    given += [""] * (header.points - len(given))
-    return [label or f"point{i}" for i, label in enumerate(given)]
-
-
 def _points(path: Path, header: _Header) -> tuple[Array, Array]:
-    """The points (T, M, 3) in the file's units and which samples are missing (T, M), as ezc3d reads
-    them."""
+    """The points (T, M, 3) in the file's units and missing samples (T, M), by ezc3d."""
     if importlib.util.find_spec("ezc3d") is None:
-        raise InputError(
-            f"{path}: reading C3D needs the package ezc3d; install it with: pip install 'npmp[c3d]'"
-        )
-    megabytes = path.stat().st_size / 2**20
-    command = [
-        sys.executable,
-        "-P",
-        "-c",
-        _CHILD,
-        str(path.resolve()),
-        str(int(_MEMORY + 100 * megabytes * 2**20)),
-    ]
+        install = "install it with: pip install 'npmp[c3d]'"
+        raise InputError(f"{path}: reading C3D needs the package ezc3d; {install}")
+    size = path.stat().st_size
+    memory = str(int(_MEMORY + 100 * size))
+    command = [sys.executable, "-P", "-c", _CHILD, str(path.resolve()), memory]
+    timeout = _TIMEOUT_S + _TIMEOUT_S_PER_MB * size / 2**20
     try:
-        child = subprocess.run(
-            command, capture_output=True, timeout=_TIMEOUT_S + _TIMEOUT_S_PER_MB * megabytes
-        )
+        child = subprocess.run(command, capture_output=True, timeout=timeout)
     except subprocess.TimeoutExpired:
-        raise InputError(
-            f"{path}: ezc3d does not come to an end with this file; it is damaged"
-        ) from None
+        why = "ezc3d does not come to an end with this file; it is damaged"
+        raise InputError(f"{path}: {why}") from None
     if child.returncode != 0:
-        said = [
-            line for line in child.stderr.decode("utf-8", "replace").splitlines() if line.strip()
-        ]
-        why = shown(said[-1]) if said and child.returncode > 0 else "it crashes"
+        lines = [line for line in child.stderr.splitlines() if line.strip()]
+        why = shown(lines[-1]) if lines and child.returncode > 0 else "it crashes"
         raise InputError(f"{path}: ezc3d cannot read it; damaged, or no C3D ({why})")
     with np.load(io.BytesIO(child.stdout), allow_pickle=False) as arrays:
         points, missing = arrays["points"], arrays["missing"]
     if points.shape != (header.frames, header.points, 3):
-        raise InputError(
-            f"{path}: ezc3d finds {points.shape[0]} frames of {points.shape[1]} points, the file declares "
-            f"{header.frames} of {header.points}"
-        )
+        found = f"{points.shape[0]} frames of {points.shape[1]} points"
+        declared = f"{header.frames} of {header.points}"
+        raise InputError(f"{path}: ezc3d finds {found}, the file declares {declared}")
     return points, missing
 
 
-# --- the structure of the file
-# ----------------------------------------------------------------------------------------
+# --- the structure of the file ---
 
 
 def _header(path: Path, data: bytes) -> _Header:
-    """The header and the parameters that matter here, all places and counts checked against the
-    file's size."""
+    """The header and the parameters that matter here, all checked against the file's size."""
     if not data:
         raise InputError(f"{path} is empty, expected a C3D file")
     if len(data) < 2 * _BLOCK or data[1] != 0x50:
         raise InputError(f"{path} is no C3D file, or cut short")
     at = _BLOCK * (data[0] - 1)
     if data[0] < 2 or at + 4 > len(data):
-        raise InputError(
-            f"{path}: the parameters should begin at block {data[0]}, which the file does not have"
-        )
+        begin = f"should begin at block {data[0]}, which the file does not have"
+        raise InputError(f"{path}: the parameters {begin}")
     if data[at + 3] != _INTEL:
-        raise InputError(
-            f"{path}: processor type {data[at + 3]}, only Intel's ({_INTEL}) is read; convert the file"
-        )
-    parameters = _parameters(path, data, at + 4, at + _BLOCK * max(data[at + 2], 1))
+        only = f"only Intel's ({_INTEL}) is read; convert the file"
+        raise InputError(f"{path}: processor type {data[at + 3]}, {only}")
+    parameters = _Parameters(path, data, at + 4, at + _BLOCK * max(data[at + 2], 1))
     points, analogs, first, last = struct.unpack_from("<4H", data, 2)
-    (data_scale,) = struct.unpack_from("<f", data, 12)
-    (data_start,) = struct.unpack_from("<H", data, 16)
+    data_scale, data_start = struct.unpack_from("<fH", data, 12)
     if points == 0:
         raise InputError(f"{path} holds no points")
-    if parameters.integer("USED", points) != points:
-        raise InputError(
-            f"{path}: its header declares {points} points, POINT:USED {parameters.integer('USED', points)}"
-        )
+    if (used := parameters.integer("USED", points)) != points:
+        raise InputError(f"{path}: its header declares {points} points, POINT:USED {used}")
     frames = last - first + 1
-    if last == 0xFFFF or frames < 1:  # more than the header can count
+    if last == _UNCOUNTED or frames < 1:
         frames = parameters.frames(first)
     if frames < 1:
         raise InputError(f"{path} has no frames (first {first}, last {last})")
@@ -292,26 +237,23 @@ def _header(path: Path, data: bytes) -> _Header:
     if not math.isfinite(data_scale) or data_scale == 0.0:
         raise InputError(f"{path}: its points have the scale {data_scale:g}; the header is damaged")
     begin = _BLOCK * (data_start - 1)
-    needed = frames * (4 * points + analogs) * (4 if data_scale < 0.0 else 2)
-    if data_start < 2 or begin + needed > len(data):
-        raise InputError(
-            f"{path} declares {frames} frames of {points} points ({needed:,} bytes from block {data_start} on), "
-            "the file "
-            f"has {len(data):,} bytes; it is cut short or damaged"
-        )
-    size = needed // frames
-    if last == 0xFFFF and len(data) - begin - needed > size + _BLOCK:
-        raise InputError(
-            f"{path} holds some {(len(data) - begin) // size:,} frames, but says {frames:,}, the most that its "
-            "header can count; cut it into parts"
-        )
+    size = (4 * points + analogs) * (4 if data_scale < 0.0 else 2)
+    left = len(data) - begin
+    if data_start < 2 or frames * size > left:
+        declares = f"{frames} frames of {points} points ({frames * size:,} bytes from block"
+        has = f"the file has {len(data):,} bytes; it is cut short or damaged"
+        raise InputError(f"{path} declares {declares} {data_start} on), {has}")
+    if last == _UNCOUNTED and left - frames * size > size + _BLOCK:
+        says = f"but says {frames:,}, the most that its header can count; cut it into parts"
+        raise InputError(f"{path} holds some {left // size:,} frames, {says}")
     labels = [label for n in ("", *range(2, 100)) for label in parameters.texts(f"LABELS{n}")]
-    screen = (parameters.texts("Y_SCREEN") or ("",))[0].strip().lower().removeprefix("+")
+    labels += [""] * (points - len(labels))
+    screen = (parameters.texts("Y_SCREEN") or ("",))[0].lower().removeprefix("+")
     return _Header(
         points=points,
         frames=frames,
         rate_hz=parameters.number("RATE"),
-        labels=tuple(labels),
+        labels=[label.strip() or f"point{i}" for i, label in enumerate(labels[:points])],
         units=(parameters.texts("UNITS") or ("",))[0].strip(),
         up=screen if screen in UP_AXES else "",
     )
@@ -321,24 +263,73 @@ def _header(path: Path, data: bytes) -> _Header:
 class _Value:
     """A parameter's values where they lie in the file."""
 
+    # its type, a key of `_SIZES`
     kind: int
     sizes: tuple[int, ...]
     data: bytes
 
 
 class _Parameters:
-    """The parameters of the groups POINT and TRIAL by (group, name)."""
+    """The chain of groups and parameters of a file, from `at` to `stop`.
 
-    def __init__(self, values: dict[tuple[str, str], _Value]) -> None:
-        self.values = values
+    Raises:
+      InputError: for one that leads out of its section or the file.
+    """
+
+    def __init__(self, path: Path, data: bytes, at: int, stop: int) -> None:
+        self.path, self.stop = path, min(stop, len(data))
+        groups: dict[int, str] = {}
+        found: list[tuple[int, str, _Value]] = []
+        while at + 2 <= self.stop:
+            length, group = struct.unpack_from("<2b", data, at)
+            if length == 0:
+                break
+            place = at + 2 + abs(length)
+            if place + 3 > self.stop or group == 0 or -group in groups:
+                raise self.damaged(at)
+            name = data[at + 2 : place].decode("latin-1").strip().upper()
+            (step,) = struct.unpack_from("<H", data, place)
+            if group < 0:
+                groups[-group] = name
+                end = place + 3 + data[place + 2]
+            else:
+                value, end = self._value(data, place + 2)
+                found.append((group, name, value))
+            if end > self.stop or (step and step != end - place):
+                raise self.damaged(at)
+            if step == 0:
+                break
+            at = place + step
+        self.values = {(groups.get(group, ""), name): value for group, name, value in found}
+        if "POINT" not in groups.values():
+            raise InputError(f"{path} has no group POINT among its parameters; damaged, or no C3D")
+        if len(self.values) != len(found):
+            raise InputError(f"{path} has a parameter twice; damaged, or no C3D")
+
+    def damaged(self, at: int) -> InputError:
+        return InputError(f"{self.path}: its parameters are damaged at byte {at:,}")
+
+    def _value(self, data: bytes, place: int) -> tuple[_Value, int]:
+        """A parameter's values and where its record ends."""
+        if place + 2 > self.stop:
+            raise self.damaged(place)
+        kind, dimensions = struct.unpack_from("<bB", data, place)
+        begin = place + 2 + dimensions
+        if kind not in _SIZES or dimensions > 7 or begin > self.stop:
+            raise self.damaged(place)
+        sizes = tuple(data[place + 2 : begin])
+        end = begin + _SIZES[kind] * math.prod(sizes)
+        if end + 1 > self.stop:
+            raise self.damaged(place)
+        return _Value(kind, sizes, data[begin:end]), end + 1 + data[end]
 
     def texts(self, name: str) -> tuple[str, ...]:
         """The texts of POINT:name; none where it is absent or no text."""
         value = self.values.get(("POINT", name))
         if value is None or value.kind != -1 or not value.data:
             return ()
-        width = value.sizes[0] if value.sizes else 1
-        pieces = [value.data[i : i + width] for i in range(0, len(value.data), max(width, 1))]
+        width = max(value.sizes[0] if value.sizes else 1, 1)
+        pieces = [value.data[i : i + width] for i in range(0, len(value.data), width)]
         return tuple(piece.decode("latin-1").strip(" \0") for piece in pieces)
 
     def number(self, name: str) -> float:
@@ -349,79 +340,16 @@ class _Parameters:
         return float(struct.unpack_from("<f" if value.kind == 4 else "<H", value.data)[0])
 
     def integer(self, name: str, otherwise: int) -> int:
+        """The first number of POINT:name as a whole one, -1 for none."""
         value = self.number(name) if ("POINT", name) in self.values else float(otherwise)
         return int(value) if math.isfinite(value) else -1
 
     def frames(self, first: int) -> int:
-        """The number of frames by TRIAL:ACTUAL_END_FIELD (two words, low one first) or
-        POINT:FRAMES; 0 where neither is there."""
+        """The number of frames by TRIAL:ACTUAL_END_FIELD (two words), or POINT:FRAMES."""
         end = self.values.get(("TRIAL", "ACTUAL_END_FIELD"))
-        if end is not None and end.kind == 2 and len(end.data) >= 4:
-            start = self.values.get(("TRIAL", "ACTUAL_START_FIELD"))
-            begin = (
-                struct.unpack_from("<I", start.data)[0]
-                if start is not None and len(start.data) >= 4
-                else first
-            )
-            return int(struct.unpack_from("<I", end.data)[0] - begin + 1)
-        return self.integer("FRAMES", 0)
-
-
-def _parameters(path: Path, data: bytes, at: int, stop: int) -> _Parameters:
-    """Walk the chain of groups and parameters.
-
-    Raises:
-      InputError: for one that leads out of its section or the file.
-    """
-    groups: dict[int, str] = {}
-    found: list[tuple[int, str, _Value]] = []
-    stop = min(stop, len(data))
-    while True:
-        if at + 2 > stop:
-            break
-        length, group = struct.unpack_from("<2b", data, at)
-        if length == 0:
-            break
-        place = at + 2 + abs(length)
-        if place + 3 > stop or group == 0:
-            raise _damaged(path, at)
-        name = data[at + 2 : place].decode("latin-1").strip().upper()
-        (step,) = struct.unpack_from("<H", data, place)
-        if group < 0:
-            if -group in groups:
-                raise _damaged(path, at)
-            groups[-group] = name
-            end = place + 3 + data[place + 2]
-        else:
-            value, end = _value(path, data, place + 2, stop)
-            found.append((group, name, value))
-        if end > stop or (step and step != end - place):
-            raise _damaged(path, at)
-        if step == 0:
-            break
-        at = place + step
-    values = {(groups.get(group, ""), name): value for group, name, value in found}
-    if "POINT" not in groups.values():
-        raise InputError(f"{path} has no group POINT among its parameters; damaged, or no C3D")
-    if len(values) != len(found):
-        raise InputError(f"{path} has a parameter twice; damaged, or no C3D")
-    return _Parameters(values)
-
-
-def _value(path: Path, data: bytes, place: int, stop: int) -> tuple[_Value, int]:
-    """A parameter's values and where its record ends."""
-    if place + 2 > stop:
-        raise _damaged(path, place)
-    kind, dimensions = struct.unpack_from("<bB", data, place)
-    if kind not in _SIZES or dimensions > 7 or place + 2 + dimensions > stop:
-        raise _damaged(path, place)
-    sizes = tuple(data[place + 2 : place + 2 + dimensions])
-    begin = place + 2 + dimensions
-    end = begin + _SIZES[kind] * math.prod(sizes)
-    if end + 1 > stop:
-        raise _damaged(path, place)
-    return _Value(kind, sizes, data[begin:end]), end + 1 + data[end]
-
-
-def _damaged(path: Path, at: int) -> InputError:
-    return InputError(f"{path}: its parameters are damaged at byte {at:,}")
+        if end is None or end.kind != 2 or len(end.data) < 4:
+            return self.integer("FRAMES", 0)
+        start = self.values.get(("TRIAL", "ACTUAL_START_FIELD"))
+        if start is not None and len(start.data) >= 4:
+            first = struct.unpack_from("<I", start.data)[0]
+        return int(struct.unpack_from("<I", end.data)[0] - first + 1)

@@ -2,20 +2,17 @@
 
     /CLIP                    attributes dt [s], num_steps (T)
     /CLIP/walkers/walker_0   float64 arrays (dim, T): position 3 [m], quaternion 4 (w, x, y, z),
-    joints 56 [rad],
-                             body_positions 3 B [m], body_quaternions 4 B (every body but the root,
-                             B = 30, in the order of the walker's model), and velocities and more,
-                             which nobody here needs
+                             joints 56 [rad], body_positions 3 B [m], body_quaternions 4 B (every
+                             body but the root, B = 30, in the walker's order), and others
 
-World Z up. Read with h5py by this layout; only the arrays that are asked for are touched. The file
-itself (cmu_2020, 477 MB) is downloaded with `npmp data fetch cmu-h5`.
+World Z up. Only the arrays that are asked for are read. `npmp data fetch cmu-h5` downloads the file
+(cmu_2020, 477 MB).
 """
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -32,77 +29,60 @@ from mocap_data.hdf5 import array_bytes, attributes, member, members, open_hdf5,
 from mocap_data.outside import reading
 from mocap_data.readers.common import MissingOptions, check_size, rate_said, shown
 
-_LEG = ("hipjoint", "femur", "tibia", "foot", "toes")
-_SPINE = ("lowerback", "upperback", "thorax", "lowerneck", "upperneck", "head")
-_ARM = ("clavicle", "humerus", "radius", "wrist", "hand", "fingers", "thumb")
-# The humanoid's bodies in the file's order: every one but the root.
-BODY_NAMES = (
-    *(f"{s}{b}" for s in "lr" for b in _LEG),
-    *_SPINE,
-    *(f"{s}{b}" for s in "lr" for b in _ARM),
+# of each body the axes of its hinges, in the file's order
+_LEG = {"hipjoint": "", "femur": "zyx", "tibia": "x", "foot": "zx", "toes": "x"}
+_SPINE = dict.fromkeys(
+    ("lowerback", "upperback", "thorax", "lowerneck", "upperneck", "head"), "zyx"
 )
-
-
-def _axes(body: str, axes: str) -> tuple[str, ...]:
-    return tuple(f"{body}r{axis}" for axis in axes)
-
-
-def _leg(side: str) -> tuple[str, ...]:
-    joints = (("femur", "zyx"), ("tibia", "x"), ("foot", "zx"), ("toes", "x"))
-    return tuple(name for body, axes in joints for name in _axes(side + body, axes))
-
-
-def _arm(side: str) -> tuple[str, ...]:
-    joints = (
-        *(("clavicle", "zy"), ("humerus", "zyx"), ("radius", "x"), ("wrist", "y"), ("hand", "zx")),
-    )
-    return tuple(
-        name
-        for body, axes in (*joints, ("fingers", "x"), ("thumb", "zx"))
-        for name in _axes(side + body, axes)
-    )
-
-
-# The 56 hinges in the file's order, BODYrAXIS, e.g. "lfemurrz".
-JOINT_NAMES = (
-    *_leg("l"),
-    *_leg("r"),
-    *(n for body in _SPINE for n in _axes(body, "zyx")),
-    *_arm("l"),
-    *_arm("r"),
-)
-
-# The humanoid's bodies sit at the START of the bone they are named after; ASF/AMC keypoints are the
-# END of theirs. So that one name means one point in all readers, keypoints are named the ASF's way:
-# the knee, where ltibia starts, is "lfemur". Of each keypoint the body that starts there.
-_STARTS_AT_END = {
-    **{f"{s}{bone}": f"{s}{body}" for s in "lr" for bone, body in pairwise(_LEG)},
-    **dict(pairwise(_SPINE)),
-    **{f"{s}{bone}": f"{s}{body}" for s in "lr" for bone, body in pairwise(_ARM[:6])},
+_ARM = {
+    "clavicle": "zy",
+    "humerus": "zyx",
+    "radius": "x",
+    "wrist": "y",
+    "hand": "zx",
+    "fingers": "x",
+    "thumb": "zx",
 }
-# Ends of bones at which no body starts: a point in the body's frame [m], from the model's geoms
-# (front of the toes' spheres; top of the head's capsule).
+
+
+def _both(parts: dict[str, str]) -> dict[str, str]:
+    return {f"{side}{body}": axes for side in "lr" for body, axes in parts.items()}
+
+
+_HINGES = {**_both(_LEG), **_SPINE, **_both(_ARM)}
+# every body of the humanoid but the root
+BODY_NAMES = tuple(_HINGES)
+# its 56 hinges, BODYrAXIS, e.g. "lfemurrz"
+JOINT_NAMES = tuple(f"{body}r{axis}" for body, axes in _HINGES.items() for axis in axes)
+
+# The humanoid's bodies sit at the START of the bone they are named after, ASF/AMC keypoints at the
+# END of theirs. Keypoints are named the ASF's way: the knee, where ltibia starts, is "lfemur".
+_CHAINS = [(s, chain) for s in "lr" for chain in (tuple(_LEG), tuple(_ARM)[:6])]
+# of each keypoint the body that starts there
+_STARTS_AT_END = dict(pairwise(_SPINE)) | {
+    f"{s}{bone}": f"{s}{body}" for s, chain in _CHAINS for bone, body in pairwise(chain)
+}
+# ends of bones at which no body starts: a point in the body's frame [m], from the model's geoms
 _ENDS = {"ltoes": (0.0, -0.035, -0.01), "rtoes": (0.0, -0.035, -0.01), "head": (0.0, 0.167, 0.025)}
+# of each keypoint its parent
 _PARENTS = {
-    **{
-        f"{s}{bone}": "root" if i == 0 else f"{s}{_LEG[i - 1]}"
-        for s in "lr"
-        for i, bone in enumerate(_LEG)
-    },
-    **{bone: "root" if i == 0 else _SPINE[i - 1] for i, bone in enumerate(_SPINE)},
-    **{
-        f"{s}{bone}": "thorax" if i == 0 else f"{s}{_ARM[i - 1]}"
-        for s in "lr"
-        for i, bone in enumerate(_ARM[:5])
-    },
+    f"{s}{bone}": "root" if i == 0 else f"{s}{tuple(_LEG)[i - 1]}"
+    for s in "lr"
+    for i, bone in enumerate(_LEG)
 }
-# "root" is its position.
+_PARENTS |= {bone: "root" if i == 0 else tuple(_SPINE)[i - 1] for i, bone in enumerate(_SPINE)}
+_PARENTS |= {
+    f"{s}{bone}": "thorax" if i == 0 else f"{s}{tuple(_ARM)[i - 1]}"
+    for s in "lr"
+    for i, bone in enumerate(tuple(_ARM)[:5])
+}
+# "root" is its position
 KEYPOINT_NAMES = ("root", *_PARENTS)
 
 
 @dataclass(frozen=True)
 class CmuClip:
-    """What the file says about a clip without its arrays."""
+    """A clip of the file, without its arrays."""
 
     name: str
     num_frames: int
@@ -110,26 +90,26 @@ class CmuClip:
 
     @property
     def duration_s(self) -> float:
-        """T / rate [s]: every frame lasts one period."""
+        """T / rate [s]."""
         return self.num_frames / self.rate_hz
 
 
 @dataclass(frozen=True, eq=False)
 class HumanoidMotion:
-    """The CMU humanoid's motion at joint level; arrays are read-only, world Z up. T frames.
-
-    position: (T, 3) [m] of the root. quaternion: (T, 4), w, x, y, z, root to world.
-    joints: (T, 56) [rad] in the order of joint_names.
-    body_pos, body_quat: (T, 30, 3) [m] and (T, 30, 4), world, of the bodies `BODY_NAMES`, at the
-    start of each bone.
-    """
+    """The CMU humanoid's motion at joint level, world Z up; read-only arrays."""
 
     name: str
+    # frames per second
     rate_hz: float
+    # (T, 3) [m] of the root
     position: Array
+    # (T, 4) root to world
     quaternion: Array
+    # (T, 56) [rad] of `JOINT_NAMES`
     joints: Array
+    # (T, 30, 3) [m] of `BODY_NAMES`, at the start of each bone
     body_pos: Array
+    # (T, 30, 4) body to world
     body_quat: Array
     joint_names: tuple[str, ...] = JOINT_NAMES
     body_names: tuple[str, ...] = BODY_NAMES
@@ -143,12 +123,12 @@ class HumanoidMotion:
 
     @property
     def qpos(self) -> Array:
-        """(T, 63): position, quaternion, joints, as MuJoCo's qpos of the humanoid with a free root."""
+        """(T, 63): position, quaternion, joints, as MuJoCo's qpos with a free root."""
         return np.concatenate([self.position, self.quaternion, self.joints], axis=1)
 
 
 def is_cmu_h5(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is HDF5 with clips in this layout (looks at its first group only)."""
+    """Whether a file is HDF5 with clips in this layout, by its first group."""
     try:
         with open_hdf5(Path(path)) as file:
             first = next(iter(file), "")
@@ -158,8 +138,7 @@ def is_cmu_h5(path: str | os.PathLike[str]) -> bool:
 
 
 def list_cmu_h5(path: str | os.PathLike[str]) -> tuple[CmuClip, ...]:
-    """The clips of a file, sorted by name, from their attributes alone; groups that are no clips
-    are left out.
+    """The clips of a file, sorted by name, from their attributes alone.
 
     Raises:
       InputError: for what is no such file.
@@ -168,19 +147,17 @@ def list_cmu_h5(path: str | os.PathLike[str]) -> tuple[CmuClip, ...]:
         found = []
         for name in sorted(members(file)):
             try:
-                found.append(_header(path, file, name))
+                found.append(_File(path, file, name).clip)
             except InputError:
                 continue
         if not found:
-            raise InputError(
-                f"{path}: HDF5, but no clips in dm_control's layout (a group each, with dt and num_steps)"
-            )
+            layout = "dm_control's layout (a group each, with dt and num_steps)"
+            raise InputError(f"{path}: HDF5, but no clips in {layout}")
         return tuple(found)
 
 
 def read_cmu_h5(path: str | os.PathLike[str], *, clip: str | None = None) -> Clip:
-    """One clip's keypoints, named as in ASF/AMC (a keypoint is the END of the bone it is named
-    after); metres, Z up.
+    """One clip's keypoints, named as in ASF/AMC; metres, Z up.
 
     clip: its name in the file; may be left out where the file has one.
 
@@ -189,7 +166,28 @@ def read_cmu_h5(path: str | os.PathLike[str], *, clip: str | None = None) -> Cli
         of a wrong shape, values that are not finite; MissingOptions where clip= is needed.
     """
     with open_hdf5(Path(path)) as file:
-        return _clip(path, file, _chosen(path, file, clip))
+        opened = _File(path, file, _chosen(path, file, clip))
+        points = {"root": opened.array("position", 3)}
+        origins, turns = opened.bodies("body_positions", 3), opened.bodies("body_quaternions", 4)
+    for keypoint in KEYPOINT_NAMES[1:]:
+        body = BODY_NAMES.index(_STARTS_AT_END.get(keypoint, keypoint))
+        points[keypoint] = origins[:, body]
+        if keypoint in _ENDS:
+            end = rotations.rotate(turns[:, body], np.array(_ENDS[keypoint]))
+            points[keypoint] = origins[:, body] + end
+    name = opened.clip.name
+    parents = (-1, *(KEYPOINT_NAMES.index(_PARENTS[n]) for n in KEYPOINT_NAMES[1:]))
+    try:
+        return Clip(
+            np.stack(list(points.values()), axis=1),
+            KEYPOINT_NAMES,
+            opened.clip.rate_hz,
+            source=_source(path, name),
+            name=name.replace("/", "_"),
+            parents=parents,
+        )
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
 def read_cmu_h5_motion(
@@ -197,43 +195,31 @@ def read_cmu_h5_motion(
 ) -> HumanoidMotion:
     """One clip at joint level, for a map of joint angles.
 
-    Raises: as `read_cmu_h5` does.
+    Raises:
+      InputError: as `read_cmu_h5`.
     """
     with open_hdf5(Path(path)) as file:
-        chosen = _chosen(path, file, clip)
-        header = _header(path, file, chosen)
-        where = f"{path}, clip {chosen!r}:"
+        opened = _File(path, file, _chosen(path, file, clip))
         arrays = {
-            "position": _array(path, file, header, "position", 3),
-            "quaternion": _unit(_array(path, file, header, "quaternion", 4), where),
-            "joints": _array(path, file, header, "joints", len(JOINT_NAMES)),
-            "body_pos": _bodies(path, file, header, "body_positions", 3),
-            "body_quat": _unit(_bodies(path, file, header, "body_quaternions", 4), where),
+            "position": opened.array("position", 3),
+            "quaternion": opened.array("quaternion", 4),
+            "joints": opened.array("joints", len(JOINT_NAMES)),
+            "body_pos": opened.bodies("body_positions", 3),
+            "body_quat": opened.bodies("body_quaternions", 4),
         }
-        for key, array in arrays.items():
-            shape = f"({', '.join(['T', *map(str, array.shape[1:])])})"
-            arrays[key] = read_only(array, shape=shape, what=f"{where} {key}")
-        return HumanoidMotion(
-            name=chosen,
-            rate_hz=header.rate_hz,
-            position=arrays["position"],
-            quaternion=arrays["quaternion"],
-            joints=arrays["joints"],
-            body_pos=arrays["body_pos"],
-            body_quat=arrays["body_quat"],
-            source=_source(path, chosen),
-            licence=licence,
-        )
+    for key, array in arrays.items():
+        shape = f"({', '.join(['T', *map(str, array.shape[1:])])})"
+        arrays[key] = read_only(array, shape=shape, what=f"{opened.where}: {key}")
+    name, rate_hz = opened.clip.name, opened.clip.rate_hz
+    return HumanoidMotion(name, rate_hz, **arrays, source=_source(path, name), licence=licence)
 
 
-# --- inside the file ---
+def _source(path: Any, clip: str) -> str:
+    return f"{Path(path).name}, {clip}"
 
 
 def _walker(group: Any) -> h5py.Group | None:
-    """The group that holds a clip's arrays: walkers/walker_0, or where a writer left out one of the
-    two levels."""
-    if not isinstance(group, h5py.Group):
-        return None
+    """The group of a clip's arrays: walkers/walker_0, or with one of the two levels left out."""
     for place in (("walkers", "walker_0"), ("walker_0",), ("walkers",), ()):
         inner: Any = group
         for name in place:
@@ -246,125 +232,78 @@ def _walker(group: Any) -> h5py.Group | None:
 
 
 def _chosen(path: Any, file: h5py.File, clip: str | None) -> str:
-    """The clip to read.
-
-    Raises:
-      InputError: for one that there is not, MissingOptions where several are to choose from.
-    """
-    if clip is not None:
-        if member(file, str(clip)) is not None:
-            return str(clip)
-        names = sorted(members(file))
-        raise InputError(
-            f"no clip {str(clip)!r} in {path}; there are {len(names)}: {_listed(names)}"
-        )
+    """The name of the clip to read."""
+    if clip is not None and member(file, str(clip)) is not None:
+        return str(clip)
     names = sorted(members(file))
-    if len(names) == 1:
-        return names[0]
+    listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    if clip is not None:
+        raise InputError(f"no clip {str(clip)!r} in {path}; there are {len(names)}: {listed}")
     if not names:
         raise InputError(f"{path} holds no clips")
-    raise MissingOptions(
-        f"{path} holds {len(names)} clips; give clip=, e.g. {_listed(names)}", ("clip",)
-    )
+    if len(names) > 1:
+        message = f"{path} holds {len(names)} clips; give clip=, e.g. {listed}"
+        raise MissingOptions(message, ("clip",))
+    return names[0]
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
-
-
-def _header(path: Any, file: h5py.File, name: str) -> CmuClip:
-    """Frames and rate from a clip's attributes.
+class _File:
+    """A clip of an open file.
 
     Raises:
       InputError: for a group that is no clip.
     """
-    where = f"{path}, clip {name!r}"
-    with reading(where):  # list_cmu_h5 passes over a damaged one
-        group = member(file, name)
-        if _walker(group) is None:
-            raise InputError(f"{where}: no walkers/walker_0 with position and body_positions")
-        known = attributes(group)
-    said = {}
-    for key in ("dt", "num_steps"):
+
+    def __init__(self, path: Any, file: h5py.File, name: str) -> None:
+        self.where = f"{path}, clip {name!r}"
+        with reading(self.where):
+            group = member(file, name)
+            walker = _walker(group)
+            if walker is None:
+                wanted = "no walkers/walker_0 with position and body_positions"
+                raise InputError(f"{self.where}: {wanted}")
+            known = attributes(group)
+            period, frames = self._positive(known, "dt"), int(self._positive(known, "num_steps"))
+        # an array may claim any size without being there
+        check_size(self.where, frames, 1 + len(BODY_NAMES))
+        self.walker = walker
+        self.clip = CmuClip(name, frames, rate_said(self.where, 1.0 / period))
+
+    def _positive(self, known: dict[str, Any], key: str) -> float:
+        """An attribute that is a positive number."""
         value = np.asarray(known.get(key, "missing"))
         if (
             value.size != 1
             or value.dtype.kind not in "fiu"
             or not 0.0 < value.reshape(()) < math.inf
         ):
-            raise InputError(
-                f"{where}: attribute {key!r} is {shown(str(value))}, expected more than 0"
-            )
-        said[key] = float(value.reshape(()))
-    # an array may claim any size without being there
-    check_size(where, int(said["num_steps"]), 1 + len(BODY_NAMES))
-    return CmuClip(name, int(said["num_steps"]), rate_said(where, 1.0 / said["dt"]))
+            found = shown(str(value))
+            raise InputError(f"{self.where}: attribute {key!r} is {found}, expected more than 0")
+        return float(value.reshape(()))
 
+    def array(self, key: str, rows: int) -> Array:
+        """An array of the clip as (T, rows), in the file (rows, T) or (T, rows)."""
+        data, where = member(self.walker, key), f"{self.where}: {key}"
+        if data is None:
+            raise InputError(f"{self.where}: array {key!r} is missing")
+        array_bytes(data, f"{self.where}: array {key!r}")
+        expected = (rows, self.clip.num_frames)
+        if data.shape not in (expected, expected[::-1]):
+            raise InputError(f"{where} is of shape {data.shape}, expected {expected}")
+        values = np.asarray(read_array(data, where), dtype=np.float64)
+        values = values.T if data.shape == expected else values
+        return self._unit(values) if key == "quaternion" else values
 
-def _array(path: Any, file: h5py.File, header: CmuClip, key: str, rows: int | None) -> Array:
-    """An array of a clip as (T, rows). The layout is (rows, T); one that can only be (T, rows) is
-    taken as that.
+    def bodies(self, key: str, width: int) -> Array:
+        """(T, 30, width) of the bodies `BODY_NAMES`."""
+        flat = self.array(key, width * len(BODY_NAMES))
+        values = flat.reshape(self.clip.num_frames, len(BODY_NAMES), width)
+        return self._unit(values) if width == 4 else values
 
-    Raises:
-      InputError: for an array that is missing, damaged, or of another shape.
-    """
-    walker = _walker(member(file, header.name))
-    where = f"{path}, clip {header.name!r}:"
-    data = None if walker is None else member(walker, key)
-    if data is None:
-        raise InputError(f"{where} array {key!r} is missing")
-    array_bytes(data, f"{where} array {key!r}")
-    frames = header.num_frames
-    for shape, turn in (((rows, frames), True), ((frames, rows), False)):
-        if data.ndim == 2 and all(want in (None, have) for want, have in zip(shape, data.shape)):
-            values = np.asarray(read_array(data, f"{where} {key}"), dtype=np.float64)
-            return values.T if turn else values
-    raise InputError(f"{where} {key} is of shape {data.shape}, expected ({rows or 'N'}, {frames})")
-
-
-def _bodies(path: Any, file: h5py.File, header: CmuClip, key: str, width: int) -> Array:
-    """(T, 30, width) of the bodies `BODY_NAMES`."""
-    flat = _array(path, file, header, key, width * len(BODY_NAMES))
-    return flat.reshape(header.num_frames, len(BODY_NAMES), width)
-
-
-def _unit(quaternions: Array, where: str) -> Array:
-    with np.errstate(over="ignore", invalid="ignore"):
-        length = np.linalg.norm(quaternions, axis=-1, keepdims=True)
-    if not (np.abs(length - 1.0) < 0.02).all():  # float32 rounding and the fit's own leave less
-        raise InputError(f"{where} a quaternion is not of length 1")
-    return quaternions / length
-
-
-def _source(path: Any, clip: str) -> str:
-    return f"{Path(path).name}, {clip}"
-
-
-def _clip(path: Any, file: h5py.File, name: str) -> Clip:
-    header = _header(path, file, name)
-    root = _array(path, file, header, "position", 3)
-    origins = _bodies(path, file, header, "body_positions", 3)
-    turns = _unit(_bodies(path, file, header, "body_quaternions", 4), f"{path}, clip {name!r}:")
-    place = {body: i for i, body in enumerate(BODY_NAMES)}
-    points = [root]
-    for keypoint in KEYPOINT_NAMES[1:]:
-        if keypoint in _ENDS:
-            body = place[keypoint]
-            points.append(
-                origins[:, body] + rotations.rotate(turns[:, body], np.array(_ENDS[keypoint]))
-            )
-        else:
-            points.append(origins[:, place[_STARTS_AT_END[keypoint]]])
-    try:
-        return Clip(
-            np.stack(points, axis=1),
-            KEYPOINT_NAMES,
-            header.rate_hz,
-            source=_source(path, name),
-            name=name.replace("/", "_"),
-            parents=tuple(
-                -1 if n == "root" else KEYPOINT_NAMES.index(_PARENTS[n]) for n in KEYPOINT_NAMES
-            ),
-        )
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
+    def _unit(self, quaternions: Array) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):
+            length = np.linalg.norm(quaternions, axis=-1, keepdims=True)
+        # float32 rounding and the fit's own leave less
+        if not (np.abs(length - 1.0) < 0.02).all():
+            raise InputError(f"{self.where}: a quaternion is not of length 1")
+        return quaternions / length

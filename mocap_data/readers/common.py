@@ -1,5 +1,4 @@
-"""What readers share: limits, units, axes, rates, tables of numbers, and the keypoints of the dog
-recordings."""
+"""What readers share: limits, units, axes, rates, tables of numbers, and the dog's keypoints."""
 
 from __future__ import annotations
 
@@ -16,50 +15,31 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError, unknown
 from mocap_data.outside import regular_file, require_memory
 
-# What a file may ask for. A recording of five minutes at 120 Hz with 100 keypoints has 11 million
-# coordinates, and a text of that size 100 MB; beyond these limits a file is damaged, made to harm,
-# or better cut first.
+# what a file may ask for: five minutes at 120 Hz with 100 keypoints are 11 million coordinates, and
+# a text of 100 MB
 MAX_FILE_BYTES = 2**30
-MAX_KEYPOINTS = 2_000  # joints of a hierarchy, bones, markers
-MAX_COORDINATES = 100_000_000  # frames x keypoints x 3: 0.8 GB
-# and frame, at the peak of forward kinematics: positions, rotations and angles, twice
+# joints of a hierarchy, bones, markers
+MAX_KEYPOINTS = 2_000
+# frames x keypoints x 3: 0.8 GB
+MAX_COORDINATES = 100_000_000
+# per keypoint and frame at the peak of forward kinematics: positions, rotations and angles, twice
 BYTES_PER_KEYPOINT = 160
-# Frames per second that a file may say: from what poses of slow video have to what the fastest
-# cameras do. A rate beyond is a time in another unit, and a motion of seconds would become hours.
+# frames per second that a file may say; a rate beyond is a time in another unit
 RATES_HZ = (5.0, 10_000.0)
+BOM = b"\xef\xbb\xbf"
+CUT = "; the file is cut short"
 
-# The dog skeleton of Zhang et al. 2018 in file order; "Hand_end" are the fore paws, "Foot_end" the
-# hind paws.
+_LEG = ("UpLeg", "Leg", "Foot", "Foot_end")
+_ARM = ("Shoulder", "Arm", "ForeArm", "Hand", "Hand_end")
+# the dog skeleton of Zhang et al. 2018 in file order; "Hand_end" are the fore, "Foot_end" the hind
+# paws
 DOG_NAMES = (
-    "Hips",
-    "Spine",
-    "Spine1",
-    "Neck",
-    "Head",
-    "Head_end",
-    "LeftShoulder",
-    "LeftArm",
-    "LeftForeArm",
-    "LeftHand",
-    "LeftHand_end",
-    "RightShoulder",
-    "RightArm",
-    "RightForeArm",
-    "RightHand",
-    "RightHand_end",
-    "LeftUpLeg",
-    "LeftLeg",
-    "LeftFoot",
-    "LeftFoot_end",
-    "RightUpLeg",
-    "RightLeg",
-    "RightFoot",
-    "RightFoot_end",
-    "Tail",
-    "Tail1",
-    "Tail1_end",
+    *("Hips", "Spine", "Spine1", "Neck", "Head", "Head_end"),
+    *(f"{side}{part}" for side in ("Left", "Right") for part in _ARM),
+    *(f"{side}{part}" for side in ("Left", "Right") for part in _LEG),
+    *("Tail", "Tail1", "Tail1_end"),
 )
-# Of each of them the keypoint it hangs from.
+# of each keypoint its parent
 DOG_PARENTS = (
     *(-1, 0, 1, 2, 3, 4),
     *(2, 6, 7, 8, 9),
@@ -72,18 +52,19 @@ DOG_RATE_HZ = 60.0
 
 
 class MissingOptions(InputError):
-    """A recording that does not say all that is needed: what it lacks can be given as options of
-    the reader.
-
-    options: their names, e.g. ("names", "rate_hz").
-    """
+    """A recording that does not say all that is needed; `options` names the reader's that help."""
 
     def __init__(self, message: str, options: tuple[str, ...]) -> None:
         super().__init__(message)
         self.options = options
 
 
-# Metres per unit, by the names that files and people use.
+def at_line(path: Any, line: int, message: str) -> InputError:
+    """The error for a line of a file, counted from 1."""
+    return InputError(f"{path}, line {line}: {message}")
+
+
+# metres per unit, by the names that files and people use
 UNITS = {
     **dict.fromkeys(("m", "meter", "meters", "metre", "metres"), 1.0),
     **dict.fromkeys(("dm", "decimeter", "decimeters", "decimetre", "decimetres"), 0.1),
@@ -92,15 +73,15 @@ UNITS = {
     **dict.fromkeys(("in", "inch", "inches"), 0.0254),
     **dict.fromkeys(("ft", "foot", "feet"), 0.3048),
 }
-_SHORT_UNITS = ("m", "dm", "cm", "mm", "in", "ft")
 
 
 def metres_per_unit(scale: float | str, path: Any = "scale") -> float:
-    """`scale` as a number: of metres per unit of the file, or the name of that unit ("cm").
+    """`scale` as a number: metres per unit of the file, or the name of that unit ("cm").
 
     Raises:
       InputError: for an unknown name, or a number that is not positive and finite.
     """
+    meaning = "metres per unit of the file"
     if isinstance(scale, str):
         text = scale.strip()
         if text.lower() in UNITS:
@@ -108,21 +89,17 @@ def metres_per_unit(scale: float | str, path: Any = "scale") -> float:
         try:
             scale = float(text)
         except ValueError:
-            raise InputError(
-                f"{path}: no unit {shown(text)}; scale is metres per unit of the file, a number or one of: "
-                f"{', '.join(_SHORT_UNITS)}"
-            ) from None
+            known = f"scale is {meaning}, a number or one of: m, dm, cm, mm, in, ft"
+            raise InputError(f"{path}: no unit {shown(text)}; {known}") from None
     if isinstance(scale, bool) or not isinstance(scale, int | float | np.number):
-        raise InputError(
-            f"{path}: scale {scale!r} is no number (metres per unit of the file) and no unit's name"
-        )
+        raise InputError(f"{path}: scale {scale!r} is no number ({meaning}) and no unit's name")
     if not (math.isfinite(scale) and scale > 0.0):
-        raise InputError(f"{path}: scale {scale} is not positive (metres per unit of the file)")
+        raise InputError(f"{path}: scale {scale} is not positive ({meaning})")
     return float(scale)
 
 
-# For each upward axis of a file, the file's axes that become X, Y and Z. Cyclic, so still
-# right-handed. With Y up, a character at rest faces +Z by custom: that becomes +X, forward.
+# for each upward axis of a file its axes that become X, Y and Z; with Y up, a character at rest
+# faces +Z by custom, which becomes +X
 _AXES = {"x": (1, 2, 0), "y": (2, 0, 1), "z": (0, 1, 2)}
 UP_AXES = ("x", "y", "z", "-x", "-y", "-z")
 
@@ -130,10 +107,8 @@ UP_AXES = ("x", "y", "z", "-x", "-y", "-z")
 def to_world(positions: Array, *, up: str, scale: float | str, path: Any) -> Array:
     """Positions (..., 3) in a file's units and axes as metres, Z up.
 
-    up: the file's upward axis. "y": (x, y, z) becomes (z, x, y); "z": unchanged; "x": (y, z, x).
-    The heading of a
-        recording is not touched. "-x", "-y", "-z": that axis points down, and the recording is
-        turned half round about the X axis of the result.
+    up: the file's upward axis: "y" takes (x, y, z) to (z, x, y), "x" to (y, z, x); "-x", "-y" and
+      "-z" point down: as without the sign, then turned half round about X.
     scale: metres per unit, or the unit's name; see `metres_per_unit`.
 
     Raises:
@@ -143,9 +118,8 @@ def to_world(positions: Array, *, up: str, scale: float | str, path: Any) -> Arr
     if name not in UP_AXES:
         raise unknown("upward axis", up, UP_AXES)
     signs = np.array([1.0, -1.0, -1.0]) if name.startswith("-") else np.ones(3)
-    return np.ascontiguousarray(
-        positions[..., _AXES[name[-1]]] * (metres_per_unit(scale, path) * signs)
-    )
+    factors = metres_per_unit(scale, path) * signs
+    return np.ascontiguousarray(positions[..., _AXES[name[-1]]] * factors)
 
 
 def world_clip(
@@ -163,21 +137,16 @@ def world_clip(
     Raises:
       InputError: naming the file, for what `to_world` and `Clip` refuse.
     """
-    if len(names) != positions.shape[1]:
-        raise InputError(
-            f"{path} has {positions.shape[1]} keypoints, but there are {len(names)} names"
-        )
+    count = positions.shape[1]
+    if len(names) != count:
+        raise InputError(f"{path} has {count} keypoints, but there are {len(names)} names")
     try:
-        with np.errstate(over="ignore"):  # what is too large for a float is refused as not finite
+        # what is too large for a float is refused as not finite
+        with np.errstate(over="ignore"):
             world = to_world(positions, up=up, scale=scale, path=path)
-        return Clip(
-            world,
-            tuple(names),
-            rate_hz,
-            source=path.name,
-            name=path.stem,
-            parents=None if parents is None else tuple(parents),
-        )
+        above = None if parents is None else tuple(parents)
+        about = {"source": path.name, "name": path.stem}
+        return Clip(world, tuple(names), rate_hz, parents=above, **about)
     except InputError as error:
         raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
 
@@ -186,31 +155,50 @@ def content(path: Path) -> bytes:
     """The bytes of a file.
 
     Raises:
-      InputError: beyond MAX_FILE_BYTES and for what is no regular file, OSError where it cannot be
-        read.
+      InputError: beyond MAX_FILE_BYTES, and for what is no regular file.
     """
     return regular_file(path, at_most=MAX_FILE_BYTES).read_bytes()
 
 
+def text_content(path: Path, expected: str) -> bytes:
+    """The bytes of a text file without a byte order mark.
+
+    Raises:
+      InputError: as `content`, for an empty file (`expected` names its contents) and for no text.
+    """
+    data = content(path).removeprefix(BOM)
+    if not data.strip():
+        raise InputError(f"{path} is empty, expected {expected}")
+    require_text(path, data)
+    return data
+
+
+def require_text(path: Any, data: bytes) -> None:
+    """Refuse what is no text in ASCII or UTF-8.
+
+    Raises:
+      InputError: for binary contents, and UTF-16.
+    """
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise InputError(f"{path} is text in UTF-16; save it as UTF-8 or ASCII")
+    if b"\0" in data[:4096]:
+        raise InputError(f"{path} is binary, expected text")
+
+
 def check_size(path: Any, frames: int, keypoints: int) -> None:
-    """Refuse, before anything is allocated, a recording that is too large.
+    """Refuse a recording that is too large, before anything is allocated.
 
     Raises:
       InputError: for more than MAX_KEYPOINTS, more than MAX_COORDINATES, or more than memory holds.
     """
+    size = f"{frames:,} frames of {keypoints:,} keypoints"
     if keypoints > MAX_KEYPOINTS:
-        raise InputError(
-            f"{path} has {keypoints:,} keypoints, more than the {MAX_KEYPOINTS:,} that are read"
-        )
+        most = f"more than the {MAX_KEYPOINTS:,} that are read"
+        raise InputError(f"{path} has {keypoints:,} keypoints, {most}")
     if 3 * frames * keypoints > MAX_COORDINATES:
-        raise InputError(
-            f"{path}: {frames:,} frames of {keypoints:,} keypoints are more than the {MAX_COORDINATES:,} coordinates "
-            "that are read; cut it into parts"
-        )
-    require_memory(
-        BYTES_PER_KEYPOINT * frames * keypoints,
-        f"{path}: {frames:,} frames of {keypoints:,} keypoints",
-    )
+        most = f"more than the {MAX_COORDINATES:,} coordinates that are read"
+        raise InputError(f"{path}: {size} are {most}; cut it into parts")
+    require_memory(BYTES_PER_KEYPOINT * frames * keypoints, f"{path}: {size}")
 
 
 def rate_said(path: Any, rate_hz: float) -> float:
@@ -219,39 +207,21 @@ def rate_said(path: Any, rate_hz: float) -> float:
     Raises:
       InputError: for a rate outside of RATES_HZ.
     """
-    if RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
+    low, high = RATES_HZ
+    if low <= rate_hz <= high:
         return rate_hz
     lasts = f", a frame of {1.0 / rate_hz:g} s," if rate_hz > 0.0 else ""
-    unit = " (a time in milliseconds?)" if RATES_HZ[0] <= 1000.0 * rate_hz <= RATES_HZ[1] else ""
-    expected = f"expected {RATES_HZ[0]:g} to {RATES_HZ[1]:,.0f}"
+    unit = " (a time in milliseconds?)" if low <= 1000.0 * rate_hz <= high else ""
     raise InputError(
-        f"{path}: a rate of {rate_hz:.4g} frames/s{lasts} is not possible; {expected}{unit}"
+        f"{path}: a rate of {rate_hz:.4g} frames/s{lasts} is not possible; "
+        f"expected {low:g} to {high:,.0f}{unit}"
     )
 
 
-def not_text(path: Any, data: bytes) -> str | None:
-    """What speaks against a file being text in ASCII or UTF-8, as an error message; None where
-    nothing does."""
-    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
-        return f"{path} is text in UTF-16; save it as UTF-8 or ASCII"
-    if b"\0" in data[:4096]:
-        return f"{path} is binary, expected text"
-    return None
-
-
-def shown(text: bytes | str) -> str:
-    """A piece of a file as it can stand in a one-line error."""
-    decoded = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
-    stripped = decoded.strip()
-    return repr(stripped if len(stripped) <= 40 else stripped[:40] + "...")
-
-
 def whole_rate(frame_time: float, digits: int = 15) -> float:
-    """Frames per second: the whole number that the frame time [s], printed with so many decimals,
-    stands for.
+    """Frames per second of a frame time [s] printed with `digits` decimals: 60 for 0.0166667.
 
-    Where no whole number is that near (one unit of the last decimal, and at most 0.2 %), 1 /
-    frame_time; infinite for a time so short that this is.
+    The whole number within one unit of the last decimal and 0.2 %, else 1 / frame_time.
     """
     if not math.isfinite(1.0 / frame_time):
         return math.inf
@@ -260,16 +230,29 @@ def whole_rate(frame_time: float, digits: int = 15) -> float:
     return float(whole) if gap <= min(10.0**-digits, 2e-3 * frame_time) else 1.0 / frame_time
 
 
-def words_per_line(data: bytes) -> Array:
-    """How many words (between white space) each line of a text holds, an integer per line; blank
-    lines count too."""
-    codes = np.frombuffer(data, dtype=np.uint8)
-    space = _IS_SPACE[codes]
-    starts = ~space
-    starts[1:] &= space[:-1]
-    words = np.flatnonzero(starts)
-    ends = np.append(np.flatnonzero(_IS_NEWLINE[codes]), len(codes))
-    return np.diff(np.searchsorted(words, ends), prepend=0)
+def even_rate(path: Any, steps: Array, middle: float, tolerance: float) -> None:
+    """Refuse frames of differing durations `steps` (T,) [s].
+
+    Raises:
+      InputError: naming the first frame that is not `middle` up to a share `tolerance`.
+    """
+    uneven = np.abs(steps - middle) > tolerance * middle
+    if uneven.any():
+        frame = int(np.argmax(uneven))
+        lasts = f"frame {frame} lasts {steps[frame]:g} s, most last {middle:g} s"
+        raise InputError(f"{path}: {lasts}; give rate_hz= to play them evenly")
+
+
+def shown(text: bytes | str) -> str:
+    """A piece of a file as an error shows it."""
+    decoded = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
+    stripped = decoded.strip()
+    return repr(stripped if len(stripped) <= 40 else stripped[:40] + "...")
+
+
+def line_breaks(text: bytes) -> int:
+    """How many lines end in a text."""
+    return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
 
 
 _IS_SPACE = np.zeros(256, dtype=bool)
@@ -278,15 +261,22 @@ _IS_NEWLINE = np.zeros(256, dtype=bool)
 _IS_NEWLINE[list(b"\r\n")] = True
 
 
-def fast_table(text: bytes, columns: int) -> Array | None:
-    """Lines of `columns` numbers between white space as (T, columns), blank lines skipped; None
-    where it is not just that.
+def _words_per_line(data: bytes) -> Array:
+    """How many words each line of a text holds; blank lines count too."""
+    codes = np.frombuffer(data, dtype=np.uint8)
+    space = _IS_SPACE[codes]
+    starts = ~space
+    starts[1:] &= space[:-1]
+    ends = np.append(np.flatnonzero(_IS_NEWLINE[codes]), len(codes))
+    return np.diff(np.searchsorted(np.flatnonzero(starts), ends), prepend=0)
 
-    For the good case only, ten times as fast as looking at each word: who gets None looks closer
-    and says what is
-      wrong.
+
+def fast_table(text: bytes, columns: int) -> Array | None:
+    """Lines of `columns` numbers between white space as (T, columns); None for anything else.
+
+    Ten times as fast as looking at each word; after None the caller looks for what is wrong.
     """
-    counts = words_per_line(text)
+    counts = _words_per_line(text)
     filled = counts[counts > 0]
     if columns < 1 or not len(filled) or (filled != columns).any():
         return None
@@ -308,13 +298,19 @@ def parse_numbers(text: bytes, separator: str) -> Array | None:
     return values if np.isfinite(values).all() else None
 
 
-def parse_rows(path: Any, line_numbers: list[int], rows: list[list[bytes]]) -> Array:
+def number_or_nan(word: bytes | str) -> float:
+    """A word as a number, nan for none."""
+    try:
+        return float(word)
+    except ValueError:
+        return math.nan
+
+
+def parse_rows(path: Any, line_numbers: Sequence[int], rows: Sequence[list[bytes]]) -> Array:
     """Rows of equally many words as finite floats, (T, words in a row).
 
-    line_numbers: of each row in the file, for errors.
-
     Raises:
-      InputError: naming the line of a word that is no number, or no finite one.
+      InputError: naming the line of a word that is no finite number.
     """
     try:
         values = np.array(rows, dtype=np.float64)
@@ -324,23 +320,36 @@ def parse_rows(path: Any, line_numbers: list[int], rows: list[list[bytes]]) -> A
                 try:
                     float(word)
                 except ValueError:
-                    raise InputError(
-                        f"{path}, line {number}: {shown(word)} is not a number"
-                    ) from None
+                    raise at_line(path, number, f"{shown(word)} is not a number") from None
         raise InputError(f"{path}: the rows are not all numbers of one length") from None
     finite = np.isfinite(values).all(axis=1)
     if not finite.all():
         frame = int(np.argmin(finite))
-        raise InputError(
-            f"{path}, line {line_numbers[frame]}: a value is not finite (frame {frame})"
-        )
+        raise at_line(path, line_numbers[frame], f"a value is not finite (frame {frame})")
     return values
+
+
+def parse_lines(
+    path: Any, lines: Sequence[tuple[int, list[bytes]]], columns: int, expected: str
+) -> Array:
+    """Numbered lines of `columns` words each as finite floats, (T, columns).
+
+    expected: how an error goes on for a line of another length.
+
+    Raises:
+      InputError: naming the line.
+    """
+    for number, row in lines:
+        if len(row) != columns:
+            cut = CUT if number == lines[-1][0] and len(row) < columns else ""
+            raise at_line(path, number, f"{len(row)} numbers, {expected}{cut}")
+    return parse_rows(path, [number for number, _ in lines], [row for _, row in lines])
 
 
 def json_frames(path: Any, rows: Any, size: int | None = None) -> Array:
     """ "Frames" of a JSON document as (T, numbers in a frame).
 
-    size: of a frame; None: of any, all of one.
+    size: of a frame; None: that of the first.
 
     Raises:
       InputError: with the frame, for none, for another length, or what is no finite number.
@@ -358,7 +367,8 @@ def json_frames(path: Any, rows: Any, size: int | None = None) -> Array:
             raise InputError(f"{path}: frame {i} has an entry that is no number")
     try:
         frames = np.array(rows, dtype=np.float64)
-    except OverflowError:  # a whole number of more than 308 digits
+    # a whole number of more than 308 digits
+    except OverflowError:
         raise InputError(f"{path}: 'Frames' has a value that is not finite") from None
     finite = np.isfinite(frames).all(axis=1)
     if not finite.all():

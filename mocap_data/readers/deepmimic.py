@@ -1,10 +1,9 @@
-"""DeepMimic JSON: cycles of a human or a dog as root pose and joint rotations, 30 or 60 frames a
-second.
+"""DeepMimic JSON: cycles of a human or a dog as root pose and joint rotations.
 
 A frame is its duration [s], the root's position (3) [m] and quaternion (4), and the joints in the
-character file's order: four numbers (a quaternion) for a spherical joint, one (an angle [rad] about
-the joint's z axis) for a revolute one, none for a fixed one. Quaternions are (w, x, y, z); Y is up,
-and the characters face along X.
+character file's order: a quaternion for a spherical joint, an angle [rad] about the joint's z axis
+for a revolute one, nothing for a fixed one. Quaternions are (w, x, y, z); Y is up, and the
+characters face along X.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from mocap_data.readers.common import (
     MAX_KEYPOINTS,
     MissingOptions,
     check_size,
+    even_rate,
     json_frames,
     rate_said,
     shown,
@@ -34,42 +34,45 @@ from mocap_data.readers.common import (
 )
 
 _SIZES = {"spherical": 4, "revolute": 1, "fixed": 0, "none": 0}
-# of a frame of a four-legged robot with 12 joints: a robot's motion, no recording
+# numbers in a frame of a four-legged robot with 12 joints
 _ROBOT_NUMBERS = 19
 
 
 @dataclass(frozen=True)
 class Joint:
-    """A joint of a character: where it sits in its parent's frame [m], and its kind (a key of
-    `_SIZES`)."""
+    """A joint of a character."""
 
     name: str
+    # index of its parent, -1 for the root
     parent: int
+    # [m] in its parent's frame
     offset: tuple[float, float, float]
+    # a key of `_SIZES`
     kind: str
 
 
-# The humanoid of Peng et al. 2018 (DeepMimic): the figures of its character file.
+def _side(side: str, sign: float, first: int) -> tuple[Joint, ...]:
+    """Leg and arm of a side of the humanoid, whose first joint has index `first`."""
+    return (
+        Joint(f"{side}_hip", 0, (0.0, 0.0, sign * 0.084887), "spherical"),
+        Joint(f"{side}_knee", first, (0.0, -0.421546, 0.0), "revolute"),
+        Joint(f"{side}_ankle", first + 1, (0.0, -0.40987, 0.0), "spherical"),
+        Joint(f"{side}_shoulder", 1, (-0.02405, 0.2435, sign * 0.18311), "spherical"),
+        Joint(f"{side}_elbow", first + 3, (0.0, -0.274788, 0.0), "revolute"),
+        Joint(f"{side}_wrist", first + 4, (0.0, -0.258947, 0.0), "fixed"),
+    )
+
+
+# the humanoid of Peng et al. 2018 (DeepMimic), from its character file
 HUMANOID = (
     Joint("root", -1, (0.0, 0.0, 0.0), "none"),
     Joint("chest", 0, (0.0, 0.236151, 0.0), "spherical"),
     Joint("neck", 1, (0.0, 0.223894, 0.0), "spherical"),
-    Joint("right_hip", 0, (0.0, 0.0, 0.084887), "spherical"),
-    Joint("right_knee", 3, (0.0, -0.421546, 0.0), "revolute"),
-    Joint("right_ankle", 4, (0.0, -0.40987, 0.0), "spherical"),
-    Joint("right_shoulder", 1, (-0.02405, 0.2435, 0.18311), "spherical"),
-    Joint("right_elbow", 6, (0.0, -0.274788, 0.0), "revolute"),
-    Joint("right_wrist", 7, (0.0, -0.258947, 0.0), "fixed"),
-    Joint("left_hip", 0, (0.0, 0.0, -0.084887), "spherical"),
-    Joint("left_knee", 9, (0.0, -0.421546, 0.0), "revolute"),
-    Joint("left_ankle", 10, (0.0, -0.40987, 0.0), "spherical"),
-    Joint("left_shoulder", 1, (-0.02405, 0.2435, -0.18311), "spherical"),
-    Joint("left_elbow", 12, (0.0, -0.274788, 0.0), "revolute"),
-    Joint("left_wrist", 13, (0.0, -0.258947, 0.0), "fixed"),
+    *_side("right", 1.0, 3),
+    *_side("left", -1.0, 9),
 )
-# Points of its bodies that a recording of a person would have: the middle of the head's ball, and
-# the soles' ends at the floor (the foot is a box of 0.177 x 0.055 m about (0.045, -0.0225) in the
-# ankle's frame).
+# points of its bodies that a recording of a person has: the middle of the head's ball, and the
+# soles' ends at the floor (the foot is a box of 0.177 x 0.055 m about (0.045, -0.0225))
 HUMANOID_POINTS = (
     Joint("head", 2, (0.0, 0.175, 0.0), "fixed"),
     Joint("right_toe", 5, (0.1335, -0.05, 0.0), "fixed"),
@@ -90,14 +93,10 @@ def read_deepmimic(
 ) -> Clip:
     """The joints of a DeepMimic motion by forward kinematics, named like the character's joints.
 
-    character: the character file. Left out, a motion of 44 numbers is the published humanoid's
-    (with its head, toes and
-      heels
-        as further keypoints); for others KIND_character.txt or KIND.txt beside KIND_*.txt, e.g.
-        dog3d_character.txt.
-    cycles: how often to play it; each cycle goes on where the one before ended, in place and
-    heading. rate_hz: in place of the frames' own durations, which must be alike.
-    scale: metres per unit, or the unit's name. up: the upward axis; see `to_world`.
+    character: the character file; None: the published humanoid (with head, toes and heels) for 44
+      numbers, else KIND_character.txt or KIND.txt beside KIND_*.txt.
+    cycles: how often to play it; each cycle goes on where the one before ended.
+    rate_hz: in place of the frames' own durations. scale, up: see `to_world`.
 
     Raises:
       InputError: naming the file: no JSON, other contents, a robot's motion, a frame of another
@@ -105,34 +104,24 @@ def read_deepmimic(
     """
     path = Path(path)
     frames = _frames(path, read_json(path))
+    numbers = frames.shape[1]
     joints: tuple[Joint, ...] = HUMANOID
-    if character is not None or frames.shape[1] != size_of(HUMANOID):
-        joints = read_character(
-            _character(path, frames.shape[1]) if character is None else Path(character)
-        )
-    if frames.shape[1] != size_of(joints):
-        raise InputError(
-            f"{path} has {frames.shape[1]} numbers in a frame, its character needs {size_of(joints)}"
-        )
+    if character is not None or numbers != size_of(HUMANOID):
+        joints = read_character(_character(path, numbers) if character is None else character)
+    if numbers != (needed := size_of(joints)):
+        raise InputError(f"{path} has {numbers} numbers in a frame, its character needs {needed}")
     if isinstance(cycles, bool) or not isinstance(cycles, int) or cycles < 1:
         raise InputError(f"{path}: cycles is {cycles!r}, expected a whole number from 1")
     if cycles > 1 and len(frames) < 2:
         raise InputError(f"{path} has one frame, which cannot be played {cycles} times")
     points = (*joints, *HUMANOID_POINTS) if joints is HUMANOID else joints
     check_size(path, len(frames) * cycles, len(points))
-    rate = _rate(path, frames[:, 0]) if rate_hz is None else rate_hz
+    rate_hz = _rate(path, frames[:, 0]) if rate_hz is None else rate_hz
     # numbers too large end as a value that is not finite
     with np.errstate(over="ignore", invalid="ignore"):
         positions = forward_kinematics(points, repeated(_normalized(path, frames, joints), cycles))
-    return world_clip(
-        path,
-        positions,
-        [joint.name for joint in points],
-        [joint.parent for joint in points],
-        rate_hz=rate,
-        scale=scale,
-        up=up,
-    )
+    names, parents = [joint.name for joint in points], [joint.parent for joint in points]
+    return world_clip(path, positions, names, parents, rate_hz=rate_hz, scale=scale, up=up)
 
 
 def size_of(joints: Sequence[Joint]) -> int:
@@ -141,28 +130,22 @@ def size_of(joints: Sequence[Joint]) -> int:
 
 
 def forward_kinematics(joints: Sequence[Joint], frames: Array) -> Array:
-    """World positions (T, joints, 3), in the file's units and axes, of frames (T, numbers) with
-    unit quaternions."""
+    """World positions (T, joints, 3), in file units and axes, of frames with unit quaternions."""
     places: list[Array] = []
     turns: list[Array] = []
     column = 8
     for joint in joints:
-        size = _SIZES[joint.kind]
-        local = frames[:, column : column + size]
-        column += size
+        local = frames[:, column : column + _SIZES[joint.kind]]
+        column += _SIZES[joint.kind]
         if joint.parent < 0:
             places.append(frames[:, 1:4] + np.array(joint.offset))
             turns.append(frames[:, 4:8])
             continue
         turn = turns[joint.parent]
         places.append(places[joint.parent] + rotations.rotate(turn, np.array(joint.offset)))
-        if joint.kind == "spherical":
-            turn = rotations.multiply(turn, local)
-        elif joint.kind == "revolute":
-            turn = rotations.multiply(
-                turn, rotations.from_axis_angle(np.array([0.0, 0.0, 1.0]), local[:, 0])
-            )
-        turns.append(turn)
+        if joint.kind == "revolute":
+            local = rotations.from_axis_angle(np.array([0.0, 0.0, 1.0]), local[:, 0])
+        turns.append(rotations.multiply(turn, local) if _SIZES[joint.kind] else turn)
     return np.stack(places, axis=1)
 
 
@@ -174,9 +157,9 @@ def repeated(frames: Array, cycles: int) -> Array:
     """
     first, last = frames[0], frames[-1]
     turn = _heading(rotations.multiply(last[4:8], rotations.conjugate(first[4:8])))
-    level = np.array([1.0, 0.0, 1.0])  # what lies in the plane
-    parts = [frames]
-    part = frames[1:]
+    # what lies in the plane
+    level = np.array([1.0, 0.0, 1.0])
+    parts, part = [frames], frames[1:]
     for _ in range(cycles - 1):
         part = part.copy()
         place = part[:, 1:4]
@@ -194,71 +177,56 @@ def _heading(q: Array) -> Array:
     return vertical / size if size > 1e-9 else rotations.IDENTITY
 
 
-# --- the files
-# --------------------------------------------------------------------------------------------------------
+# --- the files ---
 
 
 def _frames(path: Path, document: Any) -> Array:
     """The frames (T, numbers) of a motion file."""
     if not isinstance(document, Mapping) or "Frames" not in document:
-        found = (
-            f"the keys {', '.join(map(str, list(document)[:6]))}"
-            if isinstance(document, Mapping)
-            else type(document).__name__
-        )
-        raise InputError(
-            f"{path} is JSON without 'Frames', expected a DeepMimic motion; found {found}"
-        )
+        found = type(document).__name__
+        if isinstance(document, Mapping):
+            found = f"the keys {', '.join(map(str, list(document)[:6]))}"
+        expected = f"expected a DeepMimic motion; found {found}"
+        raise InputError(f"{path} is JSON without 'Frames', {expected}")
     frames = json_frames(path, document["Frames"])
     size = frames.shape[1]
     if size == _ROBOT_NUMBERS or "FrameDuration" in document:
-        raise InputError(
-            f"{path} holds a robot's motion (root pose and {max(size - 7, 0)} joints), not a recording of keypoints to "
-            "retarget; npmp inspect shows it"
-        )
+        what = f"a robot's motion (root pose and {max(size - 7, 0)} joints)"
+        hint = "not a recording of keypoints to retarget; npmp inspect shows it"
+        raise InputError(f"{path} holds {what}, {hint}")
     if size < 8:
-        raise InputError(
-            f"{path}: a frame has {size} numbers, expected at least 8 (duration, root position and quaternion)"
-        )
+        expected = "expected at least 8 (duration, root position and quaternion)"
+        raise InputError(f"{path}: a frame has {size} numbers, {expected}")
     return frames
 
 
 def _normalized(path: Path, frames: Array, joints: Sequence[Joint]) -> Array:
     """The frames with quaternions of length 1; the published dog's paws come with 0.83 to 1.02."""
-    frames = frames.copy()
-    column = 4
+    frames, column = frames.copy(), 4
     for joint in joints:
         size = 4 if joint.parent < 0 else _SIZES[joint.kind]
         if size == 4:
+            quaternion = frames[:, column : column + 4]
             with np.errstate(over="ignore"):
-                lengths = np.linalg.norm(frames[:, column : column + 4], axis=1)
+                lengths = np.linalg.norm(quaternion, axis=1)
             wrong = ~(np.abs(lengths - 1.0) < 0.4)
             if wrong.any():
                 i = int(np.argmax(wrong))
-                raise InputError(
-                    f"{path}: frame {i}: the quaternion of {joint.name!r} has length {lengths[i]:.3g}, expected 1; "
-                    "another character?"
-                )
-            frames[:, column : column + 4] /= lengths[:, None]
+                what = f"the quaternion of {joint.name!r} has length {lengths[i]:.3g}"
+                raise InputError(f"{path}: frame {i}: {what}, expected 1; another character?")
+            quaternion /= lengths[:, None]
         column += size
     return frames
 
 
 def _rate(path: Path, durations: Array) -> float:
-    """Frames per second of the frames' durations [s]; the last frame's is not used (it is 0 in a
-    cycle)."""
+    """Frames per second of the frames' durations [s], without the last, which is 0 in a cycle."""
     used = durations[:-1] if len(durations) > 1 else durations
     middle = float(np.median(used))
     if not middle > 1e-6:
-        raise MissingOptions(
-            f"{path}: a frame's duration of {middle:g} s is no rate; give rate_hz=", ("rate_hz",)
-        )
-    uneven = np.abs(used - middle) > 0.01 * middle
-    if uneven.any():
-        i = int(np.argmax(uneven))
-        raise InputError(
-            f"{path}: frame {i} lasts {used[i]:g} s, most last {middle:g} s; give rate_hz= to play them evenly"
-        )
+        message = f"{path}: a frame's duration of {middle:g} s is no rate; give rate_hz="
+        raise MissingOptions(message, ("rate_hz",))
+    even_rate(path, used, middle, 0.01)
     return rate_said(path, whole_rate(middle, digits=5))
 
 
@@ -269,11 +237,10 @@ def _character(path: Path, numbers: int) -> Path:
     for file in wanted:
         if file.is_file() and file != path:
             return file
-    raise MissingOptions(
-        f"{path} has {numbers} numbers in a frame, only the humanoid's {size_of(HUMANOID)} need no character file; "
-        f"looked for {' or '.join(file.name for file in wanted)} in its folder; give character=",
-        ("character",),
-    )
+    only = f"only the humanoid's {size_of(HUMANOID)} need no character file"
+    looked = f"looked for {' or '.join(file.name for file in wanted)} in its folder"
+    message = f"{path} has {numbers} numbers in a frame, {only}; {looked}; give character="
+    raise MissingOptions(message, ("character",))
 
 
 def read_character(path: str | os.PathLike[str]) -> tuple[Joint, ...]:
@@ -290,35 +257,29 @@ def read_character(path: str | os.PathLike[str]) -> tuple[Joint, ...]:
         entries = document["Skeleton"]["Joints"]
         joints = tuple(_joint(path, i, entry) for i, entry in enumerate(entries))
     except (KeyError, TypeError, OverflowError):
-        raise InputError(
-            f"{path} is no DeepMimic character: expected Skeleton / Joints with Name, Type, Parent, AttachX ..."
-        ) from None
+        expected = "expected Skeleton / Joints with Name, Type, Parent, AttachX ..."
+        raise InputError(f"{path} is no DeepMimic character: {expected}") from None
     if not joints or joints[0].parent >= 0 or any(joint.parent < 0 for joint in joints[1:]):
         raise InputError(f"{path}: a character has one root, its first joint")
     if len(joints) > MAX_KEYPOINTS:
-        raise InputError(
-            f"{path} has more than {MAX_KEYPOINTS:,} joints, which is all that are read"
-        )
+        most = f"{MAX_KEYPOINTS:,} joints, which is all that are read"
+        raise InputError(f"{path} has more than {most}")
     return joints
 
 
 def _joint(path: Path, i: int, entry: Mapping[str, Any]) -> Joint:
     """One entry of a character's joints."""
     name, kind, parent = str(entry["Name"]), str(entry["Type"]), int(entry["Parent"])
+    where = f"{path}: joint {shown(name)}"
     if kind not in _SIZES:
-        raise InputError(
-            f"{path}: joint {shown(name)} has the type {shown(kind)}; there are: {', '.join(_SIZES)}"
-        )
+        raise InputError(f"{where} has the type {shown(kind)}; there are: {', '.join(_SIZES)}")
     if not -1 <= parent < i:
-        raise InputError(
-            f"{path}: joint {shown(name)} has the parent {parent}, expected an earlier joint"
-        )
+        raise InputError(f"{where} has the parent {parent}, expected an earlier joint")
     if any(float(entry.get(f"AttachTheta{axis}", 0.0)) for axis in "XYZ"):
-        raise InputError(
-            f"{path}: joint {shown(name)} is turned against its parent (AttachTheta), which is not supported"
-        )
-    # The root's own offset places the character in its world, the frames do so here.
-    offset = tuple(0.0 if parent < 0 else float(entry[f"Attach{axis}"]) for axis in "XYZ")
-    if not np.isfinite(offset).all():
-        raise InputError(f"{path}: joint {shown(name)} has an offset that is not finite")
-    return Joint(name, parent, (offset[0], offset[1], offset[2]), kind)
+        turned = "is turned against its parent (AttachTheta), which is not supported"
+        raise InputError(f"{where} {turned}")
+    # the root's own offset places the character in its world; the frames do so here
+    x, y, z = (0.0 if parent < 0 else float(entry[f"Attach{axis}"]) for axis in "XYZ")
+    if not np.isfinite((x, y, z)).all():
+        raise InputError(f"{where} has an offset that is not finite")
+    return Joint(name, parent, (x, y, z), kind)

@@ -14,16 +14,19 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.npz import load_npz
 from mocap_data.readers.common import (
+    BOM,
     DOG_NAMES,
     DOG_PARENTS,
     DOG_RATE_HZ,
     MissingOptions,
     check_size,
     content,
-    not_text,
+    even_rate,
+    line_breaks,
+    parse_lines,
     parse_numbers,
-    parse_rows,
     rate_said,
+    require_text,
     whole_rate,
     world_clip,
 )
@@ -42,19 +45,15 @@ def read_csv(
     A row of names says NAME_x, NAME_y, NAME_z (or with a blank, dot or colon between, or nothing)
     for every keypoint, maybe after a column "time" [s], which gives the rate, or "frame".
 
-    rate_hz, names: in place of what the file says, or does not say. Left out, a file of 81 columns
-    without names is
-      taken as
-        the dog set's 27 keypoints (`DOG_NAMES`) at 60 Hz.
-    scale: metres per unit, or the unit's name ("mm"); default: metres. up: the upward axis; see
-    `to_world`.
+    rate_hz, names: in place of the file's; 81 unnamed columns are the dog set's at 60 Hz.
+    scale, up: see `to_world`.
 
     Raises:
       InputError: naming file and line: no rows, rows of differing length, a text or a value that is
         not finite, a number of columns that does not fit the names.
     """
     path = Path(path)
-    said, times, values = _named_table(path, content(path).removeprefix(b"\xef\xbb\xbf"))
+    in_file, times, values = _named_table(path, content(path).removeprefix(BOM))
     columns = values.shape[1]
     if columns % 3:
         raise InputError(
@@ -64,73 +63,57 @@ def read_csv(
     if rate_hz is None and times is not None:
         rate_hz = _rate_of(path, times)
     parents = None
-    if names is None and said is not None:
-        names = said
-    if names is None and columns == 3 * len(DOG_NAMES):
-        names, parents = DOG_NAMES, DOG_PARENTS
-    if rate_hz is None and said is None and columns == 3 * len(DOG_NAMES):
-        rate_hz = DOG_RATE_HZ
+    if in_file is None and columns == 3 * len(DOG_NAMES):
+        rate_hz = DOG_RATE_HZ if rate_hz is None else rate_hz
+        if names is None:
+            names, parents = DOG_NAMES, DOG_PARENTS
+    names = in_file if names is None else names
     if names is None or rate_hz is None:
         lacking = tuple(o for o, v in (("names", names), ("rate_hz", rate_hz)) if v is None)
         raise MissingOptions(
-            f"{path} has {columns // 3} keypoints; only the dog set's {len(DOG_NAMES)} need no options, "
-            f"so give {' and '.join(lacking)}",
+            f"{path} has {columns // 3} keypoints; only the dog set's {len(DOG_NAMES)} need no "
+            f"options, so give {' and '.join(lacking)}",
             lacking,
         )
-    return world_clip(
-        path,
-        values.reshape(len(values), -1, 3),
-        tuple(names),
-        parents,
-        rate_hz=rate_hz,
-        scale=scale,
-        up=up,
-    )
+    positions = values.reshape(len(values), -1, 3)
+    return world_clip(path, positions, names, parents, rate_hz=rate_hz, scale=scale, up=up)
 
 
 def _named_table(path: Path, data: bytes) -> tuple[list[str] | None, Array | None, Array]:
-    """The keypoints' names, the times (T,) [s] (both None where the file has none), and the
-    coordinates (T, 3 M)."""
-    header = _names_row(path, data)
+    """The keypoints' names, the times (T,) [s] (None where the file has none), and (T, 3 M)."""
+    header = _names_row(data)
     if header is None:
         return None, None, number_table(path, data)
-    said, first, rest, skipped = header
-    table = number_table(path, rest, first_line=skipped + 1)
-    width = 3 * len(said) + (first is not None)
+    names, first, size = header
+    table = number_table(path, data[size:], first_line=line_breaks(data[:size]) + 1)
+    width = 3 * len(names) + (first is not None)
     if table.shape[1] != width:
         raise InputError(f"{path}: {table.shape[1]} numbers in a row, its row of names has {width}")
     times = table[:, 0] if first == "time" else None
-    return said, times, table[:, 1:] if first is not None else table
+    return names, times, table[:, 1:] if first is not None else table
 
 
 _COORDINATE = re.compile(r"(?P<name>.*[^\s._:-])[\s._:-]*(?P<axis>[xyz])", re.IGNORECASE)
 
 
-def _names_row(path: Path, data: bytes) -> tuple[list[str], str | None, bytes, int] | None:
-    """The row of names that a file may begin with; None where it begins with something else.
-
-    The keypoints' names, what the first column is if it is none ("time" or "frame"), what follows
-    the row, and how many lines come before that.
-    """
+def _names_row(data: bytes) -> tuple[list[str], str | None, int] | None:
+    """The keypoints of a row of names, its first column ("time" or "frame"), and its bytes."""
     found = re.match(rb"\s*([^\r\n]*)(?:\r\n|\r|\n|\Z)", data[: 1 << 20])
-    if found is None or not_text(path, data):
+    if found is None or b"\0" in data[:4096]:
         return None
-    cells = [cell.decode("utf-8", "replace").strip().strip("\"'") for cell in _cells(found[1])]
+    cells = [cell.decode("utf-8", "replace").strip().strip("\"'") for cell in cells_of(found[1])]
     first = re.split(r"[\s([]", cells[0].lower())[0]
     kind = {"time": "time", "t": "time", "frame": "frame", "#frame": "frame"}.get(first)
     if kind is not None:
         cells = cells[1:]
-    coordinates = [_COORDINATE.fullmatch(cell) for cell in cells]
-    if not cells or len(cells) % 3 or not all(coordinates):
+    coordinates = [match for cell in cells if (match := _COORDINATE.fullmatch(cell))]
+    if not cells or len(cells) % 3 or len(coordinates) < len(cells):
         return None
-    named = [(c["name"], c["axis"].lower()) for c in coordinates if c]
-    if any(
-        named[i][1] != "xyz"[i % 3] or named[i][0] != named[i - i % 3][0] for i in range(len(named))
-    ):
+    names = [match["name"] for match in coordinates]
+    expected = [(names[i - i % 3], "xyz"[i % 3]) for i in range(len(names))]
+    if [(match["name"], match["axis"].lower()) for match in coordinates] != expected:
         return None
-    before = data[: found.end()]
-    lines = before.count(b"\n") + before.count(b"\r") - before.count(b"\r\n")
-    return [name for name, _ in named[::3]], kind, data[found.end() :], lines
+    return names[::3], kind, found.end()
 
 
 def _rate_of(path: Path, times: Array) -> float:
@@ -138,46 +121,33 @@ def _rate_of(path: Path, times: Array) -> float:
     steps = np.diff(times)
     step = float(np.median(steps)) if len(steps) else 0.0
     if not step > 0.0:
-        raise MissingOptions(
-            f"{path}: its column of times does not grow; give rate_hz=", ("rate_hz",)
-        )
-    uneven = np.abs(steps - step) > 0.1 * step
-    if uneven.any():
-        frame = int(np.argmax(uneven))
-        lasts = f"frame {frame} lasts {steps[frame]:g} s, most last {step:g} s"
-        raise InputError(f"{path}: {lasts}; give rate_hz= to play them evenly")
+        message = f"{path}: its column of times does not grow; give rate_hz="
+        raise MissingOptions(message, ("rate_hz",))
+    even_rate(path, steps, step, 0.1)
     return rate_said(path, whole_rate(float(times[-1] - times[0]) / len(steps), digits=5))
 
 
 def number_table(path: Path, data: bytes, *, first_line: int = 1) -> Array:
-    """Rows of numbers between commas, (T, numbers in a row). first_line: its number in the file,
-    for errors."""
+    """Rows of numbers between commas, (T, numbers in a row); lines are counted from `first_line`.
+
+    Raises:
+      InputError: naming file and line: no rows, rows of differing length, no finite number.
+    """
     first = next((line for line in data[: 1 << 20].splitlines() if line.strip()), b"")
     if not first and not data.strip():
         raise InputError(f"{path} is empty, expected a row of numbers per frame")
-    if why := not_text(path, data):
-        raise InputError(why)
-    columns = len(_cells(first))
+    require_text(path, data)
+    columns = len(cells_of(first))
     values = _fast_rows(data, columns)
     if values is not None:
         return values
-    rows = [
-        (n, _cells(line))
-        for n, line in enumerate(data.splitlines(), start=first_line)
-        if line.strip()
-    ]
-    for number, row in rows:
-        if len(row) != columns:
-            cut = "; the file is cut short" if number == rows[-1][0] and len(row) < columns else ""
-            raise InputError(
-                f"{path}, line {number}: {len(row)} numbers, the rows before have {columns}{cut}"
-            )
-    return parse_rows(path, [number for number, _ in rows], [row for _, row in rows])
+    numbered = enumerate(data.splitlines(), start=first_line)
+    lines = [(number, cells_of(line)) for number, line in numbered if line.strip()]
+    return parse_lines(path, lines, columns, f"the rows before have {columns}")
 
 
 def _fast_rows(data: bytes, columns: int) -> Array | None:
-    """Rows of `columns` numbers between commas; None where it is not just that, and a closer look
-    is needed."""
+    """Rows of `columns` numbers between commas; None for anything else."""
     text = data.strip().replace(b"\r\n", b"\n").replace(b",\n", b"\n").removesuffix(b",")
     codes = np.frombuffer(text, dtype=np.uint8)
     # of what separates the numbers
@@ -191,7 +161,7 @@ def _fast_rows(data: bytes, columns: int) -> Array | None:
     return values.reshape(-1, columns)
 
 
-def _cells(line: bytes) -> list[bytes]:
+def cells_of(line: bytes) -> list[bytes]:
     """What stands between the commas of a line; one at its end is tolerated."""
     return line.strip().removesuffix(b",").split(b",")
 
@@ -204,56 +174,58 @@ def read_npz(
     scale: float | str = 1.0,
     up: str = "y",
 ) -> Clip:
-    """A numpy archive of `positions` (T, M, 3), `names` (M texts), `fps` (a number), maybe
-    `parents` (M).
+    """A numpy archive of `positions` (T, M, 3), `names` (M texts), `fps`, maybe `parents` (M).
 
-    rate_hz, names: in place of what the file holds, or lacks.
-    scale: metres per unit, or the unit's name ("mm"); default: metres. up: the upward axis; see
-    `to_world`.
-
-    Archives are read without pickle, so one that holds Python objects is refused.
+    rate_hz, names: in place of what the file holds, or lacks. scale, up: see `to_world`.
 
     Raises:
-      InputError: naming the file: no archive, damaged, an array missing, of a wrong shape or type,
-        or a value that is not finite.
+      InputError: naming the file: no archive, damaged, Python objects, an array missing, of a wrong
+        shape or type, or a value that is not finite.
     """
     path = Path(path)
     arrays = load_npz(path, ("positions", "names", "fps", "parents"))
-    positions = arrays["positions"]
-    missing = [
-        key
-        for key, given in (("positions", None), ("names", names), ("fps", rate_hz))
-        if arrays[key] is None and given is None
-    ]
-    if missing or positions is None:
+    positions, parents = arrays["positions"], arrays["parents"]
+    given = {"positions": None, "names": names, "fps": rate_hz}
+    missing = [key for key, value in given.items() if arrays[key] is None and value is None]
+    if missing:
         message = f"{path}: array {missing[0]!r} is missing; expected positions, names, fps"
         if positions is None:
             raise InputError(message)
         raise MissingOptions(message, tuple("rate_hz" if key == "fps" else key for key in missing))
     if positions.ndim != 3 or positions.shape[2] != 3 or positions.dtype.kind not in "fiu":
-        raise InputError(
-            f"{path}: positions is {positions.dtype} {positions.shape}, expected numbers (T, M, 3)"
-        )
+        what = f"{positions.dtype} {positions.shape}"
+        raise InputError(f"{path}: positions is {what}, expected numbers (T, M, 3)")
     if names is None:
-        if arrays["names"].ndim != 1 or arrays["names"].dtype.kind not in "US":
-            raise InputError(f"{path}: names must be a list of texts, is {arrays['names'].dtype}")
-        names = [n.decode() if isinstance(n, bytes) else str(n) for n in arrays["names"].tolist()]
+        names = texts_of(path, "names", arrays["names"])
     if rate_hz is None:
-        if arrays["fps"].size != 1 or arrays["fps"].dtype.kind not in "fiu":
-            raise InputError(f"{path}: fps must be one number")
-        rate_hz = rate_said(path, float(arrays["fps"].reshape(())))
-    parents = arrays["parents"]
+        rate_hz = rate_said(path, one_number(path, "fps", arrays["fps"]))
     if parents is not None and (parents.ndim != 1 or parents.dtype.kind not in "iu"):
-        raise InputError(
-            f"{path}: parents must be a list of indices, is {parents.dtype} {parents.shape}"
-        )
+        what = f"{parents.dtype} {parents.shape}"
+        raise InputError(f"{path}: parents must be a list of indices, is {what}")
     check_size(path, positions.shape[0], positions.shape[1])
-    return world_clip(
-        path,
-        positions.astype(np.float64),
-        tuple(names),
-        None if parents is None else tuple(int(p) for p in parents),
-        rate_hz=rate_hz,
-        scale=scale,
-        up=up,
+    positions = positions.astype(np.float64)
+    return world_clip(path, positions, names, parents, rate_hz=rate_hz, scale=scale, up=up)
+
+
+def texts_of(path: Path, key: str, array: np.ndarray) -> tuple[str, ...]:
+    """An array of texts as a tuple.
+
+    Raises:
+      InputError: for anything else.
+    """
+    if array.ndim != 1 or array.dtype.kind not in "US":
+        raise InputError(f"{path}: {key} must be a list of texts, is {array.dtype} {array.shape}")
+    return tuple(
+        n.decode("utf-8", "replace") if isinstance(n, bytes) else str(n) for n in array.tolist()
     )
+
+
+def one_number(path: Path, key: str, array: np.ndarray) -> float:
+    """An array of one number as that.
+
+    Raises:
+      InputError: for anything else.
+    """
+    if array.size != 1 or array.dtype.kind not in "fiu":
+        raise InputError(f"{path}: {key} must be one number")
+    return float(array.reshape(()))

@@ -1,5 +1,4 @@
-"""Paths over the ground as CSV: a row of x, y in metres per waypoint, with or without a row of
-names first."""
+"""Paths over the ground as CSV: a row of x, y [m] per waypoint, maybe a row of names first."""
 
 from __future__ import annotations
 
@@ -12,38 +11,36 @@ import numpy as np
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.outside import regular_file
-from mocap_data.readers.common import shown
+from mocap_data.readers.common import BOM, at_line, shown
 from mocap_data.readers.keypoints import number_table
 
-MAX_BYTES = 16 << 20  # half a million waypoints
+# half a million waypoints
+MAX_BYTES = 16 << 20
 
 
 def read_waypoints(path: str | os.PathLike[str], *, longest_m: float) -> Array:
-    """The waypoints of a file, (N, 2) [m], at least two and not all at one place.
+    """The waypoints of a file, (N, 2) [m].
 
     Raises:
       InputError: naming file and line: no file, one too large, no numbers, not two in a row, a
-        value that is not finite, and a path longer than `longest_m` or without any length.
+        value that is not finite, or a path shorter than 0.1 m or longer than `longest_m`.
     """
     path = Path(path)
-    data = regular_file(path, at_most=MAX_BYTES).read_bytes().removeprefix(b"\xef\xbb\xbf").lstrip()
-    named = data[:1].lower() == b"x"  # "x,y", "x [m], y [m]", "x_m,y_m"; no number begins so
+    data = regular_file(path, at_most=MAX_BYTES).read_bytes().removeprefix(BOM).lstrip()
+    # "x,y", "x [m], y [m]", "x_m,y_m"; no number begins so
+    named = data[:1].lower() == b"x"
     first = data.partition(b"\n")[0]
     if b";" in first or (not named and re.match(rb"[a-zA-Z#\"]", first)):
-        raise InputError(
-            f"{path}, line 1: {shown(first)}; a path has x, y in metres, a comma between them"
-        )
+        expected = "a path has x, y in metres, a comma between them"
+        raise at_line(path, 1, f"{shown(first)}; {expected}")
     if named:
         data = data.partition(b"\n")[2]
     points = number_table(path, data, first_line=1 + named)
-    if points.shape[1] != 2:
-        raise InputError(
-            f"{path}: {points.shape[1]} numbers in a row; a path has two, x and y in metres"
-        )
+    if (columns := points.shape[1]) != 2:
+        raise InputError(f"{path}: {columns} numbers in a row; a path has two, x and y in metres")
     with np.errstate(over="ignore"):
         length = float(np.linalg.norm(np.diff(points, axis=0), axis=-1).sum())
     if not 0.1 <= length <= longest_m:
-        raise InputError(
-            f"{path}: a path of {length:.4g} m; between 0.1 and {longest_m:,.0f} m are followed"
-        )
+        limits = f"between 0.1 and {longest_m:,.0f} m are followed"
+        raise InputError(f"{path}: a path of {length:.4g} m; {limits}")
     return points

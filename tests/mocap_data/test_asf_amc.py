@@ -163,7 +163,7 @@ def test_bone_rotations_by_another_path(amc: Path) -> None:
     thigh = root * Rotation.from_euler("xyz", rows[:, 6:9], degrees=True)
     shin = thigh * c * Rotation.from_euler("z", rows[:, 9:], degrees=True) * c.inv()
     expected = [turn.as_matrix() for turn in (root, thigh, shin)]
-    found = np.stack(asf_amc._orientations(skeleton, angles), axis=1)
+    found = np.stack(asf_amc.orientations(skeleton, angles), axis=1)
     np.testing.assert_allclose(rotations.to_matrix(found), np.stack(expected, axis=1), atol=1e-12)
     knee = rows[:, :3] + thigh.apply([0, -2, 0])
     np.testing.assert_allclose(bone_ends(skeleton, angles)[:, 1], knee, atol=1e-12)

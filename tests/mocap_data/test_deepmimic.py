@@ -15,7 +15,7 @@ from mocap_data.errors import InputError
 from mocap_data.readers import read_all
 from mocap_data.readers.common import MissingOptions
 from mocap_data.readers.deepmimic import HUMANOID, Joint, forward_kinematics, size_of
-from mocap_data.sanity import doubts
+from mocap_data.sanity import warnings_of
 
 HALF = float(np.sqrt(0.5))
 # A root, a ball joint 1 above it, a hinge 1 further along x, an end fixed 1 further along x.
@@ -256,7 +256,7 @@ def test_published_people_walk_upright(shared: Path) -> None:
         assert gone == pytest.approx(speed, rel=0.1), kind
         # 19 m/s, a hand
         assert np.linalg.norm(np.diff(clip.positions, axis=0), axis=-1).max() < 0.65, kind
-        assert doubts(clip) == []
+        assert warnings_of(clip) == []
 
 
 def test_published_dogs_keep_their_paws_over_the_floor(shared: Path) -> None:
@@ -275,4 +275,4 @@ def test_published_dogs_keep_their_paws_over_the_floor(shared: Path) -> None:
         steps = np.linalg.norm(np.diff(clip.positions[:, 0], axis=0), axis=-1)
         # no leap where the cycle begins anew
         assert steps[seam] < 2.0 * np.median(steps) + 0.01, kind
-        assert doubts(clip) == []
+        assert warnings_of(clip) == []

@@ -10,7 +10,7 @@ import pytest
 
 import mocap_data
 from mocap_data.readers.common import DOG_NAMES, DOG_PARENTS
-from mocap_data.sanity import doubts
+from mocap_data.sanity import warnings_of
 
 
 def test_every_dog_recording_reads(shared: Path) -> None:
@@ -43,7 +43,9 @@ def test_cmu_on_another_skeleton(shared: Path) -> None:
         assert 1.45 < head < 1.7 and 0.9 < hips < 1.1 and 0.05 < feet < 0.25, file.name
         # read as if they were absolute they would be a metre too low, and that is said
         if relative:
-            assert any("add_root_offset=True" in doubt for doubt in doubts(mocap_data.read(file)))
+            assert any(
+                "add_root_offset=True" in doubt for doubt in warnings_of(mocap_data.read(file))
+            )
 
 
 def test_forward_kinematics_equals_the_published_keypoints(shared: Path) -> None:

@@ -13,7 +13,7 @@ import mocap_data
 from mocap_data import Clip, demo_clips
 from mocap_data.errors import InputError
 from mocap_data.readers.robot_motions import RobotMotion
-from mocap_data.sanity import doubts, require_moderate, require_rate
+from mocap_data.sanity import require_moderate, require_rate, warnings_of
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +27,7 @@ def changed(clip: Clip, positions: np.ndarray, **fields: object) -> Clip:
 
 def test_generated_gaits_are_beyond_doubt() -> None:
     for clip in demo_clips():
-        assert doubts(clip) == []
+        assert warnings_of(clip) == []
 
 
 @pytest.mark.parametrize(
@@ -42,56 +42,57 @@ def test_generated_gaits_are_beyond_doubt() -> None:
 )
 def test_wrong_units(walk: Clip, scale: float, message: str) -> None:
     size = float(np.median(np.linalg.norm(np.ptp(walk.positions, axis=1), axis=-1)))
-    (doubt,) = doubts(changed(walk, walk.positions / size * scale))
+    (doubt,) = warnings_of(changed(walk, walk.positions / size * scale))
     assert message.replace("1000", "1e+03") in doubt
 
 
 def test_upside_down(walk: Clip) -> None:
     turned = walk.positions * (1.0, -1.0, -1.0)
-    found = doubts(changed(walk, turned))
+    found = warnings_of(changed(walk, turned))
     assert "is upside down: its head is" in found[0]
     nameless = tuple(f"k{i}" for i in range(len(walk.names)))
     assert any(
-        "looks upside down" in doubt for doubt in doubts(changed(walk, turned, names=nameless))
+        "looks upside down" in doubt for doubt in warnings_of(changed(walk, turned, names=nameless))
     )
-    assert doubts(changed(walk, walk.positions, names=nameless)) == []
+    assert warnings_of(changed(walk, walk.positions, names=nameless)) == []
 
 
 def test_a_wrong_axis(walk: Clip) -> None:
     assert any(
-        "(axis? up=)" in doubt for doubt in doubts(changed(walk, walk.positions[..., [2, 0, 1]]))
+        "(axis? up=)" in doubt
+        for doubt in warnings_of(changed(walk, walk.positions[..., [2, 0, 1]]))
     )
     assert any(
         "m up or down and" in doubt
-        for doubt in doubts(changed(walk, walk.positions[..., [1, 2, 0]]))
+        for doubt in warnings_of(changed(walk, walk.positions[..., [1, 2, 0]]))
     )
 
 
 def test_nothing_moves(walk: Clip) -> None:
-    assert doubts(changed(walk, walk.positions[:1].repeat(50, axis=0))) == [
+    assert warnings_of(changed(walk, walk.positions[:1].repeat(50, axis=0))) == [
         "does not move: no keypoint by more than 1 mm"
     ]
-    assert doubts(walk.crop(0, 1)) == ["has one frame: a pose, no motion"]
+    assert warnings_of(walk.crop(0, 1)) == ["has one frame: a pose, no motion"]
 
 
 def test_rates(walk: Clip) -> None:
-    (doubt,) = doubts(dataclasses.replace(walk, rate_hz=30.0 * walk.rate_hz))
+    (doubt,) = warnings_of(dataclasses.replace(walk, rate_hz=30.0 * walk.rate_hz))
     assert "moves at" in doubt and "source_rate_hz=" in doubt
-    (doubt,) = doubts(dataclasses.replace(walk, rate_hz=walk.num_frames / 1000.0))
+    (doubt,) = warnings_of(dataclasses.replace(walk, rate_hz=walk.num_frames / 1000.0))
     assert doubt.startswith("lasts 1000 s at")
 
 
 def test_jumps_and_floors(walk: Clip) -> None:
     positions = walk.positions.copy()
     positions[40:, 3] += (0.0, 0.7, 0.0)
-    (doubt,) = doubts(changed(walk, positions))
+    (doubt,) = warnings_of(changed(walk, positions))
     assert re.match(f"'{walk.names[3]}' jumps by 0.(69|70)\\d* m after frame 39 .a glitch", doubt)
-    (doubt,) = doubts(changed(walk, walk.positions - (0, 0, 1.0)))
+    (doubt,) = warnings_of(changed(walk, walk.positions - (0, 0, 1.0)))
     assert (
         "m below the floor (BVH with a relative root? from Python: read(..., add_root_offset=True)"
         in doubt
     )
-    (doubt,) = doubts(changed(walk, walk.positions + (0, 0, 1.0)))
+    (doubt,) = warnings_of(changed(walk, walk.positions + (0, 0, 1.0)))
     assert "above the floor" in doubt
 
 
@@ -111,7 +112,7 @@ def test_recordings(shared: Path) -> None:
     assert len(files) == 61 + 40 + 5
     for file in files[::3]:
         options = {"add_root_offset": True} if file.stem in ("007_05", "007_12") else {}
-        found = doubts(mocap_data.read(file, **options))
+        found = warnings_of(mocap_data.read(file, **options))
         if file.stem in expected:
             assert len(found) == 1 and expected[file.stem] in found[0], file.name
         else:

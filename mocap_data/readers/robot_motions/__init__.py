@@ -1,8 +1,7 @@
-"""Motions of robots made by others: one module per format, one `read_robot_motion(path)` for all of
-them.
+"""Motions of robots made by others: one module per format, one `read_robot_motion` for all.
 
-They are no `Clip`s (keypoints of an animal or a person) but already of a robot: `retarget.imported`
-carries one over to a robot of this project by the names of its joints.
+They are not `Clip`s (keypoints) but already of a robot: `retarget.imported` carries one over to a
+robot of this project by the names of its joints.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ import numpy as np
 
 from mocap_data.errors import InputError, unknown
 from mocap_data.outside import regular_file
+from mocap_data.readers.keypoints import cells_of
 from mocap_data.readers.robot_motions import laikago, mjlab, unitree_csv
 from mocap_data.readers.robot_motions.common import LAYOUTS, Layout, RobotMotion
 from mocap_data.readers.robot_motions.laikago import read_laikago
@@ -38,7 +38,7 @@ __all__ = [
     "read_unitree_csv",
 ]
 
-# By what `kind=` calls them.
+# by what `kind=` calls them
 KINDS: MappingProxyType[str, Callable[..., RobotMotion]] = MappingProxyType(
     {"mjlab": read_mjlab, "unitree_csv": read_unitree_csv, "laikago": read_laikago}
 )
@@ -61,18 +61,14 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
         return "laikago" if laikago.looks_like(path) else None
     if suffix == ".csv":
         certain = unitree_csv.looks_like(path)
-        return (
-            "unitree_csv"
-            if certain == "yes" or (certain == "perhaps" and not ambiguous(path))
-            else None
-        )
+        fits = certain == "yes" or (certain == "perhaps" and not ambiguous(path))
+        return "unitree_csv" if fits else None
     return None
 
 
 def ambiguous(path: str | os.PathLike[str]) -> bool:
-    """Whether a CSV file could be keypoints as well as a robot's motion: unit quaternions in
-    columns 4 to 7, but a number of columns that is three per keypoint and no documented robot's.
-    """
+    """Whether a CSV could be keypoints as well as a robot's motion: unit quaternions in columns 4
+    to 7, but a number of columns that is three per keypoint and no documented robot's."""
     if unitree_csv.looks_like(path) != "perhaps":
         return False
     columns = numbers_in_a_row(Path(path))
@@ -83,19 +79,13 @@ def ambiguous(path: str | os.PathLike[str]) -> bool:
 def numbers_in_a_row(path: Path) -> int:
     """How many numbers the first row of a CSV holds."""
     with path.open("rb") as file:
-        line = next((line for line in file if line.strip()), b"")
-    return line.strip().removesuffix(b",").count(b",") + 1
+        return len(cells_of(next((line for line in file if line.strip()), b"")))
 
 
 def quaternions_in(path: Path) -> int:
-    """How many unit quaternions follow the first three numbers of a CSV's rows and fill them; 0
-    where something else does."""
-    with path.open("rb") as file:
-        lines = [line for line in (file.readline(100_000) for _ in range(50)) if line.strip()]
+    """How many unit quaternions fill a CSV's rows after the first three numbers; 0 for others."""
     try:
-        rows = np.array(
-            [line.strip().removesuffix(b",").split(b",") for line in lines], dtype=np.float64
-        )
+        rows = np.array(unitree_csv.first_rows(path), dtype=np.float64)
     except ValueError:
         return 0
     if rows.ndim != 2 or rows.shape[1] < 11 or (rows.shape[1] - 3) % 4:
@@ -107,13 +97,11 @@ def quaternions_in(path: Path) -> int:
 def read_robot_motion(
     path: str | os.PathLike[str], *, kind: str | None = None, **options: Any
 ) -> RobotMotion:
-    """The robot motion at `path`. Units are metres and radians, Z up, quaternions (w, x, y, z),
-    whatever the file has.
+    """The robot motion at `path`: metres, radians, Z up, quaternions (w, x, y, z).
 
     kind: one of `KINDS`; None: told by the file (`kind_of`).
     options, all optional: joint_names, robot (whose documented joint order it has), name, source,
-    licence;
-        body_names for mjlab, rate_hz for unitree_csv.
+      licence; body_names for mjlab, rate_hz for unitree_csv.
 
     Raises:
       InputError: naming the file: no such file, none of the formats, an unknown option, or contents
@@ -122,9 +110,8 @@ def read_robot_motion(
     file = regular_file(path)
     kind = kind_of(file) if kind is None else kind
     if kind is None:
-        raise InputError(
-            f"{path} is no robot motion that can be told by its contents; give kind= of: {', '.join(KINDS)}"
-        )
+        give = f"give kind= of: {', '.join(KINDS)}"
+        raise InputError(f"{path} is no robot motion that can be told by its contents; {give}")
     if kind not in KINDS:
         raise unknown("kind of robot motion", kind, KINDS)
     reader = KINDS[kind]

@@ -1,11 +1,8 @@
-"""Laikago motions of motion_imitation (Peng et al. 2020): JSON with FrameDuration and Frames of 19
-numbers.
+"""Laikago motions of motion_imitation (Peng et al. 2020): JSON with FrameDuration and Frames.
 
-    root position x, y, z [m], root quaternion x, y, z, w, then 12 joints [rad] of the legs FR, FL,
-    RR, RL, each hip abduction, upper leg, lower leg; Z up.
-
-The root frame of that robot's URDF has Y up and Z forward: standing upright is the quaternion (0.5,
-0.5, 0.5, 0.5). The reader turns it into the usual one, X forward and Z up.
+A frame has 19 numbers: root position x, y, z [m], root quaternion x, y, z, w, then 12 joints [rad]
+of the legs FR, FL, RR, RL, each hip abduction, upper leg, lower leg; Z up. The root frame of the
+URDF has Y up and Z forward; the reader turns it into the usual one, X forward and Z up.
 """
 
 from __future__ import annotations
@@ -19,7 +16,7 @@ import numpy as np
 
 from mocap_data.errors import InputError
 from mocap_data.outside import read_json
-from mocap_data.readers.common import json_frames, rate_said, whole_rate
+from mocap_data.readers.common import BOM, json_frames, rate_said, whole_rate
 from mocap_data.readers.robot_motions.common import (
     LAYOUTS,
     RobotMotion,
@@ -42,8 +39,7 @@ def read_laikago(
 ) -> RobotMotion:
     """A motion in that project's JSON.
 
-    joint_names: to call the 12 joints otherwise. robot: "laikago" (the default) is the one with
-    this layout.
+    joint_names: to call the 12 joints otherwise. robot: "laikago" (the default) has this layout.
 
     Raises:
       InputError: naming the file: no JSON, FrameDuration or Frames missing, frames of another
@@ -52,18 +48,13 @@ def read_laikago(
     path = Path(path)
     document = read_json(path)
     if not isinstance(document, dict) or "Frames" not in document:
-        raise InputError(
-            f"{path}: no Frames; expected JSON with FrameDuration and Frames of {COLUMNS} numbers"
-        )
+        expected = f"expected JSON with FrameDuration and Frames of {COLUMNS} numbers"
+        raise InputError(f"{path}: no Frames; {expected}")
     duration = document.get("FrameDuration")
-    if (
-        isinstance(duration, bool)
-        or not isinstance(duration, int | float)
-        or not 1e-6 < duration < 1e6
-    ):
-        raise InputError(
-            f"{path}: FrameDuration is {repr(duration)[:40]}, expected seconds per frame"
-        )
+    number = isinstance(duration, int | float) and not isinstance(duration, bool)
+    if not number or not 1e-6 < duration < 1e6:
+        found = repr(duration)[:40]
+        raise InputError(f"{path}: FrameDuration is {found}, expected seconds per frame")
     values = json_frames(path, document["Frames"], COLUMNS)
     names, _ = names_of_joints(
         path, COLUMNS - 7, in_file=None, joint_names=joint_names, robot=robot, documented=(_ROBOT,)
@@ -96,16 +87,10 @@ def looks_like(path: str | os.PathLike[str]) -> bool:
     """Whether a file is one of these: JSON whose first frame has 19 numbers."""
     path = Path(path)
     with path.open("rb") as file:
-        if not file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n").startswith(b"{"):
+        if not file.read(64).removeprefix(BOM).lstrip().startswith(b"{"):
             return False
     try:
-        document = read_json(path)
-    except InputError:
+        first = read_json(path)["Frames"][0]
+    except (InputError, LookupError, TypeError):
         return False
-    frames = document.get("Frames") if isinstance(document, dict) else None
-    return (
-        isinstance(frames, list)
-        and bool(frames)
-        and isinstance(frames[0], list)
-        and len(frames[0]) == COLUMNS
-    )
+    return isinstance(first, list) and len(first) == COLUMNS

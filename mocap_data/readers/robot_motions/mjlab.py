@@ -5,8 +5,8 @@
     body_ang_vel_w (T, B, 3) [rad/s], all in world axes; joint_names (J), body_names (B) where
     present: mjlab's own files lack them, ours have them.
 
-The root is the first body. Isaac Lab's trackers write the same keys, but with joints and bodies
-breadth first: the keys do not tell the two apart, so a file without names needs them told.
+The root is the first body. Isaac Lab's trackers write the same keys with joints and bodies breadth
+first: a file without names needs them told.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from mocap_data import rotations
-from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.npz import load_npz, names_in_npz
 from mocap_data.readers.common import rate_said
+from mocap_data.readers.keypoints import one_number, texts_of
 from mocap_data.readers.robot_motions.common import RobotMotion, names_of_joints
 
-# Of each array its dimensions; None: any.
+# of each array its dimensions; None: any
 KEYS: dict[str, tuple[int | None, ...]] = {
     "joint_pos": (None, None),
     "joint_vel": (None, None),
@@ -48,13 +48,10 @@ def read_mjlab(
     source: str | None = None,
     licence: str = "unknown",
 ) -> RobotMotion:
-    """A motion in mjlab's npz.
+    """A motion in mjlab's npz; an archive that holds Python objects is refused.
 
-    joint_names, body_names: of a file that does not carry them (body names may stay unknown);
-    robot: one whose
-        documented joint order the file has (`LAYOUTS`). Those in the file must agree.
-
-    Read without pickle: an archive that holds Python objects is refused.
+    joint_names, body_names: of a file that does not carry them (body names may stay unknown).
+    robot: one whose documented joint order the file has (`LAYOUTS`).
 
     Raises:
       InputError: naming the file: no archive, damaged, an array missing or of a wrong shape or
@@ -62,111 +59,80 @@ def read_mjlab(
         nothing names the joints.
     """
     path = Path(path)
-    arrays = _checked(path)
-    found = {key: texts(path, key, arrays[key]) for key in NAME_KEYS}
+    arrays, fps = _checked(path)
+    named = {
+        key: None if arrays[key] is None else texts_of(path, key, arrays[key]) for key in NAME_KEYS
+    }
     joints = arrays["joint_pos"].shape[1]
     names, of_robot = names_of_joints(
-        path, joints, in_file=found["joint_names"], joint_names=joint_names, robot=robot
+        path, joints, in_file=named["joint_names"], joint_names=joint_names, robot=robot
     )
-    if (
-        found["body_names"] is not None
-        and body_names is not None
-        and tuple(body_names) != found["body_names"]
-    ):
+    bodies = named["body_names"] if body_names is None else tuple(body_names)
+    if named["body_names"] not in (None, bodies):
         raise InputError(f"{path} has body names of its own, others than body_names=")
-    body_names = found["body_names"] if body_names is None else tuple(body_names)
     values = {key: arrays[key].astype(np.float64) for key in KEYS}
+    root = [values["body_pos_w"][:, 0], values["body_quat_w"][:, 0]]
+    in_file = named["joint_names"] is not None
     try:
         motion = RobotMotion(
             name=path.stem if name is None else name,
-            qpos=np.concatenate(
-                [values["body_pos_w"][:, 0], values["body_quat_w"][:, 0], values["joint_pos"]],
-                axis=1,
-            ),
-            rate_hz=rate_said(path, float(arrays["fps"].reshape(()))),
+            qpos=np.concatenate([*root, values["joint_pos"]], axis=1),
+            rate_hz=rate_said(path, fps),
             joint_names=names,
             robot=of_robot,
-            body_names=body_names,
+            body_names=bodies,
             body_pos=values["body_pos_w"],
             body_quat=values["body_quat_w"],
-            qvel=None,
             source=path.name if source is None else source,
             licence=licence,
             conventions={
                 "root": "the first body",
                 "quaternions": "w, x, y, z in the file",
                 "velocities": "of body origins, world axes in the file",
-                "joint order": "named in the file"
-                if found["joint_names"] is not None
-                else "by the options given",
+                "joint order": "named in the file" if in_file else "by the options given",
             },
         )
-        return with_velocity(motion, values)
+        # the angular velocity in the root's own frame
+        angular = rotations.rotate_inverse(motion.qpos[:, 3:7], values["body_ang_vel_w"][:, 0])
+        linear = values["body_lin_vel_w"][:, 0]
+        qvel = np.concatenate([linear, angular, values["joint_vel"]], axis=1)
+        return dataclasses.replace(motion, qvel=qvel)
     except InputError as error:
         raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
 
 
-def _checked(path: Path) -> dict[str, Any]:
-    """The archive's arrays, of the right types and of shapes that fit each other; None for names
-    that it lacks."""
+def _checked(path: Path) -> tuple[dict[str, Any], float]:
+    """The archive's arrays (names may be None), of the right types and fitting shapes, and fps."""
     arrays = load_npz(path, (*KEYS, "fps", *NAME_KEYS))
     missing = [key for key in ("fps", *KEYS) if arrays[key] is None]
     if missing:
-        raise InputError(
-            f"{path}: array {missing[0]!r} is missing; mjlab's archives have fps, {', '.join(KEYS)}"
-        )
+        have = f"mjlab's archives have fps, {', '.join(KEYS)}"
+        raise InputError(f"{path}: array {missing[0]!r} is missing; {have}")
     for key, shape in KEYS.items():
         array = arrays[key]
-        fits = array.ndim == len(shape) and all(
-            want in (None, have) for want, have in zip(shape, array.shape)
-        )
-        if not fits or array.dtype.kind not in "fiu":
+        if (
+            array.ndim != len(shape)
+            or any(want not in (None, have) for want, have in zip(shape, array.shape))
+            or array.dtype.kind not in "fiu"
+        ):
             wanted = ", ".join("T" if i == 0 else str(size or "N") for i, size in enumerate(shape))
-            raise InputError(
-                f"{path}: {key} is {array.dtype} {array.shape}, expected numbers ({wanted})"
-            )
+            what = f"{array.dtype} {array.shape}, expected numbers ({wanted})"
+            raise InputError(f"{path}: {key} is {what}")
     frames, joints = arrays["joint_pos"].shape
     bodies = arrays["body_pos_w"].shape[1]
     for key in KEYS:
         expected = (frames, joints if key.startswith("joint") else bodies)
         if arrays[key].shape[:2] != expected:
-            raise InputError(
-                f"{path}: {key} is of shape {arrays[key].shape}, expected {expected} first, as its neighbours have"
-            )
+            wanted = f"expected {expected} first, as its neighbours have"
+            raise InputError(f"{path}: {key} is of shape {arrays[key].shape}, {wanted}")
     if not frames or not bodies:
         raise InputError(f"{path}: the motion has no {'frames' if bodies else 'bodies'}")
-    fps = arrays["fps"]
-    if fps.size != 1 or fps.dtype.kind not in "fiu":
-        raise InputError(f"{path}: fps must be one number")
-    return arrays
-
-
-def with_velocity(motion: RobotMotion, values: dict[str, Array]) -> RobotMotion:
-    """The motion with its qvel: the root's velocities are its body's, the angular one turned into
-    the root's own frame."""
-    angular = rotations.rotate_inverse(motion.qpos[:, 3:7], values["body_ang_vel_w"][:, 0])
-    qvel = np.concatenate([values["body_lin_vel_w"][:, 0], angular, values["joint_vel"]], axis=1)
-    return dataclasses.replace(motion, qvel=qvel)
+    return arrays, one_number(path, "fps", arrays["fps"])
 
 
 def keys_of(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The names of an archive's arrays, () for what is none. Reads the archive's directory only."""
+    """The names of an archive's arrays, from its directory; () for what is no archive."""
     try:
         return names_in_npz(Path(path))
     except InputError:
         return ()
-
-
-def texts(path: Path, key: str, array: Any) -> tuple[str, ...] | None:
-    """An array of names, None for none.
-
-    Raises:
-      InputError: for anything else than a list of texts.
-    """
-    if array is None:
-        return None
-    if array.ndim != 1 or array.dtype.kind not in "US":
-        raise InputError(f"{path}: {key} must be a list of texts, is {array.dtype} {array.shape}")
-    return tuple(
-        n.decode("utf-8", "replace") if isinstance(n, bytes) else str(n) for n in array.tolist()
-    )
