@@ -1,29 +1,28 @@
 """Retargeting: recorded keypoints carried over to a robot, by eq. 8 of Bohez et al. 2022 (arXiv
 2203.17138).
 
-retarget(clip, robot)            one clip -> ReferenceMotion
-retarget_many(clips, robot)      many clips, offsets shared -> MotionSet
-estimate_offsets(clips, robot)   the marker offsets alone
-clean(motion_set, robot)         a training set: filters, chunks, mirrors, split, weights -> Cleaned
-QualityMeter(robot)              the quality figures of any motion of the robot
+    retarget(clip, robot)            one clip -> ReferenceMotion
+    retarget_many(clips, robot)      many clips, offsets shared -> MotionSet
+    estimate_offsets(clips, robot)   the marker offsets alone
+    clean(motion_set, robot)         a training set: filters, chunks, mirrors, split, weights
+    QualityMeter(robot)              the quality figures of any motion of the robot
 
-Where things are, in the order in which a recording passes through (each module says its part at its
-top):
+The modules, in the order in which a recording passes through:
 
-    options                     the settings of all functions below
-    skeletons, markers          keypoints -> the robot's markers; marker offsets and their symmetry
-    prepared_robot, kinematics  a robot made ready: markers, contact points, hull; its tree, where
-    bodies are at poses targets, ground             markers on the floor, at the robot's size and
-    rate; stances, feet locked in them offsets                     eq. 8's offsets, jointly over the
-    clips of one body inverse_kinematics          eq. 8's poses, every frame for itself;
-    levenberg_marquardt solves all frames at once pose_sequence               what eq. 8 does not
-    know: smooth roots, speed limits; foot_locking: feet that stand trajectory_optimization     the
-    whole motion as one problem over time, for flat feet pipeline                    the steps
-    above, one after the other people, joint_map, legs     the other way, people to OP3 by joint
-    angles; how well legs are oriented imported                    motions that are a robot's
-    already collection, doubts          many recordings, some of which do not fit; what speaks
-    against a motion quality, self_collision     figures of any motion cleaning, mirror, resampling,
-    tempo, split, weights, gaits     motions -> a training set
+    sources, options                 recordings of a file or folder; the settings
+    skeletons, markers               keypoints -> the robot's markers; their offsets and symmetry
+    prepared_robot, kinematics       a robot made ready; where its bodies are at poses
+    targets, ground                  markers on the floor, at the robot's size and rate; stances
+    offsets                          eq. 8's offsets, jointly over the clips of one body
+    inverse_kinematics               eq. 8's poses, by levenberg_marquardt
+    pose_sequence, foot_locking      what eq. 8 does not know: smooth roots, standing feet, speeds
+    trajectory_optimization          the whole motion as one problem over time, for flat feet
+    pipeline, collection             the steps above, for one clip and for many
+    people, joint_map, legs          the other way, people to OP3 by joint angles
+    imported, recorded               motions that are a robot's already; keypoints beside a motion
+    quality, self_collision          figures of any motion
+    plausibility, overview           warnings; many motions at a glance
+    cleaning, mirror, resampling, tempo, split, weights     motions -> a training set
 """
 
 from retarget.cleaning import Cleaned, CleanOptions, Dropped, clean

@@ -1,29 +1,28 @@
-"""Many recordings, some of which cannot be retargeted: what can be is, the rest is named with its
-reason."""
+"""Many recordings, some of which cannot be retargeted: those are named with the reason."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
-from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
 from retarget.cleaning import Cleaned, Dropped
-from retarget.doubts import misread
 from retarget.pipeline import retarget, retarget_many
+from retarget.plausibility import misread
 from retarget.split import recording_of
 
-Refused = tuple[str, InputError]  # a clip's name, and why it cannot be retargeted
+# a clip's name, and why it cannot be retargeted
+Refused = tuple[str, InputError]
 Progress = Callable[[int, int, str], None]
 
 
-def retarget_what_fits(
+def retarget_all(
     clips: Sequence[Clip],
     robot: Robot,
     options: Mapping[str, Any],
@@ -37,14 +36,14 @@ def retarget_what_fits(
     apart = {clip.name for clip in clips if misread(clip)}
     sets: list[MotionSet] = []
     refused: list[Refused] = []
-    for misread_ones in (False, True):
-        group = [clip for clip in clips if (clip.name in apart) == misread_ones]
+    for is_apart in (False, True):
+        group = [clip for clip in clips if (clip.name in apart) == is_apart]
         if not group:
             continue
         try:
             sets.append(retarget_many(group, robot, progress=progress, **options))
         except InputError as error:
-            # Which clip was it? Only now worth the time to look at each alone.
+            # which clip was it? only now worth the time to look at each alone
             bad = _refused(group, robot, options) or [(clip.name, error) for clip in group]
             refused += bad
             good = [clip for clip in group if clip.name not in dict(bad)]
@@ -63,37 +62,23 @@ def _refused(clips: Sequence[Clip], robot: Robot, options: Mapping[str, Any]) ->
     return found
 
 
-def set_of(
-    robot: Robot, motions: Iterable[ReferenceMotion], provenance: Mapping[str, str]
-) -> MotionSet:
-    """Motions of the robot as a set."""
-    return MotionSet(
-        robot.name,
-        robot.model_sha256,
-        robot.joint_names,
-        robot.body_names,
-        tuple(motions),
-        provenance,
-    )
-
-
 def merged(sets: Sequence[MotionSet], order: Sequence[str] | Mapping[str, Any]) -> MotionSet:
-    """The motions of several sets of one robot, in the order of their names. What their provenances
-    share is kept; where they differ, all values are."""
+    """The motions of several sets of one robot, in the order of their names.
+
+    Where their provenances differ, all values are kept.
+    """
     if len(sets) == 1:
         return sets[0]
     place = {name: i for i, name in enumerate(order)}
-    motions = sorted(
-        (motion for entry in sets for motion in entry.motions),
-        key=lambda motion: place[motion.name],
-    )
-    keys = dict.fromkeys(key for entry in sets for key in entry.provenance)
-    values = {
-        key: list(dict.fromkeys(entry.provenance[key] for entry in sets if key in entry.provenance))
-        for key in keys
-    }
+    motions = [motion for entry in sets for motion in entry.motions]
+    motions.sort(key=lambda motion: place[motion.name])
+    values: dict[str, dict[str, None]] = {}
+    for entry in sets:
+        for key, value in entry.provenance.items():
+            values.setdefault(key, {})[value] = None
     provenance = {
-        key: found[0] if len(found) == 1 else json.dumps(found) for key, found in values.items()
+        key: next(iter(found)) if len(found) == 1 else json.dumps(list(found))
+        for key, found in values.items()
     }
     return replace(sets[0], motions=tuple(motions), provenance=provenance)
 

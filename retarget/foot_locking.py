@@ -1,64 +1,62 @@
-"""Feet that stand: still, level, on the floor; the legs by inverse kinematics, the root lifted
-where it must be.
+"""Feet that stand: still, level, on the floor, by inverse kinematics of the limbs.
 
 `stand_soles` says where the contact points of flat feet shall be; `put_feet` solves the limbs for
-that on a given path of the root, and lifts the root where the legs cannot fold far enough to keep
-the feet out of the floor.
-
-Shapes: T frames, F feet, K contact points a foot, J joints. World frame, Z up, floor z = 0, metres.
+that on a given path of the root, and lifts the root where the legs cannot fold far enough.
+Shapes: T frames, F feet, K contact points a foot, J joints. World, Z up, floor z = 0, metres.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
 from mocap_data import rotations
-from mocap_data.arrays import Array
-from retarget import ground, inverse_kinematics, kinematics
-from retarget.ground import Bools
+from mocap_data.arrays import Array, Bools
+from retarget import ground
+from retarget.inverse_kinematics import Problem, best_rotation, solve_poses
+from retarget.kinematics import Index
 from retarget.prepared_robot import PreparedRobot
 
-_SUNK = 0.001  # [m] deeper feet lift the trunk
-_LIFT_TIME = 0.3  # [s] within which it rises
+# [m] deeper feet lift the trunk
+_SUNK = 0.001
+# [s] within which it rises
+_LIFT_TIME = 0.3
 _LIFTS = 6
-STEPS = 12  # of inverse kinematics for limbs on a given root, at most
-_STILL = 2e-5  # [rad] smaller steps end it
+# of inverse kinematics for limbs on a given root, at most
+STEPS = 12
+# [rad] smaller steps end it
+_STILL = 2e-5
 
 
 def stand_soles(soles: Array, standing: Bools, home: Array, radius: float) -> Array:
-    """Where contact points (T, F, K, 3) shall be: rigid feet, locked in their stances, nowhere
-    below the floor.
+    """Where contact points (T, F, K, 3) shall be: rigid feet, locked in their stances.
 
-    home: (F, K, 3) the points with the feet level, from which a foot's heading is counted. radius:
-    of the contact spheres [m].
+    home: (F, K, 3) the points with the feet level. radius: of the contact spheres [m].
     """
-    out = soles.copy()
-    for foot in range(soles.shape[1]):
-        out[:, foot] = _stand_sole(soles[:, foot], standing[:, foot], home[foot], radius)
-    return out
+    feet = range(soles.shape[1])
+    return np.stack(
+        [_stand_sole(soles[:, foot], standing[:, foot], home[foot], radius) for foot in feet],
+        axis=1,
+    )
 
 
 def _stand_sole(sole: Array, standing: Bools, home: Array, radius: float) -> Array:
     level = home - home.mean(axis=0)
     level[:, 2] = 0.0
     middle = sole.mean(axis=1)
+    arms, shift = sole - middle[:, None], np.zeros((len(sole), 3))
     stances = ground.runs(standing)
     if stances and len(home) > 2:
-        turn = np.zeros((len(sole), 3))  # rotation vector that levels the foot, in the world
-        attitude = _attitudes(sole - middle[:, None], level)
+        # rotation vector that levels the foot, in the world
+        turn = np.zeros((len(sole), 3))
+        attitude = _attitudes(arms, level)
         for start, stop in stances:
-            upright = _mean_heading(attitude[start:stop])
-            turn[start:stop] = rotations.log(
-                rotations.multiply(upright, rotations.conjugate(attitude[start:stop]))
-            )
-        turn = ground.fade(turn, stances)
-        quaternion = rotations.exp(turn)
-        arms = rotations.rotate(quaternion[:, None], sole - middle[:, None])
-    else:
-        arms = sole - middle[:, None]
-    shift = np.zeros((len(sole), 3))
+            upright, back = _mean_heading(attitude[start:stop]), attitude[start:stop]
+            turn[start:stop] = rotations.log(rotations.multiply(upright, rotations.conjugate(back)))
+        quaternion = rotations.exp(ground.fade(turn, stances))
+        arms = rotations.rotate(quaternion[:, None], arms)
     for start, stop in stances:
         held = middle[start:stop].mean(axis=0)
         held[2] = radius
@@ -72,23 +70,18 @@ def _stand_sole(sole: Array, standing: Bools, home: Array, radius: float) -> Arr
 
 def _attitudes(arms: Array, level: Array) -> Array:
     """Quaternions (T, 4) that turn `level` (K, 3) best into `arms` (T, K, 3)."""
-    extra = np.zeros((1, 3))  # flat points leave a mirror image open: their normal tells
-    a, b = _two_arms(level)
-    extra[0] = np.cross(level[a], level[b])
+
+    def area(pair: tuple[int, int]) -> float:
+        return float(np.linalg.norm(np.cross(level[pair[0]], level[pair[1]])))
+
+    # flat points leave a mirror image open: their normal tells
+    a, b = max(((a, b) for a in range(len(level)) for b in range(a)), key=area)
+    extra = np.cross(level[a], level[b])[None]
     normal = np.cross(arms[:, a], arms[:, b])[:, None]
     size = np.linalg.norm(extra)
     local = np.concatenate((level, extra / np.sqrt(size)))
     world = np.concatenate((arms, normal / np.sqrt(size)), axis=1)
-    left, _, right = np.linalg.svd(np.einsum("mi,tmj->tij", local, world))
-    right[:, 2] *= np.linalg.det(left @ right)[:, None]
-    return rotations.make_continuous(rotations.from_matrix((left @ right).transpose(0, 2, 1)))
-
-
-def _two_arms(level: Array) -> tuple[int, int]:
-    pairs = [(a, b) for a in range(len(level)) for b in range(a)]
-    return max(
-        pairs, key=lambda pair: float(np.linalg.norm(np.cross(level[pair[0]], level[pair[1]])))
-    )
+    return rotations.make_continuous(rotations.from_matrix(best_rotation(local, world)))
 
 
 def _mean_heading(attitude: Array) -> Array:
@@ -101,7 +94,7 @@ def _mean_heading(attitude: Array) -> Array:
 
 def put_feet(
     qpos: Array,
-    problem: inverse_kinematics.Problem,
+    problem: Problem,
     goal: Array,
     rate_hz: float,
     prepared: PreparedRobot,
@@ -111,36 +104,27 @@ def put_feet(
 ) -> Array:
     """Poses (T, 7 + J) with the limbs solved for `goal` (T, M, 3) of a problem that holds the root.
 
-    Legs that cannot fold as far as the goals ask (an animal that sits) would push their feet into
-    the floor, one that lies its belly: there the root is carried higher, smoothly. Feet at their
+    Where feet or belly would be in the floor the root is carried higher, smoothly. Feet at their
     bounds follow only in part, hence some rounds. pieces: the tracks that the frames are of.
     """
-    # Where a leg cannot reach, the iteration creeps along its bounds; a few steps are as good as
-    # many.
-    steps = min(iterations, STEPS)
-    qpos = inverse_kinematics.solve_poses(problem, goal, qpos, iterations=steps, tolerance=_STILL)
+    # where a leg cannot reach, the iteration creeps along its bounds: a few steps are as good
+    solve = partial(solve_poses, iterations=min(iterations, STEPS), tolerance=_STILL)
+    qpos = solve(problem, goal, qpos)
     for _ in range(_LIFTS):
         depth = prepared.depth(qpos)
         if depth.max() <= _SUNK:
             break
         moved = lift(qpos, depth - 0.5 * _SUNK, rate_hz, pieces)
-        qpos[moved] = inverse_kinematics.solve_poses(
-            problem.of(moved), goal[moved], qpos[moved], iterations=steps, tolerance=_STILL
-        )
+        qpos[moved] = solve(problem.of(moved), goal[moved], qpos[moved])
     return qpos
 
 
-def lift(qpos: Array, depth: Array, rate_hz: float, pieces: Sequence[slice]) -> kinematics.Index:
-    """Carry roots (T, 7 + J), in place, smoothly higher where something is `depth` (T,) [m] below
-    the floor.
-
-    Returns the indices of the frames that moved.
-    """
+def lift(qpos: Array, depth: Array, rate_hz: float, pieces: Sequence[slice]) -> Index:
+    """Carry roots (T, 7 + J), in place, smoothly higher by `depth` (T,) [m]; the frames moved."""
     rise = np.zeros(len(qpos))
     for piece in pieces:
         if depth[piece].max() > 0.0:
-            rise[piece] = ground.envelope(
-                np.maximum(depth[piece], 0.0), round(_LIFT_TIME * rate_hz)
-            )
+            sunk = np.maximum(depth[piece], 0.0)
+            rise[piece] = ground.envelope(sunk, round(_LIFT_TIME * rate_hz))
     qpos[:, 2] += rise
     return np.flatnonzero(rise > 1e-6)

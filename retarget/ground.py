@@ -1,11 +1,9 @@
-"""Feet and floor: when feet stand, where the floor is, and how standing feet are made to stand
-still on it.
+"""Feet and floor: when feet stand, where the floor is, and standing feet held still on it.
 
 Recorded paws neither stay exactly where they are put nor at one height: they roll from heel to toe
-(1 to 3 cm), and the skeleton's paw ends sit at different heights. A robot's round foot in a
-simulator does neither. So the feet's targets, and only these, are tidied before the poses are
-solved: through each stance they keep one place and the floor's height, and the correction fades
-from one stance into the next during the swing. Shapes: T frames, F feet. World frame, Z up, metres.
+(1 to 3 cm), and the skeleton's paw ends sit at different heights. So the feet's targets are tidied
+before the poses are solved: through each stance they keep one place and the floor's height, and the
+correction fades from one stance into the next. Shapes: T frames, F feet. World, Z up, metres.
 """
 
 from __future__ import annotations
@@ -13,30 +11,31 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.ndimage import maximum_filter1d, uniform_filter1d
 
-from mocap_data.arrays import Array
+from mocap_data.arrays import Array, Bools
 
-Bools = NDArray[np.bool_]
-
-STANCE_SPEED = 0.35  # [m/s] slower feet stand; swinging paws pass 1 m/s even in a slow walk
+# [m/s] slower feet stand; swinging paws pass 1 m/s even in a slow walk
+STANCE_SPEED = 0.35
 # [m] above the foot's own standing height; a paw held still in the air does not stand
 STANCE_HEIGHT = 0.05
-STANCE_TIME = 0.05  # [s] shorter stances are noise
-_SLOPE_PATH = 1.5  # [m] feet that went less far tell no slope
-_SLOPE_SCATTER = 0.01  # [m] of the heights of standing feet
-_SLOPES = (0.006, 0.06)  # no slope, and more than any floor has
-# [m] a stance whose foot wanders further is not pinned to one place (a shuffling or sliding foot)
-PIN_REACH = 0.08
+# [s] shorter stances are noise
+STANCE_TIME = 0.05
+# [m] a stance whose foot wanders further is not held at one place
+MOST_WANDER = 0.08
+# [m] feet that went less far tell no slope
+_SLOPE_PATH = 1.5
+# [m] of the heights of standing feet
+_SLOPE_SCATTER = 0.01
+# no slope, and more than any floor has
+_SLOPES = (0.006, 0.06)
 
 
 def runs(mask: Bools) -> list[tuple[int, int]]:
     """The stretches [start, stop) where a mask (T,) is true."""
     edges = np.diff(np.concatenate(([False], mask, [False])).astype(np.int8))
-    return list(
-        zip(np.flatnonzero(edges == 1).tolist(), np.flatnonzero(edges == -1).tolist(), strict=True)
-    )
+    starts, stops = np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)
+    return list(zip(starts.tolist(), stops.tolist(), strict=True))
 
 
 def horizontal_speed(feet: Array, rate_hz: float) -> Array:
@@ -46,29 +45,27 @@ def horizontal_speed(feet: Array, rate_hz: float) -> Array:
 
 
 def stance(feet: Array, rate_hz: float, *, height: float = STANCE_HEIGHT) -> Bools:
-    """When feet (T, F, 3) stand, (T, F): slow, near that foot's standing height, for more than a
-    moment.
+    """When feet (T, F, 3) stand, (T, F): slow, up to `height` [m] above their standing height.
 
-    Gaps and stances shorter than STANCE_TIME are closed and dropped. height: above the standing
-    height [m].
+    Gaps and stances shorter than STANCE_TIME are closed and dropped.
     """
     slow = horizontal_speed(feet, rate_hz) < STANCE_SPEED
-    shortest = max(1, round(STANCE_TIME * rate_hz))
     out = np.zeros(slow.shape, dtype=bool)
-    for foot in range(feet.shape[1]):
+    for foot in np.flatnonzero(slow.any(axis=0)):
         above = feet[:, foot, 2]
-        if not slow[:, foot].any():
-            continue
-        # The low quarter of slow heights: sits in the stances even when a clip holds a paw up for a
-        # while.
-        mask = slow[:, foot] & (above < np.percentile(above[slow[:, foot]], 25) + height)
-        out[:, foot] = steadied(mask, shortest)
+        # the low quarter sits in the stances even when a paw is held up for a while
+        low = np.percentile(above[slow[:, foot]], 25)
+        out[:, foot] = steadied(slow[:, foot] & (above < low + height), shortest_stance(rate_hz))
     return out
 
 
+def shortest_stance(rate_hz: float) -> int:
+    """The frames of STANCE_TIME."""
+    return max(1, round(STANCE_TIME * rate_hz))
+
+
 def steadied(mask: Bools, shortest: int) -> Bools:
-    """A mask (T,) whose gaps of fewer than `shortest` frames are closed, then its stretches as
-    short dropped.
+    """A mask (T,) without gaps, then stretches, of fewer than `shortest` frames.
 
     What touches the first or the last frame stays: it may go on beyond.
     """
@@ -81,29 +78,22 @@ def steadied(mask: Bools, shortest: int) -> Bools:
 
 
 def floor_height(feet: Array, standing: Bools) -> float:
-    """Height [m] of the floor under feet (T, F, 3): mean over feet of their median standing
-    heights.
+    """Height [m] of the floor under feet (T, F, 3): the mean of their median standing heights.
 
-    Feet that never stand do not count; when none does, the lowest 2 % of all heights are taken for
-    standing.
+    Feet that never stand do not count; when none does, the lowest 2 % of all heights do.
     """
-    heights = [
-        np.median(feet[standing[:, foot], foot, 2])
-        for foot in range(feet.shape[1])
-        if standing[:, foot].any()
-    ]
+    stands = np.flatnonzero(standing.any(axis=0))
+    heights = [np.median(feet[standing[:, foot], foot, 2]) for foot in stands]
     return float(np.mean(heights)) if heights else float(np.percentile(feet[..., 2], 2))
 
 
 def floor_slope(feet: Array, rate_hz: float) -> Array:
-    """Slope (2,) of the floor, dz/dx and dz/dy, under feet (T, F, 3); zero where it is level or
-    cannot be told.
+    """Slope (2,) of the floor, dz/dx and dz/dy, under feet (T, F, 3); zero for a level floor.
 
     Some capture volumes were levelled badly (the CMU walks climb 8 cm in 4 m). A plane is fitted to
-    the slow feet, each at a height of its own, robustly: a platform, or a paw held up, is no slope.
+    the slow feet, each at a height of its own, robustly: a platform or a raised paw is no slope.
     """
-    slow = horizontal_speed(feet, rate_hz) < 0.5 * STANCE_SPEED
-    frame, foot = np.nonzero(slow)
+    frame, foot = np.nonzero(horizontal_speed(feet, rate_hz) < 0.5 * STANCE_SPEED)
     level = np.zeros(2)
     if len(frame) < 4 * feet.shape[1]:
         return level
@@ -125,16 +115,13 @@ def floor_slope(feet: Array, rate_hz: float) -> Array:
 
     none = np.full(own.shape[1], 1e-9)
     _, off_level = fit(own, none)
-    # The pull keeps directions level in which the feet hardly went.
-    solution, off = fit(
-        np.concatenate((flat, own), axis=1), np.append(np.full(2, 0.01 * len(places)), none)
-    )
+    # the pull keeps directions level in which the feet hardly went
+    pull = np.append(np.full(2, 0.01 * len(places)), none)
+    solution, off = fit(np.concatenate((flat, own), axis=1), pull)
     slope: Array = solution[:2]
-    size = float(np.linalg.norm(slope))
+    plausible = _SLOPES[0] < float(np.linalg.norm(slope)) < _SLOPES[1]
     better = np.log1p(np.square(off)).mean() < 0.8 * np.log1p(np.square(off_level)).mean()
-    return (
-        slope if _SLOPES[0] < size < _SLOPES[1] and better and (off < 2.0).mean() > 0.75 else level
-    )
+    return slope if plausible and better and (off < 2.0).mean() > 0.75 else level
 
 
 def level_turn(slope: Array) -> Array:
@@ -147,14 +134,12 @@ def level_turn(slope: Array) -> Array:
 
 
 def hold(
-    values: Array, standing: Bools, goal: float | None = None, reach: float | None = None
+    values: Array, standing: Bools, goal: float | None = None, most: float | None = None
 ) -> Array:
-    """`values` (T, K) made constant through each stance of `standing` (T,), and blended in between.
+    """`values` (T, K) made constant through each stance of `standing` (T,), blended in between.
 
-    In a stance the values become `goal`, or their own mean over that stance. In a swing they get
-    the correction of both neighbouring stances, faded by a smooth step, so that the movement of the
-    swing stays. Before the first stance and after the last its correction is kept. A stance whose
-    values stray further than `reach` from their mean is left as it is.
+    In a stance the values become `goal`, or their own mean over it, unless they stray further than
+    `most` from that. In a swing they get the corrections of both neighbouring stances, faded.
     """
     stances = runs(standing)
     if not stances:
@@ -163,14 +148,13 @@ def hold(
     for start, stop in stances:
         held = values[start:stop].mean(axis=0) if goal is None else np.full(values.shape[1], goal)
         stray = np.linalg.norm(values[start:stop] - held, axis=-1).max()
-        if reach is None or stray <= reach:
+        if most is None or stray <= most:
             correction[start:stop] = held - values[start:stop]
     return values + fade(correction, stances)
 
 
 def fade(correction: Array, stances: list[tuple[int, int]]) -> Array:
-    """`correction` (T, K), known in the stances, faded by a smooth step from each into the next;
-    ends are kept."""
+    """`correction` (T, K), known in the stances, faded by a smooth step from each into the next."""
     out = correction.copy()
     out[: stances[0][0]] = out[stances[0][0]]
     out[stances[-1][1] :] = out[stances[-1][1] - 1]
@@ -181,19 +165,18 @@ def fade(correction: Array, stances: list[tuple[int, int]]) -> Array:
     return out
 
 
-def lock_feet(feet: Array, standing: Bools, *, reach: float = PIN_REACH) -> Array:
-    """Feet (T, F, 3) that stand still at height 0 and never go below it; swings follow smoothly.
-    reach: see `hold`."""
+def lock_feet(feet: Array, standing: Bools, *, most: float = MOST_WANDER) -> Array:
+    """Feet (T, F, 3) that stand still at height 0 and never go below it; `most` as in `hold`."""
     out = feet.copy()
     for foot in range(feet.shape[1]):
-        out[:, foot, :2] = hold(feet[:, foot, :2], standing[:, foot], reach=reach)
+        out[:, foot, :2] = hold(feet[:, foot, :2], standing[:, foot], most=most)
         out[:, foot, 2:] = np.maximum(hold(feet[:, foot, 2:], standing[:, foot], goal=0.0), 0.0)
     return out
 
 
 def envelope(values: Array, width: int) -> Array:
-    """A smooth curve (T,) nowhere below `values` (T,): maximum over `width` frames, averaged over
-    as many."""
-    odd = width | 1  # a symmetric window
+    """A smooth curve (T,) nowhere below `values` (T,): maximum over `width` frames, averaged."""
+    # a symmetric window
+    odd = width | 1
     highest = maximum_filter1d(values, odd, mode="nearest")
     return np.maximum(np.asarray(uniform_filter1d(highest, odd, mode="nearest")), values)

@@ -1,12 +1,11 @@
-"""Motions of robots made by others, carried over to a robot of this project by the names of its
-joints.
+"""Motions of robots made by others, carried over to a robot of this project by joint names.
 
 Shapes: T frames, J joints, B bodies (without the world). World frame, Z up, SI units.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -19,19 +18,19 @@ from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.readers.robot_motions import RobotMotion, kind_of, read_robot_motion
+from mocap_data.readers.robot_motions.common import unique
 from npmp.robots import Robot
 from retarget.kinematics import forward, tree_of
 from retarget.quality import QualityMeter
 
-# Body poses in a file may come from other simulators and meshes' origins, but not from another
-# pose.
-POSE_TOLERANCE = 0.02  # [m]
-_MOST_NAMES = 3  # in a message
+# [m] body poses in a file may come from other simulators, but not from another pose
+POSE_TOLERANCE = 0.02
+# in a message
+_MOST_NAMES = 3
 
 
 def is_robot_motion(path: str | Path) -> bool:
-    """Whether a file is a robot's motion (mjlab npz, Unitree CSV, Laikago JSON) and no recording of
-    keypoints."""
+    """Whether a file is a robot's motion (mjlab npz, Unitree CSV, Laikago JSON)."""
     return kind_of(path) is not None
 
 
@@ -49,18 +48,16 @@ def import_motion(
 def to_reference_motion(
     motion: RobotMotion, robot: Robot, *, rename: Mapping[str, str] = MappingProxyType({})
 ) -> ReferenceMotion:
-    """The motion as one of `robot`: joints put in its order by name, contacts its own.
+    """The motion as one of `robot`: joints put in its order by name, contacts found on its feet.
 
     Joint angles and the root's pose are taken as they are: the motion must have been made for this
-    robot, or one with the same joints. Velocities are differences of the poses, as all motions here
-    have them, whatever the file has; contacts are found on the robot's own feet, and the figures of
-    `retarget.quality` are its own.
+    robot, or one with the same joints. Velocities are differences of the poses.
 
     rename: of a joint in the motion its name in the robot, e.g. {"LF_hip_x": "LF_HAA"}.
 
     Raises:
       InputError: listing the joints that only one of the two has, or when the file's own body poses
-          are not where this robot's kinematics puts them (another joint order, another robot).
+        are not where this robot's kinematics puts them.
     """
     order = columns_of(motion, robot, rename)
     qpos = np.array(motion.qpos)
@@ -87,35 +84,30 @@ def columns_of(
     Raises:
       InputError: listing what only one of the two has.
     """
+    what = f"motion {motion.name!r}"
     for name in rename:
         if name not in motion.joint_names:
-            raise InputError(
-                f"motion {motion.name!r} has no joint {name!r} to rename; there are: {listed(motion.joint_names)}"
-            )
-    named = [rename.get(name, name) for name in motion.joint_names]
+            known = f"there are: {listed(motion.joint_names)}"
+            raise InputError(f"{what} has no joint {name!r} to rename; {known}")
+    named = unique([rename.get(n, n) for n in motion.joint_names], f"{what}, after renaming: joint")
     lacking = [name for name in robot.joint_names if name not in named]
     extra = [name for name in named if name not in robot.joint_names]
-    repeated = sorted({name for name in named if named.count(name) > 1})
-    if repeated:
-        raise InputError(
-            f"motion {motion.name!r}: two joints are called {repeated[0]!r} after renaming"
-        )
     if lacking or extra:
         parts = [f"it lacks {listed(lacking)}"] if lacking else []
         parts += [f"robot {robot.name!r} has no {listed(extra)}"] if extra else []
         hint = "from Python, import_motion(..., rename=) maps names"
-        raise InputError(f"motion {motion.name!r} is of another robot: {'; '.join(parts)} ({hint})")
+        raise InputError(f"{what} is of another robot: {'; '.join(parts)} ({hint})")
     return [named.index(name) for name in robot.joint_names]
 
 
-def listed(names: Any) -> str:
+def listed(names: Sequence[str]) -> str:
     """The first few of a list of names, and how many more."""
-    shown = ", ".join(list(names)[:_MOST_NAMES])
+    shown = ", ".join(names[:_MOST_NAMES])
     return shown if len(names) <= _MOST_NAMES else f"{shown} and {len(names) - _MOST_NAMES} more"
 
 
 def check_bodies(motion: RobotMotion, robot: Robot, qpos: Array) -> None:
-    """Hold the file's body positions, where it names them, against the robot's kinematics.
+    """Compare the file's body positions, where it names them, with the robot's kinematics.
 
     Raises:
       InputError: where they are too far from each other.
@@ -129,11 +121,10 @@ def check_bodies(motion: RobotMotion, robot: Robot, qpos: Array) -> None:
     body_pos, _ = forward(tree_of(robot.model(visuals=False)), qpos)
     ours = body_pos[:, [robot.body_names.index(name) for name in shared]]
     distance = np.linalg.norm(theirs - ours, axis=-1)
-    worst = distance.max(axis=0)
-    if worst.max() > POSE_TOLERANCE:
-        body = int(worst.argmax())
-        frame = int(distance[:, body].argmax())
+    frame, body = np.unravel_index(int(distance.argmax()), distance.shape)
+    if (far := distance[frame, body]) > POSE_TOLERANCE:
         raise InputError(
-            f"motion {motion.name!r}: body {shared[body]!r} is {worst[body]:.3g} m away from where robot "
-            f"{robot.name!r} has it at frame {frame} (another joint order, other signs, or another model?)"
+            f"motion {motion.name!r}: body {shared[body]!r} is {far:.3g} m away from where robot "
+            f"{robot.name!r} has it at frame {frame} (another joint order, other signs, or another "
+            "model?)"
         )

@@ -1,23 +1,20 @@
 """People to OP3 by joint angles, the way of Bohez et al. 2022 (arXiv 2203.17138).
 
-A CMU recording becomes a motion of dm_control's CMUHumanoid by dm_control's own AMC conversion
-(every subject on one skeleton), or comes as one in dm_control's HDF5. From there [P]:
+A recording is a motion of dm_control's CMUHumanoid (see `people`). From there [P]:
 
-- **trunk**: the whole upper body is one rigid body; the robot's trunk takes the orientation of the
-  uppermost spine frame (thorax), so what the spine does goes into the hips;
-- **hips**: yaw, roll, pitch match the thigh's orientation relative to that trunk, in closed form
-  (`hip_angles`);
+- **trunk**: the whole upper body is one rigid body with the orientation of the uppermost spine
+  frame (thorax), so what the spine does goes into the hips;
+- **hips**: yaw, roll, pitch match the thigh's orientation relative to that trunk (`hip_angles`);
 - **knees**: copied; thigh and knee axis match, so the shanks point where the person's do;
 - **ankles**: pitch and roll such that the sole's normal is the person's (the humanoid's ankle has
-  pitch and yaw, the robot's pitch and roll: angles cannot be copied one to one, a flat sole can);
-- **arms**: OP3's elbow bends about an axis across the pitch axis, so a hanging arm bends sideways;
-  angles copied would point anywhere. Shoulder and elbow put the hand in the person's direction from
-  the shoulder, upper arm and forearm as near to theirs as one plane allows (`arm_angles`);
+  pitch and yaw, the robot's pitch and roll);
+- **arms**: OP3's elbow bends about an axis across the pitch axis, so copied angles would point
+  anywhere. Shoulder and elbow put the hand in the person's direction from the shoulder, upper arm
+  and forearm as near to theirs as one plane allows (`arm_angles`);
 - **head**: looks ahead; **translation**: scaled by the ratio of leg lengths, **time** unchanged.
 
-Then the robot's own body has its say: bounds; arms and legs moved outwards where parts would touch
-(its soles are wide, a person's track is narrow); soles level and still while the person's stand,
-and the drives' speed (`retarget.trajectory_optimization`).
+Then the robot's own body counts: bounds; arms and legs moved outwards where parts would touch;
+soles level and still while the person's stand, and the drives' speed (`trajectory_optimization`).
 Shapes: T frames, J joints, two sides (left, right). World frame, Z up, metres, radians.
 """
 
@@ -25,22 +22,19 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from scipy.ndimage import gaussian_filter1d
 
 from mocap_data import rotations
-from mocap_data.arrays import Array
+from mocap_data.arrays import Array, Bools
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
 from retarget import ground, kinematics, legs
-from retarget.ground import Bools
-from retarget.options import by_name, require
+from retarget.options import require
 from retarget.people import SIDES, Person, stances, swings
 from retarget.pose_sequence import smooth_root
 from retarget.prepared_robot import PreparedRobot
@@ -48,19 +42,21 @@ from retarget.quality import QualityMeter
 from retarget.resampling import frame_times, nearest, resample_qpos
 from retarget.self_collision import SelfCollision
 from retarget.targets import low_pass
-from retarget.trajectory_optimization import Track, held_points, settle
+from retarget.trajectory_optimization import Track, held_points, optimize
 
 # The humanoid's frames have x to the left, y up and z forward (feet: x left, y backward, z up); the
 # robot's x forward, y left and z up. Columns: the robot's axes in the humanoid's.
 _UPRIGHT = np.array([[0.0, 1.0, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
 _FOOT = np.array([[0.0, 1.0, 0.0], [-1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
-_FLOOR_TIME = 0.15  # [s] standard deviation of the window that its height is smoothed with
-_LEG_JOINTS = ("hip_yaw", "hip_roll", "hip_pitch", "knee", "ank_pitch", "ank_roll")
-_ARM_JOINTS = ("sho_pitch", "sho_roll", "el")
-_AXES = {"hip_yaw": 2, "hip_roll": 0, "hip_pitch": 1, "knee": 1, "ank_pitch": 1, "ank_roll": 0,
-         "sho_pitch": 1, "sho_roll": 0, "el": 0}  # fmt: skip
-_ROUNDS = 5  # of moving limbs apart and settling
-_APART_TIME = 0.4  # [s] within which legs and arms go apart
+# [s] standard deviation of the window that the floor's height is smoothed with
+_FLOOR_TIME = 0.15
+# of the legs, of the arms, and the axis (0, 1, 2) that each turns about
+_LEG_AXES = {"hip_yaw": 2, "hip_roll": 0, "hip_pitch": 1, "knee": 1, "ank_pitch": 1, "ank_roll": 0}
+_ARM_AXES = {"sho_pitch": 1, "sho_roll": 0, "el": 0}
+# of moving limbs apart and optimizing
+_ROUNDS = 5
+# [s] within which legs and arms go apart
+_APART_TIME = 0.4
 # [rad] tried for legs, for arms
 _ANGLES = (np.arange(0.01, 0.21, 0.01), np.arange(0.05, 1.25, 0.05))
 
@@ -69,70 +65,42 @@ _ANGLES = (np.arange(0.01, 0.21, 0.01), np.arange(0.05, 1.25, 0.05))
 class JointOptions:
     """How to map joints.
 
-    rate_hz: of the result; the robot's control rate when None.
-    time_scale: factor on the recording's duration; 1 as the paper. People's knees pass 7 to 11
-    rad/s in a walk, OP3's
-        servos turn 4.8; the swings are slowed for it, which costs 0.3 degrees of the legs'
-        orientation. 1.5 plays a recording in one and a half times its time; 0.52, the root of the
-        leg ratio, is dynamically similar (5 degrees).
-    cutoff_hz: low-pass of root and joints before all else; None for none.
-    root_cutoff_hz: low-pass of the root's path; None for none.
-    lock_feet: whether standing feet are held still, level and on the floor
-    (`retarget.trajectory_optimization`);
-        without it, joints may be too fast, too.
-    swing_height: that a swinging foot's sole has at least over the floor [m]. People clear the
-    floor by a centimetre
-        or two, a quarter of which is nothing to a robot with play in its gears; with 8 mm the feet
-        also leave the floor steeply (mean speed of contact points within 5 mm of the floor: 3 cm/s
-        without, below 1 cm/s with).
-    avoid_collisions: whether arms and legs are moved outwards where the robot would touch itself.
-    clearance: by how much more than needed [rad].
-    joint_speed_share: of the robot's joint speed limits that the motion may use; None leaves speeds
-    as they are.
+    Raises:
+      InputError: for a value out of range.
     """
 
+    # frames per second of the result; None: the robot's control rate
     rate_hz: float | None = None
+    # factor on the recording's duration; people's knees pass 7 to 11 rad/s, OP3's servos turn 4.8
     time_scale: float = 1.0
+    # low-pass of root and joints before all else; None: none
     cutoff_hz: float | None = 8.0
+    # low-pass of the root's path; None: none
     root_cutoff_hz: float | None = 5.0
+    # hold standing feet still, level and on the floor; without it joints may be too fast, too
     lock_feet: bool = True
+    # that a swinging foot's sole has at least over the floor [m]; gears have play
     swing_height: float = 0.008
+    # move arms and legs outwards where the robot would touch itself
     avoid_collisions: bool = True
+    # by how much more than needed [rad]
     clearance: float = 0.01
+    # of the robot's joint speed limits that the motion may use; None: any speed
     joint_speed_share: float | None = 0.95
 
     def __post_init__(self) -> None:
-        require(
-            self,
-            "rate_hz",
-            "time_scale",
-            "cutoff_hz",
-            "root_cutoff_hz",
-            "joint_speed_share",
-            positive=True,
-        )
+        require(self, "rate_hz", "time_scale", "cutoff_hz", "root_cutoff_hz", positive=True)
+        require(self, "joint_speed_share", positive=True)
         require(self, "clearance", "swing_height")
-
-    @classmethod
-    def given(cls, options: Mapping[str, Any]) -> JointOptions:
-        """Options by name.
-
-        Raises:
-          InputError: for an unknown name or a value out of range.
-        """
-        return by_name(cls, options, "joint map option")
 
 
 # --- angles ---
 
 
 def hip_angles(thigh: Array) -> Array:
-    """Turns (T, 3) [rad] about z, then x, then y that make up rotations (T, 3, 3): Rz(a) Rx(b)
-    Ry(c).
+    """Turns (T, 3) [rad] that make up thighs in the trunk's frame (T, 3, 3): Rz(a) Rx(b) Ry(c).
 
-    thigh: of the thigh in the trunk's frame. a and c are continuous in time; |b| <= pi/2, where the
-    leg points
-      sideways.
+    a and c are continuous in time; |b| <= pi/2, where the leg points sideways.
     """
     roll = np.arcsin(np.clip(thigh[:, 2, 1], -1.0, 1.0))
     yaw = np.unwrap(np.arctan2(-thigh[:, 0, 1], thigh[:, 1, 1]))
@@ -141,33 +109,30 @@ def hip_angles(thigh: Array) -> Array:
 
 
 def ankle_angles(normal: Array) -> Array:
-    """Turns (T, 2) [rad] about y, then x that carry the shank's z axis to the sole's normal (T, 3)
-    in the shank's frame."""
+    """Turns (T, 2) [rad] about y, then x of the sole with normals (T, 3) in the shank's frame."""
     roll = -np.arcsin(np.clip(normal[:, 1], -1.0, 1.0))
     pitch = np.unwrap(np.arctan2(normal[:, 0], normal[:, 2]))
     return np.stack((pitch, roll), axis=-1)
 
 
 def arm_angles(
-    upper: Array, fore: Array, side: float, reach: tuple[float, float] = (1.0, 1.0)
+    upper: Array, fore: Array, side: float, lengths: tuple[float, float] = (1.0, 1.0)
 ) -> Array:
-    """Turns (T, 3) [rad] about y (shoulder), x (shoulder) and x (elbow) of an arm that is stretched
-    sideways at zero.
+    """Turns (T, 3) [rad] about y, x (shoulder) and x (elbow) of an arm that is sideways at zero.
 
     upper, fore: (T, 3) unit vectors in the trunk's frame. side: +1 for the left arm, which
-    stretches along +y, -1 for the right. reach: lengths of upper arm and forearm.
+    stretches along +y, -1 for the right. lengths: of upper arm and forearm.
 
-    The arm always lies in a plane through the y axis; the first turn puts the hand into it, the
-    others turn upper arm and forearm within it towards theirs. So the hand's direction is met and
-    what leaves the plane is lost.
+    The arm lies in a plane through the y axis: the first turn puts the hand into it, the others
+    turn upper arm and forearm within it towards theirs.
     """
-    hand = reach[0] * upper + reach[1] * fore
-    pitch = np.unwrap(np.arctan2(-hand[:, 0], -hand[:, 2]))  # of straight down turned about y
+    hand = lengths[0] * upper + lengths[1] * fore
+    # of straight down turned about y
+    pitch = np.unwrap(np.arctan2(-hand[:, 0], -hand[:, 2]))
     down = np.stack((-np.sin(pitch), np.zeros(len(pitch)), -np.cos(pitch)), axis=-1)
     lowered = [np.arctan2((d * down).sum(axis=1), side * d[:, 1]) for d in (upper, fore)]
     lowered = [np.where(angle < -0.5 * np.pi, angle + 2.0 * np.pi, angle) for angle in lowered]
-    # A turn by a about x carries +y towards +z, -y towards -z: lowering is -a on the left, +a on
-    # the right.
+    # a turn about x carries +y towards +z: lowering is -a on the left, +a on the right
     return np.stack((pitch, -side * lowered[0], -side * (lowered[1] - lowered[0])), axis=-1)
 
 
@@ -178,56 +143,52 @@ class Mapper:
     """OP3 made ready for mapping. Not to be shared between threads.
 
     Raises:
-      InputError: for a robot that has not OP3's joints (two arms, two legs, each with its axes in
-        OP3's order).
+      InputError: for a robot without OP3's joints and axes.
     """
 
     def __init__(self, robot: Robot, options: JointOptions) -> None:
         self.robot, self.options = robot, options
         self.prepared = PreparedRobot.of(robot)
         self._meter, self._collision = QualityMeter(robot), SelfCollision(robot)
-        self._column = {name: i for i, name in enumerate(robot.joint_names)}
-        self._sign = {}
-        for side in SIDES:
-            for joint in (*_LEG_JOINTS, *_ARM_JOINTS):
-                self._sign[f"{side}_{joint}"] = self._axis_sign(f"{side}_{joint}", _AXES[joint])
+        # column of qpos, and +1 or -1: about the axis or against it
+        self._column = {name: 7 + i for i, name in enumerate(robot.joint_names)}
+        axes = (_LEG_AXES | _ARM_AXES).items()
+        self._sign = {
+            f"{side}_{joint}": self._axis_sign(f"{side}_{joint}", axis)
+            for side in SIDES
+            for joint, axis in axes
+        }
         self.leg_points = legs.leg_points(robot)
         at_home = kinematics.forward(self.prepared.tree, robot.home_qpos[None])
         home = kinematics.positions_of(self.leg_points, *at_home).reshape(2, 3, 3)
-        self.leg_length = float(np.linalg.norm(np.diff(home, axis=1), axis=-1).sum(axis=1).mean())
+        self.leg_length = _leg_length(home)
         # middle of the hips, in the trunk's frame
         self._hips = self.leg_points.local[[0, 3]].mean(axis=0)
 
     @property
     def provenance(self) -> dict[str, str]:
-        """What a set of motions keeps about how it was made."""
-        return {
-            "method": "joint angles, arXiv 2203.17138",
-            "options": json.dumps(asdict(self.options)),
-        }
+        """How a set of motions was made."""
+        options = json.dumps(asdict(self.options))
+        return {"method": "joint angles, arXiv 2203.17138", "options": options}
 
     def _axis_sign(self, name: str, axis: int) -> float:
-        """+1 or -1: whether the joint turns about the axis or against it."""
-        tree, robot = self.prepared.tree, self.robot
+        tree, robot = self.prepared.tree, f"robot '{self.robot.name}'"
         if name not in self._column:
-            raise InputError(
-                f"robot '{robot.name}' has no joint '{name}'; the map of people's joints is for OP3"
-            )
-        body = int(np.flatnonzero(tree.hinge == self._column[name])[0])
+            only = "the map of people's joints is for OP3"
+            raise InputError(f"{robot} has no joint '{name}'; {only}")
+        body = int(np.flatnonzero(tree.hinge == self._column[name] - 7)[0])
         turned = tree.fixed[body] + tree.cosine[body]
         value = float((turned @ tree.axis[body])[axis])
         if abs(abs(value) - 1.0) > 1e-6:
-            raise InputError(
-                f"robot '{robot.name}': joint '{name}' does not turn about {'xyz'[axis]} as OP3's does"
-            )
+            about = f"does not turn about {'xyz'[axis]} as OP3's does"
+            raise InputError(f"{robot}: joint '{name}' {about}")
         return math.copysign(1.0, value)
 
     def motion(self, person: Person) -> ReferenceMotion:
         """The person's recording as a motion of the robot.
 
         Its quality has the figures of `QualityMeter` and "leg_orientation_deg", the median over
-        frames of the legs' orientation error (`retarget.legs`) against the humanoid;
-        "leg_orientation_rad" of frames is the mean over the four segments.
+        frames of the legs' orientation error (`retarget.legs`).
 
         Raises:
           InputError: for one that is too short.
@@ -237,21 +198,19 @@ class Mapper:
         rate = float(options.rate_hz or robot.control_rate_hz)
         if (person.num_frames - 1) / given_rate * rate < 2.0:
             raise InputError(f"{person.name!r} is too short for a motion at {rate:g} Hz")
-        scale = self.scale(person)
         qpos = self.pose(person)
         qpos[:, 7:] = low_pass(qpos[:, 7:], person.rate_hz, options.cutoff_hz)
         qpos[:, :7] = smooth_root(qpos[:, :7], person.rate_hz, options.root_cutoff_hz)
-        heel, ball = stances(person)
-        heel, ball = nearest(heel, given_rate, rate), nearest(ball, given_rate, rate)
+        heel, ball = (nearest(part, given_rate, rate) for part in stances(person))
         standing = heel & ball
         qpos = resample_qpos(qpos, given_rate, rate)
         qpos[:, 7:] = np.clip(qpos[:, 7:], robot.joint_lower, robot.joint_upper)
         qpos[:, 2] -= self.floor(qpos, standing, rate)
         clearance = options.swing_height * nearest(swings(person), given_rate, rate)
-        qpos = self.tidy(qpos, standing, held_points(robot, standing, heel, ball), clearance, rate)
+        held = held_points(robot, standing, heel, ball)
         motion = ReferenceMotion(
             name=person.name,
-            qpos=qpos,
+            qpos=self.tidy(qpos, standing, held, clearance, rate),
             rate_hz=rate,
             source=person.source,
             licence=person.licence,
@@ -259,76 +218,65 @@ class Mapper:
             recording=person.name,
         )
         error = self.leg_error(person, motion)
-        extra = {"body_scale": scale, "leg_orientation_deg": float(np.degrees(np.median(error)))}
+        degrees = float(np.degrees(np.median(error)))
+        quality = {"body_scale": self.scale(person), "leg_orientation_deg": degrees}
         per_frame = {"leg_orientation_rad": error.mean(axis=(1, 2))}
-        return self._meter.measured(replace(motion, quality=extra, frame_quality=per_frame))
+        return self._meter.measured(replace(motion, quality=quality, frame_quality=per_frame))
 
     def leg_error(self, person: Person, motion: ReferenceMotion) -> Array:
         """(S, 2, 2) [rad] as `legs.orientation_error`, of the person against the motion."""
         points = person.legs()
-        times = frame_times(len(points), person.rate_hz / self.options.time_scale, motion.rate_hz)
-        at = np.stack(
-            [
-                np.interp(times, np.arange(len(points)), track)
-                for track in points.reshape(len(points), -1).T
-            ],
-            -1,
-        )
-        return legs.orientation_error(
-            legs.directions(at.reshape(-1, 2, 3, 3)),
-            legs.robot_directions(self.robot, self.prepared.tree, motion.qpos),
-        )
+        given_rate = person.rate_hz / self.options.time_scale
+        times, frames = frame_times(len(points), given_rate, motion.rate_hz), np.arange(len(points))
+        tracks = points.reshape(len(points), -1).T
+        at = np.stack([np.interp(times, frames, track) for track in tracks], -1)
+        wanted = legs.directions(at.reshape(-1, 2, 3, 3))
+        found = legs.robot_directions(self.robot, self.prepared.tree, motion.qpos)
+        return legs.orientation_error(wanted, found)
 
     def scale(self, person: Person) -> float:
         """The robot's leg length by the person's."""
-        return self.leg_length / float(
-            np.linalg.norm(np.diff(person.legs()[0], axis=1), axis=-1).sum(axis=1).mean()
-        )
+        return self.leg_length / _leg_length(person.legs()[0])
 
     def pose(self, person: Person) -> Array:
         """Poses (T, 7 + J) at the person's rate: the angles alone, no bounds, no floor."""
-        robot = self.robot
-        trunk = person.rotation["thorax"] @ _UPRIGHT
+        robot, position, rotation = self.robot, person.position, person.rotation
+        trunk = rotation["thorax"] @ _UPRIGHT
         middle = person.legs()[:, :, 0].mean(axis=1)
         qpos = np.tile(robot.home_qpos, (person.num_frames, 1))
         qpos[:, :3] = self.scale(person) * middle - trunk @ self._hips
         qpos[:, 3:7] = rotations.make_continuous(rotations.from_matrix(trunk))
         back = trunk.transpose(0, 2, 1)
         for side, sign in zip(SIDES, (1.0, -1.0), strict=True):
-            thigh = person.rotation[f"{side}femur"] @ _UPRIGHT
-            shank = person.rotation[f"{side}tibia"] @ _UPRIGHT
-            sole = (person.rotation[f"{side}foot"] @ _FOOT)[:, :, 2]
+            thigh = rotation[f"{side}femur"] @ _UPRIGHT
+            shank = rotation[f"{side}tibia"] @ _UPRIGHT
+            sole = (rotation[f"{side}foot"] @ _FOOT)[:, :, 2]
             bend = thigh.transpose(0, 2, 1) @ shank
-            hip = hip_angles(back @ thigh)
             knee = np.unwrap(np.arctan2(bend[:, 0, 2], bend[:, 2, 2]))
             ankle = ankle_angles(np.einsum("tji,tj->ti", shank, sole))
-            arm = [person.position[f"{side}{body}"] for body in ("humerus", "radius", "hand")]
+            arm = [position[f"{side}{body}"] for body in ("humerus", "radius", "hand")]
             spans = [np.einsum("tji,tj->ti", trunk, b - a) for a, b in pairwise(arm)]
-            lengths = [float(np.linalg.norm(span, axis=-1).mean()) for span in spans]
+            a, b = (float(np.linalg.norm(span, axis=-1).mean()) for span in spans)
             upper, fore = (span / np.linalg.norm(span, axis=-1, keepdims=True) for span in spans)
-            turns = np.concatenate(
-                (
-                    hip,
-                    knee[:, None],
-                    ankle,
-                    arm_angles(upper, fore, sign, (lengths[0], lengths[1])),
-                ),
-                axis=1,
-            )
-            for joint, turn in zip((*_LEG_JOINTS, *_ARM_JOINTS), turns.T, strict=True):
+            arms = arm_angles(upper, fore, sign, (a, b))
+            turns = np.concatenate((hip_angles(back @ thigh), knee[:, None], ankle, arms), axis=1)
+            for joint, turn in zip((*_LEG_AXES, *_ARM_AXES), turns.T, strict=True):
                 name = f"{side}_{joint}"
-                column = 7 + self._column[name]
-                qpos[:, column] = _nearest_turn(self._sign[name] * turn, robot, self._column[name])
+                column = self._column[name]
+                qpos[:, column] = _nearest_turn(self._sign[name] * turn, robot, column - 7)
         for name in ("head_pan", "head_tilt"):
             if name in self._column:
-                qpos[:, 7 + self._column[name]] = 0.0
+                qpos[:, self._column[name]] = 0.0
         return qpos
 
     def floor(self, qpos: Array, standing: Bools, rate_hz: float) -> Array:
-        """Height (T,) [m] of the floor under standing soles: the median of their lowest points over
-        each stance, run on smoothly between stances. So a person's slope, step or drifting
-        recording becomes a level floor."""
-        lowest = self.prepared.soles_at(qpos)[..., 2].min(axis=2) - self.robot.foot_radius  # (T, F)
+        """Height (T,) [m] of the floor under standing soles, smoothly from stance to stance.
+
+        The median of their lowest points over each stance: a slope, a step or a drifting recording
+        becomes a level floor.
+        """
+        # (T, F)
+        lowest = self.prepared.soles_at(qpos)[..., 2].min(axis=2) - self.robot.foot_radius
         found = [
             (0.5 * (first + last - 1), float(np.median(lowest[first:last, foot])))
             for foot in range(standing.shape[1])
@@ -343,67 +291,50 @@ class Mapper:
     def tidy(
         self, qpos: Array, standing: Bools, held: Bools, clearance: Array, rate_hz: float
     ) -> Array:
-        """Poses (T, 7 + J) with standing feet held, no joint faster than its drive, without
-        self-collision."""
-        options = self.options
-        share = options.joint_speed_share
-        most = (
-            np.full(len(self._column), np.inf)
-            if share is None
-            else share * self.robot.velocity_limit / rate_hz
-        )
-        outward = (
-            self.needed(qpos, rate_hz) if options.avoid_collisions else np.zeros((2, len(qpos)))
-        )
-        settled: Array | None = None
+        """Poses (T, 7 + J) with standing feet held, joints slow enough, no self-collision."""
+        options, prepared, limit = self.options, self.prepared, self.robot.velocity_limit
+        share = math.inf if options.joint_speed_share is None else options.joint_speed_share
+        most, outward = share * limit / rate_hz, np.zeros((2, len(qpos)))
+        if options.avoid_collisions:
+            outward = self.needed(qpos, rate_hz)
+        optimized: Array | None = None
         for _ in range(_ROUNDS):
             given = self.apart(qpos, outward)
             if not options.lock_feet:
                 return given
-            track = Track(
-                self.prepared,
-                given,
-                standing,
-                held,
-                clearance,
-                self.leg_points,
-                legs.SEGMENTS,
-                most,
-            )
-            settled = settle(track, settled)
-            more = self.needed(settled, rate_hz) if options.avoid_collisions else outward * 0.0
+            points = self.leg_points, legs.SEGMENTS
+            track = Track(prepared, given, standing, held, clearance, *points, most)
+            optimized = optimize(track, optimized)
+            if not options.avoid_collisions:
+                break
+            more = self.needed(optimized, rate_hz)
             if not more.any():
                 break
             outward = outward + more
-        assert settled is not None
-        return settled
+        assert optimized is not None
+        return optimized
 
     def apart(self, qpos: Array, outward: Array) -> Array:
-        """Poses (T, 7 + J) with legs and arms turned outwards by (2, T) [rad]; soles keep their
-        inclination."""
+        """Poses (T, 7 + J) with legs and arms turned outwards by (2, T) [rad], soles as before."""
         out = qpos.copy()
+        leg, arm = outward
         for side, sign in zip(SIDES, (1.0, -1.0), strict=True):
-            # A turn about +x carries a hanging leg towards +y, the left; the sole turns back.
-            for joint, angle in (
-                ("hip_roll", outward[0]),
-                ("ank_roll", -outward[0]),
-                ("sho_roll", outward[1]),
-            ):
+            # a turn about +x carries a hanging leg towards +y, the left; the sole turns back
+            for joint, angle in (("hip_roll", leg), ("ank_roll", -leg), ("sho_roll", arm)):
                 name = f"{side}_{joint}"
-                out[:, 7 + self._column[name]] += self._sign[name] * sign * angle
+                out[:, self._column[name]] += self._sign[name] * sign * angle
         out[:, 7:] = np.clip(out[:, 7:], self.robot.joint_lower, self.robot.joint_upper)
         return out
 
     def needed(self, qpos: Array, rate_hz: float) -> Array:
-        """How much further (2, T) [rad] legs and arms must turn outwards for the robot not to touch
-        itself; smooth in time.
+        """How much further (2, T) [rad] legs and arms must turn outwards, smooth in time.
 
         Legs are looked at with the arms stretched out sideways, arms with the legs apart.
         """
         stretched = qpos.copy()
         for side in SIDES:
-            for joint in _ARM_JOINTS:
-                stretched[:, 7 + self._column[f"{side}_{joint}"]] = 0.0
+            for joint in _ARM_AXES:
+                stretched[:, self._column[f"{side}_{joint}"]] = 0.0
         need = np.zeros((2, len(qpos)))
         need[0] = self._least(stretched, 0, need)
         need[1] = self._least(qpos, 1, need)
@@ -411,10 +342,9 @@ class Mapper:
         return np.stack([ground.envelope(row, width) if row.any() else row for row in need])
 
     def _least(self, qpos: Array, which: int, need: Array) -> Array:
-        """(T,) [rad] the least of `_ANGLES` at which frames are free, plus the clearance; 0 where
-        they are already.
+        """(T,) [rad] the least of `_ANGLES` at which frames are free, plus the clearance.
 
-        A frame that none frees gets none: turned as far as that it would be another motion.
+        0 where they are free already, and where none frees them: it would be another motion.
         """
         out = np.zeros(len(qpos))
         outward = need.copy()
@@ -429,9 +359,13 @@ class Mapper:
         return out
 
 
+def _leg_length(legs_at: Array) -> float:
+    """The mean length [m] of legs (2, 3, 3) of hip, knee and ankle."""
+    return float(np.linalg.norm(np.diff(legs_at, axis=1), axis=-1).sum(axis=1).mean())
+
+
 def _nearest_turn(angle: Array, robot: Robot, joint: int) -> Array:
-    """Angles (T,) shifted by whole turns, all by the same, so that most lie within the joint's
-    bounds."""
+    """Angles (T,) shifted by whole turns, so that most lie within the joint's bounds."""
     middle = 0.5 * (robot.joint_lower[joint] + robot.joint_upper[joint])
     turns = np.round((np.median(angle) - middle) / (2.0 * np.pi))
     return np.asarray(angle - 2.0 * np.pi * turns)

@@ -1,10 +1,10 @@
 """A robot's kinematic tree: where its bodies are at poses, and how points on them move (Jacobians).
 
-Everything is vectorised over frames and over the bodies of one depth of the tree. Arrays: T frames,
-B bodies (without the world), M points, J hinges, V = 6 + J. SI units; world frame unless it says
-local. Poses are MuJoCo's qpos: root position (3), root quaternion (w, x, y, z), J hinge angles.
-Steps are in MuJoCo's tangent space: root translation in the world frame (3), root rotation vector
-in the root's frame (3), J hinge angles.
+Vectorised over frames and over the bodies of one depth of the tree. T frames, B bodies (without the
+world), M points, J hinges, V = 6 + J. SI units; world frame unless it says local. Poses are
+MuJoCo's qpos: root position (3), root quaternion (w, x, y, z), J hinge angles. Steps are in its
+tangent space: root translation in the world (3), rotation vector in the root's frame (3), J
+angles.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from mocap_data.motion import BodyStates, ReferenceMotion
 from mocap_data.outside import require_memory
 
 Index = NDArray[np.intp]
+# bytes of `body_states` per frame and body, measured at the peak
+_STATE_BYTES = 8.0 * 49.0
 
 
 @dataclass(frozen=True)
@@ -34,15 +36,24 @@ class Tree:
 
     body_names: tuple[str, ...]
     joint_names: tuple[str, ...]
-    parent: Index  # (B,) body index, -1 for the root
-    levels: tuple[Index, ...]  # bodies by depth, the root's level left out
-    position: Array  # (B, 3) [m] in the parent's frame
-    fixed: Array  # (B, 3, 3)
-    cosine: Array  # (B, 3, 3)
-    sine: Array  # (B, 3, 3)
-    hinge: Index  # (B,) joint index, -1 for none
-    axis: Array  # (B, 3) hinge axis, local
-    anchor: Array  # (B, 3) [m] hinge anchor, local
+    # (B,) body index, -1 for the root
+    parent: Index
+    # bodies by depth, without the root's level
+    levels: tuple[Index, ...]
+    # (B, 3) [m] in the parent's frame
+    position: Array
+    # (B, 3, 3)
+    fixed: Array
+    # (B, 3, 3)
+    cosine: Array
+    # (B, 3, 3)
+    sine: Array
+    # (B,) joint index, -1 for none
+    hinge: Index
+    # (B, 3) hinge axis, local
+    axis: Array
+    # (B, 3) [m] hinge anchor, local
+    anchor: Array
 
     @property
     def num_joints(self) -> int:
@@ -63,51 +74,41 @@ def tree_of(model: mujoco.MjModel) -> Tree:
     """Read the tree of a compiled model.
 
     Raises:
-      InputError: when the model is not one free root with hinges (no slides, no balls, one joint a
-        body).
+      InputError: when the model is not one free root with at most one hinge a body.
     """
-    count = model.nbody - 1
-    if count < 1 or model.body_jntnum[1] != 1 or model.jnt_type[0] != mujoco.mjtJoint.mjJNT_FREE:
+    count, kinds = model.nbody - 1, mujoco.mjtJoint
+    if count < 1 or model.body_jntnum[1] != 1 or model.jnt_type[0] != kinds.mjJNT_FREE:
         raise InputError("retargeting needs a robot whose first body has a free joint")
     parent = np.asarray(model.body_parentid[1:], dtype=np.intp) - 1
     if np.count_nonzero(parent < 0) != 1:
         raise InputError("retargeting needs a robot with one root body")
-    fixed = np.zeros((count, 3, 3))
-    cosine = np.zeros((count, 3, 3))
-    sine = np.zeros((count, 3, 3))
-    hinge = np.full(count, -1, dtype=np.intp)
-    axis = np.zeros((count, 3))
-    anchor = np.zeros((count, 3))
-    depth = np.zeros(count, dtype=np.intp)
-    body_names: list[str] = [model.body(1).name]
+    fixed, cosine, sine = np.zeros((3, count, 3, 3))
+    axis, anchor = np.zeros((2, count, 3))
+    hinge, depth = np.full(count, -1, dtype=np.intp), np.zeros(count, dtype=np.intp)
+    body_names = [model.body(body + 1).name for body in range(count)]
     joint_names: list[str] = []
     for body in range(1, count):
-        body_names.append(model.body(body + 1).name)
         depth[body] = depth[parent[body]] + 1
-        constant = rotations.to_matrix(model.body_quat[body + 1])
-        fixed[body] = constant
-        joints = int(model.body_jntnum[body + 1])
+        constant = fixed[body] = rotations.to_matrix(model.body_quat[body + 1])
+        joints, joint = int(model.body_jntnum[body + 1]), int(model.body_jntadr[body + 1])
         if joints == 0:
             continue
-        joint = int(model.body_jntadr[body + 1])
-        if joints > 1 or model.jnt_type[joint] != mujoco.mjtJoint.mjJNT_HINGE:
-            raise InputError(
-                f"retargeting knows hinges, one a body; body '{body_names[-1]}' has something else"
-            )
+        if joints > 1 or model.jnt_type[joint] != kinds.mjJNT_HINGE:
+            what = f"body '{body_names[body]}' has something else"
+            raise InputError(f"retargeting knows hinges, one a body; {what}")
         hinge[body] = len(joint_names)
         joint_names.append(model.joint(joint).name)
         axis[body] = model.jnt_axis[joint] / np.linalg.norm(model.jnt_axis[joint])
         anchor[body] = model.jnt_pos[joint]
-        cross = _cross_matrix(axis[body])
+        x, y, z = axis[body]
+        cross = np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
         fixed[body] = constant @ (np.eye(3) + cross @ cross)
         cosine[body] = -constant @ cross @ cross
         sine[body] = constant @ cross
     levels = tuple(np.flatnonzero(depth == d) for d in range(1, int(depth.max(initial=0)) + 1))
+    # a body turns about its anchor: the constant part of that is folded into its position
     position = np.array(model.body_pos[1:], dtype=np.float64)
-    # The body turns about its anchor: fold the constant part of that into the offset in the
-    # parent's frame.
-    constant_rotation = fixed + cosine
-    position = position + np.einsum("bij,bj->bi", constant_rotation, anchor)
+    position = position + np.einsum("bij,bj->bi", fixed + cosine, anchor)
     return Tree(
         tuple(body_names),
         tuple(joint_names),
@@ -124,24 +125,18 @@ def tree_of(model: mujoco.MjModel) -> Tree:
 
 
 def forward(tree: Tree, qpos: Array) -> tuple[Array, Array]:
-    """World positions (T, B, 3) [m] and rotations (T, B, 3, 3) of all bodies at poses `qpos` (T, 7
-    + J)."""
+    """World positions (T, B, 3) [m] and rotations (T, B, 3, 3) of bodies at poses (T, 7 + J)."""
     frames, bodies = len(qpos), len(tree.parent)
-    position = np.empty((frames, bodies, 3))
-    rotation = np.empty((frames, bodies, 3, 3))
+    position, rotation = np.empty((frames, bodies, 3)), np.empty((frames, bodies, 3, 3))
     position[:, 0] = qpos[:, :3]
     rotation[:, 0] = rotations.to_matrix(qpos[:, 3:7])
-    angle = np.zeros((frames, bodies))
-    jointed = tree.hinge >= 0
+    angle, jointed = np.zeros((frames, bodies)), tree.hinge >= 0
     angle[:, jointed] = qpos[:, 7 + tree.hinge[jointed]]
     cos, sin = np.cos(angle)[..., None, None], np.sin(angle)[..., None, None]
     for level in tree.levels:
         up = tree.parent[level]
-        local = (
-            tree.fixed[level]
-            + cos[:, level] * tree.cosine[level]
-            + sin[:, level] * tree.sine[level]
-        )
+        turn = cos[:, level] * tree.cosine[level]
+        local = tree.fixed[level] + turn + sin[:, level] * tree.sine[level]
         outer = rotation[:, up]
         turned = outer @ local
         rotation[:, level] = turned
@@ -152,20 +147,14 @@ def forward(tree: Tree, qpos: Array) -> tuple[Array, Array]:
 
 
 def body_states(tree: Tree, motion: ReferenceMotion) -> BodyStates:
-    """Poses and velocities of all bodies of a motion.
-
-    Velocities are the kinematics of the motion's `qvel`: what mj_objectVelocity gives for each
-    body's frame. From the root outwards, the child's hinge turns it about its anchor.
+    """Poses and velocities of all bodies of a motion, as mj_objectVelocity gives them.
 
     Raises:
       InputError: for more frames than memory holds.
     """
-    # 49 numbers of each: measured with anymal_b at the peak
     frames, bodies = len(motion.qpos), len(tree.parent)
-    require_memory(
-        8.0 * 49.0 * frames * bodies,
-        f"motion {motion.name!r}: {frames:,} frames of {bodies} bodies",
-    )
+    size = f"{frames:,} frames of {bodies} bodies"
+    require_memory(_STATE_BYTES * frames * bodies, f"motion {motion.name!r}: {size}")
     position, rotation = forward(tree, motion.qpos)
     qvel = motion.qvel
     linear, angular = np.zeros_like(position), np.zeros_like(position)
@@ -173,15 +162,13 @@ def body_states(tree: Tree, motion: ReferenceMotion) -> BodyStates:
     angular[:, 0] = np.einsum("tij,tj->ti", rotation[:, 0], qvel[:, 3:6])
     for body in np.concatenate((np.zeros(0, dtype=np.intp), *tree.levels)):
         parent, hinge = int(tree.parent[body]), int(tree.hinge[body])
+        arm = position[:, body] - position[:, parent]
         angular[:, body] = angular[:, parent]
-        linear[:, body] = linear[:, parent] + np.cross(
-            angular[:, parent], position[:, body] - position[:, parent]
-        )
+        linear[:, body] = linear[:, parent] + np.cross(angular[:, parent], arm)
         if hinge >= 0:
             spin = (rotation[:, body] @ tree.axis[body]) * qvel[:, 6 + hinge, None]
-            anchor = rotation[:, body] @ tree.anchor[body]  # from the body's origin to the hinge
             angular[:, body] += spin
-            linear[:, body] -= np.cross(spin, anchor)
+            linear[:, body] -= np.cross(spin, rotation[:, body] @ tree.anchor[body])
     return BodyStates(position, rotations.from_matrix(rotation), linear, angular)
 
 
@@ -189,8 +176,19 @@ def body_states(tree: Tree, motion: ReferenceMotion) -> BodyStates:
 class Points:
     """Points fixed to bodies of a tree: the robot's side of the markers."""
 
-    body: Index  # (M,)
-    local: Array  # (M, 3) [m] in the body's frame
+    # (M,)
+    body: Index
+    # (M, 3) [m] in the body's frame
+    local: Array
+
+    def of(self, chosen: Index) -> Points:
+        """Some of the points."""
+        return Points(self.body[chosen], self.local[chosen])
+
+    def __add__(self, other: Points) -> Points:
+        """These points, then the others."""
+        body = np.concatenate((self.body, other.body))
+        return Points(body, np.concatenate((self.local, other.local)))
 
 
 def positions_of(points: Points, position: Array, rotation: Array) -> Array:
@@ -209,28 +207,28 @@ def jacobian_of(
 ) -> Array:
     """Derivative (T, M, 3, V) of the points' world positions `world` (T, M, 3) by a tangent step.
 
-    Columns: root translation (world), root rotation vector (root's frame), hinges. A rotation about
-    a unit
-        axis a through c moves a point p by a x (p - c).
+    A rotation about a unit axis a through c moves a point p by a x (p - c).
     """
     frames, count = world.shape[:2]
     jacobian = np.zeros((frames, count, 3, 6 + tree.num_joints))
     jacobian[:, :, [0, 1, 2], [0, 1, 2]] = 1.0
-    lever = world - position[:, :1]  # (T, M, 3) from the root
+    # (T, M, 3) from the root
+    arm = world - position[:, :1]
     for k in range(3):
-        jacobian[:, :, :, 3 + k] = _cross(rotation[:, :1, :, k], lever)
+        jacobian[:, :, :, 3 + k] = _cross(rotation[:, :1, :, k], arm)
     jointed = np.flatnonzero(tree.hinge >= 0)
     slot = np.full(len(tree.parent), -1)
     slot[jointed] = np.arange(len(jointed))
-    axis = _apply(rotation[:, jointed], tree.axis[jointed])  # (T, J, 3) world
+    # (T, J, 3) world
+    axis = _apply(rotation[:, jointed], tree.axis[jointed])
     centre = position[:, jointed]
     if tree.anchor.any():
         centre = centre + _apply(rotation[:, jointed], tree.anchor[jointed])
     pairs = [(m, b) for m, body in enumerate(points.body) for b in tree.chain(int(body))]
     if pairs:
-        marker = np.array([m for m, _ in pairs])
-        body = np.array([b for _, b in pairs])
-        column = _cross(axis[:, slot[body]], world[:, marker] - centre[:, slot[body]])  # (T, P, 3)
+        marker, body = np.array(pairs).T
+        # (T, pairs, 3)
+        column = _cross(axis[:, slot[body]], world[:, marker] - centre[:, slot[body]])
         jacobian[:, marker, :, 6 + tree.hinge[body]] = column.transpose(1, 0, 2)
     return jacobian
 
@@ -251,13 +249,8 @@ def _apply(rotation: Array, vector: Array) -> Array:
     return product
 
 
-def _cross_matrix(vector: Array) -> Array:
-    x, y, z = vector
-    return np.array([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
-
-
 def _cross(a: Array, b: Array) -> Array:
-    """Cross product over the last axis, broadcast; much faster than numpy's on small trailing axes."""
+    """Cross product over the last axis, broadcast; much faster than numpy's."""
     ax, ay, az = a[..., 0], a[..., 1], a[..., 2]
     bx, by, bz = b[..., 0], b[..., 1], b[..., 2]
     return np.stack((ay * bz - az * by, az * bx - ax * bz, ax * by - ay * bx), axis=-1)

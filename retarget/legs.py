@@ -1,9 +1,7 @@
 """How well a robot's legs point where the person's do: the figure that people -> OP3 is judged by.
 
-A leg is three points: hip, knee, ankle. Its orientation is the directions of thigh (hip to knee)
-and shank (knee to ankle), lengths do not count. The error is the angle between the person's
-direction and the robot's at the same time, both seen from the world: a robot that leans its trunk
-or turns away shows it.
+A leg's orientation is the directions of thigh (hip to knee) and shank (knee to ankle). The error is
+the angle between the person's direction and the robot's at the same time, in the world.
 Shapes: T frames, two legs (left, right), two segments (thigh, shank). World frame, Z up.
 """
 
@@ -28,21 +26,19 @@ def leg_points(robot: Robot) -> Points:
     """The robot's markers `LEG_MARKERS` as points on its bodies.
 
     Raises:
-      InputError: where it has not all of them.
+      InputError: where it lacks one.
     """
     lacking = [name for name in LEG_MARKERS if name not in robot.markers]
     if lacking:
-        raise InputError(
-            f"robot '{robot.name}' has no marker {lacking[0]!r}; legs need {', '.join(LEG_MARKERS)}"
-        )
+        needed = ", ".join(LEG_MARKERS)
+        raise InputError(f"robot '{robot.name}' has no marker {lacking[0]!r}; legs need {needed}")
     markers = [robot.markers[name] for name in LEG_MARKERS]
     body = np.array([robot.body_names.index(marker.body) for marker in markers], dtype=np.intp)
     return Points(body, np.stack([marker.position for marker in markers]))
 
 
 def directions(points: Array) -> Array:
-    """Unit vectors (T, 2 legs, 2 segments, 3) of points (T, 2 legs, 3, 3): hip, knee and ankle of
-    each leg [m].
+    """Unit vectors (T, 2 legs, 2 segments, 3) of points (T, 2 legs, 3, 3): hip, knee, ankle [m].
 
     Raises:
       InputError: where two points of a leg coincide.
@@ -55,34 +51,30 @@ def directions(points: Array) -> Array:
 
 
 def robot_directions(robot: Robot, tree: Tree, qpos: Array) -> Array:
-    """(T, 2, 2, 3) directions of the robot's thighs and shanks at poses (T, 7 + J), from its
-    markers L_hip, L_knee, L_foot and R_...
+    """(T, 2, 2, 3) directions of the robot's thighs and shanks at poses (T, 7 + J).
 
     Raises:
-      InputError: for a robot without these markers.
+      InputError: for a robot without the markers `LEG_MARKERS`.
     """
     world = positions_of(leg_points(robot), *forward(tree, qpos))
     return directions(world.reshape(-1, 2, 3, 3))
 
 
 def marker_directions(markers: Array, names: Sequence[str]) -> Array | None:
-    """(T, 2, 2, 3) directions of thighs and shanks from recorded markers (T, M, 3) of these names;
-    None where legs lack one, or two of a leg's coincide."""
+    """(T, 2, 2, 3) directions from recorded markers (T, M, 3); None where legs lack one."""
     if not set(LEG_MARKERS) <= set(names):
         return None
+    columns = [names.index(name) for name in LEG_MARKERS]
+    # two of a leg's markers may coincide
     with contextlib.suppress(InputError):
-        return directions(
-            markers[:, [names.index(name) for name in LEG_MARKERS]].reshape(-1, 2, 3, 3)
-        )
+        return directions(markers[:, columns].reshape(-1, 2, 3, 3))
     return None
 
 
 def orientation_error(source: Array, robot: Array) -> Array:
-    """Angles (T, 2, 2) [rad] between unit vectors (T, 2, 2, 3), in [0, pi]; a longer track is cut
-    to the shorter."""
+    """Angles (T, 2, 2) [rad] between unit vectors (T, 2, 2, 3); a longer track is cut."""
     frames = min(len(source), len(robot))
     a, b = source[:frames], robot[:frames]
-    # |a - b| and |a + b| are twice the sine and cosine of half the angle: exact for small angles,
-    # unlike acos
+    # |a - b| and |a + b| are twice the sine and cosine of half the angle: exact for small angles
     sine, cosine = np.linalg.norm(a - b, axis=-1), np.linalg.norm(a + b, axis=-1)
     return np.asarray(2.0 * np.arctan2(sine, cosine))

@@ -1,56 +1,59 @@
-"""Levenberg-Marquardt for the poses of many frames at once, made for trees: a root and limbs that
-hang from it.
+"""Levenberg-Marquardt for the poses of many frames at once, for a root and limbs that hang from it.
 
-A joint of one limb moves no marker of another, so that the normal equations of a frame have the
-shape of an arrow: a block of 6 x 6 for the root, one block per limb, and the limbs' couplings to
-the root. Each limb is eliminated by its own Cholesky factor, a 6 x 6 system remains (the Schur
-complement), and the limbs follow by back substitution. For ANYmal that is four 3 x 3 systems and
-one 6 x 6 instead of one 18 x 18.
+A joint of one limb moves no marker of another: a frame's normal equations are a block of 6 x 6 for
+the root, one block per limb, and the limbs' couplings to the root. Each limb is eliminated by its
+own Cholesky factor, a 6 x 6 system remains (the Schur complement), and the limbs follow by back
+substitution: for ANYmal four 3 x 3 systems and one 6 x 6 instead of one 18 x 18.
 
-Everything is laid out with the frames last, so that each line of arithmetic runs over all frames of
-a chunk and nothing is a small matrix product. Shapes here: T frames, M points, J hinges, n hinges
-of one limb. Frames of hinges are turned so that every hinge turns about its own z axis, which makes
-a hinge a plane rotation of two columns.
+Frames are the last axis, so that each line of arithmetic runs over all frames of a chunk. Shapes: T
+frames, M points, J hinges, n hinges of one limb. Frames of hinges are turned so that every hinge
+turns about its own z axis.
 
 `inverse_kinematics.solve_poses` and `solve_track` are the way in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mocap_data.arrays import Array
+from mocap_data.arrays import Array, Bools
 from retarget.kinematics import Points, Tree
 
 # entries of constant rotations this close to 0 or 1 are that: products with them are skipped
 _ROUND = 1e-14
-Columns = tuple[Array, Array, Array]  # of a rotation matrix, each (3, T)
+# of a rotation matrix, each (3, T)
+Columns = tuple[Array, Array, Array]
 
 
 @dataclass(frozen=True)
 class Hinge:
-    """One hinge of a limb: where it sits at angle zero, in the frame of the hinge before it (or the
-    root)."""
+    """One hinge of a limb, at angle zero in the frame of the hinge before it (or the root)."""
 
-    joint: int  # index among the J hinges
-    parent: int  # index in the limb, -1 for the root
-    origin: tuple[float, float, float]  # [m]
-    turn: Array  # (3, 3)
-    chain: tuple[int, ...]  # indices in the limb from the root's side to this hinge, itself last
+    # index among the J hinges
+    joint: int
+    # index in the limb, -1 for the root
+    parent: int
+    # [m]
+    origin: Sequence[float]
+    # (3, 3)
+    turn: Array
+    # indices in the limb from the root's side to this hinge, itself last
+    chain: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Point:
-    """A point that counts: number among the M, hinge that carries it (-1: the root), place in its
-    frame [m]."""
+    """A point that counts."""
 
+    # index among the M points
     index: int
+    # index in the limb of the hinge that carries it, -1 for the root
     hinge: int
-    place: tuple[float, float, float]
+    # place in that hinge's frame [m]
+    place: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -71,27 +74,32 @@ class Plan:
     """A tree with points, taken apart into limbs."""
 
     limbs: tuple[Limb, ...]
-    trunk: tuple[Point, ...]  # points on the root
+    # points on the root
+    trunk: tuple[Point, ...]
 
 
 @dataclass(frozen=True)
 class Goal:
     """What the poses of one chunk shall meet; frames last."""
 
-    target: Array  # (M, 3, T) [m]
-    weight: Array | None  # (M, T) or (M, 1); None: all 1
-    home: Array  # (J, T) or (J, 1) [rad]
-    pull: Array  # (J, 1) weight of the distance from home [m^2 / rad^2]
-    lower: Array  # (J, 1) [rad]
-    upper: Array  # (J, 1) [rad]
+    # (M, 3, T) [m]
+    target: Array
+    # (M, T) or (M, 1); None: all 1
+    weight: Array | None
+    # (J, T) or (J, 1) [rad]
+    home: Array
+    # (J, 1) weight of the distance from home [m^2 / rad^2]
+    pull: Array
+    # (J, 1) [rad]
+    lower: Array
+    # (J, 1) [rad]
+    upper: Array
 
-    def of(self, frames: Array) -> Goal:
-        """The goal of some of the frames (indices or mask)."""
-        weight = (
-            self.weight
-            if self.weight is None or self.weight.shape[-1] == 1
-            else self.weight[:, frames]
-        )
+    def of(self, frames: Bools) -> Goal:
+        """The goal of some of the frames."""
+        weight = self.weight
+        if weight is not None and weight.shape[-1] > 1:
+            weight = weight[:, frames]
         home = self.home if self.home.shape[-1] == 1 else self.home[:, frames]
         return Goal(self.target[..., frames], weight, home, self.pull, self.lower, self.upper)
 
@@ -101,72 +109,66 @@ class _State:
     """Kinematics at one set of poses."""
 
     root: Columns
-    axes: list[list[Array]]  # per limb and hinge its axis (3, T)
-    origins: list[list[Array]]  # per limb and hinge a point on that axis (3, T)
-    error: list[Array | None]  # per point (3, T), times nothing; None for one that does not count
-    world: list[Array | None]
-    cost: Array  # (T,)
+    # (T,)
+    cost: Array
+    # per limb and hinge its axis (3, T)
+    axes: list[list[Array]] = field(default_factory=list)
+    # per limb and hinge a point on that axis (3, T)
+    origins: list[list[Array]] = field(default_factory=list)
+    # per point that counts its place (3, T)
+    world: dict[int, Array] = field(default_factory=dict)
+    # per point that counts its distance from the target (3, T)
+    error: dict[int, Array] = field(default_factory=dict)
 
 
 # --- the plan ---
 
 
-def plan_of(tree: Tree, points: Points, counts: Sequence[bool] | None = None) -> Plan:
+def plan_of(tree: Tree, points: Points, counts: Sequence[bool] | Bools | None = None) -> Plan:
     """Take a tree apart. counts: which points matter at all, (M,)."""
     bodies = len(tree.parent)
-    node = np.full(bodies, -1)  # the hinge (as its body) that carries each body; -1 for the root
-    turn = np.tile(np.eye(3), (bodies, 1, 1))  # the body in the frame of that hinge
-    shift = np.zeros((bodies, 3))
-    origin, first, limb_of = np.zeros((bodies, 3)), np.zeros((bodies, 3, 3)), np.full(bodies, -1)
-    members: list[list[int]] = []
+    # the hinge (as its body) that carries each body, -1 for the root
+    node = np.full(bodies, -1)
+    # the body in the frame of that hinge
+    turn, shift = np.tile(np.eye(3), (bodies, 1, 1)), np.zeros((bodies, 3))
+    origin, first = np.zeros((bodies, 3)), np.zeros((bodies, 3, 3))
+    limb_of, members = np.full(bodies, -1), list[list[int]]()
     for body in range(1, bodies):
         up = int(tree.parent[body])
         anchor = shift[up] + turn[up] @ tree.position[body]
+        limb_of[body] = limb_of[up]
         if tree.hinge[body] < 0:
             node[body], turn[body], shift[body] = node[up], turn[up] @ tree.fixed[body], anchor
-            limb_of[body] = limb_of[up]
             continue
         frame = _z_to(tree.axis[body])
         origin[body] = anchor
         first[body] = turn[up] @ (tree.fixed[body] + tree.cosine[body]) @ frame
         node[body], turn[body], shift[body] = body, frame.T, -frame.T @ tree.anchor[body]
         if node[up] < 0:
+            limb_of[body] = len(members)
             members.append([])
-            limb_of[body] = len(members) - 1
-        else:
-            limb_of[body] = limb_of[up]
         members[limb_of[body]].append(body)
     place = shift[points.body] + np.einsum("mij,mj->mi", turn[points.body], points.local)
     wanted = [m for m in range(len(points.body)) if counts is None or counts[m]]
+    carrier = node[points.body]
     limbs = []
-    for bodies_of in members:
+    for limb in members:
         hinges: list[Hinge] = []
-        for body in bodies_of:
+        for body in limb:
             above = node[int(tree.parent[body])]
-            parent = bodies_of.index(above) if above >= 0 else -1
+            parent = limb.index(above) if above >= 0 else -1
             chain = (*(hinges[parent].chain if parent >= 0 else ()), len(hinges))
-            hinges.append(
-                Hinge(
-                    int(tree.hinge[body]),
-                    parent,
-                    _triple(origin[body]),
-                    _rounded(first[body]),
-                    chain,
-                )
-            )
-        carried = [
-            Point(m, bodies_of.index(node[points.body[m]]), _triple(place[m]))
-            for m in wanted
-            if node[points.body[m]] in bodies_of
-        ]
-        limbs.append(Limb(tuple(hinges), tuple(carried)))
-    trunk = tuple(Point(m, -1, _triple(place[m])) for m in wanted if node[points.body[m]] < 0)
-    return Plan(tuple(limbs), trunk)
+            turned, joint = _rounded(first[body]), int(tree.hinge[body])
+            hinges.append(Hinge(joint, parent, origin[body].tolist(), turned, chain))
+        carried = (m for m in wanted if carrier[m] in limb)
+        on_limb = (Point(m, limb.index(carrier[m]), place[m].tolist()) for m in carried)
+        limbs.append(Limb(tuple(hinges), tuple(on_limb)))
+    on_trunk = (Point(m, -1, place[m].tolist()) for m in wanted if carrier[m] < 0)
+    return Plan(tuple(limbs), tuple(on_trunk))
 
 
 def _z_to(axis: Array) -> Array:
-    """A rotation (3, 3) whose z axis is `axis`; a signed permutation where the axis is a coordinate
-    axis."""
+    """A rotation (3, 3) whose z axis is `axis`; a signed permutation for a coordinate axis."""
     k = int(np.argmax(np.abs(axis)))
     x = np.zeros(3)
     x[(k + 1) % 3] = 1.0
@@ -178,10 +180,6 @@ def _z_to(axis: Array) -> Array:
 def _rounded(matrix: Array) -> Array:
     nearest = np.round(matrix)
     return np.where(np.abs(matrix - nearest) < _ROUND, nearest, matrix)
-
-
-def _triple(vector: Array) -> tuple[float, float, float]:
-    return float(vector[0]), float(vector[1]), float(vector[2])
 
 
 # --- kinematics ---
@@ -201,7 +199,7 @@ def _root_columns(pose: Array) -> Columns:
 def _combine(
     columns: Columns, factors: Sequence[float] | Array, start: Array | None = None
 ) -> Array:
-    """`start` + sum of columns times factors, (3, T); a fresh array (or one of the columns itself)."""
+    """`start` + sum of columns times factors, (3, T); products with 0 and 1 are skipped."""
     total = start
     for column, factor in zip(columns, factors, strict=True):
         if factor == 0.0:
@@ -220,50 +218,39 @@ def _combine(
 def _forward(plan: Plan, goal: Goal, pose: Array) -> _State:
     """Kinematics, errors and cost at poses (7 + J, T)."""
     root, position = _root_columns(pose), pose[:3]
-    count = len(goal.target)
-    error: list[Array | None] = [None] * count
-    world: list[Array | None] = [None] * count
+    away = pose[7:] - goal.home
+    state = _State(root, np.einsum("jt,jt->t", goal.pull * away, away))
     for point in plan.trunk:
-        world[point.index] = _combine(root, point.place, position)
-    axes: list[list[Array]] = []
-    origins: list[list[Array]] = []
+        state.world[point.index] = _combine(root, point.place, position)
     cos, sin = np.cos(pose[7:]), np.sin(pose[7:])
     for limb in plan.limbs:
         frames: list[Columns] = []
         places: list[Array] = []
         for hinge in limb.hinges:
-            outer, start = (
-                (root, position)
-                if hinge.parent < 0
-                else (frames[hinge.parent], places[hinge.parent])
-            )
+            outer, start = root, position
+            if hinge.parent >= 0:
+                outer, start = frames[hinge.parent], places[hinge.parent]
             places.append(_combine(outer, hinge.origin, start))
             x, y, z = (_combine(outer, hinge.turn[:, k]) for k in range(3))
             c, s = cos[hinge.joint], sin[hinge.joint]
             frames.append((c * x + s * y, c * y - s * x, z))
         for point in limb.points:
-            world[point.index] = _combine(frames[point.hinge], point.place, places[point.hinge])
-        axes.append([columns[2] for columns in frames])
-        origins.append(places)
-    away = pose[7:] - goal.home
-    cost = np.einsum("jt,jt->t", goal.pull * away, away)
-    for m, place in enumerate(world):
-        if place is not None:
-            off = place - goal.target[m]
-            square = np.einsum("it,it->t", off, off)
-            cost += square if goal.weight is None else goal.weight[m] * square
-            error[m] = off
-    return _State(root, axes, origins, error, world, cost)
+            carrier, place = frames[point.hinge], places[point.hinge]
+            state.world[point.index] = _combine(carrier, point.place, place)
+        state.axes.append([columns[2] for columns in frames])
+        state.origins.append(places)
+    for m in sorted(state.world):
+        off = state.error[m] = state.world[m] - goal.target[m]
+        square = np.einsum("it,it->t", off, off)
+        state.cost += square if goal.weight is None else goal.weight[m] * square
+    return state
 
 
 def _cross(a: Array, b: Array) -> Array:
     out = np.empty_like(b)
-    np.multiply(a[1], b[2], out=out[0])
-    out[0] -= a[2] * b[1]
-    np.multiply(a[2], b[0], out=out[1])
-    out[1] -= a[0] * b[2]
-    np.multiply(a[0], b[1], out=out[2])
-    out[2] -= a[1] * b[0]
+    for i, j, k in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+        np.multiply(a[j], b[k], out=out[i])
+        out[i] -= a[k] * b[j]
     return out
 
 
@@ -279,48 +266,50 @@ def _dot(a: Array, b: Array) -> Array:
 
 @dataclass
 class _Block:
-    """A limb's equations: its own matrix (n, n, T; lower half), couplings to the root and gradient
-    (n, 7, T)."""
+    """A limb's equations."""
 
+    # (n, n, T) its own matrix, lower half
     own: Array
+    # (n, 7, T) couplings to the root, and the gradient
     side: Array
 
+    def hold(self, held: Bools) -> None:
+        """Take hinges pressed against a bound, `held` (n, T), out of the equations: unit rows."""
+        free = np.where(held, 0.0, 1.0)
+        self.side *= free[:, None]
+        self.own *= free[:, None]
+        self.own *= free[None, :]
+        for i in range(len(free)):
+            self.own[i, i] += 1.0 - free[i]
 
-@dataclass
+
 class _RootSums:
-    """What the points' weights and levers about the root sum up to; and the root's gradient (6, T)."""
+    """Sums over points of their weights and arms about the root, and the root's gradient."""
 
-    weight: Array  # (T,)
-    lever: Array  # (3, T)
-    second: Array  # (6, T) xx yy zz xy xz yz of levers
-    gradient: Array  # (6, T)
+    def __init__(self, frames: int) -> None:
+        # (T,) sum of weights, (3, T) of arms, (6, T) of xx yy zz xy xz yz of arms, (6, T)
+        self.weight, self.arm = np.zeros(frames), np.zeros((3, frames))
+        self.second, self.gradient = np.zeros((6, frames)), np.zeros((6, frames))
 
-    @classmethod
-    def of(cls, frames: int) -> _RootSums:
-        return cls(
-            np.zeros(frames), np.zeros((3, frames)), np.zeros((6, frames)), np.zeros((6, frames))
-        )
-
-    def add(self, weight: Array | None, lever: Array, pull: Array) -> None:
-        """A point at `lever` (3, T) from the root that is pulled by its weighted error `pull` (3,
-        T)."""
-        load = lever if weight is None else weight * lever
+    def add(self, weight: Array | None, arm: Array, pull: Array) -> None:
+        """A point at `arm` (3, T) from the root with the weighted error `pull` (3, T)."""
+        load = arm if weight is None else weight * arm
         self.weight = self.weight + (1.0 if weight is None else weight)
-        self.lever += load
-        self.second[:3] += load * lever
-        self.second[3] += load[0] * lever[1]
-        self.second[4] += load[0] * lever[2]
-        self.second[5] += load[1] * lever[2]
+        self.arm += load
+        self.second[:3] += load * arm
+        self.second[3] += load[0] * arm[1]
+        self.second[4] += load[0] * arm[2]
+        self.second[5] += load[1] * arm[2]
         self.gradient[:3] += pull
-        self.gradient[3:] += _cross(lever, pull)
+        self.gradient[3:] += _cross(arm, pull)
 
     def equations(self) -> Array:
         """The root's equations (6, 7, T; lower half), the gradient their last column."""
         root = np.zeros((6, 7, len(self.weight)))
-        arm = self.lever
+        arm = self.arm
         root[:, 6] = self.gradient
         root[0, 0] = root[1, 1] = root[2, 2] = self.weight
-        # d(point)/d(rotation) = -[lever]x
+        # d(point)/d(rotation) = -[arm]x
         root[3, 1], root[3, 2], root[4, 2] = -arm[2], arm[1], -arm[0]
         root[4, 0], root[5, 0], root[5, 1] = arm[2], -arm[1], arm[0]
         xx, yy, zz, xy, xz, yz = self.second
@@ -332,69 +321,53 @@ class _RootSums:
 def _blocks(
     plan: Plan, goal: Goal, state: _State, pose: Array, free_root: bool
 ) -> tuple[Array, list[_Block]]:
-    """The root's equations (6, 7, T), the gradient its last column, and those of the limbs.
-
-    Root rotations are rotation vectors in the WORLD frame here.
-    """
+    """The root's equations (6, 7, T) and those of the limbs; root rotations in the WORLD frame."""
     frames, position = pose.shape[1], pose[:3]
-    sums = _RootSums.of(frames)
+    sums = _RootSums(frames)
 
     def seen(point: Point) -> tuple[Array | None, Array, Array]:
-        """The point's weight, place and weighted error."""
-        off, place = state.error[point.index], state.world[point.index]
-        assert off is not None and place is not None
+        """The point's weight, arm and weighted error; it counts for the root, too."""
         weight = None if goal.weight is None else goal.weight[point.index]
-        return weight, place, off if weight is None else weight * off
+        arm, pull = state.world[point.index] - position, state.error[point.index]
+        pull = pull if weight is None else weight * pull
+        if free_root:
+            sums.add(weight, arm, pull)
+        return weight, arm, pull
 
-    if free_root:
-        for point in plan.trunk:
-            weight, place, pull = seen(point)
-            sums.add(weight, place - position, pull)
+    for point in plan.trunk:
+        seen(point)
     blocks = []
     away = goal.pull * (pose[7:] - goal.home)
-    for k, limb in enumerate(plan.limbs):
+    for limb, axes, origins in zip(plan.limbs, state.axes, state.origins, strict=True):
         size = len(limb.hinges)
         own, side = np.zeros((size, size, frames)), np.zeros((size, 7, frames))
         for i, joint in enumerate(limb.joints):
             own[i, i] = goal.pull[joint]
             side[i, 6] = away[joint]
         for point in limb.points:
-            weight, place, pull = seen(point)
-            lever = place - position
-            if free_root:
-                sums.add(weight, lever, pull)
-            columns: list[Array] = []
+            weight, arm, pull = seen(point)
+            place, loads = state.world[point.index], list[Array]()
             chain = limb.hinges[point.hinge].chain
             for a, i in enumerate(chain):
-                column = _cross(state.axes[k][i], place - state.origins[k][i])
+                column = _cross(axes[i], place - origins[i])
                 load = column if weight is None else weight * column
-                columns.append(load)
+                loads.append(load)
                 side[i, 6] += _dot(column, pull)
                 if free_root:
                     side[i, :3] += load
-                    side[i, 3:6] += _cross(lever, load)
+                    side[i, 3:6] += _cross(arm, load)
                 for b in range(a + 1):
-                    own[i, chain[b]] += _dot(column, columns[b])
+                    own[i, chain[b]] += _dot(column, loads[b])
         blocks.append(_Block(own, side))
     return sums.equations(), blocks
 
 
-def _hold(block: _Block, held: NDArray[np.bool_]) -> None:
-    """Take hinges pressed against a bound, `held` (n, T), out of a limb's equations: unit rows."""
-    free = np.where(held, 0.0, 1.0)
-    block.side *= free[:, None]
-    block.own *= free[:, None]
-    block.own *= free[None, :]
-    for i in range(len(free)):
-        block.own[i, i] += 1.0 - free[i]
-
-
 def _factor(own: Array, side: Array) -> None:
-    """Cholesky of `own` (n, n, T; lower half) and forward substitution of `side` (n, k, T), both in
-    place."""
+    """Cholesky of `own` (n, n, T) and forward substitution of `side` (n, k, T), in place."""
     for k in range(len(own)):
         scale = 1.0 / np.sqrt(own[k, k])
-        own[k, k] = scale  # the inverse is what is needed later
+        # the inverse is what is needed later
+        own[k, k] = scale
         side[k] *= scale
         if k + 1 < len(own):
             own[k + 1 :, k] *= scale
@@ -415,22 +388,21 @@ def _backward(own: Array, right: Array) -> Array:
     return out
 
 
-def _damp(diagonal: Iterator[Array], damping: Array) -> None:
-    for entry in diagonal:
-        entry += damping * np.maximum(entry, 1e-3)
+def _damp(matrix: Array, damping: Array, indices: Iterable[int]) -> None:
+    for i in indices:
+        matrix[i, i] += damping * np.maximum(matrix[i, i], 1e-3)
 
 
 def _step(
     plan: Plan, root: Array, blocks: list[_Block], damping: Array, free_root: bool, joints: int
 ) -> Array:
     """The damped Gauss-Newton step (6 + J, T); root rotation in the world frame."""
-    frames = root.shape[-1]
-    out = np.zeros((6 + joints, frames))
+    out = np.zeros((6 + joints, root.shape[-1]))
     for block in blocks:
-        _damp((block.own[i, i] for i in range(len(block.own))), damping)
+        _damp(block.own, damping, range(len(block.own)))
         _factor(block.own, block.side)
     if free_root:
-        _damp((root[i, i] for i in range(6)), damping)
+        _damp(root, damping, range(6))
         for block in blocks:
             for row in block.side:
                 for i in range(6):
@@ -452,8 +424,7 @@ def _integrate(pose: Array, step: Array, goal: Goal) -> Array:
     out[:3] = pose[:3] + step[:3]
     turn = step[3:6]
     half = 0.5 * np.sqrt(_dot(turn, turn))
-    a = np.cos(half)
-    b = 0.5 * np.sinc(half / np.pi) * turn
+    a, b = np.cos(half), 0.5 * np.sinc(half / np.pi) * turn
     w, v = pose[3], pose[4:7]
     out[3] = a * w - _dot(b, v)
     out[4:7] = a * v + w * b + _cross(b, v)
@@ -466,41 +437,39 @@ def solve(
     plan: Plan,
     goal: Goal,
     pose: Array,
-    *,
     iterations: int,
     tolerance: float,
+    *,
     free_root: bool = True,
 ) -> Array:
     """Poses (7 + J, T) that minimise the goal's cost, from `pose` (7 + J, T) within the bounds.
 
     A frame is done when its step falls below `tolerance` [m or rad], or when no damped step helps
-    any more (round-off at the minimum). A joint at its bound whose gradient points outward is held
-    while the others solve without it (projected Levenberg-Marquardt).
+    any more. A joint at its bound whose gradient points outward is held while the others solve
+    without it (projected Levenberg-Marquardt).
     """
     solution = pose.copy()
-    joints = len(pose) - 7
-    alive = np.arange(pose.shape[1])
+    # frames that are not done
+    alive, going = np.arange(pose.shape[1]), np.ones(pose.shape[1], dtype=bool)
     damping = np.full(pose.shape[1], 1e-6)
-    going = np.ones(pose.shape[1], dtype=bool)
     state = _forward(plan, goal, pose)
     for _ in range(iterations):
         root, blocks = _blocks(plan, goal, state, pose, free_root)
         for limb, block in zip(plan.limbs, blocks, strict=True):
             index = limb.joints
             angle, slope = pose[[7 + j for j in index]], block.side[:, 6]
-            held = ((angle <= goal.lower[index]) & (slope > 0.0)) | (
-                (angle >= goal.upper[index]) & (slope < 0.0)
-            )
+            low = (angle <= goal.lower[index]) & (slope > 0.0)
+            held = low | ((angle >= goal.upper[index]) & (slope < 0.0))
             if held.any():
-                _hold(block, held)
-        step = _step(plan, root, blocks, damping, free_root, joints)
+                block.hold(held)
+        step = _step(plan, root, blocks, damping, free_root, len(pose) - 7)
         if not going.all():
             step *= going
         trial = _integrate(pose, step, goal)
-        there = _forward(plan, goal, trial)
-        better = there.cost <= state.cost * (1.0 + 1e-12)
+        ahead = _forward(plan, goal, trial)
+        better = ahead.cost <= state.cost * (1.0 + 1e-12)
         if better.all():
-            pose, state = trial, there
+            pose, state = trial, ahead
             damping = damping * 0.1
         else:
             pose = np.where(better, trial, pose)

@@ -1,44 +1,35 @@
 """Mirrored motions of a robot.
 
-A robot with mirror planes gets more motions out of each recording: ANYmal's mirrors are left-right
-and front-back, so three more, of which two walk backwards (Bohez et al. 2022, arXiv 2203.17138).
-The mirror plane goes through the world's origin, so that a floor at z = 0 stays where it is.
-Everything is exact: `npmp.robots.symmetry` has the maps.
+ANYmal's mirrors are left-right and front-back: three more motions out of each recording, of which
+two walk backwards (Bohez et al. 2022, arXiv 2203.17138). The mirror plane goes through the world's
+origin; a floor at z = 0 stays. The maps are exact, of `npmp.robots.symmetry`.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
 from dataclasses import replace
 
 from mocap_data.errors import InputError, unknown
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
-from npmp.robots.symmetry import Symmetry
 
-JOIN = "+"  # between the mirrors of a combination
+# between the mirrors of a combination
+JOIN = "+"
 
 
 def combinations(robot: Robot) -> tuple[str, ...]:
-    """All mirrors of a robot and their products: "left_right", "front_back",
-    "left_right+front_back"."""
+    """All mirrors of a robot and their products: "left_right", "left_right+front_back", ..."""
     names = tuple(robot.symmetries)
-    return tuple(
-        JOIN.join(chosen)
-        for count in range(1, len(names) + 1)
-        for chosen in itertools.combinations(names, count)
-    )
+    counts = range(1, len(names) + 1)
+    return tuple(JOIN.join(some) for k in counts for some in itertools.combinations(names, k))
 
 
 def suffix(mirrors: str) -> str:
     """How a mirrored motion's name ends: the initials of each mirror, "_lr", "_fb", "_lrfb"."""
-    parts = [part for part in mirrors.split(JOIN) if part]
-    return (
-        "_" + "".join(word[0] for part in parts for word in part.split("_") if word)
-        if parts
-        else ""
-    )
+    words = mirrors.replace(JOIN, "_").split("_")
+    initials = "".join(word[0] for word in words if word)
+    return f"_{initials}" if initials else ""
 
 
 def mirror(
@@ -46,43 +37,32 @@ def mirror(
 ) -> ReferenceMotion:
     """The motion seen in the mirror `mirrors`, one of the robot's or several joined by "+".
 
-    Figures, times and the split stay: they are the same.
-    name: of the result; by default the motion's with the mirrors' initials behind it.
+    name: of the result; None: the motion's with the mirrors' initials. Figures and times stay.
 
     Raises:
       InputError: for a mirror that the robot does not have, or a motion that is not of this robot.
     """
-    chosen = _symmetries(robot, mirrors)
-    if motion.qpos.shape[1] != 7 + len(robot.joint_names):
-        raise InputError(
-            f"motion {motion.name!r} has {motion.qpos.shape[1] - 7} joints, "
-            f"robot '{robot.name}' has {len(robot.joint_names)}"
-        )
+    names = mirrors.split(JOIN)
+    for each in names:
+        if each not in robot.symmetries:
+            raise unknown(f"mirror of robot '{robot.name}'", each, tuple(robot.symmetries))
+    if len(set(names)) < len(names):
+        raise InputError(f"mirrors {mirrors!r} name one of them twice")
+    joints, expected = motion.qpos.shape[1] - 7, len(robot.joint_names)
+    if joints != expected:
+        has = f"has {joints} joints, robot '{robot.name}' has {expected}"
+        raise InputError(f"motion {motion.name!r} {has}")
     qpos, contacts = motion.qpos, motion.contacts
-    for symmetry in chosen:
-        qpos = symmetry.mirror_qpos(qpos)
-        contacts = None if contacts is None else contacts[:, symmetry.foot_permutation]
+    for each in names:
+        qpos = robot.symmetries[each].mirror_qpos(qpos)
+        if contacts is not None:
+            contacts = contacts[:, robot.symmetries[each].foot_permutation]
+    # a mirror that it went through twice cancels
+    odd = set(motion.mirror.split(JOIN)) ^ set(names)
     return replace(
         motion,
         name=motion.name + suffix(mirrors) if name is None else name,
         qpos=qpos,
         contacts=contacts,
-        mirror=_product(robot, motion.mirror, mirrors),
+        mirror=JOIN.join(each for each in robot.symmetries if each in odd),
     )
-
-
-def _symmetries(robot: Robot, mirrors: str) -> list[Symmetry]:
-    available: Mapping[str, Symmetry] = robot.symmetries
-    names = mirrors.split(JOIN)
-    for name in names:
-        if name not in available:
-            raise unknown(f"mirror of robot '{robot.name}'", name, tuple(available))
-    if len(set(names)) < len(names):
-        raise InputError(f"mirrors {mirrors!r} name one of them twice")
-    return [available[name] for name in names]
-
-
-def _product(robot: Robot, first: str, second: str) -> str:
-    """Two combinations one after the other, as one: a mirror that is in both cancels."""
-    odd = set(filter(None, first.split(JOIN))) ^ set(filter(None, second.split(JOIN)))
-    return JOIN.join(name for name in robot.symmetries if name in odd)

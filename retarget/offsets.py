@@ -1,5 +1,7 @@
-"""The offsets' half of eq. 8: marker offsets from a sample of frames, jointly over clips of one
-skeleton."""
+"""The offsets' half of eq. 8: marker offsets from sampled frames, jointly over a body's clips.
+
+Shapes: M markers, P parameters, S sampled frames, T frames, B bodies, V tangent dimensions.
+"""
 
 from __future__ import annotations
 
@@ -8,53 +10,51 @@ from collections.abc import Sequence
 import numpy as np
 
 from mocap_data.arrays import Array
-from retarget import inverse_kinematics, kinematics
-from retarget.markers import offset_jacobian, offset_step
+from retarget import kinematics
+from retarget.inverse_kinematics import Linearized, fit_root, linearize, solve_poses
+from retarget.markers import MarkerLayout
 from retarget.options import Options
 from retarget.prepared_robot import PreparedRobot
 from retarget.targets import Targets
 
-_SAMPLE = 512  # frames from which the offsets are estimated, spread evenly over all clips
-_MOVING = 0.15  # [m/s] slower trunks (sitting, lying) take no part, if enough faster frames exist
-# trunks further than this share from the usual height over the floor (jumping, crouching) neither
+# frames from which the offsets are estimated, spread evenly over all clips
+_SAMPLE = 512
+# [m/s] slower trunks (sitting, lying) take no part, if enough faster frames exist
+_MOVING = 0.15
+# trunks further than this share from the usual height (jumping, crouching) neither
 _HEIGHT = 0.12
 # nor those whose ends are further than this share of the trunk's length from their usual heights
 _TILT = 0.12
-_OUTLIER = 2.5  # times the median marker error: such frames are left out after the first rounds
+# times the median marker error: such frames are left out after the first rounds
+_OUTLIER = 2.5
 _FIRST_ROUNDS = 2
+# added to the offset step's equations [1 per frame]: keeps them well-posed when no joint cares
+_RIDGE = 1e-6
 
 
 def estimate(clips: Sequence[Targets], prepared: PreparedRobot, options: Options) -> Array:
-    """Parameters (P,) of the offsets: poses and offsets in turn over a sample of frames.
-
-    The sample is of walking-like frames: moving, with the trunk at its usual height and tilt. An
-    animal that sits, lies or jumps does so beside any robot's proportions; its frames would be
-    fitted at the cost of the walks.
-    """
+    """Parameters (P,) of the offsets: poses and offsets in turn over a sample of frames."""
     layout = prepared.layout
     locked, heading = sample(clips, prepared)
-    theta = layout.initial()
+    initial = theta = layout.initial()
     weight = prepared.weights(options.weights)
     qpos: Array | None = None
     for k in range(options.rounds):
         problem = prepared.problem(theta, prepared.regularization(options), weight)
         goal = locked + layout.displacement(theta, heading)
         if qpos is None:
-            qpos = inverse_kinematics.fit_root(problem.points, goal, problem.stand)
-        qpos = inverse_kinematics.solve_poses(
-            problem, goal, qpos, iterations=5, tolerance=1e-4, threads=1
-        )
-        bodies = kinematics.forward(problem.tree, qpos)
+            qpos = fit_root(problem.points, goal, problem.stand)
+        qpos = solve_poses(problem, goal, qpos, iterations=5, tolerance=1e-4)
+        position, rotation = kinematics.forward(problem.tree, qpos)
         if k == _FIRST_ROUNDS:
-            error = np.square(kinematics.positions_of(problem.points, *bodies) - goal).sum(
-                axis=(1, 2)
-            )
+            away = kinematics.positions_of(problem.points, position, rotation) - goal
+            error = np.square(away).sum(axis=(1, 2))
             good = np.flatnonzero(error <= _OUTLIER**2 * np.median(error))
             qpos, locked, heading, goal = qpos[good], locked[good], heading[good], goal[good]
-            bodies = bodies[0][good], bodies[1][good]
-        system = inverse_kinematics.linearize(problem, qpos, goal)
-        jacobian = offset_jacobian(layout, bodies[1], heading, weight)
-        step = offset_step(system, jacobian, theta - layout.initial(), layout.pull)
+            rotation = rotation[good]
+        jacobian = offset_jacobian(layout, rotation, heading, weight)
+        system = linearize(problem, qpos, goal)
+        step = offset_step(system, jacobian, theta - initial, layout.pull)
         theta = theta + step
         if np.abs(step).max() < 1e-5:
             break
@@ -62,19 +62,17 @@ def estimate(clips: Sequence[Targets], prepared: PreparedRobot, options: Options
 
 
 def sample(clips: Sequence[Targets], prepared: PreparedRobot) -> tuple[Array, Array]:
-    """Planted targets (S, M, 3) and headings (S, M) of frames spread over all clips, walking-like
-    ones first."""
+    """Locked targets (S, M, 3) and headings (S, M) of walking-like frames spread over all clips.
+
+    Walking-like frames move, with the trunk at its usual height and tilt: an animal that sits, lies
+    or jumps would be fitted at the cost of the walks.
+    """
     trunk = prepared.layout.on_trunk
     locked = np.concatenate([t.locked for t in clips])
     heading = np.concatenate([t.heading for t in clips])
-    speed = np.concatenate(
-        [
-            np.linalg.norm(np.gradient(t.locked[:, trunk, :2].mean(axis=1), axis=0), axis=-1)
-            * t.rate_hz
-            for t in clips
-        ]
-    )
-    moving = speed > _MOVING
+    steps = [np.gradient(t.locked[:, trunk, :2].mean(axis=1), axis=0) for t in clips]
+    speed = [np.linalg.norm(s, axis=-1) * t.rate_hz for s, t in zip(steps, clips, strict=True)]
+    moving = np.concatenate(speed) > _MOVING
     if np.count_nonzero(moving) < _SAMPLE // 4:
         moving = np.ones(len(locked), dtype=bool)
     heights = locked[:, trunk, 2]
@@ -85,9 +83,60 @@ def sample(clips: Sequence[Targets], prepared: PreparedRobot) -> tuple[Array, Ar
     level = np.abs(tilt - np.median(tilt[moving], axis=0)).max(axis=1) < _TILT * size
     walking = moving & level & (np.abs(middle - usual) < _HEIGHT * usual)
     frames = np.flatnonzero(walking if np.count_nonzero(walking) >= _SAMPLE // 4 else moving)
-    chosen = frames[
-        np.unique(
-            np.linspace(0, len(frames) - 1, min(_SAMPLE, len(frames))).round().astype(np.intp)
-        )
-    ]
+    even = np.linspace(0, len(frames) - 1, min(_SAMPLE, len(frames))).round().astype(np.intp)
+    chosen = frames[np.unique(even)]
     return locked[chosen], heading[chosen]
+
+
+def offset_jacobian(
+    layout: MarkerLayout, rotation: Array, heading: Array, weight: Array | None = None
+) -> Array:
+    """Derivative (T, 3M, P) of the residual f - (p + displacement) by the parameters.
+
+    rotation: (T, B, 3, 3) of all bodies. heading: (T, M) [rad]. weight: (M,), as in the problem.
+    """
+    frames, count = heading.shape
+    jacobian = np.zeros((frames, count, 3, len(layout.axis)))
+    cos, sin = np.cos(heading), np.sin(heading)
+    # the heading frame's x and y axes, in the world
+    turned = np.zeros((frames, count, 2, 3))
+    turned[:, :, 0, 0], turned[:, :, 0, 1] = cos, sin
+    turned[:, :, 1, 0], turned[:, :, 1, 1] = -sin, cos
+    for p, axis in enumerate(layout.axis):
+        for m in np.flatnonzero(layout.sign[p]):
+            if layout.footprint[m]:
+                column = -turned[:, m, axis]
+            elif layout.on_trunk[m]:
+                column = rotation[:, 0, :, axis]
+            else:
+                column = rotation[:, layout.body[m]] @ layout.turn[m, :, axis]
+            jacobian[:, m, :, p] = layout.sign[p, m] * column
+    if weight is not None:
+        jacobian *= np.sqrt(weight)[:, None, None]
+    return jacobian.reshape(frames, 3 * count, -1)
+
+
+def offset_step(
+    system: Linearized, jacobian: Array, theta: Array | None = None, pull: Array | None = None
+) -> Array:
+    """The closed-form step (P,) of the parameters, jointly over all frames.
+
+    Alternation would creep: poses that have just fitted their markers leave little residual. So
+    every pose answers, to first order: the poses are eliminated from the joint normal equations
+    (the Schur complement), which leaves a P x P system with the same minimum of eq. 8.
+
+    theta, pull: (P,) the parameters and the weights of their squares per frame.
+    """
+    transposed = jacobian.transpose(0, 2, 1)
+    # (T, V, P)
+    cross = system.jacobian.transpose(0, 2, 1) @ jacobian
+    right = np.concatenate((cross, system.gradient[..., None]), axis=-1)
+    reduced = np.einsum("tvp,tvk->pk", cross, np.linalg.solve(system.hessian, right))
+    hessian = np.einsum("tpr,trk->pk", transposed, jacobian) - reduced[:, :-1]
+    gradient = np.einsum("tpr,tr->p", transposed, system.residual) - reduced[:, -1]
+    hessian += _RIDGE * len(jacobian) * np.eye(len(hessian))
+    if theta is not None and pull is not None:
+        hessian += len(jacobian) * np.diag(pull)
+        gradient += len(jacobian) * pull * theta
+    step: Array = -np.linalg.solve(hessian, gradient)
+    return step

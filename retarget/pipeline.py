@@ -1,4 +1,4 @@
-"""From clips to reference motions: markers, floor, offsets, poses, velocities, figures.
+"""From clips to reference motions.
 
 Clip -> markers and stances -> targets at the robot's size and rate -> offsets (jointly over clips)
 -> poses -> ReferenceMotion
@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -21,24 +21,25 @@ from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
 from retarget import kinematics, legs, pose_sequence
-from retarget.markers import MarkerLayout
 from retarget.offsets import estimate
-from retarget.options import Options
+from retarget.options import Options, by_name
 from retarget.prepared_robot import PreparedRobot
 from retarget.quality import QualityMeter
 from retarget.self_collision import SelfCollision
 from retarget.targets import (
-    Recorded,
+    RecordedMarkers,
     Targets,
     body_scale,
     by_body,
+    markers_of,
     prepared_for,
-    recorded,
     standing_heights,
     targets,
 )
 
-_BATCH = 8192  # frames of the recordings; more are not solved faster together
+# frames of the recordings; more are not solved faster together
+_BATCH = 8192
+OPTION = "retargeting option"
 
 
 def retarget(
@@ -52,19 +53,19 @@ def retarget(
 ) -> ReferenceMotion:
     """The clip as a motion of the robot: eq. 8 of Bohez et al. 2022.
 
-    start, stop: frames of the clip to use; the offsets are estimated from these, too.
-    offsets: marker offsets by name, as from `estimate_offsets`; estimated from the clip when None.
+    start, stop: frames of the clip to use, also for the offsets.
+    offsets: marker offsets by name, as from `estimate_offsets`; None: estimated from the clip.
     options: the fields of `Options`.
 
     Raises:
       InputError: for a clip without the needed keypoints, too short or of absurd size, and for bad
         options.
     """
-    chosen = Options.given(options)
+    chosen = by_name(Options, options, OPTION)
     if start != 0 or stop is not None:
         clip = clip.crop(start, stop)
-    [skeleton] = _skeletons([clip], robot, chosen, offsets)
-    return _motions(skeleton.clips, skeleton, chosen, QualityMeter(robot))[0]
+    [body] = _bodies([clip], robot, chosen, offsets)
+    return _motions(body.clips, body, chosen, QualityMeter(robot))[0]
 
 
 def retarget_many(
@@ -75,48 +76,46 @@ def retarget_many(
     progress: Callable[[int, int, str], None] | None = None,
     **options: Any,
 ) -> MotionSet:
-    """All clips as motions of the robot; clips of one body (see `targets.by_body`) share offsets
-    and body scale.
+    """All clips as motions of the robot; clips of one body share offsets and body scale.
 
-    progress: called as progress(done, total, clip name) before each clip (some are solved
-    together), and once at
-        the end with an empty name. The offsets and options are kept in the result's provenance.
+    progress: called as progress(done, total, clip name) before each clip, and at the end with "".
+    The offsets and options are kept in the result's provenance.
 
     Raises:
-      InputError: as `retarget` does, and for no clips or two of the same name.
+      InputError: as `retarget`, and for no clips or two of the same name.
     """
-    chosen = Options.given(options)
+    chosen = by_name(Options, options, OPTION)
     if not clips:
         raise InputError("there are no clips to retarget")
     names = [clip.name for clip in clips]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise InputError(f"two clips have the same name: {', '.join(twice)}")
-    skeletons = _skeletons(clips, robot, chosen, offsets)
-    meter = QualityMeter(robot)
+    tell = progress or (lambda done, total, name: None)
+    bodies, meter = _bodies(clips, robot, chosen, offsets), QualityMeter(robot)
     found: dict[str, ReferenceMotion] = {}
-    for skeleton in skeletons:
-        for batch in _batches(skeleton.clips):
+    for body in bodies:
+        for batch in _batches(body.clips):
             for k, clip in enumerate(batch):
-                if progress is not None:
-                    progress(len(found) + k, len(clips), clip.clip.name)
-            for motion in _motions(batch, skeleton, chosen, meter):
-                found[motion.name] = motion
-    if progress is not None:
-        progress(len(clips), len(clips), "")
-    used = [_by_name(skeleton.prepared.layout, skeleton.theta) for skeleton in skeletons]
+                tell(len(found) + k, len(clips), clip.clip.name)
+            found |= {motion.name: motion for motion in _motions(batch, body, chosen, meter)}
+    tell(len(clips), len(clips), "")
+    used = [body.prepared.layout.by_name(body.theta) for body in bodies]
     provenance = {
         "method": "eq. 8 of arXiv 2203.17138",
         "options": json.dumps(asdict(chosen)),
-        "offsets": json.dumps(
-            [{name: offset.tolist() for name, offset in named.items()} for named in used]
-        ),
-        "body_scale": json.dumps([skeleton.scale for skeleton in skeletons]),
+        "offsets": json.dumps([{name: o.tolist() for name, o in named.items()} for named in used]),
+        "body_scale": json.dumps([body.scale for body in bodies]),
     }
-    motions = tuple(found[name] for name in names)
-    return MotionSet(
-        robot.name, robot.model_sha256, robot.joint_names, robot.body_names, motions, provenance
-    )
+    return set_of(robot, [found[name] for name in names], provenance)
+
+
+def set_of(
+    robot: Robot, motions: Sequence[ReferenceMotion], provenance: Mapping[str, str]
+) -> MotionSet:
+    """Motions of the robot as a set."""
+    about = robot.name, robot.model_sha256, robot.joint_names, robot.body_names
+    return MotionSet(*about, tuple(motions), provenance)
 
 
 def estimate_offsets(clips: Sequence[Clip], robot: Robot, **options: Any) -> dict[str, Array]:
@@ -125,16 +124,15 @@ def estimate_offsets(clips: Sequence[Clip], robot: Robot, **options: Any) -> dic
     See `retarget.markers` for their frames. options: the fields of `Options`.
 
     Raises:
-      InputError: as `retarget` does, and for clips of several bodies.
+      InputError: as `retarget`, and for clips of several bodies.
     """
     if not clips:
         raise InputError("there are no clips to estimate offsets from")
-    skeletons = _skeletons(clips, robot, Options.given(options))
-    if len(skeletons) > 1:
-        raise InputError(
-            "the clips are of several bodies (keypoint names or bone lengths differ); offsets are those of one"
-        )
-    return _by_name(skeletons[0].prepared.layout, skeletons[0].theta)
+    bodies = _bodies(clips, robot, by_name(Options, options, OPTION))
+    if len(bodies) > 1:
+        differ = "keypoint names or bone lengths differ"
+        raise InputError(f"the clips are of several bodies ({differ}); offsets are those of one")
+    return bodies[0].prepared.layout.by_name(bodies[0].theta)
 
 
 def targets_of(clip: Clip, prepared: PreparedRobot, options: Options) -> Targets:
@@ -143,75 +141,68 @@ def targets_of(clip: Clip, prepared: PreparedRobot, options: Options) -> Targets
     Raises:
       InputError: for an unfit clip.
     """
-    found = recorded(clip, prepared, options)
+    found = markers_of(clip, prepared, options)
     scale, heights = body_scale([found], prepared, options), standing_heights([found], prepared)
     return targets(found, prepared, options, scale, heights)
 
 
 @dataclass(frozen=True)
-class _Skeleton:
+class _Body:
     """Clips of one body, and what they share."""
 
-    clips: tuple[Recorded, ...]
+    clips: tuple[RecordedMarkers, ...]
     prepared: PreparedRobot
     scale: float
-    heights: Array  # (M,) [m] of the markers of standing feet
-    theta: Array  # (P,)
+    # (M,) [m] of the markers of standing feet
+    heights: Array
+    # (P,)
+    theta: Array
+
+    def targets(self, clip: RecordedMarkers, options: Options) -> Targets:
+        return targets(clip, self.prepared, options, self.scale, self.heights)
 
 
-def _skeletons(
+def _bodies(
     clips: Sequence[Clip],
     robot: Robot,
     options: Options,
     offsets: Mapping[str, Array] | None = None,
-) -> list[_Skeleton]:
+) -> list[_Body]:
     """The clips by body, in order of first appearance, with body scale and offsets."""
     whole = PreparedRobot.of(robot)
     found = []
     for same in by_body(clips):
         prepared = prepared_for(whole, same[0])
         with _solvable(same):
-            ready = tuple(recorded(clip, prepared, options) for clip in same)
-            scale = body_scale(ready, prepared, options)
-            heights = standing_heights(ready, prepared)
-            if prepared.points_per_foot >= 3:
+            ready = tuple(markers_of(clip, prepared, options) for clip in same)
+            scale, heights = body_scale(ready, prepared, options), standing_heights(ready, prepared)
+            if prepared.flat_feet:
                 prepared = prepared.with_heights(scale * heights + prepared.sole_height)
             if offsets is None:
-                theta = estimate(
-                    [targets(clip, prepared, options, scale, heights) for clip in ready],
-                    prepared,
-                    options,
-                )
+                tracks = [targets(clip, prepared, options, scale, heights) for clip in ready]
+                theta = estimate(tracks, prepared, options)
             else:
                 theta = prepared.layout.parameters(offsets)
-        found.append(_Skeleton(ready, prepared, scale, heights, theta))
+        found.append(_Body(ready, prepared, scale, heights, theta))
     return found
 
 
 @contextmanager
 def _solvable(clips: Sequence[Clip]) -> Iterator[None]:
-    """Equations without a solution are the clips' fault: LinAlgError becomes an InputError that
-    names them."""
+    """Equations without a solution are the clips' fault: LinAlgError becomes an InputError."""
     try:
         yield
     except np.linalg.LinAlgError as error:
-        named = (
-            f"clip {clips[0].name!r}"
-            if len(clips) == 1
-            else f"one of {len(clips)} clips ({clips[0].name!r}, ...)"
-        )
-        raise InputError(
-            f"{named} cannot be retargeted: its equations have no solution ({error}); are its units and axes right?"
-        ) from None
+        named = f"clip {clips[0].name!r}"
+        if len(clips) > 1:
+            named = f"one of {len(clips)} clips ({clips[0].name!r}, ...)"
+        why = f"its equations have no solution ({error}); are its units and axes right?"
+        raise InputError(f"{named} cannot be retargeted: {why}") from None
 
 
-def _by_name(layout: MarkerLayout, theta: Array) -> dict[str, Array]:
-    return dict(zip(layout.names, layout.offsets(theta), strict=True))
-
-
-def _batches(clips: Sequence[Recorded]) -> Iterator[list[Recorded]]:
+def _batches(clips: Sequence[RecordedMarkers]) -> Iterator[list[RecordedMarkers]]:
     """The clips in order, in groups of about as many frames as are solved well together."""
-    batch: list[Recorded] = []
+    batch: list[RecordedMarkers] = []
     for clip in clips:
         batch.append(clip)
         if sum(one.clip.num_frames for one in batch) >= _BATCH:
@@ -222,53 +213,53 @@ def _batches(clips: Sequence[Recorded]) -> Iterator[list[Recorded]]:
 
 
 def _motions(
-    clips: Sequence[Recorded], skeleton: _Skeleton, options: Options, meter: QualityMeter
+    clips: Sequence[RecordedMarkers], body: _Body, options: Options, meter: QualityMeter
 ) -> list[ReferenceMotion]:
-    prepared, theta, layout = skeleton.prepared, skeleton.theta, skeleton.prepared.layout
+    """The clips as motions with their figures."""
+    prepared, layout = body.prepared, body.prepared.layout
     with _solvable([clip.clip for clip in clips]):
-        ready = [
-            targets(clip, prepared, options, skeleton.scale, skeleton.heights) for clip in clips
-        ]
-        shifts = [layout.displacement(theta, track.heading) for track in ready]
-        goals = [track.locked + shift for track, shift in zip(ready, shifts, strict=True)]
-        solved = pose_sequence.solve(goals, ready, theta, prepared, options)
-        most = None
-        if options.joint_speed_share is not None:
-            most = options.joint_speed_share * prepared.robot.velocity_limit / ready[0].rate_hz
+        tracks = [body.targets(clip, options) for clip in clips]
+        shifts = [layout.displacement(body.theta, track.heading) for track in tracks]
+        goals = [track.locked + shift for track, shift in zip(tracks, shifts, strict=True)]
+        solved = pose_sequence.solve(goals, tracks, body.theta, prepared, options)
         if options.free_arms and prepared.arms:
-            inside = SelfCollision(prepared.robot).depth
+            rate, share = tracks[0].rate_hz, options.joint_speed_share
+            most = None if share is None else share * prepared.robot.velocity_limit / rate
+            depth_of = SelfCollision(prepared.robot).depth
             solved = [
-                pose_sequence.free_arms(q, inside, ready[0].rate_hz, prepared, most) for q in solved
+                pose_sequence.free_arms(qpos, depth_of, rate, prepared, most) for qpos in solved
             ]
-    motions = []
-    for clip, track, shift, qpos in zip(clips, ready, shifts, solved, strict=True):
-        world = kinematics.positions_of(
-            layout.points(theta), *kinematics.forward(prepared.tree, qpos)
-        )
-        squares = np.square(world - (track.raw + shift)).sum(axis=-1)  # (T, M)
-        contacts = track.standing & prepared.on_floor(qpos)
-        motion = ReferenceMotion(
-            name=clip.clip.name,
-            qpos=qpos,
-            rate_hz=track.rate_hz,
-            source=clip.clip.source,
-            licence=clip.clip.licence,
-            quality={"body_scale": skeleton.scale, "floor_slope": clip.slope},
-            contacts=contacts,
-            frame_quality={
-                "marker_rms_m": np.sqrt(squares.mean(axis=1)),
-                "marker_max_m": np.sqrt(squares.max(axis=1)),
-                "stances_lost": (track.standing & ~contacts).sum(axis=1).astype(np.float64),
-            },
-            recording=clip.clip.name,
-        )
-        wanted = legs.marker_directions(track.raw, layout.names)
-        if wanted is not None:
-            error = legs.orientation_error(
-                wanted, legs.robot_directions(prepared.robot, prepared.tree, qpos)
-            ).mean(axis=(1, 2))
-            motion = replace(
-                motion, frame_quality={**motion.frame_quality, "leg_orientation_rad": error}
-            )
-        motions.append(meter.measured(motion))
-    return motions
+    return [meter.measured(_motion(*each, body)) for each in zip(clips, tracks, shifts, solved)]
+
+
+def _motion(
+    clip: RecordedMarkers, track: Targets, shift: Array, qpos: Array, body: _Body
+) -> ReferenceMotion:
+    """Solved poses as a motion, with the figures of its frames."""
+    prepared, layout = body.prepared, body.prepared.layout
+    bodies = kinematics.forward(prepared.tree, qpos)
+    world = kinematics.positions_of(layout.points(body.theta), *bodies)
+    # (T, M)
+    squares = np.square(world - (track.raw + shift)).sum(axis=-1)
+    contacts = track.standing & prepared.on_floor(qpos)
+    figures = {
+        "marker_rms_m": np.sqrt(squares.mean(axis=1)),
+        "marker_max_m": np.sqrt(squares.max(axis=1)),
+        "stances_lost": (track.standing & ~contacts).sum(axis=1).astype(np.float64),
+    }
+    wanted = legs.marker_directions(track.raw, layout.names)
+    if wanted is not None:
+        legs_of_robot = legs.robot_directions(prepared.robot, prepared.tree, qpos)
+        error = legs.orientation_error(wanted, legs_of_robot)
+        figures["leg_orientation_rad"] = error.mean(axis=(1, 2))
+    return ReferenceMotion(
+        name=clip.clip.name,
+        qpos=qpos,
+        rate_hz=track.rate_hz,
+        source=clip.clip.source,
+        licence=clip.clip.licence,
+        quality={"body_scale": body.scale, "floor_slope": clip.slope},
+        contacts=contacts,
+        frame_quality=figures,
+        recording=clip.clip.name,
+    )

@@ -8,34 +8,39 @@ from dataclasses import dataclass, field, replace
 
 import mujoco
 import numpy as np
-from numpy.typing import NDArray
 
 from mocap_data import rotations
-from mocap_data.arrays import Array
+from mocap_data.arrays import Array, Bools
 from mocap_data.errors import InputError, unknown
 from npmp.robots import Robot
-from retarget import inverse_kinematics, kinematics
+from retarget.inverse_kinematics import Problem
+from retarget.kinematics import Index, Points, Tree, forward, heights_of, positions_of, tree_of
 from retarget.markers import MarkerLayout, layout_of
 from retarget.options import WEIGHTS, Options
 
-_OFF_FLOOR = 0.04  # of the legs' length; feet higher than this over the floor do not stand
-_LEG = 0.4968  # [m] height of ANYmal B's hips over the floor in its home pose
+# of the legs' length; feet higher than this over the floor do not stand
+_OFF_FLOOR = 0.04
+# [m] height of ANYmal B's hips over the floor in its home pose
+_LEG = 0.4968
 
 
 @dataclass(frozen=True)
 class PreparedRobot:
-    """A robot made ready. `Solver.of(robot)` makes one; M markers, F feet with K contact points
-    each."""
+    """A robot made ready by `PreparedRobot.of`; M markers, F feet with K contact points each."""
 
     robot: Robot
-    tree: kinematics.Tree
+    tree: Tree
     layout: MarkerLayout
-    foot_markers: tuple[tuple[int, ...], ...]  # of each foot its markers' places in the layout
-    sole_height: float  # [m] over the floor of a standing foot's lowest marker, at home
+    # of each foot its markers' places in the layout
+    foot_markers: tuple[tuple[int, ...], ...]
+    # [m] over the floor of a standing foot's lowest marker, at home
+    sole_height: float
     # (F K,) the feet's contact points, those of a foot together
-    soles: kinematics.Points = field(repr=False)
-    hull: kinematics.Points = field(repr=False)  # (N,) points of what else may touch the floor
-    hull_radius: Array = field(repr=False)  # (N,) [m] of the spheres about them
+    soles: Points = field(repr=False)
+    # (N,) points of what else may touch the floor
+    hull: Points = field(repr=False)
+    # (N,) [m] of the spheres about them
+    hull_radius: Array = field(repr=False)
 
     @classmethod
     def of(cls, robot: Robot, markers: tuple[str, ...] | None = None) -> PreparedRobot:
@@ -45,10 +50,10 @@ class PreparedRobot:
           InputError: for a robot that does not fit.
         """
         model = robot.model()
-        tree = kinematics.tree_of(model)
+        tree = tree_of(model)
         body = np.array([tree.body_names.index(name) for name in robot.foot_bodies], dtype=np.intp)
-        count = robot.foot_points.shape[1]
-        soles = kinematics.Points(np.repeat(body, count), robot.foot_points.reshape(-1, 3))
+        each = np.repeat(body, robot.foot_points.shape[1])
+        soles = Points(each, robot.foot_points.reshape(-1, 3))
         layout = layout_of(robot, tree, markers)
         feet = tuple(tuple(np.flatnonzero(layout.body == foot).tolist()) for foot in body)
         for name, on_it in zip(robot.foot_bodies, feet, strict=True):
@@ -63,12 +68,17 @@ class PreparedRobot:
         return self.robot.foot_points.shape[1]
 
     @property
-    def feet(self) -> kinematics.Index:
+    def flat_feet(self) -> bool:
+        """Whether the feet have soles."""
+        return self.points_per_foot >= 3
+
+    @property
+    def feet(self) -> Index:
         """(F,) the feet's bodies."""
         return self.soles.body[:: self.points_per_foot]
 
     @property
-    def carries(self) -> NDArray[np.bool_]:
+    def carries(self) -> Bools:
         """(F, J) which joints are between the root and which foot."""
         out = np.zeros((len(self.feet), self.tree.num_joints), dtype=bool)
         for foot, body in enumerate(self.feet):
@@ -76,35 +86,30 @@ class PreparedRobot:
         return out
 
     @property
-    def arms(self) -> list[kinematics.Index]:
+    def arms(self) -> list[Index]:
         """The joints of each limb that carries no foot."""
-        with_feet: NDArray[np.bool_] = np.any(self.carries, axis=0)
+        with_feet: Bools = np.any(self.carries, axis=0)
         limbs: dict[int, list[int]] = {}
         for body in np.flatnonzero(self.tree.hinge >= 0):
             top = self.tree.chain(int(body))[-1]
             limbs.setdefault(top, []).append(int(self.tree.hinge[body]))
-        return [
-            np.array(joints, dtype=np.intp)
-            for joints in limbs.values()
-            if not with_feet[joints].any()
-        ]
+        without = (joints for joints in limbs.values() if not with_feet[joints].any())
+        return [np.array(joints, dtype=np.intp) for joints in without]
 
     @property
     def home_soles(self) -> Array:
         """(F, K, 3) [m] the feet's contact points in the home pose."""
-        world = self.soles_at(np.asarray(self.robot.home_qpos)[None])
-        return world[0]
+        return self.soles_at(np.asarray(self.robot.home_qpos)[None])[0]
 
     @property
     def tops(self) -> list[int]:
-        """Of each foot the trunk marker that its leg hangs from: the nearest, seen from above, at
-        home."""
+        """Of each foot the trunk marker that its leg hangs from: the nearest in plan, at home."""
         layout = self.layout
         trunk = np.flatnonzero(layout.on_trunk)
         middle = self.home_soles.mean(axis=1)
-        # (trunk, F)
+        # (trunk, F); the lower one of two at one place
         away = np.linalg.norm(layout.position[trunk, None, :2] - middle[None, :, :2], axis=-1)
-        away = away + 1e-6 * layout.height[trunk, None]  # the lower one of two at one place
+        away = away + 1e-6 * layout.height[trunk, None]
         return [int(trunk[k]) for k in np.argmin(away, axis=0)]
 
     @property
@@ -114,84 +119,65 @@ class PreparedRobot:
 
     def soles_at(self, qpos: Array) -> Array:
         """(T, F, K, 3) [m] the feet's contact points at poses (T, 7 + J)."""
-        world = kinematics.positions_of(self.soles, *kinematics.forward(self.tree, qpos))
+        world = positions_of(self.soles, *forward(self.tree, qpos))
         return world.reshape(len(qpos), -1, self.points_per_foot, 3)
 
-    def on_floor(self, qpos: Array) -> NDArray[np.bool_]:
-        """(T, F) which feet are on the floor at poses (T, 7 + J): one that the legs cannot bring
-        there does not stand."""
+    def on_floor(self, qpos: Array) -> Bools:
+        """(T, F) which feet the legs bring to the floor at poses (T, 7 + J)."""
         clearance = self.soles_at(qpos)[..., 2].min(axis=2) - self.robot.foot_radius
         return np.asarray(clearance < _OFF_FLOOR * float(self.home_tops.mean()))
 
     def depth(self, qpos: Array) -> Array:
-        """(T,) [m] how deep the deepest point of the robot is below the floor at poses (T, 7 + J);
-        negative above it."""
-        bodies = kinematics.forward(self.tree, qpos)
-        feet = self.robot.foot_radius - kinematics.positions_of(self.soles, *bodies)[..., 2]
-        rest = self.hull_radius - kinematics.heights_of(self.hull, *bodies)
+        """(T,) [m] depth of the robot's lowest point below the floor at poses (T, 7 + J)."""
+        bodies = forward(self.tree, qpos)
+        feet = self.robot.foot_radius - positions_of(self.soles, *bodies)[..., 2]
+        rest = self.hull_radius - heights_of(self.hull, *bodies)
         return np.asarray(np.maximum(feet.max(axis=1), rest.max(axis=1, initial=-np.inf)))
 
     def regularization(self, options: Options) -> float:
         """The regularizer's weight for a robot of this size [m^2 / rad^2].
 
-        Eq. 8 weighs angles against lengths squared. Its number is that of a robot of ANYmal's size;
-        on one with half the legs all lengths are half, and their squares a quarter.
+        Eq. 8 weighs angles against lengths squared: with half of ANYmal's legs it is a quarter.
         """
         return options.regularization * (float(self.home_tops.mean()) / _LEG) ** 2
 
     def with_heights(self, height: Array) -> PreparedRobot:
-        """The robot with its sole markers moved to `height` (M,) [m], see
-        `MarkerLayout.with_heights`."""
+        """The robot with its sole markers at `height` (M,) [m], see `MarkerLayout.with_heights`."""
         return replace(self, layout=self.layout.with_heights(height))
 
     def weights(self, given: Mapping[str, float] | None = None) -> Array:
-        """(M,) weights of the markers: the robot's own times those given by marker or part (None:
-        `WEIGHTS`).
+        """(M,) weights of the markers: the robot's own times those given (None: `WEIGHTS`).
 
-        A part is what a marker's name ends in ("foot", "knee"), or "trunk", "feet", "limbs".
+        given: by marker, or by part: what a name ends in ("foot"), "trunk", "feet" or "limbs".
 
         Raises:
           InputError: for a name that is none.
         """
         layout = self.layout
-        parts = {
-            "trunk": layout.on_trunk,
-            "feet": layout.on_foot,
-            "limbs": ~(layout.on_trunk | layout.on_foot),
-        }
+        limbs = ~(layout.on_trunk | layout.on_foot)
+        parts = {"trunk": layout.on_trunk, "feet": layout.on_foot, "limbs": limbs}
         out = np.array([float(self.robot.markers[name].weight) for name in layout.names])
         for key, factor in (WEIGHTS if given is None else given).items():
-            named = np.array([name == key or name.endswith(f"_{key}") for name in layout.names])
-            members = parts.get(key, named)
-            if not members.any() and given is None:
-                continue  # a dog's recording has no knees
-            if not members.any():
-                every = dict.fromkeys(
-                    (*parts, *(name.rpartition("_")[2] for name in layout.names), *layout.names)
-                )
-                raise unknown("marker or part (weights)", key, tuple(every))
-            out[members] *= float(factor)
+            named = [name == key or name.endswith(f"_{key}") for name in layout.names]
+            members = parts.get(key, np.array(named))
+            if members.any():
+                out[members] *= float(factor)
+            # of the default parts a recording may lack some: a dog's has no knees
+            elif given is not None:
+                ends = (name.rpartition("_")[2] for name in layout.names)
+                known = tuple(dict.fromkeys((*parts, *ends, *layout.names)))
+                raise unknown("marker or part (weights)", key, known)
         return out
 
-    def problem(
-        self, theta: Array, regularization: float, weight: Array | None = None
-    ) -> inverse_kinematics.Problem:
-        """The pose problem of eq. 8 at offset parameters `theta`. weight: (M,) of the markers;
-        None: all 1."""
-        return inverse_kinematics.Problem(
-            self.tree,
-            self.layout.points(theta),
-            self.robot.home_joints,
-            self.robot.joint_lower,
-            self.robot.joint_upper,
-            regularization,
-            weight,
-        )
+    def problem(self, theta: Array, regularization: float, weight: Array | None = None) -> Problem:
+        """The pose problem of eq. 8 at offset parameters `theta`; weight: (M,), None: all 1."""
+        robot, points = self.robot, self.layout.points(theta)
+        limits = robot.joint_lower, robot.joint_upper
+        return Problem(self.tree, points, robot.home_joints, *limits, regularization, weight)
 
 
-def hull_of(model: mujoco.MjModel, feet: kinematics.Index) -> tuple[kinematics.Points, Array]:
-    """Spheres (points on bodies and radii) in which the shapes of a robot's bodies end; those on
-    its `feet` left out."""
+def hull_of(model: mujoco.MjModel, feet: Index) -> tuple[Points, Array]:
+    """Spheres (points on bodies and radii) about the ends of a robot's shapes, without its feet."""
     body: list[int] = []
     local: list[Array] = []
     radius: list[float] = []
@@ -201,19 +187,15 @@ def hull_of(model: mujoco.MjModel, feet: kinematics.Index) -> tuple[kinematics.P
             continue
         points, ball = _ends(model, geom)
         turn = rotations.to_matrix(model.geom_quat[geom])
-        for point in points:
-            body.append(on)
-            local.append(model.geom_pos[geom] + turn @ point)
-            radius.append(ball)
+        local += [model.geom_pos[geom] + turn @ point for point in points]
+        body += [on] * len(points)
+        radius += [ball] * len(points)
     places = np.array(local, dtype=np.float64).reshape(-1, 3)
-    return kinematics.Points(np.array(body, dtype=np.intp), places), np.array(
-        radius, dtype=np.float64
-    )
+    return Points(np.array(body, dtype=np.intp), places), np.array(radius, dtype=np.float64)
 
 
 def _ends(model: mujoco.MjModel, geom: int) -> tuple[Array, float]:
-    """Points (N, 3) in a geom's frame and the radius of balls about them whose hull is the geom, or
-    holds nearly all."""
+    """Points (N, 3) in a geom's frame and the radius of balls about them whose hull is the geom."""
     kind, (a, b, c) = model.geom_type[geom], model.geom_size[geom]
     kinds = mujoco.mjtGeom
     if kind == kinds.mjGEOM_SPHERE:
@@ -228,17 +210,11 @@ def _ends(model: mujoco.MjModel, geom: int) -> tuple[Array, float]:
         return np.concatenate((np.diag([a, b, c]), -np.diag([a, b, c]))), 0.0
     if kind == kinds.mjGEOM_MESH:
         mesh = int(model.geom_dataid[geom])
-        first = int(model.mesh_vertadr[mesh])
-        vertices = np.array(
-            model.mesh_vert[first : first + int(model.mesh_vertnum[mesh])], dtype=np.float64
-        )
-        way = _directions()
-        return vertices[np.unique(np.argmax(vertices @ way.T, axis=0))], 0.0
-    signs = np.array(list(itertools.product((-1.0, 1.0), repeat=3)))
-    return signs * [a, b, c], 0.0  # a box, and the box about anything else
-
-
-def _directions() -> Array:
-    """(26, 3) unit vectors along the edges, faces and corners of a cube."""
-    grid = np.array([way for way in itertools.product((-1.0, 0.0, 1.0), repeat=3) if any(way)])
-    return np.asarray(grid / np.linalg.norm(grid, axis=1, keepdims=True))
+        first, count = int(model.mesh_vertadr[mesh]), int(model.mesh_vertnum[mesh])
+        vertices = np.array(model.mesh_vert[first : first + count], dtype=np.float64)
+        # the furthest along the edges, faces and corners of a cube
+        ways = np.array([w for w in itertools.product((-1.0, 0.0, 1.0), repeat=3) if any(w)])
+        ways /= np.linalg.norm(ways, axis=1, keepdims=True)
+        return vertices[np.unique(np.argmax(vertices @ ways.T, axis=0))], 0.0
+    # a box, and the box about anything else
+    return np.array(list(itertools.product((-1.0, 1.0), repeat=3))) * [a, b, c], 0.0

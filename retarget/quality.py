@@ -1,34 +1,26 @@
-"""Figures that say how good a motion of a robot is, from the motion alone: retargeted, mirrored,
-cut or someone else's.
+"""Figures that say how good a motion of a robot is, from the motion alone.
 
 Shapes: T frames, F feet, K contact points a foot, J joints, M markers. World frame, Z up, floor z =
 0, SI units.
 
-rms_marker_m, max_marker_m  distance of the robot's markers from the recording's: root mean square,
-largest [m]. The
-                            recording's at the robot's size (body_scale), displaced by the offsets
-                            that were fitted to it, paws by their own height over the floor: what is
-                            left is what the robot does differently
-stance_lost_share           share of the recording's stances (feet times frames) in which the
-robot's foot is too high to
-                            stand; these are no contacts, so slide and float do not count them
-near_floor_mps              mean horizontal speed of contact points within NEAR of the floor,
-whatever the contacts say:
-                            feet that land and leave count, too [m/s]
-foot_slide_mps              mean horizontal speed of the contact points of standing feet [m/s]
-foot_slide_share            share of their steps from frame to frame that are faster than SLIDING
-penetration_m               greatest depth of a contact point below the floor [m]
-penetration_p99_m           99th percentile over frames of the deepest contact point's depth [m]
-float_m                     99th percentile of the height of standing feet's contact points above
-the floor [m]:
-                            a hovering foot, or a sole that stands on its edge
-body_penetration_m          greatest depth below the floor of anything but the feet [m]
-limit_violations            number of (frame, joint) pairs beyond the position limits
-velocity_violations         number of (frame, joint) pairs beyond the velocity limits
-self_collision_share        share of frames in which the robot's parts are deeper than TOUCHING in
-each other jerk_rms                    root mean square of the joints' third derivatives [rad/s^3]
-leg_orientation_deg         median angle between the robot's thighs and shanks and the person's
-[deg]
+    rms_marker_m, max_marker_m  distance of the robot's markers from the recording's, at the robot's
+                                size and with the offsets: root mean square, largest [m]
+    stance_lost_share           share of the recording's stances (feet times frames) in which the
+                                robot's foot is too high to stand; these are no contacts
+    near_floor_mps              mean horizontal speed of contact points within NEAR of the floor,
+                                whatever the contacts say [m/s]
+    foot_slide_mps              mean horizontal speed of the contact points of standing feet [m/s]
+    foot_slide_share            share of their steps from frame to frame faster than SLIDING
+    penetration_m               greatest depth of a contact point below the floor [m]
+    penetration_p99_m           99th percentile over frames of the deepest contact point's depth [m]
+    float_m                     99th percentile of the height of standing feet's contact points [m]
+    body_penetration_m          greatest depth below the floor of anything but the feet [m]
+    limit_violations            number of (frame, joint) pairs beyond the position limits
+    velocity_violations         number of (frame, joint) pairs beyond the velocity limits
+    self_collision_share        share of frames with the robot's parts deeper than TOUCHING in each
+                                other
+    jerk_rms                    root mean square of the joints' third derivatives [rad/s^3]
+    leg_orientation_deg         median angle between the robot's thighs and shanks and the person's
 """
 
 from __future__ import annotations
@@ -38,24 +30,36 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from mocap_data.arrays import Array
+from mocap_data.arrays import Array, Bools
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
-from retarget.ground import Bools, stance
+from retarget.ground import stance
 from retarget.kinematics import forward, tree_of
 from retarget.self_collision import SelfCollision
 
-SLIDING = 0.05  # [m/s] a standing foot that is faster slides; at 50 Hz it is 1 mm a frame
-NEAR = 0.005  # [m] lower contact points are at the floor
-TOUCHING = 0.001  # [m] shallower contacts of the robot with itself are its models' roundness
-_TOLERANCE = 1e-9  # of limits: a joint at its bound is within it
+# [m/s] a standing foot that is faster slides; at 50 Hz it is 1 mm a frame
+SLIDING = 0.05
+# [m] lower contact points are at the floor
+NEAR = 0.005
+# [m] shallower contacts of the robot with itself are its models' roundness
+TOUCHING = 0.001
+# of limits: a joint at its bound is within it
+_TOLERANCE = 1e-9
 
-# What is bad of each figure: of a set, the worst motions are those that exceed one of these most.
+# what is bad of each figure; the worst motions of a set exceed one of these most
 BAD = {
-    "rms_marker_m": 0.05, "max_marker_m": 0.25, "foot_slide_mps": 0.1, "penetration_p99_m": 0.01, "float_m": 0.01,
-    "body_penetration_m": 0.02, "limit_violations": 1.0, "velocity_violations": 1.0, "self_collision_share": 0.05,
-    "leg_orientation_deg": 15.0, "stance_lost_share": 0.2,
-}  # fmt: skip
+    "rms_marker_m": 0.05,
+    "max_marker_m": 0.25,
+    "foot_slide_mps": 0.1,
+    "penetration_p99_m": 0.01,
+    "float_m": 0.01,
+    "body_penetration_m": 0.02,
+    "limit_violations": 1.0,
+    "velocity_violations": 1.0,
+    "self_collision_share": 0.05,
+    "leg_orientation_deg": 15.0,
+    "stance_lost_share": 0.2,
+}
 
 
 class QualityMeter:
@@ -69,30 +73,33 @@ class QualityMeter:
 
     def feet(self, motion: ReferenceMotion) -> Array:
         """Centres (T, F, K, 3) [m] of the feet's contact spheres."""
-        points = self.robot.foot_points  # (F, K, 3), each in its foot's frame
         position, rotation = forward(self._tree, motion.qpos)
-        turned = np.einsum("tfij,fkj->tfki", rotation[:, self._feet], points)
+        turned = np.einsum("tfij,fkj->tfki", rotation[:, self._feet], self.robot.foot_points)
         return np.asarray(position[:, self._feet, None] + turned)
 
     def contacts(self, motion: ReferenceMotion) -> Bools:
-        """When feet stand (T, F): as the motion says, or, where it does not, by speed and height."""
+        """When feet stand (T, F): as the motion says, else by speed and height."""
         if motion.contacts is not None:
             return motion.contacts
         feet = self.feet(motion).mean(axis=2)
-        if len(feet) < 2:  # no speed to tell by
+        # a single frame has no speed to tell by
+        if len(feet) < 2:
             return np.zeros(feet.shape[:2], dtype=bool)
         return stance(feet, motion.rate_hz)
 
     def figures(self, motion: ReferenceMotion) -> dict[str, float]:
-        """All figures of a motion of at least one frame; those of markers and legs where the motion
-        has them."""
+        """All figures of a motion; those of markers and legs where the motion has them."""
         robot, rate, joints = self.robot, motion.rate_hz, motion.qpos[:, 7:]
         feet, standing = self.feet(motion), self.contacts(motion)
         slides = slide_speeds(feet, standing, rate)
-        clearance = feet[..., 2] - robot.foot_radius  # (T, F, K)
+        # (T, F, K)
+        clearance = feet[..., 2] - robot.foot_radius
         low = slide_speeds(feet, clearance < NEAR, rate)
         depth = np.maximum(0.0, -clearance.min(axis=(1, 2)))
+        floating = np.maximum(0.0, clearance[standing])
         itself, below = self._collision.depths(motion.qpos)
+        beyond = beyond_positions(joints, robot.joint_lower, robot.joint_upper)
+        fast = beyond_speed(motion.qvel[:, 6:], robot.velocity_limit)
         return {
             **frame_figures(motion),
             "foot_slide_mps": float(slides.mean()) if slides.size else 0.0,
@@ -100,64 +107,48 @@ class QualityMeter:
             "near_floor_mps": float(low.mean()) if low.size else 0.0,
             "penetration_m": float(depth.max()),
             "penetration_p99_m": float(np.percentile(depth, 99)),
-            "float_m": float(np.percentile(np.maximum(0.0, clearance[standing]), 99))
-            if standing.any()
-            else 0.0,
+            "float_m": float(np.percentile(floating, 99)) if floating.size else 0.0,
             "body_penetration_m": float(below.max()),
-            "limit_violations": float(
-                beyond_positions(joints, robot.joint_lower, robot.joint_upper).sum()
-            ),
-            "velocity_violations": float(
-                beyond_speed(motion.qvel[:, 6:], robot.velocity_limit).sum()
-            ),
+            "limit_violations": float(beyond.sum()),
+            "velocity_violations": float(fast.sum()),
             "self_collision_share": float((itself > TOUCHING).mean()),
             "jerk_rms": jerk_rms(joints, rate),
         }
 
     def measured(self, motion: ReferenceMotion) -> ReferenceMotion:
-        """The motion with its figures computed anew; those that cannot be (markers) stay as they
-        are."""
+        """The motion with its figures computed anew; those of unknown markers stay."""
         return dataclasses.replace(motion, quality={**motion.quality, **self.figures(motion)})
 
 
 def frame_figures(motion: ReferenceMotion) -> dict[str, float]:
-    """What a motion's own figures of its frames come to: marker errors [m], leg orientation [deg],
-    stances lost; nothing where it has none."""
-    found = {}
-    if "marker_rms_m" in motion.frame_quality:
-        found["rms_marker_m"] = float(
-            np.sqrt(np.square(motion.frame_quality["marker_rms_m"]).mean())
-        )
-    if "marker_max_m" in motion.frame_quality:
-        found["max_marker_m"] = float(motion.frame_quality["marker_max_m"].max())
-    if "stances_lost" in motion.frame_quality and motion.contacts is not None:
-        lost = float(motion.frame_quality["stances_lost"].sum())
+    """The figures of the motion's own figures of frames, as far as it has them."""
+    frames, found = motion.frame_quality, {}
+    if "marker_rms_m" in frames:
+        found["rms_marker_m"] = float(np.sqrt(np.square(frames["marker_rms_m"]).mean()))
+    if "marker_max_m" in frames:
+        found["max_marker_m"] = float(frames["marker_max_m"].max())
+    if "stances_lost" in frames and motion.contacts is not None:
+        lost = float(frames["stances_lost"].sum())
         found["stance_lost_share"] = lost / max(lost + float(motion.contacts.sum()), 1.0)
-    if "leg_orientation_rad" in motion.frame_quality:
-        found["leg_orientation_deg"] = float(
-            np.degrees(np.median(motion.frame_quality["leg_orientation_rad"]))
-        )
+    if "leg_orientation_rad" in frames:
+        found["leg_orientation_deg"] = float(np.degrees(np.median(frames["leg_orientation_rad"])))
     return found
 
 
 def overall_rms(motions: Sequence[ReferenceMotion]) -> float:
-    """The root mean square marker error [m] over all frames of the motions that have one (those
-    with one marker set: over all markers); NaN where none has."""
-    known = [
-        (m.quality["rms_marker_m"] ** 2, m.num_frames)
-        for m in motions
-        if "rms_marker_m" in m.quality
-    ]
+    """The root mean square marker error [m] over all frames of motions that have one, or NaN."""
+    known = [m for m in motions if "rms_marker_m" in m.quality]
     if not known:
         return float("nan")
-    squares, frames = zip(*known, strict=True)
-    return float(np.sqrt(np.average(squares, weights=frames)))
+    squares = [m.quality["rms_marker_m"] ** 2 for m in known]
+    return float(np.sqrt(np.average(squares, weights=[m.num_frames for m in known])))
 
 
 def slide_speeds(feet: Array, standing: Bools, rate_hz: float) -> Array:
-    """Horizontal speeds (N,) [m/s] of contact points (T, F, ..., 3), one for each step of a point
-    from a frame to the next in both of which it is `standing`, (T, F) or (T, F, ...). A step that
-    takes off or lands is no slide."""
+    """Horizontal speeds (N,) [m/s] of contact points (T, F, ..., 3) that are `standing`.
+
+    One for each step of a point between frames in both of which it stands, (T, F) or (T, F, ...).
+    """
     speed = np.linalg.norm(np.diff(feet[..., :2], axis=0), axis=-1) * rate_hz
     return np.asarray(speed[standing[1:] & standing[:-1]]).reshape(-1)
 
@@ -173,8 +164,7 @@ def beyond_speed(velocities: Array, limit: Array) -> Bools:
 
 
 def jerk_rms(joints: Array, rate_hz: float) -> float:
-    """Root mean square [rad/s^3] of third differences of joint positions (T, J); 0 for fewer than 4
-    frames."""
+    """Root mean square [rad/s^3] of third differences of joints (T, J); 0 for fewer frames."""
     if len(joints) < 4 or not joints.shape[1]:
         return 0.0
     return float(np.sqrt(np.square(np.diff(joints, n=3, axis=0)).mean()) * rate_hz**3)

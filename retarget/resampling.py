@@ -20,12 +20,12 @@ from mocap_data.outside import require_memory
 from mocap_data.sanity import require_rate
 from npmp.robots import Robot
 
-_ROUNDING = 1e-9  # frames: a last one that coincides up to rounding is kept
+# frames: a last one that coincides up to rounding is kept
+_ROUNDING = 1e-9
 
 
 def frame_times(frames: int, rate_hz: float, new_rate_hz: float, *, width: int = 1) -> Array:
-    """The times (S,) of frames at `new_rate_hz` within `frames` at `rate_hz`, counted in frames of
-    the old rate.
+    """The times (S,), in frames of the old rate, of frames at `new_rate_hz` within `frames`.
 
     width: numbers that each frame is going to have, for an estimate of memory.
 
@@ -36,22 +36,17 @@ def frame_times(frames: int, rate_hz: float, new_rate_hz: float, *, width: int =
         require_rate(rate, f"cannot resample from {rate_hz:g} Hz to {new_rate_hz:g} Hz:")
     ratio = rate_hz / new_rate_hz
     count = math.floor((frames - 1) / ratio + _ROUNDING) + 1
-    # measured with 19 numbers, what `resample_qpos` takes: 36 MiB from 20,000 frames to as many,
-    # 340 from 200,000 to 40,000; by this 41 and 337
+    # measured with 19 numbers: 36 MiB from 20,000 frames to as many (by this 41), 340 from 200,000
+    # to 40,000 (337)
     needed = 8.0 * (3.0 * count * (width + 1) + 11.0 * frames * width)
-    require_memory(
-        needed,
-        f"{frames:,} frames resampled from {rate_hz:g} to {new_rate_hz:g} Hz, {count:,} frames,",
-    )
+    what = f"{frames:,} frames resampled from {rate_hz:g} to {new_rate_hz:g} Hz, {count:,} frames,"
+    require_memory(needed, what)
     times: Array = np.minimum(np.arange(count) * ratio, frames - 1.0)
     return times
 
 
 def resample_qpos(qpos: Array, rate_hz: float, new_rate_hz: float) -> Array:
-    """Poses (T, 7 + J) at another rate, (S, 7 + J): twice differentiable but for the root's
-    rotation (once).
-
-    The root's quaternions come out on one hemisphere.
+    """Poses (T, 7 + J) at another rate, (S, 7 + J); root quaternions on one hemisphere.
 
     Raises:
       InputError: as `frame_times`.
@@ -66,57 +61,49 @@ def resample_qpos(qpos: Array, rate_hz: float, new_rate_hz: float) -> Array:
         return out
     others = np.r_[0:3, 7 : qpos.shape[1]]
     out = np.empty((len(new), qpos.shape[1]))
-    out[:, others] = (
-        CubicSpline(old, qpos[:, others], axis=0)(new) if len(qpos) > 1 else qpos[:1, others]
-    )
+    out[:, others] = qpos[:1, others]
+    if len(qpos) > 1:
+        out[:, others] = CubicSpline(old, qpos[:, others], axis=0)(new)
     out[:, 3:7] = rotations.squad(qpos[:, 3:7], old, new)
     return out
 
 
 def nearest(values: np.ndarray, rate_hz: float, new_rate_hz: float) -> np.ndarray:
-    """Rows (T, ...) at another rate, (S, ...): each time the nearest, for what has nothing in
-    between.
+    """Rows (T, ...) at another rate, (S, ...): each time the nearest.
 
     Raises:
       InputError: as `frame_times`.
     """
-    return np.asarray(
-        values[np.rint(frame_times(len(values), rate_hz, new_rate_hz)).astype(np.intp)]
-    )
+    times = frame_times(len(values), rate_hz, new_rate_hz)
+    return np.asarray(values[np.rint(times).astype(np.intp)])
 
 
 def resample(motion: ReferenceMotion, robot: Robot, rate_hz: float) -> ReferenceMotion:
     """The motion at another rate; itself if that is its rate.
 
     Joints stay within the robot's limits where a spline would overshoot them. Contacts are the
-    nearest frame's, figures of frames run linearly between theirs. The quality figures stay those
-    of the original.
+    nearest frame's. The quality figures stay those of the original.
 
     Raises:
       InputError: as `frame_times`, and for a rate that leaves fewer than two frames.
     """
-    if rate_hz == motion.rate_hz:
+    old_rate, contacts = motion.rate_hz, motion.contacts
+    if rate_hz == old_rate:
         return motion
-    new = frame_times(motion.num_frames, motion.rate_hz, rate_hz)
+    new = frame_times(motion.num_frames, old_rate, rate_hz)
     if len(new) < 2:
-        raise InputError(
-            f"motion {motion.name!r} of {motion.duration_s:.3g} s is too short for {rate_hz:g} Hz"
-        )
-    qpos = resample_qpos(motion.qpos, motion.rate_hz, rate_hz)
-    joints = motion.qpos[:, 7:]
-    # A motion that is beyond a limit already keeps its own extremes.
+        short = f"of {motion.duration_s:.3g} s is too short for {rate_hz:g} Hz"
+        raise InputError(f"motion {motion.name!r} {short}")
+    qpos, joints = resample_qpos(motion.qpos, old_rate, rate_hz), motion.qpos[:, 7:]
+    # a motion that is beyond a limit already keeps its own extremes
     lower = np.minimum(robot.joint_lower, joints.min(axis=0))
     upper = np.maximum(robot.joint_upper, joints.max(axis=0))
     qpos[:, 7:] = np.clip(qpos[:, 7:], lower, upper)
-    old = np.arange(motion.num_frames)
+    old, figures = np.arange(motion.num_frames), motion.frame_quality.items()
     return replace(
         motion,
         qpos=qpos,
         rate_hz=rate_hz,
-        contacts=None
-        if motion.contacts is None
-        else nearest(motion.contacts, motion.rate_hz, rate_hz),
-        frame_quality={
-            key: np.interp(new, old, values) for key, values in motion.frame_quality.items()
-        },
+        contacts=None if contacts is None else nearest(contacts, old_rate, rate_hz),
+        frame_quality={key: np.interp(new, old, values) for key, values in figures},
     )

@@ -1,10 +1,8 @@
-"""Does the robot touch itself, or the floor with anything but its feet? From its own collision
-geoms, frame by frame.
+"""Does the robot touch itself, or the floor with anything but its feet? From its collision geoms.
 
-Two bodies that a joint connects always touch there, and some others do by construction (a thigh
-beside its hip drive): pairs of bodies that are adjacent, or that overlap in the home pose, do not
-count. Whether a model lets its geoms collide with each other in physics (ANYmal's do not, it saves
-time) does not matter here. Shapes: T frames, J joints. World frame, Z up, metres.
+Pairs of bodies that a joint connects, or that overlap in the home pose (a thigh beside its hip
+drive), do not count. Whether the geoms collide in physics (ANYmal's do not, it saves time) does not
+matter here. Shapes: T frames, J joints. World frame, Z up, metres.
 """
 
 from __future__ import annotations
@@ -16,49 +14,46 @@ from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from npmp.robots import Robot
 
-_FLOOR = "floor of the self-collision check"  # a name that no model has
-_OUT_OF_REACH = 100.0  # [m] to lift the robot above the floor while its own pairs are looked at
+# a name that no model has
+_FLOOR = "floor of the self-collision check"
+# [m] to lift the robot above the floor while its own pairs are looked at
+_OUT_OF_REACH = 100.0
 
 
 class SelfCollision:
-    """A robot's collision geoms, ready to be asked about poses. Not to be shared between threads.
+    """A robot's collision geoms, asked about poses. Not to be shared between threads.
 
-    `ignored` lists the pairs of bodies that overlap in the home pose and are left out for it.
+    `ignored` lists the pairs of bodies that overlap in the home pose.
     """
 
     def __init__(self, robot: Robot) -> None:
-        bare = _collidable(robot)
-        model = bare.compile()
+        model = _collidable(robot).compile()
         data = mujoco.MjData(model)
         data.qpos[:] = robot.home_qpos
         data.qpos[2] += _OUT_OF_REACH
         mujoco.mj_kinematics(model, data)
         mujoco.mj_collision(model, data)
         welded = model.body_weldid[model.geom_bodyid]
-        overlapping = {
-            (min(welded[a], welded[b]), max(welded[a], welded[b]))
-            for a, b in data.contact.geom[data.contact.dist < 0.0]
-        }
-        self.ignored = tuple(
-            sorted((model.body(a).name, model.body(b).name) for a, b in overlapping)
-        )
+        pairs = welded[data.contact.geom[data.contact.dist < 0.0]]
+        overlapping = {(min(pair), max(pair)) for pair in pairs.tolist()}
+        named = ((model.body(a).name, model.body(b).name) for a, b in overlapping)
+        self.ignored = tuple(sorted(named))
         spec = _collidable(robot)
         for a, b in self.ignored:
             spec.add_exclude(bodyname1=a, bodyname2=b)
-        for foot in robot.foot_bodies:  # feet have their own, finer figures
+        # feet have their own, finer figures
+        for foot in robot.foot_bodies:
             spec.add_exclude(bodyname1="world", bodyname2=foot)
         self._model = spec.compile()
         self._data = mujoco.MjData(self._model)
         self._floor = self._model.geom(_FLOOR).id
 
     def depth(self, qpos: Array) -> Array:
-        """Deepest penetration (T,) [m] of the robot's parts into each other at poses (T, 7 + J); 0
-        where free."""
+        """Deepest penetration (T,) [m] of the robot's parts into each other at poses (T, 7 + J)."""
         return self.depths(qpos)[0]
 
     def depths(self, qpos: Array) -> tuple[Array, Array]:
-        """(T,) [m] as `depth`, and how deep anything but the feet is below the floor z = 0; 0 where
-        free.
+        """(T,) [m] as `depth`, and how deep anything but the feet is below the floor z = 0.
 
         Raises:
           InputError: for poses of another robot.
@@ -66,7 +61,7 @@ class SelfCollision:
         model, data, floor = self._model, self._data, self._floor
         if qpos.ndim != 2 or qpos.shape[1] != model.nq:
             raise InputError(f"poses are of shape {qpos.shape}, expected (T, {model.nq})")
-        itself, below = np.zeros(len(qpos)), np.zeros(len(qpos))
+        itself, below = np.zeros((2, len(qpos)))
         pose, contact = data.qpos, data.contact
         for frame, row in enumerate(qpos):
             pose[:] = row

@@ -1,9 +1,8 @@
 """Which keypoints of a recorded skeleton make up which marker of a robot.
 
 A marker's position is a weighted mean of named keypoints. A skeleton fits a clip when the clip has
-all the keypoints it names; further keypoints are ignored. To retarget another animal, add an entry
-to `SKELETONS`; or give keypoints the names of the robot's markers, which every robot takes as they
-are.
+all the keypoints it names. To retarget another animal, add an entry to `SKELETONS`; or give
+keypoints the names of the robot's markers, which every robot takes as they are.
 """
 
 from __future__ import annotations
@@ -20,8 +19,9 @@ from npmp.robots import check
 
 QUADRUPED_MARKERS = check.QUADRUPED_MARKERS
 HUMANOID_MARKERS = (
-    *check.HUMANOID_MARKERS, "L_toe", "R_toe", "L_heel", "R_heel", "L_elbow", "R_elbow", "L_hand", "R_hand",
-)  # fmt: skip
+    *check.HUMANOID_MARKERS,
+    *(f"{side}_{part}" for part in ("toe", "heel", "elbow", "hand") for side in "LR"),
+)
 
 
 @dataclass(frozen=True)
@@ -38,130 +38,134 @@ class Skeleton:
 
 
 def _quadruped(
-    name: str,
-    sides: tuple[str, str],
-    *,
-    blade: Mapping[str, float],
-    hip: str,
-    fore_paw: str,
-    hind_paw: str,
+    name: str, sides: tuple[str, str], blade: Mapping[str, float], hip: str, fore: str, hind: str
 ) -> Skeleton:
     """A four-legged skeleton; patterns hold {} for the words of `sides`, left and right.
 
-    A dog's shoulder blade glides on its ribs, so that the shoulder joint swings with the leg while
-    the blade's upper end stays with the spine; a robot's leg hangs from a rigid trunk. A point near
-    that end serves best: it is about as wide as the hips, which front-back symmetric offsets ask
-    for (RMS marker error of five walks: 1.7 cm with the middle of the two, 1.5 cm with 0.8 of the
-    blade's end). The trunk's centre is the mean of shoulders and hips, not a spine joint: the
-    spine's arching would otherwise lift and drop the robot's rigid trunk. The ends of the paws
-    touch the floor.
+    A dog's shoulder blade glides on its ribs: the shoulder joint swings with the leg while the
+    blade's upper end stays with the spine, as a robot's leg hangs from a rigid trunk (RMS marker
+    error of five walks: 1.7 cm with the middle of the two, 1.5 cm with 0.8 of the blade's end). The
+    trunk's centre is the mean of shoulders and hips, not a spine joint, which arches. fore, hind:
+    the paws' ends, which touch the floor.
     """
     base: dict[str, float] = {}
-    for side in sides:
-        base |= {key.format(side): 0.25 * share for key, share in blade.items()} | {
-            hip.format(side): 0.25
-        }
     markers: dict[str, dict[str, float]] = {"base": base}
     for letter, side in zip("LR", sides, strict=True):
-        markers[f"{letter}F_shoulder"] = {key.format(side): share for key, share in blade.items()}
+        shoulder = {key.format(side): share for key, share in blade.items()}
+        base |= {key: 0.25 * share for key, share in shoulder.items()} | {hip.format(side): 0.25}
+        markers[f"{letter}F_shoulder"] = shoulder
         markers[f"{letter}H_hip"] = {hip.format(side): 1.0}
-        markers[f"{letter}F_foot"] = {fore_paw.format(side): 1.0}
-        markers[f"{letter}H_foot"] = {hind_paw.format(side): 1.0}
+        markers[f"{letter}F_foot"] = {fore.format(side): 1.0}
+        markers[f"{letter}H_foot"] = {hind.format(side): 1.0}
     return Skeleton(name, {key: markers[key] for key in QUADRUPED_MARKERS})
 
 
-def _humanoid(
-    name: str,
-    sides: tuple[str, str],
-    *,
-    chest: Mapping[str, float],
-    shoulder: str,
-    hip: str,
-    knee: str,
-    ankle: str,
-    toe: str | None,
-    elbow: str,
-    hand: str,
-    heel: str | None = None,
-) -> Skeleton:
+def _humanoid(name: str, sides: tuple[str, str], chest: str, **parts: str) -> Skeleton:
     """A two-legged skeleton; patterns hold {} for the words of `sides`, left and right.
 
-    The foot marker is the ankle, the toe marker the ball of the foot (where toes bend a flat sole
-    does not).
+    The foot marker is the ankle, the toe marker the ball of the foot.
     """
-    markers: dict[str, Mapping[str, float]] = {"chest": dict(chest)}
-    parts = {
-        "shoulder": shoulder, "hip": hip, "knee": knee, "foot": ankle, "toe": toe, "heel": heel,
-        "elbow": elbow, "hand": hand,
-    }  # fmt: skip
+    markers = {"chest": {chest: 1.0}}
     for part, pattern in parts.items():
-        if pattern is not None:
-            for letter, side in zip("LR", sides, strict=True):
-                markers[f"{letter}_{part}"] = {pattern.format(side): 1.0}
+        for letter, side in zip("LR", sides, strict=True):
+            markers[f"{letter}_{part}"] = {pattern.format(side): 1.0}
     return Skeleton(name, {key: markers[key] for key in HUMANOID_MARKERS if key in markers})
 
 
-# The dog of Zhang et al. 2018, 27 keypoints.
+# the dog of Zhang et al. 2018, 27 keypoints
 DOG = _quadruped(
-    "dog", ("Left", "Right"), blade={"{}Shoulder": 0.8, "{}Arm": 0.2}, hip="{}UpLeg", fore_paw="{}Hand_end",
-    hind_paw="{}Foot_end",
-)  # fmt: skip
-# The same dog as a character of DeepMimic's kind: it has no point of the shoulder blade above the
-# joint.
+    "dog",
+    ("Left", "Right"),
+    blade={"{}Shoulder": 0.8, "{}Arm": 0.2},
+    hip="{}UpLeg",
+    fore="{}Hand_end",
+    hind="{}Foot_end",
+)
+# the same dog as a character of DeepMimic's kind, without a point of the blade above the joint
 DOG_CHARACTER = _quadruped(
-    "dog_character", ("left", "right"), blade={"{}_shoulder": 1.0}, hip="{}_upper_leg", fore_paw="{}_finger",
-    hind_paw="{}_toe",
-)  # fmt: skip
-# CMU's people: bones of the ASF, keypoints at their ends.
+    "dog_character",
+    ("left", "right"),
+    blade={"{}_shoulder": 1.0},
+    hip="{}_upper_leg",
+    fore="{}_finger",
+    hind="{}_toe",
+)
+# CMU's people: bones of the ASF, keypoints at their ends
 CMU = _humanoid(
-    "cmu", ("l", "r"), chest={"thorax": 1.0}, shoulder="{}clavicle", hip="{}hipjoint", knee="{}femur",
-    ankle="{}tibia", toe="{}foot", elbow="{}humerus", hand="{}wrist",
-)  # fmt: skip
-# The same people as joints of a BVH-like hierarchy, 38 keypoints at the bones' starts.
+    "cmu",
+    ("l", "r"),
+    "thorax",
+    shoulder="{}clavicle",
+    hip="{}hipjoint",
+    knee="{}femur",
+    foot="{}tibia",
+    toe="{}foot",
+    elbow="{}humerus",
+    hand="{}wrist",
+)
+# the same people as joints of a BVH-like hierarchy, 38 keypoints at the bones' starts
 CMU_JOINTS = _humanoid(
-    "cmu_joints", ("Left", "Right"), chest={"Neck": 1.0}, shoulder="{}Arm", hip="{}UpLeg", knee="{}Leg",
-    ankle="{}Foot", toe="{}ToeBase", elbow="{}ForeArm", hand="{}Hand",
-)  # fmt: skip
-# iClone's base character, on which some copies of the CMU set are.
+    "cmu_joints",
+    ("Left", "Right"),
+    "Neck",
+    shoulder="{}Arm",
+    hip="{}UpLeg",
+    knee="{}Leg",
+    foot="{}Foot",
+    toe="{}ToeBase",
+    elbow="{}ForeArm",
+    hand="{}Hand",
+)
+# iClone's base character, on which some copies of the CMU set are
 CC_BASE = _humanoid(
-    "cc_base", ("L", "R"), chest={"CC_Base_NeckTwist01": 1.0}, shoulder="CC_Base_{}_Upperarm",
-    hip="CC_Base_{}_Thigh", knee="CC_Base_{}_Calf", ankle="CC_Base_{}_Foot", toe="CC_Base_{}_ToeBase",
-    elbow="CC_Base_{}_Forearm", hand="CC_Base_{}_Hand",
-)  # fmt: skip
-# DeepMimic's humanoid.
+    "cc_base",
+    ("L", "R"),
+    "CC_Base_NeckTwist01",
+    shoulder="CC_Base_{}_Upperarm",
+    hip="CC_Base_{}_Thigh",
+    knee="CC_Base_{}_Calf",
+    foot="CC_Base_{}_Foot",
+    toe="CC_Base_{}_ToeBase",
+    elbow="CC_Base_{}_Forearm",
+    hand="CC_Base_{}_Hand",
+)
+# DeepMimic's humanoid
 DEEPMIMIC = _humanoid(
-    "deepmimic", ("left", "right"), chest={"neck": 1.0}, shoulder="{}_shoulder", hip="{}_hip", knee="{}_knee",
-    ankle="{}_ankle", toe="{}_toe", heel="{}_heel", elbow="{}_elbow", hand="{}_wrist",
-)  # fmt: skip
-# Keypoints that already carry the markers' names.
-MARKERS = Skeleton("markers", {name: {name: 1.0} for name in QUADRUPED_MARKERS})
-
-SKELETONS: tuple[Skeleton, ...] = (DOG, CMU, CMU_JOINTS, CC_BASE, DEEPMIMIC, DOG_CHARACTER, MARKERS)
+    "deepmimic",
+    ("left", "right"),
+    "neck",
+    shoulder="{}_shoulder",
+    hip="{}_hip",
+    knee="{}_knee",
+    foot="{}_ankle",
+    toe="{}_toe",
+    heel="{}_heel",
+    elbow="{}_elbow",
+    hand="{}_wrist",
+)
+SKELETONS: tuple[Skeleton, ...] = (DOG, CMU, CMU_JOINTS, CC_BASE, DEEPMIMIC, DOG_CHARACTER)
 
 
 def skeleton_of(clip: Clip, markers: Sequence[str] = QUADRUPED_MARKERS) -> Skeleton:
-    """The skeleton that fits the clip and a robot's `markers`: the markers' own names, or the first
-    known one that fits.
+    """The skeleton that fits the clip and a robot's `markers`: the markers' own names come first.
 
     Raises:
       InputError: naming the keypoints that the closest skeleton misses and those that the clip has,
-          or the markers that a skeleton which fits the clip does not have (a person's recording for
-          a four-legged robot).
+        or the markers of a skeleton that fits the clip but not the robot.
     """
-    own = {name: {name: 1.0} for name in markers}
+    by_marker = Skeleton("markers", {name: {name: 1.0} for name in markers})
     if markers and all(name in clip.names for name in markers):
-        return Skeleton("markers", own)
-    known = (*(s for s in SKELETONS if s is not MARKERS), Skeleton("markers", own))
+        return by_marker
+    known = (*SKELETONS, by_marker)
     missing = {s.name: [key for key in s.keypoints if key not in clip.names] for s in known}
     fitting = [s for s in known if not missing[s.name]]
     for skeleton in fitting:
         if set(skeleton.markers) & set(markers):
             return skeleton
     if fitting:
-        raise InputError(
-            f"clip {clip.name!r} is of the kind '{fitting[0].name}', which has the markers "
-            f"{', '.join(fitting[0].markers)}; the robot has {', '.join(markers) or 'none'}"
-        )
+        has, robot_has = ", ".join(fitting[0].markers), ", ".join(markers) or "none"
+        kind = f"of the kind '{fitting[0].name}', which has the markers {has}"
+        raise InputError(f"clip {clip.name!r} is {kind}; the robot has {robot_has}")
     sharing = [s for s in known if set(s.markers) & set(markers)] or list(known)
     closest = min(sharing, key=lambda s: (len(missing[s.name]), len(s.keypoints)))
     shown = ", ".join(clip.names[:40]) + (", ..." if len(clip.names) > 40 else "")
@@ -180,9 +184,8 @@ def marker_positions(clip: Clip, skeleton: Skeleton, names: Sequence[str]) -> Ar
     weights = np.zeros((len(names), len(clip.names)))
     for row, name in enumerate(names):
         if name not in skeleton.markers:
-            raise InputError(
-                f"skeleton '{skeleton.name}' has no marker '{name}'; it has {', '.join(skeleton.markers)}"
-            )
+            has = f"it has {', '.join(skeleton.markers)}"
+            raise InputError(f"skeleton '{skeleton.name}' has no marker '{name}'; {has}")
         for key, weight in skeleton.markers[name].items():
             weights[row, clip.index(key)] = weight
     used = np.flatnonzero(weights.any(axis=0))

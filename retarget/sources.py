@@ -1,5 +1,4 @@
-"""Finding and reading recordings: a file, a folder, a glob, a list of them, each whole or a stretch
-of its frames.
+"""Finding and reading recordings: a file, a folder, a glob, a list of them, whole or in part.
 
 A recording is a file of keypoints (any reader of `mocap_data`) or a robot's motion made by others.
 """
@@ -9,7 +8,7 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,119 +20,134 @@ from mocap_data.synthetic import demo_clips
 from npmp.robots import Robot
 from retarget.imported import import_motion, is_robot_motion
 
-Failure = tuple[str, str]  # what failed, why
+# what failed, why
+Failure = tuple[str, str]
 Explain = Callable[[Path, Exception], str]
 
 
-class Recording(NamedTuple):
+class Excerpt(NamedTuple):
     """A file and the frames of it to use."""
 
     path: Path
     start: int
-    stop: int | None  # the frame to stop before; None: the end
-
-    @property
-    def whole(self) -> bool:
-        """Whether all frames are used."""
-        return not self.start and self.stop is None
-
-    def frames(self, num_frames: int) -> tuple[int, int]:
-        """The frames [start, stop) of a recording of so many; a stop beyond its end means its end.
-
-        Raises:
-          InputError: with the frames as they were asked for, where none are left.
-        """
-        stop = num_frames if self.stop is None else min(self.stop, num_frames)
-        if self.start >= stop:
-            asked = f"{self.start}:{'' if self.stop is None else self.stop}"
-            raise InputError(
-                f"{self.path}: no frames {asked}; the recording has {counted(num_frames, 'frame')}"
-            )
-        return self.start, stop
+    # the frame to stop before; None: the end
+    stop: int | None
 
     def crop(self, clip: Clip | ReferenceMotion) -> Clip | ReferenceMotion:
-        """Those frames of the recording.
+        """Those frames of the recording, a stop beyond its end meaning its end.
 
-        The name tells the stretch from others of the same file ("walk_800_1400"), a whole file
-        keeps its own.
+        The name tells the part from others of the same file ("walk_800_1400").
 
         Raises:
-          InputError: as `frames` does.
+          InputError: where no frames are left.
         """
-        start, stop = self.frames(clip.num_frames)
-        if self.whole:
+        stop = clip.num_frames if self.stop is None else min(self.stop, clip.num_frames)
+        if self.start >= stop:
+            asked = f"{self.start}:{'' if self.stop is None else self.stop}"
+            has = f"the recording has {counted(clip.num_frames, 'frame')}"
+            raise InputError(f"{self.path}: no frames {asked}; {has}")
+        if not self.start and self.stop is None:
             return clip
-        name = f"{clip.name}_{start}_{'end' if self.stop is None else stop}"
-        return replace(clip.crop(start, stop), name=name)
+        name = f"{clip.name}_{self.start}_{'end' if self.stop is None else stop}"
+        return replace(clip.crop(self.start, stop), name=name)
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a clip comes from, with what was used of it and how it was read; kept in the dataset's
-    provenance."""
+    """Where a clip comes from and how it was read; kept in the dataset's provenance."""
 
     clip: str
     file: str
-    frames: tuple[int, int]  # [start, stop) of the recording
-    rate_hz: float  # of the recording
-    scale: float | str | None  # metres per unit, or the unit's name; None: what the file says
+    # [start, stop) of the recording
+    frames: tuple[int, int]
+    # of the recording
+    rate_hz: float
+    # metres per unit, or the unit's name; None: what the file says
+    scale: float | str | None
     up: str
 
 
-class Gathered(NamedTuple):
-    """What recordings hold: clips of keypoints, motions of the robot made by others, where each
-    comes from, what its file calls it (both by its name), and the recordings that could not be
-    read."""
+@dataclass(frozen=True)
+class Recordings:
+    """What recordings hold."""
 
-    clips: list[Clip]
-    motions: list[ReferenceMotion]
-    origins: dict[str, Origin]
-    entries: dict[str, str]
-    failures: list[Failure]
+    # of keypoints
+    clips: list[Clip] = field(default_factory=list)
+    # of the robot, made by others
+    motions: list[ReferenceMotion] = field(default_factory=list)
+    # of each clip and motion, by its name
+    origins: dict[str, Origin] = field(default_factory=dict)
+    # what each one's file calls it, by its name
+    entries: dict[str, str] = field(default_factory=dict)
+    # the recordings that could not be read
+    failures: list[Failure] = field(default_factory=list)
 
     @property
     def files(self) -> dict[str, str]:
         """The file of each clip, for messages."""
         return {name: origin.file for name, origin in self.origins.items()}
 
+    def take(self, part: Excerpt, whole: Clip | ReferenceMotion, used: Mapping[str, Any]) -> None:
+        """Add a part of what was read, under a name that nothing else has."""
+        try:
+            clip = part.crop(whole)
+        except InputError as error:
+            self.failures.append((str(part.path), str(error)))
+            return
+        name, count = clip.name, 2
+        # the same file name in two folders
+        while name in self.origins:
+            name, count = f"{clip.name}_{count}", count + 1
+        self.entries[name] = whole.name
+        frames, scale = (part.start, part.start + clip.num_frames), used.get("scale")
+        self.origins[name] = Origin(
+            name, str(part.path), frames, clip.rate_hz, scale, str(used["up"])
+        )
+        if isinstance(clip, Clip):
+            self.clips.append(replace(clip, name=name))
+        else:
+            self.motions.append(replace(clip, name=name, recording=name))
 
-def recordings(source: Any, start: int, stop: int | None) -> list[Recording]:
-    """Like `sources`, where an entry may end in "@START:STOP" to use those frames only; the others
-    take start and stop.
+
+def excerpts(source: Any, start: int, stop: int | None) -> list[Excerpt]:
+    """As `files_of`, where an entry may end in "@START:STOP"; the others take start and stop.
 
     Raises:
-      InputError: where nothing is found, or for a stretch that is none.
+      InputError: where nothing is found, or for what are no frames.
     """
     if isinstance(source, Sequence) and not isinstance(source, str):
-        return [recording for entry in source for recording in recordings(entry, start, stop)]
+        return [part for entry in source for part in excerpts(entry, start, stop)]
     text = str(source)
-    place, at, stretch = text.rpartition("@")
-    if not at or Path(text).expanduser().exists():
-        return [Recording(path, start, stop) for path in sources(source)]
-    # several, each with frames of its own
-    if "," in text and not Path(place).expanduser().exists():
-        return recordings([part.strip() for part in text.split(",") if part.strip()], start, stop)
-    if found := re.fullmatch(r"(\d*):(\d*)", stretch, re.ASCII):
-        first, last = int(found[1] or 0), int(found[2]) if found[2] else None
-        return [Recording(path, first, last) for path in sources(place)]
-    if Path(place).expanduser().exists():
-        raise InputError(
-            f"{text!r}: {stretch!r} is no stretch of frames; FILE@START:STOP takes whole numbers from 0, "
-            f"e.g. {place}@100:700"
-        )
-    return [Recording(path, start, stop) for path in sources(source)]
+    place, at, frames = text.rpartition("@")
+    if at and not _exists(text):
+        # several, each with frames of its own
+        if "," in text and not _exists(place):
+            return excerpts(_parts(text), start, stop)
+        if found := re.fullmatch(r"(\d*):(\d*)", frames, re.ASCII):
+            first, last = int(found[1] or 0), int(found[2]) if found[2] else None
+            return [Excerpt(path, first, last) for path in files_of(place)]
+        if _exists(place):
+            expected = f"FILE@START:STOP takes whole numbers from 0, e.g. {place}@100:700"
+            raise InputError(f"{text!r}: {frames!r} is no stretch of frames; {expected}")
+    return [Excerpt(path, start, stop) for path in files_of(source)]
 
 
-def sources(source: Any) -> list[Path]:
-    """The recordings that source= names: a file, a folder (recordings in it and below), a glob, or
-    a list of them.
+def _exists(text: str) -> bool:
+    return Path(text).expanduser().exists()
+
+
+def _parts(text: str) -> list[str]:
+    return [part.strip() for part in text.split(",") if part.strip()]
+
+
+def files_of(source: Any) -> list[Path]:
+    """The recordings of a file, a folder (in it and below), a glob, or a list of them.
 
     Raises:
       InputError: where nothing is found.
     """
     if isinstance(source, Sequence) and not isinstance(source, str):
-        found = [path for entry in source for path in sources(entry)]
-        return list(dict.fromkeys(found))
+        return list(dict.fromkeys(path for entry in source for path in files_of(entry)))
     text = str(source)
     path = Path(text).expanduser()
     if path.is_dir():
@@ -145,85 +159,51 @@ def sources(source: Any) -> list[Path]:
         return [path]
     matches = sorted(Path(match) for match in glob.glob(str(path), recursive=True))
     if matches:
-        return [
-            entry for match in matches for entry in (sources(match) if match.is_dir() else [match])
-        ]
+        lists = (files_of(match) if match.is_dir() else [match] for match in matches)
+        return [file for files in lists for file in files]
     if "," in text:
-        return sources([part.strip() for part in text.split(",") if part.strip()])
+        return files_of(_parts(text))
     if glob.has_magic(text):
         raise InputError(f"no file matches {text!r}")
     raise InputError(f"no file or folder {text!r} (source=synthetic needs none)")
 
 
 def is_readable(path: Path) -> bool:
-    """Whether a file in a folder is taken for a recording; READMEs, licences and skeletons are not."""
+    """Whether a file in a folder is a recording; READMEs, licences and skeletons are not."""
     return is_recording(path) or is_robot_motion(path)
 
 
-def synthetic(start: int = 0, stop: int | None = None) -> Gathered:
+def synthetic(start: int = 0, stop: int | None = None) -> Recordings:
     """The generated gaits, or those frames of them."""
-    found = Gathered([], [], {}, {}, [])
+    found = Recordings()
     for clip in demo_clips():
-        _take(found, Recording(Path(clip.name), start, stop), clip, {"scale": 1.0, "up": "z"})
+        found.take(Excerpt(Path(clip.name), start, stop), clip, {"scale": 1.0, "up": "z"})
     return found
 
 
 def read_recordings(
-    chosen: Sequence[Recording],
+    chosen: Sequence[Excerpt],
     robot: Robot,
     given: Mapping[str, Any],
     explain: Explain = lambda _, error: str(error),
-) -> Gathered:
-    """Read and crop recordings, and give every clip a name of its own; what fails is listed, the
-    rest goes on.
+) -> Recordings:
+    """Read and crop recordings under unique names; what fails is listed, the rest goes on.
 
-    given: options of the readers, each for the files that take it. explain: says why a file could
-    not be read.
+    given: options of the readers, each for the files that take it. explain: why a file could not be
+    read.
     """
-    found = Gathered([], [], {}, {}, [])
-    for recording in chosen:
-        _read(found, recording, given, robot, explain)
+    found = Recordings()
+    for part in chosen:
+        known = options_of(part.path)
+        fitting = {key: value for key, value in given.items() if key in known or not known}
+        try:
+            if is_robot_motion(part.path):
+                licence = {key: given[key] for key in ("licence",) if key in given}
+                motion = import_motion(part.path, robot, **licence)
+                found.take(part, motion, {"scale": 1.0, "up": "z"})
+            else:
+                for clip in read_all(part.path, **fitting):
+                    found.take(part, clip, {"up": "y", **known, **fitting})
+        except (InputError, OSError) as error:
+            found.failures.append((str(part.path), explain(part.path, error)))
     return found
-
-
-def _read(
-    found: Gathered, recording: Recording, given: Mapping[str, Any], robot: Robot, explain: Explain
-) -> None:
-    """Add what one file holds, or why it could not be read."""
-    path = recording.path
-    known = options_of(path)
-    fitting = {key: value for key, value in given.items() if key in known or not known}
-    try:
-        if is_robot_motion(path):
-            licence = {"licence": given["licence"]} if "licence" in given else {}
-            _take(
-                found, recording, import_motion(path, robot, **licence), {"scale": 1.0, "up": "z"}
-            )
-        else:
-            for clip in read_all(path, **fitting):
-                _take(found, recording, clip, {"scale": None, "up": "y", **known, **fitting})
-    except (InputError, OSError) as error:
-        found.failures.append((str(path), explain(path, error)))
-
-
-def _take(
-    found: Gathered, recording: Recording, whole: Clip | ReferenceMotion, used: dict[str, Any]
-) -> None:
-    """Crop what was read, under a name that nothing else has."""
-    try:
-        clip = recording.crop(whole)
-    except InputError as error:
-        found.failures.append((str(recording.path), str(error)))
-        return
-    name, count = clip.name, 2
-    while name in found.origins:  # the same file name in two folders
-        name, count = f"{clip.name}_{count}", count + 1
-    found.entries[name] = whole.name
-    frames = (recording.start, recording.start + clip.num_frames)
-    found.origins[name] = Origin(
-        name, str(recording.path), frames, clip.rate_hz, used["scale"], str(used["up"])
-    )
-    if isinstance(clip, Clip):
-        found.clips.append(replace(clip, name=name))
-    else:
-        found.motions.append(replace(clip, name=name, recording=name))

@@ -1,5 +1,4 @@
-"""Train and validation motions, split by recording: what a policy is judged on, it has seen no part
-or mirror of."""
+"""Train and validation motions, split by recording: no part or mirror of one is on both sides."""
 
 from __future__ import annotations
 
@@ -24,6 +23,17 @@ def recording_of(motion: ReferenceMotion) -> str:
     return motion.recording or motion.name
 
 
+def require_share(validation: float) -> None:
+    """Refuse a share for validation outside of [0, 1).
+
+    Raises:
+      InputError: naming it.
+    """
+    if not 0.0 <= validation < 1.0:
+        limits = "the share for validation is at least 0 and below 1"
+        raise InputError(f"validation={validation}: {limits}")
+
+
 def split(
     motions: Sequence[ReferenceMotion],
     validation: float,
@@ -33,76 +43,57 @@ def split(
     recordings: Sequence[str] = (),
     known: Sequence[Array] | None = None,
 ) -> tuple[ReferenceMotion, ...]:
-    """The motions with their `split` set, so that about a share `validation` of the seconds is for
-    validation.
+    """The motions with their `split` set: about a share `validation` of the seconds is held out.
 
-    All motions of a recording, chunks and mirrors, are on one side; both sides have all speeds, as
-    far as the recordings allow. 0 splits nothing (the split is ""). The order of the motions does
-    not matter. origins: of recordings that are stretches of one, which may overlap, its name: they
-    are on one side, too. What that
-      name is does not matter, so that the folder of the files does not.
-    recordings: names or patterns ("walk_*") of those that are for validation, whatever the share.
+    All motions of a recording are on one side; both sides have all speeds, as far as the recordings
+    allow. 0 splits nothing (the split is ""). The order of the motions does not matter.
+    origins: of recordings that are stretches of one its name: they are on one side, too.
+    recordings: names or patterns ("walk_*") of those for validation, whatever the share.
     known: as in `weights.histogram`.
 
     Raises:
       InputError: for a share that is not in [0, 1), and for a pattern that fits no recording.
     """
-    if not 0.0 <= validation < 1.0:
-        raise InputError(
-            f"validation={validation}: the share for validation is at least 0 and below 1"
-        )
+    require_share(validation)
     if not (validation or recordings) or not motions:
         return tuple(replace(motion, split="") for motion in motions)
-    called = [recording_of(motion) for motion in motions]
+    names = [recording_of(motion) for motion in motions]
     first: dict[str, str] = {}
-    for name in sorted(called):
+    for name in sorted(names):
         first.setdefault(origins.get(name, name), name)
-    whole = [first[origins.get(name, name)] for name in called]
+    whole = [first[origins.get(name, name)] for name in names]
     if recordings:
-        named = matching("recording", recordings, sorted(set(called)))
-        held_out = frozenset(
-            group for name, group in zip(called, whole, strict=True) if name in named
-        )
+        named = matching("recording", recordings, sorted(set(names)))
+        held_out = frozenset(group for name, group in zip(names, whole) if name in named)
     else:
         profile: dict[str, Array] = {}
         for name, seconds in zip(whole, histogram(motions, known)[0], strict=True):
             profile[name] = profile.get(name, np.zeros_like(seconds)) + seconds
         held_out = choose(profile, validation, seed)
-    return tuple(
-        replace(motion, split=VALIDATION if name in held_out else TRAIN)
-        for name, motion in zip(whole, motions, strict=True)
-    )
+    sides = [VALIDATION if name in held_out else TRAIN for name in whole]
+    return tuple(replace(motion, split=side) for motion, side in zip(motions, sides))
 
 
 def choose(profile: Mapping[str, Array], share: float, seed: int = 0) -> frozenset[str]:
-    """The recordings for validation, of those in `profile` by name: the seconds (B,) that each
-    spends in B bins of speed.
+    """The recordings for validation, of the seconds (B,) that each spends in B bins of speed.
 
-    Of some greedy choices (see `_greedy`), each in an order of its own, the one whose bins are
-    nearest to `share` of all the recordings' (least chi-squared). Names and the seed alone decide
-    about the orders, not the recordings' places. Of two or more recordings at least one is chosen
-    and at least one is not; a single one is never chosen.
+    Of some greedy choices in random orders, the one whose bins are nearest to `share` of all the
+    recordings' (least chi-squared). Names and the seed alone decide. Of two or more recordings at
+    least one is chosen and at least one is not; a single one is never chosen.
     """
     names = sorted(profile)
     seconds = {name: float(np.sum(profile[name])) for name in names}
     whole = np.sum([profile[name] for name in names], axis=0)
+    none = np.zeros_like(whole)
     best, least = frozenset[str](), np.inf
     for trial in range(_TRIALS):
         keys = {name: hashlib.sha256(f"{seed}:{trial}:{name}".encode()).digest() for name in names}
         chosen = _greedy(sorted(names, key=lambda name: keys[name]), seconds, share)
-        part = (
-            np.sum([profile[name] for name in sorted(chosen)], axis=0)
-            if chosen
-            else np.zeros_like(whole)
-        )
-        miss = float(
-            np.sum(
-                np.divide(
-                    (part - share * whole) ** 2, whole, out=np.zeros_like(whole), where=whole > 0.0
-                )
-            )
-        )
-        if miss < least * (1.0 - 1e-9):  # equal up to rounding: the first
+        part = np.sum([profile[name] for name in sorted(chosen)], axis=0) if chosen else none
+        squares = (part - share * whole) ** 2
+        miss = float(np.sum(np.divide(squares, whole, out=none.copy(), where=whole > 0.0)))
+        # equal up to rounding: the first
+        if miss < least * (1.0 - 1e-9):
             best, least = chosen, miss
     return best
 

@@ -1,12 +1,10 @@
-"""From a recording to what the solver shall meet: markers at the robot's size and rate, over the
-floor z = 0.
+"""From a recording to the solver's targets: markers at the robot's size and rate, over z = 0.
 
 Clip -> markers -> low-pass -> stances, floor -> (body scale) -> output rate -> locked feet,
 headings
 
-Everything is brought to the output rate before anything is solved. A motion solved at the
-recording's rate and resampled afterwards would have standing feet that slide at every step that
-falls between two frames, and joints beyond their bounds where a spline overshoots.
+Everything is brought to the output rate before anything is solved: a motion resampled afterwards
+would have feet that slide at every step between two frames, and joints beyond their bounds.
 Shapes: T frames of the recording, S frames of the output, M markers, F feet.
 """
 
@@ -17,9 +15,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mocap_data.arrays import Array
+from mocap_data.arrays import Array, Bools
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, counted
 from retarget import ground
 from retarget.options import Options
 from retarget.prepared_robot import PreparedRobot
@@ -27,42 +25,49 @@ from retarget.resampling import frame_times
 from retarget.skeletons import marker_positions, skeleton_of
 
 MIN_FRAMES = 8
-MAX_COORDINATE = 1e4  # [m] from the origin; no recording goes further, a garbled number does
+# [m] from the origin; no recording goes further, a garbled number does
+MAX_COORDINATE = 1e4
 # [m] beyond them nothing can be solved; wrong units within them show as large errors
 TRUNK_LENGTHS = (1e-4, 1e3)
-_SAME_BODY = 0.03  # relative difference of bone lengths, root of squares
-_ALIKE = 0.9  # legs less than a tenth longer than the robot's are as good as its own
-# [m] see ground.STANCE_HEIGHT; a heel that is further up has left the floor
+# relative difference of bone lengths, root of squares
+_SAME_BODY = 0.03
+# legs less than a tenth longer than the robot's are as good as its own
+_ALIKE = 0.9
+# [m] as ground.STANCE_HEIGHT; a heel that is further up has left the floor
 _SOLE_STANCE_HEIGHT = 0.03
 
 
 @dataclass(frozen=True)
-class Recorded:
+class RecordedMarkers:
     """A clip's markers at its own size and rate, over its floor z = 0."""
 
     clip: Clip
-    raw: Array  # (T, M, 3) [m]
-    smooth: Array  # (T, M, 3) [m] low-passed
-    standing: ground.Bools  # (T, F)
-    # (F,) [m] height of the trunk's marker over each foot while it stands; NaN where it never does
+    # (T, M, 3) [m]
+    raw: Array
+    # (T, M, 3) [m] low-passed
+    smooth: Array
+    # (T, F)
+    standing: Bools
+    # (F,) [m] height of the trunk's marker over each standing foot; NaN where it never stands
     legs: Array
-    # (M,) [m] of the markers of standing feet; NaN for those that never stand, and for other
-    # markers
+    # (M,) [m] of the markers of standing feet; NaN for others
     heights: Array
-    slope: float  # of the recorded floor, which was made level; 0 where it was
+    # of the recorded floor, which was made level
+    slope: float
 
 
 @dataclass(frozen=True)
 class Targets:
-    """One clip as the solver sees it: at the output rate, standing paws as high as the robot's foot
-    centres."""
+    """One clip at the output rate, standing paws as high as the robot's foot centres."""
 
-    raw: Array  # (S, M, 3) [m] the animal's markers
-    locked: Array  # (S, M, 3) [m] with standing round feet held still and level
-    # (S, M) [rad] of the animal, held through each foot's stances; zero for markers on no round
-    # foot
+    # (S, M, 3) [m] the animal's markers
+    raw: Array
+    # (S, M, 3) [m] with standing round feet held still and level
+    locked: Array
+    # (S, M) [rad] of the animal, held through the stances of round feet; zero for other markers
     heading: Array
-    standing: ground.Bools  # (S, F)
+    # (S, F)
+    standing: Bools
     rate_hz: float
 
 
@@ -75,27 +80,20 @@ def prepared_for(prepared: PreparedRobot, clip: Clip) -> PreparedRobot:
     robot = prepared.robot
     skeleton = skeleton_of(clip, tuple(robot.markers))
     shared = tuple(name for name in robot.markers if name in skeleton.markers)
-    if shared == prepared.layout.names:
-        return prepared
-    return PreparedRobot.of(robot, shared)
+    return prepared if shared == prepared.layout.names else PreparedRobot.of(robot, shared)
 
 
 def by_body(clips: Sequence[Clip]) -> list[list[Clip]]:
-    """The clips in groups of one body each: the same keypoint names, and bones as long as the
-    group's first clip's.
-
-    People of one data set have the same keypoints and other proportions; clips of one animal shall
-    share offsets.
-    """
+    """The clips in groups of one body: the same keypoint names, and bones as long."""
     groups: list[tuple[tuple[str, ...], Array, list[Clip]]] = []
     for clip in clips:
         bones = _bones(clip)
         for names, first, members in groups:
-            if names == clip.names and np.linalg.norm(bones - first) <= _SAME_BODY * np.linalg.norm(
-                first
-            ):
-                members.append(clip)
-                break
+            if names == clip.names:
+                most = _SAME_BODY * np.linalg.norm(first)
+                if np.linalg.norm(bones - first) <= most:
+                    members.append(clip)
+                    break
         else:
             groups.append((clip.names, bones, [clip]))
     return [members for _, _, members in groups]
@@ -103,49 +101,44 @@ def by_body(clips: Sequence[Clip]) -> list[list[Clip]]:
 
 def _bones(clip: Clip) -> Array:
     """Median lengths (N,) of the bones [m]; a single zero where no bones are known."""
-    places = clip.positions[:: max(1, clip.num_frames // 50)]
-    if clip.parents is not None and max(clip.parents) >= 0:
-        child = np.flatnonzero(np.array(clip.parents) >= 0)
-        ends = places[:, child] - places[:, np.array(clip.parents)[child]]
-        return np.asarray(np.median(np.linalg.norm(ends, axis=-1), axis=0))
-    return np.zeros(1)
+    if clip.parents is None or max(clip.parents) < 0:
+        return np.zeros(1)
+    places, parents = clip.positions[:: max(1, clip.num_frames // 50)], np.array(clip.parents)
+    child = np.flatnonzero(parents >= 0)
+    ends = places[:, child] - places[:, parents[child]]
+    return np.asarray(np.median(np.linalg.norm(ends, axis=-1), axis=0))
 
 
-def recorded(clip: Clip, prepared: PreparedRobot, options: Options) -> Recorded:
+def markers_of(clip: Clip, prepared: PreparedRobot, options: Options) -> RecordedMarkers:
     """The clip's markers on the floor, with stances.
 
     Raises:
       InputError: for an unfit clip.
     """
     if clip.num_frames < MIN_FRAMES:
-        raise InputError(
-            f"clip {clip.name!r} has {clip.num_frames} frame{'s' if clip.num_frames != 1 else ''}; "
-            f"retargeting needs at least {MIN_FRAMES}"
-        )
+        has = f"has {counted(clip.num_frames, 'frame')}"
+        raise InputError(f"clip {clip.name!r} {has}; retargeting needs at least {MIN_FRAMES}")
     _check_coordinates(clip)
-    layout = prepared.layout
-    raw = marker_positions(clip, skeleton_of(clip, tuple(prepared.robot.markers)), layout.names)
+    skeleton = skeleton_of(clip, tuple(prepared.robot.markers))
+    raw = marker_positions(clip, skeleton, prepared.layout.names)
     smooth = low_pass(raw, clip.rate_hz, options.marker_cutoff_hz)
-    flat = prepared.points_per_foot >= 3
-    columns = [column for foot in prepared.foot_markers for column in foot]
+    feet = [list(foot) for foot in prepared.foot_markers]
+    columns = [column for foot in feet for column in foot]
     slope = ground.floor_slope(smooth[:, columns], clip.rate_hz)
     if slope.any():
         turn = ground.level_turn(slope).T
         raw, smooth = raw @ turn, smooth @ turn
-    reach = _SOLE_STANCE_HEIGHT if flat else ground.STANCE_HEIGHT
-    each = dict(
-        zip(columns, ground.stance(smooth[:, columns], clip.rate_hz, height=reach).T, strict=True)
-    )
-    standing = np.stack(
-        [np.all([each[c] for c in foot], axis=0) for foot in prepared.foot_markers], axis=1
-    )
-    # The floor is where each foot's lowest marker stands.
-    lowest = [
-        min(
-            foot, key=lambda c: float(np.median(smooth[each[c], c, 2])) if each[c].any() else np.inf
-        )
-        for foot in prepared.foot_markers
-    ]
+    height = _SOLE_STANCE_HEIGHT if prepared.flat_feet else ground.STANCE_HEIGHT
+    stances = ground.stance(smooth[:, columns], clip.rate_hz, height=height)
+    each = dict(zip(columns, stances.T, strict=True))
+    standing = np.stack([np.all([each[c] for c in foot], axis=0) for foot in feet], axis=1)
+
+    def standing_height(column: int) -> float:
+        stands = each[column]
+        return float(np.median(smooth[stands, column, 2])) if stands.any() else np.inf
+
+    # the floor is where each foot's lowest marker stands
+    lowest = [min(foot, key=standing_height) for foot in feet]
     floor = ground.floor_height(smooth[:, lowest], np.stack([each[c] for c in lowest], axis=1))
     down = np.array([0.0, 0.0, floor])
     length = float(np.median(np.linalg.norm(_along(raw, prepared), axis=-1)))
@@ -154,27 +147,23 @@ def recorded(clip: Clip, prepared: PreparedRobot, options: Options) -> Recorded:
             f"clip {clip.name!r}: shoulders and hips are {length:.3g} m apart, which is no animal; "
             "are its units (metres are expected) and keypoint names right?"
         )
-    legs = np.full(len(prepared.foot_markers), np.nan)
-    heights = np.full(len(layout.names), np.nan)
+    legs, heights = np.full(len(feet), np.nan), np.full(len(prepared.layout.names), np.nan)
     for foot, top in enumerate(prepared.tops):
-        now = standing[:, foot]
+        now, markers = standing[:, foot], feet[foot]
         if now.any():
             legs[foot] = np.median(smooth[now, top, 2]) - floor
-            heights[list(prepared.foot_markers[foot])] = (
-                np.median(smooth[now][:, list(prepared.foot_markers[foot]), 2], axis=0) - floor
-            )
-    return Recorded(
-        clip, raw - down, smooth - down, standing, legs, heights, float(np.linalg.norm(slope))
-    )
+            heights[markers] = np.median(smooth[now][:, markers, 2], axis=0) - floor
+    steep = float(np.linalg.norm(slope))
+    return RecordedMarkers(clip, raw - down, smooth - down, standing, legs, heights, steep)
 
 
-def body_scale(clips: Sequence[Recorded], prepared: PreparedRobot, options: Options) -> float:
-    """The factor on the recordings' lengths: as given, or that which makes standing legs as long as
-    the robot's at home.
+def body_scale(
+    clips: Sequence[RecordedMarkers], prepared: PreparedRobot, options: Options
+) -> float:
+    """The factor on the recordings' lengths: as given, or standing legs as long as the robot's.
 
     Bodies of nearly the robot's size are left as they are, and smaller ones are never enlarged: a
-    robot with longer legs takes a dog's steps as they are (the offsets carry it higher), one with
-    shorter legs cannot. Recordings of one body share it: the median over feet and recordings
+    robot with longer legs takes a dog's steps as they are. The median over feet and recordings
     counts, so that one that sits does not.
     """
     if isinstance(options.scale_body, float | int):
@@ -192,123 +181,106 @@ def body_scale(clips: Sequence[Recorded], prepared: PreparedRobot, options: Opti
     return ratio if ratio < _ALIKE else 1.0
 
 
-def standing_heights(clips: Sequence[Recorded], prepared: PreparedRobot) -> Array:
-    """(M,) [m] how high feet carry their markers over the floor when they stand, in the recordings;
-    0 for other markers.
+def standing_heights(clips: Sequence[RecordedMarkers], prepared: PreparedRobot) -> Array:
+    """(M,) [m] how high standing feet carry their markers in the recordings; 0 for other markers.
 
-    Where no foot ever stands: as high as the robot's do. The paws of one animal are one: recordings
-    share it.
+    Where no foot ever stands: as high as the robot's do.
     """
-    known = np.stack([clip.heights for clip in clips])
-    out = np.zeros(known.shape[1])
-    for m in np.flatnonzero(prepared.layout.on_foot & ~prepared.layout.footprint):
-        out[m] = prepared.layout.height[m] - prepared.sole_height
+    known, layout = np.stack([clip.heights for clip in clips]), prepared.layout
+    sole = layout.on_foot & ~layout.footprint
+    out = np.where(sole, layout.height - prepared.sole_height, 0.0)
     for m in np.flatnonzero(np.isfinite(known).any(axis=0)):
         out[m] = np.nanmedian(known[:, m])
     return out
 
 
 def targets(
-    clip: Recorded, prepared: PreparedRobot, options: Options, scale: float, heights: Array
+    markers: RecordedMarkers,
+    prepared: PreparedRobot,
+    options: Options,
+    scale: float,
+    heights: Array,
 ) -> Targets:
     """The clip at the robot's size and the output rate, standing feet locked.
 
-    heights: (M,) [m] from `standing_heights`. The target of a round foot is the bottom of the
-    animal's paw.
+    heights: (M,) [m] from `standing_heights`. The target of a round foot is the paw's bottom.
 
     Raises:
       InputError: for one that is too short.
     """
     rate = float(options.rate_hz or prepared.robot.control_rate_hz)
-    name, duration = clip.clip.name, clip.clip.duration_s
+    name, duration = markers.clip.name, markers.clip.duration_s
     if duration * rate < 3.0:
-        raise InputError(
-            f"clip {name!r} of {duration:.2f} s is too short for a motion at {rate:g} Hz"
-        )
-    raw, locked, standing = at_rate(clip, rate)
-    footprints = [foot[0] for foot in prepared.foot_markers] if prepared.points_per_foot < 3 else []
-    for markers in (raw, locked):
-        markers[:, footprints, 2] -= heights[footprints]
+        short = f"of {duration:.2f} s is too short for a motion at {rate:g} Hz"
+        raise InputError(f"clip {name!r} {short}")
+    raw, locked, standing = at_rate(markers, rate)
+    footprints = [] if prepared.flat_feet else [foot[0] for foot in prepared.foot_markers]
+    for places in (raw, locked):
+        places[:, footprints, 2] -= heights[footprints]
     raw, locked = scale * raw, scale * locked
     along = np.unwrap(np.arctan2(*_along(raw, prepared)[:, 1::-1].T))
     heading = np.zeros(raw.shape[:2])
-    if footprints:
-        if options.lock_feet:
-            locked[:, footprints] = ground.lock_feet(
-                locked[:, footprints], standing, reach=scale * ground.PIN_REACH
-            )
-        for foot, column in enumerate(footprints):
-            heading[:, column] = ground.hold(along[:, None], standing[:, foot])[:, 0]
-    # The lowest marker of a standing foot is as high as the robot's: the centre of a sphere a
-    # radius above the floor.
+    if footprints and options.lock_feet:
+        most = scale * ground.MOST_WANDER
+        locked[:, footprints] = ground.lock_feet(locked[:, footprints], standing, most=most)
+    for foot, column in enumerate(footprints):
+        heading[:, column] = ground.hold(along[:, None], standing[:, foot])[:, 0]
+    # the lowest marker of a standing foot is as high as the robot's
     rise = np.array([0.0, 0.0, prepared.sole_height])
     return Targets(raw + rise, locked + rise, heading, standing, rate)
 
 
-def at_rate(clip: Recorded, rate_hz: float) -> tuple[Array, Array, ground.Bools]:
-    """Raw and smooth markers (S, M, 3) by cubic splines, and stances (S, F): those whose frames on
-    both sides stand."""
+def at_rate(markers: RecordedMarkers, rate_hz: float) -> tuple[Array, Array, Bools]:
+    """Raw and smooth markers (S, M, 3) by cubic splines, and stances (S, F) of both neighbours."""
     from scipy.interpolate import CubicSpline
 
-    old = clip.clip.rate_hz
-    new = frame_times(len(clip.raw), old, rate_hz, width=2 * clip.raw[0].size)
+    raw, old = markers.raw, markers.clip.rate_hz
+    new = frame_times(len(raw), old, rate_hz, width=2 * raw[0].size)
     if old == rate_hz:
-        return clip.raw.copy(), clip.smooth.copy(), clip.standing
-    both = np.concatenate((clip.raw, clip.smooth), axis=1)
+        return raw.copy(), markers.smooth.copy(), markers.standing
+    both = np.concatenate((raw, markers.smooth), axis=1)
     out = np.asarray(CubicSpline(np.arange(len(both)), both, axis=0)(new))
-    before = np.floor(new + 1e-9).astype(np.intp)
-    after = np.ceil(new - 1e-9).astype(np.intp)
-    count = clip.raw.shape[1]
-    return (
-        out[:, :count].copy(),
-        out[:, count:].copy(),
-        clip.standing[before] & clip.standing[after],
-    )
+    before, after = np.floor(new + 1e-9).astype(np.intp), np.ceil(new - 1e-9).astype(np.intp)
+    standing, count = markers.standing[before] & markers.standing[after], raw.shape[1]
+    return out[:, :count].copy(), out[:, count:].copy(), standing
 
 
 def low_pass(values: Array, rate_hz: float, cutoff_hz: float | None) -> Array:
-    """`values` (T, ...) low-passed without lag (Butterworth of order 2, forth and back); a copy for
-    None."""
+    """`values` (T, ...) low-passed without lag (Butterworth of order 2, forth and back)."""
     from scipy.signal import butter, sosfiltfilt
 
     if cutoff_hz is None or cutoff_hz >= 0.45 * rate_hz:
         return values.copy()
     sections = butter(2, cutoff_hz, fs=rate_hz, output="sos")
-    return np.asarray(
-        sosfiltfilt(sections, values, axis=0, padlen=min(len(values) - 1, round(rate_hz / 2)))
-    )
+    pad = min(len(values) - 1, round(rate_hz / 2))
+    return np.asarray(sosfiltfilt(sections, values, axis=0, padlen=pad))
 
 
 def _along(markers: Array, prepared: PreparedRobot) -> Array:
-    """(T, 3) [m] along the trunk, hind to front; across it and turned to the front where it is
-    rather wide than long."""
-    layout = prepared.layout
+    """(T, 3) [m] along the trunk, hind to front; for a wide one across it, turned to the front."""
+    layout, robot = prepared.layout, prepared.robot
     x, y = layout.position[:, 0], layout.position[:, 1]
     trunk = layout.on_trunk
     if not trunk.any():
-        raise InputError(f"robot '{prepared.robot.name}' has no markers on its root body")
+        raise InputError(f"robot '{robot.name}' has no markers on its root body")
     wide = np.ptp(y[trunk]) > np.ptp(x[trunk])
     way = y if wide else x
     ahead, behind = np.flatnonzero(trunk & (way > 1e-6)), np.flatnonzero(trunk & (way < -1e-6))
     if not (len(ahead) and len(behind)):
-        raise InputError(
-            f"robot '{prepared.robot.name}' needs trunk markers in front of and behind its base, "
-            "or left and right of it"
-        )
+        needs = "trunk markers in front of and behind its base, or left and right of it"
+        raise InputError(f"robot '{robot.name}' needs {needs}")
     line: Array = markers[:, ahead].mean(axis=1) - markers[:, behind].mean(axis=1)
     return np.stack((line[:, 1], -line[:, 0], line[:, 2]), axis=-1) if wide else line
 
 
 def _check_coordinates(clip: Clip) -> None:
-    """Refuse what only a garbled file or a wrong unit says.
-
-    Raises:
-      InputError: naming keypoint and frame.
-    """
-    size = np.abs(clip.positions).max(axis=-1)  # (T, M)
+    """Refuse what only a garbled file or a wrong unit says, naming keypoint and frame."""
+    # (T, M)
+    size = np.abs(clip.positions).max(axis=-1)
     frame, keypoint = np.unravel_index(int(np.argmax(size)), size.shape)
-    if size[frame, keypoint] > MAX_COORDINATE:
+    if (far := size[frame, keypoint]) > MAX_COORDINATE:
+        where = f"{far:.3g} m from the origin in frame {frame} of the clip"
         raise InputError(
-            f"clip {clip.name!r}: keypoint {clip.names[keypoint]} is {size[frame, keypoint]:.3g} m from the origin in "
-            f"frame {frame} of the clip, at most {MAX_COORDINATE:g} m are expected; a garbled number, or other units?"
+            f"clip {clip.name!r}: keypoint {clip.names[keypoint]} is {where}, at most "
+            f"{MAX_COORDINATE:g} m are expected; a garbled number, or other units?"
         )

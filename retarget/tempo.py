@@ -1,7 +1,6 @@
 """Motions played slower and faster: a training set with more variety than was recorded.
 
-Time fits a walk at 1.15 times its speed well, and a jump badly, as gravity stays what it is: keep
-the factors near 1.
+A walk at 1.15 times its speed fits well, a jump badly, as gravity stays: keep factors near 1.
 """
 
 from __future__ import annotations
@@ -19,8 +18,7 @@ from retarget.resampling import resample
 
 
 def at_tempo(motion: ReferenceMotion, robot: Robot, tempo: float) -> ReferenceMotion:
-    """The motion made `tempo` times as fast, at the rate that it has, called NAME_x1.15 for 1.15;
-    otherwise as `resample`.
+    """The motion `tempo` times as fast at its rate, called NAME_x1.15 for 1.15; as `resample`.
 
     Raises:
       InputError: for a tempo that is not positive, or that leaves fewer than two frames.
@@ -34,12 +32,11 @@ def at_tempo(motion: ReferenceMotion, robot: Robot, tempo: float) -> ReferenceMo
 def with_tempos(
     motions: MotionSet, robot: Robot, tempos: Sequence[float], *, min_frames: int = 2
 ) -> MotionSet:
-    """A training set with further copies of every motion, some factors faster or slower.
+    """A training set with copies of every motion at other tempos.
 
-    Of every motion, per second, half of the sampling is its copies' (slower ones have more
-    seconds). Left out are copies of fewer than `min_frames`, and those whose joints would be too
-    fast for the robot where the original's are not; a motion that has none left is sampled twice as
-    often.
+    Of every motion, per second, half of the sampling is its copies'. Left out are copies of fewer
+    than `min_frames`, and those whose joints would be too fast for the robot where the original's
+    are not; a motion without copies is sampled twice as often.
 
     Raises:
       InputError: for a tempo that is not a positive number.
@@ -50,9 +47,7 @@ def with_tempos(
         return motions
     originals, copies = [], []
     for motion in motions.motions:
-        long_enough = [
-            tempo for tempo in tempos if (motion.num_frames - 1) / tempo + 1 >= min_frames
-        ]
+        long_enough = [t for t in tempos if (motion.num_frames - 1) / t + 1 >= min_frames]
         made = [at_tempo(motion, robot, tempo) for tempo in long_enough]
         kept = [copy for copy in made if _too_fast(motion, robot) or not _too_fast(copy, robot)]
         originals.append(motion if kept else replace(motion, weight=2.0 * motion.weight))
@@ -66,6 +61,5 @@ def _too_fast(motion: ReferenceMotion, robot: Robot) -> bool:
 
 def _check(tempo: float) -> None:
     if not (isinstance(tempo, int | float) and 0.0 < tempo < math.inf):
-        raise InputError(
-            f"a tempo is a positive factor on a motion's speed, such as 1.15; got {tempo}"
-        )
+        what = "a tempo is a positive factor on a motion's speed, such as 1.15"
+        raise InputError(f"{what}; got {tempo}")

@@ -1,9 +1,9 @@
 """Sampling weights that flatten the histogram of speeds.
 
-Animals stand and stroll far more than they run. Sampled by the second, a policy would hardly see a
-canter; the paper samples clips about uniformly over velocities (Bohez et al. 2022, arXiv
-2203.17138). Here each motion gets one weight per second such that the weighted histogram of the
-root's horizontal speed comes out about even. Shapes: N motions, B bins, T frames.
+Animals stand and stroll far more than they run. The paper samples clips about uniformly over
+velocities (Bohez et al. 2022, arXiv 2203.17138); here each motion gets one weight per second such
+that the weighted histogram of the root's horizontal speed comes out about even.
+Shapes: N motions, B bins, T frames.
 """
 
 from __future__ import annotations
@@ -18,64 +18,63 @@ from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion, speeds
 
 BINS = 10
-_ROUNDS = 5  # on the dog set more hardly flatten further, and ever fewer motions carry the weight
-_FLOORS = 60  # smallest weights that are tried
-# percentile of the speeds where the bins end: one fast moment shall not stretch them; faster ones
-# count in the last
+# on the dog set more hardly flatten further, and ever fewer motions carry the weight
+_ROUNDS = 5
+# smallest weights that are tried
+_FLOORS = 60
+# percentile of the speeds where the bins end; faster ones count in the last
 _TOP = 99.0
 
 
 def histogram(
     motions: Sequence[ReferenceMotion], known: Sequence[Array] | None = None
 ) -> tuple[Array, Array]:
-    """Seconds (N, B) that each motion spends in each bin of speed, and the bins' edges (B + 1,)
-    [m/s].
+    """Seconds (N, B) that each motion spends in each bin of speed, and the edges (B + 1,) [m/s].
 
-    The bins are even from 0 to the 99th percentile of all speeds; faster ones are in the last.
-    known: the speeds of each motion, (T,) [m/s]; by default as `speeds` finds them.
+    known: the speeds of each motion, (T,) [m/s]; None: as `speeds` finds them.
     """
     found = [speeds(motion) for motion in motions] if known is None else known
-    durations = np.concatenate(
-        [np.full(len(s), 1.0 / m.rate_hz) for s, m in zip(found, motions, strict=True)]
-    )
+    periods = [np.full(len(s), 1.0 / m.rate_hz) for s, m in zip(found, motions, strict=True)]
     every = np.concatenate(found)
     order = np.argsort(every)
-    done = np.cumsum(durations[order])
-    top = (
-        float(every[order[np.searchsorted(done, _TOP / 100.0 * done[-1])]])
-        if done[-1] > 0.0
-        else 0.0
-    )
+    done = np.cumsum(np.concatenate(periods)[order])
+    top = 0.0
+    if done[-1] > 0.0:
+        top = float(every[order[np.searchsorted(done, _TOP / 100.0 * done[-1])]])
     edges = np.linspace(0.0, max(top, 1e-6), BINS + 1)
-    inner = edges[1:-1]
-    counts = [np.bincount(np.searchsorted(inner, s, side="right"), minlength=BINS) / m.rate_hz
-              for s, m in zip(found, motions, strict=True)]  # fmt: skip
+    bins = [np.searchsorted(edges[1:-1], s, side="right") for s in found]
+    counts = [np.bincount(b, minlength=BINS) / m.rate_hz for b, m in zip(bins, motions)]
     return np.array(counts, dtype=np.float64), edges
 
 
+def require_ratio(max_ratio: float) -> None:
+    """Refuse a ratio of weights below 1.
+
+    Raises:
+      InputError: naming it.
+    """
+    if not max_ratio >= 1.0:
+        least = "the largest weight over the smallest is at least 1"
+        raise InputError(f"max_weight_ratio={max_ratio}: {least}")
+
+
 def flat(seconds: Array, *, max_ratio: float = 30.0) -> Array:
-    """Weights (N,) per second for motions that spend `seconds` (N, B) in each bin; on average over
-    all seconds 1.
+    """Weights (N,) per second for motions that spend `seconds` (N, B) in bins; on average 1.
 
-    The first round gives each motion the mean of 1 / density over its frames. That is too little
-    for motions that visit several bins, so it is repeated with the weighted densities: expectation
-    maximisation for the mixture of the motions that is nearest to an even histogram (in
-    Kullback-Leibler divergence). Bins that nobody visits do not count.
+    Expectation maximisation for the mixture of the motions that is nearest to an even histogram (in
+    Kullback-Leibler divergence); its first round gives each motion the mean of 1 / density over its
+    frames. Empty bins do not count.
 
-    max_ratio: between the largest and the smallest weight, at most: a short canter that came every
-    other time would be
-        learned by heart. Weights are clipped to the range of this ratio that leaves the histogram
-        the most even.
+    max_ratio: between the largest and the smallest weight: weights are clipped to the range of this
+      ratio that leaves the histogram the most even. A rare canter would be learned by heart.
 
     Raises:
       InputError: for a ratio below 1.
     """
-    if not max_ratio >= 1.0:
-        raise InputError(
-            f"max_weight_ratio={max_ratio}: the largest weight over the smallest is at least 1"
-        )
+    require_ratio(max_ratio)
     total = seconds.sum(axis=1)
-    share = seconds / total[:, None]  # (N, B) of each motion's time
+    # (N, B) of each motion's time
+    share = seconds / total[:, None]
     visited = seconds.sum(axis=0) > 0.0
     goal = visited / np.count_nonzero(visited)
 
@@ -84,9 +83,8 @@ def flat(seconds: Array, *, max_ratio: float = 30.0) -> Array:
 
     weight = np.ones(len(seconds))
     for _ in range(_ROUNDS):
-        weight = weight * (
-            share @ np.divide(goal, density(weight), out=np.zeros_like(goal), where=visited)
-        )
+        wanted = np.divide(goal, density(weight), out=np.zeros_like(goal), where=visited)
+        weight = weight * (share @ wanted)
     floors = np.geomspace(weight.min(), weight.max(), _FLOORS)
     clipped = [np.clip(weight, floor, floor * max_ratio) for floor in floors]
     weight = max(clipped, key=lambda w: float(np.log(density(w)[visited]).sum()))
@@ -110,8 +108,6 @@ def weigh(
     weight = np.ones(len(motions))
     for name in {motion.split for motion in motions}:
         chosen = [i for i, motion in enumerate(motions) if motion.split == name]
-        weight[chosen] = flat(
-            histogram([motions[i] for i in chosen], [every[i] for i in chosen])[0],
-            max_ratio=max_ratio,
-        )
+        seconds, _ = histogram([motions[i] for i in chosen], [every[i] for i in chosen])
+        weight[chosen] = flat(seconds, max_ratio=max_ratio)
     return tuple(replace(motion, weight=w) for motion, w in zip(motions, weight, strict=True))

@@ -200,7 +200,7 @@ def read_cmu_h5_motion(
     """
     with open_hdf5(Path(path)) as file:
         opened = _File(path, file, _chosen(path, file, clip))
-        arrays = {
+        arrays: dict[str, Any] = {
             "position": opened.array("position", 3),
             "quaternion": opened.array("quaternion", 4),
             "joints": opened.array("joints", len(JOINT_NAMES)),

@@ -11,6 +11,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -50,9 +51,8 @@ def read_laikago(
     if not isinstance(document, dict) or "Frames" not in document:
         expected = f"expected JSON with FrameDuration and Frames of {COLUMNS} numbers"
         raise InputError(f"{path}: no Frames; {expected}")
-    duration = document.get("FrameDuration")
-    number = isinstance(duration, int | float) and not isinstance(duration, bool)
-    if not number or not 1e-6 < duration < 1e6:
+    duration: Any = document.get("FrameDuration")
+    if type(duration) not in (int, float) or not 1e-6 < duration < 1e6:
         found = repr(duration)[:40]
         raise InputError(f"{path}: FrameDuration is {found}, expected seconds per frame")
     values = json_frames(path, document["Frames"], COLUMNS)
