@@ -12,36 +12,29 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import h5py
 from omegaconf import DictConfig
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mocap_data import hdf5
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import write_json
-from mocap_data.hdf5 import member, members, open_hdf5
-from mocap_data.motion import ReferenceMotion
-from mocap_data.outside import parse_json, read_json_object, reading, regular_file
-from mocap_data.readers import READERS, cmu_h5, is_recording, robot_motions
-from mocap_data.store import SCHEMA, read_motions
+from mocap_data.outside import read_json_object, regular_file
+from mocap_data.readers import READERS, is_recording, robot_motions
 from npmp.experiments.common import Run, console, say, stored_config, verb
 from npmp.experiments.failures import USER_ERROR, one_line
-from npmp.experiments.motion_findings import (
+from npmp.experiments.motion_tables import motion_table
+from npmp.training.tables import read_table
+from retarget.findings import (
     FIGURES,
+    MOTIONS,
     Findings,
-    inspect_cmu,
     inspect_description,
+    inspect_hdf5,
     inspect_recording,
     inspect_robot_motion,
     inspect_skeleton,
-    medians_of,
-    motion_table,
-    splits_of,
-    totals,
 )
-from npmp.training.tables import read_table
 
 RECORDING = "recording"  # what kind= calls a file of keypoints, whatever its format
 KINDS = (RECORDING, *robot_motions.KINDS)
@@ -50,7 +43,6 @@ COLUMNS_SHOWN = 10
 # of a table with more columns than that
 SHOWN_FIRST = ("frames", "seconds", "split", "weight", *FIGURES)
 LONGEST_TEXT = 200  # characters of a text on the terminal
-MOTIONS = "reference motions"  # the kind of a dataset
 
 
 def run(config: DictConfig, run: Run) -> int:
@@ -141,86 +133,6 @@ def inspect_folder(path: Path) -> Findings:
     return findings
 
 
-def inspect_hdf5(path: Path) -> Findings:
-    """A dataset of reference motions, or the rollouts of an evaluation."""
-    with open_hdf5(path) as file:
-        root = attributes(file)
-        names = members(file)
-        if root.get("schema") == SCHEMA:
-            return inspect_motions(
-                path, root, [clip_header(name, child(file, name)) for name in names]
-            )
-        if cmu_h5.is_cmu_h5(path):
-            return inspect_cmu(path)
-        clips = []
-        for name in names:
-            if isinstance(entry := child(file, name), h5py.Group):
-                arrays = {key: child(entry, key) for key in members(entry)}
-                shapes = {
-                    key: list(array.shape)
-                    for key, array in arrays.items()
-                    if isinstance(array, h5py.Dataset)
-                }
-                clips.append({"name": name, **shapes, **attributes(entry)})
-        if not clips or not all("qpos" in clip and "reference_qpos" in clip for clip in clips):
-            wanted = f"neither reference motions (schema {SCHEMA!r}), rollouts of an evaluation nor dm_control's CMU clips"
-            raise InputError(f"{path}: HDF5, but {wanted}")
-        return {"path": str(path), "kind": "rollouts of an evaluation", **root, "clips": clips}
-
-
-def inspect_motions(path: Path, root: Findings, clips: list[Findings]) -> Findings:
-    """A dataset of reference motions, of its attributes and what its clips say."""
-    findings: Findings = {"path": str(path), "kind": MOTIONS}
-    findings.update(
-        (key, value) for key, value in root.items() if key not in ("provenance", *findings)
-    )
-    findings["provenance"] = provenance(path, root.get("provenance", "{}"))
-    findings["in all"] = totals(clips)
-    if any(clip.get("split") for clip in clips):
-        findings["splits"] = splits_of(clips)
-    problems, originals = motion_problems(path, root.get("robot"))
-    if len(originals) > 1:
-        findings["medians"] = medians_of(originals, clips)
-    findings["clips"] = clips
-    return with_problems(findings, problems)
-
-
-def motion_problems(path: Path, robot_name: Any) -> tuple[list[str], list[ReferenceMotion]]:
-    """What `read_motions` refuses the dataset for, clip by clip, and whether it is of one of the
-    robots and models here.
-
-    With it the motions that can be read, without mirror images.
-    """
-    from npmp import robots
-
-    expected: dict[str, Any] = {}
-    found = []
-    if isinstance(robot_name, str):
-        try:
-            robot = robots.load(robot_name)
-            expected = {
-                "robot": robot.name,
-                "model_sha256": robot.model_sha256,
-                "joint_names": robot.joint_names,
-                "body_names": robot.body_names,
-            }
-        except InputError as error:
-            found.append(one_line(error))
-    # With other names than expected the file is refused as a whole: what else is wrong shows
-    # without expectations.
-    for asked in (expected, {}) if expected else ({},):
-        refused: list[InputError] = []
-        try:
-            motions = read_motions(path, **asked, refused=refused).motions
-        except InputError as error:
-            refused.append(error)
-            motions = ()
-        found += [one_line(error) for error in refused]
-        if motions:
-            return found, [motion for motion in motions if not motion.mirror]
-    return found, []
-
-
 def refusal(load: Callable[[], Any]) -> list[str]:
     """The one line that loading ends with, or nothing where it succeeds."""
     try:
@@ -238,62 +150,6 @@ def with_problems(findings: Findings, problems: list[str]) -> Findings:
     none."""
     findings = {key: value for key, value in findings.items() if key != "problems"}
     return {**findings, "problems": list(dict.fromkeys(problems))} if problems else findings
-
-
-def attributes(node: Any) -> Findings:
-    """The attributes of a file or group as JSON values; none where they cannot be read."""
-    try:
-        with reading(node.file.filename):
-            return {key: hdf5.plain(value) for key, value in hdf5.attributes(node).items()}
-    except InputError:
-        return {}
-
-
-def child(group: Any, name: str) -> Any:
-    """A member of a group, None where it cannot be opened."""
-    try:
-        with reading(group.file.filename):
-            return member(group, name) if isinstance(group, h5py.Group) else None
-    except InputError:
-        return None
-
-
-def provenance(path: Path, text: Any) -> Any:
-    """The provenance as a mapping, or as it stands where it is none."""
-    try:
-        return parse_json(text, str(path)) if isinstance(text, str) else text
-    except InputError:
-        return text
-
-
-def clip_header(name: str, group: Any) -> Findings:
-    """What a clip's group says without its arrays being read; a question mark for what it does not
-    say."""
-    known = {} if group is None else attributes(group)
-    shape = getattr(child(group, "qpos"), "shape", None)
-    frames = int(shape[0]) if shape else None
-    rate = known.get("rate_hz")
-    timed = frames is not None and isinstance(rate, int | float) and rate > 0
-    return {
-        "name": name,
-        "frames": "?" if frames is None else frames,
-        "seconds": round(frames / rate, 2) if timed else "?",  # type: ignore[operator]
-        "rate_hz": "?" if rate is None else rate,
-        "licence": known.get("licence", "?"),
-        **{key: known[key] for key in ("recording", "mirror", "split") if known.get(key)},
-        **feet_of(group),
-        **{
-            key: float(f"{value:.4g}")
-            for key, value in known.items()
-            if key not in ("rate_hz", "licence", "source") and isinstance(value, int | float)
-        },
-    }
-
-
-def feet_of(group: Any) -> Findings:
-    """How many feet a clip's contacts are of, {} where it has none."""
-    shape = getattr(child(group, "contacts"), "shape", None)
-    return {"feet": int(shape[1])} if shape is not None and len(shape) == 2 else {}
 
 
 def inspect_module(path: Path) -> Findings:

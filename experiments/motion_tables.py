@@ -7,15 +7,18 @@ from typing import Any
 
 import numpy as np
 from rich import box
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
-from mocap_data import MotionSet, ReferenceMotion
-from npmp.experiments.common import table
+from mocap_data import MotionSet
+from npmp.experiments.common import is_number, table
 from retarget import Cleaned
+from retarget.findings import FIGURES, Findings
 from retarget.overview import (
     PER_RECORDING,
-    by_kind,
     figure_of,
+    groups_of,
     is_marked,
     median_of,
     originals_of,
@@ -24,7 +27,8 @@ from retarget.overview import (
 )
 from retarget.quality import BAD
 
-ROWS = 25  # with more motions the table shows the worst
+# of a dataset: with more motions the worst, of an inspected one the longest
+ROWS = 25
 
 # Of each column of the table: heading, key, factor, decimals, how motions are summed up in the last
 # row.
@@ -63,12 +67,11 @@ LEGEND_OF_MARKS = (
 )
 
 
-def table_of(motion_set: MotionSet, doubtful: Mapping[str, str] | None = None) -> Table:
+def table_of(motion_set: MotionSet, warnings: Mapping[str, str] | None = None) -> Table:
     """Motions and their figures, the worst of them where there are many; then medians, by kind of
     movement too, and all together.
 
-    Mirrors have the figures of what they mirror and are left out. doubtful: what speaks against a
-    motion, by name or recording (`is_marked`).
+    Mirrors have the figures of what they mirror and are left out. warnings: by name or recording.
     """
     shown = motions = originals_of(motion_set.motions)
     title = f"motions of {motion_set.robot}"
@@ -91,7 +94,7 @@ def table_of(motion_set: MotionSet, doubtful: Mapping[str, str] | None = None) -
         return f"{factor * value:.{decimals}f}" if np.isfinite(value) else "-"
 
     for motion in shown:
-        mark = " !" if is_marked(motion, doubtful or {}) else ""
+        mark = " !" if is_marked(motion, warnings or {}) else ""
         figures = (
             text(figure_of(motion, key), factor, decimals)
             for _, key, factor, decimals, _ in columns
@@ -117,14 +120,6 @@ def table_of(motion_set: MotionSet, doubtful: Mapping[str, str] | None = None) -
     return made
 
 
-def groups_of(motions: Sequence[ReferenceMotion]) -> dict[str, list[ReferenceMotion]]:
-    """Groups of motions to give medians of: all, and those of each kind of movement where there are
-    several kinds."""
-    return {"median": list(motions)} | {
-        f"  {kind} ({len(group)})": group for kind, group in by_kind(motions).items()
-    }
-
-
 def dropped_table(cleaned: Cleaned) -> Table:
     """Seconds by reason."""
     rows = [
@@ -139,3 +134,59 @@ def dropped_table(cleaned: Cleaned) -> Table:
     ]
     columns = ("reason", "s", "%", "stretches", "recordings")
     return table(columns, rows, right=columns[1:], title="dropped", **LOOK)
+
+
+def motion_table(clips: Sequence[Findings], medians: Sequence[Findings] = ()) -> Group:
+    """Reference motions without mirror images, in the units of `npmp retarget`'s table: the
+    `ROWS` longest where there are more, then the medians, and a line that says what is
+    left out."""
+    originals = [clip for clip in clips if not clip.get("mirror")] or list(clips)
+    shown, title = originals, f"clips: {len(originals)}"
+    if len(originals) > ROWS:
+        shown = sorted(
+            originals, key=lambda clip: -clip["seconds"] if is_number(clip["seconds"]) else 0.0
+        )[:ROWS]
+        title = f"clips: the {ROWS} longest of {len(originals)}"
+    units = {key: (heading, factor, decimals) for heading, key, factor, decimals, _ in COLUMNS}
+    numbers = {
+        "seconds": ("s", 1.0, 1),
+        **{key: units[key] for key in FIGURES},
+        "weight": ("weight", 1.0, 3),
+    }
+    numbers = {
+        key: how
+        for key, how in numbers.items()
+        if any(is_number(clip.get(key)) for clip in originals)
+    }
+    splits = any(clip.get("split") for clip in originals)
+    table = Table(
+        title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False
+    )
+    table.add_column("clip", overflow="fold", min_width=14)
+    for heading, _, _ in numbers.values():
+        table.add_column(heading, justify="right", no_wrap=True)
+    if splits:
+        table.add_column("split", no_wrap=True)
+
+    def add(row: Findings) -> None:
+        cells = [
+            f"{factor * row[key]:.{decimals}f}" if is_number(row.get(key)) else "-"
+            for key, (_, factor, decimals) in numbers.items()
+        ]
+        table.add_row(
+            Text(str(row["name"])), *cells, *([str(row.get("split", ""))] if splits else [])
+        )
+
+    for clip in shown:
+        add(clip)
+    table.add_section()
+    for row in medians:
+        add(row)
+    mirrors = len(clips) - len(originals)
+    said = (
+        [f"{mirrors} mirror image{'s' * (mirrors != 1)} besides, with the same figures"]
+        if mirrors
+        else []
+    )
+    said += ["out= writes all"] if mirrors or len(shown) < len(originals) else []
+    return Group(table, *([Text("; ".join(said))] if said else []))

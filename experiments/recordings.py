@@ -18,7 +18,7 @@ from mocap_data.readers import options_of
 from mocap_data.readers.common import DOG_NAMES, MissingOptions
 from npmp.experiments.failures import one_line
 from npmp.robots import Robot
-from retarget.sources import Failure, Gathered, Recording, read_recordings, recordings, synthetic
+from retarget.sources import Excerpt, Failure, Recordings, excerpts, read_recordings, synthetic
 
 SYNTHETIC = "synthetic"  # the source that needs no recording
 
@@ -40,7 +40,7 @@ def report_failures(failures: Sequence[Failure]) -> None:
         print(f"npmp: left out: {described(failure)}", file=sys.stderr)
 
 
-def gather(config: DictConfig, robot: Robot) -> Gathered:
+def gather(config: DictConfig, robot: Robot) -> Recordings:
     """Read and crop what source= names, and give every clip a name of its own.
 
     Raises:
@@ -50,7 +50,7 @@ def gather(config: DictConfig, robot: Robot) -> Gathered:
         found = synthetic(config.start, config.stop)
     else:
         given = {option: config[key] for key, option in KEYS.items() if config.get(key) is not None}
-        chosen = recordings(config.source, config.start, config.stop)
+        chosen = excerpts(config.source, config.start, config.stop)
         _check_used(given, chosen, config)
         found = read_recordings(chosen, robot, given, with_keys)
     if not (found.clips or found.motions):
@@ -59,7 +59,7 @@ def gather(config: DictConfig, robot: Robot) -> Gathered:
     return found
 
 
-def _check_used(given: dict[str, Any], chosen: Sequence[Recording], config: DictConfig) -> None:
+def _check_used(given: dict[str, Any], chosen: Sequence[Excerpt], config: DictConfig) -> None:
     """Refuse an option that is for another kind of file than any there is."""
     for key, what in (
         ("source_rate_hz", "keypoint files (.csv, .npz, .txt)"),

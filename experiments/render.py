@@ -45,7 +45,7 @@ from npmp.tasks.commands import CommandRange
 from npmp.tasks.velocity import COMMAND_NAMES
 from npmp.tracking import track
 from retarget.recorded import bones, keypoints_of
-from retarget.sources import read_recordings, recordings
+from retarget.sources import excerpts, read_recordings
 
 # what a film may be of; the first that is given
 SUBJECTS = ("policy", "module", "rollouts", "data")
@@ -372,7 +372,7 @@ def recording_of(config: DictConfig, robot: Robot, motion: ReferenceMotion) -> C
             else None
         )
     given = {option: config[key] for key, option in KEYS.items() if config.get(key) is not None}
-    found = read_recordings(recordings(config.source, 0, None), robot, given, with_keys)
+    found = read_recordings(excerpts(config.source, 0, None), robot, given, with_keys)
     clips = {clip.name: clip for clip in found.clips}
     if not clips:
         raise InputError(

@@ -29,12 +29,13 @@ from npmp.experiments.motion_tables import LEGEND, LEGEND_OF_MARKS, dropped_tabl
 from npmp.experiments.recordings import SYNTHETIC, described, gather, report_failures
 from npmp.robots import Robot
 from retarget import Cleaned, CleanOptions, Options, QualityMeter, clean, cleaning
-from retarget.collection import Refused, emptied, merged, retarget_what_fits, set_of, uncleaned
-from retarget.doubts import doubts
+from retarget.collection import Refused, emptied, merged, retarget_all, uncleaned
 from retarget.joint_map import JointOptions, Mapper
 from retarget.overview import is_marked
 from retarget.people import has_joints, read_person
-from retarget.sources import Failure, Gathered, Origin, recordings
+from retarget.pipeline import set_of
+from retarget.plausibility import warning_of
+from retarget.sources import Failure, Origin, Recordings, excerpts
 
 # Of each reason to drop something the key that decides on it.
 KEY_OF = {
@@ -60,7 +61,7 @@ def run(config: DictConfig, run: Run) -> int:
     files = (
         []
         if synthetic
-        else [entry.path for entry in recordings(config.source, config.start, config.stop)]
+        else [entry.path for entry in excerpts(config.source, config.start, config.stop)]
     )
     check_out(run.folder, files)
     page = report_place(config.report, run.folder)
@@ -70,13 +71,13 @@ def run(config: DictConfig, run: Run) -> int:
         gathered = of_plausible_size(gathered)
     whole, failures = motions_of(gathered, robot, config)
     clips = {clip.name: clip for clip in gathered.clips}
-    doubtful = {
+    warnings = {
         motion.name: why
         for motion in whole.motions
-        if (why := doubts(motion, clips.get(motion.name), cleaned=config.clean))
+        if (why := warning_of(motion, clips.get(motion.name), cleaned=config.clean))
     }
     cleaned = cleaned_of(
-        whole, robot, gathered, filters if config.clean else None, doubtful, failures
+        whole, robot, gathered, filters if config.clean else None, warnings, failures
     )
     failures += [
         (name, f"{name}: nothing kept ({why})") for name, why in emptied(whole, cleaned).items()
@@ -87,7 +88,7 @@ def run(config: DictConfig, run: Run) -> int:
     )
     cleaned = dataclasses.replace(cleaned, motions=motion_set)
     write_motions(run.folder, motion_set)
-    show(cleaned, doubtful, config.clean)
+    show(cleaned, warnings, config.clean)
     frames = sum(
         clips[m.name].num_frames if m.name in clips else m.num_frames for m in whole.motions
     )
@@ -98,20 +99,20 @@ def run(config: DictConfig, run: Run) -> int:
     )
     if page is not None:
         write_report(
-            page, run, config, robot=robot, whole=whole, cleaned=cleaned, clips=clips, doubts=doubtful,
+            page, run, config, robot=robot, whole=whole, cleaned=cleaned, clips=clips, warnings=warnings,
             failures=[described(failure) for failure in failures], seconds=seconds,
         )  # fmt: skip
         say(f"report: {page}")
     # the warnings belong after the table, also where both streams go to one place
     sys.stdout.flush()
-    warn(doubtful)
+    warn(warnings)
     report_failures(failures)
     return 0
 
 
-def warn(doubtful: Mapping[str, str]) -> None:
+def warn(warnings: Mapping[str, str]) -> None:
     """A line on stderr for each motion that looks wrong or needs a look."""
-    for name, why in doubtful.items():
+    for name, why in warnings.items():
         print(f"npmp: warning: {name} {why}", file=sys.stderr)
 
 
@@ -202,7 +203,7 @@ def joint_options(config: DictConfig) -> dict[str, Any]:
         "lock_feet": config.lock_feet,
         "joint_speed_share": config.joint_speed_share,
     }
-    JointOptions.given(chosen)
+    JointOptions(**chosen)
     return chosen
 
 
@@ -213,7 +214,7 @@ def _plain(value: Any) -> Any:
 # --- retargeting ---
 
 
-def of_plausible_size(gathered: Gathered) -> Gathered:
+def of_plausible_size(gathered: Recordings) -> Recordings:
     """What was gathered without the clips whose size says that their units were read wrongly; those
     are failures.
 
@@ -232,7 +233,8 @@ def of_plausible_size(gathered: Gathered) -> Gathered:
         for name, why in wrong.items()
     }
     failures = [(gathered.files[name], text) for name, text in said.items()]
-    left = gathered._replace(
+    left = dataclasses.replace(
+        gathered,
         clips=[clip for clip in gathered.clips if clip.name not in wrong],
         failures=[*gathered.failures, *failures],
     )
@@ -243,7 +245,7 @@ def of_plausible_size(gathered: Gathered) -> Gathered:
 
 
 def motions_of(
-    gathered: Gathered, robot: Robot, config: DictConfig
+    gathered: Recordings, robot: Robot, config: DictConfig
 ) -> tuple[MotionSet, list[Failure]]:
     """All that was gathered as whole motions of the robot, in order, and what could not be read or
     retargeted.
@@ -260,15 +262,15 @@ def motions_of(
             def tell(done: int, total: int, name: str) -> None:
                 progress.update(task, completed=done, total=total, description=f"poses {name}"[:40])
 
-            sets, refused = retarget_what_fits(
-                gathered.clips, robot, options_of(config, Options), tell
-            )
+            sets, refused = retarget_all(gathered.clips, robot, options_of(config, Options), tell)
     elif gathered.clips:
         sets, refused = retarget_by_joints(gathered, robot, config)
     failures = [(gathered.files[name], one_line(error)) for name, error in refused]
     if gathered.motions:
         meter = QualityMeter(robot)
-        sets.append(set_of(robot, map(meter.measured, gathered.motions), {"method": "as it came"}))
+        sets.append(
+            set_of(robot, [meter.measured(m) for m in gathered.motions], {"method": "as it came"})
+        )
     if not sets:
         report_failures(failures[1:])
         raise InputError(described(failures[0]))
@@ -279,7 +281,7 @@ def motions_of(
 
 
 def retarget_by_joints(
-    gathered: Gathered, robot: Robot, config: DictConfig
+    gathered: Recordings, robot: Robot, config: DictConfig
 ) -> tuple[list[MotionSet], list[Refused]]:
     """People's joint angles carried over to OP3, behind a progress bar, and the recordings that
     could not be.
@@ -287,7 +289,7 @@ def retarget_by_joints(
     Raises:
       InputError: for a robot without OP3's joints.
     """
-    mapper = Mapper(robot, JointOptions.given(joint_options(config)))
+    mapper = Mapper(robot, JointOptions(**joint_options(config)))
     motions, refused = [], []
     with progress_bar(MofNCompleteColumn()) as progress:
         for clip in progress.track(gathered.clips, description="joints"):
@@ -317,15 +319,15 @@ def retarget_by_joints(
 def cleaned_of(
     whole: MotionSet,
     robot: Robot,
-    gathered: Gathered,
+    gathered: Recordings,
     filters: Mapping[str, Any] | None,
-    doubtful: Mapping[str, str],
+    warnings: Mapping[str, str],
     failures: Sequence[Failure],
 ) -> Cleaned:
     """The training set; the motions as they are where there are no filters.
 
     Raises:
-      InputError: where nothing is left; what was doubted and failed has been said then.
+      InputError: where nothing is left; warnings and failures are printed first.
     """
     if filters is None:
         return uncleaned(whole)
@@ -335,7 +337,7 @@ def cleaned_of(
     }
     cleaned = clean(whole, robot, origins=source_of, **filters)
     if not cleaned.motions.motions:
-        warn(doubtful)
+        warn(warnings)
         report_failures(failures)
         gone = ", ".join(
             f"{reason} {s:.1f} s ({KEY_OF[reason]}=)" for reason, s in cleaned.dropped_s.items()
@@ -372,13 +374,13 @@ def provenance_of(
     }
 
 
-def show(cleaned: Cleaned, doubtful: Mapping[str, str], was_cleaned: bool) -> None:
+def show(cleaned: Cleaned, warnings: Mapping[str, str], was_cleaned: bool) -> None:
     """The tables on the terminal."""
     terminal = console()
-    terminal.print(table_of(cleaned.motions, doubtful))
+    terminal.print(table_of(cleaned.motions, warnings))
     motions = cleaned.motions.motions
     terminal.print(LEGEND, style="dim", highlight=False)
-    if any(is_marked(motion, doubtful) for motion in motions):
+    if any(is_marked(motion, warnings) for motion in motions):
         terminal.print(LEGEND_OF_MARKS, style="dim", highlight=False)
     if was_cleaned:
         if cleaned.dropped:

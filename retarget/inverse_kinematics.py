@@ -116,12 +116,13 @@ def solve_track(
     tolerance: float = 1e-4,
     stride: int = 6,
     starts: Sequence[int] = (0,),
+    threads: int | None = None,
 ) -> Array:
     """Poses (T, 7 + J) that minimise eq. 8 for a track's `targets` (T, M, 3) [m], cold start.
 
     Every `stride`-th frame is solved from the root that fits the trunk's markers and the home pose,
     the others from between their solved neighbours. starts: the first frames of several tracks, one
-    after the other in `targets`.
+    after the other in `targets`. threads: chunks solved at a time; None: as many as cores.
 
     Raises:
       InputError: where the trunk's markers give no root (see `fit_root`).
@@ -137,7 +138,8 @@ def solve_track(
     )
     if len(coarse) == frames:
         return sparse
-    return _solve(problem, targets, between(sparse, coarse, frames), iterations, tolerance)
+    start = between(sparse, coarse, frames)
+    return _solve(problem, targets, start, iterations, tolerance, threads)
 
 
 def between(sparse: Array, frames: Index, count: int) -> Array:
@@ -152,9 +154,15 @@ def between(sparse: Array, frames: Index, count: int) -> Array:
 
 
 def _solve(
-    problem: Problem, targets: Array, start: Array, iterations: int, tolerance: float
+    problem: Problem,
+    targets: Array,
+    start: Array,
+    iterations: int,
+    tolerance: float,
+    threads: int | None = None,
 ) -> Array:
     """Solve chunks of about one size, several at a time; the result does not depend on it."""
+    threads = _THREADS if threads is None else threads
     weight, count = problem.weight, len(targets)
     matters = None
     if weight is not None:
@@ -184,8 +192,8 @@ def _solve(
         pose, free_root = frames_last(start, piece), not problem.hold_root
         out[piece] = solve(plan, goal, pose, iterations, tolerance, free_root=free_root).T
 
-    if _THREADS > 1 and pieces > 1:
-        with ThreadPoolExecutor(_THREADS) as pool:
+    if threads > 1 and pieces > 1:
+        with ThreadPoolExecutor(threads) as pool:
             list(pool.map(work, range(pieces)))
     else:
         for k in range(pieces):

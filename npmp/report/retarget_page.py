@@ -61,7 +61,7 @@ class RetargetReport:
     Attributes:
         whole: the retargeted recordings before cleaning. cleaned: what became of them.
         clips: the recordings by name.
-        doubts: what looks wrong, by recording. failures: recordings left out, a line each.
+        warnings: what looks wrong, by recording. failures: recordings left out, a line each.
         seconds: wall-clock of it all.
         replays: clips in the 3-D replay.
         provenance: command, versions and the like, shown as they are.
@@ -71,7 +71,7 @@ class RetargetReport:
     whole: MotionSet
     cleaned: Cleaned
     clips: Mapping[str, Clip] = field(default_factory=dict)
-    doubts: Mapping[str, str] = field(default_factory=dict)
+    warnings: Mapping[str, str] = field(default_factory=dict)
     failures: Sequence[str] = ()
     seconds: float | None = None
     replays: int = 3
@@ -431,8 +431,8 @@ def _lanes(
 
 def _problems(data: RetargetReport) -> Section | None:
     parts: list[Any] = []
-    if data.doubts:
-        lines = [f"{name} {why}" for name, why in data.doubts.items()]
+    if data.warnings:
+        lines = [f"{name} {why}" for name, why in data.warnings.items()]
         parts += [Words("Looks wrong, or needs a look", "h3"), Lines(lines)]
     if data.failures:
         parts += [Words("Left out", "h3"), Lines(data.failures)]

@@ -182,14 +182,14 @@ def test_unitrees_g1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     np.savetxt(tmp_path / "dance.csv", [row] * 30, delimiter=",")
     found, _ = inspected(tmp_path / "dance.csv", tmp_path, capsys)
     assert found["robot"] == "unitree_g1" and found["duration_s"] == 1.0
-    assert found["joint angles"][12]["joint"] == "waist_yaw_joint" and "doubts" not in found
+    assert found["joint angles"][12]["joint"] == "waist_yaw_joint" and "warnings" not in found
     np.savetxt(
         tmp_path / "wrong.csv",
         [[0.0, 0.0, 0.79, 1.0, 0.0, 0.0, 0.0, *[0.1] * 29]] * 30,
         delimiter=",",
     )  # w first
     found, _ = inspected(tmp_path / "wrong.csv", tmp_path, capsys)
-    assert "upside down" in found["doubts"][0] and found["root tilt_deg"] == 180.0
+    assert "upside down" in found["warnings"][0] and found["root tilt_deg"] == 180.0
 
 
 def test_what_could_be_two_things(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -225,7 +225,7 @@ def test_keypoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     np.savetxt(tmp_path / "r.txt", turned, delimiter=",")
     found, _ = inspected(tmp_path / "r.txt", tmp_path, capsys)
     assert (
-        found["doubts"][0]
+        found["warnings"][0]
         == "columns 4 to 15 are 3 unit quaternions: a root's place and rotations, no keypoints"
     )
 

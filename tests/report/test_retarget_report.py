@@ -51,7 +51,7 @@ def data(clips: dict[str, Clip], robot: Robot) -> RetargetReport:
         whole=whole,
         cleaned=clean(whole, robot, mirrors="left_right", validation=0.3, min_chunk_s=0.5),
         clips=clips,
-        doubts={"synthetic_trot": f"looks wrong: {EVIL}"},
+        warnings={"synthetic_trot": f"looks wrong: {EVIL}"},
         failures=[f"a.bvh: garbled {EVIL}"],
         seconds=1.0,
         replays=2,

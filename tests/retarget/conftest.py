@@ -11,12 +11,11 @@ import pytest
 from scipy.ndimage import gaussian_filter1d
 
 from mocap_data import rotations
-from mocap_data.arrays import Array
+from mocap_data.arrays import Array, Bools
 from mocap_data.clip import Clip
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
 from retarget import foot_locking, inverse_kinematics, kinematics
-from retarget.ground import Bools
 from retarget.prepared_robot import PreparedRobot
 
 _SOLE_WEIGHT = 100.0  # of all contact points of a foot together, against 1 for a trunk marker

@@ -99,7 +99,7 @@ def test_levelling_is_a_rotation() -> None:
 def test_hold_leaves_a_wandering_stance_alone() -> None:
     values = np.linspace(0.0, 1.0, 20)[:, None]
     standing = np.ones(20, dtype=bool)
-    np.testing.assert_array_equal(ground.hold(values, standing, reach=0.1), values)
+    np.testing.assert_array_equal(ground.hold(values, standing, most=0.1), values)
     np.testing.assert_allclose(ground.hold(values, standing), 0.5)
     np.testing.assert_array_equal(ground.hold(values, np.zeros(20, dtype=bool)), values)
 

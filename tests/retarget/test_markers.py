@@ -10,7 +10,8 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from npmp import robots
 from retarget import estimate_offsets, inverse_kinematics, kinematics
-from retarget.markers import MarkerLayout, layout_of, offset_jacobian, offset_step
+from retarget.markers import MarkerLayout, layout_of
+from retarget.offsets import offset_jacobian, offset_step
 from retarget.prepared_robot import PreparedRobot
 
 

@@ -16,7 +16,7 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from npmp import robots
 from retarget import inverse_kinematics, kinematics
-from retarget.markers import offset_jacobian, offset_step
+from retarget.offsets import offset_jacobian, offset_step
 from retarget.prepared_robot import PreparedRobot
 
 # What asks for more than the keypoints is off: regularizer, filters, weights, planting.

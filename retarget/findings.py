@@ -1,0 +1,370 @@
+"""What files of motion hold, as plain values: recordings, skeletons, robots' motions, datasets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from mocap_data import hdf5, read, rotations
+from mocap_data.errors import InputError
+from mocap_data.motion import ReferenceMotion
+from mocap_data.npz import load_npz
+from mocap_data.outside import parse_json, read_json_object, reading
+from mocap_data.readers import cmu_h5, options_of
+from mocap_data.readers.asf_amc import read_asf
+from mocap_data.readers.common import MissingOptions
+from mocap_data.readers.robot_motions import (
+    numbers_in_a_row,
+    quaternions_in,
+    read_robot_motion,
+    unitree_csv,
+)
+from mocap_data.sanity import warnings_of
+from mocap_data.store import SCHEMA, read_motions
+from npmp import robots
+from retarget.overview import groups_of
+
+Findings = dict[str, Any]
+
+MOTIONS = "reference motions"
+# of a motion's figures those of the table of a dataset
+FIGURES = ("rms_marker_m", "foot_slide_mps", "penetration_p99_m", "float_m", "leg_orientation_deg")
+# the height of the root's own up vector: less is more than 60 degrees from upright
+LEANING = 0.5
+
+
+def inspect_recording(path: Path) -> Findings:
+    """A recording of keypoints: times, keypoints, extent, speed, and what looks misread.
+
+    Names or a rate that the file does not say are given a place holder and listed as missing.
+    """
+    missing: tuple[str, ...] = ()
+    try:
+        clip = read(path)
+    except MissingOptions as error:
+        if not set(error.options) <= {"names", "rate_hz"}:
+            raise
+        missing = error.options
+        stand_in: dict[str, Any] = {"rate_hz": 1.0} if "rate_hz" in missing else {}
+        if "names" in missing:
+            stand_in["names"] = [f"point_{i}" for i in range(_count(path, "positions", 0, 3))]
+        clip = read(path, **stand_in)
+    timed, named, suffix = "rate_hz" not in missing, "names" not in missing, path.suffix.lower()
+    findings: Findings = {
+        "path": str(path),
+        "kind": f"recording ({suffix[1:]})",
+        "name": clip.name,
+        "frames": clip.num_frames,
+        "rate_hz": round(clip.rate_hz, 6) if timed else "not in the file (source_rate_hz=)",
+    }
+    if timed:
+        findings["duration_s"] = round(clip.duration_s, 3)
+    options = options_of(path)
+    read_as = {key: options[key] for key in ("scale", "up") if key in options}
+    if read_as:
+        said = "as the file says"
+        findings["read as"] = {k: said if v is None else v for k, v in read_as.items()}
+    findings["source"], findings["licence"] = clip.source, clip.licence
+    findings["extent_m"] = extent_of(clip.positions)
+    warnings = []
+    if not named and suffix in (".csv", ".txt") and (turns := quaternions_in(path)):
+        columns = f"columns 4 to {3 + 4 * turns} are {turns} unit quaternions"
+        warnings.append(f"{columns}: a root's place and rotations, no keypoints")
+    if timed:
+        findings["speed_mps"] = speed_of(clip.positions[:, 0], clip.rate_hz)
+        warnings += warnings_of(clip)
+    if warnings:
+        findings["warnings"] = warnings
+    unnamed = f"{len(clip.names)}, not named in the file (names= of mocap_data.read)"
+    findings["keypoints"] = list(clip.names) if named else unnamed
+    return findings
+
+
+def _count(path: Path, array: str, root: int, width: int) -> int:
+    """How many names an unnamed file needs: of an archive's second dimension, or of a CSV's row of
+    `root` numbers and `width` per name."""
+    if path.suffix.lower() == ".npz":
+        return int(load_npz(path, (array,))[array].shape[1])
+    return (numbers_in_a_row(path) - root) // width
+
+
+def extent_of(positions: Any) -> dict[str, list[float]]:
+    """Least and greatest coordinate along each axis of positions (..., 3), in mm precision."""
+    flat = positions.reshape(-1, 3)
+    low, high = flat.min(axis=0), flat.max(axis=0)
+    return {axis: [round(float(a), 3), round(float(b), 3)] for axis, a, b in zip("xyz", low, high)}
+
+
+def speed_of(path: Any, rate_hz: float) -> dict[str, float]:
+    """Mean and greatest horizontal speed along a path (T, 3) [m/s]."""
+    steps = np.linalg.norm(np.diff(path[:, :2], axis=0), axis=-1) * rate_hz
+    mean, most = (steps.mean(), steps.max()) if len(steps) else (0.0, 0.0)
+    return {"mean": round(float(mean), 3), "max": round(float(most), 3)}
+
+
+def inspect_skeleton(path: Path) -> Findings:
+    """An ASF skeleton: its bones and how many joint angles a motion of it has."""
+    skeleton = read_asf(path)
+    return {
+        "path": str(path),
+        "kind": "skeleton (asf); the motions are the .amc files beside it",
+        "bones": len(skeleton.bones),
+        "degrees of freedom": sum(len(bone.dofs) for bone in skeleton.bones),
+        "metres per unit": round(float(skeleton.metres_per_unit), 6),
+        "motions beside it": sorted(entry.name for entry in path.parent.glob(f"{path.stem}_*.amc")),
+        "names": list(skeleton.names),
+    }
+
+
+def inspect_description(path: Path) -> Findings:
+    """A JSON file that an export wrote; {} for any other."""
+    try:
+        content = read_json_object(path)
+    except InputError:
+        return {}
+    if content.get("schema") == unitree_csv.SCHEMA:
+        hidden = ("schema", "version", "columns")
+        about = {key: value for key, value in content.items() if key not in hidden}
+        kind = f"what {path.with_suffix('.csv').name} does not say of itself"
+        return {"path": str(path), "kind": kind, **about}
+    if {"format", "conventions", "joint_names", "clips"} <= set(content):
+        return {"path": str(path), "kind": f"export to {content['format']}", **content}
+    return {}
+
+
+def inspect_robot_motion(path: Path, kind: str) -> Findings:
+    """A robot's motion of others: conventions, names, ranges, and robots here with these joints."""
+    named = True
+    try:
+        motion = read_robot_motion(path, kind=kind)
+    except MissingOptions:
+        named = False
+        names = [f"joint_{i}" for i in range(_count(path, "joint_pos", 7, 1))]
+        motion = read_robot_motion(path, kind=kind, joint_names=names)
+    root = motion.qpos[:, :3]
+    up = rotations.rotate(motion.qpos[:, 3:7], np.array([0.0, 0.0, 1.0]))[:, 2]
+    conventions = dict(motion.conventions)
+    if not named:
+        conventions.pop("joint order", None)
+    findings: Findings = {
+        "path": str(path),
+        "kind": f"robot's motion ({kind})",
+        "name": motion.name,
+        "robot": motion.robot or "not said",
+        "frames": motion.num_frames,
+        "rate_hz": round(motion.rate_hz, 6),
+        "duration_s": round(motion.duration_s, 3),
+        "source": motion.source,
+        "licence": motion.licence,
+        "root extent_m": extent_of(root),
+        "root speed_mps": speed_of(root, motion.rate_hz),
+        "root tilt_deg": round(float(np.degrees(np.arccos(np.clip(up, -1.0, 1.0)).max())), 1),
+        "conventions": conventions,
+    }
+    if np.median(up) < LEANING:
+        hint = "order of the quaternion? root frame?"
+        findings["warnings"] = [f"the root lies or is upside down most of the time ({hint})"]
+    if motion.body_pos is not None:
+        unnamed = f"{motion.body_pos.shape[1]}, not named in the file"
+        findings["bodies"] = unnamed if motion.body_names is None else list(motion.body_names)
+    if named:
+        findings["robots here with these joints"] = robots.with_joints(motion.joint_names) or "none"
+    else:
+        needed = "joint_names= or robot= is needed to read it"
+        findings["joints"] = f"{len(motion.joint_names)}, not named in the file: {needed}"
+    degrees = np.degrees(motion.qpos[:, 7:])
+    findings["joint angles"] = [
+        {
+            "joint": name if named else i,
+            "least_deg": round(float(degrees[:, i].min()), 1),
+            "greatest_deg": round(float(degrees[:, i].max()), 1),
+        }
+        for i, name in enumerate(motion.joint_names)
+    ]
+    return findings
+
+
+def inspect_cmu(path: Path) -> Findings:
+    """dm_control's CMU clips, by their attributes alone: none of the arrays is read."""
+    clips = cmu_h5.list_cmu_h5(path)
+    longest = max(clips, key=lambda clip: clip.duration_s)
+    seconds = round(sum(clip.duration_s for clip in clips), 1)
+    return {
+        "path": str(path),
+        "kind": "CMU humanoid clips (dm_control's HDF5)",
+        "in all": {"clips": len(clips), "seconds": seconds},
+        "rate_hz": sorted({round(clip.rate_hz, 3) for clip in clips}),
+        "longest": f"{longest.name}, {longest.duration_s:.1f} s",
+        "joints": len(cmu_h5.JOINT_NAMES),
+        "keypoints": list(cmu_h5.KEYPOINT_NAMES),
+        "clips": [
+            {
+                "name": clip.name,
+                "frames": clip.num_frames,
+                "seconds": round(clip.duration_s, 2),
+                "rate_hz": round(clip.rate_hz, 3),
+            }
+            for clip in clips
+        ],
+    }
+
+
+def inspect_hdf5(path: Path) -> Findings:
+    """A dataset of reference motions, CMU's clips, or the rollouts of an evaluation."""
+    with hdf5.open_hdf5(path) as file:
+        root, names = _attributes(file), hdf5.members(file)
+        if root.get("schema") == SCHEMA:
+            return _dataset(path, root, [_clip(name, _child(file, name)) for name in names])
+        if cmu_h5.is_cmu_h5(path):
+            return inspect_cmu(path)
+        clips = []
+        for name in names:
+            if isinstance(entry := _child(file, name), h5py.Group):
+                arrays = {key: _child(entry, key) for key in hdf5.members(entry)}
+                are = {key: a for key, a in arrays.items() if isinstance(a, h5py.Dataset)}
+                shapes = {key: list(array.shape) for key, array in are.items()}
+                clips.append({"name": name, **shapes, **_attributes(entry)})
+        if not clips or not all("qpos" in clip and "reference_qpos" in clip for clip in clips):
+            others = "rollouts of an evaluation nor dm_control's CMU clips"
+            wanted = f"neither reference motions (schema {SCHEMA!r}), {others}"
+            raise InputError(f"{path}: HDF5, but {wanted}")
+        return {"path": str(path), "kind": "rollouts of an evaluation", **root, "clips": clips}
+
+
+def _dataset(path: Path, root: Findings, clips: list[Findings]) -> Findings:
+    """A dataset of reference motions, of its attributes and those of its clips."""
+    findings: Findings = {"path": str(path), "kind": MOTIONS}
+    findings |= {key: root[key] for key in root if key not in ("provenance", *findings)}
+    provenance = root.get("provenance", "{}")
+    try:
+        parsed = isinstance(provenance, str)
+        findings["provenance"] = parse_json(provenance, str(path)) if parsed else provenance
+    except InputError:
+        findings["provenance"] = provenance
+    findings["in all"] = totals(clips)
+    if any(clip.get("split") for clip in clips):
+        findings["splits"] = splits_of(clips)
+    problems, originals = _problems(path, root.get("robot"))
+    if len(originals) > 1:
+        findings["medians"] = medians_of(originals, clips)
+    findings["clips"] = clips
+    return findings | ({"problems": list(dict.fromkeys(problems))} if problems else {})
+
+
+def _problems(path: Path, robot_name: Any) -> tuple[list[str], list[ReferenceMotion]]:
+    """What `read_motions` refuses the dataset for, and the motions that can be read, no mirrors."""
+    expected: dict[str, Any] = {}
+    found = []
+    if isinstance(robot_name, str):
+        try:
+            robot = robots.load(robot_name)
+            keys = ("model_sha256", "joint_names", "body_names")
+            expected = {"robot": robot.name} | {key: getattr(robot, key) for key in keys}
+        except InputError as error:
+            found.append(str(error))
+    # a file of other names than expected is refused as a whole: the rest shows without expectations
+    for asked in (expected, {}) if expected else ({},):
+        refused: list[InputError] = []
+        try:
+            motions = read_motions(path, **asked, refused=refused).motions
+        except InputError as error:
+            refused.append(error)
+            motions = ()
+        found += [str(error) for error in refused]
+        if motions:
+            return found, [motion for motion in motions if not motion.mirror]
+    return found, []
+
+
+def _attributes(node: Any) -> Findings:
+    """The attributes of a file or group as JSON values; none where they cannot be read."""
+    try:
+        with reading(node.file.filename):
+            return {key: hdf5.plain(value) for key, value in hdf5.attributes(node).items()}
+    except InputError:
+        return {}
+
+
+def _child(group: Any, name: str) -> Any:
+    """A member of a group, None where it cannot be opened."""
+    try:
+        with reading(group.file.filename):
+            return hdf5.member(group, name) if isinstance(group, h5py.Group) else None
+    except InputError:
+        return None
+
+
+def _clip(name: str, group: Any) -> Findings:
+    """A clip without its arrays being read; a question mark for what it does not say."""
+    known = {} if group is None else _attributes(group)
+    shape: tuple[int, ...] = () if group is None else getattr(_child(group, "qpos"), "shape", ())
+    feet: tuple[int, ...] = () if group is None else getattr(_child(group, "contacts"), "shape", ())
+    frames, rate = int(shape[0]) if shape else "?", known.get("rate_hz", "?")
+    timed = isinstance(frames, int) and isinstance(rate, int | float) and rate > 0
+    numbers = {
+        key: float(f"{value:.4g}")
+        for key, value in known.items()
+        if key not in ("rate_hz", "licence", "source") and isinstance(value, int | float)
+    }
+    return {
+        "name": name,
+        "frames": frames,
+        "seconds": round(frames / rate, 2) if timed else "?",
+        "rate_hz": rate,
+        "licence": known.get("licence", "?"),
+        **{key: known[key] for key in ("recording", "mirror", "split") if known.get(key)},
+        **({"feet": int(feet[1])} if len(feet) == 2 else {}),
+        **numbers,
+    }
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def totals(clips: Sequence[Findings]) -> Findings:
+    """Clips, seconds, recordings and mirrored clips of a dataset, as far as its clips say."""
+    recordings = {clip["recording"] for clip in clips if clip.get("recording")}
+    mirrored = sum(bool(clip.get("mirror")) for clip in clips)
+    seconds = round(sum(clip["seconds"] for clip in clips if is_number(clip["seconds"])), 2)
+    return {
+        "clips": len(clips),
+        "seconds": seconds,
+        **({"recordings": len(recordings)} if recordings else {}),
+        **({"mirrored clips": mirrored} if mirrored else {}),
+    }
+
+
+def splits_of(clips: Sequence[Findings]) -> list[Findings]:
+    """A row per split: its totals and how its sampling weights spread."""
+    rows = []
+    for split in sorted({str(clip.get("split", "")) for clip in clips}):
+        inside = [clip for clip in clips if str(clip.get("split", "")) == split]
+        weights = [float(clip["weight"]) for clip in inside if is_number(clip.get("weight"))]
+        row = {"split": split or "none", **totals(inside)}
+        if weights:
+            row["least weight"] = float(f"{min(weights):.4g}")
+            row["greatest weight"] = float(f"{max(weights):.4g}")
+        rows.append(row)
+    return rows
+
+
+def medians_of(motions: Sequence[ReferenceMotion], clips: Sequence[Findings]) -> list[Findings]:
+    """The medians of the motions' figures: of all, and by kind of movement where there are some."""
+    of = {clip["name"]: clip for clip in clips}
+    rows: list[Findings] = []
+    for name, group in groups_of(motions).items():
+        row: Findings = {"name": name, "clips": len(group)}
+        for key in ("seconds", *FIGURES, "weight"):
+            values = [of[motion.name].get(key) for motion in group]
+            known = [float(value) for value in values if value is not None and is_number(value)]
+            if known:
+                row[key] = float(f"{np.median(known):.4g}")
+        rows.append(row)
+    return rows
