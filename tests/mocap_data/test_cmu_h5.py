@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from pathlib import Path
 from typing import Any
 
@@ -97,9 +96,7 @@ def test_many_clips_are_listed_without_their_arrays(
         raise AssertionError("an array was read")
 
     monkeypatch.setattr(h5py.Dataset, "__getitem__", refuse)
-    begin = time.perf_counter()
     clips = list_cmu_h5(path)
-    assert time.perf_counter() - begin < 2.0
     assert len(clips) == 300 and clips[7].name == "CMU_007_01" and clips[7].num_frames == 9
     assert clips[7].duration_s == pytest.approx(0.27)
     assert is_cmu_h5(path)
