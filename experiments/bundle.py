@@ -19,8 +19,8 @@ from npmp.deploy.drake import DrakeRobot
 from npmp.deploy.onnx_policy import TOLERANCE, check_parity
 from npmp.deploy.run_log import (
     FILE,
-    RunLog,
-    RunLogger,
+    DeployLog,
+    DeployLogger,
     fastest_joint,
     read_log,
     refuse_other_joints,
@@ -87,7 +87,7 @@ def trial(bundle: Bundle, config: DictConfig, run: Run) -> int:
             )
     count, steps = int(config.episodes), int(config.steps)
     simulated = SIMULATORS[simulator](robot, accelerometer=contract.accelerometer, crouch=1.0)
-    logger, policy = RunLogger(contract, simulator), bundle.policy()
+    logger, policy = DeployLogger(contract, simulator), bundle.policy()
     run.begin()
     with progress_bar() as bar:
         walked = episodes(
@@ -114,7 +114,7 @@ def trial(bundle: Bundle, config: DictConfig, run: Run) -> int:
     return 0
 
 
-def sensed(log: RunLog, other: RunLog | None) -> dict[str, Any]:
+def sensed(log: DeployLog, other: DeployLog | None) -> dict[str, Any]:
     """The quantiles of each channel, and how they differ from those of the other log."""
     mine = channels(log)
     found: dict[str, Any] = {

@@ -22,9 +22,9 @@ from npmp.deploy.bundle import Bundle
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.controller import (
     TIME_IS_OVER,
-    Clock,
     Controller,
     ControllerConfig,
+    LoopClock,
     SystemClock,
     drive,
 )
@@ -33,8 +33,8 @@ from npmp.deploy.robot import FloatArray, RobotInterface, driver_class
 from npmp.deploy.robot_server import SimulatedConfig, simulated_robot
 from npmp.deploy.run_log import (
     FILE,
-    RunLog,
-    RunLogger,
+    DeployLog,
+    DeployLogger,
     read_log,
     refuse_other_joints,
     summary,
@@ -60,7 +60,7 @@ class Driven:
     """A robot as a run of the controller needs it."""
 
     robot: RobotInterface
-    clock: Clock
+    clock: LoopClock
     asked: Callable[[float], FloatArray]
     seconds: float
 
@@ -83,7 +83,7 @@ def run(config: DictConfig, run: Run) -> int:
     opened = _opened(config, contract, kind, played, run.seed, said)
     run.begin()  # before there is a robot: whatever fails from then on, it is stopped
     with opened as driven:
-        controller, logger = Controller(contract, policy, *settings), RunLogger(contract, kind)
+        controller, logger = Controller(contract, policy, *settings), DeployLogger(contract, kind)
         failure = None
         try:
             with signals_noted("damping the robot") as signals:
@@ -111,7 +111,7 @@ def run(config: DictConfig, run: Run) -> int:
     return NOT_PASSED if found["tripped"] or answers_otherwise(found) else OK
 
 
-def _log(config: DictConfig, contract: BundleContract) -> RunLog | None:
+def _log(config: DictConfig, contract: BundleContract) -> DeployLog | None:
     """The log in place of a robot, if any. Raises InputError for one of another robot."""
     kind, path = str(config.interface), config.log
     if path is None:
@@ -133,7 +133,7 @@ def _log(config: DictConfig, contract: BundleContract) -> RunLog | None:
 
 
 def _settings(
-    config: DictConfig, run: Run, kind: str, played: RunLog | None
+    config: DictConfig, run: Run, kind: str, played: DeployLog | None
 ) -> tuple[ControllerConfig, SafetyConfig]:
     """As configured; for a log those that it was made with, where it says so, and one reading per
     control step. Raises InputError for settings that change nothing."""
@@ -154,7 +154,7 @@ def _opened(
     config: DictConfig,
     contract: BundleContract,
     kind: str,
-    played: RunLog | None,
+    played: DeployLog | None,
     seed: int,
     said: dict[str, Any],
 ) -> AbstractContextManager[Driven]:
@@ -216,7 +216,7 @@ def _driven(
 
 @contextmanager
 def _played(
-    log: RunLog, command: FloatArray | None, contract: BundleContract, said: dict[str, Any]
+    log: DeployLog, command: FloatArray | None, contract: BundleContract, said: dict[str, Any]
 ) -> Iterator[Driven]:
     again = Playback(log)
     asked = again.command if command is None else lambda _: command

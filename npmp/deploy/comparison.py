@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mocap_data.errors import InputError
-from npmp.deploy.run_log import RunLog
+from npmp.deploy.run_log import DeployLog
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 FEWEST = 20  # samples of a channel that say anything
@@ -38,7 +38,7 @@ class ChannelDifference:
     relative: float
 
 
-def channels(log: RunLog) -> dict[str, NDArray[np.float64]]:
+def channels(log: DeployLog) -> dict[str, NDArray[np.float64]]:
     """The channels (T,) of a log where its policy acted, without those that it does not have."""
     found = {}
     for name in UNITS:

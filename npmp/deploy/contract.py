@@ -75,7 +75,7 @@ def conventions(hold: str, accelerometer: str) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Joint:
+class JointSpec:
     """A joint of the robot, as in the model that the policy was trained with.
 
     Raises:
@@ -137,7 +137,7 @@ class BundleContract:
 
     robot: str
     model_sha256: str
-    joints: list[Joint]  # in the order of all arrays
+    joints: list[JointSpec]  # in the order of all arrays
     control_rate_hz: float
     physics_rate_hz: float
     hold: str  # of targets between control steps: one of HOLDS

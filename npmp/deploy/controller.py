@@ -59,7 +59,7 @@ class ControllerConfig:
         ranges.at_least_one(self, "writes")
 
 
-class Policy(Protocol):
+class ActingPolicy(Protocol):
     """An `OnnxPolicy`, or what stands in for one."""
 
     def reset(self) -> None: ...
@@ -97,7 +97,7 @@ class Controller:
     def __init__(
         self,
         contract: BundleContract,
-        policy: Policy,
+        policy: ActingPolicy,
         config: ControllerConfig,
         safety: SafetyConfig,
     ):
@@ -207,7 +207,7 @@ def missed_deadlines(late_s: ArrayLike, dt: float) -> NDArray[np.int64]:
     return np.maximum(0, np.ceil(np.asarray(late_s) / dt - 0.5)).astype(np.int64)
 
 
-class Clock(Protocol):
+class LoopClock(Protocol):
     """Time [s], and waiting until it."""
 
     def now(self) -> float: ...
@@ -241,7 +241,7 @@ def drive(
     controller: Controller,
     *,
     seconds: float,
-    clock: Clock,
+    clock: LoopClock,
     asked: Callable[[float], FloatArray],
     note: Callable[[Step], None],
     stop: Callable[[], str] = str,

@@ -22,7 +22,7 @@ from npmp.deploy.contract import (
     MEMORY,
     BundleContract,
     Command,
-    Joint,
+    JointSpec,
     conventions,
     observation_layout,
 )
@@ -151,7 +151,7 @@ def contract_of(
 
 def joint_table(
     robot: Robot, module: SkillContract, kp: list[float], kd: list[float]
-) -> list[Joint]:
+) -> list[JointSpec]:
     """Each joint as the model has it, in the zero pose."""
     model = robot.model(visuals=False)
     data = mujoco.MjData(model)
@@ -174,7 +174,7 @@ def joint_table(
         }
         # + 0.0: no -0.0
         table.append(
-            Joint(
+            JointSpec(
                 name=name,
                 body=model.body(body).name,
                 parent=model.body(model.body_parentid[body]).name,

@@ -11,15 +11,15 @@ import numpy as np
 from mocap_data.errors import InputError
 from npmp.deploy.controller import ControlMode
 from npmp.deploy.robot import FloatArray, RobotStopped, State
-from npmp.deploy.run_log import SENSED, RunLog
+from npmp.deploy.run_log import SENSED, DeployLog
 
 LOG_ENDED = "the log has ended"
 
 
 class Playback:
-    """A `RobotInterface` and a `Clock`. Use it with `writes=1`: one reading per control step."""
+    """A `RobotInterface` and a `LoopClock`. It takes `writes=1`: one reading per control step."""
 
-    def __init__(self, log: RunLog):
+    def __init__(self, log: DeployLog):
         """Raises InputError for a log of several episodes."""
         self.columns, self.dt = log.columns, 1.0 / log.rate_hz
         self.time_s, mode = log.columns["time_s"][:, 0], log.columns["mode"][:, 0]

@@ -21,7 +21,7 @@ import numpy as np
 
 from npmp import ranges
 from npmp.deploy import wire
-from npmp.deploy.controller import Clock, SystemClock
+from npmp.deploy.controller import LoopClock, SystemClock
 from npmp.deploy.robot import RobotInterface
 from npmp.deploy.simulated import SimulatedRobot
 from npmp.deploy.wire import Inbox, Kind, Outbox, RemoteRobot, Udp, identity
@@ -153,7 +153,7 @@ class RobotServer:
 
 
 class Lockstep:
-    """The server in this process and in simulated time: the `Transport` to it, and the `Clock`.
+    """The server in this process and in simulated time: the `Transport` to it, and the `LoopClock`.
 
     Nothing takes time but waiting, so what comes out depends on the seed alone.
     """
@@ -242,7 +242,7 @@ def make_server(
 @contextmanager
 def simulated_robot(
     robot: Robot, accelerometer: str, config: SimulatedConfig, *, seed: int, said: dict[str, Any]
-) -> Iterator[tuple[RobotInterface, Clock]]:
+) -> Iterator[tuple[RobotInterface, LoopClock]]:
     """The simulated robot and its clock, in a process of its own or in simulated time.
 
     said: filled with what the robot says when it ends.

@@ -51,7 +51,7 @@ def layout(joints: int, commands: int) -> dict[str, int]:
 
 
 @dataclass(frozen=True, eq=False)
-class RunLog:
+class DeployLog:
     """A run of the controller."""
 
     robot: str
@@ -78,7 +78,7 @@ class OfRobot(Protocol):
     def joint_names(self) -> Sequence[str]: ...
 
 
-class RunLogger:
+class DeployLogger:
     """Collects control steps."""
 
     def __init__(self, contract: BundleContract, source: str):
@@ -102,13 +102,13 @@ class RunLogger:
             )
         )
 
-    def log(self, about: Mapping[str, Any]) -> RunLog:
+    def log(self, about: Mapping[str, Any]) -> DeployLog:
         """All of it."""
         widths = list(self.widths.values())
         table = np.array(self.rows).reshape(-1, sum(widths))
         parts = np.split(table, np.cumsum(widths)[:-1], axis=1)
         contract = self.contract
-        return RunLog(
+        return DeployLog(
             contract.robot,
             tuple(contract.joint_names),
             tuple(contract.command_names),
@@ -119,7 +119,7 @@ class RunLogger:
         )
 
 
-def write_log(path: Path, log: RunLog) -> None:
+def write_log(path: Path, log: DeployLog) -> None:
     """Write a log, whole or not at all. Raises OSError when it cannot be written."""
     with new_hdf5(path) as file:
         file.attrs.update(
@@ -138,7 +138,7 @@ def write_log(path: Path, log: RunLog) -> None:
             file.create_dataset(name, data=values, track_times=False, **options)
 
 
-def read_log(path: Path | str) -> RunLog:
+def read_log(path: Path | str) -> DeployLog:
     """Read a log, or the one in a run's folder.
 
     Raises:
@@ -177,7 +177,7 @@ def read_log(path: Path | str) -> RunLog:
         if values.shape != (steps, widths[name]):
             raise InputError(f"{path}: {name} is {values.shape}, expected {(steps, widths[name])}")
     about = about if isinstance(about, dict) else {}
-    return RunLog(robot, joints, commands, rate_hz, source, columns, about)
+    return DeployLog(robot, joints, commands, rate_hz, source, columns, about)
 
 
 def refuse_other_joints(first: OfRobot, second: OfRobot) -> None:
@@ -190,7 +190,7 @@ def refuse_other_joints(first: OfRobot, second: OfRobot) -> None:
 # --- figures ---
 
 
-def summary(log: RunLog, controller: Controller) -> dict[str, Any]:
+def summary(log: DeployLog, controller: Controller) -> dict[str, Any]:
     """The figures of a run: how it ended, deadlines, limits."""
     columns, acting = log.columns, log.acting
     late, work = columns["late_s"][:, 0], columns["work_s"][:, 0]
@@ -226,7 +226,7 @@ def spread(values: FloatArray) -> dict[str, float]:
     }
 
 
-def fastest_joint(log: RunLog, contract: BundleContract) -> dict[str, Any]:
+def fastest_joint(log: DeployLog, contract: BundleContract) -> dict[str, Any]:
     """The joint that is fastest against its drive's velocity limit while the policy acts: its name,
     limit and speed [rad/s], and the share of steps in which some joint is above its limit."""
     speed, limit = (

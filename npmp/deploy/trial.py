@@ -16,7 +16,7 @@ import numpy as np
 
 from mocap_data.errors import InputError
 from npmp.deploy.contract import BundleContract
-from npmp.deploy.controller import ControlMode, Output, Policy, Step
+from npmp.deploy.controller import ActingPolicy, ControlMode, Output, Step
 from npmp.deploy.onnx_policy import Readings
 from npmp.deploy.robot import FloatArray
 from npmp.deploy.simulated import SimulatedRobot
@@ -55,7 +55,7 @@ def drawn(contract: BundleContract, steps: int, seed: int, episode: int = 0) -> 
 
 def episodes(
     robot: SimulatedRobot,
-    policy: Policy,
+    policy: ActingPolicy,
     contract: BundleContract,
     *,
     count: int,

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from mocap_data.errors import InputError
-from npmp.deploy.controller import Clock, SystemClock
+from npmp.deploy.controller import LoopClock, SystemClock
 from npmp.play.modes import Mode, World
 from npmp.play.session import Session, Snapshot
 
@@ -28,7 +28,7 @@ class Player:
     """Steps a session at absolute deadlines and shows every step."""
 
     def __init__(
-        self, session: Session, show: Callable[[Snapshot], None], clock: Clock | None = None
+        self, session: Session, show: Callable[[Snapshot], None], clock: LoopClock | None = None
     ):
         """show: is called in the thread of `run`, after each step and while it is paused."""
         self.session, self._show, self._clock = session, show, clock or SystemClock()

@@ -16,7 +16,7 @@ from npmp.deploy.contract import (
     MEMORY,
     BundleContract,
     Command,
-    Joint,
+    JointSpec,
     conventions,
     observation_layout,
 )
@@ -27,13 +27,13 @@ HOME = np.array([0.1, -0.1])
 COMMANDS = [Command("forward", "m/s", [-0.5, 1.5]), Command("turn", "rad/s", [-1.0, 1.0])]
 
 
-def joint(name: str, **other: Any) -> Joint:
+def joint(name: str, **other: Any) -> JointSpec:
     """kp 10, kd 1, 10 Nm, +-1 rad, 5 rad/s."""
     values: dict[str, Any] = {"home": 0.0, "range": [-1.0, 1.0], "kp": 10.0, "kd": 1.0}
     values |= {"torque_limit": 10.0, "velocity_limit": 5.0}
     values |= dict.fromkeys(("joint_damping", "joint_friction", "armature"), 0.0)
     place = {"body": "leg", "parent": "base", "axis": [0.0, 1.0, 0.0], "anchor": [0.0] * 3}
-    return Joint(name=name, **place | values | other)
+    return JointSpec(name=name, **place | values | other)
 
 
 def two_joints(**other: Any) -> BundleContract:

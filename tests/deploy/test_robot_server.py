@@ -24,7 +24,7 @@ from npmp.deploy.robot_server import (
     make_server,
     spawn,
 )
-from npmp.deploy.run_log import RunLogger
+from npmp.deploy.run_log import DeployLogger
 from npmp.deploy.safety import SafetyConfig
 from npmp.deploy.simulated import SimulatedRobot
 from npmp.deploy.wire import HEADER, Kind, Outbox, RemoteRobot, identity
@@ -153,7 +153,7 @@ def test_a_thousand_hostile_commands_do_no_harm(name: str) -> None:
 
 
 def driven(
-    name: str, seconds: float, stand_s: float, logger: RunLogger | None = None, **settings: float
+    name: str, seconds: float, stand_s: float, logger: DeployLogger | None = None, **settings: float
 ) -> Iterator[tuple[Controller, Lockstep, RemoteRobot]]:
     """Stand up and stand, in simulated time: before, and after it."""
     contract, robot = contract_of(name), robots.load(name)
@@ -172,7 +172,7 @@ def driven(
 def test_a_thousand_hostile_states_are_ignored() -> None:
     """The controller's end; absurd readings that are well formed damp, see below."""
     rng, robot, injected = np.random.default_rng(2), robots.load("anymal_b"), 0
-    logger = RunLogger(contract_of(), "sim")
+    logger = DeployLogger(contract_of(), "sim")
     run = driven("anymal_b", 5.0, 0.5, logger)
     _, line, _ = next(run)
     wait = line.wait_until

@@ -16,8 +16,8 @@ from npmp.deploy.playback import Playback
 from npmp.deploy.robot import FloatArray
 from npmp.deploy.run_log import (
     FILE,
-    RunLog,
-    RunLogger,
+    DeployLog,
+    DeployLogger,
     fastest_joint,
     layout,
     read_log,
@@ -38,13 +38,13 @@ class Swinging(Standing):
         return 0.5 * np.asarray(readings.joint_pos) + 0.1 * command + 0.01 * self.acts  # type: ignore[attr-defined]
 
 
-def logged(seconds: float = 1.0) -> tuple[RunLog, Controller]:
+def logged(seconds: float = 1.0) -> tuple[DeployLog, Controller]:
     robot = Ideal()
     robot.stalls = {650: 0.013}
     machine = Controller(
         two_joints(), Swinging(np.zeros(2)), ControllerConfig(stand_s=1.0), SafetyConfig()
     )
-    logger = RunLogger(two_joints(), "sim")
+    logger = DeployLogger(two_joints(), "sim")
     drive(
         robot,
         machine,
@@ -70,7 +70,7 @@ def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_is_logged_as_nothing() -> None:
-    logger = RunLogger(two_joints(), "sim")
+    logger = DeployLogger(two_joints(), "sim")
     robot, machine = (
         Ideal(),
         Controller(two_joints(), Standing(np.zeros(2)), ControllerConfig(), SafetyConfig()),
