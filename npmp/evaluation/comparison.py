@@ -1,5 +1,4 @@
-"""Training runs side by side: reading them, grouping those that differ in their seed alone, scores
-over minutes and steps."""
+"""Training runs side by side: grouped where only the seed differs, scored over time and steps."""
 
 from __future__ import annotations
 
@@ -25,14 +24,14 @@ Settings = dict[str, str]  # dotted keys, values as they are shown
 
 # Settings that change where a run's result goes or how long it takes, but not the result.
 APART = frozenset({"seed", "out", "resume", "debug", "checkpoint_every", "threads"})
-# Keys that older runs have not, at the values that say what those did.
-ADDED = {"actors": "None", "num_actors": "2", "actors_sync": "False", "most_behind": "None"}
 # Settings of a run's length, chosen to suit an algorithm: they are no name for it.
 LENGTHS = ("steps", "evaluation.every", "evaluation.starts")
 AXES = ("minutes", "env_steps")
 UNITS = {"minutes": "min", "env_steps": "steps"}
-FEW = 5  # runs of a group below which a bootstrap interval is too narrow
-BASE = "base"  # the group that has no setting of its own
+# runs of a group below which a bootstrap interval is too narrow
+FEW = 5
+# the group that has no setting of its own
+BASE = "base"
 
 
 @dataclass(frozen=True)
@@ -126,21 +125,13 @@ Budgets = Mapping[str, Sequence[float]]  # by axis
 
 
 def find_runs(places: Sequence[str]) -> list[Path]:
-    """The run folders that are named, lie in a named folder (a sweep's), or match a named pattern;
-    each once.
-
-    Raises:
-      InputError: for a place that has none.
-    """
+    """The run folders at these places: folders, folders of such (a sweep's) or patterns; each once.
+    Raises InputError for a place that has none."""
     found: dict[Path, Path] = {}
     for place in places:
         path = Path(place).expanduser()
-        matches = (
-            [path]
-            if path.exists()
-            else [Path(match) for match in sorted(glob.glob(str(path), recursive=True))]
-        )
-        runs = [run for match in matches for run in _runs_in(match)]
+        matches = [str(path)] if path.exists() else sorted(glob.glob(str(path), recursive=True))
+        runs = [run for match in matches for run in _runs_in(Path(match))]
         if not runs:
             raise InputError(
                 f"no run at '{place}'; expected a folder with config.yaml and metrics.csv,"
@@ -153,25 +144,18 @@ def find_runs(places: Sequence[str]) -> list[Path]:
 def _runs_in(folder: Path) -> list[Path]:
     if (folder / "config.yaml").is_file() and (folder / "metrics.csv").is_file():
         return [folder]
-    return (
-        [run for inner in sorted(folder.iterdir()) for run in _runs_in(inner)]
-        if folder.is_dir()
-        else []
-    )
+    inner = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [run for path in inner for run in _runs_in(path)]
 
 
 def read_run(path: Path, score: str) -> TrainingRun:
-    """One run folder's settings and the course of one metric.
-
-    Raises:
-      InputError: for a folder that is damaged, or has no such metric.
-    """
+    """One run folder's settings and the course of one metric. Raises InputError for a folder that
+    is damaged or has no such metric."""
     config = read_yaml(path / "config.yaml")
     if not isinstance(config, dict):
         raise InputError(f"{path / 'config.yaml'}: not a configuration (keys and values expected)")
     verb = config.pop("verb", None)
     settings = {key: _text(value) for key, value in flat(config).items() if key not in APART}
-    settings = {key: value for key, value in settings.items() if ADDED.get(key) != value}
     metrics, timing = _table(path / "metrics.csv"), _table(path / "timing.csv")
     if not metrics:
         raise InputError(f"{path / 'metrics.csv'} has no rows yet")
@@ -346,9 +330,8 @@ def figures(group: Group, budgets: Budgets, threshold: float | None, *, lower: b
     row["end"] = Figure.over(run.score[-1] for run in runs)
     for axis in AXES:
         for budget in budgets[axis]:
-            row[f"at {short(budget)} {UNITS[axis]}"] = Figure.over(
-                run.at(axis, budget) for run in runs
-            )
+            name = f"at {short(budget)} {UNITS[axis]}"
+            row[name] = Figure.over(run.at(axis, budget) for run in runs)
     if threshold is not None:
         for axis in AXES:
             reached = [run.reached(axis, threshold, lower=lower) for run in runs]
@@ -382,18 +365,13 @@ def differences(groups: Sequence[Group], *, lower: bool) -> list[Difference]:
     sign, first = -1.0 if lower else 1.0, scores[0]
     found = []
     for own in scores:
-        each = _bootstrap((own,), _iqm)
-        both = (
-            (math.nan, math.nan)
-            if own is first
-            else _bootstrap((own, first), lambda a, b: sign * (_iqm(a) - _iqm(b)))
-        )
+        both = math.nan, math.nan
+        if own is not first:
+            both = _bootstrap((own, first), lambda a, b: sign * (_iqm(a) - _iqm(b)))
         wins = np.sign(sign * (own[:, None] - first[None])).mean() / 2 + 0.5
-        found.append(
-            Difference(
-                float(_iqm(own)), each, float(sign * (_iqm(own) - _iqm(first))), both, float(wins)
-            )
-        )
+        by = float(sign * (_iqm(own) - _iqm(first)))
+        interval = _bootstrap((own,), _iqm)
+        found.append(Difference(float(_iqm(own)), interval, by, both, float(wins)))
     return found
 
 
@@ -424,10 +402,8 @@ def notes(groups: Sequence[Group]) -> list[str]:
     """What a reader has to know beside the table."""
     lines = []
     if shared := base_settings(groups):
-        lines.append(
-            "what a name leaves unsaid: "
-            + ", ".join(f"{key}={value}" for key, value in shared.items())
-        )
+        said = ", ".join(f"{key}={value}" for key, value in shared.items())
+        lines.append(f"shared by most groups: {said}")
     for group in groups:
         lines += [
             f"{group.label}, seed {run.seed}: {run.problem}" for run in group.runs if run.problem
@@ -441,7 +417,6 @@ def notes(groups: Sequence[Group]) -> list[str]:
             f"intervals over {fewest} runs are too narrow: of so few a bootstrap sees too little;"
             f" take {FEW} or more"
         )
-    counts = {len(group.runs) for group in groups}
-    if len(counts) > 1:
+    if len({len(group.runs) for group in groups}) > 1:
         lines.append("the groups have different numbers of runs")
     return lines

@@ -330,22 +330,25 @@ def red_flags(
 ) -> list[dict[str, Any]]:
     """Each red flag that the scenarios tell about: its figure, where it begins, and the cure.
 
-    Falls at the start are those of all scenarios, the rest is measured on those that are only a
-    command.
+    Falls at the start and joint speeds are those of all scenarios, the rest is measured on those
+    that are only a command.
     """
     of_plain = {name: found for name, found in outcomes.items() if scenarios[name].plain}
     plain = [found.trial for found in of_plain.values()]
     turning = [found.trial for found in of_plain.values() if found.row["command"][2]]
     limit = torch.tensor(robot.torque_limit, dtype=torch.float32)
-    found = {"start_falls": early_falls([outcome.trial for outcome in outcomes.values()])}
+    trials = [outcome.trial for outcome in outcomes.values()]
+    speeds = joint_speeds(trials, robot).values()
+    found = {
+        "start_falls": early_falls(trials),
+        "speed": max(row["p999_rps"] / row["limit_rps"] for row in speeds),
+    }
     if plain:
         found |= {
             name: max(drives(trial, limit)[name] for trial in plain)
             for name in ("jerk", "heat", "saturation")
         }
         found["spread_mps"] = max(spread(trial) for trial in plain)
-        speeds = joint_speeds(plain, robot).values()
-        found["speed"] = max(row["p999_rps"] / row["limit_rps"] for row in speeds)
     if turning:
         found["slip_mps"] = max(slip(trial) for trial in turning)
     return [

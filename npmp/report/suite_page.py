@@ -164,7 +164,8 @@ def _flags(flags: Sequence[Mapping[str, Any]]) -> Section:
             raised.append((name, f"{flag['symptom']}: {flag['cure']}"))
     words = (
         "Measured in simulation, of what goes wrong on robots: on the scenarios that are only a "
-        "command, before falls; falls at the start in all. Where a flag begins is our decision."
+        "command, before falls; falls at the start and joint speeds in all. Where a flag begins is"
+        " our decision."
     )
     cures = [Terms(raised)] if raised else []
     table = Table(("flag", "measured", "from", ""), lines)
