@@ -160,7 +160,8 @@ def read_run(path: Path, score: str) -> TrainingRun:
     if not metrics:
         raise InputError(f"{path / 'metrics.csv'} has no rows yet")
     if score not in metrics[0]:
-        raise unknown(f"metric in {path}", score, [k for k in metrics[0] if k != "iteration"])
+        names = [name for name in metrics[0] if name != "iteration"]
+        raise InputError(f"{path}: {unknown('metric', score, names)}")
     wall = {row.get("iteration"): as_number(row.get("wall_s")) for row in timing}
     rows = [
         (

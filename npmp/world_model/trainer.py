@@ -146,7 +146,12 @@ class WorldModelTrainer(Resumable):
                 _check_fit(skill, net, self.features.horizon, env.robot)
             self.skill = skill.train().to(env.device)
             self.model = WorldModel(
-                env.home, env.dt, env.feet, config.model_hidden, self.physics_size, env.robots.imu_cross
+                env.home,
+                env.dt,
+                env.feet,
+                config.model_hidden,
+                self.physics_size,
+                env.robots.imu_cross,
             ).to(env.device)
         self.average = copy.deepcopy(self.skill).requires_grad_(False)
         self.fit = ModelFit(self.model, config)

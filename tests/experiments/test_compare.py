@@ -263,10 +263,7 @@ def test_a_real_run(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture
         ([], "needs runs="),
         (["runs=[]"], "needs runs=[a,b]"),
         (["nowhere"], "no run at 'nowhere'"),
-        (
-            ["RUN", "score=speed"],
-            "has no metric 'speed'; there are: env_steps, loss, tracked_fraction",
-        ),
+        (["RUN", "score=speed"], "no metric 'speed'; there are: env_steps, loss, tracked_fraction"),
         (["RUN", "minutes=[0]"], "minutes=[0]: a number above 0"),
         (["RUN", "threshold=high"], "threshold=high"),
         (["RUN", "OTHER"], "runs of npmp imitate and npmp reuse cannot be compared"),

@@ -55,7 +55,9 @@ def start_of(env: WalkEnv, skill: SkillModule) -> Start:
 
 def imagination(env: WalkEnv, skill: SkillModule, policy: HighLevelPolicy) -> PolicyImagination:
     torch.manual_seed(5)
-    model = WorldModel(env.home, env.dt, env.feet, (16,), env.robots.physics_size, env.robots.imu_cross)
+    model = WorldModel(
+        env.home, env.dt, env.feet, (16,), env.robots.physics_size, env.robots.imu_cross
+    )
     model.requires_grad_(False)
     torch.nn.init.normal_(model.net[-1].weight, std=0.3)
     return PolicyImagination(

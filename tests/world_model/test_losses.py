@@ -77,7 +77,9 @@ def test_imagined_and_real_robots_are_seen_alike(robot: Robot, motions: MotionSe
         return actions[len(imagined) - 1], memory
 
     def model(state: RobotState, setpoint: Tensor, physics: Tensor) -> RobotState:
-        after = integrate(state, velocities[len(imagined) - 1], setpoint, env.dt, env.robots.imu_cross)
+        after = integrate(
+            state, velocities[len(imagined) - 1], setpoint, env.dt, env.robots.imu_cross
+        )
         imagined[-1]["state"] = after.pack()
         return after
 
