@@ -135,11 +135,9 @@ class RobotBatch:
         self.dt = 1.0 / robot.control_rate_hz
         require_robots(model, num_envs, substeps=robot.substeps, key="num_envs")
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=self.device)
-        self.imu_cross = (
-            cross_of(imu_position(model, robot)).to(self.device)
-            if config.accelerometer == "imu"
-            else None
-        )
+        self.imu_cross: Tensor | None = None
+        if config.accelerometer == "imu":
+            self.imu_cross = cross_of(imu_position(model, robot)).to(self.device)
         if config.actuator != PD:
             _refuse_gains(config)
         self.space = ActionSpace(config.action_space, robot, self.device)
@@ -154,35 +152,34 @@ class RobotBatch:
             actuator=None if config.real_drives is None else actuators.load(config.real_drives),
         )
         self.randomizer = PhysicsRandomizer(self.sim, robot, config.physics)
-        self.adaptive: AdaptiveRanges | None = None
-        if config.adaptive.kind != "none":
-            self.adaptive = AdaptiveRanges(
-                config.adaptive,
-                self.randomizer.columns,
-                pushes=config.pushes.force > 0,
-                num_envs=num_envs,
-                device=self.device,
-            )
+        self.adaptive = self._adaptive_ranges()
         root = model.body(robot.body_names[0]).id
         self.pusher = Pusher(self.sim, root, config.pushes, self.dt, self.adaptive)
         self.sensing = Sensing(config.sensors, self.home, self.dt)
-        self.state = RobotState.unpack(
-            torch.zeros(num_envs, RobotState.width(len(self.home)), device=self.device)
-        )
+        device, width = self.device, RobotState.width(len(self.home))
+        self.state = RobotState.unpack(torch.zeros(num_envs, width, device=device))
         self._q, self._v = robot_columns(model, robot)
-        self._scene = torch.from_numpy(np.concatenate((model.qpos0, np.zeros(model.nv)))).to(
-            self.device
-        )
-        self.history = torch.zeros(
-            num_envs, self.sensing.reach + 1, self.sensing.width, device=self.device
-        )
-        self.broken = torch.zeros(
-            num_envs, dtype=torch.bool, device=self.device
-        )  # whose simulation broke down in the last step
+        self._scene = torch.tensor(np.concatenate((model.qpos0, np.zeros(model.nv))), device=device)
+        shape = num_envs, self.sensing.reach + 1, self.sensing.width
+        self.history = torch.zeros(shape, device=device)
+        # whether a simulation broke down in the last step
+        self.broken = torch.zeros(num_envs, dtype=torch.bool, device=device)
         self.lost = 0  # simulations noted as broken since `forget_breakdowns`
         # what was known of the latest of them
         self.breakdowns: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED)
         self._everyone = torch.arange(num_envs, device=self.device)
+
+    def _adaptive_ranges(self) -> AdaptiveRanges | None:
+        config = self.config
+        if config.adaptive.kind == "none":
+            return None
+        return AdaptiveRanges(
+            config.adaptive,
+            self.randomizer.columns,
+            pushes=config.pushes.force > 0,
+            num_envs=self.num_envs,
+            device=self.device,
+        )
 
     @property
     def physics_size(self) -> int:

@@ -23,7 +23,7 @@ from npmp.envs.task import Trial
 from npmp.evaluation.policy import Pushed
 from npmp.evaluation.terrains import progress
 from npmp.evaluation.trial import NEAR, run_trial
-from npmp.reuse.handover import HandoverActor, Recovery, WalkOn
+from npmp.reuse.handover import HandoverActor, Recovery
 from npmp.robots import Robot
 from npmp.rollout import Actor
 from npmp.settings import from_mapping
@@ -31,6 +31,7 @@ from npmp.sim.randomization import PhysicsConfig, PushConfig
 from npmp.tasks.commands import CommandRange
 from npmp.tasks.recover import IN_TIME_S
 from npmp.tasks.walk import Walk, WalkConfig
+from npmp.tasks.walk_on import WalkOn
 
 Z95 = 1.959964  # of the normal distribution, two-sided 95 %
 FULL = 0.98  # a drive at this share of its torque limit is saturated

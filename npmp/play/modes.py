@@ -27,7 +27,7 @@ from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.task import EnvStep, Start, Task
 from npmp.envs.task_env import TaskEnv
 from npmp.reuse import PolicyActor
-from npmp.reuse.handover import GetUpActor, Recovery, WalkOn
+from npmp.reuse.handover import GetUpActor, Recovery
 from npmp.robots import Robot
 from npmp.rollout import Actor
 from npmp.sim.terrain import PERIOD_M, TERRAINS
@@ -35,6 +35,7 @@ from npmp.skill import SkillModule
 from npmp.tasks.dribble import BALL, Dribble, DribbleConfig
 from npmp.tasks.imitation import Imitation
 from npmp.tasks.walk import Walk, WalkConfig
+from npmp.tasks.walk_on import WalkOn
 
 Floats = NDArray[np.float64]
 

@@ -7,29 +7,24 @@ below its root that and its joints put its feet.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import mujoco
 import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
 from npmp import policies, ranges
 from npmp.envs.feet import Feet
-from npmp.envs.state import RobotState
-from npmp.envs.task import Outcome, Start
 from npmp.envs.task_env import TaskEnv
 from npmp.reuse.actor import PolicyActor, PolicyMemory
 from npmp.reuse.policy import HighLevelPolicy, PolicyInput, find_module
 from npmp.robots import Robot
 from npmp.rollout import Actor, Decision
-from npmp.sim.scene import let_bodies_collide
 from npmp.skill import SkillModule
 from npmp.tasks import trained_config
-from npmp.tasks.recover import Recover, RecoverConfig, dropped
-from npmp.tasks.walk import Walk, WalkConfig
+from npmp.tasks.recover import Recover, RecoverConfig
 from npmp.tree import Tree, where_tree
 
 
@@ -197,49 +192,3 @@ def load_recovery(name: str | Path, robot: Robot, device: torch.device | str = "
     skill = SkillModule.load(find_module(folder, policy.contract.module_sha256), device)
     skill.check_robot(robot)
     return Recovery(PolicyActor(policy, skill), trained_config(Recover, policy.contract.training))
-
-
-class WalkOn(Walk):
-    """Walking that falls do not end, of a robot that can get up: its joints turn as in task
-    `recover`, its bodies collide with each other. Episodes begin where drops have left the robot,
-    or as those of `Walk`.
-
-    It is no task of its own: a walking policy is told and judged what task `walk` says. Seen, too:
-    `up`, (n,) bool.
-    """
-
-    def __init__(
-        self, robot: Robot, config: WalkConfig, recover: RecoverConfig, *, dropped: bool = True
-    ):
-        """dropped: whether episodes begin on drops."""
-        super().__init__(robot.turning(recover.joint_range_rad), config)
-        self.recover, self.falls, self.dropped = recover, Recover(robot, recover), dropped
-
-    def add_to_scene(self, spec: mujoco.MjSpec) -> None:
-        """As `Walk.add_to_scene`, and bodies collide."""
-        super().add_to_scene(spec)
-        let_bodies_collide(spec, self.robot)
-
-    def bind(self, env: TaskEnv[Any]) -> None:
-        """As `Task.bind`."""
-        super().bind(env)
-        if not self.dropped:
-            return
-        wanted = replace(self.recover, drops=max(self.recover.drops, env.num_envs))
-        self.fallen = tuple(
-            part.to(env.device) for part in dropped(self.robot, wanted, 1, env.num_threads)
-        )
-
-    def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
-        """As `Task.start`: on drops, each robot on its own."""
-        if not self.dropped:
-            return super().start(ids, generator, **where)
-        row = ids % len(self.fallen[0])
-        qpos, qvel, state = (part[row] for part in self.fallen)
-        return Start(qpos, qvel, RobotState.unpack(state))
-
-    def judge(self) -> Outcome:
-        """As `Walk.judge`, but that nobody fails whose simulation has not broken down."""
-        outcome, env = super().judge(), self.env
-        up = self.falls.is_up(env.state, env.state.root_pos.new_ones(1))
-        return outcome._replace(failed=env.robots.broken, seen={**outcome.seen, "up": up})

@@ -56,6 +56,7 @@ TASKS: tuple[type[Task], ...] = tuple(
     if isinstance(kind, type)
     and issubclass(kind, Task)
     and kind.__module__ == f"{__name__}.{module}"
+    and "name" in vars(kind)  # one without a name of its own is a variant
 )
 
 

@@ -22,12 +22,13 @@ from npmp.evaluation.suite import Scenario, SuccessConfig, run_scenario, setting
 from npmp.evaluation.trial import run_trial
 from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy, PolicyActor, module_sha256
-from npmp.reuse.handover import HandoverActor, HandoverConfig, Recovery, WalkOn, load_recovery
+from npmp.reuse.handover import HandoverActor, HandoverConfig, Recovery, load_recovery
 from npmp.robots import Robot
 from npmp.rollout import Decision
 from npmp.skill import SkillModule
 from npmp.tasks.recover import Recover, RecoverConfig
 from npmp.tasks.walk import WalkConfig
+from npmp.tasks.walk_on import WalkOn
 
 RANGE = ((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))
 WIRED = RobotBatchConfig(accelerometer="root")
