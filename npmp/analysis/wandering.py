@@ -32,7 +32,7 @@ class Wandering(NamedTuple):
 
     up_s: Tensor  # (n,) seconds until the fall, cap_s where there was none
     travelled_m: Tensor  # (n,) length of the root's horizontal path until then
-    qpos: Tensor  # (T + 1, shown, nq) float64, of the first robots; goes on after a fall
+    qpos: Tensor  # (T + 1, shown, nq) float64, of the first robots; continues after a fall
     action_mean: Tensor  # (nu,) of the joint targets while up [rad]
     action_std: Tensor  # (nu,)
     dt: float  # control period [s]
@@ -149,7 +149,7 @@ def wander(
 
 
 class _NoiseActor:
-    """No module: joint targets of a mean and deviation each, drawn anew at every step. It senses,
+    """No module: joint targets of a mean and deviation each, drawn at every step. It senses,
     so that what is drawn for pushes and delays is what others meet."""
 
     def __init__(self, mean: Tensor, std: Tensor, generator: torch.Generator):

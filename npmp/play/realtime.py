@@ -73,7 +73,7 @@ class Player:
 
     def open(self, mode: str, /, **world: object) -> None:
         """Switch to a mode, in another world where `world` says so. A thread of its own makes it;
-        the present one goes on until then. To be called where `run` is, by a wish."""
+        the present one continues until then. To be called where `run` is, by a wish."""
         self._opening += 1
         number, self.busy = self._opening, f"opening {mode}"
         try:

@@ -191,7 +191,7 @@ def camera_of(shot: Shot, size: tuple[int, int]) -> Camera:
 
 
 def smoothed(way: FloatArray, rate_hz: float) -> FloatArray:
-    """A way (T, k) without the sway of steps; at its ends it goes on as it came."""
+    """A way (T, k) without the sway of steps, extended at its ends by point reflection."""
     # as far as the filter reaches
     wide = min(len(way) - 1, math.ceil(4.0 * FOLLOWED_S * rate_hz) + 1)
     if wide < 1:

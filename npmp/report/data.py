@@ -94,7 +94,7 @@ def versions() -> dict[str, str]:
 
 
 def command_line() -> str:
-    """This process's command, without what Hydra was told behind the scenes."""
+    """This process's command, without Hydra's own settings."""
     return " ".join(a for a in sys.argv if not a.startswith("hydra"))
 
 

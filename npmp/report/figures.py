@@ -290,8 +290,7 @@ def line_chart(
         lost_after: x after which the robot had failed; that part is shaded.
         clip: the replay's clip whose time x is: chart and replay follow each other.
         bands: stretches [start, stop) of x to shade, such as stances.
-        threshold: a y to draw a dashed line at.
-        square: one scale for both axes, as a map has.
+        threshold: a y to draw a dashed line at. square: one scale for both axes, as on a map.
     """
     data = []
     for line in lines:

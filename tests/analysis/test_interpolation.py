@@ -38,12 +38,10 @@ def test_phases_count_touch_downs(motions: MotionSet) -> None:
     motion = replace(source, qpos=source.qpos[:20], contacts=stands, frame_quality={})
     phase = stride_phase(motion, 1)
     assert phase is not None
-    assert phase[[0, 4, 7, 10, 12, 14, 18]].tolist() == pytest.approx(
-        [-4 / 6, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0]
-    )
-    assert (
-        stride_phase(motion, 0) is None and stride_phase(replace(motion, contacts=None), 1) is None
-    )
+    expected = [-4 / 6, 0.0, 0.5, 1.0, 1.5, 2.0, 3.0]
+    assert phase[[0, 4, 7, 10, 12, 14, 18]].tolist() == pytest.approx(expected)
+    assert stride_phase(motion, 0) is None
+    assert stride_phase(replace(motion, contacts=None), 1) is None
 
 
 def test_frames_of_equal_phase_are_mixed() -> None:
@@ -54,14 +52,12 @@ def test_frames_of_equal_phase_are_mixed() -> None:
     first = frame_pairs(a, b, 0.0)
     assert first[0].tolist() == list(range(12)) and first[1].tolist() == list(range(0, 24, 2))
     last = frame_pairs(a, b, 1.0)
-    assert last[1].tolist() == list(range(24)) and last[0].tolist() == pytest.approx(
-        [k / 2 for k in range(24)]
-    )
+    assert last[1].tolist() == list(range(24))
+    assert last[0].tolist() == pytest.approx([k / 2 for k in range(24)])
     # phase advances by (1/4 + 1/8) / 2 = 3/16: 3/4 of a's frame, 3/2 of b's
     middle = frame_pairs(a, b, 0.5)
-    assert middle[0][:3].tolist() == pytest.approx([0.0, 0.75, 1.5]) and middle[1][
-        :3
-    ].tolist() == pytest.approx([0.0, 1.5, 3.0])
+    assert middle[0][:3].tolist() == pytest.approx([0.0, 0.75, 1.5])
+    assert middle[1][:3].tolist() == pytest.approx([0.0, 1.5, 3.0])
     # a starts at phase 0; b's first frame of whole phase is its frame 6
     shifted = frame_pairs(a, b + 0.25, 0.0)
     assert shifted[1][0] == 6.0
@@ -75,25 +71,17 @@ def test_too_little_tracked_is_told(
     short = torch.zeros(3, SkillModule.load(modules.find("anymal_b_dog")).latent_dim)
     monkeypatch.setattr(interpolation, "tracked_latents", lambda *rest: (short, short))
     phases = np.arange(9) / 20.0
-    monkeypatch.setattr(
-        interpolation, "aligned", lambda *rest: (phases, phases + 0.5, "strides of LF_FOOT")
-    )
-    with pytest.raises(
-        InputError, match=r"no frames of equal phase .* 0\.06 s of .* and 0\.06 s of"
-    ):
-        analysis.interpolate(
-            "anymal_b_dog", motions, *motions.names, robot=robot, weights=3, threads=1
-        )
+    apart = phases, phases + 0.5, "strides of LF_FOOT"
+    monkeypatch.setattr(interpolation, "aligned", lambda *rest: apart)
+    said, few = r"no frames of equal phase .* 0\.06 s of .* and 0\.06 s of", {"weights": 3}
+    with pytest.raises(InputError, match=said):
+        analysis.interpolate("anymal_b_dog", motions, *motions.names, robot=robot, **few)
 
 
 def test_mixing_by_hand() -> None:
     z = torch.tensor([[0.0, 2.0], [1.0, 4.0]])
-    assert at_times(z, np.array([0.0, 0.5, 1.0, 1.5])).tolist() == [
-        [0.0, 2.0],
-        [0.5, 3.0],
-        [1.0, 4.0],
-        [1.0, 4.0],
-    ]
+    between = at_times(z, np.array([0.0, 0.5, 1.0, 1.5])).tolist()
+    assert between == [[0.0, 2.0], [0.5, 3.0], [1.0, 4.0], [1.0, 4.0]]
     assert mixed(z, -z, 0.25, "linear").tolist() == (0.5 * z).tolist()
     torch.testing.assert_close(mixed(z, z, 0.5, "variance"), z * 2**0.5)
 

@@ -33,16 +33,12 @@ def test_a_dimension_that_follows_the_prior_carries_nothing(
     def encode(context: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         return torch.tensor([0.0, 0.3, 0.0]).expand(n, -1), torch.full((n, 3), std)
 
-    skill: Any = SimpleNamespace(
-        decode=decode, encode=encode, alpha=0.95, latent_dim=3, initial_state=lambda n: memory,
-        contract=SimpleNamespace(context_horizon=5),
-    )  # fmt: skip
+    parts = {"decode": decode, "encode": encode, "initial_state": lambda n: memory}
+    contract = SimpleNamespace(context_horizon=5)
+    skill: Any = SimpleNamespace(alpha=0.95, latent_dim=3, contract=contract, **parts)
     use = use_in(skill, imitation_env(robot, motions, n), steps=10, seed=0)
-    assert (
-        use.kl.tolist() == pytest.approx([0.0, 0.4615, 0.0], abs=1e-3)
-        and use.active() == 1
-        and use.order[0] == 1
-    )
+    assert use.kl.tolist() == pytest.approx([0.0, 0.4615, 0.0], abs=1e-3)
+    assert use.active() == 1 and use.order[0] == 1
     assert use.mean_share.tolist() == pytest.approx([0.0] * 3, abs=1e-6)  # the mean never varies
 
 
@@ -51,9 +47,8 @@ def test_a_module_describes_itself() -> None:
         figures = analysis.describe(name)
         skill = analysis.open_module(name)
         assert figures["parameters"]["all"] == sum(p.numel() for p in skill.parameters())
-        assert (
-            figures["file"]["bytes"] == (modules.find(name) / "module.safetensors").stat().st_size
-        )
+        file = modules.find(name) / "module.safetensors"
+        assert figures["file"]["bytes"] == file.stat().st_size
         assert sum(figures["decoder_senses"].values()) == len(skill.observation_scale.mean)
         assert figures["licences"] and figures["robot"] == skill.robot
         assert "file" not in analysis.describe(skill)

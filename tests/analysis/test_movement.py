@@ -16,19 +16,15 @@ from tests.environments import imitation_env
 
 def test_overlap_by_hand() -> None:
     """Half of one's speeds lie in the other's bin, all of its turns, of four counts of feet one."""
-    one = Movement(
-        torch.tensor([0.05, 0.05, 0.95, 9.0]), torch.zeros(4), torch.tensor([0, 1, 2, 3])
-    )
+    speeds = torch.tensor([0.05, 0.05, 0.95, 9.0])
+    one = Movement(speeds, torch.zeros(4), torch.tensor([0, 1, 2, 3]))
     two = Movement(torch.tensor([0.02, 0.09]), torch.tensor([0.1, 0.0]), torch.tensor([3, 3, 3]))
     assert one.overlap(two) == pytest.approx({"speed_mps": 0.5, "turn_rps": 1.0, "feet_up": 0.25})
     assert one.overlap(one) == pytest.approx({"speed_mps": 1.0, "turn_rps": 1.0, "feet_up": 1.0})
     assert all(len(share) == len(EDGES[name]) - 1 for name, share in one.shares().items())
     figures = one.summary()
-    assert (
-        figures["standing_share"] == 0.5
-        and figures["speed_mps"][2] == pytest.approx(0.5)
-        and figures["feet_up"] == 1.5
-    )
+    assert figures["standing_share"] == 0.5 and figures["feet_up"] == 1.5
+    assert figures["speed_mps"][2] == pytest.approx(0.5)
     nothing = Movement(torch.zeros(0), torch.zeros(0), torch.zeros(0))
     assert nothing.summary() == {} and nothing.overlap(one) == {}
 

@@ -235,8 +235,8 @@ def test_the_best_settings_are_an_experiment(
         "a": ["net=paper", "algo.policy_lr=[0.002,1e-4]", "algo.discount=0.95"],
         "b": ["net=small"],
     }
-    jobs = [SweptJob(f"{k}{s}", [*own[k], f"seed={s}"], "finished", score=v) for k, s, v in (
-        ("a", 0, 0.5), ("a", 1, 0.9), ("b", 0, 0.8), ("b", 1, 0.5))]  # fmt: skip
+    scores = (("a", 0, 0.5), ("a", 1, 0.9), ("b", 0, 0.8), ("b", 1, 0.5))
+    jobs = [SweptJob(f"{k}{s}", [*own[k], f"seed={s}"], "finished", score=v) for k, s, v in scores]
     sweep = Sweep(
         tmp_path, "imitate", Launcher(score="tracked_fraction", lower=False), [{}] * 4, jobs
     )

@@ -23,10 +23,9 @@ playwright = pytest.importorskip("playwright.sync_api")
 CHROMIUM = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
-FLAGS = [
-    "--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader", "--enable-unsafe-swiftshader",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--no-first-run",
-]  # fmt: skip
+FLAGS = ["--no-sandbox", "--use-gl=angle", "--use-angle=swiftshader"]
+FLAGS += ["--enable-unsafe-swiftshader", "--disable-background-networking", "--disable-sync"]
+FLAGS += ["--disable-component-update", "--no-first-run"]
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0  # a machine may be busy with other things
 
@@ -36,10 +35,9 @@ pytestmark = [pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here"), p
 @pytest.fixture
 def address() -> Iterator[str]:
     """Where `npmp play` says that it serves; ended as a user would."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "npmp.experiments.cli", "play", "debug=tiny"], cwd=ROOT, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
+    command = [sys.executable, "-m", "npmp.experiments.cli", "play", "debug=tiny"]
+    place: Any = {"cwd": ROOT, "env": {**os.environ, "PYTHONPATH": str(ROOT)}, "text": True}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **place)
     assert process.stdout is not None
     try:
         yield process.stdout.readline().strip()
@@ -103,9 +101,8 @@ class Visit:
 
     def rests(self) -> None:
         """Wait until it is asked for nothing and stands."""
-        self.until(
-            "samples.slice(-10).every(s => s[4] === 0 && s.slice(1, 4).every(v => Math.abs(v) < 0.15))"
-        )
+        still = "s[4] === 0 && s.slice(1, 4).every(v => Math.abs(v) < 0.15)"
+        self.until(f"samples.slice(-10).every(s => {still})")
 
 
 def test_a_visit(address: str) -> None:

@@ -214,17 +214,23 @@ def test_a_viewer_that_falls_silent_lets_go(
         told(viewer, "state", lambda said: any(row[4] == 0.0 for row in said["samples"]))
 
 
+AXES = ("[NaN, 0, 0]", "[1e999, 0, 0]", "[2, 0, 0]", "[true, 0, 0]", '{"0": 1}', "null")
+WORLDS = ('"friction": 1e999', '"no": 1', '"terrain": ["flat"]', '"randomization": {}')
+WORLDS += ('"session": 1', '"self": 1', '"mode": 1', '"kind": 1')
+OTHERS = (
+    '"speed", "value": 1e9',
+    '"speed", "value": []',
+    "[]",
+    '"set"',
+    '"mode", "name": {"a": 1}',
+)
+OTHERS += ('"set", "key": "z1", "value": {}', '"mode"', '"aim", "value": 3')
 BAD = [
-    "", "{", "[]", "1", '"x"', b"\xff\xfe", "[" * 2000, "x" * 5000, '{"do": "steer"}',
-    '{"do": "steer", "axes": [NaN, 0, 0]}',
-    '{"do": "steer", "axes": [1e999, 0, 0]}', '{"do": "steer", "axes": [2, 0, 0]}',
-    '{"do": "steer", "axes": [true, 0, 0]}',
-    '{"do": "steer", "axes": {"0": 1}}', '{"do": "speed", "value": 1e9}', '{"do": "speed", "value": []}', '{"do": []}',
-    '{"do": "world", "friction": 1e999}', '{"do": "world", "no": 1}', '{"do": "world", "terrain": ["flat"]}',
-    '{"do": "world", "session": 1}', '{"do": "world", "randomization": {}}', '{"do": "set", "key": "z1", "value": {}}',
-    '{"do": "world", "self": 1}', '{"do": "world", "mode": 1}',
-    '{"do": "set"}', '{"do": "mode", "name": {"a": 1}}', '{"do": "mode"}', '{"do": "aim", "value": 3}',
-]  # fmt: skip
+    *("", "{", "[]", "1", '"x"', b"\xff\xfe", "[" * 2000, "x" * 5000),
+    *(f'{{"do": "steer", "axes": {axes}}}' for axes in AXES),
+    *(f'{{"do": "world", {world}}}' for world in WORLDS),
+    *(f'{{"do": {other}}}' for other in OTHERS),
+]
 
 
 def test_nothing_that_is_said_ends_it(served: Served) -> None:

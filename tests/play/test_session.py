@@ -125,32 +125,27 @@ def test_a_changed_world_goes_on_where_it_was(cast: Cast) -> None:
     assert session.snapshot().bodies == pytest.approx(before.bodies)
     assert session.snapshot().command == before.command
     env = session.mode.env
-    foot = next(
-        g
-        for g in range(env.sim.model.ngeom)
-        if env.sim.model.geom_bodyid[g] == env.sim.model.body("LF_FOOT").id
-    )
+    foot = int(np.argmax(env.sim.model.geom_bodyid == env.sim.model.body("LF_FOOT").id))
     assert env.sim.expand(["geom_friction"])["geom_friction"][0, foot, 0] == pytest.approx(0.3)
     body = env.sim.model.body("base").id
-    assert env.sim.expand(["body_mass"])["body_mass"][0, body] == pytest.approx(
-        env.sim.model.body_mass[body] + 5.0
-    )
+    heavier = env.sim.model.body_mass[body] + 5.0
+    assert env.sim.expand(["body_mass"])["body_mass"][0, body] == pytest.approx(heavier)
     assert env.robots.config.sensors.delay_s == pytest.approx((0.04, 0.04))
     assert env.robots.config.pushes.force == 50.0
     steps(session, 0.5)
     assert session.snapshot().achieved[0] > 0.7 and session.falls == 0
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [{"friction": 0.0}, {"level": 2.0}, {"terrain": "moon"}, {"delay_ms": -1}, {"payload_kg": 1e3}, {"mass": 1},
-     {"payload_kg": "1"}, {"randomization": "much"}, {"friction": float("inf")}],
-)  # fmt: skip
-def test_no_world_is_out_of_range(cast: Cast, settings: dict[str, Any]) -> None:
+def test_no_world_is_out_of_range(cast: Cast) -> None:
     session = Session(cast)
-    with pytest.raises(InputError):
-        session.change(**settings)
-    assert session.world == World()
+    for settings in (
+        *({"friction": 0.0}, {"level": 2.0}, {"terrain": "moon"}, {"delay_ms": -1}, {"mass": 1}),
+        *({"payload_kg": 1e3}, {"payload_kg": "1"}, {"randomization": "much"}),
+        {"friction": float("inf")},
+    ):
+        with pytest.raises(InputError):
+            session.change(**settings)
+        assert session.world == World()
 
 
 def test_another_ground_is_another_mode(cast: Cast) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -63,9 +64,15 @@ def trot(motions: MotionSet, recording: Clip) -> ReplayClip:
     ghost = motion.qpos + np.eye(motion.qpos.shape[1])[2] * 0.2
     asked = np.tile([1.0, 0.0, 0.0], (26, 1))
     return ReplayClip(
-        motion.name, motion.qpos, motion.rate_hz, reference=ghost, keypoints=keypoints_of(motion, recording),
-        bones=bones(recording), command=asked, achieved=np.tile([0.0, 0.7, 0.0], (26, 1)),
-    )  # fmt: skip
+        motion.name,
+        motion.qpos,
+        motion.rate_hz,
+        reference=ghost,
+        keypoints=keypoints_of(motion, recording),
+        bones=bones(recording),
+        command=asked,
+        achieved=np.tile([0.0, 0.7, 0.0], (26, 1)),
+    )
 
 
 def near(pixels: np.ndarray, rgba: tuple[float, ...]) -> np.ndarray:
@@ -203,12 +210,7 @@ def frames() -> Frames:
 def test_films_are_read_back(suffix: str, frames: Frames, tmp_path: Path) -> None:
     out = tmp_path / f"film{suffix}"
     written = write(out, frames)
-    assert (written.bytes, written.fps, written.frames, written.note) == (
-        out.stat().st_size,
-        12.5,
-        12,
-        "",
-    )
+    assert written == (out.stat().st_size, 12.5, 12, "")
     with Image.open(out) as image:
         assert (image.size, image.n_frames) == ((64, 48), 12)
         image.seek(7)
@@ -237,9 +239,8 @@ def test_a_still(frames: Frames, tmp_path: Path) -> None:
 
 
 def test_bytes_are_bounded(frames: Frames, tmp_path: Path) -> None:
-    noisy = replace(
-        frames, pictures=np.random.default_rng(0).integers(0, 256, (12, 48, 64, 3)).astype(np.uint8)
-    )
+    noise = np.random.default_rng(0).integers(0, 256, (12, 48, 64, 3)).astype(np.uint8)
+    noisy = replace(frames, pictures=noise)
     free = write(tmp_path / "free.webp", noisy)
     tight = write(tmp_path / "tight.webp", noisy, max_mb=0.6 * free.bytes / 1e6)
     assert tight.bytes <= 0.6 * free.bytes and "quality" in tight.note
@@ -280,8 +281,6 @@ def test_errors_are_clear(robot: Robot, trot: ReplayClip) -> None:
 
 
 def test_mp4_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "imageio_ffmpeg", None)
-    with pytest.raises(
-        InputError, match=r"an mp4 needs imageio-ffmpeg: pip install 'npmp\[render\]'"
-    ):
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    with pytest.raises(InputError, match=r"needs imageio-ffmpeg: pip install 'npmp\[render\]'"):
         check_format(Path("film.mp4"))
