@@ -47,11 +47,11 @@ _PLACE = "of the heading frame, from the root's origin; measured"
 MEANINGS = {
     "forward_mps": "velocity of the root along X of the heading frame",
     "lateral_mps": "velocity of the root along Y of the heading frame: to the left",
-    "yaw_rate_rps": "of the root about the world's vertical: counter-clockwise seen from above",
+    "yaw_rate_rps": "turning about the world's vertical: counter-clockwise seen from above",
     "ball_forward_m": f"the ball's centre along X {_PLACE}",
-    "ball_left_m": f"the ball's centre along Y {_PLACE}",
+    "ball_left_m": f"the ball's centre along Y, to the left, {_PLACE}",
     "target_forward_m": f"where the ball is to go along X {_PLACE}",
-    "target_left_m": f"where the ball is to go along Y {_PLACE}",
+    "target_left_m": f"where the ball is to go along Y, to the left, {_PLACE}",
     "stand_height": "of the root above the ground, as a share of that in the home pose",
 }
 
@@ -141,7 +141,7 @@ def contract_of(
         module_sha256=own.module_sha256,
         policy_sha256=sha256,
         licence=list(module.training.get("licences", [])),
-        data=str(module.training.get("data", "")),
+        data=Path(module.training.get("data", "")).name,
         opset=OPSET,
         golden=golden,
         versions=artifact.versions(),
