@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -76,38 +74,46 @@ def write_best(sweep: Sweep, settings: Sequence[str], score: float) -> None:
 
 def write_page(sweep: Sweep, search: Search) -> None:
     """SWEEP/search.html: scores as the search went, what they depend on, and all jobs."""
-    from npmp.report.parts import Bar, Bars, Picture, Section, Table, assemble
+    from npmp.report import figures
+    from npmp.report.figures import Line
+    from npmp.report.parts import Bar, Bars, Section, Table, assemble
 
+    lower, score = sweep.launcher.lower, str(sweep.launcher.score)
     importances = search.importances()
     keys = sorted(search.space, key=lambda key: -importances.get(key, 0.0))
     known = [(i, job, job.score) for i, job in enumerate(sweep.jobs) if job.score is not None]
-    sign = 1.0 if sweep.launcher.lower else -1.0
-    ranked = sorted(known, key=lambda entry: (entry[1].state != FINISHED, sign * entry[2]))
-    values = {
-        i: {key: value for key, _, value in (own.partition("=") for own in job.overrides)}
-        for i, job, _ in known
-    }
-    rows = [
-        [job.name, job.state, f"{score:.4g}", *(_short(values[i][key]) for key in keys)]
-        for i, job, score in ranked
-    ]
-    history = _image(lambda sheet: _history(sheet, sweep))
-    lines = _image(lambda sheet: _parallel(sheet, sweep, search, keys, values))
+    ranked = sorted(known, key=lambda e: (e[1].state != FINISHED, e[2] if lower else -e[2]))
+    rows = []
+    for _, job, value in ranked:
+        own = dict(entry.split("=", 1) for entry in job.overrides)
+        rows.append([job.name, job.state, f"{value:.4g}", *(_short(own[key]) for key in keys)])
+    lines = []
+    for state, css in ((FINISHED, "robot"), (PRUNED, "other")):
+        numbers = [i for i, job, _ in known if job.state == state]
+        scores = [value for _, job, value in known if job.state == state]
+        # gaps between them: each is a dot
+        x = np.repeat(np.array(numbers, dtype=float), 2)
+        y = np.stack((scores, np.full(len(scores), np.nan)), -1).reshape(-1)
+        lines.append(Line(state, x, y, css))
+        if state == FINISHED:
+            best_of = np.minimum if lower else np.maximum
+            lines.append(Line("best so far", numbers, best_of.accumulate(scores), "ref"))
+    name = score.replace("_", " ")
+    history = figures.wide("Score of each job", name, *lines, x_label="job", height=280)
     shares = [Bar(key, share, f"{share:.0%}") for key, share in importances.items()]
-    bars = [Bars("Importance (PED-ANOVA)", shares)] if shares else []
-    score = str(sweep.launcher.score)
+    bars = Bars("Importance (PED-ANOVA)", shares)
+    jobs = Table(("job", "state", score, *keys), rows, sortable=True)
     assemble(
         sweep.folder / PAGE,
-        title=f"Search for {score.replace('_', ' ')}",
+        title=f"Search for {name}",
         subtitle=f"{len(sweep.jobs)} jobs",
         notes=["Pruned jobs were ended early; their score is the last that they had."],
         sections=[
-            Section("history", "Scores", [Picture(history, "score of each job", "plot")]),
-            Section(
-                "settings", "What they depend on", [Picture(lines, "a line per job", "plot"), *bars]
-            ),
-            Section("jobs", "Jobs", [Table(("job", "state", score, *keys), rows)]),
+            Section("history", "Scores", [history]),
+            Section("settings", "What they depend on", [bars]) if shares else None,
+            Section("jobs", "Jobs", [jobs]),
         ],
+        scripts=("page.js", "tables.js"),
     )
 
 
@@ -116,80 +122,3 @@ def _short(value: str) -> str:
         return f"{float(value):.4g}"
     except ValueError:
         return value
-
-
-def _image(draw: Any) -> str:
-    """A picture as a data URL. draw: fills matplotlib's Figure."""
-    from matplotlib.figure import Figure
-
-    sheet = Figure(figsize=(9.6, 3.6), layout="constrained")
-    draw(sheet)
-    buffer = io.BytesIO()
-    sheet.savefig(buffer, dpi=130, format="png")
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()
-
-
-def _history(sheet: Any, sweep: Sweep) -> None:
-    """The score of each job in the order in which they were proposed, and the best so far."""
-    panel = sheet.subplots()
-    known = [(i, job.score, job.state) for i, job in enumerate(sweep.jobs) if job.score is not None]
-    for state, marker in ((FINISHED, "o"), (PRUNED, "x")):
-        if points := [(i, score) for i, score, one in known if one == state]:
-            numbers, scores = zip(*points, strict=True)
-            panel.plot(numbers, scores, marker, label=state, color="#0072b2", markersize=5)
-            if state == FINISHED:
-                best_of = np.minimum if sweep.launcher.lower else np.maximum
-                running, look = best_of.accumulate(scores), {"color": "#d55e00"}
-                panel.step(numbers, running, where="post", label="best so far", **look)
-    panel.set_xlabel("job")
-    panel.set_ylabel(str(sweep.launcher.score).replace("_", " "))
-    panel.grid(color="0.9", linewidth=0.7)
-    panel.legend(frameon=False)
-
-
-def _parallel(
-    sheet: Any,
-    sweep: Sweep,
-    search: Search,
-    keys: Sequence[str],
-    values: Mapping[int, Mapping[str, str]],
-) -> None:
-    """A line per job through its values, each key on an axis of its own, coloured by score: the
-    better the darker."""
-    panel = sheet.subplots()
-    scores = {i: float(sweep.jobs[i].score or 0.0) for i in values}
-    low, high = min(scores.values()), max(scores.values())
-    axes = [
-        (key, *_axis(search.space[key], {i: own[key] for i, own in values.items()})) for key in keys
-    ]
-    heights = {i: _share(score, low, high) for i, score in scores.items()}
-    axes.append((str(sweep.launcher.score), [f"{low:.3g}", f"{high:.3g}"], heights))
-    # the best on top
-    order = sorted(scores, key=lambda i: scores[i], reverse=bool(sweep.launcher.lower))
-    for rank, i in enumerate(order):
-        shade = 0.08 + 0.8 * (rank / max(1, len(order) - 1)) ** 3
-        line = [at[i] for _, _, at in axes]
-        panel.plot(range(len(axes)), line, color=(0.0, 0.35, 0.6), alpha=shade, linewidth=1.6)
-    for x, (_, ends, _) in enumerate(axes):
-        panel.axvline(x, color="0.6", linewidth=0.8)
-        for k, text in enumerate(ends):
-            place: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points"}
-            panel.annotate(text, (x, k / max(1, len(ends) - 1)), fontsize=8, **place)
-    panel.set_xticks(range(len(axes)), [name for name, _, _ in axes], fontsize=8)
-    panel.set_yticks([])
-    panel.spines[:].set_visible(False)
-
-
-def _axis(distribution: Any, values: Mapping[int, str]) -> tuple[list[str], dict[int, float]]:
-    """The labels along a key's axis from below to above, and each job's height on it, 0 to 1."""
-    if known := getattr(distribution, "choices", None):
-        top = max(1, len(known) - 1)
-        return list(known), {i: known.index(value) / top for i, value in values.items()}
-    scale = np.log if distribution.log else float
-    low, high = float(scale(distribution.low)), float(scale(distribution.high))
-    ends = [f"{distribution.low:.3g}", f"{distribution.high:.3g}"]
-    return ends, {i: _share(float(scale(float(value))), low, high) for i, value in values.items()}
-
-
-def _share(value: float, low: float, high: float) -> float:
-    return (value - low) / (high - low) if high > low else 0.5
