@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -199,23 +200,6 @@ def test_a_driver_that_fails_is_damped_until_the_end(method: str, always: bool) 
         assert all(at <= failed[0] + 1e-9 for at, _, _ in robot.written)
 
 
-def test_a_robot_that_stops_without_a_word_is_damped() -> None:
-    robot, machine = Ideal(), controller()
-    reads = robot.read
-
-    def read() -> State | None:
-        if machine.mode is ControlMode.POLICY:
-            raise RobotStopped
-        return reads()
-
-    robot.read = read  # type: ignore[method-assign]
-    run(robot, machine)
-    assert (
-        machine.reason == "the robot has stopped by itself"
-        and machine.history[-1][1] is ControlMode.DAMPING
-    )
-
-
 def test_a_driver_may_convert_what_it_is_given_in_place() -> None:
     robot, machine = Ideal(), controller()
     gains, writes = [], robot.write
@@ -239,50 +223,37 @@ def test_without_a_state_nothing_is_written() -> None:
     assert machine.reason == "no state within 0.5 s"
 
 
-def stale(robot: Ideal) -> None:
-    robot.read = lambda: None  # type: ignore[method-assign]
+def raises(error: Exception) -> Callable[[float], State]:
+    def read(time_s: float) -> State:
+        raise error
 
-
-def stopped(robot: Ideal) -> None:
-    def read() -> State:
-        raise RobotStopped("emergency stop")
-
-    robot.read = read  # type: ignore[method-assign]
-
-
-def malformed(robot: Ideal) -> None:
-    robot.read = lambda: state_of(robot.time, joint_pos=np.full(3, math.nan))  # type: ignore[method-assign]
-
-
-def tilted(robot: Ideal) -> None:
-    robot.read = lambda: state_of(robot.time, up=np.array([1.0, 0.0, 0.0]))  # type: ignore[method-assign]
+    return read
 
 
 @pytest.mark.parametrize(
     ("fault", "reason", "within_s"),
     [
-        (stale, "the state is", 0.11),
-        (stopped, "emergency stop", 0.005),
-        (malformed, "joint_pos is not 2 finite numbers", 0.005),
-        (tilted, "tilted by 90 degrees", 0.005),
+        (lambda _: None, "the state is", 0.11),
+        (raises(RobotStopped("emergency stop")), "emergency stop", 0.005),
+        (raises(RobotStopped()), "the robot has stopped by itself", 0.005),
+        (lambda t: state_of(t, joint_pos=np.zeros(3)), "joint_pos is not 2 finite numbers", 0.005),
+        (lambda t: state_of(t, up=np.array([1.0, 0.0, 0.0])), "tilted by 90 degrees", 0.005),
     ],
+    ids=["stale", "stopped", "stopped without a word", "malformed", "tilted"],
 )
-@pytest.mark.parametrize("mode", [ControlMode.STAND, ControlMode.POLICY])
+@pytest.mark.parametrize(("mode", "begins"), [(ControlMode.STAND, 1.0), (ControlMode.POLICY, 3.5)])
 def test_a_fault_damps_and_stays_damped(
-    fault: object, reason: str, within_s: float, mode: ControlMode
+    fault: Callable[[float], State | None],
+    reason: str,
+    within_s: float,
+    mode: ControlMode,
+    begins: float,
 ) -> None:
     robot, machine = Ideal(), controller()
-    begins = 1.0 if mode is ControlMode.STAND else 3.5
-    wait = robot.wait_until
-
-    def breaks(time_s: float) -> None:
-        wait(time_s)
-        if robot.time >= begins:
-            fault(robot)  # type: ignore[operator]
-
-    robot.wait_until = breaks  # type: ignore[method-assign]
+    reads = robot.read
+    robot.read = lambda: fault(robot.time) if robot.time >= begins else reads()  # type: ignore[method-assign]
     run(robot, machine)
-    assert machine.reason.startswith(reason)
+    assert machine.reason.startswith(reason) and robot.failure is None
     assert machine.history[-2][1] is mode
     assert machine.began <= begins + within_s
     assert max(at for at, _, _ in robot.written) < machine.began  # nothing is written any more

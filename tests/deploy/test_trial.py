@@ -65,25 +65,21 @@ def test_another_bundle_is_refused() -> None:
 
 
 def test_the_heading_is_the_robots_own() -> None:
-    half = np.sqrt(0.5)
     # turned to the left by a right angle, it goes on along the world's y
-    assert to_heading(np.array([0.0, 2.0, 5.0]), np.array([half, 0, 0, half])) == pytest.approx(
-        (2.0, 0.0)
-    )
-    assert to_heading(np.array([-1.0, 0.0, 0.0]), np.array([half, 0, 0, half])) == pytest.approx(
-        (0.0, 1.0)
-    )
+    turned = np.sqrt([0.5, 0.0, 0.0, 0.5])
+    assert to_heading(np.array([0.0, 2.0, 5.0]), turned) == pytest.approx((2.0, 0.0))
+    assert to_heading(np.array([-1.0, 0.0, 0.0]), turned) == pytest.approx((0.0, 1.0))
 
 
 def test_figures_by_hand() -> None:
     """Sway within a second is no error; 0.3 and 0.4 off make 0.5; half a second at the end is left
     out."""
     sway = np.tile([[0.1, 0, 0], [-0.1, 0, 0]], (5, 1))
-    told = np.tile([1.0, 0.0, 0.0], (25, 1))
-    made = told + np.concatenate((sway, np.tile([0.3, 0.4, 0.0], (10, 1)), np.full((5, 3), 9.0)))
-    assert velocity_error_1s(Episode(False, told, made), 10.0) == pytest.approx([0.0, 0.5])
-    fallen = Episode(True, told[:5], made[:5])
-    found = figures([Episode(False, told, made), fallen], 25, 10.0)
+    asked = np.tile([1.0, 0.0, 0.0], (25, 1))
+    made = asked + np.concatenate((sway, np.tile([0.3, 0.4, 0.0], (10, 1)), np.full((5, 3), 9.0)))
+    assert velocity_error_1s(Episode(False, asked, made), 10.0) == pytest.approx([0.0, 0.5])
+    fallen = Episode(True, asked[:5], made[:5])
+    found = figures([Episode(False, asked, made), fallen], 25, 10.0)
     assert found == {
         "falls": 1,
         "survived": 0.5,
@@ -105,14 +101,10 @@ def test_an_episode_in_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
     first, last = noted[0], noted[29]
     assert first.state is not None and last.state is not None
     assert first.state.joint_pos == pytest.approx(walking().home_pose)
-    assert first.state.accelerometer == pytest.approx(
-        [0, 0, 9.81]
-    ) and first.state.gyro == pytest.approx([0, 0, 0])
-    assert (
-        last.state.up[2] > 0.999
-        and last.output.mode is ControlMode.POLICY
-        and last.now == pytest.approx(29 / 50)
-    )
+    assert first.state.accelerometer == pytest.approx([0, 0, 9.81])
+    assert first.state.gyro == pytest.approx([0, 0, 0])
+    assert last.state.up[2] > 0.999 and last.output.mode is ControlMode.POLICY
+    assert last.now == pytest.approx(29 / 50)
     # beyond a joint's range nothing is asked for
     far = Standing(np.full(12, 9.0))
     next(episodes(robot, far, walking(), count=1, steps=1, seed=0, note=noted.append))
