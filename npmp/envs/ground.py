@@ -1,7 +1,7 @@
 """The ground under all robots of an environment: flat, or fields of a terrain, each robot on one.
 
 `TaskEnv` has one whatever the task. On flat ground it says nothing: states are as they are, and
-what is told of the ground has no columns.
+what observes the ground has no columns.
 """
 
 from __future__ import annotations

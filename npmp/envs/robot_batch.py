@@ -111,7 +111,7 @@ class RobotBatch:
     """Simulated robots and their exact state; what they sense; what of their physics was drawn.
 
     Joint angles and setpoints in `state` are true ones. A robot whose encoders are off by
-    `joint_offset` senses them shifted, and drives its joints to what it was told minus that.
+    `joint_offset` senses them shifted, and drives its joints to their targets minus that.
     """
 
     def __init__(

@@ -118,7 +118,7 @@ class Task(ABC):
     extras: Sequence[ExtraInput] = ()  # observed after those
     # names of attributes that the next step depends on: what checkpoints hold
     kept: ClassVar[tuple[str, ...]] = ()
-    # attributes (n, ...) by name that are told of a robot whose simulation breaks down
+    # attributes (n, ...) by name that describe a robot whose simulation breaks down
     described: ClassVar[Mapping[str, str]] = {}
     # names of attributes (n, c) that a critic knows beside what is observed
     hidden: Sequence[str] = ()

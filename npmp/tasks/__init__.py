@@ -113,8 +113,8 @@ def make(
       num_envs: robots simulated at once.
       robots_config: what stands between action and observation; by default ideal robots.
       device: where all tensors are, e.g. "cpu" or "cuda".
-      sim: who computes the physics: "batch", MuJoCo on the CPU's threads, or "warp", mujoco_warp on
-        the device.
+      sim: what computes the physics: "batch", MuJoCo on the CPU's threads, or "warp",
+        mujoco_warp on the device.
       options: fields of the task's settings, such as `ImitationConfig` or `WalkConfig`.
 
     Raises:

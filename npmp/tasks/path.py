@@ -1,10 +1,10 @@
 """Following a path: a walking policy's commands come from a proportional controller (robot-NPMP,
 path following).
 
-A point p_bar moves along the path at a speed; the robot is told to move at the point's velocity,
+A point p_bar moves along the path at a speed; the robot is commanded the point's velocity,
 corrected by how far it is off: v_cmd = v_bar + P (p_bar - p), in its heading frame. That distance
 is taken along the path and across it, where the robot is nearest to it, so that a robot that lags
-does not cut the corners. It is also told to turn to where the path leads. Positions are the true
+does not cut the corners. It is also to turn to where the path leads. Positions are the true
 ones.
 """
 
@@ -257,7 +257,7 @@ class Path(Walk):
         self.commands.current = self.commands.current.index_copy(0, ids, found[ids])
 
     def judge(self) -> Outcome:
-        """As `Walk.judge`; the error is the distance to the path [m]. Seen besides: `place` (n, 2)
+        """As `Walk.judge`; the error is the distance to the path [m]. Also seen: `place` (n, 2)
         in the course's frame, `lag` (n,) behind p_bar [m], `finished` (n,)."""
         outcome, (place, _) = super().judge(), self.place()
         near, error = nearest(self.course, place, self.near, self._reach)

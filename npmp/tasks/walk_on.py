@@ -23,8 +23,8 @@ class WalkOn(Walk):
     `recover`, its bodies collide with each other. Episodes begin where drops have left the robot,
     or as those of `Walk`.
 
-    It is no task of its own: a walking policy observes and is judged by what task `walk` says. Seen,
-    too: `up`, (n,) bool.
+    It is no task of its own: a walking policy observes and is judged by what task `walk` says.
+    Also seen: `up`, (n,) bool.
     """
 
     def __init__(

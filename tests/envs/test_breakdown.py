@@ -1,5 +1,5 @@
 """Simulations that break down: seen although MuJoCo puts them back by itself, counted, described,
-and kept from everybody."""
+and kept from all others."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_broken_simulation_fails_alone(
     )
 
 
-def test_what_nobody_takes_does_not_pile_up(robot: Robot) -> None:
+def test_breakdowns_that_are_not_taken_do_not_pile_up(robot: Robot) -> None:
     plant = walk_env(robot, 2).robots
     plant.broken = torch.ones(2, dtype=torch.bool)
     for _ in range(80):

@@ -18,7 +18,7 @@ from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
-from npmp.tasks import ImitationEnv, Walk, WalkEnv
+from npmp.tasks import ImitationEnv, Walk
 from tests.environments import imitation_env, walk_env
 
 DT = 0.02
@@ -151,27 +151,6 @@ def test_a_push_is_told_as_the_robot_meets_it(robot: Robot, motions: MotionSet) 
     torch.testing.assert_close(env.robots.physics[:, -2:], torch.tensor([[1.0, 0.0]] * 3))
     env.robots.pusher.force = force * torch.stack((-torch.sin(heading), torch.cos(heading)), -1)
     torch.testing.assert_close(env.robots.physics[:, -2:], torch.tensor([[0.0, 1.0]] * 3))
-
-
-@pytest.mark.parametrize("task", ["imitation", "walk"])
-def test_checkpoints_go_on_to_the_bit(robot: Robot, motions: MotionSet, task: str) -> None:
-    def make() -> ImitationEnv | WalkEnv:
-        if task == "imitation":
-            return env_of(robot, motions, 3, FULL)
-        return walk_env(robot, 3, motions=motions, robots=FULL)
-
-    def go(env: ImitationEnv | WalkEnv, steps: int) -> Tensor:
-        for _ in range(steps):
-            step = env.step(0.3 * env.observe()[:, :12])
-            env.reset(step.terminated | step.truncated)
-        return torch.cat((env.state.pack(), env.robots.physics, env.observe()), -1)
-
-    one, other = make(), make()
-    go(one, 15)
-    kept = {k: v.clone() for k, v in one.state_dict().items()}
-    expected = go(one, 15)
-    other.load_state_dict(kept)
-    assert torch.equal(go(other, 15), expected)
 
 
 def test_settings_out_of_range_are_named() -> None:

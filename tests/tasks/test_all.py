@@ -11,8 +11,9 @@ from torch import Tensor
 from mocap_data.store import MotionSet
 from npmp import tasks
 from npmp.envs import RobotBatchConfig, TaskEnv
+from npmp.envs.sensing import SensorConfig
 from npmp.robots import Robot
-from npmp.sim.randomization import PhysicsConfig, Spread
+from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
 from npmp.sim.terrain import TerrainLimits
 from npmp.tasks.dribble import DribbleConfig
 from npmp.tasks.recover import RecoverConfig
@@ -20,8 +21,13 @@ from npmp.tasks.teachers.righting import RightingConfig
 from npmp.tasks.teachers.trotting import TrotConfig
 from npmp.tasks.walk import WalkConfig
 
-# drawn physics, too, which has its own idea of the masses
-DRAWN = RobotBatchConfig(physics=PhysicsConfig(mass=Spread(0.1, 0.1)))
+# drawn physics has its own idea of the masses
+DRAWN = RobotBatchConfig(
+    hold="first_order",
+    physics=PhysicsConfig(mass=Spread(0.1, 0.1), joint_offset=0.05),
+    pushes=PushConfig(force=50.0, duration_s=0.1, gap_s=0.2),
+    sensors=SensorConfig(delay_s=(0.0, 0.02), joint_noise=0.03),
+)
 MIXED = {"terrain": "mixed", "terrain_fields": 8, "terrain_curriculum": True}
 RANGE = ((-0.5, 1.0), (-0.2, 0.2), (-0.5, 0.5))
 
@@ -32,7 +38,7 @@ RANGE = ((-0.5, 1.0), (-0.2, 0.2), (-0.5, 0.5))
         ("walk", {"command_period_s": 0.1, "episode_s": 0.2, "clock_s": 0.5}, None),
         ("walk", MIXED | {"episode_s": 0.1, "velocity_filter": 0.5}, None),
         ("dribble", {"jump_period_s": 0.1, "episode_s": 0.3, "at_feet": 1.0}, DRAWN),
-        ("imitation", {"start_tail": 40, "uniform_starts": 0.0}, None),
+        ("imitation", {"start_tail": 40, "uniform_starts": 0.0}, DRAWN),
         ("path", {"command_range": RANGE, "episode_s": 0.2}, None),
         ("recover", {"drops": 8, "episode_s": 0.2}, None),
         ("follow", {"command_period_s": 0.1, "episode_s": 0.2}, None),
@@ -56,7 +62,8 @@ def test_a_restored_environment_goes_on_to_the_bit(
         for t in range(steps):
             step = env.step(0.5 * torch.sin(torch.arange(60.0) + float(t)).view(5, 12))
             env.reset(step.terminated | step.truncated)
-            seen += [env.state.pack(), env.task.goal(), step.rewards, env.task.privileged()]
+            seen += [env.state.pack(), env.observe(), env.task.goal(), step.rewards]
+            seen.append(env.task.privileged())
         return seen
 
     first, other = made(0), made(9)

@@ -91,7 +91,7 @@ def test_a_foot_that_comes_down_on_it_hardly_shoots_it_away() -> None:
     assert state.place[0, 0].item() == pytest.approx(0.01 * 0.01 / 0.137, rel=0.05)
 
 
-def test_who_leads_a_leg_further_leads_the_ball_further() -> None:
+def test_a_leg_that_is_led_further_leads_the_ball_further() -> None:
     ahead = post(-0.13).requires_grad_(True)
     rolled(ball(), ahead, THIN, DT).place[0, 0].backward()
     assert ahead.grad is not None and bool(torch.isfinite(ahead.grad).all())

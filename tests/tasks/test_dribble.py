@@ -232,14 +232,14 @@ def test_the_target_jumps_by_two_metres_every_five_seconds(robot: robots.Robot) 
     task.left = torch.tensor([1, 250] * 8)
     for t in range(252):
         before, left = task.target.clone(), task.left.clone()
-        task.advance(task.judge(), env.generator)  # nobody moves
+        task.advance(task.judge(), env.generator)  # no robot moves
         gone = torch.linalg.vector_norm(task.target - before, dim=-1)
         torch.testing.assert_close(gone, torch.where(left == 1, 2.0, 0.0), atol=1e-5, rtol=0)
         assert bool((task.left == torch.where(left == 1, 250, left - 1)).all())
         assert (left == 1).tolist() == [t in (0, 250), t == 249] * 8
 
 
-def test_a_script_asks_the_same_of_everyone_whatever_happens(robot: robots.Robot) -> None:
+def test_a_schedule_asks_the_same_of_all_robots_whatever_happens(robot: robots.Robot) -> None:
     env = dribble_env(robot, 4)
     task = env.task
 
@@ -325,7 +325,7 @@ def test_new_goals_are_other_targets_within_a_jump(robot: robots.Robot) -> None:
     assert 1.8 < away.max() <= 2.0 + 1e-5 and away.min() < 0.2
 
 
-def test_a_goal_is_carried_on_as_the_simulator_does(robot: robots.Robot) -> None:
+def test_a_goal_goes_on_as_in_the_simulator(robot: robots.Robot) -> None:
     """A ball far from the robot rolls 0.3 s: targets stay, places agree within 3.5 cm of some 20.
     (Kicked balls, which `ROLLING` is fitted to, slip and brake less than one that rolls.)"""
     env = dribble_env(robot, 3, drag=(0.3, 0.3), at_feet=0.0)

@@ -21,11 +21,11 @@ from npmp.actuators.models import make as make_actuator
 from npmp.envs import RobotBatchConfig
 from npmp.envs.kinematics import Kinematics
 from npmp.envs.reference import Reference
-from npmp.envs.state import pose_from_qpos
+from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.envs.threads import serial_if_small
 from npmp.robots import Robot
 from npmp.tasks import ImitationEnv
-from npmp.tasks.rewards import CURRENT, REWARD_TERMS, RewardConfig, tracking_error
+from npmp.tasks.rewards import CURRENT, REWARD_TERMS, RewardConfig, TrackingWeights, tracking_error
 from retarget.kinematics import body_states, tree_of
 from tests.environments import imitation_env
 
@@ -151,6 +151,38 @@ def test_reset_touches_only_its_robots_and_no_earlier_result(
     assert env.reset(torch.zeros(4, dtype=torch.bool)) is before
 
 
+# --- the goal, for simulated and imagined robots ---
+
+
+def test_a_goal_goes_through_its_clip_and_counts_to_the_end(
+    robot: Robot, motions: MotionSet
+) -> None:
+    env = make(robot, motions, 3, discount=0.5)
+    env.reset(clip=torch.tensor([0, 1, 1]), frame=torch.tensor([98, 120, 130]))
+    task = env.task
+    task.free[2] = True
+    goal = task.goal()
+    assert goal.tolist() == [[0.0, 98.0, 99.0], [1.0, 120.0, 249.0], [1.0, 130.0, 130.0]]
+    assert torch.equal(task.observe()[:2], task.context(task.config.future_frames)[:2])
+    goals = [task.next_goal(goal, env.state)]
+    goals.append(task.next_goal(goals[0], env.state))
+    # robots that are where they should be, all but 0.1 rad of each joint in the second step
+    frames = [torch.minimum(at[:, 1], at[:, 2]).long() for at in (goal, *goals)]
+    states = [task.reference.state(frame) for frame in frames]
+    states[2] = states[2]._replace(joint_pos=states[2].joint_pos + 0.1)
+    weights = TrackingWeights(effort=0.0, smoothness=0.0)
+    task.config = dataclasses.replace(task.config, tracking=weights)
+    before, after = (
+        RobotState(*(torch.stack(parts) for parts in zip(*two))) for two in (states[:2], states[1:])
+    )
+    owed = task.imagined_loss(before, after, torch.stack(goals), goal[:, :0])
+    # 0.5 * 12 * 0.1 of the second robot's second step; weights of all steps: 1, 1 and 0.5;
+    # the first's clip is over by then, the third has no reference
+    expected = torch.tensor([0.0, 0.5 * 0.6 / 2.5 * 3, 0.0])
+    torch.testing.assert_close(owed.task, expected, atol=1e-5, rtol=1e-4)
+    assert not owed.style.any()
+
+
 # --- the end of episodes ---
 
 
@@ -247,7 +279,9 @@ def test_rejoining_moves_a_robot_in_the_plane_only(robot: Robot, motions: Motion
     torch.testing.assert_close(mine.root_pos[:, 2], theirs.root_pos[:, 2], atol=1e-3, rtol=0)
 
 
-def test_who_is_sent_elsewhere_has_time_to_get_there(robot: Robot, motions: MotionSet) -> None:
+def test_a_robot_that_is_sent_elsewhere_has_time_to_get_there(
+    robot: Robot, motions: MotionSet
+) -> None:
     """Half a second in which only a fall is a failure, and nothing is counted; then the corridor
     holds again."""
     env = make(
@@ -312,7 +346,7 @@ def test_currents_are_an_objective_of_their_own(
     assert torch.equal(both[0][:, :-1], both[1])
 
 
-def test_currents_that_nobody_tells_are_no_objective(
+def test_currents_that_no_drive_tells_are_no_objective(
     robot: Robot, motions: MotionSet, tmp_path: Path
 ) -> None:
     weighed = {"reward": RewardConfig(current_weight=5e-4)}

@@ -55,8 +55,8 @@ def test_shapes_can_be_walked_at_a_metre_a_second(name: str) -> None:
 
 
 def test_the_nearest_point_stays_on_its_branch() -> None:
-    """In the middle of the figure eight both branches are as near; who has gone half of it stays on
-    the second."""
+    """In the middle of the figure eight both branches are as near; a robot that has gone half stays
+    on the second."""
     course = course_of(SHAPES["figure_eight"]())
     half = round(0.5 * course.length / SPACING_M)
     place = torch.tensor([[0.03, 0.0]]).expand(2, 2)
@@ -123,7 +123,7 @@ def glide(name: str, speed: float, *, delay_s: float = 0.25, bias: Tensor) -> tu
 
 @pytest.mark.parametrize("speed", [0.5, 1.0])
 @pytest.mark.parametrize("name", sorted(SHAPES))
-def test_who_obeys_velocities_stays_on_the_path(name: str, speed: float) -> None:
+def test_a_robot_that_obeys_velocities_stays_on_the_path(name: str, speed: float) -> None:
     """A quarter of a second late and off by what a good walking policy is off by: 0.1 m/s, 0.05
     m/s, 0.08 rad/s."""
     signs = torch.cartesian_prod(*(torch.tensor([-1.0, 0.0, 1.0]),) * 3)

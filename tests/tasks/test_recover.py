@@ -1,4 +1,4 @@
-"""Getting up: where falls leave a robot, who is up, and what that is worth."""
+"""Getting up: where falls leave a robot, when it is up, and what that is worth."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_reward_is_how_upright_and_how_high(robot: Robot) -> None:
     assert told.seen["up"].tolist() == [True, False, False] and not told.failed.any()
 
 
-def test_who_falls_again_has_not_recovered(robot: Robot) -> None:
+def test_a_robot_that_falls_again_has_not_recovered(robot: Robot) -> None:
     task, dt = Recover(robot, SMALL), 0.02
     up = torch.zeros(300, 4, dtype=torch.bool)  # six seconds
     up[50:, 0] = True  # after a second, for good
@@ -118,7 +118,7 @@ def test_the_imagined_loss_wants_the_robot_upright_high_and_still(robot: Robot) 
     assert loss(tilt=math.pi, joints=0.1) == pytest.approx(2.0, abs=1e-5)
 
 
-def test_trials_are_on_drops_that_no_training_has_seen_and_nobody_stands(robot: Robot) -> None:
+def test_trials_are_on_drops_that_no_training_has_seen_and_none_stands(robot: Robot) -> None:
     env = env_of(robot, 8, standing_starts=1.0)
     env.reset()
     assert env.task.is_up(env.state, env.task.target).all()

@@ -398,7 +398,7 @@ def test_an_imagined_course_s_loss_by_hand() -> None:
 
 
 def test_the_way_to_a_new_command_by_hand() -> None:
-    """0.1 of a component's unit a step at most, no farther than the command; who is there stays."""
+    """0.1 of a component's unit a step at most, no farther than the command, which is kept."""
     start, command = (
         torch.tensor([[0.0, 0.3, -1.0], [0.5, 0.0, 0.0]]),
         torch.tensor([[0.25, 0.3, 1.0], [0.5, 0.0, 0.0]]),
