@@ -1,5 +1,4 @@
-"""What a model looks like, to draw it without a physics engine: shapes in the frames of its moving
-bodies, and where these are in each pose."""
+"""Drawing a model without a physics engine: the shapes of its moving bodies, and their poses."""
 
 from __future__ import annotations
 
@@ -15,7 +14,8 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 
-FACES = 160  # about so many of a mesh's convex hull are drawn
+# about so many of a mesh's convex hull are drawn
+FACES = 160
 # Beyond this a position [m] is a diverged simulation, and would spoil the scale of all frames.
 FAR_M = 1e4
 _KINDS = {
@@ -36,47 +36,39 @@ def moving_bodies(model: mujoco.MjModel) -> list[int]:
 def shapes(
     model: mujoco.MjModel, foot_bodies: Sequence[str] = (), *, colours: bool = False
 ) -> list[dict[str, Any]]:
-    """What to draw: primitives in the frames of `moving_bodies`.
+    """The primitives by which a robot is drawn (`drawn_geoms`), in the frames of `moving_bodies`;
+    meshes as their convex hulls, ellipsoids as their boxes.
 
-    The visual geoms (groups 0 to 2) where a body has some, else its collision geoms; meshes as
-    their convex hulls, ellipsoids as their boxes. Each is {b: index into moving_bodies, t: kind, s:
-    sizes [m], p: position [m], q: quaternion (w, x, y, z), c: colour class}; a mesh has v: corners
-    [m] and f: faces of three corners. With `colours` each has the model's own, too, as rgb:
-    "#rrggbb".
+    Returns: dicts of b: index into moving_bodies, t: kind, s: sizes [m], p: position [m], q:
+    quaternion (w, x, y, z), c: colour class; of a mesh also v: corners [m] and f: faces of three
+    corners; with `colours` also rgb: "#rrggbb".
     """
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
     index = {body: i for i, body in enumerate(moving_bodies(model))}
-    feet = {
-        mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_BODY, name): i
-        for i, name in enumerate(foot_bodies)
-    }
+    names = [model.body(b).name for b in range(model.nbody)]
     out: list[dict[str, Any]] = []
     for g in drawn_geoms(model):
         body = int(model.geom_bodyid[g])
         frame = int(model.body_weldid[body])
         if int(model.geom_type[g]) not in _KINDS or frame not in index:
             continue
-        depth, walk = 0, frame
-        while walk > 0:
-            walk, depth = int(model.body_parentid[walk]), depth + 1
-        colour = (
-            f"foot{feet[body] % 4}"
-            if body in feet
-            else "base"
-            if depth <= 1
-            else f"link{min(depth - 2, 2)}"
-        )
-        own = (
-            {
-                "rgb": "#"
-                + "".join(f"{round(255 * float(part)):02x}" for part in _rgba(model, g)[:3])
-            }
-            if colours
-            else {}
-        )
-        out.append({"b": index[frame], "c": colour, **own, **_shape(model, data, g, frame)})
+        colour = _depth_class(model, frame)
+        if names[body] in foot_bodies:
+            colour = f"foot{list(foot_bodies).index(names[body]) % 4}"
+        shape = {"b": index[frame], "c": colour}
+        if colours:
+            shape["rgb"] = "#" + "".join(f"{round(255 * part):02x}" for part in _rgba(model, g)[:3])
+        out.append(shape | _shape(model, data, g, frame))
     return out
+
+
+def _depth_class(model: mujoco.MjModel, body: int) -> str:
+    """ "base", or "link0" to "link2" by how many moving parents a body has."""
+    depth = 0
+    while body > 0:
+        body, depth = int(model.body_parentid[body]), depth + 1
+    return "base" if depth <= 1 else f"link{min(depth - 2, 2)}"
 
 
 def drawn_geoms(model: mujoco.MjModel) -> list[int]:
@@ -91,20 +83,16 @@ def drawn_geoms(model: mujoco.MjModel) -> list[int]:
 
 def _rgba(model: mujoco.MjModel, geom: int) -> Array:
     material = int(model.geom_matid[geom])
-    return np.asarray(
-        model.mat_rgba[material] if material >= 0 else model.geom_rgba[geom], np.float64
-    )
+    rgba = model.mat_rgba[material] if material >= 0 else model.geom_rgba[geom]
+    return np.asarray(rgba, np.float64)
 
 
 def _shape(model: mujoco.MjModel, data: mujoco.MjData, geom: int, frame: int) -> dict[str, Any]:
     """A geom's kind, size and pose in the frame of a body."""
     quat, inverse, local_q, local_p = np.empty(4), np.empty(4), np.empty(4), np.empty(3)
     mujoco.mju_mat2Quat(quat, data.geom_xmat[geom])
-    kind, size, position = (
-        _KINDS[int(model.geom_type[geom])],
-        model.geom_size[geom],
-        np.array(data.geom_xpos[geom]),
-    )
+    kind, size = _KINDS[int(model.geom_type[geom])], model.geom_size[geom]
+    position = np.array(data.geom_xpos[geom])
     corners: dict[str, Any] = {}
     if kind == "mesh":
         position = position + data.geom_xmat[geom].reshape(3, 3) @ model.geom_aabb[geom, :3]
@@ -126,10 +114,8 @@ def _hull(model: mujoco.MjModel, geom: int) -> dict[str, Any]:
     those corners that are outermost in some evenly spread direction. Empty for one that is flat."""
     which = int(model.geom_dataid[geom])
     first, count = int(model.mesh_vertadr[which]), int(model.mesh_vertnum[which])
-    vertices = (
-        np.asarray(model.mesh_vert[first : first + count], dtype=np.float64)
-        - model.geom_aabb[geom, :3]
-    )
+    vertices = np.array(model.mesh_vert[first : first + count], dtype=np.float64)
+    vertices -= model.geom_aabb[geom, :3]
     turn = np.arange(FACES // 2) + 0.5  # Fibonacci's lattice on the sphere
     height, angle = 1.0 - 2.0 * turn / len(turn), np.pi * (1.0 + 5.0**0.5) * turn
     flat = np.sqrt(1.0 - height**2)
@@ -157,9 +143,7 @@ def body_poses(model: mujoco.MjModel, qpos: npt.ArrayLike) -> Array:
         raise InputError(
             f"replay: qpos has shape {q.shape}, the robot's model expects (T, {model.nq})"
         )
-    good = np.isfinite(q).all(axis=1) & (np.abs(np.where(np.isfinite(q), q, 0.0)) < FAR_M).all(
-        axis=1
-    )
+    good = (np.abs(q) < FAR_M).all(axis=1)  # a NaN is not less
     if not good.any():
         raise InputError("replay: no frame of qpos is finite")
     source = np.maximum.accumulate(np.where(good, np.arange(len(q)), -1))
