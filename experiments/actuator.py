@@ -3,77 +3,136 @@ their logs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from omegaconf import DictConfig
 from rich.progress import MofNCompleteColumn
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, unknown
 from mocap_data.files import write_json
+from npmp import ranges
 from npmp.actuators import ActuatorLog, HeldOut, at_rate, read_log, write_log
-from npmp.actuators.evaluation import Evaluation, evaluate
-from npmp.actuators.fitting import FitConfig, fit
+from npmp.actuators.evaluation import Evaluation
+from npmp.actuators.evaluation import evaluate as judge
+from npmp.actuators.fitting import FitConfig
+from npmp.actuators.fitting import fit as fit_to
 from npmp.actuators.importers import IMPORTERS
 from npmp.actuators.log import doubts
 from npmp.actuators.models import KINDS, PD, ActuatorModel, load
-from npmp.experiments.common import (
-    Run,
-    above_zero,
-    console,
-    made_by,
-    one_of,
-    plain,
-    progress_bar,
-    say,
-    table,
-    verb,
-)
+from npmp.experiments.command import Command, Computing, Keys, Run, made_by
+from npmp.experiments.terminal import console, progress_bar, say, table, warn
 from npmp.report import actuator_page
-from npmp.settings import from_mapping
+from npmp.settings import as_plain, from_mapping
 
-ACTIONS = ("fit", "evaluate", "show", "import")
 FIGURES = ("rmse_nm", "rollout_rmse_nm", "baseline_rmse_nm", "torque_std_nm")
 CURRENTS = ("current_rmse_a", "rollout_current_rmse_a", "baseline_current_rmse_a", "current_std_a")
 ROWS_SHOWN = 12  # of recordings and actuators on the terminal; evaluation.json has all
 
 
-def run(config: DictConfig, run: Run) -> int:
-    """Do what `action` says."""
-    one_of(config, "action", *ACTIONS)
-    if config.rate_hz is not None:
-        above_zero(config, "rate_hz")
-    {"fit": fit_model, "evaluate": evaluate_model, "show": show_model, "import": import_log}[
-        str(config.action)
-    ](config, run)
-    return 0
+@dataclass(frozen=True, kw_only=True)
+class _OfLog(Computing):
+    """What is asked of a log."""
+
+    # the log (.npz or .csv, see docs/actuators.md)
+    data: Path
+    # brings the log to this rate, that of the physics where the model shall run; null: the log's
+    # own
+    rate_hz: float | None = None
+    # a page with predicted against measured torque
+    report: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.above_zero(self, *(("rate_hz",) if self.rate_hz is not None else ()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fit(_OfLog):
+    """Learn how a joint's torque follows from what is asked of it and how it moves, from a log of a
+    real one.
+
+    npmp actuator fit data=knee.npz model=conv out=runs/knee
+    npmp actuator fit data=arm.npz validation.share=0 validation.recordings=[chirp_sweep,prbs_*]
+    out=runs/arm"""
+
+    # pd (closed form), hybrid (pd and a network that corrects it), mlp, conv (recurrent on its own
+    # torque) or vae (an mlp with a latent per actuator)
+    model: str = "mlp"
+    # what is kept aside to judge the model by
+    validation: HeldOut = field(default_factory=HeldOut)
+    # inputs beside effort and velocity, of temperature and voltage
+    channels: list[str] = field(default_factory=list)
+    # how the model is fitted
+    fitting: FitConfig = field(default_factory=FitConfig)
+    # the model's folder
+    out: Path | None = Path("runs/actuator/{now}")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.model not in KINDS:
+            raise unknown("model", self.model, KINDS)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(_OfLog):
+    """Judge a model by a log.
+
+    npmp actuator evaluate model=runs/knee data=knee.npz split=validation out=runs/knee_judged
+    """
+
+    # the folder that npmp actuator fit wrote
+    model: Path
+    # validation, what the model's fit kept aside of this log, or all
+    split: Literal["validation", "all"] = "validation"
+    # the folder for evaluation.json and report.html; null: only printed
+    out: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Show(Keys):
+    """Show what a model says of itself.
+
+    npmp actuator show runs/knee
+    """
+
+    # the folder that npmp actuator fit wrote
+    model: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Import(Keys):
+    """Make a log of a public recording.
+
+    npmp actuator import hwangbo source=hwangbo_anymal_knee.npz out=knee.npz
+    npmp actuator import anydrive source=anydrive_v3_lstm.npz out=anydrive.npz
+    """
+
+    # sage, bam, hwangbo or anydrive
+    kind: str
+    # the public recording, or network
+    source: Path
+    # the log to write, FILE.npz
+    out: Path | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.kind not in IMPORTERS:
+            raise unknown("kind of recording", self.kind, IMPORTERS)
+        if self.out is None or self.out.suffix != ".npz":
+            raise InputError("npmp actuator import needs out=FILE.npz")
 
 
 # --- fit
 
 
-def fit_model(config: DictConfig, run: Run) -> None:
-    """D/actuator.json with its weights, and what it comes to on the part kept aside."""
-    one_of(config, "model", *KINDS)
-    given = plain(config)
-    held = from_mapping(
-        HeldOut,
-        {
-            "share": given["validation"],
-            "recordings": given["validation_recordings"],
-            "actuators": given["validation_actuators"],
-        },
-        at="validation",
-    )
-    settings = from_mapping(FitConfig, given["fitting"], at="fitting")
-    path = _needed(config, "data")
-    if run.out is None:
-        raise InputError("npmp actuator fit needs out=FOLDER")
+def fit_model(config: Fit, run: Run) -> None:
+    """OUT/actuator.json with its weights, and what it comes to on the part kept aside."""
+    held, path = config.validation, config.data
     log, digest = _log(config)
     for sentence in doubts(log):
-        say(f"npmp: warning: {path.name}: {sentence}")
+        warn(f"warning: {path.name}: {sentence}")
     first, last = log.split(held)
     about = {
         "data": path.name,
@@ -81,20 +140,20 @@ def fit_model(config: DictConfig, run: Run) -> None:
         "validation": asdict(held),
         "recordings": first.recordings,
         "seconds": round(first.seconds, 3),
-        "settings": given["fitting"],
+        "settings": as_plain(config.fitting),
     }
     with progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task(f"fitting {config.model}", total=None)
-        model = fit(
-            str(config.model),
+        model = fit_to(
+            config.model,
             first,
-            settings,
-            channels=given["channels"],
+            config.fitting,
+            channels=config.channels,
             seed=run.seed,
             about=about,
             progress=lambda done, of, loss: bar.update(task, completed=done, total=of),
         )
-    judged = None if last is None else evaluate(model, last)
+    judged = None if last is None else judge(model, last)
     if judged is not None:
         model.contract.training["after"] = {name: judged.figures[name] for name in FIGURES}
     for name in ("evaluation.json", "report.html"):  # of an earlier model
@@ -102,20 +161,21 @@ def fit_model(config: DictConfig, run: Run) -> None:
     model.save(run.folder)
     say(f"{run.folder}: {_words(model)}")
     if model.contract.baseline[0] < 0.0:
-        say(
-            "npmp: warning: the log's torque falls where its position error grows; has one of them the other sign?"
+        warn(
+            "warning: the log's torque falls where its position error grows; has one of them the "
+            "other sign?"
         )
     _tell(config, run, judged, "the part kept aside")
 
 
-def _tell(config: DictConfig, run: Run, judged: Evaluation | None, part: str) -> None:
+def _tell(config: _OfLog, run: Run, judged: Evaluation | None, part: str) -> None:
     """Write and print how well a model does."""
     if judged is None:
         return
     if run.out is not None:
         write_json(run.out / "evaluation.json", judged.figures)
         if config.report:
-            actuator_page.judged(run.out / "report.html", judged, part, made_by(config, run.seed))
+            actuator_page.judged(run.out / "report.html", judged, part, made_by(run))
     show_figures(judged.figures)
 
 
@@ -142,12 +202,16 @@ def show_figures(figures: Mapping[str, Any]) -> None:
         )
     if (position := figures.get("position_mae_rad")) is not None:
         say(
-            f"position of the log's pendulums from the commands alone: off by {position:.3g} rad in the mean"
+            f"position of the log's pendulums from the commands alone: off by {position:.3g} "
+            "rad in the mean"
         )
     if latents := figures.get("latents"):
         told = ""
         if "told_apart" in latents:
-            told = f"{latents['told_apart']:.0%} of traces and {latents['told_apart_by_all_traces']:.0%} of actuators "
+            told = (
+                f"{latents['told_apart']:.0%} of traces and "
+                f"{latents['told_apart_by_all_traces']:.0%} of actuators "
+            )
             told += "are told apart; "
         likely = ", ".join(
             f"{name} {value:.2f}" for name, value in latents["nats_per_sample"].items()
@@ -158,37 +222,34 @@ def show_figures(figures: Mapping[str, Any]) -> None:
 # --- evaluate, show, import
 
 
-def evaluate_model(config: DictConfig, run: Run) -> None:
-    """E/evaluation.json and a page."""
-    one_of(config, "split", "validation", "all")
-    if config.model in KINDS:
-        raise InputError("npmp actuator evaluate needs model=FOLDER, what npmp actuator fit wrote")
-    model = load(str(config.model))
+def evaluate_model(config: Evaluate, run: Run) -> None:
+    """OUT/evaluation.json and a page."""
+    model = load(config.model)
     log, digest = _log(config)
     if config.split == "validation":
         training = model.contract.training
         if training.get("log_sha256", digest) != digest:
             raise InputError(
-                f"{config.data} is not the log that {config.model} was fitted to; split=all judges on it"
+                f"{config.data} is not the log that {config.model} was fitted to; split=all "
+                "judges on it"
             )
         _, last = log.split(
             from_mapping(HeldOut, training.get("validation", {}), at=f"{config.model}: validation")
         )
         if last is None:
             raise InputError(
-                f"{config.model} was fitted with nothing kept aside; split=all judges it on the whole log"
+                f"{config.model} was fitted with nothing kept aside; split=all judges it on "
+                "the whole log"
             )
         log = last
-    judged = evaluate(model, log)
+    judged = judge(model, log)
     part = "the whole log" if config.split == "all" else "the part kept aside"
     _tell(config, run, judged, part)
 
 
-def show_model(config: DictConfig, run: Run) -> None:
+def show_model(config: Show, run: Run) -> None:
     """A model's own words."""
-    if config.subject is None:
-        raise InputError("npmp actuator show needs a model: its folder")
-    model = load(str(config.subject))
+    model = load(config.model)
     say(_words(model))
     contract, training = model.contract, model.contract.training
     lines = [
@@ -205,7 +266,8 @@ def show_model(config: DictConfig, run: Run) -> None:
         ),
         (
             "fitted to",
-            f"{training.get('data', '')}, {training.get('seconds', 0):g} s, seed {training.get('seed', 0)}",
+            f"{training.get('data', '')}, {training.get('seconds', 0):g} s, seed "
+            f"{training.get('seed', 0)}",
         ),
         (
             "kept aside",
@@ -219,7 +281,8 @@ def show_model(config: DictConfig, run: Run) -> None:
         ),
         (
             "source",
-            f"{training.get('source') or 'unknown'}; licence of the data: {contract.licence or 'unknown'}",
+            f"{training.get('source') or 'unknown'}; licence of the data: "
+            f"{contract.licence or 'unknown'}",
         ),
     ]
     if isinstance(model, PD):
@@ -236,51 +299,39 @@ def show_model(config: DictConfig, run: Run) -> None:
 def _words(model: ActuatorModel) -> str:
     contract = model.contract
     numbers = sum(tensor.numel() for tensor in model.state_dict().values())
-    return f"{contract.kind} of {len(contract.actuators)} actuators at {contract.rate_hz:g} Hz, {numbers:,} numbers"
+    return (
+        f"{contract.kind} of {len(contract.actuators)} actuators at {contract.rate_hz:g} "
+        f"Hz, {numbers:,} numbers"
+    )
 
 
-def import_log(config: DictConfig, run: Run) -> None:
+def import_recording(config: Import, run: Run) -> None:
     """A log of our format of a public recording."""
-    kinds = ", ".join(IMPORTERS)
-    if config.subject not in IMPORTERS:
-        raise InputError(
-            f"npmp actuator import needs one of {kinds}, got {config.subject or 'none'}"
-        )
-    if run.out is None or run.out.suffix != ".npz":
-        raise InputError("npmp actuator import needs out=FILE.npz")
-    source = _needed(config, "source")
-    if run.out.exists() and source.exists() and run.out.samefile(source):
-        raise InputError(f"out={run.out} is the source; choose another file")
-    log = IMPORTERS[str(config.subject)](source)
-    write_log(run.out, log)
+    source, out = config.source, run.out
+    assert out is not None  # see `Import`
+    if out.exists() and source.exists() and out.samefile(source):
+        raise InputError(f"out={out} is the source; choose another file")
+    log = IMPORTERS[config.kind](source)
+    write_log(out, log)
     say(
-        f"{run.out}: {len(log.recordings)} recordings of {len(log.actuators)} actuators, {log.seconds:.0f} s at "
+        f"{out}: {len(log.recordings)} recordings of {len(log.actuators)} actuators, "
+        f"{log.seconds:.0f} s at "
         f"{log.rate_hz:g} Hz; licence: {log.licence}"
     )
 
 
-def _log(config: DictConfig) -> tuple[ActuatorLog, str]:
+def _log(config: _OfLog) -> tuple[ActuatorLog, str]:
     """The log of `data` at `rate_hz`, and the digest of what is in the file."""
-    log = read_log(_needed(config, "data"))
-    return log if config.rate_hz is None else at_rate(log, float(config.rate_hz)), log.digest()
+    log = read_log(config.data)
+    return log if config.rate_hz is None else at_rate(log, config.rate_hz), log.digest()
 
 
-def _needed(config: DictConfig, key: str) -> Path:
-    """A path that the action cannot do without. Raises InputError."""
-    if config[key] is None:
-        raise InputError(f"npmp actuator {config.action} needs {key}=...")
-    return Path(str(config[key]))
-
-
-_folder = verb(
-    "actuator", run, out="optional_folder", positional=("action", "subject"), devices=("cpu",)
+_cpu: Any = {"devices": ("cpu",)}
+fit = Command("actuator fit", Fit, fit_model, **_cpu)
+evaluate = Command("actuator evaluate", Evaluate, evaluate_model, out="optional_folder", **_cpu)
+show = Command(
+    "actuator show", Show, show_model, out="optional_folder", positional=("model",), **_cpu
 )
-_file = verb(
-    "actuator", run, out="optional_file", positional=("action", "subject"), devices=("cpu",)
+import_log = Command(
+    "actuator import", Import, import_recording, out="file", positional=("kind",), **_cpu
 )
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """out= is a file for import, a folder for the rest."""
-    given = list(arguments or ())
-    return (_file if {"import", "action=import"} & set(given) else _folder)(arguments)

@@ -1,68 +1,82 @@
-"""The `randomization` group as the environments' `RobotBatchConfig`; `sim` and `device` as where
-they run."""
+"""The keys that commands share which simulate robots, and what the library makes of them."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
-
-from omegaconf import DictConfig, OmegaConf
+from typing import Any, Literal
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
-from npmp import actuators, modules, policies
+from npmp import actuators, modules, policies, robots
 from npmp.envs import load_motions
 from npmp.envs.robot_batch import RobotBatchConfig, Wired
 from npmp.evaluation.module import within
-from npmp.experiments.common import Run, at_least, one_of, refuse_idle, say
-from npmp.experiments.typed import build
+from npmp.experiments.command import Computing, Run
+from npmp.experiments.compose import group
+from npmp.experiments.terminal import say, warn
 from npmp.reuse import HighLevelPolicy, find_module
 from npmp.robots import Robot
 from npmp.sim.action_space import ACTION_SPACES, PD
 from npmp.skill import SkillModule
-from npmp.training.collectors import KINDS, CollectorsConfig
 
 
-def policy_of(config: DictConfig, device: str) -> tuple[Path, HighLevelPolicy, Path, SkillModule]:
-    """The policy that `policy` names and the module that `module` does, else the one that its
-    checksum does, each with its folder. Raises InputError where they do not fit or cannot be read.
-    """
-    folder = policies.find(str(config.policy))
-    policy = HighLevelPolicy.load(folder, device=device)
-    named = config.module is not None
-    module = (
-        modules.find(str(config.module))
-        if named
-        else find_module(folder, policy.contract.module_sha256)
+@dataclass(frozen=True, kw_only=True)
+class Simulating(Computing):
+    """What commands take that simulate robots."""
+
+    # a robot: its name, or the folder of its robot.yaml (npmp robots list)
+    robot: str = "anymal_b"
+    # what is drawn of physics, pushes and sensors; a file that npmp sysid wrote works, too
+    randomization: Any = group("none")
+    # what moves the joints: pd, velocity, torque, muscle, or the folder of a fitted model
+    # (sim=batch)
+    actuator: str = PD
+    # what computes the physics: MuJoCo on the CPU's threads, or mujoco_warp on the device (an
+    # extra)
+    sim: Literal["batch", "warp"] = "batch"
+
+
+def policy_of(
+    policy: str, module: str | None, device: str
+) -> tuple[Path, HighLevelPolicy, Path, SkillModule]:
+    """A policy and its module, the named one or the one that its checksum says, each with its
+    folder. Raises InputError where they do not fit or cannot be read."""
+    folder = policies.find(policy)
+    loaded = HighLevelPolicy.load(folder, device=device)
+    found = (
+        find_module(folder, loaded.contract.module_sha256)
+        if module is None
+        else modules.find(module)
     )
-    policy.check_module(module)
-    return folder, policy, module, SkillModule.load(module, device)
+    loaded.check_module(found)
+    return folder, loaded, found, SkillModule.load(found, device)
 
 
-def motions_of(config: DictConfig, robot: Robot) -> MotionSet | None:
-    """The clips of `data` that `split`, `max_speed` and `max_foot_height` leave, each where it is
-    there; None without data. Raises InputError where they choose of nothing or leave none."""
-    chosen = choices_of_clips(config)
-    if config.data is None:
+def motions_of(
+    data: Path | None,
+    robot: Robot,
+    *,
+    split: str | None = None,
+    max_speed: float | None = None,
+    max_foot_height: float | None = None,
+) -> MotionSet | None:
+    """The clips of a dataset that these leave; None without data. Raises InputError where they
+    choose of nothing or leave none."""
+    chosen = {"split": split, "max_speed": max_speed, "max_foot_height": max_foot_height}
+    if data is None:
+        for key, value in chosen.items():
+            if value is not None:
+                raise InputError(f"{key}={value} chooses clips of data=..., which is not given")
         return None
-    motions = load_motions(str(config.data), robot, chosen.pop("split"))
-    return within(motions, robot, **chosen)
+    return within(load_motions(data, robot, split), robot, max_speed, max_foot_height)
 
 
-def choices_of_clips(config: DictConfig) -> dict[str, Any]:
-    """`split`, `max_speed` and `max_foot_height`, None where they are not there. Raises InputError
-    without data."""
-    chosen = {key: config.get(key) for key in ("split", "max_speed", "max_foot_height")}
-    for key, value in chosen.items():
-        if config.data is None and value is not None:
-            raise InputError(f"{key}={value} chooses clips of data=..., which is not given")
-    return chosen
-
-
-def robots_config_of(config: DictConfig, like: Wired, *, adapts: bool = False) -> RobotBatchConfig:
-    """What `randomization`, `actuator` and `hold` say, each where it is there.
+def robots_config_of(
+    config: Simulating, like: Wired, *, hold: str | None = None, adapts: bool = False
+) -> RobotBatchConfig:
+    """What `randomization`, `actuator` and hold= say.
 
     Args:
       like: what robots are wired as, a module say.
@@ -71,68 +85,31 @@ def robots_config_of(config: DictConfig, like: Wired, *, adapts: bool = False) -
     Raises InputError for values out of range, an unknown hold or a model of actuators that cannot
     be read.
     """
-    drawn = config.get("randomization")
-    values: Any = {} if drawn is None else OmegaConf.to_container(drawn, resolve=True)
-    wiring = {"hold": config.get("hold") or like.hold, "accelerometer": like.accelerometer}
-    actuator = str(config.get("actuator") or PD)
-    if actuator not in ACTION_SPACES:
-        actuators.load(actuator)  # not at the first step only
-    made = build(RobotBatchConfig, values | wiring | {"actuator": actuator}, at="randomization")
+    if config.actuator not in ACTION_SPACES:
+        actuators.load(config.actuator)  # not at the first step only
+    made = replace(
+        config.randomization,
+        hold=hold or like.hold,
+        accelerometer=like.accelerometer,
+        actuator=config.actuator,
+    )
     return made if adapts else made.whole()
 
 
-def note_other_drives(trained: Mapping[str, Any], config: DictConfig) -> None:
+def note_other_drives(trained: Mapping[str, Any], actuator: str) -> None:
     """Say so where what is judged was trained with other drives than it is judged with."""
-    before, now = trained.get("actuator", {}).get("name", PD), str(config.get("actuator") or PD)
-    if before != Path(now).name:
-        say(f"trained with actuator={before}, judged with actuator={now}")
+    before = trained.get("actuator", {}).get("name", PD)
+    if before != Path(actuator).name:
+        say(f"trained with actuator={before}, judged with actuator={actuator}")
 
 
-def collectors_of(config: DictConfig, given: Collection[str]) -> CollectorsConfig | None:
-    """Who collects, and how many learn; None where the process that learns collects, too. given: as
-    `Run.given`.
-
-    Raises:
-      InputError: for a kind that does not exist, numbers out of range, or settings of collectors
-        where there are none.
-    """
-    if "learners" in config:  # a run to resume may be older
-        at_least(config, learners=1)
-    if config.get("actors") is None:
-        if config.get("learners", 1) > 1:
-            raise InputError(f"learners={config.learners} need collectors of their own: actors=ray")
-        if "actors" not in given:
-            why = "is for collectors of their own: actors=ray, or actors=inline"
-            refuse_idle(config, given, why, "num_actors", "actors_sync", "most_behind")
-        return None
-    at_least(config, num_actors=1)
-    if config.most_behind is not None:
-        at_least(config, most_behind=1)
-    if config.get("sim", "batch") != "batch":
-        raise InputError(f"sim={config.sim}: actors= collect on the CPU; use sim=batch")
-    one_of(config, "actors", *KINDS)
-    return CollectorsConfig(
-        str(config.actors),
-        int(config.num_actors),
-        sync=bool(config.actors_sync),
-        learners=int(config.get("learners", 1)),
-        most_behind=config.most_behind,
-    )
-
-
-def backend_of(config: DictConfig, run: Run) -> dict[str, str]:
-    """`sim` and `device`, as environments take them; says so where the choice is a slow one.
-
-    Raises:
-      InputError: for an unknown sim.
-    """
-    from npmp.sim import SIMULATORS
-
-    if config.get("sim") is None:  # of a run to resume that is older than the key
-        return {"sim": "batch", "device": run.device}
-    one_of(config, "sim", *SIMULATORS)
+def place_of(config: Simulating, run: Run) -> dict[str, Any]:
+    """Where environments compute, as `TaskEnv` takes it; says so where the choice is a slow one."""
     if config.sim == "warp" and run.device == "cpu":
-        print(
-            "npmp: sim=warp without a GPU takes tens of times as long as sim=batch", file=sys.stderr
-        )
-    return {"sim": config.sim, "device": run.device}
+        warn("sim=warp without a GPU takes tens of times as long as sim=batch")
+    return {"sim": config.sim, "device": run.device, "num_threads": run.threads}
+
+
+def robot_of(config: Simulating) -> Robot:
+    """The robot that `robot` names."""
+    return robots.load(config.robot)

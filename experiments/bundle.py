@@ -1,18 +1,18 @@
-"""`npmp bundle check DIR`: whether a bundle is whole, answers as torch did, and how long a control
-step takes. `npmp bundle trial DIR`: how it walks in a simulator, and what it senses there against
-another one or a robot."""
+"""`npmp deploy check BUNDLE`: whether a bundle is whole, answers as torch did, and how long a
+control step takes. `npmp deploy trial BUNDLE`: how it walks in a simulator, and what it senses
+there against another one or a robot."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
-from omegaconf import DictConfig
 
 from mocap_data.errors import InputError, counted
 from mocap_data.files import write_json
-from npmp import robots
+from npmp import ranges, robots
 from npmp.deploy import Bundle
 from npmp.deploy.comparison import FEWEST, QUANTILES, channels, compare, in_words
 from npmp.deploy.drake import DrakeRobot
@@ -28,26 +28,52 @@ from npmp.deploy.run_log import (
 )
 from npmp.deploy.simulated import SimulatedRobot, refuse_other_model
 from npmp.deploy.trial import drawn, episodes, figures
-from npmp.experiments.common import Run, at_least, one_of, progress_bar, say, verb
+from npmp.experiments.command import Command, Keys, Run
+from npmp.experiments.terminal import progress_bar, say
 
 FIRST = 100  # steps that are not timed: caches are cold
 SIMULATORS = {"mujoco": SimulatedRobot, "drake": DrakeRobot}
 
 
-def run(config: DictConfig, run: Run) -> int:
-    """Do what action= says."""
-    one_of(config, "action", "check", "trial")
-    if config.target is None:
-        raise InputError(
-            f"npmp bundle {config.action} needs a bundle's folder "
-            "(npmp export policy=... out=FOLDER writes one)"
-        )
-    bundle = Bundle.read(config.target)
-    return check(bundle) if config.action == "check" else trial(bundle, config, run)
+@dataclass(frozen=True, kw_only=True)
+class Check(Keys):
+    """Check a bundle: that it is whole and unchanged, that its graph answers its golden rollout
+    within 1e-5 rad, and how long a control step takes.
+
+    npmp deploy check bundle
+    """
+
+    # the folder that npmp deploy export wrote
+    bundle: str
 
 
-def check(bundle: Bundle) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Trial(Check):
+    """Try a bundle by itself on flat ground in a simulator, also in one that it was not trained in.
+
+    npmp deploy trial bundle out=runs/mujoco
+    npmp deploy trial bundle simulator=drake against=runs/mujoco out=runs/drake
+    """
+
+    # mujoco, or drake (needs the extra of that name)
+    simulator: Literal["mujoco", "drake"] = "mujoco"
+    # each from the home pose, with commands of its own from the bundle's ranges, changed every 3 s
+    episodes: int = 50
+    # control steps of an episode, at most
+    steps: int = 1000
+    # a log to compare with, or its folder: of another trial, or of npmp deploy run on a robot
+    against: Path | None = None
+    # the folder for trial.json and log.h5
+    out: Path | None = Path("runs/trial/{now}")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.at_least_one(self, "episodes", "steps")
+
+
+def run_check(config: Check, run: Run) -> None:
     """Replay the golden rollout; refuse what differs."""
+    bundle = Bundle.read(config.bundle)
     golden, contract = bundle.golden(), bundle.contract
     steps, resets = len(golden.reset), int(golden.reset.sum())
     period_us, joints = 1e6 / contract.control_rate_hz, counted(len(contract.joints), "joint")
@@ -66,26 +92,24 @@ def check(bundle: Bundle) -> int:
             f"'{bundle.folder}' answers otherwise than torch: by {parity.difference:.1e} rad, "
             f"at most {TOLERANCE:g} expected; export its policy again"
         )
-    return 0
 
 
-def trial(bundle: Bundle, config: DictConfig, run: Run) -> int:
+def run_trial(config: Trial, run: Run) -> None:
     """Walk by drawn commands, write trial.json and the log."""
-    at_least(config, episodes=1, steps=1)
-    one_of(config, "simulator", *SIMULATORS)
-    contract, simulator, folder = bundle.contract, str(config.simulator), run.folder
+    bundle = Bundle.read(config.bundle)
+    contract, simulator, folder = bundle.contract, config.simulator, run.folder
     robot, other = robots.load(contract.robot), None
     refuse_other_model(contract, robot)
     drawn(contract, 1, run.seed)  # refuses other commands before any work
     if config.against is not None:
-        other = read_log(str(config.against))
+        other = read_log(config.against)
         refuse_other_joints(contract, other)
         if not channels(other):
             raise InputError(
                 f"against={config.against}: it has fewer than {FEWEST} samples while the policy "
                 "acts"
             )
-    count, steps = int(config.episodes), int(config.steps)
+    count, steps = config.episodes, config.steps
     simulated = SIMULATORS[simulator](robot, accelerometer=contract.accelerometer, crouch=1.0)
     logger, policy = DeployLogger(contract, simulator), bundle.policy()
     run.begin()
@@ -111,7 +135,6 @@ def trial(bundle: Bundle, config: DictConfig, run: Run) -> int:
     write_json(folder / "trial.json", result)
     show(result)
     say(f"written: {folder / 'trial.json'}, {FILE}")
-    return 0
 
 
 def sensed(log: DeployLog, other: DeployLog | None) -> dict[str, Any]:
@@ -161,11 +184,6 @@ def show_fastest(fastest: dict[str, Any]) -> None:
         )
 
 
-main = verb(
-    "bundle",
-    run,
-    out="optional_folder",
-    torch=False,
-    positional=("action", "target"),
-    devices=("cpu",),
-)
+_common: Any = {"torch": False, "positional": ("bundle",), "devices": ("cpu",)}
+check = Command("deploy check", Check, run_check, out="optional_folder", **_common)
+trial = Command("deploy trial", Trial, run_trial, **_common)

@@ -1,9 +1,8 @@
-"""`npmp VERB key=value ...`: one command that dispatches to the Hydra mains of this package.
+"""`npmp VERB [ACTION] key=value ...`: one program that dispatches to the commands of this package.
 
 Exit codes: 0 all well; 1 an internal error (with its traceback); 2 the user's error (one line that
-says what to do); 3 the work was done and what was judged did not pass (npmp suite); 130, 143 or 129
-interrupted (SIGINT, SIGTERM, SIGHUP). Imports are lazy: `npmp --help` loads neither Hydra nor
-torch.
+says what to do); 3 the work was done and what was judged did not pass; 130, 143 or 129 interrupted
+(SIGINT, SIGTERM, SIGHUP). Imports are lazy: `npmp --help` loads neither Hydra nor torch.
 """
 
 from __future__ import annotations
@@ -13,61 +12,167 @@ import importlib
 import importlib.util
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from mocap_data.errors import InputError
-from npmp.experiments import help as help_text
 
-Main = Callable[[Sequence[str] | None], int]
+# The verbs in the order of the work; of each its actions ("" where none is named) and where the
+# command of each stands: MODULE:NAME, NAME by default main.
+VERBS: Mapping[str, Mapping[str, str]] = {
+    "retarget": {"": "retarget"},
+    "imitate": {"": "imitate"},
+    "reuse": {"": "reuse"},
+    "evaluate": {"": "evaluate", "suite": "suite", "compare": "compare"},
+    "skill": {
+        "list": "artefacts:list_all",
+        "show": "artefacts:show",
+        "info": "skill:info",
+        "wander": "skill:wander",
+        "interpolate": "skill:interpolate",
+        "pack": "artefacts:pack",
+        "blend": "artefacts:blend",
+        "add": "artefacts:add",
+    },
+    "deploy": {
+        "export": "export",
+        "check": "bundle:check",
+        "trial": "bundle:trial",
+        "run": "deploy",
+        "compare-logs": "compare_logs",
+    },
+    "robots": {"list": "robots:list_all", "check": "robots:check", "add": "robots:add"},
+    "data": {"list": "data:list_all", "fetch": "data:fetch", "export": "data_export"},
+    "inspect": {"": "inspect"},
+    "actuator": {
+        "fit": "actuator:fit",
+        "evaluate": "actuator:evaluate",
+        "show": "actuator:show",
+        "import": "actuator:import_log",
+    },
+    "sysid": {"fit": "sysid:fit", "excite": "sysid:excite"},
+    "render": {"": "render"},
+    "play": {"": "play"},
+    "demo": {"": "demo"},
+    "doctor": {"": "doctor"},
+    "sweeps": {"list": "sweeps:list_all", "show": "sweeps:show", "resume": "sweeps:resume"},
+}
 
-VERBS = (
-    "retarget", "imitate", "reuse", "evaluate", "bench", "demo", "doctor", "inspect", "robots", "data", "export",
-    "modules", "policies", "skill", "compare", "sweeps", "actuator", "sysid", "suite", "bundle", "deploy",
-    "compare-logs", "new", "render", "play",
-)  # fmt: skip
+# Values of MUJOCO_GL that MuJoCo knows.
+RENDERERS = (
+    "",
+    "glfw",
+    "glx",
+    "wgl",
+    "cgl",
+    "egl",
+    "osmesa",
+    "disable",
+    "disabled",
+    "off",
+    "0",
+    "false",
+    "enable",
+    "enabled",
+    "on",
+    "1",
+    "true",
+)
+
+# What verbs of earlier versions are called now.
+MOVED = {
+    "suite": "npmp evaluate suite",
+    "compare": "npmp evaluate compare",
+    "modules": "npmp skill",
+    "policies": "npmp skill",
+    "bundle": "npmp deploy check, npmp deploy trial",
+    "export": "npmp deploy export, npmp data export",
+    "compare-logs": "npmp deploy compare-logs",
+    "bench": "python -m npmp.experiments.benchmarks.NAME",
+    "new": "docs/your_own_task.md, npmp robots add",
+}
 
 
-def verb_of(arguments: Sequence[str]) -> tuple[Main, list[str]] | None:
-    """The main of the verb that the arguments (without the program's name) ask for, and what it is
-    given.
+def commands(verb: str) -> list[str]:
+    """The names of a verb's commands: "skill list", "skill show", ..."""
+    return [f"{verb} {action}".strip() for action in VERBS[verb]]
 
-    None where they ask for help or the version, which is printed.
+
+def command_of(name: str) -> Any:
+    """A `Command` by its name, "evaluate suite". Raises InputError where it is not installed."""
+    verb, _, action = name.partition(" ")
+    module, _, attribute = VERBS[verb][action].partition(":")
+    if importlib.util.find_spec(f"npmp.experiments.{module}") is None:
+        raise InputError(f"npmp {name} is not part of this installation")
+    return getattr(importlib.import_module(f"npmp.experiments.{module}"), attribute or "main")
+
+
+def job_of(name: str, *given: str) -> Any:
+    """The `compose.Job` of a command line, for what needs its settings without running it."""
+    (job,) = command_of(name).jobs(given)
+    return job
+
+
+def named(arguments: Sequence[str]) -> tuple[str, list[str]]:
+    """The command that arguments name, and the rest of them.
 
     Raises:
-      InputError: for no verb of ours.
+      InputError: for no verb or action of ours.
     """
-    if not arguments or arguments[0] in ("-h", "--help"):
-        print(help_text.overview(VERBS))
-        return None
-    first, rest = arguments[0], list(arguments[1:])
-    if first == "--version":
-        import npmp
-
-        print(f"npmp {npmp.__version__}")
-        return None
-    if first == "completion":
-        from npmp.experiments import completion
-
-        if rest[:1] == ["words"]:
-            print("\n".join(completion.words(" ".join(rest[1:]), VERBS)))
-        else:
-            print(completion.script(rest[0] if rest else ""), end="")
-        return None
-    if first == "help":
-        if not rest:
-            print(help_text.overview(VERBS))
-            return None
-        first, rest = rest[0], ["--help"]
-    if first not in VERBS:
-        close = difflib.get_close_matches(first, VERBS, n=1)
+    verb, rest = arguments[0], list(arguments[1:])
+    if verb in MOVED:
+        raise InputError(f"npmp {verb} is now {MOVED[verb]}; npmp --help lists all")
+    if verb not in VERBS:
+        close = difflib.get_close_matches(verb, VERBS, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
-        raise InputError(f"no verb {first!r}; {hint}there are: {', '.join(VERBS)}")
-    if any(argument in ("-h", "--help") for argument in rest):
-        print(help_text.of_verb(first))
+        raise InputError(f"no verb {verb!r}; {hint}there are: {', '.join(VERBS)}")
+    actions = VERBS[verb]
+    if rest and rest[0] in actions:
+        return f"{verb} {rest[0]}", rest[1:]
+    if "" in actions:
+        return verb, rest
+    said = f"has no action {rest[0]!r}" if rest else "needs an action"
+    raise InputError(f"npmp {verb} {said}; there are: {', '.join(actions)}")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console script: run the command and turn whatever happens into an exit code."""
+    renderer = os.environ.get("MUJOCO_GL", "").lower()
+    if renderer not in RENDERERS:  # mujoco and dm_control fail on it when they are loaded
+        print(f"npmp: MUJOCO_GL={renderer!a} is ignored: no renderer of MuJoCo's", file=sys.stderr)
+        del os.environ["MUJOCO_GL"]
+    set_environment()
+    from npmp.experiments.terminal import guarded
+
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    with guarded() as outcome:
+        if arguments == ["--version"]:
+            import npmp
+
+            print(f"npmp {npmp.__version__}")
+        elif (shown := help_asked(arguments)) is not None:
+            print(shown)
+        else:
+            name, rest = named(arguments)
+            run: Callable[[Sequence[str]], int] = command_of(name)
+            outcome.code = run(rest)
+    return outcome.code
+
+
+def help_asked(arguments: Sequence[str]) -> str | None:
+    """The help that arguments ask for, None where they do not."""
+    from npmp.experiments import usage
+
+    words = [argument for argument in arguments if argument not in ("-h", "--help")]
+    if words[:1] == ["help"]:
+        words, arguments = words[1:], []
+    if not words:
+        return usage.overview()
+    if len(words) == len(arguments):
         return None
-    if importlib.util.find_spec(help_text.module_of(first)) is None:
-        raise InputError(f"the verb {first!r} is not part of this installation")
-    return importlib.import_module(help_text.module_of(first)).main, rest
+    if words[0] in VERBS and "" not in VERBS[words[0]] and words[1:2] == []:
+        return usage.of_verb(words[0])
+    return usage.of_command(*named(words))
 
 
 def set_environment() -> None:
@@ -81,19 +186,6 @@ def set_environment() -> None:
     # And numpy's: its matrices here are small, on two cores retargeting people took three times the
     # CPU time.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """The console script: run the verb and turn whatever happens into an exit code."""
-    set_environment()
-    from npmp.experiments.failures import guarded
-
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    with guarded() as outcome:
-        if (found := verb_of(arguments)) is not None:
-            run, given = found
-            outcome.code = run(given)
-    return outcome.code
 
 
 if __name__ == "__main__":

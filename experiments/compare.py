@@ -1,5 +1,5 @@
-"""`npmp compare RUN ...`: training runs grouped over their seeds, as a table, CSV, JSON, a plot and
-a page."""
+"""`npmp evaluate compare RUN ...`: training runs grouped over their seeds, as a table, CSV, JSON, a
+plot and a page."""
 
 from __future__ import annotations
 
@@ -7,13 +7,11 @@ import base64
 import csv
 import math
 import os
-import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, ListConfig
 from rich import box
 from rich.table import Table
 from rich.text import Text
@@ -37,9 +35,10 @@ from npmp.evaluation.comparison import (
     read_run,
     shared_end,
     short,
-)  # fmt: skip
-from npmp.experiments.common import Run, console, is_number, names_of, quoted, say, verb
-from npmp.experiments.common import table as rich_table
+)
+from npmp.experiments.command import Command, Keys, Run
+from npmp.experiments.terminal import console, say
+from npmp.experiments.terminal import table as rich_table
 
 NAMES = {"minutes": "wall-clock (min)", "env_steps": "environment steps"}
 # Okabe and Ito's colours, told apart by the colour-blind, too, without their yellow; then the same
@@ -50,43 +49,68 @@ WIDEST_WORD = 26  # characters of a setting that a terminal's table keeps in one
 LONG_LABEL = 34  # characters of a group's name that stand in one line of a legend beside another's
 
 
-def run(config: DictConfig, run: Run) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Compare(Keys):
+    """Training runs side by side: those that differ in their seed alone make a group; scores over
+    minutes and over environment steps, as table, plot and page.
+
+    npmp evaluate compare runs/fast runs/published out=runs/comparison
+    npmp evaluate compare runs/sweep score=kl lower=true minutes=[1,5]
+    """
+
+    # run folders, sweep folders, patterns such as 'runs/beta*'
+    runs: str | list[str]
+    # the column of metrics.csv to compare
+    score: str = "tracked_fraction"
+    # true where less of it is better
+    lower: bool = False
+    # a score: minutes and steps until it is met are told; null: not asked
+    threshold: float | None = None
+    # budgets at which scores are told, a number or a list; null: where the shortest group ends
+    minutes: float | list[float] | None = None
+    # the same in environment steps
+    env_steps: float | list[float] | None = None
+    # of the plot and the page; null: the score's name
+    title: str | None = None
+    # the folder for comparison.csv, .json, .png and .html
+    out: Path | None = Path("runs/compare/{now}")
+
+    def __post_init__(self) -> None:
+        for axis in AXES:
+            if any(number <= 0 for number in numbers(self, axis)):
+                raise InputError(f"{axis} must be above 0, got {getattr(self, axis)}")
+
+
+def run(config: Compare, run: Run) -> None:
     """Compare what runs= names."""
-    places = names_of(config, "runs")
+    places = [config.runs] if isinstance(config.runs, str) else config.runs
     if not places:
-        raise InputError("npmp compare needs runs=[a,b]: run folders, or folders of them")
-    if config.threshold is not None and not is_number(config.threshold):
-        raise InputError(f"threshold={config.threshold}: a number or null is expected")
+        raise InputError("npmp evaluate compare needs run folders, or folders of them")
     given = {axis: numbers(config, axis) for axis in AXES}
-    groups = group_runs([read_run(path, str(config.score)) for path in find_runs(places)])
+    groups = group_runs([read_run(path, config.score) for path in find_runs(places)])
     budgets = {axis: given[axis] or shared_end(groups, axis) for axis in AXES}
     table = [figures(group, budgets, config.threshold, lower=config.lower) for group in groups]
     apart = differences(groups, lower=config.lower)
-    show(groups, table, apart, str(config.score))
+    show(groups, table, apart, config.score)
     run.begin()
     write_csv(run.folder / "comparison.csv", groups, table)
     write_curves(run.folder / "comparison.json", groups, table, apart, config, budgets)
-    title = str(config.title or config.score).replace("_", " ")
+    title = (config.title or config.score).replace("_", " ")
     plot(
         run.folder / "comparison.png",
         groups,
         title=title,
-        score=str(config.score),
+        score=config.score,
         threshold=config.threshold,
     )
     page(run.folder / "comparison.html", groups, table, apart, title=title)
     say(f"plot, page and tables: {run.folder}")
-    return 0
 
 
-def numbers(config: DictConfig, key: str) -> list[float]:
-    """A key's number or list of numbers above zero; [] for null. Raises InputError for anything
-    else."""
-    value = config[key]
-    entries = [] if value is None else list(value) if isinstance(value, ListConfig) else [value]
-    if not all(is_number(entry) and entry > 0 for entry in entries):
-        raise InputError(f"{key}={value}: a number above 0 or a list of such is expected")
-    return [float(entry) for entry in entries]
+def numbers(config: Compare, axis: str) -> list[float]:
+    """A key's number or list of numbers; [] for null."""
+    value = getattr(config, axis)
+    return [] if value is None else list(value) if isinstance(value, list) else [value]
 
 
 # --- as text
@@ -157,7 +181,8 @@ def show(
 
 
 def write_csv(path: Path, groups: Sequence[Group], table: Sequence[Figures]) -> None:
-    """A row per group: its settings, its seeds, and every figure's mean, lowest, highest and count."""
+    """A row per group: its settings, its seeds, and every figure's mean, lowest, highest and
+    count."""
     keys = list(groups[0].settings)
     columns = [f"{name} {part}" for name in table[0] for part in ("mean", "low", "high", "count")]
     with atomic_path(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
@@ -176,7 +201,7 @@ def write_curves(
     groups: Sequence[Group],
     table: Sequence[Figures],
     apart: Sequence[Difference],
-    config: DictConfig,
+    config: Compare,
     budgets: Budgets,
 ) -> None:
     """Everything: the figures and every run's curve. Paths are relative to the folder that holds
@@ -184,8 +209,8 @@ def write_curves(
     folders = [run.path.resolve() for group in groups for run in group.runs]
     top = Path(os.path.commonpath([folder.parent for folder in folders]))
     told = {
-        "score": str(config.score),
-        "lower": bool(config.lower),
+        "score": config.score,
+        "lower": config.lower,
         "threshold": config.threshold,
         "budgets": budgets,
         "notes": notes(groups),
@@ -313,25 +338,6 @@ def page(
     )
 
 
-def _is_place(argument: str) -> bool:
-    """Whether an argument is a run and no setting or option."""
-    key, equals, _ = argument.partition("=")
-    return not argument.startswith("-") and (not equals or "/" in key or Path(argument).is_dir())
-
-
-_main = verb("compare", run, torch=False, devices=("cpu",))
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """`npmp compare`. What is no setting is a run; so is a path with a "=" in it, as a sweep's run
-    folders have."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    places = [entry for entry in given if _is_place(entry)]
-    rest = [entry for entry in given if not _is_place(entry)]
-    return _main(
-        [*rest, f"runs=[{','.join(quoted(place) for place in places)}]"] if places else rest
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(main(None))
+main = Command(
+    "evaluate compare", Compare, run, torch=False, positional=("runs*",), devices=("cpu",)
+)

@@ -1,23 +1,38 @@
-"""`npmp compare-logs FIRST SECOND`: how two logs of a robot differ, channel by channel."""
+"""`npmp deploy compare-logs FIRST SECOND`: how two logs of a robot differ, channel by channel."""
 
 from __future__ import annotations
 
-import sys
-from dataclasses import asdict
-
-from omegaconf import DictConfig
+from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from mocap_data.files import write_json
 from npmp.deploy.comparison import QUANTILES, channels, compare, in_words
 from npmp.deploy.run_log import read_log, refuse_other_joints
-from npmp.experiments.common import Run, say, verb
+from npmp.experiments.command import Command, Keys, Run
+from npmp.experiments.terminal import say
 
 
-def run(config: DictConfig, run: Run) -> None:
+@dataclass(frozen=True, kw_only=True)
+class CompareLogs(Keys):
+    """Compare two logs by how their channels are distributed while the policy acts: quantiles,
+    Kolmogorov-Smirnov, Wasserstein; the three worst are named.
+
+    npmp deploy compare-logs runs/robot runs/sim out=runs/gap
+    """
+
+    # a log of npmp deploy run or trial, or the folder of its run
+    first: Path
+    # the same, compared with the first
+    second: Path
+    # the folder for comparison.json and comparison.html
+    out: Path | None = Path("runs/compare-logs/{now}")
+
+
+def run(config: CompareLogs, run: Run) -> None:
     """Compare first= with second=."""
     from npmp.report.logs_page import compared_logs
 
-    first, second = read_log(str(config.first)), read_log(str(config.second))
+    first, second = read_log(config.first), read_log(config.second)
     refuse_other_joints(first, second)
     one, other = channels(first), channels(second)
     found = compare(one, other)
@@ -38,8 +53,11 @@ def run(config: DictConfig, run: Run) -> None:
     say(f"{len(found)} channels compared; tables and page: {run.folder}")
 
 
-main = verb("compare-logs", run, torch=False, positional=("first", "second"), devices=("cpu",))
-
-
-if __name__ == "__main__":
-    sys.exit(main(None))
+main = Command(
+    "deploy compare-logs",
+    CompareLogs,
+    run,
+    torch=False,
+    positional=("first", "second"),
+    devices=("cpu",),
+)

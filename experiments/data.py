@@ -3,36 +3,46 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
-from omegaconf import DictConfig
 from rich.progress import DownloadColumn, TransferSpeedColumn
 from rich.progress import Progress as Bars
 
 from mocap_data import catalog
 from mocap_data.catalog import Entry, Report, Source
 from mocap_data.download import Progress
-from mocap_data.errors import InputError, unknown
-from npmp.experiments.common import Run, console, progress_bar, say, table, verb
-from npmp.experiments.failures import USER_ERROR, one_line
+from mocap_data.errors import InputError
+from npmp.experiments.command import Command, Keys, Run
+from npmp.experiments.terminal import USER_ERROR, console, one_line, progress_bar, say, table, warn
 
 NOTES_SHOWN = 5  # of a kind; a set has dozens of files
 
 
-def run(config: DictConfig, run: Run) -> int:
-    """List the catalog, or fetch one of its sets."""
-    action = str(config.action)
-    if action not in ACTIONS:
-        raise unknown("action of npmp data", action, ACTIONS)
-    return ACTIONS[action](config, run)
+@dataclass(frozen=True, kw_only=True)
+class List(Keys):
+    """List the sets of recordings that can be fetched."""
 
 
-def show_list(config: DictConfig, run: Run) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Fetch(Keys):
+    """Fetch a set of recordings into the cache, checked by its hash; broken downloads go on.
+
+    npmp data fetch cmu
+    npmp data fetch dog accept_licence=true out=recordings/dog
+    """
+
+    # the set, a name that npmp data list shows
+    target: str
+    # also copy the recordings to this folder; null: they stay in the cache (NPMP_CACHE)
+    out: Path | None = None
+    # true: accept a licence with conditions; else it is asked for where there is a terminal
+    accept_licence: bool = False
+
+
+def show_list(config: List, run: Run) -> None:
     """A row per set: what, licence, size, whether it is in the cache."""
-    if config.target is not None:
-        raise InputError(f"npmp data list takes no name; npmp data fetch {config.target} does")
-    if run.out is not None:
-        raise InputError("npmp data list writes nothing; out= belongs to npmp data fetch")
     rows = []
     for entry in catalog.entries().values():
         there, files = catalog.state_of(entry)
@@ -44,7 +54,6 @@ def show_list(config: DictConfig, run: Run) -> int:
     )
     console().print(table(columns, rows, right=("MB",), title=title, title_justify="left"))
     say(f"cache: {catalog.cache_folder() / 'data'} (NPMP_CACHE names another)")
-    return 0
 
 
 def megabytes(entry: Entry) -> str:
@@ -55,18 +64,16 @@ def megabytes(entry: Entry) -> str:
     return f"{known / 1e6:.3g}" if known < 1e8 else f"{known / 1e6:.0f}"
 
 
-def fetch(config: DictConfig, run: Run) -> int:
+def fetch_set(config: Fetch, run: Run) -> int:
     """Fetch a set: say its licence, have it accepted, download what is missing, copy to out=. Code
     2 where a file failed."""
-    if config.target is None:
-        raise InputError(f"npmp data fetch needs a name; there are: {', '.join(catalog.entries())}")
-    entry = catalog.entry(str(config.target))
+    entry = catalog.entry(config.target)
     say(
         f"{entry.name}: {entry.what}",
         f"licence: {entry.licence}, {entry.licence_url}",
         f"credit: {entry.credit}",
     )
-    accept(entry, accepted=bool(config.accept_licence))
+    accept(entry, accepted=config.accept_licence)
     run.begin()
     with progress_bar(DownloadColumn(), TransferSpeedColumn()) as shown:
         report = catalog.fetch(entry, progress=lambda source: progress_of(shown, source))
@@ -122,17 +129,13 @@ def tell(entry: Entry, report: Report, run: Run) -> int:
             say(f"next: {entry.use.replace('FOLDER', str(folder)).replace('FILE', first)}")
     sys.stdout.flush()  # failures belong after the rest, also where both streams go to one place
     for path, why in report.failed[:NOTES_SHOWN]:
-        print(f"npmp: error: {path}: {one_line(InputError(why))}", file=sys.stderr)
+        warn(f"error: {path}: {one_line(InputError(why))}")
     if report.failed:
         missing = f"{len(report.failed)} of {len(entry.files)} files of {entry.name} are missing"
-        print(f"npmp: error: {missing}", file=sys.stderr)
+        warn(f"error: {missing}")
     return USER_ERROR if report.failed else 0
 
 
-ACTIONS: Mapping[str, Callable[[DictConfig, Run], int]] = {"list": show_list, "fetch": fetch}
-
-main = verb("data", run, out="optional_folder", torch=False, positional=("action", "target"))
-
-
-if __name__ == "__main__":
-    sys.exit(main(None))
+_common: Any = {"out": "optional_folder", "torch": False}
+list_all = Command("data list", List, show_list, **_common)
+fetch = Command("data fetch", Fetch, fetch_set, positional=("target",), **_common)

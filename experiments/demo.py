@@ -6,37 +6,27 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import h5py
 import torch
-from omegaconf import DictConfig
 
 from mocap_data import MotionSet, write_motions
 from mocap_data.files import atomic_path, new_hdf5, write_json
 from mocap_data.synthetic import demo_clips
-from npmp import modules, report, robots
+from npmp import modules, ranges, report, robots
+from npmp.devices import seed_everything
 from npmp.evaluation.module import evaluate_module
 from npmp.evaluation.policy import PolicyEvaluationConfig
 from npmp.experiments import evaluate, imitate, reuse
-from npmp.experiments.common import (
-    Run,
-    at_least,
-    compose,
-    console,
-    made_by,
-    quoted,
-    say,
-    seed_everything,
-    stored_config,
-    verb,
-    write_config,
-)
-from npmp.experiments.help import choices
+from npmp.experiments.command import Command, Computing, Run, made_by, write_config
+from npmp.experiments.compose import Given, Job, compose, split, stored_config
+from npmp.experiments.terminal import console, say
 from npmp.reuse import HighLevelPolicy
 from npmp.robots import Robot
+from npmp.settings import as_plain
 from npmp.skill import SkillModule
 from npmp.training.imitation import train_module
 from npmp.training.reuse import train_policy
@@ -66,40 +56,66 @@ class Stages:
             self._running = None
 
 
-def chosen_robot(name: str) -> str:
-    """A robot as the stages are told of it: one of conf/robot, or one's own."""
-    return f"robot={name}" if name in choices("robot") else f"robot.name={quoted(name)}"
+@dataclass(frozen=True, kw_only=True)
+class Demo(Computing):
+    """The whole pipeline on generated dog gaits: retarget, imitate, reuse, evaluate; leaves
+    report.html and summary.json.
 
-
-def settings_of(verb_name: str, run: Run, overrides: Sequence[str]) -> DictConfig:
-    """Another verb's configuration, for one stage of the demo in its own folder. Raises InputError
-    as its command would."""
-    place = quoted(str(run.folder / verb_name))
-    threads = [f"threads={run.threads}", f"torch_threads={torch.get_num_threads()}"]
-    return compose(verb_name, [*overrides, f"seed={run.seed}", *threads, f"out={place}"])
-
-
-def stage(verb_name: str, run: Run, config: DictConfig) -> tuple[DictConfig, Run]:
-    """Configuration and run of one stage.
-
-    A stage that an earlier demo began with the same configuration goes on; any other leftover is
-    cleared away.
+    npmp demo
+    npmp demo debug=tiny out=runs/tiny
+    npmp demo 'imitate=["steps=100000"]' out=runs/shorter
     """
-    out = run.folder / verb_name
+
+    # a robot: its name, or the folder of its robot.yaml (npmp robots list)
+    robot: str = "anymal_b"
+    # what the imitation stage is told besides, as on its command line
+    imitate: list[str] = field(default_factory=lambda: ["steps=250000", "algo.overlap=true"])
+    # and the reuse stage: 82 k of them to be cloned from the module, then 69 iterations [D]
+    reuse: list[str] = field(default_factory=lambda: ["steps=152000"])
+    # random start frames of the evaluation
+    starts: int = 64
+    # the demo's folder
+    out: Path | None = Path("runs/demo")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.at_least_one(self, "starts")
+
+
+def settings_of(command: Command, run: Run, given: Given, more: Sequence[str]) -> Job:
+    """The settings of another command, for one stage of the demo in its own folder. Raises
+    InputError as that command would."""
+    place = ("out", str(run.folder / command.name))
+    threads = [("threads", str(run.threads)), ("torch_threads", str(torch.get_num_threads()))]
+    seed = ("seed", str(run.seed))
+    job = compose(command.name, command.keys, [*given, *split(more), seed, *threads, place])
+    _ = job.config  # of the right types
+    return job
+
+
+def stage(run: Run, job: Job) -> tuple[Any, Run]:
+    """Settings and run of one stage.
+
+    A stage that an earlier demo began with the same settings goes on; any other leftover is cleared
+    away.
+    """
+    out = run.folder / job.verb
     begun = (out / "config.yaml").is_file() and any((out / "checkpoints").glob("checkpoint_*.json"))
-    if not begun or stored_config(out) != (verb_name, config):
+    if not begun or stored_config(out) != (job.verb, as_plain(job.values)):
         begun = False
         shutil.rmtree(out, ignore_errors=True)
     out.mkdir(parents=True, exist_ok=True)
     # each stage alone gives the same numbers
     seed_everything(run.seed, threads=torch.get_num_threads())
-    resume = out if begun else None
-    return config, replace(
+    return job.config, replace(
         run,
-        verb=verb_name,
+        verb=job.verb,
         out=out,
-        resume=resume,
-        begin=lambda: write_config(config, out, verb_name=verb_name),
+        resume=out if begun else None,
+        given=job.given,
+        chosen=job.chosen,
+        values=job.values,
+        begin=lambda: write_config(out, job.verb, job.values),
     )
 
 
@@ -116,7 +132,7 @@ def shipped_modules(robot: Robot) -> list[tuple[str, SkillModule]]:
 
 
 def evaluate_shipped(
-    robot: Robot, motions: MotionSet, config: DictConfig, run: Run
+    robot: Robot, motions: MotionSet, config: Demo, run: Run
 ) -> dict[str, dict[str, Any]]:
     """The same evaluation, of shipped modules that never saw the demo's gaits: "zero-shot"; each
     into a folder of its own."""
@@ -161,17 +177,15 @@ def motions_of(robot: Robot, run: Run) -> MotionSet:
     return motions
 
 
-def run(config: DictConfig, run: Run) -> int:
+def run(config: Demo, run: Run) -> None:
     """All stages; a demo that was interrupted goes on where it stopped when it is started again."""
-    at_least(config, starts=1)
-    out, stages, robot = run.folder, Stages(), robots.load(config.robot.name)
+    out, stages, robot = run.folder, Stages(), robots.load(config.robot)
     # All settings first, so that a mistake in them shows before any work.
-    tiny = ["debug=tiny"] if config.debug_stages else []
-    data, module = f"data={quoted(str(out / 'motions.h5'))}", out / "imitate" / "module"
-    tiny.append(chosen_robot(str(config.robot.name)))
-    imitation = settings_of("imitate", run, [*tiny, data, *config.imitate])
-    walk = ["task=walk", f"module={quoted(str(module))}", data]
-    walking_settings = settings_of("reuse", run, [*tiny, *walk, *config.reuse])
+    shared = [("debug", config.debug), ("robot", config.robot), ("data", str(out / "motions.h5"))]
+    module = out / "imitate" / "module"
+    imitation = settings_of(imitate.main, run, shared, config.imitate)
+    walk = [*shared, ("task", "walk"), ("module", str(module))]
+    walking_settings = settings_of(reuse.main, run, walk, config.reuse)
     run.begin()
     if (out / "summary.json").exists():  # a finished demo is done anew, not continued
         for name in ("imitate", "reuse"):
@@ -183,12 +197,12 @@ def run(config: DictConfig, run: Run) -> int:
     motions = motions_of(robot, run)
 
     stages.begin("imitate", "imitate: a skill module, through a learned world model")
-    learned = train_module(**imitate.inputs(*stage("imitate", run, imitation)))
+    learned = train_module(**imitate.inputs(*stage(run, imitation)))
 
     stages.begin(
         "reuse", "reuse: walking on command in the module's latent space, its decoder frozen"
     )
-    walked = train_policy(**reuse.inputs(*stage("reuse", run, walking_settings)))
+    walked = train_policy(**reuse.inputs(*stage(run, walking_settings)))
 
     stages.begin("evaluate", "evaluate and report")
     skill = SkillModule.load(module)
@@ -196,9 +210,16 @@ def run(config: DictConfig, run: Run) -> int:
         skill, robot, motions, out, starts=config.starts, seed=run.seed, threads=run.threads
     )
     judged = evaluate.judged(
-        HighLevelPolicy.load(out / "reuse" / "policy", module=module), skill, robot, walking_settings.task,
-        PolicyEvaluationConfig(robots=config.starts, seconds=20.0), motions=motions, seed=run.seed, num_threads=run.threads,
-    )  # fmt: skip
+        HighLevelPolicy.load(out / "reuse" / "policy", module=module),
+        skill,
+        robot,
+        "walk",
+        walking_settings.config.task,
+        PolicyEvaluationConfig(robots=config.starts, seconds=20.0),
+        motions=motions,
+        seed=run.seed,
+        num_threads=run.threads,
+    )
     evaluation["walking"] = judged.figures
     errors = {
         "random latents": walked["velocity_error"]["random_latents"],
@@ -218,9 +239,8 @@ def run(config: DictConfig, run: Run) -> int:
     write_json(out / "summary.json", summary)
     with atomic_path(out / "shipped" / "rollouts.h5") as merged:
         together = beside_each_other(out, evaluation, shipped, merged)
-    write_report(out, motions, together, walking, summary, config)
+    write_report(out, motions, together, walking, summary, config, run)
     print_results(evaluation, shipped, summary, out)
-    return 0
 
 
 def print_results(
@@ -236,9 +256,11 @@ def print_results(
         evaluate.print_table(found)
     say(
         f"retargeting {100 * summary['retarget_rms_marker_m']:.1f} cm RMS; tracked "
-        f"{summary['tracked_s']['before']:.2f} s before and {summary['tracked_s']['after']:.2f} s after training; "
+        f"{summary['tracked_s']['before']:.2f} s before and "
+        f"{summary['tracked_s']['after']:.2f} s after training; "
         f"velocity error {summary['velocity_error']['random_latents']:.2f} with random latents and "
-        f"{summary['velocity_error']['after']:.2f} after; {summary['seconds']['total'] / 60:.1f} minutes: "
+        f"{summary['velocity_error']['after']:.2f} after; "
+        f"{summary['seconds']['total'] / 60:.1f} minutes: "
         f"{out / 'report.html'}"
     )
 
@@ -283,7 +305,8 @@ def write_report(
     evaluation: dict[str, Any],
     walking: report.Walking | None,
     summary: dict[str, Any],
-    config: DictConfig,
+    config: Demo,
+    run: Run,
 ) -> None:
     """runs/demo/report.html."""
     error, tracked = summary["velocity_error"], summary["tracked_s"]
@@ -291,7 +314,8 @@ def write_report(
         out / "report.html",
         report.ReportData(
             title="From a dog's gait to an ANYmal that walks on command",
-            subtitle="generated gaits, retargeted, imitated through a learned world model, reused for walking",
+            subtitle="generated gaits, retargeted, imitated through a learned world model, "
+            "reused for walking",
             headline=[
                 (
                     "Retargeting",
@@ -306,7 +330,8 @@ def write_report(
                 (
                     "Walking on command",
                     f"{error['after']:.2f}",
-                    f"velocity error (m/s, m/s, rad/s); {error['random_latents']:.2f} with random latents",
+                    f"velocity error (m/s, m/s, rad/s); {error['random_latents']:.2f} with "
+                    "random latents",
                 ),
                 (
                     "Shipped modules",
@@ -328,9 +353,9 @@ def write_report(
             ],
             walking=walking,
             robot=evaluation["robot"],
-            provenance=made_by(config, summary["seed"]),
+            provenance=made_by(run),
         ),
     )
 
 
-main = verb("demo", run, devices=("cpu",))
+main = Command("demo", Demo, run, devices=("cpu",))

@@ -1,23 +1,21 @@
-"""`npmp deploy BUNDLE robot=sim|log=FILE|FILE.py:CLASS`: the controller of `npmp.deploy` around a
-bundle."""
+"""`npmp deploy run BUNDLE robot=sim|log=FILE|FILE.py:CLASS`: the controller of `npmp.deploy`
+around a bundle."""
 
 from __future__ import annotations
 
 import math
-import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig
 
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
-from npmp import robots
+from npmp import ranges, robots
 from npmp.deploy.bundle import Bundle
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.controller import (
@@ -44,10 +42,10 @@ from npmp.deploy.safety import SafetyConfig
 from npmp.deploy.simulated import refuse_other_model
 from npmp.deploy.wire import STALE_S
 from npmp.experiments.bundle import show_fastest
-from npmp.experiments.common import Run, above_zero, plain, refuse_idle, say, verb
-from npmp.experiments.failures import NOT_PASSED, OK
+from npmp.experiments.command import Command, Keys, Run, refuse_idle
+from npmp.experiments.terminal import NOT_PASSED, OK, say
 from npmp.robots import Robot
-from npmp.settings import from_mapping
+from npmp.settings import as_plain, from_mapping
 from npmp.training.signals import signals_noted
 
 ENDS_WELL = (TIME_IS_OVER, LOG_ENDED, "SIGINT", "SIGTERM", "SIGHUP")
@@ -65,12 +63,49 @@ class Driven:
     seconds: float
 
 
-def run(config: DictConfig, run: Run) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Deploy(Keys):
+    """Run a bundle on a robot: stand up, do what the policy says, damp at the end or when a
+    watchdog trips. Everything is logged. It ends with 0 where the time was over or a signal came,
+    with 3 where a watchdog tripped or a playback differs.
+
+    npmp deploy run bundle robot=sim command=[0.4,0,0] seconds=20
+    npmp deploy run bundle robot=sim sim.latency_ms=10 sim.jitter_ms=20 sim.loss=0.01
+    npmp deploy run bundle log=runs/deploy/log.h5
+    npmp deploy run bundle robot=my_robot.py:MyRobot seconds=10
+    """
+
+    # the folder that npmp deploy export wrote
+    bundle: str
+    # sim, MuJoCo in a process of its own; log, a log's states again; FILE.py:CLASS, your own
+    # RobotInterface
+    robot: str = "sim"
+    # with robot=log, or alone: the log of a run, or its folder
+    log: Path | None = None
+    # what the policy is asked for, in its task's units, kept within the bundle's ranges; null:
+    # zeros, with log= what was asked then
+    command: float | list[float] | None = None
+    # of the policy, then the robot is damped; a log is played to its end
+    seconds: float = 30.0
+    # a log is played with the controller and safety settings that it was made with
+    controller: ControllerConfig = field(default_factory=ControllerConfig)
+    # what ends in damping; torque_share and command_ramp_s also limit what is sent
+    safety: SafetyConfig = field(default_factory=SafetyConfig)
+    # the line to the simulated robot, each way, and the robot's own watchdog
+    sim: SimulatedConfig = field(default_factory=SimulatedConfig)
+    # the folder for deploy.json and log.h5
+    out: Path | None = Path("runs/deploy/{now}")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.above_zero(self, "seconds")
+
+
+def run(config: Deploy, run: Run) -> int:
     """Drive the robot; 3 where a watchdog ended it, or where the policy of a log does not answer as
     it did."""
-    above_zero(config, "seconds")
-    bundle = Bundle.read(str(config.bundle))
-    contract, policy, kind = bundle.contract, bundle.policy(), str(config.interface)
+    bundle = Bundle.read(config.bundle)
+    contract, policy, kind = bundle.contract, bundle.policy(), config.robot
     said: dict[str, Any] = {}
     played = _log(config, contract)
     kind = kind if played is None else "log"
@@ -111,16 +146,16 @@ def run(config: DictConfig, run: Run) -> int:
     return NOT_PASSED if found["tripped"] or answers_otherwise(found) else OK
 
 
-def _log(config: DictConfig, contract: BundleContract) -> DeployLog | None:
+def _log(config: Deploy, contract: BundleContract) -> DeployLog | None:
     """The log in place of a robot, if any. Raises InputError for one of another robot."""
-    kind, path = str(config.interface), config.log
+    kind, path = config.robot, config.log
     if path is None:
         if kind == "log":
             raise InputError("robot=log needs log=, a log of npmp deploy")
         return None
     if kind not in ("sim", "log"):
         raise InputError(f"robot={kind} and log={path}: a log is played without a robot")
-    log = read_log(str(path))
+    log = read_log(path)
     refuse_other_joints(contract, log)
     if log.rate_hz != contract.control_rate_hz:
         raise InputError(
@@ -133,25 +168,24 @@ def _log(config: DictConfig, contract: BundleContract) -> DeployLog | None:
 
 
 def _settings(
-    config: DictConfig, run: Run, kind: str, played: DeployLog | None
+    config: Deploy, run: Run, kind: str, played: DeployLog | None
 ) -> tuple[ControllerConfig, SafetyConfig]:
     """As configured; for a log those that it was made with, where it says so, and one reading per
     control step. Raises InputError for settings that change nothing."""
-    given = plain(config)
     if kind != "sim":
-        refuse_idle(config, run.given, f"is of robot=sim, not of {kind}", "sim")
-    if played is not None:
-        own = {key: played.about[key] for key in SETTINGS if key in played.about}
-        instead = "does not change log=, which has its own and is played to its end"
-        refuse_idle(config, run.given, instead, "seconds", *own)
-        given |= own
+        refuse_idle(run, f"is of robot=sim, not of {kind}", "sim")
+    if played is None:
+        return config.controller, config.safety
+    own = {key: played.about[key] for key in SETTINGS if key in played.about}
+    instead = "does not change log=, which has its own and is played to its end"
+    refuse_idle(run, instead, "seconds", *own)
+    given = {key: as_plain(getattr(config, key)) for key in SETTINGS} | own
     controller = from_mapping(ControllerConfig, given["controller"], at="controller")
-    safety = from_mapping(SafetyConfig, given["safety"], at="safety")
-    return (controller if played is None else replace(controller, writes=1)), safety
+    return replace(controller, writes=1), from_mapping(SafetyConfig, given["safety"], at="safety")
 
 
 def _opened(
-    config: DictConfig,
+    config: Deploy,
     contract: BundleContract,
     kind: str,
     played: DeployLog | None,
@@ -160,7 +194,7 @@ def _opened(
 ) -> AbstractContextManager[Driven]:
     """What robot= names, which is made when it is entered. said: filled with what it says
     afterwards. Raises InputError for none."""
-    command, seconds = _command(config, contract), float(config.seconds)
+    command, seconds = _command(config, contract), config.seconds
     if played is not None:
         return _played(played, command, contract, said)
     asked = np.zeros(len(contract.commands)) if command is None else command
@@ -176,13 +210,13 @@ def _opened(
     return _simulated(robot, settings, contract, seed, asked, seconds, said)
 
 
-def _simulation(config: DictConfig) -> SimulatedConfig:
+def _simulation(config: Deploy) -> SimulatedConfig:
     """Raises InputError for settings that cannot be."""
-    if (oldest := float(config.safety.state_age_s)) > STALE_S:
+    if (oldest := config.safety.state_age_s) > STALE_S:
         raise InputError(
             f"safety.state_age_s={oldest:g}: robot=sim hears nothing older than {STALE_S:g} s"
         )
-    return from_mapping(SimulatedConfig, plain(config.sim), at="sim")
+    return config.sim
 
 
 @contextmanager
@@ -225,17 +259,13 @@ def _played(
     said["playback"] = {**again.difference(), "same_policy": same, "same_command": command is None}
 
 
-def _command(config: DictConfig, contract: BundleContract) -> FloatArray | None:
+def _command(config: Deploy, contract: BundleContract) -> FloatArray | None:
     """What command= says, None where it says nothing. Raises InputError for what the bundle does
     not take."""
     if config.command is None:
         return None
-    given = plain(config)["command"]
-    names = ", ".join(contract.command_names)
-    try:
-        wanted = np.asarray(given if isinstance(given, list) else [given], dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"command={given}: numbers are expected: {names}") from error
+    given, names = config.command, ", ".join(contract.command_names)
+    wanted = np.asarray(given if isinstance(given, list) else [given], dtype=np.float64)
     if wanted.shape != (len(contract.commands),) or not np.isfinite(wanted).all():
         raise InputError(
             f"command={given}: {len(contract.commands)} finite numbers are expected: {names}"
@@ -284,18 +314,4 @@ def report(found: dict[str, Any], folder: Path) -> None:
     say(f"log and figures: {folder}")
 
 
-_main = verb("deploy", run, torch=False, positional="bundle")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """`npmp deploy`. robot=sim is interface=sim (robot= chooses a model elsewhere), robot=log=FILE
-    is log=FILE."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    given = [a.removeprefix("robot=") if a.startswith("robot=log=") else a for a in given]
-    return _main(
-        [f"interface={a.removeprefix('robot=')}" if a.startswith("robot=") else a for a in given]
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(main(None))
+main = Command("deploy run", Deploy, run, torch=False, positional=("bundle",))

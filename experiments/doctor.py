@@ -7,15 +7,16 @@ import platform
 import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Literal
 
-from omegaconf import DictConfig
 from rich.markup import escape
 
 from mocap_data.files import write_json
+from npmp import ranges
 from npmp.devices import cpus
-from npmp.experiments.common import Run, above_zero, console, table, verb
-from npmp.experiments.failures import INTERNAL_ERROR, OK
+from npmp.experiments.command import Command, Keys, Run
+from npmp.experiments.terminal import INTERNAL_ERROR, OK, console, say, table
 from npmp.render import backend
 
 Verdict = Literal["ok", "absent", "broken"]
@@ -34,13 +35,27 @@ EXTRAS = {
     "wandb": "logger=wandb",
     "search": "hydra/sweeper=optuna: settings proposed by scores",
     "ray": "hydra/launcher=ray: sweeps on a cluster",
-    "deploy": "npmp export policy=..., npmp bundle: policies for robots",
+    "deploy": "npmp deploy: policies for robots",
     "render": "npmp render out=FILE.mp4",
-    "drake": "npmp bundle trial simulator=drake",
+    "drake": "npmp deploy trial simulator=drake",
     "play": "npmp play: a robot to steer in the browser",
     "docs": "make docs",
     "dev": "make test",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Doctor(Keys):
+    """Say what is installed and what works here (versions, devices, renderers, extras), and what to
+    do about the rest."""
+
+    # seconds to wait for each rendering backend
+    timeout: float = 20.0
+    # also write the findings to this JSON file
+    out: Path | None = None
+
+    def __post_init__(self) -> None:
+        ranges.above_zero(self, "timeout")
 
 
 @dataclass(frozen=True)
@@ -54,15 +69,14 @@ class Finding:
     advice: str = ""
 
 
-def run(config: DictConfig, run: Run) -> int:
+def run(config: Doctor, run: Run) -> int:
     """Look at everything, print the table and a verdict."""
-    above_zero(config, "timeout")
     findings = [
         check_python(),
         *check_packages(),
         check_torch(),
         check_batch(),
-        *check_gl(float(config.timeout)),
+        *check_gl(config.timeout),
         *check_extras(),
         check_robots(),
     ]
@@ -71,10 +85,10 @@ def run(config: DictConfig, run: Run) -> int:
         write_json(run.out, [asdict(finding) for finding in findings])
     broken = [finding for finding in findings if finding.verdict == "broken"]
     if broken:
-        print(f"npmp is broken here: {', '.join(finding.name for finding in broken)}")
+        say(f"npmp is broken here: {', '.join(finding.name for finding in broken)}")
         return INTERNAL_ERROR
     absent = [finding.name for finding in findings if finding.verdict == "absent"]
-    print("npmp works here." + (f" Optional and absent: {', '.join(absent)}." if absent else ""))
+    say("npmp works here." + (f" Optional and absent: {', '.join(absent)}." if absent else ""))
     return OK
 
 
@@ -87,7 +101,7 @@ def show(findings: list[Finding]) -> None:
             shown.add_section()
         advice = f"\n[dim]-> {escape(finding.advice)}[/]" if finding.advice else ""
         first = finding.section if finding.section != section else ""
-        shown.add_row(first, finding.name, SIGNS[finding.verdict], finding.detail + advice)
+        shown.add_row(first, finding.name, SIGNS[finding.verdict], escape(finding.detail) + advice)
         section = finding.section
     console().print(shown)
 
@@ -210,7 +224,10 @@ def check_batch() -> Finding:
         import mujoco.batch
         import numpy as np
 
-        xml = "<mujoco><worldbody><body pos='0 0 1'><freejoint/><geom size='.1'/></body></worldbody></mujoco>"
+        xml = (
+            "<mujoco><worldbody><body pos='0 0 1'><freejoint/><geom "
+            "size='.1'/></body></worldbody></mujoco>"
+        )
         model = mujoco.MjModel.from_xml_string(xml)
         batch = mujoco.batch.Batch(model, 4, 0)
         batch.step(nstep=10)
@@ -249,7 +266,10 @@ def check_gl(timeout_s: float) -> list[Finding]:
         for name, reason in results.items()
     ]
     if all(results.values()):
-        words = "no GL backend renders: no npmp render; reports have their interactive replay all the same"
+        words = (
+            "no GL backend renders: no npmp render; reports have their interactive "
+            "replay all the same"
+        )
         findings.append(Finding("rendering", "video", "absent", words))
     return findings
 
@@ -291,7 +311,4 @@ def check_robots() -> Finding:
         )
 
 
-main = verb("doctor", run, out="optional_file", torch=False)
-
-if __name__ == "__main__":
-    sys.exit(main(None))
+main = Command("doctor", Doctor, run, out="optional_file", torch=False)

@@ -3,47 +3,88 @@ evaluation.json, report.html."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig
 
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
-from npmp import modules, report, robots, tasks
+from npmp import modules, ranges, report, tasks
 from npmp.envs import RobotBatchConfig, Trial
 from npmp.evaluation.module import evaluate_module
-from npmp.evaluation.policy import (
-    PolicyEvaluation,
-    PolicyEvaluationConfig,
-    evaluate_policy,
-    teacher_of,
-)
+from npmp.evaluation.policy import PolicyEvaluation, PolicyEvaluationConfig, evaluate_policy
 from npmp.experiments.backend import (
-    backend_of,
+    Simulating,
     motions_of,
     note_other_drives,
+    place_of,
     policy_of,
+    robot_of,
     robots_config_of,
 )
-from npmp.experiments.common import Run, at_least, console, made_by, refuse_idle, say, table, verb
-from npmp.experiments.typed import build
+from npmp.experiments.command import Command, Run, made_by, refuse_idle
+from npmp.experiments.compose import group
+from npmp.experiments.groups import task_of
+from npmp.experiments.terminal import console, say, table, warn
 from npmp.report import policy_page
 from npmp.reuse import HighLevelPolicy, PolicyActor
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 
 
+@dataclass(frozen=True, kw_only=True)
+class Evaluate(Simulating):
+    """Play a skill module against reference motions, or judge a policy at its task, and write
+    evaluation.json and report.html.
+
+    npmp evaluate module=runs/walk/module data=motions.h5 out=runs/evaluation
+    npmp evaluate policy=runs/reuse/policy randomization=paper evaluation.seconds=20 out=runs/judged
+    npmp evaluate policy=runs/reuse/policy task.terrain=stairs evaluation.grounds=true
+    out=runs/rough
+    npmp evaluate policy=runs/reuse/policy task=path task.path=slalom task.speed_mps=1.0
+    out=runs/slalom"""
+
+    # a policy to judge: its folder, or a shipped one's name (npmp skill list); null: a module's
+    # imitation
+    policy: str | None = None
+    # what a policy is judged at; null: its own task
+    task: Any = group(None)
+    # a skill module: its folder, or a shipped one's name; of a policy, null: found by its checksum
+    module: str | None = None
+    # the motion dataset (HDF5); of a policy: poses that episodes also start from, null: they start
+    # standing
+    data: Path | None = None
+    # train or validation: only the clips of that split; null: all
+    split: str | None = None
+    # m/s: only clips whose root is nowhere faster, averaged over half a second; null: all
+    max_speed: float | None = None
+    # m: only clips that never lift the sole of a foot higher, which leaves out rearing and leaping;
+    # null: all
+    max_foot_height: float | None = None
+    # of setpoints, first_order or zero_order; null: as the module was trained
+    hold: str | None = None
+    # random start frames beside each clip's first
+    starts: int = 64
+    # how much a policy is tried
+    evaluation: PolicyEvaluationConfig = field(default_factory=PolicyEvaluationConfig)
+    # the evaluation folder
+    out: Path | None = Path("runs/evaluate/{now}")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.at_least_one(self, "starts")
+
+
 def judged(
     policy: HighLevelPolicy,
     skill: SkillModule,
     robot: Robot,
-    task: Mapping[str, Any] | DictConfig,
+    task: str,
+    asked: Any,
     config: PolicyEvaluationConfig,
     *,
     motions: MotionSet | None = None,
@@ -51,11 +92,11 @@ def judged(
     seed: int,
     **place: Any,
 ) -> PolicyEvaluation:
-    """A policy at a task of the group `task`, over the commands it was trained for where that names
-    none."""
-    kind: Any = tasks.find(task["name"])
+    """A policy at a task, over the commands it was trained for where `asked`, the task's settings,
+    names none."""
+    kind: Any = tasks.find(task_of(task))
     policy.check_task(kind)
-    settings = kind.resolve(build(kind.config_type, task, at="task"), None, policy.contract.told)
+    settings = kind.resolve(asked, None, policy.contract.told)
     return evaluate_policy(
         PolicyActor(policy, skill),
         lambda: kind(robot, settings, motions),
@@ -92,79 +133,94 @@ def print_table(result: Mapping[str, Any]) -> None:
     console().print(table(("clip", *right), rows, right=right, box=None))
 
 
-def run(config: DictConfig, run: Run) -> int:
+def run(config: Evaluate, run: Run) -> None:
     """Evaluate a policy where one is named, else a module; write the files, print the figures."""
-    at_least(config, starts=1)
-    robot = robots.load(config.robot.name)
     if config.policy is not None:
-        refuse_idle(config, run.given, "is of a module's evaluation, not of a policy's", "starts")
-        run_policy(config, run, robot)
-        return 0
-    refuse_idle(
-        config, run.given, "is of a policy's evaluation: policy=... and task=...", "evaluation"
-    )
-    if config.get("task") is not None:
-        raise InputError(
-            f"task={config.task.name} is judged of a policy: give policy=NAME or its folder"
-        )
+        refuse_idle(run, "is of a module's evaluation, not of a policy's", "starts")
+        run_policy(config, run)
+    else:
+        refuse_idle(run, "is of a policy's evaluation: give policy=", "evaluation", "task")
+        run_module(config, run)
+
+
+def run_module(config: Evaluate, run: Run) -> None:
+    """A module against reference motions: evaluation.json, rollouts.h5, report.html and a table."""
     for key, what in (("module", "a skill module"), ("data", "the motion dataset, HDF5")):
-        if config[key] is None:
-            raise InputError(f"npmp evaluate needs {key}=... ({what}), or policy=... and task=...")
-    motions = motions_of(config, robot)
-    assert motions is not None  # data is there
-    module = modules.find(str(config.module))
+        if getattr(config, key) is None:
+            raise InputError(f"npmp evaluate needs {key}=... ({what}), or policy=...")
+    robot, module, split = robot_of(config), modules.find(str(config.module)), config.split
+    limits = {"max_speed": config.max_speed, "max_foot_height": config.max_foot_height}
+    motions = motions_of(config.data, robot, split=split, **limits)
+    assert motions is not None and config.data is not None  # for the type checker
     skill = SkillModule.load(module, run.device)
     skill.check_robot(robot)
     skill.check_encoder(robot)
-    like = robots_config_of(config, skill)
-    place: dict[str, Any] = {**backend_of(config, run), "threads": run.threads}
+    like = robots_config_of(config, skill, hold=config.hold)
+    place = place_of(config, run)
     run.begin()
-    result: dict[str, Any] = {
-        "module": module.name,
-        "data": Path(str(config.data)).name,
-        "split": config.split,
-    }
-    result |= {
-        key: config[key] for key in ("max_speed", "max_foot_height") if config[key] is not None
-    }
+    result: dict[str, Any] = {"module": module.name, "data": config.data.name, "split": split}
+    result |= {key: value for key, value in limits.items() if value is not None}
     result |= evaluate_module(
-        skill, robot, motions, run.folder, like=like, starts=config.starts, seed=run.seed, **place
+        skill,
+        robot,
+        motions,
+        run.folder,
+        like=like,
+        starts=config.starts,
+        seed=run.seed,
+        sim=place["sim"],
+        device=place["device"],
+        threads=run.threads,
     )
     result |= {
         "versions": report.versions(),
-        "randomization": config.randomization.name,
+        "randomization": run.chosen["randomization"],
         "actuator": config.actuator,
     }
-    warn_of_seen(result, config.split, len(motions.motions))
+    warn_of_seen(result, split, len(motions.motions))
     write_json(run.folder / "evaluation.json", result)
     write_page(config, run, skill, motions, result, module.parent / "metrics.csv")
     print_table(result)
     print_summary(result, run.folder)
-    return 0
 
 
-def run_policy(config: DictConfig, run: Run, robot: Robot) -> None:
+def run_policy(config: Evaluate, run: Run) -> None:
     """A policy at a task: evaluation.json, report.html and a line."""
-    if config.get("task") is None:
-        raise InputError("npmp evaluate policy=... needs task=..., e.g. task=walk")
-    folder, policy, module, skill = policy_of(config, run.device)
+    robot = robot_of(config)
+    folder, policy, module, skill = policy_of(str(config.policy), config.module, run.device)
     skill.check_robot(robot)
-    motions = motions_of(config, robot)
-    like = robots_config_of(config, skill)
-    note_other_drives(policy.contract.training, config)
-    settings = build(PolicyEvaluationConfig, config.evaluation, at="evaluation")
-    place = {**backend_of(config, run), "num_threads": run.threads}
+    limits = {"max_speed": config.max_speed, "max_foot_height": config.max_foot_height}
+    motions = motions_of(config.data, robot, split=config.split, **limits)
+    like = robots_config_of(config, skill, hold=config.hold)
+    note_other_drives(policy.contract.training, config.actuator)
     found = judged(
-        policy, skill, robot, config.task, settings, motions=motions, like=like, seed=run.seed, **place
-    )  # fmt: skip
+        policy,
+        skill,
+        robot,
+        str(run.chosen["task"]),
+        config.task,
+        config.evaluation,
+        motions=motions,
+        like=like,
+        seed=run.seed,
+        **place_of(config, run),
+    )
     run.begin()
     result: dict[str, Any] = {
-        "policy": folder.name, "module": module.name, "robot": robot.name, "task": found.task.name, "seed": run.seed,
-        "sim": config.sim, "actuator": config.actuator, "randomization": config.randomization.name,
-        "teacher": teacher_of(policy.contract), "versions": report.versions(), "settings": asdict(found.task.config), **found.figures,
-    }  # fmt: skip
+        "policy": folder.name,
+        "module": module.name,
+        "robot": robot.name,
+        "task": found.task.name,
+        "seed": run.seed,
+        "sim": config.sim,
+        "actuator": config.actuator,
+        "randomization": run.chosen["randomization"],
+        "versions": report.versions(),
+        "settings": asdict(found.task.config),
+        **found.figures,
+    }
     write_json(run.folder / "evaluation.json", result)
-    made = made_by(config, run.seed) | {"training": policy.contract.training}
+    made = made_by(run) | {"training": policy.contract.training}
     policy_page.judged(run.folder / "report.html", found.task, result, found.trial, made)
     known = policy.contract.command_range
     for name, (low, high), (least, most) in zip(
@@ -179,15 +235,14 @@ def run_policy(config: DictConfig, run: Run, robot: Robot) -> None:
 def warn_of_seen(result: Mapping[str, Any], split: str | None, count: int) -> None:
     """Say so where scores of a validation split are no held-out scores."""
     if (seen := result["seen_in_training"]) and split == "validation":
-        print(
-            f"npmp: warning: the module was trained on recordings of {seen} of {count} validation clips,"
-            " so these are no held-out scores; train with npmp imitate split=train",
-            file=sys.stderr,
+        warn(
+            f"warning: the module was trained on recordings of {seen} of {count} validation clips,"
+            " so these are no held-out scores; train with npmp imitate split=train"
         )
 
 
 def write_page(
-    config: DictConfig,
+    config: Evaluate,
     run: Run,
     skill: SkillModule,
     motions: MotionSet,
@@ -206,7 +261,7 @@ def write_page(
             evaluation=result,
             rollouts=run.folder / "rollouts.h5",
             learning=[("Imitation", metrics)] if metrics.is_file() else [],
-            provenance=made_by(config, run.seed) | {"training": skill.contract.training},
+            provenance=made_by(run) | {"training": skill.contract.training},
         ),
     )
 
@@ -216,9 +271,10 @@ def print_summary(result: Mapping[str, Any], out: Path) -> None:
     starts = result["random_starts"]
     say(
         f"{result['mean']['time_share']:.3f} of the clips' time tracked; "
-        f"from {starts['starts']} random starts: {starts['tracked_fraction']:.3f} of the remaining clip; "
+        f"from {starts['starts']} random starts: {starts['tracked_fraction']:.3f} of the "
+        "remaining clip; "
         f"{out / 'report.html'}"
     )
 
 
-main = verb("evaluate", run)
+main = Command("evaluate", Evaluate, run)

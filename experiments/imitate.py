@@ -2,111 +2,127 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
-from mocap_data.errors import InputError
-from npmp import modules, robots
+from npmp import modules, ranges
 from npmp.envs import load_motions
 from npmp.envs.reference import MIN_FRAMES
-from npmp.experiments.backend import backend_of, collectors_of, robots_config_of
-from npmp.experiments.common import Run, at_least, say, verb
-from npmp.experiments.live import caller_of
-from npmp.experiments.typed import build
-from npmp.nets import NetConfig
-from npmp.tasks import ImitationConfig
+from npmp.experiments.backend import place_of, robot_of, robots_config_of
+from npmp.experiments.command import Command, Run
+from npmp.experiments.compose import group
+from npmp.experiments.terminal import say
+from npmp.experiments.training import Training, bounded, caller_of, collectors_of
 from npmp.training import loggers
-from npmp.training.imitation import ALGORITHMS, ImitationSettings, train_module
+from npmp.training.imitation import ImitationSettings, train_module
 from retarget.tempo import with_tempos
 
 
-def settings_of(
-    config: DictConfig, *, threads: int, place: dict[str, str], given: Collection[str] = ()
-) -> ImitationSettings:
-    """What the library takes, from a configuration of this verb. given: as `Run.given`.
+@dataclass(frozen=True)
+class Evaluation:
+    """How the module is judged while it learns. Raises: ValueError for values out of range."""
 
-    Raises:
-      InputError: for an unknown algorithm or task, or settings out of range.
+    # iterations between evaluations
+    every: int = 50
+    # random start frames, the same at every evaluation
+    starts: int = 64
+
+    def __post_init__(self) -> None:
+        ranges.at_least_one(self, "every", "starts")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Imitate(Training):
+    """Train a policy to imitate reference motions; its decoder becomes a skill module.
+
+    npmp imitate robot=anymal_b data=motions.h5 out=runs/walk
+    npmp imitate module=anymal_b_dog data=more.h5 randomization=paper algo.policy_lr=[3e-4,5e-5]
+    out=runs/more
+    npmp imitate resume=runs/walk steps=5000000
+    npmp imitate -m data=motions.h5 seed=0,1,2 out=runs/seeds
+    npmp imitate sweep=fig7 data=motions.h5 out=runs/fig7
     """
-    if config.algo.name not in ALGORITHMS:
-        raise InputError(
-            f"imitate has no algorithm '{config.algo.name}'; there are: {', '.join(ALGORITHMS)}"
-        )
-    if config.task.name != "imitation":
-        raise InputError(f"no task '{config.task.name}' to imitate on; there are: imitation")
-    at_least(
-        config,
-        steps=1,
-        checkpoint_every=1,
-        evaluation__every=1,
-        evaluation__starts=1,
-        algo__num_envs=1,
-    )
-    task = build(ImitationConfig, config.task, at="task")
-    return ImitationSettings(
-        algo=build(
-            ALGORITHMS[config.algo.name], config.algo, ignore=("name", "num_envs"), at="algo"
-        ),
-        num_envs=config.algo.num_envs,
-        net=build(NetConfig, config.net, at="net"),
-        task=task,
-        robots=robots_config_of(config, task, adapts=True),
-        num_threads=threads,
+
+    # what is imitated
+    task: Any = group("imitation")
+    # how it is learned
+    algo: Any = group("world_model")
+    # sizes of the module's networks
+    net: Any = group("small")
+    # the motion dataset (HDF5) that npmp retarget wrote
+    data: Path
+    # train or validation: only the clips of that split; null: all, so that none is left to score as
+    # held-out
+    split: str | None = None
+    # a skill module to go on from (algo=world_model) or to learn from (algo=distill): its folder or
+    # a shipped one's name
+    module: str | None = None
+    # e.g. [0.87,1.15]: copies of every clip at these multiples of its speed; judged are the
+    # originals [D]
+    tempos: list[float] = field(default_factory=list)
+    # environment steps in all
+    steps: int = 1_500_000
+    # how the module is judged while it learns
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    # the run folder
+    out: Path | None = Path("runs/imitate/{now}")
+
+
+def settings_of(config: Imitate, run: Run) -> ImitationSettings:
+    """What the library takes. Raises InputError for settings out of range."""
+    settings = ImitationSettings(
+        algo=config.algo,
+        num_envs=config.num_envs,
+        net=config.net,
+        task=config.task,
+        robots=robots_config_of(config, config.task, adapts=True),
         steps=config.steps,
         evaluate_every=config.evaluation.every,
         evaluation_starts=config.evaluation.starts,
         checkpoint_every=config.checkpoint_every,
-        collectors=collectors_of(config, given),
-        # runs to resume may be older than a key
-        logger=loggers.check(config.get("logger", "tensorboard")),
-        **place,
+        collectors=collectors_of(config, run),
+        logger=loggers.check(config.logger),
+        **place_of(config, run),
     )
+    bounded(settings)
+    return settings
 
 
-def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
-    """The arguments of `train_module` that a run's configuration asks for."""
-    settings = settings_of(
-        config, threads=run.threads, place=backend_of(config, run), given=run.given
-    )
-    robot = robots.load(config.robot.name)
-    motions = load_motions(config.data, robot, config.get("split"))
+def inputs(config: Imitate, run: Run) -> dict[str, Any]:
+    """The arguments of `train_module` that a run's settings ask for."""
+    settings, robot = settings_of(config, run), robot_of(config)
+    motions = load_motions(config.data, robot, config.split)
     return {
         "motions": motions,
         "robot": robot,
         "out": run.folder,
         "settings": settings,
-        "trained_on": with_tempos(
-            motions, robot, tuple(config.get("tempos", ())), min_frames=MIN_FRAMES
-        ),
-        "module": modules.find(str(config.module)) if config.get("module") else None,
-        "about": {
-            "data": Path(str(config.data)).name,
-            "randomization": config.randomization.name if "randomization" in config else "none",
-        },
+        "trained_on": with_tempos(motions, robot, tuple(config.tempos), min_frames=MIN_FRAMES),
+        "module": None if config.module is None else modules.find(config.module),
+        "about": {"data": config.data.name, "randomization": run.chosen["randomization"]},
         "seed": run.seed,
         "resume": run.resume,
-        "caller": caller_of(config, run),
+        "caller": caller_of(run),
     }
 
 
-def run(config: DictConfig, run: Run) -> int:
+def run(config: Imitate, run: Run) -> None:
     """Train, and say what came out."""
     summary = train_module(**inputs(config, run))
     say(
         f"tracked share of the remaining clip: {summary['before']['tracked_fraction']:.3f} before, "
-        f"{summary['after']['tracked_fraction']:.3f} after {summary['env_steps']:,} environment steps "
+        f"{summary['after']['tracked_fraction']:.3f} after {summary['env_steps']:,} "
+        "environment steps "
         f"({summary['minutes_here']} minutes here): {run.folder / 'module'}"
     )
-    return 0
 
 
-def check(config: DictConfig, run: Run) -> None:
-    """Raise InputError for settings that `run` would refuse, as far as they tell without the data."""
-    settings_of(config, threads=run.threads, place=backend_of(config, run), given=run.given)
-    robots.load(config.robot.name)
+def check(config: Imitate, run: Run) -> None:
+    """Raise InputError for settings that `run` would refuse, as far as they tell without the
+    data."""
+    settings_of(config, run)
+    robot_of(config)
 
 
-main = verb("imitate", run, protect="checkpoints", check=check)
+main = Command("imitate", Imitate, run, protect="checkpoints", check=check)

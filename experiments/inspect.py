@@ -7,12 +7,11 @@ other verbs would refuse it for, and the exit code is 2.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
 from rich.console import Group
 from rich.table import Table
 from rich.text import Text
@@ -21,9 +20,10 @@ from mocap_data.errors import InputError, unknown
 from mocap_data.files import write_json
 from mocap_data.outside import read_json_object, regular_file
 from mocap_data.readers import READERS, is_recording, robot_motions
-from npmp.experiments.common import Run, console, say, stored_config, verb
-from npmp.experiments.failures import USER_ERROR, one_line
+from npmp.experiments.command import Command, Keys, Run
+from npmp.experiments.compose import stored_config
 from npmp.experiments.motion_tables import motion_table
+from npmp.experiments.terminal import USER_ERROR, clean, console, one_line, say
 from npmp.training.tables import read_table
 from retarget.findings import (
     FIGURES,
@@ -45,10 +45,26 @@ SHOWN_FIRST = ("frames", "seconds", "split", "weight", *FIGURES)
 LONGEST_TEXT = 200  # characters of a text on the terminal
 
 
-def run(config: DictConfig, run: Run) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Inspect(Keys):
+    """Say what a file or folder holds, and what is wrong with it: a recording, a robot's motion, a
+    dataset, a module, policy, bundle or actuator model, a run, sweep or evaluation.
+
+    npmp inspect motions.h5
+    npmp inspect dance1_subject2.csv
+    """
+
+    # the file or folder
+    file: Path
+    # what a file is where it could be several things: recording, mjlab, unitree_csv or laikago
+    kind: str | None = None
+    # also write the findings to this JSON file
+    out: Path | None = None
+
+
+def run(config: Inspect, run: Run) -> int:
     """Say what file= is and what it holds."""
-    path = Path(str(config.file))
-    findings = inspect(path, None if config.kind is None else str(config.kind))
+    findings = inspect(config.file, config.kind)
     show(findings)
     if run.out is not None:
         write_json(run.out, findings)
@@ -241,7 +257,7 @@ def inspect_run(path: Path) -> Findings:
         findings["kind"] = "run folder" if owner is None else f"run folder of npmp {owner}"
         for key in ("robot", "task", "algo", "net", "high_level"):
             value = config.get(key)
-            name = value.get("name") if isinstance(value, DictConfig) else value
+            name = value.get("name") if isinstance(value, dict) else value
             if name is not None:
                 findings[key] = name
         findings.update(
@@ -357,7 +373,7 @@ def text(value: Any) -> str:
         return f"{inner} ... ({len(value)} in all)" if len(value) > 40 else inner or "-"
     if isinstance(value, str) and len(value) > LONGEST_TEXT:
         return f"{value[:LONGEST_TEXT]}... (out= writes all)"
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+    return f"{value:.6g}" if isinstance(value, float) else clean(str(value))
 
 
 def records(title: str, entries: list[dict[str, Any]]) -> Group:
@@ -417,20 +433,4 @@ def beside(entries: list[dict[str, Any]], shown: Sequence[str]) -> list[Text]:
     return [*lines, Text(f"all of them: {text(said)}")] if said else lines
 
 
-_main = verb("inspect", run, out="optional_file", torch=False, positional="file")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """`npmp inspect`. A path with a "=" in it, as a sweep's run folders have, is the file and no
-    setting."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    return _main(
-        [
-            f"file={entry}" if "/" in entry.partition("=")[0] and Path(entry).exists() else entry
-            for entry in given
-        ]
-    )
-
-
-if __name__ == "__main__":
-    sys.exit(main(None))
+main = Command("inspect", Inspect, run, out="optional_file", torch=False, positional=("file",))

@@ -1,4 +1,4 @@
-"""What the library needs of a training verb: its command, its settings, and a live line."""
+"""The live line of a training run in the terminal."""
 
 from __future__ import annotations
 
@@ -7,17 +7,24 @@ import sys
 import time
 from collections.abc import Mapping
 
-from omegaconf import DictConfig
-
-from npmp.experiments.common import Run, console, plain
-from npmp.training.run import Caller
+from npmp.experiments.terminal import console
 from npmp.training.signals import outliving, terminals
 
 # What the live line shows, in this order, of those there are: of imitation, of reuse, of both.
 SHOWN = (
-    "tracked_s", "velocity_error", "terrain_level", "reward", "tracking_loss", "imagined_task", "loss_policy",
-    "loss_value", "model_loss", "model_position_m", "kl", "beta",
-)  # fmt: skip
+    "tracked_s",
+    "velocity_error",
+    "terrain_level",
+    "reward",
+    "tracking_loss",
+    "imagined_task",
+    "loss_policy",
+    "loss_value",
+    "model_loss",
+    "model_position_m",
+    "kl",
+    "beta",
+)
 # seconds between lines where stderr is no terminal: a log file wants no line per iteration
 PLAIN_S = 30.0
 
@@ -55,13 +62,6 @@ class LiveLine:
         with outliving(self._terminals):
             if sys.stderr.isatty():
                 sys.stderr.write("\n")
-
-
-def caller_of(config: DictConfig, run: Run) -> Caller:
-    """A verb's run as the library sees it."""
-    return Caller(
-        command=f"npmp {run.verb}", settings=plain(config), begin=run.begin, progress=LiveLine()
-    )
 
 
 def live_line(

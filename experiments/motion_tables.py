@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mocap_data import MotionSet
-from npmp.experiments.common import is_number, table
+from npmp.experiments.terminal import clean, table
 from retarget import Cleaned
 from retarget.findings import FIGURES, Findings
 from retarget.overview import (
@@ -65,6 +66,11 @@ LEGEND_OF_MARKS = (
     f"limit; {100 * BAD['stance_lost_share']:g} % of stances lost; "
     f"{1000 * BAD['body_penetration_m']:g} mm of the body in the ground."
 )
+
+
+def is_number(value: Any) -> bool:
+    """Whether a value is a finite number; true and false are none."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def table_of(motion_set: MotionSet, warnings: Mapping[str, str] | None = None) -> Table:
@@ -174,7 +180,7 @@ def motion_table(clips: Sequence[Findings], medians: Sequence[Findings] = ()) ->
             for key, (_, factor, decimals) in numbers.items()
         ]
         table.add_row(
-            Text(str(row["name"])), *cells, *([str(row.get("split", ""))] if splits else [])
+            Text(clean(str(row["name"]))), *cells, *([str(row.get("split", ""))] if splits else [])
         )
 
     for clip in shown:

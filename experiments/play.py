@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import webbrowser
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
-
-from omegaconf import DictConfig
 
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
@@ -14,11 +14,10 @@ from mocap_data.outside import read_json
 from mocap_data.synthetic import GAITS, dog_gait
 from npmp import modules, policies, robots, tasks
 from npmp.envs import RobotBatchConfig, load_motions
-from npmp.experiments.backend import robots_config_of
-from npmp.experiments.common import Run, compose, verb
-from npmp.experiments.help import choices
-from npmp.experiments.inferred import IN_REUSE
-from npmp.experiments.typed import build
+from npmp.experiments.backend import Simulating, robots_config_of
+from npmp.experiments.command import Command, Computing, Run
+from npmp.experiments.compose import compose, group
+from npmp.experiments.groups import task_of
 from npmp.play import Cast, Session
 from npmp.reuse import HighLevelPolicy, PolicyActor, find_module, module_sha256
 from npmp.reuse.handover import HandoverActor, Recovery, load_recovery
@@ -31,7 +30,51 @@ STARTS = {"walk": "steer", "dribble": "dribble", "imitation": "imitate"}  # the 
 GENERATED_S = 6.0  # of each gait, where there is no data [D]
 
 
-def run(config: DictConfig, run: Run) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Play(Computing):
+    """Steer a robot in the browser: a page on a local port, until it is stopped (Ctrl-C). Without
+    arguments it walks by the keys.
+
+    npmp play
+    npmp play policy=anymal_b_dribble open=true
+    npmp play module=runs/walk/module data=motions.h5 mode=imitate
+    npmp play policy=anymal_b_walk task=path task.path=slalom
+    """
+
+    # a robot: its name, or the folder of its robot.yaml (npmp robots list)
+    robot: str = "anymal_b"
+    # what moves it: its folder, or a shipped one's name; null: those shipped for the robot
+    policy: str | None = None
+    # a task to play, of a policy or of data=; null: as the policy says
+    task: Any = group(None)
+    # the skill module, for all modes: its folder, or a shipped one's name; null: the policy's,
+    # found by its checksum
+    module: str | None = None
+    # motions (HDF5) to imitate and to interpolate between; null: generated gaits, of robots on four
+    # legs
+    data: Path | None = None
+    # to begin with: steer, dribble, imitate, wander, interpolate, or a policy's task; null: as the
+    # policy or task= says
+    mode: str | None = None
+    # a policy of task=recover that gets up what has fallen; null: the one shipped for the robot;
+    # none: it is put back after a second
+    recovery: str | None = None
+    # where to listen; 0.0.0.0 lets other machines in, and whoever reaches the port may steer
+    host: str = "127.0.0.1"
+    # 0: any that is free
+    port: int = 8080
+    # true: open the browser, too
+    open: bool = False
+    # CPU threads of the simulator; one robot needs no more
+    threads: int | None = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.port < 2**16:
+            raise ValueError(f"port must be from 0 (any that is free) to 65535, got {self.port}")
+
+
+def run(config: Play, run: Run) -> int:
     """Serve until a signal comes."""
     try:
         from npmp.play.realtime import Player
@@ -39,17 +82,13 @@ def run(config: DictConfig, run: Run) -> int:
         from npmp.play.server import Server
     except ImportError as error:
         raise InputError(f"npmp play needs viser: pip install 'npmp[play]' ({error})") from error
-    if not 0 <= int(config.port) < 2**16:
-        raise InputError(
-            f"port={config.port}: a port is a whole number from 0 to 65535; 0: any that is free"
-        )
-    cast, mode = cast_of(config)
+    cast, mode = cast_of(config, run.chosen["task"])
     session = Session(cast, mode, seed=run.seed)
     run.begin()
     player = Player(session, lambda seen: server.show(seen))
     scene = Scene(cast.robot, lambda what, where: server.pointed(what, where))
     try:
-        server = Server(player, scene, str(config.host), int(config.port))
+        server = Server(player, scene, config.host, config.port)
         try:
             print(server.address, flush=True)
             if config.open:
@@ -63,19 +102,23 @@ def run(config: DictConfig, run: Run) -> int:
     raise Stopped("stopped", 128 + signals[0])
 
 
-def cast_of(config: DictConfig) -> tuple[Cast, str | None]:
-    """Who the configuration names, and the mode to begin with. Raises InputError for what does not
-    go together."""
-    robot = robots.load(config.robot.name)
-    actors, skill = _actors(config, robot)
-    task = None if config.get("task") is None else str(config.task.name)
-    settings: dict[str, Any] = (
-        {} if task is None else {task: build(tasks.find(task).config_type, config.task, at="task")}
-    )
+def cast_of(config: Play, chosen: str | None) -> tuple[Cast, str | None]:
+    """What the configuration names, and the mode to begin with; chosen: the task. Raises InputError
+    for what does not go together."""
+    robot = robots.load(config.robot)
+    task = None if chosen is None else task_of(chosen)
+    actors, skill = _actors(config, robot, task)
+    settings: dict[str, Any] = {} if task is None else {task: config.task}
     cast = Cast(
-        robot, skill, actors, settings, _presets(config, skill), _motions(config, robot),
-        _recovery(config.recovery, robot, actors), int(config.threads or 1),
-    )  # fmt: skip
+        robot,
+        skill,
+        actors,
+        settings,
+        _presets(config, skill),
+        _motions(config.data, robot),
+        _recovery(config.recovery, robot, actors),
+        config.threads or 1,
+    )
     mode = config.mode or (None if task is None else STARTS.get(task, task))
     if mode is not None and mode not in cast.modes:
         raise InputError(f"no mode '{mode}' with these; there are: {', '.join(cast.modes)}")
@@ -98,17 +141,19 @@ def _recovery(name: str | None, robot: Robot, actors: Mapping[str, PolicyActor])
     return found
 
 
-def _actors(config: DictConfig, robot: Robot) -> tuple[dict[str, PolicyActor], SkillModule]:
+def _actors(
+    config: Play, robot: Robot, wanted: str | None
+) -> tuple[dict[str, PolicyActor], SkillModule]:
     """Policies by their tasks, the named one and shipped ones of the robot, and the module: the
     named one, the policy's, or a shipped one."""
-    named = None if config.module is None else modules.find(str(config.module))
+    named = None if config.module is None else modules.find(config.module)
     actors: dict[str, PolicyActor] = {}
     if config.policy is not None:
-        first = _actor(str(config.policy), named, robot)
+        first = _actor(config.policy, named, robot)
         task = first.policy.contract.task
-        if config.get("task") is not None and config.task.name != task:
-            first.policy.check_task(tasks.find(config.task.name))
-            actors[str(config.task.name)] = first
+        if wanted is not None and wanted != task:
+            first.policy.check_task(tasks.find(wanted))
+            actors[wanted] = first
         actors[task] = first
     sha256 = None if named is None else module_sha256(named)
     for task in ("walk", "dribble"):
@@ -138,24 +183,20 @@ def _actor(policy: str, module: Any, robot: Robot) -> PolicyActor:
     return PolicyActor(found, skill)
 
 
-def _presets(config: DictConfig, skill: SkillModule) -> dict[str, RobotBatchConfig]:
+def _presets(config: Play, skill: SkillModule) -> dict[str, RobotBatchConfig]:
     """The randomizations of reuse."""
-    group, name = (
-        ("robot", config.robot.name)
-        if config.robot.name in choices("robot")
-        else ("robot.name", config.robot.name)
-    )
-    found = {}
-    for preset in ("none", "paper", "wide"):
-        composed = compose("evaluate", [f"{group}={name}", f"randomization={preset}", *IN_REUSE])
-        found[preset] = robots_config_of(composed, skill)
-    return found
+    robot = ("robot", config.robot)
+    jobs = {
+        preset: compose("reuse", Simulating, [robot, ("randomization", preset)])
+        for preset in ("none", "paper", "wide")
+    }
+    return {preset: robots_config_of(job.config, skill) for preset, job in jobs.items()}
 
 
-def _motions(config: DictConfig, robot: Robot) -> Callable[[], MotionSet] | None:
+def _motions(data: Path | None, robot: Robot) -> Callable[[], MotionSet] | None:
     """The motions of data=, or generated gaits of a robot on four legs."""
-    if config.data is not None:
-        motions = load_motions(str(config.data), robot)
+    if data is not None:
+        motions = load_motions(data, robot)
         return lambda: motions
     if len(robot.foot_bodies) != 4:
         return None
@@ -164,4 +205,4 @@ def _motions(config: DictConfig, robot: Robot) -> Callable[[], MotionSet] | None
     )
 
 
-main = verb("play", run, out="optional_folder", positional="policy", devices=("cpu",))
+main = Command("play", Play, run, out="optional_folder", positional=("policy",), devices=("cpu",))

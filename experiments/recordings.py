@@ -6,17 +6,16 @@ a file may hold several. What fails is listed, the rest goes on.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-from omegaconf import DictConfig
 
 from mocap_data.errors import InputError
 from mocap_data.readers import options_of
 from mocap_data.readers.common import DOG_NAMES, MissingOptions
-from npmp.experiments.failures import one_line
+from npmp.experiments.command import Keys
+from npmp.experiments.terminal import one_line, warn
 from npmp.robots import Robot
 from retarget.sources import Excerpt, Failure, Recordings, excerpts, read_recordings, synthetic
 
@@ -28,6 +27,23 @@ KEYS = {key: key for key in ("scale", "up", "licence", "asf", "character")} | {
 }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Reading(Keys):
+    """How recordings are read."""
+
+    # frames per second of files that do not say theirs (keypoints, AMC); null: what the file says,
+    # 60 for CSV, 120 for AMC
+    source_rate_hz: float | None = None
+    # the skeleton of AMC motions; null: the .asf file beside them
+    asf: Path | None = None
+
+
+def options_of_keys(config: Reading) -> dict[str, Any]:
+    """The readers' options that a command's keys give."""
+    given = {option: getattr(config, key, None) for key, option in KEYS.items()}
+    return {option: value for option, value in given.items() if value is not None}
+
+
 def described(failure: Failure) -> str:
     """A failure on one line that names the recording."""
     label, reason = failure
@@ -37,21 +53,22 @@ def described(failure: Failure) -> str:
 def report_failures(failures: Sequence[Failure]) -> None:
     """Recordings left out, one line each, on stderr."""
     for failure in failures:
-        print(f"npmp: left out: {described(failure)}", file=sys.stderr)
+        warn(f"left out: {described(failure)}")
 
 
-def gather(config: DictConfig, robot: Robot) -> Recordings:
+def gather(
+    source: str | list[str], start: int, stop: int | None, robot: Robot, config: Reading
+) -> Recordings:
     """Read and crop what source= names, and give every clip a name of its own.
 
     Raises:
       InputError: where nothing could be read, or where an option is given that no recording takes.
     """
-    if str(config.source) == SYNTHETIC:
-        found = synthetic(config.start, config.stop)
+    if source == SYNTHETIC:
+        found = synthetic(start, stop)
     else:
-        given = {option: config[key] for key, option in KEYS.items() if config.get(key) is not None}
-        chosen = excerpts(config.source, config.start, config.stop)
-        _check_used(given, chosen, config)
+        given, chosen = options_of_keys(config), excerpts(source, start, stop)
+        _check_used(given, chosen)
         found = read_recordings(chosen, robot, given, with_keys)
     if not (found.clips or found.motions):
         report_failures(found.failures[1:])
@@ -59,7 +76,7 @@ def gather(config: DictConfig, robot: Robot) -> Recordings:
     return found
 
 
-def _check_used(given: dict[str, Any], chosen: Sequence[Excerpt], config: DictConfig) -> None:
+def _check_used(given: dict[str, Any], chosen: Sequence[Excerpt]) -> None:
     """Refuse an option that is for another kind of file than any there is."""
     for key, what in (
         ("source_rate_hz", "keypoint files (.csv, .npz, .txt)"),
@@ -72,7 +89,7 @@ def _check_used(given: dict[str, Any], chosen: Sequence[Excerpt], config: DictCo
         ):
             own = f"; {chosen[0].path} says its own rate (rate_hz= is that of the motions)"
             aside = own if key == "source_rate_hz" else ""
-            raise InputError(f"{key}={config[key]} is for {what}{aside}")
+            raise InputError(f"{key}={given[option]} is for {what}{aside}")
 
 
 def with_keys(path: Path, error: Exception) -> str:
@@ -81,7 +98,8 @@ def with_keys(path: Path, error: Exception) -> str:
     lacking = error.options if isinstance(error, MissingOptions) else ()
     if "names" in lacking:
         return (
-            f"{path} does not name its keypoints; this command reads unnamed ones only in the dog set's layout of "
+            f"{path} does not name its keypoints; this command reads unnamed ones only in the "
+            "dog set's layout of "
             f"{len(DOG_NAMES)}; others: mocap_data.read(path, names=...) from Python"
         )
     if "rate_hz" in lacking:

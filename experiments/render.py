@@ -6,13 +6,12 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from omegaconf import DictConfig, ListConfig, OmegaConf
 from rich.progress import MofNCompleteColumn
 
 from mocap_data.clip import Clip
@@ -21,20 +20,24 @@ from mocap_data.motion import ReferenceMotion
 from mocap_data.outside import read_text
 from mocap_data.store import MotionSet
 from mocap_data.synthetic import demo_clips
-from npmp import modules, robots, tasks
+from npmp import modules, ranges, robots, tasks
 from npmp.envs import TaskEnv, Trial, load_motions
 from npmp.evaluation.rollouts import read_rollouts
 from npmp.evaluation.trial import run_trial
 from npmp.experiments.backend import (
-    backend_of,
+    Simulating,
     motions_of,
     note_other_drives,
+    place_of,
     policy_of,
+    robot_of,
     robots_config_of,
 )
-from npmp.experiments.common import Run, above_zero, is_number, progress_bar, say, verb
-from npmp.experiments.recordings import KEYS, SYNTHETIC, with_keys
-from npmp.experiments.typed import build
+from npmp.experiments.command import Command, Run
+from npmp.experiments.compose import compose, group, split
+from npmp.experiments.groups import task_of
+from npmp.experiments.recordings import SYNTHETIC, Reading, options_of_keys, with_keys
+from npmp.experiments.terminal import progress_bar, say
 from npmp.render import ReplayClip, Shot, View, check_format, draw, write
 from npmp.report.policy_page import ground_of
 from npmp.reuse import PolicyActor
@@ -54,15 +57,89 @@ GROUND_M = 0.05  # between the points of rough ground
 TRIAL_S, LONGEST_S = 10.0, 60.0
 
 
-def run(config: DictConfig, run: Run) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Render(Simulating, Reading):
+    """Film a robot: a policy at its task, a module that imitates, a motion beside its recording, or
+    an evaluation's rollouts; as mp4, GIF, WebP or a still.
+
+    npmp render policy=anymal_b_walk command=[0.6,0,0] out=walk.mp4
+    npmp render policy=anymal_b_walk command=[[0,0.8,0,0],[3,0.5,0,0.8],[6,0,0.3,0]] out=walk.webp
+    npmp render policy=anymal_b_walk task=path task.path=figure_eight camera=fixed out=eight.webp
+    npmp render module=anymal_b_dog data=motions.h5 clip=synthetic_trot out=tracked.webp
+    npmp render data=motions.h5 clip=synthetic_trot out=motion.webp
+    npmp render rollouts=runs/evaluation/rollouts.h5 out=rollout.webp
+    """
+
+    # a policy to film: its folder, or a shipped one's name (npmp skill list)
+    policy: str | None = None
+    # what it is filmed at; null: its own task
+    task: Any = group(None)
+    # of a walking policy: [forward m/s, left m/s, turn rad/s], or [[from_s, forward, left, turn],
+    # ...]; null: as the task draws them
+    command: list[float] | list[list[float]] | None = None
+    # a skill module that imitates clip=: its folder, or a shipped one's name; of a policy: the
+    # module it works through
+    module: str | None = None
+    # the motion dataset (HDF5): what is imitated, or filmed beside its recording; of a policy:
+    # poses that it also starts from
+    data: Path | None = None
+    # the name of a motion of data=, or of a clip of rollouts=; null: the first
+    clip: str | None = None
+    # the recording that the motion was made from, drawn as a stick figure; null: none, but of
+    # generated gaits
+    source: str | list[str] | None = None
+    # a rollouts.h5 that npmp evaluate wrote
+    rollouts: Path | None = None
+    # a text file whose lines have the keys of a shot each, to be joined into one film
+    story: Path | None = None
+    # s of the motion, from where it is filmed
+    start: float = 0.0
+    # of film; null: the whole motion, ten seconds of a policy, the time that a path takes
+    seconds: float | None = None
+    # s, of a still (out=FILE.png); null: its middle
+    at: float | None = None
+    # which of robot, ghost and recording, where there are any
+    show: list[str] = field(default_factory=lambda: ["robot", "ghost", "recording"])
+    # follow: with the robot, smoothly; fixed: it stands, and sees the whole way
+    camera: str = "follow"
+    # degrees from the robot's first heading: 0 from behind, 90 from its right, 180 from ahead
+    azimuth: float = 125.0
+    # degrees; below 0 it looks down
+    elevation: float = -20.0
+    # m; null: so that what is shown fills the picture
+    distance: float | None = None
+    # title, note and velocities in the picture
+    caption: bool = True
+    # in the upper left corner; null: what is filmed
+    title: str | None = None
+    # below the title
+    note: str | None = None
+    # pixels
+    size: tuple[int, int] = (640, 360)
+    # frames per second at most: whole numbers of the control steps' frames are passed over
+    fps: float = 25.0
+    # millions of bytes at most: quality is given up for it, then frames; null: no limit
+    max_mb: float | None = None
+    # of setpoints, first_order or zero_order; null: as the module was trained
+    hold: str | None = None
+    # the file; its name says as what: .mp4 (needs npmp[render]), .gif, .webp, or .png for a still
+    out: Path | None = Path("runs/render/{now}.webp")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = [key for key in ("seconds", "max_mb", "distance") if getattr(self, key) is not None]
+        ranges.above_zero(self, "fps", *given)
+        if not all(64 <= pixels <= 4096 and pixels % 2 == 0 for pixels in self.size):
+            raise ValueError(
+                f"size must be [width,height], even numbers from 64 to 4096, got {list(self.size)}"
+            )
+
+
+def run(config: Render, run: Run) -> None:
     """Let the robot move, draw it, write the file."""
-    if config.at is not None and not isinstance(config.at, int | float):
-        raise InputError(f"at={config.at}: a number of seconds is expected")
-    above_zero(config, "fps", *(key for key in ("seconds", "max_mb") if config[key] is not None))
-    size = size_of(config)
-    suffix = check_format(run.folder)
+    size, suffix = config.size, check_format(run.folder)
     began = time.perf_counter()
-    shots = [shot_of(config, run)] if config.story is None else told(Path(str(config.story)), run)
+    shots = [shot_of(config, run)] if config.story is None else told(config.story, run)
     if suffix == ".png":
         if len(shots) > 1:
             raise InputError(
@@ -73,9 +150,12 @@ def run(config: DictConfig, run: Run) -> int:
     with progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task("frames", total=None)
         drawn = draw(
-            shots, size, float(config.fps), words=bool(config.caption),
+            shots,
+            size,
+            config.fps,
+            words=config.caption,
             told=lambda done, count: bar.update(task, completed=done, total=count),
-        )  # fmt: skip
+        )
     written = write(run.folder, drawn, max_mb=config.max_mb)
     length = (
         ""
@@ -84,19 +164,10 @@ def run(config: DictConfig, run: Run) -> int:
     )
     given_up = f" ({written.note}, for max_mb={config.max_mb:g})" if written.note else ""
     say(
-        f"{length}{size[0]}x{size[1]}, {written.bytes / 1e6:.2f} MB{given_up}, drawn by {drawn.backend} in "
+        f"{length}{size[0]}x{size[1]}, {written.bytes / 1e6:.2f} MB{given_up}, drawn by "
+        f"{drawn.backend} in "
         f"{time.perf_counter() - began:.0f} s: {run.folder}"
     )
-    return 0
-
-
-def size_of(config: DictConfig) -> tuple[int, int]:
-    """Width and height in pixels. Raises InputError."""
-    size = list(config["size"])
-    whole = len(size) == 2 and all(isinstance(v, int) and not isinstance(v, bool) for v in size)
-    if not whole or not all(64 <= v <= 4096 and v % 2 == 0 for v in size):
-        raise InputError(f"size={size}: [width,height], even numbers from 64 to 4096, is expected")
-    return size[0], size[1]
 
 
 # --- stories ---
@@ -113,20 +184,10 @@ def told(story: Path, run: Run) -> list[Shot]:
             raise InputError(f"{story}, line {number}: {error}") from error
         if not arguments:
             continue
-        if any(argument.startswith("-") for argument in arguments):
-            raise InputError(
-                f"{story}, line {number}: key=value is expected, as npmp render takes them, without options"
-            )
-        found = main.jobs(arguments)
-        if found is None:
-            raise InputError(f"{story}, line {number}: cannot be read")
-        if len(found) != 1:
-            raise InputError(f"{story}, line {number}: one shot a line")
-        [job] = found
         try:
-            if job.wrong is not None:
-                raise job.wrong
-            shots.append(shot_of(job.config, replace(run, seed=int(job.config.seed))))
+            job = compose("render", Render, split(arguments))
+            shot = replace(run, seed=job.config.seed, chosen=job.chosen, given=job.given)
+            shots.append(shot_of(job.config, shot))
         except InputError as error:
             raise InputError(f"{story}, line {number}: {error}") from error
     if not shots:
@@ -148,44 +209,42 @@ def still(shot: Shot, at_s: float | None) -> Shot:
 # --- shots ---
 
 
-def shot_of(config: DictConfig, run: Run) -> Shot:
+def shot_of(config: Render, run: Run) -> Shot:
     """What the configuration asks to be filmed."""
-    given = [key for key in SUBJECTS if config[key] is not None]
+    given = [key for key in SUBJECTS if getattr(config, key) is not None]
     if not given:
         raise InputError(
             "npmp render needs something to film: policy=, module= and data=, data=, or rollouts="
         )
     kinds = {"policy": of_policy, "module": of_module, "data": of_motion, "rollouts": of_rollouts}
-    shot = kinds[given[0]](config, run, robots.load(config.robot.name))
-    look: dict[str, Any] = {"azimuth": float(config.azimuth), "elevation": float(config.elevation)}
-    above_zero(config, "fps", *(key for key in ("seconds", "distance") if config[key] is not None))
-    distance = None if config.distance is None else float(config.distance)
+    shot = kinds[given[0]](config, run, robot_of(config))
+    view = View(
+        config.camera, azimuth=config.azimuth, elevation=config.elevation, distance=config.distance
+    )
     return replace(
         shot,
-        view=View(str(config.camera), distance=distance, **look),
-        title=shot.title if config.title is None else " ".join(str(config.title).split()),
-        note=shot.note if config.note is None else " ".join(str(config.note).split()),
-        shown=tuple(str(part) for part in config.show),
+        view=view,
+        title=shot.title if config.title is None else " ".join(config.title.split()),
+        note=shot.note if config.note is None else " ".join(config.note.split()),
+        shown=tuple(config.show),
     )
 
 
-def of_policy(config: DictConfig, run: Run, robot: Robot) -> Shot:
+def of_policy(config: Render, run: Run, robot: Robot) -> Shot:
     """A policy at its task, until the time is up, the path is walked or the robot falls."""
-    folder, policy, _, skill = policy_of(config, run.device)
+    folder, policy, _, skill = policy_of(str(config.policy), config.module, run.device)
     skill.check_robot(robot)
-    kind: Any = tasks.find(str(config.task.name))
+    kind: Any = tasks.find(task_of(str(run.chosen["task"])))
     policy.check_task(kind)
     within = policy.contract.command_range
-    motions = motions_of(config, robot)
-    settings = kind.resolve(
-        build(kind.config_type, config.task, at="task"), motions, policy.contract.told
-    )
+    motions = motions_of(config.data, robot)
+    settings = kind.resolve(config.task, motions, policy.contract.told)
     task = kind(robot, settings, motions)
-    note_other_drives(policy.contract.training, config)
-    place: dict[str, Any] = {**backend_of(config, run), "num_threads": run.threads}
-    env = TaskEnv(task, 1, robots=robots_config_of(config, skill), seed=run.seed, **place)
+    note_other_drives(policy.contract.training, config.actuator)
+    like = robots_config_of(config, skill, hold=config.hold)
+    env = TaskEnv(task, 1, robots=like, seed=run.seed, **place_of(config, run))
     on_course = task.name == "path"
-    seconds = float(config.seconds or (min(task.trial_s, LONGEST_S) if on_course else TRIAL_S))
+    seconds = config.seconds or (min(task.trial_s, LONGEST_S) if on_course else TRIAL_S)
     commands = None
     if config.command is not None:
         if task.name != "walk":
@@ -209,9 +268,13 @@ def of_policy(config: DictConfig, run: Run, robot: Robot) -> Shot:
     if on_course:
         path = course_of(task, trial)
     clip = ReplayClip(
-        task.name, trial.qpos[1 : count + 1].numpy(), 1.0 / trial.dt, ground=ground_of(task, GROUND_M),
-        ground_m=GROUND_M, **asked,
-    )  # fmt: skip
+        task.name,
+        trial.qpos[1 : count + 1].numpy(),
+        1.0 / trial.dt,
+        ground=ground_of(task, GROUND_M),
+        ground_m=GROUND_M,
+        **asked,
+    )
     return Shot(robot, clip, path=path, title=f"{folder.name}: {task.name}")
 
 
@@ -230,11 +293,8 @@ def commands_of(
 ) -> torch.Tensor:
     """command= over control steps (T, 1, 3): [forward, left, turn], or several [from_s, forward,
     left, turn]. Raises InputError."""
-    rows: Any = OmegaConf.to_container(value) if isinstance(value, ListConfig) else []
-    rows = rows if rows and isinstance(rows[0], list) else [[0.0, *rows]]
-    if not all(
-        isinstance(row, list) and len(row) == 4 and all(map(is_number, row)) for row in rows
-    ):
+    rows: Any = value if value and isinstance(value[0], list) else [[0.0, *value]]
+    if not all(len(row) == 4 for row in rows):
         raise InputError(
             f"command={value}: [forward m/s, left m/s, turn rad/s] is expected, or a list of rows"
             " [from_s, forward, left, turn]"
@@ -261,7 +321,7 @@ def course_of(task: Any, trial: Trial) -> np.ndarray:
     return np.asarray(along @ turn.T + trial.qpos[0, :2].numpy())
 
 
-def of_module(config: DictConfig, run: Run, robot: Robot) -> Shot:
+def of_module(config: Render, run: Run, robot: Robot) -> Shot:
     """A module that imitates a clip, its reference as a ghost, the recording beside."""
     motions = motion_of(config, robot)
     [motion] = motions.motions
@@ -269,8 +329,7 @@ def of_module(config: DictConfig, run: Run, robot: Robot) -> Shot:
     skill = SkillModule.load(folder, run.device)
     skill.check_robot(robot)
     skill.check_encoder(robot)
-    place: dict[str, Any] = {**backend_of(config, run), "num_threads": run.threads}
-    like = robots_config_of(config, skill)
+    like, place = robots_config_of(config, skill, hold=config.hold), place_of(config, run)
     env = TaskEnv(Imitation(robot, motions=motions), 1, robots=like, seed=run.seed, **place)
     first = torch.zeros(1, dtype=torch.long)
     found = track(skill, env, first, env.task.reference.start[first.to(env.device)])
@@ -287,13 +346,13 @@ def of_module(config: DictConfig, run: Run, robot: Robot) -> Shot:
     )
 
 
-def of_motion(config: DictConfig, run: Run, robot: Robot) -> Shot:
+def of_motion(config: Render, run: Run, robot: Robot) -> Shot:
     """A motion of the dataset beside its recording."""
     [motion] = motion_of(config, robot).motions
     return recorded(config, robot, motion, None, motion.name)
 
 
-def of_rollouts(config: DictConfig, run: Run, robot: Robot) -> Shot:
+def of_rollouts(config: Render, run: Run, robot: Robot) -> Shot:
     """A clip of an evaluation's rollouts.h5 and its ghost."""
     found = read_rollouts(str(config.rollouts))
     robot = robots.load(found.robot)
@@ -310,7 +369,7 @@ def of_rollouts(config: DictConfig, run: Run, robot: Robot) -> Shot:
 # --- motions and their recordings ---
 
 
-def motion_of(config: DictConfig, robot: Robot) -> MotionSet:
+def motion_of(config: Render, robot: Robot) -> MotionSet:
     """The motion that data= and clip= name, from start= on, by itself."""
     if config.data is None:
         raise InputError("npmp render module=... needs data=... (the motion dataset, HDF5)")
@@ -328,21 +387,21 @@ def one_named(key: str, value: Any, names: Sequence[str]) -> str:
     return names[0] if value is None else str(value)
 
 
-def cut(config: DictConfig, frames: int, rate_hz: float) -> tuple[int, int]:
-    """First frame and the one after the last that start= and seconds= ask for. Raises InputError."""
-    first = round(float(config.start) * rate_hz)
+def cut(config: Render, frames: int, rate_hz: float) -> tuple[int, int]:
+    """First frame and the one after the last that start= and seconds= ask for. Raises
+    InputError."""
+    first = round(config.start * rate_hz)
     if not 0 <= first <= frames - 2:
         raise InputError(f"start={config.start}: the clip has {frames / rate_hz:.2f} s")
-    length = (
-        frames if config.seconds is None else max(2, round(float(config.seconds) * rate_hz) + 1)
-    )
+    length = frames if config.seconds is None else max(2, round(config.seconds * rate_hz) + 1)
     return first, min(frames, first + length)
 
 
 def recorded(
-    config: DictConfig, robot: Robot, motion: ReferenceMotion, qpos: np.ndarray | None, title: str
+    config: Render, robot: Robot, motion: ReferenceMotion, qpos: np.ndarray | None, title: str
 ) -> Shot:
-    """A motion beside its recording; qpos (T, nq): the robot's own, whose ghost the motion is then."""
+    """A motion beside its recording; qpos (T, nq): the robot's own, whose ghost the motion is
+    then."""
     clip = recording_of(config, robot, motion)
     drawn: dict[str, Any] = {}
     if clip is not None:
@@ -361,7 +420,7 @@ def recorded(
     return Shot(robot, shown, title=title)
 
 
-def recording_of(config: DictConfig, robot: Robot, motion: ReferenceMotion) -> Clip | None:
+def recording_of(config: Render, robot: Robot, motion: ReferenceMotion) -> Clip | None:
     """The recording that a motion was made from: of source=, or one of the generated gaits; None
     where nobody says."""
     name = motion.recording or motion.name
@@ -371,14 +430,16 @@ def recording_of(config: DictConfig, robot: Robot, motion: ReferenceMotion) -> C
             if motion.source.startswith("generated")
             else None
         )
-    given = {option: config[key] for key, option in KEYS.items() if config.get(key) is not None}
-    found = read_recordings(excerpts(config.source, 0, None), robot, given, with_keys)
+    found = read_recordings(
+        excerpts(config.source, 0, None), robot, options_of_keys(config), with_keys
+    )
     clips = {clip.name: clip for clip in found.clips}
     if not clips:
         raise InputError(
-            f"source={config.source}: {found.failures[0][1] if found.failures else 'no recording of keypoints'}"
+            f"source={config.source}: "
+            f"{found.failures[0][1] if found.failures else 'no recording of keypoints'}"
         )
     return clips[name] if name in clips or len(clips) > 1 else next(iter(clips.values()))
 
 
-main = verb("render", run, out="file")
+main = Command("render", Render, run, out="file")

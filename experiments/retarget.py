@@ -9,11 +9,11 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
-from omegaconf import DictConfig, OmegaConf
 from rich.progress import MofNCompleteColumn
 
 import npmp
@@ -22,11 +22,11 @@ from mocap_data.errors import InputError, counted
 from mocap_data.hdf5 import schema_of
 from mocap_data.sanity import wrong_size
 from mocap_data.store import SCHEMA
-from npmp import robots
-from npmp.experiments.common import Run, at_least, console, made_by, one_of, progress_bar, say, verb
-from npmp.experiments.failures import one_line
+from npmp import ranges, robots
+from npmp.experiments.command import Command, Run, made_by
 from npmp.experiments.motion_tables import LEGEND, LEGEND_OF_MARKS, dropped_table, table_of
-from npmp.experiments.recordings import SYNTHETIC, described, gather, report_failures
+from npmp.experiments.recordings import SYNTHETIC, Reading, described, gather, report_failures
+from npmp.experiments.terminal import console, one_line, progress_bar, say, warn
 from npmp.robots import Robot
 from retarget import Cleaned, CleanOptions, Options, QualityMeter, clean, cleaning
 from retarget.collection import Refused, emptied, merged, retarget_all, uncleaned
@@ -39,34 +39,93 @@ from retarget.sources import Failure, Origin, Recordings, excerpts
 
 # Of each reason to drop something the key that decides on it.
 KEY_OF = {
-    cleaning.POSITION: "position_limits", cleaning.VELOCITY: "velocity_limits", cleaning.FEET_FAR: "feet_far_m",
-    cleaning.STANDING: "standing_s", cleaning.ERROR: "max_error_m", cleaning.SELF_COLLISION: "self_collision_m",
-    cleaning.LYING: "body_penetration_m", cleaning.SHORT: "min_chunk_s",
-}  # fmt: skip
-METHODS = ("points", "joints")
+    cleaning.POSITION: "position_limits",
+    cleaning.VELOCITY: "velocity_limits",
+    cleaning.FEET_FAR: "feet_far_m",
+    cleaning.STANDING: "standing_s",
+    cleaning.ERROR: "max_error_m",
+    cleaning.SELF_COLLISION: "self_collision_m",
+    cleaning.LYING: "body_penetration_m",
+    cleaning.SHORT: "min_chunk_s",
+}
 AUTO = "auto"
 
 
-def run(config: DictConfig, run: Run) -> int:
+@dataclass(frozen=True, kw_only=True)
+class Retarget(Reading, Options, CleanOptions):
+    """Turn recordings (BVH, ASF/AMC, C3D, keypoints, DeepMimic, dm_control HDF5, other robots'
+    motions) into reference motions of a robot.
+
+    npmp retarget robot=anymal_b source=recordings/dog out=motions.h5
+    npmp retarget source=recordings/dog mirrors=all validation=0.1 out=motions.h5
+    npmp retarget source='[a.bvh@800:1400,b.bvh@0:600]' out=two.h5
+    npmp retarget robot=op3 source=recordings/cmu method=joints out=people.h5
+    npmp retarget out=motions.h5
+    """
+
+    # a robot: its name, or the folder of its robot.yaml (npmp robots list)
+    robot: str = "anymal_b"
+    # a file, a folder, a glob or a list [a,b] of them, each with frames as FILE@START:STOP;
+    # synthetic: generated dog gaits
+    source: str | list[str] = SYNTHETIC
+    # the dataset to write (a dataset there is replaced in one step when all is done; any other file
+    # is left alone)
+    out: Path | None = Path("motions.h5")
+    # the HTML report; auto: beside the dataset, OUT.html; null or false: none
+    report: bool | str | None = AUTO
+    # clips in the report's 3-D replay (the worst, the median, the best, then others); 0: none
+    replays: int = 3
+    # first frame to use of every recording
+    start: int = 0
+    # the frame to stop before; null, or beyond the end: the recording's end
+    stop: int | None = None
+    # licence of the recordings, kept in the dataset; null: unknown (synthetic gaits: their own)
+    licence: str | None = None
+    # true: one recording that fails makes the whole command fail and write nothing
+    strict: bool = False
+    # metres per unit of the recording, or the unit: m, cm, mm, in, ft; null: what the file says
+    # (AMC, C3D), 0.01 for BVH, else 1
+    scale: float | str | None = None
+    # the recording's upward axis: x, y, z, or -x, -y, -z for one that points down; null: what the
+    # file says (C3D), else y
+    up: str | None = None
+    # the character file of DeepMimic motions; null: found by the number of values
+    character: Path | None = None
+    # points: markers to the recorded keypoints, any skeleton and robot; joints: joint angles
+    # copied, CMU people to OP3 only [P]
+    method: Literal["points", "joints"] = "points"
+    # method=joints: factor on the recording's duration; above 1 for servos slower than people [P:
+    # 1]
+    time_scale: float = 1.0
+    # false: whole recordings, whatever they hold; nothing of the cleaning applies then
+    clean: bool = True
+
+    def __post_init__(self) -> None:
+        ranges.not_negative(self, "start", "replays")
+        if not self.source:
+            raise InputError("source=[] names no recording; give a file, a folder or a glob")
+        Reading.__post_init__(self)
+        Options.__post_init__(self)
+        CleanOptions.__post_init__(self)
+
+
+def run(config: Retarget, run: Run) -> None:
     """Read, retarget, clean, write, and show what came out.
 
     Fails when nothing is left, or with strict=true at the first failure.
     """
     begin = time.perf_counter()
-    at_least(config, rounds=1, iterations=1, start=0, replays=0)
-    one_of(config, "method", *METHODS)
-    options, filters = options_of(config, Options), options_of(config, CleanOptions)
+    options, filters = part_of(config, Options), part_of(config, CleanOptions)
     joint_options(config)
-    synthetic = str(config.source) == SYNTHETIC
     files = (
         []
-        if synthetic
+        if config.source == SYNTHETIC
         else [entry.path for entry in excerpts(config.source, config.start, config.stop)]
     )
     check_out(run.folder, files)
     page = report_place(config.report, run.folder)
-    robot = robots.load(config.robot.name)
-    gathered = gather(config, robot)
+    robot = robots.load(config.robot)
+    gathered = gather(config.source, config.start, config.stop, robot, config)
     if config.method == "points" and config.scale is None:
         gathered = of_plausible_size(gathered)
     whole, failures = motions_of(gathered, robot, config)
@@ -94,26 +153,34 @@ def run(config: DictConfig, run: Run) -> int:
     )
     seconds = time.perf_counter() - begin
     say(
-        f"{counted(len(motion_set.motions), 'motion')} of {robot.name} from {counted(frames, 'frame')} in "
+        f"{counted(len(motion_set.motions), 'motion')} of {robot.name} from "
+        f"{counted(frames, 'frame')} in "
         f"{seconds:.1f} s ({frames / seconds:,.0f} frames/s with reading and writing): {run.out}"
     )
     if page is not None:
         write_report(
-            page, run, config, robot=robot, whole=whole, cleaned=cleaned, clips=clips, warnings=warnings,
-            failures=[described(failure) for failure in failures], seconds=seconds,
-        )  # fmt: skip
+            page,
+            run,
+            config,
+            robot=robot,
+            whole=whole,
+            cleaned=cleaned,
+            clips=clips,
+            warnings=warnings,
+            failures=[described(failure) for failure in failures],
+            seconds=seconds,
+        )
         say(f"report: {page}")
     # the warnings belong after the table, also where both streams go to one place
     sys.stdout.flush()
-    warn(warnings)
+    show_warnings(warnings)
     report_failures(failures)
-    return 0
 
 
-def warn(warnings: Mapping[str, str]) -> None:
+def show_warnings(warnings: Mapping[str, str]) -> None:
     """A line on stderr for each motion that looks wrong or needs a look."""
     for name, why in warnings.items():
-        print(f"npmp: warning: {name} {why}", file=sys.stderr)
+        warn(f"warning: {name} {why}")
 
 
 # --- where things go ---
@@ -133,7 +200,8 @@ def check_out(out: Path, files: Sequence[Path]) -> None:
         )
     if not is_dataset(out):
         raise InputError(
-            f"out={out} exists and is no dataset of motions, so it is not replaced; name another file"
+            f"out={out} exists and is no dataset of motions, so it is not replaced; name "
+            "another file"
         )
 
 
@@ -163,7 +231,8 @@ def report_place(chosen: Any, out: Path) -> Path | None:
         )
     if place.exists() and not is_report(place):
         raise InputError(
-            f"report={place} exists and is no report of npmp, so it is not replaced; name another file, or null"
+            f"report={place} exists and is no report of npmp, so it is not replaced; name "
+            "another file, or null"
         )
     if not place.parent.is_dir():
         raise InputError(f"report={place}: there is no folder {place.parent}")
@@ -173,29 +242,18 @@ def report_place(chosen: Any, out: Path) -> Path | None:
 # --- settings ---
 
 
-def options_of(config: DictConfig, settings: type[Options] | type[CleanOptions]) -> dict[str, Any]:
-    """What the configuration says about settings of the library, `Options` or `CleanOptions`.
-
-    Raises:
-      InputError: for a value that makes no sense: no clip's fault, so it is said before any is
-        looked at.
-    """
-    chosen = {
-        entry.name: _plain(config[entry.name])
-        for entry in dataclasses.fields(settings)
-        if entry.name in config
-    }
-    settings(**chosen)
-    return chosen
+def part_of(config: Retarget, settings: type[Options] | type[CleanOptions]) -> dict[str, Any]:
+    """Those of the keys that are the library's settings."""
+    return {entry.name: getattr(config, entry.name) for entry in dataclasses.fields(settings)}
 
 
-def joint_options(config: DictConfig) -> dict[str, Any]:
-    """What the configuration says about people's joints.
+def joint_options(config: Retarget) -> dict[str, Any]:
+    """What the keys say about people's joints.
 
     Raises:
       InputError: for a value that makes no sense.
     """
-    chosen = {
+    chosen: dict[str, Any] = {
         "rate_hz": config.rate_hz,
         "time_scale": config.time_scale,
         "cutoff_hz": config.marker_cutoff_hz,
@@ -205,10 +263,6 @@ def joint_options(config: DictConfig) -> dict[str, Any]:
     }
     JointOptions(**chosen)
     return chosen
-
-
-def _plain(value: Any) -> Any:
-    return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
 # --- retargeting ---
@@ -245,7 +299,7 @@ def of_plausible_size(gathered: Recordings) -> Recordings:
 
 
 def motions_of(
-    gathered: Recordings, robot: Robot, config: DictConfig
+    gathered: Recordings, robot: Robot, config: Retarget
 ) -> tuple[MotionSet, list[Failure]]:
     """All that was gathered as whole motions of the robot, in order, and what could not be read or
     retargeted.
@@ -262,7 +316,7 @@ def motions_of(
             def tell(done: int, total: int, name: str) -> None:
                 progress.update(task, completed=done, total=total, description=f"poses {name}"[:40])
 
-            sets, refused = retarget_all(gathered.clips, robot, options_of(config, Options), tell)
+            sets, refused = retarget_all(gathered.clips, robot, part_of(config, Options), tell)
     elif gathered.clips:
         sets, refused = retarget_by_joints(gathered, robot, config)
     failures = [(gathered.files[name], one_line(error)) for name, error in refused]
@@ -281,7 +335,7 @@ def motions_of(
 
 
 def retarget_by_joints(
-    gathered: Recordings, robot: Robot, config: DictConfig
+    gathered: Recordings, robot: Robot, config: Retarget
 ) -> tuple[list[MotionSet], list[Refused]]:
     """People's joint angles carried over to OP3, behind a progress bar, and the recordings that
     could not be.
@@ -298,7 +352,8 @@ def retarget_by_joints(
             try:
                 if not has_joints(path):
                     raise InputError(
-                        f"{path} holds no joint angles (AMC and dm_control's HDF5 do); use method=points"
+                        f"{path} holds no joint angles (AMC and dm_control's HDF5 do); use "
+                        "method=points"
                     )
                 entry = None if path.suffix.lower() == ".amc" else gathered.entries[clip.name]
                 person = read_person(
@@ -337,20 +392,21 @@ def cleaned_of(
     }
     cleaned = clean(whole, robot, origins=source_of, **filters)
     if not cleaned.motions.motions:
-        warn(warnings)
+        show_warnings(warnings)
         report_failures(failures)
         gone = ", ".join(
             f"{reason} {s:.1f} s ({KEY_OF[reason]}=)" for reason, s in cleaned.dropped_s.items()
         )
         raise InputError(
-            f"cleaning leaves nothing of {counted(len(whole.motions), 'recording')}: {gone}; clean=false keeps all"
+            f"cleaning leaves nothing of {counted(len(whole.motions), 'recording')}: {gone}; "
+            "clean=false keeps all"
         )
     return cleaned
 
 
 def provenance_of(
     cleaned: Cleaned,
-    config: DictConfig,
+    config: Retarget,
     origins: Sequence[Origin],
     options: Mapping[str, Any],
     failures: Sequence[Failure],
@@ -387,7 +443,8 @@ def show(cleaned: Cleaned, warnings: Mapping[str, str], was_cleaned: bool) -> No
             terminal.print(dropped_table(cleaned))
         chunks, mirrors = sum(not m.mirror for m in motions), sum(bool(m.mirror) for m in motions)
         lines = [
-            f"kept {cleaned.seconds_kept:.1f} of {cleaned.seconds_in:.1f} s in {counted(chunks, 'chunk')}"
+            f"kept {cleaned.seconds_kept:.1f} of {cleaned.seconds_in:.1f} s in "
+            f"{counted(chunks, 'chunk')}"
         ]
         if mirrors:
             lines.append(f"{counted(mirrors, 'mirror image')} of them")
@@ -397,16 +454,15 @@ def show(cleaned: Cleaned, warnings: Mapping[str, str], was_cleaned: bool) -> No
         say(", ".join(lines))
 
 
-def write_report(page: Path, run: Run, config: DictConfig, **data: Any) -> None:
+def write_report(page: Path, run: Run, config: Retarget, **data: Any) -> None:
     """The HTML report. data: of `RetargetReport`."""
     from npmp.report import retarget_page
 
-    provenance = made_by(config) | {"dataset": str(run.out)}
+    provenance = made_by(run, seed=False) | {"dataset": str(run.out)}
     report = retarget_page.RetargetReport(**data, replays=config.replays, provenance=provenance)
     retarget_page.build(page, report)
 
 
-main = verb("retarget", run, out="file", torch=False, positional="source", devices=("cpu",))
-
-if __name__ == "__main__":
-    sys.exit(main(None))
+main = Command(
+    "retarget", Retarget, run, out="file", torch=False, positional=("source",), devices=("cpu",)
+)

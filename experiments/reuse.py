@@ -4,87 +4,127 @@ module."""
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from mocap_data.errors import InputError
-from npmp import modules, policies, robots, tasks
-from npmp.experiments.backend import backend_of, collectors_of, motions_of, robots_config_of
-from npmp.experiments.common import Run, above_zero, at_least, console, plain, verb
-from npmp.experiments.live import caller_of
-from npmp.experiments.typed import build
+from npmp import modules, policies, ranges, tasks
+from npmp.experiments.backend import motions_of, place_of, robot_of, robots_config_of
+from npmp.experiments.command import Command, Run
+from npmp.experiments.compose import group
+from npmp.experiments.groups import task_of
+from npmp.experiments.terminal import say
+from npmp.experiments.training import Training, bounded, caller_of, collectors_of
 from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy
+from npmp.settings import as_plain
 from npmp.skill import SkillModule
 from npmp.tasks.inputs import SETTINGS as TOLD
 from npmp.training import loggers
-from npmp.training.reuse import REUSE_ALGORITHMS, ReuseSettings, check_task, train_policy
+from npmp.training.reuse import ReuseSettings, check_task, train_policy
 
 
-def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
-    """The arguments of `train_policy` that a run's configuration asks for.
+@dataclass(frozen=True)
+class Evaluation:
+    """How the policy is judged while it learns. Raises: ValueError for values out of range."""
+
+    # iterations between evaluations
+    every: int = 50
+    # the same commands and first starts at every evaluation
+    robots: int = 64
+    # of each evaluation
+    seconds: float = 10.0
+
+    def __post_init__(self) -> None:
+        ranges.at_least_one(self, "every", "robots")
+        ranges.above_zero(self, "seconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reuse(Training):
+    """Train a high-level policy on a task, acting through the frozen decoder of a skill module.
+
+    npmp reuse task=walk module=runs/walk/module out=runs/reuse
+    npmp reuse module=anymal_b_dog data=dog.h5 policy=runs/reuse/policy randomization=paper
+    out=runs/robust
+    npmp reuse algo=vmpo module=anymal_b_dog joint_space=true out=runs/scratch
+    npmp reuse algo=clone module=anymal_b_dog teacher=anymal_b_walk high_level=tiny out=runs/tiny
+    npmp reuse sweep=fig6 data=dog.h5 out=runs/fig6
+    npmp reuse resume=runs/reuse steps=5000000
+    """
+
+    # what is learned
+    task: Any = group("walk")
+    # how it is learned
+    algo: Any = group("world_model")
+    # sizes of the policy's network
+    high_level: Any = group("small")
+    # a skill module: its folder, or a shipped one's name (npmp skill list)
+    module: str
+    # a policy of this module to go on from: its folder or a shipped one's name; null: a new one
+    policy: str | None = None
+    # algo=clone: a policy of this module to learn from; null: the task's own teacher, which takes
+    # joint_space=true
+    teacher: str | None = None
+    # true: from scratch, for comparison: the policy commands the joints
+    joint_space: bool = False
+    # a motion dataset (HDF5) whose poses episodes also start from and whose velocities commands
+    # cover; null: none
+    data: Path | None = None
+    # train or validation: start from the clips of that split only; null: from all
+    split: str | None = None
+    # environment steps in all; vmpo takes several times as many
+    steps: int = 800_000
+    # how the policy is judged while it learns
+    evaluation: Evaluation = field(default_factory=Evaluation)
+    # iterations between checkpoints
+    checkpoint_every: int = 100
+    # the run folder
+    out: Path | None = Path("runs/reuse/{now}")
+
+
+def inputs(config: Reuse, run: Run) -> dict[str, Any]:
+    """The arguments of `train_policy` that a run's settings ask for.
 
     Raises:
-      InputError: for an unknown task or algorithm, settings out of range, or a module or dataset
-        that does not fit.
+      InputError: for settings out of range, or a module or dataset that does not fit.
     """
-    kind: Any = tasks.find(config.task.name)
+    kind: Any = tasks.find(task_of(str(run.chosen["task"])))
     check_task(kind)
-    if config.algo.name not in REUSE_ALGORITHMS:
-        raise InputError(
-            f"reuse has no algorithm '{config.algo.name}'; there are: {', '.join(REUSE_ALGORITHMS)}"
-        )
-    at_least(
-        config,
-        steps=1,
-        checkpoint_every=1,
-        evaluation__every=1,
-        evaluation__robots=1,
-        algo__num_envs=1,
-    )
-    above_zero(config, "evaluation.seconds")
-    logger = loggers.check(config.get("logger", "tensorboard"))
-    robot = robots.load(config.robot.name)
-    module = modules.find(str(config.module))
+    robot, module = robot_of(config), modules.find(config.module)
     skill = SkillModule.load(module)
     skill.check_robot(robot)
-    motions = motions_of(config, robot)
+    motions = motions_of(config.data, robot, split=config.split)
     policy, teacher = (
-        None if config.get(key) is None else policies.find(str(config[key]))
-        for key in ("policy", "teacher")
+        None if name is None else policies.find(name) for name in (config.policy, config.teacher)
     )
     known = dict(skill.contract.training)
     if (knows := policy or teacher) is not None:
         told = HighLevelPolicy.load(knows).contract.told
         # a teacher shows its own commands
         known |= {name: told[name] for name in (TOLD if teacher is None else told)}
-        if None not in (told["clock_s"], config.task.get("clock_s")):
+        if None not in (told["clock_s"], getattr(config.task, "clock_s", None)):
             known["clock_s"] = config.task.clock_s  # it may learn to walk by another rhythm
-    task = kind.resolve(
-        build(kind.config_type, config.task, at="task"), motions if teacher is None else None, known
-    )
+    task = kind.resolve(config.task, motions if teacher is None else None, known)
     if policy is not None:
         refuse_other_network(policy, config.high_level, run.given)
     settings = ReuseSettings(
-        algo=build(
-            REUSE_ALGORITHMS[config.algo.name], config.algo, ignore=("name", "num_envs"), at="algo"
-        ),
-        num_envs=config.algo.num_envs,
-        net=build(HighLevelConfig, config.high_level, at="high_level"),
-        joint_space=bool(config.get("joint_space", False)),
+        algo=config.algo,
+        num_envs=config.num_envs,
+        net=config.high_level,
+        joint_space=config.joint_space,
         robots=robots_config_of(config, skill, adapts=True),
-        num_threads=run.threads,
         steps=config.steps,
         evaluate_every=config.evaluation.every,
         evaluation_robots=config.evaluation.robots,
         evaluation_seconds=config.evaluation.seconds,
         checkpoint_every=config.checkpoint_every,
-        collectors=collectors_of(config, run.given),
-        logger=logger,
-        **backend_of(config, run),
+        collectors=collectors_of(config, run),
+        logger=loggers.check(config.logger),
+        **place_of(config, run),
     )
+    bounded(settings)
     return {
         "module": module,
         "make_task": lambda: kind(robot, task, motions),
@@ -95,42 +135,37 @@ def inputs(config: DictConfig, run: Run) -> dict[str, Any]:
         "teacher": teacher,
         "seed": run.seed,
         "resume": run.resume,
-        "caller": caller_of(config, run),
+        "caller": caller_of(run),
     }
 
 
-def refuse_other_network(policy: Path, asked: DictConfig, given: Collection[str]) -> None:
+def refuse_other_network(policy: Path, asked: HighLevelConfig, given: Collection[str]) -> None:
     """Raise InputError for settings of the network that are given, and that the policy that goes on
     has otherwise."""
     own = HighLevelPolicy.load(policy).contract
-    for name, value in plain(asked).items():
+    for name, value in as_plain(asked).items():
         key, has = f"high_level.{name}", own.alpha if name == "alpha" else own.net.get(name)
         if not (key in given or "high_level" in given) or value in (None, has):
             continue
         raise InputError(f"{key}={value} does not change policy={policy}, whose network has {has}")
 
 
-def run(config: DictConfig, run: Run) -> int:
+def run(config: Reuse, run: Run) -> None:
     """Train, and say what came out."""
     summary = train_policy(**inputs(config, run))
-    figure = tasks.find(config.task.name).main_figure
+    figure = tasks.find(task_of(str(run.chosen["task"]))).main_figure
     error = summary[figure]
-    console().print(
+    say(
         f"{figure}: {error['random_latents']:.3f} with random latents, {error['after']:.3f} after"
         f" {summary['env_steps']:,} environment steps ({summary['minutes_here']} minutes here):"
-        f" {run.folder / 'policy'}",
-        highlight=False,
-        soft_wrap=True,
+        f" {run.folder / 'policy'}"
     )
-    return 0
 
 
-def check(config: DictConfig, run: Run) -> None:
-    """Raise InputError for settings that `run` would refuse, as far as they tell without the data."""
-    without = config.copy()
-    if config.data is not None:
-        without.data = without.split = None
-    inputs(without, run)
+def check(config: Reuse, run: Run) -> None:
+    """Raise InputError for settings that `run` would refuse, as far as they tell without the
+    data."""
+    inputs(config if config.data is None else replace(config, data=None, split=None), run)
 
 
-main = verb("reuse", run, protect="checkpoints", check=check)
+main = Command("reuse", Reuse, run, protect="checkpoints", check=check)

@@ -5,52 +5,91 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-from rich.markup import escape
+from rich.text import Text
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp import robots
-from npmp.experiments.common import Run, console, one_of, table, verb
-from npmp.experiments.failures import OK, USER_ERROR
-from npmp.robots.check import Check, check, what_to_edit
+from npmp.experiments.command import Command, Keys, Run
+from npmp.experiments.terminal import OK, USER_ERROR, console, say, table
+from npmp.robots.check import Check, what_to_edit
+from npmp.robots.check import check as check_robot
 from npmp.robots.menagerie import ROOT, locate, reference_to
 from npmp.robots.proposal import ProposedValue, propose
 
-ACTIONS = ("list", "check", "add")
 LOOK: dict[str, Any] = {"show_edge": False, "pad_edge": False}
 
 
-def run(config: DictConfig, run: Run) -> int:
-    """Do what `action` says; 2 where a robot fails its checks."""
-    one_of(config, "action", *ACTIONS)
-    if config.action == "list":
-        if config.target is not None:
-            instead = f"npmp robots check {config.target} looks at one"
-            raise InputError(f"npmp robots list takes no {config.target!r}; {instead}")
-        return show_robots()
-    if config.target is None:
-        what = {"check": "a robot's name or folder", "add": "a model, e.g. robot.xml"}[
-            str(config.action)
-        ]
-        raise InputError(f"npmp robots {config.action} needs {what}")
-    if config.action == "check":
-        robot = robots.load(str(config.target))
-        return report_checks(robot.name, check(robot))
-    options = {"replace": bool(config.replace), "drop_missing": bool(config.drop_missing)}
-    return add_robot(str(config.target), name=config.name, out=run.out, **options)
+@dataclass(frozen=True, kw_only=True)
+class List(Keys):
+    """List the robots of the package and those in ./robots and NPMP_ROBOTS."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckKeys(Keys):
+    """Check whether a robot keeps what the rest relies on: its model, joints, feet, mirrors.
+
+    npmp robots check robots/go2
+    """
+
+    # a robot's name or folder
+    target: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Add(Keys):
+    """Propose a robot.yaml for a model (MJCF or URDF), and check it.
+
+    npmp robots add go2/scene.xml name=go2
+    npmp robots add menagerie:unitree_h1/h1.xml out=robots/h1
+    """
+
+    # the model's file, or menagerie:FOLDER/FILE.xml
+    target: str
+    # of the robot; null: the model's
+    name: str | None = None
+    # the folder; null: robots/NAME, where robot=NAME finds it
+    out: Path | None = None
+    # true: overwrite a robot.yaml that is there
+    replace: bool = False
+    # true: leave out meshes and textures whose files are missing
+    drop_missing: bool = False
+
+
+def run_list(config: List, run: Run) -> int:
+    """Show the robots."""
+    return show_robots()
+
+
+def run_check(config: CheckKeys, run: Run) -> int:
+    """2 where a robot fails its checks."""
+    robot = robots.load(config.target)
+    return report_checks(robot.name, check_robot(robot))
+
+
+def run_add(config: Add, run: Run) -> int:
+    """2 where the proposal fails its checks."""
+    return add_robot(
+        config.target,
+        name=config.name,
+        out=run.out,
+        replace=config.replace,
+        drop_missing=config.drop_missing,
+    )
 
 
 def show_robots() -> int:
     """A line per packaged robot and per one of one's own."""
     columns = ("robot", "joints", "kg", "feet", "control", "model", "licence")
-    rows = [list(map(escape, _row(name))) for name in (*robots.names(), *robots.user_names())]
+    rows = [_row(name) for name in (*robots.names(), *robots.user_names())]
     console().print(table(columns, rows, right=("joints", "kg", "feet"), **LOOK))
-    print(
-        "robot=NAME chooses one; robot=FOLDER takes the robot.yaml of a folder. npmp robots add MODEL.xml proposes one."
+    say(
+        "robot=NAME chooses one; robot=FOLDER takes the robot.yaml of a folder. npmp robots "
+        "add MODEL.xml proposes one."
     )
     return OK
 
@@ -86,12 +125,12 @@ def _row(name: str) -> tuple[str, ...]:
 
 def report_checks(name: str, checks: Sequence[Check]) -> int:
     """Print the contract, clause by clause; 2 where one fails."""
-    signs = {True: "[green]ok[/]", False: "[red]FAILS[/]"}
-    rows = [(clause.name, signs[clause.passed], escape(clause.detail)) for clause in checks]
+    signs = {True: Text("ok", "green"), False: Text("FAILS", "red")}
+    rows = [(clause.name, signs[clause.passed], clause.detail) for clause in checks]
     console().print(table(("check", "", "numbers"), rows, **LOOK))
     failed = [clause.name for clause in checks if not clause.passed]
     rest = f"; failing: {', '.join(failed)}" if failed else "."
-    print(f"{name}: {len(checks) - len(failed)} of {len(checks)} checks hold{rest}")
+    say(f"{name}: {len(checks) - len(failed)} of {len(checks)} checks hold{rest}")
     return USER_ERROR if failed else OK
 
 
@@ -117,7 +156,8 @@ def add_robot(
     file = folder / "robot.yaml"
     if file.exists() and not replace:
         raise InputError(
-            f"{file} is there already, perhaps with your changes; choose another out= or give replace=true"
+            f"{file} is there already, perhaps with your changes; choose another out= or give "
+            "replace=true"
         )
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_path(file) as place:
@@ -130,13 +170,14 @@ def add_robot(
     )
     if failed:
         count = f"{len(failed)} check{'s' * (len(failed) > 1)} failed ({', '.join(failed)})"
-        print(f"wrote {file}, but {count}: {what_to_edit(failed)}, then npmp robots check {shown}")
+        say(f"wrote {file}, but {count}: {what_to_edit(failed)}, then npmp robots check {shown}")
         return code
     guessed = sum("# guessed" in line for line in proposal.text.splitlines())
-    print(
-        f"wrote {file}; {guessed} lines are marked guessed: look at them, then npmp robots check {shown}"
+    say(
+        f"wrote {file}; {guessed} lines are marked guessed: look at them, then npmp robots "
+        f"check {shown}"
     )
-    print(f"use it: npmp retarget robot={shown} source=... out=motions.h5")
+    say(f"use it: npmp retarget robot={shown} source=... out=motions.h5")
     return code
 
 
@@ -148,15 +189,12 @@ def _models_in(folder: Path) -> str:
 
 def show_findings(findings: Sequence[ProposedValue]) -> None:
     """What was found in the model, and what had to be guessed."""
-    signs = {True: "[yellow]guess[/]", False: "[green]found[/]"}
-    rows = [
-        (row.topic, signs[bool(row.guessed)], escape(row.value), escape(row.guessed))
-        for row in findings
-    ]
+    signs = {True: Text("guess", "yellow"), False: Text("found", "green")}
+    rows = [(row.topic, signs[bool(row.guessed)], row.value, row.guessed) for row in findings]
     console().print(table(("looked for", "", "result", "guessed, look at it"), rows, **LOOK))
 
 
-main = verb("robots", run, out="optional_folder", torch=False, positional=("action", "target"))
-
-if __name__ == "__main__":
-    raise SystemExit(main(None))
+_common: Any = {"out": "optional_folder", "torch": False}
+list_all = Command("robots list", List, run_list, **_common)
+check = Command("robots check", CheckKeys, run_check, positional=("target",), **_common)
+add = Command("robots add", Add, run_add, positional=("target",), **_common)

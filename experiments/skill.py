@@ -3,84 +3,162 @@ lies between two clips."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig
 
 from mocap_data.errors import InputError
 from mocap_data.files import new_hdf5, write_json
-from npmp import analysis, modules, robots
+from npmp import analysis, modules, ranges
 from npmp.analysis.latents import ACTIVE_NATS, LatentUse
 from npmp.analysis.wandering import summarize
 from npmp.envs.robot_batch import RobotBatchConfig
-from npmp.experiments.backend import choices_of_clips, motions_of, robots_config_of
-from npmp.experiments.common import (
-    Run,
-    above_zero,
-    at_least,
-    console,
-    made_by,
-    one_of,
-    say,
-    table,
-    verb,
-)
+from npmp.experiments.backend import Simulating, motions_of, robot_of, robots_config_of
+from npmp.experiments.command import Command, Run, made_by
+from npmp.experiments.terminal import console, say, table
 from npmp.report import skill_page
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 
-ACTIONS = ("info", "wander", "interpolate")
 BAR = 36  # characters of the longest bar: the chart is 80 columns wide at most
 
 
-def run(config: DictConfig, run: Run) -> int:
-    """Do what `action` says."""
-    one_of(config, "action", *ACTIONS)
-    at_least(config, envs=1, steps=1, weights=2, shown=1)
-    above_zero(config, "seconds")
-    folder = modules.find(str(config.module))
-    skill, robot = SkillModule.load(folder), robots.load(config.robot.name)
+@dataclass(frozen=True, kw_only=True)
+class _OfModule(Simulating):
+    """What is asked of a skill module."""
+
+    # a skill module: its folder, or a shipped one's name (npmp skill list)
+    module: str
+    # robots at once
+    envs: int = 64
+    # of setpoints, first_order or zero_order; null: as the module was trained
+    hold: str | None = None
+    # the folder for the figures (JSON), rollouts.h5 and report.html; null: only printed
+    out: Path | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.at_least_one(self, "envs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Info(_OfModule):
+    """What a skill module says of itself, and with data= what its latents carry.
+
+    npmp skill info anymal_b_dog
+    npmp skill info anymal_b_dog data=dog.h5 split=validation out=runs/read
+    """
+
+    # the motion dataset (HDF5) to track
+    data: Path | None = None
+    # train or validation: only the clips of that split; null: all
+    split: str | None = None
+    # control steps of each robot
+    steps: int = 200
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.at_least_one(self, "steps")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wander(_OfModule):
+    """Where a module's prior leads without a task, beside white noise.
+
+    npmp skill wander anymal_b_dog out=runs/wander
+    npmp skill wander runs/imitation/module data=motions.h5 randomization=paper
+    """
+
+    # the motion dataset (HDF5) whose random frames robots start from; null: the home pose
+    data: Path | None = None
+    # train or validation: only the clips of that split; null: all
+    split: str | None = None
+    # at most; what is up then counts with this time
+    seconds: float = 20.0
+    # robots of each kind in rollouts.h5 and on the page, the first ones
+    shown: int = 8
+    # a page with the replay; false: figures and rollouts.h5 only
+    report: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.at_least_one(self, "shown")
+        ranges.above_zero(self, "seconds")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Interpolate(_OfModule):
+    """What lies between two clips' latents.
+
+    npmp skill interpolate anymal_b_dog data=dog.h5 clips=[D1_053_KAN01_001_c02,D1_009_KAN01_001]
+    out=runs/between"""
+
+    # the motion dataset (HDF5) of the clips
+    data: Path
+    # two clips' names, of w = 0 and w = 1
+    clips: tuple[str, str]
+    # how many w from 0 to 1
+    weights: int = 11
+    # frames that are mixed: of equal stride phase (strides), of equal number (frames); auto:
+    # strides where both clips have them
+    align: str = "auto"
+    # (1 - w) z_a + w z_b (linear), or the same over sqrt((1 - w)^2 + w^2) (variance)
+    mix: str = "linear"
+    # a page with the replay; false: figures and rollouts.h5 only
+    report: bool = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.weights < 2:
+            raise ValueError(f"weights must be at least 2, got {self.weights}")
+
+
+def opened(config: _OfModule) -> tuple[str, Robot, RobotBatchConfig]:
+    """The module's name, its robot and what stands between the two. Raises InputError where they do
+    not fit."""
+    folder, robot = modules.find(config.module), robot_of(config)
+    skill = SkillModule.load(folder)
     skill.check_robot(robot)
-    if choices_of_clips(config)["split"] is not None and config.action == "interpolate":
-        raise InputError(
-            f"split={config.split}: npmp skill interpolate takes two clips by name, from= and to="
-        )
-    like = robots_config_of(config, skill)
-    {"info": info, "wander": wander, "interpolate": interpolate}[str(config.action)](
-        config, run, robot, like
-    )
-    return 0
+    return Path(config.module).name, robot, robots_config_of(config, skill, hold=config.hold)
 
 
 # --- info
-# -------------------------------------------------------------------------------------------------------------
 
 
-def info(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConfig) -> None:
+def run_info(config: Info, run: Run) -> None:
     """The module's own words, and with data= what its latents carry."""
-    figures = {"module": Path(str(config.module)).name} | analysis.describe(str(config.module))
+    name, robot, like = opened(config)
+    figures = {"module": name} | analysis.describe(config.module)
     use = None
     if config.data is not None:
         use = analysis.latent_use(
-            str(config.module), str(config.data), robot=robot, split=config.split, num_robots=config.envs,
-            steps=config.steps, seed=run.seed, robots_config=like, threads=run.threads,
-        )  # fmt: skip
+            config.module,
+            str(config.data),
+            robot=robot,
+            split=config.split,
+            num_robots=config.envs,
+            steps=config.steps,
+            seed=run.seed,
+            robots_config=like,
+            threads=run.threads,
+        )
         figures["latents"] = {
-            "data": Path(str(config.data)).name,
+            "data": config.data.name,
             "split": config.split,
-            "randomization": config.randomization.name,
+            "randomization": run.chosen["randomization"],
             "kl_nats_per_step": float(use.kl.sum()),
             "active_dimensions": use.active(),
             "active_above_nats": ACTIVE_NATS,
             "dimensions": latent_rows(use),
         }
+    elif config.split is not None:
+        raise InputError(f"split={config.split} chooses clips of data=..., which is not given")
     write_figures(run, "info.json", figures)
     show_description(figures)
     if use is not None:
-        print()
-        print("\n".join(latent_chart(use)))
+        say("", *latent_chart(use))
 
 
 def latent_rows(use: LatentUse) -> list[dict[str, float]]:
@@ -96,7 +174,8 @@ def latent_chart(use: LatentUse) -> list[str]:
     """Lines of a bar chart of KL per dimension, at most 80 columns wide."""
     most = max(float(use.kl.max()), 1e-9)
     lines = [
-        f"KL to the prior {float(use.kl.sum()):.2f} nats/step; {use.active()} of {len(use.kl)} dimensions above "
+        f"KL to the prior {float(use.kl.sum()):.2f} nats/step; {use.active()} of "
+        f"{len(use.kl)} dimensions above "
         f"{ACTIVE_NATS:g}",
         "std: of z, the prior's is 1; mean: the encoder mean's share of z's innovation",
         f"{'dim':>4} {'nats/step':<{BAR + 8}} {'std':>6} {'mean':>6}",
@@ -104,7 +183,8 @@ def latent_chart(use: LatentUse) -> list[str]:
     for row in latent_rows(use):
         bar = "#" * round(BAR * row["kl_nats"] / most)
         lines.append(
-            f"{'z' + str(row['dimension']):>4} {bar + ' ' + format(row['kl_nats'], '.3f'):<{BAR + 8}}"
+            f"{'z' + str(row['dimension']):>4} "
+            f"{bar + ' ' + format(row['kl_nats'], '.3f'):<{BAR + 8}}"
             f" {row['std']:>6.2f} {row['mean_share']:>6.2f}"
         )
     return lines
@@ -165,26 +245,30 @@ def show_description(figures: dict[str, Any]) -> None:
 
 
 # --- wander
-# -----------------------------------------------------------------------------------------------------------
 
 
-def wander(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConfig) -> None:
+def run_wander(config: Wander, run: Run) -> None:
     """Robots on latents of the prior and on white noise."""
-    motions = motions_of(config, robot)
+    name, robot, like = opened(config)
+    motions = motions_of(config.data, robot, split=config.split)
     recorded = None if motions is None else analysis.Movement.recorded(motions, robot)
     trials = analysis.wander(
-        str(config.module), motions, robot=robot,
-        num_robots=config.envs, seconds=config.seconds, seed=run.seed, robots_config=like, threads=run.threads,
+        config.module,
+        motions,
+        robot=robot,
+        num_robots=config.envs,
+        seconds=config.seconds,
+        seed=run.seed,
+        robots_config=like,
+        threads=run.threads,
         shown=config.shown,
-    )  # fmt: skip
+    )
     figures = {
-        "module": Path(str(config.module)).name,
+        "module": name,
         "robot": robot.name,
-        "starts": "home pose"
-        if config.data is None
-        else f"random frames of {Path(str(config.data)).name}",
+        "starts": "home pose" if config.data is None else f"random frames of {config.data.name}",
         "split": config.split,
-        "randomization": config.randomization.name,
+        "randomization": run.chosen["randomization"],
         "robots": config.envs,
         "seconds": next(iter(trials.values())).cap_s,
         "seed": run.seed,
@@ -200,10 +284,10 @@ def wander(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConfig) -
         }
         write_motions(run.out / "rollouts.h5", robot, shown, 1.0 / trials["prior"].dt)
         if config.report:
-            about = made_by(config, run.seed)
+            about = made_by(run)
             skill_page.wandering(run.out / "report.html", robot, figures, trials, about, recorded)
     show_wandering(figures)
-    where_it_is(config, run)
+    where_it_is(config.report, run)
 
 
 def show_wandering(figures: dict[str, Any]) -> None:
@@ -231,42 +315,47 @@ def show_wandering(figures: dict[str, Any]) -> None:
     )
     console().print(table(columns, rows, right=columns[1:], box=None))
     say(
-        f"{figures['robots']} robots from the {figures['starts']}, {figures['seconds']:g} s at most; times of "
-        "those still up then count as that, so means are lower bounds. prior / this: how many times as long the prior "
-        "keeps them up, with 95 %; like recordings: shared area of the histograms of speed, turn and feet "
+        f"{figures['robots']} robots from the {figures['starts']}, {figures['seconds']:g} s "
+        "at most; times of "
+        "those still up then count as that, so means are lower bounds. prior / this: how "
+        "many times as long the prior "
+        "keeps them up, with 95 %; like recordings: shared area of the histograms of speed, "
+        "turn and feet "
         "off the ground.",
         wrap=True,
     )
 
 
 # --- interpolate
-# ------------------------------------------------------------------------------------------------------
 
 
-def interpolate(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConfig) -> None:
+def run_interpolate(config: Interpolate, run: Run) -> None:
     """Robots on mixtures of two clips' latents."""
-    for key in ("data", "from", "to"):
-        if config[key] is None:
-            raise InputError(
-                f"npmp skill interpolate needs {key}=..., e.g. data=motions.h5 from=CLIP to=CLIP"
-            )
-    names = str(config["from"]), str(config["to"])
+    name, robot, like = opened(config)
+    names = config.clips
     result = analysis.interpolate(
-        str(config.module), str(config.data), *names, robot=robot, weights=config.weights, align=config.align,
+        config.module,
+        str(config.data),
+        *names,
+        robot=robot,
+        weights=config.weights,
+        align=config.align,
         mix=config.mix,
-        copies=1 if config.randomization.name == "none" else config.envs, seed=run.seed, robots_config=like,
+        copies=1 if run.chosen["randomization"] == "none" else config.envs,
+        seed=run.seed,
+        robots_config=like,
         threads=run.threads,
-    )  # fmt: skip
+    )
     figures = {
-        "module": Path(str(config.module)).name,
+        "module": name,
         "robot": robot.name,
-        "data": Path(str(config.data)).name,
+        "data": config.data.name,
         "from": names[0],
         "to": names[1],
         "tracked_s": dict(zip(names, result.tracked_s, strict=True)),
         "aligned_by": result.aligned_by,
         "mix": config.mix,
-        "randomization": config.randomization.name,
+        "randomization": run.chosen["randomization"],
         "seed": run.seed,
         "weights": result.rows(),
     }
@@ -282,15 +371,10 @@ def interpolate(config: DictConfig, run: Run, robot: Robot, like: RobotBatchConf
         write_motions(run.out / "rollouts.h5", robot, motions, 1.0 / result.dt)
         if config.report:
             skill_page.interpolation(
-                run.out / "report.html",
-                robot,
-                figures,
-                motions,
-                1.0 / result.dt,
-                made_by(config, run.seed),
+                run.out / "report.html", robot, figures, motions, 1.0 / result.dt, made_by(run)
             )
     show_interpolation(figures)
-    where_it_is(config, run)
+    where_it_is(config.report, run)
 
 
 def show_interpolation(figures: dict[str, Any]) -> None:
@@ -307,7 +391,6 @@ def show_interpolation(figures: dict[str, Any]) -> None:
 
 
 # --- files
-# ------------------------------------------------------------------------------------------------------------
 
 
 def write_figures(run: Run, name: str, figures: dict[str, Any]) -> None:
@@ -330,12 +413,15 @@ def write_motions(
             group.create_dataset("qpos", data=qpos, compression="gzip", compression_opts=1)
 
 
-def where_it_is(config: DictConfig, run: Run) -> None:
+def where_it_is(report: bool, run: Run) -> None:
     """The line that says what was written, or how to have it written."""
     if run.out is None:
-        print("out=FOLDER writes the figures, the motions and a page to watch them on.")
+        say("out=FOLDER writes the figures, the motions and a page to watch them on.")
     else:
-        say(str(run.out / ("report.html" if config.report else "rollouts.h5")))
+        say(str(run.out / ("report.html" if report else "rollouts.h5")))
 
 
-main = verb("skill", run, out="optional_folder", positional=("action", "module"), devices=("cpu",))
+_common: Any = {"out": "optional_folder", "positional": ("module",), "devices": ("cpu",)}
+info = Command("skill info", Info, run_info, **_common)
+wander = Command("skill wander", Wander, run_wander, **_common)
+interpolate = Command("skill interpolate", Interpolate, run_interpolate, **_common)

@@ -1,17 +1,15 @@
-"""`npmp suite`: a walking policy in the scenarios of sim-to-real practice; suite.json, suite.html;
-exits 3 unless all pass."""
+"""`npmp evaluate suite`: a walking policy in the scenarios of sim-to-real practice; suite.json,
+suite.html; exits 3 unless all pass."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig, OmegaConf
-
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import write_json
-from npmp import report, robots
+from npmp import ranges, report
 from npmp.evaluation.policy import teacher_of
 from npmp.evaluation.suite import (
     FlagConfig,
@@ -23,40 +21,80 @@ from npmp.evaluation.suite import (
     run_scenario,
     setting_of,
 )
-from npmp.experiments.backend import backend_of, note_other_drives, policy_of, robots_config_of
-from npmp.experiments.common import (
-    Run,
-    at_least,
-    console,
-    made_by,
-    names_of,
-    progress_bar,
-    say,
-    table,
-    verb,
+from npmp.experiments.backend import (
+    Simulating,
+    note_other_drives,
+    place_of,
+    policy_of,
+    robot_of,
+    robots_config_of,
 )
-from npmp.experiments.failures import NOT_PASSED, OK
-from npmp.experiments.typed import build
+from npmp.experiments.command import Command, Run, made_by
+from npmp.experiments.compose import group
+from npmp.experiments.groups import task_of
+from npmp.experiments.terminal import NOT_PASSED, OK, console, progress_bar, say, table
 from npmp.report import suite_page
 from npmp.reuse import PolicyActor
 from npmp.reuse.handover import load_recovery
 from npmp.tasks.commands import as_command_range
-from npmp.tasks.walk import Walk, WalkConfig
+from npmp.tasks.walk import Walk
 
 
-def scenarios_of(config: DictConfig) -> dict[str, Scenario]:
+@dataclass(frozen=True, kw_only=True)
+class Suite(Simulating):
+    """Try a walking policy in the scenarios of sim-to-real practice, with red flags and their
+    cures: suite.json, suite.html; exits 0 only if all pass, else 3.
+
+    npmp evaluate suite policy=anymal_b_walk out=runs/suite
+    npmp evaluate suite policy=runs/reuse/policy scenarios=[flat_forward,slope_up]
+    randomization=paper out=runs/suite
+    npmp evaluate suite policy=anymal_b_walk recovery=anymal_b_recover scenarios=[fallen_start]
+    out=runs/suite
+    npmp evaluate suite policy=op3_walk scenario.strong_push.push.force_n=8 out=runs/suite
+    """
+
+    # what all scenarios share, where they say nothing else
+    task: Any = group("walk")
+    # the scenarios
+    scenario: Any = group("practice")
+    # a policy of task=walk: its folder, or a shipped one's name (npmp skill list)
+    policy: str
+    # its skill module; null: found by its checksum
+    module: str | None = None
+    # a policy of task=recover, to which it hands over where a start has fallen; null: without that
+    # scenario
+    recovery: str | None = None
+    # which of the group scenario: [flat_forward,slope_up]; null: all
+    scenarios: str | list[str] | None = None
+    # of each, at once; fewer say less [practice: 100]
+    trials: int = 100
+    # a trial that never falls succeeds where its mean velocity over the last seconds is near its
+    # command [D]
+    success: SuccessConfig = field(default_factory=SuccessConfig)
+    # where red flags begin [D]
+    flags: FlagConfig = field(default_factory=FlagConfig)
+    # of setpoints, first_order or zero_order; null: as the module was trained
+    hold: str | None = None
+    # the folder for suite.json and suite.html
+    out: Path | None = Path("runs/suite/{now}")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.at_least_one(self, "trials")
+
+
+def scenarios_of(config: Suite) -> dict[str, Scenario]:
     """The scenarios that are asked for, by name. Raises InputError for one that there is not."""
-    known: Any = OmegaConf.to_container(config.scenario, resolve=True)
-    known.pop("name", None)
-    asked = names_of(config, "scenarios")
+    known: dict[str, Scenario] = config.scenario
+    asked = [config.scenarios] if isinstance(config.scenarios, str) else config.scenarios
     names = list(known) if asked is None else asked
     if not names:
         raise InputError(f"scenarios=[] names none; there are: {', '.join(known)}")
     for name in names:
         if name not in known:
             raise unknown("scenario", name, known)
-    found = {name: build(Scenario, known[name], at=f"scenario.{name}") for name in names}
-    if config.recovery is None and asked is None:  # nobody gets up
+    found = {name: known[name] for name in names}
+    if config.recovery is None and asked is None:  # nothing gets up
         return {name: scenario for name, scenario in found.items() if not scenario.fallen}
     if config.recovery is None and (fallen := [name for name in names if found[name].fallen]):
         raise InputError(f"scenario {fallen[0]} takes a policy that gets up: recovery=NAME")
@@ -65,31 +103,26 @@ def scenarios_of(config: DictConfig) -> dict[str, Scenario]:
     return found
 
 
-def run(config: DictConfig, run: Run) -> int:
-    """Try all scenarios, write the files, say who passed."""
-    at_least(config, trials=1)
-    if config.task.name != Walk.name:
-        raise InputError(f"npmp suite is for task=walk, not for {config.task.name}")
-    robot = robots.load(config.robot.name)
-    folder, policy, module, skill = policy_of(config, run.device)
+def run(config: Suite, run: Run) -> int:
+    """Try all scenarios, write the files, say which passed."""
+    if task_of(str(run.chosen["task"])) != Walk.name:
+        raise InputError(f"npmp evaluate suite is for task=walk, not for {run.chosen['task']}")
+    robot, success = robot_of(config), config.success
+    folder, policy, module, skill = policy_of(config.policy, config.module, run.device)
     policy.check_task(Walk)
     skill.check_robot(robot)
-    success, flags = (
-        build(SuccessConfig, config.success, at="success"),
-        build(FlagConfig, config.flags, at="flags"),
-    )
     within = as_command_range(policy.contract.command_range)
-    base = Walk.resolve(build(WalkConfig, config.task, at="task"), None, policy.contract.told)
-    like = robots_config_of(config, skill)
-    note_other_drives(policy.contract.training, config)
+    base = Walk.resolve(config.task, None, policy.contract.told)
+    like = robots_config_of(config, skill, hold=config.hold)
+    note_other_drives(policy.contract.training, config.actuator)
     scenarios = scenarios_of(config)
     recovery = (
-        None if config.recovery is None else load_recovery(str(config.recovery), robot, run.device)
+        None if config.recovery is None else load_recovery(config.recovery, robot, run.device)
     )
     settings = {
         name: setting_of(name, scenario, base, like, within) for name, scenario in scenarios.items()
     }
-    place: dict[str, Any] = {**backend_of(config, run), "num_threads": run.threads}
+    place = place_of(config, run)
     run.begin()
     actor, outcomes = PolicyActor(policy, skill), dict[str, ScenarioResult]()
     with progress_bar() as bar:
@@ -106,18 +139,26 @@ def run(config: DictConfig, run: Run) -> int:
             )
     rows = [{"name": name, **outcome.row} for name, outcome in outcomes.items()]
     result: dict[str, Any] = {
-        "policy": folder.name, "module": module.name, "robot": robot.name, "seed": run.seed, "trials": config.trials,
-        "sim": config.sim, "actuator": config.actuator, "randomization": config.randomization.name,
+        "policy": folder.name,
+        "module": module.name,
+        "robot": robot.name,
+        "seed": run.seed,
+        "trials": config.trials,
+        "sim": config.sim,
+        "actuator": config.actuator,
+        "randomization": run.chosen["randomization"],
         "command_range": within,
-        "recovery": None if config.recovery is None else Path(str(config.recovery)).name,
+        "recovery": None if config.recovery is None else Path(config.recovery).name,
         "success": asdict(success),
-        "passed": all(row["passed"] for row in rows), "scenarios": rows,
-        "red_flags": red_flags(outcomes, scenarios, robot, flags),
+        "passed": all(row["passed"] for row in rows),
+        "scenarios": rows,
+        "red_flags": red_flags(outcomes, scenarios, robot, config.flags),
         "joint_speeds": joint_speeds([outcome.trial for outcome in outcomes.values()], robot),
-        "teacher": teacher_of(policy.contract), "versions": report.versions(),
-    }  # fmt: skip
+        "teacher": teacher_of(policy.contract),
+        "versions": report.versions(),
+    }
     write_json(run.folder / "suite.json", result)
-    suite_page.write(run.folder / "suite.html", robot, result, outcomes, made_by(config, run.seed))
+    suite_page.write(run.folder / "suite.html", robot, result, outcomes, made_by(run))
     show(result)
     passed = sum(row["passed"] for row in rows)
     say(f"{passed} of {len(rows)} scenarios passed: {run.folder / 'suite.html'}")
@@ -128,10 +169,17 @@ def show(result: dict[str, Any]) -> None:
     """A line per scenario and per raised flag."""
     right = ("success", "95 %", "mark", "fell", "off command")
     rows = [
-        (row["name"], f"{row['success']:.2f}", f"{row['low']:.2f} to {row['high']:.2f}", f"{row['pass_mark']:.2f}",
-         f"{row['fell']:.2f}", f"{row['off_command']:.2f}", "passed" if row["passed"] else "not passed")
+        (
+            row["name"],
+            f"{row['success']:.2f}",
+            f"{row['low']:.2f} to {row['high']:.2f}",
+            f"{row['pass_mark']:.2f}",
+            f"{row['fell']:.2f}",
+            f"{row['off_command']:.2f}",
+            "passed" if row["passed"] else "not passed",
+        )
         for row in result["scenarios"]
-    ]  # fmt: skip
+    ]
     console().print(table(("scenario", *right, ""), rows, right=right, box=None))
     for flag in result["red_flags"]:
         if flag["raised"]:
@@ -139,4 +187,4 @@ def show(result: dict[str, Any]) -> None:
             say(f"red flag: {measured}: {flag['symptom']}; {flag['cure']}")
 
 
-main = verb("suite", run)
+main = Command("evaluate suite", Suite, run)

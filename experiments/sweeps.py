@@ -3,40 +3,70 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-from omegaconf import DictConfig
+from typing import Any, Literal
 
 from mocap_data.errors import InputError
-from npmp.experiments.common import Run, console, one_of, say, table, verb
+from npmp.experiments.command import Command, Keys, Run
 from npmp.experiments.sweeping.drive import failures, jobs_table
 from npmp.experiments.sweeping.launch import go_on
 from npmp.experiments.sweeping.sweep import PLAN, RUNNING, STATES, STOPPED, Sweep
+from npmp.experiments.terminal import console, say, table
 
 
-def run(config: DictConfig, run: Run) -> int:
-    """Do what `action` says."""
-    one_of(config, "action", "list", "show", "resume")
-    if config.action == "list":
-        show_all(Path(str(config.target or "runs")))
-        return 0
-    if config.target is None:
-        raise InputError(
-            f"npmp sweeps {config.action} needs a sweep: its folder (npmp sweeps list)"
+@dataclass(frozen=True, kw_only=True)
+class List(Keys):
+    """List the sweeps below a folder, and how far they are."""
+
+    # where to look
+    target: Path = Path("runs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Show(Keys):
+    """Show how far the jobs of a sweep are.
+
+    npmp sweeps show runs/seeds
+    """
+
+    # the sweep's folder
+    target: Path
+
+
+@dataclass(frozen=True, kw_only=True)
+class Resume(Show):
+    """Go on with a sweep: finished jobs are not done again, others go on from their checkpoints.
+
+    npmp sweeps resume runs/seeds
+    """
+
+    # what runs the jobs from now on; null: as before
+    launcher: Literal["local", "ray"] | None = None
+
+
+def run_list(config: List, run: Run) -> None:
+    """A line per sweep."""
+    show_all(config.target)
+
+
+def run_show(config: Show, run: Run) -> None:
+    """A line per job."""
+    show_jobs(Sweep.load(config.target))
+
+
+def run_resume(config: Resume, run: Run) -> int:
+    """Go on. Returns the exit code."""
+    sweep = Sweep.load(config.target)
+    if config.launcher is not None:
+        gpus, resources = 0.0, dict[str, float]()
+        if config.launcher == "ray":
+            gpus, resources = sweep.launcher.gpus, sweep.launcher.resources
+        sweep.launcher = replace(
+            sweep.launcher, kind=config.launcher, gpus=gpus, resources=resources
         )
-    sweep = Sweep.load(Path(str(config.target)))
-    if config.action == "resume":
-        if config.launcher is not None:
-            one_of(config, "launcher", "local", "ray")
-            kind, gpus, resources = str(config.launcher), 0.0, dict[str, float]()
-            if kind == "ray":
-                gpus, resources = sweep.launcher.gpus, sweep.launcher.resources
-            sweep.launcher = replace(sweep.launcher, kind=kind, gpus=gpus, resources=resources)
-        sweep.check_foreign()
-        return go_on(sweep)
-    show(sweep)
-    return 0
+    sweep.check_foreign()
+    return go_on(sweep)
 
 
 def show_all(folder: Path) -> None:
@@ -58,7 +88,7 @@ def show_all(folder: Path) -> None:
     console().print(table(columns, rows, right=STATES, show_edge=False, pad_edge=False))
 
 
-def show(sweep: Sweep) -> None:
+def show_jobs(sweep: Sweep) -> None:
     """All jobs, and what the failed ones failed with; sweep.json is brought up to date."""
     mark_stopped(sweep, keep=True)
     console().print(jobs_table(sweep, {i: sweep.progress(i) for i in range(len(sweep.jobs))}))
@@ -75,11 +105,12 @@ def mark_stopped(sweep: Sweep, *, keep: bool = False) -> None:
             sweep.save()
 
 
-main = verb(
-    "sweeps",
-    run,
-    out="optional_folder",
-    torch=False,
-    positional=("action", "target"),
-    devices=("cpu",),
-)
+_common: Any = {
+    "out": "optional_folder",
+    "torch": False,
+    "positional": ("target",),
+    "devices": ("cpu",),
+}
+list_all = Command("sweeps list", List, run_list, **_common)
+show = Command("sweeps show", Show, run_show, **_common)
+resume = Command("sweeps resume", Resume, run_resume, **_common)

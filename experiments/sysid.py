@@ -1,4 +1,4 @@
-"""`npmp sysid | sysid excite`: what a robot's joints are made of, from a log on a stand, as a
+"""`npmp sysid fit | excite`: what a robot's joints are made of, from a log on a stand, as a
 randomization preset."""
 
 from __future__ import annotations
@@ -6,28 +6,20 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from omegaconf import DictConfig, OmegaConf
+import yaml
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, write_json
 from mocap_data.outside import read_json
-from npmp import report, robots
-from npmp.experiments.common import (
-    Run,
-    above_zero,
-    console,
-    made_by,
-    one_of,
-    plain,
-    say,
-    table,
-    verb,
-)
-from npmp.experiments.typed import build
+from npmp import ranges, report, robots
+from npmp.experiments.command import Command, Keys, Run, made_by
+from npmp.experiments.compose import group
+from npmp.experiments.terminal import console, say, table
 from npmp.identification import (
     KINDS,
     ExcitationConfig,
@@ -48,38 +40,80 @@ from npmp.identification import (
 )
 from npmp.report import sysid_page
 from npmp.robots import Robot
+from npmp.settings import as_plain
 
 TRUTH = "npmp.stand_truth"
 
 
-def run(config: DictConfig, run: Run) -> int:
-    """Do what `action` says."""
-    one_of(config, "action", "fit", "excite")
-    robot = robots.load(config.robot.name)
-    if config.action == "excite":
-        excite(config, run, robot)
-    else:
-        fit(config, run, robot)
-    return 0
+@dataclass(frozen=True, kw_only=True)
+class _OnStand(Keys):
+    """A robot on a stand, its trunk held."""
+
+    # a robot: its name, or the folder of its robot.yaml (npmp robots list)
+    robot: str = "anymal_b"
+    # the world's vertical in the trunk's frame, as the stand holds it
+    up: tuple[float, float, float] = (0.0, 0.0, 1.0)
+    # CPU threads of the simulator, which no result depends on; null: all that this process may use
+    threads: int | None = None
 
 
-def excite(config: DictConfig, run: Run, robot: Robot) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Fit(_OnStand):
+    """Identify a robot's joints (armature, damping, friction, delay, encoder bias, gains) from a
+    log of it on a stand: an estimate with its uncertainty, and a randomization preset around it.
+
+    npmp sysid fit data=runs/excite/log.npz truth=runs/excite/truth.json robot=anymal_b
+    out=runs/sysid
+    npmp sysid fit data=stand.npz robot=op3 up=[0,0,-1] out=runs/sysid
+    """
+
+    # the log, .npz: rate_hz, actuators (names of the joints) and of every recording R: R/command,
+    # R/position, where known R/velocity, R/torque
+    data: Path
+    # the truth.json of a simulated log, to say how far off the estimate is; null: unknown
+    truth: Path | None = None
+    # what the preset draws of all that is not of joints
+    randomization: Any = group("paper")
+    # how it is estimated
+    identification: IdentificationConfig = field(default_factory=IdentificationConfig)
+    # how wide preset.yaml is about the estimate
+    preset: PresetConfig = field(default_factory=PresetConfig)
+    # the folder for sysid.json, preset.yaml and report.html
+    out: Path | None = Path("runs/sysid/{now}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Excite(_OnStand):
+    """Make the commands for such a log, and the log of a simulated robot with hidden parameters.
+
+    npmp sysid excite robot=anymal_b out=runs/excite
+    """
+
+    # sums of sines, all joints at once, those of a limb at frequencies of their own [D]
+    excitation: ExcitationConfig = field(default_factory=ExcitationConfig)
+    # of commands and readings; null: the robot's control rate
+    rate_hz: float | None = None
+    # true: the log has the drives' torques too, with 1 % of noise
+    torque: bool = False
+    # the folder for commands.csv, log.npz and truth.json
+    out: Path | None = Path("runs/excite/{now}")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.above_zero(self, *(("rate_hz",) if self.rate_hz is not None else ()))
+
+
+def run_excite(config: Excite, run: Run) -> None:
     """OUT/commands.csv for the real robot, OUT/log.npz of a simulated one, and OUT/truth.json, its
     parameters."""
-    if config.rate_hz is not None:
-        above_zero(config, "rate_hz")
-    settings = build(ExcitationConfig, config.excitation, at="excitation")
-    stand = stand_of(
-        robot,
-        float(config.rate_hz or robot.control_rate_hz),
-        up=list(config.up),
-        threads=run.threads,
-    )
+    robot, settings = robots.load(config.robot), config.excitation
+    rate_hz = config.rate_hz or robot.control_rate_hz
+    stand = stand_of(robot, rate_hz, up=list(config.up), threads=run.threads)
     rng = np.random.default_rng(run.seed)
     command = excitation(robot, stand, settings, rng)
     run.begin()
     hidden = drawn(stand, rng)
-    log = simulated(stand, hidden, command, rng, torque=bool(config.torque))
+    log = simulated(stand, hidden, command, rng, torque=config.torque)
     write_commands(run.folder / "commands.csv", log, command)
     write_stand_log(
         run.folder / "log.npz",
@@ -98,7 +132,8 @@ def excite(config: DictConfig, run: Run, robot: Robot) -> None:
     )
     say(f"{log.seconds:g} s at {stand.rate_hz:g} Hz; rad to either side: {widths}")
     say(
-        f"commands.csv (for a robot on a stand), log.npz (of a simulated one) and truth.json in {run.folder}"
+        "commands.csv (for a robot on a stand), log.npz (of a simulated one) and truth.json "
+        f"in {run.folder}"
     )
 
 
@@ -115,24 +150,16 @@ def write_commands(path: Path, log: StandLog, command: np.ndarray) -> None:
         temporary.write_text(text.getvalue(), encoding="utf-8")
 
 
-def fit(config: DictConfig, run: Run, robot: Robot) -> None:
+def run_fit(config: Fit, run: Run) -> None:
     """OUT/sysid.json, preset.yaml and report.html, and a line per joint."""
-    if config.data is None:
-        raise InputError(
-            "npmp sysid needs data=..., a log of the robot on a stand; npmp sysid excite makes the commands"
-        )
-    log = of_robot(read_stand_log(str(config.data)), robot)
-    truth = None if config.truth is None else truth_of(Path(str(config.truth)), robot)
-    settings = build(IdentificationConfig, config.identification, at="identification")
-    widths = build(PresetConfig, config.preset, at="preset")
+    robot = robots.load(config.robot)
+    log = of_robot(read_stand_log(config.data), robot)
+    truth = None if config.truth is None else truth_of(config.truth, robot)
+    settings, widths = config.identification, config.preset
     stand = stand_of(robot, log.rate_hz, up=list(config.up), threads=run.threads)
     run.begin()
     found = identify(stand, log, settings)
-    result: dict[str, Any] = {
-        "schema": "npmp.sysid",
-        "robot": robot.name,
-        "data": Path(str(config.data)).name,
-    }
+    result: dict[str, Any] = {"schema": "npmp.sysid", "robot": robot.name, "data": config.data.name}
     result |= {
         "rate_hz": log.rate_hz,
         "seconds": log.seconds,
@@ -145,15 +172,14 @@ def fit(config: DictConfig, run: Run, robot: Robot) -> None:
     name = f"{robot.name}_identified"
     write_preset(
         run.folder / "preset.yaml",
-        preset(found, plain(config.randomization), name, widths),
-        str(config.data),
+        preset(found, run.values["randomization"], name, widths),
+        config.data,
     )
-    sysid_page.identified(
-        run.folder / "report.html", stand, log, found, result, made_by(config, run.seed)
-    )
+    sysid_page.identified(run.folder / "report.html", stand, log, found, result, made_by(run))
     show(found, result)
     say(
-        f"use it: npmp imitate randomization={run.folder / 'preset.yaml'} ...; {run.folder / 'report.html'}"
+        f"use it: npmp imitate randomization={run.folder / 'preset.yaml'} ...; "
+        f"{run.folder / 'report.html'}"
     )
 
 
@@ -190,14 +216,11 @@ def add_truth(result: dict[str, Any], found: Identified, truth: np.ndarray) -> N
     result["coverage"] = within | {"parameters": int(looked.sum())}
 
 
-def write_preset(path: Path, content: Mapping[str, Any], data: str) -> None:
+def write_preset(path: Path, content: Mapping[str, Any], data: Path) -> None:
     """A file as those of conf/randomization."""
-    verbs = "imitate, reuse, evaluate, skill, bench, sysid"
-    head = f"# for: {verbs}\n# Joints as npmp sysid found them in {Path(data).name!r}\n"
+    head = f"# Joints as npmp sysid found them in {data.name!r}\n"
     with atomic_path(path) as temporary:
-        temporary.write_text(
-            head + OmegaConf.to_yaml(OmegaConf.create(dict(content))), encoding="utf-8"
-        )
+        temporary.write_text(head + yaml.safe_dump(as_plain(content), sort_keys=False))
 
 
 def show(found: Identified, result: Mapping[str, Any]) -> None:
@@ -218,9 +241,12 @@ def show(found: Identified, result: Mapping[str, Any]) -> None:
     if "coverage" in result:
         cover = result["coverage"]
         say(
-            f"of {cover['parameters']} true values {cover['within_1']:.2f} lie within one standard error, "
+            f"of {cover['parameters']} true values {cover['within_1']:.2f} lie within one "
+            "standard error, "
             f"{cover['within_2']:.2f} within two (0.68 and 0.95 are due)"
         )
 
 
-main = verb("sysid", run, torch=False, positional="action", devices=("cpu",))
+_common: Any = {"torch": False, "devices": ("cpu",)}
+fit = Command("sysid fit", Fit, run_fit, **_common)
+excite = Command("sysid excite", Excite, run_excite, **_common)

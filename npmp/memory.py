@@ -19,7 +19,7 @@ _MIB = 2**20
 
 
 def require_robots(
-    model: mujoco.MjModel, num_envs: int, *, substeps: int, key: str = "algo.num_envs"
+    model: mujoco.MjModel, num_envs: int, *, substeps: int, key: str = "num_envs"
 ) -> None:
     """Simulations of a model and the tensors that an environment keeps of them.
 
@@ -36,7 +36,7 @@ def require_robots(
 
 
 def require_replay(
-    capacity: int, num_envs: int, sizes: Mapping[str, int], *, key: str = "algo.num_envs"
+    capacity: int, num_envs: int, sizes: Mapping[str, int], *, key: str = "num_envs"
 ) -> None:
     """A `Replay`'s slots: the floats of `sizes`, two frame numbers and a flag each; exact. Of
     anymal_b 1.5 KB a slot.

@@ -4,18 +4,23 @@ annotations and defaults are the schema."""
 from __future__ import annotations
 
 import dataclasses
+import difflib
+import functools
 import math
+import os
 import reprlib
 import types
 import typing
-from collections.abc import Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
 from mocap_data.errors import InputError
 
 T = TypeVar("T")
 
-_LARGEST = 2**63 - 1  # of whole numbers: what arrays count in
+# of whole numbers: floats, and so figures and pages, do not tell larger neighbours apart
+_LARGEST = 2**53
 _NAMES = {float: "a finite number", int: "a whole number", bool: "true or false", str: "text"}
 _show = reprlib.Repr()
 _show.maxstring = _show.maxother = 80
@@ -49,6 +54,40 @@ def from_mapping(
         raise InputError(error) from None
 
 
+def from_value(hint: Any, value: Any, at: str) -> Any:
+    """A single value as an annotation wants it. Raises: InputError as `from_mapping`."""
+    try:
+        return _typed(hint, value, at)
+    except _Unlike as error:
+        raise InputError(error) from None
+
+
+def as_plain(value: Any) -> Any:
+    """Settings as YAML and JSON have them: mappings, lists, text and numbers."""
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = [entry.name for entry in dataclasses.fields(value) if entry.init]
+        return {name: as_plain(getattr(value, name)) for name in fields}
+    if isinstance(value, Mapping):
+        return {str(name): as_plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [as_plain(entry) for entry in value]
+    return str(value) if isinstance(value, Path) else value
+
+
+@functools.cache
+def hints_of(cls: type) -> dict[str, Any]:
+    """The types of a dataclass's fields."""
+    return typing.get_type_hints(cls)
+
+
+def unknown_setting(key: str, known: Iterable[str], also: Sequence[str] = ()) -> str:
+    """ "has no setting 'stps'; did you mean 'steps'? there are: ...". also: nearer names."""
+    known = list(known)
+    close = [*also, *difflib.get_close_matches(key, known, n=1)]
+    hint = f"did you mean {close[0]!r}? " if close else ""
+    return f"has no setting {shown(key)}; {hint}there are: {', '.join(known)}"
+
+
 def shown(value: object) -> str:
     """A value for a message, of bounded length however long or deep it is; as YAML writes it where
     that is simple."""
@@ -68,7 +107,7 @@ def _dataclass(
         return values
     if not isinstance(values, Mapping):
         raise _Unlike(at, values, "a mapping")
-    hints = typing.get_type_hints(cls)
+    hints = hints_of(cls)
     fields = {entry.name: entry for entry in dataclasses.fields(cls) if entry.init}
     defaults = {name: getattr(default, name, _default(entry)) for name, entry in fields.items()}
     arguments: dict[str, Any] = {}
@@ -76,7 +115,7 @@ def _dataclass(
         if key in ignore:
             continue
         if key not in fields:
-            raise InputError(f"{at} has no setting {shown(key)}; there are: {', '.join(fields)}")
+            raise InputError(f"{at} {unknown_setting(str(key), fields)}")
         arguments[key] = _typed(hints[key], value, f"{at}.{key}", defaults[key])
     missing = [
         name for name in fields if name not in arguments and defaults[name] is dataclasses.MISSING
@@ -102,10 +141,20 @@ def _typed(hint: Any, value: Any, at: str, default: Any = None) -> Any:
         return value
     if origin in (typing.Union, types.UnionType):
         return _one_of(arguments, hint, value, at)
+    if origin is Literal:
+        if not any(value == choice and type(value) is type(choice) for choice in arguments):
+            raise _Unlike(at, value, _words(hint))
+        return value
+    if hint is Path:
+        if not isinstance(value, str | Path) or not str(value):
+            raise _Unlike(at, value, "a path")
+        return Path(os.path.expanduser(value))
+    if hint is int and isinstance(value, float) and value.is_integer():
+        value = int(value)  # 1e6 for 1000000
     if dataclasses.is_dataclass(hint):
         cls = typing.cast(type, hint)
         return _dataclass(cls, value, at, default if isinstance(default, cls) else None)
-    if (origin or hint) in (tuple, list):
+    if (origin or hint) in (tuple, list, Sequence):
         return _sequence(hint, value, at)
     if isinstance(origin or hint, type) and issubclass(origin or hint, Mapping):
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
@@ -114,7 +163,7 @@ def _typed(hint: Any, value: Any, at: str, default: Any = None) -> Any:
         return {key: _typed(of, entry, f"{at}.{key}") for key, entry in value.items()}
     if not _is(hint, value):
         large = hint in (int, float) and type(value) is int
-        raise _Unlike(at, value, "a number of less than 19 digits" if large else _words(hint))
+        raise _Unlike(at, value, f"a number of at most {_LARGEST:,}" if large else _words(hint))
     return float(value) if hint is float else value
 
 
@@ -137,9 +186,10 @@ def _one_of(choices: tuple[Any, ...], hint: Any, value: Any, at: str) -> Any:
 
 def _sequence(hint: Any, value: Any, at: str) -> Any:
     kind, arguments = typing.get_origin(hint) or hint, typing.get_args(hint)
+    kind = tuple if kind is Sequence else kind
     if not isinstance(value, list | tuple):
         raise _Unlike(at, value, _words(hint))
-    if kind is tuple and arguments and arguments[-1] is not Ellipsis:
+    if typing.get_origin(hint) is tuple and arguments and arguments[-1] is not Ellipsis:
         if len(value) != len(arguments):
             raise _Unlike(at, value, _words(hint))
         each = arguments
@@ -165,12 +215,16 @@ def _words(hint: Any) -> str:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is type(None):
         return "null"
+    if origin is Literal:
+        return " or ".join(map(str, arguments))
+    if hint is Path:
+        return "a path"
     if origin in (typing.Union, types.UnionType):
         return " or ".join(_words(choice) for choice in arguments)
-    if (origin or hint) in (tuple, list):
+    if (origin or hint) in (tuple, list, Sequence):
         if not arguments:
             return "a list"
-        if origin is list or arguments[-1] is Ellipsis:
+        if origin is not tuple or arguments[-1] is Ellipsis:
             return f"a list, each {_words(arguments[0])}"
         return f"a list of {len(arguments)}, each {' or '.join(dict.fromkeys(_words(entry) for entry in arguments))}"
     if isinstance(origin or hint, type) and issubclass(origin or hint, Mapping):

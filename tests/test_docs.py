@@ -14,7 +14,6 @@ import shlex
 import sys
 import types
 from collections.abc import Iterator
-from copy import deepcopy
 from functools import cache
 from itertools import dropwhile
 from pathlib import Path
@@ -22,13 +21,13 @@ from typing import Any
 
 import pytest
 import yaml
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from markdown.extensions.toc import slugify
-from omegaconf import OmegaConf
 
 from mocap_data.errors import InputError
-from npmp.experiments import cli, common
-from npmp.experiments.help import CONF, choices
+from npmp.experiments import cli, compose
+from npmp.experiments.compose import MULTIRUN, load
+from npmp.experiments.groups import CONF
+from npmp.experiments.retarget import Retarget
 from npmp.experiments.sweeping.launch import chosen
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -80,10 +79,9 @@ def commands(block: str) -> Iterator[list[str]]:
 
 
 @cache
-def tiny(verb: str) -> dict[str, Any]:
-    """What debug=tiny sets of a verb."""
-    path = CONF / "debug" / verb / "tiny.yaml"
-    return yaml.safe_load(path.read_text()) if path.is_file() else {}
+def tiny(name: str) -> set[str]:
+    """The keys that debug=tiny sets of a command."""
+    return set(load(CONF / "debug" / "tiny.yaml").get(name, {}))
 
 
 def run(page: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str, Any]:
@@ -95,10 +93,11 @@ def run(page: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str, 
     for language, block in blocks(page.read_text(encoding="utf-8")):
         if language == "python":
             exec(compile(block, str(page), "exec"), vars(module))
-        for verb, *rest in commands(block) if language == "sh" else ():
-            small = [argument for argument in rest if argument.split("=")[0] not in tiny(verb)]
-            assert cli.main([verb, *small, "debug=tiny"]) == 0, (
-                f"{named(page)}: npmp {verb} {shlex.join(rest)}"
+        for given in commands(block) if language == "sh" else ():
+            name, rest = cli.named(given)
+            small = [argument for argument in rest if argument.split("=")[0] not in tiny(name)]
+            assert cli.main([*name.split(), *small, "debug=tiny"]) == 0, (
+                f"{named(page)}: npmp {shlex.join(given)}"
             )
     return vars(module)
 
@@ -122,75 +121,26 @@ def test_the_task_of_the_docs_trains(tmp_path: Path, monkeypatch: pytest.MonkeyP
 # --- what composes ---
 
 
-@cache
-def _read(path: str, real: Any = OmegaConf.load) -> Any:
-    return real(path)
-
-
-@cache
-def _composed(verb: str, overrides: tuple[str, ...], real: Any = common._composed) -> Any:
-    return real(verb, overrides)
-
-
-@pytest.fixture
-def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each file of conf/ is parsed once, and each verb's defaults are composed once."""
-    load = OmegaConf.load
-    monkeypatch.setattr(
-        OmegaConf, "load", lambda f: deepcopy(_read(f.name)) if hasattr(f, "name") else load(f)
-    )
-    monkeypatch.setattr(
-        common, "_composed", lambda verb, overrides=(): deepcopy(_composed(verb, tuple(overrides)))
-    )
-
-
-def jobs_of(arguments: list[str]) -> Iterator[list[str]]:
-    """Arguments of some of a sweep's jobs: every choice of a group, the last of other values."""
-    plain = [argument for argument in arguments if not argument.startswith("-")]
-    values: dict[str, list[str]] = {}
-    for entry in OverridesParser.create().parse_overrides(
-        [argument for argument in plain if "=" in argument]
-    ):
-        if entry.is_sweep_override():
-            each = (
-                [entry.value().start]
-                if entry.is_interval_sweep()
-                else list(entry.sweep_string_iterator())
-            )
-            each = each if choices(entry.key_or_group) else each[-1:]
-            values[entry.input_line] = [f"{entry.key_or_group}={value}" for value in each]
-    for i in range(max(map(len, values.values()), default=1)):
-        yield [
-            values[given][min(i, len(values[given]) - 1)] if given in values else given
-            for given in plain
-        ]
-
-
-def composed(verb: str, rest: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raise InputError where the command would refuse its verb, a key, a choice or a value."""
-    given: list[tuple[common.Main, list[str]]] = []
-    monkeypatch.setattr(
-        common.Main, "__call__", lambda self, arguments=None: given.append((self, list(arguments)))
-    )
-    found = cli.verb_of([verb, *rest])
-    if found is None:  # --help, which has been printed
+def composed(given: list[str]) -> None:
+    """Raise InputError where a command would refuse its verb, a key, a choice or a value."""
+    if cli.help_asked(given) is not None or given == ["--version"]:
         return
-    main, arguments = found
-    main(arguments)  # a verb's own reading of its arguments, up to what all verbs share
-    for verbs_main, own in given:
-        sweep = "-m" in own
-        own = chosen([entry for entry in own if entry != "-m"]).rest if sweep else own
-        for job in jobs_of(own) if sweep else [own]:
-            asked = common.hydra_arguments(job, positional=verbs_main.positional, verb_name=verb)
-            config = common.compose(verb, asked)
-            if missing := OmegaConf.missing_keys(config):
-                raise InputError(f"npmp {verb} needs {sorted(missing)[0]}=")
+    name, rest = cli.named(given)
+    command = cli.command_of(name)
+    if set(MULTIRUN) & set(rest):
+        rest = [_first(argument) for argument in chosen(rest).rest]
+    for job in command.jobs(rest):
+        _ = job.config
+
+
+def _first(argument: str) -> str:
+    """Of what a search proposes the first value."""
+    return re.sub(r"=(?:\w+\((?:log, ?)?)?(?:interval|range)\(([^,]*),.*", r"=\1", argument)
 
 
 known_to_compose: set[tuple[str, ...]] = set()  # some stand on several pages
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("document", with_code(""), ids=named)
 def test_commands_compose(document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -198,14 +148,14 @@ def test_commands_compose(document: Path, tmp_path: Path, monkeypatch: pytest.Mo
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("{}\n")
     for language, block in blocks(document.read_text(encoding="utf-8")):
-        for verb, *rest in commands(block) if language == "" else ():
-            if (verb, *rest) in known_to_compose:
+        for given in commands(block) if language == "" else ():
+            if tuple(given) in known_to_compose:
                 continue
             try:
-                composed(verb, rest, monkeypatch)
+                composed(given)
             except InputError as error:
-                pytest.fail(f"{named(document)}: npmp {verb} {shlex.join(rest)}: {error}")
-            known_to_compose.add((verb, *rest))
+                pytest.fail(f"{named(document)}: npmp {shlex.join(given)}: {error}")
+            known_to_compose.add(tuple(given))
 
 
 WRONG = (
@@ -218,12 +168,11 @@ WRONG = (
 )
 
 
-@pytest.mark.usefixtures("quick")
 @pytest.mark.parametrize("wrong", WRONG)
-def test_wrong_commands_are_found(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    [[verb, *rest]] = commands(f"npmp {wrong}")
+def test_wrong_commands_are_found(wrong: str) -> None:
+    [given] = commands(f"npmp {wrong}")
     with pytest.raises(InputError):
-        composed(verb, rest, monkeypatch)
+        composed(given)
 
 
 @pytest.mark.parametrize("document", PAGES, ids=named)
@@ -287,7 +236,7 @@ def test_defaults_are_those_of_the_configuration() -> None:
     [table] = re.findall(
         r"^\| key \| default \| meaning \|\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE
     )
-    config = common.compose("retarget")
+    config = compose.defaults(Retarget)
     for row in table.splitlines():
         names, defaults = (
             cell.strip().replace("`", "").split(", ") for cell in row.split("|")[1:3]

@@ -29,8 +29,8 @@ import pytest
 
 from npmp import robots
 from npmp.experiments import cli
-from npmp.experiments.sweeping import job, launch, workers
-from npmp.settings import flat
+from npmp.experiments.command import Command
+from npmp.experiments.sweeping import job, workers
 from tests.test_docs import ROOT, blocks, named, tiny, typed, with_code
 
 pytestmark = pytest.mark.commands
@@ -45,7 +45,7 @@ LEFT_OUT = {
     "RAY_AUTH_MODE=token ray start": "leaves processes behind; npmp makes a cluster for the jobs",
 }
 if importlib.util.find_spec("pydrake") is None:
-    LEFT_OUT["npmp bundle trial bundle simulator=drake"] = "needs the extra drake"
+    LEFT_OUT["npmp deploy trial bundle simulator=drake"] = "needs the extra drake"
 
 # What pages take for granted, made where a line names it and its page has not made it: by a
 # command, or as a link to recordings and models that are here.
@@ -66,7 +66,7 @@ GIVEN = {
     "runs/knee": "npmp actuator fit debug=tiny data=knee.npz model=conv out=runs/knee",
     "runs/imitation": "npmp imitate debug=tiny data=motions.h5 out=runs/imitation",
     "runs/dog": "npmp imitate debug=tiny data=dog.h5 out=runs/dog",
-    "runs/both_ways": "npmp modules blend anymal_b_dog with=anymal_b_dog out=runs/both_ways/module",
+    "runs/both_ways": "npmp skill blend anymal_b_dog other=anymal_b_dog out=runs/both_ways/module",
     "runs/nominal": "npmp evaluate debug=tiny module=runs/dog/module data=dog.h5 out=runs/nominal",
     "runs/randomized": "npmp evaluate debug=tiny module=runs/dog/module data=dog.h5 out=runs/randomized",
     "runs/reuse": "npmp reuse debug=tiny module=anymal_b_dog out=runs/reuse",
@@ -75,10 +75,10 @@ GIVEN = {
     "runs/published": "npmp imitate debug=tiny algo=mo_vmpo data=motions.h5 out=runs/published",
     "runs/seeds": "npmp imitate -m debug=tiny data=motions.h5 seed=0,1 out=runs/seeds",
     "runs/fig7": "npmp imitate -m debug=tiny data=motions.h5 randomization=none,paper out=runs/fig7",
-    "bundle": "npmp export debug=tiny policy=anymal_b_walk out=bundle",
-    "runs/drake": "npmp bundle trial bundle debug=tiny seed=1 out=runs/drake",
-    "runs/robot": "npmp deploy bundle debug=tiny sim.realtime=false seed=1 out=runs/robot",
-    "runs/sim": "npmp deploy bundle debug=tiny sim.realtime=false out=runs/sim",
+    "bundle": "npmp deploy export debug=tiny policy=anymal_b_walk out=bundle",
+    "runs/drake": "npmp deploy trial bundle debug=tiny seed=1 out=runs/drake",
+    "runs/robot": "npmp deploy run bundle debug=tiny sim.realtime=false seed=1 out=runs/robot",
+    "runs/sim": "npmp deploy run bundle debug=tiny sim.realtime=false out=runs/sim",
 }
 # Besides debug=tiny, where a line has them: a minute of compiling, and jobs that one after another
 # are proposed.
@@ -87,7 +87,7 @@ LESS = {
     "hydra.sweeper.trials=24": "hydra.sweeper.trials=2",
 }
 # 3: what was judged did not pass; 130: Ctrl-C
-CODES = {"suite": (0, 3), "deploy": (0, 3), "play": (130,)}
+CODES = {"evaluate suite": (0, 3), "deploy run": (0, 3), "play": (130,)}
 PATIENCE_S = 60.0  # with a server, on a machine that is busy with other things
 FILE = r"`((?!conf/)(?:[\w.]+/)*\w+\.(?:csv|h5|html|json|npz|onnx|png|safetensors|webp|yaml))`"
 
@@ -109,13 +109,13 @@ def steps() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def at(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[Path], Place]]:
     """The folder of a page."""
-    jobs, given = launch.jobs_of, Place(tmp_path_factory.mktemp("given"), shared)
+    jobs, given = Command.jobs, Place(tmp_path_factory.mktemp("given"), shared)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("NPMP_SHARED", str(shared))
         patch.setenv("D", "recordings/dog")
         patch.delenv("RAY_ADDRESS", raising=False)
         # one job of a sweep, and in this process, where torch is imported already
-        patch.setattr(launch, "jobs_of", lambda main, asked: (jobs(main, asked) or [])[:1])
+        patch.setattr(Command, "jobs", lambda command, asked: jobs(command, asked)[:1])
         patch.setattr(workers, "begin", done_here)
         yield cache(lambda page: Place(tmp_path_factory.mktemp(page.stem), shared, given))
 
@@ -196,13 +196,14 @@ class Place:
     def npmp(self, verb: str, rest: list[str]) -> None:
         for argument in rest:
             self.provide(argument)
-        if self.given:
-            rest = [
-                LESS.get(each, each) for each in rest if each.split("=")[0] not in flat(tiny(verb))
-            ]
+        name, rest = (
+            (verb, rest) if {"--help", "help"} & {verb, *rest} else cli.named([verb, *rest])
+        )
+        if self.given and name in cli.commands(verb):
+            rest = [LESS.get(each, each) for each in rest if each.split("=")[0] not in tiny(name)]
             rest += ["debug=tiny", *(["sim.realtime=false"] if "robot=sim" in rest else [])]
         with asked(verb):
-            assert cli.main([verb, *rest]) in CODES.get(verb, (0,))
+            assert cli.main([*name.split(), *rest]) in CODES.get(name, (0,))
 
     def provide(self, argument: str) -> None:
         """Make what an argument names and nobody has made; make place for what out= names."""

@@ -20,7 +20,7 @@ from safetensors.torch import load_file, save_file
 
 from mocap_data.errors import InputError
 from npmp import artifact, checkpoint, robots
-from npmp.experiments.common import load_config
+from npmp.experiments.compose import load
 from npmp.nets import NetConfig
 from npmp.nets.high_level import HighLevelConfig
 from npmp.reuse import HighLevelPolicy
@@ -217,4 +217,4 @@ def test_robots(name: str, tmp_path: Path) -> None:
     for _ in range(EXAMPLES):
         (tmp_path / name).write_bytes(broken_bytes(whole, dice))
         one_line(lambda: robots.load(tmp_path))
-        one_line(lambda: load_config(tmp_path / name))
+        one_line(lambda: load(tmp_path / name))

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 from pathlib import Path
+
+from npmp.experiments import cli, groups
+from npmp.experiments.compose import defaults, group_values, load
+from npmp.settings import as_plain, flat
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -59,3 +64,35 @@ def test_no_branch_hangs_on_a_task_s_class() -> None:
                     if kinds & tasks - ({"Path"} if "pathlib" in path.read_text() else set()):
                         found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert not found
+
+
+def keys_of(name: str) -> set[str]:
+    """The dotted keys of a command, with every choice of its groups."""
+    keys = cli.command_of(name).keys
+    found = set(flat(defaults(keys))) | {field.name for field in dataclasses.fields(keys)}
+    for field in dataclasses.fields(keys):
+        if "group" in field.metadata and field.name != "scenario":
+            for choice in groups.names(name, field.name):
+                found |= set(flat(group_values(name, field.name, choice, ()), field.name))
+    return found
+
+
+def test_there_are_few_verbs_and_keys() -> None:
+    every = {key for verb in cli.VERBS for name in cli.commands(verb) for key in keys_of(name)}
+    assert len(cli.VERBS) <= 16 and len(every) <= 600, len(every)
+
+
+def test_a_preset_says_only_what_differs() -> None:
+    """No value of conf/GROUP is the default of its dataclass, too."""
+    for group in groups.GROUPS:
+        for name in groups.presets(group) if group != "scenario" else ():
+            verb = "imitate" if name in groups.names("imitate", group) else "reuse"
+            usual = flat(as_plain(groups.schema_of(verb, group, name)()))
+            said = flat(load_preset(group, name))
+            twice = [key for key, value in said.items() if usual.get(key, object()) == value]
+            assert not twice, f"conf/{group}/{name}.yaml: {twice}"
+
+
+def load_preset(group: str, name: str) -> dict[str, object]:
+    content = load(groups.CONF / group / f"{name}.yaml")
+    return {key: value for key, value in content.items() if key not in ("defaults", "for")}

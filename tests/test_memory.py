@@ -44,13 +44,13 @@ def test_a_replay_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_no_memory_holds_is_refused_by_its_key(robot: Robot) -> None:
     model = robot.model(visuals=False)
     for key, estimate in (
-        ("algo.num_envs=1000000000", lambda: memory.require_robots(model, 10**9, substeps=8)),
+        ("num_envs=1000000000", lambda: memory.require_robots(model, 10**9, substeps=8)),
         (
             "evaluation.starts=1000000000",
             lambda: memory.require_robots(model, 10**9, substeps=8, key="evaluation.starts"),
         ),
         (
-            "algo.num_envs=10000000",
+            "num_envs=10000000",
             lambda: memory.require_replay(128, 10**7, {"state": 57, "hidden": 128}),
         ),
         (

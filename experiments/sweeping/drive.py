@@ -13,8 +13,6 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from npmp.experiments.common import console, table
-from npmp.experiments.failures import INTERNAL_ERROR, OK, USER_ERROR, one_line
 from npmp.experiments.live import clock
 from npmp.experiments.sweeping.search import Search
 from npmp.experiments.sweeping.sweep import (
@@ -30,6 +28,7 @@ from npmp.experiments.sweeping.sweep import (
     failure,
 )
 from npmp.experiments.sweeping.workers import Ended, Local, Ray, Workers
+from npmp.experiments.terminal import INTERNAL_ERROR, OK, USER_ERROR, console, one_line, table
 from npmp.training.signals import signals_noted
 
 POLL_S, LOOK_S = 0.1, 2.0  # seconds between looks at the jobs' processes, and at their tables
@@ -228,9 +227,10 @@ def jobs_table(
         reached, taken = "" if score is None else f"{score:.4g}", clock(seconds) if seconds else ""
         rows.append((Text(named), state, steps, reached, taken, left, job.host))
     counts = ", ".join(
-        f"{sum(job.state == state for job in sweep.jobs)} {state}" for state in COLOURS
+        f"{sum(job.state == state for job in sweep.jobs)} {state}"
+        for state in COLOURS
         if any(job.state == state for job in sweep.jobs)
-    )  # fmt: skip
+    )
     columns = ("job", "state", "done", sweep.launcher.score or "score", "time", "left", "host")
     look = {
         "box": box.SIMPLE_HEAD,

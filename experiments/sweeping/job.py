@@ -25,29 +25,27 @@ def end_with_parent() -> None:
 
 def work(folder: Path, number: int) -> int:
     """Do a job. Returns its exit code."""
-    from omegaconf import OmegaConf
-
     from mocap_data.files import locked
-    from npmp.experiments.common import FOLDERS, Job, main_of
-    from npmp.experiments.failures import guarded
+    from npmp.experiments.cli import command_of
+    from npmp.experiments.command import FOLDERS
     from npmp.experiments.sweeping.sweep import Sweep
+    from npmp.experiments.terminal import guarded
 
-    with guarded() as command:
+    with guarded() as outcome:
         sweep = Sweep.load(folder.resolve())
         sweep.check_foreign()
         place, name = sweep.place(number), sweep.jobs[number].name
-        main, config = main_of(sweep.verb), OmegaConf.create(sweep.configs[number])
+        command, values = command_of(sweep.verb), dict(sweep.configs[number])
         # not as it was composed: the folder may have been moved
-        file = "" if main.out in FOLDERS else Path(str(config.out)).name
-        config.out = str(sweep.folder / file)
+        file = "" if command.out in FOLDERS else Path(str(values["out"])).name
+        values["out"] = str(sweep.folder / file)
         # an attempt before may live for a moment more
         with locked(sweep.log(number).with_suffix(".lock"), "", wait=True):
             begun, kept = (place / "config.yaml").is_file(), any(place.glob("checkpoints/*.json"))
-            if "resume" in config and begun and (kept or config.resume is None):
-                config.resume = str(place)
-            OmegaConf.set_struct(config, True)
-            command.code = main([], job=Job(config, name, number))
-    return command.code
+            if "resume" in values and begun and (kept or values["resume"] is None):
+                values["resume"] = str(place)
+            outcome.code = command([], job=command.job(values, name=name, number=number))
+    return outcome.code
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -7,15 +7,23 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from omegaconf import DictConfig
-
 from mocap_data.errors import InputError
-from npmp.experiments.common import FOLDERS, SHOWING, Job, Main, main_of, progress_bar, say
+from npmp.devices import cpus
+from npmp.experiments.cli import command_of
+from npmp.experiments.command import FOLDERS, Command, Run
+from npmp.experiments.compose import MULTIRUN, Job, Values, parsed
+from npmp.experiments.groups import task_of
 from npmp.experiments.sweeping.drive import drive, failures, workers_of
-from npmp.experiments.sweeping.plan import MULTIRUN, complete, jobs_of, parsed
 from npmp.experiments.sweeping.report import report
 from npmp.experiments.sweeping.search import Search, Sweeper, as_json, corners, distribution_of
-from npmp.experiments.sweeping.sweep import SWEPT_VERBS, Launcher, Sweep, SweptJob
+from npmp.experiments.sweeping.sweep import (
+    SWEPT_VERBS,
+    Launcher,
+    Sweep,
+    SweptJob,
+    refuse_shared_files,
+)
+from npmp.experiments.terminal import progress_bar, say
 from npmp.settings import from_mapping
 
 # characters of a job's folder; file systems allow 255, and logs and temporary files add some
@@ -70,29 +78,26 @@ def chosen(given: Sequence[str]) -> Choice:
     )
 
 
-def launch(main: Main, given: Sequence[str]) -> int | list[Job] | None:
+def launch(command: Command, given: Sequence[str]) -> int | list[Job]:
     """Run the sweep of a command line.
 
-    Returns: the exit code, or the jobs where they are to be done in this process; None where Hydra
-    could not read it.
+    Returns: the exit code, or the jobs where they are to be done in this process.
 
     Raises:
       InputError: before anything is run or written, where a job's settings are wrong.
     """
     choice = chosen(given)
     if choice.sweeper is not None:
-        return go_on(_search(main, choice, choice.sweeper), new=True)
-    jobs = jobs_of(main, choice.rest)
-    if any(argument.partition("=")[0] in SHOWING for argument in given):
-        return 0 if jobs is not None else None
-    if not jobs or choice.launcher is None or jobs[0].config.get("out") is None:
+        return go_on(_search(command, choice, choice.sweeper), new=True)
+    jobs = command.jobs(choice.rest)
+    if not jobs or choice.launcher is None or jobs[0].values.get("out") is None:
         return jobs
     if any(entry.startswith("out=") for job in jobs for entry in job.overrides):
         raise InputError("out= names the folder of all jobs; it cannot be swept")
-    sweep = _empty(main, jobs[0], choice.launcher)
+    sweep = _empty(command, jobs[0], choice.launcher)
     with progress_bar() as bar:
         each = bar.track(jobs, description="checking jobs")
-        sweep.configs = [complete(main, job, sweep.launcher.cores) for job in each]
+        sweep.configs = [complete(command, job, sweep.launcher.cores) for job in each]
     names = [job.name for job in jobs]
     if len(set(names)) < len(names) or max(map(len, names)) > LONGEST_NAME:
         names = [f"{i:03d}" for i in range(len(jobs))]
@@ -102,31 +107,58 @@ def launch(main: Main, given: Sequence[str]) -> int | list[Job] | None:
     return go_on(sweep, new=True)
 
 
-def _empty(main: Main, job: Job, launcher: Launcher) -> Sweep:
+def complete(command: Command, job: Job, cores: int) -> Values:
+    """A job's settings, complete. Raises InputError for those that the command refuses."""
+    try:
+        values, config = dict(job.values), job.config
+        for key in ("threads", "torch_threads"):
+            if key in values and values[key] is None:
+                values[key] = cores
+        refuse_shared_files(values)
+        if command.check is not None:
+            run = Run(
+                command.name,
+                config.out,
+                config.seed,
+                config.device,
+                cpus(),
+                given=job.given,
+                chosen=job.chosen,
+                values=values,
+            )
+            command.check(config, run)
+    except InputError as error:
+        at = f" (job {job.name}; none was started)" if job.name else ""
+        raise InputError(f"{error}{at}") from error
+    return values
+
+
+def _empty(command: Command, job: Job, launcher: Launcher) -> Sweep:
     """A sweep without jobs, by one of them."""
-    if main.name not in SWEPT_VERBS:
+    if command.name not in SWEPT_VERBS:
         raise InputError(
-            f"npmp {main.name} has no sweeps of its own processes; hydra/launcher=basic runs one "
+            f"npmp {command.name} has no sweeps of its own processes; hydra/launcher=basic "
+            "runs one "
             f"job after the other (those that have: {', '.join(SWEPT_VERBS)})"
         )
-    out = Path(str(job.config.out))
-    score, lower = _score(main.name, job.config)
+    out = Path(job.values["out"])
+    score, lower = _score(command.name, job)
     if score is not None and launcher.score in (None, score):
         lower = lower if launcher.lower is None else launcher.lower
         launcher = replace(launcher, score=score, lower=lower)
-    return Sweep(out if main.out in FOLDERS else out.parent, main.name, launcher, [], [])
+    return Sweep(out if command.out in FOLDERS else out.parent, command.name, launcher, [], [])
 
 
-def _score(verb: str, config: DictConfig) -> tuple[str | None, bool]:
+def _score(verb: str, job: Job) -> tuple[str | None, bool]:
     """The column that a verb's runs are compared by, and whether less of it is better."""
     if verb == "reuse":
         from npmp import tasks
 
-        return str(tasks.find(config.task.name).main_figure), True
+        return str(tasks.find(task_of(str(job.chosen["task"]))).main_figure), True
     return ("tracked_fraction" if verb == "imitate" else None), False
 
 
-def _search(main: Main, choice: Choice, sweeper: Sweeper) -> Sweep:
+def _search(command: Command, choice: Choice, sweeper: Sweeper) -> Sweep:
     """The sweep of a command line that leaves the jobs to a sweeper."""
     space, fixed = {}, []
     for argument in choice.rest:
@@ -140,24 +172,22 @@ def _search(main: Main, choice: Choice, sweeper: Sweeper) -> Sweep:
             "hydra/sweeper=optuna needs keys to search, e.g. 'algo.discount=interval(0.9,0.99)'"
         )
     first = corners(space)
-    sweep = _empty(main, _composed(main, [*fixed, *first[0]]), choice.launcher or Launcher())
+    sweep = _empty(command, _composed(command, [*fixed, *first[0]]), choice.launcher or Launcher())
     if sweep.launcher.score is None or sweep.launcher.lower is None:
         raise InputError(
-            f"npmp {main.name} has no score known here: hydra.launcher.score=COLUMN of metrics.csv "
+            f"npmp {command.name} has no score known here: hydra.launcher.score=COLUMN of "
+            "metrics.csv "
             "and hydra.launcher.lower=true, if less is better, or false"
         )
     for own in first:
-        complete(main, _composed(main, [*fixed, *own]), sweep.launcher.cores)
+        complete(command, _composed(command, [*fixed, *own]), sweep.launcher.cores)
     space = {key: as_json(distribution) for key, distribution in space.items()}
     sweep.search = {"sweeper": asdict(sweeper), "arguments": fixed, "space": space}
     return sweep
 
 
-def _composed(main: Main, arguments: Sequence[str]) -> Job:
-    jobs = main.jobs(arguments)
-    if not jobs:
-        raise InputError("hydra/sweeper=optuna has no job to show, and none was started")
-    return jobs[0]
+def _composed(command: Command, arguments: Sequence[str]) -> Job:
+    return command.jobs([argument for argument in arguments if argument not in MULTIRUN])[0]
 
 
 def go_on(sweep: Sweep, *, new: bool = False) -> int:
@@ -189,17 +219,20 @@ def what_next(sweep: Sweep) -> str:
     # the others have no runs whose scores could be compared over time
     if sweep.verb not in ("imitate", "reuse"):
         return f"npmp sweeps show {folder}"
-    # npmp compare's own default is imitation's score
+    # npmp evaluate compare's own default is imitation's score
     by = f" score={launcher.score}" if launcher.score else ""
     by += " lower=true" if by and launcher.lower else ""
-    return f"npmp sweeps show {folder}; npmp compare {folder}{by}; tensorboard --logdir {folder}"
+    return (
+        f"npmp sweeps show {folder}; npmp evaluate compare {folder}{by}; tensorboard "
+        f"--logdir {folder}"
+    )
 
 
 def _composer(sweep: Sweep) -> Callable[[Sequence[str]], dict[str, Any]]:
     """A search's jobs from what they have for their own."""
-    main, fixed = main_of(sweep.verb), list((sweep.search or {})["arguments"])
+    command, fixed = command_of(sweep.verb), list((sweep.search or {})["arguments"])
 
     def compose(own: Sequence[str]) -> dict[str, Any]:
-        return complete(main, _composed(main, [*fixed, *own]), sweep.launcher.cores)
+        return complete(command, _composed(command, [*fixed, *own]), sweep.launcher.cores)
 
     return compose

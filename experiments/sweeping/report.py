@@ -10,7 +10,7 @@ import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from mocap_data.files import atomic_path
-from npmp.experiments.help import CONF
+from npmp.experiments.groups import GROUPS
 from npmp.experiments.sweeping.search import Search
 from npmp.experiments.sweeping.sweep import FINISHED, PRUNED, Sweep
 
@@ -57,19 +57,18 @@ def write_best(sweep: Sweep, settings: Sequence[str], score: float) -> None:
     groups: list[dict[str, Any]] = []
     values: dict[str, Any] = {}
     for entry in OverridesParser.create().parse_overrides(list(settings)):
-        if (CONF / entry.key_or_group).is_dir():
-            groups.append({f"override /{entry.key_or_group}": entry.value()})
+        if entry.key_or_group in GROUPS:
+            groups.append({entry.key_or_group: entry.value()})
             continue
         *sections, leaf = entry.key_or_group.split(".")
         inner = values
         for section in sections:
             inner = inner.setdefault(section, {})
         inner[leaf] = entry.value()
-    content = ({"defaults": groups} if groups else {}) | values
+    content = {"verb": sweep.verb} | ({"defaults": groups} if groups else {}) | values
     with atomic_path(sweep.folder / BEST) as path:
         why = f"{sweep.launcher.score} {score:.6g}, the best of {len(sweep.jobs)} jobs"
-        head = f"# @package _global_\n# for: {sweep.verb}\n# {why}\n"
-        path.write_text(head + yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+        path.write_text(f"# {why}\n" + yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
 
 
 def write_page(sweep: Sweep, search: Search) -> None:

@@ -340,11 +340,11 @@ class PPOTrainer(Resumable):
             ) from error
         if env.num_envs % config.mini_batches:
             raise InputError(
-                f"{env.num_envs} robots (algo.num_envs) cannot be divided into {config.mini_batches} mini_batches"
+                f"{env.num_envs} robots (num_envs) cannot be divided into {config.mini_batches} mini_batches"
             )
         if env.num_envs < 2 * config.mini_batches:  # of one robot, rsl_rl drops the axis of robots
             raise InputError(
-                f"{env.num_envs} robots (algo.num_envs) are too few for {config.mini_batches} mini_batches: "
+                f"{env.num_envs} robots (num_envs) are too few for {config.mini_batches} mini_batches: "
                 "each needs at least 2"
             )
         self.env, self.config = env, config

@@ -77,7 +77,7 @@ class MOVMPOTrainer(Resumable):
             )
         if config.minibatches > env.num_envs:
             raise InputError(
-                f"{config.minibatches} minibatches need as many robots, there are {env.num_envs} (algo.num_envs)"
+                f"{config.minibatches} minibatches need as many robots, there are {env.num_envs} (num_envs)"
             )
         policy, critic = new_networks(env, net, config, seed=seed, objectives=len(env.objectives))
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)

@@ -7,6 +7,6 @@ from pathlib import Path
 from npmp.registry import Registry
 
 REGISTRY = Registry(
-    Path(__file__).resolve().parent, "skill module", "module.json", "CARD.md", "npmp modules add"
+    Path(__file__).resolve().parent, "skill module", "module.json", "CARD.md", "npmp skill add"
 )
 names, find, card = REGISTRY.names, REGISTRY.find, REGISTRY.card

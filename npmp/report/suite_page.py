@@ -1,4 +1,4 @@
-"""The page of `npmp suite`: which scenarios a policy passes, what is wrong with it, and what
+"""The page of `npmp evaluate suite`: which scenarios a policy passes, what is wrong with it, and what
 practice does about it."""
 
 from __future__ import annotations

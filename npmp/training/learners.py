@@ -66,7 +66,7 @@ def distributed(
         each, rest = divmod(robots, config.number)
         if rest:
             raise InputError(
-                f"{robots} robots (algo.num_envs) do not divide evenly by num_actors={config.number}"
+                f"{robots} robots (num_envs) do not divide evenly by num_actors={config.number}"
             )
     devices = [device_of(device, rank) for rank in range(config.learners)]
     if config.kind == "ray":

@@ -1,4 +1,4 @@
-"""`npmp export policy=...` and `npmp bundle check`: from a shipped policy to a folder that is
+"""`npmp deploy export` and `npmp deploy check`: from a shipped policy to a folder that is
 whole."""
 
 from __future__ import annotations
@@ -21,7 +21,12 @@ def test_from_a_policy_to_a_checked_bundle(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "bundle"
-    assert cli.main(["export", "policy=anymal_b_walk", f"out={out}", "steps=120", "threads=1"]) == 0
+    assert (
+        cli.main(
+            ["deploy", "export", "policy=anymal_b_walk", f"out={out}", "steps=120", "threads=1"]
+        )
+        == 0
+    )
     assert "rad from torch over 120 steps" in capsys.readouterr().out
     assert {path.name for path in out.iterdir()} == {"bundle.json", "policy.onnx", "golden.npz"}
     about = json.loads((out / "bundle.json").read_text())
@@ -30,15 +35,15 @@ def test_from_a_policy_to_a_checked_bundle(
     own = json.loads((policies.find("anymal_b_walk") / "policy.json").read_text())
     assert about["policy_sha256"] == own["weights_sha256"]
     assert about["module_sha256"] == own["module_sha256"]
-    assert cli.main(["bundle", "check", str(out)]) == 0
+    assert cli.main(["deploy", "check", str(out)]) == 0
     said = capsys.readouterr().out
     assert "largest difference from torch" in said and "over 120 steps" in said
     assert "lateral_mps [m/s] -0.3 to 0.3: velocity of the root along Y" in said
     driven, again = tmp_path / "driven", tmp_path / "again"
     quick = ["sim.realtime=false", "seconds=1", "controller.stand_s=1.0", "command=[0.4,0,0]"]
-    assert cli.main(["deploy", str(out), *quick, f"out={driven}"]) == 0
+    assert cli.main(["deploy", "run", str(out), *quick, f"out={driven}"]) == 0
     assert "the simulated robot came 0." in capsys.readouterr().out
-    assert cli.main(["deploy", str(out), f"log={driven}", f"out={again}"]) == 0
+    assert cli.main(["deploy", "run", str(out), f"log={driven}", f"out={again}"]) == 0
     played = json.loads((again / "deploy.json").read_text())["playback"]
     assert played["steps"] >= 100 and played["target_difference_rad"] < 1e-9
     assert cli.main(["inspect", str(out)]) == 0
@@ -48,7 +53,7 @@ def test_from_a_policy_to_a_checked_bundle(
     content = bytearray((broken / "policy.onnx").read_bytes())
     content[len(content) // 2] ^= 1
     (broken / "policy.onnx").write_bytes(content)
-    assert cli.main(["bundle", "check", str(broken)]) == 2
+    assert cli.main(["deploy", "check", str(broken)]) == 2
     assert "its checksum differs" in capsys.readouterr().err
     assert cli.main(["inspect", str(broken)]) == 2
     *shown, last = capsys.readouterr().out.splitlines()
@@ -59,18 +64,15 @@ def test_from_a_policy_to_a_checked_bundle(
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["export", "policy=anymal_b_walk", "module=op3_cmu"], "commands another skill module"),
-        (["export", "policy=nobody"], "no policy 'nobody'"),
-        (["export"], "or policy=... (a bundle is written)"),
-        (["export", "policy=anymal_b_walk", "steps=0"], "steps"),
         (
-            ["export", "policy=anymal_b_walk", "split=train"],
-            "split='train' is of motions, data=..., not of a policy",
+            ["deploy", "export", "policy=anymal_b_walk", "module=op3_cmu"],
+            "commands another skill module",
         ),
-        (["export", "motions.h5", "steps=200"], "steps=200 is of a policy, not of motions"),
-        (["bundle", "check"], "needs a bundle's folder"),
-        (["bundle", "check", "nowhere"], "no bundle in 'nowhere'"),
-        (["bundle", "show", "nowhere"], "action"),
+        (["deploy", "export", "policy=nobody"], "no policy 'nobody'"),
+        (["deploy", "export"], "needs policy="),
+        (["deploy", "export", "policy=anymal_b_walk", "steps=0"], "steps"),
+        (["deploy", "check"], "needs bundle="),
+        (["deploy", "check", "nowhere"], "no bundle in 'nowhere'"),
     ],
 )
 def test_what_it_refuses(

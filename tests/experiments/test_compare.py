@@ -1,4 +1,4 @@
-"""`npmp compare`: runs become groups, groups become a table, a plot and files."""
+"""`npmp evaluate compare`: runs become groups, groups become a table, a plot and files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from npmp.evaluation.comparison import (
     shortened,
     telling_keys,
 )
-from npmp.experiments import cli, common, compare
+from npmp.experiments import cli, compare
 
 # minutes 1, 2, 4; steps 100, 200, 400: what `make_run` writes by default
 SCORES = (0.2, 0.4, 0.8)
@@ -213,7 +213,9 @@ def test_compare(
             make_run(run, scores, seed=seed, settings={"algo": algo}, finished=seed == 0)
     out = tmp_path / "out"
     places = [str(entry) for entry in sorted((tmp_path / "sweep").iterdir())]
-    assert cli.main(["compare", *places, "threshold=0.5", "minutes=3", f"out={out}"]) == 0
+    assert (
+        cli.main(["evaluate", "compare", *places, "threshold=0.5", "minutes=3", f"out={out}"]) == 0
+    )
     shown = capsys.readouterr().out
     assert all(len(line) <= 80 for line in shown.splitlines() if str(out) not in line)
     assert "beta=[0.1,2], seed 1: incomplete: 400 of 400" in shown and "at 3 min" in shown
@@ -280,16 +282,9 @@ def test_what_is_wrong_is_said_before_anything_is_written(
     places["EMPTY"] = make_run(tmp_path / "empty")
     (places["EMPTY"] / "metrics.csv").write_text("iteration,env_steps\n")
     given = [str(places.get(argument, argument)) for argument in arguments]
-    assert cli.main(["compare", *given, f"out={tmp_path / 'out'}"]) == 2
+    assert cli.main(["evaluate", "compare", *given, f"out={tmp_path / 'out'}"]) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
-
-
-@pytest.mark.parametrize(
-    "name", sorted(path.stem for path in (common.CONF / "experiment").glob("*.yaml"))
-)
-def test_experiments_compose(name: str) -> None:
-    assert common.compose("imitate", [f"experiment={name}", "data=x"]).steps > 1
 
 
 def scored(folder: Path, name: str, scores: tuple[float, ...]) -> list[Path]:
@@ -319,7 +314,7 @@ def test_differences_are_told_with_their_intervals(
         differences(group_runs([read(a[0]), read(b[0])]), lower=False)[1].by_interval[0]
     )
     out = tmp_path / "out"
-    assert cli.main(["compare", *map(str, (*a, *b)), f"out={out}"]) == 0
+    assert cli.main(["evaluate", "compare", *map(str, (*a, *b)), f"out={out}"]) == 0
     assert (
         "P(better)" in capsys.readouterr().out
         and "Differences at the end" in (out / "comparison.html").read_text()

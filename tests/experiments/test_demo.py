@@ -13,8 +13,9 @@ import yaml
 from mocap_data import dog_gait, read_motions
 from mocap_data.errors import InputError
 from npmp.evaluation.policy import PolicyEvaluationConfig
-from npmp.experiments import cli, demo
-from npmp.experiments.common import Run, stored_config
+from npmp.experiments import cli, demo, imitate
+from npmp.experiments.command import Run
+from npmp.experiments.compose import Job, stored_config
 from npmp.experiments.live import SHOWN
 
 
@@ -97,9 +98,9 @@ def test_a_demo_goes_on_with_its_own_stages_only(
     starts: list[tuple[str, bool]] = []
     real = demo.stage
 
-    def noted(verb_name: str, *rest: object) -> object:
-        config, run = real(verb_name, *rest)  # type: ignore[arg-type]
-        starts.append((verb_name, run.resume is not None))
+    def noted(run: Run, job: Job) -> object:
+        config, run = real(run, job)
+        starts.append((job.verb, run.resume is not None))
         return config, run
 
     def enough(*given: object, **named: object) -> None:
@@ -107,14 +108,14 @@ def test_a_demo_goes_on_with_its_own_stages_only(
 
     monkeypatch.setattr(demo, "stage", noted)
     monkeypatch.setattr(demo, "evaluate_module", enough)
-    owner, config = stored_config(done / "imitate")
-    run = Run("demo", done, seed=0, device="cpu", threads=1)
-    assert owner == "imitate" and real("imitate", run, config)[1].resume == done / "imitate"
+    owner, values = stored_config(done / "imitate")
+    run, job = Run("demo", done, seed=0, device="cpu", threads=1), imitate.main.job(values)
+    assert owner == "imitate" and real(run, job)[1].resume == done / "imitate"
     (done / "summary.json").unlink()  # as if it had been killed in its last stage
     assert npmp_demo(done, "seed=1") == 2 and "the stages are done" in capfd.readouterr().err
     assert starts == [("imitate", False), ("reuse", False)]
     assert (done / "imitate" / "metrics.csv").read_bytes() != first
-    assert [stored_config(done / name)[1].seed for name in ("imitate", "reuse")] == [1, 1]
+    assert [stored_config(done / name)[1]["seed"] for name in ("imitate", "reuse")] == [1, 1]
 
 
 def test_a_mistake_in_a_stages_settings_shows_before_any_work(
@@ -122,7 +123,7 @@ def test_a_mistake_in_a_stages_settings_shows_before_any_work(
 ) -> None:
     for wrong, words in (
         ('imitate=["stpes=3"]', "did you mean 'steps'?"),
-        ('reuse=["steps=abc"]', "steps=abc: a whole number is expected"),
+        ('reuse=["steps=abc"]', "steps must be a whole number, got 'abc'"),
     ):
         assert npmp_demo(tmp_path / "out", wrong) == 2
         assert words in capfd.readouterr().err

@@ -1,4 +1,4 @@
-"""`npmp deploy` and `npmp compare-logs`, with a policy that stands in for a bundle's."""
+"""`npmp deploy` and `npmp deploy compare-logs`, with a policy that stands in for a bundle's."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_run_its_playback_and_their_comparison(
     assert played["playback"]["steps"] == 75 and played["playback"]["target_difference_rad"] < 1e-12
 
     capsys.readouterr()
-    assert cli.main(["compare-logs", str(sim), str(again), f"out={compared}"]) == 0
+    assert cli.main(["deploy", "compare-logs", str(sim), str(again), f"out={compared}"]) == 0
     said = json.loads((compared / "comparison.json").read_text())
     assert len(said["worst"]) == 3 and len(said["channels"]) == 12 * 4 + 9 + 1
     # the same run, but for the step that ended it

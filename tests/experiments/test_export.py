@@ -1,4 +1,4 @@
-"""`npmp export`: datasets in other projects' formats, and back."""
+"""`npmp data export`: datasets in other projects' formats, and back."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_there_and_back(
     suffix: str,
 ) -> None:
     out = tmp_path / "exported"
-    assert cli.main(["export", str(dataset), f"format={kind}", f"out={out}"]) == 0
+    assert cli.main(["data", "export", str(dataset), f"format={kind}", f"out={out}"]) == 0
     assert "2 clips and export.json in" in capsys.readouterr().out
     want = read_motions(dataset)
     for motion in want.motions:
@@ -72,11 +72,13 @@ def test_there_and_back(
 
 
 def test_some_clips(dataset: Path, tmp_path: Path) -> None:
-    assert cli.main(["export", str(dataset), "clips=[sway]", f"out={tmp_path / 'a'}"]) == 0
+    assert cli.main(["data", "export", str(dataset), "clips=[sway]", f"out={tmp_path / 'a'}"]) == 0
     assert [path.name for path in (tmp_path / "a").glob("*.npz")] == ["sway.npz"]
-    assert cli.main(["export", str(dataset), "clips=stand", f"out={tmp_path / 'b'}"]) == 0
+    assert cli.main(["data", "export", str(dataset), "clips=stand", f"out={tmp_path / 'b'}"]) == 0
     assert [path.name for path in (tmp_path / "b").glob("*.npz")] == ["stand.npz"]
-    assert cli.main(["export", str(dataset), "split=validation", f"out={tmp_path / 'c'}"]) == 0
+    assert (
+        cli.main(["data", "export", str(dataset), "split=validation", f"out={tmp_path / 'c'}"]) == 0
+    )
     assert [path.name for path in (tmp_path / "c").glob("*.npz")] == ["sway.npz"]
 
 
@@ -84,7 +86,14 @@ def test_another_rate(dataset: Path, tmp_path: Path) -> None:
     pytest.importorskip("retarget.resampling")
     assert (
         cli.main(
-            ["export", str(dataset), "format=unitree_csv", "rate_hz=30", f"out={tmp_path / 'a'}"]
+            [
+                "data",
+                "export",
+                str(dataset),
+                "format=unitree_csv",
+                "rate_hz=30",
+                f"out={tmp_path / 'a'}",
+            ]
         )
         == 0
     )
@@ -97,12 +106,15 @@ def test_a_robot_that_is_not_here_is_exported_without_its_bodies(
 ) -> None:
     with h5py.File(dataset, "r+") as file:
         file.attrs["robot"] = "hexapod"
-    assert cli.main(["export", str(dataset), f"out={tmp_path / 'a'}"]) == 2
+    assert cli.main(["data", "export", str(dataset), f"out={tmp_path / 'a'}"]) == 2
     assert (
         "need the model of robot 'hexapod'" in capsys.readouterr().err
         and not (tmp_path / "a").exists()
     )
-    assert cli.main(["export", str(dataset), "format=unitree_csv", f"out={tmp_path / 'a'}"]) == 0
+    assert (
+        cli.main(["data", "export", str(dataset), "format=unitree_csv", f"out={tmp_path / 'a'}"])
+        == 0
+    )
     back = read_robot_motion(tmp_path / "a" / "sway.csv", joint_names=robot.joint_names)
     assert back.num_frames == 30
 
@@ -110,11 +122,11 @@ def test_a_robot_that_is_not_here_is_exported_without_its_bodies(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["format=bvh"], "no format to export 'bvh'; there are: mjlab, unitree_csv"),
+        (["format=bvh"], "format must be mjlab or unitree_csv, got 'bvh'"),
         (["clips=[run]"], "no clip in {data} 'run'; there are: stand, sway"),
         (["split=test"], "no split in {data} 'test'; there are: train, validation"),
         (["clips=[stand]", "split=validation"], "no clip of clips= is of split=validation"),
-        (["rate_hz=0"], "rate_hz=0: a number above 0 is expected"),
+        (["rate_hz=0"], "rate_hz must be above 0, got 0"),
         (["rate_hz=1e-300"], "rate 1e-300 Hz is not possible"),
         (["rate_hz=1e300"], "rate 1e+300 Hz is not possible"),
         (["device=cuda"], "cpu"),
@@ -132,14 +144,14 @@ def test_wrong_arguments(
     arguments: list[str],
     message: str,
 ) -> None:
-    assert cli.main(["export", str(dataset), f"out={tmp_path / 'a'}", *arguments]) == 2
+    assert cli.main(["data", "export", str(dataset), f"out={tmp_path / 'a'}", *arguments]) == 2
     said = capsys.readouterr().err
     assert message.format(data=dataset) in said and len(said.splitlines()) == 1
     assert not (tmp_path / "a").exists()
 
 
 def test_no_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["export", f"out={tmp_path / 'a'}"]) == 2
+    assert cli.main(["data", "export", f"out={tmp_path / 'a'}"]) == 2
     assert "npmp export needs data=..." in capsys.readouterr().err
-    assert cli.main(["export", str(tmp_path / "none.h5"), f"out={tmp_path / 'a'}"]) == 2
+    assert cli.main(["data", "export", str(tmp_path / "none.h5"), f"out={tmp_path / 'a'}"]) == 2
     assert "no file" in capsys.readouterr().err

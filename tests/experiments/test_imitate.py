@@ -232,7 +232,7 @@ def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
         ("evaluation.every=0", "evaluation.every=0: a whole number of at least 1"),
         ("evaluation.starts=0", "evaluation.starts=0: a whole number of at least 1"),
         ("checkpoint_every=0", "checkpoint_every=0: a whole number of at least 1"),
-        ("algo.num_envs=0", "algo.num_envs=0: a whole number of at least 1"),
+        ("num_envs=0", "num_envs=0: a whole number of at least 1"),
         ("threads=-1", "threads=-1: a whole number of at least 1"),
         ("steps=-5", "steps=-5: a whole number of at least 1"),
         ("task.future_frames=0", "task: future_frames must be a whole number of at least 1, got 0"),

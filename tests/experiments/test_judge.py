@@ -13,7 +13,6 @@ from npmp import modules, policies, robots
 from npmp.envs import Trial
 from npmp.evaluation import terrains
 from npmp.experiments import cli
-from npmp.experiments.common import compose
 from npmp.registry import Registry
 from npmp.report import policy_page
 from npmp.reuse import HighLevelPolicy
@@ -156,7 +155,7 @@ def test_a_policy_is_judged_under_reuse_s_randomization(
     assert found["randomization"] == "paper"
     config = (tmp_path / "paper" / "config.yaml").read_text()
     assert "force: 150.0" in config
-    assert compose("evaluate", ["randomization=paper"]).randomization.pushes.force == 50.0
+    assert cli.job_of("evaluate", "randomization=paper").config.randomization.pushes.force == 50.0
     arguments = [
         f"policy={policy}",
         "task=walk",
@@ -239,9 +238,9 @@ def test_policies_are_listed_and_shown(
         assert cli.main(["policies"]) == 0
         shown = capsys.readouterr().out
         assert ("anymal_b_walk" in shown and "0 to 0.8 forward_mps" in shown) == (registry is full)
-    assert cli.main(["policies", "show", "anymal_b_walk"]) == 0
+    assert cli.main(["skill", "show", "anymal_b_walk"]) == 0
     assert capsys.readouterr().out == "# anymal_b_walk\n\n"
-    for words, message in ((["show"], "npmp policies show needs a policy: anymal_b_walk"),
+    for words, message in ((["show"], "npmp skill show needs a policy: anymal_b_walk"),
                            (["show", "cat"], "no shipped policy 'cat'; there are: anymal_b_walk"),
                            (["dance"], "no action 'dance'; there are: list, show")):  # fmt: skip
         assert cli.main(["policies", *words]) == 2

@@ -30,7 +30,7 @@ ITERATIONS = max(6, 2 * KILLS)
 
 SMALL = [
     "threads=1", f"checkpoint_every={EVERY}", "evaluation.every=2", "evaluation.starts=4", "net.encoder_width=32",
-    "net.latent_dim=8", "net.decoder_width=32", "net.lstm_width=32", "algo.num_envs=16", "randomization=paper",
+    "net.latent_dim=8", "net.decoder_width=32", "net.lstm_width=32", "num_envs=16", "randomization=paper",
 ]  # fmt: skip
 COMMANDS = {
     "world_model": [
@@ -74,6 +74,7 @@ def shown(run: Path) -> dict[int, float]:
     return dict(entries)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", COMMANDS)
 def test_a_run_killed_again_and_again_ends_with_the_same_bytes(
     algorithm: str, data: Path, trained: Path, tmp_path: Path
@@ -184,6 +185,7 @@ def left_alone(data: Path, out: Path, steps: int, hangup: signal.Handlers) -> in
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
+@pytest.mark.slow
 def test_a_terminal_that_is_gone_costs_no_work(data: Path, tmp_path: Path) -> None:
     """The run ends at a checkpoint, though nobody hears what it says."""
     assert left_alone(data, tmp_path / "run", 1_000_000, signal.SIG_DFL) == 128 + signal.SIGHUP
@@ -191,6 +193,7 @@ def test_a_terminal_that_is_gone_costs_no_work(data: Path, tmp_path: Path) -> No
     assert 0 < done < 1000
 
 
+@pytest.mark.slow
 def test_a_run_that_ignores_hangups_outlives_its_terminal(data: Path, tmp_path: Path) -> None:
     assert left_alone(data, tmp_path / "run", 1024, signal.SIG_IGN) == 0
     assert (tmp_path / "run" / "summary.json").is_file()

@@ -1,4 +1,4 @@
-"""`npmp modules`: what is shipped, its card, a module at half the size, and a module made of a run."""
+"""`npmp skill list | show | pack | blend | add`: what is shipped, its card, a module at half the size, and a module made of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from npmp.skill import SkillModule
 
 
 def test_every_shipped_module_loads_and_has_a_card(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["modules"]) == 0
+    assert cli.main(["skill", "list"]) == 0
     shown = capsys.readouterr().out
     for name in modules.names():
         assert name in shown
@@ -30,7 +30,7 @@ def test_pack_halves_a_module(
     trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     source, small = trained / "module", tmp_path / "small"
-    assert cli.main(["modules", "pack", str(source), f"out={small}"]) == 0
+    assert cli.main(["skill", "pack", str(source), f"out={small}"]) == 0
     sizes = [(folder / "module.safetensors").stat().st_size for folder in (source, small)]
     assert sizes[1] < 0.7 * sizes[0] and "no weight changed by more than" in capsys.readouterr().out
     before, after = (SkillModule.load(folder).state_dict() for folder in (source, small))
@@ -40,7 +40,7 @@ def test_pack_halves_a_module(
         torch.testing.assert_close(after[key], value, rtol=2**-11, atol=1e-7)
         if not key.startswith(("encoder.", "decoder.")):
             assert torch.equal(after[key], value)
-    assert cli.main(["modules", "pack", str(source), f"out={small}"]) == 2
+    assert cli.main(["skill", "pack", str(source), f"out={small}"]) == 2
     assert "replace=true" in capsys.readouterr().err
 
 
@@ -62,7 +62,7 @@ def test_blend_lies_between_two_modules(
         },
     )
     assert (
-        cli.main(["modules", "blend", str(source), f"with={other}", "share=0.25", f"out={between}"])
+        cli.main(["skill", "blend", str(source), f"other={other}", "share=0.25", f"out={between}"])
         == 0
     )
     blend, before = SkillModule.load(between), first.state_dict()
@@ -75,10 +75,10 @@ def test_blend_lies_between_two_modules(
     assert "after" not in said and "env_steps" not in said
     (between / "CARD.md").write_text("of another module")
     again = [
-        "modules",
+        "skill",
         "blend",
         str(source),
-        f"with={other}",
+        f"other={other}",
         "share=1",
         f"out={between}",
         "replace=true",
@@ -88,15 +88,16 @@ def test_blend_lies_between_two_modules(
     assert all(torch.equal(whole[name], value) for name, value in second.state_dict().items())
     capsys.readouterr()
     for arguments, message in (
-        (["with=op3_cmu", f"out={tmp_path / 'no'}"], "the modules differ in robot, model_sha256"),
+        (["other=op3_cmu", f"out={tmp_path / 'no'}"], "the modules differ in robot, model_sha256"),
         (
-            [f"with={other}", "share=1.5", f"out={tmp_path / 'no'}"],
+            [f"other={other}", "share=1.5", f"out={tmp_path / 'no'}"],
             "share must lie in 0 to 1, got 1.5",
         ),
-        ([f"with={other}"], "needs with=MODULE, the other one, and out=FOLDER"),
-        ([f"with={other}", f"out={between}"], "replace=true"),
+        ([f"other={other}"], "name the new module's folder"),
+        (["out=x"], "needs other="),
+        ([f"other={other}", f"out={between}"], "replace=true"),
     ):
-        assert cli.main(["modules", "blend", str(source), *arguments]) == 2
+        assert cli.main(["skill", "blend", str(source), *arguments]) == 2
         assert message in capsys.readouterr().err
     second.context_scale.mean += 1.0
     with pytest.raises(InputError, match="input scales differ"):
@@ -139,7 +140,7 @@ def test_add_makes_a_module_with_its_card(
     assert (
         cli.main(
             [
-                "modules",
+                "skill",
                 "add",
                 str(trained),
                 "name=dog",
@@ -162,22 +163,22 @@ def test_add_makes_a_module_with_its_card(
         "npmp imitate data=motions.h5 seed=0", "net.lstm_width=32", "out=runs/dog", "float16",
     ):  # fmt: skip
         assert words in card, words
-    assert cli.main(["modules", "show", str(tmp_path / "dog")]) == 0
+    assert cli.main(["skill", "show", str(tmp_path / "dog")]) == 0
     assert capsys.readouterr().out.strip() == card.strip()
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["modules", "show"], "needs a module"),
-        (["modules", "show", "cat"], "no shipped module 'cat'"),
-        (["modules", "dance"], "no action 'dance'; there are: list, show, pack, blend, add"),
-        (["modules", "pack", "anymal_b_dog"], "needs out="),
+        (["skill", "show"], "needs target="),
+        (["skill", "show", "cat"], "no shipped module 'cat'"),
+        (["skill", "dance"], "has no action 'dance'; there are: list, show, info"),
+        (["skill", "pack", "anymal_b_dog"], "out= is empty"),
         (
-            ["modules", "pack", "anymal_b_dog", "dtype=int8", "out=x"],
-            "no dtype 'int8'; there are: float32, float16",
+            ["skill", "pack", "anymal_b_dog", "dtype=int8", "out=x"],
+            "dtype must be float32 or float16, got 'int8'",
         ),
-        (["modules", "add", "nowhere"], "no module in 'nowhere'"),
+        (["skill", "add", "nowhere"], "no module in 'nowhere'"),
     ],
 )
 def test_what_does_not_exist_is_named(
@@ -193,5 +194,5 @@ def test_what_does_not_exist_is_named(
 
 
 def test_an_action_that_writes_nothing_leaves_no_folder(tmp_path: Path) -> None:
-    assert cli.main(["modules", "list", f"out={tmp_path / 'new' / 'out'}"]) == 0
+    assert cli.main(["skill", "list", f"out={tmp_path / 'new' / 'out'}"]) == 0
     assert not any(tmp_path.iterdir())

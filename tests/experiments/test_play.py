@@ -8,11 +8,15 @@ import sys
 import pytest
 
 from npmp.experiments import cli, play
-from npmp.experiments.common import compose
+
+
+def cast_of(*given: str) -> tuple[play.Cast, str | None]:
+    job = cli.job_of("play", *given)
+    return play.cast_of(job.config, job.chosen["task"])
 
 
 def test_without_arguments_there_is_all_that_is_shipped_for_anymal() -> None:
-    cast, mode = play.cast_of(compose("play"))
+    cast, mode = cast_of()
     assert mode is None and cast.modes == ("steer", "dribble", "imitate", "wander", "interpolate")
     assert list(cast.presets) == ["none", "paper", "wide"]
     assert cast.presets["paper"].pushes.force == 150.0  # of reuse
@@ -20,7 +24,7 @@ def test_without_arguments_there_is_all_that_is_shipped_for_anymal() -> None:
 
 
 def test_a_robot_on_two_legs_has_no_generated_gaits() -> None:
-    cast, _ = play.cast_of(compose("play", ["robot=op3"]))
+    cast, _ = cast_of("robot=op3")
     assert cast.modes == ("steer", "wander")
     # without motions to say which latents carry most
     assert cast.mode("wander", play.Session(cast).world).shown
@@ -28,10 +32,8 @@ def test_a_robot_on_two_legs_has_no_generated_gaits() -> None:
 
 def test_a_task_is_a_mode() -> None:
     for task, mode in (("dribble", "dribble"), ("imitation", "imitate")):
-        assert play.cast_of(compose("play", [f"task={task}"]))[1] == mode
-    cast, mode = play.cast_of(
-        compose("play", ["policy=anymal_b_rough", "task=path", "task.path=slalom"])
-    )
+        assert cast_of(f"task={task}")[1] == mode
+    cast, mode = cast_of("policy=anymal_b_rough", "task=path", "task.path=slalom")
     assert mode == "path" and cast.settings["path"].path == "slalom"
     session = play.Session(cast, mode)
     for _ in range(3):
@@ -44,7 +46,7 @@ def test_a_task_is_a_mode() -> None:
     [
         (["robot=unitree_go2"], "no policy is shipped for 'unitree_go2': give policy= or module="),
         (["mode=fly"], "no mode 'fly' with these; there are: steer, dribble"),
-        (["port=70000"], "from 0 to 65535"),
+        (["port=70000"], "from 0 (any that is free) to 65535"),
         (["policy=anymal_b_walk", "task=dribble"], "was trained for task 'walk'"),
         (["recovery=anymal_b_walk"], "was trained for task 'walk'"),
         (["policy=nobody"], "no policy 'nobody'"),

@@ -4,56 +4,42 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any
 
 import pytest
-from omegaconf import OmegaConf
 
 from npmp.envs.robot_batch import RobotBatchConfig
-from npmp.experiments import common, imitate
+from npmp.experiments import cli, imitate
 from npmp.experiments.backend import robots_config_of
+from npmp.nets import NetConfig
 
 
 @functools.cache
 def drawn(verb: str, *arguments: str) -> RobotBatchConfig:
     """Composing takes a while, and several tests ask for the same."""
     needed = {"imitate": ["data=x"], "reuse": ["module=x"]}[verb]
-    return robots_config_of(common.compose(verb, [*needed, *arguments]), RobotBatchConfig())
+    return robots_config_of(cli.job_of(verb, *needed, *arguments).config, RobotBatchConfig())
 
 
 def test_published_has_the_papers_values() -> None:
-    config: Any = OmegaConf.to_container(
-        common.compose("imitate", ["experiment=published", "data=x"]), resolve=True
-    )
-    algo, learner = config["algo"], config["algo"]["learner"]
-    assert algo["name"] == "mo_vmpo" and algo["num_envs"] >= 1000 and config["steps"] == 3 * 10**10
-    assert (algo["unroll"], algo["updates"], algo["minibatches"]) == (32, 1, 1)
-    assert (algo["beta"], algo["beta_power"], algo["beta_ramp"]) == (0.3, 0.2, 0.5)
-    assert algo["initial_std"] == 0.2 and algo["critic_hidden"] == [1024, 1024, 1024]
-    assert learner["gamma"] == 0.95 and learner["target_period"] == 100
-    assert (learner["learning_rate"], learner["dual_learning_rate"]) == (1e-4, 1e-4)
-    assert (learner["epsilon_temperature"], learner["epsilon_mean"], learner["epsilon_std"]) == (
-        [0.1],
-        0.1,
-        1e-5,
-    )
+    job = cli.job_of("imitate", "experiment=published", "data=x")
+    config, algo, learner = job.config, job.config.algo, job.config.algo.learner
+    assert job.chosen["algo"] == "mo_vmpo"
+    assert config.num_envs >= 1000 and config.steps == 3 * 10**10
+    assert (algo.unroll, algo.updates, algo.minibatches) == (32, 1, 1)
+    assert (algo.beta, algo.beta_power, algo.beta_ramp) == (0.3, 0.2, 0.5)
+    assert algo.initial_std == 0.2 and algo.critic_hidden == (1024, 1024, 1024)
+    assert learner.gamma == 0.95 and learner.target_period == 100
+    assert (learner.learning_rate, learner.dual_learning_rate) == (1e-4, 1e-4)
+    bounds = (learner.epsilon_temperature, learner.epsilon_mean, learner.epsilon_std)
+    assert bounds == ((0.1,), 0.1, 1e-5)
+    assert (learner.initial_temperature, learner.initial_alpha_mean) == (1.0, 1.0)
+    assert learner.popart and learner.popart_step_size == 3e-4
+    assert config.net == NetConfig(60, 0.95, 1024, 256, 256)
+    assert config.task.uniform_starts == 1.0 and config.task.hold == "first_order"
     assert (
-        learner["initial_temperature"],
-        learner["initial_alpha_mean"],
-        learner["initial_alpha_std"],
-    ) == (1.0, 1.0, 1.0)
-    assert learner["popart"] and learner["popart_step_size"] == 3e-4
-    assert config["net"] == {
-        "latent_dim": 60,
-        "alpha": 0.95,
-        "encoder_width": 1024,
-        "decoder_width": 256,
-        "lstm_width": 256,
-    }
-    assert config["task"]["uniform_starts"] == 1.0 and config["task"]["hold"] == "first_order"
-    assert robots_config_of(
-        OmegaConf.create(config), RobotBatchConfig(hold="zero_order", accelerometer="imu")
-    ) == drawn("imitate", "randomization=paper", "robot=anymal_b")
+        config.randomization
+        == cli.job_of("imitate", "data=x", "randomization=paper").config.randomization
+    )
 
 
 def test_published_gives_way_to_robot_and_command_line() -> None:
@@ -63,15 +49,16 @@ def test_published_gives_way_to_robot_and_command_line() -> None:
         for name in ("anymal_b", "op3")
     }
     assert op3 == paper["op3"] != paper["anymal_b"]
-    config = common.compose(
+    job = cli.job_of(
         "imitate",
-        ["experiment=published", "data=x", "randomization=none", "net=small", "algo.beta=0.1"],
+        "experiment=published",
+        "data=x",
+        "randomization=none",
+        "net=small",
+        "algo.beta=0.1",
     )
-    assert (
-        config.randomization.name == "none"
-        and config.net.latent_dim == 32
-        and config.algo.beta == 0.1
-    )
+    assert job.chosen["randomization"] == "none"
+    assert (job.config.net.latent_dim, job.config.algo.beta) == (32, 0.1)
 
 
 def test_published_runs(data: Path, tmp_path: Path) -> None:
@@ -124,11 +111,9 @@ def test_only_op3_carries_a_payload_and_all_but_pushes_is_the_same_in_reuse() ->
 
 def test_op3_walks_by_its_own_numbers() -> None:
     op3, anymal = (
-        common.compose("reuse", ["module=x", f"robot={name}"]).task for name in ("op3", "anymal_b")
+        cli.job_of("reuse", "module=x", f"robot={name}").config.task for name in ("op3", "anymal_b")
     )
-    assert (op3.phi, op3.velocity_filter) == (0.05, 0.95) and (
-        anymal.phi,
-        anymal.velocity_filter,
-    ) == (0.5, 0.0)
+    assert (op3.phi, op3.velocity_filter) == (0.05, 0.95)
+    assert (anymal.phi, anymal.velocity_filter) == (0.5, 0.0)
     assert op3.episode_s == anymal.episode_s == 20.0
-    assert common.compose("reuse", ["module=x", "robot=op3", "task.phi=0.2"]).task.phi == 0.2
+    assert cli.job_of("reuse", "module=x", "robot=op3", "task.phi=0.2").config.task.phi == 0.2

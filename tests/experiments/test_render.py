@@ -16,7 +16,7 @@ from mocap_data.store import MotionSet, write_motions
 from mocap_data.synthetic import demo_clips
 from npmp import render as films
 from npmp.experiments import cli, render
-from npmp.experiments.common import Run
+from npmp.experiments.command import Run
 from npmp.render import Shot
 from npmp.robots import Robot
 from retarget import retarget
@@ -34,12 +34,9 @@ def data(robot: Robot, motions: MotionSet, tmp_path_factory: pytest.TempPathFact
 
 def shot(*arguments: str) -> Shot:
     """What a command line films. Raises InputError."""
-    found = render.main.jobs(arguments)
-    assert found is not None
-    [job] = found
-    if job.wrong is not None:
-        raise job.wrong
-    return render.shot_of(job.config, Run("render", None, int(job.config.seed), "cpu", 1))
+    job = cli.job_of("render", *arguments)
+    run = Run("render", None, job.config.seed, "cpu", 1, given=job.given, chosen=job.chosen)
+    return render.shot_of(job.config, run)
 
 
 def test_a_policy_obeys_timed_commands() -> None:

@@ -432,7 +432,7 @@ def test_what_is_left_out_is_named_last(
 def test_tables_are_as_wide_as_told(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from npmp.experiments.common import console
+    from npmp.experiments.terminal import console
 
     for columns, width in (("80", 80), ("200", 200), ("", 140), ("0", 140), ("wide", 140)):
         monkeypatch.setenv("COLUMNS", columns)
@@ -441,28 +441,10 @@ def test_tables_are_as_wide_as_told(
     assert console().width == 140
 
 
-def test_defaults_are_those_of_the_library() -> None:
-    """But for what changes the meaning of "turn recordings into motions": mirrors, and setting some
-    aside."""
-    from dataclasses import fields
-
-    from npmp.experiments.common import compose
-    from npmp.experiments.retarget import options_of
-    from retarget import CleanOptions, Options
-
-    config = compose("retarget")
-    assert {
-        entry.name for settings in (Options, CleanOptions) for entry in fields(settings)
-    } <= set(config)
-    assert Options(**options_of(config, Options)) == Options()
-    chosen = CleanOptions(**options_of(config, CleanOptions))
-    assert chosen == CleanOptions()
-
-
 def test_options_are_checked_before_any_work(
     elsewhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "no method 'magic'; there are: points, joints" in refused(capsys, "method=magic")
+    assert "method must be points or joints, got 'magic'" in refused(capsys, "method=magic")
     assert "mirrors" in refused(capsys, "mirrors=up_down")
     assert "max_chunk_s=1 must be at least twice" in refused(capsys, "max_chunk_s=1")
     assert "scale_body must be" in refused(capsys, "scale_body=-1")

@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 import yaml
-from omegaconf import OmegaConf
 
 from mocap_data.errors import InputError
 from mocap_data.store import read_motions
 from npmp import robots
 from npmp.experiments import cli
-from npmp.experiments import robots as verb
-from npmp.experiments.common import Run, hydra_arguments, own_robot
+from npmp.experiments.command import Run
 from npmp.robots.menagerie import reference_to
 
 
@@ -46,23 +44,19 @@ def error_of(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_list(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["robots"]) == 0
+    assert cli.main(["robots", "list"]) == 0
     shown = capsys.readouterr().out
     assert "30.48" in shown and all(name in shown for name in robots.names())
     # nothing of Menagerie is here, and listing fetches nothing
     assert "downloaded at first use" in shown
 
 
-def robots_verb(action: str, target: str | None = None, **settings: object) -> int:
-    """The verb without Hydra, which takes most of a command's time."""
-    config = {
-        "action": action,
-        "target": target,
-        "name": None,
-        "replace": False,
-        "drop_missing": False,
-    } | settings
-    return verb.run(OmegaConf.create(config), Run("robots", None, 0, "cpu", 1))
+def robots_verb(action: str, *given: str) -> int:
+    """A command, its errors as they are."""
+    command = cli.command_of(f"robots {action}")
+    (job,) = command.jobs(given)
+    run = Run("robots", job.config.out, 0, "cpu", 1)
+    return command.function(job.config, run) or 0
 
 
 def test_add_check_and_use(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,9 +73,9 @@ def test_add_check_and_use(place: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert yaml.safe_load(written)["name"] == "rex" and "# guessed: " in written
 
     with pytest.raises(InputError, match=r"robots/rex/robot.yaml is there already"):
-        robots_verb("add", "dog.xml", name="rex")
+        robots_verb("add", "dog.xml", "name=rex")
     file.write_text("changed")
-    assert robots_verb("add", "dog.xml", name="rex", replace=True) == 0
+    assert robots_verb("add", "dog.xml", "name=rex", "replace=true") == 0
     assert file.read_text() == written
     for target in ("rex", "robots/rex", "robots/rex/robot.yaml"):
         assert robots_verb("check", target) == 0
@@ -95,7 +89,7 @@ def test_add_check_and_use(place: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 def test_a_project_that_is_moved(place: Path) -> None:
     """The model lies under the same folder as robot.yaml, which says the way there."""
-    assert cli.main(["new", "robot", "rex", "model=dog.xml"]) == 0  # the same as npmp robots add
+    assert cli.main(["robots", "add", "dog.xml", "name=rex"]) == 0
     assert (
         yaml.safe_load((place / "robots" / "rex" / "robot.yaml").read_text())["mjcf"]
         == "../../dog.xml"
@@ -128,7 +122,7 @@ def test_checks_that_fail_after_add(
             row,
         )
     (place / "dog.xml").write_text(weak)
-    assert robots_verb("add", "dog.xml", name="rex") == 2
+    assert robots_verb("add", "dog.xml", "name=rex") == 2
     last = capsys.readouterr().out.strip().splitlines()[-1]
     assert (
         last.startswith("wrote robots/rex/robot.yaml, but ")
@@ -144,7 +138,7 @@ def test_checks_that_fail_after_add(
 
 
 def test_one_look_and_motions_of_a_robot_nobody_knew(place: Path) -> None:
-    assert robots_verb("add", "dog.xml", name="rex") == 0
+    assert robots_verb("add", "dog.xml", "name=rex") == 0
     assert cli.main(["retarget", "robot=robots/rex", "out=motions.h5", "debug=tiny"]) == 0
     found = read_motions(place / "motions.h5")
     assert found.robot == "rex" and found.motions
@@ -152,78 +146,38 @@ def test_one_look_and_motions_of_a_robot_nobody_knew(place: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "settings", "said"),
+    ("arguments", "said"),
     [
-        (("fetch",), {}, "no action 'fetch'; there are: list, check, add"),
-        (("check",), {}, "npmp robots check needs a robot's name or folder"),
-        (("add",), {}, "npmp robots add needs a model"),
-        (("list", "rex"), {}, "npmp robots list takes no 'rex'"),
-        (("check", "nobody"), {}, "no robot 'nobody'; there are: anymal_b"),
-        (
-            ("check", "dog.xml"),
-            {},
-            "dog.xml is a model, no robot yet; npmp robots add dog.xml makes one of it",
-        ),
-        (("check", "."), {}, "no robot.yaml in folder '.'"),
-        (("add", "."), {}, ". is a folder; the model's file is expected, e.g. ball.xml"),
-        (("add", "scene.xml"), {}, "scene.xml: no body, so no robot"),
-        (("add", "ball.xml"), {}, "ball.xml: no joints to drive"),
-        (("add", "text.xml"), {}, "text.xml: not a valid MJCF"),
-        (("add", "gone.xml"), {}, "no MJCF file 'gone.xml'"),
-        (("add", "dog.xml"), {"name": "a/b"}, "name=a/b: letters, digits"),
-        (("add", "menagerie:dog.xml"), {}, "expected menagerie:FOLDER/FILE.xml"),
+        (("check", "nobody"), "no robot 'nobody'; there are: anymal_b"),
+        (("check", "dog.xml"), "dog.xml is a model, no robot yet; npmp robots add dog.xml makes"),
+        (("check", "."), "no robot.yaml in folder '.'"),
+        (("add", "."), ". is a folder; the model's file is expected, e.g. ball.xml"),
+        (("add", "scene.xml"), "scene.xml: no body, so no robot"),
+        (("add", "ball.xml"), "ball.xml: no joints to drive"),
+        (("add", "text.xml"), "text.xml: not a valid MJCF"),
+        (("add", "gone.xml"), "no MJCF file 'gone.xml'"),
+        (("add", "dog.xml", "name=a/b"), "name=a/b: letters, digits"),
+        (("add", "menagerie:dog.xml"), "expected menagerie:FOLDER/FILE.xml"),
+        (("check",), "npmp robots check needs target="),
+        (("check", "rex", "more"), "'more' is no setting"),
     ],
 )
-def test_what_is_wrong_is_said(
-    place: Path, arguments: tuple[str, ...], settings: dict, said: str
-) -> None:
+def test_what_is_wrong_is_said(place: Path, arguments: tuple[str, ...], said: str) -> None:
     for name, inside in (("scene", ""), ("ball", "<body><geom size='1'/></body>")):
         (place / f"{name}.xml").write_text(
             f"<mujoco><worldbody><geom type='plane' size='1 1 1'/>{inside}</worldbody></mujoco>"
         )
     (place / "text.xml").write_text("hello")
     with pytest.raises(InputError) as error:
-        robots_verb(*arguments, **settings)
+        robots_verb(*arguments)
     assert said in str(error.value) and "\n" not in str(error.value)
     assert not (place / "robots").exists()
-
-
-def test_robot_takes_a_path(place: Path) -> None:
-    folder = place / "my robots" / "rex"
-    folder.mkdir(parents=True)
-    (folder / "robot.yaml").write_text("name: rex")
-    assert own_robot("anymal_b") is None and own_robot("nobody") is None
-    assert (
-        own_robot(str(folder)) == str(folder)
-        and own_robot("my robots/rex/robot.yaml") == "my robots/rex/robot.yaml"
-    )
-    (place / "robots" / "bello").mkdir(parents=True)
-    (place / "robots" / "bello" / "robot.yaml").write_text("name: bello")
-    assert own_robot("bello") == "bello"
-    with pytest.raises(InputError, match=r"robot=no/where: no folder with a robot\.yaml"):
-        own_robot("no/where")
-    assert "robot.name='my robots/rex'" in hydra_arguments(["robot=my robots/rex"])
-    assert "robot=anymal_b" in hydra_arguments(["robot=anymal_b"])
-    assert "robot=anymal_b,op3" in hydra_arguments(["-m", "robot=anymal_b,op3"], multirun=True)
 
 
 def test_unknown_robots_are_told_the_known_ones(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert cli.main(["retarget", "robot=anymal_x", "out=m.h5"]) == 2
-    assert "no robot 'anymal_x'; did you mean 'anymal_" in error_of(capsys)
-
-
-def test_successive_places() -> None:
-    def placed(*given: str) -> list[str]:
-        return [
-            argument
-            for argument in hydra_arguments(given, positional=("action", "target"))
-            if "hydra" not in argument
-        ]
-
-    assert placed("check", "rex") == ["action=check", "target=rex"]
-    assert placed("action=check", "rex") == ["action=check", "target=rex"]
-    assert placed("target=rex", "check") == ["target=rex", "action=check"]
-    with pytest.raises(InputError, match="'more' is no setting"):
-        placed("check", "rex", "more")
+    assert "no robot 'anymal_x'" in error_of(capsys)
+    assert cli.main(["retarget", "robot=no/where", "out=m.h5"]) == 2
+    assert "no/where" in error_of(capsys)

@@ -15,7 +15,7 @@ optuna = pytest.importorskip("optuna", reason="needs the extra search")
 from hydra.core.override_parser.overrides_parser import OverridesParser  # noqa: E402
 
 from mocap_data.errors import InputError  # noqa: E402
-from npmp.experiments import cli, common  # noqa: E402
+from npmp.experiments import cli  # noqa: E402
 from npmp.experiments.sweeping import drive as driving  # noqa: E402
 from npmp.experiments.sweeping.drive import drive  # noqa: E402
 from npmp.experiments.sweeping.report import best, report  # noqa: E402
@@ -243,18 +243,13 @@ def test_the_best_settings_are_an_experiment(
     assert best(sweep) == (own["a"], pytest.approx(0.7), 2)
     assert len(report(sweep, None)) == 1
     written = yaml.safe_load((tmp_path / "best.yaml").read_text())
-    assert written["defaults"] == [{"override /net": "paper"}]
-    arguments = common.hydra_arguments(
-        [f"experiment={tmp_path / 'best.yaml'}", "data=x"], verb_name="imitate"
-    )
-    assert {"net=paper", "algo.policy_lr=[0.002,0.0001]", "algo.discount=0.95"} <= set(arguments)
+    assert written["defaults"] == [{"net": "paper"}] and written["verb"] == "imitate"
+    job = cli.job_of("imitate", f"experiment={tmp_path / 'best.yaml'}", "data=x")
+    assert job.chosen["net"] == "paper"
+    assert (job.config.algo.policy_lr, job.config.algo.discount) == ((0.002, 0.0001), 0.95)
     (tmp_path / "own.yaml").write_text("module: /a b/module\nsteps: 7\n")
-    arguments = common.hydra_arguments(
-        ["steps=8", f"experiment={tmp_path / 'own.yaml'}"], verb_name="imitate"
-    )
-    assert "module='/a b/module'" in arguments and arguments.index("steps=7") < arguments.index(
-        "steps=8"
-    )
+    other = cli.job_of("imitate", "steps=8", f"experiment={tmp_path / 'own.yaml'}", "data=x").config
+    assert (other.module, other.steps) == ("/a b/module", 8)
     assert cli.main(["imitate", "data=x", f"experiment={tmp_path / 'none.yaml'}"]) == 2
     assert "none.yaml" in capsys.readouterr().err
     assert best(Sweep(tmp_path, "imitate", Launcher(score="reward"), [{}] * 4, jobs)) is None
@@ -265,7 +260,7 @@ def test_the_best_settings_are_an_experiment(
     [
         (["seed=3"], "needs keys to search"),
         (["algo.discount=interval(0.9,1.5)"], "discount must be in [0, 1], got 1.5"),
-        (["algo.discounts=interval(0.9,1)"], "imitate has no key 'algo.discounts'"),
+        (["algo.discounts=interval(0.9,1)"], "algo has no setting 'discounts'"),
         (
             ["algo.discount=interval(0.9,1)", "hydra.sweeper.sampler=grid"],
             "hydra.sweeper: no sampler 'grid'",

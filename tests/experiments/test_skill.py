@@ -75,7 +75,7 @@ def test_wander_needs_a_module_alone(tmp_path: Path, capsys: pytest.CaptureFixtu
 def test_interpolate(
     motions: MotionSet, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    ends = [f"data={data}", f"from={motions.names[0]}", f"to={motions.names[1]}", "debug=tiny"]
+    ends = [f"data={data}", f"clips=[{motions.names[0]},{motions.names[1]}]", "debug=tiny"]
     assert cli.main(["skill", "interpolate", "anymal_b_dog", *ends, f"out={tmp_path}"]) == 0
     figures = json.loads((tmp_path / "interpolation.json").read_text())
     assert [row["w"] for row in figures["weights"]] == [0.0, 0.5, 1.0] and figures[
@@ -83,17 +83,14 @@ def test_interpolate(
     ] == motions.names[0]
     assert "</html>" in (tmp_path / "report.html").read_text()
     assert "yaw rad/s" in capsys.readouterr().out
-    assert cli.main(["skill", "interpolate", "anymal_b_dog", *ends[:2]]) == 2
-    assert "needs to=..." in capsys.readouterr().err
+    assert cli.main(["skill", "interpolate", "anymal_b_dog", *ends[:1]]) == 2
+    assert "needs clips=..." in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (
-            ["skill", "dance", "anymal_b_dog"],
-            "no action 'dance'; there are: info, wander, interpolate",
-        ),
+        (["skill", "dance", "anymal_b_dog"], "has no action 'dance'; there are: list, show, info"),
         (["skill", "info", "cat"], "no skill module 'cat'"),
         (["skill", "info"], "needs module="),
         (
@@ -107,7 +104,7 @@ def test_interpolate(
         ),
         (
             ["skill", "interpolate", "anymal_b_dog", "data=d.h5", "split=train"],
-            "takes two clips by name, from= and to=",
+            "has no setting 'split'",
         ),
     ],
 )

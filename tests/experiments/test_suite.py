@@ -1,9 +1,8 @@
-"""`npmp suite` on an untrained policy."""
+"""`npmp evaluate suite` on an untrained policy."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from npmp import robots
 from npmp.evaluation.suite import FlagConfig, SuccessConfig
 from npmp.experiments import cli
-from npmp.experiments.common import compose
 from npmp.reuse import HighLevelPolicy
 from npmp.tasks import Dribble
 from npmp.tasks.teachers.dribbling import CommanderConfig
@@ -20,7 +18,7 @@ TINY = ["debug=tiny", "threads=1"]
 
 
 def suite(policy: Path, out: Path, *more: str) -> int:
-    return cli.main(["suite", f"policy={policy}", f"out={out}", *TINY, *more])
+    return cli.main(["evaluate", "suite", f"policy={policy}", f"out={out}", *TINY, *more])
 
 
 def test_who_does_not_pass_exits_with_three(
@@ -84,17 +82,14 @@ def test_who_passes_exits_with_zero(
 
 
 def test_the_defaults_are_the_librarys() -> None:
-    config = compose("suite", ["policy=x"])
-    assert dict(config.success) == asdict(SuccessConfig()) and dict(config.flags) == asdict(
-        FlagConfig()
-    )
-    assert config.trials == 100 and config.randomization.name == "none"
-    small = compose("suite", ["policy=x", "robot=op3"])
-    assert (
-        small.scenario.strong_push.push.force_n == 5.0
-        and small.scenario.strong_push.pass_mark == 0.85
-    )
-    assert small.scenario.stairs_up.task.terrain_starts == "uphill" and small.task.phi == 0.05
+    job = cli.job_of("evaluate suite", "policy=x")
+    assert (job.config.success, job.config.flags) == (SuccessConfig(), FlagConfig())
+    assert job.config.trials == 100 and job.chosen["randomization"] == "none"
+    small = cli.job_of("evaluate suite", "policy=x", "robot=op3").config
+    strong = small.scenario["strong_push"]
+    assert strong.push.force_n == 5.0 and strong.pass_mark == 0.85
+    assert small.scenario["stairs_up"].task["terrain_starts"] == "uphill"
+    assert (small.task.phi, small.task.start_tilt_deg) == (0.05, 5.0)
 
 
 @pytest.mark.parametrize(
@@ -103,12 +98,12 @@ def test_the_defaults_are_the_librarys() -> None:
         (["scenarios=[moon]"], "no scenario 'moon'; there are: flat_forward"),
         (["scenarios=[]"], "names none"),
         (["scenarios=3"], "no scenario '3'"),
-        (["trials=0"], "trials=0"),
+        (["trials=0"], "trials must be a whole number of at least 1, got 0"),
         (
             ["scenarios=[push]", "recovery=anymal_b_recover"],
             "recovery= is for scenario fallen_start, which scenarios=",
         ),
-        (["task=imitation"], "npmp suite is for task=walk, not for imitation"),
+        (["task=imitation"], "npmp evaluate suite is for task=walk, not for imitation"),
         (["scenario.push.push.force_n=-1"], "force_n must be"),
         (["scenario.push.pass_mark=2"], "pass_mark must be"),
         (["+scenario.push.task.terrain=moon"], "terrain must be one of"),

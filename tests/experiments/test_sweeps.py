@@ -9,19 +9,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from npmp.experiments import cli
-from npmp.experiments.common import CONF, Main, load_config, main_of
+from npmp.experiments.compose import load
+from npmp.experiments.groups import CONF
 from npmp.experiments.sweeping import drive as driving
 from npmp.experiments.sweeping import launch as launching
 from npmp.experiments.sweeping.drive import drive, failures
-from npmp.experiments.sweeping.launch import Choice, chosen, what_next
-from npmp.experiments.sweeping.plan import complete, jobs_of
+from npmp.experiments.sweeping.launch import Choice, chosen, complete, what_next
 from npmp.experiments.sweeping.sweep import Launcher, Progress, Sweep, SweptJob, failure
 from npmp.experiments.sweeping.workers import Ended, begin
 from tests.experiments.forked import SERVER
@@ -113,11 +113,11 @@ GOOD, KILLED, GONE, WRONG = (
             "hydra.launcher.jobs must be a whole number or null, got 'two'",
         ),
         ("hydra.launcher.cores=0", "hydra.launcher: cores must be at least 1, got 0"),
-        ("hydra.launcher.nodes=2", "hydra.launcher has no setting 'nodes'; there are: kind, cores"),
+        ("hydra.launcher.nodes=2", "hydra.launcher has no setting 'nodes'; did you mean 'cores'?"),
         ("hydra/sweeper=ax", "no hydra/sweeper 'ax'; there are: optuna, basic"),
         ("hydra.sweeper.trials=x", "hydra.sweeper.trials must be a whole number, got 'x'"),
-        ("stepz=3", "imitate has no key 'stepz'"),
-        ("steps=3,many", "(default 1500000) (job seed=1,steps=many; none was started)"),
+        ("stepz=3", "npmp imitate has no setting 'stepz'; did you mean 'steps'?"),
+        ("steps=3,many", "got 'many' (job seed=1,steps=many; none was started)"),
         ("algo.discount=0.9,2.0", "algo: discount must be in [0, 1], got 2.0 (job"),
         ("algo.discount=interval(0,1)", "a,b or range(a,b) is expected without a sweeper"),
         ("data=", "imitate needs data="),
@@ -136,8 +136,8 @@ def test_a_wrong_job_is_refused_before_the_first_starts(
 def test_verbs_that_have_no_sweeps(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["retarget", "-m", "seed=1,2", "report=p.html", "out=s/m.h5"]) == 2
     assert "report=p.html is one file for all jobs" in capsys.readouterr().err
-    assert cli.main(["sysid", "-m", "action=excite", "seed=1,2", "out=s"]) == 2
-    assert "npmp sysid has no sweeps of its own processes" in capsys.readouterr().err
+    assert cli.main(["sysid", "excite", "-m", "seed=1,2", "out=s"]) == 2
+    assert "npmp sysid excite has no sweeps of its own processes" in capsys.readouterr().err
 
 
 def test_a_launchers_settings_are_not_hydras() -> None:
@@ -148,26 +148,6 @@ def test_a_launchers_settings_are_not_hydras() -> None:
     assert chosen(["-m", "hydra/launcher=basic"]) == Choice(None, None, ["-m"])
 
 
-def test_composing_once_is_composing_each(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Jobs that differ in numbers alone share what Hydra composed, groups and files do not."""
-    main, given = main_of("imitate"), ["data=x.h5", "seed=0,1", "randomization=none,paper"]
-    given += ["algo.policy_lr=[0.1,0.2],[3,4]", "algo.compile=true,false", "out=s"]
-    asked = list[Sequence[str]]()
-    compose = Main.jobs
-
-    def counted(main: Main, arguments: Sequence[str]) -> Any:
-        asked.append(arguments)
-        return compose(main, arguments)
-
-    monkeypatch.setattr(Main, "jobs", counted)
-    jobs = jobs_of(main, ["-m", *given])
-    assert jobs is not None and len(jobs) == 16 and len(asked) == 2
-    assert len({job.name for job in jobs}) == 16 and [job.number for job in jobs] == [*range(16)]
-    for job in (jobs[0], jobs[7], jobs[-1]):
-        (alone,) = compose(main, ["data=x.h5", "out=s", *job.overrides]) or ()
-        assert alone.config == job.config and alone.given == job.given
-
-
 def test_robots_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """They are named in a sweep as in a single run."""
     for name in ("dog_a", "dog_b"):
@@ -175,8 +155,8 @@ def test_robots_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
         place.mkdir(parents=True)
         (place / "robot.yaml").write_text("")
     monkeypatch.chdir(tmp_path)
-    jobs = jobs_of(main_of("retarget"), ["-m", "robot=dog_a,dog_b", "out=s/x.h5"])
-    assert jobs is not None and [job.config.robot.name for job in jobs] == ["dog_a", "dog_b"]
+    jobs = cli.command_of("retarget").jobs(["-m", "robot=dog_a,dog_b", "out=s/x.h5"])
+    assert [job.config.robot for job in jobs] == ["dog_a", "dog_b"]
     assert [job.name for job in jobs] == ["robot=dog_a", "robot=dog_b"]
 
 
@@ -218,9 +198,9 @@ def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFix
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["show"], "npmp sweeps show needs a sweep"),
+        (["show"], "npmp sweeps show needs target="),
         (["show", "nowhere"], "nowhere: no sweep (it has no jobs.json)"),
-        (["forget", "x"], "no action 'forget'; there are: list, show, resume"),
+        (["forget", "x"], "has no action 'forget'; there are: list, show, resume"),
     ],
 )
 def test_what_sweeps_refuses(
@@ -387,9 +367,9 @@ def test_without_a_place_a_sweep_waits(scripted: Callable[..., Scripted], tmp_pa
 @pytest.mark.parametrize(
     ("score", "lower", "compare"),
     [
-        ("velocity_error", True, "npmp compare w score=velocity_error lower=true;"),
-        ("tracked_fraction", False, "npmp compare w score=tracked_fraction;"),
-        (None, None, "npmp compare w;"),
+        ("velocity_error", True, "npmp evaluate compare w score=velocity_error lower=true;"),
+        ("tracked_fraction", False, "npmp evaluate compare w score=tracked_fraction;"),
+        (None, None, "npmp evaluate compare w;"),
     ],
 )
 def test_a_sweep_ends_with_commands_that_work(
@@ -428,6 +408,7 @@ def test_a_folder_that_holds_something_is_not_gone_on_with(
     )
 
 
+@pytest.mark.slow
 def test_two_do_not_work_on_one_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep = sweep_of(tmp_path / "s", 1)
     sweep.jobs[0].state = "running"
@@ -562,9 +543,9 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
 )
 def test_sweeps_with_names(verb: str, name: str, count: int, keys: set[str]) -> None:
     """Every job has a name of its own and settings that its verb takes; here with one seed."""
-    main, given = main_of(verb), ["data=x.h5", "module=anymal_b_dog", "out=x"]
-    assert load_config(CONF / "sweep" / f"{name}.yaml").hydra.sweeper.params.seed == "0,1,2"
-    jobs = jobs_of(main, ["-m", f"sweep={name}", "seed=7", *given])
-    assert jobs is not None and len({job.name for job in jobs}) == count
+    command, given = cli.command_of(verb), ["data=x.h5", "module=anymal_b_dog", "out=x"]
+    assert load(CONF / "sweep" / f"{name}.yaml")["grid"]["seed"] == "0,1,2"
+    jobs = command.jobs(["-m", f"sweep={name}", "seed=7", *given])
+    assert len({job.name for job in jobs}) == count
     assert keys <= {entry.partition("=")[0] for job in jobs for entry in job.overrides}
-    assert all("variants" not in complete(main, job, 1) for job in (jobs[0], jobs[-1]))
+    assert all("variants" not in complete(command, job, 1) for job in (jobs[0], jobs[-1]))

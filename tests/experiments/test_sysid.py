@@ -13,7 +13,6 @@ from mocap_data.errors import InputError
 from npmp.envs import RobotBatchConfig
 from npmp.experiments import cli
 from npmp.experiments.backend import robots_config_of
-from npmp.experiments.common import compose, hydra_arguments
 from npmp.identification import read_stand_log
 
 
@@ -32,6 +31,7 @@ def fitted(excited: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("sysid") / "fit"
     given = [
         "sysid",
+        "fit",
         "debug=tiny",
         "robot=anymal_b",
         "threads=1",
@@ -69,12 +69,9 @@ def test_what_is_written(fitted: Path) -> None:
 def test_the_preset_is_a_randomization(fitted: Path) -> None:
     file = fitted / "preset.yaml"
     found = json.loads((fitted / "sysid.json").read_text())["joints"]["LF_HAA"]["estimate"]
-    arguments = [
-        a for a in hydra_arguments([f"randomization={file}", "data=x"]) if not a.startswith("hydra")
-    ]
-    config = compose("imitate", arguments)
-    assert config.randomization.name == "anymal_b_identified"
-    robots_config = robots_config_of(config, RobotBatchConfig())
+    job = cli.job_of("imitate", f"randomization={file}", "data=x")
+    assert job.chosen["randomization"] == "anymal_b_identified"
+    robots_config = robots_config_of(job.config, RobotBatchConfig())
     assert robots_config.physics.nominal["LF_HAA"].kp == pytest.approx(found["kp"], rel=1e-4)
     # of paper
     assert robots_config.physics.friction == (0.4, 1.0) and robots_config.pushes.force == 50.0
@@ -84,14 +81,14 @@ def test_the_preset_is_a_randomization(fitted: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["sysid"], "needs data="),
-        (["sysid", "fir"], "no action 'fir'"),
+        (["sysid", "fit"], "needs data="),
+        (["sysid", "fir"], "has no action 'fir'"),
         (["sysid", "excite", "excitation.seconds=3"], "too short"),
-        (["sysid", "excite", "up=[0,0]"], "vertical"),
+        (["sysid", "excite", "up=[0,0]"], "up must be a list of 3"),
         (["sysid", "excite", "rate_hz=0"], "above 0"),
-        (["sysid", "robot=op3", "data=LOG"], "not those of 'op3'"),
-        (["sysid", "data=LOG", "identification.longest_delay_s=2"], "longest_delay_s"),
-        (["sysid", "data=LOG", "truth=LOG"], "not UTF-8"),
+        (["sysid", "fit", "robot=op3", "data=LOG"], "not those of 'op3'"),
+        (["sysid", "fit", "data=LOG", "identification.longest_delay_s=2"], "longest_delay_s"),
+        (["sysid", "fit", "data=LOG", "truth=LOG"], "not UTF-8"),
     ],
 )
 def test_what_is_wrong_is_said(
@@ -108,5 +105,6 @@ def test_what_is_wrong_is_said(
 
 def test_another_file_is_no_randomization(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("physics: {}\nrobot: x\n")
-    with pytest.raises(InputError, match="no randomization; unknown: robot"):
-        hydra_arguments([f"randomization={tmp_path / 'x.yaml'}"])
+    job = cli.job_of("imitate", f"randomization={tmp_path / 'x.yaml'}", "data=x")
+    with pytest.raises(InputError, match="randomization has no setting 'robot'"):
+        _ = job.config

@@ -303,7 +303,7 @@ def test_the_command_goes_on_after_a_kill_to_the_same_bytes(
     pytest.importorskip("rsl_rl", reason="the extra ppo is not installed")
     write_motions(tmp_path / "motions.h5", motions)
     small = [
-        f"data={tmp_path / 'motions.h5'}", "algo=ppo", "algo.num_envs=8", "algo.unroll=8", "algo.critic_hidden=[16]",
+        f"data={tmp_path / 'motions.h5'}", "algo=ppo", "num_envs=8", "algo.unroll=8", "algo.critic_hidden=[16]",
         "steps=320", "net.latent_dim=4", "net.encoder_width=16", "net.decoder_width=16", "net.lstm_width=8",
         "threads=1",
         "randomization=paper", "checkpoint_every=2", "evaluation.every=2", "evaluation.starts=2",

@@ -14,8 +14,7 @@ from torch._inductor.exc import CppCompileError
 
 from mocap_data.store import MotionSet
 from npmp.envs.robot_batch import RobotBatchConfig
-from npmp.experiments import backend
-from npmp.experiments.common import compose
+from npmp.experiments import backend, cli
 from npmp.nets import NetConfig
 from npmp.robots import Robot
 from npmp.world_model.compiling import compiled
@@ -118,7 +117,7 @@ def test_compiled_and_plain_updates_agree(robot: Robot, motions: MotionSet) -> N
     config = WorldModelConfig(
         replay_steps=24, warmup_steps=12, model_hidden=(16,), model_batch=16, policy_batch=8
     )
-    config_of = compose("imitate", ["data=none", "randomization=paper"])
+    config_of = cli.job_of("imitate", "data=none", "randomization=paper").config
     paper = backend.robots_config_of(config_of, RobotBatchConfig(hold="first_order"))
     trainers = []
     for compile in (False, True):

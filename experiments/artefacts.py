@@ -1,0 +1,300 @@
+"""`npmp skill list | show | pack | blend | add`: skill modules and policies, their cards, and the
+making of a module's folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from mocap_data import MotionSet, outside, read_motions
+from mocap_data.errors import InputError
+from mocap_data.files import atomic_path
+from npmp import modules, policies
+from npmp.evaluation.module import top_speed
+from npmp.experiments import imitate
+from npmp.experiments.command import Command, Keys, Run
+from npmp.experiments.compose import Values, compose, stored_config
+from npmp.experiments.terminal import console, say, table
+from npmp.modules.cards import CardContent, write_card
+from npmp.reuse import HighLevelPolicy, module_sha256
+from npmp.settings import flat
+from npmp.skill import SkillModule
+from npmp.training.tables import hours_of
+
+Dtype = Literal["float32", "float16"]
+# settings of a run that say nothing of what came out, or are said otherwise
+NOT_IN_THE_COMMAND = (
+    "out",
+    "seed",
+    "resume",
+    "threads",
+    "torch_threads",
+    "device",
+    "debug",
+    "data",
+    "checkpoint_every",
+    "evaluation",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class List(Keys):
+    """List the skill modules and policies that come with the package."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Show(Keys):
+    """Print the card of a module or policy.
+
+    npmp skill show anymal_b_dog
+    """
+
+    # a shipped module or policy, or a folder
+    target: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Stored(Keys):
+    """How a module is stored."""
+
+    # the new module's folder
+    out: Path | None = None
+    # true: overwrite a module that is there
+    replace: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pack(_Stored):
+    """Store a module's weights as another type.
+
+    npmp skill pack runs/imitation/module out=small
+    """
+
+    # a shipped module or a folder
+    target: str
+    # how weights are stored
+    dtype: Dtype = "float16"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blend(_Stored):
+    """Store the module between two, one of which was trained on from the other.
+
+    npmp skill blend runs/both_ways/module other=anymal_b_dog share=0.2 out=blend
+    """
+
+    # a shipped module or a folder
+    target: str
+    # the other module
+    other: str
+    # of the other module's weights, 0 to 1 [R: Wortsman et al. 2022]
+    share: float = 0.5
+    # how weights are stored
+    dtype: Dtype = "float32"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Add(_Stored):
+    """Make a module of an imitation run, with its card.
+
+    npmp skill add runs/dog name=dog data=dog.h5 evaluations=[runs/nominal] dtype=float16
+    """
+
+    # the folder of an npmp imitate run
+    target: str
+    # what to call the module; null: the run folder's name
+    name: str | None = None
+    # the module's folder; null: modules/NAME
+    out: Path | None = None
+    # how weights are stored; null: as the run wrote them
+    dtype: Dtype | None = None
+    # evaluation.json files of npmp evaluate, or their folders, for the card's scores
+    evaluations: list[Path] | None = None
+    # wander.json of npmp skill wander, or its folder, for the card
+    wander: Path | None = None
+    # the motion dataset, for the card: its size, and the scores of clips up to 2 m/s
+    data: Path | None = None
+    # a sentence of the card on the data
+    about: str = ""
+    # the command that made the dataset, for the card
+    data_command: str = ""
+    # the machine it was trained on, for the card
+    machine: str = ""
+    # sentences of the card on what the module cannot do
+    limits: str = ""
+
+
+def show_all(config: List, run: Run) -> None:
+    """A line per shipped module and policy."""
+    rows = []
+    for name in modules.names():
+        skill = SkillModule.load(modules.find(name))
+        training = skill.contract.training
+        steps = f"{training['env_steps']:,} steps" if "env_steps" in training else "a blend"
+        clips = f"{len(training.get('clips', []))} clips, {steps}"
+        licences = ", ".join(training.get("licences", []))
+        rows.append((name, skill.robot, str(skill.latent_dim), clips, licences))
+    _show_table(("module", "robot", "latent", "trained on", "licences of the data"), rows)
+    say("")
+    _show_table(
+        ("policy", "robot", "task", "module", "commands", "observes besides"),
+        [_policy_row(name) for name in policies.names()],
+    )
+    say("module=NAME and policy=NAME take one; npmp skill show NAME prints its card.")
+
+
+def _policy_row(name: str) -> tuple[str, ...]:
+    contract = HighLevelPolicy.load(policies.find(name)).contract
+    ranges = ", ".join(
+        f"{a:g} to {b:g} {unit}" for unit, (a, b) in zip(contract.command, contract.command_range)
+    )
+    besides = ["clock"] * (contract.clock_s is not None) + ["ground"] * contract.sees_ground
+    module = str(contract.training.get("module", ""))
+    return name, contract.robot, contract.task, module, ranges, ", ".join(besides)
+
+
+def _show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    console().print(table(columns, rows, show_edge=False, pad_edge=False))
+
+
+def show_card(config: Show, run: Run) -> None:
+    """The card of what a name or folder means."""
+    is_policy = config.target in policies.names() or (Path(config.target) / "policy.json").is_file()
+    say((policies if is_policy else modules).card(config.target))
+
+
+def pack_module(config: Pack, run: Run) -> None:
+    """Store a module's weights as another type, card included."""
+    source = modules.find(config.target)
+    skill = SkillModule.load(source)
+    place = _destination(config, run.out)
+    skill.save(place, dtype=config.dtype)
+    if (source / "CARD.md").is_file() and source.resolve() != place.resolve():
+        with atomic_path(place / "CARD.md") as path:
+            path.write_text(modules.card(source), encoding="utf-8")
+    before, after = ((folder / "module.safetensors").stat().st_size for folder in (source, place))
+    was, now = skill.state_dict(), SkillModule.load(place).state_dict()
+    most = max(float((now[key] - was[key]).abs().max()) for key in was)
+    say(
+        f"{before:,} bytes before, {after:,} after; no weight changed by more than "
+        f"{most:.1e}: {place}"
+    )
+
+
+def blend_modules(config: Blend, run: Run) -> None:
+    """Store the module between two."""
+    folders = [modules.find(name) for name in (config.target, config.other)]
+    one, other = (SkillModule.load(folder) for folder in folders)
+    place = _destination(config, run.out)
+    blended = one.blended(other, config.share)
+    of, beside = (module_sha256(folder) for folder in folders)
+    said = {"blended": {"of": of, "with": beside, "share": config.share}}
+    blended.save(place, training=blended.contract.training | said, dtype=config.dtype)
+    (place / "CARD.md").unlink(missing_ok=True)  # of the module that was there
+    say(f"{1 - config.share:g} of {config.target}, {config.share:g} of {config.other}: {place}")
+
+
+def add_module(config: Add, run: Run) -> None:
+    """The module of a run with its card, in a folder of its own."""
+    folder = Path(config.target)
+    if not (folder / "module" / "module.json").is_file():
+        raise InputError(
+            f"no module in '{folder}': a folder of npmp imitate with module/module.json is expected"
+        )
+    skill = SkillModule.load(folder / "module")
+    name = config.name or folder.resolve().name
+    motions = None if config.data is None else read_motions(config.data, robot=skill.robot)
+    speeds = {} if motions is None else {one.name: top_speed(one) for one in motions.motions}
+    dtype = config.dtype or skill.contract.weights_dtype
+    evaluations = [_read_json(entry, "evaluation.json") for entry in config.evaluations or []]
+    content = CardContent(
+        name=name,
+        contract=asdict(skill.contract) | {"weights_dtype": dtype},
+        commands=_commands_of(folder, config.data_command, name),
+        about=config.about,
+        **({} if motions is None else _size_of(motions)),
+        hours=hours_of(folder),
+        machine=config.machine,
+        evaluations=evaluations,
+        speeds=speeds,
+        wander=None if config.wander is None else _read_json(config.wander, "wander.json"),
+        limits=config.limits,
+    )
+    place = _destination(config, run.out or Path("modules") / name)
+    text = write_card(content)
+    skill.save(place, dtype=dtype)
+    with atomic_path(place / "CARD.md") as path:
+        path.write_text(text, encoding="utf-8")
+    say(text, f"{place}: module.json, module.safetensors, CARD.md")
+
+
+def _destination(config: _Stored, place: Path | None) -> Path:
+    """The folder to write a module to. Raises InputError for none, and for one that holds a module
+    already, but for replace=true."""
+    if place is None:
+        raise InputError("out= is empty; name the new module's folder, e.g. out=modules/walk")
+    if (place / "module.json").exists() and not config.replace:
+        raise InputError(f"{place} holds a module already; replace=true overwrites it")
+    return place
+
+
+def _read_json(place: Path, name: str) -> dict[str, Any]:
+    """A JSON object from a file, or from the file `name` of a folder. Raises InputError."""
+    return outside.read_json_object(place / name if place.is_dir() else place)
+
+
+def _size_of(motions: MotionSet) -> dict[str, Any]:
+    """Recordings, motions and seconds of a dataset, as `CardContent` has them."""
+    return {
+        "recordings": len({m.recording or m.name for m in motions.motions}),
+        "clips": len(motions.motions),
+        "seconds": float(sum(len(m.qpos) / m.rate_hz for m in motions.motions)),
+    }
+
+
+def _commands_of(folder: Path, data_command: str, name: str) -> list[str]:
+    """The commands that make the module: what the caller says of the data, and the run's own with
+    what it changed."""
+    lines = [data_command] if data_command else []
+    owner, stored = (
+        stored_config(folder) if (folder / "config.yaml").is_file() else (None, Values())
+    )
+    if owner != "imitate":
+        return lines
+    chosen = [("robot", str(stored["robot"]))] if stored.get("robot") else []
+    chosen += [(key, str(value["name"])) for key, value in stored.items() if _is_choice(value)]
+    usual = _texts(compose("imitate", imitate.main.keys, []).values)
+    defaults = _texts(compose("imitate", imitate.main.keys, chosen).values)
+    words = ["npmp imitate", f"data={Path(str(stored['data'])).name}", f"seed={stored['seed']}"]
+    words += [
+        f"{key}={text}" for key, text in chosen if usual.get(key, usual.get(f"{key}.name")) != text
+    ]
+    for key, value in _texts(stored).items():
+        kept = key.split(".")[0] not in (*NOT_IN_THE_COMMAND, "robot") and not key.endswith(".name")
+        if kept and key in defaults and defaults[key] != value:
+            words.append(f"{key}={value}")
+    return [*lines, " ".join([*words, f"out=runs/{name}"])]
+
+
+def _is_choice(value: Any) -> bool:
+    return isinstance(value, dict) and "name" in value
+
+
+def _texts(values: Values) -> dict[str, str]:
+    """Settings by their dotted keys, as the command line writes them."""
+    plain = {None: "null", True: "true", False: "false"}
+    return {
+        key: plain[leaf] if leaf is None or isinstance(leaf, bool) else str(leaf).replace(" ", "")
+        for key, leaf in flat(values).items()
+    }
+
+
+_common: Any = {"out": "optional_folder", "devices": ("cpu",)}
+_one: Any = {**_common, "positional": ("target",)}
+list_all = Command("skill list", List, show_all, **_common)
+show = Command("skill show", Show, show_card, torch=False, **_one)
+pack = Command("skill pack", Pack, pack_module, **_one)
+blend = Command("skill blend", Blend, blend_modules, **_one)
+add = Command("skill add", Add, add_module, **_one)

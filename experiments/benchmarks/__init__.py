@@ -1,0 +1,72 @@
+"""Speed, as one JSON object on the last line printed: `python -m npmp.experiments.benchmarks.NAME`.
+
+What follows the options are keys of npmp imitate (retarget: of npmp retarget), e.g. algo=mo_vmpo
+robot=op3.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mocap_data import MotionSet, demo_clips
+from npmp.devices import cpus, seed_everything
+from npmp.envs import load_motions
+from npmp.experiments.command import Command, Run
+from npmp.experiments.compose import compose, split
+from npmp.robots import Robot
+from retarget import retarget_many
+
+
+def parser(about: str | None) -> argparse.ArgumentParser:
+    """Options with their defaults in the help; the rest are keys."""
+    made = argparse.ArgumentParser(
+        description=about, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    made.add_argument("--data", type=Path, help="a motion dataset; generated gaits without")
+    made.add_argument("keys", nargs="*", metavar="KEY=VALUE")
+    return made
+
+
+def settings(command: Command, keys: list[str], required: list[tuple[str, str]]) -> tuple[Any, Run]:
+    """A command's settings and its run, without an output place."""
+    job = compose(command.name, command.keys, [*required, *split(keys)])
+    config = job.config
+    threads, torch_threads = (
+        getattr(config, key, None) or cpus() for key in ("threads", "torch_threads")
+    )
+    seed_everything(config.seed, device=config.device, threads=torch_threads)
+    run = Run(
+        command.name,
+        None,
+        config.seed,
+        config.device,
+        threads,
+        given=job.given,
+        chosen=job.chosen,
+        values=job.values,
+    )
+    return config, run
+
+
+def finished(device: torch.device) -> float:
+    """The time [s] once everything that the device was asked to do is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+def motions_of(data: Path | None, robot: Robot) -> MotionSet:
+    """The dataset, else the generated dog gaits."""
+    return retarget_many(demo_clips(), robot) if data is None else load_motions(data, robot)
+
+
+def show(name: str, robot: str, figures: dict[str, Any]) -> None:
+    """The last line."""
+    sys.stdout.write(json.dumps({"bench": name, "robot": robot, **figures}) + "\n")

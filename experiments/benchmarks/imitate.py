@@ -1,0 +1,183 @@
+"""Where the time of imitation learning goes, against the bare
+physics on the same states.
+
+Iterations are timed as `npmp imitate` makes them. What the simulator was asked for is noted (a
+thousandth of the time), and the bare physics then takes the same steps from the same states on the
+same threads: a busy machine slows both alike. Bare physics is the simulator's own call,
+`Simulator.step` with the same hold: under a first-order hold it computes the setpoints of every
+physics step, as it does in the run. With the learner on a GPU and sim=batch, bringing setpoints to
+the host and states back is part of that call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from npmp import robots
+from npmp.envs import TaskEnv
+from npmp.experiments import imitate
+from npmp.experiments.benchmarks import finished, motions_of, parser, settings, show
+from npmp.experiments.command import Run
+from npmp.sim import Simulator
+from npmp.tasks import Imitation
+from npmp.training.imitation import make_trainer
+from npmp.world_model.trainer import WorldModelTrainer
+
+# the trainers' methods whose time is shown, and as what
+SECTIONS = {
+    "_act": "sampler",
+    "collect": "sampler",
+    "fit": "model_fit",
+    "improve_policy": "imagination",
+}
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure and show the figures."""
+    options = parser(__doc__)
+    options.add_argument("--seconds", type=float, default=10.0, help="of iterations")
+    given = options.parse_args(arguments)
+    config, run = settings(imitate.main, given.keys, [("data", "none")])
+    show("imitate", config.robot, measure(config, run, given))
+
+
+def measure(config: imitate.Imitate, run: Run, given: Any) -> dict[str, Any]:
+    """Environment steps per second of the whole, and the parts' shares: iterations for so many
+    seconds, after two that pay for imports, caches and compiling."""
+    robot, asked_for = robots.load(config.robot), imitate.settings_of(config, run)
+    task = Imitation(robot, asked_for.task, motions_of(given.data, robot))
+    env = TaskEnv(
+        task, asked_for.robots_at_once, robots=asked_for.robots, seed=run.seed, **asked_for.place
+    )
+    sim, device = env.sim, env.device
+    trainer, schedule = make_trainer(asked_for, env, run.seed)
+    if isinstance(trainer, WorldModelTrainer):
+        trainer.warm_up()
+    begin = finished(device)
+    for _ in range(2):
+        trainer.iteration(0.0)
+    first_s = finished(device) - begin
+    spent, raw, count = 0.0, 0.0, 0
+    with noted(sim) as asked, timed(trainer, device) as parts:
+        while spent < given.seconds:
+            begin = finished(device)
+            trainer.iteration(0.5)
+            spent += finished(device) - begin
+            raw += bare(sim, asked)
+            count += 1
+    sampler, steps = parts["sampler"], count * schedule.each
+    learner = (
+        sum(seconds for name, seconds in parts.items() if name != "sampler") or spent - sampler
+    )
+    spent_s = {"whole": spent, "raw_physics": raw, **parts}
+    return {
+        "algo": run.chosen["algo"],
+        "samples_per_s": round(steps / spent, 1),
+        "sampler_share": round(sampler / spent, 4),
+        "learner_share": round(learner / spent, 4),  # overlapped, it counts both threads
+        "ratio_to_raw_physics": round(raw / sampler, 4),
+        "sampler_steps_per_s": round(steps / sampler, 1),
+        "raw_physics_steps_per_s": round(steps / raw * sim.substeps, 1),
+        "seconds_per_iteration": {name: round(value / count, 5) for name, value in spent_s.items()},
+        "first_two_iterations_s": round(first_s, 2),
+        "iterations": count,
+        "steps_per_iteration": schedule.each,
+        "num_envs": env.num_envs,
+        "randomization": run.chosen["randomization"],
+        "threads": run.threads,
+        "torch_threads": torch.get_num_threads(),
+        **{
+            name: getattr(config.algo, name)
+            for name in ("policy_batch", "compile", "overlap")
+            if hasattr(config.algo, name)
+        },
+        "sim": config.sim,
+        "device": config.device,
+    }
+
+
+@contextmanager
+def timed(trainer: Any, device: torch.device) -> Iterator[dict[str, float]]:
+    """Seconds spent in each of `SECTIONS` that the trainer has, counted while the context lasts.
+
+    A GPU finishes each section before the next begins, so they are a little longer there than
+    unwatched.
+    """
+    sections = {method: name for method, name in SECTIONS.items() if hasattr(trainer, method)}
+    if "_act" in sections:
+        sections.pop("collect", None)  # which is no more than `_act` and the replay
+    spent = dict.fromkeys(sections.values(), 0.0)
+
+    methods = {method: getattr(trainer, method) for method in sections}
+    for method, function in methods.items():
+        setattr(trainer, method, _Watched(function, spent, sections[method], device))
+    yield spent
+    for method, function in methods.items():
+        setattr(trainer, method, function)
+
+
+class _Watched:
+    """A method, or an object that is called as one, whose calls add their seconds to
+    spent[name]."""
+
+    def __init__(
+        self, method: Callable[..., Any], spent: dict[str, float], name: str, device: torch.device
+    ):
+        self._method, self._spent, self._name, self._device = method, spent, name, device
+
+    def __call__(self, *arguments: Any) -> Any:
+        begin = finished(self._device)
+        result = self._method(*arguments)
+        self._spent[self._name] += finished(self._device) - begin
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._method, name)
+
+
+class Asked(NamedTuple):
+    """A control step that a simulator was asked for."""
+
+    state: Tensor  # (n, size) the simulator's, before
+    ctrl: Tensor  # (n, nu) [rad]
+    previous: Tensor | None  # (n, nu) [rad] where the hold is of first order
+
+
+@contextmanager
+def noted(sim: Simulator) -> Iterator[list[Asked]]:
+    """What the simulator is asked for while the context lasts."""
+    asked: list[Asked] = []
+    step = sim.step
+
+    def noting(ctrl: Tensor, previous: Tensor | None = None) -> None:
+        asked.append(
+            Asked(sim.snapshot(), ctrl.clone(), None if previous is None else previous.clone())
+        )
+        step(ctrl, previous)
+
+    sim.step = noting  # type: ignore[method-assign]
+    yield asked
+    sim.step = step  # type: ignore[method-assign]
+
+
+def bare(sim: Simulator, asked: list[Asked]) -> float:
+    """Seconds that the bare physics takes for what was `noted`, which is forgotten; the simulator
+    is left as it was."""
+    now, seconds = sim.snapshot(), 0.0
+    for state, ctrl, previous in asked:
+        sim.restore(state)
+        begin = finished(sim.device)
+        type(sim).step(sim, ctrl, previous)  # not the watched one
+        seconds += finished(sim.device) - begin
+    sim.restore(now)
+    asked.clear()
+    return seconds
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,338 @@
+"""What every command does before and after its own work: settings, the output place, seeds, device,
+errors.
+
+A command is a dataclass of its keys, a function `run(config, run) -> int | None` and one line,
+`main = Command("NAME", Keys, run)`. Around the function a Command
+
+- makes the typed settings of the command line (`compose`), and checks the device and the output
+  place before any work starts;
+- writes the settings to OUT/config.yaml, not before the function has accepted its inputs
+  (`run.begin()`), and with resume=RUN_FOLDER starts from that run's own;
+- keeps other processes out of OUT meanwhile;
+- seeds python, numpy and torch, and makes torch deterministic: on the CPU the same seed gives the
+  same bytes;
+- never changes the working directory and leaves nothing behind but what OUT holds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import tempfile
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from mocap_data.errors import InputError
+from mocap_data.files import atomic_path, locked
+from npmp import ranges
+from npmp.devices import check_device, cpus, seed_everything
+from npmp.experiments import compose
+from npmp.experiments.compose import Job, Values, stored_config
+from npmp.experiments.terminal import OK, USER_ERRORS, guarded, told_user
+from npmp.settings import flat, shown
+
+Out = Literal["folder", "file", "optional_file", "optional_folder"]
+FOLDERS = ("folder", "optional_folder")  # kinds of out= that name a folder
+MOST_THREADS = 4096
+LONGEST_PATH = 900  # bytes of out=; files below it need room, and systems stop at 1024 or 4096
+
+
+def _nothing() -> None:
+    """What `Run.begin` does where nobody has anything to note."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a command is told besides its settings."""
+
+    verb: str
+    # the run folder (exists), the file to write, or None where the command needs none
+    out: Path | None
+    seed: int
+    device: str  # "cpu", "cuda" or "cuda:N"; known to exist
+    threads: int  # CPU threads for the simulator; results do not depend on them
+    resume: Path | None = None  # the run folder to continue
+    job: str = ""  # the name of this job in a sweep, "" for a single run
+    given: Collection[str] = frozenset()  # the keys that the command line names, and the groups
+    chosen: Mapping[str, str | None] = field(default_factory=dict)  # the choice of each group
+    values: Mapping[str, Any] = field(default_factory=dict)  # the settings as YAML has them
+    # The command calls it once its inputs are loaded and sound, before it writes anything: writes
+    # OUT/config.yaml. Until then whatever an earlier run left in OUT stays as it is.
+    begin: Callable[[], None] = field(default=_nothing, compare=False, repr=False)
+
+    @property
+    def folder(self) -> Path:
+        """`out` of a command that always has one. Raises InputError where it has none."""
+        if self.out is None:
+            raise InputError(f"npmp {self.verb} needs out=...")
+        return self.out
+
+
+@dataclass(frozen=True, kw_only=True)
+class Keys:
+    """What every command takes."""
+
+    # where the result goes
+    out: Path | None = None
+    # random seed; the same seed gives the same numbers on the CPU
+    seed: int = 0
+    # cpu, cuda or cuda:N, of everything but the physics of sim=batch
+    device: str = "cpu"
+    # tiny: a run of seconds, to see that everything works
+    debug: str = "none"
+
+    def __post_init__(self) -> None:
+        for name in ("threads", "torch_threads"):
+            if getattr(self, name, None) is not None:
+                ranges.at_least_one(self, name)
+                if getattr(self, name) > MOST_THREADS:
+                    raise InputError(
+                        f"{name} must be at most {MOST_THREADS}, got {getattr(self, name)}"
+                    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Computing(Keys):
+    """What commands take that simulate or learn."""
+
+    # CPU threads of the simulator, which no result depends on; null: all that this process may use
+    threads: int | None = None
+    # of torch; more pay only for larger networks than the default's; null: all
+    torch_threads: int | None = 1
+
+
+@dataclass(frozen=True)
+class Command:
+    """The main of a command: called with arguments, it returns the exit code."""
+
+    name: str  # with its action: "evaluate suite"
+    keys: type[Keys]
+    function: Callable[[Any, Run], int | None]
+    out: Out = "folder"  # what `out=` names
+    torch: bool = True  # whether to seed and configure torch (importing it takes seconds)
+    # keys whose values may stand without them, in this order; "runs*" takes all that follow
+    positional: Sequence[str] = ()
+    # a folder inside OUT that marks a run worth keeping; where it exists and is not empty, a new
+    # run there is refused unless resume= names it
+    protect: str | None = None
+    # kinds that the command can compute on; others are refused before any work
+    devices: Sequence[str] = ("cpu", "cuda")
+    # raises InputError for settings that the command refuses
+    check: Callable[[Any, Run], object] | None = None
+
+    def __call__(self, arguments: Sequence[str] | None = None, *, job: Job | None = None) -> int:
+        """job: done instead of what the arguments ask for."""
+        given = list(sys.argv[1:] if arguments is None else arguments)
+        with guarded() as command:
+            todo: Sequence[Job] | int = [job] if job is not None else self.todo(given)
+            command.code = todo if isinstance(todo, int) else OK
+            # no function of its own: between a command and what it does there are few frames
+            for one in todo if isinstance(todo, Sequence) else ():
+                made: list[Path] = []  # folders made for the job
+                try:
+                    with contextlib.ExitStack() as held:
+                        config, run = _prepared(self, one, made, held)
+                        code = self.function(config, run) or OK
+                        run.begin()  # of a command that had no inputs to look at
+                    # not every command writes something
+                    if self.out == "optional_folder":
+                        _remove_if_bare(made)
+                except BrokenPipeError:
+                    raise
+                except USER_ERRORS as error:
+                    _remove_if_bare(made)
+                    code = told_user(error)
+                command.code = max(command.code, code)
+        return command.code
+
+    def todo(self, given: list[str]) -> Sequence[Job] | int:
+        """The jobs of a command line; an exit code where they are done, or only shown."""
+        if "--cfg" in given:  # with Hydra's word for which
+            place = given.index("--cfg")
+            rest = given[:place] + given[place + 2 :]
+            for job in self.jobs(rest):
+                print(to_yaml(job.verb, job.values), end="")
+            return OK
+        said = dict(entry.partition("=")[::2] for entry in given)
+        sweeps = said.get("sweep", "null") != "null"
+        if sweeps and "resume" in said:
+            raise InputError(
+                f"sweep={said['sweep']} does not change resume={said['resume']}; give the keys to "
+                "change"
+            )
+        if not sweeps and not set(compose.MULTIRUN) & set(given):
+            return self.jobs(given)
+        from npmp.experiments.sweeping.launch import launch
+
+        return launch(self, given if set(compose.MULTIRUN) & set(given) else ["-m", *given])
+
+    def jobs(self, given: Sequence[str]) -> list[Job]:
+        """What a command line asks for. Raises InputError as `compose.jobs`."""
+        return compose.jobs(self.name, self.keys, given, self.positional)
+
+    def job(self, values: Values, *, name: str = "", number: int = 0) -> Job:
+        """A job of settings that are complete, as a sweep keeps them."""
+        return Job(self.name, self.keys, values, name=name, number=number)
+
+
+def refuse_idle(run: Run, why: str, *keys: str) -> None:
+    """Refuse keys that are given, themselves or as a part (task.path of task), though they do
+    nothing. Raises InputError. why: what follows the key and its value."""
+    known = flat(dict(run.values)) | dict(run.chosen)
+    for key in sorted(run.given):
+        if key in keys or key.partition(".")[0] in keys:
+            value = known.get(key)
+            if value is not None:
+                raise InputError(f"{key}={value if isinstance(value, str) else shown(value)} {why}")
+
+
+def made_by(run: Run, *, seed: bool = True) -> dict[str, Any]:
+    """How a page was made: command, seed, versions, machine and settings of this process."""
+    from npmp.report import command_line, machine_summary, versions
+
+    return {
+        "command": command_line(),
+        **({"seed": run.seed} if seed else {}),
+        "versions": versions(),
+        "machine": machine_summary(),
+        "config": dict(run.values),
+    }
+
+
+# --- one job
+
+
+def _prepared(
+    command: Command, job: Job, made: list[Path], held: contextlib.ExitStack
+) -> tuple[Any, Run]:
+    """What the command's function is given, its output place made and locked (its new folders are
+    added to `made`) and the generators seeded.
+
+    Raises:
+      InputError: for what the job cannot be run with.
+    """
+    if job.name:
+        print(f"[{job.number}] {job.name}", file=sys.stderr, flush=True)
+    config = job.config
+    if config.device.startswith("cuda") and "cuda" not in command.devices:
+        raise InputError(
+            f"device={config.device}: npmp {command.name} computes on the CPU only; use device=cpu"
+        )
+    check_device(config.device)
+    resume = getattr(config, "resume", None)
+    place, new = _prepare_out(command, config.out, resume, job.name)
+    made += new
+    if command.out == "folder" and place is not None:
+        held.enter_context(locked(place, f"another npmp works in {place}"))
+    values = {**job.values, "out": None if place is None else str(place)}
+    begun: list[bool] = []
+
+    def begin() -> None:
+        if not begun and command.out == "folder" and place is not None:
+            write_config(place, command.name, values)
+        begun.append(True)
+
+    run = Run(
+        verb=command.name,
+        out=place,
+        seed=config.seed,
+        device=config.device,
+        threads=getattr(config, "threads", None) or cpus(),
+        resume=resume,
+        job=job.name,
+        given=job.given,
+        chosen=job.chosen,
+        values=values,
+        begin=begin,
+    )
+    torch_threads = getattr(config, "torch_threads", None) or cpus()
+    seed_everything(run.seed, device=run.device, threads=torch_threads, use_torch=command.torch)
+    return config, run
+
+
+def _prepare_out(
+    command: Command, out: Path | None, resume: Path | None, job: str
+) -> tuple[Path | None, list[Path]]:
+    """The place that out= names, made and known to be writable, and the folders made for it
+    (outermost first)."""
+    if out is None:
+        if not command.out.startswith("optional"):
+            raise InputError("out= is empty; name the place for the result, e.g. out=runs/first")
+        return None, []
+    if len(os.fsencode(out)) > LONGEST_PATH:
+        raise InputError(f"out= has {len(os.fsencode(out))} bytes; at most {LONGEST_PATH} work")
+    place = Path(str(out).replace("{now}", datetime.now().strftime("%Y-%m-%d_%H-%M-%S")))
+    is_folder = command.out in FOLDERS
+    if job:  # each job of a sweep has a folder of its own
+        place = place / job if is_folder else place.parent / job / place.name
+    if not is_folder and place.is_dir():
+        raise InputError(f"out={place} is a folder; a file name is expected")
+    if is_folder and place.exists() and not place.is_dir():
+        raise InputError(f"out={place} is a file; a folder is expected")
+    continued = resume is not None and resume.resolve() == place.resolve()
+    if is_folder and not continued:
+        _check_owner(command.name, place)
+        kept = place / command.protect if command.protect else None
+        if kept is not None and kept.is_dir() and any(kept.iterdir()):
+            raise InputError(
+                f"out={place} holds a run already; continue it with resume={place} or choose "
+                "another out="
+            )
+    return place, make_writable(place if is_folder else place.parent)
+
+
+def _check_owner(verb: str, place: Path) -> None:
+    """Refuse a folder whose config.yaml is another command's, or none of ours. Raises
+    InputError."""
+    if not (place / "config.yaml").is_file():
+        return
+    owner, stored = stored_config(place)
+    if owner not in (verb, None):
+        raise InputError(f"out={place} holds a run of npmp {owner}; choose another out=")
+    if owner is None and not {"out", "seed", "device"} <= set(stored):
+        raise InputError(
+            f"out={place} holds a config.yaml that npmp did not write; choose another out="
+        )
+
+
+def make_writable(folder: Path) -> list[Path]:
+    """Make a folder and its parents and try to write there; returns the folders made. Raises
+    InputError."""
+    absent = [path for path in [folder, *folder.parents] if not path.exists()][::-1]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        _remove_if_bare(absent)
+        raise InputError(f"cannot write to {folder}: {error.strerror or error}") from error
+    return absent
+
+
+def _remove_if_bare(made: Sequence[Path]) -> None:
+    """Take back folders of a run that failed before it had a result: those that hold nothing but
+    config.yaml."""
+    for folder in reversed(made):
+        if not folder.is_dir():
+            continue
+        if {entry.name for entry in folder.iterdir()} <= {"config.yaml"}:
+            (folder / "config.yaml").unlink(missing_ok=True)
+            folder.rmdir()
+
+
+def write_config(folder: Path, verb: str, values: Mapping[str, Any]) -> None:
+    """Write FOLDER/config.yaml: whose it is and the settings, in one step. `stored_config` reads
+    it."""
+    with atomic_path(folder / "config.yaml") as path:
+        path.write_text(to_yaml(verb, values), encoding="utf-8")
+
+
+def to_yaml(verb: str, values: Mapping[str, Any]) -> str:
+    """Settings as YAML."""
+    return yaml.safe_dump({"verb": verb, **values}, sort_keys=False, allow_unicode=True, width=100)

@@ -1,0 +1,551 @@
+"""From a command line to a command's typed settings.
+
+The dataclass beside a command's run function is the one place of its keys: their defaults, their
+types and, as the comment above a field, their help. A field made by `group` holds one of several
+dataclasses of the library, chosen by name: algo=ppo algo.epochs=2. conf/ holds what differs from
+them: conf/GROUP/NAME.yaml names a preset of a group; experiment= and sweep= name presets of whole
+commands; debug=tiny is a table of small sizes. Under `for:` a preset says what differs for a
+robot, a verb or an algorithm. The command line is read by Hydra's grammar of overrides; text and
+paths are taken as they stand.
+"""
+
+from __future__ import annotations
+
+import ast
+import copy
+import dataclasses
+import functools
+import inspect
+import io
+import itertools
+import os
+import re
+import textwrap
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override, QuotedString
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+
+from mocap_data.errors import InputError, unknown
+from mocap_data.outside import read_text, reading
+from mocap_data.safe_yaml import MAX_NUMBER, MAX_YAML_BYTES, check_yaml
+from npmp.experiments import groups
+from npmp.experiments.groups import CONF
+from npmp.experiments.inferred import inferred
+from npmp.settings import as_plain, from_value, hints_of, unknown_setting
+
+MULTIRUN = ("-m", "--multirun")
+PRESETS = ("experiment", "sweep")  # choices that set keys of the whole command
+SHARED = ("debug", *PRESETS)
+
+Values = dict[str, Any]  # settings as YAML has them; of a group with the name of the choice
+Given = list[tuple[str, str]]  # keys and values as the command line has them, in its order
+
+
+def group(default: str | None) -> Any:
+    """A field that holds one of several dataclasses, chosen by name; `groups.GROUPS` lists them."""
+    return field(default=None, metadata={"group": default})
+
+
+@dataclass(frozen=True)
+class Job:
+    """One job of a command line: the settings of a command."""
+
+    verb: str
+    keys: type  # the command's dataclass
+    values: Values
+    name: str = ""  # in a sweep, "" for a single run
+    number: int = 0  # in a sweep
+    overrides: tuple[str, ...] = ()  # in a sweep: what it has for its own
+    given: frozenset[str] = frozenset()  # keys that the command line names, and groups
+
+    @functools.cached_property
+    def config(self) -> Any:
+        """The settings as the command's dataclass. Raises InputError for wrong ones."""
+        return typed(self.verb, self.keys, self.values)
+
+    @property
+    def chosen(self) -> dict[str, str | None]:
+        """The name of the choice of each group."""
+        return {
+            key: (self.values.get(key) or {}).get("name")
+            for key in _fields(self.keys)
+            if _is_group(self.keys, key)
+        }
+
+
+def jobs(verb: str, keys: type, given: Sequence[str], positional: Sequence[str] = ()) -> list[Job]:
+    """What a command line asks for: one job, with -m one for each combination of values.
+
+    Args:
+      positional: keys whose values may stand without them; "runs*" takes all that follow.
+
+    Raises:
+      InputError: for what is no setting, an unknown key or choice, or a value of another type.
+    """
+    multirun = any(argument in MULTIRUN for argument in given)
+    settings = split([argument for argument in given if argument not in MULTIRUN], positional)
+    preset = dict(settings).get("sweep", "null")
+    swept, variants = _sweep_of(preset) if multirun else ({}, [()])
+    named = {key for key, _ in settings}
+    choices = [(key, _values_swept(key, text) if multirun else [text]) for key, text in settings]
+    choices += [(key, _values_swept(key, text)) for key, text in swept.items() if key not in named]
+    several = {key for key, values in choices if len(values) > 1} | (swept.keys() - named)
+    made: list[Job] = []
+    for variant in variants:
+        for combination in itertools.product(*(values for _, values in choices)):
+            pairs = list(zip((key for key, _ in choices), combination, strict=True))
+            own = (*variant, *(f"{key}={text}" for key, text in pairs if key in several))
+            job = compose(verb, keys, pairs, variant=split(variant))
+            name = ",".join(sorted(own)).replace("/", "_").replace("'", "") or str(len(made))
+            if multirun:
+                job = dataclasses.replace(job, name=name, number=len(made), overrides=own)
+            made.append(job)
+    return made
+
+
+def compose(verb: str, keys: type, given: Given, *, variant: Given = ()) -> Job:  # type: ignore[assignment]
+    """A job from what the command line says; variant: settings of a sweep's preset, below it.
+
+    Raises:
+      InputError: as `jobs`.
+    """
+    given = [*inferred(verb, keys, [*variant, *given]), *given]
+    last = dict(given)
+    stored = _stored(verb, last)
+    names = {name: _fields(keys)[name].metadata["group"] for name in _groups(keys)}
+    presets: list[Values] = []
+    for kind in ("sweep", "experiment"):  # a sweep may build on an experiment
+        asked = last.get(kind, names.pop(kind, None) or "null")
+        if asked != "null":
+            presets.insert(0, preset := _preset(kind, verb, asked))
+            for entry in preset.pop("defaults", ()):
+                names |= {str(key).removeprefix("override /"): name for key, name in entry.items()}
+    names |= {key: value and value["name"] for key, value in stored.items() if key in names}
+    names |= {
+        key: None if text == "null" else text for key, text in [*variant, *given] if key in names
+    }
+
+    values = defaults(keys)
+    robot = _unquoted(last.get("robot", str(stored.get("robot", values.get("robot", "")))))
+    # policies are judged and filmed under the pushes of their training
+    judged = (
+        verb in ("evaluate", "render", "deploy export") and last.get("policy", "null") != "null"
+    )
+    trained = {"reuse"} if judged else set()
+    words = {verb, *verb.split(), Path(robot).name, str(names.get("algo")), *trained}
+    for name, choice in names.items():
+        values[name] = None if choice is None else group_values(verb, name, choice, words)
+    for preset in presets:
+        merge(values, with_deltas(preset, words))
+    for key, text in variant:
+        if key not in names:
+            _set(verb, keys, values, key, text)
+    if last.get("debug", "none") != "none":
+        merge(values, small(verb, last["debug"], words))
+    for key, value in stored.items():  # a group that is chosen anew has its own settings
+        if key not in names or (value and value["name"]) == names[key]:
+            values[key] = merge(values[key], value) if key in names and value else value
+    for key, text in given:
+        if key not in names and not (stored and key == "debug"):
+            _set(verb, keys, values, key, text)
+    return Job(verb, keys, values, given=frozenset(key for key, _ in given))
+
+
+def typed(verb: str, keys: type, values: Values) -> Any:
+    """Settings as the command's dataclass.
+
+    Raises:
+      InputError: for an unknown or missing key, a value of another type or out of range.
+    """
+    hints, known, arguments = hints_of(keys), _fields(keys), {}
+    for key, value in values.items():
+        if key not in known:
+            raise InputError(f"npmp {verb} {unknown_setting(key, known)}")
+        if not _is_group(keys, key):
+            arguments[key] = from_value(hints[key], value, key)
+        elif value is not None:
+            schema = groups.schema_of(verb, key, value["name"])
+            inner = {name: entry for name, entry in value.items() if name != "name"}
+            arguments[key] = from_value(schema, inner, key)
+    for key, entry in known.items():
+        if key not in arguments and _required(entry):
+            said = help_of(keys).get(key, "")
+            raise InputError(f"npmp {verb} needs {key}=..." + (f" ({said})" if said else ""))
+    try:
+        return keys(**arguments)
+    except InputError:
+        raise
+    except (TypeError, ValueError) as error:
+        raise InputError(error) from error
+
+
+def defaults(keys: type) -> Values:
+    """The defaults of a command's own keys; those of groups are their choices'."""
+    usual = {key: entry for key, entry in _fields(keys).items() if not _required(entry)}
+    return {
+        key: as_plain(default_of(entry)) for key, entry in usual.items() if not _is_group(keys, key)
+    }
+
+
+def default_of(entry: dataclasses.Field[Any]) -> Any:
+    """A field's default, MISSING where it has none."""
+    if entry.default_factory is not dataclasses.MISSING:
+        return entry.default_factory()
+    return entry.default
+
+
+@functools.cache
+def help_of(keys: type) -> dict[str, str]:
+    """The comment above each field of a dataclass, and of those that it derives from."""
+    return {name: text for base in reversed(keys.__mro__) for name, text in _comments(base).items()}
+
+
+def merge(values: Values, other: Mapping[str, Any]) -> Values:
+    """Nested mappings changed in place; an empty one leaves what is there."""
+    for key, value in other.items():
+        if isinstance(value, Mapping) and isinstance(values.get(key), dict):
+            merge(values[key], value)
+        else:
+            values[key] = merge({}, value) if isinstance(value, Mapping) else value
+    return values
+
+
+def with_deltas(preset: Values, words: Iterable[str]) -> Values:
+    """A preset with what it says under `for:` of these robots, verbs or algorithms, in its order;
+    "op3 reuse" asks for both."""
+    merged = merge({}, {key: value for key, value in preset.items() if key != "for"})
+    for asked, delta in preset.get("for", {}).items():
+        if set(str(asked).split()) <= set(words):
+            merge(merged, delta)
+    return merged
+
+
+def group_values(verb: str, kind: str, name: str, words: Iterable[str]) -> Values:
+    """The settings of a choice, with its name. Raises InputError for one that there is not."""
+    if not groups.is_file(name) and name not in (known := groups.names(verb, kind)):
+        raise unknown(kind, name, known)
+    schema = groups.schema_of(verb, kind, name)
+    path = Path(name) if groups.is_file(name) else groups.preset_file(kind, name)
+    preset = with_bases(path) if path is not None else {}
+    usual = as_plain(schema()) if isinstance(schema, type) else {}
+    values = {key: value for key, value in usual.items() if key not in groups.HIDDEN.get(kind, ())}
+    called = name if not groups.is_file(name) else str(preset.pop("name", Path(name).stem))
+    return merge(values, with_deltas(preset, words)) | {"name": called}
+
+
+def with_bases(path: Path) -> Values:
+    """A preset on the presets that it names: `defaults: [paper]`."""
+    preset, merged = load(path), Values()
+    for base in preset.pop("defaults", ()):
+        merge(merged, with_bases(path.with_name(f"{base}.yaml")))
+    return merge(merged, preset)
+
+
+def small(verb: str, name: str, words: Iterable[str]) -> Values:
+    """What debug=NAME sets in a command."""
+    path = CONF / "debug" / f"{name}.yaml"
+    if not path.is_file():
+        raise unknown("debug", name, ["none", *groups.presets("debug")])
+    return with_deltas(load(path).get(verb, {}), words)
+
+
+def load(path: Path) -> Values:
+    """A YAML file of settings. Raises InputError where it cannot be read or refers elsewhere."""
+    ours = CONF in path.parents
+    return copy.deepcopy(_kept(path) if ours else _loaded(path))
+
+
+def _loaded(path: Path) -> Values:
+    text = read_text(path, at_most=MAX_YAML_BYTES)
+    if "${" in text:
+        raise InputError(f"{path}: refers to other values by ${{...}}, which settings do not")
+    check_yaml(text, str(path))
+    with reading(path):
+        content = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)))
+    if not isinstance(content, dict):
+        raise InputError(f"{path}: not a configuration (keys and values expected)")
+    return {str(key): value for key, value in content.items()}
+
+
+_kept = functools.cache(_loaded)  # conf/ does not change meanwhile
+
+
+def stored_config(folder: Path) -> tuple[str | None, Values]:
+    """FOLDER/config.yaml: the verb (None where it does not say) and its settings.
+
+    Raises:
+      InputError: when it cannot be read.
+    """
+    values = load(folder / "config.yaml")
+    verb = values.pop("verb", None)
+    return (None if verb is None else str(verb)), values
+
+
+# --- the command line
+
+
+def split(given: Sequence[str], positional: Sequence[str] = ()) -> Given:
+    """Arguments as keys and values. Raises InputError for one that is no setting."""
+    found: Given = []
+    free = list(positional)
+    for argument in given:
+        key, equals, text = argument.partition("=")
+        is_path = "/" in key and Path(argument).exists()
+        if argument.startswith("-"):
+            raise InputError(
+                f"no option {argument!r}; settings are key=value, options are --help, -m "
+                "(sweep), --cfg (show)"
+            )
+        if argument.startswith("~"):
+            raise InputError(f"{argument!r}: a key cannot be removed; give it a value, e.g. null")
+        if free and (not equals or is_path or (free[0].endswith("*") and "/" in key)):
+            taken = {name for name, _ in found}
+            free = [name for name in free if name.endswith("*") or name not in taken]
+            if free:
+                found.append((free[0] if free[0].endswith("*") else free.pop(0), argument))
+                continue
+        if not equals or not re.fullmatch(r"\+{0,2}\w[\w./@:\-]*", key):
+            raise InputError(f"{argument!r} is no setting; settings are key=value, e.g. seed=1")
+        found.append((key.lstrip("+"), text))
+    for name in {key for key, _ in found if key.endswith("*")}:
+        every = [text for key, text in found if key == name]
+        found = [pair for pair in found if pair[0] != name]
+        found.append((name.rstrip("*"), f"[{','.join(map(quoted, every))}]"))
+    return found
+
+
+def quoted(text: str) -> str:
+    """Text as one value of Hydra's grammar."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _unquoted(text: str) -> str:
+    return text[1:-1] if text[:1] in "'\"" and text[:1] == text[-1:] and len(text) > 1 else text
+
+
+def _values_swept(key: str, text: str) -> list[str]:
+    """The values of a key under -m: those of a,b, range(...) and choice(...), else the one."""
+    if "," not in text and "(" not in text:
+        return [text]
+    override = parsed(f"{key}={text}")
+    if override is None:  # paths
+        return [text] if set(text) & set("[('\"") else text.split(",")
+    if not override.is_sweep_override():
+        return [text]
+    if not override.is_discrete_sweep() or text.startswith("glob"):
+        raise InputError(f"{key}={text}: a,b or range(a,b) is expected without a sweeper")
+    return list(override.sweep_string_iterator())
+
+
+def parsed(argument: str) -> Override | None:
+    """An argument as Hydra reads it; None for one that it cannot read."""
+    try:
+        return OverridesParser.create().parse_override(argument)
+    except HydraException:
+        return None
+
+
+def parse(key: str, text: str, hint: Any = Any) -> Any:
+    """The value that a command line gives for a key of this type.
+
+    Raises:
+      InputError: for what Hydra's grammar does not have.
+    """
+    if re.search(rf"\d{{{MAX_NUMBER},}}", text):
+        raise InputError(f"{key}: a number of more than {MAX_NUMBER} digits")
+    if text == "null":
+        return None
+    if _takes_text(hint) and text[:1] not in ("[", "'", '"'):
+        return os.path.expanduser(text)
+    try:
+        override = OverridesParser.create().parse_override(f"key={text}")
+        if override.is_sweep_override():
+            raise InputError(
+                f"{key}={text} holds a comma: a list is {key}=[{text}], one run per value is "
+                f"-m {key}={text}"
+            )
+        value = _plain(override.value())
+        parts = _parts(hint)
+        whole = isinstance(value, float) and value.is_integer() and parts & {int, float} == {int}
+        return int(value) if whole else value
+    except HydraException as error:
+        if _takes_text(hint, only=False) and text[:1] != "[":
+            return os.path.expanduser(text)
+        said = str(error).splitlines()[0]
+        raise InputError(
+            f"{key}={text}: cannot be read ({said}); special characters need quotes: "
+            f"\"{key}='value'\""
+        ) from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, QuotedString | str):
+        return os.path.expanduser(value if isinstance(value, str) else value.text)
+    if isinstance(value, list):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, dict):
+        return {str(_plain(name)): _plain(entry) for name, entry in value.items()}
+    return value
+
+
+def _parts(hint: Any) -> set[Any]:
+    """The types of a union, or the one."""
+    union = typing.get_origin(hint) in (typing.Union, types.UnionType)
+    return set(typing.get_args(hint) if union else (hint,))
+
+
+def _takes_text(hint: Any, *, only: bool = True) -> bool:
+    """Whether a type takes text, and, with `only`, no numbers beside it."""
+    if typing.get_origin(hint) is typing.Literal:
+        return all(isinstance(entry, str) for entry in typing.get_args(hint))
+    parts = _parts(hint)
+    return bool(parts & {str, Path}) and not (only and parts & {int, float, bool})
+
+
+def _set(verb: str, keys: type, values: Values, key: str, text: str) -> None:
+    """Set a key, dotted below groups and dataclasses. Raises InputError for one that there is
+    not."""
+    parent, *rest = key.split(".")
+    known = _fields(keys)
+    if parent not in known:
+        nested = [
+            f"{name}.{parent}"
+            for name in known
+            if isinstance(values.get(name), dict) and parent in values[name]
+        ]
+        raise InputError(
+            f"npmp {verb} {unknown_setting(parent, known, nested)}; npmp {verb} --help says more"
+        )
+    hint: Any = hints_of(keys)[parent]
+    if _is_group(keys, parent):
+        if not isinstance(values[parent], dict):
+            raise InputError(
+                f"{key}={text}: choose {parent}=NAME first; there are: "
+                f"{', '.join(groups.names(verb, parent))}"
+            )
+        hint = groups.schema_of(verb, parent, values[parent]["name"])
+    place, name = values, parent
+    for part in rest:
+        inner = _inner(hint)
+        if inner is None:
+            raise InputError(f"npmp {verb} has no key {key!r}: {name} holds no further keys")
+        hidden = groups.HIDDEN.get(name, ()) if place is values else ()
+        if part in hidden or (isinstance(inner, dict) and part not in inner):
+            at = key.rpartition(".")[0]
+            raise InputError(f"{at} {unknown_setting(part, [k for k in inner if k not in hidden])}")
+        if not isinstance(place.get(name), dict):
+            place[name] = {}
+        place, name = place[name], part
+        hint = inner[part] if isinstance(inner, dict) else inner
+    value = parse(key, text, hint)
+    if isinstance(value, dict) and isinstance(place.get(name), dict):
+        merge(place[name], value)
+    else:
+        place[name] = value
+
+
+def _inner(hint: Any) -> Any:
+    """What a type holds: the types of a dataclass's fields, that of a mapping's values, or None."""
+    for one in _parts(hint):
+        if isinstance(one, type) and dataclasses.is_dataclass(one):
+            return hints_of(one)
+        if one is Any or (typing.get_origin(one) or one) in (dict, Mapping):
+            return (typing.get_args(one) or (Any, Any))[1]
+    return None
+
+
+# --- presets, and runs to resume
+
+
+def _preset(kind: str, verb: str, name: str) -> Values:
+    """An experiment's or a sweep's settings, by its name or file. Raises InputError for none."""
+    path = Path(_unquoted(name))
+    if not groups.is_file(str(path)):
+        if name not in (known := groups.names(verb, kind)):
+            raise unknown(kind, name, known)
+        path = CONF / kind / f"{name}.yaml"
+    aside = ("about", "verb", "variants", "grid")
+    return {key: value for key, value in load(path).items() if key not in aside}
+
+
+def _sweep_of(name: str) -> tuple[dict[str, str], list[tuple[str, ...]]]:
+    """What a sweep's preset varies: keys with all combinations of their values, and settings that
+    are tried one by one."""
+    path = CONF / "sweep" / f"{name}.yaml"
+    content = load(path) if path.is_file() else {}
+    variants = [tuple(str(entry).split()) for entry in content.get("variants", [""])]
+    return {key: str(text) for key, text in content.get("grid", {}).items()}, variants
+
+
+def _stored(verb: str, given: Mapping[str, str]) -> Values:
+    """The settings of the run that resume= names; {} without. Raises InputError for another verb's,
+    and for what a run that goes on cannot change."""
+    if given.get("resume", "null") in ("null", ""):
+        return {}
+    folder = Path(os.path.expanduser(_unquoted(given["resume"])))
+    if not (folder / "config.yaml").is_file():
+        raise InputError(f"resume={folder}: no run folder (it has no config.yaml)")
+    owner, stored = stored_config(folder)
+    if owner not in (verb, None):
+        raise InputError(
+            f"resume={folder} is a run of npmp {owner}; npmp {verb} cannot continue it"
+        )
+    for key in PRESETS:
+        if given.get(key, "null") != "null":
+            raise InputError(
+                f"{key}={given[key]} does not change resume={folder}, which has its own settings; "
+                "give the keys to change"
+            )
+    if given.get("seed", str(stored.get("seed"))) != str(stored.get("seed")):
+        raise InputError(
+            f"seed={given['seed']} does not change resume={folder}, which goes on as seed "
+            f"{stored['seed']} began"
+        )
+    return stored | {"out": str(folder), "debug": "none"}
+
+
+# --- dataclasses
+
+
+@functools.cache
+def _comments(cls: type) -> dict[str, str]:
+    """The comments above a dataclass's own fields, or beside them."""
+    if not dataclasses.is_dataclass(cls):
+        return {}
+    lines = textwrap.dedent(inspect.getsource(cls)).splitlines()
+    body = ast.parse("\n".join(lines)).body[0]
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for node in body.body:
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            first = node.lineno - 1
+            while lines[first - 1].lstrip().startswith("#"):
+                first -= 1
+            beside = lines[(node.end_lineno or node.lineno) - 1][node.end_col_offset :]
+            said = [line.strip().lstrip("# ") for line in (*lines[first : node.lineno - 1], beside)]
+            found[node.target.id] = " ".join(filter(None, said))
+    return found
+
+
+def _fields(keys: type) -> dict[str, dataclasses.Field[Any]]:
+    return {entry.name: entry for entry in dataclasses.fields(keys) if entry.init}
+
+
+def _groups(keys: type) -> list[str]:
+    return [key for key in _fields(keys) if _is_group(keys, key)]
+
+
+def _is_group(keys: type, key: str) -> bool:
+    return "group" in _fields(keys)[key].metadata
+
+
+def _required(entry: dataclasses.Field[Any]) -> bool:
+    return entry.default is dataclasses.MISSING and entry.default_factory is dataclasses.MISSING

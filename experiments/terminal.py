@@ -1,0 +1,165 @@
+"""What commands print, and how they end: lines and tables, errors in one line, exit codes.
+
+Text of foreign files goes to the terminal through `say`, `table` and `InputError`, which escape
+control characters.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+import traceback
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, TextIO
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from mocap_data.errors import InputError
+from npmp.training.signals import Stopped, silence
+
+OK, INTERNAL_ERROR, USER_ERROR, NOT_PASSED, BROKEN_PIPE, INTERRUPTED = 0, 1, 2, 3, 141, 130
+USER_ERRORS = (InputError, OSError)
+LONGEST = 400  # characters of a message; lists of what exists can be long
+
+
+def clean(text: str) -> str:
+    """Text without what moves a terminal's cursor or changes its colours: such characters are
+    escaped."""
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Where tables go; wide where neither a terminal nor COLUMNS says how wide it is."""
+    stream = sys.stderr if stderr else sys.stdout
+    print_anything(stream)
+    columns = os.environ.get("COLUMNS", "")
+    told = columns.isdecimal() and int(columns) > 0
+    return Console(stderr=stderr, width=None if told or stream.isatty() else 140)
+
+
+def say(*lines: str, wrap: bool = False) -> None:
+    """Lines on the terminal as they are, whatever brackets are in them. wrap: between words, at its
+    width."""
+    for line in lines:
+        console().print(clean(line), highlight=False, markup=False, soft_wrap=not wrap)
+
+
+def warn(message: str) -> None:
+    """A line on stderr."""
+    print_anything(sys.stderr)
+    print(f"npmp: {clean(message)}", file=sys.stderr, flush=True)
+
+
+def table(
+    columns: Iterable[str],
+    rows: Iterable[Sequence[RenderableType]] = (),
+    *,
+    right: Collection[str] = (),
+    **look: Any,
+) -> Table:
+    """A table for the terminal; text in cells is taken as it is. right: columns of numbers; look:
+    as `rich.table.Table` takes it."""
+    made = Table(**look)
+    for column in columns:
+        made.add_column(column, justify="right" if column in right else "left", overflow="fold")
+    for row in rows:
+        made.add_row(*(Text(clean(cell)) if isinstance(cell, str) else cell for cell in row))
+    return made
+
+
+def progress_bar(*columns: ProgressColumn) -> Progress:
+    """A bar on a terminal's stderr that goes when it is done, nothing elsewhere. columns: between
+    it and the time."""
+    shown = (TextColumn("{task.description}"), BarColumn(), *columns, TimeRemainingColumn())
+    return Progress(
+        *shown, console=console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+    )
+
+
+def print_anything(*streams: TextIO) -> None:
+    """Let a stream escape what it cannot print: characters of another encoding, file names that are
+    no UTF-8."""
+    for stream in streams or (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and stream.errors != "backslashreplace":
+            stream.reconfigure(errors="backslashreplace")
+
+
+# --- errors
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error on one line, an overlong one cut; an OSError as "PATH: reason"."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return clean(f"{os.fspath(error.filename)!s}: {error.strerror}")
+    text = clean(" ".join(str(error).split())) or type(error).__name__
+    return text if len(text) <= LONGEST else text[:LONGEST] + " ..."
+
+
+def told_user(error: BaseException) -> int:
+    """Say a user's error, in one line; NPMP_DEBUG=1 shows where it was found, too. Returns its exit
+    code."""
+    warn(f"error: {one_line(error)}")
+    if os.environ.get("NPMP_DEBUG", "") not in ("", "0"):
+        traceback.print_exception(error)
+    return USER_ERROR
+
+
+class guarded:
+    """A context whose exceptions become a message on stderr and an exit code, `code`. No function:
+    it adds no frame to what runs inside."""
+
+    code = OK
+
+    def __enter__(self) -> guarded:
+        print_anything()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> bool:
+        if not isinstance(error, Exception | KeyboardInterrupt):
+            return False
+        self.code = _told(error)
+        return True
+
+
+def _told(error: Exception | KeyboardInterrupt) -> int:
+    """Say what happened. Returns the exit code."""
+    if isinstance(error, Stopped):
+        warn(str(error))
+        return error.code
+    if isinstance(error, KeyboardInterrupt):
+        warn("interrupted")
+        return INTERRUPTED
+    if isinstance(error, BrokenPipeError):
+        # The reader went away (npmp ... | head): nothing to say. Keep Python from flushing into the
+        # broken pipe at exit.
+        with contextlib.suppress(OSError, ValueError):
+            silence([sys.stdout.fileno()])
+        return BROKEN_PIPE
+    if isinstance(error, USER_ERRORS):
+        return told_user(error)
+    if _out_of_memory(error):
+        told_user(
+            MemoryError(
+                "out of memory; fewer robots (num_envs=), smaller networks or a shorter "
+                "replay need less"
+            )
+        )
+        return INTERNAL_ERROR
+    traceback.print_exception(error)
+    warn("error: an internal error (above); please report it with the command that caused it")
+    return INTERNAL_ERROR
+
+
+def _out_of_memory(error: Exception) -> bool:
+    """Python's own, or torch's: on the CPU that is a RuntimeError of no kind of its own."""
+    return isinstance(error, MemoryError) or (
+        isinstance(error, RuntimeError)
+        and (type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error))
+    )

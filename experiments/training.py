@@ -1,0 +1,85 @@
+"""The keys that training runs share, and what the library makes of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from mocap_data.errors import InputError
+from npmp import ranges
+from npmp.experiments.backend import Simulating
+from npmp.experiments.command import Run, refuse_idle
+from npmp.experiments.live import LiveLine
+from npmp.training.collectors import CollectorsConfig
+from npmp.training.run import Caller, RunSettings
+
+MOST_STEPS = 10**7  # environment steps that an iteration may take, and a replay may keep
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training(Simulating):
+    """What training runs take."""
+
+    # robots simulated at once; null: as many as suit the algorithm
+    num_envs: int | None = None
+    # iterations between checkpoints
+    checkpoint_every: int = 50
+    # shows what metrics.csv holds: tensorboard, wandb (an extra; offline unless WANDB_MODE is set)
+    # or none
+    logger: str = "tensorboard"
+    # a run folder to continue; its config.yaml holds, keys given here change it
+    resume: Path | None = None
+    # settings that differ, by the name of a file in conf/experiment, or a file of one's own
+    experiment: str | None = None
+    # several runs, by the name of a file in conf/sweep
+    sweep: str | None = None
+    # what collects: null, the learner's process; ray, processes of their own; inline, for tests
+    actors: str | None = None
+    # of them
+    num_actors: int = 2
+    # true: nothing is collected while the learner learns, and runs repeat bit for bit
+    actors_sync: bool = False
+    # updates; batches collected on older weights are thrown away; null: 4, or more with more actors
+    most_behind: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = [key for key in ("num_envs", "most_behind") if getattr(self, key) is not None]
+        ranges.at_least_one(self, "steps", "checkpoint_every", "num_actors", *given)
+
+
+def collectors_of(config: Training, run: Run) -> CollectorsConfig | None:
+    """Who collects; None where the process that learns does, too.
+
+    Raises:
+      InputError: for a kind that does not exist, or settings of collectors where there are none.
+    """
+    if config.actors is None:
+        if "actors" not in run.given:
+            why = "is for collectors of their own: actors=ray, or actors=inline"
+            refuse_idle(run, why, "num_actors", "actors_sync", "most_behind")
+        return None
+    if config.sim != "batch":
+        raise InputError(f"sim={config.sim}: actors= collect on the CPU; use sim=batch")
+    return CollectorsConfig(
+        config.actors, config.num_actors, sync=config.actors_sync, most_behind=config.most_behind
+    )
+
+
+def bounded(settings: RunSettings) -> None:
+    """Raise InputError where one iteration would take more than the run, or
+    than a machine holds."""
+    robots, most = settings.robots_at_once, max(settings.steps, MOST_STEPS)
+    for name in ("collect_steps", "unroll", "warmup_steps", "replay_steps"):
+        steps = getattr(settings.algo, name, 0)
+        if steps * robots > most:
+            raise InputError(
+                f"algo.{name}={steps}: at most {most // robots:,} control steps of {robots} robots"
+            )
+
+
+def caller_of(run: Run) -> Caller:
+    """A command's run as the library sees it."""
+    return Caller(
+        command=f"npmp {run.verb}", settings=dict(run.values), begin=run.begin, progress=LiveLine()
+    )

@@ -1,0 +1,173 @@
+"""Help texts: of all verbs, of a verb's actions, and of a command's keys."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from npmp.experiments.cli import command_of, commands
+
+OVERVIEW = Path(__file__).with_name("overview.txt")
+SOURCES = (
+    "where a value comes from: [P] robot-NPMP (Bohez et al. 2022), [P*] that paper at second "
+    "hand, [R] a related "
+    "paper or code, [D] our own decision."
+)
+
+
+def overview() -> str:
+    """What `npmp --help` prints."""
+    return OVERVIEW.read_text(encoding="utf-8").rstrip()
+
+
+def of_verb(verb: str) -> str:
+    """What `npmp VERB --help` prints where the verb has actions."""
+    rows = [(name.partition(" ")[2], _about(command_of(name).keys)) for name in commands(verb)]
+    more = f"npmp {verb} ACTION --help says which keys it takes."
+    return "\n".join([f"usage: npmp {verb} ACTION key=value ...", "", *_rows(rows), "", more])
+
+
+def of_command(name: str, given: Sequence[str] = ()) -> str:
+    """What `npmp VERB ACTION --help` prints; of choices that are given (algo=ppo) the keys."""
+    from npmp.experiments import compose, groups
+
+    command = command_of(name)
+    keys, fields = command.keys, dataclasses.fields(command.keys)
+    places = "".join(
+        f" {key.upper()}" if key[-1] != "*" else f" {key[:-1].upper()} ..."
+        for key in command.positional
+    )
+    lines = [
+        *_wrap(f"npmp {name}: {_about(keys)}"),
+        "",
+        f"usage: npmp {name}{places} key=value ...",
+    ]
+    if examples := _examples(keys):
+        lines += ["", "examples:", *(f"  {example}" for example in examples)]
+    help_of, chosen = compose.help_of(keys), dict(compose.split(given, command.positional))
+    rows, choices, inner = [], [], []
+    for field in sorted(fields, key=lambda field: field.name in ("out", "seed", "device", "debug")):
+        if "group" not in field.metadata:
+            rows += _settings(field.name, _default(field), help_of.get(field.name, ""))
+            continue
+        listed = groups.names(name, field.name)
+        preset = chosen.get(field.name, field.metadata["group"])
+        choices.append(
+            (
+                f"{field.name}={_shown(preset)}",
+                f"{help_of.get(field.name, '')}; one of: {', '.join(listed)}".lstrip("; "),
+            )
+        )
+        if preset in listed and field.name not in ("scenario",):
+            words = {name, str(preset)}
+            values = compose.group_values(name, field.name, preset, words)
+            schema = groups.schema_of(name, field.name, preset)
+            inner += [
+                "",
+                f"keys of {field.name}={preset}: {_about(schema)}",
+                *_rows(_inner(field.name, schema, values)),
+            ]
+    lines += ["", "keys (??? must be given):", *_rows(rows)]
+    if choices:
+        lines += ["", "choices:", *_rows(choices), *inner]
+    if any(tag in line for line in lines for tag in ("[P", "[R", "[D")):
+        lines += ["", *_wrap(SOURCES)]
+    return "\n".join(
+        [*lines, "", f"npmp {name} --cfg job key=value ... prints all settings instead of running."]
+    )
+
+
+def _settings(key: str, default: Any, about: str) -> list[tuple[str, str]]:
+    """A key with its default and help; of a nested dataclass each of its keys."""
+    if dataclasses.is_dataclass(default) and not isinstance(default, type):
+        from npmp.settings import as_plain
+
+        head = [(f"{key}.", about)] if about else []
+        return head + _inner(key, type(default), as_plain(default))
+    return [(f"{key}={_shown(default)}", about)]
+
+
+def _inner(at: str, schema: Any, values: dict[str, Any]) -> list[tuple[str, str]]:
+    """The keys of a dataclass below a place."""
+    from npmp.experiments.compose import help_of
+
+    rows: list[tuple[str, str]] = []
+    if not dataclasses.is_dataclass(schema) or not isinstance(schema, type):
+        return rows
+    about = help_of(schema)
+    for field in dataclasses.fields(schema):
+        if field.name not in values:
+            continue
+        value, key = values[field.name], f"{at}.{field.name}"
+        default = _default(field)
+        if (
+            dataclasses.is_dataclass(default)
+            and isinstance(value, dict)
+            and not isinstance(default, type)
+        ):
+            rows += [(f"{key}.", about[field.name])] if field.name in about else []
+            rows += _inner(key, type(default), value)
+        else:
+            rows.append((f"{key}={_shown(value)}", about.get(field.name, "")))
+    return rows
+
+
+def _default(field: dataclasses.Field[Any]) -> Any:
+    from npmp.experiments.compose import default_of
+
+    found = default_of(field)
+    return "???" if found is dataclasses.MISSING else found
+
+
+def _shown(value: Any) -> str:
+    from npmp.settings import as_plain
+
+    plain = as_plain(value)
+    text = (
+        {None: "null", True: "true", False: "false"}[plain]
+        if plain is None or isinstance(plain, bool)
+        else str(plain)
+    )
+    text = text.replace(" ", "").replace("{now}", "DATE_TIME")
+    return text if len(text) < 40 else "..."
+
+
+def _about(schema: Any) -> str:
+    """The first paragraph of a class's docstring."""
+    text = (getattr(schema, "__doc__", None) or "").split("\n\n")[0].partition("Raises:")[0]
+    return " ".join(text.split())
+
+
+def _examples(keys: type) -> list[str]:
+    """The lines of a docstring that are commands."""
+    return [
+        line.strip()
+        for line in (keys.__doc__ or "").splitlines()
+        if line.strip().startswith("npmp ")
+    ]
+
+
+def _width() -> int:
+    return min(shutil.get_terminal_size((100, 24)).columns, 120)
+
+
+def _wrap(text: str) -> list[str]:
+    return textwrap.wrap(text, min(_width(), 100), break_long_words=False)
+
+
+def _rows(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Two columns, the second wrapped."""
+    width, lines = _width(), []
+    left = min(max((len(name) for name, _ in rows), default=0), 34)
+    for name, text in rows:
+        wrapped = textwrap.wrap(text, max(30, width - left - 4)) or [""]
+        if len(name) > left:
+            lines.append(f"  {name}")
+            name = ""
+        lines.append(f"  {name:<{left}}  {wrapped[0]}".rstrip())
+        lines.extend(f"  {'':<{left}}  {line}" for line in wrapped[1:])
+    return lines

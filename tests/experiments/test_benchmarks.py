@@ -1,0 +1,144 @@
+"""The benchmarks: what they print, the objective of the pose solve by hand, and that measuring
+changes nothing."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from mocap_data import dog_gait
+from mocap_data.store import MotionSet
+from npmp.envs.robot_batch import RobotBatchConfig
+from npmp.experiments.benchmarks import env, imitate, retarget
+from npmp.experiments.benchmarks.imitate import bare, noted, timed
+from npmp.experiments.benchmarks.retarget import Track, eq8, tracks_of
+from npmp.robots import Robot
+from npmp.sim import BatchSim
+from tests.environments import imitation_env
+
+
+def last_line(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+    return dict(json.loads(capsys.readouterr().out.strip().splitlines()[-1]))
+
+
+def test_retarget(capsys: pytest.CaptureFixture[str]) -> None:
+    retarget.main(["--repeats", "1", "--frames", "60", "debug=tiny"])
+    figures = last_line(capsys)
+    speeds = ("pipeline_frames_per_s", "pose_frames_per_s", "pose_frames_per_s_one_thread")
+    assert all(figures[name] > 0 for name in speeds) and figures["pose_cost"] > 0
+    assert 0 < figures["rms_marker_m"] < 0.05 and 0 < figures["pose_rms_m"] < 0.05
+
+
+def test_env_compares_with_the_bare_simulator(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    env.main(["--num-envs", "16", "--seconds", "0.2", "--data", str(data), "threads=1"])
+    figures = last_line(capsys)
+    assert figures["num_envs"] == 16 and figures["substeps"] == 8
+    # The ratio is that of the two speeds, in steps of the same length.
+    physics = figures["steps_per_s"] * figures["substeps"] / figures["raw_physics_steps_per_s"]
+    assert figures["ratio"] == pytest.approx(physics, rel=1e-3)
+
+
+@pytest.mark.parametrize("algo", ["world_model", "mo_vmpo"])
+def test_shares_and_ratios(algo: str, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    keys = [f"algo={algo}", "debug=tiny", "threads=1", "randomization=paper"]
+    imitate.main(["--seconds", "0.05", "--data", str(data), *keys])
+    figures = last_line(capsys)
+    spent = figures["seconds_per_iteration"]
+    assert (figures["algo"], figures["randomization"]) == (algo, "paper")
+    steps = figures["steps_per_iteration"]
+    assert figures["samples_per_s"] == pytest.approx(steps / spent["whole"], rel=1e-2)
+    physics = spent["raw_physics"] / spent["sampler"]
+    assert figures["ratio_to_raw_physics"] == pytest.approx(physics, rel=1e-2)
+    assert 0.9 < figures["sampler_share"] + figures["learner_share"] <= 1.0
+
+
+@pytest.fixture(scope="module")
+def tracks(robot: Robot) -> list[Track]:
+    return tracks_of(
+        [dog_gait("walk", duration_s=2.0), dog_gait("trot", duration_s=2.0)], robot, {}, 150
+    )
+
+
+def test_tracks_take_so_many_frames(tracks: list[Track]) -> None:
+    # 2 s at 60 Hz are 120 frames: all of the first clip, 30 of the second. At the robot's 50 Hz,
+    # first and last frame kept: 119 / 60 s and 29 / 60 s hold 99 and 24 periods.
+    assert [len(track.goal) for track in tracks] == [100, 25]
+    assert tracks[0].problem is tracks[1].problem
+
+
+def test_eq8_by_hand(tracks: list[Track]) -> None:
+    """Targets at the markers of a standing pose, one moved by 3 cm, and one joint bent by 0.1 rad."""
+    from retarget import kinematics
+
+    problem = tracks[0].problem
+    qpos = np.concatenate([[0.0, 0.0, 0.5, 1.0, 0.0, 0.0, 0.0], problem.stand])[None]
+    qpos[0, 8] += 0.1
+    goal = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, qpos))
+    goal[0, 0, 1] += 0.03
+    rms, cost = eq8([Track(problem, goal)], [qpos])
+    # RMS over 9 markers: 0.03 / 3. Cost: w 0.03^2 + c 0.1^2.
+    assert rms == pytest.approx(0.03 / np.sqrt(goal.shape[1]))
+    weight = 1.0 if problem.weight is None else problem.weight[0]
+    assert cost == pytest.approx(weight * 0.0009 + problem.regularization * 0.01)
+
+
+@pytest.mark.parametrize("hold", ["zero_order", "first_order"])
+def test_measuring_changes_nothing(
+    robot: Robot, motions: MotionSet, hold: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An environment that is watched, and whose physics is repeated by the same calls, goes on as
+    one that is not."""
+    plain, watched = (
+        imitation_env(robot, motions, 4, robots=RobotBatchConfig(hold=hold)) for _ in range(2)
+    )
+    action = torch.zeros(4, 12)
+    sim = watched.sim
+    assert isinstance(sim, BatchSim)
+    with noted(sim) as asked:
+        for _ in range(3):
+            plain.step(action)
+            watched.step(action)
+        assert len(asked) == 3 and asked[0].ctrl.shape == (4, 12)
+        calls, step = list(asked), BatchSim.step
+        ends: list[torch.Tensor] = []
+
+        def spied(self: BatchSim, ctrl: torch.Tensor, previous: torch.Tensor | None = None) -> None:
+            call = calls[len(ends)]
+            assert (
+                ctrl is call.ctrl
+                and previous is call.previous
+                and (previous is None) == (hold == "zero_order")
+            )
+            step(self, ctrl, previous)
+            ends.append(self.snapshot())
+
+        monkeypatch.setattr(BatchSim, "step", spied)
+        assert bare(sim, asked) > 0.0 and not asked
+        assert [
+            torch.equal(end, call.state) for end, call in zip(ends, calls[1:], strict=False)
+        ] == [True, True]
+        monkeypatch.undo()
+    for each in (plain, watched):
+        each.step(action)
+    assert torch.equal(plain.state.pack(), watched.state.pack())
+
+
+def test_time_is_counted_while_it_is_asked_for() -> None:
+    class Trainer:
+        def collect(self, steps: int) -> int:
+            return steps
+
+    trainer = Trainer()
+    with timed(trainer, torch.device("cpu")) as spent:
+        assert trainer.collect(3) == 3
+    counted = spent["sampler"]
+    assert counted > 0.0 and set(spent) == {"sampler"}
+    trainer.collect(3)
+    assert spent["sampler"] == counted
