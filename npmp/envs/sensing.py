@@ -41,9 +41,6 @@ class SensorConfig:
     up_noise: float = 0.0
 
     def __post_init__(self) -> None:
-        # lists as they come from a file
-        object.__setattr__(self, "delay_s", tuple(float(v) for v in self.delay_s))
-        object.__setattr__(self, "gyro_noise", tuple(float(v) for v in self.gyro_noise))
         ranges.pairs(self, "delay_s")
         ranges.not_negative(
             self, "delay_s", "joint_noise", "gyro_noise", "accelerometer_noise", "up_noise"

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path as File
 from typing import Any
 
@@ -125,16 +124,8 @@ def make(
     check_device(str(device))
     if not isinstance(robot, Robot):
         robot = robots.load(robot)
-    known = [f.name for f in fields(kind.config_type)]
-    if wrong := sorted(set(options) - set(known)):
-        raise InputError(
-            f"task '{kind.name}' has no option '{wrong[0]}'; there are: {', '.join(known)}"
-        )
     motions = data if data is None or isinstance(data, MotionSet) else load_motions(data, robot)
-    try:
-        config = kind.config_type(**options)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"task '{kind.name}': {error}") from error
+    config = from_mapping(kind.config_type, options, at=f"task '{kind.name}'")
     return TaskEnv(
         kind(robot, config, motions),
         num_envs,

@@ -44,20 +44,11 @@ class CommandConfig:
     command_nonzero: tuple[float, float, float] = (0.9, 0.25, 0.5)
 
     def __post_init__(self) -> None:
-        if self.command_range is not None:
-            pairs = tuple((float(low), float(high)) for low, high in self.command_range)
-            # lists as they come from a file become tuples
-            object.__setattr__(self, "command_range", pairs)
-            finite = all(math.isfinite(low) and low <= high < math.inf for low, high in pairs)
-            if len(pairs) != 3 or not finite:
-                raise ValueError(
-                    f"command_range must be three pairs low <= high, for {COMMAND_NAMES};"
-                    f" got {pairs}"
-                )
-        for name in ("command_nonzero", "command_jitter"):
-            object.__setattr__(self, name, tuple(float(value) for value in getattr(self, name)))
-            if len(getattr(self, name)) != 3:
-                raise ValueError(f"{name} must be three numbers, got {getattr(self, name)}")
+        pairs = self.command_range or ()
+        if not all(-math.inf < low <= high < math.inf for low, high in pairs):
+            raise ValueError(
+                f"command_range must be three pairs low <= high, for {COMMAND_NAMES}; got {pairs}"
+            )
         ranges.share(self, "command_change", "command_nonzero")
         ranges.not_negative(self, "command_jitter")
         ranges.above_zero(self, "command_period_s")

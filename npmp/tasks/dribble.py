@@ -85,11 +85,8 @@ class DribbleConfig(SteppingConfig):
         ranges.not_negative(self, "jump_m", "distance_weight", "teacher_weight")
         ranges.share(self, "reference_starts", "at_feet")
         for name in ("radius_m", "mass_kg", "drag"):
-            # lists as they come from a file become tuples
-            pair = tuple(float(v) for v in getattr(self, name))
-            object.__setattr__(self, name, pair)
-            low = 0.0 if name == "drag" else math.nextafter(0.0, 1.0)
-            if len(pair) != 2 or not low <= pair[0] <= pair[1] < math.inf:
+            pair, low = getattr(self, name), 0.0 if name == "drag" else math.nextafter(0.0, 1.0)
+            if not low <= pair[0] <= pair[1] < math.inf:
                 raise ValueError(
                     f"{name} must be two numbers, 0 < low <= high (drag may be 0), got {list(pair)}"
                 )

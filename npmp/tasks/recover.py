@@ -69,7 +69,6 @@ class RecoverConfig:
             raise ValueError(
                 f"joint_range_rad needs angles above 0, got {dict(self.joint_range_rad)}"
             )
-        object.__setattr__(self, "stand", tuple(float(v) for v in self.stand))
         ranges.above_zero(self, "drop_m", "settle_s", "upright_deg", "episode_s")
         ranges.at_least_one(self, "drops")
         ranges.share(self, "standing_starts", "high_enough")

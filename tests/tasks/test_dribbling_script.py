@@ -82,5 +82,5 @@ def test_from_anywhere_it_gets_behind_the_ball() -> None:
 
 
 def test_a_rest_that_is_no_rest_is_refused() -> None:
-    with pytest.raises(ValueError, match="below and above zero"):
+    with pytest.raises(ValueError, match="below and above 0"):
         CommanderConfig(lowest=(0.0, -0.3, -1.0))

@@ -56,17 +56,9 @@ class CommanderConfig:
         above_zero = "reach side circle behind corridor look facing turn near far near_m done"
         ranges.above_zero(self, *above_zero.split())
         ranges.not_negative(self, "near_rise")
-        for name in ("lowest", "highest"):  # lists as they come from a file become tuples
-            object.__setattr__(self, name, tuple(float(v) for v in getattr(self, name)))
-        pairs = list(zip(self.lowest, self.highest, strict=False))
-        if (
-            len(self.lowest) != 3
-            or len(self.highest) != 3
-            or not all(low < 0.0 < high for low, high in pairs)
-        ):
-            raise ValueError(
-                f"lowest and highest need three numbers, below and above zero; got {pairs}"
-            )
+        pairs = list(zip(self.lowest, self.highest, strict=True))
+        if not all(low < 0.0 < high for low, high in pairs):
+            raise ValueError(f"lowest and highest need numbers below and above 0, got {pairs}")
 
 
 def dribble_command(ball: Tensor, target: Tensor, config: CommanderConfig) -> Tensor:

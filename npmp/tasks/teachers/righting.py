@@ -68,11 +68,6 @@ class RightingConfig:
     turn_back_deg: float = 28.6
 
     def __post_init__(self) -> None:
-        for name in ("below", "above"):  # lists as they come from a file become tuples
-            object.__setattr__(
-                self, name, tuple(tuple(float(v) for v in frame) for frame in getattr(self, name))
-            )
-        object.__setattr__(self, "roll_deg", tuple(float(v) for v in self.roll_deg))
         ranges.above_zero(self, "speed", "upright_deg", "near", "turn_back_deg")
         ranges.not_negative(self, "wait_s", "firm")
         rising = all(
