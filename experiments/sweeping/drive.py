@@ -225,7 +225,7 @@ def jobs_table(
         state = Text(job.state, style=COLOURS[job.state])
         named = job.name if "=" in job.name else f"{job.name} {' '.join(job.overrides)}"
         reached, taken = "" if score is None else f"{score:.4g}", clock(seconds) if seconds else ""
-        rows.append((Text(named), state, steps, reached, taken, left, job.host))
+        rows.append((Text(named), state, steps, reached, taken, left, Text(job.host)))
     counts = ", ".join(
         f"{sum(job.state == state for job in sweep.jobs)} {state}"
         for state in COLOURS

@@ -56,6 +56,7 @@ class Launcher:
                 raise ValueError(f"{name} must be at least {least}, got {value}")
         if self.kind == "local" and (self.gpus or self.resources):
             raise ValueError("gpus and resources are of hydra/launcher=ray")
+        _refuse_unprintable(self.score or "")
 
 
 @dataclass
@@ -82,6 +83,9 @@ class SweptJob:
             raise ValueError(f"{self.name!r} is no name of a job: a plain folder name is expected")
         if self.state not in STATES:
             raise ValueError(f"no state {self.state!r}; there are: {', '.join(STATES)}")
+        _refuse_unprintable(self.host, *self.overrides)
+        # of a job's own log
+        self.message = "".join(c if c.isprintable() else " " for c in self.message)
 
 
 @dataclass(frozen=True)
@@ -101,6 +105,9 @@ class Plan:
     jobs: list[Planned]
     # of a search: `npmp.experiments.sweeping.search`
     search: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        _refuse_unprintable(self.verb)
 
 
 @dataclass(frozen=True)
@@ -221,6 +228,13 @@ class Sweep:
         """The progress of job i, by its metrics.csv."""
         path = self.place(i) / "metrics.csv"
         return Progress.of(path, self.launcher.score, self.configs[i].get("steps"))
+
+
+def _refuse_unprintable(*texts: str) -> None:
+    """Raise ValueError for what a terminal could take for a command."""
+    for text in texts:
+        if not text.isprintable():
+            raise ValueError(f"{text!r} has control characters")
 
 
 def refuse_shared_files(config: Any) -> None:

@@ -347,7 +347,7 @@ def _curve(sheet: Sheet, line: Line, x: FloatArray, y: FloatArray) -> None:
     known = np.concatenate([[False], np.isfinite(y), [False]])
     alone = known[1:-1] & ~known[:-2] & ~known[2:]
     if alone.any():
-        sheet.axes.plot(x[alone], y[alone], ".", color=colour, markersize=4, markeredgewidth=0)
+        sheet.axes.plot(x[alone], y[alone], ".", color=colour, markersize=7, markeredgewidth=0)
 
 
 def _scale(

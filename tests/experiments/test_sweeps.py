@@ -1,4 +1,4 @@
-"""Sweeps: what is refused before a job starts, what is resumed when a process dies, what is left."""
+"""Sweeps: what is refused before a job starts, and what is resumed when a process dies."""
 
 from __future__ import annotations
 
@@ -229,6 +229,10 @@ def test_what_sweeps_refuses(
         (
             '{"launcher": {}, "jobs": [{"name": "x", "overrides": []}]}',
             "are not those of jobs.json",
+        ),
+        (
+            '{"launcher": {}, "jobs": [{"name": "x", "overrides": ["\\u001b[2J"]}]}',
+            r"'\x1b[2J' has control characters",
         ),
     ],
 )
