@@ -1,9 +1,8 @@
-"""What an action asks of a robot's drives: joint angles, or, to compare with, velocities, torques
-or muscles.
+"""What an action asks of a robot's drives: joint angles (PD), velocities, torques or muscles.
 
-Peng & van de Panne 2017 compare these four. Everywhere else an action is a joint angle. All are
-scaled alike: an action of so many radians asks a joint at rest in the home pose for the torque that
-PD control by the robot's own gains gives.
+Peng & van de Panne 2017 compare these four; everywhere else an action is a joint angle. All are
+scaled alike: an action in radians asks a joint at rest in the home pose for the torque that PD
+control by the robot's gains gives.
 """
 
 from __future__ import annotations
@@ -16,8 +15,10 @@ from npmp.robots import Robot
 
 PD = "pd"
 ACTION_SPACES = (PD, "velocity", "torque", "muscle")
-_LAG_S = 0.1  # an action of 1 rad asks for the velocity that gets there in this time
-_TONE = 0.05  # excitation of both muscles of a joint that is asked for nothing
+# an action of 1 rad asks for the velocity that gets there in this time
+_LAG_S = 0.1
+# excitation of both muscles of a joint at rest
+_TONE = 0.05
 
 
 class ActionSpace:

@@ -30,36 +30,40 @@ from npmp.memory import require_terrain
 from npmp.sim.scene import FLOOR
 
 FloatArray = NDArray[np.floating[Any]]
-
 PERIOD_M = 8.0
 MARGIN_M = 1.0
 # Distance of the grid's points [m]. Smooth ground is as well described by fewer: a foot meets fewer
 # triangles at once, and each costs the contact solver.
 _FINE, _COARSE = 0.05, 0.1
-# where episodes start, per field: so many of the gentlest points, of which there are four times as
-# many
+# where episodes start, per field: drawn from the gentlest points, four times as many
 _PLACES = 32
-_START_REACH = 0.6  # of the square around a place that is judged for that [m]
+# half the square around a place in which heights are compared for that [m]
+_START_HALF = 0.6
 # of floor before and after a slope or stairs [m], half of what is between two of them
 _FLAT_M = 0.7
-_DEPTH = 0.5  # of gaps [m]: a leg that steps in does not find the ground with the body still level
+# of gaps [m]: a leg that steps in does not find the ground with the body still level
+_DEPTH = 0.5
 
 
 @dataclass(frozen=True)
 class TerrainLimits:
-    """What level 1 is of each kind, but Perlin noise. Raises ValueError for values out of range."""
+    """Each kind of ground at level 1, but Perlin noise."""
 
-    noise_m: float = 0.05  # heights of points 0.2 m apart, up and down
-    obstacle_m: float = 0.2  # heights of blocks and depths of pits, at most
-    gap_m: float = 0.3  # width of gaps around squares of 1.6 m
-    slope_deg: float = 25.0  # of pyramids and pits
-    stair_m: float = 0.2  # height of a step; treads are 0.3 m
-    stone_gap_m: float = 0.2  # between stones; they shrink from 0.8 to 0.35 m
+    # heights of points 0.2 m apart, up and down
+    noise_m: float = 0.05
+    # heights of blocks and depths of pits, at most
+    obstacle_m: float = 0.2
+    # width of gaps around squares of 1.6 m
+    gap_m: float = 0.3
+    # of pyramids and pits
+    slope_deg: float = 25.0
+    # height of a step; treads are 0.3 m
+    stair_m: float = 0.2
+    # between stones; they shrink from 0.8 to 0.35 m
+    stone_gap_m: float = 0.2
 
     def __post_init__(self) -> None:
-        ranges.not_negative(
-            self, "noise_m", "obstacle_m", "gap_m", "slope_deg", "stair_m", "stone_gap_m"
-        )
+        ranges.not_negative(self, *self.__dataclass_fields__)
         if self.slope_deg > 60.0 or max(self.gap_m, self.stone_gap_m) > 1.0:
             raise ValueError(
                 "slope_deg must be at most 60, gap_m and stone_gap_m at most 1;"
@@ -202,7 +206,8 @@ _KINDS: dict[str, _Kind] = {
 }
 KINDS = ("perlin", *_KINDS)
 TERRAINS = ("flat", *KINDS, "mixed")
-CLIMBED = ("slopes", "stairs")  # they have a foot and a top
+# kinds with a foot and a top
+CLIMBED = ("slopes", "stairs")
 _SMOOTH = ("flat", "perlin", "noise", "slopes")
 
 
@@ -217,13 +222,17 @@ def check_kind(kind: str) -> None:
 
 @dataclass(frozen=True)
 class TerrainConfig:
-    """Fields of one terrain. Raises ValueError for values out of range."""
+    """Fields of one terrain."""
 
-    kind: str  # one of TERRAINS, or several joined by "+": in turn; mixed: all but flat ground
-    level: float = 1.0  # of the hardest fields
-    height: float = 0.3  # of Perlin noise of level 1, from the lowest to the highest point [m]
+    # one of TERRAINS, or several joined by "+": in turn; mixed: all but flat ground
+    kind: str
+    # of the hardest fields
+    level: float = 1.0
+    # of Perlin noise of level 1, from the lowest to the highest point [m]
+    height: float = 0.3
     fields: int = 128
-    rows: int = 1  # of fields of one level, from level / rows to level
+    # of fields of one level, from level / rows to level
+    rows: int = 1
     seed: int = 0
     limits: TerrainLimits = TerrainLimits()
 
@@ -350,7 +359,7 @@ class Terrain:
 
 def gentle_places(field: FloatArray, grid: Grid, rng: np.random.Generator) -> NDArray[np.int64]:
     """Points (S, 2), column and row, drawn of those around which the ground differs least."""
-    side = 2 * grid.of(_START_REACH) + 1
+    side = 2 * grid.of(_START_HALF) + 1
     spread = maximum_filter(field, side, mode="wrap") - minimum_filter(field, side, mode="wrap")
     gentle = np.argwhere(spread <= np.partition(spread.ravel(), 4 * _PLACES)[4 * _PLACES])[:, ::-1]
     return gentle[rng.integers(0, len(gentle), _PLACES)]
