@@ -25,10 +25,8 @@ from markdown.extensions.toc import slugify
 
 from mocap_data.errors import InputError
 from npmp.experiments import cli, compose
-from npmp.experiments.compose import MULTIRUN, load
-from npmp.experiments.groups import CONF
-from npmp.experiments.retarget import Retarget
 from npmp.experiments.sweeping.launch import chosen
+from npmp.settings import flat
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -79,9 +77,9 @@ def commands(block: str) -> Iterator[list[str]]:
 
 
 @cache
-def tiny(name: str) -> set[str]:
-    """The keys that debug=tiny sets of a command."""
-    return set(load(CONF / "debug" / "tiny.yaml").get(name, {}))
+def tiny(command: str) -> dict[str, Any]:
+    """What debug=tiny sets of a command."""
+    return flat(compose.small(command, "tiny", {command, *command.split()}))
 
 
 def run(page: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str, Any]:
@@ -93,11 +91,11 @@ def run(page: Path, monkeypatch: pytest.MonkeyPatch, folder: Path) -> dict[str, 
     for language, block in blocks(page.read_text(encoding="utf-8")):
         if language == "python":
             exec(compile(block, str(page), "exec"), vars(module))
-        for given in commands(block) if language == "sh" else ():
-            name, rest = cli.named(given)
+        for words in commands(block) if language == "sh" else ():
+            name, rest = cli.named(words)
             small = [argument for argument in rest if argument.split("=")[0] not in tiny(name)]
             assert cli.main([*name.split(), *small, "debug=tiny"]) == 0, (
-                f"{named(page)}: npmp {shlex.join(given)}"
+                f"{named(page)}: npmp {shlex.join(words)}"
             )
     return vars(module)
 
@@ -121,21 +119,14 @@ def test_the_task_of_the_docs_trains(tmp_path: Path, monkeypatch: pytest.MonkeyP
 # --- what composes ---
 
 
-def composed(given: list[str]) -> None:
-    """Raise InputError where a command would refuse its verb, a key, a choice or a value."""
-    if cli.help_asked(given) is not None or given == ["--version"]:
+def composed(words: list[str]) -> None:
+    """Raise InputError where npmp would refuse its verb, a key, a choice or a value."""
+    if "--help" in words:
         return
-    name, rest = cli.named(given)
-    command = cli.command_of(name)
-    if set(MULTIRUN) & set(rest):
-        rest = [_first(argument) for argument in chosen(rest).rest]
-    for job in command.jobs(rest):
-        _ = job.config
-
-
-def _first(argument: str) -> str:
-    """Of what a search proposes the first value."""
-    return re.sub(r"=(?:\w+\((?:log, ?)?)?(?:interval|range)\(([^,]*),.*", r"=\1", argument)
+    name, rest = cli.named(words)
+    given = [argument for argument in chosen(rest).rest if "interval(" not in argument]
+    for job in cli.command_of(name).jobs(given):
+        assert job.config
 
 
 known_to_compose: set[tuple[str, ...]] = set()  # some stand on several pages
@@ -148,14 +139,14 @@ def test_commands_compose(document: Path, tmp_path: Path, monkeypatch: pytest.Mo
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("{}\n")
     for language, block in blocks(document.read_text(encoding="utf-8")):
-        for given in commands(block) if language == "" else ():
-            if tuple(given) in known_to_compose:
+        for words in commands(block) if language == "" else ():
+            if tuple(words) in known_to_compose:
                 continue
             try:
-                composed(given)
+                composed(words)
             except InputError as error:
-                pytest.fail(f"{named(document)}: npmp {shlex.join(given)}: {error}")
-            known_to_compose.add(tuple(given))
+                pytest.fail(f"{named(document)}: npmp {shlex.join(words)}: {error}")
+            known_to_compose.add(tuple(words))
 
 
 WRONG = (
@@ -170,9 +161,9 @@ WRONG = (
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_wrong_commands_are_found(wrong: str) -> None:
-    [given] = commands(f"npmp {wrong}")
+    [words] = commands(f"npmp {wrong}")
     with pytest.raises(InputError):
-        composed(given)
+        composed(words)
 
 
 @pytest.mark.parametrize("document", PAGES, ids=named)
@@ -231,12 +222,12 @@ def test_every_verb_is_in_the_table_of_commands() -> None:
 
 
 def test_defaults_are_those_of_the_configuration() -> None:
-    """Tables with the columns key and default say what conf/retarget.yaml says."""
+    """Tables with the columns key and default say what `npmp retarget` has."""
     text = (ROOT / "docs" / "retargeting.md").read_text(encoding="utf-8")
     [table] = re.findall(
         r"^\| key \| default \| meaning \|\n\|[-|]+\n((?:\|.*\n)+)", text, re.MULTILINE
     )
-    config = compose.defaults(Retarget)
+    config = cli.command_of("retarget").jobs([])[0].values
     for row in table.splitlines():
         names, defaults = (
             cell.strip().replace("`", "").split(", ") for cell in row.split("|")[1:3]
