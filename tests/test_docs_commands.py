@@ -12,7 +12,6 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -41,6 +40,7 @@ LEFT_OUT = {
     "make test": "is what runs this",
     "npmp imitate module=anymal_b_dog": "needs the module's own sizes, not those of debug=tiny",
     "npmp data fetch": "needs a network; links to the recordings that are here stand for it",
+    "python -m npmp.experiments.benchmarks": "measures for a minute",
     "ray get-auth-token": "writes into the home folder",
     "RAY_AUTH_MODE=token ray start": "leaves processes behind; npmp makes a cluster for the jobs",
 }
@@ -54,27 +54,33 @@ GIVEN = {
     "recordings/cmu": "mocap/cmu_asfamc/0[23]/*",
     "anydrive_v3_lstm.npz": "actuators/anydrive_v3_lstm.npz",
     "my_dog.xml": str(robots.find("anymal_b").parent / "anymal_b.xml"),
-    "knee.npz": "npmp actuator import hwangbo source=$NPMP_SHARED/actuators/hwangbo_anymal_knee.npz out=knee.npz",
-    "motor.npz": """python -c 'import numpy as np; time = np.arange(0, 4, 0.0025); error = 0.1 * np.sin(9 * time);
+    "knee.npz": "npmp actuator import hwangbo out=knee.npz"
+    " source=$NPMP_SHARED/actuators/hwangbo_anymal_knee.npz",
+    "motor.npz": """python -c 'import numpy as np
+        time = np.arange(0, 4, 0.0025); error = 0.1 * np.sin(9 * time)
         told = {"torque": 40 * error, "current": 20 * error, "velocity": np.cos(5 * time)}
         np.savez("motor.npz", time_s=time, position_error=error, **told)'""",
     "motions.h5": "npmp retarget out=motions.h5",
     "dog.h5": "npmp retarget source=recordings/dog validation=0.15 out=dog.h5",
     "dog_all.h5": "npmp retarget source=recordings/dog mirrors=all validation=0.15 out=dog_all.h5",
-    "dog_both.h5": "npmp retarget source=recordings/dog mirrors=all validation=0.15 out=dog_both.h5",
+    "dog_both.h5": "npmp retarget source=recordings/dog mirrors=all validation=0.15"
+    " out=dog_both.h5",
     "walk.h5": "npmp retarget source=$D/D1_053_KAN01_001.bvh@800:1000 out=walk.h5",
     "runs/knee": "npmp actuator fit debug=tiny data=knee.npz model=conv out=runs/knee",
     "runs/imitation": "npmp imitate debug=tiny data=motions.h5 out=runs/imitation",
     "runs/dog": "npmp imitate debug=tiny data=dog.h5 out=runs/dog",
     "runs/both_ways": "npmp skill blend anymal_b_dog other=anymal_b_dog out=runs/both_ways/module",
     "runs/nominal": "npmp evaluate debug=tiny module=runs/dog/module data=dog.h5 out=runs/nominal",
-    "runs/randomized": "npmp evaluate debug=tiny module=runs/dog/module data=dog.h5 out=runs/randomized",
+    "runs/randomized": "npmp evaluate debug=tiny module=runs/dog/module data=dog.h5"
+    " out=runs/randomized",
     "runs/reuse": "npmp reuse debug=tiny module=anymal_b_dog out=runs/reuse",
-    "runs/evaluation": "npmp evaluate debug=tiny module=anymal_b_dog data=motions.h5 out=runs/evaluation",
+    "runs/evaluation": "npmp evaluate debug=tiny module=anymal_b_dog data=motions.h5"
+    " out=runs/evaluation",
     "runs/fast": "npmp imitate debug=tiny data=motions.h5 out=runs/fast",
     "runs/published": "npmp imitate debug=tiny algo=mo_vmpo data=motions.h5 out=runs/published",
     "runs/seeds": "npmp imitate -m debug=tiny data=motions.h5 seed=0,1 out=runs/seeds",
-    "runs/fig7": "npmp imitate -m debug=tiny data=motions.h5 randomization=none,paper out=runs/fig7",
+    "runs/fig7": "npmp imitate -m debug=tiny data=motions.h5 randomization=none,paper"
+    " out=runs/fig7",
     "bundle": "npmp deploy export debug=tiny policy=anymal_b_walk out=bundle",
     "runs/drake": "npmp deploy trial bundle debug=tiny seed=1 out=runs/drake",
     "runs/robot": "npmp deploy run bundle debug=tiny sim.realtime=false seed=1 out=runs/robot",
@@ -115,7 +121,7 @@ def at(shared: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calla
         patch.setenv("D", "recordings/dog")
         patch.delenv("RAY_ADDRESS", raising=False)
         # one job of a sweep, and in this process, where torch is imported already
-        patch.setattr(Command, "jobs", lambda command, asked: jobs(command, asked)[:1])
+        patch.setattr(Command, "jobs", lambda self, words: jobs(self, words)[:1])
         patch.setattr(workers, "begin", done_here)
         yield cache(lambda page: Place(tmp_path_factory.mktemp(page.stem), shared, given))
 
@@ -166,8 +172,8 @@ class Place:
         match list(
             dropwhile(lambda word: re.match("[A-Z_]+=", word), map(os.path.expandvars, words))
         ):
-            case ["npmp", verb, *rest]:
-                self.npmp(verb, rest)
+            case ["npmp", *rest]:
+                self.npmp(rest)
             case ["make", target]:
                 [recipe] = re.findall(
                     rf"^{target}:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE
@@ -176,33 +182,18 @@ class Place:
                     self.run(["npmp", *shlex.split(line)])
             case ["python", "-c", code]:
                 exec(code.replace("\n        ", "\n"), {})
-            case ["python", "-m", "http.server", *rest]:
-                command = [
-                    sys.executable,
-                    "-u",
-                    "-m",
-                    "http.server",
-                    *rest,
-                    "--bind",
-                    "127.0.0.1",
-                    "0",
-                ]
-                with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-                    assert server.stdout and "<title>" in answer(server.stdout.readline())
-                    server.terminate()
             case other:
                 pytest.fail(f"nobody here runs {shlex.join(other)}")
 
-    def npmp(self, verb: str, rest: list[str]) -> None:
+    def npmp(self, words: Sequence[str]) -> None:
+        name, rest = cli.named(words)
         for argument in rest:
             self.provide(argument)
-        name, rest = (
-            (verb, rest) if {"--help", "help"} & {verb, *rest} else cli.named([verb, *rest])
-        )
-        if self.given and name in cli.commands(verb):
-            rest = [LESS.get(each, each) for each in rest if each.split("=")[0] not in tiny(name)]
-            rest += ["debug=tiny", *(["sim.realtime=false"] if "robot=sim" in rest else [])]
-        with asked(verb):
+        if self.given:
+            small = [LESS.get(word, word) for word in rest if word.split("=")[0] not in tiny(name)]
+            still = ["sim.realtime=false"] if "robot=sim" in rest else []
+            rest = [*small, "debug=tiny", *still]
+        with asked(name):
             assert cli.main([*name.split(), *rest]) in CODES.get(name, (0,))
 
     def provide(self, argument: str) -> None:
@@ -229,7 +220,7 @@ class Place:
                     (place / path.name).symlink_to(path)
 
 
-def done_here(folder: Path, number: int, log: Path, cpus: str = "") -> Any:
+def done_here(folder: Path, number: int, log: Path, *_: Any, **__: Any) -> Any:
     """In place of the process of a sweep's job."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a") as file, contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
