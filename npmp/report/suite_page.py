@@ -1,5 +1,4 @@
-"""The page of `npmp evaluate suite`: which scenarios a policy passes, what is wrong with it, and what
-practice does about it."""
+"""The page of `npmp evaluate suite`: scenarios that a policy passes, red flags, and remedies."""
 
 from __future__ import annotations
 
