@@ -1,4 +1,4 @@
-"""`npmp deploy run BUNDLE robot=sim|log=FILE|FILE.py:CLASS`: the controller of `npmp.deploy`
+"""`npmp deploy run BUNDLE [robot=sim|FILE.py:CLASS] [log=FILE]`: the controller of `npmp.deploy`
 around a bundle."""
 
 from __future__ import annotations
@@ -77,10 +77,9 @@ class Deploy(Keys):
 
     # the folder that npmp deploy export wrote
     bundle: str
-    # sim, MuJoCo in a process of its own; log, a log's states again; FILE.py:CLASS, your own
-    # RobotInterface
+    # sim, MuJoCo in a process of its own; FILE.py:CLASS, your own RobotInterface
     robot: str = "sim"
-    # with robot=log, or alone: the log of a run, or its folder
+    # in place of a robot the states of a run again: its log, or its folder
     log: Path | None = None
     # what the policy is asked for, in its task's units, kept within the bundle's ranges; null:
     # zeros, with log= what was asked then
@@ -150,10 +149,8 @@ def _log(config: Deploy, contract: BundleContract) -> DeployLog | None:
     """The log in place of a robot, if any. Raises InputError for one of another robot."""
     kind, path = config.robot, config.log
     if path is None:
-        if kind == "log":
-            raise InputError("robot=log needs log=, a log of npmp deploy")
         return None
-    if kind not in ("sim", "log"):
+    if kind != "sim":
         raise InputError(f"robot={kind} and log={path}: a log is played without a robot")
     log = read_log(path)
     refuse_other_joints(contract, log)

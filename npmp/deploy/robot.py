@@ -74,9 +74,7 @@ def driver_class(place: str) -> type[Any]:
     """
     where, _, name = place.rpartition(":")
     if not where or not name.isidentifier():
-        raise InputError(
-            f"robot={place}: sim, log, FILE.py:CLASS or package.module:CLASS is expected"
-        )
+        raise InputError(f"robot={place}: sim, FILE.py:CLASS or package.module:CLASS is expected")
     try:
         found = getattr(_module(where), name)
     except Exception as error:  # whatever a user's file raises

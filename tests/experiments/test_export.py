@@ -130,11 +130,7 @@ def test_a_robot_that_is_not_here_is_exported_without_its_bodies(
         (["rate_hz=1e-300"], "rate 1e-300 Hz is not possible"),
         (["rate_hz=1e300"], "rate 1e+300 Hz is not possible"),
         (["device=cuda"], "cpu"),
-        (["policy=anymal_b_walk"], "not both at once"),
-        (
-            ["data=null", "policy=anymal_b_walk", "format=unitree_csv"],
-            "format='unitree_csv' is of motions, data=..., not of a policy",
-        ),
+        (["policy=anymal_b_walk"], "npmp data export has no setting 'policy'"),
     ],
 )
 def test_wrong_arguments(
@@ -152,6 +148,6 @@ def test_wrong_arguments(
 
 def test_no_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["data", "export", f"out={tmp_path / 'a'}"]) == 2
-    assert "npmp export needs data=..." in capsys.readouterr().err
+    assert "npmp data export needs data=..." in capsys.readouterr().err
     assert cli.main(["data", "export", str(tmp_path / "none.h5"), f"out={tmp_path / 'a'}"]) == 2
     assert "no file" in capsys.readouterr().err
