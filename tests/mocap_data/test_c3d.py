@@ -97,7 +97,7 @@ def test_a_gap_is_filled(tmp_path: Path) -> None:
     assert np.abs(clip.positions - circles()[3:]).max() > 1e-4  # it is not what was there
     with pytest.raises(
         InputError,
-        match=r"marker 'RFOOT' is missing in frames 20 to 39 \(20 frames, more than the 10 that are filled",
+        match=r"marker 'RFOOT' is missing in frames 20 to 39 \(20 frames, more than the 10 ",
     ):
         mocap_data.read(tmp_path / "gap.c3d", max_gap_s=0.1)
     assert mocap_data.read(tmp_path / "gap.c3d", max_gap_s=0.1, names=["LFOOT"]).num_frames == 50
@@ -139,7 +139,7 @@ def test_garbled(tmp_path: Path) -> None:
         (whole[:1500], "it is cut short or damaged|parameters are damaged"),
         (
             whole[:-600],
-            r"declares 50 frames of 3 points \(2,400 bytes from block 4 on\), the file has .*; it is cut short "
+            r"declares 50 frames of 3 points \(2,400 bytes from block 4 on\), .*; it is cut short "
             r"or damaged",
         ),
         (whole[:515] + b"\x55" + whole[516:], "processor type 85, only Intel's"),
@@ -204,8 +204,7 @@ def test_gaps_by_hand() -> None:
     np.testing.assert_allclose(filled[:, 0, 0], [0, 2, 4, 6, 8])
     assert np.isnan(points[1, 0, 0])  # the caller's own
     with pytest.raises(
-        InputError,
-        match=r"w: marker 'm' is missing in frames 1 to 2 .2 frames, more than the 1 that are filled",
+        InputError, match=r"w: marker 'm' is missing in frames 1 to 2 .2 frames, more than the 1 "
     ):
         fill_gaps(points, missing, ["m"], max_frames=1, what="w")
 

@@ -165,10 +165,7 @@ def frames(*rows: list[float]) -> str:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (
-            "{",
-            "line 1: no valid JSON (Expecting property name enclosed in double quotes); the file is cut short",
-        ),
+        ("{", "line 1: no valid JSON (Expecting property name enclosed in double quotes); "),
         ('{"Frames": [[1, 2', "no valid JSON (Expecting ',' delimiter); the file is cut short"),
         ('{"a": 1}', "is JSON without 'Frames', expected a DeepMimic motion; found the keys a"),
         ('{"Frames": 5}', "'Frames' must be a list of frames, and holds none"),

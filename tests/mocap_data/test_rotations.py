@@ -1,13 +1,9 @@
-"""Identities over random rotations: generic, near the identity, near half a turn, and in batches."""
+"""Identities over random rotations: generic, near the identity, near half a turn, in batches."""
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.spatial.transform import Rotation, RotationSpline
 
 from mocap_data import rotations as rot
@@ -154,71 +150,6 @@ def tumbling(times: np.ndarray) -> np.ndarray:
     return rot.from_euler("ZYX", np.stack(angles, axis=-1))
 
 
-class Quaternion:
-    """Shoemake's definition written out with scalars: Hamilton's product, exp and log of
-    quaternions, powers of them."""
-
-    def __init__(self, w: float, x: float, y: float, z: float) -> None:
-        self.w, self.v = w, (x, y, z)
-
-    def __mul__(self, other: Quaternion) -> Quaternion:
-        (a, b, c), (d, e, f) = self.v, other.v
-        return Quaternion(
-            self.w * other.w - a * d - b * e - c * f,
-            self.w * d + a * other.w + b * f - c * e,
-            self.w * e + b * other.w + c * d - a * f,
-            self.w * f + c * other.w + a * e - b * d,
-        )
-
-    def inverse(self) -> Quaternion:
-        return Quaternion(self.w, *(-c for c in self.v))
-
-    def log(self) -> tuple[float, float, float]:
-        size = math.hypot(*self.v)
-        if size == 0.0:
-            return (0.0, 0.0, 0.0)
-        x, y, z = (math.acos(max(-1.0, min(1.0, self.w))) / size * c for c in self.v)
-        return (x, y, z)
-
-    @staticmethod
-    def exp(v: tuple[float, float, float]) -> Quaternion:
-        size = math.hypot(*v)
-        if size == 0.0:
-            return Quaternion(1.0, 0.0, 0.0, 0.0)
-        return Quaternion(math.cos(size), *(math.sin(size) / size * c for c in v))
-
-    def slerp(self, other: Quaternion, h: float) -> Quaternion:
-        x, y, z = (h * c for c in (self.inverse() * other).log())
-        return self * Quaternion.exp((x, y, z))
-
-
-def shoemake(knots: np.ndarray, i: int, h: float) -> np.ndarray:
-    """SQUAD between the inner knots i and i + 1 of (N, 4) on one hemisphere."""
-    q = [Quaternion(*row) for row in knots]
-
-    def inner(k: int) -> Quaternion:
-        ahead, behind = (q[k].inverse() * q[k + 1]).log(), (q[k].inverse() * q[k - 1]).log()
-        x, y, z = (-(a + b) / 4.0 for a, b in zip(ahead, behind, strict=True))
-        return q[k] * Quaternion.exp((x, y, z))
-
-    found = q[i].slerp(q[i + 1], h).slerp(inner(i).slerp(inner(i + 1), h), 2.0 * h * (1.0 - h))
-    return np.array([found.w, *found.v])
-
-
-@given(seed=st.integers(0, 10_000), h=st.floats(0.0, 1.0), size=st.floats(0.01, 1.5))
-def test_squad_is_shoemakes(seed: int, h: float, size: float) -> None:
-    """Between inner, evenly spaced knots that turn by up to `size` radians, against the scalar
-    definition."""
-    rng = np.random.default_rng(seed)
-    knots = [rot.normalize(rng.normal(size=4))]
-    for _ in range(4):
-        knots.append(rot.multiply(knots[-1], rot.exp(size * rng.uniform(-0.5, 0.5, 3))))
-    q = np.array(knots)
-    for i in (1, 2):
-        found = rot.squad(q, np.arange(5.0), [min(i + h, i + 1.0)])[0]
-        np.testing.assert_allclose(found, shoemake(q, i, h), atol=1e-9)
-
-
 def test_squad_goes_through_its_knots_and_keeps_the_hemisphere() -> None:
     times = np.sort(np.random.default_rng(0).uniform(0, 5, 30))
     knots = tumbling(times)
@@ -233,7 +164,7 @@ def test_squad_goes_through_its_knots_and_keeps_the_hemisphere() -> None:
 
 
 def test_squad_keeps_a_steady_turn_exactly() -> None:
-    """Constant angular velocity, over many turns and at uneven times: to 1e-12, the ends included."""
+    """Constant angular velocity, over many turns and at uneven times: to 1e-12, also at the ends."""
     rng = np.random.default_rng(0)
     velocity, start = np.array([0.4, -1.1, 0.8]), rot.exp([0.3, 2.0, -0.5])
 

@@ -97,7 +97,7 @@ def test_jumps_and_floors(walk: Clip) -> None:
 
 
 def test_recordings(shared: Path) -> None:
-    """Of a third of 106 good recordings, doubts only where there is something to see."""
+    """Of some of 106 good recordings, warnings only where there is something to see."""
     expected = {
         "D1_006_KAN01_002": "lies",  # the dog's head is on the floor
         "007_05": "jumps",  # a frame in the rest pose comes first
@@ -110,7 +110,7 @@ def test_recordings(shared: Path) -> None:
         *(shared / "mocap/cmu_bvh").glob("*"),
     ]
     assert len(files) == 61 + 40 + 5
-    for file in files[::3]:
+    for file in [*files[::12], *(file for file in files if file.stem in expected)]:
         options = {"add_root_offset": True} if file.stem in ("007_05", "007_12") else {}
         found = warnings_of(mocap_data.read(file, **options))
         if file.stem in expected:

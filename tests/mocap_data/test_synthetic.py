@@ -116,7 +116,7 @@ def test_names_and_lengths_of_the_demo() -> None:
 
 @pytest.mark.parametrize("gait", GAITS)
 def test_smooth(gait: str) -> None:
-    """Accelerations are continuous: halving the time step halves the largest jump between frames."""
+    """Accelerations are continuous: half the time step halves the largest jump between frames."""
 
     def largest_jump(rate_hz: float) -> float:
         positions = dog_gait(gait, rate_hz=rate_hz, duration_s=2.0).positions

@@ -37,7 +37,7 @@ from retarget.cleaning import (
     CleanOptions,
     clean,
     pieces,
-)  # fmt: skip
+)
 from retarget.quality import QualityMeter
 
 RATE = 50.0
@@ -76,9 +76,14 @@ def test_a_good_motion_is_kept_whole(robot: Robot, make: SimpleNamespace, walk: 
     (chunk,) = cleaned.motions.motions
     for key in ("qpos", "qvel", "contacts"):
         np.testing.assert_array_equal(getattr(chunk, key), getattr(motion, key))
-    assert (chunk.name, chunk.recording, chunk.start_s, chunk.mirror, chunk.split, chunk.weight) == (
-        "walk", "walk", 2.0, "", "", 1.0,
-    )  # fmt: skip
+    assert (
+        chunk.name,
+        chunk.recording,
+        chunk.start_s,
+        chunk.mirror,
+        chunk.split,
+        chunk.weight,
+    ) == ("walk", "walk", 2.0, "", "", 1.0)
     assert (cleaned.seconds_in, cleaned.seconds_kept) == (8.0, 8.0)
     assert json.loads(cleaned.motions.provenance["cleaning"])["max_chunk_s"] == 10.0
     assert cleaned.motions.provenance["source"] == "made"

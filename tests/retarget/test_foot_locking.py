@@ -2,68 +2,18 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
 from mocap_data import rotations
 from npmp import robots
-from retarget import foot_locking, pose_sequence, quality
+from retarget import foot_locking, pose_sequence
 from retarget.prepared_robot import PreparedRobot
 
 
 @pytest.fixture(scope="module", params=["anymal_b", "op3"])
 def prepared(request: pytest.FixtureRequest) -> PreparedRobot:
     return PreparedRobot.of(robots.load(request.param))
-
-
-def swaying(prepared: PreparedRobot, seconds: float = 3.0) -> tuple[np.ndarray, np.ndarray, float]:
-    """A motion (T, 7 + J) with feet everywhere, stances (T, F) by turns, the rate [Hz]."""
-    robot = prepared.robot
-    rate = robot.control_rate_hz
-    time = np.arange(round(seconds * rate)) / rate
-    qpos = np.tile(robot.home_qpos, (len(time), 1))
-    phase = np.random.default_rng(0).uniform(0.0, 6.0, len(robot.joint_names))
-    qpos[:, 7:] += 0.15 * np.sin(np.pi * time[:, None] + phase)
-    qpos[:, 0] += 0.1 * time
-    feet = len(robot.foot_bodies)
-    return (
-        qpos,
-        np.stack([((time + foot / feet) % 1.0) < 0.6 for foot in range(feet)], axis=1),
-        rate,
-    )
-
-
-def test_held_feet_stand_still_level_and_on_the_floor(
-    prepared: PreparedRobot, make: SimpleNamespace
-) -> None:
-    qpos, contacts, rate = swaying(prepared)
-    held = make.lock_feet(qpos, contacts, rate, prepared)
-    soles = prepared.soles_at(held)
-    assert quality.slide_speeds(prepared.soles_at(qpos), contacts, rate).mean() > 0.1  # before
-    assert quality.slide_speeds(soles, contacts, rate).mean() < 0.001
-    clearance = soles[..., 2] - prepared.robot.foot_radius
-    assert np.abs(clearance[contacts]).max() < 0.0005  # [m] all contact points: level, too
-    assert clearance.min() > -0.001
-    joints = held[:, 7:]
-    assert (joints >= prepared.robot.joint_lower).all() and (
-        joints <= prepared.robot.joint_upper
-    ).all()
-    arms = ~prepared.carries.any(axis=0)
-    np.testing.assert_allclose(joints[:, arms], qpos[:, 7:][:, arms], atol=1e-6)
-    assert np.abs(held[:, :3] - qpos[:, :3]).max() < 0.02 * prepared.robot.home_qpos[2] / 0.3
-    # [m/s] and smoothly
-    assert np.abs(np.diff(held[:, :3] - qpos[:, :3], axis=0)).max() * rate < 0.05
-
-
-def test_a_motion_that_stands_is_left_as_it_is(
-    prepared: PreparedRobot, make: SimpleNamespace
-) -> None:
-    qpos = np.tile(prepared.robot.home_qpos, (30, 1))
-    contacts = np.ones((30, len(prepared.robot.foot_bodies)), dtype=bool)
-    held = make.lock_feet(qpos, contacts, 50.0, prepared)
-    np.testing.assert_allclose(held, qpos, atol=2e-4)
 
 
 def test_a_turned_and_tilted_sole_is_levelled_with_its_heading() -> None:

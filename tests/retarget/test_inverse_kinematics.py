@@ -22,7 +22,8 @@ ODD = """
     <body name="arm" pos="0.3 0.1 0" euler="20 30 40">
       <joint name="a" axis="1 2 3" pos="0.05 -0.02 0.1"/><geom size="0.1"/>
       <body name="plate" pos="0 0.2 0.1" euler="0 90 10"><geom size="0.1"/>
-        <body name="tip" pos="0.1 0 0.2"><joint name="b" axis="0 -1 0.5" pos="0 0.1 0"/><geom size="0.1"/></body>
+        <body name="tip" pos="0.1 0 0.2"><joint name="b" axis="0 -1 0.5" pos="0 0.1 0"/>
+          <geom size="0.1"/></body>
       </body>
     </body>
     <body name="tail" pos="-0.3 0 0"><joint name="c" axis="0 0 1"/><geom size="0.1"/></body>
@@ -237,12 +238,14 @@ def test_a_held_root_stays() -> None:
     [
         ("<mujoco><worldbody><body><geom size='1'/></body></worldbody></mujoco>", "free joint"),
         (
-            "<mujoco><worldbody><body><freejoint/><geom size='1'/><body name='rail'><joint type='slide'/>"
+            "<mujoco><worldbody><body><freejoint/><geom size='1'/>"
+            "<body name='rail'><joint type='slide'/>"
             "<geom size='1'/></body></body></worldbody></mujoco>",
             "'rail'",
         ),
         (
-            "<mujoco><worldbody><body><freejoint/><geom size='1'/></body><body><joint/><geom size='1'/></body>"
+            "<mujoco><worldbody><body><freejoint/><geom size='1'/></body>"
+            "<body><joint/><geom size='1'/></body>"
             "</worldbody></mujoco>",
             "one root",
         ),

@@ -111,7 +111,7 @@ def test_ankle_angles_carry_the_normal(pitch: float, roll: float) -> None:
 
 @pytest.mark.parametrize("side", [1.0, -1.0])
 def test_arm_angles_by_hand(side: float) -> None:
-    """Stretched sideways; hanging; hanging, forearm level towards the middle; both straight ahead."""
+    """Stretched sideways; hanging; hanging, forearm towards the middle; both straight ahead."""
     out, down, ahead = (
         np.array([0.0, side, 0.0]),
         np.array([0.0, 0.0, -1.0]),

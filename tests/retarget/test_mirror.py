@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from pathlib import Path
 from types import SimpleNamespace
 
 import mujoco
@@ -12,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import mocap_data
 from mocap_data import rotations
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
@@ -31,9 +29,10 @@ ALL = ("left_right", "front_back", "left_right+front_back")
 SIDES = {
     "left_right": ((("Left", "Right"), ("L", "R")), (1.0, -1.0, 1.0)),
     "front_back": (
-        (("LF_shoulder", "LH_hip"), ("RF_shoulder", "RH_hip"), ("LF_", "LH_"), ("RF_", "RH_")), (-1.0, 1.0, 1.0),
+        (("LF_shoulder", "LH_hip"), ("RF_shoulder", "RH_hip"), ("LF_", "LH_"), ("RF_", "RH_")),
+        (-1.0, 1.0, 1.0),
     ),
-}  # fmt: skip
+}
 CASES = [*(("anymal_b", name) for name in ALL), ("op3", "left_right")]
 
 
@@ -94,20 +93,6 @@ def test_bodies_are_the_mirrored_poses_and_the_mirror_images(
     # origin has no image
     symmetric = [i for i, body in enumerate(robot.body_names) if "head" not in body]
     np.testing.assert_allclose(bodies.position[:, symmetric], expected[:, symmetric], atol=1e-9)
-
-
-@pytest.mark.parametrize(("name", "mirrors"), CASES)
-def test_velocities_are_those_of_the_mirrored_poses(
-    make: SimpleNamespace, name: str, mirrors: str
-) -> None:
-    robot = robots.load(name)
-    image = mirror(random_motion(make, robot, seed=2), robot, mirrors)
-    model, expected = robot.model(), np.empty(robot.model().nv)
-    for t in range(1, image.num_frames):
-        mujoco.mj_differentiatePos(
-            model, expected, 1 / image.rate_hz, image.qpos[t - 1], image.qpos[t]
-        )
-        np.testing.assert_allclose(image.qvel[t], expected, atol=1e-9)
 
 
 @pytest.mark.parametrize(("name", "mirrors"), CASES)
@@ -228,12 +213,4 @@ def test_retargeting_generated_motion_commutes(
     # so that no side is like another
     sway = np.sin(2 * np.pi * rng.uniform(0.2, 1.0, (1, len(clip.names), 3)) * time)
     clip = dataclasses.replace(clip, positions=clip.positions + 0.01 * sway)
-    agree(make, clip if mirrors == "left_right" else as_markers(clip), robot, mirrors)
-
-
-@pytest.mark.parametrize("mirrors", ["left_right", "front_back"])
-def test_retargeting_a_recorded_walk_commutes(
-    make: SimpleNamespace, shared: Path, robot: Robot, mirrors: str
-) -> None:
-    clip = mocap_data.read(shared / "mocap/dog_bvh/D1_007_KAN01_001.bvh").crop(100, 250)
     agree(make, clip if mirrors == "left_right" else as_markers(clip), robot, mirrors)

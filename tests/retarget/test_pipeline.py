@@ -8,7 +8,6 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
-import mujoco
 import numpy as np
 import pytest
 
@@ -22,31 +21,6 @@ from npmp import robots
 from retarget import kinematics, offsets, targets
 from retarget.skeletons import CMU, DOG, marker_positions
 
-MIRRORED_NAMES = {
-    "left_right": (
-        "base",
-        "RF_shoulder",
-        "LF_shoulder",
-        "RH_hip",
-        "LH_hip",
-        "RF_foot",
-        "LF_foot",
-        "RH_foot",
-        "LH_foot",
-    ),
-    "front_back": (
-        "base",
-        "LH_hip",
-        "RH_hip",
-        "LF_shoulder",
-        "RF_shoulder",
-        "LH_foot",
-        "RH_foot",
-        "LF_foot",
-        "RF_foot",
-    ),
-}
-
 
 @pytest.fixture(scope="module")
 def robot() -> robots.Robot:
@@ -59,84 +33,24 @@ def as_markers(clip: Clip) -> Clip:
     return Clip(marker_positions(clip, DOG, names), names, clip.rate_hz, name=clip.name)
 
 
-def wobbly(clip: Clip, seed: int = 0) -> Clip:
-    """Slow random sway of every keypoint, so that left and right, front and back differ."""
-    rng = np.random.default_rng(seed)
-    time = np.arange(clip.num_frames)[:, None, None] / clip.rate_hz
-    shape = (1, len(clip.names), 3)
-    sway = 0.015 * np.sin(
-        2 * np.pi * rng.uniform(0.2, 1.0, shape) * time + rng.uniform(0, 6, shape)
-    )
-    return dataclasses.replace(clip, positions=clip.positions + sway)
-
-
 def test_a_generated_walk(robot: robots.Robot) -> None:
     clip = dog_gait("walk", duration_s=3.0)
     motion = retarget.retarget(clip, robot)
     assert motion.rate_hz == 50.0
     assert motion.num_frames == 150  # 179 periods of 1/60 s hold 149 of 1/50 s
     assert (motion.name, motion.licence, motion.source) == (clip.name, clip.licence, clip.source)
+    hips = clip.positions[:, clip.index("Hips"), :2]  # the animal's way is the robot's
+    np.testing.assert_allclose(
+        motion.qpos[-1, :2] - motion.qpos[0, :2], hips[-1] - hips[0], atol=0.03
+    )
     assert motion.quality["rms_marker_m"] < 0.02
     assert motion.quality["penetration_m"] < 0.003
+    assert motion.quality["float_m"] < 0.002
     assert motion.quality["foot_slide_mps"] < 0.05
     assert motion.quality["limit_violations"] == 0
     assert 0.4 < motion.qpos[:, 2].mean() < 0.6
     knees = motion.qpos[:, [9, 12, 15, 18]]  # front knees bend back, hind knees forward
     assert (knees[:, :2] < 0).all() and (knees[:, 2:] > 0).all()
-
-
-def test_travel_is_the_animals(robot: robots.Robot) -> None:
-    clip = dog_gait("walk", duration_s=3.0)
-    motion = retarget.retarget(clip, robot)
-    hips = clip.positions[:, clip.index("Hips"), :2]
-    np.testing.assert_allclose(
-        motion.qpos[-1, :2] - motion.qpos[0, :2], hips[-1] - hips[0], atol=0.03
-    )
-
-
-def test_body_poses_are_mujocos(robot: robots.Robot) -> None:
-    motion = retarget.retarget(dog_gait("trot", duration_s=1.0), robot)
-    model = robot.model()
-    bodies = kinematics.body_states(kinematics.tree_of(model), motion)
-    data = mujoco.MjData(model)
-    for t in (0, 20, motion.num_frames - 1):
-        data.qpos[:] = motion.qpos[t]
-        mujoco.mj_kinematics(model, data)
-        np.testing.assert_allclose(bodies.position[t], data.xpos[1:], atol=1e-12)
-        np.testing.assert_allclose(
-            rotations.angle(bodies.quaternion[t], data.xquat[1:]), 0.0, atol=1e-7
-        )
-
-
-def test_velocities_are_mujocos_backward_differences(robot: robots.Robot) -> None:
-    motion = retarget.retarget(dog_gait("turn", duration_s=1.0), robot)
-    model = robot.model()
-    expected = np.empty(18)
-    for t in (1, 17, motion.num_frames - 1):
-        mujoco.mj_differentiatePos(model, expected, 1 / 50, motion.qpos[t - 1], motion.qpos[t])
-        np.testing.assert_allclose(motion.qvel[t], expected, atol=1e-9)
-    np.testing.assert_array_equal(motion.qvel[0], motion.qvel[1])
-
-
-@pytest.mark.parametrize("name", ["left_right", "front_back"])
-def test_mirrored_then_retargeted_is_retargeted_then_mirrored(
-    robot: robots.Robot, name: str
-) -> None:
-    mirror = robot.symmetries[name]
-    clip = wobbly(as_markers(dog_gait("walk", duration_s=2.0, turn_rate=0.3)))
-    image = Clip(
-        mirror.mirror_points(clip.select(MIRRORED_NAMES[name]).positions),
-        clip.names,
-        clip.rate_hz,
-        name="image",
-    )
-    motion, mirrored = retarget.retarget(clip, robot), retarget.retarget(image, robot)
-    expected = mirror.mirror_qpos(motion.qpos)
-    np.testing.assert_allclose(mirrored.qpos[:, :3], expected[:, :3], atol=1e-7)
-    np.testing.assert_allclose(
-        rotations.angle(mirrored.qpos[:, 3:7], expected[:, 3:7]), 0.0, atol=1e-6
-    )
-    np.testing.assert_allclose(mirrored.qpos[:, 7:], expected[:, 7:], atol=1e-6)
 
 
 def test_moved_and_turned_clips_give_moved_and_turned_motions(robot: robots.Robot) -> None:
@@ -153,21 +67,6 @@ def test_moved_and_turned_clips_give_moved_and_turned_motions(robot: robots.Robo
         0.0,
     ]  # the floor is found wherever it is
     np.testing.assert_allclose(second.qpos[:, :3], expected, atol=1e-6)
-
-
-def test_feet_stand_on_the_floor(robot: robots.Robot) -> None:
-    clip = dog_gait("walk", duration_s=3.0)
-    feet_of = [robot.body_names.index(name) for name in robot.foot_bodies]
-    motion = retarget.retarget(clip, robot, rate_hz=60.0)
-    bodies = kinematics.body_states(kinematics.tree_of(robot.model()), motion)
-    centres = bodies.position[:, feet_of] + rotations.rotate(
-        bodies.quaternion[:, feet_of], robot.foot_offset
-    )
-    bottom = centres[..., 2] - robot.foot_radius
-    assert np.median(bottom.min(axis=1)) == pytest.approx(0.0, abs=1e-3)
-    paws = clip.select(("LeftHand_end", "RightHand_end", "LeftFoot_end", "RightFoot_end")).positions
-    standing = paws[..., 2] < 1e-6
-    assert np.abs(bottom[standing]).mean() < 2e-3
 
 
 def test_joint_limits_hold_where_the_animal_leaves_them(robot: robots.Robot) -> None:
@@ -345,7 +244,7 @@ def test_an_animal_that_only_stands(robot: robots.Robot) -> None:
 
 
 def test_a_real_recording(robot: robots.Robot, shared: Path) -> None:
-    clip = mocap_data.read(shared / "mocap" / "dog_bvh" / "D1_053_KAN01_001.bvh")
+    clip = mocap_data.read(shared / "mocap" / "dog_bvh" / "D1_053_KAN01_001.bvh").crop(0, 1200)
     motion = retarget.retarget(clip, robot)
     assert motion.quality["rms_marker_m"] <= 0.020
     assert motion.quality["penetration_m"] < 0.005
@@ -372,11 +271,10 @@ def test_a_walk_alone_and_beside_a_dog_that_sits_agree(robot: robots.Robot, shar
     assert beside.quality["penetration_p99_m"] < 0.002
 
 
-# a run, too fast for the robot's drives, and a walk
-@pytest.mark.parametrize("file", ["02/02_03.amc", "07/07_01.amc"])
-def test_people_in_a_mirror(make: SimpleNamespace, shared: Path, file: str) -> None:
+def test_people_in_a_mirror(make: SimpleNamespace, shared: Path) -> None:
+    """A run, too fast for the robot's drives."""
     op3 = robots.load("op3")
-    clip = mocap_data.read(shared / "mocap" / "cmu_asfamc" / file)
+    clip = mocap_data.read(shared / "mocap/cmu_asfamc/02/02_03.amc").crop(0, 120)
     motion, image = (
         retarget.retarget(clip, op3),
         retarget.retarget(make.mirrored(clip, [("l", "r")]), op3),

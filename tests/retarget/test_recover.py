@@ -8,14 +8,16 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from scipy.ndimage import gaussian_filter1d
 from scipy.stats import chi2
 
 import retarget
 from mocap_data import rotations
+from mocap_data.arrays import Array, Bools
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from npmp import robots
-from retarget import inverse_kinematics, kinematics
+from retarget import foot_locking, inverse_kinematics, kinematics
 from retarget.offsets import offset_jacobian, offset_step
 from retarget.prepared_robot import PreparedRobot
 
@@ -30,6 +32,10 @@ PLAIN = {
     "free_arms": False,
 }
 LEG = 0.5  # [m] of a robot on which a centimetre of noise is a centimetre
+# of all contact points of a foot together, against 1 for a trunk marker
+SOLE_WEIGHT = 100.0
+ROOT_TIME = 0.1  # [s] standard deviation of the window that smooths the root's displacement
+KEEP = 1e-3  # [m^2 / rad^2] pull of the joints to where they were
 
 
 def solvers() -> list[PreparedRobot]:
@@ -62,6 +68,74 @@ def some_poses(prepared: PreparedRobot, frames: int, rng: np.random.Generator) -
     return np.concatenate((rng.normal(size=(frames, 3)), root, joints), axis=1)
 
 
+def lock_feet(qpos: Array, contacts: Bools, rate_hz: float, prepared: PreparedRobot) -> Array:
+    """A motion (T, 7 + J) whose feet stand where `contacts` (T, F) says so: still, level, on the
+    floor.
+
+    Through each of its stances a foot keeps the mean place and heading that it had in them, its
+    contact points all at the floor; the correction fades from one stance into the next, and no
+    contact point goes below the floor. The root moves little and smoothly to let the legs reach;
+    joints stay within their bounds; joints of limbs without feet stay as they are.
+    """
+    goal = foot_locking.stand_soles(
+        prepared.soles_at(qpos), contacts, prepared.home_soles, prepared.robot.foot_radius
+    )
+    moved = follow(qpos, goal, rate_hz, prepared)
+    problem = problem_of(prepared, qpos, prepared.soles, SOLE_WEIGHT / prepared.points_per_foot)
+    return foot_locking.put_feet(
+        moved, replace(problem, hold_root=True), flat(goal), rate_hz, prepared
+    )
+
+
+def problem_of(
+    prepared: PreparedRobot, qpos: Array, points: kinematics.Points, weight: float
+) -> inverse_kinematics.Problem:
+    robot = prepared.robot
+    each = np.full(len(points.body), weight)
+    return inverse_kinematics.Problem(
+        prepared.tree, points, qpos[:, 7:], robot.joint_lower, robot.joint_upper, KEEP, weight=each
+    )
+
+
+def flat(soles: Array) -> Array:
+    return soles.reshape(len(soles), -1, 3)
+
+
+def follow(qpos: Array, goal: Array, rate_hz: float, prepared: PreparedRobot) -> Array:
+    """The motion with its root displaced, smoothly, towards where the legs reach the goal (T, F, K,
+    3) at ease."""
+    size = (
+        float(np.ptp(prepared.home_soles.reshape(-1, 3), axis=0).max())
+        + prepared.robot.home_qpos[2]
+    )
+    corners = (
+        0.5 * size * np.array([[1, 0, 0], [-1, 0, 0], [0, 1, 0], [0, -1, 0]], dtype=np.float64)
+    )
+    points = kinematics.Points(
+        np.concatenate((np.zeros(4, dtype=np.intp), prepared.soles.body)),
+        np.concatenate((corners, prepared.soles.local)),
+    )
+    keep = qpos[:, None, :3] + rotations.rotate(qpos[:, None, 3:7], corners)
+    problem = problem_of(prepared, qpos, points, SOLE_WEIGHT / prepared.points_per_foot)
+    assert problem.weight is not None
+    problem.weight[:4] = 0.25
+    solved = inverse_kinematics.solve_poses(
+        problem, np.concatenate((keep, flat(goal)), axis=1), qpos, tolerance=1e-4
+    )
+    out = qpos.copy()
+    out[:, :3] += smooth(solved[:, :3] - qpos[:, :3], rate_hz)
+    turn = rotations.log(rotations.multiply(solved[:, 3:7], rotations.conjugate(qpos[:, 3:7])))
+    out[:, 3:7] = rotations.multiply(rotations.exp(smooth(turn, rate_hz)), qpos[:, 3:7])
+    out[:, 3:7] = rotations.normalize(out[:, 3:7])
+    out[:, 7:] = solved[:, 7:]
+    return out
+
+
+def smooth(values: Array, rate_hz: float) -> Array:
+    """`values` (T, K) averaged over a moment, without lag."""
+    return np.asarray(gaussian_filter1d(values, ROOT_TIME * rate_hz, axis=0, mode="nearest"))
+
+
 def steady_motion(
     prepared: PreparedRobot, make: SimpleNamespace, rate_hz: float, seconds: float
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -75,7 +149,7 @@ def steady_motion(
     qpos[:, 2] -= 0.03 * robot.home_qpos[2]
     feet = len(robot.foot_bodies)
     contacts = np.stack([((time / 1.2 + foot / feet) % 1.0) < 0.6 for foot in range(feet)], axis=1)
-    return make.lock_feet(qpos, contacts, rate_hz, prepared), contacts
+    return lock_feet(qpos, contacts, rate_hz, prepared), contacts
 
 
 def keypoints(prepared: PreparedRobot, theta: np.ndarray, qpos: np.ndarray) -> np.ndarray:

@@ -98,7 +98,7 @@ def test_home_is_free_and_foreign_poses_are_refused(robot: Robot) -> None:
 
 
 def test_a_leg_through_the_other_is_seen(robot: Robot) -> None:
-    """Mirrored in X, the shanks of the left legs cross where both thighs swing towards the middle."""
+    """Mirrored in X, the left shanks cross where both thighs swing towards the middle."""
     qpos = np.asarray(robot.home_qpos).copy()
     joints = dict(zip(robot.joint_names, range(7, 19), strict=True))
     qpos[joints["LF_HFE"]], qpos[joints["LF_KFE"]] = 1.2, -0.05

@@ -128,10 +128,11 @@ def test_stretches_of_one_recording_stay_together() -> None:
 def test_where_the_files_lie_does_not_matter() -> None:
     motions = [motion(name, name, 100) for name in ("a_0_100", "a_50_150", "b", "c", "d", "e")]
     files = {entry.name: f"{entry.name[0]}.bvh" for entry in motions}
-    sides = [
-        [entry.split for entry in split(motions, 0.3, seed, {name: place + file for name, file in files.items()})]
-        for place in ("", "/somewhere/", "../else/") for seed in range(4)
-    ]  # fmt: skip
+    sides = []
+    for place in ("", "/somewhere/", "../else/"):
+        found = {name: place + file for name, file in files.items()}
+        for seed in range(4):
+            sides.append([entry.split for entry in split(motions, 0.3, seed, found)])
     assert sides[:4] == sides[4:8] == sides[8:]
 
 
