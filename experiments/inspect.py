@@ -97,7 +97,8 @@ def inspect(path: Path, kind: str | None = None) -> Findings:
         return inspect_robot_motion(path, kind or str(of))
     if suffix == ".csv" and robot_motions.ambiguous(path):
         raise InputError(
-            f"{path}: these could be keypoints, or a robot's motion without a header (columns 4 to 7 are a unit "
+            f"{path}: these could be keypoints, or a robot's motion without a header (columns 4 "
+            "to 7 are a unit "
             f"quaternion); say kind={RECORDING} or kind=unitree_csv"
         )
     if path.name in FOLDERS:
@@ -135,7 +136,8 @@ def inspect_folder(path: Path) -> Findings:
     if not recordings and not motions:
         looked_for = ", ".join(FOLDERS)
         raise InputError(
-            f"{path}: no skill module, policy, bundle, actuator model, run, sweep, evaluation or recordings "
+            f"{path}: no skill module, policy, bundle, actuator model, run, sweep, evaluation or "
+            "recordings "
             f"(looked for {looked_for})"
         )
     findings: Findings = {

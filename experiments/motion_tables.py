@@ -44,7 +44,7 @@ COLUMNS: tuple[tuple[str, str, float, int, str], ...] = (
     ("self\n%", "self_collision_share", 100.0, 1, "mean"),
     ("jerk\nrad/s3", "jerk_rms", 1.0, 0, "mean"),
     ("legs\ndeg", "leg_orientation_deg", 1.0, 1, "mean"),
-)  # fmt: skip
+)
 LOOK: dict[str, Any] = {
     "title_justify": "left",
     "box": box.SIMPLE_HEAD,
@@ -52,8 +52,10 @@ LOOK: dict[str, Any] = {
     "pad_edge": False,
 }
 LEGEND = (
-    "Marker error, root mean square and largest; foot slide in stance and its share of steps above 5 cm/s; foot below "
-    "the floor and above it in stance, 99th percentiles; joints beyond position or velocity limits; self-collision; "
+    "Marker error, root mean square and largest; foot slide in stance and its share of steps "
+    "above 5 cm/s; foot below "
+    "the floor and above it in stance, 99th percentiles; joints beyond position or velocity "
+    "limits; self-collision; "
     "joint jerk."
 )
 _BAD_FIGURES = ", ".join(
@@ -62,7 +64,8 @@ _BAD_FIGURES = ", ".join(
     if key in BAD
 )
 LEGEND_OF_MARKS = (
-    f"! marks a recording that looks misread, or figures that are bad: {_BAD_FIGURES} or more; anything over a "
+    f"! marks a recording that looks misread, or figures that are bad: {_BAD_FIGURES} or more; "
+    "anything over a "
     f"limit; {100 * BAD['stance_lost_share']:g} % of stances lost; "
     f"{1000 * BAD['body_penetration_m']:g} mm of the body in the ground."
 )

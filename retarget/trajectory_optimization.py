@@ -72,7 +72,7 @@ class Track:
 
 def optimize(track: Track, start: Array | None = None) -> Array:
     """The motion (T, 7 + J) nearest to the given one; start: (T, 7 + J) where to look first."""
-    robot, problem = track.prepared.robot, Problem.of(track)
+    robot, problem = track.prepared.robot, MotionProblem.of(track)
     qpos, damping = (track.qpos if start is None else start).copy(), 1e-6
     system = problem.linearize(qpos)
     for _ in range(_ITERATIONS):
@@ -151,7 +151,7 @@ class System:
 
 
 @dataclass(frozen=True)
-class Problem:
+class MotionProblem:
     """The least-squares problem of a track."""
 
     track: Track
@@ -165,7 +165,7 @@ class Problem:
     wanted: Array
 
     @classmethod
-    def of(cls, track: Track) -> Problem:
+    def of(cls, track: Track) -> MotionProblem:
         """Soles where they stand, and vectors as in the given motion."""
         prepared, qpos = track.prepared, track.qpos
         radius, each = prepared.robot.foot_radius, prepared.points_per_foot

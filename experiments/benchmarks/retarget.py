@@ -98,7 +98,7 @@ def pipeline_figures(
 
 
 @dataclass(frozen=True)
-class Track:
+class BenchTrack:
     """One clip's pose problem."""
 
     problem: inverse_kinematics.Problem
@@ -107,7 +107,7 @@ class Track:
 
 def tracks_of(
     clips: Sequence[Clip], robot: Robot, given: Mapping[str, Any], frames: int
-) -> list[Track]:
+) -> list[BenchTrack]:
     """The first `frames` frames of the clips as pose problems: eq. 8 with the marker offsets held
     fixed.
 
@@ -140,7 +140,7 @@ def tracks_of(
     )
     ready = [targets_of(clip, prepared, options) for clip in chosen]
     return [
-        Track(problem, targets.locked + prepared.layout.displacement(theta, targets.heading))
+        BenchTrack(problem, targets.locked + prepared.layout.displacement(theta, targets.heading))
         for targets in ready
     ]
 
@@ -152,7 +152,7 @@ def pose_figures(
     tracks = tracks_of(clips, robot, given, most)
     frames = sum(len(track.goal) for track in tracks)
     for track in tracks:  # imports, caches, threads
-        solve(Track(track.problem, track.goal[: 2 * MIN_FRAMES]), None)
+        solve(BenchTrack(track.problem, track.goal[: 2 * MIN_FRAMES]), None)
     spent: dict[int | None, list[float]] = {None: [], 1: []}
     for _ in range(repeats):
         for threads, seconds in spent.items():
@@ -170,12 +170,12 @@ def pose_figures(
     }
 
 
-def solve(track: Track, threads: int | None) -> Array:
+def solve(track: BenchTrack, threads: int | None) -> Array:
     """Poses (T, 7 + J) of a track, from nothing but its targets."""
     return inverse_kinematics.solve_track(track.problem, track.goal, threads=threads)
 
 
-def eq8(tracks: Sequence[Track], solutions: Sequence[Array]) -> tuple[float, float]:
+def eq8(tracks: Sequence[BenchTrack], solutions: Sequence[Array]) -> tuple[float, float]:
     """Root mean square marker error [m] and mean objective of eq. 8 [m^2] over the frames of all
     tracks."""
     squares, costs = [], []

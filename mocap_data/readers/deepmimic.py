@@ -39,7 +39,7 @@ _ROBOT_NUMBERS = 19
 
 
 @dataclass(frozen=True)
-class Joint:
+class CharacterJoint:
     """A joint of a character."""
 
     name: str
@@ -51,34 +51,34 @@ class Joint:
     kind: str
 
 
-def _side(side: str, sign: float, first: int) -> tuple[Joint, ...]:
+def _side(side: str, sign: float, first: int) -> tuple[CharacterJoint, ...]:
     """Leg and arm of a side of the humanoid, whose first joint has index `first`."""
     return (
-        Joint(f"{side}_hip", 0, (0.0, 0.0, sign * 0.084887), "spherical"),
-        Joint(f"{side}_knee", first, (0.0, -0.421546, 0.0), "revolute"),
-        Joint(f"{side}_ankle", first + 1, (0.0, -0.40987, 0.0), "spherical"),
-        Joint(f"{side}_shoulder", 1, (-0.02405, 0.2435, sign * 0.18311), "spherical"),
-        Joint(f"{side}_elbow", first + 3, (0.0, -0.274788, 0.0), "revolute"),
-        Joint(f"{side}_wrist", first + 4, (0.0, -0.258947, 0.0), "fixed"),
+        CharacterJoint(f"{side}_hip", 0, (0.0, 0.0, sign * 0.084887), "spherical"),
+        CharacterJoint(f"{side}_knee", first, (0.0, -0.421546, 0.0), "revolute"),
+        CharacterJoint(f"{side}_ankle", first + 1, (0.0, -0.40987, 0.0), "spherical"),
+        CharacterJoint(f"{side}_shoulder", 1, (-0.02405, 0.2435, sign * 0.18311), "spherical"),
+        CharacterJoint(f"{side}_elbow", first + 3, (0.0, -0.274788, 0.0), "revolute"),
+        CharacterJoint(f"{side}_wrist", first + 4, (0.0, -0.258947, 0.0), "fixed"),
     )
 
 
 # the humanoid of Peng et al. 2018 (DeepMimic), from its character file
 HUMANOID = (
-    Joint("root", -1, (0.0, 0.0, 0.0), "none"),
-    Joint("chest", 0, (0.0, 0.236151, 0.0), "spherical"),
-    Joint("neck", 1, (0.0, 0.223894, 0.0), "spherical"),
+    CharacterJoint("root", -1, (0.0, 0.0, 0.0), "none"),
+    CharacterJoint("chest", 0, (0.0, 0.236151, 0.0), "spherical"),
+    CharacterJoint("neck", 1, (0.0, 0.223894, 0.0), "spherical"),
     *_side("right", 1.0, 3),
     *_side("left", -1.0, 9),
 )
 # points of its bodies that a recording of a person has: the middle of the head's ball, and the
 # soles' ends at the floor (the foot is a box of 0.177 x 0.055 m about (0.045, -0.0225))
 HUMANOID_POINTS = (
-    Joint("head", 2, (0.0, 0.175, 0.0), "fixed"),
-    Joint("right_toe", 5, (0.1335, -0.05, 0.0), "fixed"),
-    Joint("right_heel", 5, (-0.0435, -0.05, 0.0), "fixed"),
-    Joint("left_toe", 11, (0.1335, -0.05, 0.0), "fixed"),
-    Joint("left_heel", 11, (-0.0435, -0.05, 0.0), "fixed"),
+    CharacterJoint("head", 2, (0.0, 0.175, 0.0), "fixed"),
+    CharacterJoint("right_toe", 5, (0.1335, -0.05, 0.0), "fixed"),
+    CharacterJoint("right_heel", 5, (-0.0435, -0.05, 0.0), "fixed"),
+    CharacterJoint("left_toe", 11, (0.1335, -0.05, 0.0), "fixed"),
+    CharacterJoint("left_heel", 11, (-0.0435, -0.05, 0.0), "fixed"),
 )
 
 
@@ -105,7 +105,7 @@ def read_deepmimic(
     path = Path(path)
     frames = _frames(path, read_json(path))
     numbers = frames.shape[1]
-    joints: tuple[Joint, ...] = HUMANOID
+    joints: tuple[CharacterJoint, ...] = HUMANOID
     if character is not None or numbers != size_of(HUMANOID):
         joints = read_character(_character(path, numbers) if character is None else character)
     if numbers != (needed := size_of(joints)):
@@ -124,12 +124,12 @@ def read_deepmimic(
     return world_clip(path, positions, names, parents, rate_hz=rate_hz, scale=scale, up=up)
 
 
-def size_of(joints: Sequence[Joint]) -> int:
+def size_of(joints: Sequence[CharacterJoint]) -> int:
     """Numbers in a frame: duration, root position and quaternion, and those of the joints."""
     return 8 + sum(_SIZES[joint.kind] for joint in joints)
 
 
-def forward_kinematics(joints: Sequence[Joint], frames: Array) -> Array:
+def forward_kinematics(joints: Sequence[CharacterJoint], frames: Array) -> Array:
     """World positions (T, joints, 3), in file units and axes, of frames with unit quaternions."""
     places: list[Array] = []
     turns: list[Array] = []
@@ -200,7 +200,7 @@ def _frames(path: Path, document: Any) -> Array:
     return frames
 
 
-def _normalized(path: Path, frames: Array, joints: Sequence[Joint]) -> Array:
+def _normalized(path: Path, frames: Array, joints: Sequence[CharacterJoint]) -> Array:
     """The frames with quaternions of length 1; the published dog's paws come with 0.83 to 1.02."""
     frames, column = frames.copy(), 4
     for joint in joints:
@@ -243,7 +243,7 @@ def _character(path: Path, numbers: int) -> Path:
     raise MissingOptions(message, ("character",))
 
 
-def read_character(path: str | os.PathLike[str]) -> tuple[Joint, ...]:
+def read_character(path: str | os.PathLike[str]) -> tuple[CharacterJoint, ...]:
     """The joints of a DeepMimic character file.
 
     Raises:
@@ -267,7 +267,7 @@ def read_character(path: str | os.PathLike[str]) -> tuple[Joint, ...]:
     return joints
 
 
-def _joint(path: Path, i: int, entry: Mapping[str, Any]) -> Joint:
+def _joint(path: Path, i: int, entry: Mapping[str, Any]) -> CharacterJoint:
     """One entry of a character's joints."""
     name, kind, parent = str(entry["Name"]), str(entry["Type"]), int(entry["Parent"])
     where = f"{path}: joint {shown(name)}"
@@ -282,4 +282,4 @@ def _joint(path: Path, i: int, entry: Mapping[str, Any]) -> Joint:
     x, y, z = (0.0 if parent < 0 else float(entry[f"Attach{axis}"]) for axis in "XYZ")
     if not np.isfinite((x, y, z)).all():
         raise InputError(f"{where} has an offset that is not finite")
-    return Joint(name, parent, (x, y, z), kind)
+    return CharacterJoint(name, parent, (x, y, z), kind)

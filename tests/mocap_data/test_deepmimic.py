@@ -14,7 +14,7 @@ import mocap_data
 from mocap_data.errors import InputError
 from mocap_data.readers import read_all
 from mocap_data.readers.common import MissingOptions
-from mocap_data.readers.deepmimic import HUMANOID, Joint, forward_kinematics, size_of
+from mocap_data.readers.deepmimic import HUMANOID, CharacterJoint, forward_kinematics, size_of
 from mocap_data.sanity import warnings_of
 
 HALF = float(np.sqrt(0.5))
@@ -232,7 +232,7 @@ def test_garbled_character(motion: Path, change: dict, message: str) -> None:
 
 
 def test_an_unnamed_root_offset_is_the_frames_business() -> None:
-    joint = Joint("root", -1, (0.0, 0.0, 0.0), "none")
+    joint = CharacterJoint("root", -1, (0.0, 0.0, 0.0), "none")
     np.testing.assert_array_equal(
         forward_kinematics((joint,), np.array([[0, 1, 2, 3, 1, 0, 0, 0.0]]))[0], [[1, 2, 3]]
     )

@@ -164,7 +164,7 @@ def test_squad_goes_through_its_knots_and_keeps_the_hemisphere() -> None:
 
 
 def test_squad_keeps_a_steady_turn_exactly() -> None:
-    """Constant angular velocity, over many turns and at uneven times: to 1e-12, also at the ends."""
+    """Constant angular velocity, over many turns and at uneven times: to 1e-12, ends as well."""
     rng = np.random.default_rng(0)
     velocity, start = np.array([0.4, -1.1, 0.8]), rot.exp([0.3, 2.0, -0.5])
 

@@ -19,7 +19,7 @@ from npmp import robots
 from retarget import kinematics, legs, people
 from retarget.joint_map import JointOptions, Mapper, ankle_angles, arm_angles, hip_angles
 from retarget.people import Person, has_joints, read_person, stances
-from retarget.trajectory_optimization import Problem, System, Track, held_points, optimize
+from retarget.trajectory_optimization import MotionProblem, System, Track, held_points, optimize
 
 OP3 = robots.load("op3")
 BARE = JointOptions(cutoff_hz=None, root_cutoff_hz=None, lock_feet=False, avoid_collisions=False)
@@ -268,7 +268,7 @@ def test_fast_track_is_slowed_with_feet_held(mapper: Mapper) -> None:
 
 def test_gradient_is_the_costs_derivative(mapper: Mapper) -> None:
     track, rng = squat(mapper, 0.5), np.random.default_rng(0)
-    problem, frames = Problem.of(track), len(track.qpos)
+    problem, frames = MotionProblem.of(track), len(track.qpos)
     problem = dataclasses.replace(
         problem,
         goal=problem.goal + 0.01 * rng.normal(size=(frames, 8, 3)),

@@ -19,7 +19,7 @@ from mocap_data.errors import InputError, unknown
 from mocap_data.outside import regular_file
 from mocap_data.readers.keypoints import cells_of
 from mocap_data.readers.robot_motions import laikago, mjlab, unitree_csv
-from mocap_data.readers.robot_motions.common import LAYOUTS, Layout, RobotMotion
+from mocap_data.readers.robot_motions.common import LAYOUTS, JointLayout, RobotMotion
 from mocap_data.readers.robot_motions.laikago import read_laikago
 from mocap_data.readers.robot_motions.mjlab import read_mjlab
 from mocap_data.readers.robot_motions.unitree_csv import read_unitree_csv
@@ -27,7 +27,7 @@ from mocap_data.readers.robot_motions.unitree_csv import read_unitree_csv
 __all__ = [
     "KINDS",
     "LAYOUTS",
-    "Layout",
+    "JointLayout",
     "RobotMotion",
     "kind_of",
     "numbers_in_a_row",

@@ -151,7 +151,7 @@ def unit(quaternions: Array, what: str) -> Array:
 
 
 @dataclass(frozen=True)
-class Layout:
+class JointLayout:
     """The joint order that a robot's motion files are documented to have."""
 
     # as `robot=` names it
@@ -167,12 +167,12 @@ def _sided(sides: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
     return tuple(f"{side}{name}" for side in sides for name in names)
 
 
-def _unitree(robot: str, leg: str, waist: str, arm: str) -> Layout:
+def _unitree(robot: str, leg: str, waist: str, arm: str) -> JointLayout:
     """A layout of the LAFAN1 set, its joints given without their ending "_joint"."""
     sides = ("left_", "right_")
     names = (*_sided(sides, leg.split()), *waist.split(), *_sided(sides, arm.split()))
     source = "README of Unitree's LAFAN1 retargeting dataset"
-    return Layout(robot, tuple(f"{name}_joint" for name in names), source)
+    return JointLayout(robot, tuple(f"{name}_joint" for name in names), source)
 
 
 _SHOULDER = "shoulder_pitch shoulder_roll shoulder_yaw elbow"
@@ -195,7 +195,7 @@ _LAYOUTS = (
         "unitree_h1_2", f"hip_yaw hip_pitch hip_roll {_ANKLE}", "torso", f"{_SHOULDER} {_WRIST}"
     ),
     _unitree("unitree_h1", "hip_yaw hip_roll hip_pitch knee ankle", "torso", _SHOULDER),
-    Layout(
+    JointLayout(
         "laikago",
         _sided(("FR_", "FL_", "RR_", "RL_"), _LAIKAGO_LEG),
         "motion_imitation (Peng et al. 2020), joints of laikago_toes.urdf",
@@ -204,10 +204,10 @@ _LAYOUTS = (
     ),
 )
 # by what `robot=` calls them
-LAYOUTS: Mapping[str, Layout] = MappingProxyType({layout.robot: layout for layout in _LAYOUTS})
+LAYOUTS: Mapping[str, JointLayout] = MappingProxyType({layout.robot: layout for layout in _LAYOUTS})
 
 
-def layout_of(robot: str) -> Layout:
+def layout_of(robot: str) -> JointLayout:
     """The documented layout of `robot`.
 
     Raises:
@@ -275,6 +275,6 @@ def _first_difference(a: Sequence[str], b: Sequence[str]) -> tuple[int, str, str
     return place, first, second
 
 
-def to_upright(root_quat: Array, layout: Layout) -> Array:
+def to_upright(root_quat: Array, layout: JointLayout) -> Array:
     """Root quaternions (T, 4) in the usual root frame (X forward, Z up), not the layout's own."""
     return rotations.multiply(root_quat, rotations.conjugate(np.array(layout.upright)))

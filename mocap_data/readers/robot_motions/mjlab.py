@@ -63,16 +63,15 @@ def read_mjlab(
     named = {
         key: None if arrays[key] is None else texts_of(path, key, arrays[key]) for key in NAME_KEYS
     }
-    joints = arrays["joint_pos"].shape[1]
+    joints, in_file = arrays["joint_pos"].shape[1], named["joint_names"]
     names, of_robot = names_of_joints(
-        path, joints, in_file=named["joint_names"], joint_names=joint_names, robot=robot
+        path, joints, in_file=in_file, joint_names=joint_names, robot=robot
     )
     bodies = named["body_names"] if body_names is None else tuple(body_names)
     if named["body_names"] not in (None, bodies):
         raise InputError(f"{path} has body names of its own, others than body_names=")
     values = {key: arrays[key].astype(np.float64) for key in KEYS}
     root = [values["body_pos_w"][:, 0], values["body_quat_w"][:, 0]]
-    in_file = named["joint_names"] is not None
     try:
         motion = RobotMotion(
             name=path.stem if name is None else name,
@@ -89,7 +88,7 @@ def read_mjlab(
                 "root": "the first body",
                 "quaternions": "w, x, y, z in the file",
                 "velocities": "of body origins, world axes in the file",
-                "joint order": "named in the file" if in_file else "by the options given",
+                "joint order": "by the options given" if in_file is None else "named in the file",
             },
         )
         # the angular velocity in the root's own frame

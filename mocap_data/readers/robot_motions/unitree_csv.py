@@ -61,13 +61,8 @@ def read_unitree_csv(
         expected = "expected root position 3, quaternion 4 and the joints"
         raise InputError(f"{path}: {columns} numbers in a row, {expected}")
     about, beside = sidecar(path), path.with_suffix(".json")
-    in_file, order = columns_of(path, header, columns)
-    if (listed := about.get("joint_names")) is not None:
-        if not isinstance(listed, list) or not all(isinstance(entry, str) for entry in listed):
-            raise InputError(f"{beside}: joint_names must be a list of texts")
-        if in_file not in (None, tuple(listed)):
-            raise InputError(f"{path}: its header names other joints than {beside.name}")
-        in_file = tuple(listed)
+    in_header, order = columns_of(path, header, columns)
+    in_file = _names_beside(path, about, in_header)
     names, of_robot = names_of_joints(
         path,
         columns - 7,
@@ -103,6 +98,20 @@ def read_unitree_csv(
         )
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+
+
+def _names_beside(
+    path: Path, about: dict[str, Any], in_header: tuple[str, ...] | None
+) -> tuple[str, ...] | None:
+    """The joint names of the file beside a CSV, or the header's where it has none."""
+    listed, beside = about.get("joint_names"), path.with_suffix(".json")
+    if listed is None:
+        return in_header
+    if not isinstance(listed, list) or not all(isinstance(entry, str) for entry in listed):
+        raise InputError(f"{beside}: joint_names must be a list of texts")
+    if in_header not in (None, tuple(listed)):
+        raise InputError(f"{path}: its header names other joints than {beside.name}")
+    return tuple(listed)
 
 
 def table_of(path: Path, data: bytes) -> tuple[list[str] | None, Array]:
