@@ -151,7 +151,7 @@ def folder_of(which: Entry, cache: Path | None = None) -> Path:
 
 
 def notes_of(which: Entry, cache: Path | None = None) -> dict[str, dict[str, Any]]:
-    """By path: sha256 and size of what was fetched. {} where nothing was, or the note is damaged."""
+    """By path: sha256 and size of what was fetched. {} where nothing was, or it is damaged."""
     try:
         content = read_json(folder_of(which, cache) / _NOTES)
     except InputError:
@@ -251,7 +251,8 @@ def _fetch_one(
     _write_notes(report.folder, notes)
     if source.sha256 is None and first is None:
         report.notes.append(
-            f"{source.path}: no hash was known; sha256 {got.sha256} noted in {report.folder / _NOTES}"
+            f"{source.path}: no hash was known; sha256 {got.sha256} noted in "
+            f"{report.folder / _NOTES}"
         )
     elif source.sha256 is not None and got.sha256 != source.sha256:
         report.notes.append(

@@ -60,7 +60,7 @@ def read_unitree_csv(
     if columns < 8:
         expected = "expected root position 3, quaternion 4 and the joints"
         raise InputError(f"{path}: {columns} numbers in a row, {expected}")
-    about, beside = sidecar(path), path.with_suffix(".json")
+    about = sidecar(path)
     in_header, order = columns_of(path, header, columns)
     in_file = _names_beside(path, about, in_header)
     names, of_robot = names_of_joints(
@@ -71,12 +71,7 @@ def read_unitree_csv(
         robot=robot,
         documented=DOCUMENTED,
     )
-    rate = rate_hz if rate_hz is not None else about.get("rate_hz", RATE_HZ)
-    if isinstance(rate, bool) or not isinstance(rate, int | float):
-        raise InputError(f"{beside}: rate_hz must be a number")
-    if rate_hz is None:
-        rate_said(beside, rate)
-    said = "in the file beside it" if "rate_hz" in about else "the dataset's"
+    rate, said = (rate_hz, "given") if rate_hz is not None else _rate_beside(path, about)
     named = "named in the file" if in_file is not None else "by the options given"
     if in_file is None and joint_names is None:
         named = f"{LAYOUTS[of_robot].source} ({of_robot})"
@@ -92,7 +87,7 @@ def read_unitree_csv(
             licence=licence if licence is not None else str(about.get("licence", "unknown")),
             conventions={
                 "quaternions": f"{', '.join(order)} in the file",
-                "rate": said if rate_hz is None else "given",
+                "rate": said,
                 "joint order": named,
             },
         )
@@ -112,6 +107,15 @@ def _names_beside(
     if in_header not in (None, tuple(listed)):
         raise InputError(f"{path}: its header names other joints than {beside.name}")
     return tuple(listed)
+
+
+def _rate_beside(path: Path, about: dict[str, Any]) -> tuple[float, str]:
+    """The rate that the file beside a CSV says, or the dataset's, and which of the two it is."""
+    rate, beside = about.get("rate_hz", RATE_HZ), path.with_suffix(".json")
+    if isinstance(rate, bool) or not isinstance(rate, int | float):
+        raise InputError(f"{beside}: rate_hz must be a number")
+    rate_said(beside, rate)
+    return float(rate), "in the file beside it" if "rate_hz" in about else "the dataset's"
 
 
 def table_of(path: Path, data: bytes) -> tuple[list[str] | None, Array]:
