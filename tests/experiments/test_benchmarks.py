@@ -16,7 +16,7 @@ from mocap_data.store import MotionSet
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.experiments.benchmarks import env, imitate, retarget
 from npmp.experiments.benchmarks.imitate import bare, noted, timed
-from npmp.experiments.benchmarks.retarget import Track, eq8, tracks_of
+from npmp.experiments.benchmarks.retarget import BenchTrack, eq8, tracks_of
 from npmp.robots import Robot
 from npmp.sim import BatchSim
 from tests.environments import imitation_env
@@ -60,20 +60,20 @@ def test_shares_and_ratios(algo: str, data: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.fixture(scope="module")
-def tracks(robot: Robot) -> list[Track]:
+def tracks(robot: Robot) -> list[BenchTrack]:
     return tracks_of(
         [dog_gait("walk", duration_s=2.0), dog_gait("trot", duration_s=2.0)], robot, {}, 150
     )
 
 
-def test_tracks_take_so_many_frames(tracks: list[Track]) -> None:
+def test_tracks_take_so_many_frames(tracks: list[BenchTrack]) -> None:
     # 2 s at 60 Hz are 120 frames: all of the first clip, 30 of the second. At the robot's 50 Hz,
     # first and last frame kept: 119 / 60 s and 29 / 60 s hold 99 and 24 periods.
     assert [len(track.goal) for track in tracks] == [100, 25]
     assert tracks[0].problem is tracks[1].problem
 
 
-def test_eq8_by_hand(tracks: list[Track]) -> None:
+def test_eq8_by_hand(tracks: list[BenchTrack]) -> None:
     """Targets at the markers of a standing pose, one moved by 3 cm, and one joint bent by 0.1 rad."""
     from retarget import kinematics
 
@@ -82,7 +82,7 @@ def test_eq8_by_hand(tracks: list[Track]) -> None:
     qpos[0, 8] += 0.1
     goal = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, qpos))
     goal[0, 0, 1] += 0.03
-    rms, cost = eq8([Track(problem, goal)], [qpos])
+    rms, cost = eq8([BenchTrack(problem, goal)], [qpos])
     # RMS over 9 markers: 0.03 / 3. Cost: w 0.03^2 + c 0.1^2.
     assert rms == pytest.approx(0.03 / np.sqrt(goal.shape[1]))
     weight = 1.0 if problem.weight is None else problem.weight[0]
