@@ -252,48 +252,27 @@ def show_model(config: Show, run: Run) -> None:
     model = load(config.model)
     say(_words(model))
     contract, training = model.contract, model.contract.training
-    lines = [
-        ("actuators", ", ".join(contract.actuators)),
-        (
-            "takes",
-            ", ".join(
-                ["effort" if contract.gains else "position error", "velocity", *contract.channels]
-            ),
-        ),
-        (
-            "gains of the log",
-            f"kp {contract.kp:g}, kd {contract.kd:g}, limit {contract.limit:g}" * contract.gains,
-        ),
-        (
-            "fitted to",
-            f"{training.get('data', '')}, {training.get('seconds', 0):g} s, seed "
-            f"{training.get('seed', 0)}",
-        ),
-        (
-            "kept aside",
-            ", ".join(
-                f"{key} {value}" for key, value in training.get("validation", {}).items() if value
-            ),
-        ),
-        (
-            "there, Nm",
-            ", ".join(f"{key} {value:.4g}" for key, value in training.get("after", {}).items()),
-        ),
-        (
-            "source",
-            f"{training.get('source') or 'unknown'}; licence of the data: "
-            f"{contract.licence or 'unknown'}",
-        ),
-    ]
+    effort = "effort" if contract.gains else "position error"
+    gains = f"kp {contract.kp:g}, kd {contract.kd:g}, limit {contract.limit:g}"
+    length, seed = training.get("seconds", 0), training.get("seed", 0)
+    lines = {
+        "actuators": ", ".join(contract.actuators),
+        "takes": ", ".join([effort, "velocity", *contract.channels]),
+        "gains of the log": gains * contract.gains,
+        "fitted to": f"{training.get('data', '')}, {length:g} s, seed {seed}",
+        "kept aside": _pairs({k: v for k, v in training.get("validation", {}).items() if v}),
+        "there, Nm": _pairs({k: f"{v:.4g}" for k, v in training.get("after", {}).items()}),
+        "source": training.get("source") or "unknown",
+        "licence of the data": contract.licence or "unknown",
+    }
     if isinstance(model, PD):
-        told = {name: f"{value:.4g}" for name, value in asdict(model.parameters_of).items()}
-        lines.append(
-            (
-                "closed form",
-                ", ".join(f"{k} {v}" for k, v in told.items()) + f", delay {int(model.delay)}",
-            )
-        )
-    say(*(f"{name}: {value}" for name, value in lines if value), wrap=True)
+        found = {name: f"{value:.4g}" for name, value in asdict(model.parameters_of).items()}
+        lines["closed form"] = _pairs(found | {"delay": str(int(model.delay))})
+    say(*(f"{name}: {value}" for name, value in lines.items() if value), wrap=True)
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 def _words(model: ActuatorModel) -> str:

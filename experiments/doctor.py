@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata as metadata
 import platform
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -25,6 +25,8 @@ SIGNS: Mapping[Verdict, str] = {
     "absent": "[yellow]absent[/]",
     "broken": "[red]broken[/]",
 }
+
+INSTALL = "make install (or: pip install -c constraints.txt -e .)"
 
 # What npmp can do with each extra and not without it.
 EXTRAS = {
@@ -74,11 +76,11 @@ def run(config: Doctor, run: Run) -> int:
     findings = [
         check_python(),
         *check_packages(),
-        check_torch(),
-        check_batch(),
+        checked("core", "devices", devices),
+        checked("core", "mujoco.batch", batch, f"needs mujoco >=3.17,<4: {INSTALL}"),
         *check_gl(config.timeout),
         *check_extras(),
-        check_robots(),
+        checked("robots", "models", models),
     ]
     show(findings)
     if run.out is not None:
@@ -107,208 +109,126 @@ def show(findings: list[Finding]) -> None:
 
 
 def check_python() -> Finding:
+    """The interpreter."""
     right = (3, 11) <= sys.version_info[:2] <= (3, 13)
-    detail = (
-        f"{platform.python_version()} on {platform.system()} {platform.machine()}, {cpus()} CPUs"
-    )
-    return Finding(
-        "core",
-        "python",
-        "ok" if right else "broken",
-        detail,
-        "" if right else "use Python 3.11 to 3.13",
-    )
+    detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
+    if right:
+        return Finding("core", "python", "ok", f"{detail}, {cpus()} CPUs")
+    return Finding("core", "python", "broken", detail, "use Python 3.11 to 3.13")
 
 
 def requirements(extra: str | None = None) -> list[str]:
     """The requirement lines of npmp's own metadata, of the core or of one extra; empty where npmp
     is not installed."""
     try:
-        lines = metadata.requires("npmp") or []
+        lines = [line.partition(";") for line in metadata.requires("npmp") or []]
     except metadata.PackageNotFoundError:
         return []
-    found = []
-    for line in lines:
-        requirement, _, marker = line.partition(";")
-        if (
-            (f"extra == '{extra}'" in marker.replace('"', "'"))
-            if extra
-            else ("extra ==" not in marker)
-        ):
-            found.append(requirement.strip())
-    return found
-
-
-def extras() -> list[str]:
-    """The names of npmp's extras."""
-    try:
-        return metadata.metadata("npmp").get_all("Provides-Extra") or []
-    except metadata.PackageNotFoundError:
-        return []
+    plain = [(line.strip(), marker.replace("'", '"')) for line, _, marker in lines]
+    if extra is None:
+        return [line for line, marker in plain if "extra ==" not in marker]
+    return [line for line, marker in plain if f'extra == "{extra}"' in marker]
 
 
 def check_requirement(line: str) -> tuple[Verdict, str, str]:
     """(verdict, package, detail) of one requirement line."""
     from packaging.requirements import Requirement
 
-    requirement = Requirement(line)
+    wanted = Requirement(line)
     try:
-        version = metadata.version(requirement.name)
+        version = metadata.version(wanted.name)
     except metadata.PackageNotFoundError:
-        return (
-            "absent",
-            requirement.name,
-            f"not installed, needs {requirement.specifier or 'any version'}",
-        )
-    if not requirement.specifier.contains(version, prereleases=True):
-        return "broken", requirement.name, f"{version} is installed, needs {requirement.specifier}"
-    return "ok", requirement.name, version
+        return "absent", wanted.name, f"not installed, needs {wanted.specifier or 'any version'}"
+    if not wanted.specifier.contains(version, prereleases=True):
+        return "broken", wanted.name, f"{version} is installed, needs {wanted.specifier}"
+    return "ok", wanted.name, version
 
 
 def check_packages() -> list[Finding]:
     """Every core package, installed and in range."""
-    lines = requirements()
-    if not lines:
-        advice = "make install (or: pip install -e . -c constraints.txt)"
-        return [
-            Finding(
-                "core",
-                "npmp",
-                "broken",
-                "not installed as a package: versions cannot be checked",
-                advice,
-            )
-        ]
-    results = [check_requirement(line) for line in lines]
-    wrong = [(name, detail) for verdict, name, detail in results if verdict != "ok"]
-    if wrong:
-        advice = "make install (or: pip install -c constraints.txt -e .)"
-        return [Finding("core", name, "broken", detail, advice) for name, detail in wrong]
-    return [
-        Finding(
-            "core", "packages", "ok", ", ".join(f"{name} {version}" for _, name, version in results)
-        )
-    ]
+    results = [check_requirement(line) for line in requirements()]
+    if not results:
+        said = "not installed as a package: versions cannot be checked"
+        return [Finding("core", "npmp", "broken", said, INSTALL)]
+    if wrong := [(name, detail) for verdict, name, detail in results if verdict != "ok"]:
+        return [Finding("core", name, "broken", detail, INSTALL) for name, detail in wrong]
+    listed = ", ".join(f"{name} {version}" for _, name, version in results)
+    return [Finding("core", "packages", "ok", listed)]
 
 
-def check_torch() -> Finding:
+def checked(section: str, name: str, look: Callable[[], str], advice: str = INSTALL) -> Finding:
+    """What a look at something says, or what it raised."""
+    try:
+        return Finding(section, name, "ok", look())
+    except Exception as error:
+        return Finding(section, name, "broken", f"{type(error).__name__}: {error}", advice)
+
+
+def devices() -> str:
     """torch and the devices it sees."""
-    try:
-        import torch
-    except Exception as error:
-        return Finding("core", "torch", "broken", f"cannot be imported: {error}", "make install")
+    import torch
+
+    threads, build = f"cpu ({torch.get_num_threads()} threads)", torch.version.cuda
     if torch.cuda.is_available():
-        names = [
-            f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in range(torch.cuda.device_count())
-        ]
-        return Finding(
-            "core", "devices", "ok", f"cpu ({torch.get_num_threads()} threads), {', '.join(names)}"
-        )
-    why = (
-        f"built for CUDA {torch.version.cuda}, sees no device"
-        if torch.version.cuda
-        else "CPU build"
-    )
-    return Finding(
-        "core",
-        "devices",
-        "ok",
-        f"cpu ({torch.get_num_threads()} threads); torch {torch.__version__}: {why}",
-    )
+        each = range(torch.cuda.device_count())
+        return ", ".join([threads, *(f"cuda:{i} {torch.cuda.get_device_name(i)}" for i in each)])
+    why = f"built for CUDA {build}, sees no device" if build else "CPU build"
+    return f"{threads}; torch {torch.__version__}: {why}"
 
 
-def check_batch() -> Finding:
-    """mujoco.batch: step a few simulations and compare with one alone."""
-    try:
-        import mujoco
-        import mujoco.batch
-        import numpy as np
+def batch() -> str:
+    """Step a few simulations and compare with one alone."""
+    import mujoco
+    import mujoco.batch
+    import numpy as np
 
-        xml = (
-            "<mujoco><worldbody><body pos='0 0 1'><freejoint/><geom "
-            "size='.1'/></body></worldbody></mujoco>"
-        )
-        model = mujoco.MjModel.from_xml_string(xml)
-        batch = mujoco.batch.Batch(model, 4, 0)
-        batch.step(nstep=10)
-        data = mujoco.MjData(model)
-        mujoco.mj_step(model, data, nstep=10)
-        if not np.allclose(np.asarray(batch.bind("qpos")), data.qpos):
-            return Finding(
-                "core",
-                "mujoco.batch",
-                "broken",
-                "its result differs from a single simulation's",
-                "make install",
-            )
-        return Finding(
-            "core",
-            "mujoco.batch",
-            "ok",
-            f"mujoco {mujoco.__version__}: 4 simulations agree with one alone",
-        )
-    except Exception as error:
-        advice = "needs mujoco >=3.17,<4: make install"
-        return Finding("core", "mujoco.batch", "broken", f"{type(error).__name__}: {error}", advice)
+    body = "<body pos='0 0 1'><freejoint/><geom size='.1'/></body>"
+    model = mujoco.MjModel.from_xml_string(f"<mujoco><worldbody>{body}</worldbody></mujoco>")
+    several, data = mujoco.batch.Batch(model, 4, 0), mujoco.MjData(model)
+    several.step(nstep=10)
+    mujoco.mj_step(model, data, nstep=10)
+    if not np.allclose(np.asarray(several.bind("qpos")), data.qpos):
+        raise RuntimeError("its result differs from a single simulation's")
+    return f"mujoco {mujoco.__version__}: 4 simulations agree with one alone"
+
+
+def models() -> str:
+    """Every robot whose model is here loads and compiles; nothing is downloaded."""
+    from npmp import robots
+
+    described = []
+    for name in robots.names():
+        if not robots.is_at_hand(name):
+            described.append(f"{name} (not downloaded yet)")
+            continue
+        model = robots.load(name).model()
+        described.append(f"{name} ({model.nu} joints, {model.body_mass.sum():.3f} kg)")
+    return ", ".join(described)
 
 
 def check_gl(timeout_s: float) -> list[Finding]:
-    """Which backends render, and what a report will hold."""
-    results = backend.reasons(timeout_s)
-    findings = [
-        Finding(
-            "rendering",
-            name,
-            "absent" if reason else "ok",
-            reason or "renders",
-            backend.ADVICE[name] if reason else "",
-        )
-        for name, reason in results.items()
+    """Which backends render."""
+    return [
+        Finding("rendering", name, "absent", reason, backend.ADVICE[name])
+        if reason
+        else Finding("rendering", name, "ok", "renders")
+        for name, reason in backend.reasons(timeout_s).items()
     ]
-    if all(results.values()):
-        words = (
-            "no GL backend renders: no npmp render; reports have their interactive "
-            "replay all the same"
-        )
-        findings.append(Finding("rendering", "video", "absent", words))
-    return findings
 
 
 def check_extras() -> list[Finding]:
     """Each extra, and the command that installs it."""
     findings = []
-    for extra in extras():
-        results = [check_requirement(line) for line in requirements(extra)]
-        missing = {name: detail for verdict, name, detail in results if verdict != "ok"}
-        listed = ", ".join(f"{name} ({detail})" for name, detail in missing.items())
-        listed = listed or ", ".join(f"{name} {version}" for _, name, version in results)
-        used = f" ({EXTRAS[extra]})" if extra in EXTRAS else ""
+    for extra, used in EXTRAS.items():
+        if not (results := [check_requirement(line) for line in requirements(extra)]):
+            continue
+        missing = [f"{name} ({detail})" for verdict, name, detail in results if verdict != "ok"]
+        listed = missing or [f"{name} {version}" for _, name, version in results]
         install = f"make install EXTRAS={extra}   or: pip install 'npmp[{extra}]'"
-        advice = install if missing else ""
-        findings.append(
-            Finding("extras", extra, "absent" if missing else "ok", listed + used, advice)
-        )
+        state: Verdict = "absent" if missing else "ok"
+        detail = f"{', '.join(listed)} ({used})".lstrip()
+        findings.append(Finding("extras", extra, state, detail, install if missing else ""))
     return findings
-
-
-def check_robots() -> Finding:
-    """Every robot whose model is here loads and compiles; nothing is downloaded."""
-    try:
-        from npmp import robots
-
-        described = []
-        for name in robots.names():
-            if not robots.is_at_hand(name):
-                described.append(f"{name} (not downloaded yet)")
-                continue
-            robot = robots.load(name)
-            model = robot.model()
-            described.append(f"{name} ({model.nu} joints, {model.body_mass.sum():.3f} kg)")
-        return Finding("robots", "models", "ok", ", ".join(described))
-    except Exception as error:
-        return Finding(
-            "robots", "models", "broken", f"{type(error).__name__}: {error}", "make install"
-        )
 
 
 main = Command("doctor", Doctor, run, out="optional_file", torch=False)

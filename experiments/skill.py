@@ -3,6 +3,7 @@ lies between two clips."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -192,56 +193,33 @@ def latent_chart(use: LatentUse) -> list[str]:
 
 def show_description(figures: dict[str, Any]) -> None:
     """The module's own words, a line each."""
-    training, sees = figures["training"], figures["encoder_sees"]
-    senses = ", ".join(f"{name} ({width})" for name, width in figures["decoder_senses"].items())
-    sizes, net, file = figures["parameters"], figures["net"], figures["file"]
-    lines = [
-        ("module", figures["module"]),
-        (
-            "robot",
-            f"{figures['robot']}, {len(figures['joints'])} joints: {', '.join(figures['joints'])}",
-        ),
-        (
-            "rates",
-            f"control {figures['control_rate_hz']:g} Hz, physics {figures['physics_rate_hz']:g} Hz",
-        ),
-        ("setpoints held", figures["hold"]),
-        ("accelerometer", figures["accelerometer"]),
-        (
-            "latent",
-            f"{figures['latent_dim']} dimensions, AR(1) prior with alpha {figures['alpha']:g}",
-        ),
-        ("decoder senses", senses),
-        (
-            "encoder sees",
-            f"{sees['features']} features, {sees['frames_ahead']} frames of the reference ahead",
-        ),
-        (
-            "networks",
-            ", ".join(
-                f"{name} {value}"
-                for name, value in net.items()
-                if name not in ("latent_dim", "alpha")
-            ),
-        ),
-        ("parameters", f"encoder {sizes['encoder']:,}, decoder {sizes['decoder']:,}"),
-        (
-            "trained",
-            ", ".join(
-                f"{name} {value}"
-                for name, value in training.items()
-                if not isinstance(value, dict | list)
-            ),
-        ),
-        (
-            "scores then",
-            ", ".join(f"{name} {value:.3f}" for name, value in training.get("after", {}).items()),
-        ),
-        ("licence of the data", ", ".join(figures["licences"]) or "unknown"),
-        ("file", f"{file['bytes']:,} bytes of {file['weights']}, sha256 {file['sha256']}"),
-        ("made with", ", ".join(f"{name} {value}" for name, value in figures["versions"].items())),
-    ]
-    say(*(f"{name}: {value}" for name, value in lines if value), wrap=True)
+    training, sees, net = figures["training"], figures["encoder_sees"], figures["net"]
+    sizes, file, joints = figures["parameters"], figures["file"], figures["joints"]
+    plain = {name: value for name, value in training.items() if not isinstance(value, dict | list)}
+    after = {name: f"{value:.3f}" for name, value in training.get("after", {}).items()}
+    widths = {name: value for name, value in net.items() if name not in ("latent_dim", "alpha")}
+    lines = {
+        "module": figures["module"],
+        "robot": f"{figures['robot']}, {len(joints)} joints: {', '.join(joints)}",
+        "control": f"{figures['control_rate_hz']:g} Hz, physics {figures['physics_rate_hz']:g} Hz",
+        "setpoints held": figures["hold"],
+        "accelerometer": figures["accelerometer"],
+        "latent": f"{figures['latent_dim']} dimensions, prior with alpha {figures['alpha']:g}",
+        "decoder senses": ", ".join(f"{k} ({v})" for k, v in figures["decoder_senses"].items()),
+        "encoder sees": f"{sees['features']} features, {sees['frames_ahead']} frames ahead",
+        "networks": _pairs(widths),
+        "parameters": f"encoder {sizes['encoder']:,}, decoder {sizes['decoder']:,}",
+        "trained": _pairs(plain),
+        "scores then": _pairs(after),
+        "licence of the data": ", ".join(figures["licences"]) or "unknown",
+        "file": f"{file['bytes']:,} bytes of {file['weights']}, sha256 {file['sha256']}",
+        "made with": _pairs(figures["versions"]),
+    }
+    say(*(f"{name}: {value}" for name, value in lines.items() if value), wrap=True)
+
+
+def _pairs(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())
 
 
 # --- wander

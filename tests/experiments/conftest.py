@@ -27,7 +27,8 @@ def data(motions: MotionSet, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def trained(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of an uninterrupted `npmp imitate debug=tiny` run with seed 0. Not to be changed."""
+    """The folder of an uninterrupted `npmp imitate debug=tiny` run with seed 0. Not to be
+    changed."""
     out = tmp_path_factory.mktemp("trained") / "run"
     assert imitate.main([f"data={data}", f"out={out}", "debug=tiny", "threads=1"]) == 0
     return out

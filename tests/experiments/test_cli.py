@@ -698,7 +698,7 @@ def test_a_broken_gl_backend_is_found_out(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_killed_pipes_are_quiet() -> None:
-    command = f"{shlex.quote(sys.executable)} -m npmp.experiments.cli imitate --help | head -1"
+    command = f"{shlex.quote(sys.executable)} -m npmp.experiments.cli doctor --help | head -1"
     result = subprocess.run(
         ["bash", "-c", command], capture_output=True, text=True, cwd=ROOT, env={**os.environ}
     )

@@ -22,10 +22,12 @@ from npmp.evaluation.comparison import (
     find_runs,
     group_runs,
     read_run,
+    short,
     shortened,
     telling_keys,
 )
-from npmp.experiments import cli, compare
+from npmp.experiments import cli
+from npmp.report import compare_page
 
 # minutes 1, 2, 4; steps 100, 200, 400: what `make_run` writes by default
 SCORES = (0.2, 0.4, 0.8)
@@ -166,7 +168,7 @@ def test_of_an_ablation_each_row_is_named_by_what_it_changes(tmp_path: Path) -> 
     assert [run.seed for run in groups[0].runs] == [0, 4]
     crossed = group_runs([read(folder) for folder in made])
     assert [group.label for group in crossed][::3] == ["beta=[0.1,2] ema=0.9", "beta=[0.1,3] ema=0"]
-    colours = compare.marks(crossed)
+    colours = compare_page.marks(crossed)
     assert len(set(colours)) == 4 and len({colour for colour, _ in colours}) == 2
 
 
@@ -195,10 +197,10 @@ def test_the_mean_curve_goes_as_far_as_all_runs(tmp_path: Path) -> None:
 
 def test_means_are_over_the_runs_that_have_the_figure() -> None:
     assert Figure.over([1.0, 3.0, math.nan]) == Figure(2.0, 1.0, 3.0, 2, 3)
-    assert compare.cell(Figure.over([1.0, 3.0, math.nan])) == "2\n1–3 2/3"
-    assert compare.cell(Figure.over([math.nan, math.nan])) == "-\n0/2"
-    assert compare.cell(Figure.over([0.5])) == "0.5"
-    assert [compare.short(value) for value in (0.12345, 12345, 2.5e6)] == ["0.123", "12.3k", "2.5M"]
+    assert compare_page.cell(Figure.over([1.0, 3.0, math.nan])) == "2\n1–3 2/3"
+    assert compare_page.cell(Figure.over([math.nan, math.nan])) == "-\n0/2"
+    assert compare_page.cell(Figure.over([0.5])) == "0.5"
+    assert [short(value) for value in (0.12345, 12345, 2.5e6)] == ["0.123", "12.3k", "2.5M"]
 
 
 def test_compare(

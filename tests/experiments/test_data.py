@@ -140,10 +140,10 @@ def test_a_terminal_is_asked(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fetch"], "npmp data fetch needs a name; there are: free, bound"),
+        (["fetch"], "npmp data fetch needs target="),
         (["fetch", "cat"], "no data set 'cat'"),
-        (["get", "free"], "no action of npmp data 'get'; there are: list, fetch"),
-        (["list", "free"], "npmp data list takes no name ('free')"),
+        (["get", "free"], "npmp data has no action 'get'; there are: list, fetch"),
+        (["list", "free"], "'free' is no setting"),
         (["fetch", "free", "retries=-1"], "retries"),
         (["fetch", "free", "more"], "'more' is no setting"),
     ],
@@ -186,7 +186,7 @@ def test_offline_is_one_line(
 
 
 def test_help_says_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["data", "--help"]) == 0
+    assert cli.main(["data", "fetch", "--help"]) == 0
     printed = capsys.readouterr().out
     assert (
         "accept_licence=false" in printed

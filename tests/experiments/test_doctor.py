@@ -43,7 +43,7 @@ def test_make_installs_every_extra_at_versions_that_fit() -> None:
 
 
 def test_an_absent_extra_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "extras", lambda: ["c3d"])
+    monkeypatch.setattr(doctor, "EXTRAS", {"c3d": "reads C3D recordings"})
     monkeypatch.setattr(doctor, "requirements", lambda extra=None: ["no-such-package>=1"])
     (finding,) = doctor.check_extras()
     assert finding.verdict == "absent"

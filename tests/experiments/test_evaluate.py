@@ -246,9 +246,9 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
         ({"module": scrambled}, "module.json"),
         ({"module": tmp_path / "nowhere"}, "no skill module '"),
         ({"data": tmp_path / "absent.h5"}, "absent.h5"),
-        ({"policy": tmp_path / "nowhere"}, "needs task=..., e.g. task=walk"),
+        ({"policy": tmp_path / "nowhere"}, "no policy '"),
         ({"policy": tmp_path / "nowhere", "task": "walk"}, "no policy '"),
-        ({"task": "walk"}, "task=walk is judged of a policy"),
+        ({"task": "walk"}, "task=walk is of a policy's evaluation: give policy="),
         (
             {
                 "policy": "anymal_b_walk",
@@ -257,23 +257,17 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
                 "data": "null",
                 "max_speed": 2,
             },
-            "max_speed=2 ",
+            "max_speed=2.0 ",
         ),
         ({"data": "null"}, "npmp evaluate needs data=... (the motion dataset"),
-        (
-            {"module": "null"},
-            "npmp evaluate needs module=... (a skill module), or policy=... and task=...",
-        ),
-        ({"starts": 0}, "starts=0: a whole number of at least 1"),
-        (
-            {"evaluation.robots": 3},
-            "evaluation.robots=3 is of a policy's evaluation: policy=... and task=...",
-        ),
+        ({"module": "null"}, "npmp evaluate needs module=... (a skill module), or policy=..."),
+        ({"starts": 0}, "starts must be a whole number of at least 1, got 0"),
+        ({"evaluation.robots": 3}, "evaluation.robots=3 is of a policy's evaluation: give policy="),
         (
             {"policy": "anymal_b_walk", "task": "walk", "starts": 3},
             "starts=3 is of a module's evaluation",
         ),
-        ({"sim": "bullet"}, "no sim 'bullet'; there are: batch, warp"),
+        ({"sim": "bullet"}, "sim must be batch or warp, got 'bullet'"),
         ({"out": trained}, "holds a run of npmp imitate; choose another out="),
     ]
     before = {path: path.read_bytes() for path in [*evaluated.iterdir(), trained / "config.yaml"]}

@@ -1,4 +1,5 @@
-"""`npmp inspect` on every format of motion: recordings, robots' motions, CMU clips, our own file."""
+"""`npmp inspect` on every format of motion: recordings, robots' motions, CMU clips, our own
+file."""
 
 from __future__ import annotations
 

@@ -140,7 +140,8 @@ def test_a_signal_ends_a_run_with_a_checkpoint_and_a_word_how_to_go_on(
     )
     assert done.code == 128 + number, done.err
     assert done.err.splitlines()[-1] == (
-        f"npmp: {number.name} after iteration {after} of 6: its checkpoint is kept, npmp imitate resume={out} goes on"
+        f"npmp: {number.name} after iteration {after} of 6: its checkpoint is kept, npmp "
+        f"imitate resume={out} goes on"
     )
     assert checkpoint.load_latest(out / "checkpoints")[0] == after
     assert imitate.main([f"resume={out}"]) == 0

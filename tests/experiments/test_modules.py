@@ -1,4 +1,5 @@
-"""`npmp skill list | show | pack | blend | add`: what is shipped, its card, a module at half the size, and a module made of a run."""
+"""`npmp skill list | show | pack | blend | add`: what is shipped, its card, a module at half the
+size, and a module made of a run."""
 
 from __future__ import annotations
 
@@ -157,8 +158,10 @@ def test_add_makes_a_module_with_its_card(
     for words in (
         "# dog", "It cannot jump, nor swim. Less than half is tracked of", "Seed 0", "2 recordings, 2 motions", "5 s",
         "| held-out, all (2), nominal | 0.700 | 1 | 3.0 cm | 7.0 cm | 0.050 rad |",
-        "| held-out, all (2), `randomization=paper` | 0.700 | 1 | 2.0 cm | not recorded | 0.050 rad |",
-        "| validation (1 of recordings trained on), all (2), `randomization=wide` | 0.700 | 1 | 3.0 cm | 7.0 cm "
+        "| held-out, all (2), `randomization=paper` | 0.700 | 1 | 2.0 cm | not recorded | "
+        "0.050 rad |",
+        "| validation (1 of recordings trained on), all (2), `randomization=wide` | 0.700 | "
+        "1 | 3.0 cm | 7.0 cm "
         "| 0.050 rad |",
         "npmp imitate data=motions.h5 seed=0", "net.lstm_width=32", "out=runs/dog", "float16",
     ):  # fmt: skip

@@ -55,7 +55,8 @@ def test_the_commands_are_the_log_s(excited: Path) -> None:
 
 
 def test_what_is_written(fitted: Path) -> None:
-    """Seven seconds and few iterations do not find everything, but most of what the encoders read."""
+    """Seven seconds and few iterations do not find everything, but most of what the encoders
+    read."""
     found = json.loads((fitted / "sysid.json").read_text())
     joint = found["joints"]["LF_HAA"]
     assert joint["residual_rms_after_rad"] < 0.2 * joint["residual_rms_before_rad"]

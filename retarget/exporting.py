@@ -1,0 +1,123 @@
+"""Motions of a dataset in others' formats: mjlab's npz and Unitree's CSV, a file per clip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mocap_data.errors import InputError, unknown
+from mocap_data.export import write_mjlab_npz, write_unitree_csv
+from mocap_data.motion import ReferenceMotion
+from mocap_data.store import MotionSet, splits_in
+from npmp import robots
+from npmp.robots import Robot
+from retarget.kinematics import body_states, tree_of
+from retarget.resampling import resample
+
+MJLAB, UNITREE = "mjlab", "unitree_csv"
+Writer = Callable[[Path, ReferenceMotion, MotionSet, "Robot | None"], None]
+
+
+def chosen(data: Path, asked: Sequence[str] | None, split: Any) -> list[str]:
+    """The names of the clips to write.
+
+    Raises:
+      InputError: for one that there is not, or none.
+    """
+    of = splits_in(data)
+    known = list(of)
+    for name in asked or []:
+        if name not in known:
+            raise unknown(f"clip in {data}", name, known)
+    names = known if asked is None else list(dict.fromkeys(asked))
+    if split is not None:
+        if split not in of.values():
+            raise unknown(f"split in {data}", split, sorted({*of.values()} - {""}))
+        names = [name for name in names if of[name] == split]
+    if not names:
+        raise InputError(
+            f"{data} holds no clips"
+            if split is None
+            else f"{data}: no clip of clips= is of {split=!s}"
+        )
+    return names
+
+
+def robot_of(motions: MotionSet) -> Robot | None:
+    """The robot that a dataset is of, None where it is none of those here, or has another model by
+    now."""
+    try:
+        robot = robots.load(motions.robot)
+    except InputError:
+        return None
+    return robot if robot.model_sha256 == motions.model_sha256 else None
+
+
+def at_rate(motion: ReferenceMotion, rate_hz: Any, robot: Robot | None) -> ReferenceMotion:
+    """The motion at another rate (None: its own).
+
+    Raises:
+      InputError: where the robot that this needs is not here.
+    """
+    if rate_hz is None or float(rate_hz) == motion.rate_hz:
+        return motion
+    if robot is None:
+        raise InputError(
+            f"rate_hz={rate_hz}: resampling needs the robot's model, which is not here; "
+            "leave rate_hz out"
+        )
+    return resample(motion, robot, float(rate_hz))
+
+
+def write_mjlab(
+    path: Path, motion: ReferenceMotion, motions: MotionSet, robot: Robot | None
+) -> None:
+    assert robot is not None  # for the type checker
+    bodies = body_states(tree_of(robot.model(visuals=False)), motion)
+    write_mjlab_npz(path, motion, motions.joint_names, motions.body_names, bodies)
+
+
+def write_csv(path: Path, motion: ReferenceMotion, motions: MotionSet, robot: Robot | None) -> None:
+    write_unitree_csv(path, motion, motions.joint_names, robot=motions.robot)
+
+
+FORMATS: Mapping[str, tuple[str, Writer]] = {
+    MJLAB: (".npz", write_mjlab),
+    UNITREE: (".csv", write_csv),
+}
+CONVENTIONS = {
+    MJLAB: "metres, radians, seconds; world Z up; quaternions w, x, y, z, body to world; "
+    "velocities of body origins in world axes; bodies without the world, joints and bodies in "
+    "MuJoCo's order",
+    UNITREE: "metres, radians; world Z up; root x, y, z, quaternion x, y, z, w (root to world), "
+    "joints; no header",
+}
+
+
+def about(motion: ReferenceMotion, path: Path) -> dict[str, Any]:
+    """What the formats cannot say of a clip."""
+    said = ("source", "licence", "recording", "mirror", "split")
+    told = {
+        "name": motion.name,
+        "file": path.name,
+        "frames": motion.num_frames,
+        "rate_hz": motion.rate_hz,
+    }
+    return told | {key: getattr(motion, key) for key in said}
+
+
+def manifest(
+    kind: str, data: Path, motions: MotionSet, clips: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """The contents of export.json."""
+    return {
+        "format": kind,
+        "conventions": CONVENTIONS[kind],
+        "data": str(data),
+        "robot": motions.robot,
+        "model_sha256": motions.model_sha256,
+        "joint_names": list(motions.joint_names),
+        "body_names": list(motions.body_names),
+        "clips": list(clips),
+    }
