@@ -247,6 +247,7 @@ def test_a_real_run(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     assert (
         cli.main(
             [
+                "evaluate",
                 "compare",
                 f"runs={trained}",
                 "score=kl",
@@ -265,11 +266,11 @@ def test_a_real_run(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     ("arguments", "message"),
     [
         ([], "needs runs="),
-        (["runs=[]"], "needs runs=[a,b]"),
+        (["runs=[]"], "needs run folders"),
         (["nowhere"], "no run at 'nowhere'"),
         (["RUN", "score=speed"], "no metric 'speed'; there are: env_steps, loss, tracked_fraction"),
-        (["RUN", "minutes=[0]"], "minutes=[0]: a number above 0"),
-        (["RUN", "threshold=high"], "threshold=high"),
+        (["RUN", "minutes=[0]"], "minutes must be above 0, got [0.0]"),
+        (["RUN", "threshold=high"], "threshold must be a finite number or null"),
         (["RUN", "OTHER"], "runs of npmp imitate and npmp reuse cannot be compared"),
         (["EMPTY"], "has no rows yet"),
     ],

@@ -80,8 +80,8 @@ def test_what_does_not_fit_is_one_line(
 
     assert "does not say which velocities" in says(f"module={module}")
     assert "nowhere': neither a folder nor" in says(f"module={tmp_path / 'nowhere'}", RANGE)
-    assert "reuse has no algorithm" in says(f"module={module}", RANGE, "algo.name=guess")
-    assert "no reuse task 'imitation'" in says(f"module={module}", RANGE, "task.name=imitation")
+    assert "no algo 'guess'; there are:" in says(f"module={module}", RANGE, "algo=guess")
+    assert "no task 'imitation'; there are:" in says(f"module={module}", "task=imitation")
     assert "judges a policy of walk by; there are: dribble, recover, walk" in says(
         f"module={module}", "task=path"
     )
