@@ -89,7 +89,9 @@ def _check_used(given: dict[str, Any], chosen: Sequence[Excerpt]) -> None:
         ):
             own = f"; {chosen[0].path} says its own rate (rate_hz= is that of the motions)"
             aside = own if key == "source_rate_hz" else ""
-            raise InputError(f"{key}={given[option]} is for {what}{aside}")
+            value = given[option]
+            said = f"{value:g}" if isinstance(value, float) else value
+            raise InputError(f"{key}={said} is for {what}{aside}")
 
 
 def with_keys(path: Path, error: Exception) -> str:
