@@ -76,7 +76,7 @@ class Render(Simulating, Reading):
     task: Any = group(None)
     # of a walking policy: [forward m/s, left m/s, turn rad/s], or [[from_s, forward, left, turn],
     # ...]; null: as the task draws them
-    command: list[float] | list[list[float]] | None = None
+    command: list[Any] | None = None
     # a skill module that imitates clip=: its folder, or a shipped one's name; of a policy: the
     # module it works through
     module: str | None = None
@@ -294,7 +294,9 @@ def commands_of(
     """command= over control steps (T, 1, 3): [forward, left, turn], or several [from_s, forward,
     left, turn]. Raises InputError."""
     rows: Any = value if value and isinstance(value[0], list) else [[0.0, *value]]
-    if not all(len(row) == 4 for row in rows):
+    if not all(
+        isinstance(row, list) and len(row) == 4 and all(map(_is_number, row)) for row in rows
+    ):
         raise InputError(
             f"command={value}: [forward m/s, left m/s, turn rad/s] is expected, or a list of rows"
             " [from_s, forward, left, turn]"
@@ -309,6 +311,10 @@ def commands_of(
         raise InputError(f"command={value}: times must rise from 0")
     row = np.searchsorted(table[:, 0], np.arange(max(1, steps)) * dt + 1e-9, side="right") - 1
     return torch.tensor(table[row, 1:], dtype=torch.float32).unsqueeze(1)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def course_of(task: Any, trial: Trial) -> np.ndarray:

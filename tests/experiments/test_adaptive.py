@@ -27,6 +27,7 @@ def reaches(out: Path, name: str = "range_share") -> list[float]:
         return [float(row[name]) for row in csv.DictReader(file)]
 
 
+@pytest.mark.slow
 def test_imitation_moves_the_ranges_and_goes_on_with_them(data: Path, tmp_path: Path) -> None:
     """An untrained policy fails: the ranges narrow."""
     a, b, more = tmp_path / "a", tmp_path / "b", ("randomization.adaptive.least=0.001", "steps=768")
@@ -48,6 +49,7 @@ def test_imitation_moves_the_ranges_and_goes_on_with_them(data: Path, tmp_path: 
     ) == pytest.approx(found[-1])
 
 
+@pytest.mark.slow
 def test_reuse_moves_each_end_by_itself(trained: Path, tmp_path: Path) -> None:
     out, module = tmp_path / "run", trained / "module"
     each = [

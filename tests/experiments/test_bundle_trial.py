@@ -56,6 +56,7 @@ def test_a_trial_and_another_against_it(tmp_path: Path, capsys: pytest.CaptureFi
     )
 
 
+@pytest.mark.slow
 def test_a_trial_in_drake(tmp_path: Path) -> None:
     pytest.importorskip("pydrake")
     arguments = [

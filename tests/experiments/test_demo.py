@@ -91,6 +91,7 @@ def test_the_live_line_shows_columns_that_there_are(done: Path) -> None:
     assert {"velocity_error", "imagined_task", "model_loss", "kl"} <= reused
 
 
+@pytest.mark.slow
 def test_a_demo_goes_on_with_its_own_stages_only(
     done: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -294,6 +294,7 @@ def test_a_log_of_several_episodes_is_not_played(
     assert "times do not rise" in capsys.readouterr().err and not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_a_terminal_that_is_gone_damps_the_robot(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

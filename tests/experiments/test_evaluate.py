@@ -290,6 +290,7 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
         assert before == {path: path.read_bytes() for path in before}
 
 
+@pytest.mark.slow
 def test_warp_scores_as_batch_does(
     evaluated: Path, data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

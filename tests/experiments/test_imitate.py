@@ -295,6 +295,7 @@ def test_a_wrong_dataset_is_one_line_and_leaves_what_is_there(
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_the_motors_current_is_an_objective_and_resumes_to_the_bit(
     data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -335,6 +336,7 @@ def test_the_motors_current_is_an_objective_and_resumes_to_the_bit(
         assert message in error_line(capfd) and not (tmp_path / "c").exists()
 
 
+@pytest.mark.slow
 def test_a_module_is_distilled_and_the_run_goes_on_with_its_teacher_only(
     data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -106,6 +106,7 @@ def test_balls_to_their_targets_by_the_time_since_a_jump(robot: robots.Robot) ->
     assert quartiles[1].tolist() == pytest.approx([8.5, 5.0, 2.5])  # of 8 6 9 9; 3 5 7 5; 2 4 1 3
 
 
+@pytest.mark.slow
 def test_judging_on_rough_ground(
     policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

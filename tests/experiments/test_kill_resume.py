@@ -117,6 +117,7 @@ def told(number: int, method: str, after: int, arguments: list[str]) -> int:
     return cli.main(arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("number", "method", "after"),
     [
@@ -214,6 +215,7 @@ def with_a_full_disk(arguments: list[str]) -> int:
     return cli.main(arguments)
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint(
     data: Path, trained: Path, tmp_path: Path
 ) -> None:

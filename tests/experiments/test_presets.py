@@ -61,6 +61,7 @@ def test_published_gives_way_to_robot_and_command_line() -> None:
     assert (job.config.net.latent_dim, job.config.algo.beta) == (32, 0.1)
 
 
+@pytest.mark.slow
 def test_published_runs(data: Path, tmp_path: Path) -> None:
     """One iteration of 16 robots by 16 steps, randomized."""
     out = tmp_path / "run"

@@ -137,6 +137,7 @@ def test_a_run_goes_on_with_its_own_module_only(
     assert "another module" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_policy_goes_on_by_another_clock_and_so_does_the_run(
     module: Path, tmp_path: Path
 ) -> None:
@@ -203,6 +204,7 @@ def test_a_policy_goes_on_from_another_of_the_same_module(
     assert "the policy commands another skill module than" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_policy_teaches_a_smaller_one_by_its_own_commands(
     module: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -220,6 +222,7 @@ def test_a_policy_teaches_a_smaller_one_by_its_own_commands(
     assert "teacher= is of algo=clone" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_joints_that_a_model_of_actuators_moves_resume_to_the_bit_and_are_recorded(
     module: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
