@@ -21,7 +21,7 @@ from npmp.actuators.fitting import fit as fit_to
 from npmp.actuators.importers import IMPORTERS
 from npmp.actuators.log import doubts
 from npmp.actuators.models import KINDS, PD, ActuatorModel, load
-from npmp.experiments.command import Command, Computing, Keys, Run, made_by
+from npmp.experiments.command import Computing, Keys, Run, Verb, made_by
 from npmp.experiments.terminal import console, progress_bar, say, table, warn
 from npmp.report import actuator_page
 from npmp.settings import as_plain, from_mapping
@@ -49,7 +49,7 @@ class _OfLog(Computing):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit(_OfLog):
+class FitActuator(_OfLog):
     """Learn how a joint's torque follows from what is asked of it and how it moves, from a log of a
     real one.
 
@@ -76,7 +76,7 @@ class Fit(_OfLog):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Evaluate(_OfLog):
+class EvaluateActuator(_OfLog):
     """Judge a model by a log.
 
     npmp actuator evaluate model=runs/knee data=knee.npz split=validation out=runs/knee_judged
@@ -91,7 +91,7 @@ class Evaluate(_OfLog):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Show(Keys):
+class ShowActuator(Keys):
     """Show what a model says of itself.
 
     npmp actuator show runs/knee
@@ -102,7 +102,7 @@ class Show(Keys):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Import(Keys):
+class ImportLog(Keys):
     """Make a log of a public recording.
 
     npmp actuator import hwangbo source=hwangbo_anymal_knee.npz out=knee.npz
@@ -127,7 +127,7 @@ class Import(Keys):
 # --- fit
 
 
-def fit_model(config: Fit, run: Run) -> None:
+def fit_model(config: FitActuator, run: Run) -> None:
     """OUT/actuator.json with its weights, and what it comes to on the part kept aside."""
     held, path = config.validation, config.data
     log, digest = _log(config)
@@ -222,7 +222,7 @@ def show_figures(figures: Mapping[str, Any]) -> None:
 # --- evaluate, show, import
 
 
-def evaluate_model(config: Evaluate, run: Run) -> None:
+def evaluate_model(config: EvaluateActuator, run: Run) -> None:
     """OUT/evaluation.json and a page."""
     model = load(config.model)
     log, digest = _log(config)
@@ -247,7 +247,7 @@ def evaluate_model(config: Evaluate, run: Run) -> None:
     _tell(config, run, judged, part)
 
 
-def show_model(config: Show, run: Run) -> None:
+def show_model(config: ShowActuator, run: Run) -> None:
     """A model's own words."""
     model = load(config.model)
     say(_words(model))
@@ -284,7 +284,7 @@ def _words(model: ActuatorModel) -> str:
     )
 
 
-def import_recording(config: Import, run: Run) -> None:
+def import_recording(config: ImportLog, run: Run) -> None:
     """A log of our format of a public recording."""
     source, out = config.source, run.out
     assert out is not None  # see `Import`
@@ -306,11 +306,13 @@ def _log(config: _OfLog) -> tuple[ActuatorLog, str]:
 
 
 _cpu: Any = {"devices": ("cpu",)}
-fit = Command("actuator fit", Fit, fit_model, **_cpu)
-evaluate = Command("actuator evaluate", Evaluate, evaluate_model, out="optional_folder", **_cpu)
-show = Command(
-    "actuator show", Show, show_model, out="optional_folder", positional=("model",), **_cpu
+fit = Verb("actuator fit", FitActuator, fit_model, **_cpu)
+evaluate = Verb(
+    "actuator evaluate", EvaluateActuator, evaluate_model, out="optional_folder", **_cpu
 )
-import_log = Command(
-    "actuator import", Import, import_recording, out="file", positional=("kind",), **_cpu
+show = Verb(
+    "actuator show", ShowActuator, show_model, out="optional_folder", positional=("model",), **_cpu
+)
+import_log = Verb(
+    "actuator import", ImportLog, import_recording, out="file", positional=("kind",), **_cpu
 )

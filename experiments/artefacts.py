@@ -14,7 +14,7 @@ from mocap_data.files import atomic_path
 from npmp import modules, policies
 from npmp.evaluation.module import top_speed
 from npmp.experiments import imitate
-from npmp.experiments.command import Command, Keys, Run
+from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.compose import Values, compose, stored_config
 from npmp.experiments.terminal import console, say, table
 from npmp.modules.cards import CardContent, write_card
@@ -40,12 +40,12 @@ NOT_IN_THE_COMMAND = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class List(Keys):
+class ListArtefacts(Keys):
     """List the skill modules and policies that come with the package."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Show(Keys):
+class ShowArtefact(Keys):
     """Print the card of a module or policy.
 
     npmp skill show anymal_b_dog
@@ -56,7 +56,7 @@ class Show(Keys):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Stored(Keys):
+class _NewModule(Keys):
     """How a module is stored."""
 
     # the new module's folder
@@ -66,7 +66,7 @@ class _Stored(Keys):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pack(_Stored):
+class PackModule(_NewModule):
     """Store a module's weights as another type.
 
     npmp skill pack runs/imitation/module out=small
@@ -79,7 +79,7 @@ class Pack(_Stored):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Blend(_Stored):
+class BlendModules(_NewModule):
     """Store the module between two, one of which was trained on from the other.
 
     npmp skill blend runs/both_ways/module other=anymal_b_dog share=0.2 out=blend
@@ -96,7 +96,7 @@ class Blend(_Stored):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Add(_Stored):
+class AddModule(_NewModule):
     """Make a module of an imitation run, with its card.
 
     npmp skill add runs/dog name=dog data=dog.h5 evaluations=[runs/nominal] dtype=float16
@@ -126,7 +126,7 @@ class Add(_Stored):
     limits: str = ""
 
 
-def show_all(config: List, run: Run) -> None:
+def show_all(config: ListArtefacts, run: Run) -> None:
     """A line per shipped module and policy."""
     rows = []
     for name in modules.names():
@@ -159,13 +159,13 @@ def _show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     console().print(table(columns, rows, show_edge=False, pad_edge=False))
 
 
-def show_card(config: Show, run: Run) -> None:
+def show_card(config: ShowArtefact, run: Run) -> None:
     """The card of what a name or folder means."""
     is_policy = config.target in policies.names() or (Path(config.target) / "policy.json").is_file()
     say((policies if is_policy else modules).card(config.target))
 
 
-def pack_module(config: Pack, run: Run) -> None:
+def pack_module(config: PackModule, run: Run) -> None:
     """Store a module's weights as another type, card included."""
     source = modules.find(config.target)
     skill = SkillModule.load(source)
@@ -183,7 +183,7 @@ def pack_module(config: Pack, run: Run) -> None:
     )
 
 
-def blend_modules(config: Blend, run: Run) -> None:
+def blend_modules(config: BlendModules, run: Run) -> None:
     """Store the module between two."""
     folders = [modules.find(name) for name in (config.target, config.other)]
     one, other = (SkillModule.load(folder) for folder in folders)
@@ -196,7 +196,7 @@ def blend_modules(config: Blend, run: Run) -> None:
     say(f"{1 - config.share:g} of {config.target}, {config.share:g} of {config.other}: {place}")
 
 
-def add_module(config: Add, run: Run) -> None:
+def add_module(config: AddModule, run: Run) -> None:
     """The module of a run with its card, in a folder of its own."""
     folder = Path(config.target)
     if not (folder / "module" / "module.json").is_file():
@@ -230,7 +230,7 @@ def add_module(config: Add, run: Run) -> None:
     say(text, f"{place}: module.json, module.safetensors, CARD.md")
 
 
-def _destination(config: _Stored, place: Path | None) -> Path:
+def _destination(config: _NewModule, place: Path | None) -> Path:
     """The folder to write a module to. Raises InputError for none, and for one that holds a module
     already, but for replace=true."""
     if place is None:
@@ -293,8 +293,8 @@ def _texts(values: Values) -> dict[str, str]:
 
 _common: Any = {"out": "optional_folder", "devices": ("cpu",)}
 _one: Any = {**_common, "positional": ("target",)}
-list_all = Command("skill list", List, show_all, **_common)
-show = Command("skill show", Show, show_card, torch=False, **_one)
-pack = Command("skill pack", Pack, pack_module, **_one)
-blend = Command("skill blend", Blend, blend_modules, **_one)
-add = Command("skill add", Add, add_module, **_one)
+list_all = Verb("skill list", ListArtefacts, show_all, **_common)
+show = Verb("skill show", ShowArtefact, show_card, torch=False, **_one)
+pack = Verb("skill pack", PackModule, pack_module, **_one)
+blend = Verb("skill blend", BlendModules, blend_modules, **_one)
+add = Verb("skill add", AddModule, add_module, **_one)

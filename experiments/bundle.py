@@ -28,7 +28,7 @@ from npmp.deploy.run_log import (
 )
 from npmp.deploy.simulated import SimulatedRobot, refuse_other_model
 from npmp.deploy.trial import drawn, episodes, figures
-from npmp.experiments.command import Command, Keys, Run
+from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.terminal import progress_bar, say
 
 FIRST = 100  # steps that are not timed: caches are cold
@@ -36,7 +36,7 @@ SIMULATORS = {"mujoco": SimulatedRobot, "drake": DrakeRobot}
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check(Keys):
+class CheckBundle(Keys):
     """Check a bundle: that it is whole and unchanged, that its graph answers its golden rollout
     within 1e-5 rad, and how long a control step takes.
 
@@ -48,7 +48,7 @@ class Check(Keys):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trial(Check):
+class TryBundle(CheckBundle):
     """Try a bundle by itself on flat ground in a simulator, also in one that it was not trained in.
 
     npmp deploy trial bundle out=runs/mujoco
@@ -71,7 +71,7 @@ class Trial(Check):
         ranges.at_least_one(self, "episodes", "steps")
 
 
-def run_check(config: Check, run: Run) -> None:
+def run_check(config: CheckBundle, run: Run) -> None:
     """Replay the golden rollout; refuse what differs."""
     bundle = Bundle.read(config.bundle)
     golden, contract = bundle.golden(), bundle.contract
@@ -94,7 +94,7 @@ def run_check(config: Check, run: Run) -> None:
         )
 
 
-def run_trial(config: Trial, run: Run) -> None:
+def run_trial(config: TryBundle, run: Run) -> None:
     """Walk by drawn commands, write trial.json and the log."""
     bundle = Bundle.read(config.bundle)
     contract, simulator, folder = bundle.contract, config.simulator, run.folder
@@ -185,5 +185,5 @@ def show_fastest(fastest: dict[str, Any]) -> None:
 
 
 _common: Any = {"torch": False, "positional": ("bundle",), "devices": ("cpu",)}
-check = Command("deploy check", Check, run_check, out="optional_folder", **_common)
-trial = Command("deploy trial", Trial, run_trial, **_common)
+check = Verb("deploy check", CheckBundle, run_check, out="optional_folder", **_common)
+trial = Verb("deploy trial", TryBundle, run_trial, **_common)

@@ -99,7 +99,7 @@ def commands(verb: str) -> list[str]:
 
 
 def command_of(name: str) -> Any:
-    """A `Command` by its name, "evaluate suite". Raises InputError where it is not installed."""
+    """A `Verb` by its name, "evaluate suite". Raises InputError where it is not installed."""
     verb, _, action = name.partition(" ")
     module, _, attribute = VERBS[verb][action].partition(":")
     if importlib.util.find_spec(f"npmp.experiments.{module}") is None:

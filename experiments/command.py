@@ -2,7 +2,7 @@
 errors.
 
 A command is a dataclass of its keys, a function `run(config, run) -> int | None` and one line,
-`main = Command("NAME", Keys, run)`. Around the function a Command
+`main = Verb("NAME", Keys, run)`. Around the function a Verb
 
 - makes the typed settings of the command line (`compose`), and checks the device and the output
   place before any work starts;
@@ -108,7 +108,7 @@ class Computing(Keys):
 
 
 @dataclass(frozen=True)
-class Command:
+class Verb:
     """The main of a command: called with arguments, it returns the exit code."""
 
     name: str  # with its action: "evaluate suite"
@@ -209,7 +209,7 @@ def made_by(run: Run, *, seed: bool = True) -> dict[str, Any]:
 
 
 def _prepared(
-    command: Command, job: Job, made: list[Path], held: contextlib.ExitStack
+    command: Verb, job: Job, made: list[Path], held: contextlib.ExitStack
 ) -> tuple[Any, Run]:
     """What the command's function is given, its output place made and locked (its new folders are
     added to `made`) and the generators seeded.
@@ -257,7 +257,7 @@ def _prepared(
 
 
 def _prepare_out(
-    command: Command, out: Path | None, resume: Path | None, job: str
+    command: Verb, out: Path | None, resume: Path | None, job: str
 ) -> tuple[Path | None, list[Path]]:
     """The place that out= names, made and known to be writable, and the folders made for it
     (outermost first)."""

@@ -28,7 +28,7 @@ from npmp.evaluation.comparison import (
     shared_end,
     short,
 )
-from npmp.experiments.command import Command, Keys, Run
+from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.terminal import console, say
 from npmp.experiments.terminal import table as rich_table
 from npmp.report import compare_page
@@ -127,6 +127,4 @@ def show(
     say(*notes(groups), wrap=True)
 
 
-main = Command(
-    "evaluate compare", Compare, run, torch=False, positional=("runs*",), devices=("cpu",)
-)
+main = Verb("evaluate compare", Compare, run, torch=False, positional=("runs*",), devices=("cpu",))

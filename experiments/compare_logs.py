@@ -8,7 +8,7 @@ from pathlib import Path
 from mocap_data.files import write_json
 from npmp.deploy.comparison import QUANTILES, channels, compare, in_words
 from npmp.deploy.run_log import read_log, refuse_other_joints
-from npmp.experiments.command import Command, Keys, Run
+from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.terminal import say
 
 
@@ -53,7 +53,7 @@ def run(config: CompareLogs, run: Run) -> None:
     say(f"{len(found)} channels compared; tables and page: {run.folder}")
 
 
-main = Command(
+main = Verb(
     "deploy compare-logs",
     CompareLogs,
     run,

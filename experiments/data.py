@@ -14,19 +14,19 @@ from mocap_data import catalog
 from mocap_data.catalog import Entry, Report, Source
 from mocap_data.download import Progress
 from mocap_data.errors import InputError
-from npmp.experiments.command import Command, Keys, Run
+from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.terminal import USER_ERROR, console, one_line, progress_bar, say, table, warn
 
 NOTES_SHOWN = 5  # of a kind; a set has dozens of files
 
 
 @dataclass(frozen=True, kw_only=True)
-class List(Keys):
+class ListData(Keys):
     """List the sets of recordings that can be fetched."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fetch(Keys):
+class FetchData(Keys):
     """Fetch a set of recordings into the cache, checked by its hash; broken downloads go on.
 
     npmp data fetch cmu
@@ -41,7 +41,7 @@ class Fetch(Keys):
     accept_licence: bool = False
 
 
-def show_list(config: List, run: Run) -> None:
+def show_list(config: ListData, run: Run) -> None:
     """A row per set: what, licence, size, whether it is in the cache."""
     rows = []
     for entry in catalog.entries().values():
@@ -64,7 +64,7 @@ def megabytes(entry: Entry) -> str:
     return f"{known / 1e6:.3g}" if known < 1e8 else f"{known / 1e6:.0f}"
 
 
-def fetch_set(config: Fetch, run: Run) -> int:
+def fetch_set(config: FetchData, run: Run) -> int:
     """Fetch a set: say its licence, have it accepted, download what is missing, copy to out=. Code
     2 where a file failed."""
     entry = catalog.entry(config.target)
@@ -137,5 +137,5 @@ def tell(entry: Entry, report: Report, run: Run) -> int:
 
 
 _common: Any = {"out": "optional_folder", "torch": False}
-list_all = Command("data list", List, show_list, **_common)
-fetch = Command("data fetch", Fetch, fetch_set, positional=("target",), **_common)
+list_all = Verb("data list", ListData, show_list, **_common)
+fetch = Verb("data fetch", FetchData, fetch_set, positional=("target",), **_common)

@@ -10,7 +10,7 @@ from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from mocap_data.store import read_motions
 from npmp import ranges
-from npmp.experiments.command import Command, Keys, Run
+from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.terminal import console, say, table
 from retarget.exporting import FORMATS, MJLAB, about, at_rate, chosen, manifest, robot_of
 
@@ -18,7 +18,7 @@ MANIFEST = "export.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export(Keys):
+class ExportMotions(Keys):
     """Write reference motions for others, a file per clip and an export.json with the names.
 
     npmp data export motions.h5 format=mjlab out=exported
@@ -43,7 +43,7 @@ class Export(Keys):
         ranges.above_zero(self, *(("rate_hz",) if self.rate_hz is not None else ()))
 
 
-def run(config: Export, run: Run) -> None:
+def run(config: ExportMotions, run: Run) -> None:
     """Write a file per clip and export.json. Nothing is written unless the dataset and the names
     are sound."""
     data, kind = config.data, config.format
@@ -78,4 +78,4 @@ def run(config: Export, run: Run) -> None:
     say(f"{len(names)} clips and {MANIFEST} in {run.folder}")
 
 
-main = Command("data export", Export, run, torch=False, positional=("data",), devices=("cpu",))
+main = Verb("data export", ExportMotions, run, torch=False, positional=("data",), devices=("cpu",))

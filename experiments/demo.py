@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ from mocap_data.synthetic import demo_clips
 from npmp import modules, ranges, report, robots
 from npmp.devices import seed_everything
 from npmp.evaluation.module import evaluate_module
-from npmp.evaluation.policy import PolicyEvaluationConfig
+from npmp.evaluation.policy import PolicyEvaluation, PolicyEvaluationConfig
 from npmp.experiments import evaluate, imitate, reuse
-from npmp.experiments.command import Command, Computing, Run, made_by, write_config
+from npmp.experiments.command import Computing, Run, Verb, made_by, write_config
 from npmp.experiments.compose import Given, Job, compose, split, stored_config
 from npmp.experiments.terminal import console, say
 from npmp.reuse import HighLevelPolicy
@@ -82,7 +82,7 @@ class Demo(Computing):
         ranges.at_least_one(self, "starts")
 
 
-def settings_of(command: Command, run: Run, given: Given, more: Sequence[str]) -> Job:
+def settings_of(command: Verb, run: Run, given: Given, more: Sequence[str]) -> Job:
     """The settings of another command, for one stage of the demo in its own folder. Raises
     InputError as that command would."""
     place = ("out", str(run.folder / command.name))
@@ -221,15 +221,7 @@ def run(config: Demo, run: Run) -> None:
         num_threads=run.threads,
     )
     evaluation["walking"] = judged.figures
-    errors = {
-        "random latents": walked["velocity_error"]["random_latents"],
-        "policy": walked["velocity_error"]["after"],
-    }
-    walking = replace(
-        evaluate.walking_of(judged.trial),
-        errors=errors,
-        errors_caption="(m/s, m/s, rad/s), last trial",
-    )
+    walking = walking_of(judged, walked["velocity_error"])
     write_json(out / "evaluation.json", evaluation)
     shipped = evaluate_shipped(robot, motions, config, run)
     stages.end()
@@ -241,6 +233,13 @@ def run(config: Demo, run: Run) -> None:
         together = beside_each_other(out, evaluation, shipped, merged)
     write_report(out, motions, together, walking, summary, config, run)
     print_results(evaluation, shipped, summary, out)
+
+
+def walking_of(judged: PolicyEvaluation, error: Mapping[str, float]) -> report.Walking:
+    """The traces of the last trial and the velocity errors before and after, for the report."""
+    errors = {"random latents": error["random_latents"], "policy": error["after"]}
+    caption = "(m/s, m/s, rad/s), last trial"
+    return replace(evaluate.walking_of(judged.trial), errors=errors, errors_caption=caption)
 
 
 def print_results(
@@ -358,4 +357,4 @@ def write_report(
     )
 
 
-main = Command("demo", Demo, run, devices=("cpu",))
+main = Verb("demo", Demo, run, devices=("cpu",))

@@ -42,7 +42,7 @@ from npmp.deploy.safety import SafetyConfig
 from npmp.deploy.simulated import refuse_other_model
 from npmp.deploy.wire import STALE_S
 from npmp.experiments.bundle import show_fastest
-from npmp.experiments.command import Command, Keys, Run, refuse_idle
+from npmp.experiments.command import Keys, Run, Verb, refuse_idle
 from npmp.experiments.terminal import NOT_PASSED, OK, say
 from npmp.robots import Robot
 from npmp.settings import as_plain, from_mapping
@@ -311,4 +311,4 @@ def report(found: dict[str, Any], folder: Path) -> None:
     say(f"log and figures: {folder}")
 
 
-main = Command("deploy run", Deploy, run, torch=False, positional=("bundle",))
+main = Verb("deploy run", Deploy, run, torch=False, positional=("bundle",))

@@ -15,7 +15,7 @@ from rich.markup import escape
 from mocap_data.files import write_json
 from npmp import ranges
 from npmp.devices import cpus
-from npmp.experiments.command import Command, Keys, Run
+from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.terminal import INTERNAL_ERROR, OK, console, say, table
 from npmp.render import backend
 
@@ -231,4 +231,4 @@ def check_extras() -> list[Finding]:
     return findings
 
 
-main = Command("doctor", Doctor, run, out="optional_file", torch=False)
+main = Verb("doctor", Doctor, run, out="optional_file", torch=False)

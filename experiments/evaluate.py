@@ -26,7 +26,7 @@ from npmp.experiments.backend import (
     robot_of,
     robots_config_of,
 )
-from npmp.experiments.command import Command, Run, made_by, refuse_idle
+from npmp.experiments.command import Run, Verb, made_by, refuse_idle
 from npmp.experiments.compose import group
 from npmp.experiments.groups import task_of
 from npmp.experiments.terminal import console, say, table, warn
@@ -277,4 +277,4 @@ def print_summary(result: Mapping[str, Any], out: Path) -> None:
     )
 
 
-main = Command("evaluate", Evaluate, run)
+main = Verb("evaluate", Evaluate, run)

@@ -13,7 +13,7 @@ from npmp.deploy.export import export
 from npmp.deploy.onnx_policy import check_parity
 from npmp.envs import TaskEnv
 from npmp.experiments.backend import Simulating, policy_of, robot_of, robots_config_of
-from npmp.experiments.command import Command, Run
+from npmp.experiments.command import Run, Verb
 from npmp.experiments.compose import group
 from npmp.experiments.terminal import say
 
@@ -22,7 +22,7 @@ RECORDED = 4  # robots of a golden rollout, one after another: as many resets at
 
 
 @dataclass(frozen=True, kw_only=True)
-class Export(Simulating):
+class ExportPolicy(Simulating):
     """Write a policy and its module as a bundle for a robot: bundle.json, policy.onnx, golden.npz.
 
     npmp deploy export policy=anymal_b_walk out=bundle
@@ -45,7 +45,7 @@ class Export(Simulating):
             raise ValueError(f"steps must be at least {FEWEST_STEPS}, got {self.steps}")
 
 
-def run(config: Export, run: Run) -> None:
+def run(config: ExportPolicy, run: Run) -> None:
     """Write the bundle, with a rollout at the policy's own task."""
     folder, policy, module, skill = policy_of(config.policy, config.module, "cpu")
     robot, own = robot_of(config), policy.contract
@@ -70,4 +70,4 @@ def run(config: Export, run: Run) -> None:
     say(f"{what}: {run.folder}, {off:.1e} rad from torch over {config.steps:,} steps")
 
 
-main = Command("deploy export", Export, run, devices=("cpu",))
+main = Verb("deploy export", ExportPolicy, run, devices=("cpu",))

@@ -10,7 +10,7 @@ from npmp import modules, ranges
 from npmp.envs import load_motions
 from npmp.envs.reference import MIN_FRAMES
 from npmp.experiments.backend import place_of, robot_of, robots_config_of
-from npmp.experiments.command import Command, Run
+from npmp.experiments.command import Run, Verb
 from npmp.experiments.compose import group
 from npmp.experiments.terminal import say
 from npmp.experiments.training import Training, bounded, caller_of, collectors_of
@@ -20,7 +20,7 @@ from retarget.tempo import with_tempos
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class ImitationEvaluation:
     """How the module is judged while it learns. Raises: ValueError for values out of range."""
 
     # iterations between evaluations
@@ -33,7 +33,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Imitate(Training):
+class ImitateKeys(Training):
     """Train a policy to imitate reference motions; its decoder becomes a skill module.
 
     npmp imitate robot=anymal_b data=motions.h5 out=runs/walk
@@ -64,12 +64,12 @@ class Imitate(Training):
     # environment steps in all
     steps: int = 1_500_000
     # how the module is judged while it learns
-    evaluation: Evaluation = field(default_factory=Evaluation)
+    evaluation: ImitationEvaluation = field(default_factory=ImitationEvaluation)
     # the run folder
     out: Path | None = Path("runs/imitate/{now}")
 
 
-def settings_of(config: Imitate, run: Run) -> ImitationSettings:
+def settings_of(config: ImitateKeys, run: Run) -> ImitationSettings:
     """What the library takes. Raises InputError for settings out of range."""
     settings = ImitationSettings(
         algo=config.algo,
@@ -89,7 +89,7 @@ def settings_of(config: Imitate, run: Run) -> ImitationSettings:
     return settings
 
 
-def inputs(config: Imitate, run: Run) -> dict[str, Any]:
+def inputs(config: ImitateKeys, run: Run) -> dict[str, Any]:
     """The arguments of `train_module` that a run's settings ask for."""
     settings, robot = settings_of(config, run), robot_of(config)
     motions = load_motions(config.data, robot, config.split)
@@ -107,7 +107,7 @@ def inputs(config: Imitate, run: Run) -> dict[str, Any]:
     }
 
 
-def run(config: Imitate, run: Run) -> None:
+def run(config: ImitateKeys, run: Run) -> None:
     """Train, and say what came out."""
     summary = train_module(**inputs(config, run))
     say(
@@ -118,11 +118,11 @@ def run(config: Imitate, run: Run) -> None:
     )
 
 
-def check(config: Imitate, run: Run) -> None:
+def check(config: ImitateKeys, run: Run) -> None:
     """Raise InputError for settings that `run` would refuse, as far as they tell without the
     data."""
     settings_of(config, run)
     robot_of(config)
 
 
-main = Command("imitate", Imitate, run, protect="checkpoints", check=check)
+main = Verb("imitate", ImitateKeys, run, protect="checkpoints", check=check)

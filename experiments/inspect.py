@@ -20,7 +20,7 @@ from mocap_data.errors import InputError, unknown
 from mocap_data.files import write_json
 from mocap_data.outside import read_json_object, regular_file
 from mocap_data.readers import READERS, is_recording, robot_motions
-from npmp.experiments.command import Command, Keys, Run
+from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.compose import stored_config
 from npmp.experiments.motion_tables import motion_table
 from npmp.experiments.terminal import USER_ERROR, clean, console, one_line, say
@@ -435,4 +435,4 @@ def beside(entries: list[dict[str, Any]], shown: Sequence[str]) -> list[Text]:
     return [*lines, Text(f"all of them: {text(said)}")] if said else lines
 
 
-main = Command("inspect", Inspect, run, out="optional_file", torch=False, positional=("file",))
+main = Verb("inspect", Inspect, run, out="optional_file", torch=False, positional=("file",))

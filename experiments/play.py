@@ -15,7 +15,7 @@ from mocap_data.synthetic import GAITS, dog_gait
 from npmp import modules, policies, robots, tasks
 from npmp.envs import RobotBatchConfig, load_motions
 from npmp.experiments.backend import Simulating, robots_config_of
-from npmp.experiments.command import Command, Computing, Run
+from npmp.experiments.command import Computing, Run, Verb
 from npmp.experiments.compose import compose, group
 from npmp.experiments.groups import task_of
 from npmp.play import Cast, Session
@@ -205,4 +205,4 @@ def _motions(data: Path | None, robot: Robot) -> Callable[[], MotionSet] | None:
     )
 
 
-main = Command("play", Play, run, out="optional_folder", positional=("policy",), devices=("cpu",))
+main = Verb("play", Play, run, out="optional_folder", positional=("policy",), devices=("cpu",))

@@ -33,7 +33,7 @@ from npmp.experiments.backend import (
     robot_of,
     robots_config_of,
 )
-from npmp.experiments.command import Command, Run
+from npmp.experiments.command import Run, Verb
 from npmp.experiments.compose import compose, group, split
 from npmp.experiments.groups import task_of
 from npmp.experiments.recordings import SYNTHETIC, Reading, options_of_keys, with_keys
@@ -448,4 +448,4 @@ def recording_of(config: Render, robot: Robot, motion: ReferenceMotion) -> Clip 
     return clips[name] if name in clips or len(clips) > 1 else next(iter(clips.values()))
 
 
-main = Command("render", Render, run, out="file")
+main = Verb("render", Render, run, out="file")

@@ -23,7 +23,7 @@ from mocap_data.hdf5 import schema_of
 from mocap_data.sanity import wrong_size
 from mocap_data.store import SCHEMA
 from npmp import ranges, robots
-from npmp.experiments.command import Command, Run, made_by
+from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.motion_tables import LEGEND, LEGEND_OF_MARKS, dropped_table, table_of
 from npmp.experiments.recordings import SYNTHETIC, Reading, described, gather, report_failures
 from npmp.experiments.terminal import console, one_line, progress_bar, say, warn
@@ -117,24 +117,17 @@ def run(config: Retarget, run: Run) -> None:
     begin = time.perf_counter()
     options, filters = part_of(config, Options), part_of(config, CleanOptions)
     joint_options(config)
-    files = (
-        []
-        if config.source == SYNTHETIC
-        else [entry.path for entry in excerpts(config.source, config.start, config.stop)]
-    )
-    check_out(run.folder, files)
+    given = config.source, config.start, config.stop
+    check_out(run.folder, [] if given[0] == SYNTHETIC else [one.path for one in excerpts(*given)])
     page = report_place(config.report, run.folder)
     robot = robots.load(config.robot)
-    gathered = gather(config.source, config.start, config.stop, robot, config)
+    gathered = gather(*given, robot, config)
     if config.method == "points" and config.scale is None:
         gathered = of_plausible_size(gathered)
     whole, failures = motions_of(gathered, robot, config)
     clips = {clip.name: clip for clip in gathered.clips}
-    warnings = {
-        motion.name: why
-        for motion in whole.motions
-        if (why := warning_of(motion, clips.get(motion.name), cleaned=config.clean))
-    }
+    found = {m.name: warning_of(m, clips.get(m.name), cleaned=config.clean) for m in whole.motions}
+    warnings = {name: why for name, why in found.items() if why}
     cleaned = cleaned_of(
         whole, robot, gathered, filters if config.clean else None, warnings, failures
     )
@@ -463,6 +456,6 @@ def write_report(page: Path, run: Run, config: Retarget, **data: Any) -> None:
     retarget_page.build(page, report)
 
 
-main = Command(
+main = Verb(
     "retarget", Retarget, run, out="file", torch=False, positional=("source",), devices=("cpu",)
 )

@@ -11,7 +11,7 @@ from typing import Any
 from mocap_data.errors import InputError
 from npmp import modules, policies, ranges, tasks
 from npmp.experiments.backend import motions_of, place_of, robot_of, robots_config_of
-from npmp.experiments.command import Command, Run
+from npmp.experiments.command import Run, Verb
 from npmp.experiments.compose import group
 from npmp.experiments.groups import task_of
 from npmp.experiments.terminal import say
@@ -26,7 +26,7 @@ from npmp.training.reuse import ReuseSettings, check_task, train_policy
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class ReuseEvaluation:
     """How the policy is judged while it learns. Raises: ValueError for values out of range."""
 
     # iterations between evaluations
@@ -77,7 +77,7 @@ class Reuse(Training):
     # environment steps in all; vmpo takes several times as many
     steps: int = 800_000
     # how the policy is judged while it learns
-    evaluation: Evaluation = field(default_factory=Evaluation)
+    evaluation: ReuseEvaluation = field(default_factory=ReuseEvaluation)
     # iterations between checkpoints
     checkpoint_every: int = 100
     # the run folder
@@ -168,4 +168,4 @@ def check(config: Reuse, run: Run) -> None:
     inputs(config if config.data is None else replace(config, data=None, split=None), run)
 
 
-main = Command("reuse", Reuse, run, protect="checkpoints", check=check)
+main = Verb("reuse", Reuse, run, protect="checkpoints", check=check)

@@ -14,7 +14,7 @@ from rich.text import Text
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp import robots
-from npmp.experiments.command import Command, Keys, Run
+from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.terminal import OK, USER_ERROR, console, say, table
 from npmp.robots.check import Check, what_to_edit
 from npmp.robots.check import check as check_robot
@@ -25,12 +25,12 @@ LOOK: dict[str, Any] = {"show_edge": False, "pad_edge": False}
 
 
 @dataclass(frozen=True, kw_only=True)
-class List(Keys):
+class ListRobots(Keys):
     """List the robots of the package and those in ./robots and NPMP_ROBOTS."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckKeys(Keys):
+class CheckRobot(Keys):
     """Check whether a robot keeps what the rest relies on: its model, joints, feet, mirrors.
 
     npmp robots check robots/go2
@@ -41,7 +41,7 @@ class CheckKeys(Keys):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Add(Keys):
+class AddRobot(Keys):
     """Propose a robot.yaml for a model (MJCF or URDF), and check it.
 
     npmp robots add go2/scene.xml name=go2
@@ -60,18 +60,18 @@ class Add(Keys):
     drop_missing: bool = False
 
 
-def run_list(config: List, run: Run) -> int:
+def run_list(config: ListRobots, run: Run) -> int:
     """Show the robots."""
     return show_robots()
 
 
-def run_check(config: CheckKeys, run: Run) -> int:
+def run_check(config: CheckRobot, run: Run) -> int:
     """2 where a robot fails its checks."""
     robot = robots.load(config.target)
     return report_checks(robot.name, check_robot(robot))
 
 
-def run_add(config: Add, run: Run) -> int:
+def run_add(config: AddRobot, run: Run) -> int:
     """2 where the proposal fails its checks."""
     return add_robot(
         config.target,
@@ -195,6 +195,6 @@ def show_findings(findings: Sequence[ProposedValue]) -> None:
 
 
 _common: Any = {"out": "optional_folder", "torch": False}
-list_all = Command("robots list", List, run_list, **_common)
-check = Command("robots check", CheckKeys, run_check, positional=("target",), **_common)
-add = Command("robots add", Add, run_add, positional=("target",), **_common)
+list_all = Verb("robots list", ListRobots, run_list, **_common)
+check = Verb("robots check", CheckRobot, run_check, positional=("target",), **_common)
+add = Verb("robots add", AddRobot, run_add, positional=("target",), **_common)

@@ -17,7 +17,7 @@ from npmp.analysis.latents import ACTIVE_NATS, LatentUse
 from npmp.analysis.wandering import summarize
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.experiments.backend import Simulating, motions_of, robot_of, robots_config_of
-from npmp.experiments.command import Command, Run, made_by
+from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.terminal import console, say, table
 from npmp.report import skill_page
 from npmp.robots import Robot
@@ -45,7 +45,7 @@ class _OfModule(Simulating):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Info(_OfModule):
+class ModuleInfo(_OfModule):
     """What a skill module says of itself, and with data= what its latents carry.
 
     npmp skill info anymal_b_dog
@@ -65,7 +65,7 @@ class Info(_OfModule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Wander(_OfModule):
+class WanderModule(_OfModule):
     """Where a module's prior leads without a task, beside white noise.
 
     npmp skill wander anymal_b_dog out=runs/wander
@@ -90,7 +90,7 @@ class Wander(_OfModule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Interpolate(_OfModule):
+class InterpolateClips(_OfModule):
     """What lies between two clips' latents.
 
     npmp skill interpolate anymal_b_dog data=dog.h5 clips=[D1_053_KAN01_001_c02,D1_009_KAN01_001]
@@ -128,7 +128,7 @@ def opened(config: _OfModule) -> tuple[str, Robot, RobotBatchConfig]:
 # --- info
 
 
-def run_info(config: Info, run: Run) -> None:
+def run_info(config: ModuleInfo, run: Run) -> None:
     """The module's own words, and with data= what its latents carry."""
     name, robot, like = opened(config)
     figures = {"module": name} | analysis.describe(config.module)
@@ -225,7 +225,7 @@ def _pairs(values: Mapping[str, Any]) -> str:
 # --- wander
 
 
-def run_wander(config: Wander, run: Run) -> None:
+def run_wander(config: WanderModule, run: Run) -> None:
     """Robots on latents of the prior and on white noise."""
     name, robot, like = opened(config)
     motions = motions_of(config.data, robot, split=config.split)
@@ -307,7 +307,7 @@ def show_wandering(figures: dict[str, Any]) -> None:
 # --- interpolate
 
 
-def run_interpolate(config: Interpolate, run: Run) -> None:
+def run_interpolate(config: InterpolateClips, run: Run) -> None:
     """Robots on mixtures of two clips' latents."""
     name, robot, like = opened(config)
     names = config.clips
@@ -400,6 +400,6 @@ def where_it_is(report: bool, run: Run) -> None:
 
 
 _common: Any = {"out": "optional_folder", "positional": ("module",), "devices": ("cpu",)}
-info = Command("skill info", Info, run_info, **_common)
-wander = Command("skill wander", Wander, run_wander, **_common)
-interpolate = Command("skill interpolate", Interpolate, run_interpolate, **_common)
+info = Verb("skill info", ModuleInfo, run_info, **_common)
+wander = Verb("skill wander", WanderModule, run_wander, **_common)
+interpolate = Verb("skill interpolate", InterpolateClips, run_interpolate, **_common)

@@ -29,7 +29,7 @@ from npmp.experiments.backend import (
     robot_of,
     robots_config_of,
 )
-from npmp.experiments.command import Command, Run, made_by
+from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.compose import group
 from npmp.experiments.groups import task_of
 from npmp.experiments.terminal import NOT_PASSED, OK, console, progress_bar, say, table
@@ -187,4 +187,4 @@ def show(result: dict[str, Any]) -> None:
             say(f"red flag: {measured}: {flag['symptom']}; {flag['cure']}")
 
 
-main = Command("evaluate suite", Suite, run)
+main = Verb("evaluate suite", Suite, run)

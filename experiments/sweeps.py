@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mocap_data.errors import InputError
-from npmp.experiments.command import Command, Keys, Run
+from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.sweeping.drive import failures, jobs_table
 from npmp.experiments.sweeping.launch import go_on
 from npmp.experiments.sweeping.sweep import PLAN, RUNNING, STATES, STOPPED, Sweep
@@ -16,7 +16,7 @@ from npmp.experiments.terminal import console, say, table
 
 
 @dataclass(frozen=True, kw_only=True)
-class List(Keys):
+class ListSweeps(Keys):
     """List the sweeps below a folder, and how far they are."""
 
     # where to look
@@ -24,7 +24,7 @@ class List(Keys):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Show(Keys):
+class ShowSweep(Keys):
     """Show how far the jobs of a sweep are.
 
     npmp sweeps show runs/seeds
@@ -35,7 +35,7 @@ class Show(Keys):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Resume(Show):
+class ResumeSweep(ShowSweep):
     """Go on with a sweep: finished jobs are not done again, others go on from their checkpoints.
 
     npmp sweeps resume runs/seeds
@@ -45,17 +45,17 @@ class Resume(Show):
     launcher: Literal["local", "ray"] | None = None
 
 
-def run_list(config: List, run: Run) -> None:
+def run_list(config: ListSweeps, run: Run) -> None:
     """A line per sweep."""
     show_all(config.target)
 
 
-def run_show(config: Show, run: Run) -> None:
+def run_show(config: ShowSweep, run: Run) -> None:
     """A line per job."""
     show_jobs(Sweep.load(config.target))
 
 
-def run_resume(config: Resume, run: Run) -> int:
+def run_resume(config: ResumeSweep, run: Run) -> int:
     """Go on. Returns the exit code."""
     sweep = Sweep.load(config.target)
     if config.launcher is not None:
@@ -111,6 +111,6 @@ _common: Any = {
     "positional": ("target",),
     "devices": ("cpu",),
 }
-list_all = Command("sweeps list", List, run_list, **_common)
-show = Command("sweeps show", Show, run_show, **_common)
-resume = Command("sweeps resume", Resume, run_resume, **_common)
+list_all = Verb("sweeps list", ListSweeps, run_list, **_common)
+show = Verb("sweeps show", ShowSweep, run_show, **_common)
+resume = Verb("sweeps resume", ResumeSweep, run_resume, **_common)

@@ -17,7 +17,7 @@ from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, write_json
 from mocap_data.outside import read_json
 from npmp import ranges, report, robots
-from npmp.experiments.command import Command, Keys, Run, made_by
+from npmp.experiments.command import Keys, Run, Verb, made_by
 from npmp.experiments.compose import group
 from npmp.experiments.terminal import console, say, table
 from npmp.identification import (
@@ -58,7 +58,7 @@ class _OnStand(Keys):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fit(_OnStand):
+class FitJoints(_OnStand):
     """Identify a robot's joints (armature, damping, friction, delay, encoder bias, gains) from a
     log of it on a stand: an estimate with its uncertainty, and a randomization preset around it.
 
@@ -83,7 +83,7 @@ class Fit(_OnStand):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Excite(_OnStand):
+class ExciteJoints(_OnStand):
     """Make the commands for such a log, and the log of a simulated robot with hidden parameters.
 
     npmp sysid excite robot=anymal_b out=runs/excite
@@ -103,7 +103,7 @@ class Excite(_OnStand):
         ranges.above_zero(self, *(("rate_hz",) if self.rate_hz is not None else ()))
 
 
-def run_excite(config: Excite, run: Run) -> None:
+def run_excite(config: ExciteJoints, run: Run) -> None:
     """OUT/commands.csv for the real robot, OUT/log.npz of a simulated one, and OUT/truth.json, its
     parameters."""
     robot, settings = robots.load(config.robot), config.excitation
@@ -150,7 +150,7 @@ def write_commands(path: Path, log: StandLog, command: np.ndarray) -> None:
         temporary.write_text(text.getvalue(), encoding="utf-8")
 
 
-def run_fit(config: Fit, run: Run) -> None:
+def run_fit(config: FitJoints, run: Run) -> None:
     """OUT/sysid.json, preset.yaml and report.html, and a line per joint."""
     robot = robots.load(config.robot)
     log = of_robot(read_stand_log(config.data), robot)
@@ -248,5 +248,5 @@ def show(found: Identified, result: Mapping[str, Any]) -> None:
 
 
 _common: Any = {"torch": False, "devices": ("cpu",)}
-fit = Command("sysid fit", Fit, run_fit, **_common)
-excite = Command("sysid excite", Excite, run_excite, **_common)
+fit = Verb("sysid fit", FitJoints, run_fit, **_common)
+excite = Verb("sysid excite", ExciteJoints, run_excite, **_common)

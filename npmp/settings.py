@@ -222,7 +222,7 @@ def _words(hint: Any) -> str:
     if origin in (typing.Union, types.UnionType):
         return " or ".join(_words(choice) for choice in arguments)
     if (origin or hint) in (tuple, list, Sequence):
-        if not arguments:
+        if not arguments or arguments[0] is Any:
             return "a list"
         if origin is not tuple or arguments[-1] is Ellipsis:
             return f"a list, each {_words(arguments[0])}"

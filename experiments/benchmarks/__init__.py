@@ -18,7 +18,7 @@ import torch
 from mocap_data import MotionSet, demo_clips
 from npmp.devices import cpus, seed_everything
 from npmp.envs import load_motions
-from npmp.experiments.command import Command, Run
+from npmp.experiments.command import Run, Verb
 from npmp.experiments.compose import compose, split
 from npmp.robots import Robot
 from retarget import retarget_many
@@ -34,7 +34,7 @@ def parser(about: str | None) -> argparse.ArgumentParser:
     return made
 
 
-def settings(command: Command, keys: list[str], required: list[tuple[str, str]]) -> tuple[Any, Run]:
+def settings(command: Verb, keys: list[str], required: list[tuple[str, str]]) -> tuple[Any, Run]:
     """A command's settings and its run, without an output place."""
     job = compose(command.name, command.keys, [*required, *split(keys)])
     config = job.config

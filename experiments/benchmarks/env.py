@@ -27,7 +27,7 @@ def main(arguments: list[str] | None = None) -> None:
     show("env", config.robot, measure(config, run, given))
 
 
-def measure(config: imitate.Imitate, run: Any, given: Any) -> dict[str, Any]:
+def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]:
     """The figures of either side.
 
     The robots follow the reference's joint angles and are reset where they fail, as in training.

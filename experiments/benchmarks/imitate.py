@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> None:
     show("imitate", config.robot, measure(config, run, given))
 
 
-def measure(config: imitate.Imitate, run: Run, given: Any) -> dict[str, Any]:
+def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]:
     """Environment steps per second of the whole, and the parts' shares: iterations for so many
     seconds, after two that pay for imports, caches and compiling."""
     robot, asked_for = robots.load(config.robot), imitate.settings_of(config, run)

@@ -10,7 +10,7 @@ from typing import Any
 from mocap_data.errors import InputError
 from npmp.devices import cpus
 from npmp.experiments.cli import command_of
-from npmp.experiments.command import FOLDERS, Command, Run
+from npmp.experiments.command import FOLDERS, Run, Verb
 from npmp.experiments.compose import MULTIRUN, Job, Values, parsed
 from npmp.experiments.groups import task_of
 from npmp.experiments.sweeping.drive import drive, failures, workers_of
@@ -78,7 +78,7 @@ def chosen(given: Sequence[str]) -> Choice:
     )
 
 
-def launch(command: Command, given: Sequence[str]) -> int | list[Job]:
+def launch(command: Verb, given: Sequence[str]) -> int | list[Job]:
     """Run the sweep of a command line.
 
     Returns: the exit code, or the jobs where they are to be done in this process.
@@ -107,7 +107,7 @@ def launch(command: Command, given: Sequence[str]) -> int | list[Job]:
     return go_on(sweep, new=True)
 
 
-def complete(command: Command, job: Job, cores: int) -> Values:
+def complete(command: Verb, job: Job, cores: int) -> Values:
     """A job's settings, complete. Raises InputError for those that the command refuses."""
     try:
         values, config = dict(job.values), job.config
@@ -133,7 +133,7 @@ def complete(command: Command, job: Job, cores: int) -> Values:
     return values
 
 
-def _empty(command: Command, job: Job, launcher: Launcher) -> Sweep:
+def _empty(command: Verb, job: Job, launcher: Launcher) -> Sweep:
     """A sweep without jobs, by one of them."""
     if command.name not in SWEPT_VERBS:
         raise InputError(
@@ -158,7 +158,7 @@ def _score(verb: str, job: Job) -> tuple[str | None, bool]:
     return ("tracked_fraction" if verb == "imitate" else None), False
 
 
-def _search(command: Command, choice: Choice, sweeper: Sweeper) -> Sweep:
+def _search(command: Verb, choice: Choice, sweeper: Sweeper) -> Sweep:
     """The sweep of a command line that leaves the jobs to a sweeper."""
     space, fixed = {}, []
     for argument in choice.rest:
@@ -186,7 +186,7 @@ def _search(command: Command, choice: Choice, sweeper: Sweeper) -> Sweep:
     return sweep
 
 
-def _composed(command: Command, arguments: Sequence[str]) -> Job:
+def _composed(command: Verb, arguments: Sequence[str]) -> Job:
     return command.jobs([argument for argument in arguments if argument not in MULTIRUN])[0]
 
 

@@ -52,8 +52,10 @@ def test_fit_and_evaluate_judge_the_same_part(
     ]
     contract = load(fitted).contract
     assert contract.kind == kind and contract.training["validation"] == {
-        "share": 0.4, "recordings": [], "actuators": [],
-    }  # fmt: skip
+        "share": 0.4,
+        "recordings": [],
+        "actuators": [],
+    }
     assert (
         contract.training["after"]["rmse_nm"] == first["rmse_nm"] and contract.licence == "CC0-1.0"
     )

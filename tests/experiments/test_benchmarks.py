@@ -74,7 +74,8 @@ def test_tracks_take_so_many_frames(tracks: list[BenchTrack]) -> None:
 
 
 def test_eq8_by_hand(tracks: list[BenchTrack]) -> None:
-    """Targets at the markers of a standing pose, one moved by 3 cm, and one joint bent by 0.1 rad."""
+    """Targets at the markers of a standing pose, one moved by 3 cm, and one joint bent by 0.1
+    rad."""
     from retarget import kinematics
 
     problem = tracks[0].problem

@@ -21,7 +21,7 @@ import yaml
 import npmp
 from mocap_data.errors import InputError
 from npmp.experiments import cli, compose, groups, terminal, usage
-from npmp.experiments.command import Command, Run
+from npmp.experiments.command import Run, Verb
 from retarget import CleanOptions, Options
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -51,9 +51,9 @@ class Recorder:
             raise self.result
 
 
-def verb(name: str, work: Any) -> Command:
+def verb(name: str, work: Any) -> Verb:
     """A command that does something else."""
-    command: Command = cli.command_of(name)
+    command: Verb = cli.command_of(name)
     return dataclasses.replace(command, function=work, check=None)
 
 

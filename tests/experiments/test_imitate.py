@@ -82,16 +82,22 @@ def test_equal_seeds_give_equal_bytes_and_a_module(
 
 # What the process does to itself, and the step of the checkpoint that is left then.
 MOMENTS = {
-    "before the first checkpoint": ("imitation.WorldModelTrainer.warm_up = lambda self: die()", None),
-    "while the third is written": ("""
+    "before the first checkpoint": (
+        "imitation.WorldModelTrainer.warm_up = lambda self: die()",
+        None,
+    ),
+    "while the third is written": (
+        """
         save = artifact.save_file
         def half(tensors, path):
             save(tensors, path)
             if "counts" in tensors and int(tensors["counts"][0]) == 4:
                 open(path, "r+b").truncate(1000)
                 die()
-        artifact.save_file = half""", 2),
-}  # fmt: skip
+        artifact.save_file = half""",
+        2,
+    ),
+}
 
 
 def executed(program: str) -> None:
@@ -285,8 +291,11 @@ def test_a_wrong_dataset_is_one_line_and_leaves_what_is_there(
     earlier.mkdir()
     shutil.copy(trained / "config.yaml", earlier)
     for given, words in (
-        (tmp_path / "absent.h5", "absent.h5"), (truncated, "truncated.h5"), (spot, "spot"), (renamed, "LF_hip"),
-    ):  # fmt: skip
+        (tmp_path / "absent.h5", "absent.h5"),
+        (truncated, "truncated.h5"),
+        (spot, "spot"),
+        (renamed, "LF_hip"),
+    ):
         assert npmp_imitate(given, earlier, "seed=5") == 2
         assert words in error_line(capfd)
         assert (earlier / "config.yaml").read_bytes() == (trained / "config.yaml").read_bytes()
@@ -300,9 +309,18 @@ def test_the_motors_current_is_an_objective_and_resumes_to_the_bit(
     data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     contract = ActuatorContract(
-        "conv", 400.0, ["a"], [], False, [0.1, 1.0], [0.0, 0.0], 10.0, [50.0, 1.0, 0.0], current_scale=2.0,
+        "conv",
+        400.0,
+        ["a"],
+        [],
+        False,
+        [0.1, 1.0],
+        [0.0, 0.0],
+        10.0,
+        [50.0, 1.0, 0.0],
+        current_scale=2.0,
         net=ActuatorNetConfig(width=4),
-    )  # fmt: skip
+    )
     torch.manual_seed(1)
     make(contract).save(tmp_path / "knee")
     weighed = ("algo=mo_vmpo", "task.reward.current_weight=5e-4")

@@ -46,8 +46,11 @@ def test_walking_is_judged_without_data(
     found = judged(policy, tmp_path / "walk", *more)
     assert "walk: velocity_error" in capsys.readouterr().out
     assert (found["policy"], found["module"], found["robot"], found["task"]) == (
-        "anymal_b_walk", "module", "anymal_b", "walk",
-    )  # fmt: skip
+        "anymal_b_walk",
+        "module",
+        "anymal_b",
+        "walk",
+    )
     parts = [
         f"error_{name}{end}"
         for name in ("forward_mps", "lateral_mps", "yaw_rate_rps")
@@ -241,9 +244,11 @@ def test_policies_are_listed_and_shown(
         assert ("anymal_b_walk" in shown and "0 to 0.8 forward_mps" in shown) == (registry is full)
     assert cli.main(["skill", "show", "anymal_b_walk"]) == 0
     assert capsys.readouterr().out == "# anymal_b_walk\n\n"
-    for words, message in ((["show"], "npmp skill show needs a policy: anymal_b_walk"),
-                           (["show", "cat"], "no shipped policy 'cat'; there are: anymal_b_walk"),
-                           (["dance"], "no action 'dance'; there are: list, show")):  # fmt: skip
+    for words, message in (
+        (["show"], "npmp skill show needs a policy: anymal_b_walk"),
+        (["show", "cat"], "no shipped policy 'cat'; there are: anymal_b_walk"),
+        (["dance"], "no action 'dance'; there are: list, show"),
+    ):
         assert cli.main(["policies", *words]) == 2
         assert message in capsys.readouterr().err
     out = tmp_path / "out"

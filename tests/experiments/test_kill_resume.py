@@ -29,20 +29,48 @@ EVERY = 2  # iterations between checkpoints
 ITERATIONS = max(6, 2 * KILLS)
 
 SMALL = [
-    "threads=1", f"checkpoint_every={EVERY}", "evaluation.every=2", "evaluation.starts=4", "net.encoder_width=32",
-    "net.latent_dim=8", "net.decoder_width=32", "net.lstm_width=32", "num_envs=16", "randomization=paper",
-]  # fmt: skip
+    "threads=1",
+    f"checkpoint_every={EVERY}",
+    "evaluation.every=2",
+    "evaluation.starts=4",
+    "net.encoder_width=32",
+    "net.latent_dim=8",
+    "net.decoder_width=32",
+    "net.lstm_width=32",
+    "num_envs=16",
+    "randomization=paper",
+]
 COMMANDS = {
     "world_model": [
-        *SMALL, "algo.overlap=true", "tempos=[0.87,1.15]", "algo.collect_steps=8",
-        "algo.replay_steps=64", "algo.warmup_steps=16", "algo.model_hidden=[32,32]", "algo.model_batch=32",
-        "algo.policy_batch=16", "algo.horizon=[4,4]", "algo.model_updates=1", "algo.policy_updates=1",
+        *SMALL,
+        "algo.overlap=true",
+        "tempos=[0.87,1.15]",
+        "algo.collect_steps=8",
+        "algo.replay_steps=64",
+        "algo.warmup_steps=16",
+        "algo.model_hidden=[32,32]",
+        "algo.model_batch=32",
+        "algo.policy_batch=16",
+        "algo.horizon=[4,4]",
+        "algo.model_updates=1",
+        "algo.policy_updates=1",
         f"steps={16 * 16 + 128 * ITERATIONS}",
     ],
-    "mo_vmpo": [*SMALL, "algo=mo_vmpo", "algo.unroll=8", "algo.critic_hidden=[32,32]", f"steps={128 * ITERATIONS}"],
-    "reuse": ["debug=tiny", "threads=1", "randomization=paper", f"steps={16 * 52 + 64 * ITERATIONS}"],
+    "mo_vmpo": [
+        *SMALL,
+        "algo=mo_vmpo",
+        "algo.unroll=8",
+        "algo.critic_hidden=[32,32]",
+        f"steps={128 * ITERATIONS}",
+    ],
+    "reuse": [
+        "debug=tiny",
+        "threads=1",
+        "randomization=paper",
+        f"steps={16 * 52 + 64 * ITERATIONS}",
+    ],
     "reuse_vmpo": ["algo=vmpo", "debug=tiny", "threads=1", f"steps={128 * ITERATIONS}"],
-}  # fmt: skip
+}
 
 
 def killed(verb: str, kills: int, seconds: float, arguments: list[str]) -> dict[str, Any]:

@@ -126,8 +126,10 @@ def test_add_makes_a_module_with_its_card(
     later = whole | {"base_deviation_m": {"mean": 0.04, "max": 0.1, "last": 0.09}}
     newer = [clip | {"base_deviation_m": {"mean": 0.02, "max": 0.1, "last": 0.05}}, later]
     for name, physics, clips, seen in (
-        ("nominal", "none", newer, 0), ("randomized", "paper", [clip, whole], None), ("known", "wide", newer, 1),
-    ):  # fmt: skip
+        ("nominal", "none", newer, 0),
+        ("randomized", "paper", [clip, whole], None),
+        ("known", "wide", newer, 1),
+    ):
         (tmp_path / name).mkdir()
         content = {
             "split": "validation",
@@ -156,15 +158,22 @@ def test_add_makes_a_module_with_its_card(
     card = (tmp_path / "dog" / "CARD.md").read_text()
     assert SkillModule.load(tmp_path / "dog").contract.weights_dtype == "float16"
     for words in (
-        "# dog", "It cannot jump, nor swim. Less than half is tracked of", "Seed 0", "2 recordings, 2 motions", "5 s",
+        "# dog",
+        "It cannot jump, nor swim. Less than half is tracked of",
+        "Seed 0",
+        "2 recordings, 2 motions",
+        "5 s",
         "| held-out, all (2), nominal | 0.700 | 1 | 3.0 cm | 7.0 cm | 0.050 rad |",
         "| held-out, all (2), `randomization=paper` | 0.700 | 1 | 2.0 cm | not recorded | "
         "0.050 rad |",
         "| validation (1 of recordings trained on), all (2), `randomization=wide` | 0.700 | "
         "1 | 3.0 cm | 7.0 cm "
         "| 0.050 rad |",
-        "npmp imitate data=motions.h5 seed=0", "net.lstm_width=32", "out=runs/dog", "float16",
-    ):  # fmt: skip
+        "npmp imitate data=motions.h5 seed=0",
+        "net.lstm_width=32",
+        "out=runs/dog",
+        "float16",
+    ):
         assert words in card, words
     assert cli.main(["skill", "show", str(tmp_path / "dog")]) == 0
     assert capsys.readouterr().out.strip() == card.strip()

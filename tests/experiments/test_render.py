@@ -169,9 +169,12 @@ def test_a_film_from_the_command_line(
     ],
 )
 def test_errors(
-    arguments: tuple[str, ...], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    arguments: tuple[str, ...],
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(render, "draw", lambda *_, **__: pytest.fail("nothing should be drawn"))
     assert cli.main(["render", *arguments]) == 2

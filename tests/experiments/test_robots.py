@@ -118,7 +118,8 @@ def test_checks_that_fail_after_add(
     ]:
         row = f'<position joint="{joint}" kp="0.5" forcerange="-9 9" dampratio="1"/>'
         weak = weak.replace(
-            f'<motor name="{joint.removesuffix("_joint")}" joint="{joint}" gear="2" ctrlrange="-10 10"/>',
+            f'<motor name="{joint.removesuffix("_joint")}" joint="{joint}" gear="2" '
+            'ctrlrange="-10 10"/>',
             row,
         )
     (place / "dog.xml").write_text(weak)
