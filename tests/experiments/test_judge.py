@@ -187,7 +187,7 @@ def test_a_policy_is_judged_under_reuse_s_randomization(
             "no path 'square dance'; there are: figure_eight",
         ),
         ({"task": "path", "task.speed_mps": "3"}, "speed_mps=3: commands reach 0.8 m/s forward"),
-        ({"task.speed_mps": "1"}, "evaluate has no key 'task.speed_mps'"),
+        ({"task.speed_mps": "1"}, "task has no setting 'speed_mps'"),
         ({"task.command_range": "[[0,1],[0]]"}, "command_range"),
         ({"evaluation.robots": "0"}, "evaluation"),
         ({"evaluation.robots": "100000000000"}, "GiB of memory"),
@@ -239,7 +239,7 @@ def test_policies_are_listed_and_shown(
         for name in ("names", "find", "card"):
             monkeypatch.setattr(policies, name, getattr(registry, name))
         monkeypatch.setattr(policies, "REGISTRY", registry)
-        assert cli.main(["policies"]) == 0
+        assert cli.main(["skill", "list"]) == 0
         shown = capsys.readouterr().out
         assert ("anymal_b_walk" in shown and "0 to 0.8 forward_mps" in shown) == (registry is full)
     assert cli.main(["skill", "show", "anymal_b_walk"]) == 0
