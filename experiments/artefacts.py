@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mocap_data import MotionSet, outside, read_motions
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, unknown
 from mocap_data.files import atomic_path
 from npmp import modules, policies
 from npmp.evaluation.module import top_speed
@@ -161,7 +161,10 @@ def _show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def show_card(config: ShowArtefact, run: Run) -> None:
     """The card of what a name or folder means."""
-    is_policy = config.target in policies.names() or (Path(config.target) / "policy.json").is_file()
+    folder = Path(config.target)
+    if config.target not in (*modules.names(), *policies.names()) and not folder.is_dir():
+        raise unknown("module or policy", config.target, (*modules.names(), *policies.names()))
+    is_policy = config.target in policies.names() or (folder / "policy.json").is_file()
     say((policies if is_policy else modules).card(config.target))
 
 

@@ -245,11 +245,11 @@ def test_policies_are_listed_and_shown(
     assert cli.main(["skill", "show", "anymal_b_walk"]) == 0
     assert capsys.readouterr().out == "# anymal_b_walk\n\n"
     for words, message in (
-        (["show"], "npmp skill show needs a policy: anymal_b_walk"),
-        (["show", "cat"], "no shipped policy 'cat'; there are: anymal_b_walk"),
-        (["dance"], "no action 'dance'; there are: list, show"),
+        (["show"], "npmp skill show needs target="),
+        (["show", "cat"], "no module or policy 'cat'; there are: anymal_b_dog"),
+        (["dance"], "has no action 'dance'; there are: list, show"),
     ):
-        assert cli.main(["policies", *words]) == 2
+        assert cli.main(["skill", *words]) == 2
         assert message in capsys.readouterr().err
     out = tmp_path / "out"
     assert (

@@ -183,7 +183,7 @@ def test_add_makes_a_module_with_its_card(
     ("arguments", "message"),
     [
         (["skill", "show"], "needs target="),
-        (["skill", "show", "cat"], "no shipped module 'cat'"),
+        (["skill", "show", "cat"], "no module or policy 'cat'"),
         (["skill", "dance"], "has no action 'dance'; there are: list, show, info"),
         (["skill", "pack", "anymal_b_dog"], "out= is empty"),
         (
