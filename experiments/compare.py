@@ -29,7 +29,7 @@ from npmp.evaluation.comparison import (
     short,
 )
 from npmp.experiments.command import Keys, Run, Verb
-from npmp.experiments.terminal import console, say
+from npmp.experiments.terminal import clean, console, say
 from npmp.experiments.terminal import table as rich_table
 from npmp.report import compare_page
 from npmp.report.compare_page import apart_rows, cell
@@ -113,7 +113,9 @@ def show(
     for group, row in zip(groups, table, strict=True):
         lengths = [short(row[axis].mean) for axis in AXES]
         others = [cell(figure) for name, figure in row.items() if name not in AXES]
-        shown.add_row(Text(group.label), str(len(group.runs)), *map(Text, [*lengths, *others]))
+        shown.add_row(
+            Text(clean(group.label)), str(len(group.runs)), *map(Text, [*lengths, *others])
+        )
     console().print(shown)
     columns, rows = apart_rows(groups, apart)
     if rows:
