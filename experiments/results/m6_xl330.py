@@ -97,7 +97,7 @@ def position_error(log: ActuatorLog, accelerate: Any, shape: tuple[int, ...] = (
     """MAE (shape, N) [rad] of simulated pendulums; accelerate(goal, q, v) [rad/s^2] is called once
     a sample."""
     swung = Pendulums(log)
-    off = swung.off(lambda t, q, v: accelerate(swung.command[t], q, v), shape)
+    off = swung.errors(lambda t, q, v: accelerate(swung.command[t], q, v), shape)
     error: Values = np.abs(off).sum(0) / swung.there.sum(0)
     return error
 

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -32,27 +32,34 @@ from npmp.actuators.models import (
     Memory,
     PDParameters,
     delivered,
+    gains_of,
     given_at,
     gives,
+    inputs_of,
     limited,
     make,
-    reference,
     share,
     wanted,
 )
 from npmp.actuators.pendulum import Pendulums
 from npmp.nets.init import seeded
 
-HUBER = 0.1  # of the torque's spread: beyond it errors count linearly, as logs hold shocks [D]
-MOST_SAMPLES = 200_000  # that the closed form is fitted to: it has eleven numbers
-APART = 0.03  # of each parameter, by how much further searches begin elsewhere [D]
+# of the torque's spread: larger errors count linearly, as logs hold shocks [D]
+HUBER = 0.1
+# samples that the closed form is fitted to at most: it has eleven numbers
+MOST_SAMPLES = 200_000
+# standard deviation of each parameter by which further searches begin elsewhere [D]
+APART = 0.03
 # samples of a pendulum's motion in a row that it is fitted to at most: it takes a step for each [D]
 SWING = 2000
-LIMIT = [entry.name for entry in fields(PDParameters)].index("limit")
-LIMITED = 1e-4  # of the torque's squares that a limit must explain, where a log shows one [D]
-SMALL = ActuatorNetConfig(lags=(0,), width=1, latent_dim=1)  # of a model without networks
+PARAMETERS = [entry.name for entry in fields(PDParameters)]
+# share of the torque's squares that a limit must explain, where a log shows one [D]
+LIMITED = 1e-4
+# of a model without networks
+SMALL = ActuatorNetConfig(lags=(0,), width=1, latent_dim=1)
 
-Progress = Callable[[int, int, float], None]  # told of (update, updates, loss) now and then
+# called with (update, updates, loss) after each update
+Progress = Callable[[int, int, float], None]
 
 
 @dataclass(frozen=True)
@@ -71,8 +78,7 @@ class FitConfig:
     correction: float = 1.0  # weight of the squares of what a hybrid's network adds [D]
     # half of all samples with error, velocity and torque turned around: a joint has no side [D]
     mirror: bool = True
-    # of a closed form's parameters by a pendulum's motion, from other beginnings; the best stays
-    # [D]
+    # of a closed form by a pendulum's motion, from other beginnings; the best stays [D]
     searches: int = 6
 
     def __post_init__(self) -> None:
@@ -81,74 +87,40 @@ class FitConfig:
         ranges.not_negative(self, "weight_decay", "latent_kl", "correction")
 
 
-def inputs_of(trace: Trace, contract: ActuatorContract) -> Float32s:
-    """A trace's inputs (T, C) as a model takes them.
-
-    Raises:
-      InputError: where the trace lacks one of them.
-    """
-    where = f"{trace.recording}, {trace.actuator}"
-    effort = trace.position_error
-    if contract.gains:
-        if not math.isfinite(trace.kp):
-            raise InputError(f"{where} does not tell kp, which this model takes")
-        effort = reference(
-            effort, trace.velocity, *gains_of(trace), trace.others.get("feedforward", 0.0)
-        )
-    if missing := [name for name in contract.channels if name not in trace.others]:
-        raise InputError(f"{where} has no {', '.join(missing)}, which this model takes")
-    columns = (effort, trace.velocity, *(trace.others[name] for name in contract.channels))
-    return np.stack(columns, -1).astype(np.float32)
-
-
-def gains_of(trace: Trace) -> tuple[float, float, float]:
-    """kp, kd and limit of a trace that has kp; kd is 0 and the limit none where it has none."""
-    kd, limit = (
-        value if math.isfinite(value) else other
-        for value, other in ((trace.kd, 0.0), (trace.limit, NO_LIMIT))
-    )
-    return trace.kp, kd, limit
-
-
-def static_law(log: ActuatorLog, told: Float32s | None = None) -> list[float]:
+def static_law(log: ActuatorLog, outputs: Float32s | None = None) -> list[float]:
     """The best constant a, b, c of torque = a error - b velocity + c, by least squares: the
-    yardstick.
-
-    told: what is told instead of the torque, of all traces in a row.
+    baseline. outputs: fitted instead of the torque, all traces in a row.
     """
     error, velocity, torque = (
         np.concatenate([getattr(trace, name) for trace in log.traces]).astype(np.float64)
         for name in ("position_error", "velocity", "torque")
     )
+    return _constant_gains(error, velocity, torque if outputs is None else outputs).tolist()
+
+
+def _constant_gains(error: Floats, velocity: Floats, torque: NDArray[Any]) -> Floats:
+    """a, b, c as in `static_law`, of (T,) each."""
     matrix = np.stack([error, -velocity, np.ones_like(error)], -1)
-    return [
-        float(value)
-        for value in np.linalg.lstsq(matrix, torque if told is None else told, rcond=None)[0]
-    ]
+    return np.asarray(np.linalg.lstsq(matrix, torque, rcond=None)[0])
 
 
 def contract_of(
-    kind: str,
-    log: ActuatorLog,
-    net: ActuatorNetConfig,
-    channels: list[str],
-    training: dict[str, Any],
+    kind: str, log: ActuatorLog, net: ActuatorNetConfig, channels: list[str]
 ) -> ActuatorContract:
-    """What a model of this log says of itself, its scales those of the log."""
+    """The contract of a model of this log, its scales those of the log."""
     width = 2 + len(channels)
     blank = ActuatorContract(
         kind,
         log.rate_hz,
         log.actuators,
         channels,
-        log.has_gains,
-        [1.0] * width,
-        [0.0] * width,
-        1.0,
-        static_law(log),
+        gains=log.has_gains,
+        input_scale=[1.0] * width,
+        input_mean=[0.0] * width,
+        torque_scale=1.0,
+        baseline=static_law(log),
         net=SMALL if kind == "pd" else net,
         licence=log.licence,
-        training={"source": log.source, **training},
     )
     inputs = np.concatenate([inputs_of(trace, blank) for trace in log.traces]).astype(np.float64)
     torque = np.concatenate([trace.torque for trace in log.traces])
@@ -160,8 +132,11 @@ def contract_of(
     for trace in log.traces if log.has_gains else ():
         used[gains_of(trace)] += len(trace)
     kp, kd, limit = used.most_common(1)[0][0] if used else (1.0, 0.0, NO_LIMIT)
-    tells = kind == "conv" and all("current" in trace.others for trace in log.traces)
-    current = np.concatenate([trace.others["current"] for trace in log.traces]) if tells else None
+    currents: dict[str, Any] = {}
+    if kind == "conv" and all("current" in trace.others for trace in log.traces):
+        current = np.concatenate([trace.others["current"] for trace in log.traces])
+        currents["current_scale"] = max(float(current.std()), 1e-9)
+        currents["current_baseline"] = static_law(log, current)
     return replace(
         blank,
         kp=kp,
@@ -171,8 +146,7 @@ def contract_of(
         input_mean=[0.0, 0.0, *inputs[:, 2:].mean(0).tolist()],
         torque_scale=max(float(torque.std()), 1e-9),
         largest=float(np.abs(torque).max()),
-        current_scale=0.0 if current is None else max(float(current.std()), 1e-9),
-        current_baseline=[] if current is None else static_law(log, current),
+        **currents,
     )
 
 
@@ -190,15 +164,14 @@ def fit(
 
     Args:
       kind: pd, hybrid, mlp, conv or vae.
-      channels: inputs besides effort and velocity, of `CHANNELS` and of those that the log has;
-        None: none.
+      channels: further inputs, of `CHANNELS`; None: effort and velocity alone.
       seed: the same one gives the same model on a CPU.
-      about: more for the contract's record of the training.
+      about: added to the contract's record of the training.
 
     Raises:
       InputError: for channels that the log lacks or the kind does not take, torques that are all
-        the same, a vae of one actuator, recordings shorter than an unroll, or where the weights
-        become no numbers.
+        the same, a vae of one actuator, recordings shorter than an unroll, or weights that are no
+        longer finite.
     """
     config = config or FitConfig()
     for name in channels or []:
@@ -208,20 +181,21 @@ def fit(
         raise InputError(
             f"a model={kind} takes effort and velocity alone; channels= is for mlp, conv and vae"
         )
-    contract = contract_of(kind, log, config.net, channels or [], {"seed": seed, **(about or {})})
+    contract = contract_of(kind, log, config.net, channels or [])
+    contract.training.update(source=log.source, seed=seed, **(about or {}))
     if kind == "vae" and len(log.actuators) < 2:
-        raise InputError(f"a vae tells actuators apart; this log has one, {log.actuators[0]}")
+        raise InputError(f"a vae needs two actuators; this log has one, {log.actuators[0]}")
     with seeded(seed):
         model = make(contract)
-    generator = torch.Generator().manual_seed(seed + 1)
+    descent = _Descent(config, torch.Generator().manual_seed(seed + 1), progress)
     if isinstance(model, PD):
         _fit_pd(model, log, config.searches)
         if isinstance(model, Hybrid):
-            _fit_correction(model, log, config, generator, progress)
+            _fit_correction(model, log, descent)
     elif isinstance(model, MLP):
-        _fit_samples(model, log, config, generator, progress)
+        _fit_samples(model, log, descent)
     else:
-        _fit_unrolled(model, log, config, generator, progress)
+        _fit_unrolled(model, log, descent)
     if not all(bool(values.isfinite().all()) for values in model.state_dict().values()):
         raise InputError(
             f"the fit diverged (weights not finite); lower learning_rate={config.learning_rate:g}"
@@ -229,40 +203,66 @@ def fit(
     return model.eval()
 
 
+@dataclass(frozen=True)
+class _Descent:
+    """Gradient descent on losses whose samples are drawn anew for every update."""
+
+    config: FitConfig
+    generator: torch.Generator
+    progress: Progress | None
+
+    def drawn(self, below: int, count: int) -> Tensor:
+        """Random indices (count,)."""
+        return torch.randint(below, (count,), generator=self.generator)
+
+    def signs(self, count: int) -> Tensor:
+        """Factors (count,): -1 turns a joint around, of half of them."""
+        return self.drawn(2, count) * 2.0 - 1.0 if self.config.mirror else torch.ones(count)
+
+    def run(self, model: ActuatorModel, loss: Callable[[], Tensor]) -> None:
+        """AdamW, at a learning rate that falls to zero as a cosine."""
+        config, weights = self.config, list(model.parameters())
+        optimizer = torch.optim.AdamW(
+            weights, lr=config.learning_rate, weight_decay=config.weight_decay
+        )
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, config.updates)
+        for i in range(config.updates):
+            optimizer.zero_grad(set_to_none=True)
+            value = loss()
+            value.backward()
+            nn.utils.clip_grad_norm_(weights, 1.0)
+            optimizer.step()
+            schedule.step()
+            if self.progress is not None:
+                self.progress(i + 1, config.updates, value.item())
+
+
 class _Samples:
-    """All traces in one row: inputs (N, C) and outputs (N, 1 or 2), scaled, and where each sample's
-    trace begins and ends."""
+    """All traces in one row: inputs (N, C) and outputs (N, 1 or 2), scaled; the first index of
+    each sample's trace, the index after its last, and its actuator's number (N,)."""
 
     def __init__(self, model: ActuatorModel, log: ActuatorLog):
-        contract = model.contract
-        inputs = [torch.from_numpy(inputs_of(trace, contract)) for trace in log.traces]
-        lengths = torch.tensor([len(part) for part in inputs])
+        contract, traces = model.contract, log.traces
+        lengths = torch.tensor([len(trace) for trace in traces])
         ends = lengths.cumsum(0)
+        inputs = [torch.from_numpy(inputs_of(trace, contract)) for trace in traces]
         self.inputs = model.scaled(torch.cat(inputs))
-        outputs = [
-            torch.cat([torch.from_numpy(trace.torque) for trace in log.traces])
-            / contract.torque_scale
-        ]
+        torque = torch.cat([torch.from_numpy(trace.torque) for trace in traces])
+        outputs = [torque / contract.torque_scale]
         if contract.current_scale:
-            current = torch.cat([torch.from_numpy(trace.others["current"]) for trace in log.traces])
+            current = torch.cat([torch.from_numpy(trace.others["current"]) for trace in traces])
             outputs.append(current / contract.current_scale)
         self.outputs = torch.stack(outputs, -1)
         self.begin = torch.repeat_interleave(ends - lengths, lengths)
         self.end = torch.repeat_interleave(ends, lengths)
-        numbers = torch.tensor([contract.actuators.index(trace.actuator) for trace in log.traces])
+        numbers = torch.tensor([contract.actuators.index(trace.actuator) for trace in traces])
         self.actuator = torch.repeat_interleave(numbers, lengths)
 
-    def sides(
-        self, number: int, generator: torch.Generator, *, mirror: bool
-    ) -> tuple[Tensor, Tensor]:
-        """Factors of inputs (number, C) and of outputs (number,), half of them those that turn a
-        joint around."""
-        sign = torch.ones(number)
-        if mirror:
-            sign = torch.randint(0, 2, (number,), generator=generator) * 2.0 - 1.0
-        of_inputs = torch.ones(number, self.inputs.shape[1])
-        of_inputs[:, :2] = sign.unsqueeze(-1)
-        return of_inputs, sign
+    def turned(self, at: Tensor, sign: Tensor) -> Tensor:
+        """Inputs (n, lags, C) at indices (n, lags), effort and velocity times a sign (n,)."""
+        factors = torch.ones(len(sign), 1, self.inputs.shape[1])
+        factors[..., :2] = sign[:, None, None]
+        return self.inputs[at] * factors
 
     def before(self, at: Tensor, lags: Tensor) -> Tensor:
         """Indices of the samples `lags` before those at `at`, (*at.shape, lags); a trace's first
@@ -270,70 +270,37 @@ class _Samples:
         return torch.maximum(at.unsqueeze(-1) - lags, self.begin[at].unsqueeze(-1))
 
 
-def _descend(
-    model: ActuatorModel,
-    loss: Callable[[], Tensor],
-    config: FitConfig,
-    updates: int,
-    progress: Progress | None,
-) -> None:
-    """Adam on a loss that is drawn anew every time, at a rate that falls to zero as a cosine."""
-    weights = list(model.parameters())
-    optimizer = torch.optim.AdamW(
-        weights, lr=config.learning_rate, weight_decay=config.weight_decay
-    )
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, updates)
-    for i in range(updates):
-        optimizer.zero_grad(set_to_none=True)
-        value = loss()
-        value.backward()
-        nn.utils.clip_grad_norm_(weights, 1.0)
-        optimizer.step()
-        schedule.step()
-        if progress is not None:
-            progress(i + 1, updates, value.item())
+def _huber(predicted: Tensor, measured: Tensor) -> Tensor:
+    return nn.functional.huber_loss(predicted, measured, delta=HUBER)
 
 
-def _fit_samples(
-    model: MLP,
-    log: ActuatorLog,
-    config: FitConfig,
-    generator: torch.Generator,
-    progress: Progress | None,
-) -> None:
+def _fit_samples(model: MLP, log: ActuatorLog, descent: _Descent) -> None:
     """One step ahead, samples drawn at random; a vae draws a code around each actuator's."""
-    samples, lags = _Samples(model, log), torch.tensor(config.net.lags)
+    config, samples = descent.config, _Samples(model, log)
+    lags, count = torch.tensor(config.net.lags), len(samples.outputs)
 
     def loss() -> Tensor:
-        at = torch.randint(len(samples.outputs), (config.batch,), generator=generator)
-        code, kl = model.draw_codes(samples.actuator[at], generator)
-        turn, sign = samples.sides(config.batch, generator, mirror=config.mirror)
-        told = model.answer(samples.inputs[samples.before(at, lags)] * turn.unsqueeze(1), code)
-        off = nn.functional.huber_loss(told, samples.outputs[at, 0] * sign, delta=HUBER)
-        return off + config.latent_kl * kl
+        at = descent.drawn(count, config.batch)
+        code, kl = model.draw_codes(samples.actuator[at], descent.generator)
+        sign = descent.signs(config.batch)
+        predicted = model.answer(samples.turned(samples.before(at, lags), sign), code)
+        return _huber(predicted, samples.outputs[at, 0] * sign) + config.latent_kl * kl
 
-    _descend(model, loss, config, config.updates, progress)
+    descent.run(model, loss)
     if model.codes is not None:
         model.standardize_codes()
+        at = torch.arange(0, count, max(1, count // MOST_SAMPLES))
         with torch.no_grad():
-            at = torch.arange(0, len(samples.outputs), max(1, len(samples.outputs) // MOST_SAMPLES))
-            told = model.answer(
-                samples.inputs[samples.before(at, lags)], model.codes[samples.actuator[at], 0]
-            )
-            off = (told - samples.outputs[at, 0]) * model.contract.torque_scale
-        # [Nm^2], of what the latents do not tell
-        model.contract.training["variance"] = float(off.square().mean())
+            codes = model.codes[samples.actuator[at], 0]
+            predicted = model.answer(samples.inputs[samples.before(at, lags)], codes)
+            error = (predicted - samples.outputs[at, 0]) * model.contract.torque_scale
+        # [Nm^2]
+        model.contract.training["variance"] = float(error.square().mean())
 
 
-def _fit_unrolled(
-    model: ActuatorModel,
-    log: ActuatorLog,
-    config: FitConfig,
-    generator: torch.Generator,
-    progress: Progress | None,
-) -> None:
+def _fit_unrolled(model: ActuatorModel, log: ActuatorLog, descent: _Descent) -> None:
     """On the model's own outputs, through time, from measured torques."""
-    samples = _Samples(model, log)
+    config, samples = descent.config, _Samples(model, log)
     at = torch.arange(len(samples.outputs))
     starts = at[at + config.unroll <= samples.end]
     if not len(starts):
@@ -341,152 +308,130 @@ def _fit_unrolled(
     past, ahead = torch.arange(WINDOW, 0, -1), torch.arange(config.unroll)
 
     def loss() -> Tensor:
-        first = starts[
-            torch.randint(len(starts), (max(1, config.batch // 4),), generator=generator)
-        ]
+        first = starts[descent.drawn(len(starts), max(1, config.batch // 4))]
         earlier, within = samples.before(first, past), first.unsqueeze(-1) + ahead
-        turn, sign = samples.sides(len(first), generator, mirror=config.mirror)
-        kept, none = (
-            samples.outputs[earlier, 0] * sign.unsqueeze(-1),
-            samples.inputs.new_zeros(len(first), 0),
-        )
-        memory = Memory(samples.inputs[earlier] * turn.unsqueeze(1), kept, none)
-        told = []
-        for sample in (samples.inputs[within] * turn.unsqueeze(1)).unbind(1):
+        sign = descent.signs(len(first))
+        kept = samples.outputs[earlier, 0] * sign.unsqueeze(-1)
+        memory = Memory(samples.turned(earlier, sign), kept, kept.new_zeros(len(first), 0))
+        predicted = []
+        for sample in samples.turned(within, sign).unbind(1):
             output, memory = model.advance(sample, memory)
-            told.append(output)
-        measured = samples.outputs[within] * sign[:, None, None]
-        return nn.functional.huber_loss(torch.stack(told, 1), measured, delta=HUBER)
+            predicted.append(output)
+        return _huber(torch.stack(predicted, 1), samples.outputs[within] * sign[:, None, None])
 
-    _descend(model, loss, config, config.updates, progress)
+    descent.run(model, loss)
 
 
-def _fit_correction(
-    model: Hybrid,
-    log: ActuatorLog,
-    config: FitConfig,
-    generator: torch.Generator,
-    progress: Progress | None,
-) -> None:
-    """What the closed form, fitted before, leaves of the torques, samples drawn at random; large
-    corrections cost."""
-    contract, p = model.contract, model.parameters_of
+def _fit_correction(model: Hybrid, log: ActuatorLog, descent: _Descent) -> None:
+    """The network, to what the fitted closed form leaves of the torques, samples drawn at random;
+    large corrections cost."""
+    contract, p, config = model.contract, model.parameters_of, descent.config
     columns = []
     for trace in log.traces:
         torque = trace.torque.astype(np.float64)
         # as in their simulation: velocities that are not late, and the rotor's share of torques
         if log.has_pendulums:
             position = trace.others["position"].astype(np.float64)
-            trace = replace(
-                trace, velocity=smoothed(position, contract.rate_hz)[1].astype(np.float32)
-            )
+            velocity = smoothed(position, contract.rate_hz)[1].astype(np.float32)
+            trace = replace(trace, velocity=velocity)
             torque += p.armature / trace.inertia * (torque - trace.gravity * np.sin(position))
         moves = _Moves(trace, contract)
         motor = _motor(p, moves, int(model.delay), contract.rate_hz)
-        told = delivered(p, motor, moves.velocity, moves.borne)
-        columns.append(
-            (limited(p, motor, moves.velocity), moves.velocity, moves.borne, told, torque - told)
-        )
-    *sees, missing = torch.from_numpy(
-        np.concatenate([np.stack(values) for values in columns], 1)
-    ).float()
+        v, closed = moves.velocity, delivered(p, motor, moves.velocity, moves.borne)
+        columns.append(np.stack((limited(p, motor, v), v, moves.borne, closed, torque - closed)))
+    *observed, missing = torch.from_numpy(np.concatenate(columns, 1)).float()
 
     def loss() -> Tensor:
-        at = torch.randint(len(missing), (config.batch,), generator=generator)
-        added = model.left(*(values[at] for values in sees))
-        off = nn.functional.huber_loss(added, missing[at] / contract.torque_scale, delta=HUBER)
-        return off + config.correction * added.square().mean()
+        at = descent.drawn(len(missing), config.batch)
+        added = model.left(*(values[at] for values in observed))
+        error = _huber(added, missing[at] / contract.torque_scale)
+        return error + config.correction * added.square().mean()
 
-    _descend(model, loss, config, config.updates, progress)
+    descent.run(model, loss)
 
 
 # --- the closed form
 
 
+class _Range(NamedTuple):
+    """Of the closed form's parameters, (P,) each: where they begin, and their bounds."""
+
+    begin: Floats
+    low: Floats
+    high: Floats
+
+
 def _fit_pd(model: PD, log: ActuatorLog, searches: int) -> None:
     """Nonlinear least squares over the parameters, for every delay; the best one stays. Where the
-    log tells the pendulums that the joint moved, the motion is fitted instead."""
+    log has pendulums, their motion is fitted instead of torques."""
     contract = model.contract
     some = min(1.0, MOST_SAMPLES / sum(len(trace) for trace in log.traces))
     parts = [_middle(trace, math.ceil(some * len(trace))) for trace in log.traces]
-    kept = [_Moves(part, contract) for part in parts]
-    begin, low, high = _pd_range(contract, kept)
+    moves = [_Moves(part, contract) for part in parts]
+    whole = _pd_range(contract, moves)
     if log.has_pendulums:
-        stretches = [
+        stretches = tuple(
             part.part(at, at + SWING)
             for part in parts
             for at in range(0, len(part) - SHORTEST + 1, SWING)
-        ]
-        motion = _fit_motion(
-            contract, replace(log, traces=tuple(stretches)), (begin, low, high), searches
         )
+        motion = _fit_motion(contract, replace(log, traces=stretches), whole, searches)
         model.values.copy_(torch.from_numpy(motion))
         return
-    free = begin.copy(), low.copy(), high.copy()
-    # where no torque of the log reaches it
-    for values, limit in zip(free, (1.0, 0.9, 1.1), strict=True):
-        values[LIMIT] = limit * NO_LIMIT
+    # without the limit, where no torque of the log reaches it
+    free = _Range(*(values.copy() for values in whole))
+    for values, factor in zip(free, (1.0, 0.9, 1.1), strict=True):
+        values[PARAMETERS.index("limit")] = factor * NO_LIMIT
 
-    def fitted(delay: int, start: tuple[Floats, ...]) -> tuple[float, int, Floats]:
+    def fitted(delay: int, within: _Range) -> tuple[float, int, Floats]:
         result = least_squares(
-            _pd_residuals,
-            start[0],
-            bounds=start[1:],
-            x_scale=np.maximum(np.abs(start[0]), 1e-3),
+            lambda values: _pd_residuals(values, moves, delay, contract.rate_hz),
+            within.begin,
+            bounds=within[1:],
+            x_scale=np.maximum(np.abs(within.begin), 1e-3),
             max_nfev=60,
-            args=(kept, delay, contract.rate_hz),
         )
         return float(result.cost), delay, result.x
 
-    unlimited = min(
-        (fitted(delay, free) for delay in range(MOST_DELAY + 1)), key=lambda entry: entry[0]
-    )
+    def cost(entry: tuple[float, int, Floats]) -> float:
+        return entry[0]
+
+    unlimited = min((fitted(delay, free) for delay in range(MOST_DELAY + 1)), key=cost)
     # constant gains are a servo without lag and friction; from there it ends no worse than they
-    plain = {
-        "lag_s": 1e-4,
-        "limit_slope": 0.0,
-        "coulomb": 0.0,
-        "stiction": 0.0,
-        "load": 0.0,
-        "load_at_rest": 0.0,
-    }
-    bare = (
-        np.maximum(np.array(astuple(replace(PDParameters(*free[0]), **plain))[:-1]), low + 1e-12),
-        *free[1:],
-    )
-    unlimited = min(
-        unlimited, *(fitted(delay, bare) for delay in {0, unlimited[1]}), key=lambda entry: entry[0]
-    )
-    limited = fitted(unlimited[1], (begin, low, high))
-    explained = LIMITED * sum(0.5 * float(part.torque @ part.torque) for part in kept)
-    _, delay, best = limited if limited[0] < unlimited[0] - explained else unlimited
+    plain = dict(zip(PARAMETERS, free.begin)) | {"lag_s": 1e-4}
+    plain |= dict.fromkeys(("limit_slope", "coulomb", "stiction", "load", "load_at_rest"), 0.0)
+    bare = free._replace(begin=np.maximum(list(plain.values()), whole.low + 1e-12))
+    unlimited = min(unlimited, *(fitted(delay, bare) for delay in {0, unlimited[1]}), key=cost)
+    bounded = fitted(unlimited[1], whole)
+    explained = LIMITED * sum(0.5 * float(part.torque @ part.torque) for part in moves)
+    _, delay, best = bounded if bounded[0] < unlimited[0] - explained else unlimited
     model.delay.fill_(delay)
     model.values.copy_(torch.tensor(astuple(PDParameters(*best))))
 
 
 def _fit_motion(
-    contract: ActuatorContract, log: ActuatorLog, within: tuple[Floats, ...], searches: int
+    contract: ActuatorContract, log: ActuatorLog, within: _Range, searches: int
 ) -> Floats:
-    """The parameters, an armature among them, whose pendulums swing as the recorded ones did, from
-    the commands alone. Torques of measured motion would tell little of a joint at rest: it gives by
-    hardly more than encoders see. A delay is not looked for, the lag stands for it.
+    """The parameters (12,), an armature among them, whose pendulums swing as the recorded ones,
+    from the commands alone.
 
-    within: where the other parameters begin when torques are fitted, and their range. searches: the
-    first from there, the others from as near as `APART`: friction gives such a search many ends,
-    and rounding alone leads to others.
+    Torques determine little of a joint at rest: it gives by hardly more than encoders resolve. A
+    delay is not fitted, the lag stands for it. The first search begins at a guess from `within`,
+    the range for torques; further ones as near as `APART`: friction gives the search many ends, and
+    rounding alone leads to others.
     """
     pendulums = Pendulums(log)
     inertia = float(pendulums.inertia.mean())
     given, low, high = (
         np.append(values, x * inertia) for values, x in zip(within, (0.5, 0.0, 10.0), strict=True)
     )
-    p, least = PDParameters(*given), PDParameters(*low)
-    # gears take about half of what the motor makes; lag and slope are let free once all else is
-    # about right
+    p = PDParameters(*given)
+    # gears take about half of the motor's torque; lag and slope are free once all else is about
+    # right
     begin = replace(
         p,
         stiffness=2.0 * p.stiffness,
-        lag_s=least.lag_s,
+        lag_s=PDParameters(*low).lag_s,
         limit_slope=0.0,
         coulomb=0.1 * p.coulomb,
         stiction=0.1 * p.stiction,
@@ -503,45 +448,46 @@ def _fit_motion(
         load_at_rest=0.5,
     )
     size, first = np.array(astuple(sizes)), np.array(astuple(begin))
-    apart = np.isin([entry.name for entry in fields(p)], ["lag_s", "limit_slope"])
+    late = np.isin(PARAMETERS, ["lag_s", "limit_slope"])
     rng, best, least_cost = np.random.default_rng(0), first, math.inf
     for search in range(searches):
         near = first * (1.0 + APART * rng.normal(size=len(first))) if search else first
         values, cost = np.clip(near, low + 1e-12, high), math.inf
-        for free in (~apart, np.ones_like(apart)):
-            values[free], cost = _least_off(pendulums, contract, values, free, (low, high), size)
+        for free in (~late, np.ones_like(late)):
+            found = _Range(values, low, high)
+            values[free], cost = _fit_swings(pendulums, contract, found, free, size)
         if cost < least_cost:
             best, least_cost = values, cost
     return best
 
 
-def _least_off(
+def _fit_swings(
     pendulums: Pendulums,
     contract: ActuatorContract,
-    values: Floats,
+    within: _Range,
     free: NDArray[np.bool_],
-    within: tuple[Floats, Floats],
     size: Floats,
 ) -> tuple[Floats, float]:
-    """Those of the parameters (12,) that are free, by least squares of the pendulums' positions,
-    and half of these."""
-    low, high, steps = within[0][free], within[1][free], 1e-3 * size[free]
+    """The free ones of the parameters (12,) by least squares of the pendulums' positions, and the
+    cost: half of these squares."""
+    values, low, high = within.begin, within.low[free], within.high[free]
+    steps = 1e-3 * size[free]
 
-    def off(some: Floats) -> Floats:
-        """Of free parameters (F, P), (moments, P) [rad]."""
-        all_of_them = np.repeat(values[:, None], some.shape[1], 1)
-        all_of_them[free] = some
-        errors = pendulums.off(_swing(all_of_them[..., None], pendulums, contract), some.shape[1:])
-        found: Floats = np.moveaxis(errors, 1, -1)[pendulums.there]
-        return found
+    def errors(some: Floats) -> Floats:
+        """Of free parameters (F, P), (samples, P) [rad]."""
+        full = np.repeat(values[:, None], some.shape[1], 1)
+        full[free] = some
+        accelerate = _swing(full[..., None], pendulums, contract)
+        found: Floats = np.moveaxis(pendulums.errors(accelerate, some.shape[1:]), 1, -1)
+        return found[pendulums.there]
 
     def slopes(some: Floats) -> Floats:
         step = np.where(some + steps < high, steps, -steps)
-        found = off(np.concatenate((some[:, None], some[:, None] + np.diag(step)), 1))
+        found = errors(np.concatenate((some[:, None], some[:, None] + np.diag(step)), 1))
         return (found[:, 1:] - found[:, :1]) / step
 
     best = least_squares(
-        lambda some: off(some[:, None])[:, 0],
+        lambda some: errors(some[:, None])[:, 0],
         values[free],
         slopes,
         (low, high),
@@ -554,26 +500,19 @@ def _least_off(
 def _swing(
     values: Floats, pendulums: Pendulums, contract: ActuatorContract
 ) -> Callable[[int, Floats, Floats], Floats]:
-    """How `PD` of parameters (12, P, 1) and no delay accelerates pendulums, as `Pendulums.off` asks
-    it."""
+    """The accelerations of pendulums under a `PD` of parameters (12, P, 1) and no delay."""
     p, rate = PDParameters(*values), contract.rate_hz
-    kp, kd, limit = np.array([gains_of(trace) for trace in pendulums.traces]).T
     part = share(p.lag_s, rate)
     motor = given = np.zeros(0)
 
     def accelerate(t: int, q: Floats, v: Floats) -> Floats:
         nonlocal motor, given
-        effort = pendulums.command[t] - q
-        if contract.gains:
-            effort = reference(effort, v, kp, kd, limit, pendulums.feedforward[t])
+        target = wanted(p, pendulums.effort(t, q, v, contract), v)
         if t == 0:
-            motor = wanted(p, effort, v)
-            given = given_at(p, motor, v, pendulums.torque)
-        motor = motor + part * (wanted(p, effort, v) - motor)
+            motor, given = target, given_at(p, target, v, pendulums.torque)
+        motor = motor + part * (target - motor)
         given, borne = gives(given, v, rate)
-        torque = delivered(p, motor, v, borne) - pendulums.gravity * np.sin(q)
-        told: Floats = torque / (pendulums.inertia + p.armature)
-        return told
+        return pendulums.acceleration(delivered(p, motor, v, borne), q, p.armature)
 
     return accelerate
 
@@ -590,73 +529,51 @@ class _Moves:
 
 
 def _middle(trace: Trace, count: int) -> Trace:
-    """So many moments from the middle of a trace."""
+    """So many samples from the middle of a trace."""
     first = (len(trace) - count) // 2
     return trace.part(first, first + count)
 
 
-def _pd_range(contract: ActuatorContract, kept: list[_Moves]) -> tuple[Floats, ...]:
-    """Where the parameters begin, and between which values they lie."""
-    spread = contract.torque_scale
+def _pd_range(contract: ActuatorContract, moves: list[_Moves]) -> _Range:
+    """Of all parameters but the armature, which torques do not determine."""
     effort, velocity, torque = (
-        np.concatenate([getattr(part, name) for part in kept])
+        np.concatenate([getattr(part, name) for part in moves])
         for name in ("effort", "velocity", "torque")
     )
     fastest, largest = max(float(np.abs(velocity).max()), 1e-3), float(np.abs(torque).max())
-    a, b, c = np.linalg.lstsq(
-        np.stack([effort, -velocity, np.ones_like(effort)], -1), torque, rcond=None
-    )[0]
-    some = 0.1 * spread
-    begin = PDParameters(
-        max(a, 1e-3 * spread / contract.input_scale[0]),
-        max(b, 0.0),
-        c,
-        1.0 / contract.rate_hz,
-        1.5 * largest,
-        0.1 * spread / fastest,
-        some,
-        some,
-        0.1 * fastest,
-        0.1,
-        0.1,
-    )
-    low = PDParameters(0.0, 0.0, -10 * spread, 1e-6, 0.2 * largest, 0.0, 0.0, 0.0, 1e-3 * fastest)
-    high = PDParameters(
-        np.inf,
-        np.inf,
-        10 * spread,
-        0.5,
-        10 * largest,
-        np.inf,
-        5 * spread,
-        5 * spread,
-        10 * fastest,
-        1.0,
-        1.0,
-    )
-    # of torques: they tell nothing of the armature
-    least, most = (np.array(astuple(p)[:-1]) for p in (low, high))
-    return np.clip(np.array(astuple(begin)[:-1]), least + 1e-12, most), least, most
+    a, b, c = _constant_gains(effort, velocity, torque)
+    spread, rate, inf = contract.torque_scale, contract.rate_hz, np.inf
+    table = {
+        "stiffness": (max(a, 1e-3 * spread / contract.input_scale[0]), 0.0, inf),
+        "damping": (max(b, 0.0), 0.0, inf),
+        "offset": (c, -10.0 * spread, 10.0 * spread),
+        "lag_s": (1.0 / rate, 1e-6, 0.5),
+        "limit": (1.5 * largest, 0.2 * largest, 10.0 * largest),
+        "limit_slope": (0.1 * spread / fastest, 0.0, inf),
+        "coulomb": (0.1 * spread, 0.0, 5.0 * spread),
+        "stiction": (0.1 * spread, 0.0, 5.0 * spread),
+        "stribeck": (0.1 * fastest, 1e-3 * fastest, 10.0 * fastest),
+        "load": (0.1, 0.0, 1.0),
+        "load_at_rest": (0.1, 0.0, 1.0),
+    }
+    begin, low, high = np.array([table[name] for name in PARAMETERS[:-1]]).T
+    return _Range(np.clip(begin, low + 1e-12, high), low, high)
 
 
 def _pd_residuals(values: Floats, traces: list[_Moves], delay: int, rate_hz: float) -> Floats:
     """Predicted less measured torques of all traces; the lag begins where the torque does."""
-    p = PDParameters(*values)
-    return np.concatenate(
-        [
-            delivered(p, _motor(p, trace, delay, rate_hz), trace.velocity, trace.borne)
-            - trace.torque
-            for trace in traces
-        ]
-    )
+    p, residuals = PDParameters(*values), []
+    for trace in traces:
+        motor = _motor(p, trace, delay, rate_hz)
+        residuals.append(delivered(p, motor, trace.velocity, trace.borne) - trace.torque)
+    return np.concatenate(residuals)
 
 
 def _motor(p: PDParameters, moves: _Moves, delay: int, rate_hz: float) -> Floats:
     """The motor's torque (T,) [Nm] before its limit."""
     part = share(p.lag_s, rate_hz)
-    asked = np.concatenate(
-        (np.repeat(moves.effort[:1], delay), moves.effort[: len(moves.effort) - delay])
-    )
+    late = moves.effort[: len(moves.effort) - delay]
+    effort = np.concatenate((np.repeat(moves.effort[:1], delay), late))
     start = [(1.0 - part) * moves.torque[0]]
-    motor, _ = lfilter([part], [1.0, part - 1.0], wanted(p, asked, moves.velocity), zi=start)
+    motor, _ = lfilter([part], [1.0, part - 1.0], wanted(p, effort, moves.velocity), zi=start)
     return np.asarray(motor)

@@ -14,14 +14,12 @@ from mocap_data.errors import InputError
 from mocap_data.outside import read_json
 from npmp.actuators.log import NEEDED, SHORTEST, ActuatorLog, Floats, Trace, on_grid, read_arrays
 
-# at 12 V; currents of the public logs make more at times, which are no torques
+# at 12 V; the logs' currents correspond to more at times, which are no torques
 STS3215_STALL_NM = 2.94
-# The log's torques are whole multiples of this: a count of the servo's register of its current,
-# which is of 6.5 mA.
+# the log's torques are whole multiples of the first: one count of the servo's current register
 STS3215_NM_PER_COUNT, STS3215_A_PER_COUNT = 0.022814, 0.0065
-# Of the SO-101's jaw, positions and commands are shares of its way: they go in steps of 1 / 1523
-# where those of other joints go in counts of the encoder, 4096 a turn. Its velocities are in rad/s,
-# 2.33 times what its positions say.
+# the jaw's positions and commands are shares of its range, in steps of 1 / 1523 of it; other
+# joints' are in counts of the encoder, 4096 a turn; its velocities are in rad/s
 SO101_JAW, SO101_JAW_RAD = "Jaw", 2.0 * math.pi * 1523 / 4096
 GRAVITY = 9.81
 # counts per rad, kp's divisor, full load; as logged
@@ -47,16 +45,12 @@ def sage(path: Path) -> ActuatorLog:
     """A SO-101 arm of Feetech STS3215 servos (isaac-sim2real/sage): NAME/{command, position,
     velocity, torque}.
 
-    Moments are those of commands, too, which were sent after the servos were read: where one jumps,
-    the current of its moment is that of before, and the next one answers. So the error is that from
-    the command before, which holds until the next.
+    A command was sent after the servos were read, so the error is that from the command before.
 
-    Its torque is the current's magnitude times a constant, never below zero. A servo of this kind
-    drives towards its command, so it is given the sign of the error; what exceeds the servo's stall
-    torque is cut there. The current is what the servo's register counted, with the same sign, not
-    cut; at rest it grows as the square of the error, so it is what the supply gives, not what flows
-    in the motor. The jaw's positions and commands, shares of its way,
-    become rad.
+    The log's torque is the current's magnitude times a constant. A servo of this kind drives
+    towards its command, so the torque gets the error's sign, and is cut at the stall torque. The
+    current is the servo's register with the same sign, not cut; at rest it grows as the square of
+    the error, so it is the supply's, not the motor's. The jaw's shares of its range become rad.
     """
     arrays = _with(path, "joints")
     joints = [str(name) for name in np.ravel(arrays["joints"])]
@@ -74,13 +68,15 @@ def sage(path: Path) -> ActuatorLog:
             key: _measured(path, arrays, f"{name}/{key}", (len(time), len(joints)))
             for key in ("position", "velocity", "torque")
         }
-        measured["position"] = radians * measured["position"]
-        error = command[before] - measured["position"]
-        drawn, sign = np.abs(measured["torque"]), np.sign(error)
-        torque = np.minimum(drawn, STS3215_STALL_NM) * sign
-        columns = {"position_error": error, "velocity": measured["velocity"], "torque": torque}
-        columns["position"] = measured["position"]
-        columns["current"] = drawn / STS3215_NM_PER_COUNT * STS3215_A_PER_COUNT * sign
+        position = radians * measured["position"]
+        error, drawn = command[before] - position, np.abs(measured["torque"])
+        columns = {
+            "position_error": error,
+            "velocity": measured["velocity"],
+            "torque": np.minimum(drawn, STS3215_STALL_NM) * np.sign(error),
+            "position": position,
+            "current": drawn / STS3215_NM_PER_COUNT * STS3215_A_PER_COUNT * np.sign(error),
+        }
         where = f"{path}: {name}"
         even = {key: on_grid(time, values, rate, where) for key, values in columns.items()}
         for i, joint in enumerate(joints):
@@ -89,18 +85,14 @@ def sage(path: Path) -> ActuatorLog:
 
 
 def bam(path: Path) -> ActuatorLog:
-    """A Dynamixel XL330 that swings a pendulum (Rhoban/bam), with the .json beside the .npz that
-    tells of each.
+    """A Dynamixel XL330 that swings a pendulum (Rhoban/bam), described by a .json beside the .npz.
 
-    The servo measures no torque. What it put on the pendulum follows from how the pendulum moved:
-    m l^2 a + m g l sin(q), a mass on a light arm that hangs at q = 0, its acceleration a from a
-    cubic fitted over 80 ms around each moment. Its velocity must not come from there: several of
-    them would tell a model that acceleration, moments ahead included. It is a difference of
-    positions measured before (`causal_velocity`).
+    The torque follows from the pendulum's motion: m l^2 a + m g l sin(q), a mass on a light arm
+    that hangs at q = 0, with the acceleration a of `smoothed`. The velocity is `causal_velocity`:
+    smoothed ones would contain the acceleration, later samples included.
 
-    `load` is the share of the supply that the firmware put on the motor, of 885, below zero as 16
-    bits write it: kp of the position error in its own counts, within 1. From where it stays 0 the
-    motor is switched off; a recording ends there.
+    `load` is the share of the supply that the firmware put on the motor. From where it stays 0
+    the motor is switched off, and a recording ends.
     """
     arrays = _with(path)
     described = read_json(path.with_suffix(".json"))
@@ -111,11 +103,8 @@ def bam(path: Path) -> ActuatorLog:
     traces = []
     for entry in described:
         try:
-            log, trajectory, motor = (
-                str(entry["log"]),
-                str(entry["trajectory"]),
-                str(entry.get("motor", "xl330")),
-            )
+            log, trajectory = str(entry["log"]), str(entry["trajectory"])
+            motor = str(entry.get("motor", "xl330"))
             mass, length, kp = (float(entry[key]) for key in ("mass", "length", "kp"))
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             needed = "log, trajectory, mass, length, kp are needed"
@@ -147,12 +136,11 @@ def bam(path: Path) -> ActuatorLog:
 
 
 def anydrive(path: Path) -> ActuatorLog:
-    """What a published network of ETH's ANYdrive 3 (leggedrobotics/legged_gym) says, as the log of
-    a drive.
+    """A published network of ETH's ANYdrive 3 (leggedrobotics/legged_gym), simulated as a log.
 
-    It is no recording: an LSTM that was learned from one, told position error and velocity at 200
-    Hz. It moves joints of the inertias that legs have, half a minute each, after targets that
-    wander at all rates of a gait and jump once a second, under loads that wander, too.
+    The network, an LSTM learned from a recording, is stepped at 200 Hz and moves joints of the
+    inertias of legs, half a minute each, towards targets that wander at all rates of a gait and
+    jump once a second, under wandering loads.
     """
     network, rng = anydrive_network(path), np.random.default_rng(0)
     inertia = np.geomspace(*ANYDRIVE_INERTIA, ANYDRIVE_JOINTS)
@@ -169,17 +157,17 @@ def anydrive(path: Path) -> ActuatorLog:
         velocity = velocity + (torque + pull) / inertia / ANYDRIVE_HZ
         position = position + velocity / ANYDRIVE_HZ
     names = ("position_error", "velocity", "torque", "position")
-    traces = []
-    for heavy, columns in zip(inertia, np.array(rows).transpose(2, 1, 0)):
-        traces.append(_trace(f"inertia_{heavy:.3f}", "anydrive", dict(zip(names, columns))))
-    return ActuatorLog(
-        ANYDRIVE_HZ, tuple(traces), "BSD-3-Clause", "a network of leggedrobotics/legged_gym"
+    traces = tuple(
+        _trace(f"inertia_{heavy:.3f}", "anydrive", dict(zip(names, columns)))
+        for heavy, columns in zip(inertia, np.array(rows).transpose(2, 1, 0))
     )
+    source = "a network of leggedrobotics/legged_gym"
+    return ActuatorLog(ANYDRIVE_HZ, traces, "BSD-3-Clause", source)
 
 
 def anydrive_network(path: Path) -> Callable[[Floats, Floats], Floats]:
-    """The network of such a file: position errors (n,) [rad] and velocities [rad/s] of a moment ->
-    torques (n,) [Nm]. It remembers the moments before.
+    """The network of such a file, with its memory: position errors (n,) [rad] and velocities
+    [rad/s] of a sample -> torques (n,) [Nm].
 
     Raises:
       InputError: for a file that holds another network.
@@ -192,12 +180,8 @@ def anydrive_network(path: Path) -> Callable[[Floats, Floats], Floats]:
         lstm = torch.nn.LSTM(2, arrays["lstm.weight_hh_l0"].shape[1], layers)
         linear = torch.nn.Linear(lstm.hidden_size, 1)
         for net, prefix in ((lstm, "lstm."), (linear, "linear.")):
-            weights = {
-                key.removeprefix(prefix): torch.tensor(arrays[key])
-                for key in arrays
-                if key.startswith(prefix)
-            }
-            net.load_state_dict(weights)
+            own = [key for key in arrays if key.startswith(prefix)]
+            net.load_state_dict({k.removeprefix(prefix): torch.tensor(arrays[k]) for k in own})
         in_scale = torch.tensor(arrays["in_scale"], dtype=torch.float32).reshape(2)
         out_scale = float(np.asarray(arrays["out_scale"]).item())
     except (IndexError, RuntimeError, TypeError, ValueError) as error:
@@ -207,8 +191,8 @@ def anydrive_network(path: Path) -> Callable[[Floats, Floats], Floats]:
     @torch.no_grad()
     def step(error: Floats, velocity: Floats) -> Floats:
         nonlocal memory
-        told = torch.tensor(np.stack((error, velocity), -1), dtype=torch.float32)
-        hidden, memory = lstm((told * in_scale).unsqueeze(0), memory)
+        inputs = torch.tensor(np.stack((error, velocity), -1), dtype=torch.float32)
+        hidden, memory = lstm((inputs * in_scale).unsqueeze(0), memory)
         torque: Floats = out_scale * linear(hidden)[0, :, 0].double().numpy()
         return torque
 
@@ -218,14 +202,14 @@ def anydrive_network(path: Path) -> Callable[[Floats, Floats], Floats]:
 def _wandering(
     rng: np.random.Generator, steps: int, count: int, band_hz: tuple[float, float]
 ) -> Floats:
-    """Sums (steps, count) of ten sines at `ANYDRIVE_HZ` between two frequencies, slower ones
-    larger, of standard deviation 1."""
+    """Sums (steps, count) of ten sines between two frequencies, slower ones larger, of standard
+    deviation 1."""
     low, high = np.log(band_hz)
     hz = np.exp(rng.uniform(low, high, (10, count)))
     phase, weight = 2.0 * math.pi * rng.uniform(size=(10, count)), hz**-0.5
     time = np.arange(steps)[:, None, None] / ANYDRIVE_HZ
-    told: Floats = (weight * np.sin(2.0 * math.pi * hz * time + phase)).sum(1)
-    return told / np.sqrt(0.5 * (weight**2).sum(0))
+    total: Floats = (weight * np.sin(2.0 * math.pi * hz * time + phase)).sum(1)
+    return total / np.sqrt(0.5 * (weight**2).sum(0))
 
 
 IMPORTERS: dict[str, Callable[[Path], ActuatorLog]] = {
@@ -243,14 +227,13 @@ def smoothed(position: Floats, rate_hz: float) -> tuple[Floats, ...]:
 
     window = min(2 * _half(rate_hz) + 1, (len(position) - 1) // 2 * 2 + 1)
     if window < 5:
-        raise InputError(f"{len(position)} moments are too few to tell accelerations")
+        raise InputError(f"{len(position)} samples are too few for accelerations")
     return tuple(savgol_filter(position, window, 3, deriv=n, delta=1.0 / rate_hz) for n in range(3))
 
 
 def causal_velocity(position: Floats, rate_hz: float) -> Floats:
-    """Of angles (T,), their rise over the `SMOOTHED_S` before every moment, as a robot could
-    measure it; over what there is at first, and 0 at the first moment. It is late by half of that.
-    """
+    """Velocities (T,): the rise of angles (T,) over the `SMOOTHED_S` before every sample, or what
+    there is of them, as a robot could measure it. It is late by half of that."""
     at = np.arange(len(position))
     steps = np.minimum(at, 2 * _half(rate_hz))
     rise: Floats = (position - position[at - steps]) * rate_hz / np.maximum(steps, 1)
@@ -264,20 +247,20 @@ def _half(rate_hz: float) -> int:
 
 def _trace(recording: str, actuator: str, columns: dict[str, Floats], **constants: float) -> Trace:
     values = {key: column.astype(np.float32) for key, column in columns.items()}
-    error, velocity, torque = (values.pop(key) for key in ("position_error", "velocity", "torque"))
+    error, velocity, torque = (values.pop(key) for key in NEEDED)
     return Trace(recording, actuator, error, velocity, torque, others=values, **constants)
 
 
 def _rate(path: Path, times: list[Floats]) -> float:
-    """The rate [Hz] of recordings with these moments [s], a whole number."""
+    """The rate [Hz] of recordings with these times [s], a whole number."""
     step = float(np.median([np.median(np.diff(time)) for time in times])) if times else 0.0
     if not step > 0.0:
-        raise InputError(f"{path}: its moments do not rise, or it has none")
+        raise InputError(f"{path}: its times do not rise, or it has none")
     return float(np.round(1.0 / step))
 
 
 def _with(path: Path, *names: str) -> dict[str, Any]:
-    """The arrays of a file that must hold these. Raises InputError."""
+    """The arrays of a file that must hold these. Raises: InputError where one is absent."""
     arrays = read_arrays(path)
     if missing := [name for name in names if name not in arrays]:
         raise InputError(f"{path} has no {', no '.join(missing)}; is it another set?")

@@ -1,7 +1,7 @@
 """Logs of joints: one format for actuators on a bench, robots on a stand, and drives of every make.
 
-A log is an .npz file without objects, or a CSV file. In the .npz, a recording R of n joints at T
-moments is
+A log is an .npz file without objects, or a CSV file. In the .npz, a recording R of T samples of n
+joints is
 
     R/time_s (T,)            seconds; or `rate_hz` () for the whole file
     R/command (T, n)         target of the joint [rad]; it holds until the next
@@ -18,8 +18,8 @@ moments is
                              took inertia acceleration + gravity sin(position) [kg m^2, Nm]
     R/actuators (n,)         names of the joints; or `actuators` (n,) for the whole file
 
-besides `licence` and `source`. Arrays (T,) are of one joint; a file of one recording may leave R/
-out. In a CSV a row is a moment of one joint, and the columns have these names, with `recording` and
+and `licence` and `source`. Arrays (T,) are of one joint; a file of one recording may leave R/ out.
+In a CSV a row is a sample of one joint, and the columns have these names, with `recording` and
 `actuator` where there are several.
 """
 
@@ -46,25 +46,25 @@ Float32s = NDArray[np.float32]
 Floats = NDArray[np.float64]
 
 NEEDED = ("position_error", "velocity", "torque")
-# inputs that a model may take besides effort and velocity
+# a model's possible inputs, with effort and velocity
 CHANNELS = ("temperature", "voltage")
 OPTIONAL = ("position", "current", "feedforward", *CHANNELS)
 # numbers of a whole recording
 CONSTANTS = ("kp", "kd", "limit", "inertia", "gravity")
 PER_FILE = ("rate_hz", "licence", "source", "actuators")
-# of any value: beyond it a log is damaged
+# of any absolute value: beyond it a log is damaged
 LARGEST = 1e6
 # rates of logs [Hz]
 FASTEST, SLOWEST = 1e5, 20.0
 # samples that a recording has at least
 SHORTEST = 16
-# samples that may be missing between two moments [D]
+# periods between two samples, at most [D]
 LONGEST_GAP = 10.0
 
 
 @dataclass(frozen=True)
 class Trace:
-    """One actuator in one recording, T moments at the log's rate."""
+    """One actuator in one recording, T samples at the log's rate."""
 
     recording: str
     actuator: str
@@ -93,13 +93,13 @@ class Trace:
         return replace(self, others=others, **needed)
 
     def part(self, begin: int, end: int) -> Trace:
-        """The moments from `begin` to before `end`."""
+        """The samples from `begin` to before `end`."""
         return self.with_columns({name: v[begin:end] for name, v in self.columns.items()})
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """The part of a log that a model is judged by. Raises ValueError for a share out of range."""
+    """The part of a log that is evaluated on. Raises ValueError for a share out of range."""
 
     # of every other trace, its end in time
     share: float = 0.3
@@ -114,7 +114,7 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class ActuatorLog:
-    """Traces at one rate. Raises InputError for no trace, or values that no actuator has."""
+    """Traces at one rate. Raises InputError for no trace, or impossible values."""
 
     rate_hz: float
     traces: tuple[Trace, ...]
@@ -130,7 +130,7 @@ class ActuatorLog:
 
     @property
     def actuators(self) -> list[str]:
-        """Names, in the order in which they first occur."""
+        """Names, in order of first occurrence."""
         return list(dict.fromkeys(trace.actuator for trace in self.traces))
 
     @property
@@ -161,10 +161,6 @@ class ActuatorLog:
             for values in (trace.position_error, trace.velocity, trace.torque):
                 found.update(values.tobytes())
         return found.hexdigest()
-
-    def channels(self) -> list[str]:
-        """Those of `CHANNELS` that every trace has."""
-        return [name for name in CHANNELS if all(name in trace.others for trace in self.traces)]
 
     def split(self, held: HeldOut) -> tuple[Self, Self | None]:
         """The part to fit to, and the part that is held out, None where nothing is.
@@ -197,7 +193,7 @@ class ActuatorLog:
 
 @dataclass(frozen=True)
 class Recording:
-    """T moments of n joints of a robot on a stand."""
+    """T samples of n joints of a robot on a stand."""
 
     name: str
     command: Floats  # (T, n) [rad]
@@ -227,12 +223,12 @@ def _check_rate(rate_hz: float, where: str = "the log") -> float:
 
 
 def _check(trace: Trace, where: str) -> None:
-    """Raise InputError for a trace that no actuator has."""
+    """Raise InputError for a trace with impossible values."""
     if len(trace) < SHORTEST:
-        raise InputError(f"{where}: {len(trace)} moments, at least {SHORTEST} are needed")
+        raise InputError(f"{where}: {len(trace)} samples, at least {SHORTEST} are needed")
     for name, values in trace.columns.items():
         if values.shape != trace.torque.shape:
-            raise InputError(f"{where}: {name} has {len(values)} moments, torque {len(trace)}")
+            raise InputError(f"{where}: {name} has {len(values)} samples, torque {len(trace)}")
         _check_finite(values, f"{where}: {name}")
     for name in CONSTANTS:
         value = getattr(trace, name)
@@ -265,7 +261,7 @@ def at_rate(log: ActuatorLog, rate_hz: float) -> ActuatorLog:
     """A log at another rate, linearly interpolated.
 
     Raises:
-      InputError: for a rate out of range, or one that leaves too few moments.
+      InputError: for a rate out of range, or one that leaves too few samples.
     """
     _check_rate(rate_hz)
     traces = []
@@ -315,7 +311,7 @@ def _write(path: str | Path, rate_hz: float, arrays: Mapping[str, Any]) -> None:
 
 
 def read_log(path: str | Path) -> ActuatorLog:
-    """A log of actuators, .npz or .csv; uneven moments are interpolated to an even rate.
+    """A log of actuators, .npz or .csv; uneven samples are interpolated to an even rate.
 
     Raises:
       InputError: for a file that is absent, damaged, or lacks something.
@@ -344,7 +340,7 @@ def read_log(path: str | Path) -> ActuatorLog:
 
 
 def read_stand_log(path: str | Path) -> StandLog:
-    """A log of a robot's joints, which needs command and position of the same joints throughout.
+    """A log of a robot's joints, with command and position of the same joints in every recording.
 
     Raises:
       InputError: for a file that is absent, damaged or lacks something.
@@ -446,7 +442,7 @@ def _read_csv(path: Path, needed: Sequence[str]) -> dict[str, dict[str, Any]]:
     if not tables:
         raise InputError(f"{path}: no rows")
     return {
-        # joints of a recording may have been read at moments of their own
+        # each joint of a recording may have times of its own
         f"{recording}/{joint}": {
             **dict(zip([names[i] for i in numbers], np.array(table).reshape(-1, len(numbers)).T)),
             "actuators": np.array([joint]),
@@ -465,7 +461,7 @@ def _number(text: str, where: str) -> float:
 
 
 def _rate(path: Path, entries: Mapping[str, Mapping[str, Any]], shared: Mapping[str, Any]) -> float:
-    """A file's rate [Hz]: `rate_hz`, or the median of its moments' distances."""
+    """A file's rate [Hz]: `rate_hz`, or that of the median period."""
     if "rate_hz" in shared:
         values = np.asarray(shared["rate_hz"])
         if values.dtype.kind not in "fiu" or values.size != 1:
@@ -476,7 +472,7 @@ def _rate(path: Path, entries: Mapping[str, Mapping[str, Any]], shared: Mapping[
     if not all("time_s" in entry for entry in entries.values()):
         raise InputError(f"{path}: a recording has neither time_s nor the file rate_hz")
     steps = [
-        np.median(np.diff(_moments(entry["time_s"], f"{path}: {name}")))
+        np.median(np.diff(_times(entry["time_s"], f"{path}: {name}")))
         for name, entry in entries.items()
     ]
     return _check_rate(float(np.round(1.0 / np.median(steps), 3)), str(path))
@@ -498,15 +494,13 @@ def _part(
     if shape[0] < SHORTEST or not shape[1]:
         raise InputError(f"{where}: {list(shape)} values, at least ({SHORTEST}, 1) are needed")
     if "time_s" in entry:
-        time = _moments(entry["time_s"], where)
+        time = _times(entry["time_s"], where)
         columns = {key: on_grid(time, values, rate_hz, where) for key, values in columns.items()}
     names = entry.get("actuators", shared.get("actuators"))
     if names is not None and np.ndim(names) != 1:
         raise InputError(f"{where}: `actuators` must be a row of names")
-    if names is None:
-        joints = tuple(f"actuator_{i}" for i in range(shape[1]))
-    else:
-        joints = tuple(map(str, names))
+    unnamed = [f"actuator_{i}" for i in range(shape[1])]
+    joints = tuple(map(str, unnamed if names is None else names))
     if len(joints) != shape[1]:
         raise InputError(f"{where}: {shape[1]} actuators, but {len(joints)} names")
     constants = {
@@ -537,8 +531,8 @@ def _constant(values: Any, shape: tuple[int, ...], what: str) -> Floats:
     return np.broadcast_to(np.asarray(values, dtype=np.float64), (shape[1],))
 
 
-def _moments(values: Any, where: str) -> Floats:
-    """Moments (T,) [s] as they stand in a file. Raises InputError unless they rise."""
+def _times(values: Any, where: str) -> Floats:
+    """Times (T,) [s] of a file. Raises InputError unless they rise."""
     values = np.asarray(values)
     if values.dtype.kind not in "fiu" or values.ndim != 1 or len(values) < SHORTEST:
         raise InputError(
@@ -551,15 +545,15 @@ def _moments(values: Any, where: str) -> Floats:
 
 
 def on_grid(time_s: Floats, values: Floats, rate_hz: float, where: str) -> Floats:
-    """Values (T, n) at moments time_s (T,), interpolated to even moments of a rate.
+    """Values (T, n) at times time_s (T,), linearly interpolated to an even rate.
 
     Raises:
-      InputError: for moments that do not rise, more than `LONGEST_GAP` samples between two of them,
+      InputError: for times that do not rise, more than `LONGEST_GAP` periods between two of them,
         or more values than there is memory for.
     """
-    time_s = _moments(time_s, where)
+    time_s = _times(time_s, where)
     if time_s.shape != values.shape[:1]:
-        raise InputError(f"{where}: {len(time_s)} moments, but {len(values)} values")
+        raise InputError(f"{where}: {len(time_s)} times, but {len(values)} values")
     steps = np.diff(time_s)
     longest = int(steps.argmax())
     if steps[longest] > LONGEST_GAP * max(1.0 / rate_hz, float(np.median(steps))):

@@ -1,16 +1,14 @@
-"""Models of an actuator's torque. Each is a function of what a joint is asked and does, sample by
-sample, with a memory that it hands on, so that it runs beside a simulator for any number of joints
-at once.
+"""Models of an actuator's torque: pure functions of a sample and a memory, for any number of joints
+beside a simulator.
 
-What a robot-NPMP actuator model does has two parts. The first, `reference`, is what the firmware
-computes: a PID in closed form. It is known, so it is written down rather than learned, and gains,
-limits and control mode can change without new data. The second is what motor, gears and sensors
-make of it; that is learned.
+As in robot-NPMP, a model has two parts. `reference` is what the firmware computes, a PD in closed
+form: gains, limits and control mode can change without new data. What motor, gears and sensors
+make of it is learned.
 
-Inputs (..., C) of a sample are the effort, which is `reference` where the log tells the gains and
-the position error [rad] where it does not, the velocity [rad/s], and the channels that the model
-was fitted with (voltage, temperature). The output is a torque [Nm], of convolutions also a current
-[A] where the log has it.
+Inputs (..., C) of a sample are the effort (`reference` where the log has the gains, else the
+position error [rad]), the velocity [rad/s], and the channels that the model was fitted with
+(voltage, temperature). The output is a torque [Nm], of convolutions also a current [A] where the
+log has it.
 """
 
 from __future__ import annotations
@@ -29,6 +27,7 @@ from torch import Tensor, nn
 from mocap_data.errors import InputError
 from mocap_data.outside import read_json
 from npmp import artifact, ranges
+from npmp.actuators.log import Float32s, Trace
 
 SCHEMA, VERSION = "npmp.actuator", 2  # 1: a closed form of ten numbers; networks are what they were
 KINDS = ("pd", "hybrid", "mlp", "conv", "vae")
@@ -51,7 +50,7 @@ class ActuatorNetConfig:
     # samples back that the MLP sees [Hwangbo: 0, 4, 8 at 400 Hz; D]
     lags: tuple[int, ...] = (0, 1, 2, 3, 4, 6, 8)
     width: int = 32  # units of a layer [Hwangbo; D for the convolutions]
-    latent_dim: int = 4  # of what tells actuators apart, in a vae [D]
+    latent_dim: int = 4  # of a vae's latents, which differ by actuator [D]
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "width", "latent_dim")
@@ -66,7 +65,7 @@ class ActuatorContract:
     kind: str
     rate_hz: float  # of its samples; it is refused at another
     actuators: list[str]
-    channels: list[str]  # inputs besides effort and velocity
+    channels: list[str]  # further inputs, with effort and velocity
     # effort is the reference torque of the log's own gains; otherwise it is the position error
     gains: bool
     input_scale: list[float]  # of effort, velocity and channels: inputs are divided by it
@@ -78,8 +77,8 @@ class ActuatorContract:
     kd: float = 0.0  # per rad/s
     limit: float = NO_LIMIT  # of the effort
     largest: float = NO_LIMIT  # torque [Nm] of the log, beyond which mlp, vae and conv do not go
-    current_scale: float = 0.0  # [A]; 0 where the model tells no current
-    # as `baseline`; empty where it tells no current
+    current_scale: float = 0.0  # [A]; 0 where the model predicts no current
+    # as `baseline`; empty where it predicts no current
     current_baseline: list[float] = field(default_factory=list)
     net: ActuatorNetConfig = field(default_factory=ActuatorNetConfig)
     licence: str = ""
@@ -88,15 +87,12 @@ class ActuatorContract:
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
             raise ValueError(f"no kind '{self.kind}'; there are: {', '.join(KINDS)}")
-        if len(self.input_scale) != 2 + len(self.channels) or len(self.input_mean) != len(
-            self.input_scale
-        ):
+        if not len(self.input_scale) == len(self.input_mean) == 2 + len(self.channels):
             raise ValueError(
                 "input_scale and input_mean need a number for effort, velocity and each channel"
             )
-        if not all(
-            0.0 < scale < math.inf for scale in (*self.input_scale, self.torque_scale, self.rate_hz)
-        ):
+        scales = (*self.input_scale, self.torque_scale, self.rate_hz)
+        if not all(0.0 < scale < math.inf for scale in scales):
             raise ValueError("scales and rate_hz must be finite and above 0")
         if self.kp < 0.0 or self.kd < 0.0 or not (self.limit > 0.0 and self.largest > 0.0):
             raise ValueError("kp and kd must be at least 0, limit and largest above 0")
@@ -112,17 +108,38 @@ def reference(
     limit: float,
     feedforward: Values | float = 0.0,
 ) -> Values:
-    """The effort that a drive's firmware asks of its motor: kp error - kd velocity + feedforward,
-    within the limit.
+    """The effort that firmware asks of its motor: kp error - kd velocity + feedforward, within the
+    limit, of errors (...) [rad] and velocities (...) [rad/s].
 
-    Args:
-      error: (...) command minus position [rad]; velocity: (...) [rad/s]; feedforward: open-loop
-        effort.
-      kp, kd, limit: in any one unit of effort (Nm, a share of the supply) per rad and rad/s. kp =
-        kd = 0 is control of torque, kp = 0 with a feedforward of kd times the asked velocity
-        control of velocity.
+    All in one unit of effort (Nm, a share of the supply), per rad and rad/s. kp = kd = 0 is torque
+    control; kp = 0 and feedforward = kd times the commanded velocity is velocity control.
     """
     return (kp * error - kd * velocity + feedforward).clip(-limit, limit)
+
+
+def inputs_of(trace: Trace, contract: ActuatorContract) -> Float32s:
+    """A model's inputs (T, C) from a trace.
+
+    Raises:
+      InputError: where the trace lacks one of them.
+    """
+    where = f"{trace.recording}, {trace.actuator}"
+    effort = trace.position_error
+    if contract.gains:
+        if not math.isfinite(trace.kp):
+            raise InputError(f"{where} has no kp, which this model takes")
+        feedforward = trace.others.get("feedforward", 0.0)
+        effort = reference(effort, trace.velocity, *gains_of(trace), feedforward)
+    if missing := [name for name in contract.channels if name not in trace.others]:
+        raise InputError(f"{where} has no {', '.join(missing)}, which this model takes")
+    columns = (effort, trace.velocity, *(trace.others[name] for name in contract.channels))
+    return np.stack(columns, -1).astype(np.float32)
+
+
+def gains_of(trace: Trace) -> tuple[float, float, float]:
+    """kp, kd and limit of a trace; where it has none, kd is 0 and the limit `NO_LIMIT`."""
+    kd = trace.kd if math.isfinite(trace.kd) else 0.0
+    return trace.kp, kd, trace.limit if math.isfinite(trace.limit) else NO_LIMIT
 
 
 class Memory(NamedTuple):
@@ -158,16 +175,16 @@ class ActuatorModel(nn.Module, ABC):
         limit: float | None = None,
         feedforward: Tensor | float = 0.0,
     ) -> Tensor:
-        """The first input (...) of position errors (...) [rad] and velocities (...) [rad/s], in the
-        log's unit; gains that are not given are those that most of the log was recorded with. Of a
-        model of position errors it is these."""
+        """The first input (...), from position errors (...) [rad] and velocities (...) [rad/s].
+
+        Gains default to those that most of the log was recorded with; a model of position errors
+        takes none.
+        """
         c = self.contract
-        given = (
-            c.kp if kp is None else kp,
-            c.kd if kd is None else kd,
-            c.limit if limit is None else limit,
-        )
-        return reference(error, velocity, *given, feedforward) if c.gains else error
+        if not c.gains:
+            return error
+        kp, kd = c.kp if kp is None else kp, c.kd if kd is None else kd
+        return reference(error, velocity, kp, kd, c.limit if limit is None else limit, feedforward)
 
     def begin(
         self,
@@ -179,22 +196,26 @@ class ActuatorModel(nn.Module, ABC):
         """The memory of joints that have long been as at their first sample.
 
         Args:
-          inputs: (N, C). torque: (N,) then [Nm]; None: none.
-          generator: draws which actuator each joint is, of a vae: once per episode; None: the mean
-            one.
+          inputs: (N, C). torque: (N,) then [Nm]; None: 0, or a closed form's without friction.
+          generator: draws the latents of a vae, once per episode; None: the mean ones, 0.
         """
         n = len(inputs)
         before = self.scaled(inputs).unsqueeze(1).expand(n, self.history, -1)
-        put_out = inputs.new_zeros(n) if torque is None else torque / self.contract.torque_scale
         latent = inputs.new_zeros(n, self.latent_dim)
         if generator is not None and self.latent_dim:
             latent = torch.randn(n, self.latent_dim, generator=generator, device=inputs.device)
-        return Memory(before, put_out.unsqueeze(-1).expand(n, self.history), latent)
+        return Memory(before, self.first_kept(inputs, torque), latent)
+
+    def first_kept(self, inputs: Tensor, torque: Tensor | None) -> Tensor:
+        """`Memory.kept` of arguments as `begin`."""
+        first = inputs.new_zeros(len(inputs)) if torque is None else torque
+        scaled = first / self.contract.torque_scale
+        return scaled.unsqueeze(-1).expand(len(first), self.history)
 
     @property
     def armature(self) -> float:
-        """The rotor's inertia at the joint [kg m^2] that the torques do not pay for; 0 where
-        nothing is known of it."""
+        """The rotor's inertia at the joint [kg m^2], which the torques accelerate, too; 0 where it
+        is not known."""
         return 0.0
 
     def scaled(self, inputs: Tensor) -> Tensor:
@@ -203,34 +224,33 @@ class ActuatorModel(nn.Module, ABC):
 
     def step(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """The torques (N,) [Nm] of a sample (N, C), and the memory after it."""
-        told, memory = self.advance(self.scaled(inputs), memory)
-        return told[:, 0] * self.contract.torque_scale, memory
+        torque, _, memory = self.step_with_current(inputs, memory)
+        return torque, memory
 
     def step_with_current(
         self, inputs: Tensor, memory: Memory
     ) -> tuple[Tensor, Tensor | None, Memory]:
-        """`step`, with the currents (N,) [A] of a model that tells them."""
-        told, memory = self.advance(self.scaled(inputs), memory)
-        current = told[:, 1] * self.contract.current_scale if told.shape[1] > 1 else None
-        return told[:, 0] * self.contract.torque_scale, current, memory
+        """`step`, with the currents (N,) [A] of a model that predicts them."""
+        output, memory = self.advance(self.scaled(inputs), memory)
+        current = output[:, 1] * self.contract.current_scale if output.shape[1] > 1 else None
+        return output[:, 0] * self.contract.torque_scale, current, memory
 
     def advance(self, scaled: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """A step of scaled inputs (N, C) to scaled outputs (N, 1), or (N, 2) with a current."""
         seen = torch.cat((memory.inputs[:, 1:], scaled.unsqueeze(1)), 1)
-        told, kept = self.law(seen, memory.kept, memory.latent)
-        return told, Memory(seen, kept, memory.latent)
+        output, kept = self.law(seen, memory.kept, memory.latent)
+        return output, Memory(seen, kept, memory.latent)
 
     def within(self, torque: Tensor) -> Tensor:
-        """A network's scaled torques, none larger than the largest that it was fitted to: what it
-        makes of inputs larger than those is nobody's measurement. The gradient is that without this
-        limit."""
+        """A network's scaled torques, at most the largest that it was fitted to; the gradient is
+        that without this limit."""
         most = self.contract.largest / self.contract.torque_scale
         return torque.detach().clamp(-most, most) + (torque - torque.detach())
 
     @abstractmethod
     def law(self, seen: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
-        """The scaled outputs (N, 1 or 2) after inputs (N, H, C), the present one last, what was
-        kept before it, and latents (N, d); and what is kept now."""
+        """Scaled outputs (N, 1 or 2) and what is kept now, of inputs (N, H, C), the present one
+        last, what was kept before, and latents (N, d)."""
 
     def rollout(self, inputs: Tensor, memory: Memory) -> tuple[Tensor, Memory]:
         """Torques (T, N) of samples (T, N, C), each on the model's own outputs before."""
@@ -271,10 +291,9 @@ class MLP(ActuatorModel):
             width = net.width
         self.layers = nn.Sequential(*layers, nn.Linear(width, 1))
         self.codes: nn.Parameter | None = None
-        # of the actuators that it was fitted to, mean and log-std of their latents
+        # mean and log-std of the latents of the actuators that it was fitted to
         if self.latent_dim:
-            # which begin apart: where all are N(0, I) they are noise at first, and the network
-            # learns not to hear them
+            # begun apart: latents that are all N(0, I) are noise, and the network ignores them
             mean = APART[0] * torch.randn(len(contract.actuators), self.latent_dim)
             self.codes = nn.Parameter(torch.stack((mean, torch.full_like(mean, APART[1])), 1))
 
@@ -300,8 +319,7 @@ class MLP(ActuatorModel):
 
     @torch.no_grad()
     def standardize_codes(self) -> None:
-        """Turn and stretch the latent space until the actuators' latents together have mean 0 and
-        covariance I, and the first layer back by as much: the model stays what it is, and samples
+        """Whiten the latent space, and undo that in the first layer: predictions stay, and samples
         of N(0, I) spread as the actuators do."""
         first = self.layers[0]
         assert self.codes is not None and isinstance(first, nn.Linear)  # for the type checker
@@ -319,9 +337,9 @@ class MLP(ActuatorModel):
 
 
 class Convolutions(ActuatorModel):
-    """Four layers of strided causal convolutions over the last eight samples, each halving them;
-    what comes out is added to the torque before (robot-NPMP). Besides the inputs they see that
-    torque: without it a residual drifts."""
+    """Strided causal convolutions over the last eight samples, each halving them; the output is
+    added to the torque before (robot-NPMP). That torque is an input, too: without it a residual
+    drifts."""
 
     history = WINDOW
     recursive = True
@@ -340,14 +358,14 @@ class Convolutions(ActuatorModel):
         x = torch.cat((seen, kept.unsqueeze(-1)), -1)
         for layer in self.pairs:
             x = nn.functional.softsign(layer(x.reshape(len(x), x.shape[1] // 2, -1)))
-        told = self.head(x[:, 0])
-        torque = self.within(kept[:, -1:] + told[:, :1])
-        return torch.cat((torque, told[:, 1:]), -1), torch.cat((kept[:, 1:], torque), 1)
+        output = self.head(x[:, 0])
+        torque = self.within(kept[:, -1:] + output[:, :1])
+        return torch.cat((torque, output[:, 1:]), -1), torch.cat((kept[:, 1:], torque), 1)
 
 
 @dataclass(frozen=True)
 class PDParameters:
-    """Of a servo in closed form, SI units."""
+    """A servo in closed form, SI units."""
 
     stiffness: float  # Nm per unit of effort
     damping: float  # Nm s/rad
@@ -364,13 +382,12 @@ class PDParameters:
 
 
 class PD(ActuatorModel):
-    """A servo in closed form: PD after a delay, through a first-order lag, within a torque that
-    falls with speed as a DC motor's does and is neared smoothly, less friction.
+    """A servo in closed form: PD after a delay, through a first-order lag, within a torque limit
+    that falls with speed as a DC motor's, less friction.
 
-    Friction falls from its limit at rest (Stribeck) and grows with the motor's torque, as gears'
-    does. A joint gives `GIVES` before it slides (an elasto-plastic bristle, Dupont et al. 2002): so
-    friction holds a load, whatever it is within the limit, and remembers on which side it is. It is
-    a function of the motion, and in no need of the load.
+    Friction falls with speed (Stribeck) and grows with the motor's torque, as gears' does. A joint
+    gives `GIVES` before it slides (an elasto-plastic bristle, Dupont et al. 2002), so friction
+    holds any load within its limit. It is a function of the motion alone.
     """
 
     history = MOST_DELAY + 1
@@ -399,21 +416,13 @@ class PD(ActuatorModel):
         """As `ActuatorModel.armature`: known where it was fitted to a pendulum's motion."""
         return self.parameters_of.armature
 
-    def begin(
-        self,
-        inputs: Tensor,
-        torque: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-    ) -> Memory:
-        """As `ActuatorModel.begin`; what it keeps (N, 2) is the motor's torque before its limit,
-        scaled, and how far the joint gives, of -1 to 1. Friction bears what it can of the
-        difference to the torque; without one, none."""
+    def first_kept(self, inputs: Tensor, torque: Tensor | None) -> Tensor:
+        """As `ActuatorModel.first_kept`: (N, 2), the motor's torque before its limit, scaled, and
+        the deflection of the friction, -1 to 1, which bears the difference to the torque."""
         p, velocity = self.parameters_of, inputs[:, 1]
         motor = wanted(p, inputs[:, 0], velocity)
         given = torch.zeros_like(motor) if torque is None else given_at(p, motor, velocity, torque)
-        kept = torch.stack((motor / self.contract.torque_scale, given), -1)
-        return super().begin(inputs, torque, generator=generator)._replace(kept=kept)
+        return torch.stack((motor / self.contract.torque_scale, given), -1)
 
     def law(self, seen: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
         """As `ActuatorModel.law`."""
@@ -429,36 +438,30 @@ class PD(ActuatorModel):
         return (torque / scale).unsqueeze(-1), torch.stack((motor / scale, given), -1)
 
     def corrected(self, motor: Tensor, velocity: Tensor, borne: Tensor, torque: Tensor) -> Tensor:
-        """The torque (N,) [Nm] of a closed form with the motor's within its limit [Nm], the
-        velocity [rad/s] and the share of friction that is borne."""
+        """The torque (N,) [Nm], given the motor's within its limit [Nm], the velocity [rad/s], the
+        share of friction that is borne, and the closed form's torque [Nm]."""
         return torque
 
 
 class Hybrid(PD):
-    """A servo in closed form, and a network that adds what this leaves of the torque. It sees no
-    effort, only what the closed form makes of it, which its limit bounds; and it has no biases, so
-    that turned around it is the same."""
+    """A servo in closed form, and a network that adds what this leaves of the torque. Its inputs
+    are bounded by the closed form's limit; without biases it is an odd function, as a joint has no
+    side."""
 
     def __init__(self, contract: ActuatorContract):
         super().__init__(contract)
-        width, bare = contract.net.width, {"bias": False}
-        last = nn.Linear(width, 1, **bare)
-        nn.init.zeros_(last.weight)  # at first the closed form alone
-        self.layers = nn.Sequential(
-            nn.Linear(4, width, **bare),
-            nn.Softsign(),
-            nn.Linear(width, width, **bare),
-            nn.Softsign(),
-            last,
-        )
+        width, last = contract.net.width, nn.Linear(contract.net.width, 1, bias=False)
+        # at first the closed form alone
+        nn.init.zeros_(last.weight)
+        first, second = (nn.Linear(size, width, bias=False) for size in (4, width))
+        self.layers = nn.Sequential(first, nn.Softsign(), second, nn.Softsign(), last)
 
     def left(self, motor: Tensor, velocity: Tensor, borne: Tensor, torque: Tensor) -> Tensor:
         """What the network adds (N,), scaled; arguments as `corrected`."""
         scale, speed = self.contract.torque_scale, FASTER * self.scale[1]
-        told: Tensor = self.layers(
-            torch.stack((motor / scale, velocity / speed, borne, torque / scale), -1)
-        )
-        return told.squeeze(-1)
+        inputs = torch.stack((motor / scale, velocity / speed, borne, torque / scale), -1)
+        added: Tensor = self.layers(inputs)
+        return added.squeeze(-1)
 
     def corrected(self, motor: Tensor, velocity: Tensor, borne: Tensor, torque: Tensor) -> Tensor:
         """As `PD.corrected`."""
@@ -471,61 +474,51 @@ def wanted(p: PDParameters, effort: Values, velocity: Values) -> Values:
 
 
 def limited(p: PDParameters, motor: Values, velocity: Values) -> Values:
-    """A motor's torque (...) [Nm] within its limit, which it nears as a hyperbolic tangent does."""
+    """A motor's torque (...) [Nm] within its limit: most * tanh(motor / most)."""
     library: Any = torch if isinstance(motor, Tensor) else np
     most = (p.limit - p.limit_slope * velocity * library.sign(motor)).clip(1e-9, None)
-    told: Values = most * library.tanh(motor / most)
-    return told
+    within: Values = most * library.tanh(motor / most)
+    return within
 
 
 def friction(p: PDParameters, motor: Values, velocity: Values) -> Values:
     """The most that friction bears (...) [Nm], of a motor's torque within its limit."""
     library: Any = torch if isinstance(motor, Tensor) else np
     at_rest = library.exp(-abs(velocity) / p.stribeck)
-    told: Values = (
-        p.coulomb + p.stiction * at_rest + (p.load + p.load_at_rest * at_rest) * abs(motor)
-    )
-    return told
+    of_load = p.load + p.load_at_rest * at_rest
+    most: Values = p.coulomb + p.stiction * at_rest + of_load * abs(motor)
+    return most
 
 
 def gives(given: Values, velocity: Values, rate_hz: float) -> tuple[Values, Values]:
-    """How far (...) a joint gives after another sample, as a share of `GIVES`, at most -1 or 1,
-    where it slides; and the share of the most that friction bears which it then does, that of a
-    spring and a damper."""
+    """The deflection (...) of a joint's friction after another sample, as a share of `GIVES`, -1 or
+    1 where it slides; and the share of `friction` that is borne, as by a spring and a damper."""
     after = (given + velocity / (rate_hz * GIVES)).clip(-1.0, 1.0)
     return after, (after + DAMPED_S * rate_hz * (after - given)).clip(-1.0, 1.0)
 
 
 def given_at(p: PDParameters, motor: Values, velocity: Values, torque: Values) -> Values:
-    """How far (...) friction is deflected at this torque [Nm], as near as friction comes to it."""
+    """The deflection (...) of friction at which `delivered` comes nearest to a torque [Nm]."""
     within = limited(p, motor, velocity)
     return ((within - torque) / friction(p, within, velocity).clip(1e-9, None)).clip(-1.0, 1.0)
 
 
 def delivered(p: PDParameters, motor: Values, velocity: Values, borne: Values) -> Values:
-    """What a motor's torque (...) [Nm] becomes behind limit and friction, of which a share (...) is
-    borne."""
+    """The torque (...) [Nm] behind limit and friction, of which a share (...) is borne."""
     within = limited(p, motor, velocity)
     return within - friction(p, within, velocity) * borne
 
 
 def share(lag_s: Any, rate_hz: float) -> Any:
-    """How much of the way a first-order lag goes in a sample."""
+    """The share of its way that a first-order lag goes in a sample."""
     return 1.0 - np.exp(-1.0 / (np.maximum(lag_s, 1e-6) * rate_hz))
-
-
-MODELS: dict[str, type[ActuatorModel]] = {
-    "pd": PD,
-    "hybrid": Hybrid,
-    "mlp": MLP,
-    "conv": Convolutions,
-    "vae": MLP,
-}
 
 
 def make(contract: ActuatorContract) -> ActuatorModel:
     """The model of a contract, untrained."""
-    return MODELS[contract.kind](contract)
+    kinds: dict[str, type[ActuatorModel]]
+    kinds = {"pd": PD, "hybrid": Hybrid, "mlp": MLP, "conv": Convolutions, "vae": MLP}
+    return kinds[contract.kind](contract)
 
 
 def load(folder: str | Path, device: str | torch.device = "cpu") -> ActuatorModel:

@@ -1,5 +1,4 @@
-"""A known pendulum that a joint moves: where a log tells it, a model can be tried and fitted by the
-motion it gives."""
+"""Known pendulums that a log's joints move, simulated under a model's torques."""
 
 from __future__ import annotations
 
@@ -10,16 +9,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from npmp.actuators.log import ActuatorLog, Floats, Trace
+from npmp.actuators.models import ActuatorContract, gains_of, reference
 
-FASTEST = 100.0  # rad/s, of a simulated pendulum: a model that drives it faster has failed
+# speed limit of a simulated pendulum [rad/s]: a model that drives it faster has failed
+MOST_SPEED = 100.0
 
 
 class Pendulums:
-    """N recordings side by side, the last moment of shorter ones repeated.
+    """N recordings side by side, the last sample of shorter ones repeated.
 
-    position, command, feedforward: (T, N) [rad, rad, effort]. velocity: (N,) [rad/s] at the first
-    moment. there: (T, N), whether a moment is of the recording. inertia, gravity: (N,) [kg m^2,
-    Nm].
+    position, command, feedforward: (T, N) [rad, rad, effort]. velocity, torque: (N,) [rad/s, Nm]
+    at the first sample. there: (T, N), whether a sample is of the recording. inertia, gravity:
+    (N,) [kg m^2, Nm].
     """
 
     def __init__(self, log: ActuatorLog):
@@ -38,28 +39,38 @@ class Pendulums:
         self.position = column(lambda trace: trace.others["position"])
         self.command = self.position + column(lambda trace: trace.position_error)
         self.feedforward = column(lambda trace: trace.others.get("feedforward", 0.0))
-        self.velocity = np.array([trace.velocity[0] for trace in log.traces], np.float64)
-        self.torque = np.array([trace.torque[0] for trace in log.traces], np.float64)
+        self.velocity, self.torque = column(lambda t: t.velocity)[0], column(lambda t: t.torque)[0]
+        self.inertia, self.gravity = column(lambda t: t.inertia)[0], column(lambda t: t.gravity)[0]
         self.there: NDArray[np.bool_] = np.arange(len(at))[:, None] < lengths
-        self.inertia, self.gravity = (
-            np.array([getattr(trace, name) for trace in log.traces], np.float64)
-            for name in ("inertia", "gravity")
-        )
+        self._gains = np.array([gains_of(trace) for trace in log.traces]).T
 
-    def off(
+    def effort(self, t: int, q: Floats, v: Floats, contract: ActuatorContract) -> Floats:
+        """The first input of a model (..., N) at positions [rad] and velocities [rad/s]."""
+        error: Floats = self.command[t] - q
+        if not contract.gains:
+            return error
+        kp, kd, limit = self._gains
+        return reference(error, v, kp, kd, limit, self.feedforward[t])
+
+    def acceleration(self, torque: Floats, q: Floats, armature: Any) -> Floats:
+        """(..., N) [rad/s^2] under torques [Nm] at positions [rad], with a rotor [kg m^2]."""
+        driven = torque - self.gravity * np.sin(q)
+        found: Floats = driven / (self.inertia + armature)
+        return found
+
+    def errors(
         self, accelerate: Callable[[int, Floats, Floats], Floats], shape: tuple[int, ...] = ()
     ) -> Floats:
-        """By how much simulated pendulums are off (T, *shape, N) [rad], from each recording's first
-        moment on by its commands alone; 0 where a recording has ended.
+        """Position errors (T, *shape, N) [rad] of simulations from each recording's first sample
+        on; 0 where a recording has ended.
 
-        accelerate(t, position, velocity): (*shape, N) [rad/s^2], called once a sample, the first
-        being 0.
+        accelerate(t, position, velocity): (*shape, N) [rad/s^2], called once a sample.
         """
         q = np.zeros((*shape, len(self.traces))) + self.position[0]
         v = np.zeros_like(q) + self.velocity
         found = np.zeros((len(self.position), *q.shape))
         for t, there in enumerate(self.there):
             found[t] = (q - self.position[t]) * there
-            v = (v + accelerate(t, q, v) / self.rate_hz).clip(-FASTEST, FASTEST)
+            v = (v + accelerate(t, q, v) / self.rate_hz).clip(-MOST_SPEED, MOST_SPEED)
             q = q + v / self.rate_hz
         return found

@@ -1,5 +1,4 @@
-"""Commands that show what joints are made of, and logs of simulated robots whose parameters are
-drawn and hidden."""
+"""Commands that excite a robot's joints, and logs of simulated robots with drawn parameters."""
 
 from __future__ import annotations
 
@@ -15,12 +14,13 @@ from npmp.actuators.log import Recording, StandLog
 from npmp.identification.stand import KINDS, Floats, Stand
 from npmp.robots import Robot
 
-_ENCODER_NOISE = 5e-4  # rad, of simulated encoders
-_SHRINK = 0.85
-_TRIES = 40
-_SPEED = 0.7  # of the speed limits, at most
-# of the torque limits, on the nominal robot: stiffer ones need more, and what saturates hides gains
-_TORQUE = 0.5
+# of simulated encoders [rad]
+_ENCODER_NOISE = 5e-4
+# amplitudes shrink by this factor, so many times at most
+_SHRINK, _TRIES = 0.85, 40
+# shares of the limits of speed and torque, at most, on the nominal robot: stiffer ones need more
+# torque, and saturated drives hide their gains
+_SPEED, _TORQUE = 0.7, 0.5
 
 
 @dataclass(frozen=True)
@@ -30,9 +30,9 @@ class ExcitationConfig:
     seconds: float = 20.0
     lowest_hz: float = 0.2
     highest_hz: float = 8.0
-    # rad about the middle, at most; less where limits or other parts of the robot are near
+    # [rad] about the middle, at most; less where limits or other parts of the robot are near
     amplitude: float = 0.5
-    rest_s: float = 1.0  # s at the start and the end, in the middle pose
+    rest_s: float = 1.0  # [s] at the start and the end, in the middle pose
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "seconds", "lowest_hz", "highest_hz", "amplitude")
@@ -50,10 +50,8 @@ class ExcitationConfig:
 def excitation(
     robot: Robot, stand: Stand, config: ExcitationConfig, rng: np.random.Generator
 ) -> Floats:
-    """Commands (T, n) [rad] at the stand's rate that keep limits of angle, speed and torque, and
-    parts apart.
-
-    Checked on the nominal robot in simulation, with room to spare for others.
+    """Commands (T, n) [rad] at the stand's rate. In simulation of the nominal robot they keep the
+    limits of angle, speed and torque, with a margin for other robots, and parts apart.
 
     Raises:
       InputError: where the rate is too low for the frequencies, or nothing but rest keeps the
@@ -64,31 +62,22 @@ def excitation(
             f"highest_hz={config.highest_hz:g} is too fast for commands at {stand.rate_hz:g} Hz"
         )
     wave = _waves(config, stand, rng)
-    half = 0.4 * (robot.joint_upper - robot.joint_lower)
-    amplitude = np.minimum(half, config.amplitude)
-    middle = np.clip(
-        robot.home_joints, robot.joint_lower + 1.2 * amplitude, robot.joint_upper - 1.2 * amplitude
-    )
-    apart = _Apart(robot)
+    lower, upper = robot.joint_lower, robot.joint_upper
+    room, amplitude = 0.05 * (upper - lower), np.minimum(0.4 * (upper - lower), config.amplitude)
+    middle = np.clip(robot.home_joints, lower + 1.2 * amplitude, upper - 1.2 * amplitude)
+    apart, stride = _Apart(robot), max(1, round(stand.rate_hz / 25.0))
     for _ in range(_TRIES):
         command = middle + amplitude * wave
         motion = stand.run(stand.nominal[None], command, command[0], torque=True)
         position = motion.position[0]
         assert motion.torque is not None  # for the type checker: it was asked for
         speed = np.abs(np.diff(position, axis=0)).max(0) * stand.rate_hz
-        room = 0.05 * (robot.joint_upper - robot.joint_lower)
-        wrong = (np.abs(motion.torque[0]).max(0) > _TORQUE * robot.torque_limit) | (
-            speed > _SPEED * robot.velocity_limit
-        )
-        wrong |= (position.min(0) < robot.joint_lower + room) | (
-            position.max(0) > robot.joint_upper - room
-        )
-        if (
-            not wrong.any()
-            and not (
-                wrong := apart.touching(position[:: max(1, round(stand.rate_hz / 25.0))])
-            ).any()
-        ):
+        wrong = np.abs(motion.torque[0]).max(0) > _TORQUE * robot.torque_limit
+        wrong |= speed > _SPEED * robot.velocity_limit
+        wrong |= (position.min(0) < lower + room) | (position.max(0) > upper - room)
+        if not wrong.any():
+            wrong = apart.touching(position[::stride])
+        if not wrong.any():
             return command
         amplitude = np.where(wrong, _SHRINK, 1.0) * amplitude
     names = ", ".join(name for name, bad in zip(stand.joints, wrong, strict=True) if bad)
@@ -98,28 +87,24 @@ def excitation(
 
 
 def _waves(config: ExcitationConfig, stand: Stand, rng: np.random.Generator) -> Floats:
-    """(T, n) in [-1, 1]: sums of harmonics of the whole length, slow ones larger, as much in every
-    octave.
-
-    Joints of one limb share none, so that what each does to the others can be told apart.
+    """(T, n) in [-1, 1]: sums of harmonics of the whole length, with equal power per octave. Joints
+    of one limb share none, so that their effects on each other can be separated.
     """
     time = np.arange(round(config.seconds * stand.rate_hz)) / stand.rate_hz
-    harmonics = np.arange(
-        np.ceil(config.lowest_hz * config.seconds), config.highest_hz * config.seconds + 1e-9
-    )
+    lowest, highest = config.lowest_hz * config.seconds, config.highest_hz * config.seconds
+    harmonics = np.arange(np.ceil(lowest), highest + 1e-9)
     longest = max(map(len, stand.trees))
     blocks = harmonics[: len(harmonics) // longest * longest].reshape(-1, longest) / config.seconds
     wave = np.empty((len(time), len(stand.joints)))
     for tree in stand.trees:
-        own = rng.permuted(blocks, axis=1)[:, : len(tree)]  # (blocks, joints) [Hz]
-        phase = rng.uniform(0.0, 2.0 * np.pi, own.shape)
-        wave[:, tree] = (
-            np.sin(2.0 * np.pi * time[:, None, None] * own + phase) / np.sqrt(own)
-        ).sum(1)
+        # (blocks, joints) [Hz]
+        hz = rng.permuted(blocks, axis=1)[:, : len(tree)]
+        phase = rng.uniform(0.0, 2.0 * np.pi, hz.shape)
+        sines = np.sin(2.0 * np.pi * time[:, None, None] * hz + phase)
+        wave[:, tree] = (sines / np.sqrt(hz)).sum(1)
     wave /= np.abs(wave).max(0)
-    ramp = np.clip(np.minimum(time - config.rest_s, time[-1] - config.rest_s - time), 0.0, 1.0)[
-        :, None
-    ]
+    since = np.minimum(time - config.rest_s, time[-1] - config.rest_s - time)
+    ramp = np.clip(since, 0.0, 1.0)[:, None]
     return np.asarray(wave * ramp * ramp * (3.0 - 2.0 * ramp))
 
 
@@ -143,12 +128,9 @@ class _Apart:
         """Bodies that touch, by their ids."""
         mujoco.mj_kinematics(self._model, self._data)
         mujoco.mj_collision(self._model, self._data)
-        touching = (
-            self._model.geom_bodyid[contact.geom]
-            for contact in self._data.contact
-            if contact.dist < 0.0
-        )
-        return {(int(min(pair)), int(max(pair))) for pair in touching}
+        contacts = [contact.geom for contact in self._data.contact if contact.dist < 0.0]
+        bodies = (self._model.geom_bodyid[geoms] for geoms in contacts)
+        return {(int(min(pair)), int(max(pair))) for pair in bodies}
 
     def touching(self, position: Floats) -> NDArray[np.bool_]:
         """(n,): joints that move parts which touch others somewhere along (S, n)."""
@@ -161,9 +143,8 @@ class _Apart:
 
 
 def drawn(stand: Stand, rng: np.random.Generator) -> Floats:
-    """Parameters (n, 7) of a robot that nobody knows: gains +-20 % of the model's, biases +-0.05
-    rad, delays of 0 to 3 samples; armature, damping and friction 0.5 to 1.5 times the model's, or
-    what drives of its size have."""
+    """Random parameters (n, 7): gains +-20 % of the model's, biases +-0.05 rad, delays of 0 to 3
+    samples; armature, damping and friction 0.5 to 1.5 times the model's, or typical of its size."""
     n = len(stand.joints)
 
     def around(kind: str, low: float, high: float) -> Floats:
@@ -174,18 +155,16 @@ def drawn(stand: Stand, rng: np.random.Generator) -> Floats:
     kp, kd = (stand.nominal[:, KINDS.index(kind)] for kind in ("kp", "kd"))
     inertia = float(stand.inertia.mean())
     friction = 0.02 * np.where(np.isfinite(stand.torque_limit), stand.torque_limit, 0.2 * kp)
-    return np.stack(
-        (
-            around("armature", 0.2 * inertia, inertia),
-            around("damping", 0.0, 0.5 * float(kd.mean()) + 1e-12),
-            around("friction_loss", 0.2 * float(friction.mean()), float(friction.mean())),
-            rng.uniform(0.0, 3.0, n) / stand.rate_hz,
-            rng.uniform(-0.05, 0.05, n),
-            kp * rng.uniform(0.8, 1.2, n),
-            kd * rng.uniform(0.8, 1.2, n),
-        ),
-        -1,
+    values = (
+        around("armature", 0.2 * inertia, inertia),
+        around("damping", 0.0, 0.5 * float(kd.mean()) + 1e-12),
+        around("friction_loss", 0.2 * float(friction.mean()), float(friction.mean())),
+        rng.uniform(0.0, 3.0, n) / stand.rate_hz,
+        rng.uniform(-0.05, 0.05, n),
+        kp * rng.uniform(0.8, 1.2, n),
+        kd * rng.uniform(0.8, 1.2, n),
     )
+    return np.stack(values, -1)
 
 
 def simulated(
@@ -196,8 +175,7 @@ def simulated(
     *,
     torque: bool = False,
 ) -> StandLog:
-    """What encoders with 0.5 mrad of noise log of a robot of these parameters (n, 7), at rest at
-    first."""
+    """The log of a robot of these parameters (n, 7), at rest at first, with encoder noise."""
     bias = parameters[:, KINDS.index("bias")]
     # it stands where its drives hold it before the log begins
     still = np.repeat(command[:1], round(2.0 * stand.rate_hz), 0)
@@ -208,6 +186,5 @@ def simulated(
     if motion.torque is not None:
         scale = 0.01 * np.minimum(stand.torque_limit, stand.nominal[:, KINDS.index("kp")])
         torques = motion.torque[0] + scale * rng.normal(size=command.shape)
-    return StandLog(
-        stand.rate_hz, stand.joints, (Recording("excitation", command, position, None, torques),)
-    )
+    recording = Recording("excitation", command, position, None, torques)
+    return StandLog(stand.rate_hz, stand.joints, (recording,))

@@ -13,15 +13,17 @@ from npmp.identification.estimation import Identified
 from npmp.identification.stand import KINDS, UNITS, Floats
 
 _ARMATURE, _DAMPING, _FRICTION, _DELAY, _BIAS, _KP, _KD = range(len(KINDS))
-# each scaled quantity of a preset, and whose estimates it spreads about
+# each scaled quantity of a preset, and the parameters of whose estimates it is a spread
 _SPREADS = {
     "armature": (_ARMATURE,),
     "damping": (_DAMPING, _KD),
     "friction_loss": (_FRICTION,),
     "gain": (_KP,),
 }
-_LEARNED = 0.5  # of the prior's standard deviation: where the motions left more, they did not tell
-_LOST = 1.0  # a standard error as large as the estimate
+# a standard error above this share of the prior's deviation: the motions did not determine it
+_LEARNED = 0.5
+# a standard error as large as the estimate
+_LOST = 1.0
 
 
 @dataclass(frozen=True)
@@ -55,12 +57,7 @@ def _of_joint(found: Identified, j: int) -> dict[str, Any]:
     error, correlation = found.error[j], found.correlation(j)
     upper = np.abs(np.triu(correlation, 1))
     first, second = np.unravel_index(int(np.argmax(upper)), upper.shape)
-    ratios = {
-        f"{KINDS[kind]}_over_kp": dict(
-            zip(("estimate", "standard_error"), _ratio(found, j, kind), strict=True)
-        )
-        for kind in (_ARMATURE, _DAMPING, _FRICTION)
-    }
+    ratios = {f"{KINDS[k]}_over_kp": _ratio(found, j, k) for k in (_ARMATURE, _DAMPING, _FRICTION)}
     return {
         "estimate": dict(zip(KINDS, map(float, found.estimate[j]), strict=True)),
         "standard_error": {
@@ -77,38 +74,33 @@ def _of_joint(found: Identified, j: int) -> dict[str, Any]:
     }
 
 
-def _ratio(found: Identified, j: int, kind: int) -> tuple[float, float]:
+def _ratio(found: Identified, j: int, kind: int) -> dict[str, float]:
     """A parameter over kp, and its standard error, to first order. Damping: with the drive's."""
     kp, slope = found.estimate[j, _KP], np.zeros(len(KINDS))
     whole = found.estimate[j, kind] + (found.estimate[j, _KD] if kind == _DAMPING else 0.0)
     slope[kind], slope[_KP] = 1.0 / kp, -whole / kp**2
     if kind == _DAMPING:
         slope[_KD] = 1.0 / kp
-    return float(whole / kp), float(np.sqrt(slope @ found.covariance[j] @ slope))
+    error = np.sqrt(slope @ found.covariance[j] @ slope)
+    return {"estimate": float(whole / kp), "standard_error": float(error)}
 
 
 def not_told_apart(found: Identified) -> list[str]:
-    """Sentences on what these motions do not tell, joints of the same lack together."""
-    error, estimate = found.error, found.estimate
-    little = {
+    """Sentences on what these motions do not determine, each with its joints."""
+    error, little = found.error, found.error > _LEARNED * found.prior
+    lost = found.error > _LOST * found.estimate
+    lacks = {
         "kp: of armature, damping and friction_loss only their ratios to kp are known (a torque "
-        "log, or a known weight on the limb, would tell)": error[:, _KP]
-        > _LEARNED * found.prior[:, _KP],
-        "bias: its weight hardly depends on its angle": error[:, _BIAS]
-        > _LEARNED * found.prior[:, _BIAS],
-        "armature: as uncertain as it is large": error[:, _ARMATURE]
-        > _LOST * estimate[:, _ARMATURE],
-        "friction_loss: as uncertain as it is large": error[:, _FRICTION]
-        > _LOST * estimate[:, _FRICTION],
+        "log, or a known weight on the limb, would tell)": little[:, _KP],
+        "bias: its weight hardly depends on its angle": little[:, _BIAS],
+        "armature: as uncertain as it is large": lost[:, _ARMATURE],
+        "friction_loss: as uncertain as it is large": lost[:, _FRICTION],
         "gains: drives reach their torque limit, so errors are too small (move less)": (
             found.saturated > 0.0
         ),
     }
-    sentences = [
-        f"{words}: {', '.join(np.array(found.joints)[where])}"
-        for words, where in little.items()
-        if where.any()
-    ]
+    names = np.array(found.joints)
+    sentences = [f"{text}: {', '.join(names[at])}" for text, at in lacks.items() if at.any()]
     if not error[:, _KD].any() and not found.torques:
         sentences.append(
             "damping of the joint and kd of its drive: angles show their sum only; kd stays the "
@@ -121,19 +113,16 @@ def not_told_apart(found: Identified) -> list[str]:
 def preset(
     found: Identified, base: Mapping[str, Any], name: str, config: PresetConfig | None = None
 ) -> dict[str, Any]:
-    """A randomization preset: the estimate as what is nominal, spreads as uncertain as it is, all
-    else of `base`."""
+    """A randomization preset: nominal values are the estimates, spreads follow their errors, and
+    all else is of `base`."""
     config = config or PresetConfig()
     estimate, error = found.estimate, found.error
     physics: dict[str, Any] = {**base.get("physics", {})}
     for key, kinds in _SPREADS.items():
-        physics[key] = {
-            "whole": 0.0,
-            "each": _share(estimate[:, kinds].sum(1), error[:, kinds], config),
-        }
-    physics["joint_offset"] = _rounded(
-        config.errors * float(np.sqrt(np.square(error[:, _BIAS]).mean()))
-    )
+        spread = _share(estimate[:, kinds].sum(1), error[:, kinds], config)
+        physics[key] = {"whole": 0.0, "each": spread}
+    offset = float(np.sqrt(np.square(error[:, _BIAS]).mean()))
+    physics["joint_offset"] = _rounded(config.errors * offset)
     keys = {
         "armature": _ARMATURE,
         "damping": _DAMPING,
@@ -149,37 +138,21 @@ def preset(
         }
         for j, joint in enumerate(found.joints)
     }
-    low, high = _delays(estimate[:, _DELAY], error[:, _DELAY], config)
-    sensors = {**base.get("sensors", {}), "delay_s": [low, high]}
-    return {
-        "name": name,
-        "physics": physics,
-        "pushes": {**base.get("pushes", {})},
-        "sensors": sensors,
-    }
+    # one range for all joints [s], from the quickest to the slowest
+    delay, width = estimate[:, _DELAY], config.errors * error[:, _DELAY]
+    delays = [_rounded(max(0.0, float(d))) for d in ((delay - width).min(), (delay + width).max())]
+    sensors = {**base.get("sensors", {}), "delay_s": delays}
+    pushes = {**base.get("pushes", {})}
+    return {"name": name, "physics": physics, "pushes": pushes, "sensors": sensors}
 
 
 def _share(values: Floats, errors: Floats, config: PresetConfig) -> float:
     """Half-width of the joints' scales: root mean square of their standard errors (n, k) over their
-    values (n,).
-
-    A scale does nothing to a value of zero: such joints do not count.
-    """
-    some = values > 0.0
-    relative = (
-        float(np.sqrt(np.mean(np.square(errors[some]).sum(1) / values[some] ** 2)))
-        if some.any()
-        else 0.0
-    )
+    values (n,), where these are not 0: scales do nothing to a 0."""
+    some, relative = values > 0.0, 0.0
+    if some.any():
+        relative = float(np.sqrt(np.mean(np.square(errors[some]).sum(1) / values[some] ** 2)))
     return _rounded(min(max(config.errors * relative, config.least), config.most))
-
-
-def _delays(values: Floats, errors: Floats, config: PresetConfig) -> tuple[float, float]:
-    """One range for all joints [s], as sensors have it: from the quickest to the slowest."""
-    return (
-        _rounded(max(0.0, float((values - config.errors * errors).min()))),
-        _rounded(max(0.0, float((values + config.errors * errors).max()))),
-    )
 
 
 def _rounded(value: float) -> float:

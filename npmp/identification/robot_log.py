@@ -57,7 +57,7 @@ def _check_joint(name: str, log: StandLog, j: int, lower: float, upper: float) -
         if high - low < _LEAST_MOTION:
             raise InputError(
                 f"{name}: {what} moves by {high - low:.2g} rad, at least {_LEAST_MOTION} are "
-                "needed; npmp sysid excite makes commands that tell"
+                "needed; npmp sysid excite makes such commands"
             )
     together = float(np.corrcoef(command, position)[0, 1])
     if together < 0.0:

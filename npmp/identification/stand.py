@@ -1,9 +1,7 @@
-"""A robot on a stand: its trunk held, its joints on position drives that can be late and count from
-a wrong zero.
+"""A robot on a stand: its trunk held, its joints on position drives with a delay and a bias.
 
-The drive of a joint, in its own terms: torque = clip(kp (command(t - delay) - reading) - kd speed),
-reading = true angle + bias. Armature, damping and friction_loss are the joint's, as MuJoCo has
-them.
+torque = clip(kp (command(t - delay) - reading) - kd speed), reading = true angle + bias. Armature,
+damping and friction_loss are the joint's, as MuJoCo has them.
 """
 
 from __future__ import annotations
@@ -32,21 +30,23 @@ UNITS = {
     "kd": "Nm s/rad",
 }
 GRAVITY = 9.81
-_BEFORE_S = 1.0  # how long the first command is taken to have held; longer than any delay
+# how long the first command has held at the start; longer than any delay
+_BEFORE_S = 1.0
 
 
 class Motion(NamedTuple):
-    """What simulations do at the moments of a log, from the first on."""
+    """m simulations at the samples of a log: true angles (m, T, n) [rad], and the drives' torques
+    [Nm] where they were asked for."""
 
-    position: Floats  # (m, T, n) true angles [rad]
-    torque: Floats | None  # (m, T, n) of the drives [Nm], where asked for
+    position: Floats
+    torque: Floats | None
 
 
 class Stand:
     """n joints on a held trunk, sampled at a log's rate; nothing touches anything.
 
     `nominal` (n, 7) are the model's own parameters, in the order of `KINDS`. `trees`: the joints
-    (indices) of each limb; one limb does not feel another.
+    (indices) of each limb; limbs do not affect each other.
     """
 
     def __init__(
@@ -54,12 +54,8 @@ class Stand:
     ):
         """model: with one position actuator of each joint's name; its timestep times `substeps` is
         the log's period."""
-        self.model, self.joints, self.substeps, self._threads = (
-            model,
-            tuple(joints),
-            substeps,
-            threads,
-        )
+        self.model, self.joints = model, tuple(joints)
+        self.substeps, self._threads = substeps, threads
         self.rate_hz = 1.0 / (substeps * model.opt.timestep)
         found = [model.joint(name) for name in joints]
         self._q = np.array([int(joint.qposadr[0]) for joint in found])
@@ -97,14 +93,13 @@ class Stand:
         torque: bool = False,
         every_step: bool = False,
     ) -> Motion:
-        """Simulations of m sets of parameters (m, n, 7) under the same commands (T, n) [rad], each
-        held to the next.
+        """Simulate m sets of parameters (m, n, 7) under the same commands (T, n) [rad], each held
+        to the next.
 
         Args:
           start: (n,) the encoders' first readings [rad]; speed: (n,) [rad/s], None: at rest.
-          torque: whether the drives' torques are wanted.
-          every_step: at every physics step, not the log's moments only: T is (T - 1) substeps + 1
-            then.
+          torque: whether to return the drives' torques.
+          every_step: return every physics step, (T - 1) substeps + 1, not only the T samples.
         """
         values = np.asarray(parameters, dtype=np.float64)
         batch = self._batch(values)
@@ -120,25 +115,22 @@ class Stand:
         if not torque:
             return Motion(q, None)
         qd = np.concatenate((first[1], course["qvel"][:, last]), 1)[..., self._v]
-        told = np.concatenate((control[:, :1], control[:, last]), 1)[..., self._u]
+        target = np.concatenate((control[:, :1], control[:, last]), 1)[..., self._u]
         kp, kd = (values[:, None, :, KINDS.index(name)] for name in ("kp", "kd"))
-        return Motion(q, np.clip(kp * (told - q) - kd * qd, -self.torque_limit, self.torque_limit))
+        drive = kp * (target - q) - kd * qd
+        return Motion(q, np.clip(drive, -self.torque_limit, self.torque_limit))
 
     def _batch(self, values: Floats) -> mujoco.batch.Batch:
         """Simulations of these parameters (m, n, 7), in the model's default state."""
-        batch = self._batches.get(len(values))
-        if batch is None:
-            batch = self._batches[len(values)] = mujoco.batch.Batch(
-                self.model, len(values), self._threads
-            )
+        size = len(values)
+        if size not in self._batches:
+            self._batches[size] = mujoco.batch.Batch(self.model, size, self._threads)
+        batch = self._batches[size]
         batch.reset(stage=mujoco.mjtStage.mjSTAGE_NONE.value)
         armature, damping, friction, _, _, kp, kd = np.moveaxis(values, -1, 0)
-        for name, given in (
-            ("dof_armature", armature),
-            ("dof_damping", damping),
-            ("dof_frictionloss", friction),
-        ):
-            batch.expand(name)[:, self._v] = given
+        batch.expand("dof_armature")[:, self._v] = armature
+        batch.expand("dof_damping")[:, self._v] = damping
+        batch.expand("dof_frictionloss")[:, self._v] = friction
         batch.expand("actuator_gainprm")[:, self._u, 0] = kp
         batch.expand("actuator_biasprm")[:, self._u, 1] = -kp
         batch.expand("actuator_biasprm")[:, self._u, 2] = -kd
@@ -146,10 +138,8 @@ class Stand:
         return batch
 
     def _controls(self, values: Floats, command: Floats) -> Floats:
-        """True joint targets at every physics step, (m, (T - 1) substeps, nu).
-
-        Each is the mean of the late command over the step, which is smooth in the delay.
-        """
+        """True joint targets at every physics step, (m, (T - 1) substeps, nu): the mean of the late
+        command over the step, which is smooth in the delay."""
         moments, number = command.shape
         steps = (moments - 1) * self.substeps
         h = self.model.opt.timestep
@@ -170,18 +160,13 @@ class Stand:
 def stand_of(
     robot: Robot, rate_hz: float, *, up: Sequence[float] = (0.0, 0.0, 1.0), threads: int = 1
 ) -> Stand:
-    """The robot with its trunk held, sampled at a rate. up: the world's vertical in the trunk's
-    frame.
+    """The robot with its trunk held, sampled at a rate. up: the vertical in the trunk's frame.
 
     Raises:
-      InputError: for a vertical that is none.
+      InputError: for a vertical that is not a direction.
     """
     vertical = np.asarray(up, dtype=np.float64)
-    if (
-        vertical.shape != (3,)
-        or not np.isfinite(vertical).all()
-        or not np.linalg.norm(vertical) > 0.0
-    ):
+    if vertical.shape != (3,) or not 0.0 < np.linalg.norm(vertical) < np.inf:
         raise InputError(
             f"up={list(up)}: the vertical in the trunk's frame is expected, e.g. [0,0,1]"
         )

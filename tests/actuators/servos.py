@@ -15,13 +15,11 @@ def moves(samples: int, seed: int) -> tuple[NDArray[np.float32], NDArray[np.floa
     """Position errors [rad] and velocities [rad/s] (T,): sums of sines of 0.3 to 8 Hz."""
     rng = np.random.default_rng(seed)
     time = np.arange(samples) / RATE
-    error, velocity = (
-        sum(
-            size * np.sin(2 * np.pi * rng.uniform(0.3, 8.0) * time + rng.uniform(0, 6))
-            for _ in range(5)
-        )
-        for size in (0.04, 0.8)
-    )
+
+    def wave() -> NDArray[np.float64]:
+        return np.sin(2 * np.pi * rng.uniform(0.3, 8.0) * time + rng.uniform(0, 6))
+
+    error, velocity = (sum(size * wave() for _ in range(5)) for size in (0.04, 0.8))
     return np.asarray(error, np.float32), np.asarray(velocity, np.float32)
 
 
@@ -62,16 +60,9 @@ def swung(p: PDParameters, size: float, samples: int = 250) -> Trace:
         v += acceleration / 100.0
         q += v / 100.0
     position, velocity = np.array(positions, np.float32), np.array(velocities, np.float32)
-    error = (command - position).astype(np.float32)
-    columns = error, velocity, np.array(torques, np.float32)
-    return Trace(
-        f"swung_{size:g}",
-        "one",
-        *columns,
-        others={"position": position},
-        inertia=0.005,
-        gravity=0.5,
-    )
+    columns = (command - position).astype(np.float32), velocity, np.array(torques, np.float32)
+    others = {"position": position}
+    return Trace(f"swung_{size:g}", "one", *columns, others, inertia=0.005, gravity=0.5)
 
 
 def log_of(*traces: Trace, rate_hz: float = RATE) -> ActuatorLog:

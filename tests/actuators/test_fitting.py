@@ -10,93 +10,68 @@ import pytest
 import torch
 
 from mocap_data.errors import InputError
-from npmp.actuators.evaluation import evaluate
-from npmp.actuators.fitting import FitConfig, fit, inputs_of, static_law
-from npmp.actuators.models import MLP, PD, ActuatorNetConfig, Hybrid, PDParameters
+from npmp.actuators import Trace
+from npmp.actuators.evaluation import evaluate, position_errors
+from npmp.actuators.fitting import FitConfig, fit, static_law
+from npmp.actuators.models import MLP, PD, ActuatorNetConfig, Hybrid, PDParameters, inputs_of
 from tests.actuators.servos import RATE, log_of, servo, swung
 
+SWUNG = PDParameters(
+    1.0, 0.04, 0.0, 0.01, coulomb=0.02, stribeck=0.3, load=0.4, load_at_rest=0.2, armature=0.003
+)
 SHORT = FitConfig(net=ActuatorNetConfig(width=8, lags=(0, 2)), updates=30, batch=32, unroll=4)
+
+
+def pd_fitted(*traces: Trace) -> PD:
+    model = fit("pd", log_of(*traces))
+    assert isinstance(model, PD)
+    return model
 
 
 def test_the_best_constant_gains_are_found() -> None:
     """Without delay, lag and friction a servo is its gains."""
-    a, b, c = static_law(log_of(servo(PDParameters(40.0, 1.5, 0.3))))
-    assert (a, b, c) == (
-        pytest.approx(40.0, rel=1e-4),
-        pytest.approx(1.5, rel=1e-4),
-        pytest.approx(0.3, rel=1e-3),
-    )
+    found = static_law(log_of(servo(PDParameters(40.0, 1.5, 0.3))))
+    assert found == pytest.approx([40.0, 1.5, 0.3], rel=1e-3)
 
 
 def test_delay_lag_friction_and_gains_of_a_servo_are_recovered() -> None:
     true = PDParameters(40.0, 1.5, 0.2, lag_s=0.012, coulomb=0.3, stiction=0.2, stribeck=0.5)
-    model = fit("pd", log_of(servo(true, 3, noise=0.02), servo(true, 3, seed=5, noise=0.02)))
-    assert isinstance(model, PD) and int(model.delay) == 3
+    model = pd_fitted(servo(true, 3, noise=0.02), servo(true, 3, seed=5, noise=0.02))
     found = model.parameters_of
-    assert found.stiffness == pytest.approx(40.0, rel=0.02) and found.damping == pytest.approx(
-        1.5, rel=0.05
-    )
-    assert found.lag_s == pytest.approx(0.012, rel=0.05) and found.offset == pytest.approx(
-        0.2, abs=0.02
-    )
+    assert int(model.delay) == 3 and found.stiffness == pytest.approx(40.0, rel=0.02)
+    assert (found.damping, found.lag_s) == pytest.approx((1.5, 0.012), rel=0.05)
+    assert found.offset == pytest.approx(0.2, abs=0.02)
     sliding = found.coulomb + found.load * 1.0  # at small torques
     assert sliding == pytest.approx(0.3, abs=0.05)
-    judged = evaluate(model, log_of(servo(true, 3, seed=9))).figures
-    assert judged["rollout_rmse_nm"] < 0.06 < 0.5 < judged["baseline_rmse_nm"]
+    figures = evaluate(model, log_of(servo(true, 3, seed=9))).figures
+    assert figures["rollout_rmse_nm"] < 0.06 < 0.5 < figures["baseline_rmse_nm"]
 
 
 @pytest.mark.slow
 def test_a_servo_is_recovered_from_how_it_swings_a_pendulum() -> None:
     """From commands and positions alone, friction that grows with the motor and is larger at rest,
-    and the armature, which no torque tells. A motion that it never made comes out; the network,
-    told the rotor's share of torques, leaves it as it is."""
-    true = PDParameters(
-        1.0,
-        0.04,
-        lag_s=0.01,
-        coulomb=0.01,
-        stribeck=0.3,
-        load=0.3,
-        load_at_rest=0.15,
-        armature=0.003,
-    )
+    and the armature, which no torque shows. A motion that it never made is predicted; the network,
+    given the rotor's share of torques, leaves it as it is."""
+    true = replace(SWUNG, coulomb=0.01, load=0.3, load_at_rest=0.15)
     model = fit("hybrid", log_of(*(swung(true, size) for size in (1.2, -0.8, 0.4)), rate_hz=100.0))
     assert isinstance(model, Hybrid)
     found = model.parameters_of
     assert found.armature == model.armature == pytest.approx(0.003, rel=0.1)
-    assert (found.stiffness, found.load) == (
-        pytest.approx(1.0, rel=0.03),
-        pytest.approx(0.3, abs=0.02),
-    )
-    assert found.load_at_rest == pytest.approx(0.15, abs=0.03)
-    figures = evaluate(model, log_of(swung(true, 0.5), rate_hz=100.0)).figures
-    judged = figures["position_mae_rad"]
-    without = (
-        swung(replace(true, load_at_rest=0.0), 0.5).others["position"]
-        - swung(true, 0.5).others["position"]
-    )
-    assert judged < 0.002 < 0.005 < np.abs(without).mean()
+    assert found.stiffness == pytest.approx(1.0, rel=0.03)
+    assert (found.load, found.load_at_rest) == pytest.approx((0.3, 0.15), abs=0.025)
+    last, other = (swung(p, 0.5) for p in (true, replace(true, load_at_rest=0.0)))
+    figures = evaluate(model, log_of(last, rate_hz=100.0)).figures
+    without = np.abs(other.others["position"] - last.others["position"]).mean()
+    assert figures["position_mae_rad"] < 0.002 < 0.005 < without
     # the torque at the pendulum, which lacks what the rotor took
     assert figures["rollout_rmse_nm"] < 0.1 * figures["torque_std_nm"]
 
 
 def test_of_several_searches_the_best_stays() -> None:
-    """On what they were fitted to; the first of them is the one that there is otherwise."""
-    true = PDParameters(
-        1.0,
-        0.04,
-        lag_s=0.01,
-        coulomb=0.02,
-        stribeck=0.3,
-        load=0.4,
-        load_at_rest=0.2,
-        armature=0.003,
-    )
-    log = log_of(swung(true, 1.0), rate_hz=100.0)
-    one, two = (
-        evaluate(fit("pd", log, FitConfig(searches=count)), log).figures for count in (1, 2)
-    )
-    assert two["position_mae_rad"] <= 1.05 * one["position_mae_rad"] < 0.01
+    """On what they were fitted to; the first of them is the single search."""
+    log = log_of(swung(SWUNG, 1.0, 150), rate_hz=100.0)
+    one, two = (position_errors(fit("pd", log, FitConfig(searches=n)), log).mean() for n in (1, 2))
+    assert two <= 1.05 * one < 0.01
     with pytest.raises(ValueError, match="searches"):
         FitConfig(searches=0)
 
@@ -105,24 +80,19 @@ def test_a_hybrid_adds_what_the_closed_form_leaves() -> None:
     """Of a torque T a part tanh(T) Nm is lost; what is added is the less the more it costs."""
     traces = [servo(PDParameters(40.0, 0.5), samples=600, seed=seed) for seed in (0, 3, 9)]
     *some, last = (replace(t, torque=t.torque - np.tanh(t.torque)) for t in traces)
-    off = [
-        evaluate(
-            fit(kind, log_of(*some), FitConfig(updates=300, correction=cost)), log_of(last)
-        ).figures["rmse_nm"]
+    models = [
+        fit(kind, log_of(*some), FitConfig(updates=300, correction=cost))
         for kind, cost in (("hybrid", 0.0), ("hybrid", 1.0), ("pd", 0.0))
     ]
-    assert off[0] < 0.5 * off[1] < off[1] < off[2]
+    free, costly, none = (evaluate(m, log_of(last)).figures["rmse_nm"] for m in models)
+    assert free < 0.5 * costly < costly < none
 
 
 def test_a_limit_that_falls_with_speed_is_recovered() -> None:
     true = PDParameters(60.0, 0.0, limit=2.5, limit_slope=0.4)
-    model = fit("pd", log_of(servo(true), servo(true, seed=3)))
-    assert isinstance(model, PD)
-    found = model.parameters_of
-    assert (found.limit, found.limit_slope) == (
-        pytest.approx(2.5, rel=0.03),
-        pytest.approx(0.4, rel=0.1),
-    )
+    found = pd_fitted(servo(true), servo(true, seed=3)).parameters_of
+    assert found.limit == pytest.approx(2.5, rel=0.03)
+    assert found.limit_slope == pytest.approx(0.4, rel=0.1)
 
 
 def test_the_closed_form_is_fitted_to_a_stretch_of_every_trace(
@@ -131,22 +101,17 @@ def test_the_closed_form_is_fitted_to_a_stretch_of_every_trace(
     """Two servos of stiffness 20 and 60: between them, not the first's."""
     monkeypatch.setattr("npmp.actuators.fitting.MOST_SAMPLES", 500)
     traces = [servo(PDParameters(stiff, 1.0), name=f"s{stiff:g}", seed=3) for stiff in (20.0, 60.0)]
-    model = fit("pd", log_of(*traces))
-    assert isinstance(model, PD) and model.parameters_of.stiffness == pytest.approx(40.0, rel=0.1)
+    assert pd_fitted(*traces).parameters_of.stiffness == pytest.approx(40.0, rel=0.1)
 
 
 def test_constant_gains_without_a_lag_are_recovered() -> None:
     trace = servo(PDParameters(1.0, 0.0), samples=400)
-    model = fit("pd", log_of(replace(trace, torque=40 * trace.position_error - trace.velocity)))
-    assert isinstance(model, PD) and int(model.delay) == 0
+    trace = replace(trace, torque=40 * trace.position_error - trace.velocity)
+    model = pd_fitted(trace)
     found = model.parameters_of
-    assert (found.stiffness, found.damping) == (
-        pytest.approx(40.0, rel=1e-3),
-        pytest.approx(1.0, rel=1e-3),
-    )
-    figures = evaluate(
-        model, log_of(replace(trace, torque=40 * trace.position_error - trace.velocity))
-    ).figures
+    assert int(model.delay) == 0
+    assert (found.stiffness, found.damping) == pytest.approx((40.0, 1.0), rel=1e-3)
+    figures = evaluate(model, log_of(trace)).figures
     assert figures["rollout_rmse_nm"] < 1e-3 * figures["torque_std_nm"]
 
 
@@ -167,18 +132,17 @@ def test_networks_learn_what_constant_gains_cannot(kind: str) -> None:
         for trace in (servo(true, 2, seed=seed) for seed in (0, 3, 9))
     )
     config = FitConfig(net=ActuatorNetConfig(width=16), updates=400, batch=64, unroll=8)
-    judged = evaluate(fit(kind, log_of(*traces), config), log_of(last)).figures
-    assert judged["rollout_rmse_nm"] < 0.5 * judged["baseline_rmse_nm"]
-    assert ("current_rmse_a" in judged) is (kind == "conv")
+    figures = evaluate(fit(kind, log_of(*traces), config), log_of(last)).figures
+    assert figures["rollout_rmse_nm"] < 0.5 * figures["baseline_rmse_nm"]
+    assert ("current_rmse_a" in figures) is (kind == "conv")
     if kind == "conv":
-        assert judged["baseline_current_rmse_a"] == pytest.approx(
-            judged["baseline_rmse_nm"] / 0.7, rel=1e-3
-        )
-        assert judged["current_rmse_a"] < 0.3 * judged["baseline_current_rmse_a"]
-        assert judged["rollout_current_rmse_a"] < 0.5 * judged["baseline_current_rmse_a"]
-        assert judged["actuators"]["one"]["current_std_a"] == pytest.approx(
-            judged["torque_std_nm"] / 0.7, rel=1e-3
-        )
+        baseline = 0.7 * figures["baseline_current_rmse_a"]
+        assert baseline == pytest.approx(figures["baseline_rmse_nm"], rel=1e-3)
+        spread = figures["torque_std_nm"]
+        assert 0.7 * figures["current_std_a"] == pytest.approx(spread, rel=1e-3)
+        assert figures["actuators"]["one"]["current_std_a"] == figures["current_std_a"]
+        assert 0.7 * figures["current_rmse_a"] < 0.3 * baseline
+        assert 0.7 * figures["rollout_current_rmse_a"] < 0.5 * baseline
 
 
 @pytest.mark.parametrize("kind", ["mlp", "conv", "vae", "pd", "hybrid"])
@@ -192,11 +156,9 @@ def test_a_seed_gives_one_model(kind: str) -> None:
 
 
 def test_gains_change_without_new_data() -> None:
-    """Fitted at kp 20 and 40, a model tells torques at 80: its reference does."""
+    """Fitted at kp 20 and 40, a model predicts torques at 80: its reference does."""
     traces = [
-        replace(
-            servo(PDParameters(kp, 1.0, lag_s=0.01), name="one", seed=i), kp=kp, kd=0.0, limit=1e3
-        )
+        replace(servo(PDParameters(kp, 1.0, lag_s=0.01), seed=i), kp=kp, kd=0.0, limit=1e3)
         for i, kp in enumerate((20.0, 40.0, 80.0))
     ]
     model = fit("pd", log_of(*traces[:2]))
@@ -204,37 +166,34 @@ def test_gains_change_without_new_data() -> None:
     assert isinstance(model, PD) and model.parameters_of.stiffness == pytest.approx(1.0, rel=0.01)
     figures = evaluate(model, log_of(traces[2])).figures
     assert figures["rollout_rmse_nm"] < 0.02 * figures["baseline_rmse_nm"]
-    with pytest.raises(InputError, match="motion_0, one does not tell kp"):
+    with pytest.raises(InputError, match="motion_0, one has no kp"):
         inputs_of(replace(traces[0], kp=math.nan), model.contract)
 
 
 def test_a_vae_tells_actuators_apart_and_its_samples_spread_as_they_do() -> None:
     """Six servos of stiffness 20 to 70; another of 45 lies among them, one of 300 does not."""
     stiff = (20.0, 30.0, 40.0, 50.0, 60.0, 70.0)
-    traces = [
-        servo(PDParameters(k, 1.0), name=f"k{k:g}", samples=500, seed=i)
-        for i, k in enumerate(stiff)
-    ]
-    config = FitConfig(
-        net=ActuatorNetConfig(width=16, lags=(0,), latent_dim=1), updates=1500, batch=128
-    )
+
+    def named(name: str, k: float, seed: int) -> Trace:
+        return servo(PDParameters(k, 1.0), name=name, samples=500, seed=seed)
+
+    traces = [named(f"k{k:g}", k, i) for i, k in enumerate(stiff)]
+    net = ActuatorNetConfig(width=16, lags=(0,), latent_dim=1)
+    config = FitConfig(net=net, updates=1500, batch=128)
     model = fit("vae", log_of(*traces), config)
     assert isinstance(model, MLP) and model.codes is not None
     assert abs(np.corrcoef(model.codes[:, 0, 0].detach().numpy(), stiff)[0, 1]) > 0.9
-    others = [
-        servo(PDParameters(k, 1.0), name=name, samples=500, seed=9)
-        for k, name in ((45.0, "in"), (300.0, "out"))
-    ]
-    judged = evaluate(model, log_of(*traces, *others)).figures["latents"]
-    likely = judged["nats_per_sample"]
+    others = named("in", 45.0, 9), named("out", 300.0, 9)
+    figures = evaluate(model, log_of(*traces, *others)).figures["latents"]
+    likely = figures["nats_per_sample"]
     known = [likely[f"k{k:g}"] for k in stiff]
-    assert judged["told_apart"] > 0.6
+    assert figures["told_apart"] > 0.6
     assert likely["in"] > min(known) - 0.5 and likely["out"] < min(known) - 5
 
 
 def test_what_cannot_be_fitted_is_refused() -> None:
     log = log_of(servo(PDParameters(20.0, 1.0), samples=40))
-    with pytest.raises(InputError, match="a vae tells actuators apart; this log has one, one"):
+    with pytest.raises(InputError, match="a vae needs two actuators; this log has one, one"):
         fit("vae", log)
     with pytest.raises(InputError, match="no recording is as long as an unroll of 200 samples"):
         fit("conv", log, replace(SHORT, unroll=200))

@@ -28,21 +28,22 @@ from npmp.actuators.importers import (
 )
 
 
+def saved_arm(path: Path, joints: list[str], **columns: np.ndarray) -> Path:
+    """A file of an SO-101 at 50 Hz, one run."""
+    time = np.arange(50) / 50
+    run = columns | {"time_s": time, "command_time_s": time}
+    np.savez(path / "s.npz", joints=np.array(joints), **{f"run/{k}": v for k, v in run.items()})
+    return path / "s.npz"
+
+
 def test_a_pendulum_s_torque_follows_from_its_motion(tmp_path: Path) -> None:
     """q = 0.5 sin(2 t): m l^2 a + m g l sin q with a = -4 q."""
     time = np.arange(0, 4, 0.005)
     q = 0.5 * np.sin(2 * time)
     load = np.where(time < 2.0, 65535.0, 0.0)  # -1, then off
-    columns = {
-        "position": q,
-        "goal_position": q + 0.1,
-        "input_volts": 7 + 0 * q,
-        "temp": 30 + 0 * q,
-        "load": load,
-    }
-    np.savez(
-        tmp_path / "b.npz", **{f"00/{k}": v for k, v in (columns | {"timestamp": time}).items()}
-    )
+    columns = {"timestamp": time, "position": q, "goal_position": q + 0.1, "load": load}
+    columns |= {"input_volts": 7 + 0 * q, "temp": 30 + 0 * q}
+    np.savez(tmp_path / "b.npz", **{f"00/{k}": v for k, v in columns.items()})
     about = {"log": "00", "trajectory": "sine", "mass": 0.5, "length": 0.1, "kp": 100}
     (tmp_path / "b.json").write_text(json.dumps([about, about | {"log": "07"}]))
     log = bam(tmp_path / "b.npz")
@@ -54,10 +55,7 @@ def test_a_pendulum_s_torque_follows_from_its_motion(tmp_path: Path) -> None:
     np.testing.assert_allclose(found.torque[inside], torque[inside], atol=1e-4)
     # 100 / 256 of 4096 counts in a turn, of 885
     assert found.kp == pytest.approx(100 / 256 * 4096 / (2 * math.pi) / 885) and found.limit == 1.0
-    assert (found.inertia, found.gravity) == (
-        pytest.approx(0.005),
-        pytest.approx(0.5 * GRAVITY * 0.1),
-    )
+    assert (found.inertia, found.gravity) == pytest.approx((0.005, 0.5 * GRAVITY * 0.1))
     np.testing.assert_allclose(found.position_error, 0.1, atol=1e-6)
     (tmp_path / "b.json").write_text("[{}]")
     with pytest.raises(InputError, match="log, trajectory, mass, length, kp are needed"):
@@ -65,99 +63,64 @@ def test_a_pendulum_s_torque_follows_from_its_motion(tmp_path: Path) -> None:
 
 
 def test_a_current_s_magnitude_gets_the_error_s_sign(tmp_path: Path) -> None:
-    time = np.arange(0, 1, 0.02)
-    both = np.stack([np.full(50, 0.2), np.full(50, -0.3)], -1)
-    arrays = {
-        "command": both,
-        "position": 0 * both,
-        "velocity": 0 * both,
-        "torque": np.abs(both) * [1, 20],
-    }
-    named = arrays | {"time_s": time, "command_time_s": time}
-    np.savez(
-        tmp_path / "s.npz", joints=np.array(["A", "B"]), **{f"run/{k}": v for k, v in named.items()}
+    both = np.tile([0.2, -0.3], (50, 1))
+    torque = np.abs(both) * [1, 20]
+    path = saved_arm(
+        tmp_path, ["A", "B"], command=both, position=0 * both, velocity=0 * both, torque=torque
     )
-    log = sage(tmp_path / "s.npz")
+    log = sage(path)
     assert log.rate_hz == 50.0 and log.actuators == ["A", "B"]
     np.testing.assert_allclose(log.traces[0].torque, 0.2)
     np.testing.assert_allclose(log.traces[1].torque, -STS3215_STALL_NM)
     # 0.2 and 6 Nm by 0.022814 Nm per count of 6.5 mA; a current is not cut
     np.testing.assert_allclose(log.traces[0].others["current"], 0.05698, atol=1e-5)
     np.testing.assert_allclose(log.traces[1].others["current"], -1.70948, atol=1e-5)
-    with pytest.raises(
-        InputError, match="has no rate_hz, no position_error, no velocity, no torque; is it another"
-    ):
-        hwangbo(tmp_path / "s.npz")
+    with pytest.raises(InputError, match="has no rate_hz, no position_error, no velocity, no torq"):
+        hwangbo(path)
 
 
 def test_a_current_answers_a_command_a_moment_later(tmp_path: Path) -> None:
     """The command jumps from 0.2 to -0.2 at moment 5, of which the servo knows nothing yet as it is
     read."""
-    time, command = np.arange(0, 1, 0.02), np.where(np.arange(50) < 5, 0.2, -0.2)[:, None]
-    arrays = {
-        "command": command,
-        "position": 0 * command,
-        "velocity": 0 * command,
-        "torque": 0.1 + 0 * command,
-    }
-    named = arrays | {"time_s": time, "command_time_s": time}
-    np.savez(
-        tmp_path / "s.npz", joints=np.array(["A"]), **{f"run/{k}": v for k, v in named.items()}
+    command, zero = np.where(np.arange(50) < 5, 0.2, -0.2)[:, None], np.zeros((50, 1))
+    path = saved_arm(
+        tmp_path, ["A"], command=command, position=zero, velocity=zero, torque=0.1 + zero
     )
-    (found,) = sage(tmp_path / "s.npz").traces
+    (found,) = sage(path).traces
     np.testing.assert_allclose(found.position_error[3:8], [0.2, 0.2, 0.2, -0.2, -0.2], atol=1e-6)
     np.testing.assert_allclose(found.torque[3:8], [0.1, 0.1, 0.1, -0.1, -0.1], atol=1e-6)
 
 
 def test_the_jaw_s_shares_become_rad(tmp_path: Path) -> None:
     """1,523 counts of the encoder from shut to open, 4,096 a turn; velocities are rad/s already."""
-    time = np.arange(0, 1, 0.02)
     both = np.full((50, 2), 0.5)
-    arrays = {"command": 2 * both, "position": both, "velocity": both, "torque": both}
-    named = arrays | {"time_s": time, "command_time_s": time}
-    np.savez(
-        tmp_path / "s.npz",
-        joints=np.array(["Elbow", "Jaw"]),
-        **{f"run/{k}": v for k, v in named.items()},
+    path = saved_arm(
+        tmp_path, ["Elbow", "Jaw"], command=2 * both, position=both, velocity=both, torque=both
     )
-    elbow, jaw = sage(tmp_path / "s.npz").traces
+    elbow, jaw = sage(path).traces
     half = math.pi * 1523 / 4096
     np.testing.assert_allclose([elbow.position_error, elbow.others["position"]], 0.5, rtol=1e-6)
     np.testing.assert_allclose([jaw.position_error, jaw.others["position"]], half, rtol=1e-6)
-    np.testing.assert_allclose(
-        [elbow.velocity, jaw.velocity, elbow.torque, jaw.torque], 0.5, rtol=1e-6
-    )
+    for same in (elbow.velocity, jaw.velocity, elbow.torque, jaw.torque):
+        np.testing.assert_allclose(same, 0.5, rtol=1e-6)
 
 
 def test_a_network_s_answers_become_a_log(tmp_path: Path) -> None:
     """Without memory (no recurrent weights, gates open or shut) a network can be a spring and a
     damper."""
-    hidden = 2
-    zero = {
-        f"lstm.{kind}_l{k}": np.zeros((4 * hidden, width), np.float32)
-        for k in (0, 1)
-        for kind, width in (("weight_ih", 2), ("weight_hh", hidden))
-    }
-    # in, forget, cell, out: as torch has them
-    bias = np.repeat(np.array([20.0, -20.0, 0.0, 20.0], np.float32), hidden)
-    arrays = {
-        **zero,
-        **{
-            f"lstm.bias_{kind}_l{k}": bias * (kind == "ih") for k in (0, 1) for kind in ("ih", "hh")
-        },
-    }
-    for k in (0, 1):
-        # each cell holds one input, small
-        arrays[f"lstm.weight_ih_l{k}"][2 * hidden : 3 * hidden] = np.eye(2)
-    linear = {
+    weights, bias = np.zeros((8, 2), np.float32), np.zeros(8, np.float32)
+    # of in, forget, cell, out: each cell holds one input, small
+    weights[4:6] = np.eye(2)
+    gates = np.repeat(np.array([20.0, -20.0, 0.0, 20.0], np.float32), 2)
+    layer = {"weight_ih": weights, "weight_hh": 0 * weights, "bias_ih": gates, "bias_hh": bias}
+    arrays = {f"lstm.{name}_l{k}": values for k in (0, 1) for name, values in layer.items()}
+    arrays |= {
         "linear.weight": np.array([[400.0, -50.0]], np.float32),
         "linear.bias": np.zeros(1, np.float32),
-    }
-    scales = {
         "in_scale": np.array([[[0.01, 0.002]]], np.float32),
         "out_scale": np.array([20.0], np.float32),
     }
-    np.savez(tmp_path / "a.npz", **arrays, **linear, **scales)
+    np.savez(tmp_path / "a.npz", **arrays)
     log = anydrive(tmp_path / "a.npz")
     assert log.rate_hz == 200.0 and log.actuators == ["anydrive"] and log.licence == "BSD-3-Clause"
     assert len(log.traces) == 16 and all(len(trace) == 6000 for trace in log.traces)
@@ -166,10 +129,7 @@ def test_a_network_s_answers_become_a_log(tmp_path: Path) -> None:
         np.testing.assert_allclose(trace.torque, spring, atol=0.01 * np.abs(spring).max())
         assert 0.01 < trace.position_error.std() < 1.0 and trace.velocity.std() > 0.5
     for name, shape in (("bias_ih_l0", (3,)), ("weight_hh_l0", (3,)), ("weight_hh_l0", (0, 0))):
-        np.savez(
-            tmp_path / "b.npz",
-            **{**arrays, **linear, **scales, f"lstm.{name}": np.zeros(shape, np.float32)},
-        )
+        np.savez(tmp_path / "b.npz", **arrays | {f"lstm.{name}": np.zeros(shape, np.float32)})
         with pytest.raises(InputError, match="is not the network of an ANYdrive"):
             anydrive(tmp_path / "b.npz")
 
@@ -182,12 +142,12 @@ def test_every_joint_of_the_arm_moves_as_fast_as_it_says(shared: Path) -> None:
         assert (rise @ said) / (rise @ rise) == pytest.approx(1.0, abs=0.06), trace.actuator
 
 
-def test_the_anydrive_says_what_its_publishers_probed(shared: Path) -> None:
+def test_the_anydrive_answers_as_its_publishers_probed(shared: Path) -> None:
     """From rest, 0.1 rad off; on its way with 1 rad/s it is slowed down."""
     path = shared / "actuators" / "anydrive_v3_lstm.npz"
     network, other = anydrive_network(path), anydrive_network(path)
-    told = [network(np.array([0.1]), np.zeros(1))[0] for _ in range(4)]
-    assert told == pytest.approx([5.2, 7.8, 8.8, 9.1], abs=0.05)
+    torques = [network(np.array([0.1]), np.zeros(1))[0] for _ in range(4)]
+    assert torques == pytest.approx([5.2, 7.8, 8.8, 9.1], abs=0.05)
     assert [other(np.zeros(1), np.ones(1))[0] for _ in range(20)][-1] < -2.0
     stiffness, damping = static_law(anydrive(path))[:2]
     assert (stiffness, damping) == (pytest.approx(64.0, abs=2.0), pytest.approx(3.8, abs=0.3))
@@ -205,9 +165,8 @@ def test_a_pendulum_s_velocity_is_of_positions_before() -> None:
     found = causal_velocity(t**2, 100.0)
     np.testing.assert_allclose(found[8:], (2 * t - 0.08)[8:], atol=1e-12)
     np.testing.assert_allclose(found[:9], t[:9], atol=1e-12)  # (t^2 - 0) / t
-    np.testing.assert_array_equal(
-        causal_velocity(np.where(t > 0.3, 9.0, t**2), 100.0)[t <= 0.3], found[t <= 0.3]
-    )
+    changed = causal_velocity(np.where(t > 0.3, 9.0, t**2), 100.0)
+    np.testing.assert_array_equal(changed[t <= 0.3], found[t <= 0.3])
 
 
 def knee_of(shared: Path) -> tuple[ActuatorLog, ActuatorLog]:
@@ -233,9 +192,8 @@ def test_the_knee_of_an_anymal_is_learned(shared: Path) -> None:
 def test_convolutions_on_their_own_torques_beat_the_closed_form_on_the_knee(shared: Path) -> None:
     """The closed form comes to 0.683 Nm; a short fit of convolutions to 0.34."""
     first, last = knee_of(shared)
-    figures = evaluate(
-        fit("conv", first, FitConfig(updates=1000, unroll=6, learning_rate=5e-3)), last
-    ).figures
+    config = FitConfig(updates=1000, unroll=6, learning_rate=5e-3)
+    figures = evaluate(fit("conv", first, config), last).figures
     assert figures["rmse_nm"] < figures["rollout_rmse_nm"] < 0.6 * 0.683
 
 

@@ -33,11 +33,8 @@ def sweep(seconds: float = 10.0, amplitude: float = 0.4) -> Floats:
     """A sine that quickens from rest, 0.2 to 6 Hz, (T, 1) [rad]."""
     time = np.arange(round(seconds * RATE)) / RATE
     moving = np.maximum(time - 1.0, 0.0)
-    last = moving[-1]
-    phase = 2.0 * np.pi * (0.2 * moving + 0.5 * (6.0 - 0.2) / last * moving**2)
-    return np.asarray(
-        amplitude * np.sin(phase)[:, None] * np.linspace(1.0, 0.5, len(time))[:, None]
-    )
+    phase = 2.0 * np.pi * (0.2 * moving + 0.5 * (6.0 - 0.2) / moving[-1] * moving**2)
+    return np.asarray(amplitude * np.sin(phase) * np.linspace(1.0, 0.5, len(time)))[:, None]
 
 
 def log_of(

@@ -20,10 +20,8 @@ def test_commands_keep_the_limits_and_start_at_rest(robot: Robot) -> None:
     assert command.shape == (400, 12) and (np.abs(command[:50] - command[0]) < 1e-12).all()
     assert (command > robot.joint_lower).all() and (command < robot.joint_upper).all()
     motion = stand.run(stand.nominal[None], command, command[0], torque=True)
-    assert (
-        motion.torque is not None
-        and (np.abs(motion.torque) <= 0.5 * robot.torque_limit + 1e-9).all()
-    )
+    assert motion.torque is not None
+    assert (np.abs(motion.torque) <= 0.5 * robot.torque_limit + 1e-9).all()
     assert (np.ptp(command, axis=0) > 0.2).all()
     for tree in stand.trees:  # joints of a limb move at frequencies of their own: hardly alike
         alike = np.corrcoef(command[:, tree].T) - np.eye(3)
@@ -37,11 +35,8 @@ def test_a_hidden_robot_is_within_what_was_said(robot: Robot) -> None:
     hidden = drawn(stand, np.random.default_rng(0))
     kp, delay, bias = (hidden[:, KINDS.index(kind)] for kind in ("kp", "delay_s", "bias"))
     assert (np.abs(kp / robot.kp - 1.0) <= 0.2).all() and (np.abs(bias) <= 0.05).all()
-    assert (
-        (delay >= 0.0).all()
-        and (delay <= 3.0 / robot.control_rate_hz).all()
-        and (hidden[:, :3] >= 0.0).all()
-    )
+    assert (delay >= 0.0).all() and (delay <= 3.0 / robot.control_rate_hz).all()
+    assert (hidden[:, :3] >= 0.0).all()
     command = np.tile(robot.home_joints, (100, 1))
     log = simulated(stand, hidden, command, np.random.default_rng(1))
     # it stood still before the log began and goes on so: only noise of 0.5 mrad is seen

@@ -14,9 +14,8 @@ from npmp.settings import from_mapping
 
 def found() -> Identified:
     """Two joints; of the first everything is known to 1 %, of the second nothing of its scale."""
-    estimate = np.array(
-        [[0.1, 0.5, 0.2, 0.010, 0.02, 100.0, 2.0], [0.1, 0.5, 0.2, 0.014, -0.01, 100.0, 2.0]]
-    )
+    estimate = np.tile([0.1, 0.5, 0.2, 0.010, 0.02, 100.0, 2.0], (2, 1))
+    estimate[1, 3:5] = 0.014, -0.01
     error = np.array(
         [[1e-3, 0.025, 2e-3, 1e-3, 3e-3, 1.0, 0.0], [1e-2, 0.0, 1e-3, 0.0, 4e-3, 12.0, 0.0]]
     )
@@ -29,34 +28,23 @@ def found() -> Identified:
 
 
 def test_the_spreads_are_two_standard_errors_within_limits() -> None:
-    made = preset(
-        found(),
-        {"physics": {"friction": [0.4, 1.0]}, "pushes": {"force": 9.0}, "sensors": {}},
-        "mine",
-    )
+    base = {"physics": {"friction": [0.4, 1.0]}, "pushes": {"force": 9.0}, "sensors": {}}
+    made = preset(found(), base, "mine")
     physics = made["physics"]
     # 2 sqrt((0.01^2 + 0.1^2) / 2) = 0.1421
     assert physics["armature"] == {"whole": 0.0, "each": pytest.approx(0.1421, abs=1e-4)}
-    assert physics["gain"]["each"] == pytest.approx(
-        2 * np.hypot(1, 12) / np.hypot(100, 100), rel=1e-4
-    )
+    gain = 2 * np.hypot(1, 12) / np.hypot(100, 100)
+    assert physics["gain"]["each"] == pytest.approx(gain, rel=1e-4)
     # 2 * 0.025 / 2.5 / sqrt(2) = 0.014: the least is taken
     assert physics["damping"]["each"] == 0.05
     assert physics["joint_offset"] == pytest.approx(2 * np.sqrt((3e-3**2 + 4e-3**2) / 2), rel=1e-4)
     assert made["sensors"]["delay_s"] == [pytest.approx(0.008), pytest.approx(0.014)]
-    assert physics["nominal"]["b"] == {
-        "armature": 0.1,
-        "damping": 0.5,
-        "friction_loss": 0.2,
-        "kp": 100.0,
-        "kd": 2.0,
-        "offset": -0.01,
-    }
+    gains = {"kp": 100.0, "kd": 2.0, "offset": -0.01}
     assert (
-        physics["friction"] == [0.4, 1.0]
-        and made["pushes"] == {"force": 9.0}
-        and made["name"] == "mine"
+        physics["nominal"]["b"] == {"armature": 0.1, "damping": 0.5, "friction_loss": 0.2} | gains
     )
+    assert physics["friction"] == [0.4, 1.0] and made["pushes"] == {"force": 9.0}
+    assert made["name"] == "mine"
     from_mapping(RobotBatchConfig, made, ignore=("name",))
 
 
