@@ -18,7 +18,7 @@ from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.compose import Values, compose, stored_config
 from npmp.experiments.terminal import console, say, table
 from npmp.modules.cards import CardContent, write_card
-from npmp.reuse import HighLevelPolicy, module_sha256
+from npmp.policy import HighLevelPolicy, module_sha256
 from npmp.settings import flat
 from npmp.skill import SkillModule
 from npmp.training.tables import hours_of

@@ -16,7 +16,7 @@ from npmp.evaluation.module import within
 from npmp.experiments.command import Computing, Run
 from npmp.experiments.compose import group
 from npmp.experiments.terminal import say, warn
-from npmp.reuse import HighLevelPolicy, find_module
+from npmp.policy import HighLevelPolicy, find_module
 from npmp.robots import Robot
 from npmp.sim.action_space import ACTION_SPACES, PD
 from npmp.skill import SkillModule

@@ -24,7 +24,7 @@ from npmp.experiments import evaluate, imitate, reuse
 from npmp.experiments.command import Computing, Run, Verb, made_by, write_config
 from npmp.experiments.compose import Given, Job, compose, split, stored_config
 from npmp.experiments.terminal import console, say
-from npmp.reuse import HighLevelPolicy
+from npmp.policy import HighLevelPolicy
 from npmp.robots import Robot
 from npmp.settings import as_plain
 from npmp.skill import SkillModule

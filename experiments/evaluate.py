@@ -30,8 +30,8 @@ from npmp.experiments.command import Run, Verb, made_by, refuse_idle
 from npmp.experiments.compose import group
 from npmp.experiments.groups import task_of
 from npmp.experiments.terminal import console, say, table, warn
+from npmp.policy import HighLevelPolicy, PolicyActor
 from npmp.report import policy_page
-from npmp.reuse import HighLevelPolicy, PolicyActor
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 

@@ -189,7 +189,7 @@ def inspect_policy(path: Path) -> Findings:
 
     def load() -> None:
         from npmp import robots
-        from npmp.reuse import HighLevelPolicy
+        from npmp.policy import HighLevelPolicy
 
         robots.load(HighLevelPolicy.load(path).contract.robot)
 

@@ -16,7 +16,6 @@ SHOWN = (
     "velocity_error",
     "terrain_level",
     "reward",
-    "tracking_loss",
     "imagined_task",
     "loss_policy",
     "loss_value",

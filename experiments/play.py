@@ -18,9 +18,9 @@ from npmp.experiments.backend import Simulating, robots_config_of
 from npmp.experiments.command import Computing, Run, Verb
 from npmp.experiments.compose import compose, group
 from npmp.experiments.groups import task_of
+from npmp.handover import HandoverActor, Recovery, load_recovery
 from npmp.play import Cast, Session
-from npmp.reuse import HighLevelPolicy, PolicyActor, find_module, module_sha256
-from npmp.reuse.handover import HandoverActor, Recovery, load_recovery
+from npmp.policy import HighLevelPolicy, PolicyActor, find_module, module_sha256
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.training.signals import Stopped, signals_noted

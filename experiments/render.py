@@ -38,9 +38,9 @@ from npmp.experiments.compose import compose, group, split
 from npmp.experiments.groups import task_of
 from npmp.experiments.recordings import SYNTHETIC, Reading, options_of_keys, with_keys
 from npmp.experiments.terminal import progress_bar, say
+from npmp.policy import PolicyActor
 from npmp.render import ReplayClip, Shot, View, check_format, draw, write
 from npmp.report.policy_page import ground_of
-from npmp.reuse import PolicyActor
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import Imitation

@@ -17,7 +17,7 @@ from npmp.experiments.groups import task_of
 from npmp.experiments.terminal import say
 from npmp.experiments.training import Training, bounded, caller_of, collectors_of
 from npmp.nets.high_level import HighLevelConfig
-from npmp.reuse import HighLevelPolicy
+from npmp.policy import HighLevelPolicy
 from npmp.settings import as_plain
 from npmp.skill import SkillModule
 from npmp.tasks.inputs import SETTINGS as TOLD

@@ -33,9 +33,9 @@ from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.compose import group
 from npmp.experiments.groups import task_of
 from npmp.experiments.terminal import NOT_PASSED, OK, console, progress_bar, say, table
+from npmp.handover import load_recovery
+from npmp.policy import PolicyActor
 from npmp.report import suite_page
-from npmp.reuse import PolicyActor
-from npmp.reuse.handover import load_recovery
 from npmp.tasks.commands import as_command_range
 from npmp.tasks.walk import Walk
 

@@ -9,7 +9,7 @@ beside them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import mujoco
 
@@ -36,16 +36,14 @@ def require_robots(
 
 
 def require_replay(
-    capacity: int, num_envs: int, sizes: Mapping[str, int], *, key: str = "num_envs"
+    capacity: int, num_envs: int, width: int, *, key: str = "num_envs"
 ) -> None:
-    """A `Replay`'s slots: the floats of `sizes`, two frame numbers and a flag each; exact. Of
-    anymal_b 1.5 KB a slot.
+    """A `Replay`'s slots: `width` floats and two flags each; exact. Of anymal_b 1.5 KB a slot.
 
     Raises: InputError.
     """
-    each = 4 * sum(sizes.values()) + 2 * 8 + 1
     require_memory(
-        capacity * num_envs * each,
+        capacity * num_envs * (4 * width + 2),
         f"{key}={num_envs}: a replay of {capacity} steps of that many robots",
     )
 

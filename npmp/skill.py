@@ -18,7 +18,6 @@ from torch import Tensor, nn
 from mocap_data.errors import InputError
 from npmp import artifact
 from npmp.envs.features import (
-    Normalizer,
     ReferenceFeatures,
     context_size,
     encoder_context,
@@ -28,6 +27,7 @@ from npmp.envs.features import (
 from npmp.envs.reference import Reference
 from npmp.memory import require_context
 from npmp.nets import Decoder, DecoderState, Encoder, JointDecoder, NetConfig
+from npmp.nets.normalizer import Normalizer
 from npmp.robots import Robot
 from npmp.settings import from_mapping
 

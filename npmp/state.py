@@ -101,10 +101,10 @@ def _inner(name: str, part: Any) -> Mapping[str, Tensor]:
 
 
 def _mapping(part: object) -> Mapping[str, Any] | None:
-    """A mapping's or named tuple's entries; None for what is neither."""
-    if isinstance(part, Mapping):
-        return part
-    return part._asdict() if isinstance(part, tuple) and hasattr(part, "_asdict") else None
+    """A mapping's or tuple's entries; None for what is neither."""
+    if isinstance(part, tuple):
+        return part._asdict() if hasattr(part, "_asdict") else {str(i): p for i, p in enumerate(part)}
+    return part if isinstance(part, Mapping) else None
 
 
 def unpack(parts: Mapping[str, Part], tensors: Mapping[str, Tensor]) -> None:

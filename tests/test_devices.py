@@ -27,27 +27,23 @@ from npmp.envs.features import ReferenceFeatures
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sensing import SensorConfig
 from npmp.evaluation.trial import run_trial
-from npmp.imitation import DistillConfig, DistillTrainer, MOVMPOConfig, MOVMPOTrainer
 from npmp.nets import NetConfig
 from npmp.nets.high_level import HighLevelConfig
-from npmp.reuse import (
-    CloneTrainer,
-    CloneTrainerConfig,
-    HighLevelPolicy,
-    PolicyActor,
-    VMPOTrainer,
-    VMPOTrainerConfig,
-)
-from npmp.rl import VMPOConfig
+from npmp.policy import EncoderPolicy, HighLevelPolicy, PolicyActor
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
 from npmp.skill import SkillModule
 from npmp.tasks import Imitation, ImitationEnv
 from npmp.tasks.recover import Recover, RecoverConfig
-from npmp.tasks.rewards import REWARD_TERMS
 from npmp.tasks.walk import Walk, WalkConfig
 from npmp.tracking import track
-from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
+from npmp.training.agents import LatentAgent, ModuleAgent
+from npmp.training.imitation import trained_module
+from npmp.training.mirrored import MirrorTeacher, student_of
+from npmp.training.model_based import ModelBasedConfig, ModelBasedTrainer
+from npmp.training.on_policy import OnPolicyTrainer, VMPOTraining
+from npmp.training.reuse import trained_policy
+from npmp.training.student import StudentConfig, StudentTrainer, teacher_of
 from tests.environments import imitation_env, walk_env
 
 ELSEWHERE = torch.device("meta")  # a kind that torch knows and nothing here uses otherwise
@@ -66,7 +62,6 @@ FULL = RobotBatchConfig(
 
 
 # --- the pretended device
-# -------------------------------------------------------------------------------------------------------
 
 
 class Elsewhere(Tensor):
@@ -221,99 +216,100 @@ def test_the_pretended_device_refuses_what_cuda_refuses(elsewhere: torch.device)
 
 
 # --- what is held against the CPU
-# ---------------------------------------------------------------------------------------------
 
 
 def imitate(robot: Robot, motions: MotionSet, device: torch.device) -> ImitationEnv:
     return imitation_env(robot, motions, 4, robots=FULL, device=device)
 
 
-def fast(robot: Robot, motions: MotionSet, device: torch.device) -> WorldModelTrainer:
-    config = WorldModelConfig(
-        collect_steps=3, replay_steps=24, warmup_steps=12, model_hidden=(16,), model_updates=1, model_batch=16,
-        window=4,
-        policy_updates=1, policy_batch=8, horizon=(3, 5), prior_share=0.3, prior_steps=4, rejoin_rate=10.0,
-    )  # fmt: skip
-    return WorldModelTrainer(imitate(robot, motions, device), NET, config)
+FAST = ModelBasedConfig(
+    collect_steps=3, replay_steps=24, warmup_steps=12, warmup_updates=2, model_hidden=(16,),
+    model_updates=1, model_batch=16, policy_updates=1, policy_batch=8, horizon=(3, 5),
+    prior_share=0.3, prior_steps=4, rejoin_rate=10.0, posture=1.0, wasserstein=1.0,
+)  # fmt: skip
+PUBLISHED = VMPOTraining(unroll=4, critic_hidden=(16,), target_period=1)
+CLONED = StudentConfig(unroll=4, kept=2, updates=2, batch=2)
 
 
-def published(robot: Robot, motions: MotionSet, device: torch.device) -> MOVMPOTrainer:
-    learner = VMPOConfig(objectives=REWARD_TERMS, target_period=1)
-    config = MOVMPOConfig(unroll=4, critic_hidden=(16,), learner=learner)
-    return MOVMPOTrainer(imitate(robot, motions, device), NET, config)
+def new_module(env: ImitationEnv) -> SkillModule:
+    torch.manual_seed(0)  # of its weights
+    task = Imitation(env.robot, None, env.task._motions)
+    features = ReferenceFeatures(env.robot, task.reference)
+    return SkillModule.for_reference(env.robot, NET, task.reference, features)
 
 
-def distilled(robot: Robot, motions: MotionSet, device: torch.device) -> DistillTrainer:
-    env, task = imitate(robot, motions, device), Imitation(robot, None, motions)
-    torch.manual_seed(0)  # of the teacher's weights
-    teacher = SkillModule.for_reference(
-        robot, NET, task.reference, ReferenceFeatures(robot, task.reference)
-    )
-    said = {
-        "clips": list(task.reference.names),
-        "hold": FULL.hold,
-        "accelerometer": FULL.accelerometer,
-    }
-    teacher = SkillModule(dataclasses.replace(teacher.contract, training=said))
-    return DistillTrainer(
-        env, NET, DistillConfig(unroll=4, kept=2, updates=2, batch=4), teacher=teacher
-    )
+def fast(robot: Robot, motions: MotionSet, device: torch.device) -> ModelBasedTrainer:
+    env = imitate(robot, motions, device)
+    skill = new_module(env)
+    return ModelBasedTrainer(env, EncoderPolicy(skill), skill, FAST)
 
 
-def walk(robot: Robot, motions: MotionSet, skill: SkillModule, device: torch.device) -> VMPOTrainer:
+def published(robot: Robot, motions: MotionSet, device: torch.device) -> OnPolicyTrainer:
+    env = imitate(robot, motions, device)
+    agent = ModuleAgent(new_module(env).to(device), 0.2)
+    agent.network.to(device)
+    return OnPolicyTrainer(env, agent, PUBLISHED)
+
+
+def distilled(robot: Robot, motions: MotionSet, device: torch.device) -> StudentTrainer:
+    env = imitate(robot, motions, device)
+    plain = new_module(env)
+    clips = list(env.task.reference.names)
+    said = {"clips": clips, "hold": FULL.hold, "accelerometer": FULL.accelerometer}
+    teacher = SkillModule(dataclasses.replace(plain.contract, training=said))
+    teacher.load_state_dict(plain.state_dict())
+    config = dataclasses.replace(CLONED, rejoin_rate=10.0, taught=0.0, beta=1e-4)
+    student = student_of(env, teacher, NET, seed=0)
+    return StudentTrainer(env, student, MirrorTeacher(env, teacher), config)
+
+
+def walk(
+    robot: Robot, motions: MotionSet, skill: SkillModule, device: torch.device
+) -> OnPolicyTrainer:
     env = walk_env(
         robot, 4, motions=motions, robots=FULL, device=device, episode_s=0.1, command_period_s=0.04
     )
-    torch.manual_seed(0)  # of the policy's weights
-    policy = HighLevelPolicy.for_task(skill, env.task, net=HighLevelConfig(16, 16, 16))
-    return VMPOTrainer(env, skill, policy, VMPOTrainerConfig(unroll=4, critic_hidden=(16,)))
+    return OnPolicyTrainer(env, latent_agent(env, skill), PUBLISHED)
 
 
-def shown(task: Recover | Walk, skill: SkillModule, device: torch.device) -> CloneTrainer:
-    plain, env = (
-        skill.in_joint_space(),
-        TaskEnv(task, 4, robots=FULL, num_threads=1, device=device, episode_s=0.12),
-    )
+def latent_agent(env: TaskEnv[Any], skill: SkillModule, **more: Any) -> LatentAgent:
     torch.manual_seed(0)  # of the policy's weights
-    policy = HighLevelPolicy.for_task(
-        plain, task, net=HighLevelConfig(16, 16, 16), bound=[8.0] * 12
-    )
-    return CloneTrainer(
-        env, plain, policy, CloneTrainerConfig(unroll=4, kept=2, updates=2, batch=2)
-    )
+    net = HighLevelConfig(16, 16, 16)
+    policy = HighLevelPolicy.for_task(skill, env.task, net=net, **more)
+    return LatentAgent(policy.to(env.device), skill.to(env.device))
+
+
+def shown(task: Recover | Walk, skill: SkillModule, device: torch.device) -> StudentTrainer:
+    env = TaskEnv(task, 4, robots=FULL, num_threads=1, device=device, episode_s=0.12)
+    agent = latent_agent(env, skill.in_joint_space(), bound=[8.0] * 12)
+    return StudentTrainer(env, agent, teacher_of(env, agent), CLONED)
 
 
 def get_up(
     robot: Robot, motions: MotionSet, skill: SkillModule, device: torch.device
-) -> CloneTrainer:
-    del motions
+) -> StudentTrainer:
     return shown(Recover(robot, RecoverConfig(drops=4)), skill, device)
 
 
 def trot(
     robot: Robot, motions: MotionSet, skill: SkillModule, device: torch.device
-) -> CloneTrainer:
-    del motions
+) -> StudentTrainer:
     config = WalkConfig(terrain="stairs+flat", terrain_fields=2, clock_s=0.5, sees_ground=True)
     return shown(Walk(robot, config), skill, device)
 
 
-Trainer = WorldModelTrainer | MOVMPOTrainer | DistillTrainer
-
-
-def course(trainer: Trainer) -> tuple[list[dict[str, float]], dict[str, Tensor], Tensor]:
+def course(trainer: Any) -> tuple[list[dict[str, float]], dict[str, Tensor], Tensor]:
     """Figures of an iteration, and of one after a checkpoint; what the trainer is then; how the
     module tracks."""
-    if isinstance(trainer, WorldModelTrainer):
+    if isinstance(trainer, ModelBasedTrainer):
         trainer.warm_up()
     figures = [trainer.iteration(0.0)]
     trainer.load_state_dict(
         {name: numbers(value).clone() for name, value in trainer.state_dict().items()}
     )
     figures.append(trainer.iteration(0.5))
-    tracked = track(
-        trainer.module(), trainer.env, torch.tensor([0, 0, 1, 1]), torch.tensor([50, 60, 150, 160])
-    )
+    clip, frame = torch.tensor([0, 0, 1, 1]), torch.tensor([50, 60, 150, 160])
+    tracked = track(trained_module(trainer), trainer.env, clip, frame)
     state = {name: numbers(value) for name, value in trainer.state_dict().items()}
     return figures, state, tracked.qpos
 
@@ -333,21 +329,18 @@ def test_training_elsewhere_is_training_on_the_cpu(
     assert state.keys() == expected[1].keys()
     for name, value in state.items():
         assert torch.equal(value, expected[1][name]), name
+    # plain numbers, and what belongs to the simulator or to generators, is the host's
+    hosts = ("rng", "generator", "counts", "steps", "rate")
     for name, value in trainer.state_dict().items():
-        # these are plain numbers, or belong to the simulator or to generators, which are the host's
-        if (
-            value.dim()
-            and not name.startswith("env.robots.sim")
-            and name.split(".")[-1] not in ("rng", "generator", "counts")
-        ):
-            assert value.device == device, name
+        if value.dim() and not name.startswith("env.robots.sim"):
+            assert value.device == device or name.split(".")[-1] in hosts, name
 
 
 @pytest.mark.parametrize("build", [walk, get_up, trot])
 def test_reuse_elsewhere_is_reuse_on_the_cpu(
     robot: Robot, motions: MotionSet, build: Any, request: pytest.FixtureRequest
 ) -> None:
-    skill = published(robot, motions, CPU).module().requires_grad_(False)
+    skill = trained_module(published(robot, motions, CPU)).requires_grad_(False)
     results = []
     for device in (CPU, ELSEWHERE):
         if device == ELSEWHERE:
@@ -358,7 +351,8 @@ def test_reuse_elsewhere_is_reuse_on_the_cpu(
             {name: numbers(value).clone() for name, value in trainer.state_dict().items()}
         )
         figures.append(trainer.iteration(0.5))
-        trial = run_trial(PolicyActor(trainer.policy, trainer.skill), trainer.env, seconds=0.1)
+        actor = PolicyActor(trained_policy(trainer), trainer.agent.skill)
+        trial = run_trial(actor, trainer.env, seconds=0.1)
         results.append((figures, trainer.env.task.figures(trial), trial.qpos))
     assert results[0][:2] == results[1][:2]
     assert torch.equal(results[0][2], results[1][2])
@@ -373,9 +367,9 @@ def test_training_on_a_gpu(robot: Robot, motions: MotionSet, sim: str) -> None:
         pytest.importorskip("mujoco_warp")
     device = torch.device("cuda:0")
     env = imitation_env(robot, motions, 64, robots=FULL, sim=sim, device=device)
-    trainer = WorldModelTrainer(
-        env, NET, dataclasses.replace(fast(robot, motions, CPU).config, policy_batch=64)
-    )
+    skill = new_module(env)
+    config = dataclasses.replace(FAST, policy_batch=64)
+    trainer = ModelBasedTrainer(env, EncoderPolicy(skill), skill, config)
     figures, state, _ = course(trainer)
     assert all(value == value for row in figures for value in row.values())
     assert all(

@@ -23,7 +23,7 @@ from npmp import artifact, checkpoint, robots
 from npmp.experiments.compose import load
 from npmp.nets import NetConfig
 from npmp.nets.high_level import HighLevelConfig
-from npmp.reuse import HighLevelPolicy
+from npmp.policy import HighLevelPolicy
 from npmp.robots import Robot
 from npmp.skill import SkillContract, SkillModule
 from npmp.tasks import Walk

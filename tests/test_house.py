@@ -96,3 +96,21 @@ def test_a_preset_says_only_what_differs() -> None:
 def load_preset(group: str, name: str) -> dict[str, object]:
     content = load(groups.CONF / group / f"{name}.yaml")
     return {key: value for key, value in content.items() if key not in ("defaults", "for")}
+
+
+def classes_named(ending: str) -> list[str]:
+    return [
+        node.name
+        for path in (ROOT / "npmp").rglob("*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef) and node.name.endswith(ending)
+    ]
+
+
+def test_there_are_three_trainers_and_one_imagination() -> None:
+    assert sorted(set(classes_named("Trainer")) - {"Trainer"}) == [
+        "ModelBasedTrainer",
+        "OnPolicyTrainer",
+        "StudentTrainer",
+    ]
+    assert classes_named("Imagination") == ["Imagination"]

@@ -6,12 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+import torch
 
 from mocap_data.errors import InputError
 from npmp import memory
 from npmp.robots import Robot
 from npmp.sim.terrain import Terrain, TerrainConfig
-from npmp.world_model.replay import Replay
+from npmp.tree import leaves
+from npmp.world_model.replay import Replay, Step
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, estimate: Callable[[], None]) -> float:
@@ -34,11 +36,13 @@ def test_robots_and_batches_are_near_what_was_measured(
 
 
 def test_a_replay_is_exact(monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes = {"state": 57, "setpoint": 12, "hidden": 8}
-    replay = Replay(11, 7, sizes)
-    tensors = [*replay.floats.values(), replay.frame, replay.last_frame, replay.first]
-    taken = sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-    assert asked(monkeypatch, lambda: memory.require_replay(11, 7, sizes)) == taken
+    flag, nothing = torch.zeros(7, dtype=torch.bool), torch.zeros(7, 0)
+    widths = {"state": 57, "setpoint": 12, "z": 8}
+    floats = {name: torch.zeros(7, width) for name, width in widths.items()}
+    blank = Step(*[nothing] * len(Step._fields))
+    replay = Replay(11, blank._replace(first=flag, free=flag, policy=(), **floats))
+    taken = sum(leaf.numel() * leaf.element_size() for leaf in leaves(replay.steps))
+    assert asked(monkeypatch, lambda: memory.require_replay(11, 7, 77)) == taken
 
 
 def test_what_no_memory_holds_is_refused_by_its_key(robot: Robot) -> None:
@@ -51,7 +55,7 @@ def test_what_no_memory_holds_is_refused_by_its_key(robot: Robot) -> None:
         ),
         (
             "num_envs=10000000",
-            lambda: memory.require_replay(128, 10**7, {"state": 57, "hidden": 128}),
+            lambda: memory.require_replay(128, 10**7, 185),
         ),
         (
             "algo.model_batch=10000000",

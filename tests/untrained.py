@@ -12,7 +12,7 @@ from npmp import robots
 from npmp.envs.features import true_state
 from npmp.nets import NetConfig
 from npmp.nets.high_level import HighLevelConfig
-from npmp.reuse import HighLevelPolicy
+from npmp.policy import HighLevelPolicy
 from npmp.robots import Robot
 from npmp.skill import SkillContract, SkillModule
 from npmp.tasks.walk import Walk, WalkConfig

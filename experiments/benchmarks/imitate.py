@@ -26,11 +26,11 @@ from npmp.experiments.command import Run
 from npmp.sim import Simulator
 from npmp.tasks import Imitation
 from npmp.training.imitation import make_trainer
-from npmp.world_model.trainer import WorldModelTrainer
+from npmp.training.model_based import ModelBasedTrainer
 
 # the trainers' methods whose time is shown, and as what
 SECTIONS = {
-    "_act": "sampler",
+    "_collect": "sampler",
     "collect": "sampler",
     "fit": "model_fit",
     "improve_policy": "imagination",
@@ -55,8 +55,8 @@ def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]
         task, asked_for.robots_at_once, robots=asked_for.robots, seed=run.seed, **asked_for.place
     )
     sim, device = env.sim, env.device
-    trainer, schedule = make_trainer(asked_for, env, run.seed)
-    if isinstance(trainer, WorldModelTrainer):
+    trainer = make_trainer(asked_for, env, run.seed)
+    if isinstance(trainer, ModelBasedTrainer):
         trainer.warm_up()
     begin = finished(device)
     for _ in range(2):
@@ -70,7 +70,7 @@ def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]
             spent += finished(device) - begin
             raw += bare(sim, asked)
             count += 1
-    sampler, steps = parts["sampler"], count * schedule.each
+    sampler, steps = parts["sampler"], count * trainer.steps_each
     learner = (
         sum(seconds for name, seconds in parts.items() if name != "sampler") or spent - sampler
     )
@@ -86,7 +86,7 @@ def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]
         "seconds_per_iteration": {name: round(value / count, 5) for name, value in spent_s.items()},
         "first_two_iterations_s": round(first_s, 2),
         "iterations": count,
-        "steps_per_iteration": schedule.each,
+        "steps_per_iteration": trainer.steps_each,
         "num_envs": env.num_envs,
         "randomization": run.chosen["randomization"],
         "threads": run.threads,
@@ -109,8 +109,6 @@ def timed(trainer: Any, device: torch.device) -> Iterator[dict[str, float]]:
     unwatched.
     """
     sections = {method: name for method, name in SECTIONS.items() if hasattr(trainer, method)}
-    if "_act" in sections:
-        sections.pop("collect", None)  # which is no more than `_act` and the replay
     spent = dict.fromkeys(sections.values(), 0.0)
 
     methods = {method: getattr(trainer, method) for method in sections}

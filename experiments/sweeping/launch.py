@@ -169,7 +169,7 @@ def _search(command: Verb, choice: Choice, sweeper: Sweeper) -> Sweep:
             fixed.append(argument)
     if not space:
         raise InputError(
-            "hydra/sweeper=optuna needs keys to search, e.g. 'algo.discount=interval(0.9,0.99)'"
+            "hydra/sweeper=optuna needs keys to search, e.g. 'algo.ema=interval(0.9,0.99)'"
         )
     first = corners(space)
     sweep = _empty(command, _composed(command, [*fixed, *first[0]]), choice.launcher or Launcher())

@@ -32,9 +32,7 @@ from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.nets import DecoderState
 from npmp.nets.high_level import HighLevelState
-from npmp.reuse import HighLevelPolicy, PolicyActor
-from npmp.reuse.actor import PolicyMemory
-from npmp.reuse.policy import PolicyInput
+from npmp.policy import HighLevelPolicy, PolicyActor, PolicyInput, PolicyMemory
 from npmp.robots import Robot
 from npmp.rollout import Decision, Moment, rollout
 from npmp.sim.action_space import ACTION_SPACES, PD

@@ -144,26 +144,3 @@ def encoder_context(
     """What the encoder sees: the coming reference relative to the robot, and the robot's true
     state. (n, context_size)."""
     return torch.cat((features(state, frame, last), true_state(state, home)), -1)
-
-
-class Normalizer(nn.Module):
-    """Fixed affine scaling of features: (x - mean) / std, both kept with the network that was
-    trained on them."""
-
-    mean: Tensor
-    std: Tensor
-
-    def __init__(self, size: int):
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(size))
-        self.register_buffer("std", torch.ones(size))
-
-    def fit(self, samples: Tensor, floor: float | Tensor) -> None:
-        """Take mean and standard deviation from samples (N, size); no deviation below `floor`,
-        which keeps channels that hardly vary in the samples from being blown up when they do."""
-        self.mean.copy_(samples.mean(0))
-        self.std.copy_(torch.maximum(samples.std(0), torch.as_tensor(floor, dtype=samples.dtype)))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """x (..., size) -> (..., size)."""
-        return (x - self.mean) / self.std

@@ -16,8 +16,7 @@ from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.task import Task, Trial
 from npmp.evaluation.terrains import on_terrains
 from npmp.evaluation.trial import effort, gait, run_trial
-from npmp.reuse.actor import PolicyActor
-from npmp.reuse.policy import PolicyContract
+from npmp.policy import PolicyActor, PolicyContract
 from npmp.rollout import Actor, Decision
 from npmp.sim.randomization import PushConfig
 from npmp.tasks.commands import CommandRange

@@ -23,7 +23,7 @@ from npmp.envs.task import Trial
 from npmp.evaluation.policy import Pushed
 from npmp.evaluation.terrains import progress
 from npmp.evaluation.trial import NEAR, run_trial
-from npmp.reuse.handover import HandoverActor, Recovery
+from npmp.handover import HandoverActor, Recovery
 from npmp.robots import Robot
 from npmp.rollout import Actor
 from npmp.settings import from_mapping

@@ -1,4 +1,4 @@
-"""The high-level policy that commands the latent space, and its critic (robot-NPMP, eq. 7).
+"""The high-level policy that commands the latent space (robot-NPMP, eq. 7).
 
     z_t ~ N( theta z_{t-1} + (1 - theta) m, diag(sigma^2) )
 
@@ -13,12 +13,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from npmp.nets.prior import prior_std
+from npmp.nets.prior import Latent, prior_std
 from npmp.nets.skill_nets import MAX_WIDTH, DecoderState
 
 # the same two tensors as the decoder's: hidden (n, width), cell (n, width), and `reset(mask)`
@@ -45,14 +44,6 @@ class HighLevelConfig:
                 raise ValueError(
                     f"{name} must be positive and at most {MAX_WIDTH}, got {getattr(self, name)}"
                 )
-
-
-class LatentGaussian(NamedTuple):
-    """What the policy says of z_t; all fields of one batch shape (..., d) but theta's (..., 1)."""
-
-    mean: Tensor  # (..., d)
-    std: Tensor  # (..., d)
-    theta: Tensor  # (..., 1) weight of z_{t-1}, in (0, 1); 0 for a white prior
 
 
 class HighLevelNet(nn.Module):
@@ -119,7 +110,7 @@ class HighLevelNet(nn.Module):
         """What the memory sees: (..., o) normalized, (..., d) -> (..., hidden_width)."""
         return self.body(self.norm(torch.cat((observation, z_prev), -1)))
 
-    def output(self, inputs: Tensor, hidden: Tensor, z_prev: Tensor) -> LatentGaussian:
+    def output(self, inputs: Tensor, hidden: Tensor, z_prev: Tensor) -> Latent:
         """The latent's distribution. inputs (..., hidden_width), the memory's output (...,
         lstm_width), z_{t-1} (..., d)."""
         d = self.latent_dim
@@ -129,38 +120,13 @@ class HighLevelNet(nn.Module):
         # within a factor e^3 of its start either way, as the encoder's: neither a delta nor an
         # explosion
         std = self.config.initial_std * torch.exp(3.0 * torch.tanh(raw_std / 3.0))
-        return LatentGaussian(theta * z_prev + (1.0 - theta) * m, std, theta)
+        return Latent(theta * z_prev + (1.0 - theta) * m, std)
 
     def forward(
         self, observation: Tensor, z_prev: Tensor, state: HighLevelState
-    ) -> tuple[LatentGaussian, HighLevelState]:
+    ) -> tuple[Latent, HighLevelState]:
         """One step. observation (n, o) normalized, z_prev (n, d), state -> the latent's
         distribution, new state."""
         x = self.inputs(observation, z_prev)
         state = HighLevelState(*self.memory(x, (state.hidden, state.cell)))
         return self.output(x, state.hidden, z_prev), state
-
-
-class HighLevelCritic(nn.Module):
-    """Values of the K objectives from the true state; no recurrence.
-
-    Layers of the given widths, each with LayerNorm and ELU, and the linear `value_head`.
-    """
-
-    def __init__(
-        self, observations: int, widths: Sequence[int] = (256, 256, 256), objectives: int = 1
-    ):
-        """observations: width of the normalized input; widths: (1024, 1024, 1024) in the paper."""
-        super().__init__()
-        layers: list[nn.Module] = []
-        for width in widths:
-            layers += [nn.Linear(observations, width), nn.LayerNorm(width), nn.ELU()]
-            observations = width
-        self.body = nn.Sequential(*layers)
-        self.value_head = nn.Linear(observations, objectives)
-        nn.init.zeros_(self.value_head.weight)
-        nn.init.zeros_(self.value_head.bias)
-
-    def forward(self, observation: Tensor) -> Tensor:
-        """(..., o) -> (..., K)."""
-        return self.value_head(self.body(observation))

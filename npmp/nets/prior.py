@@ -13,9 +13,17 @@ so that mu = 0, sigma = sqrt(1 - alpha^2) is the prior itself.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
+
+
+class Latent(NamedTuple):
+    """A Gaussian of latents, N(mean, diag(std^2)); both (..., d)."""
+
+    mean: Tensor
+    std: Tensor
 
 
 def prior_std(alpha: float) -> float:
@@ -38,6 +46,12 @@ def sample_posterior(
     mu = 0 and sigma = sqrt(1 - alpha^2) give a step of the prior, eq. 5.
     """
     return alpha * z_prev + mu + sigma * noise
+
+
+def where_free(latent: Latent, free: Tensor, z_prev: Tensor, alpha: float) -> Latent:
+    """The prior's own step where `free` (..., 1) bool holds, the given one elsewhere."""
+    std = latent.std.masked_fill(free, prior_std(alpha))
+    return Latent(torch.where(free, alpha * z_prev, latent.mean), std)
 
 
 def sample_stationary(shape: tuple[int, ...], generator: torch.Generator | None = None) -> Tensor:

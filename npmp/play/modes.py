@@ -26,8 +26,8 @@ from npmp.analysis.interpolation import aligned, at_times, frame_pairs, mixed, t
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.task import EnvStep, Start, Task
 from npmp.envs.task_env import TaskEnv
-from npmp.reuse import PolicyActor
-from npmp.reuse.handover import GetUpActor, Recovery
+from npmp.handover import GetUpActor, Recovery
+from npmp.policy import PolicyActor
 from npmp.robots import Robot
 from npmp.rollout import Actor
 from npmp.sim.terrain import PERIOD_M, TERRAINS

@@ -1,23 +1,21 @@
-"""Reinforcement learning in pure pieces: returns, (MO-)V-MPO losses, PopArt, unrolls; and one
-stateful learner.
+"""Reinforcement learning in pure pieces: returns, the losses of (MO-)V-MPO and PPO, PopArt,
+unrolls; and the learners made of them.
 
 Knows shapes only: no environment, no skill module.
 """
 
-from npmp.rl.gradients import NonFiniteGradient
-from npmp.rl.learner import Critic, Policy, Regularizer, VMPOConfig, VMPOLearner
+from npmp.rl.learner import PPO, VMPO, Learner, PPOConfig, VMPOConfig
+from npmp.rl.optimization import NonFiniteGradient
 from npmp.rl.rollout import Rollout
-from npmp.rl.unroll import reset_state, unroll, unroll_lstm
+from npmp.rl.unroll import unroll_lstm
 
 __all__ = [
-    "Critic",
+    "PPO",
+    "VMPO",
+    "Learner",
     "NonFiniteGradient",
-    "Policy",
-    "Regularizer",
+    "PPOConfig",
     "Rollout",
     "VMPOConfig",
-    "VMPOLearner",
-    "reset_state",
-    "unroll",
     "unroll_lstm",
 ]

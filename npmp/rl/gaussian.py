@@ -1,4 +1,4 @@
-"""Diagonal Gaussians: log-density, entropy, and the KL split into a mean and a covariance term.
+"""Diagonal Gaussians: log-density, entropy, KL and its mean and covariance terms.
 
 Legend: A action dimensions; all arrays [..., A]; results [...], in nats, summed over A.
 """
@@ -22,10 +22,16 @@ def entropy(std: Tensor) -> Tensor:
     return (std.log() + 0.5 * math.log(2.0 * math.pi * math.e)).sum(-1)
 
 
-def sample(mean: Tensor, std: Tensor, generator: torch.Generator | None = None) -> Tensor:
+def sample(mean: Tensor, std: Tensor, generator: torch.Generator) -> Tensor:
     """A draw from N(mean, diag(std^2)), without gradient."""
     noise = torch.randn(mean.shape, generator=generator, device=mean.device, dtype=mean.dtype)
     return (mean + std * noise).detach()
+
+
+def kl(old_mean: Tensor, old_std: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """KL(N(m', s') || N(m, s))."""
+    ratio = (old_std / std).square()
+    return 0.5 * (((old_mean - mean) / std).square() + ratio - 1.0 - ratio.log()).sum(-1)
 
 
 def decoupled_kl(
@@ -34,11 +40,9 @@ def decoupled_kl(
     """KL(target || online) with one parameter moved at a time (Abdolmaleki et al. 2018, "Relative
     entropy regularized policy iteration"; V-MPO, Song et al. 2020).
 
-    Returns:
-        KL(N(m', s') || N(m, s')): the mean term, with the target's variance;
-        KL(N(m', s') || N(m', s)): the covariance term, with the target's mean.
+    Returns: KL(N(m', s') || N(m, s')): the mean term, with the target's variance;
+      KL(N(m', s') || N(m', s)): the covariance term, with the target's mean.
     """
-    target_variance = target_std.square()
-    mean_term = 0.5 * ((target_mean - mean).square() / target_variance).sum(-1)
-    std_term = (std.log() - target_std.log() + 0.5 * target_variance / std.square() - 0.5).sum(-1)
-    return mean_term, std_term
+    return kl(target_mean, target_std, mean, target_std), kl(
+        target_mean, target_std, target_mean, std
+    )

@@ -35,29 +35,13 @@ class Guard:
     """
 
     def __init__(
-        self,
-        trainer: Trainer,
-        total: int,
-        folder: Path,
-        *,
-        finite: Sequence[str],
-        rates: str,
-        seed: int,
-        settings: Mapping[str, Any],
+        self, trainer: Trainer, total: int, folder: Path, *, seed: int, settings: Mapping[str, Any]
     ):
         """Args:
         total: iterations of the run. folder: gets diverged.json.
-        finite: the metrics that must be finite.
-        rates: the keys of the learning rates, "key=, key=", for the hint.
         seed, settings: of the run, for diverged.json.
         """
-        self.trainer, self.total, self.folder, self.finite, self.rates = (
-            trainer,
-            total,
-            folder,
-            tuple(finite),
-            rates,
-        )
+        self.trainer, self.total, self.folder = trainer, total, folder
         self.seed, self.settings = seed, settings
         self._wrong = 0  # iterations in a row
         self._thrown_away = 0  # collections since the last iteration
@@ -93,7 +77,7 @@ class Guard:
         metrics["lost_simulations"] = float(robots.lost)
         robots.forget_breakdowns()
         wrong = [
-            f"{name} is {metrics[name]}" for name in self.finite if not math.isfinite(metrics[name])
+            f"{name} is {value}" for name, value in metrics.items() if not math.isfinite(value)
         ]
         if wrong and (names := checkpoint.not_finite(self.trainer.state_dict())):
             self.stop(wrong, names, metrics)
@@ -142,14 +126,14 @@ class Guard:
             "not_finite": list(not_finite),
             "seed": self.seed,
             "progress": trainer.iteration_count / self.total,
-            "learning_rates": _chosen(self.settings, self.rates),
+            "learning_rates": _chosen(self.settings, trainer.rates),
             "metrics": _readable(metrics),
             "iterations_before": list(self._recent),
             "lost_simulations": [*self._breakdowns, *trainer.env.robots.breakdowns][-REMEMBERED:],
         }
         with atomic_path(folder / "diverged.json") as path:
             path.write_text(json.dumps(details, indent=2) + "\n")
-        hint = f"lower the learning rate ({self.rates})"
+        hint = f"lower the learning rate ({trainer.rates})"
         if part == "simulation":
             hint = (
                 "see there which robots, and at what; gentler physics or less action noise may help"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,37 +12,48 @@ from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.evaluation.module import TrackingTrial
-from npmp.imitation import (
-    DistillConfig,
-    DistillTrainer,
-    MOVMPOConfig,
-    MOVMPOTrainer,
-    PPOConfig,
-    PPOTrainer,
-)
 from npmp.nets import NetConfig
-from npmp.reuse import module_sha256
+from npmp.nets.init import seeded
+from npmp.policy import EncoderPolicy, module_sha256
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.commands import command_range_from_motions
 from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
 from npmp.training import run
-from npmp.training.collectors import batches_per_update
-from npmp.training.learners import distributed
-from npmp.training.run import RunSettings, Schedule
-from npmp.training.trainer import Trainer
-from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
+from npmp.training.agents import ModuleAgent, ModulePolicy
+from npmp.training.mirrored import MirrorTeacher, student_of
+from npmp.training.model_based import ModelBasedConfig, ModelBasedTrainer
+from npmp.training.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining, VMPOTraining
+from npmp.training.run import RunSettings
+from npmp.training.student import StudentConfig, StudentTrainer
 
-AlgorithmConfig = WorldModelConfig | MOVMPOConfig | PPOConfig | DistillConfig
-ImitationTrainer = WorldModelTrainer | MOVMPOTrainer | PPOTrainer | DistillTrainer
+
+@dataclass(frozen=True, kw_only=True)
+class DistillConfig(StudentConfig):
+    """What differs for a whole module, whose teacher is another one and its mirror images [D]."""
+
+    unroll: int = 25
+    kept: int = 8
+    updates: int = 16
+    batch: int = 128
+    taught: float = 0.0
+    rejoin_rate: float = 0.4
+    # what is lost is lost where clips begin, so they begin often
+    episode_s: float | None = 3.0
+    outlier_rad: float | None = 0.2
+    beta: float = 1e-4
+    ema: float = 0.999
+
+
+AlgorithmConfig = ModelBasedConfig | VMPOTraining | PPOTraining | DistillConfig
+ImitationTrainer = ModelBasedTrainer | OnPolicyTrainer | StudentTrainer
 ALGORITHMS: dict[str, type[AlgorithmConfig]] = {
-    "world_model": WorldModelConfig,
-    "mo_vmpo": MOVMPOConfig,
-    "ppo": PPOConfig,
+    "world_model": ModelBasedConfig,
+    "mo_vmpo": VMPOTraining,
+    "ppo": PPOTraining,
     "distill": DistillConfig,
 }
-
-# by default [D; sources in conf/algo]
+# by default [D]
 NUM_ENVS = {"world_model": 1024, "mo_vmpo": 128, "ppo": 256, "distill": 512}
 
 # the judges' figures among the metrics of a run: nominal physics, and, where the run is randomized,
@@ -61,62 +72,88 @@ class ImitationSettings(RunSettings):
 
     algorithms, robots_of = ALGORITHMS, NUM_ENVS
 
-    algo: AlgorithmConfig = field(default_factory=WorldModelConfig)
+    algo: AlgorithmConfig = field(default_factory=ModelBasedConfig)
     net: NetConfig = field(default_factory=NetConfig)
     task: ImitationConfig = field(default_factory=ImitationConfig)
     steps: int = 1_500_000
-    evaluation_starts: int = 64  # random start frames, the same at every evaluation
+    # random start frames, the same at every evaluation
+    evaluation_starts: int = 64
 
     def __post_init__(self) -> None:
         super().__post_init__()
         ranges.at_least_one(self, "evaluation_starts")
         object.__setattr__(self, "robots", self.robots.like(self.task))
-        if isinstance(self.algo, PPOConfig) and self.device != "cpu":
+        weight = self.task.reward.current_weight
+        if isinstance(self.algo, ModelBasedConfig) and weight:
             raise InputError(
-                f"device={self.device}: algo=ppo computes on the CPU only so far; use device=cpu"
-            )
-        if isinstance(self.algo, WorldModelConfig) and self.task.reward.current_weight:
-            raise InputError(
-                f"task.reward.current_weight={self.task.reward.current_weight:g}: algo=world_model learns from imagined"
-                " joints, whose currents nobody tells; use algo=mo_vmpo or algo=ppo, or task.reward.current_weight=0"
+                f"task.reward.current_weight={weight:g}: algo=world_model learns from imagined "
+                "joints, whose currents are not known; use algo=mo_vmpo or algo=ppo, or "
+                "task.reward.current_weight=0"
             )
 
 
 def make_trainer(
-    settings: ImitationSettings, env: ImitationEnv, seed: int, module: Path | str | None = None
-) -> tuple[ImitationTrainer, Schedule]:
-    """The algorithm with its robots, before its first iteration; module: the folder of one to go on
-    from, or, of `DistillConfig`, to learn from.
+    settings: ImitationSettings, env: ImitationEnv, seed: int, module: Path | None = None
+) -> ImitationTrainer:
+    """The algorithm with its robots, before its first iteration.
+
+    module: the folder of one to go on from, or, of `DistillConfig`, to learn from.
 
     Raises:
       InputError: for a module that does not fit, or that the algorithm cannot go on from.
     """
-    algo, net, n = settings.algo, settings.net, env.num_envs
-    if isinstance(algo, DistillConfig):
+    algo, net = settings.algo, settings.net
+    if isinstance(algo, StudentConfig):
         if module is None:
             raise InputError("algo=distill learns from a module: module= says which")
-        teacher = SkillModule.load(module)
-        schedule = Schedule(0, n * algo.unroll, ("clone_error", "kl"), "algo.lr=")
-        return DistillTrainer(env, net, algo, teacher=teacher, seed=seed), schedule
-    if module is not None and not isinstance(algo, WorldModelConfig):
+        shows = SkillModule.load(module)
+        teacher = MirrorTeacher(env, shows)
+        student = student_of(env, shows, net, seed=seed)
+        return StudentTrainer(env, student, teacher, algo, seed=seed)
+    if module is not None and isinstance(algo, OnPolicyConfig):
         raise InputError(
             f"algo={settings.algorithm} cannot go on from a module=; algo=world_model can"
         )
-    if isinstance(algo, MOVMPOConfig):
-        schedule = Schedule(
-            0, n * algo.unroll, ("reward", "loss_value", "kl"), "algo.learner.learning_rate="
-        )
-        return MOVMPOTrainer(env, net, algo, seed=seed), schedule
-    if isinstance(algo, PPOConfig):
-        finite: tuple[str, ...] = ("reward", "loss_surrogate", "loss_value", "kl")
-        schedule = Schedule(0, n * algo.unroll, finite, "algo.learning_rate=, algo.desired_kl=")
-        return PPOTrainer(env, net, algo, seed=seed), schedule
-    finite = ("model_loss", "tracking_loss", "kl")
-    schedule = Schedule(
-        n * algo.warmup_steps, n * algo.collect_steps, finite, "algo.policy_lr=, algo.model_lr="
-    )
-    skill = None if module is None else SkillModule.load(module)
-    return WorldModelTrainer(env, net, algo, skill=skill, seed=seed), schedule
+    if module is None:
+        task = env.task
+        with seeded(seed):
+            features = task.features(task.config.future_frames)
+            skill = SkillModule.for_reference(env.robot, net, task.reference, features)
+    else:
+        skill = SkillModule.load(module)
+        _check_fit(skill, net, env)
+    skill.to(env.device).train()
+    if isinstance(algo, OnPolicyConfig):
+        agent = ModuleAgent(skill, algo.initial_std)
+        agent.network.to(env.device)
+        return OnPolicyTrainer(env, agent, algo, seed=seed)
+    new = module is None
+    return ModelBasedTrainer(env, EncoderPolicy(skill), skill, algo, new=new, seed=seed)
+
+
+def _check_fit(skill: SkillModule, net: NetConfig, env: ImitationEnv) -> None:
+    """Raise InputError for a module that a run with these networks and references cannot go on
+    from."""
+    skill.check_robot(env.robot)
+    skill.check_encoder(env.robot)
+    frames = env.task.config.future_frames
+    for what, own, wanted in (
+        ("net", skill.net, net),
+        ("context_horizon", skill.contract.context_horizon, frames),
+    ):
+        if own != wanted:
+            raise InputError(
+                f"the module's {what} is {own}, this run's {wanted}; both must be the same"
+            )
+
+
+def trained_module(trainer: ImitationTrainer) -> SkillModule:
+    """What is judged and saved, with the range of the latents that tracking has used lately."""
+    if isinstance(trainer, ModelBasedTrainer):
+        return trainer.module()
+    network = trainer.average if isinstance(trainer, StudentTrainer) else trainer.agent.network
+    assert isinstance(network, ModulePolicy)  # given by `make_trainer`
+    return network.module(trainer.range)
 
 
 def train_module(
@@ -155,9 +192,7 @@ def train_module(
     chosen, folder = settings or ImitationSettings(), Path(out)
     learned_on, module = trained_on or motions, None if module is None else Path(module).resolve()
 
-    def new_trainer(
-        settings: ImitationSettings, robots: int, seed: int
-    ) -> tuple[ImitationTrainer, Schedule]:
+    def new_trainer(settings: ImitationSettings, robots: int, seed: int) -> ImitationTrainer:
         task = Imitation(robot, settings.task, learned_on)
         episode_s = getattr(settings.algo, "episode_s", None)  # of the others: to a clip's end
         env = TaskEnv(
@@ -166,59 +201,40 @@ def train_module(
         return make_trainer(settings, env, seed, module)
 
     judges = _judges(robot, motions, chosen, seed)
-    trainer, schedule = new_trainer(chosen, chosen.robots_at_once, seed)
 
-    def judge() -> dict[str, float]:
-        skill = trainer.module()
+    def judge(trainer: ImitationTrainer) -> dict[str, float]:
+        skill = trained_module(trainer)
         return {
             f"{name}{end}": value
             for end, one in judges.items()
             for name, value in one(skill).items()
         }
 
-    def begin() -> tuple[dict[str, float], dict[str, float]]:
-        figures = judge()
+    def begin(trainer: ImitationTrainer) -> tuple[dict[str, float], dict[str, float]]:
+        figures = judge(trainer)
         # the others learn from whatever they collect first
-        if isinstance(trainer, WorldModelTrainer):
-            trainer.fit.go_on(module)
-            trainer.warm_up()
+        if isinstance(trainer, ModelBasedTrainer):
+            trainer.warm_up(module)
         return figures, figures
 
-    def save(summary: dict[str, Any]) -> None:
-        trainer.module().save(folder / "module", training=summary)
-        if isinstance(trainer, WorldModelTrainer):
+    def save(trainer: ImitationTrainer, summary: dict[str, Any]) -> None:
+        trained_module(trainer).save(folder / "module", training=summary)
+        if isinstance(trainer, ModelBasedTrainer):
             trainer.fit.save(folder / "module")
 
     described = _described(motions, chosen, about or {})
-
-    def another(robots: int, seed: int, device: str | None) -> Trainer:
-        return new_trainer(chosen.of_another(device), robots, seed)[0]
-
+    taught = "" if module is None else module_sha256(module)
     plan = run.Plan(
-        trainer=trainer,
-        total=schedule.times(batches_per_update(trainer, chosen.collectors)).iterations(
-            chosen.steps
-        ),
-        evaluate_every=chosen.evaluate_every,
-        checkpoint_every=chosen.checkpoint_every,
+        settings=chosen,
+        make=new_trainer,
         begin=begin,
         judge=judge,
         judged=NOMINAL + (RANDOMIZED if len(judges) > 1 else ()),
         summarize=lambda before, latest: described,
         save=save,
-        finite=schedule.finite,
-        belongs_to=""
-        if module is None or not isinstance(chosen.algo, DistillConfig)
-        else module_sha256(module),
-        rates=schedule.rates,
-        logger=chosen.logger,
+        belongs_to=taught if isinstance(chosen.algo, DistillConfig) else "",
     )
-    with distributed(
-        trainer, another, chosen.collectors, chosen.device, robots=chosen.robots_at_once, seed=seed
-    ) as at_work:
-        return run.train(
-            replace(plan, trainer=at_work), folder, resume=resume, seed=seed, caller=caller
-        )
+    return run.train(plan, folder, resume=resume, seed=seed, caller=caller)
 
 
 def _judges(

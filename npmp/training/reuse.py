@@ -20,36 +20,78 @@ from npmp.evaluation.trial import effort, gait, run_trial
 from npmp.nets import JointDecoder
 from npmp.nets.high_level import HighLevelConfig
 from npmp.nets.init import seeded
-from npmp.reuse import (
-    CloneTrainer,
-    CloneTrainerConfig,
-    HighLevelPolicy,
-    ModelTrainer,
-    ModelTrainerConfig,
-    PolicyActor,
-    VMPOTrainer,
-    VMPOTrainerConfig,
-    module_sha256,
-)
+from npmp.policy import HighLevelPolicy, PolicyActor, module_sha256
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import TASKS
 from npmp.tasks.imitation import Imitation, ImitationConfig
 from npmp.training import run
-from npmp.training.collectors import batches_per_update
-from npmp.training.learners import distributed
-from npmp.training.run import RunSettings, Schedule
-from npmp.training.trainer import Trainer
+from npmp.training.agents import LatentAgent
+from npmp.training.model_based import ModelBasedConfig, ModelBasedTrainer
+from npmp.training.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining, VMPOTraining
+from npmp.training.run import RunSettings
+from npmp.training.student import StudentConfig, StudentTrainer, teacher_of
 
-ReuseConfig = ModelTrainerConfig | VMPOTrainerConfig | CloneTrainerConfig
-ReuseTrainer = ModelTrainer | VMPOTrainer | CloneTrainer
+
+@dataclass(frozen=True, kw_only=True)
+class ReuseModelBasedConfig(ModelBasedConfig):
+    """What differs for a policy over a frozen decoder [D where no source is named]."""
+
+    # fewer updates of the policy than of the model: with as many OP3 never learned to stay up
+    model_updates: int = 8
+    policy_updates: int = 2
+    replay_steps: int = 192
+    warmup_steps: int = 32
+    # with 20 s there are so few starts that robots fall when started, with 4 s they fall later
+    episode_s: float | None = 10.0
+    policy_lr: tuple[float, float] = (5e-4, 1e-5)
+    # with 24, half a second, legs that trail behind until the robot falls are not seen
+    horizon: tuple[int, int] = (36, 36)
+    ema: float = 0.998
+    imagine_pushes: bool = True
+    new_goals: float = 0.5
+    action_noise: tuple[float, float] = (0.03, 0.03)
+    prior_share: float = 0.0
+    rejoin_rate: float = 0.0
+    beta: tuple[float, float] = (0.01, 0.01)
+    # without it runs end in falls
+    posture: float = 5.0
+    effort: float = 0.02
+    # without it feet stamp
+    smoothness: float = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReuseVMPOConfig(VMPOTraining):
+    """What differs for V-MPO in latent space; beta [robot-NPMP], else [D]."""
+
+    unroll: int = 20
+    passes: int = 4
+    minibatches: int = 1
+    gamma: float = 0.97
+    target_period: int = 10
+    beta: float = 0.01
+    beta_ramp: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReusePPOConfig(PPOTraining):
+    """What differs for PPO in latent space [D]."""
+
+    gamma: float = 0.97
+    beta_ramp: float = 0.0
+
+
+ReuseConfig = ReuseModelBasedConfig | ReuseVMPOConfig | ReusePPOConfig | StudentConfig
+ReuseTrainer = ModelBasedTrainer | OnPolicyTrainer | StudentTrainer
 REUSE_ALGORITHMS: dict[str, type[ReuseConfig]] = {
-    "world_model": ModelTrainerConfig,
-    "vmpo": VMPOTrainerConfig,
-    "clone": CloneTrainerConfig,
+    "world_model": ReuseModelBasedConfig,
+    "vmpo": ReuseVMPOConfig,
+    "ppo": ReusePPOConfig,
+    "clone": StudentConfig,
 }
 STEPS = ("swing_share", "foot_lift_m")  # of `gait`, among the metrics of a run
-REUSE_ENVS = {"world_model": 512, "vmpo": 128, "clone": 256}  # by default [D; sources in conf/algo]
+REUSE_ENVS = {"world_model": 512, "vmpo": 128, "ppo": 256, "clone": 256}  # by default [D]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,14 +104,17 @@ class ReuseSettings(RunSettings):
 
     algorithms, robots_of = REUSE_ALGORITHMS, REUSE_ENVS
 
-    algo: ReuseConfig = field(default_factory=ModelTrainerConfig)
+    algo: ReuseConfig = field(default_factory=ReuseModelBasedConfig)
     net: HighLevelConfig = field(default_factory=HighLevelConfig)
     # from scratch: no skills, the policy commands the joints (`SkillModule.in_joint_space`)
     joint_space: bool = False
     steps: int = 800_000
-    evaluation_robots: int = 64  # the same commands and first starts at every evaluation
-    evaluation_seconds: float = 10.0  # of each evaluation
-    checkpoint_every: int = 100  # iterations
+    # the same commands and first starts at every evaluation
+    evaluation_robots: int = 64
+    # of each evaluation
+    evaluation_seconds: float = 10.0
+    # iterations
+    checkpoint_every: int = 100
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,7 +151,7 @@ class RepeatedTrial:
         if actor is None:
             actor = PriorActor(self.skill, torch.Generator(device).manual_seed(self.seed + 2))
         trial = run_trial(actor, self.env, seconds=self.seconds, seed=self.seed)
-        still = dict.fromkeys(STEPS, 0.0)  # who does not move does not step
+        still = dict.fromkeys(STEPS, 0.0)  # a robot that does not move does not step
         return self.env.task.figures(trial) | still | effort(trial) | gait(trial)
 
 
@@ -150,61 +195,57 @@ def train_policy(
     """
     chosen, folder, source = settings or ReuseSettings(), Path(out), Path(module).resolve()
     policy = None if policy is None else Path(policy).resolve()
+    if teacher is not None and not isinstance(chosen.algo, StudentConfig):
+        raise InputError("teacher= is of algo=clone; policy= is what other algorithms go on from")
     shows = None if teacher is None else HighLevelPolicy.load(teacher)
     taught_by = {}
     if teacher is not None:
-        taught_by = {
-            "teacher": Path(teacher).name,
-            "teacher_sha256": sha256(Path(teacher) / "policy.safetensors"),
-        }
+        digest = sha256(Path(teacher) / "policy.safetensors")
+        taught_by = {"teacher": Path(teacher).name, "teacher_sha256": digest}
     task = make_task()
     check_task(task)
     skill, learner = _networks(source, chosen, task, seed, policy)
     skill.check_robot(task.robot)
     trial = RepeatedTrial(make_task(), chosen, skill, seed=seed + 1000)
-    robots, new = chosen.robots_at_once, policy is None
-    trainer, schedule = _trainer(
-        chosen, task, skill, learner, motions, robots, teacher=shows, new=new, seed=seed
-    )
 
-    def another(robots: int, seed: int, device: str | None) -> Trainer:
-        one, own = chosen.of_another(device), make_task()
-        networks = _networks(source, one, own, seed, policy)
-        return _trainer(one, own, *networks, motions, robots, teacher=shows, new=new, seed=seed)[0]
+    def new_trainer(settings: ReuseSettings, robots: int, seed: int) -> ReuseTrainer:
+        own = make_task()
+        networks = _networks(source, settings, own, seed, policy)
+        recordings = None
+        if motions is not None:
+            recordings = Imitation(own.robot, ImitationConfig(uniform_starts=1.0), motions)
+        return make_policy_trainer(
+            settings, own, *networks, robots, recordings=recordings, teacher=shows,
+            new=policy is None, seed=seed,
+        )  # fmt: skip
 
-    def begin() -> tuple[dict[str, Any], dict[str, Any]]:
-        untrained = trial(trainer.policy)
+    def begin(trainer: ReuseTrainer) -> tuple[dict[str, Any], dict[str, Any]]:
+        untrained = trial(trained_policy(trainer))
         learned = {}
-        if isinstance(trainer, ModelTrainer):
-            trainer.fit.go_on(policy)
-            learned = {"warm_up": trainer.warm_up()}
+        if isinstance(trainer, ModelBasedTrainer):
+            learned = {"warm_up": trainer.warm_up(policy)}
         return {"random_latents": trial(None), "untrained": untrained, **learned}, untrained
 
+    def save(trainer: ReuseTrainer, summary: dict[str, Any]) -> None:
+        if chosen.joint_space:  # what stands in the module's place is in no other folder
+            skill.save(folder / "module")
+        trained_policy(trainer).save(folder / "policy", training=summary)
+        if isinstance(trainer, ModelBasedTrainer):
+            trainer.fit.save(folder / "policy")
+
     plan = run.Plan(
-        trainer=trainer,
-        total=schedule.times(batches_per_update(trainer, chosen.collectors)).iterations(
-            chosen.steps
-        ),
-        evaluate_every=chosen.evaluate_every,
-        checkpoint_every=chosen.checkpoint_every,
+        settings=chosen,
+        make=new_trainer,
         begin=begin,
-        judge=lambda: trial(trainer.policy),
+        judge=lambda trainer: trial(trained_policy(trainer)),
         judged=(*task.judged, "energy_j_per_m", *STEPS),
         summarize=lambda before, latest: (
-            _described(source.name, chosen, trainer.policy, task, before, latest) | taught_by
+            _described(source.name, chosen, learner, task, before, latest) | taught_by
         ),
-        save=lambda summary: _save(trainer, skill, summary, chosen, folder),
-        finite=schedule.finite,
-        rates=schedule.rates,
-        logger=chosen.logger,
+        save=save,
         belongs_to=learner.contract.module_sha256 + taught_by.get("teacher_sha256", ""),
     )
-    with distributed(
-        trainer, another, chosen.collectors, chosen.device, robots=robots, seed=seed
-    ) as at_work:
-        return run.train(
-            replace(plan, trainer=at_work), folder, resume=resume, seed=seed, caller=caller
-        )
+    return run.train(plan, folder, resume=resume, seed=seed, caller=caller)
 
 
 def check_task(task: Task | type[Task]) -> None:
@@ -255,54 +296,39 @@ def _reach(skill: SkillModule, robot: Robot) -> list[float]:
     return np.maximum(far, skill.latent_range.cpu().numpy()).tolist()
 
 
-def _trainer(
+def make_policy_trainer(
     settings: ReuseSettings,
     task: Task,
     skill: SkillModule,
     policy: HighLevelPolicy,
-    motions: MotionSet | None,
-    n: int,
+    robots: int,
     *,
+    recordings: Imitation | None,
     teacher: HighLevelPolicy | None,
     new: bool,
     seed: int,
-) -> tuple[ReuseTrainer, Schedule]:
-    """The algorithm with n robots, before its first iteration."""
-    finite = ("reward", task.error_name, "kl")
+) -> ReuseTrainer:
+    """The algorithm with its robots, before its first iteration; arguments as `train_policy`."""
     algo = settings.algo
-    if teacher is not None and not isinstance(algo, CloneTrainerConfig):
-        raise InputError("teacher= is of algo=clone; policy= is what other algorithms go on from")
-    if isinstance(algo, VMPOTrainerConfig):
-        env = settings.env(task, n, skill, seed)
-        schedule = Schedule(0, n * algo.unroll, finite, "algo.learner.learning_rate=")
-        return VMPOTrainer(env, skill, policy, algo, seed=seed), schedule
-    env = settings.env(task, n, skill, seed, episode_s=algo.episode_s)
-    if isinstance(algo, CloneTrainerConfig):
-        cloned = ("reward", task.error_name, "clone_error")
-        trainer = CloneTrainer(env, skill, policy, algo, teacher=teacher, seed=seed)
-        return trainer, Schedule(0, n * algo.unroll, cloned, "algo.lr=")
-    uniform = ImitationConfig(uniform_starts=1.0)
-    recordings = None if motions is None else Imitation(task.robot, uniform, motions)
-    learns = ModelTrainer(env, skill, policy, algo, recordings=recordings, new=new, seed=seed)
-    return learns, Schedule(
-        learns.steps_before, n * algo.collect_steps, finite, "algo.policy_lr=, algo.model_lr="
-    )
+    episode_s = getattr(algo, "episode_s", None)
+    env = settings.env(task, robots, skill, seed, episode_s=episode_s)
+    if isinstance(algo, ModelBasedConfig):
+        return ModelBasedTrainer(
+            env, policy, skill, algo, recordings=recordings, new=new, seed=seed
+        )
+    agent = LatentAgent(policy.to(env.device), skill.to(env.device))
+    if isinstance(algo, OnPolicyConfig):
+        return OnPolicyTrainer(env, agent, algo, seed=seed)
+    return StudentTrainer(env, agent, teacher_of(env, agent, teacher), algo, seed=seed)
 
 
-def _save(
-    trainer: ReuseTrainer,
-    skill: SkillModule,
-    summary: dict[str, Any],
-    settings: ReuseSettings,
-    folder: Path,
-) -> None:
-    """The policy's folder, the world model that it was learned through in it, and that of the
-    module where it is in no other."""
-    if settings.joint_space:
-        skill.save(folder / "module")
-    trainer.policy.save(folder / "policy", training=summary)
-    if isinstance(trainer, ModelTrainer):
-        trainer.fit.save(folder / "policy")
+def trained_policy(trainer: ReuseTrainer) -> HighLevelPolicy:
+    """What is judged and saved: averaged weights where the algorithm averages."""
+    if isinstance(trainer, ModelBasedTrainer):
+        return trainer.policy
+    policy = trainer.average if isinstance(trainer, StudentTrainer) else trainer.agent.network
+    assert isinstance(policy, HighLevelPolicy)  # given by `make_policy_trainer`
+    return policy
 
 
 def _described(

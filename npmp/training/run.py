@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from signal import Signals
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import mujoco
 from torch import Tensor
@@ -22,7 +22,7 @@ from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.rl import NonFiniteGradient
 from npmp.sim.action_space import PD
 from npmp.training import loggers
-from npmp.training.collectors import CollectorsConfig
+from npmp.training.collectors import CollectorsConfig, distributed
 from npmp.training.guard import Guard
 from npmp.training.log import Progress, RunLog
 from npmp.training.signals import Stopped, signals_noted
@@ -77,10 +77,9 @@ class RunSettings:
         """Robots simulated at once."""
         return self.robots_of[self.algorithm] if self.num_envs is None else self.num_envs
 
-    def of_another(self, device: str | None) -> Self:
-        """The same, for another process: one that learns on a device, or, with None, only collects,
-        on one core."""
-        return replace(self, device=device or "cpu", num_threads=1)
+    def of_collector(self) -> Self:
+        """The same, for a process that only collects, on one core."""
+        return replace(self, device="cpu", num_threads=1)
 
     @property
     def place(self) -> dict[str, Any]:
@@ -88,47 +87,31 @@ class RunSettings:
         return {"sim": self.sim, "device": self.device, "num_threads": self.num_threads}
 
 
-class Schedule(NamedTuple):
-    """An algorithm as the training loop has to know it."""
-
-    before: int  # environment steps before the first iteration
-    each: int  # environment steps per iteration
-    finite: tuple[str, ...]  # metrics that must be finite
-    rates: str  # keys of the learning rates
-
-    def times(self, batches: int) -> Schedule:
-        """Of iterations that take so many batches at once."""
-        return self._replace(each=batches * self.each)
-
-    def iterations(self, steps: int) -> int:
-        """Iterations that bring a run to so many environment steps, at least one."""
-        return max(1, math.ceil((steps - self.before) / self.each))
-
-
 @dataclass(frozen=True)
 class Plan:
-    """A training run, as far as the loop has to know it."""
+    """What a training run is about, as far as the loop has to know it."""
 
-    trainer: Trainer
-    total: int  # iterations
-    evaluate_every: int  # iterations
-    checkpoint_every: int  # iterations
-    # what a new run does first; figures to compare with, and of the start
-    begin: Callable[[], tuple[Figures, Figures]]
-    judge: Callable[[], Figures]  # figures of what is trained, as it is now
-    judged: tuple[str, ...]  # those of them that go into metrics.csv
-    summarize: Callable[
-        [Figures, Figures], dict[str, Any]
-    ]  # (figures to compare with, the latest) -> what is said of it
-    save: Callable[[dict[str, Any]], None]  # writes the artefact with its summary
-    finite: tuple[str, ...]  # metrics that must be finite
-    rates: str  # keys of the learning rates, for the hint when they are not
-    belongs_to: str = ""  # what the run rests on; a run to resume must rest on the same
-    logger: str = "tensorboard"  # a name of `loggers.LOGGERS`
+    settings: RunSettings
+    # a trainer with so many robots and a seed; of collectors by `RunSettings.of_collector`
+    make: Callable[[Any, int, int], Any]
+    # what a new run does first: figures to compare with, and of the start
+    begin: Callable[[Any], tuple[Figures, Figures]]
+    # figures of what is trained, as it is now
+    judge: Callable[[Any], Figures]
+    # those of them that go into metrics.csv
+    judged: tuple[str, ...]
+    # (figures to compare with, the latest) -> what is said of it
+    summarize: Callable[[Figures, Figures], dict[str, Any]]
+    # writes the artefact with its summary
+    save: Callable[[Any, dict[str, Any]], None]
+    # what the run rests on; a run to resume must rest on the same
+    belongs_to: str = ""
 
 
-def _nothing() -> None:
-    """What `Caller.begin` does where nobody has anything to note."""
+def iterations(trainer: Trainer, steps: int, batches: int = 1) -> int:
+    """Iterations of so many batches that bring a run to so many environment steps, at least one."""
+    each = trainer.steps_each * batches
+    return max(1, math.ceil((steps - trainer.steps_before) / each))
 
 
 @dataclass(frozen=True)
@@ -139,7 +122,7 @@ class Caller:
     # of the whole run, for loggers and diverged.json
     settings: Mapping[str, Any] = field(default_factory=dict)
     # called once the inputs are known to be sound, before anything is written
-    begin: Callable[[], None] = _nothing
+    begin: Callable[[], None] = lambda: None
     progress: Progress | None = None  # shown every iteration
 
 
@@ -165,69 +148,33 @@ def train(
       Diverged: when its figures are no numbers any more.
       Stopped: for a signal.
     """
-    trainer, caller = plan.trainer, caller or Caller()
-    record = _Record(plan, folder, seed, resume)
-    guard = Guard(
-        trainer,
-        plan.total,
-        folder,
-        finite=plan.finite,
-        rates=plan.rates,
-        seed=seed,
-        settings=caller.settings,
-    )
-    with signals_noted() as noted:
-        log = _opened(plan, folder, resume, caller, goes_on=record.goes_on)
-        if not record.goes_on:
-            record.before, record.latest = plan.begin()
-            trainer.env.robots.forget_breakdowns()  # each iteration counts its own
-            record.keep(log)
-        began, steps_before = time.perf_counter(), trainer.env_steps
-        stopping = bool(noted)
-        while trainer.iteration_count < plan.total and not stopping:
-            try:
-                metrics = trainer.iteration(trainer.iteration_count / plan.total)
-                if (adaptive := trainer.env.robots.adaptive) is not None:
-                    metrics = metrics | adaptive.logged()
-            except NonFiniteGradient:
-                guard.throw_away()
-                continue
-            metrics = record.judged(guard.watch(metrics))
-            count = trainer.iteration_count
-            log.write(
-                count,
-                trainer.env_steps,
-                metrics,
-                env_steps_done_here=trainer.env_steps - steps_before,
-            )
-            # read once: a signal may come at any moment, and who stops has a checkpoint
-            stopping = bool(noted)
-            if count < plan.total and (stopping or count % plan.checkpoint_every == 0):
-                record.save(log, guard)
-        if trainer.iteration_count < plan.total:
-            log.close()
-            raise _stopped(plan, folder, caller.command, noted[0])
-        summary = record.save(log, guard)
-    log.close()
-    summary["steps_per_s"] = round(trainer.env_steps / log.wall_s, 1)
-    summary["minutes_here"] = round((time.perf_counter() - began) / 60, 2)
-    summary |= getattr(trainer, "timings", dict)()  # of one with collectors
-    with atomic_path(folder / "summary.json") as path:
-        path.write_text(json.dumps(summary, indent=2) + "\n")
-    return summary
+    chosen, collectors = plan.settings, plan.settings.collectors
+    robots = chosen.robots_at_once
+    trainer = plan.make(chosen, robots, seed)
+    batches = 1 if collectors is None else collectors.batches(trainer)
+    run = _Run(plan, trainer, iterations(trainer, chosen.steps, batches), folder, seed, resume)
+
+    def collector(robots: int, seed: int) -> Trainer:
+        return plan.make(chosen.of_collector(), robots, seed)
+
+    with distributed(trainer, collector, collectors, robots=robots, seed=seed) as at_work:
+        return run.loop(at_work, caller or Caller())
 
 
-class _Record:
-    """What a run knows of itself besides its trainer's state, and its checkpoints."""
+class _Run:
+    """A run, with what it knows of itself besides its trainer's state, and its checkpoints."""
 
-    def __init__(self, plan: Plan, folder: Path, seed: int, resume: Path | None):
+    def __init__(
+        self, plan: Plan, trainer: Trainer, total: int, folder: Path, seed: int, resume: Path | None
+    ):
         """Load the checkpoint to go on from, where there is one.
 
         Raises:
           InputError: for one that is damaged, of another kind of run, or already past this one's
             end.
         """
-        self.plan, self.folder, self.seed = plan, folder, seed
+        self.plan, self.trainer, self.total = plan, trainer, total
+        self.folder, self.seed, self.resume = folder, seed, resume
         self.before: Figures = {}  # figures to compare with
         self.latest: Figures = {}
         found = starting_point(resume)
@@ -238,30 +185,70 @@ class _Record:
                 raise InputError(
                     f"the run in '{resume}' was trained with another module, teacher or joint_space= than this one"
                 )
-            plan.trainer.load_state_dict(tensors)
-            if (done := plan.trainer.iteration_count) > plan.total:
+            trainer.load_state_dict(tensors)
+            if (done := trainer.iteration_count) > total:
                 raise InputError(
-                    f"the run in '{resume}' has made {plan.trainer.env_steps:,} environment steps, {done} iterations; "
-                    f"{plan.total} are asked for: give more steps="
+                    f"the run in '{resume}' has made {trainer.env_steps:,} environment steps, {done} iterations; "
+                    f"{total} are asked for: give more steps="
                 )
             self.before, self.latest = (
                 _figures(values, name, resume) for name in ("before", "latest")
             )
 
+    def loop(self, trainer: Trainer, caller: Caller) -> dict[str, Any]:
+        """Make the iterations that are left; trainer: the run's, perhaps with collectors."""
+        plan, total, folder = self.plan, self.total, self.folder
+        guard = Guard(trainer, total, folder, seed=self.seed, settings=caller.settings)
+        with signals_noted() as noted:
+            log = self._opened(caller)
+            if not self.goes_on:
+                self.before, self.latest = plan.begin(self.trainer)
+                trainer.env.robots.forget_breakdowns()  # each iteration counts its own
+                self.keep(log)
+            began, steps_before = time.perf_counter(), trainer.env_steps
+            stopping = bool(noted)
+            while trainer.iteration_count < total and not stopping:
+                try:
+                    metrics = trainer.iteration(trainer.iteration_count / total)
+                    if (adaptive := trainer.env.robots.adaptive) is not None:
+                        metrics = metrics | adaptive.logged()
+                except NonFiniteGradient:
+                    guard.throw_away()
+                    continue
+                metrics, here = self.judged(guard.watch(metrics)), trainer.env_steps - steps_before
+                count = trainer.iteration_count
+                log.write(count, trainer.env_steps, metrics, env_steps_done_here=here)
+                # read once: a signal may come at any moment, and a run that stops has a checkpoint
+                stopping = bool(noted)
+                due = stopping or count % plan.settings.checkpoint_every == 0
+                if count < total and due:
+                    self.save(log, guard)
+            if trainer.iteration_count < total:
+                log.close()
+                raise self._stopped(caller.command, noted[0])
+            summary = self.save(log, guard)
+        log.close()
+        summary["steps_per_s"] = round(trainer.env_steps / log.wall_s, 1)
+        summary["minutes_here"] = round((time.perf_counter() - began) / 60, 2)
+        summary |= getattr(trainer, "timings", dict)()  # of one with collectors
+        with atomic_path(folder / "summary.json") as path:
+            path.write_text(json.dumps(summary, indent=2) + "\n")
+        return summary
+
     def judged(self, metrics: Mapping[str, float]) -> dict[str, float]:
         """An iteration's metrics with the judge's figures, when it is their turn."""
-        plan, count = self.plan, self.plan.trainer.iteration_count
+        plan, count = self.plan, self.trainer.iteration_count
         # a figure of the robots that collect is not the judge's of the same name
         named = {f"collect_{k}" if k in plan.judged else k: v for k, v in metrics.items()}
-        if count == 1 or count % plan.evaluate_every == 0 or count == plan.total:
-            self.latest = plan.judge()
+        if count == 1 or count % plan.settings.evaluate_every == 0 or count == self.total:
+            self.latest = plan.judge(self.trainer)
             named |= {k: self.latest[k] for k in plan.judged}
         return named
 
     def keep(self, log: RunLog) -> None:
         """Write a checkpoint, of which the logs are not behind."""
         log.flush()
-        trainer = self.plan.trainer
+        trainer = self.trainer
         values = {"before": self.before, "latest": self.latest, "belongs_to": self.plan.belongs_to}
         checkpoint.save(
             self.folder / "checkpoints", trainer.iteration_count, trainer.state_dict(), values
@@ -274,7 +261,7 @@ class _Record:
           Diverged: when something in them is not finite.
         """
         guard.check_state()
-        trainer = self.plan.trainer
+        trainer = self.trainer
         counts = {
             "seed": self.seed,
             "env_steps": trainer.env_steps,
@@ -291,9 +278,39 @@ class _Record:
         elif drives.action_space != PD:
             summary["actuator"] = {"name": drives.action_space}
         # the artefact first: making it may leave figures in what the checkpoint then holds
-        self.plan.save(summary)
+        self.plan.save(trainer, summary)
         self.keep(log)
         return summary
+
+    def _opened(self, caller: Caller) -> RunLog:
+        """The log of a run that begins to write into its folder."""
+        folder, trainer, plan = self.folder, self.trainer, self.plan
+        folder.mkdir(parents=True, exist_ok=True)
+        caller.begin()
+        _quiet_simulator()
+        _clear_leftovers(folder)
+        done = trainer.env_steps if self.goes_on else None
+        board = loggers.open_logger(
+            plan.settings.logger, folder, settings=caller.settings, done=done
+        )
+        return RunLog(
+            folder,
+            self.total,
+            judged=plan.judged,
+            resume_after=trainer.iteration_count if self.goes_on else None,
+            resume_from=self.resume,
+            board=board,
+            progress=caller.progress,
+        )
+
+    def _stopped(self, command: str, number: Signals) -> Stopped:
+        """What ends a run for a signal, once the checkpoint of where it is has been written."""
+        again = f"{command} resume={self.folder}".strip()
+        return Stopped(
+            f"{number.name} after iteration {self.trainer.iteration_count} of {self.total}: its "
+            f"checkpoint is kept, {again} goes on",
+            128 + number,
+        )
 
 
 def _figures(values: Mapping[str, Any], name: str, resume: Path | None) -> Figures:
@@ -310,36 +327,6 @@ def _figures(values: Mapping[str, Any], name: str, resume: Path | None) -> Figur
             f"the checkpoint in '{resume}' has no figures {name!r}: it is of another kind of run, or damaged"
         )
     return found
-
-
-def _opened(
-    plan: Plan, folder: Path, resume: Path | None, caller: Caller, *, goes_on: bool
-) -> RunLog:
-    """The log of a run that begins to write into its folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    caller.begin()
-    _quiet_simulator()
-    _clear_leftovers(folder)
-    done = plan.trainer.env_steps if goes_on else None
-    return RunLog(
-        folder,
-        plan.total,
-        judged=plan.judged,
-        resume_after=plan.trainer.iteration_count if goes_on else None,
-        resume_from=resume,
-        board=loggers.open_logger(plan.logger, folder, settings=caller.settings, done=done),
-        progress=caller.progress,
-    )
-
-
-def _stopped(plan: Plan, folder: Path, command: str, number: Signals) -> Stopped:
-    """What ends a run for a signal, once the checkpoint of where it is has been written."""
-    again = f"{command} resume={folder}".strip()
-    return Stopped(
-        f"{number.name} after iteration {plan.trainer.iteration_count} of {plan.total}: its checkpoint is kept, "
-        f"{again} goes on",
-        128 + number,
-    )
 
 
 def starting_point(resume: Path | None) -> tuple[int, dict[str, Tensor], dict[str, Any]] | None:

@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from npmp.tree import map_tree
+
 
 def compiled(step: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
     """One step of a recursion, a function of tensors of fixed shapes, compiled at its first call
@@ -22,8 +24,7 @@ def compiled(step: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
     gradients tries both ways once, and throws the result away. Shapes that come later are compiled
     anew: of these, a failure is met in the forward pass only.
 
-    step: its first argument is what it carries from one call to the next, a tensor or a named tuple
-    of them.
+    step: its first argument is what it carries from one call to the next, a tree of tensors.
     """
     if not wanted:
         return step
@@ -36,7 +37,7 @@ def compiled(step: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
             return step(carry, *inputs)
         # where a recursion starts, no gradient is asked for: that would be a step of its own to
         # compile
-        carry = _tracked(carry) if isinstance(carry, Tensor) else type(carry)(*map(_tracked, carry))
+        carry = map_tree(_tracked, carry)
         try:
             if not tried and torch.is_grad_enabled():
                 _try_both_ways(fast, carry, inputs)
@@ -63,7 +64,8 @@ def _try_both_ways(step: Callable[..., Any], carry: Any, inputs: tuple[Any, ...]
     ]
     if outputs:
         total = torch.stack([output.sum() for output in outputs]).sum()
-        torch.autograd.grad(total, pytree.tree_leaves(carry), allow_unused=True)
+        carried = [leaf for leaf in pytree.tree_leaves(carry) if leaf.requires_grad]
+        torch.autograd.grad(total, carried, allow_unused=True)
 
 
 def _failures() -> tuple[type[Exception], ...]:
@@ -80,6 +82,7 @@ def _failures() -> tuple[type[Exception], ...]:
 
 
 def _tracked(value: Tensor) -> Tensor:
-    if value.requires_grad or not torch.is_grad_enabled():
+    tracked = value.requires_grad or not value.is_floating_point()
+    if tracked or not torch.is_grad_enabled():
         return value
     return value.detach().requires_grad_()

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor, nn
 
-from npmp.envs.features import Normalizer, true_state
+from npmp.envs.features import true_state
 from npmp.envs.feet import Feet
 from npmp.envs.state import RobotState, StepVelocity, integrate
+from npmp.nets.normalizer import Normalizer
 
 _NEAR_M = 0.3  # a foot higher than this above the ground is as good as this high [m] [D]
 

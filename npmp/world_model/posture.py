@@ -6,9 +6,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from npmp.envs.features import Normalizer
 from npmp.envs.reference import Reference, ReferenceFrames
 from npmp.envs.state import RobotState
+from npmp.nets.normalizer import Normalizer
+
+# what a metre of height, an entry of the vertical and a radian of a joint outside the range count
+HEIGHT, VERTICAL, JOINTS = 4.0, 1.0, 0.5
 
 
 class PostureRange(nn.Module):
@@ -29,23 +32,17 @@ class PostureRange(nn.Module):
         seen = _posture(frames.root_pos, frames.root_rot, frames.joint_pos)
         ends = seen.new_tensor([rare, 1.0 - rare])
         bounds = torch.stack([torch.quantile(column, ends) for column in seen.T.contiguous()])
-        self.register_buffer("low", bounds[:, 0], persistent=False)
-        self.register_buffer("high", bounds[:, 1], persistent=False)
+        self.register_buffer("low", bounds[:, 0], persistent=True)
+        self.register_buffer("high", bounds[:, 1], persistent=True)
 
-    def forward(self, state: RobotState, position: float, rotation: float, joints: float) -> Tensor:
-        """Weighted distances from the range, summed: (...).
-
-        Args:
-          position: weight of the root's height [1/m].
-          rotation: of the entries of the root's vertical.
-          joints: of the joint angles [1/rad].
-        """
+    def forward(self, state: RobotState) -> Tensor:
+        """Weighted distances from the range, summed: (...)."""
         posture = _posture(state.root_pos, state.root_rot, state.joint_pos)
         outside = torch.relu(self.low - posture) + torch.relu(posture - self.high)
         return (
-            position * outside[..., 0]
-            + rotation * outside[..., 1:4].sum(-1)
-            + joints * outside[..., 4:].sum(-1)
+            HEIGHT * outside[..., 0]
+            + VERTICAL * outside[..., 1:4].sum(-1)
+            + JOINTS * outside[..., 4:].sum(-1)
         )
 
 

@@ -1,4 +1,4 @@
-"""Recent transitions of all robots, from which windows are drawn."""
+"""Recent control steps of all robots, from which the model is fitted and imagination begins."""
 
 from __future__ import annotations
 
@@ -7,7 +7,38 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from npmp.checkpoint import indices, require_like
+from npmp.nets import DecoderState
+from npmp.state import pack, unpack
+from npmp.tree import Tree, map_tree
+
+
+class Step(NamedTuple):
+    """What is kept of a control step of n robots that is about to be made, leaves (n, ...)."""
+
+    # (n,) bool: an episode begins, or the robot was sent to another goal: nothing leads up to it
+    first: Tensor
+    # (n,) bool: the robot acts from the prior, and is asked nothing
+    free: Tensor
+    # packed RobotState, heights as an integral of velocities
+    state: Tensor
+    # (n, nu) applied until the next step [rad]
+    setpoint: Tensor
+    # (n, p) what was drawn of the physics, and the push during the step
+    physics: Tensor
+    # (n, nu) of the encoders [rad]; (n, 0) where they are right
+    joint_offset: Tensor
+    # (n, H o) exact observations of the H steps before; (n, 0) where nothing is delayed
+    history: Tensor
+    # (n, 2) `Ground.patch` and (n, F) heights under the feet [m]; (n, 0) on flat ground
+    patch: Tensor
+    ground: Tensor
+    # (n, d) latent of the step before
+    z: Tensor
+    # memories before the step
+    decoder: DecoderState
+    policy: Tree
+    # (n, g) what is asked
+    goal: Tensor
 
 
 class Window(NamedTuple):
@@ -21,198 +52,114 @@ class Window(NamedTuple):
     valid: Tensor
 
 
-class Start(NamedTuple):
-    """Single moments from which to imagine, B robots."""
-
-    state: Tensor  # (B, s) packed RobotState
-    setpoint: Tensor  # (B, nu) what was done there [rad]
-    frame: Tensor  # (B,) global reference frame
-    last_frame: Tensor  # (B,)
-    z: Tensor  # (B, d) latent of the step before
-    hidden: Tensor  # (B, h)
-    cell: Tensor  # (B, h)
-    physics: Tensor  # (B, p) what was drawn of the physics, and the push there
-    joint_offset: Tensor  # (B, nu) of the encoders [rad]; (B, 0) where they are right
-    # (B, H o) exact observations of the H steps before; (B, 0) where nothing is delayed
-    history: Tensor
-
-
-FLOATS = tuple(name for name in Start._fields if name not in ("frame", "last_frame"))
-
-
 class Replay:
     """A ring of the last `capacity` steps of n robots.
 
-    Slot t holds a robot's state before step t, what it did then, and whether an episode began
-    there; the state after the step is the next slot's. The successor of an episode's last step is
-    not kept: that transition is masked.
+    The state after a step is the next slot's. The successor of an episode's last step is not kept:
+    that transition is masked.
     """
 
-    def __init__(
-        self,
-        capacity: int,
-        num_envs: int,
-        sizes: dict[str, int],
-        device: torch.device | str = "cpu",
-        *,
-        frames: int = 2**53,
-    ):
-        """sizes: widths of the float fields: of `Start`'s, 0 where one is not named, and of any
-        others, which `moments` gives besides; heights, also those noted as `ground`, count above
-        the first number of what is noted as `patch`. device: where all of it is kept. frames: of
-        the reference, to hold restored slots against."""
-        self.capacity, self.frames = capacity, frames
-        self.num_envs = num_envs
-        self.device = device
-        widths = dict.fromkeys(FLOATS, 0) | sizes
-        self.floats = {
-            name: torch.zeros(capacity, num_envs, width, device=device)
-            for name, width in widths.items()
-        }
-        self.frame = torch.zeros(capacity, num_envs, dtype=torch.long, device=device)
-        self.last_frame = torch.zeros(capacity, num_envs, dtype=torch.long, device=device)
-        self.first = torch.ones(capacity, num_envs, dtype=torch.bool, device=device)
+    def __init__(self, capacity: int, example: Step):
+        """example: a step like those that are kept, on their device."""
+        self.capacity, self.num_envs = capacity, len(example.first)
+        self.device = example.first.device
+        self.steps: Step = map_tree(lambda leaf: leaf.new_zeros(capacity, *leaf.shape), example)
         self.head = 0  # slot of the next write
         self.filled = 0
 
-    def add(self, frame: Tensor, last_frame: Tensor, first: Tensor, **floats: Tensor) -> None:
-        """One step of all robots. frame, last_frame, first (n,); floats: the fields of `sizes`, (n,
-        size)."""
-        for name, value in floats.items():
-            self.floats[name][self.head] = value
-        self.frame[self.head], self.last_frame[self.head], self.first[self.head] = (
-            frame,
-            last_frame,
-            first,
-        )
+    def add(self, step: Step) -> None:
+        """One step of all robots."""
+        map_tree(lambda ring, leaf: ring[self.head].copy_(leaf), self.steps, step)
         self.head = (self.head + 1) % self.capacity
         self.filled = min(self.filled + 1, self.capacity)
 
-    def __len__(self) -> int:
-        return self.filled * self.num_envs
+    def recent(self) -> Step:
+        """All that is kept, leaves (filled, n, ...), in no order."""
+        return map_tree(lambda ring: ring[: self.filled], self.steps)
 
-    def _draw(
-        self, batch: int, length: int, generator: torch.Generator, *, tracking: bool = False
-    ) -> tuple[Tensor, Tensor]:
-        """Random slots with `length` slots after them, oldest first, and robots; (batch,) each.
-
-        tracking: only such as have reference left after these slots, if there are any.
-        """
+    def _draw(self, batch: int, length: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Random slots with `length` slots after them, and robots; (batch,) each."""
         oldest = (self.head - self.filled) % self.capacity
-        if tracking:
-            last = (oldest + torch.arange(length, self.filled, device=self.device)) % self.capacity
-            known = torch.nonzero(self.frame[last] < self.last_frame[last])
-            if len(known):
-                age, robot = known[
-                    torch.randint(len(known), (batch,), generator=generator, device=self.device)
-                ].T
-                return (oldest + age) % self.capacity, robot
         age = torch.randint(self.filled - length, (batch,), generator=generator, device=self.device)
         robot = torch.randint(self.num_envs, (batch,), generator=generator, device=self.device)
         return (oldest + age) % self.capacity, robot
 
+    def _one_of(
+        self, chosen: Tensor, batch: int, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor] | None:
+        """Slots and robots drawn where `chosen` (filled, n) holds; None where it nowhere does."""
+        known = torch.nonzero(chosen)
+        if not len(known):
+            return None
+        drawn = torch.randint(len(known), (batch,), generator=generator, device=self.device)
+        slot, robot = known[drawn].T
+        return slot, robot
+
     def windows(self, batch: int, length: int, generator: torch.Generator) -> Window:
-        """Random windows of `length` transitions."""
-        slot, env = self._draw(batch, length, generator)
-        steps = (slot + torch.arange(length + 1, device=self.device).unsqueeze(-1)) % self.capacity
-        valid = (~self.first[steps[1:], env]).to(torch.float32).cumprod(0)
-        states, before = self._above_ground(self.floats["state"][steps, env], slot, env), steps[:-1]
-        told = self.floats["physics"][before, env]
-        if "ground" in self.floats:
-            told = torch.cat(
-                (told, self.floats["ground"][before, env] - self.floats["patch"][slot, env, :1]), -1
-            )
-        return Window(states, self.floats["setpoint"][before, env], told, valid)
-
-    def moments(self, batch: int, generator: torch.Generator) -> dict[str, Tensor]:
-        """All fields at random single moments, (batch, ...) each."""
-        return self._at(*self._draw(batch, 0, generator))
-
-    def _at(self, slot: Tensor, env: Tensor) -> dict[str, Tensor]:
-        integers = {"frame": self.frame[slot, env], "last_frame": self.last_frame[slot, env]}
-        floats = {k: v[slot, env] for k, v in self.floats.items()}
-        return floats | integers | {"state": self._above_ground(floats["state"], slot, env)}
-
-    def _above_ground(self, states: Tensor, slot: Tensor, env: Tensor) -> Tensor:
-        """Packed states (..., B, s) of robots env (B,) with heights above the ground at slots (B,):
-        the same ground for all of a window, so that heights remain the integral of velocities."""
-        if "patch" not in self.floats:
-            return states
-        lowered = states.clone()
-        # the third number of a packed state
-        lowered[..., 2] -= self.floats["patch"][slot, env, 0]
-        return lowered
+        """Random windows of `length` transitions, heights above the ground where they begin: the
+        same for all of a window, so that heights remain the integral of velocities."""
+        slot, robot = self._draw(batch, length, generator)
+        slots = (slot + torch.arange(length + 1, device=self.device).unsqueeze(-1)) % self.capacity
+        kept, before = self.steps, slots[:-1]
+        valid = (~kept.first[slots[1:], robot]).to(torch.float32).cumprod(0)
+        level = kept.patch[slot, robot, :1]
+        ground = kept.ground[before, robot]
+        told = torch.cat(
+            (kept.physics[before, robot], ground - level if ground.numel() else ground), -1
+        )
+        states = above(kept.state[slots, robot], level)
+        return Window(states, kept.setpoint[before, robot], told, valid)
 
     def starts(
-        self, batch: int, generator: torch.Generator, *, tracking: bool = False, fresh: int = 0
-    ) -> Start:
-        """Random single moments to imagine from.
+        self, batch: int, generator: torch.Generator, *, free: bool = True, fresh: int = 0
+    ) -> Step:
+        """Random single moments to imagine from, (batch, ...), heights above the ground there.
 
-        tracking: of robots that have reference left. fresh: so many of them where an episode began,
-        the decoder's memory empty, if there are any such.
+        free: also of robots that act from the prior. fresh: so many of them where an episode began,
+        memories empty, if there are any such.
         """
-        slot, env = self._draw(batch, 0, generator, tracking=tracking)
+        recent = self.recent()
+        found = None if free else self._one_of(~recent.free, batch, generator)
+        slot, robot = found or self._draw(batch, 0, generator)
         if fresh:
-            begun = torch.nonzero(self.first[: self.filled])
-            # others were sent elsewhere
-            begun = begun[~self.floats["hidden"][begun[:, 0], begun[:, 1]].any(-1)]
-            if len(begun):
-                drawn = torch.randint(len(begun), (fresh,), generator=generator, device=self.device)
-                slot[:fresh], env[:fresh] = begun[drawn].T
-        return Start(**self._at(slot, env))
-
-    def stretches(
-        self, batch: int, length: int, generator: torch.Generator, *, tracking: bool = False
-    ) -> tuple[Start, Tensor]:
-        """`length` successive moments and the one after them, to imagine from: fields (length + 1,
-        batch, ...), oldest first.
-
-        tracking: of robots that have reference left after the last.
-
-        Second, (length + 1, batch) bool: where an episode began, or the robot was sent to another
-        frame.
-        """
-        slot, env = self._draw(batch, length, generator, tracking=tracking)
-        steps = (slot + torch.arange(length + 1, device=self.device).unsqueeze(-1)) % self.capacity
-        fields = {k: v[steps, env] for k, v in self.floats.items()}
-        return Start(
-            **fields, frame=self.frame[steps, env], last_frame=self.last_frame[steps, env]
-        ), self.first[steps, env]
+            # others were sent to another goal
+            begun = recent.first & ~recent.decoder.hidden.any(-1)
+            if (drawn := self._one_of(begun, fresh, generator)) is not None:
+                slot[:fresh], robot[:fresh] = drawn
+        step: Step = map_tree(lambda ring: ring[slot, robot], self.steps)
+        return step._replace(state=above(step.state, step.patch[:, :1]))
 
     def state_dict(self) -> dict[str, Tensor]:
         """The written slots, for checkpoints."""
-        used = slice(0, self.filled)
-        return {
-            **{f"floats.{k}": v[used] for k, v in self.floats.items()},
-            "frame": self.frame[used],
-            "last_frame": self.last_frame[used],
-            "first": self.first[used],
-            "head": torch.tensor(self.head),
-        }
+        return {**pack({"steps": self.recent()}), "head": torch.tensor(self.head)}
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Continue from checkpointed slots.
 
         Raises:
-          ValueError: when they are of another shape or kind, or would be written beyond the end;
-            nothing is changed then. KeyError: when a field lacks.
+          ValueError: when they are more than fit, or the head is not where it must be.
+          InputError: when one is missing or of another shape.
         """
-        filled = len(state["frame"])
-        here = {
-            **{f"floats.{k}": v for k, v in self.floats.items()},
-            "frame": self.frame,
-            "last_frame": self.last_frame,
-        }
-        here |= {"first": self.first}
-        if filled > self.capacity:
-            raise ValueError(f"a replay of {filled} slots does not fit {self.capacity}")
-        require_like(state, {k: v[:filled] for k, v in here.items()}, free=("head",))
-        for name in ("frame", "last_frame"):
-            indices(state[name], self.frames, f"the replay's {name}")
-        # whoever stopped before the ring was full wrote its next slot after the last
-        head = int(indices(state["head"].reshape(()), self.capacity, "the replay's head"))
-        if filled < self.capacity and head != filled:
-            raise ValueError(f"the replay's head is {head}, after {filled} slots")
-        for name, values in here.items():
-            values[:filled] = state[name]
-        self.head, self.filled = head, filled
+        filled, head = len(state["steps.first"]), int(state["head"])
+        # a run that stopped before the ring was full wrote its next slot after the last
+        if (
+            filled > self.capacity
+            or not 0 <= head < self.capacity
+            or (filled < self.capacity and head != filled)
+        ):
+            raise ValueError(
+                f"a replay of {filled} slots, head {head}, is not one of {self.capacity}"
+            )
+        self.filled = filled
+        unpack({"steps": self.recent()}, state)
+        self.head = head
+
+
+def above(states: Tensor, level: Tensor) -> Tensor:
+    """Packed states (..., B, s) with heights above levels (B, 1) [m]; (B, 0): as they are."""
+    if level.shape[-1] == 0:
+        return states
+    lowered = states.clone()
+    # the third number of a packed state
+    lowered[..., 2] -= level.squeeze(-1)
+    return lowered

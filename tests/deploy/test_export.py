@@ -20,7 +20,7 @@ from npmp.deploy.onnx_policy import TOLERANCE, Readings, check_parity
 from npmp.envs import TaskEnv
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.nets.high_level import HighLevelConfig
-from npmp.reuse import HighLevelPolicy, find_module
+from npmp.policy import HighLevelPolicy, find_module
 from npmp.rollout import Moment, rollout
 from npmp.sim.randomization import PhysicsConfig
 from npmp.skill import SkillModule
@@ -157,7 +157,7 @@ def test_what_was_asked_last_is_the_setpoint_that_simulation_shows() -> None:
     def note(moment: Moment) -> None:
         seen.append((moment.first, moment.decision.action, env.observe()[:, 12:24]))
 
-    from npmp.reuse import PolicyActor
+    from npmp.policy import PolicyActor
 
     env.reset()
     rollout(PolicyActor(policy, skill), env, 40, note)

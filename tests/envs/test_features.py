@@ -9,7 +9,6 @@ import torch
 from mocap_data.store import MotionSet
 from npmp import geometry
 from npmp.envs.features import (
-    Normalizer,
     ReferenceFeatures,
     context_size,
     encoder_context,
@@ -19,6 +18,7 @@ from npmp.envs.features import (
 )
 from npmp.envs.reference import Reference
 from npmp.envs.state import GRAVITY, RobotState
+from npmp.nets.normalizer import Normalizer
 from npmp.robots import Robot
 
 

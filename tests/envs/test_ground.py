@@ -16,12 +16,12 @@ from npmp.envs.features import true_state
 from npmp.envs.ground import AHEAD, ASIDE, RoughGround
 from npmp.envs.state import RobotState
 from npmp.evaluation.trial import run_trial
-from npmp.reuse.imagination import from_ground
 from npmp.rollout import Decision
 from npmp.sim.terrain import KINDS, PERIOD_M
 from npmp.tasks.inputs import SEEN, ground_names
 from npmp.tasks.velocity import heading_velocity
 from npmp.tasks.walk import WalkConfig, WalkEnv
+from npmp.world_model.imagination import above_ground
 from tests.environments import walk_env
 
 
@@ -113,7 +113,7 @@ def test_imagined_feet_are_above_the_ground_beneath_them(robot: robots.Robot) ->
     # postures count from there, too: two moments
     both = RobotState(*(torch.stack((part, part)) for part in state.above(patch[:, 0])))
     stood = state.root_pos[:, 2] - ground.mean((-1, -2))  # over feet, and over a foot's points
-    for height in from_ground(both, env.ground, patch).root_pos[..., 2]:
+    for height in above_ground(both, env.ground, patch).root_pos[..., 2]:
         torch.testing.assert_close(height, stood, atol=1e-4, rtol=0)
     # two moments as imagination has them, heights above the patch; feet then 0.5 m/s on along x
     lowered = state.root_pos - torch.nn.functional.pad(patch[:, :1], (2, 0))

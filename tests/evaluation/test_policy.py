@@ -23,7 +23,7 @@ from npmp.evaluation.policy import (
     under_pushes,
 )
 from npmp.evaluation.trial import base_of, effort, run_trial
-from npmp.reuse import HighLevelPolicy, PolicyActor, find_module, module_sha256
+from npmp.policy import HighLevelPolicy, PolicyActor, find_module, module_sha256
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import Dribble, Imitation

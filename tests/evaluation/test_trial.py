@@ -14,7 +14,7 @@ from npmp.envs import Outcome, TaskEnv, Trial
 from npmp.envs.feet import Feet
 from npmp.envs.state import pose_from_qpos
 from npmp.evaluation.trial import gait, run_trial
-from npmp.reuse import HighLevelPolicy, PolicyActor
+from npmp.policy import HighLevelPolicy, PolicyActor
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.commands import Commands

@@ -11,7 +11,7 @@ import torch
 from mocap_data.store import MotionSet, write_motions
 from npmp.experiments import imitate
 from npmp.nets.high_level import HighLevelConfig
-from npmp.reuse import HighLevelPolicy, module_sha256
+from npmp.policy import HighLevelPolicy, module_sha256
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.walk import Walk, WalkConfig

@@ -12,7 +12,7 @@ import pytest
 
 from npmp import SkillModule
 from npmp.experiments import imitate, reuse
-from npmp.reuse import HighLevelPolicy
+from npmp.policy import HighLevelPolicy
 
 SETTINGS = [
     "debug=tiny",

@@ -121,10 +121,10 @@ def test_help_of_a_verb_lists_its_actions(name: str, capsys: pytest.CaptureFixtu
 def test_help_offers_only_what_works_for_the_verb() -> None:
     assert groups.names("imitate", "task") == ["imitation"]
     assert set(groups.names("imitate", "algo")) == {"world_model", "mo_vmpo", "ppo", "distill"}
-    assert set(groups.names("reuse", "algo")) == {"world_model", "vmpo", "clone"}
+    assert set(groups.names("reuse", "algo")) == {"world_model", "vmpo", "ppo", "clone"}
     assert {"walk", "hwangbo_speed", "recover"} <= set(groups.names("reuse", "task"))
     shown = usage.of_command("reuse", ["algo=vmpo"])
-    assert "algo.learner.epsilon_mean=" in shown and "algo.clone_steps=" not in shown
+    assert "algo.epsilon_std=" in shown and "algo.clone_steps=" not in shown
     assert shown.count("[P*] that paper at second") == 1
 
 
@@ -229,14 +229,15 @@ def test_a_sweep_with_a_name_runs_all_that_it_says(
         == 0
     )
     jobs = {(b, s) for b in (0.001, 0.01, 0.1, 1) for s in range(3)}
-    assert {(c["algo"]["beta"], c["seed"]) for c, _ in work.calls} == jobs
+    assert all(c["algo"]["beta"][0] == c["algo"]["beta"][1] for c, _ in work.calls)
+    assert {(c["algo"]["beta"][0], c["seed"]) for c, _ in work.calls} == jobs
     assert all((c["steps"], c["module"]) == (7, "anymal_b_dog") for c, _ in work.calls)
-    assert (tmp_path / "s" / "algo.beta=0.001,seed=2" / "config.yaml").is_file()
-    resumed = tmp_path / "s" / "algo.beta=1,seed=0"
+    assert (tmp_path / "s" / "algo.beta=[0.001,0.001],seed=2" / "config.yaml").is_file()
+    resumed = tmp_path / "s" / "algo.beta=[1,1],seed=0"
     assert verb("reuse", work)([f"resume={resumed}", "sweep=fig6"]) == 2
     assert capsys.readouterr().err.count(f"sweep=fig6 does not change resume={resumed}") == 1
     assert verb("reuse", work)(["sweep=fig6", "data=x", "--cfg", "job"]) == 0
-    assert "beta: 0.01" in capsys.readouterr().out and len(work.calls) == 12
+    assert "- 0.01\n" in capsys.readouterr().out and len(work.calls) == 12
 
 
 def test_sweep_goes_on_after_a_failed_job(
@@ -438,7 +439,7 @@ def test_show_the_configuration_instead_of_running(
         (["steps=1e30"], "steps must be a number of at most 9,007,199,254,740,992"),
         (["steps=" + "9" * 6000], "steps: a number of more than 400 digits"),
         (["tempos=null"], "tempos must be a list, each a finite number, got null"),
-        (["algo.weights=null"], "algo.weights must be a mapping, got null"),
+        (["task.tracking=null"], "task.tracking must be a mapping, got null"),
         (["torch_threads=1000000"], "torch_threads must be at most 4096"),
         (["data=null"], "data must be a path, got null"),
         (["data=[x]"], "data must be a path, got ['x']"),

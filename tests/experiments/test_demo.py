@@ -82,7 +82,7 @@ def test_the_live_line_shows_columns_that_there_are(done: Path) -> None:
     assert set(SHOWN) <= imitated | reused | other_runs
     assert {
         "tracked_s",
-        "tracking_loss",
+        "imagined_task",
         "model_loss",
         "model_position_m",
         "kl",

@@ -20,7 +20,7 @@ from npmp.actuators.models import ActuatorContract, ActuatorNetConfig, make
 from npmp.evaluation.module import TrackingTrial
 from npmp.experiments import imitate
 from npmp.training import guard
-from npmp.world_model.trainer import WorldModelTrainer
+from npmp.training.model_based import ModelBasedTrainer
 from tests.experiments.forked import forked
 
 
@@ -66,7 +66,7 @@ def test_equal_seeds_give_equal_bytes_and_a_module(
     assert [int(r["iteration"]) for r in log] == list(range(1, len(log) + 1)) and int(
         log[-1]["env_steps"]
     ) == 1024
-    assert {"model_loss", "tracking_loss", "kl", "beta", "tracked_fraction", "tracked_s"} <= set(
+    assert {"model_loss", "imagined_task", "kl", "beta", "tracked_fraction", "tracked_s"} <= set(
         log[0]
     )
     assert not any(
@@ -83,7 +83,7 @@ def test_equal_seeds_give_equal_bytes_and_a_module(
 # What the process does to itself, and the step of the checkpoint that is left then.
 MOMENTS = {
     "before the first checkpoint": (
-        "imitation.WorldModelTrainer.warm_up = lambda self: die()",
+        "imitation.ModelBasedTrainer.warm_up = lambda self, learned: die()",
         None,
     ),
     "while the third is written": (
@@ -210,13 +210,13 @@ def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    out, real = tmp_path / "run", WorldModelTrainer.iteration
+    out, real = tmp_path / "run", ModelBasedTrainer.iteration
 
-    def lost(self: WorldModelTrainer, progress: float) -> dict[str, float]:
+    def lost(self: ModelBasedTrainer, progress: float) -> dict[str, float]:
         metrics = real(self, progress)
         return metrics | {"model_loss": float("nan")} if self.iteration_count == 3 else metrics
 
-    monkeypatch.setattr(WorldModelTrainer, "iteration", lost)
+    monkeypatch.setattr(ModelBasedTrainer, "iteration", lost)
     monkeypatch.setattr(guard, "PATIENCE", 0)
     assert npmp_imitate(data, out) == 2
     line = error_line(capfd)
@@ -248,12 +248,10 @@ def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
             "task.reward.termination_threshold=0",
             "task.reward: termination_threshold must be above 0, got 0",
         ),
-        ("algo.window=0", "algo: window must be a whole number of at least 1, got 0"),
         ("algo.horizon=[4]", "algo.horizon must be a list of 2, each a whole number, got [4]"),
         ("algo.horizon=[0,0]", "algo: horizon must be a whole number of at least 1, got [0, 0]"),
         ("algo.beta_ramp=0", "algo: beta_ramp must be above 0, got 0"),
-        ("algo.weights.position=-1", "algo.weights: position must be at least 0, got -1"),
-        ("algo=vmpo", "no algo 'vmpo'; there are: world_model"),
+                ("algo=vmpo", "no algo 'vmpo'; there are: world_model"),
         ("device=cuda:99", "cuda:99"),
         ("sim=bullet", "sim must be batch or warp, got 'bullet'"),
     ],

@@ -17,7 +17,7 @@ import pytest
 
 from npmp.experiments import cli
 from npmp.nets.high_level import HighLevelConfig
-from npmp.reuse import HighLevelPolicy, PolicyContract
+from npmp.policy import HighLevelPolicy, PolicyContract
 from npmp.skill import SkillModule
 
 

@@ -13,9 +13,9 @@ from npmp import modules, policies, robots
 from npmp.envs import Trial
 from npmp.evaluation import terrains
 from npmp.experiments import cli
+from npmp.policy import HighLevelPolicy
 from npmp.registry import Registry
 from npmp.report import policy_page
-from npmp.reuse import HighLevelPolicy
 from npmp.tasks import Dribble
 from npmp.tasks.teachers.dribbling import CommanderConfig
 

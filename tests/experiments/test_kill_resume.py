@@ -134,14 +134,14 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bytes(
 
 def told(number: int, method: str, after: int, arguments: list[str]) -> int:
     """The command, which gets a signal in that method of its trainer."""
-    real = getattr(imitation.WorldModelTrainer, method)
+    real = getattr(imitation.ModelBasedTrainer, method)
 
     def signalled(self: Any, *given: Any) -> Any:
         if self.iteration_count == max(0, after - 1):
             os.kill(os.getpid(), number)
         return real(self, *given)
 
-    setattr(imitation.WorldModelTrainer, method, signalled)
+    setattr(imitation.ModelBasedTrainer, method, signalled)
     return cli.main(arguments)
 
 

@@ -22,18 +22,16 @@ def drawn(verb: str, *arguments: str) -> RobotBatchConfig:
 
 def test_published_has_the_papers_values() -> None:
     job = cli.job_of("imitate", "experiment=published", "data=x")
-    config, algo, learner = job.config, job.config.algo, job.config.algo.learner
+    config, algo = job.config, job.config.algo
     assert job.chosen["algo"] == "mo_vmpo"
     assert config.num_envs >= 1000 and config.steps == 3 * 10**10
-    assert (algo.unroll, algo.updates, algo.minibatches) == (32, 1, 1)
-    assert (algo.beta, algo.beta_power, algo.beta_ramp) == (0.3, 0.2, 0.5)
+    assert (algo.unroll, algo.passes, algo.minibatches) == (32, 1, 1)
+    assert (algo.beta, algo.beta_ramp) == (0.3, 0.5)
     assert algo.initial_std == 0.2 and algo.critic_hidden == (1024, 1024, 1024)
-    assert learner.gamma == 0.95 and learner.target_period == 100
-    assert (learner.learning_rate, learner.dual_learning_rate) == (1e-4, 1e-4)
-    bounds = (learner.epsilon_temperature, learner.epsilon_mean, learner.epsilon_std)
-    assert bounds == ((0.1,), 0.1, 1e-5)
-    assert (learner.initial_temperature, learner.initial_alpha_mean) == (1.0, 1.0)
-    assert learner.popart and learner.popart_step_size == 3e-4
+    assert algo.gamma == 0.95 and algo.target_period == 100
+    assert (algo.learning_rate, algo.dual_learning_rate) == (1e-4, 1e-4)
+    assert (algo.epsilon_temperature, algo.epsilon_std) == ((0.1,), 1e-5)
+    assert (algo.initial_alpha, algo.popart_step_size) == (1.0, 3e-4)
     assert config.net == NetConfig(60, 0.95, 1024, 256, 256)
     assert config.task.uniform_starts == 1.0 and config.task.hold == "first_order"
     assert (

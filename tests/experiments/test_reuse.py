@@ -16,7 +16,7 @@ from npmp.envs.features import true_state
 from npmp.experiments import cli
 from npmp.experiments.reuse import main
 from npmp.nets import NetConfig
-from npmp.reuse import HighLevelPolicy, find_module
+from npmp.policy import HighLevelPolicy, find_module
 from npmp.skill import SkillContract, SkillModule
 from npmp.world_model.fitting import FILE
 from tests.environments import walk_env
@@ -58,8 +58,8 @@ def test_the_same_seed_gives_the_same_bytes_and_a_resumed_run_equals_an_uninterr
         assert (tmp_path / "b" / name).read_bytes() == expected
         assert (tmp_path / "c" / name).read_bytes() == expected
     summary = json.loads((tmp_path / "a" / "summary.json").read_text())
-    # 16 robots: 40 steps that are cloned, 12 before the first update, 4 iterations of 4
-    assert summary["env_steps"] == 16 * (40 + 12 + 4 * 4) and summary["iterations"] == 4
+    # 16 robots: 57 steps that are cloned, 12 before the first update, 4 iterations of 4
+    assert summary["env_steps"] == 16 * (57 + 12 + 4 * 4) and summary["iterations"] == 4
     assert summary["algorithm"] == "world_model"
     assert set(summary["velocity_error"]) == {"random_latents", "untrained", "after"}
     assert {"clone_loss_before", "clone_loss"} <= set(summary["before"]["warm_up"])

@@ -232,7 +232,7 @@ def test_the_best_settings_are_an_experiment(
 ) -> None:
     """Means over seeds; groups of choices, lists and numbers come back as they were."""
     own = {
-        "a": ["net=paper", "algo.policy_lr=[0.002,1e-4]", "algo.discount=0.95"],
+        "a": ["net=paper", "algo.policy_lr=[0.002,1e-4]", "algo.ema=0.95"],
         "b": ["net=small"],
     }
     scores = (("a", 0, 0.5), ("a", 1, 0.9), ("b", 0, 0.8), ("b", 1, 0.5))
@@ -246,7 +246,7 @@ def test_the_best_settings_are_an_experiment(
     assert written["defaults"] == [{"net": "paper"}] and written["verb"] == "imitate"
     job = cli.job_of("imitate", f"experiment={tmp_path / 'best.yaml'}", "data=x")
     assert job.chosen["net"] == "paper"
-    assert (job.config.algo.policy_lr, job.config.algo.discount) == ((0.002, 0.0001), 0.95)
+    assert (job.config.algo.policy_lr, job.config.algo.ema) == ((0.002, 0.0001), 0.95)
     (tmp_path / "own.yaml").write_text("module: /a b/module\nsteps: 7\n")
     other = cli.job_of("imitate", "steps=8", f"experiment={tmp_path / 'own.yaml'}", "data=x").config
     assert (other.module, other.steps) == ("/a b/module", 8)
@@ -259,14 +259,14 @@ def test_the_best_settings_are_an_experiment(
     ("arguments", "message"),
     [
         (["seed=3"], "needs keys to search"),
-        (["algo.discount=interval(0.9,1.5)"], "discount must be in [0, 1], got 1.5"),
-        (["algo.discounts=interval(0.9,1)"], "algo has no setting 'discounts'"),
+        (["algo.ema=interval(0.9,1.5)"], "ema must be in [0, 1], got 1.5"),
+        (["algo.emas=interval(0.9,1)"], "algo has no setting 'emas'"),
         (
-            ["algo.discount=interval(0.9,1)", "hydra.sweeper.sampler=grid"],
+            ["algo.ema=interval(0.9,1)", "hydra.sweeper.sampler=grid"],
             "hydra.sweeper: no sampler 'grid'",
         ),
         (
-            ["algo.discount=interval(0.9,1)", "hydra.launcher.score=kl"],
+            ["algo.ema=interval(0.9,1)", "hydra.launcher.score=kl"],
             "npmp imitate has no score known here",
         ),
     ],

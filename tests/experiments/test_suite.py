@@ -10,7 +10,7 @@ import pytest
 from npmp import robots
 from npmp.evaluation.suite import FlagConfig, SuccessConfig
 from npmp.experiments import cli
-from npmp.reuse import HighLevelPolicy
+from npmp.policy import HighLevelPolicy
 from npmp.tasks import Dribble
 from npmp.tasks.teachers.dribbling import CommanderConfig
 

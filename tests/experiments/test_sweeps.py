@@ -118,8 +118,8 @@ GOOD, KILLED, GONE, WRONG = (
         ("hydra.sweeper.trials=x", "hydra.sweeper.trials must be a whole number, got 'x'"),
         ("stepz=3", "npmp imitate has no setting 'stepz'; did you mean 'steps'?"),
         ("steps=3,many", "got 'many' (job seed=1,steps=many; none was started)"),
-        ("algo.discount=0.9,2.0", "algo: discount must be in [0, 1], got 2.0 (job"),
-        ("algo.discount=interval(0,1)", "a,b or range(a,b) is expected without a sweeper"),
+        ("algo.ema=0.9,2.0", "algo: ema must be in [0, 1], got 2.0 (job"),
+        ("algo.ema=interval(0,1)", "a,b or range(a,b) is expected without a sweeper"),
         ("data=", "imitate needs data="),
         ("robot=anymal_b,nobody", "nobody"),
     ],
@@ -541,7 +541,7 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120.0) -> None:
     [
         ("reuse", "fig6", 4, {"algo.beta"}),
         ("imitate", "fig7", 8, {"algo.beta", "randomization"}),
-        ("imitate", "ablations", 14, {"algo.ema", "algo.optimizer"}),
+        ("imitate", "ablations", 12, {"algo.ema", "algo.horizon"}),
         ("reuse", "walks", 5, {"algo", "joint_space", "high_level.alpha"}),
     ],
 )

@@ -8,7 +8,7 @@ from mocap_data.store import MotionSet
 from npmp import modules, policies
 from npmp.envs import RobotBatchConfig
 from npmp.play import Cast
-from npmp.reuse import HighLevelPolicy, PolicyActor
+from npmp.policy import HighLevelPolicy, PolicyActor
 from npmp.robots import Robot
 from npmp.sim.randomization import PushConfig
 from npmp.skill import SkillModule

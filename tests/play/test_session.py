@@ -11,10 +11,10 @@ import torch
 
 from mocap_data.errors import InputError
 from npmp.actors import SkillMemory, skill_memory
+from npmp.handover import load_recovery
 from npmp.play import MODES, Cast, Session, World
 from npmp.play.realtime import BEHIND_S, Player
 from npmp.play.session import MOST_PUSH, PUT_BACK_S
-from npmp.reuse.handover import load_recovery
 from npmp.rollout import Decision
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from npmp.rl import Rollout
-from npmp.tree import map_tree
+from npmp.tree import leaves
 
 
 def test_joining_is_the_inverse_of_taking_sequences() -> None:
@@ -18,18 +18,14 @@ def test_joining_is_the_inverse_of_taking_sequences() -> None:
         behaviour_log_prob=torch.randn(t, b),
         initial_state=(torch.randn(b, 6), torch.randn(b, 7)),
         rewards=torch.randn(t, b, 2),
+        critic_observations=torch.randn(t, b, 8),
         next_observations=torch.randn(t, b, 8),
         **flags,
     )
     parts = [whole.sequences(torch.tensor(chosen)) for chosen in ([0, 1], [2], [3, 4])]
     joined = Rollout.joined(parts)
-    same: list[bool] = []
-    map_tree(
-        lambda one, other: same.append(torch.equal(one, other)) or one, vars(whole), vars(joined)
-    )
-    assert (
-        len(same) == 10
-        and all(same)
-        and joined.valid is None
-        and joined.critic_observations is None
-    )
+    for one, other in zip(leaves(whole), leaves(joined), strict=True):
+        assert torch.equal(one, other)
+    part = whole.sequences(torch.tensor([4, 2]))
+    assert part.num_steps == 6 and torch.equal(part.rewards, whole.rewards[:, [4, 2]])
+    assert torch.equal(part.initial_state[1], whole.initial_state[1][[4, 2]])

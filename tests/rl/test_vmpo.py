@@ -1,28 +1,6 @@
 """V-MPO's pieces against numbers derived by hand, for K = 1 and K = 3, and the pitfalls of public
-code.
-
-Where each pitfall is held; the learner as a whole in test_learner.py,
-`test_an_update_is_the_published_formula`:
-    log-sum-exp in the duals            test_extreme_temperatures_stay_finite
-    duals with a floor                  test_duals_are_positive_with_a_floor_and_invertible
-    log(N/2), not log(N)                test_temperature_loss_one_objective, _three_objectives
-    one top half for weights and dual   test_temperature_gradient_is_epsilon_minus_the_weights_kl
-    KL(target || online), decoupled,
-    variances and not deviations        test_decoupled_kl_by_hand, _equals_torch_distributions,
-    _moves_one_parameter_each psi sums to 1: a sum over shards
-    test_policy_loss_is_a_sum_that_adds_over_shards the prior's scale
-    nets/test_prior.py: test_the_papers_correlation_gives_the_papers_deviation LSTM from the stored
-    state          test_learner.py: test_the_re_run_starts_from_the_stored_state LSTM reset inside
-    the unroll        test_unroll.py; test_learner.py: test_acting_step_by_step_equals_the_unroll
-    invalid steps leave before the half test_invalid_steps_leave_before_the_half_is_counted,
-    test_garbage_at_invalid_steps_...;
-                                        test_learner.py: test_invalid_steps_have_no_influence
-    bootstrap at a clip's end, not at
-    a failure                           test_returns.py; test_learner.py:
-    test_the_critic_recovers_known_values;
-                                        imitation/test_mo_vmpo.py:
-                                        test_the_end_of_a_clip_is_bootstrapped_...
-    no importance weights               test_learner.py: test_there_are_no_importance_weights
+code: log-sum-exp in the duals, log(N/2) and not log(N), one top half for weights and dual,
+KL(target || online) in decoupled terms, a policy loss that is a sum, no gradient to what is fixed.
 """
 
 from __future__ import annotations
@@ -36,10 +14,6 @@ from torch.distributions import MultivariateNormal, Normal, kl_divergence
 from npmp.rl import gaussian, vmpo
 
 LN2, LN3, LN4, LN5 = (math.log(n) for n in (2, 3, 4, 5))
-
-
-def _ones(*shape: int) -> torch.Tensor:
-    return torch.ones(shape, dtype=torch.bool)
 
 
 def _random_advantages(seed: int, shape: tuple[int, ...] = (8, 6, 3)) -> torch.Tensor:
@@ -62,9 +36,9 @@ PSI3 = torch.tensor([[2 / 5, 0, 1 / 3], [3 / 5, 0, 0], [0, 4 / 9, 0], [0, 5 / 9,
 )
 
 
-def test_weights_one_objective():
+def test_weights_one_objective() -> None:
     # exp(A / 1) = 3 and 2 over the selected: 3/5 and 2/5
-    selected = vmpo.top_half(A1, _ones(2, 2))
+    selected = vmpo.top_half(A1)
     assert selected[..., 0].tolist() == [[True, False], [False, True]]
     weights = vmpo.policy_weights(A1, selected, torch.tensor([1.0]))
     torch.testing.assert_close(weights[..., 0], torch.tensor([[0.6, 0.0], [0.0, 0.4]]))
@@ -73,15 +47,15 @@ def test_weights_one_objective():
     torch.testing.assert_close(weights[..., 0], torch.tensor([[9 / 13, 0.0], [0.0, 4 / 13]]))
 
 
-def test_weights_three_objectives():
-    weights = vmpo.policy_weights(A3, vmpo.top_half(A3, _ones(4, 1)), ETA3)
+def test_weights_three_objectives() -> None:
+    weights = vmpo.policy_weights(A3, vmpo.top_half(A3), ETA3)
     torch.testing.assert_close(weights, PSI3)
     torch.testing.assert_close(weights.sum((0, 1)), torch.ones(3))
 
 
-def test_temperature_loss_one_objective():
+def test_temperature_loss_one_objective() -> None:
     # eta eps + eta log((3 + 2) / 2): the mean is over the selected N/2 = 2, not over N = 4
-    selected = vmpo.top_half(A1, _ones(2, 2))
+    selected = vmpo.top_half(A1)
     loss = vmpo.temperature_loss(A1, selected, torch.tensor([1.0]), torch.tensor([0.1]))
     assert loss.item() == pytest.approx(0.1 + math.log(2.5))
     # eta = 1/2: 0.05 + 1/2 log((9 + 4) / 2)
@@ -89,16 +63,14 @@ def test_temperature_loss_one_objective():
     assert loss.item() == pytest.approx(0.05 + 0.5 * math.log(6.5))
 
 
-def test_temperature_loss_three_objectives():
+def test_temperature_loss_three_objectives() -> None:
     # 1 (.1 + log 5/2), 2 (.2 + log (4 + 5)/2), .5 (.3 + log (1 + 1/2)/2)
-    loss = vmpo.temperature_loss(
-        A3, vmpo.top_half(A3, _ones(4, 1)), ETA3, torch.tensor([0.1, 0.2, 0.3])
-    )
+    loss = vmpo.temperature_loss(A3, vmpo.top_half(A3), ETA3, torch.tensor([0.1, 0.2, 0.3]))
     expected = [0.1 + math.log(2.5), 2 * (0.2 + math.log(4.5)), 0.5 * (0.3 + math.log(0.75))]
     torch.testing.assert_close(loss, torch.tensor(expected))
 
 
-def test_policy_loss_sums_objectives_and_steps():
+def test_policy_loss_sums_objectives_and_steps() -> None:
     # K = 1: -(0.6 (-1) + 0.4 (-4)) = 2.2; the log-probs of the unselected steps play no part.
     psi = torch.tensor([[0.6, 0.0], [0.0, 0.4]]).unsqueeze(-1)
     assert vmpo.policy_loss(
@@ -110,11 +82,11 @@ def test_policy_loss_sums_objectives_and_steps():
     assert vmpo.policy_loss(PSI3, log_probs).item() == pytest.approx(367 / 45)
 
 
-def test_policy_loss_is_a_sum_that_adds_over_shards():
+def test_policy_loss_is_a_sum_that_adds_over_shards() -> None:
     # psi sums to 1, so a mean over N/2 would shrink the loss by N/2. With psi normalized over all
     # devices, averaging over D devices shrinks it by D: the factor has to come back.
     advantages = _random_advantages(0)
-    psi = vmpo.policy_weights(advantages, vmpo.top_half(advantages, _ones(8, 6)), torch.ones(3))
+    psi = vmpo.policy_weights(advantages, vmpo.top_half(advantages), torch.ones(3))
     constant = torch.full((8, 6), -2.0)
     # 1 for each objective
     assert vmpo.policy_loss(psi, constant).item() == pytest.approx(3 * 2.0, rel=1e-5)
@@ -128,13 +100,13 @@ def test_policy_loss_is_a_sum_that_adds_over_shards():
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_temperature_gradient_is_epsilon_minus_the_weights_kl(seed):
+def test_temperature_gradient_is_epsilon_minus_the_weights_kl(seed: int) -> None:
     # d/d eta [eta eps + eta log mean exp(A/eta)] = eps - KL(psi || uniform over the selected). It
     # holds only if the loss and the weights share one selection and the mean is over N/2.
     advantages = _random_advantages(seed).double()
     temperature = torch.tensor([0.3, 1.0, 4.0], dtype=torch.float64, requires_grad=True)
     epsilon = torch.tensor([0.01, 0.1, 1.0], dtype=torch.float64)
-    selected = vmpo.top_half(advantages, _ones(8, 6))
+    selected = vmpo.top_half(advantages)
     vmpo.temperature_loss(advantages, selected, temperature, epsilon).sum().backward()
     psi = vmpo.policy_weights(advantages, selected, temperature)
     assert temperature.grad is not None
@@ -145,11 +117,11 @@ def test_temperature_gradient_is_epsilon_minus_the_weights_kl(seed):
     torch.testing.assert_close(vmpo.weight_kl(psi, selected), by_hand)  # 24 = N/2 selected of 48
 
 
-def test_minimizing_the_temperature_loss_meets_the_bound():
+def test_minimizing_the_temperature_loss_meets_the_bound() -> None:
     # Generate then recover: the temperature found makes KL(psi || uniform) equal epsilon, objective
     # by objective.
     advantages = _random_advantages(5, (50, 40, 3)) * torch.tensor([1.0, 10.0, 0.1])  # of any scale
-    selected = vmpo.top_half(advantages, _ones(50, 40))
+    selected = vmpo.top_half(advantages)
     epsilon = torch.tensor([0.05, 0.1, 0.2])
     raw = torch.full((3,), vmpo.raw_dual(1.0), requires_grad=True)
     optimizer = torch.optim.Adam([raw], lr=0.1)
@@ -162,15 +134,14 @@ def test_minimizing_the_temperature_loss_meets_the_bound():
 
 
 @pytest.mark.parametrize("num_objectives", [1, 3])
-def test_time_and_batch_are_interchangeable(num_objectives):
+def test_time_and_batch_are_interchangeable(num_objectives: int) -> None:
     advantages = _random_advantages(1, (7, 5, num_objectives))
-    valid = torch.rand(7, 5, generator=torch.Generator().manual_seed(2)) < 0.8
     log_probs = torch.randn(7, 5, generator=torch.Generator().manual_seed(3))
     temperature = torch.linspace(0.5, 2.0, num_objectives)
     epsilon = torch.full((num_objectives,), 0.1)
 
-    def pieces(advantages, valid, log_probs):
-        selected = vmpo.top_half(advantages, valid)
+    def pieces(advantages, log_probs):
+        selected = vmpo.top_half(advantages)
         psi = vmpo.policy_weights(advantages, selected, temperature)
         return (
             psi,
@@ -178,70 +149,24 @@ def test_time_and_batch_are_interchangeable(num_objectives):
             vmpo.policy_loss(psi, log_probs),
         )
 
-    straight = pieces(advantages, valid, log_probs)
-    swapped = pieces(advantages.transpose(0, 1), valid.T, log_probs.T)
+    straight = pieces(advantages, log_probs)
+    swapped = pieces(advantages.transpose(0, 1), log_probs.T)
     torch.testing.assert_close(swapped[0].transpose(0, 1), straight[0])
     torch.testing.assert_close(swapped[1:], straight[1:])
 
 
-def test_invalid_steps_leave_before_the_half_is_counted():
-    # Valid: 5, 1, 2, 3 of (100, 5, 1, 2, 3, 50). The half of four is 5 and 3. Selecting first and
-    # masking after would take 100, 50, 5 and keep 5 alone.
-    advantages = torch.tensor([100.0, 5, 1, 2, 3, 50]).reshape(6, 1, 1)
-    valid = torch.tensor([False, True, True, True, True, False]).reshape(6, 1)
-    assert vmpo.top_half(advantages, valid).flatten().tolist() == [
-        False,
-        True,
-        False,
-        False,
-        True,
-        False,
-    ]
+@pytest.mark.parametrize(("steps", "expected"), [(1, 1), (2, 1), (3, 1), (5, 2), (6, 3)])
+def test_the_half_is_floored_and_never_empty(steps: int, expected: int) -> None:
+    for advantages in (_random_advantages(6, (steps, 1, 2)), torch.zeros(steps, 1, 2)):
+        # with ties, too, the number is exact
+        assert vmpo.top_half(advantages).sum((0, 1)).tolist() == [expected, expected]
 
 
-def test_garbage_at_invalid_steps_changes_nothing():
-    advantages = _random_advantages(3)
-    valid = torch.rand(8, 6, generator=torch.Generator().manual_seed(4)) < 0.7
-    spoiled = torch.where(valid.unsqueeze(-1), advantages, torch.tensor(torch.nan))
-    results = []
-    for case in (advantages, spoiled):
-        temperature = torch.ones(3, requires_grad=True)
-        selected = vmpo.top_half(case, valid)
-        loss = vmpo.temperature_loss(case, selected, temperature, torch.full((3,), 0.1))
-        (gradient,) = torch.autograd.grad(loss.sum(), temperature)
-        results.append(
-            (selected, vmpo.policy_weights(case, selected, temperature), loss.detach(), gradient)
-        )
-    for clean, dirty in zip(*results, strict=True):
-        assert torch.equal(clean, dirty)
-
-
-@pytest.mark.parametrize("num_valid, expected", [(0, 0), (1, 1), (2, 1), (3, 1), (5, 2), (6, 3)])
-def test_the_half_is_floored_and_never_empty_without_need(num_valid, expected):
-    valid = (torch.arange(6) < num_valid).reshape(6, 1)
-    for advantages in (
-        _random_advantages(6, (6, 1, 2)),
-        torch.zeros(6, 1, 2),
-    ):  # with ties, too, the number is exact
-        assert vmpo.top_half(advantages, valid).sum((0, 1)).tolist() == [expected, expected]
-
-
-def test_an_empty_batch_gives_zeros():
-    advantages = _random_advantages(0, (2, 2, 1))
-    selected = vmpo.top_half(advantages, ~_ones(2, 2))
-    temperature = torch.ones(1, requires_grad=True)
-    loss = vmpo.temperature_loss(advantages, selected, temperature, torch.tensor([0.1]))
-    loss.sum().backward()
-    assert loss.item() == 0 and temperature.grad is not None and temperature.grad.item() == 0
-    assert vmpo.policy_weights(advantages, selected, temperature).sum().item() == 0
-    assert vmpo.masked_mean(torch.full((2, 2), torch.nan), ~_ones(2, 2)).item() == 0
-
-
-def test_extreme_temperatures_stay_finite():
+def test_extreme_temperatures_stay_finite() -> None:
     # A / eta = 1e11: the exponential overflows, the log-sum-exp does not; the weight goes to the
     # largest.
     advantages = torch.tensor([1000.0, 999.0, -1000.0, 0.0]).reshape(4, 1, 1)
-    selected = vmpo.top_half(advantages, _ones(4, 1))
+    selected = vmpo.top_half(advantages)
     cold = torch.tensor([1e-8], requires_grad=True)
     loss = vmpo.temperature_loss(advantages, selected, cold, torch.tensor([0.1]))
     loss.sum().backward()
@@ -252,24 +177,24 @@ def test_extreme_temperatures_stay_finite():
     torch.testing.assert_close(hot.flatten(), torch.tensor([0.5, 0.5, 0, 0]))
 
 
-def test_a_shift_of_the_advantages_changes_no_weight():
-    selected = vmpo.top_half(A3, _ones(4, 1))
+def test_a_shift_of_the_advantages_changes_no_weight() -> None:
+    selected = vmpo.top_half(A3)
     shifted = A3 + torch.tensor([1.0, -20.0, 300.0])
     torch.testing.assert_close(
         vmpo.policy_weights(shifted, selected, ETA3), PSI3, rtol=1e-3, atol=1e-3
     )
 
 
-def test_no_gradient_reaches_what_is_held_fixed():
+def test_no_gradient_reaches_what_is_held_fixed() -> None:
     advantages = A3.clone().requires_grad_(True)
     temperature = ETA3.clone().requires_grad_(True)
-    selected = vmpo.top_half(advantages, _ones(4, 1))
+    selected = vmpo.top_half(advantages)
     assert not vmpo.policy_weights(advantages, selected, temperature).requires_grad
     loss = vmpo.temperature_loss(advantages, selected, temperature, torch.full((3,), 0.1)).sum()
     assert torch.autograd.grad(loss, [advantages, temperature], allow_unused=True)[0] is None
 
 
-def test_duals_are_positive_with_a_floor_and_invertible():
+def test_duals_are_positive_with_a_floor_and_invertible() -> None:
     assert vmpo.dual(torch.tensor(-1e4)).item() == pytest.approx(1e-8)
     assert vmpo.dual(torch.tensor(0.0)).item() == pytest.approx(LN2)
     for value in (1e-6, 0.01, 1.0, 5.0, 300.0):
@@ -280,7 +205,7 @@ def test_duals_are_positive_with_a_floor_and_invertible():
         vmpo.raw_dual(0.0)
 
 
-def test_kl_constraint_by_hand_and_its_direction():
+def test_kl_constraint_by_hand_and_its_direction() -> None:
     # alpha 2, KL 0.3, eps 0.1: dual loss 2 (0.1 - 0.3) = -0.4, penalty 0.6.
     kl, alpha = torch.tensor(0.3, requires_grad=True), torch.tensor(2.0, requires_grad=True)
     dual, penalty = vmpo.kl_constraint_loss(kl, alpha, 0.1)
@@ -291,7 +216,7 @@ def test_kl_constraint_by_hand_and_its_direction():
     assert for_alpha.item() == pytest.approx(-0.2)
 
 
-def test_decoupled_kl_by_hand():
+def test_decoupled_kl_by_hand() -> None:
     # Target N(1, 2^2), online N(3, 4^2).
     # mean term, target's variance: (1 - 3)^2 / (2 * 4) = 1/2
     # covariance term, target's mean: ln(4/2) + 4 / (2 * 16) - 1/2 = ln 2 - 3/8
@@ -301,7 +226,7 @@ def test_decoupled_kl_by_hand():
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_decoupled_kl_equals_torch_distributions(seed):
+def test_decoupled_kl_equals_torch_distributions(seed: int) -> None:
     g = torch.Generator().manual_seed(seed)
     m0, m1 = (torch.randn(5, 4, 3, generator=g, dtype=torch.float64) for _ in range(2))
     s0, s1 = (torch.rand(5, 4, 3, generator=g, dtype=torch.float64) + 0.1 for _ in range(2))
@@ -320,7 +245,7 @@ def test_decoupled_kl_equals_torch_distributions(seed):
     assert not torch.allclose(mean_term + std_term, kl(m0, s0, m1, s1))
 
 
-def test_decoupled_kl_moves_one_parameter_each():
+def test_decoupled_kl_moves_one_parameter_each() -> None:
     m0, s0 = torch.zeros(2, 3), torch.ones(2, 3)
     mean = torch.ones(2, 3, requires_grad=True)
     std = torch.full((2, 3), 2.0, requires_grad=True)
@@ -334,7 +259,7 @@ def test_decoupled_kl_moves_one_parameter_each():
     assert torch.all(same[0] == 0) and torch.all(same[1] == 0)
 
 
-def test_gaussian_density_and_entropy_equal_torch_distributions():
+def test_gaussian_density_and_entropy_equal_torch_distributions() -> None:
     g = torch.Generator().manual_seed(0)
     mean, actions = torch.randn(4, 3, generator=g), torch.randn(4, 3, generator=g)
     std = torch.rand(4, 3, generator=g) + 0.1
@@ -348,20 +273,7 @@ def test_gaussian_density_and_entropy_equal_torch_distributions():
     torch.testing.assert_close(draws.std(0), std, rtol=0.05, atol=0)
 
 
-def test_value_loss_by_hand():
-    # Errors 1, 2 and 3, 4 by objective, the last step invalid: 1/2 (1 + 4), 1/2 (9 + 16) -> mean
-    # 7.5
-    predictions = torch.tensor([[1.0, 2.0], [3.0, 4.0], [9.0, 9.0]]).unsqueeze(1)
-    valid = torch.tensor([[True], [True], [False]])
-    assert vmpo.value_loss(predictions, torch.zeros(3, 1, 2), valid).item() == pytest.approx(7.5)
-
-
-def test_shapes_are_checked():
-    with pytest.raises(ValueError, match="valid must be bool"):
-        vmpo.top_half(A3, torch.ones(4, 1))
-    with pytest.raises(ValueError, match="one number for each of 3"):
-        vmpo.policy_weights(A3, vmpo.top_half(A3, _ones(4, 1)), torch.ones(1))
-    with pytest.raises(ValueError, match="log_probs"):
-        vmpo.policy_loss(PSI3, torch.zeros(4))
-    with pytest.raises(ValueError, match="selected"):
-        vmpo.temperature_loss(A3, _ones(4, 1), ETA3, ETA3)
+def test_value_loss_by_hand() -> None:
+    # Errors 1, 2 and 3, 4 by objective: 1/2 (1 + 4), 1/2 (9 + 16) -> mean 7.5
+    predictions = torch.tensor([[1.0, 2.0], [3.0, 4.0]]).unsqueeze(1)
+    assert vmpo.value_loss(predictions, torch.zeros(2, 1, 2)).item() == pytest.approx(7.5)

@@ -7,7 +7,9 @@ import math
 import torch
 from torch import Tensor, nn
 
-from npmp.rl import Rollout, VMPOLearner, unroll_lstm
+from npmp.rl import Learner, Rollout, unroll_lstm
+
+PRIOR = 2.0  # the mean that the toy policy's penalty draws to
 
 
 class PointMass:
@@ -86,62 +88,22 @@ class GaussianLSTM(nn.Module):
         features = nn.functional.elu(self.embed(observations))
         memory, state = unroll_lstm(self.cell, features, state, resets)
         mean = self.mean(torch.cat([features, memory], -1))
-        return mean, self.log_std.exp().expand_as(mean), state
+        std = self.log_std.exp().expand_as(mean)
+        return mean, std, state, (mean - PRIOR).square().sum(-1)
 
 
-class MLPCritic(nn.Module):
-    """Critic: two layers and a head per objective."""
-
-    def __init__(self, num_inputs: int, num_objectives: int, hidden: int = 64):
-        super().__init__()
-        self.body = nn.Sequential(
-            nn.Linear(num_inputs, hidden),
-            nn.LayerNorm(hidden),
-            nn.ELU(),
-            nn.Linear(hidden, hidden),
-            nn.ELU(),
-        )
-        self.value_head = nn.Linear(hidden, num_objectives)
-
-    def forward(self, observations):
-        return self.value_head(self.body(observations))
-
-
-def collect(world: PointMass, learner: VMPOLearner, state, steps: int) -> tuple[Rollout, object]:
+def collect(world: PointMass, learner: Learner, state, steps: int) -> tuple[Rollout, object]:
     """`steps` steps of the behaviour policy, and the recurrent state after them."""
-    rows: list[tuple[Tensor, ...]] = []
+    rows: list[dict[str, Tensor]] = []
     initial = state
     for _ in range(steps):
-        observation, critic_observation, resets = (
-            world.observe(),
-            world.critic_observe(),
-            world.first,
+        row = {"observations": world.observe(), "critic_observations": world.critic_observe()}
+        row["resets"] = world.first
+        action, log_prob, state = learner.act(
+            row["observations"], state, world.first, world.generator
         )
-        action, log_prob, state = learner.act(observation, state, resets, generator=world.generator)
-        rows.append(
-            (observation, critic_observation, resets, action, log_prob, *world.step(action))
-        )
-    (
-        observations,
-        critic_observations,
-        resets,
-        actions,
-        log_probs,
-        rewards,
-        terminated,
-        truncated,
-        successors,
-    ) = (torch.stack(column) for column in zip(*rows, strict=True))
-    rollout = Rollout(
-        observations=observations,
-        actions=actions,
-        behaviour_log_prob=log_probs,
-        initial_state=initial,
-        resets=resets,
-        rewards=rewards,
-        terminated=terminated,
-        truncated=truncated,
-        next_observations=successors,
-        critic_observations=critic_observations,
-    )
-    return rollout, state
+        names = ("rewards", "terminated", "truncated", "next_observations")
+        row |= {"actions": action, "behaviour_log_prob": log_prob}
+        rows.append(row | dict(zip(names, world.step(action), strict=True)))
+    stacked = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
+    return Rollout(**stacked, initial_state=initial), state

@@ -10,11 +10,13 @@ import torch
 from mocap_data.store import MotionSet
 from npmp.envs import TaskEnv
 from npmp.envs.state import RobotState
-from npmp.reuse import HighLevelPolicy, ModelTrainer, ModelTrainerConfig
+from npmp.policy import HighLevelPolicy
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.follow import Follow, FollowConfig
 from npmp.tasks.velocity import heading_velocity
+from npmp.training.model_based import ModelBasedTrainer
+from npmp.training.reuse import ReuseModelBasedConfig
 from tests.untrained import skill, walking  # noqa: F401
 
 RANGE = ((0.2, 0.8), (-0.1, 0.1), (-0.3, 0.3))
@@ -63,21 +65,13 @@ def test_it_is_learned_through_the_trainer_of_the_others(
     skill: SkillModule,  # noqa: F811
 ) -> None:
     policy = HighLevelPolicy.for_task(skill, env.task)
-    tiny = ModelTrainerConfig(
-        model_hidden=(16,),
-        model_batch=16,
-        policy_batch=8,
-        horizon=4,
-        warmup_updates=2,
-        warmup_steps=12,
-        replay_steps=24,
-        collect_steps=2,
-        clone_steps=40,
-        posture=0.0,
-    )
-    trainer = ModelTrainer(env, skill, policy, tiny, new=True)
+    tiny = ReuseModelBasedConfig(
+        model_hidden=(16,), model_batch=16, policy_batch=8, horizon=(4, 4), warmup_updates=2,
+        warmup_steps=12, replay_steps=24, collect_steps=2, clone_steps=60, posture=0.0,
+    )  # fmt: skip
+    trainer = ModelBasedTrainer(env, policy, skill, tiny)
     trainer.warm_up()
-    before = [weights.clone() for weights in trainer.online.parameters()]
+    before = [weights.clone() for weights in policy.parameters()]
     figures = trainer.iteration(1.0)
     assert math.isfinite(figures["imagined_task"]) and figures["imagined_style"] > 0.0
-    assert any(not torch.equal(a, b) for a, b in zip(before, trainer.online.parameters()))
+    assert any(not torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))

@@ -26,11 +26,9 @@ from npmp.training.collectors import (
     CollectorsConfig,
     Distributed,
     Inline,
-    batches_at_once,
-    batches_per_update,
+    distributed,
 )
-from npmp.training.learners import distributed
-from npmp.training.run import Schedule
+from npmp.training.run import iterations
 from npmp.training.tables import read_table
 from npmp.training.trainer import Gathered, mean_figures
 
@@ -83,14 +81,18 @@ class Counter:
         self.weight = state["weight"]
 
 
+def making(robots: int, seed: int) -> Any:
+    return Counter(seed)
+
+
 class Paced(Inline):
     """Collectors that come in the order that a script says; the collection is made when it was
     asked for."""
 
     order: ClassVar[list[int]] = []
 
-    def __init__(self, make: Any, seeds: Sequence[int]):
-        super().__init__(make, seeds)
+    def __init__(self, make: Any, robots: int, seeds: Sequence[int]):
+        super().__init__(make, robots, seeds)
         self.ready: dict[int, Batch] = {}
 
     def ask(self, i: int, version: int, weights: Any, progress: float) -> None:
@@ -109,14 +111,18 @@ def paced(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Distributed]:
         monkeypatch.setattr(collectors, "OnRay", Paced)
         config = CollectorsConfig("ray", 2, **settings)
         return Distributed(
-            Counter(of_all=of_all), lambda seed: Counter(seed, of_all=of_all), config, seed=5
+            Counter(of_all=of_all),
+            lambda n, seed: Counter(seed, of_all=of_all),
+            config,
+            robots=8,
+            seed=5,
         )
 
     return make
 
 
 def test_inline_collectors_take_turns_on_the_newest_weights() -> None:
-    trainer = Distributed(Counter(), Counter, CollectorsConfig("inline", 3), seed=5)  # type: ignore[arg-type]
+    trainer = Distributed(Counter(), making, CollectorsConfig("inline", 3), robots=8, seed=5)
     figures = [trainer.iteration(i / 10) for i in range(4)]
     assert [entry["by"] for entry in trainer.learned] == [[1014.0], [2023.0], [3032.0], [1014.0]]
     assert [entry["on"] for entry in trainer.learned] == [[0.0], [1.0], [2.0], [3.0]]
@@ -141,7 +147,7 @@ def test_they_go_on_while_the_learner_learns(paced: Callable[..., Distributed]) 
 def test_of_many_an_update_takes_several(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Paced, "order", [0, 1, 2, 3, 4, 5] * 4)
     monkeypatch.setattr(collectors, "OnRay", Paced)
-    trainer = Distributed(Counter(), Counter, CollectorsConfig("ray", 6), seed=5)  # type: ignore[arg-type]
+    trainer = Distributed(Counter(), making, CollectorsConfig("ray", 6), robots=8, seed=5)
     figures = [trainer.iteration(0.0) for _ in range(6)]
     assert [len(entry["by"]) for entry in trainer.learned] == [
         3
@@ -165,28 +171,22 @@ def test_a_batch_of_all_has_each_in_its_place(paced: Callable[..., Distributed])
     assert [entry["on"] for entry in trainer.learned] == [[0.0, 0.0], [0.0, 0.0], [1.0, 1.0]]
     assert [entry["staleness"] for entry in figures] == [0.0, 1.0, 1.0] and trainer.env_steps == 48
     inline = Distributed(
-        Counter(of_all=True), lambda s: Counter(s, of_all=True), CollectorsConfig("inline"), seed=5
-    )  # type: ignore[arg-type]
+        Counter(of_all=True),
+        lambda n, s: Counter(s, of_all=True),
+        CollectorsConfig("inline"),
+        robots=8,
+        seed=5,
+    )
     assert [inline.iteration(0.0)["staleness"] for _ in range(3)] == [0.0, 0.0, 0.0]
 
 
 def test_how_much_an_update_takes() -> None:
     """And so how many updates a run of so many steps has."""
     config = CollectorsConfig("ray", 8)
-    assert (
-        batches_at_once(Counter(), config) == 4
-        and batches_at_once(Counter(of_all=True), config) == 1
-    )
-    assert (
-        batches_at_once(Counter(), None)
-        == batches_at_once(Counter(), CollectorsConfig("ray", 8, sync=True))
-        == 1
-    )
-    assert (
-        batches_per_update(Counter(), CollectorsConfig("ray", 8, learners=2)) == 8
-        and batches_per_update(0, None) == 1
-    )
-    assert Schedule(0, 100, (), "").times(4).iterations(2000) == 5
+    assert config.batches(Counter()) == 4 and config.batches(Counter(of_all=True)) == 1
+    assert CollectorsConfig("ray", 8, sync=True).batches(Counter()) == 1
+    trainer: Any = SimpleNamespace(steps_before=0, steps_each=100)
+    assert iterations(trainer, 2000, 4) == 5
 
 
 def test_settings() -> None:
@@ -197,30 +197,10 @@ def test_settings() -> None:
     whole: Any = Counter(of_all=True)
     with (
         pytest.raises(InputError, match=r"7 robots .* do not divide evenly by num_actors=2"),
-        distributed(
-            whole,
-            lambda n, seed, device: whole,
-            CollectorsConfig("inline"),
-            "cpu",
-            robots=7,
-            seed=0,
-        ),
+        distributed(whole, making, CollectorsConfig("inline"), robots=7, seed=0),
     ):
         pass
-    alone: Any = SimpleNamespace()
-    with (
-        pytest.raises(InputError, match="collects in its own process only"),
-        distributed(
-            alone,
-            lambda n, seed, device: alone,
-            CollectorsConfig("inline"),
-            "cpu",
-            robots=8,
-            seed=0,
-        ),
-    ):
-        pass
-    with distributed(whole, lambda n, seed, device: whole, None, "cpu", robots=7, seed=0) as same:
+    with distributed(whole, making, None, robots=7, seed=0) as same:
         assert same is whole
 
 
@@ -243,7 +223,7 @@ def test_the_dead_are_replaced_and_who_cannot_live_is_not(monkeypatch: pytest.Mo
     class Doomed:  # of this function, so that its processes need no torch
         """A collector that ends its process."""
 
-        def __init__(self, make: Any, seed: int, threads: int):
+        def __init__(self, make: Any, robots: int, seed: int, threads: int):
             os._exit(1)
 
         def gather(self, version: int, weights: Any, progress: float) -> None: ...
@@ -251,11 +231,11 @@ def test_the_dead_are_replaced_and_who_cannot_live_is_not(monkeypatch: pytest.Mo
     class Unmakeable(Doomed):
         """One whose settings are wrong."""
 
-        def __init__(self, make: Any, seed: int, threads: int):
+        def __init__(self, make: Any, robots: int, seed: int, threads: int):
             raise InputError("no such robot")
 
     monkeypatch.setattr(collectors, "Collector", Mortal)
-    trainer = Distributed(Counter(), Counter, CollectorsConfig("ray", 2), seed=5)  # type: ignore[arg-type]
+    trainer = Distributed(Counter(), making, CollectorsConfig("ray", 2), robots=8, seed=5)
     try:
         dead = trainer.iteration(0.0)["reward"]
         os.kill(int(dead), signal.SIGKILL)
@@ -270,12 +250,12 @@ def test_the_dead_are_replaced_and_who_cannot_live_is_not(monkeypatch: pytest.Mo
         trainer.close()
     monkeypatch.setattr(collectors, "MOST_BARREN", 2)
     monkeypatch.setattr(collectors, "Collector", Doomed)
-    barren = Distributed(Counter(), int, CollectorsConfig("ray", 1), seed=5)  # type: ignore[arg-type]
+    barren = Distributed(Counter(), int, CollectorsConfig("ray", 1), robots=8, seed=5)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="3 collectors died before they had collected anything"):
         barren.iteration(0.0)
     barren.close()
     monkeypatch.setattr(collectors, "Collector", Unmakeable)
-    wrong = Distributed(Counter(), int, CollectorsConfig("ray", 1), seed=5)  # type: ignore[arg-type]
+    wrong = Distributed(Counter(), int, CollectorsConfig("ray", 1), robots=8, seed=5)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match="a collector could not be made"):
         wrong.iteration(0.0)
     wrong.close()

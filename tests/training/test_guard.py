@@ -34,6 +34,8 @@ class Toy:
     """A trainer whose iterations are given: metrics, or an error to raise; breakdowns come with
     them."""
 
+    rates = "algo.policy_lr=, algo.model_lr="
+
     def __init__(self, *course: dict[str, Any] | Exception, robots: int = 10):
         self.env: Any = SimpleNamespace(num_envs=robots, robots=ToyRobots())
         self.course = list(course)
@@ -60,8 +62,7 @@ class Toy:
 
 def guard(toy: Toy, place: Path) -> Guard:
     settings = {"algo": {"policy_lr": [5e-4, 5e-5]}}
-    rates = "algo.policy_lr=, algo.model_lr="
-    return Guard(toy, 100, place, finite=("loss",), rates=rates, seed=7, settings=settings)
+    return Guard(toy, 100, place, seed=7, settings=settings)
 
 
 def iteration(one: Guard) -> dict[str, float]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import traceback
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,23 +17,24 @@ from mocap_data.store import MotionSet, write_motions
 from npmp import SkillModule, tasks
 from npmp.artifact import read_tensors, sha256
 from npmp.experiments import cli
-from npmp.imitation import MOVMPOConfig
 from npmp.nets import NetConfig
 from npmp.nets.high_level import HighLevelConfig
-from npmp.reuse import CloneTrainerConfig, HighLevelPolicy, VMPOTrainerConfig
+from npmp.policy import HighLevelPolicy
 from npmp.robots import Robot
 from npmp.tasks import Walk
 from npmp.training.imitation import ImitationSettings, train_module
-from npmp.training.reuse import ReuseConfig, ReuseSettings, train_policy
-from npmp.training.run import Caller, Schedule
+from npmp.training.model_based import ModelBasedConfig, ModelBasedTrainer
+from npmp.training.on_policy import VMPOTraining
+from npmp.training.reuse import ReuseConfig, ReuseSettings, ReuseVMPOConfig, train_policy
+from npmp.training.run import Caller, iterations
+from npmp.training.student import StudentConfig
 from npmp.world_model import fitting
-from npmp.world_model.trainer import WorldModelConfig, WorldModelTrainer
 
 ROOT = Path(__file__).resolve().parents[2]
-DEEPEST = 8  # frames of ours from a command to the line that computes a loss
+DEEPEST = 9  # frames of ours from a command to the line that computes a loss
 
 TINY = ImitationSettings(
-    algo=WorldModelConfig(
+    algo=ModelBasedConfig(
         model_hidden=(16,),
         model_batch=16,
         policy_batch=8,
@@ -72,8 +74,8 @@ def test_the_loss_is_few_frames_below_the_command(
         return noted
 
     monkeypatch.setattr(fitting, "model_loss", noting("model_loss", fitting.model_loss))
-    improve = WorldModelTrainer.improve_policy
-    monkeypatch.setattr(WorldModelTrainer, "improve_policy", noting("improve_policy", improve))
+    improve = ModelBasedTrainer.improve_policy
+    monkeypatch.setattr(ModelBasedTrainer, "improve_policy", noting("improve_policy", improve))
     write_motions(tmp_path / "m.h5", motions)
     out = tmp_path / "run"
     assert (
@@ -119,7 +121,7 @@ def test_a_module_is_trained_on(motions: MotionSet, robot: Robot, tmp_path: Path
         train_module(
             motions, robot, tmp_path / "other", other, module=tmp_path / "first" / "module"
         )
-    published = replace(TINY, algo=MOVMPOConfig())
+    published = replace(TINY, algo=VMPOTraining())
     with pytest.raises(InputError, match="algo=mo_vmpo cannot go on from a module="):
         train_module(
             motions, robot, tmp_path / "other", published, module=tmp_path / "first" / "module"
@@ -145,7 +147,7 @@ def test_a_run_depends_on_its_seed_alone_and_goes_on(
 
 def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_path: Path) -> None:
     train_module(motions, robot, tmp_path / "imitated", TINY)
-    algo = VMPOTrainerConfig(unroll=16)
+    algo = ReuseVMPOConfig(unroll=16)
     settings = ReuseSettings(
         algo=algo, num_envs=4, steps=128, evaluation_robots=2, evaluation_seconds=0.2, logger="none"
     )
@@ -170,7 +172,7 @@ def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_pat
             module, lambda: Walk(robot), tmp_path / name, asks, teacher=shows, seed=1, **more
         )
 
-    clone = CloneTrainerConfig(unroll=16, kept=1, updates=2, batch=4)
+    clone = StudentConfig(unroll=16, kept=1, updates=2, batch=4)
     small = taught("small", "one", clone)
     assert small["teacher"] == "policy" and small["teacher_sha256"] == sha256(
         tmp_path / "one/policy/policy.safetensors"
@@ -193,16 +195,16 @@ def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_pat
 
 
 def test_a_run_s_length_is_in_whole_iterations() -> None:
-    schedule = Schedule(100, 30, (), "")
-    assert [schedule.iterations(steps) for steps in (1, 100, 130, 131)] == [1, 1, 1, 2]
+    trainer: Any = SimpleNamespace(steps_before=100, steps_each=30)
+    assert [iterations(trainer, steps) for steps in (1, 100, 130, 131)] == [1, 1, 1, 2]
 
 
 def test_an_algorithm_of_another_run_is_named() -> None:
     with pytest.raises(
         ValueError,
-        match="algo must be one of ModelTrainerConfig, VMPOTrainerConfig, CloneTrainerConfig; got WorldModelC",
+        match="algo must be one of ReuseModelBasedConfig, .*, StudentConfig; got ModelBasedConfig",
     ):
-        ReuseSettings(algo=WorldModelConfig())  # type: ignore[arg-type]
+        ReuseSettings(algo=ModelBasedConfig())  # type: ignore[arg-type]
     assert ReuseSettings().robots_at_once == 512 and ReuseSettings(num_envs=3).robots_at_once == 3
 
 

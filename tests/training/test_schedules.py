@@ -12,6 +12,7 @@ def test_linear_stays_within_its_ends() -> None:
 
 
 def test_the_priors_weight_is_robot_npmps() -> None:
-    assert prior_weight(0.0, 0.3, 0.2, 0.5) == 0.0
-    assert prior_weight(0.25, 0.3, 0.2, 0.5) == pytest.approx(0.3 * (1.0 - 0.5**0.2))
-    assert prior_weight(0.5, 0.3, 0.2, 0.5) == prior_weight(1.0, 0.3, 0.2, 0.5) == 0.3
+    assert prior_weight(0.0, 0.3, 0.5) == 0.0
+    assert prior_weight(0.25, 0.3, 0.5) == pytest.approx(0.3 * (1.0 - 0.5**0.2))
+    assert prior_weight(0.5, 0.3, 0.5) == prior_weight(1.0, 0.3, 0.5) == 0.3
+    assert prior_weight(0.0, 0.3, 0.0) == 0.3

@@ -15,10 +15,10 @@ from npmp.envs.feet import Feet
 from npmp.envs.state import RobotState, differentiate, integrate
 from npmp.robots import Robot
 from npmp.training.schedules import linear
-from npmp.world_model.fitting import ModelFit, ModelFitConfig
+from npmp.world_model.fitting import ModelFit
 from npmp.world_model.losses import model_loss
 from npmp.world_model.model import WorldModel
-from npmp.world_model.replay import Replay, Window
+from npmp.world_model.replay import Replay, Step, Window
 from tests.environments import imitation_env
 
 HOME = torch.zeros(12)
@@ -214,31 +214,26 @@ def test_scales_make_inputs_and_outputs_unit(robot: Robot, motions: MotionSet) -
 def test_fitting_learns_the_simulator(robot: Robot, motions: MotionSet) -> None:
     torch.manual_seed(0)
     states, setpoints = noisy_rollout(robot, motions, 64, 24)
-    replay = Replay(
-        32, 64, {"state": RobotState.width(12), "setpoint": 12, "z": 1, "hidden": 1, "cell": 1}
-    )
-    empty, none = torch.zeros(64, 1), torch.zeros(64, dtype=torch.long)
-    for t, setpoint in enumerate(setpoints):
+    nothing = torch.zeros(64, 0)
+    blank = Step(*[nothing] * len(Step._fields))._replace(policy=())
+    nobody = torch.zeros(64, dtype=torch.bool)
+
+    def step(t: int) -> Step:
         first = torch.full((64,), t == 0)
-        replay.add(
-            none,
-            none,
-            first,
-            state=states[t].pack(),
-            setpoint=setpoint,
-            z=empty,
-            hidden=empty,
-            cell=empty,
+        return blank._replace(
+            first=first, free=nobody, state=states[t].pack(), setpoint=setpoints[t]
         )
+
+    replay = Replay(32, step(0))
+    for t in range(len(setpoints)):
+        replay.add(step(t))
     model = WorldModel(HOME, DT, Feet(robot), (64, 64))
-    config = ModelFitConfig(
-        model_hidden=(64, 64), model_updates=12, model_batch=64, window=4, model_lr=(3e-3, 1e-3)
-    )
-    fit, g = ModelFit(model, config), torch.Generator().manual_seed(0)
+    fit = ModelFit(model, updates=12, batch=64, compile=False)
+    g = torch.Generator().manual_seed(0)
     fit.take_scales(replay, g)
-    losses = [fit(replay, i / 8, g)["model_loss"] for i in range(8)]
+    losses = [fit(replay, 3e-3, g)["model_loss"] for _ in range(8)]
     assert losses[-1] < 0.6 * losses[0]
-    assert fit.optimizer.param_groups[0]["lr"] == linear((3e-3, 1e-3), 7 / 8)
+    assert fit.optimizer.param_groups[0]["lr"] == 3e-3
 
 
 def test_the_schedule_is_linear_and_stays_within_its_ends() -> None:

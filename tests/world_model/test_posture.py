@@ -16,8 +16,6 @@ from npmp.envs.state import RobotState
 from npmp.robots import Robot
 from npmp.world_model.posture import PostureRange, SlicedWasserstein
 
-WEIGHTS = {"position": 4.0, "rotation": 1.0, "joints": 0.5}
-
 
 @pytest.fixture
 def postures() -> PostureRange:
@@ -59,9 +57,7 @@ def at(height: float, rotation: Tensor | None = None, joint: float = 0.0) -> Rob
 def test_distance_from_the_range_by_hand(
     postures: PostureRange, state: RobotState, expected: float
 ) -> None:
-    torch.testing.assert_close(
-        postures(state, **WEIGHTS), torch.tensor([expected]), atol=1e-6, rtol=1e-5
-    )
+    torch.testing.assert_close(postures(state), torch.tensor([expected]), atol=1e-6, rtol=1e-5)
 
 
 def test_the_rarest_postures_are_outside(robot: Robot, motions: MotionSet) -> None:
@@ -71,7 +67,7 @@ def test_the_rarest_postures_are_outside(robot: Robot, motions: MotionSet) -> No
     assert 0.05 < float((height < postures.low[0]).float().mean()) < 0.15
     assert 0.05 < float((height > postures.high[0]).float().mean()) < 0.15
     everything = PostureRange(reference.frames, rare=0.0)
-    assert everything(reference.state(torch.arange(reference.num_frames)), **WEIGHTS).max() == 0.0
+    assert everything(reference.state(torch.arange(reference.num_frames))).max() == 0.0
 
 
 def test_likeness_of_a_shift_by_hand(robot: Robot, motions: MotionSet) -> None:

@@ -1,0 +1,193 @@
+"""After a fall one policy hands over to another: who walks to who gets up, and back once the robot
+stands.
+
+Who is down is told from what the robot senses alone: the vertical in its root frame, and how far
+below its root that and its joints put its feet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from npmp import policies, ranges
+from npmp.envs.feet import Feet
+from npmp.envs.task_env import TaskEnv
+from npmp.policy import HighLevelPolicy, PolicyActor, PolicyInput, PolicyMemory, find_module
+from npmp.robots import Robot
+from npmp.rollout import Actor, Decision
+from npmp.skill import SkillModule
+from npmp.tasks import trained_config
+from npmp.tasks.recover import Recover, RecoverConfig
+from npmp.tree import Tree, where_tree
+
+
+@dataclass(frozen=True)
+class HandoverConfig:
+    """When a robot is down, and when it stands again [D]. Raises: ValueError for values out of
+    range."""
+
+    fallen_deg: float = 55.0  # who leans by more is down,
+    # and so is whose feet reach less far below its root than this share of standing,
+    low: float = 0.5
+    fallen_s: float = 0.1  # after this time
+    steady_deg: float = 15.0  # who leans by less stands,
+    high: float = 0.85  # whose feet reach as far below its root,
+    steady_rad: float = 0.35  # whose joints are all so near to the home pose,
+    steady_s: float = 0.4  # for this time
+
+    def __post_init__(self) -> None:
+        ranges.above_zero(self, "fallen_deg", "steady_deg", "steady_rad")
+        ranges.not_negative(self, "fallen_s", "steady_s")
+        ranges.share(self, "low", "high")
+
+
+class GetUpActor:
+    """A policy of task `recover` in whatever environment of its robot: it is asked to stand as high
+    as at home."""
+
+    def __init__(self, recovery: PolicyActor):
+        """Raises: InputError for a policy that is told something else than how high to stand."""
+        recovery.policy.check_task(Recover)
+        self.policy, self.skill = recovery.policy, recovery.skill
+        self.initial_memory = recovery.initial_memory
+
+    def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:
+        """As `Actor.act`."""
+        return self.answer(env.observe(), memory)
+
+    def answer(self, seen: Tensor, memory: PolicyMemory) -> Decision:
+        """What it does where robots sense (n, o)."""
+        latent, state = self.policy.step(
+            PolicyInput(seen, seen.new_ones(len(seen), 1), memory.skill.z), memory.policy
+        )
+        action, decoder = self.skill.decode(latent.mean, seen, memory.skill.decoder)
+        return Decision(
+            action, PolicyMemory(state, memory.skill._replace(z=latent.mean, decoder=decoder))
+        )
+
+
+class HandoverMemory(NamedTuple):
+    """What both policies and who of them acts carry from step to step."""
+
+    walking: Tree
+    recovery: PolicyMemory
+    recovering: Tensor  # (n,) bool: the recovery acts
+    lasted_s: (
+        # (n,) for how long the robot has been in what ends that: down while it walks, steady while
+        # it gets up
+        Tensor
+    )
+
+
+class HandoverActor:
+    """A walking actor, and a policy of task `recover` from the moment that a robot is down until it
+    stands again.
+
+    The memory of each is empty when it takes over. The decision's note is whom the recovery moves,
+    (n,) bool.
+    """
+
+    def __init__(
+        self,
+        walking: Actor,
+        recovery: PolicyActor,
+        robot: Robot,
+        config: HandoverConfig | None = None,
+    ):
+        """Raises: InputError for a recovery that is told something else than how high to stand, or
+        wired otherwise than who walks, or a robot that `Kinematics` does not serve."""
+        self.recovery = GetUpActor(recovery)
+        if isinstance(walking, PolicyActor):
+            for name in ("hold", "accelerometer"):
+                one, other = getattr(walking.skill, name), getattr(recovery.skill, name)
+                if one != other:
+                    raise InputError(
+                        f"one robot cannot have two: {name} is {one} for who walks, {other} for who gets up"
+                    )
+        self.walking, self.config = walking, config or HandoverConfig()
+        device = next(recovery.policy.parameters()).device
+        self.feet, self.home = (
+            Feet(robot).to(device),
+            torch.tensor(robot.home_joints, dtype=torch.float32, device=device),
+        )
+        self.standing = float(robot.home_qpos[2])
+
+    def initial_memory(self, n: int) -> HandoverMemory:
+        """As `Actor.initial_memory`."""
+        memory = self.recovery.initial_memory(n)
+        asleep = torch.zeros(n, dtype=torch.bool, device=self.home.device)
+        return HandoverMemory(
+            self.walking.initial_memory(n), memory, asleep, self.home.new_zeros(n)
+        )
+
+    def act(self, env: TaskEnv[Any], memory: HandoverMemory, first: Tensor) -> Decision:
+        """As `Actor.act`; of any environment of the robot, whatever its task tells the walking
+        actor."""
+        c, seen = self.config, env.observe()
+        lean, reach, away = self.posture(seen)
+        down = (lean > c.fallen_deg) | (reach < c.low * self.standing)
+        steady = (lean < c.steady_deg) & (reach > c.high * self.standing) & (away < c.steady_rad)
+        ends = torch.where(memory.recovering, steady, down)
+        lasted = torch.where(ends, memory.lasted_s + env.dt, 0.0)
+        # a robot that is put somewhere is as it is: nobody has to wait there
+        over = lasted > torch.where(
+            memory.recovering, c.steady_s, torch.where(first, 0.0, c.fallen_s)
+        )
+        recovering = memory.recovering ^ over
+        lasted = torch.where(over, 0.0, lasted)
+        env.task.reset_memory(over & ~recovering)
+        walk = self.walking.act(env, memory.walking, first | (over & ~recovering))
+        up = self.recovery.answer(seen, memory.recovery)
+        empty = self.initial_memory(len(seen))
+        kept = HandoverMemory(
+            where_tree(recovering, empty.walking, walk.memory),
+            where_tree(recovering, up.memory, empty.recovery),
+            recovering,
+            lasted,
+        )
+        return Decision(
+            torch.where(recovering.unsqueeze(-1), up.action, walk.action), kept, recovering
+        )
+
+    def posture(self, seen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of robots that sense (n, o) as `proprioception`: their lean (n,) [deg], how far their
+        lowest foot is below the root (n,) [m], and by how much the joint farthest from the home
+        pose misses it, (n,) [rad]."""
+        nu = len(self.home)
+        joints, up = seen[:, :nu], torch.nn.functional.normalize(seen[:, -3:], dim=-1)
+        lean = torch.rad2deg(torch.acos(up[:, 2].clamp(-1.0, 1.0)))
+        level = torch.eye(3, device=seen.device).expand(len(seen), 3, 3)
+        # (n, F K, 3)
+        feet = self.feet(seen.new_zeros(len(seen), 3), level, joints + self.home).flatten(1, 2)
+        reach = (-(feet * up.unsqueeze(1)).sum(-1)).amax(-1) + self.feet.radius
+        return lean, reach, joints.abs().amax(-1)
+
+
+class Recovery(NamedTuple):
+    """Who gets up."""
+
+    actor: PolicyActor
+    task: RecoverConfig  # that it was trained for
+
+
+def load_recovery(name: str | Path, robot: Robot, device: torch.device | str = "cpu") -> Recovery:
+    """A policy of task `recover`, shipped or a folder, and the task that it was trained for.
+
+    In a scene the robot needs that task's joint limits and collisions: `Recover(robot, config)` has
+    them, its `robot` and its `add_to_scene`.
+
+    Raises:
+      InputError: for no such policy, or one of another task or robot.
+    """
+    folder = policies.find(str(name))
+    policy = HighLevelPolicy.load(folder, device=device)
+    policy.check_task(Recover)
+    skill = SkillModule.load(find_module(folder, policy.contract.module_sha256), device)
+    skill.check_robot(robot)
+    return Recovery(PolicyActor(policy, skill), trained_config(Recover, policy.contract.training))

@@ -1,0 +1,525 @@
+"""Policies over the latent commands of a skill module: what a policy is, the module's encoder as one,
+and the high-level policy of a task with its contract.
+
+On disk a high-level policy is a folder of `policy.safetensors` (weights and scales) and
+`policy.json` (the contract): nothing in it can run code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import product
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from mocap_data.errors import InputError
+from mocap_data.outside import regular_file
+from npmp import artifact, modules
+from npmp.actors import SkillMemory, skill_memory
+from npmp.envs.task import Task
+from npmp.envs.task_env import TaskEnv
+from npmp.nets.high_level import HighLevelConfig, HighLevelNet, HighLevelState
+from npmp.nets.normalizer import Normalizer
+from npmp.nets.prior import Latent, kl_to_prior
+from npmp.rl import unroll_lstm
+from npmp.rollout import Decision
+from npmp.settings import from_mapping
+from npmp.skill import SkillModule
+from npmp.tasks.inputs import SETTINGS
+from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
+
+SCHEMA = "npmp-policy"
+VERSION = 2  # 1 had no gain on m
+
+
+@dataclass(frozen=True)
+class PolicyContract:
+    """What a user of a policy must know to run it; all of policy.json but the schema and its
+    version."""
+
+    robot: str
+    task: str  # "walk"
+    # of the module.safetensors whose latents the policy commands; "" where it was never saved
+    module_sha256: str
+    latent_dim: int
+    alpha: float  # of the prior that it was held to
+    # [name, width] in order, before normalization: the module's proprioception
+    observation: list[tuple[str, int]]
+    command: list[str]  # names of the task's inputs
+    command_range: list[list[float]]  # [low, high] of each, as trained
+    net: dict[str, Any]
+    latent_bound: list[float]  # limit on |m| per dimension
+    # a walking policy that dribbles: the fields of `CommanderConfig`, by which what the task tells
+    # becomes a velocity
+    commander: dict[str, Any] = field(default_factory=dict)
+    # what it is told after the command: `Task.extra_inputs`
+    besides: list[str] = field(default_factory=list)
+    clock_s: float | None = None  # period of a clock among that
+    versions: dict[str, str] = field(default_factory=dict)
+    training: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if any(width < 1 for _, width in self.observation):
+            raise ValueError("the observation's widths must all be above zero")
+        pairs = all(len(pair) == 2 and pair[0] <= pair[1] for pair in self.command_range)
+        if not pairs or len(self.command_range) != len(self.command):
+            raise ValueError(
+                f"command_range needs [low, high] for each of {', '.join(self.command)}"
+            )
+
+    @property
+    def sees_ground(self) -> bool:
+        """Whether it is told heights of the ground."""
+        return any(name.startswith("ground_") for name in self.besides)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What settles a task (`Task.resolve`) so that it tells the policy what it was trained to be
+        told."""
+        return {name: getattr(self, name) for name in ("command_range", *SETTINGS)}
+
+
+class PolicyInput(NamedTuple):
+    """What a policy sees at a step, raw; leading shape (...)."""
+
+    senses: Tensor  # (..., o) as `npmp.envs.features.proprioception`
+    task: Tensor  # (..., c) as `Task.observe`, in its own units
+    z_prev: Tensor  # (..., d) the latent of the step before; 0 at an episode's start
+
+
+class LatentPolicy(Protocol):
+    """A policy over a module's latents, with a recurrent state that goes in and comes out."""
+
+    @property
+    def weights(self) -> nn.Module:
+        """What is learned of it."""
+
+    @property
+    def alpha(self) -> float:
+        """Correlation of the AR(1) prior that it is held to."""
+
+    def initial_state(self, n: int) -> Any:
+        """The state of n fresh episodes, a tree (n, ...)."""
+
+    def step(self, given: PolicyInput, state: Any) -> tuple[Latent, Any]:
+        """The distribution of z_t of n robots, and the new state."""
+
+
+class Player(NamedTuple):
+    """A policy and the module whose decoder it commands."""
+
+    policy: LatentPolicy
+    skill: SkillModule
+
+
+class EncoderPolicy:
+    """A module's encoder as the policy of imitation: z_t ~ N(alpha z_{t-1} + mu, sigma^2), eq. 3.
+
+    It sees the reference and the true state (`Imitation.observe`), and remembers nothing.
+    """
+
+    def __init__(self, skill: SkillModule):
+        """Encoder and decoder are learned together: the module is its weights."""
+        self.weights, self.alpha = skill, skill.alpha
+
+    def initial_state(self, n: int) -> tuple[()]:
+        """As `LatentPolicy.initial_state`."""
+        return ()
+
+    def step(self, given: PolicyInput, state: tuple[()]) -> tuple[Latent, tuple[()]]:
+        """As `LatentPolicy.step`."""
+        mu, sigma = self.weights.encode(given.task, given.z_prev)
+        return Latent(self.alpha * given.z_prev + mu, sigma), state
+
+
+def module_sha256(module: str | Path | SkillModule) -> str:
+    """SHA-256 of a module's weights file: which module a policy belongs to. Of one in memory that
+    of what it saves.
+
+    Raises:
+      InputError: when the folder has none.
+    """
+    if isinstance(module, SkillModule):
+        with TemporaryDirectory() as folder:
+            module.save(folder)
+            return module_sha256(folder)
+    path = Path(module) / "module.safetensors"
+    if not path.exists():
+        raise InputError(f"no skill module in '{module}': 'module.safetensors' is missing")
+    return artifact.sha256(regular_file(path))
+
+
+class HighLevelPolicy(nn.Module):
+    """z_t from what the robot senses, the command and z_{t-1}. Stateless: the memory goes in and
+    comes out.
+
+    `step` acts; calling the policy unrolls it over time, as `npmp.rl`'s learner wants it.
+    """
+
+    def __init__(self, contract: PolicyContract):
+        """Raises: InputError for a contract with impossible sizes."""
+        super().__init__()
+        self.contract = contract
+        sizes = from_mapping(HighLevelConfig, contract.net, at="net in the policy's contract")
+        observations = sum(width for _, width in contract.observation)
+        self.commander = None
+        if contract.commander:
+            self.commander = from_mapping(
+                CommanderConfig, contract.commander, at="commander in the policy's contract"
+            )
+        told, besides = len(contract.command) + len(contract.besides), 0
+        if self.commander is not None:  # what it is told becomes a velocity, and is told besides
+            told, besides = 3, told
+        try:
+            self.net = HighLevelNet(
+                observations + told + besides,
+                contract.latent_dim,
+                contract.alpha,
+                sizes,
+                bound=contract.latent_bound,
+            )
+        except (TypeError, ValueError) as error:
+            raise InputError(f"bad network settings in the policy's contract: {error}") from error
+        self.observation_scale = Normalizer(observations)
+        self.command_scale = Normalizer(told)
+
+    @staticmethod
+    def for_task(
+        skill: SkillModule,
+        task: Task,
+        *,
+        net: HighLevelConfig | None = None,
+        module: str = "",
+        bound: list[float] | None = None,
+    ) -> HighLevelPolicy:
+        """An untrained policy of a task over a module's latents, with the module's own input
+        scales.
+
+        Args:
+          net: its sizes, where it starts, and the prior it is held to where that is not the
+            module's.
+          module: `module_sha256` of the module's folder.
+          bound: limit on |m| per latent dimension; by default the range of latents that the module
+            has seen in imitation.
+        """
+        net, ranges = net or HighLevelConfig(), list(task.inputs.values())
+        policy = HighLevelPolicy(
+            PolicyContract(
+                robot=skill.robot,
+                task=task.name,
+                module_sha256=module,
+                latent_dim=skill.latent_dim,
+                alpha=skill.alpha if net.alpha is None else net.alpha,
+                observation=skill.contract.observation,
+                command=list(task.inputs),
+                command_range=[list(pair) for pair in ranges],
+                besides=list(task.extra_inputs),
+                clock_s=task.clock_s,
+                net=asdict(net),
+                latent_bound=bound or skill.latent_range.tolist(),
+            )
+        )
+        policy.observation_scale.load_state_dict(skill.observation_scale.state_dict())
+        center, half = command_scales([*ranges, *task.extra_inputs.values()])
+        policy.command_scale.mean.copy_(center)
+        policy.command_scale.std.copy_(half)
+        return policy
+
+    def for_other_task(self, task: Task) -> HighLevelPolicy:
+        """The same network with the same weights and input scales, for a task that tells it the
+        same, perhaps by another clock; of a walking policy, for dribbling, too (`commanded`). A policy
+        that dribbles does it by the task's script from then on.
+
+        Raises:
+          InputError: for a task with other inputs.
+        """
+        script: dict[str, Any] = {}
+        if task.commander is not None:
+            if self.contract.task == "walk":
+                return self.commanded(task, task.commander)
+            script = {} if self.commander is None else {"commander": asdict(task.commander)}
+        self._check_inputs(task)
+        asked = [list(pair) for pair in task.inputs.values()]
+        contract = replace(
+            self.contract,
+            task=task.name,
+            command_range=asked,
+            clock_s=task.clock_s,
+            versions={},
+            training={},
+            **script,
+        )
+        policy = HighLevelPolicy(contract).to(self.observation_scale.mean.device)
+        policy.load_state_dict(self.state_dict())
+        return policy
+
+    def commanded(self, task: Task, commander: CommanderConfig) -> HighLevelPolicy:
+        """A walking policy as one that dribbles: what the task tells it becomes a command
+        (`npmp.tasks.teachers.dribbling`).
+
+        Raises:
+          InputError: for a policy of another task than walking, or a task that tells nothing of a
+            ball.
+        """
+        if self.contract.besides:
+            first = self.contract.besides[0]
+            raise InputError(
+                f"the policy is told of {first}, ... besides its command; dribbling tells a command only"
+            )
+        if self.contract.task != "walk" or task.commander is None:
+            raise InputError(
+                f"a walking policy can be told of a ball; this is one of task '{self.contract.task}', and"
+                f" '{task.name}' tells {', '.join(task.inputs)}"
+            )
+        contract = replace(
+            self.contract,
+            task=task.name,
+            command=list(task.inputs),
+            command_range=[list(pair) for pair in task.inputs.values()],
+            commander=asdict(commander),
+            versions={},
+            training={},
+        )
+        policy = HighLevelPolicy(contract).to(self.observation_scale.mean.device)
+        weights, told = self.state_dict(), sum(width for _, width in contract.observation) + 3
+        layer = weights["net.norm.0.weight"]  # what it is told besides counts for nothing at first
+        nothing = layer.new_zeros(len(layer), len(contract.command))
+        weights["net.norm.0.weight"] = torch.cat((layer[:, :told], nothing, layer[:, told:]), 1)
+        policy.load_state_dict(weights)
+        return policy
+
+    @property
+    def weights(self) -> nn.Module:
+        """As `LatentPolicy.weights`: its own."""
+        return self
+
+    @property
+    def alpha(self) -> float:
+        """As `LatentPolicy.alpha`."""
+        return self.contract.alpha
+
+    @property
+    def latent_dim(self) -> int:
+        """Dimension of the latent command."""
+        return self.contract.latent_dim
+
+    def initial_state(self, n: int) -> HighLevelState:
+        """As `LatentPolicy.initial_state`."""
+        return self.net.initial_state(n)
+
+    def observe(self, given: PolicyInput) -> Tensor:
+        """The network's scaled observation, (..., o + c); of one with a script (..., o + 3 + c)."""
+        sensed = self.observation_scale(given.senses)
+        if self.commander is None:
+            return torch.cat((sensed, self.command_scale(given.task)), -1)
+        ball, target = given.task.split(2, -1)
+        # what the script would say of another place of the ball changes by leaps
+        with torch.no_grad():
+            command = self.command_scale(dribble_command(ball, target, self.commander))
+        return torch.cat((sensed, command, _squashed(ball), _squashed(target - ball)), -1)
+
+    def step(self, given: PolicyInput, state: HighLevelState) -> tuple[Latent, HighLevelState]:
+        """As `LatentPolicy.step`."""
+        return self.net(self.observe(given), given.z_prev, state)
+
+    def forward(
+        self, observations: PolicyInput, state: HighLevelState, resets: Tensor
+    ) -> tuple[Tensor, Tensor, HighLevelState, Tensor]:
+        """Unroll over time.
+
+        Args:
+          observations: [T, B, ...]. state: before the first step, [B, ...].
+          resets: [T, B] bool, the step is an episode's first: it starts with empty memory.
+
+        Returns: mean and std [T, B, d], the memory after the last step, the KL to the prior [T, B]
+          [nats].
+        """
+        x = self.net.inputs(self.observe(observations), observations.z_prev)
+        hidden, last = unroll_lstm(self.net.memory, x, (state.hidden, state.cell), resets)
+        mean, std = self.net.output(x, hidden, observations.z_prev)
+        divergence = kl_to_prior(mean, std, observations.z_prev, self.alpha)
+        return mean, std, HighLevelState(*last), divergence
+
+    def save(self, folder: str | Path, *, training: dict[str, Any] | None = None) -> None:
+        """Write the folder, atomically file by file.
+
+        Raises:
+          OSError: when the folder cannot be written.
+        """
+        content = asdict(self.contract) | ({} if training is None else {"training": training})
+        artifact.write(Path(folder), "policy", SCHEMA, VERSION, content, self.state_dict())
+
+    @staticmethod
+    def load(
+        folder: str | Path, *, module: str | Path | None = None, device: str | torch.device = "cpu"
+    ) -> HighLevelPolicy:
+        """Read a policy folder. Nothing in it is executed.
+
+        Args:
+          module: the folder of the skill module it is to command; refused when it is not the one it
+            was trained with.
+
+        Raises:
+          InputError: when a file is missing, damaged, of another version, does not fit the
+            contract, or belongs to another module.
+        """
+        policy = artifact.load(
+            Path(folder), "policy", "policy", SCHEMA, VERSION, PolicyContract, HighLevelPolicy
+        )
+        if module is not None:
+            policy.check_module(module)
+        return policy.to(device).eval()
+
+    def check_module(self, folder: str | Path) -> None:
+        """Refuse a module whose latents this policy has never seen.
+
+        Raises:
+          InputError: naming both modules' checksums.
+        """
+        found = module_sha256(folder)
+        if found != self.contract.module_sha256:
+            expected = self.contract.module_sha256
+            raise InputError(
+                f"the policy commands another skill module than '{folder}'"
+                f" (sha256 {expected[:12] or 'unknown'}..., found {found[:12]}...)"
+            )
+
+    def check_task(self, task: Task | type[Task]) -> None:
+        """Refuse a task that does not say to this policy what it was trained to be told.
+
+        Raises:
+          InputError: naming both tasks, or both lists of inputs where the tasks fit.
+        """
+        own, known = self.contract, (task.name, *task.policies_of)
+        if own.task not in known:
+            raise InputError(
+                f"the policy was trained for task '{own.task}'; task={task.name} takes one for {', '.join(known)}"
+            )
+        self._check_inputs(task)
+        if not isinstance(task, type) and self.contract.clock_s != task.clock_s:
+            raise InputError(
+                f"the policy's clock has a period of {self.contract.clock_s} s, the task's {task.clock_s}"
+            )
+
+    def _check_inputs(self, task: Task | type[Task]) -> None:
+        inputs = list(task.inputs)
+        # a class has no settings yet, and may have more inputs once it has
+        known = self.contract.command[: len(inputs) if isinstance(task, type) else None]
+        if inputs != known:
+            told, tells = (
+                ", ".join(names) or "nothing" for names in (self.contract.command, task.inputs)
+            )
+            raise InputError(f"the policy is told {told}; task '{task.name}' tells {tells}")
+        if isinstance(task, type):  # it has no settings yet
+            return
+        own, others = self.contract.besides, list(task.extra_inputs)
+        if own != others:
+            told, tells = (
+                f"{len(names)} numbers ({names[0]}, ...)" if names else "nothing"
+                for names in (own, others)
+            )
+            raise InputError(
+                f"besides the command the policy is told {told}; task '{task.name}' tells {tells}"
+            )
+
+
+class PolicyMemory(NamedTuple):
+    """What a policy and its module carry from step to step."""
+
+    policy: Any  # (n, ...) the policy's state
+    skill: SkillMemory
+
+
+class PolicyActor:
+    """A high-level policy of any task by the mean of z_t, through its module's decoder."""
+
+    def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
+        self.policy, self.skill = policy, skill
+
+    def initial_memory(self, n: int) -> PolicyMemory:
+        """As `Actor.initial_memory`."""
+        return PolicyMemory(self.policy.initial_state(n), skill_memory(self.skill, n))
+
+    def observe_task(self, env: TaskEnv[Any]) -> Tensor:
+        """What the policy observes of the task, (n, c)."""
+        return env.task.observe()
+
+    def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:
+        """As `Actor.act`."""
+        senses = env.observe()
+        given = PolicyInput(senses, self.observe_task(env), memory.skill.z)
+        latent, state = self.policy.step(given, memory.policy)
+        action, decoder = self.skill.decode(latent.mean, senses, memory.skill.decoder)
+        return Decision(action, PolicyMemory(state, SkillMemory(latent.mean, decoder)))
+
+
+def mean_policy(first: HighLevelPolicy, *others: HighLevelPolicy) -> HighLevelPolicy:
+    """The mean of the weights of policies that went on from one another: what one has learned and
+    the other forgot, the mean may do (Wortsman et al. 2022, model soups). Of policies that have
+    nothing in common it does nothing of use.
+
+    Raises:
+      InputError: for policies of other contracts (module, inputs, ranges, net), naming the first
+        that differs.
+    """
+    policies = (first, *others)
+    names = [
+        given.name for given in fields(PolicyContract) if given.name not in ("versions", "training")
+    ]
+    for other, name in product(others, names):
+        own, found = getattr(first.contract, name), getattr(other.contract, name)
+        if own != found:
+            raise InputError(
+                f"policies of one mean differ in weights alone; these in {name}: {own}, {found}"
+            )
+    training = first.contract.training | {
+        "mean_of": [policy.contract.training for policy in policies]
+    }
+    mean, states = (
+        HighLevelPolicy(replace(first.contract, training=training)),
+        [p.state_dict() for p in policies],
+    )
+    mean.load_state_dict(
+        {name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]}
+    )
+    return mean.to(first.observation_scale.mean.device).eval()
+
+
+def find_module(policy: str | Path, sha256: str) -> Path:
+    """The folder of the module with these weights: a shipped one, or one beside a policy's folder.
+
+    Raises:
+      InputError: where there is none.
+    """
+    folder = Path(policy)
+    beside = (
+        folder,
+        folder / "module",
+        *sorted(path for path in folder.resolve().parent.glob("*") if path.is_dir()),
+    )
+    for place in (*(modules.find(name) for name in modules.names()), *beside):
+        if (place / "module.safetensors").is_file() and module_sha256(place) == sha256:
+            return place
+    shipped = ", ".join(modules.names()) or "none"
+    raise InputError(
+        f"the policy's skill module (sha256 {sha256[:12] or 'unknown'}...) is none of those shipped ({shipped})"
+        f" and not beside '{policy}'; name it by module="
+    )
+
+
+def _squashed(point: Tensor) -> Tensor:
+    """Points of the plane (..., 2) [m] within a circle of radius 1, finest near zero: p / (0.3 +
+    |p|)."""
+    return point / (0.3 + torch.sqrt(point.square().sum(-1, keepdim=True) + 1e-6))
+
+
+def command_scales(command_range: Sequence[tuple[float, float]]) -> tuple[Tensor, Tensor]:
+    """Middle and half width of each range, for scaling commands to about [-1, 1]; no half width
+    below 0.1."""
+    bounds = torch.tensor(command_range)
+    return bounds.mean(-1), (0.5 * (bounds[:, 1] - bounds[:, 0])).clamp(min=0.1)

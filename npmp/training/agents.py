@@ -1,0 +1,183 @@
+"""What acts while it learns on policy or from a teacher: a network that unrolls over time, and how
+its output moves the robots."""
+
+from __future__ import annotations
+
+import copy
+import math
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from npmp.actors import SkillMemory, skill_memory
+from npmp.envs.task_env import TaskEnv
+from npmp.nets import Decoder, JointDecoder, prior
+from npmp.policy import HighLevelPolicy, PolicyInput
+from npmp.rl import unroll_lstm
+from npmp.skill import SkillModule
+from npmp.tree import Tree
+
+
+class AgentMemory(NamedTuple):
+    """What an agent carries from step to step; zero at an episode's start."""
+
+    network: Tree  # (n, ...) the learning network's state
+    skill: Any  # (n, ...) `SkillMemory` of a frozen decoder, () where none is used
+    z: Tensor  # (n, d) the latent of the step before
+
+
+class Agent(Protocol):
+    """A network that learns, as `npmp.rl.Learner` calls it, and the robots that it moves."""
+
+    # width of the network's output
+    outputs: int
+
+    @property
+    def network(self) -> nn.Module:
+        """What learns."""
+
+    @property
+    def unit(self) -> Tensor | float:
+        """Of the network's output in losses, (a,) or a number: rad where it is joint targets."""
+
+    def initial_memory(self, n: int) -> AgentMemory:
+        """The memory of n fresh episodes."""
+
+    def observe(self, env: TaskEnv[Any], memory: AgentMemory, generator: torch.Generator) -> Tree:
+        """What the network observes now, a tree (n, ...)."""
+
+    def drive(
+        self, output: Tensor, given: Tree, memory: AgentMemory, state: Tree
+    ) -> tuple[Tensor, AgentMemory]:
+        """The action (n, nu) [rad] that an output (n, a) is, and the memory after it.
+
+        given: what `observe` said. state: of the network, after the step.
+        """
+
+
+class LatentAgent:
+    """A high-level policy, whose output is a latent; a frozen decoder turns it into joint targets by
+    its mean."""
+
+    def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
+        """skill: a copy of it is used, frozen."""
+        self.network = policy
+        self.skill = copy.deepcopy(skill).requires_grad_(False).eval()
+        self.outputs = skill.latent_dim
+        decoder = self.skill.decoder
+        self.unit: Tensor | float = decoder.scale if isinstance(decoder, JointDecoder) else 1.0
+
+    def initial_memory(self, n: int) -> AgentMemory:
+        """As `Agent.initial_memory`."""
+        memory = skill_memory(self.skill, n)
+        return AgentMemory(self.network.initial_state(n), memory.decoder, memory.z)
+
+    def observe(
+        self, env: TaskEnv[Any], memory: AgentMemory, generator: torch.Generator
+    ) -> PolicyInput:
+        """As `Agent.observe`."""
+        return PolicyInput(env.observe(), env.task.observe(), memory.z)
+
+    def drive(
+        self, output: Tensor, given: PolicyInput, memory: AgentMemory, state: Tree
+    ) -> tuple[Tensor, AgentMemory]:
+        """As `Agent.drive`."""
+        action, decoder = self.skill.decode(output, given.senses, memory.skill)
+        return action, AgentMemory(state, decoder, output)
+
+
+class ModuleAgent:
+    """A skill module learned as a whole, whose output is the action."""
+
+    unit: Tensor | float = 1.0
+
+    def __init__(self, skill: SkillModule, initial_std: float):
+        """initial_std: of the joint targets [rad]."""
+        self.network = ModulePolicy(skill, initial_std)
+        self.outputs = len(skill.contract.joint_names)
+
+    def initial_memory(self, n: int) -> AgentMemory:
+        """As `Agent.initial_memory`."""
+        state = self.network.initial_state(n)
+        return AgentMemory(state, (), state.z)
+
+    def observe(
+        self, env: TaskEnv[Any], memory: AgentMemory, generator: torch.Generator
+    ) -> ModuleInput:
+        """As `Agent.observe`."""
+        noise = torch.randn(memory.z.shape, generator=generator, device=memory.z.device)
+        return ModuleInput(env.task.observe(), env.observe(), noise)
+
+    def drive(
+        self, output: Tensor, given: ModuleInput, memory: AgentMemory, state: SkillMemory
+    ) -> tuple[Tensor, AgentMemory]:
+        """As `Agent.drive`."""
+        return output, AgentMemory(state, (), state.z)
+
+
+class ModuleInput(NamedTuple):
+    """What `ModulePolicy` is given at a step; leading shape (...)."""
+
+    context: Tensor  # (..., c) the encoder's features
+    senses: Tensor  # (..., o) what the decoder is shown
+    noise: Tensor  # (..., d) of the latent: stored, so that a re-run draws the same
+
+
+class ModulePolicy(nn.Module):
+    """Encoder, sampled latent and decoder, with a Gaussian around the decoder's joint targets.
+
+    The latent is reparameterized, so the encoder learns through the density of the joint targets.
+    Only `skill` is kept of a trained policy; the spread of the targets is exploration.
+    """
+
+    def __init__(self, skill: SkillModule, initial_std: float):
+        """initial_std: of the joint targets [rad]; 0.2 in robot-NPMP."""
+        super().__init__()
+        self.skill = skill
+        actions = len(skill.contract.joint_names)
+        self.log_std = nn.Parameter(torch.full((actions,), math.log(initial_std)))
+
+    def initial_state(self, n: int) -> SkillMemory:
+        """The state of n fresh episodes."""
+        return skill_memory(self.skill, n)
+
+    def module(self, latent_range: Tensor) -> SkillModule:
+        """A copy of the skill module, for which latents within latent_range (d,) are usual."""
+        skill = copy.deepcopy(self.skill)
+        skill.latent_range.copy_(latent_range)
+        return skill
+
+    def forward(
+        self, observations: ModuleInput, state: SkillMemory, resets: Tensor
+    ) -> tuple[Tensor, Tensor, SkillMemory, Tensor]:
+        """Unroll over time, as `HighLevelPolicy.forward`; the KL is eq. 6's.
+
+        Only the latents and the LSTM go step by step, and the LSTM does not wait for the latents;
+        the rest is computed for all steps at once.
+        """
+        skill = self.skill
+        assert isinstance(skill.decoder, Decoder)  # a module in joint space has no encoder to learn
+        encode = skill.encoder.over_time(skill.context_scale(observations.context))
+        keep = (~resets).unsqueeze(-1).to(state.z.dtype)
+        z, latents, mus, sigmas = state.z, [], [], []
+        for t in range(len(resets)):
+            z = z * keep[t]
+            mu, sigma = encode(t, z)
+            z = prior.sample_posterior(z, mu, sigma, skill.alpha, observations.noise[t])
+            latents.append(z)
+            mus.append(mu)
+            sigmas.append(sigma)
+        x, memorized = skill.decoder.inputs(skill.observation_scale(observations.senses))
+        hidden, last = unroll_lstm(
+            skill.decoder.lstm, memorized, (state.decoder.hidden, state.decoder.cell), resets
+        )
+        mean = skill.decoder.output(hidden, x, torch.stack(latents))
+        divergence = prior.kl_of_deviation(torch.stack(mus), torch.stack(sigmas), skill.alpha)
+        std = self.log_std.exp().expand_as(mean)
+        return mean, std, SkillMemory(z, type(state.decoder)(*last)), divergence
+
+
+def latent_range(z: Tensor) -> Tensor:
+    """What 99 % of the latents (..., d) lately seen stay within, per dimension, (d,)."""
+    return torch.quantile(z.flatten(0, -2)[:100_000].abs(), 0.99, dim=0).clamp(min=0.1)

@@ -1,0 +1,202 @@
+"""Learning on policy, by V-MPO, MO-V-MPO or PPO: one trainer for any task.
+
+An iteration is one unroll of all robots, and updates from it. In imitation a whole module learns,
+encoder and decoder, and its actions are joint targets (Bohez et al. 2022); in reuse a high-level
+policy, whose actions are latents of a frozen decoder.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from npmp import ranges
+from npmp.envs.task_env import TaskEnv
+from npmp.nets.critic import Critic
+from npmp.nets.init import seeded
+from npmp.rl import PPO, VMPO, Learner, PPOConfig, Rollout, VMPOConfig
+from npmp.rollout import Carried, Decision, Moment, rollout
+from npmp.state import Numbers, Part, Resumable
+from npmp.training.agents import Agent, AgentMemory, ModulePolicy, latent_range
+from npmp.training.schedules import prior_weight
+from npmp.training.trainer import Gathered, StepMeans, mean_figures
+from npmp.tree import stack_trees
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnPolicyConfig:
+    """Settings of every on-policy algorithm. Raises ValueError out of range."""
+
+    # control steps per robot and iteration
+    unroll: int = 32
+    # passes over an unroll; 1 in V-MPO
+    passes: int = 2
+    # groups of robots per pass, one gradient step each; 1 in V-MPO
+    minibatches: int = 4
+    # units of the critic's layers; 1024 each in the paper
+    critic_hidden: tuple[int, ...] = (256, 256, 256)
+    # of joint targets at the start, where a whole module learns [rad]
+    initial_std: float = 0.2
+    # weight of the KL to the prior at the end of its course, summed over latent dimensions [1/nat]
+    beta: float = 0.03
+    # share of the run over which beta rises; 0: it is constant
+    beta_ramp: float = 0.5
+
+    def __post_init__(self) -> None:
+        ranges.at_least_one(self, "unroll", "passes", "minibatches", "critic_hidden")
+        ranges.above_zero(self, "initial_std")
+        ranges.not_negative(self, "beta", "beta_ramp")
+        super().__post_init__()  # type: ignore[misc]  # of the loss
+
+    @abstractmethod
+    def learner(self, agent: Agent, env: TaskEnv[Any], known: int) -> Learner:
+        """The learner of an agent; known: width of what the critic sees."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VMPOTraining(OnPolicyConfig, VMPOConfig):
+    """V-MPO; with a task of several objectives MO-V-MPO."""
+
+    def learner(self, agent: Agent, env: TaskEnv[Any], known: int) -> VMPO:
+        """As `OnPolicyConfig.learner`."""
+        critic = Critic(known, self.critic_hidden, len(env.objectives)).to(env.device)
+        return VMPO(agent.network, critic, self, tuple(env.objectives))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOTraining(OnPolicyConfig, PPOConfig):
+    """PPO, with the sum of a task's objectives."""
+
+    unroll: int = 24
+    passes: int = 3
+    minibatches: int = 2
+    # beside advantages of standard deviation 1
+    beta: float = 0.01
+
+    def learner(self, agent: Agent, env: TaskEnv[Any], known: int) -> PPO:
+        """As `OnPolicyConfig.learner`."""
+        return PPO(agent.network, Critic(known, self.critic_hidden, 1).to(env.device), self)
+
+
+class OnPolicyTrainer(Resumable):
+    """Owns environment, learner and the collection's state. Episodes go on across unrolls."""
+
+    of_all_collectors, joins = False, True
+    steps_before = 0
+    rates = "algo.learning_rate="
+
+    def __init__(self, env: TaskEnv[Any], agent: Agent, config: OnPolicyConfig, *, seed: int = 0):
+        """agent: trained in place, on the environment's device.
+
+        Raises:
+          InputError: for more minibatches than robots.
+        """
+        if config.minibatches > env.num_envs:
+            raise InputError(
+                f"algo.minibatches={config.minibatches} needs as many robots, there are "
+                f"{env.num_envs} (num_envs)"
+            )
+        self.env, self.agent, self.config = env, agent, config
+        self.generator = torch.Generator(env.device).manual_seed(seed + 1)
+        memory = agent.initial_memory(env.num_envs)
+        with seeded(seed):
+            self.learner = config.learner(agent, env, self._known(memory).shape[-1])
+        first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
+        self.carried = Carried(memory, first)
+        self.range = torch.full_like(memory.z[0], 0.1)  # of the latents lately seen
+        self.iteration_count = self.env_steps = 0
+
+    @property
+    def steps_each(self) -> int:
+        """As `Trainer.steps_each`."""
+        return self.env.num_envs * self.config.unroll
+
+    # --- collection ---
+
+    def initial_memory(self, n: int) -> AgentMemory:
+        """As `npmp.rollout.Actor.initial_memory`."""
+        return self.agent.initial_memory(n)
+
+    def act(self, env: TaskEnv[Any], memory: AgentMemory, first: Tensor) -> Decision:
+        """As `npmp.rollout.Actor.act`: the acting network samples."""
+        given, known = self.agent.observe(env, memory, self.generator), self._known(memory)
+        output, log_prob, state = self.learner.act(given, memory.network, first, self.generator)
+        action, after = self.agent.drive(output, given, memory, state)
+        note = {"observations": given, "actions": output, "behaviour_log_prob": log_prob}
+        return Decision(action, after, note | {"critic_observations": known})
+
+    def _known(self, memory: AgentMemory) -> Tensor:
+        """What the critic sees of the present state: all that there is to know, (n, p)."""
+        return torch.cat((self.env.task.privileged(), memory.z), -1)
+
+    def collect(self) -> tuple[Rollout, dict[str, float]]:
+        """One unroll of all robots: the rollout, and means over its steps."""
+        start, rows, means = self.carried, [], StepMeans(self.env)
+
+        def record(moment: Moment) -> None:
+            step = moment.step
+            row = {"resets": moment.first, "rewards": step.rewards.nan_to_num()}
+            row |= {"terminated": step.terminated, "truncated": step.truncated}
+            # the environment has not been reset: this is the true successor
+            row["next_observations"] = self._known(moment.decision.memory)
+            rows.append(moment.decision.note | row)
+            means.add(step)
+
+        self.carried = rollout(self, self.env, self.config.unroll, record, carried=start)
+        return Rollout(**stack_trees(rows), initial_state=start.memory.network), means.figures()
+
+    def gather(self, progress: float) -> Gathered:
+        """As `Trainer.gather`: a rollout."""
+        collected, figures = self.collect()
+        return Gathered(collected, figures, collected.num_steps)
+
+    def merge(self, parts: Sequence[Gathered]) -> Gathered:
+        """As `Trainer.merge`: an update of several collectors' robots."""
+        joined = Rollout.joined([part.data for part in parts])
+        return Gathered(joined, mean_figures(parts), sum(part.env_steps for part in parts))
+
+    def acting_weights(self) -> dict[str, Tensor]:
+        """As `Trainer.acting_weights`: the acting network's."""
+        return self.learner.acting.state_dict()
+
+    def act_as(self, weights: dict[str, Tensor]) -> None:
+        """As `Trainer.act_as`."""
+        self.learner.acting.load_state_dict(weights)
+
+    # --- learning ---
+
+    def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
+        """As `Trainer.iteration`: one unroll and the updates from it."""
+        gathered, c = gathered or self.gather(progress), self.config
+        self.env_steps += gathered.env_steps
+        collected: Rollout = gathered.data
+        if self.iteration_count == 0:  # the critic's input scales are those of the first unroll
+            known = collected.critic_observations.flatten(0, 1)
+            self.learner.critic.scale.fit(known, 0.1)
+        z = collected.critic_observations[..., -len(self.range) :]
+        self.range.copy_(latent_range(z))
+        beta = prior_weight(progress, c.beta, c.beta_ramp)
+        how: Any = {"passes": c.passes, "minibatches": c.minibatches, "generator": self.generator}
+        learned = self.learner.learn(collected, beta, **how)
+        self.iteration_count += 1
+        if isinstance(network := self.agent.network, ModulePolicy):
+            learned["action_std"] = network.log_std.exp().mean().item()
+        return gathered.figures | learned | {"beta": beta}
+
+    # --- checkpoints ---
+
+    def _parts(self) -> dict[str, Part]:
+        return {
+            "learner": self.learner,
+            "env": self.env,
+            "carried": self.carried,
+            "generator": self.generator,
+            "range": self.range,
+            "counts": Numbers(self, "iteration_count", "env_steps"),
+        }

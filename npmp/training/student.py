@@ -1,0 +1,368 @@
+"""Learning from a teacher (DAgger, Ross et al. 2011): the student acts, the teacher says at every
+step what it would do there, and the student is fitted to that. So it learns from the states that it
+gets into itself.
+
+The teacher is a task's own, a script; another policy of the same module, to put it into a smaller
+network (policy distillation, Rusu et al. 2016); or a module and its mirror images, for a module
+that learns them all (`npmp.training.mirrored`).
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from mocap_data.errors import InputError
+from npmp import ranges
+from npmp.envs.task_env import TaskEnv
+from npmp.memory import require_batch, require_replay
+from npmp.nets import JointDecoder
+from npmp.policy import HighLevelPolicy
+from npmp.rl.optimization import descend, move_average
+from npmp.rollout import Actor, Carried, Decision, Moment, rollout
+from npmp.state import Numbers, Part, Resumable
+from npmp.training.agents import Agent, AgentMemory, LatentAgent, latent_range
+from npmp.training.schedules import linear
+from npmp.training.trainer import Gathered, StepMeans, mean_figures
+from npmp.tree import Tree, cat_trees, leaves, map_tree, stack_trees
+
+CLIP_GRAD = 1.0  # norm
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudentConfig:
+    """Settings of learning from a teacher. Raises ValueError out of range."""
+
+    # control steps per robot and iteration
+    unroll: int = 50
+    # unrolls that updates are made from, the latest
+    kept: int = 10
+    # per iteration
+    updates: int = 20
+    # robots' unrolls per update
+    batch: int = 64
+    # share of the run in which the teacher acts, too: at first of all robots, at its end of none
+    taught: float = 0.3
+    # while collecting [rad]
+    action_noise: float = 0.05
+    # rate at which a robot is sent to track another frame from where it stands [1/s]
+    rejoin_rate: float = 0.0
+    # of training, where the task's own episodes are longer; null: the task's own
+    episode_s: float | None = 4.0
+    # learning rate over the run
+    lr: tuple[float, float] = (1e-3, 5e-5)
+    # larger differences count linearly (Huber 1964) [rad]; null: all by their squares
+    outlier_rad: float | None = None
+    # weight of the KL to the AR(1) prior, per nat summed over latent dimensions
+    beta: float = 0.0
+    # decay of the weights towards the teacher's, per update times lr (L2-SP, Li et al. 2018)
+    anchor: float = 0.0
+    # averaged weights, which are judged and kept; over a ninth of the updates so far at most
+    ema: float = 0.995
+
+    def __post_init__(self) -> None:
+        ranges.at_least_one(self, "unroll", "kept", "updates", "batch")
+        ranges.share(self, "ema", "taught")
+        ranges.not_negative(self, "action_noise", "rejoin_rate", "beta", "anchor")
+        ranges.pairs(self, "lr")
+        given = [name for name in ("episode_s", "outlier_rad") if getattr(self, name) is not None]
+        ranges.above_zero(self, "lr", *given)
+        if (share := self.anchor * max(self.lr)) > 1.0:
+            raise ValueError(f"anchor times lr must be at most 1, got {share:g}")
+
+
+class Teacher(Protocol):
+    """What says what it would do, whatever robots do."""
+
+    @property
+    def weights(self) -> nn.Module | None:
+        """Those that a student's correspond to; None where there are none."""
+
+    def initial_memory(self, n: int) -> Tree:
+        """The memory of n fresh episodes."""
+
+    def answer(
+        self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor
+    ) -> tuple[Tensor, Tree]:
+        """The output (n, a) that it would give where the student is given this, and its memory."""
+
+
+class Lesson(NamedTuple):
+    """Control steps of n robots, and what the teacher would have done."""
+
+    given: Tree  # (T, n, w) what the student observes
+    shown: Tensor  # (T, n, a) the teacher's output, in the unit of losses
+    first: Tensor  # (T, n) bool
+    start: Tree  # (n, ...) the student's state before the first step
+
+
+class StudentMemory(NamedTuple):
+    """What student and teacher carry from step to step."""
+
+    student: AgentMemory
+    teacher: Tree
+    taught: Tensor  # (n,) bool: the teacher acts
+
+
+class StudentTrainer(Resumable):
+    """Owns environment, student and the latest lessons; one `iteration` at a time."""
+
+    of_all_collectors = joins = True
+    steps_before = 0
+    rates = "algo.lr="
+
+    def __init__(
+        self,
+        env: TaskEnv[Any],
+        agent: Agent,
+        teacher: Teacher,
+        config: StudentConfig,
+        *,
+        seed: int = 0,
+    ):
+        """agent: what learns, in place, on the environment's device.
+
+        Raises:
+          InputError: for an anchor where the student's weights do not correspond to the teacher's.
+        """
+        self.env, self.agent, self.teacher, self.config = env, agent, teacher, config
+        self.average = copy.deepcopy(agent.network).requires_grad_(False)
+        self.generator = torch.Generator(env.device).manual_seed(seed + 1)
+        learned = [weight for weight in agent.network.parameters() if weight.requires_grad]
+        if config.anchor and [w.shape for w in learned] != [
+            w.shape for w in (teacher.weights or nn.Module()).parameters()
+        ]:
+            raise InputError(
+                f"algo.anchor={config.anchor:g}: the student's weights do not correspond to its "
+                "teacher's (net=)"
+            )
+        self.optimizer = torch.optim.Adam(learned, lr=config.lr[0])
+        n, c = env.num_envs, config
+        first = torch.ones(n, dtype=torch.bool, device=env.device)
+        memory = self.initial_memory(n)
+        self.carried = Carried(memory, first)
+        given = agent.observe(env, memory.student, torch.Generator(env.device))
+        width = sum(part.shape[-1] for part in leaves(given)) + agent.outputs
+        require_replay(c.kept * c.unroll, n, width)
+        require_batch(c.batch, c.unroll, (width,), width, key="algo.batch")
+        step = {"given": given, "shown": first.new_zeros(n, agent.outputs, dtype=torch.float32)}
+        steps = map_tree(
+            lambda part: part.new_zeros(c.kept, c.unroll, *part.shape), step | {"first": first}
+        )
+        start = map_tree(lambda part: part.new_zeros(c.kept, *part.shape), memory.student.network)
+        self.lessons = Lesson(**steps, start=start)  # a ring
+        self.range = torch.full_like(memory.student.z[0], 0.1)  # of the latents lately seen
+        self.share = 1.0  # of the robots that the teacher moves, of those whose episodes begin
+        self.iteration_count = self.env_steps = 0
+
+    @property
+    def steps_each(self) -> int:
+        """As `Trainer.steps_each`."""
+        return self.env.num_envs * self.config.unroll
+
+    # --- collection ---
+
+    def initial_memory(self, n: int) -> StudentMemory:
+        """As `npmp.rollout.Actor.initial_memory`."""
+        nobody = torch.zeros(n, dtype=torch.bool, device=self.env.device)
+        return StudentMemory(self.agent.initial_memory(n), self.teacher.initial_memory(n), nobody)
+
+    def act(self, env: TaskEnv[Any], memory: StudentMemory, first: Tensor) -> Decision:
+        """As `npmp.rollout.Actor.act`: the student's mean or the teacher's output, with noise on
+        the action."""
+        c, student = self.config, memory.student
+        drawn = torch.rand(env.num_envs, generator=self.generator, device=env.device)
+        if c.rejoin_rate:
+            env.task.rejoin(~first & (drawn < c.rejoin_rate * env.dt))
+        taught = torch.where(first, drawn < self.share, memory.taught)
+        given = self.agent.observe(env, student, self.generator)
+        one = map_tree(lambda part: part[None], given)
+        mean, _, state, _ = self.agent.network(one, student.network, first[None])
+        shown, teacher = self.teacher.answer(env, given, memory.teacher, first)
+        output = torch.where(taught.unsqueeze(-1), shown, mean[0])
+        action, after = self.agent.drive(output, given, student, state)
+        noise = torch.randn(action.shape, generator=self.generator, device=action.device)
+        note = {"given": given, "shown": self.agent.unit * shown, "first": first}
+        return Decision(
+            action + c.action_noise * noise, StudentMemory(after, teacher, taught), note
+        )
+
+    def gather(self, progress: float) -> Gathered:
+        """As `Trainer.gather`: a lesson."""
+        c, start, rows, latents = self.config, self.carried, [], []
+        self.share = max(0.0, 1.0 - progress / c.taught) if c.taught > 0.0 else 0.0
+        means = StepMeans(self.env)
+
+        def record(moment: Moment) -> None:
+            rows.append(moment.decision.note)
+            latents.append(moment.decision.memory.student.z)
+            means.add(moment.step)
+
+        self.carried = rollout(self, self.env, c.unroll, record, carried=start)
+        self.range.copy_(latent_range(torch.stack(latents)))
+        lesson = Lesson(**stack_trees(rows), start=start.memory.student.network)
+        figures = means.figures() | {"taught": self.share}
+        return Gathered(lesson, figures, self.steps_each)
+
+    def merge(self, parts: Sequence[Gathered]) -> Gathered:
+        """As `Trainer.merge`: the collectors' robots side by side."""
+        start = cat_trees([part.data.start for part in parts])
+        lesson = cat_trees([part.data._replace(start=None) for part in parts], 1)
+        steps = sum(part.env_steps for part in parts)
+        return Gathered(lesson._replace(start=start), mean_figures(parts), steps)
+
+    def acting_weights(self) -> dict[str, Tensor]:
+        """As `Trainer.acting_weights`."""
+        return self.agent.network.state_dict()
+
+    def act_as(self, weights: dict[str, Tensor]) -> None:
+        """As `Trainer.act_as`."""
+        self.agent.network.load_state_dict(weights)
+
+    # --- learning ---
+
+    def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
+        """As `Trainer.iteration`: a lesson, and updates from the latest ones.
+
+        `clone_error` is by how much the student misses the teacher's output, root mean square.
+        """
+        gathered, c = gathered or self.gather(progress), self.config
+        self.env_steps += gathered.env_steps
+        slot = self.iteration_count % c.kept
+        map_tree(lambda ring, lesson: ring[slot].copy_(lesson), self.lessons, gathered.data)
+        lr = linear(c.lr, progress)
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+        square = kl = skipped = 0.0
+        for update in range(c.updates):
+            lesson = self._drawn()
+            mean, _, _, to_prior = self.agent.network(lesson.given, lesson.start, lesson.first)
+            miss, divergence = self.agent.unit * mean - lesson.shown, to_prior.mean()
+            loss = clone_loss(miss, c.outlier_rad) + c.beta * divergence
+            norm = descend(loss, self.optimizer, CLIP_GRAD)
+            if math.isfinite(norm):
+                self._towards_teacher(c.anchor * lr)
+                done = self.iteration_count * c.updates + update
+                move_average(self.average, self.agent.network, c.ema, done)
+            skipped += not math.isfinite(norm)
+            square += miss.detach().square().mean().item() / c.updates
+            kl += divergence.item() / c.updates
+        self.iteration_count += 1
+        learned = {"clone_error": math.sqrt(square), "kl": kl, "policy_grad_norm": norm}
+        return gathered.figures | learned | {"skipped_updates": skipped}
+
+    @torch.no_grad()
+    def _towards_teacher(self, share: float) -> None:
+        """What lessons do not ask for goes back to what the teacher has, so that it is not
+        forgotten; decoupled from the gradient as by AdamW."""
+        if share and self.teacher.weights is not None:
+            learned = (w for w in self.agent.network.parameters() if w.requires_grad)
+            for weight, there in zip(learned, self.teacher.weights.parameters(), strict=True):
+                weight.lerp_(there, share)
+
+    def _drawn(self) -> Lesson:
+        """Robots of one of the lessons that are kept."""
+        kept, device = min(self.iteration_count + 1, self.config.kept), self.env.device
+        which = int(torch.randint(kept, (), generator=self.generator, device=device))
+        lesson = map_tree(lambda ring: ring[which], self.lessons)
+        robots = lesson.first.shape[1]
+        ids = torch.randint(robots, (self.config.batch,), generator=self.generator, device=device)
+        start = map_tree(lambda part: part[ids], lesson.start)
+        return map_tree(lambda part: part[:, ids], lesson._replace(start=None))._replace(
+            start=start
+        )
+
+    # --- checkpoints ---
+
+    def _parts(self) -> dict[str, Part]:
+        return {
+            "policy": self.agent.network,
+            "average": self.average,
+            "optimizer": self.optimizer,
+            "lessons": self.lessons,
+            "env": self.env,
+            "carried": self.carried,
+            "generator": self.generator,
+            "range": self.range,
+            "counts": Numbers(self, "iteration_count", "env_steps"),
+        }
+
+
+def clone_loss(miss: Tensor, outlier_rad: float | None) -> Tensor:
+    """The mean square of differences, those beyond `outlier_rad` counted as the tangent there.
+
+    Moments that are lost anyhow, a robot that falls, hold most of the squares.
+    """
+    if outlier_rad is None:
+        return miss.square().mean()
+    return 2.0 * nn.functional.huber_loss(miss, torch.zeros_like(miss), delta=outlier_rad)
+
+
+class ScriptTeacher:
+    """A task's own teacher, whose joint targets are latents in joint space."""
+
+    weights = None
+
+    def __init__(self, script: Actor, scale: Tensor):
+        """scale: of a unit of a latent, (nu,) [rad]."""
+        self.script, self.scale, self.initial_memory = script, scale, script.initial_memory
+
+    def answer(
+        self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor
+    ) -> tuple[Tensor, Tree]:
+        """As `Teacher.answer`."""
+        decision = self.script.act(env, memory, first)
+        return decision.action / self.scale, decision.memory
+
+
+class PolicyTeacher:
+    """A policy, asked with the latents that robots have moved by, whatever chose them."""
+
+    def __init__(self, policy: HighLevelPolicy):
+        """policy: a copy of it is used."""
+        self.weights = copy.deepcopy(policy).requires_grad_(False).eval()
+        self.initial_memory = self.weights.initial_state
+
+    def answer(
+        self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor
+    ) -> tuple[Tensor, Tree]:
+        """As `Teacher.answer`: the mean of its latents."""
+        latent, memory = self.weights.step(given, memory)
+        return latent.mean, memory
+
+
+def teacher_of(
+    env: TaskEnv[Any], agent: LatentAgent, policy: HighLevelPolicy | None = None
+) -> Teacher:
+    """The teacher of a high-level policy: another policy of the same module, or the task's own.
+
+    Raises:
+      InputError: for a policy of another module or task; without one for a task that has no teacher
+        of its own, or a module with skills.
+    """
+    if policy is not None:
+        policy.check_task(env.task)
+        if policy.contract.module_sha256 != (own := agent.network.contract.module_sha256):
+            one, other = (d[:12] or "unknown" for d in (own, policy.contract.module_sha256))
+            raise InputError(
+                f"the teacher commands another module (sha256 {other}...) than the student ({one}...)"
+            )
+        return PolicyTeacher(policy.to(env.device))
+    script, decoder = env.task.teacher, agent.skill.decoder
+    if script is None:
+        raise InputError(
+            f"task '{env.task.name}' has no teacher of its own; use teacher=, algo=world_model or "
+            "algo=vmpo"
+        )
+    if not isinstance(decoder, JointDecoder):
+        raise InputError(
+            "a task's teacher acts in joint space: algo=clone takes joint_space=true, or a policy of"
+            " the module as teacher="
+        )
+    return ScriptTeacher(script(env), decoder.scale)

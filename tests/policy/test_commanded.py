@@ -1,0 +1,85 @@
+"""A walking policy that dribbles: the script's command in front of it, and what it is told of the
+ball besides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from mocap_data.errors import InputError
+from npmp.envs import TaskEnv
+from npmp.evaluation.trial import run_trial
+from npmp.policy import HighLevelPolicy, PolicyActor, PolicyInput
+from npmp.robots import Robot
+from npmp.skill import SkillModule
+from npmp.tasks import Dribble, DribbleConfig, Walk
+from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
+
+CONFIG = CommanderConfig()
+
+
+def test_a_commanded_walker_is_one_policy(
+    robot: Robot, skill: SkillModule, policy: HighLevelPolicy, tmp_path: Path
+) -> None:
+    """At first it does what the walking policy does on the script's command, from its file, too."""
+    whole = policy.commanded(Dribble(robot), CONFIG)
+    assert whole.contract.task == "dribble" and whole.contract.command == list(Dribble.inputs)
+    generator = torch.Generator().manual_seed(1)
+    asked = 2.0 * torch.randn(7, 64, 4, generator=generator)
+    seen, z, first = (
+        torch.randn(7, 64, 33),
+        torch.randn(7, 64, 4),
+        torch.zeros(7, 64, dtype=torch.bool),
+    )
+    command = dribble_command(asked[..., :2], asked[..., 2:], CONFIG)
+    ours = whole(PolicyInput(seen, asked, z), whole.initial_state(64), first)
+    theirs = policy(PolicyInput(seen, command, z), policy.initial_state(64), first)
+    # other widths of the first layer, other orders of its sums
+    torch.testing.assert_close(ours[0], theirs[0], atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(ours[1], theirs[1], atol=1e-5, rtol=1e-4)
+    whole.save(tmp_path / "policy")
+    again = HighLevelPolicy.load(tmp_path / "policy")
+    assert again.commander == CONFIG
+    assert torch.equal(
+        again(PolicyInput(seen, asked, z), again.initial_state(64), first)[0], ours[0]
+    )
+
+
+def test_it_can_learn_what_the_script_does_not_say(
+    robot: Robot, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
+    """Balls at their targets are all left alone by the script, wherever they are; the policy can
+    tell them apart."""
+    whole = policy.commanded(Dribble(robot), CONFIG)
+    told = torch.tensor([[0.5, 0.2, 0.5, 0.2], [0.9, -0.4, 0.9, -0.4]])
+    near, far = whole.observe(PolicyInput(torch.zeros(2, 33), told, torch.zeros(2, 4)))
+    assert torch.equal(near[:36], far[:36]) and not torch.equal(near[36:], far[36:])
+    assert len(near) == 33 + 3 + 4
+
+
+def test_it_moves_robots(robot: Robot, skill: SkillModule, policy: HighLevelPolicy) -> None:
+    env = TaskEnv(Dribble(robot), 2, num_threads=1)
+    whole = policy.commanded(env.task, CONFIG)
+    trial = run_trial(PolicyActor(whole, skill), env, seconds=0.1)
+    assert trial.error.shape == (5, 2) and trial.seen["ball"].shape == (5, 2, 2)
+
+
+def test_only_a_walking_policy_is_commanded(
+    robot: Robot, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
+    with pytest.raises(InputError, match="one of task 'dribble'"):
+        HighLevelPolicy.for_task(skill, Dribble(robot)).commanded(Dribble(robot), CONFIG)
+    with pytest.raises(InputError, match="'walk' tells forward_mps"):
+        policy.commanded(Walk(robot), CONFIG)
+
+
+def test_learning_to_dribble_begins_with_a_walker(
+    robot: Robot, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
+    whole = policy.for_other_task(Dribble(robot))
+    assert whole.contract.task == "dribble" and whole.commander == Dribble(robot).commander
+    faster = DribbleConfig(teacher=CommanderConfig(near=0.9))
+    again = whole.for_other_task(Dribble(robot, faster))
+    assert again.commander == faster.teacher and again.contract.command == whole.contract.command
