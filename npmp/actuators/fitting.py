@@ -67,18 +67,23 @@ class FitConfig:
     """How a model is fitted. Raises ValueError for values out of range."""
 
     net: ActuatorNetConfig = field(default_factory=ActuatorNetConfig)
-    updates: int = 2000  # gradient steps [D]
-    batch: int = 256  # samples; of a conv, a quarter as many unrolls [robot-NPMP: 16]
-    # samples, of a conv, through time: more of short ones did better [robot-NPMP: 1600; D]
+    # gradient steps [D]
+    updates: int = 2000
+    # samples; of a conv, a quarter as many unrolls [robot-NPMP: 16]
+    batch: int = 256
+    # samples of an unroll of a conv through time; short ones did better [robot-NPMP: 1600; D]
     unroll: int = 12
-    learning_rate: float = 3e-3  # falling to 0 as a cosine [robot-NPMP: 1e-3; D]
-    weight_decay: float = 1e-2  # [D]
+    # at first; it falls to 0 as a cosine [robot-NPMP: 1e-3; D]
+    learning_rate: float = 3e-3
+    # of AdamW [D]
+    weight_decay: float = 1e-2
     # weight of a vae's KL to N(0, I), per actuator: samples are many, actuators few [D]
     latent_kl: float = 1e-5
-    correction: float = 1.0  # weight of the squares of what a hybrid's network adds [D]
-    # half of all samples with error, velocity and torque turned around: a joint has no side [D]
+    # weight of the squared torques that a hybrid's network adds [D]
+    correction: float = 1.0
+    # mirror half of all samples (error, velocity and torque negated): a joint has no side [D]
     mirror: bool = True
-    # of a closed form by a pendulum's motion, from other beginnings; the best stays [D]
+    # fits of a closed form to a pendulum's motion, from as many starts; the best stays [D]
     searches: int = 6
 
     def __post_init__(self) -> None:

@@ -49,8 +49,10 @@ class ActuatorNetConfig:
 
     # samples back that the MLP sees [Hwangbo: 0, 4, 8 at 400 Hz; D]
     lags: tuple[int, ...] = (0, 1, 2, 3, 4, 6, 8)
-    width: int = 32  # units of a layer [Hwangbo; D for the convolutions]
-    latent_dim: int = 4  # of a vae's latents, which differ by actuator [D]
+    # units of a layer [Hwangbo; D for the convolutions]
+    width: int = 32
+    # of a vae's latents, which differ by actuator [D]
+    latent_dim: int = 4
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "width", "latent_dim")

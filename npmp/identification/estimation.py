@@ -17,11 +17,8 @@ from scipy.optimize import least_squares
 
 from npmp import ranges
 from npmp.actuators.log import Recording, StandLog
-from npmp.identification.stand import KINDS, Floats, Motion, Stand
+from npmp.identification.stand import BIAS, DAMPING, DELAY, KD, KP, Floats, Motion, Stand
 
-_DAMPING, _DELAY, _BIAS, _KP, _KD = (
-    KINDS.index(name) for name in ("damping", "delay_s", "bias", "kp", "kd")
-)
 # of the differences, in units of each parameter
 _STEP = 1e-4
 # differences of two sizes may disagree by so much of a slope, and by so many noises per unit: a
@@ -37,9 +34,12 @@ _TORQUE_NOISE = 0.02
 class Prior:
     """Standard deviations about the model's own values. Raises ValueError below zero."""
 
-    kp: float = 0.12  # of itself: +-20 %, uniform
+    # share of the model's value; as uniform +-20 %
+    kp: float = 0.12
+    # share of the model's value; as uniform +-20 %
     kd: float = 0.12
-    bias: float = 0.03  # rad: +-0.05, uniform
+    # [rad]; as uniform +-0.05
+    bias: float = 0.03
 
     def __post_init__(self) -> None:
         ranges.not_negative(self, "kp", "kd", "bias")
@@ -50,9 +50,12 @@ class IdentificationConfig:
     """Raises ValueError for numbers out of range."""
 
     prior: Prior = field(default_factory=Prior)
-    settle_s: float = 2.0  # [s] at a recording's start that do not count, at most half of it
-    longest_delay_s: float = 0.1  # [s]
-    iterations: int = 30  # at most, in each of two rounds
+    # [s] at a recording's start that do not count, at most half of it
+    settle_s: float = 2.0
+    # largest delay that is fitted [s]
+    longest_delay_s: float = 0.1
+    # of least squares, at most, in each of two rounds
+    iterations: int = 30
 
     def __post_init__(self) -> None:
         ranges.not_negative(self, "settle_s")
@@ -107,29 +110,29 @@ class _Problem:
         self._counted = [slice(min(first, len(r.command) // 2), None) for r in recordings]
         self.torques = all(recording.torque is not None for recording in recordings)
         self.prior = np.full_like(nominal, np.inf)
-        self.prior[:, _BIAS] = config.prior.bias
-        self.prior[:, _KP] = config.prior.kp * nominal[:, _KP]
-        self.prior[:, _KD] = config.prior.kd * nominal[:, _KD]
+        self.prior[:, BIAS] = config.prior.bias
+        self.prior[:, KP] = config.prior.kp * nominal[:, KP]
+        self.prior[:, KD] = config.prior.kd * nominal[:, KD]
         self.free = self.prior > 0.0
         # else damping stands for both: only their sum shows in the angles
-        self.free[:, _KD] &= self.torques
+        self.free[:, KD] &= self.torques
         # which of x a parameter is, -1 where it is not free
         self.column = np.full(self.free.shape, -1)
         self.column[self.free] = np.arange(self.free.sum())
-        critical = 2.0 * np.sqrt(nominal[:, _KP] * stand.inertia)  # damping [Nm s/rad]
-        friction = np.minimum(0.05 * stand.torque_limit, 0.1 * nominal[:, _KP])
+        critical = 2.0 * np.sqrt(nominal[:, KP] * stand.inertia)  # damping [Nm s/rad]
+        friction = np.minimum(0.05 * stand.torque_limit, 0.1 * nominal[:, KP])
         steps, bias = np.full(number, 1.0 / stand.rate_hz), np.full(number, 0.05)
-        units = (stand.inertia, critical, friction, steps, bias, nominal[:, _KP], critical)
+        units = (stand.inertia, critical, friction, steps, bias, nominal[:, KP], critical)
         self.unit = np.stack(units, -1)
         top = np.full_like(nominal, np.inf)
-        top[:, _DELAY] = config.longest_delay_s
+        top[:, DELAY] = config.longest_delay_s
         bottom = np.zeros_like(nominal)
-        bottom[:, _BIAS], bottom[:, _KP] = -np.inf, 0.05 * nominal[:, _KP]
+        bottom[:, BIAS], bottom[:, KP] = -np.inf, 0.05 * nominal[:, KP]
         if not self.torques:
-            bottom[:, _DAMPING] = -0.95 * nominal[:, _KD]
+            bottom[:, DAMPING] = -0.95 * nominal[:, KD]
         self.bounds = (bottom / self.unit)[self.free], (top / self.unit)[self.free]
         self.noise = np.full(number, _NOISE)
-        self.torque_noise = _TORQUE_NOISE * np.minimum(stand.torque_limit, nominal[:, _KP])
+        self.torque_noise = _TORQUE_NOISE * np.minimum(stand.torque_limit, nominal[:, KP])
         self.least_torque_noise = _LEAST_NOISE * self.torque_noise
 
     def parameters(self, x: Floats) -> Floats:
@@ -145,7 +148,7 @@ class _Problem:
         angles, torques = [], []
         for recording, counted in zip(self.recordings, self._counted, strict=True):
             motion = _replay(self.stand, recording, values, torque=self.torques)
-            read = motion.position + values[:, None, :, _BIAS]
+            read = motion.position + values[:, None, :, BIAS]
             angles.append((read - recording.position)[:, counted])
             if motion.torque is not None and recording.torque is not None:
                 torques.append((motion.torque - recording.torque)[:, counted])
@@ -201,9 +204,9 @@ class _Problem:
         values[:, :3] = np.maximum(values[:, :3], 0.05 * self.unit[:, :3])
         delays = np.arange(0.0, self.config.longest_delay_s, 1.0 / self.stand.rate_hz)
         tried = np.repeat(values[None], len(delays), 0)
-        tried[..., _DELAY] = delays[:, None]
+        tried[..., DELAY] = delays[:, None]
         best = np.argmin(np.square(self.misses(tried)[0]).sum(1), 0)
-        values[:, _DELAY] = np.maximum(delays[best], 0.05 / self.stand.rate_hz)
+        values[:, DELAY] = np.maximum(delays[best], 0.05 / self.stand.rate_hz)
         return np.asarray((values / self.unit)[self.free])
 
 
@@ -227,9 +230,9 @@ def identify(stand: Stand, log: StandLog, config: IdentificationConfig | None = 
     covariance, condition = _certainty(problem, x)
     estimate = problem.parameters(x)
     # where it is negative, the drive's damping is less than the model's
-    surplus = np.minimum(estimate[:, _DAMPING], 0.0)
-    estimate[:, _KD] += surplus
-    estimate[:, _DAMPING] -= surplus
+    surplus = np.minimum(estimate[:, DAMPING], 0.0)
+    estimate[:, KD] += surplus
+    estimate[:, DAMPING] -= surplus
     return Identified(
         stand.joints,
         stand.nominal,

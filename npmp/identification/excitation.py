@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.actuators.log import Recording, StandLog
-from npmp.identification.stand import KINDS, Floats, Stand
+from npmp.identification.stand import ARMATURE, BIAS, DAMPING, FRICTION, KD, KP, Floats, Stand
 from npmp.robots import Robot
 
 # of simulated encoders [rad]
@@ -27,12 +27,16 @@ _SPEED, _TORQUE = 0.7, 0.5
 class ExcitationConfig:
     """Sums of sines, of all joints at once. Raises ValueError for numbers out of range."""
 
+    # length of the motion [s]
     seconds: float = 20.0
+    # lowest frequency [Hz]
     lowest_hz: float = 0.2
+    # highest frequency [Hz]
     highest_hz: float = 8.0
     # [rad] about the middle, at most; less where limits or other parts of the robot are near
     amplitude: float = 0.5
-    rest_s: float = 1.0  # [s] at the start and the end, in the middle pose
+    # [s] at the start and the end, in the middle pose
+    rest_s: float = 1.0
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "seconds", "lowest_hz", "highest_hz", "amplitude")
@@ -147,18 +151,18 @@ def drawn(stand: Stand, rng: np.random.Generator) -> Floats:
     samples; armature, damping and friction 0.5 to 1.5 times the model's, or typical of its size."""
     n = len(stand.joints)
 
-    def around(kind: str, low: float, high: float) -> Floats:
+    def around(kind: int, low: float, high: float) -> Floats:
         """0.5 to 1.5 of the model's; low to high [its unit] where that is 0."""
-        own = stand.nominal[:, KINDS.index(kind)]
+        own = stand.nominal[:, kind]
         return np.where(own > 0.0, own * rng.uniform(0.5, 1.5, n), rng.uniform(low, high, n))
 
-    kp, kd = (stand.nominal[:, KINDS.index(kind)] for kind in ("kp", "kd"))
+    kp, kd = stand.nominal[:, KP], stand.nominal[:, KD]
     inertia = float(stand.inertia.mean())
     friction = 0.02 * np.where(np.isfinite(stand.torque_limit), stand.torque_limit, 0.2 * kp)
     values = (
-        around("armature", 0.2 * inertia, inertia),
-        around("damping", 0.0, 0.5 * float(kd.mean()) + 1e-12),
-        around("friction_loss", 0.2 * float(friction.mean()), float(friction.mean())),
+        around(ARMATURE, 0.2 * inertia, inertia),
+        around(DAMPING, 0.0, 0.5 * float(kd.mean()) + 1e-12),
+        around(FRICTION, 0.2 * float(friction.mean()), float(friction.mean())),
         rng.uniform(0.0, 3.0, n) / stand.rate_hz,
         rng.uniform(-0.05, 0.05, n),
         kp * rng.uniform(0.8, 1.2, n),
@@ -176,7 +180,7 @@ def simulated(
     torque: bool = False,
 ) -> StandLog:
     """The log of a robot of these parameters (n, 7), at rest at first, with encoder noise."""
-    bias = parameters[:, KINDS.index("bias")]
+    bias = parameters[:, BIAS]
     # it stands where its drives hold it before the log begins
     still = np.repeat(command[:1], round(2.0 * stand.rate_hz), 0)
     held = stand.run(parameters[None], still, command[0]).position[0, -1] + bias
@@ -184,7 +188,7 @@ def simulated(
     position = motion.position[0] + bias + rng.normal(0.0, _ENCODER_NOISE, command.shape)
     torques = None
     if motion.torque is not None:
-        scale = 0.01 * np.minimum(stand.torque_limit, stand.nominal[:, KINDS.index("kp")])
+        scale = 0.01 * np.minimum(stand.torque_limit, stand.nominal[:, KP])
         torques = motion.torque[0] + scale * rng.normal(size=command.shape)
     recording = Recording("excitation", command, position, None, torques)
     return StandLog(stand.rate_hz, stand.joints, (recording,))

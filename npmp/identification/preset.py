@@ -10,15 +10,25 @@ import numpy as np
 
 from npmp import ranges
 from npmp.identification.estimation import Identified
-from npmp.identification.stand import KINDS, UNITS, Floats
+from npmp.identification.stand import (
+    ARMATURE,
+    BIAS,
+    DAMPING,
+    DELAY,
+    FRICTION,
+    KD,
+    KINDS,
+    KP,
+    UNITS,
+    Floats,
+)
 
-_ARMATURE, _DAMPING, _FRICTION, _DELAY, _BIAS, _KP, _KD = range(len(KINDS))
 # each scaled quantity of a preset, and the parameters of whose estimates it is a spread
 _SPREADS = {
-    "armature": (_ARMATURE,),
-    "damping": (_DAMPING, _KD),
-    "friction_loss": (_FRICTION,),
-    "gain": (_KP,),
+    "armature": (ARMATURE,),
+    "damping": (DAMPING, KD),
+    "friction_loss": (FRICTION,),
+    "gain": (KP,),
 }
 # a standard error above this share of the prior's deviation: the motions did not determine it
 _LEARNED = 0.5
@@ -30,10 +40,12 @@ _LOST = 1.0
 class PresetConfig:
     """How wide a preset is about an estimate. Raises ValueError for numbers out of range."""
 
-    errors: float = 2.0  # standard errors to either side
-    # of the estimate, at least: for what a stand does not show (wear, warmth, load)
+    # half-width of a spread [standard errors]
+    errors: float = 2.0
+    # share of the estimate, at least: for what a stand does not show (wear, warmth, load)
     least: float = 0.05
-    most: float = 0.5  # of the estimate, at most
+    # share of the estimate, at most
+    most: float = 0.5
 
     def __post_init__(self) -> None:
         ranges.not_negative(self, "errors")
@@ -57,7 +69,7 @@ def _of_joint(found: Identified, j: int) -> dict[str, Any]:
     error, correlation = found.error[j], found.correlation(j)
     upper = np.abs(np.triu(correlation, 1))
     first, second = np.unravel_index(int(np.argmax(upper)), upper.shape)
-    ratios = {f"{KINDS[k]}_over_kp": _ratio(found, j, k) for k in (_ARMATURE, _DAMPING, _FRICTION)}
+    ratios = {f"{KINDS[k]}_over_kp": _ratio(found, j, k) for k in (ARMATURE, DAMPING, FRICTION)}
     return {
         "estimate": dict(zip(KINDS, map(float, found.estimate[j]), strict=True)),
         "standard_error": {
@@ -76,11 +88,11 @@ def _of_joint(found: Identified, j: int) -> dict[str, Any]:
 
 def _ratio(found: Identified, j: int, kind: int) -> dict[str, float]:
     """A parameter over kp, and its standard error, to first order. Damping: with the drive's."""
-    kp, slope = found.estimate[j, _KP], np.zeros(len(KINDS))
-    whole = found.estimate[j, kind] + (found.estimate[j, _KD] if kind == _DAMPING else 0.0)
-    slope[kind], slope[_KP] = 1.0 / kp, -whole / kp**2
-    if kind == _DAMPING:
-        slope[_KD] = 1.0 / kp
+    kp, slope = found.estimate[j, KP], np.zeros(len(KINDS))
+    whole = found.estimate[j, kind] + (found.estimate[j, KD] if kind == DAMPING else 0.0)
+    slope[kind], slope[KP] = 1.0 / kp, -whole / kp**2
+    if kind == DAMPING:
+        slope[KD] = 1.0 / kp
     error = np.sqrt(slope @ found.covariance[j] @ slope)
     return {"estimate": float(whole / kp), "standard_error": float(error)}
 
@@ -91,17 +103,17 @@ def not_told_apart(found: Identified) -> list[str]:
     lost = found.error > _LOST * found.estimate
     lacks = {
         "kp: of armature, damping and friction_loss only their ratios to kp are known (a torque "
-        "log, or a known weight on the limb, would tell)": little[:, _KP],
-        "bias: its weight hardly depends on its angle": little[:, _BIAS],
-        "armature: as uncertain as it is large": lost[:, _ARMATURE],
-        "friction_loss: as uncertain as it is large": lost[:, _FRICTION],
+        "log, or a known weight on the limb, would tell)": little[:, KP],
+        "bias: its weight hardly depends on its angle": little[:, BIAS],
+        "armature: as uncertain as it is large": lost[:, ARMATURE],
+        "friction_loss: as uncertain as it is large": lost[:, FRICTION],
         "gains: drives reach their torque limit, so errors are too small (move less)": (
             found.saturated > 0.0
         ),
     }
     names = np.array(found.joints)
     sentences = [f"{text}: {', '.join(names[at])}" for text, at in lacks.items() if at.any()]
-    if not error[:, _KD].any() and not found.torques:
+    if not error[:, KD].any() and not found.torques:
         sentences.append(
             "damping of the joint and kd of its drive: angles show their sum only; kd stays the "
             "model's, the rest is damping"
@@ -121,25 +133,15 @@ def preset(
     for key, kinds in _SPREADS.items():
         spread = _share(estimate[:, kinds].sum(1), error[:, kinds], config)
         physics[key] = {"whole": 0.0, "each": spread}
-    offset = float(np.sqrt(np.square(error[:, _BIAS]).mean()))
+    offset = float(np.sqrt(np.square(error[:, BIAS]).mean()))
     physics["joint_offset"] = _rounded(config.errors * offset)
-    keys = {
-        "armature": _ARMATURE,
-        "damping": _DAMPING,
-        "friction_loss": _FRICTION,
-        "kp": _KP,
-        "kd": _KD,
-        "offset": _BIAS,
-    }
     physics["nominal"] = {
-        joint: {
-            key: _rounded(max(estimate[j, kind], 0.0) if key != "offset" else estimate[j, kind])
-            for key, kind in keys.items()
-        }
-        for j, joint in enumerate(found.joints)
+        joint: {KINDS[k]: _rounded(max(row[k], 0.0)) for k in (ARMATURE, DAMPING, FRICTION, KP, KD)}
+        | {"offset": _rounded(row[BIAS])}
+        for joint, row in zip(found.joints, estimate, strict=True)
     }
     # one range for all joints [s], from the quickest to the slowest
-    delay, width = estimate[:, _DELAY], config.errors * error[:, _DELAY]
+    delay, width = estimate[:, DELAY], config.errors * error[:, DELAY]
     delays = [_rounded(max(0.0, float(d))) for d in ((delay - width).min(), (delay + width).max())]
     sensors = {**base.get("sensors", {}), "delay_s": delays}
     pushes = {**base.get("pushes", {})}

@@ -20,15 +20,8 @@ from npmp.robots import Robot
 Floats = NDArray[np.float64]
 
 KINDS = ("armature", "damping", "friction_loss", "delay_s", "bias", "kp", "kd")
-UNITS = {
-    "armature": "kg m2",
-    "damping": "Nm s/rad",
-    "friction_loss": "Nm",
-    "delay_s": "s",
-    "bias": "rad",
-    "kp": "Nm/rad",
-    "kd": "Nm s/rad",
-}
+ARMATURE, DAMPING, FRICTION, DELAY, BIAS, KP, KD = range(len(KINDS))
+UNITS = dict(zip(KINDS, ("kg m2", "Nm s/rad", "Nm", "s", "rad", "Nm/rad", "Nm s/rad"), strict=True))
 GRAVITY = 9.81
 # how long the first command has held at the start; longer than any delay
 _BEFORE_S = 1.0
@@ -104,7 +97,7 @@ class Stand:
         values = np.asarray(parameters, dtype=np.float64)
         batch = self._batch(values)
         control = self._controls(values, command)
-        batch.bind("qpos")[:, self._q] = start - values[..., KINDS.index("bias")]
+        batch.bind("qpos")[:, self._q] = start - values[..., BIAS]
         batch.bind("qvel")[:, self._v] = 0.0 if speed is None else speed
         first = [batch.bind(name).copy()[:, None] for name in ("qpos", "qvel")]
         record = ("qpos", "qvel") if torque else ("qpos",)
@@ -116,7 +109,7 @@ class Stand:
             return Motion(q, None)
         qd = np.concatenate((first[1], course["qvel"][:, last]), 1)[..., self._v]
         target = np.concatenate((control[:, :1], control[:, last]), 1)[..., self._u]
-        kp, kd = (values[:, None, :, KINDS.index(name)] for name in ("kp", "kd"))
+        kp, kd = (values[:, None, :, kind] for kind in (KP, KD))
         drive = kp * (target - q) - kd * qd
         return Motion(q, np.clip(drive, -self.torque_limit, self.torque_limit))
 
@@ -149,7 +142,7 @@ class Stand:
         whole[1] = _BEFORE_S * command[0]
         whole[2:] = whole[1] + np.cumsum(command[:-1], 0) / self.rate_hz
         control = np.zeros((len(values), steps, self.model.nu))
-        delay, bias = values[..., KINDS.index("delay_s")], values[..., KINDS.index("bias")]
+        delay, bias = values[..., DELAY], values[..., BIAS]
         for j in range(number):
             late, same = np.unique(delay[:, j], return_inverse=True)
             means = np.stack([np.diff(np.interp(edges - d, knots, whole[:, j])) / h for d in late])

@@ -3,7 +3,6 @@ known."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import mujoco
@@ -11,9 +10,8 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
-from npmp.actuators.log import on_grid
+from npmp.actuators.importers import GRAVITY, bam
 from npmp.identification import (
-    KINDS,
     IdentificationConfig,
     Identified,
     Prior,
@@ -24,23 +22,19 @@ from npmp.identification import (
     summary,
 )
 from npmp.identification.estimation import _correlation_time, _saturated
-from npmp.identification.stand import Floats
+from npmp.identification.stand import ARMATURE, BIAS, DAMPING, DELAY, FRICTION, KD, KP, Floats
 from tests.identification.arms import arm, log_of, sweep
 
-# in the order of `KINDS`
+# armature, damping, friction_loss, delay_s, bias, kp, kd
 HIDDEN = (0.08, 0.7, 0.3, 0.033, -0.04, 44.0, 1.0)
 QUICK = IdentificationConfig(iterations=12)
-
-
-def of(kind: str) -> int:
-    return KINDS.index(kind)
 
 
 def logged(stand: Stand, hidden: Floats, seed: int, *, torque: bool = False) -> StandLog:
     """A sweep with encoder noise of 0.5 mrad, and torque noise of 0.05 Nm."""
     rng, command = np.random.default_rng(seed), sweep()
     motion = stand.run(hidden[None], command, command[0], torque=torque)
-    position = motion.position[0] + hidden[:, of("bias")] + rng.normal(0.0, 5e-4, command.shape)
+    position = motion.position[0] + hidden[:, BIAS] + rng.normal(0.0, 5e-4, command.shape)
     if motion.torque is None:
         return log_of(stand, command, position)
     torques = motion.torque[0] + rng.normal(0.0, 0.05, command.shape)
@@ -66,8 +60,8 @@ def test_all_but_the_share_of_damping_of_a_loaded_joint_is_identified(hidden: Fl
     first = found[0]
     assert first.rms_after[0] == pytest.approx(5e-4, rel=0.1)
     assert first.rms_before[0] > 20 * first.rms_after[0]
-    assert first.error[0, of("kp")] < 0.44 and first.error[0, of("delay_s")] < 2e-4
-    assert first.error[0, of("kd")] == 0.0 and "their sum only" in doubts(first)
+    assert first.error[0, KP] < 0.44 and first.error[0, DELAY] < 2e-4
+    assert first.error[0, KD] == 0.0 and "their sum only" in doubts(first)
     assert first.condition[0] < 100 and first.correlation_time[0] < 1.5
 
 
@@ -77,12 +71,12 @@ def test_without_weight_only_ratios_are_known_and_it_says_so(hidden: Floats) -> 
     stand = arm("turning", mass=1e-6)
     found = identify(stand, logged(stand, hidden, 0), QUICK)
     # what was known before, less what jumps feign
-    assert 0.5 * 0.12 * 40.0 < found.error[0, of("kp")] < 0.121 * 40.0
+    assert 0.5 * 0.12 * 40.0 < found.error[0, KP] < 0.121 * 40.0
     # of a bias that does nothing only rounding shows: that is no jump
-    assert found.error[0, of("delay_s")] < 3e-5
-    assert found.error[0, of("bias")] == pytest.approx(0.03, rel=0.01)
-    assert abs(found.estimate[0, of("bias")]) < 1e-6
-    assert found.correlation(0)[of("kp"), of("armature")] > 0.99
+    assert found.error[0, DELAY] < 3e-5
+    assert found.error[0, BIAS] == pytest.approx(0.03, rel=0.01)
+    assert abs(found.estimate[0, BIAS]) < 1e-6
+    assert found.correlation(0)[KP, ARMATURE] > 0.99
     ratio = summary(found)["joints"]["a"]["armature_over_kp"]
     assert abs(ratio["estimate"] - 0.08 / 44.0) < 3.0 * ratio["standard_error"] < 0.03 * 0.08 / 44.0
     assert "only their ratios to kp are known" in doubts(found) and "bias" in doubts(found)
@@ -91,8 +85,8 @@ def test_without_weight_only_ratios_are_known_and_it_says_so(hidden: Floats) -> 
 def test_where_residuals_resemble_themselves_the_prior_keeps_its_weight(hidden: Floats) -> None:
     """A light arm, encoders whose error of 3 mrad drifts (AR(1), 0.9 from a sample to the next, so
     19 samples long): armature and kp are off by as much as their errors say."""
-    stand, command, scale = arm(mass=0.02), sweep(), [of("armature"), of("kp")]
-    true = stand.run(hidden[None], command, command[0]).position[0] + hidden[:, of("bias")]
+    stand, command, scale = arm(mass=0.02), sweep(), [ARMATURE, KP]
+    true = stand.run(hidden[None], command, command[0]).position[0] + hidden[:, BIAS]
     z = []
     for seed in range(3):
         noise = np.random.default_rng(seed).normal(size=true.shape)
@@ -105,20 +99,20 @@ def test_where_residuals_resemble_themselves_the_prior_keeps_its_weight(hidden: 
 def test_torques_tell_the_drive_from_the_joint(hidden: Floats) -> None:
     stand = arm("turning", mass=1e-6)
     found = identify(stand, logged(stand, hidden, 0, torque=True), QUICK)
-    known = [of(kind) for kind in ("armature", "damping", "friction_loss", "delay_s", "kp", "kd")]
+    known = [ARMATURE, DAMPING, FRICTION, DELAY, KP, KD]
     assert (np.abs(found.estimate - hidden)[0, known] < 3.5 * found.error[0, known]).all()
-    assert found.error[0, of("kp")] < 0.02 * 44.0 and 0.0 < found.error[0, of("kd")] < 0.1
+    assert found.error[0, KP] < 0.02 * 44.0 and 0.0 < found.error[0, KD] < 0.1
     assert "sum only" not in doubts(found)
 
 
 def test_a_drive_that_damps_less_than_the_model_s_has_the_rest(hidden: Floats) -> None:
     """Of 0.6 Nm s/rad in all none is left for the joint: kd is 0.6 then, not the model's 1."""
     less = hidden.copy()
-    less[0, of("damping")], less[0, of("kd")] = 0.1, 0.5
+    less[0, DAMPING], less[0, KD] = 0.1, 0.5
     stand = arm()
     found = identify(stand, logged(stand, less, 0), QUICK)
-    assert found.estimate[0, of("damping")] == 0.0
-    assert found.estimate[0, of("kd")] == pytest.approx(0.6, abs=4 * found.error[0, of("damping")])
+    assert found.estimate[0, DAMPING] == 0.0
+    assert found.estimate[0, KD] == pytest.approx(0.6, abs=4 * found.error[0, DAMPING])
 
 
 def test_drives_at_their_limit_are_named(hidden: Floats) -> None:
@@ -170,17 +164,17 @@ def pendulum(shared: Path, kp: int) -> tuple[Stand, list[Recording]]:
     rate, volts, per_volt = 188.0, 7.4, 0.52 / 5.0
     most = volts * per_volt
     stiffness = kp / 128 * 4096 / (2 * np.pi) / 885 * most
-    arrays = np.load(shared / "actuators" / "bam_xl330.npz", allow_pickle=False)
-    listed = json.loads((shared / "actuators" / "bam_xl330.json").read_text())
-    entries = [entry for entry in listed if entry["kp"] == kp]
+    log = bam(shared / "actuators" / "bam_xl330.npz")
+    traces = [trace for trace in log.traces if trace.recording.endswith(f"_kp{kp}")]
+    length = GRAVITY * traces[0].inertia / traces[0].gravity
     model = mujoco.MjModel.from_xml_string(f"""
     <mujoco>
       <option timestep="{0.5 / rate}" integrator="implicitfast"/>
       <worldbody>
         <body>
           <joint name="servo" axis="0 1 0" damping="{0.52 / 10.8}"/>
-          <geom type="sphere" size="0.001" mass="{entries[0]["mass"]}"
-            pos="0 0 -{entries[0]["length"]}"/>
+          <geom type="sphere" size="0.001" mass="{traces[0].inertia / length**2}"
+            pos="0 0 -{length}"/>
         </body>
       </worldbody>
       <actuator>
@@ -188,25 +182,24 @@ def pendulum(shared: Path, kp: int) -> tuple[Stand, list[Recording]]:
       </actuator>
     </mujoco>""")
     recordings = []
-    for entry in entries:
-        log = entry["log"]
-        both = np.stack([arrays[f"{log}/goal_position"], arrays[f"{log}/position"]], -1)
-        even = on_grid(arrays[f"{log}/timestamp"], both.astype(np.float64), rate, log)
-        end = round(2.0 * rate) if entry["trajectory"] == "lift_and_drop" else len(even)
-        recordings.append(Recording(entry["trajectory"], even[:end, :1], even[:end, 1:]))
+    for trace in traces:
+        end = round(2.0 * rate) if "lift_and_drop" in trace.recording else len(trace)
+        position = trace.others["position"][:end, None].astype(np.float64)
+        command = position + trace.position_error[:end, None]
+        recordings.append(Recording(trace.recording, command, position))
     return Stand(model, ["servo"], 2), recordings
 
 
 def test_a_real_servo_is_predicted_better_than_by_its_data_sheet(shared: Path) -> None:
     """Three motions of the XL330 to identify it, the fourth to predict in open loop."""
     stand, recordings = pendulum(shared, 100)
-    *known, other = sorted(recordings, key=lambda recording: recording.name == "up_and_down")
+    *known, other = sorted(recordings, key=lambda recording: "up_and_down" in recording.name)
     settings = IdentificationConfig(prior=Prior(kp=1.0), settle_s=0.3, iterations=8)
     found = identify(stand, StandLog(188.0, stand.joints, tuple(known)), settings)
     both = np.stack((found.nominal, found.estimate))
-    read = stand.run(both, other.command, other.position[0]).position + both[:, None, :, of("bias")]
+    read = stand.run(both, other.command, other.position[0]).position + both[:, None, :, BIAS]
     before, after = np.sqrt(np.square(read - other.position).mean((1, 2)))
-    assert other.name == "up_and_down" and after < 0.06 and after < 0.25 * before
+    assert "up_and_down" in other.name and after < 0.06 and after < 0.25 * before
     # what the model lacks: the errors are widened for it
     assert found.correlation_time[0] > 20
-    assert 0.1 < found.estimate[0, of("kp")] < 0.3 and found.estimate[0, of("friction_loss")] > 0.01
+    assert 0.1 < found.estimate[0, KP] < 0.3 and found.estimate[0, FRICTION] > 0.01
