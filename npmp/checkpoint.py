@@ -195,7 +195,8 @@ def restoring() -> Iterator[None]:
         # of torch's list the first
         said = " ".join((str(error).strip() or type(error).__name__).splitlines()[:2])
         raise InputError(
-            f"the checkpoint is of another kind of run: {said}; its own settings are in the run's config.yaml"
+            f"the checkpoint is of another kind of run: {said}; its own settings are in the "
+            "run's config.yaml"
         ) from error
 
 
@@ -267,7 +268,8 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[st
         )
         if not known or value.shape not in (shapes[int(index)], ()):
             raise ValueError(
-                f"the optimizer's {key} {list(value.shape)} fits none of its {len(shapes)} parameters"
+                f"the optimizer's {key} {list(value.shape)} fits none of its {len(shapes)} "
+                "parameters"
             )
         state.setdefault(int(index), {})[name] = value.clone()
     content["state"] = state

@@ -108,7 +108,8 @@ class HandoverActor:
                 one, other = getattr(walking.skill, name), getattr(recovery.skill, name)
                 if one != other:
                     raise InputError(
-                        f"one robot cannot have two: {name} is {one} for who walks, {other} for who gets up"
+                        f"one robot cannot have two: {name} is {one} for who walks, {other} for "
+                        "who gets up"
                     )
         self.walking, self.config = walking, config or HandoverConfig()
         device = next(recovery.policy.parameters()).device

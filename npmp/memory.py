@@ -35,9 +35,7 @@ def require_robots(
     require_memory(num_envs * each, f"{key}={num_envs}: that many robots")
 
 
-def require_replay(
-    capacity: int, num_envs: int, width: int, *, key: str = "num_envs"
-) -> None:
+def require_replay(capacity: int, num_envs: int, width: int, *, key: str = "num_envs") -> None:
     """A `Replay`'s slots: `width` floats and two flags each; exact. Of anymal_b 1.5 KB a slot.
 
     Raises: InputError.

@@ -1,5 +1,5 @@
-"""Policies over the latent commands of a skill module: what a policy is, the module's encoder as one,
-and the high-level policy of a task with its contract.
+"""Policies over the latent commands of a skill module: what a policy is, the module's encoder as
+one, and the high-level policy of a task with its contract.
 
 On disk a high-level policy is a folder of `policy.safetensors` (weights and scales) and
 `policy.json` (the contract): nothing in it can run code.
@@ -79,8 +79,8 @@ class PolicyContract:
 
     @property
     def told(self) -> dict[str, Any]:
-        """What settles a task (`Task.resolve`) so that it tells the policy what it was trained to be
-        told."""
+        """What settles a task (`Task.resolve`) so that it tells the policy what it was trained to
+        be told."""
         return {name: getattr(self, name) for name in ("command_range", *SETTINGS)}
 
 
@@ -232,8 +232,8 @@ class HighLevelPolicy(nn.Module):
 
     def for_other_task(self, task: Task) -> HighLevelPolicy:
         """The same network with the same weights and input scales, for a task that tells it the
-        same, perhaps by another clock; of a walking policy, for dribbling, too (`commanded`). A policy
-        that dribbles does it by the task's script from then on.
+        same, perhaps by another clock; of a walking policy, for dribbling, too (`commanded`). A
+        policy that dribbles does it by the task's script from then on.
 
         Raises:
           InputError: for a task with other inputs.
@@ -269,11 +269,13 @@ class HighLevelPolicy(nn.Module):
         if self.contract.besides:
             first = self.contract.besides[0]
             raise InputError(
-                f"the policy is told of {first}, ... besides its command; dribbling tells a command only"
+                f"the policy is told of {first}, ... besides its command; dribbling tells a "
+                "command only"
             )
         if self.contract.task != "walk" or task.commander is None:
             raise InputError(
-                f"a walking policy can be told of a ball; this is one of task '{self.contract.task}', and"
+                "a walking policy can be told of a ball; this is one of task "
+                f"'{self.contract.task}', and"
                 f" '{task.name}' tells {', '.join(task.inputs)}"
             )
         contract = replace(
@@ -398,12 +400,14 @@ class HighLevelPolicy(nn.Module):
         own, known = self.contract, (task.name, *task.policies_of)
         if own.task not in known:
             raise InputError(
-                f"the policy was trained for task '{own.task}'; task={task.name} takes one for {', '.join(known)}"
+                f"the policy was trained for task '{own.task}'; task={task.name} takes one for "
+                f"{', '.join(known)}"
             )
         self._check_inputs(task)
         if not isinstance(task, type) and self.contract.clock_s != task.clock_s:
             raise InputError(
-                f"the policy's clock has a period of {self.contract.clock_s} s, the task's {task.clock_s}"
+                f"the policy's clock has a period of {self.contract.clock_s} s, the task's "
+                f"{task.clock_s}"
             )
 
     def _check_inputs(self, task: Task | type[Task]) -> None:
@@ -507,7 +511,8 @@ def find_module(policy: str | Path, sha256: str) -> Path:
             return place
     shipped = ", ".join(modules.names()) or "none"
     raise InputError(
-        f"the policy's skill module (sha256 {sha256[:12] or 'unknown'}...) is none of those shipped ({shipped})"
+        f"the policy's skill module (sha256 {sha256[:12] or 'unknown'}...) is none of those "
+        f"shipped ({shipped})"
         f" and not beside '{policy}'; name it by module="
     )
 

@@ -135,7 +135,8 @@ def _default(entry: dataclasses.Field[Any]) -> Any:
 
 
 def _typed(hint: Any, value: Any, at: str, default: Any = None) -> Any:
-    """The value as an annotation wants it; default: what a nested mapping changes. Raises _Unlike."""
+    """The value as an annotation wants it; default: what a nested mapping changes. Raises "
+    "_Unlike."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
@@ -226,7 +227,8 @@ def _words(hint: Any) -> str:
             return "a list"
         if origin is not tuple or arguments[-1] is Ellipsis:
             return f"a list, each {_words(arguments[0])}"
-        return f"a list of {len(arguments)}, each {' or '.join(dict.fromkeys(_words(entry) for entry in arguments))}"
+        each = " or ".join(dict.fromkeys(_words(entry) for entry in arguments))
+        return f"a list of {len(arguments)}, each {each}"
     if isinstance(origin or hint, type) and issubclass(origin or hint, Mapping):
         return "a mapping"
     return "a mapping" if dataclasses.is_dataclass(hint) else _NAMES.get(hint, str(hint))

@@ -89,7 +89,8 @@ class SkillContract:
             raise ValueError(f"context_horizon must lie in 1 to 10,000, got {self.context_horizon}")
         if self.weights_dtype not in STORED_AS:
             raise ValueError(
-                f"weights_dtype must be one of {', '.join(STORED_AS)}; got {self.weights_dtype!r:.40}"
+                f"weights_dtype must be one of {', '.join(STORED_AS)}; got "
+                f"{self.weights_dtype!r:.40}"
             )
 
     @staticmethod
@@ -204,7 +205,8 @@ class SkillModule(nn.Module):
         )
         if different := [key for key in mine if mine[key] != others[key]]:
             raise InputError(
-                f"the modules differ in {', '.join(different)}: only those that are alike can be blended"
+                f"the modules differ in {', '.join(different)}: only those that are alike can be "
+                "blended"
             )
         weights, theirs = self.state_dict(), other.state_dict()
         scales = [name for name in weights if "_scale." in name]
@@ -325,7 +327,8 @@ class SkillModule(nn.Module):
             raise InputError(f"the module is for robot '{self.robot}', not '{robot.name}'")
         if list(robot.joint_names) != self.contract.joint_names:
             raise InputError(
-                f"the module's joints are {self.contract.joint_names}, the robot's {list(robot.joint_names)}"
+                f"the module's joints are {self.contract.joint_names}, the robot's "
+                f"{list(robot.joint_names)}"
             )
         if robot.model_sha256 != self.contract.model_sha256:
             raise InputError(
@@ -360,5 +363,6 @@ class SkillModule(nn.Module):
         expected = context_size(robot, horizon)
         if size != expected:
             raise InputError(
-                f"the module's context_size is {size}, but {horizon} frames ahead make {expected} for '{robot.name}'"
+                f"the module's context_size is {size}, but {horizon} frames ahead make "
+                f"{expected} for '{robot.name}'"
             )

@@ -103,7 +103,9 @@ def _inner(name: str, part: Any) -> Mapping[str, Tensor]:
 def _mapping(part: object) -> Mapping[str, Any] | None:
     """A mapping's or tuple's entries; None for what is neither."""
     if isinstance(part, tuple):
-        return part._asdict() if hasattr(part, "_asdict") else {str(i): p for i, p in enumerate(part)}
+        return (
+            part._asdict() if hasattr(part, "_asdict") else {str(i): p for i, p in enumerate(part)}
+        )
     return part if isinstance(part, Mapping) else None
 
 
@@ -138,7 +140,8 @@ def _check(parts: Mapping[str, Part], tensors: Mapping[str, Tensor], path: str) 
             own = part if isinstance(part, Tensor) else None
             if own is not None and (given.shape != own.shape or given.dtype != own.dtype):
                 raise ValueError(
-                    f"{full} is {given.dtype} {list(given.shape)} there, and {own.dtype} {list(own.shape)} here"
+                    f"{full} is {given.dtype} {list(given.shape)} there, and {own.dtype} "
+                    f"{list(own.shape)} here"
                 )
         elif (inner := _mapping(part)) is not None:
             _check(inner, under(name, tensors), f"{full}.")

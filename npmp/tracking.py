@@ -29,7 +29,7 @@ class Tracking(NamedTuple):
         return self.steps / self.remaining
 
 
-class _Recorder:
+class _TrackRecorder:
     """Keeps the episodes, and ends the rollout when all are over."""
 
     def __init__(self, env: ImitationEnv):
@@ -66,7 +66,7 @@ def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) ->
     Returns: the episodes, each until eq. 2's corridor is left or its clip ends, on the CPU.
     """
     env.reset(clip=clip.to(env.device), frame=frame.to(env.device))
-    record = _Recorder(env)
+    record = _TrackRecorder(env)
     rollout(TrackingActor(skill), env, int(record.remaining.max()), record, resets=None)
     stacked = (
         torch.stack(part) for part in (record.qpos, record.frames, record.errors, record.latents)

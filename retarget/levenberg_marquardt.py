@@ -70,7 +70,7 @@ class Limb:
 
 
 @dataclass(frozen=True)
-class Plan:
+class SolverPlan:
     """A tree with points, taken apart into limbs."""
 
     limbs: tuple[Limb, ...]
@@ -124,7 +124,7 @@ class _State:
 # --- the plan ---
 
 
-def plan_of(tree: Tree, points: Points, counts: Sequence[bool] | Bools | None = None) -> Plan:
+def plan_of(tree: Tree, points: Points, counts: Sequence[bool] | Bools | None = None) -> SolverPlan:
     """Take a tree apart. counts: which points matter at all, (M,)."""
     bodies = len(tree.parent)
     # the hinge (as its body) that carries each body, -1 for the root
@@ -164,7 +164,7 @@ def plan_of(tree: Tree, points: Points, counts: Sequence[bool] | Bools | None = 
         on_limb = (Point(m, limb.index(carrier[m]), place[m].tolist()) for m in carried)
         limbs.append(Limb(tuple(hinges), tuple(on_limb)))
     on_trunk = (Point(m, -1, place[m].tolist()) for m in wanted if carrier[m] < 0)
-    return Plan(tuple(limbs), tuple(on_trunk))
+    return SolverPlan(tuple(limbs), tuple(on_trunk))
 
 
 def _z_to(axis: Array) -> Array:
@@ -215,7 +215,7 @@ def _combine(
     return np.zeros_like(columns[0]) if total is None else total
 
 
-def _forward(plan: Plan, goal: Goal, pose: Array) -> _State:
+def _forward(plan: SolverPlan, goal: Goal, pose: Array) -> _State:
     """Kinematics, errors and cost at poses (7 + J, T)."""
     root, position = _root_columns(pose), pose[:3]
     away = pose[7:] - goal.home
@@ -319,7 +319,7 @@ class _RootSums:
 
 
 def _blocks(
-    plan: Plan, goal: Goal, state: _State, pose: Array, free_root: bool
+    plan: SolverPlan, goal: Goal, state: _State, pose: Array, free_root: bool
 ) -> tuple[Array, list[_Block]]:
     """The root's equations (6, 7, T) and those of the limbs; root rotations in the WORLD frame."""
     frames, position = pose.shape[1], pose[:3]
@@ -394,7 +394,12 @@ def _damp(matrix: Array, damping: Array, indices: Iterable[int]) -> None:
 
 
 def _step(
-    plan: Plan, root: Array, blocks: list[_Block], damping: Array, free_root: bool, joints: int
+    plan: SolverPlan,
+    root: Array,
+    blocks: list[_Block],
+    damping: Array,
+    free_root: bool,
+    joints: int,
 ) -> Array:
     """The damped Gauss-Newton step (6 + J, T); root rotation in the world frame."""
     out = np.zeros((6 + joints, root.shape[-1]))
@@ -434,7 +439,7 @@ def _integrate(pose: Array, step: Array, goal: Goal) -> Array:
 
 
 def solve(
-    plan: Plan,
+    plan: SolverPlan,
     goal: Goal,
     pose: Array,
     iterations: int,

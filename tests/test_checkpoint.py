@@ -23,9 +23,11 @@ def content(step: int) -> dict[str, torch.Tensor]:
 
 def test_round_trip_of_all_types(tmp_path: Path) -> None:
     tensors = content(7) | {
-        "double": torch.randn(4, dtype=torch.float64), "bytes": torch.get_rng_state(), "empty": torch.zeros(0, 3),
+        "double": torch.randn(4, dtype=torch.float64),
+        "bytes": torch.get_rng_state(),
+        "empty": torch.zeros(0, 3),
         "view": torch.arange(12.0).view(3, 4).T,
-    }  # fmt: skip
+    }
     checkpoint.save(tmp_path / "deep" / "er", 7, tensors, {"best": 0.5, "name": "x"})
     step, found, values = checkpoint.load_latest(tmp_path / "deep" / "er")
     assert step == 7 and values == {"best": 0.5, "name": "x"}
@@ -85,9 +87,21 @@ def test_a_damaged_newest_falls_back_to_the_one_before(
 
 @pytest.mark.parametrize(
     "text",
-    ["[]", "7", "null", '"x"', "{}", '{"step": 2}', '{"step": "2", "sha256": 5, "values": {}}', "[" * 9000, "9" * 9000,
-     '{"step": -1, "sha256": "", "values": {}}', '{"step": 1, "sha256": "", "values": []}', "\x00"],
-)  # fmt: skip
+    [
+        "[]",
+        "7",
+        "null",
+        '"x"',
+        "{}",
+        '{"step": 2}',
+        '{"step": "2", "sha256": 5, "values": {}}',
+        "[" * 9000,
+        "9" * 9000,
+        '{"step": -1, "sha256": "", "values": {}}',
+        '{"step": 1, "sha256": "", "values": []}',
+        "\x00",
+    ],
+)
 def test_a_description_of_another_shape_is_passed_over(tmp_path: Path, text: str) -> None:
     newest = checkpoint.save(tmp_path, 2, content(2), {"v": 2})
     newest.with_suffix(".json").write_text(text)
@@ -236,8 +250,9 @@ def test_a_disk_that_is_full_is_an_error_of_the_file(
 
 def test_numbers_that_are_none_are_found_by_name() -> None:
     tensors = content(1) | {
-        "nan": torch.tensor([1.0, float("nan")]), "inf": torch.tensor([float("inf"), -float("inf")]),
+        "nan": torch.tensor([1.0, float("nan")]),
+        "inf": torch.tensor([float("inf"), -float("inf")]),
         "empty": torch.zeros(0),
         "huge": torch.full((4,), 3e38),  # finite, though their sum is not
-    }  # fmt: skip
+    }
     assert checkpoint.not_finite(tensors) == ["nan", "inf"]

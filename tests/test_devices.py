@@ -52,13 +52,21 @@ NET = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
 FULL = RobotBatchConfig(
     hold="first_order",
     physics=PhysicsConfig(
-        friction=(0.4, 1.0), mass=Spread(0.3, 0.1), com_trunk=0.05, com_links=0.01, joint_offset=0.05,
+        friction=(0.4, 1.0),
+        mass=Spread(0.3, 0.1),
+        com_trunk=0.05,
+        com_links=0.01,
+        joint_offset=0.05,
         damping=Spread(0.2, 0.1),
-        friction_loss=Spread(0.1), gain=Spread(0.2, 0.1), torque=Spread(0.2),
+        friction_loss=Spread(0.1),
+        gain=Spread(0.2, 0.1),
+        torque=Spread(0.2),
     ),
     pushes=PushConfig(force=50.0, duration_s=0.1, gap_s=0.1),
-    sensors=SensorConfig(delay_s=(0.0, 0.03), joint_noise=0.03, gyro_noise=(0.1, 0.2, 0.8), accelerometer_noise=0.5),
-)  # fmt: skip
+    sensors=SensorConfig(
+        delay_s=(0.0, 0.03), joint_noise=0.03, gyro_noise=(0.1, 0.2, 0.8), accelerometer_noise=0.5
+    ),
+)
 
 
 # --- the pretended device
@@ -223,10 +231,22 @@ def imitate(robot: Robot, motions: MotionSet, device: torch.device) -> Imitation
 
 
 FAST = ModelBasedConfig(
-    collect_steps=3, replay_steps=24, warmup_steps=12, warmup_updates=2, model_hidden=(16,),
-    model_updates=1, model_batch=16, policy_updates=1, policy_batch=8, horizon=(3, 5),
-    prior_share=0.3, prior_steps=4, rejoin_rate=10.0, posture=1.0, wasserstein=1.0,
-)  # fmt: skip
+    collect_steps=3,
+    replay_steps=24,
+    warmup_steps=12,
+    warmup_updates=2,
+    model_hidden=(16,),
+    model_updates=1,
+    model_batch=16,
+    policy_updates=1,
+    policy_batch=8,
+    horizon=(3, 5),
+    prior_share=0.3,
+    prior_steps=4,
+    rejoin_rate=10.0,
+    posture=1.0,
+    wasserstein=1.0,
+)
 PUBLISHED = VMPOTraining(unroll=4, critic_hidden=(16,), target_period=1)
 CLONED = StudentConfig(unroll=4, kept=2, updates=2, batch=2)
 

@@ -30,14 +30,60 @@ from npmp.tasks import Walk
 
 EXAMPLES = int(os.environ.get("NPMP_FUZZ", "60"))
 VALUES: tuple[Any, ...] = (
-    None, True, -1, 0, 1, 2.5, 10**9, 2**62, 10**30, -(10**400), float("nan"), float("inf"), 1e308, 5e-324, "", "x",
-    "\u0000", "é" * 300, [], [1], [[]], [None] * 40, {}, {"a": 1}, [[["x", 1]]], "${a}", "../..", "/dev/zero",
-)  # fmt: skip
+    None,
+    True,
+    -1,
+    0,
+    1,
+    2.5,
+    10**9,
+    2**62,
+    10**30,
+    -(10**400),
+    float("nan"),
+    float("inf"),
+    1e308,
+    5e-324,
+    "",
+    "x",
+    "\u0000",
+    "é" * 300,
+    [],
+    [1],
+    [[]],
+    [None] * 40,
+    {},
+    {"a": 1},
+    [[["x", 1]]],
+    "${a}",
+    "../..",
+    "/dev/zero",
+)
 PIECES = (
-    b"\0", b"\xff\xfe", b"[" * 3000, b"{" * 3000, b"9" * 6000, b"&a ", b"*a ", b": ", b"'", b'"', b"<", b"/>", b"nan",
-    b"1e999", b"-1", b"<!--", b"\n- ", b"1000000000", b'<include file="m.xml"/>', b'<replicate count="1000000">',
-    b'<geom size="nan"/>', b'<composite type="cable" count="100000 1 1" size="1"/>', b'<size nuserdata="1000000000"/>',
-)  # fmt: skip
+    b"\0",
+    b"\xff\xfe",
+    b"[" * 3000,
+    b"{" * 3000,
+    b"9" * 6000,
+    b"&a ",
+    b"*a ",
+    b": ",
+    b"'",
+    b'"',
+    b"<",
+    b"/>",
+    b"nan",
+    b"1e999",
+    b"-1",
+    b"<!--",
+    b"\n- ",
+    b"1000000000",
+    b'<include file="m.xml"/>',
+    b'<replicate count="1000000">',
+    b'<geom size="nan"/>',
+    b'<composite type="cable" count="100000 1 1" size="1"/>',
+    b'<size nuserdata="1000000000"/>',
+)
 
 
 def broken_bytes(data: bytes, dice: random.Random) -> bytes:
@@ -112,7 +158,8 @@ def one_line(read: Callable[[], object]) -> None:
 
 
 def artifacts(folder: Path, name: str, load: Callable[[Path], object], dice: random.Random) -> None:
-    """Break an artifact's contract, its weights' bytes, or its tensors with a checksum that fits."""
+    """Break an artifact's contract, its weights' bytes, or its tensors with a checksum that "
+    "fits."""
     work = folder.with_name(f"{folder.name}_broken")
     for _ in range(EXAMPLES):
         shutil.rmtree(work, ignore_errors=True)

@@ -53,10 +53,7 @@ def test_what_no_memory_holds_is_refused_by_its_key(robot: Robot) -> None:
             "evaluation.starts=1000000000",
             lambda: memory.require_robots(model, 10**9, substeps=8, key="evaluation.starts"),
         ),
-        (
-            "num_envs=10000000",
-            lambda: memory.require_replay(128, 10**7, 185),
-        ),
+        ("num_envs=10000000", lambda: memory.require_replay(128, 10**7, 185)),
         (
             "algo.model_batch=10000000",
             lambda: memory.require_batch(10**8 // 10, 8, (256, 256, 256), 57),

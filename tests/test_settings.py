@@ -45,16 +45,29 @@ def test_values_become_what_the_annotations_say() -> None:
     made = from_mapping(
         Outer,
         {
-            "needed": 3, "span": [0, 2], "ranges": [[0, 1], [2, 3]], "limit": 1, "auto": 2, "pair": [1, 2],
-            "weights": {"foot": 1}, "inner": {"sizes": [4, 5]}, "name": "x",
+            "needed": 3,
+            "span": [0, 2],
+            "ranges": [[0, 1], [2, 3]],
+            "limit": 1,
+            "auto": 2,
+            "pair": [1, 2],
+            "weights": {"foot": 1},
+            "inner": {"sizes": [4, 5]},
+            "name": "x",
         },
         ignore=("name",),
-    )  # fmt: skip
+    )
     assert made == Outer(
-        3, span=(0.0, 2.0), ranges=((0.0, 1.0), (2.0, 3.0)), limit=1.0, auto=2.0, pair=(1.0, 2.0),
+        3,
+        span=(0.0, 2.0),
+        ranges=((0.0, 1.0), (2.0, 3.0)),
+        limit=1.0,
+        auto=2.0,
+        pair=(1.0, 2.0),
         # rate: what the field defaults to, not the class
-        weights={"foot": 1.0}, inner=Inner(rate=0.25, sizes=(4, 5)),
-    )  # fmt: skip
+        weights={"foot": 1.0},
+        inner=Inner(rate=0.25, sizes=(4, 5)),
+    )
     assert isinstance(made.span[0], float) and made.ranges[1] == (2.0, 3.0)
     assert from_mapping(Outer, {"needed": 1e6, "place": "~/x"}).place == Path.home() / "x"
     assert from_mapping(

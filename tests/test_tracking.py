@@ -21,11 +21,13 @@ from tests.environments import imitation_env
 def stub() -> Any:
     """A skill whose latents are zero and whose actions are too."""
     return SimpleNamespace(
-        contract=SimpleNamespace(context_horizon=5), latent_dim=2, alpha=0.95,
+        contract=SimpleNamespace(context_horizon=5),
+        latent_dim=2,
+        alpha=0.95,
         initial_state=lambda n: DecoderState(torch.zeros(n, 1), torch.zeros(n, 1)),
         encode=lambda context, z: (torch.zeros_like(z), torch.ones_like(z)),
         decode=lambda z, seen, memory: (torch.zeros(len(z), 12), memory),
-    )  # fmt: skip
+    )
 
 
 class Scripted(TaskEnv[Imitation]):
@@ -73,9 +75,13 @@ def test_evaluation_is_deterministic_and_has_no_gradients(robot: Robot, motions:
     )
     torch.manual_seed(0)
     skill = SkillModule(
-        SkillContract.for_robot(robot, NetConfig(latent_dim=4, encoder_width=8, decoder_width=8, lstm_width=8),
-                                context_size=size, context_horizon=5)
-    )  # fmt: skip
+        SkillContract.for_robot(
+            robot,
+            NetConfig(latent_dim=4, encoder_width=8, decoder_width=8, lstm_width=8),
+            context_size=size,
+            context_horizon=5,
+        )
+    )
     where = torch.tensor([0, 1, 1]), torch.tensor([10, 120, 200])
     first, second = track(skill, env, *where), track(skill, env, *where)
     for a, b in zip(first, second, strict=True):

@@ -23,8 +23,8 @@ from npmp.experiments.sweeping.sweep import (
     RUNNING,
     STOPPED,
     WAITING,
-    Progress,
     Sweep,
+    SweepProgress,
     failure,
 )
 from npmp.experiments.sweeping.workers import Ended, Local, Ray, Workers
@@ -65,7 +65,7 @@ class _Drive:
         self.running: dict[int, float] = {}  # jobs of this process, and when they were started
         self.tries: Counter[int] = Counter()  # attempts of this process
         self.pruned: set[int] = set()  # jobs that were told to stop for good
-        self.shown: dict[int, Progress] = {}
+        self.shown: dict[int, SweepProgress] = {}
         self.disk_full = False
         # asked now: while a table is shown, what stands for stderr says no
         self.on_terminal = sys.stderr.isatty()
@@ -205,18 +205,18 @@ class _Drive:
 
 def jobs_table(
     sweep: Sweep,
-    progress: dict[int, Progress],
+    progress: dict[int, SweepProgress],
     running: dict[int, float] | None = None,
     *,
     most: int | None = None,
 ) -> Table:
-    """State, steps, score and time left of a sweep's jobs. running: seconds of the attempts that
+    """SweepState, steps, score and time left of a sweep's jobs. running: seconds of the attempts that
     are being made."""
     running, rows = running or {}, []
     order = sorted(range(len(sweep.jobs)), key=lambda i: sweep.jobs[i].state != RUNNING)
     shown = sorted(order[:most])
     for i in shown:
-        job, done = sweep.jobs[i], progress.get(i, Progress())
+        job, done = sweep.jobs[i], progress.get(i, SweepProgress())
         seconds = job.seconds + running.get(i, 0.0)
         share = 1.0 if job.state == FINISHED else done.share
         left = clock(seconds * (1.0 - share) / share) if share and i in running else ""

@@ -111,7 +111,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class State:
+class SweepState:
     """The content of sweep.json."""
 
     launcher: Launcher
@@ -171,7 +171,7 @@ class Sweep:
         try:
             plan = from_mapping(Plan, read_json_object(path), at="plan")
             path = folder / STATE
-            state = from_mapping(State, read_json_object(path), at="sweep")
+            state = from_mapping(SweepState, read_json_object(path), at="sweep")
             # the plan may have one more, of a driver that died just then
             jobs = state.jobs + [
                 SweptJob(job.name, job.overrides) for job in plan.jobs[len(state.jobs) :]
@@ -209,7 +209,7 @@ class Sweep:
 
     def save(self) -> None:
         """Write sweep.json. Raises OSError."""
-        write_json(self.folder / STATE, asdict(State(self.launcher, self.jobs, self.verb)))
+        write_json(self.folder / STATE, asdict(SweepState(self.launcher, self.jobs, self.verb)))
 
     def locked(self) -> AbstractContextManager[None]:
         """No other process works on the sweep meanwhile. Raises InputError where one does."""
@@ -224,10 +224,10 @@ class Sweep:
         """What job i printed."""
         return self.folder / LOGS / f"{self.jobs[i].name}.log"
 
-    def progress(self, i: int) -> Progress:
+    def progress(self, i: int) -> SweepProgress:
         """The progress of job i, by its metrics.csv."""
         path = self.place(i) / "metrics.csv"
-        return Progress.of(path, self.launcher.score, self.configs[i].get("steps"))
+        return SweepProgress.of(path, self.launcher.score, self.configs[i].get("steps"))
 
 
 def _refuse_unprintable(*texts: str) -> None:
@@ -245,7 +245,7 @@ def refuse_shared_files(config: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Progress:
+class SweepProgress:
     """The progress of a training run."""
 
     env_steps: float | None = None
@@ -255,7 +255,7 @@ class Progress:
     score: float | None = None
 
     @classmethod
-    def of(cls, path: Path, score: str | None, steps: Any) -> Progress:
+    def of(cls, path: Path, score: str | None, steps: Any) -> SweepProgress:
         """Of a run's metrics.csv; of what is not there, or not readable yet, nothing."""
         done, found = columns(path, "env_steps", score or "env_steps")
         planned = float(steps) if isinstance(steps, int | float) else None

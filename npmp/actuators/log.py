@@ -371,14 +371,14 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class _File:
+class _LogFile:
     rate_hz: float
     parts: tuple[_Part, ...]
     licence: str
     source: str
 
 
-def _read(path: Path, needed: Sequence[str]) -> _File:
+def _read(path: Path, needed: Sequence[str]) -> _LogFile:
     """All recordings of a file, which need these columns."""
     shared: dict[str, Any] = {}
     entries: dict[str, dict[str, Any]] = {}
@@ -399,7 +399,7 @@ def _read(path: Path, needed: Sequence[str]) -> _File:
             raise InputError(f"{path}: {name} has no {' and no '.join(missing)}; it has: {there}")
     rate = _rate(path, entries, shared)
     parts = tuple(_part(path, name, entry, shared, rate) for name, entry in entries.items())
-    return _File(rate, parts, str(shared.get("licence", "")), str(shared.get("source", "")))
+    return _LogFile(rate, parts, str(shared.get("licence", "")), str(shared.get("source", "")))
 
 
 def read_arrays(path: Path) -> dict[str, Any]:

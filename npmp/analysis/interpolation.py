@@ -247,7 +247,7 @@ def mixed(first: Tensor, second: Tensor, w: float, mix: str) -> Tensor:
     return ((1.0 - w) * first + w * second) / scale
 
 
-class _Recorder:
+class _SequenceRecorder:
     """Follows robots until they fall or their sequence is over."""
 
     def __init__(self, env: ImitationEnv, length: Tensor, copies: int):
@@ -282,7 +282,7 @@ def _command(
     # a finished sequence continues with its last latent, which is not evaluated
     padded = [torch.cat((c, c[-1:].expand(longest - len(c), -1))) for c in commands]
     latents = torch.stack(padded, 1).repeat_interleave(copies, 1)
-    record = _Recorder(env, length, copies)
+    record = _SequenceRecorder(env, length, copies)
     rollout(LatentActor(skill, latents), env, longest, record, resets=None)
     each = record.steps.unflatten(0, (weights, copies)).float()
     moved = record.moved.unflatten(0, (weights, copies)).sum(1)

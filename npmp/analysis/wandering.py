@@ -165,7 +165,7 @@ class _NoiseActor:
         return Decision(self.mean + self.std * drawn, None)
 
 
-class _Recorder:
+class _WanderRecorder:
     """Follows robots until they fall. Ends the rollout when none is up."""
 
     def __init__(self, env: TaskEnv[Any], shown: int):
@@ -216,7 +216,7 @@ def wander_in(
     generator = torch.Generator().manual_seed(seed)
     env.generator.manual_seed(seed)
     env.reset()
-    steps, record = max(1, round(seconds / env.dt)), _Recorder(env, shown)
+    steps, record = max(1, round(seconds / env.dt)), _WanderRecorder(env, shown)
     actor: PriorActor | _NoiseActor = PriorActor(skill, generator, white=latents == "white")
     if noise is not None:
         actor = _NoiseActor(*noise, generator)

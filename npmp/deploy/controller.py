@@ -225,7 +225,7 @@ class SystemClock:
             time.sleep(left)
 
 
-class Step(NamedTuple):
+class ControlStep(NamedTuple):
     """What a control step was, for the log."""
 
     now: float  # when it began [s]
@@ -243,7 +243,7 @@ def drive(
     seconds: float,
     clock: LoopClock,
     asked: Callable[[float], FloatArray],
-    note: Callable[[Step], None],
+    note: Callable[[ControlStep], None],
     stop: Callable[[], str] = str,
 ) -> Exception | None:
     """Run until the robot is damped: after `seconds` of policy, by a watchdog, or when `stop` says
@@ -285,7 +285,7 @@ def drive(
             driver.write(output, clock.now(), ends=start + (last + 1) * dt)
             if begins:
                 work = clock.now() - now
-                note(Step(now, late, work, controller.state, controller.asked, output))
+                note(ControlStep(now, late, work, controller.state, controller.asked, output))
             damping = controller.mode is ControlMode.DAMPING
             if damping and now - controller.began > config.damping_s:
                 break

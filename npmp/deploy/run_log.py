@@ -29,7 +29,7 @@ from mocap_data.files import new_hdf5
 from mocap_data.hdf5 import array_bytes, attributes, member, open_hdf5, read_array
 from mocap_data.outside import parse_json, require_memory
 from npmp.deploy.contract import BundleContract
-from npmp.deploy.controller import Controller, ControlMode, Step, missed_deadlines
+from npmp.deploy.controller import Controller, ControlMode, ControlStep, missed_deadlines
 from npmp.deploy.robot import FloatArray, State
 
 SCHEMA = "npmp-deploy-log"
@@ -86,7 +86,7 @@ class DeployLogger:
         self.widths = layout(len(contract.joints), len(contract.commands))
         self.rows: list[FloatArray] = []
 
-    def note(self, step: Step) -> None:
+    def note(self, step: ControlStep) -> None:
         """Add a control step. Values of another width than they should have become NaN."""
         state, output = step.state, step.output
         age = step.now - state.time_s if state is not None else np.nan

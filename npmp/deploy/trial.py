@@ -16,7 +16,7 @@ import numpy as np
 
 from mocap_data.errors import InputError
 from npmp.deploy.contract import BundleContract
-from npmp.deploy.controller import ActingPolicy, ControlMode, Output, Step
+from npmp.deploy.controller import ActingPolicy, ControlMode, ControlStep, Output
 from npmp.deploy.onnx_policy import Readings
 from npmp.deploy.robot import FloatArray
 from npmp.deploy.simulated import SimulatedRobot
@@ -61,7 +61,7 @@ def episodes(
     count: int,
     steps: int,
     seed: int,
-    note: Callable[[Step], None],
+    note: Callable[[ControlStep], None],
 ) -> Iterator[Episode]:
     """Episodes from the home pose, each of so many control steps or until it falls.
 
@@ -84,7 +84,7 @@ def episodes(
             proposed = policy.act(readings, command)
             target = np.clip(proposed, *contract.joint_range)
             output = Output(ControlMode.POLICY, target, proposed, command)
-            note(Step(t * period, 0.0, time.perf_counter() - begun, state, command, output))
+            note(ControlStep(t * period, 0.0, time.perf_counter() - begun, state, command, output))
             robot.command(target, kp, kd, duration)
             for _ in range(robot.robot.substeps):
                 robot.step()

@@ -22,7 +22,7 @@ from npmp.render import backend
 from npmp.render.clip import frame_choice
 from npmp.render.shot import FOVY_DEG, Camera, Shot, camera_of, smoothed
 from npmp.render.stage import stage
-from npmp.render.words import Words
+from npmp.render.words import Caption
 
 FADE_S = 0.4  # between shots
 FIRST_FRAME_S = 60.0  # a backend that has drawn nothing by then is given up
@@ -79,7 +79,7 @@ def draw(
         given = shot, frames, camera, size, chosen_backend, timeout_s, told_here
         pictures, chosen_backend = _drawn(*given)
         if words:
-            writer, pairs = Words(shot, camera, size), zip(pictures, frames, strict=True)
+            writer, pairs = Caption(shot, camera, size), zip(pictures, frames, strict=True)
             pictures = np.stack([writer.written(picture, t) for picture, t in pairs])
         drawn.append(pictures)
     return Frames(_joined(drawn, round(FADE_S * fps)), fps, str(chosen_backend))

@@ -31,7 +31,7 @@ def font(size: int, bold: bool = False) -> ImageFont.FreeTypeFont:
     return found
 
 
-class Words:
+class Caption:
     """Writes on the pictures of a shot."""
 
     def __init__(self, shot: Shot, camera: Camera, size: tuple[int, int]):

@@ -26,7 +26,7 @@ from npmp.report.parts import (
     Chart,
     Charts,
     Fold,
-    Player,
+    ReplayPlayer,
     Section,
     Table,
     Words,
@@ -143,7 +143,7 @@ def replay_section(
     if any("velocity" in c for c in shown):
         words += " Arrows: velocity commanded (grey) and achieved (blue) in m/s; arcs: yaw rate."
     feet = [foot_label(robot.foot_bodies, i) for i in range(len(robot.foot_bodies))]
-    parts = [Words(words), Player(feet, ghost, recording), *notes]
+    parts = [Words(words), ReplayPlayer(feet, ghost, recording), *notes]
     return Section("replay", "Replay", parts), packed
 
 

@@ -223,7 +223,7 @@ class Picture(Part):
 
 
 @dataclass(frozen=True)
-class Player(Part):
+class ReplayPlayer(Part):
     """The 3-D replay's stage and controls. feet: their names; recording: clips come with what was
     recorded."""
 

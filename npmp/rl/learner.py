@@ -1,4 +1,5 @@
-"""On-policy learners: (MO-)V-MPO and PPO on rollouts, behind one interface. They know shapes only."""
+"""On-policy learners: (MO-)V-MPO and PPO on rollouts, behind one interface. They know shapes "
+"only."""
 
 from __future__ import annotations
 

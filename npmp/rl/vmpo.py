@@ -29,7 +29,8 @@ def dual(raw: Tensor) -> Tensor:
 
 
 def raw_dual(value: float) -> float:
-    """The parameter whose `dual` is `value`. Raises ValueError for a value at or below the floor."""
+    """The parameter whose `dual` is `value`. Raises ValueError for a value at or below the "
+    "floor."""
     if not value > DUAL_FLOOR:
         raise ValueError(f"a dual variable must be larger than {DUAL_FLOOR}, got {value}")
     shifted = value - DUAL_FLOOR
@@ -80,7 +81,8 @@ def kl_constraint_loss(kl: Tensor, alpha: Tensor, epsilon: float) -> tuple[Tenso
     """Lagrangian of a KL bound, its two players apart (V-MPO).
 
     Args:
-      kl: scalar, mean KL with gradient to the online policy. alpha: scalar dual. epsilon: the bound.
+      kl: scalar, mean KL with gradient to the online policy. alpha: scalar dual. epsilon: the
+        bound.
 
     Returns: alpha (eps - KL), gradient to alpha only: the dual grows while the bound is broken;
       alpha KL, gradient to the policy only: the penalty.

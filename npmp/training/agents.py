@@ -57,8 +57,8 @@ class Agent(Protocol):
 
 
 class LatentAgent:
-    """A high-level policy, whose output is a latent; a frozen decoder turns it into joint targets by
-    its mean."""
+    """A high-level policy, whose output is a latent; a frozen decoder turns it into joint targets
+    by its mean."""
 
     def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
         """skill: a copy of it is used, frozen."""

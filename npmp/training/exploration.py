@@ -53,7 +53,8 @@ def step_of(
 
 
 class Explorer:
-    """A policy with sampled latents and noise on its actions. Its notes are what `Replay.add` takes.
+    """A policy with sampled latents and noise on its actions. Its notes are what `Replay.add`
+    takes.
 
     At rates of their own robots stop tracking (`Imitation.free`), act on latents of the prior for a
     while, and are then sent to track another frame from where they stand; others are sent there at

@@ -140,9 +140,11 @@ class Guard:
             )
         # runs repeat bit for bit: resumed as it is, this one would diverge at the same iteration
         raise Diverged(
-            f"training diverged at iteration {trainer.iteration_count} ({part}: {', '.join(wrong)}; what led to it: "
+            f"training diverged at iteration {trainer.iteration_count} ({part}: "
+            f"{', '.join(wrong)}; what led to it: "
             f"{folder / 'diverged.json'}); {hint}; the last checkpoint is sound: "
-            f"resume={folder} with such a setting changed goes on from it (with none changed, to the same end)"
+            f"resume={folder} with such a setting changed goes on from it (with none changed, to "
+            "the same end)"
         )
 
 

@@ -224,7 +224,7 @@ def train_module(
 
     described = _described(motions, chosen, about or {})
     taught = "" if module is None else module_sha256(module)
-    plan = run.Plan(
+    plan = run.TrainingPlan(
         settings=chosen,
         make=new_trainer,
         begin=begin,

@@ -233,7 +233,7 @@ def train_policy(
         if isinstance(trainer, ModelBasedTrainer):
             trainer.fit.save(folder / "policy")
 
-    plan = run.Plan(
+    plan = run.TrainingPlan(
         settings=chosen,
         make=new_trainer,
         begin=begin,
@@ -277,7 +277,8 @@ def _networks(
             )
     if settings.joint_space:
         raise InputError(
-            "joint_space=true begins anew; to go on from a policy=RUN/policy of it give module=RUN/module"
+            "joint_space=true begins anew; to go on from a policy=RUN/policy of it give "
+            "module=RUN/module"
         )
     return skill, HighLevelPolicy.load(
         policy, module=module, device=settings.device

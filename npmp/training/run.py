@@ -88,7 +88,7 @@ class RunSettings:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TrainingPlan:
     """What a training run is about, as far as the loop has to know it."""
 
     settings: RunSettings
@@ -127,7 +127,7 @@ class Caller:
 
 
 def train(
-    plan: Plan,
+    plan: TrainingPlan,
     folder: Path,
     *,
     resume: Path | None = None,
@@ -165,7 +165,13 @@ class _Run:
     """A run, with what it knows of itself besides its trainer's state, and its checkpoints."""
 
     def __init__(
-        self, plan: Plan, trainer: Trainer, total: int, folder: Path, seed: int, resume: Path | None
+        self,
+        plan: TrainingPlan,
+        trainer: Trainer,
+        total: int,
+        folder: Path,
+        seed: int,
+        resume: Path | None,
     ):
         """Load the checkpoint to go on from, where there is one.
 
@@ -183,12 +189,14 @@ class _Run:
             _, tensors, values = found
             if values.get("belongs_to", "") != plan.belongs_to:
                 raise InputError(
-                    f"the run in '{resume}' was trained with another module, teacher or joint_space= than this one"
+                    f"the run in '{resume}' was trained with another module, teacher or "
+                    "joint_space= than this one"
                 )
             trainer.load_state_dict(tensors)
             if (done := trainer.iteration_count) > total:
                 raise InputError(
-                    f"the run in '{resume}' has made {trainer.env_steps:,} environment steps, {done} iterations; "
+                    f"the run in '{resume}' has made {trainer.env_steps:,} environment steps, "
+                    f"{done} iterations; "
                     f"{total} are asked for: give more steps="
                 )
             self.before, self.latest = (
@@ -324,7 +332,8 @@ def _figures(values: Mapping[str, Any], name: str, resume: Path | None) -> Figur
     found = values.get(name)
     if not isinstance(found, dict) or not sound(found):
         raise InputError(
-            f"the checkpoint in '{resume}' has no figures {name!r}: it is of another kind of run, or damaged"
+            f"the checkpoint in '{resume}' has no figures {name!r}: it is of another kind of "
+            "run, or damaged"
         )
     return found
 

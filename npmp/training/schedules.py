@@ -11,7 +11,8 @@ def linear(ends: tuple[float, float], progress: float) -> float:
 
 
 def prior_weight(progress: float, beta: float, ramp: float) -> float:
-    """The KL's weight when a share of the run is done: beta (1 - (1 - min(1, progress / ramp))^0.2).
+    """The KL's weight when a share of the run is done: beta (1 - (1 - min(1, progress /
+    ramp))^0.2).
 
     robot-NPMP's schedule: slow at first, steep at the end of the ramp (a share of the run). Without
     a ramp it is constant.

@@ -351,7 +351,8 @@ def teacher_of(
         if policy.contract.module_sha256 != (own := agent.network.contract.module_sha256):
             one, other = (d[:12] or "unknown" for d in (own, policy.contract.module_sha256))
             raise InputError(
-                f"the teacher commands another module (sha256 {other}...) than the student ({one}...)"
+                f"the teacher commands another module (sha256 {other}...) than the student "
+                f"({one}...)"
             )
         return PolicyTeacher(policy.to(env.device))
     script, decoder = env.task.teacher, agent.skill.decoder
@@ -362,7 +363,8 @@ def teacher_of(
         )
     if not isinstance(decoder, JointDecoder):
         raise InputError(
-            "a task's teacher acts in joint space: algo=clone takes joint_space=true, or a policy of"
+            "a task's teacher acts in joint space: algo=clone takes joint_space=true, or a "
+            "policy of"
             " the module as teacher="
         )
     return ScriptTeacher(script(env), decoder.scale)

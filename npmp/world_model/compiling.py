@@ -47,7 +47,8 @@ def compiled(step: Callable[..., Any], wanted: bool) -> Callable[..., Any]:
             fast = None
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             print(
-                f"npmp: torch.compile does not work here, the run goes on without, slower: {reason}",
+                "npmp: torch.compile does not work here, the run goes on without, slower: "
+                f"{reason}",
                 file=sys.stderr,
             )
             return step(carry, *inputs)

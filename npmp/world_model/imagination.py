@@ -53,7 +53,7 @@ class Draws(NamedTuple):
     sensors: SensorDraws
 
 
-class Course(NamedTuple):
+class ImaginedCourse(NamedTuple):
     """An imagined rollout of H steps, B robots."""
 
     states: Tensor  # (H + 1, B, s) packed RobotState, with the start
@@ -64,7 +64,8 @@ class Course(NamedTuple):
 
 
 class Imagined(NamedTuple):
-    """Means over an imagined rollout, each (); of robots on the prior `posture` and `wasserstein` only."""
+    """Means over an imagined rollout, each (); of robots on the prior `posture` and `wasserstein`
+    only."""
 
     task: Tensor  # `Task.imagined_loss`: how far they were from what was asked
     style: Tensor  # the same: how they moved, whatever was asked
@@ -134,7 +135,7 @@ class Imagination:
         goal = self.task.next_goal(carry.goal, after)
         return Carry(after.pack(), history, z, decoder, policy_state, goal), latent
 
-    def rollout(self, start: Step, horizon: int, generator: torch.Generator) -> Course:
+    def rollout(self, start: Step, horizon: int, generator: torch.Generator) -> ImaginedCourse:
         """Imagine `horizon` steps from real moments (B, ...)."""
         carry = Carry(
             start.state, self.sensed(start), start.z, start.decoder, start.policy, start.goal
@@ -152,7 +153,7 @@ class Imagination:
             zs.append(carry.z)
             latents.append(said)
         mean, std = (torch.stack(part) for part in zip(*latents, strict=True))
-        return Course(torch.stack(states), torch.stack(goals), torch.stack(zs), mean, std)
+        return ImaginedCourse(torch.stack(states), torch.stack(goals), torch.stack(zs), mean, std)
 
     def sensed(self, start: Step) -> Tensor:
         """Exact observations at real moments and before, (B, H + 1, o)."""

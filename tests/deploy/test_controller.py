@@ -14,7 +14,7 @@ from npmp.deploy.controller import (
     Controller,
     ControllerConfig,
     ControlMode,
-    Step,
+    ControlStep,
     drive,
     missed_deadlines,
     next_mode,
@@ -82,8 +82,8 @@ def controller(pose: FloatArray = HOME, **settings: float) -> Controller:
 
 def run(
     robot: Ideal, machine: Controller, seconds: float = 1.0, command: object = (0.5, 0.0)
-) -> list[Step]:
-    steps: list[Step] = []
+) -> list[ControlStep]:
+    steps: list[ControlStep] = []
     robot.failure = drive(
         robot,
         machine,
@@ -360,7 +360,7 @@ def test_drives_have_what_is_left_of_the_period_once_the_policy_has_thought() ->
 
 def test_a_signal_damps() -> None:
     robot, machine = Ideal(), controller()
-    steps: list[Step] = []
+    steps: list[ControlStep] = []
     drive(
         robot,
         machine,

@@ -11,7 +11,7 @@ from mocap_data.errors import InputError
 from npmp import robots
 from npmp.deploy import trial
 from npmp.deploy.contract import BundleContract, Command
-from npmp.deploy.controller import ControlMode, Step
+from npmp.deploy.controller import ControlMode, ControlStep
 from npmp.deploy.onnx_policy import Readings
 from npmp.deploy.robot import FloatArray
 from npmp.deploy.robot_server import SimulatedConfig, make_server
@@ -90,7 +90,7 @@ def test_figures_by_hand() -> None:
 
 
 def test_an_episode_in_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
-    robot, noted = SimulatedRobot(robots.load("anymal_b"), crouch=1.0), list[Step]()
+    robot, noted = SimulatedRobot(robots.load("anymal_b"), crouch=1.0), list[ControlStep]()
     policy = Standing(walking().home_pose)
     once, again = (
         next(episodes(robot, policy, walking(), count=1, steps=30, seed=0, note=noted.append))
@@ -129,7 +129,7 @@ def test_an_episode_in_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_simulation_that_breaks_down_is_a_fall_and_damps() -> None:
     """MuJoCo goes on from the default state, which stands."""
-    robot, noted = SimulatedRobot(robots.load("anymal_b"), crouch=1.0), list[Step]()
+    robot, noted = SimulatedRobot(robots.load("anymal_b"), crouch=1.0), list[ControlStep]()
 
     class Kicked(Standing):
         def act(self, readings: Readings, command: FloatArray) -> FloatArray:

@@ -231,10 +231,7 @@ def test_the_best_settings_are_an_experiment(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Means over seeds; groups of choices, lists and numbers come back as they were."""
-    own = {
-        "a": ["net=paper", "algo.policy_lr=[0.002,1e-4]", "algo.ema=0.95"],
-        "b": ["net=small"],
-    }
+    own = {"a": ["net=paper", "algo.policy_lr=[0.002,1e-4]", "algo.ema=0.95"], "b": ["net=small"]}
     scores = (("a", 0, 0.5), ("a", 1, 0.9), ("b", 0, 0.8), ("b", 1, 0.5))
     jobs = [SweptJob(f"{k}{s}", [*own[k], f"seed={s}"], "finished", score=v) for k, s, v in scores]
     sweep = Sweep(

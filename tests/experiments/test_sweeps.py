@@ -22,7 +22,7 @@ from npmp.experiments.sweeping import drive as driving
 from npmp.experiments.sweeping import launch as launching
 from npmp.experiments.sweeping.drive import drive, failures
 from npmp.experiments.sweeping.launch import Choice, chosen, complete, what_next
-from npmp.experiments.sweeping.sweep import Launcher, Progress, Sweep, SweptJob, failure
+from npmp.experiments.sweeping.sweep import Launcher, Sweep, SweepProgress, SweptJob, failure
 from npmp.experiments.sweeping.workers import Ended, begin
 from tests.experiments.forked import SERVER
 
@@ -448,12 +448,12 @@ def test_a_job_ends_with_whoever_began_it(tmp_path: Path) -> None:
 
 def test_progress(tmp_path: Path) -> None:
     path = tmp_path / "metrics.csv"
-    assert Progress.of(path, "reward", 100) == Progress(steps=100.0)
+    assert SweepProgress.of(path, "reward", 100) == SweepProgress(steps=100.0)
     path.write_text("iteration,env_steps,reward\n1,20,0.5\n2,40,\n3,60,nan\n")
-    assert Progress.of(path, "reward", 100) == Progress(60.0, 100.0, 0.5)
+    assert SweepProgress.of(path, "reward", 100) == SweepProgress(60.0, 100.0, 0.5)
     assert (
-        Progress.of(path, "reward", 100).share == 0.6
-        and Progress.of(path, None, None).share is None
+        SweepProgress.of(path, "reward", 100).share == 0.6
+        and SweepProgress.of(path, None, None).share is None
     )
 
 

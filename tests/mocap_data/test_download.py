@@ -77,7 +77,7 @@ def test_what_a_server_refuses_is_one_line_and_the_next_address_counts(
     with pytest.raises(InputError, match=f"{url}: the server answers 404$"):
         download.download([url], tmp_path / "new" / "a.bvh")
     assert left(tmp_path) == []
-    with pytest.raises(Offline, match="offline: cannot reach 127.0.0.1:9"):
+    with pytest.raises(Offline, match=r"offline: cannot reach 127.0.0.1:9"):
         download.download(["http://127.0.0.1:9/x"], tmp_path / "a.bvh")
     assert download.download(["http://127.0.0.1:9/x", url], tmp_path / "a.bvh").url == url
     with pytest.raises(InputError, match="only http and https are fetched"):

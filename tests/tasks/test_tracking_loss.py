@@ -18,10 +18,13 @@ def still(n: int) -> RobotState:
 def frames_like(state: RobotState, **change: Tensor) -> ReferenceFrames:
     values = {k: torch.zeros(1) for k in ReferenceFrames._fields}
     values |= {
-        "root_pos": state.root_pos, "root_rot": state.root_rot, "joint_pos": state.joint_pos,
-        "root_vel_w": torch.zeros_like(state.root_pos), "root_ang_w": torch.zeros_like(state.root_pos),
+        "root_pos": state.root_pos,
+        "root_rot": state.root_rot,
+        "joint_pos": state.joint_pos,
+        "root_vel_w": torch.zeros_like(state.root_pos),
+        "root_ang_w": torch.zeros_like(state.root_pos),
         "joint_vel": torch.zeros_like(state.joint_pos),
-    }  # fmt: skip
+    }
     return ReferenceFrames(**(values | change))
 
 

@@ -202,7 +202,7 @@ def test_a_run_s_length_is_in_whole_iterations() -> None:
 def test_an_algorithm_of_another_run_is_named() -> None:
     with pytest.raises(
         ValueError,
-        match="algo must be one of ReuseModelBasedConfig, .*, StudentConfig; got ModelBasedConfig",
+        match=r"algo must be one of ReuseModelBasedConfig, .*, StudentConfig; got ModelBasedConfig",
     ):
         ReuseSettings(algo=ModelBasedConfig())  # type: ignore[arg-type]
     assert ReuseSettings().robots_at_once == 512 and ReuseSettings(num_envs=3).robots_at_once == 3

@@ -1,5 +1,5 @@
-"""A module and its mirror images as a teacher: it is asked in the mirrors in which it knows a motion,
-its student comes nearer to what it says, a run goes on to the bit."""
+"""A module and its mirror images as a teacher: it is asked in the mirrors in which it knows a
+motion, its student comes nearer to what it says, a run goes on to the bit."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Learning through a model, imitation and walking by one trainer: what is collected, that it learns,
-that it repeats and resumes itself to the bit."""
+"""Learning through a model, imitation and walking by one trainer: what is collected, that it
+learns, that it repeats and resumes itself to the bit."""
 
 from __future__ import annotations
 
@@ -38,10 +38,17 @@ from tests.trainers import check_repeats_and_resumes, run
 
 NET = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
 SMALL: dict[str, Any] = {
-    "collect_steps": 4, "replay_steps": 24, "warmup_steps": 12, "warmup_updates": 3,
-    "model_hidden": (16,), "model_updates": 1, "model_batch": 16, "policy_updates": 1,
-    "policy_batch": 8, "horizon": (3, 5),
-}  # fmt: skip
+    "collect_steps": 4,
+    "replay_steps": 24,
+    "warmup_steps": 12,
+    "warmup_updates": 3,
+    "model_hidden": (16,),
+    "model_updates": 1,
+    "model_batch": 16,
+    "policy_updates": 1,
+    "policy_batch": 8,
+    "horizon": (3, 5),
+}
 TINY = ModelBasedConfig(**SMALL, prior_share=0.3, prior_steps=4, rejoin_rate=5.0)
 WALKING = ReuseModelBasedConfig(**SMALL, clone_updates=2, episode_s=None)
 
@@ -170,7 +177,8 @@ def test_overlapped_updates_learn_from_the_iteration_before(
 def test_overlapped_threads_have_nothing_in_common(
     robot: Robot, motions: MotionSet, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever thread is faster: the same numbers come out as if either had waited for the other."""
+    """Whichever thread is faster: the same numbers come out as if either had waited for the "
+    "other."""
     config = replace(TINY, overlap=True)
     threaded, ordered = (imitating(robot, motions, config=config) for _ in range(2))
     for trainer in (threaded, ordered):
@@ -264,9 +272,10 @@ def test_what_imagination_leaves_out_is_left_out(robot: Robot, motions: MotionSe
     """Without physics the model has that many inputs less and the replay keeps none; without
     sensors the decoder sees exactly."""
     plant = RobotBatchConfig(
-        physics=PhysicsConfig(friction=(0.4, 1.0)), pushes=PushConfig(force=10.0),
+        physics=PhysicsConfig(friction=(0.4, 1.0)),
+        pushes=PushConfig(force=10.0),
         sensors=SensorConfig(delay_s=(0.0, 0.02), joint_noise=0.1),
-    )  # fmt: skip
+    )
     env = imitation_env(robot, motions, 4, robots=plant)
     skill = SkillModule.for_reference(robot, NET, env.task.reference, env.task.features(5))
     sizes = {}
@@ -451,11 +460,14 @@ def test_what_does_not_fit_is_refused(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"replay_steps": 9}, "replay_steps"), ({"warmup_steps": 8}, "warmup_steps"),
-        ({"prior_share": 1.0}, "prior_share"), ({"fresh_starts": 1.5}, "fresh_starts"),
-        ({"beta": (-1.0, 0.0)}, "beta"), ({"episode_s": 0.0}, "episode_s"),
+        ({"replay_steps": 9}, "replay_steps"),
+        ({"warmup_steps": 8}, "warmup_steps"),
+        ({"prior_share": 1.0}, "prior_share"),
+        ({"fresh_starts": 1.5}, "fresh_starts"),
+        ({"beta": (-1.0, 0.0)}, "beta"),
+        ({"episode_s": 0.0}, "episode_s"),
     ],
-)  # fmt: skip
+)
 def test_contradictory_settings_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(TINY, **change)

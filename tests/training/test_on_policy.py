@@ -278,7 +278,7 @@ def test_the_objectives_are_the_task_s(robot: Robot, skill: SkillModule) -> None
     config = VMPOTraining(unroll=2, passes=1, minibatches=1, critic_hidden=(8,))
     assert "temperature_ball" in OnPolicyTrainer(env, agent, config).iteration(0.0)
     two = dataclasses.replace(config, epsilon_temperature=(0.1, 0.2))
-    with pytest.raises(InputError, match="epsilon_temperature needs 1 or 1 values .*ball"):
+    with pytest.raises(InputError, match=r"epsilon_temperature needs 1 or 1 values .*ball"):
         OnPolicyTrainer(env, agent, two)
 
 

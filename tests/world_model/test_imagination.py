@@ -86,10 +86,20 @@ def start_of(state: RobotState, z: Tensor, goal: Tensor, free: Tensor | None = N
     nothing, empty = torch.zeros(n, 0), torch.zeros(n, 1)
     nobody = torch.zeros(n, dtype=torch.bool)
     return Step(
-        first=nobody, free=nobody if free is None else free, state=state.pack(),
-        setpoint=state.setpoint, physics=nothing, joint_offset=nothing, history=nothing,
-        patch=nothing, ground=nothing, z=z, decoder=DecoderState(empty, empty), policy=(), goal=goal,
-    )  # fmt: skip
+        first=nobody,
+        free=nobody if free is None else free,
+        state=state.pack(),
+        setpoint=state.setpoint,
+        physics=nothing,
+        joint_offset=nothing,
+        history=nothing,
+        patch=nothing,
+        ground=nothing,
+        z=z,
+        decoder=DecoderState(empty, empty),
+        policy=(),
+        goal=goal,
+    )
 
 
 def ideal(home: Tensor | None = None) -> Sensing:
@@ -108,9 +118,10 @@ def toy_imagination(
 
 
 def test_imagining_by_hand() -> None:
-    """Two robots, three steps, goals 5 and 8: a step costs as much as the goal after it, 7 and 10 in
-    the mean. The policy shifts one of the first's two latent dimensions by the prior's deviation,
-    1/2 nat a step, and by twice that for the second: 2 nats. Setpoints stay 0.3 rad off 12 joints.
+    """Two robots, three steps, goals 5 and 8: a step costs as much as the goal after it, 7 and 10
+    in the mean. The policy shifts one of the first's two latent dimensions by the prior's
+    deviation, 1/2 nat a step, and by twice that for the second: 2 nats. Setpoints stay 0.3 rad off
+    12 joints.
     """
     std = prior_std(0.95)
     policy = Fixed(torch.tensor([[std, 0.0], [2 * std, 0.0]]), torch.full((2, 2), std), 0.95)
@@ -197,7 +208,8 @@ def test_a_crowd_that_acts_from_the_prior_is_judged_as_one(
 
 
 def test_staying_up_teaches_the_decoder_alone() -> None:
-    """The setpoint's first entry raises the robot; the action is the decoder's one weight times z."""
+    """The setpoint's first entry raises the robot; the action is the decoder's one weight times "
+    "z."""
     weight, shift = (torch.tensor(value, requires_grad=True) for value in (0.5, 0.1))
 
     class Lift(Sleeper):
@@ -261,15 +273,12 @@ def test_imagined_and_real_robots_see_alike(robot: Robot, motions: MotionSet) ->
     policy: Any = Watching(torch.zeros(n, 2), torch.full((n, 2), prior_std(0.95)), 0.95)
     model: Any = Model()
     imagine = Imagination(
-        Player(policy, skill), model, ideal(env.home), env.task, env.ground,
-        PostureRange(env.state),
-    )  # fmt: skip
+        Player(policy, skill), model, ideal(env.home), env.task, env.ground, PostureRange(env.state)
+    )
     found = imagine(begin, steps, torch.Generator().manual_seed(0))
     for t in range(steps):
         for name in ("task", "senses", "state"):
-            torch.testing.assert_close(
-                imagined[t][name], real[t][name], atol=3e-3, rtol=0, msg=lambda m: f"{t}: {m}"
-            )
+            torch.testing.assert_close(imagined[t][name], real[t][name], atol=3e-3, rtol=0)
     states = torch.stack([begin.state, *(step["state"] for step in real)])
     before, after = RobotState.unpack(states[:-1]), RobotState.unpack(states[1:])
     goals = begin.goal + torch.arange(1, steps + 1).view(-1, 1, 1) * torch.tensor([0.0, 1.0, 0.0])
@@ -296,7 +305,9 @@ def real_start(env: WalkEnv, skill: SkillModule, policy: HighLevelPolicy) -> Ste
 
 def imagination(env: WalkEnv, skill: SkillModule, policy: HighLevelPolicy) -> Imagination:
     torch.manual_seed(5)
-    model = WorldModel(env.home, env.dt, env.feet, (16,), env.robots.physics_size, env.robots.imu_cross)
+    model = WorldModel(
+        env.home, env.dt, env.feet, (16,), env.robots.physics_size, env.robots.imu_cross
+    )
     model.requires_grad_(False)
     torch.nn.init.normal_(model.net[-1].weight, std=0.3)
     player = Player(policy, skill)
@@ -332,9 +343,13 @@ def test_a_rollout_is_policy_decoder_and_model_in_turn(
     effort = (after.setpoint - before.joint_pos).abs().sum(-1).mean()
     smoothness = (after.setpoint - before.setpoint).abs().sum(-1).mean()
     expected = {
-        "task": loss.task.mean(), "style": loss.style.mean(), "kl": torch.stack(kls).mean(),
-        "posture": imagine.postures(after).mean(), "effort": effort, "smoothness": smoothness,
-    }  # fmt: skip
+        "task": loss.task.mean(),
+        "style": loss.style.mean(),
+        "kl": torch.stack(kls).mean(),
+        "posture": imagine.postures(after).mean(),
+        "effort": effort,
+        "smoothness": smoothness,
+    }
     for name, value in expected.items():
         torch.testing.assert_close(getattr(found, name), value, atol=1e-5, rtol=1e-5)
     assert loss.task.mean() > 0.0 and loss.style.mean() > 0.0

@@ -81,10 +81,13 @@ def test_likeness_of_a_shift_by_hand(robot: Robot, motions: MotionSet) -> None:
     width = len(mean)
     assert width == 10 + 2 * 12
     one = reference.state(torch.zeros(2, 5, dtype=torch.long))._replace(
-        root_pos=mean[:1].expand(2, 5, 3), root_rot=mean[1:4].expand(2, 5, 3, 3), joint_pos=mean[4:16].expand(2, 5, 12),
-        root_vel=mean[16:19].expand(2, 5, 3), root_ang=mean[19:22].expand(2, 5, 3),
+        root_pos=mean[:1].expand(2, 5, 3),
+        root_rot=mean[1:4].expand(2, 5, 3, 3),
+        joint_pos=mean[4:16].expand(2, 5, 12),
+        root_vel=mean[16:19].expand(2, 5, 3),
+        root_ang=mean[19:22].expand(2, 5, 3),
         joint_vel=mean[22:].expand(2, 5, 12),
-    )  # fmt: skip
+    )
     assert wasserstein(one, torch.Generator().manual_seed(0)) < 1e-5
     shifted = one._replace(
         root_vel=one.root_vel + 3.0 * wasserstein.scale.std[16] * torch.tensor([1.0, 0.0, 0.0])
@@ -121,11 +124,13 @@ def test_a_crowd_that_stands_is_unlike_one_that_walks(robot: Robot, motions: Mot
         return wasserstein(s, torch.Generator().manual_seed(0)).item()
 
     recorded = distance(state)
-    standing = state._replace(**{
-        name: getattr(state, name).mean(1, keepdim=True).expand_as(getattr(state, name))
-        * (0.0 if "vel" in name else 1.0)
-        for name in ("root_vel", "root_ang", "joint_pos", "joint_vel")
-    })  # fmt: skip
+    standing = state._replace(
+        **{
+            name: getattr(state, name).mean(1, keepdim=True).expand_as(getattr(state, name))
+            * (0.0 if "vel" in name else 1.0)
+            for name in ("root_vel", "root_ang", "joint_pos", "joint_vel")
+        }
+    )
     assert distance(standing) > 3.0 * recorded
     assert (
         distance(state._replace(root_pos=state.root_pos - torch.tensor([0.0, 0.0, 0.4])))
