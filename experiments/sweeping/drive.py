@@ -210,7 +210,7 @@ def jobs_table(
     *,
     most: int | None = None,
 ) -> Table:
-    """SweepState, steps, score and time left of a sweep's jobs. running: seconds of the attempts that
+    """State, steps, score and time left of a sweep's jobs. running: seconds of the attempts that
     are being made."""
     running, rows = running or {}, []
     order = sorted(range(len(sweep.jobs)), key=lambda i: sweep.jobs[i].state != RUNNING)
