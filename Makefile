@@ -8,13 +8,13 @@ SHELL := /bin/bash
 
 IN_RANGE := import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))
 PYTHON ?= $(or $(firstword $(foreach name,python3 python3.13 python3.12 python3.11,$(shell $(name) -c '$(IN_RANGE)' 2>/dev/null && echo $(name)))),python3)
-EXTRAS ?= dev,c3d,menagerie,ppo,wandb,ray,search,deploy,render,play,docs
+EXTRAS ?= dev,c3d,menagerie,wandb,ray,search,deploy,render,play,docs
 PIP_ARGS ?=
 WORKERS ?= 2
 
 # Tests whose numbers the processor decides: torch sums in another order with other vector instructions.
 CAPABILITY ?= default
-NUMERIC := tests/rl tests/nets tests/imitation tests/reuse tests/world_model tests/envs tests/evaluation tests/tasks tests/analysis tests/training $(wildcard tests/test_*.py)
+NUMERIC := tests/rl tests/nets tests/policy tests/world_model tests/envs tests/evaluation tests/tasks tests/analysis tests/training $(wildcard tests/test_*.py)
 
 VENV := .venv
 BIN := $(VENV)/bin

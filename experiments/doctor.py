@@ -33,7 +33,6 @@ EXTRAS = {
     "c3d": "reads C3D recordings",
     "menagerie": "robots whose models are not shipped: ANYmal C, Go1, Go2, A1",
     "warp": "sim=warp: physics on a GPU",
-    "ppo": "npmp imitate algo=ppo",
     "wandb": "logger=wandb",
     "search": "hydra/sweeper=optuna: settings proposed by scores",
     "ray": "hydra/launcher=ray: sweeps on a cluster",

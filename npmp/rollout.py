@@ -103,22 +103,3 @@ def rollout(
         if stop:
             break
     return Carried(memory, first)
-
-
-def learning_row(moment: Moment, next_observations: Tree) -> dict[str, Any]:
-    """A step as a row of `npmp.rl.Rollout`, and its `error`; the actor's note has what it saw and
-    did.
-
-    next_observations: what the critic sees of the true successor: the environment has not been
-    reset.
-    """
-    step = moment.step
-    return {
-        **moment.decision.note,
-        "resets": moment.first,
-        "rewards": step.rewards.nan_to_num(),
-        "terminated": step.terminated,
-        "truncated": step.truncated,
-        "next_observations": next_observations,
-        "error": step.error,
-    }
