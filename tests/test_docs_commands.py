@@ -1,6 +1,6 @@
 """The commands of the documentation work: every line of its shell blocks is run, page after page,
 each page in a folder of its own, as a user types it but for debug=tiny, on recordings that are
-here. `make test-docs` runs them.
+here. `make test-all` runs them.
 """
 
 from __future__ import annotations
