@@ -171,8 +171,10 @@ def help_asked(arguments: Sequence[str]) -> str | None:
     if len(words) == len(arguments):
         return None
     if words[0] in VERBS and "" not in VERBS[words[0]] and words[1:2] == []:
-        return usage.of_verb(words[0])
-    return usage.of_command(*named(words))
+        named_here = {name: command_of(name) for name in commands(words[0])}
+        return usage.of_verb(words[0], named_here)
+    name, given = named(words)
+    return usage.of_command(name, command_of(name), given)
 
 
 def set_environment() -> None:

@@ -12,11 +12,9 @@ paths are taken as they stand.
 from __future__ import annotations
 
 import ast
-import copy
 import dataclasses
 import functools
 import inspect
-import io
 import itertools
 import os
 import re
@@ -31,21 +29,19 @@ from typing import Any
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override, QuotedString
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
 
 from mocap_data.errors import InputError, unknown
-from mocap_data.outside import read_text, reading
-from mocap_data.safe_yaml import MAX_NUMBER, MAX_YAML_BYTES, check_yaml
+from mocap_data.safe_yaml import MAX_NUMBER
 from npmp.experiments import groups
-from npmp.experiments.groups import CONF
 from npmp.experiments.inferred import inferred
+from npmp.experiments.setting_files import CONF, Values, load
 from npmp.settings import as_plain, from_value, hints_of, unknown_setting
 
 MULTIRUN = ("-m", "--multirun")
 PRESETS = ("experiment", "sweep")  # choices that set keys of the whole command
 SHARED = ("debug", *PRESETS)
 
-Values = dict[str, Any]  # settings as YAML has them; of a group with the name of the choice
+
 Given = list[tuple[str, str]]  # keys and values as the command line has them, in its order
 
 
@@ -255,27 +251,6 @@ def small(verb: str, name: str, words: Iterable[str]) -> Values:
     if not path.is_file():
         raise unknown("debug", name, ["none", *groups.presets("debug")])
     return with_deltas(load(path).get(verb, {}), words)
-
-
-def load(path: Path) -> Values:
-    """A YAML file of settings. Raises InputError where it cannot be read or refers elsewhere."""
-    ours = CONF in path.parents
-    return copy.deepcopy(_kept(path) if ours else _loaded(path))
-
-
-def _loaded(path: Path) -> Values:
-    text = read_text(path, at_most=MAX_YAML_BYTES)
-    if "${" in text:
-        raise InputError(f"{path}: refers to other values by ${{...}}, which settings do not")
-    check_yaml(text, str(path))
-    with reading(path):
-        content = OmegaConf.to_container(OmegaConf.load(io.StringIO(text)))
-    if not isinstance(content, dict):
-        raise InputError(f"{path}: not a configuration (keys and values expected)")
-    return {str(key): value for key, value in content.items()}
-
-
-_kept = functools.cache(_loaded)  # conf/ does not change meanwhile
 
 
 def stored_config(folder: Path) -> tuple[str | None, Values]:

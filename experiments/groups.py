@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mocap_data.errors import unknown
-
-CONF = Path(__file__).parent.parent / "conf"
+from npmp.experiments.setting_files import CONF, load
 
 # Keys that hold one of several dataclasses, chosen by name.
 GROUPS = ("task", "algo", "net", "high_level", "randomization", "scenario")
@@ -28,8 +27,6 @@ def is_file(name: str) -> bool:
 
 def presets(group: str, verb: str | None = None) -> list[str]:
     """The files of a group, of experiments and sweeps only those of a verb."""
-    from npmp.experiments.compose import load
-
     paths = sorted((CONF / group).glob("*.yaml"))
     if verb is not None and group in ("experiment", "sweep"):
         paths = [path for path in paths if load(path).get("verb") == verb]
@@ -79,8 +76,6 @@ def schema_of(verb: str, group: str, name: str) -> Any:
 
 def task_of(name: str) -> str:
     """The task that a choice is of: its own, or the one that a preset of conf/task builds on."""
-    from npmp.experiments.compose import load
-
     path = CONF / "task" / f"{name}.yaml"
     base = load(path).get("defaults") if path.is_file() else None
     return str(base[0]) if base else name

@@ -5,11 +5,9 @@ from __future__ import annotations
 import dataclasses
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-
-from npmp.experiments.cli import command_of, commands
 
 OVERVIEW = Path(__file__).with_name("overview.txt")
 SOURCES = (
@@ -24,18 +22,17 @@ def overview() -> str:
     return OVERVIEW.read_text(encoding="utf-8").rstrip()
 
 
-def of_verb(verb: str) -> str:
-    """What `npmp VERB --help` prints where the verb has actions."""
-    rows = [(name.partition(" ")[2], _about(command_of(name).keys)) for name in commands(verb)]
+def of_verb(verb: str, commands: Mapping[str, Any]) -> str:
+    """What `npmp VERB --help` prints where the verb has actions; commands: `Verb`s by full name."""
+    rows = [(name.partition(" ")[2], _about(one.keys)) for name, one in commands.items()]
     more = f"npmp {verb} ACTION --help says which keys it takes."
     return "\n".join([f"usage: npmp {verb} ACTION key=value ...", "", *_rows(rows), "", more])
 
 
-def of_command(name: str, given: Sequence[str] = ()) -> str:
+def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
     """What `npmp VERB ACTION --help` prints; of choices that are given (algo=ppo) the keys."""
     from npmp.experiments import compose, groups
 
-    command = command_of(name)
     keys, fields = command.keys, dataclasses.fields(command.keys)
     places = "".join(
         f" {key.upper()}" if key[-1] != "*" else f" {key[:-1].upper()} ..."

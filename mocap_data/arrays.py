@@ -12,6 +12,11 @@ from mocap_data.errors import InputError
 Array = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
+# [Hz] of any motion; files have the narrower range of `readers.common`
+RATES_HZ = (0.01, 1e6)
+# [m], [rad] of a coordinate; 32 bits have steps of 8 mm there
+LARGEST = 1e5
+
 
 def read_only(values: Any, *, shape: str, what: str) -> Array:
     """`values` as a finite, read-only, C-contiguous float64 array, copied unless they are one.
@@ -48,3 +53,31 @@ def set_fields(instance: object, **values: Any) -> None:
     """Set fields of a frozen dataclass in its `__post_init__`."""
     for name, value in values.items():
         object.__setattr__(instance, name, value)
+
+
+def require_rate(rate_hz: float, what: str) -> float:
+    """The rate [Hz], where a motion can have it.
+
+    Raises:
+      InputError: for a rate outside of RATES_HZ, or nan.
+    """
+    if RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
+        return float(rate_hz)
+    why = "not possible" if rate_hz > 0.0 else "not positive"
+    low, high = RATES_HZ
+    raise InputError(f"{what} rate {rate_hz:g} Hz is {why}; expected {low:g} to {high:,.0f}")
+
+
+def require_moderate(values: Array, what: str) -> None:
+    """Refuse finite coordinates (T, ...) [m] or [rad] that no motion has.
+
+    Raises:
+      InputError: naming the first frame with one beyond LARGEST.
+    """
+    if max(values.max(initial=0.0), -values.min(initial=0.0)) <= LARGEST:
+        return
+    frame = int(np.argwhere(np.abs(values) > LARGEST)[0, 0])
+    worst = float(np.abs(values[frame]).max())
+    raise InputError(
+        f"{what} is {worst:.3g} at frame {frame}; no coordinate is beyond {LARGEST:,.0f} m or rad"
+    )

@@ -6,9 +6,8 @@ import dataclasses
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from mocap_data.arrays import Array, read_only, set_fields
+from mocap_data.arrays import Array, read_only, require_moderate, require_rate, set_fields
 from mocap_data.errors import InputError, frame_range, unknown
-from mocap_data.sanity import require_moderate, require_rate
 
 _CYCLE = -2
 

@@ -12,9 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mocap_data import rotations
-from mocap_data.arrays import Array, Bools, read_only, set_fields
+from mocap_data.arrays import Array, Bools, read_only, require_moderate, require_rate, set_fields
 from mocap_data.errors import InputError, frame_range
-from mocap_data.sanity import require_moderate, require_rate
 
 # range of a weight that is not 0: beyond it sums of weights overflow or vanish in 32 bits
 WEIGHTS = (1e-9, 1e9)

@@ -12,16 +12,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mocap_data.arrays import Array
-from mocap_data.errors import InputError
-
 if TYPE_CHECKING:
     from mocap_data.clip import Clip
 
-# [Hz] of any motion; files have the narrower range of `readers.common`
-RATES_HZ = (0.01, 1e6)
-# [m], [rad] of a coordinate; 32 bits have steps of 8 mm there
-LARGEST = 1e5
 
 # [m] across all keypoints at once: a cat to a horse, or a person with arms spread
 SIZES = (0.2, 5.0)
@@ -40,34 +33,6 @@ WALKS = 0.2
 
 _HEAD = re.compile(r"head|skull|nose", re.IGNORECASE)
 _FEET = re.compile(r"foot|feet|toe|ankle|heel|paw|hoof|hand_end|tibia", re.IGNORECASE)
-
-
-def require_rate(rate_hz: float, what: str) -> float:
-    """The rate [Hz], where a motion can have it.
-
-    Raises:
-      InputError: for a rate outside of RATES_HZ, or nan.
-    """
-    if RATES_HZ[0] <= rate_hz <= RATES_HZ[1]:
-        return float(rate_hz)
-    why = "not possible" if rate_hz > 0.0 else "not positive"
-    low, high = RATES_HZ
-    raise InputError(f"{what} rate {rate_hz:g} Hz is {why}; expected {low:g} to {high:,.0f}")
-
-
-def require_moderate(values: Array, what: str) -> None:
-    """Refuse finite coordinates (T, ...) [m] or [rad] that no motion has.
-
-    Raises:
-      InputError: naming the first frame with one beyond LARGEST.
-    """
-    if max(values.max(initial=0.0), -values.min(initial=0.0)) <= LARGEST:
-        return
-    frame = int(np.argwhere(np.abs(values) > LARGEST)[0, 0])
-    worst = float(np.abs(values[frame]).max())
-    raise InputError(
-        f"{what} is {worst:.3g} at frame {frame}; no coordinate is beyond {LARGEST:,.0f} m or rad"
-    )
 
 
 def warnings_of(clip: Clip) -> list[str]:

@@ -29,13 +29,12 @@ from typing import Any
 import h5py
 import numpy as np
 
-from mocap_data.arrays import set_fields
+from mocap_data.arrays import require_rate, set_fields
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import new_hdf5
 from mocap_data.hdf5 import array_bytes, attributes, member, members, open_hdf5, read_array
 from mocap_data.motion import ReferenceMotion
 from mocap_data.outside import parse_json, require_memory
-from mocap_data.sanity import require_rate
 
 SCHEMA = "npmp-motion"
 VERSION = 3

@@ -13,11 +13,10 @@ from dataclasses import replace
 import numpy as np
 
 from mocap_data import rotations
-from mocap_data.arrays import Array
+from mocap_data.arrays import Array, require_rate
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.outside import require_memory
-from mocap_data.sanity import require_rate
 from npmp.robots import Robot
 
 # frames: a last one that coincides up to rounding is kept

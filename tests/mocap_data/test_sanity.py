@@ -11,9 +11,10 @@ import pytest
 
 import mocap_data
 from mocap_data import Clip, demo_clips
+from mocap_data.arrays import require_moderate, require_rate
 from mocap_data.errors import InputError
 from mocap_data.readers.robot_motions import RobotMotion
-from mocap_data.sanity import require_moderate, require_rate, warnings_of
+from mocap_data.sanity import warnings_of
 
 
 @pytest.fixture(scope="module")

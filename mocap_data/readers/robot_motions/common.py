@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from mocap_data import rotations
-from mocap_data.arrays import Array, read_only, set_fields
+from mocap_data.arrays import Array, read_only, require_moderate, require_rate, set_fields
 from mocap_data.errors import InputError, unknown
 from mocap_data.readers.common import MissingOptions
-from mocap_data.sanity import require_moderate, require_rate
 
 # [rad] two full turns; joint angles beyond this are degrees
 _LARGEST_ANGLE = 4.0 * math.pi
