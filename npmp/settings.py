@@ -135,8 +135,7 @@ def _default(entry: dataclasses.Field[Any]) -> Any:
 
 
 def _typed(hint: Any, value: Any, at: str, default: Any = None) -> Any:
-    """The value as an annotation wants it; default: what a nested mapping changes. Raises "
-    "_Unlike."""
+    """The value as annotated; default: what a nested mapping changes. Raises _Unlike."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value

@@ -158,8 +158,7 @@ def one_line(read: Callable[[], object]) -> None:
 
 
 def artifacts(folder: Path, name: str, load: Callable[[Path], object], dice: random.Random) -> None:
-    """Break an artifact's contract, its weights' bytes, or its tensors with a checksum that "
-    "fits."""
+    """Break an artifact's contract, weights' bytes, or tensors with a checksum that fits."""
     work = folder.with_name(f"{folder.name}_broken")
     for _ in range(EXAMPLES):
         shutil.rmtree(work, ignore_errors=True)

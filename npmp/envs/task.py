@@ -64,6 +64,8 @@ class TaskLoss(NamedTuple):
     task: Tensor  # how far they were from what was asked
     # how they moved, whatever was asked; it counts once a policy obeys (`algo.style_ramp`)
     style: Tensor
+    # (H, B) how much each step counts, by which costs beside these are averaged; None: all alike
+    weight: Tensor | None = None
 
 
 class Trial(NamedTuple):

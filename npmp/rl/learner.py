@@ -1,5 +1,4 @@
-"""On-policy learners: (MO-)V-MPO and PPO on rollouts, behind one interface. They know shapes "
-"only."""
+"""On-policy learners, V-MPO, MO-V-MPO and PPO, behind one interface. They know shapes only."""
 
 from __future__ import annotations
 
@@ -162,12 +161,11 @@ class Learner(Resumable, ABC):
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         clip_gradients(w for group in self.optimizer.param_groups for w in group["params"])
-        norms = (
-            clip_gradients(network.parameters(), limit) for network in (self.policy, self.critic)
-        )
+        policy = clip_gradients(self.policy.parameters(), limit)
+        critic = clip_gradients(self.critic.parameters(), limit)
         self.optimizer.step()
         self.steps += 1
-        return dict(zip(("policy_grad_norm", "critic_grad_norm"), norms, strict=True))
+        return {"policy_grad_norm": policy, "critic_grad_norm": critic}
 
     def _parts(self) -> dict[str, Part]:
         return {

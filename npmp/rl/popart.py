@@ -68,7 +68,6 @@ def update_stats(stats: PopArtStats, returns: Tensor, step_size: float) -> PopAr
 def rescale_head(
     weight: Tensor, bias: Tensor, old: PopArtStats, new: PopArtStats
 ) -> tuple[Tensor, Tensor]:
-    """The last layer [K, F], [K] that gives in reward units under `new` what it gave under "
-    "`old`."""
+    """The last layer [K, F], [K] whose values in reward units stay when `old` becomes `new`."""
     ratio = std(old) / std(new)
     return weight * ratio.unsqueeze(-1), (bias * std(old) + old.mean - new.mean) / std(new)

@@ -27,8 +27,7 @@ def surrogate_loss(log_prob: Tensor, old_log_prob: Tensor, advantages: Tensor) -
 
 
 def clipped_value_loss(values: Tensor, old_values: Tensor, returns: Tensor) -> Tensor:
-    """Mean of the larger squared error of V and of V_old + clip(V - V_old, -eps, eps); all "
-    "[...]."""
+    """Mean of the larger squared error of V and V_old + clip(V - V_old, -eps, eps); all [...]."""
     clipped = old_values + (values - old_values).clamp(-CLIP, CLIP)
     return torch.maximum((values - returns).square(), (clipped - returns).square()).mean()
 

@@ -29,8 +29,7 @@ def dual(raw: Tensor) -> Tensor:
 
 
 def raw_dual(value: float) -> float:
-    """The parameter whose `dual` is `value`. Raises ValueError for a value at or below the "
-    "floor."""
+    """The parameter whose `dual` is `value`. Raises ValueError at or below the floor."""
     if not value > DUAL_FLOOR:
         raise ValueError(f"a dual variable must be larger than {DUAL_FLOOR}, got {value}")
     shifted = value - DUAL_FLOOR

@@ -44,11 +44,15 @@ class CommandConfig:
     command_nonzero: tuple[float, float, float] = (0.9, 0.25, 0.5)
 
     def __post_init__(self) -> None:
-        pairs = self.command_range or ()
-        if not all(-math.inf < low <= high < math.inf for low, high in pairs):
+        pairs = MODEST_RANGE if self.command_range is None else self.command_range
+        finite = all(-math.inf < low <= high < math.inf for low, high in pairs)
+        if len(pairs) != 3 or not finite:
             raise ValueError(
                 f"command_range must be three pairs low <= high, for {COMMAND_NAMES}; got {pairs}"
             )
+        for name in ("command_nonzero", "command_jitter"):
+            if len(getattr(self, name)) != 3:
+                raise ValueError(f"{name} must be three numbers, for {COMMAND_NAMES}")
         ranges.share(self, "command_change", "command_nonzero")
         ranges.not_negative(self, "command_jitter")
         ranges.above_zero(self, "command_period_s")

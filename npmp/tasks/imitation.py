@@ -196,7 +196,7 @@ class Imitation(Task):
         reference = self.reference.at(torch.minimum(frame, last))
         each = rew.tracking_loss(after, before, reference, self.config.tracking)
         owed = len(frame[0]) * (each * weight).sum(0) / weight.sum().clamp(min=1.0)
-        return TaskLoss(owed, torch.zeros_like(owed))
+        return TaskLoss(owed, torch.zeros_like(owed), weight)
 
     # --- episodes as they are judged ---
 

@@ -47,7 +47,9 @@ class CollectorsConfig:
     most_behind: int | None = None
 
     def __post_init__(self) -> None:
-        ranges.at_least_one(self, "number", *(["most_behind"] if self.most_behind else []))
+        ranges.at_least_one(
+            self, "number", *(["most_behind"] if self.most_behind is not None else [])
+        )
         if self.kind not in KINDS:
             raise InputError(f"no actors '{self.kind}'; there are: {', '.join(KINDS)}")
 
@@ -224,7 +226,8 @@ class Distributed:
                 self._collectors.ask(i, *self._weights, progress)
                 self._busy.append(i)
 
-    def _await(self, wanted: Sequence[int]) -> Batch:
+    def _await(self, wanted: Sequence[int]) -> tuple[int, Batch]:
+        """The next batch of these collectors, and whose it is."""
         begun, said = time.perf_counter(), False
         while (found := self._collectors.take(wanted)) is None:
             if not said and time.perf_counter() - begun > SILENT_S:
@@ -235,27 +238,27 @@ class Distributed:
                 )
                 said = True
         self._busy.remove(found[0])
-        return found[1]
+        return found
 
     def _batches(self, progress: float) -> list[Batch]:
         """What the next update is made from."""
-        everyone = range(self.config.number)
+        each = range(self.config.number)
         if self.trainer.of_all_collectors:
-            self._ask(everyone, progress)
-            return [self._await([i]) for i in everyone]
+            self._ask(each, progress)
+            return [self._await([i])[1] for i in each]
         if self.config.in_turn:
             i, self._next = self._next, (self._next + 1) % self.config.number
             self._ask([i], progress)
-            return [self._await([i])]
+            return [self._await([i])[1]]
         batches: list[Batch] = []
-        self._ask(everyone, progress)
+        self._ask(each, progress)
         while len(batches) < self._at_once:
-            batch = self._await(self._busy)
+            i, batch = self._await(self._busy)
             if self.trainer.iteration_count - batch.version <= self._most_behind:
                 batches.append(batch)
             else:
                 self.thrown_away += 1
-                self._ask(everyone, progress)
+                self._ask([i], progress)
         return batches
 
     def iteration(self, progress: float) -> dict[str, float]:

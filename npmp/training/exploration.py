@@ -3,12 +3,15 @@ stretches on the prior's latents, jumps to other goals."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from mocap_data.errors import InputError
 from npmp.actors import SkillMemory, skill_memory
+from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.nets import prior
 from npmp.policy import Player, PolicyInput, PolicyMemory
@@ -72,12 +75,14 @@ class Explorer:
         prior_steps: int,
         rejoin_rate: float,
         physics_size: int,
+        tracks: bool,
     ):
         """Args:
         noise: of the actions [rad].
         prior_share: of the time that robots act from the prior; prior_steps: mean length of such a
           stretch. rejoin_rate: at which robots that track are sent elsewhere [1/s].
-        physics_size: as `step_of`.
+        physics_size: as `step_of`. tracks: whether the task is to track references, so that the
+          rest means anything.
         """
         self.player, self.generator, self.noise = player, generator, noise
         # rates of entering and leaving the free stretches, so that their mean length and share are
@@ -85,6 +90,7 @@ class Explorer:
         self.leave = 1.0 / prior_steps
         self.enter = self.leave * prior_share / (1.0 - prior_share)
         self.rejoin_rate, self.physics_size = rejoin_rate, physics_size
+        self.tracks = tracks
 
     def initial_memory(self, n: int) -> PolicyMemory:
         """As `Actor.initial_memory`."""
@@ -108,7 +114,7 @@ class Explorer:
     def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:
         """As `Actor.act`."""
         (policy, skill), free = self.player, torch.zeros_like(first)
-        if self.enter or self.rejoin_rate:
+        if self.tracks:
             first = self._switch(env, first)
             free = env.task.free
         given = PolicyInput(env.observe(), env.task.observe(), memory.skill.z)
@@ -119,3 +125,12 @@ class Explorer:
         action = action + self.noise * self._randn(action)
         step = step_of(env, memory, first, free, action, physics_size=self.physics_size)
         return Decision(action, PolicyMemory(state, SkillMemory(z, decoder)), step)
+
+
+def require_tracking(task: Task, settings: Mapping[str, float]) -> None:
+    """Raise InputError for settings above 0 that need a task which tracks references."""
+    for name, value in settings.items():
+        if value and not hasattr(task, "rejoin"):
+            raise InputError(
+                f"algo.{name}={value:g}: task '{task.name}' tracks no reference; use 0"
+            )

@@ -181,8 +181,7 @@ def _rows(folder: Path, name: str, last: int | None) -> tuple[list[str], list[li
 
 
 def _rewrite(path: Path, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Write a log anew, in one step; rows shorter than the columns are filled up with empty "
-    "cells."""
+    """Write a log anew, in one step; short rows are filled up with empty cells."""
     with atomic_path(path) as temporary, open(temporary, "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(columns)

@@ -1,5 +1,4 @@
-"""Where a run's metrics go for looking at, besides its csv files: TensorBoard or Weights & "
-"Biases."""
+"""Where a run's metrics go besides its csv files: TensorBoard or Weights & Biases."""
 
 from __future__ import annotations
 

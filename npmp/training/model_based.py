@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +43,7 @@ from npmp.training.cloning import (
     goal_steps,
     held_up,
 )
-from npmp.training.exploration import Explorer, step_of
+from npmp.training.exploration import Explorer, require_tracking, step_of
 from npmp.training.schedules import linear
 from npmp.training.trainer import Gathered, StepMeans, mean_figures
 from npmp.tree import cat_trees, leaves
@@ -53,8 +53,8 @@ from npmp.world_model.model import WorldModel
 from npmp.world_model.posture import PostureRange, SlicedWasserstein
 from npmp.world_model.replay import Replay
 
-# iterations until the learning rate is reached: Adam's first steps are large, and the model is
-# hardly fitted
+# iterations until a high-level policy's learning rate is reached: Adam's first steps are large, and
+# the model is hardly fitted
 RAMP = 25
 CLIP_GRAD = 1.0  # norm
 # seconds after which a robot on the prior that has not failed counts as having been sound
@@ -82,7 +82,7 @@ class ModelBasedConfig:
     replay_steps: int = 128
     # control steps before the first update, from which the model's scales are taken
     warmup_steps: int = 16
-    # of the model alone, before the first of a policy: an untrained one spoils what it can do
+    # of the model alone, before the first of what has learned: a new model spoils what it can do
     warmup_updates: int = 600
     # of training, where the task's own episodes are longer; null: the task's own
     episode_s: float | None = None
@@ -154,6 +154,8 @@ class ModelBasedConfig:
         ranges.share(self, "ema", "new_goals", "fresh_starts", "prior_share", "style_ramp")
         if self.prior_share == 1.0:
             raise ValueError("prior_share must be below 1")
+        if not self.style_ramp[0] < self.style_ramp[1]:
+            raise ValueError(f"style_ramp must be begin < full, got {list(self.style_ramp)}")
         for name in ("episode_s", "clone_steps"):
             if getattr(self, name) is not None:
                 ranges.above_zero(self, name)
@@ -198,6 +200,8 @@ class ModelBasedTrainer(Resumable):
             steps to clone from.
         """
         _check(env, skill)
+        tracking = ("prior_share", "rejoin_rate", "wasserstein")
+        require_tracking(env.task, {name: getattr(config, name) for name in tracking})
         self.env, self.config, self.new, self.seed = env, config, new, seed
         c, device = config, env.device
         if not isinstance(policy, EncoderPolicy):
@@ -318,7 +322,9 @@ class ModelBasedTrainer(Resumable):
             self.env.restart()
         self._keep(self._collect(self.player, c.warmup_steps, 0.0))
         self.fit.take_scales(self.replay, self.generator)
-        figures |= self.fit(self.replay, c.model_lr[0], self.generator, c.warmup_updates)
+        # a new module is as untrained as its model; both learn from the first iteration on
+        if not (self.guided and self.new):
+            figures |= self.fit(self.replay, c.model_lr[0], self.generator, c.warmup_updates)
         self.fit.freeze()
         return figures | {"model_goes_on": float(self.fit.goes_on)}
 
@@ -344,7 +350,6 @@ class ModelBasedTrainer(Resumable):
             return {}
         window, updates = goal_steps(self.env.dt), c.clone_updates
         assert isinstance(policy, HighLevelPolicy)  # an encoder has nothing to clone
-        assert isinstance(policy, HighLevelPolicy)  # an encoder has nothing to clone
         first, last = fit_policy(
             policy, shown, self.env.task, self.generator, window=window, updates=updates
         )  # fmt: skip
@@ -363,6 +368,7 @@ class ModelBasedTrainer(Resumable):
             prior_steps=c.prior_steps,
             rejoin_rate=c.rejoin_rate,
             physics_size=self.physics_size,
+            tracks=hasattr(self.env.task, "rejoin"),
         )
 
     def _actor(self) -> Player:
@@ -447,7 +453,7 @@ class ModelBasedTrainer(Resumable):
     def _improve(self, progress: float) -> dict[str, float]:
         """An iteration's updates of the policy. Returns figures of the last."""
         c, self.skipped = self.config, 0
-        ramp = min(1.0, (self.iteration_count + 1) / RAMP)
+        ramp = 1.0 if self.guided else min(1.0, (self.iteration_count + 1) / RAMP)
         self.optimizer.param_groups[0]["lr"] = linear(c.policy_lr, progress) * ramp
         for update in range(c.policy_updates):
             metrics = self.improve_policy(progress, update)
@@ -504,6 +510,11 @@ class ModelBasedTrainer(Resumable):
             **({"acting": self.acting} if self.config.overlap else {}),
             "counts": Numbers(self, "iteration_count", "env_steps"),
         }
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """As `Resumable.load_state_dict`. A run without `overlap` may go on with it."""
+        own = {"acting": self.acting.get_state()} if self.config.overlap else {}
+        super().load_state_dict(own | dict(state))
 
 
 def _check(env: TaskEnv[Any], skill: SkillModule) -> None:

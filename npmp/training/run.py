@@ -154,8 +154,11 @@ def train(
     batches = 1 if collectors is None else collectors.batches(trainer)
     run = _Run(plan, trainer, iterations(trainer, chosen.steps, batches), folder, seed, resume)
 
+    # it goes to other processes, so it holds nothing else of the plan, as what judges
+    make, of_collector = plan.make, chosen.of_collector()
+
     def collector(robots: int, seed: int) -> Trainer:
-        return plan.make(chosen.of_collector(), robots, seed)
+        return make(of_collector, robots, seed)
 
     with distributed(trainer, collector, collectors, robots=robots, seed=seed) as at_work:
         return run.loop(at_work, caller or Caller())

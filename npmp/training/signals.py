@@ -12,8 +12,7 @@ from types import FrameType
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal ended a run in good order; the message says how it goes on, `code` is the exit "
-    "code."""
+    """A signal ended a run in good order; the message says how it goes on."""
 
     def __init__(self, message: str, code: int):
         super().__init__(message)
@@ -21,8 +20,7 @@ class Stopped(KeyboardInterrupt):
 
 
 def terminals() -> list[int]:
-    """Which of the process's own three streams are terminals; of one that is gone nobody can "
-    "tell."""
+    """Which of the process's own three streams are terminals."""
     return [stream for stream in (0, 1, 2) if os.isatty(stream)]
 
 

@@ -28,6 +28,7 @@ from npmp.rl.optimization import descend, move_average
 from npmp.rollout import Actor, Carried, Decision, Moment, rollout
 from npmp.state import Numbers, Part, Resumable
 from npmp.training.agents import Agent, AgentMemory, LatentAgent, latent_range
+from npmp.training.exploration import require_tracking
 from npmp.training.schedules import linear
 from npmp.training.trainer import Gathered, StepMeans, mean_figures
 from npmp.tree import Tree, cat_trees, leaves, map_tree, stack_trees
@@ -99,6 +100,7 @@ class Lesson(NamedTuple):
     given: Tree  # (T, n, w) what the student observes
     shown: Tensor  # (T, n, a) the teacher's output, in the unit of losses
     first: Tensor  # (T, n) bool
+    z: Tensor  # (T, n, d) the latents in force
     start: Tree  # (n, ...) the student's state before the first step
 
 
@@ -129,8 +131,10 @@ class StudentTrainer(Resumable):
         """agent: what learns, in place, on the environment's device.
 
         Raises:
-          InputError: for an anchor where the student's weights do not correspond to the teacher's.
+          InputError: for an anchor where the student's weights do not correspond to the teacher's,
+            and for settings of tracking with a task that tracks nothing.
         """
+        require_tracking(env.task, {"rejoin_rate": config.rejoin_rate})
         self.env, self.agent, self.teacher, self.config = env, agent, teacher, config
         self.average = copy.deepcopy(agent.network).requires_grad_(False)
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
@@ -151,10 +155,9 @@ class StudentTrainer(Resumable):
         width = sum(part.shape[-1] for part in leaves(given)) + agent.outputs
         require_replay(c.kept * c.unroll, n, width)
         require_batch(c.batch, c.unroll, (width,), width, key="algo.batch")
-        step = {"given": given, "shown": first.new_zeros(n, agent.outputs, dtype=torch.float32)}
-        steps = map_tree(
-            lambda part: part.new_zeros(c.kept, c.unroll, *part.shape), step | {"first": first}
-        )
+        shown = first.new_zeros(n, agent.outputs, dtype=torch.float32)
+        step = {"given": given, "shown": shown, "first": first, "z": memory.student.z}
+        steps = map_tree(lambda part: part.new_zeros(c.kept, c.unroll, *part.shape), step)
         start = map_tree(lambda part: part.new_zeros(c.kept, *part.shape), memory.student.network)
         self.lessons = Lesson(**steps, start=start)  # a ring
         self.range = torch.full_like(memory.student.z[0], 0.1)  # of the latents lately seen
@@ -170,8 +173,8 @@ class StudentTrainer(Resumable):
 
     def initial_memory(self, n: int) -> StudentMemory:
         """As `npmp.rollout.Actor.initial_memory`."""
-        nobody = torch.zeros(n, dtype=torch.bool, device=self.env.device)
-        return StudentMemory(self.agent.initial_memory(n), self.teacher.initial_memory(n), nobody)
+        taught = torch.zeros(n, dtype=torch.bool, device=self.env.device)
+        return StudentMemory(self.agent.initial_memory(n), self.teacher.initial_memory(n), taught)
 
     def act(self, env: TaskEnv[Any], memory: StudentMemory, first: Tensor) -> Decision:
         """As `npmp.rollout.Actor.act`: the student's mean or the teacher's output, with noise on
@@ -195,17 +198,15 @@ class StudentTrainer(Resumable):
 
     def gather(self, progress: float) -> Gathered:
         """As `Trainer.gather`: a lesson."""
-        c, start, rows, latents = self.config, self.carried, [], []
+        c, start, rows = self.config, self.carried, []
         self.share = max(0.0, 1.0 - progress / c.taught) if c.taught > 0.0 else 0.0
         means = StepMeans(self.env)
 
         def record(moment: Moment) -> None:
-            rows.append(moment.decision.note)
-            latents.append(moment.decision.memory.student.z)
+            rows.append(moment.decision.note | {"z": moment.decision.memory.student.z})
             means.add(moment.step)
 
         self.carried = rollout(self, self.env, c.unroll, record, carried=start)
-        self.range.copy_(latent_range(torch.stack(latents)))
         lesson = Lesson(**stack_trees(rows), start=start.memory.student.network)
         figures = means.figures() | {"taught": self.share}
         return Gathered(lesson, figures, self.steps_each)
@@ -236,6 +237,7 @@ class StudentTrainer(Resumable):
         self.env_steps += gathered.env_steps
         slot = self.iteration_count % c.kept
         map_tree(lambda ring, lesson: ring[slot].copy_(lesson), self.lessons, gathered.data)
+        self.range.copy_(latent_range(gathered.data.z))
         lr = linear(c.lr, progress)
         for group in self.optimizer.param_groups:
             group["lr"] = lr

@@ -64,8 +64,7 @@ class ImaginedCourse(NamedTuple):
 
 
 class Imagined(NamedTuple):
-    """Means over an imagined rollout, each (); of robots on the prior `posture` and `wasserstein`
-    only."""
+    """Means over an imagined rollout, each ()."""
 
     task: Tensor  # `Task.imagined_loss`: how far they were from what was asked
     style: Tensor  # the same: how they moved, whatever was asked
@@ -171,11 +170,15 @@ class Imagination:
         free = start.free.to(course.std)
         asked = 1.0 - free
 
-        def mean(values: Tensor, weight: Tensor) -> Tensor:
-            """Of (H, B), over the robots that count (B,)."""
-            return (values * weight).sum() / (len(values) * weight.sum()).clamp(min=1.0)
-
         loss = self.task.imagined_loss(before, after, course.goals, start.patch)
+        each = torch.ones_like(course.std[..., 0])
+        counts = each if loss.weight is None else loss.weight
+
+        def mean(values: Tensor, robots: Tensor, steps: Tensor) -> Tensor:
+            """Of (H, B), over the robots (B,) and steps (H, B) that count."""
+            weight = robots * steps
+            return (values * weight).sum() / weight.sum().clamp(min=1.0)
+
         effort, smoothness = after.setpoint - before.joint_pos, after.setpoint - before.setpoint
         alpha = self.player.policy.alpha
         kl = prior.kl_to_prior(course.mean, course.std, course.z[:-1], alpha)
@@ -187,11 +190,11 @@ class Imagination:
         return Imagined(
             task=loss.task.mean(),
             style=loss.style.mean(),
-            effort=mean(effort.abs().sum(-1), asked),
-            smoothness=mean(smoothness.abs().sum(-1), asked),
-            kl=mean(kl, asked),
-            std=mean(course.std.detach().mean(-1), asked),
-            posture=mean(away, free if self.frees else torch.ones_like(free)),
+            effort=mean(effort.abs().sum(-1), asked, counts),
+            smoothness=mean(smoothness.abs().sum(-1), asked, counts),
+            kl=mean(kl, asked, counts),
+            std=mean(course.std.detach().mean(-1), asked, each),
+            posture=mean(away, free if self.frees else torch.ones_like(free), each),
             wasserstein=wasserstein,
         )
 

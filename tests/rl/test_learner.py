@@ -272,6 +272,20 @@ def test_a_gradient_that_is_no_number_stops_before_the_weights(make: Any) -> Non
     assert names and all(torch.equal(before[name], after[name]) for name in names)
 
 
+def test_each_gradient_is_clipped_before_its_step() -> None:
+    """A loss of 1,000 times the sum of n weights has a gradient of 1,000 sqrt(n)."""
+    learner = ppo()
+    learner.optimizer = torch.optim.SGD(learner.optimizer.param_groups[0]["params"], lr=1.0)
+    before = [weight.detach().clone() for weight in learner.policy.parameters()]
+    loss = sum(1e3 * weight.sum() for weight in learner.policy.parameters())
+    norms = learner._descend(loss, 1.0)  # type: ignore[arg-type]
+    moved = [new - old for new, old in zip(learner.policy.parameters(), before, strict=True)]
+    length = torch.cat([move.flatten() for move in moved]).norm().item()
+    number = sum(weight.numel() for weight in before)
+    assert norms["policy_grad_norm"].item() == pytest.approx(1e3 * number**0.5, rel=1e-5)
+    assert length == pytest.approx(1.0, rel=1e-4)
+
+
 def test_contradictions_are_refused() -> None:
     with pytest.raises(InputError, match=r"1 or 3 values .one for each of track, effort, other"):
         vmpo(num_objectives=3, epsilon_temperature=(0.1, 0.2))

@@ -349,8 +349,15 @@ def test_the_filter_by_hand(robot: robots.Robot) -> None:
         step = env.step(0.3 * torch.ones(2, 12))
         expected = 0.75 * expected + 0.25 * heading_velocity(step.state)
         torch.testing.assert_close(env.task.velocity, expected)
-    with pytest.raises(ValueError, match="velocity_filter"):
-        WalkConfig(velocity_filter=1.0)
+    for wrong in (
+        {"velocity_filter": 1.0},
+        {"command_range": ((0.0, 1.0),)},
+        {"command_range": ()},
+        {"command_nonzero": (1.0,)},
+        {"command_jitter": (0.1, 0.1)},
+    ):
+        with pytest.raises(ValueError, match=next(iter(wrong))):
+            WalkConfig(**wrong)  # type: ignore[arg-type]
 
 
 def test_episodes_do_not_end_together(robot: robots.Robot) -> None:

@@ -194,6 +194,8 @@ def test_settings() -> None:
         CollectorsConfig("mpi")
     with pytest.raises(ValueError, match="number"):
         CollectorsConfig("inline", 0)
+    with pytest.raises(ValueError, match="most_behind"):
+        CollectorsConfig("inline", most_behind=0)
     whole: Any = Counter(of_all=True)
     with (
         pytest.raises(InputError, match=r"7 robots .* do not divide evenly by num_actors=2"),

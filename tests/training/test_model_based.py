@@ -173,12 +173,20 @@ def test_overlapped_updates_learn_from_the_iteration_before(
     assert trainer.env_steps == 12 * (12 + 2 * 4)
 
 
+def test_a_run_without_overlap_goes_on_with_it(robot: Robot, motions: MotionSet) -> None:
+    alone = imitating(robot, motions)
+    alone.warm_up()
+    overlapped = imitating(robot, motions, config=replace(TINY, overlap=True))
+    overlapped.load_state_dict(alone.state_dict())
+    assert overlapped.env_steps == alone.env_steps
+    run(overlapped, 1)
+
+
 @pytest.mark.parametrize("first", ["robots", "policy"])
 def test_overlapped_threads_have_nothing_in_common(
     robot: Robot, motions: MotionSet, first: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whichever thread is faster: the same numbers come out as if either had waited for the "
-    "other."""
+    """Whichever thread is faster: the numbers are as if either had waited for the other."""
     config = replace(TINY, overlap=True)
     threaded, ordered = (imitating(robot, motions, config=config) for _ in range(2))
     for trainer in (threaded, ordered):
@@ -332,9 +340,11 @@ def test_on_rough_ground_heights_are_above_it_and_integrals_of_velocities(
 def test_learning_lowers_the_imagined_loss(robot: Robot, motions: MotionSet) -> None:
     """On the same moments with the same noise, before and after some updates through the same
     model."""
-    config = replace(TINY, policy_batch=32, warmup_updates=20, model_lr=(3e-3, 3e-3))
+    config = replace(TINY, policy_batch=32, model_lr=(3e-3, 3e-3))
     trainer = imitating(robot, motions, n=16, config=config)
     trainer.warm_up()
+    trainer.fit(trainer.replay, 3e-3, trainer.generator, 20)
+    trainer.fit.freeze()
     trainer.optimizer.param_groups[0]["lr"] = 3e-3
     fixed = trainer.replay.starts(128, torch.Generator().manual_seed(0), free=False)
 
@@ -452,6 +462,9 @@ def test_what_does_not_fit_is_refused(
     for key in ("clone_steps", "policy_batch"):
         with pytest.raises(InputError, match=rf"algo\.{key}=1000000000: .* GiB"):
             made(**{key: 10**9})
+    for key in ("prior_share", "rejoin_rate", "wasserstein"):
+        with pytest.raises(InputError, match=rf"algo\.{key}=0.1: task 'walk' tracks no reference"):
+            made(**{key: 0.1})
     clocked = walk_env(robot, 2, config=replace(walking, clock_s=0.5))
     with pytest.raises(InputError, match="imagined robots have no clock"):
         ModelBasedTrainer(clocked, policy, skill, WALKING)
@@ -466,6 +479,7 @@ def test_what_does_not_fit_is_refused(
         ({"fresh_starts": 1.5}, "fresh_starts"),
         ({"beta": (-1.0, 0.0)}, "beta"),
         ({"episode_s": 0.0}, "episode_s"),
+        ({"style_ramp": (0.5, 0.2)}, "style_ramp must be begin < full"),
     ],
 )
 def test_contradictory_settings_are_refused(change: dict[str, Any], message: str) -> None:

@@ -16,7 +16,7 @@ from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import Dribble, Walk, WalkConfig
 from npmp.tasks.recover import Recover, RecoverConfig
-from npmp.training.agents import LatentAgent
+from npmp.training.agents import LatentAgent, latent_range
 from npmp.training.student import Lesson, StudentConfig, StudentTrainer, clone_loss, teacher_of
 from tests.trainers import check_repeats_and_resumes
 
@@ -121,6 +121,15 @@ def test_collectors_robots_stand_side_by_side(robot: Robot, skill: SkillModule) 
     both = trainer.merge([trainer.gather(0.0), trainer.gather(0.0)])
     assert both.data.shown.shape == (4, 12, 12) and both.env_steps == 48
     assert both.data.start.hidden.shape == (12, 16)
+
+
+def test_the_range_of_latents_is_that_of_what_collectors_bring(
+    robot: Robot, skill: SkillModule
+) -> None:
+    collector, learner = righting(robot, skill), righting(robot, skill)
+    gathered = collector.gather(0.0)
+    learner.iteration(0.0, gathered)
+    torch.testing.assert_close(learner.range, latent_range(gathered.data.z), rtol=0, atol=0)
 
 
 def test_what_cannot_be_taught_is_refused(

@@ -208,8 +208,7 @@ def test_a_crowd_that_acts_from_the_prior_is_judged_as_one(
 
 
 def test_staying_up_teaches_the_decoder_alone() -> None:
-    """The setpoint's first entry raises the robot; the action is the decoder's one weight times "
-    "z."""
+    """The setpoint's first entry raises the robot; the action is the decoder's weight times z."""
     weight, shift = (torch.tensor(value, requires_grad=True) for value in (0.5, 0.1))
 
     class Lift(Sleeper):
