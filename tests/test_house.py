@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+from collections import Counter
 from pathlib import Path
 
 from npmp.experiments import cli, groups
@@ -114,3 +115,22 @@ def test_there_are_three_trainers_and_one_imagination() -> None:
         "StudentTrainer",
     ]
     assert classes_named("Imagination") == ["Imagination"]
+
+
+def modules() -> dict[Path, ast.Module]:
+    """Every file of the product, parsed."""
+    folders = ("mocap_data", "retarget", "npmp", "experiments")
+    paths = [path for folder in folders for path in sorted((ROOT / folder).rglob("*.py"))]
+    return {path.relative_to(ROOT): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
+
+
+def test_functions_are_short_and_classes_named_once() -> None:
+    long, classes = [], Counter[str]()
+    for path, tree in modules().items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef) and node.end_lineno - node.lineno >= 60:  # type: ignore[operator]
+                long.append(f"{path}: {node.name}")
+            if isinstance(node, ast.ClassDef):
+                classes[node.name] += 1
+    assert not long
+    assert sum(number > 1 for number in classes.values()) <= 3

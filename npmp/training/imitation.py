@@ -189,8 +189,25 @@ def train_module(
       Diverged: when the run's figures are no numbers any more.
       Stopped: when a signal ended the run, with a checkpoint.
     """
-    chosen, folder = settings or ImitationSettings(), Path(out)
-    learned_on, module = trained_on or motions, None if module is None else Path(module).resolve()
+    chosen, module = settings or ImitationSettings(), None if module is None else Path(module)
+    plan = _plan(
+        motions, robot, Path(out), chosen, trained_on or motions, module, about or {}, seed
+    )
+    return run.train(plan, Path(out), resume=resume, seed=seed, caller=caller)
+
+
+def _plan(
+    motions: MotionSet,
+    robot: Robot,
+    folder: Path,
+    chosen: ImitationSettings,
+    learned_on: MotionSet,
+    module: Path | None,
+    about: Mapping[str, Any],
+    seed: int,
+) -> run.TrainingPlan:
+    """What is made, judged and saved of a run."""
+    module = None if module is None else module.resolve()
 
     def new_trainer(settings: ImitationSettings, robots: int, seed: int) -> ImitationTrainer:
         task = Imitation(robot, settings.task, learned_on)
@@ -222,9 +239,9 @@ def train_module(
         if isinstance(trainer, ModelBasedTrainer):
             trainer.fit.save(folder / "module")
 
-    described = _described(motions, chosen, about or {})
+    described = _described(motions, chosen, about)
     taught = "" if module is None else module_sha256(module)
-    plan = run.TrainingPlan(
+    return run.TrainingPlan(
         settings=chosen,
         make=new_trainer,
         begin=begin,
@@ -234,7 +251,6 @@ def train_module(
         save=save,
         belongs_to=taught if isinstance(chosen.algo, DistillConfig) else "",
     )
-    return run.train(plan, folder, resume=resume, seed=seed, caller=caller)
 
 
 def _judges(

@@ -199,9 +199,7 @@ class ModelBasedTrainer(Resumable):
           InputError: for a module of another robot, a task that cannot be imagined, or too few
             steps to clone from.
         """
-        _check(env, skill)
-        tracking = ("prior_share", "rejoin_rate", "wasserstein")
-        require_tracking(env.task, {name: getattr(config, name) for name in tracking})
+        _check(env, skill, config)
         self.env, self.config, self.new, self.seed = env, config, new, seed
         c, device = config, env.device
         if not isinstance(policy, EncoderPolicy):
@@ -517,9 +515,11 @@ class ModelBasedTrainer(Resumable):
         super().load_state_dict(own | dict(state))
 
 
-def _check(env: TaskEnv[Any], skill: SkillModule) -> None:
+def _check(env: TaskEnv[Any], skill: SkillModule, config: ModelBasedConfig) -> None:
     """Raise InputError where a module cannot learn the environment's task through a model."""
     skill.check_robot(env.robot)
+    tracking = ("prior_share", "rejoin_rate", "wasserstein")
+    require_tracking(env.task, {name: getattr(config, name) for name in tracking})
     if not env.task.imaginable:
         raise InputError(f"task '{env.task.name}' cannot be learned through a model; use algo=vmpo")
     env.task.next_goal(env.task.goal(), env.state)  # it may not serve every robot

@@ -193,15 +193,27 @@ def train_policy(
       Diverged: when the run's figures are no numbers any more.
       Stopped: when a signal ended the run, with a checkpoint.
     """
-    chosen, folder, source = settings or ReuseSettings(), Path(out), Path(module).resolve()
-    policy = None if policy is None else Path(policy).resolve()
+    chosen, policy = settings or ReuseSettings(), None if policy is None else Path(policy).resolve()
+    source, folder = Path(module).resolve(), Path(out)
+    plan = _plan(source, make_task, folder, chosen, motions, policy, teacher, seed)
+    return run.train(plan, folder, resume=resume, seed=seed, caller=caller)
+
+
+def _plan(
+    source: Path,
+    make_task: Callable[[], Task],
+    folder: Path,
+    chosen: ReuseSettings,
+    motions: MotionSet | None,
+    policy: Path | None,
+    teacher: Path | str | None,
+    seed: int,
+) -> run.TrainingPlan:
+    """What is made, judged and saved of a run."""
     if teacher is not None and not isinstance(chosen.algo, StudentConfig):
         raise InputError("teacher= is of algo=clone; policy= is what other algorithms go on from")
     shows = None if teacher is None else HighLevelPolicy.load(teacher)
-    taught_by = {}
-    if teacher is not None:
-        digest = sha256(Path(teacher) / "policy.safetensors")
-        taught_by = {"teacher": Path(teacher).name, "teacher_sha256": digest}
+    taught_by = {} if teacher is None else _teacher_record(Path(teacher))
     task = make_task()
     check_task(task)
     skill, learner = _networks(source, chosen, task, seed, policy)
@@ -233,7 +245,7 @@ def train_policy(
         if isinstance(trainer, ModelBasedTrainer):
             trainer.fit.save(folder / "policy")
 
-    plan = run.TrainingPlan(
+    return run.TrainingPlan(
         settings=chosen,
         make=new_trainer,
         begin=begin,
@@ -245,7 +257,11 @@ def train_policy(
         save=save,
         belongs_to=learner.contract.module_sha256 + taught_by.get("teacher_sha256", ""),
     )
-    return run.train(plan, folder, resume=resume, seed=seed, caller=caller)
+
+
+def _teacher_record(teacher: Path) -> dict[str, str]:
+    """What a policy's record says of the policy that taught it."""
+    return {"teacher": teacher.name, "teacher_sha256": sha256(teacher / "policy.safetensors")}
 
 
 def check_task(task: Task | type[Task]) -> None:
