@@ -67,7 +67,7 @@ COMMANDS = {
         "debug=tiny",
         "threads=1",
         "randomization=paper",
-        f"steps={16 * 52 + 64 * ITERATIONS}",
+        f"steps={16 * 69 + 64 * ITERATIONS}",
     ],
     "reuse_vmpo": ["algo=vmpo", "debug=tiny", "threads=1", f"steps={128 * ITERATIONS}"],
 }
