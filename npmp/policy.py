@@ -225,7 +225,8 @@ class HighLevelPolicy(nn.Module):
             )
         )
         policy.observation_scale.load_state_dict(skill.observation_scale.state_dict())
-        center, half = command_scales([*ranges, *task.extra_inputs.values()])
+        scales = {**task.inputs, **task.scales, **task.extra_inputs}
+        center, half = command_scales(list(scales.values()))
         policy.command_scale.mean.copy_(center)
         policy.command_scale.std.copy_(half)
         return policy

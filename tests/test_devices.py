@@ -38,9 +38,9 @@ from npmp.tasks.recover import Recover, RecoverConfig
 from npmp.tasks.walk import Walk, WalkConfig
 from npmp.tracking import track
 from npmp.training.agents import LatentAgent, ModuleAgent
-from npmp.training.imitation import trained_module
+from npmp.training.imitation import ImitationModelBasedConfig, trained_module
 from npmp.training.mirrored import MirrorTeacher, student_of
-from npmp.training.model_based import ModelBasedConfig, ModelBasedTrainer
+from npmp.training.model_based import ModelBasedTrainer
 from npmp.training.on_policy import OnPolicyTrainer, VMPOTraining
 from npmp.training.reuse import trained_policy
 from npmp.training.student import StudentConfig, StudentTrainer, teacher_of
@@ -230,7 +230,7 @@ def imitate(robot: Robot, motions: MotionSet, device: torch.device) -> Imitation
     return imitation_env(robot, motions, 4, robots=FULL, device=device)
 
 
-FAST = ModelBasedConfig(
+FAST = ImitationModelBasedConfig(
     collect_steps=3,
     replay_steps=24,
     warmup_steps=12,

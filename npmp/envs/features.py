@@ -98,30 +98,16 @@ class ReferenceFeatures(nn.Module):
         self.register_buffer("_is_point", is_point.unsqueeze(-1), persistent=False)
         self.size = horizon * (3 * vectors.shape[1] + f.joint_pos.shape[1])
 
-    def coming(self, frame: Tensor, last_frame: Tensor, steps: int = 1) -> tuple[Tensor, Tensor]:
-        """The reference frames that robots look ahead to during so many control steps, gathered
-        once.
-
-        frame and last_frame (n,) global indices of the current and of the clip's last frame.
-        Returns: vectors (steps - 1 + horizon, n, points and axes, 3), world, and joint angles
-        (steps - 1 + horizon, n, nu); step k sees those from k to k + horizon.
-        """
-        ahead = torch.arange(1, self.horizon + steps, device=frame.device).unsqueeze(-1)
-        ahead = torch.minimum(frame + ahead, last_frame)
-        return self._vectors[ahead], self._joints[ahead]
-
-    def relative(self, state: RobotState, vectors: Tensor, joints: Tensor) -> Tensor:
-        """The features, (n, size), from a step's frames of `coming`: (horizon, n, ...)."""
-        origin = state.root_pos[:, None, None] * self._is_point
-        vectors = vectors.transpose(0, 1) - origin
-        local = vectors.flatten(1, 2) @ state.root_rot  # rows times R: world to root frame
-        angles = joints.transpose(0, 1) - state.joint_pos.unsqueeze(1)
-        return torch.cat((local.flatten(1), angles.flatten(1)), -1)
-
     def forward(self, state: RobotState, frame: Tensor, last_frame: Tensor) -> Tensor:
         """state (n, ...), frame and last_frame (n,) global indices of the current and of the clip's
         last frame -> (n, size)."""
-        return self.relative(state, *self.coming(frame, last_frame))
+        ahead = torch.arange(1, self.horizon + 1, device=frame.device)
+        ahead = torch.minimum(frame.unsqueeze(-1) + ahead, last_frame.unsqueeze(-1))
+        vectors = self._vectors[ahead] - state.root_pos[:, None, None] * self._is_point
+        # rows times R: world to root frame
+        local = vectors.flatten(1, 2) @ state.root_rot
+        angles = self._joints[ahead] - state.joint_pos.unsqueeze(1)
+        return torch.cat((local.flatten(1), angles.flatten(1)), -1)
 
 
 def reference_points(robot: Robot) -> list[int]:

@@ -117,6 +117,8 @@ class Task(ABC):
     error_name: ClassVar[str] = "error"  # of `Outcome.error` in logs
     # range of each column of `see` by its name, by which networks scale it; {}: too many to name
     inputs: Mapping[str, tuple[float, float]] = {}
+    # ranges by which networks scale some of these, where a usual value is far within its range
+    scales: ClassVar[Mapping[str, tuple[float, float]]] = {}
     extras: Sequence[ExtraInput] = ()  # observed after those
     # names of attributes that the next step depends on: what checkpoints hold
     kept: ClassVar[tuple[str, ...]] = ()

@@ -153,6 +153,8 @@ class Dribble(Task):
     objectives = ("ball",)
     error_name = "ball_target_m"
     inputs: Mapping[str, tuple[float, float]] = dict.fromkeys(INPUTS, (-5.0, 5.0))
+    # the ball is dribbled from within 1 m
+    scales = dict.fromkeys(INPUTS, (-1.0, 1.0))
     kept = ("target", "left", "balls")
     described: ClassVar[Mapping[str, str]] = {"target": "target", "ball": "ball"}
     hidden = ("unseen",)

@@ -29,6 +29,28 @@ from npmp.training.student import StudentConfig, StudentTrainer
 
 
 @dataclass(frozen=True, kw_only=True)
+class ImitationModelBasedConfig(ModelBasedConfig):
+    """What a policy that tracks references has besides [D]."""
+
+    # of the collection: stretches of latents drawn from the prior, then tracking again
+    prior_share: float = 0.15
+    # mean control steps of such a stretch
+    prior_steps: int = 25
+    # rate at which a robot is sent to track another frame from where it stands [1/s]
+    rejoin_rate: float = 0.2
+    # weight of how unlike the recordings robots move on the prior, as a crowd
+    wasserstein: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.at_least_one(self, "prior_steps")
+        ranges.not_negative(self, "rejoin_rate", "wasserstein")
+        ranges.share(self, "prior_share")
+        if self.prior_share == 1.0:
+            raise ValueError("prior_share must be below 1")
+
+
+@dataclass(frozen=True, kw_only=True)
 class DistillConfig(StudentConfig):
     """What differs for a whole module, whose teacher is another one and its mirror images [D]."""
 
@@ -45,10 +67,10 @@ class DistillConfig(StudentConfig):
     ema: float = 0.999
 
 
-AlgorithmConfig = ModelBasedConfig | VMPOTraining | PPOTraining | DistillConfig
+AlgorithmConfig = ImitationModelBasedConfig | VMPOTraining | PPOTraining | DistillConfig
 ImitationTrainer = ModelBasedTrainer | OnPolicyTrainer | StudentTrainer
 ALGORITHMS: dict[str, type[AlgorithmConfig]] = {
-    "world_model": ModelBasedConfig,
+    "world_model": ImitationModelBasedConfig,
     "mo_vmpo": VMPOTraining,
     "ppo": PPOTraining,
     "distill": DistillConfig,
@@ -72,7 +94,7 @@ class ImitationSettings(RunSettings):
 
     algorithms, robots_of = ALGORITHMS, NUM_ENVS
 
-    algo: AlgorithmConfig = field(default_factory=ModelBasedConfig)
+    algo: AlgorithmConfig = field(default_factory=ImitationModelBasedConfig)
     net: NetConfig = field(default_factory=NetConfig)
     task: ImitationConfig = field(default_factory=ImitationConfig)
     steps: int = 1_500_000

@@ -63,8 +63,13 @@ SOUND_S = 1.0
 
 @dataclass(frozen=True, kw_only=True)
 class ModelBasedConfig:
-    """Settings of learning through a model; pairs are [start, end] of a course over the run. The
-    defaults are imitation's [D where no source is named]. Raises ValueError out of range."""
+    """Settings of learning through a model; pairs are [start, end] of a course over the run. What
+    only tracking references or only commands have is a constant here, and a setting of their own
+    classes [D where no source is named]. Raises ValueError out of range."""
+
+    prior_share, prior_steps, rejoin_rate, wasserstein = 0.0, 1, 0.0, 0.0
+    new_goals, effort, smoothness, style_ramp = 0.0, 0.0, 0.0, (0.0, 1.0)
+    clone_steps, clone_updates = 0, 0
 
     # units of the dynamics model
     model_hidden: tuple[int, ...] = (256, 256, 256)
@@ -101,18 +106,10 @@ class ModelBasedConfig:
     imagine_sensors: bool = True
     # a push that there is where imagination starts goes on
     imagine_pushes: bool = False
-    # share of the imagined robots that are asked something new at the start
-    new_goals: float = 0.0
     # share of the imagined robots that begin where an episode did, memories empty
     fresh_starts: float = 0.0
     # while collecting [rad]
     action_noise: tuple[float, float] = (0.1, 0.05)
-    # of the collection: stretches of latents drawn from the prior, then tracking again
-    prior_share: float = 0.15
-    # mean control steps of such a stretch
-    prior_steps: int = 25
-    # rate at which a robot is sent to track another frame from where it stands [1/s]
-    rejoin_rate: float = 0.2
     # weight of the KL to the prior, summed over latent dimensions [1/nat]
     beta: tuple[float, float] = (1e-3, 2e-2)
     # share of the run over which beta rises
@@ -120,20 +117,6 @@ class ModelBasedConfig:
     # weight of the distance from the postures that are known to hold; in imitation of the robots
     # that imagine a stretch on the prior
     posture: float = 0.0
-    # weight of how unlike the recordings those robots move, as a crowd
-    wasserstein: float = 0.0
-    # weight of the setpoints' distance from the joints, summed over them [1/rad]
-    effort: float = 0.0
-    # weight of the setpoints' change per step, summed over joints [1/rad]
-    smoothness: float = 0.0
-    # shares of the run from which on the task's style counts, and counts in full; of a policy that
-    # has learned before it counts from the start
-    style_ramp: tuple[float, float] = (0.2, 0.5)
-    # control steps per robot of what a new policy is first fitted to; null: 128 of tracking
-    # recordings, which begin anywhere, or 320 of wandering, which begins standing
-    clone_steps: int | None = None
-    # of that fit; 0: the policy starts as the prior
-    clone_updates: int = 600
     # collect and fit the model on a second thread, for the policy's updates of the next iteration
     overlap: bool = False
     # torch.compile the inner steps: a minute or two at first, then faster
@@ -142,23 +125,14 @@ class ModelBasedConfig:
     def __post_init__(self) -> None:
         ranges.at_least_one(
             self, "model_hidden", "model_updates", "model_batch", "collect_steps", "replay_steps",
-            "warmup_steps", "policy_updates", "policy_batch", "horizon", "prior_steps",
+            "warmup_steps", "policy_updates", "policy_batch", "horizon",
         )  # fmt: skip
-        pairs = ("model_lr", "policy_lr", "horizon", "action_noise", "beta", "style_ramp")
-        ranges.pairs(self, *pairs)
+        ranges.pairs(self, "model_lr", "policy_lr", "horizon", "action_noise", "beta")
         ranges.above_zero(self, "model_lr", "policy_lr", "beta_ramp")
-        ranges.not_negative(
-            self, "warmup_updates", "action_noise", "beta", "rejoin_rate", "posture", "wasserstein",
-            "effort", "smoothness", "clone_updates",
-        )  # fmt: skip
-        ranges.share(self, "ema", "new_goals", "fresh_starts", "prior_share", "style_ramp")
-        if self.prior_share == 1.0:
-            raise ValueError("prior_share must be below 1")
-        if not self.style_ramp[0] < self.style_ramp[1]:
-            raise ValueError(f"style_ramp must be begin < full, got {list(self.style_ramp)}")
-        for name in ("episode_s", "clone_steps"):
-            if getattr(self, name) is not None:
-                ranges.above_zero(self, name)
+        ranges.not_negative(self, "warmup_updates", "action_noise", "beta", "posture")
+        ranges.share(self, "ema", "fresh_starts")
+        if self.episode_s is not None:
+            ranges.above_zero(self, "episode_s")
         if min(self.replay_steps - 1, self.warmup_steps) <= WINDOW:
             raise ValueError(
                 f"replay_steps ({self.replay_steps}) and warmup_steps ({self.warmup_steps}) must "

@@ -35,7 +35,7 @@ from npmp.training.student import StudentConfig, StudentTrainer, teacher_of
 
 @dataclass(frozen=True, kw_only=True)
 class ReuseModelBasedConfig(ModelBasedConfig):
-    """What differs for a policy over a frozen decoder [D where no source is named]."""
+    """What differs for a policy over a frozen decoder, and what it has besides [D]."""
 
     # fewer updates of the policy than of the model: with as many OP3 never learned to stay up
     model_updates: int = 8
@@ -49,16 +49,32 @@ class ReuseModelBasedConfig(ModelBasedConfig):
     horizon: tuple[int, int] = (36, 36)
     ema: float = 0.998
     imagine_pushes: bool = True
+    # share of the imagined robots that are asked something new at the start
     new_goals: float = 0.5
     action_noise: tuple[float, float] = (0.03, 0.03)
-    prior_share: float = 0.0
-    rejoin_rate: float = 0.0
     beta: tuple[float, float] = (0.01, 0.01)
     # without it runs end in falls
     posture: float = 5.0
+    # weight of the setpoints' distance from the joints, summed over them [1/rad]
     effort: float = 0.02
-    # without it feet stamp
+    # weight of the setpoints' change per step, summed over joints [1/rad]; without it feet stamp
     smoothness: float = 0.02
+    # shares of the run from which on the task's style counts, and counts in full; of a policy that
+    # has learned before it counts from the start
+    style_ramp: tuple[float, float] = (0.2, 0.5)
+    # control steps per robot of what a new policy is first fitted to; 0: 128 of tracking
+    # recordings, which begin anywhere, or 320 of wandering, which begins standing
+    clone_steps: int = 0
+    # of that fit; 0: the policy starts as the prior
+    clone_updates: int = 600
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.pairs(self, "style_ramp")
+        ranges.share(self, "new_goals", "style_ramp")
+        ranges.not_negative(self, "effort", "smoothness", "clone_steps", "clone_updates")
+        if not self.style_ramp[0] < self.style_ramp[1]:
+            raise ValueError(f"style_ramp must be begin < full, got {list(self.style_ramp)}")
 
 
 @dataclass(frozen=True, kw_only=True)

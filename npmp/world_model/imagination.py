@@ -19,6 +19,7 @@ from npmp.envs.task import Task
 from npmp.nets import DecoderState, prior
 from npmp.nets.prior import Latent
 from npmp.policy import Player, PolicyInput
+from npmp.tasks.rewards import setpoint_costs
 from npmp.tree import Tree
 from npmp.world_model.compiling import compiled
 from npmp.world_model.model import WorldModel
@@ -179,7 +180,7 @@ class Imagination:
             weight = robots * steps
             return (values * weight).sum() / weight.sum().clamp(min=1.0)
 
-        effort, smoothness = after.setpoint - before.joint_pos, after.setpoint - before.setpoint
+        effort, smoothness = setpoint_costs(after, before)
         alpha = self.player.policy.alpha
         kl = prior.kl_to_prior(course.mean, course.std, course.z[:-1], alpha)
         away = self.postures(above_ground(after, self.ground, start.patch))
@@ -190,8 +191,8 @@ class Imagination:
         return Imagined(
             task=loss.task.mean(),
             style=loss.style.mean(),
-            effort=mean(effort.abs().sum(-1), asked, counts),
-            smoothness=mean(smoothness.abs().sum(-1), asked, counts),
+            effort=mean(effort, asked, counts),
+            smoothness=mean(smoothness, asked, counts),
             kl=mean(kl, asked, counts),
             std=mean(course.std.detach().mean(-1), asked, each),
             posture=mean(away, free if self.frees else torch.ones_like(free), each),

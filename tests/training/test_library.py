@@ -22,8 +22,8 @@ from npmp.nets.high_level import HighLevelConfig
 from npmp.policy import HighLevelPolicy
 from npmp.robots import Robot
 from npmp.tasks import Walk
-from npmp.training.imitation import ImitationSettings, train_module
-from npmp.training.model_based import ModelBasedConfig, ModelBasedTrainer
+from npmp.training.imitation import ImitationModelBasedConfig, ImitationSettings, train_module
+from npmp.training.model_based import ModelBasedTrainer
 from npmp.training.on_policy import VMPOTraining
 from npmp.training.reuse import ReuseConfig, ReuseSettings, ReuseVMPOConfig, train_policy
 from npmp.training.run import Caller, iterations
@@ -34,7 +34,7 @@ ROOT = Path(__file__).resolve().parents[2]
 DEEPEST = 9  # frames of ours from a command to the line that computes a loss
 
 TINY = ImitationSettings(
-    algo=ModelBasedConfig(
+    algo=ImitationModelBasedConfig(
         model_hidden=(16,),
         model_batch=16,
         policy_batch=8,
@@ -202,9 +202,9 @@ def test_a_run_s_length_is_in_whole_iterations() -> None:
 def test_an_algorithm_of_another_run_is_named() -> None:
     with pytest.raises(
         ValueError,
-        match=r"algo must be one of ReuseModelBasedConfig, .*, StudentConfig; got ModelBasedConfig",
+        match=r"algo must be one of Reuse.*, StudentConfig; got ImitationModelBasedConfig",
     ):
-        ReuseSettings(algo=ModelBasedConfig())  # type: ignore[arg-type]
+        ReuseSettings(algo=ImitationModelBasedConfig())  # type: ignore[arg-type]
     assert ReuseSettings().robots_at_once == 512 and ReuseSettings(num_envs=3).robots_at_once == 3
 
 

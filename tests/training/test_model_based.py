@@ -29,6 +29,7 @@ from npmp.tasks import Dribble, DribbleConfig
 from npmp.tasks.imitation import Imitation, ImitationConfig
 from npmp.tasks.walk import WalkConfig
 from npmp.training import cloning
+from npmp.training.imitation import ImitationModelBasedConfig
 from npmp.training.model_based import ModelBasedConfig, ModelBasedTrainer
 from npmp.training.reuse import ReuseModelBasedConfig
 from npmp.world_model.fitting import ModelFit
@@ -49,7 +50,7 @@ SMALL: dict[str, Any] = {
     "policy_batch": 8,
     "horizon": (3, 5),
 }
-TINY = ModelBasedConfig(**SMALL, prior_share=0.3, prior_steps=4, rejoin_rate=5.0)
+TINY = ImitationModelBasedConfig(**SMALL, prior_share=0.3, prior_steps=4, rejoin_rate=5.0)
 WALKING = ReuseModelBasedConfig(**SMALL, clone_updates=2, episode_s=None)
 
 
@@ -462,9 +463,8 @@ def test_what_does_not_fit_is_refused(
     for key in ("clone_steps", "policy_batch"):
         with pytest.raises(InputError, match=rf"algo\.{key}=1000000000: .* GiB"):
             made(**{key: 10**9})
-    for key in ("prior_share", "rejoin_rate", "wasserstein"):
-        with pytest.raises(InputError, match=rf"algo\.{key}=0.1: task 'walk' tracks no reference"):
-            made(**{key: 0.1})
+    with pytest.raises(InputError, match=r"algo\.prior_share=0.3: task 'walk' tracks no reference"):
+        walking_on(robot, walking, skill, policy, config=TINY)
     clocked = walk_env(robot, 2, config=replace(walking, clock_s=0.5))
     with pytest.raises(InputError, match="imagined robots have no clock"):
         ModelBasedTrainer(clocked, policy, skill, WALKING)
@@ -479,9 +479,17 @@ def test_what_does_not_fit_is_refused(
         ({"fresh_starts": 1.5}, "fresh_starts"),
         ({"beta": (-1.0, 0.0)}, "beta"),
         ({"episode_s": 0.0}, "episode_s"),
-        ({"style_ramp": (0.5, 0.2)}, "style_ramp must be begin < full"),
     ],
 )
 def test_contradictory_settings_are_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         replace(TINY, **change)
+
+
+def test_a_use_has_only_the_settings_that_do_something_in_it() -> None:
+    with pytest.raises(ValueError, match="style_ramp must be begin < full"):
+        replace(WALKING, style_ramp=(0.5, 0.2))
+    with pytest.raises(TypeError, match="new_goals"):
+        replace(TINY, new_goals=0.5)
+    with pytest.raises(TypeError, match="prior_share"):
+        replace(WALKING, prior_share=0.5)

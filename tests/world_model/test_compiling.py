@@ -20,7 +20,8 @@ from npmp.policy import EncoderPolicy
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig
 from npmp.skill import SkillModule
-from npmp.training.model_based import ModelBasedConfig, ModelBasedTrainer
+from npmp.training.imitation import ImitationModelBasedConfig
+from npmp.training.model_based import ModelBasedTrainer
 from npmp.world_model.compiling import compiled
 from tests.environments import imitation_env
 
@@ -117,7 +118,7 @@ def test_compiled_and_plain_updates_agree(robot: Robot, motions: MotionSet) -> N
     """Two trainers of one seed, one of them compiled: the same losses and gradients up to rounding,
     at two horizons."""
     net = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
-    config = ModelBasedConfig(
+    config = ImitationModelBasedConfig(
         replay_steps=24, warmup_steps=12, warmup_updates=4, model_hidden=(16,), model_batch=16,
         policy_batch=8,
     )  # fmt: skip
