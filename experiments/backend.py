@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
@@ -15,10 +15,10 @@ from npmp.envs.robot_batch import RobotBatchConfig, Wired
 from npmp.evaluation.module import within
 from npmp.experiments.command import Computing, Run
 from npmp.experiments.compose import group
-from npmp.experiments.terminal import say, warn
+from npmp.experiments.terminal import say
 from npmp.policy import HighLevelPolicy, find_module
 from npmp.robots import Robot
-from npmp.sim.action_space import ACTION_SPACES, PD
+from npmp.sim.drives import IDEAL
 from npmp.skill import SkillModule
 
 
@@ -30,12 +30,8 @@ class Simulating(Computing):
     robot: str = "anymal_b"
     # what is drawn of physics, pushes and sensors; a file that npmp sysid wrote works, too
     randomization: Any = group("none")
-    # what moves the joints: pd, velocity, torque, muscle, or the folder of a fitted model
-    # (sim=batch)
-    actuator: str = PD
-    # what computes the physics: MuJoCo on the CPU's threads, or mujoco_warp on the device (an
-    # extra)
-    sim: Literal["batch", "warp"] = "batch"
+    # what moves the joints: pd, which is ideal, or the folder of a fitted model
+    actuator: str = IDEAL
 
 
 def policy_of(
@@ -85,7 +81,7 @@ def robots_config_of(
     Raises InputError for values out of range, an unknown hold or a model of actuators that cannot
     be read.
     """
-    if config.actuator not in ACTION_SPACES:
+    if config.actuator != IDEAL:
         actuators.load(config.actuator)  # not at the first step only
     made = replace(
         config.randomization,
@@ -98,16 +94,14 @@ def robots_config_of(
 
 def note_other_drives(trained: Mapping[str, Any], actuator: str) -> None:
     """Say so where what is judged was trained with other drives than it is judged with."""
-    before = trained.get("actuator", {}).get("name", PD)
+    before = trained.get("actuator", {}).get("name", IDEAL)
     if before != Path(actuator).name:
         say(f"trained with actuator={before}, judged with actuator={actuator}")
 
 
 def place_of(config: Simulating, run: Run) -> dict[str, Any]:
-    """Where environments compute, as `TaskEnv` takes it; says so where the choice is a slow one."""
-    if config.sim == "warp" and run.device == "cpu":
-        warn("sim=warp without a GPU takes tens of times as long as sim=batch")
-    return {"sim": config.sim, "device": run.device, "num_threads": run.threads}
+    """Where environments compute, as `TaskEnv` takes it."""
+    return {"device": run.device, "num_threads": run.threads}
 
 
 def robot_of(config: Simulating) -> Robot:

@@ -82,7 +82,7 @@ class Keys:
     out: Path | None = None
     # random seed; the same seed gives the same numbers on the CPU
     seed: int = 0
-    # cpu, cuda or cuda:N, of everything but the physics of sim=batch
+    # cpu, cuda or cuda:N, of everything but the physics
     device: str = "cpu"
     # tiny: a run of seconds, to see that everything works
     debug: str = "none"

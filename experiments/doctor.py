@@ -32,7 +32,6 @@ INSTALL = "make install (or: pip install -c constraints.txt -e .)"
 EXTRAS = {
     "c3d": "reads C3D recordings",
     "menagerie": "robots whose models are not shipped: ANYmal C, Go1, Go2, A1",
-    "warp": "sim=warp: physics on a GPU",
     "wandb": "logger=wandb",
     "search": "hydra/sweeper=optuna: settings proposed by scores",
     "ray": "hydra/launcher=ray: sweeps on a cluster",

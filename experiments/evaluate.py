@@ -168,7 +168,6 @@ def run_module(config: Evaluate, run: Run) -> None:
         like=like,
         starts=config.starts,
         seed=run.seed,
-        sim=place["sim"],
         device=place["device"],
         threads=run.threads,
     )
@@ -212,7 +211,6 @@ def run_policy(config: Evaluate, run: Run) -> None:
         "robot": robot.name,
         "task": found.task.name,
         "seed": run.seed,
-        "sim": config.sim,
         "actuator": config.actuator,
         "randomization": run.chosen["randomization"],
         "versions": report.versions(),

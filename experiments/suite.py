@@ -144,7 +144,6 @@ def run(config: Suite, run: Run) -> int:
         "robot": robot.name,
         "seed": run.seed,
         "trials": config.trials,
-        "sim": config.sim,
         "actuator": config.actuator,
         "randomization": run.chosen["randomization"],
         "command_range": within,

@@ -59,8 +59,6 @@ def collectors_of(config: Training, run: Run) -> CollectorsConfig | None:
             why = "is for collectors of their own: actors=ray, or actors=inline"
             refuse_idle(run, why, "num_actors", "actors_sync", "most_behind")
         return None
-    if config.sim != "batch":
-        raise InputError(f"sim={config.sim}: actors= collect on the CPU; use sim=batch")
     return CollectorsConfig(
         config.actors, config.num_actors, sync=config.actors_sync, most_behind=config.most_behind
     )

@@ -18,7 +18,6 @@ def imitation_env(
     robots: RobotBatchConfig | None = None,
     seed: int = 0,
     num_threads: int = 1,
-    sim: str = "batch",
     device: Any = "cpu",
     **settings: Any,
 ) -> ImitationEnv:
@@ -26,7 +25,7 @@ def imitation_env(
     task = Imitation(robot, ImitationConfig(**settings), motions)
     ideal = RobotBatchConfig()  # zero-order hold
     return TaskEnv(
-        task, n, robots=robots or ideal, seed=seed, num_threads=num_threads, sim=sim, device=device
+        task, n, robots=robots or ideal, seed=seed, num_threads=num_threads, device=device
     )
 
 

@@ -380,13 +380,10 @@ def test_reuse_elsewhere_is_reuse_on_the_cpu(
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-@pytest.mark.parametrize("sim", ["batch", "warp"])
-def test_training_on_a_gpu(robot: Robot, motions: MotionSet, sim: str) -> None:
+def test_training_on_a_gpu(robot: Robot, motions: MotionSet) -> None:
     """The whole loop there, and an action that does the same to a robot as on the CPU."""
-    if sim == "warp":
-        pytest.importorskip("mujoco_warp")
     device = torch.device("cuda:0")
-    env = imitation_env(robot, motions, 64, robots=FULL, sim=sim, device=device)
+    env = imitation_env(robot, motions, 64, robots=FULL, device=device)
     skill = new_module(env)
     config = dataclasses.replace(FAST, policy_batch=64)
     trainer = ModelBasedTrainer(env, EncoderPolicy(skill), skill, config)
@@ -396,8 +393,8 @@ def test_training_on_a_gpu(robot: Robot, motions: MotionSet, sim: str) -> None:
         torch.isfinite(value).all() for name, value in state.items() if value.is_floating_point()
     )
     ends = []
-    for place, by in ((CPU, "batch"), (device, sim)):
-        env = imitation_env(robot, motions, 2, sim=by, device=place)
+    for place in (CPU, device):
+        env = imitation_env(robot, motions, 2, device=place)
         env.reset(
             clip=torch.tensor([0, 1], device=place), frame=torch.tensor([10, 120], device=place)
         )

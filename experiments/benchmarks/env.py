@@ -13,7 +13,7 @@ from npmp import robots, tasks
 from npmp.experiments import imitate
 from npmp.experiments.backend import place_of, robots_config_of
 from npmp.experiments.benchmarks import finished, motions_of, parser, settings, show
-from npmp.sim import BatchSim, Simulator, StagedBatchSim, flat_scene, make_simulator
+from npmp.sim import BatchSim, Simulator, flat_scene
 from npmp.tasks import ImitationEnv
 
 
@@ -111,24 +111,13 @@ def timed_blocks(
 
 def bare_simulator(
     sim: Simulator, model: mujoco.MjModel, control_rate_hz: float, num_threads: int
-) -> tuple[Simulator, Callable[[Tensor, Tensor | None], None]]:
-    """Another simulator of as many robots with nothing around it and ideal drives, and its
-    `Simulator.step`.
-
-    For `sim=batch` that is MuJoCo on the host alone, without what brings its state to another
-    device.
-    """
-    if isinstance(sim, BatchSim | StagedBatchSim):
-        host = BatchSim(
-            model, sim.num_envs, control_rate_hz=control_rate_hz, num_threads=num_threads
-        )
-        return host, lambda ctrl, previous: host.step(
-            ctrl.cpu(), None if previous is None else previous.cpu()
-        )
-    other = make_simulator(
-        "warp", model, sim.num_envs, control_rate_hz=control_rate_hz, device=sim.device
+) -> tuple[BatchSim, Callable[[Tensor, Tensor | None], None]]:
+    """Another simulator of as many robots on the host alone, with nothing around it and ideal
+    drives, and its `BatchSim.step`."""
+    host = BatchSim(model, sim.num_envs, control_rate_hz=control_rate_hz, num_threads=num_threads)
+    return host, lambda ctrl, previous: host.step(
+        ctrl.cpu(), None if previous is None else previous.cpu()
     )
-    return other, other.step
 
 
 if __name__ == "__main__":

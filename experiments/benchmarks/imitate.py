@@ -5,7 +5,7 @@ Iterations are timed as `npmp imitate` makes them. What the simulator was asked 
 thousandth of the time), and the bare physics then takes the same steps from the same states on the
 same threads: a busy machine slows both alike. Bare physics is the simulator's own call,
 `Simulator.step` with the same hold: under a first-order hold it computes the setpoints of every
-physics step, as it does in the run. With the learner on a GPU and sim=batch, bringing setpoints to
+physics step, as it does in the run. With the learner on a GPU, bringing setpoints to
 the host and states back is part of that call.
 """
 
@@ -96,7 +96,6 @@ def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]
             for name in ("policy_batch", "compile", "overlap")
             if hasattr(config.algo, name)
         },
-        "sim": config.sim,
         "device": config.device,
     }
 
@@ -167,10 +166,12 @@ def bare(sim: Simulator, asked: list[Asked]) -> float:
     """Seconds that the bare physics takes for what was `noted`, which is forgotten; the simulator
     is left as it was."""
     now, seconds = sim.snapshot(), 0.0
+    # not the watched one
+    step: Any = type(sim).step
     for state, ctrl, previous in asked:
         sim.restore(state)
         begin = finished(sim.device)
-        type(sim).step(sim, ctrl, previous)  # not the watched one
+        step(sim, ctrl, previous)
         seconds += finished(sim.device) - begin
     sim.restore(now)
     asked.clear()

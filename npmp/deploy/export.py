@@ -35,7 +35,7 @@ from npmp.nets.high_level import HighLevelState
 from npmp.policy import HighLevelPolicy, PolicyActor, PolicyInput, PolicyMemory
 from npmp.robots import Robot
 from npmp.rollout import Decision, Moment, rollout
-from npmp.sim.action_space import ACTION_SPACES, PD
+from npmp.sim.drives import IDEAL
 from npmp.skill import SkillContract, SkillModule
 
 OPSET = 18  # the exporter's lowest, which onnxruntime has read since 1.14
@@ -103,9 +103,10 @@ def contract_of(
     as `_gains`."""
     own, module, robot = policy.contract, skill.contract, task.robot
     for training in (own.training, module.training):
-        if (space := training.get("actuator", {}).get("name", PD)) in set(ACTION_SPACES) - {PD}:
+        drive = training.get("actuator", {"name": IDEAL})
+        if drive["name"] != IDEAL and "sha256" not in drive:
             raise InputError(
-                f"trained with actuator={space}: a bundle's actions are joint angles, actuator={PD}"
+                f"trained with actuator={drive['name']}: a bundle's actions are joint angles"
             )
     gains = _gains(own.training, module, drives)
     if drives is not None:

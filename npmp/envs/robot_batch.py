@@ -24,8 +24,8 @@ from npmp.envs.task import Start
 from npmp.memory import require_robots
 from npmp.robots import Robot
 from npmp.sim import Simulator, make_simulator
-from npmp.sim.action_space import ACTION_SPACES, PD, ActionSpace
 from npmp.sim.adaptive import AdaptiveConfig, AdaptiveRanges
+from npmp.sim.drives import IDEAL
 from npmp.sim.randomization import (
     PhysicsConfig,
     PhysicsRandomizer,
@@ -66,8 +66,8 @@ class RobotBatchConfig:
     hold: str = "zero_order"
     # imu: its mean over the last control step, at the robot's IMU; root: of the root over two steps
     accelerometer: str = "imu"
-    # what moves the joints: one of `ACTION_SPACES`, or the folder of a model of real drives
-    actuator: str = PD
+    # what moves the joints: pd, which is ideal, or the folder of a model of real drives
+    actuator: str = IDEAL
     physics: PhysicsConfig = field(default_factory=PhysicsConfig)
     pushes: PushConfig = field(default_factory=PushConfig)
     sensors: SensorConfig = field(default_factory=SensorConfig)
@@ -84,14 +84,9 @@ class RobotBatchConfig:
             )
 
     @property
-    def action_space(self) -> str:
-        """One of `ACTION_SPACES`; models of real drives take angles."""
-        return self.actuator if self.actuator in ACTION_SPACES else PD
-
-    @property
     def real_drives(self) -> str | None:
         """The folder of a model of real drives; None where drives are ideal."""
-        return None if self.actuator in ACTION_SPACES else self.actuator
+        return None if self.actuator == IDEAL else self.actuator
 
     def like(self, other: Wired) -> RobotBatchConfig:
         """The same robots, their setpoints held and their accelerometers read as others'."""
@@ -122,13 +117,11 @@ class RobotBatch:
         config: RobotBatchConfig,
         *,
         num_threads: int = 0,
-        sim: str = "batch",
         device: torch.device | str = "cpu",
     ):
         """All simulations in the model's default state; `place` them before use.
 
-        sim, device: as `npmp.sim.make_simulator`; all tensors are on the device. Raises: InputError
-        as it does.
+        device: of all tensors. Raises: InputError for an actuator that cannot be used.
         """
         self.robot, self.config, self.num_envs = robot, config, num_envs
         self.device = torch.device(device)
@@ -138,12 +131,10 @@ class RobotBatch:
         self.imu_cross: Tensor | None = None
         if config.accelerometer == "imu":
             self.imu_cross = cross_of(imu_position(model, robot)).to(self.device)
-        if config.actuator != PD:
-            _refuse_gains(config)
-        self.space = ActionSpace(config.action_space, robot, self.device)
+        if config.real_drives is not None:
+            _refuse_gains(config.physics)
         model = with_nominal(model, config.physics)
         self.sim: Simulator = make_simulator(
-            sim,
             model,
             num_envs,
             control_rate_hz=robot.control_rate_hz,
@@ -177,7 +168,6 @@ class RobotBatch:
             config.adaptive,
             self.randomizer.columns,
             pushes=config.pushes.force > 0,
-            num_envs=self.num_envs,
             device=self.device,
         )
 
@@ -317,8 +307,8 @@ class RobotBatch:
         a robot must be placed anew.
         """
         before, setpoint = self.state, self.setpoint(action)
-        held = self.space.controls(before.setpoint) if self.config.hold == "first_order" else None
-        self.sim.step(self.space.controls(setpoint), held)
+        held = before.setpoint if self.config.hold == "first_order" else None
+        self.sim.step(setpoint, held)
         # copies: the simulator's own numbers change with the next step, the state does not
         qpos, qvel = (part.to(torch.float32, copy=True) for part in (self.qpos, self.qvel))
         after = arrive(before, qpos, qvel, setpoint, self.dt, self.imu_cross)
@@ -370,8 +360,7 @@ class RobotBatch:
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken by the same simulator; with sim=batch on the CPU to
-        the bit.
+        """Continue where `state_dict` was taken; on the CPU to the bit.
 
         Raises: ValueError where it was taken without this one's adaptive ranges.
         """
@@ -387,15 +376,8 @@ class RobotBatch:
         self.pusher.force, self.pusher.left = kept["push"], kept["push_left"]
 
 
-def _refuse_gains(config: RobotBatchConfig) -> None:
-    """Raises InputError where physics is drawn of drives other than `PD`, or a preset names what a
-    model of actuators has of its own."""
-    physics = config.physics
-    if config.action_space != PD and physics != PhysicsConfig():
-        raise InputError(
-            f"actuator={config.actuator} is there to compare action spaces, with nominal physics"
-            f" only; use randomization=none, or actuator={PD}"
-        )
+def _refuse_gains(physics: PhysicsConfig) -> None:
+    """Raises InputError where a preset names what a model of actuators has of its own."""
     for name, joint in physics.nominal.items():
         given = asdict(joint)
         if named := [
@@ -403,7 +385,7 @@ def _refuse_gains(config: RobotBatchConfig) -> None:
         ]:
             raise InputError(
                 f"physics.nominal.{name} gives {', '.join(named)}, which actuator= says by itself;"
-                f" leave these out, or use actuator={PD}"
+                f" leave these out, or use actuator={IDEAL}"
             )
 
 

@@ -17,7 +17,6 @@ from npmp.envs.state import RobotState
 from npmp.envs.task import EnvStep, Task
 from npmp.envs.threads import serial_if_small
 from npmp.sim import Simulator, flat_scene
-from npmp.sim.action_space import ActionSpace
 
 T = TypeVar("T", bound=Task)
 
@@ -30,7 +29,7 @@ class TaskEnv(Generic[T]):
     `reset(done)`. After a step `state`, and what the task observes, are what the next decision
     sees.
 
-    The same seed gives the same bits with sim="batch" on the CPU only.
+    The same seed gives the same bits on the CPU only.
     """
 
     def __init__(
@@ -41,7 +40,6 @@ class TaskEnv(Generic[T]):
         robots: RobotBatchConfig | None = None,
         seed: int = 0,
         num_threads: int = 0,
-        sim: str = "batch",
         device: torch.device | str = "cpu",
         episode_s: float | None = None,
     ):
@@ -52,7 +50,6 @@ class TaskEnv(Generic[T]):
           robots: what stands between action and observation; by default ideal robots, setpoints
             held as the task says.
           num_threads: of the physics; 0: all cores. No result depends on it.
-          sim: "batch" or "warp" (`npmp.sim.make_simulator`).
           device: where all tensors are, those that go in included.
           episode_s: after which episodes end, where the task's own are longer or do not end by
             time.
@@ -66,11 +63,11 @@ class TaskEnv(Generic[T]):
             raise InputError(f"num_threads must be at least 0, got {num_threads}")
         self.task, self.robot = task, task.robot
         self.ground = make_ground(task.config)
-        self._place: dict[str, Any] = {"num_threads": num_threads, "sim": sim, "device": device}
+        self._place: dict[str, Any] = {"num_threads": num_threads, "device": device}
         config = robots or RobotBatchConfig()
         if robots is None and hasattr(task.config, "hold"):
             config = config.like(task.config)
-        self.robots = RobotBatch(task.robot, self._scene(config), num_envs, config, **self._place)
+        self.robots = RobotBatch(task.robot, self._scene(), num_envs, config, **self._place)
         self.generator = torch.Generator(self.device).manual_seed(seed)
         # control steps since the episode's start
         self.age = torch.zeros(num_envs, dtype=torch.long, device=self.device)
@@ -86,13 +83,10 @@ class TaskEnv(Generic[T]):
         task.bind(self)
         self.restart()
 
-    def _scene(self, config: RobotBatchConfig) -> mujoco.MjModel:
-        space = ActionSpace(config.action_space, self.robot, torch.device("cpu"))
-
+    def _scene(self) -> mujoco.MjModel:
         def add(spec: mujoco.MjSpec) -> None:
             self.ground.add_to_scene(spec)
             self.task.add_to_scene(spec)
-            space.put_drives(spec)
 
         return flat_scene(self.robot, add)
 
@@ -180,8 +174,7 @@ class TaskEnv(Generic[T]):
         if len(ids) == 0:
             return self.state
         if self.robots.adaptive is not None:
-            over = ids[self._over[ids]]
-            self.robots.adaptive.note(over, ~self._failed[over])
+            self.robots.adaptive.note(~self._failed[ids[self._over[ids]]])
             self._over = self._over.index_fill(0, ids, False)
         start = self.task.start(ids, self.generator, **where)
         self.robots.place(ids, start, self.generator)

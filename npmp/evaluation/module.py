@@ -68,7 +68,6 @@ def evaluate_module(
     starts: int,
     seed: int,
     threads: int,
-    sim: str = "batch",
     device: str = "cpu",
 ) -> dict[str, Any]:
     """Every clip once from its first frame, and `starts` random frames; mean latents and actions,
@@ -77,7 +76,7 @@ def evaluate_module(
     Args:
       like: drives, sensors and physics; by default ideal robots, their setpoints held as in the
         module's training.
-      sim, device: as `TaskEnv`; the skill is moved there.
+      device: as `TaskEnv`; the skill is moved there.
 
     Returns: the content of evaluation.json. Per clip, over the tracked steps: `base_deviation_m`,
     the distance of the root from the reference's (`last`: at the last step); `joint_error_rad`, the
@@ -86,7 +85,7 @@ def evaluate_module(
     """
     skill.check_robot(robot)
     like = like or RobotBatchConfig().like(skill)
-    place: dict[str, Any] = {"sim": sim, "device": device, "num_threads": threads}
+    place: dict[str, Any] = {"device": device, "num_threads": threads}
     env = TaskEnv(
         Imitation(robot, motions=motions), len(motions.motions), robots=like, seed=seed, **place
     )
@@ -97,7 +96,6 @@ def evaluate_module(
     trial = TrackingTrial(robot, motions, like, starts=starts, seed=seed + 1000, **place)
     return {
         "robot": robot.name,
-        "sim": sim,
         "seed": seed,
         "versions": artifact.versions(),
         "seen_in_training": seen_in_training(skill.contract.training, motions),

@@ -68,7 +68,7 @@ def _words(found: Mapping[str, Any]) -> Words:
         "A trial succeeds that never falls and whose mean velocity over its last "
         f"{number(found['success']['last_s'])} s is near its command, within the bounds of the "
         f"table. {found['robot']}, randomization {found['randomization']}, seed {found['seed']}, "
-        f"sim={found['sim']}, actuator={Path(found['actuator']).name}; robots start leaning a "
+        f"actuator={Path(found['actuator']).name}; robots start leaning a "
         f"little and moving a little, each with a heading of its own.{edge}"
         + (f" Learned from: {found['teacher']}." if found["teacher"] else "")
     )

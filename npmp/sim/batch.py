@@ -12,7 +12,6 @@ from torch import Tensor
 
 from npmp.actuators.models import ActuatorModel
 from npmp.sim.drives import Drives, with_motors
-from npmp.sim.simulator import sensor_columns, substeps_of
 
 _CTRL = int(mujoco.mjtState.mjSTATE_CTRL)
 
@@ -21,9 +20,9 @@ class BatchSim:
     """Many simulations of one model on the CPU's threads. The same steps give the same bits,
     whatever the number of threads.
 
-    The simulator's own arrays are shared, not copied: `qpos` (n, nq) and `qvel` (n, nv) are float64
-    torch views of its live state rows, in MuJoCo's order and units. Writing to them changes the
-    simulations at the next step.
+    `qpos` (n, nq) and `qvel` (n, nv), in MuJoCo's order and units, are float64 views of the live
+    state: to be read only, and overwritten by the next call. `drives` are the joints' actuators
+    where a model of real ones moves them, else None.
     """
 
     device = torch.device("cpu")
@@ -37,14 +36,12 @@ class BatchSim:
         num_threads: int = 0,
         actuator: ActuatorModel | None = None,
     ):
-        """Make the simulations, all in the model's default state.
+        """All simulations are in the model's default state.
 
         Args:
-          model: its timestep must divide the control period.
-          num_envs: number of simulations.
           control_rate_hz: how often `step` is called, in simulated time [Hz].
           num_threads: 0 for all cores. The result does not depend on it, to the bit.
-          actuator: what moves the joints; None: the model's own drives, which are ideal.
+          actuator: moves the joints; None: the model's own drives, which are ideal.
 
         Raises:
           ValueError: when the control period is no multiple of the timestep.
@@ -74,6 +71,8 @@ class BatchSim:
         ).view(1, -1, 1)
 
     def set_state(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
+        """Place simulations ids (k,) int64 at qpos (k, nq), qvel (k, nv), with every internal state
+        (time, warm start of the solver, controls, wrenches) at rest."""
         # a simulation is its state row, so writing the row is all that a reset is; `Batch.reset`
         # would wake its threads for it
         self._state[ids] = self._initial
@@ -83,9 +82,19 @@ class BatchSim:
             self.drives.begin(ids)
 
     def move(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
+        """Give simulations ids (k,) other positions and velocities, and leave all else as it
+        is."""
         self.qpos[ids], self.qvel[ids] = qpos.to(self.qpos), qvel.to(self.qvel)
 
     def step(self, ctrl: Tensor, previous: Tensor | None = None) -> None:
+        """One control step of every simulation.
+
+        Args:
+          ctrl: (n, nu) joint targets [rad] for position actuators.
+          previous: (n, nu) the targets of the step before: the targets then move linearly from
+            these to `ctrl`, which they reach with the last physics step (robot-NPMP's delayed
+            first-order hold). None: `ctrl` holds for the whole step.
+        """
         # MuJoCo sets a counter to one when it resets a simulation, so only counters that start at
         # zero can tell
         self._warnings[...] = 0
@@ -101,7 +110,7 @@ class BatchSim:
         self.batch.rollout(self.substeps, self._course.numpy(), _CTRL, record=())
 
     def _step_driven(self, drives: Drives, ctrl: Tensor, previous: Tensor | None) -> None:
-        """`step` with a torque of its own at every physics step."""
+        """`step` with the drives' torque at every physics step."""
         ctrl = ctrl.to(self._ctrl)
         drives.begin_step()
         for share in self._share.flatten():
@@ -110,13 +119,17 @@ class BatchSim:
             self.batch.step(nstep=1)
 
     def wrench(self, body: int) -> Tensor:
+        """Force [N] and torque [Nm] on a body in the world frame, (n, 6), live: what is written
+        acts until it is written anew."""
         return torch.from_numpy(self.batch.bind("xfrc_applied"))[:, body]
 
     def expand(self, names: Sequence[str]) -> dict[str, Tensor]:
-        """As `Simulator.expand`, float64: mujoco.batch varies every field."""
+        """Give model fields a value per simulation, before the first step: the live values
+        (n, ...) float64 by name."""
         return {name: torch.from_numpy(self.batch.expand(name)) for name in names}
 
     def set_const(self, ids: Tensor) -> None:
+        """Derive MuJoCo's constants of models ids (k,) anew from their masses and inertias."""
         if len(ids):
             self.batch.set_const(ids.numpy())
 
@@ -138,18 +151,44 @@ class BatchSim:
         ]
 
     def sensor(self, name: str) -> Tensor:
+        """A copy of a sensor's readings, (n, dim); one physics step behind the state, as `mj_step`
+        leaves it. Raises KeyError for a sensor that the model lacks."""
         return torch.tensor(self.sensordata[:, sensor_columns(self.model, name)])
 
     def drive_forces(self) -> Tensor:
+        """A copy of the generalized forces of the drives [N, Nm], (n, nv), as of the last physics
+        step."""
         return torch.tensor(self._drive_forces)
 
     def snapshot(self) -> Tensor:
-        """As `Simulator.snapshot`, (n, size) float64: `restore` goes on from it to the bit."""
+        """A copy of the whole integration state, (n, size) float64, but for what `expand` gave."""
         state = torch.tensor(self.batch.state)
         return state if self.drives is None else torch.cat((state, self.drives.snapshot()), -1)
 
     def restore(self, state: Tensor) -> None:
+        """Continue from a `snapshot` of as many simulations of the same model, to the bit."""
         size = self.batch.state.shape[1]
         self.batch.state[:] = state[:, :size].numpy()
         if self.drives is not None:
             self.drives.restore(state[:, size:])
+
+
+def substeps_of(model: mujoco.MjModel, control_rate_hz: float) -> int:
+    """Physics steps in a control step. Raises: ValueError when the control period is no multiple of
+    the timestep."""
+    ratio = 1.0 / (control_rate_hz * model.opt.timestep)
+    if round(ratio) < 1 or abs(ratio - round(ratio)) > 1e-6:
+        raise ValueError(
+            f"a control period of {1 / control_rate_hz} s is no multiple of the timestep"
+            f" {model.opt.timestep} s"
+        )
+    return round(ratio)
+
+
+def sensor_columns(model: mujoco.MjModel, name: str) -> slice:
+    """Where a sensor's readings stand in `sensordata`. Raises: KeyError for one that the model has
+    not."""
+    if not model.nsensor:
+        raise KeyError(f"no sensor '{name}': the model has none")
+    sensor = model.sensor(name)
+    return slice(int(sensor.adr[0]), int(sensor.adr[0] + sensor.dim[0]))

@@ -11,6 +11,9 @@ from torch import Tensor
 
 from npmp.actuators.models import ActuatorModel, Memory
 
+# what actuator= calls the model's own drives
+IDEAL = "pd"
+
 
 def with_motors(model: mujoco.MjModel, armature: float = 0.0) -> mujoco.MjModel:
     """The same model, its drives plain motors: a control is a torque [Nm], within the drive's

@@ -348,7 +348,7 @@ class PhysicsRandomizer:
                 (len(ids), self.size), generator=generator, device=self.unit.device
             )
             unit = 2.0 * uniform - 1.0
-            self.set(ids, unit if adaptive is None else adaptive.draw(ids, unit, generator))
+            self.set(ids, unit if adaptive is None else adaptive.draw(unit))
         elif self._config.friction is not None:
             self.set(ids, self.unit[ids])
 
@@ -514,7 +514,7 @@ class Pusher:
         over = left <= 0.0
         begins = over & ~self.force.any(-1)
         angle = 2.0 * math.pi * uniform[0]
-        size = uniform[1] if self._adaptive is None else self._adaptive.pushed(uniform[1])
+        size = uniform[1] if self._adaptive is None else self._adaptive.share * uniform[1]
         drawn = (c.force * size).unsqueeze(-1) * torch.stack(
             (torch.cos(angle), torch.sin(angle)), -1
         )

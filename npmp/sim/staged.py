@@ -4,15 +4,13 @@ control step."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import mujoco
 import torch
 from torch import Tensor
 
-from npmp.actuators.models import ActuatorModel
-from npmp.sim.batch import BatchSim
-from npmp.sim.drives import Drives
-from npmp.sim.simulator import sensor_columns
+from npmp.sim.batch import BatchSim, sensor_columns
 
 
 class StagedBatchSim:
@@ -24,40 +22,20 @@ class StagedBatchSim:
     """
 
     def __init__(
-        self,
-        model: mujoco.MjModel,
-        num_envs: int,
-        *,
-        control_rate_hz: float,
-        device: torch.device,
-        num_threads: int = 0,
-        actuator: ActuatorModel | None = None,
+        self, model: mujoco.MjModel, num_envs: int, *, device: torch.device, **settings: Any
     ):
-        """As `BatchSim`; device: where the environment's tensors are."""
-        self.host = BatchSim(
-            model,
-            num_envs,
-            control_rate_hz=control_rate_hz,
-            num_threads=num_threads,
-            actuator=actuator,
-        )
-        self.model, self.num_envs, self.substeps, self.device = (
-            self.host.model,
-            num_envs,
-            self.host.substeps,
-            device,
-        )
+        """device: of the environment's tensors; settings as `BatchSim`."""
+        self.host = BatchSim(model, num_envs, **settings)
+        self.model, self.num_envs, self.device = self.host.model, num_envs, device
+        self.substeps, self.drives = self.host.substeps, self.host.drives
         self._pin = device.type == "cuda"
         width = model.nq + model.nv + model.nsensordata
         self._down = torch.empty(num_envs, width, dtype=torch.float64, pin_memory=self._pin)
-        self._up: dict[int, Tensor] = {}  # by width: with and without a first-order hold
+        # by width: with and without a first-order hold
+        self._up: dict[int, Tensor] = {}
         self._mirror = torch.empty(num_envs, width, dtype=torch.float64, device=device)
         self._wrenches: dict[int, Tensor] = {}
         self._download()
-
-    @property
-    def drives(self) -> Drives | None:
-        return self.host.drives
 
     @property
     def qpos(self) -> Tensor:
@@ -105,13 +83,13 @@ class StagedBatchSim:
         self._mirror.copy_(self._down)
 
     def wrench(self, body: int) -> Tensor:
-        """As `Simulator.wrench`, float32: it is sent with the next controls."""
+        """As `BatchSim.wrench`, float32: it is sent with the next controls."""
         if body not in self._wrenches:
             self._wrenches[body] = self.host.wrench(body).to(self.device, torch.float32)
         return self._wrenches[body]
 
     def expand(self, names: Sequence[str]) -> dict[str, Tensor]:
-        """As `Simulator.expand`: on the host, float64."""
+        """As `BatchSim.expand`: on the host."""
         return self.host.expand(names)
 
     def set_const(self, ids: Tensor) -> None:
@@ -131,8 +109,9 @@ class StagedBatchSim:
         return self.host.drive_forces().to(self.device)
 
     def snapshot(self) -> Tensor:
-        """As `Simulator.snapshot`, of the host."""
-        for body, wrench in self._wrenches.items():  # written since the last step
+        """As `BatchSim.snapshot`, on the host."""
+        # written since the last step
+        for body, wrench in self._wrenches.items():
             self.host.wrench(body).copy_(wrench)
         return self.host.snapshot()
 

@@ -98,7 +98,6 @@ def make(
     robots_config: RobotBatchConfig | None = None,
     seed: int = 0,
     num_threads: int = 0,
-    sim: str = "batch",
     device: str = "cpu",
     **options: Any,
 ) -> TaskEnv[Any]:
@@ -112,12 +111,10 @@ def make(
       num_envs: robots simulated at once.
       robots_config: what stands between action and observation; by default ideal robots.
       device: where all tensors are, e.g. "cpu" or "cuda".
-      sim: what computes the physics: "batch", MuJoCo on the CPU's threads, or "warp",
-        mujoco_warp on the device.
       options: fields of the task's settings, such as `ImitationConfig` or `WalkConfig`.
 
     Raises:
-      InputError: for an unknown task, robot, option, simulator or device, and for a dataset of
+      InputError: for an unknown task, robot, option or device, and for a dataset of
         another robot.
     """
     kind: Any = find(task) if isinstance(task, str) else task
@@ -132,6 +129,5 @@ def make(
         robots=robots_config,
         seed=seed,
         num_threads=num_threads,
-        sim=sim,
         device=device,
     )

@@ -198,7 +198,7 @@ def train_module(
       trained_on: what it is trained on instead, e.g. with copies at other tempos.
       module: the folder of a skill module to go on from, or to distill; None: a new one.
       about: what the summary says of the run besides, e.g. {"data": "motions.h5"}.
-      seed: the same seed gives the same bits with sim="batch" on the CPU and as many threads of
+      seed: the same seed gives the same bits with a CPU and as many threads of
         torch.
       resume: the folder of a run to go on from; it was made with these settings, `steps` may be
         more.

@@ -20,7 +20,6 @@ from mocap_data.files import atomic_path
 from npmp import artifact, checkpoint, ranges
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.rl import NonFiniteGradient
-from npmp.sim.action_space import PD
 from npmp.training import loggers
 from npmp.training.collectors import CollectorsConfig, distributed
 from npmp.training.guard import Guard
@@ -50,8 +49,7 @@ class RunSettings:
     evaluate_every: int = 50  # iterations
     checkpoint_every: int = 50  # iterations
     logger: str = "tensorboard"  # a name of `loggers.LOGGERS`
-    sim: str = "batch"  # as environments take it
-    device: str = "cpu"  # of everything but the physics of sim="batch"
+    device: str = "cpu"  # of everything but the physics
     num_threads: int = 0  # of the physics; 0: all cores
     collectors: CollectorsConfig | None = None  # who collects; None: the process that learns
 
@@ -84,7 +82,7 @@ class RunSettings:
     @property
     def place(self) -> dict[str, Any]:
         """Who computes, as `TaskEnv` takes it."""
-        return {"sim": self.sim, "device": self.device, "num_threads": self.num_threads}
+        return {"device": self.device, "num_threads": self.num_threads}
 
 
 @dataclass(frozen=True)
@@ -281,13 +279,11 @@ class _Run:
         summary = self.plan.summarize(self.before, self.latest) | counts
         summary |= {"before": self.before, "after": self.latest}
         if (adaptive := trainer.env.robots.adaptive) is not None:
-            summary["randomization_ranges"] = adaptive.shares()
+            summary |= adaptive.logged()
         drives = trainer.env.robots.config
         if drives.real_drives is not None:
             weights = artifact.sha256(Path(drives.real_drives) / "actuator.safetensors")
             summary["actuator"] = {"name": Path(drives.real_drives).name, "sha256": weights}
-        elif drives.action_space != PD:
-            summary["actuator"] = {"name": drives.action_space}
         # the artefact first: making it may leave figures in what the checkpoint then holds
         self.plan.save(trainer, summary)
         self.keep(log)

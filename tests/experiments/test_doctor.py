@@ -25,11 +25,9 @@ def test_every_extra_says_what_it_is_for() -> None:
 def test_make_installs_every_extra_at_versions_that_fit() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     default = re.search(r"^EXTRAS \?= (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
-    # warp's compilers have 0.4 GB, and without a GPU hardly anybody wants them; drake has 0.3 GB
-    # for one check
+    # drake has 0.3 GB for one check
     assert default and set(default[1].split(",")) == set(project["optional-dependencies"]) - {
-        "warp",
-        "drake",
+        "drake"
     }
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]

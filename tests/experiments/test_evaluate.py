@@ -267,7 +267,6 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
             {"policy": "anymal_b_walk", "task": "walk", "starts": 3},
             "starts=3 is of a module's evaluation",
         ),
-        ({"sim": "bullet"}, "sim must be batch or warp, got 'bullet'"),
         ({"out": trained}, "holds a run of npmp imitate; choose another out="),
     ]
     before = {path: path.read_bytes() for path in [*evaluated.iterdir(), trained / "config.yaml"]}
@@ -288,32 +287,3 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
         lines = capfd.readouterr().err.strip().splitlines()
         assert len(lines) == 1 and words in lines[0], lines
         assert before == {path: path.read_bytes() for path in before}
-
-
-@pytest.mark.slow
-def test_warp_scores_as_batch_does(
-    evaluated: Path, data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """The same module on the other simulator: the same starts, nearly the same figures, and a word
-    that it is slow."""
-    pytest.importorskip("mujoco_warp")
-    arguments = [
-        f"module={trained / 'module'}",
-        f"data={data}",
-        f"out={tmp_path}",
-        "debug=tiny",
-        "seed=2",
-        "sim=warp",
-    ]
-    assert cli.main(["evaluate", *arguments]) == 0
-    assert "sim=warp without a GPU" in capfd.readouterr().err
-    one, other = (
-        json.loads((place / "evaluation.json").read_text()) for place in (evaluated, tmp_path)
-    )
-    assert other["sim"] == "warp"
-    for clip, same in zip(one["clips"], other["clips"], strict=True):
-        assert same["tracked_s"] == pytest.approx(clip["tracked_s"], abs=0.021)  # a control step
-        assert same["joint_error_rad"] == pytest.approx(clip["joint_error_rad"], abs=2e-3)
-    assert other["random_starts"]["tracked_s"] == pytest.approx(
-        one["random_starts"]["tracked_s"], abs=0.021
-    )

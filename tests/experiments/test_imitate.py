@@ -253,7 +253,6 @@ def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
         ("algo.beta_ramp=0", "algo: beta_ramp must be above 0, got 0"),
         ("algo=vmpo", "no algo 'vmpo'; there are: world_model"),
         ("device=cuda:99", "cuda:99"),
-        ("sim=bullet", "sim must be batch or warp, got 'bullet'"),
     ],
 )
 def test_a_wrong_value_is_one_line(

@@ -26,7 +26,7 @@ from npmp.actuators.models import (
 )
 from npmp.envs import RobotBatchConfig
 from npmp.robots import Robot
-from npmp.sim import BatchSim, flat_scene, make_simulator
+from npmp.sim import BatchSim, flat_scene
 from npmp.sim.drives import with_motors
 from npmp.sim.randomization import JointPhysics, PhysicsConfig, Spread, normal_of
 from tests.environments import imitation_env
@@ -246,8 +246,6 @@ def test_a_model_goes_on_from_the_torque_that_arrived(robot: Robot) -> None:
 def test_a_model_at_another_rate_is_refused(robot: Robot) -> None:
     with pytest.raises(InputError, match="200 Hz, 400 Hz are asked for"):
         standing(robot, 1, model_of("mlp", rate_hz=200.0))
-    with pytest.raises(InputError, match="ideal drives only"):
-        make_simulator("warp", flat_scene(robot), 1, control_rate_hz=50.0, actuator=model_of("mlp"))
 
 
 def test_friction_that_was_measured_acts_once(

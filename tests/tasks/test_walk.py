@@ -379,8 +379,6 @@ def test_make_builds_by_name_and_refuses_by_name(robot: robots.Robot) -> None:
         tasks.make("walk", robot=robot, device="cuda:99")
     with pytest.raises(InputError, match="no device 'gpu'"):
         tasks.make("walk", robot=robot, device="gpu")
-    with pytest.raises(InputError, match="no simulator 'bullet'"):
-        tasks.make("walk", robot=robot, sim="bullet")
     with pytest.raises(InputError, match="no setting 'speed'"):
         tasks.make("walk", robot=robot, speed=1.0)
     with pytest.raises(InputError, match="needs data"):
