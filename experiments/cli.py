@@ -29,7 +29,6 @@ VERBS: Mapping[str, Mapping[str, str]] = {
         "show": "artefacts:show",
         "info": "skill:info",
         "wander": "skill:wander",
-        "interpolate": "skill:interpolate",
         "pack": "artefacts:pack",
         "blend": "artefacts:blend",
         "add": "artefacts:add",

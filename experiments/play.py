@@ -50,11 +50,10 @@ class Play(Computing):
     # the skill module, for all modes: its folder, or a shipped one's name; null: the policy's,
     # found by its checksum
     module: str | None = None
-    # motions (HDF5) to imitate and to interpolate between; null: generated gaits, of robots on four
-    # legs
+    # motions (HDF5) to imitate; null: generated gaits, of robots on four legs
     data: Path | None = None
-    # to begin with: steer, dribble, imitate, wander, interpolate, or a policy's task; null: as the
-    # policy or task= says
+    # to begin with: steer, dribble, imitate, wander, or a policy's task; null: that of policy= or
+    # task=
     mode: str | None = None
     # a policy of task=recover that gets up what has fallen; null: the one shipped for the robot;
     # none: it is put back after a second

@@ -1,5 +1,4 @@
-"""`npmp skill info | wander | interpolate MODULE`: what a module is, where its prior leads, what
-lies between two clips."""
+"""`npmp skill info | wander MODULE`: what a module is, and where its prior leads."""
 
 from __future__ import annotations
 
@@ -87,33 +86,6 @@ class WanderModule(_OfModule):
         super().__post_init__()
         ranges.at_least_one(self, "shown")
         ranges.above_zero(self, "seconds")
-
-
-@dataclass(frozen=True, kw_only=True)
-class InterpolateClips(_OfModule):
-    """What lies between two clips' latents.
-
-    npmp skill interpolate anymal_b_dog data=dog.h5 clips=[D1_053_KAN01_001_c02,D1_009_KAN01_001]
-    out=runs/between"""
-
-    # the motion dataset (HDF5) of the clips
-    data: Path
-    # two clips' names, of w = 0 and w = 1
-    clips: tuple[str, str]
-    # how many w from 0 to 1
-    weights: int = 11
-    # frames that are mixed: of equal stride phase (strides), of equal number (frames); auto:
-    # strides where both clips have them
-    align: str = "auto"
-    # (1 - w) z_a + w z_b (linear), or the same over sqrt((1 - w)^2 + w^2) (variance)
-    mix: str = "linear"
-    # a page with the replay; false: figures and rollouts.h5 only
-    report: bool = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.weights < 2:
-            raise ValueError(f"weights must be at least 2, got {self.weights}")
 
 
 def opened(config: _OfModule) -> tuple[str, Robot, RobotBatchConfig]:
@@ -229,7 +201,6 @@ def run_wander(config: WanderModule, run: Run) -> None:
     """Robots on latents of the prior and on white noise."""
     name, robot, like = opened(config)
     motions = motions_of(config.data, robot, split=config.split)
-    recorded = None if motions is None else analysis.Movement.recorded(motions, robot)
     trials = analysis.wander(
         config.module,
         motions,
@@ -250,8 +221,7 @@ def run_wander(config: WanderModule, run: Run) -> None:
         "robots": config.envs,
         "seconds": next(iter(trials.values())).cap_s,
         "seed": run.seed,
-        "latents": summarize(trials, recorded=recorded, seed=run.seed),
-        **({} if recorded is None else {"recordings": recorded.summary()}),
+        "latents": summarize(trials, seed=run.seed),
     }
     write_figures(run, "wander.json", figures)
     if run.out is not None:
@@ -262,8 +232,7 @@ def run_wander(config: WanderModule, run: Run) -> None:
         }
         write_motions(run.out / "rollouts.h5", robot, shown, 1.0 / trials["prior"].dt)
         if config.report:
-            about = made_by(run)
-            skill_page.wandering(run.out / "report.html", robot, figures, trials, about, recorded)
+            skill_page.wandering(run.out / "report.html", robot, figures, trials, made_by(run))
     show_wandering(figures)
     where_it_is(config.report, run)
 
@@ -279,93 +248,16 @@ def show_wandering(figures: dict[str, Any]) -> None:
             else f"{ratio['ratio']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
         )
         keys = ("up_s_mean", "up_s_median", "up_to_the_end", "path_m", "speed_mps")
-        like = " ".join(f"{share:.2f}" for share in row.get("overlap", {}).values())
-        rows.append((kind, *(f"{row[key]:.2f}" for key in keys), shown, like))
-    columns = (
-        "latents",
-        "up, mean s",
-        "median s",
-        "to the end",
-        "path m",
-        "m/s",
-        "prior / this",
-        "like recordings",
-    )
+        rows.append((kind, *(f"{row[key]:.2f}" for key in keys), shown))
+    columns = ("latents", "up, mean s", "median s", "to the end", "path m", "m/s", "prior / this")
     console().print(table(columns, rows, right=columns[1:], box=None))
     say(
         f"{figures['robots']} robots from the {figures['starts']}, {figures['seconds']:g} s "
         "at most; times of "
         "those still up then count as that, so means are lower bounds. prior / this: how "
-        "many times as long the prior "
-        "keeps them up, with 95 %; like recordings: shared area of the histograms of speed, "
-        "turn and feet "
-        "off the ground.",
+        "many times as long the prior keeps them up, with 95 %.",
         wrap=True,
     )
-
-
-# --- interpolate
-
-
-def run_interpolate(config: InterpolateClips, run: Run) -> None:
-    """Robots on mixtures of two clips' latents."""
-    name, robot, like = opened(config)
-    names = config.clips
-    result = analysis.interpolate(
-        config.module,
-        str(config.data),
-        *names,
-        robot=robot,
-        weights=config.weights,
-        align=config.align,
-        mix=config.mix,
-        copies=1 if run.chosen["randomization"] == "none" else config.envs,
-        seed=run.seed,
-        robots_config=like,
-        threads=run.threads,
-    )
-    figures = {
-        "module": name,
-        "robot": robot.name,
-        "data": config.data.name,
-        "from": names[0],
-        "to": names[1],
-        "tracked_s": dict(zip(names, result.tracked_s, strict=True)),
-        "aligned_by": result.aligned_by,
-        "mix": config.mix,
-        "randomization": run.chosen["randomization"],
-        "seed": run.seed,
-        "weights": result.rows(),
-    }
-    write_figures(run, "interpolation.json", figures)
-    if run.out is not None:
-        motions = {
-            f"w {float(w):.2f}": (
-                result.qpos[: round(float(s) / result.dt) + 1, i].numpy(),
-                int(result.steps[i]) + 1,
-            )
-            for i, (w, s) in enumerate(zip(result.weights, result.seconds, strict=True))
-        }
-        write_motions(run.out / "rollouts.h5", robot, motions, 1.0 / result.dt)
-        if config.report:
-            skill_page.interpolation(
-                run.out / "report.html", robot, figures, motions, 1.0 / result.dt, made_by(run)
-            )
-    show_interpolation(figures)
-    where_it_is(config.report, run)
-
-
-def show_interpolation(figures: dict[str, Any]) -> None:
-    """A line per weight."""
-    columns = ("w", "forward m/s", "lateral m/s", "yaw rad/s", "up s", "of s")
-    keys = ("w", "forward_mps", "lateral_mps", "yaw_rate_rps", "up_s", "of_s")
-    rows = [[f"{row[key]:.2f}" for key in keys] for row in figures["weights"]]
-    console().print(table(columns, rows, right=columns, box=None))
-    ends = ", ".join(
-        f"w = {w}: {name} (tracked for {s:.1f} s)"
-        for w, (name, s) in enumerate(figures["tracked_s"].items())
-    )
-    say(f"{ends}; mixed by {figures['aligned_by']}, {figures['mix']}.", wrap=True)
 
 
 # --- files
@@ -402,4 +294,3 @@ def where_it_is(report: bool, run: Run) -> None:
 _common: Any = {"out": "optional_folder", "positional": ("module",), "devices": ("cpu",)}
 info = Verb("skill info", ModuleInfo, run_info, **_common)
 wander = Verb("skill wander", WanderModule, run_wander, **_common)
-interpolate = Verb("skill interpolate", InterpolateClips, run_interpolate, **_common)

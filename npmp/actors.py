@@ -1,4 +1,4 @@
-"""Who acts through a skill module: its own imitation, its prior, latents that are given."""
+"""Actors through a skill module: its own imitation, and its prior."""
 
 from __future__ import annotations
 
@@ -84,25 +84,5 @@ class PriorActor:
     def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> Decision:
         """As `Actor.act`."""
         z = self.latent(memory, first)
-        action, decoder = self.skill.decode(z, env.observe(), memory.decoder)
-        return Decision(action, SkillMemory(z, decoder))
-
-
-class LatentActor:
-    """A module on given latents, a sequence per robot, whatever happens."""
-
-    def __init__(self, skill: SkillModule, latents: Tensor):
-        """latents (T, n, d): of the first T steps; the last of them goes on."""
-        self.skill, self.latents, self._t = skill, latents, 0
-
-    def initial_memory(self, n: int) -> SkillMemory:
-        """As `Actor.initial_memory`; begins the sequence anew."""
-        self._t = 0
-        return skill_memory(self.skill, n)
-
-    def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> Decision:
-        """As `Actor.act`."""
-        z = self.latents[min(self._t, len(self.latents) - 1)]
-        self._t += 1
         action, decoder = self.skill.decode(z, env.observe(), memory.decoder)
         return Decision(action, SkillMemory(z, decoder))

@@ -14,7 +14,6 @@ from mocap_data.store import MotionSet
 from npmp import robots
 from npmp.actors import PriorActor
 from npmp.analysis.description import Module, open_module
-from npmp.analysis.movement import Movement, MovementRecorder
 from npmp.envs import RobotBatchConfig, TaskEnv, load_motions
 from npmp.robots import Robot
 from npmp.rollout import Decision, Moment, rollout
@@ -22,8 +21,10 @@ from npmp.skill import SkillModule
 from npmp.tasks import Imitation, ImitationConfig, Walk
 
 LATENTS = ("prior", "white", "white_actions")
-RESAMPLES = 10_000  # of the bootstrap
-_AT_ONCE = 1_000_000  # of its draws, so that thousands of robots take some tens of MB
+# of the bootstrap
+RESAMPLES = 10_000
+# of its draws, so that thousands of robots take some tens of MB
+_AT_ONCE = 1_000_000
 
 
 class Wandering(NamedTuple):
@@ -37,7 +38,6 @@ class Wandering(NamedTuple):
     action_std: Tensor  # (nu,)
     dt: float  # control period [s]
     cap_s: float
-    movement: Movement  # of all robots while up
 
     def still_up(self) -> Tensor:
         """(n,) bool: up until the end."""
@@ -176,7 +176,6 @@ class _WanderRecorder:
         # of the actions while up: number, sum, sum of squares
         self.moments = torch.zeros(3, env.num_actions, dtype=torch.float64)
         self.qpos = [env.robots.qpos[:shown].clone()]
-        self.movement = MovementRecorder(env)
         self._place = env.state.root_pos[:, :2]
 
     def __call__(self, moment: Moment) -> bool:
@@ -191,7 +190,6 @@ class _WanderRecorder:
         place = state.root_pos[:, :2]
         self.travelled += torch.where(self.up, (place - self._place).norm(dim=-1), 0.0)
         self._place = place
-        self.movement(state, self.up)
         self.qpos.append(env.robots.qpos[: self.shown].clone())
         return not self.up.any()
 
@@ -224,24 +222,15 @@ def wander_in(
     moments, dt = record.moments, env.dt
     mean = moments[1] / moments[0]
     std = (moments[2] / moments[0] - mean.square()).clamp(min=0.0).sqrt()
-    tried, movement = (mean.float(), std.float()), record.movement.movement()
     qpos, up_s = torch.stack(record.qpos), record.steps * dt
-    return Wandering(up_s, record.travelled, qpos, *tried, dt, steps * dt, movement)
+    return Wandering(up_s, record.travelled, qpos, mean.float(), std.float(), dt, steps * dt)
 
 
-def summarize(
-    trials: dict[str, Wandering], *, recorded: Movement | None = None, seed: int = 0
-) -> dict[str, Any]:
+def summarize(trials: dict[str, Wandering], *, seed: int = 0) -> dict[str, Any]:
     """The figures of every kind, and how much longer the prior keeps robots up than each kind of
-    noise, with its interval; with recordings, how much of its histograms of speed, turn and feet
-    off the ground lies on theirs."""
-    figures: dict[str, Any] = {
-        kind: trial.summary() | {"movement": trial.movement.summary()}
-        for kind, trial in trials.items()
-    }
+    noise, with its interval."""
+    figures: dict[str, Any] = {kind: trial.summary() for kind, trial in trials.items()}
     for kind, trial in trials.items():
-        if recorded is not None:
-            figures[kind]["overlap"] = trial.movement.overlap(recorded)
         if kind != "prior":
             ratio = ratio_of_means(trials["prior"].up_s, trial.up_s, seed=seed)
             figures[kind]["prior_up_ratio"] = ratio._asdict()

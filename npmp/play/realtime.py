@@ -35,6 +35,8 @@ class Player:
         self.speed, self.paused, self.busy, self.note = 1.0, False, "", ""
         self._lock, self._wishes = threading.Lock(), dict[str, tuple[Wish, dict[str, Any]]]()
         self._once, self._opening = 0, 0
+        # mode and world that are being opened
+        self._wanted = session.mode.name, session.world
         self._maker = ThreadPoolExecutor(1)  # of modes
         self._times: deque[tuple[float, float]] = deque()  # real and simulated [s]
 
@@ -71,22 +73,25 @@ class Player:
         (real, simulated), (now, then) = times[0], times[-1]
         return (then - simulated) / max(now - real, 1e-9)
 
-    def open(self, mode: str, /, **world: object) -> None:
+    def open(self, mode: str | None = None, /, **world: object) -> None:
         """Switch to a mode, in another world where `world` says so. A thread of its own makes it;
         the present one continues until then. To be called where `run` is, by a wish."""
-        self._opening += 1
-        number, self.busy = self._opening, f"opening {mode}"
+        if not self.busy:
+            self._wanted = self.session.mode.name, self.session.world
         try:
-            settings = replace(self.session.world, **world)  # type: ignore[arg-type]
+            settings = replace(self._wanted[1], **world)  # type: ignore[arg-type]
         except (TypeError, ValueError) as error:
-            self.busy = ""
             raise InputError(str(error)) from error
+        name = mode or self._wanted[0]
+        self._wanted = name, settings
+        self._opening += 1
+        number, self.busy = self._opening, f"opening {name}"
 
         def make() -> None:
             if number != self._opening:
                 return  # another one has been asked for meanwhile
             try:
-                made = self.session.made(mode, settings)
+                made = self.session.made(name, settings)
             except Exception as error:  # raised where the session runs
                 self.ask(f"opened {number}", self._failed, number=number, error=error)
             else:

@@ -37,8 +37,8 @@ COLOURS = {
     "foot3": (60, 150, 100),
 }
 
-# Told what the mouse does: "push" (body, point, drag), "release" (), "ball" (x, y), "floor" (x, y);
-# world, [m].
+# called with what the mouse does: "push" (body, point, drag), "release" (), "floor" (x, y);
+# world, [m]
 Pointed = Callable[[str, Any], None]
 
 
@@ -133,16 +133,11 @@ class Scene:
             place = origin + self.centre - direction * ((origin + self.centre)[2] / direction[2])
             return float(place[0]), float(place[1])
 
-        def dragged(what: str) -> Any:
-            async def on_drag(event: viser.SceneNodeDragEvent[Any]) -> None:
-                eye = np.array(event.client.camera.position)
-                if (place := on_floor(eye, np.array(event.end_position) - eye)) is not None:
-                    self._pointed(what, place)
-
-            return on_drag
-
-        self._ball.on_drag("left")(dragged("ball"))
-        self._target.on_drag("left")(dragged("floor"))
+        @self._target.on_drag("left")
+        async def _(event: viser.SceneNodeDragEvent[Any]) -> None:
+            eye = np.array(event.client.camera.position)
+            if (place := on_floor(eye, np.array(event.end_position) - eye)) is not None:
+                self._pointed("floor", place)
 
         @self.server.scene.on_click()
         def _(event: viser.SceneClickEvent) -> None:

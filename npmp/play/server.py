@@ -33,8 +33,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.http11 import Request, Response
 
 from mocap_data.errors import InputError
-from npmp import geometry
-from npmp.play.modes import AHEAD_M, FRICTIONS, GROUNDS, MOST_DELAY_MS, MOST_PAYLOAD, Mode
+from npmp.play.modes import GROUNDS, Mode
 from npmp.play.realtime import SPEEDS, Player
 from npmp.play.scene import Scene
 from npmp.play.session import Session, Snapshot
@@ -114,7 +113,7 @@ class Server:
         self._host, self._port = host, port
         self.viewers: dict[int, Viewer] = {}  # oldest first
         self.steering: int | None = None
-        self._count, self._aim = 0, "target"
+        self._count = 0
         self._samples: deque[list[float | None]] = deque(maxlen=100)
         self._seen: Snapshot | None = None
         self._drawn: Mode | None = None  # whose ground is drawn
@@ -295,9 +294,9 @@ class Server:
                 player.ask("mode", lambda session: player.open(name))
             case "world":
                 changes = {key: entry for key, entry in said.items() if key != "do"}
-                player.ask("world", self._change, **changes)
-            case "set":
-                player.ask("set", _set, **{str(said.get("key")): value})
+                player.ask("world", lambda _, /, **world: player.open(**world), **changes)
+            case "clip":
+                player.ask("clip", lambda session: session.choose(value))
             case "speed":
                 if value not in SPEEDS:
                     raise InputError(f"speed must be one of {', '.join(map(str, SPEEDS))}")
@@ -309,30 +308,16 @@ class Server:
                 player.once()
             case "reset":
                 player.ask("reset", lambda session: session.put_back())
-            case "aim":
-                self._aim = "ball" if value == "ball" else "target"
-            case "ball":
-                player.ask("ball", _ball_ahead)
             case _:
                 raise InputError(f"nothing to do: {what!r:.40}")
 
-    def _change(self, session: Session, /, **changes: Any) -> None:
-        if session.change(**changes):
-            self.player.open(session.mode.name, **changes)
-
     def pointed(self, what: str, where: Any) -> None:
         """As `npmp.play.scene.Pointed`; of the viewer that steers, others' are not passed on."""
-        if what in ("floor", "ball") and not np.isfinite(where).all():
-            return
-        if what == "floor" and self._aim == "ball":
-            what, self._aim = "ball", "target"
         if what == "push":
             self.player.ask("push", lambda session: session.push(*where))
         elif what == "release":
             self.player.ask("push", lambda session: session.release())
-        elif what == "ball":
-            self.player.ask("ball", lambda session: session.mode.place_ball(*where))
-        else:
+        elif np.isfinite(where).all():
             self.player.ask("point", lambda session: session.mode.point(*where))
 
     # --- what viewers are told
@@ -356,9 +341,6 @@ class Server:
             "grounds": GROUNDS,
             "randomizations": list(cast.presets),
             "speeds": SPEEDS,
-            "delay_ms": MOST_DELAY_MS,
-            "friction": FRICTIONS,
-            "payload_kg": round(MOST_PAYLOAD * self.player.session.mass),
         }
 
     def _state(self, seen: Snapshot) -> dict[str, Any]:
@@ -416,21 +398,9 @@ def _controls(session: Session) -> dict[str, Any]:
         "steers": mode.steers,
         "ball": mode.ball is not None,
         "world": asdict(session.world),
-        "controls": [control._asdict() for control in mode.controls()],
+        "clips": list(mode.clips),
+        "clip": mode.clips[mode.clip] if mode.clips else None,
     }
-
-
-def _ball_ahead(session: Session) -> None:
-    """The ball before the robot's feet."""
-    state = session.mode.env.state
-    yaw = geometry.yaw_of(state.root_rot)[0]
-    x, y = (state.root_pos[0, :2] + AHEAD_M * yaw.new_tensor((yaw.cos(), yaw.sin()))).tolist()
-    session.mode.place_ball(x, y)
-
-
-def _set(session: Session, /, **values: Any) -> None:
-    for key, value in values.items():
-        session.set(key, value)
 
 
 def _axes(value: Any) -> list[float]:

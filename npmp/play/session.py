@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import mujoco
@@ -11,7 +10,7 @@ import numpy as np
 import torch
 
 from mocap_data.errors import InputError
-from npmp.play.modes import MOST_PAYLOAD, Cast, Floats, Mode, World
+from npmp.play.modes import Cast, Floats, Mode, World
 from npmp.rollout import Actor
 from npmp.tasks.velocity import heading_velocity
 
@@ -100,31 +99,10 @@ class Session:
             self._wrench(self._push[0], np.zeros(3), np.zeros(3))
         self._push = None
 
-    def change(self, /, **settings: Any) -> bool:
-        """Another world, by the fields of `World`. Returns whether the ground is another one: then
-        the present mode has to be `made` again and entered.
-
-        Raises:
-          InputError: for values out of range.
-        """
-        try:
-            world = replace(self.world, **settings)
-        except (TypeError, ValueError) as error:
-            raise InputError(str(error)) from error
-        if world.payload_kg > (most := MOST_PAYLOAD * self.mass):
-            raise InputError(f"payload_kg must be at most {most:.0f}, got {world.payload_kg}")
-        old = self.world
-        if self.mode.rough and (world.terrain, world.level) != (old.terrain, old.level):
-            return True
-        self.release()
-        self.mode.change(world)
-        self.world = world
-        return False
-
-    def set(self, key: str, value: Any) -> None:
-        """Set one of the mode's controls. Raises InputError as `Mode.set`."""
-        if self.mode.set(key, value):
-            self._afresh()
+    def choose(self, clip: str) -> None:
+        """Switch to another clip. Raises InputError as `Mode.choose`."""
+        self.mode.choose(clip)
+        self._afresh()
 
     def put_back(self) -> None:
         """Upright and at rest, now."""

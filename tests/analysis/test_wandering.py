@@ -13,8 +13,8 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
-from npmp.analysis import Movement, ratio_of_means, wander, wandering
-from npmp.analysis.wandering import Wandering, summarize, wander_in
+from npmp.analysis import wander, wandering
+from npmp.analysis.wandering import Wandering, ratio_of_means, summarize, wander_in
 from npmp.nets import DecoderState
 from npmp.robots import Robot
 from npmp.tasks import ImitationEnv
@@ -122,9 +122,8 @@ def test_the_bootstrap_is_the_same_in_parts(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_medians_are_between_the_middle_two() -> None:
     some = torch.zeros(1)
-    still = Movement(some, some, some)
     trial = Wandering(
-        torch.tensor([1.0, 2.0, 4.0, 9.0]), torch.zeros(4), some, some, some, 0.02, 20.0, still
+        torch.tensor([1.0, 2.0, 4.0, 9.0]), torch.zeros(4), some, some, some, 0.02, 20.0
     )
     assert trial.summary()["up_s_median"] == 3.0
 

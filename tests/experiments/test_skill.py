@@ -1,4 +1,4 @@
-"""`npmp skill`: a module's own words, robots that wander, and what lies between two clips."""
+"""`npmp skill`: a module's own words, and robots that wander."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from mocap_data.store import MotionSet
 from npmp import modules
 from npmp.analysis import LatentUse
 from npmp.experiments import cli, skill
@@ -72,21 +71,6 @@ def test_wander_needs_a_module_alone(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "prior / this" in capsys.readouterr().out
 
 
-def test_interpolate(
-    motions: MotionSet, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    ends = [f"data={data}", f"clips=[{motions.names[0]},{motions.names[1]}]", "debug=tiny"]
-    assert cli.main(["skill", "interpolate", "anymal_b_dog", *ends, f"out={tmp_path}"]) == 0
-    figures = json.loads((tmp_path / "interpolation.json").read_text())
-    assert [row["w"] for row in figures["weights"]] == [0.0, 0.5, 1.0] and figures[
-        "from"
-    ] == motions.names[0]
-    assert "</html>" in (tmp_path / "report.html").read_text()
-    assert "yaw rad/s" in capsys.readouterr().out
-    assert cli.main(["skill", "interpolate", "anymal_b_dog", *ends[:1]]) == 2
-    assert "needs clips=..." in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -101,10 +85,6 @@ def test_interpolate(
         (
             ["skill", "info", "anymal_b_dog", "split=train"],
             "chooses clips of data=..., which is not given",
-        ),
-        (
-            ["skill", "interpolate", "anymal_b_dog", "data=d.h5", "split=train"],
-            "has no setting 'split'",
         ),
     ],
 )

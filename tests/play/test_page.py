@@ -196,8 +196,6 @@ def paused(visit: Visit) -> None:
 
 def settings(visit: Visit) -> None:
     """The world, changed while it runs."""
-    visit.page.locator("#friction").fill("0.5")
-    visit.until("controls.world.friction === 0.5")
     visit.page.select_option("#terrain", "perlin")
     visit.until("controls.world.terrain === 'perlin'")
     visit.until("!state.busy && samples.length > 20")
@@ -226,39 +224,27 @@ def viewers(first: Visit, second: Visit) -> None:
 
 
 def modes(visit: Visit) -> None:
-    """Each opens and moves; a ghost stands beside who imitates; a latent is held and let go."""
+    """Each opens and moves; a ghost stands beside the robot that imitates."""
     names = visit.get("hello.modes")
-    assert names == ["steer", "dribble", "imitate", "wander", "interpolate"]
+    assert names == ["steer", "dribble", "imitate", "wander"]
     for name in (*names[2:], "dribble"):
         visit.page.click(f"#modes button[value={name}]")
         visit.until(f"state.mode === '{name}' && controls.mode === '{name}' && samples.length > 20")
-        if name == "wander":
-            visit.page.locator("#controls input").first.fill("2")
-            visit.until("controls.controls[0].value === 2")
-            visit.page.locator("#controls output").first.click()
-            visit.until("controls.controls[0].value === null")
         if name == "imitate":
-            visit.page.select_option("#own-clip", "trot")
-            visit.until("controls.controls[0].value === 'trot'")
+            visit.page.select_option("#clip", "trot")
+            visit.until("controls.clip === 'trot'")
             seen = visit.picture()
             assert ((seen[..., 2] - seen[..., 0]) > 40).mean() > 0.001  # blue
     assert visit.page.locator("#sticks").is_hidden()
 
 
 def ball(visit: Visit) -> None:
-    """It is put somewhere, the target elsewhere, and the robot brings it along."""
-    visit.page.click("#aim")
-    visit.page.wait_for_timeout(300)
-    before = visit.get("state.ball")
-    visit.page.mouse.click(*visit.at(0.65, 0.75))
-    visit.until(f"Math.hypot(state.ball[0] - {before[0]}, state.ball[1] - {before[1]}) > 0.3")
+    """The target is put somewhere, and the robot brings the ball along."""
     target = visit.get("state.target")
     visit.page.mouse.click(*visit.at(0.3, 0.7))
     visit.until(f"Math.hypot(state.target[0] - {target[0]}, state.target[1] - {target[1]}) > 0.3")
-    visit.page.click("#ball")
-    visit.page.wait_for_timeout(300)
-    put = visit.get("state.ball")
-    visit.until(f"Math.hypot(state.ball[0] - {put[0]}, state.ball[1] - {put[1]}) > 0.1")
+    before = visit.get("state.ball")
+    visit.until(f"Math.hypot(state.ball[0] - {before[0]}, state.ball[1] - {before[1]}) > 0.1")
 
 
 def leaving(visit: Visit, tall: Any, address: str, errors: list[str]) -> None:

@@ -7,7 +7,7 @@ const KEYS = { // by place on the keyboard: forward, left, turn
   KeyA: [0, 0, 1], ArrowLeft: [0, 0, 1], KeyD: [0, 0, -1], ArrowRight: [0, 0, -1],
 };
 const DEAD = 0.1, AGAIN_MS = 100, SHOWN_S = 10;
-let socket = null, me = null, hello = null, state = null, samples = [], controls = null, aiming = false;
+let socket = null, me = null, hello = null, state = null, samples = [], controls = null;
 
 // --- the line to the server
 
@@ -28,8 +28,6 @@ function greet(told) {
   fill($("modes"), told.modes.map((name) => button(name, () => say({ do: "mode", name }))));
   for (const [id, names] of [["terrain", told.grounds], ["randomization", told.randomizations]]) fill($(id), names.map((name) => new Option(name.replace("_", " "), name)));
   fill($("speed"), told.speeds.map((value) => new Option(`${value} ×`, value, value === 1, value === 1)));
-  $("delay_ms").max = told.delay_ms; $("payload_kg").max = told.payload_kg;
-  [$("friction").min, $("friction").max] = told.friction;
 }
 
 function refuse(told) { notice(told.why); }
@@ -71,55 +69,27 @@ function button(name, act) {
 function fill(parent, children) { parent.replaceChildren(...children); }
 
 function arrange(told) {
-  const same = controls && controls.mode === told.mode && JSON.stringify(controls.controls.map((c) => c.key)) === JSON.stringify(told.controls.map((c) => c.key));
+  const same = controls && JSON.stringify(controls.clips) === JSON.stringify(told.clips);
   controls = told;
   document.querySelectorAll(".rough").forEach((row) => { row.hidden = !told.rough; });
   $("ballbox").hidden = !told.ball;
   $("sticks").className = told.steers ? "on" : "";
-  for (const key of ["terrain", "randomization", "level", "friction", "payload_kg", "delay_ms"]) set($(key), told.world[key]);
-  $("own").hidden = !told.controls.length;
-  $("ownname").textContent = told.mode[0].toUpperCase() + told.mode.slice(1);
-  if (!same) fill($("controls"), told.controls.map(row));
-  told.controls.forEach((control) => set($(`own-${control.key}`), control.value));
-}
-
-function row(control) {
-  const label = document.createElement("label");
-  label.append(control.label);
-  const made = document.createElement(control.choices.length ? "select" : "input");
-  if (control.choices.length) fill(made, control.choices.map((name) => new Option(name, name)));
-  else Object.assign(made, { type: "range", step: 0.05 });
-  if (!control.choices.length) [made.min, made.max] = control.range;
-  made.id = `own-${control.key}`;
-  made.addEventListener("input", () => say({ do: "set", key: control.key, value: control.choices.length ? made.value : Number(made.value) }));
-  label.append(made);
-  if (!control.choices.length) {
-    const shown = document.createElement("output");
-    if (control.value === null || control.key.startsWith("z")) { // let it go again
-      shown.className = "free"; shown.title = "Leave it to itself";
-      shown.onclick = (event) => { event.preventDefault(); say({ do: "set", key: control.key, value: null }); };
-    }
-    label.append(shown);
-  }
-  return label;
-}
-
-const UNITS = { payload_kg: " kg", delay_ms: " ms" };
-function set(input, value) {
-  if (document.activeElement !== input || input.type !== "range") input.value = value === null ? (Number(input.min) + Number(input.max)) / 2 : value;
-  const shown = input.nextElementSibling;
-  if (shown) shown.textContent = value === null ? (input.id.startsWith("own") ? "free" : "model") : `${Number(value.toFixed(2))}${UNITS[input.id] || ""}`;
+  for (const key of ["terrain", "randomization"]) $(key).value = told.world[key];
+  if (document.activeElement !== $("level")) $("level").value = told.world.level;
+  $("level").nextElementSibling.textContent = Number(told.world.level.toFixed(2));
+  $("own").hidden = !told.clips.length;
+  if (!same) fill($("clip"), told.clips.map((name) => new Option(name, name)));
+  if (told.clip !== null) $("clip").value = told.clip;
 }
 
 for (const key of ["terrain", "randomization"]) $(key).addEventListener("change", (event) => say({ do: "world", [key]: event.target.value }));
-for (const key of ["level", "friction", "payload_kg", "delay_ms"]) $(key).addEventListener("change", (event) => say({ do: "world", [key]: Number(event.target.value) }));
+$("level").addEventListener("change", (event) => say({ do: "world", level: Number(event.target.value) }));
+$("clip").addEventListener("change", (event) => say({ do: "clip", value: event.target.value }));
 $("pause").onclick = () => say({ do: "pause", value: !state.paused });
 $("step").onclick = () => say({ do: "step" });
 $("reset").onclick = () => say({ do: "reset" });
 $("speed").onchange = (event) => say({ do: "speed", value: Number(event.target.value) });
 $("take").onclick = () => say({ do: "take" });
-$("ball").onclick = () => say({ do: "ball" });
-$("aim").onclick = () => say({ do: "aim", value: "ball" });
 $("more").onclick = () => $("more").setAttribute("aria-expanded", $("panel").classList.toggle("open"));
 
 // --- steering: keys, gamepad and sticks add up; said again while anything is held, and one zero when it is let go
