@@ -110,13 +110,10 @@ def progress_of(shown: Bars, source: Source) -> Progress:
 
 def tell(entry: Entry, report: Report, run: Run) -> int:
     """Say what came of it; copy to out=. Returns the exit code."""
-    loaded = sum(got.size for got in report.fetched) / 1e6
+    loaded = sum(path.stat().st_size for path in report.fetched) / 1e6
     there = len(report.present)
     say(f"{len(report.fetched)} files fetched ({loaded:.3g} MB), {there} were there")
-    say(*report.notes[:NOTES_SHOWN])
-    if len(report.notes) > NOTES_SHOWN:
-        say(f"... and {len(report.notes) - NOTES_SHOWN} more of these")
-    folder = catalog.recordings_of(entry, report)
+    folder = report.folder
     if report.fetched or report.present:
         if run.out is not None:
             made = catalog.place(entry, report, run.out)

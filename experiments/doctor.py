@@ -30,7 +30,6 @@ INSTALL = "make install (or: pip install -c constraints.txt -e .)"
 
 # What npmp can do with each extra and not without it.
 EXTRAS = {
-    "c3d": "reads C3D recordings",
     "menagerie": "robots whose models are not shipped: ANYmal C, Go1, Go2, A1",
     "wandb": "logger=wandb",
     "search": "hydra/sweeper=optuna: settings proposed by scores",

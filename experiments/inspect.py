@@ -56,7 +56,7 @@ class Inspect(Keys):
 
     # the file or folder
     file: Path
-    # what a file is where it could be several things: recording, mjlab, unitree_csv or laikago
+    # what a file is where it could be several things: recording, mjlab or unitree_csv
     kind: str | None = None
     # also write the findings to this JSON file
     out: Path | None = None

@@ -22,9 +22,7 @@ from retarget.sources import Excerpt, Failure, Recordings, excerpts, read_record
 SYNTHETIC = "synthetic"  # the source that needs no recording
 
 # Keys of a command and the readers' options that they give.
-KEYS = {key: key for key in ("scale", "up", "licence", "asf", "character")} | {
-    "source_rate_hz": "rate_hz"
-}
+KEYS = {key: key for key in ("scale", "up", "licence", "asf")} | {"source_rate_hz": "rate_hz"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +79,6 @@ def _check_used(given: dict[str, Any], chosen: Sequence[Excerpt]) -> None:
     for key, what in (
         ("source_rate_hz", "keypoint files (.csv, .npz, .txt)"),
         ("asf", "AMC motions"),
-        ("character", "DeepMimic motions"),
     ):
         option = KEYS[key]
         if option in given and not any(

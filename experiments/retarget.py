@@ -32,7 +32,7 @@ from retarget import Cleaned, CleanOptions, Options, QualityMeter, clean, cleani
 from retarget.collection import Refused, emptied, merged, retarget_all, uncleaned
 from retarget.joint_map import JointOptions, Mapper
 from retarget.overview import is_marked
-from retarget.people import has_joints, read_person
+from retarget.people import read_person
 from retarget.pipeline import set_of
 from retarget.plausibility import warning_of
 from retarget.sources import Failure, Origin, Recordings, excerpts
@@ -53,8 +53,8 @@ AUTO = "auto"
 
 @dataclass(frozen=True, kw_only=True)
 class Retarget(Reading, Options, CleanOptions):
-    """Turn recordings (BVH, ASF/AMC, C3D, keypoints, DeepMimic, dm_control HDF5, other robots'
-    motions) into reference motions of a robot.
+    """Turn recordings (BVH, ASF/AMC, C3D, keypoints, other robots' motions) into reference motions
+    of a robot.
 
     npmp retarget robot=anymal_b source=recordings/dog out=motions.h5
     npmp retarget source=recordings/dog mirrors=all validation=0.1 out=motions.h5
@@ -89,8 +89,6 @@ class Retarget(Reading, Options, CleanOptions):
     # the recording's upward axis: x, y, z, or -x, -y, -z for one that points down; null: what the
     # file says (C3D), else y
     up: str | None = None
-    # the character file of DeepMimic motions; null: found by the number of values
-    character: Path | None = None
     # points: markers to the recorded keypoints, any skeleton and robot; joints: joint angles
     # copied, CMU people to OP3 only [P]
     method: Literal["points", "joints"] = "points"
@@ -250,9 +248,6 @@ def joint_options(config: Retarget) -> dict[str, Any]:
         "rate_hz": config.rate_hz,
         "time_scale": config.time_scale,
         "cutoff_hz": config.marker_cutoff_hz,
-        "root_cutoff_hz": config.root_cutoff_hz,
-        "lock_feet": config.lock_feet,
-        "joint_speed_share": config.joint_speed_share,
     }
     JointOptions(**chosen)
     return chosen
@@ -343,15 +338,8 @@ def retarget_by_joints(
             origin = gathered.origins[clip.name]
             path, (start, stop) = Path(origin.file), origin.frames
             try:
-                if not has_joints(path):
-                    raise InputError(
-                        f"{path} holds no joint angles (AMC and dm_control's HDF5 do); use "
-                        "method=points"
-                    )
-                entry = None if path.suffix.lower() == ".amc" else gathered.entries[clip.name]
                 person = read_person(
                     path,
-                    clip=entry,
                     asf=config.asf,
                     name=clip.name,
                     start=start,
@@ -379,10 +367,7 @@ def cleaned_of(
     """
     if filters is None:
         return uncleaned(whole)
-    source_of = {
-        name: f"{origin.file}: {gathered.entries[name]}"
-        for name, origin in gathered.origins.items()
-    }
+    source_of = {name: origin.file for name, origin in gathered.origins.items()}
     cleaned = clean(whole, robot, origins=source_of, **filters)
     if not cleaned.motions.motions:
         show_warnings(warnings)

@@ -1,27 +1,22 @@
-"""Downloads, checked by their hash and never seen half (by pooch), and zip archives."""
+"""Downloads, checked by their hash and never seen half (by pooch)."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import zipfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pooch
 import requests
 
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path
 
 # [s] without a byte
 TIMEOUT_S = 30.0
 # of an address, before the next one
 TRIES = 3
-# bytes that an archive may unpack to
-LARGEST_ARCHIVE = 8 << 30
 
 # bytes so far, bytes in all where known
 Progress = Callable[[int, int | None], None]
@@ -31,20 +26,6 @@ pooch.get_logger().setLevel(logging.WARNING)
 
 class Offline(InputError):
     """No server could be reached at all."""
-
-
-class WrongHash(InputError):
-    """What was downloaded is not what was expected."""
-
-
-@dataclass(frozen=True)
-class Fetched:
-    """A download that is whole."""
-
-    path: Path
-    sha256: str
-    size: int
-    url: str
 
 
 def hash_of(path: Path) -> str:
@@ -58,23 +39,21 @@ def download(
     *,
     sha256: str | None = None,
     progress: Progress | None = None,
-) -> Fetched:
+) -> None:
     """Fetch a file to `target` from the first of `urls` that has it, in one step.
 
-    Args:
-      sha256: what it must be; None where that is not known.
+    sha256: what it must be; None where that is not known.
 
     Raises:
-      WrongHash: it is something else; nothing is kept.
       Offline: no server can be reached.
-      InputError: the server or the disk refuses.
+      InputError: the server or the disk refuses, or the file is another; nothing is kept.
     """
     failures: list[InputError] = []
     absent = [folder for folder in (target.parent, *target.parent.parents) if not folder.exists()]
     for url in urls:
         try:
             _retrieve(url, target, sha256, progress)
-            return Fetched(target, hash_of(target), target.stat().st_size, url)
+            return
         except InputError as error:
             failures.append(error)
     # folders made for nothing
@@ -112,7 +91,8 @@ def _retrieve(url: str, target: Path, sha256: str | None, progress: Progress | N
         except OSError as error:
             raise InputError(f"{target}: {error.strerror or error}") from None
         except ValueError:
-            raise WrongHash(f"{url}: not the sha256 expected, {sha256}; nothing was kept") from None
+            why = f"not the sha256 expected, {sha256}; nothing was kept"
+            raise InputError(f"{url}: {why}") from None
 
 
 class _Bar:
@@ -130,43 +110,3 @@ class _Bar:
 
     def close(self) -> None:
         pass
-
-
-def extract_zip(archive: Path, folder: Path, *, suffixes: Sequence[str] = ()) -> list[Path]:
-    """Unpack a zip's files of these suffixes (all without any), without their common folder.
-
-    Nothing is unpacked unless every name is harmless. Each file appears whole or not at all.
-
-    Raises:
-      InputError: a damaged archive, a name that leads out of the folder, no file of these suffixes,
-        or more than LARGEST_ARCHIVE bytes.
-    """
-    try:
-        with zipfile.ZipFile(archive) as content:
-            wanted = []
-            for entry in content.infolist():
-                place = PurePosixPath(entry.filename)
-                if place.is_absolute() or ".." in place.parts or set(entry.filename) & set("\\:"):
-                    raise InputError(f"{archive} holds {entry.filename!r}, outside its folder")
-                if not entry.is_dir() and (not suffixes or place.suffix.lower() in suffixes):
-                    wanted.append((entry, place))
-            if not wanted:
-                raise InputError(f"{archive} holds no {', '.join(suffixes) or 'file'}")
-            # zipfile reads no more of an entry than its size here
-            if sum(entry.file_size for entry, _ in wanted) > LARGEST_ARCHIVE:
-                limit = LARGEST_ARCHIVE >> 30
-                raise InputError(f"{archive} unpacks to more than {limit} GiB; not unpacked")
-            parents = {place.parts[0] if len(place.parts) > 1 else "" for _, place in wanted}
-            skip = 1 if len(parents) == 1 and "" not in parents else 0
-            made = []
-            for entry, place in wanted:
-                target = folder.joinpath(*place.parts[skip:])
-                with atomic_path(target) as temporary:
-                    temporary.write_bytes(content.read(entry))
-                made.append(target)
-            return made
-    except (InputError, OSError):
-        raise
-    # zipfile lets through what its codecs and struct raise
-    except Exception as error:
-        raise InputError(f"{archive}: damaged, or no zip archive ({error})") from None

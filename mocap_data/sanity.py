@@ -145,9 +145,7 @@ def _jumps(clip: Clip) -> str:
 def _floor(clip: Clip) -> str:
     lowest = float(np.percentile(clip.positions[..., 2].min(axis=1), 5))
     if lowest < FLOOR[0]:
-        python = "from Python: read(..., add_root_offset=True)"
-        hint = f"BVH with a relative root? {python}; else the recording's own floor"
-        return f"is {-lowest:.3g} m below the floor ({hint})"
+        return f"is {-lowest:.3g} m below the floor (the recording's own floor?)"
     if lowest > FLOOR[1]:
         return f"is {lowest:.3g} m above the floor (the recording's own floor? a platform?)"
     return ""

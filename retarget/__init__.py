@@ -3,7 +3,6 @@
 
     retarget(clip, robot)            one clip -> ReferenceMotion
     retarget_many(clips, robot)      many clips, offsets shared -> MotionSet
-    estimate_offsets(clips, robot)   the marker offsets alone
     clean(motion_set, robot)         a training set: filters, chunks, mirrors, split, weights
     QualityMeter(robot)              the quality figures of any motion of the robot
 
@@ -27,7 +26,7 @@ The modules, in the order in which a recording passes through:
 
 from retarget.cleaning import Cleaned, CleanOptions, Dropped, clean
 from retarget.options import Options
-from retarget.pipeline import estimate_offsets, retarget, retarget_many
+from retarget.pipeline import retarget, retarget_many
 from retarget.quality import QualityMeter
 
 __all__ = [
@@ -37,7 +36,6 @@ __all__ = [
     "Options",
     "QualityMeter",
     "clean",
-    "estimate_offsets",
     "retarget",
     "retarget_many",
 ]

@@ -45,6 +45,11 @@ STANDING = "standing around"
 SHORT = "too short"
 # the first that holds is given
 REASONS = (POSITION, VELOCITY, FEET_FAR, ERROR, SELF_COLLISION, LYING, STANDING, SHORT)
+# dropped as well on both sides of what is dropped, but for standing around [s]
+MARGIN_S = 0.1
+# slower is standing: the root [m/s], its turning and the joints' root mean square [rad/s], averaged
+# over half a second
+STANDING_MPS, STANDING_RADPS = 0.1, 0.2
 MIRRORS = ("none", "left_right", "all")
 
 
@@ -74,12 +79,6 @@ class CleanOptions:
     standing_s: float | None = 3.0
     # of which this much stays [s]
     keep_standing_s: float = 1.0
-    # slower is standing: the root [m/s], averaged over half a second
-    standing_mps: float = 0.1
-    # and slower than this: the root's turning and the joints' root mean square [rad/s]
-    standing_radps: float = 0.2
-    # dropped as well on both sides of what is dropped, but for standing around [s]
-    margin_s: float = 0.1
     # shorter rests are dropped [s]
     min_chunk_s: float = 1.0
     # longer stretches are cut into chunks of equal length [s]
@@ -92,8 +91,6 @@ class CleanOptions:
     validation_recordings: str | Sequence[str] = ()
     # weights that make sampling about uniform over speeds
     flatten: bool = True
-    # between the largest and the smallest weight, at most
-    max_weight_ratio: float = 30.0
     # of the choice of recordings for validation
     seed: int = 0
 
@@ -101,8 +98,8 @@ class CleanOptions:
         if self.mirrors not in MIRRORS:
             raise unknown("choice of mirrors", self.mirrors, MIRRORS)
         require(self, "feet_far_m", "feet_far_s", "max_error_m", "self_collision_m")
-        require(self, "body_penetration_m", "standing_s", "keep_standing_s", "standing_mps")
-        require(self, "standing_radps", "margin_s", "min_chunk_s", "max_chunk_s")
+        require(self, "body_penetration_m", "standing_s", "keep_standing_s")
+        require(self, "min_chunk_s", "max_chunk_s")
         shortest, longest = self.min_chunk_s, self.max_chunk_s
         if longest < 2.0 * shortest:
             why = "a stretch a little longer than the one is cut in halves"
@@ -118,7 +115,6 @@ class CleanOptions:
         if self.validation and named:
             both = f"validation={self.validation} and validation_recordings"
             raise InputError(f"{both}: give a share or recordings, not both")
-        weights.require_ratio(self.max_weight_ratio)
 
 
 @dataclass(frozen=True)
@@ -213,7 +209,7 @@ class Cleaner:
         options, rate = self.options, motion.rate_hz
         if options.standing_s is None:
             return np.zeros(motion.num_frames, dtype=bool)
-        still = hardly_moving(motion, options.standing_mps, options.standing_radps)
+        still = hardly_moving(motion)
         still = longer(still, options.standing_s, rate)
         for start, stop in runs(still):
             still[start : min(stop, start + round(options.keep_standing_s * rate))] = False
@@ -222,7 +218,7 @@ class Cleaner:
     def labels(self, motion: ReferenceMotion) -> np.ndarray:
         """Of each frame (T,) the index in `REASONS` of why it is dropped, or -1."""
         rate, out = motion.rate_hz, np.full(motion.num_frames, -1)
-        margin = round(self.options.margin_s * rate)
+        margin = round(MARGIN_S * rate)
         found = {reason: widened(where, margin) for reason, where in self.reasons(motion)}
         found[STANDING] = self.standing(motion)
         # the first in the list has the last word
@@ -296,7 +292,7 @@ def clean(
         motions, chosen.validation, chosen.seed, origins, recordings=held_out, known=speeds
     )
     if chosen.flatten and divided:
-        divided = weights.weigh(divided, max_ratio=chosen.max_weight_ratio, known=speeds)
+        divided = weights.weigh(divided, speeds)
     provenance = {**motion_set.provenance, "cleaning": json.dumps(asdict(chosen))}
     made = replace(motion_set, motions=divided, provenance=provenance)
     seconds = sum(motion.duration_s for motion in motion_set.motions)
@@ -341,15 +337,15 @@ def smoothed(values: Array, rate_hz: float) -> Array:
     return np.asarray(uniform_filter1d(values, width, axis=0, mode="nearest"))
 
 
-def hardly_moving(motion: ReferenceMotion, speed: float, turning: float) -> Bools:
-    """Where (T,) the root is slower than `speed` [m/s], it and joints than `turning` [rad/s]."""
+def hardly_moving(motion: ReferenceMotion) -> Bools:
+    """Where (T,) root and joints are slower than STANDING_MPS and STANDING_RADPS."""
     rate, qvel = motion.rate_hz, motion.qvel
     travel = np.linalg.norm(smoothed(qvel[:, :3], rate), axis=1)
     turn = np.linalg.norm(smoothed(qvel[:, 3:6], rate), axis=1)
     joints = np.zeros(len(qvel))
     if qvel.shape[1] > 6:
         joints = np.sqrt(smoothed(np.square(qvel[:, 6:]).mean(axis=1), rate))
-    return np.asarray((travel < speed) & (turn < turning) & (joints < turning))
+    return np.asarray((travel < STANDING_MPS) & (turn < STANDING_RADPS) & (joints < STANDING_RADPS))
 
 
 def longer(where: Bools, seconds: float, rate_hz: float) -> Bools:

@@ -56,7 +56,7 @@ def _refused(clips: Sequence[Clip], robot: Robot, options: Mapping[str, Any]) ->
     found = []
     for clip in clips:
         try:
-            retarget(clip, robot, **{**options, "iterations": 1})
+            retarget(clip, robot, **options)
         except InputError as error:
             found.append((clip.name, error))
     return found

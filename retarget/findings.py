@@ -15,7 +15,7 @@ from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.npz import load_npz
 from mocap_data.outside import parse_json, read_json_object, reading
-from mocap_data.readers import cmu_h5, options_of
+from mocap_data.readers import options_of
 from mocap_data.readers.asf_amc import read_asf
 from mocap_data.readers.common import MissingOptions
 from mocap_data.readers.robot_motions import (
@@ -148,9 +148,6 @@ def inspect_robot_motion(path: Path, kind: str) -> Findings:
         motion = read_robot_motion(path, kind=kind, joint_names=names)
     root = motion.qpos[:, :3]
     up = rotations.rotate(motion.qpos[:, 3:7], np.array([0.0, 0.0, 1.0]))[:, 2]
-    conventions = dict(motion.conventions)
-    if not named:
-        conventions.pop("joint order", None)
     findings: Findings = {
         "path": str(path),
         "kind": f"robot's motion ({kind})",
@@ -164,7 +161,6 @@ def inspect_robot_motion(path: Path, kind: str) -> Findings:
         "root extent_m": extent_of(root),
         "root speed_mps": speed_of(root, motion.rate_hz),
         "root tilt_deg": round(float(np.degrees(np.arccos(np.clip(up, -1.0, 1.0)).max())), 1),
-        "conventions": conventions,
     }
     if np.median(up) < LEANING:
         hint = "order of the quaternion? root frame?"
@@ -175,7 +171,7 @@ def inspect_robot_motion(path: Path, kind: str) -> Findings:
     if named:
         findings["robots here with these joints"] = robots.with_joints(motion.joint_names) or "none"
     else:
-        needed = "joint_names= or robot= is needed to read it"
+        needed = "joint_names= is needed to read it"
         findings["joints"] = f"{len(motion.joint_names)}, not named in the file: {needed}"
     degrees = np.degrees(motion.qpos[:, 7:])
     findings["joint angles"] = [
@@ -189,39 +185,12 @@ def inspect_robot_motion(path: Path, kind: str) -> Findings:
     return findings
 
 
-def inspect_cmu(path: Path) -> Findings:
-    """dm_control's CMU clips, by their attributes alone: none of the arrays is read."""
-    clips = cmu_h5.list_cmu_h5(path)
-    longest = max(clips, key=lambda clip: clip.duration_s)
-    seconds = round(sum(clip.duration_s for clip in clips), 1)
-    return {
-        "path": str(path),
-        "kind": "CMU humanoid clips (dm_control's HDF5)",
-        "in all": {"clips": len(clips), "seconds": seconds},
-        "rate_hz": sorted({round(clip.rate_hz, 3) for clip in clips}),
-        "longest": f"{longest.name}, {longest.duration_s:.1f} s",
-        "joints": len(cmu_h5.JOINT_NAMES),
-        "keypoints": list(cmu_h5.KEYPOINT_NAMES),
-        "clips": [
-            {
-                "name": clip.name,
-                "frames": clip.num_frames,
-                "seconds": round(clip.duration_s, 2),
-                "rate_hz": round(clip.rate_hz, 3),
-            }
-            for clip in clips
-        ],
-    }
-
-
 def inspect_hdf5(path: Path) -> Findings:
-    """A dataset of reference motions, CMU's clips, or the rollouts of an evaluation."""
+    """A dataset of reference motions, or the rollouts of an evaluation."""
     with hdf5.open_hdf5(path) as file:
         root, names = _attributes(file), hdf5.members(file)
         if root.get("schema") == SCHEMA:
             return _dataset(path, root, [_clip(name, _child(file, name)) for name in names])
-        if cmu_h5.is_cmu_h5(path):
-            return inspect_cmu(path)
         clips = []
         for name in names:
             if isinstance(entry := _child(file, name), h5py.Group):
@@ -230,8 +199,7 @@ def inspect_hdf5(path: Path) -> Findings:
                 shapes = {key: list(array.shape) for key, array in are.items()}
                 clips.append({"name": name, **shapes, **_attributes(entry)})
         if not clips or not all("qpos" in clip and "reference_qpos" in clip for clip in clips):
-            others = "rollouts of an evaluation nor dm_control's CMU clips"
-            wanted = f"neither reference motions (schema {SCHEMA!r}), {others}"
+            wanted = f"neither reference motions (schema {SCHEMA!r}) nor rollouts"
             raise InputError(f"{path}: HDF5, but {wanted}")
         return {"path": str(path), "kind": "rollouts of an evaluation", **root, "clips": clips}
 

@@ -100,7 +100,6 @@ def put_feet(
     prepared: PreparedRobot,
     *,
     pieces: Sequence[slice] = (slice(None),),
-    iterations: int = 30,
 ) -> Array:
     """Poses (T, 7 + J) with the limbs solved for `goal` (T, M, 3) of a problem that holds the root.
 
@@ -108,7 +107,7 @@ def put_feet(
     bounds follow only in part, hence some rounds. pieces: the tracks that the frames are of.
     """
     # where a leg cannot reach, the iteration creeps along its bounds: a few steps are as good
-    solve = partial(solve_poses, iterations=min(iterations, STEPS), tolerance=_STILL)
+    solve = partial(solve_poses, iterations=STEPS, tolerance=_STILL)
     qpos = solve(problem, goal, qpos)
     for _ in range(_LIFTS):
         depth = prepared.depth(qpos)

@@ -34,7 +34,7 @@ from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
 from retarget import ground, kinematics, legs
-from retarget.options import require
+from retarget.options import SPEED_SHARE, require
 from retarget.people import SIDES, Person, stances, swings
 from retarget.pose_sequence import smooth_root
 from retarget.prepared_robot import PreparedRobot
@@ -53,6 +53,10 @@ _FLOOR_TIME = 0.15
 # of the legs, of the arms, and the axis (0, 1, 2) that each turns about
 _LEG_AXES = {"hip_yaw": 2, "hip_roll": 0, "hip_pitch": 1, "knee": 1, "ank_pitch": 1, "ank_roll": 0}
 _ARM_AXES = {"sho_pitch": 1, "sho_roll": 0, "el": 0}
+# [m] that a swinging foot's sole has at least over the floor; gears have play
+_SWING_HEIGHT = 0.008
+# [rad] by which limbs move further apart than they need to
+_CLEARANCE = 0.01
 # of moving limbs apart and optimizing
 _ROUNDS = 5
 # [s] within which legs and arms go apart
@@ -75,23 +79,9 @@ class JointOptions:
     time_scale: float = 1.0
     # low-pass of root and joints before all else; None: none
     cutoff_hz: float | None = 8.0
-    # low-pass of the root's path; None: none
-    root_cutoff_hz: float | None = 5.0
-    # hold standing feet still, level and on the floor; without it joints may be too fast, too
-    lock_feet: bool = True
-    # that a swinging foot's sole has at least over the floor [m]; gears have play
-    swing_height: float = 0.008
-    # move arms and legs outwards where the robot would touch itself
-    avoid_collisions: bool = True
-    # by how much more than needed [rad]
-    clearance: float = 0.01
-    # of the robot's joint speed limits that the motion may use; None: any speed
-    joint_speed_share: float | None = 0.95
 
     def __post_init__(self) -> None:
-        require(self, "rate_hz", "time_scale", "cutoff_hz", "root_cutoff_hz", positive=True)
-        require(self, "joint_speed_share", positive=True)
-        require(self, "clearance", "swing_height")
+        require(self, "rate_hz", "time_scale", "cutoff_hz", positive=True)
 
 
 # --- angles ---
@@ -200,13 +190,13 @@ class Mapper:
             raise InputError(f"{person.name!r} is too short for a motion at {rate:g} Hz")
         qpos = self.pose(person)
         qpos[:, 7:] = low_pass(qpos[:, 7:], person.rate_hz, options.cutoff_hz)
-        qpos[:, :7] = smooth_root(qpos[:, :7], person.rate_hz, options.root_cutoff_hz)
+        qpos[:, :7] = smooth_root(qpos[:, :7], person.rate_hz)
         heel, ball = (nearest(part, given_rate, rate) for part in stances(person))
         standing = heel & ball
         qpos = resample_qpos(qpos, given_rate, rate)
         qpos[:, 7:] = np.clip(qpos[:, 7:], robot.joint_lower, robot.joint_upper)
         qpos[:, 2] -= self.floor(qpos, standing, rate)
-        clearance = options.swing_height * nearest(swings(person), given_rate, rate)
+        clearance = _SWING_HEIGHT * nearest(swings(person), given_rate, rate)
         held = held_points(robot, standing, heel, ball)
         motion = ReferenceMotion(
             name=person.name,
@@ -292,21 +282,13 @@ class Mapper:
         self, qpos: Array, standing: Bools, held: Bools, clearance: Array, rate_hz: float
     ) -> Array:
         """Poses (T, 7 + J) with standing feet held, joints slow enough, no self-collision."""
-        options, prepared, limit = self.options, self.prepared, self.robot.velocity_limit
-        share = math.inf if options.joint_speed_share is None else options.joint_speed_share
-        most, outward = share * limit / rate_hz, np.zeros((2, len(qpos)))
-        if options.avoid_collisions:
-            outward = self.needed(qpos, rate_hz)
-        optimized: Array | None = None
+        most = SPEED_SHARE * self.robot.velocity_limit / rate_hz
+        outward, optimized = self.needed(qpos, rate_hz), None
         for _ in range(_ROUNDS):
             given = self.apart(qpos, outward)
-            if not options.lock_feet:
-                return given
             points = self.leg_points, legs.SEGMENTS
-            track = Track(prepared, given, standing, held, clearance, *points, most)
+            track = Track(self.prepared, given, standing, held, clearance, *points, most)
             optimized = optimize(track, optimized)
-            if not options.avoid_collisions:
-                break
             more = self.needed(optimized, rate_hz)
             if not more.any():
                 break
@@ -354,7 +336,7 @@ class Mapper:
                 break
             outward[which, todo] = angle
             free = self._collision.depth(self.apart(qpos[todo], outward[:, todo])) <= 0.0
-            out[todo[free]] = angle + self.options.clearance
+            out[todo[free]] = angle + _CLEARANCE
             todo = todo[~free]
         return out
 

@@ -24,7 +24,7 @@ Shapes: M markers, P parameters, T frames, B bodies, V tangent dimensions.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -99,25 +99,6 @@ class MarkerLayout:
     def by_name(self, theta: Array) -> dict[str, Array]:
         """The offsets (3,) by marker name."""
         return dict(zip(self.names, self.offsets(theta), strict=True))
-
-    def parameters(self, offsets: Mapping[str, Array]) -> Array:
-        """The parameters (P,) of offsets by marker name, as `by_name` makes them.
-
-        Raises:
-          InputError: for missing or unknown markers, or offsets that are not symmetric.
-        """
-        if set(offsets) != set(self.names):
-            given, needed = ", ".join(offsets), ", ".join(self.names)
-            raise InputError(f"offsets are given for {given}; needed: {needed}")
-        values = np.array([np.asarray(offsets[n], dtype=np.float64).reshape(3) for n in self.names])
-        theta = np.zeros(len(self.axis))
-        for p, axis in enumerate(self.axis):
-            first = np.flatnonzero(self.sign[p])[0]
-            theta[p] = self.sign[p, first] * values[first, axis]
-        if np.abs(self.offsets(theta) - values).max() > 1e-6:
-            changed = "a mirror of the robot changes them"
-            raise InputError(f"the marker offsets are not symmetric: {changed}")
-        return theta
 
     def points(self, theta: Array) -> Points:
         """The points on the robot at parameters `theta`."""

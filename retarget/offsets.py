@@ -13,7 +13,6 @@ from mocap_data.arrays import Array
 from retarget import kinematics
 from retarget.inverse_kinematics import Linearized, fit_root, linearize, solve_poses
 from retarget.markers import MarkerLayout
-from retarget.options import Options
 from retarget.prepared_robot import PreparedRobot
 from retarget.targets import Targets
 
@@ -28,19 +27,21 @@ _TILT = 0.12
 # times the median marker error: such frames are left out after the first rounds
 _OUTLIER = 2.5
 _FIRST_ROUNDS = 2
+# alternations of poses and offsets
+_ROUNDS = 6
 # added to the offset step's equations [1 per frame]: keeps them well-posed when no joint cares
 _RIDGE = 1e-6
 
 
-def estimate(clips: Sequence[Targets], prepared: PreparedRobot, options: Options) -> Array:
+def estimate(clips: Sequence[Targets], prepared: PreparedRobot) -> Array:
     """Parameters (P,) of the offsets: poses and offsets in turn over a sample of frames."""
     layout = prepared.layout
     locked, heading = sample(clips, prepared)
     initial = theta = layout.initial()
-    weight = prepared.weights(options.weights)
+    weight = prepared.weights
     qpos: Array | None = None
-    for k in range(options.rounds):
-        problem = prepared.problem(theta, prepared.regularization(options), weight)
+    for k in range(_ROUNDS):
+        problem = prepared.problem(theta)
         goal = locked + layout.displacement(theta, heading)
         if qpos is None:
             qpos = fit_root(problem.points, goal, problem.stand)

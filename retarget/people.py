@@ -1,7 +1,7 @@
-"""People on dm_control's CMUHumanoid, from AMC files or dm_control's HDF5; when their feet stand.
+"""People on dm_control's CMUHumanoid, from AMC files; when their feet stand.
 
 An AMC file is read by our own reader and converted by dm_control's `Amcvals2qpos`, which puts every
-subject on one skeleton; the HDF5 has that done already.
+subject on one skeleton.
 Shapes: T frames, two sides (left, right). World frame, Z up, metres.
 """
 
@@ -21,7 +21,6 @@ import mujoco
 import numpy as np
 from scipy.ndimage import minimum_filter1d
 
-from mocap_data import rotations
 from mocap_data.arrays import Array, Bools
 from mocap_data.errors import InputError, frame_range
 from mocap_data.readers.asf_amc import (
@@ -33,7 +32,6 @@ from mocap_data.readers.asf_amc import (
     read_amc,
     read_asf,
 )
-from mocap_data.readers.cmu_h5 import HumanoidMotion, is_cmu_h5, read_cmu_h5_motion
 from retarget import ground
 from retarget.imported import listed
 from retarget.targets import MAX_COORDINATE, MIN_FRAMES, low_pass
@@ -85,36 +83,27 @@ class Person:
         return np.stack([np.stack(heels, axis=1), np.stack(balls, axis=1)], axis=2)
 
 
-def has_joints(path: str | os.PathLike[str]) -> bool:
-    """Whether a file can be mapped by joints: AMC, or dm_control's HDF5."""
-    suffix = Path(path).suffix.lower()
-    return suffix == ".amc" or (suffix in (".h5", ".hdf5") and is_cmu_h5(path))
-
-
 def read_person(
-    recording: str | os.PathLike[str] | HumanoidMotion,
+    path: str | os.PathLike[str],
     *,
-    clip: str | None = None,
     asf: str | os.PathLike[str] | None = None,
     name: str | None = None,
     start: int = 0,
     stop: int | None = None,
     licence: str = "unknown",
 ) -> Person:
-    """A person's recording (AMC file, clip of dm_control's HDF5, or `HumanoidMotion`).
+    """A person's AMC file.
 
-    clip: which one of an HDF5 with several. asf: of an AMC file, None: the one beside it; it only
-    says what the file's numbers are. start, stop: frames of the recording to use.
+    asf: None: the one beside it; it only says what the file's numbers are. start, stop: frames of
+    the recording to use.
 
     Raises:
-      InputError: for a file that cannot be read, and frames that there are not.
+      InputError: for a file that is no AMC or cannot be read, and frames that there are not.
     """
-    if isinstance(recording, HumanoidMotion):
-        person = _of_humanoid(recording)
-    elif Path(recording).suffix.lower() in (".h5", ".hdf5"):
-        person = _of_humanoid(read_cmu_h5_motion(recording, clip, licence=licence))
-    else:
-        person = _of_amc(Path(recording), asf, licence)
+    path = Path(path)
+    if path.suffix.lower() != ".amc":
+        raise InputError(f"{path} holds no joint angles (AMC does); use method=points")
+    person = _of_amc(path, asf, licence)
     what = f"{person.name!r}"
     part = frame_range(what, start, stop, person.num_frames)
     if (count := part.stop - part.start) < MIN_FRAMES:
@@ -127,14 +116,6 @@ def read_person(
         far = f"the person is {largest:.3g} m from the origin"
         raise InputError(f"{what}: {far}; a garbled number?")
     return replace(person, name=name or person.name, position=position, rotation=rotation)
-
-
-def _of_humanoid(motion: HumanoidMotion) -> Person:
-    place = {body: motion.body_names.index(body) for body in _BODIES}
-    position = {body: motion.body_pos[:, i] for body, i in place.items()}
-    rotation = {body: rotations.to_matrix(motion.body_quat[:, i]) for body, i in place.items()}
-    about = motion.source, motion.licence
-    return Person(motion.name, motion.rate_hz, position, rotation, *about)
 
 
 def _of_amc(path: Path, asf: str | os.PathLike[str] | None, licence: str) -> Person:

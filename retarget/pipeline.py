@@ -42,19 +42,9 @@ _BATCH = 8192
 OPTION = "retargeting option"
 
 
-def retarget(
-    clip: Clip,
-    robot: Robot,
-    *,
-    start: int = 0,
-    stop: int | None = None,
-    offsets: Mapping[str, Array] | None = None,
-    **options: Any,
-) -> ReferenceMotion:
+def retarget(clip: Clip, robot: Robot, **options: Any) -> ReferenceMotion:
     """The clip as a motion of the robot: eq. 8 of Bohez et al. 2022.
 
-    start, stop: frames of the clip to use, also for the offsets.
-    offsets: marker offsets by name, as from `estimate_offsets`; None: estimated from the clip.
     options: the fields of `Options`.
 
     Raises:
@@ -62,9 +52,7 @@ def retarget(
         options.
     """
     chosen = by_name(Options, options, OPTION)
-    if start != 0 or stop is not None:
-        clip = clip.crop(start, stop)
-    [body] = _bodies([clip], robot, chosen, offsets)
+    [body] = bodies_of([clip], robot, chosen)
     return _motions(body.clips, body, chosen, QualityMeter(robot))[0]
 
 
@@ -72,7 +60,6 @@ def retarget_many(
     clips: Sequence[Clip],
     robot: Robot,
     *,
-    offsets: Mapping[str, Array] | None = None,
     progress: Callable[[int, int, str], None] | None = None,
     **options: Any,
 ) -> MotionSet:
@@ -92,7 +79,7 @@ def retarget_many(
     if twice:
         raise InputError(f"two clips have the same name: {', '.join(twice)}")
     tell = progress or (lambda done, total, name: None)
-    bodies, meter = _bodies(clips, robot, chosen, offsets), QualityMeter(robot)
+    bodies, meter = bodies_of(clips, robot, chosen), QualityMeter(robot)
     found: dict[str, ReferenceMotion] = {}
     for body in bodies:
         for batch in _batches(body.clips):
@@ -118,36 +105,8 @@ def set_of(
     return MotionSet(*about, tuple(motions), provenance)
 
 
-def estimate_offsets(clips: Sequence[Clip], robot: Robot, **options: Any) -> dict[str, Array]:
-    """Marker offsets (3,) [m] by marker name, jointly over `clips` of one body.
-
-    See `retarget.markers` for their frames. options: the fields of `Options`.
-
-    Raises:
-      InputError: as `retarget`, and for clips of several bodies.
-    """
-    if not clips:
-        raise InputError("there are no clips to estimate offsets from")
-    bodies = _bodies(clips, robot, by_name(Options, options, OPTION))
-    if len(bodies) > 1:
-        differ = "keypoint names or bone lengths differ"
-        raise InputError(f"the clips are of several bodies ({differ}); offsets are those of one")
-    return bodies[0].prepared.layout.by_name(bodies[0].theta)
-
-
-def targets_of(clip: Clip, prepared: PreparedRobot, options: Options) -> Targets:
-    """The clip's markers at the robot's size and rate, on the floor, with stances and headings.
-
-    Raises:
-      InputError: for an unfit clip.
-    """
-    found = markers_of(clip, prepared, options)
-    scale, heights = body_scale([found], prepared, options), standing_heights([found], prepared)
-    return targets(found, prepared, options, scale, heights)
-
-
 @dataclass(frozen=True)
-class _Body:
+class Body:
     """Clips of one body, and what they share."""
 
     clips: tuple[RecordedMarkers, ...]
@@ -159,15 +118,11 @@ class _Body:
     theta: Array
 
     def targets(self, clip: RecordedMarkers, options: Options) -> Targets:
+        """The clip at the robot's size and rate."""
         return targets(clip, self.prepared, options, self.scale, self.heights)
 
 
-def _bodies(
-    clips: Sequence[Clip],
-    robot: Robot,
-    options: Options,
-    offsets: Mapping[str, Array] | None = None,
-) -> list[_Body]:
+def bodies_of(clips: Sequence[Clip], robot: Robot, options: Options) -> list[Body]:
     """The clips by body, in order of first appearance, with body scale and offsets."""
     whole = PreparedRobot.of(robot)
     found = []
@@ -178,12 +133,9 @@ def _bodies(
             scale, heights = body_scale(ready, prepared, options), standing_heights(ready, prepared)
             if prepared.flat_feet:
                 prepared = prepared.with_heights(scale * heights + prepared.sole_height)
-            if offsets is None:
-                tracks = [targets(clip, prepared, options, scale, heights) for clip in ready]
-                theta = estimate(tracks, prepared, options)
-            else:
-                theta = prepared.layout.parameters(offsets)
-        found.append(_Body(ready, prepared, scale, heights, theta))
+            tracks = [targets(clip, prepared, options, scale, heights) for clip in ready]
+            theta = estimate(tracks, prepared)
+        found.append(Body(ready, prepared, scale, heights, theta))
     return found
 
 
@@ -213,7 +165,7 @@ def _batches(clips: Sequence[RecordedMarkers]) -> Iterator[list[RecordedMarkers]
 
 
 def _motions(
-    clips: Sequence[RecordedMarkers], body: _Body, options: Options, meter: QualityMeter
+    clips: Sequence[RecordedMarkers], body: Body, options: Options, meter: QualityMeter
 ) -> list[ReferenceMotion]:
     """The clips as motions with their figures."""
     prepared, layout = body.prepared, body.prepared.layout
@@ -221,19 +173,15 @@ def _motions(
         tracks = [body.targets(clip, options) for clip in clips]
         shifts = [layout.displacement(body.theta, track.heading) for track in tracks]
         goals = [track.locked + shift for track, shift in zip(tracks, shifts, strict=True)]
-        solved = pose_sequence.solve(goals, tracks, body.theta, prepared, options)
-        if options.free_arms and prepared.arms:
-            rate, share = tracks[0].rate_hz, options.joint_speed_share
-            most = None if share is None else share * prepared.robot.velocity_limit / rate
-            depth_of = SelfCollision(prepared.robot).depth
-            solved = [
-                pose_sequence.free_arms(qpos, depth_of, rate, prepared, most) for qpos in solved
-            ]
+        solved = pose_sequence.solve(goals, tracks, body.theta, prepared)
+        if prepared.arms:
+            depth_of, rate = SelfCollision(prepared.robot).depth, tracks[0].rate_hz
+            solved = [pose_sequence.free_arms(qpos, depth_of, rate, prepared) for qpos in solved]
     return [meter.measured(_motion(*each, body)) for each in zip(clips, tracks, shifts, solved)]
 
 
 def _motion(
-    clip: RecordedMarkers, track: Targets, shift: Array, qpos: Array, body: _Body
+    clip: RecordedMarkers, track: Targets, shift: Array, qpos: Array, body: Body
 ) -> ReferenceMotion:
     """Solved poses as a motion, with the figures of its frames."""
     prepared, layout = body.prepared, body.prepared.layout

@@ -22,11 +22,13 @@ from retarget import foot_locking, legs
 from retarget.ground import envelope
 from retarget.inverse_kinematics import Problem, solve_poses, solve_track
 from retarget.kinematics import Index, Points
-from retarget.options import Options
+from retarget.options import ROOT_CUTOFF_HZ, SPEED_SHARE
 from retarget.prepared_robot import PreparedRobot
 from retarget.targets import Targets, low_pass
 from retarget.trajectory_optimization import Track, optimize
 
+# of a foot in the final poses; the offsets come from eq. 8, which has 1
+_FOOT_WEIGHT = 100.0
 # [m] feet that slow legs drag deeper are lifted
 _SUNK = 0.002
 _RAISES = 4
@@ -47,11 +49,7 @@ _ROUGH = 1e-4
 
 
 def solve(
-    goals: Sequence[Array],
-    tracks: Sequence[Targets],
-    theta: Array,
-    prepared: PreparedRobot,
-    options: Options,
+    goals: Sequence[Array], tracks: Sequence[Targets], theta: Array, prepared: PreparedRobot
 ) -> list[Array]:
     """Poses (T, 7 + J) of each track for its marker goals (T, M, 3), targets plus offsets.
 
@@ -60,43 +58,37 @@ def solve(
     robot, layout, rate = prepared.robot, prepared.layout, tracks[0].rate_hz
     edges = np.cumsum([0, *(len(goal) for goal in goals)])
     pieces = [slice(int(a), int(b)) for a, b in pairwise(edges)]
-    starts, iterations = [piece.start for piece in pieces], options.iterations
+    starts = [piece.start for piece in pieces]
     goal = np.concatenate(goals)
-    weight = prepared.weights(options.weights)
-    problem = prepared.problem(theta, prepared.regularization(options), weight)
+    problem = prepared.problem(theta)
     others = np.flatnonzero(~layout.on_foot)
-    together = _with_soles(problem, prepared, others, options.foot_weight)
+    together = _with_soles(problem, prepared, others)
     if prepared.flat_feet:
-        qpos = solve_track(problem, goal, iterations=iterations, tolerance=_ROUGH, starts=starts)
+        qpos = solve_track(problem, goal, tolerance=_ROUGH, starts=starts)
         soles = prepared.soles_at(qpos)
         for piece, track in zip(pieces, tracks, strict=True):
-            standing = track.standing if options.lock_feet else np.zeros_like(track.standing)
             soles[piece] = foot_locking.stand_soles(
-                soles[piece], standing, prepared.home_soles, robot.foot_radius
+                soles[piece], track.standing, prepared.home_soles, robot.foot_radius
             )
         whole = _beside(goal[:, others], soles)
-        qpos = solve_poses(together, whole, qpos, iterations=iterations, tolerance=_ROUGH)
+        qpos = solve_poses(together, whole, qpos, tolerance=_ROUGH)
     else:
         columns = [foot[0] for foot in prepared.foot_markers]
         rise = robot.foot_radius - prepared.sole_height
         feet = (goal[:, columns] + [0.0, 0.0, rise])[:, :, None]
         soles = np.repeat(feet, prepared.points_per_foot, axis=2)
         whole = _beside(goal[:, others], soles)
-        qpos = solve_track(together, whole, iterations=iterations, tolerance=_ROUGH, starts=starts)
+        qpos = solve_track(together, whole, tolerance=_ROUGH, starts=starts)
     # where the trunk's markers say little (its roll), the legs' regularizer shakes it at every step
     for piece in pieces:
-        qpos[piece, :7] = smooth_root(qpos[piece, :7], rate, options.root_cutoff_hz)
+        qpos[piece, :7] = smooth_root(qpos[piece, :7], rate)
     limbs = np.flatnonzero(~layout.on_foot & ~layout.on_trunk)
-    on_root = replace(_with_soles(problem, prepared, limbs, options.foot_weight), hold_root=True)
+    on_root = replace(_with_soles(problem, prepared, limbs), hold_root=True)
     limb_goal = _beside(goal[:, limbs], soles)
-    qpos = foot_locking.put_feet(
-        qpos, on_root, limb_goal, rate, prepared, pieces=pieces, iterations=iterations
-    )
-    most = np.full(len(robot.joint_names), np.inf)
-    if options.joint_speed_share is not None:
-        most = options.joint_speed_share * robot.velocity_limit / rate
-        qpos = _slow_down(qpos, most, on_root, limb_goal, tracks, pieces, prepared)
-    if prepared.flat_feet and options.lock_feet:
+    qpos = foot_locking.put_feet(qpos, on_root, limb_goal, rate, prepared, pieces=pieces)
+    most = SPEED_SHARE * robot.velocity_limit / rate
+    qpos = _slow_down(qpos, most, on_root, limb_goal, tracks, pieces, prepared)
+    if prepared.flat_feet:
         return [
             _flattened(qpos[piece], track.standing, most, prepared)
             for piece, track in zip(pieces, tracks, strict=True)
@@ -181,16 +173,12 @@ def _slow_down(
 
 
 def free_arms(
-    qpos: Array,
-    depth_of: Callable[[Array], Array],
-    rate_hz: float,
-    prepared: PreparedRobot,
-    most: Array | None,
+    qpos: Array, depth_of: Callable[[Array], Array], rate_hz: float, prepared: PreparedRobot
 ) -> Array:
     """Poses (T, 7 + J) whose arms move towards home where they are in the robot's other parts.
 
-    depth_of: how deep the robot is in itself (T,) [m] at poses. most: (J,) [rad] that joints may
-    change by a frame. Arms are the limbs without feet; collisions of legs stay.
+    depth_of: how deep the robot is in itself (T,) [m] at poses. Arms are the limbs without feet;
+    collisions of legs stay.
     """
     arms = prepared.arms
     if not arms:
@@ -221,19 +209,17 @@ def free_arms(
         guilty = [frames[still[frames]] for frames in guilty]
         if not still.any():
             break
-    if most is not None:
-        for arm in arms:
-            out[:, 7 + arm] = limit_speed(out[:, 7 + arm], most[arm])
+    most = SPEED_SHARE * prepared.robot.velocity_limit / rate_hz
+    for arm in arms:
+        out[:, 7 + arm] = limit_speed(out[:, 7 + arm], most[arm])
     return out
 
 
-def _with_soles(
-    problem: Problem, prepared: PreparedRobot, markers: Index, foot_weight: float
-) -> Problem:
-    """The problem of some markers and of the feet's contact points, each foot of `foot_weight`."""
+def _with_soles(problem: Problem, prepared: PreparedRobot, markers: Index) -> Problem:
+    """The problem of some markers and of the feet's contact points, each foot of `_FOOT_WEIGHT`."""
     assert problem.weight is not None
     points: Points = problem.points.of(markers) + prepared.soles
-    soles = np.full(len(prepared.soles.body), foot_weight / prepared.points_per_foot)
+    soles = np.full(len(prepared.soles.body), _FOOT_WEIGHT / prepared.points_per_foot)
     weight = np.concatenate((problem.weight[markers], soles))
     return replace(problem, points=points, weight=weight)
 
@@ -243,10 +229,10 @@ def _beside(markers: Array, soles: Array) -> Array:
     return np.concatenate((markers, soles.reshape(len(soles), -1, 3)), axis=1)
 
 
-def smooth_root(root: Array, rate_hz: float, cutoff_hz: float | None) -> Array:
+def smooth_root(root: Array, rate_hz: float) -> Array:
     """Root positions and quaternions (T, 7), low-passed."""
     continuous = np.concatenate((root[:, :3], rotations.make_continuous(root[:, 3:7])), axis=1)
-    out = low_pass(continuous, rate_hz, cutoff_hz)
+    out = low_pass(continuous, rate_hz, ROOT_CUTOFF_HZ)
     out[:, 3:7] = rotations.normalize(out[:, 3:7])
     return out
 

@@ -220,7 +220,7 @@ def targets(
     raw, locked = scale * raw, scale * locked
     along = np.unwrap(np.arctan2(*_along(raw, prepared)[:, 1::-1].T))
     heading = np.zeros(raw.shape[:2])
-    if footprints and options.lock_feet:
+    if footprints:
         most = scale * ground.MOST_WANDER
         locked[:, footprints] = ground.lock_feet(locked[:, footprints], standing, most=most)
     for foot, column in enumerate(footprints):

@@ -14,10 +14,11 @@ from dataclasses import replace
 import numpy as np
 
 from mocap_data.arrays import Array
-from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion, speeds
 
 BINS = 10
+# between the largest and the smallest weight
+MAX_RATIO = 30.0
 # on the dog set more hardly flatten further, and ever fewer motions carry the weight
 _ROUNDS = 5
 # smallest weights that are tried
@@ -47,31 +48,14 @@ def histogram(
     return np.array(counts, dtype=np.float64), edges
 
 
-def require_ratio(max_ratio: float) -> None:
-    """Refuse a ratio of weights below 1.
-
-    Raises:
-      InputError: naming it.
-    """
-    if not max_ratio >= 1.0:
-        least = "the largest weight over the smallest is at least 1"
-        raise InputError(f"max_weight_ratio={max_ratio}: {least}")
-
-
-def flat(seconds: Array, *, max_ratio: float = 30.0) -> Array:
+def flat(seconds: Array) -> Array:
     """Weights (N,) per second for motions that spend `seconds` (N, B) in bins; on average 1.
 
     Expectation maximisation for the mixture of the motions that is nearest to an even histogram (in
     Kullback-Leibler divergence); its first round gives each motion the mean of 1 / density over its
-    frames. Empty bins do not count.
-
-    max_ratio: between the largest and the smallest weight: weights are clipped to the range of this
-      ratio that leaves the histogram the most even. A rare canter would be learned by heart.
-
-    Raises:
-      InputError: for a ratio below 1.
+    frames. Empty bins do not count. Weights are clipped to the range of MAX_RATIO that leaves the
+    histogram the most even: a rare canter would be learned by heart.
     """
-    require_ratio(max_ratio)
     total = seconds.sum(axis=1)
     # (N, B) of each motion's time
     share = seconds / total[:, None]
@@ -86,28 +70,22 @@ def flat(seconds: Array, *, max_ratio: float = 30.0) -> Array:
         wanted = np.divide(goal, density(weight), out=np.zeros_like(goal), where=visited)
         weight = weight * (share @ wanted)
     floors = np.geomspace(weight.min(), weight.max(), _FLOORS)
-    clipped = [np.clip(weight, floor, floor * max_ratio) for floor in floors]
+    clipped = [np.clip(weight, floor, floor * MAX_RATIO) for floor in floors]
     weight = max(clipped, key=lambda w: float(np.log(density(w)[visited]).sum()))
     return np.asarray(weight * (total.sum() / (weight @ total)))
 
 
 def weigh(
-    motions: Sequence[ReferenceMotion],
-    *,
-    max_ratio: float = 30.0,
-    known: Sequence[Array] | None = None,
+    motions: Sequence[ReferenceMotion], known: Sequence[Array] | None = None
 ) -> tuple[ReferenceMotion, ...]:
     """The motions with weights that flatten the histogram of speeds, each split on its own.
 
     known: as in `histogram`.
-
-    Raises:
-      InputError: for a ratio below 1.
     """
     every = [speeds(motion) for motion in motions] if known is None else known
     weight = np.ones(len(motions))
     for name in {motion.split for motion in motions}:
         chosen = [i for i, motion in enumerate(motions) if motion.split == name]
         seconds, _ = histogram([motions[i] for i in chosen], [every[i] for i in chosen])
-        weight[chosen] = flat(seconds, max_ratio=max_ratio)
+        weight[chosen] = flat(seconds)
     return tuple(replace(motion, weight=w) for motion, w in zip(motions, weight, strict=True))

@@ -31,10 +31,9 @@ from npmp.experiments.recordings import gather
 from npmp.experiments.retarget import part_of
 from npmp.robots import Robot
 from retarget import inverse_kinematics, kinematics
-from retarget.pipeline import targets_of
-from retarget.prepared_robot import PreparedRobot
+from retarget.pipeline import bodies_of
 from retarget.quality import overall_rms
-from retarget.targets import MIN_FRAMES, prepared_for
+from retarget.targets import MIN_FRAMES
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -118,7 +117,6 @@ def tracks_of(
       InputError: where no clip can be retargeted.
     """
     options = retarget.Options(**given)
-    prepared: PreparedRobot | None = None
     chosen: list[Clip] = []
     for clip in clips:
         left = frames - sum(other.num_frames for other in chosen)
@@ -126,23 +124,19 @@ def tracks_of(
             continue
         piece = clip.crop(0, min(left, clip.num_frames))
         try:
-            fitting = prepared_for(PreparedRobot.of(robot), piece)
-            targets_of(piece, fitting, options)
+            bodies_of([piece], robot, options)
         except InputError:
             continue  # left out by the pipeline, too
-        prepared = fitting
         chosen.append(piece)
-    if prepared is None:
+    if not chosen:
         raise InputError(f"no recording that robot '{robot.name}' can be retargeted to")
-    theta = prepared.layout.parameters(retarget.estimate_offsets(chosen, robot, **given))
-    problem = prepared.problem(
-        theta, prepared.regularization(options), prepared.weights(options.weights)
-    )
-    ready = [targets_of(clip, prepared, options) for clip in chosen]
-    return [
-        BenchTrack(problem, targets.locked + prepared.layout.displacement(theta, targets.heading))
-        for targets in ready
-    ]
+    tracks = []
+    for body in bodies_of(chosen, robot, options):
+        problem, layout = body.prepared.problem(body.theta), body.prepared.layout
+        for track in (body.targets(clip, options) for clip in body.clips):
+            goal = track.locked + layout.displacement(body.theta, track.heading)
+            tracks.append(BenchTrack(problem, goal))
+    return tracks
 
 
 def pose_figures(

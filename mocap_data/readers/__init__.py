@@ -16,20 +16,15 @@ from mocap_data.outside import regular_file
 from mocap_data.readers.asf_amc import read_amc_clip
 from mocap_data.readers.bvh import read_bvh
 from mocap_data.readers.c3d import read_c3d
-from mocap_data.readers.cmu_h5 import is_cmu_h5, list_cmu_h5, read_cmu_h5
 from mocap_data.readers.common import BOM
-from mocap_data.readers.deepmimic import read_deepmimic
 from mocap_data.readers.keypoints import read_csv, read_npz
 
-# by suffix, in lower case; a suffix of two formats is told apart in `reader_of`
+# by suffix, in lower case
 READERS: dict[str, Callable[..., Clip]] = {
     ".amc": read_amc_clip,
     ".bvh": read_bvh,
     ".c3d": read_c3d,
     ".csv": read_csv,
-    ".h5": read_cmu_h5,
-    ".hdf5": read_cmu_h5,
-    ".json": read_deepmimic,
     ".npz": read_npz,
     ".txt": read_csv,
 }
@@ -38,7 +33,7 @@ ABOUT = {"name": None, "source": None, "licence": "unknown"}
 
 
 def read(path: str | os.PathLike[str], **options: Any) -> Clip:
-    """The recording at `path` as a `Clip`; the suffix chooses the reader, for .txt the contents.
+    """The recording at `path` as a `Clip`; the suffix chooses the reader.
 
     options, all optional; each format's own are documented with its reader (see `options_of`):
       scale: metres per unit of the file, or the unit's name ("cm", "m", "mm", "in"); by default
@@ -51,49 +46,30 @@ def read(path: str | os.PathLike[str], **options: Any) -> Clip:
       InputError: naming the file: no such file, an unknown suffix or option, or contents that are
         truncated, garbled or not finite; MissingOptions where an option would help.
     """
-    file, reader = _checked(path, options)
-    about = {key: value for key in ABOUT if (value := options.pop(key, None)) is not None}
+    file = regular_file(path)
     try:
+        reader = reader_of(file)
+        known = _options(reader)
+        for option in options:
+            if option not in known:
+                raise unknown(f"option for {file.suffix} files", option, known)
+        about = {key: value for key in ABOUT if (value := options.pop(key, None)) is not None}
         return replace(reader(file, **options), **about)
     except InputError as error:
         raise _better(file, error) from None
 
 
-def read_all(path: str | os.PathLike[str], **options: Any) -> list[Clip]:
-    """Every clip of a recording: many for dm_control's HDF5 without clip=, else one.
-
-    Raises:
-      InputError: as `read`.
-    """
-    file, reader = _checked(path, options)
-    if reader is not read_cmu_h5 or options.get("clip") is not None:
-        return [read(file, **options)]
-    try:
-        clips = list_cmu_h5(file)
-    except InputError as error:
-        raise _better(file, error) from None
-    if len(clips) > 1 and "name" in options:
-        name = options["name"]
-        raise InputError(
-            f"{file} holds {len(clips)} clips, which cannot all have the name {name!r}"
-        )
-    return [read(file, **{**options, "clip": clip.name}) for clip in clips]
-
-
 def reader_of(path: str | os.PathLike[str]) -> Callable[..., Clip]:
-    """The reader for a file by its suffix; a .txt that begins with a brace is JSON.
+    """The reader for a file by its suffix.
 
     Raises:
       InputError: for a suffix that has none.
     """
-    file = Path(path)
-    suffix = file.suffix.lower()
+    suffix = Path(path).suffix.lower()
     if suffix == ".asf":
         raise InputError(f"{str(path)!r} is a skeleton; read its motions, the .amc files beside it")
     if suffix not in READERS:
-        raise unknown(f"reader for {str(path)!r} with suffix", file.suffix, READERS)
-    if suffix == ".txt" and file.is_file() and _start(file).startswith(b"{"):
-        return read_deepmimic
+        raise unknown(f"reader for {str(path)!r} with suffix", suffix, READERS)
     return READERS[suffix]
 
 
@@ -101,7 +77,7 @@ def options_of(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The options of the reader for a file with their defaults; {} for a file without reader."""
     try:
         return _options(reader_of(path))
-    except (InputError, OSError):
+    except InputError:
         return {}
 
 
@@ -111,42 +87,16 @@ def _options(reader: Callable[..., Clip]) -> dict[str, Any]:
 
 
 def is_recording(path: str | os.PathLike[str]) -> bool:
-    """Whether a file of a folder is a recording: by its suffix, and contents where others use it.
-
-    READMEs and licences in .txt, JSON without frames and our own datasets are none; empty JSON and
-    HDF5 that does not open are, so that reading them says what is wrong.
-    """
+    """Whether a file of a folder is a recording: by its suffix, and a .txt by its first number."""
     file = Path(path)
     suffix = file.suffix.lower()
     if suffix not in READERS or not file.is_file():
         return False
-    if suffix in (".h5", ".hdf5"):
-        return is_cmu_h5(file) or schema_of(file) is None
-    if suffix not in (".txt", ".json"):
+    if suffix != ".txt":
         return True
-    start = _start(file)
-    if start.startswith(b"{"):
-        return b'"Frames"' in start
-    return not start if suffix == ".json" else start[:1] in b"+-.0123456789"
-
-
-def _checked(
-    path: str | os.PathLike[str], options: dict[str, Any]
-) -> tuple[Path, Callable[..., Clip]]:
-    """The file and its reader, after a check of the path and the options' names."""
-    file = regular_file(path)
-    reader = reader_of(file)
-    known = _options(reader)
-    for option in options:
-        if option not in known:
-            raise unknown(f"option for {file.suffix} files", option, known)
-    return file, reader
-
-
-def _start(file: Path) -> bytes:
-    """The first bytes of a text, from the first character that is no white space."""
     with file.open("rb") as stream:
-        return stream.read(4096).removeprefix(BOM).lstrip()
+        start = stream.read(4096).removeprefix(BOM).lstrip()[:1]
+    return start != b"" and start in b"+-.0123456789"
 
 
 def _better(file: Path, error: InputError) -> InputError:

@@ -1,9 +1,9 @@
 """BVH: a skeleton, and per frame its root's position and every joint's Euler angles.
 
 Channels may come in any order and number, on any joint. A position channel replaces that component
-of the joint's OFFSET, so a root's positions are absolute, as most exporters mean it; some mean them
-relative to its OFFSET, which no file says (option `add_root_offset`). Rotation channels apply in
-the order they are listed, intrinsically: "Zrotation Xrotation Yrotation" is R = Rz Rx Ry.
+of the joint's OFFSET, so a root's positions are absolute, as most exporters mean it. Rotation
+channels apply in the order they are listed, intrinsically: "Zrotation Xrotation Yrotation" is
+R = Rz Rx Ry.
 """
 
 from __future__ import annotations
@@ -62,13 +62,7 @@ class Node:
         return [(channel[0], column) for column, channel in numbered if channel.endswith(kind)]
 
 
-def read_bvh(
-    path: str | os.PathLike[str],
-    *,
-    scale: float | str = 0.01,
-    up: str = "y",
-    add_root_offset: bool = False,
-) -> Clip:
+def read_bvh(path: str | os.PathLike[str], *, scale: float | str = 0.01, up: str = "y") -> Clip:
     """The joints and End Sites of a BVH file, in file order, by forward kinematics.
 
     The End Site of joint "Head" is called "Head_end" (a second one "Head_end2"). A frame time that
@@ -76,8 +70,6 @@ def read_bvh(
 
     scale: the default takes centimetres; the file does not say. up: the axis of the root's
       positions. See `to_world`.
-    add_root_offset: take the root's positions relative to its OFFSET; needed where the motion comes
-      out with its hips at floor height.
 
     Raises:
       InputError: naming file and line: a garbled hierarchy, another number of frames than declared,
@@ -89,12 +81,12 @@ def read_bvh(
     rate_hz, values = _frames(path, motion, first_line, nodes)
     # numbers too large end as a value that is not finite
     with np.errstate(over="ignore", invalid="ignore"):
-        positions = forward_kinematics(nodes, values, add_root_offset=add_root_offset)
+        positions = forward_kinematics(nodes, values)
     names, parents = [node.name for node in nodes], [node.parent for node in nodes]
     return world_clip(path, positions, names, parents, rate_hz=rate_hz, scale=scale, up=up)
 
 
-def forward_kinematics(nodes: list[Node], values: Array, *, add_root_offset: bool = False) -> Array:
+def forward_kinematics(nodes: list[Node], values: Array) -> Array:
     """World positions (T, J, 3) in the file's units and axes of channel values (T, C) [deg]."""
     frames, local = len(values), _local_rotations(nodes, values)
     orientation: list[Array] = []
@@ -106,7 +98,7 @@ def forward_kinematics(nodes: list[Node], values: Array, *, add_root_offset: boo
             for axis, column in moved:
                 offset[:, "xyz".index(axis)] = values[:, column]
         if node.parent < 0:
-            positions[j] = offset + node.offset if moved and add_root_offset else offset
+            positions[j] = offset
             orientation.append(local[j])
         else:
             parent = orientation[node.parent]

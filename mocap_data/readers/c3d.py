@@ -1,25 +1,21 @@
-"""C3D: positions of markers, the format of optical motion capture; read by ezc3d (extra `c3d`).
+"""C3D: positions of markers, the format of optical motion capture.
 
-ezc3d crashes or hangs on some damaged files: the file's structure is checked here first, and ezc3d
-runs in a process of its own. Only the points are read.
+Only the points are read. A frame is x, y, z and a residual per point, then the analog samples, as
+float32 (a negative scale in the header) or int16; a negative residual is a missing sample.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import io
 import math
 import os
 import struct
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from mocap_data.arrays import Array
+from mocap_data.arrays import Array, Bools
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError, unknown
 from mocap_data.readers.common import (
@@ -41,29 +37,8 @@ _SIZES = {-1: 1, 1: 1, 2: 2, 4: 4}
 _INTEL = 84
 # a number of frames that the header cannot count
 _UNCOUNTED = 0xFFFF
-
-# runs in the process of its own: prints an npz with the points (T, M, 3) and missing samples
-_CHILD = """
-import io, sys
-import numpy as np
-try:
-    import resource
-    limit = int(sys.argv[2])
-    resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
-except (ImportError, ValueError, OSError):
-    pass
-import ezc3d
-data = ezc3d.c3d(sys.argv[1])["data"]
-points = np.asarray(data["points"], dtype=np.float64)
-residuals = np.asarray(data["meta_points"]["residuals"], dtype=np.float64).reshape(points.shape[1:])
-missing = (residuals < 0.0) | ~np.isfinite(points[:3]).all(axis=0)
-out = io.BytesIO()
-np.savez(out, points=points[:3].transpose(2, 1, 0), missing=missing.T)
-sys.stdout.buffer.write(out.getvalue())
-"""
-# bytes of address space of that process, and 100 times the file's size
-_MEMORY = 4 * 2**30
-_TIMEOUT_S, _TIMEOUT_S_PER_MB = 30.0, 2.0
+# [s] longer gaps of a marker are not filled
+MAX_GAP_S = 0.25
 
 
 @dataclass(frozen=True)
@@ -71,7 +46,13 @@ class _Header:
     """The first blocks of a C3D file."""
 
     points: int
+    # analog samples in a frame
+    analogs: int
     frames: int
+    # of the points where they are int16; negative where they are float32
+    scale: float
+    # where the frames begin [bytes]
+    begin: int
     rate_hz: float
     # a name per point: its label, or "point17" where the file gives none
     labels: list[str]
@@ -84,7 +65,6 @@ def read_c3d(
     path: str | os.PathLike[str],
     *,
     names: Sequence[str] | None = None,
-    max_gap_s: float = 0.25,
     rate_hz: float | None = None,
     scale: float | str | None = None,
     up: str | None = None,
@@ -92,15 +72,16 @@ def read_c3d(
     """The labelled markers of a C3D file, gaps filled.
 
     names: the markers to take, in this order; None: all but unlabelled ones ("*12").
-    max_gap_s: the longest time for which a marker may be missing; see `fill_gaps`.
+      A marker may be missing for up to MAX_GAP_S; see `fill_gaps`.
     rate_hz, scale, up: in place of POINT:RATE, POINT:UNITS and POINT:Y_SCREEN (else "z").
 
     Raises:
-      InputError: naming the file: ezc3d is not installed, no C3D, damaged or cut short, an unknown
-        marker or unit, a marker that is missing for longer (with its frames).
+      InputError: naming the file: no C3D, damaged or cut short, an unknown marker or unit, a marker
+        that is missing for longer (with its frames).
     """
     path = Path(path)
-    header = _header(path, content(path))
+    data = content(path)
+    header = _header(path, data)
     rate = header.rate_hz if rate_hz is None else float(rate_hz)
     if not (math.isfinite(rate) and rate > 0.0):
         message = f"{path}: a rate (POINT:RATE) of {rate:g} Hz is not positive; give rate_hz="
@@ -111,17 +92,15 @@ def read_c3d(
         what = f"the unit (POINT:UNITS) {shown(header.units)} is not known"
         raise MissingOptions(f"{path}: {what}; give scale=", ("scale",))
     labels = header.labels
-    chosen = [str(name) for name in names or () if names is not None]
-    if names is None:
-        chosen = [label for label in labels if not label.startswith("*")]
+    chosen = list(names or (label for label in labels if not label.startswith("*")))
     for label in chosen:
         if label not in labels:
             raise unknown(f"marker (in {path})", label, labels)
     if not chosen:
         raise InputError(f"{path} has no labelled marker; its points are: {', '.join(labels[:8])}")
-    points, missing = _points(path, header)
+    points, missing = _points(data, header)
     columns = [labels.index(label) for label in chosen]
-    longest = math.floor(max_gap_s * rate + 1e-9)
+    longest = math.floor(MAX_GAP_S * rate + 1e-9)
     positions = fill_gaps(
         points[:, columns], missing[:, columns], chosen, max_frames=longest, what=path
     )
@@ -131,7 +110,7 @@ def read_c3d(
 
 
 def fill_gaps(
-    points: Array, missing: Array, names: Sequence[str], *, max_frames: int, what: object
+    points: Array, missing: Bools, names: Sequence[str], *, max_frames: int, what: object
 ) -> Array:
     """Positions (T', M, 3) without gaps, of points (T, M, 3) of which some are missing (T, M).
 
@@ -166,7 +145,7 @@ def fill_gaps(
             continue
         for gap in np.split(gone_at, np.flatnonzero(np.diff(gone_at) > 1) + 1):
             if len(gap) > max_frames:
-                most = f"more than the {max_frames} that are filled: max_gap_s"
+                most = f"more than the {max_frames} that are filled"
                 where = f"frames {gap[0]} to {gap[-1]} ({len(gap)} frames, {most})"
                 raise InputError(f"{what}: marker {name!r} is missing in {where}")
         seen = np.flatnonzero(known[:, m])
@@ -178,31 +157,14 @@ def fill_gaps(
     return filled[start:stop]
 
 
-def _points(path: Path, header: _Header) -> tuple[Array, Array]:
-    """The points (T, M, 3) in the file's units and missing samples (T, M), by ezc3d."""
-    if importlib.util.find_spec("ezc3d") is None:
-        install = "install it with: pip install 'npmp[c3d]'"
-        raise InputError(f"{path}: reading C3D needs the package ezc3d; {install}")
-    size = path.stat().st_size
-    memory = str(int(_MEMORY + 100 * size))
-    command = [sys.executable, "-P", "-c", _CHILD, str(path.resolve()), memory]
-    timeout = _TIMEOUT_S + _TIMEOUT_S_PER_MB * size / 2**20
-    try:
-        child = subprocess.run(command, capture_output=True, timeout=timeout)
-    except subprocess.TimeoutExpired:
-        why = "ezc3d does not come to an end with this file; it is damaged"
-        raise InputError(f"{path}: {why}") from None
-    if child.returncode != 0:
-        lines = [line for line in child.stderr.splitlines() if line.strip()]
-        why = shown(lines[-1]) if lines and child.returncode > 0 else "it crashes"
-        raise InputError(f"{path}: ezc3d cannot read it; damaged, or no C3D ({why})")
-    with np.load(io.BytesIO(child.stdout), allow_pickle=False) as arrays:
-        points, missing = arrays["points"], arrays["missing"]
-    if points.shape != (header.frames, header.points, 3):
-        found = f"{points.shape[0]} frames of {points.shape[1]} points"
-        declared = f"{header.frames} of {header.points}"
-        raise InputError(f"{path}: ezc3d finds {found}, the file declares {declared}")
-    return points, missing
+def _points(data: bytes, header: _Header) -> tuple[Array, Bools]:
+    """The points (T, M, 3) in the file's units and missing samples (T, M)."""
+    kind, unit = ("<f4", 1.0) if header.scale < 0.0 else ("<i2", header.scale)
+    width = 4 * header.points + header.analogs
+    numbers = np.frombuffer(data, kind, header.frames * width, header.begin)
+    frames = numbers.reshape(-1, width)[:, : 4 * header.points].reshape(-1, header.points, 4)
+    points = unit * frames[..., :3].astype(np.float64)
+    return points, (frames[..., 3] < 0) | ~np.isfinite(points).all(axis=-1)
 
 
 # --- the structure of the file ---
@@ -251,7 +213,10 @@ def _header(path: Path, data: bytes) -> _Header:
     screen = (parameters.texts("Y_SCREEN") or ("",))[0].lower().removeprefix("+")
     return _Header(
         points=points,
+        analogs=analogs,
         frames=frames,
+        scale=data_scale,
+        begin=begin,
         rate_hz=parameters.number("RATE"),
         labels=[label.strip() or f"point{i}" for i, label in enumerate(labels[:points])],
         units=(parameters.texts("UNITS") or ("",))[0].strip(),

@@ -344,33 +344,3 @@ def parse_lines(
             cut = CUT if number == lines[-1][0] and len(row) < columns else ""
             raise at_line(path, number, f"{len(row)} numbers, {expected}{cut}")
     return parse_rows(path, [number for number, _ in lines], [row for _, row in lines])
-
-
-def json_frames(path: Any, rows: Any, size: int | None = None) -> Array:
-    """ "Frames" of a JSON document as (T, numbers in a frame).
-
-    size: of a frame; None: that of the first.
-
-    Raises:
-      InputError: with the frame, for none, for another length, or what is no finite number.
-    """
-    if not isinstance(rows, list) or not rows:
-        raise InputError(f"{path}: 'Frames' must be a list of frames, and holds none")
-    if not all(isinstance(row, list) for row in rows):
-        raise InputError(f"{path}: 'Frames' must be lists of numbers")
-    expected = "the frames before have" if size is None else "expected"
-    size = len(rows[0]) if size is None else size
-    for i, row in enumerate(rows):
-        if len(row) != size:
-            raise InputError(f"{path}: frame {i} has {len(row)} numbers, {expected} {size}")
-        if not all(isinstance(value, int | float) and not isinstance(value, bool) for value in row):
-            raise InputError(f"{path}: frame {i} has an entry that is no number")
-    try:
-        frames = np.array(rows, dtype=np.float64)
-    # a whole number of more than 308 digits
-    except OverflowError:
-        raise InputError(f"{path}: 'Frames' has a value that is not finite") from None
-    finite = np.isfinite(frames).all(axis=1)
-    if not finite.all():
-        raise InputError(f"{path}: frame {int(np.argmin(finite))} has a value that is not finite")
-    return frames

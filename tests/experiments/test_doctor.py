@@ -41,9 +41,9 @@ def test_make_installs_every_extra_at_versions_that_fit() -> None:
 
 
 def test_an_absent_extra_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "EXTRAS", {"c3d": "reads C3D recordings"})
+    monkeypatch.setattr(doctor, "EXTRAS", {"play": "steers a robot"})
     monkeypatch.setattr(doctor, "requirements", lambda extra=None: ["no-such-package>=1"])
     (finding,) = doctor.check_extras()
     assert finding.verdict == "absent"
-    assert "no-such-package" in finding.detail and "(reads C3D recordings)" in finding.detail
-    assert finding.advice == "make install EXTRAS=c3d   or: pip install 'npmp[c3d]'"
+    assert "no-such-package" in finding.detail and "(steers a robot)" in finding.detail
+    assert finding.advice == "make install EXTRAS=play   or: pip install 'npmp[play]'"

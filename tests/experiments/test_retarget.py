@@ -201,7 +201,7 @@ def test_messages_speak_of_the_commands_keys(
     )
     line = refused(capsys, "a.npz", "source_rate_hz=60", "scale=0")
     assert line.count("a.npz") == 1 and "scale 0" in line
-    assert "rounds must be at least" in refused(capsys, "rounds=-1")
+    assert "marker_cutoff_hz must be positive" in refused(capsys, "marker_cutoff_hz=0")
 
 
 def test_frames_are_reported_as_typed(
@@ -413,8 +413,8 @@ def test_what_is_left_out_is_named_last(
     folder.mkdir()
     save(folder / "good.npz", walk)
     save(folder / "over.npz", walk, walk.positions * [1.0, -1.0, -1.0])
-    (folder / "cut.h5").write_bytes(b"\x89HDF\r\n\x1a\nabcd")
-    (folder / "x.json").write_text("")
+    (folder / "cut.npz").write_bytes(b"PK")
+    (folder / "x.bvh").write_text("")
     assert npmp_retarget(f"source={folder / 'good.npz'}", f"out={folder / 'ours.h5'}") == 0
     capfd.readouterr()
     assert npmp_retarget(f"source={folder}", "out=m.h5") == 0
@@ -422,7 +422,7 @@ def test_what_is_left_out_is_named_last(
     lines = shown.err.strip().splitlines()
     assert lines[0].startswith("npmp: warning: over looks wrong: ") and len(lines) == 4
     assert all(line.startswith("npmp: left out: ") for line in lines[1:])
-    assert lines[1].count("cut.h5") == 1 and "not HDF5" in lines[1] and "x.json" in lines[2]
+    assert lines[1].count("cut.npz") == 1 and "cut short" in lines[1] and "x.bvh" in lines[2]
     assert lines[3] == "npmp: left out: over: nothing kept (far from the recording 1.5 s)"
     assert "!" not in shown.out
     motions = read_motions("m.h5")
@@ -469,9 +469,7 @@ def test_people_by_joints(
     command = ["retarget", "robot=op3", "method=joints", "report=null", "clean=false", "out=m.h5"]
     assert cli.main([*command, f"source=[{amc[0]}@0:200,a.npz]"]) == 0
     shown = capsys.readouterr()
-    assert (
-        "a.npz holds no joint angles (AMC and dm_control's HDF5 do); use method=points" in shown.err
-    )
+    assert "a.npz holds no joint angles (AMC does); use method=points" in shown.err
     # what it has no markers for has no column
     assert "legs" in shown.out and "RMS" not in shown.out
     (motion,) = read_motions("m.h5").motions

@@ -87,9 +87,8 @@ def test_mjlab_there_and_back(robot: Robot, tmp_path: Path) -> None:
         kind_of(tmp_path / "walk.npz") == "mjlab" and back.name == "walk" and back.rate_hz == RATE
     )
     assert back.joint_names == robot.joint_names and back.body_names == robot.body_names
-    assert back.body_pos is not None and back.qvel is not None
+    assert back.body_pos is not None
     np.testing.assert_allclose(back.qpos, motion.qpos, atol=1e-6)
-    np.testing.assert_allclose(back.qvel, motion.qvel, atol=1e-6)
     np.testing.assert_allclose(back.body_pos, bodies_of(robot, motion).position, atol=1e-6)
 
 
@@ -149,12 +148,6 @@ def test_csv_there_and_back(robot: Robot, tmp_path: Path) -> None:
         "made up",
     )
     np.testing.assert_allclose(back.qpos, motion.qpos, atol=1e-6)
-    first_name = robot.joint_names[0]
-    with pytest.raises(
-        InputError,
-        match=f"joint 0 is {first_name!r} in the file, but 'left_hip_pitch_joint' by robot=",
-    ):
-        read_robot_motion(tmp_path / "walk.csv", robot="unitree_g1")
 
 
 def test_names_must_fit(robot: Robot, tmp_path: Path) -> None:

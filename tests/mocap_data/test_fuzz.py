@@ -7,7 +7,6 @@ NPMP_FUZZ=2000 tries so many of each format instead of the usual few.
 from __future__ import annotations
 
 import io
-import json
 import os
 import tempfile
 import time
@@ -26,10 +25,11 @@ from hypothesis import strategies as st
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
-from mocap_data.readers import read, read_all
+from mocap_data.readers import read
 from mocap_data.readers.robot_motions import RobotMotion, read_robot_motion
 from mocap_data.store import MotionSet, read_motions, splits_in, write_motions
 from tests.mocap_data.test_asf_amc import AMC, ASF
+from tests.mocap_data.test_c3d import c3d_bytes
 from tests.mocap_data.test_readers import BVH
 
 SOON_S = 3.0  # of processor time; on an idle core the slowest takes a tenth of it
@@ -49,29 +49,7 @@ class Sample(NamedTuple):
     beside: dict[str, bytes] = {}  # noqa: RUF012 (nobody changes it)
 
 
-CHARACTER = {
-    "Skeleton": {
-        "Joints": [
-            {"Name": n, "Type": k, "Parent": p, "AttachX": 0, "AttachY": 1.5, "AttachZ": 0}
-            for n, k, p in (
-                ("root", "none", -1),
-                ("ball", "spherical", 0),
-                ("hinge", "revolute", 1),
-                ("end", "fixed", 2),
-            )
-        ]
-    }
-}
-CYCLE = {
-    "Loop": "wrap",
-    "Frames": [[0.02, i, 1, 0, 1, 0, 0, 0, 0.8, 0, 0.6, 0, -1.5] for i in range(4)],
-}
 UNITREE = (b"0,0,1,0,0,0,1" + b",0.1" * 29 + b"\n") * 4
-LAIKAGO = {
-    "LoopMode": "Wrap",
-    "FrameDuration": 0.02,
-    "Frames": [[0.1 * i, 0, 0.4, 0, 0, 0, 1, *[0.1] * 12] for i in range(4)],
-}
 
 
 def archive(*, packed: bool = False, **arrays: object) -> bytes:
@@ -118,21 +96,6 @@ def mjlab() -> dict[str, object]:
     }
 
 
-def cmu_h5() -> bytes:
-    stream = io.BytesIO()
-    with h5py.File(stream, "w") as file:
-        for name in ("CMU_001", "CMU_002"):
-            group = file.create_group(name)
-            group.attrs["dt"], group.attrs["num_steps"] = 0.03, 4
-            walker = group.create_group("walkers/walker_0")
-            walker["position"] = np.ones((3, 4))
-            walker["quaternion"] = np.tile([[1.0], [0], [0], [0]], (1, 4))
-            walker["joints"] = np.zeros((56, 4))
-            walker["body_positions"] = np.ones((90, 4))
-            walker["body_quaternions"] = np.tile([[1.0], [0], [0], [0]], (30, 4))
-    return stream.getvalue()
-
-
 def dataset() -> bytes:
     """Two motions of a robot as `write_motions` writes them."""
     turn = np.tile([1.0, 0, 0, 0], (4, 2, 1))
@@ -160,19 +123,6 @@ def read_dataset(path: Path) -> object:
     return list(read_motions(path).motions)
 
 
-def c3d() -> bytes:
-    """Made once with ezc3d and kept: header and parameters of three markers, and four frames of
-    floats."""
-    ezc3d = pytest.importorskip("ezc3d")
-    file = ezc3d.c3d()
-    for key, value in (("RATE", [100.0]), ("LABELS", ["A", "B", "C"]), ("UNITS", ["mm"])):
-        file["parameters"]["POINT"][key]["value"] = value
-    file["data"]["points"] = np.ones((4, 3, 4))
-    with tempfile.TemporaryDirectory() as folder:
-        file.write(f"{folder}/a.c3d")
-        return Path(folder, "a.c3d").read_bytes()
-
-
 def csv(path: Path) -> object:
     return read(path, names=["a", "b"], rate_hz=60)
 
@@ -197,28 +147,11 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
     "packed_npz": lambda: Sample(read, "a.npz", archive(packed=True, **keypoints())),
     # the archive's checksums stay right
     "npz_inside": lambda: Sample(read_packed, "p.npy", npy(np.ones((4, 2, 3)))),
-    "deepmimic": lambda: Sample(
-        read,
-        "k_a.txt",
-        json.dumps(CYCLE).encode(),
-        {"k_character.txt": json.dumps(CHARACTER).encode()},
-    ),
-    "character": lambda: Sample(
-        lambda path: read(path.with_name("q_a.txt")),
-        "q.txt",
-        json.dumps(CHARACTER).encode(),
-        {"q_a.txt": json.dumps(CYCLE).encode()},
-    ),
-    "c3d": lambda: Sample(read, "a.c3d", c3d()),
-    "cmu_h5": lambda: Sample(read_all, "a.h5", cmu_h5()),
+    "c3d": lambda: Sample(read, "a.c3d", c3d_bytes(np.ones((4, 3, 3)))),
     "dataset": lambda: Sample(read_dataset, "d.h5", dataset()),
     "mjlab": lambda: Sample(read_robot_motion, "m.npz", archive(**mjlab())),
-    "laikago": lambda: Sample(read_robot_motion, "m.txt", json.dumps(LAIKAGO).encode()),
-    "unitree_csv": lambda: Sample(
-        lambda p: read_robot_motion(p, robot="unitree_g1"), "m.csv", UNITREE
-    ),
+    "unitree_csv": lambda: Sample(read_robot_motion, "m.csv", UNITREE),
 }
-SLOW = ("c3d",)  # a process per file
 NUMBERS = b"nan inf -1 0 1e308 -1e308 1e-320 999999999 4294967296 1_0 0x10  1,5".split(b" ")
 NUMBERS.append(b"9" * 400)
 PIECES = [*(bytes([c]) for c in b'\0\r{}[":#'), b"\xff\xfe", b"\xef\xbb\xbf", b"\n\n\n"]
@@ -300,7 +233,7 @@ def outcome(folder: Path, sample: Sample, data: bytes) -> str:
     return said
 
 
-@pytest.fixture(scope="module", params=sorted(set(SAMPLES) - set(SLOW)))
+@pytest.fixture(scope="module", params=sorted(SAMPLES))
 def sample(request: pytest.FixtureRequest) -> Sample:
     return SAMPLES[request.param]()
 
@@ -321,16 +254,7 @@ def test_damaged_files_give_a_result_or_one_line(
     outcome(tmp_path_factory.getbasetemp(), sample, damaged(sample.data, operations))
 
 
-@settings(max_examples=EXAMPLES // 5)
-@given(operations=examples)
-def test_damaged_c3d_gives_a_result_or_one_line(
-    tmp_path_factory: pytest.TempPathFactory, operations: list[Operation]
-) -> None:
-    sample = SAMPLES["c3d"]()
-    outcome(tmp_path_factory.getbasetemp(), sample, damaged(sample.data, operations))
-
-
-@pytest.mark.parametrize("name", sorted(set(SAMPLES) - set(SLOW)))
+@pytest.mark.parametrize("name", sorted(SAMPLES))
 def test_files_that_ask_for_much_get_little(name: str, tmp_path: Path) -> None:
     """Counts of 999999999, of which files declare many, allocate nothing."""
     sample = SAMPLES[name]()

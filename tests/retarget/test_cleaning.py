@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet, read_motions, write_motions
 from npmp import robots
 from npmp.robots import Robot
-from retarget import retarget
+from retarget import cleaning, retarget
 from retarget.cleaning import (
     ERROR,
     FEET_FAR,
@@ -41,7 +41,15 @@ from retarget.cleaning import (
 from retarget.quality import QualityMeter
 
 RATE = 50.0
-PLAIN = {"mirrors": "none", "validation": 0.0, "flatten": False, "margin_s": 0.0}
+PLAIN = {"mirrors": "none", "validation": 0.0, "flatten": False}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def exact() -> Iterator[None]:
+    """No margin about what is dropped; one test is about the margin."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cleaning, "MARGIN_S", 0.0)
+        yield
 
 
 def set_of(robot: Robot, *motions: ReferenceMotion) -> MotionSet:
@@ -89,14 +97,17 @@ def test_a_good_motion_is_kept_whole(robot: Robot, make: SimpleNamespace, walk: 
     assert cleaned.motions.provenance["source"] == "made"
 
 
-def test_joints_beyond_their_limits(robot: Robot, make: SimpleNamespace, walk: Array) -> None:
+def test_joints_beyond_their_limits(
+    robot: Robot, make: SimpleNamespace, walk: Array, monkeypatch: pytest.MonkeyPatch
+) -> None:
     walk[200:205, 7] = robot.joint_upper[0] + 0.1
     motion = make.motion_of(robot, walk)
     options = PLAIN | {"velocity_limits": False}  # the jump itself is another test's
     assert reasons(clean(set_of(robot, motion), robot, **options)) == {POSITION: [(4.0, 4.1)]}
-    wider = clean(set_of(robot, motion), robot, **options | {"margin_s": 0.1})
-    assert reasons(wider) == {POSITION: [(3.9, 4.2)]}
     assert clean(set_of(robot, motion), robot, **options, position_limits=False).dropped == ()
+    monkeypatch.setattr(cleaning, "MARGIN_S", 0.1)
+    wider = clean(set_of(robot, motion), robot, **options)
+    assert reasons(wider) == {POSITION: [(3.9, 4.2)]}
 
 
 def test_joints_too_fast(robot: Robot, make: SimpleNamespace, walk: Array) -> None:
@@ -109,9 +120,6 @@ def test_joints_too_fast(robot: Robot, make: SimpleNamespace, walk: Array) -> No
     expected = {VELOCITY: [(2.0, 2.02), (2.06, 2.08)], SHORT: [(2.02, 2.06)]}
     options = PLAIN | {"body_penetration_m": None}  # the legs are elsewhere after the steps
     assert reasons(clean(set_of(robot, motion), robot, **options)) == expected
-    assert reasons(clean(set_of(robot, motion), robot, **options | {"margin_s": 0.1})) == {
-        VELOCITY: [(1.9, 2.18)]
-    }
     assert clean(set_of(robot, motion), robot, **options, velocity_limits=False).dropped == ()
 
 
@@ -248,14 +256,9 @@ def accounted(cleaned: Cleaned, motions: Sequence[ReferenceMotion]) -> None:
     bad=st.lists(st.tuples(st.integers(0, 1199), st.integers(1, 60)), max_size=6),
     shortest=st.floats(0.02, 2.0),
     longest=st.floats(4.0, 12.0),
-    margin=st.floats(0.0, 0.5),
 )
 def test_every_frame_is_accounted_for(
-    make: SimpleNamespace,
-    bad: list[tuple[int, int]],
-    shortest: float,
-    longest: float,
-    margin: float,
+    make: SimpleNamespace, bad: list[tuple[int, int]], shortest: float, longest: float
 ) -> None:
     robot = robots.load("anymal_b")
     qpos = make.walking(robot, 1200, 0.8)
@@ -264,7 +267,7 @@ def test_every_frame_is_accounted_for(
             4
         ] * (-1.0) ** np.arange(len(qpos[start : start + length]))
     motion = make.motion_of(robot, qpos, name="walk")
-    options = PLAIN | {"min_chunk_s": shortest, "max_chunk_s": longest, "margin_s": margin}
+    options = PLAIN | {"min_chunk_s": shortest, "max_chunk_s": longest}
     options |= {"self_collision_m": None, "body_penetration_m": None}
     cleaned = clean(set_of(robot, motion), robot, **options)
     accounted(cleaned, [motion])
@@ -339,13 +342,11 @@ def test_what_is_refused(robot: Robot, make: SimpleNamespace) -> None:
         ({"max_error": 1.0}, "no cleaning option 'max_error'; there are: position_limits"),
         ({"mirrors": "up"}, "no choice of mirrors 'up'; there are: none, left_right, all"),
         ({"max_chunk_s": 1.5}, "max_chunk_s=1.5 must be at least twice min_chunk_s=1"),
-        ({"margin_s": -1.0}, "margin_s must be at least 0; it is -1.0"),
         ({"feet_far_m": float("nan")}, "feet_far_m must be at least 0"),
         ({"keep_standing_s": 9.0}, "keep_standing_s=9 exceeds standing_s=3"),
         ({"validation": 1.0}, "validation=1.0"),
         ({"validation": 0.1, "validation_recordings": "a"}, "give a share or recordings, not both"),
         ({"validation_recordings": ["a"]}, "no recording 'a'; there are: "),
-        ({"max_weight_ratio": 0.0}, "max_weight_ratio=0.0"),
     ):
         with pytest.raises(InputError, match=re.escape(message)):
             clean(motions, robot, **options)

@@ -75,14 +75,14 @@ def test_arms_give_way_and_legs_do_not() -> None:
             middle, np.maximum(0.0, prepared.robot.home_qpos[elbow] - 0.5 - at[:, elbow]), 0.0
         )
 
-    freed = pose_sequence.free_arms(qpos, depth, 33.3, prepared, None)
+    freed = pose_sequence.free_arms(qpos, depth, 33.3, prepared)
     assert depth(freed).max() <= 0.0005
     np.testing.assert_allclose(freed[0], qpos[0])
     others = np.delete(
         np.arange(qpos.shape[1]), [7 + joint for arm in prepared.arms for joint in arm]
     )
     np.testing.assert_array_equal(freed[:, others], qpos[:, others])
-    assert pose_sequence.free_arms(qpos, lambda at: np.zeros(len(at)), 33.3, prepared, None) is qpos
+    assert pose_sequence.free_arms(qpos, lambda at: np.zeros(len(at)), 33.3, prepared) is qpos
 
 
 def test_the_hull_finds_what_is_below_the_floor(prepared: PreparedRobot) -> None:

@@ -40,7 +40,7 @@ def shuffled(motion: RobotMotion, seed: int = 0) -> RobotMotion:
     qpos = np.array(motion.qpos)
     qpos[:, 7:] = qpos[:, 7:][:, order]
     names = tuple(motion.joint_names[i] for i in order)
-    return dataclasses.replace(motion, qpos=qpos, joint_names=names, qvel=None)
+    return dataclasses.replace(motion, qpos=qpos, joint_names=names)
 
 
 def test_export_and_import_give_the_same_motion(
@@ -83,9 +83,8 @@ def test_joints_are_found_by_name(robot: Robot, walk: ReferenceMotion, tmp_path:
     straight = read_robot_motion(tmp_path / "a.npz")
     mixed = shuffled(straight)
     assert mixed.joint_names != straight.joint_names
-    np.testing.assert_array_equal(
-        to_reference_motion(mixed, robot).qpos, to_reference_motion(straight, robot).qpos
-    )
+    found, expected = (to_reference_motion(motion, robot).qpos for motion in (mixed, straight))
+    np.testing.assert_allclose(found, expected, atol=1e-15)
 
 
 def test_a_wrong_order_is_caught_by_the_body_poses(
@@ -116,15 +115,6 @@ def test_names_that_do_not_fit_are_listed(
         to_reference_motion(other, robot, rename={"elbow": first})
     with pytest.raises(InputError, match=r"after renaming: joint name .* appears more than once"):
         to_reference_motion(motion, robot, rename={robot.joint_names[1]: first})
-
-
-def test_a_laikago_is_no_anymal(robot: Robot, shared: Path) -> None:
-    path = shared / "mocap/dog_keypoints/retargeted_laikago/dog_trot.txt"
-    with pytest.raises(
-        InputError,
-        match=r"is of another robot: it lacks .* and 9 more; robot 'anymal_b' has no FR_hip",
-    ):
-        import_motion(path, robot)
 
 
 def test_it_is_judged_like_a_motion_of_ours(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,9 +11,10 @@ from mocap_data import rotations
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from npmp import robots
-from retarget import estimate_offsets, inverse_kinematics, kinematics
+from retarget import Options, inverse_kinematics, kinematics
 from retarget.markers import MarkerLayout, layout_of
 from retarget.offsets import offset_jacobian, offset_step
+from retarget.pipeline import bodies_of
 from retarget.prepared_robot import PreparedRobot
 
 
@@ -58,23 +61,9 @@ def test_the_initial_offsets_are_the_robots_own_markers(
     )
 
 
-def test_any_parameters_are_symmetric_and_come_back(
-    robot: robots.Robot, prepared: PreparedRobot
-) -> None:
+def test_any_parameters_are_symmetric(robot: robots.Robot, prepared: PreparedRobot) -> None:
     theta = np.random.default_rng(0).normal(size=6)
-    offsets = prepared.layout.offsets(theta)
-    assert_symmetric(robot, prepared.layout, offsets, 0.0)
-    np.testing.assert_array_equal(
-        prepared.layout.parameters(dict(zip(prepared.layout.names, offsets, strict=True))), theta
-    )
-
-
-def test_given_offsets_must_be_symmetric_and_complete(prepared: PreparedRobot) -> None:
-    offsets = dict(zip(prepared.layout.names, prepared.layout.offsets(np.ones(6)), strict=True))
-    with pytest.raises(InputError, match="not symmetric"):
-        prepared.layout.parameters(offsets | {"RF_foot": np.array([1.0, 1.0, 0.0])})
-    with pytest.raises(InputError, match="needed: base"):
-        prepared.layout.parameters({"base": np.zeros(3)})
+    assert_symmetric(robot, prepared.layout, prepared.layout.offsets(theta), 0.0)
 
 
 def test_a_footprint_is_displaced_in_the_heading_frame(prepared: PreparedRobot) -> None:
@@ -129,6 +118,12 @@ def random_motion(robot: robots.Robot, frames: int = 400) -> np.ndarray:
     return qpos
 
 
+def problem_of(
+    prepared: PreparedRobot, theta: np.ndarray, regularization: float
+) -> inverse_kinematics.Problem:
+    return replace(prepared.problem(theta), regularization=regularization, weight=None)
+
+
 def alternate(
     prepared: PreparedRobot,
     targets: np.ndarray,
@@ -137,10 +132,10 @@ def alternate(
     rounds: int,
 ) -> np.ndarray:
     theta = prepared.layout.initial()
-    problem = prepared.problem(theta, regularization)
+    problem = problem_of(prepared, theta, regularization)
     qpos = inverse_kinematics.fit_root(problem.points, targets, problem.stand)
     for _ in range(rounds):
-        problem = prepared.problem(theta, regularization)
+        problem = problem_of(prepared, theta, regularization)
         moved = targets + prepared.layout.displacement(theta, heading)
         qpos = inverse_kinematics.solve_poses(problem, moved, qpos)
         _, turned = kinematics.forward(prepared.tree, qpos)
@@ -153,7 +148,7 @@ def objective(
     prepared: PreparedRobot, theta: np.ndarray, targets: np.ndarray, heading: np.ndarray, reg: float
 ) -> float:
     """Eq. 8 at the best poses for offsets theta."""
-    problem = prepared.problem(theta, reg)
+    problem = problem_of(prepared, theta, reg)
     moved = targets + prepared.layout.displacement(theta, heading)
     qpos = inverse_kinematics.solve_poses(
         problem,
@@ -192,10 +187,8 @@ def test_offsets_from_a_clip_are_symmetric(robot: robots.Robot, prepared: Prepar
     )
     # a lopsided animal
     positions = positions + 0.03 * np.random.default_rng(6).normal(size=(1, 9, 3))
-    offsets = estimate_offsets([Clip(positions, prepared.layout.names, 60.0)], robot)
-    assert_symmetric(
-        robot, prepared.layout, np.array([offsets[name] for name in prepared.layout.names]), 1e-9
-    )
+    [body] = bodies_of([Clip(positions, prepared.layout.names, 60.0)], robot, Options())
+    assert_symmetric(robot, prepared.layout, prepared.layout.offsets(body.theta), 1e-9)
 
 
 def test_layout_needs_markers_on_known_bodies(robot: robots.Robot, prepared: PreparedRobot) -> None:
@@ -242,12 +235,5 @@ def test_limb_and_sole_offsets_move_points_as_a_mirror_moves_them() -> None:
     )
 
 
-def test_weights_by_marker_and_part(prepared: PreparedRobot) -> None:
-    names = list(prepared.layout.names)
-    np.testing.assert_array_equal(prepared.weights(None), [3.0] * 5 + [1.0] * 4)
-    np.testing.assert_array_equal(prepared.weights({}), np.ones(9))
-    weights = prepared.weights({"foot": 2.0, "LF_foot": 3.0, "shoulder": 0.5, "trunk": 4.0})
-    assert weights[names.index("LF_foot")] == 6.0 and weights[names.index("RH_foot")] == 2.0
-    assert weights[names.index("LF_shoulder")] == 2.0 and weights[names.index("base")] == 4.0
-    with pytest.raises(InputError, match=r"no marker or part .* 'tail'; there are: trunk, feet"):
-        prepared.weights({"tail": 1.0})
+def test_weights_by_part(prepared: PreparedRobot) -> None:
+    np.testing.assert_array_equal(prepared.weights, [3.0] * 5 + [1.0] * 4)

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion, speeds
-from retarget.weights import flat, histogram, weigh
+from retarget.weights import MAX_RATIO, flat, histogram, weigh
 
 RATE = 50.0
 
@@ -44,9 +43,9 @@ def test_by_hand() -> None:
     """8 s in one bin, 2 s in another: for equal shares weights of 1 : 4, whose mean over 10 s is 1:
     5/8 and 5/2."""
     np.testing.assert_allclose(flat(np.array([[8.0, 0.0], [0.0, 2.0]])), [0.625, 2.5], rtol=1e-9)
-    # at most 1 : 2: (8 + 2 * 2) w = 10
+    # at most 1 : 30, where 1 : 100 would be even: (100 + 30) w = 101
     np.testing.assert_allclose(
-        flat(np.array([[8.0, 0.0], [0.0, 2.0]]), max_ratio=2.0), [10 / 12, 20 / 12], rtol=1e-9
+        flat(np.array([[100.0, 0.0], [0.0, 1.0]])), [101 / 130, 30 * 101 / 130], rtol=1e-9
     )
     # a bin that nobody visits asks for nothing
     np.testing.assert_allclose(
@@ -58,7 +57,7 @@ def test_a_skewed_set_comes_out_flat() -> None:
     """Fifteen times more strolling than running: the weighted histogram varies by less than a
     tenth."""
     motions = [steady(f"m{i}", 0.05 + 0.1 * i, 15.0 * 0.75**i) for i in range(10)]
-    before, after = shares(tuple(motions)), shares(weigh(motions, max_ratio=100.0))
+    before, after = shares(tuple(motions)), shares(weigh(motions))
     assert before.max() / before.min() > 10.0
     np.testing.assert_allclose(after, 0.1, rtol=0.1)
 
@@ -78,21 +77,13 @@ def test_mixed_motions_come_out_flatter() -> None:
     assert weight.max() / weight.min() <= 30.0 + 1e-9
 
 
-@given(
-    st.lists(st.tuples(st.floats(0.0, 4.0), st.floats(1.0, 20.0)), min_size=1, max_size=12),
-    st.floats(1.0, 100.0),
-)
-def test_weights_are_bounded_and_average_to_one(
-    entries: list[tuple[float, float]], ratio: float
-) -> None:
-    motions = weigh([steady(f"m{i}", *entry) for i, entry in enumerate(entries)], max_ratio=ratio)
+@given(st.lists(st.tuples(st.floats(0.0, 4.0), st.floats(1.0, 20.0)), min_size=1, max_size=12))
+def test_weights_are_bounded_and_average_to_one(entries: list[tuple[float, float]]) -> None:
+    motions = weigh([steady(f"m{i}", *entry) for i, entry in enumerate(entries)])
     weight, duration = np.array([(m.weight, m.duration_s) for m in motions]).T
-    assert (weight > 0.0).all() and weight.max() / weight.min() <= ratio * (1 + 1e-9)
+    assert (weight > 0.0).all() and weight.max() / weight.min() <= MAX_RATIO * (1 + 1e-9)
     assert weight @ duration == pytest.approx(duration.sum())
-    backwards = weigh(
-        [steady(f"m{i}", *entry) for i, entry in reversed(list(enumerate(entries)))],
-        max_ratio=ratio,
-    )
+    backwards = weigh([steady(f"m{i}", *e) for i, e in reversed(list(enumerate(entries)))])
     np.testing.assert_allclose([m.weight for m in backwards[::-1]], weight, rtol=1e-9)
 
 
@@ -129,8 +120,3 @@ def test_mirrors_of_a_motion_weigh_the_same() -> None:
     )
     found = weigh([motion, image, steady("slow", 0.1, 30.0)])
     assert found[0].weight == found[1].weight > found[2].weight
-
-
-def test_bad_ratio() -> None:
-    with pytest.raises(InputError, match=r"max_weight_ratio=0\.5"):
-        weigh([steady("m", 1.0, 1.0)], max_ratio=0.5)

@@ -18,38 +18,22 @@ import numpy as np
 from mocap_data.errors import InputError, unknown
 from mocap_data.outside import regular_file
 from mocap_data.readers.keypoints import cells_of
-from mocap_data.readers.robot_motions import laikago, mjlab, unitree_csv
-from mocap_data.readers.robot_motions.common import LAYOUTS, JointLayout, RobotMotion
-from mocap_data.readers.robot_motions.laikago import read_laikago
+from mocap_data.readers.robot_motions import mjlab, unitree_csv
+from mocap_data.readers.robot_motions.common import RobotMotion
 from mocap_data.readers.robot_motions.mjlab import read_mjlab
 from mocap_data.readers.robot_motions.unitree_csv import read_unitree_csv
 
-__all__ = [
-    "KINDS",
-    "LAYOUTS",
-    "JointLayout",
-    "RobotMotion",
-    "kind_of",
-    "numbers_in_a_row",
-    "quaternions_in",
-    "read_laikago",
-    "read_mjlab",
-    "read_robot_motion",
-    "read_unitree_csv",
-]
-
 # by what `kind=` calls them
 KINDS: MappingProxyType[str, Callable[..., RobotMotion]] = MappingProxyType(
-    {"mjlab": read_mjlab, "unitree_csv": read_unitree_csv, "laikago": read_laikago}
+    {"mjlab": read_mjlab, "unitree_csv": read_unitree_csv}
 )
 
 
 def kind_of(path: str | os.PathLike[str]) -> str | None:
     """Which of `KINDS` a file is, None for none of them.
 
-    mjlab by the names of the archive's arrays, Laikago by JSON frames of 19 numbers, Unitree CSV by
-    a file of ours beside it, a header, or rows of a documented robot's length with unit quaternions
-    where the format has them.
+    mjlab by the names of the archive's arrays, Unitree CSV by a file of ours beside it, a header,
+    or rows of a documented robot's length with unit quaternions where the format has them.
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -57,8 +41,6 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
         return None
     if suffix == ".npz":
         return "mjlab" if {"joint_pos", "body_pos_w"} <= set(mjlab.keys_of(path)) else None
-    if suffix in (".txt", ".json"):
-        return "laikago" if laikago.looks_like(path) else None
     if suffix == ".csv":
         certain = unitree_csv.looks_like(path)
         fits = certain == "yes" or (certain == "perhaps" and not ambiguous(path))
@@ -72,7 +54,7 @@ def ambiguous(path: str | os.PathLike[str]) -> bool:
     if unitree_csv.looks_like(path) != "perhaps":
         return False
     columns = numbers_in_a_row(Path(path))
-    documented = {7 + len(LAYOUTS[robot].joint_names) for robot in unitree_csv.DOCUMENTED}
+    documented = {7 + len(names) for names in unitree_csv.DOCUMENTED.values()}
     return columns % 3 == 0 and columns not in documented
 
 
@@ -99,9 +81,8 @@ def read_robot_motion(
 ) -> RobotMotion:
     """The robot motion at `path`: metres, radians, Z up, quaternions (w, x, y, z).
 
-    kind: one of `KINDS`; None: told by the file (`kind_of`).
-    options, all optional: joint_names, robot (whose documented joint order it has), name, source,
-      licence; body_names for mjlab, rate_hz for unitree_csv.
+    kind: one of `KINDS`; None: by `kind_of`.
+    options, all optional: joint_names, licence; rate_hz for unitree_csv.
 
     Raises:
       InputError: naming the file: no such file, none of the formats, an unknown option, or contents
@@ -111,7 +92,7 @@ def read_robot_motion(
     kind = kind_of(file) if kind is None else kind
     if kind is None:
         give = f"give kind= of: {', '.join(KINDS)}"
-        raise InputError(f"{path} is no robot motion that can be told by its contents; {give}")
+        raise InputError(f"{path} is no robot motion by its contents; {give}")
     if kind not in KINDS:
         raise unknown("kind of robot motion", kind, KINDS)
     reader = KINDS[kind]

@@ -1,18 +1,16 @@
-"""A robot's motion as others store it, and the joint orders of formats that name no joints."""
+"""A robot's motion as others store it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from types import MappingProxyType
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from mocap_data import rotations
 from mocap_data.arrays import Array, read_only, require_moderate, require_rate, set_fields
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError
 from mocap_data.readers.common import MissingOptions
 
 # [rad] two full turns; joint angles beyond this are degrees
@@ -50,12 +48,8 @@ class RobotMotion:
     body_pos: Array | None = None
     # (T, B, 4) body to world; None: not in the file
     body_quat: Array | None = None
-    # (T, 6 + J): root linear (world) and angular velocity (root's frame), joints; None: not there
-    qvel: Array | None = None
     source: str = "unknown"
     licence: str = "unknown"
-    # the file's own conventions in words, by topic
-    conventions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         where = f"motion {self.name!r}:"
@@ -74,19 +68,12 @@ class RobotMotion:
         if height > _HIGHEST_ROOT:
             above = f"{height:.4g} m above the floor"
             raise InputError(f"{where} the root is {above}; expected metres, Z up")
-        qpos = read_only(qpos, shape=shape, what=what)
-        frames = len(qpos)
-        if self.qvel is not None:
-            shape = f"({frames}, {6 + joints})"
-            set_fields(self, qvel=read_only(self.qvel, shape=shape, what=f"{where} qvel"))
-        self._check_bodies(where, frames)
-        conventions = {str(key): str(value) for key, value in self.conventions.items()}
+        self._check_bodies(where, len(qpos))
         set_fields(
             self,
             joint_names=joint_names,
-            qpos=qpos,
+            qpos=read_only(qpos, shape=shape, what=what),
             rate_hz=require_rate(self.rate_hz, where),
-            conventions=MappingProxyType(conventions),
         )
 
     def _check_bodies(self, where: str, frames: int) -> None:
@@ -149,131 +136,36 @@ def unit(quaternions: Array, what: str) -> Array:
     return quaternions / length[..., None]
 
 
-@dataclass(frozen=True)
-class JointLayout:
-    """The joint order that a robot's motion files are documented to have."""
-
-    # as `robot=` names it
-    robot: str
-    joint_names: tuple[str, ...]
-    # of the documentation
-    source: str
-    # (w, x, y, z) of the root in the file when the robot stands upright and faces +X
-    upright: tuple[float, float, float, float] = (1.0, 0.0, 0.0, 0.0)
-
-
-def _sided(sides: Sequence[str], names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(f"{side}{name}" for side in sides for name in names)
-
-
-def _unitree(robot: str, leg: str, waist: str, arm: str) -> JointLayout:
-    """A layout of the LAFAN1 set, its joints given without their ending "_joint"."""
-    sides = ("left_", "right_")
-    names = (*_sided(sides, leg.split()), *waist.split(), *_sided(sides, arm.split()))
-    source = "README of Unitree's LAFAN1 retargeting dataset"
-    return JointLayout(robot, tuple(f"{name}_joint" for name in names), source)
-
-
-_SHOULDER = "shoulder_pitch shoulder_roll shoulder_yaw elbow"
-_WRIST = "wrist_roll wrist_pitch wrist_yaw"
-_ANKLE = "knee ankle_pitch ankle_roll"
-_LAIKAGO_LEG = (
-    "hip_motor_2_chassis_joint",
-    "upper_leg_2_hip_motor_joint",
-    "lower_leg_2_upper_leg_joint",
-)
-_LAYOUTS = (
-    # 29, 27 and 19 joints: their number tells a file of LAFAN1 which robot it is of
-    _unitree(
-        "unitree_g1",
-        f"hip_pitch hip_roll hip_yaw {_ANKLE}",
-        "waist_yaw waist_roll waist_pitch",
-        f"{_SHOULDER} {_WRIST}",
-    ),
-    _unitree(
-        "unitree_h1_2", f"hip_yaw hip_pitch hip_roll {_ANKLE}", "torso", f"{_SHOULDER} {_WRIST}"
-    ),
-    _unitree("unitree_h1", "hip_yaw hip_roll hip_pitch knee ankle", "torso", _SHOULDER),
-    JointLayout(
-        "laikago",
-        _sided(("FR_", "FL_", "RR_", "RL_"), _LAIKAGO_LEG),
-        "motion_imitation (Peng et al. 2020), joints of laikago_toes.urdf",
-        # the URDF's base has Y up and Z forward
-        upright=(0.5, 0.5, 0.5, 0.5),
-    ),
-)
-# by what `robot=` calls them
-LAYOUTS: Mapping[str, JointLayout] = MappingProxyType({layout.robot: layout for layout in _LAYOUTS})
-
-
-def layout_of(robot: str) -> JointLayout:
-    """The documented layout of `robot`.
-
-    Raises:
-      InputError: for an unknown robot.
-    """
-    if robot not in LAYOUTS:
-        raise unknown("documented joint order for robot", robot, LAYOUTS)
-    return LAYOUTS[robot]
-
-
 def names_of_joints(
     path: Any,
     count: int,
-    *,
     in_file: Sequence[str] | None,
     joint_names: Sequence[str] | None,
-    robot: str | None,
-    documented: Sequence[str] = (),
-) -> tuple[tuple[str, ...], str]:
-    """The names of `count` joint columns, and the robot they are of ("" unless known).
+    documented: Sequence[str] | None = None,
+) -> tuple[str, ...]:
+    """The names of `count` joint columns.
 
-    in_file: the names in the file, None for none. joint_names, robot: the options of the reader.
-    documented: robots whose layout a file of this format and number of joints has.
+    in_file: the names in the file, None for none. joint_names: the reader's option. documented: of
+    a robot whose files of this format name no joints.
 
     Raises:
-      InputError: where options and file contradict each other or the count; MissingOptions where
+      InputError: where option and file contradict each other or the count; MissingOptions where
         nothing says the names: an order is never guessed.
     """
-    columns = f"{path}: {count} joint columns"
     given = None if joint_names is None else unique(joint_names, f"{path}: joint")
-    if in_file is not None:
-        found = unique(in_file, f"{path}: joint")
-        of_robot = None if robot is None else layout_of(robot).joint_names
-        for option, names in (("joint_names=", given), (f"robot={robot}", of_robot)):
-            if names and tuple(names) != found:
-                place, ours, theirs = _first_difference(names, found)
-                differs = f"is {theirs!r} in the file, but {ours!r} by {option}"
-                raise InputError(f"{path}: joint {place} {differs}")
-        if len(found) != count:
-            raise InputError(f"{columns}, but {len(found)} joint names in the file")
-        return found, robot or ""
-    if given is not None:
-        if len(given) != count:
-            raise InputError(f"{columns}, but joint_names= has {len(given)}")
-        return given, robot or ""
-    if robot is not None:
-        names = layout_of(robot).joint_names
-        if len(names) != count:
-            raise InputError(f"{columns}, but robot {robot!r} has {len(names)} joints")
-        return names, robot
-    fitting = [name for name in documented if len(layout_of(name).joint_names) == count]
-    if len(fitting) == 1:
-        return LAYOUTS[fitting[0]].joint_names, fitting[0]
-    known = ", ".join(f"{name} ({len(layout.joint_names)})" for name, layout in LAYOUTS.items())
-    give = f"give joint_names=[...], or robot= of: {known}"
-    message = f"{path} does not name its {count} joints; {give}"
-    raise MissingOptions(message, ("joint_names", "robot"))
-
-
-def _first_difference(a: Sequence[str], b: Sequence[str]) -> tuple[int, str, str]:
-    """The first place where two lists differ, and both entries there ("none" beyond the end)."""
-    shorter = min(len(a), len(b))
-    place = next((i for i in range(shorter) if a[i] != b[i]), shorter)
-    first, second = (names[place] if place < len(names) else "none" for names in (a, b))
-    return place, first, second
-
-
-def to_upright(root_quat: Array, layout: JointLayout) -> Array:
-    """Root quaternions (T, 4) in the usual root frame (X forward, Z up), not the layout's own."""
-    return rotations.multiply(root_quat, rotations.conjugate(np.array(layout.upright)))
+    found = None if in_file is None else unique(in_file, f"{path}: joint")
+    if given and found and given != found:
+        place = next(
+            (i for i, (a, b) in enumerate(zip(given, found, strict=False)) if a != b),
+            min(len(given), len(found)),
+        )
+        ours, theirs = (names[place] if place < len(names) else "none" for names in (given, found))
+        differs = f"is {theirs!r} in the file, but {ours!r} by joint_names="
+        raise InputError(f"{path}: joint {place} {differs}")
+    names = found or given or (None if documented is None else tuple(documented))
+    if names is None:
+        message = f"{path} does not name its {count} joints; give joint_names=[...]"
+        raise MissingOptions(message, ("joint_names",))
+    if len(names) != count:
+        raise InputError(f"{path}: {count} joint columns, but {len(names)} joint names")
+    return names

@@ -6,12 +6,11 @@
     present: mjlab's own files lack them, ours have them.
 
 The root is the first body. Isaac Lab's trackers write the same keys with joints and bodies breadth
-first: a file without names needs them told.
+first: a file without names needs `joint_names`. Velocities are checked, but not used.
 """
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-from mocap_data import rotations
 from mocap_data.errors import InputError
 from mocap_data.npz import load_npz, names_in_npz
 from mocap_data.readers.common import rate_said
@@ -42,16 +40,11 @@ def read_mjlab(
     path: str | os.PathLike[str],
     *,
     joint_names: Sequence[str] | None = None,
-    body_names: Sequence[str] | None = None,
-    robot: str | None = None,
-    name: str | None = None,
-    source: str | None = None,
     licence: str = "unknown",
 ) -> RobotMotion:
     """A motion in mjlab's npz; an archive that holds Python objects is refused.
 
-    joint_names, body_names: of a file that does not carry them (body names may stay unknown).
-    robot: one whose documented joint order the file has (`LAYOUTS`).
+    joint_names: of a file that does not carry them (body names may stay unknown).
 
     Raises:
       InputError: naming the file: no archive, damaged, an array missing or of a wrong shape or
@@ -63,39 +56,22 @@ def read_mjlab(
     named = {
         key: None if arrays[key] is None else texts_of(path, key, arrays[key]) for key in NAME_KEYS
     }
-    joints, in_file = arrays["joint_pos"].shape[1], named["joint_names"]
-    names, of_robot = names_of_joints(
-        path, joints, in_file=in_file, joint_names=joint_names, robot=robot
+    joints, position, quaternion = (
+        arrays[key].astype(np.float64) for key in ("joint_pos", "body_pos_w", "body_quat_w")
     )
-    bodies = named["body_names"] if body_names is None else tuple(body_names)
-    if named["body_names"] not in (None, bodies):
-        raise InputError(f"{path} has body names of its own, others than body_names=")
-    values = {key: arrays[key].astype(np.float64) for key in KEYS}
-    root = [values["body_pos_w"][:, 0], values["body_quat_w"][:, 0]]
+    names = names_of_joints(path, joints.shape[1], named["joint_names"], joint_names)
     try:
-        motion = RobotMotion(
-            name=path.stem if name is None else name,
-            qpos=np.concatenate([*root, values["joint_pos"]], axis=1),
+        return RobotMotion(
+            name=path.stem,
+            qpos=np.concatenate([position[:, 0], quaternion[:, 0], joints], axis=1),
             rate_hz=rate_said(path, fps),
             joint_names=names,
-            robot=of_robot,
-            body_names=bodies,
-            body_pos=values["body_pos_w"],
-            body_quat=values["body_quat_w"],
-            source=path.name if source is None else source,
+            body_names=named["body_names"],
+            body_pos=position,
+            body_quat=quaternion,
+            source=path.name,
             licence=licence,
-            conventions={
-                "root": "the first body",
-                "quaternions": "w, x, y, z in the file",
-                "velocities": "of body origins, world axes in the file",
-                "joint order": "by the options given" if in_file is None else "named in the file",
-            },
         )
-        # the angular velocity in the root's own frame
-        angular = rotations.rotate_inverse(motion.qpos[:, 3:7], values["body_ang_vel_w"][:, 0])
-        linear = values["body_lin_vel_w"][:, 0]
-        qvel = np.concatenate([linear, angular, values["joint_vel"]], axis=1)
-        return dataclasses.replace(motion, qvel=qvel)
     except InputError as error:
         raise InputError(f"{path}: {str(error).removeprefix(f'{path}: ')}") from None
 

@@ -21,16 +21,34 @@ from mocap_data.errors import InputError
 from mocap_data.outside import read_json
 from mocap_data.readers.common import content, rate_said, shown
 from mocap_data.readers.keypoints import cells_of, number_table
-from mocap_data.readers.robot_motions.common import LAYOUTS, RobotMotion, names_of_joints
+from mocap_data.readers.robot_motions.common import RobotMotion, names_of_joints
 
 SCHEMA = "npmp-unitree-csv"
 # of the LAFAN1 retargeting dataset
 RATE_HZ = 30.0
-# robots whose files need no names
-DOCUMENTED = ("unitree_g1", "unitree_h1_2", "unitree_h1")
 ROOT_COLUMNS = ("root_x", "root_y", "root_z", "root_qx", "root_qy", "root_qz", "root_qw")
 _QUATERNION = ("x", "y", "z", "w")
 _LONGEST_ROW = 100_000
+
+
+def _documented(leg: str, waist: str, arm: str) -> tuple[str, ...]:
+    """Joints of a robot of the LAFAN1 set, given without their sides and their ending "_joint"."""
+    sides = ("left_", "right_")
+    legs, arms = ([f"{s}{n}" for s in sides for n in part.split()] for part in (leg, arm))
+    return tuple(f"{name}_joint" for name in (*legs, *waist.split(), *arms))
+
+
+_SHOULDER = "shoulder_pitch shoulder_roll shoulder_yaw elbow"
+_ARM = f"{_SHOULDER} wrist_roll wrist_pitch wrist_yaw"
+_ANKLE = "knee ankle_pitch ankle_roll"
+# robots of the LAFAN1 set; their 29, 27 and 19 joints tell which one a file is of
+DOCUMENTED = {
+    "unitree_g1": _documented(
+        f"hip_pitch hip_roll hip_yaw {_ANKLE}", "waist_yaw waist_roll waist_pitch", _ARM
+    ),
+    "unitree_h1_2": _documented(f"hip_yaw hip_pitch hip_roll {_ANKLE}", "torso", _ARM),
+    "unitree_h1": _documented("hip_yaw hip_roll hip_pitch knee ankle", "torso", _SHOULDER),
+}
 
 
 def read_unitree_csv(
@@ -38,16 +56,13 @@ def read_unitree_csv(
     *,
     rate_hz: float | None = None,
     joint_names: Sequence[str] | None = None,
-    robot: str | None = None,
-    name: str | None = None,
-    source: str | None = None,
     licence: str | None = None,
 ) -> RobotMotion:
     """A motion in Unitree's CSV.
 
     rate_hz: where no file beside it says; else 30, the dataset's.
-    joint_names, robot: where neither header nor file beside it names the joints; 29, 27 or 19
-      unnamed joints are the dataset's G1, H1-2 or H1.
+    joint_names: where neither header nor file beside it names the joints; 29, 27 or 19 unnamed
+      joints are the dataset's G1, H1-2 or H1.
 
     Raises:
       InputError: naming file and line: no rows, rows of differing length, a text or a value that is
@@ -63,33 +78,20 @@ def read_unitree_csv(
     about = sidecar(path)
     in_header, order = columns_of(path, header, columns)
     in_file = _names_beside(path, about, in_header)
-    names, of_robot = names_of_joints(
-        path,
-        columns - 7,
-        in_file=in_file,
-        joint_names=joint_names,
-        robot=robot,
-        documented=DOCUMENTED,
-    )
-    rate, said = (rate_hz, "given") if rate_hz is not None else _rate_beside(path, about)
-    named = "named in the file" if in_file is not None else "by the options given"
+    robot = ""
     if in_file is None and joint_names is None:
-        named = f"{LAYOUTS[of_robot].source} ({of_robot})"
+        robot = next((r for r, names in DOCUMENTED.items() if len(names) == columns - 7), "")
+    names = names_of_joints(path, columns - 7, in_file, joint_names, DOCUMENTED.get(robot))
     quaternion = values[:, 3:7][:, [order.index(letter) for letter in "wxyz"]]
     try:
         return RobotMotion(
-            name=path.stem if name is None else name,
+            name=path.stem,
             qpos=np.concatenate([values[:, :3], quaternion, values[:, 7:]], axis=1),
-            rate_hz=float(rate),
+            rate_hz=_rate_beside(path, about) if rate_hz is None else float(rate_hz),
             joint_names=names,
-            robot=of_robot or str(about.get("robot", "")),
-            source=source if source is not None else str(about.get("source", path.name)),
+            robot=robot or str(about.get("robot", "")),
+            source=str(about.get("source", path.name)),
             licence=licence if licence is not None else str(about.get("licence", "unknown")),
-            conventions={
-                "quaternions": f"{', '.join(order)} in the file",
-                "rate": said,
-                "joint order": named,
-            },
         )
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
@@ -109,13 +111,12 @@ def _names_beside(
     return tuple(listed)
 
 
-def _rate_beside(path: Path, about: dict[str, Any]) -> tuple[float, str]:
-    """The rate that the file beside a CSV says, or the dataset's, and which of the two it is."""
+def _rate_beside(path: Path, about: dict[str, Any]) -> float:
+    """The rate that the file beside a CSV says, or the dataset's."""
     rate, beside = about.get("rate_hz", RATE_HZ), path.with_suffix(".json")
     if isinstance(rate, bool) or not isinstance(rate, int | float):
         raise InputError(f"{beside}: rate_hz must be a number")
-    rate_said(beside, rate)
-    return float(rate), "in the file beside it" if "rate_hz" in about else "the dataset's"
+    return rate_said(beside, float(rate))
 
 
 def table_of(path: Path, data: bytes) -> tuple[list[str] | None, Array]:
