@@ -51,7 +51,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "npmp.deploy.simulated",
         "retarget",
     ),
-    ("npmp.envs", "npmp.deploy.drake", "npmp.deploy.robot_server", "npmp.deploy.trial"),
+    ("npmp.envs", "npmp.deploy.drake", "npmp.deploy.line", "npmp.deploy.trial"),
     ("npmp.rollout", "npmp.skill", "npmp.training.trainer"),
     ("npmp.actors", "npmp.tasks"),
     ("npmp.tracking", "npmp.policy"),

@@ -22,9 +22,11 @@ from numpy.typing import ArrayLike
 from npmp import ranges
 from npmp.deploy.contract import GRAVITY, BundleContract
 from npmp.deploy.robot import FloatArray, State
-from npmp.deploy.wire import AHEAD_S
 
-ROUNDING = 1e-13  # of means in double precision
+# readings may be this far in the future [s] [D]
+AHEAD_S = 0.05
+# of means in double precision
+ROUNDING = 1e-13
 FROZEN_S = 0.5  # the IMU's readings the same for longer, under new times: none is without noise [D]
 # what no sensor of a sound robot says, not even once: times a joint's velocity limit, any axis of
 # the gyro [rad/s] (IMUs measure up to 2000 degrees/s), of the accelerometer [g] [D]

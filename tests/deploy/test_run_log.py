@@ -1,4 +1,4 @@
-"""Logs of runs: round trip, playback, comparison."""
+"""Logs of runs: round trip, figures, comparison."""
 
 from __future__ import annotations
 
@@ -13,8 +13,6 @@ import pytest
 from mocap_data.errors import InputError
 from npmp.deploy.comparison import channels, compare, difference, in_words
 from npmp.deploy.controller import Controller, ControllerConfig, ControlMode, drive
-from npmp.deploy.playback import Playback
-from npmp.deploy.robot import FloatArray
 from npmp.deploy.run_log import (
     FILE,
     DeployLog,
@@ -30,21 +28,12 @@ from tests.deploy.standins import Standing, state_of, two_joints
 from tests.deploy.test_controller import Ideal, controller
 
 
-class Swinging(Standing):
-    """Follows its readings and the command, so that what it answers tells whether it was given the
-    same."""
-
-    def act(self, readings: object, command: FloatArray) -> FloatArray:
-        super().act(readings, command)  # type: ignore[arg-type]
-        return 0.5 * np.asarray(readings.joint_pos) + 0.1 * command + 0.01 * self.acts  # type: ignore[attr-defined]
-
-
 @cache
 def logged() -> tuple[DeployLog, Controller]:
     robot = Ideal()
     robot.stalls = {650: 0.013}
     machine = Controller(
-        two_joints(), Swinging(np.zeros(2)), ControllerConfig(stand_s=1.0), SafetyConfig()
+        two_joints(), Standing(np.zeros(2)), ControllerConfig(stand_s=1.0), SafetyConfig()
     )
     logger = DeployLogger(two_joints(), "sim")
     drive(
@@ -101,20 +90,6 @@ def test_files_that_are_none_are_refused(tmp_path: Path, wrong: str) -> None:
                 file["gyro"] = np.zeros((3, 3))
     with pytest.raises(InputError):
         read_log(path)
-
-
-def test_a_playback_answers_as_it_was_logged() -> None:
-    log, first = logged()
-    again = Playback(log)
-    config = ControllerConfig(stand_s=1.0, writes=1)
-    machine = Controller(two_joints(), Swinging(np.zeros(2)), config, SafetyConfig())
-    drive(again, machine, seconds=np.inf, clock=again, note=lambda step: None, asked=again.command)
-    assert machine.reason == "the log has ended"
-    assert [mode for _, mode, _ in machine.history] == [mode for _, mode, _ in first.history]
-    found = again.difference()
-    assert found["steps"] == 100 and found["target_difference_rad"] < 1e-12
-    again.written[0] = again.written[0] + 0.25
-    assert again.difference()["target_difference_rad"] == pytest.approx(0.25)
 
 
 def test_the_fastest_joint_is_held_against_its_drive() -> None:

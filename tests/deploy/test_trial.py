@@ -14,7 +14,6 @@ from npmp.deploy.contract import BundleContract, Command
 from npmp.deploy.controller import ControlMode, ControlStep
 from npmp.deploy.onnx_policy import Readings
 from npmp.deploy.robot import FloatArray
-from npmp.deploy.robot_server import SimulatedConfig, make_server
 from npmp.deploy.simulated import SimulatedRobot, refuse_other_model
 from npmp.deploy.trial import (
     COMMAND,
@@ -127,7 +126,7 @@ def test_an_episode_in_mujoco(monkeypatch: pytest.MonkeyPatch) -> None:
     assert fallen.fell and fallen.command.shape == fallen.achieved.shape == (1, 3)
 
 
-def test_a_simulation_that_breaks_down_is_a_fall_and_damps() -> None:
+def test_a_simulation_that_breaks_down_is_a_fall() -> None:
     """MuJoCo goes on from the default state, which stands."""
     robot, noted = SimulatedRobot(robots.load("anymal_b"), crouch=1.0), list[ControlStep]()
 
@@ -141,7 +140,3 @@ def test_a_simulation_that_breaks_down_is_a_fall_and_damps() -> None:
     broke, sound = episodes(robot, policy, walking(), count=2, steps=10, seed=0, note=noted.append)
     assert len(noted) == 15 and [step.now for step in noted[4:6]] == [pytest.approx(4 / 50), 0.0]
     assert broke.fell and len(broke.command) == 5 and not sound.fell
-    server = make_server(robot.robot, "imu", SimulatedConfig(), seed=0)
-    server.simulated.data.qvel[2] = 1e12
-    server.tick(1.0)
-    assert server.stopped == (1.0, "the simulation broke down")

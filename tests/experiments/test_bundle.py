@@ -39,13 +39,10 @@ def test_from_a_policy_to_a_checked_bundle(
     said = capsys.readouterr().out
     assert "largest difference from torch" in said and "over 120 steps" in said
     assert "lateral_mps [m/s] -0.3 to 0.3: velocity of the root along Y" in said
-    driven, again = tmp_path / "driven", tmp_path / "again"
+    driven = tmp_path / "driven"
     quick = ["sim.realtime=false", "seconds=1", "controller.stand_s=1.0", "command=[0.4,0,0]"]
     assert cli.main(["deploy", "run", str(out), *quick, f"out={driven}"]) == 0
     assert "the simulated robot came 0." in capsys.readouterr().out
-    assert cli.main(["deploy", "run", str(out), f"log={driven}", f"out={again}"]) == 0
-    played = json.loads((again / "deploy.json").read_text())["playback"]
-    assert played["steps"] >= 100 and played["target_difference_rad"] < 1e-9
     assert cli.main(["inspect", str(out)]) == 0
     assert "kind: bundle" in capsys.readouterr().out
 
