@@ -205,18 +205,6 @@ def show_figures(figures: Mapping[str, Any]) -> None:
             f"position of the log's pendulums from the commands alone: off by {position:.3g} "
             "rad in the mean"
         )
-    if latents := figures.get("latents"):
-        told = ""
-        if "told_apart" in latents:
-            told = (
-                f"{latents['told_apart']:.0%} of traces and "
-                f"{latents['told_apart_by_all_traces']:.0%} of actuators "
-            )
-            told += "are told apart; "
-        likely = ", ".join(
-            f"{name} {value:.2f}" for name, value in latents["nats_per_sample"].items()
-        )
-        say(f"latents: {told}nats per sample under samples of N(0, I): {likely}", wrap=True)
 
 
 # --- evaluate, show, import

@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import huber_loss
 
-from npmp.actuators.fitting import HUBER
 from npmp.actuators.log import ActuatorLog, Float32s, Floats, Trace
 from npmp.actuators.models import MLP, ActuatorModel, Memory, inputs_of
 from npmp.actuators.pendulum import Pendulums
@@ -23,10 +21,6 @@ HORIZONS_S = (0.1, 0.25, 0.5, 1.0, 2.0)
 NEAR_S = 0.05
 # rollouts per trace, evenly spaced
 STARTS = 20
-# samples of N(0, I) that an actuator's log is compared with
-DRAWS = 64
-# samples of a log at which the latents of known actuators, and the drawn ones, are compared
-MOMENTS, MOMENTS_OF_DRAWS = 100_000, 20_000
 # the kinds of prediction, and the prefix of their figures
 PREFIXES = {"one_step": "", "rollout": "rollout_", "baseline": "baseline_"}
 
@@ -76,8 +70,6 @@ def evaluate(model: ActuatorModel, log: ActuatorLog) -> Evaluation:
     }
     if log.has_pendulums:
         figures["position_mae_rad"] = float(position_errors(model, log).mean())
-    if isinstance(model, MLP) and model.codes is not None:
-        figures["latents"] = _latents(model, model.codes[:, 0], log)
     for key, names in (("actuator", log.actuators), ("recording", log.recordings)):
         figures[f"{key}s"] = {
             name: _figures([p for p in predictions if getattr(p.trace, key) == name])
@@ -246,81 +238,3 @@ def _rmse_by_horizon(model: ActuatorModel, log: ActuatorLog) -> dict[str, float]
         f"{seconds:g}": float(error[max(0, at - near) : at].mean().sqrt())
         for seconds, at in ends.items()
     }
-
-
-# --- latents
-
-
-def _latents(model: MLP, codes: Tensor, log: ActuatorLog) -> dict[str, Any]:
-    """Whether latents distinguish actuators, and whether samples of N(0, I) spread as they do.
-
-    `told_apart`: the share of traces whose actuator's mean latent, of `codes` (K, d), has the
-    least loss of the fit (in squares a few shocks would outweigh all else); `..._by_all_traces`:
-    likewise, of actuators. `nats_per_sample`: of every actuator's log, the log-likelihood per
-    sample of normal errors around the best of `DRAWS` samples of N(0, I), with the variance that
-    the fit left.
-    """
-    contract, actuators = model.contract, np.array([trace.actuator for trace in log.traces])
-    scale, known = contract.torque_scale, contract.actuators
-    drawn = torch.randn(DRAWS, model.latent_dim, generator=torch.Generator().manual_seed(0))
-
-    def huber(predicted: Tensor, torque: Tensor) -> Tensor:
-        return huber_loss(predicted / scale, torque / scale, delta=HUBER, reduction="none")
-
-    def squared(predicted: Tensor, torque: Tensor) -> Tensor:
-        return (predicted - torque).square()  # [Nm^2]
-
-    of_known = _mean_errors(model, log, codes, MOMENTS, huber)
-    of_drawn = _mean_errors(model, log, drawn, MOMENTS_OF_DRAWS, squared)
-    figures: dict[str, Any] = {
-        "draws": DRAWS,
-        "nats_per_sample": {},
-        "rmse_nm_of_the_best_draw": {},
-    }
-    by_trace = [
-        int(of_known[:, i].argmin()) == known.index(name)
-        for i, name in enumerate(actuators)
-        if name in known
-    ]
-    if by_trace:
-        by_actuator = [
-            int(of_known[:, np.flatnonzero(actuators == name)].mean(1).argmin()) == k
-            for k, name in enumerate(known)
-            if name in actuators
-        ]
-        figures |= {
-            "told_apart": float(np.mean(by_trace)),
-            "told_apart_by_chance": 1.0 / len(known),
-            "told_apart_by_all_traces": float(np.mean(by_actuator)),
-        }
-    variance = float(contract.training.get("variance", scale**2))
-    for name in log.actuators:
-        best = float(of_drawn[:, torch.from_numpy(actuators == name)].mean(1).min())
-        nats = -0.5 * (best / variance + math.log(2.0 * math.pi * variance))
-        figures["nats_per_sample"][name] = nats
-        figures["rmse_nm_of_the_best_draw"][name] = math.sqrt(best)
-    return figures
-
-
-def _mean_errors(
-    model: MLP,
-    log: ActuatorLog,
-    codes: Tensor,
-    samples: int,
-    measure: Callable[[Tensor, Tensor], Tensor],
-) -> Tensor:
-    """The mean (K, traces) of a measure of predicted and measured torques [Nm], with each of K
-    latents (K, d), over samples of the whole log, evenly spaced."""
-    longest = max(len(trace) for trace in log.traces)
-    number = min(max(16, samples // len(log.traces)), longest)
-    lags, windows, torques = np.array(model.contract.net.lags), [], []
-    for trace in log.traces:
-        at = np.linspace(0, len(trace) - 1, number).astype(int)
-        windows.append(inputs_of(trace, model.contract)[np.maximum(at[:, None] - lags, 0)])
-        torques.append(trace.torque[at])
-    seen = model.scaled(torch.from_numpy(np.concatenate(windows)))
-    torque, errors = torch.from_numpy(np.stack(torques)), []
-    for code in codes:
-        predicted = model.answer(seen, code.expand(len(seen), -1)).unflatten(0, torque.shape)
-        errors.append(measure(predicted * model.contract.torque_scale, torque).mean(-1))
-    return torch.stack(errors)

@@ -48,6 +48,10 @@ from npmp.nets.init import seeded
 HUBER = 0.1
 # samples that the closed form is fitted to at most: it has eleven numbers
 MOST_SAMPLES = 200_000
+# of AdamW [D]
+WEIGHT_DECAY = 1e-2
+# weight of a vae's KL to N(0, I), per actuator: samples are many, actuators few [D]
+LATENT_KL = 1e-5
 # standard deviation of each parameter by which further searches begin elsewhere [D]
 APART = 0.03
 # samples of a pendulum's motion in a row that it is fitted to at most: it takes a step for each [D]
@@ -75,21 +79,15 @@ class FitConfig:
     unroll: int = 12
     # at first; it falls to 0 as a cosine [robot-NPMP: 1e-3; D]
     learning_rate: float = 3e-3
-    # of AdamW [D]
-    weight_decay: float = 1e-2
-    # weight of a vae's KL to N(0, I), per actuator: samples are many, actuators few [D]
-    latent_kl: float = 1e-5
     # weight of the squared torques that a hybrid's network adds [D]
     correction: float = 1.0
-    # mirror half of all samples (error, velocity and torque negated): a joint has no side [D]
-    mirror: bool = True
     # fits of a closed form to a pendulum's motion, from as many starts; the best stays [D]
     searches: int = 6
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "updates", "batch", "unroll", "searches")
         ranges.above_zero(self, "learning_rate")
-        ranges.not_negative(self, "weight_decay", "latent_kl", "correction")
+        ranges.not_negative(self, "correction")
 
 
 def static_law(log: ActuatorLog, outputs: Float32s | None = None) -> list[float]:
@@ -221,15 +219,13 @@ class _Descent:
         return torch.randint(below, (count,), generator=self.generator)
 
     def signs(self, count: int) -> Tensor:
-        """Factors (count,): -1 turns a joint around, of half of them."""
-        return self.drawn(2, count) * 2.0 - 1.0 if self.config.mirror else torch.ones(count)
+        """Factors (count,): -1 turns a joint around, half of them, as a joint has no side."""
+        return self.drawn(2, count) * 2.0 - 1.0
 
     def run(self, model: ActuatorModel, loss: Callable[[], Tensor]) -> None:
         """AdamW, at a learning rate that falls to zero as a cosine."""
         config, weights = self.config, list(model.parameters())
-        optimizer = torch.optim.AdamW(
-            weights, lr=config.learning_rate, weight_decay=config.weight_decay
-        )
+        optimizer = torch.optim.AdamW(weights, lr=config.learning_rate, weight_decay=WEIGHT_DECAY)
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, config.updates)
         for i in range(config.updates):
             optimizer.zero_grad(set_to_none=True)
@@ -289,18 +285,11 @@ def _fit_samples(model: MLP, log: ActuatorLog, descent: _Descent) -> None:
         code, kl = model.draw_codes(samples.actuator[at], descent.generator)
         sign = descent.signs(config.batch)
         predicted = model.answer(samples.turned(samples.before(at, lags), sign), code)
-        return _huber(predicted, samples.outputs[at, 0] * sign) + config.latent_kl * kl
+        return _huber(predicted, samples.outputs[at, 0] * sign) + LATENT_KL * kl
 
     descent.run(model, loss)
     if model.codes is not None:
         model.standardize_codes()
-        at = torch.arange(0, count, max(1, count // MOST_SAMPLES))
-        with torch.no_grad():
-            codes = model.codes[samples.actuator[at], 0]
-            predicted = model.answer(samples.inputs[samples.before(at, lags)], codes)
-            error = (predicted - samples.outputs[at, 0]) * model.contract.torque_scale
-        # [Nm^2]
-        model.contract.training["variance"] = float(error.square().mean())
 
 
 def _fit_unrolled(model: ActuatorModel, log: ActuatorLog, descent: _Descent) -> None:
@@ -371,7 +360,11 @@ def _fit_pd(model: PD, log: ActuatorLog, searches: int) -> None:
     log has pendulums, their motion is fitted instead of torques."""
     contract = model.contract
     some = min(1.0, MOST_SAMPLES / sum(len(trace) for trace in log.traces))
-    parts = [_middle(trace, math.ceil(some * len(trace))) for trace in log.traces]
+    parts = []
+    for trace in log.traces:
+        count = math.ceil(some * len(trace))
+        first = (len(trace) - count) // 2
+        parts.append(trace.part(first, first + count))
     moves = [_Moves(part, contract) for part in parts]
     whole = _pd_range(contract, moves)
     if log.has_pendulums:
@@ -531,12 +524,6 @@ class _Moves:
         self.borne, given = np.zeros_like(self.velocity), np.float64(0.0)
         for t, velocity in enumerate(self.velocity):
             given, self.borne[t] = gives(given, velocity, contract.rate_hz)
-
-
-def _middle(trace: Trace, count: int) -> Trace:
-    """So many samples from the middle of a trace."""
-    first = (len(trace) - count) // 2
-    return trace.part(first, first + count)
 
 
 def _pd_range(contract: ActuatorContract, moves: list[_Moves]) -> _Range:

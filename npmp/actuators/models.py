@@ -167,46 +167,21 @@ class ActuatorModel(nn.Module, ABC):
         self.register_buffer("mean", torch.tensor(contract.input_mean), persistent=False)
         self.latent_dim = contract.net.latent_dim if contract.kind == "vae" else 0
 
-    def effort(
-        self,
-        error: Tensor,
-        velocity: Tensor,
-        *,
-        kp: float | None = None,
-        kd: float | None = None,
-        limit: float | None = None,
-        feedforward: Tensor | float = 0.0,
-    ) -> Tensor:
-        """The first input (...), from position errors (...) [rad] and velocities (...) [rad/s].
-
-        Gains default to those that most of the log was recorded with; a model of position errors
-        takes none.
-        """
+    def effort(self, error: Tensor, velocity: Tensor) -> Tensor:
+        """The first input (...), from position errors (...) [rad] and velocities (...) [rad/s], by
+        the gains that most of the log was recorded with; a model of position errors takes none."""
         c = self.contract
-        if not c.gains:
-            return error
-        kp, kd = c.kp if kp is None else kp, c.kd if kd is None else kd
-        return reference(error, velocity, kp, kd, c.limit if limit is None else limit, feedforward)
+        return reference(error, velocity, c.kp, c.kd, c.limit) if c.gains else error
 
-    def begin(
-        self,
-        inputs: Tensor,
-        torque: Tensor | None = None,
-        *,
-        generator: torch.Generator | None = None,
-    ) -> Memory:
-        """The memory of joints that have long been as at their first sample.
+    def begin(self, inputs: Tensor, torque: Tensor | None = None) -> Memory:
+        """The memory of joints that have long been as at their first sample, with the mean latents.
 
         Args:
           inputs: (N, C). torque: (N,) then [Nm]; None: 0, or a closed form's without friction.
-          generator: draws the latents of a vae, once per episode; None: the mean ones, 0.
         """
         n = len(inputs)
         before = self.scaled(inputs).unsqueeze(1).expand(n, self.history, -1)
-        latent = inputs.new_zeros(n, self.latent_dim)
-        if generator is not None and self.latent_dim:
-            latent = torch.randn(n, self.latent_dim, generator=generator, device=inputs.device)
-        return Memory(before, self.first_kept(inputs, torque), latent)
+        return Memory(before, self.first_kept(inputs, torque), inputs.new_zeros(n, self.latent_dim))
 
     def first_kept(self, inputs: Tensor, torque: Tensor | None) -> Tensor:
         """`Memory.kept` of arguments as `begin`."""

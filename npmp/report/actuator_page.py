@@ -45,7 +45,6 @@ def judged(out: Path, evaluation: Evaluation, part: str, provenance: Mapping[str
     sections = [
         Section("torque", "Torque", [Words(words), *_over_seconds(found), *_curves(evaluation)]),
         *(_table(found, what) for what in ("actuators", "recordings") if len(found[what]) > 1),
-        _latents(found),
     ]
     title = f"Actuator model: {found['kind']}"
     return assemble(out, title=title, cards=cards, sections=sections, provenance=provenance)
@@ -108,25 +107,3 @@ def _table(found: Mapping[str, Any], what: str) -> Section:
     columns = (what[:-1], *COLUMNS.values())
     table = Table(columns, rows, sortable=True, tall=len(rows) > 20)
     return Section(what, what.capitalize(), [table])
-
-
-def _latents(found: Mapping[str, Any]) -> Section | None:
-    if (latents := found.get("latents")) is None:
-        return None
-    words = (
-        f"Likelihood of an actuator's log under the best of {latents['draws']} samples of N(0, I):"
-    )
-    if "told_apart" in latents:
-        one, every, chance = (
-            number(100 * latents[f"told_apart{of}"]) for of in ("", "_by_all_traces", "_by_chance")
-        )
-        words = (
-            f"{one} % of traces are fitted best with the latent of their own actuator, {every} % "
-            f"of actuators by all their traces together ({chance} % by chance). {words}"
-        )
-    rows = [
-        (name, Cell.of(value, 3), Cell.of(latents["rmse_nm_of_the_best_draw"][name], 4))
-        for name, value in latents["nats_per_sample"].items()
-    ]
-    table = Table(("actuator", "nats per sample", "RMSE (Nm)"), rows)
-    return Section("latents", "Latents", [Words(words), table])
