@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -221,7 +221,6 @@ def run(config: Demo, run: Run) -> None:
         num_threads=run.threads,
     )
     evaluation["walking"] = judged.figures
-    walking = walking_of(judged, walked["velocity_error"])
     write_json(out / "evaluation.json", evaluation)
     shipped = evaluate_shipped(robot, motions, config, run)
     stages.end()
@@ -231,15 +230,8 @@ def run(config: Demo, run: Run) -> None:
     write_json(out / "summary.json", summary)
     with atomic_path(out / "shipped" / "rollouts.h5") as merged:
         together = beside_each_other(out, evaluation, shipped, merged)
-    write_report(out, motions, together, walking, summary, config, run)
+    write_report(out, motions, together, judged, summary, run)
     print_results(evaluation, shipped, summary, out)
-
-
-def walking_of(judged: PolicyEvaluation, error: Mapping[str, float]) -> report.Walking:
-    """The traces of the last trial and the velocity errors before and after, for the report."""
-    errors = {"random latents": error["random_latents"], "policy": error["after"]}
-    caption = "(m/s, m/s, rad/s), last trial"
-    return replace(evaluate.walking_of(judged.trial), errors=errors, errors_caption=caption)
 
 
 def print_results(
@@ -302,58 +294,50 @@ def write_report(
     out: Path,
     motions: MotionSet,
     evaluation: dict[str, Any],
-    walking: report.Walking | None,
+    walking: PolicyEvaluation,
     summary: dict[str, Any],
-    config: Demo,
     run: Run,
 ) -> None:
     """runs/demo/report.html."""
     error, tracked = summary["velocity_error"], summary["tracked_s"]
     report.build(
         out / "report.html",
-        report.ReportData(
-            title="From a dog's gait to an ANYmal that walks on command",
-            subtitle="generated gaits, retargeted, imitated through a learned world model, "
-            "reused for walking",
-            headline=[
-                (
-                    "Retargeting",
-                    f"{100 * summary['retarget_rms_marker_m']:.1f} cm",
-                    "RMS marker error",
-                ),
-                (
-                    "Imitation",
-                    f"{tracked['after']:.1f} s",
-                    f"tracked from random starts; {tracked['before']:.1f} s before training",
-                ),
-                (
-                    "Walking on command",
-                    f"{error['after']:.2f}",
-                    f"velocity error (m/s, m/s, rad/s); {error['random_latents']:.2f} with "
-                    "random latents",
-                ),
-                (
-                    "Shipped modules",
-                    ", ".join(
-                        f"{100 * mean['tracked_fraction']:.0f}"
-                        for mean in summary["zero_shot"].values()
-                    )
-                    + " %",
-                    f"of these gaits tracked zero-shot: {', '.join(summary['zero_shot'])}",
-                ),
-                ("Total", f"{summary['seconds']['total'] / 60:.1f} min", "wall-clock, all stages"),
-            ],
-            motions=motions.motions,
-            evaluation=evaluation,
-            rollouts=out / "shipped" / "rollouts.h5",
-            learning=[
-                ("Imitation", out / "imitate" / "metrics.csv"),
-                ("Walking", out / "reuse" / "metrics.csv"),
-            ],
-            walking=walking,
-            robot=evaluation["robot"],
-            provenance=made_by(run),
-        ),
+        title="From a dog's gait to an ANYmal that walks on command",
+        subtitle="generated gaits, retargeted, imitated through a learned world model, "
+        "reused for walking",
+        cards=[
+            ("Retargeting", f"{100 * summary['retarget_rms_marker_m']:.1f} cm", "RMS marker error"),
+            (
+                "Imitation",
+                f"{tracked['after']:.1f} s",
+                f"tracked from random starts; {tracked['before']:.1f} s before training",
+            ),
+            (
+                "Walking on command",
+                f"{error['after']:.2f}",
+                f"velocity error (m/s, m/s, rad/s); {error['random_latents']:.2f} with "
+                "random latents",
+            ),
+            (
+                "Shipped modules",
+                ", ".join(
+                    f"{100 * mean['tracked_fraction']:.0f}"
+                    for mean in summary["zero_shot"].values()
+                )
+                + " %",
+                f"of these gaits tracked zero-shot: {', '.join(summary['zero_shot'])}",
+            ),
+            ("Total", f"{summary['seconds']['total'] / 60:.1f} min", "wall-clock, all stages"),
+        ],
+        motions=motions.motions,
+        evaluation=evaluation,
+        rollouts=out / "shipped" / "rollouts.h5",
+        learning=[
+            ("Imitation", out / "imitate" / "metrics.csv"),
+            ("Walking", out / "reuse" / "metrics.csv"),
+        ],
+        walking=walking,
+        provenance=made_by(run),
     )
 
 

@@ -8,13 +8,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from npmp import modules, ranges, report, tasks
-from npmp.envs import RobotBatchConfig, Trial
+from npmp.envs import RobotBatchConfig
 from npmp.evaluation.module import evaluate_module
 from npmp.evaluation.policy import PolicyEvaluation, PolicyEvaluationConfig, evaluate_policy
 from npmp.experiments.backend import (
@@ -104,14 +102,6 @@ def judged(
         like,
         seed=seed,
         **place,
-    )
-
-
-def walking_of(trial: Trial) -> report.Walking:
-    """The traces of a trial's first robot, for a report."""
-    command, achieved = (trial.seen[name][:, 0].numpy() for name in ("command", "achieved"))
-    return report.Walking(
-        (np.arange(len(trial.fell)) + 1) * trial.dt, command, achieved, trial.qpos[1:].numpy()
     )
 
 
@@ -251,16 +241,14 @@ def write_page(
     seen = result["seen_in_training"]
     report.build(
         run.folder / "report.html",
-        report.ReportData(
-            title=f"Imitation by {skill.robot}",
-            subtitle=f"{len(motions.motions)} clips, each once from its first frame, deterministic"
-            + (f"; {seen} of recordings that the module was trained on" if seen else ""),
-            motions=motions.motions,
-            evaluation=result,
-            rollouts=run.folder / "rollouts.h5",
-            learning=[("Imitation", metrics)] if metrics.is_file() else [],
-            provenance=made_by(run) | {"training": skill.contract.training},
-        ),
+        title=f"Imitation by {skill.robot}",
+        subtitle=f"{len(motions.motions)} clips, each once from its first frame, deterministic"
+        + (f"; {seen} of recordings that the module was trained on" if seen else ""),
+        motions=motions.motions,
+        evaluation=result,
+        rollouts=run.folder / "rollouts.h5",
+        learning=[("Imitation", metrics)] if metrics.is_file() else [],
+        provenance=made_by(run) | {"training": skill.contract.training},
     )
 
 

@@ -40,7 +40,7 @@ from npmp.experiments.recordings import SYNTHETIC, Reading, options_of_keys, wit
 from npmp.experiments.terminal import progress_bar, say
 from npmp.policy import PolicyActor
 from npmp.render import ReplayClip, Shot, View, check_format, draw, write
-from npmp.report.policy_page import ground_of
+from npmp.report.policy_page import clip_of
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import Imitation
@@ -253,28 +253,8 @@ def of_policy(config: Render, run: Run, robot: Robot) -> Shot:
     actor = PolicyActor(policy, skill)
     trial = run_trial(actor, env, seconds=seconds, seed=run.seed, commands=commands)
     count = steps_shown(trial)
-    asked: dict[str, Any] = {
-        name: trial.seen[name][:count, 0].numpy()
-        for name in ("command", "achieved")
-        if name in trial.seen
-    }
-    path = None
-    if "ball" in trial.seen:
-        radius = float(task.ball_radius[0])
-        ball = np.pad(
-            trial.seen["ball"][:count, 0].numpy(), ((0, 0), (0, 1)), constant_values=radius
-        )
-        asked |= {"ball": ball, "ball_m": radius, "target": trial.seen["target"][:count, 0].numpy()}
-    if on_course:
-        path = course_of(task, trial)
-    clip = ReplayClip(
-        task.name,
-        trial.qpos[1 : count + 1].numpy(),
-        1.0 / trial.dt,
-        ground=ground_of(task, GROUND_M),
-        ground_m=GROUND_M,
-        **asked,
-    )
+    clip = clip_of(task, trial, task.name, steps=count, spacing_m=GROUND_M)
+    path = course_of(task, trial) if on_course else None
     return Shot(robot, clip, path=path, title=f"{folder.name}: {task.name}")
 
 

@@ -112,7 +112,6 @@ def write_page(sweep: Sweep, search: Search) -> None:
             Section("settings", "What they depend on", [bars]) if shares else None,
             Section("jobs", "Jobs", [jobs]),
         ],
-        scripts=("page.js", "tables.js"),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,12 @@ import numpy as np
 from npmp.actuators.evaluation import Evaluation, Prediction
 from npmp.report import figures
 from npmp.report.figures import Line
-from npmp.report.parts import Cell, Chart, Charts, Section, Table, Words, assemble, number
+from npmp.report.parts import Cell, Chart, Section, Table, Words, assemble, number
 
-SHOWN = 6  # traces with curves: those of median error and those around it
-SECONDS = 4.0  # of each, where its torque moves most
+# traces with curves: those of median error and those around it
+SHOWN = 6
+# of each, where its torque moves most
+SECONDS = 4.0
 COLUMNS = {
     "rmse_nm": "one step (Nm)",
     "rollout_rmse_nm": "on its own (Nm)",
@@ -61,16 +63,14 @@ def _over_seconds(found: Mapping[str, Any]) -> list[Chart]:
     return [figures.wide(title, "Nm", constant, own, x_label="time since (s)", height=170)]
 
 
-def _curves(evaluation: Evaluation) -> list[Any]:
-    """Some traces, the stretch of each where the torque moves most, and predicted over measured of
-    all."""
+def _curves(evaluation: Evaluation) -> list[Chart]:
+    """Some traces, the stretch of each where the torque moves most."""
     by_error = sorted(
         evaluation.predictions, key=lambda p: float(np.square(p.rollout - p.trace.torque).mean())
     )
     middle = max(0, len(by_error) // 2 - SHOWN // 2)
     rate = evaluation.figures["rate_hz"]
-    charts = [_curve(p, rate) for p in by_error[middle : middle + SHOWN]]
-    return [*charts, _scatter(evaluation.predictions)]
+    return [_curve(p, rate) for p in by_error[middle : middle + SHOWN]]
 
 
 def _curve(p: Prediction, rate_hz: float) -> Chart:
@@ -87,23 +87,8 @@ def _curve(p: Prediction, rate_hz: float) -> Chart:
     return figures.wide(f"{p.trace.recording}, {p.trace.actuator}", "Nm", *lines, height=220)
 
 
-def _scatter(predictions: Sequence[Prediction], points: int = figures.MAX_POINTS // 2) -> Charts:
-    """Predicted over measured torque at moments spread evenly over all traces."""
-    measured = np.concatenate([p.trace.torque for p in predictions])
-    predicted = np.concatenate([p.rollout for p in predictions])
-    at = np.linspace(0, len(measured) - 1, min(points, len(measured))).astype(int)
-    at = at[np.argsort(measured[at], kind="stable")]
-    # dots are curves with a gap after every point; of more points, thinned, some would be joined
-    x = np.repeat(measured[at], 2)
-    y = np.stack((predicted[at], np.full(len(at), np.nan)), -1).reshape(-1)
-    ends = [float(measured.min()), float(measured.max())]
-    lines = [Line("equal", ends, ends, "ref"), Line("model on its own", x, y)]
-    look: dict[str, Any] = {"unit": "Nm", "x_label": "measured (Nm)", "height": 320}
-    return Charts([figures.line_chart(lines, title="Predicted over measured", **look)])
-
-
 def _table(found: Mapping[str, Any], what: str) -> Section:
     rows = [(name, *(Cell.of(row[key], 4) for key in COLUMNS)) for name, row in found[what].items()]
     columns = (what[:-1], *COLUMNS.values())
-    table = Table(columns, rows, sortable=True, tall=len(rows) > 20)
+    table = Table(columns, rows, sortable=True)
     return Section(what, what.capitalize(), [table])

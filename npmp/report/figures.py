@@ -1,5 +1,4 @@
-"""Charts over numbers by matplotlib, as SVG inside the page: lines, histograms, timelines, a
-footfall diagram.
+"""Charts over numbers by matplotlib, as SVG inside the page: lines, histograms, a footfall diagram.
 
 Each function takes plain arrays and gives a `Chart`. Colours are names of the page's own
 (`assets/page.css` gives each a light and a dark value), so one drawing serves both, and print. The
@@ -11,7 +10,6 @@ each stretch, so that a spike never disappears.
 from __future__ import annotations
 
 import io
-import math
 import re
 import warnings
 import xml.etree.ElementTree as ET
@@ -27,7 +25,8 @@ from markupsafe import Markup
 from npmp.report.parts import Chart, number, visible
 
 MAX_POINTS = 600
-WIDTH = 940  # of drawings that fill the page [pixels]
+# of drawings that fill the page [pixels]
+WIDTH = 940
 FloatArray = npt.NDArray[np.float64]
 Range = tuple[float, float]
 
@@ -47,11 +46,6 @@ COLOURS = {
     "line": "#dfe3e8",
     "grid": "#e9ecf0",
     "lost-ink": "#a5401f",
-}
-# Colours of a timeline's parts.
-PARTS = {"kept": "rf", "held": "third"} | {
-    f"r{i}": name
-    for i, name in enumerate(("lf", "other", "lh", "lost-ink", "robot", "ink", "ref", "line"))
 }
 WIDTHS = {"ref": 2.2, "other": 1.2}
 DASHED = {"color": COLOURS["lost-ink"], "linewidth": 1, "linestyle": (0, (4, 3))}
@@ -90,16 +84,6 @@ class Line:
     x: npt.ArrayLike
     y: npt.ArrayLike
     css: str = "robot"
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """A part [start, stop) of a row of a timeline, its class (`PARTS`) and its words on hover."""
-
-    start: float
-    stop: float
-    css: str
-    words: str
 
 
 # ---- drawing
@@ -239,25 +223,6 @@ def thin(x: FloatArray, y: FloatArray, limit: int = MAX_POINTS) -> tuple[FloatAr
             keep.add(int(gaps[0]))
     index = np.array(sorted(keep))
     return x[index], y[index]
-
-
-def rounded_up(value: float) -> float:
-    """The next number of two significant digits; the value itself where it is not above zero.
-
-    >>> rounded_up(0.01723), rounded_up(3.04), rounded_up(120.0)
-    (0.018, 3.1, 120.0)
-    """
-    if not (math.isfinite(value) and value > 0):
-        return value
-    decimals = 1 - math.floor(math.log10(value))
-    return round(math.ceil(round(value * 10.0**decimals, 6)) / 10.0**decimals, 12)
-
-
-def shorten(text: str, limit: int) -> str:
-    """Text of at most `limit` characters: its beginning and its end, where names of recordings
-    differ."""
-    half = (limit - 1) // 2
-    return text if len(text) <= limit else f"{text[:half]}…{text[-half:]}"
 
 
 # ---- lines
@@ -419,9 +384,6 @@ def histogram(
     *,
     title: str,
     unit: str = "",
-    weights: npt.ArrayLike | None = None,
-    before: npt.ArrayLike | None = None,
-    names: tuple[str, str] = ("", ""),
     threshold: float | None = None,
     bins: int = 40,
     top: float | None = None,
@@ -430,83 +392,38 @@ def histogram(
     height: int = 160,
 ) -> Chart:
     """Shares of values (N,) by size, from 0; the last bin holds all that is larger than `top`
-    (their 99.5th percentile, at least `least`, rounded up to two digits).
+    (their 99.5th percentile, at least `least`).
 
-    weights: (N,) of each value. before: (N,) other weights, drawn as an outline to compare with.
-    names: of `weights` and `before`. threshold: a value to mark.
+    threshold: a value to mark.
     """
     value = np.asarray(values, dtype=np.float64).reshape(-1)
-    finite = np.isfinite(value)
-    value = value[finite]
+    value = value[np.isfinite(value)]
     with _sheet(width, height, left=40) as sheet:
         axes = sheet.axes
         if not value.size:
             axes.axis("off")
             sheet.text(0.5, 0.5, "nothing to count", "lost-ink", ha="center", va="center")
             return Chart(title, unit, sheet.svg(title))
-        most = top if top is not None else rounded_up(max(float(np.percentile(value, 99.5)), least))
-        most = max(most, 0.0 if threshold is None else 1.1 * threshold)
-        edges = np.linspace(0.0, most if most > 0 else 1.0, bins + 1)
-
-        def shares(given: npt.ArrayLike | None) -> FloatArray:
-            weight = np.ones(len(finite)) if given is None else np.asarray(given, np.float64)
-            weight = weight.reshape(-1)[finite]
-            counts, _ = np.histogram(np.clip(value, 0.0, edges[-1]), edges, weights=weight)
-            return np.asarray(100.0 * counts / max(float(counts.sum()), 1e-300))
-
-        bars = [shares(weights)]
+        most = top if top is not None else max(float(np.percentile(value, 99.5)), least)
+        most = max(most, 0.0 if threshold is None else 1.1 * threshold) or 1.0
+        counts, edges = np.histogram(np.clip(value, 0.0, most), bins, (0.0, most))
+        shares = 100.0 * counts / len(value)
         look: dict[str, Any] = {"facecolor": COLOURS["robot"], "linewidth": 0, "fill": True}
-        sheet.tag(axes.stairs(bars[0], edges, **look), "fill robot")
-        if before is not None:
-            bars.append(shares(before))
-            outline = axes.stairs(bars[1], edges, color=COLOURS["other"], linewidth=1.2)
-            sheet.tag(outline, "outline other")
-        axes.set_xlim(0.0, edges[-1])
-        axes.set_ylim(0.0, 1.08 * float(np.max(bars)))
+        sheet.tag(axes.stairs(shares, edges, **look), "fill robot")
+        axes.set_xlim(0.0, most)
+        axes.set_ylim(0.0, 1.08 * float(shares.max()))
         axes.grid(axis="y", linewidth=1, clip_on=False)
         sheet.ticks(axes.xaxis, max(3, round(sheet.box[2] / 70)))
         sheet.ticks(axes.yaxis, 3, "%")
         if threshold is not None:
             axes.axvline(threshold, **DASHED)
-        if (value > edges[-1]).any():
-            words = f"the last bar: all above {number(float(edges[-1]))}"
+        if (value > most).any():
+            words = f"the last bar: all above {number(most)}"
             sheet.figure.text(1 - 10 / width, 2 / height, words, ha="right", va="bottom")
-        svg = sheet.svg(title)
-    both = names[0] and before is not None
-    return Chart(title, unit, svg, [(names[0], "robot"), (names[1], "other")] if both else [])
+        return Chart(title, unit, sheet.svg(title))
 
 
-# ---- rows over time
-
-
-def timeline(
-    rows: Sequence[tuple[str, float, Sequence[Stretch]]],
-    *,
-    title: str,
-    keys: Sequence[tuple[str, str]],
-) -> Chart:
-    """Rows (name, length [s], stretches) on one time axis."""
-    longest = max((length for _, length, _ in rows), default=1.0) or 1.0
-    count = max(len(rows), 1)
-    with _sheet(WIDTH, 36 + 17 * count, left=190, right=50, top=4) as sheet:
-        axes, pixel = sheet.axes, longest / sheet.box[2]
-        axes.set_xlim(0.0, longest)
-        axes.set_ylim(count, 0.0)
-        axes.set_yticks([])
-        sheet.ticks(axes.xaxis, 8)
-        place = {"va": "center", "transform": axes.transData, "clip_on": False}
-        for i, (name, length, stretches) in enumerate(rows):
-            short, lane = shorten(name, 28), (i + 0.18, 0.64)
-            sheet.text(-8 * pixel, i + 0.5, short, "ink", hover=name, ha="right", **place)
-            sheet.text(length + 6 * pixel, i + 0.5, f"{length:.0f} s", ha="left", **place)
-            axes.broken_barh([(0.0, length)], lane, facecolor=COLOURS["grid"], linewidth=0)
-            for part in stretches:
-                span, colour = (part.start, part.stop - part.start), COLOURS[PARTS[part.css]]
-                bar = axes.broken_barh([span], lane, facecolor=colour, linewidth=0)
-                sheet.tag(bar, f"part {part.css}", hover=part.words)
-        sheet.label_x("time in the recording (s)")
-        svg = sheet.svg(title)
-    return Chart(title, "", svg, keys, wide=True)
+# ---- feet
 
 
 def stance(

@@ -55,6 +55,6 @@ def compared_logs(
             Section(
                 "worst", "The most different channels", [Lines(in_words(found)), Charts(charts)]
             ),
-            Section("all", "All channels", [Table(columns, rows, sortable=True, tall=True)]),
+            Section("all", "All channels", [Table(columns, rows, sortable=True)]),
         ],
     )

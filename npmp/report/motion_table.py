@@ -57,7 +57,7 @@ def motion_table(motions: Sequence[ReferenceMotion], *, most: int | None = None)
         "weight",
         *(["split"] if splits else []),
     ]
-    return Table(headings, rows, last, sortable=True, tall=True)
+    return Table(headings, rows, last, sortable=True)
 
 
 def _cell(key: str, value: float, *, marked: bool = False) -> Cell:

@@ -1,4 +1,4 @@
-"""The report of a run: each part of `ReportData` becomes a section, a part that is missing none."""
+"""The report of a run: each thing that is given becomes a section."""
 
 from __future__ import annotations
 
@@ -14,19 +14,16 @@ import numpy.typing as npt
 
 from mocap_data.motion import ReferenceMotion
 from npmp import robots
+from npmp.evaluation.policy import PolicyEvaluation
 from npmp.evaluation.rollouts import ClipRollout, Rollouts, read_rollouts
-from npmp.report import figures, replay
-from npmp.report.data import ReportData, Walking
+from npmp.report import figures, policy_page
 from npmp.report.figures import Line
 from npmp.report.motion_table import motion_table
 from npmp.report.parts import (
     FOOT_CSS,
-    Bar,
-    Bars,
     Chart,
     Charts,
     Fold,
-    ReplayPlayer,
     Section,
     Table,
     Words,
@@ -34,6 +31,7 @@ from npmp.report.parts import (
     foot_label,
     number,
 )
+from npmp.report.replay import ReplayClip, replay_section
 from npmp.training.tables import read_metrics
 
 FloatArray = npt.NDArray[np.float64]
@@ -41,40 +39,60 @@ FloatArray = npt.NDArray[np.float64]
 # the tables.
 MAX_CLIPS_DRAWN = 20
 MAX_METRICS_OPEN, MAX_METRICS = 12, 60
-WALKING = "walking on command"  # how the replay lists it
+# how the replay lists it
+WALKING = "walking on command"
 
 
-def build(out_html: Path | str, data: ReportData) -> Path:
+def build(
+    out: Path | str,
+    *,
+    title: str = "Report",
+    subtitle: str = "",
+    cards: Sequence[tuple[str, str, str]] = (),
+    evaluation: Mapping[str, Any] | None = None,
+    rollouts: Path | str | None = None,
+    walking: PolicyEvaluation | None = None,
+    motions: Sequence[ReferenceMotion] = (),
+    learning: Sequence[tuple[str, Path | str]] = (),
+    provenance: Mapping[str, Any] | None = None,
+) -> Path:
     """Write the report and return its path. The file appears whole or not at all.
 
+    Args:
+      cards: (label, value, caption) at the top; from `evaluation` when empty.
+      evaluation: the content of evaluation.json. rollouts: path of rollouts.h5.
+      walking: of a policy.
+      motions: whose figures of retargeting are shown.
+      learning: (title, path of metrics.csv) per run.
+      provenance: command, config, seeds, versions, machine; absolute paths are cut.
+
     Raises:
-      InputError: when a file that `data` names is missing or malformed, or its robot is unknown.
+      InputError: when a file is missing or malformed, or its robot is unknown.
     """
-    evaluated = list((data.evaluation or {}).get("clips", ()))
-    rollouts = None
-    if data.rollouts is not None:
-        rollouts = read_rollouts(data.rollouts)  # sorted by name
+    evaluated = list((evaluation or {}).get("clips", ()))
+    clips: list[ClipRollout] = []
+    read, robot, shown = None, None if walking is None else walking.task.robot, []
+    if rollouts is not None:
+        read = read_rollouts(rollouts)
+        robot = robots.load(read.robot)
         place = {clip["name"]: i for i, clip in enumerate(evaluated)}
-        ordered = sorted(rollouts.clips, key=lambda clip: place.get(clip.name, len(place)))
-        rollouts = replace(rollouts, clips=tuple(ordered))
-    section, packed = _replay(data, rollouts)
-    index = {clip["name"]: i for i, clip in enumerate(packed["clips"])} if packed else {}
-    return assemble(
-        Path(out_html),
-        title=data.title,
-        subtitle=data.subtitle,
-        cards=list(data.headline) or _headline_of(evaluated),
-        sections=[
-            section,
-            _imitation(evaluated, rollouts, index),
-            _walking(data.walking, index),
-            _retarget(data.motions),
-            _learning(data.learning),
-        ],
-        replay=packed,
-        provenance=data.provenance,
-        scripts=("page.js", "tables.js"),
-    )
+        clips = sorted(read.clips, key=lambda clip: place.get(clip.name, len(place)))
+        shown = [
+            ReplayClip(c.name, c.qpos, c.rate_hz, c.reference_qpos, c.tracked_frames) for c in clips
+        ]
+    if walking is not None:
+        shown.append(policy_page.clip_of(walking.task, walking.trial, WALKING))
+    replay, index = (None, {}) if robot is None else replay_section(robot, shown)
+    sections = [
+        replay,
+        _imitation(evaluated, read and replace(read, clips=tuple(clips)), index),
+        _walking(walking, index.get(WALKING)),
+        _retarget(motions),
+        _learning(learning),
+    ]
+    cards = cards or _headline_of(evaluated)
+    text = {"title": title, "subtitle": subtitle}
+    return assemble(Path(out), **text, cards=cards, sections=sections, provenance=provenance)
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -102,49 +120,6 @@ def _headline_of(clips: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str
         ("Base deviation", f"{deviation} cm", "distance from the reference while tracked, mean"),
         ("Joint error", f"{joints} rad", "mean absolute difference to the reference"),
     ]
-
-
-# ---- replay
-
-
-def _replay(
-    data: ReportData, rollouts: Rollouts | None
-) -> tuple[Section | None, dict[str, Any] | None]:
-    clips = [
-        replay.ReplayClip(
-            c.name, c.qpos, c.rate_hz, reference=c.reference_qpos, tracked_frames=c.tracked_frames
-        )
-        for c in (rollouts.clips if rollouts else ())
-    ]
-    if (walk := data.walking) is not None:
-        both: dict[str, Any] = {"command": walk.command, "achieved": walk.achieved}
-        clips.append(replay.ReplayClip(WALKING, walk.qpos, walk.rate_hz, **both))
-    if not clips:
-        return None, None
-    return replay_section(robots.load(str(data.robot or (rollouts and rollouts.robot))), clips)
-
-
-def replay_section(
-    robot: robots.Robot, clips: Sequence[replay.ReplayClip]
-) -> tuple[Section, dict[str, Any] | None]:
-    """The replay, and its data (None where no clip can be drawn)."""
-    packed, remarks = replay.pack(robot.model(), list(clips), robot.foot_bodies)
-    notes = [Words(remark, "") for remark in remarks]
-    shown = packed["clips"]
-    if not shown:
-        return Section("replay", "Replay", notes), None
-    ghost, recording = any(c["layers"] > 1 for c in shown), any("points" in c for c in shown)
-    if ghost:
-        words = "The robot in blue, its reference as a grey ghost; lines on the floor: base paths."
-    else:
-        words = "The robot in blue; the line on the floor is its base's path."
-    if recording:
-        words += " The recording beside the robot, and where its keypoints are on the robot."
-    if any("velocity" in c for c in shown):
-        words += " Arrows: velocity commanded (grey) and achieved (blue) in m/s; arcs: yaw rate."
-    feet = [foot_label(robot.foot_bodies, i) for i in range(len(robot.foot_bodies))]
-    parts = [Words(words), ReplayPlayer(feet, ghost, recording), *notes]
-    return Section("replay", "Replay", parts), packed
 
 
 # ---- imitation
@@ -217,20 +192,9 @@ def _clip_fold(
     mean = Line("mean of joints", t, difference.mean(axis=1))
     base = Line("base deviation", t, 100 * clip.base_deviation_m())
     charts = [chart("Base deviation", "(cm)", base), chart("Joint error", "(rad)", worst, mean)]
-    # heights of the feet on one scale, so that they compare
     feet, reference = clip.foot_height, clip.reference_foot_height
-    both = np.concatenate([feet[tracked], reference])
-    finite = both[np.isfinite(both)]
-    low, high = np.percentile(finite, [0.5, 99.5]) if finite.size else (0.0, 0.1)
-    pad = 0.08 * max(high - low, 0.02)
-    scale = (100 * float(low - pad), 100 * float(high + pad))
     names = [foot_label(foot_names, i) for i in range(feet.shape[1])]
     css = [FOOT_CSS[i % 4] for i in range(len(names))]
-    for i, name in enumerate(names):
-        lines = [Line("reference", t, 100 * reference[:, i], "ref")]
-        lines.append(Line("robot", t, 100 * feet[:, i], css[i]))
-        look = {"unit": "(cm)", "y_range": scale, "height": 140, **common}
-        charts.append(figures.line_chart(lines, title=f"Foot height {name}", **look))
     footfall: list[Any] = []
     if len(t) > 1:
         stands = np.apply_along_axis(figures.stance, 0, feet, counted=tracked)
@@ -244,34 +208,11 @@ def _clip_fold(
     return Fold(clip.name, [Charts(charts), *footfall], state, is_open)
 
 
-# ---- walking
-
-
-def _walking(walking: Walking | None, index: Mapping[str, int]) -> Section | None:
+def _walking(walking: PolicyEvaluation | None, clip: int | None) -> Section | None:
     if walking is None:
         return None
-    command, achieved = walking.command, walking.achieved
-    parts: list[Any] = [Words("Velocity in the robot's heading frame: commanded, and achieved.")]
-    if walking.errors:
-        parts.append(_error_bars(walking))
-    names = (("Forward velocity", "(m/s)"), ("Lateral velocity", "(m/s)"), ("Yaw rate", "(rad/s)"))
-    for k, (name, unit) in enumerate(names):
-        lines = [Line("commanded", walking.time_s, command[:, k], "ref")]
-        lines.append(Line("achieved", walking.time_s, achieved[:, k]))
-        parts.append(figures.wide(name, unit, *lines, clip=index.get(WALKING)))
-    columns = ("root mean square error", "forward (m/s)", "lateral (m/s)", "yaw rate (rad/s)")
-    parts.append(Table(columns, [["policy", *map(number, _nan_rms(achieved - command))]]))
+    parts = policy_page.trial_parts(walking.task, walking.figures, walking.trial, clip)
     return Section("walking", "Walking on command", parts)
-
-
-def _error_bars(walking: Walking) -> Bars:
-    (first, worst), *_ = walking.errors.items()
-    bars = []
-    for name, value in walking.errors.items():
-        share = f" · {100 * value / worst:.0f} % of {first}" if name != first and worst > 0 else ""
-        css = "robot" if name == list(walking.errors)[-1] else "ref"
-        bars.append(Bar(name, value, number(value) + share, css))
-    return Bars("Velocity error", bars, unit=walking.errors_caption)
 
 
 # ---- retargeting and learning

@@ -21,7 +21,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from mocap_data.files import atomic_path
-from npmp.report.data import machine_summary, scrub, versions
+from npmp.report.provenance import machine_summary, scrub, versions
 
 HERE = Path(__file__).parent
 FOOTER = "This page is one file and needs no network."
@@ -126,13 +126,11 @@ class Charts(Part):
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table. value: what it is sorted by, where that is a number; swatch: class of a
-    colour before it."""
+    """A cell of a table. value: what it is sorted by, where that is a number."""
 
     text: str
     value: float | None = None
     bad: bool = False
-    swatch: str = ""
 
     @classmethod
     def of(cls, value: float, decimals: int, *, bad: bool = False) -> Cell:
@@ -152,7 +150,6 @@ class Table(Part):
     rows: Sequence[Row]
     last: Sequence[Row] = ()
     sortable: bool = False
-    tall: bool = False
 
 
 @dataclass(frozen=True)
@@ -224,9 +221,10 @@ class Picture(Part):
 
 @dataclass(frozen=True)
 class ReplayPlayer(Part):
-    """The 3-D replay's stage and controls. feet: their names; recording: clips come with what was
-    recorded."""
+    """The 3-D replay's stage and controls. data: made by `replay.pack`; feet: their names;
+    recording: clips come with what was recorded."""
 
+    data: Mapping[str, Any]
     feet: Sequence[str]
     ghost: bool = False
     recording: bool = False
@@ -274,19 +272,19 @@ def assemble(
     notes: Sequence[str] = (),
     cards: Sequence[tuple[str, str, str]] = (),
     sections: Sequence[Section | None] = (),
-    replay: Mapping[str, Any] | None = None,
     provenance: Mapping[str, Any] | None = None,
-    scripts: Sequence[str] = ("page.js",),
 ) -> Path:
     """Write a page of sections to `out`, whole or not at all, and return its path.
 
-    cards: (label, value, caption) at the top. replay: what `replay.pack` made. provenance: what
-    made the page, its last section (None: versions and machine); here and in the subtitle paths are
-    cut. scripts: names of assets; the charts listen before the replay starts to speak.
+    cards: (label, value, caption) at the top. provenance: what made the page, its last section
+    (None: versions and machine); here and in the subtitle paths are cut.
     """
     if provenance is None:
         provenance = {"versions": versions(), "machine": machine_summary()}
     shown = [part for part in (*sections, _provenance(provenance, out.parent)) if part is not None]
+    replay = any(isinstance(part, ReplayPlayer) for section in shown for part in section.parts)
+    # the charts listen before the replay starts to speak
+    scripts = ["page.js", "tables.js", *(["replay.js"] if replay else [])]
     text = (
         environment()
         .get_template("page.html")
@@ -297,8 +295,7 @@ def assemble(
             cards=cards,
             policy=POLICY,
             sections=shown,
-            replay=replay,
-            scripts=(*scripts, "replay.js") if replay else scripts,
+            scripts=scripts,
         )
     )
     with atomic_path(out) as temporary:

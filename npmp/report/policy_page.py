@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from npmp.envs import Task, Trial
 from npmp.evaluation.trial import NEAR
 from npmp.report import figures
 from npmp.report.figures import Line
-from npmp.report.page import replay_section
 from npmp.report.parts import (
     FOOT_CSS,
     Bar,
@@ -28,14 +26,16 @@ from npmp.report.parts import (
     foot_label,
     number,
 )
-from npmp.report.replay import ReplayClip
+from npmp.report.replay import ReplayClip, replay_section
 from npmp.sim.terrain import PERIOD_M
 from npmp.tasks.dribble import before_jump
 from npmp.tasks.velocity import COMMAND_CHANNELS, COMMAND_NAMES
 
-GAIT_S = (10.0, 16.0)  # of the trial, in the gait diagram
+# of the trial, in the gait diagram
+GAIT_S = (10.0, 16.0)
 DEG = 180.0 / np.pi
-GROUND_M = 0.1  # between the replay's points of rough ground
+# between the replay's points of rough ground
+GROUND_M = 0.1
 _ON_ROUGH = (
     "The ground is drawn from points 0.1 m apart, so edges of steps look beveled. The field "
     "repeats itself every 8 m; where the robot fell it is put down elsewhere."
@@ -51,24 +51,13 @@ def judged(
     out: Path, task: Task, found: Mapping[str, Any], trial: Trial, provenance: Mapping[str, Any]
 ) -> Path:
     """Write the page; returns its path. found: the content of evaluation.json."""
-    asked: dict[str, Any] = {
-        name: trial.seen[name][:, 0].numpy()
-        for name in ("command", "achieved")
-        if name in trial.seen
-    }
-    asked |= _ball(task, trial)
-    qpos, rate = trial.qpos[1:].numpy(), 1.0 / trial.dt
-    clip = ReplayClip(task.name, qpos, rate, ground=ground_of(task), **asked)
-    replay, packed = replay_section(task.robot, [clip])
-    if packed is not None:
-        disc = "The disc on the floor is where the ball should be."
-        notes = [(clip.ball, disc), (clip.ground, _ON_ROUGH)]
-        also = [Words(words) for thing, words in notes if thing is not None]
-        replay = replace(replay, parts=[*replay.parts, *also])
-    charts = [*_over_time(task, trial), *_map(task, trial), *_to_target(task, trial)]
+    clip = clip_of(task, trial, task.name)
+    disc = "The disc on the floor is where the ball should be."
+    notes = [(clip.ball, disc), (clip.ground, _ON_ROUGH)]
+    also = " ".join(words for thing, words in notes if thing is not None)
     sections = [
-        Section("task", "The trial", [_words(found), *_tables(found), *charts]),
-        replay,
+        Section("task", "The trial", trial_parts(task, found, trial, 0)),
+        replay_section(task.robot, [clip], also)[0],
         _gait(task, trial),
         _speeds(found.get("speeds", ())),
         _pushes(found.get("pushes", ())),
@@ -78,8 +67,32 @@ def judged(
     names = [name for name in task.judged if name in found]
     cards = [(name.replace("_", " "), number(found[name]), caption) for name in names]
     title = f"{found['policy']}: {task.name}"
-    made: dict[str, Any] = {"replay": packed, "provenance": provenance}
-    return assemble(out, title=title, cards=cards, sections=sections, **made)
+    return assemble(out, title=title, cards=cards, sections=sections, provenance=provenance)
+
+
+def clip_of(
+    task: Task, trial: Trial, name: str, *, steps: int | None = None, spacing_m: float = GROUND_M
+) -> ReplayClip:
+    """Robot 0 of a trial to watch, with its velocities, ball and ground, for its first `steps`;
+    spacing_m: between points of the ground."""
+    names = ("command", "achieved", "target", "ball")
+    seen: dict[str, Any] = {
+        name: trial.seen[name][:steps, 0].numpy() for name in names if name in trial.seen
+    }
+    if "ball" in seen:
+        dribble: Any = task
+        seen["ball_m"] = radius = float(dribble.ball_radius[0])
+        seen["ball"] = np.pad(seen["ball"], ((0, 0), (0, 1)), constant_values=radius)
+    qpos, ground = trial.qpos[1:][:steps].numpy(), ground_of(task, spacing_m)
+    return ReplayClip(name, qpos, 1.0 / trial.dt, ground=ground, ground_m=spacing_m, **seen)
+
+
+def trial_parts(
+    task: Task, found: Mapping[str, Any], trial: Trial, clip: int | None
+) -> list[Words | Table | Chart]:
+    """Figures of a trial, and robot 0 over time; clip: its number in the replay."""
+    charts = [*_over_time(task, trial, clip), *_map(task, trial, clip)]
+    return [_words(found), *_tables(found), *charts, *_to_target(task, trial, clip)]
 
 
 def ground_of(task: Task, spacing_m: float = GROUND_M) -> np.ndarray | None:
@@ -97,7 +110,8 @@ def _words(found: Mapping[str, Any]) -> Words:
     settled = "Settled: without the first half second after each change of the command. "
     return Words(
         f"{found['robots']} robots for {number(found['seconds'])} s, randomization "
-        f"{found['randomization']}. A robot that falls is put back at a start; every step counts. "
+        f"{found.get('randomization', 'none')}. A robot that falls is put back at a start; every "
+        "step counts. "
         f"{settled if 'velocity_error' in found else ''}The curves are robot 0's."
     )
 
@@ -124,18 +138,18 @@ def _time(trial: Trial) -> np.ndarray:
     return (np.arange(len(trial.fell)) + 1) * trial.dt
 
 
-def _over_time(task: Task, trial: Trial) -> list[Chart]:
+def _over_time(task: Task, trial: Trial, clip: int | None) -> list[Chart]:
     if (traces := task.traces(trial)) is None:
         return []
     both = [("commanded", traces.asked.numpy(), "ref"), ("achieved", traces.done.numpy(), "robot")]
     charts = []
     for k, (title, unit) in enumerate(traces.channels):
         lines = [Line(name, _time(trial), values[:, k], css) for name, values, css in both]
-        charts.append(figures.wide(title, unit, *lines, clip=0))
+        charts.append(figures.wide(title, unit, *lines, clip=clip))
     return charts
 
 
-def _map(task: Task, trial: Trial) -> list[Chart]:
+def _map(task: Task, trial: Trial, clip: int | None) -> list[Chart]:
     """Of a task with a course: the path from above, and how far from it robots are."""
     course: Any = getattr(task, "course", None)
     if course is None:
@@ -149,46 +163,21 @@ def _map(task: Task, trial: Trial) -> list[Chart]:
     errors.append(Line("robot 0", time, error[:, 0]))
     return [
         figures.wide("From above", "(m)", *lines, x_label="x (m)", height=420, square=True),
-        figures.wide("Distance to the path", "(m)", *errors, clip=0),
+        figures.wide("Distance to the path", "(m)", *errors, clip=clip),
     ]
 
 
-def _ball(task: Task, trial: Trial) -> dict[str, Any]:
-    """Robot 0's ball and target, for the replay, where there is one; of the mean radius."""
-    if "ball" not in trial.seen:
-        return {}
-    config: Any = task.config
-    radius = sum(config.radius_m) / 2
-    ball = np.pad(trial.seen["ball"][:, 0].numpy(), ((0, 0), (0, 1)), constant_values=radius)
-    return {"ball": ball, "ball_m": radius, "target": trial.seen["target"][:, 0].numpy()}
-
-
-def since_jumps(trial: Trial, period: int) -> tuple[np.ndarray, np.ndarray]:
-    """Quartiles (3, S) over robots and jumps of the distances of ball and target [m], and the times
-    since the target jumped (S,) [s]; period: control steps between jumps."""
-    error = trial.error.numpy()
-    since = period - np.round(trial.seen["to_jump_s"].numpy() / trial.dt).astype(int)
-    steps = np.unique(since)
-    quartiles = [np.percentile(error[since == step], (25, 50, 75)) for step in steps]
-    return (steps + 1) * trial.dt, np.array(quartiles).T
-
-
-def _to_target(task: Task, trial: Trial) -> list[Chart]:
-    """Of a task with a ball: its distance to the target over the trial, after a jump, and for what
-    share of the time."""
+def _to_target(task: Task, trial: Trial, clip: int | None) -> list[Chart]:
+    """Of a task with a ball: its distance to the target over the trial, and for what share of the
+    time."""
     if "to_jump_s" not in trial.seen:
         return []
     config: Any = task.config
-    error, time = trial.error.numpy(), _time(trial)
-    since, after = since_jumps(trial, round(config.jump_period_s / trial.dt))
+    error = trial.error.numpy()
     far = np.linspace(0.0, config.far_m, 101)
     late = error[before_jump(trial).numpy()]
-    over = [Line("median of all", time, np.median(error, axis=-1), "other")]
-    over.append(Line("robot 0", time, error[:, 0]))
-    quarters = ("a quarter below", "ref"), ("median", "robot"), ("three quarters below", "ref")
-    jump = [
-        Line(name, since, values, css) for (name, css), values in zip(quarters, after, strict=True)
-    ]
+    over = [Line("median of all", _time(trial), np.median(error, axis=-1), "other")]
+    over.append(Line("robot 0", _time(trial), error[:, 0]))
     times = ("at all times", error, "ref"), ("in the last second before a jump", late, "robot")
     within = [
         Line(name, far, [(values <= edge).mean() for edge in far], css)
@@ -197,8 +186,7 @@ def _to_target(task: Task, trial: Trial) -> list[Chart]:
     ]
     share: dict[str, Any] = {"x_label": "(m)", "y_range": (0.0, 1.05)}
     return [
-        figures.wide("Ball to target", "(m)", *over, clip=0),
-        figures.wide("Ball to target since the target jumped", "(m)", *jump),
+        figures.wide("Ball to target", "(m)", *over, clip=clip),
         figures.wide("Share of time that the ball is so near", "", *within, **share),
     ]
 
@@ -238,40 +226,22 @@ def _speeds(rows: Sequence[Mapping[str, Any]]) -> Section | None:
     parts: list[Any] = [Words(words)]
     for key, (title, unit) in zip(COMMAND_NAMES, COMMAND_CHANNELS, strict=True):
         mine = [row for row in rows if row["component"] == key]
-        x = [row["command"] for row in mine]
-
-        def line(
-            label: str,
-            name: str,
-            css: str = "robot",
-            scale: float = 1.0,
-            mine: Sequence[Mapping[str, Any]] = mine,
-            x: Sequence[float] = x,
-        ) -> Line:
-            return Line(label, x, [scale * row.get(name, np.nan) for row in mine], css)
-
+        names = ("command", "achieved", "success", "roll_rms_rad", "pitch_rad", "height_m")
+        value = {name: np.array([row.get(name, np.nan) for row in mine]) for name in names}
+        x = value["command"]
+        roll = Line("roll, RMS", x, DEG * value["roll_rms_rad"])
+        pitch = Line("pitch, mean", x, DEG * value["pitch_rad"], "other")
+        velocities = Line("commanded", x, x, "ref"), Line("achieved", x, value["achieved"])
         charts = (
-            (title, f"({unit})", [Line("commanded", x, x, "ref"), line("achieved", "achieved")]),
-            ("Success", "", [line("success", "success")]),
-            (
-                "Base roll and pitch",
-                "(deg)",
-                [
-                    line("roll, RMS", "roll_rms_rad", scale=DEG),
-                    line("pitch, mean", "pitch_rad", "other", DEG),
-                ],
-            ),
-            ("Base height", "(cm)", [line("height", "height_m", scale=100)]),
+            (title, f"({unit})", velocities, None),
+            ("Success", "", [Line("success", x, value["success"])], (0.0, 1.05)),
+            ("Base roll and pitch", "(deg)", [roll, pitch], None),
+            ("Base height", "(cm)", [Line("height", x, 100 * value["height_m"])], None),
         )
+        label = f"commanded ({unit})"
         drawn = [
-            figures.line_chart(
-                lines,
-                title=name,
-                unit=of,
-                x_label=f"commanded ({unit})",
-                y_range=(0.0, 1.05) if name == "Success" else None,
-            )
-            for name, of, lines in charts
+            figures.line_chart(lines, title=name, unit=of, x_label=label, y_range=y_range)
+            for name, of, lines, y_range in charts
         ]
         parts.append(Charts(drawn))
     return Section("speeds", "Over the range of commands", parts)

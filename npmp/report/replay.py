@@ -21,6 +21,8 @@ import numpy.typing as npt
 
 from mocap_data.errors import InputError
 from npmp.render.clip import ReplayClip, frame_choice
+from npmp.report.parts import ReplayPlayer, Section, Words, foot_label
+from npmp.robots import Robot
 from npmp.robots.visuals import body_poses, moving_bodies, shapes
 
 FRAMES_PER_S = 25.0
@@ -37,11 +39,6 @@ def _pack(
 
 def _text(packed: npt.NDArray[np.uint16]) -> str:
     return base64.b64encode(packed.tobytes()).decode("ascii")
-
-
-def _with_target(ball: npt.NDArray[Any], target: npt.NDArray[Any]) -> FloatArray:
-    """(T, 2, 3): the ball, and its target on the floor."""
-    return np.stack((ball, np.pad(target, ((0, 0), (0, 1)))), axis=1).astype(np.float64)
 
 
 def _pack_clip(
@@ -61,7 +58,8 @@ def _pack_clip(
     poses = np.stack(layers, axis=1)  # (frames, layers, bodies, 7)
     ball = None
     if clip.ball is not None and clip.target is not None:
-        ball = _with_target(clip.ball, clip.target)
+        # (T, 2, 3): the ball, and its target on the floor
+        ball = np.stack((clip.ball, np.pad(clip.target, ((0, 0), (0, 1)))), 1).astype(np.float64)
     places = {"points": clip.keypoints, "feet": clip.feet, "ball": ball}
     kept = {name: value[keep] for name, value in places.items() if value is not None}
     every = np.concatenate([value.reshape(-1, 3) for value in (poses[..., :3], *kept.values())])
@@ -107,9 +105,8 @@ def pack(
 ) -> tuple[dict[str, Any], list[str]]:
     """Everything the page's replay needs, ready for JSON, and remarks on what was left out.
 
-    When all clips at 25 frames/s are over the budget, first the frame rate is halved, then each
-    clip is cut to the same length. A clip without a finite frame is left out with a remark. The
-    clips keep their order.
+    Clips over the budget are cut to the same length. A clip without a finite frame is left out
+    with a remark. The clips keep their order.
     """
     bodies = len(moving_bodies(model))
     chosen, remarks = _within_budget(clips, bodies, budget_bytes)
@@ -127,31 +124,47 @@ def pack(
 def _within_budget(
     clips: Sequence[ReplayClip], bodies: int, budget_bytes: int
 ) -> tuple[list[tuple[npt.NDArray[np.int64], float]], list[str]]:
-    """The frames to keep of each clip and their rate, and what to say of it."""
+    """The frames to keep of each clip and their rate, and a remark where clips are cut."""
     each = [
         14 * bodies * (1 if clip.reference is None else 2)
         + sum(6 * value.shape[1] for value in (clip.keypoints, clip.feet) if value is not None)
         + (0 if clip.ball is None or clip.target is None else 12)
         for clip in clips
     ]
-
-    def choice(fps: float) -> list[tuple[npt.NDArray[np.int64], float]]:
-        return [frame_choice(len(np.asarray(c.qpos)), c.rate_hz, fps) for c in clips]
+    kept = [frame_choice(len(np.asarray(c.qpos)), c.rate_hz, FRAMES_PER_S) for c in clips]
 
     def cost(seconds: float) -> int:
-        return sum(
-            b * min(len(k), max(1, int(seconds * f)))
-            for b, (k, f) in zip(each, chosen, strict=True)
-        )
+        lengths = (min(len(frames), max(1, int(seconds * fps))) for frames, fps in kept)
+        return sum(size * length for size, length in zip(each, lengths, strict=True))
 
-    chosen, remarks = choice(FRAMES_PER_S), []
-    if cost(1e9) > budget_bytes:
-        chosen = choice(FRAMES_PER_S / 2)
-        remarks.append(f"Long recordings: the replay keeps {FRAMES_PER_S / 2:g} frames per second.")
-    if cost(1e9) > budget_bytes:
-        seconds = max(len(k) / f for k, f in chosen)
-        while seconds > 1 and cost(seconds) > budget_bytes:
-            seconds *= 0.9
-        chosen = [(k[: max(1, int(seconds * f))], f) for k, f in chosen]
-        remarks.append(f"Long recordings: the replay keeps the first {seconds:.0f} s of each clip.")
-    return chosen, remarks
+    longest = seconds = max((len(frames) / fps for frames, fps in kept), default=0.0)
+    while seconds > 1.0 and cost(seconds) > budget_bytes:
+        seconds *= 0.9
+    if seconds == longest:
+        return kept, []
+    cut = [(frames[: max(1, int(seconds * fps))], fps) for frames, fps in kept]
+    return cut, [f"Long recordings: the replay keeps the first {seconds:.0f} s of each clip."]
+
+
+def replay_section(
+    robot: Robot, clips: Sequence[ReplayClip], words: str = ""
+) -> tuple[Section, dict[str, int]]:
+    """The replay, and the number of each clip in it by name. words: about these clips."""
+    packed, remarks = pack(robot.model(), clips, robot.foot_bodies)
+    notes = [Words(remark, "") for remark in remarks]
+    shown = packed["clips"]
+    if not shown:
+        return Section("replay", "Replay", notes), {}
+    ghost, recording = any(c["layers"] > 1 for c in shown), any("points" in c for c in shown)
+    if ghost:
+        lead = "The robot in blue, its reference as a grey ghost; lines on the floor: base paths."
+    else:
+        lead = "The robot in blue; the line on the floor is its base's path."
+    if recording:
+        lead += " The recording beside the robot, and where its keypoints are on the robot."
+    if any("velocity" in c for c in shown):
+        lead += " Arrows: velocity commanded (grey) and achieved (blue) in m/s; arcs: yaw rate."
+    feet = [foot_label(robot.foot_bodies, i) for i in range(len(robot.foot_bodies))]
+    player = ReplayPlayer(packed, feet, ghost, recording)
+    section = Section("replay", "Replay", [Words(f"{lead} {words}".strip()), player, *notes])
+    return section, {clip["name"]: i for i, clip in enumerate(shown)}

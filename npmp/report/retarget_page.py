@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,8 @@ from mocap_data.errors import counted
 from mocap_data.motion import ReferenceMotion, speeds
 from mocap_data.store import MotionSet
 from npmp.report import figures
-from npmp.report.figures import Line, Stretch
+from npmp.report.figures import Line
 from npmp.report.motion_table import motion_table
-from npmp.report.page import replay_section
 from npmp.report.parts import (
     FOOT_CSS,
     Cell,
@@ -32,6 +31,7 @@ from npmp.report.parts import (
     Charts,
     Fold,
     Lines,
+    Row,
     Section,
     Table,
     Words,
@@ -39,18 +39,20 @@ from npmp.report.parts import (
     foot_label,
     number,
 )
-from npmp.report.replay import ReplayClip
+from npmp.report.replay import ReplayClip, replay_section
 from npmp.robots import Robot
-from retarget.cleaning import REASONS, Cleaned
+from retarget.cleaning import Cleaned
 from retarget.ground import runs
 from retarget.overview import median_of, originals_of
 from retarget.quality import SLIDING, QualityMeter, overall_rms, slide_speeds, trouble
 from retarget.recorded import bones, keypoints_of
 
-MAX_WORST, MAX_OTHERS = 6, 6  # motions whose curves are drawn
-MAX_ROWS = 400  # of the table
-MAX_RECORDINGS = 80  # of the timeline
-SHORTEST_REPLAY = 2.0  # [s] shorter motions are shown only where there is nothing else
+# motions whose curves are drawn
+MAX_WORST, MAX_OTHERS = 6, 6
+# of the table
+MAX_ROWS = 400
+# shorter motions are shown only where there is nothing else [s]
+SHORTEST_REPLAY = 2.0
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -101,13 +103,10 @@ class RetargetReport:
 def build(out: Path | str, data: RetargetReport) -> Path:
     """Write the report and return its path. The file appears whole or not at all."""
     chosen = chosen_for_replay(data)
-    replay, packed = _replay(data, chosen)
-    place = {clip["name"]: i for i, clip in enumerate(packed["clips"])} if packed else {}
+    replay, place = _replay(data, chosen)
     index = {motion.name: place[title] for title, motion in chosen if title in place}
-    whole, motions = (
-        counted(len(data.whole.motions), "recording"),
-        counted(len(data.motions), "motion"),
-    )
+    whole = counted(len(data.whole.motions), "recording")
+    motions = counted(len(data.motions), "motion")
     mirrors = len(data.cleaned.motions.motions) - len(data.motions)
     also = f", and {mirrors} mirror images" if mirrors else ""
     return assemble(
@@ -123,9 +122,7 @@ def build(out: Path | str, data: RetargetReport) -> Path:
             _dropped(data),
             _problems(data),
         ],
-        replay=packed,
         provenance=_provenance(data),
-        scripts=("page.js", "tables.js"),
     )
 
 
@@ -196,19 +193,17 @@ def chosen_for_replay(data: RetargetReport) -> list[tuple[str, ReferenceMotion]]
 
 def _replay(
     data: RetargetReport, chosen: Sequence[tuple[str, ReferenceMotion]]
-) -> tuple[Section | None, dict[str, Any] | None]:
-    """The section and its data."""
+) -> tuple[Section | None, dict[str, int]]:
+    """The section, and the number of each clip in it by its title."""
     if not chosen:
-        return None, None
+        return None, {}
     wholes = {entry.recording or entry.name: entry for entry in data.whole.motions}
     clips = []
     for title, motion in chosen:
         recording = motion.recording or motion.name
         given = wholes.get(recording, motion), data.clips.get(recording)
         clips.append(replay_clip(title, motion, *given, data.robot, data.meter))
-    section, packed = replay_section(data.robot, clips)
-    shown = Words(f"{len(chosen)} of {len(data.motions)} motions.")
-    return replace(section, parts=[section.parts[0], shown, *section.parts[1:]]), packed
+    return replay_section(data.robot, clips, f"{len(chosen)} of {len(data.motions)} motions.")
 
 
 def replay_clip(
@@ -248,18 +243,12 @@ def _histograms(data: RetargetReport) -> Section | None:
     if not motions:
         return None
     errors = [m.frame_quality["marker_rms_m"] for m in motions if "marker_rms_m" in m.frame_quality]
-    slides, depths, root, shares = [], [], [], []
+    slides, depths, shares = [], [], []
     for motion in motions:
         feet = data.meter.feet(motion)
         slides.append(slide_speeds(feet, data.meter.contacts(motion), motion.rate_hz))
         depths.append(np.maximum(0.0, radius - feet[..., 2].min(axis=(1, 2))))
-        root.append(speeds(motion))
         shares.append(speed_shares(data.robot, motion).max(axis=1))
-    pairs = list(zip(root, motions, strict=True))
-    lengths = np.concatenate([np.full(len(s), 1.0 / m.rate_hz) for s, m in pairs])
-    weights = np.concatenate([np.full(len(s), m.weight) for s, m in pairs])
-    sampled = {"before": lengths, "weights": lengths * weights}
-    sampled |= {"names": ("as sampled", "as recorded")}
     seconds = np.array([motion.duration_s for motion in motions])
     longest = {"bins": 20, "top": float(seconds.max()) * 1.001}
     percent = "(% of its limit, fastest joint of each frame)"
@@ -268,7 +257,7 @@ def _histograms(data: RetargetReport) -> Section | None:
         ("Foot slide", "(cm/s, each step in stance)", 100, slides, {"threshold": 100 * SLIDING}),
         ("Feet in the floor", "(mm, deepest foot of each frame)", 1000, depths, {"least": 0.5}),
         ("Joint speed", percent, 100, shares, {"threshold": 100.0}),
-        ("Root speed", "(m/s)", 1, root, sampled),
+        ("Root speed", "(m/s)", 1, [speeds(motion) for motion in motions], {}),
         ("Length of motions", "(s)", 1, [seconds], longest),
     ]
     charts = [
@@ -276,10 +265,7 @@ def _histograms(data: RetargetReport) -> Section | None:
         for title, unit, factor, values, more in shown
         if values
     ]
-    words = (
-        "Shares of all kept frames without mirror images. Root speed is shown before and after the "
-        "sampling weights."
-    )
+    words = "Shares of all kept frames without mirror images."
     return Section("distributions", "Distributions", [Words(words), Charts(charts, small=True)])
 
 
@@ -366,16 +352,9 @@ def curves_of(
     joint = Line(robot.joint_names[fastest], t, shares[:, fastest], "third")
     charts.append(chart("Joint speed", "(% of limit)", moment, joint, threshold=100.0))
     root = motion.qpos[:, :2] - motion.qpos[0, :2]
-    # at least half a metre each way
-    wide = [
-        (min(v.min(), (v.min() + v.max() - 0.5) / 2), max(v.max(), (v.min() + v.max() + 0.5) / 2))
-        for v in root.T
-    ]
-    from_above = {"x_range": wide[0], "y_range": wide[1], "height": 200, "clip": None}
     path = Line("root", root[:, 0], root[:, 1])
-    charts.append(
-        chart("Root path", "(m, from above)", path, x_label="x (m)", square=True, **from_above)
-    )
+    from_above: dict[str, Any] = {"x_label": "x (m)", "height": 200, "clip": None, "x_range": None}
+    charts.append(chart("Root path", "(m, from above)", path, square=True, **from_above))
     return [*charts, chart("Root height", "(cm)", Line("root", t, 100 * motion.qpos[:, 2]))]
 
 
@@ -383,50 +362,14 @@ def curves_of(
 
 
 def _dropped(data: RetargetReport) -> Section | None:
-    cleaned = data.cleaned
-    if not cleaned.dropped:
+    if not data.cleaned.dropped:
         return None
-    css = {reason: f"r{i % 8}" for i, reason in enumerate(REASONS)}
-    rows, keys = [], [("kept", "kept")]
-    if any(motion.split == "validation" for motion in data.motions):
-        keys.append(("kept, for validation", "held"))
-    for row in cleaned.losses:
+    rows: list[Row] = []
+    for row in data.cleaned.losses:
         counts = ((row.seconds, 1), (100 * row.share, 1), (row.stretches, 0), (row.recordings, 0))
-        name = Cell(row.reason, swatch=css[row.reason])
-        rows.append([name, *(Cell.of(value, decimals) for value, decimals in counts)])
-        keys.append((row.reason, css[row.reason]))
+        rows.append([row.reason, *(Cell.of(value, decimals) for value, decimals in counts)])
     columns = ("reason", "s", "% of all", "stretches", "recordings")
-    lanes, more = _lanes(data, css)
-    title = "Recordings: what was kept and what was dropped"
-    chart = figures.timeline(lanes, title=title, keys=keys)
-    return Section("dropped", "Dropped", [Table(columns, rows, sortable=True), chart, *more])
-
-
-def _lanes(
-    data: RetargetReport, css: Mapping[str, str]
-) -> tuple[list[tuple[str, float, list[Stretch]]], list[Words]]:
-    """The timeline's rows: a recording, its length, what became of its parts; and a remark where
-    not all are shown."""
-    lengths = {m.recording or m.name: m.start_s + m.duration_s for m in data.whole.motions}
-    parts: dict[str, list[Stretch]] = {name: [] for name in lengths}
-    lost = dict.fromkeys(lengths, 0.0)
-    for motion in data.motions:
-        start, stop, held = motion.start_s, motion.start_s + motion.duration_s, motion.split
-        also = ", validation" if held == "validation" else ""
-        words = f"{motion.name}: {start:.1f} to {stop:.1f} s{also}"
-        stretch = Stretch(start, stop, "held" if also else "kept", words)
-        parts.setdefault(motion.recording, []).append(stretch)
-    for entry in data.cleaned.dropped:
-        words = f"{entry.reason}: {entry.start_s:.1f} to {entry.stop_s:.1f} s"
-        stretch = Stretch(entry.start_s, entry.stop_s, css[entry.reason], words)
-        parts.setdefault(entry.recording, []).append(stretch)
-        lost[entry.recording] = lost.get(entry.recording, 0.0) + entry.duration_s
-    names, more = list(lengths), list[Words]()
-    if len(names) > MAX_RECORDINGS:
-        most = set(sorted(names, key=lambda name: -lost[name])[:MAX_RECORDINGS])
-        names = [name for name in names if name in most]
-        more = [Words(f"The {MAX_RECORDINGS} recordings of {len(lengths)} that lost most.", "")]
-    return [(name, lengths[name], parts[name]) for name in names], more
+    return Section("dropped", "Dropped", [Table(columns, rows, sortable=True)])
 
 
 def _problems(data: RetargetReport) -> Section | None:

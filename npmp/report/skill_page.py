@@ -11,9 +11,8 @@ import numpy as np
 from npmp.analysis import Wandering
 from npmp.report import figures
 from npmp.report.figures import Line
-from npmp.report.page import replay_section
 from npmp.report.parts import Section, Table, Words, assemble, number
-from npmp.report.replay import ReplayClip
+from npmp.report.replay import ReplayClip, replay_section
 from npmp.robots import Robot
 
 CSS = {"prior": "robot", "white": "ref", "white_actions": "other"}
@@ -69,6 +68,5 @@ def wandering(
     cards = [("Up on the prior", f"{number(best['up_s_mean'])} s", most)]
     cards.append(("Path", f"{number(best['path_m'])} m", path))
     title = f"{found['module']}: wandering without a task"
-    replay, packed = replay_section(robot, clips)
-    made: dict[str, Any] = {"replay": packed, "provenance": provenance}
-    return assemble(out, title=title, cards=cards, sections=[replay, *sections], **made)
+    sections.insert(0, replay_section(robot, clips)[0])
+    return assemble(out, title=title, cards=cards, sections=sections, provenance=provenance)

@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from npmp.evaluation.suite import ScenarioResult
-from npmp.report.page import replay_section
 from npmp.report.parts import Bar, Bars, Cell, Fold, Section, Table, Terms, Words, assemble, number
 from npmp.report.policy_page import ground_of
-from npmp.report.replay import ReplayClip
+from npmp.report.replay import ReplayClip, replay_section
 from npmp.robots import Robot
 from npmp.settings import flat
 
@@ -30,9 +29,7 @@ def write(
     found: the content of suite.json.
     """
     rows, raised = found["scenarios"], [flag for flag in found["red_flags"] if flag["raised"]]
-    replay, packed = replay_section(
-        robot, [_clip(name, outcome) for name, outcome in outcomes.items()]
-    )
+    clips = [_clip(name, outcome) for name, outcome in outcomes.items()]
     passed = sum(row["passed"] for row in rows)
     cards = [
         ("passed", f"{passed} of {len(rows)}", f"scenarios, {found['trials']} trials each"),
@@ -45,12 +42,10 @@ def write(
         _cures(rows),
         _flags(found["red_flags"]),
         _joint_speeds(found["joint_speeds"]),
-        replay,
+        replay_section(robot, clips)[0],
     ]
     title = f"{found['policy']}: scenario suite"
-    return assemble(
-        out, title=title, cards=cards, sections=sections, replay=packed, provenance=provenance
-    )
+    return assemble(out, title=title, cards=cards, sections=sections, provenance=provenance)
 
 
 def _clip(name: str, outcome: ScenarioResult) -> ReplayClip:

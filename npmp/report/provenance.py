@@ -1,0 +1,54 @@
+"""What made a page: command, versions, machine, and texts without absolute paths."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from npmp import __version__
+from npmp.devices import cpus
+
+VERSIONED_PACKAGES = ("numpy", "scipy", "mujoco", "dm_control", "torch", "h5py")
+
+
+def versions() -> dict[str, str]:
+    """Versions of the packages that decide the numbers, of those that are installed."""
+    found = {"python": platform.python_version(), "npmp": __version__}
+    for name in VERSIONED_PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def command_line() -> str:
+    """This process's command, without Hydra's own settings."""
+    return " ".join(a for a in sys.argv if not a.startswith("hydra"))
+
+
+def machine_summary() -> dict[str, Any]:
+    """What may be said of the machine: cores and system; no host name, user or path."""
+    return {"cores": cpus(), "system": f"{platform.system()} {platform.machine()}"}
+
+
+_ABSOLUTE = re.compile(r"(?<![\w.:/~-])(?:~?/|[A-Za-z]:\\)(?:[^\s/\\'\"=,;:<>|()\[\]{}]+[/\\])+")
+
+
+def scrub(text: str, folder: Path | None = None) -> str:
+    """Text without absolute paths: those inside `folder` become relative to it, the rest keep their
+    last part.
+
+    >>> scrub("module=/home/ada/runs/demo/module data=x.h5")
+    'module=…/module data=x.h5'
+    """
+    if folder is not None:
+        inside = str(folder.resolve())
+        if inside != os.path.sep:
+            text = text.replace(inside + os.path.sep, "").replace(inside, ".")
+    return _ABSOLUTE.sub("…/", text)
