@@ -2,7 +2,7 @@
 
 The dataclass beside a command's run function is the one place of its keys: their defaults, their
 types and, as the comment above a field, their help. A field made by `group` holds one of several
-dataclasses of the library, chosen by name: algo=ppo algo.passes=2. conf/ holds what differs from
+dataclasses of the library, chosen by name: algo=vmpo algo.passes=2. conf/ holds what differs from
 them: conf/GROUP/NAME.yaml names a preset of a group; experiment= and sweep= name presets of whole
 commands; debug=tiny is a table of small sizes. Under `for:` a preset says what differs for a
 robot, a verb or an algorithm. The command line is read by Hydra's grammar of overrides; text and

@@ -30,7 +30,7 @@ def of_verb(verb: str, commands: Mapping[str, Any]) -> str:
 
 
 def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
-    """What `npmp VERB ACTION --help` prints; of choices that are given (algo=ppo) the keys."""
+    """What `npmp VERB ACTION --help` prints; of choices that are given (algo=vmpo) the keys."""
     from npmp.experiments import compose, groups
 
     keys, fields = command.keys, dataclasses.fields(command.keys)

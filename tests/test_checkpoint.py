@@ -36,13 +36,6 @@ def test_round_trip_of_all_types(tmp_path: Path) -> None:
         assert found[name].dtype == value.dtype and torch.equal(found[name], value), name
 
 
-def test_tensors_that_share_memory_are_saved_as_copies(tmp_path: Path) -> None:
-    shared = torch.arange(4.0)
-    checkpoint.save(tmp_path, 1, {"a": shared, "b": shared, "c": shared[1:]}, {})
-    _, found, _ = checkpoint.load_latest(tmp_path)
-    assert torch.equal(found["a"], found["b"]) and torch.equal(found["c"], shared[1:])
-
-
 def test_only_the_newest_are_kept(tmp_path: Path) -> None:
     for step in (1, 2, 10, 9):
         checkpoint.save(tmp_path, step, content(step), {}, keep=2)
@@ -211,16 +204,6 @@ def test_moments_of_other_parameters_are_refused_by_name() -> None:
     assert not optimizer.state
 
 
-def test_prefixes_nest() -> None:
-    tensors = {"x": torch.ones(1), "y.z": torch.zeros(2)}
-    joined = checkpoint.prefixed("a", tensors) | checkpoint.prefixed(
-        "ab", {"x": torch.full((1,), 5.0)}
-    )
-    assert set(joined) == {"a.x", "a.y.z", "ab.x"}
-    found = checkpoint.under("a", joined)
-    assert set(found) == {"x", "y.z"} and torch.equal(found["x"], tensors["x"])
-
-
 def test_what_a_killed_process_left_is_cleared_away(tmp_path: Path) -> None:
     (tmp_path / ".checkpoint_0000000003-abcd1234.safetensors").write_bytes(b"half")
     (tmp_path / "checkpoint_0000000003.safetensors").write_bytes(b"whole, but not described")
@@ -246,13 +229,3 @@ def test_a_disk_that_is_full_is_an_error_of_the_file(
     ):
         checkpoint.save(tmp_path, 2, content(2), {})
     assert not list(tmp_path.iterdir())
-
-
-def test_numbers_that_are_none_are_found_by_name() -> None:
-    tensors = content(1) | {
-        "nan": torch.tensor([1.0, float("nan")]),
-        "inf": torch.tensor([float("inf"), -float("inf")]),
-        "empty": torch.zeros(0),
-        "huge": torch.full((4,), 3e38),  # finite, though their sum is not
-    }
-    assert checkpoint.not_finite(tensors) == ["nan", "inf"]

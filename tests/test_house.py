@@ -14,9 +14,9 @@ from npmp.settings import as_plain, flat
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def test_the_documentation_has_at_most_18000_words() -> None:
+def test_the_documentation_has_at_most_17000_words() -> None:
     words = {page: len(page.read_text().split()) for page in (ROOT / "docs").rglob("*.md")}
-    assert sum(words.values()) <= 18_000, sorted(words.items(), key=lambda item: -item[1])[:5]
+    assert sum(words.values()) <= 17_000, sorted(words.items(), key=lambda item: -item[1])[:5]
 
 
 def test_lines_of_prose_have_at_most_100_columns() -> None:
@@ -80,7 +80,7 @@ def keys_of(name: str) -> set[str]:
 
 def test_there_are_few_verbs_and_keys() -> None:
     every = {key for verb in cli.VERBS for name in cli.commands(verb) for key in keys_of(name)}
-    assert len(cli.VERBS) <= 16 and len(every) <= 600, len(every)
+    assert len(cli.VERBS) <= 16 and len(every) <= 450, len(every)
 
 
 def test_a_preset_says_only_what_differs() -> None:
@@ -133,4 +133,4 @@ def test_functions_are_short_and_classes_named_once() -> None:
             if isinstance(node, ast.ClassDef):
                 classes[node.name] += 1
     assert not long
-    assert sum(number > 1 for number in classes.values()) <= 3
+    assert sum(number > 1 for number in classes.values()) <= 1

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from npmp.envs import EnvStep
-from npmp.rollout import Carried, Decision, Moment, at_end_but_time, rollout
+from npmp.rollout import Carried, Decision, Moment, rollout
 
 
 class Memory(NamedTuple):
@@ -90,17 +90,6 @@ def test_two_rollouts_are_one() -> None:
     first, carried = play(env, 2)
     second, _ = play(env, 3, carried)
     assert first + second == whole
-
-
-def test_who_is_out_of_time_goes_on_where_only_failures_count() -> None:
-    actions, _ = play(Toy(), 4, resets=at_end_but_time)
-    assert actions[-1] == [1, 0, 3]
-
-
-def test_nobody_is_reset_where_nobody_is_to_be() -> None:
-    env = Toy()
-    actions, carried = play(env, 4, resets=None)
-    assert actions[-1] == [3, 3, 3] and env.resets == [] and not carried.first.any()
 
 
 def test_a_recorder_ends_the_rollout() -> None:

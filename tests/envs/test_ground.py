@@ -128,18 +128,6 @@ def test_imagined_feet_are_above_the_ground_beneath_them(robot: robots.Robot) ->
     assert bool((share > 0.5).any())  # standing on slopes, feet are on them
 
 
-def test_robots_of_one_batch_are_on_different_fields(robot: robots.Robot) -> None:
-    env = rough_env(robot, 32)
-    ground = ground_of(env)
-    assert set(ground.field.tolist()) == set(range(6))
-    offset = env.state.root_pos[:, :2] - ground.terrain.corner[ground.field]
-    assert bool(((offset >= 0) & (offset <= PERIOD_M)).all())
-    env.schedule(5, torch.Generator().manual_seed(0))
-    env.reset()  # a trial spreads its robots evenly
-    assert ground.field.tolist() == [i * 6 // 32 for i in range(32)]
-    env.schedule(0, None)
-
-
 def test_a_robot_that_crosses_the_edge_goes_on_as_if_there_were_none(robot: robots.Robot) -> None:
     """The same robot a period further on, moved back by the step, does what the one that stayed
     does."""
@@ -287,14 +275,6 @@ def test_policies_see_the_ground_from_where_they_stand(robot: robots.Robot) -> N
     assert flat.task.observe()[:, 3:].abs().max() < 1e-4  # where the floor is in the home pose
     noisy = walk_env(robot, 64, sees_ground=True, ground_noise_m=0.02)
     assert noisy.task.observe()[:, 3:].std().item() == pytest.approx(0.02, rel=0.1)
-
-
-def test_what_is_seen_is_the_same_after_a_period(robot: robots.Robot) -> None:
-    env = rough_env(robot, 2, "stairs", fields=2, sees_ground=True, ground_noise_m=0.0)
-    before = env.task.observe()[:, 3:]
-    env.robots.shift(torch.tensor([0]), torch.tensor([[-PERIOD_M, 0.0, 0.0]]))
-    env.ground.advance(torch.zeros(2, dtype=torch.bool), {})
-    torch.testing.assert_close(env.task.observe()[:, 3:], before, atol=1e-3, rtol=0.0)
 
 
 def test_uphill_starts_are_before_what_is_climbed(robot: robots.Robot) -> None:

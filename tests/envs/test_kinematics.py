@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from mocap_data.errors import InputError
-from npmp.envs.kinematics import BodyPoses, Kinematics, in_root_frame
+from npmp.envs.kinematics import Kinematics
 from npmp.envs.state import pose_from_qpos
 from npmp.robots import Robot
 
@@ -87,17 +87,6 @@ def test_gradients_are_right() -> None:
     inputs = (qpos[:, :3].clone(), rot.double(), qpos[:, 7:].clone())
     assert torch.autograd.gradcheck(
         lambda *x: tuple(kinematics(*x)), tuple(x.requires_grad_() for x in inputs)
-    )
-
-
-def test_points_in_the_root_frame() -> None:
-    quarter = torch.tensor(
-        [[0.0, -1.0, 0.0], [1.0, 0.0, 0.0], [0.0, 0.0, 1.0]]
-    )  # the root's x axis points along world y
-    position = torch.tensor([[1.0, 1.0, 1.0], [1.0, 3.0, 1.5]])
-    poses = BodyPoses(position, torch.stack((quarter, torch.eye(3))), torch.zeros(3))
-    torch.testing.assert_close(
-        in_root_frame(poses, torch.tensor([1])), torch.tensor([[2.0, 0.0, 0.5]])
     )
 
 

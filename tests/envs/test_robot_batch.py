@@ -3,8 +3,6 @@ unless asked for."""
 
 from __future__ import annotations
 
-import dataclasses
-
 import mujoco
 import pytest
 import torch
@@ -13,7 +11,6 @@ from torch import Tensor
 from mocap_data.store import MotionSet
 from npmp import geometry
 from npmp.envs import TaskEnv
-from npmp.envs.features import proprioception
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.robots import Robot
@@ -86,13 +83,6 @@ def test_noise_has_its_figures() -> None:
     assert seen.mean(0).abs().max() < 0.03
 
 
-def test_an_ideal_plant_shows_the_exact_state(robot: Robot, motions: MotionSet) -> None:
-    env = env_of(robot, motions, 3, RobotBatchConfig())
-    for _ in range(3):
-        assert torch.equal(env.observe(), proprioception(env.state, env.home))
-        env.step(0.1 * torch.ones(3, 12))
-
-
 def test_miscalibrated_encoders_are_consistent(robot: Robot, motions: MotionSet) -> None:
     """A robot told to hold what it reads holds its true angles: the offset cancels between encoder
     and drive."""
@@ -151,15 +141,6 @@ def test_a_push_is_told_as_the_robot_meets_it(robot: Robot, motions: MotionSet) 
     torch.testing.assert_close(env.robots.physics[:, -2:], torch.tensor([[1.0, 0.0]] * 3))
     env.robots.pusher.force = force * torch.stack((-torch.sin(heading), torch.cos(heading)), -1)
     torch.testing.assert_close(env.robots.physics[:, -2:], torch.tensor([[0.0, 1.0]] * 3))
-
-
-def test_settings_out_of_range_are_named() -> None:
-    with pytest.raises(ValueError, match="delay_s"):
-        SensorConfig(delay_s=(0.02, 0.01))
-    with pytest.raises(ValueError, match="gyro_noise"):
-        dataclasses.replace(FULL.sensors, gyro_noise=(0.1, 0.1))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="force"):
-        PushConfig(force=-1.0)
 
 
 class Ball(Walk):

@@ -37,12 +37,6 @@ def test_a_tail_longer_than_the_clip_leaves_its_first_frame(
     assert share[0] > 0.4 and share[100] > 0.4 and share.sum() == share[0] + share[100]
 
 
-def test_the_last_frame_is_never_drawn(robot: Robot, motions: MotionSet) -> None:
-    """After it there is nothing to track: a robot there would be taken for one on its own."""
-    share = draw(StartSampler(Reference(robot, motions), tail=0, uniform_share=0.5))
-    assert share[99] == 0 and share[249] == 0 and share[98] > 0 and share[248] > 0
-
-
 def test_starts_go_where_robots_fail(robot: Robot, motions: MotionSet) -> None:
     sampler = StartSampler(Reference(robot, motions), tail=10, segment=25, uniform_share=0.0)
     # one visit each to all frames; those of the second segment (25-49) fail, at 25 visits a
@@ -55,16 +49,6 @@ def test_starts_go_where_robots_fail(robot: Robot, motions: MotionSet) -> None:
     torch.testing.assert_close(
         share[25:50], torch.full((25,), share[25:50].mean()), atol=0.006, rtol=0
     )
-
-
-def test_shares_of_uniform_and_weighted_starts_mix(robot: Robot, motions: MotionSet) -> None:
-    sampler = StartSampler(Reference(robot, motions), tail=10, segment=25, uniform_share=0.5)
-    frame = torch.arange(250)
-    for _ in range(3):
-        sampler.record(frame, (frame >= 25) & (frame < 50))
-    inside = draw(sampler)[25:50].sum()
-    expected = 0.5 * 25 / 230 + 0.5 * 0.99
-    assert abs(inside - expected) < 0.02
 
 
 def test_old_failures_fade_before_new_ones(robot: Robot, motions: MotionSet) -> None:
@@ -111,12 +95,6 @@ def test_weights_of_clips(robot: Robot, motions: MotionSet) -> None:
     # failures weigh on top: nothing recorded, all segments alike, the clips' weights remain
     share = draw(StartSampler(reference, tail=10, uniform_share=0.0))
     assert abs(float(share[:100].sum()) - 270 / 340) < 0.01
-
-
-def test_equal_weights_change_no_bit(robot: Robot, motions: MotionSet) -> None:
-    plain = StartSampler(Reference(robot, motions), uniform_share=0.5)
-    equal = StartSampler(Reference(robot, weighted(motions, 2.0, 2.0)), uniform_share=0.5)
-    assert torch.equal(draw(plain), draw(equal))
 
 
 def test_a_clip_of_weight_0_is_never_drawn(robot: Robot, motions: MotionSet) -> None:

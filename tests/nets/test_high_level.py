@@ -7,7 +7,6 @@ import dataclasses
 import pytest
 import torch
 
-from npmp.nets.critic import Critic
 from npmp.nets.high_level import HighLevelConfig, HighLevelNet
 from npmp.nets.prior import prior_std
 
@@ -80,18 +79,3 @@ def test_a_gradient_passes_through_the_previous_latent() -> None:
     # the mean's own part is theta, about 0.95; what the network makes of z_{t-1} is small at first
     assert z.grad is not None and bool(((z.grad > 0.9) & (z.grad < 1.0)).all())
     assert observation.grad is not None and policy.head.weight.grad is not None
-
-
-def test_keeps_no_state_of_its_own() -> None:
-    policy = net()
-    observation, z = torch.randn(4, 5), torch.randn(4, 3)
-    first, after = policy(observation, z, policy.initial_state(4))
-    policy(torch.randn(4, 5), z, after)
-    again, _ = policy(observation, z, policy.initial_state(4))
-    assert torch.equal(first.mean, again.mean)
-
-
-def test_critic_has_a_value_per_objective_at_any_leading_shape() -> None:
-    critic = Critic(6, (8, 8), 3)
-    assert critic(torch.randn(7, 2, 6)).shape == (7, 2, 3)
-    assert critic.value_head.out_features == 3

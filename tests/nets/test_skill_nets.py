@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from npmp.nets import Decoder, DecoderState, Encoder, NetConfig
+from npmp.nets import Decoder, Encoder, NetConfig
 from npmp.nets.prior import kl_of_deviation, prior_std
 
 NET = NetConfig(latent_dim=6, encoder_width=32, decoder_width=16, lstm_width=12)
@@ -21,17 +21,6 @@ def test_the_encoder_starts_at_the_prior() -> None:
     assert mu.abs().max() < 0.05
     torch.testing.assert_close(sigma, torch.full_like(sigma, prior_std(0.95)), rtol=0.05, atol=0)
     assert kl_of_deviation(mu, sigma, 0.95).max() < 0.1  # nats over 32 dimensions
-
-
-def test_sigma_stays_within_e_cubed_of_the_priors() -> None:
-    torch.manual_seed(0)
-    encoder = Encoder(4, NET)
-    torch.nn.init.normal_(encoder.head.weight, std=100.0)
-    _, sigma = encoder(10 * randn(500, 4), randn(500, 6))
-    ratio = sigma / prior_std(0.95)
-    assert ratio.min() > torch.exp(torch.tensor(-3.001)) and ratio.max() < torch.exp(
-        torch.tensor(3.001)
-    )
 
 
 def test_the_decoder_starts_at_the_home_pose() -> None:
@@ -87,16 +76,6 @@ def test_the_lstm_is_torchs_over_a_whole_sequence() -> None:
         hidden.append(state.hidden)
     expected, _ = whole(decoder.branch1(decoder.norm(x)))
     torch.testing.assert_close(torch.stack(hidden), expected)
-
-
-def test_resetting_makes_no_gradient_path_and_keeps_the_others() -> None:
-    hidden = randn(2, 3).requires_grad_()
-    state = DecoderState(hidden, hidden * 2).reset(torch.tensor([True, False]))
-    assert state.hidden[0].abs().sum() == 0 and torch.equal(state.cell[1], 2 * hidden[1])
-    (state.hidden.sum() + state.cell.sum()).backward()
-    assert (
-        hidden.grad is not None and hidden.grad[0].abs().sum() == 0 and (hidden.grad[1] == 3).all()
-    )
 
 
 @pytest.mark.parametrize(

@@ -142,13 +142,6 @@ def test_who_is_down_and_who_stands(
     assert anew == [[False, False, False, True, False, False, False]]  # who walks again
 
 
-def test_falls_do_not_end_walking_on(env: TaskEnv[WalkOn], robot: Robot) -> None:
-    env.reset()
-    step = env.step(torch.zeros(env.num_envs, env.num_actions))
-    assert not step.terminated.any() and "up" in step.seen and not step.seen["up"].all()
-    assert env.robot.joint_upper[1] == pytest.approx(3.14) and robot.joint_upper[1] < 2.0
-
-
 def test_the_suite_starts_fallen_where_there_is_who_gets_up(
     robot: Robot, recovery: Recovery
 ) -> None:

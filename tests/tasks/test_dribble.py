@@ -89,24 +89,6 @@ def test_drag_leaves_of_a_speed_what_its_law_leaves() -> None:
     torch.testing.assert_close(velocity, torch.tensor([[0.48, -0.64, 0.0]]))
 
 
-def test_drag_acts_in_the_simulation(robot: robots.Robot) -> None:
-    """A ball in the air loses in a step what its drag takes, and gains what gravity gives."""
-    env = dribble_env(robot, 1, **(PLAIN | {"drag": (0.9, 0.9)}))
-    put(env, (0.0, 3.0), 3.0)
-    env.sim.qpos[:, env.sim.model.joint("ball").qposadr[0] + 2] = 3.0
-    still(env, 1)  # the drag is known from here on
-    velocity = env.task.ball_velocity
-    expected = (
-        velocity
-        + drag_force(velocity, torch.tensor([[0.9]]), torch.tensor([[MASS]]), 0.02) / MASS * 0.02
-    )
-    assert expected[0, 0] < 2.7
-    still(env, 1)
-    torch.testing.assert_close(
-        env.task.ball_velocity, expected - torch.tensor([0.0, 0.0, 9.81 * 0.02]), atol=1e-4, rtol=0
-    )
-
-
 def test_balls_differ_as_they_were_drawn(robot: robots.Robot) -> None:
     env = dribble_env(robot, 32, at_feet=0.0)
     task, model = env.task, env.sim.model
@@ -132,26 +114,6 @@ def test_balls_differ_as_they_were_drawn(robot: robots.Robot) -> None:
     before = task.unit.clone()
     env.reset(torch.arange(32) < 4)
     assert (task.unit != before).any(-1).tolist() == [True] * 4 + [False] * 28
-
-
-def test_the_robot_meets_the_ball_and_nothing_else_anew(robot: robots.Robot) -> None:
-    """Feet, shanks and all else of the robot collide with the ball; without it they meet what they
-    met without it."""
-    env = dribble_env(robot, 1, **PLAIN)
-    model = env.sim.model
-    ball, floor = model.geom("ball").id, model.geom("floor").id
-
-    def collide(a: int, b: int) -> bool:
-        return bool(
-            model.geom_contype[a] & model.geom_conaffinity[b]
-            or model.geom_contype[b] & model.geom_conaffinity[a]
-        )
-
-    body = [g for g in range(model.ngeom) if g not in (ball, floor)]
-    assert all(
-        collide(g, ball) and collide(g, floor) for g in (*body, ball) if g != ball
-    ) and collide(ball, floor)
-    assert not any(collide(a, b) for a in body for b in body)
 
 
 def test_a_ball_far_away_changes_nothing_of_the_robot(robot: robots.Robot) -> None:
@@ -313,16 +275,6 @@ def test_the_figures_of_a_trial_by_hand(robot: robots.Robot) -> None:
 
 
 # --- through a model ---
-
-
-def test_new_goals_are_other_targets_within_a_jump(robot: robots.Robot) -> None:
-    task = dribble_env(robot, 200).task
-    before = task.goal()
-    after = task.new_goals(before, torch.Generator().manual_seed(0))
-    kept = [0, 1, 2, 3, 6, 7, 8]
-    assert torch.equal(after[:, kept], before[:, kept])
-    away = (after[:, 4:6] - after[:, :2]).norm(dim=-1)
-    assert 1.8 < away.max() <= 2.0 + 1e-5 and away.min() < 0.2
 
 
 def test_a_goal_goes_on_as_in_the_simulator(robot: robots.Robot) -> None:

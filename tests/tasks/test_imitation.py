@@ -119,21 +119,6 @@ def test_right_after_reset_every_start_frame_is_tracked(robot: Robot, motions: M
         assert np.abs(data.xpos[1:] - stored[i]).max() < 1e-6
 
 
-def test_reset_starts_with_the_references_velocity(robot: Robot, motions: MotionSet) -> None:
-    """One physics step after a reset the robot has moved on by what the reference moves."""
-    env = make(robot, motions, 100)
-    env.reset(clip=torch.zeros(100, dtype=torch.long), frame=torch.arange(100))
-    state = env.state
-    torch.testing.assert_close(
-        env.sim.qvel[:, :3].float(),
-        geometry.to_world(state.root_rot, state.root_vel),
-        atol=1e-5,
-        rtol=0,
-    )
-    torch.testing.assert_close(env.sim.qvel[:, 3:6].float(), state.root_ang, atol=1e-5, rtol=0)
-    torch.testing.assert_close(env.sim.qvel[:, 6:].float(), state.joint_vel, atol=1e-5, rtol=0)
-
-
 def test_reset_touches_only_its_robots_and_no_earlier_result(
     robot: Robot, motions: MotionSet
 ) -> None:
@@ -206,23 +191,6 @@ def test_leaving_the_corridor_is_a_termination_even_at_the_end(
     assert step.terminated.tolist() == [True, True, False]
     assert step.truncated.tolist() == [False, False, True]
     assert (step.error[:2] > 0.3).all() and step.error[2] < 0.3
-
-
-def test_a_wider_corridor_ends_later(robot: Robot, motions: MotionSet) -> None:
-    env = make(robot, motions, 1, reward=RewardConfig(termination_factor=0.5))
-    env.reset(clip=torch.tensor([0]), frame=torch.tensor([10]))
-    env.sim.qpos[:, 0] += 0.95
-    assert not env.step(follow(env)).terminated.any()
-
-
-def test_a_diverged_simulation_is_a_termination(robot: Robot, motions: MotionSet) -> None:
-    env = make(robot, motions, 2)
-    env.robots.state = env.state._replace(root_pos=torch.tensor([[float("nan")] * 3, [0.0] * 3]))
-    env.robots.step = lambda action, generator: env.home + action  # type: ignore[method-assign]
-    step = env.step(torch.zeros(2, 12))
-    assert step.terminated[0] and not step.truncated[0]
-    env.reset(step.terminated)
-    assert env.state.pack()[0].isfinite().all()
 
 
 def test_free_robots_end_by_falling_only(robot: Robot, motions: MotionSet) -> None:

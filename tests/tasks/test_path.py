@@ -47,13 +47,6 @@ def test_a_course_begins_at_the_origin_along_x() -> None:
     assert course.heading[-1].item() == pytest.approx(-math.pi / 2, abs=0.1)
 
 
-@pytest.mark.parametrize("name", ["figure_eight", "slalom"])
-def test_shapes_can_be_walked_at_a_metre_a_second(name: str) -> None:
-    assert course_of(SHAPES[name]()).curvature.abs().max().item() == pytest.approx(
-        1.0 / 1.5, rel=0.05
-    )
-
-
 def test_the_nearest_point_stays_on_its_branch() -> None:
     """In the middle of the figure eight both branches are as near; a robot that has gone half stays
     on the second."""
@@ -80,19 +73,6 @@ def test_command_by_hand() -> None:
         -3.0 * 0.5,
     )
     torch.testing.assert_close(found[0], torch.tensor(expected), atol=1e-4, rtol=0)
-
-
-def test_corners_are_taken_slowly() -> None:
-    course = course_of(SHAPES["square"]())
-    speed = speed_on(
-        course, torch.arange(len(course.point)), PathConfig(command_range=RANGE, speed_mps=1.0), 1.0
-    )
-    corner = round(2.0 / SPACING_M)
-    # a quarter turn over half a metre is 3.1 rad/m
-    assert (
-        speed[corner].item() == pytest.approx(0.8 / (math.pi / 2 / 0.5), rel=0.4)
-        and speed[20] == 1.0
-    )
 
 
 def glide(name: str, speed: float, *, delay_s: float = 0.25, bias: Tensor) -> tuple[Tensor, bool]:

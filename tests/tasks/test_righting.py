@@ -83,16 +83,6 @@ def test_targets_move_no_faster_than_they_may_and_end_in_the_home_pose(
     assert actions[10].abs().max() > 0.3 and actions[-1].abs().max() < 1e-5  # crouches, then stands
 
 
-def test_a_standing_robot_is_held_firmly(env: TaskEnv[Recover]) -> None:
-    actor, n = RightingTeacher(env), env.num_envs
-    actor.config = RightingConfig(firm=0.5)
-    sagged = env.home.expand(n, -1) - 0.1
-    posed(env, 0.0, sagged)
-    memory = actor.initial_memory(n)._replace(stands=torch.ones(n, dtype=torch.bool))
-    action = actor.act(env, memory, torch.zeros(n, dtype=torch.bool)).action
-    torch.testing.assert_close(action, torch.full_like(action, 0.05))
-
-
 def test_on_its_back_it_does_not_dither_between_sides(env: TaskEnv[Recover]) -> None:
     actor, n = RightingTeacher(env), env.num_envs
     memory, first = actor.initial_memory(n), torch.ones(n, dtype=torch.bool)

@@ -165,36 +165,6 @@ def test_a_clock_begins_with_its_own_robots_episode(robot: Robot) -> None:
     assert env.task.clock.phase.tolist() == pytest.approx([0.2, 0.0, 0.2])
 
 
-def test_diagonal_legs_swing_together(robot: Robot) -> None:
-    names = dict(zip(robot.foot_bodies, script_of(walk_env(robot, 1)).later.tolist(), strict=True))
-    assert (
-        names["LF_FOOT"] == names["RH_FOOT"] == 0.0 and names["RF_FOOT"] == names["LH_FOOT"] == 0.5
-    )
-
-
-def test_footholds_are_at_the_middle_of_the_stance_that_follows(robot: Robot) -> None:
-    """Walking on the spot too fast by 0.4 m/s, as a swing begins; the ground is 0.1 m high."""
-    env = walk_env(robot, 1)
-    c = TrotConfig(swing=0.4, shift_m=0.01, raibert_s=0.1, width=1.0, length=1.0)
-    state, actor = env.state, script_of(env, c)
-    yaw, forward = torch.eye(3)[None], torch.tensor([[0.4, 0.0]])
-    spot = actor._footholds(
-        state,
-        yaw,
-        forward,
-        torch.zeros(1, 3),
-        torch.zeros(1, 4),
-        0.5,
-        lambda place: place[..., 0] * 0.0 + 0.1,
-    )
-    until = (0.4 + 0.5 * 0.6) * 0.5  # the swing and half of the stance
-    ahead = 0.01 + 0.5 * 0.4 * until + 0.1 * 0.4
-    torch.testing.assert_close(
-        spot[0, :, :2] - state.root_pos[0, :2] - actor.stance, torch.tensor([[ahead, 0.0]] * 4)
-    )
-    torch.testing.assert_close(spot[0, :, 2], torch.full((4,), 0.1 + actor.feet.radius))
-
-
 def test_other_drives_are_told_what_makes_the_same_torque(robot: Robot) -> None:
     env, first = walk_env(robot, 4), torch.ones(4, dtype=torch.bool)
     for _ in range(3):

@@ -167,15 +167,6 @@ def test_command_range_covers_what_the_motions_do(robot: robots.Robot) -> None:
         as_command_range([[0.0, 1.0], [0.0, 1.0]])
 
 
-def test_a_clip_of_one_frame_has_no_velocities(robot: robots.Robot) -> None:
-    motions = gliding(robot, 0.6, -0.1, 0.8)
-    pose = replace(motions.motions[0].crop(0, 1), name="pose")
-    both = replace(motions, motions=(pose, *motions.motions))
-    assert command_range_from_motions(both) == command_range_from_motions(motions)
-    with pytest.raises(InputError, match="no clips of two frames"):
-        command_range_from_motions(replace(motions, motions=(pose,)))
-
-
 def two_gaits(robot: robots.Robot) -> MotionSet:
     """A turn at 0.6 m/s of weight 3, and a slow walk the other way round of weight 1."""
     turn, slow = gliding(robot, 0.6, -0.1, 0.8), gliding(robot, 0.2, 0.1, -0.3)
@@ -210,16 +201,6 @@ def test_recorded_commands_are_those_of_the_motions_together(robot: robots.Robot
     changed = draw_command(marker, config, generator, recorded=recorded) != 7.0
     assert bool((changed.all(-1) == changed.any(-1)).all())
     assert changed.float().mean().item() == pytest.approx(0.5, abs=0.015)
-
-
-def test_of_recorded_commands_those_in_the_range_are_drawn(robot: robots.Robot) -> None:
-    recorded = RecordedVelocities.of(two_gaits(robot))
-    slow = recorded.within(((0.0, 0.5), (-0.2, 0.2), (-1.0, 1.0)))
-    torch.testing.assert_close(
-        slow.velocity, torch.tensor([[0.2, 0.1, -0.3]]).expand(75, 3), atol=1e-3, rtol=0
-    )
-    assert slow.weight[[0, 74]].tolist() == [1.0, 75.0]
-    assert recorded.within(((2.0, 3.0), (0.0, 0.0), (0.0, 0.0))) is recorded
 
 
 def test_recorded_commands_are_jittered(robot: robots.Robot) -> None:
@@ -300,17 +281,6 @@ def test_a_fall_terminates_and_time_truncates(robot: robots.Robot) -> None:
     assert fell.tolist() == [False, False, True]
 
 
-def test_a_diverged_robot_fails_without_taking_others_along(robot: robots.Robot) -> None:
-    env = walk_env(robot, 2)
-    env.robots.state = env.state._replace(root_pos=torch.tensor([[math.nan] * 3, [0.0, 0.0, 0.5]]))
-    step = env.step(torch.zeros(2, 12))
-    assert step.terminated.tolist() == [True, False]
-    assert bool(torch.isfinite(step.rewards).all())
-    env.reset(step.terminated)
-    assert bool(torch.isfinite(env.state.pack()).all())
-    assert not env.step(torch.zeros(2, 12)).terminated.any()
-
-
 def test_starts_on_the_reference_touch_the_floor(robot: robots.Robot) -> None:
     env = walk_env(robot, 8, motions=gliding(robot, 0.6, 0.0, 0.5, lift=0.12), reference_starts=1.0)
     # the reference floats 12 cm above the floor; its home pose stands at the home pose's height
@@ -358,11 +328,6 @@ def test_the_filter_by_hand(robot: robots.Robot) -> None:
     ):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             WalkConfig(**wrong)  # type: ignore[arg-type]
-
-
-def test_episodes_do_not_end_together(robot: robots.Robot) -> None:
-    env = walk_env(robot, 64)
-    assert len(set(env.age.tolist())) > 50
 
 
 def test_make_builds_by_name_and_refuses_by_name(robot: robots.Robot) -> None:

@@ -174,15 +174,6 @@ def test_overlapped_updates_learn_from_the_iteration_before(
     assert trainer.env_steps == 12 * (12 + 2 * 4)
 
 
-def test_a_run_without_overlap_goes_on_with_it(robot: Robot, motions: MotionSet) -> None:
-    alone = imitating(robot, motions)
-    alone.warm_up()
-    overlapped = imitating(robot, motions, config=replace(TINY, overlap=True))
-    overlapped.load_state_dict(alone.state_dict())
-    assert overlapped.env_steps == alone.env_steps
-    run(overlapped, 1)
-
-
 @pytest.mark.parametrize("first", ["robots", "policy"])
 def test_overlapped_threads_have_nothing_in_common(
     robot: Robot, motions: MotionSet, first: str, monkeypatch: pytest.MonkeyPatch
@@ -260,21 +251,6 @@ def test_memories_are_empty_where_an_episode_begins(
     low, high = walking.range[0]
     forward = kept.goal[..., 0]
     assert bool(((forward >= low) & (forward <= high)).all()) and not bool(kept.free.any())
-
-
-def test_robots_on_the_prior_are_not_imagined_to_track(robot: Robot, motions: MotionSet) -> None:
-    trainer = imitating(robot, motions, config=replace(TINY, prior_share=0.5))
-    trainer.warm_up()
-    free = trainer.replay.recent().free
-    assert 0.1 < free.float().mean() < 0.8
-    given: list[Step] = []
-    roll = trainer.imagination.rollout
-    trainer.imagination.rollout = lambda start, *rest: given.append(start) or roll(start, *rest)  # type: ignore[method-assign, func-returns-value]
-    trainer.improve_policy(0.0)
-    assert not given[0].free.any()
-    none = imitating(robot, motions, config=replace(TINY, prior_share=0.0, rejoin_rate=0.0))
-    none.warm_up()
-    assert not none.env.task.free.any()
 
 
 def test_what_imagination_leaves_out_is_left_out(robot: Robot, motions: MotionSet) -> None:
@@ -357,21 +333,6 @@ def test_learning_lowers_the_imagined_loss(robot: Robot, motions: MotionSet) -> 
     for _ in range(60):
         trainer.improve_policy(0.0)
     assert loss() < 0.98 * before
-
-
-def test_updates_lower_the_loss_of_walking(
-    robot: Robot, walking: WalkConfig, skill: SkillModule, policy: HighLevelPolicy
-) -> None:
-    alone: dict[str, Any] = {"beta": (0.0, 0.0), "posture": 0.0, "effort": 0.0, "smoothness": 0.0}
-    config = replace(WALKING, policy_batch=64, horizon=(4, 4), warmup_updates=20, **alone)
-    plain = replace(
-        walking, drag_weight=0.0, press_weight=0.0, lift_weight=0.0, acceleration=(100.0,) * 3
-    )
-    trainer = walking_on(robot, plain, skill, policy, config=config)
-    trainer.warm_up()
-    trainer.optimizer.param_groups[0]["lr"] = 2e-3
-    lost = [trainer.improve_policy(1.0)["imagined_task"] for _ in range(60)]
-    assert sum(lost[-10:]) < 0.97 * sum(lost[:10])
 
 
 @pytest.mark.parametrize(("iterations", "share"), [(0, 0.9), (5, 0.45), (1000, 0.1)])

@@ -35,10 +35,6 @@ def fibonacci(carry: Pair, scale: Tensor) -> Pair:
     return Pair(carry.b, scale * (carry.a + carry.b))
 
 
-def test_not_wanted_is_the_function_itself() -> None:
-    assert compiled(fibonacci, False) is fibonacci
-
-
 def test_without_a_compiler_it_goes_on(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -90,15 +86,6 @@ def test_what_fails_in_either_direction_is_met_at_the_first_call(
     )
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("npmp: torch.compile does not work here")
-
-
-def test_trying_leaves_the_parameters_gradients_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch, "compile", lambda function, **options: function)
-    scale = torch.full((3,), 2.0, requires_grad=True)
-    step = compiled(lambda carry: fibonacci(carry, scale), True)
-    for _ in range(2):
-        step(Pair(torch.ones(3), torch.ones(3))).b.sum().backward()
-    assert scale.grad is not None and scale.grad.tolist() == [4.0] * 3  # of the two calls
 
 
 def test_an_error_of_the_step_itself_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:

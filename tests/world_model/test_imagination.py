@@ -378,14 +378,3 @@ def test_the_gradient_is_the_policy_s_and_passes_through_decoder_model_and_laten
         below = loss()
     slope = ((above - below) / 4e-3).item()
     assert slope == pytest.approx((bias.grad * direction).sum().item(), rel=0.05)
-
-
-def test_without_sensors_nothing_but_latents_is_drawn(
-    env: WalkEnv, skill: SkillModule, policy: HighLevelPolicy
-) -> None:
-    imagine = imagination(env, skill, policy)
-    imagine.sensing = ideal(env.home)
-    generator, drawn = torch.Generator().manual_seed(1), torch.Generator().manual_seed(1)
-    assert bool(imagine(real_start(env, skill, policy), 1, generator).task.isfinite())
-    torch.randn(1, N, 4, generator=drawn)
-    assert torch.equal(generator.get_state(), drawn.get_state())
