@@ -1,5 +1,5 @@
-"""`npmp evaluate compare RUN ...`: training runs grouped over their seeds, as a table, CSV, JSON, a
-plot and a page."""
+"""`npmp evaluate compare RUN ...`: training runs grouped over their seeds, as a table, JSON, a plot
+and a page."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Compare(Keys):
     env_steps: float | list[float] | None = None
     # of the plot and the page; null: the score's name
     title: str | None = None
-    # the folder for comparison.csv, .json, .png and .html
+    # the folder for comparison.json, .png and .html
     out: Path | None = Path("runs/compare/{now}")
 
     def __post_init__(self) -> None:
@@ -84,7 +84,6 @@ def run(config: Compare, run: Run) -> None:
     title, score = (config.title or config.score).replace("_", " "), config.score
     asked: dict[str, Any] = {"score": score, "lower": config.lower}
     asked |= {"threshold": config.threshold, "budgets": budgets}
-    compare_page.write_csv(run.folder / "comparison.csv", groups, table)
     compare_page.write_curves(run.folder / "comparison.json", groups, table, apart, asked)
     compare_page.plot(
         run.folder / "comparison.png", groups, title=title, score=score, threshold=config.threshold

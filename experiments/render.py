@@ -154,17 +154,14 @@ def run(config: Render, run: Run) -> None:
             size,
             config.fps,
             words=config.caption,
-            told=lambda done, count: bar.update(task, completed=done, total=count),
+            progress=lambda done, count: bar.update(task, completed=done, total=count),
         )
-    written = write(run.folder, drawn, max_mb=config.max_mb)
-    length = (
-        ""
-        if suffix == ".png"
-        else f"{written.frames} frames, {written.frames / written.fps:.1f} s, "
-    )
-    given_up = f" ({written.note}, for max_mb={config.max_mb:g})" if written.note else ""
+    size_bytes, quality = write(run.folder, drawn, max_mb=config.max_mb)
+    count = len(drawn.pictures)
+    length = "" if suffix == ".png" else f"{count} frames, {count / drawn.fps:.1f} s, "
+    lower = "" if config.max_mb is None else f" (quality {quality})"
     say(
-        f"{length}{size[0]}x{size[1]}, {written.bytes / 1e6:.2f} MB{given_up}, drawn by "
+        f"{length}{size[0]}x{size[1]}, {size_bytes / 1e6:.2f} MB{lower}, drawn by "
         f"{drawn.backend} in "
         f"{time.perf_counter() - began:.0f} s: {run.folder}"
     )

@@ -1,13 +1,12 @@
-"""After a fall one policy hands over to another: who walks to who gets up, and back once the robot
-stands.
+"""After a fall one policy hands over to another: from the walking policy to the recovery policy,
+and back once the robot stands.
 
-Who is down is told from what the robot senses alone: the vertical in its root frame, and how far
-below its root that and its joints put its feet.
+A fall shows in what the robot senses: the vertical in its root frame, and how far below its root
+that and its joints put its feet.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,7 +14,7 @@ import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
-from npmp import policies, ranges
+from npmp import policies
 from npmp.envs.feet import Feet
 from npmp.envs.task_env import TaskEnv
 from npmp.policy import HighLevelPolicy, PolicyActor, PolicyInput, PolicyMemory, find_module
@@ -26,33 +25,28 @@ from npmp.tasks import trained_config
 from npmp.tasks.recover import Recover, RecoverConfig
 from npmp.tree import Tree, where_tree
 
-
-@dataclass(frozen=True)
-class HandoverConfig:
-    """When a robot is down, and when it stands again [D]. Raises: ValueError for values out of
-    range."""
-
-    fallen_deg: float = 55.0  # who leans by more is down,
-    # and so is whose feet reach less far below its root than this share of standing,
-    low: float = 0.5
-    fallen_s: float = 0.1  # after this time
-    steady_deg: float = 15.0  # who leans by less stands,
-    high: float = 0.85  # whose feet reach as far below its root,
-    steady_rad: float = 0.35  # whose joints are all so near to the home pose,
-    steady_s: float = 0.4  # for this time
-
-    def __post_init__(self) -> None:
-        ranges.above_zero(self, "fallen_deg", "steady_deg", "steady_rad")
-        ranges.not_negative(self, "fallen_s", "steady_s")
-        ranges.share(self, "low", "high")
+# A robot that leans by more than this is down [deg],
+FALLEN_DEG = 55.0
+# and so is one whose feet reach less far below its root than this share of standing,
+LOW = 0.5
+# after this time [s].
+FALLEN_S = 0.1
+# A robot stands that leans by less [deg],
+STEADY_DEG = 15.0
+# whose feet reach as far below its root,
+HIGH = 0.85
+# and whose joints are all so near to the home pose [rad],
+STEADY_RAD = 0.35
+# for this time [s].
+STEADY_S = 0.4
 
 
 class GetUpActor:
-    """A policy of task `recover` in whatever environment of its robot: it is asked to stand as high
-    as at home."""
+    """A policy of task `recover` in any environment of its robot, commanded to stand as high as at
+    home."""
 
     def __init__(self, recovery: PolicyActor):
-        """Raises: InputError for a policy that is told something else than how high to stand."""
+        """Raises: InputError for a policy of another task."""
         recovery.policy.check_task(Recover)
         self.policy, self.skill = recovery.policy, recovery.skill
         self.initial_memory = recovery.initial_memory
@@ -62,7 +56,7 @@ class GetUpActor:
         return self.answer(env.observe(), memory)
 
     def answer(self, seen: Tensor, memory: PolicyMemory) -> Decision:
-        """What it does where robots sense (n, o)."""
+        """Its decision for observations (n, o)."""
         latent, state = self.policy.step(
             PolicyInput(seen, seen.new_ones(len(seen), 1), memory.skill.z), memory.policy
         )
@@ -73,45 +67,38 @@ class GetUpActor:
 
 
 class HandoverMemory(NamedTuple):
-    """What both policies and who of them acts carry from step to step."""
+    """Both policies' memories, and the present one of the two."""
 
     walking: Tree
     recovery: PolicyMemory
-    recovering: Tensor  # (n,) bool: the recovery acts
-    lasted_s: (
-        # (n,) for how long the robot has been in what ends that: down while it walks, steady while
-        # it gets up
-        Tensor
-    )
+    # (n,) bool: the recovery acts
+    recovering: Tensor
+    # (n,) for how long the robot has been in what ends that: down while it walks, steady while it
+    # gets up [s]
+    lasted_s: Tensor
 
 
 class HandoverActor:
     """A walking actor, and a policy of task `recover` from the moment that a robot is down until it
     stands again.
 
-    The memory of each is empty when it takes over. The decision's note is whom the recovery moves,
+    The memory of each is empty when it takes over. The decision's note is where the recovery acts,
     (n,) bool.
     """
 
-    def __init__(
-        self,
-        walking: Actor,
-        recovery: PolicyActor,
-        robot: Robot,
-        config: HandoverConfig | None = None,
-    ):
-        """Raises: InputError for a recovery that is told something else than how high to stand, or
-        wired otherwise than who walks, or a robot that `Kinematics` does not serve."""
+    def __init__(self, walking: Actor, recovery: PolicyActor, robot: Robot):
+        """Raises: InputError for a recovery of another task, or of other hold or accelerometer than
+        the walking policy, or a robot that `Kinematics` does not serve."""
         self.recovery = GetUpActor(recovery)
         if isinstance(walking, PolicyActor):
             for name in ("hold", "accelerometer"):
                 one, other = getattr(walking.skill, name), getattr(recovery.skill, name)
                 if one != other:
                     raise InputError(
-                        f"one robot cannot have two: {name} is {one} for who walks, {other} for "
-                        "who gets up"
+                        f"one robot cannot have two: {name} is {one} for the walking policy, "
+                        f"{other} for the recovery policy"
                     )
-        self.walking, self.config = walking, config or HandoverConfig()
+        self.walking = walking
         device = next(recovery.policy.parameters()).device
         self.feet, self.home = (
             Feet(robot).to(device),
@@ -128,18 +115,15 @@ class HandoverActor:
         )
 
     def act(self, env: TaskEnv[Any], memory: HandoverMemory, first: Tensor) -> Decision:
-        """As `Actor.act`; of any environment of the robot, whatever its task tells the walking
-        actor."""
-        c, seen = self.config, env.observe()
+        """As `Actor.act`; in any environment of the robot."""
+        seen = env.observe()
         lean, reach, away = self.posture(seen)
-        down = (lean > c.fallen_deg) | (reach < c.low * self.standing)
-        steady = (lean < c.steady_deg) & (reach > c.high * self.standing) & (away < c.steady_rad)
+        down = (lean > FALLEN_DEG) | (reach < LOW * self.standing)
+        steady = (lean < STEADY_DEG) & (reach > HIGH * self.standing) & (away < STEADY_RAD)
         ends = torch.where(memory.recovering, steady, down)
         lasted = torch.where(ends, memory.lasted_s + env.dt, 0.0)
-        # a robot that is put somewhere is as it is: nobody has to wait there
-        over = lasted > torch.where(
-            memory.recovering, c.steady_s, torch.where(first, 0.0, c.fallen_s)
-        )
+        # at an episode's start the recovery acts at once
+        over = lasted > torch.where(memory.recovering, STEADY_S, torch.where(first, 0.0, FALLEN_S))
         recovering = memory.recovering ^ over
         lasted = torch.where(over, 0.0, lasted)
         env.task.reset_memory(over & ~recovering)
@@ -171,10 +155,10 @@ class HandoverActor:
 
 
 class Recovery(NamedTuple):
-    """Who gets up."""
+    """A recovery policy, and the task that it was trained for."""
 
     actor: PolicyActor
-    task: RecoverConfig  # that it was trained for
+    task: RecoverConfig
 
 
 def load_recovery(name: str | Path, robot: Robot, device: torch.device | str = "cpu") -> Recovery:

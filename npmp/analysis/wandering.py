@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import robots
 from npmp.actors import PriorActor
@@ -93,7 +92,6 @@ def wander(
     *,
     robot: Robot | None = None,
     split: str | None = None,
-    latents: tuple[str, ...] = LATENTS,
     num_robots: int = 64,
     seconds: float = 20.0,
     seed: int = 0,
@@ -114,7 +112,6 @@ def wander(
       data: motions of the robot, from whose random frames it starts, moving as they do; None: from
         the home pose, at rest.
       robot, split, robots_config, threads: as of `npmp.analysis.latent_use`.
-      latents: which kinds, of `LATENTS`; "prior" is always among them.
       seconds: at most; a robot that is still up then counts with this time, so means are censored
         there.
       shown: robots whose motion is kept.
@@ -123,11 +120,8 @@ def wander(
     simulation breaks down.
 
     Raises:
-      InputError: for an unknown kind, and for a module or dataset that is not there, or that are of
-        different robots.
+      InputError: for a module or dataset that is not there, or that are of different robots.
     """
-    if unknown := [kind for kind in latents if kind not in LATENTS]:
-        raise InputError(f"no latents '{unknown[0]}'; there are: {', '.join(LATENTS)}")
     skill = open_module(module)
     robot = robot or robots.load(skill.robot)
     skill.check_robot(robot)
@@ -141,7 +135,7 @@ def wander(
     env: TaskEnv[Any] = TaskEnv(task, num_robots, robots=like, seed=seed, num_threads=threads)
     trials: dict[str, Wandering] = {}
     given: dict[str, Any] = {"seconds": seconds, "seed": seed, "shown": shown}
-    for kind in ("prior", *(kind for kind in LATENTS[1:] if kind in latents)):
+    for kind in LATENTS:
         if kind == "white_actions":
             given["noise"] = (trials["prior"].action_mean, trials["prior"].action_std)
         trials[kind] = wander_in(skill, env, kind, **given)
@@ -209,8 +203,6 @@ def wander_in(
 
     noise: mean and standard deviation (nu,) of "white_actions".
     """
-    if latents not in LATENTS:
-        raise ValueError(f"latents must be one of {', '.join(LATENTS)}; got {latents!r}")
     generator = torch.Generator().manual_seed(seed)
     env.generator.manual_seed(seed)
     env.reset()

@@ -36,23 +36,19 @@ BASE = "base"
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """One run folder.
-
-    Attributes:
-      path: the folder.
-      verb: that made the run; "" where its config.yaml does not say.
-      settings: what may tell groups apart.
-      x: where the score was measured: "minutes" and "env_steps", (N,) each.
-      score: (N,).
-      problem: why its curve is not the whole run's; "" for a finished run.
-    """
+    """One run folder."""
 
     path: Path
+    # that made the run; "" where its config.yaml does not name it
     verb: str
     seed: int
+    # those in which groups may differ
     settings: Settings
+    # where the score was measured: "minutes" and "env_steps", (N,) each
     x: Mapping[str, FloatArray]
+    # (N,)
     score: FloatArray
+    # why its curve is not the whole run's; "" for a finished run
     problem: str
 
     def at(self, axis: str, budget: float) -> float:
@@ -300,19 +296,6 @@ def shortened(keys: Sequence[str]) -> dict[str, str]:
     }
 
 
-def base_settings(groups: Sequence[Group]) -> dict[str, str]:
-    """What the labels leave unsaid: the values that more than half of the groups share, by short
-    names."""
-    keys = list(groups[0].settings) if groups else []
-    short, shared = shortened(keys), {}
-    for key in keys:
-        values = [group.settings[key] for group in groups]
-        most = max(set(values), key=lambda value: (values.count(value), value))
-        if len(groups) > 2 and 2 * values.count(most) > len(groups):
-            shared[short[key]] = most
-    return shared
-
-
 # --- figures
 
 
@@ -342,8 +325,7 @@ def figures(group: Group, budgets: Budgets, threshold: float | None, *, lower: b
 
 @dataclass(frozen=True)
 class Difference:
-    """A group's scores at its end, beside another group's, as Agarwal et al. 2021 (rliable) compare
-    them.
+    """A group's scores at its end, beside another group's (Agarwal et al. 2021, rliable).
 
     Attributes:
       iqm: mean of the middle half of its scores. interval: of it, 95 %, by bootstrap over the runs.
@@ -400,11 +382,8 @@ def short(value: float, digits: int = 3) -> str:
 
 
 def notes(groups: Sequence[Group]) -> list[str]:
-    """What a reader has to know beside the table."""
-    lines = []
-    if shared := base_settings(groups):
-        said = ", ".join(f"{key}={value}" for key, value in shared.items())
-        lines.append(f"shared by most groups: {said}")
+    """Remarks on the table."""
+    lines: list[str] = []
     for group in groups:
         lines += [
             f"{group.label}, seed {run.seed}: {run.problem}" for run in group.runs if run.problem

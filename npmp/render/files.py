@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -15,25 +14,16 @@ from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp.render.film import Frames
 
-# From the best on: what each format's writer is told. Frames are dropped only where that does not
-# suffice.
+# From the best on: what each format's writer is given.
 QUALITY: dict[str, tuple[int, ...]] = {
     ".webp": (80, 70, 60, 45, 30, 18),
-    ".gif": (256, 128, 64, 32),  # colours
-    ".mp4": (20, 24, 28, 32, 36),  # x264's constant rate factor
+    # colours
+    ".gif": (256, 128, 64, 32),
+    # x264's constant rate factor
+    ".mp4": (20, 24, 28, 32, 36),
     ".png": (0,),
 }
 FORMATS = tuple(QUALITY)
-KEPT = (1, 2, 3)  # every frame, every second, every third
-
-
-class Written(NamedTuple):
-    """How a file came out."""
-
-    bytes: int
-    fps: float
-    frames: int
-    note: str  # what had to be given up for max_mb, "" for nothing
 
 
 def check_format(out: Path) -> str:
@@ -58,42 +48,29 @@ def check_format(out: Path) -> str:
     return suffix
 
 
-def write(out: Path, frames: Frames, *, max_mb: float | None = None) -> Written:
-    """Write a film; of a still (.png) the first frame.
+def write(out: Path, frames: Frames, *, max_mb: float | None = None) -> tuple[int, int]:
+    """Write a film; of a still (.png) the first frame. Returns its size in bytes and its quality.
 
-    max_mb: at most so many millions of bytes: quality first, then every second or third frame is
-    given up for it.
+    max_mb: at most so many millions of bytes, by a lower quality.
 
     Raises:
       InputError: where that does not suffice, or as `check_format`.
     """
     suffix = check_format(out)
-    best_quality, *lower = QUALITY[suffix]
-    ladder = [(1, best_quality)]
-    if suffix != ".png":
-        ladder += [(kept, quality) for kept in KEPT for quality in lower]
-    limit = None if max_mb is None else round(1e6 * max_mb)
     with atomic_path(out) as path:
-        best, size = 0, _encode(path, suffix, frames, *ladder[0])
-        if limit is not None and size > limit:
-            fits = lambda rung: _encode(path, suffix, frames, *rung) <= limit  # noqa: E731
-            best = 1 + bisect_left(ladder[1:], True, key=fits)
-            if best == len(ladder):
-                raise InputError(
-                    f"max_mb={max_mb:g}: at the least quality {out.name} has {size / 1e6:.2f} MB; "
-                    "make it shorter (seconds=) or smaller (size=)"
-                )
-            size = _encode(path, suffix, frames, *ladder[best])
-    kept, quality = ladder[best]
-    note = "" if best == 0 else f"quality {quality} instead of {best_quality}"
-    note += f", every {('', '', 'second', 'third')[kept]} frame" if kept > 1 else ""
-    count = 1 if suffix == ".png" else len(frames.pictures[::kept])
-    return Written(size, frames.fps / kept, count, note)
+        for quality in QUALITY[suffix]:
+            size = _encode(path, suffix, frames, quality)
+            if max_mb is None or size <= 1e6 * max_mb:
+                return size, quality
+        raise InputError(
+            f"max_mb={max_mb:g}: at the least quality {out.name} has {size / 1e6:.2f} MB; make it "
+            "shorter (seconds=) or smaller (size=, fps=)"
+        )
 
 
-def _encode(path: Path, suffix: str, frames: Frames, kept: int, quality: int) -> int:
-    """Write every `kept`-th frame; returns the file's size."""
-    pictures, fps = frames.pictures[::kept], frames.fps / kept
+def _encode(path: Path, suffix: str, frames: Frames, quality: int) -> int:
+    """Write the frames; returns the file's size."""
+    pictures, fps = frames.pictures, frames.fps
     if suffix == ".png":
         Image.fromarray(pictures[0]).save(path, "PNG", optimize=True)
     elif suffix == ".mp4":

@@ -24,8 +24,10 @@ from npmp.render.shot import FOVY_DEG, Camera, Shot, camera_of, smoothed
 from npmp.render.stage import stage
 from npmp.render.words import Caption
 
-FADE_S = 0.4  # between shots
-FIRST_FRAME_S = 60.0  # a backend that has drawn nothing by then is given up
+# between shots
+FADE_S = 0.4
+# a backend that has drawn nothing by then is given up
+FIRST_FRAME_S = 60.0
 
 Pictures = npt.NDArray[np.uint8]
 _ROOT = str(Path(__file__).resolve().parents[2])
@@ -47,7 +49,7 @@ def draw(
     *,
     words: bool = True,
     timeout_s: float | None = None,
-    told: Callable[[int, int], object] = lambda done, count: None,
+    progress: Callable[[int, int], object] = lambda done, count: None,
 ) -> Frames:
     """The frames of shots, one after the other, faded into each other.
 
@@ -56,7 +58,7 @@ def draw(
       fps: at most; whole numbers of the first shot's frames are passed over.
       words: draw titles, notes and velocities.
       timeout_s: for each shot's drawing; None: as long as it takes.
-      told: is called with the frames drawn and their number as they come.
+      progress: is called with the frames drawn and their number as they come.
 
     Raises:
       InputError: where nothing can draw here, or too much is to be drawn.
@@ -71,12 +73,12 @@ def draw(
     for shot, frames in zip(shots, chosen, strict=True):
         before = sum(map(len, drawn))
 
-        def told_here(done: int, before: int = before) -> object:
-            return told(before + done, count)
+        def progress_here(done: int, before: int = before) -> object:
+            return progress(before + done, count)
 
         camera = camera_of(shot, size)
         camera = replace(camera, lookat=camera.lookat[frames])
-        given = shot, frames, camera, size, chosen_backend, timeout_s, told_here
+        given = shot, frames, camera, size, chosen_backend, timeout_s, progress_here
         pictures, chosen_backend = _drawn(*given)
         if words:
             writer, pairs = Caption(shot, camera, size), zip(pictures, frames, strict=True)
@@ -110,7 +112,7 @@ def _joined(parts: Sequence[Pictures], fade: int) -> Pictures:
 def _given(
     shot: Shot, frames: npt.NDArray[np.int64], camera: Camera, size: tuple[int, int]
 ) -> dict[str, Any]:
-    """What the process that draws is told, but for the model."""
+    """Inputs of the process that draws, but for the model."""
     clip = shot.clip
     given: dict[str, npt.ArrayLike] = {
         "qpos": shot.qpos[frames],
@@ -144,7 +146,7 @@ def _drawn(
     size: tuple[int, int],
     only: str | None,
     timeout_s: float | None,
-    told: Callable[[int], object],
+    progress: Callable[[int], object],
 ) -> tuple[Pictures, str]:
     """A shot's frames without words, and the backend that drew them: `only`, or the first able."""
     clip = shot.clip
@@ -155,7 +157,7 @@ def _drawn(
         mujoco.mj_saveModel(model, str(Path(folder) / "model.mjb"), None)
         np.savez(Path(folder) / "shot.npz", **_given(shot, frames, camera, size))
         for name in (only,) if only else backend.candidates():
-            pictures, failed[name] = _attempt(name, folder, len(frames), size, timeout_s, told)
+            pictures, failed[name] = _attempt(name, folder, len(frames), size, timeout_s, progress)
             if pictures is not None:
                 return pictures, name
     each = [f"{name}: {why} ({backend.ADVICE.get(name, '')})" for name, why in failed.items()]
@@ -168,7 +170,7 @@ def _attempt(
     count: int,
     size: tuple[int, int],
     timeout_s: float | None,
-    told: Callable[[int], object],
+    progress: Callable[[int], object],
 ) -> tuple[Pictures | None, str]:
     """The frames as a backend draws them, or None and why not."""
     pictures = np.empty((count, size[1], size[0], 3), dtype=np.uint8)
@@ -187,7 +189,7 @@ def _attempt(
                 done += 1
                 if timeout_s is None:
                     alarm.cancel()
-                told(done)
+                progress(done)
             process.stdout.close()
             code = process.wait(timeout=FIRST_FRAME_S)
         finally:

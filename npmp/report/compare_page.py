@@ -1,9 +1,9 @@
-"""Training runs side by side as files: a table, their curves, a plot, and a page of all."""
+"""Training runs side by side: figures and curves as JSON, a plot, and a page of all."""
 
 from __future__ import annotations
 
 import base64
-import csv
+import itertools
 import math
 import os
 from collections.abc import Mapping, Sequence
@@ -12,16 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mocap_data.files import atomic_path, write_json
-from npmp.evaluation.comparison import (
-    AXES,
-    LENGTHS,
-    Difference,
-    Figure,
-    Figures,
-    Group,
-    notes,
-    short,
-)
+from npmp.evaluation.comparison import AXES, Difference, Figure, Figures, Group, notes, short
 from npmp.report.parts import Picture, Section, Table, assemble
 
 NAMES = {"minutes": "wall-clock (min)", "env_steps": "environment steps"}
@@ -63,22 +54,6 @@ def apart_rows(
 
 def _interval(interval: tuple[float, float]) -> str:
     return "-" if math.isnan(interval[0]) else f"{short(interval[0])} to {short(interval[1])}"
-
-
-def write_csv(path: Path, groups: Sequence[Group], table: Sequence[Figures]) -> None:
-    """A row per group: its settings, its seeds, and every figure's mean, lowest, highest and
-    count."""
-    keys = list(groups[0].settings)
-    columns = [f"{name} {part}" for name in table[0] for part in ("mean", "low", "high", "count")]
-    with atomic_path(path) as temporary, open(temporary, "w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["group", *keys, "seeds", "unfinished", *columns])
-        for group, row in zip(groups, table, strict=True):
-            values = [v for f in row.values() for v in (f.mean, f.low, f.high, f.count)]
-            seeds = " ".join(str(run.seed) for run in group.runs)
-            unfinished = sum(bool(run.problem) for run in group.runs)
-            known = ["" if math.isnan(value) else f"{value:.6g}" for value in values]
-            writer.writerow([group.label, *group.settings.values(), seeds, unfinished, *known])
 
 
 def write_curves(
@@ -130,23 +105,9 @@ def _numbers(one: Figure | Difference) -> dict[str, Any]:
 
 
 def marks(groups: Sequence[Group]) -> list[tuple[str, str]]:
-    """Colour and line style of each group: by one key each where all combinations of two keys are
-    there, else by number."""
-    keys = [key for key in groups[0].settings if key not in LENGTHS]
-    if len(keys) == 2:
-        values = [list(dict.fromkeys(group.settings[key] for group in groups)) for key in keys]
-        more, fewer = (0, 1) if len(values[0]) >= len(values[1]) else (1, 0)
-        complete = len(values[0]) * len(values[1]) == len(groups)
-        if complete and len(values[more]) <= len(COLOURS) and len(values[fewer]) <= len(STYLES):
-            placed = [
-                [values[i].index(group.settings[keys[i]]) for i in (more, fewer)]
-                for group in groups
-            ]
-            return [(COLOURS[i], STYLES[j]) for i, j in placed]
-    return [
-        (COLOURS[i % len(COLOURS)], STYLES[i // len(COLOURS) % len(STYLES)])
-        for i in range(len(groups))
-    ]
+    """Colour and line style of each group."""
+    styles = itertools.product(STYLES, COLOURS)
+    return [(colour, style) for _, (style, colour) in zip(groups, itertools.cycle(styles))]
 
 
 def plot(

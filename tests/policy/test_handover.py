@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
+from npmp import handover
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.features import proprioception
 from npmp.envs.starts import Starts
 from npmp.envs.state import RobotState
 from npmp.evaluation.suite import Scenario, SuccessConfig, run_scenario, setting_of
 from npmp.evaluation.trial import run_trial
-from npmp.handover import HandoverActor, HandoverConfig, Recovery, load_recovery
+from npmp.handover import HandoverActor, Recovery, load_recovery
 from npmp.nets.high_level import HighLevelConfig
 from npmp.policy import HighLevelPolicy, PolicyActor, module_sha256
 from npmp.robots import Robot
@@ -75,11 +76,11 @@ def test_lean_and_reach_are_told_from_what_is_sensed(robot: Robot, recovery: Rec
 
 
 def test_it_hands_over_after_a_fall_and_back_once_the_robot_stands(
-    robot: Robot, recovery: Recovery, env: TaskEnv[WalkOn]
+    robot: Robot, recovery: Recovery, env: TaskEnv[WalkOn], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    actor = HandoverActor(
-        Still(), recovery.actor, robot, HandoverConfig(fallen_s=0.05, steady_s=0.1)
-    )
+    monkeypatch.setattr(handover, "FALLEN_S", 0.05)
+    monkeypatch.setattr(handover, "STEADY_S", 0.1)
+    actor = HandoverActor(Still(), recovery.actor, robot)
     n, everyone = env.num_envs, torch.arange(env.num_envs)
     nobody, all_first = torch.zeros(n, dtype=torch.bool), torch.ones(n, dtype=torch.bool)
     fallen = env.task.fallen
@@ -124,9 +125,9 @@ def test_who_is_down_and_who_stands(
     robot: Robot, recovery: Recovery, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By lean [deg], reach as a share of standing, and how far the joints are from home [rad]."""
-    actor = HandoverActor(
-        Still(), recovery.actor, robot, HandoverConfig(fallen_s=0.0, steady_s=0.0)
-    )
+    monkeypatch.setattr(handover, "FALLEN_S", 0.0)
+    monkeypatch.setattr(handover, "STEADY_S", 0.0)
+    actor = HandoverActor(Still(), recovery.actor, robot)
     walks = [(54.0, 0.51, 9.0), (56.0, 0.51, 9.0), (54.0, 0.49, 9.0)]
     gets_up = [(14.0, 0.86, 0.34), (16.0, 0.86, 0.34), (14.0, 0.84, 0.34), (14.0, 0.86, 0.36)]
     lean, reach, away = torch.tensor(walks + gets_up).unbind(-1)
@@ -171,7 +172,7 @@ def test_who_is_wired_otherwise_or_does_something_else_is_refused(
         HandoverActor(Still(), PolicyActor(policy, skill), robot)
     other = SkillModule(replace(skill.contract, training={"hold": "first_order"}))
     with pytest.raises(
-        InputError, match="hold is first_order for who walks, zero_order for who gets up"
+        InputError, match="hold is first_order for the walking policy, zero_order for the rec"
     ):
         HandoverActor(PolicyActor(policy, other), recovery.actor, robot)
 

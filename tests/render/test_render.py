@@ -210,7 +210,7 @@ def frames() -> Frames:
 def test_films_are_read_back(suffix: str, frames: Frames, tmp_path: Path) -> None:
     out = tmp_path / f"film{suffix}"
     written = write(out, frames)
-    assert written == (out.stat().st_size, 12.5, 12, "")
+    assert written[0] == out.stat().st_size
     with Image.open(out) as image:
         assert (image.size, image.n_frames) == ((64, 48), 12)
         image.seek(7)
@@ -241,11 +241,9 @@ def test_a_still(frames: Frames, tmp_path: Path) -> None:
 def test_bytes_are_bounded(frames: Frames, tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 256, (12, 48, 64, 3)).astype(np.uint8)
     noisy = replace(frames, pictures=noise)
-    free = write(tmp_path / "free.webp", noisy)
-    tight = write(tmp_path / "tight.webp", noisy, max_mb=0.6 * free.bytes / 1e6)
-    assert tight.bytes <= 0.6 * free.bytes and "quality" in tight.note
-    least = write(tmp_path / "least.webp", noisy, max_mb=0.2 * free.bytes / 1e6)
-    assert least.bytes <= 0.2 * free.bytes and "frame" in least.note and least.fps < 12.5
+    free, best = write(tmp_path / "free.webp", noisy)
+    tight, lower = write(tmp_path / "tight.webp", noisy, max_mb=0.6 * free / 1e6)
+    assert tight <= 0.6 * free and lower < best
     with pytest.raises(InputError, match=r"max_mb=1e-05: at the least quality"):
         write(tmp_path / "none.webp", noisy, max_mb=1e-5)
     assert not (tmp_path / "none.webp").exists()
