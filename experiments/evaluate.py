@@ -94,7 +94,7 @@ def judged(
     names none."""
     kind: Any = tasks.find(task_of(task))
     policy.check_task(kind)
-    settings = kind.resolve(asked, None, policy.contract.input_settings)
+    settings = kind.resolve(asked, None, policy.contract.told)
     return evaluate_policy(
         PolicyActor(policy, skill),
         lambda: kind(robot, settings, motions),

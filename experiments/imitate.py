@@ -13,7 +13,8 @@ from npmp.experiments.backend import place_of, robot_of, robots_config_of
 from npmp.experiments.command import Run, Verb
 from npmp.experiments.compose import group
 from npmp.experiments.terminal import say
-from npmp.experiments.training import Training, bounded, caller_of
+from npmp.experiments.training import Training, bounded, caller_of, collectors_of
+from npmp.training import loggers
 from npmp.training.imitation import ImitationSettings, train_module
 from retarget.tempo import with_tempos
 
@@ -54,7 +55,8 @@ class ImitateKeys(Training):
     # train or validation: only the clips of that split; null: all, so that none is left to score as
     # held-out
     split: str | None = None
-    # a skill module to go on from (algo=world_model): its folder or a shipped one's name
+    # a skill module to go on from (algo=world_model) or to learn from (algo=distill): its folder or
+    # a shipped one's name
     module: str | None = None
     # e.g. [0.87,1.15]: copies of every clip at these multiples of its speed; judged are the
     # originals [D]
@@ -79,7 +81,8 @@ def settings_of(config: ImitateKeys, run: Run) -> ImitationSettings:
         evaluate_every=config.evaluation.every,
         evaluation_starts=config.evaluation.starts,
         checkpoint_every=config.checkpoint_every,
-        logger=config.logger,
+        collectors=collectors_of(config, run),
+        logger=loggers.check(config.logger),
         **place_of(config, run),
     )
     bounded(settings)

@@ -15,12 +15,13 @@ from npmp.experiments.command import Run, Verb
 from npmp.experiments.compose import group
 from npmp.experiments.groups import task_of
 from npmp.experiments.terminal import say
-from npmp.experiments.training import Training, bounded, caller_of
+from npmp.experiments.training import Training, bounded, caller_of, collectors_of
 from npmp.nets.high_level import HighLevelConfig
 from npmp.policy import HighLevelPolicy
 from npmp.settings import as_plain
 from npmp.skill import SkillModule
 from npmp.tasks.inputs import SETTINGS as TOLD
+from npmp.training import loggers
 from npmp.training.reuse import ReuseSettings, check_task, train_policy
 
 
@@ -100,7 +101,7 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
     )
     known = dict(skill.contract.training)
     if (knows := policy or teacher) is not None:
-        told = HighLevelPolicy.load(knows).contract.input_settings
+        told = HighLevelPolicy.load(knows).contract.told
         # a teacher shows its own commands
         known |= {name: told[name] for name in (TOLD if teacher is None else told)}
         if None not in (told["clock_s"], getattr(config.task, "clock_s", None)):
@@ -119,7 +120,8 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
         evaluation_robots=config.evaluation.robots,
         evaluation_seconds=config.evaluation.seconds,
         checkpoint_every=config.checkpoint_every,
-        logger=config.logger,
+        collectors=collectors_of(config, run),
+        logger=loggers.check(config.logger),
         **place_of(config, run),
     )
     bounded(settings)

@@ -8,8 +8,9 @@ from pathlib import Path
 from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.experiments.backend import Simulating
-from npmp.experiments.command import Run
+from npmp.experiments.command import Run, refuse_idle
 from npmp.experiments.live import LiveLine
+from npmp.training.collectors import CollectorsConfig
 from npmp.training.run import Caller, RunSettings
 
 MOST_STEPS = 10**7  # environment steps that an iteration may take, and a replay may keep
@@ -23,7 +24,8 @@ class Training(Simulating):
     num_envs: int | None = None
     # iterations between checkpoints
     checkpoint_every: int = 50
-    # shows what metrics.csv holds: tensorboard or none
+    # shows what metrics.csv holds: tensorboard, wandb (an extra; offline unless WANDB_MODE is set)
+    # or none
     logger: str = "tensorboard"
     # a run folder to continue; its config.yaml holds, keys given here change it
     resume: Path | None = None
@@ -31,11 +33,35 @@ class Training(Simulating):
     experiment: str | None = None
     # several runs, by the name of a file in conf/sweep
     sweep: str | None = None
+    # what collects: null, the learner's process; ray, processes of their own; inline, for tests
+    actors: str | None = None
+    # of them
+    num_actors: int = 2
+    # true: nothing is collected while the learner learns, and runs repeat bit for bit
+    actors_sync: bool = False
+    # updates; batches collected on older weights are thrown away; null: 4, or more with more actors
+    most_behind: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = () if self.num_envs is None else ("num_envs",)
-        ranges.at_least_one(self, "steps", "checkpoint_every", *given)
+        given = [key for key in ("num_envs", "most_behind") if getattr(self, key) is not None]
+        ranges.at_least_one(self, "steps", "checkpoint_every", "num_actors", *given)
+
+
+def collectors_of(config: Training, run: Run) -> CollectorsConfig | None:
+    """Who collects; None where the process that learns does, too.
+
+    Raises:
+      InputError: for a kind that does not exist, or settings of collectors where there are none.
+    """
+    if config.actors is None:
+        if "actors" not in run.given:
+            why = "is for collectors of their own: actors=ray, or actors=inline"
+            refuse_idle(run, why, "num_actors", "actors_sync", "most_behind")
+        return None
+    return CollectorsConfig(
+        config.actors, config.num_actors, sync=config.actors_sync, most_behind=config.most_behind
+    )
 
 
 def bounded(settings: RunSettings) -> None:

@@ -8,7 +8,8 @@ On disk a high-level policy is a folder of `policy.safetensors` (weights and sca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from itertools import product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
@@ -53,12 +54,12 @@ class PolicyContract:
     command_range: list[list[float]]  # [low, high] of each, as trained
     net: dict[str, Any]
     latent_bound: list[float]  # limit on |m| per dimension
-    # of a walking policy that dribbles: the fields of `CommanderConfig`, whose script turns ball
-    # and target into a velocity
+    # a walking policy that dribbles: the fields of `CommanderConfig`, by which what the task tells
+    # becomes a velocity
     commander: dict[str, Any] = field(default_factory=dict)
-    # names of the inputs after the command: `Task.extra_inputs`
-    extra_inputs: list[str] = field(default_factory=list)
-    clock_s: float | None = None  # period of a clock among these
+    # what it is told after the command: `Task.extra_inputs`
+    besides: list[str] = field(default_factory=list)
+    clock_s: float | None = None  # period of a clock among that
     versions: dict[str, str] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
 
@@ -73,13 +74,13 @@ class PolicyContract:
 
     @property
     def sees_ground(self) -> bool:
-        """Whether it observes heights of the ground."""
-        return any(name.startswith("ground_") for name in self.extra_inputs)
+        """Whether it is told heights of the ground."""
+        return any(name.startswith("ground_") for name in self.besides)
 
     @property
-    def input_settings(self) -> dict[str, Any]:
-        """Settings by which a task (`Task.resolve`) gives the policy the inputs that it was trained
-        with."""
+    def told(self) -> dict[str, Any]:
+        """What settles a task (`Task.resolve`) so that it tells the policy what it was trained to
+        be told."""
         return {name: getattr(self, name) for name in ("command_range", *SETTINGS)}
 
 
@@ -171,12 +172,12 @@ class HighLevelPolicy(nn.Module):
             self.commander = from_mapping(
                 CommanderConfig, contract.commander, at="commander in the policy's contract"
             )
-        inputs = scaled = len(contract.command) + len(contract.extra_inputs)
-        if self.commander is not None:  # the script's velocity, then ball and target
-            inputs, scaled = 3 + inputs, 3
+        told, besides = len(contract.command) + len(contract.besides), 0
+        if self.commander is not None:  # what it is told becomes a velocity, and is told besides
+            told, besides = 3, told
         try:
             self.net = HighLevelNet(
-                observations + inputs,
+                observations + told + besides,
                 contract.latent_dim,
                 contract.alpha,
                 sizes,
@@ -185,7 +186,7 @@ class HighLevelPolicy(nn.Module):
         except (TypeError, ValueError) as error:
             raise InputError(f"bad network settings in the policy's contract: {error}") from error
         self.observation_scale = Normalizer(observations)
-        self.command_scale = Normalizer(scaled)
+        self.command_scale = Normalizer(told)
 
     @staticmethod
     def for_task(
@@ -217,7 +218,7 @@ class HighLevelPolicy(nn.Module):
                 observation=skill.contract.observation,
                 command=list(task.inputs),
                 command_range=[list(pair) for pair in ranges],
-                extra_inputs=list(task.extra_inputs),
+                besides=list(task.extra_inputs),
                 clock_s=task.clock_s,
                 net=asdict(net),
                 latent_bound=bound or skill.latent_range.tolist(),
@@ -231,9 +232,9 @@ class HighLevelPolicy(nn.Module):
         return policy
 
     def for_other_task(self, task: Task) -> HighLevelPolicy:
-        """The same network with the same weights and input scales, for a task with the same inputs,
-        perhaps by another clock; of a walking policy also for dribbling (`commanded`). A policy
-        that dribbles uses the task's script from then on.
+        """The same network with the same weights and input scales, for a task that tells it the
+        same, perhaps by another clock; of a walking policy, for dribbling, too (`commanded`). A
+        policy that dribbles does it by the task's script from then on.
 
         Raises:
           InputError: for a task with other inputs.
@@ -244,43 +245,54 @@ class HighLevelPolicy(nn.Module):
                 return self.commanded(task, task.commander)
             script = {} if self.commander is None else {"commander": asdict(task.commander)}
         self._check_inputs(task)
-        policy = self._for(task, clock_s=task.clock_s, **script)
+        asked = [list(pair) for pair in task.inputs.values()]
+        contract = replace(
+            self.contract,
+            task=task.name,
+            command_range=asked,
+            clock_s=task.clock_s,
+            versions={},
+            training={},
+            **script,
+        )
+        policy = HighLevelPolicy(contract).to(self.observation_scale.mean.device)
         policy.load_state_dict(self.state_dict())
         return policy
 
-    def _for(self, task: Task, **changes: Any) -> HighLevelPolicy:
-        """An untrained policy with this one's contract but for the task."""
-        ranges = [list(pair) for pair in task.inputs.values()]
-        contract = replace(
-            self.contract, task=task.name, command_range=ranges, versions={}, training={}, **changes
-        )
-        return HighLevelPolicy(contract).to(self.observation_scale.mean.device)
-
     def commanded(self, task: Task, commander: CommanderConfig) -> HighLevelPolicy:
-        """A walking policy as one that dribbles: a script turns ball and target into a command
+        """A walking policy as one that dribbles: what the task tells it becomes a command
         (`npmp.tasks.teachers.dribbling`).
 
         Raises:
-          InputError: for a policy of another task than walking, or a task without a ball.
+          InputError: for a policy of another task than walking, or a task that tells nothing of a
+            ball.
         """
-        if self.contract.extra_inputs:
+        if self.contract.besides:
+            first = self.contract.besides[0]
             raise InputError(
-                f"the policy observes {self.contract.extra_inputs[0]}, ... after its command; "
-                "dribbling gives a command only"
+                f"the policy is told of {first}, ... besides its command; dribbling tells a "
+                "command only"
             )
         if self.contract.task != "walk" or task.commander is None:
             raise InputError(
-                "only a walking policy can be used to dribble; this one is of task "
-                f"'{self.contract.task}', and '{task.name}' gives {', '.join(task.inputs)}"
+                "a walking policy can be told of a ball; this is one of task "
+                f"'{self.contract.task}', and"
+                f" '{task.name}' tells {', '.join(task.inputs)}"
             )
-        policy = self._for(task, command=list(task.inputs), commander=asdict(commander))
-        weights, inputs = (
-            self.state_dict(),
-            sum(width for _, width in self.contract.observation) + 3,
+        contract = replace(
+            self.contract,
+            task=task.name,
+            command=list(task.inputs),
+            command_range=[list(pair) for pair in task.inputs.values()],
+            commander=asdict(commander),
+            versions={},
+            training={},
         )
-        layer = weights["net.norm.0.weight"]  # ball and target count for nothing at first
-        nothing = layer.new_zeros(len(layer), len(task.inputs))
-        weights["net.norm.0.weight"] = torch.cat((layer[:, :inputs], nothing, layer[:, inputs:]), 1)
+        policy = HighLevelPolicy(contract).to(self.observation_scale.mean.device)
+        weights, told = self.state_dict(), sum(width for _, width in contract.observation) + 3
+        layer = weights["net.norm.0.weight"]  # what it is told besides counts for nothing at first
+        nothing = layer.new_zeros(len(layer), len(contract.command))
+        weights["net.norm.0.weight"] = torch.cat((layer[:, :told], nothing, layer[:, told:]), 1)
         policy.load_state_dict(weights)
         return policy
 
@@ -309,7 +321,7 @@ class HighLevelPolicy(nn.Module):
         if self.commander is None:
             return torch.cat((sensed, self.command_scale(given.task)), -1)
         ball, target = given.task.split(2, -1)
-        # the script's command jumps as the ball moves: it has no useful gradient
+        # what the script would say of another place of the ball changes by leaps
         with torch.no_grad():
             command = self.command_scale(dribble_command(ball, target, self.commander))
         return torch.cat((sensed, command, _squashed(ball), _squashed(target - ball)), -1)
@@ -360,14 +372,7 @@ class HighLevelPolicy(nn.Module):
             contract, or belongs to another module.
         """
         policy = artifact.load(
-            Path(folder),
-            "policy",
-            "policy",
-            SCHEMA,
-            VERSION,
-            PolicyContract,
-            HighLevelPolicy,
-            renamed={"besides": "extra_inputs"},
+            Path(folder), "policy", "policy", SCHEMA, VERSION, PolicyContract, HighLevelPolicy
         )
         if module is not None:
             policy.check_module(module)
@@ -388,7 +393,7 @@ class HighLevelPolicy(nn.Module):
             )
 
     def check_task(self, task: Task | type[Task]) -> None:
-        """Refuse a task that does not give this policy the inputs that it was trained with.
+        """Refuse a task that does not say to this policy what it was trained to be told.
 
         Raises:
           InputError: naming both tasks, or both lists of inputs where the tasks fit.
@@ -400,28 +405,32 @@ class HighLevelPolicy(nn.Module):
                 f"{', '.join(known)}"
             )
         self._check_inputs(task)
-        if not isinstance(task, type) and own.clock_s != task.clock_s:
+        if not isinstance(task, type) and self.contract.clock_s != task.clock_s:
             raise InputError(
-                f"the policy's clock has a period of {own.clock_s} s, the task's {task.clock_s}"
+                f"the policy's clock has a period of {self.contract.clock_s} s, the task's "
+                f"{task.clock_s}"
             )
 
     def _check_inputs(self, task: Task | type[Task]) -> None:
-        own, given = self.contract.command, list(task.inputs)
-        if isinstance(task, type):  # without settings it may lack inputs that it will have
-            own = own[: len(given)]
-        else:
-            own, given = [*own, *self.contract.extra_inputs], [*given, *task.extra_inputs]
-        if own != given:
-            raise InputError(
-                f"the policy observes {_listed(own)}; task '{task.name}' gives {_listed(given)}"
+        inputs = list(task.inputs)
+        # a class has no settings yet, and may have more inputs once it has
+        known = self.contract.command[: len(inputs) if isinstance(task, type) else None]
+        if inputs != known:
+            told, tells = (
+                ", ".join(names) or "nothing" for names in (self.contract.command, task.inputs)
             )
-
-
-def _listed(names: Sequence[str]) -> str:
-    """The first names, and how many there are."""
-    if len(names) <= 8:
-        return ", ".join(names) or "nothing"
-    return f"{', '.join(names[:8])}, ... ({len(names)} in all)"
+            raise InputError(f"the policy is told {told}; task '{task.name}' tells {tells}")
+        if isinstance(task, type):  # it has no settings yet
+            return
+        own, others = self.contract.besides, list(task.extra_inputs)
+        if own != others:
+            told, tells = (
+                f"{len(names)} numbers ({names[0]}, ...)" if names else "nothing"
+                for names in (own, others)
+            )
+            raise InputError(
+                f"besides the command the policy is told {told}; task '{task.name}' tells {tells}"
+            )
 
 
 class PolicyMemory(NamedTuple):
@@ -452,6 +461,38 @@ class PolicyActor:
         latent, state = self.policy.step(given, memory.policy)
         action, decoder = self.skill.decode(latent.mean, senses, memory.skill.decoder)
         return Decision(action, PolicyMemory(state, SkillMemory(latent.mean, decoder)))
+
+
+def mean_policy(first: HighLevelPolicy, *others: HighLevelPolicy) -> HighLevelPolicy:
+    """The mean of the weights of policies that went on from one another: what one has learned and
+    the other forgot, the mean may do (Wortsman et al. 2022, model soups). Of policies that have
+    nothing in common it does nothing of use.
+
+    Raises:
+      InputError: for policies of other contracts (module, inputs, ranges, net), naming the first
+        that differs.
+    """
+    policies = (first, *others)
+    names = [
+        given.name for given in fields(PolicyContract) if given.name not in ("versions", "training")
+    ]
+    for other, name in product(others, names):
+        own, found = getattr(first.contract, name), getattr(other.contract, name)
+        if own != found:
+            raise InputError(
+                f"policies of one mean differ in weights alone; these in {name}: {own}, {found}"
+            )
+    training = first.contract.training | {
+        "mean_of": [policy.contract.training for policy in policies]
+    }
+    mean, states = (
+        HighLevelPolicy(replace(first.contract, training=training)),
+        [p.state_dict() for p in policies],
+    )
+    mean.load_state_dict(
+        {name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]}
+    )
+    return mean.to(first.observation_scale.mean.device).eval()
 
 
 def find_module(policy: str | Path, sha256: str) -> Path:

@@ -62,6 +62,11 @@ def stack_trees(trees: list[Tree]) -> Tree:
     return map_tree(lambda *tensors: torch.stack(tensors), trees[0], *trees[1:])
 
 
+def cat_trees(trees: list[Tree], dim: int = 0) -> Tree:
+    """Trees of one structure -> one tree whose leaves are put together along their axis `dim`."""
+    return map_tree(lambda *tensors: torch.cat(tensors, dim), trees[0], *trees[1:])
+
+
 def where_tree(mask: Tensor, first: Tree, second: Tree) -> Tree:
     """Rows of `first` where `mask` [B] is true, of `second` elsewhere; leaves [B, ...]."""
 

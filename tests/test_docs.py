@@ -155,7 +155,7 @@ WRONG = (
     "imitate data=x algo=sac",
     "imitate data=x seed=a",
     "imitate",
-    "imitate -m data=x algo=mo_vmpo,sac",
+    "imitate -m data=x algo=ppo,sac",
 )
 
 

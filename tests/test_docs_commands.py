@@ -69,6 +69,7 @@ GIVEN = {
     "runs/knee": "npmp actuator fit debug=tiny data=knee.npz model=conv out=runs/knee",
     "runs/imitation": "npmp imitate debug=tiny data=motions.h5 out=runs/imitation",
     "runs/dog": "npmp imitate debug=tiny data=dog.h5 out=runs/dog",
+    "runs/both_ways": "npmp skill blend anymal_b_dog other=anymal_b_dog out=runs/both_ways/module",
     "runs/nominal": "npmp evaluate debug=tiny module=runs/dog/module data=dog.h5 out=runs/nominal",
     "runs/randomized": "npmp evaluate debug=tiny module=runs/dog/module data=dog.h5"
     " out=runs/randomized",

@@ -53,7 +53,7 @@ def test_walking_fits_on_a_few_screens() -> None:
 
 def test_no_branch_hangs_on_a_task_s_class() -> None:
     """Outside `npmp.tasks`: what differs between tasks is declared by them."""
-    tasks = {"Dribble", "Imitation", "Path", "CoursePath", "Recover", "Walk"}
+    tasks = {"Dribble", "Follow", "Imitation", "Path", "CoursePath", "Recover", "Walk"}
     found = []
     for folder in ("npmp", "experiments"):
         for path in sorted((ROOT / folder).rglob("*.py")):

@@ -1,12 +1,21 @@
-"""Reinforcement learning in pure pieces, returns, the losses of (MO-)V-MPO, PopArt and unrolls, and
-the learner made of them.
+"""Reinforcement learning in pure pieces: returns, the losses of (MO-)V-MPO and PPO, PopArt,
+unrolls; and the learners made of them.
 
 Knows shapes only: no environment, no skill module.
 """
 
-from npmp.rl.learner import VMPO, VMPOConfig
+from npmp.rl.learner import PPO, VMPO, Learner, PPOConfig, VMPOConfig
 from npmp.rl.optimization import NonFiniteGradient
 from npmp.rl.rollout import Rollout
 from npmp.rl.unroll import unroll_lstm
 
-__all__ = ["VMPO", "NonFiniteGradient", "Rollout", "VMPOConfig", "unroll_lstm"]
+__all__ = [
+    "PPO",
+    "VMPO",
+    "Learner",
+    "NonFiniteGradient",
+    "PPOConfig",
+    "Rollout",
+    "VMPOConfig",
+    "unroll_lstm",
+]

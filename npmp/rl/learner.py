@@ -1,8 +1,10 @@
-"""The on-policy learner, V-MPO, with several objectives MO-V-MPO. It knows shapes only."""
+"""On-policy learners, V-MPO, MO-V-MPO and PPO, behind one interface. They know shapes only."""
 
 from __future__ import annotations
 
 import copy
+import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,15 +15,17 @@ from torch import Tensor, nn
 from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.nets.critic import Critic
-from npmp.rl import gaussian, popart, vmpo
-from npmp.rl.optimization import gradient_norm
-from npmp.rl.returns import bootstrapped_returns
+from npmp.rl import gaussian, popart, ppo, vmpo
+from npmp.rl.optimization import clip_gradients
+from npmp.rl.returns import lambda_returns
 from npmp.rl.rollout import Rollout, needs_next, successor_values
 from npmp.state import Numbers, Part, Resumable
 from npmp.tree import Tree, map_tree
 
 # bound on the mean term of the KL between target and online policy [nats] [LSP]
 EPSILON_MEAN = 0.1
+GAE_LAMBDA = 0.95  # [legged_gym]
+MAX_GRADIENT_NORM = 1.0  # of PPO's policy and critic each [legged_gym]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,12 +58,126 @@ class VMPOConfig:
             raise ValueError(f"popart_step_size must lie in (0, 1), got {self.popart_step_size}")
 
 
-class VMPO(Resumable):
-    """A policy and a critic that learn from rollouts of the policy that acts (`npmp.rl.vmpo`).
+@dataclass(frozen=True, kw_only=True)
+class PPOConfig:
+    """PPO's settings."""
+
+    # discount per control step, as V-MPO's; 0.99 in legged_gym
+    gamma: float = 0.95
+    # of Adam at the start; 1e-3 in legged_gym
+    learning_rate: float = 3e-4
+    # KL of an update that the learning rate adapts to [nats]; 0.01 in legged_gym
+    desired_kl: float = 0.02
+
+    def __post_init__(self) -> None:
+        ranges.share(self, "gamma")
+        ranges.above_zero(self, "learning_rate", "desired_kl")
+
+
+class Learner(Resumable, ABC):
+    """A policy and a critic that learn from rollouts of the policy that acts.
 
     The policy unrolls over time: (observations [T, B, ...], state [B, ...], resets [T, B]) -> mean
     and std of the actions [T, B, A], the state after the last step, and the KL of its latents to
     their prior [T, B]. It holds no hidden state. The critic gives a value per objective [..., K].
+    """
+
+    optimizer: torch.optim.Optimizer
+
+    def __init__(self, policy: nn.Module, critic: Critic):
+        """Both are trained in place, on the device they are on."""
+        self.policy, self.critic = policy, critic
+        self.steps = 0  # gradient steps made
+
+    @property
+    @abstractmethod
+    def acting(self) -> nn.Module:
+        """The policy that collects."""
+
+    @torch.no_grad()
+    def act(
+        self, observations: Tree, state: Tree, first: Tensor, generator: torch.Generator
+    ) -> tuple[Tensor, Tensor, Tree]:
+        """One step of the acting policy.
+
+        Args:
+          observations, state: trees [B, ...]. first: [B] bool, the step is an episode's first.
+
+        Returns: actions [B, A], their log-density [B], the state after the step.
+        """
+        one = map_tree(lambda leaf: leaf[None], observations)
+        mean, std, state, _ = self.acting(one, state, first[None])
+        actions = gaussian.sample(mean, std, generator)
+        return actions[0], gaussian.log_prob(mean, std, actions)[0], state
+
+    def learn(
+        self,
+        rollout: Rollout,
+        beta: float,
+        *,
+        passes: int,
+        minibatches: int,
+        generator: torch.Generator,
+    ) -> dict[str, float]:
+        """Make so many passes over a rollout, each in minibatches of whole sequences.
+
+        beta: weight of the KL to the prior, per nat.
+
+        Returns: the mean figures of the updates.
+
+        Raises:
+          NonFiniteGradient: with the weights as they were before that update.
+        """
+        figures: list[dict[str, float]] = []
+        num, known = rollout.rewards.shape[1], None
+        for _ in range(passes):
+            order = torch.randperm(num, generator=generator, device=rollout.rewards.device)
+            for chosen in order.tensor_split(minibatches):
+                if known is None or self.outdated():
+                    with torch.no_grad():
+                        known = self.known(rollout)
+                part = map_tree(lambda leaf, ids=chosen: leaf[:, ids], known)
+                figures.append(self.update(rollout.sequences(chosen), part, beta))
+        return {name: sum(f[name] for f in figures) / len(figures) for name in figures[0]}
+
+    @abstractmethod
+    def known(self, rollout: Rollout) -> Tree:
+        """What updates from a rollout have in common, leaves [T, B, ...]."""
+
+    @abstractmethod
+    def outdated(self) -> bool:
+        """Whether the last update has changed what is `known`."""
+
+    @abstractmethod
+    def update(self, rollout: Rollout, known: Tree, beta: float) -> dict[str, float]:
+        """One gradient step; figures that say how it went.
+
+        Raises:
+          NonFiniteGradient: with nothing changed.
+        """
+
+    def _descend(self, loss: Tensor, limit: float = math.inf) -> dict[str, Tensor]:
+        """One step of the optimizer, each network's gradient no longer than the limit."""
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        clip_gradients(w for group in self.optimizer.param_groups for w in group["params"])
+        policy = clip_gradients(self.policy.parameters(), limit)
+        critic = clip_gradients(self.critic.parameters(), limit)
+        self.optimizer.step()
+        self.steps += 1
+        return {"policy_grad_norm": policy, "critic_grad_norm": critic}
+
+    def _parts(self) -> dict[str, Part]:
+        return {
+            "policy": self.policy,
+            "critic": self.critic,
+            "optimizer": self.optimizer,
+            "steps": Numbers(self, "steps"),
+        }
+
+
+class VMPO(Learner):
+    """V-MPO, with several objectives MO-V-MPO: see `npmp.rl.vmpo`.
 
     The policy that acts is the target network, replaced by the online one every `target_period`
     gradient steps. Values and advantages are in PopArt's units, so that one temperature fits
@@ -69,15 +187,13 @@ class VMPO(Resumable):
     def __init__(
         self, policy: nn.Module, critic: Critic, config: VMPOConfig, objectives: tuple[str, ...]
     ):
-        """policy, critic: trained in place, on the device they are on. objectives: names of the K
-        columns of the rewards.
+        """objectives: names of the K columns of the rewards.
 
         Raises:
           InputError: for bounds that are neither one nor as many as the objectives.
         """
-        self.policy, self.critic = policy, critic
+        super().__init__(policy, critic)
         self.config, self.objectives = config, objectives
-        self.steps = 0  # gradient steps made
         device, epsilons = next(policy.parameters()).device, config.epsilon_temperature
         if len(epsilons) not in (1, len(objectives)):
             raise InputError(
@@ -102,58 +218,17 @@ class VMPO(Resumable):
             ]
         )
 
-    @torch.no_grad()
-    def act(
-        self, observations: Tree, state: Tree, first: Tensor, generator: torch.Generator
-    ) -> tuple[Tensor, Tensor, Tree]:
-        """One step of the policy that acts.
+    @property
+    def acting(self) -> nn.Module:
+        """As `Learner.acting`: the target network."""
+        return self.target
 
-        Args:
-          observations, state: trees [B, ...]. first: [B] bool, the step is an episode's first.
+    def known(self, rollout: Rollout) -> Tree:
+        """As `Learner.known`: mean and std of the target network, [T, B, A] each."""
+        return self.target(rollout.observations, rollout.initial_state, rollout.resets)[:2]
 
-        Returns: actions [B, A], their log-density [B], the state after the step.
-        """
-        one = map_tree(lambda leaf: leaf[None], observations)
-        mean, std, state, _ = self.target(one, state, first[None])
-        actions = gaussian.sample(mean, std, generator)
-        return actions[0], gaussian.log_prob(mean, std, actions)[0], state
-
-    def learn(
-        self,
-        rollout: Rollout,
-        beta: float,
-        *,
-        passes: int,
-        minibatches: int,
-        generator: torch.Generator,
-    ) -> dict[str, float]:
-        """Make so many passes over a rollout, each in minibatches of whole sequences.
-
-        beta: weight of the KL to the prior, per nat.
-
-        Returns: the mean figures of the updates.
-
-        Raises:
-          NonFiniteGradient: with the weights as they were before that update.
-        """
-        figures: list[dict[str, float]] = []
-        num, old = rollout.rewards.shape[1], None
-        for _ in range(passes):
-            order = torch.randperm(num, generator=generator, device=rollout.rewards.device)
-            for chosen in order.tensor_split(minibatches):
-                if old is None or self._has_new_target():
-                    old = self.target_moments(rollout)
-                mean, std = (part[:, chosen] for part in old)
-                figures.append(self.update(rollout.sequences(chosen), mean, std, beta))
-        return {name: sum(f[name] for f in figures) / len(figures) for name in figures[0]}
-
-    @torch.no_grad()
-    def target_moments(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
-        """Mean and std of the target network, [T, B, A] each."""
-        mean, std, _, _ = self.target(rollout.observations, rollout.initial_state, rollout.resets)
-        return mean, std
-
-    def _has_new_target(self) -> bool:
+    def outdated(self) -> bool:
+        """As `Learner.outdated`: a new target."""
         return self.steps % self.config.target_period == 0
 
     def values(self, observations: Tree) -> Tensor:
@@ -167,18 +242,10 @@ class VMPO(Resumable):
         of_next = self.values(map_tree(lambda leaf: leaf[cut], rollout.next_observations))
         following = successor_values(rollout, values, of_next)
         ends = rollout.terminated, rollout.truncated
-        return bootstrapped_returns(rollout.rewards, following, *ends, self.config.gamma)
+        return lambda_returns(rollout.rewards, following, *ends, self.config.gamma)
 
-    def update(
-        self, rollout: Rollout, old_mean: Tensor, old_std: Tensor, beta: float
-    ) -> dict[str, float]:
-        """One gradient step; figures of it, some by objective (`temperature_NAME`).
-
-        old_mean, old_std: `target_moments` of the rollout.
-
-        Raises:
-          NonFiniteGradient: with nothing changed.
-        """
+    def update(self, rollout: Rollout, known: Tree, beta: float) -> dict[str, float]:
+        """As `Learner.update`; several figures are by objective, `temperature_NAME` and so on."""
         outputs = self.critic(rollout.critic_observations)
         values = popart.unnormalize(self.units, outputs.detach())
         returns = self.returns(rollout, values)
@@ -186,6 +253,7 @@ class VMPO(Resumable):
         mean, std, _, to_prior = self.policy(
             rollout.observations, rollout.initial_state, rollout.resets
         )
+        old_mean, old_std = known
         kl_mean, kl_std = (kl.mean() for kl in gaussian.decoupled_kl(old_mean, old_std, mean, std))
         eta, alpha_mean, alpha_std = (
             vmpo.dual(self.duals[name]) for name in ("temperature", "mean", "std")
@@ -203,7 +271,7 @@ class VMPO(Resumable):
         }
         norms = self._descend(sum(losses.values()) + beta * to_prior.mean())
         self._move_units(returns)
-        if self._has_new_target():
+        if self.outdated():
             self.target.load_state_dict(self.policy.state_dict())
         acted = gaussian.log_prob(old_mean, old_std, rollout.actions)
         figures = {f"loss_{name}": loss for name, loss in losses.items()} | norms
@@ -219,19 +287,6 @@ class VMPO(Resumable):
             }
         return as_numbers(figures)
 
-    def _descend(self, loss: Tensor) -> dict[str, Tensor]:
-        """One step of the optimizer."""
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        gradient_norm(w for group in self.optimizer.param_groups for w in group["params"])
-        norms = {
-            "policy_grad_norm": gradient_norm(self.policy.parameters()),
-            "critic_grad_norm": gradient_norm(self.critic.parameters()),
-        }
-        self.optimizer.step()
-        self.steps += 1
-        return norms
-
     @torch.no_grad()
     def _move_units(self, returns: Tensor) -> None:
         """PopArt, after the step: the gradient belongs to the head before the rescaling."""
@@ -246,15 +301,69 @@ class VMPO(Resumable):
             kept.copy_(moved)
 
     def _parts(self) -> dict[str, Part]:
-        return {
-            "policy": self.policy,
-            "critic": self.critic,
-            "optimizer": self.optimizer,
-            "steps": Numbers(self, "steps"),
-            "target": self.target,
-            "duals": self.duals,
-            "units": self.units,
-        }
+        return super()._parts() | {"target": self.target, "duals": self.duals, "units": self.units}
+
+
+class PPO(Learner):
+    """PPO with one reward, the sum of the objectives, by the losses of `npmp.rl.ppo`.
+
+    Rewards are scaled by 1 - gamma, which makes values about as large as rewards: of the size that
+    clipping is for. Minibatches are sequences, re-run from their stored states.
+    """
+
+    def __init__(self, policy: nn.Module, critic: Critic, config: PPOConfig):
+        """critic: of one value."""
+        super().__init__(policy, critic)
+        self.config, self.rate = config, config.learning_rate
+        weights = [p for p in (*policy.parameters(), *critic.parameters()) if p.requires_grad]
+        self.optimizer = torch.optim.Adam(weights, lr=config.learning_rate)
+
+    @property
+    def acting(self) -> nn.Module:
+        """As `Learner.acting`: the policy itself."""
+        return self.policy
+
+    def outdated(self) -> bool:
+        """As `Learner.outdated`: never, all of it is of the policy and critic that collected."""
+        return False
+
+    def known(self, rollout: Rollout) -> Tree:
+        """As `Learner.known`: mean and std of the policy, values, returns, advantages."""
+        rewards = (1.0 - self.config.gamma) * rollout.rewards.sum(-1, keepdim=True)
+        mean, std = self.policy(rollout.observations, rollout.initial_state, rollout.resets)[:2]
+        values, cut = self.critic(rollout.critic_observations), needs_next(rollout)
+        of_next = self.critic(map_tree(lambda leaf: leaf[cut], rollout.next_observations))
+        following = successor_values(rollout, values, of_next)
+        ends = rollout.terminated, rollout.truncated
+        returns = lambda_returns(rewards, following, *ends, self.config.gamma, GAE_LAMBDA)
+        advantages = ppo.normalized(returns - values)
+        return mean, std, *(part.squeeze(-1) for part in (values, returns, advantages))
+
+    def update(self, rollout: Rollout, known: Tree, beta: float) -> dict[str, float]:
+        """As `Learner.update`."""
+        old_mean, old_std, old_values, returns, advantages = known
+        mean, std, _, to_prior = self.policy(
+            rollout.observations, rollout.initial_state, rollout.resets
+        )
+        change = gaussian.kl(old_mean, old_std, mean, std).mean()
+        self.rate = ppo.adapted_rate(self.rate, change.item(), self.config.desired_kl)
+        self._set_rate()
+        values = self.critic(rollout.critic_observations).squeeze(-1)
+        log_prob = gaussian.log_prob(mean, std, rollout.actions)
+        surrogate = ppo.surrogate_loss(log_prob, rollout.behaviour_log_prob, advantages)
+        value = ppo.clipped_value_loss(values, old_values, returns)
+        loss = surrogate + value + beta * to_prior.mean()
+        norms = self._descend(loss, MAX_GRADIENT_NORM)
+        figures = {"loss_policy": surrogate, "loss_value": value, "kl": to_prior.mean()}
+        figures |= {"entropy": gaussian.entropy(std).mean(), "kl_update": change}
+        return as_numbers(figures | norms) | {"learning_rate": self.rate}
+
+    def _set_rate(self) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate
+
+    def _parts(self) -> dict[str, Part]:
+        return super()._parts() | {"rate": Numbers(self, "rate")}
 
 
 def as_numbers(figures: Mapping[str, Tensor]) -> dict[str, float]:

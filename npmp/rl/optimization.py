@@ -13,15 +13,17 @@ class NonFiniteGradient(RuntimeError):
     """A gradient is infinite or NaN; the weights are as they were before its step."""
 
 
-def gradient_norm(weights: Iterable[Tensor]) -> Tensor:
-    """The norm of the gradients of all weights together.
+def clip_gradients(weights: Iterable[Tensor], limit: float = math.inf) -> Tensor:
+    """Shorten the gradients of all weights together to the limit, in place; their norm before.
 
     Raises:
-      NonFiniteGradient: where it is not finite.
+      NonFiniteGradient: with no gradient changed.
     """
+    weights = list(weights)
     norm = nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
     if not torch.isfinite(norm):
         raise NonFiniteGradient("a gradient is not finite")
+    nn.utils.clip_grads_with_norm_(weights, limit, norm)
     return norm
 
 

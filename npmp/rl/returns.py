@@ -16,19 +16,35 @@ import torch
 from torch import Tensor
 
 
-def bootstrapped_returns(
-    rewards: Tensor, next_values: Tensor, terminated: Tensor, truncated: Tensor, gamma: float
+def lambda_returns(
+    rewards: Tensor,
+    next_values: Tensor,
+    terminated: Tensor,
+    truncated: Tensor,
+    gamma: float,
+    lambda_: float = 1.0,
 ) -> Tensor:
-    """G_t = r_t + gamma G_{t+1} to the end of the unroll (A3C, Mnih et al. 2016), [T, B, K].
+    """G_t = r_t + gamma [(1 - lambda) V(s'_t) + lambda G_{t+1}], [T, B, K].
 
-    Where the episode ends it is r_t + gamma V(s'_t), or r_t after a failure.
+    Where the episode ends it is r_t + gamma V(s'_t), or r_t after a failure. lambda 1 is the return
+    to the end of the unroll (A3C, Mnih et al. 2016); G_t - V(s_t) is the generalized advantage
+    estimate (Schulman et al. 2016).
+
+    Raises:
+      ValueError: for shapes that do not fit.
     """
+    if rewards.dim() != 3 or next_values.shape != rewards.shape:
+        raise ValueError(
+            f"rewards and next_values must both be [T, B, K], got {list(rewards.shape)} and "
+            f"{list(next_values.shape)}"
+        )
     # a selection, so that a NaN after a failure does no harm
     one_step = rewards + gamma * torch.where(terminated.unsqueeze(-1), 0.0, next_values)
     ends = (terminated | truncated).unsqueeze(-1)
     following = one_step[-1]
     backwards = [following]
     for t in range(len(rewards) - 2, -1, -1):
-        following = torch.where(ends[t], one_step[t], rewards[t] + gamma * following)
+        mixed = (1.0 - lambda_) * next_values[t] + lambda_ * following
+        following = torch.where(ends[t], one_step[t], rewards[t] + gamma * mixed)
         backwards.append(following)
     return torch.stack(backwards[::-1])

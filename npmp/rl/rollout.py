@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from npmp.tree import Tree, map_tree
+from npmp.tree import Tree, cat_trees, map_tree
 
 
 class Rollout(NamedTuple):
@@ -50,6 +51,13 @@ class Rollout(NamedTuple):
         return map_tree(lambda leaf: leaf[:, chosen], self._replace(initial_state=None))._replace(
             initial_state=start
         )
+
+    @staticmethod
+    def joined(parts: Sequence[Rollout]) -> Rollout:
+        """Rollouts of as many steps as one, the environments side by side."""
+        start = cat_trees([part.initial_state for part in parts])
+        steps = cat_trees([part._replace(initial_state=None) for part in parts], 1)
+        return steps._replace(initial_state=start)
 
 
 def successor_values(rollout: Rollout, values: Tensor, of_next: Tensor) -> Tensor:

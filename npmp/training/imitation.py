@@ -14,21 +14,23 @@ from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.evaluation.module import TrackingTrial
 from npmp.nets import NetConfig
 from npmp.nets.init import seeded
-from npmp.policy import EncoderPolicy
+from npmp.policy import EncoderPolicy, module_sha256
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.commands import command_range_from_motions
 from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
 from npmp.training import run
 from npmp.training.agents import ModuleAgent, ModulePolicy
+from npmp.training.mirrored import MirrorTeacher, student_of
 from npmp.training.model_based import ModelBasedConfig, ModelBasedTrainer
-from npmp.training.on_policy import OnPolicyTrainer, VMPOTraining
+from npmp.training.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining, VMPOTraining
 from npmp.training.run import RunSettings
+from npmp.training.student import StudentConfig, StudentTrainer
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImitationModelBasedConfig(ModelBasedConfig):
-    """More settings, of a policy that tracks references [D]."""
+    """What a policy that tracks references has besides [D]."""
 
     # of the collection: stretches of latents drawn from the prior, then tracking again
     prior_share: float = 0.15
@@ -49,24 +51,32 @@ class ImitationModelBasedConfig(ModelBasedConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImitationVMPOConfig(VMPOTraining):
-    """MO-V-MPO's settings for a whole module. Raises ValueError out of range."""
+class DistillConfig(StudentConfig):
+    """What differs for a whole module, whose teacher is another one and its mirror images [D]."""
 
-    # of joint targets at the start [rad]
-    initial_std: float = 0.2
+    unroll: int = 25
+    kept: int = 8
+    updates: int = 16
+    batch: int = 128
+    taught: float = 0.0
+    rejoin_rate: float = 0.4
+    # what is lost is lost where clips begin, so they begin often
+    episode_s: float | None = 3.0
+    outlier_rad: float | None = 0.2
+    beta: float = 1e-4
+    ema: float = 0.999
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ranges.above_zero(self, "initial_std")
 
-
-AlgorithmConfig = ImitationModelBasedConfig | ImitationVMPOConfig
-ImitationTrainer = ModelBasedTrainer | OnPolicyTrainer
+AlgorithmConfig = ImitationModelBasedConfig | VMPOTraining | PPOTraining | DistillConfig
+ImitationTrainer = ModelBasedTrainer | OnPolicyTrainer | StudentTrainer
 ALGORITHMS: dict[str, type[AlgorithmConfig]] = {
     "world_model": ImitationModelBasedConfig,
-    "mo_vmpo": ImitationVMPOConfig,
+    "mo_vmpo": VMPOTraining,
+    "ppo": PPOTraining,
+    "distill": DistillConfig,
 }
-NUM_ENVS = {"world_model": 1024, "mo_vmpo": 128}  # by default [D]
+# by default [D]
+NUM_ENVS = {"world_model": 1024, "mo_vmpo": 128, "ppo": 256, "distill": 512}
 
 # the judges' figures among the metrics of a run: nominal physics, and, where the run is randomized,
 # that as well
@@ -99,7 +109,7 @@ class ImitationSettings(RunSettings):
         if isinstance(self.algo, ModelBasedConfig) and weight:
             raise InputError(
                 f"task.reward.current_weight={weight:g}: algo=world_model learns from imagined "
-                "joints, whose currents are not known; use algo=mo_vmpo, or "
+                "joints, whose currents are not known; use algo=mo_vmpo or algo=ppo, or "
                 "task.reward.current_weight=0"
             )
 
@@ -109,13 +119,20 @@ def make_trainer(
 ) -> ImitationTrainer:
     """The algorithm with its robots, before its first iteration.
 
-    module: the folder of one to go on from.
+    module: the folder of one to go on from, or, of `DistillConfig`, to learn from.
 
     Raises:
       InputError: for a module that does not fit, or that the algorithm cannot go on from.
     """
     algo, net = settings.algo, settings.net
-    if module is not None and isinstance(algo, VMPOTraining):
+    if isinstance(algo, StudentConfig):
+        if module is None:
+            raise InputError("algo=distill learns from a module: module= says which")
+        shows = SkillModule.load(module)
+        teacher = MirrorTeacher(env, shows)
+        student = student_of(env, shows, net, seed=seed)
+        return StudentTrainer(env, student, teacher, algo, seed=seed)
+    if module is not None and isinstance(algo, OnPolicyConfig):
         raise InputError(
             f"algo={settings.algorithm} cannot go on from a module=; algo=world_model can"
         )
@@ -128,7 +145,7 @@ def make_trainer(
         skill = SkillModule.load(module)
         _check_fit(skill, net, env)
     skill.to(env.device).train()
-    if isinstance(algo, ImitationVMPOConfig):
+    if isinstance(algo, OnPolicyConfig):
         agent = ModuleAgent(skill, algo.initial_std)
         agent.network.to(env.device)
         return OnPolicyTrainer(env, agent, algo, seed=seed)
@@ -156,7 +173,7 @@ def trained_module(trainer: ImitationTrainer) -> SkillModule:
     """What is judged and saved, with the range of the latents that tracking has used lately."""
     if isinstance(trainer, ModelBasedTrainer):
         return trainer.module()
-    network = trainer.agent.network
+    network = trainer.average if isinstance(trainer, StudentTrainer) else trainer.agent.network
     assert isinstance(network, ModulePolicy)  # given by `make_trainer`
     return network.module(trainer.range)
 
@@ -179,9 +196,9 @@ def train_module(
     Args:
       motions: what the module is judged on, and trained on.
       trained_on: what it is trained on instead, e.g. with copies at other tempos.
-      module: the folder of a skill module to go on from; None: a new one.
-      about: more entries of the summary, e.g. {"data": "motions.h5"}.
-      seed: the same seed gives the same bits on the CPU with as many threads of
+      module: the folder of a skill module to go on from, or to distill; None: a new one.
+      about: what the summary says of the run besides, e.g. {"data": "motions.h5"}.
+      seed: the same seed gives the same bits with a CPU and as many threads of
         torch.
       resume: the folder of a run to go on from; it was made with these settings, `steps` may be
         more.
@@ -214,10 +231,13 @@ def _plan(
     """What is made, judged and saved of a run."""
     module = None if module is None else module.resolve()
 
-    def new_trainer() -> ImitationTrainer:
-        task, robots = Imitation(robot, chosen.task, learned_on), chosen.robots_at_once
-        env = TaskEnv(task, robots, robots=chosen.robots, seed=seed, **chosen.place)
-        return make_trainer(chosen, env, seed, module)
+    def new_trainer(settings: ImitationSettings, robots: int, seed: int) -> ImitationTrainer:
+        task = Imitation(robot, settings.task, learned_on)
+        episode_s = getattr(settings.algo, "episode_s", None)  # of the others: to a clip's end
+        env = TaskEnv(
+            task, robots, robots=settings.robots, seed=seed, episode_s=episode_s, **settings.place
+        )
+        return make_trainer(settings, env, seed, module)
 
     judges = _judges(robot, motions, chosen, seed)
 
@@ -242,6 +262,7 @@ def _plan(
             trainer.fit.save(folder / "module")
 
     described = _described(motions, chosen, about)
+    taught = "" if module is None else module_sha256(module)
     return run.TrainingPlan(
         settings=chosen,
         make=new_trainer,
@@ -250,6 +271,7 @@ def _plan(
         judged=NOMINAL + (RANDOMIZED if len(judges) > 1 else ()),
         summarize=lambda before, latest: described,
         save=save,
+        belongs_to=taught if isinstance(chosen.algo, DistillConfig) else "",
     )
 
 

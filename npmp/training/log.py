@@ -1,26 +1,17 @@
-"""A run folder's logs: metrics.csv, timing.csv, TensorBoard's event files, the progress line."""
+"""A run folder's logs: metrics.csv, timing.csv, a board to look at, and whoever shows the run's
+progress."""
 
 from __future__ import annotations
 
 import csv
-import math
 import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
-
-LOGGERS = ("tensorboard", "none")
-
-
-def check_logger(name: str) -> str:
-    """The logger's name. Raises InputError for one that does not exist."""
-    if name not in LOGGERS:
-        raise InputError(f"no logger '{name}'; there are: {', '.join(LOGGERS)}")
-    return name
+from npmp.training.loggers import Logger
 
 
 class Progress(Protocol):
@@ -58,8 +49,7 @@ class RunLog:
         judged: Sequence[str] = (),
         resume_after: int | None = None,
         resume_from: Path | None = None,
-        env_steps: int | None = None,
-        logger: str = "none",
+        board: Logger | None = None,
         progress: Progress | None = None,
     ):
         """Args:
@@ -67,9 +57,9 @@ class RunLog:
         total: iterations of the whole run, for the time left.
         judged: metrics that are measured only now and then; `progress` is shown their last values.
         resume_after: keep rows of earlier iterations up to this one; None starts afresh.
-        resume_from: the run folder that holds those rows, `folder` by default.
-        env_steps: at the checkpoint that the run goes on from; TensorBoard hides what came after.
-        logger: one of `LOGGERS`.
+        resume_from: the run folder that holds those rows, `folder` by default. No such files, or
+        empty ones: no rows. board: where the metrics go as well. progress: who shows them while
+        they come.
         """
         self.folder, self.total, self.judged = folder, total, tuple(judged)
         self._start, self._first_iteration = time.perf_counter(), resume_after or 0
@@ -77,22 +67,23 @@ class RunLog:
         self._latest: dict[str, float] = {}
         kept: dict[str, list[dict[str, str]]] = {}
         for name in ("metrics.csv", "timing.csv"):
-            columns: list[str] = []
-            rows: list[list[str]] = []
-            if resume_after is not None:
-                columns, rows = _rows(resume_from or folder, name, resume_after)
+            columns, rows = (
+                ([], [])
+                if resume_after is None
+                else _rows(resume_from or folder, name, resume_after)
+            )
+            (folder / name).unlink(missing_ok=True) if not columns else _rewrite(
+                folder / name, columns, rows
+            )
             if columns:
                 self._columns[name] = columns
-                _rewrite(folder / name, columns, rows)
-            else:
-                (folder / name).unlink(missing_ok=True)
             kept[name] = [dict(zip(columns, row)) for row in rows]
-        timing = kept["timing.csv"]
-        self._wall_before = _number(timing[-1].get("wall_s")) if timing else 0.0
+        self._wall_before = (
+            _number(kept["timing.csv"][-1].get("wall_s")) if kept["timing.csv"] else 0.0
+        )
         for row in kept["metrics.csv"]:
             self._latest |= {key: _number(row[key]) for key in self.judged if row.get(key)}
-        self._board = _tensorboard(folder, env_steps) if logger == "tensorboard" else None
-        self._progress = progress
+        self._board, self._progress = board, progress
 
     @property
     def wall_s(self) -> float:
@@ -109,19 +100,20 @@ class RunLog:
     ) -> None:
         """Log one iteration and show it.
 
-        env_steps_done_here: environment steps since this process started, for the speed.
+        Args:
+          env_steps_done_here: environment steps since this process started, for the speed.
         """
         elapsed = time.perf_counter() - self._start
         speed = env_steps_done_here / max(elapsed, 1e-9)
-        counts = {"iteration": iteration, "env_steps": env_steps}
-        self._append("metrics.csv", {**counts, **metrics}, self.judged)
+        self._append(
+            "metrics.csv", {"iteration": iteration, "env_steps": env_steps, **metrics}, self.judged
+        )
         wall = round(self._wall_before + elapsed, 3)
-        timing = {"iteration": iteration, "wall_s": wall, "steps_per_s": round(speed, 1)}
-        self._append("timing.csv", timing)
+        self._append(
+            "timing.csv", {"iteration": iteration, "wall_s": wall, "steps_per_s": round(speed, 1)}
+        )
         if self._board is not None:
-            for key, value in {**metrics, "steps_per_s": speed}.items():
-                if math.isfinite(value):
-                    self._board.add_scalar(key, value, env_steps)
+            self._board.write({**metrics, "steps_per_s": speed}, env_steps)
         self._latest |= {key: metrics[key] for key in self.judged if key in metrics}
         if self._progress is not None:
             done = iteration - self._first_iteration
@@ -135,8 +127,9 @@ class RunLog:
             self._columns[name] = columns = [*columns, *new]
             _rewrite(path, columns, rows)
         with open(path, "a", newline="") as file:
-            cells = [_cell(row.get(column)) for column in columns]
-            csv.writer(file, lineterminator="\n").writerow(cells)
+            csv.writer(file, lineterminator="\n").writerow(
+                [_cell(row.get(column)) for column in columns]
+            )
 
     def flush(self) -> None:
         """Everything written so far is on the disk when this returns: a checkpoint must not be
@@ -149,18 +142,10 @@ class RunLog:
 
     def close(self) -> None:
         """Nothing more comes."""
-        for part in (self._progress, self._board):
-            if part is not None:
-                part.close()
-
-
-def _tensorboard(folder: Path, env_steps: int | None) -> Any:
-    """A writer of event files in FOLDER/tensorboard; what an earlier process wrote after so many
-    environment steps is hidden."""
-    from torch.utils.tensorboard import SummaryWriter
-
-    purge = None if env_steps is None else env_steps + 1
-    return SummaryWriter(str(folder / "tensorboard"), purge_step=purge)  # type: ignore[no-untyped-call]
+        if self._progress is not None:
+            self._progress.close()
+        if self._board is not None:
+            self._board.close()
 
 
 def _cell(value: Any) -> str:

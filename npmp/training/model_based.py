@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,13 +45,13 @@ from npmp.training.cloning import (
 )
 from npmp.training.exploration import Explorer, require_tracking, step_of
 from npmp.training.schedules import linear
-from npmp.training.trainer import StepMeans
-from npmp.tree import leaves
+from npmp.training.trainer import Gathered, StepMeans, mean_figures
+from npmp.tree import cat_trees, leaves
 from npmp.world_model.fitting import WINDOW, ModelFit
 from npmp.world_model.imagination import Imagination
 from npmp.world_model.model import WorldModel
 from npmp.world_model.posture import PostureRange, SlicedWasserstein
-from npmp.world_model.replay import Replay, Step
+from npmp.world_model.replay import Replay
 
 # iterations until a high-level policy's learning rate is reached: Adam's first steps are large, and
 # the model is hardly fitted
@@ -140,14 +140,12 @@ class ModelBasedConfig:
             )
 
 
-# control steps as the replay takes them, and means over them for the log
-Collected = tuple[list[Step], dict[str, float]]
-
-
 class ModelBasedTrainer(Resumable):
     """Owns policy, model, optimizers, replay and the collection's state; one `iteration` at a time,
     after `warm_up`."""
 
+    # the replay has a column per robot
+    of_all_collectors = joins = True
     rates = "algo.policy_lr=, algo.model_lr="
 
     def __init__(
@@ -349,7 +347,7 @@ class ModelBasedTrainer(Resumable):
         """What collects: every other iteration the averaged policy."""
         return self.average if self.iteration_count % 2 else self.player
 
-    def _collect(self, player: Player, steps: int, progress: float) -> Collected:
+    def _collect(self, player: Player, steps: int, progress: float) -> Gathered:
         """Run all robots for some control steps: what `Replay.add` takes of each, and means over
         those that were asked something.
 
@@ -364,25 +362,41 @@ class ModelBasedTrainer(Resumable):
 
         explorer = self._explorer(player, progress)
         self.carried = rollout(explorer, self.env, steps, record, carried=self.carried)
-        return taken, means.figures()
+        return Gathered(taken, means.figures(), steps * self.env.num_envs)
 
-    def _keep(self, collected: Collected) -> dict[str, float]:
+    def _keep(self, gathered: Gathered) -> dict[str, float]:
         """Put the steps taken into the replay. Returns the collection's figures."""
-        steps, figures = collected
-        for step in steps:
+        for step in gathered.data:
             self.replay.add(step)
-        self.env_steps += len(steps) * self.env.num_envs
-        return figures
+        self.env_steps += gathered.env_steps
+        return gathered.figures
+
+    def gather(self, progress: float) -> Gathered:
+        """As `Trainer.gather`: what `Replay.add` takes of each control step."""
+        return self._collect(self._actor(), self.config.collect_steps, progress)
+
+    def merge(self, parts: Sequence[Gathered]) -> Gathered:
+        """As `Trainer.merge`: the collectors' robots side by side."""
+        steps = cat_trees([part.data for part in parts])
+        return Gathered(steps, mean_figures(parts), sum(part.env_steps for part in parts))
+
+    def acting_weights(self) -> dict[str, Tensor]:
+        """As `Trainer.acting_weights`: those of the policy or of its average."""
+        return self._actor().policy.weights.state_dict()
+
+    def act_as(self, weights: dict[str, Tensor]) -> None:
+        """As `Trainer.act_as`."""
+        self.player.policy.weights.load_state_dict(weights)
 
     # --- learning ---
 
-    def iteration(self, progress: float) -> dict[str, float]:
+    def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
         """As `Trainer.iteration`: collect, fit the model, improve the policy."""
         c, rate = self.config, linear(self.config.model_lr, progress)
-        if c.overlap:
+        if c.overlap and gathered is None:
             metrics = self._overlapped(progress, rate)
         else:
-            metrics = self._keep(self._collect(self._actor(), c.collect_steps, progress))
+            metrics = self._keep(gathered or self.gather(progress))
             metrics |= self.fit(self.replay, rate, self.generator)
             self.fit.freeze()
             metrics |= self._improve(progress)
@@ -396,17 +410,17 @@ class ModelBasedTrainer(Resumable):
         self.fit.freeze()
         actor = copy.deepcopy(self._actor())  # as it is now, whatever the updates make of it
 
-        def apart() -> tuple[Collected, dict[str, float]]:
-            collected = self._collect(actor, self.config.collect_steps, progress)
-            return collected, self.fit(self.replay, rate, self.acting)
+        def apart() -> tuple[Gathered, dict[str, float]]:
+            gathered = self._collect(actor, self.config.collect_steps, progress)
+            return gathered, self.fit(self.replay, rate, self.acting)
 
         with ThreadPoolExecutor(1) as beside:
             task = beside.submit(apart)
             if self.config.compile and self._first_here:
                 task.result()  # torch.compile is not made for two threads at once
             improved = self._improve(progress)
-        collected, fitted = task.result()
-        return self._keep(collected) | fitted | improved
+        gathered, fitted = task.result()
+        return self._keep(gathered) | fitted | improved
 
     def _improve(self, progress: float) -> dict[str, float]:
         """An iteration's updates of the policy. Returns figures of the last."""

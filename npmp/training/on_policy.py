@@ -1,4 +1,4 @@
-"""Learning on policy, by V-MPO or MO-V-MPO: one trainer for any task.
+"""Learning on policy, by V-MPO, MO-V-MPO or PPO: one trainer for any task.
 
 An iteration is one unroll of all robots, and updates from it. In imitation a whole module learns,
 encoder and decoder, and its actions are joint targets (Bohez et al. 2022); in reuse a high-level
@@ -7,6 +7,8 @@ policy, whose actions are latents of a frozen decoder.
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,18 +20,18 @@ from npmp import ranges
 from npmp.envs.task_env import TaskEnv
 from npmp.nets.critic import Critic
 from npmp.nets.init import seeded
-from npmp.rl import VMPO, Rollout, VMPOConfig
+from npmp.rl import PPO, VMPO, Learner, PPOConfig, Rollout, VMPOConfig
 from npmp.rollout import Carried, Decision, Moment, rollout
 from npmp.state import Numbers, Part, Resumable
 from npmp.training.agents import Agent, AgentMemory, ModulePolicy, latent_range
 from npmp.training.schedules import prior_weight
-from npmp.training.trainer import StepMeans
+from npmp.training.trainer import Gathered, StepMeans, mean_figures
 from npmp.tree import stack_trees
 
 
 @dataclass(frozen=True, kw_only=True)
-class VMPOTraining(VMPOConfig):
-    """V-MPO's settings and its collection's. Raises ValueError out of range."""
+class OnPolicyConfig:
+    """Settings of every on-policy algorithm. Raises ValueError out of range."""
 
     # control steps per robot and iteration
     unroll: int = 32
@@ -39,24 +41,57 @@ class VMPOTraining(VMPOConfig):
     minibatches: int = 4
     # units of the critic's layers; 1024 each in the paper
     critic_hidden: tuple[int, ...] = (256, 256, 256)
+    # of joint targets at the start, where a whole module learns [rad]
+    initial_std: float = 0.2
     # weight of the KL to the prior at the end of its course, summed over latent dimensions [1/nat]
     beta: float = 0.03
     # share of the run over which beta rises; 0: it is constant
     beta_ramp: float = 0.5
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         ranges.at_least_one(self, "unroll", "passes", "minibatches", "critic_hidden")
+        ranges.above_zero(self, "initial_std")
         ranges.not_negative(self, "beta", "beta_ramp")
+        super().__post_init__()  # type: ignore[misc]  # of the loss
+
+    @abstractmethod
+    def learner(self, agent: Agent, env: TaskEnv[Any], known: int) -> Learner:
+        """The learner of an agent; known: width of what the critic sees."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VMPOTraining(OnPolicyConfig, VMPOConfig):
+    """V-MPO; with a task of several objectives MO-V-MPO."""
+
+    def learner(self, agent: Agent, env: TaskEnv[Any], known: int) -> VMPO:
+        """As `OnPolicyConfig.learner`."""
+        critic = Critic(known, self.critic_hidden, len(env.objectives)).to(env.device)
+        return VMPO(agent.network, critic, self, tuple(env.objectives))
+
+
+@dataclass(frozen=True, kw_only=True)
+class PPOTraining(OnPolicyConfig, PPOConfig):
+    """PPO, with the sum of a task's objectives."""
+
+    unroll: int = 24
+    passes: int = 3
+    minibatches: int = 2
+    # beside advantages of standard deviation 1
+    beta: float = 0.01
+
+    def learner(self, agent: Agent, env: TaskEnv[Any], known: int) -> PPO:
+        """As `OnPolicyConfig.learner`."""
+        return PPO(agent.network, Critic(known, self.critic_hidden, 1).to(env.device), self)
 
 
 class OnPolicyTrainer(Resumable):
     """Owns environment, learner and the collection's state. Episodes go on across unrolls."""
 
+    of_all_collectors, joins = False, True
     steps_before = 0
     rates = "algo.learning_rate="
 
-    def __init__(self, env: TaskEnv[Any], agent: Agent, config: VMPOTraining, *, seed: int = 0):
+    def __init__(self, env: TaskEnv[Any], agent: Agent, config: OnPolicyConfig, *, seed: int = 0):
         """agent: trained in place, on the environment's device.
 
         Raises:
@@ -71,9 +106,7 @@ class OnPolicyTrainer(Resumable):
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
         memory = agent.initial_memory(env.num_envs)
         with seeded(seed):
-            known, objectives = self._known(memory).shape[-1], tuple(env.objectives)
-            critic = Critic(known, config.critic_hidden, len(objectives)).to(env.device)
-            self.learner = VMPO(agent.network, critic, config, objectives)
+            self.learner = config.learner(agent, env, self._known(memory).shape[-1])
         first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
         self.carried = Carried(memory, first)
         self.range = torch.full_like(memory.z[0], 0.1)  # of the latents lately seen
@@ -118,25 +151,43 @@ class OnPolicyTrainer(Resumable):
         self.carried = rollout(self, self.env, self.config.unroll, record, carried=start)
         return Rollout(**stack_trees(rows), initial_state=start.memory.network), means.figures()
 
+    def gather(self, progress: float) -> Gathered:
+        """As `Trainer.gather`: a rollout."""
+        collected, figures = self.collect()
+        return Gathered(collected, figures, collected.num_steps)
+
+    def merge(self, parts: Sequence[Gathered]) -> Gathered:
+        """As `Trainer.merge`: an update of several collectors' robots."""
+        joined = Rollout.joined([part.data for part in parts])
+        return Gathered(joined, mean_figures(parts), sum(part.env_steps for part in parts))
+
+    def acting_weights(self) -> dict[str, Tensor]:
+        """As `Trainer.acting_weights`: the acting network's."""
+        return self.learner.acting.state_dict()
+
+    def act_as(self, weights: dict[str, Tensor]) -> None:
+        """As `Trainer.act_as`."""
+        self.learner.acting.load_state_dict(weights)
+
     # --- learning ---
 
-    def iteration(self, progress: float) -> dict[str, float]:
+    def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
         """As `Trainer.iteration`: one unroll and the updates from it."""
-        c, (collected, figures) = self.config, self.collect()
-        self.env_steps += collected.num_steps
+        gathered, c = gathered or self.gather(progress), self.config
+        self.env_steps += gathered.env_steps
+        collected: Rollout = gathered.data
         if self.iteration_count == 0:  # the critic's input scales are those of the first unroll
             known = collected.critic_observations.flatten(0, 1)
             self.learner.critic.scale.fit(known, 0.1)
         z = collected.critic_observations[..., -len(self.range) :]
         self.range.copy_(latent_range(z))
         beta = prior_weight(progress, c.beta, c.beta_ramp)
-        learned = self.learner.learn(
-            collected, beta, passes=c.passes, minibatches=c.minibatches, generator=self.generator
-        )
+        how: Any = {"passes": c.passes, "minibatches": c.minibatches, "generator": self.generator}
+        learned = self.learner.learn(collected, beta, **how)
         self.iteration_count += 1
         if isinstance(network := self.agent.network, ModulePolicy):
             learned["action_std"] = network.log_std.exp().mean().item()
-        return figures | learned | {"beta": beta}
+        return gathered.figures | learned | {"beta": beta}
 
     # --- checkpoints ---
 

@@ -28,7 +28,7 @@ from npmp.tasks.imitation import Imitation, ImitationConfig
 from npmp.training import run
 from npmp.training.agents import LatentAgent
 from npmp.training.model_based import ModelBasedConfig, ModelBasedTrainer
-from npmp.training.on_policy import OnPolicyTrainer, VMPOTraining
+from npmp.training.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining, VMPOTraining
 from npmp.training.run import RunSettings
 from npmp.training.student import StudentConfig, StudentTrainer, teacher_of
 
@@ -90,15 +90,24 @@ class ReuseVMPOConfig(VMPOTraining):
     beta_ramp: float = 0.0
 
 
-ReuseConfig = ReuseModelBasedConfig | ReuseVMPOConfig | StudentConfig
+@dataclass(frozen=True, kw_only=True)
+class ReusePPOConfig(PPOTraining):
+    """What differs for PPO in latent space [D]."""
+
+    gamma: float = 0.97
+    beta_ramp: float = 0.0
+
+
+ReuseConfig = ReuseModelBasedConfig | ReuseVMPOConfig | ReusePPOConfig | StudentConfig
 ReuseTrainer = ModelBasedTrainer | OnPolicyTrainer | StudentTrainer
 REUSE_ALGORITHMS: dict[str, type[ReuseConfig]] = {
     "world_model": ReuseModelBasedConfig,
     "vmpo": ReuseVMPOConfig,
+    "ppo": ReusePPOConfig,
     "clone": StudentConfig,
 }
 STEPS = ("swing_share", "foot_lift_m")  # of `gait`, among the metrics of a run
-REUSE_ENVS = {"world_model": 512, "vmpo": 128, "clone": 256}  # by default [D]
+REUSE_ENVS = {"world_model": 512, "vmpo": 128, "ppo": 256, "clone": 256}  # by default [D]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,13 +236,16 @@ def _plan(
     skill.check_robot(task.robot)
     trial = RepeatedTrial(make_task(), chosen, skill, seed=seed + 1000)
 
-    def new_trainer() -> ReuseTrainer:
-        own, recordings = make_task(), None
-        networks = _networks(source, chosen, own, seed, policy)
+    def new_trainer(settings: ReuseSettings, robots: int, seed: int) -> ReuseTrainer:
+        own = make_task()
+        networks = _networks(source, settings, own, seed, policy)
+        recordings = None
         if motions is not None:
             recordings = Imitation(own.robot, ImitationConfig(uniform_starts=1.0), motions)
-        how: Any = {"recordings": recordings, "teacher": shows, "new": policy is None, "seed": seed}
-        return make_policy_trainer(chosen, own, *networks, **how)
+        return make_policy_trainer(
+            settings, own, *networks, robots, recordings=recordings, teacher=shows,
+            new=policy is None, seed=seed,
+        )  # fmt: skip
 
     def begin(trainer: ReuseTrainer) -> tuple[dict[str, Any], dict[str, Any]]:
         untrained = trial(trained_policy(trainer))
@@ -322,6 +334,7 @@ def make_policy_trainer(
     task: Task,
     skill: SkillModule,
     policy: HighLevelPolicy,
+    robots: int,
     *,
     recordings: Imitation | None,
     teacher: HighLevelPolicy | None,
@@ -331,13 +344,13 @@ def make_policy_trainer(
     """The algorithm with its robots, before its first iteration; arguments as `train_policy`."""
     algo = settings.algo
     episode_s = getattr(algo, "episode_s", None)
-    env = settings.env(task, settings.robots_at_once, skill, seed, episode_s=episode_s)
+    env = settings.env(task, robots, skill, seed, episode_s=episode_s)
     if isinstance(algo, ModelBasedConfig):
         return ModelBasedTrainer(
             env, policy, skill, algo, recordings=recordings, new=new, seed=seed
         )
     agent = LatentAgent(policy.to(env.device), skill.to(env.device))
-    if isinstance(algo, VMPOTraining):
+    if isinstance(algo, OnPolicyConfig):
         return OnPolicyTrainer(env, agent, algo, seed=seed)
     return StudentTrainer(env, agent, teacher_of(env, agent, teacher), algo, seed=seed)
 

@@ -7,10 +7,10 @@ import math
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from signal import Signals
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import mujoco
 from torch import Tensor
@@ -20,8 +20,10 @@ from mocap_data.files import atomic_path
 from npmp import artifact, checkpoint, ranges
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.rl import NonFiniteGradient
+from npmp.training import loggers
+from npmp.training.collectors import CollectorsConfig, distributed
 from npmp.training.guard import Guard
-from npmp.training.log import Progress, RunLog, check_logger
+from npmp.training.log import Progress, RunLog
 from npmp.training.signals import Stopped, signals_noted
 from npmp.training.trainer import Trainer
 
@@ -30,10 +32,14 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """Settings of every training run. Raises ValueError for values out of range."""
+    """What every training run is told, of whatever is trained.
+
+    Raises:
+      ValueError: for values out of range.
+    """
 
     algorithms: ClassVar[Mapping[str, type]]  # the settings of each algorithm, by its name
-    # how many robots suit each algorithm [D]
+    # how many robots suit each algorithm [D; sources in conf/algo]
     robots_of: ClassVar[Mapping[str, int]]
 
     algo: Any  # of one of the `algorithms`: its type says which
@@ -42,9 +48,10 @@ class RunSettings:
     steps: int  # environment steps in all
     evaluate_every: int = 50  # iterations
     checkpoint_every: int = 50  # iterations
-    logger: str = "tensorboard"  # a name of `log.LOGGERS`
+    logger: str = "tensorboard"  # a name of `loggers.LOGGERS`
     device: str = "cpu"  # of everything but the physics
     num_threads: int = 0  # of the physics; 0: all cores
+    collectors: CollectorsConfig | None = None  # who collects; None: the process that learns
 
     def __post_init__(self) -> None:
         if not isinstance(self.algo, tuple(self.algorithms.values())):
@@ -52,7 +59,11 @@ class RunSettings:
             raise ValueError(f"algo must be one of {names}; got {type(self.algo).__name__}")
         number = () if self.num_envs is None else ("num_envs",)
         ranges.at_least_one(self, *number, "steps", "evaluate_every", "checkpoint_every")
-        check_logger(self.logger)
+        loggers.check(self.logger)
+        if self.collectors is not None and self.robots.adaptive.kind != "none":
+            raise InputError(
+                "adaptive randomization follows the robots of one process: use actors=null"
+            )
 
     @property
     def algorithm(self) -> str:
@@ -64,26 +75,30 @@ class RunSettings:
         """Robots simulated at once."""
         return self.robots_of[self.algorithm] if self.num_envs is None else self.num_envs
 
+    def of_collector(self) -> Self:
+        """The same, for a process that only collects, on one core."""
+        return replace(self, device="cpu", num_threads=1)
+
     @property
     def place(self) -> dict[str, Any]:
-        """Where it is computed, as `TaskEnv` takes it."""
+        """Who computes, as `TaskEnv` takes it."""
         return {"device": self.device, "num_threads": self.num_threads}
 
 
 @dataclass(frozen=True)
 class TrainingPlan:
-    """What a run trains, evaluates and saves."""
+    """What a training run is about, as far as the loop has to know it."""
 
     settings: RunSettings
-    # a new trainer
-    make: Callable[[], Any]
+    # a trainer with so many robots and a seed; of collectors by `RunSettings.of_collector`
+    make: Callable[[Any, int, int], Any]
     # what a new run does first: figures to compare with, and of the start
     begin: Callable[[Any], tuple[Figures, Figures]]
     # figures of what is trained, as it is now
     judge: Callable[[Any], Figures]
     # those of them that go into metrics.csv
     judged: tuple[str, ...]
-    # (figures to compare with, the latest) -> the summary
+    # (figures to compare with, the latest) -> what is said of it
     summarize: Callable[[Figures, Figures], dict[str, Any]]
     # writes the artefact with its summary
     save: Callable[[Any, dict[str, Any]], None]
@@ -91,17 +106,18 @@ class TrainingPlan:
     belongs_to: str = ""
 
 
-def iterations(trainer: Trainer, steps: int) -> int:
-    """Iterations that bring a run to so many environment steps, at least one."""
-    return max(1, math.ceil((steps - trainer.steps_before) / trainer.steps_each))
+def iterations(trainer: Trainer, steps: int, batches: int = 1) -> int:
+    """Iterations of so many batches that bring a run to so many environment steps, at least one."""
+    each = trainer.steps_each * batches
+    return max(1, math.ceil((steps - trainer.steps_before) / each))
 
 
 @dataclass(frozen=True)
 class Caller:
-    """What a run takes from the program that makes it."""
+    """The program that a run is made from, as far as the run has to know it."""
 
     command: str = ""  # that would continue the run, less resume=FOLDER; for messages
-    # of the whole run, for diverged.json
+    # of the whole run, for loggers and diverged.json
     settings: Mapping[str, Any] = field(default_factory=dict)
     # called once the inputs are known to be sound, before anything is written
     begin: Callable[[], None] = lambda: None
@@ -130,51 +146,72 @@ def train(
       Diverged: when its figures are no numbers any more.
       Stopped: for a signal.
     """
-    run = _Run(plan, folder, seed, resume)
-    return run.loop(caller or Caller())
+    chosen, collectors = plan.settings, plan.settings.collectors
+    robots = chosen.robots_at_once
+    trainer = plan.make(chosen, robots, seed)
+    batches = 1 if collectors is None else collectors.batches(trainer)
+    run = _Run(plan, trainer, iterations(trainer, chosen.steps, batches), folder, seed, resume)
+
+    # it goes to other processes, so it holds nothing else of the plan, as what judges
+    make, of_collector = plan.make, chosen.of_collector()
+
+    def collector(robots: int, seed: int) -> Trainer:
+        return make(of_collector, robots, seed)
+
+    with distributed(trainer, collector, collectors, robots=robots, seed=seed) as at_work:
+        return run.loop(at_work, caller or Caller())
 
 
 class _Run:
-    """A run: its trainer, its figures so far, and its checkpoints."""
+    """A run, with what it knows of itself besides its trainer's state, and its checkpoints."""
 
-    def __init__(self, plan: TrainingPlan, folder: Path, seed: int, resume: Path | None):
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        trainer: Trainer,
+        total: int,
+        folder: Path,
+        seed: int,
+        resume: Path | None,
+    ):
         """Load the checkpoint to go on from, where there is one.
 
         Raises:
           InputError: for one that is damaged, of another kind of run, or already past this one's
             end.
         """
-        self.plan, self.folder, self.seed, self.resume = plan, folder, seed, resume
-        self.trainer: Trainer = plan.make()
-        self.total = iterations(self.trainer, plan.settings.steps)
+        self.plan, self.trainer, self.total = plan, trainer, total
+        self.folder, self.seed, self.resume = folder, seed, resume
         self.before: Figures = {}  # figures to compare with
         self.latest: Figures = {}
         found = starting_point(resume)
         self.goes_on = found is not None
-        if found is None:
-            return
-        _, tensors, values = found
-        if values.get("belongs_to", "") != plan.belongs_to:
-            raise InputError(
-                f"the run in '{resume}' was trained with another module, teacher or joint_space= "
-                "than this one"
+        if found is not None:
+            _, tensors, values = found
+            if values.get("belongs_to", "") != plan.belongs_to:
+                raise InputError(
+                    f"the run in '{resume}' was trained with another module, teacher or "
+                    "joint_space= than this one"
+                )
+            trainer.load_state_dict(tensors)
+            if (done := trainer.iteration_count) > total:
+                raise InputError(
+                    f"the run in '{resume}' has made {trainer.env_steps:,} environment steps, "
+                    f"{done} iterations; "
+                    f"{total} are asked for: give more steps="
+                )
+            self.before, self.latest = (
+                _figures(values, name, resume) for name in ("before", "latest")
             )
-        self.trainer.load_state_dict(tensors)
-        if (done := self.trainer.iteration_count) > self.total:
-            raise InputError(
-                f"the run in '{resume}' has made {self.trainer.env_steps:,} environment steps, "
-                f"{done} iterations; {self.total} are asked for: give more steps="
-            )
-        self.before, self.latest = (_figures(values, name, resume) for name in ("before", "latest"))
 
-    def loop(self, caller: Caller) -> dict[str, Any]:
-        """Make the iterations that are left. Returns the summary."""
-        plan, total, folder, trainer = self.plan, self.total, self.folder, self.trainer
+    def loop(self, trainer: Trainer, caller: Caller) -> dict[str, Any]:
+        """Make the iterations that are left; trainer: the run's, perhaps with collectors."""
+        plan, total, folder = self.plan, self.total, self.folder
         guard = Guard(trainer, total, folder, seed=self.seed, settings=caller.settings)
         with signals_noted() as noted:
             log = self._opened(caller)
             if not self.goes_on:
-                self.before, self.latest = plan.begin(trainer)
+                self.before, self.latest = plan.begin(self.trainer)
                 trainer.env.robots.forget_breakdowns()  # each iteration counts its own
                 self.keep(log)
             began, steps_before = time.perf_counter(), trainer.env_steps
@@ -202,6 +239,7 @@ class _Run:
         log.close()
         summary["steps_per_s"] = round(trainer.env_steps / log.wall_s, 1)
         summary["minutes_here"] = round((time.perf_counter() - began) / 60, 2)
+        summary |= getattr(trainer, "timings", dict)()  # of one with collectors
         with atomic_path(folder / "summary.json") as path:
             path.write_text(json.dumps(summary, indent=2) + "\n")
         return summary
@@ -258,14 +296,17 @@ class _Run:
         caller.begin()
         _quiet_simulator()
         _clear_leftovers(folder)
+        done = trainer.env_steps if self.goes_on else None
+        board = loggers.open_logger(
+            plan.settings.logger, folder, settings=caller.settings, done=done
+        )
         return RunLog(
             folder,
             self.total,
             judged=plan.judged,
             resume_after=trainer.iteration_count if self.goes_on else None,
             resume_from=self.resume,
-            env_steps=trainer.env_steps if self.goes_on else None,
-            logger=plan.settings.logger,
+            board=board,
             progress=caller.progress,
         )
 

@@ -1,20 +1,22 @@
-"""Learning from a teacher (DAgger, Ross et al. 2011): the student acts, the teacher gives at every
-step the output that it would choose there, and the student is fitted to that. So it learns from
-the states that it reaches itself.
+"""Learning from a teacher (DAgger, Ross et al. 2011): the student acts, the teacher says at every
+step what it would do there, and the student is fitted to that. So it learns from the states that it
+gets into itself.
 
-The teacher is a task's own script, or another policy of the same module, to put it into a smaller
-network (policy distillation, Rusu et al. 2016).
+The teacher is a task's own, a script; another policy of the same module, to put it into a smaller
+network (policy distillation, Rusu et al. 2016); or a module and its mirror images, for a module
+that learns them all (`npmp.training.mirrored`).
 """
 
 from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mocap_data.errors import InputError
 from npmp import ranges
@@ -25,10 +27,11 @@ from npmp.policy import HighLevelPolicy
 from npmp.rl.optimization import descend, move_average
 from npmp.rollout import Actor, Carried, Decision, Moment, rollout
 from npmp.state import Numbers, Part, Resumable
-from npmp.training.agents import AgentMemory, LatentAgent
+from npmp.training.agents import Agent, AgentMemory, LatentAgent, latent_range
+from npmp.training.exploration import require_tracking
 from npmp.training.schedules import linear
-from npmp.training.trainer import StepMeans
-from npmp.tree import Tree, leaves, map_tree, stack_trees
+from npmp.training.trainer import Gathered, StepMeans, mean_figures
+from npmp.tree import Tree, cat_trees, leaves, map_tree, stack_trees
 
 CLIP_GRAD = 1.0  # norm
 
@@ -49,24 +52,38 @@ class StudentConfig:
     taught: float = 0.3
     # while collecting [rad]
     action_noise: float = 0.05
+    # rate at which a robot is sent to track another frame from where it stands [1/s]
+    rejoin_rate: float = 0.0
     # of training, where the task's own episodes are longer; null: the task's own
     episode_s: float | None = 4.0
     # learning rate over the run
     lr: tuple[float, float] = (1e-3, 5e-5)
+    # larger differences count linearly (Huber 1964) [rad]; null: all by their squares
+    outlier_rad: float | None = None
+    # weight of the KL to the AR(1) prior, per nat summed over latent dimensions
+    beta: float = 0.0
+    # decay of the weights towards the teacher's, per update times lr (L2-SP, Li et al. 2018)
+    anchor: float = 0.0
     # averaged weights, which are judged and kept; over a ninth of the updates so far at most
     ema: float = 0.995
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "unroll", "kept", "updates", "batch")
         ranges.share(self, "ema", "taught")
-        ranges.not_negative(self, "action_noise")
+        ranges.not_negative(self, "action_noise", "rejoin_rate", "beta", "anchor")
         ranges.pairs(self, "lr")
-        given = () if self.episode_s is None else ("episode_s",)
+        given = [name for name in ("episode_s", "outlier_rad") if getattr(self, name) is not None]
         ranges.above_zero(self, "lr", *given)
+        if (share := self.anchor * max(self.lr)) > 1.0:
+            raise ValueError(f"anchor times lr must be at most 1, got {share:g}")
 
 
 class Teacher(Protocol):
-    """What gives the output that it would choose, whatever robots do."""
+    """What says what it would do, whatever robots do."""
+
+    @property
+    def weights(self) -> nn.Module | None:
+        """Those that a student's correspond to; None where there are none."""
 
     def initial_memory(self, n: int) -> Tree:
         """The memory of n fresh episodes."""
@@ -83,6 +100,7 @@ class Lesson(NamedTuple):
     given: Tree  # (T, n, w) what the student observes
     shown: Tensor  # (T, n, a) the teacher's output, in the unit of losses
     first: Tensor  # (T, n) bool
+    z: Tensor  # (T, n, d) the latents in force
     start: Tree  # (n, ...) the student's state before the first step
 
 
@@ -97,23 +115,37 @@ class StudentMemory(NamedTuple):
 class StudentTrainer(Resumable):
     """Owns environment, student and the latest lessons; one `iteration` at a time."""
 
+    of_all_collectors = joins = True
     steps_before = 0
     rates = "algo.lr="
 
     def __init__(
         self,
         env: TaskEnv[Any],
-        agent: LatentAgent,
+        agent: Agent,
         teacher: Teacher,
         config: StudentConfig,
         *,
         seed: int = 0,
     ):
-        """agent: what learns, in place, on the environment's device."""
+        """agent: what learns, in place, on the environment's device.
+
+        Raises:
+          InputError: for an anchor where the student's weights do not correspond to the teacher's,
+            and for settings of tracking with a task that tracks nothing.
+        """
+        require_tracking(env.task, {"rejoin_rate": config.rejoin_rate})
         self.env, self.agent, self.teacher, self.config = env, agent, teacher, config
         self.average = copy.deepcopy(agent.network).requires_grad_(False)
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
         learned = [weight for weight in agent.network.parameters() if weight.requires_grad]
+        if config.anchor and [w.shape for w in learned] != [
+            w.shape for w in (teacher.weights or nn.Module()).parameters()
+        ]:
+            raise InputError(
+                f"algo.anchor={config.anchor:g}: the student's weights do not correspond to its "
+                "teacher's (net=)"
+            )
         self.optimizer = torch.optim.Adam(learned, lr=config.lr[0])
         n, c = env.num_envs, config
         first = torch.ones(n, dtype=torch.bool, device=env.device)
@@ -124,10 +156,11 @@ class StudentTrainer(Resumable):
         require_replay(c.kept * c.unroll, n, width)
         require_batch(c.batch, c.unroll, (width,), width, key="algo.batch")
         shown = first.new_zeros(n, agent.outputs, dtype=torch.float32)
-        step = {"given": given, "shown": shown, "first": first}
+        step = {"given": given, "shown": shown, "first": first, "z": memory.student.z}
         steps = map_tree(lambda part: part.new_zeros(c.kept, c.unroll, *part.shape), step)
         start = map_tree(lambda part: part.new_zeros(c.kept, *part.shape), memory.student.network)
         self.lessons = Lesson(**steps, start=start)  # a ring
+        self.range = torch.full_like(memory.student.z[0], 0.1)  # of the latents lately seen
         self.share = 1.0  # of the robots that the teacher moves, of those whose episodes begin
         self.iteration_count = self.env_steps = 0
 
@@ -148,6 +181,8 @@ class StudentTrainer(Resumable):
         the action."""
         c, student = self.config, memory.student
         drawn = torch.rand(env.num_envs, generator=self.generator, device=env.device)
+        if c.rejoin_rate:
+            env.task.rejoin(~first & (drawn < c.rejoin_rate * env.dt))
         taught = torch.where(first, drawn < self.share, memory.taught)
         given = self.agent.observe(env, student, self.generator)
         one = map_tree(lambda part: part[None], given)
@@ -161,36 +196,48 @@ class StudentTrainer(Resumable):
             action + c.action_noise * noise, StudentMemory(after, teacher, taught), note
         )
 
-    def collect(self, progress: float) -> tuple[Lesson, dict[str, float]]:
-        """One unroll of all robots: the lesson, and means over its steps."""
+    def gather(self, progress: float) -> Gathered:
+        """As `Trainer.gather`: a lesson."""
         c, start, rows = self.config, self.carried, []
         self.share = max(0.0, 1.0 - progress / c.taught) if c.taught > 0.0 else 0.0
         means = StepMeans(self.env)
 
         def record(moment: Moment) -> None:
-            rows.append(moment.decision.note)
+            rows.append(moment.decision.note | {"z": moment.decision.memory.student.z})
             means.add(moment.step)
 
         self.carried = rollout(self, self.env, c.unroll, record, carried=start)
         lesson = Lesson(**stack_trees(rows), start=start.memory.student.network)
-        return lesson, means.figures() | {"taught": self.share}
+        figures = means.figures() | {"taught": self.share}
+        return Gathered(lesson, figures, self.steps_each)
+
+    def merge(self, parts: Sequence[Gathered]) -> Gathered:
+        """As `Trainer.merge`: the collectors' robots side by side."""
+        start = cat_trees([part.data.start for part in parts])
+        lesson = cat_trees([part.data._replace(start=None) for part in parts], 1)
+        steps = sum(part.env_steps for part in parts)
+        return Gathered(lesson._replace(start=start), mean_figures(parts), steps)
+
+    def acting_weights(self) -> dict[str, Tensor]:
+        """As `Trainer.acting_weights`."""
+        return self.agent.network.state_dict()
+
+    def act_as(self, weights: dict[str, Tensor]) -> None:
+        """As `Trainer.act_as`."""
+        self.agent.network.load_state_dict(weights)
 
     # --- learning ---
 
-    def iteration(self, progress: float) -> dict[str, float]:
+    def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
         """As `Trainer.iteration`: a lesson, and updates from the latest ones.
 
         `clone_error` is by how much the student misses the teacher's output, root mean square.
         """
-        lesson, figures = self.collect(progress)
-        return figures | self.learn(lesson, progress)
-
-    def learn(self, lesson: Lesson, progress: float) -> dict[str, float]:
-        """Updates from a new lesson and the latest ones."""
-        c = self.config
-        self.env_steps += self.steps_each
+        gathered, c = gathered or self.gather(progress), self.config
+        self.env_steps += gathered.env_steps
         slot = self.iteration_count % c.kept
-        map_tree(lambda ring, new: ring[slot].copy_(new), self.lessons, lesson)
+        map_tree(lambda ring, lesson: ring[slot].copy_(lesson), self.lessons, gathered.data)
+        self.range.copy_(latent_range(gathered.data.z))
         lr = linear(c.lr, progress)
         for group in self.optimizer.param_groups:
             group["lr"] = lr
@@ -198,17 +245,28 @@ class StudentTrainer(Resumable):
         for update in range(c.updates):
             lesson = self._drawn()
             mean, _, _, to_prior = self.agent.network(lesson.given, lesson.start, lesson.first)
-            miss = (self.agent.unit * mean - lesson.shown).square().mean()
-            norm = descend(miss, self.optimizer, CLIP_GRAD)
+            miss, divergence = self.agent.unit * mean - lesson.shown, to_prior.mean()
+            loss = clone_loss(miss, c.outlier_rad) + c.beta * divergence
+            norm = descend(loss, self.optimizer, CLIP_GRAD)
             if math.isfinite(norm):
+                self._towards_teacher(c.anchor * lr)
                 done = self.iteration_count * c.updates + update
                 move_average(self.average, self.agent.network, c.ema, done)
             skipped += not math.isfinite(norm)
-            square += miss.item() / c.updates
-            kl += to_prior.mean().item() / c.updates
+            square += miss.detach().square().mean().item() / c.updates
+            kl += divergence.item() / c.updates
         self.iteration_count += 1
         learned = {"clone_error": math.sqrt(square), "kl": kl, "policy_grad_norm": norm}
-        return learned | {"skipped_updates": skipped}
+        return gathered.figures | learned | {"skipped_updates": skipped}
+
+    @torch.no_grad()
+    def _towards_teacher(self, share: float) -> None:
+        """What lessons do not ask for goes back to what the teacher has, so that it is not
+        forgotten; decoupled from the gradient as by AdamW."""
+        if share and self.teacher.weights is not None:
+            learned = (w for w in self.agent.network.parameters() if w.requires_grad)
+            for weight, there in zip(learned, self.teacher.weights.parameters(), strict=True):
+                weight.lerp_(there, share)
 
     def _drawn(self) -> Lesson:
         """Robots of one of the lessons that are kept."""
@@ -233,12 +291,25 @@ class StudentTrainer(Resumable):
             "env": self.env,
             "carried": self.carried,
             "generator": self.generator,
+            "range": self.range,
             "counts": Numbers(self, "iteration_count", "env_steps"),
         }
 
 
+def clone_loss(miss: Tensor, outlier_rad: float | None) -> Tensor:
+    """The mean square of differences, those beyond `outlier_rad` counted as the tangent there.
+
+    Moments that are lost anyhow, a robot that falls, hold most of the squares.
+    """
+    if outlier_rad is None:
+        return miss.square().mean()
+    return 2.0 * nn.functional.huber_loss(miss, torch.zeros_like(miss), delta=outlier_rad)
+
+
 class ScriptTeacher:
     """A task's own teacher, whose joint targets are latents in joint space."""
+
+    weights = None
 
     def __init__(self, script: Actor, scale: Tensor):
         """scale: of a unit of a latent, (nu,) [rad]."""
@@ -257,14 +328,14 @@ class PolicyTeacher:
 
     def __init__(self, policy: HighLevelPolicy):
         """policy: a copy of it is used."""
-        self.policy = copy.deepcopy(policy).requires_grad_(False).eval()
-        self.initial_memory = self.policy.initial_state
+        self.weights = copy.deepcopy(policy).requires_grad_(False).eval()
+        self.initial_memory = self.weights.initial_state
 
     def answer(
         self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor
     ) -> tuple[Tensor, Tree]:
         """As `Teacher.answer`: the mean of its latents."""
-        latent, memory = self.policy.step(given, memory)
+        latent, memory = self.weights.step(given, memory)
         return latent.mean, memory
 
 

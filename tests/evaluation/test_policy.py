@@ -215,7 +215,7 @@ def test_a_policy_does_its_own_task_and_what_commands_it_alike(
     fewer = HighLevelPolicy(told)
     with pytest.raises(
         InputError,
-        match="the policy observes speed_mps; task 'walk' gives forward_mps, lateral_mps, y",
+        match="the policy is told speed_mps; task 'walk' tells forward_mps, lateral_mps, y",
     ):
         fewer.check_task(Walk)
 
@@ -229,17 +229,17 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(
     policy = HighLevelPolicy.for_task(skill, sees)
     policy.check_task(Walk)  # whose settings are yet to come
     policy.check_task(sees)
-    settled = Walk.resolve(WalkConfig(), None, policy.contract.input_settings)
+    settled = Walk.resolve(WalkConfig(), None, policy.contract.told)
     assert settled.sees_ground and settled.range == sees.config.range
     with pytest.raises(InputError, match=r"task.clock_s=0.5: the policy learned with None"):
-        Walk.resolve(WalkConfig(clock_s=0.5), None, policy.contract.input_settings)
+        Walk.resolve(WalkConfig(clock_s=0.5), None, policy.contract.told)
     with pytest.raises(InputError, match=r"task.sees_ground=True: the policy learned with False"):
         Walk.resolve(
             WalkConfig(sees_ground=True),
             None,
-            HighLevelPolicy.for_task(skill, Walk(robot)).contract.input_settings,
+            HighLevelPolicy.for_task(skill, Walk(robot)).contract.told,
         )
-    with pytest.raises(InputError, match="dribbling gives a command only"):
+    with pytest.raises(InputError, match="besides its command; dribbling tells a command only"):
         policy.for_other_task(Dribble(robot))
     timed = HighLevelPolicy.for_task(skill, Walk(robot, WalkConfig(clock_s=0.5)))
     slower = timed.for_other_task(Walk(robot, WalkConfig(clock_s=0.6)))
@@ -248,16 +248,19 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(
     )
     with pytest.raises(InputError, match=r"clock has a period of 0.5 s, the task's 0.6"):
         timed.check_task(Walk(robot, WalkConfig(clock_s=0.6)))
-    with pytest.raises(InputError, match=r"observes .*clock_sin, clock_cos; task 'walk' gives"):
+    with pytest.raises(InputError, match="is told 2 numbers"):
         timed.for_other_task(Walk(robot))
-    course = PathTask.resolve(PathConfig(speed_mps=0.4), None, policy.contract.input_settings)
+    course = PathTask.resolve(PathConfig(speed_mps=0.4), None, policy.contract.told)
     trial = evaluate_policy(
         PolicyActor(policy, skill),
         lambda: PathTask(robot, course),
         PolicyEvaluationConfig(robots=2, seconds=0.2),
     )
     assert 0.0 <= trial.figures["path_error_mean_m"] < 1.0
-    with pytest.raises(InputError, match=r"ground_LF_FOOT.*99 in all.; task 'walk' gives"):
+    with pytest.raises(
+        InputError,
+        match=r"is told 96 numbers \(ground_LF_FOOT_-0.10_-0.05_m, ...\); task 'walk' tells noth",
+    ):
         policy.check_task(Walk(robot))
 
 

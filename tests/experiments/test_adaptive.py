@@ -43,3 +43,12 @@ def test_imitation_moves_the_ranges_and_goes_on_with_them(data: Path, tmp_path: 
     record = SkillModule.load(a / "module").contract.training["range_share"]
     assert record == json.loads((a / "summary.json").read_text())["range_share"]
     assert record == pytest.approx(found[-1])
+
+
+def test_collectors_of_their_own_are_refused(
+    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        imitate.main([f"data={data}", f"out={tmp_path / 'out'}", *SETTINGS, "actors=inline"]) == 2
+    )
+    assert "adaptive randomization follows the robots of one process" in capfd.readouterr().err

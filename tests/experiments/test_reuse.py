@@ -82,7 +82,7 @@ def test_what_does_not_fit_is_one_line(
     assert "nowhere': neither a folder nor" in says(f"module={tmp_path / 'nowhere'}", RANGE)
     assert "no algo 'guess'; there are:" in says(f"module={module}", RANGE, "algo=guess")
     assert "no task 'imitation'; there are:" in says(f"module={module}", "task=imitation")
-    assert "judges a policy of walk by; there are: dribble, recover, walk" in says(
+    assert "judges a policy of walk by; there are: dribble, follow, recover, walk" in says(
         f"module={module}", "task=path"
     )
     write_motions(tmp_path / "motions.h5", motions)
@@ -90,6 +90,7 @@ def test_what_does_not_fit_is_one_line(
         f"module={module}", f"data={tmp_path / 'motions.h5'}", "split=validation"
     )
     assert "low <= high" in says(f"module={module}", "task.command_range=[[1,0],[0,0],[0,0]]")
+    assert "actors=ray, or actors=inline" in says(f"module={module}", RANGE, "num_actors=2")
     gains = "task.teacher.drives=[64,3.8]"
     assert "is of drives that a model moves" in says(
         f"module={module}", RANGE, "algo=clone", "joint_space=true", gains

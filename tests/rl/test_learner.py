@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
+import pathlib
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,8 +15,21 @@ from torch.distributions import Normal, kl_divergence
 
 from mocap_data.errors import InputError
 from npmp.nets.critic import Critic
-from npmp.rl import VMPO, NonFiniteGradient, Rollout, VMPOConfig
-from tests.rl import toys
+from npmp.rl import PPO, VMPO, Learner, NonFiniteGradient, PPOConfig, Rollout, VMPOConfig
+
+
+def _load_toys() -> Any:
+    """The module beside this file; tests are no package."""
+    path = pathlib.Path(__file__).with_name("toys.py")
+    spec = importlib.util.spec_from_file_location("rl_toys", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+toys = _load_toys()
 
 
 @pytest.fixture
@@ -35,40 +51,56 @@ def vmpo(seed: int = 0, num_objectives: int = 1, **values: Any) -> VMPO:
     return VMPO(toys.GaussianLSTM(5, 2), critic, VMPOConfig(**(defaults | values)), names)
 
 
-def rollout_of(learner: VMPO, seed: int = 0, num: int = 8, steps: int = 12) -> Rollout:
-    objectives = len(learner.objectives)
+def ppo(seed: int = 0) -> PPO:
+    torch.manual_seed(seed)
+    config = PPOConfig(learning_rate=3e-3)
+    return PPO(toys.GaussianLSTM(5, 2), Critic(4, (64, 64), 1), config)
+
+
+def rollout_of(learner: Learner, seed: int = 0, num: int = 8, steps: int = 12) -> Rollout:
+    objectives = len(getattr(learner, "objectives", ("track",)))
     world = toys.PointMass(num, seed, num_objectives=objectives)
     rollout, _ = toys.collect(world, learner, learner.policy.initial_state(num), steps)
     return rollout
 
 
-def updated(learner: VMPO, rollout: Rollout, beta: float = 0.0) -> dict[str, float]:
+def updated(learner: Learner, rollout: Rollout, beta: float = 0.0) -> dict[str, float]:
     """One gradient step on a whole rollout, in its order."""
-    return learner.update(rollout, *learner.target_moments(rollout), beta)
+    with torch.no_grad():
+        known = learner.known(rollout)
+    return learner.update(rollout, known, beta)
 
 
 def train(
-    learner: VMPO, updates: int, seed: int = 0, blind: bool = False
+    learner: Learner, updates: int, seed: int = 0, blind: bool = False, passes: int = 1
 ) -> tuple[list[float], list[float]]:
     """Mean rewards [K] per step of the first and of the last rollout."""
-    objectives = len(learner.objectives)
+    objectives = len(getattr(learner, "objectives", ("track",)))
     world = toys.PointMass(64, seed, blind=blind, num_objectives=objectives)
     state, generator = learner.policy.initial_state(64), torch.Generator().manual_seed(seed)
     history = []
     for _ in range(updates):
         rollout, state = toys.collect(world, learner, state, 16)
-        learner.learn(rollout, 0.0, passes=1, minibatches=1, generator=generator)
+        learner.learn(rollout, 0.0, passes=passes, minibatches=1, generator=generator)
         history.append(rollout.rewards.mean((0, 1)))
     return history[0].tolist(), history[-1].tolist()
 
 
-def test_it_learns_to_move_on_command_from_memory() -> None:
+@pytest.mark.parametrize(("make", "passes"), [(vmpo, 1), (ppo, 4)])
+def test_it_learns_to_move_on_command_from_memory(make: Any, passes: int) -> None:
     # The command is seen once, the velocity never, and one step changes it by 0.3 at most. Without
     # memory the best is to go 0.3 of the way and stay: exp(-0.7^2 / 0.5) = 0.375. Random actions
     # reach 0.16.
-    first, last = train(vmpo(seed=0), updates=150, blind=True)
+    first, last = train(make(seed=0), updates=150, blind=True, passes=passes)
     assert first[0] < 0.2
     assert last[0] > 0.5
+
+
+def test_it_improves_two_objectives_at_once() -> None:
+    # Random actions: 0.16 and -0.025 (0.05 |a|^2 of std 0.5 in two dimensions).
+    first, last = train(vmpo(seed=1, num_objectives=2), updates=60, seed=1)
+    assert last[0] > first[0] + 0.2
+    assert last[1] > first[1]
 
 
 @pytest.mark.parametrize("ending", ["termination", "truncation"])
@@ -126,7 +158,7 @@ def test_right_after_a_copy_the_target_is_the_policy_and_it_acted() -> None:
     rollout = rollout_of(learner, seed=7)
     assert rollout.resets[1:].any()
     # the densities of single steps are those of the unroll, from the stored state across resets
-    mean, std, _, _ = learner.target(rollout.observations, rollout.initial_state, rollout.resets)
+    mean, std, _, _ = learner.acting(rollout.observations, rollout.initial_state, rollout.resets)
     expected = Normal(mean, std).log_prob(rollout.actions).sum(-1)
     torch.testing.assert_close(rollout.behaviour_log_prob, expected, rtol=1e-4, atol=1e-5)
     metrics = updated(learner, rollout)
@@ -149,23 +181,36 @@ def test_popart_moves_the_units_and_not_the_values() -> None:
     torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
 
 
-def copied(learner: VMPO) -> dict[str, torch.Tensor]:
+def test_swapping_environments_changes_no_figure(double_precision: None) -> None:
+    learner = vmpo(num_objectives=2)
+    rollout = rollout_of(learner)
+    state = copied(learner)
+    metrics = updated(learner, rollout)
+    order = torch.randperm(8, generator=torch.Generator().manual_seed(0))
+    learner.load_state_dict(state)
+    swapped = updated(learner, rollout.sequences(order))
+    assert swapped == pytest.approx(metrics, rel=1e-5, abs=1e-6)
+
+
+def copied(learner: Learner) -> dict[str, torch.Tensor]:
     return {name: value.clone() for name, value in learner.state_dict().items()}
 
 
-def test_the_kl_to_the_prior_is_a_loss_of_weight_beta() -> None:
+@pytest.mark.parametrize("make", [vmpo, ppo])
+def test_the_kl_to_the_prior_is_a_loss_of_weight_beta(make: Any) -> None:
     """Here a square distance of the mean from 2, which the policy says of itself: the gradients
     with beta 2 and 0 differ by twice that of its mean."""
     gradients = []
     for beta in (0.0, 2.0):
-        learner = vmpo()
+        learner = make()
         rollout = rollout_of(learner)
         for group in learner.optimizer.param_groups:
             group["lr"] = 0.0
-        learner._descend = lambda loss: (loss.backward(), {})[1]  # type: ignore[assignment]
+        learner.rate = 0.0
+        learner._descend = lambda loss, limit=0.0, own=learner: (loss.backward(), {})[1]
         updated(learner, rollout, beta)
         gradients.append(learner.policy.mean.bias.grad)
-    policy = vmpo().policy
+    policy = make().policy
     mean = policy(rollout.observations, rollout.initial_state, rollout.resets)[0]
     (expected,) = torch.autograd.grad((mean - toys.PRIOR).square().sum(-1).mean(), policy.mean.bias)
     torch.testing.assert_close(gradients[1] - gradients[0], 2.0 * expected, atol=1e-4, rtol=1e-4)
@@ -192,11 +237,12 @@ def test_the_unit_of_the_rewards_does_not_matter(double_precision: None) -> None
             torch.testing.assert_close(large_after[key], after[key])
 
 
-def test_a_restored_learner_continues_to_the_bit() -> None:
-    learner = vmpo()
+@pytest.mark.parametrize("make", [vmpo, ppo])
+def test_a_restored_learner_continues_to_the_bit(make: Any) -> None:
+    learner = make()
     for seed in range(7):
         updated(learner, rollout_of(learner, seed=seed))
-    again = vmpo(seed=99)
+    again = make(seed=99)
     again.load_state_dict(copied(learner))
     for seed in range(7, 13):  # across a copy into the target
         rollout = rollout_of(learner, seed=seed)
@@ -208,8 +254,14 @@ def test_a_restored_learner_continues_to_the_bit() -> None:
         other.load_state_dict(copied(learner))
 
 
-def test_a_gradient_that_is_no_number_stops_before_the_weights() -> None:
-    learner = vmpo()
+def test_the_same_seed_gives_the_same_bytes() -> None:
+    runs = [train(vmpo(seed=3), updates=5, seed=3) for _ in range(2)]
+    assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize("make", [vmpo, ppo])
+def test_a_gradient_that_is_no_number_stops_before_the_weights(make: Any) -> None:
+    learner = make()
     before, rollout = copied(learner), rollout_of(learner)
     rewards = rollout.rewards.clone()
     rewards[3, 2] = torch.nan
@@ -218,6 +270,20 @@ def test_a_gradient_that_is_no_number_stops_before_the_weights() -> None:
     after = learner.state_dict()
     names = [name for name in before if name.startswith(("policy.", "critic.", "target."))]
     assert names and all(torch.equal(before[name], after[name]) for name in names)
+
+
+def test_each_gradient_is_clipped_before_its_step() -> None:
+    """A loss of 1,000 times the sum of n weights has a gradient of 1,000 sqrt(n)."""
+    learner = ppo()
+    learner.optimizer = torch.optim.SGD(learner.optimizer.param_groups[0]["params"], lr=1.0)
+    before = [weight.detach().clone() for weight in learner.policy.parameters()]
+    loss = sum(1e3 * weight.sum() for weight in learner.policy.parameters())
+    norms = learner._descend(loss, 1.0)  # type: ignore[arg-type]
+    moved = [new - old for new, old in zip(learner.policy.parameters(), before, strict=True)]
+    length = torch.cat([move.flatten() for move in moved]).norm().item()
+    number = sum(weight.numel() for weight in before)
+    assert norms["policy_grad_norm"].item() == pytest.approx(1e3 * number**0.5, rel=1e-5)
+    assert length == pytest.approx(1.0, rel=1e-4)
 
 
 def test_contradictions_are_refused() -> None:
@@ -292,6 +358,20 @@ def test_an_update_is_the_published_formula(double_precision: None) -> None:
     found = updated(learner, rollout)
     # figures are float32
     assert {name: found[name] for name in expected} == pytest.approx(expected, rel=1e-6)
+
+
+def test_there_are_no_importance_weights() -> None:
+    learner = vmpo()
+    rollout, state = rollout_of(learner), copied(learner)
+    results = []
+    for shift in (0.0, 5.0):
+        learner.load_state_dict(state)
+        shifted = rollout._replace(behaviour_log_prob=rollout.behaviour_log_prob + shift)
+        metrics = updated(learner, shifted)
+        results.append((metrics.pop("off_policy"), metrics, copied(learner)))
+    assert results[1][0] == pytest.approx(results[0][0] + 5.0, abs=1e-4)
+    assert results[1][1] == results[0][1]
+    assert all(torch.equal(results[1][2][key], results[0][2][key]) for key in state)
 
 
 @pytest.mark.parametrize("period", [1, 3, 100])

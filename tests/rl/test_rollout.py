@@ -1,13 +1,14 @@
-"""Rollouts as data: sequences of some environments."""
+"""Rollouts as data: parts of them, and parts put together."""
 
 from __future__ import annotations
 
 import torch
 
 from npmp.rl import Rollout
+from npmp.tree import leaves
 
 
-def test_sequences_are_of_the_chosen_environments() -> None:
+def test_joining_is_the_inverse_of_taking_sequences() -> None:
     torch.manual_seed(0)
     t, b = 3, 5
     flags = {name: torch.rand(t, b) < 0.3 for name in ("resets", "terminated", "truncated")}
@@ -21,6 +22,10 @@ def test_sequences_are_of_the_chosen_environments() -> None:
         next_observations=torch.randn(t, b, 8),
         **flags,
     )
+    parts = [whole.sequences(torch.tensor(chosen)) for chosen in ([0, 1], [2], [3, 4])]
+    joined = Rollout.joined(parts)
+    for one, other in zip(leaves(whole), leaves(joined), strict=True):
+        assert torch.equal(one, other)
     part = whole.sequences(torch.tensor([4, 2]))
     assert part.num_steps == 6 and torch.equal(part.rewards, whole.rewards[:, [4, 2]])
     assert torch.equal(part.initial_state[1], whole.initial_state[1][[4, 2]])

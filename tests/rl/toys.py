@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from npmp.rl import VMPO, Rollout, unroll_lstm
+from npmp.rl import Learner, Rollout, unroll_lstm
 
 PRIOR = 2.0  # the mean that the toy policy's penalty draws to
 
@@ -92,7 +92,7 @@ class GaussianLSTM(nn.Module):
         return mean, std, state, (mean - PRIOR).square().sum(-1)
 
 
-def collect(world: PointMass, learner: VMPO, state, steps: int) -> tuple[Rollout, object]:
+def collect(world: PointMass, learner: Learner, state, steps: int) -> tuple[Rollout, object]:
     """`steps` steps of the behaviour policy, and the recurrent state after them."""
     rows: list[dict[str, Tensor]] = []
     initial = state

@@ -41,6 +41,7 @@ RANGE = ((-0.5, 1.0), (-0.2, 0.2), (-0.5, 0.5))
         ("imitation", {"start_tail": 40, "uniform_starts": 0.0}, DRAWN),
         ("path", {"command_range": RANGE, "episode_s": 0.2}, None),
         ("recover", {"drops": 8, "episode_s": 0.2}, None),
+        ("follow", {"command_period_s": 0.1, "episode_s": 0.2}, None),
     ],
 )
 def test_a_restored_environment_goes_on_to_the_bit(

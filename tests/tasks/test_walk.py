@@ -334,7 +334,8 @@ def test_make_builds_by_name_and_refuses_by_name(robot: robots.Robot) -> None:
     env = tasks.make("walk", robot="anymal_b", num_envs=2, num_threads=1, phi=0.2)
     assert isinstance(env.task, Walk) and env.task.config.phi == 0.2 and env.num_envs == 2
     with pytest.raises(
-        InputError, match="no task 'swim'; there are: dribble, imitation, path, recover, walk"
+        InputError,
+        match="no task 'swim'; there are: dribble, follow, imitation, path, recover, walk",
     ):
         tasks.make("swim", robot=robot)
     with pytest.raises(InputError, match="no robot 'anymal_x'"):

@@ -3,6 +3,7 @@ command."""
 
 from __future__ import annotations
 
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,20 +13,18 @@ import pytest
 import torch
 
 from mocap_data.errors import InputError
-from mocap_data.store import MotionSet
+from mocap_data.store import MotionSet, write_motions
 from npmp import SkillModule, tasks
 from npmp.artifact import read_tensors, sha256
+from npmp.experiments import cli
 from npmp.nets import NetConfig
 from npmp.nets.high_level import HighLevelConfig
 from npmp.policy import HighLevelPolicy
 from npmp.robots import Robot
 from npmp.tasks import Walk
-from npmp.training.imitation import (
-    ImitationModelBasedConfig,
-    ImitationSettings,
-    ImitationVMPOConfig,
-    train_module,
-)
+from npmp.training.imitation import ImitationModelBasedConfig, ImitationSettings, train_module
+from npmp.training.model_based import ModelBasedTrainer
+from npmp.training.on_policy import VMPOTraining
 from npmp.training.reuse import ReuseConfig, ReuseSettings, ReuseVMPOConfig, train_policy
 from npmp.training.run import Caller, iterations
 from npmp.training.student import StudentConfig
@@ -52,6 +51,52 @@ TINY = ImitationSettings(
 )
 
 
+def ours() -> list[str]:
+    """Frames of this project on the stack, without the tests'."""
+    packages = tuple(str(ROOT / name) + "/" for name in ("npmp", "experiments"))
+    return [
+        f"{f.filename}:{f.lineno} {f.name}"
+        for f in traceback.extract_stack()
+        if f.filename.startswith(packages)
+    ]
+
+
+def test_the_loss_is_few_frames_below_the_command(
+    motions: MotionSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: dict[str, list[str]] = {}
+
+    def noting(name: str, function: Any) -> Any:
+        def noted(*arguments: Any) -> Any:
+            found[name] = [*ours(), name]  # the function's own frame is the last
+            return function(*arguments)
+
+        return noted
+
+    monkeypatch.setattr(fitting, "model_loss", noting("model_loss", fitting.model_loss))
+    improve = ModelBasedTrainer.improve_policy
+    monkeypatch.setattr(ModelBasedTrainer, "improve_policy", noting("improve_policy", improve))
+    write_motions(tmp_path / "m.h5", motions)
+    out = tmp_path / "run"
+    assert (
+        cli.main(
+            [
+                "imitate",
+                f"data={tmp_path / 'm.h5'}",
+                f"out={out}",
+                "debug=tiny",
+                "threads=1",
+                "steps=288",
+            ]
+        )
+        == 0
+    )
+    assert found.keys() == {"model_loss", "improve_policy"}
+    for frames in found.values():
+        print("\n".join(frames))
+        assert len(frames) <= DEEPEST, "\n".join(frames)
+
+
 def test_a_module_is_trained_on(motions: MotionSet, robot: Robot, tmp_path: Path) -> None:
     first = train_module(motions, robot, tmp_path / "first", TINY, seed=3)
     more = train_module(
@@ -76,7 +121,7 @@ def test_a_module_is_trained_on(motions: MotionSet, robot: Robot, tmp_path: Path
         train_module(
             motions, robot, tmp_path / "other", other, module=tmp_path / "first" / "module"
         )
-    published = replace(TINY, algo=ImitationVMPOConfig())
+    published = replace(TINY, algo=VMPOTraining())
     with pytest.raises(InputError, match="algo=mo_vmpo cannot go on from a module="):
         train_module(
             motions, robot, tmp_path / "other", published, module=tmp_path / "first" / "module"

@@ -22,13 +22,14 @@ from npmp.envs.sensing import SensorConfig
 from npmp.nets import DecoderState, NetConfig
 from npmp.nets.high_level import HighLevelConfig
 from npmp.policy import HighLevelPolicy
+from npmp.rl import VMPO
 from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
 from npmp.skill import SkillModule
 from npmp.tasks import Dribble
 from npmp.tasks.walk import Walk, WalkConfig
 from npmp.training.agents import LatentAgent, ModuleAgent, ModuleInput
-from npmp.training.on_policy import OnPolicyTrainer, VMPOTraining
+from npmp.training.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining, VMPOTraining
 from tests.environments import imitation_env, walk_env
 from tests.trainers import check_repeats_and_resumes, run
 
@@ -47,13 +48,13 @@ def imitating(
     robot: Robot,
     motions: MotionSet,
     seed: int = 0,
-    config: VMPOTraining = TINY,
+    config: OnPolicyConfig = TINY,
     plant: RobotBatchConfig = PLANT,
 ) -> OnPolicyTrainer:
     env = imitation_env(robot, motions, 8, seed=seed, robots=plant)
     torch.manual_seed(seed)
     skill = SkillModule.for_reference(robot, NET, env.task.reference, env.task.features(5))
-    return OnPolicyTrainer(env, ModuleAgent(skill, 0.2), config, seed=seed)
+    return OnPolicyTrainer(env, ModuleAgent(skill, config.initial_std), config, seed=seed)
 
 
 def walking_on(
@@ -62,25 +63,36 @@ def walking_on(
     skill: SkillModule,
     policy: HighLevelPolicy,
     seed: int = 0,
-    config: VMPOTraining = TINY,
+    config: OnPolicyConfig = TINY,
 ) -> OnPolicyTrainer:
     env = walk_env(robot, 6, seed=seed, config=walking)
     agent = LatentAgent(copy.deepcopy(policy), skill)
     return OnPolicyTrainer(env, agent, config, seed=seed)
 
 
-def test_runs_of_a_module_repeat_and_resume(robot: Robot, motions: MotionSet) -> None:
-    trainer = check_repeats_and_resumes(lambda seed: imitating(robot, motions, seed))
+ALGORITHMS = [TINY, PPOTraining(**SMALL)]
+
+
+@pytest.mark.parametrize("config", ALGORITHMS, ids=["vmpo", "ppo"])
+def test_runs_of_a_module_repeat_and_resume(
+    robot: Robot, motions: MotionSet, config: OnPolicyConfig
+) -> None:
+    trainer = check_repeats_and_resumes(lambda seed: imitating(robot, motions, seed, config))
     assert trainer.env_steps == 4 * 6 * 8 == 4 * trainer.steps_each
     trainer.agent.network.module(trainer.range).check_robot(robot)
 
 
+@pytest.mark.parametrize("config", ALGORITHMS, ids=["vmpo", "ppo"])
 def test_runs_of_a_policy_repeat_and_resume(
-    robot: Robot, walking: WalkConfig, skill: SkillModule, policy: HighLevelPolicy
+    robot: Robot,
+    walking: WalkConfig,
+    skill: SkillModule,
+    policy: HighLevelPolicy,
+    config: OnPolicyConfig,
 ) -> None:
     before = {name: value.clone() for name, value in skill.state_dict().items()}
     trainer = check_repeats_and_resumes(
-        lambda seed: walking_on(robot, walking, skill, policy, seed)
+        lambda seed: walking_on(robot, walking, skill, policy, seed, config)
     )
     for kept in (skill, trainer.agent.skill):
         assert all(torch.equal(value, before[k]) for k, value in kept.state_dict().items())
@@ -109,7 +121,7 @@ def check_consistent(trainer: OnPolicyTrainer, rollout: Any) -> None:
     assert bool(ended[:-1].any()) and not bool((rollout.terminated & rollout.truncated).any())
     assert torch.equal(rollout.resets[1:], ended[:-1])
     assert bool((known[rollout.resets][:, -4:] == 0).all())  # the latent before
-    mean, std, _, _ = trainer.learner.target(
+    mean, std, _, _ = trainer.learner.acting(
         rollout.observations, rollout.initial_state, rollout.resets
     )
     log_prob = Normal(mean, std).log_prob(rollout.actions).sum(-1)
@@ -156,6 +168,7 @@ def test_a_time_out_is_bootstrapped_and_a_fall_is_not(
     # where it fell, not where it was put back
     assert rollout.next_observations[0, 0, 0].item() == pytest.approx(1.0, abs=0.05)
     learner = trainer.learner
+    assert isinstance(learner, VMPO)
     # any values: what counts is where they are used
     values = learner.values(rollout.critic_observations) + 5.0
     returns = learner.returns(rollout, values)
@@ -265,6 +278,6 @@ def test_what_does_not_fit_is_refused(robot: Robot, motions: MotionSet) -> None:
     state: dict[str, Tensor] = trainer.state_dict()
     with pytest.raises(InputError, match="another kind of run"):
         trainer.load_state_dict({**state, "carried.memory.z": torch.zeros(2, 4)})
-    for wrong in ({"unroll": 0}, {"beta": -1.0}, {"gamma": 2.0}):
+    for wrong in ({"unroll": 0}, {"beta": -1.0}, {"gamma": 2.0}, {"initial_std": 0.0}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             VMPOTraining(**wrong)  # type: ignore[arg-type]

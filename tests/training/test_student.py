@@ -16,8 +16,8 @@ from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import Dribble, Walk, WalkConfig
 from npmp.tasks.recover import Recover, RecoverConfig
-from npmp.training.agents import LatentAgent
-from npmp.training.student import Lesson, StudentConfig, StudentTrainer, teacher_of
+from npmp.training.agents import LatentAgent, latent_range
+from npmp.training.student import Lesson, StudentConfig, StudentTrainer, clone_loss, teacher_of
 from tests.trainers import check_repeats_and_resumes
 
 CONFIG = StudentConfig(unroll=4, kept=2, updates=3, batch=8, lr=(3e-3, 3e-3), action_noise=0.0)
@@ -50,9 +50,10 @@ def smaller(
 
 
 def check_it_comes_nearer(trainer: StudentTrainer) -> Lesson:
-    lesson, _ = trainer.collect(0.0)
-    errors = [trainer.learn(lesson, 0.0)["clone_error"] for _ in range(5)]
+    gathered = trainer.gather(0.0)
+    errors = [trainer.iteration(0.0, gathered)["clone_error"] for _ in range(5)]
     assert errors[-1] < 0.4 * errors[0] and trainer.env_steps == 5 * 4 * 6
+    lesson: Lesson = gathered.data
     return lesson
 
 
@@ -61,15 +62,22 @@ def test_the_policy_comes_nearer_to_what_a_script_says(robot: Robot, skill: Skil
     assert lesson.given.senses.shape[:2] == (4, 6) == lesson.shown.shape[:2]
 
 
+def test_moments_that_are_lost_count_less() -> None:
+    """0.05 rad by its square, 0.3 rad by the tangent at 0.1: 0.0025 and 0.1 (2 0.3 - 0.1)."""
+    miss = torch.tensor([0.05, -0.3])
+    assert clone_loss(miss, 0.1).item() == pytest.approx((0.0025 + 0.05) / 2)
+    assert clone_loss(miss, None).item() == pytest.approx((0.0025 + 0.09) / 2)
+
+
 def test_at_first_the_teacher_acts_and_at_last_the_policy(robot: Robot, skill: SkillModule) -> None:
     trainer = righting(robot, skill)
-    lesson, _ = trainer.collect(0.0)
+    lesson = trainer.gather(0.0).data
     # where the teacher acts its targets are what robots sense as their last setpoints
     setpoints = lesson.given.senses[1:, :, 12:24]
     torch.testing.assert_close(setpoints, lesson.shown[:-1], atol=1e-5, rtol=0.0)
     scaled = lesson.given.z_prev[1:] * trainer.agent.unit
     torch.testing.assert_close(scaled, lesson.shown[:-1])
-    late, _ = righting(robot, skill).collect(0.5)
+    late = righting(robot, skill).gather(0.5).data
     assert (late.given.senses[1:, :, 12:24] - late.shown[:-1]).abs().amax() > 0.05
 
 
@@ -82,7 +90,7 @@ def test_a_policy_is_put_into_a_smaller_network(
     if progress == 0.0:
         lesson = check_it_comes_nearer(smaller(robot, skill, policy, FITTED))
     else:
-        lesson, _ = smaller(robot, skill, policy, CONFIG).collect(progress)
+        lesson = smaller(robot, skill, policy, CONFIG).gather(progress).data
     state = policy.initial_state(6)
     for given, shown in zip(zip(*lesson.given, strict=True), lesson.shown, strict=True):
         latent, state = policy.step(PolicyInput(*given), state)
@@ -108,6 +116,22 @@ def test_a_run_that_sees_the_ground_repeats_and_resumes(robot: Robot, skill: Ski
     check_repeats_and_resumes(walking)
 
 
+def test_collectors_robots_stand_side_by_side(robot: Robot, skill: SkillModule) -> None:
+    trainer = righting(robot, skill)
+    both = trainer.merge([trainer.gather(0.0), trainer.gather(0.0)])
+    assert both.data.shown.shape == (4, 12, 12) and both.env_steps == 48
+    assert both.data.start.hidden.shape == (12, 16)
+
+
+def test_the_range_of_latents_is_that_of_what_collectors_bring(
+    robot: Robot, skill: SkillModule
+) -> None:
+    collector, learner = righting(robot, skill), righting(robot, skill)
+    gathered = collector.gather(0.0)
+    learner.iteration(0.0, gathered)
+    torch.testing.assert_close(learner.range, latent_range(gathered.data.z), rtol=0, atol=0)
+
+
 def test_what_cannot_be_taught_is_refused(
     robot: Robot, skill: SkillModule, policy: HighLevelPolicy
 ) -> None:
@@ -124,6 +148,9 @@ def test_what_cannot_be_taught_is_refused(
     other = HighLevelPolicy(replace(policy.contract, module_sha256="f" * 64))
     with pytest.raises(InputError, match=r"teacher commands another module \(sha256 ffffffffffff"):
         teacher_of(walks, agent, other)
-    for wrong in ({"unroll": 0}, {"taught": 2.0}, {"lr": (0.0, 1.0)}, {"episode_s": 0.0}):
+    for wrong in (
+        {"unroll": 0}, {"taught": 2.0}, {"lr": (0.0, 1.0)}, {"episode_s": 0.0}, {"beta": -1.0},
+        {"outlier_rad": 0.0}, {"rejoin_rate": -1.0},
+    ):  # fmt: skip
         with pytest.raises(ValueError, match=next(iter(wrong))):
             StudentConfig(**wrong)  # type: ignore[arg-type]
