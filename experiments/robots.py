@@ -56,8 +56,6 @@ class AddRobot(Keys):
     out: Path | None = None
     # true: overwrite a robot.yaml that is there
     replace: bool = False
-    # true: leave out meshes and textures whose files are missing
-    drop_missing: bool = False
 
 
 def run_list(config: ListRobots, run: Run) -> int:
@@ -73,13 +71,7 @@ def run_check(config: CheckRobot, run: Run) -> int:
 
 def run_add(config: AddRobot, run: Run) -> int:
     """2 where the proposal fails its checks."""
-    return add_robot(
-        config.target,
-        name=config.name,
-        out=run.out,
-        replace=config.replace,
-        drop_missing=config.drop_missing,
-    )
+    return add_robot(config.target, name=config.name, out=run.out, replace=config.replace)
 
 
 def show_robots() -> int:
@@ -134,9 +126,7 @@ def report_checks(name: str, checks: Sequence[Check]) -> int:
     return USER_ERROR if failed else OK
 
 
-def add_robot(
-    target: str, *, name: str | None, out: Path | None, replace: bool, drop_missing: bool = False
-) -> int:
+def add_robot(target: str, *, name: str | None, out: Path | None, replace: bool) -> int:
     """Propose FOLDER/robot.yaml for a model, show what was found and guessed, and check it."""
     if name is not None and not re.fullmatch(r"\w[\w.-]*", str(name)):
         raise InputError(f"name={name}: letters, digits, '_', '-' and '.' are expected")
@@ -145,9 +135,7 @@ def add_robot(
         raise InputError(f"{target} is a folder; the model's file is expected{_models_in(path)}")
     place = out or Path("robots") / str(name or "robot")  # as deep as the folder it will be
     reference = reference_to(target, path, place)
-    proposal = propose(
-        path, reference=reference, name=name, folder=place, drop_missing=drop_missing
-    )
+    proposal = propose(path, reference=reference, name=name, folder=place)
     if out is None and proposal.name in robots.names():  # robot=NAME would go on meaning that one
         raise InputError(
             f"'{proposal.name}' is a robot of this package; give the new one another name="

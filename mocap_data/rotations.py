@@ -64,11 +64,6 @@ def rotate(q: ArrayLike, v: ArrayLike) -> Array:
     return out
 
 
-def rotate_inverse(q: ArrayLike, v: ArrayLike) -> Array:
-    """The vectors `v` (..., 3) rotated by the inverse of `q` (..., 4): world to body."""
-    return rotate(conjugate(q), v)
-
-
 def to_matrix(q: ArrayLike) -> Array:
     """The rotation matrices (..., 3, 3) of `q` (..., 4)."""
     w, x, y, z = np.moveaxis(np.asarray(q, dtype=np.float64), -1, 0)

@@ -10,10 +10,8 @@ Layout (schema "npmp-motion", version 3):
     /CLIP/contacts   (T, nfoot)      uint8, 1 where a foot stands (optional)
     /CLIP/frame_quality/FIGURE (T,)  float64, any number of figures (optional)
 
-Versions 1 and 2 are still read; their qvel, body_pos and body_quat follow from qpos and are not.
-Version 1 has no contacts, no frame_quality and only the first three attributes. Arrays are
-compressed without loss and carry checksums. Clips keep their order. The same motions give the same
-bytes.
+Arrays are compressed without loss and carry checksums. Clips keep their order. The same motions
+give the same bytes.
 """
 
 from __future__ import annotations
@@ -41,16 +39,17 @@ VERSION = 3
 # characters of an attribute but the provenance
 MAX_TEXT = 10_000
 
-# fields of ReferenceMotion that are attributes of a clip, and those that came with version 2
-_VERSION_1: dict[str, type] = {"rate_hz": float, "source": str, "licence": str}
-_VERSION_2: dict[str, type] = {
+# fields of ReferenceMotion that are attributes of a clip
+_FIELDS: dict[str, type] = {
+    "rate_hz": float,
+    "source": str,
+    "licence": str,
     "recording": str,
     "start_s": float,
     "mirror": str,
     "split": str,
     "weight": float,
 }
-_FIXED = (*_VERSION_1, *_VERSION_2)
 # clips are read whole: one chunk an array is smaller and faster than HDF5's own guess
 _CHUNK_BYTES = 4 << 20
 
@@ -144,7 +143,7 @@ def write_motions(path: str | os.PathLike[str], motion_set: MotionSet) -> None:
     if not motion_set.motions:
         raise InputError(f"{path}: refusing to write a motion file without motions")
     for motion in motion_set.motions:
-        taken = sorted(set(motion.quality) & set(_FIXED))
+        taken = sorted(set(motion.quality) & set(_FIELDS))
         if taken:
             raise InputError(
                 f"motion {motion.name!r}: quality figure {taken[0]!r} has the name of an attribute"
@@ -169,7 +168,7 @@ def write_motions(path: str | os.PathLike[str], motion_set: MotionSet) -> None:
 
 
 def _write_motion(group: h5py.Group, motion: ReferenceMotion) -> None:
-    for key in _FIXED:
+    for key in _FIELDS:
         group.attrs[key] = getattr(motion, key)
     for key, value in motion.quality.items():
         group.attrs[key] = value
@@ -218,7 +217,7 @@ def read_motions(
         or a newer version, another robot, an unknown clip, what `mocap_data.hdf5` refuses, more
         than memory holds, or contents that `ReferenceMotion` refuses.
     """
-    with _open(path) as (file, version, head):
+    with _open(path) as (file, head):
         _require_robot(path, head, robot, model_sha256, joint_names, body_names)
         present = members(file)
         names = present if clips is None else list(clips)
@@ -233,7 +232,7 @@ def read_motions(
         stored = []
         for name in names:
             try:
-                stored.append(_stored(path, file, version, name))
+                stored.append(_stored(path, file, name))
             except InputError as error:
                 refuse(error)
         needed = sum(clip.num_bytes for clip in stored)
@@ -258,11 +257,8 @@ def splits_in(path: str | os.PathLike[str]) -> dict[str, str]:
     Raises:
       InputError: as `read_motions`.
     """
-    with _open(path) as (file, version, _):
-        return {
-            name: _stored(path, file, version, name).about.get("split", "")
-            for name in members(file)
-        }
+    with _open(path) as (file, _):
+        return {name: _stored(path, file, name).about["split"] for name in members(file)}
 
 
 @dataclass(frozen=True)
@@ -278,8 +274,8 @@ class _Stored:
 
 
 @contextmanager
-def _open(path: str | os.PathLike[str]) -> Iterator[tuple[h5py.File, int, dict[str, Any]]]:
-    """The file, its version, and the fields of a MotionSet that its attributes hold."""
+def _open(path: str | os.PathLike[str]) -> Iterator[tuple[h5py.File, dict[str, Any]]]:
+    """The file, and the fields of a MotionSet that its attributes hold."""
     with open_hdf5(Path(path)) as file:
         about = attributes(file)
         schema = about.get("schema")
@@ -292,9 +288,10 @@ def _open(path: str | os.PathLike[str]) -> Iterator[tuple[h5py.File, int, dict[s
         if version > VERSION:
             newer = f"version {version} is newer than this reader ({VERSION})"
             raise InputError(f"{path}: {newer}; update npmp")
-        if version < 1:
-            raise InputError(f"{path}: version {version} does not exist; there are: 1 to {VERSION}")
-        yield file, version, _header(path, about)
+        if version < VERSION:
+            older = f"version {version} is older than this reader ({VERSION})"
+            raise InputError(f"{path}: {older}; retarget again")
+        yield file, _header(path, about)
 
 
 _WANTED = {
@@ -368,7 +365,7 @@ def _require_robot(
         )
 
 
-def _stored(path: Any, file: h5py.File, version: int, name: str) -> _Stored:
+def _stored(path: Any, file: h5py.File, name: str) -> _Stored:
     """A clip of the file, every type and size of it checked."""
     where = f"{path}, clip {name!r}"
     group = member(file, name)
@@ -383,8 +380,7 @@ def _stored(path: Any, file: h5py.File, version: int, name: str) -> _Stored:
         if not isinstance(inner, h5py.Group):
             raise InputError(f"{where}: frame_quality is no group of arrays")
         figures = {key: member(inner, key) for key in members(inner)}
-    wanted = _VERSION_1 | (_VERSION_2 if version >= 2 else {})
-    about = {key: _attribute(where, known, key, kind) for key, kind in wanted.items()}
+    about = {key: _attribute(where, known, key, kind) for key, kind in _FIELDS.items()}
     require_rate(about["rate_hz"], f"{where}:")
     num_bytes = 0
     for key, array in (*arrays.items(), *figures.items()):
@@ -400,7 +396,7 @@ def _stored(path: Any, file: h5py.File, version: int, name: str) -> _Stored:
     quality = {
         key: float(value)
         for key, value in known.items()
-        if key not in _FIXED and isinstance(value, np.floating | np.integer)
+        if key not in _FIELDS and isinstance(value, np.floating | np.integer)
     }
     return _Stored(name, about, quality, arrays, figures, num_bytes)
 

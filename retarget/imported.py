@@ -5,10 +5,9 @@ Shapes: T frames, J joints, B bodies (without the world). World frame, Z up, SI 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.readers.robot_motions import RobotMotion, kind_of, read_robot_motion
-from mocap_data.readers.robot_motions.common import unique
 from npmp.robots import Robot
 from retarget.kinematics import forward, tree_of
 from retarget.quality import QualityMeter
@@ -34,32 +32,22 @@ def is_robot_motion(path: str | Path) -> bool:
     return kind_of(path) is not None
 
 
-def import_motion(
-    path: str | Path,
-    robot: Robot,
-    *,
-    rename: Mapping[str, str] = MappingProxyType({}),
-    **options: Any,
-) -> ReferenceMotion:
+def import_motion(path: str | Path, robot: Robot, **options: Any) -> ReferenceMotion:
     """`read_robot_motion` and `to_reference_motion` in one."""
-    return to_reference_motion(read_robot_motion(path, **options), robot, rename=rename)
+    return to_reference_motion(read_robot_motion(path, **options), robot)
 
 
-def to_reference_motion(
-    motion: RobotMotion, robot: Robot, *, rename: Mapping[str, str] = MappingProxyType({})
-) -> ReferenceMotion:
+def to_reference_motion(motion: RobotMotion, robot: Robot) -> ReferenceMotion:
     """The motion as one of `robot`: joints put in its order by name, contacts found on its feet.
 
     Joint angles and the root's pose are taken as they are: the motion must have been made for this
     robot, or one with the same joints. Velocities are differences of the poses.
 
-    rename: of a joint in the motion its name in the robot, e.g. {"LF_hip_x": "LF_HAA"}.
-
     Raises:
       InputError: listing the joints that only one of the two has, or when the file's own body poses
         are not where this robot's kinematics puts them.
     """
-    order = columns_of(motion, robot, rename)
+    order = columns_of(motion, robot)
     qpos = np.array(motion.qpos)
     qpos[:, 7:] = motion.qpos[:, 7:][:, order]
     qpos[:, 3:7] = rotations.make_continuous(qpos[:, 3:7])
@@ -76,27 +64,19 @@ def to_reference_motion(
     return meter.measured(replace(imported, contacts=meter.contacts(imported)))
 
 
-def columns_of(
-    motion: RobotMotion, robot: Robot, rename: Mapping[str, str] = MappingProxyType({})
-) -> list[int]:
+def columns_of(motion: RobotMotion, robot: Robot) -> list[int]:
     """Of each joint of `robot` its column in the motion.
 
     Raises:
       InputError: listing what only one of the two has.
     """
-    what = f"motion {motion.name!r}"
-    for name in rename:
-        if name not in motion.joint_names:
-            known = f"there are: {listed(motion.joint_names)}"
-            raise InputError(f"{what} has no joint {name!r} to rename; {known}")
-    named = unique([rename.get(n, n) for n in motion.joint_names], f"{what}, after renaming: joint")
+    named = motion.joint_names
     lacking = [name for name in robot.joint_names if name not in named]
     extra = [name for name in named if name not in robot.joint_names]
     if lacking or extra:
         parts = [f"it lacks {listed(lacking)}"] if lacking else []
         parts += [f"robot {robot.name!r} has no {listed(extra)}"] if extra else []
-        hint = "from Python, import_motion(..., rename=) maps names"
-        raise InputError(f"{what} is of another robot: {'; '.join(parts)} ({hint})")
+        raise InputError(f"motion {motion.name!r} is of another robot: {'; '.join(parts)}")
     return [named.index(name) for name in robot.joint_names]
 
 

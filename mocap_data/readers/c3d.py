@@ -183,7 +183,15 @@ def _header(path: Path, data: bytes) -> _Header:
     if data[at + 3] != _INTEL:
         only = f"only Intel's ({_INTEL}) is read; convert the file"
         raise InputError(f"{path}: processor type {data[at + 3]}, {only}")
-    parameters = _Parameters(path, data, at + 4, at + _BLOCK * max(data[at + 2], 1))
+    try:
+        parameters = _Parameters(data, at + 4, at + _BLOCK * max(data[at + 2], 1))
+        return _checked(path, data, parameters)
+    except (struct.error, LookupError):
+        raise InputError(f"{path}: its parameters are damaged, or it is no C3D") from None
+
+
+def _checked(path: Path, data: bytes, parameters: _Parameters) -> _Header:
+    """The header, its sizes held against the file's and the parameters'."""
     points, analogs, first, last = struct.unpack_from("<4H", data, 2)
     data_scale, data_start = struct.unpack_from("<fH", data, 12)
     if points == 0:
@@ -235,58 +243,32 @@ class _Value:
 
 
 class _Parameters:
-    """The chain of groups and parameters of a file, from `at` to `stop`.
+    """The values of the chain of groups and parameters from `at` to `stop`."""
 
-    Raises:
-      InputError: for one that leads out of its section or the file.
-    """
-
-    def __init__(self, path: Path, data: bytes, at: int, stop: int) -> None:
-        self.path, self.stop = path, min(stop, len(data))
+    def __init__(self, data: bytes, at: int, stop: int) -> None:
         groups: dict[int, str] = {}
         found: list[tuple[int, str, _Value]] = []
-        while at + 2 <= self.stop:
+        while at + 2 <= stop:
             length, group = struct.unpack_from("<2b", data, at)
             if length == 0:
                 break
             place = at + 2 + abs(length)
-            if place + 3 > self.stop or group == 0 or -group in groups:
-                raise self.damaged(at)
             name = data[at + 2 : place].decode("latin-1").strip().upper()
             (step,) = struct.unpack_from("<H", data, place)
             if group < 0:
                 groups[-group] = name
-                end = place + 3 + data[place + 2]
             else:
-                value, end = self._value(data, place + 2)
-                found.append((group, name, value))
-            if end > self.stop or (step and step != end - place):
-                raise self.damaged(at)
+                kind, dimensions = struct.unpack_from("<bB", data, place + 2)
+                begin = place + 4 + dimensions
+                sizes = tuple(data[place + 4 : begin])
+                end = begin + _SIZES[kind] * math.prod(sizes)
+                found.append((group, name, _Value(kind, sizes, data[begin:end])))
             if step == 0:
                 break
             at = place + step
-        self.values = {(groups.get(group, ""), name): value for group, name, value in found}
         if "POINT" not in groups.values():
-            raise InputError(f"{path} has no group POINT among its parameters; damaged, or no C3D")
-        if len(self.values) != len(found):
-            raise InputError(f"{path} has a parameter twice; damaged, or no C3D")
-
-    def damaged(self, at: int) -> InputError:
-        return InputError(f"{self.path}: its parameters are damaged at byte {at:,}")
-
-    def _value(self, data: bytes, place: int) -> tuple[_Value, int]:
-        """A parameter's values and where its record ends."""
-        if place + 2 > self.stop:
-            raise self.damaged(place)
-        kind, dimensions = struct.unpack_from("<bB", data, place)
-        begin = place + 2 + dimensions
-        if kind not in _SIZES or dimensions > 7 or begin > self.stop:
-            raise self.damaged(place)
-        sizes = tuple(data[place + 2 : begin])
-        end = begin + _SIZES[kind] * math.prod(sizes)
-        if end + 1 > self.stop:
-            raise self.damaged(place)
-        return _Value(kind, sizes, data[begin:end]), end + 1 + data[end]
+            raise LookupError("POINT")
+        self.values = {(groups[group], name): value for group, name, value in found}
 
     def texts(self, name: str) -> tuple[str, ...]:
         """The texts of POINT:name; none where it is absent or no text."""

@@ -14,9 +14,8 @@ shapes are taken, and the rest is made here:
 - feet that are only shapes at the end of a shank become welded bodies, aligned with the base when
   all joints are zero, because motions and rewards speak of foot bodies;
 - an "imu" site where the model has none;
-- solver options as those of the package's own robots, unless robot.yaml says otherwise;
-- with `drop_missing: true`, shapes whose mesh files are missing are left out, also where they would
-  collide.
+- solver options are those of the package's own robots; visual shapes whose mesh files are missing
+  are left out.
 
 Nothing is written to the model's files.
 """
@@ -34,14 +33,11 @@ import numpy as np
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from npmp.robots.description import (
-    CONES,
-    INTEGRATORS,
     MODEL,
     Description,
     DrivesEntry,
     Gain,
     Place,
-    SolverEntry,
     frozen,
     match_names,
     one_of,
@@ -134,8 +130,6 @@ class Adaptation:
     imu: Place | None
     # None: the model's own
     physics_rate_hz: float | None
-    solver: SolverEntry
-    drop_missing: bool
 
 
 def resolve(description: Description, spec: mujoco.MjSpec, path: Path, where: str) -> Adaptation:
@@ -146,7 +140,7 @@ def resolve(description: Description, spec: mujoco.MjSpec, path: Path, where: st
         adapted.
     """
     known, feet = model_drives(spec), description.feet
-    strip(spec, path, visuals=False, drop_missing=description.drop_missing)
+    strip(spec, path, visuals=False)
     model = compile_spec(spec, path)
     refuse_unfit(model, path)
     joints = [model.joint(i).name for i in range(1, model.njnt)]
@@ -166,8 +160,6 @@ def resolve(description: Description, spec: mujoco.MjSpec, path: Path, where: st
         foot_radius=feet.radius,
         imu=description.imu,
         physics_rate_hz=description.physics_rate_hz,
-        solver=description.solver,
-        drop_missing=description.drop_missing,
     )
 
 
@@ -301,9 +293,12 @@ def adapt(spec: mujoco.MjSpec, adaptation: Adaptation) -> None:
         setattr(spec.option, key, getattr(usual.option, key))
     if adaptation.physics_rate_hz is not None:
         spec.option.timestep = 1.0 / adaptation.physics_rate_hz
-    spec.option.integrator = INTEGRATORS[adaptation.solver.integrator]
-    spec.option.cone = CONES[adaptation.solver.cone]
-    spec.option.impratio = adaptation.solver.impratio
+    # stiff PD damping stays stable
+    spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
+    # a third of the elliptic cones' cost
+    spec.option.cone = mujoco.mjtCone.mjCONE_PYRAMIDAL
+    # loaded feet creep less
+    spec.option.impratio = 10.0
 
 
 def _make_foot(spec: mujoco.MjSpec, foot: FootBody, radius: float) -> None:
@@ -336,26 +331,14 @@ def _make_foot(spec: mujoco.MjSpec, foot: FootBody, radius: float) -> None:
 # --- stripping
 
 
-@dataclass(frozen=True)
-class Stripped:
-    """What was left out of a model that may matter."""
-
-    # meshes of colliding shapes, whose files are missing
-    meshes: tuple[str, ...]
-    # "2 tendons", "robot trunk_b"
-    others: tuple[str, ...]
-
-
-def strip(
-    spec: mujoco.MjSpec, path: Path, *, visuals: bool, drop_missing: bool = False
-) -> Stripped:
+def strip(spec: mujoco.MjSpec, path: Path, *, visuals: bool) -> list[str]:
     """Leave one named robot of bodies, joints, shapes and sites, in place; without visuals only
-    what collides or weighs.
+    what collides or weighs. Gives what else may matter: "2 tendons", "robot trunk_b".
 
-    Visual shapes whose files are missing are left out, and with drop_missing colliding ones too.
+    Visual shapes whose files are missing are left out.
 
     Raises:
-      InputError: where a missing mesh collides otherwise, or gives a body its mass.
+      InputError: where a missing mesh collides, or gives a body its mass.
     """
     counts = {group: len(getattr(spec, group)) for group in _TOLD}
     others = [f"{n} {_TOLD[group] if n == 1 else group}" for group, n in counts.items() if n]
@@ -366,8 +349,8 @@ def strip(
     spec.compiler.fusestatic = False
     others += [f"robot {name}" for name in _keep_one_robot(spec, path)]
     _name_all(spec)
-    missing = _drop_missing(spec, path, visuals=visuals, drop_missing=drop_missing)
-    return Stripped(missing, tuple(others))
+    _drop_missing(spec, path, visuals=visuals)
+    return others
 
 
 def _forget_defaults(spec: mujoco.MjSpec) -> None:
@@ -438,30 +421,18 @@ def _name_all(spec: mujoco.MjSpec) -> None:
             geom.name = geom.name or fresh(f"{body.name}_geom_{k}")
 
 
-def _drop_missing(
-    spec: mujoco.MjSpec, path: Path, *, visuals: bool, drop_missing: bool
-) -> tuple[str, ...]:
-    """Gives the meshes without files that would have collided."""
-    dropped = []
+def _drop_missing(spec: mujoco.MjSpec, path: Path, *, visuals: bool) -> None:
+    """Take out what only shows: all of it without visuals, else what has no file."""
     files = {mesh.name or Path(mesh.file).stem: mesh.file for mesh in spec.meshes}
     missing = {name for name, file in files.items() if _is_missing(spec, file, spec.meshdir)}
     for body in spec.bodies:
         weighs = not body.explicitinertial and body.name != "world"
         for geom in list(body.geoms):
             mesh = geom.meshname
-            if mesh in missing and weighs:
-                raise InputError(
-                    f"{path}: the mesh '{mesh}' gives body '{body.name}' its mass, and its file"
-                    f" {files[mesh]} is missing"
-                )
-            if mesh in missing and colliding(geom):
-                if not drop_missing:
-                    raise InputError(
-                        f"{path}: the mesh '{mesh}' meets the floor, and its file {files[mesh]} is"
-                        " missing; drop_missing=true leaves such shapes out (in robot.yaml,"
-                        " drop_missing: true)"
-                    )
-                dropped.append(str(mesh))
+            if mesh in missing and (weighs or colliding(geom)):
+                does = f"gives body '{body.name}' its mass" if weighs else "meets the floor"
+                gone = f"and its file {files[mesh]} is missing"
+                raise InputError(f"{path}: the mesh '{mesh}' {does}, {gone}")
             if mesh in missing or not (visuals or weighs or colliding(geom)):
                 spec.delete(geom)
     used = {geom.meshname for geom in spec.geoms}
@@ -479,7 +450,6 @@ def _drop_missing(
     for material in spec.materials:
         material.textures = ["" if name in names else name for name in material.textures]
     _delete(spec, lost)
-    return tuple(dict.fromkeys(dropped))
 
 
 def _is_missing(spec: mujoco.MjSpec, file: str, folder: str) -> bool:

@@ -20,15 +20,9 @@ Point = tuple[float, float, float]
 # a number, "model" for the model's own, or one of these per joint
 Gain = float | str | Mapping[str, float | str]
 MODEL = "model"
-INTEGRATORS = {
-    "implicitfast": mujoco.mjtIntegrator.mjINT_IMPLICITFAST,
-    "implicit": mujoco.mjtIntegrator.mjINT_IMPLICIT,
-    "Euler": mujoco.mjtIntegrator.mjINT_EULER,
-    "RK4": mujoco.mjtIntegrator.mjINT_RK4,
-}
 CONES = {"pyramidal": mujoco.mjtCone.mjCONE_PYRAMIDAL, "elliptic": mujoco.mjtCone.mjCONE_ELLIPTIC}
 # keys of `Description` for models that were not written for this package; others say it themselves
-_ADAPTED = ("physics_rate_hz", "solver", "imu", "drop_missing")
+_ADAPTED = ("physics_rate_hz", "imu")
 
 
 @dataclass(frozen=True)
@@ -119,26 +113,6 @@ class DrivesEntry:
 
 
 @dataclass(frozen=True)
-class SolverEntry:
-    """MuJoCo's options for a model that was not written for this package."""
-
-    # stiff PD damping stays stable
-    integrator: str = "implicitfast"
-    # a third of the elliptic cones' cost
-    cone: str = "pyramidal"
-    # loaded feet creep less
-    impratio: float = 10.0
-
-    def __post_init__(self) -> None:
-        ranges.above_zero(self, "impratio")
-        for name, known in (("integrator", INTEGRATORS), ("cone", CONES)):
-            if getattr(self, name) not in known:
-                raise ValueError(
-                    f"no {name} '{getattr(self, name)}'; there are: {', '.join(known)}"
-                )
-
-
-@dataclass(frozen=True)
 class Description:
     """A robot.yaml."""
 
@@ -155,11 +129,8 @@ class Description:
     # given for a model that was not written for this package (`npmp.robots.adapt`)
     drives: DrivesEntry | str | None = None
     physics_rate_hz: float | None = None
-    solver: SolverEntry = field(default_factory=SolverEntry)
     # of the site to add where the model has none
     imu: Place | None = None
-    # leave out colliding shapes whose mesh files are missing
-    drop_missing: bool = False
 
     def __post_init__(self) -> None:
         ranges.above_zero(self, "control_rate_hz")

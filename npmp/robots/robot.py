@@ -149,7 +149,7 @@ class Robot:
         """
         spec = read_spec(self.mjcf)
         if self.adaptation is not None:
-            strip(spec, self.mjcf, visuals=visuals, drop_missing=self.adaptation.drop_missing)
+            strip(spec, self.mjcf, visuals=visuals)
             adapt(spec, self.adaptation)
         spec.compiler.discardvisual = not visuals
         for name, low, high in zip(

@@ -82,15 +82,6 @@ def test_hashes_are_those_of_the_shared_copies(shared: Path) -> None:
         assert compared >= 3
 
 
-def test_the_cache_is_where_the_system_has_it(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("NPMP_CACHE", str(tmp_path))
-    assert catalog.cache_folder() == tmp_path
-    monkeypatch.delenv("NPMP_CACHE")
-    assert "npmp" in catalog.cache_folder().parts
-
-
 def test_fetch_brings_what_is_missing_or_damaged(site: tuple[Path, str], tmp_path: Path) -> None:
     folder, base = site
     (folder / "a.bvh").write_bytes(b"one")
@@ -143,19 +134,6 @@ def test_offline_says_what_is_there(site: tuple[Path, str], tmp_path: Path) -> N
         catalog.fetch(gone, cache=tmp_path)
     # what is there needs no network
     assert catalog.fetch(entry("http://127.0.0.1:9/", "a.bvh"), cache=tmp_path).present
-
-
-def test_a_file_that_was_put_there_by_hand_is_taken_by_its_hash(tmp_path: Path) -> None:
-    which = entry(
-        "http://127.0.0.1:9/", Source("a.bvh", ("http://127.0.0.1:9/a.bvh",), sha(b"one"), 3)
-    )
-    place = tmp_path / "data" / "set"
-    place.mkdir(parents=True)
-    (place / "a.bvh").write_bytes(b"one")
-    assert catalog.fetch(which, cache=tmp_path).present and catalog.state_of(which, tmp_path) == (
-        1,
-        1,
-    )
 
 
 def test_a_list_that_is_none(tmp_path: Path) -> None:

@@ -25,10 +25,6 @@ def test_arrays_are_read_only_and_the_callers_are_not_touched() -> None:
     assert clip.crop(0, 1).positions.flags.writeable is False
 
 
-def test_it_says_what_it_is_in_one_line() -> None:
-    assert repr(make()) == "<Clip 'line': 10 frames of 2 keypoints at 10 Hz, from 'unknown'>"
-
-
 def test_duration_select_index() -> None:
     clip = make()
     assert (clip.num_frames, clip.duration_s, clip.index("b")) == (10, 1.0, 1)

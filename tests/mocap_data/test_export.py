@@ -92,19 +92,6 @@ def test_mjlab_there_and_back(robot: Robot, tmp_path: Path) -> None:
     np.testing.assert_allclose(back.body_pos, bodies_of(robot, motion).position, atol=1e-6)
 
 
-def test_the_same_motion_gives_the_same_bytes(robot: Robot, tmp_path: Path) -> None:
-    motion = smooth_motion(robot, frames=5)
-    for name in ("a", "b"):
-        write_mjlab_npz(
-            tmp_path / f"{name}.npz",
-            motion,
-            robot.joint_names,
-            robot.body_names,
-            bodies_of(robot, motion),
-        )
-    assert (tmp_path / "a.npz").read_bytes() == (tmp_path / "b.npz").read_bytes()
-
-
 def object_velocities(robot: Robot, motion: ReferenceMotion) -> tuple[np.ndarray, np.ndarray]:
     """Linear and angular velocities (T, B, 3) of body frames in world axes, by MuJoCo."""
     model = robot.model(visuals=False)
@@ -165,11 +152,3 @@ def test_names_must_fit(robot: Robot, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"ends in \.csv"):
         write_unitree_csv(tmp_path / "a.json", motion, robot.joint_names)
     assert not list(tmp_path.iterdir())
-
-
-def test_one_frame(robot: Robot, tmp_path: Path) -> None:
-    motion = smooth_motion(robot, frames=1)
-    write_mjlab_npz(
-        tmp_path / "a.npz", motion, robot.joint_names, robot.body_names, bodies_of(robot, motion)
-    )
-    assert read_robot_motion(tmp_path / "a.npz").num_frames == 1

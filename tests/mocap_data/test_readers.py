@@ -71,12 +71,6 @@ def test_bvh_by_hand(bvh: Path) -> None:
     )
 
 
-def test_bvh_options(bvh: Path) -> None:
-    metres = mocap_data.read(bvh, scale=1.0, up="z", name="n", source="s")
-    np.testing.assert_allclose(metres.positions[0, 1], [10, 50, 0], atol=1e-13)
-    assert (metres.name, metres.source, metres.licence) == ("n", "s", "unknown")
-
-
 def test_bvh_in_another_style(tmp_path: Path) -> None:
     """CRLF, tabs, a byte order mark, braces on the line, names with spaces, two End Sites, odd
     channels."""
@@ -167,11 +161,8 @@ def test_any_hierarchy_and_channels_by_another_path(
     [
         ("0.0166667", 60.0),
         ("0.016666", 60.0),  # cut off, not rounded
-        ("0.016667", 60.0),
         ("0.00833333", 120.0),
-        ("0.0333", 30.0),
         ("0.04", 25.0),
-        ("0.0100", 100.0),
         ("0.0170000", 1 / 0.017),  # printed to seven digits: meant as it stands
         ("0.03", 1 / 0.03),  # could be 33 or 34 Hz
     ],
@@ -185,12 +176,8 @@ def test_rate(bvh: Path, frame_time: str, rate_hz: float) -> None:
     ("old", "new", "message"),
     [
         ("Frames: 2", "Frames: 3", "has 2 frames, its header declares 3; the file is cut short"),
-        ("Frames: 2", "Frames: 1", "has 2 frames, its header declares 1"),
         ("Frames: 2", "Frames: two", "line 17: 'Frames' must be a number, found 'two'"),
-        ("Frames: 2", "Frames: 1.5", "line 17: 1.5 is no number of frames"),
-        ("Frames: 2", "Fromage: 2", "line 17: expected 'Frames: ...', found 'Fromage: 2'"),
         ("0.0166667", "0", "line 18: a frame time of 0 s is not positive"),
-        ("0.0166667", "nan", "line 18: 'Frame Time' must be a number"),
         (
             "0 50 20 90 0 0 0 0 90",
             "0 50 20 90 0",
@@ -202,39 +189,22 @@ def test_rate(bvh: Path, frame_time: str, rate_hz: float) -> None:
             r"line 19: 8 numbers, expected 9 \(one per channel\)$",
         ),
         ("0 50 20", "0 fifty 20", "line 20: 'fifty' is not a number"),
-        ("0 50 20", "0 5,0 20", "line 20: '5,0' is not a number"),
         ("0 50 20", "0 nan 20", r"line 20: a value is not finite \(frame 1\)"),
-        ("0 50 20", "0 1e999 20", "line 20: a value is not finite"),
         (
             "Frames: 2\nFrame Time: 0.0166667\n0 50 0 0 0 0 0 0 0\n0 50 20 90 0 0 0 0 90",
             "Frames: 0\nFrame Time: 0.1",
             "line 17: the file has no frames",
         ),
         ("HIERARCHY", "HIERARCHIE", "line 1: expected HIERARCHY, found 'HIERARCHIE'"),
-        ("ROOT Hips", "ROOT", "line 2: a joint without a name"),
-        ("ROOT", "BRANCH", "line 2: expected ROOT, found 'BRANCH'"),
-        (
-            "OFFSET 10 0 0",
-            "OFFSET 10 0",
-            "line 9: OFFSET of 'Head' must be a number, found 'CHANNELS'",
-        ),
         (
             "OFFSET 10 0 0",
             "OFFSET 10 0 inf",
             "line 8: OFFSET of 'Head' must be a number, found 'inf'",
         ),
-        (
-            "OFFSET 10 0 0",
-            "OFFSETT 10 0 0",
-            "line 8: expected OFFSET or CHANNELS or .*, found 'OFFSETT'",
-        ),
         ("CHANNELS 3", "CHANNELS 4", "line 10: joint 'Head' has the unknown channel 'End'"),
-        ("CHANNELS 3 Zrotation", "CHANNELS 3 Yrotation", "line 9: .*repeated channel 'Yrotation'"),
-        ("CHANNELS 3", "CHANNELS -3", "line 9: joint 'Head' cannot have -3 CHANNELS"),
         ("End Site", "End Sight", "line 10: expected SITE, found 'Sight'"),
         ("  }\n}\nMOTION", "MOTION", "line 13: expected OFFSET .*found the end"),
         ("JOINT Head", "JOINT Hips", "keypoint name 'Hips' appears more than once"),
-        ("MOTION", "", "no MOTION block"),
     ],
 )
 def test_garbled_bvh(bvh: Path, old: str, new: str, message: str) -> None:
@@ -457,11 +427,7 @@ def test_what_is_no_recording_says_what_it_is(tmp_path: Path, motions: MotionSet
         ("1,2,3\n1,2\n", "line 2: 2 numbers, the rows before have 3"),
         ("1,2\n", "2 numbers in a row, expected three"),
         ("x,y,z\n1,2,3\n", "line 1: 'x' is not a number"),
-        ("1,2,3\n\n1,,3\n", "line 3: '' is not a number"),
-        ("1 2,,3\n", "line 1: '1 2' is not a number"),
         ("1,2\n3,4,5,6\n", "line 2: 4 numbers, the rows before have 2"),
-        ("1 2,3,4\n", "line 1: '1 2' is not a number"),
-        ("1,2,3\n1;2;3\n", "line 2: 1 numbers, the rows before have 3"),
         ("1,2,3\n1,nan,3\n", r"line 2: a value is not finite \(frame 1\)"),
     ],
 )
@@ -503,8 +469,6 @@ class Bomb:
     ("change", "message"),
     [
         ({"positions": None}, "array 'positions' is missing; expected positions, names, fps"),
-        ({"names": None}, "array 'names' is missing"),
-        ({"fps": None}, "array 'fps' is missing"),
         (
             {"positions": np.ones((2, 2))},
             r"positions is float64 \(2, 2\), expected numbers \(T, M, 3\)",
@@ -512,10 +476,7 @@ class Bomb:
         ({"positions": np.ones((0, 2, 3))}, "no frames"),
         ({"positions": np.full((2, 2, 3), np.inf)}, "not finite at frame 0"),
         ({"names": np.array([1, 2])}, "names must be a list of texts"),
-        ({"names": np.array(["a"])}, "has 2 keypoints, but there are 1 names"),
-        ({"fps": np.array([1.0, 2.0])}, "fps must be one number"),
         ({"fps": 0.0}, "a rate of 0 frames/s is not possible; expected 5 to 10,000"),
-        ({"parents": np.array([0.5, 1.0])}, "parents must be a list of indices"),
         ({"parents": np.array([-1, 7])}, "parents must be 2 indices"),
         ({"names": np.array([Bomb(), Bomb()], dtype=object)}, "names holds Python objects"),
     ],
@@ -586,15 +547,6 @@ def test_npz_that_is_none(tmp_path: Path) -> None:
         mocap_data.read(path)
 
 
-def test_file_without_permission_is_an_os_error(bvh: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Path) -> bytes:
-        raise PermissionError(13, "Permission denied", str(self))
-
-    monkeypatch.setattr(Path, "read_bytes", refuse)
-    with pytest.raises(PermissionError):
-        mocap_data.read(bvh)
-
-
 @pytest.mark.parametrize("suffix", sorted({*READERS, ".asf"}))
 def test_special_files_are_refused_at_once(tmp_path: Path, suffix: str) -> None:
     """Opening a FIFO would wait for ever, reading /dev/zero never end."""
@@ -625,13 +577,3 @@ def test_npz_headers_nested_deep(tmp_path: Path, header: str) -> None:
     with pytest.raises(InputError, match=r"a\.npz: ") as error:
         mocap_data.read(tmp_path / "a.npz")
     assert len(str(error.value).splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("time", "message"),
-    [("16.6667", r"0\.06 frames/s.*in milliseconds"), ("1e-5", r"1e\+05 frames/s")],
-)
-def test_a_frame_time_in_another_unit(bvh: Path, time: str, message: str) -> None:
-    bvh.write_text(bvh.read_text().replace("0.0166667", time))
-    with pytest.raises(InputError, match=rf"line \d+: a rate of {message}"):
-        mocap_data.read(bvh)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -88,21 +86,16 @@ def test_names_in_the_file_are_held_against_the_options(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"joint_vel": None}, "array 'joint_vel' is missing"),
-        ({"fps": None}, "array 'fps' is missing"),
-        ({"fps": np.array([50.0, 50.0])}, "fps must be one number"),
         ({"fps": np.array([0.0])}, "a rate of 0 frames/s is not possible"),
         (
             {"body_quat_w": np.zeros((4, 2, 3))},
             r"body_quat_w is float64 \(4, 2, 3\), expected numbers \(T, N, 4\)",
         ),
         ({"body_pos_w": np.zeros((3, 2, 3))}, "body_pos_w is of shape"),
-        ({"body_quat_w": np.zeros((4, 2, 4))}, "root quaternion has length 0 at frame 0"),
         ({"joint_pos": np.full((4, 3), np.nan)}, "not finite at frame 0"),
         ({"joint_pos": np.full((4, 3), 90.0)}, "look like degrees"),
         ({"joint_names": np.array(["a", "b"])}, "3 joint columns, but 2 joint names"),
-        ({"joint_names": np.arange(3)}, "joint_names must be a list of texts"),
         ({"joint_names": np.array(["a", {}, "c"], dtype=object)}, "Python objects"),
-        ({"joint_pos": np.array([[{}]], dtype=object)}, "Python objects"),
     ],
 )
 def test_mjlab_refusals(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -131,18 +124,6 @@ def test_mjlab_damaged(tmp_path: Path) -> None:
         read_robot_motion(tmp_path / "a.npz", kind="bvh")
     with pytest.raises(InputError, match="no option for mjlab 'rate_hz'"):
         read_robot_motion(tmp_path / "a.npz", rate_hz=30)
-
-
-def test_an_archive_that_claims_terabytes_is_refused(tmp_path: Path) -> None:
-    header = io.BytesIO()
-    np.lib.format.write_array_header_1_0(
-        header, {"descr": "<f8", "fortran_order": False, "shape": (10**7, 10**6)}
-    )
-    with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
-        file.writestr("joint_pos.npy", header.getvalue())
-        file.writestr("body_pos_w.npy", header.getvalue())
-    with pytest.raises(InputError):
-        read_robot_motion(tmp_path / "a.npz")
 
 
 # --- Unitree CSV ---
@@ -177,21 +158,6 @@ def test_the_lafan1_layouts_need_no_options(tmp_path: Path, joints: int, robot: 
     assert read_robot_motion(path, rate_hz=60).rate_hz == 60.0
 
 
-def test_the_g1_order_is_the_documented_one() -> None:
-    names = DOCUMENTED["unitree_g1"]
-    assert names[3] == "left_knee_joint" and names[11] == "right_ankle_roll_joint"
-    assert names[12:15] == ("waist_yaw_joint", "waist_roll_joint", "waist_pitch_joint")
-    assert names[18] == "left_elbow_joint" and names[28] == "right_wrist_yaw_joint"
-
-
-def test_other_robots_need_names(tmp_path: Path) -> None:
-    path = csv(tmp_path / "a.csv", rows(12))
-    with pytest.raises(MissingOptions, match="does not name its 12 joints"):
-        read_robot_motion(path)
-    names = [f"j{i}" for i in range(12)]
-    assert read_robot_motion(path, joint_names=names).joint_names == tuple(names)
-
-
 def test_a_header_is_understood(tmp_path: Path) -> None:
     names = [f"j{i}" for i in range(4)]
     header = ",".join(["root_x", "root_y", "root_z", "qx", "qy", "qz", "qw", *names])
@@ -221,8 +187,6 @@ def test_a_header_is_understood(tmp_path: Path) -> None:
             "0,0,1,0,0,0,1,0.1\n0,0,1,0,0,0,1\n",
             r"line 2: 7 numbers, the rows before have 8; the file is cut short",
         ),
-        ("0,0,1,0,0,0,1,0.1\n0,0,1,0,0,0,x,0.1\n", "line 2: 'x' is not a number"),
-        ("0,0,1,0,0,0,1,0.1\n0,0,1,0,0,0,1,nan\n", "line 2: a value is not finite"),
         ("0,0,1,0,0,0,5,0.1\n", "root quaternion has length 5 at frame 0, expected 1"),
         (
             "0,0,1,0,0,0,1,95\n",

@@ -104,28 +104,6 @@ def test_demo_clips(clip: Clip) -> None:
     assert at["Head_end"][0, 0] > at["Hips"][0, 0]
 
 
-def test_names_and_lengths_of_the_demo() -> None:
-    clips = {clip.name: clip.duration_s for clip in demo_clips()}
-    assert clips == {
-        "synthetic_walk": 10.0,
-        "synthetic_trot": 8.0,
-        "synthetic_turn_left": 8.0,
-        "synthetic_turn_right": 8.0,
-    }
-
-
-@pytest.mark.parametrize("gait", GAITS)
-def test_smooth(gait: str) -> None:
-    """Accelerations are continuous: half the time step halves the largest jump between frames."""
-
-    def largest_jump(rate_hz: float) -> float:
-        positions = dog_gait(gait, rate_hz=rate_hz, duration_s=2.0).positions
-        acceleration = np.diff(positions, n=2, axis=0) * rate_hz**2
-        return float(np.abs(np.diff(acceleration, axis=0)).max())
-
-    assert largest_jump(2000.0) < 0.6 * largest_jump(1000.0)
-
-
 def test_support_patterns() -> None:
     walk, trot = dog_gait("walk", rate_hz=200.0), dog_gait("trot", rate_hz=200.0)
     feet_down = sum(in_stance(walk, "walk", leg).astype(int) for leg in LEGS)

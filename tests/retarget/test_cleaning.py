@@ -132,19 +132,6 @@ def test_jumps_and_platforms(robot: Robot, make: SimpleNamespace, walk: Array) -
     assert clean(set_of(robot, motion), robot, **PLAIN, feet_far_m=0.4).dropped == ()
 
 
-def test_one_foot_on_the_ground_is_no_jump(
-    robot: Robot, make: SimpleNamespace, walk: Array
-) -> None:
-    walk[150:200, 2:] = robot.home_qpos[2:]
-    walk[150:200, 2] += 0.12
-    # the first knee's leg is stretched down to the floor
-    walk[150:200, 9] = robot.home_qpos[9] + 0.45
-    motion = make.motion_of(robot, walk)
-    feet = QualityMeter(robot).feet(motion)[150:200, :, 0, 2] - robot.foot_radius
-    assert (feet.min(axis=1) < 0.06).all() and (np.sort(feet, axis=1)[:, 1] > 0.06).all()
-    assert FEET_FAR not in reasons(clean(set_of(robot, motion), robot, **PLAIN))
-
-
 def test_far_from_the_recording(robot: Robot, make: SimpleNamespace, walk: Array) -> None:
     error = np.full(400, 0.012)
     error[200:300] = 0.08
@@ -197,15 +184,6 @@ def test_standing_around_but_for_a_second(robot: Robot, make: SimpleNamespace) -
     assert 4.0 <= none_kept[0][0] <= 4.3
 
 
-def test_moving_on_the_spot_is_not_standing_around(robot: Robot, make: SimpleNamespace) -> None:
-    stepping = make.walking(robot, 400, 0.0)
-    turning = make.standing(robot, 400)
-    # 0.5 rad/s
-    turning[:, 3], turning[:, 6] = np.cos(np.arange(400) / 200), np.sin(np.arange(400) / 200)
-    motions = [make.motion_of(robot, stepping, name="s"), make.motion_of(robot, turning, name="t")]
-    assert clean(set_of(robot, *motions), robot, **PLAIN).dropped == ()
-
-
 def test_the_first_reason_is_given(robot: Robot, make: SimpleNamespace, walk: Array) -> None:
     walk[150:250, 2] += 0.3
     error = np.full(400, 0.01)
@@ -213,12 +191,6 @@ def test_the_first_reason_is_given(robot: Robot, make: SimpleNamespace, walk: Ar
     motion = make.motion_of(robot, walk, frame_quality={"marker_rms_m": error})
     found = reasons(clean(set_of(robot, motion), robot, **PLAIN))
     assert found[FEET_FAR] == [(3.0, 5.0)] and found[ERROR][0][1] == 3.0
-
-
-def test_pieces_are_few_and_equal() -> None:
-    assert pieces(0, 500, 500.0) == [(0, 500)]
-    assert pieces(10, 511, 500.0) == [(10, 260), (260, 511)]
-    assert pieces(0, 1, 500.0) == [(0, 1)]
 
 
 @given(start=st.integers(0, 50), frames=st.integers(1, 3000), longest=st.floats(1.0, 700.0))
@@ -319,14 +291,6 @@ def test_names_that_are_taken(robot: Robot, make: SimpleNamespace) -> None:
     cleaned = clean(set_of(robot, *motions), robot, mirrors="left_right")
     assert cleaned.motions.names == ("a", "a_lr_2", "a_lr", "a_lr_lr", "b", "b_lr")
     assert [m.recording for m in cleaned.motions.motions] == ["a", "a", "a_lr", "a_lr", "b", "b"]
-
-
-def test_figures_of_the_whole_that_cannot_change_stay(robot: Robot, make: SimpleNamespace) -> None:
-    motion = make.motion_of(
-        robot, make.walking(robot, 600, 0.8), quality={"body_scale": 0.9, "penetration_m": 7.0}
-    )
-    for chunk in clean(set_of(robot, motion), robot, mirrors="all", validation=0.1).motions.motions:
-        assert chunk.quality["body_scale"] == 0.9 and chunk.quality["penetration_m"] < 1.0
 
 
 def test_nothing_left(robot: Robot, make: SimpleNamespace) -> None:

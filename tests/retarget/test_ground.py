@@ -89,13 +89,6 @@ def test_a_platform_and_a_raised_paw_are_no_slope() -> None:
     assert (ground.floor_slope(feet, clip.rate_hz) == 0.0).all()
 
 
-def test_levelling_is_a_rotation() -> None:
-    turn = ground.level_turn(np.array([0.03, -0.02]))
-    np.testing.assert_allclose(turn @ turn.T, np.eye(3), atol=1e-15)
-    for along in ([1.0, 0.0, 0.03], [0.0, 1.0, -0.02]):
-        assert (turn @ along)[2] == pytest.approx(0.0, abs=1e-15)
-
-
 def test_hold_leaves_a_wandering_stance_alone() -> None:
     values = np.linspace(0.0, 1.0, 20)[:, None]
     standing = np.ones(20, dtype=bool)
@@ -143,9 +136,3 @@ def test_markers_are_weighted_means() -> None:
     )
     with pytest.raises(InputError, match="no marker 'nose'"):
         skeletons.marker_positions(clip, skeletons.DOG, ("nose",))
-
-
-def test_a_clip_without_the_keypoints_is_refused_by_name() -> None:
-    clip = dog_gait("walk", duration_s=0.5)
-    with pytest.raises(InputError, match=r"'dog' needs LeftHand_end; the clip has Hips"):
-        skeletons.skeleton_of(clip.select([name for name in clip.names if name != "LeftHand_end"]))

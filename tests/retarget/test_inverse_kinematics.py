@@ -122,20 +122,6 @@ def known_poses(robot: robots.Robot, frames: int, spread: float) -> np.ndarray:
     return qpos
 
 
-def test_poses_are_recovered_from_their_markers() -> None:
-    robot, problem = anymal_problem(1e-9)
-    true = known_poses(robot, 600, 0.5)  # more frames than a chunk
-    targets = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, true))
-    start = inverse_kinematics.fit_root(problem.points, targets, problem.stand)
-    # five exact trunk markers already give the root
-    np.testing.assert_allclose(start[:, :3], true[:, :3], atol=1e-9)
-    np.testing.assert_allclose(rotations.angle(start[:, 3:7], true[:, 3:7]), 0.0, atol=1e-7)
-    found = inverse_kinematics.solve_poses(problem, targets, start)
-    np.testing.assert_allclose(found[:, 7:], true[:, 7:], atol=1e-4)
-    # the number of threads changes nothing
-    np.testing.assert_array_equal(inverse_kinematics.solve_poses(problem, targets, start), found)
-
-
 def test_the_solution_is_a_minimum_of_equation_8() -> None:
     robot, problem = anymal_problem(0.01)
     targets = kinematics.positions_of(
@@ -220,17 +206,6 @@ def test_homes_and_weights_may_change_from_frame_to_frame() -> None:
             0
         ]
         assert np.abs(gradient[:6]).max() < 1e-6 and np.abs(gradient[6:][inside]).max() < 1e-6
-
-
-def test_a_held_root_stays() -> None:
-    robot, problem = anymal_problem(1e-9, hold_root=True)
-    true = known_poses(robot, 30, 0.4)
-    targets = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, true))
-    start = true.copy()
-    start[:, 7:] = robot.home_joints
-    found = inverse_kinematics.solve_poses(problem, targets, start)
-    np.testing.assert_allclose(found[:, :7], true[:, :7], atol=1e-12)
-    np.testing.assert_allclose(found[:, 7:], true[:, 7:], atol=1e-4)
 
 
 @pytest.mark.parametrize(

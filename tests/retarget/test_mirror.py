@@ -20,8 +20,7 @@ from npmp import robots
 from npmp.robots import Robot
 from retarget import retarget
 from retarget.kinematics import body_states, tree_of
-from retarget.mirror import combinations, mirror, suffix
-from retarget.quality import QualityMeter
+from retarget.mirror import mirror, suffix
 from retarget.skeletons import DOG, marker_positions
 
 ALL = ("left_right", "front_back", "left_right+front_back")
@@ -95,19 +94,6 @@ def test_bodies_are_the_mirrored_poses_and_the_mirror_images(
     np.testing.assert_allclose(bodies.position[:, symmetric], expected[:, symmetric], atol=1e-9)
 
 
-@pytest.mark.parametrize(("name", "mirrors"), CASES)
-def test_figures_of_a_mirror_are_those_of_the_motion(
-    make: SimpleNamespace, name: str, mirrors: str
-) -> None:
-    """Cleaning copies them for this reason. The poses are wild: parts are in each other and in the
-    ground."""
-    robot = robots.load(name)
-    motion, meter = random_motion(make, robot, seed=7, frames=60), QualityMeter(robot)
-    found, image = meter.figures(motion), meter.figures(mirror(motion, robot, mirrors))
-    assert found["self_collision_share"] > 0.0
-    assert image == {key: pytest.approx(value, rel=1e-9, abs=1e-12) for key, value in found.items()}
-
-
 def test_by_hand(make: SimpleNamespace, robot: Robot) -> None:
     """ANYmal walks along x, its left fore foot standing: which feet stand in the mirrors, and which
     way it goes."""
@@ -153,12 +139,6 @@ def test_mirrors_form_a_group(make: SimpleNamespace, first: str, second: str, se
         if (name in first.split("+")) != (name in second.split("+"))
     ]
     assert one_way.mirror == "+".join(left)
-
-
-def test_names() -> None:
-    assert combinations(robots.load("anymal_b")) == ALL
-    assert combinations(robots.load("op3")) == ("left_right",)
-    assert [suffix(name) for name in (*ALL, "")] == ["_lr", "_fb", "_lrfb", ""]
 
 
 def test_what_cannot_be_mirrored(make: SimpleNamespace, robot: Robot) -> None:

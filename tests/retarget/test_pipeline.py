@@ -160,17 +160,6 @@ def test_clips_of_other_proportions_are_of_other_bodies(robot: robots.Robot) -> 
     assert len(json.loads(motions.provenance["offsets"])) == 2
 
 
-def test_frame_figures_contacts_and_recording(robot: robots.Robot) -> None:
-    motion = retarget.retarget(dog_gait("walk", duration_s=2.0), robot)
-    rms, largest = motion.frame_quality["marker_rms_m"], motion.frame_quality["marker_max_m"]
-    assert rms.shape == largest.shape == (motion.num_frames,)
-    assert (largest >= rms).all()
-    assert motion.quality["rms_marker_m"] == pytest.approx(np.sqrt(np.square(rms).mean()))
-    assert motion.contacts is not None and motion.contacts.shape == (motion.num_frames, 4)
-    assert 0.5 < motion.contacts.mean() < 0.7  # of the gait's 0.65
-    assert motion.recording == motion.name
-
-
 def test_a_persons_recording_for_a_four_legged_robot_is_named(robot: robots.Robot) -> None:
     names = tuple(dict.fromkeys(CMU.keypoints))
     clip = Clip(

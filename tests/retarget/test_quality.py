@@ -11,7 +11,7 @@ from mocap_data import rotations
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
 from retarget.kinematics import body_states, tree_of
-from retarget.quality import QualityMeter, overall_rms, slide_speeds
+from retarget.quality import QualityMeter, overall_rms
 
 RATE = 50.0
 
@@ -67,14 +67,6 @@ def test_speed_near_the_floor_needs_no_contacts(robot: Robot, meter: QualityMete
     for stands in (True, False):
         figures = meter.figures(motion_of(robot, qpos, contacts=all_feet(robot, 21, stands)))
         assert figures["near_floor_mps"] == pytest.approx(0.1)
-
-
-def test_lost_stances_are_a_share_of_the_recordings(robot: Robot, meter: QualityMeter) -> None:
-    """Of four frames, two have two feet lost each beside their contacts: 4 of 4 + 4 * 4."""
-    lost = {"stances_lost": np.array([0.0, 2.0, 2.0, 0.0])}
-    motion = motion_of(robot, standing(robot, 4), contacts=all_feet(robot, 4), frame_quality=lost)
-    assert meter.figures(motion)["stance_lost_share"] == pytest.approx(0.2)
-    assert meter.figures(motion.crop(1, 2))["stance_lost_share"] == pytest.approx(2.0 / 6.0)
 
 
 def test_known_depths_and_heights(robot: Robot, meter: QualityMeter) -> None:
@@ -166,9 +158,3 @@ def test_crossed_legs_and_a_sunk_trunk(robot: Robot, meter: QualityMeter) -> Non
     qpos = standing(robot, 10)
     qpos[:, 2] = 0.1  # the belly's underside is 0.125 m below the base
     assert meter.figures(motion_of(robot, qpos))["body_penetration_m"] > 0.02
-
-
-def test_a_single_step_of_stance_does_not_slide() -> None:
-    feet = np.zeros((3, 1, 3))
-    feet[:, 0, 0] = [0.0, 1.0, 2.0]
-    assert slide_speeds(feet, np.array([[False], [True], [False]]), RATE).size == 0

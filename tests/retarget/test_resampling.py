@@ -51,12 +51,6 @@ def test_frame_times_stay_within_the_motion(frames: int, rate: float, new: float
     assert frames - 1 - times[-1] < rate / new + 1e-6  # no further frame would have fitted
 
 
-def test_the_same_rate_changes_nothing(make: SimpleNamespace, robot: Robot) -> None:
-    motion = make.motion_of(robot, make.wandering(robot, 30))
-    assert resample(motion, robot, 50.0) is motion
-    np.testing.assert_array_equal(resample_qpos(motion.qpos, 60.0, 60.0), motion.qpos)
-
-
 def test_every_second_frame_is_a_frame(make: SimpleNamespace, robot: Robot) -> None:
     qpos = make.wandering(robot, 31)
     np.testing.assert_allclose(resample_qpos(qpos, 60.0, 30.0), qpos[::2], atol=1e-12)

@@ -138,14 +138,11 @@ def test_the_models_defaults_stay_its_own(tmp_path: Path) -> None:
     flat_scene(robot, visuals=True)
 
 
-def test_rates_solver_and_imu_as_robot_yaml_says(tmp_path: Path) -> None:
-    solver = {"cone": "elliptic", "integrator": "Euler", "impratio": 3}
+def test_rates_and_imu_as_robot_yaml_says(tmp_path: Path) -> None:
     imu = {"body": "FL_hip", "position": [0, 0, 0.1]}
-    robot = robots.load(write(tmp_path, physics_rate_hz=400, solver=solver, imu=imu, imu_site=None))
-    model, options = robot.model(), mujoco.mjtIntegrator.mjINT_EULER
+    robot = robots.load(write(tmp_path, physics_rate_hz=400, imu=imu, imu_site=None))
+    model = robot.model()
     assert robot.physics_rate_hz == pytest.approx(400) and robot.imu_site == "imu"
-    assert (model.opt.cone, model.opt.integrator) == (mujoco.mjtCone.mjCONE_ELLIPTIC, options)
-    assert model.opt.impratio == 3
     site = model.site("imu")
     assert model.body(site.bodyid[0]).name == "FL_hip" and site.pos[2] == 0.1
 
@@ -191,7 +188,6 @@ IMU = {"body": "tail", "position": [0, 0, 0]}
         ({"drives": {"kp": {"FR_hip_joint": 1}, "kd": 1}}, "drives.kp lacks 'FR_thigh_joint'"),
         ({"drives": None, "physics_rate_hz": 400}, "physics_rate_hz is for a model with `drives:`"),
         ({"physics_rate_hz": 60}, "50 does not divide the physics rate 60 Hz"),
-        ({"solver": {"cone": "round"}}, "no cone 'round'; there are: pyramidal, elliptic"),
         ({"imu": IMU, "imu_site": None}, "imu.body: no body 'tail'"),
     ],
 )

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from npmp import robots
-from tests.robots.models import at, random_qpos, same_bodies, with_floor
+from tests.robots.models import at, random_qpos, same_bodies
 
 OP3 = robots.load("op3")
 MODEL = OP3.model()
@@ -79,13 +79,6 @@ def test_servo() -> None:
     assert MODEL.body_mass.sum() == pytest.approx(3.147, abs=1e-3)
 
 
-def test_rates_and_speed() -> None:
-    assert OP3.physics_rate_hz == pytest.approx(200)
-    assert OP3.substeps == 6
-    # XM430-W350 at 12 V without load: 46 rpm
-    np.testing.assert_allclose(OP3.velocity_limit, 46 * 2 * np.pi / 60, rtol=0.01)
-
-
 def test_home_height_by_hand() -> None:
     """Thigh 0.11015 and shank 0.11 m, each leaning by 0.35; hips 0.0285 below the trunk, soles
     0.0305 below the ankles."""
@@ -110,14 +103,6 @@ def test_foot_points_are_the_spheres() -> None:
         spheres = np.array([data.geom(name).xpos for name in FOOT_SPHERES if name[0] == foot[0]])
         np.testing.assert_allclose(stated, spheres, atol=1e-12)
         assert all(MODEL.geom(name).size[0] == OP3.foot_radius for name in FOOT_SPHERES)
-
-
-def test_robot_geoms_collide_with_the_floor_only() -> None:
-    qpos = OP3.home_qpos.copy()
-    qpos[7 + OP3.joint_names.index("l_hip_roll")] = 0.5  # one leg into the other
-    assert at(MODEL, qpos).ncon == 0
-    qpos[2] = 0.0
-    assert at(with_floor(OP3), qpos).ncon > 4
 
 
 # --- mirror ---

@@ -22,7 +22,7 @@ from mocap_data.errors import InputError
 from npmp.robots import check as contract
 from npmp.robots.adapt import Drive, model_drives, refuse_unfit, strip
 from npmp.robots.model import compile_spec, posed, read_spec
-from npmp.robots.proposal.draft import Draft, ProposedValue, some
+from npmp.robots.proposal.draft import Draft, ProposedValue
 from npmp.robots.proposal.feet import find_feet, match_soles
 from npmp.robots.proposal.gains import choose_gains, strong_enough
 from npmp.robots.proposal.limbs import check_forward, find_limbs
@@ -48,12 +48,7 @@ class Proposal:
 
 @contract.quiet()
 def propose(
-    mjcf: Path,
-    *,
-    reference: str | None = None,
-    name: str | None = None,
-    folder: Path | None = None,
-    drop_missing: bool = False,
+    mjcf: Path, *, reference: str | None = None, name: str | None = None, folder: Path | None = None
 ) -> Proposal:
     """A robot.yaml for the model in `mjcf`.
 
@@ -62,8 +57,6 @@ def propose(
       reference: how robot.yaml names that file; by default its absolute path.
       name: the robot's; by default from the model's own.
       folder: where robot.yaml will lie, for messages and a relative reference.
-      drop_missing: leave out colliding shapes whose mesh files are missing; without it they are
-        refused.
 
     Raises:
       InputError: for a model that cannot be read, has no legs, or whose proposal does not load.
@@ -71,22 +64,17 @@ def propose(
     spec = read_spec(mjcf)
     drives, keys, timestep = model_drives(spec), _standing_keys(spec), float(spec.option.timestep)
     model_name = spec.modelname
-    stripped = strip(spec, mjcf, visuals=False, drop_missing=drop_missing)
+    left_out = strip(spec, mjcf, visuals=False)
     model = compile_spec(spec, mjcf)
     refuse_unfit(model, mjcf)
     chosen = name or _slug(model_name if model_name not in ("", "MuJoCo Model") else mjcf.stem)
     where = (folder or Path()) / "robot.yaml"
-    path, dropped = reference or str(mjcf.resolve()), bool(stripped.meshes)
+    path = reference or str(mjcf.resolve())
 
     def drafted() -> Draft:
-        draft = Draft(mjcf, path, chosen, model, posed(model), dropped)
-        if stripped.others:
-            draft.note(
-                "left out", ", ".join(stripped.others), "one robot of hinges and shapes is taken"
-            )
-        if dropped:
-            value = f"{len(stripped.meshes)} that would collide left out: {some(stripped.meshes)}"
-            draft.note("meshes", value, "their files are missing")
+        draft = Draft(mjcf, path, chosen, model, posed(model))
+        if left_out:
+            draft.note("left out", ", ".join(left_out), "one robot of hinges and shapes is taken")
         return draft
 
     poses = [key for key in keys if len(key) == model.nq]

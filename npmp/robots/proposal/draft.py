@@ -51,7 +51,6 @@ class Draft:
     model: mujoco.MjModel
     # kinematics at zero joints
     zero: mujoco.MjData
-    drop_missing: bool = False
     legs: list[LimbChain] = field(default_factory=list)
     arms: list[LimbChain] = field(default_factory=list)
     # of robot.yaml
@@ -122,7 +121,7 @@ class Draft:
     def robot_yaml(self) -> dict[str, Any]:
         """The content of robot.yaml so far."""
         head = {"name": self.name, "mjcf": self.reference, "source": self.mjcf.name, "licence": ""}
-        return head | ({"drop_missing": True} if self.drop_missing else {}) | self.content
+        return head | self.content
 
 
 def pairs(limbs: Sequence[LimbChain]) -> Iterator[tuple[int, int]]:

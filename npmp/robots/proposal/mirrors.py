@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +31,6 @@ _ENDS = (
     *_spelled("lf-lh rf-rh fl-rl fr-rr fl-hl fr-hr", "lower"),
     *_spelled("front-hind front-rear front-back", "lower", "capitalize"),
 )
-# share of a joint's range that must be left
-_KEPT = 0.75
 # [m] tried in turn; None: exactly
 _TOLERANCES = (None, 1e-5, 1e-4, 1e-3, 3e-3, 1e-2)
 
@@ -41,7 +39,6 @@ def find_mirrors(draft: Draft, where: Path) -> None:
     """left_right, and front_back where that holds too."""
     table = draft.content["symmetries"] = {}
     if swap := _swaps(draft, _SIDES):
-        _narrow_limits(draft, swap)
         if problem := _tried(draft, where, "left_right", {"normal": "y", "swap": swap}):
             draft.note("left_right", "none", problem)
             del table["left_right"]
@@ -105,47 +102,6 @@ def _even_home(draft: Draft, where: Path, name: str) -> None:
     rows = zip(draft.content["joints"].values(), home, lower, upper, strict=True)
     for row, joint, low, high in rows:
         row |= {"home": round(float(joint), 4), "lower": short(low), "upper": short(high)}
-
-
-def _narrow_limits(draft: Draft, swap: Iterable[Sequence[str]]) -> None:
-    """Give joints whose limits are nearly their images' the narrower of both: robots are built so,
-    motions need not be.
-
-    Only where at least _KEPT of each range is left, and home is.
-    """
-    table = draft.content["joints"]
-    index = {name: i for i, name in enumerate(draft.joint_names)}
-    # pair -> what its ranges differ by [rad]
-    narrowed: dict[str, float] = {}
-    for name in draft.joint_names:
-        images = (swapped(name, a, b) or swapped(name, b, a) for a, b in swap)
-        other = next((image for image in images if image), name)
-        if other not in index or index[other] < index[name]:
-            continue
-        image_axis = draft.axis(index[other]) * [-1, 1, -1]
-        sign = 1.0 if image_axis @ draft.axis(index[name]) > 0 else -1.0
-        own, twin = table[name], table[other]
-        there = sorted((sign * twin["lower"], sign * twin["upper"]))
-        low, high = max(own["lower"], there[0]), min(own["upper"], there[1])
-        widest = max(own["upper"] - own["lower"], there[1] - there[0])
-        apart = max(abs(own["lower"] - there[0]), abs(own["upper"] - there[1]))
-        inside = low <= min(own["home"], sign * twin["home"])
-        inside &= max(own["home"], sign * twin["home"]) <= high
-        if apart < 1e-6 or high - low < _KEPT * widest or not inside:
-            continue
-        lower, upper = sorted((sign * low, sign * high))
-        own |= {"lower": short(low), "upper": short(high)}
-        twin |= {"lower": short(lower), "upper": short(upper)}
-        for row in {name, other}:
-            why = "limits: the narrower of left and right, so that motions can be mirrored"
-            draft.why[f"joints.{row}"] = why
-        narrowed[f"{name} and {other}" if other != name else name] = apart
-    if narrowed:
-        apart = max(narrowed.values())
-        why = (
-            f"the narrower of left and right, which differ by up to {apart:.2g} rad, for the mirror"
-        )
-        draft.note("mirrored limits", "; ".join(narrowed), why)
 
 
 def _swaps(draft: Draft, words: Sequence[tuple[str, str]]) -> list[list[str]]:

@@ -22,13 +22,12 @@ _TITLES = {
         "Mirrors: parts of names that swap, across the plane through the base's origin with this"
         " normal."
     ),
-    "drop_missing": "Shapes that collide but whose mesh files are missing are left out.",
     "licence": "Of the model: see where it comes from.",
 }
 
 
 _ORDER = (
-    *("name", "mjcf", "source", "licence", "drop_missing"),
+    *("name", "mjcf", "source", "licence"),
     *("control_rate_hz", "physics_rate_hz", "imu", "imu_site"),
     *("drives", "joints", "feet", "markers", "symmetries"),
 )
