@@ -1,5 +1,4 @@
-"""`npmp actuator fit | evaluate | show MODEL | import KIND`: models of real actuators, learned from
-their logs."""
+"""`npmp actuator fit | evaluate | import KIND`: models of real actuators, learned from logs."""
 
 from __future__ import annotations
 
@@ -20,7 +19,7 @@ from npmp.actuators.fitting import FitConfig
 from npmp.actuators.fitting import fit as fit_to
 from npmp.actuators.importers import IMPORTERS
 from npmp.actuators.log import doubts
-from npmp.actuators.models import KINDS, PD, ActuatorModel, load
+from npmp.actuators.models import KINDS, ActuatorModel, load
 from npmp.experiments.command import Computing, Keys, Run, Verb, made_by
 from npmp.experiments.terminal import console, progress_bar, say, table, warn
 from npmp.report import actuator_page
@@ -91,17 +90,6 @@ class EvaluateActuator(_OfLog):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShowActuator(Keys):
-    """Show what a model says of itself.
-
-    npmp actuator show runs/knee
-    """
-
-    # the folder that npmp actuator fit wrote
-    model: Path
-
-
-@dataclass(frozen=True, kw_only=True)
 class ImportLog(Keys):
     """Make a log of a public recording.
 
@@ -165,10 +153,10 @@ def fit_model(config: FitActuator, run: Run) -> None:
             "warning: the log's torque falls where its position error grows; has one of them the "
             "other sign?"
         )
-    _tell(config, run, judged, "the part kept aside")
+    _report(config, run, judged, "the part kept aside")
 
 
-def _tell(config: _OfLog, run: Run, judged: Evaluation | None, part: str) -> None:
+def _report(config: _OfLog, run: Run, judged: Evaluation | None, part: str) -> None:
     """Write and print how well a model does."""
     if judged is None:
         return
@@ -190,24 +178,17 @@ def show_figures(figures: Mapping[str, Any]) -> None:
     console().print(table(columns, shown, right=columns[1:], box=None, title="RMSE, Nm"))
     if CURRENTS[0] in figures:
         words = (*columns[1:4], "its std")
-        of_current = [
-            f"{word} {figures[key]:.4g}" for key, word in zip(CURRENTS, words, strict=True)
-        ]
-        say(f"RMSE of the current, A: {', '.join(of_current)}")
-    after = figures["rollout_rmse_nm_after_s"]
-    if after:
-        say(
-            "on its own, Nm after s: "
-            + ", ".join(f"{value:.3g} after {s}" for s, value in after.items())
-        )
+        pairs = zip(words, CURRENTS, strict=True)
+        current = ", ".join(f"{word} {figures[key]:.4g}" for word, key in pairs)
+        say(f"RMSE of the current, A: {current}")
+    if after := figures["rollout_rmse_nm_after_s"]:
+        errors = ", ".join(f"{value:.3g} after {s}" for s, value in after.items())
+        say(f"on its own, Nm after s: {errors}")
     if (position := figures.get("position_mae_rad")) is not None:
-        say(
-            f"position of the log's pendulums from the commands alone: off by {position:.3g} "
-            "rad in the mean"
-        )
+        say(f"pendulums by the commands alone: mean position error {position:.3g} rad")
 
 
-# --- evaluate, show, import
+# --- evaluate, import
 
 
 def evaluate_model(config: EvaluateActuator, run: Run) -> None:
@@ -221,55 +202,23 @@ def evaluate_model(config: EvaluateActuator, run: Run) -> None:
                 f"{config.data} is not the log that {config.model} was fitted to; split=all "
                 "judges on it"
             )
-        _, last = log.split(
-            from_mapping(HeldOut, training.get("validation", {}), at=f"{config.model}: validation")
-        )
-        if last is None:
+        at = f"{config.model}: validation"
+        _, kept = log.split(from_mapping(HeldOut, training.get("validation", {}), at=at))
+        if kept is None:
             raise InputError(
                 f"{config.model} was fitted with nothing kept aside; split=all judges it on "
                 "the whole log"
             )
-        log = last
-    judged = judge(model, log)
+        log = kept
     part = "the whole log" if config.split == "all" else "the part kept aside"
-    _tell(config, run, judged, part)
-
-
-def show_model(config: ShowActuator, run: Run) -> None:
-    """A model's own words."""
-    model = load(config.model)
-    say(_words(model))
-    contract, training = model.contract, model.contract.training
-    effort = "effort" if contract.gains else "position error"
-    gains = f"kp {contract.kp:g}, kd {contract.kd:g}, limit {contract.limit:g}"
-    length, seed = training.get("seconds", 0), training.get("seed", 0)
-    lines = {
-        "actuators": ", ".join(contract.actuators),
-        "takes": ", ".join([effort, "velocity", *contract.channels]),
-        "gains of the log": gains * contract.gains,
-        "fitted to": f"{training.get('data', '')}, {length:g} s, seed {seed}",
-        "kept aside": _pairs({k: v for k, v in training.get("validation", {}).items() if v}),
-        "there, Nm": _pairs({k: f"{v:.4g}" for k, v in training.get("after", {}).items()}),
-        "source": training.get("source") or "unknown",
-        "licence of the data": contract.licence or "unknown",
-    }
-    if isinstance(model, PD):
-        found = {name: f"{value:.4g}" for name, value in asdict(model.parameters_of).items()}
-        lines["closed form"] = _pairs(found | {"delay": str(int(model.delay))})
-    say(*(f"{name}: {value}" for name, value in lines.items() if value), wrap=True)
-
-
-def _pairs(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())
+    _report(config, run, judge(model, log), part)
 
 
 def _words(model: ActuatorModel) -> str:
     contract = model.contract
     numbers = sum(tensor.numel() for tensor in model.state_dict().values())
-    return (
-        f"{contract.kind} of {len(contract.actuators)} actuators at {contract.rate_hz:g} "
-        f"Hz, {numbers:,} numbers"
-    )
+    count, rate = len(contract.actuators), f"{contract.rate_hz:g} Hz"
+    return f"{contract.kind} of {count} actuators at {rate}, {numbers:,} numbers"
 
 
 def import_recording(config: ImportLog, run: Run) -> None:
@@ -282,8 +231,7 @@ def import_recording(config: ImportLog, run: Run) -> None:
     write_log(out, log)
     say(
         f"{out}: {len(log.recordings)} recordings of {len(log.actuators)} actuators, "
-        f"{log.seconds:.0f} s at "
-        f"{log.rate_hz:g} Hz; licence: {log.licence}"
+        f"{log.seconds:.0f} s at {log.rate_hz:g} Hz; licence: {log.licence}"
     )
 
 
@@ -297,9 +245,6 @@ _cpu: Any = {"devices": ("cpu",)}
 fit = Verb("actuator fit", FitActuator, fit_model, **_cpu)
 evaluate = Verb(
     "actuator evaluate", EvaluateActuator, evaluate_model, out="optional_folder", **_cpu
-)
-show = Verb(
-    "actuator show", ShowActuator, show_model, out="optional_folder", positional=("model",), **_cpu
 )
 import_log = Verb(
     "actuator import", ImportLog, import_recording, out="file", positional=("kind",), **_cpu

@@ -1,10 +1,9 @@
 """`npmp deploy check BUNDLE`: whether a bundle is whole, answers as torch did, and how long a
-control step takes. `npmp deploy trial BUNDLE`: how it walks in a simulator, and what it senses
-there against another one or a robot."""
+control step takes. `npmp deploy trial BUNDLE`: how it walks in a simulator."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,24 +13,17 @@ from mocap_data.errors import InputError, counted
 from mocap_data.files import write_json
 from npmp import ranges, robots
 from npmp.deploy import Bundle
-from npmp.deploy.comparison import FEWEST, QUANTILES, channels, compare, in_words
+from npmp.deploy.comparison import QUANTILES, channels
 from npmp.deploy.drake import DrakeRobot
 from npmp.deploy.onnx_policy import TOLERANCE, check_parity
-from npmp.deploy.run_log import (
-    FILE,
-    DeployLog,
-    DeployLogger,
-    fastest_joint,
-    read_log,
-    refuse_other_joints,
-    write_log,
-)
+from npmp.deploy.run_log import FILE, DeployLogger, fastest_joint, write_log
 from npmp.deploy.simulated import SimulatedRobot, refuse_other_model
 from npmp.deploy.trial import drawn, episodes, figures
 from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.terminal import progress_bar, say
 
-FIRST = 100  # steps that are not timed: caches are cold
+# steps that are not timed: caches are cold
+FIRST = 100
 SIMULATORS = {"mujoco": SimulatedRobot, "drake": DrakeRobot}
 
 
@@ -52,7 +44,7 @@ class TryBundle(CheckBundle):
     """Try a bundle by itself on flat ground in a simulator, also in one that it was not trained in.
 
     npmp deploy trial bundle out=runs/mujoco
-    npmp deploy trial bundle simulator=drake against=runs/mujoco out=runs/drake
+    npmp deploy trial bundle simulator=drake out=runs/drake
     """
 
     # mujoco, or drake (needs the extra of that name)
@@ -61,8 +53,6 @@ class TryBundle(CheckBundle):
     episodes: int = 50
     # control steps of an episode, at most
     steps: int = 1000
-    # a log to compare with, or its folder: of another trial, or of npmp deploy run on a robot
-    against: Path | None = None
     # the folder for trial.json and log.h5
     out: Path | None = Path("runs/trial/{now}")
 
@@ -98,17 +88,9 @@ def run_trial(config: TryBundle, run: Run) -> None:
     """Walk by drawn commands, write trial.json and the log."""
     bundle = Bundle.read(config.bundle)
     contract, simulator, folder = bundle.contract, config.simulator, run.folder
-    robot, other = robots.load(contract.robot), None
+    robot = robots.load(contract.robot)
     refuse_other_model(contract, robot)
     drawn(contract, 1, run.seed)  # refuses other commands before any work
-    if config.against is not None:
-        other = read_log(config.against)
-        refuse_other_joints(contract, other)
-        if not channels(other):
-            raise InputError(
-                f"against={config.against}: it has fewer than {FEWEST} samples while the policy "
-                "acts"
-            )
     count, steps = config.episodes, config.steps
     simulated = SIMULATORS[simulator](robot, accelerometer=contract.accelerometer, crouch=1.0)
     logger, policy = DeployLogger(contract, simulator), bundle.policy()
@@ -122,6 +104,7 @@ def run_trial(config: TryBundle, run: Run) -> None:
     about |= {"episodes": count, "steps": steps, "seed": run.seed}
     log = logger.log(about)
     write_log(folder / FILE, log)
+    sensed = {name: np.quantile(x, QUANTILES).tolist() for name, x in channels(log).items()}
     result = {
         "bundle": str(bundle.folder),
         "robot": robot.name,
@@ -130,52 +113,21 @@ def run_trial(config: TryBundle, run: Run) -> None:
         **about,
         **figures(found, steps, contract.control_rate_hz),
         "fastest_joint": fastest_joint(log, contract),
-        **sensed(log, other),
+        "quantiles": QUANTILES,
+        "channels": sensed,
     }
     write_json(folder / "trial.json", result)
-    show(result)
-    say(f"written: {folder / 'trial.json'}, {FILE}")
-
-
-def sensed(log: DeployLog, other: DeployLog | None) -> dict[str, Any]:
-    """The quantiles of each channel, and how they differ from those of the other log."""
-    mine = channels(log)
-    found: dict[str, Any] = {
-        "quantiles": QUANTILES,
-        "channels": {name: np.quantile(x, QUANTILES).tolist() for name, x in mine.items()},
-    }
-    if other is not None:
-        differ = compare(mine, channels(other))
-        found["against"] = {
-            "source": other.source,
-            "about": dict(other.about),
-            "worst": in_words(differ),
-            "median_ks": float(np.median([one.ks for one in differ])),
-            "most_ks": max((one.ks, one.channel) for one in differ),
-            "channels": [asdict(one) for one in differ],
-        }
-    return found
-
-
-def show(result: dict[str, Any]) -> None:
-    """What came of it, in a few lines."""
-    times = f"{counted(result['episodes'], 'episode')}, {counted(result['falls'], 'fall')}"
+    times = f"{counted(count, 'episode')}, {counted(result['falls'], 'fall')}"
     made = f"{100 * result['steps_survived']:.1f} % of the steps made"
-    say(f"{result['task']} by {result['robot']} in {result['simulator']}: {times}; {made}")
+    say(f"{contract.task} by {robot.name} in {simulator}: {times}; {made}")
     error = result["velocity_error_1s"]
     say(f"velocity error over 1 s: {'unknown' if error is None else format(error, '.3f')}")
     show_fastest(result["fastest_joint"])
-    if (against := result.get("against")) is not None:
-        most, where = against["most_ks"]
-        say(
-            f"against {against['source']}: Kolmogorov-Smirnov {against['median_ks']:.2f} in the "
-            f"median, {most:.2f} at most ({where}); the most different channels:",
-            *(f"  {line}" for line in against["worst"]),
-        )
+    say(f"written: {folder / 'trial.json'}, {FILE}")
 
 
 def show_fastest(fastest: dict[str, Any]) -> None:
-    """Say where joints are faster than their drives can turn."""
+    """Warn where joints are faster than their drives can turn."""
     if fastest and fastest["steps_above"]:
         say(
             f"joints are faster than their drives in {100 * fastest['steps_above']:.1f} % of the "

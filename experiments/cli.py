@@ -46,7 +46,6 @@ VERBS: Mapping[str, Mapping[str, str]] = {
     "actuator": {
         "fit": "actuator:fit",
         "evaluate": "actuator:evaluate",
-        "show": "actuator:show",
         "import": "actuator:import_log",
     },
     "sysid": {"fit": "sysid:fit", "excite": "sysid:excite"},
@@ -54,42 +53,14 @@ VERBS: Mapping[str, Mapping[str, str]] = {
     "play": {"": "play"},
     "demo": {"": "demo"},
     "doctor": {"": "doctor"},
-    "sweeps": {"list": "sweeps:list_all", "show": "sweeps:show", "resume": "sweeps:resume"},
+    "sweeps": {"show": "sweeps:show", "resume": "sweeps:resume"},
 }
 
 # Values of MUJOCO_GL that MuJoCo knows.
 RENDERERS = (
-    "",
-    "glfw",
-    "glx",
-    "wgl",
-    "cgl",
-    "egl",
-    "osmesa",
-    "disable",
-    "disabled",
-    "off",
-    "0",
-    "false",
-    "enable",
-    "enabled",
-    "on",
-    "1",
-    "true",
+    *("", "glfw", "glx", "wgl", "cgl", "egl", "osmesa"),
+    *("disable", "disabled", "off", "0", "false", "enable", "enabled", "on", "1", "true"),
 )
-
-# What verbs of earlier versions are called now.
-MOVED = {
-    "suite": "npmp evaluate suite",
-    "compare": "npmp evaluate compare",
-    "modules": "npmp skill",
-    "policies": "npmp skill",
-    "bundle": "npmp deploy check, npmp deploy trial",
-    "export": "npmp deploy export, npmp data export",
-    "compare-logs": "npmp deploy compare-logs",
-    "bench": "python -m npmp.experiments.benchmarks.NAME",
-    "new": "docs/your_own_task.md, npmp robots add",
-}
 
 
 def commands(verb: str) -> list[str]:
@@ -119,8 +90,6 @@ def named(arguments: Sequence[str]) -> tuple[str, list[str]]:
       InputError: for no verb or action of ours.
     """
     verb, rest = arguments[0], list(arguments[1:])
-    if verb in MOVED:
-        raise InputError(f"npmp {verb} is now {MOVED[verb]}; npmp --help lists all")
     if verb not in VERBS:
         close = difflib.get_close_matches(verb, VERBS, n=1)
         hint = f"did you mean {close[0]!r}? " if close else ""
@@ -130,8 +99,8 @@ def named(arguments: Sequence[str]) -> tuple[str, list[str]]:
         return f"{verb} {rest[0]}", rest[1:]
     if "" in actions:
         return verb, rest
-    said = f"has no action {rest[0]!r}" if rest else "needs an action"
-    raise InputError(f"npmp {verb} {said}; there are: {', '.join(actions)}")
+    fault = f"has no action {rest[0]!r}" if rest else "needs an action"
+    raise InputError(f"npmp {verb} {fault}; there are: {', '.join(actions)}")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -180,12 +149,11 @@ def set_environment() -> None:
     """What libraries read when they are loaded."""
     # dm_control and mujoco look for a GL library when imported; what renders sets its own backend.
     os.environ.setdefault("MUJOCO_GL", "disable")
-    # torch's idle threads spin by default and take the CPUs from the simulator's threads, whose
-    # turn it is then: on two cores with other work beside, this made environment steps up to six
-    # times slower.
+    # torch's idle threads spin by default and take the CPUs from the simulator's threads: on two
+    # busy cores environment steps became up to six times slower.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    # And numpy's: its matrices here are small, on two cores retargeting people took three times the
-    # CPU time.
+    # numpy's threads, too: its matrices here are small; retargeting people took three times the
+    # CPU time on two cores.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 

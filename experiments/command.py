@@ -1,5 +1,4 @@
-"""What every command does before and after its own work: settings, the output place, seeds, device,
-errors.
+"""Before and after a command's own work: settings, output place, seeds, device, errors.
 
 A command is a dataclass of its keys, a function `run(config, run) -> int | None` and one line,
 `main = Verb("NAME", Keys, run)`. Around the function a Verb
@@ -30,11 +29,10 @@ import yaml
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path, locked
-from npmp import ranges
 from npmp.devices import check_device, cpus, seed_everything
 from npmp.experiments import compose
 from npmp.experiments.compose import Job, Values, stored_config
-from npmp.experiments.terminal import OK, USER_ERRORS, guarded, told_user
+from npmp.experiments.terminal import OK, USER_ERRORS, guarded, report_error
 from npmp.settings import flat, shown
 
 Out = Literal["folder", "file", "optional_file", "optional_folder"]
@@ -43,28 +41,29 @@ MOST_THREADS = 4096
 LONGEST_PATH = 900  # bytes of out=; files below it need room, and systems stop at 1024 or 4096
 
 
-def _nothing() -> None:
-    """What `Run.begin` does where nobody has anything to note."""
-
-
 @dataclass(frozen=True)
 class Run:
-    """What a command is told besides its settings."""
+    """What a command gets besides its settings."""
 
     verb: str
     # the run folder (exists), the file to write, or None where the command needs none
     out: Path | None
     seed: int
-    device: str  # "cpu", "cuda" or "cuda:N"; known to exist
-    threads: int  # CPU threads for the simulator; results do not depend on them
-    resume: Path | None = None  # the run folder to continue
-    job: str = ""  # the name of this job in a sweep, "" for a single run
-    given: Collection[str] = frozenset()  # the keys that the command line names, and the groups
-    chosen: Mapping[str, str | None] = field(default_factory=dict)  # the choice of each group
-    values: Mapping[str, Any] = field(default_factory=dict)  # the settings as YAML has them
+    # "cpu", "cuda" or "cuda:N"; known to exist
+    device: str
+    # CPU threads for the simulator; results do not depend on them
+    threads: int
+    # the run folder to continue
+    resume: Path | None = None
+    # the keys that the command line names, and the groups
+    given: Collection[str] = frozenset()
+    # the choice of each group
+    chosen: Mapping[str, str | None] = field(default_factory=dict)
+    # the settings as YAML has them
+    values: Mapping[str, Any] = field(default_factory=dict)
     # The command calls it once its inputs are loaded and sound, before it writes anything: writes
     # OUT/config.yaml. Until then whatever an earlier run left in OUT stays as it is.
-    begin: Callable[[], None] = field(default=_nothing, compare=False, repr=False)
+    begin: Callable[[], None] = field(default=lambda: None, compare=False, repr=False)
 
     @property
     def folder(self) -> Path:
@@ -72,6 +71,22 @@ class Run:
         if self.out is None:
             raise InputError(f"npmp {self.verb} needs out=...")
         return self.out
+
+
+def run_of(job: Job, out: Path | None, threads: int, values: Values, **more: Any) -> Run:
+    """The run of a job. values: its settings, complete; more: as `Run` takes it."""
+    config = job.config
+    return Run(
+        job.verb,
+        out,
+        config.seed,
+        config.device,
+        threads,
+        given=job.given,
+        chosen=job.chosen,
+        values=values,
+        **more,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,12 +104,8 @@ class Keys:
 
     def __post_init__(self) -> None:
         for name in ("threads", "torch_threads"):
-            if getattr(self, name, None) is not None:
-                ranges.at_least_one(self, name)
-                if getattr(self, name) > MOST_THREADS:
-                    raise InputError(
-                        f"{name} must be at most {MOST_THREADS}, got {getattr(self, name)}"
-                    )
+            if (count := getattr(self, name, None)) is not None and not 1 <= count <= MOST_THREADS:
+                raise InputError(f"{name} must be from 1 to {MOST_THREADS}, got {count}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,11 +122,14 @@ class Computing(Keys):
 class Verb:
     """The main of a command: called with arguments, it returns the exit code."""
 
-    name: str  # with its action: "evaluate suite"
+    # with its action: "evaluate suite"
+    name: str
     keys: type[Keys]
     function: Callable[[Any, Run], int | None]
-    out: Out = "folder"  # what `out=` names
-    torch: bool = True  # whether to seed and configure torch (importing it takes seconds)
+    # what `out=` names
+    out: Out = "folder"
+    # whether to seed and configure torch (importing it takes seconds)
+    torch: bool = True
     # keys whose values may stand without them, in this order; "runs*" takes all that follow
     positional: Sequence[str] = ()
     # a folder inside OUT that marks a run worth keeping; where it exists and is not empty, a new
@@ -147,7 +161,7 @@ class Verb:
                     raise
                 except USER_ERRORS as error:
                     _remove_if_bare(made)
-                    code = told_user(error)
+                    code = report_error(error)
                 command.code = max(command.code, code)
         return command.code
 
@@ -155,30 +169,26 @@ class Verb:
         """The jobs of a command line; an exit code where they are done, or only shown."""
         if "--cfg" in given:  # with Hydra's word for which
             place = given.index("--cfg")
-            rest = given[:place] + given[place + 2 :]
-            for job in self.jobs(rest):
+            for job in self.jobs(given[:place] + given[place + 2 :]):
                 print(to_yaml(job.verb, job.values), end="")
             return OK
-        said = dict(entry.partition("=")[::2] for entry in given)
-        sweeps = said.get("sweep", "null") != "null"
-        if sweeps and "resume" in said:
+        named = dict(entry.partition("=")[::2] for entry in given)
+        sweeps = named.get("sweep", "null") != "null"
+        if sweeps and "resume" in named:
             raise InputError(
-                f"sweep={said['sweep']} does not change resume={said['resume']}; give the keys to "
-                "change"
+                f"sweep={named['sweep']} does not change resume={named['resume']}; give the keys "
+                "to change"
             )
-        if not sweeps and not set(compose.MULTIRUN) & set(given):
+        multirun = bool(set(compose.MULTIRUN) & set(given))
+        if not (sweeps or multirun):
             return self.jobs(given)
         from npmp.experiments.sweeping.launch import launch
 
-        return launch(self, given if set(compose.MULTIRUN) & set(given) else ["-m", *given])
+        return launch(self, given if multirun else ["-m", *given])
 
     def jobs(self, given: Sequence[str]) -> list[Job]:
         """What a command line asks for. Raises InputError as `compose.jobs`."""
         return compose.jobs(self.name, self.keys, given, self.positional)
-
-    def job(self, values: Values, *, name: str = "", number: int = 0) -> Job:
-        """A job of settings that are complete, as a sweep keeps them."""
-        return Job(self.name, self.keys, values, name=name, number=number)
 
 
 def refuse_idle(run: Run, why: str, *keys: str) -> None:
@@ -228,30 +238,21 @@ def _prepared(
     resume = getattr(config, "resume", None)
     place, new = _prepare_out(command, config.out, resume, job.name)
     made += new
-    if command.out == "folder" and place is not None:
-        held.enter_context(locked(place, f"another npmp works in {place}"))
+    folder = place if command.out == "folder" else None
+    if folder is not None:
+        held.enter_context(locked(folder, f"another npmp works in {folder}"))
     values = {**job.values, "out": None if place is None else str(place)}
     begun: list[bool] = []
 
     def begin() -> None:
-        if not begun and command.out == "folder" and place is not None:
-            write_config(place, command.name, values)
+        if folder is not None and not begun:
+            write_config(folder, command.name, values)
         begun.append(True)
 
-    run = Run(
-        verb=command.name,
-        out=place,
-        seed=config.seed,
-        device=config.device,
-        threads=getattr(config, "threads", None) or cpus(),
-        resume=resume,
-        job=job.name,
-        given=job.given,
-        chosen=job.chosen,
-        values=values,
-        begin=begin,
+    threads, torch_threads = (
+        getattr(config, key, None) or cpus() for key in ("threads", "torch_threads")
     )
-    torch_threads = getattr(config, "torch_threads", None) or cpus()
+    run = run_of(job, place, threads, values, resume=resume, begin=begin)
     seed_everything(run.seed, device=run.device, threads=torch_threads, use_torch=command.torch)
     return config, run
 
@@ -327,8 +328,7 @@ def _remove_if_bare(made: Sequence[Path]) -> None:
 
 
 def write_config(folder: Path, verb: str, values: Mapping[str, Any]) -> None:
-    """Write FOLDER/config.yaml: whose it is and the settings, in one step. `stored_config` reads
-    it."""
+    """Write FOLDER/config.yaml, which `compose.stored_config` reads."""
     with atomic_path(folder / "config.yaml") as path:
         path.write_text(to_yaml(verb, values), encoding="utf-8")
 

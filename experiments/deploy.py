@@ -59,6 +59,7 @@ class Deploy(Keys):
     command: float | list[float] | None = None
     # of the policy, then the robot is damped
     seconds: float = 30.0
+    # how it stands up and how often it writes
     controller: ControllerConfig = field(default_factory=ControllerConfig)
     # what ends in damping; torque_share and command_ramp_s also limit what is sent
     safety: SafetyConfig = field(default_factory=SafetyConfig)

@@ -32,7 +32,6 @@ INSTALL = "make install (or: pip install -c constraints.txt -e .)"
 EXTRAS = {
     "menagerie": "robots whose models are not shipped: ANYmal C, Go1, Go2, A1",
     "wandb": "logger=wandb",
-    "search": "hydra/sweeper=optuna: settings proposed by scores",
     "ray": "hydra/launcher=ray: sweeps on a cluster",
     "deploy": "npmp deploy: policies for robots",
     "render": "npmp render out=FILE.mp4",

@@ -1,8 +1,4 @@
-"""The recordings that source= names: reading them, and saying what could not be read.
-
-A recording is a file of keypoints (any reader of `mocap_data`) or a robot's motion made by others;
-a file may hold several. What fails is listed, the rest goes on.
-"""
+"""The recordings that source= names: how they are read, and what could not be read."""
 
 from __future__ import annotations
 
@@ -68,10 +64,15 @@ def gather(
         given, chosen = options_of_keys(config), excerpts(source, start, stop)
         _check_used(given, chosen)
         found = read_recordings(chosen, robot, given, with_keys)
-    if not (found.clips or found.motions):
-        report_failures(found.failures[1:])
-        raise InputError(described(found.failures[0]))
+    refuse_nothing(found.clips or found.motions, found.failures)
     return found
+
+
+def refuse_nothing(found: object, failures: Sequence[Failure]) -> None:
+    """Where nothing is found, print the failures but the first. Raises InputError with that."""
+    if not found:
+        report_failures(failures[1:])
+        raise InputError(described(failures[0]))
 
 
 def _check_used(given: dict[str, Any], chosen: Sequence[Excerpt]) -> None:
@@ -81,25 +82,20 @@ def _check_used(given: dict[str, Any], chosen: Sequence[Excerpt]) -> None:
         ("asf", "AMC motions"),
     ):
         option = KEYS[key]
-        if option in given and not any(
-            option in options_of(recording.path) for recording in chosen
-        ):
-            own = f"; {chosen[0].path} says its own rate (rate_hz= is that of the motions)"
-            aside = own if key == "source_rate_hz" else ""
-            value = given[option]
-            said = f"{value:g}" if isinstance(value, float) else value
-            raise InputError(f"{key}={said} is for {what}{aside}")
+        if option not in given or any(option in options_of(one.path) for one in chosen):
+            continue
+        own = f"; {chosen[0].path} has its own rate (rate_hz= is that of the motions)"
+        value = f"{given[option]:g}" if isinstance(given[option], float) else given[option]
+        raise InputError(f"{key}={value} is for {what}{own if key == 'source_rate_hz' else ''}")
 
 
 def with_keys(path: Path, error: Exception) -> str:
-    """Why a recording cannot be read; what it lacks is said with the keys of this command, not the
-    reader's options."""
+    """Why a recording cannot be read; what it lacks by the keys of this command."""
     lacking = error.options if isinstance(error, MissingOptions) else ()
     if "names" in lacking:
         return (
             f"{path} does not name its keypoints; this command reads unnamed ones only in the "
-            "dog set's layout of "
-            f"{len(DOG_NAMES)}; others: mocap_data.read(path, names=...) from Python"
+            f"dog set's layout of {len(DOG_NAMES)}; others: mocap_data.read(path, names=...)"
         )
     if "rate_hz" in lacking:
         return f"{path} does not say its rate; give source_rate_hz=, its frames per second"

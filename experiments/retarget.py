@@ -13,27 +13,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 from rich.progress import MofNCompleteColumn
 
 import npmp
 from mocap_data import MotionSet, write_motions
 from mocap_data.errors import InputError, counted
 from mocap_data.hdf5 import schema_of
-from mocap_data.sanity import wrong_size
 from mocap_data.store import SCHEMA
 from npmp import ranges, robots
 from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.motion_tables import LEGEND, LEGEND_OF_MARKS, dropped_table, table_of
-from npmp.experiments.recordings import SYNTHETIC, Reading, described, gather, report_failures
-from npmp.experiments.terminal import console, one_line, progress_bar, say, warn
+from npmp.experiments.recordings import (
+    SYNTHETIC,
+    Reading,
+    described,
+    gather,
+    refuse_nothing,
+    report_failures,
+)
+from npmp.experiments.terminal import console, progress_bar, say, warn
 from npmp.robots import Robot
-from retarget import Cleaned, CleanOptions, Options, QualityMeter, clean, cleaning
-from retarget.collection import Refused, emptied, merged, retarget_all, uncleaned
-from retarget.joint_map import JointOptions, Mapper
+from retarget import Cleaned, CleanOptions, Options, clean, cleaning
+from retarget.collection import emptied, uncleaned
+from retarget.dataset import motions_of, of_plausible_size
+from retarget.joint_map import JointOptions
 from retarget.overview import is_marked
-from retarget.people import read_person
-from retarget.pipeline import set_of
 from retarget.plausibility import warning_of
 from retarget.sources import Failure, Origin, Recordings, excerpts
 
@@ -108,13 +112,9 @@ class Retarget(Reading, Options, CleanOptions):
 
 
 def run(config: Retarget, run: Run) -> None:
-    """Read, retarget, clean, write, and show what came out.
-
-    Fails when nothing is left, or with strict=true at the first failure.
-    """
+    """Read, retarget, clean, write, and show what came out."""
     begin = time.perf_counter()
-    options, filters = part_of(config, Options), part_of(config, CleanOptions)
-    joint_options(config)
+    joints = joint_options(config)
     given = config.source, config.start, config.stop
     check_out(run.folder, [] if given[0] == SYNTHETIC else [one.path for one in excerpts(*given)])
     page = report_place(config.report, run.folder)
@@ -122,37 +122,36 @@ def run(config: Retarget, run: Run) -> None:
     gathered = gather(*given, robot, config)
     if config.method == "points" and config.scale is None:
         gathered = of_plausible_size(gathered)
-    whole, failures = motions_of(gathered, robot, config)
+        refuse_nothing(gathered.clips or gathered.motions, gathered.failures)
+    whole, failures = whole_motions(gathered, robot, config, joints)
     clips = {clip.name: clip for clip in gathered.clips}
     found = {m.name: warning_of(m, clips.get(m.name), cleaned=config.clean) for m in whole.motions}
     warnings = {name: why for name, why in found.items() if why}
-    cleaned = cleaned_of(
-        whole, robot, gathered, filters if config.clean else None, warnings, failures
-    )
+    cleaned = cleaned_of(whole, robot, gathered, config)
+    if not cleaned.motions.motions:
+        show_warnings(warnings)
+        report_failures(failures)
+        raise nothing_kept(whole, cleaned)
     failures += [
         (name, f"{name}: nothing kept ({why})") for name, why in emptied(whole, cleaned).items()
     ]
     origins = [gathered.origins[name] for name in whole.names]
-    motion_set = dataclasses.replace(
-        cleaned.motions, provenance=provenance_of(cleaned, config, origins, options, failures)
-    )
+    provenance = provenance_of(cleaned, config, origins, failures)
+    motion_set = dataclasses.replace(cleaned.motions, provenance=provenance)
     cleaned = dataclasses.replace(cleaned, motions=motion_set)
     write_motions(run.folder, motion_set)
     show(cleaned, warnings, config.clean)
-    frames = sum(
-        clips[m.name].num_frames if m.name in clips else m.num_frames for m in whole.motions
-    )
+    frames = sum(clips.get(m.name, m).num_frames for m in whole.motions)
     seconds = time.perf_counter() - begin
     say(
         f"{counted(len(motion_set.motions), 'motion')} of {robot.name} from "
-        f"{counted(frames, 'frame')} in "
-        f"{seconds:.1f} s ({frames / seconds:,.0f} frames/s with reading and writing): {run.out}"
+        f"{counted(frames, 'frame')} in {seconds:.1f} s "
+        f"({frames / seconds:,.0f} frames/s with reading and writing): {run.out}"
     )
     if page is not None:
-        write_report(
-            page,
-            run,
-            config,
+        from npmp.report import retarget_page
+
+        report = retarget_page.RetargetReport(
             robot=robot,
             whole=whole,
             cleaned=cleaned,
@@ -160,7 +159,10 @@ def run(config: Retarget, run: Run) -> None:
             warnings=warnings,
             failures=[described(failure) for failure in failures],
             seconds=seconds,
+            replays=config.replays,
+            provenance=made_by(run, seed=False) | {"dataset": str(run.out)},
         )
+        retarget_page.build(page, report)
         say(f"report: {page}")
     # the warnings belong after the table, also where both streams go to one place
     sys.stdout.flush()
@@ -189,16 +191,11 @@ def check_out(out: Path, files: Sequence[Path]) -> None:
         raise InputError(
             f"out={out} is one of the recordings of source=; name another file, e.g. out=motions.h5"
         )
-    if not is_dataset(out):
+    if schema_of(out) != SCHEMA:
         raise InputError(
             f"out={out} exists and is no dataset of motions, so it is not replaced; name "
             "another file"
         )
-
-
-def is_dataset(path: Path) -> bool:
-    """Whether a file is one that `write_motions` made, of any version."""
-    return schema_of(path) == SCHEMA
 
 
 def report_place(chosen: Any, out: Path) -> Path | None:
@@ -238,156 +235,64 @@ def part_of(config: Retarget, settings: type[Options] | type[CleanOptions]) -> d
     return {entry.name: getattr(config, entry.name) for entry in dataclasses.fields(settings)}
 
 
-def joint_options(config: Retarget) -> dict[str, Any]:
-    """What the keys say about people's joints.
-
-    Raises:
-      InputError: for a value that makes no sense.
-    """
-    chosen: dict[str, Any] = {
-        "rate_hz": config.rate_hz,
-        "time_scale": config.time_scale,
-        "cutoff_hz": config.marker_cutoff_hz,
-    }
-    JointOptions(**chosen)
-    return chosen
-
-
-# --- retargeting ---
-
-
-def of_plausible_size(gathered: Recordings) -> Recordings:
-    """What was gathered without the clips whose size says that their units were read wrongly; those
-    are failures.
-
-    scale_body=auto would scale a dog of 90 m to the robot's size, and nobody would see it in the
-    dataset. Who gives scale= has said what the units are; such a clip is warned of and kept.
-
-    Raises:
-      InputError: where nothing remains.
-    """
-    apart = [
-        clip for clip in gathered.clips if np.ptp(clip.positions, axis=1).any()
-    ]  # keypoints all at one place have no size
-    wrong = {clip.name: why for clip in apart if (why := wrong_size(clip))}
-    said = {
-        name: f"{name} {why}; its units look wrong, and scale= is not given"
-        for name, why in wrong.items()
-    }
-    failures = [(gathered.files[name], text) for name, text in said.items()]
-    left = dataclasses.replace(
-        gathered,
-        clips=[clip for clip in gathered.clips if clip.name not in wrong],
-        failures=[*gathered.failures, *failures],
+def joint_options(config: Retarget) -> JointOptions:
+    """The settings of method=joints. Raises InputError for a value that makes no sense."""
+    return JointOptions(
+        rate_hz=config.rate_hz, time_scale=config.time_scale, cutoff_hz=config.marker_cutoff_hz
     )
-    if not (left.clips or left.motions):
-        report_failures(left.failures[1:])
-        raise InputError(described(left.failures[0]))
-    return left
 
 
-def motions_of(
-    gathered: Recordings, robot: Robot, config: Retarget
+# --- stages ---
+
+
+def whole_motions(
+    gathered: Recordings, robot: Robot, config: Retarget, joints: JointOptions
 ) -> tuple[MotionSet, list[Failure]]:
-    """All that was gathered as whole motions of the robot, in order, and what could not be read or
-    retargeted.
+    """`retarget.dataset.motions_of` behind a progress bar.
 
     Raises:
       InputError: where nothing fits, and with strict=true where anything does not.
     """
-    sets: list[MotionSet] = []
-    refused: list[Refused] = []
-    if gathered.clips and config.method == "points":
-        with progress_bar(MofNCompleteColumn()) as progress:
-            task = progress.add_task("marker offsets", total=len(gathered.clips))
-
-            def tell(done: int, total: int, name: str) -> None:
-                progress.update(task, completed=done, total=total, description=f"poses {name}"[:40])
-
-            sets, refused = retarget_all(gathered.clips, robot, part_of(config, Options), tell)
-    elif gathered.clips:
-        sets, refused = retarget_by_joints(gathered, robot, config)
-    failures = [(gathered.files[name], one_line(error)) for name, error in refused]
-    if gathered.motions:
-        meter = QualityMeter(robot)
-        sets.append(
-            set_of(robot, [meter.measured(m) for m in gathered.motions], {"method": "as it came"})
+    with progress_bar(MofNCompleteColumn()) as bar:
+        task = bar.add_task("marker offsets", total=len(gathered.clips))
+        whole, failures = motions_of(
+            gathered,
+            robot,
+            part_of(config, Options),
+            lambda done, total, name: bar.update(
+                task, completed=done, total=total, description=f"poses {name}"[:40]
+            ),
+            joints=joints if config.method == "joints" else None,
+            asf=config.asf,
         )
-    if not sets:
-        report_failures(failures[1:])
-        raise InputError(described(failures[0]))
-    failures = [*gathered.failures, *failures]
+    refuse_nothing(whole, failures)
     if failures and config.strict:
         raise InputError(f"{described(failures[0])} (strict=true: nothing was written)")
-    return merged(sets, gathered.origins), failures
+    assert whole is not None  # for the type checker
+    return whole, failures
 
 
-def retarget_by_joints(
-    gathered: Recordings, robot: Robot, config: Retarget
-) -> tuple[list[MotionSet], list[Refused]]:
-    """People's joint angles carried over to OP3, behind a progress bar, and the recordings that
-    could not be.
-
-    Raises:
-      InputError: for a robot without OP3's joints.
-    """
-    mapper = Mapper(robot, JointOptions(**joint_options(config)))
-    motions, refused = [], []
-    with progress_bar(MofNCompleteColumn()) as progress:
-        for clip in progress.track(gathered.clips, description="joints"):
-            origin = gathered.origins[clip.name]
-            path, (start, stop) = Path(origin.file), origin.frames
-            try:
-                person = read_person(
-                    path,
-                    asf=config.asf,
-                    name=clip.name,
-                    start=start,
-                    stop=stop,
-                    licence=clip.licence,
-                )
-                motions.append(mapper.motion(person))
-            except InputError as error:
-                refused.append((clip.name, error))
-    return [set_of(robot, motions, mapper.provenance)] if motions else [], refused
-
-
-def cleaned_of(
-    whole: MotionSet,
-    robot: Robot,
-    gathered: Recordings,
-    filters: Mapping[str, Any] | None,
-    warnings: Mapping[str, str],
-    failures: Sequence[Failure],
-) -> Cleaned:
-    """The training set; the motions as they are where there are no filters.
-
-    Raises:
-      InputError: where nothing is left; warnings and failures are printed first.
-    """
-    if filters is None:
+def cleaned_of(whole: MotionSet, robot: Robot, gathered: Recordings, config: Retarget) -> Cleaned:
+    """The training set; with clean=false the motions as they are."""
+    if not config.clean:
         return uncleaned(whole)
     source_of = {name: origin.file for name, origin in gathered.origins.items()}
-    cleaned = clean(whole, robot, origins=source_of, **filters)
-    if not cleaned.motions.motions:
-        show_warnings(warnings)
-        report_failures(failures)
-        gone = ", ".join(
-            f"{reason} {s:.1f} s ({KEY_OF[reason]}=)" for reason, s in cleaned.dropped_s.items()
-        )
-        raise InputError(
-            f"cleaning leaves nothing of {counted(len(whole.motions), 'recording')}: {gone}; "
-            "clean=false keeps all"
-        )
-    return cleaned
+    return clean(whole, robot, origins=source_of, **part_of(config, CleanOptions))
+
+
+def nothing_kept(whole: MotionSet, cleaned: Cleaned) -> InputError:
+    """The error for a dataset of which cleaning leaves nothing, with the keys that decide."""
+    gone = ", ".join(
+        f"{reason} {s:.1f} s ({KEY_OF[reason]}=)" for reason, s in cleaned.dropped_s.items()
+    )
+    return InputError(
+        f"cleaning leaves nothing of {counted(len(whole.motions), 'recording')}: {gone}; "
+        "clean=false keeps all"
+    )
 
 
 def provenance_of(
-    cleaned: Cleaned,
-    config: Retarget,
-    origins: Sequence[Origin],
-    options: Mapping[str, Any],
-    failures: Sequence[Failure],
+    cleaned: Cleaned, config: Retarget, origins: Sequence[Origin], failures: Sequence[Failure]
 ) -> dict[str, str]:
     """How the dataset was made, as texts."""
     kept = {motion.recording or motion.name for motion in cleaned.motions.motions}
@@ -398,7 +303,7 @@ def provenance_of(
         "recordings": json.dumps(
             [dataclasses.asdict(origin) for origin in origins if origin.clip in kept]
         ),
-        **{key: str(value) for key, value in options.items()},
+        **{key: str(value) for key, value in part_of(config, Options).items()},
         "rate_hz": str(cleaned.motions.motions[0].rate_hz),
         "seconds": json.dumps(
             {"read": round(cleaned.seconds_in, 3), "kept": round(cleaned.seconds_kept, 3)}
@@ -430,15 +335,6 @@ def show(cleaned: Cleaned, warnings: Mapping[str, str], was_cleaned: bool) -> No
         if held:
             lines.append(f"{held:.1f} s of all for validation")
         say(", ".join(lines))
-
-
-def write_report(page: Path, run: Run, config: Retarget, **data: Any) -> None:
-    """The HTML report. data: of `RetargetReport`."""
-    from npmp.report import retarget_page
-
-    provenance = made_by(run, seed=False) | {"dataset": str(run.out)}
-    report = retarget_page.RetargetReport(**data, replays=config.replays, provenance=provenance)
-    retarget_page.build(page, report)
 
 
 main = Verb(

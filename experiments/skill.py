@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,11 @@ from npmp.analysis.wandering import summarize
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.experiments.backend import Simulating, motions_of, robot_of, robots_config_of
 from npmp.experiments.command import Run, Verb, made_by
+from npmp.experiments.inspect import show, show_records, text
 from npmp.experiments.terminal import console, say, table
 from npmp.report import skill_page
 from npmp.robots import Robot
 from npmp.skill import SkillModule
-
-BAR = 36  # characters of the longest bar: the chart is 80 columns wide at most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,14 +95,10 @@ def opened(config: _OfModule) -> tuple[str, Robot, RobotBatchConfig]:
     return Path(config.module).name, robot, robots_config_of(config, skill, hold=config.hold)
 
 
-# --- info
-
-
 def run_info(config: ModuleInfo, run: Run) -> None:
     """The module's own words, and with data= what its latents carry."""
     name, robot, like = opened(config)
     figures = {"module": name} | analysis.describe(config.module)
-    use = None
     if config.data is not None:
         use = analysis.latent_use(
             config.module,
@@ -129,9 +123,12 @@ def run_info(config: ModuleInfo, run: Run) -> None:
     elif config.split is not None:
         raise InputError(f"split={config.split} chooses clips of data=..., which is not given")
     write_figures(run, "info.json", figures)
-    show_description(figures)
-    if use is not None:
-        say("", *latent_chart(use))
+    latents = figures.pop("latents", {})
+    show(figures)
+    if latents:
+        rows = latents.pop("dimensions")
+        say(f"latents: {text(latents)}")
+        show_records("dimensions", rows)
 
 
 def latent_rows(use: LatentUse) -> list[dict[str, float]]:
@@ -141,60 +138,6 @@ def latent_rows(use: LatentUse) -> list[dict[str, float]]:
         {"dimension": i, **{key: float(values[i]) for key, values in keys.items()}}
         for i in use.order
     ]
-
-
-def latent_chart(use: LatentUse) -> list[str]:
-    """Lines of a bar chart of KL per dimension, at most 80 columns wide."""
-    most = max(float(use.kl.max()), 1e-9)
-    lines = [
-        f"KL to the prior {float(use.kl.sum()):.2f} nats/step; {use.active()} of "
-        f"{len(use.kl)} dimensions above "
-        f"{ACTIVE_NATS:g}",
-        "std: of z, the prior's is 1; mean: the encoder mean's share of z's innovation",
-        f"{'dim':>4} {'nats/step':<{BAR + 8}} {'std':>6} {'mean':>6}",
-    ]
-    for row in latent_rows(use):
-        bar = "#" * round(BAR * row["kl_nats"] / most)
-        lines.append(
-            f"{'z' + str(row['dimension']):>4} "
-            f"{bar + ' ' + format(row['kl_nats'], '.3f'):<{BAR + 8}}"
-            f" {row['std']:>6.2f} {row['mean_share']:>6.2f}"
-        )
-    return lines
-
-
-def show_description(figures: dict[str, Any]) -> None:
-    """The module's own words, a line each."""
-    training, sees, net = figures["training"], figures["encoder_sees"], figures["net"]
-    sizes, file, joints = figures["parameters"], figures["file"], figures["joints"]
-    plain = {name: value for name, value in training.items() if not isinstance(value, dict | list)}
-    after = {name: f"{value:.3f}" for name, value in training.get("after", {}).items()}
-    widths = {name: value for name, value in net.items() if name not in ("latent_dim", "alpha")}
-    lines = {
-        "module": figures["module"],
-        "robot": f"{figures['robot']}, {len(joints)} joints: {', '.join(joints)}",
-        "control": f"{figures['control_rate_hz']:g} Hz, physics {figures['physics_rate_hz']:g} Hz",
-        "setpoints held": figures["hold"],
-        "accelerometer": figures["accelerometer"],
-        "latent": f"{figures['latent_dim']} dimensions, prior with alpha {figures['alpha']:g}",
-        "decoder senses": ", ".join(f"{k} ({v})" for k, v in figures["decoder_senses"].items()),
-        "encoder sees": f"{sees['features']} features, {sees['frames_ahead']} frames ahead",
-        "networks": _pairs(widths),
-        "parameters": f"encoder {sizes['encoder']:,}, decoder {sizes['decoder']:,}",
-        "trained": _pairs(plain),
-        "scores then": _pairs(after),
-        "licence of the data": ", ".join(figures["licences"]) or "unknown",
-        "file": f"{file['bytes']:,} bytes of {file['weights']}, sha256 {file['sha256']}",
-        "made with": _pairs(figures["versions"]),
-    }
-    say(*(f"{name}: {value}" for name, value in lines.items() if value), wrap=True)
-
-
-def _pairs(values: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in values.items())
-
-
-# --- wander
 
 
 def run_wander(config: WanderModule, run: Run) -> None:
@@ -234,33 +177,35 @@ def run_wander(config: WanderModule, run: Run) -> None:
         if config.report:
             skill_page.wandering(run.out / "report.html", robot, figures, trials, made_by(run))
     show_wandering(figures)
-    where_it_is(config.report, run)
+    if run.out is None:
+        say("out=FOLDER writes the figures, the motions and a page to watch them on.")
+    else:
+        say(str(run.out / ("report.html" if config.report else "rollouts.h5")))
 
 
 def show_wandering(figures: dict[str, Any]) -> None:
     """A line per kind of latents."""
+    keys = {
+        "up_s_mean": "up, mean s",
+        "up_s_median": "median s",
+        "up_to_the_end": "to the end",
+        "path_m": "path m",
+        "speed_mps": "m/s",
+    }
     rows = []
     for kind, row in figures["latents"].items():
-        ratio = row.get("prior_up_ratio")
-        shown = (
-            ""
-            if ratio is None
-            else f"{ratio['ratio']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
-        )
-        keys = ("up_s_mean", "up_s_median", "up_to_the_end", "path_m", "speed_mps")
+        ratio, shown = row.get("prior_up_ratio"), ""
+        if ratio is not None:
+            shown = f"{ratio['ratio']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
         rows.append((kind, *(f"{row[key]:.2f}" for key in keys), shown))
-    columns = ("latents", "up, mean s", "median s", "to the end", "path m", "m/s", "prior / this")
+    columns = ("latents", *keys.values(), "prior / this")
     console().print(table(columns, rows, right=columns[1:], box=None))
     say(
-        f"{figures['robots']} robots from the {figures['starts']}, {figures['seconds']:g} s "
-        "at most; times of "
-        "those still up then count as that, so means are lower bounds. prior / this: how "
-        "many times as long the prior keeps them up, with 95 %.",
+        f"{figures['robots']} robots from the {figures['starts']}, {figures['seconds']:g} s at "
+        "most. Those still up then count with that time, so means are lower bounds. prior / this: "
+        "ratio of times up, with 95 %.",
         wrap=True,
     )
-
-
-# --- files
 
 
 def write_figures(run: Run, name: str, figures: dict[str, Any]) -> None:
@@ -281,14 +226,6 @@ def write_motions(
             group = file.create_group(name)
             group.attrs["rate_hz"], group.attrs["up_frames"] = rate_hz, min(frames, len(qpos))
             group.create_dataset("qpos", data=qpos, compression="gzip", compression_opts=1)
-
-
-def where_it_is(report: bool, run: Run) -> None:
-    """The line that says what was written, or how to have it written."""
-    if run.out is None:
-        say("out=FOLDER writes the figures, the motions and a page to watch them on.")
-    else:
-        say(str(run.out / ("report.html" if report else "rollouts.h5")))
 
 
 _common: Any = {"out": "optional_folder", "positional": ("module",), "devices": ("cpu",)}

@@ -38,13 +38,12 @@ def console(*, stderr: bool = False) -> Console:
     stream = sys.stderr if stderr else sys.stdout
     print_anything(stream)
     columns = os.environ.get("COLUMNS", "")
-    told = columns.isdecimal() and int(columns) > 0
-    return Console(stderr=stderr, width=None if told or stream.isatty() else 140)
+    known = stream.isatty() or (columns.isdecimal() and int(columns) > 0)
+    return Console(stderr=stderr, width=None if known else 140)
 
 
 def say(*lines: str, wrap: bool = False) -> None:
-    """Lines on the terminal as they are, whatever brackets are in them. wrap: between words, at its
-    width."""
+    """Lines on the terminal, brackets as they are. wrap: between words, at its width."""
     for line in lines:
         console().print(clean(line), highlight=False, markup=False, soft_wrap=not wrap)
 
@@ -100,9 +99,8 @@ def one_line(error: BaseException) -> str:
     return text if len(text) <= LONGEST else text[:LONGEST] + " ..."
 
 
-def told_user(error: BaseException) -> int:
-    """Say a user's error, in one line; NPMP_DEBUG=1 shows where it was found, too. Returns its exit
-    code."""
+def report_error(error: BaseException) -> int:
+    """Print a user's error on one line; NPMP_DEBUG=1 adds the traceback. Returns its exit code."""
     warn(f"error: {one_line(error)}")
     if os.environ.get("NPMP_DEBUG", "") not in ("", "0"):
         traceback.print_exception(error)
@@ -124,12 +122,12 @@ class guarded:
     ) -> bool:
         if not isinstance(error, Exception | KeyboardInterrupt):
             return False
-        self.code = _told(error)
+        self.code = _reported(error)
         return True
 
 
-def _told(error: Exception | KeyboardInterrupt) -> int:
-    """Say what happened. Returns the exit code."""
+def _reported(error: Exception | KeyboardInterrupt) -> int:
+    """Print what happened. Returns the exit code."""
     if isinstance(error, Stopped):
         warn(str(error))
         return error.code
@@ -137,29 +135,19 @@ def _told(error: Exception | KeyboardInterrupt) -> int:
         warn("interrupted")
         return INTERRUPTED
     if isinstance(error, BrokenPipeError):
-        # The reader went away (npmp ... | head): nothing to say. Keep Python from flushing into the
-        # broken pipe at exit.
+        # The reader went away (npmp ... | head). Keep Python from flushing into the broken pipe at
+        # exit.
         with contextlib.suppress(OSError, ValueError):
             silence([sys.stdout.fileno()])
         return BROKEN_PIPE
     if isinstance(error, USER_ERRORS):
-        return told_user(error)
-    if _out_of_memory(error):
-        told_user(
-            MemoryError(
-                "out of memory; fewer robots (num_envs=), smaller networks or a shorter "
-                "replay need less"
-            )
-        )
+        return report_error(error)
+    # of torch on the CPU it is a RuntimeError of no kind of its own
+    of_torch = type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error)
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and of_torch):
+        advice = "fewer robots (num_envs=), smaller networks or a shorter replay need less"
+        report_error(MemoryError(f"out of memory; {advice}"))
         return INTERNAL_ERROR
     traceback.print_exception(error)
     warn("error: an internal error (above); please report it with the command that caused it")
     return INTERNAL_ERROR
-
-
-def _out_of_memory(error: Exception) -> bool:
-    """Python's own, or torch's: on the CPU that is a RuntimeError of no kind of its own."""
-    return isinstance(error, MemoryError) or (
-        isinstance(error, RuntimeError)
-        and (type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error))
-    )

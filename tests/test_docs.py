@@ -124,7 +124,7 @@ def composed(words: list[str]) -> None:
     if "--help" in words:
         return
     name, rest = cli.named(words)
-    given = [argument for argument in chosen(rest).rest if "interval(" not in argument]
+    _, given = chosen(rest)
     for job in cli.command_of(name).jobs(given):
         assert job.config
 

@@ -88,10 +88,7 @@ GIVEN = {
 }
 # Besides debug=tiny, where a line has them: a minute of compiling, and jobs that one after another
 # are proposed.
-LESS = {
-    "algo.compile=true": "algo.compile=false",
-    "hydra.sweeper.trials=24": "hydra.sweeper.trials=2",
-}
+LESS = {"algo.compile=true": "algo.compile=false"}
 # 3: what was judged did not pass; 130: Ctrl-C
 CODES = {"evaluate suite": (0, 3), "deploy run": (0, 3), "play": (130,)}
 PATIENCE_S = 60.0  # with a server, on a machine that is busy with other things

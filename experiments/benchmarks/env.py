@@ -1,20 +1,17 @@
-"""Environment steps per second against the bare simulator's, in the same process on the same
+"""Environment steps per second against the bare physics, in the same process on the same
 states."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
-
-import mujoco
-from torch import Tensor
 
 from npmp import robots, tasks
 from npmp.experiments import imitate
 from npmp.experiments.backend import place_of, robots_config_of
-from npmp.experiments.benchmarks import finished, motions_of, parser, settings, show
-from npmp.sim import BatchSim, Simulator, flat_scene
-from npmp.tasks import ImitationEnv
+from npmp.experiments.benchmarks import bare, finished, motions_of, noted, parser, settings, show
+
+# control steps of a block
+BLOCK = 16
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -31,10 +28,7 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
     """The figures of either side.
 
     The robots follow the reference's joint angles and are reset where they fail, as in training.
-    Before every control step the simulations' whole state is noted; the bare simulator then takes
-    the very same steps from the very same states, by the same call with the same setpoints and the
-    same hold (noting and placing them is not timed). Blocks of both alternate, so that a busy
-    machine slows both alike, and totals are compared.
+    Blocks of the environment and of the bare physics alternate, and totals are compared.
     """
     place, robot = place_of(config, run), robots.load(config.robot)
     env = tasks.make(
@@ -46,78 +40,43 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
         robots_config=robots_config_of(config, config.task),
         **place,
     )
-    model = flat_scene(robot, env.task.add_to_scene)  # with ideal drives
-    raw, physics_steps = bare_simulator(env.sim, model, robot.control_rate_hz, run.threads)
-    seconds, steps, resets = timed_blocks(env, raw, physics_steps, given.seconds)
-    raw_steps_per_s = steps / seconds["raw"]
+    steps = resets = 0
+    spent = physics = 0.0
+    with noted(env.sim) as asked:
+        # the first block pays for imports, caches and threads
+        for block in range(10**9):
+            done = []
+            begin = finished(env.device)
+            for _ in range(BLOCK):
+                action = env.task.reference.at(env.task.frame).joint_pos - env.home
+                env.observe()
+                step = env.step(action)
+                done.append(step.terminated | step.truncated)
+                env.reset(done[-1])
+            seconds = finished(env.device) - begin
+            repeated = bare(env.sim, asked)
+            if block == 0:
+                continue
+            steps, resets = steps + BLOCK * env.num_envs, resets + sum(int(d.sum()) for d in done)
+            spent, physics = spent + seconds, physics + repeated
+            if spent + physics >= given.seconds:
+                break
     return {
-        "steps_per_s": round(steps / seconds["env"], 1),
-        "raw_physics_steps_per_s": round(raw_steps_per_s * raw.substeps, 1),
-        "ratio": round(seconds["raw"] / seconds["env"], 4),
-        "raw_control_steps_per_s": round(raw_steps_per_s, 1),
-        "substeps": raw.substeps,
+        "steps_per_s": round(steps / spent, 1),
+        "raw_physics_steps_per_s": round(steps / physics * env.sim.substeps, 1),
+        "ratio": round(physics / spent, 4),
+        "raw_control_steps_per_s": round(steps / physics, 1),
+        "substeps": env.sim.substeps,
         "num_envs": env.num_envs,
         "steps": steps,
         "resets": resets,
-        "seconds": {side: round(time_s, 3) for side, time_s in seconds.items()},
+        "seconds": {"env": round(spent, 3), "raw": round(physics, 3)},
         "threads": run.threads,
         "torch_threads": config.torch_threads,
         "randomization": run.chosen["randomization"],
         "actuator": config.actuator,
         **place,
     }
-
-
-def timed_blocks(
-    env: ImitationEnv,
-    raw: Simulator,
-    physics_steps: Callable[[Tensor, Tensor | None], None],
-    least: float,
-) -> tuple[dict[str, float], int, int]:
-    """Seconds of either side in blocks that alternate for `least` seconds, steps of all robots, and
-    resets."""
-    block, seconds = 16, {"env": 0.0, "raw": 0.0}
-    steps = resets = 0
-    warm_up = True
-    while warm_up or sum(seconds.values()) < least:
-        spent = {"env": 0.0, "raw": 0.0}
-        noted = []
-        for _ in range(block):
-            action = env.task.reference.at(env.task.frame).joint_pos - env.home
-            # as `RobotBatch.step` asks for it; nobody changes a setpoint in place
-            previous = env.state.setpoint if env.robots.config.hold == "first_order" else None
-            asked = (env.sim.snapshot(), env.robots.setpoint(action), previous)
-            begin = finished(env.device)
-            env.observe()
-            step = env.step(action)
-            done = step.terminated | step.truncated
-            env.reset(done)
-            spent["env"] += finished(env.device) - begin
-            noted.append(asked)
-            resets += int(done.sum())
-        for before, ctrl, previous in noted:
-            raw.restore(before[:, : raw.snapshot().shape[1]])
-            begin = finished(env.device)
-            physics_steps(ctrl, previous)
-            spent["raw"] += finished(env.device) - begin
-        if warm_up:  # the first block pays for imports, caches and threads
-            warm_up, resets = False, 0
-            continue
-        steps += block * env.num_envs
-        for side, time_s in spent.items():
-            seconds[side] += time_s
-    return seconds, steps, resets
-
-
-def bare_simulator(
-    sim: Simulator, model: mujoco.MjModel, control_rate_hz: float, num_threads: int
-) -> tuple[BatchSim, Callable[[Tensor, Tensor | None], None]]:
-    """Another simulator of as many robots on the host alone, with nothing around it and ideal
-    drives, and its `BatchSim.step`."""
-    host = BatchSim(model, sim.num_envs, control_rate_hz=control_rate_hz, num_threads=num_threads)
-    return host, lambda ctrl, previous: host.step(
-        ctrl.cpu(), None if previous is None else previous.cpu()
-    )
 
 
 if __name__ == "__main__":

@@ -1,29 +1,22 @@
-"""Where the time of imitation learning goes, against the bare
-physics on the same states.
+"""Where the time of imitation learning goes, against the bare physics on the same states.
 
-Iterations are timed as `npmp imitate` makes them. What the simulator was asked for is noted (a
-thousandth of the time), and the bare physics then takes the same steps from the same states on the
-same threads: a busy machine slows both alike. Bare physics is the simulator's own call,
-`Simulator.step` with the same hold: under a first-order hold it computes the setpoints of every
-physics step, as it does in the run. With the learner on a GPU, bringing setpoints to
-the host and states back is part of that call.
+Iterations are timed as `npmp imitate` makes them. The bare physics (`bare`) then takes the steps
+that the simulator was asked for.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from npmp import robots
 from npmp.envs import TaskEnv
 from npmp.experiments import imitate
-from npmp.experiments.benchmarks import finished, motions_of, parser, settings, show
+from npmp.experiments.benchmarks import bare, finished, motions_of, noted, parser, settings, show
 from npmp.experiments.command import Run
-from npmp.sim import Simulator
 from npmp.tasks import Imitation
 from npmp.training.imitation import make_trainer
 from npmp.training.model_based import ModelBasedTrainer
@@ -135,47 +128,6 @@ class _Watched:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._method, name)
-
-
-class Asked(NamedTuple):
-    """A control step that a simulator was asked for."""
-
-    state: Tensor  # (n, size) the simulator's, before
-    ctrl: Tensor  # (n, nu) [rad]
-    previous: Tensor | None  # (n, nu) [rad] where the hold is of first order
-
-
-@contextmanager
-def noted(sim: Simulator) -> Iterator[list[Asked]]:
-    """What the simulator is asked for while the context lasts."""
-    asked: list[Asked] = []
-    step = sim.step
-
-    def noting(ctrl: Tensor, previous: Tensor | None = None) -> None:
-        asked.append(
-            Asked(sim.snapshot(), ctrl.clone(), None if previous is None else previous.clone())
-        )
-        step(ctrl, previous)
-
-    sim.step = noting  # type: ignore[method-assign]
-    yield asked
-    sim.step = step  # type: ignore[method-assign]
-
-
-def bare(sim: Simulator, asked: list[Asked]) -> float:
-    """Seconds that the bare physics takes for what was `noted`, which is forgotten; the simulator
-    is left as it was."""
-    now, seconds = sim.snapshot(), 0.0
-    # not the watched one
-    step: Any = type(sim).step
-    for state, ctrl, previous in asked:
-        sim.restore(state)
-        begin = finished(sim.device)
-        step(sim, ctrl, previous)
-        seconds += finished(sim.device) - begin
-    sim.restore(now)
-    asked.clear()
-    return seconds
 
 
 if __name__ == "__main__":

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from collections.abc import Mapping
+from contextlib import ExitStack
 
 from rich import box
 from rich.live import Live
@@ -14,12 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from npmp.experiments.live import clock
-from npmp.experiments.sweeping.search import Search
 from npmp.experiments.sweeping.sweep import (
-    DONE,
     FAILED,
     FINISHED,
-    PRUNED,
     RUNNING,
     STOPPED,
     WAITING,
@@ -27,7 +24,7 @@ from npmp.experiments.sweeping.sweep import (
     SweepProgress,
     failure,
 )
-from npmp.experiments.sweeping.workers import Ended, Local, Ray, Workers
+from npmp.experiments.sweeping.workers import Ended, Workers
 from npmp.experiments.terminal import INTERNAL_ERROR, OK, USER_ERROR, console, one_line, table
 from npmp.training.signals import signals_noted
 
@@ -38,33 +35,27 @@ COLOURS = {
     FINISHED: "green",
     FAILED: "bold red",
     STOPPED: "yellow",
-    PRUNED: "magenta",
 }
 
 
-def workers_of(sweep: Sweep) -> Workers:
-    """Those that the sweep's launcher asks for. Raises InputError where there are none."""
-    return (Ray if sweep.launcher.kind == "ray" else Local)(sweep.folder, sweep.launcher)
-
-
-def drive(sweep: Sweep, workers: Workers, search: Search | None = None) -> int:
-    """Run the jobs that are not finished, and those that a search proposes. The caller holds the
-    sweep's lock.
+def drive(sweep: Sweep, workers: Workers) -> int:
+    """Run the jobs that are not finished. The caller holds the sweep's lock.
 
     Returns: the exit code: 0 where all are done, 2 where some failed, 130 or 143 where a signal
     stopped them.
     """
-    return _Drive(sweep, search).run(workers)
+    return _Drive(sweep).run(workers)
 
 
 class _Drive:
     """One process that looks after a sweep's jobs."""
 
-    def __init__(self, sweep: Sweep, search: Search | None):
-        self.sweep, self.search, self.retries = sweep, search, sweep.launcher.retries
-        self.running: dict[int, float] = {}  # jobs of this process, and when they were started
-        self.tries: Counter[int] = Counter()  # attempts of this process
-        self.pruned: set[int] = set()  # jobs that were told to stop for good
+    def __init__(self, sweep: Sweep):
+        self.sweep = sweep
+        # jobs of this process, and when they were started
+        self.running: dict[int, float] = {}
+        # attempts of this process
+        self.tries: Counter[int] = Counter()
         self.shown: dict[int, SweepProgress] = {}
         self.disk_full = False
         # asked now: while a table is shown, what stands for stderr says no
@@ -74,59 +65,43 @@ class _Drive:
         """Returns the exit code."""
         sweep = self.sweep
         for job in sweep.jobs:
-            if job.state not in DONE:
+            if job.state != FINISHED:
                 job.state, job.message = WAITING, ""
         waiting = [i for i, job in enumerate(sweep.jobs) if job.state == WAITING]
         self.keep()
         with ExitStack() as stack:
             noted = stack.enter_context(signals_noted())
-            live = stack.enter_context(self._live())
+            live = Live(self.table(), console=console(stderr=True), auto_refresh=False)
+            if self.on_terminal:
+                stack.enter_context(live)
             stopping, next_look = False, 0.0
-            while True:
-                while not stopping and len(self.running) < workers.slots:
-                    if not waiting and self.search is not None:
-                        waiting += self.search.propose()
-                    if not waiting:
-                        break
+            # without a place for a waiting job the sweep goes on: a node may come back
+            while self.running or (waiting and not stopping):
+                while waiting and not stopping and len(self.running) < workers.slots:
                     self._start(waiting.pop(0), workers)
-                more = bool(waiting) or (self.search is not None and not self.search.exhausted)
-                # without a place for more a node may come back
-                if not self.running and (stopping or not more):
-                    break
                 if noted and not stopping:
                     stopping = True
                     for i in self.running:
                         workers.stop(i)
                 for i in list(self.running):
-                    if (ended := workers.ended(i)) is not None and self._end(
-                        i, ended, stopping=stopping
-                    ):
+                    ended = workers.ended(i)
+                    if ended is not None and self._end(i, ended, stopping=stopping):
                         waiting.insert(0, i)
                 if time.monotonic() >= next_look:
                     next_look = time.monotonic() + LOOK_S
-                    self._look(workers)
-                    if live is not None:
-                        live.update(self.table(), refresh=True)
+                    self.shown.update({i: sweep.progress(i) for i in self.running})
+                    self._refresh(live)
                 time.sleep(POLL_S)
             for job in sweep.jobs:
                 job.state = STOPPED if job.state in (WAITING, RUNNING) else job.state
             self.keep()
-            if live is not None:
-                live.update(self.table(), refresh=True)
+            self._refresh(live)
         if noted:
             print(
                 f"npmp: {noted[0].name}: npmp sweeps resume {sweep.folder} goes on", file=sys.stderr
             )
             return 128 + noted[0]
-        return OK if all(job.state in DONE for job in sweep.jobs) else USER_ERROR
-
-    def _look(self, workers: Workers) -> None:
-        """See how far the running jobs are, and end those that are not worth going on with."""
-        for i in self.running:
-            self.shown[i] = self.sweep.progress(i)
-            if self.search is not None and i not in self.pruned and self.search.look(i):
-                self.pruned.add(i)
-                workers.stop(i)
+        return OK if all(job.state == FINISHED for job in sweep.jobs) else USER_ERROR
 
     def _start(self, i: int, workers: Workers) -> None:
         job = self.sweep.jobs[i]
@@ -147,22 +122,17 @@ class _Drive:
             job.state = FINISHED
         elif ended.code in (INTERNAL_ERROR, USER_ERROR):
             job.state, job.message = FAILED, ended.reason or failure(self.sweep.log(i))
-        elif i in self.pruned:
-            job.state = PRUNED
         elif stopping:
             job.state = STOPPED
-        else:  # it was killed, or its worker was
-            again = self.tries[i] <= self.retries
-            how = ended.reason or (
-                "its worker is gone" if ended.code is None else f"exit code {ended.code}"
-            )
-            job.state, job.message = (
-                (WAITING, "") if again else (FAILED, f"died {self.tries[i]} times ({how})")
-            )
-        self.tell(i, "died, is tried again" if again else job.state)
+        # it was killed, or its worker was
+        elif again := self.tries[i] <= self.sweep.launcher.retries:
+            job.state, job.message = WAITING, ""
+        else:
+            lost = "its worker is gone" if ended.code is None else f"exit code {ended.code}"
+            job.state = FAILED
+            job.message = f"died {self.tries[i]} times ({ended.reason or lost})"
+        self._print(i, "died, is tried again" if again else job.state)
         self.keep()
-        if self.search is not None:
-            self.search.tell(i)
         return again
 
     def keep(self) -> None:
@@ -175,38 +145,30 @@ class _Drive:
                 print(f"npmp: sweep.json is not up to date: {one_line(error)}", file=sys.stderr)
             self.disk_full = True
 
-    # --- what is shown
-
-    def _live(self) -> AbstractContextManager[Live | None]:
-        """The table on a terminal, nothing elsewhere."""
+    def _refresh(self, live: Live) -> None:
         if self.on_terminal:
-            return Live(self.table(), console=console(stderr=True), auto_refresh=False)
-        return nullcontext()
+            live.update(self.table(), refresh=True)
 
     def table(self) -> Table:
         """All jobs, or those that matter now where they are more than the terminal has lines."""
         running = {i: time.monotonic() - begun for i, begun in self.running.items()}
-        return jobs_table(
-            self.sweep, self.shown, running, most=max(5, console(stderr=True).height - 6)
-        )
+        most = max(5, console(stderr=True).height - 6)
+        return jobs_table(self.sweep, self.shown, running, most=most)
 
-    def tell(self, i: int, what: str) -> None:
+    def _print(self, i: int, what: str) -> None:
         """A line, where there is no table."""
         if not self.on_terminal:
             job, sweep = self.sweep.jobs[i], self.sweep
             score = "" if job.score is None else f", {sweep.launcher.score} {job.score:.3g}"
             left = sum(job.state in (WAITING, RUNNING) for job in sweep.jobs)
-            print(
-                f"{job.name}: {what} ({job.seconds:.0f} s{score}); {left} to go",
-                file=sys.stderr,
-                flush=True,
-            )
+            line = f"{job.name}: {what} ({job.seconds:.0f} s{score}); {left} to go"
+            print(line, file=sys.stderr, flush=True)
 
 
 def jobs_table(
     sweep: Sweep,
-    progress: dict[int, SweepProgress],
-    running: dict[int, float] | None = None,
+    progress: Mapping[int, SweepProgress],
+    running: Mapping[int, float] | None = None,
     *,
     most: int | None = None,
 ) -> Table:
@@ -214,8 +176,7 @@ def jobs_table(
     are being made."""
     running, rows = running or {}, []
     order = sorted(range(len(sweep.jobs)), key=lambda i: sweep.jobs[i].state != RUNNING)
-    shown = sorted(order[:most])
-    for i in shown:
+    for i in sorted(order[:most]):
         job, done = sweep.jobs[i], progress.get(i, SweepProgress())
         seconds = job.seconds + running.get(i, 0.0)
         share = 1.0 if job.state == FINISHED else done.share
@@ -226,22 +187,15 @@ def jobs_table(
         named = job.name if "=" in job.name else f"{job.name} {' '.join(job.overrides)}"
         reached, taken = "" if score is None else f"{score:.4g}", clock(seconds) if seconds else ""
         rows.append((Text(named), state, steps, reached, taken, left, Text(job.host)))
-    counts = ", ".join(
-        f"{sum(job.state == state for job in sweep.jobs)} {state}"
-        for state in COLOURS
-        if any(job.state == state for job in sweep.jobs)
-    )
+    states = Counter(job.state for job in sweep.jobs)
+    counts = ", ".join(f"{states[state]} {state}" for state in COLOURS if states[state])
     columns = ("job", "state", "done", sweep.launcher.score or "score", "time", "left", "host")
-    look = {
-        "box": box.SIMPLE_HEAD,
-        "pad_edge": False,
-        "title": Text(f"{sweep.folder}: {counts}"),
-        "title_justify": "left",
-    }
+    title = Text(f"{sweep.folder}: {counts}")
+    look = {"box": box.SIMPLE_HEAD, "pad_edge": False, "title": title, "title_justify": "left"}
     return table(columns, rows, right=columns[2:6], **look)
 
 
-def failures(sweep: Sweep) -> Sequence[str]:
+def failures(sweep: Sweep) -> list[str]:
     """A line for every job that failed."""
     return [
         f"{job.name}: {job.message or 'no reason given'} ({sweep.log(i)})"

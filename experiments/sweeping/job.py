@@ -28,6 +28,7 @@ def work(folder: Path, number: int) -> int:
     from mocap_data.files import locked
     from npmp.experiments.cli import command_of
     from npmp.experiments.command import FOLDERS
+    from npmp.experiments.compose import Job
     from npmp.experiments.sweeping.sweep import Sweep
     from npmp.experiments.terminal import guarded
 
@@ -44,7 +45,8 @@ def work(folder: Path, number: int) -> int:
             begun, kept = (place / "config.yaml").is_file(), any(place.glob("checkpoints/*.json"))
             if "resume" in values and begun and (kept or values["resume"] is None):
                 values["resume"] = str(place)
-            outcome.code = command([], job=command.job(values, name=name, number=number))
+            job = Job(command.name, command.keys, values, name=name, number=number)
+            outcome.code = command([], job=job)
     return outcome.code
 
 

@@ -1,81 +1,66 @@
-"""From jobs to a sweep: what launches them, what proposes them, and running them."""
+"""From jobs to a sweep: what launches them, running them, and the best of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mocap_data.errors import InputError
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from mocap_data.errors import InputError, unknown
+from mocap_data.files import atomic_path
 from npmp.devices import cpus
-from npmp.experiments.cli import command_of
-from npmp.experiments.command import FOLDERS, Run, Verb
-from npmp.experiments.compose import MULTIRUN, Job, Values, parsed
-from npmp.experiments.groups import task_of
-from npmp.experiments.sweeping.drive import drive, failures, workers_of
-from npmp.experiments.sweeping.report import report
-from npmp.experiments.sweeping.search import Search, Sweeper, as_json, corners, distribution_of
+from npmp.experiments.command import FOLDERS, Verb, run_of
+from npmp.experiments.compose import Job, Values, parsed
+from npmp.experiments.groups import GROUPS, task_of
+from npmp.experiments.sweeping.drive import drive, failures
 from npmp.experiments.sweeping.sweep import (
+    FINISHED,
     SWEPT_VERBS,
     Launcher,
     Sweep,
     SweptJob,
     refuse_shared_files,
 )
+from npmp.experiments.sweeping.workers import Local, Ray, Workers
 from npmp.experiments.terminal import progress_bar, say
 from npmp.settings import from_mapping
 
+BEST = "best.yaml"
 # characters of a job's folder; file systems allow 255, and logs and temporary files add some
 LONGEST_NAME = 180
 
 
-@dataclass(frozen=True)
-class Choice:
-    """What a command line says of launcher and sweeper, and the rest, which is for Hydra."""
-
-    # None: hydra/launcher=basic, one job after the other in this process
-    launcher: Launcher | None
-    # None: all combinations
-    sweeper: Sweeper | None
-    rest: list[str]
-
-
-def chosen(given: Sequence[str]) -> Choice:
-    """Read hydra/launcher=, hydra/sweeper= and their settings, which stand for Hydra's own.
+def chosen(given: Sequence[str]) -> tuple[Launcher | None, list[str]]:
+    """What hydra/launcher= and hydra.launcher.KEY= say, and the other arguments; None for
+    hydra/launcher=basic, one job after the other in this process.
 
     Raises:
       InputError: for one that does not exist, an unknown setting, or an ill-typed value.
     """
-    names: dict[str, str] = {"launcher": "local", "sweeper": "basic"}
-    settings: dict[str, dict[str, Any]] = {kind: {} for kind in names}
-    rest = []
+    name, settings, rest = "local", dict[str, Any](), []
     for argument in given:
         key, _, value = argument.partition("=")
-        group, name = key[:6], key[6:]
-        kind, _, leaf = name.partition(".")
-        if group == "hydra/" and name in names:
-            names[name] = value
-        elif group == "hydra." and kind in names:
+        if key == "hydra/launcher":
+            name = value
+        elif key.startswith("hydra.launcher."):
+            leaf = key.removeprefix("hydra.launcher.")
             override = parsed(f"{leaf}={value}")
-            settings[kind][leaf] = value if override is None else override.value()
+            settings[leaf] = value if override is None else override.value()
+        elif key == "hydra/sweeper" or key.startswith("hydra.sweeper."):
+            raise InputError(
+                f"{argument}: there are no sweepers; KEY=a,b makes a job of each value"
+            )
         else:
             rest.append(argument)
-    known = {"launcher": ("local", "ray", "basic"), "sweeper": ("optuna", "basic")}
-    for kind, name in names.items():
-        if name not in known[kind]:
-            raise InputError(f"no hydra/{kind} {name!r}; there are: {', '.join(known[kind])}")
-    launcher = from_mapping(
-        Launcher,
-        settings["launcher"] | ({"kind": "ray"} if names["launcher"] == "ray" else {}),
-        at="hydra.launcher",
-    )
-    sweeper = from_mapping(Sweeper, settings["sweeper"], at="hydra.sweeper")
-    return Choice(
-        None if names["launcher"] == "basic" else launcher,
-        None if names["sweeper"] == "basic" else sweeper,
-        rest,
-    )
+    if name not in ("local", "ray", "basic"):
+        raise unknown("hydra/launcher", name, ("local", "ray", "basic"))
+    kind = {"kind": "ray"} if name == "ray" else {}
+    launcher = from_mapping(Launcher, settings | kind, at="hydra.launcher")
+    return None if name == "basic" else launcher, rest
 
 
 def launch(command: Verb, given: Sequence[str]) -> int | list[Job]:
@@ -86,24 +71,28 @@ def launch(command: Verb, given: Sequence[str]) -> int | list[Job]:
     Raises:
       InputError: before anything is run or written, where a job's settings are wrong.
     """
-    choice = chosen(given)
-    if choice.sweeper is not None:
-        return go_on(_search(command, choice, choice.sweeper), new=True)
-    jobs = command.jobs(choice.rest)
-    if not jobs or choice.launcher is None or jobs[0].values.get("out") is None:
+    launcher, rest = chosen(given)
+    jobs = command.jobs(rest)
+    if not jobs or launcher is None or jobs[0].values.get("out") is None:
         return jobs
     if any(entry.startswith("out=") for job in jobs for entry in job.overrides):
         raise InputError("out= names the folder of all jobs; it cannot be swept")
-    sweep = _empty(command, jobs[0], choice.launcher)
+    if command.name not in SWEPT_VERBS:
+        raise InputError(
+            f"npmp {command.name} has no sweeps of its own processes; hydra/launcher=basic "
+            f"runs one job after the other (those that have: {', '.join(SWEPT_VERBS)})"
+        )
     with progress_bar() as bar:
         each = bar.track(jobs, description="checking jobs")
-        sweep.configs = [complete(command, job, sweep.launcher.cores) for job in each]
+        configs = [complete(command, job, launcher.cores) for job in each]
     names = [job.name for job in jobs]
     if len(set(names)) < len(names) or max(map(len, names)) > LONGEST_NAME:
         names = [f"{i:03d}" for i in range(len(jobs))]
-    sweep.jobs = [
-        SweptJob(name, list(job.overrides)) for name, job in zip(names, jobs, strict=True)
-    ]
+    swept = [SweptJob(name, list(job.overrides)) for name, job in zip(names, jobs, strict=True)]
+    out = Path(jobs[0].values["out"])
+    folder = out if command.out in FOLDERS else out.parent
+    launcher = _with_score(launcher, command.name, jobs[0])
+    sweep = Sweep(folder, command.name, launcher, configs, swept)
     return go_on(sweep, new=True)
 
 
@@ -116,78 +105,28 @@ def complete(command: Verb, job: Job, cores: int) -> Values:
                 values[key] = cores
         refuse_shared_files(values)
         if command.check is not None:
-            run = Run(
-                command.name,
-                config.out,
-                config.seed,
-                config.device,
-                cpus(),
-                given=job.given,
-                chosen=job.chosen,
-                values=values,
-            )
-            command.check(config, run)
+            command.check(config, run_of(job, config.out, cpus(), values))
     except InputError as error:
         at = f" (job {job.name}; none was started)" if job.name else ""
         raise InputError(f"{error}{at}") from error
     return values
 
 
-def _empty(command: Verb, job: Job, launcher: Launcher) -> Sweep:
-    """A sweep without jobs, by one of them."""
-    if command.name not in SWEPT_VERBS:
-        raise InputError(
-            f"npmp {command.name} has no sweeps of its own processes; hydra/launcher=basic "
-            "runs one "
-            f"job after the other (those that have: {', '.join(SWEPT_VERBS)})"
-        )
-    out = Path(job.values["out"])
-    score, lower = _score(command.name, job)
-    if score is not None and launcher.score in (None, score):
-        lower = lower if launcher.lower is None else launcher.lower
-        launcher = replace(launcher, score=score, lower=lower)
-    return Sweep(out if command.out in FOLDERS else out.parent, command.name, launcher, [], [])
-
-
-def _score(verb: str, job: Job) -> tuple[str | None, bool]:
-    """The column that a verb's runs are compared by, and whether less of it is better."""
+def _with_score(launcher: Launcher, verb: str, job: Job) -> Launcher:
+    """The launcher with the column that a verb's runs are compared by, where it has no other."""
+    score, lower = ("tracked_fraction" if verb == "imitate" else None), False
     if verb == "reuse":
         from npmp import tasks
 
-        return str(tasks.find(task_of(str(job.chosen["task"]))).main_figure), True
-    return ("tracked_fraction" if verb == "imitate" else None), False
+        score, lower = str(tasks.find(task_of(str(job.chosen["task"]))).main_figure), True
+    if score is None or launcher.score not in (None, score):
+        return launcher
+    return replace(launcher, score=score, lower=lower if launcher.lower is None else launcher.lower)
 
 
-def _search(command: Verb, choice: Choice, sweeper: Sweeper) -> Sweep:
-    """The sweep of a command line that leaves the jobs to a sweeper."""
-    space, fixed = {}, []
-    for argument in choice.rest:
-        override = parsed(argument) if "=" in argument else None
-        if override is not None and override.is_sweep_override():
-            space[override.key_or_group] = distribution_of(override)
-        elif argument not in MULTIRUN:
-            fixed.append(argument)
-    if not space:
-        raise InputError(
-            "hydra/sweeper=optuna needs keys to search, e.g. 'algo.ema=interval(0.9,0.99)'"
-        )
-    first = corners(space)
-    sweep = _empty(command, _composed(command, [*fixed, *first[0]]), choice.launcher or Launcher())
-    if sweep.launcher.score is None or sweep.launcher.lower is None:
-        raise InputError(
-            f"npmp {command.name} has no score known here: hydra.launcher.score=COLUMN of "
-            "metrics.csv "
-            "and hydra.launcher.lower=true, if less is better, or false"
-        )
-    for own in first:
-        complete(command, _composed(command, [*fixed, *own]), sweep.launcher.cores)
-    space = {key: as_json(distribution) for key, distribution in space.items()}
-    sweep.search = {"sweeper": asdict(sweeper), "arguments": fixed, "space": space}
-    return sweep
-
-
-def _composed(command: Verb, arguments: Sequence[str]) -> Job:
-    return command.jobs([argument for argument in arguments if argument not in MULTIRUN])[0]
+def workers_of(sweep: Sweep) -> Workers:
+    """Those that the sweep's launcher asks for. Raises InputError where there are none."""
+    return (Ray if sweep.launcher.kind == "ray" else Local)(sweep.folder, sweep.launcher)
 
 
 def go_on(sweep: Sweep, *, new: bool = False) -> int:
@@ -203,9 +142,8 @@ def go_on(sweep: Sweep, *, new: bool = False) -> int:
         if new:
             sweep.create()
         with sweep.locked():
-            search = None if sweep.search is None else Search(sweep, _composer(sweep))
-            code = drive(sweep, workers, search)
-            lines = report(sweep, search)
+            code = drive(sweep, workers)
+            lines = report_best(sweep)
     finally:
         workers.close()
     say(*(f"failed: {line}" for line in failures(sweep)), *lines)
@@ -228,11 +166,44 @@ def what_next(sweep: Sweep) -> str:
     )
 
 
-def _composer(sweep: Sweep) -> Callable[[Sequence[str]], dict[str, Any]]:
-    """A search's jobs from what they have for their own."""
-    command, fixed = command_of(sweep.verb), list((sweep.search or {})["arguments"])
+def report_best(sweep: Sweep) -> list[str]:
+    """Write best.yaml: the settings, less the seed, with the best mean score over finished jobs.
 
-    def compose(own: Sequence[str]) -> dict[str, Any]:
-        return complete(command, _composed(command, [*fixed, *own]), sweep.launcher.cores)
+    Returns: a line on it; none where nothing but the seed differs, or it is unknown which scores
+    are better.
+    """
+    launcher = sweep.launcher
+    scores: dict[tuple[str, ...], list[float]] = {}
+    for job in sweep.jobs:
+        own = tuple(entry for entry in job.overrides if not entry.startswith("seed="))
+        if job.state == FINISHED and job.score is not None:
+            scores.setdefault(own, []).append(job.score)
+    if not any(scores) or launcher.lower is None:
+        return []
+    means = {own: sum(found) / len(found) for own, found in scores.items()}
+    settings = (min if launcher.lower else max)(means, key=lambda key: means[key])
+    score, count = means[settings], len(scores[settings])
+    write_best(sweep, settings, score)
+    runs = f", mean of {count}" if count > 1 else ""
+    named = " ".join(settings) or "as without the sweep"
+    file = f"experiment={sweep.folder / BEST}"
+    return [f"best: {named} ({launcher.score} {score:.4g}{runs}); {file}"]
 
-    return compose
+
+def write_best(sweep: Sweep, settings: Sequence[str], score: float) -> None:
+    """SWEEP/best.yaml, in the form of conf/experiment/*.yaml."""
+    groups: list[dict[str, Any]] = []
+    values: dict[str, Any] = {}
+    for entry in OverridesParser.create().parse_overrides(list(settings)):
+        if entry.key_or_group in GROUPS:
+            groups.append({entry.key_or_group: entry.value()})
+            continue
+        *sections, leaf = entry.key_or_group.split(".")
+        inner = values
+        for section in sections:
+            inner = inner.setdefault(section, {})
+        inner[leaf] = entry.value()
+    content = {"verb": sweep.verb} | ({"defaults": groups} if groups else {}) | values
+    with atomic_path(sweep.folder / BEST) as path:
+        why = f"{sweep.launcher.score} {score:.6g}, the best of {len(sweep.jobs)} jobs"
+        path.write_text(f"# {why}\n" + yaml.safe_dump(content, sort_keys=False), encoding="utf-8")

@@ -4,7 +4,6 @@ their own folders."""
 from __future__ import annotations
 
 import math
-import re
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,14 +15,12 @@ from mocap_data.outside import read_json_object
 from npmp.settings import from_mapping
 from npmp.training.tables import as_number, read_table
 
-STATES = ("waiting", "running", "finished", "failed", "stopped", "pruned")
-WAITING, RUNNING, FINISHED, FAILED, STOPPED, PRUNED = STATES
-DONE = (FINISHED, PRUNED)  # not to be done again
+STATES = ("waiting", "running", "finished", "failed", "stopped")
+WAITING, RUNNING, FINISHED, FAILED, STOPPED = STATES
 
 PLAN, STATE, LOGS = "jobs.json", "sweep.json", "logs"
 # verbs whose settings cannot name code to run or files to write but out=
 SWEPT_VERBS = ("retarget", "imitate", "reuse", "evaluate")
-KEY = re.compile(r"[~+]{0,2}(?!hydra\b)\w[\w./@:]*=")  # how a setting begins
 
 
 @dataclass(frozen=True)
@@ -103,8 +100,6 @@ class Plan:
 
     verb: str
     jobs: list[Planned]
-    # of a search: `npmp.experiments.sweeping.search`
-    search: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         _refuse_unprintable(self.verb)
@@ -128,7 +123,6 @@ class Sweep:
     launcher: Launcher
     configs: list[dict[str, Any]] = field(repr=False)
     jobs: list[SweptJob]
-    search: dict[str, Any] | None = None
 
     def create(self) -> None:
         """Write a new sweep's files. Raises InputError where the folder holds one already."""
@@ -138,29 +132,18 @@ class Sweep:
                 "it, or choose another out="
             )
         for job in self.jobs:
-            self._refuse_used(job)
+            place = self.folder / job.name
+            if place.is_dir() and any(place.iterdir()):
+                raise InputError(
+                    f"{place} holds something already; choose another out=, or remove it"
+                )
         self.folder.mkdir(parents=True, exist_ok=True)
         self.save()
-        self._write_plan()
-
-    def _refuse_used(self, job: SweptJob) -> None:
-        place = self.folder / job.name
-        if place.is_dir() and any(place.iterdir()):
-            raise InputError(f"{place} holds something already; choose another out=, or remove it")
-
-    def add(self, job: SweptJob, config: dict[str, Any]) -> None:
-        """Another job. Raises InputError where its folder holds something."""
-        self._refuse_used(job)
-        self.jobs.append(job)
-        self.configs.append(config)
-        self._write_plan()
-
-    def _write_plan(self) -> None:
         jobs = [
             Planned(job.name, job.overrides, config)
             for job, config in zip(self.jobs, self.configs, strict=True)
         ]
-        write_json(self.folder / PLAN, asdict(Plan(self.verb, jobs, self.search)))
+        write_json(self.folder / PLAN, asdict(Plan(self.verb, jobs)))
 
     @classmethod
     def load(cls, folder: Path) -> Sweep:
@@ -172,17 +155,13 @@ class Sweep:
             plan = from_mapping(Plan, read_json_object(path), at="plan")
             path = folder / STATE
             state = from_mapping(SweepState, read_json_object(path), at="sweep")
-            # the plan may have one more, of a driver that died just then
-            jobs = state.jobs + [
-                SweptJob(job.name, job.overrides) for job in plan.jobs[len(state.jobs) :]
-            ]
-            if [job.name for job in plan.jobs] != [job.name for job in jobs]:
+            if [job.name for job in plan.jobs] != [job.name for job in state.jobs]:
                 raise ValueError(f"its jobs are not those of {PLAN}")
         except ValueError as error:  # InputError too
-            said = str(error)
-            raise InputError(said if str(path) in said else f"{path}: {said}") from error
+            text = str(error)
+            raise InputError(text if str(path) in text else f"{path}: {text}") from error
         configs = [job.config for job in plan.jobs]
-        return cls(folder, plan.verb, state.launcher, configs, jobs, plan.search)
+        return cls(folder, plan.verb, state.launcher, configs, state.jobs)
 
     def check_foreign(self) -> None:
         """Raise InputError for what could run code or write outside of the sweep's folder.
@@ -198,10 +177,6 @@ class Sweep:
             if Path(str(config.get("out"))).name in ("", ".."):
                 raise InputError(f"{self.folder / PLAN}: out={config.get('out')} names no file")
             refuse_shared_files(config)
-        search = self.search or {}
-        for entry in (*search.get("arguments", ()), *(f"{k}=" for k in search.get("space", ()))):
-            if not KEY.match(str(entry)):
-                raise InputError(f"{self.folder / PLAN}: {entry!r} is no setting of a job")
         root = self.folder.resolve()
         for path in self.folder.rglob("*"):
             if path.is_symlink() and not path.resolve().is_relative_to(root):
@@ -257,9 +232,17 @@ class SweepProgress:
     @classmethod
     def of(cls, path: Path, score: str | None, steps: Any) -> SweepProgress:
         """Of a run's metrics.csv; of what is not there, or not readable yet, nothing."""
-        done, found = columns(path, "env_steps", score or "env_steps")
+        try:
+            rows = read_table(path)
+        except (OSError, InputError):
+            rows = []
+
+        def latest(column: str) -> float | None:
+            known = [as_number(row.get(column)) for row in rows]
+            return next((value for value in reversed(known) if math.isfinite(value)), None)
+
         planned = float(steps) if isinstance(steps, int | float) else None
-        return cls(done[-1] if done else None, planned, found[-1] if found and score else None)
+        return cls(latest("env_steps"), planned, latest(score) if score else None)
 
     @property
     def share(self) -> float | None:
@@ -267,16 +250,6 @@ class SweepProgress:
         if self.env_steps is None or not self.steps:
             return None
         return min(1.0, self.env_steps / self.steps)
-
-
-def columns(path: Path, *names: str) -> list[list[float]]:
-    """The numbers in columns of a table, less empty cells; of a table that is not there, none."""
-    try:
-        rows = read_table(path)
-    except (OSError, InputError):
-        rows = []
-    each = [[as_number(row.get(name)) for row in rows] for name in names]
-    return [[value for value in column if math.isfinite(value)] for column in each]
 
 
 def failure(log: Path) -> str:

@@ -87,16 +87,13 @@ class Local:
 
     @property
     def slots(self) -> int:
-        """As `Workers.slots`."""
         return len(self.free) + len(self.running)
 
     def start(self, number: int, log: Path) -> None:
-        """As `Workers.start`."""
         cpus = self.free.pop(0)
         self.running[number] = begin(self.folder, number, log, cpus), cpus
 
     def ended(self, number: int) -> Ended | None:
-        """As `Workers.ended`."""
         process, cpus = self.running[number]
         if (code := process.poll()) is None:
             return None
@@ -107,11 +104,9 @@ class Local:
         return Ended(code, socket.gethostname())
 
     def stop(self, number: int) -> None:
-        """As `Workers.stop`."""
         self.running[number][0].terminate()
 
     def close(self) -> None:
-        """As `Workers.close`."""
         for process, _ in self.running.values():
             process.kill()
             process.wait()
@@ -157,18 +152,16 @@ class Ray:
 
     @property
     def slots(self) -> int:
-        """As `Workers.slots`, of the nodes that there are now."""
+        """Those of the nodes that there are now."""
         nodes = (node["Resources"].get("CPU", 0.0) for node in self._ray.nodes() if node["Alive"])
         fits = sum(int(cpus // self.launcher.cores) for cpus in nodes)
         return min(fits, self.launcher.jobs or fits)
 
     def start(self, number: int, log: Path) -> None:
-        """As `Workers.start`."""
         given = str(self.folder), number, str(log.resolve()), os.getcwd()
         self._running[number] = self._task.remote(*given)
 
     def ended(self, number: int) -> Ended | None:
-        """As `Workers.ended`."""
         done, _ = self._ray.wait([self._running[number]], timeout=0)
         if not done:
             return None
@@ -183,9 +176,8 @@ class Ray:
             return Ended(None, "", type(error).__name__)
 
     def stop(self, number: int) -> None:
-        """As `Workers.stop`."""
         self._ray.cancel(self._running[number], force=False)
 
     def close(self) -> None:
-        """As `Workers.close`: what a driver leaves behind, Ray ends."""
+        """Ray ends what a driver leaves behind."""
         self._ray.shutdown()

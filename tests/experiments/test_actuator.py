@@ -62,12 +62,6 @@ def test_fit_and_evaluate_judge_the_same_part(
     page = (judged / "report.html").read_text()
     assert "measured" in page and "</html>" in page and str(tmp_path) not in page
     assert cli.main(["actuator", "evaluate", *given, f"model={fitted}", "split=all"]) == 0
-    capsys.readouterr()
-    assert cli.main(["actuator", "show", str(fitted)]) == 0
-    shown = capsys.readouterr().out
-    assert (
-        "fitted to: servos.npz, 1.8 s, seed 0" in shown and "licence of the data: CC0-1.0" in shown
-    )
 
 
 def test_an_actuator_is_kept_aside_as_a_whole(data: Path, tmp_path: Path) -> None:
@@ -188,7 +182,6 @@ def test_another_verbs_folder_is_left_alone(
         (["fit", "data=absent.npz"], "absent.npz"),
         (["evaluate", "data=log.npz"], "needs model=..."),
         (["evaluate", "data=log.npz", "model=nowhere"], "no actuator model in 'nowhere'"),
-        (["show"], "npmp actuator show needs model="),
         (["import", "vicon", "source=x", "out=x.npz"], "no kind of recording 'vicon'"),
         (["import", "bam", "source=x", "out=x.h5"], "needs out=FILE.npz"),
         (["import", "bam", "out=x.npz"], "npmp actuator import needs source=..."),

@@ -1,5 +1,4 @@
-"""The benchmarks: what they print, the objective of the pose solve by hand, and that measuring
-changes nothing."""
+"""The benchmarks: what they print, and that measuring changes nothing."""
 
 from __future__ import annotations
 
@@ -7,16 +6,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
-from mocap_data import dog_gait
 from mocap_data.store import MotionSet
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.experiments.benchmarks import env, imitate, retarget
 from npmp.experiments.benchmarks.imitate import bare, noted, timed
-from npmp.experiments.benchmarks.retarget import BenchTrack, eq8, tracks_of
 from npmp.robots import Robot
 from npmp.sim import BatchSim
 from tests.environments import imitation_env
@@ -27,11 +23,9 @@ def last_line(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
 
 
 def test_retarget(capsys: pytest.CaptureFixture[str]) -> None:
-    retarget.main(["--repeats", "1", "--frames", "60", "debug=tiny"])
+    retarget.main(["--repeats", "1", "debug=tiny"])
     figures = last_line(capsys)
-    speeds = ("pipeline_frames_per_s", "pose_frames_per_s", "pose_frames_per_s_one_thread")
-    assert all(figures[name] > 0 for name in speeds) and figures["pose_cost"] > 0
-    assert 0 < figures["rms_marker_m"] < 0.05 and 0 < figures["pose_rms_m"] < 0.05
+    assert figures["pipeline_frames_per_s"] > 0 and 0 < figures["rms_marker_m"] < 0.05
 
 
 def test_env_compares_with_the_bare_simulator(
@@ -57,37 +51,6 @@ def test_shares_and_ratios(algo: str, data: Path, capsys: pytest.CaptureFixture[
     physics = spent["raw_physics"] / spent["sampler"]
     assert figures["ratio_to_raw_physics"] == pytest.approx(physics, rel=1e-2)
     assert 0.9 < figures["sampler_share"] + figures["learner_share"] <= 1.0
-
-
-@pytest.fixture(scope="module")
-def tracks(robot: Robot) -> list[BenchTrack]:
-    return tracks_of(
-        [dog_gait("walk", duration_s=2.0), dog_gait("trot", duration_s=2.0)], robot, {}, 150
-    )
-
-
-def test_tracks_take_so_many_frames(tracks: list[BenchTrack]) -> None:
-    # 2 s at 60 Hz are 120 frames: all of the first clip, 30 of the second. At the robot's 50 Hz,
-    # first and last frame kept: 119 / 60 s and 29 / 60 s hold 99 and 24 periods.
-    assert [len(track.goal) for track in tracks] == [100, 25]
-    assert tracks[0].problem is tracks[1].problem
-
-
-def test_eq8_by_hand(tracks: list[BenchTrack]) -> None:
-    """Targets at the markers of a standing pose, one moved by 3 cm, and one joint bent by 0.1
-    rad."""
-    from retarget import kinematics
-
-    problem = tracks[0].problem
-    qpos = np.concatenate([[0.0, 0.0, 0.5, 1.0, 0.0, 0.0, 0.0], problem.stand])[None]
-    qpos[0, 8] += 0.1
-    goal = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, qpos))
-    goal[0, 0, 1] += 0.03
-    rms, cost = eq8([BenchTrack(problem, goal)], [qpos])
-    # RMS over 9 markers: 0.03 / 3. Cost: w 0.03^2 + c 0.1^2.
-    assert rms == pytest.approx(0.03 / np.sqrt(goal.shape[1]))
-    weight = 1.0 if problem.weight is None else problem.weight[0]
-    assert cost == pytest.approx(weight * 0.0009 + problem.regularization * 0.01)
 
 
 @pytest.mark.parametrize("hold", ["zero_order", "first_order"])

@@ -60,14 +60,9 @@ def test_summary_and_report(done: Path) -> None:
         and min(summary["steps_per_s"].values()) > 0.0
     )
     assert summary["seed"] == 0
-    assert {"anymal_b_dog"} <= set(summary["zero_shot"]) and summary["zero_shot"]["anymal_b_dog"][
-        "tracked_fraction"
-    ] > 0.0
     assert {"npmp", "torch", "mujoco"} <= set(summary["versions"])
     report = (done / "report.html").read_text()
     assert "</html>" in report and str(done) not in report
-    assert f"{motion.name}: anymal_b_dog, zero-shot" in report
-    assert (done / "shipped" / "anymal_b_dog" / "evaluation.json").is_file()
     assert {"evaluation.json", "rollouts.h5", "config.yaml"} <= {
         entry.name for entry in done.iterdir()
     }
@@ -110,7 +105,8 @@ def test_a_demo_goes_on_with_its_own_stages_only(
     monkeypatch.setattr(demo, "stage", noted)
     monkeypatch.setattr(demo, "evaluate_module", enough)
     owner, values = stored_config(done / "imitate")
-    run, job = Run("demo", done, seed=0, device="cpu", threads=1), imitate.main.job(values)
+    run = Run("demo", done, seed=0, device="cpu", threads=1)
+    job = Job("imitate", imitate.main.keys, values)
     assert owner == "imitate" and real(run, job)[1].resume == done / "imitate"
     (done / "summary.json").unlink()  # as if it had been killed in its last stage
     assert npmp_demo(done, "seed=1") == 2 and "the stages are done" in capfd.readouterr().err

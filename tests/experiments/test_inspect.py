@@ -190,29 +190,17 @@ def test_modules_and_policies(
     assert "kind: " in "\n".join(lines)
 
 
-def test_runs_and_sweeps(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_runs(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, found, _ = inspected(trained, tmp_path, capsys)
     assert code == 0 and found["kind"] == "run folder of npmp imitate"
     assert "tracked_fraction" in found["last metrics"]
-    sweep = tmp_path / "sweep"
-    for name in ("seed=0", "seed=1"):
-        shutil.copytree(trained, sweep / name)
-    (sweep / "seed=2").mkdir()
-    shutil.copy(trained / "config.yaml", sweep / "seed=2")
-    code, swept, lines = inspected(sweep, tmp_path, capsys)
-    assert code == 0 and swept["kind"] == "sweep folder"
-    assert swept["runs"]["seed=0"] == swept["runs"]["seed=1"] == found["last metrics"]
-    for name in ("seed=0", "seed=1"):
-        (line,) = [line for line in lines if line.startswith(f"  {name}: ")]
-        assert f"tracked_fraction {found['last metrics']['tracked_fraction']}" in line
-    assert "  seed=2: no metrics yet" in lines
-    (sweep / "seed=1" / "config.yaml").write_text("a: [")
-    (sweep / "seed=0" / "metrics.csv").write_bytes(b"a,b\n\xff,1\n")
-    code, swept, lines = inspected(sweep, tmp_path, capsys)
-    assert code == 2 and len(swept["problems"]) == 2
+    broken = tmp_path / "broken"
+    shutil.copytree(trained, broken)
+    (broken / "config.yaml").write_text("a: [")
+    (broken / "metrics.csv").write_bytes(b"a,b\n\xff,1\n")
+    code, found, lines = inspected(broken, tmp_path, capsys)
+    assert code == 2 and len(found["problems"]) == 2
     assert "not a YAML file" in lines[-1] and "not a CSV file" in lines[-1]
-    code, found, lines = inspected(sweep / "seed=1", tmp_path, capsys)
-    assert code == 2 and "not a YAML file" in lines[-1] and "last metrics" in found
 
 
 def test_a_dataset_is_inspected_without_torch(data: Path) -> None:

@@ -83,57 +83,25 @@ def test_our_own_file(
     clip = found["clips"][1]
     assert (clip["recording"], clip["mirror"], clip["split"]) == ("walk", "left_right", "train")
     assert (clip["weight"], clip["feet"]) == (0.5, 4)
-    assert "all of them: rate hz 50" in printed
-    assert "1 mirror image besides" in printed and "a_lr" not in printed
+    assert "a_lr" not in printed
 
 
-@pytest.mark.parametrize("width", [80, 140])
 def test_a_large_dataset(
-    width: int,
-    standing: MotionSet,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    standing: MotionSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("COLUMNS", str(width))
-    still, mirror, longer, _ = standing.motions
+    still, mirror, _, _ = standing.motions
     qpos = still.qpos.copy()
     qpos[:, 0] += 0.02 * np.arange(len(qpos))  # 1 m/s at 50 Hz: a trot
-    quality = {
-        "rms_marker_m": 0.01157,
-        "foot_slide_mps": 5.794e-5,
-        "penetration_p99_m": 8.089e-5,
-        "float_m": 0.00044,
-    }
-    motions = [
-        dataclasses.replace(still, name=f"recording_with_a_long_name_c{i:02d}", quality=quality)
-        for i in range(28)
-    ]
-    motions += [dataclasses.replace(still, name="trot", qpos=qpos, quality=quality)]
-    motions += [
-        dataclasses.replace(mirror, quality=quality),
-        dataclasses.replace(longer, quality=quality),
-    ]
-    write_motions(
-        tmp_path / "m.h5",
-        dataclasses.replace(standing, motions=tuple(motions), provenance={"offsets": "x" * 20_000}),
-    )
+    motions = [dataclasses.replace(still, name=f"still_{i:02d}") for i in range(70)]
+    motions += [dataclasses.replace(still, name="trot", qpos=qpos), mirror]
+    provenance = {"offsets": "x" * 20_000}
+    large = dataclasses.replace(standing, motions=tuple(motions), provenance=provenance)
+    write_motions(tmp_path / "m.h5", large)
     found, printed = inspected(tmp_path / "m.h5", tmp_path, capsys)
-    assert found["provenance"]["offsets"] == "x" * 20_000
+    assert found["provenance"] == provenance
     assert f"  offsets: {'x' * 200}... (out= writes all)\n" in printed
-    assert [row["name"].strip() for row in found["medians"]] == ["median", "still (29)", "trot (1)"]
-    lines = [" ".join(line.split()) for line in printed.splitlines()]
-    at = lines.index("clips: the 25 longest of 30")
-    table = lines[
-        at : lines.index("1 mirror image besides, with the same figures; out= writes all")
-    ]
-    rows = [line for line in table if "1.16 0.01 0.1 0.4" in line]  # cm, cm/s, mm, mm
-    assert (
-        len(rows) == 25 + 3
-        and rows[0].startswith("b 0.6 ")
-        and rows[-1].startswith("trot (1) 0.4 ")
-    )
-    assert len(table) == 25 + 3 + 7  # no number takes a second line
+    assert [row["name"].strip() for row in found["medians"]] == ["median", "still (70)", "trot (1)"]
+    assert "the first 60 of 71; out= writes all" in printed and "still_60" not in printed
 
 
 def test_robots_motions(

@@ -21,7 +21,7 @@ from npmp.experiments.groups import CONF
 from npmp.experiments.sweeping import drive as driving
 from npmp.experiments.sweeping import launch as launching
 from npmp.experiments.sweeping.drive import drive, failures
-from npmp.experiments.sweeping.launch import Choice, chosen, complete, what_next
+from npmp.experiments.sweeping.launch import chosen, complete, what_next
 from npmp.experiments.sweeping.sweep import Launcher, Sweep, SweepProgress, SweptJob, failure
 from npmp.experiments.sweeping.workers import Ended, begin
 from tests.experiments.forked import SERVER
@@ -114,8 +114,7 @@ GOOD, KILLED, GONE, WRONG = (
         ),
         ("hydra.launcher.cores=0", "hydra.launcher: cores must be at least 1, got 0"),
         ("hydra.launcher.nodes=2", "hydra.launcher has no setting 'nodes'; did you mean 'cores'?"),
-        ("hydra/sweeper=ax", "no hydra/sweeper 'ax'; there are: optuna, basic"),
-        ("hydra.sweeper.trials=x", "hydra.sweeper.trials must be a whole number, got 'x'"),
+        ("hydra/sweeper=optuna", "there are no sweepers"),
         ("stepz=3", "npmp imitate has no setting 'stepz'; did you mean 'steps'?"),
         ("steps=3,many", "got 'many' (job seed=1,steps=many; none was started)"),
         ("algo.ema=0.9,2.0", "algo: ema must be in [0, 1], got 2.0 (job"),
@@ -142,10 +141,10 @@ def test_verbs_that_have_no_sweeps(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_launchers_settings_are_not_hydras() -> None:
     given = ["-m", "hydra.launcher.cores=2", "seed=1,2", "hydra/launcher=ray"]
-    assert chosen(given) == Choice(Launcher("ray", 2), None, ["-m", "seed=1,2"])
-    resources = chosen(["hydra/launcher=ray", "hydra.launcher.resources={a100: 1}"]).launcher
-    assert resources is not None and resources.resources == {"a100": 1.0}
-    assert chosen(["-m", "hydra/launcher=basic"]) == Choice(None, None, ["-m"])
+    assert chosen(given) == (Launcher("ray", 2), ["-m", "seed=1,2"])
+    launcher, _ = chosen(["hydra/launcher=ray", "hydra.launcher.resources={a100: 1}"])
+    assert launcher is not None and launcher.resources == {"a100": 1.0}
+    assert chosen(["-m", "hydra/launcher=basic"]) == (None, ["-m"])
 
 
 def test_robots_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -180,13 +179,6 @@ def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFix
         cli.main(["sweeps", "show", str(out.parent)]) == 0
         and "2 finished" in capsys.readouterr().out
     )
-    assert (
-        cli.main(["sweeps", "list", str(tmp_path)]) == 0 and "retarget" in capsys.readouterr().out
-    )
-    assert (
-        cli.main(["sweeps", "list", str(tmp_path / "a folder")]) == 0
-        and "no sweeps" in capsys.readouterr().out
-    )
     moved = out.parent.rename(tmp_path / "elsewhere")  # it goes on where it is
     sweep = Sweep.load(moved)
     sweep.jobs[1].state = "stopped"
@@ -200,7 +192,7 @@ def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFix
     [
         (["show"], "npmp sweeps show needs target="),
         (["show", "nowhere"], "nowhere: no sweep (it has no jobs.json)"),
-        (["forget", "x"], "has no action 'forget'; there are: list, show, resume"),
+        (["forget", "x"], "has no action 'forget'; there are: show, resume"),
     ],
 )
 def test_what_sweeps_refuses(
@@ -253,9 +245,6 @@ def test_a_damaged_sweep_is_one_line(
     ("plan", "message"),
     [
         ({"verb": "deploy"}, "no sweep of npmp 'deploy' can be resumed"),
-        ({"search": {"arguments": ["hydra.callbacks.x=1"], "space": {}}}, "'hydra.callbacks.x=1'"),
-        ({"search": {"arguments": ["--config-dir=."], "space": {}}}, "'--config-dir=.' is no sett"),
-        ({"search": {"arguments": [], "space": {"hydra/launcher": {}}}}, "'hydra/launcher='"),
         ({"name": "../../x"}, "'../../x' is no name of a job"),
         ({"name": "/tmp/x"}, "'/tmp/x' is no name of a job"),
         ({"name": "logs"}, "'logs' is no name of a job"),
@@ -274,7 +263,7 @@ def test_a_foreign_sweep_runs_no_code_and_writes_nowhere_else(
         json.loads(Path("s", name).read_text()) for name in ("jobs.json", "sweep.json")
     )
     for key, value in plan.items():
-        (content if key in ("verb", "search") else content["jobs"][0])[key] = value
+        (content if key == "verb" else content["jobs"][0])[key] = value
     state["jobs"][0]["name"] = content["jobs"][0]["name"]
     Path("s/jobs.json").write_text(json.dumps(content))
     Path("s/sweep.json").write_text(json.dumps(state))
