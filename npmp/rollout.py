@@ -27,7 +27,7 @@ class Decision(NamedTuple):
 
 
 class Actor(Protocol):
-    """Who moves the robots: memory in, memory out."""
+    """What moves the robots: memory in, memory out."""
 
     def initial_memory(self, n: int) -> Tree:
         """The memory of n episodes that begin, leaves (n, ...)."""
@@ -37,7 +37,7 @@ class Actor(Protocol):
 
 
 class Moment(NamedTuple):
-    """One control step, as a recorder is shown it: after the step, before anybody is reset."""
+    """One control step, as a recorder is shown it: after the step, before any reset."""
 
     first: Tensor  # (n,) bool: it was the first of its episode
     memory: Tree  # that the decision was made with
@@ -57,7 +57,7 @@ Recorder = Callable[[Moment], "bool | None"]
 
 
 def at_end(step: EnvStep) -> Tensor:
-    """Episodes end as the task says: by failure or by time, (n,) bool."""
+    """Episodes end by failure or by time, (n,) bool."""
     return step.terminated | step.truncated
 
 
@@ -83,7 +83,7 @@ def rollout(
         led to.
       carried: of the rollout before; None where all episodes begin now. The environment is not
         reset first.
-      resets: which robots (n,) bool start anew after a step; None: nobody, whatever happens.
+      resets: which robots (n,) bool start anew after a step; None: none.
 
     Returns: what goes on from here.
     """

@@ -37,8 +37,11 @@ VERSION = 1
 DECODERS = ("lstm", "joints")
 # what the networks' weights may be on disk
 STORED_AS = {"float32": torch.float32, "float16": torch.float16}
-# what the robot and the code settle; a module that says otherwise was made for something else
+# what the robot and the code settle; a module with other values was made for something else
 SETTLED = (
+    "robot",
+    "joint_names",
+    "model_sha256",
     "home_pose",
     "kp",
     "kd",
@@ -168,19 +171,19 @@ class SkillModule(nn.Module):
         """A module without skills for the same robot, driven and sensed alike: its latents are
         joint targets, its prior is white, and of this module it has the input scales alone. With it
         a policy learns from scratch, by the same code."""
-        joints, said = len(self.contract.joint_names), self.contract.training
+        joints, training = len(self.contract.joint_names), self.contract.training
         net = NetConfig(
             latent_dim=joints, alpha=0.0, encoder_width=1, decoder_width=1, lstm_width=1
         )
         kept = {
             key: value
-            for key, value in said.items()
+            for key, value in training.items()
             if key in ("hold", "accelerometer", "command_range")
         }
         plain = SkillModule(
             replace(self.contract, net=asdict(net), decoder="joints", training=kept)
         )
-        # of the encoder: nobody asks it, and a module's file has all its parts
+        # the encoder is not used, but a module's file has all its parts
         for parameter in plain.parameters():
             nn.init.zeros_(parameter)
         plain.context_scale.load_state_dict(self.context_scale.state_dict())
@@ -250,8 +253,8 @@ class SkillModule(nn.Module):
 
     @property
     def accelerometer(self) -> str:
-        """What accelerometers read in training, "imu" or "root"; of a module that does not say so
-        "root"."""
+        """What accelerometers read in training, "imu" or "root"; "root" in records
+        without it."""
         return str(self.contract.training.get("accelerometer", "root"))
 
     def initial_state(self, n: int) -> DecoderState:
@@ -276,7 +279,7 @@ class SkillModule(nn.Module):
         """Write the folder, atomically file by file.
 
         Args:
-          training: what to record of the training; by default what the module says already.
+          training: what to record of the training; by default the module's own record.
           dtype: the networks' weights on disk, float32 or float16, which keeps 11 bits of each;
             normalizers and the latents' range stay float32.
 
@@ -323,17 +326,6 @@ class SkillModule(nn.Module):
         Raises:
           InputError: naming what differs.
         """
-        if robot.name != self.robot:
-            raise InputError(f"the module is for robot '{self.robot}', not '{robot.name}'")
-        if list(robot.joint_names) != self.contract.joint_names:
-            raise InputError(
-                f"the module's joints are {self.contract.joint_names}, the robot's "
-                f"{list(robot.joint_names)}"
-            )
-        if robot.model_sha256 != self.contract.model_sha256:
-            raise InputError(
-                f"the module was trained on another model of '{robot.name}' (model_sha256 differs)"
-            )
         mine = asdict(self.contract)
         theirs = asdict(
             SkillContract.for_robot(

@@ -14,9 +14,9 @@ from npmp.settings import as_plain, flat
 ROOT = Path(__file__).resolve().parents[1]
 
 
-def test_the_documentation_has_at_most_17000_words() -> None:
+def test_the_documentation_has_at_most_17200_words() -> None:
     words = {page: len(page.read_text().split()) for page in (ROOT / "docs").rglob("*.md")}
-    assert sum(words.values()) <= 17_000, sorted(words.items(), key=lambda item: -item[1])[:5]
+    assert sum(words.values()) <= 17_200, sorted(words.items(), key=lambda item: -item[1])[:5]
 
 
 def test_lines_of_prose_have_at_most_100_columns() -> None:

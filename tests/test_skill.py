@@ -230,7 +230,7 @@ def test_a_lacking_entry_is_named_and_an_added_one_ignored(folder: Path) -> None
 def test_other_robots_are_refused_by_what_differs(module: SkillModule, robot: Robot) -> None:
     module.check_robot(robot)
     renamed = dataclasses.replace(robot, name="anymal_c")
-    with pytest.raises(InputError, match="'anymal_b', not 'anymal_c'"):
+    with pytest.raises(InputError, match="robot is anymal_b, but for 'anymal_c'"):
         module.check_robot(renamed)
     other_model = dataclasses.replace(robot, model_sha256="0" * 64)
     with pytest.raises(InputError, match="model_sha256"):

@@ -1,6 +1,6 @@
 """The ground under all robots of an environment: flat, or fields of a terrain, each robot on one.
 
-`TaskEnv` has one whatever the task. On flat ground it says nothing: states are as they are, and
+Every `TaskEnv` has one. On flat ground it changes nothing: states are as they are, and
 what observes the ground has no columns.
 """
 
@@ -25,7 +25,7 @@ STARTS = ("gentle", "uphill")
 AHEAD = tuple(0.1 * i for i in range(-5, 6))
 ASIDE = tuple(0.1 * i for i in range(-3, 4))
 AROUND = torch.cartesian_prod(torch.tensor(AHEAD), torch.tensor(ASIDE))  # (g, 2)
-_HARD_ENOUGH_M = 1.0  # an episode that was asked to go less far says nothing about the ground
+_HARD_ENOUGH_M = 1.0  # a shorter commanded way does not judge the ground
 
 
 @dataclass(frozen=True)
@@ -238,8 +238,8 @@ class RoughGround(Ground):
         """The levels that the episodes of robots ids, now over, have earned. draw (k,) uniform in
         [0, 1)."""
         failed, asked, went, row = self.failed[ids], self.asked[ids], self.went[ids], self.row[ids]
-        far, said = went >= 0.5 * asked, failed | (asked >= _HARD_ENOUGH_M)
-        row = torch.where(said, row + torch.where(far & ~failed, 1, -1), row).clamp(min=0)
+        far, counts = went >= 0.5 * asked, failed | (asked >= _HARD_ENOUGH_M)
+        row = torch.where(counts, row + torch.where(far & ~failed, 1, -1), row).clamp(min=0)
         row = torch.where(row < self._rows, row, (draw * self._rows).long())
         self.row = self.row.index_copy(0, ids, row)
 
@@ -352,7 +352,7 @@ class RoughGround(Ground):
 
 
 def make_ground(config: Any) -> Ground:
-    """The ground that a task's settings ask for; flat where they do not say. Raises InputError for
+    """The ground that a task's settings ask for; flat where they name none. Raises InputError for
     more fields than memory holds."""
     if not isinstance(config, GroundConfig) or config.terrain == "flat":
         return Ground()

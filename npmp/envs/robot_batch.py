@@ -1,6 +1,6 @@
 """Simulated robots as a policy meets them: physics, drives, pushes and senses, before any task.
 
-Tasks say where robots are placed, what is asked of them and when an episode ends; everything
+Tasks place robots, give commands and end episodes; everything
 between an action and the next observation is here, so that it is the same in imitation and reuse.
 """
 
@@ -45,8 +45,7 @@ _REMEMBERED = 100
 
 
 class Wired(Protocol):
-    """Whatever says how a robot's setpoints are held and its accelerometer read: a module, a task's
-    settings."""
+    """A module or a task's settings: how setpoints are held and the accelerometer is read."""
 
     @property
     def hold(self) -> str:
@@ -227,7 +226,7 @@ class RobotBatch:
     @property
     def current_squares(self) -> Tensor | None:
         """The squares of the motors' currents, mean over the physics steps of the last control
-        step, (n, nu) [A^2]; None where no model of real drives tells them."""
+        step, (n, nu) [A^2]; None where no model of real drives gives them."""
         squares = None if self.sim.drives is None else self.sim.drives.current_squares
         return None if squares is None else squares.to(self.device)
 

@@ -40,7 +40,7 @@ class Outcome(NamedTuple):
     failed: Tensor  # (n,) bool: the value of what follows is zero
     # (n,) bool: the task itself is over, a clip say; bootstrap the value of what follows
     ended: Tensor
-    error: Tensor  # (n,) the task's error, in the unit that its name says
+    error: Tensor  # (n,) the task's error, in the unit of `error_name`
     # what figures and pictures are made of, (n, ...) by name; never written to
     seen: Mapping[str, Tensor] = {}
 
@@ -89,7 +89,7 @@ class Traces(NamedTuple):
 
 
 class ExtraInput(Protocol):
-    """What a policy observes beside the task's own inputs, where the settings say so."""
+    """What a policy observes beside the task's own inputs, by its settings."""
 
     @property
     def ranges(self) -> Mapping[str, tuple[float, float]]:
@@ -141,7 +141,7 @@ class Task(ABC):
     # other tasks whose inputs it gives, so that their policies can do it
     policies_of: ClassVar[tuple[str, ...]] = ()
     trial_s: float = 60.0  # of a trial by which a policy is judged
-    # an episode is over then; None: when the task says so. `TaskEnv` may end it before
+    # an episode is over then; None: when the task ends it. `TaskEnv` may end it before
     episode_s: float | None = None
 
     robot: Robot
@@ -266,7 +266,7 @@ class Task(ABC):
 
     @final
     def privileged(self) -> Tensor:
-        """What a critic knows besides the latent, (n, p): the true state, what is observed, the
+        """What a critic observes with the latent, (n, p): the true state, what is observed, the
         drawn physics and pushes, `hidden`, the ground around."""
         env, known = self.env, [getattr(self, name) for name in self.hidden]
         state = true_state(env.ground.local(env.state), env.home)

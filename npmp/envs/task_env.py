@@ -48,7 +48,7 @@ class TaskEnv(Generic[T]):
 
         Args:
           robots: what stands between action and observation; by default ideal robots, setpoints
-            held as the task says.
+            held as the task's settings ask.
           num_threads: of the physics; 0: all cores. No result depends on it.
           device: where all tensors are, those that go in included.
           episode_s: after which episodes end, where the task's own are longer or do not end by

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, TypeVar, cast
 
 import torch
 
@@ -15,18 +15,10 @@ import torch
 _WORTH_IT = 2048
 
 
-class _Many(Protocol):
-    @property
-    def num_envs(self) -> int:
-        """Robots simulated at once."""
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
-Env = TypeVar("Env", bound=_Many)
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def serial_if_small(method: Callable[Concatenate[Env, P], R]) -> Callable[Concatenate[Env, P], R]:
+def serial_if_small(method: Method) -> Method:
     """Decorates an environment's method: torch runs on the calling thread alone where the robots
     are few.
 
@@ -37,7 +29,7 @@ def serial_if_small(method: Callable[Concatenate[Env, P], R]) -> Callable[Concat
     """
 
     @functools.wraps(method)
-    def run(self: Env, *args: P.args, **kwargs: P.kwargs) -> R:
+    def run(self: Any, *args: Any, **kwargs: Any) -> Any:
         threads = torch.get_num_threads()
         beside = threading.current_thread() is not threading.main_thread()
         if threads == 1 or beside or self.num_envs >= _WORTH_IT:
@@ -48,4 +40,4 @@ def serial_if_small(method: Callable[Concatenate[Env, P], R]) -> Callable[Concat
         finally:
             torch.set_num_threads(threads)
 
-    return run
+    return cast(Method, run)

@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Inside, torch's CPU generator starts from this seed; outside, nobody notices.
+    """Inside, torch's CPU generator starts from this seed; outside, nothing changes.
 
     Networks are built on the CPU and moved, so that the same seed gives the same weights on every
     device. What is drawn on a GPU inside is neither seeded nor restored.

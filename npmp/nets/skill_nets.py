@@ -147,8 +147,7 @@ class Decoder(nn.Module):
 
 
 class JointDecoder(nn.Module):
-    """No skill at all: the latent is the joint targets, so that whoever commands it learns from
-    scratch.
+    """No skill at all: the latent is the joint targets, so a policy learns from scratch.
 
     In the place of `Decoder`, without weights or memory.
     """

@@ -128,7 +128,7 @@ def drag_force(velocity: Tensor, drag: Tensor, mass: Tensor, dt: float) -> Tenso
 
 
 def jumped(target: Tensor, uniform: Tensor, distance: float) -> Tensor:
-    """Targets (n, 2) moved by a distance in the direction that uniform (n,) in [0, 1) says."""
+    """Targets (n, 2) moved by a distance in a direction given by uniform (n,) in [0, 1)."""
     return target + _polar(torch.full_like(uniform, distance), 2.0 * math.pi * uniform)
 
 

@@ -89,7 +89,7 @@ class Imitation(Task):
         self.reference = Reference(robot, motions)
 
     def bind(self, env: TaskEnv[Any]) -> None:
-        """As `Task.bind`. Raises InputError for a penalty on currents where drives tell none."""
+        """As `Task.bind`. Raises InputError for a penalty on currents where drives have none."""
         super().bind(env)
         if self.config.reward.current_weight and env.robots.current_squares is None:
             raise InputError(_no_current(self.config.reward.current_weight, env.robots.config))
@@ -272,7 +272,7 @@ class Imitation(Task):
 
 
 def _no_current(weight: float, robots: RobotBatchConfig) -> str:
-    """Why drives tell no current, and which do."""
+    """The message for drives without a current."""
     if robots.real_drives is None:
         why = f"the drives of actuator={robots.actuator} are ideal and tell no current"
     else:

@@ -174,7 +174,7 @@ class Recover(Task):
         return 1.0 - state.root_rot[..., 2, 2], missing
 
     def figures(self, trial: Trial) -> dict[str, Any]:
-        """Besides `Task.figures`: `recovered`, the share of robots that are up within `IN_TIME_S`
+        """As `Task.figures`, and `recovered`, the share of robots that are up within `IN_TIME_S`
         and stay so until the trial ends, `not_recovered`, the rest, and `recovery_s`, the median
         time until they are up for good. Robots that landed on their feet do not count."""
         up = trial.seen["up"]  # (T, n)

@@ -3,7 +3,7 @@ terms as in CoMic and dm_control).
 
 Pure functions of (robot's poses, reference frames), for the simulated and for the imagined robot
 alike. The penalty on the motors' current, which eq. 14 adds for ANYmal, is of simulated robots
-only, whose drives tell currents.
+only, whose drives have currents.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class WalkOn(Walk):
     `recover`, its bodies collide with each other. Episodes begin where drops have left the robot,
     or as those of `Walk`.
 
-    It is no task of its own: a walking policy observes and is judged by what task `walk` says.
+    It is no task of its own: its inputs and figures are those of task `walk`.
     Also seen: `up`, (n,) bool.
     """
 
@@ -58,7 +58,7 @@ class WalkOn(Walk):
         return Start(qpos, qvel, RobotState.unpack(state))
 
     def judge(self) -> Outcome:
-        """As `Walk.judge`, but that only robots fail whose simulation has broken down."""
+        """As `Walk.judge`, but only a broken simulation is a failure."""
         outcome, env = super().judge(), self.env
         up = self.falls.is_up(env.state, env.state.root_pos.new_ones(1))
         return outcome._replace(failed=env.robots.broken, seen={**outcome.seen, "up": up})

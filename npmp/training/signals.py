@@ -12,7 +12,7 @@ from types import FrameType
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal ended a run in good order; the message says how it goes on."""
+    """A signal ended a run in good order; the message names the command that continues it."""
 
     def __init__(self, message: str, code: int):
         super().__init__(message)
@@ -25,7 +25,7 @@ def terminals() -> list[int]:
 
 
 def silence(streams: Sequence[int]) -> None:
-    """From now on what is written to these goes nowhere."""
+    """Discard what is written to these from now on."""
     nowhere = os.open(os.devnull, os.O_RDWR)
     for stream in streams:
         os.dup2(nowhere, stream)
@@ -48,10 +48,10 @@ def outliving(streams: Sequence[int]) -> Iterator[None]:
 def signals_noted(doing: str = "stopping at a checkpoint, soon") -> Iterator[list[signal.Signals]]:
     """Inside, SIGINT, SIGTERM and SIGHUP (a terminal that is gone; not where it is ignored, as by
     nohup) do not interrupt but are noted in the list; a second one raises Stopped at once. Shell
-    and system both send SIGHUP, so that one never counts as a second; what is then said to the
-    terminal goes nowhere.
+    and system both send SIGHUP, so that one never counts as a second; then output to the
+    terminal is discarded.
 
-    doing: what the first one is told to be followed by.
+    doing: what follows the first one, for its message.
     """
     noted: list[signal.Signals] = []
     hangup = getattr(signal, "SIGHUP", None)  # Windows has none

@@ -57,7 +57,7 @@ def test_wander_needs_a_module_alone(tmp_path: Path, capsys: pytest.CaptureFixtu
         (["skill", "info"], "needs module="),
         (
             ["skill", "wander", "anymal_b_dog", "robot=op3"],
-            "the module is for robot 'anymal_b', not 'op3'",
+            "the module's robot is anymal_b, but for 'op3' it is op3",
         ),
         (["skill", "wander", "anymal_b_dog", "seconds=0"], "seconds"),
         (

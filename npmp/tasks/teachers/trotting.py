@@ -32,7 +32,7 @@ class TrotConfig:
     """How ANYmal B trots [D: by the cross-entropy method in simulation]. Raises ValueError for
     values out of range."""
 
-    # in which each leg swings once, where `WalkConfig.clock_s` does not say so
+    # in which each leg swings once, where `WalkConfig.clock_s` is not given
     period_s: float = 0.46
     # share of the period that a leg swings
     swing: float = 0.398
