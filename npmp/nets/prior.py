@@ -89,3 +89,17 @@ def kl_per_dimension(mu: Tensor, std: Tensor, alpha: float) -> Tensor:
     variance = prior_std(alpha) ** 2
     ratio = std.square() / variance
     return 0.5 * (ratio + mu.square() / variance - 1.0 - ratio.log())
+
+
+def kl_between(latent: Latent, other: Latent) -> Tensor:
+    """KL[ N(m_1, s_1^2) || N(m_2, s_2^2) ] of (..., d), summed over the latent dimensions [nats]."""
+    ratio = (latent.std / other.std).square()
+    square = ((latent.mean - other.mean) / other.std).square()
+    return 0.5 * (ratio + square - 1.0 - ratio.log()).sum(-1)
+
+
+def cross_entropy(shown: Latent, latent: Latent) -> Tensor:
+    """E over `shown` of -log `latent`, without its constant, summed over dimensions [nats]. A
+    `shown` of std 0 is a sample."""
+    square = shown.std.square() + (shown.mean - latent.mean).square()
+    return (square / (2.0 * latent.std.square()) + latent.std.log()).sum(-1)

@@ -16,11 +16,13 @@ from npmp.actors import Latents, PriorActor, SkillMemory, TrackingActor
 from npmp.envs.state import RobotState
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
+from npmp.nets.prior import Latent, cross_entropy
 from npmp.policy import HighLevelPolicy, PolicyInput
 from npmp.rl.optimization import descend
 from npmp.rollout import Decision, Moment, rollout
 from npmp.training.schedules import linear
 from npmp.tree import stack_trees
+from npmp.world_model.behavior import BehaviorPrior
 
 SEQUENCE = 32  # control steps, the memory empty before each [D]
 BATCH = 128  # sequences per update [D]
@@ -83,10 +85,10 @@ def goal_steps(dt: float) -> int:
 def labelled(shown: Demonstration, task: Task, window: int) -> tuple[Tensor, Tensor]:
     """What each step led to: the goal that the next `window` steps fulfilled in the mean, (T -
     window + 1, n, g), and where (T - window + 1, n) bool these steps are of one episode that did
-    not fail in them."""
-    if task.achieved is None:
-        raise ValueError(f"task '{task.name}' does not say what a step has achieved")
-    goal = task.achieved(RobotState.unpack(shown.after)).unfold(0, window, 1).mean(-1)
+    not fail in them. A task that does not say what a step has achieved has goals of no width."""
+    after = RobotState.unpack(shown.after)
+    goal = after.root_pos[..., :0] if task.achieved is None else task.achieved(after)
+    goal = goal.unfold(0, window, 1).mean(-1)
     here = shown.first[: len(goal)]
     starts, failures = (
         flag.float().unfold(0, window, 1).sum(-1) for flag in (shown.first, shown.failed)
@@ -135,9 +137,62 @@ def fit_policy(
         given = PolicyInput(shown.seen[t, robot], asked, shown.z_prev[t, robot])
         mean, std, _, _ = policy(given, policy.initial_state(BATCH), shown.first[t, robot])
         weight = sound[t, robot].float()
-        square = shown.std[t, robot].square() + (shown.mean[t, robot] - mean).square()
-        entropy = (square / (2.0 * std.square()) + std.log()).sum(-1)
+        there = Latent(shown.mean[t, robot], shown.std[t, robot])
+        entropy = cross_entropy(there, Latent(mean, std))
         loss = (entropy * weight).sum() / weight.sum().clamp(min=1.0)
         descend(loss, optimizer, 1.0)
         losses[1:] = [loss.detach()]  # behind the first the last
     return losses[0].item(), losses[-1].item()
+
+
+# of a behaviour prior: updates, moments per update, share of the robots kept aside [D]
+PRIOR_UPDATES, PRIOR_BATCH, HELD_OUT = 3000, 1024, 0.1
+
+
+def fit_behavior(
+    prior: BehaviorPrior,
+    shown: Demonstration,
+    task: Task,
+    generator: torch.Generator,
+    *,
+    window: int,
+    updates: int = PRIOR_UPDATES,
+) -> dict[str, float]:
+    """Fit a behaviour prior to what was shown, each step with the goal that it led to.
+
+    Returns: the cross entropy per step [nats], relative to that of the AR(1) prior, of the moments
+    that it was fitted to and of robots kept aside: below 0 where it knows more.
+    """
+    goal, sound = labelled(shown, task, window)
+    before = RobotState.unpack(shown.before[: len(goal)])
+    asked = task.see(before, goal) if prior.goal_width else goal
+    features = prior.inputs(before, asked)
+    count, rest = len(goal), max(1, round((1.0 - HELD_OUT) * goal.shape[1]))
+
+    def moments(robots: slice) -> tuple[Tensor, ...]:
+        kept = sound[:, robots]
+        parts = (features, shown.mean[:count], shown.std[:count], shown.z_prev[:count])
+        return tuple(part[:, robots][kept] for part in parts)
+
+    def gain(part: tuple[Tensor, ...]) -> Tensor:
+        """What the prior's cross entropy exceeds the AR(1) prior's by."""
+        seen, mean, std, z_prev = part
+        general = Latent(prior.alpha * z_prev, torch.full_like(z_prev, prior.start))
+        there = Latent(mean, std)
+        return cross_entropy(there, prior(seen, z_prev)) - cross_entropy(there, general)
+
+    learned, aside = moments(slice(rest)), moments(slice(rest, None))
+    prior.set_examples(learned[0], generator)
+    optimizer = torch.optim.Adam(prior.parameters(), lr=RATE[0])
+    for update in range(updates):
+        optimizer.param_groups[0]["lr"] = linear(RATE, update / updates)
+        rows = torch.randint(
+            len(learned[0]), (PRIOR_BATCH,), generator=generator, device=goal.device
+        )
+        loss = gain(tuple(part[rows] for part in learned)).mean()
+        descend(loss, optimizer, 1.0)
+    figures = {"behavior_loss": loss.item()}
+    if len(aside[0]):
+        with torch.no_grad():
+            figures["behavior_loss_held_out"] = gain(aside).mean().item()
+    return figures

@@ -39,6 +39,7 @@ from npmp.training.cloning import (
     SEQUENCE,
     Demonstrator,
     demonstrate,
+    fit_behavior,
     fit_policy,
     goal_steps,
     held_up,
@@ -47,6 +48,7 @@ from npmp.training.exploration import Explorer, require_tracking, step_of
 from npmp.training.schedules import linear
 from npmp.training.trainer import Gathered, StepMeans, mean_figures
 from npmp.tree import cat_trees, leaves
+from npmp.world_model.behavior import BehaviorPrior
 from npmp.world_model.fitting import WINDOW, ModelFit
 from npmp.world_model.imagination import Imagination
 from npmp.world_model.model import WorldModel
@@ -69,7 +71,7 @@ class ModelBasedConfig:
 
     prior_share, prior_steps, rejoin_rate, wasserstein = 0.0, 1, 0.0, 0.0
     new_goals, effort, smoothness, style_ramp = 0.0, 0.0, 0.0, (0.0, 1.0)
-    clone_steps, clone_updates = 0, 0
+    clone_steps, clone_updates, behavior = 0, 0, 0.0
 
     # units of the dynamics model
     model_hidden: tuple[int, ...] = (256, 256, 256)
@@ -216,15 +218,29 @@ class ModelBasedTrainer(Resumable):
         # without skills there is nothing to clone, without `achieved` no goal that it was for
         says = skill.contract.decoder != "joints" and self.env.task.achieved is not None
         self.clones = self.new and c.clone_updates > 0 and says and not self.guided
-        self.demonstrates = not self.guided and (self.clones or recordings is None)
-        if recordings is not None and self.clones:
+        self.behavior: BehaviorPrior | None = None
+        if c.behavior and skill.contract.decoder != "joints":
+            self.behavior = self._new_behavior()
+        self.demonstrates = not self.guided and (
+            self.clones or recordings is None or self.behavior is not None
+        )
+        if recordings is not None and self.demonstrates:
             skill.check_encoder(self.env.robot)
         least = goal_steps(self.env.dt) + SEQUENCE
         self.clone_steps = c.clone_steps or max(least, 128 if recordings is not None else 320)
-        if self.clones and self.clone_steps < least:
+        if self.demonstrates and self.clone_steps < least:
             raise InputError(
                 f"algo.clone_steps={self.clone_steps}: sequences and what follows them take {least}"
             )
+
+    def _new_behavior(self) -> BehaviorPrior:
+        """One that is to be fitted by `warm_up`, for goals that the task says to be achieved."""
+        env, policy = self.env, self.player.policy
+        goal = env.task.goal()
+        width = env.task.see(env.state, goal).shape[-1] if env.task.achieved is not None else 0
+        with seeded(self.seed):
+            prior = BehaviorPrior(env.home, width, self.player.skill.latent_dim, policy.alpha)
+        return prior.to(env.device)
 
     def _imagination(self, recordings: Task | None) -> Imagination:
         c, env = self.config, self.env
@@ -240,7 +256,7 @@ class ModelBasedTrainer(Resumable):
         self.frees = self.guided and bool(c.posture or c.wasserstein)
         return Imagination(
             self.player, self.fit.frozen, sensing, env.task, env.ground, self.postures, crowd,
-            frees=self.frees, compile=c.compile,
+            behavior=self.behavior, share=c.behavior, frees=self.frees, compile=c.compile,
         )  # fmt: skip
 
     def _require_memory(self, width: int) -> None:
@@ -318,15 +334,20 @@ class ModelBasedTrainer(Resumable):
         if recordings is None:
             held = PostureRange(held_up(shown, round(SOUND_S / env.dt)))
             self.postures.load_state_dict(held.state_dict())
+        window, figures = goal_steps(self.env.dt), {}
+        if self.behavior is not None:
+            figures = fit_behavior(
+                self.behavior, shown, self.env.task, self.generator, window=window
+            )
+            self.behavior.requires_grad_(False)
         if not self.clones:
-            return {}
-        window, updates = goal_steps(self.env.dt), c.clone_updates
+            return figures
         assert isinstance(policy, HighLevelPolicy)  # an encoder has nothing to clone
         first, last = fit_policy(
-            policy, shown, self.env.task, self.generator, window=window, updates=updates
+            policy, shown, self.env.task, self.generator, window=window, updates=c.clone_updates
         )  # fmt: skip
         self.average.policy.weights.load_state_dict(policy.weights.state_dict())
-        return {"clone_loss_before": first, "clone_loss": last}
+        return figures | {"clone_loss_before": first, "clone_loss": last}
 
     # --- collection ---
 
@@ -475,6 +496,7 @@ class ModelBasedTrainer(Resumable):
             "model": self.model,
             "model_optimizer": self.fit.optimizer,
             "postures": self.postures,
+            **({} if self.behavior is None else {"behavior": self.behavior}),
             "env": self.env,
             "replay": self.replay,
             "carried": self.carried,

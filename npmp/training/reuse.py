@@ -52,7 +52,9 @@ class ReuseModelBasedConfig(ModelBasedConfig):
     # share of the imagined robots that are asked something new at the start
     new_goals: float = 0.5
     action_noise: tuple[float, float] = (0.03, 0.03)
-    beta: tuple[float, float] = (0.01, 0.01)
+    beta: tuple[float, float] = (0.02, 0.02)
+    # share of that KL which is to a behaviour prior, what the module does itself; the rest to AR(1)
+    behavior: float = 0.9
     # without it runs end in falls
     posture: float = 5.0
     # weight of the setpoints' distance from the joints, summed over them [1/rad]
@@ -71,7 +73,7 @@ class ReuseModelBasedConfig(ModelBasedConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         ranges.pairs(self, "style_ramp")
-        ranges.share(self, "new_goals", "style_ramp")
+        ranges.share(self, "new_goals", "style_ramp", "behavior")
         ranges.not_negative(self, "effort", "smoothness", "clone_steps", "clone_updates")
         if not self.style_ramp[0] < self.style_ramp[1]:
             raise ValueError(f"style_ramp must be begin < full, got {list(self.style_ramp)}")

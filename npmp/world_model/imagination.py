@@ -21,6 +21,7 @@ from npmp.nets.prior import Latent
 from npmp.policy import Player, PolicyInput
 from npmp.tasks.rewards import setpoint_costs
 from npmp.tree import Tree
+from npmp.world_model.behavior import BehaviorPrior
 from npmp.world_model.compiling import compiled
 from npmp.world_model.model import WorldModel
 from npmp.world_model.posture import PostureRange, SlicedWasserstein
@@ -71,7 +72,8 @@ class Imagined(NamedTuple):
     style: Tensor  # the same: how they moved, whatever was asked
     effort: Tensor  # distance of setpoints from the joints before, summed over joints [rad]
     smoothness: Tensor  # change of setpoints, summed over joints [rad]
-    kl: Tensor  # of the policy to the prior, per step [nats]
+    kl: Tensor  # of the policy to what it is held to, per step [nats]
+    habit: Tensor  # weight of the behaviour prior in it
     std: Tensor  # of the policy's latents
     posture: Tensor  # distance from the postures that are known to hold
     wasserstein: Tensor  # distance of the states of robots on the prior from recorded ones
@@ -95,6 +97,8 @@ class Imagination:
         postures: PostureRange,
         wasserstein: SlicedWasserstein | None = None,
         *,
+        behavior: BehaviorPrior | None = None,
+        share: float = 0.0,
         frees: bool = False,
         compile: bool = False,
     ):
@@ -104,6 +108,7 @@ class Imagination:
           player: what learns; gradients pass through what of it is frozen.
           model: frozen.
           postures: that are known to hold. wasserstein: what robots on the prior are compared with.
+          behavior: what the policy is held to beside the AR(1) prior, by a share of the KL.
           frees: robots that acted from the prior do so here, and only these are asked to keep to
             the postures; else all are.
           compile: the step, at its first use, which takes a minute or so and pays in long runs.
@@ -111,6 +116,7 @@ class Imagination:
         self.player, self.model, self.sensing = player, model, sensing
         self.task, self.ground = task, ground
         self.postures, self.wasserstein, self.frees = postures, wasserstein, frees
+        self.behavior, self.share = behavior, share
         self._step = compiled(self.step, compile)
 
     def step(self, carry: Carry, fixed: Fixed, draws: Draws) -> tuple[Carry, Latent]:
@@ -181,8 +187,7 @@ class Imagination:
             return (values * weight).sum() / weight.sum().clamp(min=1.0)
 
         effort, smoothness = setpoint_costs(after, before)
-        alpha = self.player.policy.alpha
-        kl = prior.kl_to_prior(course.mean, course.std, course.z[:-1], alpha)
+        kl, habit = self._divergence(course, start)
         away = self.postures(above_ground(after, self.ground, start.patch))
         wasserstein = torch.zeros_like(away[0, 0])
         if self.wasserstein is not None and start.free.any():
@@ -194,10 +199,23 @@ class Imagination:
             effort=mean(effort, asked, counts),
             smoothness=mean(smoothness, asked, counts),
             kl=mean(kl, asked, counts),
+            habit=habit.mean(),
             std=mean(course.std.detach().mean(-1), asked, each),
             posture=mean(away, free if self.frees else torch.ones_like(free), each),
             wasserstein=wasserstein,
         )
+
+    def _divergence(self, course: ImaginedCourse, start: Step) -> tuple[Tensor, Tensor]:
+        """The KL that the policy owes at each step, and the behaviour prior's weight in it, (H, B)
+        each."""
+        latent, z_prev = Latent(course.mean, course.std), course.z[:-1]
+        if self.behavior is None:
+            kl = prior.kl_to_prior(*latent, z_prev, self.player.policy.alpha)
+            return kl, torch.zeros_like(kl)
+        before = RobotState.unpack(course.states[:-1])
+        goals = torch.cat((start.goal[None], course.goals[:-1]))
+        features = self.behavior.inputs(before, self.task.see(before, goals))
+        return self.behavior.divergence(latent, features, z_prev, self.share)
 
 
 def above_ground(states: RobotState, ground: Ground, patch: Tensor) -> RobotState:

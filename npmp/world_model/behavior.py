@@ -1,0 +1,100 @@
+"""A behaviour prior: which latents a module itself uses in a state, given what it does next.
+
+    p(z_t | x_t, g_t, z_{t-1}) = N(alpha z_{t-1} + mu, diag(sigma^2)),  (mu, sigma) = f(x, g, z)
+
+x_t is the true state, g_t what was achieved in the half second after (`npmp.training.cloning`). The
+AR(1) prior keeps a policy near latents that the decoder knows; this one near those that it used
+where it moved like the recordings (a learned prior as in ControlVAE, Yao et al. 2022, with the goal
+in hindsight as in Andrychowicz et al. 2017).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from npmp.envs.features import true_state
+from npmp.envs.state import RobotState
+from npmp.nets.normalizer import Normalizer
+from npmp.nets.prior import Latent, kl_between, kl_to_prior, prior_std
+
+HIDDEN = 256  # units of each of two layers [D]
+EXAMPLES = 2000  # goals kept, to know which are like none of them [D]
+NEIGHBOURS = 20  # of a goal that has examples, 1 % of those kept, within `NEAR` [D]
+NEAR = 0.5  # in deviations of the goals of the recordings [D]
+
+
+class BehaviorPrior(nn.Module):
+    """An MLP to mean and deviation of the latent. `fit` in `npmp.training.cloning` trains it.
+
+    Where a goal has no example, as running sideways, the network extrapolates. `support` says so,
+    and `divergence` counts the AR(1) prior there.
+    """
+
+    home: Tensor
+    examples: Tensor
+
+    def __init__(self, home: Tensor, goal_width: int, latent_dim: int, alpha: float):
+        """home: (nu,) [rad]; goal_width: 0 where a task's goal is not what is achieved."""
+        super().__init__()
+        self.alpha, self.start = alpha, prior_std(alpha)
+        self.register_buffer("home", home.clone(), persistent=False)
+        state = 12 + 3 * len(home)
+        self.scale = Normalizer(state + goal_width)
+        self.register_buffer("examples", torch.zeros(EXAMPLES, goal_width))
+        self.goal_width = goal_width
+        self.net = nn.Sequential(
+            nn.Linear(state + goal_width + latent_dim, HIDDEN),
+            nn.ELU(),
+            nn.Linear(HIDDEN, HIDDEN),
+            nn.ELU(),
+            nn.Linear(HIDDEN, 2 * latent_dim),
+        )
+        nn.init.normal_(self.net[-1].weight, std=0.01 / HIDDEN**0.5)
+        nn.init.zeros_(self.net[-1].bias)
+
+    def inputs(self, state: RobotState, goal: Tensor) -> Tensor:
+        """Unscaled features (..., 12 + 3 nu + g): the true state but for its height, which rough
+        ground shifts, and the goal (..., g) as the task shows it."""
+        return torch.cat((true_state(state, self.home)[..., 1:], goal[..., : self.goal_width]), -1)
+
+    def forward(self, features: Tensor, z_prev: Tensor) -> Latent:
+        """features (..., f) as `inputs`, z_{t-1} (..., d) -> the latent's distribution."""
+        mu, raw = self.net(torch.cat((self.scale(features), z_prev), -1)).chunk(2, -1)
+        # within a factor e^3 of the AR(1) prior's, as the policy's
+        std = self.start * torch.exp(3.0 * torch.tanh(raw / 3.0))
+        return Latent(self.alpha * z_prev + mu, std)
+
+    def set_examples(self, features: Tensor, generator: torch.Generator) -> None:
+        """Take scales and goals from features (N, f) of what the module did."""
+        self.scale.fit(features, 0.05)
+        rows = torch.randint(
+            len(features), (EXAMPLES,), generator=generator, device=self.home.device
+        )
+        self.examples.copy_(self._goals(features)[rows])
+
+    def _goals(self, features: Tensor) -> Tensor:
+        return self.scale(features)[..., features.shape[-1] - self.goal_width :]
+
+    def support(self, features: Tensor) -> Tensor:
+        """How much the examples say about the goals of features (..., f): 1 where `NEIGHBOURS` of
+        them lie within `NEAR`, 0 where that takes twice as far. -> (...)."""
+        if not self.goal_width:
+            return torch.ones_like(features[..., 0])
+        far = torch.cdist(self._goals(features).detach().flatten(0, -2), self.examples)
+        kth = far.kthvalue(NEIGHBOURS, -1).values.view(features.shape[:-1])
+        return (2.0 - kth / NEAR).clamp(0.0, 1.0)
+
+    def divergence(
+        self, latent: Latent, features: Tensor, z_prev: Tensor, share: float
+    ) -> tuple[Tensor, Tensor]:
+        """KL of a policy's latents to the mixture of constraints that it is held to, and its weight.
+
+            w KL(q || this) + (1 - w) KL(q || AR(1)),  w = share * support
+
+        Returns: the sum and w, (...) each.
+        """
+        weight = share * self.support(features)
+        habit = kl_between(latent, self(features, z_prev))
+        general = kl_to_prior(latent.mean, latent.std, z_prev, self.alpha)
+        return weight * habit + (1.0 - weight) * general, weight
