@@ -30,6 +30,7 @@ from npmp.experiments.groups import task_of
 from npmp.experiments.terminal import console, say, table, warn
 from npmp.policy import HighLevelPolicy, PolicyActor
 from npmp.report import policy_page
+from npmp.report.gait_section import grid_line
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 
@@ -100,6 +101,7 @@ def judged(
         lambda: kind(robot, settings, motions),
         config,
         like,
+        motions=motions,
         seed=seed,
         **place,
     )
@@ -218,6 +220,8 @@ def run_policy(config: Evaluate, run: Run) -> None:
             say(f"{name} from {low:g} to {high:g}: the policy was trained in {least:g} to {most:g}")
     shown = ", ".join(f"{name} {result[name]:.3f}" for name in found.task.judged if name in result)
     say(f"{found.task.name}: {shown}; {run.folder / 'report.html'}")
+    if "grid" in result:
+        say(grid_line(result["grid"]))
 
 
 def warn_of_seen(result: Mapping[str, Any], split: str | None, count: int) -> None:

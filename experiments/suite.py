@@ -175,7 +175,7 @@ def show(result: dict[str, Any]) -> None:
             f"{row['pass_mark']:.2f}",
             f"{row['fell']:.2f}",
             f"{row['off_command']:.2f}",
-            "passed" if row["passed"] else "not passed",
+            "passed" if row["passed"] else "; ".join(("not passed", *row.get("skating", ()))),
         )
         for row in result["scenarios"]
     ]

@@ -11,16 +11,22 @@ import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
+from mocap_data.store import MotionSet
 from npmp import geometry, ranges, tasks
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.task import Task, Trial
+from npmp.evaluation import gait
+from npmp.evaluation.gait import GaitLimits
 from npmp.evaluation.terrains import on_terrains
-from npmp.evaluation.trial import effort, gait, run_trial
+from npmp.evaluation.trial import effort, run_trial
+from npmp.evaluation.trial import gait as trial_gait
 from npmp.policy import PolicyActor, PolicyContract
+from npmp.robots import Robot
 from npmp.rollout import Actor, Decision
 from npmp.sim.randomization import PushConfig
+from npmp.skill import SkillModule
 from npmp.tasks.commands import CommandRange
-from npmp.tasks.velocity import COMMAND_NAMES, SETTLING_S
+from npmp.tasks.velocity import SETTLING_S
 from npmp.tree import Tree
 
 # how long a push lasts, as in the randomization of reuse
@@ -39,20 +45,18 @@ class PolicyEvaluationConfig:
     robots: int = 64
     # of the main trial; None: the task's own
     seconds: float | None = None
-    # per component of the command, over its range; 0: the main trial only
-    speeds: int = 0
+    # also trials that keep a command each, over a grid of the range: gait, error, falls
+    grid: bool = False
     # [N], each exactly so strong, for 0.2 s, from all sides
     pushes: tuple[float, ...] = ()
     # also trials on slopes, stairs and Perlin noise of many sizes
     grounds: bool = False
-    # of the trials at speeds, under pushes and on grounds
+    # of the trials on the grid, under pushes and on grounds
     short_s: float = 10.0
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "robots")
         ranges.above_zero(self, "short_s", *(() if self.seconds is None else ("seconds",)))
-        if self.speeds != 0 and not 2 <= self.speeds <= 1000:
-            raise ValueError(f"speeds must be 0 or 2 to 1000, got {self.speeds}")
         if not all(0.0 < force < math.inf for force in self.pushes):
             raise ValueError(f"pushes must be above 0 N, got {list(self.pushes)}")
 
@@ -60,7 +64,7 @@ class PolicyEvaluationConfig:
 class PolicyEvaluation(NamedTuple):
     """Figures, and the main trial that they are of."""
 
-    # of the task, effort and gait, and rows of `speeds`, `pushes` and `grounds`
+    # of the task, effort and gait, and rows of `grid`, `pushes` and `grounds`
     figures: dict[str, Any]
     trial: Trial
     task: Task
@@ -80,6 +84,7 @@ def evaluate_policy(
     config: PolicyEvaluationConfig,
     robots: RobotBatchConfig | None = None,
     *,
+    motions: MotionSet | None = None,
     seed: int = 0,
     **place: Any,
 ) -> PolicyEvaluation:
@@ -89,27 +94,37 @@ def evaluate_policy(
       make_task: the task; called for each trial.
       robots: drives, sensors, physics and pushes; by default ideal robots, driven as the policy's
         module was.
+      motions: recordings whose gait, and that of the module that tracks them, stands beside the
+        policy's on the grid.
       place: sim, device and num_threads, as `TaskEnv` takes them.
 
     Raises:
-      InputError: for a policy of another task, and for speeds, pushes or grounds of a task that
+      InputError: for a policy of another task, and for a grid, pushes or grounds of a task that
         takes no velocities.
     """
     task, robots = make_task(), robots or RobotBatchConfig().like(actor.skill)
     actor.policy.check_task(task)
     walks = task.name == "walk"
-    place |= {"robots": robots, "seed": seed}
-    if (config.speeds or config.pushes or config.grounds) and not walks:
+    sited = {"seed": seed, **place}
+    place = sited | {"robots": robots}
+    if (config.grid or config.pushes or config.grounds) and not walks:
         raise InputError(
-            f"trials at speeds, under pushes and on grounds are for task=walk, not for {task.name}"
+            "trials on a grid of commands, under pushes and on grounds are for task=walk, not for "
+            f"{task.name}"
         )
     env = TaskEnv(task, config.robots, **place)
     trial = run_trial(actor, env, seconds=config.seconds or task.trial_s, seed=seed)
-    figures = task.figures(trial) | effort(trial) | gait(trial)
-    if config.speeds:
-        commands = speeds_of(task.config.range, config.speeds)
+    figures = task.figures(trial) | effort(trial) | trial_gait(trial)
+    if config.grid:
+        commands = grid_of(task.config.range)
         env = TaskEnv(make_task(), len(commands) * config.robots, **place)
-        figures["speeds"] = at_speeds(actor, env, commands, seconds=config.short_s, seed=seed)
+        rows = by_command(actor, env, commands, seconds=config.short_s, seed=seed)
+        if motions is not None:
+            beside(rows, actor.skill, task.robot, motions, like=robots, **sited)
+        height = float(task.robot.home_qpos[2])
+        for row in rows:
+            row["faults"] = gait.faults(row, GaitLimits(), height)
+        figures["grid"] = rows
     if config.pushes:
         calm = place | {"robots": replace(robots, pushes=PushConfig())}
         env = TaskEnv(make_task(), len(config.pushes) * config.robots, **calm)
@@ -126,18 +141,25 @@ def evaluate_policy(
     return PolicyEvaluation(figures, trial, task)
 
 
-# --- speeds ---
+# --- a grid of commands ---
 
 
-def speeds_of(command_range: CommandRange, count: int) -> Tensor:
-    """Commands (3 count, 3): each component over its range, the others as near to zero as theirs
-    goes."""
+def grid_of(command_range: CommandRange) -> Tensor:
+    """Commands (k, 3): each component over its range in even steps, the others as near to zero as
+    theirs goes, and standing. Steps of at most 0.25 m/s forward, half of the range sideways and in
+    turns."""
     bounds = torch.tensor(command_range)
     rest = torch.zeros(3).clamp(bounds[:, 0], bounds[:, 1])
-    found = rest.repeat(3 * count, 1)
-    for i, (low, high) in enumerate(command_range):
-        found[i * count : (i + 1) * count, i] = torch.linspace(low, high, count)
-    return found
+    rows = [rest]
+    for i, ends in enumerate(command_range):
+        for end in ends:
+            steps = max(2, math.ceil(abs(end) / 0.25 - 1e-6)) if i == 0 else 2
+            for k in range(1, steps + 1):
+                row = rest.clone()
+                row[i] = end * k / steps
+                if bounds[i, 0] <= row[i] <= bounds[i, 1] and row[i] != rest[i]:
+                    rows.append(row)
+    return torch.stack(rows)
 
 
 def led(env: TaskEnv[Any], commands: Tensor, seed: int) -> Tensor:
@@ -151,16 +173,18 @@ def led(env: TaskEnv[Any], commands: Tensor, seed: int) -> Tensor:
     )
 
 
-def at_speeds(
+def by_command(
     actor: Actor, env: TaskEnv[Any], commands: Tensor, *, seconds: float, seed: int = 0
 ) -> list[dict[str, Any]]:
-    """Robots that each keep one of the commands (3 k, 3) of `speeds_of` after a second of others.
+    """Robots that each keep one of the commands (k, 3) after a second of others.
 
-    Returns: a row per command: the component it varies, its value, the share without a fall, and,
-    from a second after the change until the first fall, the mean velocity of all components and
-    the base's roll (RMS), pitch (mean) and height.
+    Returns: a row per command. `command`; `falls` of its robots and `success`, the share without
+    one. From a second after the change until the first fall: `achieved`, the mean velocity (3,);
+    `dead`, whether a component that was asked for brings less than half; the base's roll (RMS),
+    pitch (mean) and height; `joint_speed_share` and `torque_share`, the 99.9th percentile of the
+    fastest and the most loaded joint over its limit; `stepping_figures`.
     """
-    each = env.num_envs // len(commands)
+    each, robot = env.num_envs // len(commands), env.robot
     asked = led(env, commands.repeat_interleave(each, 0), seed)
     flat = env.task.config.terrain == "flat"
     trial = run_trial(
@@ -168,24 +192,59 @@ def at_speeds(
     )
     up = trial.fell.cumsum(0) == 0  # (T, n)
     up[: round((LEAD_S + 2.0 * SETTLING_S) / trial.dt)] = False
-    rows = []
+    pairs, rows = gait.opposite(robot), []
     for i, command in enumerate(commands):
         mine = slice(i * each, (i + 1) * each)
-        kept, k = up[:, mine], i // (len(commands) // 3)
-        row: dict[str, Any] = {"component": COMMAND_NAMES[k], "command": command[k].item()}
-        row["success"] = (~trial.fell[:, mine].any(0)).float().mean().item()
+        kept, fell = up[:, mine], trial.fell[:, mine]
+        row: dict[str, Any] = {
+            "command": command.tolist(),
+            "falls": int(fell.sum()),
+            "success": (~fell.any(0)).float().mean().item(),
+        }
         if kept.any():
-            achieved, base = (trial.seen[name][:, mine][kept] for name in ("achieved", "base"))
-            row["achieved"] = achieved[:, k].mean().item()
-            row |= dict(zip(COMMAND_NAMES, achieved.mean(0).tolist(), strict=True))
+            seen = {name: part[:, mine][kept] for name, part in trial.seen.items()}
+            achieved, base = seen["achieved"].mean(0), seen["base"]
+            steps = gait.stepping_of(trial, mine, kept)
             row |= {
+                "achieved": achieved.tolist(),
+                "dead": bool((achieved * command.sign() < 0.5 * command.abs()).any()),
                 "roll_rms_rad": base[:, 0].square().mean().sqrt().item(),
                 "pitch_rad": base[:, 1].mean().item(),
                 "height_m": base[:, 2].mean().item(),
                 "height_std_m": base[:, 2].std(correction=0).item(),
+                "joint_speed_share": _peak(seen["joint_vel"], robot.velocity_limit),
+                "torque_share": _peak(seen["torque"], robot.torque_limit),
+                **gait.stepping_figures(steps, pairs),
             }
         rows.append(row)
     return rows
+
+
+def _peak(values: Tensor, limit: Any) -> float:
+    """The largest over joints of the 99.9th percentile of magnitudes (N, nu), in limits (nu,)."""
+    share = values.abs() / values.new_tensor(limit)
+    return share.topk(max(1, round(0.001 * len(share))), dim=0).values[-1].max().item()
+
+
+def beside(
+    rows: Sequence[dict[str, Any]],
+    skill: SkillModule,
+    robot: Robot,
+    motions: MotionSet,
+    *,
+    seed: int = 0,
+    **place: Any,
+) -> None:
+    """Add to each row of `by_command` how the module steps while it tracks recordings at about that
+    velocity, `module`, and how these do, `recorded`; None where there are too few."""
+    pairs = gait.opposite(robot)
+    sources = {"recorded": gait.recorded_stepping(robot, motions)}
+    if skill.contract.decoder != "joints":
+        skill.check_encoder(robot)
+        sources["module"] = gait.module_stepping(skill, robot, motions, seed=seed, **place)
+    for row in rows:
+        for name, (seen, velocity) in sources.items():
+            row[name] = gait.at_command(seen, velocity, row["command"], pairs)
 
 
 # --- pushes ---

@@ -20,6 +20,7 @@ from npmp import ranges
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.sensing import SensorConfig
 from npmp.envs.task import Trial
+from npmp.evaluation import gait
 from npmp.evaluation.policy import Pushed
 from npmp.evaluation.terrains import progress
 from npmp.evaluation.trial import NEAR, run_trial
@@ -239,7 +240,22 @@ def run_scenario(
         commands=asked,
         headings=setting.task.terrain == "flat",  # other ground draws them itself
     )
-    return ScenarioResult(row_of(scenario, trial, setting.command, success), trial, env.task)
+    row = row_of(scenario, trial, setting.command, success)
+    if scenario.plain:
+        row["skating"] = skating(trial, robot, setting.command)
+        row["passed"] &= not row["skating"]
+    return ScenarioResult(row, trial, env.task)
+
+
+def skating(trial: Trial, robot: Robot, command: Sequence[float]) -> list[str]:
+    """What of how robots step before falls is beyond `GaitLimits`, in words."""
+    counts = trial.fell.cumsum(0) == 0
+    counts[: round(1.0 / trial.dt)] = False  # set out from standing
+    seen = gait.stepping_of(trial, slice(None), counts)
+    figures = gait.stepping_figures(seen, gait.opposite(robot))
+    if not figures or not any(command):
+        return []
+    return gait.skating(figures, command, gait.GaitLimits(), float(robot.home_qpos[2]))
 
 
 def pushes(train: PushTrain, n: int, dt: float, generator: torch.Generator) -> Tensor:

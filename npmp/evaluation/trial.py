@@ -13,6 +13,7 @@ from npmp import geometry
 from npmp.envs.task import Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.rollout import Actor, Moment, at_end_but_time, rollout
+from npmp.tasks.velocity import heading_velocity
 
 
 def run_trial(
@@ -165,6 +166,7 @@ class _TrialRecorder:
         before, self.soles = self.soles, self._soles()
         speed = torch.linalg.vector_norm((self.soles - before)[..., :2], dim=-1) / self.env.dt
         own["feet"] = torch.stack((self.soles[..., 2], speed), -1)
+        own["velocity"] = heading_velocity(state).nan_to_num(0.0)
         own["base"] = base_of(state.root_rot, self.env.ground.local(state).root_pos, state.root_vel)
         for name, value in {**step.seen, **own}.items():
             self.seen.setdefault(name, []).append(value.clone())

@@ -92,7 +92,7 @@ def kl_per_dimension(mu: Tensor, std: Tensor, alpha: float) -> Tensor:
 
 
 def kl_between(latent: Latent, other: Latent) -> Tensor:
-    """KL[ N(m_1, s_1^2) || N(m_2, s_2^2) ] of (..., d), summed over the latent dimensions [nats]."""
+    """KL[ N(m_1, s_1^2) || N(m_2, s_2^2) ], summed over the latent dimensions, (...) [nats]."""
     ratio = (latent.std / other.std).square()
     square = ((latent.mean - other.mean) / other.std).square()
     return 0.5 * (ratio + square - 1.0 - ratio.log()).sum(-1)

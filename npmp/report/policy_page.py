@@ -13,6 +13,7 @@ from npmp.envs import Task, Trial
 from npmp.evaluation.trial import NEAR
 from npmp.report import figures
 from npmp.report.figures import Line
+from npmp.report.gait_section import grid_section
 from npmp.report.parts import (
     FOOT_CSS,
     Bar,
@@ -29,7 +30,6 @@ from npmp.report.parts import (
 from npmp.report.replay import ReplayClip, replay_section
 from npmp.sim.terrain import PERIOD_M
 from npmp.tasks.dribble import before_jump
-from npmp.tasks.velocity import COMMAND_CHANNELS, COMMAND_NAMES
 
 # of the trial, in the gait diagram
 GAIT_S = (10.0, 16.0)
@@ -59,7 +59,7 @@ def judged(
         Section("task", "The trial", trial_parts(task, found, trial, 0)),
         replay_section(task.robot, [clip], also)[0],
         _gait(task, trial),
-        _speeds(found.get("speeds", ())),
+        grid_section(found.get("grid", ()), task.robot.foot_bodies),
         _pushes(found.get("pushes", ())),
         _grounds(found.get("grounds", ())),
     ]
@@ -216,35 +216,6 @@ def _gait(task: Task, trial: Trial) -> Section:
     if task.env.ground.rough:
         words += " The base's height is that above the mean of the ground around."
     return Section("gait", "Gait", [chart, Words(words), Charts(charts, small=True)])
-
-
-def _speeds(rows: Sequence[Mapping[str, Any]]) -> Section | None:
-    """Commanded against achieved velocity with success; roll, pitch and height against speed."""
-    if not rows:
-        return None
-    words = "Robots that each keep one command, after a second of another; success: no fall."
-    parts: list[Any] = [Words(words)]
-    for key, (title, unit) in zip(COMMAND_NAMES, COMMAND_CHANNELS, strict=True):
-        mine = [row for row in rows if row["component"] == key]
-        names = ("command", "achieved", "success", "roll_rms_rad", "pitch_rad", "height_m")
-        value = {name: np.array([row.get(name, np.nan) for row in mine]) for name in names}
-        x = value["command"]
-        roll = Line("roll, RMS", x, DEG * value["roll_rms_rad"])
-        pitch = Line("pitch, mean", x, DEG * value["pitch_rad"], "other")
-        velocities = Line("commanded", x, x, "ref"), Line("achieved", x, value["achieved"])
-        charts = (
-            (title, f"({unit})", velocities, None),
-            ("Success", "", [Line("success", x, value["success"])], (0.0, 1.05)),
-            ("Base roll and pitch", "(deg)", [roll, pitch], None),
-            ("Base height", "(cm)", [Line("height", x, 100 * value["height_m"])], None),
-        )
-        label = f"commanded ({unit})"
-        drawn = [
-            figures.line_chart(lines, title=name, unit=of, x_label=label, y_range=y_range)
-            for name, of, lines, y_range in charts
-        ]
-        parts.append(Charts(drawn))
-    return Section("speeds", "Over the range of commands", parts)
 
 
 def _pushes(rows: Sequence[Mapping[str, Any]]) -> Section | None:

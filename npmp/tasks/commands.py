@@ -120,7 +120,7 @@ class RecordedVelocities(NamedTuple):
             raise InputError(
                 "the dataset holds no clips of two frames or more: there are no velocities"
             )
-        found = [_averaged(motion, window_s) for motion in moving]
+        found = [mean_velocities(motion, window_s) for motion in moving]
         weights = [
             torch.full((len(v),), m.weight, dtype=torch.float64)
             for m, v in zip(moving, found, strict=True)
@@ -149,7 +149,7 @@ class RecordedVelocities(NamedTuple):
         return self.velocity[row.clamp(max=len(self.velocity) - 1)]
 
 
-def _averaged(motion: ReferenceMotion, window_s: float) -> Tensor:
+def mean_velocities(motion: ReferenceMotion, window_s: float) -> Tensor:
     """A motion's velocities in the heading frame, averaged over every `window_s` of it: (T', 3)."""
     pos, rot, _ = pose_from_qpos(torch.tensor(motion.qpos))
     turn, rate = geometry.log_so3(rot[:-1].transpose(-1, -2) @ rot[1:]), motion.rate_hz

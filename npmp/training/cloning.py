@@ -145,8 +145,8 @@ def fit_policy(
     return losses[0].item(), losses[-1].item()
 
 
-# of a behaviour prior: updates, moments per update, share of the robots kept aside [D]
-PRIOR_UPDATES, PRIOR_BATCH, HELD_OUT = 3000, 1024, 0.1
+# of a behaviour prior: moments per update, share of the robots kept aside [D]
+PRIOR_BATCH, HELD_OUT = 1024, 0.1
 
 
 def fit_behavior(
@@ -156,7 +156,7 @@ def fit_behavior(
     generator: torch.Generator,
     *,
     window: int,
-    updates: int = PRIOR_UPDATES,
+    updates: int,
 ) -> dict[str, float]:
     """Fit a behaviour prior to what was shown, each step with the goal that it led to.
 
@@ -182,6 +182,8 @@ def fit_behavior(
         return cross_entropy(there, prior(seen, z_prev)) - cross_entropy(there, general)
 
     learned, aside = moments(slice(rest)), moments(slice(rest, None))
+    if not len(learned[0]):  # every episode is shorter than a goal takes: it stays the AR(1) prior
+        return {}
     prior.set_examples(learned[0], generator)
     optimizer = torch.optim.Adam(prior.parameters(), lr=RATE[0])
     for update in range(updates):

@@ -219,7 +219,8 @@ class ModelBasedTrainer(Resumable):
         says = skill.contract.decoder != "joints" and self.env.task.achieved is not None
         self.clones = self.new and c.clone_updates > 0 and says and not self.guided
         self.behavior: BehaviorPrior | None = None
-        if c.behavior and skill.contract.decoder != "joints":
+        has_skills = skill.contract.decoder != "joints"
+        if not self.guided and c.behavior and c.clone_updates and has_skills:
             self.behavior = self._new_behavior()
         self.demonstrates = not self.guided and (
             self.clones or recordings is None or self.behavior is not None
@@ -337,8 +338,9 @@ class ModelBasedTrainer(Resumable):
         window, figures = goal_steps(self.env.dt), {}
         if self.behavior is not None:
             figures = fit_behavior(
-                self.behavior, shown, self.env.task, self.generator, window=window
-            )
+                self.behavior, shown, self.env.task, self.generator, window=window,
+                updates=5 * c.clone_updates,
+            )  # fmt: skip
             self.behavior.requires_grad_(False)
         if not self.clones:
             return figures

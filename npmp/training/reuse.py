@@ -67,7 +67,8 @@ class ReuseModelBasedConfig(ModelBasedConfig):
     # control steps per robot of what a new policy is first fitted to; 0: 128 of tracking
     # recordings, which begin anywhere, or 320 of wandering, which begins standing
     clone_steps: int = 0
-    # of that fit; 0: the policy starts as the prior
+    # of that fit, and a fifth of those of the behaviour prior; 0: the policy starts as the AR(1)
+    # prior, and is held to that alone
     clone_updates: int = 600
 
     def __post_init__(self) -> None:

@@ -88,7 +88,7 @@ class BehaviorPrior(nn.Module):
     def divergence(
         self, latent: Latent, features: Tensor, z_prev: Tensor, share: float
     ) -> tuple[Tensor, Tensor]:
-        """KL of a policy's latents to the mixture of constraints that it is held to, and its weight.
+        """KL of a policy's latents to both priors, weighted.
 
             w KL(q || this) + (1 - w) KL(q || AR(1)),  w = share * support
 

@@ -16,10 +16,8 @@ from npmp.envs import Trial
 from npmp.evaluation.policy import (
     PolicyEvaluationConfig,
     Pushed,
-    at_speeds,
     evaluate_policy,
-    led,
-    speeds_of,
+    grid_of,
     under_pushes,
 )
 from npmp.evaluation.trial import base_of, effort, run_trial
@@ -105,43 +103,8 @@ def test_figures_leave_out_what_follows_a_change(robot: Robot) -> None:
     assert "error_forward_mps_settled" not in Walk(robot).figures(short)
 
 
-def test_speeds_cover_the_range_one_component_at_a_time() -> None:
-    found = speeds_of(((0.2, 1.0), (-0.3, 0.3), (-1.0, 1.0)), 3)
-    expected = [
-        *([0.2, 0, 0], [0.6, 0, 0], [1.0, 0, 0]),
-        *([0.2, -0.3, 0], [0.2, 0, 0], [0.2, 0.3, 0]),
-        *([0.2, 0, -1.0], [0.2, 0, 0], [0.2, 0, 1.0]),
-    ]
-    torch.testing.assert_close(found, torch.tensor(expected))
-
-
 def random_latents(skill: SkillModule) -> PriorActor:
     return PriorActor(skill, torch.Generator().manual_seed(3))
-
-
-def test_rows_of_speeds_are_of_their_robots(
-    robot: Robot, skill: SkillModule, walking: WalkConfig
-) -> None:
-    env, commands = walk_env(robot, 12, config=walking), speeds_of(walking.range, 2)
-    rows = at_speeds(random_latents(skill), env, commands, seconds=1.2, seed=1)
-    asked = led(env, commands.repeat_interleave(2, 0), 1)
-    trial = run_trial(random_latents(skill), env, seconds=2.2, seed=1, commands=asked)
-    seen = trial.seen["command"]
-    assert torch.equal(seen[50], commands.repeat_interleave(2, 0)) and torch.equal(
-        seen[50], seen[-1]
-    )
-    assert torch.equal(seen[0], seen[49]) and not torch.equal(seen[0], seen[50])
-    assert [row["component"] for row in rows] == ["forward_mps"] * 2 + ["lateral_mps"] * 2 + [
-        "yaw_rate_rps"
-    ] * 2
-    lost = [trial.fell[:, i : i + 2].any(0).float().mean().item() for i in range(0, 12, 2)]
-    assert [row["success"] for row in rows] == [1.0 - share for share in lost]
-    for i, row in enumerate(rows):
-        up = (trial.fell[:, 2 * i : 2 * i + 2].cumsum(0) == 0)[100:]
-        assert ("achieved" in row) == bool(up.any())
-        if up.any():
-            kept = trial.seen["achieved"][100:, 2 * i : 2 * i + 2][up]
-            assert row["achieved"] == pytest.approx(kept[:, i // 2].mean().item())
 
 
 def test_a_push_lasts_as_long_as_it_says(
@@ -168,13 +131,13 @@ def test_judge_tries_what_it_is_told(
 ) -> None:
     actor, config = (
         PolicyActor(policy, skill),
-        PolicyEvaluationConfig(robots=2, seconds=0.2, speeds=2, pushes=(5.0,), short_s=0.1),
+        PolicyEvaluationConfig(robots=2, seconds=0.2, grid=True, pushes=(5.0,), short_s=0.1),
     )
     found = evaluate_policy(actor, lambda: Walk(robot, walking), config, num_threads=1)
     again = evaluate_policy(actor, lambda: Walk(robot, walking), config, num_threads=1)
     assert (
         found.figures == again.figures
-        and len(found.figures["speeds"]) == 6
+        and len(found.figures["grid"]) == len(grid_of(walking.range))
         and len(found.figures["pushes"]) == 1
     )
     assert found.trial.fell.shape == (10, 2) and found.figures["mechanical_power_w"] > 0.0
@@ -184,7 +147,7 @@ def test_judge_tries_what_it_is_told(
         PolicyEvaluationConfig(robots=2, seconds=0.2),
         num_threads=1,
     )
-    assert set(found.figures) - set(plain.figures) == {"speeds", "pushes"}
+    assert set(found.figures) - set(plain.figures) == {"grid", "pushes"}
     path = PathConfig(command_range=walking.command_range)
     walked = evaluate_policy(
         actor,
@@ -280,12 +243,7 @@ def test_the_module_is_found_by_its_checksum(skill: SkillModule, tmp_path: Path)
 
 @pytest.mark.parametrize(
     ("settings", "message"),
-    [
-        ({"speeds": 1}, "speeds must be 0 or 2 to 1000, got 1"),
-        ({"speeds": 10**10}, "speeds must be 0 or 2 to 1000, got 10000000000"),
-        ({"pushes": (0.0,)}, "pushes must be above 0 N"),
-        ({"robots": 0}, "robots"),
-    ],
+    [({"pushes": (0.0,)}, "pushes must be above 0 N"), ({"robots": 0}, "robots")],
 )
 def test_settings_out_of_range(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ValueError, match=message):

@@ -77,9 +77,10 @@ def test_the_named_scenarios_are_there_with_their_marks() -> None:
     scenarios = {name: from_mapping(Scenario, values) for name, values in table().items()}
     assert [name for name in scenarios if scenarios[name].source == "P"] == named and len(
         scenarios
-    ) == 15
+    ) == 17
     assert [scenarios[name].pass_mark for name in named] == [0.9, 0.9, *[0.85] * 5]
-    assert [name for name in scenarios if scenarios[name].plain] == ["flat_forward", "flat_turning"]
+    plain = [name for name in scenarios if scenarios[name].plain]
+    assert plain == ["flat_forward", "flat_turning", "flat_slow", "flat_sideways"]
     assert set(table("op3")) <= set(scenarios)
     assert all(scenario.cure for scenario in scenarios.values())
 

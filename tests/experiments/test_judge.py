@@ -36,7 +36,7 @@ def test_walking_is_judged_without_data(
 ) -> None:
     more = (
         "task=walk",
-        "evaluation.speeds=2",
+        "evaluation.grid=true",
         "evaluation.pushes=[20,40]",
         "evaluation.short_s=0.3",
     )
@@ -62,7 +62,9 @@ def test_walking_is_judged_without_data(
         "torque_rms_nm",
     ):
         assert isinstance(found[key], float), key
-    assert [row["force_n"] for row in found["pushes"]] == [20, 40] and len(found["speeds"]) == 6  # type: ignore
+    assert [row["force_n"] for row in found["pushes"]] == [20, 40] and found["grid"][0][
+        "faults"
+    ] == []  # type: ignore
     page = (tmp_path / "walk" / "report.html").read_text()
     for words in (
         "Gait diagram",
@@ -173,8 +175,8 @@ def test_a_policy_is_judged_under_reuse_s_randomization(
         ({"evaluation.seconds": "-1"}, "seconds"),
         ({"evaluation.pushes": "[a]"}, "evaluation.pushes[0] must be a finite number"),
         (
-            {"task": "path", "evaluation.speeds": "3"},
-            "trials at speeds, under pushes and on grounds are for task=walk",
+            {"task": "path", "evaluation.grid": "true"},
+            "trials on a grid of commands, under pushes and on grounds are for",
         ),
     ],
 )

@@ -4,6 +4,7 @@ takes it over."""
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 import torch
@@ -22,10 +23,12 @@ from npmp.training.cloning import (
     Demonstration,
     Demonstrator,
     demonstrate,
+    fit_behavior,
     fit_policy,
     held_up,
     labelled,
 )
+from npmp.world_model.behavior import BehaviorPrior
 from tests.environments import walk_env
 
 STEPS, ROBOTS, LATENTS = 10, 6, 4
@@ -134,6 +137,36 @@ def test_a_policy_learns_which_latents_lead_where(
     given = PolicyInput(torch.zeros(2, 33), ends, torch.zeros(2, LATENTS))
     slow, fast = policy.step(given, policy.initial_state(2))[0].mean.mean(-1).tolist()
     assert fast - slow > 0.5
+
+
+def test_a_behaviour_prior_learns_which_latents_lead_where(
+    robot: Robot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """z deviates from the AR(1) prior by the speed: with that known a step costs log(0.2 / 0.312)
+    a dimension less its mean's square, and robots kept aside cost the same."""
+    monkeypatch.setattr(cloning, "RATE", (1e-2, 1e-3))
+    speed = torch.rand(1, 40, generator=torch.Generator().manual_seed(1)).expand(STEPS, 40)
+    shown = demonstration(speed)
+    mean = 0.95 * shown.z_prev + speed.unsqueeze(-1)
+    shown = shown._replace(mean=mean)
+    prior = BehaviorPrior(torch.zeros(12), 3, LATENTS, 0.95)
+    generator = torch.Generator().manual_seed(2)
+    figures = fit_behavior(prior, shown, Walk(robot), generator, window=1, updates=200)
+    variance, start = 0.2**2, 1.0 - 0.95**2
+    known = math.log(0.2) + 0.5
+
+    def gained(robots: slice) -> float:
+        far = variance + speed[:, robots].square().mean().item()
+        return LATENTS * (known - far / (2.0 * start) - 0.5 * math.log(start))
+
+    assert figures["behavior_loss"] == pytest.approx(gained(slice(36)), abs=0.5)
+    # the last tenth of the robots is kept aside
+    assert figures["behavior_loss_held_out"] == pytest.approx(gained(slice(36, 40)), abs=0.5)
+    # a task that does not say what a step has achieved has no goal to tell latents apart by
+    blind, task = BehaviorPrior(torch.zeros(12), 0, LATENTS, 0.95), Walk(robot)
+    monkeypatch.setattr(type(task), "achieved", None)
+    without = fit_behavior(blind, shown, task, generator, window=1, updates=20)
+    assert without["behavior_loss"] > figures["behavior_loss"]
 
 
 def test_a_demonstration_is_what_happened(

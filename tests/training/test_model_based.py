@@ -403,10 +403,12 @@ def test_recordings_are_cloned_and_give_the_postures(
     assert trainer.postures.low[4] == low
     figures = trainer.warm_up()
     assert trainer.postures.low[4] == low and "clone_loss" in figures
-    # one that has learned before
+    # one that has learned before is held to the behaviour prior, too
     later = walking_on(robot, walking, skill, policy, recordings=recordings, new=False)
-    assert later.steps_before == 12 * 6
-    assert "clone_loss" not in later.warm_up() and later.env_steps == 12 * 6
+    assert later.steps_before == (12 + later.clone_steps) * 6
+    assert "clone_loss" not in later.warm_up() and later.env_steps == later.steps_before
+    alone = walking_on(robot, walking, skill, policy, recordings=recordings, new=False, behavior=0)
+    assert alone.steps_before == 12 * 6 and alone.imagination.behavior is None
     pairs = zip(later.policy.parameters(), policy.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
 

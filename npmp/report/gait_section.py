@@ -1,0 +1,127 @@
+"""The section of a policy's page that shows its gait command by command."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from npmp.evaluation.gait import worst
+from npmp.report import figures
+from npmp.report.figures import Line
+from npmp.report.parts import Cell, Charts, Section, Table, Words, foot_label
+from npmp.tasks.velocity import COMMAND_CHANNELS
+
+DEG = 180.0 / np.pi
+_COLUMNS = (
+    "forward, lateral, yaw",
+    "made",
+    "falls",
+    "lift (cm)",
+    "stands at (m/s)",
+    "steps (1/s)",
+    "touchdown",
+    "opposite",
+    "joints",
+    "module: lift, stands, opposite",
+    "recorded",
+    "beyond the limits",
+)
+
+
+def grid_section(rows: Sequence[Mapping[str, Any]], feet: Sequence[str]) -> Section | None:
+    """A table with a row per command (`npmp.evaluation.policy.by_command`), and charts of what was
+    asked and made."""
+    if not rows:
+        return None
+    names = ", ".join(foot_label(feet, i) for i in range(len(feet)))
+    words = (
+        f"Robots that each keep one command, after a second of another. Feet in the order {names}. "
+        "Lift: how high a swing gets, median. Stands at: mean horizontal speed below 5 mm. "
+        "Touchdown: phase within the first foot's stride. Opposite: correlation of the heights of "
+        "opposite feet; 1 is a trot, about −0.2 a walk in four beats. Joints: 99.9th percentile "
+        "of the fastest, in velocity limits. Module and recorded: the worst foot of the module "
+        "while it tracks recordings at about that velocity, and of these."
+    )
+    table = Table(_COLUMNS, [_row(row) for row in rows], tall=True)
+    charts = [chart for axis in range(3) for chart in _charts(rows, axis)]
+    return Section("grid", "Command by command", [Words(words), table, Charts(charts)])
+
+
+def grid_line(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The grid in one line: how many commands are within the limits, and the worst of each."""
+    moving = [row for row in rows if any(row["command"]) and row.get("achieved")]
+    good = sum(not row["faults"] for row in rows)
+    error = np.array([np.subtract(r["achieved"], r["command"]) for r in moving] or [[0.0] * 3])
+    lift = min((worst(row["lift_m"], min) for row in moving), default=0.0)
+    slide = max((worst(row["stance_mps"], max) for row in moving), default=0.0)
+    dead, falls = sum(row["dead"] for row in moving), sum(row["falls"] for row in rows)
+    return (
+        f"{good} of {len(rows)} commands within the limits; worst foot lifts {100 * lift:.1f} cm, "
+        f"stands at {slide:.2f} m/s; off by {np.abs(error[:, :2]).max():.2f} m/s, "
+        f"{np.abs(error[:, 2]).max():.2f} rad/s; {dead} dead, {falls} falls"
+    )
+
+
+def _row(row: Mapping[str, Any]) -> list[str | Cell]:
+    achieved = row.get("achieved")
+    command = ", ".join(f"{value:g}" for value in np.round(row["command"], 3))
+    if not achieved:
+        return [command, "–", str(row["falls"]), *["–"] * 8, "; ".join(row["faults"])]
+    made = Cell(", ".join(f"{value:.2f}" for value in achieved), bad=row["dead"])
+    return [
+        command,
+        made,
+        Cell(str(row["falls"]), bad=row["falls"] > 0),
+        _each(row["lift_m"], 100.0, 1),
+        _each(row["stance_mps"], 1.0, 2),
+        _each(row["step_rate_hz"], 1.0, 1),
+        _each(row["phase"], 1.0, 2),
+        _number(row["opposite_correlation"]),
+        _number(row["joint_speed_share"]),
+        _beside(row.get("module")),
+        _beside(row.get("recorded")),
+        "; ".join(row["faults"]),
+    ]
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
+
+
+def _each(values: Sequence[float | None], scale: float, digits: int) -> str:
+    return " ".join(_number(None if v is None else scale * v, digits) for v in values)
+
+
+def _beside(found: Mapping[str, Any] | None) -> str:
+    if not found:
+        return "–"
+    lift, slide = worst(found["lift_m"], min), worst(found["stance_mps"], max)
+    return f"{100 * lift:.1f}, {slide:.2f}, {_number(found['opposite_correlation'])}"
+
+
+def _charts(rows: Sequence[Mapping[str, Any]], axis: int) -> list[figures.Chart]:
+    """Along one component of the command, the others at rest."""
+    rest = rows[0]["command"]
+    mine = [r for r in rows if all(r["command"][k] == rest[k] for k in range(3) if k != axis)]
+    mine.sort(key=lambda row: float(row["command"][axis]))
+    if len(mine) < 2:
+        return []
+    title, unit = COMMAND_CHANNELS[axis]
+    x = [row["command"][axis] for row in mine]
+    made = [row["achieved"][axis] if row.get("achieved") else np.nan for row in mine]
+
+    def line(label: str, name: str, css: str = "robot", scale: float = 1.0) -> Line:
+        return Line(label, x, [scale * row.get(name, np.nan) for row in mine], css)
+
+    leans = [line("roll, RMS", "roll_rms_rad", scale=DEG)]
+    leans.append(line("pitch, mean", "pitch_rad", "other", DEG))
+    drawn = (
+        (title, f"({unit})", [Line("commanded", x, x, "ref"), Line("made", x, made, "robot")]),
+        ("Base roll and pitch", "(deg)", leans),
+    )
+    along = f"commanded ({unit})"
+    return [
+        figures.line_chart(lines, title=name, unit=of, x_label=along) for name, of, lines in drawn
+    ]
