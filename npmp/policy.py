@@ -25,7 +25,7 @@ from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.nets.high_level import HighLevelConfig, HighLevelNet, HighLevelState
 from npmp.nets.normalizer import Normalizer
-from npmp.nets.prior import Latent, kl_to_prior
+from npmp.nets.prior import Habit, Latent, divergence
 from npmp.rl import unroll_lstm
 from npmp.rollout import Decision
 from npmp.settings import from_mapping
@@ -90,6 +90,8 @@ class PolicyInput(NamedTuple):
     senses: Tensor  # (..., o) as `npmp.envs.features.proprioception`
     task: Tensor  # (..., c) as `Task.observe`, in its own units
     z_prev: Tensor  # (..., d) the latent of the step before; 0 at an episode's start
+    # what the policy is held to while it learns; None: the AR(1) prior alone
+    habit: Habit | None = None
 
 
 class LatentPolicy(Protocol):
@@ -339,14 +341,14 @@ class HighLevelPolicy(nn.Module):
           observations: [T, B, ...]. state: before the first step, [B, ...].
           resets: [T, B] bool, the step is an episode's first: it starts with empty memory.
 
-        Returns: mean and std [T, B, d], the memory after the last step, the KL to the prior [T, B]
-          [nats].
+        Returns: mean and std [T, B, d], the memory after the last step, the KL to what the policy
+          is held to [T, B] [nats].
         """
         x = self.net.inputs(self.observe(observations), observations.z_prev)
         hidden, last = unroll_lstm(self.net.memory, x, (state.hidden, state.cell), resets)
         mean, std = self.net.output(x, hidden, observations.z_prev)
-        divergence = kl_to_prior(mean, std, observations.z_prev, self.alpha)
-        return mean, std, HighLevelState(*last), divergence
+        held = divergence(Latent(mean, std), observations.z_prev, self.alpha, observations.habit)
+        return mean, std, HighLevelState(*last), held
 
     def save(self, folder: str | Path, *, training: dict[str, Any] | None = None) -> None:
         """Write the folder, atomically file by file.

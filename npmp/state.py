@@ -102,6 +102,8 @@ def _inner(name: str, part: Any) -> Mapping[str, Tensor]:
 
 def _mapping(part: object) -> Mapping[str, Any] | None:
     """A mapping's or tuple's entries; None for what is neither."""
+    if part is None:  # an empty tree
+        return {}
     if isinstance(part, tuple):
         return (
             part._asdict() if hasattr(part, "_asdict") else {str(i): p for i, p in enumerate(part)}

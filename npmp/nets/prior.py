@@ -26,6 +26,14 @@ class Latent(NamedTuple):
     std: Tensor
 
 
+class Habit(NamedTuple):
+    """What a policy is held to beside the AR(1) prior (`npmp.world_model.behavior`)."""
+
+    latent: Latent
+    # (...) its share of the KL
+    weight: Tensor
+
+
 def prior_std(alpha: float) -> float:
     """Standard deviation of a step of the prior: sqrt(1 - alpha^2), 0.3122 for alpha = 0.95.
 
@@ -96,6 +104,18 @@ def kl_between(latent: Latent, other: Latent) -> Tensor:
     ratio = (latent.std / other.std).square()
     square = ((latent.mean - other.mean) / other.std).square()
     return 0.5 * (ratio + square - 1.0 - ratio.log()).sum(-1)
+
+
+def divergence(latent: Latent, z_prev: Tensor, alpha: float, habit: Habit | None = None) -> Tensor:
+    """KL of a policy's latents to what it is held to, (...) [nats].
+
+    w KL(q || habit) + (1 - w) KL(q || AR(1))
+    """
+    general = kl_to_prior(latent.mean, latent.std, z_prev, alpha)
+    if habit is None:
+        return general
+    own = kl_between(latent, habit.latent)
+    return habit.weight * own + (1.0 - habit.weight) * general
 
 
 def cross_entropy(shown: Latent, latent: Latent) -> Tensor:

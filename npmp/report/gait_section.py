@@ -44,7 +44,7 @@ def grid_section(rows: Sequence[Mapping[str, Any]], feet: Sequence[str]) -> Sect
         "of the fastest, in velocity limits. Module and recorded: the worst foot of the module "
         "while it tracks recordings at about that velocity, and of these."
     )
-    table = Table(_COLUMNS, [_row(row) for row in rows], tall=True)
+    table = Table(_COLUMNS, [_row(row) for row in rows])
     charts = [chart for axis in range(3) for chart in _charts(rows, axis)]
     return Section("grid", "Command by command", [Words(words), table, Charts(charts)])
 

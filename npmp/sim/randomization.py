@@ -131,12 +131,14 @@ class PhysicsConfig:
 class PushConfig:
     """Random lateral forces on the root body; by default none.
 
-    The magnitude is uniform up to `force`, the direction uniform in the horizontal plane; duration
-    and gap are exponential.
+    The magnitude is uniform from `least` times `force` to `force`, the direction uniform in the
+    horizontal plane; duration and gap are exponential.
     """
 
     # at most [N]
     force: float = 0.0
+    # share of it that every push has; 1: all are as strong
+    least: float = 0.0
     # mean [s]
     duration_s: float = 0.1
     # mean [s]
@@ -144,6 +146,7 @@ class PushConfig:
 
     def __post_init__(self) -> None:
         ranges.not_negative(self, "force")
+        ranges.share(self, "least")
         ranges.above_zero(self, "duration_s", "gap_s")
 
 
@@ -514,7 +517,9 @@ class Pusher:
         over = left <= 0.0
         begins = over & ~self.force.any(-1)
         angle = 2.0 * math.pi * uniform[0]
-        size = uniform[1] if self._adaptive is None else self._adaptive.share * uniform[1]
+        size = c.least + (1.0 - c.least) * uniform[1]
+        if self._adaptive is not None:
+            size = self._adaptive.share * size
         drawn = (c.force * size).unsqueeze(-1) * torch.stack(
             (torch.cos(angle), torch.sin(angle)), -1
         )

@@ -5,18 +5,26 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from npmp.actors import SkillMemory, skill_memory
+from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.nets import Decoder, JointDecoder, prior
 from npmp.policy import HighLevelPolicy, PolicyInput
 from npmp.rl import unroll_lstm
 from npmp.skill import SkillModule
+from npmp.state import Part
+from npmp.training.cloning import fit_behavior, goal_steps, shown_by
 from npmp.tree import Tree
+from npmp.world_model.behavior import BehaviorPrior
+
+# of the module, per robot, from which habits are learned; noise of its actions [rad]; updates [D]
+HABIT_STEPS, HABIT_NOISE, HABIT_UPDATES = 256, 0.03, 3000
 
 
 class AgentMemory(NamedTuple):
@@ -41,6 +49,10 @@ class Agent(Protocol):
     def unit(self) -> Tensor | float:
         """Of the network's output in losses, (a,) or a number: rad where it is joint targets."""
 
+    @property
+    def parts(self) -> Mapping[str, Part]:
+        """What else of it a checkpoint keeps."""
+
     def initial_memory(self, n: int) -> AgentMemory:
         """The memory of n fresh episodes."""
 
@@ -60,13 +72,25 @@ class LatentAgent:
     """A high-level policy, whose output is a latent; a frozen decoder turns it into joint targets
     by its mean."""
 
-    def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
-        """skill: a copy of it is used, frozen."""
-        self.network = policy
+    def __init__(
+        self,
+        policy: HighLevelPolicy,
+        skill: SkillModule,
+        behavior: BehaviorPrior | None = None,
+        share: float = 0.0,
+    ):
+        """skill: a copy of it is used, frozen. behavior: what the policy is held to by a share of
+        its KL, as `learn_habits` fits it."""
+        self.network, self.behavior, self.share = policy, behavior, share
         self.skill = copy.deepcopy(skill).requires_grad_(False).eval()
         self.outputs = skill.latent_dim
         decoder = self.skill.decoder
         self.unit: Tensor | float = decoder.scale if isinstance(decoder, JointDecoder) else 1.0
+
+    @property
+    def parts(self) -> Mapping[str, Part]:
+        """As `Agent.parts`."""
+        return {} if self.behavior is None else {"behavior": self.behavior}
 
     def initial_memory(self, n: int) -> AgentMemory:
         """As `Agent.initial_memory`."""
@@ -77,7 +101,27 @@ class LatentAgent:
         self, env: TaskEnv[Any], memory: AgentMemory, generator: torch.Generator
     ) -> PolicyInput:
         """As `Agent.observe`."""
-        return PolicyInput(env.observe(), env.task.observe(), memory.z)
+        habit = None
+        if self.behavior is not None:
+            asked = env.task.see(env.state, env.task.goal())
+            habit = self.behavior.habit(env.state, asked, memory.z, self.share)
+        return PolicyInput(env.observe(), env.task.observe(), memory.z, habit)
+
+    def learn_habits(
+        self, env: TaskEnv[Any], recordings: Task | None, generator: torch.Generator, *, seed: int
+    ) -> dict[str, float]:
+        """Fit the behaviour prior to what the module does of itself. Returns figures of it."""
+        assert self.behavior is not None  # asked for only where there is one
+        shown = shown_by(
+            self.skill, env, recordings, steps=HABIT_STEPS, noise=HABIT_NOISE,
+            generator=generator, seed=seed + 1,
+        )  # fmt: skip
+        window = goal_steps(env.dt)
+        figures = fit_behavior(
+            self.behavior, shown, env.task, generator, window=window, updates=HABIT_UPDATES
+        )
+        self.behavior.requires_grad_(False)
+        return figures
 
     def drive(
         self, output: Tensor, given: PolicyInput, memory: AgentMemory, state: Tree
@@ -91,6 +135,7 @@ class ModuleAgent:
     """A skill module learned as a whole, whose output is the action."""
 
     unit: Tensor | float = 1.0
+    parts: Mapping[str, Part] = {}
 
     def __init__(self, skill: SkillModule, initial_std: float):
         """initial_std: of the joint targets [rad]."""

@@ -16,10 +16,12 @@ from npmp.actors import Latents, PriorActor, SkillMemory, TrackingActor
 from npmp.envs.state import RobotState
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
+from npmp.nets.init import seeded
 from npmp.nets.prior import Latent, cross_entropy
 from npmp.policy import HighLevelPolicy, PolicyInput
 from npmp.rl.optimization import descend
 from npmp.rollout import Decision, Moment, rollout
+from npmp.skill import SkillModule
 from npmp.training.schedules import linear
 from npmp.tree import stack_trees
 from npmp.world_model.behavior import BehaviorPrior
@@ -75,6 +77,35 @@ def demonstrate(actor: Demonstrator, env: TaskEnv[Any], steps: int) -> Demonstra
 
     rollout(actor, env, steps, record)
     return Demonstration(**stack_trees(rows))
+
+
+def shown_by(
+    skill: SkillModule,
+    env: TaskEnv[Any],
+    recordings: Task | None,
+    *,
+    steps: int,
+    noise: float,
+    generator: torch.Generator,
+    seed: int,
+) -> Demonstration:
+    """What a module does of itself for so many control steps: it tracks recordings, an imitation
+    task, in an environment like the given one, or wanders in that one. noise: of actions [rad]."""
+    if recordings is None:
+        return demonstrate(Demonstrator(PriorActor(skill, generator), generator, noise), env, steps)
+    actor = Demonstrator(TrackingActor(skill, generator), generator, noise)
+    return demonstrate(actor, env.beside(recordings, seed=seed), steps)
+
+
+def behavior_of(skill: SkillModule, env: TaskEnv[Any], alpha: float, *, seed: int) -> BehaviorPrior:
+    """A behaviour prior of a module for the environment's task, yet to be fitted; alpha: of the
+    AR(1) prior."""
+    width = 0
+    if env.task.achieved is not None:
+        width = env.task.see(env.state, env.task.goal()).shape[-1]
+    with seeded(seed):
+        prior = BehaviorPrior(env.home, width, skill.latent_dim, alpha)
+    return prior.to(env.device)
 
 
 def goal_steps(dt: float) -> int:

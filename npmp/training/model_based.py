@@ -22,7 +22,6 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from npmp import ranges
-from npmp.actors import PriorActor, TrackingActor
 from npmp.envs.reference import Reference
 from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.envs.task import Task
@@ -37,12 +36,12 @@ from npmp.state import Numbers, Part, Resumable
 from npmp.training.agents import latent_range
 from npmp.training.cloning import (
     SEQUENCE,
-    Demonstrator,
-    demonstrate,
+    behavior_of,
     fit_behavior,
     fit_policy,
     goal_steps,
     held_up,
+    shown_by,
 )
 from npmp.training.exploration import Explorer, require_tracking, step_of
 from npmp.training.schedules import linear
@@ -221,7 +220,7 @@ class ModelBasedTrainer(Resumable):
         self.behavior: BehaviorPrior | None = None
         has_skills = skill.contract.decoder != "joints"
         if not self.guided and c.behavior and c.clone_updates and has_skills:
-            self.behavior = self._new_behavior()
+            self.behavior = behavior_of(skill, self.env, policy.alpha, seed=self.seed)
         self.demonstrates = not self.guided and (
             self.clones or recordings is None or self.behavior is not None
         )
@@ -233,15 +232,6 @@ class ModelBasedTrainer(Resumable):
             raise InputError(
                 f"algo.clone_steps={self.clone_steps}: sequences and what follows them take {least}"
             )
-
-    def _new_behavior(self) -> BehaviorPrior:
-        """One that is to be fitted by `warm_up`, for goals that the task says to be achieved."""
-        env, policy = self.env, self.player.policy
-        goal = env.task.goal()
-        width = env.task.see(env.state, goal).shape[-1] if env.task.achieved is not None else 0
-        with seeded(self.seed):
-            prior = BehaviorPrior(env.home, width, self.player.skill.latent_dim, policy.alpha)
-        return prior.to(env.device)
 
     def _imagination(self, recordings: Task | None) -> Imagination:
         c, env = self.config, self.env
@@ -323,17 +313,13 @@ class ModelBasedTrainer(Resumable):
         if not self.demonstrates:
             return {}
         c, recordings, (policy, skill) = self.config, self.recordings, self.player
+        shown = shown_by(
+            skill, self.env, recordings, steps=self.clone_steps, noise=c.action_noise[0],
+            generator=self.generator, seed=self.seed + 1,
+        )  # fmt: skip
+        self.env_steps += self.clone_steps * self.env.num_envs
         if recordings is None:
-            actor: Any = PriorActor(skill, self.generator)
-            env = self.env
-        else:
-            actor = TrackingActor(skill, self.generator)
-            env = self.env.beside(recordings, seed=self.seed + 1)
-        explorer = Demonstrator(actor, self.generator, c.action_noise[0])
-        shown = demonstrate(explorer, env, self.clone_steps)
-        self.env_steps += self.clone_steps * env.num_envs
-        if recordings is None:
-            held = PostureRange(held_up(shown, round(SOUND_S / env.dt)))
+            held = PostureRange(held_up(shown, round(SOUND_S / self.env.dt)))
             self.postures.load_state_dict(held.state_dict())
         window, figures = goal_steps(self.env.dt), {}
         if self.behavior is not None:

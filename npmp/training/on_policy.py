@@ -17,6 +17,7 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from npmp import ranges
+from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.nets.critic import Critic
 from npmp.nets.init import seeded
@@ -88,7 +89,9 @@ class OnPolicyTrainer(Resumable):
     """Owns environment, learner and the collection's state. Episodes go on across unrolls."""
 
     of_all_collectors, joins = False, True
+    # set where a behaviour prior is fitted first
     steps_before = 0
+    recordings: Task | None = None
     rates = "algo.learning_rate="
 
     def __init__(self, env: TaskEnv[Any], agent: Agent, config: OnPolicyConfig, *, seed: int = 0):
@@ -198,5 +201,6 @@ class OnPolicyTrainer(Resumable):
             "carried": self.carried,
             "generator": self.generator,
             "range": self.range,
+            **self.agent.parts,
             "counts": Numbers(self, "iteration_count", "env_steps"),
         }

@@ -26,7 +26,8 @@ from npmp.skill import SkillModule
 from npmp.tasks import TASKS
 from npmp.tasks.imitation import Imitation, ImitationConfig
 from npmp.training import run
-from npmp.training.agents import LatentAgent
+from npmp.training.agents import HABIT_STEPS, LatentAgent
+from npmp.training.cloning import behavior_of
 from npmp.training.model_based import ModelBasedConfig, ModelBasedTrainer
 from npmp.training.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining, VMPOTraining
 from npmp.training.run import RunSettings
@@ -91,6 +92,12 @@ class ReuseVMPOConfig(VMPOTraining):
     target_period: int = 10
     beta: float = 0.01
     beta_ramp: float = 0.0
+    # share of that KL which is to a behaviour prior; the rest to AR(1)
+    behavior: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.share(self, "behavior")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,15 +106,33 @@ class ReusePPOConfig(PPOTraining):
 
     gamma: float = 0.97
     beta_ramp: float = 0.0
+    # as of V-MPO
+    behavior: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.share(self, "behavior")
 
 
-ReuseConfig = ReuseModelBasedConfig | ReuseVMPOConfig | ReusePPOConfig | StudentConfig
+@dataclass(frozen=True, kw_only=True)
+class ReuseStudentConfig(StudentConfig):
+    """What a student has besides in latent space."""
+
+    # share of the KL that beta weighs which is to a behaviour prior; the rest to AR(1)
+    behavior: float = 0.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.share(self, "behavior")
+
+
+ReuseConfig = ReuseModelBasedConfig | ReuseVMPOConfig | ReusePPOConfig | ReuseStudentConfig
 ReuseTrainer = ModelBasedTrainer | OnPolicyTrainer | StudentTrainer
 REUSE_ALGORITHMS: dict[str, type[ReuseConfig]] = {
     "world_model": ReuseModelBasedConfig,
     "vmpo": ReuseVMPOConfig,
     "ppo": ReusePPOConfig,
-    "clone": StudentConfig,
+    "clone": ReuseStudentConfig,
 }
 STEPS = ("swing_share", "foot_lift_m")  # of `gait`, among the metrics of a run
 REUSE_ENVS = {"world_model": 512, "vmpo": 128, "ppo": 256, "clone": 256}  # by default [D]
@@ -138,6 +163,9 @@ class ReuseSettings(RunSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         ranges.at_least_one(self, "evaluation_robots")
+        shared = isinstance(self.algo, ReuseModelBasedConfig)  # only its learner needs the prior
+        if self.collectors is not None and self.algo.behavior and not shared:
+            raise ValueError("algo.behavior is learned in one process: use actors=null")
         ranges.above_zero(self, "evaluation_seconds")
 
     def env(
@@ -255,6 +283,13 @@ def _plan(
         learned = {}
         if isinstance(trainer, ModelBasedTrainer):
             learned = {"warm_up": trainer.warm_up(policy)}
+        elif isinstance(trainer.agent, LatentAgent) and trainer.agent.behavior is not None:
+            shown = trainer.agent.learn_habits(
+                trainer.env, trainer.recordings, trainer.generator, seed=seed
+            )
+            trainer.env_steps += trainer.steps_before
+            trainer.env.restart()
+            learned = {"warm_up": shown}
         return {"random_latents": trial(None), "untrained": untrained, **learned}, untrained
 
     def save(trainer: ReuseTrainer, summary: dict[str, Any]) -> None:
@@ -352,10 +387,21 @@ def make_policy_trainer(
         return ModelBasedTrainer(
             env, policy, skill, algo, recordings=recordings, new=new, seed=seed
         )
-    agent = LatentAgent(policy.to(env.device), skill.to(env.device))
+    behavior = None
+    if algo.behavior and skill.contract.decoder != "joints":
+        behavior = behavior_of(skill, env, policy.alpha, seed=seed)
+        if recordings is not None:
+            skill.check_encoder(env.robot)
+    agent = LatentAgent(policy.to(env.device), skill.to(env.device), behavior, algo.behavior)
+    trainer: OnPolicyTrainer | StudentTrainer
     if isinstance(algo, OnPolicyConfig):
-        return OnPolicyTrainer(env, agent, algo, seed=seed)
-    return StudentTrainer(env, agent, teacher_of(env, agent, teacher), algo, seed=seed)
+        trainer = OnPolicyTrainer(env, agent, algo, seed=seed)
+    else:
+        trainer = StudentTrainer(env, agent, teacher_of(env, agent, teacher), algo, seed=seed)
+    if behavior is not None:
+        trainer.recordings = recordings
+        trainer.steps_before = HABIT_STEPS * robots
+    return trainer
 
 
 def trained_policy(trainer: ReuseTrainer) -> HighLevelPolicy:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from mocap_data.errors import InputError
 from npmp import ranges
+from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.memory import require_batch, require_replay
 from npmp.nets import JointDecoder
@@ -116,7 +117,9 @@ class StudentTrainer(Resumable):
     """Owns environment, student and the latest lessons; one `iteration` at a time."""
 
     of_all_collectors = joins = True
+    # set where a behaviour prior is fitted first
     steps_before = 0
+    recordings: Task | None = None
     rates = "algo.lr="
 
     def __init__(
@@ -292,6 +295,7 @@ class StudentTrainer(Resumable):
             "carried": self.carried,
             "generator": self.generator,
             "range": self.range,
+            **self.agent.parts,
             "counts": Numbers(self, "iteration_count", "env_steps"),
         }
 

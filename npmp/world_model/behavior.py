@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from npmp.envs.features import true_state
 from npmp.envs.state import RobotState
 from npmp.nets.normalizer import Normalizer
-from npmp.nets.prior import Latent, kl_between, kl_to_prior, prior_std
+from npmp.nets.prior import Habit, Latent, prior_std
 
 HIDDEN = 256  # units of each of two layers [D]
 EXAMPLES = 2000  # goals kept, to know which are like none of them [D]
@@ -28,7 +28,7 @@ class BehaviorPrior(nn.Module):
     """An MLP to mean and deviation of the latent. `fit` in `npmp.training.cloning` trains it.
 
     Where a goal has no example, as running sideways, the network extrapolates. `support` says so,
-    and `divergence` counts the AR(1) prior there.
+    and the AR(1) prior counts there.
     """
 
     home: Tensor
@@ -43,15 +43,16 @@ class BehaviorPrior(nn.Module):
         self.scale = Normalizer(state + goal_width)
         self.register_buffer("examples", torch.zeros(EXAMPLES, goal_width))
         self.goal_width = goal_width
+        head = nn.Linear(HIDDEN, 2 * latent_dim)
+        nn.init.normal_(head.weight, std=0.01 / HIDDEN**0.5)
+        nn.init.zeros_(head.bias)
         self.net = nn.Sequential(
             nn.Linear(state + goal_width + latent_dim, HIDDEN),
             nn.ELU(),
             nn.Linear(HIDDEN, HIDDEN),
             nn.ELU(),
-            nn.Linear(HIDDEN, 2 * latent_dim),
+            head,
         )
-        nn.init.normal_(self.net[-1].weight, std=0.01 / HIDDEN**0.5)
-        nn.init.zeros_(self.net[-1].bias)
 
     def inputs(self, state: RobotState, goal: Tensor) -> Tensor:
         """Unscaled features (..., 12 + 3 nu + g): the true state but for its height, which rough
@@ -85,16 +86,8 @@ class BehaviorPrior(nn.Module):
         kth = far.kthvalue(NEIGHBOURS, -1).values.view(features.shape[:-1])
         return (2.0 - kth / NEAR).clamp(0.0, 1.0)
 
-    def divergence(
-        self, latent: Latent, features: Tensor, z_prev: Tensor, share: float
-    ) -> tuple[Tensor, Tensor]:
-        """KL of a policy's latents to both priors, weighted.
-
-            w KL(q || this) + (1 - w) KL(q || AR(1)),  w = share * support
-
-        Returns: the sum and w, (...) each.
-        """
-        weight = share * self.support(features)
-        habit = kl_between(latent, self(features, z_prev))
-        general = kl_to_prior(latent.mean, latent.std, z_prev, self.alpha)
-        return weight * habit + (1.0 - weight) * general, weight
+    def habit(self, state: RobotState, goal: Tensor, z_prev: Tensor, share: float) -> Habit:
+        """What a policy is held to in states (..., k) with goals (..., g) as the task shows them,
+        z_{t-1} (..., d); share: of the KL, where the goals have examples."""
+        features = self.inputs(state, goal)
+        return Habit(self(features, z_prev), share * self.support(features))

@@ -208,14 +208,14 @@ class Imagination:
     def _divergence(self, course: ImaginedCourse, start: Step) -> tuple[Tensor, Tensor]:
         """The KL that the policy owes at each step, and the behaviour prior's weight in it, (H, B)
         each."""
-        latent, z_prev = Latent(course.mean, course.std), course.z[:-1]
-        if self.behavior is None:
-            kl = prior.kl_to_prior(*latent, z_prev, self.player.policy.alpha)
-            return kl, torch.zeros_like(kl)
-        before = RobotState.unpack(course.states[:-1])
-        goals = torch.cat((start.goal[None], course.goals[:-1]))
-        features = self.behavior.inputs(before, self.task.see(before, goals))
-        return self.behavior.divergence(latent, features, z_prev, self.share)
+        latent, z_prev, habit = Latent(course.mean, course.std), course.z[:-1], None
+        if self.behavior is not None:
+            before = RobotState.unpack(course.states[:-1])
+            goals = torch.cat((start.goal[None], course.goals[:-1]))
+            asked = self.task.see(before, goals)
+            habit = self.behavior.habit(before, asked, z_prev, self.share)
+        kl = prior.divergence(latent, z_prev, self.player.policy.alpha, habit)
+        return kl, torch.zeros_like(kl) if habit is None else habit.weight
 
 
 def above_ground(states: RobotState, ground: Ground, patch: Tensor) -> RobotState:

@@ -407,7 +407,9 @@ def test_recordings_are_cloned_and_give_the_postures(
     later = walking_on(robot, walking, skill, policy, recordings=recordings, new=False)
     assert later.steps_before == (12 + later.clone_steps) * 6
     assert "clone_loss" not in later.warm_up() and later.env_steps == later.steps_before
-    alone = walking_on(robot, walking, skill, policy, recordings=recordings, new=False, behavior=0)
+    plain = dataclasses.replace(WALKING, behavior=0.0)
+    more: dict[str, Any] = {"recordings": recordings, "new": False, "config": plain}
+    alone = walking_on(robot, walking, skill, policy, **more)
     assert alone.steps_before == 12 * 6 and alone.imagination.behavior is None
     pairs = zip(later.policy.parameters(), policy.parameters(), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)

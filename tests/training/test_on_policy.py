@@ -21,6 +21,7 @@ from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.sensing import SensorConfig
 from npmp.nets import DecoderState, NetConfig
 from npmp.nets.high_level import HighLevelConfig
+from npmp.nets.prior import Latent, divergence, kl_to_prior
 from npmp.policy import HighLevelPolicy
 from npmp.rl import VMPO
 from npmp.robots import Robot
@@ -28,8 +29,10 @@ from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
 from npmp.skill import SkillModule
 from npmp.tasks import Dribble
 from npmp.tasks.walk import Walk, WalkConfig
-from npmp.training.agents import LatentAgent, ModuleAgent, ModuleInput
+from npmp.training.agents import HABIT_STEPS, LatentAgent, ModuleAgent, ModuleInput
+from npmp.training.collectors import CollectorsConfig
 from npmp.training.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining, VMPOTraining
+from npmp.training.reuse import ReuseSettings, ReuseVMPOConfig, make_policy_trainer
 from tests.environments import imitation_env, walk_env
 from tests.trainers import check_repeats_and_resumes, run
 
@@ -71,6 +74,33 @@ def walking_on(
 
 
 ALGORITHMS = [TINY, PPOTraining(**SMALL)]
+
+
+def test_a_policy_may_be_held_to_a_behaviour_prior(
+    robot: Robot, walking: WalkConfig, skill: SkillModule, policy: HighLevelPolicy
+) -> None:
+    """The KL of the updates is that to the prior that was fitted, whose weights the checkpoint
+    keeps."""
+    config = ReuseVMPOConfig(unroll=6, behavior=0.5)
+    recordings: dict[str, Any] = {"recordings": None, "teacher": None, "new": True, "seed": 0}
+    settings = ReuseSettings(algo=config, num_threads=1)
+    made = make_policy_trainer(settings, Walk(robot, walking), skill, policy, 4, **recordings)
+    assert isinstance(made, OnPolicyTrainer) and isinstance(made.agent, LatentAgent)
+    prior = made.agent.behavior
+    assert prior is not None and made.steps_before == 4 * HABIT_STEPS
+    torch.nn.init.normal_(prior.net[-1].bias, std=0.3, generator=torch.Generator().manual_seed(1))
+    prior.examples.normal_(generator=torch.Generator().manual_seed(2))
+    rollout, _ = made.collect()
+    given = rollout.observations
+    assert (given.habit.weight <= 0.5).all() and given.habit.weight.max() > 0.0
+    mean, std, _, kl = policy(given, rollout.initial_state, rollout.resets)
+    expected = divergence(Latent(mean, std), given.z_prev, policy.alpha, given.habit)
+    torch.testing.assert_close(kl, expected)
+    assert not torch.allclose(kl, kl_to_prior(mean, std, given.z_prev, policy.alpha))
+    made.iteration(0.0)
+    assert any(name.startswith("behavior.") for name in made.state_dict())
+    with pytest.raises(ValueError, match="one process"):
+        ReuseSettings(algo=config, collectors=CollectorsConfig())
 
 
 @pytest.mark.parametrize("config", ALGORITHMS, ids=["vmpo", "ppo"])

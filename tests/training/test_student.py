@@ -92,7 +92,7 @@ def test_a_policy_is_put_into_a_smaller_network(
     else:
         lesson = smaller(robot, skill, policy, CONFIG).gather(progress).data
     state = policy.initial_state(6)
-    for given, shown in zip(zip(*lesson.given, strict=True), lesson.shown, strict=True):
+    for given, shown in zip(zip(*lesson.given[:3], strict=True), lesson.shown, strict=True):
         latent, state = policy.step(PolicyInput(*given), state)
         torch.testing.assert_close(latent.mean, shown)
     apart = (lesson.given.z_prev[1:] - lesson.shown[:-1]).abs().amax()

@@ -6,7 +6,7 @@ import torch
 from torch.distributions import Normal, kl_divergence
 
 from npmp.envs.state import RobotState
-from npmp.nets.prior import Latent, kl_between, kl_to_prior, prior_std
+from npmp.nets.prior import Habit, Latent, divergence, kl_between, kl_to_prior, prior_std
 from npmp.world_model.behavior import EXAMPLES, NEAR, NEIGHBOURS, BehaviorPrior
 
 ALPHA = 0.95
@@ -57,8 +57,9 @@ def test_without_examples_the_ar1_prior_counts() -> None:
     generator = torch.Generator().manual_seed(3)
     z, mean = torch.randn(2, 2, 4, generator=generator)
     latent = Latent(mean, torch.full_like(mean, 0.2))
-    kl, weight = prior.divergence(latent, features, z, 0.75)
-    torch.testing.assert_close(weight, torch.tensor([0.75, 0.0]))
+    kept = Habit(prior(features, z), 0.75 * prior.support(features))
+    torch.testing.assert_close(kept.weight, torch.tensor([0.75, 0.0]))
+    kl = divergence(latent, z, ALPHA, kept)
     general = kl_to_prior(*latent, z, ALPHA)
     habit = kl_between(latent, prior(features, z))
     torch.testing.assert_close(kl, torch.stack((0.75 * habit[0] + 0.25 * general[0], general[1])))
