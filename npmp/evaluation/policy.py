@@ -16,7 +16,6 @@ from npmp import geometry, ranges, tasks
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.task import Task, Trial
 from npmp.evaluation import gait
-from npmp.evaluation.gait import GaitLimits
 from npmp.evaluation.terrains import on_terrains
 from npmp.evaluation.trial import effort, run_trial
 from npmp.evaluation.trial import gait as trial_gait
@@ -118,13 +117,9 @@ def evaluate_policy(
     if config.grid:
         commands = grid_of(task.config.range)
         env = TaskEnv(make_task(), len(commands) * config.robots, **place)
-        rows = by_command(actor, env, commands, seconds=config.short_s, seed=seed)
+        figures["grid"] = by_command(actor, env, commands, seconds=config.short_s, seed=seed)
         if motions is not None:
-            beside(rows, actor.skill, task.robot, motions, like=robots, **sited)
-        height = float(task.robot.home_qpos[2])
-        for row in rows:
-            row["faults"] = gait.faults(row, GaitLimits(), height)
-        figures["grid"] = rows
+            beside(figures["grid"], actor.skill, task.robot, motions, like=robots, **sited)
     if config.pushes:
         calm = place | {"robots": replace(robots, pushes=PushConfig())}
         env = TaskEnv(make_task(), len(config.pushes) * config.robots, **calm)
@@ -182,7 +177,7 @@ def by_command(
     one. From a second after the change until the first fall: `achieved`, the mean velocity (3,);
     `dead`, whether a component that was asked for brings less than half; the base's roll (RMS),
     pitch (mean) and height; `joint_speed_share` and `torque_share`, the 99.9th percentile of the
-    fastest and the most loaded joint over its limit; `stepping_figures`.
+    fastest and the most loaded joint over its limit; `stepping_figures`; `faults` in words.
     """
     each, robot = env.num_envs // len(commands), env.robot
     asked = led(env, commands.repeat_interleave(each, 0), seed)
@@ -216,6 +211,7 @@ def by_command(
                 "torque_share": _peak(seen["torque"], robot.torque_limit),
                 **gait.stepping_figures(steps, pairs),
             }
+        row["faults"] = gait.faults(row, gait.GaitLimits(), float(robot.home_qpos[2]))
         rows.append(row)
     return rows
 

@@ -215,18 +215,19 @@ class ModelBasedTrainer(Resumable):
         self.recordings = recordings
         self.guided = isinstance(policy, EncoderPolicy)
         # without skills there is nothing to clone, without `achieved` no goal that it was for
-        says = skill.contract.decoder != "joints" and self.env.task.achieved is not None
-        self.clones = self.new and c.clone_updates > 0 and says and not self.guided
+        has_skills = c.clone_updates > 0 and skill.contract.decoder != "joints" and not self.guided
+        self.clones = self.new and has_skills and self.env.task.achieved is not None
         self.behavior: BehaviorPrior | None = None
-        has_skills = skill.contract.decoder != "joints"
-        if not self.guided and c.behavior and c.clone_updates and has_skills:
+        if has_skills and c.behavior:
             self.behavior = behavior_of(skill, self.env, policy.alpha, seed=self.seed)
         self.demonstrates = not self.guided and (
             self.clones or recordings is None or self.behavior is not None
         )
         if recordings is not None and self.demonstrates:
             skill.check_encoder(self.env.robot)
-        least = goal_steps(self.env.dt) + SEQUENCE
+        # a goal is what is achieved over some steps, where a task says so
+        self.window = 1 if self.env.task.achieved is None else goal_steps(self.env.dt)
+        least = self.window + SEQUENCE * self.clones
         self.clone_steps = c.clone_steps or max(least, 128 if recordings is not None else 320)
         if self.demonstrates and self.clone_steps < least:
             raise InputError(
@@ -321,7 +322,7 @@ class ModelBasedTrainer(Resumable):
         if recordings is None:
             held = PostureRange(held_up(shown, round(SOUND_S / self.env.dt)))
             self.postures.load_state_dict(held.state_dict())
-        window, figures = goal_steps(self.env.dt), {}
+        window, figures = self.window, {}
         if self.behavior is not None:
             figures = fit_behavior(
                 self.behavior, shown, self.env.task, self.generator, window=window,

@@ -270,9 +270,7 @@ def _plan(
     def new_trainer(settings: ReuseSettings, robots: int, seed: int) -> ReuseTrainer:
         own = make_task()
         networks = _networks(source, settings, own, seed, policy)
-        recordings = None
-        if motions is not None:
-            recordings = Imitation(own.robot, ImitationConfig(uniform_starts=1.0), motions)
+        recordings = None if motions is None else _shown_task(own.robot, motions)
         return make_policy_trainer(
             settings, own, *networks, robots, recordings=recordings, teacher=shows,
             new=policy is None, seed=seed,
@@ -280,16 +278,7 @@ def _plan(
 
     def begin(trainer: ReuseTrainer) -> tuple[dict[str, Any], dict[str, Any]]:
         untrained = trial(trained_policy(trainer))
-        learned = {}
-        if isinstance(trainer, ModelBasedTrainer):
-            learned = {"warm_up": trainer.warm_up(policy)}
-        elif isinstance(trainer.agent, LatentAgent) and trainer.agent.behavior is not None:
-            shown = trainer.agent.learn_habits(
-                trainer.env, trainer.recordings, trainer.generator, seed=seed
-            )
-            trainer.env_steps += trainer.steps_before
-            trainer.env.restart()
-            learned = {"warm_up": shown}
+        learned = {"warm_up": _warmed_up(trainer, policy, seed)}
         return {"random_latents": trial(None), "untrained": untrained, **learned}, untrained
 
     def save(trainer: ReuseTrainer, summary: dict[str, Any]) -> None:
@@ -311,6 +300,24 @@ def _plan(
         save=save,
         belongs_to=learner.contract.module_sha256 + taught_by.get("teacher_sha256", ""),
     )
+
+
+def _shown_task(robot: Robot, motions: MotionSet) -> Imitation:
+    """What a module tracks to show what it does of itself."""
+    return Imitation(robot, ImitationConfig(uniform_starts=1.0), motions)
+
+
+def _warmed_up(trainer: ReuseTrainer, policy: Path | None, seed: int) -> dict[str, float]:
+    """What a trainer does before its first iteration; figures of it."""
+    if isinstance(trainer, ModelBasedTrainer):
+        return trainer.warm_up(policy)
+    agent = trainer.agent
+    if not isinstance(agent, LatentAgent) or agent.behavior is None:
+        return {}
+    figures = agent.learn_habits(trainer.env, trainer.recordings, trainer.generator, seed=seed)
+    trainer.env_steps += trainer.steps_before
+    trainer.env.restart()
+    return figures
 
 
 def _teacher_record(teacher: Path) -> dict[str, str]:

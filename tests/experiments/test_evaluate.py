@@ -41,12 +41,7 @@ def test_the_figures_follow_from_the_rollouts(evaluated: Path) -> None:
     assert {"module", "data", "robot", "seed", "versions", "clips", "mean", "random_starts"} <= set(
         found
     )
-    assert (found["robot"], found["sim"], found["seed"], found["random_starts"]["starts"]) == (
-        "anymal_b",
-        "batch",
-        2,
-        4,
-    )
+    assert (found["robot"], found["seed"], found["random_starts"]["starts"]) == ("anymal_b", 2, 4)
     assert found["seen_in_training"] == 2
     assert len(found["clips"]) == 2
     with h5py.File(evaluated / "rollouts.h5") as file:

@@ -68,7 +68,7 @@ def test_walking_is_judged_without_data(
     page = (tmp_path / "walk" / "report.html").read_text()
     for words in (
         "Gait diagram",
-        "Over the range of commands",
+        "Command by command",
         "Recovery from pushes",
         "commanded",
         "Roll",

@@ -141,4 +141,7 @@ def test_fallen_starts_take_who_gets_up(
         "recovery=anymal_b_recover",
     ]
     assert suite(policy, tmp_path / "out", *short) == 2
-    assert "accelerometer is imu for who walks, root for who gets up" in capfd.readouterr().err
+    assert (
+        "accelerometer is imu for the walking policy, root for the recovery policy"
+        in capfd.readouterr().err
+    )

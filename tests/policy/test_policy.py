@@ -63,7 +63,7 @@ def test_an_unroll_equals_steps_across_resets(policy: HighLevelPolicy) -> None:
     state = start
     for t in range(steps):
         latent, state = policy.step(
-            PolicyInput(*(field[t] for field in given)), state.reset(resets[t])
+            PolicyInput(*(field[t] for field in given[:3])), state.reset(resets[t])
         )
         torch.testing.assert_close(mean[t], latent.mean)
         torch.testing.assert_close(std[t], latent.std)
