@@ -18,7 +18,9 @@ from retarget.sources import Excerpt, Failure, Recordings, excerpts, read_record
 SYNTHETIC = "synthetic"  # the source that needs no recording
 
 # Keys of a command and the readers' options that they give.
-KEYS = {key: key for key in ("scale", "up", "licence", "asf")} | {"source_rate_hz": "rate_hz"}
+KEYS = {key: key for key in ("scale", "up", "licence", "asf", "character")} | {
+    "source_rate_hz": "rate_hz"
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,6 +32,8 @@ class Reading(Keys):
     source_rate_hz: float | None = None
     # the skeleton of AMC motions; null: the .asf file beside them
     asf: Path | None = None
+    # the character file of DeepMimic motions; null: found beside them by its name
+    character: Path | None = None
 
 
 def options_of_keys(config: Reading) -> dict[str, Any]:
@@ -80,6 +84,7 @@ def _check_used(given: dict[str, Any], chosen: Sequence[Excerpt]) -> None:
     for key, what in (
         ("source_rate_hz", "keypoint files (.csv, .npz, .txt)"),
         ("asf", "AMC motions"),
+        ("character", "DeepMimic motions"),
     ):
         option = KEYS[key]
         if option not in given or any(option in options_of(one.path) for one in chosen):

@@ -57,8 +57,8 @@ AUTO = "auto"
 
 @dataclass(frozen=True, kw_only=True)
 class Retarget(Reading, Options, CleanOptions):
-    """Turn recordings (BVH, ASF/AMC, C3D, keypoints, other robots' motions) into reference motions
-    of a robot.
+    """Turn recordings (BVH, ASF/AMC, C3D, keypoints, DeepMimic, dm_control HDF5, other robots'
+    motions) into reference motions of a robot.
 
     npmp retarget robot=anymal_b source=recordings/dog out=motions.h5
     npmp retarget source=recordings/dog mirrors=all validation=0.1 out=motions.h5
@@ -276,7 +276,10 @@ def cleaned_of(whole: MotionSet, robot: Robot, gathered: Recordings, config: Ret
     """The training set; with clean=false the motions as they are."""
     if not config.clean:
         return uncleaned(whole)
-    source_of = {name: origin.file for name, origin in gathered.origins.items()}
+    source_of = {
+        name: f"{origin.file}: {gathered.entries[name]}"
+        for name, origin in gathered.origins.items()
+    }
     return clean(whole, robot, origins=source_of, **part_of(config, CleanOptions))
 
 

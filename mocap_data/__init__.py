@@ -2,7 +2,8 @@
 
 The layer below robots and learning: it imports neither a simulator nor torch.
 
-    read(path)       a recording (BVH, ASF/AMC, C3D, CSV, npz): `Clip`
+    read(path)       a recording (BVH, ASF/AMC, C3D, CSV, npz, DeepMimic, dm_control's HDF5): `Clip`
+    read_all(path)   all its clips, where a file holds many
     Clip             keypoints over time in the world, metres, Z up
     ReferenceMotion  a motion of a robot: poses over time
     MotionSet        the reference motions of one file; `write_motions`, `read_motions`
@@ -19,14 +20,14 @@ from mocap_data.errors import InputError
 if TYPE_CHECKING:
     from mocap_data.clip import Clip
     from mocap_data.motion import ReferenceMotion
-    from mocap_data.readers import read
+    from mocap_data.readers import read, read_all
     from mocap_data.store import MotionSet, read_motions, write_motions
     from mocap_data.synthetic import demo_clips, dog_gait
 
 _MODULES = {
     "mocap_data.clip": ("Clip",),
     "mocap_data.motion": ("ReferenceMotion",),
-    "mocap_data.readers": ("read",),
+    "mocap_data.readers": ("read", "read_all"),
     "mocap_data.store": ("MotionSet", "read_motions", "write_motions"),
     "mocap_data.synthetic": ("demo_clips", "dog_gait"),
 }
@@ -38,6 +39,7 @@ __all__ = [
     "demo_clips",
     "dog_gait",
     "read",
+    "read_all",
     "read_motions",
     "write_motions",
 ]

@@ -76,7 +76,13 @@ def _by_joints(
         path, (start, stop) = Path(origin.file), origin.frames
         try:
             person = read_person(
-                path, asf=asf, name=clip.name, start=start, stop=stop, licence=clip.licence
+                path,
+                clip=gathered.entries[clip.name],
+                asf=asf,
+                name=clip.name,
+                start=start,
+                stop=stop,
+                licence=clip.licence,
             )
             motions.append(mapper.motion(person))
         except InputError as error:

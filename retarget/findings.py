@@ -15,7 +15,7 @@ from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.npz import load_npz
 from mocap_data.outside import parse_json, read_json_object, reading
-from mocap_data.readers import options_of
+from mocap_data.readers import cmu_h5, options_of
 from mocap_data.readers.asf_amc import read_asf
 from mocap_data.readers.common import MissingOptions
 from mocap_data.readers.robot_motions import (
@@ -185,12 +185,34 @@ def inspect_robot_motion(path: Path, kind: str) -> Findings:
     return findings
 
 
+def inspect_cmu(path: Path) -> Findings:
+    """dm_control's CMU clips, by their attributes alone: none of the arrays is read."""
+    clips = [
+        {
+            "name": clip.name,
+            "frames": clip.num_frames,
+            "seconds": round(clip.num_frames / clip.rate_hz, 2),
+            "rate_hz": round(clip.rate_hz, 3),
+        }
+        for clip in cmu_h5.list_cmu_h5(path)
+    ]
+    return {
+        "path": str(path),
+        "kind": "CMU humanoid clips (dm_control's HDF5)",
+        "in all": totals(clips),
+        "keypoints": list(cmu_h5.KEYPOINT_NAMES),
+        "clips": clips,
+    }
+
+
 def inspect_hdf5(path: Path) -> Findings:
-    """A dataset of reference motions, or the rollouts of an evaluation."""
+    """A dataset of reference motions, CMU's clips, or the rollouts of an evaluation."""
     with hdf5.open_hdf5(path) as file:
         root, names = _attributes(file), hdf5.members(file)
         if root.get("schema") == SCHEMA:
             return _dataset(path, root, [_clip(name, _child(file, name)) for name in names])
+        if cmu_h5.is_cmu_h5(path):
+            return inspect_cmu(path)
         clips = []
         for name in names:
             if isinstance(entry := _child(file, name), h5py.Group):
@@ -199,7 +221,8 @@ def inspect_hdf5(path: Path) -> Findings:
                 shapes = {key: list(array.shape) for key, array in are.items()}
                 clips.append({"name": name, **shapes, **_attributes(entry)})
         if not clips or not all("qpos" in clip and "reference_qpos" in clip for clip in clips):
-            wanted = f"neither reference motions (schema {SCHEMA!r}) nor rollouts"
+            others = "rollouts of an evaluation nor dm_control's CMU clips"
+            wanted = f"neither reference motions (schema {SCHEMA!r}), {others}"
             raise InputError(f"{path}: HDF5, but {wanted}")
         return {"path": str(path), "kind": "rollouts of an evaluation", **root, "clips": clips}
 

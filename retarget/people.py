@@ -1,7 +1,7 @@
-"""People on dm_control's CMUHumanoid, from AMC files; when their feet stand.
+"""People on dm_control's CMUHumanoid, from AMC files or dm_control's HDF5; when their feet stand.
 
 An AMC file is read by our own reader and converted by dm_control's `Amcvals2qpos`, which puts every
-subject on one skeleton.
+subject on one skeleton; the HDF5 has that done already.
 Shapes: T frames, two sides (left, right). World frame, Z up, metres.
 """
 
@@ -21,6 +21,7 @@ import mujoco
 import numpy as np
 from scipy.ndimage import minimum_filter1d
 
+from mocap_data import rotations
 from mocap_data.arrays import Array, Bools
 from mocap_data.errors import InputError, frame_range
 from mocap_data.readers.asf_amc import (
@@ -32,6 +33,7 @@ from mocap_data.readers.asf_amc import (
     read_amc,
     read_asf,
 )
+from mocap_data.readers.cmu_h5 import BODY_NAMES, read_bodies
 from retarget import ground
 from retarget.imported import listed
 from retarget.targets import MAX_COORDINATE, MIN_FRAMES, low_pass
@@ -86,24 +88,31 @@ class Person:
 def read_person(
     path: str | os.PathLike[str],
     *,
+    clip: str | None = None,
     asf: str | os.PathLike[str] | None = None,
     name: str | None = None,
     start: int = 0,
     stop: int | None = None,
     licence: str = "unknown",
 ) -> Person:
-    """A person's AMC file.
+    """A person's AMC file, or a clip of dm_control's HDF5.
 
-    asf: None: the one beside it; it only says what the file's numbers are. start, stop: frames of
-    the recording to use.
+    clip: which one of an HDF5 with several. asf: of an AMC file, None: the one beside it; it only
+    says what the file's numbers are. start, stop: frames of the recording to use.
 
     Raises:
-      InputError: for a file that is no AMC or cannot be read, and frames that there are not.
+      InputError: for a file of another format or that cannot be read, and frames that there are
+        not.
     """
     path = Path(path)
-    if path.suffix.lower() != ".amc":
-        raise InputError(f"{path} holds no joint angles (AMC does); use method=points")
-    person = _of_amc(path, asf, licence)
+    suffix = path.suffix.lower()
+    if suffix in (".h5", ".hdf5"):
+        person = _of_hdf5(path, clip, licence)
+    elif suffix == ".amc":
+        person = _of_amc(path, asf, licence)
+    else:
+        has = "AMC and dm_control's HDF5 do"
+        raise InputError(f"{path} holds no joint angles ({has}); use method=points")
     what = f"{person.name!r}"
     part = frame_range(what, start, stop, person.num_frames)
     if (count := part.stop - part.start) < MIN_FRAMES:
@@ -116,6 +125,16 @@ def read_person(
         far = f"the person is {largest:.3g} m from the origin"
         raise InputError(f"{what}: {far}; a garbled number?")
     return replace(person, name=name or person.name, position=position, rotation=rotation)
+
+
+def _of_hdf5(path: Path, clip: str | None, licence: str) -> Person:
+    """A clip of dm_control's HDF5."""
+    found, _, places, turns = read_bodies(path, clip)
+    at = {body: BODY_NAMES.index(body) for body in _BODIES}
+    position = {body: places[:, i] for body, i in at.items()}
+    rotation = {body: rotations.to_matrix(turns[:, i]) for body, i in at.items()}
+    source = f"{path.name}, {found.name}"
+    return Person(found.name, found.rate_hz, position, rotation, source, licence)
 
 
 def _of_amc(path: Path, asf: str | os.PathLike[str] | None, licence: str) -> Person:

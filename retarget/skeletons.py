@@ -81,6 +81,15 @@ DOG = _quadruped(
     fore="{}Hand_end",
     hind="{}Foot_end",
 )
+# the same dog as a character of DeepMimic's kind, without a point of the blade above the joint
+DOG_CHARACTER = _quadruped(
+    "dog_character",
+    ("left", "right"),
+    blade={"{}_shoulder": 1.0},
+    hip="{}_upper_leg",
+    fore="{}_finger",
+    hind="{}_toe",
+)
 # CMU's people: bones of the ASF, keypoints at their ends
 CMU = _humanoid(
     "cmu",
@@ -120,7 +129,21 @@ CC_BASE = _humanoid(
     elbow="CC_Base_{}_Forearm",
     hand="CC_Base_{}_Hand",
 )
-SKELETONS: tuple[Skeleton, ...] = (DOG, CMU, CMU_JOINTS, CC_BASE)
+# DeepMimic's humanoid
+DEEPMIMIC = _humanoid(
+    "deepmimic",
+    ("left", "right"),
+    "neck",
+    shoulder="{}_shoulder",
+    hip="{}_hip",
+    knee="{}_knee",
+    foot="{}_ankle",
+    toe="{}_toe",
+    heel="{}_heel",
+    elbow="{}_elbow",
+    hand="{}_wrist",
+)
+SKELETONS: tuple[Skeleton, ...] = (DOG, CMU, CMU_JOINTS, CC_BASE, DEEPMIMIC, DOG_CHARACTER)
 
 
 def skeleton_of(clip: Clip, markers: Sequence[str] = QUADRUPED_MARKERS) -> Skeleton:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError, counted
 from mocap_data.motion import ReferenceMotion
-from mocap_data.readers import READERS, is_recording, options_of, read
+from mocap_data.readers import READERS, is_recording, options_of, read_all
 from mocap_data.synthetic import demo_clips
 from npmp.robots import Robot
 from retarget.imported import import_motion, is_robot_motion
@@ -77,6 +77,8 @@ class Recordings:
     motions: list[ReferenceMotion] = field(default_factory=list)
     # of each clip and motion, by its name
     origins: dict[str, Origin] = field(default_factory=dict)
+    # what each one's file calls it, by its name
+    entries: dict[str, str] = field(default_factory=dict)
     # the recordings that could not be read
     failures: list[Failure] = field(default_factory=list)
 
@@ -96,6 +98,7 @@ class Recordings:
         # the same file name in two folders
         while name in self.origins:
             name, count = f"{clip.name}_{count}", count + 1
+        self.entries[name] = whole.name
         frames, scale = (part.start, part.start + clip.num_frames), used.get("scale")
         self.origins[name] = Origin(
             name, str(part.path), frames, clip.rate_hz, scale, str(used["up"])
@@ -199,7 +202,8 @@ def read_recordings(
                 motion = import_motion(part.path, robot, **licence)
                 found.take(part, motion, {"scale": 1.0, "up": "z"})
             else:
-                found.take(part, read(part.path, **fitting), {"up": "y", **known, **fitting})
+                for clip in read_all(part.path, **fitting):
+                    found.take(part, clip, {"up": "y", **known, **fitting})
         except (InputError, OSError) as error:
             found.failures.append((str(part.path), explain(part.path, error)))
     return found

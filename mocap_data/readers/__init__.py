@@ -16,15 +16,20 @@ from mocap_data.outside import regular_file
 from mocap_data.readers.asf_amc import read_amc_clip
 from mocap_data.readers.bvh import read_bvh
 from mocap_data.readers.c3d import read_c3d
+from mocap_data.readers.cmu_h5 import is_cmu_h5, list_cmu_h5, read_cmu_h5
 from mocap_data.readers.common import BOM
+from mocap_data.readers.deepmimic import read_deepmimic
 from mocap_data.readers.keypoints import read_csv, read_npz
 
-# by suffix, in lower case
+# by suffix, in lower case; a .txt is JSON or a table, see `reader_of`
 READERS: dict[str, Callable[..., Clip]] = {
     ".amc": read_amc_clip,
     ".bvh": read_bvh,
     ".c3d": read_c3d,
     ".csv": read_csv,
+    ".h5": read_cmu_h5,
+    ".hdf5": read_cmu_h5,
+    ".json": read_deepmimic,
     ".npz": read_npz,
     ".txt": read_csv,
 }
@@ -33,7 +38,7 @@ ABOUT = {"name": None, "source": None, "licence": "unknown"}
 
 
 def read(path: str | os.PathLike[str], **options: Any) -> Clip:
-    """The recording at `path` as a `Clip`; the suffix chooses the reader.
+    """The recording at `path` as a `Clip`; the suffix chooses the reader, for .txt the contents.
 
     options, all optional; each format's own are documented with its reader (see `options_of`):
       scale: metres per unit of the file, or the unit's name ("cm", "m", "mm", "in"); by default
@@ -59,17 +64,31 @@ def read(path: str | os.PathLike[str], **options: Any) -> Clip:
         raise _better(file, error) from None
 
 
+def read_all(path: str | os.PathLike[str], **options: Any) -> list[Clip]:
+    """Every clip of a recording: many for dm_control's HDF5 without clip=, else one.
+
+    Raises:
+      InputError: as `read`.
+    """
+    if options.get("clip") is not None or not is_cmu_h5(path):
+        return [read(path, **options)]
+    return [read(path, **{**options, "clip": clip.name}) for clip in list_cmu_h5(path)]
+
+
 def reader_of(path: str | os.PathLike[str]) -> Callable[..., Clip]:
-    """The reader for a file by its suffix.
+    """The reader for a file by its suffix; a .txt that begins with a brace is JSON.
 
     Raises:
       InputError: for a suffix that has none.
     """
-    suffix = Path(path).suffix.lower()
+    file = Path(path)
+    suffix = file.suffix.lower()
     if suffix == ".asf":
         raise InputError(f"{str(path)!r} is a skeleton; read its motions, the .amc files beside it")
     if suffix not in READERS:
         raise unknown(f"reader for {str(path)!r} with suffix", suffix, READERS)
+    if suffix == ".txt" and file.is_file() and _start(file).startswith(b"{"):
+        return read_deepmimic
     return READERS[suffix]
 
 
@@ -77,7 +96,7 @@ def options_of(path: str | os.PathLike[str]) -> dict[str, Any]:
     """The options of the reader for a file with their defaults; {} for a file without reader."""
     try:
         return _options(reader_of(path))
-    except InputError:
+    except (InputError, OSError):
         return {}
 
 
@@ -87,16 +106,29 @@ def _options(reader: Callable[..., Clip]) -> dict[str, Any]:
 
 
 def is_recording(path: str | os.PathLike[str]) -> bool:
-    """Whether a file of a folder is a recording: by its suffix, and a .txt by its first number."""
+    """Whether a file of a folder is a recording: by its suffix, and contents where others use it.
+
+    READMEs and licences in .txt, JSON without frames and our own datasets are none; HDF5 that does
+    not open is, so that reading it says what is wrong.
+    """
     file = Path(path)
     suffix = file.suffix.lower()
     if suffix not in READERS or not file.is_file():
         return False
-    if suffix != ".txt":
+    if suffix in (".h5", ".hdf5"):
+        return is_cmu_h5(file) or schema_of(file) is None
+    if suffix not in (".txt", ".json"):
         return True
+    start = _start(file)
+    if start.startswith(b"{"):
+        return b'"Frames"' in start
+    return suffix == ".txt" and start != b"" and start[:1] in b"+-.0123456789"
+
+
+def _start(file: Path) -> bytes:
+    """The first bytes of a text, from the first character that is no white space."""
     with file.open("rb") as stream:
-        start = stream.read(4096).removeprefix(BOM).lstrip()[:1]
-    return start != b"" and start in b"+-.0123456789"
+        return stream.read(4096).removeprefix(BOM).lstrip()
 
 
 def _better(file: Path, error: InputError) -> InputError:

@@ -8,6 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
 
@@ -19,6 +20,7 @@ from npmp.experiments import cli
 from npmp.robots import Robot
 from retarget.imported import to_reference_motion
 from retarget.kinematics import body_states, tree_of
+from tests.mocap_data.test_cmu_h5 import write as write_cmu_h5
 
 
 def inspected(
@@ -196,6 +198,17 @@ def test_keypoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def test_cmu_clips_are_listed_without_reading_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_cmu_h5(tmp_path / "cmu.h5", {f"CMU_{i:03}_01": 100 + i for i in range(100)})
+    monkeypatch.setattr(h5py.Dataset, "__getitem__", lambda *_: pytest.fail("an array was read"))
+    found, printed = inspected(tmp_path / "cmu.h5", tmp_path, capsys)
+    # 0.03 s times (100 + ... + 199) = 0.03 times 14950
+    assert found["in all"] == {"clips": 100, "seconds": 448.5} and len(found["clips"]) == 100
+    assert "the first 60 of 100; out= writes all" in printed and "CMU_060_01" not in printed
+
+
 @pytest.mark.parametrize(
     ("path", "kind"),
     [
@@ -205,6 +218,9 @@ def test_keypoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("cmu_asfamc/07/07.asf", "skeleton (asf); the motions are the .amc files beside it"),
         ("dog_keypoints/joint_pos/dog_trot_joint_pos.txt", "recording (txt)"),
         ("cmu_run_keypoints/09_11_cmu_worldpos.npz", "recording (npz)"),
+        ("deepmimic/dog3d_trot.txt", "recording (txt)"),
+        ("deepmimic/humanoid3d_walk.txt", "recording (txt)"),
+        ("dm_control_h5/test_trajectories.h5", "CMU humanoid clips (dm_control's HDF5)"),
         ("dog_bvh", "folder of recordings"),
     ],
 )

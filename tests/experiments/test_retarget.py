@@ -469,7 +469,7 @@ def test_people_by_joints(
     command = ["retarget", "robot=op3", "method=joints", "report=null", "clean=false", "out=m.h5"]
     assert cli.main([*command, f"source=[{amc[0]}@0:200,a.npz]"]) == 0
     shown = capsys.readouterr()
-    assert "a.npz holds no joint angles (AMC does); use method=points" in shown.err
+    assert "a.npz holds no joint angles (AMC and dm_control's HDF5 do)" in shown.err
     # what it has no markers for has no column
     assert "legs" in shown.out and "RMS" not in shown.out
     (motion,) = read_motions("m.h5").motions

@@ -46,7 +46,7 @@ def entry(base: str, *files: Source | str, **changes: Any) -> Entry:
 
 def test_the_shipped_catalog_is_sound() -> None:
     known = catalog.entries()
-    assert {"dog", "cmu", "dog-keypoints"} == set(known)
+    assert {"dog", "cmu", "cmu-h5", "dog-keypoints", "deepmimic", "deepmimic-dog"} == set(known)
     for found in known.values():
         assert (
             found.what
@@ -70,8 +70,20 @@ def test_the_shipped_catalog_is_sound() -> None:
         catalog.entry("cat")
 
 
+def test_dm_control_has_the_same_hash() -> None:
+    mocap = pytest.importorskip("dm_control.locomotion.mocap.cmu_mocap_data")
+    (source,) = catalog.entry("cmu-h5").files
+    assert (source.sha256, source.size) == (mocap.H5_SHA256["2020"], mocap.H5_BYTES["2020"])
+    assert source.urls == (mocap.H5_URL["2020"],)
+
+
 def test_hashes_are_those_of_the_shared_copies(shared: Path) -> None:
-    folders = {"dog": "dog_bvh", "cmu": "cmu_asfamc", "dog-keypoints": "dog_keypoints/joint_pos"}
+    folders = {
+        "dog": "dog_bvh",
+        "cmu": "cmu_asfamc",
+        "dog-keypoints": "dog_keypoints/joint_pos",
+        "deepmimic": "deepmimic",
+    }
     for name, folder in folders.items():
         compared = 0
         for source in catalog.entry(name).files:

@@ -7,6 +7,7 @@ NPMP_FUZZ=2000 tries so many of each format instead of the usual few.
 from __future__ import annotations
 
 import io
+import json
 import os
 import tempfile
 import time
@@ -25,11 +26,13 @@ from hypothesis import strategies as st
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
-from mocap_data.readers import read
+from mocap_data.readers import read, read_all
 from mocap_data.readers.robot_motions import RobotMotion, read_robot_motion
 from mocap_data.store import MotionSet, read_motions, splits_in, write_motions
 from tests.mocap_data.test_asf_amc import AMC, ASF
 from tests.mocap_data.test_c3d import c3d_bytes
+from tests.mocap_data.test_cmu_h5 import write as write_cmu_h5
+from tests.mocap_data.test_deepmimic import BENT, CHARACTER, REST
 from tests.mocap_data.test_readers import BVH
 
 SOON_S = 3.0  # of processor time; on an idle core the slowest takes a tenth of it
@@ -96,6 +99,11 @@ def mjlab() -> dict[str, object]:
     }
 
 
+def cmu_h5() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        return write_cmu_h5(Path(folder, "a.h5"), {"CMU_001": 4, "CMU_002": 4}).read_bytes()
+
+
 def dataset() -> bytes:
     """Two motions of a robot as `write_motions` writes them."""
     turn = np.tile([1.0, 0, 0, 0], (4, 2, 1))
@@ -147,6 +155,19 @@ SAMPLES: dict[str, Callable[[], Sample]] = {
     "packed_npz": lambda: Sample(read, "a.npz", archive(packed=True, **keypoints())),
     # the archive's checksums stay right
     "npz_inside": lambda: Sample(read_packed, "p.npy", npy(np.ones((4, 2, 3)))),
+    "deepmimic": lambda: Sample(
+        read,
+        "k_a.txt",
+        json.dumps({"Frames": [REST, BENT]}).encode(),
+        {"k_character.txt": json.dumps(CHARACTER).encode()},
+    ),
+    "character": lambda: Sample(
+        lambda path: read(path.with_name("q_a.txt")),
+        "q.txt",
+        json.dumps(CHARACTER).encode(),
+        {"q_a.txt": json.dumps({"Frames": [REST, BENT]}).encode()},
+    ),
+    "cmu_h5": lambda: Sample(read_all, "a.h5", cmu_h5()),
     "c3d": lambda: Sample(read, "a.c3d", c3d_bytes(np.ones((4, 3, 3)))),
     "dataset": lambda: Sample(read_dataset, "d.h5", dataset()),
     "mjlab": lambda: Sample(read_robot_motion, "m.npz", archive(**mjlab())),

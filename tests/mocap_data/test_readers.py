@@ -232,7 +232,7 @@ def test_read_names_what_there_is(bvh: Path, tmp_path: Path) -> None:
         mocap_data.read(tmp_path)
     (tmp_path / "a.fbx").write_text("")
     with pytest.raises(
-        InputError, match=r"suffix '.fbx'; there are: .amc, .bvh, .c3d, .csv, .npz, .txt"
+        InputError, match=r"suffix '.fbx'; there are: .amc, .bvh, .c3d, .csv, .h5, .hdf5, .json"
     ):
         mocap_data.read(tmp_path / "a.fbx")
     with pytest.raises(InputError, match="no file"):
@@ -294,6 +294,8 @@ def test_every_option_is_listed(bvh: Path) -> None:
         "source": None,
         "licence": "unknown",
     }
+    (bvh.parent / "a.txt").write_text(' \n{"Frames": []}')
+    assert "character" in options_of(bvh.parent / "a.txt")
     assert "names" in options_of("b.txt")
     assert options_of("a.fbx") == {}
 
@@ -303,13 +305,18 @@ def test_what_of_a_folder_is_a_recording(bvh: Path, tmp_path: Path) -> None:
         "README.txt": "About these recordings",
         "LICENSE": "",
         "points.txt": " -1,2,3",
+        "cycle.txt": '{"Loop": "wrap", "Frames": []}',
+        "dog3d_character.txt": '{"Skeleton": {}}',
+        "list.json": "[1, 2]",
+        # damaged: read, and named when that fails
+        "cut.h5": "\x89HDF\r\n\x1a\nabcd",
         "x.asf": "",
         "x.amc": "",
         "notes.md": "",
     }.items():
         (tmp_path / name).write_text(text)
     found = sorted(path.name for path in tmp_path.iterdir() if is_recording(path))
-    assert found == ["dog.bvh", "points.txt", "x.amc"]
+    assert found == ["cut.h5", "cycle.txt", "dog.bvh", "points.txt", "x.amc"]
 
 
 def test_a_hierarchy_as_deep_as_you_like(tmp_path: Path) -> None:
@@ -413,10 +420,9 @@ def test_csv_with_a_row_of_names(tmp_path: Path) -> None:
 def test_what_is_no_recording_says_what_it_is(tmp_path: Path, motions: MotionSet) -> None:
     path = tmp_path / "motions.h5"
     write_motions(path, motions)
-    with pytest.raises(
-        InputError, match=r"motions.h5 is a dataset of robot motions, .*, not a recording"
-    ):
-        mocap_data.read(path)
+    for reader in (mocap_data.read, mocap_data.read_all):
+        with pytest.raises(InputError, match=r"motions.h5 is a dataset of robot motions, .*, not"):
+            reader(path)
     assert not is_recording(path)
 
 
@@ -554,7 +560,13 @@ def test_special_files_are_refused_at_once(tmp_path: Path, suffix: str) -> None:
     os.mkfifo(fifo)
     device.symlink_to("/dev/zero")
     for path in (fifo, device):
-        for how in (mocap_data.read, read_robot_motion, store.read_motions, read_asf):
+        for how in (
+            mocap_data.read,
+            mocap_data.read_all,
+            read_robot_motion,
+            store.read_motions,
+            read_asf,
+        ):
             with pytest.raises(InputError):
                 how(path)
         assert not is_recording(path) and kind_of(path) is None
@@ -562,10 +574,15 @@ def test_special_files_are_refused_at_once(tmp_path: Path, suffix: str) -> None:
 
 def test_special_files_beside_a_motion(tmp_path: Path) -> None:
     (tmp_path / "1_1.amc").write_text("1\nroot 0\n")
+    (tmp_path / "a.json").write_text('{"Frames": [[0.1, 0, 0, 0, 1, 0, 0, 0, 0]]}')
     os.mkfifo(tmp_path / "1.asf")
+    os.mkfifo(tmp_path / "a.txt")
     for options in ({}, {"asf": tmp_path / "1.asf"}):
         with pytest.raises(InputError):
             mocap_data.read(tmp_path / "1_1.amc", **options)
+    for options in ({}, {"character": tmp_path / "a.txt"}):
+        with pytest.raises(InputError):
+            mocap_data.read(tmp_path / "a.json", **options)
 
 
 @pytest.mark.parametrize("header", ["(" * 4000, "-" * 9000 + "1", "[" * 5000, "{'a':" * 1500])

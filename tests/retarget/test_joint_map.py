@@ -14,6 +14,7 @@ from mocap_data import rotations
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.readers.asf_amc import read_amc, read_asf
+from mocap_data.readers.cmu_h5 import list_cmu_h5
 from npmp import robots
 from retarget import kinematics, legs, people
 from retarget.joint_map import JointOptions, Mapper, ankle_angles, arm_angles, hip_angles
@@ -342,6 +343,15 @@ def test_values_are_those_that_dm_control_parses(walk: Path) -> None:
         walk, skeleton, read_amc(walk, skeleton), parse._CMU_MOCAP_JOINT_ORDER
     )
     np.testing.assert_allclose(ours, np.stack(parse.parse(str(walk))), atol=1e-9)
+
+
+def test_dm_controls_hdf5(shared: Path) -> None:
+    path = shared / "mocap" / "dm_control_h5" / "test_trajectories.h5"
+    if not path.exists():
+        pytest.skip(f"needs {path}")
+    person = read_person(path, clip=list_cmu_h5(path)[0].name)
+    motion = Mapper(OP3, JointOptions()).motion(person)
+    assert np.isfinite(motion.qpos).all() and motion.quality["limit_violations"] == 0
 
 
 # --- bad input ---

@@ -1,0 +1,238 @@
+"""dm_control's HDF5 of CMU recordings: the CMU humanoid's motions, thousands of clips in one file.
+
+    /CLIP                    attributes dt [s], num_steps (T)
+    /CLIP/walkers/walker_0   float64 arrays (dim, T): position 3 [m], quaternion 4 (w, x, y, z),
+                             body_positions 3 B [m], body_quaternions 4 B (every body but the
+                             root, B = 30, in the walker's order), and others
+
+World Z up. `npmp data fetch cmu-h5` downloads the file (cmu_2020, 477 MB).
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+
+from mocap_data import rotations
+from mocap_data.arrays import Array
+from mocap_data.clip import Clip
+from mocap_data.errors import InputError
+from mocap_data.hdf5 import array_bytes, attributes, member, members, open_hdf5, read_array
+from mocap_data.outside import reading
+from mocap_data.readers.common import MissingOptions, check_size, rate_said, shown
+
+_LEG = ("hipjoint", "femur", "tibia", "foot", "toes")
+_SPINE = ("lowerback", "upperback", "thorax", "lowerneck", "upperneck", "head")
+_ARM = ("clavicle", "humerus", "radius", "wrist", "hand", "fingers", "thumb")
+# every body of the humanoid but the root
+BODY_NAMES = (
+    *(f"{side}{bone}" for side in "lr" for bone in _LEG),
+    *_SPINE,
+    *(f"{side}{bone}" for side in "lr" for bone in _ARM),
+)
+
+# The humanoid's bodies sit at the START of the bone they are named after, ASF/AMC keypoints at the
+# END of theirs. Keypoints are named the ASF's way: the knee, where ltibia starts, is "lfemur".
+# of each keypoint the body that starts there
+_STARTS_AT_END = dict(pairwise(_SPINE)) | {
+    f"{side}{bone}": f"{side}{body}"
+    for side in "lr"
+    for chain in (_LEG, _ARM[:6])
+    for bone, body in pairwise(chain)
+}
+# ends of bones at which no body starts: a point in the body's frame [m], from the model's geoms
+_ENDS = {"ltoes": (0.0, -0.035, -0.01), "rtoes": (0.0, -0.035, -0.01), "head": (0.0, 0.167, 0.025)}
+# of each keypoint its parent
+_PARENTS = {
+    f"{side}{bone}": f"{side}{parent}" if parent else "root"
+    for side in "lr"
+    for parent, bone in pairwise(("", *_LEG))
+}
+_PARENTS |= {bone: parent for parent, bone in pairwise(("root", *_SPINE))}
+_PARENTS |= {
+    f"{side}{bone}": f"{side}{parent}" if parent else "thorax"
+    for side in "lr"
+    for parent, bone in pairwise(("", *_ARM[:5]))
+}
+# "root" is its position
+KEYPOINT_NAMES = ("root", *_PARENTS)
+
+
+class CmuClip(NamedTuple):
+    """A clip of the file, without its arrays."""
+
+    name: str
+    num_frames: int
+    rate_hz: float
+
+
+class Bodies(NamedTuple):
+    """A clip's poses of the humanoid: root (T, 3) [m], `BODY_NAMES` (T, 30, 3) [m] at the start of
+    each bone, and their quaternions (T, 30, 4) to the world."""
+
+    clip: CmuClip
+    root: Array
+    positions: Array
+    quaternions: Array
+
+
+def is_cmu_h5(path: str | os.PathLike[str]) -> bool:
+    """Whether a file is HDF5 with clips in this layout, by its first group."""
+    try:
+        with open_hdf5(Path(path)) as file:
+            first = next(iter(file), "")
+            return isinstance(first, str) and _walker(member(file, first)) is not None
+    except InputError:
+        return False
+
+
+def list_cmu_h5(path: str | os.PathLike[str]) -> tuple[CmuClip, ...]:
+    """The clips of a file, sorted by name, from their attributes alone.
+
+    Raises:
+      InputError: for what is no such file.
+    """
+    with open_hdf5(Path(path)) as file:
+        found = []
+        for name in sorted(members(file)):
+            try:
+                found.append(_File(path, file, name).clip)
+            except InputError:
+                continue
+        if not found:
+            layout = "dm_control's layout (a group each, with dt and num_steps)"
+            raise InputError(f"{path}: HDF5, but no clips in {layout}")
+        return tuple(found)
+
+
+def read_cmu_h5(path: str | os.PathLike[str], *, clip: str | None = None) -> Clip:
+    """One clip's keypoints, named as in ASF/AMC; metres, Z up.
+
+    clip: its name in the file; may be left out where the file has one.
+
+    Raises:
+      InputError: naming the file and the clip: not HDF5, damaged, no such clip, an array missing or
+        of a wrong shape, values that are not finite; MissingOptions where clip= is needed.
+    """
+    (name, _, rate_hz), root, positions, quaternions = read_bodies(path, clip)
+    points = [root]
+    for keypoint in KEYPOINT_NAMES[1:]:
+        body = BODY_NAMES.index(_STARTS_AT_END.get(keypoint, keypoint))
+        point = positions[:, body]
+        if keypoint in _ENDS:
+            point = point + rotations.rotate(quaternions[:, body], np.array(_ENDS[keypoint]))
+        points.append(point)
+    parents = (-1, *(KEYPOINT_NAMES.index(_PARENTS[n]) for n in KEYPOINT_NAMES[1:]))
+    try:
+        return Clip(
+            np.stack(points, axis=1),
+            KEYPOINT_NAMES,
+            rate_hz,
+            source=f"{Path(path).name}, {name}",
+            name=name.replace("/", "_"),
+            parents=parents,
+        )
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def read_bodies(path: str | os.PathLike[str], clip: str | None = None) -> Bodies:
+    """The humanoid's poses in one clip.
+
+    Raises:
+      InputError: as `read_cmu_h5`.
+    """
+    with open_hdf5(Path(path)) as file:
+        opened = _File(path, file, _chosen(path, file, clip))
+        root = opened.array("position", 3)
+        places = opened.array("body_positions", 3 * len(BODY_NAMES))
+        turns = opened.array("body_quaternions", 4 * len(BODY_NAMES))
+    frames = len(root), len(BODY_NAMES)
+    return Bodies(
+        opened.clip, root, places.reshape(*frames, 3), opened.unit(turns.reshape(*frames, 4))
+    )
+
+
+def _walker(group: Any) -> h5py.Group | None:
+    """The group of a clip's arrays, None for a group that is no clip."""
+    for name in ("walkers", "walker_0"):
+        group = member(group, name) if isinstance(group, h5py.Group) else None
+    found = isinstance(group, h5py.Group) and member(group, "body_positions") is not None
+    return group if found else None
+
+
+def _chosen(path: Any, file: h5py.File, clip: str | None) -> str:
+    """The name of the clip to read."""
+    if clip is not None and member(file, str(clip)) is not None:
+        return str(clip)
+    names = sorted(members(file))
+    listed = ", ".join(names[:5]) + (", ..." if len(names) > 5 else "")
+    if clip is not None:
+        raise InputError(f"no clip {str(clip)!r} in {path}; there are {len(names)}: {listed}")
+    if not names:
+        raise InputError(f"{path} holds no clips")
+    if len(names) > 1:
+        message = f"{path} holds {len(names)} clips; give clip=, e.g. {listed}"
+        raise MissingOptions(message, ("clip",))
+    return names[0]
+
+
+class _File:
+    """A clip of an open file.
+
+    Raises:
+      InputError: for a group that is no clip.
+    """
+
+    def __init__(self, path: Any, file: h5py.File, name: str) -> None:
+        self.where = f"{path}, clip {name!r}"
+        with reading(self.where):
+            group = member(file, name)
+            walker = _walker(group)
+            if walker is None:
+                raise InputError(f"{self.where}: no walkers/walker_0 with body_positions")
+            known = attributes(group)
+            period, frames = self._positive(known, "dt"), int(self._positive(known, "num_steps"))
+        # an array may claim any size without being there
+        check_size(self.where, frames, 1 + len(BODY_NAMES))
+        self.walker = walker
+        self.clip = CmuClip(name, frames, rate_said(self.where, 1.0 / period))
+
+    def _positive(self, known: dict[str, Any], key: str) -> float:
+        """An attribute that is a positive number."""
+        value = np.asarray(known.get(key, "missing"))
+        if (
+            value.size != 1
+            or value.dtype.kind not in "fiu"
+            or not 0.0 < value.reshape(()) < math.inf
+        ):
+            found = shown(str(value))
+            raise InputError(f"{self.where}: attribute {key!r} is {found}, expected more than 0")
+        return float(value.reshape(()))
+
+    def array(self, key: str, rows: int) -> Array:
+        """An array of the clip as (T, rows), in the file (rows, T) or (T, rows)."""
+        data, where = member(self.walker, key), f"{self.where}: {key}"
+        if data is None:
+            raise InputError(f"{self.where}: array {key!r} is missing")
+        array_bytes(data, f"{self.where}: array {key!r}")
+        expected = (rows, self.clip.num_frames)
+        if data.shape not in (expected, expected[::-1]):
+            raise InputError(f"{where} is of shape {data.shape}, expected {expected}")
+        values = np.asarray(read_array(data, where), dtype=np.float64)
+        return values.T if data.shape == expected else values
+
+    def unit(self, quaternions: Array) -> Array:
+        """Quaternions (..., 4) at length 1, from which they must be near."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            length = np.linalg.norm(quaternions, axis=-1, keepdims=True)
+        # float32 rounding and the fit's own leave less
+        if not (np.abs(length - 1.0) < 0.02).all():
+            raise InputError(f"{self.where}: a quaternion is not of length 1")
+        return quaternions / length

@@ -1,0 +1,257 @@
+"""DeepMimic JSON: cycles of a human or a dog as root pose and joint rotations.
+
+A frame is its duration [s], the root's position (3) [m] and quaternion (4), and the joints in the
+character file's order: a quaternion for a spherical joint, an angle [rad] about the joint's z axis
+for a revolute one, nothing for a fixed one. Quaternions are (w, x, y, z); Y is up, and the
+characters face along X.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mocap_data import rotations
+from mocap_data.arrays import Array
+from mocap_data.clip import Clip
+from mocap_data.errors import InputError
+from mocap_data.outside import read_json
+from mocap_data.readers.common import (
+    MAX_KEYPOINTS,
+    MissingOptions,
+    check_size,
+    even_rate,
+    rate_said,
+    shown,
+    whole_rate,
+    world_clip,
+)
+
+# numbers in a frame by a joint's kind
+_SIZES = {"spherical": 4, "revolute": 1, "fixed": 0, "none": 0}
+
+
+@dataclass(frozen=True)
+class CharacterJoint:
+    """A joint of a character."""
+
+    name: str
+    # index of its parent, -1 for the root
+    parent: int
+    # [m] in its parent's frame
+    offset: tuple[float, float, float]
+    # a key of `_SIZES`
+    kind: str
+
+
+def _side(side: str, sign: float, first: int) -> tuple[CharacterJoint, ...]:
+    """Leg and arm of a side of the humanoid, whose first joint has index `first`."""
+    return (
+        CharacterJoint(f"{side}_hip", 0, (0.0, 0.0, sign * 0.084887), "spherical"),
+        CharacterJoint(f"{side}_knee", first, (0.0, -0.421546, 0.0), "revolute"),
+        CharacterJoint(f"{side}_ankle", first + 1, (0.0, -0.40987, 0.0), "spherical"),
+        CharacterJoint(f"{side}_shoulder", 1, (-0.02405, 0.2435, sign * 0.18311), "spherical"),
+        CharacterJoint(f"{side}_elbow", first + 3, (0.0, -0.274788, 0.0), "revolute"),
+        CharacterJoint(f"{side}_wrist", first + 4, (0.0, -0.258947, 0.0), "fixed"),
+    )
+
+
+# the humanoid of Peng et al. 2018 (DeepMimic), from its character file
+HUMANOID = (
+    CharacterJoint("root", -1, (0.0, 0.0, 0.0), "none"),
+    CharacterJoint("chest", 0, (0.0, 0.236151, 0.0), "spherical"),
+    CharacterJoint("neck", 1, (0.0, 0.223894, 0.0), "spherical"),
+    *_side("right", 1.0, 3),
+    *_side("left", -1.0, 9),
+)
+# points of its bodies that a recording of a person has: the middle of the head's ball, and the
+# soles' ends at the floor (the foot is a box of 0.177 x 0.055 m about (0.045, -0.0225))
+HUMANOID_POINTS = (
+    CharacterJoint("head", 2, (0.0, 0.175, 0.0), "fixed"),
+    CharacterJoint("right_toe", 5, (0.1335, -0.05, 0.0), "fixed"),
+    CharacterJoint("right_heel", 5, (-0.0435, -0.05, 0.0), "fixed"),
+    CharacterJoint("left_toe", 11, (0.1335, -0.05, 0.0), "fixed"),
+    CharacterJoint("left_heel", 11, (-0.0435, -0.05, 0.0), "fixed"),
+)
+
+
+def read_deepmimic(
+    path: str | os.PathLike[str],
+    *,
+    character: str | os.PathLike[str] | None = None,
+    rate_hz: float | None = None,
+    scale: float | str = 1.0,
+    up: str = "y",
+) -> Clip:
+    """The joints of a DeepMimic motion by forward kinematics, named like the character's joints.
+
+    character: the character file; None: the published humanoid (with head, toes and heels) for 44
+      numbers, else KIND_character.txt or KIND.txt beside KIND_*.txt.
+    rate_hz: in place of the frames' own durations. scale, up: see `to_world`.
+
+    Raises:
+      InputError: naming the file: no JSON, other contents, a robot's motion, a frame of another
+        length or with a value that is not finite, no character.
+    """
+    path = Path(path)
+    frames = _frames(path, read_json(path))
+    numbers = frames.shape[1]
+    joints: tuple[CharacterJoint, ...] = HUMANOID
+    if character is not None or numbers != size_of(HUMANOID):
+        joints = read_character(_character(path, numbers) if character is None else character)
+    if numbers != (needed := size_of(joints)):
+        raise InputError(f"{path} has {numbers} numbers in a frame, its character needs {needed}")
+    points = (*joints, *HUMANOID_POINTS) if joints is HUMANOID else joints
+    check_size(path, len(frames), len(points))
+    rate_hz = _rate(path, frames[:, 0]) if rate_hz is None else rate_hz
+    # numbers too large end as a value that is not finite
+    with np.errstate(over="ignore", invalid="ignore"):
+        positions = forward_kinematics(points, _normalized(path, frames, joints))
+    names, parents = [joint.name for joint in points], [joint.parent for joint in points]
+    return world_clip(path, positions, names, parents, rate_hz=rate_hz, scale=scale, up=up)
+
+
+def size_of(joints: Sequence[CharacterJoint]) -> int:
+    """Numbers in a frame: duration, root position and quaternion, and those of the joints."""
+    return 8 + sum(_SIZES[joint.kind] for joint in joints)
+
+
+def forward_kinematics(joints: Sequence[CharacterJoint], frames: Array) -> Array:
+    """World positions (T, joints, 3), in file units and axes, of frames with unit quaternions."""
+    places: list[Array] = []
+    turns: list[Array] = []
+    column = 8
+    for joint in joints:
+        local = frames[:, column : column + _SIZES[joint.kind]]
+        column += _SIZES[joint.kind]
+        if joint.parent < 0:
+            places.append(frames[:, 1:4] + np.array(joint.offset))
+            turns.append(frames[:, 4:8])
+            continue
+        turn = turns[joint.parent]
+        places.append(places[joint.parent] + rotations.rotate(turn, np.array(joint.offset)))
+        if joint.kind == "revolute":
+            local = rotations.from_axis_angle(np.array([0.0, 0.0, 1.0]), local[:, 0])
+        turns.append(rotations.multiply(turn, local) if _SIZES[joint.kind] else turn)
+    return np.stack(places, axis=1)
+
+
+def _frames(path: Path, document: Any) -> Array:
+    """The frames (T, numbers) of a motion file."""
+    if not isinstance(document, Mapping) or "Frames" not in document:
+        raise InputError(f"{path} is JSON without 'Frames', expected a DeepMimic motion")
+    if "FrameDuration" in document:
+        hint = "not a recording of keypoints to retarget"
+        raise InputError(f"{path} holds a robot's motion (it has 'FrameDuration'), {hint}")
+    rows = document["Frames"]
+    if not isinstance(rows, list) or not rows or not all(isinstance(row, list) for row in rows):
+        raise InputError(f"{path}: 'Frames' must be a list of frames, each a list of numbers")
+    size = len(rows[0])
+    if size < 8:
+        expected = "expected at least 8 (duration, root position and quaternion)"
+        raise InputError(f"{path}: a frame has {size} numbers, {expected}")
+    for i, row in enumerate(rows):
+        if len(row) != size:
+            raise InputError(f"{path}: frame {i} has {len(row)} numbers, the first has {size}")
+        # bool is a kind of int
+        if not all(type(value) in (int, float) for value in row):
+            raise InputError(f"{path}: frame {i} has an entry that is no number")
+    try:
+        frames = np.array(rows, dtype=np.float64)
+    # a whole number of more than 308 digits
+    except OverflowError:
+        raise InputError(f"{path}: 'Frames' has a value that is not finite") from None
+    finite = np.isfinite(frames).all(axis=1)
+    if not finite.all():
+        raise InputError(f"{path}: frame {int(np.argmin(finite))} has a value that is not finite")
+    return frames
+
+
+def _normalized(path: Path, frames: Array, joints: Sequence[CharacterJoint]) -> Array:
+    """The frames with quaternions of length 1; the published dog's paws come with 0.83 to 1.02."""
+    frames, column = frames.copy(), 4
+    for joint in joints:
+        size = 4 if joint.parent < 0 else _SIZES[joint.kind]
+        if size == 4:
+            quaternion = frames[:, column : column + 4]
+            with np.errstate(over="ignore"):
+                lengths = np.linalg.norm(quaternion, axis=1)
+            wrong = ~(np.abs(lengths - 1.0) < 0.4)
+            if wrong.any():
+                i = int(np.argmax(wrong))
+                what = f"the quaternion of {joint.name!r} has length {lengths[i]:.3g}"
+                raise InputError(f"{path}: frame {i}: {what}, expected 1; another character?")
+            quaternion /= lengths[:, None]
+        column += size
+    return frames
+
+
+def _rate(path: Path, durations: Array) -> float:
+    """Frames per second of the frames' durations [s], without the last, which is 0 in a cycle."""
+    used = durations[:-1] if len(durations) > 1 else durations
+    middle = float(np.median(used))
+    if not middle > 1e-6:
+        message = f"{path}: a frame's duration of {middle:g} s is no rate; give rate_hz="
+        raise MissingOptions(message, ("rate_hz",))
+    even_rate(path, used, middle, 0.01)
+    return rate_said(path, whole_rate(middle, digits=5))
+
+
+def _character(path: Path, numbers: int) -> Path:
+    """The character file beside a motion file."""
+    kind = path.stem.partition("_")[0]
+    wanted = [path.with_name(f"{kind}_character.txt"), path.with_name(f"{kind}.txt")]
+    for file in wanted:
+        if file.is_file() and file != path:
+            return file
+    only = f"only the humanoid's {size_of(HUMANOID)} need no character file"
+    looked = f"looked for {' or '.join(file.name for file in wanted)} in its folder"
+    message = f"{path} has {numbers} numbers in a frame, {only}; {looked}; give character="
+    raise MissingOptions(message, ("character",))
+
+
+def read_character(path: str | os.PathLike[str]) -> tuple[CharacterJoint, ...]:
+    """The joints of a DeepMimic character file.
+
+    Raises:
+      InputError: naming it, for other contents.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise InputError(f"no character file {str(path)!r} (character=)")
+    document = read_json(path)
+    try:
+        entries = document["Skeleton"]["Joints"]
+        joints = tuple(_joint(path, i, entry) for i, entry in enumerate(entries))
+    except (KeyError, TypeError, OverflowError):
+        expected = "expected Skeleton / Joints with Name, Type, Parent, AttachX ..."
+        raise InputError(f"{path} is no DeepMimic character: {expected}") from None
+    if not joints or joints[0].parent >= 0 or any(joint.parent < 0 for joint in joints[1:]):
+        raise InputError(f"{path}: a character has one root, its first joint")
+    if len(joints) > MAX_KEYPOINTS:
+        most = f"{MAX_KEYPOINTS:,} joints, which is all that are read"
+        raise InputError(f"{path} has more than {most}")
+    return joints
+
+
+def _joint(path: Path, i: int, entry: Mapping[str, Any]) -> CharacterJoint:
+    """One entry of a character's joints."""
+    name, kind, parent = str(entry["Name"]), str(entry["Type"]), int(entry["Parent"])
+    where = f"{path}: joint {shown(name)}"
+    if kind not in _SIZES:
+        raise InputError(f"{where} has the type {shown(kind)}; there are: {', '.join(_SIZES)}")
+    if not -1 <= parent < i:
+        raise InputError(f"{where} has the parent {parent}, expected an earlier joint")
+    if any(float(entry.get(f"AttachTheta{axis}", 0.0)) for axis in "XYZ"):
+        turned = "is turned against its parent (AttachTheta), which is not supported"
+        raise InputError(f"{where} {turned}")
+    # the root's own offset places the character in its world; the frames do so here
+    x, y, z = (0.0 if parent < 0 else float(entry[f"Attach{axis}"]) for axis in "XYZ")
+    if not np.isfinite((x, y, z)).all():
+        raise InputError(f"{where} has an offset that is not finite")
+    return CharacterJoint(name, parent, (x, y, z), kind)

@@ -1,0 +1,208 @@
+"""DeepMimic JSON: small characters by hand; the published cycles where they are."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+import mocap_data
+from mocap_data.errors import InputError
+from mocap_data.readers.common import MissingOptions
+from mocap_data.readers.deepmimic import HUMANOID, forward_kinematics, size_of
+from mocap_data.sanity import warnings_of
+
+HALF = float(np.sqrt(0.5))
+# A root, a ball joint 1 above it, a hinge 1 further along x, an end fixed 1 further along x.
+CHARACTER = {
+    "Skeleton": {
+        "Joints": [
+            {"Name": name, "Type": kind, "Parent": parent, "AttachX": x, "AttachY": y, "AttachZ": 0}
+            for name, kind, parent, x, y in (
+                ("root", "none", -1, 50, 0),
+                ("ball", "spherical", 0, 0, 1),
+                ("hinge", "revolute", 1, 1, 0),
+                ("end", "fixed", 2, 1, 0),
+            )
+        ]
+    }
+}
+REST = [0.02, 0, 2, 0, 1, 0, 0, 0, 1, 0, 0, 0, 0]
+BENT = [0.0, 1, 2, 0, 1, 0, 0, 0, HALF, 0, 0, HALF, np.pi / 2]
+
+
+@pytest.fixture
+def motion(tmp_path: Path) -> Path:
+    (tmp_path / "toy_character.txt").write_text(json.dumps(CHARACTER))
+    path = tmp_path / "toy_bend.txt"
+    path.write_text(json.dumps({"Loop": "wrap", "Frames": [REST, BENT]}))
+    return path
+
+
+def test_by_hand(motion: Path) -> None:
+    clip = mocap_data.read(motion)
+    assert (clip.names, clip.parents, clip.rate_hz) == (
+        ("root", "ball", "hinge", "end"),
+        (-1, 0, 1, 2),
+        50.0,
+    )
+    # At rest (0, 2, 0), (0, 3, 0), (1, 3, 0), (2, 3, 0): Y up to Z up, (x, y, z) -> (z, x, y).
+    np.testing.assert_allclose(
+        clip.positions[0], [[0, 0, 2], [0, 0, 3], [0, 1, 3], [0, 2, 3]], atol=1e-15
+    )
+    # The ball turns 90 degrees about z: x to y, the hinge is at (1, 4, 0); 90 more: the end is at
+    # (0, 4, 0).
+    np.testing.assert_allclose(
+        clip.positions[1], [[0, 1, 2], [0, 1, 3], [0, 1, 4], [0, 0, 4]], atol=1e-15
+    )
+
+
+def test_the_humanoid_by_another_path() -> None:
+    """A leg by scipy's rotations, at a random pose."""
+    rng = np.random.default_rng(0)
+    assert size_of(HUMANOID) == 44
+    frame = np.zeros(44)
+    columns = (4, 8, 12, 16, 21, 25, 30, 34, 39)
+    quaternions = {column: Rotation.random(rng=rng) for column in columns}
+    for column, rotation in quaternions.items():
+        frame[column : column + 4] = rotation.as_quat(scalar_first=True)
+    frame[[20, 29, 38, 43]] = angles = rng.uniform(-2, 2, size=4)
+    frame[1:4] = (1, 2, 3)
+    places = forward_kinematics(HUMANOID, frame[None])[0]
+    names = [joint.name for joint in HUMANOID]
+    hip = np.array([1, 2, 3]) + quaternions[4].apply([0, 0, 0.084887])
+    thigh = quaternions[4] * quaternions[16]
+    knee = hip + thigh.apply([0, -0.421546, 0])
+    ankle = knee + (thigh * Rotation.from_euler("z", angles[0])).apply([0, -0.40987, 0])
+    np.testing.assert_allclose(places[names.index("right_knee")], knee, atol=1e-12)
+    np.testing.assert_allclose(places[names.index("right_ankle")], ankle, atol=1e-12)
+    chest = quaternions[4] * quaternions[8]
+    shoulder = (
+        np.array([1, 2, 3])
+        + quaternions[4].apply([0, 0.236151, 0])
+        + chest.apply([-0.02405, 0.2435, -0.18311])
+    )
+    arm = chest * quaternions[39]
+    elbow = shoulder + arm.apply([0, -0.274788, 0])
+    wrist = elbow + (arm * Rotation.from_euler("z", angles[3])).apply([0, -0.258947, 0])
+    np.testing.assert_allclose(places[names.index("left_wrist")], wrist, atol=1e-12)
+
+
+def test_a_character_has_to_be_found(motion: Path, tmp_path: Path) -> None:
+    other = tmp_path / "some.txt"
+    other.write_text(motion.read_text())
+    with pytest.raises(
+        MissingOptions,
+        match=r"looked for some_character.txt or some.txt in its folder; give character=",
+    ) as error:
+        mocap_data.read(other)
+    assert error.value.options == ("character",)
+    np.testing.assert_array_equal(
+        mocap_data.read(other, character=tmp_path / "toy_character.txt").positions,
+        mocap_data.read(motion).positions,
+    )
+    with pytest.raises(InputError, match=r"no character file 'none.txt'"):
+        mocap_data.read(other, character="none.txt")
+
+
+def frames(*rows: list[float]) -> str:
+    return json.dumps({"Frames": rows})
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ('{"Frames": [[1, 2', "no valid JSON (Expecting ',' delimiter); the file is cut short"),
+        ('{"a": 1}', "is JSON without 'Frames', expected a DeepMimic motion"),
+        ('{"Frames": [[0]], "FrameDuration": 0.02}', "holds a robot's motion"),
+        ('{"Frames": 5}', "'Frames' must be a list of frames"),
+        ('{"Frames": []}', "'Frames' must be a list of frames"),
+        ('{"Frames": [1]}', "'Frames' must be a list of frames"),
+        (frames(REST).replace("0.02", '"a"'), "frame 0 has an entry that is no number"),
+        (frames(REST).replace("0.02", "true"), "frame 0 has an entry that is no number"),
+        ('{"Frames": [[1, 2]]}', "a frame has 2 numbers, expected at least 8"),
+        (frames(REST, REST[:-1]), "frame 1 has 12 numbers, the first has 13"),
+        (frames(REST).replace("0.02", "NaN"), "frame 0 has a value that is not finite"),
+        (frames(REST).replace("0.02", "1" * 400), "has a value that is not finite"),
+        (frames([*REST, 0]), "has 14 numbers in a frame, its character needs 13"),
+        (
+            frames([*REST[:4], 0, 0, 0, 0, *REST[8:]]),
+            "frame 0: the quaternion of 'root' has length 0, expected 1",
+        ),
+        (
+            frames([*REST[:8], 2, *REST[9:]]),
+            "frame 0: the quaternion of 'ball' has length 2, expected 1",
+        ),
+        (frames([0.0, *REST[1:]]), "a frame's duration of 0 s is no rate; give rate_hz="),
+        (
+            frames(REST, REST, [0.5, *REST[1:]], REST),
+            "frame 2 lasts 0.5 s, most last 0.02 s; give rate_hz=",
+        ),
+    ],
+)
+def test_garbled(motion: Path, text: str, message: str) -> None:
+    motion.write_text(text)
+    with pytest.raises(InputError, match=re.escape(message)) as error:
+        mocap_data.read(motion)
+    assert str(error.value).startswith(str(motion))
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"Type": "planar"},
+            "joint 'hinge' has the type 'planar'; there are: spherical, revolute, fixed, none",
+        ),
+        ({"Parent": 2}, "joint 'hinge' has the parent 2, expected an earlier joint"),
+        ({"Parent": -1}, "a character has one root, its first joint"),
+        (
+            {"AttachThetaX": 1},
+            "joint 'hinge' is turned against its parent (AttachTheta), which is not supported",
+        ),
+        ({"AttachX": None}, "is no DeepMimic character"),
+        ({"AttachX": float("inf")}, "has an offset that is not finite"),
+    ],
+)
+def test_garbled_character(motion: Path, change: dict, message: str) -> None:
+    document = json.loads(json.dumps(CHARACTER))
+    document["Skeleton"]["Joints"][2] |= change
+    motion.with_name("toy_character.txt").write_text(json.dumps(document))
+    with pytest.raises(InputError, match=re.escape(message)):
+        mocap_data.read(motion)
+
+
+def test_published_people_walk_upright(shared: Path) -> None:
+    for kind, speed in (("walk", 1.0), ("jog", 2.7), ("run", 3.5)):
+        clip = mocap_data.read(shared / f"mocap/deepmimic/humanoid3d_{kind}.txt")
+        assert clip.rate_hz == 30.0
+        heights = clip.positions[..., 2]
+        # the published run sinks by 6 cm
+        assert -0.06 < heights.min() < 0.02, kind
+        # the middle of its ball; bent over when running
+        assert 1.35 < np.median(heights[:, clip.index("head")]) < 1.6, kind
+        way = np.linalg.norm(clip.positions[-1, 0] - clip.positions[0, 0])
+        gone = way / (clip.duration_s - 1 / 30)
+        assert gone == pytest.approx(speed, rel=0.1), kind
+        # 19 m/s, a hand
+        assert np.linalg.norm(np.diff(clip.positions, axis=0), axis=-1).max() < 0.65, kind
+        assert warnings_of(clip) == []
+
+
+def test_published_dogs_keep_their_paws_over_the_floor(shared: Path) -> None:
+    for kind, speed in (("pace", 1.4), ("trot", 2.4), ("canter", 5.0), ("spin", 0.4)):
+        clip = mocap_data.read(shared / f"mocap/deepmimic/dog3d_{kind}.txt")
+        assert (clip.rate_hz, len(clip.names)) == (60.0, 23)
+        heights = clip.positions[..., 2]
+        # of the paws' joints: the paws are 2 to 3 cm thick
+        assert 0.0 < heights.min() < 0.04, kind
+        assert 0.5 < np.median(heights[:, 0]) < 0.7, kind
+        way = np.linalg.norm(clip.positions[-1, 0] - clip.positions[0, 0])
+        gone = way / (clip.duration_s - 1 / 60)
+        assert gone == pytest.approx(speed, rel=0.1), kind
+        assert warnings_of(clip) == []
