@@ -19,6 +19,19 @@ def test_the_documentation_has_at_most_17200_words() -> None:
     assert sum(words.values()) <= 17_200, sorted(words.items(), key=lambda item: -item[1])[:5]
 
 
+def test_the_code_does_not_grow() -> None:
+    """Lines: 45,000 of product, 6,000 of experiments/ and 31,000 of tests are where they are to
+    go."""
+
+    def lines(*folders: str) -> int:
+        files = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
+        return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
+
+    assert lines("mocap_data", "retarget", "npmp", "experiments") <= 55_500
+    assert lines("experiments") <= 8_000
+    assert lines("tests") <= 37_000
+
+
 def test_lines_of_prose_have_at_most_100_columns() -> None:
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     wide = [

@@ -192,7 +192,7 @@ def by_command(
         mine = slice(i * each, (i + 1) * each)
         kept, fell = up[:, mine], trial.fell[:, mine]
         row: dict[str, Any] = {
-            "command": command.tolist(),
+            "command": [round(value, 6) for value in command.tolist()],
             "falls": int(fell.sum()),
             "success": (~fell.any(0)).float().mean().item(),
         }
