@@ -103,7 +103,9 @@ class LatentAgent:
         """As `Agent.observe`."""
         habit = None
         if self.behavior is not None:
-            asked = env.task.see(env.state, env.task.goal())
+            asked = env.task.goal()
+            if self.behavior.goal_width:
+                asked = env.task.see(env.state, asked)
             habit = self.behavior.habit(env.state, asked, memory.z, self.share)
         return PolicyInput(env.observe(), env.task.observe(), memory.z, habit)
 

@@ -212,7 +212,7 @@ class Imagination:
         if self.behavior is not None:
             before = RobotState.unpack(course.states[:-1])
             goals = torch.cat((start.goal[None], course.goals[:-1]))
-            asked = self.task.see(before, goals)
+            asked = self.task.see(before, goals) if self.behavior.goal_width else goals
             habit = self.behavior.habit(before, asked, z_prev, self.share)
         kl = prior.divergence(latent, z_prev, self.player.policy.alpha, habit)
         return kl, torch.zeros_like(kl) if habit is None else habit.weight

@@ -229,7 +229,7 @@ def test_a_sweep_with_a_name_runs_all_that_it_says(
     assert verb("reuse", work)([f"resume={resumed}", "sweep=fig6"]) == 2
     assert capsys.readouterr().err.count(f"sweep=fig6 does not change resume={resumed}") == 1
     assert verb("reuse", work)(["sweep=fig6", "data=x", "--cfg", "job"]) == 0
-    assert "- 0.01\n" in capsys.readouterr().out and len(work.calls) == 12
+    assert "- 0.02\n" in capsys.readouterr().out and len(work.calls) == 12
 
 
 def test_sweep_goes_on_after_a_failed_job(

@@ -239,7 +239,7 @@ def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
         ("evaluation.starts=0", "evaluation: starts must be a whole number of at least 1, got 0"),
         ("checkpoint_every=0", "checkpoint_every must be a whole number of at least 1, got 0"),
         ("num_envs=0", "num_envs must be a whole number of at least 1, got 0"),
-        ("threads=-1", "threads must be a whole number of at least 1, got -1"),
+        ("threads=-1", "threads must be from 1 to 4096, got -1"),
         ("steps=-5", "steps must be a whole number of at least 1, got -5"),
         ("task.future_frames=0", "task: future_frames must be a whole number of at least 1, got 0"),
         ("task.start_tail=-5", "task: start_tail must be at least 0, got -5"),

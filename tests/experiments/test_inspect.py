@@ -220,4 +220,4 @@ def test_another_model_of_the_robot(
     shutil.copytree(trained / "module", tmp_path / "module")
     rewrite(tmp_path / "module" / "module.json", model_sha256="ab" * 32)
     code, _, lines = inspected(tmp_path / "module", tmp_path, capsys)
-    assert code == 2 and "model_sha256 differs" in lines[-1]
+    assert code == 2 and "model_sha256 is abab" in lines[-1]

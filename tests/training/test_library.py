@@ -25,9 +25,14 @@ from npmp.tasks import Walk
 from npmp.training.imitation import ImitationModelBasedConfig, ImitationSettings, train_module
 from npmp.training.model_based import ModelBasedTrainer
 from npmp.training.on_policy import VMPOTraining
-from npmp.training.reuse import ReuseConfig, ReuseSettings, ReuseVMPOConfig, train_policy
+from npmp.training.reuse import (
+    ReuseConfig,
+    ReuseSettings,
+    ReuseStudentConfig,
+    ReuseVMPOConfig,
+    train_policy,
+)
 from npmp.training.run import Caller, iterations
-from npmp.training.student import StudentConfig
 from npmp.world_model import fitting
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -172,7 +177,7 @@ def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_pat
             module, lambda: Walk(robot), tmp_path / name, asks, teacher=shows, seed=1, **more
         )
 
-    clone = StudentConfig(unroll=16, kept=1, updates=2, batch=4)
+    clone = ReuseStudentConfig(unroll=16, kept=1, updates=2, batch=4)
     small = taught("small", "one", clone)
     assert small["teacher"] == "policy" and small["teacher_sha256"] == sha256(
         tmp_path / "one/policy/policy.safetensors"
@@ -202,7 +207,7 @@ def test_a_run_s_length_is_in_whole_iterations() -> None:
 def test_an_algorithm_of_another_run_is_named() -> None:
     with pytest.raises(
         ValueError,
-        match=r"algo must be one of Reuse.*, StudentConfig; got ImitationModelBasedConfig",
+        match=r"algo must be one of Reuse.*, ReuseStudentConfig; got ImitationModelBasedConfig",
     ):
         ReuseSettings(algo=ImitationModelBasedConfig())  # type: ignore[arg-type]
     assert ReuseSettings().robots_at_once == 512 and ReuseSettings(num_envs=3).robots_at_once == 3

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mocap_data.errors import InputError
-from npmp.training.log import RunLog, check_logger
+from npmp.training.log import RunLog
 
 
 def write(log: RunLog, *iterations: int, **metrics: float) -> None:
@@ -85,20 +84,3 @@ def test_a_new_run_drops_old_logs_and_a_moved_one_takes_its_rows_along(tmp_path:
     assert [row["iteration"] for row in table(one)] == ["1", "2"]
     RunLog(one, 3)
     assert not (one / "metrics.csv").exists()
-
-
-def test_tensorboard_hides_what_came_after_the_checkpoint(tmp_path: Path) -> None:
-    reader = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    log = RunLog(tmp_path, 9, logger="tensorboard")
-    write(log, 1, 2, 3, none=math.nan)
-    log.close()
-    again = RunLog(tmp_path, 9, resume_after=2, env_steps=20, logger="tensorboard")
-    again.write(4, 40, {"loss": 9.0}, env_steps_done_here=20)
-    again.flush()  # a kill would lose nothing from here on
-    again.close()
-    events = reader.EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    assert events.Tags()["scalars"] == ["loss", "steps_per_s"]
-    assert [(e.step, e.value) for e in events.Scalars("loss")] == [(10, 0.5), (20, 1.0), (40, 9.0)]
-    with pytest.raises(InputError, match="no logger 'paper'; there are: tensorboard, none"):
-        check_logger("paper")

@@ -129,7 +129,7 @@ def test_imagining_by_hand() -> None:
     imagine = toy_imagination(policy, lambda z, seen, memory: (torch.zeros(2, 12), memory))
     start = start_of(state, torch.zeros(2, 2), torch.tensor([[5.0], [8.0]]))
     found = imagine(start, 3, torch.Generator().manual_seed(0))
-    expected = Imagined(*map(torch.tensor, (8.5, 85.0, 3.6, 0.0, 1.25, std, 0.0, 0.0)))
+    expected = Imagined(*map(torch.tensor, (8.5, 85.0, 3.6, 0.0, 1.25, 0.0, std, 0.0, 0.0)))
     torch.testing.assert_close(found, expected)
 
 
