@@ -342,7 +342,7 @@ class HighLevelPolicy(nn.Module):
           resets: [T, B] bool, the step is an episode's first: it starts with empty memory.
 
         Returns: mean and std [T, B, d], the memory after the last step, the KL to what the policy
-          is held to [T, B] [nats].
+          is held to, [T, B], in nats.
         """
         x = self.net.inputs(self.observe(observations), observations.z_prev)
         hidden, last = unroll_lstm(self.net.memory, x, (state.hidden, state.cell), resets)
