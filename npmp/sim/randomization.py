@@ -82,8 +82,13 @@ class PhysicsConfig:
     nominal: Mapping[str, JointPhysics] = field(default_factory=dict)
     # friction cones of contacts, elliptic or pyramidal; None: the model's
     cone: str | None = None
+    # rate of the physics [Hz], a multiple of the control rate; None: the robot's
+    physics_rate_hz: float | None = None
     # of the feet, sliding; None: the model's
     friction: tuple[float, float] | None = None
+    # time constant of the contacts between feet and ground [s] (MuJoCo's solref), which is at
+    # least two physics steps long; None: the model's
+    contact_s: tuple[float, float] | None = None
     # of the bodies, with their inertia
     mass: Spread = field(default_factory=Spread)
     # [kg] on the root body, beside its scaled mass; None or (0, 0): none
@@ -114,15 +119,16 @@ class PhysicsConfig:
         ranges.share(self, "weak_joint")
         if self.cone is not None and self.cone not in CONES:
             raise ValueError(f"cone must be one of {', '.join(CONES)}; got {self.cone!r}")
-        for name in ("friction", "payload"):
+        for name in ("friction", "contact_s", "payload"):
             if (pair := getattr(self, name)) is not None:
                 # lists as they come from a file
                 object.__setattr__(self, name, tuple(float(v) for v in pair))
                 if len(pair) != 2 or not 0.0 <= pair[0] <= pair[1] < math.inf:
                     words = f"{name} must be two numbers, 0 <= low <= high, or null"
                     raise ValueError(f"{words}, got {list(pair)}")
-        if self.friction is not None:
-            ranges.above_zero(self, "friction")
+        for name in ("friction", "contact_s", "physics_rate_hz"):
+            if getattr(self, name) is not None:
+                ranges.above_zero(self, name)
         if self.payload == (0.0, 0.0):
             object.__setattr__(self, "payload", None)
 
@@ -170,17 +176,19 @@ _LIGHT = 1e-4
 
 
 def with_nominal(model: mujoco.MjModel, config: PhysicsConfig) -> mujoco.MjModel:
-    """The model with the joints and cones that a configuration names; the same object where it
-    names none.
+    """The model with the joints, cones and timestep that a configuration names; the same object
+    where it names none.
 
     Raises:
       InputError: for a joint that the model has not.
     """
-    if not config.nominal and config.cone is None:
+    if not config.nominal and config.cone is None and config.physics_rate_hz is None:
         return model
     model, drives = copy.copy(model), {model.actuator(i).name: i for i in range(model.nu)}
     if config.cone is not None:
         model.opt.cone = CONES[config.cone]
+    if config.physics_rate_hz is not None:
+        model.opt.timestep = 1.0 / config.physics_rate_hz
     for name, joint in config.nominal.items():
         if name not in drives:
             raise InputError(
@@ -233,9 +241,9 @@ class PhysicsRandomizer:
         }
         feet = [model.body(name).id for name in robot.foot_bodies]
         collides = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
-        self._foot_geoms = torch.from_numpy(
-            np.flatnonzero(np.isin(model.geom_bodyid, feet) & collides)
-        )
+        on_foot, fixed = np.isin(model.geom_bodyid, feet), model.geom_bodyid == 0
+        self._foot_geoms = torch.from_numpy(np.flatnonzero(on_foot & collides))
+        self._touching = torch.from_numpy(np.flatnonzero((on_foot | fixed) & collides))
         spreads = self._spreads
         # where in `unit` the draws of each quantity stand
         self.columns: dict[str, slice] = {}
@@ -257,6 +265,7 @@ class PhysicsRandomizer:
             [name for name, _, _ in scaled]
             + ["body_ipos"] * shifted
             + ["geom_friction"] * (c.friction is not None)
+            + ["geom_solref"] * (c.contact_s is not None)
         )
         self._fields = sim.expand(list(dict.fromkeys(varied)))
         self._derived = shifted or bool({"body_mass", "dof_armature"} & self._fields.keys())
@@ -265,6 +274,7 @@ class PhysicsRandomizer:
         # the draws become values where the simulator keeps its models
         self._place = next((values.device for values in self._fields.values()), sim.device)
         self._foot_geoms = self._foot_geoms.to(self._place)
+        self._touching = self._touching.to(self._place)
         self._legs = torch.from_numpy(np.flatnonzero(robot.carries_feet)).to(self._place)
         self._scaled = self._products(scaled) if scaled else None
         self._shifted = self._shifts(bodies[0]) if shifted else None
@@ -286,6 +296,7 @@ class PhysicsRandomizer:
             "payload": int(c.payload is not None),
             "actuators": sim.drives.latent[0].numel() if sim.drives and c.actuators else 0,
             "weak_joint": int(c.weak_joint < 1.0),
+            "contact_s": 1 if c.contact_s is not None and c.contact_s[0] < c.contact_s[1] else 0,
         }
 
     def _products(
@@ -352,7 +363,7 @@ class PhysicsRandomizer:
             )
             unit = 2.0 * uniform - 1.0
             self.set(ids, unit if adaptive is None else adaptive.draw(unit))
-        elif self._config.friction is not None:
+        elif self._config.friction is not None or self._config.contact_s is not None:
             self.set(ids, self.unit[ids])
 
     def set(self, ids: Tensor, unit: Tensor) -> None:
@@ -392,18 +403,27 @@ class PhysicsRandomizer:
             values, shift = self._shifted
             values.write(rows, values.nominal + shift(draws))
         if c.friction is not None:
-            low, high = c.friction
-            share = (
-                0.5 * (1.0 + draws[:, self.columns["friction"]])
-                if low < high
-                else draws.new_zeros(len(ids), 1)
-            )
-            sliding = self._fields["geom_friction"][..., 0]
-            sliding[rows[:, None], self._foot_geoms] = (low + (high - low) * share).to(
-                sliding.dtype
-            )
+            sliding = self._within(c.friction, draws, "friction")
+            self._write_geoms("geom_friction", rows, self._foot_geoms, sliding)
+        if c.contact_s is not None:
+            # evenly over the logarithm: 0.005 to 0.04 s is three doublings
+            low, high = (math.log(v) for v in c.contact_s)
+            constant = self._within((low, high), draws, "contact_s").exp()
+            self._write_geoms("geom_solref", rows, self._touching, constant)
         if self._derived:
             self._sim.set_const(ids)
+
+    def _within(self, limits: tuple[float, float], draws: Tensor, name: str) -> Tensor:
+        """Values (k, 1) in limits (low, high) by draws (k, P); low where nothing is drawn."""
+        low, high = limits
+        if not low < high:
+            return draws.new_full((len(draws), 1), low)
+        return low + (high - low) * 0.5 * (1.0 + draws[:, self.columns[name]])
+
+    def _write_geoms(self, name: str, rows: Tensor, geoms: Tensor, values: Tensor) -> None:
+        """values (k, 1) into the first component of a field of geoms (g,) of simulations (k,)."""
+        first = self._fields[name][..., 0]
+        first[rows[:, None], geoms] = values.to(first.dtype)
 
 
 def normal_of(unit: Tensor) -> Tensor:

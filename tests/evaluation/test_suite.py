@@ -77,7 +77,7 @@ def test_the_named_scenarios_are_there_with_their_marks() -> None:
     scenarios = {name: from_mapping(Scenario, values) for name, values in table().items()}
     assert [name for name in scenarios if scenarios[name].source == "P"] == named and len(
         scenarios
-    ) == 17
+    ) == 20
     assert [scenarios[name].pass_mark for name in named] == [0.9, 0.9, *[0.85] * 5]
     plain = [name for name in scenarios if scenarios[name].plain]
     assert plain == ["flat_forward", "flat_turning", "flat_slow", "flat_sideways"]
@@ -90,6 +90,14 @@ def test_commands_come_into_the_policys_range(robot: Robot) -> None:
     assert made.command == (0.6, 0.0, 0.0)
     trial = fake(achieved=[[0.6, 0.0, 0.0]])
     assert row_of(made.scenario, trial, made.command, SuccessConfig())["scaled"]
+
+
+def test_hard_and_soft_floors_are_simulated(robot: Robot) -> None:
+    for name, constant, timestep in (("hard_floor", 0.005, 0.001), ("soft_floor", 0.04, 0.0025)):
+        _, env = setting(robot, name)
+        assert env.sim.model.opt.timestep == timestep
+        solref = env.sim.batch.get_model(3).geom_solref[0]  # of the ground
+        assert solref[0] == pytest.approx(constant)
 
 
 def test_a_payload_and_a_wet_floor_are_simulated(robot: Robot) -> None:

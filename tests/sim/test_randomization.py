@@ -274,7 +274,14 @@ def test_payloads_are_checked(wrong: tuple[float, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"friction": (0.0, 1.0)}, {"friction": (1.0, 0.5)}, {"com_trunk": -0.1}]
+    "wrong",
+    [
+        {"friction": (0.0, 1.0)},
+        {"friction": (1.0, 0.5)},
+        {"com_trunk": -0.1},
+        {"contact_s": (0.0, 0.02)},
+        {"physics_rate_hz": 0.0},
+    ],
 )
 def test_ranges_are_checked(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
@@ -405,3 +412,40 @@ def test_elliptic_cones_hold_alike_in_all_directions(cone: str, slides: bool) ->
         moved[degrees] = float(np.linalg.norm(data.qpos[:2]))
     assert moved[0.0] < 0.05
     assert (moved[45.0] > 0.1) == slides
+
+
+def test_soft_ground_gives_way_by_the_square_of_its_time_constant(robot: Robot) -> None:
+    """A contact's stiffness is 1 / (dmax^2 tc^2 dampratio^2) per unit of mass (MuJoCo,
+    "Computation", reference acceleration), so twice the time constant is four times the depth.
+    Draws are even over the logarithm: the middle of 0.02 to 0.08 s is 0.04 s."""
+    sim = simulations(robot, 3)
+    physics = PhysicsRandomizer(sim, robot, PhysicsConfig(contact_s=(0.02, 0.08)))
+    physics.set(torch.arange(3), torch.tensor([[-1.0], [0.0], [1.0]]))
+    depth = []
+    for i, constant in enumerate((0.02, 0.04, 0.08)):
+        model = sim.batch.get_model(i)
+        np.testing.assert_allclose(model.geom_solref[physics._touching, 0], constant)
+        model.geom_solimp[:, :2] = 0.95  # an impedance that does not depend on the depth
+        data = mujoco.MjData(model)
+        data.qpos[:] = robot.home_qpos
+        data.ctrl[:] = robot.home_joints
+        mujoco.mj_step(model, data, 1200)
+        depth.append(-data.contact.dist.mean())
+    assert depth[1] / depth[0] == pytest.approx(4.0, rel=0.05)
+    assert depth[2] / depth[1] == pytest.approx(4.0, rel=0.05)
+
+
+def test_a_constant_contact_holds_without_a_draw(robot: Robot) -> None:
+    sim = simulations(robot, 2)
+    physics = PhysicsRandomizer(sim, robot, PhysicsConfig(contact_s=(0.005, 0.005)))
+    physics.draw(torch.arange(2), generator())
+    assert physics.size == 0
+    constant = sim.batch.expand("geom_solref")[:, physics._touching, 0]
+    np.testing.assert_allclose(constant, 0.005, rtol=1e-12)
+
+
+def test_physics_runs_at_the_rate_that_is_named(robot: Robot) -> None:
+    model = with_nominal(flat_scene(robot), PhysicsConfig(physics_rate_hz=1000.0))
+    sim = BatchSim(model, 1, control_rate_hz=robot.control_rate_hz, num_threads=1)
+    assert model.opt.timestep == 0.001 and sim.substeps == 1000 / robot.control_rate_hz
+    assert flat_scene(robot).opt.timestep == 1.0 / robot.physics_rate_hz  # itself unchanged
