@@ -100,11 +100,9 @@ def shown_by(
 def behavior_of(skill: SkillModule, env: TaskEnv[Any], alpha: float, *, seed: int) -> BehaviorPrior:
     """A behaviour prior of a module for the environment's task, yet to be fitted; alpha: of the
     AR(1) prior."""
-    width = 0
-    if env.task.achieved is not None:
-        width = env.task.see(env.state, env.task.goal()).shape[-1]
+    goals = [] if env.task.achieved is None else list(env.task.inputs.values())
     with seeded(seed):
-        prior = BehaviorPrior(env.home, width, skill.latent_dim, alpha)
+        prior = BehaviorPrior(env.home, goals, skill.latent_dim, alpha)
     return prior.to(env.device)
 
 
@@ -198,6 +196,7 @@ def fit_behavior(
     before = RobotState.unpack(shown.before[: len(goal)])
     asked = task.see(before, goal) if prior.goal_width else goal
     features = prior.inputs(before, asked)
+    sound = sound & prior.asked_for(asked[..., : prior.goal_width])
     count, rest = len(goal), max(1, round((1.0 - HELD_OUT) * goal.shape[1]))
 
     def moments(robots: slice) -> tuple[Tensor, ...]:

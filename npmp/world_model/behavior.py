@@ -10,6 +10,8 @@ in hindsight as in Andrychowicz et al. 2017).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor, nn
 
@@ -21,7 +23,7 @@ from npmp.nets.prior import Habit, Latent, prior_std
 HIDDEN = 256  # units of each of two layers [D]
 EXAMPLES = 2000  # goals kept, to know which are like none of them [D]
 NEIGHBOURS = 20  # of a goal that has examples, 1 % of those kept, within `NEAR` [D]
-NEAR = 0.5  # in deviations of the goals of the recordings [D]
+NEAR = 0.15  # share of the range of goals that a task asks for [D]
 
 
 class BehaviorPrior(nn.Module):
@@ -33,12 +35,28 @@ class BehaviorPrior(nn.Module):
 
     home: Tensor
     examples: Tensor
+    goals: Tensor
+    near: Tensor
 
-    def __init__(self, home: Tensor, goal_width: int, latent_dim: int, alpha: float):
-        """home: (nu,) [rad]; goal_width: 0 where a task's goal is not what is achieved."""
+    def __init__(
+        self,
+        home: Tensor,
+        goals: Sequence[tuple[float, float]],
+        latent_dim: int,
+        alpha: float,
+    ):
+        """home: (nu,) [rad]; goals: the g ranges (low, high) that the task asks for, none where its
+        goal is not what is achieved."""
         super().__init__()
+        goal_width = len(goals)
         self.alpha, self.start = alpha, prior_std(alpha)
         self.register_buffer("home", home.clone(), persistent=False)
+        ends = torch.tensor(goals).view(-1, 2)
+        width = ends[:, 1] - ends[:, 0]
+        # of what is never asked for, as of what is asked most widely
+        width = torch.where(width > 0.0, width, width.max() if goal_width else width)
+        self.register_buffer("goals", ends, persistent=False)
+        self.register_buffer("near", NEAR * width, persistent=False)
         state = 12 + 3 * len(home)
         self.scale = Normalizer(state + goal_width)
         self.register_buffer("examples", torch.zeros(EXAMPLES, goal_width))
@@ -66,6 +84,12 @@ class BehaviorPrior(nn.Module):
         std = self.start * torch.exp(3.0 * torch.tanh(raw / 3.0))
         return Latent(self.alpha * z_prev + mu, std)
 
+    def asked_for(self, goal: Tensor) -> Tensor:
+        """Which goals (..., g) lie in the range that the task asks for, or near it. -> (...) bool.
+        Recordings at other speeds would take the network's room."""
+        low, high = self.goals.unbind(-1)
+        return ((goal > low - self.near) & (goal < high + self.near)).all(-1)
+
     def set_examples(self, features: Tensor, generator: torch.Generator) -> None:
         """Take scales and goals from features (N, f) of what the module did."""
         self.scale.fit(features, 0.05)
@@ -75,16 +99,17 @@ class BehaviorPrior(nn.Module):
         self.examples.copy_(self._goals(features)[rows])
 
     def _goals(self, features: Tensor) -> Tensor:
-        return self.scale(features)[..., features.shape[-1] - self.goal_width :]
+        return features[..., features.shape[-1] - self.goal_width :]
 
     def support(self, features: Tensor) -> Tensor:
         """How much the examples say about the goals of features (..., f): 1 where `NEIGHBOURS` of
         them lie within `NEAR`, 0 where that takes twice as far. -> (...)."""
         if not self.goal_width:
             return torch.ones_like(features[..., 0])
-        far = torch.cdist(self._goals(features).detach().flatten(0, -2), self.examples)
+        goals = self._goals(features).detach().flatten(0, -2)
+        far = torch.cdist(goals / self.near, self.examples / self.near)
         kth = far.kthvalue(NEIGHBOURS, -1).values.view(features.shape[:-1])
-        return (2.0 - kth / NEAR).clamp(0.0, 1.0)
+        return (2.0 - kth).clamp(0.0, 1.0)
 
     def habit(self, state: RobotState, goal: Tensor, z_prev: Tensor, share: float) -> Habit:
         """What a policy is held to in states (..., k) with goals (..., g) as the task shows them,

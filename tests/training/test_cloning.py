@@ -149,7 +149,7 @@ def test_a_behaviour_prior_learns_which_latents_lead_where(
     shown = demonstration(speed)
     mean = 0.95 * shown.z_prev + speed.unsqueeze(-1)
     shown = shown._replace(mean=mean)
-    prior = BehaviorPrior(torch.zeros(12), 3, LATENTS, 0.95)
+    prior = BehaviorPrior(torch.zeros(12), 3 * [(-1.0, 1.0)], LATENTS, 0.95)
     generator = torch.Generator().manual_seed(2)
     figures = fit_behavior(prior, shown, Walk(robot), generator, window=1, updates=200)
     variance, start = 0.2**2, 1.0 - 0.95**2
@@ -163,7 +163,7 @@ def test_a_behaviour_prior_learns_which_latents_lead_where(
     # the last tenth of the robots is kept aside
     assert figures["behavior_loss_held_out"] == pytest.approx(gained(slice(36, 40)), abs=0.5)
     # a task that does not say what a step has achieved has no goal to know latents by
-    blind, task = BehaviorPrior(torch.zeros(12), 0, LATENTS, 0.95), Walk(robot)
+    blind, task = BehaviorPrior(torch.zeros(12), [], LATENTS, 0.95), Walk(robot)
     monkeypatch.setattr(type(task), "achieved", None)
     without = fit_behavior(blind, shown, task, generator, window=1, updates=20)
     assert without["behavior_loss"] < 0.0  # here the state says it, too
