@@ -39,11 +39,7 @@ class BehaviorPrior(nn.Module):
     near: Tensor
 
     def __init__(
-        self,
-        home: Tensor,
-        goals: Sequence[tuple[float, float]],
-        latent_dim: int,
-        alpha: float,
+        self, home: Tensor, goals: Sequence[tuple[float, float]], latent_dim: int, alpha: float
     ):
         """home: (nu,) [rad]; goals: the g ranges (low, high) that the task asks for, none where its
         goal is not what is achieved."""

@@ -162,6 +162,9 @@ def test_a_behaviour_prior_learns_which_latents_lead_where(
     assert figures["behavior_loss"] == pytest.approx(gained(slice(36)), abs=0.5)
     # the last tenth of the robots is kept aside
     assert figures["behavior_loss_held_out"] == pytest.approx(gained(slice(36, 40)), abs=0.5)
+    # what was shown at other goals than the task asks for is left out
+    faster = BehaviorPrior(torch.zeros(12), 3 * [(3.0, 4.0)], LATENTS, 0.95)
+    assert fit_behavior(faster, shown, Walk(robot), generator, window=1, updates=20) == {}
     # a task that does not say what a step has achieved has no goal to know latents by
     blind, task = BehaviorPrior(torch.zeros(12), [], LATENTS, 0.95), Walk(robot)
     monkeypatch.setattr(type(task), "achieved", None)

@@ -49,6 +49,17 @@ def test_support_ends_where_examples_do() -> None:
     torch.testing.assert_close(prior.support(features), expected, atol=1e-3, rtol=0.0)
 
 
+def test_near_is_a_share_of_what_is_asked_for() -> None:
+    """0.15 of 2 and of 1; a goal that is never asked for counts as the widest."""
+    ranges = [(-0.5, 1.5), (-0.5, 0.5), (0.0, 0.0)]
+    prior = BehaviorPrior(torch.zeros(12), ranges, 4, ALPHA)
+    torch.testing.assert_close(prior.near, torch.tensor([0.3, 0.15, 0.3]))
+    goals = torch.tensor(
+        [[1.79, -0.64, 0.29], [1.81, 0.0, 0.0], [0.0, 0.66, 0.0], [0.0, 0.0, 0.31]]
+    )
+    assert prior.asked_for(goals).tolist() == [True, False, False, False]
+
+
 def test_without_examples_the_ar1_prior_counts() -> None:
     prior = prior_with_goals(torch.tensor([[-1.0], [1.0]]).repeat(50, 1))
     features = torch.zeros(2, prior.scale.mean.numel())
