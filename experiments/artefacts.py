@@ -139,7 +139,7 @@ def show_all(config: ListArtefacts, run: Run) -> None:
     _show_table(("module", "robot", "latent", "trained on", "licences of the data"), rows)
     say("")
     _show_table(
-        ("policy", "robot", "task", "module", "commands", "observes besides"),
+        ("policy", "robot", "task", "module", "commands", "extra inputs"),
         [_policy_row(name) for name in policies.names()],
     )
     say("module=NAME and policy=NAME take one; npmp skill show NAME prints its card.")
@@ -150,9 +150,9 @@ def _policy_row(name: str) -> tuple[str, ...]:
     ranges = ", ".join(
         f"{a:g} to {b:g} {unit}" for unit, (a, b) in zip(contract.command, contract.command_range)
     )
-    besides = ["clock"] * (contract.clock_s is not None) + ["ground"] * contract.sees_ground
+    extra = ["clock"] * (contract.clock_s is not None) + ["ground"] * contract.sees_ground
     module = str(contract.training.get("module", ""))
-    return name, contract.robot, contract.task, module, ranges, ", ".join(besides)
+    return name, contract.robot, contract.task, module, ranges, ", ".join(extra)
 
 
 def _show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:

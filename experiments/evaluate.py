@@ -95,7 +95,7 @@ def judged(
     names none."""
     kind: Any = tasks.find(task_of(task))
     policy.check_task(kind)
-    settings = kind.resolve(asked, None, policy.contract.told)
+    settings = kind.resolve(asked, None, policy.contract.input_settings)
     return evaluate_policy(
         PolicyActor(policy, skill),
         lambda: kind(robot, settings, motions),

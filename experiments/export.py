@@ -50,7 +50,9 @@ def run(config: ExportPolicy, run: Run) -> None:
     folder, policy, module, skill = policy_of(config.policy, config.module, "cpu")
     robot, own = robot_of(config), policy.contract
     kind: Any = tasks.find(own.task)
-    task = kind(robot, kind.resolve(tasks.trained_config(kind, own.training), None, own.told))
+    task = kind(
+        robot, kind.resolve(tasks.trained_config(kind, own.training), None, own.input_settings)
+    )
     like = robots_config_of(config, skill)
     env = TaskEnv(task, RECORDED, robots=like, seed=run.seed, num_threads=run.threads)
     run.begin()

@@ -235,7 +235,7 @@ def of_policy(config: Render, run: Run, robot: Robot) -> Shot:
     policy.check_task(kind)
     within = policy.contract.command_range
     motions = motions_of(config.data, robot)
-    settings = kind.resolve(config.task, motions, policy.contract.told)
+    settings = kind.resolve(config.task, motions, policy.contract.input_settings)
     task = kind(robot, settings, motions)
     note_other_drives(policy.contract.training, config.actuator)
     like = robots_config_of(config, skill, hold=config.hold)

@@ -20,7 +20,7 @@ from npmp.nets.high_level import HighLevelConfig
 from npmp.policy import HighLevelPolicy
 from npmp.settings import as_plain
 from npmp.skill import SkillModule
-from npmp.tasks.inputs import SETTINGS as TOLD
+from npmp.tasks.inputs import SETTINGS
 from npmp.training import loggers
 from npmp.training.reuse import ReuseSettings, check_task, train_policy
 
@@ -102,10 +102,10 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
     )
     known = dict(skill.contract.training)
     if (knows := policy or teacher) is not None:
-        told = HighLevelPolicy.load(knows).contract.told
+        inputs = HighLevelPolicy.load(knows).contract.input_settings
         # a teacher shows its own commands
-        known |= {name: told[name] for name in (TOLD if teacher is None else told)}
-        if None not in (told["clock_s"], getattr(config.task, "clock_s", None)):
+        known |= {name: inputs[name] for name in (SETTINGS if teacher is None else inputs)}
+        if None not in (inputs["clock_s"], getattr(config.task, "clock_s", None)):
             known["clock_s"] = config.task.clock_s  # it may learn to walk by another rhythm
     task = kind.resolve(config.task, motions if teacher is None else None, known)
     if policy is not None:

@@ -112,7 +112,7 @@ def run(config: Suite, run: Run) -> int:
     policy.check_task(Walk)
     skill.check_robot(robot)
     within = as_command_range(policy.contract.command_range)
-    base = Walk.resolve(config.task, None, policy.contract.told)
+    base = Walk.resolve(config.task, None, policy.contract.input_settings)
     like = robots_config_of(config, skill, hold=config.hold)
     note_other_drives(policy.contract.training, config.actuator)
     scenarios = scenarios_of(config)

@@ -100,6 +100,8 @@ def load(
     schema_version: int,
     contract: type[Contract],
     make: Callable[[Contract], Module],
+    *,
+    renamed: Mapping[str, str] | None = None,
 ) -> Module:
     """The network of a folder. Nothing is allocated before the contract's sizes are known to be
     those of the weights.
@@ -108,6 +110,7 @@ def load(
       kind: what to call it in messages, "skill module".
       contract: the dataclass of the JSON's content; other keys are ignored.
       make: the network, untrained, of a contract.
+      renamed: keys of older files with the same content, and their names of today.
 
     Raises:
       InputError: when a file is missing, damaged or of another version, when the two do not belong
@@ -116,6 +119,7 @@ def load(
     """
     description, weights = folder / f"{name}.json", folder / f"{name}.safetensors"
     content, tensors = _read(description, weights, kind, schema, schema_version, contract)
+    content = {(renamed or {}).get(key, key): value for key, value in content.items()}
     known = {f.name for f in fields(contract)}  # type: ignore[arg-type]
     agreed = from_mapping(
         contract, {k: v for k, v in content.items() if k in known}, at=f"'{description}'"

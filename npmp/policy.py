@@ -54,12 +54,12 @@ class PolicyContract:
     command_range: list[list[float]]  # [low, high] of each, as trained
     net: dict[str, Any]
     latent_bound: list[float]  # limit on |m| per dimension
-    # a walking policy that dribbles: the fields of `CommanderConfig`, by which what the task tells
-    # becomes a velocity
+    # of a walking policy that dribbles: the fields of `CommanderConfig`, whose script turns ball
+    # and target into a velocity
     commander: dict[str, Any] = field(default_factory=dict)
-    # what it is told after the command: `Task.extra_inputs`
-    besides: list[str] = field(default_factory=list)
-    clock_s: float | None = None  # period of a clock among that
+    # names of the inputs after the command: `Task.extra_inputs`
+    extra_inputs: list[str] = field(default_factory=list)
+    clock_s: float | None = None  # period of a clock among these
     versions: dict[str, str] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
 
@@ -74,13 +74,13 @@ class PolicyContract:
 
     @property
     def sees_ground(self) -> bool:
-        """Whether it is told heights of the ground."""
-        return any(name.startswith("ground_") for name in self.besides)
+        """Whether it observes heights of the ground."""
+        return any(name.startswith("ground_") for name in self.extra_inputs)
 
     @property
-    def told(self) -> dict[str, Any]:
-        """What settles a task (`Task.resolve`) so that it tells the policy what it was trained to
-        be told."""
+    def input_settings(self) -> dict[str, Any]:
+        """Settings by which a task (`Task.resolve`) gives the policy the inputs that it was trained
+        with."""
         return {name: getattr(self, name) for name in ("command_range", *SETTINGS)}
 
 
@@ -174,12 +174,13 @@ class HighLevelPolicy(nn.Module):
             self.commander = from_mapping(
                 CommanderConfig, contract.commander, at="commander in the policy's contract"
             )
-        told, besides = len(contract.command) + len(contract.besides), 0
-        if self.commander is not None:  # what it is told becomes a velocity, and is told besides
-            told, besides = 3, told
+        inputs = scaled = len(contract.command) + len(contract.extra_inputs)
+        # the script's velocity, then ball and target
+        if self.commander is not None:
+            inputs, scaled = 3 + inputs, 3
         try:
             self.net = HighLevelNet(
-                observations + told + besides,
+                observations + inputs,
                 contract.latent_dim,
                 contract.alpha,
                 sizes,
@@ -188,7 +189,7 @@ class HighLevelPolicy(nn.Module):
         except (TypeError, ValueError) as error:
             raise InputError(f"bad network settings in the policy's contract: {error}") from error
         self.observation_scale = Normalizer(observations)
-        self.command_scale = Normalizer(told)
+        self.command_scale = Normalizer(scaled)
 
     @staticmethod
     def for_task(
@@ -220,7 +221,7 @@ class HighLevelPolicy(nn.Module):
                 observation=skill.contract.observation,
                 command=list(task.inputs),
                 command_range=[list(pair) for pair in ranges],
-                besides=list(task.extra_inputs),
+                extra_inputs=list(task.extra_inputs),
                 clock_s=task.clock_s,
                 net=asdict(net),
                 latent_bound=bound or skill.latent_range.tolist(),
@@ -234,9 +235,9 @@ class HighLevelPolicy(nn.Module):
         return policy
 
     def for_other_task(self, task: Task) -> HighLevelPolicy:
-        """The same network with the same weights and input scales, for a task that tells it the
-        same, perhaps by another clock; of a walking policy, for dribbling, too (`commanded`). A
-        policy that dribbles does it by the task's script from then on.
+        """The same network with the same weights and input scales, for a task with the same inputs,
+        perhaps by another clock; of a walking policy also for dribbling (`commanded`). A policy
+        that dribbles uses the task's script from then on.
 
         Raises:
           InputError: for a task with other inputs.
@@ -262,24 +263,21 @@ class HighLevelPolicy(nn.Module):
         return policy
 
     def commanded(self, task: Task, commander: CommanderConfig) -> HighLevelPolicy:
-        """A walking policy as one that dribbles: what the task tells it becomes a command
+        """A walking policy as one that dribbles: a script turns ball and target into a command
         (`npmp.tasks.teachers.dribbling`).
 
         Raises:
-          InputError: for a policy of another task than walking, or a task that tells nothing of a
-            ball.
+          InputError: for a policy of another task than walking, or a task without a ball.
         """
-        if self.contract.besides:
-            first = self.contract.besides[0]
+        if self.contract.extra_inputs:
             raise InputError(
-                f"the policy is told of {first}, ... besides its command; dribbling tells a "
-                "command only"
+                f"the policy observes {self.contract.extra_inputs[0]}, ... after its command; "
+                "dribbling gives a command only"
             )
         if self.contract.task != "walk" or task.commander is None:
             raise InputError(
-                "a walking policy can be told of a ball; this is one of task "
-                f"'{self.contract.task}', and"
-                f" '{task.name}' tells {', '.join(task.inputs)}"
+                "only a walking policy can be used to dribble; this one is of task "
+                f"'{self.contract.task}', and '{task.name}' gives {', '.join(task.inputs)}"
             )
         contract = replace(
             self.contract,
@@ -291,10 +289,11 @@ class HighLevelPolicy(nn.Module):
             training={},
         )
         policy = HighLevelPolicy(contract).to(self.observation_scale.mean.device)
-        weights, told = self.state_dict(), sum(width for _, width in contract.observation) + 3
-        layer = weights["net.norm.0.weight"]  # what it is told besides counts for nothing at first
+        weights, inputs = self.state_dict(), sum(width for _, width in contract.observation) + 3
+        # ball and target count for nothing at first
+        layer = weights["net.norm.0.weight"]
         nothing = layer.new_zeros(len(layer), len(contract.command))
-        weights["net.norm.0.weight"] = torch.cat((layer[:, :told], nothing, layer[:, told:]), 1)
+        weights["net.norm.0.weight"] = torch.cat((layer[:, :inputs], nothing, layer[:, inputs:]), 1)
         policy.load_state_dict(weights)
         return policy
 
@@ -374,7 +373,14 @@ class HighLevelPolicy(nn.Module):
             contract, or belongs to another module.
         """
         policy = artifact.load(
-            Path(folder), "policy", "policy", SCHEMA, VERSION, PolicyContract, HighLevelPolicy
+            Path(folder),
+            "policy",
+            "policy",
+            SCHEMA,
+            VERSION,
+            PolicyContract,
+            HighLevelPolicy,
+            renamed={"besides": "extra_inputs"},
         )
         if module is not None:
             policy.check_module(module)
@@ -395,7 +401,7 @@ class HighLevelPolicy(nn.Module):
             )
 
     def check_task(self, task: Task | type[Task]) -> None:
-        """Refuse a task that does not say to this policy what it was trained to be told.
+        """Refuse a task that does not give this policy the inputs that it was trained with.
 
         Raises:
           InputError: naming both tasks, or both lists of inputs where the tasks fit.
@@ -414,25 +420,23 @@ class HighLevelPolicy(nn.Module):
             )
 
     def _check_inputs(self, task: Task | type[Task]) -> None:
-        inputs = list(task.inputs)
-        # a class has no settings yet, and may have more inputs once it has
-        known = self.contract.command[: len(inputs) if isinstance(task, type) else None]
-        if inputs != known:
-            told, tells = (
-                ", ".join(names) or "nothing" for names in (self.contract.command, task.inputs)
-            )
-            raise InputError(f"the policy is told {told}; task '{task.name}' tells {tells}")
-        if isinstance(task, type):  # it has no settings yet
-            return
-        own, others = self.contract.besides, list(task.extra_inputs)
-        if own != others:
-            told, tells = (
-                f"{len(names)} numbers ({names[0]}, ...)" if names else "nothing"
-                for names in (own, others)
-            )
+        own, given = self.contract.command, list(task.inputs)
+        # a class without settings may lack inputs that it will have
+        if isinstance(task, type):
+            own = own[: len(given)]
+        else:
+            own, given = [*own, *self.contract.extra_inputs], [*given, *task.extra_inputs]
+        if own != given:
             raise InputError(
-                f"besides the command the policy is told {told}; task '{task.name}' tells {tells}"
+                f"the policy observes {_listed(own)}; task '{task.name}' gives {_listed(given)}"
             )
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names, and how many there are."""
+    if len(names) <= 8:
+        return ", ".join(names) or "nothing"
+    return f"{', '.join(names[:8])}, ... ({len(names)} in all)"
 
 
 class PolicyMemory(NamedTuple):

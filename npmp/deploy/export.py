@@ -132,7 +132,7 @@ def contract_of(
             )
             for name, pair in task.inputs.items()
         ],
-        extra_inputs=own.besides,
+        extra_inputs=own.extra_inputs,
         clock_s=own.clock_s,
         level_m=_level(task),
         memory=dict(zip(MEMORY, (policy.latent_dim, high, high, low, low), strict=True)),

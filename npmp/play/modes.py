@@ -212,7 +212,7 @@ class Steer(Mode):
         (a, b), (c, d), (e, f) = self.actor.policy.contract.command_range
         self.range = torch.tensor([[a, c, e], [b, d, f]])
         asked = _on_ground(cast, world, command_range=((a, b), (c, d), (e, f)))
-        asked = Walk.resolve(asked, None, self.actor.policy.contract.told)
+        asked = Walk.resolve(asked, None, self.actor.policy.contract.input_settings)
         walk = Walk(cast.robot, asked)
         if cast.recovery is not None:
             walk = WalkOn(cast.robot, asked, cast.recovery.task, dropped=False)
@@ -344,7 +344,9 @@ class Perform(Mode):
         self.name, self.actor = task, cast.policies[task]
         kind: Any = tasks.find(task)
         asked = kind.resolve(
-            cast.settings.get(task, kind.config_type()), None, self.actor.policy.contract.told
+            cast.settings.get(task, kind.config_type()),
+            None,
+            self.actor.policy.contract.input_settings,
         )
         super().__init__(cast, world, seed, kind(cast.robot, asked, None), self.actor.skill)
 

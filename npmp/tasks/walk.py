@@ -160,7 +160,7 @@ class Walk(Task):
         cls, config: WalkConfig, motions: MotionSet | None, training: Mapping[str, Any]
     ) -> WalkConfig:
         """As `Task.resolve`: the range of commands (`with_range`). Where the record is a policy's
-        (`PolicyContract.told`), it observes what that policy was trained to observe.
+        (`PolicyContract.input_settings`), it observes what that policy was trained to observe.
 
         Raises:
           InputError: where nothing says a range of commands, or the settings let a policy observe

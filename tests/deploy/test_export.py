@@ -41,7 +41,7 @@ def env_of(policy: HighLevelPolicy, skill: SkillModule, num_envs: int = 2) -> Ta
     """The policy's task, encoders off by up to 0.05 rad, episodes of a second."""
     kind, robot = tasks.find(policy.contract.task), robots.load(policy.contract.robot)
     trained = tasks.trained_config(kind, policy.contract.training)
-    config = replace(kind.resolve(trained, None, policy.contract.told), episode_s=1.0)
+    config = replace(kind.resolve(trained, None, policy.contract.input_settings), episode_s=1.0)
     like = RobotBatchConfig(physics=PhysicsConfig(joint_offset=0.05)).like(skill)
     return TaskEnv(kind(robot, config), num_envs, robots=like, num_threads=1)
 

@@ -174,11 +174,12 @@ def test_a_policy_does_its_own_task_and_what_commands_it_alike(
         InputError, match="trained for task 'dribble'; task=path takes one for path, walk"
     ):
         other.check_task(PathTask)
-    told = dataclasses.replace(policy.contract, command=["speed_mps"], command_range=[[0.0, 1.0]])
-    fewer = HighLevelPolicy(told)
+    fewer = HighLevelPolicy(
+        dataclasses.replace(policy.contract, command=["speed_mps"], command_range=[[0.0, 1.0]])
+    )
     with pytest.raises(
         InputError,
-        match="the policy is told speed_mps; task 'walk' tells forward_mps, lateral_mps, y",
+        match="the policy observes speed_mps; task 'walk' gives forward_mps, lateral_mps, y",
     ):
         fewer.check_task(Walk)
 
@@ -192,17 +193,17 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(
     policy = HighLevelPolicy.for_task(skill, sees)
     policy.check_task(Walk)  # whose settings are yet to come
     policy.check_task(sees)
-    settled = Walk.resolve(WalkConfig(), None, policy.contract.told)
+    settled = Walk.resolve(WalkConfig(), None, policy.contract.input_settings)
     assert settled.sees_ground and settled.range == sees.config.range
     with pytest.raises(InputError, match=r"task.clock_s=0.5: the policy learned with None"):
-        Walk.resolve(WalkConfig(clock_s=0.5), None, policy.contract.told)
+        Walk.resolve(WalkConfig(clock_s=0.5), None, policy.contract.input_settings)
     with pytest.raises(InputError, match=r"task.sees_ground=True: the policy learned with False"):
         Walk.resolve(
             WalkConfig(sees_ground=True),
             None,
-            HighLevelPolicy.for_task(skill, Walk(robot)).contract.told,
+            HighLevelPolicy.for_task(skill, Walk(robot)).contract.input_settings,
         )
-    with pytest.raises(InputError, match="besides its command; dribbling tells a command only"):
+    with pytest.raises(InputError, match="after its command; dribbling gives a command only"):
         policy.for_other_task(Dribble(robot))
     timed = HighLevelPolicy.for_task(skill, Walk(robot, WalkConfig(clock_s=0.5)))
     slower = timed.for_other_task(Walk(robot, WalkConfig(clock_s=0.6)))
@@ -211,9 +212,9 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(
     )
     with pytest.raises(InputError, match=r"clock has a period of 0.5 s, the task's 0.6"):
         timed.check_task(Walk(robot, WalkConfig(clock_s=0.6)))
-    with pytest.raises(InputError, match="is told 2 numbers"):
+    with pytest.raises(InputError, match="clock_sin, clock_cos; task 'walk' gives forward_mps, "):
         timed.for_other_task(Walk(robot))
-    course = PathTask.resolve(PathConfig(speed_mps=0.4), None, policy.contract.told)
+    course = PathTask.resolve(PathConfig(speed_mps=0.4), None, policy.contract.input_settings)
     trial = evaluate_policy(
         PolicyActor(policy, skill),
         lambda: PathTask(robot, course),
@@ -222,7 +223,7 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(
     assert 0.0 <= trial.figures["path_error_mean_m"] < 1.0
     with pytest.raises(
         InputError,
-        match=r"is told 96 numbers \(ground_LF_FOOT_-0.10_-0.05_m, ...\); task 'walk' tells noth",
+        match=r"ground_LF_FOOT_-0.10_-0.05_m, .* \(99 in all\); task 'walk' gives forward_mps, ",
     ):
         policy.check_task(Walk(robot))
 

@@ -1,5 +1,4 @@
-"""A walking policy that dribbles: the script's command in front of it, and what it is told of the
-ball besides."""
+"""A walking policy that dribbles: the script's command in front of it, then ball and target."""
 
 from __future__ import annotations
 
@@ -69,9 +68,9 @@ def test_it_moves_robots(robot: Robot, skill: SkillModule, policy: HighLevelPoli
 def test_only_a_walking_policy_is_commanded(
     robot: Robot, skill: SkillModule, policy: HighLevelPolicy
 ) -> None:
-    with pytest.raises(InputError, match="one of task 'dribble'"):
+    with pytest.raises(InputError, match="this one is of task 'dribble'"):
         HighLevelPolicy.for_task(skill, Dribble(robot)).commanded(Dribble(robot), CONFIG)
-    with pytest.raises(InputError, match="'walk' tells forward_mps"):
+    with pytest.raises(InputError, match="'walk' gives forward_mps"):
         policy.commanded(Walk(robot), CONFIG)
 
 

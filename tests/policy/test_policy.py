@@ -43,6 +43,17 @@ def test_round_trip(policy: HighLevelPolicy, tmp_path: Path) -> None:
     ]
 
 
+def test_older_names_are_read(robot: Robot, skill: SkillModule, tmp_path: Path) -> None:
+    """`extra_inputs` was `besides`."""
+    timed = HighLevelPolicy.for_task(skill, Walk(robot, WalkConfig(clock_s=0.5)))
+    timed.save(tmp_path)
+    description = tmp_path / "policy.json"
+    content = json.loads(description.read_text())
+    content["besides"] = content.pop("extra_inputs")
+    description.write_text(json.dumps(content))
+    assert HighLevelPolicy.load(tmp_path).contract.extra_inputs == ["clock_sin", "clock_cos"]
+
+
 def test_the_prior_is_the_modules_or_another(
     robot: Robot, skill: SkillModule, walking: WalkConfig
 ) -> None:
