@@ -82,7 +82,20 @@ class ReuseModelBasedConfig(ModelBasedConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReuseVMPOConfig(VMPOTraining):
+class BehaviorShare:
+    """What an algorithm without a model has besides in latent space. Raises ValueError out of
+    range."""
+
+    # share of the KL that beta weighs which is to a behaviour prior; the rest to AR(1)
+    behavior: float = 0.0
+
+    def __post_init__(self) -> None:
+        ranges.share(self, "behavior")
+        super().__post_init__()  # type: ignore[misc]  # of the algorithm
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReuseVMPOConfig(BehaviorShare, VMPOTraining):
     """What differs for V-MPO in latent space; beta [robot-NPMP], else [D]."""
 
     unroll: int = 20
@@ -92,38 +105,19 @@ class ReuseVMPOConfig(VMPOTraining):
     target_period: int = 10
     beta: float = 0.01
     beta_ramp: float = 0.0
-    # share of that KL which is to a behaviour prior; the rest to AR(1)
-    behavior: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ranges.share(self, "behavior")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReusePPOConfig(PPOTraining):
+class ReusePPOConfig(BehaviorShare, PPOTraining):
     """What differs for PPO in latent space [D]."""
 
     gamma: float = 0.97
     beta_ramp: float = 0.0
-    # as of V-MPO
-    behavior: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ranges.share(self, "behavior")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReuseStudentConfig(StudentConfig):
-    """What a student has besides in latent space."""
-
-    # share of the KL that beta weighs which is to a behaviour prior; the rest to AR(1)
-    behavior: float = 0.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        ranges.share(self, "behavior")
+class ReuseStudentConfig(BehaviorShare, StudentConfig):
+    """A student of latents."""
 
 
 ReuseConfig = ReuseModelBasedConfig | ReuseVMPOConfig | ReusePPOConfig | ReuseStudentConfig
