@@ -67,12 +67,37 @@ class DistillConfig(StudentConfig):
     ema: float = 0.999
 
 
-AlgorithmConfig = ImitationModelBasedConfig | VMPOTraining | PPOTraining | DistillConfig
+@dataclass(frozen=True, kw_only=True)
+class JointNoise:
+    """What an on-policy algorithm has besides where its actions are joint targets. Raises
+    ValueError out of range."""
+
+    # of joint targets at the start [rad]
+    initial_std: float = 0.2
+
+    def __post_init__(self) -> None:
+        ranges.above_zero(self, "initial_std")
+        super().__post_init__()  # type: ignore[misc]  # of the algorithm
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImitationVMPOConfig(JointNoise, VMPOTraining):
+    """MO-V-MPO of a whole module."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ImitationPPOConfig(JointNoise, PPOTraining):
+    """PPO of a whole module."""
+
+
+AlgorithmConfig = (
+    ImitationModelBasedConfig | ImitationVMPOConfig | ImitationPPOConfig | DistillConfig
+)
 ImitationTrainer = ModelBasedTrainer | OnPolicyTrainer | StudentTrainer
 ALGORITHMS: dict[str, type[AlgorithmConfig]] = {
     "world_model": ImitationModelBasedConfig,
-    "mo_vmpo": VMPOTraining,
-    "ppo": PPOTraining,
+    "mo_vmpo": ImitationVMPOConfig,
+    "ppo": ImitationPPOConfig,
     "distill": DistillConfig,
 }
 # by default [D]

@@ -42,8 +42,6 @@ class OnPolicyConfig:
     minibatches: int = 4
     # units of the critic's layers; 1024 each in the paper
     critic_hidden: tuple[int, ...] = (256, 256, 256)
-    # of joint targets at the start, where a whole module learns [rad]
-    initial_std: float = 0.2
     # weight of the KL to the prior at the end of its course, summed over latent dimensions [1/nat]
     beta: float = 0.03
     # share of the run over which beta rises; 0: it is constant
@@ -51,7 +49,6 @@ class OnPolicyConfig:
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "unroll", "passes", "minibatches", "critic_hidden")
-        ranges.above_zero(self, "initial_std")
         ranges.not_negative(self, "beta", "beta_ramp")
         super().__post_init__()  # type: ignore[misc]  # of the loss
 

@@ -22,9 +22,13 @@ from npmp.nets.high_level import HighLevelConfig
 from npmp.policy import HighLevelPolicy
 from npmp.robots import Robot
 from npmp.tasks import Walk
-from npmp.training.imitation import ImitationModelBasedConfig, ImitationSettings, train_module
+from npmp.training.imitation import (
+    ImitationModelBasedConfig,
+    ImitationSettings,
+    ImitationVMPOConfig,
+    train_module,
+)
 from npmp.training.model_based import ModelBasedTrainer
-from npmp.training.on_policy import VMPOTraining
 from npmp.training.reuse import (
     ReuseConfig,
     ReuseSettings,
@@ -126,7 +130,7 @@ def test_a_module_is_trained_on(motions: MotionSet, robot: Robot, tmp_path: Path
         train_module(
             motions, robot, tmp_path / "other", other, module=tmp_path / "first" / "module"
         )
-    published = replace(TINY, algo=VMPOTraining())
+    published = replace(TINY, algo=ImitationVMPOConfig())
     with pytest.raises(InputError, match="algo=mo_vmpo cannot go on from a module="):
         train_module(
             motions, robot, tmp_path / "other", published, module=tmp_path / "first" / "module"
