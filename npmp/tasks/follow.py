@@ -20,7 +20,7 @@ from npmp.envs.task import Outcome, TaskLoss, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
 from npmp.tasks.commands import CommandConfig, Commands, with_range
-from npmp.tasks.imitation import Imitation, ImitationConfig
+from npmp.tasks.imitation import ClipStartConfig, Imitation, ImitationConfig
 from npmp.tasks.terminations import diverged
 from npmp.tasks.velocity import (
     COMMAND_CHANNELS,
@@ -35,7 +35,7 @@ from npmp.tasks.velocity import (
 
 
 @dataclass(frozen=True)
-class FollowConfig(CommandConfig, CourseConfig, ImitationConfig):
+class FollowConfig(CommandConfig, CourseConfig, ClipStartConfig):
     """The task's settings. Raises ValueError for values out of range."""
 
     # width of the velocity's reward [m^2/s^2]
@@ -45,7 +45,7 @@ class FollowConfig(CommandConfig, CourseConfig, ImitationConfig):
     episode_s: float = 10.0
 
     def __post_init__(self) -> None:
-        for part in (CommandConfig, CourseConfig, ImitationConfig):
+        for part in (CommandConfig, CourseConfig, ClipStartConfig):
             part.__post_init__(self)
         ranges.above_zero(self, "phi", "episode_s")
         ranges.not_negative(self, "style_weight")
@@ -70,7 +70,7 @@ class Follow(Imitation):
     ):
         """motions: the style, and where no range of commands is named the velocities asked for.
         Raises InputError as `Imitation` does."""
-        super().__init__(robot, config or FollowConfig(), motions)
+        super().__init__(robot, ImitationConfig(), motions)
         self.config: FollowConfig = with_range(config or FollowConfig(), motions, {})
         self.objectives, self.episode_s = Follow.objectives, self.config.episode_s
         self.commands = Commands(self.config, motions)

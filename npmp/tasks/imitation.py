@@ -27,7 +27,21 @@ from npmp.tasks import rewards as rew
 
 
 @dataclass(frozen=True)
-class ImitationConfig:
+class ClipStartConfig:
+    """Where episodes of a task on recordings start. Raises ValueError for values out of range."""
+
+    # frames at a clip's end where no episode starts
+    start_tail: int = 10
+    # share of start frames drawn uniformly; the rest go where tracking fails
+    uniform_starts: float = 0.5
+
+    def __post_init__(self) -> None:
+        ranges.not_negative(self, "start_tail")
+        ranges.share(self, "uniform_starts")
+
+
+@dataclass(frozen=True)
+class ImitationConfig(ClipStartConfig):
     """The imitation task's settings. Raises ValueError for values out of range."""
 
     # of the reference that the policy sees [P]
@@ -36,10 +50,6 @@ class ImitationConfig:
     hold: str = "first_order"
     # imu: its mean over the last control step, at the IMU; root: of the root's origin over two
     accelerometer: str = "imu"
-    # frames at a clip's end where no episode starts
-    start_tail: int = 10
-    # share of start frames drawn uniformly; the rest go where tracking fails
-    uniform_starts: float = 0.5
     # after `rejoin` a robot fails by falling only, for so long: it has to get there first [D]
     grace_s: float = 0.5
     reward: rew.RewardConfig = field(default_factory=rew.RewardConfig)
@@ -49,9 +59,10 @@ class ImitationConfig:
     discount: float = 0.97
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         ranges.at_least_one(self, "future_frames")
-        ranges.not_negative(self, "start_tail", "grace_s")
-        ranges.share(self, "uniform_starts", "discount")
+        ranges.not_negative(self, "grace_s")
+        ranges.share(self, "discount")
         RobotBatchConfig().like(self)  # raises where there is no such hold or accelerometer
 
 
@@ -67,7 +78,7 @@ class Imitation(Task):
     """
 
     name = "imitation"
-    config_type = ImitationConfig
+    config_type: ClassVar[type] = ImitationConfig
     objectives: tuple[str, ...] = rew.REWARD_TERMS
     kept: ClassVar[tuple[str, ...]] = ("clip_lengths", "tracked", "free", "grace", "sampler.counts")
     described: ClassVar[Mapping[str, str]] = {"clip": "clip_name", "frame": "clip_frame"}
@@ -86,12 +97,12 @@ class Imitation(Task):
         self.robot, self.config, self._motions = robot, config or ImitationConfig(), motions
         if self.config.reward.current_weight:
             self.objectives = (*rew.REWARD_TERMS, rew.CURRENT)
-        self.reference = Reference(robot, motions)
+        self.reference, self._grace_s = Reference(robot, motions), self.config.grace_s
 
     def bind(self, env: TaskEnv[Any]) -> None:
         """As `Task.bind`. Raises InputError for a penalty on currents where drives have none."""
         super().bind(env)
-        if self.config.reward.current_weight and env.robots.current_squares is None:
+        if rew.CURRENT in self.objectives and env.robots.current_squares is None:
             raise InputError(_no_current(self.config.reward.current_weight, env.robots.config))
         device, motions = env.device, self._motions.motions
         if device.type != "cpu":
@@ -106,7 +117,7 @@ class Imitation(Task):
             [bodies.index(b) for b in self.robot.foot_bodies], device=device
         )
         self._features: dict[int, ReferenceFeatures] = {}
-        self._grace_steps = round(self.config.grace_s / env.dt)
+        self._grace_steps = round(self._grace_s / env.dt)
         n = env.num_envs
         self.clip, self.frame, self.last_frame = (
             torch.zeros(n, dtype=torch.long, device=device) for _ in range(3)
