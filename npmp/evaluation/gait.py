@@ -19,7 +19,7 @@ from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.feet import Feet
 from npmp.envs.state import pose_from_qpos
 from npmp.envs.task import Trial
-from npmp.evaluation.trial import NEAR, run_trial
+from npmp.evaluation.trial import run_trial
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.commands import mean_velocities
@@ -28,6 +28,10 @@ from npmp.tasks.imitation import Imitation, ImitationConfig
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 
+# [m] feet that are lower are at the ground
+NEAR = 0.005
+# [m/s] a base that is faster walks
+MOVING = 0.1
 # shorter ones are bounces of a contact
 SHORTEST_SWING_S = 0.06
 # of a module and of recordings those moments count whose velocity is so near a command [m/s, m/s,
@@ -214,6 +218,24 @@ def skating(
 def worst(values: Sequence[float | None], of: Any) -> float:
     """min or max over feet; a foot without a value counts as 0."""
     return float(of(0.0 if value is None else value for value in values))
+
+
+def worst_foot(trial: Trial) -> dict[str, float]:
+    """Whether robots step or glide while the base moves; empty where none does. Each figure is that
+    of the worst foot: a mean would hide fore legs that glide before hind legs that step.
+
+    Returns: `swing_share`, `foot_lift_m` and `stance_mps`, which `stepping_figures` has for each
+      foot (the second as `lift_m`).
+    """
+    moving = (trial.seen["base"][..., 3] > MOVING) & ~(trial.fell | trial.seen["first"])
+    figures = stepping_figures(stepping_of(trial, slice(None), moving), ())
+    if not figures:
+        return {}
+    return {
+        "swing_share": worst(figures["swing_share"], min),
+        "foot_lift_m": worst(figures["lift_m"], min),
+        "stance_mps": worst(figures["stance_mps"], max),
+    }
 
 
 def module_stepping(

@@ -18,7 +18,6 @@ from npmp.envs.task import Task, Trial
 from npmp.evaluation import gait
 from npmp.evaluation.terrains import on_terrains
 from npmp.evaluation.trial import effort, run_trial
-from npmp.evaluation.trial import gait as trial_gait
 from npmp.policy import PolicyActor, PolicyContract
 from npmp.robots import Robot
 from npmp.rollout import Actor, Decision
@@ -113,7 +112,7 @@ def evaluate_policy(
         )
     env = TaskEnv(task, config.robots, **place)
     trial = run_trial(actor, env, seconds=config.seconds or task.trial_s, seed=seed)
-    figures = task.figures(trial) | effort(trial) | trial_gait(trial)
+    figures = task.figures(trial) | effort(trial) | gait.worst_foot(trial)
     if config.grid:
         commands = grid_of(task.config.range)
         env = TaskEnv(make_task(), len(commands) * config.robots, **place)

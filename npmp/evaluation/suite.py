@@ -23,7 +23,7 @@ from npmp.envs.task import Trial
 from npmp.evaluation import gait
 from npmp.evaluation.policy import Pushed
 from npmp.evaluation.terrains import progress
-from npmp.evaluation.trial import NEAR, run_trial
+from npmp.evaluation.trial import run_trial
 from npmp.handover import HandoverActor, Recovery
 from npmp.robots import Robot
 from npmp.rollout import Actor
@@ -428,7 +428,7 @@ def slip(trial: Trial) -> float:
     """The mean speed of the worst foot while it is lower than 5 mm, before falls [m/s]."""
     up = trial.fell.cumsum(0) == 0
     height, speed = trial.seen["feet"].unbind(-1)
-    near = [speed[..., f][up & (height[..., f] < NEAR)] for f in range(height.shape[-1])]
+    near = [speed[..., f][up & (height[..., f] < gait.NEAR)] for f in range(height.shape[-1])]
     return max((some.mean().item() for some in near if len(some)), default=0.0)
 
 

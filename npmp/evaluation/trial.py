@@ -100,38 +100,6 @@ def effort(trial: Trial) -> dict[str, float]:
     return figures
 
 
-# [m/s] a base that is faster walks
-MOVING = 0.1
-# [m] feet that are lower are at the ground
-NEAR = 0.005
-
-
-def gait(trial: Trial) -> dict[str, float]:
-    """Whether robots step or glide while the base moves; empty where none does. Each figure is that
-    of the worst foot: a mean would hide fore legs that glide before hind legs that step.
-
-    Returns: `swing_share`, the share of time that a foot is higher than 5 mm; `foot_lift_m`, how
-    high it gets within half a second, in the median; `near_floor_mps`, its mean horizontal speed
-    while it is lower than 5 mm.
-    """
-    height, speed = trial.seen["feet"].unbind(-1)  # (T, n, F)
-    moving = (trial.seen["base"][..., 3] > MOVING) & ~trial.seen["first"]
-    if not moving.any():
-        return {}
-    half = min(max(1, round(0.5 / trial.dt)), len(height))
-    whole = moving.unfold(0, half, half).all(-1)
-    peaks, feet = height.unfold(0, half, half).amax(-1), range(height.shape[-1])
-    figures = {
-        "swing_share": min((height[..., f][moving] >= NEAR).float().mean().item() for f in feet)
-    }
-    if whole.any():
-        figures["foot_lift_m"] = min(peaks[..., f][whole].median().item() for f in feet)
-    near = [speed[..., f][moving & (height[..., f] < NEAR)] for f in feet]
-    if any(len(some) for some in near):
-        figures["near_floor_mps"] = max(some.mean().item() for some in near if len(some))
-    return figures
-
-
 class _TrialRecorder:
     def __init__(self, env: TaskEnv[Any]):
         self.env = env

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from npmp.envs import Task, Trial
-from npmp.evaluation.trial import NEAR
+from npmp.evaluation.gait import NEAR
 from npmp.report import figures
 from npmp.report.figures import Line
 from npmp.report.gait_section import grid_section

@@ -16,7 +16,8 @@ from npmp import ranges
 from npmp.actors import PriorActor
 from npmp.artifact import sha256
 from npmp.envs import Task, TaskEnv
-from npmp.evaluation.trial import effort, gait, run_trial
+from npmp.evaluation.gait import worst_foot
+from npmp.evaluation.trial import effort, run_trial
 from npmp.nets import JointDecoder
 from npmp.nets.high_level import HighLevelConfig
 from npmp.nets.init import seeded
@@ -128,7 +129,7 @@ REUSE_ALGORITHMS: dict[str, type[ReuseConfig]] = {
     "ppo": ReusePPOConfig,
     "clone": ReuseStudentConfig,
 }
-STEPS = ("swing_share", "foot_lift_m")  # of `gait`, among the metrics of a run
+STEPS = ("swing_share", "foot_lift_m")  # of `worst_foot`, among the metrics of a run
 REUSE_ENVS = {"world_model": 512, "vmpo": 128, "ppo": 256, "clone": 256}  # by default [D]
 
 
@@ -193,7 +194,7 @@ class RepeatedTrial:
             actor = PriorActor(self.skill, torch.Generator(device).manual_seed(self.seed + 2))
         trial = run_trial(actor, self.env, seconds=self.seconds, seed=self.seed)
         still = dict.fromkeys(STEPS, 0.0)  # a robot that does not move does not step
-        return self.env.task.figures(trial) | still | effort(trial) | gait(trial)
+        return self.env.task.figures(trial) | still | effort(trial) | worst_foot(trial)
 
 
 def train_policy(

@@ -10,8 +10,9 @@ from mocap_data.store import MotionSet
 from npmp.actors import PriorActor
 from npmp.envs.features import ReferenceFeatures
 from npmp.envs.reference import Reference
+from npmp.envs.task import Trial
 from npmp.evaluation import gait
-from npmp.evaluation.gait import GaitLimits, Stepping, faults, stepping_figures, swings
+from npmp.evaluation.gait import GaitLimits, Stepping, faults, stepping_figures, swings, worst_foot
 from npmp.evaluation.policy import beside, by_command, grid_of, led
 from npmp.evaluation.trial import run_trial
 from npmp.nets import NetConfig
@@ -72,6 +73,28 @@ def test_a_foot_that_never_lifts_has_no_swing_and_is_worst() -> None:
     said = gait.skating(found, [0.4, 0.0, 0.0], GaitLimits(), 0.5)
     assert said == ["a foot lifts by 0.0 cm", "a foot stands at 0.40 m/s"]
     assert stepping_figures(seen.only(np.zeros(seen.usable.shape, bool)), [(0, 1)]) == {}
+
+
+def test_the_worst_foot_glides_or_steps() -> None:
+    """A foot that slides at 0.8 m/s, and one that stands for half of the time and is 6 cm up in the
+    other: the first is the worse one."""
+    height, speed = torch.zeros(100, 1, 2), torch.full((100, 1, 2), 0.8)
+    up = torch.arange(100) % 20 < 10
+    height[up, :, 1], speed[~up, :, 1] = 0.06, 0.0
+    base, never = torch.zeros(100, 1, 4), torch.zeros(100, 1, dtype=torch.bool)
+    base[..., 3] = 0.5
+
+    def worst(*feet: int) -> dict[str, float]:
+        shown = torch.stack((height, speed), -1)[:, :, list(feet)]
+        seen = {"feet": shown, "base": base, "first": never}
+        return worst_foot(Trial(seen, torch.zeros(100, 1), never, torch.zeros(101, 19), DT))
+
+    gliding = pytest.approx({"swing_share": 0.0, "stance_mps": 0.8, "foot_lift_m": 0.0})
+    assert worst(0) == gliding and worst(0, 1) == gliding
+    assert worst(1) == pytest.approx({"swing_share": 0.5, "stance_mps": 0.0, "foot_lift_m": 0.06})
+    # a robot that stands neither steps nor glides
+    base[..., 3] = 0.05
+    assert worst(0, 1) == {}
 
 
 def test_a_command_has_faults_where_it_is_off_or_dead() -> None:

@@ -13,7 +13,7 @@ from npmp.actors import PriorActor
 from npmp.envs import Outcome, TaskEnv, Trial
 from npmp.envs.feet import Feet
 from npmp.envs.state import pose_from_qpos
-from npmp.evaluation.trial import gait, run_trial
+from npmp.evaluation.trial import run_trial
 from npmp.policy import HighLevelPolicy, PolicyActor
 from npmp.robots import Robot
 from npmp.skill import SkillModule
@@ -109,41 +109,6 @@ def test_the_critic_knows_the_velocity_that_is_judged(robot: Robot) -> None:
     plain, slow = walk_env(robot, 2), walk_env(robot, 2, velocity_filter=0.9)
     assert slow.task.privileged().shape[-1] == plain.task.privileged().shape[-1] + 3
     assert torch.equal(slow.task.privileged()[:, -3:], slow.task.velocity)
-
-
-def test_gliding_and_stepping_by_hand() -> None:
-    """A foot that slides at 0.8 m/s, and one that stands for half of the time and is 6 cm up in the
-    other: the first is the worse one."""
-    height, speed = torch.zeros(100, 1, 2), torch.full((100, 1, 2), 0.8)
-    step = torch.arange(100) % 20 < 10
-    height[step, :, 1], speed[~step, :, 1] = 0.06, 0.0
-    base = torch.zeros(100, 1, 4)
-    base[..., 3] = 0.5
-    seen = {
-        "feet": torch.stack((height, speed), -1),
-        "base": base,
-        "first": torch.zeros(100, 1, dtype=torch.bool),
-    }
-
-    def told(*feet: int) -> dict[str, float]:
-        some = {**seen, "feet": seen["feet"][:, :, list(feet)]}
-        return gait(
-            Trial(
-                some,
-                torch.zeros(100, 1),
-                torch.zeros(100, 1, dtype=torch.bool),
-                torch.zeros(101, 19),
-                0.02,
-            )
-        )
-
-    gliding = pytest.approx({"swing_share": 0.0, "near_floor_mps": 0.8, "foot_lift_m": 0.0})
-    assert told(0) == gliding and told(0, 1) == gliding
-    assert told(1) == pytest.approx(
-        {"swing_share": 0.5, "near_floor_mps": 0.0, "foot_lift_m": 0.06}
-    )
-    base[..., 3] = 0.05  # who stands neither steps nor glides
-    assert told(0, 1) == {}
 
 
 def test_a_trial_has_the_feet_of_everyone(robot: Robot, skill: SkillModule) -> None:
