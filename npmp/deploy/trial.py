@@ -22,8 +22,9 @@ from npmp.deploy.robot import FloatArray
 from npmp.deploy.simulated import SimulatedRobot
 
 COMMAND = ["forward_mps", "lateral_mps", "yaw_rate_rps"]
-PERIOD_S = 3.0  # between changes of the command, and
-NONZERO = (0.9, 0.25, 0.5)  # chance of a new component not to be zero: as conf/task/walk.yaml [R]
+PERIOD_S = 3.0  # between changes of the command
+# chance of a new component not to be zero, as `CommandConfig.command_nonzero`
+NONZERO = (0.9, 0.25, 0.5)
 UPRIGHT = math.cos(math.radians(45.0))  # of the vertical in the root frame; below it has fallen [P]
 
 

@@ -192,7 +192,7 @@ def user_names() -> tuple[str, ...]:
 
 
 def find(robot: str | Path) -> Path:
-    """The robot.yaml of a packaged robot, of one of one's own (`own_names`), or of the path of a
+    """The robot.yaml of a packaged robot, of one of one's own (`user_names`), or of the path of a
     folder or file.
 
     Raises:

@@ -39,7 +39,7 @@ class RunSettings:
     """
 
     algorithms: ClassVar[Mapping[str, type]]  # the settings of each algorithm, by its name
-    # how many robots suit each algorithm [D; sources in conf/algo]
+    # how many robots suit each algorithm [D]
     robots_of: ClassVar[Mapping[str, int]]
 
     algo: Any  # of one of the `algorithms`: its type says which

@@ -1,4 +1,4 @@
-"""`npmp evaluate policy=` and `npmp policies` on an untrained policy."""
+"""`npmp evaluate policy=` and `npmp skill list` on an untrained policy."""
 
 from __future__ import annotations
 
