@@ -58,7 +58,7 @@ class Play(Computing):
     # a policy of task=recover that gets up what has fallen; null: the one shipped for the robot;
     # none: it is put back after a second
     recovery: str | None = None
-    # where to listen; 0.0.0.0 lets other machines in, and whoever reaches the port may steer
+    # where to listen; 0.0.0.0 lets other machines in: all who reach the port may steer
     host: str = "127.0.0.1"
     # 0: any that is free
     port: int = 8080
@@ -125,8 +125,8 @@ def cast_of(config: Play, chosen: str | None) -> tuple[Cast, str | None]:
 
 
 def _recovery(name: str | None, robot: Robot, actors: Mapping[str, PolicyActor]) -> Recovery | None:
-    """Who gets up what has fallen: the named one, else the robot's shipped one where it goes with
-    who walks."""
+    """The policy that gets a fallen robot up: the named one, else the robot's shipped one where it
+    goes with the walking one."""
     shipped = f"{robot.name}_recover"
     if (name is None and shipped not in policies.names()) or name == "none" or "walk" not in actors:
         return None

@@ -405,7 +405,7 @@ def recorded(
 
 def recording_of(config: Render, robot: Robot, motion: ReferenceMotion) -> Clip | None:
     """The recording that a motion was made from: of source=, or one of the generated gaits; None
-    where nobody says."""
+    where neither has it."""
     name = motion.recording or motion.name
     if config.source in (None, SYNTHETIC):
         return (

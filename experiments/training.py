@@ -49,7 +49,7 @@ class Training(Simulating):
 
 
 def collectors_of(config: Training, run: Run) -> CollectorsConfig | None:
-    """Who collects; None where the process that learns does, too.
+    """Settings of the collectors; None where the process that learns collects.
 
     Raises:
       InputError: for a kind that does not exist, or settings of collectors where there are none.

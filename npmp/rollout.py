@@ -33,7 +33,7 @@ class Actor(Protocol):
         """The memory of n episodes that begin, leaves (n, ...)."""
 
     def act(self, env: TaskEnv[Any], memory: Tree, first: Tensor) -> Decision:
-        """The next step of all robots; `first` (n,) bool: whose episode begins with it."""
+        """The next step of all robots; `first` (n,) bool: an episode begins with it."""
 
 
 class Moment(NamedTuple):

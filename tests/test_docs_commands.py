@@ -180,7 +180,7 @@ class Place:
             case ["python", "-c", code]:
                 exec(code.replace("\n        ", "\n"), {})
             case other:
-                pytest.fail(f"nobody here runs {shlex.join(other)}")
+                pytest.fail(f"no test runs {shlex.join(other)}")
 
     def npmp(self, words: Sequence[str]) -> None:
         name, rest = cli.named(words)
@@ -194,7 +194,7 @@ class Place:
             assert cli.main([*name.split(), *rest]) in CODES.get(name, (0,))
 
     def provide(self, argument: str) -> None:
-        """Make what an argument names and nobody has made; make place for what out= names."""
+        """Make what an argument names and is not there yet; make place for what out= names."""
         key, _, value = argument.rpartition("=")
         if key == "out" and (self.folder / value).is_symlink():
             (self.folder / value).unlink()

@@ -1,4 +1,5 @@
-"""The one closed loop: who is reset when, what is carried on, and what a recorder is shown."""
+"""The one closed loop: which robots are reset when, what is carried on, and what a recorder is
+shown."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ def test_tracked_steps_are_those_before_the_failure(robot: Robot, motions: Motio
     assert result.remaining.tolist() == [10, 10, 3, 5]
     assert result.steps.tolist() == [0, 3, 3, 5]
     torch.testing.assert_close(result.fraction, torch.tensor([0.0, 0.3, 1.0, 1.0]))
-    assert env.taken <= 6  # nobody is left after the sixth
+    assert env.taken <= 6  # no robot is left after the sixth
 
 
 def test_trajectories_begin_at_the_start_and_follow_the_frames(

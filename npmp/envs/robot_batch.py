@@ -157,7 +157,7 @@ class RobotBatch:
         self.lost = 0  # simulations noted as broken since `forget_breakdowns`
         # what was known of the latest of them
         self.breakdowns: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED)
-        self._everyone = torch.arange(num_envs, device=self.device)
+        self._all = torch.arange(num_envs, device=self.device)
 
     def _adaptive_ranges(self) -> AdaptiveRanges | None:
         config = self.config
@@ -366,7 +366,7 @@ class RobotBatch:
         if self.adaptive is not None:
             self.adaptive.load_state_dict(state)
         if self.randomizer.size:
-            self.randomizer.set(self._everyone, state["unit"].to(self.device))
+            self.randomizer.set(self._all, state["unit"].to(self.device))
         self.sim.restore(state["sim"])
         kept = {
             name: value.to(self.device, copy=True) for name, value in state.items() if name != "sim"

@@ -71,7 +71,7 @@ class TaskEnv(Generic[T]):
         self.generator = torch.Generator(self.device).manual_seed(seed)
         # control steps since the episode's start
         self.age = torch.zeros(num_envs, dtype=torch.long, device=self.device)
-        # of the last step: whose episode it ended, and which robots had failed
+        # of the last step: which episodes it ended, and which robots had failed
         self._over, self._failed = (
             torch.zeros(num_envs, dtype=torch.bool, device=self.device) for _ in range(2)
         )

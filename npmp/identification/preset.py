@@ -23,7 +23,7 @@ from npmp.identification.stand import (
     Floats,
 )
 
-# each scaled quantity of a preset, and the parameters of whose estimates it is a spread
+# each scaled quantity of a preset -> the parameters that it is the spread of
 _SPREADS = {
     "armature": (ARMATURE,),
     "damping": (DAMPING, KD),

@@ -116,7 +116,7 @@ class Server:
         self._count = 0
         self._samples: deque[list[float | None]] = deque(maxlen=100)
         self._seen: Snapshot | None = None
-        self._drawn: Mode | None = None  # whose ground is drawn
+        self._drawn: Mode | None = None  # its ground is drawn
         self._files = {
             path.name: path.read_bytes() for path in ASSETS.iterdir() if path.suffix in TYPES
         }

@@ -1,4 +1,4 @@
-"""What is written on a film: its title, whose figure is whose, and how fast the robot goes."""
+"""What is written on a film: its title, the names of the figures, and how fast the robot goes."""
 
 from __future__ import annotations
 

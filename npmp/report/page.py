@@ -62,7 +62,7 @@ def build(
       cards: (label, value, caption) at the top; from `evaluation` when empty.
       evaluation: the content of evaluation.json. rollouts: path of rollouts.h5.
       walking: of a policy.
-      motions: whose figures of retargeting are shown.
+      motions: their figures of retargeting are shown.
       learning: (title, path of metrics.csv) per run.
       provenance: command, config, seeds, versions, machine; absolute paths are cut.
 

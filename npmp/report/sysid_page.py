@@ -128,6 +128,6 @@ def _charts(stand: Stand, recording: Recording, found: Identified) -> list[Chart
     angles["after"] = (read[1], "robot")
     charts = []
     for j, name in enumerate(found.joints):
-        lines = [Line(who, time, values[part, j], css) for who, (values, css) in angles.items()]
+        lines = [Line(name, time, values[part, j], css) for name, (values, css) in angles.items()]
         charts.append(figures.line_chart(lines, title=name, unit="rad"))
     return charts

@@ -4,7 +4,7 @@ The MJCF holds what MuJoCo understands (bodies, joints, inertia, shapes, the tim
 actuators with their gains and torque limits); robot.yaml holds the rest (position and speed limits,
 home pose, feet, markers, mirrors, control rate). No number stands in both. A folder with these two
 files is a robot: `load("my_folder")` reads it like the packaged ones. With `drives:` in robot.yaml
-the MJCF may be anybody's, also one of MuJoCo Menagerie (`npmp.robots.adapt`,
+the MJCF may come from anywhere, as from MuJoCo Menagerie (`npmp.robots.adapt`,
 `npmp.robots.menagerie`).
 
 Frames: X forward, Y left, Z up; metres, radians. Quaternions are (w, x, y, z). qpos is [root

@@ -203,7 +203,7 @@ class Distributed:
         self._at_once = config.batches(trainer)
         self._most_behind = config.most_behind or 2 * -(-config.number // self._at_once)
         self._busy: list[int] = []  # collectors with a batch under way
-        self._next = 0  # whose turn it is, where they are asked in turn
+        self._next = 0  # the next in turn, where they are asked in turn
         self._weights: tuple[int, Any] | None = None  # as they were last put, and when
         self.thrown_away = 0
         self._begun, self._waited, self._collected = time.perf_counter(), 0.0, list[float]()
@@ -227,7 +227,7 @@ class Distributed:
                 self._busy.append(i)
 
     def _await(self, wanted: Sequence[int]) -> tuple[int, Batch]:
-        """The next batch of these collectors, and whose it is."""
+        """The collector that is ready first of these, and its batch."""
         begun, said = time.perf_counter(), False
         while (found := self._collectors.take(wanted)) is None:
             if not said and time.perf_counter() - begun > SILENT_S:

@@ -101,7 +101,7 @@ class Explorer:
         return torch.randn(like.shape, generator=self.generator, device=like.device)
 
     def _switch(self, env: TaskEnv[Any], first: Tensor) -> Tensor:
-        """Which robots track what from now on. Returns whose target is new, (n,) bool, episodes
+        """Which robots track what from now on. Returns those with a new target, (n,) bool, episodes
         that begin included."""
         task, free = env.task, env.task.free
         draw = torch.rand(env.num_envs, generator=self.generator, device=env.device)

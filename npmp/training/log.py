@@ -1,4 +1,4 @@
-"""A run folder's logs: metrics.csv, timing.csv, a board to look at, and whoever shows the run's
+"""A run folder's logs: metrics.csv, timing.csv, a board to look at, and the display of its
 progress."""
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class RunLog:
         judged: metrics that are measured only now and then; `progress` is shown their last values.
         resume_after: keep rows of earlier iterations up to this one; None starts afresh.
         resume_from: the run folder that holds those rows, `folder` by default. No such files, or
-        empty ones: no rows. board: where the metrics go as well. progress: who shows them while
+        empty ones: no rows. board: where the metrics go as well. progress: shows them while
         they come.
         """
         self.folder, self.total, self.judged = folder, total, tuple(judged)

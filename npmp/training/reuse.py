@@ -360,7 +360,8 @@ def _networks(
 def _reach(skill: SkillModule, robot: Robot) -> list[float]:
     """Bounds of latents that are joint targets: at least the module's, and as far as the joints
     turn."""
-    assert isinstance(skill.decoder, JointDecoder)  # who asks has seen to it; for the type checker
+    # for the type checker: callers have made it one
+    assert isinstance(skill.decoder, JointDecoder)
     home = robot.home_joints
     far = (
         np.maximum(robot.joint_upper - home, home - robot.joint_lower)

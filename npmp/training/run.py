@@ -51,7 +51,7 @@ class RunSettings:
     logger: str = "tensorboard"  # a name of `loggers.LOGGERS`
     device: str = "cpu"  # of everything but the physics
     num_threads: int = 0  # of the physics; 0: all cores
-    collectors: CollectorsConfig | None = None  # who collects; None: the process that learns
+    collectors: CollectorsConfig | None = None  # None: the process that learns collects
 
     def __post_init__(self) -> None:
         if not isinstance(self.algo, tuple(self.algorithms.values())):
@@ -81,7 +81,7 @@ class RunSettings:
 
     @property
     def place(self) -> dict[str, Any]:
-        """Who computes, as `TaskEnv` takes it."""
+        """Device and threads, as `TaskEnv` takes them."""
         return {"device": self.device, "num_threads": self.num_threads}
 
 

@@ -68,7 +68,7 @@ class SlicedWasserstein(nn.Module):
     last: Tensor
 
     def __init__(self, reference: Reference, directions: int = 64):
-        """reference: whose frames are drawn by their clips' weights, as starts are; directions:
+        """reference: its frames are drawn by their clips' weights, as starts are; directions:
         projections of each call."""
         super().__init__()
         states = _motion(reference.tracked(reference.frames))

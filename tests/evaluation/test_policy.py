@@ -1,4 +1,5 @@
-"""Judging a policy: what its figures mean, who is pushed when, which policy may do which task."""
+"""Judging a policy: what its figures mean, which robots are pushed when, which policy may do which
+task."""
 
 from __future__ import annotations
 
@@ -85,10 +86,10 @@ def test_figures_leave_out_what_follows_a_change(robot: Robot) -> None:
     command[150:, :, 0] = 1.0
     achieved = command.clone()
     achieved[:25, :, 0], achieved[150:175, :, 0] = 1.0, 0.0
-    nobody = torch.zeros(300, 1, dtype=torch.bool)
+    none = torch.zeros(300, 1, dtype=torch.bool)
     seen = {"command": command, "achieved": achieved}
     figures = Walk(robot).figures(
-        Trial(seen, torch.zeros(300, 1), nobody, torch.zeros(301, 19), 0.02)
+        Trial(seen, torch.zeros(300, 1), none, torch.zeros(301, 19), 0.02)
     )
     assert figures["error_forward_mps"] == figures["velocity_error"] == pytest.approx(1.0 / 6)
     assert figures["error_forward_mps_1s"] == pytest.approx(1.0 / 6)  # half of two seconds of six
@@ -96,7 +97,7 @@ def test_figures_leave_out_what_follows_a_change(robot: Robot) -> None:
     short = Trial(
         {k: v[:20] for k, v in seen.items()},
         torch.zeros(20, 1),
-        nobody[:20],
+        none[:20],
         torch.zeros(21, 19),
         0.02,
     )
@@ -110,7 +111,7 @@ def random_latents(skill: SkillModule) -> PriorActor:
 def test_a_push_lasts_as_long_as_it_says(
     robot: Robot, skill: SkillModule, walking: WalkConfig
 ) -> None:
-    """Between the third and the fifth step; where nobody is pushed nothing differs."""
+    """Between the third and the fifth step; where no robot is pushed nothing differs."""
     env = walk_env(robot, 2, config=walking)
     force = torch.zeros(5, 2, 2)
     force[3:, 0, 0] = 500.0

@@ -1,4 +1,4 @@
-"""The trial: everyone is asked the same from the same starts, and every step counts."""
+"""The trial: every policy is asked the same from the same starts, and every step counts."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_who_is_done_begins_anew_and_time_ends_nobody(
     config = dataclasses.replace(walking, episode_s=0.06)
     lasting: TaskEnv[Walk] = TaskEnv(Walk(robot, config), 4, num_threads=1)
     run_trial(random_latents(skill), lasting, seconds=0.2)
-    assert lasting.age.max() == 10  # of who has not fallen
+    assert lasting.age.max() == 10  # of robots that have not fallen
     brief: TaskEnv[Walk] = TaskEnv(Brief(robot, config), 4, num_threads=1)
     run_trial(random_latents(skill), brief, seconds=0.2)
     assert brief.age.tolist() == [1] * 4  # three times three, and one
@@ -111,7 +111,7 @@ def test_the_critic_knows_the_velocity_that_is_judged(robot: Robot) -> None:
     assert torch.equal(slow.task.privileged()[:, -3:], slow.task.velocity)
 
 
-def test_a_trial_has_the_feet_of_everyone(robot: Robot, skill: SkillModule) -> None:
+def test_a_trial_has_the_feet_of_every_robot(robot: Robot, skill: SkillModule) -> None:
     trial = run_trial(random_latents(skill), walk_env(robot, 3), seconds=0.1)
     feet, poses = trial.seen["feet"], trial.qpos.numpy()
     assert feet.shape == (5, 3, 4, 2)

@@ -54,6 +54,6 @@ def policy(trained: Path, robot: Robot, tmp_path_factory: pytest.TempPathFactory
 
 @pytest.fixture(autouse=True)
 def _width(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables as wide as where nobody says how wide: a terminal's COLUMNS, or one left by a test
+    """Tables as wide as where nothing says how wide: a terminal's COLUMNS, or one left by a test
     runner, changes none."""
     monkeypatch.delenv("COLUMNS", raising=False)

@@ -171,10 +171,10 @@ def test_what_failed_is_listed(
 def test_offline_is_one_line(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    def nobody(*_: Any, **__: Any) -> Any:
+    def unresolved(*_: Any, **__: Any) -> Any:
         raise socket.gaierror(-2, "Name or service not known")
 
-    monkeypatch.setattr(socket, "getaddrinfo", nobody)
+    monkeypatch.setattr(socket, "getaddrinfo", unresolved)
     monkeypatch.setenv("NPMP_CACHE", str(tmp_path / "cache"))
     assert cli.main(["data", "fetch", "cmu"]) == 2
     said = capsys.readouterr().err

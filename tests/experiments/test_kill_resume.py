@@ -1,4 +1,4 @@
-"""Runs killed at random moments end with the bytes of the run that nobody killed; NPMP_KILLS=20
+"""Runs killed at random moments end with the bytes of the run that was not killed; NPMP_KILLS=20
 kills more often than here."""
 
 from __future__ import annotations
@@ -217,7 +217,7 @@ def left_alone(data: Path, out: Path, steps: int, hangup: signal.Handlers) -> in
 
 @pytest.mark.slow
 def test_a_terminal_that_is_gone_costs_no_work(data: Path, tmp_path: Path) -> None:
-    """The run ends at a checkpoint, though nobody hears what it says."""
+    """The run ends at a checkpoint, though nothing hears what it says."""
     assert left_alone(data, tmp_path / "run", 1_000_000, signal.SIG_DFL) == 128 + signal.SIGHUP
     done, _ = checkpoint.load_latest(tmp_path / "run" / "checkpoints")[:2]
     assert 0 < done < 1000

@@ -141,7 +141,7 @@ def test_offline_says_what_is_there(site: tuple[Path, str], tmp_path: Path) -> N
     folder, base = site
     (folder / "a.bvh").write_bytes(b"one")
     catalog.fetch(entry(base, "a.bvh"), cache=tmp_path)
-    gone = entry("http://127.0.0.1:9/", "a.bvh", "b.bvh")  # the discard port: nobody listens
+    gone = entry("http://127.0.0.1:9/", "a.bvh", "b.bvh")  # the discard port: nothing listens
     with pytest.raises(Offline, match=r"offline: cannot reach 127.0.0.1:9; 1 of 2 files are in "):
         catalog.fetch(gone, cache=tmp_path)
     # what is there needs no network

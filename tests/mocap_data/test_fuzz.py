@@ -49,7 +49,7 @@ class Sample(NamedTuple):
     read: Callable[..., object]
     name: str
     data: bytes
-    beside: dict[str, bytes] = {}  # noqa: RUF012 (nobody changes it)
+    beside: dict[str, bytes] = {}  # noqa: RUF012 (never changed)
 
 
 UNITREE = (b"0,0,1,0,0,0,1" + b",0.1" * 29 + b"\n") * 4

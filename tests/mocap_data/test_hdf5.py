@@ -1,4 +1,4 @@
-"""Datasets that lead elsewhere, lie about their sizes, or hold what nobody expects: one line each,
+"""Datasets that lead elsewhere, lie about their sizes, or hold something unexpected: one line each,
 before reading."""
 
 from __future__ import annotations

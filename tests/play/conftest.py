@@ -1,4 +1,4 @@
-"""Who plays in these tests: the shipped ANYmal."""
+"""What plays in these tests: the shipped ANYmal."""
 
 from __future__ import annotations
 

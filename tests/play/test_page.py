@@ -248,7 +248,8 @@ def ball(visit: Visit) -> None:
 
 
 def leaving(visit: Visit, tall: Any, address: str, errors: list[str]) -> None:
-    """Who leaves with a key held holds nothing; who is left, on a phone, steers by the stick."""
+    """A viewer who leaves with a key held holds nothing; one who stays, on a phone, steers by the
+    stick."""
     visit.page.click("#modes button[value=steer]")
     visit.until("state.mode === 'steer' && samples.length > 10")
     phone = Visit(tall, address, errors)

@@ -205,7 +205,7 @@ def test_who_gets_up_what_has_fallen_is_asked_first(cast: Cast) -> None:
 def test_what_has_fallen_gets_up_by_itself_and_walks_on(
     cast: Cast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As `npmp play` has it: `anymal_b_recover` beside the walking policy, nobody puts the robot
+    """As `npmp play` has it: `anymal_b_recover` beside the walking policy, nothing puts the robot
     back."""
     session = Session(replace(cast, recovery=load_recovery("anymal_b_recover", cast.robot)))
     toppled(session)

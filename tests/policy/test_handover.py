@@ -1,5 +1,5 @@
-"""Who is down is told from what is sensed; who acts when, with what memory; and the scenario of the
-suite."""
+"""Falls are recognized from what is sensed; which policy acts when, with what memory; and the
+scenario of the suite."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def test_it_hands_over_after_a_fall_and_back_once_the_robot_stands(
     monkeypatch.setattr(handover, "FALLEN_S", 0.05)
     monkeypatch.setattr(handover, "STEADY_S", 0.1)
     actor = HandoverActor(Still(), recovery.actor, robot)
-    n, everyone = env.num_envs, torch.arange(env.num_envs)
-    nobody, all_first = torch.zeros(n, dtype=torch.bool), torch.ones(n, dtype=torch.bool)
+    n, ids = env.num_envs, torch.arange(env.num_envs)
+    none, all_first = torch.zeros(n, dtype=torch.bool), torch.ones(n, dtype=torch.bool)
     fallen = env.task.fallen
     lying = (
         torch.nonzero(RobotState.unpack(fallen[2]).root_rot[:, 2, 2] < 0.3)
@@ -98,27 +98,27 @@ def test_it_hands_over_after_a_fall_and_back_once_the_robot_stands(
             start = place.draw(n, env.generator)._replace(
                 qpos=down[0], qvel=down[1], state=RobotState.unpack(down[2])
             )
-        env.robots.place(everyone, start, env.generator)
+        env.robots.place(ids, start, env.generator)
 
     put(standing=False)
     told = actor.act(env, actor.initial_memory(n), all_first)
     assert told.note.all() and told.action.abs().sum() > 0.0  # at an episode's start at once
     assert not told.memory.walking.any() and told.memory.recovery.policy.hidden.abs().sum() > 0.0
     put(standing=True)
-    memory, who = told.memory, []
+    memory, acting = told.memory, []
     for _ in range(8):
-        told = actor.act(env, memory, nobody)
+        told = actor.act(env, memory, none)
         memory = told.memory
-        who.append(bool(told.note[0]))
-    assert who == [True] * 5 + [False] * 3  # more than 0.1 s at 50 Hz
+        acting.append(bool(told.note[0]))
+    assert acting == [True] * 5 + [False] * 3  # more than 0.1 s at 50 Hz
     assert not memory.recovery.policy.hidden.any() and memory.walking.tolist() == [3.0] * n
     put(standing=False)
-    who = []
+    acting = []
     for _ in range(4):
-        told = actor.act(env, memory, nobody)
+        told = actor.act(env, memory, none)
         memory = told.memory
-        who.append(bool(told.note[0]))
-    assert who == [False, False, True, True] and not memory.walking.any()
+        acting.append(bool(told.note[0]))
+    assert acting == [False, False, True, True] and not memory.walking.any()
 
 
 def test_who_is_down_and_who_stands(
@@ -140,7 +140,7 @@ def test_who_is_down_and_who_stands(
     memory = actor.initial_memory(7)._replace(recovering=torch.arange(7) >= 3)
     told = actor.act(env, memory, torch.zeros(7, dtype=torch.bool))
     assert told.note.tolist() == [False, True, True, False, True, True, True]
-    assert anew == [[False, False, False, True, False, False, False]]  # who walks again
+    assert anew == [[False, False, False, True, False, False, False]]  # the one that walks again
 
 
 def test_the_suite_starts_fallen_where_there_is_who_gets_up(

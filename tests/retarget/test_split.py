@@ -107,7 +107,7 @@ def test_stretches_of_one_recording_stay_together() -> None:
         divided = split(motions, 0.4, seed, origins)
         assert len({entry.split for entry in divided[:3]}) == 1
         assert {entry.split for entry in divided} == {TRAIN, VALIDATION}
-    # nobody says so: they are three recordings
+    # nothing says so: they are three recordings
     apart = [split(motions, 0.4, seed)[:3] for seed in range(20)]
     assert any(len({entry.split for entry in three}) == 2 for three in apart)
 

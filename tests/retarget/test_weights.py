@@ -45,7 +45,7 @@ def test_by_hand() -> None:
     np.testing.assert_allclose(
         flat(np.array([[100.0, 0.0], [0.0, 1.0]])), [101 / 130, 30 * 101 / 130], rtol=1e-9
     )
-    # a bin that nobody visits asks for nothing
+    # an empty bin asks for nothing
     np.testing.assert_allclose(
         flat(np.array([[8.0, 0.0, 0.0], [0.0, 0.0, 2.0]])), [0.625, 2.5], rtol=1e-9
     )

@@ -61,8 +61,8 @@ def test_a_dog_with_motors_and_a_keyframe(tmp_path: Path) -> None:
         "left_right": {"normal": "y", "swap": [["FL_", "FR_"], ["RL_", "RR_"]]}
     }
     assert text["drives"]["torque_limit"] == "model"
-    # motors have no gains, the speed is nobody's; names, feet, home, limits and the torque stand in
-    # the model
+    # gains and the speed are given nowhere; names, feet, home, limits and the torque stand in the
+    # model
     assert guessed(found) == {"rates", "speed limits", "markers", "kp", "kd"}
     for line in found.text.splitlines():
         if line.strip().startswith(("kp:", "kd:", "control_rate_hz:", "LF_shoulder:")):

@@ -311,8 +311,8 @@ def test_first_order_hold_reaches_the_setpoint_with_the_last_physics_step(robot:
 def test_pushes_have_the_configured_times_and_forces(robot: Robot) -> None:
     sim = simulations(robot, 500)
     pusher = Pusher(sim, 1, PushConfig(force=50.0, duration_s=0.1, gap_s=1.0), 0.02)
-    everyone, g = torch.arange(500), generator()
-    pusher.begin(everyone, g)
+    ids, g = torch.arange(500), generator()
+    pusher.begin(ids, g)
     assert not pusher.force.any()
     rows = []
     for _ in range(1500):

@@ -65,10 +65,10 @@ def test_drawn_physics_and_pushes_do_the_same(robot: Robot) -> None:
     for sim in both:
         physics, generator = PhysicsRandomizer(sim, robot, VARIED), torch.Generator().manual_seed(2)
         pusher = Pusher(sim, 1, PushConfig(force=100.0, gap_s=0.03, duration_s=0.1), 0.02)
-        everyone = torch.arange(n)
-        physics.draw(everyone, generator)
+        ids = torch.arange(n)
+        physics.draw(ids, generator)
         placed(sim, qpos, qvel)
-        pusher.begin(everyone, generator)
+        pusher.begin(ids, generator)
         for k in range(6):
             sim.step(ctrl)
             pusher.advance(generator)

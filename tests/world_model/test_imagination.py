@@ -84,10 +84,10 @@ def start_of(state: RobotState, z: Tensor, goal: Tensor, free: Tensor | None = N
     """Moments to imagine from, with an empty memory."""
     n = len(z)
     nothing, empty = torch.zeros(n, 0), torch.zeros(n, 1)
-    nobody = torch.zeros(n, dtype=torch.bool)
+    none = torch.zeros(n, dtype=torch.bool)
     return Step(
-        first=nobody,
-        free=nobody if free is None else free,
+        first=none,
+        free=none if free is None else free,
         state=state.pack(),
         setpoint=state.setpoint,
         physics=nothing,
@@ -223,8 +223,8 @@ def test_staying_up_teaches_the_decoder_alone() -> None:
         PostureRange(high),
         frees=True,
     )
-    everyone = torch.ones(2, dtype=torch.bool)
-    start = start_of(still(2), torch.ones(2, 4), torch.ones(2, 1), everyone)
+    all_of_them = torch.ones(2, dtype=torch.bool)
+    start = start_of(still(2), torch.ones(2, 4), torch.ones(2, 1), all_of_them)
     imagine(start, 2, torch.Generator().manual_seed(0)).posture.backward()
     assert weight.grad is not None and weight.grad != 0.0
     assert shift.grad is None or shift.grad == 0.0
@@ -298,8 +298,8 @@ def env(robot: Robot, walking: WalkConfig) -> WalkEnv:
 
 def real_start(env: WalkEnv, skill: SkillModule, policy: HighLevelPolicy) -> Step:
     memory = PolicyMemory(policy.initial_state(N), skill_memory(skill, N))
-    nobody, still = torch.zeros(N, dtype=torch.bool), torch.zeros(N, env.num_actions)
-    return step_of(env, memory, nobody, nobody, still, physics_size=env.robots.physics_size)
+    none, still = torch.zeros(N, dtype=torch.bool), torch.zeros(N, env.num_actions)
+    return step_of(env, memory, none, none, still, physics_size=env.robots.physics_size)
 
 
 def imagination(env: WalkEnv, skill: SkillModule, policy: HighLevelPolicy) -> Imagination:

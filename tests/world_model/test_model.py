@@ -187,12 +187,12 @@ def test_fitting_learns_the_simulator(robot: Robot, motions: MotionSet) -> None:
     states, setpoints = noisy_rollout(robot, motions, 64, 24)
     nothing = torch.zeros(64, 0)
     blank = Step(*[nothing] * len(Step._fields))._replace(policy=())
-    nobody = torch.zeros(64, dtype=torch.bool)
+    never = torch.zeros(64, dtype=torch.bool)
 
     def step(t: int) -> Step:
         first = torch.full((64,), t == 0)
         return blank._replace(
-            first=first, free=nobody, state=states[t].pack(), setpoint=setpoints[t]
+            first=first, free=never, state=states[t].pack(), setpoint=setpoints[t]
         )
 
     replay = Replay(32, step(0))

@@ -15,7 +15,7 @@ from npmp.tree import leaves
 from npmp.world_model.replay import Replay, Step
 
 ENVS = 3
-NOBODY = torch.zeros(ENVS, dtype=torch.bool)
+NONE = torch.zeros(ENVS, dtype=torch.bool)
 
 
 def step(t: float = 0.0, n: int = ENVS, **change: Any) -> Step:
@@ -48,7 +48,7 @@ def filled(capacity: int, steps: int, first: dict[int, set[int]] | None = None) 
     """`first`: robots whose episode begins at a step (all at step 0)."""
     replay = Replay(capacity, step())
     for t in range(steps):
-        begins = among(*(first or {}).get(t, set())) if t else ~NOBODY
+        begins = among(*(first or {}).get(t, set())) if t else ~NONE
         replay.add(step(t, first=begins))
     return replay
 
@@ -105,7 +105,7 @@ def test_windows_never_cross_into_another_episode(capacity: int, steps: int) -> 
     time, robot = time_and_robot(window.states[..., 0])
     for column in range(2000):
         here, start = int(robot[0, column]), int(time[0, column])
-        later = [t for t, who in begins.items() if here in who and t > start]
+        later = [t for t, robots in begins.items() if here in robots and t > start]
         # transitions before the one that a reset swallowed
         sound = min((min(later) - start - 1) if later else 8, 8)
         assert window.valid[:, column].tolist() == [1.0] * sound + [0.0] * (8 - sound)
@@ -125,7 +125,7 @@ def test_a_restored_ring_goes_on_as_if_nothing_had_happened(steps: int) -> None:
     other.load_state_dict({k: v.clone() for k, v in replay.state_dict().items()})
     for t in range(steps, steps + 9):
         for ring in (replay, other):
-            ring.add(step(t, first=among(1) if t == steps + 2 else NOBODY))
+            ring.add(step(t, first=among(1) if t == steps + 2 else NONE))
     windows = (r.windows(200, 4, torch.Generator().manual_seed(1)) for r in (replay, other))
     for one, two in zip(*windows, strict=True):
         assert torch.equal(one, two)
@@ -143,7 +143,7 @@ def test_starts_of_robots_that_are_asked_something() -> None:
     # of 15 such steps two robots track, of the 25 later ones one
     assert (time < 30).float().mean().item() == pytest.approx(30 / 55, abs=0.04)
     for t in range(40):
-        replay.add(step(t, free=~NOBODY))
+        replay.add(step(t, free=~NONE))
     # no robot tracks: any moment
     assert len(replay.starts(5, torch.Generator(), free=False).z) == 5
 
@@ -153,7 +153,7 @@ def test_a_share_of_starts_is_where_episodes_began() -> None:
     elsewhere with what it remembers."""
     replay, ones = Replay(20, step()), torch.ones(ENVS, 1)
     for t in range(30):
-        first = {12: among(1), 20: among(2)}.get(t, NOBODY)
+        first = {12: among(1), 20: among(2)}.get(t, NONE)
         empty = (~among(1)).float().unsqueeze(-1) if t == 12 else ones
         replay.add(step(t, first=first, decoder=DecoderState(empty, ones)))
     generator = torch.Generator().manual_seed(0)
