@@ -77,7 +77,7 @@ class CleanOptions:
     body_penetration_m: float | None = 0.005
     # drop what hardly moves for longer than this
     standing_s: float | None = 3.0
-    # of which this much stays [s]
+    # so much of each of these stays [s]
     keep_standing_s: float = 1.0
     # shorter rests are dropped [s]
     min_chunk_s: float = 1.0

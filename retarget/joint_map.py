@@ -55,7 +55,7 @@ _LEG_AXES = {"hip_yaw": 2, "hip_roll": 0, "hip_pitch": 1, "knee": 1, "ank_pitch"
 _ARM_AXES = {"sho_pitch": 1, "sho_roll": 0, "el": 0}
 # [m] that a swinging foot's sole has at least over the floor; gears have play
 _SWING_HEIGHT = 0.008
-# [rad] by which limbs move further apart than they need to
+# [rad] limbs move so much further apart than they need to
 _CLEARANCE = 0.01
 # of moving limbs apart and optimizing
 _ROUNDS = 5

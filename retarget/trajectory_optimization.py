@@ -66,7 +66,7 @@ class Track:
     points: Points
     # pairs (P, 2) of places in `points` whose difference shall be as in the given motion
     vectors: Array
-    # (J,) [rad] by which a joint may change from frame to frame
+    # (J,) [rad] largest change of a joint from frame to frame
     most: Array
 
 

@@ -52,7 +52,7 @@ MOST_SAMPLES = 200_000
 WEIGHT_DECAY = 1e-2
 # weight of a vae's KL to N(0, I), per actuator: samples are many, actuators few [D]
 LATENT_KL = 1e-5
-# standard deviation of each parameter by which further searches begin elsewhere [D]
+# spread (standard deviation) of each parameter over the starts of further searches [D]
 APART = 0.03
 # samples of a pendulum's motion in a row that it is fitted to at most: it takes a step for each [D]
 SWING = 2000

@@ -349,7 +349,7 @@ class PDParameters:
     offset: float = 0.0  # Nm
     lag_s: float = 0.0  # of a first-order lag
     limit: float = 1e6  # torque at rest [Nm]
-    limit_slope: float = 0.0  # by which it falls with speed in its direction [Nm s/rad]
+    limit_slope: float = 0.0  # fall of that torque with speed in its direction [Nm s/rad]
     coulomb: float = 0.0  # friction while it slides [Nm]
     stiction: float = 0.0  # more of it at rest [Nm]
     stribeck: float = 1.0  # speed over which that is lost [rad/s]

@@ -79,7 +79,7 @@ class Limits:
         self.velocity = fastest * config.velocity_share  # (nu,)
         self.impossible = fastest * IMPOSSIBLE_VELOCITY  # (nu,)
         self.command = contract.command_range  # (2, c)
-        # (c,) [1/s] by which commands may change: of what is measured, a ball's place, at once
+        # (c,) [1/s] largest change of commands; a measured place, as a ball's, has no limit
         ramp = np.abs(self.command).max(0, initial=0.0) / config.command_ramp_s
         self.command_rate = np.where([one.is_rate for one in contract.commands], ramp, np.inf)
 
@@ -273,7 +273,7 @@ class Watchdog:
             )
         if self.turn_error > max(MOST_TURN, MOST_TURN_SHARE * self.turn):
             return (
-                f"the gyro is off the rate by which up turns by {self.turn_error:.1f} rad/s in the "
-                "mean; check its unit, sign and axes"
+                f"the gyro differs by {self.turn_error:.1f} rad/s in the mean from how the "
+                "vertical turns; check its unit, sign and axes"
             )
         return ""

@@ -156,7 +156,7 @@ class SteppingConfig:
 
     # of the worst foot's speed near the ground, below the swing height [s/m]
     drag_weight: float = 0.3
-    # from which on a foot moves as it likes, and where it is to get [m]
+    # height that a foot is to reach, and above which it moves freely [m]
     swing_height_m: float = 0.04
     # of the depth to which feet are pressed into MuJoCo's soft ground [1/m]: it stamps
     press_weight: float = 100.0

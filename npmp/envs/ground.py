@@ -39,7 +39,7 @@ class GroundConfig:
     terrain_level: float = 1.0
     # of Perlin noise, from the lowest to the highest point [m]
     terrain_height: float = 0.3
-    # robots rise over 8 levels, the highest of which is `terrain_level`
+    # robots rise over 8 levels; the highest is `terrain_level`
     terrain_curriculum: bool = False
     # that robots are spread over
     terrain_fields: int = 128

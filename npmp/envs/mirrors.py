@@ -69,8 +69,8 @@ class Mirrors:
         self.observation, self.action = permutation(*PROPRIOCEPTION), permutation("joints")
 
     def onto(self, mirror: str) -> list[frozenset[str]]:
-        """For each of `names`, in which mirrors of its recording a motion is seen that was made in
-        `mirror` ("left_right+front_back")."""
+        """For each of `names`, the mirrors of its recording that show a motion made in `mirror`
+        ("left_right+front_back")."""
         return [
             names ^ frozenset(name for name in mirror.split("+") if name) for names in self.names
         ]

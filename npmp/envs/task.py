@@ -64,7 +64,7 @@ class TaskLoss(NamedTuple):
     task: Tensor  # how far they were from what was asked
     # how they moved, whatever was asked; it counts once a policy obeys (`algo.style_ramp`)
     style: Tensor
-    # (H, B) how much each step counts, by which costs beside these are averaged; None: all alike
+    # (H, B) weights of the steps, also in the mean of other costs; None: all alike
     weight: Tensor | None = None
 
 
@@ -115,9 +115,9 @@ class Task(ABC):
     config_type: ClassVar[type]  # the dataclass that conf/task/NAME.yaml fills
     objectives: tuple[str, ...] = ("reward",)  # names of the K columns of rewards
     error_name: ClassVar[str] = "error"  # of `Outcome.error` in logs
-    # range of each column of `see` by its name, by which networks scale it; {}: too many to name
+    # range of each column of `see` by its name, for scaling it; {}: too many to name
     inputs: Mapping[str, tuple[float, float]] = {}
-    # ranges by which networks scale some of these, where a usual value is far within its range
+    # other ranges for scaling some of these, where a usual value is far within its range
     scales: ClassVar[Mapping[str, tuple[float, float]]] = {}
     extras: Sequence[ExtraInput] = ()  # observed after those
     # names of attributes that the next step depends on: what checkpoints hold
@@ -136,11 +136,11 @@ class Task(ABC):
     achieved: ClassVar[Any] = None
     # makes of an environment of the task the actor that shows how it is done there
     teacher: ClassVar[Any] = None
-    # settings of the script by which a walking policy does the task (`HighLevelPolicy.commanded`)
+    # settings of the script that commands a walking policy (`HighLevelPolicy.commanded`)
     commander: Any = None
     # other tasks whose inputs it gives, so that their policies can do it
     policies_of: ClassVar[tuple[str, ...]] = ()
-    trial_s: float = 60.0  # of a trial by which a policy is judged
+    trial_s: float = 60.0  # length of a trial that judges a policy
     # an episode is over then; None: when the task ends it. `TaskEnv` may end it before
     episode_s: float | None = None
 

@@ -292,7 +292,7 @@ def errors(trial: Trial, command: Sequence[float], last_s: float) -> tuple[Tenso
 
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
-    """Wilson's 95 % interval of a chance of which so many of the trials are known."""
+    """Wilson's 95 % interval of the chance of success, from successes among trials."""
     share, z2 = successes / trials, Z95**2 / trials
     middle = (share + z2 / 2.0) / (1.0 + z2)
     half = math.sqrt(share * (1.0 - share) * z2 + z2**2 / 4.0) / (1.0 + z2)

@@ -11,7 +11,7 @@ from mocap_data.errors import InputError
 
 # clips that are nowhere faster are scored on their own as well
 FAST_MPS = 2.0
-# a clip of which less than this share is tracked is named among the limits
+# a clip that is tracked for less than this share is named among the limits
 LOST = 0.5
 COLUMNS = (
     "| clips | share of time tracked | clips tracked whole | base deviation, mean over time"

@@ -96,11 +96,11 @@ class Viewer:
 
     number: int
     connection: ServerConnection
-    # by which its view is known
+    # names its view
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     # when it last sent a command [s]
     heard: float = 0.0
-    # the controls that it was last told
+    # the controls that it was last sent
     told: str = ""
 
 

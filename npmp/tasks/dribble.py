@@ -54,7 +54,7 @@ class DribbleConfig(SteppingConfig):
     lift_weight: float = 0.0
     # width of the reward [m^2]; 1 for ANYmal
     phi: float = 1.0
-    # by which the target jumps, in a random direction
+    # length of the jumps of the target, in random directions [m]
     jump_m: float = 2.0
     # between jumps
     jump_period_s: float = 5.0

@@ -233,7 +233,7 @@ class Imitation(Task):
         return self.free | (self.grace > 0)
 
     def advance(self, outcome: Outcome, generator: torch.Generator) -> None:
-        """The next frame. Failures of robots that track are counted, by which starts are drawn."""
+        """The next frame. Failures of robots that track are counted: starts are drawn by them."""
         self.frame = torch.minimum(self.frame + 1, self.last_frame)
         tracking = ~self._lenient
         self.sampler.record(self.frame[tracking], outcome.failed[tracking])

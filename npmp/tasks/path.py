@@ -159,7 +159,7 @@ def command_on(
       place (n, 2), yaw (n,): of the robots in the course's frame. near (n,): points of the course
       nearest to them.
       ahead: (n,) [m] how far p_bar is ahead of those, along the path.
-      turning: the fastest yaw rate [rad/s], by which p_bar slows down in curves.
+      turning: the fastest yaw rate [rad/s]; it limits the speed of p_bar in curves.
     """
     heading, speed = course.heading[near], speed_on(course, near, config, turning)
     cos, sin = torch.cos(heading), torch.sin(heading)

@@ -50,7 +50,7 @@ class WalkConfig(CommandConfig, CourseConfig, SteppingConfig, GroundConfig):
 
     # width of eq. 16 [m^2/s^2]; 0.5 for ANYmal
     phi: float = 0.5
-    # c of v <- c v + (1 - c) v_new, by which steps are judged; 0.95 for OP3 [P]
+    # c of v <- c v + (1 - c) v_new, the velocity that is judged; 0.95 for OP3 [P]
     velocity_filter: float = 0.0
     # an episode fails beyond
     tilt_limit_deg: float = 45.0
@@ -182,7 +182,7 @@ class Walk(Task):
         self.starts = self.starts.to(env.device)
         self.commands.bind(env.num_envs, env.dt, env.device)
         self.clock.bind(env.num_envs, env.device)
-        # filtered, by which a step is judged
+        # filtered: the velocity that is judged
         self.velocity = torch.zeros(env.num_envs, 3, device=env.device)
 
     # --- episodes ---
@@ -198,7 +198,7 @@ class Walk(Task):
         self.clock.begin(ids)
 
     def _filtered(self) -> Tensor:
-        """Velocities by which the step just made is judged, (n, 3)."""
+        """The velocities that are judged of the step just made, (n, 3)."""
         return filtered(
             self.velocity, heading_velocity(self.env.state), self.config.velocity_filter
         )

@@ -23,7 +23,8 @@ from npmp.training.cloning import fit_behavior, goal_steps, shown_by
 from npmp.tree import Tree
 from npmp.world_model.behavior import BehaviorPrior
 
-# of the module, per robot, from which habits are learned; noise of its actions [rad]; updates [D]
+# habits are learned from so many control steps of the module per robot, with this noise of its
+# actions [rad], in so many updates [D]
 HABIT_STEPS, HABIT_NOISE, HABIT_UPDATES = 256, 0.03, 3000
 
 

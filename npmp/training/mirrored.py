@@ -106,7 +106,7 @@ def student_of(
 def _shows(
     teacher: SkillModule, mirrors: Mirrors, names: tuple[str, ...], seen_in: tuple[str, ...]
 ) -> Tensor:
-    """Of each clip, in which mirrors it is like those that the teacher was trained on, (clips,
+    """The mirrors in which each clip is like those that the teacher was trained on, (clips,
     mirrors) bool.
 
     Raises:

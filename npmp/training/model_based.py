@@ -86,7 +86,7 @@ class ModelBasedConfig:
     collect_steps: int = 2
     # control steps kept per robot: nearly on-policy
     replay_steps: int = 128
-    # control steps before the first update, from which the model's scales are taken
+    # control steps before the first update; the model's scales are taken from them
     warmup_steps: int = 16
     # of the model alone, before the first of what has learned: a new model spoils what it can do
     warmup_updates: int = 600

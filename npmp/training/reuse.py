@@ -63,8 +63,8 @@ class ReuseModelBasedConfig(ModelBasedConfig):
     effort: float = 0.02
     # weight of the setpoints' change per step, summed over joints [1/rad]; without it feet stamp
     smoothness: float = 0.02
-    # shares of the run from which on the task's style counts, and counts in full; of a policy that
-    # has learned before it counts from the start
+    # shares of the run where the task's style begins to count, and where it counts in full; of a
+    # policy that has learned before it counts from the start
     style_ramp: tuple[float, float] = (0.2, 0.5)
     # control steps per robot of what a new policy is first fitted to; 0: 128 of tracking
     # recordings, which begin anywhere, or 320 of wandering, which begins standing

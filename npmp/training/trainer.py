@@ -83,7 +83,7 @@ class StepMeans:
         self._rows: list[Tensor] = []
 
     def add(self, step: EnvStep, counts: Tensor | None = None) -> None:
-        """A step of all robots; counts: (n,) bool, of which; None: all."""
+        """A step of all robots; counts: (n,) bool, the robots that count; None: all."""
         error = step.error.nan_to_num(1.0, posinf=1.0)
         parts = torch.stack((step.rewards.nan_to_num().sum(-1), error, step.terminated.float()))
         weight = torch.ones_like(error) if counts is None else counts.float()

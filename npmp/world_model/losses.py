@@ -15,7 +15,7 @@ from npmp.world_model.replay import Window
 Advance = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
-# Weights of the absolute differences by which open-loop predictions are judged [D]: root position,
+# Weights of the absolute differences that judge open-loop predictions [D]: root position,
 # summed over axes [1/m]; rotation, over entries; joints [1/rad]; velocities, the mean of a step
 # [s/m, s/rad]; and the share of these three that velocities at a step's end have
 POSITION, ROTATION, JOINT = 4.0, 1.0, 0.5

@@ -43,7 +43,7 @@ class CommanderConfig:
     near_rise: float = 0.056
     # speed away from the ball [m/s]
     far: float = 1.37
-    # distance of the ball from which on the robot is away [m]
+    # the robot is away where the ball is farther than this [m]
     near_m: float = 0.903
     # a ball so near to its target is left alone [m]
     done: float = 0.177

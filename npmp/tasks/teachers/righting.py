@@ -54,7 +54,7 @@ class RightingConfig:
         (0.85, -2.88, 0.03),
         (-0.09, -2.79, -1.11),
     )
-    # by which targets change at most [rad/s]
+    # largest change of targets [rad/s]
     speed: float = 12.0
     # a robot that leans less stands up from the crouch of the first keyframe,
     upright_deg: float = 34.4

@@ -127,7 +127,7 @@ class TrotTeacher:
         left_fore, right_hind = (self.stance.sum(-1) * sign for sign in (1.0, -1.0))
         later = torch.full((4,), 0.5)
         later[[int(left_fore.argmax()), int(right_hind.argmax())]] = 0.0
-        self.later = later  # of the period, by which a leg's swing begins later
+        self.later = later  # delay of each leg's swing, as a share of the period
         self.under, self.eye = AROUND, torch.eye(3)
         tensors = [name for name, part in vars(self).items() if isinstance(part, Tensor)]
         for name in tensors:
@@ -282,8 +282,8 @@ class TrotTeacher:
     def _carrying(
         self, state: RobotState, joints: Tensor, of_leg: Tensor, swings: Tensor
     ) -> Tensor:
-        """Torques (n, nu) [Nm] by which the legs that stand carry the weight, taken on and given
-        off over a tenth of the stance."""
+        """Torques (n, nu) [Nm] of the legs that stand: they carry the weight, which is taken on and
+        given off over a tenth of the stance."""
         c = self.config
         soft = ((of_leg - c.swing) / 0.08).clamp(0.0, 1.0) * ((1.0 - of_leg) / 0.08).clamp(0.0, 1.0)
         load = (~swings) * (0.15 + 0.85 * soft)
