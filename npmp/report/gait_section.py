@@ -14,39 +14,38 @@ from npmp.report.parts import Cell, Charts, Section, Table, Words, foot_label
 from npmp.tasks.velocity import COMMAND_CHANNELS
 
 DEG = 180.0 / np.pi
-_COLUMNS = (
-    "forward, lateral, yaw",
-    "made",
-    "falls",
-    "lift (cm)",
-    "stands at (m/s)",
-    "steps (1/s)",
-    "touchdown",
-    "opposite",
-    "joints",
-    "module: lift, stands, opposite",
-    "recorded",
-    "beyond the limits",
-)
+_COMMAND = "forward, lateral, yaw"
+_COLUMNS = (_COMMAND, "achieved", "beyond the limits", "falls", "joints", "module", "recorded")
+_FEET = (_COMMAND, "lift (cm)", "stands at (m/s)", "steps (1/s)", "touchdown", "opposite")
 
 
 def grid_section(rows: Sequence[Mapping[str, Any]], feet: Sequence[str]) -> Section | None:
-    """A table with a row per command (`npmp.evaluation.policy.by_command`), and charts of what was
-    asked and made."""
+    """Tables with a row per command (`npmp.evaluation.policy.by_command`), of the robot and of its
+    feet, and charts of commanded and achieved velocities."""
     if not rows:
         return None
-    names = ", ".join(foot_label(feet, i) for i in range(len(feet)))
     words = (
-        f"Robots that each keep one command, after a second of another. Feet in the order {names}. "
-        "Lift: how high a swing gets, median. Stands at: mean horizontal speed below 5 mm. "
-        "Touchdown: phase within the first foot's stride. Opposite: correlation of the heights of "
-        "opposite feet; 1 is a trot, about −0.2 a walk in four beats. Joints: 99.9th percentile "
-        "of the fastest, in velocity limits. Module and recorded: the worst foot of the module "
-        "while it tracks recordings at about that velocity, and of these."
+        "Robots that each keep one command, after a second of another. Joints: 99.9th percentile "
+        "of the fastest, in velocity limits. Module and recorded: lift (cm) and standing speed "
+        "(m/s) of the worst foot, and opposite, of the module while it tracks recordings at about "
+        "that velocity, and of these."
     )
-    table = Table(_COLUMNS, [_row(row) for row in rows])
+    names = ", ".join(foot_label(feet, i) for i in range(len(feet)))
+    on_feet = (
+        f"Feet in the order {names}. Lift: how high a swing gets, median. Stands at: mean "
+        "horizontal speed below 5 mm. Touchdown: phase within the first foot's stride. "
+        "Opposite: correlation of the heights of opposite feet; 1 is a trot, about −0.2 a walk in "
+        "four beats."
+    )
     charts = [chart for axis in range(3) for chart in _charts(rows, axis)]
-    return Section("grid", "Command by command", [Words(words), table, Charts(charts)])
+    parts = [
+        Words(words),
+        Table(_COLUMNS, [_row(row) for row in rows]),
+        Words(on_feet),
+        Table(_FEET, [_feet_row(row) for row in rows]),
+        Charts(charts),
+    ]
+    return Section("grid", "Command by command", parts)
 
 
 def grid_line(rows: Sequence[Mapping[str, Any]]) -> str:
@@ -66,24 +65,35 @@ def grid_line(rows: Sequence[Mapping[str, Any]]) -> str:
 
 def _row(row: Mapping[str, Any]) -> list[str | Cell]:
     achieved = row.get("achieved")
-    command = ", ".join(f"{value:g}" for value in np.round(row["command"], 3))
+    faults = Cell("; ".join(row["faults"]), words=True)
+    said = [faults, Cell(str(row["falls"]), bad=row["falls"] > 0)]
     if not achieved:
-        return [command, "–", str(row["falls"]), *["–"] * 8, "; ".join(row["faults"])]
-    made = Cell(", ".join(f"{value:.2f}" for value in achieved), bad=row["dead"])
+        return [_command(row), "–", *said, *["–"] * 3]
     return [
-        command,
-        made,
-        Cell(str(row["falls"]), bad=row["falls"] > 0),
+        _command(row),
+        Cell(", ".join(f"{value:.2f}" for value in achieved), bad=row["dead"]),
+        *said,
+        _number(row["joint_speed_share"]),
+        _beside(row.get("module")),
+        _beside(row.get("recorded")),
+    ]
+
+
+def _feet_row(row: Mapping[str, Any]) -> list[str]:
+    if not row.get("achieved"):
+        return [_command(row), *["–"] * 5]
+    return [
+        _command(row),
         _each(row["lift_m"], 100.0, 1),
         _each(row["stance_mps"], 1.0, 2),
         _each(row["step_rate_hz"], 1.0, 1),
         _each(row["phase"], 1.0, 2),
         _number(row["opposite_correlation"]),
-        _number(row["joint_speed_share"]),
-        _beside(row.get("module")),
-        _beside(row.get("recorded")),
-        "; ".join(row["faults"]),
     ]
+
+
+def _command(row: Mapping[str, Any]) -> str:
+    return ", ".join(f"{value:g}" for value in np.round(row["command"], 3))
 
 
 def _number(value: float | None, digits: int = 2) -> str:
@@ -110,7 +120,7 @@ def _charts(rows: Sequence[Mapping[str, Any]], axis: int) -> list[figures.Chart]
         return []
     title, unit = COMMAND_CHANNELS[axis]
     x = [row["command"][axis] for row in mine]
-    made = [row["achieved"][axis] if row.get("achieved") else np.nan for row in mine]
+    achieved = [row["achieved"][axis] if row.get("achieved") else np.nan for row in mine]
 
     def line(label: str, name: str, css: str = "robot", scale: float = 1.0) -> Line:
         return Line(label, x, [scale * row.get(name, np.nan) for row in mine], css)
@@ -118,7 +128,11 @@ def _charts(rows: Sequence[Mapping[str, Any]], axis: int) -> list[figures.Chart]
     leans = [line("roll, RMS", "roll_rms_rad", scale=DEG)]
     leans.append(line("pitch, mean", "pitch_rad", "other", DEG))
     drawn = (
-        (title, f"({unit})", [Line("commanded", x, x, "ref"), Line("made", x, made, "robot")]),
+        (
+            title,
+            f"({unit})",
+            [Line("commanded", x, x, "ref"), Line("achieved", x, achieved, "robot")],
+        ),
         ("Base roll and pitch", "(deg)", leans),
     )
     along = f"commanded ({unit})"

@@ -126,11 +126,13 @@ class Charts(Part):
 
 @dataclass(frozen=True)
 class Cell:
-    """A cell of a table. value: what it is sorted by, where that is a number."""
+    """A cell of a table. value: what it is sorted by, where that is a number. words: its
+    lines may break."""
 
     text: str
     value: float | None = None
     bad: bool = False
+    words: bool = False
 
     @classmethod
     def of(cls, value: float, decimals: int, *, bad: bool = False) -> Cell:
