@@ -22,7 +22,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from mocap_data.outside import read_json, reading, regular_file, require_memory
-from npmp.artifact import read_tensors, sha256, unlike, write_tensors
+from npmp.artifact import read_tensors, sha256, write_tensors
 
 
 def save(
@@ -198,29 +198,6 @@ def restoring() -> Iterator[None]:
             f"the checkpoint is of another kind of run: {said}; its own settings are in the "
             "run's config.yaml"
         ) from error
-
-
-def require_like(
-    found: Mapping[str, Tensor], expected: Mapping[str, Tensor], *, free: Sequence[str] = ()
-) -> None:
-    """Refuse tensors that are not those of the run that is to take them over, before it takes any.
-
-    Args:
-      expected: the run's own, as it would save them now.
-      free: beginnings of names that are not looked at: what grows with the run, or has checks of
-        its own.
-
-    Raises:
-      ValueError: naming the first that lacks, is too many, or is of another shape or kind.
-    """
-
-    def judged(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        return {
-            name: tensor for name, tensor in tensors.items() if not name.startswith(tuple(free))
-        }
-
-    if difference := unlike(judged(found), judged(expected)):
-        raise ValueError(difference)
 
 
 def indices(tensor: Tensor, below: int, what: str) -> Tensor:

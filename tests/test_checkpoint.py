@@ -123,23 +123,6 @@ def test_links_to_themselves_pipes_and_bloated_headers_are_refused_at_once(tmp_p
         checkpoint.load_latest(tmp_path / "run")
 
 
-def test_what_is_unlike_the_runs_own_is_named() -> None:
-    own = {
-        "a": torch.zeros(2, 3),
-        "b.x": torch.zeros(4, dtype=torch.long),
-        "grows.x": torch.zeros(1),
-    }
-    checkpoint.require_like(own | {"grows.x": torch.zeros(9)}, own, free=("grows.",))
-    for found, message in (
-        (own | {"a": torch.zeros(3, 2)}, r"'a' is \[3, 2\], expected \[2, 3\]"),
-        (own | {"b.x": torch.zeros(4)}, r"'b.x' is torch.float32, expected torch.int64"),
-        (own | {"c": torch.zeros(4)}, "there is no 'c'"),
-        ({"a": own["a"]}, "'b.x' is missing"),
-    ):
-        with pytest.raises(InputError, match=message), checkpoint.restoring():
-            checkpoint.require_like(found, own)
-
-
 def test_nothing_usable_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no checkpoint in"):
         checkpoint.load_latest(tmp_path / "absent")

@@ -19,7 +19,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from mocap_data.errors import InputError
-from npmp import artifact, checkpoint, robots
+from npmp import artifact, checkpoint, robots, state
 from npmp.experiments.compose import load
 from npmp.nets import NetConfig
 from npmp.nets.high_level import HighLevelConfig
@@ -217,27 +217,15 @@ def test_checkpoints(tmp_path: Path) -> None:
     model(torch.ones(1, 3)).sum().backward()
     optimizer.step()
 
-    def own() -> dict[str, torch.Tensor]:
-        parts = (
-            ("model", model.state_dict()),
-            ("optimizer", checkpoint.optimizer_tensors(optimizer)),
-        )
-        return {
-            name: value
-            for part, tensors in parts
-            for name, value in checkpoint.prefixed(part, tensors).items()
-        }
+    parts: dict[str, state.Part] = {"model": model, "optimizer": optimizer}
 
     def load() -> None:
         _, tensors, _ = checkpoint.load_latest(tmp_path)
-        with checkpoint.restoring():
-            checkpoint.require_like(tensors, own(), free=("optimizer.",))
-            model.load_state_dict(checkpoint.under("model", tensors))
-            checkpoint.load_optimizer_tensors(optimizer, checkpoint.under("optimizer", tensors))
+        state.unpack(parts, tensors)
 
     for step in range(EXAMPLES):
         kind = dice.randrange(3)
-        tensors = {name: value.clone() for name, value in own().items()}
+        tensors = {name: value.clone() for name, value in state.pack(parts).items()}
         path = checkpoint.save(
             tmp_path,
             step,
