@@ -36,20 +36,11 @@ def terrains(config: WalkConfig, speed_mps: float = 0.5) -> Iterator[tuple[str, 
         terrain_starts="gentle",
     )
     few = min(16, config.terrain_fields)  # there is only up and down
-    for angle in SLOPES_DEG:
-        limits = TerrainLimits(slope_deg=angle)
-        yield (
-            "slopes",
-            angle,
-            replace(straight, terrain="slopes", terrain_limits=limits, terrain_fields=few),
-        )
-    for step in STAIRS_M:
-        limits = TerrainLimits(stair_m=step)
-        yield (
-            "stairs",
-            step,
-            replace(straight, terrain="stairs", terrain_limits=limits, terrain_fields=few),
-        )
+    stepped = [("slopes", angle, TerrainLimits(slope_deg=angle)) for angle in SLOPES_DEG]
+    stepped += [("stairs", step, TerrainLimits(stair_m=step)) for step in STAIRS_M]
+    for kind, measure, limits in stepped:
+        on = replace(straight, terrain=kind, terrain_limits=limits, terrain_fields=few)
+        yield kind, measure, on
     for height in PERLIN_M:
         yield "perlin", height, replace(straight, terrain="perlin", terrain_height=height)
 
