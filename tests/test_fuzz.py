@@ -217,7 +217,7 @@ def test_checkpoints(tmp_path: Path) -> None:
     model(torch.ones(1, 3)).sum().backward()
     optimizer.step()
 
-    parts: dict[str, state.Part] = {"model": model, "optimizer": optimizer}
+    parts: dict[str, state.Part] = {"model": model.state_dict(), "optimizer": optimizer}
 
     def load() -> None:
         _, tensors, _ = checkpoint.load_latest(tmp_path)
