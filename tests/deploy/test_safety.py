@@ -230,10 +230,10 @@ def rocking(k: int, most: float) -> State:
         ("accelerometer", lambda a: 0.0 * a, "the accelerometer is off"),
         ("accelerometer", lambda a: a[[2, 0, 1]], "the accelerometer is off"),
         ("accelerometer", lambda a: a / 9.81, "the accelerometer is off"),
-        ("gyro", np.degrees, "from how the vertical turns"),
-        ("gyro", lambda g: -g, "the gyro is off"),
-        ("gyro", lambda g: g[[1, 0, 2]], "the gyro is off"),
-        ("gyro", lambda g: 0.0 * g, "the gyro is off"),
+        ("gyro", np.degrees, "the gyro differs by"),
+        ("gyro", lambda g: -g, "the gyro differs by"),
+        ("gyro", lambda g: g[[1, 0, 2]], "the gyro differs by"),
+        ("gyro", lambda g: 0.0 * g, "the gyro differs by"),
         ("gyro", lambda g: g + [0.0, 0.2, 3.0], ""),  # a turn and some drift
     ],
 )
