@@ -16,7 +16,8 @@ from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.robots import Robot
 
 SOFT_M = 0.01  # [m] standing and stepping feet sink in less
-WALKING_MPS = 0.2  # [m/s] slower robots may leave their feet on the ground
+# [m/s] robots whose feet travel slower, by walking or turning, may leave them on the ground
+WALKING_MPS = 0.15
 
 
 class Feet(nn.Module):
@@ -139,8 +140,8 @@ def unlifted(height: Tensor, travelled: Tensor, free: float, seconds: float) -> 
     Args:
       height: (H, B, F, K) of the feet's points above the ground [m]; the lowest point of a foot
         counts.
-      travelled: (B,) how far the robot came in that time [m]; below `WALKING_MPS` it owes in
-        proportion.
+      travelled: (B,) how far its feet came in that time in the mean [m]; below `WALKING_MPS` it
+        owes in proportion.
 
     Returns: (B,). Gradients reach the heights only, as standing still shall not save it.
     """
@@ -195,7 +196,8 @@ def stepping(
     worst = dragged.mean((0, 3)).amax(-1)
     owed = c.drag_weight * worst + c.press_weight * pressed.mean(0)
     if c.lift_weight:
-        moved = (states.root_pos[-1] - states.root_pos[0])[..., :2]
-        travelled = torch.linalg.vector_norm(moved, dim=-1)
+        # of the feet, not of the root, which does not move while a robot turns
+        moved = (place[-1] - place[0])[..., :2].mean(-2)
+        travelled = torch.linalg.vector_norm(moved, dim=-1).mean(-1)
         owed = owed + c.lift_weight * unlifted(height, travelled, free, dt * len(height))
     return owed
