@@ -13,8 +13,8 @@ import torch
 
 from mocap_data.errors import InputError
 from npmp import robots
-from npmp.envs.feet import Feet, dragging, unlifted
-from npmp.envs.state import pose_from_qpos
+from npmp.envs.feet import Feet, SteppingConfig, dragging, stepping, unlifted
+from npmp.envs.state import RobotState, pose_from_qpos
 
 
 @pytest.mark.parametrize("name", ["anymal_b", "op3"])
@@ -98,5 +98,24 @@ def test_unlifted_by_hand() -> None:
     beyond; the second robot makes half the way that counts as walking, the third stands."""
     height = torch.zeros(3, 3, 2, 2)
     height[1, :, 0], height[2, :, 1] = torch.tensor([0.02, 0.9]), torch.tensor([0.05, 0.06])
-    found = unlifted(height, torch.tensor([0.5, 0.1, 0.0]), 0.04, 1.0)
+    found = unlifted(height, torch.tensor([0.5, 0.075, 0.0]), 0.04, 1.0)
     torch.testing.assert_close(found, torch.tensor([0.25, 0.125, 0.0]))
+
+
+def test_a_robot_that_turns_owes_for_its_feet_as_one_that_walks() -> None:
+    """Half a second of three robots whose feet stay on the ground: one stands, one glides by 0.5
+    m/s, one turns by 1 rad/s, which moves its feet, 0.5 m from its middle, as fast."""
+    robot = robots.load("anymal_b")
+    config = SteppingConfig(drag_weight=0.0, press_weight=0.0, lift_weight=1.0)
+    time = torch.linspace(0.0, 0.5, 26)
+    feet = Feet(robot)
+    cos, sin = torch.cos(time), torch.sin(time)
+    turned = torch.eye(3).repeat(26, 3, 1, 1)
+    turned[:, 2, :2, :2] = torch.stack((cos, -sin, sin, cos), -1).view(-1, 2, 2)
+    home = torch.tensor(robot.home_qpos, dtype=torch.float32)
+    place = home[:3].repeat(26, 3, 1)
+    place[:, 1, 0] += 0.5 * time
+    place[..., 2] -= float(feet.heights(robot.home_qpos[None]).min())
+    states = RobotState.still(place, turned, home[7:].repeat(26, 3, 1))
+    owed = stepping(feet, states, config, 0.02)
+    torch.testing.assert_close(owed, torch.tensor([0.0, 1.0, 1.0]), atol=0.05, rtol=0.0)
