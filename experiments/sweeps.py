@@ -11,8 +11,8 @@ from mocap_data.errors import InputError
 from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.sweeping.drive import failures, jobs_table
 from npmp.experiments.sweeping.launch import go_on
-from npmp.experiments.sweeping.sweep import RUNNING, STOPPED, Sweep
 from npmp.experiments.terminal import console, say
+from npmp.sweeps.sweep import RUNNING, STOPPED, Sweep
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,8 +9,8 @@ from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.experiments.backend import Simulating
 from npmp.experiments.command import Run, refuse_idle
-from npmp.experiments.live import LiveLine
 from npmp.training.collectors import CollectorsConfig
+from npmp.training.live import LiveLine
 from npmp.training.run import Caller, RunSettings
 
 MOST_STEPS = 10**7  # environment steps that an iteration may take, and a replay may keep

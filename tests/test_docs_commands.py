@@ -29,7 +29,8 @@ import pytest
 from npmp import robots
 from npmp.experiments import cli
 from npmp.experiments.command import Verb
-from npmp.experiments.sweeping import job, workers
+from npmp.experiments.sweeping import job
+from npmp.sweeps import workers
 from tests.test_docs import ROOT, blocks, named, tiny, typed, with_code
 
 pytestmark = pytest.mark.commands

@@ -42,7 +42,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
         "npmp.training.signals",
         "npmp.training.tables",
     ),
-    ("npmp.actuators", "npmp.evaluation.rollouts", "npmp.evaluation.comparison"),
+    ("npmp.actuators", "npmp.evaluation.rollouts", "npmp.evaluation.comparison", "npmp.sweeps"),
     (
         "npmp.sim",
         "npmp.rl",

@@ -1,5 +1,2 @@
-"""Sweeps: many jobs of one verb, on this machine's cores or on a cluster's.
-
-`launch` takes what Hydra composed and makes a sweep's folder of it (`sweep`); `drive` runs the jobs
-on `workers`, each in a process of its own (`job`), shows how far they are and does what died again.
-"""
+"""The commands of sweeps: `launch` makes a sweep's folder of a command line, `drive` shows how far
+its jobs are, `job` is the process of one."""

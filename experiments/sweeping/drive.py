@@ -1,34 +1,23 @@
-"""Running a sweep's jobs until all have ended, whatever dies meanwhile."""
+"""A sweep while it runs, on the terminal: a table of its jobs, or a line for each that ends."""
 
 from __future__ import annotations
 
 import sys
-import time
 from collections import Counter
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import nullcontext
 
 from rich import box
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from npmp.experiments.live import clock
-from npmp.experiments.sweeping.sweep import (
-    FAILED,
-    FINISHED,
-    RUNNING,
-    STOPPED,
-    WAITING,
-    Sweep,
-    SweepProgress,
-    failure,
-)
-from npmp.experiments.sweeping.workers import Ended, Workers
-from npmp.experiments.terminal import INTERNAL_ERROR, OK, USER_ERROR, console, one_line, table
-from npmp.training.signals import signals_noted
+from npmp.experiments.terminal import OK, USER_ERROR, console, one_line, table, warn
+from npmp.sweeps import drive as driving
+from npmp.sweeps.sweep import FAILED, FINISHED, RUNNING, STOPPED, WAITING, Sweep, SweepProgress
+from npmp.sweeps.workers import Workers
+from npmp.training.live import clock
 
-POLL_S, LOOK_S = 0.1, 2.0  # seconds between looks at the jobs' processes, and at their tables
 COLOURS = {
     WAITING: "dim",
     RUNNING: "cyan",
@@ -44,125 +33,41 @@ def drive(sweep: Sweep, workers: Workers) -> int:
     Returns: the exit code: 0 where all are done, 2 where some failed, 130 or 143 where a signal
     stopped them.
     """
-    return _Drive(sweep).run(workers)
+    shown = _Shown(sweep)
+    with shown.live if shown.on_terminal else nullcontext():
+        stopped = driving.drive(sweep, workers, shown)
+    if stopped is not None:
+        warn(f"{stopped.name}: npmp sweeps resume {sweep.folder} goes on")
+        return 128 + stopped
+    return OK if all(job.state == FINISHED for job in sweep.jobs) else USER_ERROR
 
 
-class _Drive:
-    """One process that looks after a sweep's jobs."""
+class _Shown:
+    """As `npmp.sweeps.drive.Watch`."""
 
     def __init__(self, sweep: Sweep):
         self.sweep = sweep
-        # jobs of this process, and when they were started
-        self.running: dict[int, float] = {}
-        # attempts of this process
-        self.tries: Counter[int] = Counter()
-        self.shown: dict[int, SweepProgress] = {}
-        self.disk_full = False
         # asked now: while a table is shown, what stands for stderr says no
         self.on_terminal = sys.stderr.isatty()
+        self.live = Live(console=console(stderr=True), auto_refresh=False)
 
-    def run(self, workers: Workers) -> int:
-        """Returns the exit code."""
-        sweep = self.sweep
-        for job in sweep.jobs:
-            if job.state != FINISHED:
-                job.state, job.message = WAITING, ""
-        waiting = [i for i, job in enumerate(sweep.jobs) if job.state == WAITING]
-        self.keep()
-        with ExitStack() as stack:
-            noted = stack.enter_context(signals_noted())
-            live = Live(self.table(), console=console(stderr=True), auto_refresh=False)
-            if self.on_terminal:
-                stack.enter_context(live)
-            stopping, next_look = False, 0.0
-            # without a place for a waiting job the sweep goes on: a node may come back
-            while self.running or (waiting and not stopping):
-                while waiting and not stopping and len(self.running) < workers.slots:
-                    self._start(waiting.pop(0), workers)
-                if noted and not stopping:
-                    stopping = True
-                    for i in self.running:
-                        workers.stop(i)
-                for i in list(self.running):
-                    ended = workers.ended(i)
-                    if ended is not None and self._end(i, ended, stopping=stopping):
-                        waiting.insert(0, i)
-                if time.monotonic() >= next_look:
-                    next_look = time.monotonic() + LOOK_S
-                    self.shown.update({i: sweep.progress(i) for i in self.running})
-                    self._refresh(live)
-                time.sleep(POLL_S)
-            for job in sweep.jobs:
-                job.state = STOPPED if job.state in (WAITING, RUNNING) else job.state
-            self.keep()
-            self._refresh(live)
-        if noted:
-            print(
-                f"npmp: {noted[0].name}: npmp sweeps resume {sweep.folder} goes on", file=sys.stderr
-            )
-            return 128 + noted[0]
-        return OK if all(job.state == FINISHED for job in sweep.jobs) else USER_ERROR
-
-    def _start(self, i: int, workers: Workers) -> None:
-        job = self.sweep.jobs[i]
-        job.state, job.attempts = RUNNING, job.attempts + 1
-        self.tries[i] += 1
-        self.running[i] = time.monotonic()
-        workers.start(i, self.sweep.log(i))
-        self.keep()
-
-    def _end(self, i: int, ended: Ended, *, stopping: bool) -> bool:
-        """Note how an attempt ended. Returns whether to try again."""
-        job = self.sweep.jobs[i]
-        job.seconds = round(job.seconds + time.monotonic() - self.running.pop(i), 1)
-        job.host = ended.host or job.host
-        progress = self.shown[i] = self.sweep.progress(i)
-        job.score, again = progress.score, False
-        if ended.code == OK:
-            job.state = FINISHED
-        elif ended.code in (INTERNAL_ERROR, USER_ERROR):
-            job.state, job.message = FAILED, ended.reason or failure(self.sweep.log(i))
-        elif stopping:
-            job.state = STOPPED
-        # it was killed, or its worker was
-        elif again := self.tries[i] <= self.sweep.launcher.retries:
-            job.state, job.message = WAITING, ""
-        else:
-            lost = "its worker is gone" if ended.code is None else f"exit code {ended.code}"
-            job.state = FAILED
-            job.message = f"died {self.tries[i]} times ({ended.reason or lost})"
-        self._print(i, "died, is tried again" if again else job.state)
-        self.keep()
-        return again
-
-    def keep(self) -> None:
-        """Write sweep.json; a full disk does not end the sweep."""
-        try:
-            self.sweep.save()
-            self.disk_full = False
-        except OSError as error:
-            if not self.disk_full:
-                print(f"npmp: sweep.json is not up to date: {one_line(error)}", file=sys.stderr)
-            self.disk_full = True
-
-    def _refresh(self, live: Live) -> None:
-        if self.on_terminal:
-            live.update(self.table(), refresh=True)
-
-    def table(self) -> Table:
+    def refresh(self, running: Mapping[int, float], progress: Mapping[int, SweepProgress]) -> None:
         """All jobs, or those that matter now where they are more than the terminal has lines."""
-        running = {i: time.monotonic() - begun for i, begun in self.running.items()}
-        most = max(5, console(stderr=True).height - 6)
-        return jobs_table(self.sweep, self.shown, running, most=most)
+        if self.on_terminal:
+            most = max(5, self.live.console.height - 6)
+            self.live.update(jobs_table(self.sweep, progress, running, most=most), refresh=True)
 
-    def _print(self, i: int, what: str) -> None:
+    def ended(self, number: int, what: str) -> None:
         """A line, where there is no table."""
         if not self.on_terminal:
-            job, sweep = self.sweep.jobs[i], self.sweep
+            job, sweep = self.sweep.jobs[number], self.sweep
             score = "" if job.score is None else f", {sweep.launcher.score} {job.score:.3g}"
             left = sum(job.state in (WAITING, RUNNING) for job in sweep.jobs)
             line = f"{job.name}: {what} ({job.seconds:.0f} s{score}); {left} to go"
             print(line, file=sys.stderr, flush=True)
+
+    def unsaved(self, error: OSError) -> None:
+        warn(f"sweep.json is not up to date: {one_line(error)}")
 
 
 def jobs_table(

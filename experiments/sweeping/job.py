@@ -29,8 +29,8 @@ def work(folder: Path, number: int) -> int:
     from npmp.experiments.cli import command_of
     from npmp.experiments.command import FOLDERS
     from npmp.experiments.compose import Job
-    from npmp.experiments.sweeping.sweep import Sweep
     from npmp.experiments.terminal import guarded
+    from npmp.sweeps.sweep import Sweep
 
     with guarded() as outcome:
         sweep = Sweep.load(folder.resolve())

@@ -8,26 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from hydra.core.override_parser.overrides_parser import OverridesParser
 
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import atomic_path
 from npmp.devices import cpus
 from npmp.experiments.command import FOLDERS, Verb, run_of
-from npmp.experiments.compose import Job, Values, parsed
+from npmp.experiments.compose import Job, Values, merge, parse, parsed, split
 from npmp.experiments.groups import GROUPS, task_of
 from npmp.experiments.sweeping.drive import drive, failures
-from npmp.experiments.sweeping.sweep import (
-    FINISHED,
-    SWEPT_VERBS,
-    Launcher,
-    Sweep,
-    SweptJob,
-    refuse_shared_files,
-)
-from npmp.experiments.sweeping.workers import Local, Ray, Workers
 from npmp.experiments.terminal import progress_bar, say
 from npmp.settings import from_mapping
+from npmp.sweeps.sweep import SWEPT_VERBS, Launcher, Sweep, SweptJob, refuse_shared_files
+from npmp.sweeps.workers import Local, Ray, Workers
 
 BEST = "best.yaml"
 # characters of a job's folder; file systems allow 255, and logs and temporary files add some
@@ -167,43 +159,30 @@ def what_next(sweep: Sweep) -> str:
 
 
 def report_best(sweep: Sweep) -> list[str]:
-    """Write best.yaml: the settings, less the seed, with the best mean score over finished jobs.
-
-    Returns: a line on it; none where nothing but the seed differs, or it is unknown which scores
-    are better.
-    """
-    launcher = sweep.launcher
-    scores: dict[tuple[str, ...], list[float]] = {}
-    for job in sweep.jobs:
-        own = tuple(entry for entry in job.overrides if not entry.startswith("seed="))
-        if job.state == FINISHED and job.score is not None:
-            scores.setdefault(own, []).append(job.score)
-    if not any(scores) or launcher.lower is None:
+    """Write best.yaml. Returns a line on it; none where `Sweep.best` has none."""
+    if (found := sweep.best()) is None:
         return []
-    means = {own: sum(found) / len(found) for own, found in scores.items()}
-    settings = (min if launcher.lower else max)(means, key=lambda key: means[key])
-    score, count = means[settings], len(scores[settings])
+    settings, score, count = found
     write_best(sweep, settings, score)
     runs = f", mean of {count}" if count > 1 else ""
     named = " ".join(settings) or "as without the sweep"
     file = f"experiment={sweep.folder / BEST}"
-    return [f"best: {named} ({launcher.score} {score:.4g}{runs}); {file}"]
+    return [f"best: {named} ({sweep.launcher.score} {score:.4g}{runs}); {file}"]
 
 
 def write_best(sweep: Sweep, settings: Sequence[str], score: float) -> None:
     """SWEEP/best.yaml, in the form of conf/experiment/*.yaml."""
-    groups: list[dict[str, Any]] = []
+    choices: list[dict[str, Any]] = []
     values: dict[str, Any] = {}
-    for entry in OverridesParser.create().parse_overrides(list(settings)):
-        if entry.key_or_group in GROUPS:
-            groups.append({entry.key_or_group: entry.value()})
+    for key, text in split(settings):
+        value = parse(key, text)
+        if key in GROUPS:
+            choices.append({key: value})
             continue
-        *sections, leaf = entry.key_or_group.split(".")
-        inner = values
-        for section in sections:
-            inner = inner.setdefault(section, {})
-        inner[leaf] = entry.value()
-    content = {"verb": sweep.verb} | ({"defaults": groups} if groups else {}) | values
+        for part in reversed(key.split(".")):
+            value = {part: value}
+        merge(values, value)
+    content = {"verb": sweep.verb} | ({"defaults": choices} if choices else {}) | values
     with atomic_path(sweep.folder / BEST) as path:
         why = f"{sweep.launcher.score} {score:.6g}, the best of {len(sweep.jobs)} jobs"
         path.write_text(f"# {why}\n" + yaml.safe_dump(content, sort_keys=False), encoding="utf-8")

@@ -16,7 +16,7 @@ from npmp.evaluation.policy import PolicyEvaluationConfig
 from npmp.experiments import cli, demo, imitate
 from npmp.experiments.command import Run
 from npmp.experiments.compose import Job, stored_config
-from npmp.experiments.live import SHOWN
+from npmp.training.live import SHOWN
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -18,12 +18,12 @@ import pytest
 from npmp.experiments import cli
 from npmp.experiments.compose import load
 from npmp.experiments.groups import CONF
-from npmp.experiments.sweeping import drive as driving
 from npmp.experiments.sweeping import launch as launching
 from npmp.experiments.sweeping.drive import drive, failures
 from npmp.experiments.sweeping.launch import chosen, complete, what_next
-from npmp.experiments.sweeping.sweep import Launcher, Sweep, SweepProgress, SweptJob, failure
-from npmp.experiments.sweeping.workers import Ended, begin
+from npmp.sweeps import drive as driving
+from npmp.sweeps.sweep import Launcher, Sweep, SweepProgress, SweptJob, failure
+from npmp.sweeps.workers import Ended, begin
 from tests.experiments.forked import SERVER
 
 # each a dataset of generated motion, in a second or two

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from mocap_data.errors import InputError
 from npmp.cluster import ROOT, connect
-from npmp.experiments.sweeping.sweep import Launcher
+from npmp.sweeps.sweep import Launcher
 
 
 @dataclass(frozen=True)

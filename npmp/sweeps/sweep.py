@@ -191,6 +191,21 @@ class Sweep:
         busy = f"another npmp works on the sweep in {self.folder}"
         return locked(self.folder, busy)
 
+    def best(self) -> tuple[tuple[str, ...], float, int] | None:
+        """The settings, less the seed, with the best mean score over finished jobs: they, the score
+        and of how many jobs; None where it is unknown which scores are better."""
+        scores: dict[tuple[str, ...], list[float]] = {}
+        for job in self.jobs:
+            own = tuple(entry for entry in job.overrides if not entry.startswith("seed="))
+            if job.state == FINISHED and job.score is not None:
+                scores.setdefault(own, []).append(job.score)
+        # of jobs that differ in their seed only none is best
+        if not any(scores) or self.launcher.lower is None:
+            return None
+        means = {own: sum(found) / len(found) for own, found in scores.items()}
+        settings = (min if self.launcher.lower else max)(means, key=lambda key: means[key])
+        return settings, means[settings], len(scores[settings])
+
     def place(self, i: int) -> Path:
         """The folder of job i."""
         return self.folder / self.jobs[i].name

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from npmp.experiments.live import LiveLine, live_line
+from npmp.training.live import LiveLine, live_line
 from npmp.training.log import RunLog
 
 

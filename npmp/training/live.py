@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import sys
 import time
 from collections.abc import Mapping
 
-from npmp.experiments.terminal import console
 from npmp.training.signals import outliving, terminals
 
 # What the live line shows, in this order, of those there are: of imitation, of reuse, of both.
@@ -34,9 +34,11 @@ class LiveLine:
     fails."""
 
     def __init__(self) -> None:
-        self._width = console(stderr=True).width
         self._next_plain = -math.inf
         self._terminals = terminals()
+        self._width = 80
+        if 2 in self._terminals:
+            self._width = os.get_terminal_size(2).columns or self._width
 
     def show(
         self,
