@@ -34,20 +34,33 @@ class Simulating(Computing):
     actuator: str = IDEAL
 
 
+def module_of(config: Any, run: Run, robot: Robot) -> tuple[Path, SkillModule, RobotBatchConfig]:
+    """The skill module that module= names with its folder, and the robots that it moves. Raises
+    InputError where they do not fit."""
+    folder = modules.find(str(config.module))
+    skill = SkillModule.load(folder, run.device)
+    skill.check_robot(robot)
+    return folder, skill, robots_config_of(config, skill, hold=config.hold)
+
+
 def policy_of(
-    policy: str, module: str | None, device: str
-) -> tuple[Path, HighLevelPolicy, Path, SkillModule]:
-    """A policy and its module, the named one or the one that its checksum says, each with its
-    folder. Raises InputError where they do not fit or cannot be read."""
-    folder = policies.find(policy)
-    loaded = HighLevelPolicy.load(folder, device=device)
+    config: Any, run: Run, robot: Robot
+) -> tuple[Path, HighLevelPolicy, Path, SkillModule, RobotBatchConfig]:
+    """The policy that policy= names and its module, the named one or the one that its checksum
+    says, each with its folder; and the robots that they move. Raises InputError where they do not
+    fit or cannot be read."""
+    folder = policies.find(str(config.policy))
+    policy = HighLevelPolicy.load(folder, device=run.device)
     found = (
-        find_module(folder, loaded.contract.module_sha256)
-        if module is None
-        else modules.find(module)
+        find_module(folder, policy.contract.module_sha256)
+        if config.module is None
+        else modules.find(config.module)
     )
-    loaded.check_module(found)
-    return folder, loaded, found, SkillModule.load(found, device)
+    policy.check_module(found)
+    skill = SkillModule.load(found, run.device)
+    skill.check_robot(robot)
+    like = robots_config_of(config, skill, hold=getattr(config, "hold", None))
+    return folder, policy, found, skill, like
 
 
 def motions_of(

@@ -11,18 +11,18 @@ from typing import Any
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
-from npmp import modules, ranges, report, tasks
+from npmp import ranges, report, tasks
 from npmp.envs import RobotBatchConfig
 from npmp.evaluation.module import evaluate_module
 from npmp.evaluation.policy import PolicyEvaluation, PolicyEvaluationConfig, evaluate_policy
 from npmp.experiments.backend import (
     Simulating,
+    module_of,
     motions_of,
     note_other_drives,
     place_of,
     policy_of,
     robot_of,
-    robots_config_of,
 )
 from npmp.experiments.command import Run, Verb, made_by, refuse_idle
 from npmp.experiments.compose import group
@@ -140,14 +140,12 @@ def run_module(config: Evaluate, run: Run) -> None:
     for key, what in (("module", "a skill module"), ("data", "the motion dataset, HDF5")):
         if getattr(config, key) is None:
             raise InputError(f"npmp evaluate needs {key}=... ({what}), or policy=...")
-    robot, module, split = robot_of(config), modules.find(str(config.module)), config.split
+    robot, split = robot_of(config), config.split
+    module, skill, like = module_of(config, run, robot)
+    skill.check_encoder(robot)
     limits = {"max_speed": config.max_speed, "max_foot_height": config.max_foot_height}
     motions = motions_of(config.data, robot, split=split, **limits)
     assert motions is not None and config.data is not None  # for the type checker
-    skill = SkillModule.load(module, run.device)
-    skill.check_robot(robot)
-    skill.check_encoder(robot)
-    like = robots_config_of(config, skill, hold=config.hold)
     place = place_of(config, run)
     run.begin()
     result: dict[str, Any] = {"module": module.name, "data": config.data.name, "split": split}
@@ -178,11 +176,9 @@ def run_module(config: Evaluate, run: Run) -> None:
 def run_policy(config: Evaluate, run: Run) -> None:
     """A policy at a task: evaluation.json, report.html and a line."""
     robot = robot_of(config)
-    folder, policy, module, skill = policy_of(str(config.policy), config.module, run.device)
-    skill.check_robot(robot)
+    folder, policy, module, skill, like = policy_of(config, run, robot)
     limits = {"max_speed": config.max_speed, "max_foot_height": config.max_foot_height}
     motions = motions_of(config.data, robot, split=config.split, **limits)
-    like = robots_config_of(config, skill, hold=config.hold)
     note_other_drives(policy.contract.training, config.actuator)
     found = judged(
         policy,

@@ -12,7 +12,7 @@ from npmp.deploy.bundle import FEWEST_STEPS
 from npmp.deploy.export import export
 from npmp.deploy.onnx_policy import check_parity
 from npmp.envs import TaskEnv
-from npmp.experiments.backend import Simulating, policy_of, robot_of, robots_config_of
+from npmp.experiments.backend import Simulating, policy_of, robot_of
 from npmp.experiments.command import Run, Verb
 from npmp.experiments.compose import group
 from npmp.experiments.terminal import say
@@ -47,13 +47,11 @@ class ExportPolicy(Simulating):
 
 def run(config: ExportPolicy, run: Run) -> None:
     """Write the bundle, with a rollout at the policy's own task."""
-    folder, policy, module, skill = policy_of(config.policy, config.module, "cpu")
-    robot, own = robot_of(config), policy.contract
+    robot = robot_of(config)
+    folder, policy, module, skill, like = policy_of(config, run, robot)
+    own = policy.contract
     kind: Any = tasks.find(own.task)
-    task = kind(
-        robot, kind.resolve(tasks.trained_config(kind, own.training), None, own.input_settings)
-    )
-    like = robots_config_of(config, skill)
+    task = kind(robot, kind.resolve(tasks.trained_config(kind, own.training), None, own.told))
     env = TaskEnv(task, RECORDED, robots=like, seed=run.seed, num_threads=run.threads)
     run.begin()
     bundle = export(

@@ -10,8 +10,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from rich.progress import MofNCompleteColumn
 
 from mocap_data.clip import Clip
@@ -20,18 +18,17 @@ from mocap_data.motion import ReferenceMotion
 from mocap_data.outside import read_text
 from mocap_data.store import MotionSet
 from mocap_data.synthetic import demo_clips
-from npmp import modules, ranges, robots, tasks
-from npmp.envs import TaskEnv, Trial, load_motions
+from npmp import films, ranges, robots, tasks
+from npmp.envs import TaskEnv, load_motions
 from npmp.evaluation.rollouts import read_rollouts
-from npmp.evaluation.trial import run_trial
 from npmp.experiments.backend import (
     Simulating,
+    module_of,
     motions_of,
     note_other_drives,
     place_of,
     policy_of,
     robot_of,
-    robots_config_of,
 )
 from npmp.experiments.command import Run, Verb
 from npmp.experiments.compose import compose, group, split
@@ -40,21 +37,9 @@ from npmp.experiments.recordings import SYNTHETIC, Reading, options_of_keys, wit
 from npmp.experiments.terminal import progress_bar, say
 from npmp.policy import PolicyActor
 from npmp.render import ReplayClip, Shot, View, check_format, draw, write
-from npmp.report.policy_page import clip_of
 from npmp.robots import Robot
-from npmp.skill import SkillModule
 from npmp.tasks import Imitation
-from npmp.tasks.commands import CommandRange
-from npmp.tasks.velocity import COMMAND_NAMES
-from npmp.tracking import track
-from retarget.recorded import bones, keypoints_of
 from retarget.sources import excerpts, read_recordings
-
-# what a film may be of; the first that is given
-SUBJECTS = ("policy", "module", "rollouts", "data")
-GROUND_M = 0.05  # between the points of rough ground
-# of a policy where seconds= does not say; of a path, which takes what it takes
-TRIAL_S, LONGEST_S = 10.0, 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,140 +198,70 @@ def shot_of(config: Render, run: Run) -> Shot:
         raise InputError(
             "npmp render needs something to film: policy=, module= and data=, data=, or rollouts="
         )
-    kinds = {"policy": of_policy, "module": of_module, "data": of_motion, "rollouts": of_rollouts}
-    shot = kinds[given[0]](config, run, robot_of(config))
+    shot, title = SUBJECTS[given[0]](config, run, robot_of(config))
     view = View(
         config.camera, azimuth=config.azimuth, elevation=config.elevation, distance=config.distance
     )
-    return replace(
-        shot,
-        view=view,
-        title=shot.title if config.title is None else " ".join(config.title.split()),
-        note=shot.note if config.note is None else " ".join(config.note.split()),
-        shown=tuple(config.show),
-    )
+    title = title if config.title is None else config.title
+    title, note = (" ".join(text.split()) for text in (title, config.note or ""))
+    return replace(shot, view=view, title=title, note=note, shown=tuple(config.show))
 
 
-def of_policy(config: Render, run: Run, robot: Robot) -> Shot:
-    """A policy at its task, until the time is up, the path is walked or the robot falls."""
-    folder, policy, _, skill = policy_of(str(config.policy), config.module, run.device)
-    skill.check_robot(robot)
+def of_policy(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
+    """A policy at its task."""
+    folder, policy, _, skill, like = policy_of(config, run, robot)
     kind: Any = tasks.find(task_of(str(run.chosen["task"])))
     policy.check_task(kind)
-    within = policy.contract.command_range
     motions = motions_of(config.data, robot)
-    settings = kind.resolve(config.task, motions, policy.contract.input_settings)
-    task = kind(robot, settings, motions)
+    task = kind(robot, kind.resolve(config.task, motions, policy.contract.told), motions)
     note_other_drives(policy.contract.training, config.actuator)
-    like = robots_config_of(config, skill, hold=config.hold)
     env = TaskEnv(task, 1, robots=like, seed=run.seed, **place_of(config, run))
-    on_course = task.name == "path"
-    seconds = config.seconds or (min(task.trial_s, LONGEST_S) if on_course else TRIAL_S)
-    commands = None
-    if config.command is not None:
-        if task.name != "walk":
-            raise InputError(f"command= is for task=walk, not for {task.name}")
-        commands = commands_of(config.command, round(seconds / env.dt), env.dt, within)
-    actor = PolicyActor(policy, skill)
-    trial = run_trial(actor, env, seconds=seconds, seed=run.seed, commands=commands)
-    count = steps_shown(trial)
-    clip = clip_of(task, trial, task.name, steps=count, spacing_m=GROUND_M)
-    path = course_of(task, trial) if on_course else None
-    return Shot(robot, clip, path=path, title=f"{folder.name}: {task.name}")
+    shot, fell = films.of_policy(
+        PolicyActor(policy, skill),
+        env,
+        seconds=config.seconds,
+        command=config.command,
+        seed=run.seed,
+    )
+    if fell is not None:
+        say(f"the robot failed after {fell:.1f} s, where the film ends")
+    return shot, f"{folder.name}: {task.name}"
 
 
-def steps_shown(trial: Trial) -> int:
-    """Steps until robot 0 falls or has walked its path; says so where it falls."""
-    fell, ended = trial.fell[:, 0], trial.seen.get("finished", trial.fell)[:, 0]
-    over = (fell | ended).nonzero()
-    count = len(fell) if not len(over) else int(over[0]) + 1
-    if bool(fell[:count].any()):
-        say(f"the robot failed after {count * trial.dt:.1f} s, where the film ends")
-    return count
-
-
-def commands_of(
-    value: Any, steps: int, dt: float, within: CommandRange | Sequence[Sequence[float]]
-) -> torch.Tensor:
-    """command= over control steps (T, 1, 3): [forward, left, turn], or several [from_s, forward,
-    left, turn]. Raises InputError."""
-    rows: Any = value if value and isinstance(value[0], list) else [[0.0, *value]]
-    if not all(
-        isinstance(row, list) and len(row) == 4 and all(map(_is_number, row)) for row in rows
-    ):
-        raise InputError(
-            f"command={value}: [forward m/s, left m/s, turn rad/s] is expected, or a list of rows"
-            " [from_s, forward, left, turn]"
-        )
-    table = np.array(rows, dtype=np.float64)
-    for name, column, (low, high) in zip(COMMAND_NAMES, table[:, 1:].T, within, strict=True):
-        if column.min() < low - 1e-9 or column.max() > high + 1e-9:
-            raise InputError(
-                f"command={value}: {name} from {low:g} to {high:g} is what the policy knows"
-            )
-    if table[0, 0] != 0.0 or (np.diff(table[:, 0]) <= 0.0).any():
-        raise InputError(f"command={value}: times must rise from 0")
-    row = np.searchsorted(table[:, 0], np.arange(max(1, steps)) * dt + 1e-9, side="right") - 1
-    return torch.tensor(table[row, 1:], dtype=torch.float32).unsqueeze(1)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def course_of(task: Any, trial: Trial) -> np.ndarray:
-    """The path (S, 2) where robot 0 began it, in the world [m]."""
-    w, x, y, z = (float(v) for v in trial.qpos[0, 3:7])
-    yaw = np.arctan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
-    turn = np.array([[np.cos(yaw), -np.sin(yaw)], [np.sin(yaw), np.cos(yaw)]])
-    points = task.course.point.cpu().double().numpy()
-    along = points[: round(task.course.length / 0.02) : 5]
-    return np.asarray(along @ turn.T + trial.qpos[0, :2].numpy())
-
-
-def of_module(config: Render, run: Run, robot: Robot) -> Shot:
+def of_module(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     """A module that imitates a clip, its reference as a ghost, the recording beside."""
     motions = motion_of(config, robot)
     [motion] = motions.motions
-    folder = modules.find(str(config.module))
-    skill = SkillModule.load(folder, run.device)
-    skill.check_robot(robot)
+    folder, skill, like = module_of(config, run, robot)
     skill.check_encoder(robot)
-    like, place = robots_config_of(config, skill, hold=config.hold), place_of(config, run)
-    env = TaskEnv(Imitation(robot, motions=motions), 1, robots=like, seed=run.seed, **place)
-    first = torch.zeros(1, dtype=torch.long)
-    found = track(skill, env, first, env.task.reference.start[first.to(env.device)])
-    steps = int(found.steps[0])
-    if steps < motion.num_frames - 1:
-        say(f"the robot lost the motion after {steps / motion.rate_hz:.1f} s, where the film ends")
-    motion = motion.crop(0, max(2, min(steps + 1, len(found.qpos))))
-    return recorded(
-        config,
-        robot,
-        motion,
-        found.qpos[: motion.num_frames, 0].numpy(),
-        f"{folder.name} tracks {motion.name}",
-    )
+    task, place = Imitation(robot, motions=motions), place_of(config, run)
+    env = TaskEnv(task, 1, robots=like, seed=run.seed, **place)
+    shot, lost = films.of_module(skill, env, motion, recording_of(config, robot, motion))
+    if lost is not None:
+        say(f"the robot lost the motion after {lost:.1f} s, where the film ends")
+    return shot, f"{folder.name} tracks {motion.name}"
 
 
-def of_motion(config: Render, run: Run, robot: Robot) -> Shot:
+def of_motion(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     """A motion of the dataset beside its recording."""
     [motion] = motion_of(config, robot).motions
-    return recorded(config, robot, motion, None, motion.name)
+    return films.of_motion(robot, motion, recording_of(config, robot, motion)), motion.name
 
 
-def of_rollouts(config: Render, run: Run, robot: Robot) -> Shot:
+def of_rollouts(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     """A clip of an evaluation's rollouts.h5 and its ghost."""
     found = read_rollouts(str(config.rollouts))
-    robot = robots.load(found.robot)
     chosen = {clip.name: clip for clip in found.clips}
-    clip = chosen[one_named("clip", config.clip, list(chosen))]
+    clip = chosen[one_named(config.clip, list(chosen))]
     first, last = cut(config, len(clip.qpos), clip.rate_hz)
     part = slice(first, max(first + 1, min(last, clip.tracked_frames)))
-    shown = ReplayClip(
-        clip.name, clip.qpos[part], clip.rate_hz, reference=clip.reference_qpos[part]
-    )
-    return Shot(robot, shown, title=clip.name)
+    reference = clip.reference_qpos[part]
+    shown = ReplayClip(clip.name, clip.qpos[part], clip.rate_hz, reference=reference)
+    return Shot(robots.load(found.robot), shown), clip.name
+
+
+# what a film may be of; the first that is given
+SUBJECTS = {"policy": of_policy, "module": of_module, "rollouts": of_rollouts, "data": of_motion}
 
 
 # --- motions and their recordings ---
@@ -357,17 +272,17 @@ def motion_of(config: Render, robot: Robot) -> MotionSet:
     if config.data is None:
         raise InputError("npmp render module=... needs data=... (the motion dataset, HDF5)")
     motions = load_motions(config.data, robot, None)
-    motion = motions[one_named("clip", config.clip, motions.names)]
+    motion = motions[one_named(config.clip, motions.names)]
     return replace(motions, motions=(motion.crop(*cut(config, motion.num_frames, motion.rate_hz)),))
 
 
-def one_named(key: str, value: Any, names: Sequence[str]) -> str:
-    """One of some names; the first where none is asked for. Raises InputError."""
+def one_named(clip: str | None, names: Sequence[str]) -> str:
+    """The clip that is asked for, or the first. Raises InputError."""
     if not names:
         raise InputError("there are no clips in it")
-    if value is not None and str(value) not in names:
-        raise unknown(key, str(value), names)
-    return names[0] if value is None else str(value)
+    if clip is not None and clip not in names:
+        raise unknown("clip", clip, names)
+    return clip or names[0]
 
 
 def cut(config: Render, frames: int, rate_hz: float) -> tuple[int, int]:
@@ -380,49 +295,20 @@ def cut(config: Render, frames: int, rate_hz: float) -> tuple[int, int]:
     return first, min(frames, first + length)
 
 
-def recorded(
-    config: Render, robot: Robot, motion: ReferenceMotion, qpos: np.ndarray | None, title: str
-) -> Shot:
-    """A motion beside its recording; qpos (T, nq): the robot's own, whose ghost the motion is
-    then."""
-    clip = recording_of(config, robot, motion)
-    drawn: dict[str, Any] = {}
-    if clip is not None:
-        drawn = {
-            "keypoints": keypoints_of(motion, clip, motion.quality.get("body_scale", 1.0)),
-            "bones": bones(clip),
-        }
-    reference = None if qpos is None else motion.qpos
-    shown = ReplayClip(
-        motion.name,
-        motion.qpos if qpos is None else qpos,
-        motion.rate_hz,
-        reference=reference,
-        **drawn,
-    )
-    return Shot(robot, shown, title=title)
-
-
 def recording_of(config: Render, robot: Robot, motion: ReferenceMotion) -> Clip | None:
     """The recording that a motion was made from: of source=, or one of the generated gaits; None
-    where neither has it."""
+    where it is not known."""
     name = motion.recording or motion.name
     if config.source in (None, SYNTHETIC):
-        return (
-            {clip.name: clip for clip in demo_clips()}.get(name)
-            if motion.source.startswith("generated")
-            else None
-        )
-    found = read_recordings(
-        excerpts(config.source, 0, None), robot, options_of_keys(config), with_keys
-    )
+        generated = motion.source.startswith("generated")
+        return next((clip for clip in demo_clips() if generated and clip.name == name), None)
+    chosen = excerpts(config.source, 0, None)
+    found = read_recordings(chosen, robot, options_of_keys(config), with_keys)
     clips = {clip.name: clip for clip in found.clips}
     if not clips:
-        raise InputError(
-            f"source={config.source}: "
-            f"{found.failures[0][1] if found.failures else 'no recording of keypoints'}"
-        )
-    return clips[name] if name in clips or len(clips) > 1 else next(iter(clips.values()))
+        why = found.failures[0][1] if found.failures else "no recording of keypoints"
+        raise InputError(f"source={config.source}: {why}")
+    return clips[name] if name in clips or len(clips) > 1 else found.clips[0]
 
 
 main = Verb("render", Render, run, out="file")

@@ -10,17 +10,15 @@ import numpy as np
 
 from mocap_data.errors import InputError
 from mocap_data.files import new_hdf5, write_json
-from npmp import analysis, modules, ranges
+from npmp import analysis, ranges
 from npmp.analysis.latents import ACTIVE_NATS, LatentUse
 from npmp.analysis.wandering import summarize
-from npmp.envs.robot_batch import RobotBatchConfig
-from npmp.experiments.backend import Simulating, motions_of, robot_of, robots_config_of
+from npmp.experiments.backend import Simulating, module_of, motions_of, robot_of
 from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.inspect import show, show_records, text
 from npmp.experiments.terminal import console, say, table
 from npmp.report import skill_page
 from npmp.robots import Robot
-from npmp.skill import SkillModule
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,18 +84,10 @@ class WanderModule(_OfModule):
         ranges.above_zero(self, "seconds")
 
 
-def opened(config: _OfModule) -> tuple[str, Robot, RobotBatchConfig]:
-    """The module's name, its robot and what stands between the two. Raises InputError where they do
-    not fit."""
-    folder, robot = modules.find(config.module), robot_of(config)
-    skill = SkillModule.load(folder)
-    skill.check_robot(robot)
-    return Path(config.module).name, robot, robots_config_of(config, skill, hold=config.hold)
-
-
 def run_info(config: ModuleInfo, run: Run) -> None:
     """The module's own words, and with data= what its latents carry."""
-    name, robot, like = opened(config)
+    name, robot = Path(config.module).name, robot_of(config)
+    _, _, like = module_of(config, run, robot)
     figures = {"module": name} | analysis.describe(config.module)
     if config.data is not None:
         use = analysis.latent_use(
@@ -142,7 +132,8 @@ def latent_rows(use: LatentUse) -> list[dict[str, float]]:
 
 def run_wander(config: WanderModule, run: Run) -> None:
     """Robots on latents of the prior and on white noise."""
-    name, robot, like = opened(config)
+    name, robot = Path(config.module).name, robot_of(config)
+    _, _, like = module_of(config, run, robot)
     motions = motions_of(config.data, robot, split=config.split)
     trials = analysis.wander(
         config.module,

@@ -21,14 +21,7 @@ from npmp.evaluation.suite import (
     run_scenario,
     setting_of,
 )
-from npmp.experiments.backend import (
-    Simulating,
-    note_other_drives,
-    place_of,
-    policy_of,
-    robot_of,
-    robots_config_of,
-)
+from npmp.experiments.backend import Simulating, note_other_drives, place_of, policy_of, robot_of
 from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.compose import group
 from npmp.experiments.groups import task_of
@@ -108,12 +101,10 @@ def run(config: Suite, run: Run) -> int:
     if task_of(str(run.chosen["task"])) != Walk.name:
         raise InputError(f"npmp evaluate suite is for task=walk, not for {run.chosen['task']}")
     robot, success = robot_of(config), config.success
-    folder, policy, module, skill = policy_of(config.policy, config.module, run.device)
+    folder, policy, module, skill, like = policy_of(config, run, robot)
     policy.check_task(Walk)
-    skill.check_robot(robot)
     within = as_command_range(policy.contract.command_range)
-    base = Walk.resolve(config.task, None, policy.contract.input_settings)
-    like = robots_config_of(config, skill, hold=config.hold)
+    base = Walk.resolve(config.task, None, policy.contract.told)
     note_other_drives(policy.contract.training, config.actuator)
     scenarios = scenarios_of(config)
     recovery = (

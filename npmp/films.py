@@ -1,0 +1,146 @@
+"""What a film shows: a policy at its task, a module that imitates, a motion beside its recording.
+
+Shapes: T frames or control steps. World frame, Z up, metres.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mocap_data.clip import Clip
+from mocap_data.errors import InputError
+from mocap_data.motion import ReferenceMotion
+from npmp.envs import TaskEnv, Trial
+from npmp.evaluation.trial import run_trial
+from npmp.policy import PolicyActor
+from npmp.render import ReplayClip, Shot
+from npmp.report.policy_page import clip_of
+from npmp.robots import Robot
+from npmp.skill import SkillModule
+from npmp.tasks import Imitation
+from npmp.tasks.commands import CommandRange
+from npmp.tasks.velocity import COMMAND_NAMES
+from npmp.tracking import track
+from retarget.recorded import bones, keypoints_of
+
+GROUND_M = 0.05  # between the points of rough ground
+# of a policy by default; of a path, which takes what it takes
+TRIAL_S, LONGEST_S = 10.0, 60.0
+
+
+class Filmed(NamedTuple):
+    """A shot, and when the robot fell or lost its motion, where the shot ends [s]."""
+
+    shot: Shot
+    ended_s: float | None = None
+
+
+def of_policy(
+    actor: PolicyActor,
+    env: TaskEnv[Any],
+    *,
+    seconds: float | None = None,
+    command: list[Any] | None = None,
+    seed: int = 0,
+) -> Filmed:
+    """A policy at its task until the time is up, the path is walked or robot 0 falls.
+
+    Args:
+      command: of task=walk, as `commands_of` takes it; None: as the task draws commands.
+
+    Raises:
+      InputError: for a command that the policy does not know, or of another task.
+    """
+    task: Any = env.task
+    on_course = task.name == "path"
+    seconds = seconds or (min(task.trial_s, LONGEST_S) if on_course else TRIAL_S)
+    commands = None
+    if command is not None:
+        if task.name != "walk":
+            raise InputError(f"command= is for task=walk, not for {task.name}")
+        within = actor.policy.contract.command_range
+        commands = commands_of(command, round(seconds / env.dt), env.dt, within)
+    trial = run_trial(actor, env, seconds=seconds, seed=seed, commands=commands)
+    fell = trial.fell[:, 0]
+    over = (fell | trial.seen.get("finished", trial.fell)[:, 0]).nonzero()
+    count = int(over[0]) + 1 if len(over) else len(fell)
+    clip = clip_of(task, trial, task.name, steps=count, spacing_m=GROUND_M)
+    shot = Shot(env.robot, clip, path=_course(task, trial) if on_course else None)
+    return Filmed(shot, count * trial.dt if bool(fell[:count].any()) else None)
+
+
+def commands_of(
+    value: list[Any], steps: int, dt: float, within: CommandRange | Sequence[Sequence[float]]
+) -> Tensor:
+    """Commands over control steps (T, 1, 3).
+
+    Args:
+      value: [forward m/s, left m/s, turn rad/s], or several [from_s, forward, left, turn].
+      within: lowest and highest of each.
+
+    Raises:
+      InputError: for any other list, times that do not rise from 0, and commands out of range.
+    """
+    rows: Any = value if value and isinstance(value[0], list) else [[0.0, *value]]
+    if not all(
+        isinstance(row, list) and len(row) == 4 and all(type(v) in (int, float) for v in row)
+        for row in rows
+    ):
+        raise InputError(
+            f"command={value}: [forward m/s, left m/s, turn rad/s] is expected, or a list of rows"
+            " [from_s, forward, left, turn]"
+        )
+    table = np.array(rows, dtype=np.float64)
+    for name, column, (low, high) in zip(COMMAND_NAMES, table[:, 1:].T, within, strict=True):
+        if column.min() < low - 1e-9 or column.max() > high + 1e-9:
+            raise InputError(
+                f"command={value}: {name} from {low:g} to {high:g} is what the policy knows"
+            )
+    if table[0, 0] != 0.0 or (np.diff(table[:, 0]) <= 0.0).any():
+        raise InputError(f"command={value}: times must rise from 0")
+    row = np.searchsorted(table[:, 0], np.arange(max(1, steps)) * dt + 1e-9, side="right") - 1
+    return torch.tensor(table[row, 1:], dtype=torch.float32).unsqueeze(1)
+
+
+def _course(task: Any, trial: Trial) -> np.ndarray:
+    """The path (S, 2) where robot 0 began it, in the world [m]."""
+    w, x, y, z = (float(v) for v in trial.qpos[0, 3:7])
+    yaw = np.arctan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
+    turn = np.array([[np.cos(yaw), -np.sin(yaw)], [np.sin(yaw), np.cos(yaw)]])
+    points = task.course.point.cpu().double().numpy()
+    along = points[: round(task.course.length / 0.02) : 5]
+    return np.asarray(along @ turn.T + trial.qpos[0, :2].numpy())
+
+
+def of_module(
+    skill: SkillModule, env: TaskEnv[Imitation], motion: ReferenceMotion, recording: Clip | None
+) -> Filmed:
+    """A module that imitates the one motion of the environment until it loses it, beside the
+    motion's recording."""
+    first = torch.zeros(1, dtype=torch.long)
+    found = track(skill, env, first, env.task.reference.start[first.to(env.device)])
+    steps = int(found.steps[0])
+    part = motion.crop(0, max(2, min(steps + 1, len(found.qpos))))
+    qpos = found.qpos[: part.num_frames, 0].numpy()
+    lost = steps / motion.rate_hz if steps < motion.num_frames - 1 else None
+    return Filmed(of_motion(env.robot, part, recording, qpos), lost)
+
+
+def of_motion(
+    robot: Robot, motion: ReferenceMotion, recording: Clip | None, qpos: np.ndarray | None = None
+) -> Shot:
+    """A motion beside its recording. qpos (T, nq): the robot's own, whose ghost the motion is."""
+    drawn: dict[str, Any] = {}
+    if recording is not None:
+        scale = motion.quality.get("body_scale", 1.0)
+        drawn["keypoints"] = keypoints_of(motion, recording, scale)
+        drawn["bones"] = bones(recording)
+    if qpos is not None:
+        drawn["reference"] = motion.qpos
+    shown = motion.qpos if qpos is None else qpos
+    return Shot(robot, ReplayClip(motion.name, shown, motion.rate_hz, **drawn))
