@@ -12,7 +12,7 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, printable
 from npmp.evaluation.comparison import (
     AXES,
     UNITS,
@@ -29,7 +29,7 @@ from npmp.evaluation.comparison import (
     short,
 )
 from npmp.experiments.command import Keys, Run, Verb
-from npmp.experiments.terminal import clean, console, say
+from npmp.experiments.terminal import console, say
 from npmp.experiments.terminal import table as rich_table
 from npmp.report import compare_page
 from npmp.report.compare_page import apart_rows, cell
@@ -113,7 +113,7 @@ def show(
         lengths = [short(row[axis].mean) for axis in AXES]
         others = [cell(figure) for name, figure in row.items() if name not in AXES]
         shown.add_row(
-            Text(clean(group.label)), str(len(group.runs)), *map(Text, [*lengths, *others])
+            Text(printable(group.label)), str(len(group.runs)), *map(Text, [*lengths, *others])
         )
     console().print(shown)
     columns, rows = apart_rows(groups, apart)

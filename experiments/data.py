@@ -13,9 +13,9 @@ from rich.progress import Progress as Bars
 from mocap_data import catalog
 from mocap_data.catalog import Entry, Report, Source
 from mocap_data.download import Progress
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, one_line
 from npmp.experiments.command import Keys, Run, Verb
-from npmp.experiments.terminal import USER_ERROR, console, one_line, progress_bar, say, table, warn
+from npmp.experiments.terminal import USER_ERROR, console, progress_bar, say, table, warn
 
 NOTES_SHOWN = 5  # of a kind; a set has dozens of files
 

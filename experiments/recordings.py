@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, one_line
 from mocap_data.readers import options_of
 from mocap_data.readers.common import DOG_NAMES, MissingOptions
 from npmp.experiments.command import Keys
-from npmp.experiments.terminal import one_line, warn
+from npmp.experiments.terminal import warn
 from npmp.robots import Robot
 from retarget.sources import Excerpt, Failure, Recordings, excerpts, read_recordings, synthetic
 

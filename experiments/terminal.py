@@ -19,18 +19,11 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeR
 from rich.table import Table
 from rich.text import Text
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, one_line, printable
 from npmp.training.signals import Stopped, silence
 
 OK, INTERNAL_ERROR, USER_ERROR, NOT_PASSED, BROKEN_PIPE, INTERRUPTED = 0, 1, 2, 3, 141, 130
 USER_ERRORS = (InputError, OSError)
-LONGEST = 400  # characters of a message; lists of what exists can be long
-
-
-def clean(text: str) -> str:
-    """Text without what moves a terminal's cursor or changes its colours: such characters are
-    escaped."""
-    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -45,13 +38,13 @@ def console(*, stderr: bool = False) -> Console:
 def say(*lines: str, wrap: bool = False) -> None:
     """Lines on the terminal, brackets as they are. wrap: between words, at its width."""
     for line in lines:
-        console().print(clean(line), highlight=False, markup=False, soft_wrap=not wrap)
+        console().print(printable(line), highlight=False, markup=False, soft_wrap=not wrap)
 
 
 def warn(message: str) -> None:
     """A line on stderr."""
     print_anything(sys.stderr)
-    print(f"npmp: {clean(message)}", file=sys.stderr, flush=True)
+    print(f"npmp: {printable(message)}", file=sys.stderr, flush=True)
 
 
 def table(
@@ -67,7 +60,7 @@ def table(
     for column in columns:
         made.add_column(column, justify="right" if column in right else "left", overflow="fold")
     for row in rows:
-        made.add_row(*(Text(clean(cell)) if isinstance(cell, str) else cell for cell in row))
+        made.add_row(*(Text(printable(cell)) if isinstance(cell, str) else cell for cell in row))
     return made
 
 
@@ -89,14 +82,6 @@ def print_anything(*streams: TextIO) -> None:
 
 
 # --- errors
-
-
-def one_line(error: BaseException) -> str:
-    """The message of an error on one line, an overlong one cut; an OSError as "PATH: reason"."""
-    if isinstance(error, OSError) and error.strerror and error.filename is not None:
-        return clean(f"{os.fspath(error.filename)!s}: {error.strerror}")
-    text = clean(" ".join(str(error).split())) or type(error).__name__
-    return text if len(text) <= LONGEST else text[:LONGEST] + " ..."
 
 
 def report_error(error: BaseException) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 
 MAX_MESSAGE = 1200  # characters; damaged files have names of any length, and lists of them
+LONGEST_LINE = 400  # characters of a message on the terminal
 
 
 class InputError(ValueError):
@@ -23,6 +25,20 @@ class InputError(ValueError):
         if len(line) > MAX_MESSAGE:
             line = f"{line[: MAX_MESSAGE * 3 // 4]} ... {line[-(MAX_MESSAGE // 4) :]}"
         super().__init__(line)
+
+
+def printable(text: str) -> str:
+    """Text without what moves a terminal's cursor or changes its colours: such characters are
+    escaped."""
+    return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
+
+
+def one_line(error: BaseException) -> str:
+    """The message of an error on one line, an overlong one cut; an OSError as "PATH: reason"."""
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return printable(f"{os.fspath(error.filename)!s}: {error.strerror}")
+    text = printable(" ".join(str(error).split())) or type(error).__name__
+    return text if len(text) <= LONGEST_LINE else text[:LONGEST_LINE] + " ..."
 
 
 def counted(number: int, noun: str) -> str:

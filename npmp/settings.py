@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from mocap_data.errors import InputError
+from mocap_data.safe_yaml import read_yaml
 
 T = TypeVar("T")
 
@@ -231,6 +232,18 @@ def _words(hint: Any) -> str:
     if isinstance(origin or hint, type) and issubclass(origin or hint, Mapping):
         return "a mapping"
     return "a mapping" if dataclasses.is_dataclass(hint) else _NAMES.get(hint, str(hint))
+
+
+def read_run_settings(folder: Path) -> tuple[str | None, dict[str, Any]]:
+    """FOLDER/config.yaml of a run: the verb that made it (None where it does not say) and its
+    settings. Raises InputError where it cannot be read."""
+    content = read_yaml(folder / "config.yaml")
+    if not isinstance(content, dict):
+        raise InputError(
+            f"{folder / 'config.yaml'}: not a configuration (keys and values expected)"
+        )
+    verb = content.pop("verb", None)
+    return (None if verb is None else str(verb)), content
 
 
 def flat(value: Any, key: str = "") -> dict[str, Any]:

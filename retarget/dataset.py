@@ -62,7 +62,7 @@ def motions_of(
         meter = QualityMeter(robot)
         measured = [meter.measured(motion) for motion in gathered.motions]
         sets.append(set_of(robot, measured, {"method": "as it came"}))
-    failures = [(gathered.files[name], " ".join(str(error).split())) for name, error in refused]
+    failures = [(gathered.files[name], str(error)) for name, error in refused]
     whole = merged(sets, gathered.origins) if sets else None
     return whole, [*gathered.failures, *failures]
 

@@ -59,12 +59,12 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("npmp.evaluation",),
     ("npmp.analysis", "npmp.training", "npmp.deploy.export"),
     ("npmp.play", "npmp.report"),
-    ("npmp.films",),
+    ("npmp.films", "npmp.inspection"),
     ("npmp",),
     ("npmp.experiments",),
 )
 # where recordings and what is learned of them meet
-MEETING = ("npmp.report", "npmp.films", "npmp.experiments")
+MEETING = ("npmp.report", "npmp.films", "npmp.inspection", "npmp.experiments")
 LAYERS = {name: row for row, names in enumerate(ROWS) for name in names}
 # Third parties that a layer must never import.
 FORBIDDEN: dict[str, tuple[str, ...]] = {

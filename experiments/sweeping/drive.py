@@ -12,7 +12,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from npmp.experiments.terminal import OK, USER_ERROR, console, one_line, table, warn
+from mocap_data.errors import one_line
+from npmp.experiments.terminal import OK, USER_ERROR, console, table, warn
 from npmp.sweeps import drive as driving
 from npmp.sweeps.sweep import FAILED, FINISHED, RUNNING, STOPPED, WAITING, Sweep, SweepProgress
 from npmp.sweeps.workers import Workers

@@ -15,8 +15,7 @@ import numpy.typing as npt
 from scipy import stats
 
 from mocap_data.errors import InputError, unknown
-from mocap_data.safe_yaml import read_yaml
-from npmp.settings import flat
+from npmp.settings import flat, read_run_settings
 from npmp.training.tables import as_number, read_table
 
 FloatArray = npt.NDArray[np.float64]
@@ -147,10 +146,7 @@ def _runs_in(folder: Path) -> list[Path]:
 def read_run(path: Path, score: str) -> TrainingRun:
     """One run folder's settings and the course of one metric. Raises InputError for a folder that
     is damaged or has no such metric."""
-    config = read_yaml(path / "config.yaml")
-    if not isinstance(config, dict):
-        raise InputError(f"{path / 'config.yaml'}: not a configuration (keys and values expected)")
-    verb = config.pop("verb", None)
+    verb, config = read_run_settings(path)
     settings = {key: _text(value) for key, value in flat(config).items() if key not in APART}
     metrics, timing = _table(path / "metrics.csv"), _table(path / "timing.csv")
     if not metrics:

@@ -1,0 +1,208 @@
+"""What a file or folder of motion or of this project is and holds, as plain values.
+
+What is broken is described as far as it can be read; its problems are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+from mocap_data.errors import InputError, one_line, unknown
+from mocap_data.outside import read_json_object, regular_file
+from mocap_data.readers import READERS, is_recording, robot_motions
+from npmp.settings import read_run_settings
+from npmp.training.tables import read_table
+from retarget.findings import (
+    Findings,
+    inspect_description,
+    inspect_hdf5,
+    inspect_recording,
+    inspect_robot_motion,
+    inspect_skeleton,
+)
+
+# what a file of keypoints is called, whatever its format
+RECORDING = "recording"
+KINDS = (RECORDING, *robot_motions.KINDS)
+
+
+def inspect(path: Path, kind: str | None = None) -> Findings:
+    """What `path` is, as plain values; "problems", where there are any, comes last and lists why
+    other verbs would refuse it.
+
+    kind: one of KINDS, for a file that could be several things; None: by its name and contents.
+
+    Raises:
+      InputError: for what does not exist, is of no known kind or cannot be read at all.
+    """
+    if not path.exists():
+        raise InputError(f"no file or folder {str(path)!r}")
+    if kind is not None and kind not in KINDS:
+        raise unknown("kind of file", kind, KINDS)
+    if path.is_dir():
+        return inspect_folder(path)
+    regular_file(path)
+    suffix = path.suffix.lower()
+    if kind == RECORDING:
+        return inspect_recording(path)
+    if kind is None and suffix in (".h5", ".hdf5"):
+        return inspect_hdf5(path)
+    if (motion := kind or robot_motions.kind_of(path)) is not None:
+        return inspect_robot_motion(path, motion)
+    if suffix == ".csv" and robot_motions.ambiguous(path):
+        raise InputError(
+            f"{path}: these could be keypoints, or a robot's motion without a header (columns 4 "
+            f"to 7 are a unit quaternion); give kind={RECORDING} or kind=unitree_csv"
+        )
+    if path.name in FOLDERS:
+        return FOLDERS[path.name](path.parent)
+    if suffix == ".asf":
+        return inspect_skeleton(path)
+    if suffix == ".json" and (found := inspect_description(path)):
+        return found
+    if suffix in READERS:
+        return inspect_recording(path)
+    known = ", ".join(dict.fromkeys([*READERS, ".asf", ".h5"]))
+    folders = "folders of modules, policies, bundles, actuator models, runs, evaluations"
+    raise InputError(f"{path}: no known kind of file; there are: {known}, and {folders}")
+
+
+def inspect_folder(path: Path) -> Findings:
+    """A folder that this project wrote, or one of recordings and robots' motions.
+
+    Raises:
+      InputError: for any other.
+    """
+    if (path / "export.json").is_file() and (found := inspect_description(path / "export.json")):
+        return {**found, "path": str(path)}
+    for marker, describe in FOLDERS.items():
+        if (path / marker).is_file():
+            return describe(path)
+    files = sorted(
+        entry for entry in path.iterdir() if entry.is_file() and entry.suffix.lower() in READERS
+    )
+    kinds = {entry: robot_motions.kind_of(entry) for entry in files}
+    recordings = [entry.name for entry in files if kinds[entry] is None and is_recording(entry)]
+    motions = [f"{entry.name} ({kind})" for entry, kind in kinds.items() if kind is not None]
+    if not recordings and not motions:
+        raise InputError(
+            f"{path}: no skill module, policy, bundle, actuator model, run, evaluation or "
+            f"recordings (looked for {', '.join(FOLDERS)})"
+        )
+    findings: Findings = {
+        "path": str(path),
+        "kind": "folder of recordings" if recordings else "folder of robots' motions",
+    }
+    if recordings:
+        findings["recordings"] = recordings
+    if motions:
+        findings["robots' motions"] = motions
+    return findings
+
+
+# What an artefact is called, by the file that describes it.
+ARTEFACTS = {
+    "module": "skill module",
+    "policy": "policy",
+    "bundle": "bundle",
+    "actuator": "actuator model",
+}
+
+
+def _load(name: str, path: Path) -> None:
+    """Load an artefact, which imports torch."""
+    from npmp import actuators, robots
+    from npmp.deploy.bundle import Bundle
+    from npmp.policy import HighLevelPolicy
+    from npmp.skill import SkillModule
+
+    if name == "module":
+        module = SkillModule.load(path)
+        module.check_robot(robots.load(module.robot))
+    elif name == "policy":
+        robots.load(HighLevelPolicy.load(path).contract.robot)
+    elif name == "bundle":
+        Bundle.read(path).golden()
+    else:
+        actuators.load(path)
+
+
+def inspect_artefact(path: Path, name: str) -> Findings:
+    """A folder with NAME.json and, but for bundles, NAME.safetensors: its contract and the size of
+    its networks as far as they can be read, and whether it can be loaded here."""
+    findings: Findings = {"path": str(path), "kind": ARTEFACTS[name]}
+    readers = [lambda: read_json_object(path / f"{name}.json")]
+    if name != "bundle":
+        readers.append(lambda: tensors(path / f"{name}.safetensors"))
+    for read in readers:
+        try:
+            findings = {**read(), **findings}
+        except (InputError, OSError):
+            continue  # loading raises it, too
+    try:
+        _load(name, path)
+    except (InputError, OSError) as error:
+        return with_problems(findings, [one_line(error)])
+    except (RuntimeError, TypeError, ValueError, KeyError, AttributeError) as error:
+        # contents so far from sound that no check names them
+        return with_problems(findings, [f"cannot be loaded ({one_line(error)})"])
+    return findings
+
+
+def with_problems(findings: Findings, problems: list[str]) -> Findings:
+    """`findings` with the problems, if any, as the last entry."""
+    return {**findings, "problems": problems} if problems else findings
+
+
+def tensors(path: Path) -> Findings:
+    """The number and size of a safetensors file's arrays. Raises InputError for a damaged one."""
+    from npmp.artifact import read_tensors
+
+    arrays = read_tensors(path).values()
+    return {"tensors": len(arrays), "weights": sum(array.numel() for array in arrays)}
+
+
+def inspect_run(path: Path) -> Findings:
+    """A run folder: its settings, how far it came, what it left."""
+    findings: Findings = {"path": str(path), "kind": "run folder"}
+    problems = []
+    try:
+        owner, config = read_run_settings(path)
+        findings["kind"] = "run folder" if owner is None else f"run folder of npmp {owner}"
+        for key in ("robot", "task", "algo", "net", "high_level"):
+            value = config.get(key)
+            name = value.get("name") if isinstance(value, dict) else value
+            if name is not None:
+                findings[key] = name
+        known = ("data", "module", "steps", "seed", "device")
+        findings |= {key: config[key] for key in known if key in config}
+    except InputError as error:
+        problems.append(one_line(error))
+    try:
+        rows = read_table(path / "metrics.csv") if (path / "metrics.csv").is_file() else []
+        if rows:
+            findings["rows of metrics.csv"] = len(rows)
+            # without those that are judged only now and then
+            findings["last metrics"] = {k: v for k, v in rows[-1].items() if k and v}
+    except InputError as error:
+        problems.append(one_line(error))
+    for name in (".", "checkpoints"):
+        if (path / name).is_dir():
+            entries = sorted(entry.name + "/" * entry.is_dir() for entry in (path / name).iterdir())
+            findings["holds" if name == "." else name] = entries
+    return with_problems(findings, problems)
+
+
+def inspect_evaluation(path: Path) -> Findings:
+    """An evaluation folder: its figures."""
+    return {"path": str(path), "kind": "evaluation", **read_json_object(path / "evaluation.json")}
+
+
+# By the file that marks the kind of folder, the most telling first.
+FOLDERS: Mapping[str, Callable[[Path], Findings]] = {
+    **{f"{name}.json": partial(inspect_artefact, name=name) for name in ARTEFACTS},
+    "evaluation.json": inspect_evaluation,
+    "config.yaml": inspect_run,
+}
