@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import webbrowser
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
-from mocap_data.outside import read_json
 from mocap_data.synthetic import GAITS, dog_gait
-from npmp import modules, policies, robots, tasks
+from npmp import robots
 from npmp.envs import RobotBatchConfig, load_motions
 from npmp.experiments.backend import Simulating, robots_config_of
 from npmp.experiments.command import Computing, Run, Verb
 from npmp.experiments.compose import compose, group
 from npmp.experiments.groups import task_of
-from npmp.handover import HandoverActor, Recovery, load_recovery
 from npmp.play import Cast, Session
-from npmp.policy import HighLevelPolicy, PolicyActor, find_module, module_sha256
+from npmp.play.casting import actors_of, recovery_of
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.training.signals import Stopped, signals_noted
@@ -106,80 +104,21 @@ def cast_of(config: Play, chosen: str | None) -> tuple[Cast, str | None]:
     for what does not go together."""
     robot = robots.load(config.robot)
     task = None if chosen is None else task_of(chosen)
-    actors, skill = _actors(config, robot, task)
-    settings: dict[str, Any] = {} if task is None else {task: config.task}
+    actors, skill = actors_of(robot, config.policy, config.module, task)
     cast = Cast(
         robot,
         skill,
         actors,
-        settings,
+        {} if task is None else {task: config.task},
         _presets(config, skill),
         _motions(config.data, robot),
-        _recovery(config.recovery, robot, actors),
+        recovery_of(robot, config.recovery, actors),
         config.threads or 1,
     )
     mode = config.mode or (None if task is None else STARTS.get(task, task))
     if mode is not None and mode not in cast.modes:
         raise InputError(f"no mode '{mode}' with these; there are: {', '.join(cast.modes)}")
     return cast, mode
-
-
-def _recovery(name: str | None, robot: Robot, actors: Mapping[str, PolicyActor]) -> Recovery | None:
-    """The policy that gets a fallen robot up: the named one, else the robot's shipped one where it
-    goes with the walking one."""
-    shipped = f"{robot.name}_recover"
-    if (name is None and shipped not in policies.names()) or name == "none" or "walk" not in actors:
-        return None
-    found = load_recovery(name or shipped, robot)
-    try:
-        HandoverActor(actors["walk"], found.actor, robot)
-    except InputError:
-        if name is not None:
-            raise
-        return None
-    return found
-
-
-def _actors(
-    config: Play, robot: Robot, wanted: str | None
-) -> tuple[dict[str, PolicyActor], SkillModule]:
-    """Policies by their tasks, the named one and shipped ones of the robot, and the module: the
-    named one, the policy's, or a shipped one."""
-    named = None if config.module is None else modules.find(config.module)
-    actors: dict[str, PolicyActor] = {}
-    if config.policy is not None:
-        first = _actor(config.policy, named, robot)
-        task = first.policy.contract.task
-        if wanted is not None and wanted != task:
-            first.policy.check_task(tasks.find(wanted))
-            actors[wanted] = first
-        actors[task] = first
-    sha256 = None if named is None else module_sha256(named)
-    for task in ("walk", "dribble"):
-        name = f"{robot.name}_{task}"
-        if task in actors or name not in policies.names():
-            continue
-        if (
-            sha256 is None
-            or read_json(policies.find(name) / "policy.json")["module_sha256"] == sha256
-        ):
-            actors[task] = _actor(name, named, robot)
-    if named is not None:
-        skill = SkillModule.load(named)
-    elif actors:
-        skill = next(iter(actors.values())).skill
-    else:
-        raise InputError(f"no policy is shipped for '{robot.name}': give policy= or module=")
-    skill.check_robot(robot)
-    return actors, skill
-
-
-def _actor(policy: str, module: Any, robot: Robot) -> PolicyActor:
-    folder = policies.find(policy)
-    found = HighLevelPolicy.load(folder, module=module)
-    skill = SkillModule.load(module or find_module(folder, found.contract.module_sha256))
-    skill.check_robot(robot)
-    return PolicyActor(found, skill)
 
 
 def _presets(config: Play, skill: SkillModule) -> dict[str, RobotBatchConfig]:

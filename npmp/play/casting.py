@@ -1,0 +1,79 @@
+"""Who plays: the policies that are named, and those shipped for a robot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from mocap_data.errors import InputError
+from mocap_data.outside import read_json
+from npmp import modules, policies, tasks
+from npmp.handover import HandoverActor, Recovery, load_recovery
+from npmp.policy import HighLevelPolicy, PolicyActor, find_module, module_sha256
+from npmp.robots import Robot
+from npmp.skill import SkillModule
+
+
+def actors_of(
+    robot: Robot, policy: str | None, module: str | None, wanted: str | None
+) -> tuple[dict[str, PolicyActor], SkillModule]:
+    """Policies by their tasks, the named one and shipped ones of the robot, and the module: the
+    named one, the policy's, or a shipped one.
+
+    Args:
+      wanted: a task that the named policy plays, too.
+
+    Raises:
+      InputError: where there is neither, or they do not go together.
+    """
+    named = None if module is None else modules.find(module)
+    actors: dict[str, PolicyActor] = {}
+    if policy is not None:
+        first = _actor(policy, named, robot)
+        task = first.policy.contract.task
+        if wanted is not None and wanted != task:
+            first.policy.check_task(tasks.find(wanted))
+            actors[wanted] = first
+        actors[task] = first
+    sha256 = None if named is None else module_sha256(named)
+    for task in ("walk", "dribble"):
+        name = f"{robot.name}_{task}"
+        if task in actors or name not in policies.names():
+            continue
+        theirs = read_json(policies.find(name) / "policy.json")["module_sha256"]
+        if sha256 in (None, theirs):
+            actors[task] = _actor(name, named, robot)
+    if named is not None:
+        skill = SkillModule.load(named)
+    elif actors:
+        skill = next(iter(actors.values())).skill
+    else:
+        raise InputError(f"no policy is shipped for '{robot.name}': give policy= or module=")
+    skill.check_robot(robot)
+    return actors, skill
+
+
+def _actor(policy: str, module: Path | None, robot: Robot) -> PolicyActor:
+    folder = policies.find(policy)
+    found = HighLevelPolicy.load(folder, module=module)
+    skill = SkillModule.load(module or find_module(folder, found.contract.module_sha256))
+    skill.check_robot(robot)
+    return PolicyActor(found, skill)
+
+
+def recovery_of(
+    robot: Robot, name: str | None, actors: Mapping[str, PolicyActor]
+) -> Recovery | None:
+    """What gets up a robot that has fallen: the named policy, else the robot's shipped one where it
+    goes with what walks; "none": nothing. Raises InputError where the named one does not."""
+    shipped = f"{robot.name}_recover"
+    if (name is None and shipped not in policies.names()) or name == "none" or "walk" not in actors:
+        return None
+    found = load_recovery(name or shipped, robot)
+    try:
+        HandoverActor(actors["walk"], found.actor, robot)
+    except InputError:
+        if name is not None:
+            raise
+        return None
+    return found
