@@ -59,7 +59,7 @@ ROWS: tuple[tuple[str, ...], ...] = (
     ("npmp.evaluation",),
     ("npmp.analysis", "npmp.training", "npmp.deploy.export"),
     ("npmp.play", "npmp.report"),
-    ("npmp.films", "npmp.inspection"),
+    ("npmp.films", "npmp.inspection", "npmp.installation"),
     ("npmp",),
     ("npmp.experiments",),
 )

@@ -656,11 +656,11 @@ def test_doctor_says_that_it_works(
 
 
 def test_doctor_knows_a_version_out_of_range() -> None:
-    from npmp.experiments import doctor
+    from npmp import installation
 
-    assert doctor.check_requirement("numpy>=1.0")[0] == "ok"
-    assert doctor.check_requirement("numpy<1.0")[0] == "broken"
-    assert doctor.check_requirement("no-such-package-anywhere>=1")[0] == "absent"
+    assert installation.check_requirement("numpy>=1.0")[0] == "ok"
+    assert installation.check_requirement("numpy<1.0")[0] == "broken"
+    assert installation.check_requirement("no-such-package-anywhere>=1")[0] == "absent"
 
 
 def test_a_broken_gl_backend_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from npmp.experiments import doctor
+from npmp import installation
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,7 +19,7 @@ def test_every_extra_says_what_it_is_for() -> None:
     declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"][
         "optional-dependencies"
     ]
-    assert set(doctor.EXTRAS) == set(declared)
+    assert set(installation.EXTRAS) == set(declared)
 
 
 def test_make_installs_every_extra_at_versions_that_fit() -> None:
@@ -41,9 +41,9 @@ def test_make_installs_every_extra_at_versions_that_fit() -> None:
 
 
 def test_an_absent_extra_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "EXTRAS", {"play": "steers a robot"})
-    monkeypatch.setattr(doctor, "requirements", lambda extra=None: ["no-such-package>=1"])
-    (finding,) = doctor.check_extras()
+    monkeypatch.setattr(installation, "EXTRAS", {"play": "steers a robot"})
+    monkeypatch.setattr(installation, "requirements", lambda extra=None: ["no-such-package>=1"])
+    (finding,) = installation.check_extras()
     assert finding.verdict == "absent"
     assert "no-such-package" in finding.detail and "(steers a robot)" in finding.detail
     assert finding.advice == "make install EXTRAS=play   or: pip install 'npmp[play]'"
