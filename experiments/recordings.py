@@ -13,7 +13,15 @@ from mocap_data.readers.common import DOG_NAMES, MissingOptions
 from npmp.experiments.command import Keys
 from npmp.experiments.terminal import warn
 from npmp.robots import Robot
-from retarget.sources import Excerpt, Failure, Recordings, excerpts, read_recordings, synthetic
+from retarget.sources import (
+    Excerpt,
+    Failure,
+    Recordings,
+    described,
+    excerpts,
+    read_recordings,
+    synthetic,
+)
 
 SYNTHETIC = "synthetic"  # the source that needs no recording
 
@@ -40,12 +48,6 @@ def options_of_keys(config: Reading) -> dict[str, Any]:
     """The readers' options that a command's keys give."""
     given = {option: getattr(config, key, None) for key, option in KEYS.items()}
     return {option: value for option, value in given.items() if value is not None}
-
-
-def described(failure: Failure) -> str:
-    """A failure on one line that names the recording."""
-    label, reason = failure
-    return reason if label in reason else f"{label}: {reason}"
 
 
 def report_failures(failures: Sequence[Failure]) -> None:

@@ -4,7 +4,6 @@ judged, and a report."""
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 import sys
 import time
@@ -15,43 +14,30 @@ from typing import Any, Literal
 
 from rich.progress import MofNCompleteColumn
 
-import npmp
 from mocap_data import MotionSet, write_motions
 from mocap_data.errors import InputError, counted
 from mocap_data.hdf5 import schema_of
 from mocap_data.store import SCHEMA
 from npmp import ranges, robots
 from npmp.experiments.command import Run, Verb, made_by
-from npmp.experiments.motion_tables import LEGEND, LEGEND_OF_MARKS, dropped_table, table_of
-from npmp.experiments.recordings import (
-    SYNTHETIC,
-    Reading,
-    described,
-    gather,
-    refuse_nothing,
-    report_failures,
-)
+from npmp.experiments.motion_tables import dropped_table, table_of
+from npmp.experiments.recordings import SYNTHETIC, Reading, gather, refuse_nothing, report_failures
 from npmp.experiments.terminal import console, progress_bar, say, warn
 from npmp.robots import Robot
-from retarget import Cleaned, CleanOptions, Options, clean, cleaning
-from retarget.collection import emptied, uncleaned
-from retarget.dataset import motions_of, of_plausible_size
+from retarget import Cleaned, CleanOptions, Options
+from retarget.collection import emptied
+from retarget.dataset import (
+    cleaned_of,
+    motions_of,
+    nothing_kept,
+    of_plausible_size,
+    with_provenance,
+)
 from retarget.joint_map import JointOptions
-from retarget.overview import is_marked
+from retarget.overview import LEGEND, LEGEND_OF_MARKS, is_marked
 from retarget.plausibility import warning_of
-from retarget.sources import Failure, Origin, Recordings, excerpts
+from retarget.sources import Failure, Recordings, described, excerpts
 
-# Of each reason to drop something the key that decides on it.
-KEY_OF = {
-    cleaning.POSITION: "position_limits",
-    cleaning.VELOCITY: "velocity_limits",
-    cleaning.FEET_FAR: "feet_far_m",
-    cleaning.STANDING: "standing_s",
-    cleaning.ERROR: "max_error_m",
-    cleaning.SELF_COLLISION: "self_collision_m",
-    cleaning.LYING: "body_penetration_m",
-    cleaning.SHORT: "min_chunk_s",
-}
 AUTO = "auto"
 
 
@@ -109,12 +95,17 @@ class Retarget(Reading, Options, CleanOptions):
         Reading.__post_init__(self)
         Options.__post_init__(self)
         CleanOptions.__post_init__(self)
+        _ = self.joints  # in range
+
+    @property
+    def joints(self) -> JointOptions:
+        """The settings of method=joints."""
+        return JointOptions(self.rate_hz, self.time_scale, self.marker_cutoff_hz)
 
 
 def run(config: Retarget, run: Run) -> None:
     """Read, retarget, clean, write, and show what came out."""
     begin = time.perf_counter()
-    joints = joint_options(config)
     given = config.source, config.start, config.stop
     check_out(run.folder, [] if given[0] == SYNTHETIC else [one.path for one in excerpts(*given)])
     page = report_place(config.report, run.folder)
@@ -123,11 +114,12 @@ def run(config: Retarget, run: Run) -> None:
     if config.method == "points" and config.scale is None:
         gathered = of_plausible_size(gathered)
         refuse_nothing(gathered.clips or gathered.motions, gathered.failures)
-    whole, failures = whole_motions(gathered, robot, config, joints)
+    whole, failures = whole_motions(gathered, robot, config)
     clips = {clip.name: clip for clip in gathered.clips}
     found = {m.name: warning_of(m, clips.get(m.name), cleaned=config.clean) for m in whole.motions}
     warnings = {name: why for name, why in found.items() if why}
-    cleaned = cleaned_of(whole, robot, gathered, config)
+    cleaning = part_of(config, CleanOptions) if config.clean else None
+    cleaned = cleaned_of(whole, robot, gathered, cleaning)
     if not cleaned.motions.motions:
         show_warnings(warnings)
         report_failures(failures)
@@ -135,10 +127,9 @@ def run(config: Retarget, run: Run) -> None:
     failures += [
         (name, f"{name}: nothing kept ({why})") for name, why in emptied(whole, cleaned).items()
     ]
-    origins = [gathered.origins[name] for name in whole.names]
-    provenance = provenance_of(cleaned, config, origins, failures)
-    motion_set = dataclasses.replace(cleaned.motions, provenance=provenance)
-    cleaned = dataclasses.replace(cleaned, motions=motion_set)
+    said = {"source": config.source, **part_of(config, Options)}
+    cleaned = with_provenance(cleaned, gathered, failures, said)
+    motion_set = cleaned.motions
     write_motions(run.folder, motion_set)
     show(cleaned, warnings, config.clean)
     frames = sum(clips.get(m.name, m).num_frames for m in whole.motions)
@@ -176,9 +167,6 @@ def show_warnings(warnings: Mapping[str, str]) -> None:
         warn(f"warning: {name} {why}")
 
 
-# --- where things go ---
-
-
 def check_out(out: Path, files: Sequence[Path]) -> None:
     """Refuse to replace a recording, or any other file that is no dataset of motions.
 
@@ -198,7 +186,7 @@ def check_out(out: Path, files: Sequence[Path]) -> None:
         )
 
 
-def report_place(chosen: Any, out: Path) -> Path | None:
+def report_place(chosen: bool | str | None, out: Path) -> Path | None:
     """Where the report goes: beside the dataset, where report= says, or nowhere.
 
     Raises:
@@ -208,11 +196,7 @@ def report_place(chosen: Any, out: Path) -> Path | None:
         return None
     from npmp.report import is_report
 
-    place = (
-        out.with_suffix(".html")
-        if chosen is True or str(chosen) == AUTO
-        else Path(str(chosen)).expanduser()
-    )
+    place = out.with_suffix(".html") if chosen in (True, AUTO) else Path(str(chosen)).expanduser()
     if place.is_dir():
         raise InputError(
             f"report={place} is a folder; a file name is expected, or null for no report"
@@ -227,26 +211,13 @@ def report_place(chosen: Any, out: Path) -> Path | None:
     return place
 
 
-# --- settings ---
-
-
 def part_of(config: Retarget, settings: type[Options] | type[CleanOptions]) -> dict[str, Any]:
     """Those of the keys that are the library's settings."""
     return {entry.name: getattr(config, entry.name) for entry in dataclasses.fields(settings)}
 
 
-def joint_options(config: Retarget) -> JointOptions:
-    """The settings of method=joints. Raises InputError for a value that makes no sense."""
-    return JointOptions(
-        rate_hz=config.rate_hz, time_scale=config.time_scale, cutoff_hz=config.marker_cutoff_hz
-    )
-
-
-# --- stages ---
-
-
 def whole_motions(
-    gathered: Recordings, robot: Robot, config: Retarget, joints: JointOptions
+    gathered: Recordings, robot: Robot, config: Retarget
 ) -> tuple[MotionSet, list[Failure]]:
     """`retarget.dataset.motions_of` behind a progress bar.
 
@@ -262,7 +233,7 @@ def whole_motions(
             lambda done, total, name: bar.update(
                 task, completed=done, total=total, description=f"poses {name}"[:40]
             ),
-            joints=joints if config.method == "joints" else None,
+            joints=config.joints if config.method == "joints" else None,
             asf=config.asf,
         )
     refuse_nothing(whole, failures)
@@ -270,50 +241,6 @@ def whole_motions(
         raise InputError(f"{described(failures[0])} (strict=true: nothing was written)")
     assert whole is not None  # for the type checker
     return whole, failures
-
-
-def cleaned_of(whole: MotionSet, robot: Robot, gathered: Recordings, config: Retarget) -> Cleaned:
-    """The training set; with clean=false the motions as they are."""
-    if not config.clean:
-        return uncleaned(whole)
-    source_of = {
-        name: f"{origin.file}: {gathered.entries[name]}"
-        for name, origin in gathered.origins.items()
-    }
-    return clean(whole, robot, origins=source_of, **part_of(config, CleanOptions))
-
-
-def nothing_kept(whole: MotionSet, cleaned: Cleaned) -> InputError:
-    """The error for a dataset of which cleaning leaves nothing, with the keys that decide."""
-    gone = ", ".join(
-        f"{reason} {s:.1f} s ({KEY_OF[reason]}=)" for reason, s in cleaned.dropped_s.items()
-    )
-    return InputError(
-        f"cleaning leaves nothing of {counted(len(whole.motions), 'recording')}: {gone}; "
-        "clean=false keeps all"
-    )
-
-
-def provenance_of(
-    cleaned: Cleaned, config: Retarget, origins: Sequence[Origin], failures: Sequence[Failure]
-) -> dict[str, str]:
-    """How the dataset was made, as texts."""
-    kept = {motion.recording or motion.name for motion in cleaned.motions.motions}
-    return {
-        **cleaned.motions.provenance,
-        "npmp": npmp.__version__,
-        "source": str(config.source),
-        "recordings": json.dumps(
-            [dataclasses.asdict(origin) for origin in origins if origin.clip in kept]
-        ),
-        **{key: str(value) for key, value in part_of(config, Options).items()},
-        "rate_hz": str(cleaned.motions.motions[0].rate_hz),
-        "seconds": json.dumps(
-            {"read": round(cleaned.seconds_in, 3), "kept": round(cleaned.seconds_kept, 3)}
-        ),
-        "dropped": json.dumps([dataclasses.asdict(entry) for entry in cleaned.dropped]),
-        "failures": json.dumps([described(failure) for failure in failures]),
-    }
 
 
 def show(cleaned: Cleaned, warnings: Mapping[str, str], was_cleaned: bool) -> None:

@@ -1,24 +1,41 @@
-"""From recordings to whole motions of a robot; what cannot be retargeted is listed."""
+"""From recordings to a dataset: whole motions of a robot, cleaned, with how they were made; what
+cannot be retargeted is listed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, counted
 from mocap_data.sanity import wrong_size
 from mocap_data.store import MotionSet
+from npmp import __version__
 from npmp.robots import Robot
-from retarget.collection import Progress, Refused, merged, retarget_all
+from retarget import cleaning
+from retarget.cleaning import Cleaned, clean
+from retarget.collection import Progress, Refused, merged, retarget_all, uncleaned
 from retarget.joint_map import JointOptions, Mapper
 from retarget.people import read_person
 from retarget.pipeline import set_of
 from retarget.quality import QualityMeter
-from retarget.sources import Failure, Recordings
+from retarget.sources import Failure, Recordings, described
+
+# Of each reason to drop something the option that decides on it.
+OPTION_OF = {
+    cleaning.POSITION: "position_limits",
+    cleaning.VELOCITY: "velocity_limits",
+    cleaning.FEET_FAR: "feet_far_m",
+    cleaning.STANDING: "standing_s",
+    cleaning.ERROR: "max_error_m",
+    cleaning.SELF_COLLISION: "self_collision_m",
+    cleaning.LYING: "body_penetration_m",
+    cleaning.SHORT: "min_chunk_s",
+}
 
 
 def of_plausible_size(gathered: Recordings) -> Recordings:
@@ -89,3 +106,45 @@ def _by_joints(
             refused.append((clip.name, error))
         progress(done, len(gathered.clips), clip.name)
     return [set_of(robot, motions, mapper.provenance)] if motions else [], refused
+
+
+def cleaned_of(
+    whole: MotionSet, robot: Robot, gathered: Recordings, options: Mapping[str, Any] | None
+) -> Cleaned:
+    """The training set. options: of `clean`; None: the motions as they are."""
+    if options is None:
+        return uncleaned(whole)
+    files = gathered.files.items()
+    origins = {name: f"{file}: {gathered.entries[name]}" for name, file in files}
+    return clean(whole, robot, origins=origins, **options)
+
+
+def nothing_kept(whole: MotionSet, cleaned: Cleaned) -> InputError:
+    """The error for a dataset of which cleaning leaves nothing, with the options that decide."""
+    gone = ", ".join(
+        f"{reason} {s:.1f} s ({OPTION_OF[reason]}=)" for reason, s in cleaned.dropped_s.items()
+    )
+    return InputError(
+        f"cleaning leaves nothing of {counted(len(whole.motions), 'recording')}: {gone}; "
+        "clean=false keeps all"
+    )
+
+
+def with_provenance(
+    cleaned: Cleaned, gathered: Recordings, failures: Sequence[Failure], said: Mapping[str, Any]
+) -> Cleaned:
+    """The set with how it was made, as texts. said: source and options of retargeting."""
+    motions, origins = cleaned.motions, gathered.origins
+    kept = {motion.recording or motion.name for motion in motions.motions}
+    seconds = {"read": round(cleaned.seconds_in, 3), "kept": round(cleaned.seconds_kept, 3)}
+    provenance = {
+        **motions.provenance,
+        "npmp": __version__,
+        **{key: str(value) for key, value in said.items()},
+        "recordings": json.dumps([asdict(origins[name]) for name in origins if name in kept]),
+        "rate_hz": str(motions.motions[0].rate_hz),
+        "seconds": json.dumps(seconds),
+        "dropped": json.dumps([asdict(entry) for entry in cleaned.dropped]),
+        "failures": json.dumps([described(failure) for failure in failures]),
+    }
+    return replace(cleaned, motions=replace(motions, provenance=provenance))

@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from mocap_data import rotations
 from mocap_data.motion import ReferenceMotion
+from mocap_data.store import MotionSet
 from retarget.plausibility import WRONG, violations_of
-from retarget.quality import overall_rms, trouble
+from retarget.quality import BAD, overall_rms, trouble
 from retarget.split import recording_of
 
 # [m/s] and slower
@@ -28,6 +30,8 @@ KINDS = (*(name for name, _ in SPEEDS), TURN)
 WORST = 12
 # of the worst: chunks of one recording often share what is wrong with it
 PER_RECORDING = 2
+# with more motions the worst are shown
+ROWS = 25
 
 
 def kinds_of(motion: ReferenceMotion) -> tuple[str, ...]:
@@ -107,3 +111,101 @@ def groups_of(motions: Sequence[ReferenceMotion]) -> dict[str, list[ReferenceMot
     """Groups of motions to give medians of: all, and those of each kind of movement."""
     kinds = by_kind(motions).items()
     return {"median": list(motions)} | {f"  {kind} ({len(g)})": g for kind, g in kinds}
+
+
+# --- the table
+
+
+class Column(NamedTuple):
+    """A figure as the table shows it."""
+
+    heading: str
+    key: str
+    factor: float
+    decimals: int
+    # how motions are summed up in the last row
+    summed: str
+
+    def text(self, value: float) -> str:
+        """A value in the column's unit."""
+        return f"{self.factor * value:.{self.decimals}f}" if np.isfinite(value) else "-"
+
+
+COLUMNS = (
+    Column("RMS\ncm", "rms_marker_m", 100.0, 2, "rms"),
+    Column("max\ncm", "max_marker_m", 100.0, 1, "max"),
+    Column("slide\ncm/s", "foot_slide_mps", 100.0, 2, "mean"),
+    Column("slid\n%", "foot_slide_share", 100.0, 1, "mean"),
+    Column("sunk\nmm", "penetration_p99_m", 1000.0, 1, "max"),
+    Column("float\nmm", "float_m", 1000.0, 1, "max"),
+    Column("over\nlimit", "violations", 1.0, 0, "sum"),
+    Column("self\n%", "self_collision_share", 100.0, 1, "mean"),
+    Column("jerk\nrad/s3", "jerk_rms", 1.0, 0, "mean"),
+    Column("legs\ndeg", "leg_orientation_deg", 1.0, 1, "mean"),
+)
+LEGEND = (
+    "Marker error, root mean square and largest; foot slide in stance and its share of steps "
+    "above 5 cm/s; foot below the floor and above it in stance, 99th percentiles; joints beyond "
+    "position or velocity limits; self-collision; joint jerk."
+)
+_BAD_FIGURES = ", ".join(
+    f"{column.heading.split()[0]} {column.factor * BAD[column.key]:g} {column.heading.split()[1]}"
+    for column in COLUMNS
+    if column.key in BAD
+)
+LEGEND_OF_MARKS = (
+    f"! marks a recording that looks misread, or figures that are bad: {_BAD_FIGURES} or more; "
+    f"anything over a limit; {100 * BAD['stance_lost_share']:g} % of stances lost; "
+    f"{1000 * BAD['body_penetration_m']:g} mm of the body in the ground."
+)
+
+
+class Glance(NamedTuple):
+    """A table of motions, cells as text; the first of a row is a name."""
+
+    title: str
+    headings: list[str]
+    rows: list[list[str]]
+    # of all and by kind of movement, where there is more than one motion
+    medians: list[list[str]]
+    # all together, likewise
+    summed: list[str]
+
+
+def glance(motion_set: MotionSet, warnings: Mapping[str, str]) -> Glance:
+    """Motions and their figures, the worst of them where there are many; then medians, by kind of
+    movement too, and all together.
+
+    Mirrors have the figures of what they mirror and are left out. warnings: by name or recording.
+    """
+    shown = motions = originals_of(motion_set.motions)
+    title = f"motions of {motion_set.robot}"
+    if len(motions) > ROWS:
+        shown = worst(motions)
+        most = f"at most {PER_RECORDING} of a recording"
+        title += f": the worst {len(shown)} of {len(motions)}, {most}"
+    columns = [
+        column
+        for column in COLUMNS
+        if any(np.isfinite(figure_of(motion, column.key)) for motion in motions)
+    ]
+
+    def row(name: str, seconds: float, figures: Sequence[float]) -> list[str]:
+        cells = (column.text(value) for column, value in zip(columns, figures, strict=True))
+        return [name, f"{seconds:.1f}", *cells]
+
+    rows = []
+    for motion in shown:
+        mark = " !" if is_marked(motion, warnings) else ""
+        figures = [figure_of(motion, column.key) for column in columns]
+        rows.append(row(motion.name + mark, motion.duration_s, figures))
+    headings = ["s", *(column.heading for column in columns)]
+    if len(motions) < 2:
+        return Glance(title, headings, rows, [], [])
+    medians = []
+    for name, group in groups_of(motions).items():
+        seconds = float(np.median([motion.duration_s for motion in group]))
+        medians.append(row(name, seconds, [median_of(group, column.key) for column in columns]))
+    sums = [summed_up(motions, column.key, column.summed) for column in columns]
+    all_s = sum(motion.duration_s for motion in motions)
+    return Glance(title, headings, rows, medians, row("all", all_s, sums))

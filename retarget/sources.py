@@ -25,6 +25,12 @@ Failure = tuple[str, str]
 Explain = Callable[[Path, Exception], str]
 
 
+def described(failure: Failure) -> str:
+    """A failure on one line that names the recording."""
+    label, reason = failure
+    return reason if label in reason else f"{label}: {reason}"
+
+
 class Excerpt(NamedTuple):
     """A file and the frames of it to use."""
 
