@@ -3,19 +3,14 @@ randomization preset."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import yaml
 
-from mocap_data.errors import InputError
-from mocap_data.files import atomic_path, write_json
-from mocap_data.outside import read_json
+from mocap_data.files import write_json
 from npmp import ranges, report, robots
 from npmp.experiments.command import Keys, Run, Verb, made_by
 from npmp.experiments.compose import group
@@ -26,7 +21,6 @@ from npmp.identification import (
     IdentificationConfig,
     Identified,
     PresetConfig,
-    StandLog,
     drawn,
     excitation,
     identify,
@@ -36,13 +30,12 @@ from npmp.identification import (
     simulated,
     stand_of,
     summary,
+    write_commands,
+    write_preset,
     write_stand_log,
 )
+from npmp.identification.truth import compared, read_truth, write_truth
 from npmp.report import sysid_page
-from npmp.robots import Robot
-from npmp.settings import as_plain
-
-TRUTH = "npmp.stand_truth"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -114,18 +107,14 @@ def run_excite(config: ExciteJoints, run: Run) -> None:
     run.begin()
     hidden = drawn(stand, rng)
     log = simulated(stand, hidden, command, rng, torque=config.torque)
-    write_commands(run.folder / "commands.csv", log, command)
+    write_commands(run.folder / "commands.csv", stand, command)
     write_stand_log(
         run.folder / "log.npz",
         log,
         licence="CC0-1.0",
         source=f"npmp sysid excite, {robot.name}, simulated",
     )
-    joints = {
-        name: dict(zip(KINDS, row, strict=True))
-        for name, row in zip(stand.joints, hidden.tolist(), strict=True)
-    }
-    write_json(run.folder / "truth.json", {"schema": TRUTH, "robot": robot.name, "joints": joints})
+    write_truth(run.folder / "truth.json", robot, stand, hidden)
     widths = ", ".join(
         f"{name} {half:.2f}"
         for name, half in zip(stand.joints, np.ptp(command, axis=0) / 2, strict=True)
@@ -137,24 +126,11 @@ def run_excite(config: ExciteJoints, run: Run) -> None:
     )
 
 
-def write_commands(path: Path, log: StandLog, command: np.ndarray) -> None:
-    """time_s and a column of angles [rad] per joint; a command holds until the next."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["time_s", *log.joints])
-    writer.writerows(
-        [f"{i / log.rate_hz:.6f}", *(f"{angle:.6f}" for angle in row)]
-        for i, row in enumerate(command)
-    )
-    with atomic_path(path) as temporary:
-        temporary.write_text(text.getvalue(), encoding="utf-8")
-
-
 def run_fit(config: FitJoints, run: Run) -> None:
     """OUT/sysid.json, preset.yaml and report.html, and a line per joint."""
     robot = robots.load(config.robot)
     log = of_robot(read_stand_log(config.data), robot)
-    truth = None if config.truth is None else truth_of(config.truth, robot)
+    truth = None if config.truth is None else read_truth(config.truth, robot)
     settings, widths = config.identification, config.preset
     stand = stand_of(robot, log.rate_hz, up=list(config.up), threads=run.threads)
     run.begin()
@@ -167,60 +143,19 @@ def run_fit(config: FitJoints, run: Run) -> None:
         **summary(found),
     }
     if truth is not None:
-        add_truth(result, found, truth)
+        off, result["coverage"] = compared(found, truth)
+        for name, errors in zip(found.joints, off, strict=True):
+            result["joints"][name]["off_by_errors"] = errors
     write_json(run.folder / "sysid.json", result)
     name = f"{robot.name}_identified"
-    write_preset(
-        run.folder / "preset.yaml",
-        preset(found, run.values["randomization"], name, widths),
-        config.data,
-    )
+    made = preset(found, run.values["randomization"], name, widths)
+    write_preset(run.folder / "preset.yaml", made, config.data)
     sysid_page.identified(run.folder / "report.html", stand, log, found, result, made_by(run))
     show(found, result)
     say(
         f"use it: npmp imitate randomization={run.folder / 'preset.yaml'} ...; "
         f"{run.folder / 'report.html'}"
     )
-
-
-def truth_of(path: Path, robot: Robot) -> np.ndarray:
-    """(n, 7) of a truth.json. Raises InputError for any other file, or another robot's."""
-    content = read_json(path)
-    if (
-        not isinstance(content, dict)
-        or content.get("schema") != TRUTH
-        or content.get("robot") != robot.name
-    ):
-        raise InputError(f"{path}: no truth.json of npmp sysid excite robot={robot.name}")
-    try:
-        return np.array(
-            [[float(content["joints"][name][kind]) for kind in KINDS] for name in robot.joint_names]
-        )
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path}: damaged ({error})") from error
-
-
-def add_truth(result: dict[str, Any], found: Identified, truth: np.ndarray) -> None:
-    """How far off each estimate is, in its standard errors, and how many lie within one and two."""
-    miss = found.estimate - truth
-    damping, kd = KINDS.index("damping"), KINDS.index("kd")
-    if not found.error[:, kd].any():  # only their sum was looked for
-        miss[:, damping] += miss[:, kd]
-    looked = found.error > 0.0
-    z = miss / np.where(looked, found.error, np.inf)
-    for j, name in enumerate(found.joints):
-        result["joints"][name]["off_by_errors"] = {
-            kind: float(z[j, k]) for k, kind in enumerate(KINDS) if looked[j, k]
-        }
-    within = {f"within_{n}": float((np.abs(z[looked]) < n).mean()) for n in (1, 2)}
-    result["coverage"] = within | {"parameters": int(looked.sum())}
-
-
-def write_preset(path: Path, content: Mapping[str, Any], data: Path) -> None:
-    """A file as those of conf/randomization."""
-    head = f"# Joints as npmp sysid found them in {data.name!r}\n"
-    with atomic_path(path) as temporary:
-        temporary.write_text(head + yaml.safe_dump(as_plain(content), sort_keys=False))
 
 
 def show(found: Identified, result: Mapping[str, Any]) -> None:

@@ -2,8 +2,14 @@
 
 from npmp.actuators.log import Recording, StandLog, read_stand_log, write_stand_log
 from npmp.identification.estimation import IdentificationConfig, Identified, Prior, identify
-from npmp.identification.excitation import ExcitationConfig, drawn, excitation, simulated
-from npmp.identification.preset import PresetConfig, preset, summary
+from npmp.identification.excitation import (
+    ExcitationConfig,
+    drawn,
+    excitation,
+    simulated,
+    write_commands,
+)
+from npmp.identification.preset import PresetConfig, preset, summary, write_preset
 from npmp.identification.robot_log import of_robot
 from npmp.identification.stand import KINDS, UNITS, Stand, stand_of
 
@@ -27,5 +33,7 @@ __all__ = [
     "simulated",
     "stand_of",
     "summary",
+    "write_commands",
+    "write_preset",
     "write_stand_log",
 ]

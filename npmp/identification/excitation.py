@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
 from mocap_data.errors import InputError
+from mocap_data.files import atomic_path
 from npmp import ranges
 from npmp.actuators.log import Recording, StandLog
 from npmp.identification.stand import ARMATURE, BIAS, DAMPING, FRICTION, KD, KP, Floats, Stand
@@ -169,6 +171,14 @@ def drawn(stand: Stand, rng: np.random.Generator) -> Floats:
         kd * rng.uniform(0.8, 1.2, n),
     )
     return np.stack(values, -1)
+
+
+def write_commands(path: Path, stand: Stand, command: Floats) -> None:
+    """A CSV of time_s and a column of angles [rad] per joint; a command holds until the next."""
+    time = np.arange(len(command)) / stand.rate_hz
+    table, header = np.column_stack((time, command)), ",".join(("time_s", *stand.joints))
+    with atomic_path(path) as temporary:
+        np.savetxt(temporary, table, "%.6f", delimiter=",", header=header, comments="")
 
 
 def simulated(

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import yaml
 
+from mocap_data.files import atomic_path
 from npmp import ranges
 from npmp.identification.estimation import Identified
 from npmp.identification.stand import (
@@ -22,6 +25,7 @@ from npmp.identification.stand import (
     UNITS,
     Floats,
 )
+from npmp.settings import as_plain
 
 # each scaled quantity of a preset -> the parameters that it is the spread of
 _SPREADS = {
@@ -146,6 +150,13 @@ def preset(
     sensors = {**base.get("sensors", {}), "delay_s": delays}
     pushes = {**base.get("pushes", {})}
     return {"name": name, "physics": physics, "pushes": pushes, "sensors": sensors}
+
+
+def write_preset(path: Path, content: Mapping[str, Any], data: Path) -> None:
+    """A preset as a file of conf/randomization. data: the log that it follows from."""
+    head = f"# Joints as npmp sysid found them in {data.name!r}\n"
+    with atomic_path(path) as temporary:
+        temporary.write_text(head + yaml.safe_dump(as_plain(content), sort_keys=False))
 
 
 def _share(values: Floats, errors: Floats, config: PresetConfig) -> float:
