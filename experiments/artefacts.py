@@ -8,16 +8,15 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from mocap_data import MotionSet, outside, read_motions
+from mocap_data import outside, read_motions
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import atomic_path
 from npmp import modules, policies
-from npmp.evaluation.module import top_speed
 from npmp.experiments import imitate
 from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.compose import Values, compose, stored_config
 from npmp.experiments.terminal import console, say, table
-from npmp.modules.cards import CardContent, write_card
+from npmp.modules.cards import CardContent, size_of, write_card
 from npmp.policy import HighLevelPolicy, module_sha256
 from npmp.settings import flat
 from npmp.skill import SkillModule
@@ -209,7 +208,6 @@ def add_module(config: AddModule, run: Run) -> None:
     skill = SkillModule.load(folder / "module")
     name = config.name or folder.resolve().name
     motions = None if config.data is None else read_motions(config.data, robot=skill.robot)
-    speeds = {} if motions is None else {one.name: top_speed(one) for one in motions.motions}
     dtype = config.dtype or skill.contract.weights_dtype
     evaluations = [_read_json(entry, "evaluation.json") for entry in config.evaluations or []]
     content = CardContent(
@@ -217,11 +215,10 @@ def add_module(config: AddModule, run: Run) -> None:
         contract=asdict(skill.contract) | {"weights_dtype": dtype},
         commands=_commands_of(folder, config.data_command, name),
         about=config.about,
-        **({} if motions is None else _size_of(motions)),
+        **({} if motions is None else size_of(motions)),
         hours=hours_of(folder),
         machine=config.machine,
         evaluations=evaluations,
-        speeds=speeds,
         wander=None if config.wander is None else _read_json(config.wander, "wander.json"),
         limits=config.limits,
     )
@@ -246,15 +243,6 @@ def _destination(config: _NewModule, place: Path | None) -> Path:
 def _read_json(place: Path, name: str) -> dict[str, Any]:
     """A JSON object from a file, or from the file `name` of a folder. Raises InputError."""
     return outside.read_json_object(place / name if place.is_dir() else place)
-
-
-def _size_of(motions: MotionSet) -> dict[str, Any]:
-    """Recordings, motions and seconds of a dataset, as `CardContent` has them."""
-    return {
-        "recordings": len({m.recording or m.name for m in motions.motions}),
-        "clips": len(motions.motions),
-        "seconds": float(sum(len(m.qpos) / m.rate_hz for m in motions.motions)),
-    }
 
 
 def _commands_of(folder: Path, data_command: str, name: str) -> list[str]:

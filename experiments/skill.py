@@ -6,19 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from mocap_data.errors import InputError
-from mocap_data.files import new_hdf5, write_json
+from mocap_data.files import write_json
 from npmp import analysis, ranges
-from npmp.analysis.latents import ACTIVE_NATS, LatentUse
-from npmp.analysis.wandering import summarize
+from npmp.analysis.latents import ACTIVE_NATS
+from npmp.analysis.wandering import summarize, write_motions
 from npmp.experiments.backend import Simulating, module_of, motions_of, robot_of
 from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.inspect import show, show_records, text
 from npmp.experiments.terminal import console, say, table
 from npmp.report import skill_page
-from npmp.robots import Robot
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,13 +84,13 @@ def run_info(config: ModuleInfo, run: Run) -> None:
     """The module's own words, and with data= what its latents carry."""
     name, robot = Path(config.module).name, robot_of(config)
     _, _, like = module_of(config, run, robot)
+    motions = motions_of(config.data, robot, split=config.split)
     figures = {"module": name} | analysis.describe(config.module)
-    if config.data is not None:
+    if config.data is not None and motions is not None:
         use = analysis.latent_use(
             config.module,
-            str(config.data),
+            motions,
             robot=robot,
-            split=config.split,
             num_robots=config.envs,
             steps=config.steps,
             seed=run.seed,
@@ -108,26 +104,16 @@ def run_info(config: ModuleInfo, run: Run) -> None:
             "kl_nats_per_step": float(use.kl.sum()),
             "active_dimensions": use.active(),
             "active_above_nats": ACTIVE_NATS,
-            "dimensions": latent_rows(use),
+            "dimensions": use.rows(),
         }
-    elif config.split is not None:
-        raise InputError(f"split={config.split} chooses clips of data=..., which is not given")
-    write_figures(run, "info.json", figures)
+    if run.out is not None:
+        write_json(run.out / "info.json", figures)
     latents = figures.pop("latents", {})
     show(figures)
     if latents:
         rows = latents.pop("dimensions")
         say(f"latents: {text(latents)}")
         show_records("dimensions", rows)
-
-
-def latent_rows(use: LatentUse) -> list[dict[str, float]]:
-    """A mapping per dimension, the one that carries most first."""
-    keys = {"kl_nats": use.kl, "std": use.std, "mean_share": use.mean_share}
-    return [
-        {"dimension": i, **{key: float(values[i]) for key, values in keys.items()}}
-        for i in use.order
-    ]
 
 
 def run_wander(config: WanderModule, run: Run) -> None:
@@ -157,14 +143,9 @@ def run_wander(config: WanderModule, run: Run) -> None:
         "seed": run.seed,
         "latents": summarize(trials, seed=run.seed),
     }
-    write_figures(run, "wander.json", figures)
     if run.out is not None:
-        shown = {
-            f"{kind} {i}": (trial.qpos[:, i].numpy(), trial.up_frames(i))
-            for kind, trial in trials.items()
-            for i in range(trial.qpos.shape[1])
-        }
-        write_motions(run.out / "rollouts.h5", robot, shown, 1.0 / trials["prior"].dt)
+        write_json(run.out / "wander.json", figures)
+        write_motions(run.out / "rollouts.h5", robot, trials)
         if config.report:
             skill_page.wandering(run.out / "report.html", robot, figures, trials, made_by(run))
     show_wandering(figures)
@@ -197,26 +178,6 @@ def show_wandering(figures: dict[str, Any]) -> None:
         "ratio of times up, with 95 %.",
         wrap=True,
     )
-
-
-def write_figures(run: Run, name: str, figures: dict[str, Any]) -> None:
-    """OUT/NAME, where there is an OUT."""
-    if run.out is not None:
-        write_json(run.out / name, figures)
-
-
-def write_motions(
-    path: Path, robot: Robot, motions: dict[str, tuple[np.ndarray, int]], rate_hz: float
-) -> None:
-    """rollouts.h5: a group per robot with qpos (T, nq), rate_hz and up_frames, the frames until its
-    fall."""
-    with new_hdf5(path, track_order=True) as file:
-        file.attrs["robot"] = robot.name
-        file.attrs["joint_names"] = list(robot.joint_names)
-        for name, (qpos, frames) in motions.items():
-            group = file.create_group(name)
-            group.attrs["rate_hz"], group.attrs["up_frames"] = rate_hz, min(frames, len(qpos))
-            group.create_dataset("qpos", data=qpos, compression="gzip", compression_opts=1)
 
 
 _common: Any = {"out": "optional_folder", "positional": ("module",), "devices": ("cpu",)}

@@ -40,6 +40,14 @@ class LatentUse(NamedTuple):
         """Dimensions that carry more than `ACTIVE_NATS` a step."""
         return int((self.kl > ACTIVE_NATS).sum())
 
+    def rows(self) -> list[dict[str, float]]:
+        """A mapping per dimension, the one that carries most first."""
+        keys = {"kl_nats": self.kl, "std": self.std, "mean_share": self.mean_share}
+        return [
+            {"dimension": i, **{key: float(values[i]) for key, values in keys.items()}}
+            for i in self.order
+        ]
+
 
 def latent_use(
     module: Module,

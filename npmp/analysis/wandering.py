@@ -3,12 +3,14 @@ noise."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from mocap_data.files import new_hdf5
 from mocap_data.store import MotionSet
 from npmp import robots
 from npmp.actors import PriorActor
@@ -227,3 +229,17 @@ def summarize(trials: dict[str, Wandering], *, seed: int = 0) -> dict[str, Any]:
             ratio = ratio_of_means(trials["prior"].up_s, trial.up_s, seed=seed)
             figures[kind]["prior_up_ratio"] = ratio._asdict()
     return figures
+
+
+def write_motions(path: Path, robot: Robot, trials: Mapping[str, Wandering]) -> None:
+    """rollouts.h5: a group "KIND i" per robot shown with qpos (T, nq), rate_hz and up_frames, the
+    frames until its fall."""
+    with new_hdf5(path, track_order=True) as file:
+        file.attrs["robot"] = robot.name
+        file.attrs["joint_names"] = list(robot.joint_names)
+        for kind, trial in trials.items():
+            for i in range(trial.qpos.shape[1]):
+                qpos, group = trial.qpos[:, i].numpy(), file.create_group(f"{kind} {i}")
+                group.attrs["rate_hz"] = 1.0 / trial.dt
+                group.attrs["up_frames"] = min(trial.up_frames(i), len(qpos))
+                group.create_dataset("qpos", data=qpos, compression="gzip", compression_opts=1)

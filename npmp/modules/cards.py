@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from mocap_data.errors import InputError
+from mocap_data.motion import speeds
+from mocap_data.store import MotionSet
 
 # clips that are nowhere faster are scored on their own as well
 FAST_MPS = 2.0
@@ -46,6 +48,17 @@ class CardContent:
     wander: Mapping[str, Any] | None = None
     # sentences of the author's
     limits: str = ""
+
+
+def size_of(motions: MotionSet) -> dict[str, Any]:
+    """What `CardContent` says of a dataset."""
+    every = motions.motions
+    return {
+        "recordings": len({m.recording or m.name for m in every}),
+        "clips": len(every),
+        "seconds": float(sum(len(m.qpos) / m.rate_hz for m in every)),
+        "speeds": {m.name: float(speeds(m).max()) for m in every},
+    }
 
 
 def write_card(content: CardContent) -> str:
