@@ -9,14 +9,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import torch
-from torch import Tensor
+from typing import Any
 
 from mocap_data import MotionSet, demo_clips
 from npmp.devices import cpus, seed_everything
@@ -24,7 +18,6 @@ from npmp.envs import load_motions
 from npmp.experiments.command import Run, Verb, run_of
 from npmp.experiments.compose import compose, split
 from npmp.robots import Robot
-from npmp.sim import Simulator
 from retarget import retarget_many
 
 
@@ -49,61 +42,9 @@ def settings(command: Verb, keys: list[str], required: list[tuple[str, str]]) ->
     return config, run_of(job, None, threads, job.values)
 
 
-def finished(device: torch.device) -> float:
-    """The time [s] once everything that the device was asked to do is done."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter()
-
-
 def motions_of(data: Path | None, robot: Robot) -> MotionSet:
     """The dataset, else the generated dog gaits."""
     return retarget_many(demo_clips(), robot) if data is None else load_motions(data, robot)
-
-
-class Asked(NamedTuple):
-    """A control step that a simulator was asked for."""
-
-    state: Tensor  # (n, size) the simulator's, before
-    ctrl: Tensor  # (n, nu) [rad]
-    previous: Tensor | None  # (n, nu) [rad] where the hold is of first order
-
-
-@contextmanager
-def noted(sim: Simulator) -> Iterator[list[Asked]]:
-    """What the simulator is asked for while the context lasts."""
-    asked: list[Asked] = []
-    step = sim.step
-
-    def noting(ctrl: Tensor, previous: Tensor | None = None) -> None:
-        asked.append(
-            Asked(sim.snapshot(), ctrl.clone(), None if previous is None else previous.clone())
-        )
-        step(ctrl, previous)
-
-    sim.step = noting  # type: ignore[method-assign]
-    yield asked
-    sim.step = step  # type: ignore[method-assign]
-
-
-def bare(sim: Simulator, asked: list[Asked]) -> float:
-    """Seconds that the bare physics takes for what was `noted`, which is forgotten; the simulator
-    is left as it was.
-
-    The same steps from the same states, on the same threads and by the simulator's own call: a busy
-    machine slows both alike. With states on a GPU the transfers are part of it.
-    """
-    now, seconds = sim.snapshot(), 0.0
-    # not the watched one
-    step: Any = type(sim).step
-    for state, ctrl, previous in asked:
-        sim.restore(state)
-        begin = finished(sim.device)
-        step(sim, ctrl, previous)
-        seconds += finished(sim.device) - begin
-    sim.restore(now)
-    asked.clear()
-    return seconds
 
 
 def show(name: str, robot: str, figures: dict[str, Any]) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 from npmp import robots, tasks
 from npmp.experiments import imitate
 from npmp.experiments.backend import place_of, robots_config_of
-from npmp.experiments.benchmarks import bare, finished, motions_of, noted, parser, settings, show
+from npmp.experiments.benchmarks import motions_of, parser, settings, show
+from npmp.training.timing import bare, finished, noted
 
 # control steps of a block
 BLOCK = 16

@@ -6,8 +6,6 @@ that the simulator was asked for.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -15,19 +13,12 @@ import torch
 from npmp import robots
 from npmp.envs import TaskEnv
 from npmp.experiments import imitate
-from npmp.experiments.benchmarks import bare, finished, motions_of, noted, parser, settings, show
+from npmp.experiments.benchmarks import motions_of, parser, settings, show
 from npmp.experiments.command import Run
 from npmp.tasks import Imitation
 from npmp.training.imitation import make_trainer
 from npmp.training.model_based import ModelBasedTrainer
-
-# the trainers' methods whose time is shown, and as what
-SECTIONS = {
-    "_collect": "sampler",
-    "collect": "sampler",
-    "fit": "model_fit",
-    "improve_policy": "imagination",
-}
+from npmp.training.timing import bare, finished, noted, timed
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -91,43 +82,6 @@ def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]
         },
         "device": config.device,
     }
-
-
-@contextmanager
-def timed(trainer: Any, device: torch.device) -> Iterator[dict[str, float]]:
-    """Seconds spent in each of `SECTIONS` that the trainer has, counted while the context lasts.
-
-    A GPU finishes each section before the next begins, so they are a little longer there than
-    unwatched.
-    """
-    sections = {method: name for method, name in SECTIONS.items() if hasattr(trainer, method)}
-    spent = dict.fromkeys(sections.values(), 0.0)
-
-    methods = {method: getattr(trainer, method) for method in sections}
-    for method, function in methods.items():
-        setattr(trainer, method, _Watched(function, spent, sections[method], device))
-    yield spent
-    for method, function in methods.items():
-        setattr(trainer, method, function)
-
-
-class _Watched:
-    """A method, or an object that is called as one, whose calls add their seconds to
-    spent[name]."""
-
-    def __init__(
-        self, method: Callable[..., Any], spent: dict[str, float], name: str, device: torch.device
-    ):
-        self._method, self._spent, self._name, self._device = method, spent, name, device
-
-    def __call__(self, *arguments: Any) -> Any:
-        begin = finished(self._device)
-        result = self._method(*arguments)
-        self._spent[self._name] += finished(self._device) - begin
-        return result
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._method, name)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,111 @@
+"""Where the time of training goes: in a trainer's parts, and in the bare physics on the same
+states."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from npmp.sim import Simulator
+
+# the trainers' methods whose time is shown, and as what
+SECTIONS = {
+    "_collect": "sampler",
+    "collect": "sampler",
+    "fit": "model_fit",
+    "improve_policy": "imagination",
+}
+
+
+def finished(device: torch.device) -> float:
+    """The time [s] once everything that the device was asked to do is done."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return time.perf_counter()
+
+
+class Asked(NamedTuple):
+    """A control step that a simulator was asked for."""
+
+    state: Tensor  # (n, size) the simulator's, before
+    ctrl: Tensor  # (n, nu) [rad]
+    previous: Tensor | None  # (n, nu) [rad] where the hold is of first order
+
+
+@contextmanager
+def noted(sim: Simulator) -> Iterator[list[Asked]]:
+    """What the simulator is asked for while the context lasts."""
+    asked: list[Asked] = []
+    step = sim.step
+
+    def noting(ctrl: Tensor, previous: Tensor | None = None) -> None:
+        asked.append(
+            Asked(sim.snapshot(), ctrl.clone(), None if previous is None else previous.clone())
+        )
+        step(ctrl, previous)
+
+    sim.step = noting  # type: ignore[method-assign]
+    yield asked
+    sim.step = step  # type: ignore[method-assign]
+
+
+def bare(sim: Simulator, asked: list[Asked]) -> float:
+    """Seconds that the bare physics takes for what was `noted`, which is forgotten; the simulator
+    is left as it was.
+
+    The same steps from the same states, on the same threads and by the simulator's own call: a busy
+    machine slows both alike. With states on a GPU the transfers are part of it.
+    """
+    now, seconds = sim.snapshot(), 0.0
+    # not the watched one
+    step: Any = type(sim).step
+    for state, ctrl, previous in asked:
+        sim.restore(state)
+        begin = finished(sim.device)
+        step(sim, ctrl, previous)
+        seconds += finished(sim.device) - begin
+    sim.restore(now)
+    asked.clear()
+    return seconds
+
+
+@contextmanager
+def timed(trainer: Any, device: torch.device) -> Iterator[dict[str, float]]:
+    """Seconds spent in each of `SECTIONS` that the trainer has, counted while the context lasts.
+
+    A GPU finishes each section before the next begins, so they are a little longer there than
+    unwatched.
+    """
+    sections = {method: name for method, name in SECTIONS.items() if hasattr(trainer, method)}
+    spent = dict.fromkeys(sections.values(), 0.0)
+
+    methods = {method: getattr(trainer, method) for method in sections}
+    for method, function in methods.items():
+        setattr(trainer, method, _Watched(function, spent, sections[method], device))
+    yield spent
+    for method, function in methods.items():
+        setattr(trainer, method, function)
+
+
+class _Watched:
+    """A method, or an object that is called as one, whose calls add their seconds to
+    spent[name]."""
+
+    def __init__(
+        self, method: Callable[..., Any], spent: dict[str, float], name: str, device: torch.device
+    ):
+        self._method, self._spent, self._name, self._device = method, spent, name, device
+
+    def __call__(self, *arguments: Any) -> Any:
+        begin = finished(self._device)
+        result = self._method(*arguments)
+        self._spent[self._name] += finished(self._device) - begin
+        return result
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._method, name)
