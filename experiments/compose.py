@@ -11,18 +11,15 @@ paths are taken as they stand.
 
 from __future__ import annotations
 
-import ast
 import dataclasses
 import functools
-import inspect
 import itertools
 import os
 import re
-import textwrap
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +32,7 @@ from mocap_data.safe_yaml import MAX_NUMBER
 from npmp.experiments import groups
 from npmp.experiments.inferred import inferred
 from npmp.experiments.setting_files import CONF, Values, load
-from npmp.settings import as_plain, from_value, hints_of, unknown_setting
+from npmp.settings import as_plain, default_of, from_value, help_of, hints_of, unknown_setting
 
 MULTIRUN = ("-m", "--multirun")
 PRESETS = ("experiment", "sweep")  # choices that set keys of the whole command
@@ -172,7 +169,7 @@ def typed(verb: str, keys: type, values: Values) -> Any:
             inner = {name: entry for name, entry in value.items() if name != "name"}
             arguments[key] = from_value(schema, inner, key)
     for key, entry in known.items():
-        if key not in arguments and _required(entry):
+        if key not in arguments and default_of(entry) is MISSING:
             said = help_of(keys).get(key, "")
             raise InputError(f"npmp {verb} needs {key}=..." + (f" ({said})" if said else ""))
     try:
@@ -185,23 +182,8 @@ def typed(verb: str, keys: type, values: Values) -> Any:
 
 def defaults(keys: type) -> Values:
     """The defaults of a command's own keys; those of groups are their choices'."""
-    usual = {key: entry for key, entry in _fields(keys).items() if not _required(entry)}
-    return {
-        key: as_plain(default_of(entry)) for key, entry in usual.items() if not _is_group(keys, key)
-    }
-
-
-def default_of(entry: dataclasses.Field[Any]) -> Any:
-    """A field's default, MISSING where it has none."""
-    if entry.default_factory is not dataclasses.MISSING:
-        return entry.default_factory()
-    return entry.default
-
-
-@functools.cache
-def help_of(keys: type) -> dict[str, str]:
-    """The comment above each field of a dataclass, and of those that it derives from."""
-    return {name: text for base in reversed(keys.__mro__) for name, text in _comments(base).items()}
+    own = {key: default_of(e) for key, e in _fields(keys).items() if not _is_group(keys, key)}
+    return {key: as_plain(value) for key, value in own.items() if value is not MISSING}
 
 
 def merge(values: Values, other: Mapping[str, Any]) -> Values:
@@ -490,26 +472,6 @@ def _stored(verb: str, given: Mapping[str, str]) -> Values:
 # --- dataclasses
 
 
-@functools.cache
-def _comments(cls: type) -> dict[str, str]:
-    """The comments above a dataclass's own fields, or beside them."""
-    if not dataclasses.is_dataclass(cls):
-        return {}
-    lines = textwrap.dedent(inspect.getsource(cls)).splitlines()
-    body = ast.parse("\n".join(lines)).body[0]
-    assert isinstance(body, ast.ClassDef)
-    found = {}
-    for node in body.body:
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            first = node.lineno - 1
-            while lines[first - 1].lstrip().startswith("#"):
-                first -= 1
-            beside = lines[(node.end_lineno or node.lineno) - 1][node.end_col_offset :]
-            said = [line.strip().lstrip("# ") for line in (*lines[first : node.lineno - 1], beside)]
-            found[node.target.id] = " ".join(filter(None, said))
-    return found
-
-
 def _fields(keys: type) -> dict[str, dataclasses.Field[Any]]:
     return {entry.name: entry for entry in dataclasses.fields(keys) if entry.init}
 
@@ -520,7 +482,3 @@ def _groups(keys: type) -> list[str]:
 
 def _is_group(keys: type, key: str) -> bool:
     return "group" in _fields(keys)[key].metadata
-
-
-def _required(entry: dataclasses.Field[Any]) -> bool:
-    return entry.default is dataclasses.MISSING and entry.default_factory is dataclasses.MISSING

@@ -9,6 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from npmp.settings import as_plain, default_of, help_of
+
+Row = tuple[str, str]
+
 OVERVIEW = Path(__file__).with_name("overview.txt")
 SOURCES = (
     "where a value comes from: [P] robot-NPMP (Bohez et al. 2022), [P*] that paper at second "
@@ -45,18 +49,20 @@ def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
     ]
     if examples := _examples(keys):
         lines += ["", "examples:", *(f"  {example}" for example in examples)]
-    help_of, chosen = compose.help_of(keys), dict(compose.split(given, command.positional))
+    about, chosen = help_of(keys), dict(compose.split(given, command.positional))
     rows, choices, inner = [], [], []
     for field in sorted(fields, key=lambda field: field.name in ("out", "seed", "device", "debug")):
         if "group" not in field.metadata:
-            rows += _settings(field.name, _default(field), help_of.get(field.name, ""))
+            value = as_plain(default_of(field))
+            value = "???" if value is dataclasses.MISSING else value
+            rows += _settings(field.name, field, value, about.get(field.name, ""))
             continue
         listed = groups.names(name, field.name)
         preset = chosen.get(field.name, field.metadata["group"])
         choices.append(
             (
-                f"{field.name}={_shown(preset)}",
-                f"{help_of.get(field.name, '')}; one of: {', '.join(listed)}".lstrip("; "),
+                f"{field.name}={as_text(preset)}",
+                f"{about.get(field.name, '')}; one of: {', '.join(listed)}".lstrip("; "),
             )
         )
         if preset in listed and field.name not in ("scenario",):
@@ -78,57 +84,30 @@ def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
     )
 
 
-def _settings(key: str, default: Any, about: str) -> list[tuple[str, str]]:
-    """A key with its default and help; of a nested dataclass each of its keys."""
-    if dataclasses.is_dataclass(default) and not isinstance(default, type):
-        from npmp.settings import as_plain
+def _settings(key: str, field: dataclasses.Field[Any], value: Any, about: str) -> list[Row]:
+    """A key with its value and help; of a nested dataclass each of its keys."""
+    default = default_of(field)
+    if not dataclasses.is_dataclass(default) or not isinstance(value, dict):
+        return [(f"{key}={as_text(value)}", about)]
+    head = [(f"{key}.", about)] if about else []
+    return head + _inner(key, type(default), value)
 
-        head = [(f"{key}.", about)] if about else []
-        return head + _inner(key, type(default), as_plain(default))
-    return [(f"{key}={_shown(default)}", about)]
 
-
-def _inner(at: str, schema: Any, values: dict[str, Any]) -> list[tuple[str, str]]:
+def _inner(at: str, schema: type, values: Mapping[str, Any]) -> list[Row]:
     """The keys of a dataclass below a place."""
-    from npmp.experiments.compose import help_of
-
-    rows: list[tuple[str, str]] = []
-    if not dataclasses.is_dataclass(schema) or not isinstance(schema, type):
-        return rows
     about = help_of(schema)
-    for field in dataclasses.fields(schema):
-        if field.name not in values:
-            continue
-        value, key = values[field.name], f"{at}.{field.name}"
-        default = _default(field)
-        if (
-            dataclasses.is_dataclass(default)
-            and isinstance(value, dict)
-            and not isinstance(default, type)
-        ):
-            rows += [(f"{key}.", about[field.name])] if field.name in about else []
-            rows += _inner(key, type(default), value)
-        else:
-            rows.append((f"{key}={_shown(value)}", about.get(field.name, "")))
-    return rows
-
-
-def _default(field: dataclasses.Field[Any]) -> Any:
-    from npmp.experiments.compose import default_of
-
-    found = default_of(field)
-    return "???" if found is dataclasses.MISSING else found
-
-
-def _shown(value: Any) -> str:
-    from npmp.settings import as_plain
-
-    plain = as_plain(value)
-    text = (
-        {None: "null", True: "true", False: "false"}[plain]
-        if plain is None or isinstance(plain, bool)
-        else str(plain)
+    rows = (
+        _settings(f"{at}.{field.name}", field, values[field.name], about.get(field.name, ""))
+        for field in dataclasses.fields(schema)
+        if field.name in values
     )
+    return [row for several in rows for row in several]
+
+
+def as_text(value: Any) -> str:
+    """A value as the command line writes it, "..." for a long one."""
+    words = {None: "null", True: "true", False: "false"}
+    text = words[value] if value is None or isinstance(value, bool) else str(value)
     text = text.replace(" ", "").replace("{now}", "DATE_TIME")
     return text if len(text) < 40 else "..."
 
@@ -156,7 +135,7 @@ def _wrap(text: str) -> list[str]:
     return textwrap.wrap(text, min(_width(), 100), break_long_words=False)
 
 
-def _rows(rows: Sequence[tuple[str, str]]) -> list[str]:
+def _rows(rows: Sequence[Row]) -> list[str]:
     """Two columns, the second wrapped."""
     width, lines = _width(), []
     left = min(max((len(name) for name, _ in rows), default=0), 34)

@@ -6,9 +6,12 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import functools
+import inspect
 import math
 import os
+import re
 import reprlib
+import textwrap
 import types
 import typing
 from collections.abc import Iterable, Mapping, Sequence
@@ -81,6 +84,21 @@ def hints_of(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls)
 
 
+@functools.cache
+def help_of(cls: type) -> dict[str, str]:
+    """The comments above a dataclass's fields, or beside them, and above those that it derives
+    from."""
+    found: dict[str, str] = {}
+    for base in filter(dataclasses.is_dataclass, reversed(cls.__mro__)):
+        above: list[str] = []
+        for line in textwrap.dedent(inspect.getsource(base)).splitlines():
+            comment, field = re.match(r"    # (.*)", line), re.match(r"    (\w+): ", line)
+            if field and field[1] in base.__dataclass_fields__:
+                found[field[1]] = " ".join(filter(None, (*above, line.partition("  # ")[2])))
+            above = [*above, comment[1]] if comment else []
+    return found
+
+
 def unknown_setting(key: str, known: Iterable[str], also: Sequence[str] = ()) -> str:
     """ "has no setting 'stps'; did you mean 'steps'? there are: ...". also: nearer names."""
     known = list(known)
@@ -110,7 +128,7 @@ def _dataclass(
         raise _Unlike(at, values, "a mapping")
     hints = hints_of(cls)
     fields = {entry.name: entry for entry in dataclasses.fields(cls) if entry.init}
-    defaults = {name: getattr(default, name, _default(entry)) for name, entry in fields.items()}
+    defaults = {name: getattr(default, name, default_of(entry)) for name, entry in fields.items()}
     arguments: dict[str, Any] = {}
     for key, value in values.items():
         if key in ignore:
@@ -129,7 +147,8 @@ def _dataclass(
         raise InputError(f"{at}: {error}") from error
 
 
-def _default(entry: dataclasses.Field[Any]) -> Any:
+def default_of(entry: dataclasses.Field[Any]) -> Any:
+    """A field's default, MISSING where it has none."""
     if entry.default_factory is not dataclasses.MISSING:
         return entry.default_factory()
     return entry.default

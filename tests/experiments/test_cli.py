@@ -22,6 +22,7 @@ import npmp
 from mocap_data.errors import InputError
 from npmp.experiments import cli, compose, groups, terminal, usage
 from npmp.experiments.command import Run, Verb
+from npmp.settings import help_of
 from retarget import CleanOptions, Options
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,7 +104,7 @@ def test_help_shows_every_key_with_its_meaning(
     assert cli.main([*name.split(), "--help"]) == 0
     shown, keys = capsys.readouterr().out, cli.command_of(name).keys
     assert all(len(line) <= 100 for line in shown.split("\n\n")[0].splitlines())
-    meanings = dict.fromkeys(dir(CleanOptions) + dir(Options), "-") | compose.help_of(keys)
+    meanings = dict.fromkeys(dir(CleanOptions) + dir(Options), "-") | help_of(keys)
     for field in dataclasses.fields(keys):
         assert meanings[field.name], f"{name}: {field.name} has no comment"
         assert f"{field.name}=" in shown or f"{field.name}." in shown
