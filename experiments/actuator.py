@@ -21,7 +21,7 @@ from npmp.actuators.importers import IMPORTERS
 from npmp.actuators.log import doubts
 from npmp.actuators.models import KINDS, ActuatorModel, load
 from npmp.experiments.command import Computing, Keys, Run, Verb, made_by
-from npmp.experiments.terminal import console, progress_bar, say, table, warn
+from npmp.experiments.terminal import progress_bar, say, show_table, warn
 from npmp.report import actuator_page
 from npmp.settings import as_plain, from_mapping
 
@@ -175,7 +175,7 @@ def show_figures(figures: Mapping[str, Any]) -> None:
             rows += list(figures[what].items())[:ROWS_SHOWN]
     columns = ("", "one step", "on its own", "constant gains", "std of torque")
     shown = [(name, *(f"{row[key]:.4g}" for key in FIGURES)) for name, row in rows]
-    console().print(table(columns, shown, right=columns[1:], box=None, title="RMSE, Nm"))
+    show_table(columns, shown, right=columns[1:], box=None, title="RMSE, Nm")
     if CURRENTS[0] in figures:
         words = (*columns[1:4], "its std")
         pairs = zip(words, CURRENTS, strict=True)

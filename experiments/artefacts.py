@@ -3,7 +3,6 @@ making of a module's folder."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -14,14 +13,15 @@ from mocap_data.files import atomic_path
 from npmp import modules, policies
 from npmp.experiments import imitate
 from npmp.experiments.command import Keys, Run, Verb
-from npmp.experiments.compose import Values, compose, stored_config
-from npmp.experiments.terminal import console, say, table
+from npmp.experiments.compose import compose, stored_config
+from npmp.experiments.terminal import say, show_table
 from npmp.modules.cards import CardContent, size_of, write_card
 from npmp.policy import HighLevelPolicy, module_sha256
-from npmp.settings import flat
+from npmp.settings import as_text, flat
 from npmp.skill import SkillModule
 from npmp.training.tables import hours_of
 
+LOOK: dict[str, Any] = {"show_edge": False, "pad_edge": False}
 Dtype = Literal["float32", "float16"]
 # settings of a run that say nothing of what came out, or are said otherwise
 NOT_IN_THE_COMMAND = (
@@ -135,12 +135,10 @@ def show_all(config: ListArtefacts, run: Run) -> None:
         clips = f"{len(training.get('clips', []))} clips, {steps}"
         licences = ", ".join(training.get("licences", []))
         rows.append((name, skill.robot, str(skill.latent_dim), clips, licences))
-    _show_table(("module", "robot", "latent", "trained on", "licences of the data"), rows)
+    show_table(("module", "robot", "latent", "trained on", "licences of the data"), rows, **LOOK)
     say("")
-    _show_table(
-        ("policy", "robot", "task", "module", "commands", "extra inputs"),
-        [_policy_row(name) for name in policies.names()],
-    )
+    columns = ("policy", "robot", "task", "module", "commands", "observes besides")
+    show_table(columns, [_policy_row(name) for name in policies.names()], **LOOK)
     say("module=NAME and policy=NAME take one; npmp skill show NAME prints its card.")
 
 
@@ -152,10 +150,6 @@ def _policy_row(name: str) -> tuple[str, ...]:
     extra = ["clock"] * (contract.clock_s is not None) + ["ground"] * contract.sees_ground
     module = str(contract.training.get("module", ""))
     return name, contract.robot, contract.task, module, ranges, ", ".join(extra)
-
-
-def _show_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    console().print(table(columns, rows, show_edge=False, pad_edge=False))
 
 
 def show_card(config: ShowArtefact, run: Run) -> None:
@@ -249,37 +243,28 @@ def _commands_of(folder: Path, data_command: str, name: str) -> list[str]:
     """The commands that make the module: what the caller says of the data, and the run's own with
     what it changed."""
     lines = [data_command] if data_command else []
-    owner, stored = (
-        stored_config(folder) if (folder / "config.yaml").is_file() else (None, Values())
-    )
+    if not (folder / "config.yaml").is_file():
+        return lines
+    owner, stored = stored_config(folder)
     if owner != "imitate":
         return lines
-    chosen = [("robot", str(stored["robot"]))] if stored.get("robot") else []
-    chosen += [(key, str(value["name"])) for key, value in stored.items() if _is_choice(value)]
-    usual = _texts(compose("imitate", imitate.main.keys, []).values)
-    defaults = _texts(compose("imitate", imitate.main.keys, chosen).values)
+    chosen = {"robot": str(stored["robot"])} if stored.get("robot") else {}
+    for key, value in stored.items():
+        if isinstance(value, dict) and "name" in value:
+            chosen[key] = str(value["name"])
+    usual, defaults = (
+        flat(compose("imitate", imitate.main.keys, given).values)
+        for given in ([], list(chosen.items()))
+    )
     words = ["npmp imitate", f"data={Path(str(stored['data'])).name}", f"seed={stored['seed']}"]
-    words += [
-        f"{key}={text}" for key, text in chosen if usual.get(key, usual.get(f"{key}.name")) != text
-    ]
-    for key, value in _texts(stored).items():
+    for key, text in chosen.items():
+        if usual.get(key, usual.get(f"{key}.name")) != text:
+            words.append(f"{key}={text}")
+    for key, value in flat(stored).items():
         kept = key.split(".")[0] not in (*NOT_IN_THE_COMMAND, "robot") and not key.endswith(".name")
         if kept and key in defaults and defaults[key] != value:
-            words.append(f"{key}={value}")
+            words.append(f"{key}={as_text(value)}")
     return [*lines, " ".join([*words, f"out=runs/{name}"])]
-
-
-def _is_choice(value: Any) -> bool:
-    return isinstance(value, dict) and "name" in value
-
-
-def _texts(values: Values) -> dict[str, str]:
-    """Settings by their dotted keys, as the command line writes them."""
-    plain = {None: "null", True: "true", False: "false"}
-    return {
-        key: plain[leaf] if leaf is None or isinstance(leaf, bool) else str(leaf).replace(" ", "")
-        for key, leaf in flat(values).items()
-    }
 
 
 _common: Any = {"out": "optional_folder", "devices": ("cpu",)}

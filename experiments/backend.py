@@ -112,6 +112,23 @@ def note_other_drives(trained: Mapping[str, Any], actuator: str) -> None:
         say(f"trained with actuator={before}, judged with actuator={actuator}")
 
 
+def judged_by(
+    config: Simulating, run: Run, policy: Path, module: Path, robot: Robot
+) -> dict[str, Any]:
+    """What was judged and how, for a JSON file."""
+    from npmp.report import versions
+
+    return {
+        "policy": policy.name,
+        "module": module.name,
+        "robot": robot.name,
+        "seed": run.seed,
+        "actuator": config.actuator,
+        "randomization": run.chosen["randomization"],
+        "versions": versions(),
+    }
+
+
 def place_of(config: Simulating, run: Run) -> dict[str, Any]:
     """Where environments compute, as `TaskEnv` takes it."""
     return {"device": run.device, "num_threads": run.threads}

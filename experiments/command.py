@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -28,7 +27,7 @@ from typing import Any, Literal
 import yaml
 
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path, locked
+from mocap_data.files import atomic_path, locked, make_writable, remove_bare
 from npmp.devices import check_device, cpus, seed_everything
 from npmp.experiments import compose
 from npmp.experiments.compose import Job, Values, stored_config
@@ -156,11 +155,12 @@ class Verb:
                         run.begin()  # of a command that had no inputs to look at
                     # not every command writes something
                     if self.out == "optional_folder":
-                        _remove_if_bare(made)
+                        remove_bare(made, "config.yaml")
                 except BrokenPipeError:
                     raise
                 except USER_ERRORS as error:
-                    _remove_if_bare(made)
+                    # of a run that failed before it had a result
+                    remove_bare(made, "config.yaml")
                     code = report_error(error)
                 command.code = max(command.code, code)
         return command.code
@@ -300,31 +300,6 @@ def _check_owner(verb: str, place: Path) -> None:
         raise InputError(
             f"out={place} holds a config.yaml that npmp did not write; choose another out="
         )
-
-
-def make_writable(folder: Path) -> list[Path]:
-    """Make a folder and its parents and try to write there; returns the folders made. Raises
-    InputError."""
-    absent = [path for path in [folder, *folder.parents] if not path.exists()][::-1]
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        _remove_if_bare(absent)
-        raise InputError(f"cannot write to {folder}: {error.strerror or error}") from error
-    return absent
-
-
-def _remove_if_bare(made: Sequence[Path]) -> None:
-    """Take back folders of a run that failed before it had a result: those that hold nothing but
-    config.yaml."""
-    for folder in reversed(made):
-        if not folder.is_dir():
-            continue
-        if {entry.name for entry in folder.iterdir()} <= {"config.yaml"}:
-            (folder / "config.yaml").unlink(missing_ok=True)
-            folder.rmdir()
 
 
 def write_config(folder: Path, verb: str, values: Mapping[str, Any]) -> None:

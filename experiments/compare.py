@@ -29,8 +29,7 @@ from npmp.evaluation.comparison import (
     short,
 )
 from npmp.experiments.command import Keys, Run, Verb
-from npmp.experiments.terminal import console, say
-from npmp.experiments.terminal import table as rich_table
+from npmp.experiments.terminal import console, say, show_table
 from npmp.report import compare_page
 from npmp.report.compare_page import apart_rows, cell
 
@@ -118,13 +117,8 @@ def show(
     console().print(shown)
     columns, rows = apart_rows(groups, apart)
     if rows:
-        look = {
-            "box": box.SIMPLE_HEAD,
-            "pad_edge": False,
-            "title": f"{score} at the end",
-            "title_justify": "left",
-        }
-        console().print(rich_table(columns, rows, right=columns[1:], **look))
+        look = {"box": box.SIMPLE_HEAD, "pad_edge": False, "title_justify": "left"}
+        show_table(columns, rows, right=columns[1:], title=f"{score} at the end", **look)
     say(*notes(groups), wrap=True)
 
 

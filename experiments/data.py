@@ -15,7 +15,7 @@ from mocap_data.catalog import Entry, Report, Source
 from mocap_data.download import Progress
 from mocap_data.errors import InputError, one_line
 from npmp.experiments.command import Keys, Run, Verb
-from npmp.experiments.terminal import USER_ERROR, console, progress_bar, say, table, warn
+from npmp.experiments.terminal import USER_ERROR, progress_bar, say, show_table, warn
 
 NOTES_SHOWN = 5  # of a kind; a set has dozens of files
 
@@ -52,7 +52,7 @@ def show_list(config: ListData, run: Run) -> None:
         ("name", "what", "licence", "MB", "in the cache"),
         "recordings to fetch with npmp data fetch NAME",
     )
-    console().print(table(columns, rows, right=("MB",), title=title, title_justify="left"))
+    show_table(columns, rows, right=("MB",), title=title, title_justify="left")
     say(f"cache: {catalog.cache_folder() / 'data'} (NPMP_CACHE names another)")
 
 

@@ -4,17 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from mocap_data.errors import InputError
-from mocap_data.files import write_json
 from mocap_data.store import read_motions
 from npmp import ranges
 from npmp.experiments.command import Keys, Run, Verb
-from npmp.experiments.terminal import console, say, table
-from retarget.exporting import FORMATS, MJLAB, about, at_rate, chosen, manifest, robot_of
-
-MANIFEST = "export.json"
+from npmp.experiments.terminal import say, show_table
+from retarget.exporting import MANIFEST, chosen, export, robot_for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,31 +46,16 @@ def run(config: ExportMotions, run: Run) -> None:
     clips = [config.clips] if isinstance(config.clips, str) else config.clips
     names = chosen(data, clips, config.split)
     first = read_motions(data, clips=names[:1])
-    robot = robot_of(first)
-    if robot is None and kind == MJLAB:
-        raise InputError(
-            f"{data}: format=mjlab holds the bodies' poses; these need the model of robot "
-            f"{first.robot!r} that the motions were made with, which is not here "
-            "(format=unitree_csv needs none)"
-        )
+    robot = robot_for(kind, data, first)
     run.begin()
-    suffix, write = FORMATS[kind]
-    columns, title = (
-        ("clip", "frames", "rate hz", "licence", "file"),
-        f"{kind} of robot {first.robot}",
-    )
-    shown = table(columns, title=title, title_justify="left")
-    written: list[dict[str, Any]] = []
-    for name in names:  # one clip at a time: a dataset may be larger than memory
-        motion = at_rate(read_motions(data, clips=[name]).motions[0], config.rate_hz, robot)
-        path = run.folder / f"{name}{suffix}"
-        write(path, motion, first, robot)
-        written.append(about(motion, path))
-        shown.add_row(
-            name, str(motion.num_frames), f"{motion.rate_hz:g}", motion.licence, path.name
-        )
-    write_json(run.folder / MANIFEST, manifest(kind, data, first, written))
-    console().print(shown)
+    written = export(run.folder, kind, data, names, robot, config.rate_hz)
+    columns = ("clip", "frames", "rate hz", "licence", "file")
+    rows = [
+        (clip["name"], str(clip["frames"]), f"{clip['rate_hz']:g}", clip["licence"], clip["file"])
+        for clip in written
+    ]
+    title = f"{kind} of robot {first.robot}"
+    show_table(columns, rows, title=title, title_justify="left")
     say(f"{len(names)} clips and {MANIFEST} in {run.folder}")
 
 

@@ -20,12 +20,17 @@ from mocap_data.synthetic import demo_clips
 from npmp import ranges, report, robots
 from npmp.devices import seed_everything
 from npmp.evaluation.module import evaluate_module
-from npmp.evaluation.policy import PolicyEvaluation, PolicyEvaluationConfig
+from npmp.evaluation.policy import (
+    PolicyEvaluation,
+    PolicyEvaluationConfig,
+    evaluate_policy,
+    task_for,
+)
 from npmp.experiments import evaluate, imitate, reuse
 from npmp.experiments.command import Computing, Run, Verb, made_by, run_of, write_config
 from npmp.experiments.compose import Given, Job, compose, split, stored_config
 from npmp.experiments.terminal import console, say
-from npmp.policy import HighLevelPolicy
+from npmp.policy import HighLevelPolicy, PolicyActor
 from npmp.settings import as_plain
 from npmp.skill import SkillModule
 from npmp.training.imitation import train_module
@@ -34,20 +39,13 @@ from retarget import retarget_many
 from retarget.quality import overall_rms
 
 
-class Stages:
-    """Announces each stage and keeps its wall-clock time."""
-
-    def __init__(self) -> None:
-        self.seconds: dict[str, float] = {}
-        self._terminal = console(stderr=True)
-
-    @contextmanager
-    def stage(self, name: str, what: str) -> Iterator[None]:
-        """A stage, timed."""
-        self._terminal.rule(f"{len(self.seconds) + 1}. {what}", align="left")
-        start = time.perf_counter()
-        yield
-        self.seconds[name] = round(time.perf_counter() - start, 1)
+@contextmanager
+def timed(seconds: dict[str, float], name: str, what: str) -> Iterator[None]:
+    """Announce a stage and keep its wall-clock time in `seconds`."""
+    console(stderr=True).rule(f"{len(seconds) + 1}. {what}", align="left")
+    start = time.perf_counter()
+    yield
+    seconds[name] = round(time.perf_counter() - start, 1)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +106,7 @@ def stage(run: Run, job: Job) -> tuple[Any, Run]:
 
 def run(config: Demo, run: Run) -> None:
     """All stages; a demo that was interrupted goes on where it stopped when it is started again."""
-    out, stages, robot = run.folder, Stages(), robots.load(config.robot)
+    out, robot = run.folder, robots.load(config.robot)
     # All settings first, so that a mistake in them shows before any work.
     shared = [("debug", config.debug), ("robot", config.robot), ("data", str(out / "motions.h5"))]
     module = out / "imitate" / "module"
@@ -120,25 +118,24 @@ def run(config: Demo, run: Run) -> None:
         for name in ("imitate", "reuse"):
             shutil.rmtree(out / name, ignore_errors=True)
         (out / "summary.json").unlink()
+    seconds: dict[str, float] = {}
     began = time.perf_counter()
-    with stages.stage("retarget", "retarget: generated dog gaits onto the robot"):
+    with timed(seconds, "retarget", "retarget: generated dog gaits onto the robot"):
         motions = retarget_many(demo_clips(), robot)
         write_motions(out / "motions.h5", motions)
-    with stages.stage("imitate", "imitate: a skill module, through a learned world model"):
+    with timed(seconds, "imitate", "imitate: a skill module, through a learned world model"):
         learned = train_module(**imitate.inputs(*stage(run, imitation)))
-    with stages.stage("reuse", "reuse: walking on command through the frozen decoder"):
+    with timed(seconds, "reuse", "reuse: walking on command through the frozen decoder"):
         walked = train_policy(**reuse.inputs(*stage(run, walking)))
-    with stages.stage("evaluate", "evaluate and report"):
+    with timed(seconds, "evaluate", "evaluate and report"):
         skill = SkillModule.load(module)
         evaluation = {"module": "module", "data": "motions.h5"} | evaluate_module(
             skill, robot, motions, out, starts=config.starts, seed=run.seed, threads=run.threads
         )
-        judged = evaluate.judged(
-            HighLevelPolicy.load(out / "reuse" / "policy", module=module),
-            skill,
-            robot,
-            "walk",
-            walking.config.task,
+        policy = HighLevelPolicy.load(out / "reuse" / "policy", module=module)
+        judged = evaluate_policy(
+            PolicyActor(policy, skill),
+            task_for(policy, robot, "walk", walking.config.task, motions),
             PolicyEvaluationConfig(robots=config.starts, seconds=20.0),
             motions=motions,
             seed=run.seed,
@@ -146,8 +143,8 @@ def run(config: Demo, run: Run) -> None:
         )
         evaluation["walking"] = judged.figures
         write_json(out / "evaluation.json", evaluation)
-    stages.seconds["total"] = round(time.perf_counter() - began, 1)
-    summary = summarize(run, overall_rms(motions.motions), learned, walked, stages.seconds)
+    seconds["total"] = round(time.perf_counter() - began, 1)
+    summary = summarize(run, overall_rms(motions.motions), learned, walked, seconds)
     summary["tracked_fraction"]["from_first_frames"] = evaluation["mean"]["tracked_fraction"]
     write_json(out / "summary.json", summary)
     write_report(run, motions, evaluation, judged, summary)
@@ -157,7 +154,7 @@ def run(config: Demo, run: Run) -> None:
         f"retargeting {100 * summary['retarget_rms_marker_m']:.1f} cm RMS; "
         f"tracked {tracked['before']:.2f} s before, {tracked['after']:.2f} s after training; "
         f"velocity error {error['random_latents']:.2f} with random latents and "
-        f"{error['after']:.2f} after; {stages.seconds['total'] / 60:.1f} minutes: "
+        f"{error['after']:.2f} after; {seconds['total'] / 60:.1f} minutes: "
         f"{out / 'report.html'}"
     )
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
-from npmp import ranges, robots
+from npmp import ranges
 from npmp.deploy.bundle import Bundle
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.controller import (
@@ -26,11 +26,10 @@ from npmp.deploy.controller import (
     SystemClock,
     drive,
 )
-from npmp.deploy.line import STALE_S, SimulatedConfig, SimulatedLine
+from npmp.deploy.line import SimulatedConfig, simulated_line
 from npmp.deploy.robot import FloatArray, RobotInterface, driver_class
 from npmp.deploy.run_log import FILE, DeployLogger, summary, write_log
 from npmp.deploy.safety import SafetyConfig
-from npmp.deploy.simulated import SimulatedRobot, refuse_other_model
 from npmp.experiments.bundle import show_fastest
 from npmp.experiments.command import Keys, Run, Verb, refuse_idle
 from npmp.experiments.terminal import NOT_PASSED, OK, say
@@ -84,7 +83,7 @@ def run(config: Deploy, run: Run) -> int:
         )
     command = _command(config, contract)
     if kind == "sim":
-        line = _simulated(config, contract, run.seed)
+        line = simulated_line(contract, config.sim, config.safety.state_age_s, run.seed)
         opened: AbstractContextManager[tuple[RobotInterface, LoopClock]] = nullcontext((line, line))
     else:
         refuse_idle(run, f"is of robot=sim, not of {kind}", "sim")
@@ -121,23 +120,6 @@ def run(config: Deploy, run: Run) -> int:
     return NOT_PASSED if found["tripped"] else OK
 
 
-def _simulated(config: Deploy, contract: BundleContract, seed: int) -> SimulatedLine:
-    """Raises InputError for settings that cannot be, or another robot than the bundle's."""
-    robot, settings, oldest = robots.load(contract.robot), config.sim, config.safety.state_age_s
-    refuse_other_model(contract, robot)
-    if oldest > STALE_S:
-        raise InputError(
-            f"safety.state_age_s={oldest:g}: robot=sim hears nothing older than {STALE_S:g} s"
-        )
-    if settings.deadman_ms <= (least := 2e3 / robot.physics_rate_hz):
-        raise InputError(
-            f"sim.deadman_ms={settings.deadman_ms:g}: must be more than two physics steps, "
-            f"{least:g} ms"
-        )
-    simulated = SimulatedRobot(robot, accelerometer=contract.accelerometer, crouch=settings.crouch)
-    return SimulatedLine(simulated, settings, seed)
-
-
 @contextmanager
 def _driven(
     place: str, made: type[Any], contract: BundleContract
@@ -157,12 +139,8 @@ def _command(config: Deploy, contract: BundleContract) -> FloatArray:
     """The command (c,), zeros by default. Raises InputError for what the bundle does not take."""
     if config.command is None:
         return np.zeros(len(contract.commands))
-    given, names = config.command, ", ".join(contract.command_names)
-    wanted = np.asarray(given if isinstance(given, list) else [given], dtype=np.float64)
-    if wanted.shape != (len(contract.commands),) or not np.isfinite(wanted).all():
-        raise InputError(
-            f"command={given}: {len(contract.commands)} finite numbers are expected: {names}"
-        )
+    given = config.command if isinstance(config.command, list) else [config.command]
+    wanted = contract.command_of(given)
     for one, value in zip(contract.commands, wanted):
         low, high = one.range
         if not low <= value <= high:

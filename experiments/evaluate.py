@@ -11,12 +11,12 @@ from typing import Any
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
-from npmp import ranges, report, tasks
-from npmp.envs import RobotBatchConfig
+from npmp import ranges, report
 from npmp.evaluation.module import evaluate_module
-from npmp.evaluation.policy import PolicyEvaluation, PolicyEvaluationConfig, evaluate_policy
+from npmp.evaluation.policy import PolicyEvaluationConfig, evaluate_policy, task_for
 from npmp.experiments.backend import (
     Simulating,
+    judged_by,
     module_of,
     motions_of,
     note_other_drives,
@@ -27,11 +27,10 @@ from npmp.experiments.backend import (
 from npmp.experiments.command import Run, Verb, made_by, refuse_idle
 from npmp.experiments.compose import group
 from npmp.experiments.groups import task_of
-from npmp.experiments.terminal import console, say, table, warn
-from npmp.policy import HighLevelPolicy, PolicyActor
+from npmp.experiments.terminal import say, show_table, warn
+from npmp.policy import PolicyActor
 from npmp.report import policy_page
 from npmp.report.gait_section import grid_line
-from npmp.robots import Robot
 from npmp.skill import SkillModule
 
 
@@ -78,35 +77,6 @@ class Evaluate(Simulating):
         ranges.at_least_one(self, "starts")
 
 
-def judged(
-    policy: HighLevelPolicy,
-    skill: SkillModule,
-    robot: Robot,
-    task: str,
-    asked: Any,
-    config: PolicyEvaluationConfig,
-    *,
-    motions: MotionSet | None = None,
-    like: RobotBatchConfig | None = None,
-    seed: int,
-    **place: Any,
-) -> PolicyEvaluation:
-    """A policy at a task, over the commands it was trained for where `asked`, the task's settings,
-    names none."""
-    kind: Any = tasks.find(task_of(task))
-    policy.check_task(kind)
-    settings = kind.resolve(asked, None, policy.contract.input_settings)
-    return evaluate_policy(
-        PolicyActor(policy, skill),
-        lambda: kind(robot, settings, motions),
-        config,
-        like,
-        motions=motions,
-        seed=seed,
-        **place,
-    )
-
-
 def print_table(result: Mapping[str, Any]) -> None:
     """A line per clip, their mean and their median."""
     right = ("tracked", "of s", "base m", "max m", "last m", "joints rad")
@@ -122,7 +92,7 @@ def print_table(result: Mapping[str, Any]) -> None:
             for value in (base["mean"], base["max"], base["last"], row["joint_error_rad"])
         ]
         rows.append((row["name"], f"{row['tracked_fraction']:.3f}", duration, *figures))
-    console().print(table(("clip", *right), rows, right=right, box=None))
+    show_table(("clip", *right), rows, right=right, box=None)
 
 
 def run(config: Evaluate, run: Run) -> None:
@@ -166,11 +136,20 @@ def run_module(config: Evaluate, run: Run) -> None:
         "randomization": run.chosen["randomization"],
         "actuator": config.actuator,
     }
-    warn_of_seen(result, split, len(motions.motions))
+    if (seen := result["seen_in_training"]) and split == "validation":
+        warn(
+            f"warning: the module was trained on recordings of {seen} of {len(motions.motions)} "
+            "validation clips, so these are no held-out scores; train with npmp imitate split=train"
+        )
     write_json(run.folder / "evaluation.json", result)
-    write_page(config, run, skill, motions, result, module.parent / "metrics.csv")
+    write_page(run, skill, motions, result, module.parent / "metrics.csv")
     print_table(result)
-    print_summary(result, run.folder)
+    starts = result["random_starts"]
+    say(
+        f"{result['mean']['time_share']:.3f} of the clips' time tracked; from {starts['starts']} "
+        f"random starts: {starts['tracked_fraction']:.3f} of the remaining clip; "
+        f"{run.folder / 'report.html'}"
+    )
 
 
 def run_policy(config: Evaluate, run: Run) -> None:
@@ -180,28 +159,20 @@ def run_policy(config: Evaluate, run: Run) -> None:
     limits = {"max_speed": config.max_speed, "max_foot_height": config.max_foot_height}
     motions = motions_of(config.data, robot, split=config.split, **limits)
     note_other_drives(policy.contract.training, config.actuator)
-    found = judged(
-        policy,
-        skill,
-        robot,
-        str(run.chosen["task"]),
-        config.task,
+    task = task_for(policy, robot, task_of(str(run.chosen["task"])), config.task, motions)
+    found = evaluate_policy(
+        PolicyActor(policy, skill),
+        task,
         config.evaluation,
+        like,
         motions=motions,
-        like=like,
         seed=run.seed,
         **place_of(config, run),
     )
     run.begin()
     result: dict[str, Any] = {
-        "policy": folder.name,
-        "module": module.name,
-        "robot": robot.name,
+        **judged_by(config, run, folder, module, robot),
         "task": found.task.name,
-        "seed": run.seed,
-        "actuator": config.actuator,
-        "randomization": run.chosen["randomization"],
-        "versions": report.versions(),
         "settings": asdict(found.task.config),
         **found.figures,
     }
@@ -220,22 +191,8 @@ def run_policy(config: Evaluate, run: Run) -> None:
         say(grid_line(result["grid"]))
 
 
-def warn_of_seen(result: Mapping[str, Any], split: str | None, count: int) -> None:
-    """Say so where scores of a validation split are no held-out scores."""
-    if (seen := result["seen_in_training"]) and split == "validation":
-        warn(
-            f"warning: the module was trained on recordings of {seen} of {count} validation clips,"
-            " so these are no held-out scores; train with npmp imitate split=train"
-        )
-
-
 def write_page(
-    config: Evaluate,
-    run: Run,
-    skill: SkillModule,
-    motions: MotionSet,
-    result: dict[str, Any],
-    metrics: Path,
+    run: Run, skill: SkillModule, motions: MotionSet, result: dict[str, Any], metrics: Path
 ) -> None:
     """OUT/report.html. metrics: the learning curve of the module, where it is there."""
     seen = result["seen_in_training"]
@@ -249,17 +206,6 @@ def write_page(
         rollouts=run.folder / "rollouts.h5",
         learning=[("Imitation", metrics)] if metrics.is_file() else [],
         provenance=made_by(run) | {"training": skill.contract.training},
-    )
-
-
-def print_summary(result: Mapping[str, Any], out: Path) -> None:
-    """The line below the table."""
-    starts = result["random_starts"]
-    say(
-        f"{result['mean']['time_share']:.3f} of the clips' time tracked; "
-        f"from {starts['starts']} random starts: {starts['tracked_fraction']:.3f} of the "
-        "remaining clip; "
-        f"{out / 'report.html'}"
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from mocap_data.errors import printable
 from mocap_data.files import write_json
 from npmp.experiments.command import Keys, Run, Verb
-from npmp.experiments.terminal import USER_ERROR, console, say, table
+from npmp.experiments.terminal import USER_ERROR, say, show_table
 from npmp.inspection import inspect
 from retarget.findings import FIGURES, MOTIONS, Findings
 
@@ -90,7 +90,7 @@ def show_records(title: str, entries: Sequence[Mapping[str, Any]]) -> None:
         columns = [column for column in columns if column in (columns[0], *SHOWN_FIRST)]
     rows = [[text(entry.get(key, "")) for key in columns] for entry in entries[:ROWS_SHOWN]]
     headings = [column.replace("_", " ") for column in columns]
-    console().print(table(headings, rows, title=title, title_justify="left"))
+    show_table(headings, rows, title=title, title_justify="left")
     if len(entries) > ROWS_SHOWN:
         say(f"the first {ROWS_SHOWN} of {len(entries)}; out= writes all")
 

@@ -4,10 +4,9 @@ judged, and a report."""
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -16,8 +15,7 @@ from rich.progress import MofNCompleteColumn
 
 from mocap_data import MotionSet, write_motions
 from mocap_data.errors import InputError, counted
-from mocap_data.hdf5 import schema_of
-from mocap_data.store import SCHEMA
+from mocap_data.store import check_replaceable
 from npmp import ranges, robots
 from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.motion_tables import dropped_table, table_of
@@ -107,7 +105,8 @@ def run(config: Retarget, run: Run) -> None:
     """Read, retarget, clean, write, and show what came out."""
     begin = time.perf_counter()
     given = config.source, config.start, config.stop
-    check_out(run.folder, [] if given[0] == SYNTHETIC else [one.path for one in excerpts(*given)])
+    sources = () if config.source == SYNTHETIC else excerpts(*given)
+    check_replaceable(run.folder, [one.path for one in sources])
     page = report_place(config.report, run.folder)
     robot = robots.load(config.robot)
     gathered = gather(*given, robot, config)
@@ -165,25 +164,6 @@ def show_warnings(warnings: Mapping[str, str]) -> None:
     """A line on stderr for each motion that looks wrong or needs a look."""
     for name, why in warnings.items():
         warn(f"warning: {name} {why}")
-
-
-def check_out(out: Path, files: Sequence[Path]) -> None:
-    """Refuse to replace a recording, or any other file that is no dataset of motions.
-
-    Raises:
-      InputError: for such a file.
-    """
-    if not (out.exists() or out.is_symlink()):
-        return
-    if any(file.exists() and out.exists() and os.path.samefile(file, out) for file in files):
-        raise InputError(
-            f"out={out} is one of the recordings of source=; name another file, e.g. out=motions.h5"
-        )
-    if schema_of(out) != SCHEMA:
-        raise InputError(
-            f"out={out} exists and is no dataset of motions, so it is not replaced; name "
-            "another file"
-        )
 
 
 def report_place(chosen: bool | str | None, out: Path) -> Path | None:

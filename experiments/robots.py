@@ -12,10 +12,9 @@ from typing import Any
 from rich.text import Text
 
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path
 from npmp import robots
 from npmp.experiments.command import Keys, Run, Verb
-from npmp.experiments.terminal import OK, USER_ERROR, console, say, table
+from npmp.experiments.terminal import OK, USER_ERROR, say, show_table
 from npmp.robots.check import Check, what_to_edit
 from npmp.robots.check import check as check_robot
 from npmp.robots.menagerie import ROOT, locate, reference_to
@@ -58,9 +57,30 @@ class AddRobot(Keys):
     replace: bool = False
 
 
-def run_list(config: ListRobots, run: Run) -> int:
-    """Show the robots."""
-    return show_robots()
+def run_list(config: ListRobots, run: Run) -> None:
+    """A line per packaged robot and per one of one's own."""
+    columns = ("robot", "joints", "kg", "feet", "control", "model", "licence")
+    rows = [_row(name) for name in (*robots.names(), *robots.user_names())]
+    show_table(columns, rows, right=("joints", "kg", "feet"), **LOOK)
+    say(
+        "robot=NAME chooses one; robot=FOLDER takes the robot.yaml of a folder. npmp robots "
+        "add MODEL.xml proposes one."
+    )
+
+
+def _row(name: str) -> tuple[str, ...]:
+    """What is to be said of a robot; why it cannot be loaded, where it cannot."""
+    if not robots.is_at_hand(name):
+        absent = f"MuJoCo Menagerie: downloaded at first use, or {ROOT}=CHECKOUT"
+        return name, "", "", "", "", absent, ""
+    try:
+        robot = robots.load(name)
+        mass = float(robot.model(visuals=False).body_mass.sum())
+    except InputError as error:
+        return name, "", "", "", "", f"broken: {error}", ""
+    feet, joints = str(len(robot.foot_bodies)), str(len(robot.joint_names))
+    rate = f"{robot.control_rate_hz:.4g} Hz"
+    return name, joints, f"{mass:.2f}", feet, rate, robot.mjcf.name, robot.licence
 
 
 def run_check(config: CheckRobot, run: Run) -> int:
@@ -69,71 +89,27 @@ def run_check(config: CheckRobot, run: Run) -> int:
     return report_checks(robot.name, check_robot(robot))
 
 
-def run_add(config: AddRobot, run: Run) -> int:
-    """2 where the proposal fails its checks."""
-    return add_robot(config.target, name=config.name, out=run.out, replace=config.replace)
-
-
-def show_robots() -> int:
-    """A line per packaged robot and per one of one's own."""
-    columns = ("robot", "joints", "kg", "feet", "control", "model", "licence")
-    rows = [_row(name) for name in (*robots.names(), *robots.user_names())]
-    console().print(table(columns, rows, right=("joints", "kg", "feet"), **LOOK))
-    say(
-        "robot=NAME chooses one; robot=FOLDER takes the robot.yaml of a folder. npmp robots "
-        "add MODEL.xml proposes one."
-    )
-    return OK
-
-
-def _row(name: str) -> tuple[str, ...]:
-    """What is to be said of a robot; why it cannot be loaded, where it cannot."""
-    if not robots.is_at_hand(name):
-        return (
-            name,
-            "",
-            "",
-            "",
-            "",
-            f"MuJoCo Menagerie: downloaded at first use, or {ROOT}=CHECKOUT",
-            "",
-        )
-    try:
-        robot = robots.load(name)
-        mass = float(robot.model(visuals=False).body_mass.sum())
-    except InputError as error:
-        return name, "", "", "", "", f"broken: {error}", ""
-    feet, joints = str(len(robot.foot_bodies)), str(len(robot.joint_names))
-    return (
-        name,
-        joints,
-        f"{mass:.2f}",
-        feet,
-        f"{robot.control_rate_hz:.4g} Hz",
-        robot.mjcf.name,
-        robot.licence,
-    )
-
-
 def report_checks(name: str, checks: Sequence[Check]) -> int:
     """Print the contract, clause by clause; 2 where one fails."""
     signs = {True: Text("ok", "green"), False: Text("FAILS", "red")}
     rows = [(clause.name, signs[clause.passed], clause.detail) for clause in checks]
-    console().print(table(("check", "", "numbers"), rows, **LOOK))
+    show_table(("check", "", "numbers"), rows, **LOOK)
     failed = [clause.name for clause in checks if not clause.passed]
     rest = f"; failing: {', '.join(failed)}" if failed else "."
     say(f"{name}: {len(checks) - len(failed)} of {len(checks)} checks hold{rest}")
     return USER_ERROR if failed else OK
 
 
-def add_robot(target: str, *, name: str | None, out: Path | None, replace: bool) -> int:
-    """Propose FOLDER/robot.yaml for a model, show what was found and guessed, and check it."""
-    if name is not None and not re.fullmatch(r"\w[\w.-]*", str(name)):
+def run_add(config: AddRobot, run: Run) -> int:
+    """Propose FOLDER/robot.yaml for a model, show what was found and guessed, and check it; 2 where
+    it fails its checks."""
+    target, name, out = config.target, config.name, run.out
+    if name is not None and not re.fullmatch(r"\w[\w.-]*", name):
         raise InputError(f"name={name}: letters, digits, '_', '-' and '.' are expected")
     path = locate(target, Path())
     if path.is_dir():
         raise InputError(f"{target} is a folder; the model's file is expected{_models_in(path)}")
-    place = out or Path("robots") / str(name or "robot")  # as deep as the folder it will be
+    place = out or Path("robots") / (name or "robot")  # as deep as the folder it will be
     reference = reference_to(target, path, place)
     proposal = propose(path, reference=reference, name=name, folder=place)
     if out is None and proposal.name in robots.names():  # robot=NAME would go on meaning that one
@@ -142,14 +118,7 @@ def add_robot(target: str, *, name: str | None, out: Path | None, replace: bool)
         )
     folder = out or Path("robots") / proposal.name
     file = folder / "robot.yaml"
-    if file.exists() and not replace:
-        raise InputError(
-            f"{file} is there already, perhaps with your changes; choose another out= or give "
-            "replace=true"
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    with atomic_path(file) as place:
-        place.write_text(proposal.text, encoding="utf-8")
+    proposal.write(file, replace=config.replace)
     show_findings(proposal.findings)
     code = report_checks(proposal.name, proposal.checks)
     failed = [clause.name for clause in proposal.checks if not clause.passed]
@@ -179,7 +148,7 @@ def show_findings(findings: Sequence[ProposedValue]) -> None:
     """What was found in the model, and what had to be guessed."""
     signs = {True: Text("guess", "yellow"), False: Text("found", "green")}
     rows = [(row.topic, signs[bool(row.guessed)], row.value, row.guessed) for row in findings]
-    console().print(table(("looked for", "", "result", "guessed, look at it"), rows, **LOOK))
+    show_table(("looked for", "", "result", "guessed, look at it"), rows, **LOOK)
 
 
 _common: Any = {"out": "optional_folder", "torch": False}

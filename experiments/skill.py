@@ -13,7 +13,7 @@ from npmp.analysis.wandering import summarize, write_motions
 from npmp.experiments.backend import Simulating, module_of, motions_of, robot_of
 from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.inspect import show, show_records, text
-from npmp.experiments.terminal import console, say, table
+from npmp.experiments.terminal import say, show_table
 from npmp.report import skill_page
 
 
@@ -171,7 +171,7 @@ def show_wandering(figures: dict[str, Any]) -> None:
             shown = f"{ratio['ratio']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
         rows.append((kind, *(f"{row[key]:.2f}" for key in keys), shown))
     columns = ("latents", *keys.values(), "prior / this")
-    console().print(table(columns, rows, right=columns[1:], box=None))
+    show_table(columns, rows, right=columns[1:], box=None)
     say(
         f"{figures['robots']} robots from the {figures['starts']}, {figures['seconds']:g} s at "
         "most. Those still up then count with that time, so means are lower bounds. prior / this: "

@@ -7,25 +7,32 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError
 from mocap_data.files import write_json
-from npmp import ranges, report
+from npmp import ranges
 from npmp.evaluation.policy import teacher_of
 from npmp.evaluation.suite import (
     FlagConfig,
-    Scenario,
     ScenarioResult,
     SuccessConfig,
+    chosen,
     joint_speeds,
     red_flags,
     run_scenario,
     setting_of,
 )
-from npmp.experiments.backend import Simulating, note_other_drives, place_of, policy_of, robot_of
+from npmp.experiments.backend import (
+    Simulating,
+    judged_by,
+    note_other_drives,
+    place_of,
+    policy_of,
+    robot_of,
+)
 from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.compose import group
 from npmp.experiments.groups import task_of
-from npmp.experiments.terminal import NOT_PASSED, OK, console, progress_bar, say, table
+from npmp.experiments.terminal import NOT_PASSED, OK, progress_bar, say, show_table
 from npmp.handover import load_recovery
 from npmp.policy import PolicyActor
 from npmp.report import suite_page
@@ -76,26 +83,6 @@ class Suite(Simulating):
         ranges.at_least_one(self, "trials")
 
 
-def scenarios_of(config: Suite) -> dict[str, Scenario]:
-    """The scenarios that are asked for, by name. Raises InputError for one that there is not."""
-    known: dict[str, Scenario] = config.scenario
-    asked = [config.scenarios] if isinstance(config.scenarios, str) else config.scenarios
-    names = list(known) if asked is None else asked
-    if not names:
-        raise InputError(f"scenarios=[] names none; there are: {', '.join(known)}")
-    for name in names:
-        if name not in known:
-            raise unknown("scenario", name, known)
-    found = {name: known[name] for name in names}
-    if config.recovery is None and asked is None:  # nothing gets up
-        return {name: scenario for name, scenario in found.items() if not scenario.fallen}
-    if config.recovery is None and (fallen := [name for name in names if found[name].fallen]):
-        raise InputError(f"scenario {fallen[0]} takes a policy that gets up: recovery=NAME")
-    if config.recovery is not None and not any(scenario.fallen for scenario in found.values()):
-        raise InputError("recovery= is for scenario fallen_start, which scenarios= does not name")
-    return found
-
-
 def run(config: Suite, run: Run) -> int:
     """Try all scenarios, write the files, say which passed."""
     if task_of(str(run.chosen["task"])) != Walk.name:
@@ -106,7 +93,8 @@ def run(config: Suite, run: Run) -> int:
     within = as_command_range(policy.contract.command_range)
     base = Walk.resolve(config.task, None, policy.contract.told)
     note_other_drives(policy.contract.training, config.actuator)
-    scenarios = scenarios_of(config)
+    asked = [config.scenarios] if isinstance(config.scenarios, str) else config.scenarios
+    scenarios = chosen(config.scenario, asked, recovers=config.recovery is not None)
     recovery = (
         None if config.recovery is None else load_recovery(config.recovery, robot, run.device)
     )
@@ -130,13 +118,8 @@ def run(config: Suite, run: Run) -> int:
             )
     rows = [{"name": name, **outcome.row} for name, outcome in outcomes.items()]
     result: dict[str, Any] = {
-        "policy": folder.name,
-        "module": module.name,
-        "robot": robot.name,
-        "seed": run.seed,
+        **judged_by(config, run, folder, module, robot),
         "trials": config.trials,
-        "actuator": config.actuator,
-        "randomization": run.chosen["randomization"],
         "command_range": within,
         "recovery": None if config.recovery is None else Path(config.recovery).name,
         "success": asdict(success),
@@ -145,7 +128,6 @@ def run(config: Suite, run: Run) -> int:
         "red_flags": red_flags(outcomes, scenarios, robot, config.flags),
         "joint_speeds": joint_speeds([outcome.trial for outcome in outcomes.values()], robot),
         "teacher": teacher_of(policy.contract),
-        "versions": report.versions(),
     }
     write_json(run.folder / "suite.json", result)
     suite_page.write(run.folder / "suite.html", robot, result, outcomes, made_by(run))
@@ -170,7 +152,7 @@ def show(result: dict[str, Any]) -> None:
         )
         for row in result["scenarios"]
     ]
-    console().print(table(("scenario", *right, ""), rows, right=right, box=None))
+    show_table(("scenario", *right, ""), rows, right=right, box=None)
     for flag in result["red_flags"]:
         if flag["raised"]:
             measured = f"{flag['name']} {flag['value']:.3g} (from {flag['from']:g})"

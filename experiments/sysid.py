@@ -14,7 +14,7 @@ from mocap_data.files import write_json
 from npmp import ranges, report, robots
 from npmp.experiments.command import Keys, Run, Verb, made_by
 from npmp.experiments.compose import group
-from npmp.experiments.terminal import console, say, table
+from npmp.experiments.terminal import say, show_table
 from npmp.identification import (
     KINDS,
     ExcitationConfig,
@@ -170,7 +170,7 @@ def show(found: Identified, result: Mapping[str, Any]) -> None:
             (name, *figures, f"{1e3 * found.rms_before[j]:.2f}", f"{1e3 * found.rms_after[j]:.2f}")
         )
     columns = (*shown, "rms mrad", "after")
-    console().print(table(("joint", *columns), rows, right=columns, box=None))
+    show_table(("joint", *columns), rows, right=columns, box=None)
     for sentence in result["not_told_apart"]:
         say(f"not told apart: {sentence}", wrap=True)
     if "coverage" in result:

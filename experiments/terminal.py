@@ -64,6 +64,13 @@ def table(
     return made
 
 
+def show_table(
+    columns: Iterable[str], rows: Iterable[Sequence[RenderableType]], **look: Any
+) -> None:
+    """Print a table that `table` makes."""
+    console().print(table(columns, rows, **look))
+
+
 def progress_bar(*columns: ProgressColumn) -> Progress:
     """A bar on a terminal's stderr that goes when it is done, nothing elsewhere. columns: between
     it and the time."""

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from npmp.settings import as_plain, default_of, help_of
+from npmp.settings import as_plain, as_text, default_of, help_of
 
 Row = tuple[str, str]
 
@@ -61,7 +61,7 @@ def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
         preset = chosen.get(field.name, field.metadata["group"])
         choices.append(
             (
-                f"{field.name}={as_text(preset)}",
+                f"{field.name}={_shown(preset)}",
                 f"{about.get(field.name, '')}; one of: {', '.join(listed)}".lstrip("; "),
             )
         )
@@ -88,7 +88,7 @@ def _settings(key: str, field: dataclasses.Field[Any], value: Any, about: str) -
     """A key with its value and help; of a nested dataclass each of its keys."""
     default = default_of(field)
     if not dataclasses.is_dataclass(default) or not isinstance(value, dict):
-        return [(f"{key}={as_text(value)}", about)]
+        return [(f"{key}={_shown(value)}", about)]
     head = [(f"{key}.", about)] if about else []
     return head + _inner(key, type(default), value)
 
@@ -104,11 +104,9 @@ def _inner(at: str, schema: type, values: Mapping[str, Any]) -> list[Row]:
     return [row for several in rows for row in several]
 
 
-def as_text(value: Any) -> str:
-    """A value as the command line writes it, "..." for a long one."""
-    words = {None: "null", True: "true", False: "false"}
-    text = words[value] if value is None or isinstance(value, bool) else str(value)
-    text = text.replace(" ", "").replace("{now}", "DATE_TIME")
+def _shown(value: Any) -> str:
+    """A value as text, "..." for a long one."""
+    text = as_text(value).replace("{now}", "DATE_TIME")
     return text if len(text) < 40 else "..."
 
 

@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -53,6 +53,29 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
         ):
             error.filename = str(target)
         raise
+
+
+def make_writable(folder: Path) -> list[Path]:
+    """Make a folder and its parents and try to write there; gives the folders made, outermost
+    first. Raises InputError."""
+    absent = [path for path in [folder, *folder.parents] if not path.exists()][::-1]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        remove_bare(absent)
+        raise InputError(f"cannot write to {folder}: {error.strerror or error}") from error
+    return absent
+
+
+def remove_bare(folders: Sequence[Path], *files: str) -> None:
+    """Take back folders that hold nothing but these files; the innermost is last."""
+    for folder in reversed(folders):
+        if folder.is_dir() and {entry.name for entry in folder.iterdir()} <= set(files):
+            for file in folder.iterdir():
+                file.unlink()
+            folder.rmdir()
 
 
 @contextmanager

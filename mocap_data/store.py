@@ -30,7 +30,15 @@ import numpy as np
 from mocap_data.arrays import require_rate, set_fields
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import new_hdf5
-from mocap_data.hdf5 import array_bytes, attributes, member, members, open_hdf5, read_array
+from mocap_data.hdf5 import (
+    array_bytes,
+    attributes,
+    member,
+    members,
+    open_hdf5,
+    read_array,
+    schema_of,
+)
 from mocap_data.motion import ReferenceMotion
 from mocap_data.outside import parse_json, require_memory
 
@@ -194,6 +202,32 @@ def _write_array(group: h5py.Group, key: str, values: np.ndarray) -> None:
         fletcher32=True,
         track_times=False,
     )
+
+
+def robot_of(path: str | Path) -> str | None:
+    """The robot that a dataset is of; None where that cannot be read."""
+    try:
+        with open_hdf5(path) as file:
+            robot = attributes(file).get("robot")
+    except (InputError, OSError):
+        return None
+    return robot if isinstance(robot, str) else None
+
+
+def check_replaceable(out: Path, sources: Sequence[Path] = ()) -> None:
+    """Raise InputError where a dataset would replace one of its sources, or any other file that is
+    no dataset of motions."""
+    if not (out.exists() or out.is_symlink()):
+        return
+    if any(file.exists() and out.exists() and os.path.samefile(file, out) for file in sources):
+        raise InputError(
+            f"out={out} is one of the recordings of source=; name another file, e.g. out=motions.h5"
+        )
+    if schema_of(out) != SCHEMA:
+        raise InputError(
+            f"out={out} exists and is no dataset of motions, so it is not replaced; name "
+            "another file"
+        )
 
 
 def read_motions(

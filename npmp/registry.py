@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mocap_data.errors import InputError
-from mocap_data.outside import read_text
+from mocap_data.outside import read_json, read_text
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,15 @@ class Registry:
         raise InputError(
             f"no {self.kind} '{artefact}': neither a folder nor shipped; shipped are: {shipped}"
         )
+
+    def said(self, artefact: str | Path, key: str) -> str | None:
+        """A text of the contract of an artefact; None where it cannot be read."""
+        try:
+            content = read_json(self.find(artefact) / self.contract)
+        except (InputError, OSError):
+            return None
+        found = content.get(key) if isinstance(content, dict) else None
+        return found if isinstance(found, str) else None
 
     def card(self, artefact: str | Path) -> str:
         """The card of a shipped artefact or of a folder. Raises InputError where there is none."""

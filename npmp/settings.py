@@ -78,6 +78,13 @@ def as_plain(value: Any) -> Any:
     return str(value) if isinstance(value, Path) else value
 
 
+def as_text(value: Any) -> str:
+    """A plain value as a command line writes it."""
+    words = {None: "null", True: "true", False: "false"}
+    plain = value is None or isinstance(value, bool)
+    return words[value] if plain else str(value).replace(" ", "")
+
+
 @functools.cache
 def hints_of(cls: type) -> dict[str, Any]:
     """The types of a dataclass's fields."""
@@ -111,7 +118,7 @@ def shown(value: object) -> str:
     """A value for a message, of bounded length however long or deep it is; as YAML writes it where
     that is simple."""
     if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
+        return as_text(value)
     try:
         return _show.repr(list(value) if isinstance(value, tuple) else value)
     except ValueError:  # whole numbers of more than 4300 digits have no repr

@@ -8,13 +8,15 @@ from typing import Any
 
 from mocap_data.errors import InputError, unknown
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
+from mocap_data.files import write_json
 from mocap_data.motion import ReferenceMotion
-from mocap_data.store import MotionSet, splits_in
+from mocap_data.store import MotionSet, read_motions, splits_in
 from npmp import robots
 from npmp.robots import Robot
 from retarget.kinematics import body_states, tree_of
 from retarget.resampling import resample
 
+MANIFEST = "export.json"
 MJLAB, UNITREE = "mjlab", "unitree_csv"
 Writer = Callable[[Path, ReferenceMotion, MotionSet, "Robot | None"], None]
 
@@ -52,6 +54,19 @@ def robot_of(motions: MotionSet) -> Robot | None:
     except InputError:
         return None
     return robot if robot.model_sha256 == motions.model_sha256 else None
+
+
+def robot_for(kind: str, data: Path, motions: MotionSet) -> Robot | None:
+    """The robot that a dataset is of. Raises InputError where a format needs one that is not
+    here."""
+    robot = robot_of(motions)
+    if robot is None and kind == MJLAB:
+        raise InputError(
+            f"{data}: format=mjlab holds the bodies' poses; these need the model of robot "
+            f"{motions.robot!r} that the motions were made with, which is not here "
+            "(format=unitree_csv needs none)"
+        )
+    return robot
 
 
 def at_rate(motion: ReferenceMotion, rate_hz: Any, robot: Robot | None) -> ReferenceMotion:
@@ -93,6 +108,30 @@ CONVENTIONS = {
     UNITREE: "metres, radians; world Z up; root x, y, z, quaternion x, y, z, w (root to world), "
     "joints; no header",
 }
+
+
+def export(
+    folder: Path,
+    kind: str,
+    data: Path,
+    names: Sequence[str],
+    robot: Robot | None,
+    rate_hz: float | None = None,
+) -> list[dict[str, Any]]:
+    """Write a file per clip of a dataset and export.json; gives what it says of each clip.
+
+    One clip at a time: a dataset may be larger than memory. robot: as `robot_for`.
+    """
+    suffix, write = FORMATS[kind]
+    written: list[dict[str, Any]] = []
+    for name in names:
+        motions = read_motions(data, clips=[name])
+        motion = at_rate(motions.motions[0], rate_hz, robot)
+        path = folder / f"{name}{suffix}"
+        write(path, motion, motions, robot)
+        written.append(about(motion, path))
+    write_json(folder / MANIFEST, manifest(kind, data, motions, written))
+    return written
 
 
 def about(motion: ReferenceMotion, path: Path) -> dict[str, Any]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import numpy as np
 
+from mocap_data.errors import InputError
 from npmp.deploy.robot import FloatArray
 
 GRAVITY = 9.81  # [m/s2] per g, as `npmp.envs.state` has it
@@ -218,6 +220,16 @@ class BundleContract:
     def joint_range(self) -> FloatArray:
         """(2, nu) the least and the greatest angle of each joint [rad]."""
         return np.array([joint.range for joint in self.joints]).T
+
+    def command_of(self, given: Sequence[float]) -> FloatArray:
+        """(c,) a command in its units. Raises InputError for another number of them."""
+        wanted = np.asarray(given, dtype=np.float64)
+        if wanted.shape != (len(self.commands),) or not np.isfinite(wanted).all():
+            raise InputError(
+                f"command={list(given)}: {len(self.commands)} finite numbers are expected: "
+                f"{', '.join(self.command_names)}"
+            )
+        return wanted
 
     def per_joint(self, name: str) -> FloatArray:
         """(nu,) a number of each joint."""

@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from npmp import ranges
+from mocap_data.errors import InputError
+from npmp import ranges, robots
+from npmp.deploy.contract import BundleContract
 from npmp.deploy.robot import FloatArray, RobotStopped, State
-from npmp.deploy.simulated import SimulatedRobot
+from npmp.deploy.simulated import SimulatedRobot, refuse_other_model
 
 # an older message is ignored [D]
 STALE_S = 0.2
@@ -172,3 +174,26 @@ class SimulatedLine:
             "travelled_m": float(np.linalg.norm(self.simulated.data.qpos[:2])),
         }
         return {"robot": robot, "refused": dict(self.outgoing.refused)}
+
+
+def simulated_line(
+    contract: BundleContract, config: SimulatedConfig, state_age_s: float, seed: int
+) -> SimulatedLine:
+    """The bundle's robot in MuJoCo behind a line. state_age_s: the oldest state that is acted on.
+
+    Raises:
+      InputError: for settings that cannot be, or another model than the bundle's.
+    """
+    robot = robots.load(contract.robot)
+    refuse_other_model(contract, robot)
+    if state_age_s > STALE_S:
+        raise InputError(
+            f"safety.state_age_s={state_age_s:g}: robot=sim hears nothing older than {STALE_S:g} s"
+        )
+    if config.deadman_ms <= (least := 2e3 / robot.physics_rate_hz):
+        raise InputError(
+            f"sim.deadman_ms={config.deadman_ms:g}: must be more than two physics steps, "
+            f"{least:g} ms"
+        )
+    simulated = SimulatedRobot(robot, accelerometer=contract.accelerometer, crouch=config.crouch)
+    return SimulatedLine(simulated, config, seed)

@@ -18,7 +18,8 @@ from npmp.envs.task import Task, Trial
 from npmp.evaluation import gait
 from npmp.evaluation.terrains import on_terrains
 from npmp.evaluation.trial import effort, run_trial
-from npmp.policy import PolicyActor, PolicyContract
+from npmp.evaluation.trial import gait as trial_gait
+from npmp.policy import HighLevelPolicy, PolicyActor, PolicyContract
 from npmp.robots import Robot
 from npmp.rollout import Actor, Decision
 from npmp.sim.randomization import PushConfig
@@ -74,6 +75,21 @@ def teacher_of(contract: PolicyContract) -> str:
         scripted = f"scripted teacher of task={contract.task}"
         return str(contract.training.get("teacher", scripted))
     return f"scripted commander of task={contract.task}" if contract.commander else ""
+
+
+def task_for(
+    policy: HighLevelPolicy,
+    robot: Robot,
+    name: str,
+    asked: Any = None,
+    motions: MotionSet | None = None,
+) -> Callable[[], Task]:
+    """What makes a task for a policy, over the commands that it was trained for where `asked`, the
+    task's settings, names none. Raises InputError for a task that it was not trained for."""
+    kind: Any = tasks.find(name)
+    policy.check_task(kind)
+    settings = kind.resolve(asked, None, policy.contract.told)
+    return lambda: kind(robot, settings, motions)
 
 
 def evaluate_policy(

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, unknown
 from npmp import ranges
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.sensing import SensorConfig
@@ -195,6 +195,31 @@ def setting_of(
             ),
         ),
     )
+
+
+def chosen(
+    known: Mapping[str, Scenario], asked: Sequence[str] | None, *, recovers: bool
+) -> dict[str, Scenario]:
+    """The scenarios that are asked for, by name; None: all that can be tried.
+
+    Args:
+      recovers: whether there is a policy that gets up, for fallen starts.
+
+    Raises:
+      InputError: for one that there is not, none, or fallen starts that nothing gets up from.
+    """
+    names = list(known) if asked is None else asked
+    if not names:
+        raise InputError(f"scenarios=[] names none; there are: {', '.join(known)}")
+    for name in names:
+        if name not in known:
+            raise unknown("scenario", name, known)
+    fallen = [name for name in names if known[name].fallen]
+    if recovers and not fallen:
+        raise InputError("recovery= is for scenario fallen_start, which scenarios= does not name")
+    if fallen and not recovers and asked is not None:
+        raise InputError(f"scenario {fallen[0]} takes a policy that gets up: recovery=NAME")
+    return {name: known[name] for name in names if recovers or name not in fallen}
 
 
 def run_scenario(

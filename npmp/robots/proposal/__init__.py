@@ -19,6 +19,7 @@ import numpy as np
 
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
+from mocap_data.files import atomic_path
 from npmp.robots import check as contract
 from npmp.robots.adapt import Drive, model_drives, refuse_unfit, strip
 from npmp.robots.model import compile_spec, posed, read_spec
@@ -44,6 +45,16 @@ class Proposal:
     # that the text describes
     robot: Robot
     checks: tuple[contract.Check, ...]
+
+    def write(self, file: Path, *, replace: bool = False) -> None:
+        """Write robot.yaml. Raises InputError where there is one, but for replace."""
+        if file.exists() and not replace:
+            raise InputError(
+                f"{file} is there already, perhaps with your changes; choose another out= or give "
+                "replace=true"
+            )
+        with atomic_path(file) as place:
+            place.write_text(self.text, encoding="utf-8")
 
 
 @contract.quiet()
