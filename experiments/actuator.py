@@ -19,7 +19,7 @@ from npmp.actuators.fitting import FitConfig
 from npmp.actuators.fitting import fit as fit_to
 from npmp.actuators.importers import IMPORTERS
 from npmp.actuators.log import doubts
-from npmp.actuators.models import KINDS, ActuatorModel, load
+from npmp.actuators.models import KINDS, load
 from npmp.experiments.command import Computing, Keys, Run, Verb, made_by
 from npmp.experiments.terminal import progress_bar, say, show_table, warn
 from npmp.report import actuator_page
@@ -147,7 +147,7 @@ def fit_model(config: FitActuator, run: Run) -> None:
     for name in ("evaluation.json", "report.html"):  # of an earlier model
         (run.folder / name).unlink(missing_ok=True)
     model.save(run.folder)
-    say(f"{run.folder}: {_words(model)}")
+    say(f"{run.folder}: {model.in_words()}")
     if model.contract.baseline[0] < 0.0:
         warn(
             "warning: the log's torque falls where its position error grows; has one of them the "
@@ -212,13 +212,6 @@ def evaluate_model(config: EvaluateActuator, run: Run) -> None:
         log = kept
     part = "the whole log" if config.split == "all" else "the part kept aside"
     _report(config, run, judge(model, log), part)
-
-
-def _words(model: ActuatorModel) -> str:
-    contract = model.contract
-    numbers = sum(tensor.numel() for tensor in model.state_dict().values())
-    count, rate = len(contract.actuators), f"{contract.rate_hz:g} Hz"
-    return f"{contract.kind} of {count} actuators at {rate}, {numbers:,} numbers"
 
 
 def import_recording(config: ImportLog, run: Run) -> None:

@@ -113,7 +113,8 @@ def compose(verb: str, keys: type, given: Given, *, variant: Given = ()) -> Job:
     given = [*inferred(verb, keys, [*variant, *given]), *given]
     last = dict(given)
     stored = _stored(verb, last)
-    names = {name: _fields(keys)[name].metadata["group"] for name in _groups(keys)}
+    fields = _fields(keys)
+    names = {name: fields[name].metadata["group"] for name in fields if _is_group(keys, name)}
     presets: list[Values] = []
     for kind in ("sweep", "experiment"):  # a sweep may build on an experiment
         asked = last.get(kind, names.pop(kind, None) or "null")
@@ -174,9 +175,7 @@ def typed(verb: str, keys: type, values: Values) -> Any:
             raise InputError(f"npmp {verb} needs {key}=..." + (f" ({said})" if said else ""))
     try:
         return keys(**arguments)
-    except InputError:
-        raise
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError) as error:  # InputError too
         raise InputError(error) from error
 
 
@@ -474,10 +473,6 @@ def _stored(verb: str, given: Mapping[str, str]) -> Values:
 
 def _fields(keys: type) -> dict[str, dataclasses.Field[Any]]:
     return {entry.name: entry for entry in dataclasses.fields(keys) if entry.init}
-
-
-def _groups(keys: type) -> list[str]:
-    return [key for key in _fields(keys) if _is_group(keys, key)]
 
 
 def _is_group(keys: type, key: str) -> bool:

@@ -47,21 +47,13 @@ def show_list(config: ListData, run: Run) -> None:
     for entry in catalog.entries().values():
         there, files = catalog.state_of(entry)
         state = "yes" if there == files else f"{there} of {files} files" if there else "no"
-        rows.append((entry.name, entry.what, entry.licence, megabytes(entry), state))
+        rows.append((entry.name, entry.what, entry.licence, entry.megabytes, state))
     columns, title = (
         ("name", "what", "licence", "MB", "in the cache"),
         "recordings to fetch with npmp data fetch NAME",
     )
     show_table(columns, rows, right=("MB",), title=title, title_justify="left")
     say(f"cache: {catalog.cache_folder() / 'data'} (NPMP_CACHE names another)")
-
-
-def megabytes(entry: Entry) -> str:
-    """The size of a set; "more than" where only some of its files' sizes are known."""
-    known = sum(source.size or 0 for source in entry.files)
-    if entry.size is None:
-        return f"> {known / 1e6:.0f}" if known else "?"
-    return f"{known / 1e6:.3g}" if known < 1e8 else f"{known / 1e6:.0f}"
 
 
 def fetch_set(config: FetchData, run: Run) -> int:

@@ -160,27 +160,21 @@ def run(config: Demo, run: Run) -> None:
 
 
 def summarize(
-    run: Run,
-    rms_m: float,
-    learned: dict[str, Any],
-    walked: dict[str, Any],
-    seconds: dict[str, float],
+    run: Run, rms_m: float, learned: dict[str, Any], walked: dict[str, Any], seconds: Any
 ) -> dict[str, Any]:
     """The demo's figures: what summary.json holds."""
-    before, after, error = learned["before"], learned["after"], walked["velocity_error"]
-    return {
-        "retarget_rms_marker_m": rms_m,
-        **{
-            figure: {"before": before[figure], "after": after[figure]}
-            for figure in ("tracked_s", "tracked_fraction")
-        },
-        "velocity_error": {
-            "random_latents": error["random_latents"],
-            "before": error["untrained"],
-            "after": error["after"],
-        },
-        "env_steps": {"imitate": learned["env_steps"], "reuse": walked["env_steps"]},
-        "steps_per_s": {"imitate": learned["steps_per_s"], "reuse": walked["steps_per_s"]},
+    error = walked["velocity_error"]
+    summary: dict[str, Any] = {"retarget_rms_marker_m": rms_m}
+    for name in ("tracked_s", "tracked_fraction"):
+        summary[name] = {when: learned[when][name] for when in ("before", "after")}
+    summary["velocity_error"] = {
+        "random_latents": error["random_latents"],
+        "before": error["untrained"],
+        "after": error["after"],
+    }
+    for name in ("env_steps", "steps_per_s"):
+        summary[name] = {"imitate": learned[name], "reuse": walked[name]}
+    return summary | {
         "seconds": seconds,
         "seed": run.seed,
         "threads": run.threads,

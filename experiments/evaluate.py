@@ -80,18 +80,14 @@ class Evaluate(Simulating):
 def print_table(result: Mapping[str, Any]) -> None:
     """A line per clip, their mean and their median."""
     right = ("tracked", "of s", "base m", "max m", "last m", "joints rad")
+    averages = ({"name": name, **result[name]} for name in ("mean", "median"))
     rows = []
-    for row in [
-        *result["clips"],
-        *({"name": average, **result[average]} for average in ("mean", "median")),
-    ]:
+    for row in [*result["clips"], *averages]:
         base = row["base_deviation_m"]
-        duration = f"{row['duration_s']:.1f}" if "duration_s" in row else ""
-        figures = [
-            f"{value:.3f}"
-            for value in (base["mean"], base["max"], base["last"], row["joint_error_rad"])
-        ]
-        rows.append((row["name"], f"{row['tracked_fraction']:.3f}", duration, *figures))
+        seconds = f"{row['duration_s']:.1f}" if "duration_s" in row else ""
+        figures = (base["mean"], base["max"], base["last"], row["joint_error_rad"])
+        tracked, *others = (f"{value:.3f}" for value in (row["tracked_fraction"], *figures))
+        rows.append((row["name"], tracked, seconds, *others))
     show_table(("clip", *right), rows, right=right, box=None)
 
 

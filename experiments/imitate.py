@@ -13,8 +13,7 @@ from npmp.experiments.backend import place_of, robot_of, robots_config_of
 from npmp.experiments.command import Run, Verb
 from npmp.experiments.compose import group
 from npmp.experiments.terminal import say
-from npmp.experiments.training import Training, bounded, caller_of, collectors_of
-from npmp.training import loggers
+from npmp.experiments.training import Training, caller_of, collectors_of
 from npmp.training.imitation import ImitationSettings, train_module
 from retarget.tempo import with_tempos
 
@@ -82,10 +81,10 @@ def settings_of(config: ImitateKeys, run: Run) -> ImitationSettings:
         evaluation_starts=config.evaluation.starts,
         checkpoint_every=config.checkpoint_every,
         collectors=collectors_of(config, run),
-        logger=loggers.check(config.logger),
+        logger=config.logger,
         **place_of(config, run),
     )
-    bounded(settings)
+    settings.check_sizes()
     return settings
 
 

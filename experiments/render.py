@@ -130,7 +130,7 @@ def run(config: Render, run: Run) -> None:
             raise InputError(
                 f"out={run.folder}: a still is of one shot, and the story has {len(shots)}"
             )
-        shots = [still(shots[0], config.at)]
+        shots = [films.still(shots[0], config.at)]
     run.begin()
     with progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task("frames", total=None)
@@ -161,31 +161,17 @@ def told(story: Path, run: Run) -> list[Shot]:
     shots = []
     for number, line in enumerate(read_text(story).splitlines(), 1):
         try:
-            arguments = shlex.split(line, comments=True)
+            if arguments := shlex.split(line, comments=True):
+                job = compose("render", Render, split(arguments))
+                shot = replace(run, seed=job.config.seed, chosen=job.chosen, given=job.given)
+                shots.append(shot_of(job.config, shot))
         except ValueError as error:
-            raise InputError(f"{story}, line {number}: {error}") from error
-        if not arguments:
-            continue
-        try:
-            job = compose("render", Render, split(arguments))
-            shot = replace(run, seed=job.config.seed, chosen=job.chosen, given=job.given)
-            shots.append(shot_of(job.config, shot))
-        except InputError as error:
             raise InputError(f"{story}, line {number}: {error}") from error
     if not shots:
         raise InputError(
             f"{story}: no shots; each line has the keys of one, as npmp render takes them"
         )
     return shots
-
-
-def still(shot: Shot, at_s: float | None) -> Shot:
-    """The moment of a shot at a time [s], its middle by default."""
-    frames, rate = len(shot.qpos), shot.clip.rate_hz
-    frame = frames // 2 if at_s is None else round(at_s * rate)
-    if not 0 <= frame < frames:
-        raise InputError(f"at={at_s:g}: from 0 to {(frames - 1) / rate:.2f} s is expected")
-    return replace(shot, moment=frame)
 
 
 # --- shots ---

@@ -13,9 +13,8 @@ from typing import Any, Literal
 
 from rich.progress import MofNCompleteColumn
 
-from mocap_data import MotionSet, write_motions
+from mocap_data import MotionSet, store, write_motions
 from mocap_data.errors import InputError, counted
-from mocap_data.store import check_replaceable
 from npmp import ranges, robots
 from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.motion_tables import dropped_table, table_of
@@ -106,7 +105,7 @@ def run(config: Retarget, run: Run) -> None:
     begin = time.perf_counter()
     given = config.source, config.start, config.stop
     sources = () if config.source == SYNTHETIC else excerpts(*given)
-    check_replaceable(run.folder, [one.path for one in sources])
+    store.check_replaceable(run.folder, [one.path for one in sources])
     page = report_place(config.report, run.folder)
     robot = robots.load(config.robot)
     gathered = gather(*given, robot, config)
@@ -174,20 +173,10 @@ def report_place(chosen: bool | str | None, out: Path) -> Path | None:
     """
     if chosen is None or chosen is False:
         return None
-    from npmp.report import is_report
+    from npmp.report import check_replaceable
 
     place = out.with_suffix(".html") if chosen in (True, AUTO) else Path(str(chosen)).expanduser()
-    if place.is_dir():
-        raise InputError(
-            f"report={place} is a folder; a file name is expected, or null for no report"
-        )
-    if place.exists() and not is_report(place):
-        raise InputError(
-            f"report={place} exists and is no report of npmp, so it is not replaced; name "
-            "another file, or null"
-        )
-    if not place.parent.is_dir():
-        raise InputError(f"report={place}: there is no folder {place.parent}")
+    check_replaceable(place, "report")
     return place
 
 
@@ -234,17 +223,7 @@ def show(cleaned: Cleaned, warnings: Mapping[str, str], was_cleaned: bool) -> No
     if was_cleaned:
         if cleaned.dropped:
             terminal.print(dropped_table(cleaned))
-        chunks, mirrors = sum(not m.mirror for m in motions), sum(bool(m.mirror) for m in motions)
-        lines = [
-            f"kept {cleaned.seconds_kept:.1f} of {cleaned.seconds_in:.1f} s in "
-            f"{counted(chunks, 'chunk')}"
-        ]
-        if mirrors:
-            lines.append(f"{counted(mirrors, 'mirror image')} of them")
-        held = sum(m.duration_s for m in motions if m.split == "validation")
-        if held:
-            lines.append(f"{held:.1f} s of all for validation")
-        say(", ".join(lines))
+        say(cleaned.in_words())
 
 
 main = Verb(

@@ -15,13 +15,12 @@ from npmp.experiments.command import Run, Verb
 from npmp.experiments.compose import group
 from npmp.experiments.groups import task_of
 from npmp.experiments.terminal import say
-from npmp.experiments.training import Training, bounded, caller_of, collectors_of
+from npmp.experiments.training import Training, caller_of, collectors_of
 from npmp.nets.high_level import HighLevelConfig
 from npmp.policy import HighLevelPolicy
 from npmp.settings import as_plain
 from npmp.skill import SkillModule
-from npmp.tasks.inputs import SETTINGS
-from npmp.training import loggers
+from npmp.tasks.inputs import SETTINGS as TOLD
 from npmp.training.reuse import ReuseSettings, check_task, train_policy
 
 
@@ -122,10 +121,10 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
         evaluation_seconds=config.evaluation.seconds,
         checkpoint_every=config.checkpoint_every,
         collectors=collectors_of(config, run),
-        logger=loggers.check(config.logger),
+        logger=config.logger,
         **place_of(config, run),
     )
-    bounded(settings)
+    settings.check_sizes()
     return {
         "module": module,
         "make_task": lambda: kind(robot, task, motions),

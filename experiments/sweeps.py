@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from mocap_data.errors import InputError
 from npmp.experiments.command import Keys, Run, Verb
-from npmp.experiments.sweeping.drive import failures, jobs_table
+from npmp.experiments.sweeping.drive import jobs_table
 from npmp.experiments.sweeping.launch import go_on
 from npmp.experiments.terminal import console, say
 from npmp.sweeps.sweep import RUNNING, STOPPED, Sweep
@@ -47,7 +47,7 @@ def run_show(config: ShowSweep, run: Run) -> None:
                 job.state, job.score = STOPPED, sweep.progress(i).score
         sweep.save()
     console().print(jobs_table(sweep, {i: sweep.progress(i) for i in range(len(sweep.jobs))}))
-    say(*(f"failed: {line}" for line in failures(sweep)))
+    say(*(f"failed: {line}" for line in sweep.failures()))
 
 
 def run_resume(config: ResumeSweep, run: Run) -> int:

@@ -5,15 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.experiments.backend import Simulating
 from npmp.experiments.command import Run, refuse_idle
 from npmp.training.collectors import CollectorsConfig
 from npmp.training.live import LiveLine
-from npmp.training.run import Caller, RunSettings
-
-MOST_STEPS = 10**7  # environment steps that an iteration may take, and a replay may keep
+from npmp.training.run import Caller
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,18 +59,6 @@ def collectors_of(config: Training, run: Run) -> CollectorsConfig | None:
     return CollectorsConfig(
         config.actors, config.num_actors, sync=config.actors_sync, most_behind=config.most_behind
     )
-
-
-def bounded(settings: RunSettings) -> None:
-    """Raise InputError where one iteration would take more than the run, or
-    than a machine holds."""
-    robots, most = settings.robots_at_once, max(settings.steps, MOST_STEPS)
-    for name in ("collect_steps", "unroll", "warmup_steps", "replay_steps"):
-        steps = getattr(settings.algo, name, 0)
-        if steps * robots > most:
-            raise InputError(
-                f"algo.{name}={steps}: at most {most // robots:,} control steps of {robots} robots"
-            )
 
 
 def caller_of(run: Run) -> Caller:

@@ -118,11 +118,8 @@ def _about(schema: Any) -> str:
 
 def _examples(keys: type) -> list[str]:
     """The lines of a docstring that are commands."""
-    return [
-        line.strip()
-        for line in (keys.__doc__ or "").splitlines()
-        if line.strip().startswith("npmp ")
-    ]
+    lines = map(str.strip, (keys.__doc__ or "").splitlines())
+    return [line for line in lines if line.startswith("npmp ")]
 
 
 def _width() -> int:

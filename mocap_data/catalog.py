@@ -58,6 +58,14 @@ class Entry:
         sizes = [source.size for source in self.files]
         return None if None in sizes else sum(size for size in sizes if size is not None)
 
+    @property
+    def megabytes(self) -> str:
+        """The size in words; ">" where only some of the files' sizes are known."""
+        known = sum(source.size or 0 for source in self.files)
+        if self.size is None:
+            return f"> {known / 1e6:.0f}" if known else "?"
+        return f"{known / 1e6:.3g}" if known < 1e8 else f"{known / 1e6:.0f}"
+
 
 @dataclass
 class Report:

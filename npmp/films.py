@@ -6,6 +6,7 @@ Shapes: T frames or control steps. World frame, Z up, metres.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -144,3 +145,12 @@ def of_motion(
         drawn["reference"] = motion.qpos
     shown = motion.qpos if qpos is None else qpos
     return Shot(robot, ReplayClip(motion.name, shown, motion.rate_hz, **drawn))
+
+
+def still(shot: Shot, at_s: float | None) -> Shot:
+    """The moment of a shot at a time [s], its middle by default."""
+    frames, rate = len(shot.qpos), shot.clip.rate_hz
+    frame = frames // 2 if at_s is None else round(at_s * rate)
+    if not 0 <= frame < frames:
+        raise InputError(f"at={at_s:g}: from 0 to {(frames - 1) / rate:.2f} s is expected")
+    return replace(shot, moment=frame)

@@ -24,7 +24,7 @@ import numpy as np
 from scipy.ndimage import binary_dilation, uniform_filter1d
 
 from mocap_data.arrays import Array, Bools, set_fields
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError, counted, unknown
 from mocap_data.motion import ReferenceMotion, smooth_speed
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
@@ -173,6 +173,19 @@ class Cleaned:
             if seconds > 0.0:
                 rows.append(DroppedTime(reason, seconds, share, len(entries), len(where)))
         return rows
+
+    def in_words(self) -> str:
+        """What was kept, in a line."""
+        motions = self.motions.motions
+        mirrors = sum(bool(motion.mirror) for motion in motions)
+        held = sum(motion.duration_s for motion in motions if motion.split == "validation")
+        parts = [
+            f"kept {self.seconds_kept:.1f} of {self.seconds_in:.1f} s in "
+            f"{counted(len(motions) - mirrors, 'chunk')}"
+        ]
+        parts += [f"{counted(mirrors, 'mirror image')} of them"] if mirrors else []
+        parts += [f"{held:.1f} s of all for validation"] if held else []
+        return ", ".join(parts)
 
 
 class Cleaner:

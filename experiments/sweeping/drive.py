@@ -99,12 +99,3 @@ def jobs_table(
     title = Text(f"{sweep.folder}: {counts}")
     look = {"box": box.SIMPLE_HEAD, "pad_edge": False, "title": title, "title_justify": "left"}
     return table(columns, rows, right=columns[2:6], **look)
-
-
-def failures(sweep: Sweep) -> list[str]:
-    """A line for every job that failed."""
-    return [
-        f"{job.name}: {job.message or 'no reason given'} ({sweep.log(i)})"
-        for i, job in enumerate(sweep.jobs)
-        if job.state == FAILED
-    ]

@@ -15,7 +15,7 @@ from npmp.devices import cpus
 from npmp.experiments.command import FOLDERS, Verb, run_of
 from npmp.experiments.compose import Job, Values, merge, parse, parsed, split
 from npmp.experiments.groups import GROUPS, task_of
-from npmp.experiments.sweeping.drive import drive, failures
+from npmp.experiments.sweeping.drive import drive
 from npmp.experiments.terminal import progress_bar, say
 from npmp.settings import from_mapping
 from npmp.sweeps.sweep import SWEPT_VERBS, Launcher, Sweep, SweptJob, refuse_shared_files
@@ -138,7 +138,7 @@ def go_on(sweep: Sweep, *, new: bool = False) -> int:
             lines = report_best(sweep)
     finally:
         workers.close()
-    say(*(f"failed: {line}" for line in failures(sweep)), *lines)
+    say(*(f"failed: {line}" for line in sweep.failures()), *lines)
     say(what_next(sweep))
     return code
 

@@ -237,6 +237,13 @@ class ActuatorModel(nn.Module, ABC):
             torques.append(torque)
         return torch.stack(torques), memory
 
+    def in_words(self) -> str:
+        """What it is, and how large."""
+        contract = self.contract
+        numbers = sum(tensor.numel() for tensor in self.state_dict().values())
+        count, rate = len(contract.actuators), f"{contract.rate_hz:g} Hz"
+        return f"{contract.kind} of {count} actuators at {rate}, {numbers:,} numbers"
+
     def save(self, folder: Path) -> None:
         """Write FOLDER/actuator.json and actuator.safetensors. Raises OSError."""
         artifact.write(

@@ -20,6 +20,7 @@ import numpy as np
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp.report.provenance import machine_summary, scrub, versions
 
@@ -335,3 +336,19 @@ def is_report(path: Path) -> bool:
         return FOOTER in path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return False
+
+
+def check_replaceable(place: Path, key: str) -> None:
+    """Raise InputError where a page cannot be written: for a folder, or a file that is no page of
+    ours. key: that names the place."""
+    if place.is_dir():
+        raise InputError(
+            f"{key}={place} is a folder; a file name is expected, or null for no {key}"
+        )
+    if place.exists() and not is_report(place):
+        raise InputError(
+            f"{key}={place} exists and is no report of npmp, so it is not replaced; name "
+            "another file, or null"
+        )
+    if not place.parent.is_dir():
+        raise InputError(f"{key}={place}: there is no folder {place.parent}")

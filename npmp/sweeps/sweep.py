@@ -206,6 +206,14 @@ class Sweep:
         settings = (min if self.launcher.lower else max)(means, key=lambda key: means[key])
         return settings, means[settings], len(scores[settings])
 
+    def failures(self) -> list[str]:
+        """A line for every job that failed."""
+        return [
+            f"{job.name}: {job.message or 'no reason given'} ({self.log(i)})"
+            for i, job in enumerate(self.jobs)
+            if job.state == FAILED
+        ]
+
     def place(self, i: int) -> Path:
         """The folder of job i."""
         return self.folder / self.jobs[i].name

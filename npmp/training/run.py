@@ -29,6 +29,8 @@ from npmp.training.trainer import Trainer
 
 Figures = dict[str, Any]
 
+MOST_STEPS = 10**7  # environment steps that an iteration may take, and a replay may keep
+
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
@@ -74,6 +76,17 @@ class RunSettings:
     def robots_at_once(self) -> int:
         """Robots simulated at once."""
         return self.robots_of[self.algorithm] if self.num_envs is None else self.num_envs
+
+    def check_sizes(self) -> None:
+        """Raise InputError where one iteration would take more than the run, or than a machine
+        holds."""
+        most = max(self.steps, MOST_STEPS) // self.robots_at_once
+        for name in ("collect_steps", "unroll", "warmup_steps", "replay_steps"):
+            if (steps := getattr(self.algo, name, 0)) > most:
+                raise InputError(
+                    f"algo.{name}={steps}: at most {most:,} control steps of "
+                    f"{self.robots_at_once} robots"
+                )
 
     def of_collector(self) -> Self:
         """The same, for a process that only collects, on one core."""

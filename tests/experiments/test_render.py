@@ -14,10 +14,10 @@ from mocap_data.errors import InputError
 from mocap_data.files import new_hdf5
 from mocap_data.store import MotionSet, write_motions
 from mocap_data.synthetic import demo_clips
-from npmp import render as films
+from npmp import films
 from npmp.experiments import cli, render
 from npmp.experiments.command import Run
-from npmp.render import Shot
+from npmp.render import Shot, camera_of
 from npmp.robots import Robot
 from retarget import retarget
 from retarget.mirror import mirror
@@ -193,11 +193,11 @@ def test_errors_of_a_story_name_its_line(
 
 def test_moments_and_angles(data: Path) -> None:
     whole = shot(f"data={data}", "azimuth=90", "distance=3")
-    assert render.still(whole, None).moment == 37 and render.still(whole, 0.5).moment == 25
+    assert films.still(whole, None).moment == 37 and films.still(whole, 0.5).moment == 25
     with pytest.raises(InputError, match=r"at=2: from 0 to 1\.48 s is expected"):
-        render.still(whole, 2.0)
+        films.still(whole, 2.0)
 
     w, x, y, z = whole.qpos[0, 3:7]
     heading = math.degrees(math.atan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z)))
-    camera = films.camera_of(whole, (320, 180))
+    camera = camera_of(whole, (320, 180))
     assert camera.azimuth == pytest.approx(heading + 90.0) and camera.distance == 3.0

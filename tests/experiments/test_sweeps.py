@@ -19,7 +19,7 @@ from npmp.experiments import cli
 from npmp.experiments.compose import load
 from npmp.experiments.groups import CONF
 from npmp.experiments.sweeping import launch as launching
-from npmp.experiments.sweeping.drive import drive, failures
+from npmp.experiments.sweeping.drive import drive
 from npmp.experiments.sweeping.launch import chosen, complete, what_next
 from npmp.sweeps import drive as driving
 from npmp.sweeps.sweep import Launcher, Sweep, SweepProgress, SweptJob, failure
@@ -292,7 +292,7 @@ def test_the_dead_are_tried_again_and_the_wrong_are_not(
     assert drive(sweep, workers) == 2
     assert states(sweep.folder) == ["finished", "failed", "failed", "finished"]
     assert [job.attempts for job in sweep.jobs] == [3, 1, 3, 1] and workers.most == 2
-    assert "died 3 times (exit code -9)" in failures(sweep)[1]
+    assert "died 3 times (exit code -9)" in sweep.failures()[1]
     assert (
         drive(Sweep.load(sweep.folder), scripted(j1=[GOOD], j2=[GOOD])) == 0
         and states(sweep.folder) == ["finished"] * 4
