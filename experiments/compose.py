@@ -36,9 +36,6 @@ from npmp.settings import as_plain, default_of, from_value, help_of, hints_of, u
 
 MULTIRUN = ("-m", "--multirun")
 PRESETS = ("experiment", "sweep")  # choices that set keys of the whole command
-SHARED = ("debug", *PRESETS)
-
-
 Given = list[tuple[str, str]]  # keys and values as the command line has them, in its order
 
 

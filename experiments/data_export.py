@@ -54,8 +54,7 @@ def run(config: ExportMotions, run: Run) -> None:
         (clip["name"], str(clip["frames"]), f"{clip['rate_hz']:g}", clip["licence"], clip["file"])
         for clip in written
     ]
-    title = f"{kind} of robot {first.robot}"
-    show_table(columns, rows, title=title, title_justify="left")
+    show_table(columns, rows, title=f"{kind} of robot {first.robot}", title_justify="left")
     say(f"{len(names)} clips and {MANIFEST} in {run.folder}")
 
 

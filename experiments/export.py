@@ -17,7 +17,6 @@ from npmp.experiments.command import Run, Verb
 from npmp.experiments.compose import group
 from npmp.experiments.terminal import say
 
-CONFIG = "config.yaml"
 RECORDED = 4  # robots of a golden rollout, one after another: as many resets at the least
 
 
@@ -65,7 +64,7 @@ def run(config: ExportPolicy, run: Run) -> None:
     )
     off = check_parity(bundle.policy(), bundle.golden()).difference
     # a bundle is given to others, and settings name files of this machine
-    (run.folder / CONFIG).unlink()
+    (run.folder / "config.yaml").unlink()
     what = f"{folder.name} through {module.name}"
     say(f"{what}: {run.folder}, {off:.1e} rad from torch over {config.steps:,} steps")
 

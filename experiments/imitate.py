@@ -111,9 +111,8 @@ def run(config: ImitateKeys, run: Run) -> None:
     summary = train_module(**inputs(config, run))
     say(
         f"tracked share of the remaining clip: {summary['before']['tracked_fraction']:.3f} before, "
-        f"{summary['after']['tracked_fraction']:.3f} after {summary['env_steps']:,} "
-        "environment steps "
-        f"({summary['minutes_here']} minutes here): {run.folder / 'module'}"
+        f"{summary['after']['tracked_fraction']:.3f} after {summary['env_steps']:,} environment "
+        f"steps ({summary['minutes_here']} minutes here): {run.folder / 'module'}"
     )
 
 

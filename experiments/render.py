@@ -146,9 +146,8 @@ def run(config: Render, run: Run) -> None:
     length = "" if suffix == ".png" else f"{count} frames, {count / drawn.fps:.1f} s, "
     lower = "" if config.max_mb is None else f" (quality {quality})"
     say(
-        f"{length}{size[0]}x{size[1]}, {size_bytes / 1e6:.2f} MB{lower}, drawn by "
-        f"{drawn.backend} in "
-        f"{time.perf_counter() - began:.0f} s: {run.folder}"
+        f"{length}{size[0]}x{size[1]}, {size_bytes / 1e6:.2f} MB{lower}, drawn by {drawn.backend} "
+        f"in {time.perf_counter() - began:.0f} s: {run.folder}"
     )
 
 

@@ -17,8 +17,8 @@ from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.terminal import OK, USER_ERROR, say, show_table
 from npmp.robots.check import Check, what_to_edit
 from npmp.robots.check import check as check_robot
-from npmp.robots.menagerie import ROOT, locate, reference_to
-from npmp.robots.proposal import ProposedValue, propose
+from npmp.robots.menagerie import ROOT, model_file, reference_to
+from npmp.robots.proposal import propose
 
 LOOK: dict[str, Any] = {"show_edge": False, "pad_edge": False}
 
@@ -106,9 +106,7 @@ def run_add(config: AddRobot, run: Run) -> int:
     target, name, out = config.target, config.name, run.out
     if name is not None and not re.fullmatch(r"\w[\w.-]*", name):
         raise InputError(f"name={name}: letters, digits, '_', '-' and '.' are expected")
-    path = locate(target, Path())
-    if path.is_dir():
-        raise InputError(f"{target} is a folder; the model's file is expected{_models_in(path)}")
+    path = model_file(target)
     place = out or Path("robots") / (name or "robot")  # as deep as the folder it will be
     reference = reference_to(target, path, place)
     proposal = propose(path, reference=reference, name=name, folder=place)
@@ -119,7 +117,9 @@ def run_add(config: AddRobot, run: Run) -> int:
     folder = out or Path("robots") / proposal.name
     file = folder / "robot.yaml"
     proposal.write(file, replace=config.replace)
-    show_findings(proposal.findings)
+    signs = {True: Text("guess", "yellow"), False: Text("found", "green")}
+    rows = [(f.topic, signs[bool(f.guessed)], f.value, f.guessed) for f in proposal.findings]
+    show_table(("looked for", "", "result", "guessed, look at it"), rows, **LOOK)
     code = report_checks(proposal.name, proposal.checks)
     failed = [clause.name for clause in proposal.checks if not clause.passed]
     shown = (
@@ -136,19 +136,6 @@ def run_add(config: AddRobot, run: Run) -> int:
     )
     say(f"use it: npmp retarget robot={shown} source=... out=motions.h5")
     return code
-
-
-def _models_in(folder: Path) -> str:
-    """ ", e.g. FILE" of a folder, or ""."""
-    models = sorted(path for pattern in ("*.xml", "*.urdf") for path in folder.glob(pattern))
-    return f", e.g. {models[0]}" if models else ""
-
-
-def show_findings(findings: Sequence[ProposedValue]) -> None:
-    """What was found in the model, and what had to be guessed."""
-    signs = {True: Text("guess", "yellow"), False: Text("found", "green")}
-    rows = [(row.topic, signs[bool(row.guessed)], row.value, row.guessed) for row in findings]
-    show_table(("looked for", "", "result", "guessed, look at it"), rows, **LOOK)
 
 
 _common: Any = {"out": "optional_folder", "torch": False}

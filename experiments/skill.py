@@ -23,6 +23,8 @@ class _OfModule(Simulating):
 
     # a skill module: its folder, or a shipped one's name (npmp skill list)
     module: str
+    # train or validation: only the clips of that split; null: all
+    split: str | None = None
     # robots at once
     envs: int = 64
     # of setpoints, first_order or zero_order; null: as the module was trained
@@ -45,8 +47,6 @@ class ModuleInfo(_OfModule):
 
     # the motion dataset (HDF5) to track
     data: Path | None = None
-    # train or validation: only the clips of that split; null: all
-    split: str | None = None
     # control steps of each robot
     steps: int = 200
 
@@ -65,8 +65,6 @@ class WanderModule(_OfModule):
 
     # the motion dataset (HDF5) whose random frames robots start from; null: the home pose
     data: Path | None = None
-    # train or validation: only the clips of that split; null: all
-    split: str | None = None
     # at most; what is up then counts with this time
     seconds: float = 20.0
     # robots of each kind in rollouts.h5 and on the page, the first ones

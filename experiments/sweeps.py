@@ -60,11 +60,6 @@ def run_resume(config: ResumeSweep, run: Run) -> int:
     return go_on(sweep)
 
 
-_common: Any = {
-    "out": "optional_folder",
-    "torch": False,
-    "positional": ("target",),
-    "devices": ("cpu",),
-}
-show = Verb("sweeps show", ShowSweep, run_show, **_common)
-resume = Verb("sweeps resume", ResumeSweep, run_resume, **_common)
+_common: Any = {"out": "optional_folder", "torch": False, "devices": ("cpu",)}
+show = Verb("sweeps show", ShowSweep, run_show, positional=("target",), **_common)
+resume = Verb("sweeps resume", ResumeSweep, run_resume, positional=("target",), **_common)

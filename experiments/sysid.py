@@ -166,9 +166,8 @@ def show(found: Identified, result: Mapping[str, Any]) -> None:
         figures = [
             f"{found.estimate[j, k]:.4g} ± {found.error[j, k]:.2g}" for k in map(KINDS.index, shown)
         ]
-        rows.append(
-            (name, *figures, f"{1e3 * found.rms_before[j]:.2f}", f"{1e3 * found.rms_after[j]:.2f}")
-        )
+        rms = (f"{1e3 * of[j]:.2f}" for of in (found.rms_before, found.rms_after))
+        rows.append((name, *figures, *rms))
     columns = (*shown, "rms mrad", "after")
     show_table(("joint", *columns), rows, right=columns, box=None)
     for sentence in result["not_told_apart"]:
@@ -176,9 +175,8 @@ def show(found: Identified, result: Mapping[str, Any]) -> None:
     if "coverage" in result:
         cover = result["coverage"]
         say(
-            f"of {cover['parameters']} true values {cover['within_1']:.2f} lie within one "
-            "standard error, "
-            f"{cover['within_2']:.2f} within two (0.68 and 0.95 are due)"
+            f"of {cover['parameters']} true values {cover['within_1']:.2f} lie within one standard "
+            f"error, {cover['within_2']:.2f} within two (0.68 and 0.95 are due)"
         )
 
 

@@ -16,8 +16,7 @@ Row = tuple[str, str]
 OVERVIEW = Path(__file__).with_name("overview.txt")
 SOURCES = (
     "where a value comes from: [P] robot-NPMP (Bohez et al. 2022), [P*] that paper at second "
-    "hand, [R] a related "
-    "paper or code, [D] our own decision."
+    "hand, [R] a related paper or code, [D] our own decision."
 )
 
 

@@ -52,6 +52,16 @@ def locate(reference: str, folder: Path) -> Path:
         ) from error
 
 
+def model_file(reference: str) -> Path:
+    """As `locate`, from this folder. Raises InputError for a folder of models, too."""
+    path = locate(reference, Path())
+    if path.is_dir():
+        models = sorted(file for kind in ("*.xml", "*.urdf") for file in path.glob(kind))
+        example = f", e.g. {models[0]}" if models else ""
+        raise InputError(f"{reference} is a folder; the model's file is expected{example}")
+    return path
+
+
 def at_hand(reference: str) -> bool:
     """Whether the file of a reference can be had without a download. Never touches the network."""
     if not reference.startswith(PREFIX):
