@@ -32,9 +32,7 @@ def table_of(motion_set: MotionSet, warnings: Mapping[str, str]) -> Table:
         made.add_row(*row)
     made.add_section()
     for row in shown.medians:
-        made.add_row(*row)
-    if shown.summed:
-        made.add_row(*shown.summed, style="bold")
+        made.add_row(*row, style="bold" if row is shown.medians[-1] else None)
     return made
 
 

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, one_line
 from npmp import plugins
 
 ROOT = str(Path(__file__).resolve().parent.parent)  # for a checkout that is not installed
@@ -45,8 +45,8 @@ def connect(what: str) -> Any:
     try:
         ray.init(**where, runtime_env=environment, log_to_driver=False, configure_logging=False)
     except (ConnectionError, ValueError, RuntimeError, ray.exceptions.RayError) as error:
-        said = " ".join(str(error).split())
-        raise InputError(f"no Ray cluster at {address or 'this machine'}: {said}") from error
+        at = address or "this machine"
+        raise InputError(f"no Ray cluster at {at}: {one_line(error)}") from error
     for module in plugins.loaded_modules():
         ray.cloudpickle.register_pickle_by_value(module)
     return ray

@@ -166,10 +166,8 @@ class Glance(NamedTuple):
     title: str
     headings: list[str]
     rows: list[list[str]]
-    # of all and by kind of movement, where there is more than one motion
+    # of all and by kind of movement, and at last all together; of a single motion none
     medians: list[list[str]]
-    # all together, likewise
-    summed: list[str]
 
 
 def glance(motion_set: MotionSet, warnings: Mapping[str, str]) -> Glance:
@@ -199,13 +197,11 @@ def glance(motion_set: MotionSet, warnings: Mapping[str, str]) -> Glance:
         mark = " !" if is_marked(motion, warnings) else ""
         figures = [figure_of(motion, column.key) for column in columns]
         rows.append(row(motion.name + mark, motion.duration_s, figures))
-    headings = ["s", *(column.heading for column in columns)]
-    if len(motions) < 2:
-        return Glance(title, headings, rows, [], [])
     medians = []
     for name, group in groups_of(motions).items():
         seconds = float(np.median([motion.duration_s for motion in group]))
         medians.append(row(name, seconds, [median_of(group, column.key) for column in columns]))
     sums = [summed_up(motions, column.key, column.summed) for column in columns]
-    all_s = sum(motion.duration_s for motion in motions)
-    return Glance(title, headings, rows, medians, row("all", all_s, sums))
+    medians.append(row("all", sum(motion.duration_s for motion in motions), sums))
+    headings = ["s", *(column.heading for column in columns)]
+    return Glance(title, headings, rows, medians if len(motions) > 1 else [])

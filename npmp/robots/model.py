@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import mujoco
 import numpy.typing as npt
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, one_line
 from npmp.robots.excess import EXPAND, places, refuse_excess
 
 ROOT_JOINT = "root"
@@ -33,7 +33,7 @@ def read_spec(path: Path) -> mujoco.MjSpec:
             return mujoco.MjSpec.from_string(_located(path))
         return mujoco.MjSpec.from_file(str(path))
     except (ValueError, MemoryError) as error:
-        raise InputError(f"{path}: not a valid MJCF: {_line(error)}") from error
+        raise InputError(f"{path}: not a valid MJCF: {one_line(error)}") from error
 
 
 def _located(path: Path) -> str:
@@ -84,11 +84,7 @@ def compile_spec(spec: mujoco.MjSpec, path: Path) -> mujoco.MjModel:
     try:
         return spec.compile()
     except (ValueError, MemoryError) as error:
-        raise InputError(f"{path}: does not compile: {_line(error)}") from error
-
-
-def _line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+        raise InputError(f"{path}: does not compile: {one_line(error)}") from error
 
 
 def posed(model: mujoco.MjModel, joints: npt.ArrayLike = 0.0) -> mujoco.MjData:
