@@ -88,7 +88,8 @@ def _settings(key: str, field: dataclasses.Field[Any], value: Any, about: str) -
     default = default_of(field)
     if not dataclasses.is_dataclass(default) or not isinstance(value, dict):
         return [(f"{key}={_shown(value)}", about)]
-    head = [(f"{key}.", about)] if about else []
+    # below a choice it is a heading, even without a word of help
+    head = [(f"{key}.", about)] if about or "." in key else []
     return head + _inner(key, type(default), value)
 
 
