@@ -50,7 +50,9 @@ def run(config: ExportPolicy, run: Run) -> None:
     folder, policy, module, skill, like = policy_of(config, run, robot)
     own = policy.contract
     kind: Any = tasks.find(own.task)
-    task = kind(robot, kind.resolve(tasks.trained_config(kind, own.training), None, own.told))
+    task = kind(
+        robot, kind.resolve(tasks.trained_config(kind, own.training), None, own.input_settings)
+    )
     env = TaskEnv(task, RECORDED, robots=like, seed=run.seed, num_threads=run.threads)
     run.begin()
     bundle = export(

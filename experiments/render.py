@@ -198,7 +198,7 @@ def of_policy(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     kind: Any = tasks.find(task_of(str(run.chosen["task"])))
     policy.check_task(kind)
     motions = motions_of(config.data, robot)
-    task = kind(robot, kind.resolve(config.task, motions, policy.contract.told), motions)
+    task = kind(robot, kind.resolve(config.task, motions, policy.contract.input_settings), motions)
     note_other_drives(policy.contract.training, config.actuator)
     env = TaskEnv(task, 1, robots=like, seed=run.seed, **place_of(config, run))
     shot, fell = films.of_policy(

@@ -20,7 +20,7 @@ from npmp.nets.high_level import HighLevelConfig
 from npmp.policy import HighLevelPolicy
 from npmp.settings import as_plain
 from npmp.skill import SkillModule
-from npmp.tasks.inputs import SETTINGS as TOLD
+from npmp.tasks.inputs import SETTINGS
 from npmp.training.reuse import ReuseSettings, check_task, train_policy
 
 

@@ -91,7 +91,7 @@ def run(config: Suite, run: Run) -> int:
     folder, policy, module, skill, like = policy_of(config, run, robot)
     policy.check_task(Walk)
     within = as_command_range(policy.contract.command_range)
-    base = Walk.resolve(config.task, None, policy.contract.told)
+    base = Walk.resolve(config.task, None, policy.contract.input_settings)
     note_other_drives(policy.contract.training, config.actuator)
     asked = [config.scenarios] if isinstance(config.scenarios, str) else config.scenarios
     scenarios = chosen(config.scenario, asked, recovers=config.recovery is not None)

@@ -18,7 +18,6 @@ from npmp.envs.task import Task, Trial
 from npmp.evaluation import gait
 from npmp.evaluation.terrains import on_terrains
 from npmp.evaluation.trial import effort, run_trial
-from npmp.evaluation.trial import gait as trial_gait
 from npmp.policy import HighLevelPolicy, PolicyActor, PolicyContract
 from npmp.robots import Robot
 from npmp.rollout import Actor, Decision
@@ -88,7 +87,7 @@ def task_for(
     task's settings, names none. Raises InputError for a task that it was not trained for."""
     kind: Any = tasks.find(name)
     policy.check_task(kind)
-    settings = kind.resolve(asked, None, policy.contract.told)
+    settings = kind.resolve(asked, None, policy.contract.input_settings)
     return lambda: kind(robot, settings, motions)
 
 

@@ -1,4 +1,4 @@
-"""Who plays: the policies that are named, and those shipped for a robot."""
+"""The cast of `npmp play`: the policies that are named, and those shipped for a robot."""
 
 from __future__ import annotations
 
