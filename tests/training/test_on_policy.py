@@ -90,7 +90,8 @@ def test_a_policy_may_be_held_to_a_behaviour_prior(
     prior = made.agent.behavior
     assert prior is not None and made.steps_before == 4 * HABIT_STEPS
     torch.nn.init.normal_(prior.net[-1].bias, std=0.3, generator=torch.Generator().manual_seed(1))
-    prior.examples.normal_(generator=torch.Generator().manual_seed(2))
+    spread = torch.rand(prior.examples.shape, generator=torch.Generator().manual_seed(2))
+    prior.examples.copy_(torch.lerp(*prior.goals.unbind(-1), spread))
     rollout, _ = made.collect()
     given = rollout.observations
     assert (given.habit.weight <= 0.5).all() and given.habit.weight.max() > 0.0
