@@ -28,7 +28,7 @@ PORT ?= 8080
 .PHONY: help install demo play pictures test test-all test-portable docs lint format clean
 
 help:
-	@echo "make demo     the whole pipeline on generated motion: runs/demo/report.html (about 7 minutes on two cores)"
+	@echo "make demo     the whole pipeline on generated motion: runs/demo/report.html (about 9 minutes on two cores)"
 	@echo "make play     steer a robot in the browser: http://127.0.0.1:8080, PORT=... for another port"
 	@echo "make test     lint, types and the quick tests (about 6 minutes)"
 	@echo "make test-all  these and the slow ones: Ray, killed runs, Chromium, the commands of the documentation"
