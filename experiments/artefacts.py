@@ -137,7 +137,7 @@ def show_all(config: ListArtefacts, run: Run) -> None:
         rows.append((name, skill.robot, str(skill.latent_dim), clips, licences))
     show_table(("module", "robot", "latent", "trained on", "licences of the data"), rows, **LOOK)
     say("")
-    columns = ("policy", "robot", "task", "module", "commands", "observes besides")
+    columns = ("policy", "robot", "task", "module", "commands", "extra inputs")
     show_table(columns, [_policy_row(name) for name in policies.names()], **LOOK)
     say("module=NAME and policy=NAME take one; npmp skill show NAME prints its card.")
 

@@ -125,14 +125,21 @@ class RobotBatch:
         self.robot, self.config, self.num_envs = robot, config, num_envs
         self.device = torch.device(device)
         self.dt = 1.0 / robot.control_rate_hz
-        require_robots(model, num_envs, substeps=robot.substeps, key="num_envs")
+        model = with_nominal(model, config.physics)
+        rate = config.physics.physics_rate_hz
+        substeps = 1.0 / (robot.control_rate_hz * model.opt.timestep)
+        if rate is not None and (round(substeps) < 1 or abs(substeps - round(substeps)) > 1e-6):
+            raise InputError(
+                f"randomization.physics.physics_rate_hz={rate:g}: must be a multiple of the control"
+                f" rate, {robot.control_rate_hz:g} Hz"
+            )
+        require_robots(model, num_envs, substeps=round(substeps), key="num_envs")
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=self.device)
         self.imu_cross: Tensor | None = None
         if config.accelerometer == "imu":
             self.imu_cross = cross_of(imu_position(model, robot)).to(self.device)
         if config.real_drives is not None:
             _refuse_gains(config.physics)
-        model = with_nominal(model, config.physics)
         self.sim: Simulator = make_simulator(
             model,
             num_envs,

@@ -24,6 +24,7 @@ HIDDEN = 256  # units of each of two layers [D]
 EXAMPLES = 2000  # goals kept, to know which are like none of them [D]
 NEIGHBOURS = 20  # of a goal that has examples, 1 % of those kept, within `NEAR` [D]
 NEAR = 0.15  # share of the range of goals that a task asks for [D]
+NEAREST = 0.05  # at least so near, where a task asks for one goal only [m/s, rad/s] [D]
 
 
 class BehaviorPrior(nn.Module):
@@ -52,7 +53,7 @@ class BehaviorPrior(nn.Module):
         # of what is never asked for, as of what is asked most widely
         width = torch.where(width > 0.0, width, width.max() if goal_width else width)
         self.register_buffer("goals", ends, persistent=False)
-        self.register_buffer("near", NEAR * width, persistent=False)
+        self.register_buffer("near", (NEAR * width).clamp(min=NEAREST), persistent=False)
         state = 12 + 3 * len(home)
         self.scale = Normalizer(state + goal_width)
         self.register_buffer("examples", torch.zeros(EXAMPLES, goal_width))

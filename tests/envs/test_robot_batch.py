@@ -8,12 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
+from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import geometry
 from npmp.envs import TaskEnv
-from npmp.envs.robot_batch import RobotBatchConfig
+from npmp.envs.robot_batch import RobotBatch, RobotBatchConfig
 from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.robots import Robot
+from npmp.sim import flat_scene
 from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
 from npmp.tasks import ImitationEnv, Walk
 from tests.environments import imitation_env, walk_env
@@ -168,3 +170,9 @@ def test_robots_columns_are_found_by_name(robot: Robot) -> None:
     with_ball.sim.qpos[:, 19] = 5.0
     with_ball.reset(torch.tensor([True, False, True]))
     assert with_ball.sim.qpos[:, 19].tolist() == [2.0, 5.0, 2.0]
+
+
+def test_the_physics_rate_is_a_multiple_of_the_control_rate(robot: Robot) -> None:
+    physics = PhysicsConfig(physics_rate_hz=333.0)
+    with pytest.raises(InputError, match=r"physics_rate_hz=333: must be a multiple of .* 50 Hz"):
+        RobotBatch(robot, flat_scene(robot), 1, RobotBatchConfig(physics=physics))

@@ -60,6 +60,15 @@ def test_near_is_a_share_of_what_is_asked_for() -> None:
     assert prior.asked_for(goals).tolist() == [True, False, False, False]
 
 
+def test_a_task_may_ask_for_one_goal_only() -> None:
+    """Near is 0.05 then, in place of nothing."""
+    prior = BehaviorPrior(torch.zeros(12), [(0.5, 0.5), (0.0, 0.0)], 4, ALPHA)
+    assert prior.asked_for(torch.tensor([[0.54, 0.0], [0.56, 0.0]])).tolist() == [True, False]
+    features = torch.zeros(2, prior.scale.mean.numel())
+    features[:, -2] = torch.tensor([0.0, 0.5])
+    assert prior.support(features).tolist() == [1.0, 0.0]  # its examples are zero yet
+
+
 def test_without_examples_the_ar1_prior_counts() -> None:
     prior = prior_with_goals(torch.tensor([[-1.0], [1.0]]).repeat(50, 1))
     features = torch.zeros(2, prior.scale.mean.numel())
