@@ -8,6 +8,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
+# gradient of one robot over the median of all, at most [D]
+LARGEST = 5.0
+
 
 class NonFiniteGradient(RuntimeError):
     """A gradient is infinite or NaN; the weights are as they were before its step."""
@@ -25,6 +28,29 @@ def clip_gradients(weights: Iterable[Tensor], limit: float = math.inf) -> Tensor
         raise NonFiniteGradient("a gradient is not finite")
     nn.utils.clip_grads_with_norm_(weights, limit, norm)
     return norm
+
+
+def bounded_gradient(values: Tensor) -> Tensor:
+    """Values (B, ...) of B robots as they are; on its way back the gradient of each is shortened
+    to `LARGEST` times the median of those that are neither zero nor infinite.
+
+    A robot that falls in imagination has a gradient a million times as large as the others'.
+    Clipped at the end only, their sum would be that of one robot.
+    """
+    if not values.requires_grad:
+        return values
+    passed = values.view_as(values)
+    passed.register_hook(_shortened)
+    return passed
+
+
+def _shortened(gradient: Tensor) -> Tensor:
+    norms = torch.linalg.vector_norm(gradient.flatten(1), dim=-1)
+    counts = norms.isfinite() & (norms > 0.0)
+    median = norms.masked_fill(~counts, torch.nan).nanmedian()
+    share = torch.where(counts, (LARGEST * median / norms).clamp(max=1.0), 0.0)
+    share = share.view(-1, *[1] * (gradient.dim() - 1))
+    return torch.where(share > 0.0, gradient * share, 0.0)
 
 
 def descend(loss: Tensor, optimizer: torch.optim.Optimizer, limit: float) -> float:

@@ -19,8 +19,9 @@ from npmp.envs.task import Task
 from npmp.nets import DecoderState, prior
 from npmp.nets.prior import Latent
 from npmp.policy import Player, PolicyInput
+from npmp.rl.optimization import bounded_gradient
 from npmp.tasks.rewards import setpoint_costs
-from npmp.tree import Tree
+from npmp.tree import Tree, map_tree
 from npmp.world_model.behavior import BehaviorPrior
 from npmp.world_model.compiling import compiled
 from npmp.world_model.model import WorldModel
@@ -153,7 +154,7 @@ class Imagination:
         states, goals, zs, latents = [carry.state], [], [carry.z], []
         for k in range(horizon):
             draws = Draws(latent[k], SensorDraws(delay[k], noise[k]))
-            carry, said = self._step(carry, fixed, draws)
+            carry, said = self._step(map_tree(bounded_gradient, carry), fixed, draws)
             states.append(carry.state)
             goals.append(carry.goal)
             zs.append(carry.z)
