@@ -48,7 +48,7 @@ class Reuse(Training):
     npmp reuse module=anymal_b_dog data=dog.h5 policy=runs/reuse/policy randomization=paper
     out=runs/robust
     npmp reuse algo=vmpo module=anymal_b_dog joint_space=true out=runs/scratch
-    npmp reuse algo=clone module=anymal_b_dog_both teacher=anymal_b_walk high_level=tiny
+    npmp reuse algo=clone module=anymal_b_dog teacher=anymal_b_walk high_level=tiny
     out=runs/tiny
     npmp reuse sweep=fig6 data=dog.h5 out=runs/fig6
     npmp reuse resume=runs/reuse steps=5000000
