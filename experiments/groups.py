@@ -42,7 +42,8 @@ def preset_file(group: str, name: str) -> Path | None:
     from npmp import plugins
 
     file = plugins.tasks().get(name) if group == "task" else None
-    return None if file is None else file.with_suffix(".yaml")
+    beside = None if file is None else file.with_suffix(".yaml")
+    return beside if beside is not None and beside.is_file() else None
 
 
 def names(verb: str, group: str) -> list[str]:

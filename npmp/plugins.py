@@ -20,9 +20,9 @@ def folders(kind: str) -> list[Path]:
 
 
 def tasks() -> dict[str, Path]:
-    """The files of users' tasks by name: NAME.py with its settings beside it, NAME.yaml."""
+    """The files of users' tasks by name, NAME.py; NAME.yaml beside it holds other settings."""
     found = [path for folder in folders("tasks") for path in sorted(folder.glob("*.py"))]
-    return {path.stem: path for path in reversed(found) if path.with_suffix(".yaml").is_file()}
+    return {path.stem: path for path in reversed(found) if not path.stem.startswith("_")}
 
 
 def task_module(name: str) -> ModuleType:

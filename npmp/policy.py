@@ -8,8 +8,7 @@ On disk a high-level policy is a folder of `policy.safetensors` (weights and sca
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
-from itertools import product
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple, Protocol
@@ -467,38 +466,6 @@ class PolicyActor:
         latent, state = self.policy.step(given, memory.policy)
         action, decoder = self.skill.decode(latent.mean, senses, memory.skill.decoder)
         return Decision(action, PolicyMemory(state, SkillMemory(latent.mean, decoder)))
-
-
-def mean_policy(first: HighLevelPolicy, *others: HighLevelPolicy) -> HighLevelPolicy:
-    """The mean of the weights of policies that went on from one another: what one has learned and
-    the other forgot, the mean may do (Wortsman et al. 2022, model soups). Of policies that have
-    nothing in common it does nothing of use.
-
-    Raises:
-      InputError: for policies of other contracts (module, inputs, ranges, net), naming the first
-        that differs.
-    """
-    policies = (first, *others)
-    names = [
-        given.name for given in fields(PolicyContract) if given.name not in ("versions", "training")
-    ]
-    for other, name in product(others, names):
-        own, found = getattr(first.contract, name), getattr(other.contract, name)
-        if own != found:
-            raise InputError(
-                f"policies of one mean differ in weights alone; these in {name}: {own}, {found}"
-            )
-    training = first.contract.training | {
-        "mean_of": [policy.contract.training for policy in policies]
-    }
-    mean, states = (
-        HighLevelPolicy(replace(first.contract, training=training)),
-        [p.state_dict() for p in policies],
-    )
-    mean.load_state_dict(
-        {name: torch.stack([state[name] for state in states]).mean(0) for name in states[0]}
-    )
-    return mean.to(first.observation_scale.mean.device).eval()
 
 
 def find_module(policy: str | Path, sha256: str) -> Path:

@@ -12,7 +12,16 @@ import torch
 
 from mocap_data.errors import InputError
 from mocap_data.outside import read_json
-from npmp.actuators.log import NEEDED, SHORTEST, ActuatorLog, Floats, Trace, on_grid, read_arrays
+from npmp.actuators.log import (
+    NEEDED,
+    SHORTEST,
+    ActuatorLog,
+    Floats,
+    Trace,
+    check_rate,
+    on_grid,
+    read_arrays,
+)  # fmt: skip
 
 # at 12 V; the logs' currents correspond to more at times, which are no torques
 STS3215_STALL_NM = 2.94
@@ -256,7 +265,7 @@ def _rate(path: Path, times: list[Floats]) -> float:
     step = float(np.median([np.median(np.diff(time)) for time in times])) if times else 0.0
     if not step > 0.0:
         raise InputError(f"{path}: its times do not rise, or it has none")
-    return float(np.round(1.0 / step))
+    return check_rate(float(np.round(1.0 / step)), str(path))
 
 
 def _with(path: Path, *names: str) -> dict[str, Any]:

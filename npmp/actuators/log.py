@@ -122,7 +122,7 @@ class ActuatorLog:
     source: str = ""
 
     def __post_init__(self) -> None:
-        _check_rate(self.rate_hz)
+        check_rate(self.rate_hz)
         if not self.traces:
             raise InputError("the log holds no recording")
         for trace in self.traces:
@@ -216,7 +216,8 @@ class StandLog:
         return sum(len(recording.command) for recording in self.recordings) / self.rate_hz
 
 
-def _check_rate(rate_hz: float, where: str = "the log") -> float:
+def check_rate(rate_hz: float, where: str = "the log") -> float:
+    """The rate. Raises InputError for one out of range."""
     if not 0.0 < rate_hz < FASTEST:
         raise InputError(f"{where}: rate_hz={rate_hz:g}, expected between 0 and {FASTEST:,.0f} Hz")
     return rate_hz
@@ -263,7 +264,7 @@ def at_rate(log: ActuatorLog, rate_hz: float) -> ActuatorLog:
     Raises:
       InputError: for a rate out of range, or one that leaves too few samples.
     """
-    _check_rate(rate_hz)
+    check_rate(rate_hz)
     traces = []
     for trace in log.traces:
         table = np.stack([v.astype(np.float64) for v in trace.columns.values()], -1)
@@ -468,14 +469,14 @@ def _rate(path: Path, entries: Mapping[str, Mapping[str, Any]], shared: Mapping[
             raise InputError(
                 f"{path}: rate_hz must be one number, got {values.dtype} {values.shape}"
             )
-        return _check_rate(float(values.item()), str(path))
+        return check_rate(float(values.item()), str(path))
     if not all("time_s" in entry for entry in entries.values()):
         raise InputError(f"{path}: a recording has neither time_s nor the file rate_hz")
     steps = [
         np.median(np.diff(_times(entry["time_s"], f"{path}: {name}")))
         for name, entry in entries.items()
     ]
-    return _check_rate(float(np.round(1.0 / np.median(steps), 3)), str(path))
+    return check_rate(float(np.round(1.0 / np.median(steps), 3)), str(path))
 
 
 def _part(

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from mocap_data.errors import InputError
-from npmp.actuators.log import Recording, StandLog
+from npmp.actuators.log import SLOWEST, Recording, StandLog
 from npmp.robots import Robot
 
 # commands may leave the joints' ranges by so much [rad]
@@ -20,9 +20,15 @@ def of_robot(log: StandLog, robot: Robot) -> StandLog:
     """The log with the robot's joints in its order.
 
     Raises:
-      InputError: for other joints, angles far outside the joints' ranges (degrees?), joints that
-        hardly move, and positions that go against their commands (signs?).
+      InputError: for a rate below `SLOWEST` (ms?), other joints, angles far outside the joints'
+        ranges (degrees?), joints that hardly move, and positions that go against their commands
+        (signs?).
     """
+    if log.rate_hz < SLOWEST:
+        raise InputError(
+            f"the log's rate is {log.rate_hz:g} Hz, at least {SLOWEST:g} expected; is its time in "
+            "ms?"
+        )
     absent = [name for name in robot.joint_names if name not in log.joints]
     unknown = [name for name in log.joints if name not in robot.joint_names]
     if absent or unknown or len(log.joints) != len(robot.joint_names):

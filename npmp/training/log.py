@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
+from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp.training.loggers import Logger
+from npmp.training.tables import as_number
 
 
 class Progress(Protocol):
@@ -79,10 +81,10 @@ class RunLog:
                 self._columns[name] = columns
             kept[name] = [dict(zip(columns, row)) for row in rows]
         self._wall_before = (
-            _number(kept["timing.csv"][-1].get("wall_s")) if kept["timing.csv"] else 0.0
+            max(0.0, as_number(kept["timing.csv"][-1].get("wall_s"))) if kept["timing.csv"] else 0.0
         )
         for row in kept["metrics.csv"]:
-            self._latest |= {key: _number(row[key]) for key in self.judged if row.get(key)}
+            self._latest |= {key: as_number(row[key]) for key in self.judged if row.get(key)}
         self._board, self._progress = board, progress
 
     @property
@@ -155,25 +157,20 @@ def _cell(value: Any) -> str:
     return repr(float(value)) if isinstance(value, float) else str(value)
 
 
-def _number(text: str | None) -> float:
-    """A cell's number; 0 where it holds none."""
-    try:
-        return float(text or 0.0)
-    except ValueError:
-        return 0.0
-
-
 def _rows(folder: Path, name: str, last: int | None) -> tuple[list[str], list[list[str]]]:
     """Columns and whole rows of a log up to iteration `last`: later ones were written between the
     checkpoint and the kill.
 
-    Nothing for a file that is absent or empty.
+    Nothing for a file that is absent or empty. Raises InputError for one that is no CSV.
     """
     path = folder / name
     if not path.is_file():
         return [], []
     with open(path, newline="", errors="replace") as file:
-        rows = list(csv.reader(file))
+        try:
+            rows = list(csv.reader(file))
+        except csv.Error as error:
+            raise InputError(f"{path} is not a CSV file: {error}") from error
     if not rows or not rows[0] or rows[0][0] != "iteration":
         return [], []
     whole = [row for row in rows[1:] if len(row) == len(rows[0]) and row[0].isdigit()]

@@ -62,6 +62,13 @@ def test_a_pendulum_s_torque_follows_from_its_motion(tmp_path: Path) -> None:
         bam(tmp_path / "b.npz")
 
 
+def test_times_that_hardly_differ_are_refused(tmp_path: Path) -> None:
+    from npmp.actuators.importers import _rate
+
+    with pytest.raises(InputError, match=r"rate_hz=1e\+302, expected between 0 and 100,000 Hz"):
+        _rate(tmp_path / "s.npz", [np.arange(3) * 1e-302])
+
+
 def test_a_current_s_magnitude_gets_the_error_s_sign(tmp_path: Path) -> None:
     both = np.tile([0.2, -0.3], (50, 1))
     torque = np.abs(both) * [1, 20]

@@ -273,6 +273,18 @@ def test_a_foreign_sweep_runs_no_code_and_writes_nowhere_else(
     assert message in said and len(said.splitlines()) == 1 and sorted(Path().rglob("*")) == before
 
 
+def test_a_task_within_a_foreign_sweep_is_not_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep_of(Path("s"), 1)
+    Path("s/tasks").mkdir()
+    Path("s/tasks/evil.py").write_text("open('ran', 'w')\n")
+    monkeypatch.chdir("s")
+    assert cli.main(["sweeps", "resume", "."]) == 2
+    assert "evil.py of the sweep's folder would be run" in capsys.readouterr().err
+    assert not Path("ran").exists()
+
+
 def test_a_link_out_of_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sweep_of(Path("s"), 1)
     Path("s/logs").mkdir()

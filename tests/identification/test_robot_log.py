@@ -48,3 +48,5 @@ def test_other_units_signs_and_no_motion_are_refused(log: StandLog) -> None:
         of_robot(changed(log, 0.0, home), robot)
     with pytest.raises(InputError, match="absent: LF_HAA; unknown: none"):
         of_robot(replace(log, joints=log.joints[:-1]), robot)
+    with pytest.raises(InputError, match=r"rate is 0\.1 Hz, at least 20 expected"):
+        of_robot(replace(log, rate_hz=0.1), robot)

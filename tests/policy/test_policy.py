@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ import torch
 from mocap_data.errors import InputError
 from npmp import policies, tasks
 from npmp.nets.high_level import HighLevelConfig
-from npmp.policy import HighLevelPolicy, PolicyInput, find_module, mean_policy, module_sha256
+from npmp.policy import HighLevelPolicy, PolicyInput, find_module, module_sha256
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.walk import Walk, WalkConfig
@@ -79,24 +77,6 @@ def test_an_unroll_equals_steps_across_resets(policy: HighLevelPolicy) -> None:
         torch.testing.assert_close(mean[t], latent.mean)
         torch.testing.assert_close(std[t], latent.std)
     torch.testing.assert_close(last.hidden, state.hidden)
-
-
-def test_the_mean_of_policies_is_that_of_their_weights(policy: HighLevelPolicy) -> None:
-    other = copy.deepcopy(policy)
-    with torch.no_grad():
-        for weight in other.parameters():
-            weight += 2.0
-    mean = mean_policy(policy, other)
-    for name, weight in policy.named_parameters():
-        torch.testing.assert_close(mean.get_parameter(name), weight + 1.0)
-    assert torch.equal(mean.observation_scale.std, policy.observation_scale.std)
-    assert (
-        mean.contract.training["mean_of"] == [{}, {}]
-        and mean.contract.module_sha256 == policy.contract.module_sha256
-    )
-    other.contract = replace(other.contract, alpha=0.5)
-    with pytest.raises(InputError, match=r"these in alpha: 0\.95, 0\.5"):
-        mean_policy(policy, other)
 
 
 def test_belongs_to_one_module(policy: HighLevelPolicy, skill: SkillModule, tmp_path: Path) -> None:

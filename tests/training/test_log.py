@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from mocap_data.errors import InputError
 from npmp.training.log import RunLog
 
 
@@ -84,3 +85,9 @@ def test_a_new_run_drops_old_logs_and_a_moved_one_takes_its_rows_along(tmp_path:
     assert [row["iteration"] for row in table(one)] == ["1", "2"]
     RunLog(one, 3)
     assert not (one / "metrics.csv").exists()
+
+
+def test_a_log_that_is_no_csv_is_named(tmp_path: Path) -> None:
+    (tmp_path / "metrics.csv").write_text("iteration,loss\n1," + "9" * 140_000 + "\n")
+    with pytest.raises(InputError, match=r"metrics\.csv is not a CSV file"):
+        RunLog(tmp_path, 3, resume_after=1)
