@@ -21,7 +21,7 @@ from npmp.actuators.log import (
     check_rate,
     on_grid,
     read_arrays,
-)  # fmt: skip
+)
 
 # at 12 V; the logs' currents correspond to more at times, which are no torques
 STS3215_STALL_NM = 2.94

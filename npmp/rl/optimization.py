@@ -34,8 +34,8 @@ def bounded_gradient(values: Tensor) -> Tensor:
     """Values (B, ...) of B robots as they are; on its way back the gradient of each is shortened
     to `LARGEST` times the median of those that are neither zero nor infinite.
 
-    A robot that falls in imagination has a gradient a million times as large as the others'.
-    Clipped at the end only, their sum would be that of one robot.
+    Robots that fall in imagination have by far the largest. Clipped at the end only, the sum would
+    be theirs alone.
     """
     if not values.requires_grad:
         return values

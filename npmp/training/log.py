@@ -80,7 +80,7 @@ class RunLog:
             if columns:
                 self._columns[name] = columns
             kept[name] = [dict(zip(columns, row)) for row in rows]
-        self._wall_before = (
+        self._wall_before = (  # of a damaged cell NaN, of which max makes 0
             max(0.0, as_number(kept["timing.csv"][-1].get("wall_s"))) if kept["timing.csv"] else 0.0
         )
         for row in kept["metrics.csv"]:

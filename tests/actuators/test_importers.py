@@ -63,10 +63,12 @@ def test_a_pendulum_s_torque_follows_from_its_motion(tmp_path: Path) -> None:
 
 
 def test_times_that_hardly_differ_are_refused(tmp_path: Path) -> None:
-    from npmp.actuators.importers import _rate
-
-    with pytest.raises(InputError, match=r"rate_hz=1e\+302, expected between 0 and 100,000 Hz"):
-        _rate(tmp_path / "s.npz", [np.arange(3) * 1e-302])
+    zeros = np.zeros((50, 1))
+    path = saved_arm(tmp_path, ["A"], command=zeros, position=zeros, velocity=zeros, torque=zeros)
+    arrays = dict(np.load(path))
+    np.savez(path, **{k: 1e-300 * v if k.endswith("time_s") else v for k, v in arrays.items()})
+    with pytest.raises(InputError, match=r"rate_hz=5e\+301, expected between 0 and 100,000 Hz"):
+        sage(path)
 
 
 def test_a_current_s_magnitude_gets_the_error_s_sign(tmp_path: Path) -> None:

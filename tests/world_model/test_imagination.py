@@ -133,6 +133,29 @@ def test_imagining_by_hand() -> None:
     torch.testing.assert_close(found, expected)
 
 
+def test_no_robot_has_more_than_its_share_of_the_gradient() -> None:
+    """The place of one of five robots grows tenfold a step, of the others not; a robot pays for
+    its last place. What goes back to the start is a fifth each, and at most five times that."""
+    growth = torch.tensor([[10.0], [1.0], [1.0], [1.0], [1.0]])
+
+    class Grows(Sleeper):
+        def __call__(self, state: RobotState, setpoint: Tensor, physics: Tensor) -> RobotState:
+            return state._replace(root_pos=growth * state.root_pos)
+
+    policy = Fixed(torch.zeros(5, 2), torch.ones(5, 2), 0.95)
+    imagine = toy_imagination(
+        policy, lambda z, seen, memory: (torch.zeros(5, 12), memory), model=Grows()
+    )
+    imagine.task.imagined_loss = lambda before, after, goals, patch: TaskLoss(  # type: ignore[method-assign]
+        after.root_pos[-1, :, 0], torch.zeros(5)
+    )
+    start = start_of(still(5), torch.zeros(5, 2), torch.zeros(5, 1))
+    state = start.state.clone().requires_grad_()
+    imagine(start._replace(state=state), H, torch.Generator()).task.backward()
+    assert state.grad is not None
+    torch.testing.assert_close(state.grad[:, 0], torch.tensor([1.0, 0.2, 0.2, 0.2, 0.2]))
+
+
 def test_latents_follow_eq_3_through_the_rollout() -> None:
     seen: list[Tensor] = []
 
