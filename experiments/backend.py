@@ -83,26 +83,21 @@ def motions_of(
 
 
 def robots_config_of(
-    config: Simulating, like: Wired, *, hold: str | None = None, adapts: bool = False
+    config: Simulating, like: Wired, *, hold: str | None = None
 ) -> RobotBatchConfig:
-    """What `randomization`, `actuator` and hold= say.
-
-    Args:
-      like: what robots are wired as, a module say.
-      adapts: for training, where adaptive ranges follow success; else they are drawn from whole.
+    """What `randomization`, `actuator` and hold= say. like: what robots are wired as, a module say.
 
     Raises InputError for values out of range, an unknown hold or a model of actuators that cannot
     be read.
     """
     if config.actuator != IDEAL:
         actuators.load(config.actuator)  # not at the first step only
-    made = replace(
+    return replace(
         config.randomization,
         hold=hold or like.hold,
         accelerometer=like.accelerometer,
         actuator=config.actuator,
     )
-    return made if adapts else made.whole()
 
 
 def note_other_drives(trained: Mapping[str, Any], actuator: str) -> None:

@@ -35,7 +35,6 @@ from npmp.experiments.terminal import OK, USER_ERRORS, guarded, report_error
 from npmp.settings import flat, shown
 
 Out = Literal["folder", "file", "optional_file", "optional_folder"]
-FOLDERS = ("folder", "optional_folder")  # kinds of out= that name a folder
 MOST_THREADS = 4096
 LONGEST_PATH = 900  # bytes of out=; files below it need room, and systems stop at 1024 or 4096
 
@@ -186,6 +185,16 @@ class Verb:
 
         return launch(self, given if multirun else ["-m", *given])
 
+    @property
+    def in_folder(self) -> bool:
+        """Whether `out=` names a folder."""
+        return self.out.endswith("folder")
+
+    def refuse(self, job: Job, values: Values) -> None:
+        """Raises InputError for settings that the command refuses. values: them, complete."""
+        if self.check is not None:
+            self.check(job.config, run_of(job, job.config.out, cpus(), values))
+
     def jobs(self, given: Sequence[str]) -> list[Job]:
         """What a command line asks for. Raises InputError as `compose.jobs`."""
         return compose.jobs(self.name, self.keys, given, self.positional)
@@ -269,7 +278,7 @@ def _prepare_out(
     if len(os.fsencode(out)) > LONGEST_PATH:
         raise InputError(f"out= has {len(os.fsencode(out))} bytes; at most {LONGEST_PATH} work")
     place = Path(str(out).replace("{now}", datetime.now().strftime("%Y-%m-%d_%H-%M-%S")))
-    is_folder = command.out in FOLDERS
+    is_folder = command.in_folder
     if job:  # each job of a sweep has a folder of its own
         place = place / job if is_folder else place.parent / job / place.name
     if not is_folder and place.is_dir():

@@ -33,6 +33,7 @@ from npmp.deploy.safety import SafetyConfig
 from npmp.experiments.bundle import show_fastest
 from npmp.experiments.command import Keys, Run, Verb, refuse_idle
 from npmp.experiments.terminal import NOT_PASSED, OK, say
+from npmp.tasks.recover import Recover
 from npmp.training.signals import signals_noted
 
 ENDS_WELL = (TIME_IS_OVER, "SIGINT", "SIGTERM", "SIGHUP")
@@ -76,7 +77,7 @@ def run(config: Deploy, run: Run) -> int:
     """Drive the robot; 3 where a watchdog ended it."""
     bundle = Bundle.read(config.bundle)
     contract, policy, kind = bundle.contract, bundle.policy(), config.robot
-    if contract.task == "recover" and config.safety.tilt_deg < 180.0:
+    if contract.task == Recover.name and config.safety.tilt_deg < 180.0:
         say(
             f"safety.tilt_deg={config.safety.tilt_deg:g} damps a robot that has fallen; "
             "to have it get up: safety.tilt_deg=180"

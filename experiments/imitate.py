@@ -75,7 +75,7 @@ def settings_of(config: ImitateKeys, run: Run) -> ImitationSettings:
         num_envs=config.num_envs,
         net=config.net,
         task=config.task,
-        robots=robots_config_of(config, config.task, adapts=True),
+        robots=robots_config_of(config, config.task),
         steps=config.steps,
         evaluate_every=config.evaluation.every,
         evaluation_starts=config.evaluation.starts,

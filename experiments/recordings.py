@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from mocap_data.errors import InputError, one_line
-from mocap_data.readers import options_of
-from mocap_data.readers.common import DOG_NAMES, MissingOptions
+from mocap_data.readers import robot_motions
+from mocap_data.readers.common import MissingOptions
 from npmp.experiments.command import Keys
 from npmp.experiments.terminal import warn
 from npmp.robots import Robot
@@ -19,6 +19,7 @@ from retarget.sources import (
     Recordings,
     described,
     excerpts,
+    known_options,
     read_recordings,
     synthetic,
 )
@@ -26,7 +27,7 @@ from retarget.sources import (
 SYNTHETIC = "synthetic"  # the source that needs no recording
 
 # Keys of a command and the readers' options that they give.
-KEYS = {key: key for key in ("scale", "up", "licence", "asf", "character")} | {
+KEYS = {key: key for key in ("scale", "up", "licence", "asf", "character", "names")} | {
     "source_rate_hz": "rate_hz"
 }
 
@@ -35,9 +36,11 @@ KEYS = {key: key for key in ("scale", "up", "licence", "asf", "character")} | {
 class Reading(Keys):
     """How recordings are read."""
 
-    # frames per second of files that do not say theirs (keypoints, AMC); null: what the file says,
-    # 60 for CSV, 120 for AMC
+    # frames per second of files that do not say theirs (keypoints, AMC, robots' CSV); null: what
+    # the file says, 60 for CSV, 120 for AMC, 30 or 120 for robots' CSV
     source_rate_hz: float | None = None
+    # of the keypoints, or of the joints of a robot's motion, in the file's order, where it has none
+    names: list[str] | None = None
     # the skeleton of AMC motions; null: the .asf file beside them
     asf: Path | None = None
     # the character file of DeepMimic motions; null: found beside them by its name
@@ -84,12 +87,15 @@ def refuse_nothing(found: object, failures: Sequence[Failure]) -> None:
 def _check_used(given: dict[str, Any], chosen: Sequence[Excerpt]) -> None:
     """Refuse an option that is for another kind of file than any there is."""
     for key, what in (
-        ("source_rate_hz", "keypoint files (.csv, .npz, .txt)"),
+        ("source_rate_hz", "keypoint files (.csv, .npz, .txt) and robots' .csv"),
+        ("scale", "keypoints, not for robots' motions, which are in metres with Z up"),
+        ("up", "keypoints, not for robots' motions, which are in metres with Z up"),
+        ("names", "files that do not name their columns"),
         ("asf", "AMC motions"),
         ("character", "DeepMimic motions"),
     ):
         option = KEYS[key]
-        if option not in given or any(option in options_of(one.path) for one in chosen):
+        if option not in given or any(option in known_options(one.path, given) for one in chosen):
             continue
         own = f"; {chosen[0].path} has its own rate (rate_hz= is that of the motions)"
         value = f"{given[option]:g}" if isinstance(given[option], float) else given[option]
@@ -99,11 +105,11 @@ def _check_used(given: dict[str, Any], chosen: Sequence[Excerpt]) -> None:
 def with_keys(path: Path, error: Exception) -> str:
     """Why a recording cannot be read; what it lacks by the keys of this command."""
     lacking = error.options if isinstance(error, MissingOptions) else ()
-    if "names" in lacking:
-        return (
-            f"{path} does not name its keypoints; this command reads unnamed ones only in the "
-            f"dog set's layout of {len(DOG_NAMES)}; others: mocap_data.read(path, names=...)"
-        )
+    if "names" in lacking or "joint_names" in lacking:
+        reason = one_line(error).split("; ")[0]
+        if robot_motions.ambiguous(path):
+            reason += f", or a robot's root and {robot_motions.numbers_in_a_row(path) - 7} joints"
+        return f"{reason}; give names=[...], those of its columns in order"
     if "rate_hz" in lacking:
         return f"{path} does not say its rate; give source_rate_hz=, its frames per second"
     return one_line(error)

@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from rich import box
 from rich.progress import MofNCompleteColumn
+from rich.table import Table
 
 from mocap_data import MotionSet, store, write_motions
 from mocap_data.errors import InputError, counted
 from npmp import ranges, robots
 from npmp.experiments.command import Run, Verb, made_by
-from npmp.experiments.motion_tables import dropped_table, table_of
 from npmp.experiments.recordings import SYNTHETIC, Reading, gather, refuse_nothing, report_failures
-from npmp.experiments.terminal import console, progress_bar, say, warn
+from npmp.experiments.terminal import console, progress_bar, say, table, warn
 from npmp.robots import Robot
 from retarget import Cleaned, CleanOptions, Options
 from retarget.collection import emptied
@@ -31,11 +32,14 @@ from retarget.dataset import (
     with_provenance,
 )
 from retarget.joint_map import JointOptions
-from retarget.overview import LEGEND, LEGEND_OF_MARKS, is_marked
+from retarget.overview import LEGEND, LEGEND_OF_MARKS, glance, is_marked
 from retarget.plausibility import warning_of
 from retarget.sources import Failure, Recordings, described, excerpts
 
 AUTO = "auto"
+# of the tables
+LOOK: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": 0, "pad_edge": False}
+LOOK["title_justify"] = "left"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +64,6 @@ class Retarget(Reading, Options, CleanOptions):
     out: Path | None = Path("motions.h5")
     # the HTML report; auto: beside the dataset, OUT.html; null or false: none
     report: bool | str | None = AUTO
-    # clips in the report's 3-D replay (the worst, the median, the best, then others); 0: none
-    replays: int = 3
     # first frame to use of every recording
     start: int = 0
     # the frame to stop before; null, or beyond the end: the recording's end
@@ -86,7 +88,7 @@ class Retarget(Reading, Options, CleanOptions):
     clean: bool = True
 
     def __post_init__(self) -> None:
-        ranges.not_negative(self, "start", "replays")
+        ranges.not_negative(self, "start")
         if not self.source:
             raise InputError("source=[] names no recording; give a file, a folder or a glob")
         Reading.__post_init__(self)
@@ -148,7 +150,6 @@ def run(config: Retarget, run: Run) -> None:
             warnings=warnings,
             failures=[described(failure) for failure in failures],
             seconds=seconds,
-            replays=config.replays,
             provenance=made_by(run, seed=False) | {"dataset": str(run.out)},
         )
         retarget_page.build(page, report)
@@ -210,6 +211,31 @@ def whole_motions(
         raise InputError(f"{described(failures[0])} (strict=true: nothing was written)")
     assert whole is not None  # for the type checker
     return whole, failures
+
+
+def table_of(motion_set: MotionSet, warnings: Mapping[str, str]) -> Table:
+    """As `glance`."""
+    shown = glance(motion_set, warnings)
+    made = Table(title=shown.title, **LOOK)
+    made.add_column("clip", overflow="fold", ratio=1, min_width=14)
+    for heading in shown.headings:
+        made.add_column(heading, justify="right", no_wrap=True)
+    for row in shown.rows:
+        made.add_row(*row)
+    made.add_section()
+    for row in shown.medians:
+        made.add_row(*row, style="bold" if row is shown.medians[-1] else None)
+    return made
+
+
+def dropped_table(cleaned: Cleaned) -> Table:
+    """Seconds by reason."""
+    columns = ("reason", "s", "%", "stretches", "recordings")
+    rows = []
+    for row in cleaned.losses:
+        share, counts = f"{100 * row.share:.1f}", (str(row.stretches), str(row.recordings))
+        rows.append((row.reason, f"{row.seconds:.1f}", share, *counts))
+    return table(columns, rows, right=columns[1:], title="dropped", **LOOK)
 
 
 def show(cleaned: Cleaned, warnings: Mapping[str, str], was_cleaned: bool) -> None:

@@ -114,7 +114,7 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
         num_envs=config.num_envs,
         net=config.high_level,
         joint_space=config.joint_space,
-        robots=robots_config_of(config, skill, adapts=True),
+        robots=robots_config_of(config, skill),
         steps=config.steps,
         evaluate_every=config.evaluation.every,
         evaluation_robots=config.evaluation.robots,

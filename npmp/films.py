@@ -25,6 +25,7 @@ from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import Imitation
 from npmp.tasks.commands import CommandRange
+from npmp.tasks.path import Course
 from npmp.tasks.velocity import COMMAND_NAMES
 from npmp.tracking import track
 from retarget.recorded import bones, keypoints_of
@@ -52,18 +53,18 @@ def of_policy(
     """A policy at its task until the time is up, the path is walked or robot 0 falls.
 
     Args:
-      command: of task=walk, as `commands_of` takes it; None: as the task draws commands.
+      command: of a task that takes velocities, as `commands_of` takes it; None: as drawn.
 
     Raises:
       InputError: for a command that the policy does not know, or of another task.
     """
     task: Any = env.task
-    on_course = task.name == "path"
-    seconds = seconds or (min(task.trial_s, LONGEST_S) if on_course else TRIAL_S)
+    course = getattr(task, "course", None)
+    seconds = seconds or (min(task.trial_s, LONGEST_S) if course else TRIAL_S)
     commands = None
     if command is not None:
-        if task.name != "walk":
-            raise InputError(f"command= is for task=walk, not for {task.name}")
+        if not task.steerable:
+            raise InputError(f"command= is for tasks that take velocities, not for {task.name}")
         within = actor.policy.contract.command_range
         commands = commands_of(command, round(seconds / env.dt), env.dt, within)
     trial = run_trial(actor, env, seconds=seconds, seed=seed, commands=commands)
@@ -71,7 +72,7 @@ def of_policy(
     over = (fell | trial.seen.get("finished", trial.fell)[:, 0]).nonzero()
     count = int(over[0]) + 1 if len(over) else len(fell)
     clip = clip_of(task, trial, task.name, steps=count, spacing_m=GROUND_M)
-    shot = Shot(env.robot, clip, path=_course(task, trial) if on_course else None)
+    shot = Shot(env.robot, clip, path=_laid(course, trial) if course else None)
     return Filmed(shot, count * trial.dt if bool(fell[:count].any()) else None)
 
 
@@ -108,13 +109,13 @@ def commands_of(
     return torch.tensor(table[row, 1:], dtype=torch.float32).unsqueeze(1)
 
 
-def _course(task: Any, trial: Trial) -> np.ndarray:
+def _laid(course: Course, trial: Trial) -> np.ndarray:
     """The path (S, 2) where robot 0 began it, in the world [m]."""
     w, x, y, z = (float(v) for v in trial.qpos[0, 3:7])
     yaw = np.arctan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
     turn = np.array([[np.cos(yaw), -np.sin(yaw)], [np.sin(yaw), np.cos(yaw)]])
-    points = task.course.point.cpu().double().numpy()
-    along = points[: round(task.course.length / 0.02) : 5]
+    points = course.point.cpu().double().numpy()
+    along = points[: round(course.length / 0.02) : 5]
     return np.asarray(along @ turn.T + trial.qpos[0, :2].numpy())
 
 

@@ -31,6 +31,7 @@ from npmp.settings import from_mapping
 from npmp.skill import SkillModule
 from npmp.tasks.inputs import SETTINGS
 from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
+from npmp.tasks.velocity import COMMAND_NAMES
 
 SCHEMA = "npmp-policy"
 VERSION = 2  # 1 had no gain on m
@@ -243,7 +244,7 @@ class HighLevelPolicy(nn.Module):
         """
         script: dict[str, Any] = {}
         if task.commander is not None:
-            if self.contract.task == "walk":
+            if self._takes_velocities:
                 return self.commanded(task, task.commander)
             script = {} if self.commander is None else {"commander": asdict(task.commander)}
         self._check_inputs(task)
@@ -261,6 +262,10 @@ class HighLevelPolicy(nn.Module):
         policy.load_state_dict(self.state_dict())
         return policy
 
+    @property
+    def _takes_velocities(self) -> bool:
+        return tuple(self.contract.command) == COMMAND_NAMES
+
     def commanded(self, task: Task, commander: CommanderConfig) -> HighLevelPolicy:
         """A walking policy as one that dribbles: a script turns ball and target into a command
         (`npmp.tasks.teachers.dribbling`).
@@ -273,7 +278,7 @@ class HighLevelPolicy(nn.Module):
                 f"the policy observes {self.contract.extra_inputs[0]}, ... after its command; "
                 "dribbling gives a command only"
             )
-        if self.contract.task != "walk" or task.commander is None:
+        if not self._takes_velocities or task.commander is None:
             raise InputError(
                 "only a walking policy can be used to dribble; this one is of task "
                 f"'{self.contract.task}', and '{task.name}' gives {', '.join(task.inputs)}"

@@ -25,6 +25,7 @@ from npmp.envs.features import (
     proprioception_layout,
 )
 from npmp.envs.reference import Reference
+from npmp.envs.robot_batch import ACCELEROMETERS, HOLDS
 from npmp.memory import require_context
 from npmp.nets import Decoder, DecoderState, Encoder, JointDecoder, NetConfig
 from npmp.nets.normalizer import Normalizer
@@ -90,6 +91,9 @@ class SkillContract:
             )
         if not 1 <= self.context_horizon <= 10_000:
             raise ValueError(f"context_horizon must lie in 1 to 10,000, got {self.context_horizon}")
+        for key, known in (("hold", HOLDS), ("accelerometer", ACCELEROMETERS)):
+            if (value := self.training.get(key, known[0])) not in known:
+                raise ValueError(f"{key} must be one of {', '.join(known)}; got {value!r:.40}")
         if self.weights_dtype not in STORED_AS:
             raise ValueError(
                 f"weights_dtype must be one of {', '.join(STORED_AS)}; got "

@@ -23,6 +23,7 @@ from retarget.joint_map import JointOptions, Mapper
 from retarget.people import read_person
 from retarget.pipeline import set_of
 from retarget.quality import QualityMeter
+from retarget.resampling import resample
 from retarget.sources import Failure, Recordings, described
 
 # Of each reason to drop something the option that decides on it.
@@ -76,8 +77,9 @@ def motions_of(
     elif gathered.clips and joints is not None:
         sets, refused = _by_joints(gathered, Mapper(robot, joints), robot, asf, progress)
     if gathered.motions:
-        meter = QualityMeter(robot)
-        measured = [meter.measured(motion) for motion in gathered.motions]
+        meter, rate = QualityMeter(robot), options.get("rate_hz") or robot.control_rate_hz
+        at_rate = [resample(motion, robot, float(rate)) for motion in gathered.motions]
+        measured = [meter.measured(motion) for motion in at_rate]
         sets.append(set_of(robot, measured, {"method": "as it came"}))
     failures = [(gathered.files[name], str(error)) for name, error in refused]
     whole = merged(sets, gathered.origins) if sets else None

@@ -16,7 +16,7 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
-from mocap_data.readers.robot_motions import RobotMotion, kind_of, read_robot_motion
+from mocap_data.readers.robot_motions import RobotMotion, read_robot_motion
 from npmp.robots import Robot
 from retarget.kinematics import forward, tree_of
 from retarget.quality import QualityMeter
@@ -25,11 +25,6 @@ from retarget.quality import QualityMeter
 POSE_TOLERANCE = 0.02
 # in a message
 _MOST_NAMES = 3
-
-
-def is_robot_motion(path: str | Path) -> bool:
-    """Whether a file is a robot's motion (mjlab npz, Unitree CSV, Laikago JSON)."""
-    return kind_of(path) is not None
 
 
 def import_motion(path: str | Path, robot: Robot, **options: Any) -> ReferenceMotion:

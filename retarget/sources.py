@@ -16,9 +16,10 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError, counted
 from mocap_data.motion import ReferenceMotion
 from mocap_data.readers import READERS, is_recording, options_of, read_all
+from mocap_data.readers.robot_motions import kind_of
 from mocap_data.synthetic import demo_clips
 from npmp.robots import Robot
-from retarget.imported import import_motion, is_robot_motion
+from retarget.imported import import_motion
 
 # what failed, why
 Failure = tuple[str, str]
@@ -176,7 +177,17 @@ def files_of(source: Any) -> list[Path]:
 
 def is_readable(path: Path) -> bool:
     """Whether a file in a folder is a recording; READMEs, licences and skeletons are not."""
-    return is_recording(path) or is_robot_motion(path)
+    return is_recording(path) or kind_of(path) is not None
+
+
+def known_options(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a recording takes with their defaults, of a robot's motion, too: `names` are
+    those of its joints there. given: what tells one from the other."""
+    kind = kind_of(path, given.get("names", ()))
+    if kind is None:
+        return options_of(path)
+    timed = {} if kind == "mjlab" else {"rate_hz": None}
+    return {"names": None, "licence": "unknown", **timed}
 
 
 def synthetic(start: int = 0, stop: int | None = None) -> Recordings:
@@ -195,17 +206,17 @@ def read_recordings(
 ) -> Recordings:
     """Read and crop recordings under unique names; what fails is listed, the rest goes on.
 
-    given: options of the readers, each for the files that take it. explain: why a file could not be
-    read.
+    given: options of the readers, each for the files that take it (`known_options`). explain: why a
+    file could not be read.
     """
     found = Recordings()
     for part in chosen:
-        known = options_of(part.path)
+        known = known_options(part.path, given)
         fitting = {key: value for key, value in given.items() if key in known or not known}
         try:
-            if is_robot_motion(part.path):
-                licence = {key: given[key] for key in ("licence",) if key in given}
-                motion = import_motion(part.path, robot, **licence)
+            if (kind := kind_of(part.path, given.get("names", ()))) is not None:
+                fitting["joint_names"] = fitting.pop("names", None)
+                motion = import_motion(part.path, robot, kind=kind, **fitting)
                 found.take(part, motion, {"scale": 1.0, "up": "z"})
             else:
                 for clip in read_all(part.path, **fitting):

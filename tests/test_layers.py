@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -231,3 +232,18 @@ def test_the_checker_sees_a_wrong_import() -> None:
     ]
     assert layer_of("npmp.rl.vmpo") == "npmp.rl"
     assert layer_of("numpy") is None
+
+
+def test_no_imports_go_in_circles() -> None:
+    """Those within functions count, too; a package's own parts do not import it."""
+    trees = dict(modules())
+    graph: dict[str, set[str]] = {}
+    for name, tree in trees.items():
+        is_package = (ROOT / Path(*name.split(".")) / "__init__.py").is_file()
+        graph[name] = set()
+        for target in imported(name, tree, is_package=is_package):
+            while target and target not in trees:
+                target = target.rpartition(".")[0]
+            if target and not within(name, target):
+                graph[name].add(target)
+    TopologicalSorter(graph).prepare()  # raises CycleError

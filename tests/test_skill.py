@@ -199,6 +199,7 @@ def test_a_contract_that_does_not_fit_is_refused(
         ({"kp": [float("inf")] * 12}, r"kp\[0\] must be a finite number"),
         ({"control_rate_hz": None}, "control_rate_hz must be a finite number"),
         ({"weights_dtype": "int8"}, "weights_dtype"),
+        ({"training": {"hold": "jump"}}, "hold must be one of zero_order, first_order"),
         ({"training": {"clips": 5}}, r"training\.clips must be a list"),
         ({"training": {"hold": ["x"]}}, r"training\.hold must be text"),
         ({"version": [1]}, r"version \[1\]"),

@@ -27,7 +27,6 @@ def work(folder: Path, number: int) -> int:
     """Do a job. Returns its exit code."""
     from mocap_data.files import locked
     from npmp.experiments.cli import command_of
-    from npmp.experiments.command import FOLDERS
     from npmp.experiments.compose import Job
     from npmp.experiments.terminal import guarded
     from npmp.sweeps.sweep import Sweep
@@ -38,7 +37,7 @@ def work(folder: Path, number: int) -> int:
         place, name = sweep.place(number), sweep.jobs[number].name
         command, values = command_of(sweep.verb), dict(sweep.configs[number])
         # not as it was composed: the folder may have been moved
-        file = "" if command.out in FOLDERS else Path(str(values["out"])).name
+        file = "" if command.in_folder else Path(str(values["out"])).name
         values["out"] = str(sweep.folder / file)
         # an attempt before may live for a moment more
         with locked(sweep.log(number).with_suffix(".lock"), "", wait=True):

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import yaml
 
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import atomic_path
-from npmp.devices import cpus
-from npmp.experiments.command import FOLDERS, Verb, run_of
 from npmp.experiments.compose import Job, Values, merge, parse, parsed, split
 from npmp.experiments.groups import GROUPS, task_of
 from npmp.experiments.sweeping.drive import drive
@@ -55,7 +53,18 @@ def chosen(given: Sequence[str]) -> tuple[Launcher | None, list[str]]:
     return None if name == "basic" else launcher, rest
 
 
-def launch(command: Verb, given: Sequence[str]) -> int | list[Job]:
+class Swept(Protocol):
+    """What a sweep needs of a command (`npmp.experiments.command.Verb`)."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def in_folder(self) -> bool: ...
+    def jobs(self, given: Sequence[str]) -> list[Job]: ...
+    def refuse(self, job: Job, values: Values) -> None: ...
+
+
+def launch(command: Swept, given: Sequence[str]) -> int | list[Job]:
     """Run the sweep of a command line.
 
     Returns: the exit code, or the jobs where they are to be done in this process.
@@ -82,22 +91,21 @@ def launch(command: Verb, given: Sequence[str]) -> int | list[Job]:
         names = [f"{i:03d}" for i in range(len(jobs))]
     swept = [SweptJob(name, list(job.overrides)) for name, job in zip(names, jobs, strict=True)]
     out = Path(jobs[0].values["out"])
-    folder = out if command.out in FOLDERS else out.parent
+    folder = out if command.in_folder else out.parent
     launcher = _with_score(launcher, command.name, jobs[0])
     sweep = Sweep(folder, command.name, launcher, configs, swept)
     return go_on(sweep, new=True)
 
 
-def complete(command: Verb, job: Job, cores: int) -> Values:
+def complete(command: Swept, job: Job, cores: int) -> Values:
     """A job's settings, complete. Raises InputError for those that the command refuses."""
     try:
-        values, config = dict(job.values), job.config
+        values = dict(job.values)
         for key in ("threads", "torch_threads"):
             if key in values and values[key] is None:
                 values[key] = cores
         refuse_shared_files(values)
-        if command.check is not None:
-            command.check(config, run_of(job, config.out, cpus(), values))
+        command.refuse(job, values)
     except InputError as error:
         at = f" (job {job.name}; none was started)" if job.name else ""
         raise InputError(f"{error}{at}") from error

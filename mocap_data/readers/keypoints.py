@@ -61,7 +61,7 @@ def read_csv(
         )
     check_size(path, len(values), columns // 3)
     if rate_hz is None and times is not None:
-        rate_hz = _rate_of(path, times)
+        rate_hz = rate_of(path, times)
     parents = None
     if in_file is None and columns == 3 * len(DOG_NAMES):
         rate_hz = DOG_RATE_HZ if rate_hz is None else rate_hz
@@ -86,25 +86,24 @@ def _named_table(path: Path, data: bytes) -> tuple[list[str] | None, Array | Non
         return None, None, number_table(path, data)
     names, first, size = header
     table = number_table(path, data[size:], first_line=line_breaks(data[:size]) + 1)
-    width = 3 * len(names) + (first is not None)
+    width = 3 * len(names) + (first != "")
     if table.shape[1] != width:
         raise InputError(f"{path}: {table.shape[1]} numbers in a row, its row of names has {width}")
     times = table[:, 0] if first == "time" else None
-    return names, times, table[:, 1:] if first is not None else table
+    return names, times, table[:, 1:] if first else table
 
 
 _COORDINATE = re.compile(r"(?P<name>.*[^\s._:-])[\s._:-]*(?P<axis>[xyz])", re.IGNORECASE)
 
 
-def _names_row(data: bytes) -> tuple[list[str], str | None, int] | None:
+def _names_row(data: bytes) -> tuple[list[str], str, int] | None:
     """The keypoints of a row of names, its first column ("time" or "frame"), and its bytes."""
     found = re.match(rb"\s*([^\r\n]*)(?:\r\n|\r|\n|\Z)", data[: 1 << 20])
     if found is None or b"\0" in data[:4096]:
         return None
     cells = [cell.decode("utf-8", "replace").strip().strip("\"'") for cell in cells_of(found[1])]
-    first = re.split(r"[\s([]", cells[0].lower())[0]
-    kind = {"time": "time", "t": "time", "frame": "frame", "#frame": "frame"}.get(first)
-    if kind is not None:
+    kind = first_column(cells[0])
+    if kind:
         cells = cells[1:]
     coordinates = [match for cell in cells if (match := _COORDINATE.fullmatch(cell))]
     if not cells or len(cells) % 3 or len(coordinates) < len(cells):
@@ -116,7 +115,13 @@ def _names_row(data: bytes) -> tuple[list[str], str | None, int] | None:
     return names[::3], kind, found.end()
 
 
-def _rate_of(path: Path, times: Array) -> float:
+def first_column(name: str) -> str:
+    """What a first column of this name counts: "time" [s], "frame"; "": another column."""
+    word = re.split(r"[\s([]", name.lower())[0].removeprefix("#")
+    return {"time": "time", "t": "time", "frame": "frame"}.get(word, "")
+
+
+def rate_of(path: Path, times: Array) -> float:
     """Frames per second of a column of times [s], which must be even."""
     steps = np.diff(times)
     step = float(np.median(steps)) if len(steps) else 0.0

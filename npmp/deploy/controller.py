@@ -277,7 +277,8 @@ def drive(
             state, stopped = driver.read()
             acted = controller.mode is ControlMode.POLICY and now - controller.began >= seconds
             over = TIME_IS_OVER if acted else stop()
-            controller.watch(now, state, missed, stopped=stopped, over=over, begins=begins)
+            # not `now`: reading may have taken long
+            controller.watch(clock.now(), state, missed, stopped=stopped, over=over, begins=begins)
             if begins:
                 output = controller.step(now, asked(now - start))
                 # while a policy thinks, what it saw grows old

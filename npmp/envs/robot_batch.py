@@ -24,7 +24,6 @@ from npmp.envs.task import Start
 from npmp.memory import require_robots
 from npmp.robots import Robot
 from npmp.sim import Simulator, make_simulator
-from npmp.sim.adaptive import AdaptiveConfig, AdaptiveRanges
 from npmp.sim.drives import IDEAL
 from npmp.sim.randomization import (
     PhysicsConfig,
@@ -70,8 +69,6 @@ class RobotBatchConfig:
     physics: PhysicsConfig = field(default_factory=PhysicsConfig)
     pushes: PushConfig = field(default_factory=PushConfig)
     sensors: SensorConfig = field(default_factory=SensorConfig)
-    # in training: how much of the physics' and pushes' ranges is drawn from
-    adaptive: AdaptiveConfig = field(default_factory=AdaptiveConfig)
 
     def __post_init__(self) -> None:
         if self.hold not in HOLDS:
@@ -95,10 +92,6 @@ class RobotBatchConfig:
             if isinstance(other, RobotBatchConfig)
             else wired
         )
-
-    def whole(self) -> RobotBatchConfig:
-        """The same robots, drawn from their whole ranges: to be judged by."""
-        return replace(self, adaptive=AdaptiveConfig())
 
 
 class RobotBatch:
@@ -149,9 +142,8 @@ class RobotBatch:
             actuator=None if config.real_drives is None else actuators.load(config.real_drives),
         )
         self.randomizer = PhysicsRandomizer(self.sim, robot, config.physics)
-        self.adaptive = self._adaptive_ranges()
         root = model.body(robot.body_names[0]).id
-        self.pusher = Pusher(self.sim, root, config.pushes, self.dt, self.adaptive)
+        self.pusher = Pusher(self.sim, root, config.pushes, self.dt)
         self.sensing = Sensing(config.sensors, self.home, self.dt)
         device, width = self.device, RobotState.width(len(self.home))
         self.state = RobotState.unpack(torch.zeros(num_envs, width, device=device))
@@ -165,17 +157,6 @@ class RobotBatch:
         # what was known of the latest of them
         self.breakdowns: deque[dict[str, Any]] = deque(maxlen=_REMEMBERED)
         self._all = torch.arange(num_envs, device=self.device)
-
-    def _adaptive_ranges(self) -> AdaptiveRanges | None:
-        config = self.config
-        if config.adaptive.kind == "none":
-            return None
-        return AdaptiveRanges(
-            config.adaptive,
-            self.randomizer.columns,
-            pushes=config.pushes.force > 0,
-            device=self.device,
-        )
 
     @property
     def physics_size(self) -> int:
@@ -240,7 +221,7 @@ class RobotBatch:
     def place(self, ids: Tensor, start: Start, generator: torch.Generator) -> None:
         """Begin new episodes of robots ids (k,): new physics, a given state, no push, and a past
         like the present."""
-        self.randomizer.draw(ids, generator, self.adaptive)
+        self.randomizer.draw(ids, generator)
         self.sim.set_state(ids, *self._whole(start))
         self.pusher.begin(ids, generator)
         if len(ids) == self.num_envs:
@@ -362,16 +343,10 @@ class RobotBatch:
             "unit": self.randomizer.unit,
             "push": self.pusher.force,
             "push_left": self.pusher.left,
-            **({} if self.adaptive is None else self.adaptive.state_dict()),
         }
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken; on the CPU to the bit.
-
-        Raises: ValueError where it was taken without this one's adaptive ranges.
-        """
-        if self.adaptive is not None:
-            self.adaptive.load_state_dict(state)
+        """Continue where `state_dict` was taken; on the CPU to the bit."""
         if self.randomizer.size:
             self.randomizer.set(self._all, state["unit"].to(self.device))
         self.sim.restore(state["sim"])

@@ -138,6 +138,8 @@ class Task(ABC):
     teacher: ClassVar[Any] = None
     # settings of the script that commands a walking policy (`HighLevelPolicy.commanded`)
     commander: Any = None
+    # whether it has `commands`, velocities that a caller may fix
+    steerable: ClassVar[bool] = False
     # other tasks whose inputs it gives, so that their policies can do it
     policies_of: ClassVar[tuple[str, ...]] = ()
     trial_s: float = 60.0  # length of a trial that judges a policy

@@ -71,10 +71,6 @@ class TaskEnv(Generic[T]):
         self.generator = torch.Generator(self.device).manual_seed(seed)
         # control steps since the episode's start
         self.age = torch.zeros(num_envs, dtype=torch.long, device=self.device)
-        # of the last step: which episodes it ended, and which robots had failed
-        self._over, self._failed = (
-            torch.zeros(num_envs, dtype=torch.bool, device=self.device) for _ in range(2)
-        )
         longest = min(
             (time for time in (task.episode_s, episode_s) if time is not None), default=None
         )
@@ -173,9 +169,6 @@ class TaskEnv(Generic[T]):
         )
         if len(ids) == 0:
             return self.state
-        if self.robots.adaptive is not None:
-            self.robots.adaptive.note(~self._failed[ids[self._over[ids]]])
-            self._over = self._over.index_fill(0, ids, False)
         start = self.task.start(ids, self.generator, **where)
         self.robots.place(ids, start, self.generator)
         self.ground.place(ids, self.generator)
@@ -209,7 +202,6 @@ class TaskEnv(Generic[T]):
             truncated = truncated | (self.age >= self._episode_steps)
         self.ground.advance(failed, outcome.seen)
         self.task.advance(outcome, self.generator)
-        self._over, self._failed = failed | truncated, failed
         truncated, ended = truncated & ~failed, outcome.ended & ~failed
         return EnvStep(
             self.state, outcome.rewards, failed, truncated, outcome.error, ended, outcome.seen

@@ -117,13 +117,12 @@ def evaluate_policy(
     """
     task, robots = make_task(), robots or RobotBatchConfig().like(actor.skill)
     actor.policy.check_task(task)
-    walks = task.name == "walk"
     sited = {"seed": seed, **place}
     place = sited | {"robots": robots}
-    if (config.grid or config.pushes or config.grounds) and not walks:
+    if (config.grid or config.pushes or config.grounds) and not task.steerable:
         raise InputError(
-            "trials on a grid of commands, under pushes and on grounds are for task=walk, not for "
-            f"{task.name}"
+            "trials on a grid of commands, under pushes and on grounds are for tasks that take "
+            f"velocities, not for {task.name}"
         )
     env = TaskEnv(task, config.robots, **place)
     trial = run_trial(actor, env, seconds=config.seconds or task.trial_s, seed=seed)
@@ -141,10 +140,10 @@ def evaluate_policy(
             actor, env, config.pushes, seconds=config.short_s, seed=seed
         )
     if config.grounds:
-        walk: Any = tasks.find("walk")
+        kind: Any = type(task)
 
         def on(settings: Any) -> TaskEnv[Any]:
-            return TaskEnv(walk(task.robot, settings), config.robots, **place)
+            return TaskEnv(kind(task.robot, settings), config.robots, **place)
 
         figures["grounds"] = on_terrains(actor, on, task.config, seconds=config.short_s, seed=seed)
     return PolicyEvaluation(figures, trial, task)
@@ -195,10 +194,7 @@ def by_command(
     """
     each, robot = env.num_envs // len(commands), env.robot
     asked = led(env, commands.repeat_interleave(each, 0), seed)
-    flat = env.task.config.terrain == "flat"
-    trial = run_trial(
-        actor, env, seconds=LEAD_S + seconds, seed=seed, commands=asked, headings=flat
-    )
+    trial = run_trial(actor, env, seconds=LEAD_S + seconds, seed=seed, commands=asked)
     up = trial.fell.cumsum(0) == 0  # (T, n)
     up[: round((LEAD_S + 2.0 * SETTLING_S) / trial.dt)] = False
     pairs, rows = gait.opposite(robot), []
@@ -308,10 +304,7 @@ def under_pushes(
     schedule = force.new_zeros(start + max(1, round(PUSH_S / dt)), *force.shape)
     schedule[start:] = force
     pushed = Pushed(actor, schedule)
-    flat = env.task.config.terrain == "flat"
-    trial = run_trial(
-        pushed, env, seconds=PUSHED_AT_S + seconds, seed=seed, commands=command, headings=flat
-    )
+    trial = run_trial(pushed, env, seconds=PUSHED_AT_S + seconds, seed=seed, commands=command)
     rows = []
     for i, size in enumerate(forces):
         fell = trial.fell[:, i * each : (i + 1) * each]

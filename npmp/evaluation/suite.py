@@ -233,7 +233,7 @@ def run_scenario(
     recovery: Recovery | None = None,
     **place: Any,
 ) -> ScenarioResult:
-    """All trials of a scenario, side by side, each with a heading of its own.
+    """All trials of a scenario, side by side.
 
     On slopes and stairs that are climbed all trials face up.
 
@@ -257,14 +257,7 @@ def run_scenario(
         force = pushes(scenario.push, trials, env.dt, torch.Generator().manual_seed(seed))
         acting = Pushed(acting, force.to(env.device), turned=True)
     asked = torch.tensor(setting.command).expand(1, trials, 3)
-    trial = run_trial(
-        acting,
-        env,
-        seconds=scenario.seconds,
-        seed=seed,
-        commands=asked,
-        headings=setting.task.terrain == "flat",  # other ground draws them itself
-    )
+    trial = run_trial(acting, env, seconds=scenario.seconds, seed=seed, commands=asked)
     row = row_of(scenario, trial, setting.command, success)
     if scenario.plain:
         row["skating"] = skating(trial, robot, setting.command)

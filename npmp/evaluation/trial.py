@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -23,7 +22,6 @@ def run_trial(
     seconds: float = 20.0,
     seed: int = 0,
     commands: Tensor | None = None,
-    headings: bool = False,
 ) -> Trial:
     """Run all robots of the environment for a time; `env.task.figures` summarizes the trial.
 
@@ -38,9 +36,7 @@ def run_trial(
       seed: of what is asked and of the starts. The same seed asks the same of every policy, from
         the same first starts.
       commands: (T, n, c) to ask for instead, then for the last of them, of a task that takes some
-        (`Commands.follow`).
-      headings: turn every robot at the start about the vertical by an angle of its own. Friction
-        of pyramidal cones depends on the direction: along x it is 1.4 times that at 45 degrees.
+        (`Commands.fix`).
     """
     steps = max(1, round(seconds / env.dt))
     row = 4 * (2 * env.num_actions + 32)  # bytes of what is kept of a robot's step
@@ -50,23 +46,14 @@ def run_trial(
     try:
         env.schedule(steps, torch.Generator(env.device).manual_seed(seed))
         if commands is not None:
-            env.task.commands.follow(commands)
+            env.task.commands.fix(commands)
         env.generator.manual_seed(seed + 1)
         env.reset()
-        if headings:
-            _turn(env, torch.Generator(env.device).manual_seed(seed + 2))
         recorder = _TrialRecorder(env)
         rollout(actor, env, steps, recorder, resets=at_end_but_time)
     finally:
         env.schedule(0, None)
     return recorder.trial()
-
-
-def _turn(env: TaskEnv[Any], generator: torch.Generator) -> None:
-    """Turn all robots, where they are, to headings drawn uniformly."""
-    robots = torch.arange(env.num_envs, device=env.device)
-    yaw = 2.0 * math.pi * torch.rand(env.num_envs, generator=generator, device=env.device)
-    env.robots.carry(robots, env.state.root_pos[:, :2], geometry.yaw_matrix(yaw))
 
 
 def effort(trial: Trial) -> dict[str, float]:

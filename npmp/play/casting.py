@@ -12,6 +12,7 @@ from npmp.handover import HandoverActor, Recovery, load_recovery
 from npmp.policy import HighLevelPolicy, PolicyActor, find_module, module_sha256
 from npmp.robots import Robot
 from npmp.skill import SkillModule
+from npmp.tasks import Dribble, Walk
 
 
 def actors_of(
@@ -36,7 +37,7 @@ def actors_of(
             actors[wanted] = first
         actors[task] = first
     sha256 = None if named is None else module_sha256(named)
-    for task in ("walk", "dribble"):
+    for task in (Walk.name, Dribble.name):
         name = f"{robot.name}_{task}"
         if task in actors or name not in policies.names():
             continue
@@ -67,11 +68,15 @@ def recovery_of(
     """What gets up a robot that has fallen: the named policy, else the robot's shipped one where it
     goes with what walks; "none": nothing. Raises InputError where the named one does not."""
     shipped = f"{robot.name}_recover"
-    if (name is None and shipped not in policies.names()) or name == "none" or "walk" not in actors:
+    if (
+        (name is None and shipped not in policies.names())
+        or name == "none"
+        or Walk.name not in actors
+    ):
         return None
     found = load_recovery(name or shipped, robot)
     try:
-        HandoverActor(actors["walk"], found.actor, robot)
+        HandoverActor(actors[Walk.name], found.actor, robot)
     except InputError:
         if name is not None:
             raise

@@ -92,12 +92,12 @@ class Cast:
         skill = self.skill
         imitates = skill is not None and skill.contract.decoder != "joints"
         possible = {
-            "steer": "walk" in self.policies,
-            "dribble": "dribble" in self.policies,
+            "steer": Walk.name in self.policies,
+            "dribble": Dribble.name in self.policies,
             "imitate": imitates and self.make_motions is not None,
             "wander": skill is not None,
         }
-        others = (task for task in self.policies if task not in ("walk", "dribble"))
+        others = (task for task in self.policies if task not in (Walk.name, Dribble.name))
         return *(name for name, able in possible.items() if able), *others
 
     @cached_property
@@ -208,7 +208,7 @@ class Steer(Mode):
     actor: PolicyActor
 
     def __init__(self, cast: Cast, world: World, seed: int):
-        self.actor = cast.policies["walk"]
+        self.actor = cast.policies[Walk.name]
         (a, b), (c, d), (e, f) = self.actor.policy.contract.command_range
         self.range = torch.tensor([[a, c, e], [b, d, f]])
         asked = _on_ground(cast, world, command_range=((a, b), (c, d), (e, f)))
@@ -224,7 +224,7 @@ class Steer(Mode):
         low, high = self.range
         share = torch.tensor(axes)
         command = (torch.where(share > 0.0, high, -low) * share).clamp(low, high)
-        self.env.task.commands.follow(command.view(1, 1, 3))
+        self.env.task.commands.fix(command.view(1, 1, 3))
 
     def command(self) -> list[float]:
         """As `Mode.command`."""
@@ -251,8 +251,8 @@ class Dribbling(Mode):
     name = "dribble"
 
     def __init__(self, cast: Cast, world: World, seed: int):
-        self.actor = cast.policies["dribble"]
-        config = cast.settings.get("dribble", DribbleConfig())
+        self.actor = cast.policies[Dribble.name]
+        config = cast.settings.get(Dribble.name, DribbleConfig())
         names = ("radius_m", "mass_kg", "drag")
         middle: Any = {name: (0.5 * sum(getattr(config, name)),) * 2 for name in names}
         # the target stays where it is pointed at
@@ -363,6 +363,6 @@ MODES: dict[str, Any] = {m.name: m for m in (Steer, Dribbling, Imitate, Wander)}
 
 
 def _on_ground(cast: Cast, world: World, **settings: Any) -> WalkConfig:
-    config = cast.settings.get("walk", WalkConfig())
+    config = cast.settings.get(Walk.name, WalkConfig())
     settings |= {"terrain": world.terrain, "terrain_level": world.level, "terrain_fields": 1}
     return replace(config, terrain_curriculum=False, terrain_starts="gentle", **settings)

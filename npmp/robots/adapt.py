@@ -431,8 +431,8 @@ def _drop_missing(spec: mujoco.MjSpec, path: Path, *, visuals: bool) -> None:
             mesh = geom.meshname
             if mesh in missing and (weighs or colliding(geom)):
                 does = f"gives body '{body.name}' its mass" if weighs else "meets the floor"
-                gone = f"and its file {files[mesh]} is missing"
-                raise InputError(f"{path}: the mesh '{mesh}' {does}, {gone}")
+                looked = ", ".join(map(str, _places(spec, files[mesh], spec.meshdir)))
+                raise InputError(f"{path}: the mesh '{mesh}' {does}, and there is no {looked}")
             if mesh in missing or not (visuals or weighs or colliding(geom)):
                 spec.delete(geom)
     used = {geom.meshname for geom in spec.geoms}
@@ -455,6 +455,11 @@ def _drop_missing(spec: mujoco.MjSpec, path: Path, *, visuals: bool) -> None:
 def _is_missing(spec: mujoco.MjSpec, file: str, folder: str) -> bool:
     """Whether an asset's file is in none of the places where MuJoCo would look; False for what
     needs no file."""
+    return bool(file) and not any(place.is_file() for place in _places(spec, file, folder))
+
+
+def _places(spec: mujoco.MjSpec, file: str, folder: str) -> list[Path]:
+    """Where an asset's file is looked for."""
     base, name = Path(spec.modelfiledir), Path(file).name
-    tried = (base / folder / file, base / file, base / folder / name, base / name)
-    return bool(file) and not any(place.is_file() for place in tried)
+    tried = base / folder / file, base / file, base / folder / name, base / name
+    return list(dict.fromkeys(tried))

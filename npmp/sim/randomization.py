@@ -23,7 +23,6 @@ from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.robots import Robot
 from npmp.robots.description import CONES
-from npmp.sim.adaptive import AdaptiveRanges
 from npmp.sim.simulator import Simulator
 
 
@@ -353,16 +352,13 @@ class PhysicsRandomizer:
             if columns.stop > columns.start
         }
 
-    def draw(
-        self, ids: Tensor, generator: torch.Generator, adaptive: AdaptiveRanges | None = None
-    ) -> None:
-        """New physics for simulations ids (k,), within the adaptive ranges where they are given."""
-        if self.size or adaptive is not None:
+    def draw(self, ids: Tensor, generator: torch.Generator) -> None:
+        """New physics for simulations ids (k,)."""
+        if self.size:
             uniform = torch.rand(
                 (len(ids), self.size), generator=generator, device=self.unit.device
             )
-            unit = 2.0 * uniform - 1.0
-            self.set(ids, unit if adaptive is None else adaptive.draw(unit))
+            self.set(ids, 2.0 * uniform - 1.0)
         elif self._config.friction is not None or self._config.contact_s is not None:
             self.set(ids, self.unit[ids])
 
@@ -503,16 +499,8 @@ class Pusher:
     `force` (n, 2) [N], world frame: what pushes during the coming control step.
     """
 
-    def __init__(
-        self,
-        sim: Simulator,
-        root_body: int,
-        config: PushConfig,
-        dt: float,
-        adaptive: AdaptiveRanges | None = None,
-    ):
-        """adaptive: ranges that limit the pushes' size."""
-        self.config, self._dt, self._adaptive = config, dt, adaptive
+    def __init__(self, sim: Simulator, root_body: int, config: PushConfig, dt: float):
+        self.config, self._dt = config, dt
         self.force = torch.zeros(sim.num_envs, 2, device=sim.device)
         # [s] until the present push or gap is over
         self.left = torch.zeros(sim.num_envs, device=sim.device)
@@ -538,8 +526,6 @@ class Pusher:
         begins = over & ~self.force.any(-1)
         angle = 2.0 * math.pi * uniform[0]
         size = c.least + (1.0 - c.least) * uniform[1]
-        if self._adaptive is not None:
-            size = self._adaptive.share * size
         drawn = (c.force * size).unsqueeze(-1) * torch.stack(
             (torch.cos(angle), torch.sin(angle)), -1
         )

@@ -76,7 +76,7 @@ class SweptJob:
     message: str = ""
 
     def __post_init__(self) -> None:
-        hidden = self.name.startswith(".") or self.name in (LOGS, PLAN, STATE)
+        hidden = self.name[:1] in ("", ".") or self.name in (LOGS, PLAN, STATE)
         if hidden or not self.name.isprintable() or Path(self.name).name != self.name:
             raise ValueError(f"{self.name!r} is no name of a job: a plain folder name is expected")
         if self.state not in STATES:

@@ -289,9 +289,9 @@ class Commands:
         rows = [self.draw(command, generator, change=1.0)]
         for t in range(1, steps):
             rows.append(self.draw(rows[-1], generator) if t % self._period == 0 else rows[-1])
-        self.follow(torch.stack(rows))
+        self.fix(torch.stack(rows))
 
-    def follow(self, commands: Tensor) -> None:
+    def fix(self, commands: Tensor) -> None:
         """Ask for these from the next step on: (T, n, 3); then for the last of them."""
         self.fixed, self._step = commands.to(self.current.device), 0
         self.current = self.fixed[0]

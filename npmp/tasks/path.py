@@ -194,6 +194,7 @@ class Path(Walk):
     error_name = main_figure = "path_error_mean_m"
     judged = ("path_error_mean_m", "path_error_max_m", "finished", "falls_per_minute")
     kept = (*Walk.kept, "origin", "near", "target")
+    steerable = False
     config: PathConfig
 
     def __init__(

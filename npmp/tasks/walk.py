@@ -120,7 +120,7 @@ class Walk(Task):
     channels = COMMAND_CHANNELS
     judged = ("velocity_error", "velocity_error_1s", "falls_per_minute", "survived")
     achieved = staticmethod(heading_velocity)
-    teacher = TrotTeacher
+    teacher, steerable = TrotTeacher, True
 
     def __init__(
         self, robot: Robot, config: WalkConfig | None = None, motions: MotionSet | None = None

@@ -306,8 +306,8 @@ def _judges(
     """By what their figures' names end in: nominal physics, and those of the run where they are
     others."""
     endings = {"": RobotBatchConfig().like(settings.robots)}
-    if settings.robots.whole() != endings[""]:
-        endings["_randomized"] = settings.robots.whole()
+    if settings.robots != endings[""]:
+        endings["_randomized"] = settings.robots
     starts, seed = settings.evaluation_starts, seed + 1000
     return {
         ending: TrackingTrial(robot, motions, config, starts=starts, seed=seed, **settings.place)

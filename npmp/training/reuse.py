@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -181,8 +181,7 @@ class RepeatedTrial:
     """The same task from the same starts every time."""
 
     def __init__(self, task: Task, settings: ReuseSettings, skill: SkillModule, *, seed: int):
-        whole = replace(settings, robots=settings.robots.whole())
-        self.env = whole.env(task, settings.evaluation_robots, skill, seed)
+        self.env = settings.env(task, settings.evaluation_robots, skill, seed)
         self.skill, self.seconds, self.seed = skill, settings.evaluation_seconds, seed
 
     def __call__(self, policy: HighLevelPolicy | None) -> dict[str, Any]:

@@ -62,10 +62,6 @@ class RunSettings:
         number = () if self.num_envs is None else ("num_envs",)
         ranges.at_least_one(self, *number, "steps", "evaluate_every", "checkpoint_every")
         loggers.check(self.logger)
-        if self.collectors is not None and self.robots.adaptive.kind != "none":
-            raise InputError(
-                "adaptive randomization follows the robots of one process: use actors=null"
-            )
 
     @property
     def algorithm(self) -> str:
@@ -232,8 +228,6 @@ class _Run:
             while trainer.iteration_count < total and not stopping:
                 try:
                     metrics = trainer.iteration(trainer.iteration_count / total)
-                    if (adaptive := trainer.env.robots.adaptive) is not None:
-                        metrics = metrics | adaptive.logged()
                 except NonFiniteGradient:
                     guard.throw_away()
                     continue
@@ -291,8 +285,6 @@ class _Run:
         }
         summary = self.plan.summarize(self.before, self.latest) | counts
         summary |= {"before": self.before, "after": self.latest}
-        if (adaptive := trainer.env.robots.adaptive) is not None:
-            summary |= adaptive.logged()
         drives = trainer.env.robots.config
         if drives.real_drives is not None:
             weights = artifact.sha256(Path(drives.real_drives) / "actuator.safetensors")

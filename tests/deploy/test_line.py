@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import time
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from npmp import robots
+from npmp.deploy import line as line_module
 from npmp.deploy.controller import Controller, ControllerConfig, ControlMode, drive
 from npmp.deploy.line import LossyLink, SimulatedConfig, SimulatedLine
 from npmp.deploy.robot import RobotStopped
@@ -72,14 +73,18 @@ def test_a_simulation_that_breaks_down_damps() -> None:
     assert line.stopped == (1.0, "the simulation broke down")
 
 
-def test_in_real_time_physics_keeps_to_the_clock() -> None:
+def test_in_real_time_physics_keeps_to_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(at=7.0)
+    clock.monotonic = lambda: clock.at
+    clock.sleep = lambda seconds: setattr(clock, "at", clock.at + seconds)
+    monkeypatch.setattr(line_module, "time", clock)
     line = line_of(realtime=True)
     line.wait_until(0.05)
-    assert line.now() >= 0.05 and line.ticks == 20
-    time.sleep(0.05)
+    assert line.now() == pytest.approx(0.05) and line.ticks == 20
+    clock.sleep(0.05)
     # what was slept through is made up for
     line.wait_until(0.06)
-    assert line.ticks >= 40
+    assert line.ticks == 40
 
 
 @pytest.mark.parametrize("name", ["anymal_b", "op3"])

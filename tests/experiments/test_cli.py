@@ -9,7 +9,6 @@ import os
 import shlex
 import subprocess
 import sys
-import time
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -72,19 +71,18 @@ def error_line(capsys: pytest.CaptureFixture[str]) -> str:
 
 
 def test_help_lists_every_verb_and_is_quick() -> None:
-    begin = time.perf_counter()
+    # importing either takes seconds
+    script = (
+        "import sys; from npmp.experiments import cli; code = cli.main(['--help']);"
+        "sys.exit(code or bool({'hydra', 'torch'} & set(sys.modules)))"
+    )
     result = subprocess.run(
-        [sys.executable, "-m", "npmp.experiments.cli", "--help"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT
     )
     assert result.returncode == 0
     assert result.stderr == ""
     for name in cli.VERBS:
         assert f"\n  {name} " in result.stdout
-    # 0.1 s on an idle machine: neither Hydra nor torch is imported
-    assert time.perf_counter() - begin < 5
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

@@ -187,11 +187,8 @@ def test_messages_speak_of_the_commands_keys(
 ) -> None:
     np.savetxt("six.csv", np.zeros((9, 6)), delimiter=",")
     line = refused(capsys, "six.csv")
-    assert (
-        "does not name its keypoints" in line
-        and "mocap_data.read(path, names=...)" in line
-        and "rate_hz" not in line
-    )
+    assert "six.csv has 2 keypoints; give names=[...], those of its columns in order" in line
+    assert "rate_hz" not in line
     save(elsewhere / "a.npz", walk, fps=None)
     assert "a.npz does not say its rate; give source_rate_hz=" in refused(capsys, "a.npz")
     assert npmp_retarget("a.npz", "source_rate_hz=60", "out=m.h5") == 0
@@ -202,6 +199,26 @@ def test_messages_speak_of_the_commands_keys(
     line = refused(capsys, "a.npz", "source_rate_hz=60", "scale=0")
     assert line.count("a.npz") == 1 and "scale 0" in line
     assert "marker_cutoff_hz must be positive" in refused(capsys, "marker_cutoff_hz=0")
+
+
+def test_names_and_rate_of_robots_tables(
+    elsewhere: Path, capsys: pytest.CaptureFixture[str], robot: robots.Robot
+) -> None:
+    """A second at 100 Hz without a header: 19 columns fit 12 joints; at the robot's 50 Hz after."""
+    row = [0.0, 0.0, *robot.home_qpos[2:3], 0.0, 0.0, 0.0, 1.0, *robot.home_qpos[7:]]
+    np.savetxt("a.csv", np.tile(row, (101, 1)), delimiter=",")
+    command = ["retarget", "report=null", "clean=false", "source=a.csv", "source_rate_hz=100"]
+    listed = f"names=[{','.join(robot.joint_names)}]"
+    assert cli.main([*command, listed, "out=m.h5"]) == 0
+    motion = read_motions("m.h5").motions[0]
+    assert motion.rate_hz == 50.0 and motion.num_frames == 51
+    np.testing.assert_allclose(motion.qpos[-1], robot.home_qpos, atol=1e-6)
+    assert cli.main([*command, listed, "rate_hz=25", "out=n.h5"]) == 0
+    assert read_motions("n.h5").motions[0].rate_hz == 25.0
+    capsys.readouterr()
+    for wrong in ("scale=0.01", "up=y"):
+        assert cli.main([*command, listed, wrong, "out=o.h5"]) == 2
+        assert f"{wrong} is for keypoints, not for robots' motions" in capsys.readouterr().err
 
 
 def test_frames_are_reported_as_typed(
@@ -335,7 +352,7 @@ def test_the_table_fits_80_columns(elsewhere: Path, walk: Clip) -> None:
 
     from rich.console import Console
 
-    from npmp.experiments.motion_tables import table_of
+    from npmp.experiments.retarget import table_of
     from retarget import retarget_many
 
     base = retarget_many([walk], robots.load("anymal_b"))

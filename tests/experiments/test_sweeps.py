@@ -245,6 +245,7 @@ def test_a_damaged_sweep_is_one_line(
     ("plan", "message"),
     [
         ({"verb": "deploy"}, "no sweep of npmp 'deploy' can be resumed"),
+        ({"name": ""}, "'' is no name of a job"),
         ({"name": "../../x"}, "'../../x' is no name of a job"),
         ({"name": "/tmp/x"}, "'/tmp/x' is no name of a job"),
         ({"name": "logs"}, "'logs' is no name of a job"),

@@ -173,9 +173,29 @@ def test_a_header_is_understood(tmp_path: Path) -> None:
         InputError, match="'roll', 'pitch', 'yaw', 'qw' where the root quaternion belongs"
     ):
         read_robot_motion(wrong, kind="unitree_csv")
+    # a column of times gives the rate, one of frames none
+    for first, step, rate in (("time [s]", 0.02, 50.0), ("Frame", 1.0, 30.0)):
+        values = np.concatenate([step * np.arange(3.0)[:, None], rows(4)], axis=1)
+        timed = read_robot_motion(csv(tmp_path / "t.csv", values, f"{first},{header}"))
+        np.testing.assert_allclose(timed.qpos, motion.qpos)
+        assert timed.rate_hz == rate
     short = csv(tmp_path / "d.csv", rows(4), header.rpartition(",")[0])
     with pytest.raises(InputError, match="10 names in the header, 11 numbers in a row"):
         read_robot_motion(short, kind="unitree_csv")
+
+
+def test_euler_angles_and_centimetres_are_understood(tmp_path: Path) -> None:
+    """BONES-SEED's layout. 90 degrees about the world's x, then 90 about its z, is 120 degrees
+    about (1, 1, 1)."""
+    root = [f"root_{what}{axis}" for what in ("translate", "rotate") for axis in "XYZ"]
+    header = ",".join(["Frame", *root, "left_knee_joint_dof", "waist_dof"])
+    values = np.array([[k, 100.0 * k, 0.0, 80.0, 90.0, 0.0, 90.0, 45.0, -90.0] for k in range(2)])
+    path = csv(tmp_path / "a.csv", values, header)
+    motion = read_robot_motion(path)
+    assert kind_of(path) == "unitree_csv" and motion.rate_hz == 120.0
+    assert motion.joint_names == ("left_knee_joint", "waist")
+    expected = [1.0, 0.0, 0.8, 0.5, 0.5, 0.5, 0.5, np.pi / 4.0, -np.pi / 2.0]
+    np.testing.assert_allclose(motion.qpos[1], expected, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -210,6 +230,8 @@ def test_keypoints_are_no_robot_motion(tmp_path: Path) -> None:
     # 15 numbers are 5 keypoints, or 8 joints: where the quaternion would be stands one by chance
     path = csv(tmp_path / "both.csv", rows(8))
     assert ambiguous(path) and kind_of(path) is None
+    # as many names as joints, or as keypoints, tell
+    assert kind_of(path, ["j"] * 8) == "unitree_csv" and kind_of(path, ["p"] * 5) is None
     assert (
         read_robot_motion(
             path, kind="unitree_csv", joint_names=[f"j{i}" for i in range(8)]

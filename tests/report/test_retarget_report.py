@@ -188,7 +188,7 @@ def test_the_command_writes_it_beside_the_dataset(
         tmp_path / "a.npz", positions=clip.positions, names=np.array(clip.names), fps=np.array(60.0)
     )
     out = tmp_path / "motions.h5"
-    command = ["retarget", f"source={tmp_path}", "up=z", "replays=0", f"out={out}"]
+    command = ["retarget", f"source={tmp_path}", "up=z", f"out={out}"]
     for _ in range(2):  # a report is replaced, like a dataset
         assert cli.main(command) == 0
     assert f"report: {tmp_path / 'motions.html'}" in capsys.readouterr().out

@@ -10,9 +10,9 @@ import pytest
 
 from mocap_data import InputError, ReferenceMotion, rotations
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
-from mocap_data.readers.robot_motions import RobotMotion, read_robot_motion
+from mocap_data.readers.robot_motions import RobotMotion, kind_of, read_robot_motion
 from npmp.robots import Robot
-from retarget.imported import import_motion, is_robot_motion, to_reference_motion
+from retarget.imported import import_motion, to_reference_motion
 from retarget.kinematics import body_states, tree_of
 
 
@@ -50,7 +50,7 @@ def test_export_and_import_give_the_same_motion(
     write_npz(tmp_path / "a.npz", motion, robot)
     write_unitree_csv(tmp_path / "a.csv", motion, robot.joint_names)
     for name in ("a.npz", "a.csv"):
-        assert is_robot_motion(tmp_path / name)
+        assert kind_of(tmp_path / name) is not None
         back = import_motion(tmp_path / name, robot)
         sign = np.sign(np.sum(back.qpos[:, 3:7] * motion.qpos[:, 3:7], axis=1))[:, None]
         np.testing.assert_allclose(back.qpos[:, 3:7] * sign, motion.qpos[:, 3:7], atol=1e-6)

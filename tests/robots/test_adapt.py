@@ -202,7 +202,7 @@ TRUNK = '<inertial mass="6" pos="0 0 0" diaginertia="0.03 0.1 0.1"/>'
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        ('contype="0" conaffinity="0"', "", "meets the floor, and its file shell.stl is missing"),
+        ('contype="0" conaffinity="0"', "", "meets the floor, and there is no "),
         (TRUNK, "", "gives body 'trunk' its mass"),
         (HIP, f'{HIP} type="slide"', "is no hinge"),
         (HIP, f'{HIP} ref="0.1"', "counts its angle from a ref"),

@@ -122,7 +122,7 @@ def test_legs_that_stand_carry_the_weight(robot: Robot) -> None:
 
 def test_legs_swing_by_the_clock(robot: Robot) -> None:
     env = env_of(robot, 2, clock_s=0.6)
-    env.task.commands.follow(asked(env, 0.5, 0.0, 0.0))
+    env.task.commands.fix(asked(env, 0.5, 0.0, 0.0))
     actor = env.task.teacher(env)
     c, memory, first = actor.config, actor.initial_memory(2), torch.ones(2, dtype=torch.bool)
     clocks, swung = [], []

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -29,11 +29,12 @@ KINDS: MappingProxyType[str, Callable[..., RobotMotion]] = MappingProxyType(
 )
 
 
-def kind_of(path: str | os.PathLike[str]) -> str | None:
+def kind_of(path: str | os.PathLike[str], names: Sequence[str] = ()) -> str | None:
     """Which of `KINDS` a file is, None for none of them.
 
     mjlab by the names of the archive's arrays, Unitree CSV by a file of ours beside it, a header,
-    or rows of a documented robot's length with unit quaternions where the format has them.
+    or rows of a documented robot's length with unit quaternions where the format has them. names:
+    of its columns, as many as a robot's joints or as keypoints, which tells an ambiguous one.
     """
     path = Path(path)
     suffix = path.suffix.lower()
@@ -43,7 +44,8 @@ def kind_of(path: str | os.PathLike[str]) -> str | None:
         return "mjlab" if {"joint_pos", "body_pos_w"} <= set(mjlab.keys_of(path)) else None
     if suffix == ".csv":
         certain = unitree_csv.looks_like(path)
-        fits = certain == "yes" or (certain == "perhaps" and not ambiguous(path))
+        told = bool(names) and numbers_in_a_row(path) == 7 + len(names)
+        fits = certain == "yes" or (certain == "perhaps" and (told or not ambiguous(path)))
         return "unitree_csv" if fits else None
     return None
 

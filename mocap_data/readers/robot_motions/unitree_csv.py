@@ -4,7 +4,12 @@
     second, Z up.
 
 What the format cannot say is in a JSON file beside it that `write_unitree_csv` writes (walk.csv,
-walk.json): joint names, rate, source, licence. A header line is read where it names every column.
+walk.json): joint names, rate, source, licence. A header line is read where it names every column;
+a first column "time" [s] gives the rate, one "Frame" nothing.
+
+BONES-SEED's CSV has a header, the root's place in cm (root_translateX, ...), its Euler angles
+(root_rotateX, ...: about the world's x, then y, then z) and joints (NAME_dof) in degrees, and 120
+frames per second.
 """
 
 from __future__ import annotations
@@ -12,22 +17,27 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from mocap_data import rotations
 from mocap_data.arrays import Array
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, counted
 from mocap_data.outside import read_json
 from mocap_data.readers.common import content, rate_said, shown
-from mocap_data.readers.keypoints import cells_of, number_table
+from mocap_data.readers.keypoints import cells_of, first_column, number_table, rate_of
 from mocap_data.readers.robot_motions.common import RobotMotion, names_of_joints
 
 SCHEMA = "npmp-unitree-csv"
 # of the LAFAN1 retargeting dataset
 RATE_HZ = 30.0
+# of BONES-SEED
+SEED_RATE_HZ = 120.0
 ROOT_COLUMNS = ("root_x", "root_y", "root_z", "root_qx", "root_qy", "root_qz", "root_qw")
 _QUATERNION = ("x", "y", "z", "w")
+# about the world's x, then y, then z
+_EULER = ("rx", "ry", "rz")
 _LONGEST_ROW = 100_000
 
 
@@ -60,7 +70,7 @@ def read_unitree_csv(
 ) -> RobotMotion:
     """A motion in Unitree's CSV.
 
-    rate_hz: where no file beside it says; else 30, the dataset's.
+    rate_hz: in place of what the file or one beside it says; else 30, or 120 of BONES-SEED.
     joint_names: where neither header nor file beside it names the joints; 29, 27 or 19 unnamed
       joints are the dataset's G1, H1-2 or H1.
 
@@ -71,23 +81,32 @@ def read_unitree_csv(
     """
     path = Path(path)
     header, values = table_of(path, content(path))
-    columns = values.shape[1]
-    if columns < 8:
+    layout = layout_of(path, header, values.shape[1])
+    first, joints = int(layout.first != ""), int(layout.first != "") + 3 + len(layout.turn)
+    if values.shape[1] <= joints:
         expected = "expected root position 3, quaternion 4 and the joints"
-        raise InputError(f"{path}: {columns} numbers in a row, {expected}")
+        raise InputError(f"{path}: {counted(values.shape[1], 'number')} in a row, {expected}")
+    place, turn, angles = np.split(values[:, first:], [3, joints - first], axis=1)
+    if layout.turn == _EULER:
+        # intrinsic about the turned axes in the other order
+        place, angles = 0.01 * place, np.radians(angles)
+        turn = rotations.from_euler("ZYX", np.radians(turn[:, ::-1]))
+    else:
+        turn = turn[:, [layout.turn.index(letter) for letter in "wxyz"]]
     about = sidecar(path)
-    in_header, order = columns_of(path, header, columns)
-    in_file = _names_beside(path, about, in_header)
+    in_file = _names_beside(path, about, layout.joints)
     robot = ""
     if in_file is None and joint_names is None:
-        robot = next((r for r, names in DOCUMENTED.items() if len(names) == columns - 7), "")
-    names = names_of_joints(path, columns - 7, in_file, joint_names, DOCUMENTED.get(robot))
-    quaternion = values[:, 3:7][:, [order.index(letter) for letter in "wxyz"]]
+        robot = next((r for r, names in DOCUMENTED.items() if len(names) == angles.shape[1]), "")
+    names = names_of_joints(path, angles.shape[1], in_file, joint_names, DOCUMENTED.get(robot))
+    if rate_hz is None and layout.first == "time":
+        rate_hz = rate_of(path, values[:, 0])
+    usual = SEED_RATE_HZ if layout.turn == _EULER else RATE_HZ
     try:
         return RobotMotion(
             name=path.stem,
-            qpos=np.concatenate([values[:, :3], quaternion, values[:, 7:]], axis=1),
-            rate_hz=_rate_beside(path, about) if rate_hz is None else float(rate_hz),
+            qpos=np.concatenate([place, turn, angles], axis=1),
+            rate_hz=_rate_beside(path, about, usual) if rate_hz is None else float(rate_hz),
             joint_names=names,
             robot=robot or str(about.get("robot", "")),
             source=str(about.get("source", path.name)),
@@ -111,9 +130,9 @@ def _names_beside(
     return tuple(listed)
 
 
-def _rate_beside(path: Path, about: dict[str, Any]) -> float:
-    """The rate that the file beside a CSV says, or the dataset's."""
-    rate, beside = about.get("rate_hz", RATE_HZ), path.with_suffix(".json")
+def _rate_beside(path: Path, about: dict[str, Any], usual: float) -> float:
+    """The rate that the file beside a CSV says, or the usual one [Hz]."""
+    rate, beside = about.get("rate_hz", usual), path.with_suffix(".json")
     if isinstance(rate, bool) or not isinstance(rate, int | float):
         raise InputError(f"{beside}: rate_hz must be a number")
     return rate_said(beside, float(rate))
@@ -149,27 +168,40 @@ def header_of(words: Sequence[bytes]) -> list[str] | None:
     return [word.decode("utf-8", "replace").strip().strip("\"'# ") for word in words]
 
 
-def columns_of(
-    path: Path, header: Sequence[str] | None, columns: int
-) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """The joint names of a header, and the order of the quaternion's components.
+class Layout(NamedTuple):
+    """What the columns of a CSV are."""
+
+    # of a column before the root's: time, frame; "": none
+    first: str = ""
+    # the components of the root's quaternion in their order, or `_EULER`
+    turn: tuple[str, ...] = _QUATERNION
+    # None: not named
+    joints: tuple[str, ...] | None = None
+
+
+def layout_of(path: Path, header: Sequence[str] | None, columns: int) -> Layout:
+    """What a header says of the columns; without one the set's layout.
 
     Raises:
-      InputError: for a header that does not name each column, or no quaternion where it belongs.
+      InputError: for a header that does not name each column, or no root where it belongs.
     """
     if header is None:
-        return None, _QUATERNION
+        return Layout()
     if len(header) != columns:
         raise InputError(f"{path}: {len(header)} names in the header, {columns} numbers in a row")
-    place, order = ([entry[-1:].lower() for entry in part] for part in (header[:3], header[3:7]))
+    first = first_column(header[0])
+    names = header[1:] if first else header
+    ends = [entry[-1:].lower() for entry in names]
+    if ends[:6] == 2 * ["x", "y", "z"] and all("rot" in entry.lower() for entry in names[3:6]):
+        return Layout(first, _EULER, tuple(entry.removesuffix("_dof") for entry in names[6:]))
     for found, part, what in (
-        (sorted(order) == sorted(_QUATERNION), header[3:7], "quaternion belongs (columns 4 to 7)"),
-        (place == ["x", "y", "z"], header[:3], "position x, y, z belongs (columns 1 to 3)"),
+        (sorted(ends[3:7]) == sorted(_QUATERNION), names[3:7], "quaternion belongs"),
+        (ends[:3] == ["x", "y", "z"], names[:3], "position x, y, z belongs"),
     ):
         if not found:
             listed = ", ".join(shown(entry) for entry in part)
             raise InputError(f"{path}: the header names {listed} where the root {what}")
-    return tuple(header[7:]), tuple(order)
+    return Layout(first, tuple(ends[3:7]), tuple(names[7:]))
 
 
 def sidecar(path: Path) -> dict[str, Any]:
@@ -204,7 +236,7 @@ def looks_like(path: str | os.PathLike[str]) -> str:
     header = header_of(words[0])
     try:
         if header is not None:
-            columns_of(path, header, len(header))
+            layout_of(path, header, len(header))
             return "yes"
         rows = np.array([row for row in words if len(row) == len(words[0])], dtype=np.float64)
     except ValueError:
