@@ -13,12 +13,12 @@ from mocap_data.errors import InputError, unknown
 from mocap_data.files import write_json
 from npmp import ranges
 from npmp.actuators import ActuatorLog, HeldOut, at_rate, read_log, write_log
+from npmp.actuators.actuator_fit import FitConfig
+from npmp.actuators.actuator_fit import fit as fit_to
+from npmp.actuators.actuator_log import doubts
 from npmp.actuators.evaluation import Evaluation
 from npmp.actuators.evaluation import evaluate as judge
-from npmp.actuators.fitting import FitConfig
-from npmp.actuators.fitting import fit as fit_to
 from npmp.actuators.importers import IMPORTERS
-from npmp.actuators.log import doubts
 from npmp.actuators.models import KINDS, load
 from npmp.experiments.command import Computing, Keys, Run, Verb, made_by
 from npmp.experiments.terminal import progress_bar, say, show_table, warn

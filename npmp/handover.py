@@ -117,9 +117,9 @@ class HandoverActor:
     def act(self, env: TaskEnv[Any], memory: HandoverMemory, first: Tensor) -> Decision:
         """As `Actor.act`; in any environment of the robot."""
         seen = env.observe()
-        lean, reach, away = self.posture(seen)
-        down = (lean > FALLEN_DEG) | (reach < LOW * self.standing)
-        steady = (lean < STEADY_DEG) & (reach > HIGH * self.standing) & (away < STEADY_RAD)
+        lean, depth, away = self.posture(seen)
+        down = (lean > FALLEN_DEG) | (depth < LOW * self.standing)
+        steady = (lean < STEADY_DEG) & (depth > HIGH * self.standing) & (away < STEADY_RAD)
         ends = torch.where(memory.recovering, steady, down)
         lasted = torch.where(ends, memory.lasted_s + env.dt, 0.0)
         # at an episode's start the recovery acts at once
@@ -150,8 +150,8 @@ class HandoverActor:
         level = torch.eye(3, device=seen.device).expand(len(seen), 3, 3)
         # (n, F K, 3)
         feet = self.feet(seen.new_zeros(len(seen), 3), level, joints + self.home).flatten(1, 2)
-        reach = (-(feet * up.unsqueeze(1)).sum(-1)).amax(-1) + self.feet.radius
-        return lean, reach, joints.abs().amax(-1)
+        depth = (-(feet * up.unsqueeze(1)).sum(-1)).amax(-1) + self.feet.radius
+        return lean, depth, joints.abs().amax(-1)
 
 
 class Recovery(NamedTuple):

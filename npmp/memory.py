@@ -36,7 +36,7 @@ def require_robots(
 
 
 def require_replay(capacity: int, num_envs: int, width: int, *, key: str = "num_envs") -> None:
-    """A `Replay`'s slots: `width` floats and two flags each; exact. Of anymal_b 1.5 KB a slot.
+    """A `ReplayBuffer`'s slots: `width` floats and two flags each; exact. Of anymal_b 1.5 KB each.
 
     Raises: InputError.
     """

@@ -1,7 +1,7 @@
 """Models of real actuators, learned from logs: how a joint's torque follows from commands, angles
 and velocities."""
 
-from npmp.actuators.log import ActuatorLog, HeldOut, Trace, at_rate, read_log, write_log
+from npmp.actuators.actuator_log import ActuatorLog, HeldOut, Trace, at_rate, read_log, write_log
 from npmp.actuators.models import ActuatorModel, load
 
 __all__ = [

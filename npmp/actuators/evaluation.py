@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from npmp.actuators.log import ActuatorLog, Float32s, Floats, Trace
+from npmp.actuators.actuator_log import ActuatorLog, Float32s, Floats, Trace
 from npmp.actuators.models import MLP, ActuatorModel, Memory, inputs_of
 from npmp.actuators.pendulum import Pendulums
 

@@ -12,7 +12,7 @@ import torch
 
 from mocap_data.errors import InputError
 from mocap_data.outside import read_json
-from npmp.actuators.log import (
+from npmp.actuators.actuator_log import (
     NEEDED,
     SHORTEST,
     ActuatorLog,

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 from mocap_data.errors import InputError
 from mocap_data.outside import read_json
 from npmp import artifact, ranges
-from npmp.actuators.log import Float32s, Trace
+from npmp.actuators.actuator_log import Float32s, Trace
 
 SCHEMA, VERSION = "npmp.actuator", 2  # 1: a closed form of ten numbers; networks are what they were
 KINDS = ("pd", "hybrid", "mlp", "conv", "vae")

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from npmp.actuators.log import ActuatorLog, Floats, Trace
+from npmp.actuators.actuator_log import ActuatorLog, Floats, Trace
 from npmp.actuators.models import ActuatorContract, gains_of, reference
 
 # speed limit of a simulated pendulum [rad/s]: a model that drives it faster has failed

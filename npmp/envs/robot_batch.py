@@ -149,7 +149,7 @@ class RobotBatch:
         self.state = RobotState.unpack(torch.zeros(num_envs, width, device=device))
         self._q, self._v = robot_columns(model, robot)
         self._scene = torch.tensor(np.concatenate((model.qpos0, np.zeros(model.nv))), device=device)
-        shape = num_envs, self.sensing.reach + 1, self.sensing.width
+        shape = num_envs, self.sensing.lags + 1, self.sensing.width
         self.history = torch.zeros(shape, device=device)
         # whether a simulation broke down in the last step
         self.broken = torch.zeros(num_envs, dtype=torch.bool, device=device)

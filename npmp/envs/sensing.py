@@ -69,7 +69,7 @@ class Sensing:
         """home (nu,) [rad]; dt control period [s]."""
         self.config, self.home, self.dt = config, home, dt
         nu = len(home)
-        self.reach = math.ceil(config.delay_s[1] / dt - 1e-9)
+        self.lags = math.ceil(config.delay_s[1] / dt - 1e-9)
         self.noisy = (
             max(config.joint_noise, *config.gyro_noise, config.accelerometer_noise, config.up_noise)
             > 0
@@ -106,9 +106,7 @@ class Sensing:
     def begin(self, exact: Tensor) -> Tensor:
         """The history of a robot that has just been placed: all of it the present. (n, o) -> (n, H
         + 1, o)."""
-        return (
-            exact.unsqueeze(-2).expand(*exact.shape[:-1], self.reach + 1, exact.shape[-1]).clone()
-        )
+        return exact.unsqueeze(-2).expand(*exact.shape[:-1], self.lags + 1, exact.shape[-1]).clone()
 
     def remember(self, history: Tensor, exact: Tensor) -> Tensor:
         """The history one control step on."""
@@ -120,7 +118,7 @@ class Sensing:
         device = self.noise.device
         nothing = torch.empty(*shape, 0, device=device)
         delay = (
-            torch.rand((*shape, 1), generator=generator, device=device) if self.reach else nothing
+            torch.rand((*shape, 1), generator=generator, device=device) if self.lags else nothing
         )
         noise = (
             torch.randn((*shape, self.width), generator=generator, device=device)
@@ -132,13 +130,13 @@ class Sensing:
     def shown(self, history: Tensor, draws: SensorDraws) -> Tensor:
         """What the decoder is shown: (n, o), delayed and noisy by the given draws."""
         seen = history[..., 0, :]
-        if self.reach:
+        if self.lags:
             low, high = self.config.delay_s
             steps = (low + (high - low) * draws.delay) / self.dt
-            if self.reach == 1:
+            if self.lags == 1:
                 between = torch.lerp(seen, history[..., 1, :], steps)
             else:
-                lag = steps.floor().clamp(max=self.reach - 1)
+                lag = steps.floor().clamp(max=self.lags - 1)
                 index = lag.long().unsqueeze(-1).expand(-1, 1, history.shape[-1])
                 newer, older = (
                     history.gather(1, index).squeeze(1),

@@ -19,7 +19,7 @@ from npmp.envs.task import Start
 from npmp.robots import Robot
 
 
-class Starts:
+class StartPoses:
     """The home pose at rest and, where there are motions, their frames, each with its lowest foot
     on the floor and turned to a heading of its own.
 
@@ -46,7 +46,7 @@ class Starts:
         self._feet = Feet(robot) if tilt_deg > 0 else None
         self._qpos, self._qvel, self._state = _table(robot, motions)
 
-    def to(self, device: torch.device) -> Starts:
+    def to(self, device: torch.device) -> StartPoses:
         """The same on a device."""
         moved = copy.copy(self)
         moved._qpos, moved._qvel, moved._state = (

@@ -1,6 +1,6 @@
 """System identification: what a robot's joints are made of, from logs of it on a stand."""
 
-from npmp.actuators.log import Recording, StandLog, read_stand_log, write_stand_log
+from npmp.actuators.actuator_log import JointRecording, StandLog, read_stand_log, write_stand_log
 from npmp.identification.estimation import IdentificationConfig, Identified, Prior, identify
 from npmp.identification.excitation import (
     ExcitationConfig,
@@ -19,9 +19,9 @@ __all__ = [
     "ExcitationConfig",
     "IdentificationConfig",
     "Identified",
+    "JointRecording",
     "PresetConfig",
     "Prior",
-    "Recording",
     "Stand",
     "StandLog",
     "drawn",

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
 from npmp import ranges
-from npmp.actuators.log import Recording, StandLog
+from npmp.actuators.actuator_log import JointRecording, StandLog
 from npmp.identification.stand import BIAS, DAMPING, DELAY, KD, KP, Floats, Motion, Stand
 
 # of the differences, in units of each parameter
@@ -103,7 +103,9 @@ class Identified:
 class _Problem:
     """The residuals of a log as a function of the free parameters x, each in its own unit."""
 
-    def __init__(self, stand: Stand, recordings: Sequence[Recording], config: IdentificationConfig):
+    def __init__(
+        self, stand: Stand, recordings: Sequence[JointRecording], config: IdentificationConfig
+    ):
         self.stand, self.recordings, self.config = stand, recordings, config
         number, nominal = len(stand.joints), stand.nominal
         first = round(config.settle_s * stand.rate_hz) + 1
@@ -284,7 +286,12 @@ def _certainty(problem: _Problem, x: Floats) -> tuple[Floats, Floats]:
 
 
 def _replay(
-    stand: Stand, recording: Recording, values: Floats, *, torque: bool, every_step: bool = False
+    stand: Stand,
+    recording: JointRecording,
+    values: Floats,
+    *,
+    torque: bool,
+    every_step: bool = False,
 ) -> Motion:
     """A recording's commands in simulation, from its first reading on."""
     start = recording.position[0]
@@ -292,7 +299,7 @@ def _replay(
     return stand.run(values, recording.command, start, speed, torque=torque, every_step=every_step)
 
 
-def _saturated(stand: Stand, recordings: Sequence[Recording], values: Floats) -> Floats:
+def _saturated(stand: Stand, recordings: Sequence[JointRecording], values: Floats) -> Floats:
     """The share (n,) of physics steps at which drives of parameters (n, 7) are at their limit."""
     at_limit = []
     for recording in recordings:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
 from npmp import ranges
-from npmp.actuators.log import Recording, StandLog
+from npmp.actuators.actuator_log import JointRecording, StandLog
 from npmp.identification.stand import ARMATURE, BIAS, DAMPING, FRICTION, KD, KP, Floats, Stand
 from npmp.robots import Robot
 
@@ -200,5 +200,5 @@ def simulated(
     if motion.torque is not None:
         scale = 0.01 * np.minimum(stand.torque_limit, stand.nominal[:, KP])
         torques = motion.torque[0] + scale * rng.normal(size=command.shape)
-    recording = Recording("excitation", command, position, None, torques)
+    recording = JointRecording("excitation", command, position, None, torques)
     return StandLog(stand.rate_hz, stand.joints, (recording,))

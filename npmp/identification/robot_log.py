@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from mocap_data.errors import InputError
-from npmp.actuators.log import SLOWEST, Recording, StandLog
+from npmp.actuators.actuator_log import SLOWEST, JointRecording, StandLog
 from npmp.robots import Robot
 
 # commands may leave the joints' ranges by so much [rad]
@@ -38,7 +38,7 @@ def of_robot(log: StandLog, robot: Robot) -> StandLog:
         )
     order = [log.joints.index(name) for name in robot.joint_names]
 
-    def ordered(recording: Recording) -> Recording:
+    def ordered(recording: JointRecording) -> JointRecording:
         kept = ("command", "position", "velocity", "torque")
         parts = {key: getattr(recording, key) for key in kept}
         return replace(recording, **{k: v[:, order] for k, v in parts.items() if v is not None})

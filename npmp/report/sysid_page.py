@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from npmp.identification import KINDS, UNITS, Identified, Recording, Stand, StandLog
+from npmp.identification import KINDS, UNITS, Identified, JointRecording, Stand, StandLog
 from npmp.report import figures
 from npmp.report.figures import Line
 from npmp.report.parts import (
@@ -115,7 +115,7 @@ def _missed(found: Identified) -> Bars:
     return Bars("Root mean square of the angles missed", bars, unit="mrad")
 
 
-def _charts(stand: Stand, recording: Recording, found: Identified) -> list[Chart]:
+def _charts(stand: Stand, recording: JointRecording, found: Identified) -> list[Chart]:
     """A chart per joint of a stretch in the middle of a recording."""
     both = np.stack((found.nominal, found.estimate))
     speed = None if recording.velocity is None else recording.velocity[0]

@@ -22,7 +22,7 @@ from torch import Tensor
 from mocap_data.store import MotionSet
 from npmp import geometry, ranges
 from npmp.envs.feet import Feet, SteppingConfig, stepping
-from npmp.envs.starts import Starts
+from npmp.envs.starts import StartPoses
 from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.envs.task import Outcome, Start, Task, TaskLoss, Trial
 from npmp.envs.task_env import TaskEnv
@@ -183,7 +183,7 @@ class Dribble(Task):
         # the ball is lost beyond, of the robot and of the target
         far = self.config.far_m
         self.inputs = dict(zip(INPUTS, 2 * [(-far, far)] + 2 * [(-2 * far, 2 * far)], strict=True))
-        self.starts = Starts(robot, motions, share=self.config.reference_starts)
+        self.starts = StartPoses(robot, motions, share=self.config.reference_starts)
         self._feet = _fore_feet(robot)
         self._schedule: Tensor | None = None  # (J, n) directions of jumps in turns
         self._step = 0  # of the schedule

@@ -129,14 +129,14 @@ def _ends(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return first / np.linalg.norm(first), last / np.linalg.norm(last)
 
 
-def nearest(course: Course, place: Tensor, near: Tensor, reach: int) -> tuple[Tensor, Tensor]:
+def nearest(course: Course, place: Tensor, near: Tensor, width: int) -> tuple[Tensor, Tensor]:
     """The point of the path nearest to places (n, 2), of those around points `near` (n,): its
     index, its distance (n,).
 
-    reach: how many points ahead and behind are looked at, so that no robot changes over where a
+    width: how many points ahead and behind are looked at, so that no robot changes over where a
     path crosses itself.
     """
-    window = near.unsqueeze(-1) + torch.arange(-reach, reach + 1, device=near.device)
+    window = near.unsqueeze(-1) + torch.arange(-width, width + 1, device=near.device)
     window = window.clamp(0, len(course.point) - 1)
     distance = torch.linalg.vector_norm(course.point[window] - place.unsqueeze(1), dim=-1)
     best = distance.argmin(-1, keepdim=True)
@@ -214,7 +214,7 @@ class Path(Walk):
             )
         self.course, self._turning = course_of(waypoints_of(c.path)), turning
         # points around the last nearest one that the next one is sought among
-        self._reach = max(1, round(min(c.lead_m / SPACING_M, len(self.course.point))))
+        self._width = max(1, round(min(c.lead_m / SPACING_M, len(self.course.point))))
         every = torch.arange(round(self.course.length / SPACING_M) + 1)
         needed = (SPACING_M / speed_on(self.course, every, c, turning)).sum().item()
         self.trial_s = 5.0 + 1.25 * needed
@@ -261,7 +261,7 @@ class Path(Walk):
         """As `Walk.judge`; the error is the distance to the path [m]. Also seen: `place` (n, 2)
         in the course's frame, `lag` (n,) behind p_bar [m], `finished` (n,)."""
         outcome, (place, _) = super().judge(), self.place()
-        near, error = nearest(self.course, place, self.near, self._reach)
+        near, error = nearest(self.course, place, self.near, self._width)
         done = (near * SPACING_M >= self.course.length) & ~outcome.failed
         seen = {"place": place, "lag": self.target - SPACING_M * near, "finished": done}
         return outcome._replace(ended=done, error=error, seen={**outcome.seen, **seen})
@@ -270,7 +270,7 @@ class Path(Walk):
         """p_bar moves on, and waits where it is too far ahead."""
         super().advance(outcome, generator)
         c, (place, _) = self.config, self.place()
-        self.near, _ = nearest(self.course, place, self.near, self._reach)
+        self.near, _ = nearest(self.course, place, self.near, self._width)
         at = (self.target / SPACING_M).long().clamp(max=len(self.course.point) - 1)
         moved = self.target + self.env.dt * speed_on(self.course, at, c, self._turning)
         end = SPACING_M * (len(self.course.point) - 1)

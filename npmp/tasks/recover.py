@@ -17,7 +17,7 @@ from torch import Tensor
 
 from mocap_data.store import MotionSet
 from npmp import geometry, ranges
-from npmp.envs.starts import Starts
+from npmp.envs.starts import StartPoses
 from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.envs.task import Outcome, Start, Task, TaskLoss, Trial
 from npmp.envs.task_env import TaskEnv
@@ -112,7 +112,7 @@ class Recover(Task):
     def bind(self, env: TaskEnv[Any]) -> None:
         """As `Task.bind`."""
         super().bind(env)
-        self.standing = Starts(self.robot).to(env.device)
+        self.standing = StartPoses(self.robot).to(env.device)
         self._known: dict[int, tuple[Tensor, ...]] = {}
         self.fallen, self.trial = self._drops(0), False
         self.target = torch.ones(env.num_envs, 1, device=env.device)

@@ -16,7 +16,7 @@ from mocap_data.store import MotionSet
 from npmp import ranges
 from npmp.envs.feet import SteppingConfig, stepping
 from npmp.envs.ground import GroundConfig
-from npmp.envs.starts import Starts
+from npmp.envs.starts import StartPoses
 from npmp.envs.state import RobotState
 from npmp.envs.task import Outcome, Start, Task, TaskLoss, Trial
 from npmp.envs.task_env import TaskEnv
@@ -147,7 +147,7 @@ class Walk(Task):
         seen = (GroundMap(robot, config.ground_noise_m),) if config.sees_ground else ()
         self.extras = (*clock, *seen)
         self.hidden = ("velocity",) if config.velocity_filter > 0.0 else ()
-        self.starts = Starts(
+        self.starts = StartPoses(
             robot,
             motions,
             share=config.reference_starts,

@@ -56,7 +56,7 @@ def step_of(
 
 
 class Explorer:
-    """A policy with sampled latents and noise on its actions. Its notes are what `Replay.add`
+    """A policy with sampled latents and noise on its actions. Its notes are what `ReplayBuffer.add`
     takes.
 
     At rates of their own robots stop tracking (`Imitation.free`), act on latents of the prior for a

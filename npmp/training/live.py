@@ -29,8 +29,8 @@ PLAIN_S = 30.0
 
 
 class LiveLine:
-    """`npmp.training.log.Progress` as one line on stderr that is written over again and again. A
-    run outlives its terminal: SIGHUP may be ignored, or come a moment after the first write that
+    """`npmp.training.run_files.Progress` as one line on stderr, written over again and again. A run
+    outlives its terminal: SIGHUP may be ignored, or come a moment after the first write that
     fails."""
 
     def __init__(self) -> None:

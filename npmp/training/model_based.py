@@ -48,11 +48,11 @@ from npmp.training.schedules import linear
 from npmp.training.trainer import Gathered, StepMeans, mean_figures
 from npmp.tree import cat_trees, leaves
 from npmp.world_model.behavior import BehaviorPrior
-from npmp.world_model.fitting import WINDOW, ModelFit
 from npmp.world_model.imagination import Imagination
 from npmp.world_model.model import WorldModel
+from npmp.world_model.model_fit import WINDOW, ModelFit
 from npmp.world_model.posture import PostureRange, SlicedWasserstein
-from npmp.world_model.replay import Replay
+from npmp.world_model.replay import ReplayBuffer
 
 # iterations until a high-level policy's learning rate is reached: Adam's first steps are large, and
 # the model is hardly fitted
@@ -204,7 +204,7 @@ class ModelBasedTrainer(Resumable):
         still = torch.zeros(env.num_envs, env.num_actions, device=device)
         example = step_of(env, memory, first, ~first, still, physics_size=self.physics_size)
         self._require_memory(sum(leaf.shape[-1] for leaf in leaves(example) if leaf.dim() > 1))
-        self.replay = Replay(c.replay_steps, example)
+        self.replay = ReplayBuffer(c.replay_steps, example)
         self.iteration_count = self.env_steps = 0
         self.skipped = 0  # updates of the policy not made in the last iteration
         self._first_here = True  # no iteration made yet in this process
@@ -358,8 +358,8 @@ class ModelBasedTrainer(Resumable):
         return self.average if self.iteration_count % 2 else self.player
 
     def _collect(self, player: Player, steps: int, progress: float) -> Gathered:
-        """Run all robots for some control steps: what `Replay.add` takes of each, and means over
-        those that were asked something.
+        """Run all robots for some control steps: what `ReplayBuffer.add` takes of each, and means
+        over those that were asked something.
 
         It touches only the robots and their own state, so that the learner may work at the same
         time.
@@ -382,7 +382,7 @@ class ModelBasedTrainer(Resumable):
         return gathered.figures
 
     def gather(self, progress: float) -> Gathered:
-        """As `Trainer.gather`: what `Replay.add` takes of each control step."""
+        """As `Trainer.gather`: what `ReplayBuffer.add` takes of each control step."""
         return self._collect(self._actor(), self.config.collect_steps, progress)
 
     def merge(self, parts: Sequence[Gathered]) -> Gathered:

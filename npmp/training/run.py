@@ -23,7 +23,7 @@ from npmp.rl import NonFiniteGradient
 from npmp.training import loggers
 from npmp.training.collectors import CollectorsConfig, distributed
 from npmp.training.guard import Guard
-from npmp.training.log import Progress, RunLog
+from npmp.training.run_files import Progress, RunLog
 from npmp.training.signals import Stopped, signals_noted
 from npmp.training.trainer import Trainer
 

@@ -166,9 +166,9 @@ class Imagination:
         """Exact observations at real moments and before, (B, H + 1, o)."""
         offset = start.joint_offset if start.joint_offset.shape[-1] else None
         now = self.sensing.exact(RobotState.unpack(start.state), offset).unsqueeze(-2)
-        if not self.sensing.reach:
+        if not self.sensing.lags:
             return now
-        before = start.history.unflatten(-1, (self.sensing.reach, self.sensing.width))
+        before = start.history.unflatten(-1, (self.sensing.lags, self.sensing.width))
         return torch.cat((now, before), -2)
 
     def __call__(self, start: Step, horizon: int, generator: torch.Generator) -> Imagined:

@@ -52,7 +52,7 @@ class Window(NamedTuple):
     valid: Tensor
 
 
-class Replay:
+class ReplayBuffer:
     """A ring of the last `capacity` steps of n robots.
 
     The state after a step is the next slot's. The successor of an episode's last step is not kept:

@@ -12,8 +12,8 @@ import pytest
 
 from mocap_data.errors import InputError
 from npmp.actuators import ActuatorLog, HeldOut
+from npmp.actuators.actuator_fit import FitConfig, fit, static_law
 from npmp.actuators.evaluation import evaluate
-from npmp.actuators.fitting import FitConfig, fit, static_law
 from npmp.actuators.importers import (
     GRAVITY,
     IMPORTERS,

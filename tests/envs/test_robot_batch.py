@@ -53,8 +53,8 @@ def counting(n: int, reach: int, width: int = 33) -> Tensor:
 @pytest.mark.parametrize("delay", [0.0, 0.005, 0.02, 0.033, 0.06])
 def test_a_constant_delay_reads_between_two_steps(delay: float) -> None:
     sensing = Sensing(SensorConfig(delay_s=(delay, delay)), torch.zeros(12), DT)
-    assert sensing.reach == {0.0: 0, 0.005: 1, 0.02: 1, 0.033: 2, 0.06: 3}[delay]
-    seen = sensing.read(counting(2, sensing.reach), torch.Generator())
+    assert sensing.lags == {0.0: 0, 0.005: 1, 0.02: 1, 0.033: 2, 0.06: 3}[delay]
+    seen = sensing.read(counting(2, sensing.lags), torch.Generator())
     torch.testing.assert_close(seen[:, :12], torch.full((2, 12), -delay / DT))
     torch.testing.assert_close(seen[:, 24:], torch.full((2, 9), -delay / DT))
     assert not seen[:, 12:24].any()  # its own setpoints it knows at once

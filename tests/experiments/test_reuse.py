@@ -18,7 +18,7 @@ from npmp.experiments.reuse import main
 from npmp.nets import NetConfig
 from npmp.policy import HighLevelPolicy, find_module
 from npmp.skill import SkillContract, SkillModule
-from npmp.world_model.fitting import FILE
+from npmp.world_model.model_fit import FILE
 from tests.environments import walk_env
 
 RANGE = "task.command_range=[[0.1,0.8],[-0.2,0.2],[-0.5,0.5]]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mujoco
 import numpy as np
 
-from npmp.identification import Recording, Stand, StandLog
+from npmp.identification import JointRecording, Stand, StandLog
 from npmp.identification.stand import Floats
 
 RATE = 50.0
@@ -40,4 +40,4 @@ def sweep(seconds: float = 10.0, amplitude: float = 0.4) -> Floats:
 def log_of(
     stand: Stand, command: Floats, position: Floats, torque: Floats | None = None
 ) -> StandLog:
-    return StandLog(RATE, stand.joints, (Recording("sweep", command, position, None, torque),))
+    return StandLog(RATE, stand.joints, (JointRecording("sweep", command, position, None, torque),))

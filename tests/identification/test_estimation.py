@@ -14,8 +14,8 @@ from npmp.actuators.importers import GRAVITY, bam
 from npmp.identification import (
     IdentificationConfig,
     Identified,
+    JointRecording,
     Prior,
-    Recording,
     Stand,
     StandLog,
     identify,
@@ -138,7 +138,7 @@ def test_a_drive_at_its_limit_between_two_moments_is_seen(hidden: Floats) -> Non
     peak = [np.abs(motion.torque).max() for motion in motions]
     assert peak[0] < 0.95 * peak[1]
     stand.torque_limit[:] = np.mean(peak)
-    assert _saturated(stand, (Recording("jumps", command, command),), quick)[0] > 0.0
+    assert _saturated(stand, (JointRecording("jumps", command, command),), quick)[0] > 0.0
 
 
 def test_correlation_time() -> None:
@@ -154,7 +154,7 @@ def test_correlation_time() -> None:
 # --- a real servo
 
 
-def pendulum(shared: Path, kp: int) -> tuple[Stand, list[Recording]]:
+def pendulum(shared: Path, kp: int) -> tuple[Stand, list[JointRecording]]:
     """A Dynamixel XL330 with a mass on a light arm (Rhoban's logs), at the firmware's gain kp.
 
     By its data sheet: 0.52 Nm at 5 V, 10.8 rad/s without load; for each of 4096 steps of error its
@@ -186,7 +186,7 @@ def pendulum(shared: Path, kp: int) -> tuple[Stand, list[Recording]]:
         end = round(2.0 * rate) if "lift_and_drop" in trace.recording else len(trace)
         position = trace.others["position"][:end, None].astype(np.float64)
         command = position + trace.position_error[:end, None]
-        recordings.append(Recording(trace.recording, command, position))
+        recordings.append(JointRecording(trace.recording, command, position))
     return Stand(model, ["servo"], 2), recordings
 
 

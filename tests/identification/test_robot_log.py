@@ -9,7 +9,7 @@ import pytest
 
 from mocap_data.errors import InputError
 from npmp import robots
-from npmp.actuators.log import Recording, StandLog
+from npmp.actuators.actuator_log import JointRecording, StandLog
 from npmp.identification.robot_log import of_robot
 
 
@@ -20,7 +20,9 @@ def log() -> StandLog:
     wave = 0.3 * np.sin(np.arange(100) / 5)[:, None]
     command = np.asarray(robot.home_joints)[::-1] + wave
     position = np.concatenate((command[:1], command[:-1]))
-    return StandLog(100.0, tuple(reversed(robot.joint_names)), (Recording("r", command, position),))
+    return StandLog(
+        100.0, tuple(reversed(robot.joint_names)), (JointRecording("r", command, position),)
+    )
 
 
 def changed(log: StandLog, factor: float, offset: float = 0.0) -> StandLog:

@@ -17,7 +17,7 @@ from mocap_data.errors import InputError
 from npmp import handover
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.features import proprioception
-from npmp.envs.starts import Starts
+from npmp.envs.starts import StartPoses
 from npmp.envs.state import RobotState
 from npmp.evaluation.suite import Scenario, SuccessConfig, run_scenario, setting_of
 from npmp.evaluation.trial import run_trial
@@ -89,7 +89,7 @@ def test_it_hands_over_after_a_fall_and_back_once_the_robot_stands(
         .squeeze(-1)[:1]
         .expand(n)
     )
-    place = Starts(robot)
+    place = StartPoses(robot)
     down = tuple(part[lying] for part in fallen)
 
     def put(standing: bool) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from npmp.training.live import LiveLine, live_line
-from npmp.training.log import RunLog
+from npmp.training.run_files import RunLog
 
 
 def test_the_live_line_remembers_what_was_judged(

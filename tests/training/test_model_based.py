@@ -32,8 +32,8 @@ from npmp.training import cloning
 from npmp.training.imitation import ImitationModelBasedConfig
 from npmp.training.model_based import ModelBasedConfig, ModelBasedTrainer
 from npmp.training.reuse import ReuseModelBasedConfig
-from npmp.world_model.fitting import ModelFit
-from npmp.world_model.replay import Replay, Step
+from npmp.world_model.model_fit import ModelFit
+from npmp.world_model.replay import ReplayBuffer, Step
 from tests.environments import imitation_env, walk_env
 from tests.trainers import check_repeats_and_resumes, run
 
@@ -164,7 +164,7 @@ def test_overlapped_updates_learn_from_the_iteration_before(
     seen: list[int] = []
     fit = ModelFit.__call__
 
-    def watched(self: ModelFit, replay: Replay, *given: Any) -> dict[str, float]:
+    def watched(self: ModelFit, replay: ReplayBuffer, *given: Any) -> dict[str, float]:
         seen.append(replay.filled)
         return fit(self, replay, *given)
 

@@ -11,10 +11,10 @@ from npmp import geometry
 from npmp.envs.feet import Feet
 from npmp.envs.state import RobotState, differentiate, integrate
 from npmp.robots import Robot
-from npmp.world_model.fitting import ModelFit
 from npmp.world_model.losses import model_loss
 from npmp.world_model.model import WorldModel
-from npmp.world_model.replay import Replay, Step, Window
+from npmp.world_model.model_fit import ModelFit
+from npmp.world_model.replay import ReplayBuffer, Step, Window
 from tests.environments import imitation_env
 
 HOME = torch.zeros(12)
@@ -195,7 +195,7 @@ def test_fitting_learns_the_simulator(robot: Robot, motions: MotionSet) -> None:
             first=first, free=never, state=states[t].pack(), setpoint=setpoints[t]
         )
 
-    replay = Replay(32, step(0))
+    replay = ReplayBuffer(32, step(0))
     for t in range(len(setpoints)):
         replay.add(step(t))
     model = WorldModel(HOME, DT, Feet(robot), (64, 64))

@@ -12,7 +12,7 @@ from mocap_data.errors import InputError
 from npmp import checkpoint
 from npmp.nets import DecoderState
 from npmp.tree import leaves
-from npmp.world_model.replay import Replay, Step
+from npmp.world_model.replay import ReplayBuffer, Step
 
 ENVS = 3
 NONE = torch.zeros(ENVS, dtype=torch.bool)
@@ -44,9 +44,9 @@ def among(*robots: int) -> Tensor:
     return torch.tensor([robot in robots for robot in range(ENVS)])
 
 
-def filled(capacity: int, steps: int, first: dict[int, set[int]] | None = None) -> Replay:
+def filled(capacity: int, steps: int, first: dict[int, set[int]] | None = None) -> ReplayBuffer:
     """`first`: robots whose episode begins at a step (all at step 0)."""
-    replay = Replay(capacity, step())
+    replay = ReplayBuffer(capacity, step())
     for t in range(steps):
         begins = among(*(first or {}).get(t, set())) if t else ~NONE
         replay.add(step(t, first=begins))
@@ -69,7 +69,7 @@ def test_a_window_counts_all_heights_from_where_it_began() -> None:
             state=states, physics=0.0 * level, patch=level.repeat(1, 2), ground=ground, z=level
         )
 
-    replay = Replay(20, climbing(0))
+    replay = ReplayBuffer(20, climbing(0))
     for t in range(20):
         replay.add(climbing(t)._replace(first=torch.full((ENVS,), t == 0)))
     window = replay.windows(50, 5, torch.Generator().manual_seed(0))
@@ -121,7 +121,7 @@ def test_starts_are_whole_moments() -> None:
 
 @pytest.mark.parametrize("steps", [12, 20, 33])
 def test_a_restored_ring_goes_on_as_if_nothing_had_happened(steps: int) -> None:
-    replay, other = filled(20, steps), Replay(20, step())
+    replay, other = filled(20, steps), ReplayBuffer(20, step())
     other.load_state_dict({k: v.clone() for k, v in replay.state_dict().items()})
     for t in range(steps, steps + 9):
         for ring in (replay, other):
@@ -133,7 +133,7 @@ def test_a_restored_ring_goes_on_as_if_nothing_had_happened(steps: int) -> None:
 
 def test_starts_of_robots_that_are_asked_something() -> None:
     """Robot 1 is free; robot 2 from step 30 on. Every other moment is drawn, and nothing else."""
-    replay = Replay(40, step())
+    replay = ReplayBuffer(40, step())
     for t in range(55):
         replay.add(step(t, free=among(1) if t < 30 else among(1, 2)))
     start = replay.starts(2000, torch.Generator().manual_seed(0), free=False)
@@ -151,7 +151,7 @@ def test_starts_of_robots_that_are_asked_something() -> None:
 def test_a_share_of_starts_is_where_episodes_began() -> None:
     """Of 30 steps of three robots: at 12 an episode of robot 1 begins, at 20 robot 2 is sent
     elsewhere with what it remembers."""
-    replay, ones = Replay(20, step()), torch.ones(ENVS, 1)
+    replay, ones = ReplayBuffer(20, step()), torch.ones(ENVS, 1)
     for t in range(30):
         first = {12: among(1), 20: among(2)}.get(t, NONE)
         empty = (~among(1)).float().unsqueeze(-1) if t == 12 else ones
@@ -180,7 +180,7 @@ def test_a_share_of_starts_is_where_episodes_began() -> None:
     ],
 )
 def test_slots_that_no_run_wrote_are_refused_and_change_nothing(name: str, value: Tensor) -> None:
-    state, other = filled(20, 12).state_dict(), Replay(20, step())
+    state, other = filled(20, 12).state_dict(), ReplayBuffer(20, step())
     with (
         pytest.raises(InputError, match="the checkpoint is of another kind of run"),
         checkpoint.restoring(),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mocap_data.errors import InputError
-from npmp.training.log import RunLog
+from npmp.training.run_files import RunLog
 
 
 def write(log: RunLog, *iterations: int, **metrics: float) -> None:

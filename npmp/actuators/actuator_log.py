@@ -192,7 +192,7 @@ class ActuatorLog:
 
 
 @dataclass(frozen=True)
-class Recording:
+class JointRecording:
     """T samples of n joints of a robot on a stand."""
 
     name: str
@@ -208,7 +208,7 @@ class StandLog:
 
     rate_hz: float
     joints: tuple[str, ...]
-    recordings: tuple[Recording, ...]
+    recordings: tuple[JointRecording, ...]
 
     @property
     def seconds(self) -> float:
@@ -352,10 +352,10 @@ def read_stand_log(path: str | Path) -> StandLog:
         raise InputError(f"{path}: `actuators` must name the joints, the same in every recording")
     recordings = []
     for part in file.parts:
-        kept = {k: part.columns[k] for k in Recording.__annotations__ if k in part.columns}
+        kept = {k: part.columns[k] for k in JointRecording.__annotations__ if k in part.columns}
         for key, values in kept.items():
             _check_finite(values, f"{part.where}/{key}")
-        recordings.append(Recording(part.name, **kept))
+        recordings.append(JointRecording(part.name, **kept))
     return StandLog(file.rate_hz, joints.pop(), tuple(recordings))
 
 

@@ -15,7 +15,7 @@ from npmp.rl.optimization import descend
 from npmp.world_model.compiling import compiled
 from npmp.world_model.losses import model_loss
 from npmp.world_model.model import WorldModel
-from npmp.world_model.replay import Replay
+from npmp.world_model.replay import ReplayBuffer
 
 FILE = "world_model.safetensors"  # in a module's or a policy's folder
 WINDOW = 8  # control steps unrolled from one true state [D]
@@ -53,7 +53,7 @@ class ModelFit:
         """Let the policy's updates see the model as it is now."""
         self.frozen.load_state_dict(self.model.state_dict())
 
-    def take_scales(self, replay: Replay, generator: torch.Generator) -> None:
+    def take_scales(self, replay: ReplayBuffer, generator: torch.Generator) -> None:
         """Set the model's input and output scales from what has been collected; they stay as they
         are from then on. A model that goes on from another run's keeps that run's."""
         if self.goes_on:
@@ -65,7 +65,11 @@ class ModelFit:
         self.model.fit_scales(state, window.setpoints[0][keep], window.physics[0][keep], velocity)
 
     def __call__(
-        self, replay: Replay, lr: float, generator: torch.Generator, updates: int | None = None
+        self,
+        replay: ReplayBuffer,
+        lr: float,
+        generator: torch.Generator,
+        updates: int | None = None,
     ) -> dict[str, float]:
         """Gradient steps at a learning rate, `updates` of them or an iteration's; figures of the
         last one."""

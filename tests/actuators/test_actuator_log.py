@@ -11,9 +11,9 @@ import pytest
 
 from mocap_data.errors import InputError
 from npmp.actuators import ActuatorLog, HeldOut, Trace, at_rate, read_log, write_log
-from npmp.actuators.log import (
+from npmp.actuators.actuator_log import (
     CONSTANTS,
-    Recording,
+    JointRecording,
     StandLog,
     doubts,
     read_stand_log,
@@ -252,7 +252,7 @@ def test_a_stand_log_comes_back_and_is_a_log_of_actuators_where_all_is_known(
     tmp_path: Path,
 ) -> None:
     path, one = tmp_path / "log.npz", np.ones((21, 2))
-    log = StandLog(20.0, ("a", "b"), (Recording("chirp", COMMAND, COMMAND + 0.5),))
+    log = StandLog(20.0, ("a", "b"), (JointRecording("chirp", COMMAND, COMMAND + 0.5),))
     write_stand_log(path, log, licence="CC0-1.0")
     back = read_stand_log(path)
     assert (back.rate_hz, back.joints, back.seconds) == (20.0, ("a", "b"), 21 / 20)

@@ -11,8 +11,8 @@ import torch
 
 from mocap_data.errors import InputError
 from npmp.actuators import Trace
+from npmp.actuators.actuator_fit import FitConfig, fit, static_law
 from npmp.actuators.evaluation import evaluate, position_errors
-from npmp.actuators.fitting import FitConfig, fit, static_law
 from npmp.actuators.models import MLP, PD, ActuatorNetConfig, Hybrid, PDParameters, inputs_of
 from tests.actuators.servos import RATE, log_of, servo, swung
 
@@ -99,7 +99,7 @@ def test_the_closed_form_is_fitted_to_a_stretch_of_every_trace(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Two servos of stiffness 20 and 60: between them, not the first's."""
-    monkeypatch.setattr("npmp.actuators.fitting.MOST_SAMPLES", 500)
+    monkeypatch.setattr("npmp.actuators.actuator_fit.MOST_SAMPLES", 500)
     traces = [servo(PDParameters(stiff, 1.0), name=f"s{stiff:g}", seed=3) for stiff in (20.0, 60.0)]
     assert pd_fitted(*traces).parameters_of.stiffness == pytest.approx(40.0, rel=0.1)
 

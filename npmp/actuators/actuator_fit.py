@@ -17,8 +17,8 @@ from torch import Tensor, nn
 
 from mocap_data.errors import InputError, unknown
 from npmp import ranges
+from npmp.actuators.actuator_log import CHANNELS, SHORTEST, ActuatorLog, Float32s, Floats, Trace
 from npmp.actuators.importers import smoothed
-from npmp.actuators.log import CHANNELS, SHORTEST, ActuatorLog, Float32s, Floats, Trace
 from npmp.actuators.models import (
     MLP,
     MOST_DELAY,
