@@ -92,7 +92,8 @@ class SkillContract:
         if not 1 <= self.context_horizon <= 10_000:
             raise ValueError(f"context_horizon must lie in 1 to 10,000, got {self.context_horizon}")
         for key, known in (("hold", HOLDS), ("accelerometer", ACCELEROMETERS)):
-            if (value := self.training.get(key, known[0])) not in known:
+            value = self.training.get(key, known[0])
+            if isinstance(value, str) and value not in known:
                 raise ValueError(f"{key} must be one of {', '.join(known)}; got {value!r:.40}")
         if self.weights_dtype not in STORED_AS:
             raise ValueError(

@@ -55,8 +55,8 @@ class StartPoses:
         moved._feet = None if self._feet is None else self._feet.to(device)
         return moved
 
-    def draw(self, n: int, generator: torch.Generator) -> Start:
-        """Starts of n robots."""
+    def draw(self, n: int, generator: torch.Generator, yaw: Tensor | None = None) -> Start:
+        """Starts of n robots. yaw (n,): by how much each is turned [rad]; None: by any angle."""
         device = self._state.device
         row = torch.zeros(n, dtype=torch.long, device=device)
         if len(self._qpos) > 1:
@@ -64,7 +64,8 @@ class StartPoses:
             on_reference = torch.rand(n, generator=generator, device=device) < self.share
             row = torch.where(on_reference, drawn, row)
         start = Start(self._qpos[row], self._qvel[row], RobotState.unpack(self._state[row]))
-        yaw = 2.0 * math.pi * torch.rand(n, generator=generator, device=device)
+        if yaw is None:
+            yaw = 2.0 * math.pi * torch.rand(n, generator=generator, device=device)
         start = turned(start, yaw)
         if self.tilt or self.speed:
             start = disturbed(start, self.tilt, self.speed, self._feet, generator)

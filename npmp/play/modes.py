@@ -139,6 +139,8 @@ class Mode:
             raise unknown("randomization", world.randomization, cast.presets)
         robots = cast.presets[world.randomization].like(wired)
         self.env = TaskEnv[Any](task, 1, robots=robots, seed=seed, num_threads=cast.num_threads)
+        # along x, as the page looks on
+        self.env.reset(yaw=torch.zeros(1))
 
     def ask(self, axes: tuple[float, float, float]) -> None:
         """Set the command. axes: forward, left, turn to the left, each in [-1, 1]."""
@@ -159,7 +161,7 @@ class Mode:
         """Upright and at rest where it is, or where the mode starts."""
         env = self.env
         place, yaw = env.state.root_pos[:, :2].clone(), geometry.yaw_of(env.state.root_rot)
-        env.reset()
+        env.reset(yaw=yaw)
         if not env.ground.rough:
             turn = geometry.yaw_matrix(yaw - geometry.yaw_of(env.state.root_rot))
             env.robots.carry(torch.zeros(1, dtype=torch.long), place, turn)

@@ -301,9 +301,10 @@ class Dribble(Task):
     def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
         """The robot at home or on the reference, the ball at a fore foot or anywhere around.
 
-        where: `ball` (k, 2), its place in the robot's heading frame [m].
+        where: `ball` (k, 2), its place in the robot's heading frame [m]; `yaw`, as
+        `StartPoses.draw` takes it.
         """
-        begun, device = self.starts.draw(len(ids), generator), self.env.device
+        begun, device = self.starts.draw(len(ids), generator, where.get("yaw")), self.env.device
         uniform = torch.rand((8, len(ids)), generator=generator, device=device)
         self.unit = self.unit.index_copy(0, ids, uniform[:3].T)
         radius = self.ball_radius[ids]

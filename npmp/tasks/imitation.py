@@ -131,7 +131,9 @@ class Imitation(Task):
         """Exactly on the reference: at `clip` and `frame` (k,) where they are given, else at frames
         drawn by the sampler."""
         clip, frame = (
-            (where["clip"], where["frame"]) if where else self.sampler.sample(len(ids), generator)
+            (where["clip"], where["frame"])
+            if "clip" in where
+            else self.sampler.sample(len(ids), generator)
         )
         self._track(ids, clip, frame)
         self.free[ids], self.grace[ids] = False, 0

@@ -188,8 +188,9 @@ class Walk(Task):
     # --- episodes ---
 
     def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
-        """From the home pose or on the reference, feet on the floor."""
-        return self.starts.draw(len(ids), generator)
+        """From the home pose or on the reference, feet on the floor. where: `yaw`, as
+        `StartPoses.draw` takes it."""
+        return self.starts.draw(len(ids), generator, **where)
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
         """New commands."""

@@ -158,7 +158,7 @@ def test_a_film_from_the_command_line(
         (("policy=anymal_b_walk", "command=fast"), "command must be a list or null, got 'fast'"),
         (
             ("policy=anymal_b_dribble", "command=[0.5,0,0]"),
-            "command= is for task=walk, not for dribble",
+            "command= is for tasks that take velocities, not for dribble",
         ),
         (("module=anymal_b_dog",), "needs data=... (the motion dataset, HDF5)"),
         (

@@ -126,7 +126,8 @@ def test_it_goes_where_mujocos_goes(robot: robots.Robot) -> None:
     env = TaskEnv(
         Dribble(robot, DribbleConfig(at_feet=1.0, drag=(0.3, 0.3))), n, seed=3, num_threads=1
     )
-    env.reset(ball=torch.stack((torch.full((n,), 0.75), torch.linspace(0.10, 0.36, n)), -1))
+    ahead = torch.stack((torch.full((n,), 0.75), torch.linspace(0.10, 0.36, n)), -1)
+    env.reset(ball=ahead, yaw=torch.zeros(n))
     task, model = env.task, env.sim.model
     v = model.joint("ball").dofadr[0]
     env.sim.qvel[:, v], env.sim.qvel[:, v + 4] = -1.2, (-1.2 / task.ball_radius).double()

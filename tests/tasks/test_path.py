@@ -116,9 +116,10 @@ def test_a_robot_that_obeys_velocities_stays_on_the_path(name: str, speed: float
 
 
 def test_the_course_is_laid_from_where_a_robot_stands(robot: robots.Robot) -> None:
-    """Robots start at home: at the origin along x. Carried elsewhere before `begin`, they are still
-    at its start."""
+    """Robots start at home, here along x. Carried elsewhere before `begin`, they are still at its
+    start."""
     env = path_env(robot)
+    env.reset(yaw=torch.zeros(3))
     ids = torch.arange(3)
     env.robots.carry(
         ids, torch.tensor([[1.0, 2.0], [-3.0, 0.0], [0.0, 0.0]]), _turns([0.3, 2.0, -1.0])

