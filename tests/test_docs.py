@@ -11,6 +11,7 @@ from __future__ import annotations
 import importlib
 import re
 import shlex
+import subprocess
 import sys
 import types
 from collections.abc import Iterator
@@ -237,3 +238,15 @@ def test_defaults_are_those_of_the_configuration() -> None:
             assert config[name] == yaml.safe_load(default), (
                 f"{name}: the page says {default}, the configuration {config[name]}"
             )
+
+
+@pytest.mark.parametrize("card", sorted((ROOT / "npmp").glob("[mp]o*/*/*.md")), ids=named)
+def test_the_commands_of_cards_compose(card: Path) -> None:
+    """With every key that they name; a shell puts their variables in."""
+    said = 'npmp() { printf "%s\\0" "$@"; printf "\\n\\0"; }; D=dog C=cmu\n'
+    script = said + "\n".join(block for _, block in blocks(card.read_text(encoding="utf-8")))
+    shell = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
+    for words in shell.stdout.split("\0\n\0")[:-1]:
+        name, rest = cli.named(words.split("\0"))
+        given = [word for word in rest if not word.startswith("policy=runs/")]
+        assert cli.command_of(name).jobs(given), words

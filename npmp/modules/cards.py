@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -62,7 +63,8 @@ def size_of(motions: MotionSet) -> dict[str, Any]:
 
 
 def write_card(content: CardContent) -> str:
-    """The card as Markdown. Raises InputError for an evaluation that is none."""
+    """The card as Markdown, its prose in lines of 100 columns. Raises InputError for an evaluation
+    that is none."""
     commands = "**Command.**\n\n```\n" + "\n".join(content.commands) + "\n```"
     parts = [
         f"# {content.name}",
@@ -73,7 +75,14 @@ def write_card(content: CardContent) -> str:
         _scores(content) if content.evaluations else "",
         _limits(content),
     ]
-    return "\n\n".join(part for part in parts if part) + "\n"
+    text = "\n\n".join(part for part in parts if part)
+    return "\n\n".join(map(_filled, text.split("\n\n"))) + "\n"
+
+
+def _filled(paragraph: str) -> str:
+    if "\n" in paragraph or paragraph.startswith("#"):
+        return paragraph
+    return textwrap.fill(paragraph, 100, break_long_words=False, break_on_hyphens=False)
 
 
 def _what(contract: Mapping[str, Any]) -> str:
