@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from npmp import ranges
 from npmp.envs.ground import points_around
 from npmp.robots import Robot
 
@@ -49,23 +51,71 @@ class Clock:
         return torch.cat((torch.sin(angle), torch.cos(angle)), -1)
 
 
+@dataclass(frozen=True)
+class MapConfig:
+    """How a map of heights differs from the ground. Raises ValueError out of range."""
+
+    # deviation of each height at each look
+    ground_noise_m: float = 0.01
+    # deviation of where the map is, along x, y and z, drawn for each episode
+    ground_drift_m: float = 0.0
+    # age of what the robot knows
+    ground_delay_s: float = 0.0
+    # share of heights that are unknown at a look; they say that the floor is level
+    ground_holes: float = 0.0
+
+    def __post_init__(self) -> None:
+        ranges.not_negative(self, "ground_noise_m", "ground_drift_m", "ground_delay_s")
+        ranges.share(self, "ground_holes")
+
+
 class GroundMap:
     """Heights of the ground around the feet, as a robot knows it that knows its place on a map."""
 
-    def __init__(self, robot: Robot, noise_m: float):
-        """noise_m: deviation of each height."""
-        self.noise_m, self.home_m = noise_m, float(robot.home_qpos[2])
+    drift: Tensor  # (n, 3) where the map is, in the world [m]
+    past: Tensor  # (n, D, F g) heights of the last D control steps, the latest first
+
+    def __init__(self, robot: Robot, config: MapConfig):
+        self.config, self.home_m = config, float(robot.home_qpos[2])
         self.ranges = dict.fromkeys(ground_names(robot), SEEN_RANGE)
 
-    def read(self, env: Any) -> Tensor:
-        """Heights at `SEEN` from each foot, above where the floor is under a robot in its home
-        pose, (n, F g) [m]; each call draws their noise anew."""
+    def bind(self, n: int, dt: float, device: torch.device) -> None:
+        """Maps of n robots; dt: control period [s]."""
+        steps = round(self.config.ground_delay_s / dt)
+        self.drift = torch.zeros(n, 3, device=device)
+        self.past = torch.zeros(n, steps, len(self.ranges), device=device)
+
+    def begin(self, env: Any, ids: Tensor, generator: torch.Generator) -> None:
+        """Draw the drift of robots ids (k,), which have long known the ground where they are."""
+        if self.config.ground_drift_m:
+            drawn = torch.randn(len(ids), 3, generator=generator, device=ids.device)
+            self.drift = self.drift.index_copy(0, ids, self.config.ground_drift_m * drawn)
+        if self.past.shape[1]:
+            now = self._heights(env)[ids].unsqueeze(1).expand(-1, self.past.shape[1], -1)
+            self.past = self.past.index_copy(0, ids, now)
+
+    def advance(self, env: Any) -> None:
+        """Go on by a control step."""
+        if self.past.shape[1]:
+            self.past = torch.cat((self._heights(env).unsqueeze(1), self.past[:, :-1]), 1)
+
+    def _heights(self, env: Any) -> Tensor:
+        """As the map has them now, (n, F g) [m]."""
         state = env.state
         feet = env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)[..., :2]
         place = points_around(state, torch.tensor(SEEN, device=feet.device), feet).flatten(1, 2)
-        height = env.ground.height_in_world(place)
-        noise = torch.randn(height.shape, generator=env.generator, device=height.device)
-        seen = height - (state.root_pos[:, 2:] - self.home_m) + self.noise_m * noise
+        height = env.ground.height_in_world(place - self.drift[:, None, :2])
+        return height + self.drift[:, 2:] - (state.root_pos[:, 2:] - self.home_m)
+
+    def read(self, env: Any) -> Tensor:
+        """Heights at `SEEN` from each foot, above where the floor is under a robot in its home
+        pose, (n, F g) [m]; each call draws noise and holes anew."""
+        known = self.past[:, -1] if self.past.shape[1] else self._heights(env)
+        noise = torch.randn(known.shape, generator=env.generator, device=known.device)
+        seen = known + self.config.ground_noise_m * noise
+        if self.config.ground_holes:
+            drawn = torch.rand(known.shape, generator=env.generator, device=known.device)
+            seen = torch.where(drawn < self.config.ground_holes, 0.0, seen)
         return seen.nan_to_num(0.0).clamp(*SEEN_RANGE)
 
 

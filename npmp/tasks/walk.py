@@ -28,7 +28,7 @@ from npmp.tasks.commands import (
     command_range_from_motions,
     with_range,
 )
-from npmp.tasks.inputs import SETTINGS, Clock, GroundMap
+from npmp.tasks.inputs import SETTINGS, Clock, GroundMap, MapConfig
 from npmp.tasks.teachers.trotting import TrotConfig, TrotTeacher
 from npmp.tasks.terminations import MAY_TOUCH, FloorContacts, diverged, tilted
 from npmp.tasks.velocity import (
@@ -45,7 +45,7 @@ from npmp.tasks.velocity import (
 
 
 @dataclass(frozen=True)
-class WalkConfig(CommandConfig, CourseConfig, SteppingConfig, GroundConfig):
+class WalkConfig(CommandConfig, CourseConfig, SteppingConfig, GroundConfig, MapConfig):
     """The walking task's settings. Raises ValueError for values out of range."""
 
     # width of eq. 16 [m^2/s^2]; 0.5 for ANYmal
@@ -67,17 +67,15 @@ class WalkConfig(CommandConfig, CourseConfig, SteppingConfig, GroundConfig):
     clock_s: float | None = None
     # whether it observes heights of the ground around its feet
     sees_ground: bool = False
-    # deviation of each of these
-    ground_noise_m: float = 0.01
     # the scripted trot that shows how it is walked
     teacher: TrotConfig = field(default_factory=TrotConfig)
 
     def __post_init__(self) -> None:
-        for part in (CommandConfig, CourseConfig, SteppingConfig, GroundConfig):
+        for part in (CommandConfig, CourseConfig, SteppingConfig, GroundConfig, MapConfig):
             part.__post_init__(self)
         ranges.above_zero(self, "phi", "episode_s", "tilt_limit_deg")
         ranges.share(self, "reference_starts")
-        ranges.not_negative(self, "ground_noise_m", "start_tilt_deg", "start_speed_mps")
+        ranges.not_negative(self, "start_tilt_deg", "start_speed_mps")
         if not 0.0 <= self.velocity_filter < 1.0:
             raise ValueError(f"velocity_filter must lie in [0, 1), got {self.velocity_filter}")
         if self.clock_s is not None:
@@ -115,6 +113,8 @@ class Walk(Task):
         "commands.left",
         "velocity",
         "clock.phase",
+        "map.drift",
+        "map.past",
     )
     described: ClassVar[Mapping[str, str]] = {"command": "commands.current"}
     channels = COMMAND_CHANNELS
@@ -144,8 +144,8 @@ class Walk(Task):
         self.commands = Commands(config, motions)
         self.clock = Clock(config.clock_s or config.teacher.period_s)
         clock = () if config.clock_s is None else (self.clock,)
-        seen = (GroundMap(robot, config.ground_noise_m),) if config.sees_ground else ()
-        self.extras = (*clock, *seen)
+        self.map = GroundMap(robot, config)
+        self.extras = (*clock, *((self.map,) if config.sees_ground else ()))
         self.hidden = ("velocity",) if config.velocity_filter > 0.0 else ()
         self.starts = StartPoses(
             robot,
@@ -182,6 +182,7 @@ class Walk(Task):
         self.starts = self.starts.to(env.device)
         self.commands.bind(env.num_envs, env.dt, env.device)
         self.clock.bind(env.num_envs, env.device)
+        self.map.bind(env.num_envs, env.dt, env.device)
         # filtered: the velocity that is judged
         self.velocity = torch.zeros(env.num_envs, 3, device=env.device)
 
@@ -197,6 +198,7 @@ class Walk(Task):
         self.commands.begin(ids, generator)
         self.velocity = self.velocity.index_copy(0, ids, heading_velocity(self.env.state)[ids])
         self.clock.begin(ids)
+        self.map.begin(self.env, ids, generator)
 
     def _filtered(self) -> Tensor:
         """The velocities that are judged of the step just made, (n, 3)."""
@@ -219,6 +221,7 @@ class Walk(Task):
         """A new command where one is due."""
         self.velocity = self._filtered()
         self.clock.advance(self.env.dt)
+        self.map.advance(self.env)
         self.commands.advance(generator)
 
     def schedule(self, steps: int, generator: torch.Generator | None) -> None:

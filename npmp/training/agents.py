@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from npmp.actors import SkillMemory, skill_memory
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
-from npmp.nets import Decoder, JointDecoder, prior
+from npmp.nets import Decoder, DecoderState, JointDecoder, prior
+from npmp.nets.high_level import HighLevelState
 from npmp.policy import HighLevelPolicy, PolicyInput
 from npmp.rl import unroll_lstm
 from npmp.skill import SkillModule
@@ -82,7 +83,8 @@ class LatentAgent:
     ):
         """skill: a copy of it is used, frozen. behavior: what the policy is held to by a share of
         its KL, as `learn_habits` fits it."""
-        self.network, self.behavior, self.share = policy, behavior, share
+        self.network: Any = policy
+        self.behavior, self.share = behavior, share
         self.skill = copy.deepcopy(skill).requires_grad_(False).eval()
         self.outputs = skill.latent_dim
         decoder = self.skill.decoder
@@ -132,6 +134,62 @@ class LatentAgent:
         """As `Agent.drive`."""
         action, decoder = self.skill.decode(output, given.senses, memory.skill)
         return action, AgentMemory(state, decoder, output)
+
+
+class DecodedState(NamedTuple):
+    """What a policy and the decoder below it carry."""
+
+    policy: HighLevelState
+    decoder: DecoderState
+    z: Tensor  # (n, d) the latent of the step before
+
+
+class DecodedPolicy(nn.Module):
+    """A high-level policy and the frozen decoder below it as one, whose output is joint targets."""
+
+    def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
+        super().__init__()
+        self.policy, self.skill = policy, skill
+
+    def initial_state(self, n: int) -> DecodedState:
+        """The state of n fresh episodes."""
+        memory = skill_memory(self.skill, n)
+        return DecodedState(self.policy.initial_state(n), memory.decoder, memory.z)
+
+    def forward(
+        self, observations: PolicyInput, state: DecodedState, resets: Tensor
+    ) -> tuple[Tensor, Tensor, DecodedState, Tensor]:
+        """Unroll over time, as `HighLevelPolicy.forward`; the decoder acts by latents' means."""
+        z, std, memory, held = self.policy(observations, state.policy, resets)
+        decoder = self.skill.decoder
+        assert isinstance(decoder, Decoder)  # joint space needs none of this
+        x, memorized = decoder.inputs(self.skill.observation_scale(observations.senses))
+        before = state.decoder.hidden, state.decoder.cell
+        hidden, last = unroll_lstm(decoder.lstm, memorized, before, resets)
+        after = DecodedState(memory, type(state.decoder)(*last), z[-1])
+        return decoder.output(hidden, x, z), std, after, held
+
+
+class DecodedAgent(LatentAgent):
+    """A high-level policy that learns by what its decoder makes of its latents, so that a teacher
+    that acts in joint space can show what skills are to be used for."""
+
+    def __init__(self, policy: HighLevelPolicy, skill: SkillModule, *habits: Any):
+        """As `LatentAgent`."""
+        super().__init__(policy, skill, *habits)
+        self.network = DecodedPolicy(policy, self.skill)
+        self.outputs = len(skill.contract.joint_names)
+
+    def initial_memory(self, n: int) -> AgentMemory:
+        """As `Agent.initial_memory`."""
+        state = self.network.initial_state(n)
+        return AgentMemory(state, (), state.z)
+
+    def drive(
+        self, output: Tensor, given: PolicyInput, memory: AgentMemory, state: Any
+    ) -> tuple[Tensor, AgentMemory]:
+        """As `Agent.drive`."""
+        return output, AgentMemory(state, (), state.z)
 
 
 class ModuleAgent:

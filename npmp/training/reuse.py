@@ -27,7 +27,7 @@ from npmp.skill import SkillModule
 from npmp.tasks import TASKS
 from npmp.tasks.imitation import Imitation, ImitationConfig
 from npmp.training import run
-from npmp.training.agents import HABIT_STEPS, LatentAgent
+from npmp.training.agents import HABIT_STEPS, DecodedAgent, DecodedPolicy, LatentAgent
 from npmp.training.cloning import behavior_of
 from npmp.training.model_based import ModelBasedConfig, ModelBasedTrainer
 from npmp.training.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining, VMPOTraining
@@ -394,7 +394,9 @@ def make_policy_trainer(
         behavior = behavior_of(skill, env, policy.alpha, seed=seed)
         if recordings is not None:
             skill.check_encoder(env.robot)
-    agent = LatentAgent(policy.to(env.device), skill.to(env.device), behavior, algo.behavior)
+    by_joints = teacher is None and isinstance(algo, StudentConfig)
+    kind = DecodedAgent if by_joints and skill.contract.decoder != "joints" else LatentAgent
+    agent = kind(policy.to(env.device), skill.to(env.device), behavior, algo.behavior)
     trainer: OnPolicyTrainer | StudentTrainer
     if isinstance(algo, OnPolicyConfig):
         trainer = OnPolicyTrainer(env, agent, algo, seed=seed)
@@ -411,6 +413,7 @@ def trained_policy(trainer: ReuseTrainer) -> HighLevelPolicy:
     if isinstance(trainer, ModelBasedTrainer):
         return trainer.policy
     policy = trainer.average if isinstance(trainer, StudentTrainer) else trainer.agent.network
+    policy = policy.policy if isinstance(policy, DecodedPolicy) else policy
     assert isinstance(policy, HighLevelPolicy)  # given by `make_policy_trainer`
     return policy
 

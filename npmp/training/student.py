@@ -367,10 +367,5 @@ def teacher_of(
             f"task '{env.task.name}' has no teacher of its own; use teacher=, algo=world_model or "
             "algo=vmpo"
         )
-    if not isinstance(decoder, JointDecoder):
-        raise InputError(
-            "a task's teacher acts in joint space: algo=clone takes joint_space=true, or a "
-            "policy of"
-            " the module as teacher="
-        )
-    return ScriptTeacher(script(env), decoder.scale)
+    scale = decoder.scale if isinstance(decoder, JointDecoder) else torch.ones(())
+    return ScriptTeacher(script(env), scale)

@@ -16,7 +16,7 @@ from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks import Dribble, Walk, WalkConfig
 from npmp.tasks.recover import Recover, RecoverConfig
-from npmp.training.agents import LatentAgent, latent_range
+from npmp.training.agents import DecodedAgent, DecodedPolicy, LatentAgent, latent_range
 from npmp.training.student import Lesson, StudentConfig, StudentTrainer, clone_loss, teacher_of
 from tests.trainers import check_repeats_and_resumes
 
@@ -35,6 +35,16 @@ def righting(
     student = HighLevelPolicy.for_task(plain, env.task, net=NET, bound=[8.0] * 12)
     agent = LatentAgent(student, plain)
     return StudentTrainer(env, agent, teacher_of(env, agent), config, seed=seed)
+
+
+def through_skills(robot: Robot, skill: SkillModule, seed: int = 0) -> StudentTrainer:
+    """Taught by the script of task `walk` what a module's latents are to be used for."""
+    seen = WalkConfig(sees_ground=True, ground_drift_m=0.05, ground_delay_s=0.04, ground_holes=0.1)
+    env = TaskEnv(Walk(robot, replace(seen, clock_s=0.5)), 6, num_threads=1, seed=seed)
+    torch.manual_seed(seed)
+    student = HighLevelPolicy.for_task(skill, env.task, net=NET)
+    agent = DecodedAgent(student, skill)
+    return StudentTrainer(env, agent, teacher_of(env, agent), CONFIG, seed=seed)
 
 
 def smaller(
@@ -116,6 +126,29 @@ def test_a_run_that_sees_the_ground_repeats_and_resumes(robot: Robot, skill: Ski
     check_repeats_and_resumes(walking)
 
 
+def test_a_script_teaches_through_a_frozen_decoder(robot: Robot, skill: SkillModule) -> None:
+    """What the student unrolls is what its policy and the module's decoder do step by step."""
+    trainer = through_skills(robot, skill)
+    before = {name: weight.clone() for name, weight in skill.state_dict().items()}
+    gathered = trainer.gather(0.0)
+    errors = [trainer.iteration(0.0, gathered)["clone_error"] for _ in range(5)]
+    lesson: Lesson = gathered.data
+    assert errors[-1] < 0.95 * errors[0] and lesson.shown.shape == (4, 6, 12)
+    network: DecodedPolicy = trainer.agent.network  # type: ignore[assignment]
+    mean, *_ = network(lesson.given, lesson.start, lesson.first)
+    memory, decoder = lesson.start.policy, lesson.start.decoder
+    for t, given in enumerate(zip(*lesson.given[:3], strict=True)):
+        latent, memory = network.policy.step(PolicyInput(*given), memory)
+        action, decoder = skill.decode(latent.mean, given[0], decoder)
+        torch.testing.assert_close(mean[t], action, atol=1e-5, rtol=1e-4)
+    for name, weight in skill.state_dict().items():
+        assert torch.equal(weight, before[name])
+
+
+def test_learning_through_skills_repeats_and_resumes(robot: Robot, skill: SkillModule) -> None:
+    check_repeats_and_resumes(lambda seed: through_skills(robot, skill, seed))
+
+
 def test_collectors_robots_stand_side_by_side(robot: Robot, skill: SkillModule) -> None:
     trainer = righting(robot, skill)
     both = trainer.merge([trainer.gather(0.0), trainer.gather(0.0)])
@@ -141,8 +174,6 @@ def test_what_cannot_be_taught_is_refused(
     agent = LatentAgent(policy, skill)
     with pytest.raises(InputError, match="task 'dribble' has no teacher of its own"):
         teacher_of(dribbles, LatentAgent(policy, skill.in_joint_space()))
-    with pytest.raises(InputError, match="joint_space=true, or a policy of the module as teacher="):
-        teacher_of(rights, agent)
     with pytest.raises(InputError, match="trained for task 'walk'; task=recover takes"):
         teacher_of(rights, agent, policy)
     other = HighLevelPolicy(replace(policy.contract, module_sha256="f" * 64))
