@@ -449,6 +449,11 @@ class PolicyMemory(NamedTuple):
     policy: Any  # (n, ...) the policy's state
     skill: SkillMemory
 
+    @property
+    def z(self) -> Tensor:
+        """(n, d) the latent of the step before."""
+        return self.skill.z
+
 
 class PolicyActor:
     """A high-level policy of any task by the mean of z_t, through its module's decoder."""

@@ -19,7 +19,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import actuators, geometry
 from npmp.envs.sensing import Sensing, SensorConfig
-from npmp.envs.state import RobotState, arrive, cross_of
+from npmp.envs.state import RobotState, arrive, cross_of, turned
 from npmp.envs.task import Start
 from npmp.memory import require_robots
 from npmp.robots import Robot
@@ -260,13 +260,9 @@ class RobotBatch:
             root_rot=self.state.root_rot.index_copy(0, ids, turn @ self.state.root_rot[ids]),
         )
         qpos, qvel = self.sim.qpos[ids], self.sim.qvel[ids]
-        robot, speed = qpos[:, self._q], qvel[:, self._v]  # views of the copies
-        half = 0.5 * geometry.yaw_of(turn).to(qpos)
-        about = torch.stack((torch.cos(half), *([torch.zeros_like(half)] * 2), torch.sin(half)), -1)
-        robot[:, 3:7] = geometry.multiply_quat(about, robot[:, 3:7])
+        robot, speed = turned(geometry.yaw_of(turn), qpos[:, self._q], qvel[:, self._v])
         robot[:, :2] = place.to(qpos)
-        # the angular part is in the root frame
-        speed[:, :3] = geometry.to_world(turn.to(qvel), speed[:, :3])
+        qpos[:, self._q], qvel[:, self._v] = robot, speed
         self.sim.move(ids, qpos, qvel)
 
     def shift(self, ids: Tensor, by: Tensor) -> None:

@@ -14,7 +14,7 @@ from mocap_data.store import MotionSet
 from npmp import geometry
 from npmp.envs.feet import Feet
 from npmp.envs.reference import Reference
-from npmp.envs.state import GRAVITY, RobotState, pose_from_qpos
+from npmp.envs.state import GRAVITY, RobotState, pose_from_qpos, turned
 from npmp.envs.task import Start
 from npmp.robots import Robot
 
@@ -44,46 +44,33 @@ class StartPoses:
         """
         self.share, self.tilt, self.speed = share, math.radians(tilt_deg), speed_mps
         self._feet = Feet(robot) if tilt_deg > 0 else None
-        self._qpos, self._qvel, self._state = _table(robot, motions)
+        self._table = _table(robot, motions)
 
     def to(self, device: torch.device) -> StartPoses:
         """The same on a device."""
         moved = copy.copy(self)
-        moved._qpos, moved._qvel, moved._state = (
-            part.to(device) for part in (self._qpos, self._qvel, self._state)
-        )
+        moved._table = tuple(part.to(device) for part in self._table)
         moved._feet = None if self._feet is None else self._feet.to(device)
         return moved
 
     def draw(self, n: int, generator: torch.Generator, yaw: Tensor | None = None) -> Start:
         """Starts of n robots. yaw (n,): by how much each is turned [rad]; None: by any angle."""
-        device = self._state.device
+        qpos, qvel, states = self._table
+        device = states.device
         row = torch.zeros(n, dtype=torch.long, device=device)
-        if len(self._qpos) > 1:
-            drawn = torch.randint(1, len(self._qpos), (n,), generator=generator, device=device)
+        if len(qpos) > 1:
+            drawn = torch.randint(1, len(qpos), (n,), generator=generator, device=device)
             on_reference = torch.rand(n, generator=generator, device=device) < self.share
             row = torch.where(on_reference, drawn, row)
-        start = Start(self._qpos[row], self._qvel[row], RobotState.unpack(self._state[row]))
         if yaw is None:
             yaw = 2.0 * math.pi * torch.rand(n, generator=generator, device=device)
-        start = turned(start, yaw)
+        turn, state = geometry.yaw_matrix(yaw), RobotState.unpack(states[row])
+        place = geometry.to_world(turn, state.root_pos)
+        state = state._replace(root_pos=place, root_rot=turn @ state.root_rot)
+        start = Start(*turned(yaw, qpos[row], qvel[row]), state)
         if self.tilt or self.speed:
             start = disturbed(start, self.tilt, self.speed, self._feet, generator)
         return start
-
-
-def turned(start: Start, yaw: Tensor) -> Start:
-    """Starts (n, ...) turned about the vertical through the world's origin by yaw (n,) [rad]."""
-    turn, half = geometry.yaw_matrix(yaw), 0.5 * yaw.to(start.qpos)
-    about = torch.stack((torch.cos(half), *([torch.zeros_like(half)] * 2), torch.sin(half)), -1)
-    qpos, qvel = start.qpos.clone(), start.qvel.clone()
-    qpos[:, :3] = geometry.to_world(turn.to(qpos), qpos[:, :3])
-    qpos[:, 3:7] = geometry.multiply_quat(about, qpos[:, 3:7])
-    # the angular part is in the root frame
-    qvel[:, :3] = geometry.to_world(turn.to(qvel), qvel[:, :3])
-    pos = geometry.to_world(turn, start.state.root_pos)
-    state = start.state._replace(root_pos=pos, root_rot=turn @ start.state.root_rot)
-    return start._replace(qpos=qpos, qvel=qvel, state=state)
 
 
 def disturbed(
@@ -119,7 +106,7 @@ def disturbed(
     return start._replace(qpos=qpos, qvel=qvel, state=state)
 
 
-def _table(robot: Robot, motions: MotionSet | None) -> tuple[Tensor, Tensor, Tensor]:
+def _table(robot: Robot, motions: MotionSet | None) -> tuple[Tensor, ...]:
     """The home pose at rest, then every frame of the motions set down: qpos (S, nq) float64, qvel
     (S, nv), packed states."""
     qpos = torch.tensor(robot.home_qpos, dtype=torch.float64).unsqueeze(0)

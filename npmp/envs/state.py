@@ -225,6 +225,17 @@ def _successor(
     )
 
 
+def turned(yaw: Tensor, qpos: Tensor, qvel: Tensor) -> tuple[Tensor, Tensor]:
+    """Positions (n, 7 + nu) and velocities (n, 6 + nu) of robots turned about the vertical through
+    the world's origin by yaw (n,) [rad]. Angular velocities are in the root frame, and stay."""
+    half, turn = 0.5 * yaw.to(qpos), geometry.yaw_matrix(yaw.to(qpos))
+    none = torch.zeros_like(half)
+    about = torch.stack((torch.cos(half), none, none, torch.sin(half)), -1)
+    quat = geometry.multiply_quat(about, qpos[:, 3:7])
+    place, speed = (geometry.to_world(turn, part[:, :3].to(turn)) for part in (qpos, qvel))
+    return torch.cat((place, quat, qpos[:, 7:]), -1), torch.cat((speed.to(qvel), qvel[:, 3:]), -1)
+
+
 def pose_from_qpos(qpos: Tensor) -> Pose:
     """Root position (..., 3), rotation (..., 3, 3) and joints (..., nu) of MuJoCo positions (..., 7
     + nu), as float32."""

@@ -61,10 +61,8 @@ def on_terrains(
       config: the walking task; its `terrain_seed` gives the fields.
 
     Returns: a row per ground: `terrain`, `value` [deg or m], `upright`, the share of robots that
-    did not fail in the
-      time, `falls_per_minute`, and `progress`, how far they went the way that was asked, as a share
-      of how far was
-      asked: a robot may stay upright in front of a step.
+      did not fail in the time, `falls_per_minute`, and `progress`, how far they went the way that
+      was asked, as a share of it: a robot may stay upright in front of a step.
     """
     rows = []
     for terrain, value, task in terrains(config, speed_mps):

@@ -75,14 +75,9 @@ def write_card(content: CardContent) -> str:
         _scores(content) if content.evaluations else "",
         _limits(content),
     ]
-    text = "\n\n".join(part for part in parts if part)
-    return "\n\n".join(map(_filled, text.split("\n\n"))) + "\n"
-
-
-def _filled(paragraph: str) -> str:
-    if "\n" in paragraph or paragraph.startswith("#"):
-        return paragraph
-    return textwrap.fill(paragraph, 100, break_long_words=False, break_on_hyphens=False)
+    fill = textwrap.TextWrapper(100, break_long_words=False, break_on_hyphens=False).fill
+    split = "\n\n".join(part for part in parts if part).split("\n\n")
+    return "\n\n".join(p if "\n" in p or p[0] == "#" else fill(p) for p in split) + "\n"
 
 
 def _what(contract: Mapping[str, Any]) -> str:

@@ -15,8 +15,7 @@ from npmp.actors import SkillMemory, skill_memory
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.nets import Decoder, DecoderState, JointDecoder, prior
-from npmp.nets.high_level import HighLevelState
-from npmp.policy import HighLevelPolicy, PolicyInput
+from npmp.policy import HighLevelPolicy, PolicyInput, PolicyMemory
 from npmp.rl import unroll_lstm
 from npmp.skill import SkillModule
 from npmp.state import Part
@@ -136,14 +135,6 @@ class LatentAgent:
         return action, AgentMemory(state, decoder, output)
 
 
-class DecodedState(NamedTuple):
-    """What a policy and the decoder below it carry."""
-
-    policy: HighLevelState
-    decoder: DecoderState
-    z: Tensor  # (n, d) the latent of the step before
-
-
 class DecodedPolicy(nn.Module):
     """A high-level policy and the frozen decoder below it as one, whose output is joint targets."""
 
@@ -151,26 +142,41 @@ class DecodedPolicy(nn.Module):
         super().__init__()
         self.policy, self.skill = policy, skill
 
-    def initial_state(self, n: int) -> DecodedState:
+    def initial_state(self, n: int) -> PolicyMemory:
         """The state of n fresh episodes."""
-        memory = skill_memory(self.skill, n)
-        return DecodedState(self.policy.initial_state(n), memory.decoder, memory.z)
+        return PolicyMemory(self.policy.initial_state(n), skill_memory(self.skill, n))
 
     def forward(
-        self, observations: PolicyInput, state: DecodedState, resets: Tensor
-    ) -> tuple[Tensor, Tensor, DecodedState, Tensor]:
+        self, observations: PolicyInput, state: PolicyMemory, resets: Tensor
+    ) -> tuple[Tensor, Tensor, PolicyMemory, Tensor]:
         """Unroll over time, as `HighLevelPolicy.forward`; the decoder acts by latents' means."""
         z, std, memory, held = self.policy(observations, state.policy, resets)
         decoder = self.skill.decoder
         assert isinstance(decoder, Decoder)  # joint space needs none of this
         x, memorized = decoder.inputs(self.skill.observation_scale(observations.senses))
-        before = state.decoder.hidden, state.decoder.cell
-        hidden, last = unroll_lstm(decoder.lstm, memorized, before, resets)
-        after = DecodedState(memory, type(state.decoder)(*last), z[-1])
+        hidden, last = unroll_lstm(decoder.lstm, memorized, state.skill.decoder, resets)
+        after = PolicyMemory(memory, SkillMemory(z[-1], DecoderState(*last)))
         return decoder.output(hidden, x, z), std, after, held
 
 
-class DecodedAgent(LatentAgent):
+class ByJoints:
+    """An `Agent` whose network's output is joint targets; its state knows the latent."""
+
+    network: Any
+
+    def initial_memory(self, n: int) -> AgentMemory:
+        """As `Agent.initial_memory`."""
+        state = self.network.initial_state(n)
+        return AgentMemory(state, (), state.z)
+
+    def drive(
+        self, output: Tensor, given: Any, memory: AgentMemory, state: Any
+    ) -> tuple[Tensor, AgentMemory]:
+        """As `Agent.drive`."""
+        return output, AgentMemory(state, (), state.z)
+
+
+class DecodedAgent(ByJoints, LatentAgent):
     """A high-level policy that learns by what its decoder makes of its latents, so that a teacher
     that acts in joint space can show what skills are to be used for."""
 
@@ -180,19 +186,8 @@ class DecodedAgent(LatentAgent):
         self.network = DecodedPolicy(policy, self.skill)
         self.outputs = len(skill.contract.joint_names)
 
-    def initial_memory(self, n: int) -> AgentMemory:
-        """As `Agent.initial_memory`."""
-        state = self.network.initial_state(n)
-        return AgentMemory(state, (), state.z)
 
-    def drive(
-        self, output: Tensor, given: PolicyInput, memory: AgentMemory, state: Any
-    ) -> tuple[Tensor, AgentMemory]:
-        """As `Agent.drive`."""
-        return output, AgentMemory(state, (), state.z)
-
-
-class ModuleAgent:
+class ModuleAgent(ByJoints):
     """A skill module learned as a whole, whose output is the action."""
 
     unit: Tensor | float = 1.0
@@ -203,23 +198,12 @@ class ModuleAgent:
         self.network = ModulePolicy(skill, initial_std)
         self.outputs = len(skill.contract.joint_names)
 
-    def initial_memory(self, n: int) -> AgentMemory:
-        """As `Agent.initial_memory`."""
-        state = self.network.initial_state(n)
-        return AgentMemory(state, (), state.z)
-
     def observe(
         self, env: TaskEnv[Any], memory: AgentMemory, generator: torch.Generator
     ) -> ModuleInput:
         """As `Agent.observe`."""
         noise = torch.randn(memory.z.shape, generator=generator, device=memory.z.device)
         return ModuleInput(env.task.observe(), env.observe(), noise)
-
-    def drive(
-        self, output: Tensor, given: ModuleInput, memory: AgentMemory, state: SkillMemory
-    ) -> tuple[Tensor, AgentMemory]:
-        """As `Agent.drive`."""
-        return output, AgentMemory(state, (), state.z)
 
 
 class ModuleInput(NamedTuple):

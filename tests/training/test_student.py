@@ -136,7 +136,7 @@ def test_a_script_teaches_through_a_frozen_decoder(robot: Robot, skill: SkillMod
     assert errors[-1] < 0.95 * errors[0] and lesson.shown.shape == (4, 6, 12)
     network: DecodedPolicy = trainer.agent.network  # type: ignore[assignment]
     mean, *_ = network(lesson.given, lesson.start, lesson.first)
-    memory, decoder = lesson.start.policy, lesson.start.decoder
+    memory, decoder = lesson.start.policy, lesson.start.skill.decoder
     for t, given in enumerate(zip(*lesson.given[:3], strict=True)):
         latent, memory = network.policy.step(PolicyInput(*given), memory)
         action, decoder = skill.decode(latent.mean, given[0], decoder)
