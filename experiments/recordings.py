@@ -94,8 +94,9 @@ def _check_used(given: dict[str, Any], chosen: Sequence[Excerpt]) -> None:
         ("asf", "AMC motions"),
         ("character", "DeepMimic motions"),
     ):
-        option = KEYS[key]
-        if option not in given or any(option in known_options(one.path, given) for one in chosen):
+        option, known = KEYS[key], [known_options(one.path, given) for one in chosen]
+        # of a file without a reader its own error says more
+        if option not in given or any(option in each or not each for each in known):
             continue
         own = f"; {chosen[0].path} has its own rate (rate_hz= is that of the motions)"
         value = f"{given[option]:g}" if isinstance(given[option], float) else given[option]

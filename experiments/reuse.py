@@ -64,8 +64,8 @@ class Reuse(Training):
     module: str
     # a policy of this module to go on from: its folder or a shipped one's name; null: a new one
     policy: str | None = None
-    # algo=clone: a policy of this module to learn from; null: the task's own teacher, which takes
-    # joint_space=true
+    # algo=clone: a policy of this module to learn from; null: the task's own teacher, by the joint
+    # targets that the decoder makes of latents
     teacher: str | None = None
     # true: from scratch, for comparison: the policy commands the joints
     joint_space: bool = False

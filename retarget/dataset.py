@@ -77,10 +77,15 @@ def motions_of(
     elif gathered.clips and joints is not None:
         sets, refused = _by_joints(gathered, Mapper(robot, joints), robot, asf, progress)
     if gathered.motions:
-        meter, rate = QualityMeter(robot), options.get("rate_hz") or robot.control_rate_hz
-        at_rate = [resample(motion, robot, float(rate)) for motion in gathered.motions]
-        measured = [meter.measured(motion) for motion in at_rate]
-        sets.append(set_of(robot, measured, {"method": "as it came"}))
+        meter, rate = QualityMeter(robot), float(options.get("rate_hz") or robot.control_rate_hz)
+        measured = []
+        for motion in gathered.motions:
+            try:
+                measured.append(meter.measured(resample(motion, robot, rate)))
+            except InputError as error:
+                refused.append((motion.name, error))
+        if measured:
+            sets.append(set_of(robot, measured, {"method": "as it came"}))
     failures = [(gathered.files[name], str(error)) for name, error in refused]
     whole = merged(sets, gathered.origins) if sets else None
     return whole, [*gathered.failures, *failures]

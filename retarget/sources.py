@@ -16,11 +16,14 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError, counted
 from mocap_data.motion import ReferenceMotion
 from mocap_data.readers import READERS, is_recording, options_of, read_all
+from mocap_data.readers.common import MissingOptions
 from mocap_data.readers.robot_motions import kind_of
 from mocap_data.synthetic import demo_clips
 from npmp.robots import Robot
 from retarget.imported import import_motion
 
+# how a robot's motion is read
+IN_METRES = {"scale": 1.0, "up": "z"}
 # what failed, why
 Failure = tuple[str, str]
 Explain = Callable[[Path, Exception], str]
@@ -180,10 +183,28 @@ def is_readable(path: Path) -> bool:
     return is_recording(path) or kind_of(path) is not None
 
 
+def _read(path: Path, robot: Robot, given: dict[str, Any]) -> list[Any]:
+    """The clips of a recording, or the motion of a robot's; `names` count where it has none."""
+    names = given.pop("names", None)
+    kind = kind_of(path, names or ())
+    for named in ({}, {"names" if kind is None else "joint_names": names}):
+        try:
+            if kind is None:
+                return list(read_all(path, **given, **named))
+            return [import_motion(path, robot, kind=kind, **given, **named)]
+        except MissingOptions as error:
+            if named or names is None or not {"names", "joint_names"} & set(error.options):
+                raise
+    raise AssertionError  # for the type checker: the second reading returns or raises
+
+
 def known_options(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     """The options that a recording takes with their defaults, of a robot's motion, too: `names` are
     those of its joints there. given: what tells one from the other."""
-    kind = kind_of(path, given.get("names", ()))
+    try:
+        kind = kind_of(path, given.get("names", ()))
+    except OSError:
+        kind = None
     if kind is None:
         return options_of(path)
     timed = {} if kind == "mjlab" else {"rate_hz": None}
@@ -211,16 +232,12 @@ def read_recordings(
     """
     found = Recordings()
     for part in chosen:
-        known = known_options(part.path, given)
-        fitting = {key: value for key, value in given.items() if key in known or not known}
         try:
-            if (kind := kind_of(part.path, given.get("names", ()))) is not None:
-                fitting["joint_names"] = fitting.pop("names", None)
-                motion = import_motion(part.path, robot, kind=kind, **fitting)
-                found.take(part, motion, {"scale": 1.0, "up": "z"})
-            else:
-                for clip in read_all(part.path, **fitting):
-                    found.take(part, clip, {"up": "y", **known, **fitting})
+            known = known_options(part.path, given)
+            fitting = {key: value for key, value in given.items() if key in known or not known}
+            for whole in _read(part.path, robot, fitting):
+                used = {"up": "y", **known, **fitting}
+                found.take(part, whole, used if isinstance(whole, Clip) else IN_METRES)
         except (InputError, OSError) as error:
             found.failures.append((str(part.path), explain(part.path, error)))
     return found

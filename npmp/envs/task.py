@@ -121,7 +121,7 @@ class Task(ABC):
     scales: ClassVar[Mapping[str, tuple[float, float]]] = {}
     extras: Sequence[ExtraInput] = ()  # observed after those
     # names of attributes that the next step depends on: what checkpoints hold
-    kept: ClassVar[tuple[str, ...]] = ()
+    kept: tuple[str, ...] = ()
     # attributes (n, ...) by name that describe a robot whose simulation breaks down
     described: ClassVar[Mapping[str, str]] = {}
     # names of attributes (n, c) that a critic knows beside what is observed

@@ -77,7 +77,7 @@ def write_card(content: CardContent) -> str:
     ]
     fill = textwrap.TextWrapper(100, break_long_words=False, break_on_hyphens=False).fill
     split = "\n\n".join(part for part in parts if part).split("\n\n")
-    return "\n\n".join(p if "\n" in p or p[0] == "#" else fill(p) for p in split) + "\n"
+    return "\n\n".join(p if "\n" in p or p.startswith("#") else fill(p) for p in split) + "\n"
 
 
 def _what(contract: Mapping[str, Any]) -> str:

@@ -261,6 +261,10 @@ class Dribbling(Mode):
         config = replace(config, jump_m=0.0, at_feet=1.0, **middle)
         super().__init__(cast, world, seed, Dribble(cast.robot, config), self.actor.skill)
 
+    def put_back(self) -> None:
+        """With the ball at its feet."""
+        self.env.reset(yaw=geometry.yaw_of(self.env.state.root_rot))
+
     def lost(self, step: EnvStep) -> bool:
         """The ball is too far away."""
         return bool(step.seen["lost"])

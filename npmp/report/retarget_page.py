@@ -53,6 +53,8 @@ MAX_WORST, MAX_OTHERS = 6, 6
 MAX_ROWS = 400
 # shorter motions are shown only where there is nothing else [s]
 SHORTEST_REPLAY = 2.0
+# clips in the 3-D replay: the worst, the median, the best
+REPLAYS = 3
 FloatArray = npt.NDArray[np.float64]
 
 
@@ -65,7 +67,6 @@ class RetargetReport:
         clips: the recordings by name.
         warnings: what looks wrong, by recording. failures: recordings left out, a line each.
         seconds: wall-clock of it all.
-        replays: clips in the 3-D replay.
         provenance: command, versions and the like, shown as they are.
     """
 
@@ -76,7 +77,6 @@ class RetargetReport:
     warnings: Mapping[str, str] = field(default_factory=dict)
     failures: Sequence[str] = ()
     seconds: float | None = None
-    replays: int = 3
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     @cached_property
@@ -179,7 +179,7 @@ def chosen_for_replay(data: RetargetReport) -> list[tuple[str, ReferenceMotion]]
     and the best.
     """
     motions = [motion for motion in data.motions if motion.duration_s >= SHORTEST_REPLAY]
-    motions = motions if len(motions) >= data.replays else data.motions
+    motions = motions if len(motions) >= REPLAYS else data.motions
     among = f" of {SHORTEST_REPLAY:g} s and more" if len(motions) < len(data.motions) else ""
     last = len(motions) - 1
     between = [round(last * share) for share in (0.25, 0.75, 0.12, 0.38, 0.62, 0.88)]
@@ -187,7 +187,7 @@ def chosen_for_replay(data: RetargetReport) -> list[tuple[str, ReferenceMotion]]
     words = {last: "best", last // 2: "median", 0: "worst"} if last > 1 else {}
     return [
         (f"{words[i]}{among}: {motions[i].name}" if i in words else motions[i].name, motions[i])
-        for i in list(places)[: min(data.replays, len(motions))]
+        for i in list(places)[: min(REPLAYS, len(motions))]
     ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -61,7 +61,7 @@ class Follow(Imitation):
     objectives = ("velocity", "style")
     error_name = main_figure = "velocity_error"
     inputs: Mapping[str, tuple[float, float]] = dict.fromkeys(COMMAND_NAMES, (-1.0, 1.0))
-    kept: ClassVar[tuple[str, ...]] = (*Imitation.kept, "commands.current", "commands.left")
+    kept: tuple[str, ...] = (*Imitation.kept, "commands.current", "commands.left")
     channels = COMMAND_CHANNELS
     judged = ("velocity_error", "style_error_rad", "falls_per_minute")
 

@@ -80,7 +80,7 @@ class Imitation(Task):
     name = "imitation"
     config_type: ClassVar[type] = ImitationConfig
     objectives: tuple[str, ...] = rew.REWARD_TERMS
-    kept: ClassVar[tuple[str, ...]] = ("clip_lengths", "tracked", "free", "grace", "sampler.counts")
+    kept: tuple[str, ...] = ("clip_lengths", "tracked", "free", "grace", "sampler.counts")
     described: ClassVar[Mapping[str, str]] = {"clip": "clip_name", "frame": "clip_frame"}
 
     def __init__(

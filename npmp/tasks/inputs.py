@@ -73,7 +73,7 @@ class GroundMap:
     """Heights of the ground around the feet, as a robot knows it that knows its place on a map."""
 
     drift: Tensor  # (n, 3) where the map is, in the world [m]
-    past: Tensor  # (n, D, F g) heights of the last D control steps, the latest first
+    past: Tensor  # (n, D + 1, F g) heights of now and D control steps before, the latest first
 
     def __init__(self, robot: Robot, config: MapConfig):
         self.config, self.home_m = config, float(robot.home_qpos[2])
@@ -83,7 +83,7 @@ class GroundMap:
         """Maps of n robots; dt: control period [s]."""
         steps = round(self.config.ground_delay_s / dt)
         self.drift = torch.zeros(n, 3, device=device)
-        self.past = torch.zeros(n, steps, len(self.ranges), device=device)
+        self.past = torch.zeros(n, steps and steps + 1, len(self.ranges), device=device)
 
     def begin(self, env: Any, ids: Tensor, generator: torch.Generator) -> None:
         """Draw the drift of robots ids (k,), which have long known the ground where they are."""

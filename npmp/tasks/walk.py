@@ -108,14 +108,7 @@ class Walk(Task):
     objectives = ("velocity",)
     error_name = main_figure = "velocity_error"
     inputs: Mapping[str, tuple[float, float]] = dict.fromkeys(COMMAND_NAMES, (-1.0, 1.0))
-    kept: ClassVar[tuple[str, ...]] = (
-        "commands.current",
-        "commands.left",
-        "velocity",
-        "clock.phase",
-        "map.drift",
-        "map.past",
-    )
+    kept: tuple[str, ...] = ("commands.current", "commands.left", "velocity", "clock.phase")
     described: ClassVar[Mapping[str, str]] = {"command": "commands.current"}
     channels = COMMAND_CHANNELS
     judged = ("velocity_error", "velocity_error_1s", "falls_per_minute", "survived")
@@ -146,6 +139,7 @@ class Walk(Task):
         clock = () if config.clock_s is None else (self.clock,)
         self.map = GroundMap(robot, config)
         self.extras = (*clock, *((self.map,) if config.sees_ground else ()))
+        self.kept = (*self.kept, *(("map.drift", "map.past") if config.sees_ground else ()))
         self.hidden = ("velocity",) if config.velocity_filter > 0.0 else ()
         self.starts = StartPoses(
             robot,

@@ -222,7 +222,7 @@ def train_policy(
       policy: the folder of one that learning starts from, of the same module and inputs, or a
         walking one to dribble with; its network is taken over.
       teacher: of algo=clone, the folder of a policy of the same module that shows how the task is
-        done; None: the task's own teacher, in joint space.
+        done; None: the task's own teacher, by what the decoder makes of latents.
       seed, resume: as `npmp.training.imitation.train_module` takes them.
 
     Returns: the summary, which is in policy.json and summary.json as well.

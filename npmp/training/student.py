@@ -311,12 +311,12 @@ def clone_loss(miss: Tensor, outlier_rad: float | None) -> Tensor:
 
 
 class ScriptTeacher:
-    """A task's own teacher, whose joint targets are latents in joint space."""
+    """A task's own teacher: joint targets, which are latents in joint space."""
 
     weights = None
 
     def __init__(self, script: Actor, scale: Tensor):
-        """scale: of a unit of a latent, (nu,) [rad]."""
+        """scale: of a unit of what the student's network says, (nu,) or one for all [rad]."""
         self.script, self.scale, self.initial_memory = script, scale, script.initial_memory
 
     def answer(
@@ -350,7 +350,7 @@ def teacher_of(
 
     Raises:
       InputError: for a policy of another module or task; without one for a task that has no teacher
-        of its own, or a module with skills.
+        of its own.
     """
     if policy is not None:
         policy.check_task(env.task)

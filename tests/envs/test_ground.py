@@ -292,3 +292,23 @@ def test_uphill_starts_are_before_what_is_climbed(robot: robots.Robot) -> None:
     assert rise[climbs].min() > 0.1
     with pytest.raises(ValueError, match="uphill is for slopes and stairs"):
         WalkConfig(terrain="flat+perlin", terrain_starts="uphill")
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3])
+def test_a_map_is_as_old_as_it_says(robot: robots.Robot, steps: int) -> None:
+    """Heights relative to a root that sinks by 1 cm a control step; drift moves them all."""
+    env = walk_env(robot, 2, sees_ground=True, ground_noise_m=0.0, ground_delay_s=0.02 * steps)
+    ids, known, read = torch.arange(2), env.task.map, []
+    for _ in range(6):
+        env.robots.shift(ids, torch.tensor([[0.0, 0.0, -0.01]]).expand(2, -1))
+        known.advance(env)
+        read.append((known.read(env)[0, 0], known._heights(env)[0, 0]))
+    for t in range(steps, 6):
+        torch.testing.assert_close(read[t][0], read[t - steps][1])
+    drifting = walk_env(
+        robot, 64, sees_ground=True, ground_noise_m=0.0, ground_drift_m=0.05, ground_holes=0.25
+    )
+    heights = drifting.task.map.read(drifting)
+    assert 0.2 < (heights == 0.0).float().mean() < 0.3
+    off = heights.abs().amax(-1)  # of N(0, 5 cm) each
+    assert 0.04 < off.square().mean().sqrt() < 0.06

@@ -11,7 +11,7 @@ import torch
 
 from mocap_data.store import MotionSet
 from npmp.envs.robot_batch import RobotBatchConfig
-from npmp.experiments.benchmarks import env, imitate, retarget
+from npmp.experiments.benchmarks import env, imitate
 from npmp.robots import Robot
 from npmp.sim import BatchSim
 from npmp.training.timing import bare, noted, timed
@@ -20,12 +20,6 @@ from tests.environments import imitation_env
 
 def last_line(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
     return dict(json.loads(capsys.readouterr().out.strip().splitlines()[-1]))
-
-
-def test_retarget(capsys: pytest.CaptureFixture[str]) -> None:
-    retarget.main(["--repeats", "1", "debug=tiny"])
-    figures = last_line(capsys)
-    assert figures["pipeline_frames_per_s"] > 0 and 0 < figures["rms_marker_m"] < 0.05
 
 
 def test_env_compares_with_the_bare_simulator(

@@ -201,6 +201,11 @@ def test_messages_speak_of_the_commands_keys(
     assert "marker_cutoff_hz must be positive" in refused(capsys, "marker_cutoff_hz=0")
 
 
+def test_names_do_not_replace_those_of_a_file(elsewhere: Path, walk: Clip) -> None:
+    save(elsewhere / "a.npz", walk)
+    assert npmp_retarget("a.npz", f"names=[{','.join(reversed(walk.names))}]", "out=m.h5") == 0
+
+
 def test_names_and_rate_of_robots_tables(
     elsewhere: Path, capsys: pytest.CaptureFixture[str], robot: robots.Robot
 ) -> None:
@@ -216,6 +221,11 @@ def test_names_and_rate_of_robots_tables(
     assert cli.main([*command, listed, "rate_hz=25", "out=n.h5"]) == 0
     assert read_motions("n.h5").motions[0].rate_hz == 25.0
     capsys.readouterr()
+    # a frame alone is left out
+    np.savetxt("one.csv", np.array([row]), delimiter=",")
+    both = [*command[:3], "source=[one.csv,a.csv]", listed, "out=p.h5"]
+    assert cli.main(both) == 0 and read_motions("p.h5").names == ("a",)
+    assert "motion 'one' of 0.0333 s is too short for 50 Hz" in capsys.readouterr().err
     for wrong in ("scale=0.01", "up=y"):
         assert cli.main([*command, listed, wrong, "out=o.h5"]) == 2
         assert f"{wrong} is for keypoints, not for robots' motions" in capsys.readouterr().err

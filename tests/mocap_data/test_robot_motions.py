@@ -196,6 +196,23 @@ def test_euler_angles_and_centimetres_are_understood(tmp_path: Path) -> None:
     assert motion.joint_names == ("left_knee_joint", "waist")
     expected = [1.0, 0.0, 0.8, 0.5, 0.5, 0.5, 0.5, np.pi / 4.0, -np.pi / 2.0]
     np.testing.assert_allclose(motion.qpos[1], expected, atol=1e-12)
+    # as spreadsheets save it
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert kind_of(path) == "unitree_csv"
+    np.testing.assert_allclose(read_robot_motion(path).qpos, motion.qpos)
+
+
+def test_other_rotations_in_a_header_are_not_taken_for_those(tmp_path: Path) -> None:
+    """A quaternion named root_rot_*, and Euler angles of unknown unit and order."""
+    root = "root_x,root_y,root_z,root_rot_x,root_rot_y,root_rot_z"
+    path = csv(tmp_path / "a.csv", rows(2), f"{root},root_rot_w,a_dof,b_dof")
+    motion = read_robot_motion(path)
+    assert motion.rate_hz == 30.0 and motion.qpos[0, 2] == 0.8
+    assert motion.joint_names == ("a_dof", "b_dof")
+    path = csv(tmp_path / "b.csv", rows(1), f"{root},a_dof,b_dof")
+    assert kind_of(path) is None
+    with pytest.raises(InputError, match="where the root quaternion belongs"):
+        read_robot_motion(path, kind="unitree_csv")
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError, counted
 from mocap_data.outside import read_json
-from mocap_data.readers.common import content, rate_said, shown
+from mocap_data.readers.common import BOM, content, rate_said, shown
 from mocap_data.readers.keypoints import cells_of, first_column, number_table, rate_of
 from mocap_data.readers.robot_motions.common import RobotMotion, names_of_joints
 
@@ -38,6 +38,8 @@ ROOT_COLUMNS = ("root_x", "root_y", "root_z", "root_qx", "root_qy", "root_qz", "
 _QUATERNION = ("x", "y", "z", "w")
 # about the world's x, then y, then z
 _EULER = ("rx", "ry", "rz")
+# BONES-SEED's header; another one with Euler angles has other units, or another order
+_SEED = tuple(f"root_{what}{axis}" for what in ("translate", "rotate") for axis in "XYZ")
 _LONGEST_ROW = 100_000
 
 
@@ -84,7 +86,7 @@ def read_unitree_csv(
     layout = layout_of(path, header, values.shape[1])
     first, joints = int(layout.first != ""), int(layout.first != "") + 3 + len(layout.turn)
     if values.shape[1] <= joints:
-        expected = "expected root position 3, quaternion 4 and the joints"
+        expected = f"expected root position 3, {len(layout.turn)} of its rotation and the joints"
         raise InputError(f"{path}: {counted(values.shape[1], 'number')} in a row, {expected}")
     place, turn, angles = np.split(values[:, first:], [3, joints - first], axis=1)
     if layout.turn == _EULER:
@@ -99,7 +101,7 @@ def read_unitree_csv(
     if in_file is None and joint_names is None:
         robot = next((r for r, names in DOCUMENTED.items() if len(names) == angles.shape[1]), "")
     names = names_of_joints(path, angles.shape[1], in_file, joint_names, DOCUMENTED.get(robot))
-    if rate_hz is None and layout.first == "time":
+    if rate_hz is None and layout.first == "time" and "rate_hz" not in about:
         rate_hz = rate_of(path, values[:, 0])
     usual = SEED_RATE_HZ if layout.turn == _EULER else RATE_HZ
     try:
@@ -144,7 +146,7 @@ def table_of(path: Path, data: bytes) -> tuple[list[str] | None, Array]:
     Raises:
       InputError: naming file and line: no rows, rows of differing length, no finite number.
     """
-    body = data.lstrip()
+    body = data.removeprefix(BOM).lstrip()
     if not body:
         raise InputError(f"{path} is empty, expected a row of numbers per frame")
     first, _, rest = body.partition(b"\n")
@@ -192,7 +194,7 @@ def layout_of(path: Path, header: Sequence[str] | None, columns: int) -> Layout:
     first = first_column(header[0])
     names = header[1:] if first else header
     ends = [entry[-1:].lower() for entry in names]
-    if ends[:6] == 2 * ["x", "y", "z"] and all("rot" in entry.lower() for entry in names[3:6]):
+    if tuple(names[:6]) == _SEED and all(entry.endswith("_dof") for entry in names[6:]):
         return Layout(first, _EULER, tuple(entry.removesuffix("_dof") for entry in names[6:]))
     for found, part, what in (
         (sorted(ends[3:7]) == sorted(_QUATERNION), names[3:7], "quaternion belongs"),
@@ -217,15 +219,15 @@ def sidecar(path: Path) -> dict[str, Any]:
 def first_rows(path: Path) -> list[list[bytes]]:
     """The cells of the first rows of a CSV that are not blank."""
     with path.open("rb") as file:
-        lines = [file.readline(_LONGEST_ROW) for _ in range(50)]
+        lines = [file.readline(_LONGEST_ROW).removeprefix(BOM) for _ in range(50)]
     return [cells_of(line) for line in lines if line.strip()]
 
 
 def looks_like(path: str | os.PathLike[str]) -> str:
     """Whether a CSV file is of this layout, by its first rows: "yes", "no" or "perhaps".
 
-    "yes": a file of ours is beside it, or a header names a root quaternion. "perhaps": columns 4 to
-    7 are unit quaternions, which points of a body could be by chance, too.
+    "yes": a file of ours is beside it, or a header names the root's columns. "perhaps": columns 4
+    to 7 are unit quaternions, which points of a body could be by chance, too.
     """
     path = Path(path)
     if sidecar(path):
