@@ -37,7 +37,7 @@ from npmp.training.reuse import (
     train_policy,
 )
 from npmp.training.run import Caller, iterations
-from npmp.world_model import fitting
+from npmp.world_model import model_fit
 
 ROOT = Path(__file__).resolve().parents[2]
 DEEPEST = 9  # frames of ours from a command to the line that computes a loss
@@ -82,7 +82,7 @@ def test_the_loss_is_few_frames_below_the_command(
 
         return noted
 
-    monkeypatch.setattr(fitting, "model_loss", noting("model_loss", fitting.model_loss))
+    monkeypatch.setattr(model_fit, "model_loss", noting("model_loss", model_fit.model_loss))
     improve = ModelBasedTrainer.improve_policy
     monkeypatch.setattr(ModelBasedTrainer, "improve_policy", noting("improve_policy", improve))
     write_motions(tmp_path / "m.h5", motions)
@@ -112,7 +112,7 @@ def test_a_module_is_trained_on(motions: MotionSet, robot: Robot, tmp_path: Path
         motions, robot, tmp_path / "more", TINY, seed=4, module=tmp_path / "first" / "module"
     )
     scales = [
-        read_tensors(tmp_path / run / "module" / fitting.FILE)["inputs.mean"]
+        read_tensors(tmp_path / run / "module" / model_fit.FILE)["inputs.mean"]
         for run in ("first", "more")
     ]
     assert torch.equal(*scales)  # it went on with the model of the first, too
