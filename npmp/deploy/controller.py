@@ -277,10 +277,11 @@ def drive(
             state, stopped = driver.read()
             acted = controller.mode is ControlMode.POLICY and now - controller.began >= seconds
             over = TIME_IS_OVER if acted else stop()
-            # not `now`: reading may have taken long
-            controller.watch(clock.now(), state, missed, stopped=stopped, over=over, begins=begins)
+            # reading may have taken long
+            seen = clock.now()
+            controller.watch(seen, state, missed, stopped=stopped, over=over, begins=begins)
             if begins:
-                output = controller.step(now, asked(now - start))
+                output = controller.step(seen, asked(now - start))
                 # while a policy thinks, what it saw grows old
                 controller.watch(clock.now(), None, missed, begins=False)
             driver.write(output, clock.now(), ends=start + (last + 1) * dt)
