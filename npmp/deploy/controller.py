@@ -246,8 +246,7 @@ def drive(
     note: Callable[[ControlStep], None],
     stop: Callable[[], str] = str,
 ) -> Exception | None:
-    """Run until the robot is damped: after `seconds` of policy, by a watchdog, or when `stop` says
-    why.
+    """Run until the robot is damped: after `seconds` of policy, by a watchdog, or as `stop` says.
 
     Deadlines lie on a grid from the start on, so lateness does not add up. Between control steps
     the robot is read and watched, and its last target repeated, as far as it still is safe. What
