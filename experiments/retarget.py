@@ -38,8 +38,12 @@ from retarget.sources import Failure, Recordings, described, excerpts
 
 AUTO = "auto"
 # of the tables
-LOOK: dict[str, Any] = {"box": box.SIMPLE_HEAD, "padding": 0, "pad_edge": False}
-LOOK["title_justify"] = "left"
+LOOK: dict[str, Any] = {
+    "title_justify": "left",
+    "box": box.SIMPLE_HEAD,
+    "padding": 0,
+    "pad_edge": False,
+}
 
 
 @dataclass(frozen=True, kw_only=True)

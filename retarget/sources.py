@@ -187,15 +187,18 @@ def _read(path: Path, robot: Robot, given: dict[str, Any]) -> list[Any]:
     """The clips of a recording, or the motion of a robot's; `names` count where it has none."""
     names = given.pop("names", None)
     kind = kind_of(path, names or ())
-    for named in ({}, {"names" if kind is None else "joint_names": names}):
-        try:
-            if kind is None:
-                return list(read_all(path, **given, **named))
-            return [import_motion(path, robot, kind=kind, **given, **named)]
-        except MissingOptions as error:
-            if named or names is None or not {"names", "joint_names"} & set(error.options):
-                raise
-    raise AssertionError  # for the type checker: the second reading returns or raises
+
+    def read(**named: Any) -> list[Any]:
+        if kind is None:
+            return list(read_all(path, **given, **named))
+        return [import_motion(path, robot, kind=kind, **given, **named)]
+
+    try:
+        return read()
+    except MissingOptions as error:
+        if names is None or not {"names", "joint_names"} & set(error.options):
+            raise
+    return read(**{"names" if kind is None else "joint_names": names})
 
 
 def known_options(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
