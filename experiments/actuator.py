@@ -12,10 +12,10 @@ from rich.progress import MofNCompleteColumn
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import write_json
 from npmp import ranges
-from npmp.actuators import ActuatorLog, HeldOut, at_rate, read_log, write_log
+from npmp.actuators import ActuatorLog, HeldOut, read_log, write_log
 from npmp.actuators.actuator_fit import FitConfig
 from npmp.actuators.actuator_fit import fit as fit_to
-from npmp.actuators.actuator_log import doubts
+from npmp.actuators.actuator_log import at_rate, doubts
 from npmp.actuators.evaluation import Evaluation
 from npmp.actuators.evaluation import evaluate as judge
 from npmp.actuators.importers import IMPORTERS

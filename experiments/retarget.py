@@ -22,7 +22,8 @@ from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.recordings import SYNTHETIC, Reading, gather, refuse_nothing, report_failures
 from npmp.experiments.terminal import console, progress_bar, say, table, warn
 from npmp.robots import Robot
-from retarget import Cleaned, CleanOptions, Options
+from retarget import CleanOptions, Options
+from retarget.cleaning import Cleaned
 from retarget.collection import emptied
 from retarget.dataset import (
     cleaned_of,

@@ -12,28 +12,21 @@ import numpy as np
 
 from mocap_data.files import write_json
 from npmp import ranges, report, robots
+from npmp.actuators.actuator_log import read_stand_log, write_stand_log
 from npmp.experiments.command import Keys, Run, Verb, made_by
 from npmp.experiments.compose import group
 from npmp.experiments.terminal import say, show_table
-from npmp.identification import (
-    KINDS,
+from npmp.identification.estimation import IdentificationConfig, Identified, identify
+from npmp.identification.excitation import (
     ExcitationConfig,
-    IdentificationConfig,
-    Identified,
-    PresetConfig,
     drawn,
     excitation,
-    identify,
-    of_robot,
-    preset,
-    read_stand_log,
     simulated,
-    stand_of,
-    summary,
     write_commands,
-    write_preset,
-    write_stand_log,
 )
+from npmp.identification.preset import PresetConfig, preset, summary, write_preset
+from npmp.identification.robot_log import of_robot
+from npmp.identification.stand import KINDS, stand_of
 from npmp.identification.truth import compared, read_truth, write_truth
 from npmp.report import sysid_page
 

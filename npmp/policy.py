@@ -25,7 +25,7 @@ from npmp.envs.task_env import TaskEnv
 from npmp.nets.high_level import HighLevelConfig, HighLevelNet, HighLevelState
 from npmp.nets.normalizer import Normalizer
 from npmp.nets.prior import Habit, Latent, divergence
-from npmp.rl import unroll_lstm
+from npmp.rl.unroll import unroll_lstm
 from npmp.rollout import Decision
 from npmp.settings import from_mapping
 from npmp.skill import SkillModule

@@ -24,18 +24,9 @@ The modules, in the order in which a recording passes through:
     cleaning, mirror, resampling, tempo, split, weights     motions -> a training set
 """
 
-from retarget.cleaning import Cleaned, CleanOptions, Dropped, clean
+from retarget.cleaning import CleanOptions, clean
 from retarget.options import Options
 from retarget.pipeline import retarget, retarget_many
 from retarget.quality import QualityMeter
 
-__all__ = [
-    "CleanOptions",
-    "Cleaned",
-    "Dropped",
-    "Options",
-    "QualityMeter",
-    "clean",
-    "retarget",
-    "retarget_many",
-]
+__all__ = ["CleanOptions", "Options", "QualityMeter", "clean", "retarget", "retarget_many"]

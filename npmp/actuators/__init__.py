@@ -1,16 +1,7 @@
 """Models of real actuators, learned from logs: how a joint's torque follows from commands, angles
 and velocities."""
 
-from npmp.actuators.actuator_log import ActuatorLog, HeldOut, Trace, at_rate, read_log, write_log
+from npmp.actuators.actuator_log import ActuatorLog, HeldOut, Trace, read_log, write_log
 from npmp.actuators.models import ActuatorModel, load
 
-__all__ = [
-    "ActuatorLog",
-    "ActuatorModel",
-    "HeldOut",
-    "Trace",
-    "at_rate",
-    "load",
-    "read_log",
-    "write_log",
-]
+__all__ = ["ActuatorLog", "ActuatorModel", "HeldOut", "Trace", "load", "read_log", "write_log"]

@@ -4,21 +4,9 @@ A `Shot` says what is seen, its `View` from where; `draw` makes frames of it in 
 `write` a file of them.
 """
 
-from npmp.render import backend
 from npmp.render.clip import ReplayClip
-from npmp.render.files import FORMATS, check_format, write
-from npmp.render.film import Frames, draw
+from npmp.render.files import check_format, write
+from npmp.render.film import draw
 from npmp.render.shot import Shot, View, camera_of
 
-__all__ = [
-    "FORMATS",
-    "Frames",
-    "ReplayClip",
-    "Shot",
-    "View",
-    "backend",
-    "camera_of",
-    "check_format",
-    "draw",
-    "write",
-]
+__all__ = ["ReplayClip", "Shot", "View", "camera_of", "check_format", "draw", "write"]

@@ -5,15 +5,7 @@ report.build(Path("runs/demo/report.html"), title="Demo", rollouts=Path("runs/de
 """
 
 from npmp.report.page import build
-from npmp.report.parts import check_replaceable, is_report
-from npmp.report.provenance import command_line, machine_summary, scrub, versions
+from npmp.report.parts import check_replaceable
+from npmp.report.provenance import command_line, machine_summary, versions
 
-__all__ = [
-    "build",
-    "check_replaceable",
-    "command_line",
-    "is_report",
-    "machine_summary",
-    "scrub",
-    "versions",
-]
+__all__ = ["build", "check_replaceable", "command_line", "machine_summary", "versions"]

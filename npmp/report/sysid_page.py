@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from npmp.identification import KINDS, UNITS, Identified, JointRecording, Stand, StandLog
+from npmp.actuators.actuator_log import JointRecording, StandLog
+from npmp.identification.estimation import Identified
+from npmp.identification.stand import KINDS, UNITS, Stand
 from npmp.report import figures
 from npmp.report.figures import Line
 from npmp.report.parts import (

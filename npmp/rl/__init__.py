@@ -7,15 +7,5 @@ Knows shapes only: no environment, no skill module.
 from npmp.rl.learner import PPO, VMPO, Learner, PPOConfig, VMPOConfig
 from npmp.rl.optimization import NonFiniteGradient
 from npmp.rl.rollout import Rollout
-from npmp.rl.unroll import unroll_lstm
 
-__all__ = [
-    "PPO",
-    "VMPO",
-    "Learner",
-    "NonFiniteGradient",
-    "PPOConfig",
-    "Rollout",
-    "VMPOConfig",
-    "unroll_lstm",
-]
+__all__ = ["PPO", "VMPO", "Learner", "NonFiniteGradient", "PPOConfig", "Rollout", "VMPOConfig"]

@@ -16,7 +16,7 @@ from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.nets import Decoder, DecoderState, JointDecoder, prior
 from npmp.policy import HighLevelPolicy, PolicyInput, PolicyMemory
-from npmp.rl import unroll_lstm
+from npmp.rl.unroll import unroll_lstm
 from npmp.skill import SkillModule
 from npmp.state import Part
 from npmp.training.cloning import fit_behavior, goal_steps, shown_by

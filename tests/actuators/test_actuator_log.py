@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from mocap_data.errors import InputError
-from npmp.actuators import ActuatorLog, HeldOut, Trace, at_rate, read_log, write_log
+from npmp.actuators import ActuatorLog, HeldOut, Trace, read_log, write_log
 from npmp.actuators.actuator_log import (
     CONSTANTS,
     JointRecording,
     StandLog,
+    at_rate,
     doubts,
     read_stand_log,
     write_stand_log,

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from mocap_data.errors import InputError
+from npmp.actuators.actuator_log import read_stand_log
 from npmp.envs import RobotBatchConfig
 from npmp.experiments import cli
 from npmp.experiments.backend import robots_config_of
-from npmp.identification import read_stand_log
 
 
 @pytest.fixture(scope="module")

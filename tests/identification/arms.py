@@ -5,8 +5,8 @@ from __future__ import annotations
 import mujoco
 import numpy as np
 
-from npmp.identification import JointRecording, Stand, StandLog
-from npmp.identification.stand import Floats
+from npmp.actuators.actuator_log import JointRecording, StandLog
+from npmp.identification.stand import Floats, Stand
 
 RATE = 50.0
 AXES = {"lifting": "0 1 0", "turning": "0 0 1"}

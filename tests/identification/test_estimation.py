@@ -10,19 +10,28 @@ import numpy as np
 import pytest
 from scipy.signal import lfilter
 
+from npmp.actuators.actuator_log import JointRecording, StandLog
 from npmp.actuators.importers import GRAVITY, bam
-from npmp.identification import (
+from npmp.identification.estimation import (
     IdentificationConfig,
     Identified,
-    JointRecording,
     Prior,
-    Stand,
-    StandLog,
+    _correlation_time,
+    _saturated,
     identify,
-    summary,
 )
-from npmp.identification.estimation import _correlation_time, _saturated
-from npmp.identification.stand import ARMATURE, BIAS, DAMPING, DELAY, FRICTION, KD, KP, Floats
+from npmp.identification.preset import summary
+from npmp.identification.stand import (
+    ARMATURE,
+    BIAS,
+    DAMPING,
+    DELAY,
+    FRICTION,
+    KD,
+    KP,
+    Floats,
+    Stand,
+)
 from tests.identification.arms import arm, log_of, sweep
 
 # armature, damping, friction_loss, delay_s, bias, kp, kd

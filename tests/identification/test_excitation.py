@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from mocap_data.errors import InputError
-from npmp.identification import KINDS, ExcitationConfig, drawn, excitation, simulated, stand_of
+from npmp.identification.excitation import ExcitationConfig, drawn, excitation, simulated
+from npmp.identification.stand import KINDS, stand_of
 from npmp.robots import Robot
 
 SHORT = ExcitationConfig(seconds=8.0, lowest_hz=0.4)

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from npmp.envs import RobotBatchConfig
-from npmp.identification import KINDS, Identified, PresetConfig, preset, summary
+from npmp.identification.estimation import Identified
+from npmp.identification.preset import PresetConfig, preset, summary
+from npmp.identification.stand import KINDS
 from npmp.settings import from_mapping
 
 

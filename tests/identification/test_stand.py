@@ -7,7 +7,7 @@ import pytest
 
 from mocap_data.errors import InputError
 from npmp import robots
-from npmp.identification import KINDS, stand_of
+from npmp.identification.stand import KINDS, stand_of
 from tests.identification.arms import RATE, arm, sweep
 
 GRAVITY = 9.81

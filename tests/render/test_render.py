@@ -16,19 +16,9 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from mocap_data.synthetic import dog_gait
-from npmp.render import (
-    Frames,
-    ReplayClip,
-    Shot,
-    View,
-    backend,
-    camera_of,
-    check_format,
-    draw,
-    film,
-    write,
-)
+from npmp.render import ReplayClip, Shot, View, backend, camera_of, check_format, draw, film, write
 from npmp.render.drawing import ACHIEVED, BALL, BONE, COMMANDED, GHOST, TARGET
+from npmp.render.film import Frames
 from npmp.render.shot import FILLED, smoothed
 from npmp.robots import Robot
 from retarget.recorded import bones, keypoints_of

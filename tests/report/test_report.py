@@ -25,7 +25,7 @@ from npmp.envs import Trial
 from npmp.envs.task import Traces
 from npmp.evaluation.policy import PolicyEvaluation
 from npmp.evaluation.rollouts import read_rollouts
-from npmp.report import figures, parts, replay
+from npmp.report import figures, parts, provenance, replay
 from npmp.report.parts import Chart
 from npmp.robots import visuals
 
@@ -275,7 +275,7 @@ def test_paths_are_cut(tmp_path: Path) -> None:
     ],
 )
 def test_scrub(text: str, expected: str) -> None:
-    assert report.scrub(text) == expected
+    assert provenance.scrub(text) == expected
 
 
 # ---- what is refused

@@ -23,7 +23,8 @@ from mocap_data import Clip, dog_gait
 from npmp import robots
 from npmp.experiments import cli
 from npmp.experiments.retarget import report_place
-from npmp.report import figures, is_report, retarget_page
+from npmp.report import figures, retarget_page
+from npmp.report.parts import is_report
 from npmp.report.retarget_page import RetargetReport
 from npmp.robots import Robot, visuals
 from retarget import clean, recorded, retarget_many

@@ -7,7 +7,8 @@ import math
 import torch
 from torch import Tensor, nn
 
-from npmp.rl import Learner, Rollout, unroll_lstm
+from npmp.rl import Learner, Rollout
+from npmp.rl.unroll import unroll_lstm
 
 PRIOR = 2.0  # the mean that the toy policy's penalty draws to
 

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
-from npmp.sim import BatchSim, Simulator, StagedBatchSim, add_contact_sensors, flat_scene
+from npmp.sim import BatchSim, Simulator, add_contact_sensors, flat_scene
 from npmp.sim.randomization import PhysicsConfig, PhysicsRandomizer, PushConfig, Pusher, Spread
+from npmp.sim.staged import StagedBatchSim
 from tests.environments import imitation_env
 
 VARIED = PhysicsConfig(
