@@ -19,7 +19,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import actuators, geometry
 from npmp.envs.sensing import Sensing, SensorConfig
-from npmp.envs.state import RobotState, arrive, cross_of, turned
+from npmp.envs.state import RobotState, arrive, turned
 from npmp.envs.task import Start
 from npmp.memory import require_robots
 from npmp.robots import Robot
@@ -130,7 +130,7 @@ class RobotBatch:
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=self.device)
         self.imu_cross: Tensor | None = None
         if config.accelerometer == "imu":
-            self.imu_cross = cross_of(imu_position(model, robot)).to(self.device)
+            self.imu_cross = geometry.skew(imu_position(model, robot)).to(self.device)
         if config.real_drives is not None:
             _refuse_gains(config.physics)
         self.sim: Simulator = make_simulator(

@@ -147,8 +147,9 @@ def integrate(
     """The state after one control step of dt [s] at the given velocities, with `setpoint` (..., nu)
     [rad] applied.
 
-    imu_cross: (3, 3) `cross_of` where the accelerometer sits; None: at the root's origin, averaging
-    over two steps.
+    imu_cross: (3, 3) `geometry.skew` of where the accelerometer sits: rows of angular velocities
+      times it are its velocities beside the root's origin, omega x r; None: at that origin,
+      averaging over two steps.
     """
     turn = geometry.exp_so3(velocity.root_ang * dt)
     pose = (
@@ -182,13 +183,6 @@ def arrive(
     return _successor(
         state, StepVelocity(*mean, *ends, qvel[..., 6:]), turn, pose, setpoint, dt, imu_cross
     )
-
-
-def cross_of(position: Tensor) -> Tensor:
-    """(3, 3), by which rows of angular velocities are multiplied for the velocity of a point of the
-    root beside its origin, omega x r. position: (3,) r in the root frame [m]."""
-    x, y, z = position.tolist()
-    return position.new_tensor([[0.0, -z, y], [z, 0.0, -x], [-y, x, 0.0]])
 
 
 def _successor(

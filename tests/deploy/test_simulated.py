@@ -25,12 +25,13 @@ def test_it_rests_crouched_and_measures_that_it_does(name: str) -> None:
 def test_its_sensors_are_those_that_policies_were_trained_on(kind: str) -> None:
     """Compared with the environment's over one control step of a moving robot, to its float32."""
     torch = pytest.importorskip("torch")
-    from npmp.envs.state import RobotState, arrive, cross_of, pose_from_qpos
+    from npmp import geometry
+    from npmp.envs.state import RobotState, arrive, pose_from_qpos
 
     robot = robots.load("anymal_b")
     simulated = SimulatedRobot(robot, accelerometer=kind)
     offset = torch.tensor(simulated.imu_offset, dtype=torch.float32)
-    imu_cross = cross_of(offset) if kind == "imu" else None
+    imu_cross = geometry.skew(offset) if kind == "imu" else None
     simulated.command(robot.home_joints, robot.kp, robot.kd, 0.0)
     states = []
     for _ in range(3):

@@ -16,7 +16,7 @@ import torch
 from mocap_data.arrays import Array
 from npmp import geometry, robots
 from npmp.envs.robot_batch import imu_position
-from npmp.envs.state import RobotState, arrive, cross_of, pose_from_qpos
+from npmp.envs.state import RobotState, arrive, pose_from_qpos
 
 STEPS = 200
 
@@ -51,7 +51,7 @@ def shaken(robot: robots.Robot) -> tuple[dict[str, Array], dict[str, Array], int
     n = round(dt / model.opt.timestep)
     data.qpos[:] = robot.home_qpos
     pos, rot, joints = pose_from_qpos(torch.tensor(data.qpos).unsqueeze(0))
-    levers = {"at_imu": cross_of(imu_position(model, robot)), "at_origin": None}
+    levers = {"at_imu": geometry.skew(imu_position(model, robot)), "at_origin": None}
     states = dict.fromkeys(levers, RobotState.still(pos, rot, joints))
     read: dict[str, list[Array]] = {name: [] for name in levers}
     held: dict[str, list[Array]] = {name: [] for name in levers}

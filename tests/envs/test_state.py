@@ -13,7 +13,6 @@ from npmp.envs.state import (
     RobotState,
     StepVelocity,
     arrive,
-    cross_of,
     differentiate,
     integrate,
     pose_from_qpos,
@@ -22,7 +21,7 @@ from npmp.robots import Robot
 from tests.environments import imitation_env
 
 DT = 0.02
-ORIGIN = cross_of(torch.zeros(3))  # an IMU there
+ORIGIN = geometry.skew(torch.zeros(3))  # an IMU there
 
 
 def random_state(n: int, seed: int, dtype: torch.dtype = torch.float32) -> RobotState:
@@ -91,7 +90,7 @@ def test_arriving_at_mujocos_numbers_is_integrating_the_velocities_to_them() -> 
     # MuJoCo's root moves in the world and turns in its own frame
     moving = geometry.to_world(ahead.root_rot, ahead.root_vel_end)
     qvel = torch.cat((moving, ahead.root_ang_end, ahead.joint_vel_end), -1)
-    imu_cross = cross_of(torch.tensor([0.3, -0.2, 0.1]))
+    imu_cross = geometry.skew(torch.tensor([0.3, -0.2, 0.1]))
     found = arrive(before, qpos, qvel, ahead.setpoint, DT, imu_cross)
     integrated = integrate(before, differentiate(before, ahead, DT), ahead.setpoint, DT, imu_cross)
     for name, x, y in zip(RobotState._fields, found, integrated, strict=True):
@@ -104,7 +103,7 @@ def test_an_accelerometer_beside_the_axis_feels_the_turn() -> None:
     origin: it gains 0.2 m/s to the left within 20 ms, 10 m/s2. Turning on at 2 rad/s, it is drawn
     inwards by 2 * 2 * 0.1 m/s2."""
     imu_cross, rest = (
-        cross_of(torch.tensor([0.1, 0.0, 0.0])),
+        geometry.skew(torch.tensor([0.1, 0.0, 0.0])),
         RobotState.still(torch.zeros(1, 3), torch.eye(3).unsqueeze(0), torch.zeros(1, 12)),
     )
     still, turning, joints = torch.zeros(1, 3), torch.tensor([[0.0, 0.0, 2.0]]), torch.zeros(1, 12)
