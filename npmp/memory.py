@@ -18,9 +18,7 @@ from mocap_data.outside import require_memory
 _MIB = 2**20
 
 
-def require_robots(
-    model: mujoco.MjModel, num_envs: int, *, substeps: int, key: str = "num_envs"
-) -> None:
+def require_robots(model: mujoco.MjModel, num_envs: int, *, substeps: int) -> None:
     """Simulations of a model and the tensors that an environment keeps of them.
 
     A simulation is its state row, its sensors and the controls of its physics steps: 8 (state +
@@ -32,17 +30,17 @@ def require_robots(
     """
     state = mujoco.mj_stateSize(model, int(mujoco.mjtState.mjSTATE_INTEGRATION))
     each = 8 * (state + model.nsensordata + substeps * model.nu) + 4 * 100 * model.nv
-    require_memory(num_envs * each, f"{key}={num_envs}: that many robots")
+    require_memory(num_envs * each, f"num_envs={num_envs}: that many robots")
 
 
-def require_replay(capacity: int, num_envs: int, width: int, *, key: str = "num_envs") -> None:
+def require_replay(capacity: int, num_envs: int, width: int) -> None:
     """A `ReplayBuffer`'s slots: `width` floats and two flags each; exact. Of anymal_b 1.5 KB each.
 
     Raises: InputError.
     """
     require_memory(
         capacity * num_envs * (4 * width + 2),
-        f"{key}={num_envs}: a replay of {capacity} steps of that many robots",
+        f"num_envs={num_envs}: a replay of {capacity} steps of that many robots",
     )
 
 
@@ -59,30 +57,28 @@ def require_batch(
     require_memory(batch * each, f"{key}={batch}: a batch of that many")
 
 
-def require_demonstration(
-    steps: int, num_envs: int, width: int, *, key: str = "algo.clone_steps"
-) -> None:
+def require_demonstration(steps: int, num_envs: int, width: int) -> None:
     """What robots show over control steps, `width` floats of each: kept step by step, then stacked.
 
     Raises: InputError.
     """
     require_memory(
-        2 * 4 * width * steps * num_envs, f"{key}={steps}: that many steps of {num_envs:,} robots"
+        2 * 4 * width * steps * num_envs,
+        f"algo.clone_steps={steps}: that many steps of {num_envs:,} robots",
     )
 
 
-def require_terrain(fields: int, points: int, *, key: str = "task.terrain_fields") -> None:
+def require_terrain(fields: int, points: int) -> None:
     """The heights of fields of `points` each: as they are made, as a tensor, in MuJoCo's scene and
     in its model.
 
     Raises: InputError.
     """
-    require_memory((8 + 4 + 4 + 4) * fields * points, f"{key}={fields}: that many fields")
+    key = f"task.terrain_fields={fields}"
+    require_memory((8 + 4 + 4 + 4) * fields * points, f"{key}: that many fields")
 
 
-def require_context(
-    frames: int, width: int, hidden: int, *, key: str = "task.future_frames"
-) -> None:
+def require_context(frames: int, width: int, hidden: int) -> None:
     """The encoder's features of every frame of the reference, which the scales are taken from, and
     its first layer with gradient and two moments.
 
@@ -93,5 +89,5 @@ def require_context(
     """
     require_memory(
         4 * width * (3 * frames + 4 * hidden) + 64 * _MIB,
-        f"{key}: {width:,} features of the coming frames",
+        f"task.future_frames: {width:,} features of the coming frames",
     )

@@ -49,10 +49,6 @@ def test_what_no_memory_holds_is_refused_by_its_key(robot: Robot) -> None:
     model = robot.model(visuals=False)
     for key, estimate in (
         ("num_envs=1000000000", lambda: memory.require_robots(model, 10**9, substeps=8)),
-        (
-            "evaluation.starts=1000000000",
-            lambda: memory.require_robots(model, 10**9, substeps=8, key="evaluation.starts"),
-        ),
         ("num_envs=10000000", lambda: memory.require_replay(128, 10**7, 185)),
         (
             "algo.model_batch=10000000",

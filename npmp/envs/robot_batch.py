@@ -126,7 +126,7 @@ class RobotBatch:
                 f"randomization.physics.physics_rate_hz={rate:g}: must be a multiple of the control"
                 f" rate, {robot.control_rate_hz:g} Hz"
             )
-        require_robots(model, num_envs, substeps=round(substeps), key="num_envs")
+        require_robots(model, num_envs, substeps=round(substeps))
         self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=self.device)
         self.imu_cross: Tensor | None = None
         if config.accelerometer == "imu":
