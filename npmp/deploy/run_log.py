@@ -17,10 +17,10 @@ NaN stands for what was not there: a state before the first, a temperature that 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -66,16 +66,6 @@ class DeployLog:
     def acting(self) -> np.ndarray:
         """(T,) bool, where the policy acted."""
         return np.asarray(self.columns["mode"][:, 0] == ControlMode.POLICY)
-
-
-class OfRobot(Protocol):
-    """A bundle's contract or a log."""
-
-    @property
-    def robot(self) -> str: ...
-
-    @property
-    def joint_names(self) -> Sequence[str]: ...
 
 
 class DeployLogger:
@@ -180,9 +170,9 @@ def read_log(path: Path | str) -> DeployLog:
     return DeployLog(robot, joints, commands, rate_hz, source, columns, about)
 
 
-def refuse_other_joints(first: OfRobot, second: OfRobot) -> None:
-    """Raises InputError for bundles or logs of robots with different joints."""
-    if tuple(first.joint_names) != tuple(second.joint_names):
+def refuse_other_joints(first: DeployLog, second: DeployLog) -> None:
+    """Raises InputError for logs of robots with different joints."""
+    if first.joint_names != second.joint_names:
         sides = (f"'{side.robot}' with {len(side.joint_names)} joints" for side in (first, second))
         raise InputError(f"robots with different joints: {' and '.join(sides)}")
 

@@ -131,7 +131,7 @@ def test_the_worst_channels_are_named() -> None:
     with pytest.raises(InputError, match="no channel"):
         compare(first, {"gyro/x": np.zeros(50)})
     with pytest.raises(InputError, match="different joints"):
-        refuse_other_joints(two_joints(), replace(logged()[0], joint_names=("a", "b")))
+        refuse_other_joints(logged()[0], replace(logged()[0], joint_names=("a", "b")))
 
 
 def test_channels_are_those_of_the_policy() -> None:
