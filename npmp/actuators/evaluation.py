@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,17 +79,9 @@ def evaluate(model: ActuatorModel, log: ActuatorLog) -> Evaluation:
 
 
 @torch.no_grad()
-def position_errors(
-    model: ActuatorModel,
-    log: ActuatorLog,
-    measure_velocity: Callable[[Floats, Floats], Floats] | None = None,
-) -> Floats:
+def position_errors(model: ActuatorModel, log: ActuatorLog) -> Floats:
     """Mean absolute position errors (N,) [rad] of the log's N pendulums, simulated from the
-    commands alone.
-
-    measure_velocity(position, velocity): velocities (N,) [rad/s] as the model observes them,
-      called once a sample; None: the simulated ones.
-    """
+    commands alone."""
     pendulums, contract = Pendulums(log), model.contract
     # voltage and temperature stay at their means
     others = torch.tensor(contract.input_mean[2:])
@@ -97,9 +89,8 @@ def position_errors(
 
     def accelerate(t: int, q: Floats, v: Floats) -> Floats:
         nonlocal memory
-        measured = v if measure_velocity is None else measure_velocity(q, v)
-        effort = pendulums.effort(t, q, measured, contract)
-        moving = torch.from_numpy(np.stack((effort, measured), -1)).float()
+        effort = pendulums.effort(t, q, v, contract)
+        moving = torch.from_numpy(np.stack((effort, v), -1)).float()
         inputs = torch.cat((moving, others.expand(len(moving), -1)), -1)
         if memory is None:
             first = torch.from_numpy(pendulums.torque).float()
