@@ -44,7 +44,7 @@ class _OfLog(Computing):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ranges.above_zero(self, *(("rate_hz",) if self.rate_hz is not None else ()))
+        ranges.above_zero(self, "rate_hz")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -36,7 +36,7 @@ class ExportMotions(Keys):
     out: Path | None = Path("exported")
 
     def __post_init__(self) -> None:
-        ranges.above_zero(self, *(("rate_hz",) if self.rate_hz is not None else ()))
+        ranges.above_zero(self, "rate_hz")
 
 
 def run(config: ExportMotions, run: Run) -> None:

@@ -86,7 +86,7 @@ class ExciteJoints(_OnStand):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ranges.above_zero(self, *(("rate_hz",) if self.rate_hz is not None else ()))
+        ranges.above_zero(self, "rate_hz")
 
 
 def run_excite(config: ExciteJoints, run: Run) -> None:

@@ -41,8 +41,9 @@ class Training(Simulating):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = [key for key in ("num_envs", "most_behind") if getattr(self, key) is not None]
-        ranges.at_least_one(self, "steps", "checkpoint_every", "num_actors", *given)
+        ranges.at_least_one(
+            self, "steps", "checkpoint_every", "num_actors", "num_envs", "most_behind"
+        )
 
 
 def collectors_of(config: Training, run: Run) -> CollectorsConfig | None:

@@ -1,5 +1,5 @@
 """Ranges of settings, checked where a settings dataclass is made: every wrong one is named with its
-value."""
+value; None, what a setting may be left as, is never wrong."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def _check(
     settings: object, names: tuple[str, ...], words: str, right: Callable[[Any], bool]
 ) -> None:
     for name in names:
-        given = getattr(settings, name)
+        if (given := getattr(settings, name)) is None:
+            continue
         values = given if isinstance(given, tuple) else (given,)
         if not values or not all(
             isinstance(value, int | float) and right(value) for value in values

@@ -133,9 +133,7 @@ class Description:
     imu: Place | None = None
 
     def __post_init__(self) -> None:
-        ranges.above_zero(self, "control_rate_hz")
-        if self.physics_rate_hz is not None:
-            ranges.above_zero(self, "physics_rate_hz")
+        ranges.above_zero(self, "control_rate_hz", "physics_rate_hz")
         if isinstance(self.drives, str) and self.drives != MODEL:
             raise ValueError(f"drives must be '{MODEL}' or a mapping, got {self.drives!r}")
 

@@ -67,10 +67,8 @@ class JointPhysics:
     offset: float = 0.0
 
     def __post_init__(self) -> None:
-        names = ("armature", "damping", "friction_loss", "kd")
-        ranges.not_negative(self, *(name for name in names if getattr(self, name) is not None))
-        if self.kp is not None:
-            ranges.above_zero(self, "kp")
+        ranges.not_negative(self, "armature", "damping", "friction_loss", "kd")
+        ranges.above_zero(self, "kp")
 
 
 @dataclass(frozen=True)
@@ -125,9 +123,7 @@ class PhysicsConfig:
                 if len(pair) != 2 or not 0.0 <= pair[0] <= pair[1] < math.inf:
                     words = f"{name} must be two numbers, 0 <= low <= high, or null"
                     raise ValueError(f"{words}, got {list(pair)}")
-        for name in ("friction", "contact_s", "physics_rate_hz"):
-            if getattr(self, name) is not None:
-                ranges.above_zero(self, name)
+        ranges.above_zero(self, "friction", "contact_s", "physics_rate_hz")
         if self.payload == (0.0, 0.0):
             object.__setattr__(self, "payload", None)
 

@@ -12,7 +12,7 @@ from typing import Any
 from mocap_data.errors import InputError
 from mocap_data.files import locked, write_json
 from mocap_data.outside import read_json_object
-from npmp import plugins
+from npmp import plugins, ranges
 from npmp.settings import from_mapping
 from npmp.training.tables import as_number, read_table
 
@@ -48,10 +48,8 @@ class Launcher:
     def __post_init__(self) -> None:
         if self.kind not in ("local", "ray"):
             raise ValueError(f"no launcher {self.kind!r}; there are: local, ray")
-        for name, least in (("cores", 1), ("jobs", 1), ("retries", 0), ("gpus", 0)):
-            value = getattr(self, name)
-            if value is not None and value < least:
-                raise ValueError(f"{name} must be at least {least}, got {value}")
+        ranges.at_least_one(self, "cores", "jobs")
+        ranges.not_negative(self, "retries", "gpus")
         if self.kind == "local" and (self.gpus or self.resources):
             raise ValueError("gpus and resources are of hydra/launcher=ray")
         _refuse_unprintable(self.score or "")

@@ -73,13 +73,11 @@ class WalkConfig(CommandConfig, CourseConfig, SteppingConfig, GroundConfig, MapC
     def __post_init__(self) -> None:
         for part in (CommandConfig, CourseConfig, SteppingConfig, GroundConfig, MapConfig):
             part.__post_init__(self)
-        ranges.above_zero(self, "phi", "episode_s", "tilt_limit_deg")
+        ranges.above_zero(self, "phi", "episode_s", "tilt_limit_deg", "clock_s")
         ranges.share(self, "reference_starts")
         ranges.not_negative(self, "start_tilt_deg", "start_speed_mps")
         if not 0.0 <= self.velocity_filter < 1.0:
             raise ValueError(f"velocity_filter must lie in [0, 1), got {self.velocity_filter}")
-        if self.clock_s is not None:
-            ranges.above_zero(self, "clock_s")
         if self.tilt_limit_deg >= 180.0:
             raise ValueError(f"tilt_limit_deg must be below 180, got {self.tilt_limit_deg}")
         if self.may_touch not in MAY_TOUCH:

@@ -47,9 +47,7 @@ class CollectorsConfig:
     most_behind: int | None = None
 
     def __post_init__(self) -> None:
-        ranges.at_least_one(
-            self, "number", *(["most_behind"] if self.most_behind is not None else [])
-        )
+        ranges.at_least_one(self, "number", "most_behind")
         if self.kind not in KINDS:
             raise InputError(f"no actors '{self.kind}'; there are: {', '.join(KINDS)}")
 

@@ -129,11 +129,9 @@ class ModelBasedConfig:
             "warmup_steps", "policy_updates", "policy_batch", "horizon",
         )  # fmt: skip
         ranges.pairs(self, "model_lr", "policy_lr", "horizon", "action_noise", "beta")
-        ranges.above_zero(self, "model_lr", "policy_lr", "beta_ramp")
+        ranges.above_zero(self, "model_lr", "policy_lr", "beta_ramp", "episode_s")
         ranges.not_negative(self, "warmup_updates", "action_noise", "beta", "posture")
         ranges.share(self, "ema", "fresh_starts")
-        if self.episode_s is not None:
-            ranges.above_zero(self, "episode_s")
         if min(self.replay_steps - 1, self.warmup_steps) <= WINDOW:
             raise ValueError(
                 f"replay_steps ({self.replay_steps}) and warmup_steps ({self.warmup_steps}) must "

@@ -59,8 +59,7 @@ class RunSettings:
         if not isinstance(self.algo, tuple(self.algorithms.values())):
             names = ", ".join(kind.__name__ for kind in self.algorithms.values())
             raise ValueError(f"algo must be one of {names}; got {type(self.algo).__name__}")
-        number = () if self.num_envs is None else ("num_envs",)
-        ranges.at_least_one(self, *number, "steps", "evaluate_every", "checkpoint_every")
+        ranges.at_least_one(self, "num_envs", "steps", "evaluate_every", "checkpoint_every")
         loggers.check(self.logger)
 
     @property

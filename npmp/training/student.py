@@ -73,8 +73,7 @@ class StudentConfig:
         ranges.share(self, "ema", "taught")
         ranges.not_negative(self, "action_noise", "rejoin_rate", "beta", "anchor")
         ranges.pairs(self, "lr")
-        given = [name for name in ("episode_s", "outlier_rad") if getattr(self, name) is not None]
-        ranges.above_zero(self, "lr", *given)
+        ranges.above_zero(self, "lr", "episode_s", "outlier_rad")
         if (share := self.anchor * max(self.lr)) > 1.0:
             raise ValueError(f"anchor times lr must be at most 1, got {share:g}")
 

@@ -112,7 +112,7 @@ GOOD, KILLED, GONE, WRONG = (
             "hydra.launcher.jobs=two",
             "hydra.launcher.jobs must be a whole number or null, got 'two'",
         ),
-        ("hydra.launcher.cores=0", "hydra.launcher: cores must be at least 1, got 0"),
+        ("hydra.launcher.cores=0", "cores must be a whole number of at least 1, got 0"),
         ("hydra.launcher.nodes=2", "hydra.launcher has no setting 'nodes'; did you mean 'cores'?"),
         ("hydra/sweeper=optuna", "there are no sweepers"),
         ("stepz=3", "npmp imitate has no setting 'stepz'; did you mean 'steps'?"),
