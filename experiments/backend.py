@@ -9,7 +9,7 @@ from typing import Any
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
-from npmp import actuators, modules, policies, robots
+from npmp import actuators, modules, policies
 from npmp.envs import load_motions
 from npmp.envs.robot_batch import RobotBatchConfig, Wired
 from npmp.evaluation.module import within
@@ -51,11 +51,8 @@ def policy_of(
     fit or cannot be read."""
     folder = policies.find(str(config.policy))
     policy = HighLevelPolicy.load(folder, device=run.device)
-    found = (
-        find_module(folder, policy.contract.module_sha256)
-        if config.module is None
-        else modules.find(config.module)
-    )
+    own = policy.contract.module_sha256
+    found = find_module(folder, own) if config.module is None else modules.find(config.module)
     policy.check_module(found)
     skill = SkillModule.load(found, run.device)
     skill.check_robot(robot)
@@ -122,13 +119,3 @@ def judged_by(
         "randomization": run.chosen["randomization"],
         "versions": versions(),
     }
-
-
-def place_of(config: Simulating, run: Run) -> dict[str, Any]:
-    """Where environments compute, as `TaskEnv` takes it."""
-    return {"device": run.device, "num_threads": run.threads}
-
-
-def robot_of(config: Simulating) -> Robot:
-    """The robot that `robot` names."""
-    return robots.load(config.robot)

@@ -77,12 +77,6 @@ def command_of(name: str) -> Any:
     return getattr(importlib.import_module(f"npmp.experiments.{module}"), attribute or "main")
 
 
-def job_of(name: str, *given: str) -> Any:
-    """The `compose.Job` of a command line, for what needs its settings without running it."""
-    (job,) = command_of(name).jobs(given)
-    return job
-
-
 def named(arguments: Sequence[str]) -> tuple[str, list[str]]:
     """The command that arguments name, and the rest of them.
 

@@ -64,6 +64,11 @@ class Run:
     begin: Callable[[], None] = field(default=lambda: None, compare=False, repr=False)
 
     @property
+    def place(self) -> dict[str, Any]:
+        """Where environments compute, as `TaskEnv` takes it."""
+        return {"device": self.device, "num_threads": self.threads}
+
+    @property
     def folder(self) -> Path:
         """`out` of a command that always has one. Raises InputError where it has none."""
         if self.out is None:

@@ -127,10 +127,8 @@ def compose(verb: str, keys: type, given: Given, *, variant: Given = ()) -> Job:
     values = defaults(keys)
     robot = _unquoted(last.get("robot", str(stored.get("robot", values.get("robot", "")))))
     # policies are judged and filmed under the pushes of their training
-    judged = (
-        verb in ("evaluate", "render", "deploy export") and last.get("policy", "null") != "null"
-    )
-    trained = {"reuse"} if judged else set()
+    judges = verb in ("evaluate", "render", "deploy export")
+    trained = {"reuse"} if judges and last.get("policy", "null") != "null" else set()
     words = {verb, *verb.split(), Path(robot).name, str(names.get("algo")), *trained}
     for name, choice in names.items():
         values[name] = None if choice is None else group_values(verb, name, choice, words)

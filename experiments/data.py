@@ -48,10 +48,8 @@ def show_list(config: ListData, run: Run) -> None:
         there, files = catalog.state_of(entry)
         state = "yes" if there == files else f"{there} of {files} files" if there else "no"
         rows.append((entry.name, entry.what, entry.licence, entry.megabytes, state))
-    columns, title = (
-        ("name", "what", "licence", "MB", "in the cache"),
-        "recordings to fetch with npmp data fetch NAME",
-    )
+    columns = ("name", "what", "licence", "MB", "in the cache")
+    title = "recordings to fetch with npmp data fetch NAME"
     show_table(columns, rows, right=("MB",), title=title, title_justify="left")
     say(f"cache: {catalog.cache_folder() / 'data'} (NPMP_CACHE names another)")
 

@@ -11,7 +11,7 @@ from typing import Any
 from mocap_data import MotionSet
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
-from npmp import ranges, report
+from npmp import ranges, report, robots
 from npmp.evaluation.module import evaluate_module
 from npmp.evaluation.policy import PolicyEvaluationConfig, evaluate_policy, task_for
 from npmp.experiments.backend import (
@@ -20,9 +20,7 @@ from npmp.experiments.backend import (
     module_of,
     motions_of,
     note_other_drives,
-    place_of,
     policy_of,
-    robot_of,
 )
 from npmp.experiments.command import Run, Verb, made_by, refuse_idle
 from npmp.experiments.compose import group
@@ -106,13 +104,12 @@ def run_module(config: Evaluate, run: Run) -> None:
     for key, what in (("module", "a skill module"), ("data", "the motion dataset, HDF5")):
         if getattr(config, key) is None:
             raise InputError(f"npmp evaluate needs {key}=... ({what}), or policy=...")
-    robot, split = robot_of(config), config.split
+    robot, split = robots.load(config.robot), config.split
     module, skill, like = module_of(config, run, robot)
     skill.check_encoder(robot)
     limits = {"max_speed": config.max_speed, "max_foot_height": config.max_foot_height}
     motions = motions_of(config.data, robot, split=split, **limits)
     assert motions is not None and config.data is not None  # for the type checker
-    place = place_of(config, run)
     run.begin()
     result: dict[str, Any] = {"module": module.name, "data": config.data.name, "split": split}
     result |= {key: value for key, value in limits.items() if value is not None}
@@ -124,7 +121,7 @@ def run_module(config: Evaluate, run: Run) -> None:
         like=like,
         starts=config.starts,
         seed=run.seed,
-        device=place["device"],
+        device=run.device,
         threads=run.threads,
     )
     result |= {
@@ -150,7 +147,7 @@ def run_module(config: Evaluate, run: Run) -> None:
 
 def run_policy(config: Evaluate, run: Run) -> None:
     """A policy at a task: evaluation.json, report.html and a line."""
-    robot = robot_of(config)
+    robot = robots.load(config.robot)
     folder, policy, module, skill, like = policy_of(config, run, robot)
     limits = {"max_speed": config.max_speed, "max_foot_height": config.max_foot_height}
     motions = motions_of(config.data, robot, split=config.split, **limits)
@@ -163,7 +160,7 @@ def run_policy(config: Evaluate, run: Run) -> None:
         like,
         motions=motions,
         seed=run.seed,
-        **place_of(config, run),
+        **run.place,
     )
     run.begin()
     result: dict[str, Any] = {
@@ -176,9 +173,7 @@ def run_policy(config: Evaluate, run: Run) -> None:
     made = made_by(run) | {"training": policy.contract.training}
     policy_page.judged(run.folder / "report.html", found.task, result, found.trial, made)
     known = policy.contract.command_range
-    for name, (low, high), (least, most) in zip(
-        found.task.inputs, found.task.inputs.values(), known
-    ):
+    for (name, (low, high)), (least, most) in zip(found.task.inputs.items(), known):
         if low < least or high > most:
             say(f"{name} from {low:g} to {high:g}: the policy was trained in {least:g} to {most:g}")
     shown = ", ".join(f"{name} {result[name]:.3f}" for name in found.task.judged if name in result)

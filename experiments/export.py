@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from npmp import tasks
+from npmp import robots, tasks
 from npmp.artifact import sha256
 from npmp.deploy.bundle import FEWEST_STEPS
 from npmp.deploy.export import export
 from npmp.deploy.onnx_policy import check_parity
 from npmp.envs import TaskEnv
-from npmp.experiments.backend import Simulating, policy_of, robot_of
+from npmp.experiments.backend import Simulating, policy_of
 from npmp.experiments.command import Run, Verb
 from npmp.experiments.compose import group
 from npmp.experiments.terminal import say
@@ -46,7 +46,7 @@ class ExportPolicy(Simulating):
 
 def run(config: ExportPolicy, run: Run) -> None:
     """Write the bundle, with a rollout at the policy's own task."""
-    robot = robot_of(config)
+    robot = robots.load(config.robot)
     folder, policy, module, skill, like = policy_of(config, run, robot)
     own = policy.contract
     kind: Any = tasks.find(own.task)

@@ -3,7 +3,6 @@ conf/ has."""
 
 from __future__ import annotations
 
-import functools
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +71,17 @@ def schema_of(verb: str, group: str, name: str) -> Any:
         from npmp import tasks
 
         return tasks.find(task_of(name)).config_type
-    return _schemas()[group]
+    from npmp.envs.robot_batch import RobotBatchConfig
+    from npmp.evaluation.suite import Scenario
+    from npmp.nets import NetConfig
+    from npmp.nets.high_level import HighLevelConfig
+
+    return {
+        "net": NetConfig,
+        "high_level": HighLevelConfig,
+        "randomization": RobotBatchConfig,
+        "scenario": dict[str, Scenario],
+    }[group]
 
 
 def task_of(name: str) -> str:
@@ -90,18 +99,3 @@ def _algorithms(verb: str) -> dict[str, type]:
     from npmp.training.reuse import REUSE_ALGORITHMS
 
     return dict(REUSE_ALGORITHMS)
-
-
-@functools.cache
-def _schemas() -> dict[str, Any]:
-    from npmp.envs.robot_batch import RobotBatchConfig
-    from npmp.evaluation.suite import Scenario
-    from npmp.nets import NetConfig
-    from npmp.nets.high_level import HighLevelConfig
-
-    return {
-        "net": NetConfig,
-        "high_level": HighLevelConfig,
-        "randomization": RobotBatchConfig,
-        "scenario": dict[str, Scenario],
-    }

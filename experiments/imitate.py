@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from npmp import modules, ranges
+from npmp import modules, ranges, robots
 from npmp.envs import load_motions
 from npmp.envs.reference import MIN_FRAMES
-from npmp.experiments.backend import place_of, robot_of, robots_config_of
+from npmp.experiments.backend import robots_config_of
 from npmp.experiments.command import Run, Verb
 from npmp.experiments.compose import group
 from npmp.experiments.terminal import say
@@ -82,7 +82,7 @@ def settings_of(config: ImitateKeys, run: Run) -> ImitationSettings:
         checkpoint_every=config.checkpoint_every,
         collectors=collectors_of(config, run),
         logger=config.logger,
-        **place_of(config, run),
+        **run.place,
     )
     settings.check_sizes()
     return settings
@@ -90,7 +90,7 @@ def settings_of(config: ImitateKeys, run: Run) -> ImitationSettings:
 
 def inputs(config: ImitateKeys, run: Run) -> dict[str, Any]:
     """The arguments of `train_module` that a run's settings ask for."""
-    settings, robot = settings_of(config, run), robot_of(config)
+    settings, robot = settings_of(config, run), robots.load(config.robot)
     motions = load_motions(config.data, robot, config.split)
     return {
         "motions": motions,
@@ -120,7 +120,7 @@ def check(config: ImitateKeys, run: Run) -> None:
     """Raise InputError for settings that `run` would refuse, as far as they tell without the
     data."""
     settings_of(config, run)
-    robot_of(config)
+    robots.load(config.robot)
 
 
 main = Verb("imitate", ImitateKeys, run, protect="checkpoints", check=check)

@@ -21,15 +21,7 @@ from mocap_data.synthetic import demo_clips
 from npmp import films, ranges, robots, tasks
 from npmp.envs import TaskEnv, load_motions
 from npmp.evaluation.rollouts import read_rollouts
-from npmp.experiments.backend import (
-    Simulating,
-    module_of,
-    motions_of,
-    note_other_drives,
-    place_of,
-    policy_of,
-    robot_of,
-)
+from npmp.experiments.backend import Simulating, module_of, motions_of, note_other_drives, policy_of
 from npmp.experiments.command import Run, Verb
 from npmp.experiments.compose import compose, group, split
 from npmp.experiments.groups import task_of
@@ -112,8 +104,7 @@ class Render(Simulating, Reading):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given = [key for key in ("seconds", "max_mb", "distance") if getattr(self, key) is not None]
-        ranges.above_zero(self, "fps", *given)
+        ranges.above_zero(self, "fps", "seconds", "max_mb", "distance")
         if not all(64 <= pixels <= 4096 and pixels % 2 == 0 for pixels in self.size):
             raise ValueError(
                 f"size must be [width,height], even numbers from 64 to 4096, got {list(self.size)}"
@@ -183,7 +174,7 @@ def shot_of(config: Render, run: Run) -> Shot:
         raise InputError(
             "npmp render needs something to film: policy=, module= and data=, data=, or rollouts="
         )
-    shot, title = SUBJECTS[given[0]](config, run, robot_of(config))
+    shot, title = SUBJECTS[given[0]](config, run, robots.load(config.robot))
     view = View(
         config.camera, azimuth=config.azimuth, elevation=config.elevation, distance=config.distance
     )
@@ -200,7 +191,7 @@ def of_policy(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     motions = motions_of(config.data, robot)
     task = kind(robot, kind.resolve(config.task, motions, policy.contract.input_settings), motions)
     note_other_drives(policy.contract.training, config.actuator)
-    env = TaskEnv(task, 1, robots=like, seed=run.seed, **place_of(config, run))
+    env = TaskEnv(task, 1, robots=like, seed=run.seed, **run.place)
     shot, fell = films.of_policy(
         PolicyActor(policy, skill),
         env,
@@ -219,8 +210,8 @@ def of_module(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     [motion] = motions.motions
     folder, skill, like = module_of(config, run, robot)
     skill.check_encoder(robot)
-    task, place = Imitation(robot, motions=motions), place_of(config, run)
-    env = TaskEnv(task, 1, robots=like, seed=run.seed, **place)
+    task = Imitation(robot, motions=motions)
+    env = TaskEnv(task, 1, robots=like, seed=run.seed, **run.place)
     shot, lost = films.of_module(skill, env, motion, recording_of(config, robot, motion))
     if lost is not None:
         say(f"the robot lost the motion after {lost:.1f} s, where the film ends")

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from mocap_data.errors import InputError
-from npmp import modules, policies, ranges, tasks
-from npmp.experiments.backend import motions_of, place_of, robot_of, robots_config_of
+from npmp import modules, policies, ranges, robots, tasks
+from npmp.experiments.backend import motions_of, robots_config_of
 from npmp.experiments.command import Run, Verb
 from npmp.experiments.compose import group
 from npmp.experiments.groups import task_of
@@ -92,7 +92,7 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
     """
     kind: Any = tasks.find(task_of(str(run.chosen["task"])))
     check_task(kind)
-    robot, module = robot_of(config), modules.find(config.module)
+    robot, module = robots.load(config.robot), modules.find(config.module)
     skill = SkillModule.load(module)
     skill.check_robot(robot)
     motions = motions_of(config.data, robot, split=config.split)
@@ -122,7 +122,7 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
         checkpoint_every=config.checkpoint_every,
         collectors=collectors_of(config, run),
         logger=config.logger,
-        **place_of(config, run),
+        **run.place,
     )
     settings.check_sizes()
     return {

@@ -86,18 +86,18 @@ def _row(name: str) -> tuple[str, ...]:
 def run_check(config: CheckRobot, run: Run) -> int:
     """2 where a robot fails its checks."""
     robot = robots.load(config.target)
-    return report_checks(robot.name, check_robot(robot))
+    return USER_ERROR if report_checks(robot.name, check_robot(robot)) else OK
 
 
-def report_checks(name: str, checks: Sequence[Check]) -> int:
-    """Print the contract, clause by clause; 2 where one fails."""
+def report_checks(name: str, checks: Sequence[Check]) -> list[str]:
+    """Print the contract, clause by clause. Returns the clauses that fail."""
     signs = {True: Text("ok", "green"), False: Text("FAILS", "red")}
     rows = [(clause.name, signs[clause.passed], clause.detail) for clause in checks]
     show_table(("check", "", "numbers"), rows, **LOOK)
     failed = [clause.name for clause in checks if not clause.passed]
     rest = f"; failing: {', '.join(failed)}" if failed else "."
     say(f"{name}: {len(checks) - len(failed)} of {len(checks)} checks hold{rest}")
-    return USER_ERROR if failed else OK
+    return failed
 
 
 def run_add(config: AddRobot, run: Run) -> int:
@@ -114,28 +114,25 @@ def run_add(config: AddRobot, run: Run) -> int:
         raise InputError(
             f"'{proposal.name}' is a robot of this package; give the new one another name="
         )
-    folder = out or Path("robots") / proposal.name
+    usual = Path("robots") / proposal.name
+    folder = out or usual
     file = folder / "robot.yaml"
     proposal.write(file, replace=config.replace)
     signs = {True: Text("guess", "yellow"), False: Text("found", "green")}
     rows = [(f.topic, signs[bool(f.guessed)], f.value, f.guessed) for f in proposal.findings]
     show_table(("looked for", "", "result", "guessed, look at it"), rows, **LOOK)
-    code = report_checks(proposal.name, proposal.checks)
-    failed = [clause.name for clause in proposal.checks if not clause.passed]
-    shown = (
-        proposal.name if folder.resolve() == (Path("robots") / proposal.name).resolve() else folder
-    )
-    if failed:
+    shown = proposal.name if folder.resolve() == usual.resolve() else folder
+    if failed := report_checks(proposal.name, proposal.checks):
         count = f"{len(failed)} check{'s' * (len(failed) > 1)} failed ({', '.join(failed)})"
         say(f"wrote {file}, but {count}: {what_to_edit(failed)}, then npmp robots check {shown}")
-        return code
+        return USER_ERROR
     guessed = sum("# guessed" in line for line in proposal.text.splitlines())
     say(
         f"wrote {file}; {guessed} lines are marked guessed: look at them, then npmp robots "
         f"check {shown}"
     )
     say(f"use it: npmp retarget robot={shown} source=... out=motions.h5")
-    return code
+    return OK
 
 
 _common: Any = {"out": "optional_folder", "torch": False}

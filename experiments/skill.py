@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from mocap_data.files import write_json
-from npmp import analysis, ranges
+from npmp import analysis, ranges, robots
 from npmp.analysis.latents import ACTIVE_NATS
 from npmp.analysis.wandering import summarize, write_motions
-from npmp.experiments.backend import Simulating, module_of, motions_of, robot_of
+from npmp.experiments.backend import Simulating, module_of, motions_of
 from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.inspect import show, show_records, text
 from npmp.experiments.terminal import say, show_table
@@ -80,7 +80,7 @@ class WanderModule(_OfModule):
 
 def run_info(config: ModuleInfo, run: Run) -> None:
     """The module's own words, and with data= what its latents carry."""
-    name, robot = Path(config.module).name, robot_of(config)
+    name, robot = Path(config.module).name, robots.load(config.robot)
     _, _, like = module_of(config, run, robot)
     motions = motions_of(config.data, robot, split=config.split)
     figures = {"module": name} | analysis.describe(config.module)
@@ -116,7 +116,7 @@ def run_info(config: ModuleInfo, run: Run) -> None:
 
 def run_wander(config: WanderModule, run: Run) -> None:
     """Robots on latents of the prior and on white noise."""
-    name, robot = Path(config.module).name, robot_of(config)
+    name, robot = Path(config.module).name, robots.load(config.robot)
     _, _, like = module_of(config, run, robot)
     motions = motions_of(config.data, robot, split=config.split)
     trials = analysis.wander(

@@ -9,7 +9,7 @@ from typing import Any
 
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
-from npmp import ranges
+from npmp import ranges, robots
 from npmp.evaluation.policy import teacher_of
 from npmp.evaluation.suite import (
     FlagConfig,
@@ -21,14 +21,7 @@ from npmp.evaluation.suite import (
     run_scenario,
     setting_of,
 )
-from npmp.experiments.backend import (
-    Simulating,
-    judged_by,
-    note_other_drives,
-    place_of,
-    policy_of,
-    robot_of,
-)
+from npmp.experiments.backend import Simulating, judged_by, note_other_drives, policy_of
 from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.compose import group
 from npmp.experiments.groups import task_of
@@ -87,21 +80,18 @@ def run(config: Suite, run: Run) -> int:
     """Try all scenarios, write the files, say which passed."""
     if task_of(str(run.chosen["task"])) != Walk.name:
         raise InputError(f"npmp evaluate suite is for task=walk, not for {run.chosen['task']}")
-    robot, success = robot_of(config), config.success
+    robot, success, helper = robots.load(config.robot), config.success, config.recovery
     folder, policy, module, skill, like = policy_of(config, run, robot)
     policy.check_task(Walk)
     within = as_command_range(policy.contract.command_range)
     base = Walk.resolve(config.task, None, policy.contract.input_settings)
     note_other_drives(policy.contract.training, config.actuator)
     asked = [config.scenarios] if isinstance(config.scenarios, str) else config.scenarios
-    scenarios = chosen(config.scenario, asked, recovers=config.recovery is not None)
-    recovery = (
-        None if config.recovery is None else load_recovery(config.recovery, robot, run.device)
-    )
+    scenarios = chosen(config.scenario, asked, recovers=helper is not None)
+    recovery = None if helper is None else load_recovery(helper, robot, run.device)
     settings = {
         name: setting_of(name, scenario, base, like, within) for name, scenario in scenarios.items()
     }
-    place = place_of(config, run)
     run.begin()
     actor, outcomes = PolicyActor(policy, skill), dict[str, ScenarioResult]()
     with progress_bar() as bar:
@@ -114,14 +104,14 @@ def run(config: Suite, run: Run) -> int:
                 trials=config.trials,
                 seed=run.seed,
                 recovery=recovery,
-                **place,
+                **run.place,
             )
     rows = [{"name": name, **outcome.row} for name, outcome in outcomes.items()]
     result: dict[str, Any] = {
         **judged_by(config, run, folder, module, robot),
         "trials": config.trials,
         "command_range": within,
-        "recovery": None if config.recovery is None else Path(config.recovery).name,
+        "recovery": None if helper is None else Path(helper).name,
         "success": asdict(success),
         "passed": all(row["passed"] for row in rows),
         "scenarios": rows,

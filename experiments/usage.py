@@ -41,11 +41,8 @@ def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
         f" {key.upper()}" if key[-1] != "*" else f" {key[:-1].upper()} ..."
         for key in command.positional
     )
-    lines = [
-        *_wrap(f"npmp {name}: {_about(keys)}"),
-        "",
-        f"usage: npmp {name}{places} key=value ...",
-    ]
+    usage = f"usage: npmp {name}{places} key=value ..."
+    lines = [*_wrap(f"npmp {name}: {_about(keys)}"), "", usage]
     if examples := _examples(keys):
         lines += ["", "examples:", *(f"  {example}" for example in examples)]
     about, chosen = help_of(keys), dict(compose.split(given, command.positional))
@@ -58,29 +55,21 @@ def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
             continue
         listed = groups.names(name, field.name)
         preset = chosen.get(field.name, field.metadata["group"])
-        choices.append(
-            (
-                f"{field.name}={_shown(preset)}",
-                f"{about.get(field.name, '')}; one of: {', '.join(listed)}".lstrip("; "),
-            )
-        )
-        if preset in listed and field.name not in ("scenario",):
+        said = f"{about.get(field.name, '')}; one of: {', '.join(listed)}".lstrip("; ")
+        choices.append((f"{field.name}={_shown(preset)}", said))
+        if preset in listed and field.name != "scenario":
             words = {name, str(preset)}
             values = compose.group_values(name, field.name, preset, words)
             schema = groups.schema_of(name, field.name, preset)
-            inner += [
-                "",
-                f"keys of {field.name}={preset}: {_about(schema)}",
-                *_rows(_inner(field.name, schema, values)),
-            ]
+            inner += ["", f"keys of {field.name}={preset}: {_about(schema)}"]
+            inner += _rows(_inner(field.name, schema, values))
     lines += ["", "keys (??? must be given):", *_rows(rows)]
     if choices:
         lines += ["", "choices:", *_rows(choices), *inner]
     if any(tag in line for line in lines for tag in ("[P", "[R", "[D")):
         lines += ["", *_wrap(SOURCES)]
-    return "\n".join(
-        [*lines, "", f"npmp {name} --cfg job key=value ... prints all settings instead of running."]
-    )
+    lines += ["", f"npmp {name} --cfg job key=value ... prints all settings instead of running."]
+    return "\n".join(lines)
 
 
 def _settings(key: str, field: dataclasses.Field[Any], value: Any, about: str) -> list[Row]:

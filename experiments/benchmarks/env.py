@@ -7,7 +7,7 @@ from typing import Any
 
 from npmp import robots, tasks
 from npmp.experiments import imitate
-from npmp.experiments.backend import place_of, robots_config_of
+from npmp.experiments.backend import robots_config_of
 from npmp.experiments.benchmarks import motions_of, parser, settings, show
 from npmp.training.timing import bare, finished, noted
 
@@ -31,7 +31,7 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
     The robots follow the reference's joint angles and are reset where they fail, as in training.
     Blocks of the environment and of the bare physics alternate, and totals are compared.
     """
-    place, robot = place_of(config, run), robots.load(config.robot)
+    robot = robots.load(config.robot)
     env = tasks.make(
         "imitation",
         robot=robot.name,
@@ -39,7 +39,7 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
         num_envs=given.num_envs,
         seed=run.seed,
         robots_config=robots_config_of(config, config.task),
-        **place,
+        **run.place,
     )
     steps = resets = 0
     spent = physics = 0.0
@@ -76,7 +76,7 @@ def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]
         "torch_threads": config.torch_threads,
         "randomization": run.chosen["randomization"],
         "actuator": config.actuator,
-        **place,
+        **run.place,
     }
 
 

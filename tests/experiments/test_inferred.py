@@ -10,6 +10,7 @@ import pytest
 
 from mocap_data.store import MotionSet, write_motions
 from npmp.experiments import cli
+from tests.experiments.jobs import job_of
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def places(motions: MotionSet, tmp_path: Path) -> dict[str, str]:
 
 
 def robot_of(name: str, *given: str) -> str:
-    return str(cli.job_of(name, *given).values["robot"])
+    return str(job_of(name, *given).values["robot"])
 
 
 def test_module_then_data(places: dict[str, str]) -> None:
@@ -42,6 +43,6 @@ def test_what_cannot_be_read_is_left_to_the_command(tmp_path: Path) -> None:
 
 def test_a_policy_is_judged_at_its_own_task_under_the_pushes_of_its_training() -> None:
     given = ("policy=op3_walk", "randomization=paper")
-    job = cli.job_of("evaluate", *given)
+    job = job_of("evaluate", *given)
     assert job.chosen["task"] == "walk" and job.config.randomization.pushes.force == 10.0
-    assert cli.job_of("evaluate", *given, "task=path").chosen["task"] == "path"
+    assert job_of("evaluate", *given, "task=path").chosen["task"] == "path"

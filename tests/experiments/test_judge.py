@@ -15,6 +15,7 @@ from npmp.policy import HighLevelPolicy
 from npmp.registry import Registry
 from npmp.tasks import Dribble
 from npmp.tasks.teachers.dribbling import CommanderConfig
+from tests.experiments.jobs import job_of
 
 TINY = ["debug=tiny", "threads=1"]
 
@@ -140,7 +141,7 @@ def test_a_policy_is_judged_under_reuse_s_randomization(
     assert found["randomization"] == "paper"
     config = (tmp_path / "paper" / "config.yaml").read_text()
     assert "force: 150.0" in config
-    assert cli.job_of("evaluate", "randomization=paper").config.randomization.pushes.force == 50.0
+    assert job_of("evaluate", "randomization=paper").config.randomization.pushes.force == 50.0
     arguments = [
         f"policy={policy}",
         "task=walk",

@@ -8,10 +8,11 @@ import sys
 import pytest
 
 from npmp.experiments import cli, play
+from tests.experiments.jobs import job_of
 
 
 def cast_of(*given: str) -> tuple[play.Cast, str | None]:
-    job = cli.job_of("play", *given)
+    job = job_of("play", *given)
     return play.cast_of(job.config, job.chosen["task"])
 
 

@@ -8,20 +8,21 @@ from pathlib import Path
 import pytest
 
 from npmp.envs.robot_batch import RobotBatchConfig
-from npmp.experiments import cli, imitate
+from npmp.experiments import imitate
 from npmp.experiments.backend import robots_config_of
 from npmp.nets import NetConfig
+from tests.experiments.jobs import job_of
 
 
 @functools.cache
 def drawn(verb: str, *arguments: str) -> RobotBatchConfig:
     """Composing takes a while, and several tests ask for the same."""
     needed = {"imitate": ["data=x"], "reuse": ["module=x"]}[verb]
-    return robots_config_of(cli.job_of(verb, *needed, *arguments).config, RobotBatchConfig())
+    return robots_config_of(job_of(verb, *needed, *arguments).config, RobotBatchConfig())
 
 
 def test_published_has_the_papers_values() -> None:
-    job = cli.job_of("imitate", "experiment=published", "data=x")
+    job = job_of("imitate", "experiment=published", "data=x")
     config, algo = job.config, job.config.algo
     assert job.chosen["algo"] == "mo_vmpo"
     assert config.num_envs >= 1000 and config.steps == 3 * 10**10
@@ -36,7 +37,7 @@ def test_published_has_the_papers_values() -> None:
     assert config.task.uniform_starts == 1.0 and config.task.hold == "first_order"
     assert (
         config.randomization
-        == cli.job_of("imitate", "data=x", "randomization=paper").config.randomization
+        == job_of("imitate", "data=x", "randomization=paper").config.randomization
     )
 
 
@@ -47,7 +48,7 @@ def test_published_gives_way_to_robot_and_command_line() -> None:
         for name in ("anymal_b", "op3")
     }
     assert op3 == paper["op3"] != paper["anymal_b"]
-    job = cli.job_of(
+    job = job_of(
         "imitate",
         "experiment=published",
         "data=x",
@@ -110,9 +111,9 @@ def test_only_op3_carries_a_payload_and_all_but_pushes_is_the_same_in_reuse() ->
 
 def test_op3_walks_by_its_own_numbers() -> None:
     op3, anymal = (
-        cli.job_of("reuse", "module=x", f"robot={name}").config.task for name in ("op3", "anymal_b")
+        job_of("reuse", "module=x", f"robot={name}").config.task for name in ("op3", "anymal_b")
     )
     assert (op3.phi, op3.velocity_filter) == (0.05, 0.95)
     assert (anymal.phi, anymal.velocity_filter) == (0.5, 0.0)
     assert op3.episode_s == anymal.episode_s == 20.0
-    assert cli.job_of("reuse", "module=x", "robot=op3", "task.phi=0.2").config.task.phi == 0.2
+    assert job_of("reuse", "module=x", "robot=op3", "task.phi=0.2").config.task.phi == 0.2

@@ -21,6 +21,7 @@ from npmp.render import Shot, camera_of
 from npmp.robots import Robot
 from retarget import retarget
 from retarget.mirror import mirror
+from tests.experiments.jobs import job_of
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +35,7 @@ def data(robot: Robot, motions: MotionSet, tmp_path_factory: pytest.TempPathFact
 
 def shot(*arguments: str) -> Shot:
     """What a command line films. Raises InputError."""
-    job = cli.job_of("render", *arguments)
+    job = job_of("render", *arguments)
     run = Run("render", None, job.config.seed, "cpu", 1, given=job.given, chosen=job.chosen)
     return render.shot_of(job.config, run)
 

@@ -13,6 +13,7 @@ from npmp.experiments import cli
 from npmp.policy import HighLevelPolicy
 from npmp.tasks import Dribble
 from npmp.tasks.teachers.dribbling import CommanderConfig
+from tests.experiments.jobs import job_of
 
 TINY = ["debug=tiny", "threads=1"]
 
@@ -82,10 +83,10 @@ def test_who_passes_exits_with_zero(
 
 
 def test_the_defaults_are_the_librarys() -> None:
-    job = cli.job_of("evaluate suite", "policy=x")
+    job = job_of("evaluate suite", "policy=x")
     assert (job.config.success, job.config.flags) == (SuccessConfig(), FlagConfig())
     assert job.config.trials == 100 and job.chosen["randomization"] == "none"
-    small = cli.job_of("evaluate suite", "policy=x", "robot=op3").config
+    small = job_of("evaluate suite", "policy=x", "robot=op3").config
     strong = small.scenario["strong_push"]
     assert strong.push.force_n == 5.0 and strong.pass_mark == 0.85
     assert small.scenario["stairs_up"].task["terrain_starts"] == "uphill"

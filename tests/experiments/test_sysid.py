@@ -14,6 +14,7 @@ from npmp.actuators.actuator_log import read_stand_log
 from npmp.envs import RobotBatchConfig
 from npmp.experiments import cli
 from npmp.experiments.backend import robots_config_of
+from tests.experiments.jobs import job_of
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +71,7 @@ def test_what_is_written(fitted: Path) -> None:
 def test_the_preset_is_a_randomization(fitted: Path) -> None:
     file = fitted / "preset.yaml"
     found = json.loads((fitted / "sysid.json").read_text())["joints"]["LF_HAA"]["estimate"]
-    job = cli.job_of("imitate", f"randomization={file}", "data=x")
+    job = job_of("imitate", f"randomization={file}", "data=x")
     assert job.chosen["randomization"] == "anymal_b_identified"
     robots_config = robots_config_of(job.config, RobotBatchConfig())
     assert robots_config.physics.nominal["LF_HAA"].kp == pytest.approx(found["kp"], rel=1e-4)
@@ -106,6 +107,6 @@ def test_what_is_wrong_is_said(
 
 def test_another_file_is_no_randomization(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text("physics: {}\nrobot: x\n")
-    job = cli.job_of("imitate", f"randomization={tmp_path / 'x.yaml'}", "data=x")
+    job = job_of("imitate", f"randomization={tmp_path / 'x.yaml'}", "data=x")
     with pytest.raises(InputError, match="randomization has no setting 'robot'"):
         _ = job.config
