@@ -16,7 +16,8 @@ import mujoco
 import numpy as np
 
 from mocap_data.arrays import Array
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, one_line
+from npmp.robots.model import in_world
 from npmp.robots.robot import Robot
 from npmp.robots.symmetry import Symmetry
 
@@ -92,14 +93,12 @@ def check(robot: Robot) -> tuple[Check, ...]:
     try:
         floor, air = model_of(robot, floor=True), model_of(robot, floor=False)
     except (InputError, ValueError) as error:
-        return (Check("model", False, " ".join(str(error).split())),)
-    clauses = [
-        _compiles(robot, air),
-        _mass(robot, air),
-        _joints(robot, air),
-        _rates(robot),
-        _axes(robot, air),
-    ]
+        return (Check("model", False, one_line(error)),)
+    rates = f"control {robot.control_rate_hz:g} Hz, physics {robot.physics_rate_hz:g} Hz"
+    clauses = [_compiles(robot, air), _mass(robot, air), _joints(robot, air)]
+    # that they divide is checked where a robot is read
+    clauses.append(Check("rates", True, f"{rates}: {robot.substeps} steps each"))
+    clauses.append(_axes(robot, air))
     clauses += [mirrors(robot, air, symmetry) for symmetry in robot.symmetries.values()]
     if not robot.symmetries:
         clauses.append(Check("symmetry", True, "none given: motions cannot be mirrored"))
@@ -126,21 +125,10 @@ def _at(model: mujoco.MjModel, qpos: Array) -> mujoco.MjData:
     return data
 
 
-def _pose(model: mujoco.MjModel, data: mujoco.MjData, qpos: Array) -> None:
-    """Kinematics only, in place."""
-    data.qpos[:] = qpos
-    mujoco.mj_kinematics(model, data)
-
-
 def _feet_points(robot: Robot, data: mujoco.MjData) -> Array:
     """(F, K, 3) world positions of the feet's contact spheres."""
-    frames = [data.body(body) for body in robot.foot_bodies]
-    return np.array(
-        [
-            frame.xpos + points @ frame.xmat.reshape(3, 3).T
-            for frame, points in zip(frames, robot.foot_points, strict=True)
-        ]
-    )
+    soles = zip(robot.foot_bodies, robot.foot_points, strict=True)
+    return np.array([in_world(data, body, points) for body, points in soles])
 
 
 # --- the model
@@ -150,11 +138,7 @@ def _compiles(robot: Robot, model: mujoco.MjModel) -> Check:
     try:
         seen = robot.model(visuals=True)
     except (InputError, ValueError) as error:
-        return Check(
-            "model",
-            False,
-            f"does not compile with its visual shapes: {' '.join(str(error).split())}",
-        )
+        return Check("model", False, f"does not compile with its visual shapes: {one_line(error)}")
     joints, bodies, feet = len(robot.joint_names), len(robot.body_names), len(robot.foot_bodies)
     shapes = f"{model.ngeom} shapes that collide, {seen.ngeom} in all"
     return Check("model", True, f"{joints} joints, {bodies} bodies, {feet} feet, {shapes}")
@@ -191,12 +175,6 @@ def _joints(robot: Robot, model: mujoco.MjModel) -> Check:
     near = int(np.argmin(room))
     detail = f"nearest: {robot.joint_names[near]}, {room[near]:.2f} rad off"
     return Check("joints", bool(room[near] >= 0), f"home is within the limits; {detail}")
-
-
-def _rates(robot: Robot) -> Check:
-    """That they divide is checked where a robot is read."""
-    rates = f"control {robot.control_rate_hz:g} Hz, physics {robot.physics_rate_hz:g} Hz"
-    return Check("rates", True, f"{rates}: {robot.substeps} steps each")
 
 
 def _axes(robot: Robot, model: mujoco.MjModel) -> Check:
@@ -266,8 +244,9 @@ def mirror_error(
     data, image = mujoco.MjData(model), mujoco.MjData(model)
     worst = 0.0
     for qpos in poses:
-        _pose(model, data, qpos)
-        _pose(model, image, symmetry.mirror_qpos(qpos))
+        data.qpos[:], image.qpos[:] = qpos, symmetry.mirror_qpos(qpos)
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_kinematics(model, image)
         worst = max(worst, _distance(robot, symmetry, data, image))
     return worst
 
@@ -276,16 +255,12 @@ def _distance(robot: Robot, symmetry: Symmetry, data: mujoco.MjData, image: mujo
     turned = symmetry.mirror_body_quaternions(data.xquat[1:])
     cosine = np.clip(np.abs(np.sum(turned * image.xquat[1:], axis=-1)), 0, 1)
     here, there = _marker_points(robot, data), _marker_points(robot, image)
-    errors = [
-        np.abs(
-            image.xpos[1:] - symmetry.mirror_body_positions(data.xpos[1:], data.xquat[1:])
-        ).max(),
-        2 * np.sqrt(2 * (1 - cosine.min())) if 1 - cosine.min() > 1e-13 else 0.0,
-    ]
+    off = 1 - cosine.min()
+    bodies = symmetry.mirror_body_positions(data.xpos[1:], data.xquat[1:])
+    errors = [np.abs(image.xpos[1:] - bodies).max(), 2 * np.sqrt(2 * off) if off > 1e-13 else 0.0]
     if len(here):
-        errors.append(
-            np.abs(there - symmetry.mirror_points(here[symmetry.marker_permutation])).max()
-        )
+        markers = symmetry.mirror_points(here[symmetry.marker_permutation])
+        errors.append(np.abs(there - markers).max())
     # points of a sole may change places among themselves
     soles = symmetry.mirror_points(_feet_points(robot, data)[symmetry.foot_permutation])
     apart = np.linalg.norm(_feet_points(robot, image)[:, :, None] - soles[:, None], axis=-1)
@@ -295,10 +270,7 @@ def _distance(robot: Robot, symmetry: Symmetry, data: mujoco.MjData, image: mujo
 
 def _marker_points(robot: Robot, data: mujoco.MjData) -> Array:
     """(M, 3) [m]."""
-    points = [
-        data.body(marker.body).xpos + data.body(marker.body).xmat.reshape(3, 3) @ marker.position
-        for marker in robot.markers.values()
-    ]
+    points = [in_world(data, marker.body, marker.position) for marker in robot.markers.values()]
     return np.array(points).reshape(-1, 3)
 
 
@@ -312,10 +284,8 @@ def _markers(robot: Robot) -> Check:
     missing = {like: [n for n in group if n not in robot.markers] for like, group in groups.items()}
     like = min(missing, key=lambda like: len(missing[like]))
     count = len(robot.markers)
-    if missing[like]:
-        return Check(
-            "markers", False, f"{count}; {like} recordings want {', '.join(missing[like])}"
-        )
+    if lacking := missing[like]:
+        return Check("markers", False, f"{count}; {like} recordings want {', '.join(lacking)}")
     return Check("markers", True, f"{count}; as {like} recordings want them")
 
 

@@ -9,9 +9,8 @@ from typing import Any
 
 import mujoco
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
-from mocap_data.arrays import Array
 from mocap_data.errors import InputError, unknown
 from npmp import ranges
 from npmp.settings import from_mapping
@@ -171,8 +170,8 @@ def match_names(given: Mapping[str, Any], wanted: Iterable[str], where: str) -> 
         one_of(name, tuple(wanted), "name", where)
 
 
-def frozen(values: ArrayLike) -> Array:
-    """A read-only float64 copy."""
-    copy = np.array(values, dtype=np.float64)
+def frozen(values: ArrayLike, dtype: type = np.float64) -> NDArray[Any]:
+    """A read-only copy."""
+    copy: NDArray[Any] = np.array(values, dtype)
     copy.flags.writeable = False
     return copy

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from pathlib import Path, PurePosixPath
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, one_line
 
 PREFIX = "menagerie:"
 ROOT = "MENAGERIE_ROOT"
@@ -46,10 +46,8 @@ def locate(reference: str, folder: Path) -> Path:
     try:
         return Path(mujoco_menagerie.get(model).path()) / file
     except (mujoco_menagerie.MenagerieError, OSError) as error:
-        cause = " ".join(str(error).split())
-        raise InputError(
-            f"{reference}: {cause}; {ROOT} can name a checkout of MuJoCo Menagerie instead"
-        ) from error
+        instead = f"{ROOT} can name a checkout of MuJoCo Menagerie instead"
+        raise InputError(f"{reference}: {one_line(error)}; {instead}") from error
 
 
 def model_file(reference: str) -> Path:

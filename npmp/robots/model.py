@@ -7,8 +7,10 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import mujoco
+import numpy as np
 import numpy.typing as npt
 
+from mocap_data.arrays import Array
 from mocap_data.errors import InputError, one_line
 from npmp.robots.excess import EXPAND, places, refuse_excess
 
@@ -85,6 +87,12 @@ def compile_spec(spec: mujoco.MjSpec, path: Path) -> mujoco.MjModel:
         return spec.compile()
     except (ValueError, MemoryError) as error:
         raise InputError(f"{path}: does not compile: {one_line(error)}") from error
+
+
+def in_world(data: mujoco.MjData, body: str, points: npt.ArrayLike) -> Array:
+    """World positions (..., 3) [m] of points (..., 3) [m] given in a body's frame."""
+    frame = data.body(body)
+    return np.asarray(frame.xpos + points @ frame.xmat.reshape(3, 3).T)
 
 
 def posed(model: mujoco.MjModel, joints: npt.ArrayLike = 0.0) -> mujoco.MjData:

@@ -32,7 +32,7 @@ from npmp import plugins
 from npmp.robots.adapt import Adaptation, adapt, resolve, strip
 from npmp.robots.description import Description, frozen, match_names, one_of, read_description
 from npmp.robots.menagerie import at_hand, locate
-from npmp.robots.model import FREE, HINGE, ROOT_JOINT, compile_spec, posed, read_spec
+from npmp.robots.model import FREE, HINGE, ROOT_JOINT, compile_spec, in_world, posed, read_spec
 from npmp.robots.symmetry import Symmetry, ZeroPose, make_symmetry
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -152,9 +152,8 @@ class Robot:
             strip(spec, self.mjcf, visuals=visuals)
             adapt(spec, self.adaptation)
         spec.compiler.discardvisual = not visuals
-        for name, low, high in zip(
-            self.joint_names, self.joint_lower, self.joint_upper, strict=True
-        ):
+        limits = zip(self.joint_names, self.joint_lower, self.joint_upper, strict=True)
+        for name, low, high in limits:
             joint = spec.joint(name)
             joint.limited = mujoco.mjtLimited.mjLIMITED_TRUE
             # of the file that the joint comes from: attached models may have another
@@ -368,22 +367,12 @@ def _drives(
     return kp, -damping, upper
 
 
-def _point(data: mujoco.MjData, body: str, position: Array) -> Array:
-    """(3,) world position of a point given in a body's frame [m]."""
-    frame = data.body(body)
-    return frame.xpos + frame.xmat.reshape(3, 3) @ position
-
-
 def _standing(
     model: mujoco.MjModel, home: Array, foot_bodies: Sequence[str], radius: float, points: Array
 ) -> Array:
     """(7 + J,) qpos of the home pose at the height where the lowest foot point touches z = 0."""
-    data = posed(model, home)
-    lowest = min(
-        _point(data, foot, point)[2]
-        for foot, sole in zip(foot_bodies, points, strict=True)
-        for point in sole
-    )
+    data, soles = posed(model, home), zip(foot_bodies, points, strict=True)
+    lowest = min(in_world(data, foot, sole)[:, 2].min() for foot, sole in soles)
     return np.concatenate([[0.0, 0.0, radius - lowest, 1.0, 0.0, 0.0, 0.0], home])
 
 
@@ -395,7 +384,7 @@ def _zero_pose(
     markers: Mapping[str, Marker],
 ) -> ZeroPose:
     data = posed(model)
-    points = [_point(data, marker.body, marker.position) for marker in markers.values()]
+    points = [in_world(data, marker.body, marker.position) for marker in markers.values()]
     return ZeroPose(
         joint_names=joint_names,
         joint_axes=data.xaxis[1:].copy(),
@@ -423,20 +412,13 @@ def _model_sha256(model: mujoco.MjModel) -> str:
         # choice.
         inertia = axes @ np.diag(model.body_inertia[i]) @ axes.T
         parent = model.body(model.body_parentid[i]).name
-        figures = _figures(
-            model.body_pos[i],
-            _matrix(model.body_quat[i]),
-            model.body_mass[i],
-            model.body_ipos[i],
-            inertia,
-        )
+        frame = model.body_pos[i], _matrix(model.body_quat[i])
+        figures = _figures(*frame, model.body_mass[i], model.body_ipos[i], inertia)
         lines.append(f"body {model.body(i).name} {parent} {figures}")
     for i in range(model.njnt):
         joint = model.joint(i)
-        figures = _figures(joint.pos, joint.axis)
-        lines.append(
-            f"joint {joint.name} {model.body(joint.bodyid[0]).name} {joint.type[0]} {figures}"
-        )
+        body, figures = model.body(joint.bodyid[0]).name, _figures(joint.pos, joint.axis)
+        lines.append(f"joint {joint.name} {body} {joint.type[0]} {figures}")
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

@@ -76,9 +76,8 @@ class Symmetry:
         images = self.mirror_points(np.asarray(positions)[..., self.body_permutation, :])
         if not np.any(self.body_shifts):
             return images
-        return images - rotations.rotate(
-            self.mirror_body_quaternions(quaternions), self.body_shifts
-        )
+        turned = self.mirror_body_quaternions(quaternions)
+        return images - rotations.rotate(turned, self.body_shifts)
 
     def mirror_joints(self, joints: ArrayLike) -> Array:
         """Joint angles, velocities, targets or torques (..., J)."""
@@ -133,12 +132,6 @@ def make_symmetry(name: str, entry: SymmetryEntry, layout: ZeroPose, where: str)
     )
 
 
-def _frozen_indices(values: ArrayLike) -> Indices:
-    copy = np.array(values, dtype=np.int64)
-    copy.flags.writeable = False
-    return copy
-
-
 def _name_permutation(
     names: Sequence[str], partners: Mapping[str, str], kind: str, where: str
 ) -> Indices:
@@ -153,7 +146,7 @@ def _name_permutation(
     permutation = [list(names).index(image_of(name)) for name in names]
     if [permutation[i] for i in permutation] != list(range(len(names))):
         raise InputError(f"{where}: swapping prefixes twice does not give the {kind} names back")
-    return _frozen_indices(permutation)
+    return frozen(permutation, np.int64)
 
 
 def swapped(name: str, part: str, partner: str) -> str | None:
@@ -206,16 +199,13 @@ def _marker_permutation(
     """(M,) index of the marker that sits where each marker's image is, on the image of its body."""
     permutation = []
     bodies = np.asarray(layout.marker_bodies)
-    for name, body, position in zip(
-        layout.marker_names, bodies, layout.marker_positions, strict=True
-    ):
-        distance = np.linalg.norm(
-            layout.marker_positions - position * (1.0 - 2.0 * normal), axis=-1
-        )
+    mirrored = layout.marker_positions * (1.0 - 2.0 * normal)
+    for name, body, image in zip(layout.marker_names, bodies, mirrored, strict=True):
+        distance = np.linalg.norm(layout.marker_positions - image, axis=-1)
         images = np.flatnonzero((distance < tolerance) & (bodies == body_permutation[body]))
         if len(images) != 1:
             raise InputError(
                 f"{where}: marker '{name}' has {len(images)} mirror images; expected one"
             )
         permutation.append(images[0])
-    return _frozen_indices(permutation)
+    return frozen(permutation, np.int64)

@@ -151,10 +151,9 @@ def _slug(name: str) -> str:
 
 def _standing_keys(spec: mujoco.MjSpec) -> list[Array]:
     """qpos of keyframes that sound like standing, the best first."""
-    found = [
+    return [
         np.array(key.qpos, dtype=np.float64)
         for word in ("home", "stand", "default", "init")
         for key in spec.keys
         if word in key.name.lower()
     ]
-    return found

@@ -138,13 +138,8 @@ def _write_gains(draft: Draft, gains: Gains, factor: float) -> None:
     kd = np.where(gains.legs, _DAMPING_S * real, 2 * np.sqrt(real * gains.inertia)) - damping
     off = not gains.legs.all()
     why = "no position actuators; carries the robot's weight with 0.1 rad at the knee"
-    _write(
-        draft,
-        gains,
-        "kp",
-        kp,
-        why + f"; off the legs its load with {_SAG_RAD:g} rad, or 5 Hz" * off,
-    )
+    why += f"; off the legs its load with {_SAG_RAD:g} rad, or 5 Hz" * off
+    _write(draft, gains, "kp", kp, why)
     why = f"0.024 s times kp, less the joints' own damping of {middle:g}"
     _write(draft, gains, "kd", np.maximum(kd, 0.0), why + "; off the legs critical damping" * off)
 

@@ -23,15 +23,12 @@ def choose_rates(draft: Draft, timestep: float) -> None:
     """Control at 50 Hz or the nearest to it that divides the physics rate."""
     physics = 1.0 / timestep
     if physics < 200 or physics > 2001:
-        why = f"the model's {physics:g} Hz is unusual for legs in contact"
+        draft.why["physics_rate_hz"] = f"the model's {physics:g} Hz is unusual for legs in contact"
         draft.content["physics_rate_hz"] = physics = 500.0
-        draft.why["physics_rate_hz"] = why
     control = physics / max(1, round(physics / 50))
     draft.content["control_rate_hz"] = round(control, 9)
-    why = (
-        "50 Hz, as ANYmal" if abs(control - 50) < 1e-6 else "nearest to 50 Hz that divides physics"
-    )
-    draft.why["control_rate_hz"] = why
+    near = "nearest to 50 Hz that divides physics"
+    why = draft.why["control_rate_hz"] = "50 Hz, as ANYmal" if abs(control - 50) < 1e-6 else near
     draft.note("rates", f"control {control:g} Hz, physics {physics:g} Hz", why)
 
 
