@@ -58,17 +58,15 @@ class BatchSim:
         self._state = torch.from_numpy(self.batch.state)
         self._initial = self._state[:1].clone()
         # (n, nsensordata) live, read only
-        self.sensordata = (
-            self.batch.bind("sensordata") if model.nsensordata else np.zeros((num_envs, 0))
-        )
+        none = np.zeros((num_envs, 0))
+        self.sensordata = self.batch.bind("sensordata") if model.nsensordata else none
         # (n, nv) live, read only; from the next step on
         self._drive_forces = self.batch.bind("qfrc_actuator")
         self._warnings = self.batch.warning  # (n, kinds, 2): last info and count, live
         self._course = torch.zeros(num_envs, self.substeps, model.nu, dtype=torch.float64)
         # share of the way to the new controls at each physics step of a first-order hold
-        self._share = (
-            torch.arange(1, self.substeps + 1, dtype=torch.float64) / self.substeps
-        ).view(1, -1, 1)
+        steps = torch.arange(1, self.substeps + 1, dtype=torch.float64)
+        self._share = (steps / self.substeps).view(1, -1, 1)
 
     def set_state(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         """Place simulations ids (k,) int64 at qpos (k, nq), qvel (k, nv), with every internal state
@@ -143,12 +141,8 @@ class BatchSim:
 
     def warnings(self, i: int) -> list[str]:
         """MuJoCo's names of what it warned of in simulation i's last step, e.g. "BADQACC"."""
-        kinds = range(int(mujoco.mjtWarning.mjNWARNING))
-        return [
-            mujoco.mjtWarning(k).name.removeprefix("mjWARN_")
-            for k in kinds
-            if self._warnings[i, k, 1]
-        ]
+        kinds = np.flatnonzero(self._warnings[i, :, 1])
+        return [mujoco.mjtWarning(int(k)).name.removeprefix("mjWARN_") for k in kinds]
 
     def sensor(self, name: str) -> Tensor:
         """A copy of a sensor's readings, (n, dim); one physics step behind the state, as `mj_step`

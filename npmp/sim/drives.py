@@ -28,10 +28,8 @@ def with_motors(model: mujoco.MjModel, armature: float = 0.0) -> mujoco.MjModel:
     model.dof_damping[driven], model.dof_frictionloss[driven] = 0.0, 0.0
     if armature:
         model.dof_armature[driven] = armature
-    model.actuator_gaintype[:], model.actuator_biastype[:] = (
-        mujoco.mjtGain.mjGAIN_FIXED,
-        mujoco.mjtBias.mjBIAS_NONE,
-    )
+    model.actuator_gaintype[:] = mujoco.mjtGain.mjGAIN_FIXED
+    model.actuator_biastype[:] = mujoco.mjtBias.mjBIAS_NONE
     model.actuator_gainprm[:], model.actuator_biasprm[:] = 0.0, 0.0
     model.actuator_gainprm[:, 0] = 1.0
     model.actuator_ctrllimited[:] = 0
@@ -57,11 +55,9 @@ class Drives:
         )
         # what the drives put out at most: a model that goes on from its own torque goes on from
         # what arrived
-        within = (
-            np.where(model.actuator_forcelimited, model.actuator_forcerange[:, 1], np.inf)
-            / contract.torque_scale
-        )
-        self._most = torch.from_numpy(within).float().repeat(num_envs).unsqueeze(-1)
+        most = np.where(model.actuator_forcelimited, model.actuator_forcerange[:, 1], np.inf)
+        within = torch.from_numpy(most / contract.torque_scale).float()
+        self._most = within.repeat(num_envs).unsqueeze(-1)
         # voltage and the like stay as they were in the mean
         self._others = torch.tensor(contract.input_mean[2:])
         self.latent = torch.zeros(num_envs, model.nu, law.latent_dim)
@@ -101,8 +97,7 @@ class Drives:
             self._start(inputs, error, speed)
         torque, current, self._memory = self._law.step_with_current(inputs, self._memory)
         if self._law.recursive:
-            latest = self._memory.kept[:, -1:]
-            torch.minimum(torch.maximum(latest, -self._most, out=latest), self._most, out=latest)
+            self._memory.kept[:, -1:].clamp_(-self._most, self._most)
         if current is not None:
             self._squares += current.view(self._shape).square()
             self._steps += 1
@@ -111,9 +106,8 @@ class Drives:
     def _start(self, inputs: Tensor, error: Tensor, speed: Tensor) -> None:
         rows = self._fresh.repeat_interleave(self._shape[1])
         stiffness, damping, offset = self._law.contract.baseline
-        first = self._law.begin(
-            inputs[rows], stiffness * error[rows] - damping * speed[rows] + offset
-        )
+        torque = stiffness * error[rows] - damping * speed[rows] + offset
+        first = self._law.begin(inputs[rows], torque)
         if self._law.recursive:
             first = first._replace(kept=first.kept.clamp(-self._most[rows], self._most[rows]))
         first = first._replace(latent=self.latent.flatten(0, 1)[rows])

@@ -13,6 +13,7 @@ import copy
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -325,15 +326,11 @@ class PhysicsRandomizer:
     def _has(self, kind: str) -> bool:
         """Whether the robot's model has any of what a spread scales, so that scaling it changes
         something."""
-        model = self._sim.model
-        for name, at, of in _SCALED:
-            if of == kind:
-                values = (
-                    getattr(model, name)[6:] if name.startswith("dof") else getattr(model, name)
-                )
-                if (values if at is None else values[:, at]).any():
-                    return True
-        return False
+        return any(
+            _component(getattr(self._sim.model, name), at)[6 * name.startswith("dof") :].any()
+            for name, at, of in _SCALED
+            if of == kind
+        )
 
     @property
     def size(self) -> int:
@@ -365,9 +362,8 @@ class PhysicsRandomizer:
             raise ValueError(f"{unit.shape[1]} numbers of drawn physics do not fit {self.size}")
         self.unit[ids] = unit
         if c.joint_offset > 0:
-            self.joint_offset[ids] = (
-                self._offset + c.joint_offset * unit[:, self.columns["joint_offset"]].float()
-            )
+            drawn = unit[:, self.columns["joint_offset"]].float()
+            self.joint_offset[ids] = self._offset + c.joint_offset * drawn
         if self._sim.drives is not None and c.actuators > 0:
             latent, drawn = self._sim.drives.latent, unit[:, self.columns["actuators"]].to("cpu")
             latent[ids.cpu()] = c.actuators * normal_of(drawn).view(len(ids), *latent.shape[1:])
@@ -378,10 +374,7 @@ class PhysicsRandomizer:
             values, whole, each = self._scaled
             drawn = values.nominal * ((1.0 + whole(draws)) * (1.0 + each(draws)))
             if c.payload is not None:
-                low, high = c.payload
-                drawn[:, self._trunk] += low + (high - low) * 0.5 * (
-                    1.0 + draws[:, self.columns["payload"]].squeeze(-1)
-                )
+                drawn[:, self._trunk] += self._within(c.payload, draws, "payload").squeeze(-1)
             if c.weak_joint < 1.0:
                 nu, legs = self._sim.model.nu, self._legs
                 # (k, 1)
@@ -423,6 +416,12 @@ def normal_of(unit: Tensor) -> Tensor:
     return (math.sqrt(2.0) * torch.erfinv(unit)).clamp(-4.0, 4.0)
 
 
+def _component(values: Any, at: int | None) -> Any:
+    """One component of the last axis of a field's values (..., parts, k), or for None all of a
+    part's."""
+    return values if at is None else values[..., at]
+
+
 class _Values:
     """Values of model fields, all side by side: few operations on all of them serve a reset, not
     some on each field.
@@ -436,15 +435,10 @@ class _Values:
     ):
         """fields (n, parts, ...) by name; names of those to take, and which component of the last
         axis, None for all."""
-        own = [torch.tensor(getattr(model, name), dtype=torch.float64) for name, _ in names]
-        own = [
-            values if at is None else values[:, at]
-            for values, (_, at) in zip(own, names, strict=True)
-        ]
+        own = [torch.from_numpy(_component(getattr(model, name), at)) for name, at in names]
         self.shapes = [(len(values), values.numel() // len(values)) for values in own]
-        self._targets = [
-            fields[name].flatten(1) if at is None else fields[name][..., at] for name, at in names
-        ]  # views
+        # views
+        self._targets = [_component(fields[name], at).flatten(1) for name, at in names]
         self._sizes = [target.shape[1] for target in self._targets]
         self.nominal = torch.cat([values.flatten() for values in own]).to(self._targets[0].device)
 
@@ -470,10 +464,8 @@ class _Terms:
         """
         widths, columns = [], []
         for shape, variations in fields:
-            width, column = (
-                torch.zeros(shape, dtype=torch.float64),
-                torch.zeros(shape, dtype=torch.long),
-            )
+            width = torch.zeros(shape, dtype=torch.float64)
+            column = torch.zeros(shape, dtype=torch.long)
             for parts, half_width, draws in variations:
                 if half_width > 0:
                     width[parts] = half_width
@@ -507,7 +499,9 @@ class Pusher:
         if self._applied is None or len(ids) == 0:
             return
         uniform = torch.rand((4, len(ids)), generator=generator, device=self.left.device)
-        self.left[ids] = self._at_least_a_step(-self.config.gap_s * torch.log1p(-uniform[3]))
+        # times are exponential, and no shorter than a step, the shortest that a push can last here
+        gap = -self.config.gap_s * torch.log1p(-uniform[3])
+        self.left[ids] = gap.clamp(min=self._dt)
         self.force.index_fill_(0, ids, 0.0)
         self._applied.index_fill_(0, ids, 0.0)
 
@@ -522,20 +516,11 @@ class Pusher:
         begins = over & ~self.force.any(-1)
         angle = 2.0 * math.pi * uniform[0]
         size = c.least + (1.0 - c.least) * uniform[1]
-        drawn = (c.force * size).unsqueeze(-1) * torch.stack(
-            (torch.cos(angle), torch.sin(angle)), -1
-        )
-        self.force = torch.where(
-            begins.unsqueeze(-1), drawn, torch.where(over.unsqueeze(-1), 0.0, self.force)
-        )
+        way = torch.stack((torch.cos(angle), torch.sin(angle)), -1)
+        drawn = (c.force * size).unsqueeze(-1) * way
+        kept = torch.where(over.unsqueeze(-1), 0.0, self.force)
+        self.force = torch.where(begins.unsqueeze(-1), drawn, kept)
         mean = torch.where(begins, c.duration_s, c.gap_s)
-        drawn_s = self._at_least_a_step(
-            -mean * torch.log1p(-torch.where(begins, uniform[2], uniform[3]))
-        )
-        self.left = torch.where(over, drawn_s, left)
+        drawn_s = -mean * torch.log1p(-torch.where(begins, uniform[2], uniform[3]))
+        self.left = torch.where(over, drawn_s.clamp(min=self._dt), left)
         self._applied.copy_(self.force)
-
-    def _at_least_a_step(self, seconds: Tensor) -> Tensor:
-        """Exponential times, no shorter than a control step: the shortest that a push can last
-        here."""
-        return torch.clamp(seconds, min=self._dt)

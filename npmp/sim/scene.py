@@ -14,13 +14,6 @@ FLOOR = "floor"
 def flat_scene(
     robot: Robot, additions: Callable[[mujoco.MjSpec], None] | None = None, *, visuals: bool = False
 ) -> mujoco.MjModel:
-    """The compiled `flat_spec`."""
-    return flat_spec(robot, additions, visuals=visuals).compile()
-
-
-def flat_spec(
-    robot: Robot, additions: Callable[[mujoco.MjSpec], None] | None = None, *, visuals: bool = False
-) -> mujoco.MjSpec:
     """The robot on an infinite flat floor, at its physics rate, and what a task adds.
 
     Args:
@@ -52,7 +45,7 @@ def flat_spec(
         )
     if additions is not None:
         additions(spec)
-    return spec
+    return spec.compile()
 
 
 def add_contact_sensors(spec: mujoco.MjSpec, robot: Robot) -> tuple[str, ...]:

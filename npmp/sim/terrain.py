@@ -91,9 +91,8 @@ def perlin(grid: Grid, height: float, rng: np.random.Generator) -> FloatArray:
     """Perlin noise of waves 1 to 2 m long, with half as much of half that length; from 0 to
     `height` [m]."""
     waves = int(rng.integers(round(PERIOD_M / 2.0), round(PERIOD_M / 1.0) + 1))
-    noise = _gradient_noise(grid.points, waves, rng) + 0.5 * _gradient_noise(
-        grid.points, 2 * waves, rng
-    )
+    coarse, fine = (_gradient_noise(grid.points, n, rng) for n in (waves, 2 * waves))
+    noise = coarse + 0.5 * fine
     return height * (noise - noise.min()) / np.ptp(noise)
 
 
@@ -118,9 +117,8 @@ def height_noise(
 ) -> FloatArray:
     """Uniform heights of points 0.2 m apart, linear between them."""
     step = grid.of(0.2)
-    coarse = (
-        limits.noise_m * level * rng.uniform(-1.0, 1.0, (grid.points // step, grid.points // step))
-    )
+    size = 2 * (grid.points // step,)
+    coarse = limits.noise_m * level * rng.uniform(-1.0, 1.0, size)
     for axis in (0, 1):
         shares = [
             np.roll(coarse, -1, axis) * k / step + coarse * (1.0 - k / step) for k in range(step)
@@ -177,9 +175,8 @@ def _trenches(grid: Grid, count: int, width_m: float) -> NDArray[np.bool_]:
 def slopes(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
     """A square pyramid, or a pit, with a floor around it and on top."""
     run = np.clip(_inwards(grid) - grid.of(_FLAT_M), 0, grid.points // 2 - 2 * grid.of(_FLAT_M))
-    return (
-        rng.choice((-1.0, 1.0)) * math.tan(math.radians(limits.slope_deg * level)) * grid.cell * run
-    )
+    rise = math.tan(math.radians(limits.slope_deg * level))
+    return rng.choice((-1.0, 1.0)) * rise * grid.cell * run
 
 
 def stairs(grid: Grid, level: float, limits: TerrainLimits, rng: np.random.Generator) -> FloatArray:
@@ -291,12 +288,9 @@ class Terrain:
             field = height_field(kind, grid, level, config, rng)
             field = field - field.max()  # MuJoCo passes over what is above the highest point of all
             row, column = divmod(i, across)
-            heights[row * slot : (row + 1) * slot, column * slot : (column + 1) * slot] = np.pad(
-                field, margin, "wrap"
-            )
-            corner = (
-                np.array([column * slot + margin, row * slot + margin]) * self.cell - self._half
-            )
+            x, y = column * slot, row * slot
+            heights[y : y + slot, x : x + slot] = np.pad(field, margin, "wrap")
+            corner = np.array([x + margin, y + margin]) * self.cell - self._half
             corners.append(corner)
             places.append(corner + gentle_places(field, grid, rng) * self.cell)
         self.first = torch.tensor(first)
