@@ -39,15 +39,7 @@ class Watch(Protocol):
         """sweep.json could not be written."""
 
 
-def drive(sweep: Sweep, workers: Workers, watch: Watch) -> signal.Signals | None:
-    """Run the jobs that are not finished. The caller holds the sweep's lock.
-
-    Returns: the signal that stopped them, if one did.
-    """
-    return _Drive(sweep, workers, watch).run()
-
-
-class _Drive:
+class Drive:
     """One process that looks after a sweep's jobs."""
 
     def __init__(self, sweep: Sweep, workers: Workers, watch: Watch):
@@ -60,7 +52,10 @@ class _Drive:
         self.disk_full = False
 
     def run(self) -> signal.Signals | None:
-        """As `drive`."""
+        """Run the jobs that are not finished. The caller holds the sweep's lock.
+
+        Returns: the signal that stopped them, if one did.
+        """
         jobs, workers = self.sweep.jobs, self.workers
         waiting = [i for i, job in enumerate(jobs) if job.state != FINISHED]
         for i in waiting:
