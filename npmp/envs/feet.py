@@ -14,6 +14,7 @@ from mocap_data.errors import InputError
 from npmp import geometry, ranges
 from npmp.envs.state import RobotState, pose_from_qpos
 from npmp.robots import Robot
+from npmp.robots.model import in_world, posed
 
 SOFT_M = 0.01  # [m] standing and stepping feet sink in less
 # [m/s] robots whose feet travel slower, by walking or turning, may leave them on the ground
@@ -29,7 +30,6 @@ class Feet(nn.Module):
     """
 
     _joint: Tensor
-    _straight: Tensor
     _cross: Tensor
     _anchor: Tensor
     _point: Tensor
@@ -39,31 +39,23 @@ class Feet(nn.Module):
         super().__init__()
         self.radius, self.shape = robot.foot_radius, robot.foot_points.shape[:2]
         model = robot.model()
-        data = mujoco.MjData(model)
-        data.qpos[:7] = (0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0)
-        mujoco.mj_kinematics(model, data)
+        data = posed(model)
         legs = [_hinges(model, model.body(name).id) for name in robot.foot_bodies]
         size = max(map(len, legs)), len(legs)
-        joint, straight = np.zeros(size, int), np.zeros(size)
+        joint = np.zeros(size, int)
         axis, anchor = np.zeros((*size, 3)), np.zeros((*size, 3))
         # a leg of fewer joints than others ends in turns about nothing
         for foot, leg in enumerate(legs):
             for level, j in enumerate(leg):
                 joint[level, foot] = model.jnt_qposadr[j] - 7
-                straight[level, foot] = data.qpos[model.jnt_qposadr[j]]
                 axis[level, foot], anchor[level, foot] = data.xaxis[j], data.xanchor[j]
-        frames = [data.body(name) for name in robot.foot_bodies]
-        soles = zip(frames, robot.foot_points, strict=True)
-        point = np.stack(
-            [frame.xpos + points @ frame.xmat.reshape(3, 3).T for frame, points in soles]
-        )
+        soles = zip(robot.foot_bodies, robot.foot_points, strict=True)
+        point = np.stack([in_world(data, body, points) for body, points in soles])
         cross = geometry.skew(torch.tensor(axis)).transpose(-1, -2)  # v @ cross is the axis x v
         self.register_buffer("_joint", torch.tensor(joint), persistent=False)
-        kept = {"straight": straight, "cross": cross, "anchor": anchor, "point": point}
-        for name, values in kept.items():
-            self.register_buffer(
-                f"_{name}", torch.as_tensor(values, dtype=torch.float32), persistent=False
-            )
+        for name, values in {"cross": cross, "anchor": anchor, "point": point}.items():
+            single = torch.as_tensor(values, dtype=torch.float32)
+            self.register_buffer(f"_{name}", single, persistent=False)
 
     def forward(self, root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> Tensor:
         """Poses as `Kinematics` takes them -> centres in the world, (..., F, K, 3) [m]."""
@@ -78,24 +70,20 @@ class Feet(nn.Module):
         # (levels, F, n) each
         of_legs = [v.reshape(-1, v.shape[-1]).T[self._joint] for v in (joint_pos, joint_vel)]
         angle, rate = (v.repeat(1, 1, points).unsqueeze(-1) for v in of_legs)  # (levels, F, K n, 1)
-        angle = angle - self._straight[..., None, None]
         sine, versine = (v.repeat(1, 1, 2, 1) for v in (torch.sin(angle), 1.0 - torch.cos(angle)))
         place = self._point.repeat_interleave(of_legs[0].shape[-1], 1)  # (F, K n, 3)
         moved = torch.zeros_like(place)
-        for level, (cross, anchor) in enumerate(
-            zip(self._cross, self._anchor.unsqueeze(-2), strict=True)
-        ):
+        hinges = zip(self._cross, self._anchor.unsqueeze(-2), strict=True)
+        for level, (cross, anchor) in enumerate(hinges):
             both = torch.cat((place - anchor, moved), 1)
             across = both @ cross
             # Rodrigues
-            arm, turned = (both + sine[level] * across + versine[level] * (across @ cross)).chunk(
-                2, 1
-            )
+            both = both + sine[level] * across + versine[level] * (across @ cross)
+            arm, turned = both.chunk(2, 1)
             place, moved = arm + anchor, turned + rate[level] * (arm @ cross)
         shape = (feet, points, *joint_pos.shape[:-1], 3)
-        return place.view(shape).movedim((0, 1), (-3, -2)), moved.view(shape).movedim(
-            (0, 1), (-3, -2)
-        )
+        place, moved = (v.view(shape).movedim((0, 1), (-3, -2)) for v in (place, moved))
+        return place, moved
 
     def heights(self, qpos: np.ndarray) -> np.ndarray:
         """Heights above 0 of the lowest points of the feet in poses (T, 7 + nu): (T, F) [m]."""

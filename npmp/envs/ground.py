@@ -186,11 +186,9 @@ class RoughGround(Ground):
         self.terrain, self.uphill, self.curriculum = terrain, uphill, curriculum
 
     def add_to_scene(self, spec: mujoco.MjSpec) -> None:
-        """As `Ground.add_to_scene`."""
         self.terrain.add_to_scene(spec)
 
     def bind(self, env: Any) -> None:
-        """As `Ground.bind`."""
         n, device = env.num_envs, env.device
         self.env, self.terrain = env, self.terrain.to(device)
         self._levels = torch.tensor(self.terrain.levels, device=device)
@@ -258,7 +256,6 @@ class RoughGround(Ground):
         return (ground + under - centers[..., None, 2]).amax((1, 2, 3))
 
     def advance(self, failed: Tensor, seen: Mapping[str, Tensor]) -> None:
-        """As `Ground.advance`."""
         if "command" in seen and "achieved" in seen:
             command, velocity = seen["command"], seen["achieved"]
             speed = torch.linalg.vector_norm(command[:, :2], dim=-1)
@@ -283,30 +280,24 @@ class RoughGround(Ground):
         return self.around(state).mean(-1)
 
     def integrated(self, state: RobotState) -> RobotState:
-        """As `Ground.integrated`."""
         return state._replace(
             root_pos=torch.cat((state.root_pos[..., :2] - self.moved, state.root_pos[..., 2:]), -1)
         )
 
     def local(self, state: RobotState) -> RobotState:
-        """As `Ground.local`."""
         return self.integrated(state).above(self.level(state))
 
     def patch(self, state: RobotState) -> Tensor:
-        """As `Ground.patch`."""
         return torch.stack((self.level(state), self.field.to(state.root_pos)), -1)
 
     def relief(self, state: RobotState) -> Tensor:
-        """As `Ground.relief`."""
         heights = self.around(state)
         return (heights - heights.mean(-1, keepdim=True)).clamp(-1.0, 1.0)
 
     def height_at(self, place: Tensor, robots: Tensor) -> Tensor:
-        """As `Ground.height_at`."""
         return self._height(place, self.field[robots])
 
     def height_in_world(self, place: Tensor) -> Tensor:
-        """As `Ground.height_in_world`."""
         return self.terrain.height_at(place)
 
     def _height(self, place: Tensor, field: Tensor) -> Tensor:
@@ -316,13 +307,11 @@ class RoughGround(Ground):
         return self.terrain.height_at(corner + (place.to(corner) - corner) % PERIOD_M)
 
     def above(self, place: Tensor, patch: Tensor) -> Tensor:
-        """As `Ground.above`."""
         level, field = patch.unbind(-1)
         height = self._height(place[..., :2].detach(), field.long())
         return height - level.view(-1, *([1] * (height.dim() - 1)))
 
     def under_feet(self, state: RobotState, patch: Tensor) -> Tensor:
-        """As `Ground.under_feet`."""
         with torch.no_grad():
             place = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)
             return self.above(place, patch)
@@ -332,13 +321,11 @@ class RoughGround(Ground):
         return {"terrain_level": self._levels[self.field].mean().item()} if self.curriculum else {}
 
     def describe(self, i: int) -> dict[str, Any]:
-        """As `Ground.describe`."""
         return {"field": int(self.field[i])}
 
     # --- checkpoints ---
 
     def state_dict(self) -> dict[str, Tensor]:
-        """As `Ground.state_dict`."""
         return {name: getattr(self, name) for name in self.kept}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:

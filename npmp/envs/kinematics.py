@@ -101,22 +101,14 @@ class Kinematics(nn.Module):
         all bodies."""
         batch = joint_pos.shape[:-1]
         padded = nn.functional.pad(joint_pos, (0, 1))  # a welded body's angle is the added zero
-        angle = (
-            padded.reshape(-1, padded.shape[-1])
-            .T.contiguous()
-            .index_select(0, self._joint)[:, None, None]
-        )
+        angles = padded.reshape(-1, padded.shape[-1]).T.contiguous()
+        angle = angles.index_select(0, self._joint)[:, None, None]
         # Transforms are (bodies, 3, 4, n), the batch last: so the product of thousands of them is a
         # few multiply-adds of long rows, which is faster than batched products of tiny matrices.
         local = self._still + torch.sin(angle) * self._sine
         local = torch.addcmul(local, 1.0 - torch.cos(angle), self._versine)
-        root = (
-            torch.cat((root_rot, root_pos.unsqueeze(-1)), -1)
-            .reshape(-1, 12)
-            .T.contiguous()
-            .view(1, 3, 4, -1)
-        )
-        world = [root]
+        root = torch.cat((root_rot, root_pos.unsqueeze(-1)), -1).reshape(-1, 12)
+        world = [root.T.contiguous().view(1, 3, 4, -1)]
         for level, bodies in enumerate(self._levels, 1):
             above, parents = world[-1], getattr(self, f"_parents_{level}")
             if parents is not None:
@@ -124,13 +116,10 @@ class Kinematics(nn.Module):
             world.append(_compose(above, local[bodies]))
         rows = torch.cat(world).flatten(0, 2)  # (12 bodies, n)
         rows = torch.cat((rows.index_select(0, self._rows), self._mass @ rows))
-        nine, three = 9 * self.num_bodies, 3 * self.num_bodies
-        rotation, position, center = (
-            rows.T.contiguous().view(*batch, len(rows)).split((nine, three, 3), -1)
-        )
-        return BodyPoses(
-            position.unflatten(-1, (-1, 3)), rotation.unflatten(-1, (-1, 3, 3)), center
-        )
+        rows = rows.T.contiguous().view(*batch, len(rows))
+        rotation, position, center = rows.split((9 * self.num_bodies, 3 * self.num_bodies, 3), -1)
+        position, rotation = position.unflatten(-1, (-1, 3)), rotation.unflatten(-1, (-1, 3, 3))
+        return BodyPoses(position, rotation, center)
 
 
 def _compose(outer: Tensor, inner: Tensor) -> Tensor:
@@ -144,9 +133,8 @@ def _compose(outer: Tensor, inner: Tensor) -> Tensor:
 
 def in_root_frame(poses: BodyPoses, bodies: Tensor) -> Tensor:
     """Origins of bodies, given by index, relative to the root, in its frame: (..., k, 3) [m]."""
-    return (poses.position.index_select(-2, bodies) - poses.position[..., :1, :]) @ poses.rotation[
-        ..., 0, :, :
-    ]
+    origins = poses.position.index_select(-2, bodies) - poses.position[..., :1, :]
+    return origins @ poses.rotation[..., 0, :, :]
 
 
 def _local_transforms(model: mujoco.MjModel, bodies: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -102,12 +102,8 @@ class Reference:
 
     def _split(self, rows: Tensor) -> ReferenceFrames:
         fields = rows.split([shape.numel() for shape in self._shapes], -1)
-        return ReferenceFrames(
-            *(
-                f.unflatten(-1, shape) if len(shape) > 1 else f
-                for f, shape in zip(fields, self._shapes, strict=True)
-            )
-        )
+        shaped = zip(fields, self._shapes, strict=True)
+        return ReferenceFrames(*(f.unflatten(-1, shape) for f, shape in shaped))
 
     @property
     def num_frames(self) -> int:
@@ -138,15 +134,6 @@ class Reference:
 
     def tracked(self, f: ReferenceFrames) -> RobotState:
         """The same from frames already gathered."""
-        linear, angular = (
-            geometry.to_local(f.root_rot, f.root_vel_w),
-            geometry.to_local(f.root_rot, f.root_ang_w),
-        )
-        return RobotState.still(f.root_pos, f.root_rot, f.joint_pos)._replace(
-            root_vel=linear,
-            root_ang=angular,
-            joint_vel=f.joint_vel,
-            root_vel_end=linear,
-            root_ang_end=angular,
-            joint_vel_end=f.joint_vel,
-        )
+        pose = f.root_pos, f.root_rot, f.joint_pos
+        linear, angular = (geometry.to_local(pose[1], v) for v in (f.root_vel_w, f.root_ang_w))
+        return RobotState.steady(pose, linear, angular, f.joint_vel)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import mujoco
@@ -87,11 +87,9 @@ class RobotBatchConfig:
     def like(self, other: Wired) -> RobotBatchConfig:
         """The same robots, their setpoints held and their accelerometers read as others'."""
         wired = replace(self, hold=other.hold, accelerometer=other.accelerometer)
-        return (
-            replace(wired, actuator=other.actuator)
-            if isinstance(other, RobotBatchConfig)
-            else wired
-        )
+        if isinstance(other, RobotBatchConfig):
+            return replace(wired, actuator=other.actuator)
+        return wired
 
 
 class RobotBatch:
@@ -174,13 +172,8 @@ class RobotBatch:
         if self.config.pushes.force == 0:
             return self.randomizer.unit
         turned = geometry.yaw_matrix(geometry.yaw_of(self.state.root_rot))[:, :2, :2]
-        return torch.cat(
-            (
-                self.randomizer.unit,
-                geometry.to_local(turned, self.pusher.force) / self.config.pushes.force,
-            ),
-            -1,
-        )
+        push = geometry.to_local(turned, self.pusher.force) / self.config.pushes.force
+        return torch.cat((self.randomizer.unit, push), -1)
 
     def without_push(self, physics: Tensor) -> Tensor:
         """`physics` (..., P) as it is without a push."""
@@ -295,14 +288,12 @@ class RobotBatch:
         # copies: the simulator's own numbers change with the next step, the state does not
         qpos, qvel = (part.to(torch.float32, copy=True) for part in (self.qpos, self.qvel))
         after = arrive(before, qpos, qvel, setpoint, self.dt, self.imu_cross)
-        speed = (
-            torch.cat((after.root_vel, after.root_ang, after.joint_vel, qvel), -1).abs().amax(-1)
-        )
+        speeds = torch.cat((after.root_vel, after.root_ang, after.joint_vel, qvel), -1)
+        speed = speeds.abs().amax(-1)
         self.broken = self.sim.broken() | ~(speed < _TOO_FAST)  # so that nan counts
         self.state = before.where(self.broken, after) if self.broken.any() else after
-        self.history = self.sensing.remember(
-            self.history, self.sensing.exact(self.state, self.joint_offset)
-        )
+        exact = self.sensing.exact(self.state, self.joint_offset)
+        self.history = self.sensing.remember(self.history, exact)
         self.pusher.advance(generator)
         return setpoint
 
@@ -313,16 +304,9 @@ class RobotBatch:
         """
         for i in torch.nonzero(self.broken).squeeze(-1).tolist():
             reason = ", ".join(self.sim.warnings(i)) or f"faster than {_TOO_FAST:g} m/s or rad/s"
-            known = {
-                "robot": i,
-                "reason": reason,
-                **describe(i),
-                "physics": self.randomizer.drawn(i),
-            }
-            push = self.pusher.force[i].tolist()
-            self.breakdowns.append(
-                known | {"push_n": push, "state_before": self.state.pack()[i].tolist()}
-            )
+            known = {"robot": i, "reason": reason, **describe(i)}
+            known |= {"physics": self.randomizer.drawn(i), "push_n": self.pusher.force[i].tolist()}
+            self.breakdowns.append(known | {"state_before": self.state.pack()[i].tolist()})
             self.lost += 1
 
     def forget_breakdowns(self) -> None:
@@ -346,9 +330,7 @@ class RobotBatch:
         if self.randomizer.size:
             self.randomizer.set(self._all, state["unit"].to(self.device))
         self.sim.restore(state["sim"])
-        kept = {
-            name: value.to(self.device, copy=True) for name, value in state.items() if name != "sim"
-        }
+        kept = {name: state[name].to(self.device, copy=True) for name in state.keys() - {"sim"}}
         self.state, self.history = RobotState.unpack(kept["state"]), kept["history"]
         self.pusher.force, self.pusher.left = kept["push"], kept["push_left"]
 
@@ -356,10 +338,8 @@ class RobotBatch:
 def _refuse_gains(physics: PhysicsConfig) -> None:
     """Raises InputError where a preset names what a model of actuators has of its own."""
     for name, joint in physics.nominal.items():
-        given = asdict(joint)
-        if named := [
-            key for key in ("kp", "kd", "damping", "friction_loss") if given[key] is not None
-        ]:
+        own = ("kp", "kd", "damping", "friction_loss")
+        if named := [key for key in own if getattr(joint, key) is not None]:
             raise InputError(
                 f"physics.nominal.{name} gives {', '.join(named)}, which actuator= says by itself;"
                 f" leave these out, or use actuator={IDEAL}"

@@ -56,14 +56,10 @@ class StartSampler:
         # and their weight in all
         owner = self._segment_of_frame[self._frames]
         self._allowed = torch.bincount(owner, minlength=count)
-        self._first = self._frames[
-            (self._allowed.cumsum(0) - self._allowed).clamp(max=len(self._frames) - 1)
-        ]
-        self._mass = (
-            torch.zeros(count, dtype=torch.float64, device=device)
-            .index_add_(0, owner, weight.double())
-            .float()
-        )
+        before = self._allowed.cumsum(0) - self._allowed
+        self._first = self._frames[before.clamp(max=len(self._frames) - 1)]
+        mass = torch.zeros(count, dtype=torch.float64, device=device)
+        self._mass = mass.index_add_(0, owner, weight.double()).float()
         self._failures = torch.zeros(count, device=device)
         self._visits = torch.zeros(count, device=device)
 
@@ -102,13 +98,10 @@ class StartSampler:
         device = self._frames.device
         if self._even:
             return torch.randint(len(self._frames), (n,), generator=generator, device=device)
-        share = (
-            torch.rand(n, generator=generator, dtype=torch.float64, device=device)
-            * self._cumulative[-1]
-        )
-        return torch.searchsorted(self._cumulative, share, right=True).clamp_(
-            max=len(self._frames) - 1
-        )
+        share = torch.rand(n, generator=generator, dtype=torch.float64, device=device)
+        share = share * self._cumulative[-1]
+        place = torch.searchsorted(self._cumulative, share, right=True)
+        return place.clamp(max=len(self._frames) - 1)
 
     @property
     def counts(self) -> Tensor:

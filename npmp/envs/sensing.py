@@ -70,10 +70,6 @@ class Sensing:
         self.config, self.home, self.dt = config, home, dt
         nu = len(home)
         self.lags = math.ceil(config.delay_s[1] / dt - 1e-9)
-        self.noisy = (
-            max(config.joint_noise, *config.gyro_noise, config.accelerometer_noise, config.up_noise)
-            > 0
-        )
         self.noise = torch.cat(
             (
                 torch.full((nu,), config.joint_noise),
@@ -83,6 +79,7 @@ class Sensing:
                 torch.full((3,), config.up_noise),
             )
         ).to(home)
+        self.noisy = bool(self.noise.any())
         self._delayed = torch.ones(2 * nu + 9, dtype=torch.bool, device=home.device)
         self._delayed[nu : 2 * nu] = False
 
@@ -115,17 +112,12 @@ class Sensing:
     def draw(self, shape: tuple[int, ...], generator: torch.Generator) -> SensorDraws:
         """The random numbers of observations of a batch shape, in the order in which `read` takes
         them."""
+        delays, noises = int(self.lags > 0), self.noisy * self.width
         device = self.noise.device
-        nothing = torch.empty(*shape, 0, device=device)
-        delay = (
-            torch.rand((*shape, 1), generator=generator, device=device) if self.lags else nothing
+        return SensorDraws(
+            torch.rand((*shape, delays), generator=generator, device=device),
+            torch.randn((*shape, noises), generator=generator, device=device),
         )
-        noise = (
-            torch.randn((*shape, self.width), generator=generator, device=device)
-            if self.noisy
-            else nothing
-        )
-        return SensorDraws(delay, noise)
 
     def shown(self, history: Tensor, draws: SensorDraws) -> Tensor:
         """What the decoder is shown: (n, o), delayed and noisy by the given draws."""
@@ -138,10 +130,7 @@ class Sensing:
             else:
                 lag = steps.floor().clamp(max=self.lags - 1)
                 index = lag.long().unsqueeze(-1).expand(-1, 1, history.shape[-1])
-                newer, older = (
-                    history.gather(1, index).squeeze(1),
-                    history.gather(1, index + 1).squeeze(1),
-                )
+                newer, older = (history.gather(1, index + k).squeeze(1) for k in (0, 1))
                 between = torch.lerp(newer, older, steps - lag)
             seen = torch.where(self._delayed, between, seen)
         if self.noisy:

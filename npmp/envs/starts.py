@@ -81,9 +81,8 @@ def disturbed(
 
     feet: needed for a tilt.
     """
-    draw = (
-        2.0 * torch.rand((len(start.qpos), 4), generator=generator, device=start.qpos.device) - 1.0
-    )
+    draw = torch.rand((len(start.qpos), 4), generator=generator, device=start.qpos.device)
+    draw = 2.0 * draw - 1.0
     qpos, qvel, state = start.qpos.clone(), start.qvel.clone(), start.state
     if feet is not None:
         half = 0.5 * tilt * draw[:, :2].to(qpos)
@@ -118,18 +117,13 @@ def _table(robot: Robot, motions: MotionSet | None) -> tuple[Tensor, ...]:
     reference = Reference(robot, motions)
     frames = torch.arange(reference.num_frames)
     state, feet = reference.state(frames), Feet(robot)
-    height = (
-        feet(state.root_pos, state.root_rot, state.joint_pos)[..., 2].amin((-1, -2)) - feet.radius
-    )
+    lowest = feet(state.root_pos, state.root_rot, state.joint_pos)[..., 2].amin((-1, -2))
     lowered = state.root_pos.clone()
     lowered[:, :2] = 0.0
-    lowered[:, 2] -= height
+    lowered[:, 2] -= lowest - feet.radius
     state = state._replace(root_pos=lowered)
     table = torch.from_numpy(np.concatenate([m.qpos for m in motions.motions])).clone()
     table[:, :3] = lowered.double()
     moving = torch.cat((reference.frames.root_vel_w, state.root_ang, state.joint_vel), -1)
-    return (
-        torch.cat((qpos, table)),
-        torch.cat((qvel, moving.double())),
-        torch.cat((home.pack(), state.pack())),
-    )
+    parts = (qpos, table), (qvel, moving.double()), (home.pack(), state.pack())
+    return tuple(map(torch.cat, parts))

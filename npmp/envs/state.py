@@ -24,6 +24,9 @@ from npmp import geometry
 
 GRAVITY = 9.81  # [m/s^2]
 
+# root position (..., 3), rotation (..., 3, 3), joints (..., nu)
+Pose = tuple[Tensor, Tensor, Tensor]
+
 
 class RobotState(NamedTuple):
     """State of a batch of robots, each field (..., k). Root frame: the frame of the root body."""
@@ -53,20 +56,14 @@ class RobotState(NamedTuple):
     def still(root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> RobotState:
         """At rest in a pose (..., 3), (..., 3, 3), (..., nu), which is its setpoint too."""
         none, joints = torch.zeros_like(root_pos), torch.zeros_like(joint_pos)
-        upright = GRAVITY * root_rot[..., 2, :]
-        return RobotState(
-            root_pos,
-            root_rot,
-            joint_pos,
-            none,
-            none,
-            joints,
-            upright,
-            joint_pos,
-            none,
-            none,
-            joints,
-        )
+        return RobotState.steady((root_pos, root_rot, joint_pos), none, none, joints)
+
+    @staticmethod
+    def steady(pose: Pose, root_vel: Tensor, root_ang: Tensor, joint_vel: Tensor) -> RobotState:
+        """In a pose, which is its setpoint too, at velocities (..., 3), (..., 3), (..., nu) that
+        have long been the same."""
+        moving, upright = (root_vel, root_ang, joint_vel), GRAVITY * pose[1][..., 2, :]
+        return RobotState(*pose, *moving, upright, pose[2], *moving)
 
     def pack(self) -> Tensor:
         """All fields in one tensor, (..., width)."""
@@ -92,12 +89,7 @@ class RobotState(NamedTuple):
 
     def where(self, mask: Tensor, other: RobotState) -> RobotState:
         """This state where mask (n,) holds, the other elsewhere."""
-        return RobotState(
-            *(
-                torch.where(mask.view(-1, *([1] * (a.dim() - 1))), a, b)
-                for a, b in zip(self, other, strict=True)
-            )
-        )
+        return RobotState.unpack(torch.where(mask.unsqueeze(-1), self.pack(), other.pack()))
 
 
 class StepVelocity(NamedTuple):
@@ -109,10 +101,6 @@ class StepVelocity(NamedTuple):
     root_vel_end: Tensor  # (..., 3) at its end [m/s]
     root_ang_end: Tensor  # (..., 3) at its end [rad/s]
     joint_vel_end: Tensor  # (..., nu) at its end [rad/s]
-
-
-# root position (..., 3), rotation (..., 3, 3), joints (..., nu)
-Pose = tuple[Tensor, Tensor, Tensor]
 
 
 def differentiate(state: RobotState, after: RobotState, dt: float) -> StepVelocity:
@@ -129,12 +117,8 @@ def _mean_velocity(
     root_pos, root_rot, joint_pos = pose
     moved = torch.cat((root_rot, (root_pos - state.root_pos).unsqueeze(-1)), -1)
     local = state.root_rot.transpose(-1, -2) @ moved  # both in the old root frame
-    turn = local[..., :3]
-    return (
-        local[..., 3] / dt,
-        geometry.log_so3(turn) / dt,
-        (joint_pos - state.joint_pos) / dt,
-    ), turn
+    turn, joints = local[..., :3], joint_pos - state.joint_pos
+    return (local[..., 3] / dt, geometry.log_so3(turn) / dt, joints / dt), turn
 
 
 def integrate(

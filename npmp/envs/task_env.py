@@ -71,10 +71,8 @@ class TaskEnv(Generic[T]):
         self.generator = torch.Generator(self.device).manual_seed(seed)
         # control steps since the episode's start
         self.age = torch.zeros(num_envs, dtype=torch.long, device=self.device)
-        longest = min(
-            (time for time in (task.episode_s, episode_s) if time is not None), default=None
-        )
-        self._episode_steps = None if longest is None else max(1, round(longest / self.dt))
+        times = [time for time in (task.episode_s, episode_s) if time is not None]
+        self._episode_steps = max(1, round(min(times) / self.dt)) if times else None
         self.ground.bind(self)
         task.bind(self)
         self.restart()
@@ -162,11 +160,8 @@ class TaskEnv(Generic[T]):
 
         Returns: the state of all robots.
         """
-        ids = (
-            torch.arange(self.num_envs, device=self.device)
-            if mask is None
-            else torch.nonzero(mask).squeeze(-1)
-        )
+        chosen = torch.ones_like(self.age) if mask is None else mask
+        ids = torch.nonzero(chosen).squeeze(-1)
         if len(ids) == 0:
             return self.state
         start = self.task.start(ids, self.generator, **where)
@@ -194,7 +189,7 @@ class TaskEnv(Generic[T]):
     def step(self, action: Tensor) -> EnvStep:
         """One control step. action (n, nu): joint targets minus home pose [rad]."""
         self.robots.step(action, self.generator)
-        self.robots.note_broken(self._describe)
+        self.robots.note_broken(lambda i: self.task.describe(i) | self.ground.describe(i))
         outcome = self.task.judge()
         self.age = self.age + 1
         truncated, failed = outcome.ended, outcome.failed
@@ -206,9 +201,6 @@ class TaskEnv(Generic[T]):
         return EnvStep(
             self.state, outcome.rewards, failed, truncated, outcome.error, ended, outcome.seen
         )
-
-    def _describe(self, i: int) -> dict[str, Any]:
-        return self.task.describe(i) | self.ground.describe(i)
 
     def schedule(self, steps: int, generator: torch.Generator | None) -> None:
         """Begin a trial of so many control steps, the same for every policy (`Task.schedule`), its
