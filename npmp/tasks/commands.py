@@ -121,11 +121,9 @@ class RecordedVelocities(NamedTuple):
                 "the dataset holds no clips of two frames or more: there are no velocities"
             )
         found = [mean_velocities(motion, window_s) for motion in moving]
-        weights = [
-            torch.full((len(v),), m.weight, dtype=torch.float64)
-            for m, v in zip(moving, found, strict=True)
-        ]
-        return RecordedVelocities(torch.cat(found), torch.cat(weights).cumsum(0))
+        weight = torch.tensor([motion.weight for motion in moving], dtype=torch.float64)
+        each = weight.repeat_interleave(torch.tensor([len(velocity) for velocity in found]))
+        return RecordedVelocities(torch.cat(found), each.cumsum(0))
 
     def within(self, command_range: CommandRange) -> RecordedVelocities:
         """Those in a range; where there are none all of them, to be clipped. Clipping the others
@@ -182,9 +180,8 @@ def changed_command(
       command: (..., 3) x.
       y: (..., 3) uniform over the range. w, z: (..., 3) bool.
     """
-    bounds = torch.tensor(command_range, dtype=command.dtype, device=command.device)
-    low, high = bounds[:, 0], bounds[:, 1]
-    nearest_zero = torch.minimum(torch.maximum(torch.zeros_like(low), low), high)
+    low, high = torch.tensor(command_range, dtype=command.dtype, device=command.device).T
+    nearest_zero = torch.zeros_like(low).clamp(low, high)
     return torch.where(w, torch.where(z, y, nearest_zero), command)
 
 
@@ -204,18 +201,16 @@ def draw_command(
     at full speed.
     """
     change = config.command_change if change is None else change
-    bounds = torch.tensor(config.range, device=command.device)
+    low, high = torch.tensor(config.range, device=command.device).T
     if recorded is not None:
         noise = torch.randn(command.shape, generator=generator, device=command.device)
         jitter = torch.tensor(config.command_jitter, device=command.device)
-        y = recorded.draw(len(command), generator) + jitter * noise
-        y = torch.minimum(torch.maximum(y, bounds[:, 0]), bounds[:, 1])
+        y = (recorded.draw(len(command), generator) + jitter * noise).clamp(low, high)
         chance = torch.rand((2, len(command), 1), generator=generator, device=command.device)
-        return changed_command(
-            command, y, chance[0] < change, chance[1] < config.command_nonzero[0], config.range
-        )
+        w, z = chance[0] < change, chance[1] < config.command_nonzero[0]
+        return changed_command(command, y, w, z, config.range)
     uniform = torch.rand((3, *command.shape), generator=generator, device=command.device)
-    y = bounds[:, 0] + uniform[0] * (bounds[:, 1] - bounds[:, 0])
+    y = low + uniform[0] * (high - low)
     w = uniform[1] < change
     z = uniform[2] < torch.tensor(config.command_nonzero, device=command.device)
     return changed_command(command, y, w, z, config.range)

@@ -88,7 +88,6 @@ class Follow(Imitation):
         return with_range(config, motions, training)
 
     def bind(self, env: TaskEnv[Any]) -> None:
-        """As `Task.bind`."""
         self.commands.bind(env.num_envs, env.dt, env.device)
         super().bind(env)
 

@@ -113,9 +113,8 @@ class Imitation(Task):
         )
         self._qpos = torch.from_numpy(np.concatenate([m.qpos for m in motions])).to(device)
         bodies = self.robot.body_names
-        self._appendages = torch.tensor(
-            [bodies.index(b) for b in self.robot.foot_bodies], device=device
-        )
+        feet = [bodies.index(body) for body in self.robot.foot_bodies]
+        self._appendages = torch.tensor(feet, device=device)
         self._features: dict[int, ReferenceFeatures] = {}
         self._grace_steps = round(self._grace_s / env.dt)
         n = env.num_envs
@@ -130,20 +129,16 @@ class Imitation(Task):
     def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
         """Exactly on the reference: at `clip` and `frame` (k,) where they are given, else at frames
         drawn by the sampler."""
-        clip, frame = (
-            (where["clip"], where["frame"])
-            if "clip" in where
-            else self.sampler.sample(len(ids), generator)
-        )
+        if "clip" in where:
+            clip, frame = where["clip"], where["frame"]
+        else:
+            clip, frame = self.sampler.sample(len(ids), generator)
         self._track(ids, clip, frame)
         self.free[ids], self.grace[ids] = False, 0
         target = self.reference.at(frame)
         state = self.reference.tracked(target)
-        return Start(
-            self._qpos[frame],
-            torch.cat((target.root_vel_w, state.root_ang, state.joint_vel), -1),
-            state,
-        )
+        qvel = torch.cat((target.root_vel_w, state.root_ang, state.joint_vel), -1)
+        return Start(self._qpos[frame], qvel, state)
 
     def _track(self, ids: Tensor, clip: Tensor, frame: Tensor) -> None:
         self.clip[ids], self.frame[ids] = clip, frame
@@ -163,10 +158,8 @@ class Imitation(Task):
         self._track(ids, clip, frame)
         self.grace[ids] = self._grace_steps
         target, state = self.reference.at(frame), self.env.state
-        turn = geometry.yaw_matrix(
-            geometry.yaw_of(target.root_rot) - geometry.yaw_of(state.root_rot[ids])
-        )
-        self.env.robots.carry(ids, target.root_pos[:, :2], turn)
+        turn = geometry.yaw_of(target.root_rot) - geometry.yaw_of(state.root_rot[ids])
+        self.env.robots.carry(ids, target.root_pos[:, :2], geometry.yaw_matrix(turn))
 
     # --- observation ---
 
@@ -178,10 +171,8 @@ class Imitation(Task):
 
     def context(self, horizon: int) -> Tensor:
         """What an encoder sees that looks so many frames ahead, (n, c)."""
-        env = self.env
-        return encoder_context(
-            self.features(horizon), env.state, self.frame, self.last_frame, env.home
-        )
+        env, features = self.env, self.features(horizon)
+        return encoder_context(features, env.state, self.frame, self.last_frame, env.home)
 
     def goal(self) -> Tensor:
         """Clip, frame and last frame, (n, 3); exact in float32 up to 16 million frames."""
@@ -286,13 +277,10 @@ class Imitation(Task):
 
 def _no_current(weight: float, robots: RobotBatchConfig) -> str:
     """The message for drives without a current."""
-    if robots.real_drives is None:
-        why = f"the drives of actuator={robots.actuator} are ideal and tell no current"
-    else:
-        why = (
-            f"the actuator model {robots.actuator} tells no current: its log had none, or it is no"
-            " model=conv"
-        )
+    why = f"the drives of actuator={robots.actuator} are ideal and tell no current"
+    if robots.real_drives is not None:
+        why = f"the actuator model {robots.actuator} tells no current: its log had none"
+        why += ", or it is no model=conv"
     return (
         f"task.reward.current_weight={weight:g}: {why}; use actuator=FOLDER of a model=conv fitted"
         " to a log with R/current (docs/actuators.md), or task.reward.current_weight=0"

@@ -220,11 +220,9 @@ class Path(Walk):
         self.trial_s = 5.0 + 1.25 * needed
 
     def bind(self, env: TaskEnv[Any]) -> None:
-        """As `Task.bind`."""
         device, n = env.device, env.num_envs
-        self.course = self.course._replace(
-            **{k: getattr(self.course, k).to(device) for k in Course._fields[:3]}
-        )
+        moved = {name: getattr(self.course, name).to(device) for name in Course._fields[:3]}
+        self.course = self.course._replace(**moved)
         self._limits = torch.tensor(self.config.range, device=device)
         # of the course: x, y [m], yaw [rad], world frame
         self.origin = torch.zeros(n, 3, device=device)
@@ -254,7 +252,7 @@ class Path(Walk):
         """The commands of robots ids (k,) follow from where they are."""
         ahead = self.target - SPACING_M * self.near
         found = command_on(self.course, *self.place(), self.near, ahead, self.config, self._turning)
-        found = torch.minimum(torch.maximum(found, self._limits[:, 0]), self._limits[:, 1])
+        found = found.clamp(*self._limits.T)
         self.commands.current = self.commands.current.index_copy(0, ids, found[ids])
 
     def judge(self) -> Outcome:

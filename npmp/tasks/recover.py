@@ -110,7 +110,6 @@ class Recover(Task):
         let_bodies_collide(spec, self.robot)
 
     def bind(self, env: TaskEnv[Any]) -> None:
-        """As `Task.bind`."""
         super().bind(env)
         self.standing = StartPoses(self.robot).to(env.device)
         self._known: dict[int, tuple[Tensor, ...]] = {}
@@ -132,22 +131,16 @@ class Recover(Task):
         self.fallen = self._drops(1 if self.trial else 0)
 
     def start(self, ids: Tensor, generator: torch.Generator, **where: Tensor) -> Start:
-        """As `Task.start`."""
         draw = torch.rand(2, len(ids), generator=generator, device=ids.device)
         row = (draw[0] * len(self.fallen[0])).long()
         standing = 0.0 if self.trial else self.config.standing_starts
         up = (draw[1] < standing).unsqueeze(-1)
         home = self.standing.draw(len(ids), generator)
-        qpos, qvel, state = (part[row] for part in self.fallen)
-        packed = torch.where(up, home.state.pack(), state)
-        return Start(
-            torch.where(up, home.qpos, qpos),
-            torch.where(up, home.qvel, qvel),
-            RobotState.unpack(packed),
-        )
+        parts = zip((home.qpos, home.qvel, home.state.pack()), self.fallen, strict=True)
+        qpos, qvel, state = (torch.where(up, own, fallen[row]) for own, fallen in parts)
+        return Start(qpos, qvel, RobotState.unpack(state))
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
-        """As `Task.begin`."""
         self.target = self.target.index_copy(0, ids, self.new_goals(self.target[ids], generator))
 
     def is_up(self, state: RobotState, goal: Tensor) -> Tensor:
@@ -168,9 +161,8 @@ class Recover(Task):
     def _short_of(self, state: RobotState, goal: Tensor) -> tuple[Tensor, Tensor]:
         """How far from upright, 0 to 2, and what is missing of the height asked for, as a share;
         (...) each."""
-        missing = (
-            torch.relu(goal[..., 0] - state.root_pos[..., 2] / self.home_height) / goal[..., 0]
-        )
+        asked = goal[..., 0]
+        missing = torch.relu(asked - state.root_pos[..., 2] / self.home_height) / asked
         return 1.0 - state.root_rot[..., 2, 2], missing
 
     def figures(self, trial: Trial) -> dict[str, Any]:
@@ -221,9 +213,6 @@ class Recover(Task):
         return TaskLoss(owed, torch.zeros_like(owed))
 
 
-RecoverEnv = TaskEnv[Recover]
-
-
 def dropped(
     robot: Robot, config: RecoverConfig, seed: int = 0, num_threads: int = 0
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -241,22 +230,16 @@ def dropped(
         control_rate_hz=robot.control_rate_hz,
         num_threads=num_threads,
     )
-    turn = torch.nn.functional.normalize(
-        torch.randn(n, 4, generator=generator, dtype=torch.float64), dim=-1
-    )
-    joints = torch.tensor(robot.home_joints, dtype=torch.float64)
-    low, high = (
-        torch.tensor(bound, dtype=torch.float64) for bound in (robot.joint_lower, robot.joint_upper)
-    )
-    joints = joints + c.joint_spread * (
-        2.0 * torch.rand(n, len(joints), generator=generator, dtype=torch.float64) - 1.0
-    )
-    joints = torch.minimum(torch.maximum(joints, low), high)
+    turn = torch.randn(n, 4, generator=generator, dtype=torch.float64)
+    turn = torch.nn.functional.normalize(turn, dim=-1)
+    bounds = robot.home_joints, robot.joint_lower, robot.joint_upper
+    home, low, high = (torch.tensor(bound, dtype=torch.float64) for bound in bounds)
+    drawn = torch.rand(n, len(home), generator=generator, dtype=torch.float64)
+    joints = (home + c.joint_spread * (2.0 * drawn - 1.0)).clamp(low, high)
     place = torch.zeros(n, 3, dtype=torch.float64)
     place[:, 2] = c.drop_m
-    sim.set_state(
-        torch.arange(n), torch.cat((place, turn, joints), -1), torch.zeros(n, sim.model.nv)
-    )
+    still = torch.zeros(n, sim.model.nv)
+    sim.set_state(torch.arange(n), torch.cat((place, turn, joints), -1), still)
     for _ in range(max(1, round(c.settle_s * robot.control_rate_hz))):
         sim.step(joints)
     kept = ~sim.broken() & torch.isfinite(sim.qpos).all(-1)
@@ -267,15 +250,7 @@ def dropped(
 
 def _moving(qpos: Tensor, qvel: Tensor, setpoint: Tensor) -> RobotState:
     """States at MuJoCo's positions and velocities, as if these had long been the same."""
-    position, rotation, joints = pose_from_qpos(qpos)
-    still, speed = RobotState.still(position, rotation, joints), qvel.float()
-    linear, angular = geometry.to_local(rotation, speed[:, :3]), speed[:, 3:6]
-    return still._replace(
-        setpoint=setpoint,
-        root_vel=linear,
-        root_vel_end=linear,
-        root_ang=angular,
-        root_ang_end=angular,
-        joint_vel=speed[:, 6:],
-        joint_vel_end=speed[:, 6:],
-    )
+    pose, speed = pose_from_qpos(qpos), qvel.float()
+    linear = geometry.to_local(pose[1], speed[:, :3])
+    state = RobotState.steady(pose, linear, speed[:, 3:6], speed[:, 6:])
+    return state._replace(setpoint=setpoint)

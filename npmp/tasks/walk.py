@@ -169,7 +169,6 @@ class Walk(Task):
         self.contacts = FloorContacts(spec, self.robot, self.config.may_touch)
 
     def bind(self, env: TaskEnv[Any]) -> None:
-        """As `Task.bind`."""
         super().bind(env)
         self.starts = self.starts.to(env.device)
         self.commands.bind(env.num_envs, env.dt, env.device)
@@ -194,9 +193,8 @@ class Walk(Task):
 
     def _filtered(self) -> Tensor:
         """The velocities that are judged of the step just made, (n, 3)."""
-        return filtered(
-            self.velocity, heading_velocity(self.env.state), self.config.velocity_filter
-        )
+        velocity = heading_velocity(self.env.state)
+        return filtered(self.velocity, velocity, self.config.velocity_filter)
 
     def judge(self) -> Outcome:
         """Eq. 16, by the command in force. Seen: `command` and `achieved`, the velocity over the

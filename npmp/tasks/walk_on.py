@@ -40,7 +40,6 @@ class WalkOn(Walk):
         let_bodies_collide(spec, self.robot)
 
     def bind(self, env: TaskEnv[Any]) -> None:
-        """As `Task.bind`."""
         super().bind(env)
         if not self.dropped:
             return

@@ -12,7 +12,6 @@ import math
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-import mujoco
 import numpy as np
 import torch
 from torch import Tensor
@@ -21,6 +20,7 @@ from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
+from npmp.robots.model import posed
 from npmp.rollout import Decision
 
 Keyframes = tuple[tuple[float, float, float], ...]
@@ -70,16 +70,9 @@ class RightingConfig:
     def __post_init__(self) -> None:
         ranges.above_zero(self, "speed", "upright_deg", "near", "turn_back_deg")
         ranges.not_negative(self, "wait_s", "firm")
-        rising = all(
-            low < high for low, high in zip(self.roll_deg, self.roll_deg[1:], strict=False)
-        )
-        if (
-            len(self.roll_deg) < 2
-            or not rising
-            or self.roll_deg[0] != 0.0
-            or self.roll_deg[-1] != 180.0
-        ):
-            raise ValueError(f"roll_deg must rise from 0 to 180, got {list(self.roll_deg)}")
+        knots = list(self.roll_deg)
+        if knots != sorted(set(knots)) or knots[:1] + knots[-1:] != [0.0, 180.0]:
+            raise ValueError(f"roll_deg must rise from 0 to 180, got {knots}")
         for name in ("below", "above"):
             frames = getattr(self, name)
             if len(frames) != len(self.roll_deg) or any(len(frame) != 3 for frame in frames):
@@ -157,19 +150,12 @@ def _legs(robot: Robot) -> tuple[np.ndarray, np.ndarray]:
             f"no script for getting up for robot '{robot.name}': it takes four legs of three joints"
             " and mirrors"
         )
-    model = robot.model(visuals=False)
-    data = mujoco.MjData(model)
-    data.qpos[:] = robot.home_qpos
-    mujoco.mj_kinematics(model, data)
+    data = posed(robot.model(visuals=False), robot.home_joints)
     feet = np.array([data.body(foot).xpos for foot in robot.foot_bodies])
     first = np.zeros((4, 3))
     first[np.argmax(feet[:, 0] + feet[:, 1])] = 1.0  # the left fore leg's own
-    behind = mirrors["front_back"].mirror_joints(first.ravel())
-    legs = (
-        sum(mirrors["left_right"].mirror_joints(image) for image in (first.ravel(), behind))
-        + first.ravel()
-        + behind
-    )
+    side = first.ravel() + mirrors["front_back"].mirror_joints(first.ravel())
+    legs = side + mirrors["left_right"].mirror_joints(side)
     if not np.all(np.abs(legs) == 1.0):
         raise InputError(
             f"no script for getting up for robot '{robot.name}': its legs' joints do not stand side"

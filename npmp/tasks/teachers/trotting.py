@@ -129,9 +129,9 @@ class TrotTeacher:
         later[[int(left_fore.argmax()), int(right_hind.argmax())]] = 0.0
         self.later = later  # delay of each leg's swing, as a share of the period
         self.under, self.eye = AROUND, torch.eye(3)
-        tensors = [name for name, part in vars(self).items() if isinstance(part, Tensor)]
-        for name in tensors:
-            setattr(self, name, getattr(self, name).to(device))
+        for name, part in list(vars(self).items()):
+            if isinstance(part, Tensor):
+                setattr(self, name, part.to(device))
         self.feet = self.feet.to(device)
 
     def initial_memory(self, n: int) -> TrotMemory:
@@ -174,9 +174,8 @@ class TrotTeacher:
             self._standing(state, yaw, forward, asked, foot, ground),
         )
         joints = self._bent(aim, state.joint_pos)
-        torque = self._carrying(
-            state, joints, torch.where(stands.unsqueeze(-1), _MIDDLE, of_leg), swings
-        )
+        of_leg = torch.where(stands.unsqueeze(-1), _MIDDLE, of_leg)
+        torque = self._carrying(state, joints, of_leg, swings)
         target = (joints + torque / self.kp).clamp(self.low, self.high)
         if c.drives is not None:
             kp, kd = c.drives
@@ -190,9 +189,8 @@ class TrotTeacher:
     ) -> Tensor:
         """Which robots stand, (n,) bool: those that were asked to and are nearly still; a change
         waits until no leg swings."""
-        calm = torch.linalg.vector_norm(forward, dim=-1) + 0.4 * torch.linalg.vector_norm(
-            state.root_ang_end, dim=-1
-        )
+        turning = torch.linalg.vector_norm(state.root_ang_end, dim=-1)
+        calm = torch.linalg.vector_norm(forward, dim=-1) + 0.4 * turning
         still = (asked.abs().sum(-1) < 0.05) & (calm < torch.where(before, 0.5, 0.3))
         return torch.where(swings.any(-1), before, still)
 
@@ -218,11 +216,8 @@ class TrotTeacher:
         x, y = (self.stance * self.stance.new_tensor([c.length, c.width])).unbind(-1)
         place = torch.stack((cos * x - sin * y + c.shift_m, sin * x + cos * y), -1)
         goes = 0.5 * (forward + asked[:, :2])
-        place = (
-            place
-            + goes.unsqueeze(1) * until.unsqueeze(-1)
-            + c.raibert_s * (forward - asked[:, :2]).unsqueeze(1)
-        )
+        place = place + goes.unsqueeze(1) * until.unsqueeze(-1)
+        place = place + c.raibert_s * (forward - asked[:, :2]).unsqueeze(1)
         spot = state.root_pos[:, None, :2] + place @ turn
         return torch.cat((spot, (ground(spot) + self.feet.radius).unsqueeze(-1)), -1)
 
@@ -234,15 +229,11 @@ class TrotTeacher:
         c = self.config
         share = (share + c.lead_s / (c.swing * period_s)).clamp(max=1.0)
         along = _smooth((share - 0.5 * c.rise) / (0.9 - 0.5 * c.rise)).unsqueeze(-1)
-        way = lifted.unsqueeze(-2) + (foothold - lifted).unsqueeze(-2) * share.new_tensor(
-            [0.0, 0.25, 0.5, 0.75, 1.0]
-        ).unsqueeze(-1)
-        highest = torch.maximum(
-            ground(way[..., :2]).amax(-1) + self.feet.radius, way[..., 2].amax(-1)
-        )
-        height = lifted[..., 2] + (highest + c.clearance_m - lifted[..., 2]) * _smooth(
-            share / c.rise
-        )
+        parts = share.new_tensor([0.0, 0.25, 0.5, 0.75, 1.0]).unsqueeze(-1)
+        way = lifted.unsqueeze(-2) + (foothold - lifted).unsqueeze(-2) * parts
+        below = ground(way[..., :2]).amax(-1) + self.feet.radius
+        lift = torch.maximum(below, way[..., 2].amax(-1)) + c.clearance_m - lifted[..., 2]
+        height = lifted[..., 2] + lift * _smooth(share / c.rise)
         # into the ground
         height = height + (foothold[..., 2] - 0.01 - height) * _smooth((share - 0.65) / 0.35)
         place = lifted[..., :2] + (foothold - lifted)[..., :2] * along
@@ -271,10 +262,8 @@ class TrotTeacher:
         pitch = torch.stack((zero, -c.slope * torch.atan(slope[0]), zero), -1)
         roll = torch.stack((c.slope * torch.atan(slope[1]), zero, zero), -1)
         wanted = yaw @ geometry.exp_so3(pitch) @ geometry.exp_so3(roll)
-        lean = (
-            c.level * geometry.log_so3(state.root_rot.transpose(-1, -2) @ wanted)
-            - c.damp_s * state.root_ang_end
-        )
+        lean = geometry.log_so3(state.root_rot.transpose(-1, -2) @ wanted)
+        lean = c.level * lean - c.damp_s * state.root_ang_end
         turn = c.turn_s * (2.0 * asked[:, 2:] - state.root_ang_end[:, 2:])
         rotation = state.root_rot @ geometry.exp_so3(torch.cat((lean[:, :2], turn), -1))
         return (foot - root.unsqueeze(1)) @ rotation
@@ -313,13 +302,9 @@ class TrotTeacher:
             place, jacobian = self._legs_at(joints)
             across = jacobian.transpose(-1, -2)
             square = across @ jacobian + 1e-4 * self.eye
-            step = (
-                torch.linalg.solve(square, across @ (aim - place).unsqueeze(-1))
-                .squeeze(-1)
-                .clamp(-0.4, 0.4)
-            )
+            step = torch.linalg.solve(square, across @ (aim - place).unsqueeze(-1)).squeeze(-1)
             joints = joints.clone()
-            joints[:, self.legs.flatten()] += step.flatten(1)
+            joints[:, self.legs.flatten()] += step.clamp(-0.4, 0.4).flatten(1)
             joints = joints.clamp(self.low, self.high)
         return joints
 
