@@ -218,9 +218,8 @@ def fit_behavior(
     optimizer = torch.optim.Adam(prior.parameters(), lr=RATE[0])
     for update in range(updates):
         optimizer.param_groups[0]["lr"] = linear(RATE, update / updates)
-        rows = torch.randint(
-            len(learned[0]), (PRIOR_BATCH,), generator=generator, device=goal.device
-        )
+        count, device = len(learned[0]), goal.device
+        rows = torch.randint(count, (PRIOR_BATCH,), generator=generator, device=device)
         loss = gain(tuple(part[rows] for part in learned)).mean()
         descend(loss, optimizer, 1.0)
     figures = {"behavior_loss": loss.item()}

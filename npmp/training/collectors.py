@@ -23,7 +23,6 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.cluster import connect
-from npmp.envs.task_env import TaskEnv
 from npmp.training.trainer import Gathered, Trainer
 from npmp.tree import map_tree
 
@@ -208,11 +207,6 @@ class Distributed:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.trainer, name)
-
-    @property
-    def env(self) -> TaskEnv[Any]:
-        """The learner's robots, which stand still."""
-        return self.trainer.env
 
     def _ask(self, wanted: Sequence[int], progress: float) -> None:
         """Have those of these collectors that are idle begin a batch."""

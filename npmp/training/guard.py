@@ -67,10 +67,8 @@ class Guard:
         Raises:
           Diverged: for the first iteration that is past bearing.
         """
-        metrics = {
-            **metrics,
-            "skipped_updates": metrics.get("skipped_updates", 0.0) + self._thrown_away,
-        }
+        skipped = metrics.get("skipped_updates", 0.0) + self._thrown_away
+        metrics = {**metrics, "skipped_updates": skipped}
         self._thrown_away = 0
         count, robots = self.trainer.iteration_count, self.trainer.env.robots
         self._breakdowns += [{"iteration": count, **breakdown} for breakdown in robots.breakdowns]
@@ -85,15 +83,12 @@ class Guard:
             wrong.append(f"{metrics['skipped_updates']:.0f} updates were skipped")
         if metrics["lost_simulations"] > LOST_SHARE * self.trainer.env.num_envs:
             wrong.append(f"{metrics['lost_simulations']:.0f} simulations broke down")
-        self._count(wrong, metrics)
-        self._recent.append({"iteration": count, **_readable(metrics)})
-        return metrics
-
-    def _count(self, wrong: list[str], metrics: dict[str, float]) -> None:
         self._wrong = self._wrong + 1 if wrong else 0
         if self._wrong > PATIENCE:
-            row = [f"the last of {self._wrong} such iterations in a row"] if self._wrong > 1 else []
-            self.stop([*wrong, *row], [], metrics)
+            wrong.append(f"the last of {self._wrong} such iterations in a row")
+            self.stop(wrong, [], metrics)
+        self._recent.append({"iteration": count, **_readable(metrics)})
+        return metrics
 
     def check_state(self) -> None:
         """Look at everything that a checkpoint would keep.

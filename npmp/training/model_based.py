@@ -192,8 +192,8 @@ class ModelBasedTrainer(Resumable):
                 env.home, env.dt, env.feet, c.model_hidden, self.physics_size, env.robots.imu_cross,
                 rough=env.ground.rough,
             ).to(device)  # fmt: skip
-        fitting: Any = {"updates": c.model_updates, "batch": c.model_batch, "compile": c.compile}
-        self.fit = ModelFit(self.model, **fitting)
+        updates, batch = c.model_updates, c.model_batch
+        self.fit = ModelFit(self.model, updates=updates, batch=batch, compile=c.compile)
         self.imagination = self._imagination(recordings)
         self.optimizer = torch.optim.Adam(policy.weights.parameters())
         first = torch.ones(env.num_envs, dtype=torch.bool, device=device)

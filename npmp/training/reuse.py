@@ -254,7 +254,10 @@ def _plan(
     if teacher is not None and not isinstance(chosen.algo, StudentConfig):
         raise InputError("teacher= is of algo=clone; policy= is what other algorithms go on from")
     shows = None if teacher is None else HighLevelPolicy.load(teacher)
-    taught_by = {} if teacher is None else _teacher_record(Path(teacher))
+    taught_by: dict[str, str] = {}
+    if teacher is not None:
+        digest = sha256(Path(teacher) / "policy.safetensors")
+        taught_by = {"teacher": Path(teacher).name, "teacher_sha256": digest}
     task = make_task()
     check_task(task)
     skill, learner = _networks(source, chosen, task, seed, policy)
@@ -264,7 +267,9 @@ def _plan(
     def new_trainer(settings: ReuseSettings, robots: int, seed: int) -> ReuseTrainer:
         own = make_task()
         networks = _networks(source, settings, own, seed, policy)
-        recordings = None if motions is None else _shown_task(own.robot, motions)
+        recordings = None
+        if motions is not None:
+            recordings = Imitation(own.robot, ImitationConfig(uniform_starts=1.0), motions)
         return make_policy_trainer(
             settings, own, *networks, robots, recordings=recordings, teacher=shows,
             new=policy is None, seed=seed,
@@ -296,11 +301,6 @@ def _plan(
     )
 
 
-def _shown_task(robot: Robot, motions: MotionSet) -> Imitation:
-    """What a module tracks to show what it does of itself."""
-    return Imitation(robot, ImitationConfig(uniform_starts=1.0), motions)
-
-
 def _warmed_up(trainer: ReuseTrainer, policy: Path | None, seed: int) -> dict[str, float]:
     """What a trainer does before its first iteration; figures of it."""
     if isinstance(trainer, ModelBasedTrainer):
@@ -314,20 +314,13 @@ def _warmed_up(trainer: ReuseTrainer, policy: Path | None, seed: int) -> dict[st
     return figures
 
 
-def _teacher_record(teacher: Path) -> dict[str, str]:
-    """What a policy's record says of the policy that taught it."""
-    return {"teacher": teacher.name, "teacher_sha256": sha256(teacher / "policy.safetensors")}
-
-
 def check_task(task: Task | type[Task]) -> None:
     """Refuse a task that no policy is trained for. Raises InputError, naming those there are."""
     if not task.inputs or task.policies_of:
         names = ", ".join(kind.name for kind in TASKS if kind.inputs and not kind.policies_of)
-        how = (
-            f", which npmp evaluate judges a policy of {task.policies_of[0]} by"
-            if task.policies_of
-            else ""
-        )
+        how = ""
+        if task.policies_of:
+            how = f", which npmp evaluate judges a policy of {task.policies_of[0]} by"
         raise InputError(f"no reuse task '{task.name}'{how}; there are: {names}")
 
 
@@ -361,11 +354,8 @@ def _reach(skill: SkillModule, robot: Robot) -> list[float]:
     turn."""
     # for the type checker: callers have made it one
     assert isinstance(skill.decoder, JointDecoder)
-    home = robot.home_joints
-    far = (
-        np.maximum(robot.joint_upper - home, home - robot.joint_lower)
-        / skill.decoder.scale.cpu().numpy()
-    )
+    home, scale = robot.home_joints, skill.decoder.scale.cpu().numpy()
+    far = np.maximum(robot.joint_upper - home, home - robot.joint_lower) / scale
     return np.maximum(far, skill.latent_range.cpu().numpy()).tolist()
 
 

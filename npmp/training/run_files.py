@@ -68,21 +68,18 @@ class RunLog:
         self._columns: dict[str, list[str]] = {}
         self._latest: dict[str, float] = {}
         kept: dict[str, list[dict[str, str]]] = {}
+        source = resume_from or folder
         for name in ("metrics.csv", "timing.csv"):
-            columns, rows = (
-                ([], [])
-                if resume_after is None
-                else _rows(resume_from or folder, name, resume_after)
-            )
-            (folder / name).unlink(missing_ok=True) if not columns else _rewrite(
-                folder / name, columns, rows
-            )
+            columns, rows = ([], []) if resume_after is None else _rows(source, name, resume_after)
             if columns:
                 self._columns[name] = columns
+                _rewrite(folder / name, columns, rows)
+            else:
+                (folder / name).unlink(missing_ok=True)
             kept[name] = [dict(zip(columns, row)) for row in rows]
-        self._wall_before = (  # of a damaged cell NaN, of which max makes 0
-            max(0.0, as_number(kept["timing.csv"][-1].get("wall_s"))) if kept["timing.csv"] else 0.0
-        )
+        timed = kept["timing.csv"]
+        # of a damaged cell NaN, of which max makes 0
+        self._wall_before = max(0.0, as_number(timed[-1].get("wall_s"))) if timed else 0.0
         for row in kept["metrics.csv"]:
             self._latest |= {key: as_number(row[key]) for key in self.judged if row.get(key)}
         self._board, self._progress = board, progress
@@ -107,13 +104,10 @@ class RunLog:
         """
         elapsed = time.perf_counter() - self._start
         speed = env_steps_done_here / max(elapsed, 1e-9)
-        self._append(
-            "metrics.csv", {"iteration": iteration, "env_steps": env_steps, **metrics}, self.judged
-        )
-        wall = round(self._wall_before + elapsed, 3)
-        self._append(
-            "timing.csv", {"iteration": iteration, "wall_s": wall, "steps_per_s": round(speed, 1)}
-        )
+        row = {"iteration": iteration, "env_steps": env_steps, **metrics}
+        self._append("metrics.csv", row, self.judged)
+        spent = {"wall_s": round(self._wall_before + elapsed, 3), "steps_per_s": round(speed, 1)}
+        self._append("timing.csv", {"iteration": iteration, **spent})
         if self._board is not None:
             self._board.write({**metrics, "steps_per_s": speed}, env_steps)
         self._latest |= {key: metrics[key] for key in self.judged if key in metrics}
@@ -128,10 +122,9 @@ class RunLog:
             rows = _rows(self.folder, name, None)[1] if columns else []
             self._columns[name] = columns = [*columns, *new]
             _rewrite(path, columns, rows)
+        cells = [_cell(row.get(column)) for column in columns]
         with open(path, "a", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerow(
-                [_cell(row.get(column)) for column in columns]
-            )
+            csv.writer(file, lineterminator="\n").writerow(cells)
 
     def flush(self) -> None:
         """Everything written so far is on the disk when this returns: a checkpoint must not be

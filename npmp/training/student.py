@@ -194,9 +194,8 @@ class StudentTrainer(Resumable):
         action, after = self.agent.drive(output, given, student, state)
         noise = torch.randn(action.shape, generator=self.generator, device=action.device)
         note = {"given": given, "shown": self.agent.unit * shown, "first": first}
-        return Decision(
-            action + c.action_noise * noise, StudentMemory(after, teacher, taught), note
-        )
+        carried = StudentMemory(after, teacher, taught)
+        return Decision(action + c.action_noise * noise, carried, note)
 
     def gather(self, progress: float) -> Gathered:
         """As `Trainer.gather`: a lesson."""
@@ -278,9 +277,8 @@ class StudentTrainer(Resumable):
         robots = lesson.first.shape[1]
         ids = torch.randint(robots, (self.config.batch,), generator=self.generator, device=device)
         start = map_tree(lambda part: part[ids], lesson.start)
-        return map_tree(lambda part: part[:, ids], lesson._replace(start=None))._replace(
-            start=start
-        )
+        drawn = map_tree(lambda part: part[:, ids], lesson._replace(start=None))
+        return drawn._replace(start=start)
 
     # --- checkpoints ---
 
