@@ -409,7 +409,6 @@ class PD(ActuatorModel):
         return torch.stack((motor / self.contract.torque_scale, given), -1)
 
     def law(self, seen: Tensor, kept: Tensor, latent: Tensor) -> tuple[Tensor, Tensor]:
-        """As `ActuatorModel.law`."""
         p, scale, rate = self.parameters_of, self.contract.torque_scale, self.contract.rate_hz
         inputs = seen[..., :2] * self.scale[:2] + self.mean[:2]
         asked, velocity = inputs[:, self.history - 1 - int(self.delay), 0], inputs[:, -1, 1]
@@ -448,7 +447,6 @@ class Hybrid(PD):
         return added.squeeze(-1)
 
     def corrected(self, motor: Tensor, velocity: Tensor, borne: Tensor, torque: Tensor) -> Tensor:
-        """As `PD.corrected`."""
         return torque + self.left(motor, velocity, borne, torque) * self.contract.torque_scale
 
 

@@ -71,17 +71,9 @@ def sample_stationary(shape: tuple[int, ...], generator: torch.Generator | None 
 
 def kl_to_prior(mean: Tensor, std: Tensor, z_prev: Tensor, alpha: float) -> Tensor:
     """KL[ N(mean, std^2) || N(alpha z_prev, (1 - alpha^2) I) ], one step of eq. 6 given the sampled
-    z_{t-1} [nats].
+    z_{t-1}; all (..., d) -> (...), summed over the latent dimensions [nats].
 
-    Args:
-      mean: (..., d) the full mean of q, alpha z_{t-1} + mu for the encoder.
-      std: (..., d).
-      z_prev: (..., d) the sampled latent of the step before.
-      alpha: the prior's correlation.
-
-    Returns: (...), summed over the latent dimensions; the caller averages over time and
-    environments, and beta
-      multiplies that.
+    mean: the full mean of q, alpha z_{t-1} + mu for the encoder.
     """
     return kl_of_deviation(mean - alpha * z_prev, std, alpha)
 

@@ -290,10 +290,8 @@ class VMPO(Learner):
     @torch.no_grad()
     def _move_units(self, returns: Tensor) -> None:
         """PopArt, after the step: the gradient belongs to the head before the rescaling."""
-        new, head = (
-            popart.update_stats(self.units, returns, self.config.popart_step_size),
-            self.critic.value_head,
-        )
+        new = popart.update_stats(self.units, returns, self.config.popart_step_size)
+        head = self.critic.value_head
         weight, bias = popart.rescale_head(head.weight, head.bias, self.units, new)
         head.weight.copy_(weight)
         head.bias.copy_(bias)
@@ -347,7 +345,8 @@ class PPO(Learner):
         )
         change = gaussian.kl(old_mean, old_std, mean, std).mean()
         self.rate = ppo.adapted_rate(self.rate, change.item(), self.config.desired_kl)
-        self._set_rate()
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.rate
         values = self.critic(rollout.critic_observations).squeeze(-1)
         log_prob = gaussian.log_prob(mean, std, rollout.actions)
         surrogate = ppo.surrogate_loss(log_prob, rollout.behaviour_log_prob, advantages)
@@ -357,10 +356,6 @@ class PPO(Learner):
         figures = {"loss_policy": surrogate, "loss_value": value, "kl": to_prior.mean()}
         figures |= {"entropy": gaussian.entropy(std).mean(), "kl_update": change}
         return as_numbers(figures | norms) | {"learning_rate": self.rate}
-
-    def _set_rate(self) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.rate
 
     def _parts(self) -> dict[str, Part]:
         return super()._parts() | {"rate": Numbers(self, "rate")}

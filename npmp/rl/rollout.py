@@ -48,9 +48,8 @@ class Rollout(NamedTuple):
     def sequences(self, chosen: Tensor) -> Rollout:
         """The rollout of some environments only; `chosen` [N], their indices."""
         start = map_tree(lambda leaf: leaf[chosen], self.initial_state)
-        return map_tree(lambda leaf: leaf[:, chosen], self._replace(initial_state=None))._replace(
-            initial_state=start
-        )
+        steps = map_tree(lambda leaf: leaf[:, chosen], self._replace(initial_state=None))
+        return steps._replace(initial_state=start)
 
     @staticmethod
     def joined(parts: Sequence[Rollout]) -> Rollout:

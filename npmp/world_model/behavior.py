@@ -90,9 +90,8 @@ class BehaviorPrior(nn.Module):
     def set_examples(self, features: Tensor, generator: torch.Generator) -> None:
         """Take scales and goals from features (N, f) of what the module did."""
         self.scale.fit(features, 0.05)
-        rows = torch.randint(
-            len(features), (EXAMPLES,), generator=generator, device=self.home.device
-        )
+        count, device = len(features), self.home.device
+        rows = torch.randint(count, (EXAMPLES,), generator=generator, device=device)
         self.examples.copy_(self._goals(features)[rows])
 
     def _goals(self, features: Tensor) -> Tensor:

@@ -74,11 +74,8 @@ def _failures() -> tuple[type[Exception], ...]:
     system's of disk and compiler."""
     import torch._inductor.exc as inductor
 
-    own = (
-        kind
-        for kind in vars(inductor).values()
-        if isinstance(kind, type) and issubclass(kind, Exception)
-    )
+    kinds = (kind for kind in vars(inductor).values() if isinstance(kind, type))
+    own = (kind for kind in kinds if issubclass(kind, Exception))
     return (torch._dynamo.exc.TorchDynamoException, OSError, *own)
 
 

@@ -104,9 +104,8 @@ class ReplayBuffer:
         valid = (~kept.first[slots[1:], robot]).to(torch.float32).cumprod(0)
         level = kept.patch[slot, robot, :1]
         ground = kept.ground[before, robot]
-        told = torch.cat(
-            (kept.physics[before, robot], ground - level if ground.numel() else ground), -1
-        )
+        ground = ground - level if ground.numel() else ground
+        told = torch.cat((kept.physics[before, robot], ground), -1)
         states = above(kept.state[slots, robot], level)
         return Window(states, kept.setpoint[before, robot], told, valid)
 
@@ -142,11 +141,8 @@ class ReplayBuffer:
         """
         filled, head = len(state["steps.first"]), int(state["head"])
         # a run that stopped before the ring was full wrote its next slot after the last
-        if (
-            filled > self.capacity
-            or not 0 <= head < self.capacity
-            or (filled < self.capacity and head != filled)
-        ):
+        sound = 0 <= head < self.capacity if filled == self.capacity else head == filled
+        if filled > self.capacity or not sound:
             raise ValueError(
                 f"a replay of {filled} slots, head {head}, is not one of {self.capacity}"
             )
