@@ -14,7 +14,7 @@ from rich.text import Text
 
 from mocap_data.errors import one_line
 from npmp.experiments.terminal import OK, USER_ERROR, console, table, warn
-from npmp.sweeps.drive import Drive
+from npmp.sweeps.drive import SweepRun
 from npmp.sweeps.sweep import FAILED, FINISHED, RUNNING, STOPPED, WAITING, Sweep, SweepProgress
 from npmp.sweeps.workers import Workers
 from npmp.training.live import clock
@@ -36,7 +36,7 @@ def drive(sweep: Sweep, workers: Workers) -> int:
     """
     shown = _Shown(sweep)
     with shown.live if shown.on_terminal else nullcontext():
-        stopped = Drive(sweep, workers, shown).run()
+        stopped = SweepRun(sweep, workers, shown).run()
     if stopped is not None:
         warn(f"{stopped.name}: npmp sweeps resume {sweep.folder} goes on")
         return 128 + stopped

@@ -39,7 +39,7 @@ class Watch(Protocol):
         """sweep.json could not be written."""
 
 
-class Drive:
+class SweepRun:
     """One process that looks after a sweep's jobs."""
 
     def __init__(self, sweep: Sweep, workers: Workers, watch: Watch):
