@@ -11,8 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mocap_data.errors import printable
-from mocap_data.files import write_json
+import yaml
+
+from mocap_data.errors import InputError, printable
+from mocap_data.files import atomic_path, write_json
 from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.terminal import USER_ERROR, say, show_table
 from npmp.inspection import inspect
@@ -37,7 +39,7 @@ class Inspect(Keys):
     file: Path
     # what a file is where it could be several things: recording, mjlab or unitree_csv
     kind: str | None = None
-    # also write the findings to this JSON file
+    # also write the findings to this JSON file, or a recording's skeleton to this YAML file
     out: Path | None = None
 
 
@@ -45,9 +47,27 @@ def run(config: Inspect, run: Run) -> int:
     """Say what file= is and what it holds."""
     findings = inspect(config.file, config.kind)
     show(findings)
-    if run.out is not None:
+    if run.out is not None and run.out.suffix in (".yaml", ".yml"):
+        text = skeleton_file(findings)
+        with atomic_path(run.out) as temporary:
+            temporary.write_text(text, encoding="utf-8")
+    elif run.out is not None:
         write_json(run.out, findings)
     return USER_ERROR if findings.get("problems") else 0
+
+
+def skeleton_file(findings: Findings) -> str:
+    """The skeleton of a recording, to be edited and given as skeleton=.
+
+    Raises:
+      InputError: where none was found.
+    """
+    if "markers" not in findings:
+        why = findings.get("skeleton", "it is no recording of named keypoints")
+        raise InputError(f"{findings['path']}: no skeleton to write: {why}")
+    head = f"# {findings['skeleton']}: which keypoints make up which marker\n"
+    chosen = {key: findings[key] for key in ("markers", "guesses") if key in findings}
+    return head + yaml.safe_dump(chosen, sort_keys=False, allow_unicode=True)
 
 
 def show(findings: Findings) -> None:

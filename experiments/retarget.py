@@ -34,7 +34,7 @@ from retarget.dataset import (
 )
 from retarget.joint_map import JointOptions
 from retarget.overview import LEGEND, LEGEND_OF_MARKS, glance, is_marked
-from retarget.plausibility import warning_of
+from retarget.plausibility import doubts_of, warning_of
 from retarget.sources import Failure, Recordings, described, excerpts
 
 AUTO = "auto"
@@ -121,7 +121,11 @@ def run(config: Retarget, run: Run) -> None:
         refuse_nothing(gathered.clips or gathered.motions, gathered.failures)
     whole, failures = whole_motions(gathered, robot, config)
     clips = {clip.name: clip for clip in gathered.clips}
-    found = {m.name: warning_of(m, clips.get(m.name), cleaned=config.clean) for m in whole.motions}
+    about = tuple(robot.markers), config.skeleton
+    doubts = {name: doubts_of(clip, *about) for name, clip in clips.items()}
+    found = {
+        m.name: warning_of(m, doubts.get(m.name, ()), cleaned=config.clean) for m in whole.motions
+    }
     warnings = {name: why for name, why in found.items() if why}
     cleaning = part_of(config, CleanOptions) if config.clean else None
     cleaned = cleaned_of(whole, robot, gathered, cleaning)

@@ -50,7 +50,7 @@ def wrong_size(clip: Clip) -> str:
     size = _size(clip)
     if SIZES[0] <= size <= SIZES[1] or len(clip.names) < 2:
         return ""
-    return f"is {size:.3g} m across (units? {_better_unit(size)})"
+    return f"is {size:.3g} m across (units? {better_unit(size, 0.7, 3.0)})"
 
 
 def _size(clip: Clip) -> float:
@@ -58,11 +58,12 @@ def _size(clip: Clip) -> float:
     return float(np.median(np.linalg.norm(np.ptp(clip.positions, axis=1), axis=-1)))
 
 
-def _better_unit(size: float) -> str:
-    """The change of scale that would make the size plausible."""
-    for factor in (100.0, 1000.0, 39.37, 10.0):
+def better_unit(size: float, low: float, high: float) -> str:
+    """The change of scale that would bring a size between low and high [m]."""
+    # inches read as centimetres, and CMU's unit of 1/0.45 inch
+    for factor in (100.0, 1000.0, 39.37, 10.0, 2.54, 2.54 / 0.45):
         for times, way in ((1.0 / factor, "smaller"), (factor, "larger")):
-            if 0.7 <= size * times <= 3.0:
+            if low <= size * times <= high:
                 return f"scale= should be {factor:.3g} times {way}"
     return "scale="
 

@@ -33,7 +33,8 @@ def retarget_all(
     Clips that look misread (units, axis) go by themselves, so that they do not spoil the marker
     offsets that the others share. options, progress: as of `retarget_many`.
     """
-    apart = {clip.name for clip in clips if misread(clip)}
+    about = tuple(robot.markers), options.get("skeleton")
+    apart = {clip.name for clip in clips if misread(clip, *about)}
     sets: list[MotionSet] = []
     refused: list[Refused] = []
     for is_apart in (False, True):

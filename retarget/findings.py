@@ -11,6 +11,7 @@ import h5py
 import numpy as np
 
 from mocap_data import hdf5, read, rotations
+from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.npz import load_npz
@@ -28,6 +29,8 @@ from mocap_data.sanity import warnings_of
 from mocap_data.store import SCHEMA, read_motions
 from npmp import robots
 from retarget.overview import groups_of
+from retarget.plausibility import doubts_of
+from retarget.skeletons import described, skeleton_of
 
 Findings = dict[str, Any]
 
@@ -77,12 +80,24 @@ def inspect_recording(path: Path) -> Findings:
         warnings.append(f"{columns}: a root's place and rotations, no keypoints")
     if timed:
         findings["speed_mps"] = speed_of(clip.positions[:, 0], clip.rate_hz)
-        warnings += warnings_of(clip)
+        warnings += doubts_of(clip) if named else warnings_of(clip)
     if warnings:
         findings["warnings"] = warnings
+    if named:
+        findings |= _skeleton(clip)
     unnamed = f"{len(clip.names)}, not named in the file (names= of mocap_data.read)"
     findings["keypoints"] = list(clip.names) if named else unnamed
     return findings
+
+
+def _skeleton(clip: Clip) -> Findings:
+    """The skeleton by name or shape, what of it is a guess, and why there is none."""
+    try:
+        skeleton = skeleton_of(clip)
+    except InputError as error:
+        return {"skeleton": str(error)}
+    guesses = {"guesses": list(skeleton.guesses)} if skeleton.guesses else {}
+    return {"skeleton": skeleton.name, "markers": described(skeleton), **guesses}
 
 
 def _count(path: Path, array: str, root: int, width: int) -> int:

@@ -30,6 +30,8 @@ class Options:
     rate_hz: float | None = None
     # factor on the recording's lengths; "auto" or None: its legs as long as the robot's, if longer
     scale_body: float | str | None = AUTO
+    # of the recordings: a file (npmp inspect writes one) or a known name; None: by names and shape
+    skeleton: str | None = None
     # low-pass of the markers before anything else; None: none
     marker_cutoff_hz: float | None = 8.0
 

@@ -26,6 +26,7 @@ from retarget.options import Options, by_name
 from retarget.prepared_robot import PreparedRobot
 from retarget.quality import QualityMeter
 from retarget.self_collision import SelfCollision
+from retarget.skeletons import skeleton_of
 from retarget.targets import (
     RecordedMarkers,
     Targets,
@@ -127,9 +128,10 @@ def bodies_of(clips: Sequence[Clip], robot: Robot, options: Options) -> list[Bod
     whole = PreparedRobot.of(robot)
     found = []
     for same in by_body(clips):
-        prepared = prepared_for(whole, same[0])
+        skeleton = skeleton_of(same, tuple(robot.markers), options.skeleton)
+        prepared = prepared_for(whole, skeleton)
         with _solvable(same):
-            ready = tuple(markers_of(clip, prepared, options) for clip in same)
+            ready = tuple(markers_of(clip, skeleton, prepared, options) for clip in same)
             scale, heights = body_scale(ready, prepared, options), standing_heights(ready, prepared)
             if prepared.flat_feet:
                 prepared = prepared.with_heights(scale * heights + prepared.sole_height)

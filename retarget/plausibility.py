@@ -1,38 +1,131 @@
-"""Warnings of misread recordings (units, axes, rate), and of poses that no robot takes."""
+"""Warnings of misread recordings (units, axes, rate, sides), and of poses that no robot takes."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from mocap_data.arrays import Array
 from mocap_data.clip import Clip
-from mocap_data.errors import counted
+from mocap_data.errors import InputError, counted
 from mocap_data.motion import ReferenceMotion
-from mocap_data.sanity import warnings_of
+from mocap_data.sanity import better_unit, warnings_of
+from retarget.limbs import UP, forward_votes
+from retarget.skeletons import Skeleton, is_person, marker_positions, skeleton_of
 
 # [m] a walking dog stays near 2 cm; one that sits or lies, which no robot can, reaches 10 cm
 HIGH_RMS = 0.05
 # [m] beyond any pose that was read rightly; a dog read with the wrong axis up gives 15 cm
 MISREAD_RMS = 0.12
+# [m] a person's height, and a dog's at the shoulder; what most have
+PERSON, DOG, MOST_PERSONS, MOST_DOGS = (1.0, 2.3), (0.2, 1.2), (1.4, 2.1), (0.3, 0.8)
+# thigh and shank in a person's height [R: Drillis and Contini 1966]
+LEGS_SHARE = 0.491
+# of a limb's length: what left and right may differ by, and how high a standing foot may be
+ALIKE, ON_FLOOR = 0.12, 0.35
 # how the warning of a misread recording begins
 WRONG = "looks wrong"
 
+_LIMBS = {
+    True: (("_hip", "_knee", "_foot"), ("_shoulder", "_elbow", "_hand")),
+    False: (("H_hip", "H_foot"), ("F_shoulder", "F_foot")),
+}
 
-def misread(clip: Clip) -> bool:
-    """Whether a clip looks as if its units or axes were read wrongly."""
-    hints = ("units?", "upside down", "up or down")
-    return any(hint in warning for warning in warnings_of(clip) for hint in hints)
+
+def misread(clip: Clip, markers: Sequence[str] = (), chosen: str | None = None) -> bool:
+    """Whether a clip looks as if its units or axes were read wrongly; arguments as `doubts_of`."""
+    hints = ("units?", "upside down", "up or down", "mirrored?")
+    return any(hint in doubt for doubt in doubts_of(clip, markers, chosen) for hint in hints)
 
 
-def warning_of(motion: ReferenceMotion, clip: Clip | None, *, cleaned: bool = False) -> str:
+def doubts_of(clip: Clip, markers: Sequence[str] = (), chosen: str | None = None) -> list[str]:
+    """What looks misread about a clip's keypoints and about the body that they make.
+
+    markers, chosen: as `skeleton_of`; without a skeleton the keypoints alone are looked at.
+    """
+    found = warnings_of(clip)
+    # of another size the body says nothing new
+    if any("units?" in doubt for doubt in found):
+        return found
+    try:
+        return found + body_doubts(clip, skeleton_of(clip, markers, chosen))
+    except InputError:
+        return found
+
+
+def body_doubts(clip: Clip, skeleton: Skeleton) -> list[str]:
+    """What looks wrong about a person or a dog: its size, left and right swapped, limbs of two
+    lengths, feet that never come down."""
+    names = list(skeleton.markers)
+    at = dict(zip(names, marker_positions(clip, skeleton, names).transpose(1, 0, 2), strict=True))
+    person = is_person(skeleton)
+    limbs = _LIMBS[person]
+    if not all(side + end in at for limb in limbs for end in limb for side in "LR"):
+        return []
+    floor = float(np.percentile(clip.positions[..., 2].min(axis=1), 5))
+    lengths = [[_length(at, side, limb) for side in "LR"] for limb in limbs]
+    found = [
+        _person_size(lengths[0]) if person else _dog_size(at, floor),
+        "left and right are swapped (mirrored?)" if _swapped(at, person) else "",
+    ]
+    for limb, (left, right) in zip(limbs, lengths, strict=True):
+        if abs(left - right) > ALIKE * max(left, right):
+            what = f"{limb[0][1:].strip('_')} to {limb[-1][1:].strip('_')}"
+            found.append(f"is {left:.3g} m from left {what}, {right:.3g} m from right (skeleton=)")
+    for name in (side + limb[-1] for limb in limbs[: 1 if person else 2] for side in "LR"):
+        above = float(np.percentile(at[name][:, 2], 10)) - floor
+        if above > ON_FLOOR * max(lengths[0]):
+            found.append(f"has {name} at least {above:.2g} m above the floor (skeleton=)")
+    return [doubt for doubt in found if doubt]
+
+
+def _length(at: Mapping[str, Array], side: str, limb: Sequence[str]) -> float:
+    """[m] from the start of a limb to its end, along its joints; median over frames."""
+    bones = np.diff(np.stack([at[side + joint] for joint in limb]), axis=0)
+    return float(np.median(np.linalg.norm(bones, axis=-1).sum(axis=0)))
+
+
+def _person_size(legs: Sequence[float]) -> str:
+    height = float(np.mean(legs)) / LEGS_SHARE
+    if PERSON[0] <= height <= PERSON[1]:
+        return ""
+    return f"is a person of {height:.2g} m (units? {better_unit(height, *MOST_PERSONS)})"
+
+
+def _dog_size(at: Mapping[str, Array], floor: float) -> str:
+    shoulders = 0.5 * (at["LF_shoulder"] + at["RF_shoulder"])
+    height = float(np.percentile(shoulders[:, 2], 90)) - floor
+    if DOG[0] <= height <= DOG[1]:
+        return ""
+    said = f"is {height:.2g} m high at the shoulder, an animal of four legs"
+    return f"{said} (units? {better_unit(height, *MOST_DOGS)})"
+
+
+def _swapped(at: Mapping[str, Array], person: bool) -> bool:
+    """Whether knees and toes of a person point backwards, or a dog's left is on its right."""
+    if person:
+        ends = ("_hip", "_knee", "_foot", "_toe" if "L_toe" in at and "R_toe" in at else "_foot")
+        legs = [np.stack([at[side + end] for end in ends], axis=1) for side in "LR"]
+        across = at["L_hip"] - at["R_hip"] + at["L_shoulder"] - at["R_shoulder"]
+        return forward_votes(across, legs) < -0.02
+    across = at["LF_shoulder"] - at["RF_shoulder"] + at["LH_hip"] - at["RH_hip"]
+    ahead = at["LF_shoulder"] + at["RF_shoulder"] - at["LH_hip"] - at["RH_hip"]
+    return float(np.einsum("tc,tc->t", across, np.cross(UP, ahead)).mean()) < 0.0
+
+
+def warning_of(motion: ReferenceMotion, found: Sequence[str], *, cleaned: bool = False) -> str:
     """Why a motion looks misread, "looks wrong: RMS 864 cm (units? ...)", or is hard; else "".
 
-    cleaned: what is merely hard for the robot is dropped, and listed there.
+    found: `doubts_of` its recording. cleaned: what is merely hard for the robot is dropped, and
+    listed there.
     """
     error, violations = motion.quality.get("rms_marker_m", 0.0), violations_of(motion)
-    found = [] if clip is None else warnings_of(clip)
     far = error > MISREAD_RMS
     # a body that lies may be one: no axis was mixed up where the markers fit
-    if not far:
-        found = [warning for warning in found if not warning.startswith("lies")]
-    wrong = far or any(hint in w for w in found for hint in ("units?", "axis?", "rate?"))
+    found = [doubt for doubt in found if far or not doubt.startswith("lies")]
+    hints = ("units?", "axis?", "rate?", "mirrored?")
+    wrong = far or any(hint in doubt for doubt in found for hint in hints)
     if far or (error > HIGH_RMS and not cleaned):
         hint = "sitting or lying? else units, scale=, or axis, up="
         hint = "units? scale=; axis? up=" if far else hint

@@ -1,27 +1,35 @@
 """Which keypoints of a recorded skeleton make up which marker of a robot.
 
-A marker's position is a weighted mean of named keypoints. A skeleton fits a clip when the clip has
-all the keypoints it names. To retarget another animal, add an entry to `SKELETONS`; or give
-keypoints the names of the robot's markers, which every robot takes as they are.
+A marker's position is a weighted mean of keypoints. A skeleton comes from a file (skeleton=FILE, as
+`npmp inspect` writes it), is known by its keypoints' names (the files in `retarget/known`, which
+skeleton=NAME chooses), or is found by its shape and movement (`retarget.limbs`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 import numpy as np
 
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, unknown
+from mocap_data.safe_yaml import read_yaml
 from npmp.robots import check
+from retarget.limbs import Limbs, find_limbs, joints_of
 
 QUADRUPED_MARKERS = check.QUADRUPED_MARKERS
 HUMANOID_MARKERS = (
     *check.HUMANOID_MARKERS,
     *(f"{side}_{part}" for part in ("toe", "heel", "elbow", "hand") for side in "LR"),
 )
+# clips of a body that are looked at
+_TRIES = 8
+_KNOWN = Path(__file__).parent / "known"
 
 
 @dataclass(frozen=True)
@@ -30,149 +38,197 @@ class Skeleton:
 
     name: str
     markers: Mapping[str, Mapping[str, float]]
+    # what could be otherwise, a sentence each
+    guesses: tuple[str, ...] = ()
 
     @property
     def keypoints(self) -> tuple[str, ...]:
         """All keypoints that the skeleton needs, each once, in order of first use."""
         return tuple(dict.fromkeys(key for weights in self.markers.values() for key in weights))
 
+    def of(self, names: Sequence[str]) -> Skeleton | None:
+        """The skeleton by a clip's own spelling of its keypoints; None where one is missing.
 
-def _quadruped(
-    name: str, sides: tuple[str, str], blade: Mapping[str, float], hip: str, fore: str, hind: str
+        Case, punctuation, a namespace ("mixamorig:") and a prefix of all names do not count.
+        """
+        plain = [_plain(name) for name in names]
+        ends = zip(min(plain), max(plain), strict=False)
+        prefix = next((i for i, (a, b) in enumerate(ends) if a != b), 0)
+        for cut in (0, prefix):
+            spelling = {name[cut:]: given for name, given in zip(plain, names, strict=True)}
+            markers = {
+                marker: {spelling.get(_plain(key), ""): share for key, share in weights.items()}
+                for marker, weights in self.markers.items()
+            }
+            if all(all(weights) for weights in markers.values()):
+                return Skeleton(self.name, markers, self.guesses)
+        return None
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[\W_]", "", name.rpartition(":")[2]).lower()
+
+
+def read_skeleton(path: Path) -> Skeleton:
+    """A skeleton's file: {markers: {name: keypoint, or {keypoint: weight}}}; guesses do not count.
+
+    Raises:
+      InputError: for anything else, and weights that do not sum to 1.
+    """
+    content = read_yaml(path)
+    entries = content.get("markers") if isinstance(content, Mapping) else None
+    if not isinstance(entries, Mapping) or not entries:
+        raise InputError(f"{path}: a skeleton's file holds markers: {{L_hip: LeftUpLeg, ...}}")
+    markers: dict[str, dict[str, float]] = {}
+    for name, entry in entries.items():
+        weights = entry if isinstance(entry, Mapping) else {entry: 1.0}
+        shares = list(weights.values())
+        if not all(isinstance(share, (int, float)) for share in shares) or not np.isclose(
+            sum(shares), 1.0, atol=1e-3
+        ):
+            raise InputError(
+                f"{path}: marker '{name}' must be a keypoint, or keypoints with weights that sum "
+                f"to 1; it is {entry!r}"
+            )
+        markers[str(name)] = {str(key): float(share) for key, share in weights.items()}
+    return Skeleton(path.stem, markers)
+
+
+def described(skeleton: Skeleton) -> dict[str, str | dict[str, float]]:
+    """The markers as a skeleton's file has them."""
+    return {
+        name: next(iter(weights)) if len(weights) == 1 else dict(weights)
+        for name, weights in skeleton.markers.items()
+    }
+
+
+@cache
+def known() -> dict[str, Skeleton]:
+    """The known skeletons by name."""
+    return {path.stem: read_skeleton(path) for path in sorted(_KNOWN.glob("*.yaml"))}
+
+
+def skeleton_of(
+    clips: Clip | Sequence[Clip], markers: Sequence[str] = (), chosen: str | None = None
 ) -> Skeleton:
-    """A four-legged skeleton; patterns hold {} for the words of `sides`, left and right.
+    """The skeleton of clips of one body, for a robot with these markers or for any.
+
+    The markers' own names come first, then what is known by name, then what is found. chosen: a
+    file or the name of a known skeleton.
+
+    Raises:
+      InputError: where it does not fit the clips or the robot, or two readings are as likely.
+    """
+    clips = [clips] if isinstance(clips, Clip) else clips
+    clip = clips[0]
+    by_marker = Skeleton("markers", {name: {name: 1.0} for name in markers})
+    if chosen is not None:
+        skeleton = _chosen(chosen, clip)
+    elif markers and set(markers) <= set(clip.names):
+        skeleton = by_marker
+    else:
+        skeleton = _by_name(clips) or found(clips)
+    if markers and not set(skeleton.markers) & set(markers):
+        has, robot_has = ", ".join(skeleton.markers), ", ".join(markers)
+        kind = f"of the kind '{skeleton.name}', which has the markers {has}"
+        raise InputError(f"clip {clip.name!r} is {kind}; the robot has {robot_has}")
+    return skeleton
+
+
+def _chosen(chosen: str, clip: Clip) -> Skeleton:
+    path = Path(chosen).expanduser()
+    if not path.is_file() and chosen not in known():
+        raise unknown("skeleton", chosen, [*known(), "or a file"])
+    asked = read_skeleton(path) if path.is_file() else known()[chosen]
+    skeleton = asked.of(clip.names)
+    if skeleton is None:
+        missing = [key for key in asked.keypoints if key not in clip.names]
+        raise InputError(
+            f"skeleton {chosen!r} needs {', '.join(missing)}; clip {clip.name!r} has "
+            f"{', '.join(clip.names[:40])}"
+        )
+    return skeleton
+
+
+def _by_name(clips: Sequence[Clip]) -> Skeleton | None:
+    """The known skeleton with most markers whose keypoints the clips have.
+
+    Names of a person without toes can be those of a dog: a tail decides, else its shape.
+    """
+    names = clips[0].names
+    fitting = [s for s in (one.of(names) for one in known().values()) if s is not None]
+    if len({is_person(skeleton) for skeleton in fitting}) > 1:
+        tail = any("tail" in name.lower() for name in names)
+        person = not tail and is_person(found(clips))
+        fitting = [skeleton for skeleton in fitting if is_person(skeleton) == person]
+    return max(fitting, key=lambda s: len(s.markers), default=None)
+
+
+def is_person(skeleton: Skeleton) -> bool:
+    """Whether it has a person's legs."""
+    return "L_hip" in skeleton.markers
+
+
+def found(clips: Sequence[Clip]) -> Skeleton:
+    """The skeleton of clips of one body by its shape and movement, of the longest clip that tells.
+
+    Raises:
+      InputError: as `find_limbs`, of the longest.
+    """
+    errors = []
+    for clip in sorted(clips, key=lambda one: -one.duration_s)[:_TRIES]:
+        try:
+            limbs = find_limbs(clip)
+            break
+        except InputError as error:
+            errors.append(error)
+    else:
+        raise errors[0]
+    columns = _person(clip, limbs) if limbs.kind == "person" else _quadruped(clip, limbs)
+    markers = {
+        name: {clip.names[i]: share for i, share in weights.items()}
+        for name, weights in columns.items()
+    }
+    return Skeleton("found", markers, limbs.guesses)
+
+
+def _person(clip: Clip, limbs: Limbs) -> dict[str, dict[int, float]]:
+    """Hip, knee, ankle and ball of the foot; shoulder, elbow and wrist; of the trunk the keypoint
+    nearest to the middle of the shoulders."""
+    one: dict[str, int] = {}
+    for letter, arm, leg in zip("LR", limbs.upper, limbs.lower, strict=True):
+        for names, limb in ((("shoulder", "elbow", "hand"), arm), (("hip", "knee", "foot"), leg)):
+            joints = joints_of(clip.names, clip.positions, limb)
+            one |= {f"{letter}_{name}": i for name, i in zip(names, joints, strict=True)}
+        beyond = leg.path[leg.path.index(one[f"{letter}_foot"]) + 1 :]
+        if beyond:
+            one[f"{letter}_toe"] = beyond[0]
+    middle = clip.positions[:, [one["L_shoulder"], one["R_shoulder"]]].mean(axis=1)
+    away = np.linalg.norm(clip.positions[:, limbs.trunk] - middle[:, None], axis=-1).mean(axis=0)
+    one["chest"] = limbs.trunk[int(np.argmin(away))]
+    return {name: {one[name]: 1.0} for name in HUMANOID_MARKERS if name in one}
+
+
+def _quadruped(clip: Clip, limbs: Limbs) -> dict[str, dict[int, float]]:
+    """Shoulders, hips and soles; the trunk's centre is the mean of shoulders and hips, not a spine
+    joint, which arches.
 
     A dog's shoulder blade glides on its ribs: the shoulder joint swings with the leg while the
     blade's upper end stays with the spine, as a robot's leg hangs from a rigid trunk (RMS marker
-    error of five walks: 1.7 cm with the middle of the two, 1.5 cm with 0.8 of the blade's end). The
-    trunk's centre is the mean of shoulders and hips, not a spine joint, which arches. fore, hind:
-    the paws' ends, which touch the floor.
+    error of five walks: 1.7 cm with the middle of the two, 1.5 cm with 0.8 of the blade's end). A
+    fore leg with a bone more than the hind leg has a blade.
     """
-    base: dict[str, float] = {}
-    markers: dict[str, dict[str, float]] = {"base": base}
-    for letter, side in zip("LR", sides, strict=True):
-        shoulder = {key.format(side): share for key, share in blade.items()}
-        base |= {key: 0.25 * share for key, share in shoulder.items()} | {hip.format(side): 0.25}
+    markers: dict[str, dict[int, float]] = {"base": {}}
+    for letter, fore, hind in zip("LR", limbs.upper, limbs.lower, strict=True):
+        top = fore.path[1:3]
+        shoulder = {top[0]: 0.8, top[1]: 0.2} if len(fore.path) > len(hind.path) else {top[0]: 1.0}
+        markers["base"] |= {i: 0.25 * share for i, share in shoulder.items()}
+        markers["base"] |= {hind.path[1]: 0.25}
         markers[f"{letter}F_shoulder"] = shoulder
-        markers[f"{letter}H_hip"] = {hip.format(side): 1.0}
-        markers[f"{letter}F_foot"] = {fore.format(side): 1.0}
-        markers[f"{letter}H_foot"] = {hind.format(side): 1.0}
-    return Skeleton(name, {key: markers[key] for key in QUADRUPED_MARKERS})
-
-
-def _humanoid(name: str, sides: tuple[str, str], chest: str, **parts: str) -> Skeleton:
-    """A two-legged skeleton; patterns hold {} for the words of `sides`, left and right.
-
-    The foot marker is the ankle, the toe marker the ball of the foot.
-    """
-    markers = {"chest": {chest: 1.0}}
-    for part, pattern in parts.items():
-        for letter, side in zip("LR", sides, strict=True):
-            markers[f"{letter}_{part}"] = {pattern.format(side): 1.0}
-    return Skeleton(name, {key: markers[key] for key in HUMANOID_MARKERS if key in markers})
-
-
-# the dog of Zhang et al. 2018, 27 keypoints
-DOG = _quadruped(
-    "dog",
-    ("Left", "Right"),
-    blade={"{}Shoulder": 0.8, "{}Arm": 0.2},
-    hip="{}UpLeg",
-    fore="{}Hand_end",
-    hind="{}Foot_end",
-)
-# the same dog as a character of DeepMimic's kind, without a point of the blade above the joint
-DOG_CHARACTER = _quadruped(
-    "dog_character",
-    ("left", "right"),
-    blade={"{}_shoulder": 1.0},
-    hip="{}_upper_leg",
-    fore="{}_finger",
-    hind="{}_toe",
-)
-# CMU's people: bones of the ASF, keypoints at their ends
-CMU = _humanoid(
-    "cmu",
-    ("l", "r"),
-    "thorax",
-    shoulder="{}clavicle",
-    hip="{}hipjoint",
-    knee="{}femur",
-    foot="{}tibia",
-    toe="{}foot",
-    elbow="{}humerus",
-    hand="{}wrist",
-)
-# the same people as joints of a BVH-like hierarchy, 38 keypoints at the bones' starts
-CMU_JOINTS = _humanoid(
-    "cmu_joints",
-    ("Left", "Right"),
-    "Neck",
-    shoulder="{}Arm",
-    hip="{}UpLeg",
-    knee="{}Leg",
-    foot="{}Foot",
-    toe="{}ToeBase",
-    elbow="{}ForeArm",
-    hand="{}Hand",
-)
-# iClone's base character, on which some copies of the CMU set are
-CC_BASE = _humanoid(
-    "cc_base",
-    ("L", "R"),
-    "CC_Base_NeckTwist01",
-    shoulder="CC_Base_{}_Upperarm",
-    hip="CC_Base_{}_Thigh",
-    knee="CC_Base_{}_Calf",
-    foot="CC_Base_{}_Foot",
-    toe="CC_Base_{}_ToeBase",
-    elbow="CC_Base_{}_Forearm",
-    hand="CC_Base_{}_Hand",
-)
-# DeepMimic's humanoid
-DEEPMIMIC = _humanoid(
-    "deepmimic",
-    ("left", "right"),
-    "neck",
-    shoulder="{}_shoulder",
-    hip="{}_hip",
-    knee="{}_knee",
-    foot="{}_ankle",
-    toe="{}_toe",
-    heel="{}_heel",
-    elbow="{}_elbow",
-    hand="{}_wrist",
-)
-SKELETONS: tuple[Skeleton, ...] = (DOG, CMU, CMU_JOINTS, CC_BASE, DEEPMIMIC, DOG_CHARACTER)
-
-
-def skeleton_of(clip: Clip, markers: Sequence[str] = QUADRUPED_MARKERS) -> Skeleton:
-    """The skeleton that fits the clip and a robot's `markers`: the markers' own names come first.
-
-    Raises:
-      InputError: naming the keypoints that the closest skeleton misses and those that the clip has,
-        or the markers of a skeleton that fits the clip but not the robot.
-    """
-    by_marker = Skeleton("markers", {name: {name: 1.0} for name in markers})
-    if markers and all(name in clip.names for name in markers):
-        return by_marker
-    known = (*SKELETONS, by_marker)
-    missing = {s.name: [key for key in s.keypoints if key not in clip.names] for s in known}
-    fitting = [s for s in known if not missing[s.name]]
-    for skeleton in fitting:
-        if set(skeleton.markers) & set(markers):
-            return skeleton
-    if fitting:
-        has, robot_has = ", ".join(fitting[0].markers), ", ".join(markers) or "none"
-        kind = f"of the kind '{fitting[0].name}', which has the markers {has}"
-        raise InputError(f"clip {clip.name!r} is {kind}; the robot has {robot_has}")
-    sharing = [s for s in known if set(s.markers) & set(markers)] or list(known)
-    closest = min(sharing, key=lambda s: (len(missing[s.name]), len(s.keypoints)))
-    shown = ", ".join(clip.names[:40]) + (", ..." if len(clip.names) > 40 else "")
-    raise InputError(
-        f"clip {clip.name!r} fits no known skeleton ({', '.join(missing)}); '{closest.name}' needs "
-        f"{', '.join(missing[closest.name])}; the clip has {shown}"
-    )
+        markers[f"{letter}H_hip"] = {hind.path[1]: 1.0}
+        markers[f"{letter}F_foot"] = {fore.sole: 1.0}
+        markers[f"{letter}H_foot"] = {hind.sole: 1.0}
+    return {name: markers[name] for name in QUADRUPED_MARKERS}
 
 
 def marker_positions(clip: Clip, skeleton: Skeleton, names: Sequence[str]) -> Array:

@@ -22,7 +22,7 @@ from retarget import ground
 from retarget.options import Options
 from retarget.prepared_robot import PreparedRobot
 from retarget.resampling import frame_times
-from retarget.skeletons import marker_positions, skeleton_of
+from retarget.skeletons import Skeleton, marker_positions
 
 MIN_FRAMES = 8
 # [m] from the origin; no recording goes further, a garbled number does
@@ -71,14 +71,13 @@ class Targets:
     rate_hz: float
 
 
-def prepared_for(prepared: PreparedRobot, clip: Clip) -> PreparedRobot:
-    """The robot with only the markers that the clip's skeleton has.
+def prepared_for(prepared: PreparedRobot, skeleton: Skeleton) -> PreparedRobot:
+    """The robot with only the markers that the skeleton has.
 
     Raises:
       InputError: where they do not suffice.
     """
     robot = prepared.robot
-    skeleton = skeleton_of(clip, tuple(robot.markers))
     shared = tuple(name for name in robot.markers if name in skeleton.markers)
     return prepared if shared == prepared.layout.names else PreparedRobot.of(robot, shared)
 
@@ -109,7 +108,9 @@ def _bones(clip: Clip) -> Array:
     return np.asarray(np.median(np.linalg.norm(ends, axis=-1), axis=0))
 
 
-def markers_of(clip: Clip, prepared: PreparedRobot, options: Options) -> RecordedMarkers:
+def markers_of(
+    clip: Clip, skeleton: Skeleton, prepared: PreparedRobot, options: Options
+) -> RecordedMarkers:
     """The clip's markers on the floor, with stances.
 
     Raises:
@@ -119,7 +120,6 @@ def markers_of(clip: Clip, prepared: PreparedRobot, options: Options) -> Recorde
         has = f"has {counted(clip.num_frames, 'frame')}"
         raise InputError(f"clip {clip.name!r} {has}; retargeting needs at least {MIN_FRAMES}")
     _check_coordinates(clip)
-    skeleton = skeleton_of(clip, tuple(prepared.robot.markers))
     raw = marker_positions(clip, skeleton, prepared.layout.names)
     smooth = low_pass(raw, clip.rate_hz, options.marker_cutoff_hz)
     feet = [list(foot) for foot in prepared.foot_markers]

@@ -171,15 +171,15 @@ def test_long_and_slow_is_warned_of(walk: Clip) -> None:
     import dataclasses
 
     from retarget import retarget
-    from retarget.plausibility import warning_of
+    from retarget.plausibility import doubts_of, warning_of
 
     motion = retarget(walk, robots.load("anymal_b"))
-    assert warning_of(motion, walk) == "" and warning_of(motion, None) == ""
+    assert warning_of(motion, doubts_of(walk)) == "" and warning_of(motion, []) == ""
     slow = dataclasses.replace(walk, rate_hz=0.1)  # 90 frames: 900 s
-    assert "900 s at 0.1 frames/s (rate?" in warning_of(motion, slow)
+    assert "900 s at 0.1 frames/s (rate?" in warning_of(motion, doubts_of(slow))
     beyond = dataclasses.replace(motion, quality={**motion.quality, "limit_violations": 1.0})
-    assert "1 limit violation (" in warning_of(beyond, walk)
-    assert warning_of(beyond, walk, cleaned=True) == ""  # it is dropped, and said there
+    assert "1 limit violation (" in warning_of(beyond, doubts_of(walk))
+    assert warning_of(beyond, doubts_of(walk), cleaned=True) == ""  # it is dropped, and said there
 
 
 def test_messages_speak_of_the_commands_keys(

@@ -116,7 +116,7 @@ def test_stances_of_a_generated_gait_are_its_contacts() -> None:
 
 
 def test_every_skeleton_has_all_markers_with_weights_that_sum_to_one() -> None:
-    for skeleton in skeletons.SKELETONS:
+    for skeleton in skeletons.known().values():
         four_legged = set(skeleton.markers) == set(skeletons.QUADRUPED_MARKERS)
         assert four_legged or set(skeleton.markers) <= set(skeletons.HUMANOID_MARKERS)
         for weights in skeleton.markers.values():
@@ -125,8 +125,8 @@ def test_every_skeleton_has_all_markers_with_weights_that_sum_to_one() -> None:
 
 def test_markers_are_weighted_means() -> None:
     clip = dog_gait("walk", duration_s=0.5)
-    assert skeletons.skeleton_of(clip) is skeletons.DOG
-    both = skeletons.marker_positions(clip, skeletons.DOG, ("LF_shoulder", "RH_foot"))
+    assert skeletons.skeleton_of(clip) == skeletons.known()["dog"]
+    both = skeletons.marker_positions(clip, skeletons.known()["dog"], ("LF_shoulder", "RH_foot"))
     blade, joint = clip.index("LeftShoulder"), clip.index("LeftArm")
     np.testing.assert_allclose(
         both[:, 0], 0.8 * clip.positions[:, blade] + 0.2 * clip.positions[:, joint], atol=1e-12
@@ -135,4 +135,4 @@ def test_markers_are_weighted_means() -> None:
         both[:, 1], clip.positions[:, clip.index("RightFoot_end")], atol=1e-12
     )
     with pytest.raises(InputError, match="no marker 'nose'"):
-        skeletons.marker_positions(clip, skeletons.DOG, ("nose",))
+        skeletons.marker_positions(clip, skeletons.known()["dog"], ("nose",))

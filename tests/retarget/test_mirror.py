@@ -21,7 +21,7 @@ from npmp.robots import Robot
 from retarget import retarget
 from retarget.kinematics import body_states, tree_of
 from retarget.mirror import mirror, suffix
-from retarget.skeletons import DOG, marker_positions
+from retarget.skeletons import known, marker_positions
 
 ALL = ("left_right", "front_back", "left_right+front_back")
 # How names of one side, or end, begin and how the other's do.
@@ -156,9 +156,9 @@ def test_what_cannot_be_mirrored(make: SimpleNamespace, robot: Robot) -> None:
 
 def as_markers(clip: Clip) -> Clip:
     """The nine markers of a dog clip, under their own names."""
-    names = tuple(DOG.markers)
+    names = tuple(known()["dog"].markers)
     return dataclasses.replace(
-        clip, positions=marker_positions(clip, DOG, names), names=names, parents=None
+        clip, positions=marker_positions(clip, known()["dog"], names), names=names, parents=None
     )
 
 

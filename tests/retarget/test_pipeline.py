@@ -19,7 +19,7 @@ from mocap_data.errors import InputError
 from mocap_data.synthetic import dog_gait
 from npmp import robots
 from retarget import offsets, targets
-from retarget.skeletons import CMU, DOG, marker_positions
+from retarget.skeletons import known, marker_positions
 
 
 @pytest.fixture(scope="module")
@@ -29,8 +29,8 @@ def robot() -> robots.Robot:
 
 def as_markers(clip: Clip) -> Clip:
     """The nine markers of a dog clip, under their own names."""
-    names = tuple(DOG.markers)
-    return Clip(marker_positions(clip, DOG, names), names, clip.rate_hz, name=clip.name)
+    names = tuple(known()["dog"].markers)
+    return Clip(marker_positions(clip, known()["dog"], names), names, clip.rate_hz, name=clip.name)
 
 
 def test_a_generated_walk(robot: robots.Robot) -> None:
@@ -122,7 +122,7 @@ def test_many_clips_share_their_offsets(robot: robots.Robot) -> None:
             {"scale_body": "big"},
             "scale_body must be 'auto' or a positive number; it is 'big'",
         ),
-        (lambda clip: clip.select(clip.names[:5]), {}, "fits no known skeleton"),
+        (lambda clip: clip.select(clip.names[:5]), {}, "5 keypoints are too few to find limbs"),
     ],
 )
 def test_bad_input_is_named(robot: robots.Robot, change, options: dict, message: str) -> None:
@@ -161,7 +161,7 @@ def test_clips_of_other_proportions_are_of_other_bodies(robot: robots.Robot) -> 
 
 
 def test_a_persons_recording_for_a_four_legged_robot_is_named(robot: robots.Robot) -> None:
-    names = tuple(dict.fromkeys(CMU.keypoints))
+    names = tuple(dict.fromkeys(known()["cmu"].keypoints))
     clip = Clip(
         np.random.default_rng(0).normal(size=(60, len(names), 3)), names, 60.0, name="person"
     )

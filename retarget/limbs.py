@@ -1,0 +1,432 @@
+"""The limbs of a skeleton that nobody described: found by its hierarchy, lengths and movement.
+
+A limb is one of two chains of keypoints that leave the trunk at one joint and are equally long. Two
+pairs of limbs make a person or a four-legged animal, by how the trunk is held and what touches the
+floor. Names are a hint alone: they tell sides and ends apart where movement does not, and where
+they contradict it the reading is refused with both.
+Shapes: T frames, M keypoints. World frame, Z up.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
+from scipy.spatial.distance import pdist, squareform
+
+from mocap_data.arrays import Array
+from mocap_data.clip import Clip
+from mocap_data.errors import InputError
+
+UP = np.array([0.0, 0.0, 1.0])
+# frames that are looked at
+_FRAMES = 400
+# of the body's size: nearer keypoints are one; bones whose length changes by more are none
+_SAME, _STRETCH = 0.004, 0.15
+# twins' bones differ by less, as a share of the limb; limbs are longer than this share of the
+# longest pair
+_ALIKE, _SHORTEST = 0.12, 0.35
+# [rad] a joint that bends less, and less far from straight, is a twist bone
+_RIGID, _STRAIGHT = np.deg2rad(2.0), np.deg2rad(10.0)
+# of the body's size, and of the frames: a limb that is nearer to the floor, and as often, stands
+_NEAR, _OFTEN = 0.08, 0.25
+# of the body's size: what is as low as the lowest of a foot
+_SOLE = 0.015
+# cosine between the vertical and the trunk of a body that is upright
+_UPRIGHT = 0.6
+# [m/s] from here on the direction of travel counts
+_TRAVELS = 0.2
+_HELPERS = {
+    *("ik", "target", "pole", "footstep", "footsteps", "ctrl", "control", "effector", "camera"),
+    *("prop", "armor", "armour", "skirt", "cape", "cloth", "hair", "weapon", "helper", "jiggle"),
+}
+_FORE = {"fore", "front", "arm", "forearm", "shoulder", "clav", "clavicle", "scapula", "hand"}
+_HIND = {"hind", "rear", "thigh", "hip", "pelvis", "foot", "femur", "tibia"}
+# rigid joints of these names are none the less no twist bones
+_ENDS = {"hand", "wrist", "foot", "ankle", "toe"}
+_SIDES = {"left": "L", "l": "L", "lft": "L", "right": "R", "r": "R", "rgt": "R"}
+
+
+def words_of(name: str) -> list[str]:
+    """The words of a keypoint's name in lower case, without a namespace: "a:LeftUpLeg"."""
+    bare = name.rpartition(":")[2]
+    return [w.lower() for w in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", bare)]
+
+
+def sides_of(a: str, b: str) -> tuple[str, str]:
+    """The sides, "L" or "R", that the names of two twins say; ("", "") where they say none."""
+    said = [{_SIDES[word] for word in words_of(name) if word in _SIDES} for name in (a, b)]
+    if not any(said) and a[1:] == b[1:]:
+        # "lfemur" and "rfemur"
+        said = [{_SIDES[name[0].lower()]} if name[0].lower() in "lr" else set() for name in (a, b)]
+    found = tuple(side.pop() if len(side) == 1 else "" for side in said)
+    return (found[0], found[1]) if set(found) == {"L", "R"} else ("", "")
+
+
+@dataclass(frozen=True)
+class Limb:
+    """A chain of keypoints from the trunk to its end."""
+
+    # of the trunk's joint, then outwards
+    path: tuple[int, ...]
+    # all keypoints below the first of the path
+    members: tuple[int, ...]
+    # of them the one that rests on the floor
+    sole: int
+
+
+@dataclass(frozen=True)
+class Limbs:
+    """Two pairs of limbs, (left, right) each."""
+
+    # "person" or "quadruped"
+    kind: str
+    # arms or fore legs
+    upper: tuple[Limb, Limb]
+    # legs or hind legs
+    lower: tuple[Limb, Limb]
+    # keypoints of no limb
+    trunk: tuple[int, ...]
+    # what could be otherwise, a sentence each
+    guesses: tuple[str, ...] = ()
+
+
+@dataclass
+class _Tree:
+    """Keypoints that are joined by bones; those at one place are one."""
+
+    clip: Clip
+    # (T, M, 3) [m] some frames of it
+    places: Array
+    size: float
+    children: dict[int, list[int]] = field(default_factory=dict)
+    root: int = 0
+
+    def length(self, a: int, b: int) -> float:
+        return float(np.median(np.linalg.norm(self.places[:, a] - self.places[:, b], axis=-1)))
+
+    def below(self, node: int) -> list[int]:
+        """The node and all below it."""
+        return [node, *(n for child in self.children.get(node, []) for n in self.below(child))]
+
+    def chain(self, node: int) -> list[int]:
+        """The longest way down from a node."""
+        ways = [self.chain(child) for child in self.children.get(node, [])]
+        return [node, *max(ways, key=lambda way: self.reach(node, way), default=[])]
+
+    def reach(self, node: int, way: Sequence[int]) -> float:
+        return sum(self.length(a, b) for a, b in itertools.pairwise([node, *way]))
+
+
+def find_limbs(clip: Clip) -> Limbs:
+    """The limbs of a clip's skeleton.
+
+    Raises:
+      InputError: where there are no two pairs of limbs, or where two readings are as likely.
+    """
+    tree = _tree_of(clip)
+    first, second = _two_pairs(tree)
+    guesses: list[str] = []
+    kind, upper, lower = _kind(tree, first, second)
+    if kind == "quadruped":
+        upper, lower = _ends(tree, upper, lower)
+        ahead = _mean(tree, upper) - _mean(tree, lower)
+    else:
+        ahead = _facing(tree, upper, lower)
+    sides = [_sides(tree, pair, ahead, guesses) for pair in (upper, lower)]
+    in_limbs = {n for pair in sides for limb in pair for n in limb.members}
+    trunk = tuple(n for n in tree.below(tree.root) if n not in in_limbs)
+    return Limbs(kind, sides[0], sides[1], trunk, tuple(dict.fromkeys(guesses)))
+
+
+def _tree_of(clip: Clip) -> _Tree:
+    """The largest body of keypoints that bones of constant length join."""
+    places = clip.positions[:: max(1, clip.num_frames // _FRAMES)]
+    helpers = [bool(_HELPERS & set(words_of(name))) for name in clip.names]
+    parents = list(clip.parents or ())
+    known = [i for i, helper in enumerate(helpers) if not helper]
+    size = float(np.median(np.linalg.norm(np.ptp(places[:, known], axis=1), axis=-1)))
+    if len(known) < 8 or not size > 0.0:
+        raise _refused(clip, f"{len(known)} keypoints are too few to find limbs")
+    if not parents or max(parents) < 0:
+        parents = _spanning(places, known)
+    same = list(range(len(parents)))
+    below: dict[int, list[int]] = {}
+    bodies: list[int] = []
+    for node in _outwards(parents):
+        parent = parents[node]
+        if helpers[node]:
+            continue
+        if parent < 0 or helpers[parent]:
+            bodies.append(node)
+            continue
+        lengths = np.linalg.norm(places[:, node] - places[:, parent], axis=-1)
+        low, middle, high = np.percentile(lengths, (5.0, 50.0, 95.0))
+        if high - low > _STRETCH * size:
+            bodies.append(node)
+        elif middle < _SAME * size:
+            same[node] = same[parent]
+        else:
+            below.setdefault(same[parent], []).append(node)
+    tree = _Tree(clip, places, size, below)
+    tree.root = max(bodies, key=lambda body: sum(map(len, _bones(tree, body))))
+    return tree
+
+
+def _bones(tree: _Tree, body: int) -> list[list[int]]:
+    return [tree.children.get(node, []) for node in tree.below(body)]
+
+
+def _outwards(parents: Sequence[int]) -> list[int]:
+    """Keypoints in an order in which parents come before their children."""
+    order: list[int] = []
+    level = [i for i, parent in enumerate(parents) if parent < 0]
+    while level:
+        order += level
+        level = [i for i, parent in enumerate(parents) if parent in set(level)]
+    return order
+
+
+def _spanning(places: Array, known: Sequence[int]) -> list[int]:
+    """Parents where a file has none: the tree of what stays equally far apart, from the middle."""
+    some = places[:, known]
+    distances = np.stack([pdist(frame) for frame in some])
+    cost = distances.std(axis=0) + 0.1 * distances.mean(axis=0) + 1e-9
+    joined = minimum_spanning_tree(squareform(cost))
+    middle = some.mean(axis=1, keepdims=True)
+    start = int(np.argmin(np.linalg.norm(some - middle, axis=-1).mean(axis=0)))
+    _, before = breadth_first_order(joined, start, directed=False)
+    parents = [-1] * places.shape[1]
+    for node, parent in enumerate(before):
+        parents[known[node]] = known[parent] if parent >= 0 else -1
+    return parents
+
+
+Pair = tuple[Limb, Limb]
+
+
+def _two_pairs(tree: _Tree) -> tuple[Pair, Pair]:
+    """The two longest pairs of twins that are in no other pair."""
+    found: list[tuple[float, Pair]] = []
+    for node in tree.below(tree.root):
+        # of the ways that leave a joint the two that are most alike
+        options = itertools.combinations(tree.children.get(node, []), 2)
+        alike = [(_difference(tree, node, a, b), a, b) for a, b in options]
+        alike = sorted(way for way in alike if way[0] < _ALIKE)
+        taken: set[int] = set()
+        for _, a, b in alike:
+            if {a, b} & taken:
+                continue
+            taken |= {a, b}
+            limbs = [_limb(tree, node, n) for n in (a, b)]
+            found.append((tree.reach(node, tree.chain(a)), (limbs[0], limbs[1])))
+    found.sort(key=lambda entry: -entry[0])
+    chosen: list[Pair] = []
+    for reach, pair in found:
+        inside = any(pair[0].path[1] in limb.members for other in chosen for limb in other)
+        if not inside and reach > _SHORTEST * found[0][0]:
+            chosen.append(pair)
+    if len(chosen) < 2:
+        raise _refused(tree.clip, f"two pairs of equal limbs are needed, it has {len(chosen)}")
+    return chosen[0], chosen[1]
+
+
+def _limb(tree: _Tree, node: int, first: int) -> Limb:
+    """The limb below a joint. Of what is lowest while it stands, its sole moves least."""
+    members = tree.below(first)
+    places = tree.places[:-1, members]
+    lowest = places[..., 2].min(axis=1)
+    stands = lowest <= np.percentile(lowest, 30.0)
+    heights = np.median(places[stands][..., 2], axis=0)
+    speed = np.linalg.norm(np.diff(tree.places[:, members], axis=0), axis=-1)
+    moves = np.where(
+        heights < heights.min() + _SOLE * tree.size, speed[stands].mean(axis=0), np.inf
+    )
+    return Limb((node, *tree.chain(first)), tuple(members), members[int(np.argmin(moves))])
+
+
+def _difference(tree: _Tree, node: int, a: int, b: int) -> float:
+    """How far the bones of two ways are from equal, as a share of their length; inf: no twins."""
+    ways = [node, *tree.chain(a)], [node, *tree.chain(b)]
+    if len(ways[0]) != len(ways[1]) or len(ways[0]) < 3:
+        return np.inf
+    bones = np.array([[tree.length(p, q) for p, q in itertools.pairwise(way)] for way in ways])
+    return float(np.abs(bones[0] - bones[1]).sum() / bones.mean(axis=0).sum())
+
+
+def _mean(tree: _Tree, pair: Pair) -> Array:
+    """(T, 3) [m] the middle between the first joints of two limbs."""
+    return np.asarray(tree.places[:, [limb.path[1] for limb in pair]].mean(axis=1))
+
+
+def _kind(tree: _Tree, first: Pair, second: Pair) -> tuple[str, Pair, Pair]:
+    """The kind of body, its upper and its lower limbs."""
+    lowest = tree.places[:, tree.below(tree.root), 2].min(axis=1)
+    floor = np.percentile(lowest, 2.0)
+    shares = []
+    for pair in (first, second):
+        members = [n for limb in pair for n in limb.members]
+        near = tree.places[:, members, 2].min(axis=1) < floor + _NEAR * tree.size
+        shares.append(float(near.mean()))
+    if shares[1] > shares[0]:
+        first, second, shares = second, first, shares[::-1]
+    if shares[0] < _OFTEN:
+        raise _refused(tree.clip, "no limb comes to the floor (up=?)")
+    trunk = _mean(tree, second) - _mean(tree, first)
+    upright = float(np.median(trunk[:, 2] / np.linalg.norm(trunk, axis=-1)))
+    if abs(upright) > _UPRIGHT:
+        if min(shares) > 0.5:
+            both = "an animal that sits, or a person with its hands on the floor"
+            raise _refused(tree.clip, f"it could be {both}")
+        # the arms of a person are above its legs, whatever hangs lower
+        return ("person", second, first) if upright > 0.0 else ("person", first, second)
+    if shares[1] > _OFTEN:
+        said = {word for name in tree.clip.names for word in words_of(name)}
+        if not said & {"thumb", "finger", "index"} or said & {"tail", "paw"}:
+            return "quadruped", second, first
+        both = "a person on hands and feet, or a four-legged animal"
+        raise _refused(tree.clip, f"it could be {both}")
+    raise _refused(tree.clip, "its trunk lies and two of its limbs are off the floor (up=?)")
+
+
+def _travel(tree: _Tree) -> Array:
+    """(T - 1, 3) [m/s] the body's horizontal velocity, zero where it hardly moves."""
+    stride = max(1, tree.clip.num_frames // _FRAMES)
+    velocity = np.diff(tree.places[:, tree.below(tree.root)].mean(axis=1), axis=0)
+    velocity *= tree.clip.rate_hz / stride * (1.0 - UP)
+    return np.asarray(velocity * (np.linalg.norm(velocity, axis=-1, keepdims=True) > _TRAVELS))
+
+
+def _ends(tree: _Tree, upper: Pair, lower: Pair) -> tuple[Pair, Pair]:
+    """The pairs of an animal as (fore, hind): by travel, the head's height, and names."""
+    axis = _unit((_mean(tree, upper) - _mean(tree, lower)) * (1.0 - UP))
+    along = np.einsum("tc,tc->t", axis[:-1], _travel(tree))
+    in_limbs = {n for pair in (upper, lower) for limb in pair for n in limb.members}
+    free = [n for n in tree.below(tree.root) if n not in in_limbs]
+    at = np.einsum("tnc,tc->tn", tree.places[:, free] - _middle(tree, upper, lower), axis)
+    beyond = at.mean(axis=0)
+    heights = tree.places[:, free, 2].mean(axis=0)
+    head, tail = heights[int(np.argmax(beyond))], heights[int(np.argmin(beyond))]
+    said = [_said(tree, pair) for pair in (upper, lower)]
+    votes = {
+        "it goes": np.sign(along.sum()) * (np.abs(along).mean() > 0.5 * _TRAVELS),
+        "the head is": np.sign(head - tail) * (abs(head - tail) > 0.1 * tree.size),
+        "names say": np.sign(said[0] - said[1]),
+    }
+    total = sum(votes.values())
+    if total == 0.0:
+        ways = ", ".join(f"{why} {'+' if vote > 0 else '-'}" for why, vote in votes.items() if vote)
+        one, other = (tree.clip.names[pair[0].path[1]] for pair in (upper, lower))
+        raise _refused(
+            tree.clip, f"its fore legs could be {one!r} or {other!r} ({ways or 'still'})"
+        )
+    return (upper, lower) if total > 0.0 else (lower, upper)
+
+
+def _middle(tree: _Tree, upper: Pair, lower: Pair) -> Array:
+    return np.asarray(0.5 * (_mean(tree, upper) + _mean(tree, lower))[:, None])
+
+
+def _said(tree: _Tree, pair: Pair) -> int:
+    """How much more often names of a pair speak of fore than of hind legs."""
+    words = [set(words_of(tree.clip.names[n])) for limb in pair for n in limb.members]
+    return sum(bool(w & _FORE) for w in words) - sum(bool(w & _HIND) for w in words)
+
+
+def _facing(tree: _Tree, upper: Pair, lower: Pair) -> Array:
+    """(T, 3) the way that a person faces: where toes point, knees bend and it goes."""
+    across = _between(tree, upper) + _between(tree, lower)
+    legs = []
+    for limb in lower:
+        hip, knee, ankle = joints_of(tree.clip.names, tree.places, limb)
+        # the ball of the foot, or its end; without any the ankle, which says nothing
+        toe = limb.path[min(limb.path.index(ankle) + 1, len(limb.path) - 1)]
+        legs.append(tree.places[:, [hip, knee, ankle, toe]])
+    votes = forward_votes(across, legs)
+    # 0.03 of its size where it walks ahead all the time, as knees say
+    way = _unit(np.cross(across, UP))
+    along = np.einsum("tc,tc->t", way[:-1], _travel(tree))
+    votes += 0.03 * float(np.sign(along).mean())
+    if abs(votes) < 0.01:
+        raise _refused(tree.clip, "neither toes, knees nor its way tell front from back")
+    return np.asarray(way * np.sign(votes))
+
+
+def forward_votes(across: Array, legs: Sequence[Array]) -> float:
+    """How far knees bend and toes point forwards, as a share of the legs' length; below zero: they
+    point backwards.
+
+    Args:
+      across: (T, 3) from a person's right to its left. legs: hips, knees, ankles and balls of the
+        feet, (T, 4, 3) each.
+    """
+    way = _unit(np.cross(across, UP))
+    votes = 0.0
+    for leg in legs:
+        hip, knee, ankle, toe = np.moveaxis(leg, 1, 0)
+        shin = _unit(ankle - hip)
+        bend = (knee - hip) - np.einsum("tc,tc->t", knee - hip, shin)[:, None] * shin
+        length = float(np.linalg.norm(knee - hip, axis=-1).mean())
+        votes += float(np.einsum("tc,tc->t", bend + toe - ankle, way).mean()) / (4.0 * length)
+    return votes
+
+
+def _between(tree: _Tree, pair: Pair) -> Array:
+    first, second = (tree.places[:, limb.path[1]] for limb in pair)
+    return np.asarray(first - second)
+
+
+def _sides(tree: _Tree, pair: Pair, ahead: Array, guesses: list[str]) -> Pair:
+    """A pair as (left, right) of the way ahead (T, 3)."""
+    left = np.cross(UP, ahead)
+    is_left = float(np.einsum("tc,tc->t", _between(tree, pair), left).mean()) > 0.0
+    ordered = pair if is_left else (pair[1], pair[0])
+    names = [tree.clip.names[limb.path[2]] for limb in ordered]
+    sides = sides_of(names[0], names[1])
+    if sides == ("R", "L"):
+        raise _refused(
+            tree.clip,
+            f"left and right are swapped: {names[0]!r} is on its left by toes, knees and its way. "
+            "A mirrored recording? Or it goes backwards",
+        )
+    if not sides[0]:
+        guesses.append(f"{names[0]!r} is left and {names[1]!r} right")
+    return ordered
+
+
+def joints_of(names: Sequence[str], places: Array, limb: Limb) -> tuple[int, int, int]:
+    """Start, middle and end of the two longest bones in a row: hip, knee and ankle, or shoulder,
+    elbow and wrist. Twist bones in between, which never bend, do not count."""
+    path = [limb.path[0]]
+    for before, node, after in zip(limb.path, limb.path[1:], limb.path[2:], strict=False):
+        inwards, outwards = (
+            places[:, node] - places[:, path[-1]],
+            places[:, after] - places[:, node],
+        )
+        cosine = np.einsum("tc,tc->t", _unit(inwards), _unit(outwards))
+        low, middle, high = np.percentile(np.arccos(np.clip(cosine, -1.0, 1.0)), (5, 50, 95))
+        named = _ENDS & set(words_of(names[node]))
+        if named or before == limb.path[0] or high - low > _RIGID or middle > _STRAIGHT:
+            path.append(node)
+    path.append(limb.path[-1])
+    if len(path) < 4:
+        path = list(limb.path)
+    steps = np.diff(places[:, path], axis=1)
+    lengths = np.median(np.linalg.norm(steps, axis=-1), axis=0)
+    pairs = lengths[1:-1] + lengths[2:] if len(lengths) > 2 else lengths[:-1] + lengths[1:]
+    first = int(np.argmax(pairs)) + (len(lengths) > 2)
+    return path[first], path[first + 1], path[first + 2]
+
+
+def _unit(vectors: Array) -> Array:
+    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return np.asarray(vectors / np.maximum(length, 1e-9))
+
+
+def _refused(clip: Clip, why: str) -> InputError:
+    way = "give the skeleton by skeleton=FILE (npmp inspect writes one to edit)"
+    return InputError(f"clip {clip.name!r} has an unknown skeleton: {why}; {way}")
