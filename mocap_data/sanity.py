@@ -37,7 +37,7 @@ _FEET = re.compile(r"foot|feet|toe|ankle|heel|paw|hoof|hand_end|tibia", re.IGNOR
 
 def warnings_of(clip: Clip) -> list[str]:
     """What looks misread about a clip, a line each, with the option that may help."""
-    size = _size(clip)
+    size = size_of(clip)
     found = [wrong_size(clip), _motion(clip), _rate(clip), _axis(clip, size)]
     # of another size these say nothing new
     if SIZES[0] <= size <= SIZES[1]:
@@ -47,13 +47,13 @@ def warnings_of(clip: Clip) -> list[str]:
 
 def wrong_size(clip: Clip) -> str:
     """The warning of a size that no animal or person has; "" for none, or a single keypoint."""
-    size = _size(clip)
+    size = size_of(clip)
     if SIZES[0] <= size <= SIZES[1] or len(clip.names) < 2:
         return ""
     return f"is {size:.3g} m across (units? {better_unit(size, 0.7, 3.0)})"
 
 
-def _size(clip: Clip) -> float:
+def size_of(clip: Clip) -> float:
     """[m] across all keypoints at once, the median over frames."""
     return float(np.median(np.linalg.norm(np.ptp(clip.positions, axis=1), axis=-1)))
 

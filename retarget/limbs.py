@@ -12,11 +12,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
-from scipy.sparse.csgraph import breadth_first_order, minimum_spanning_tree
-from scipy.spatial.distance import pdist, squareform
 
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
@@ -36,6 +34,8 @@ _RIGID, _STRAIGHT = np.deg2rad(2.0), np.deg2rad(10.0)
 _NEAR, _OFTEN = 0.08, 0.25
 # of the body's size: what is as low as the lowest of a foot
 _SOLE = 0.015
+# of a limb's length: the foot at its end
+_FOOT = 0.3
 # cosine between the vertical and the trunk of a body that is upright
 _UPRIGHT = 0.6
 # [m/s] from here on the direction of travel counts
@@ -47,6 +47,7 @@ _HELPERS = {
 _FORE = {"fore", "front", "arm", "forearm", "shoulder", "clav", "clavicle", "scapula", "hand"}
 _HIND = {"hind", "rear", "thigh", "hip", "pelvis", "foot", "femur", "tibia"}
 # rigid joints of these names are none the less no twist bones
+_TWISTS = {"twist", "roll"}
 _ENDS = {"hand", "wrist", "foot", "ankle", "toe"}
 _SIDES = {"left": "L", "l": "L", "lft": "L", "right": "R", "r": "R", "rgt": "R"}
 
@@ -68,7 +69,7 @@ def sides_of(a: str, b: str) -> tuple[str, str]:
 
 
 @dataclass(frozen=True)
-class Limb:
+class Chain:
     """A chain of keypoints from the trunk to its end."""
 
     # of the trunk's joint, then outwards
@@ -86,9 +87,9 @@ class Limbs:
     # "person" or "quadruped"
     kind: str
     # arms or fore legs
-    upper: tuple[Limb, Limb]
+    upper: tuple[Chain, Chain]
     # legs or hind legs
-    lower: tuple[Limb, Limb]
+    lower: tuple[Chain, Chain]
     # keypoints of no limb
     trunk: tuple[int, ...]
     # what could be otherwise, a sentence each
@@ -153,7 +154,7 @@ def _tree_of(clip: Clip) -> _Tree:
     if len(known) < 8 or not size > 0.0:
         raise _refused(clip, f"{len(known)} keypoints are too few to find limbs")
     if not parents or max(parents) < 0:
-        parents = _spanning(places, known)
+        raise _refused(clip, "the file does not say which keypoints a bone joins")
     same = list(range(len(parents)))
     below: dict[int, list[int]] = {}
     bodies: list[int] = []
@@ -191,22 +192,7 @@ def _outwards(parents: Sequence[int]) -> list[int]:
     return order
 
 
-def _spanning(places: Array, known: Sequence[int]) -> list[int]:
-    """Parents where a file has none: the tree of what stays equally far apart, from the middle."""
-    some = places[:, known]
-    distances = np.stack([pdist(frame) for frame in some])
-    cost = distances.std(axis=0) + 0.1 * distances.mean(axis=0) + 1e-9
-    joined = minimum_spanning_tree(squareform(cost))
-    middle = some.mean(axis=1, keepdims=True)
-    start = int(np.argmin(np.linalg.norm(some - middle, axis=-1).mean(axis=0)))
-    _, before = breadth_first_order(joined, start, directed=False)
-    parents = [-1] * places.shape[1]
-    for node, parent in enumerate(before):
-        parents[known[node]] = known[parent] if parent >= 0 else -1
-    return parents
-
-
-Pair = tuple[Limb, Limb]
+Pair = tuple[Chain, Chain]
 
 
 def _two_pairs(tree: _Tree) -> tuple[Pair, Pair]:
@@ -222,8 +208,8 @@ def _two_pairs(tree: _Tree) -> tuple[Pair, Pair]:
             if {a, b} & taken:
                 continue
             taken |= {a, b}
-            limbs = [_limb(tree, node, n) for n in (a, b)]
-            found.append((tree.reach(node, tree.chain(a)), (limbs[0], limbs[1])))
+            limbs = _alike(*(_limb(tree, node, n) for n in (a, b)))
+            found.append((tree.reach(node, tree.chain(a)), limbs))
     found.sort(key=lambda entry: -entry[0])
     chosen: list[Pair] = []
     for reach, pair in found:
@@ -235,18 +221,24 @@ def _two_pairs(tree: _Tree) -> tuple[Pair, Pair]:
     return chosen[0], chosen[1]
 
 
-def _limb(tree: _Tree, node: int, first: int) -> Limb:
-    """The limb below a joint. Of what is lowest while it stands, its sole moves least."""
-    members = tree.below(first)
-    places = tree.places[:-1, members]
-    lowest = places[..., 2].min(axis=1)
+def _limb(tree: _Tree, node: int, first: int) -> Chain:
+    """The limb below a joint; its sole moves least of what is lowest at its end."""
+    path = [node, *tree.chain(first)]
+    left = [tree.reach(at, path[i + 1 :]) for i, at in enumerate(path)]
+    foot = tree.below(next(at for at, way in zip(path, left) if way <= _FOOT * left[0]))
+    heights = tree.places[:-1, foot, 2]
+    lowest = heights.min(axis=1)
     stands = lowest <= np.percentile(lowest, 30.0)
-    heights = np.median(places[stands][..., 2], axis=0)
-    speed = np.linalg.norm(np.diff(tree.places[:, members], axis=0), axis=-1)
-    moves = np.where(
-        heights < heights.min() + _SOLE * tree.size, speed[stands].mean(axis=0), np.inf
-    )
-    return Limb((node, *tree.chain(first)), tuple(members), members[int(np.argmin(moves))])
+    low = np.median(heights[stands], axis=0)
+    speed = np.linalg.norm(np.diff(tree.places[:, foot], axis=0), axis=-1)[stands].mean(axis=0)
+    sole = foot[int(np.argmin(np.where(low < low.min() + _SOLE * tree.size, speed, np.inf)))]
+    return Chain(tuple(path), tuple(tree.below(first)), sole)
+
+
+def _alike(a: Chain, b: Chain) -> Pair:
+    """Twins whose soles are as far out."""
+    out = max(limb.path.index(limb.sole) if limb.sole in limb.path else 0 for limb in (a, b))
+    return (replace(a, sole=a.path[out]), replace(b, sole=b.path[out])) if out else (a, b)
 
 
 def _difference(tree: _Tree, node: int, a: int, b: int) -> float:
@@ -398,7 +390,7 @@ def _sides(tree: _Tree, pair: Pair, ahead: Array, guesses: list[str]) -> Pair:
     return ordered
 
 
-def joints_of(names: Sequence[str], places: Array, limb: Limb) -> tuple[int, int, int]:
+def joints_of(names: Sequence[str], places: Array, limb: Chain) -> tuple[int, int, int]:
     """Start, middle and end of the two longest bones in a row: hip, knee and ankle, or shoulder,
     elbow and wrist. Twist bones in between, which never bend, do not count."""
     path = [limb.path[0]]
@@ -409,8 +401,10 @@ def joints_of(names: Sequence[str], places: Array, limb: Limb) -> tuple[int, int
         )
         cosine = np.einsum("tc,tc->t", _unit(inwards), _unit(outwards))
         low, middle, high = np.percentile(np.arccos(np.clip(cosine, -1.0, 1.0)), (5, 50, 95))
-        named = _ENDS & set(words_of(names[node]))
-        if named or before == limb.path[0] or high - low > _RIGID or middle > _STRAIGHT:
+        words = set(words_of(names[node]))
+        if words & _TWISTS:
+            continue
+        if words & _ENDS or before == limb.path[0] or high - low > _RIGID or middle > _STRAIGHT:
             path.append(node)
     path.append(limb.path[-1])
     if len(path) < 4:
@@ -428,5 +422,5 @@ def _unit(vectors: Array) -> Array:
 
 
 def _refused(clip: Clip, why: str) -> InputError:
-    way = "give the skeleton by skeleton=FILE (npmp inspect writes one to edit)"
+    way = "say which keypoint is what by skeleton=FILE (docs/tutorials/recording.md)"
     return InputError(f"clip {clip.name!r} has an unknown skeleton: {why}; {way}")

@@ -10,7 +10,7 @@ from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError, counted
 from mocap_data.motion import ReferenceMotion
-from mocap_data.sanity import better_unit, warnings_of
+from mocap_data.sanity import better_unit, size_of, warnings_of
 from retarget.limbs import UP, forward_votes
 from retarget.skeletons import Skeleton, is_person, marker_positions, skeleton_of
 
@@ -22,8 +22,9 @@ MISREAD_RMS = 0.12
 PERSON, DOG, MOST_PERSONS, MOST_DOGS = (1.0, 2.3), (0.2, 1.2), (1.4, 2.1), (0.3, 0.8)
 # thigh and shank in a person's height [R: Drillis and Contini 1966]
 LEGS_SHARE = 0.491
-# of a limb's length: what left and right may differ by, and how high a standing foot may be
-ALIKE, ON_FLOOR = 0.12, 0.35
+# of a limb's length what left and right may differ by; of the body's size how high a standing foot
+# may be
+ALIKE, ON_FLOOR = 0.12, 0.15
 # how the warning of a misread recording begins
 WRONG = "looks wrong"
 
@@ -70,12 +71,13 @@ def body_doubts(clip: Clip, skeleton: Skeleton) -> list[str]:
         "left and right are swapped (mirrored?)" if _swapped(at, person) else "",
     ]
     for limb, (left, right) in zip(limbs, lengths, strict=True):
-        if abs(left - right) > ALIKE * max(left, right):
+        # of an animal only the ends are known, which are as far apart as its legs are stretched
+        if person and abs(left - right) > ALIKE * max(left, right):
             what = f"{limb[0][1:].strip('_')} to {limb[-1][1:].strip('_')}"
             found.append(f"is {left:.3g} m from left {what}, {right:.3g} m from right (skeleton=)")
     for name in (side + limb[-1] for limb in limbs[: 1 if person else 2] for side in "LR"):
         above = float(np.percentile(at[name][:, 2], 10)) - floor
-        if above > ON_FLOOR * max(lengths[0]):
+        if above > ON_FLOOR * size_of(clip):
             found.append(f"has {name} at least {above:.2g} m above the floor (skeleton=)")
     return [doubt for doubt in found if doubt]
 

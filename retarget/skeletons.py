@@ -51,22 +51,28 @@ class Skeleton:
 
         Case, punctuation, a namespace ("mixamorig:") and a prefix of all names do not count.
         """
+        own = {key: _plain(key) for key in self.keypoints}
         plain = [_plain(name) for name in names]
-        ends = zip(min(plain), max(plain), strict=False)
-        prefix = next((i for i, (a, b) in enumerate(ends) if a != b), 0)
-        for cut in (0, prefix):
+        for cut, own_cut in ((0, 0), (_prefix(plain), _prefix(list(own.values())))):
             spelling = {name[cut:]: given for name, given in zip(plain, names, strict=True)}
-            markers = {
-                marker: {spelling.get(_plain(key), ""): share for key, share in weights.items()}
-                for marker, weights in self.markers.items()
-            }
-            if all(all(weights) for weights in markers.values()):
+            spelled = {key: spelling.get(name[own_cut:]) for key, name in own.items()}
+            if all(spelled.values()):
+                markers = {
+                    marker: {str(spelled[key]): share for key, share in weights.items()}
+                    for marker, weights in self.markers.items()
+                }
                 return Skeleton(self.name, markers, self.guesses)
         return None
 
 
 def _plain(name: str) -> str:
     return re.sub(r"[\W_]", "", name.rpartition(":")[2]).lower()
+
+
+def _prefix(names: Sequence[str]) -> int:
+    """How many first letters all names share."""
+    ends = zip(min(names), max(names), strict=False)
+    return next((i for i, (a, b) in enumerate(ends) if a != b), 0)
 
 
 def read_skeleton(path: Path) -> Skeleton:

@@ -1,0 +1,239 @@
+"""Unknown skeletons, generated: mapped right, or asked for; never wrong in silence."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from mocap_data.clip import Clip
+from mocap_data.errors import InputError
+from mocap_data.synthetic import dog_gait
+from retarget.limbs import forward_votes, sides_of, words_of
+from retarget.skeletons import Skeleton, found, known, skeleton_of
+from tests.retarget.bodies import (
+    grown,
+    mirrored,
+    numbered,
+    person,
+    renamed,
+    shuffled,
+    split,
+    without,
+)
+
+PERSON, DOG = person(), dog_gait("walk", duration_s=4.0)
+OF_PERSON, OF_DOG = known()["cmu_joints"], known()["dog"]
+# dogs' legs as other riggers call them
+LABRADOR = {
+    "Arm": "LegUpper",
+    "ForeArm": "LegLower",
+    "Hand": "LegAnkle",
+    "Hand_end": "LegToe",
+    "UpLeg": "HindUpper",
+    "Leg": "HindLower",
+    "Foot": "HindAnkle",
+    "Foot_end": "HindToe",
+}
+
+
+def prefixed(name: str) -> str:
+    return f"mixamorig:{name}"
+
+
+def labrador(name: str) -> str:
+    side = next((side for side in ("Left", "Right") if name.startswith(side)), "")
+    part = name.removeprefix(side)
+    return f"b_{side}{LABRADOR.get(part, part)}"
+
+
+def short(name: str) -> str:
+    """lUpLeg for LeftUpLeg."""
+    return re.sub("^(Left|Right)", lambda side: side[0][0].lower(), name)
+
+
+def helped(clip: Clip) -> Clip:
+    """A root of the scene, footsteps, targets of inverse kinematics, armour: helper bones first."""
+    still = np.zeros_like(clip.positions[:, 0])
+    foot = "LeftFoot_end" if "LeftFoot_end" in clip.names else "LeftFoot"
+    added = {
+        "Armature": ("", still),
+        "b_footsteps": ("", still + [1.0, 0.0, 0.0]),
+        "ik_foot_l": (foot, np.array([0.0, 0.02, 0.0])),
+        "ArmorShoulderL": ("LeftShoulder", np.array([0.0, 0.1, 0.3])),
+        "ArmorShoulderR": ("RightShoulder", np.array([0.0, -0.1, 0.3])),
+        "cape_end": ("Spine1", np.array([-0.5, 0.0, -0.9])),
+    }
+    return grown(clip, added, first=True)
+
+
+def twisted(clip: Clip) -> Clip:
+    """Twist bones in all upper limbs."""
+    for side in ("Left", "Right"):
+        for child in ("ForeArm", "Hand", "Leg"):
+            clip = split(clip, side + child, f"{side}{child}Twist")
+    return clip
+
+
+def spined(clip: Clip) -> Clip:
+    """A spine, neck (and tail) of more bones."""
+    for child in ("Spine1", "Neck", "Head", *(["Tail1"] if "Tail1" in clip.names else [])):
+        clip = split(split(clip, child, f"{child}_a"), child, f"{child}_b")
+    return clip
+
+
+def toed(clip: Clip) -> Clip:
+    """Claws that hang from each paw in the air, a bone longer than the paw: no soles."""
+    ends = [name for name in clip.names if name.endswith(("Hand_end", "Foot_end"))]
+    return grown(clip, {f"{end}_fur": (end, np.array([-0.05, 0.0, 0.09])) for end in ends})
+
+
+def turned(clip: Clip) -> Clip:
+    """Facing the other way, elsewhere."""
+    return dataclasses.replace(
+        clip, positions=clip.positions * [-1.0, -1.0, 1.0] + [3.0, -2.0, 0.1]
+    )
+
+
+SAME: dict[str, Callable[[Clip], Clip]] = {
+    "plain": lambda clip: clip,
+    "without names": numbered,
+    "prefix": lambda clip: renamed(clip, prefixed),
+    "short sides": lambda clip: renamed(clip, short),
+    "helper bones": helped,
+    "twist bones": twisted,
+    "long spine": spined,
+    "scaled": lambda clip: dataclasses.replace(clip, positions=1.6 * clip.positions),
+    "turned": turned,
+    "another order": shuffled,
+}
+DOGS: dict[str, Callable[[Clip], Clip]] = {
+    "labrador": lambda clip: renamed(helped(clip), labrador),
+    "soles": toed,
+}
+
+
+def expected(skeleton: Skeleton, before: Clip, after: Clip) -> Skeleton:
+    """The known skeleton by the changed clip's names: keypoints keep their places in the order of
+    names, or their names."""
+    if len(before.names) == len(after.names) and set(before.names) != set(after.names):
+        new = dict(zip(before.names, after.names, strict=True))
+    else:
+        change = labrador if "b_Hips" in after.names else str
+        new = {name: change(name) for name in before.names}
+    return dataclasses.replace(
+        skeleton,
+        markers={
+            marker: {new[key]: share for key, share in weights.items()}
+            for marker, weights in skeleton.markers.items()
+        },
+    )
+
+
+@pytest.mark.parametrize("change", SAME)
+def test_a_person_is_found(change: str) -> None:
+    clip = SAME[change](PERSON)
+    markers = dict(found([clip]).markers)
+    wanted = dict(expected(OF_PERSON, PERSON, clip).markers)
+    if change == "long spine":
+        # a vertebra of the neck that is as near to the shoulders as its first
+        assert set(markers.pop("chest")) <= {"Neck", "Neck_b"} and wanted.pop("chest")
+    assert markers == wanted
+
+
+@pytest.mark.parametrize("change", [*SAME, *DOGS])
+def test_a_dog_is_found(change: str) -> None:
+    clip = (SAME | DOGS)[change](DOG)
+    assert found([clip]).markers == expected(OF_DOG, DOG, clip).markers
+
+
+def test_a_person_without_toes_is_no_dog() -> None:
+    """By its names it could be one: hands and feet have ends, and nothing is a tail."""
+    clip = renamed(without(PERSON, "ToeBase"), lambda name: name.replace("ToeBase_end", "Foot_end"))
+    assert OF_DOG.of(clip.names) is not None
+    assert skeleton_of(clip).name == "perception_neuron"
+    assert "LeftFoot_end" in found([clip]).markers["L_toe"]
+    assert skeleton_of(DOG).name == "dog"
+    tailless = DOG.select([name for name in DOG.names if "Tail" not in name])
+    assert skeleton_of(tailless).name == "dog"
+
+
+def test_names_without_sides_are_a_guess() -> None:
+    assert found([PERSON]).guesses == ()
+    guesses = found([numbered(PERSON)]).guesses
+    assert guesses == ("'j12' is left and 'j22' right", "'j07' is left and 'j17' right")
+
+
+def still(clip: Clip) -> Clip:
+    return dataclasses.replace(clip, positions=np.repeat(clip.positions[:1], 60, axis=0))
+
+
+def headless(clip: Clip) -> Clip:
+    return without(clip, "Head", "Head_end", "Neck", "Tail", "Tail1", "Tail1_end")
+
+
+def sitting(clip: Clip) -> Clip:
+    """The dog turned up by 60 degrees about its hips, its paws below them on the floor."""
+    back = clip.positions - clip.positions[:, [clip.index("Hips")]]
+    cos, sin = 0.5, np.sqrt(0.75)
+    x, z = cos * back[..., 0] - sin * back[..., 2], sin * back[..., 0] + cos * back[..., 2]
+    places = np.stack((x, back[..., 1], z), axis=-1)
+    for start, names, down in (
+        ("Arm", ("ForeArm", "Hand", "Hand_end"), ((0.0, 0.3), (0.0, 0.6), (0.1, 0.7))),
+        ("UpLeg", ("Leg", "Foot", "Foot_end"), ((0.2, 0.05), (0.0, 0.15), (0.1, 0.22))),
+    ):
+        for side in ("Left", "Right"):
+            top = places[:, clip.index(side + start)]
+            for name, (ahead, below) in zip(names, down, strict=True):
+                places[:, clip.index(side + name)] = top + [ahead, 0.0, -below]
+    return dataclasses.replace(clip, positions=places)
+
+
+@pytest.mark.parametrize(
+    ("clip", "message"),
+    [
+        (mirrored(PERSON), "left and right are swapped: '.*' is on its left by toes"),
+        (mirrored(DOG), "left and right are swapped"),
+        (dataclasses.replace(DOG, parents=None), "which keypoints a bone joins"),
+        (PERSON.select(PERSON.names[:7]), "7 keypoints are too few"),
+        (still(numbered(headless(DOG))), "its fore legs could be 'j.3' or 'j.3' .still."),
+        (without(PERSON, "Arm", "Hand", "Hand_end", "Shoulder"), "two pairs of equal limbs"),
+        (numbered(sitting(DOG)), "an animal that sits, or a person with its hands on the floor"),
+        (
+            dataclasses.replace(PERSON, positions=PERSON.positions[..., [2, 1, 0]]),
+            "off the floor|no limb comes to the floor|could be",
+        ),
+    ],
+    ids=["mirror", "mirrored dog", "no bones", "few", "no ends", "no arms", "sits", "wrong axis"],
+)
+def test_what_could_be_otherwise_is_asked(clip: Clip, message: str) -> None:
+    with pytest.raises(InputError, match=f"(?s)unknown skeleton: .*({message}).*skeleton=FILE"):
+        found([clip])
+
+
+def test_another_clip_of_the_body_tells() -> None:
+    """A mirrored clip, which is longer, and a good one."""
+    assert found([mirrored(PERSON), PERSON.crop(0, 120)]).markers == OF_PERSON.markers
+
+
+def test_words_and_sides_of_names() -> None:
+    assert words_of("mixamorig:LeftUpLeg") == ["left", "up", "leg"]
+    assert words_of("b_LeftLegUpper_02") == ["b", "left", "leg", "upper"]
+    assert words_of("IKTarget") == ["ik", "target"]
+    assert sides_of("CC_Base_L_Hand", "CC_Base_R_Hand") == ("L", "R")
+    assert sides_of("rfemur", "lfemur") == ("R", "L")
+    assert sides_of("upper_arm.R", "upper_arm.L") == ("R", "L")
+    assert sides_of("leg", "rleg") == sides_of("limb1", "limb2") == ("", "")
+
+
+def test_knees_and_toes_vote_by_hand() -> None:
+    """Hip, knee and ankle one above the other, the knee 0.1 m ahead, the toe 0.2 m: of the thigh's
+    0.51 m 0.3 / (4 * 0.51), each leg."""
+    leg = np.array([[[0.0, 0.0, 1.0], [0.1, 0.0, 0.5], [0.0, 0.0, 0.0], [0.2, 0.0, 0.0]]])
+    left = np.array([[0.0, 0.3, 0.0]])
+    share = 0.3 / (4.0 * np.hypot(0.1, 0.5))
+    assert forward_votes(left, [leg, leg]) == pytest.approx(2.0 * share)
+    assert forward_votes(-left, [leg]) == pytest.approx(-share)
