@@ -44,9 +44,9 @@ EXACT = 1e-6
 # that a foot point may be from the floor at home
 FLAT_M = 0.003
 # share of its height that a standing base may sink under the gains
-SINK = 0.2
-TILT_DEG = 5.0
-DRIFT_M = 0.1
+SINK = 0.3
+TILT_DEG = 10.0
+DRIFT_M = 0.15
 STAND_S = 2.0
 # joint speed [rad/s] at the end of standing, and of the gains' trial in the air
 STILL_RPS = 0.5
