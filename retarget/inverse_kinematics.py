@@ -132,7 +132,7 @@ def solve_track(
     coarse = np.unique(
         np.concatenate([np.append(np.arange(a, b, stride), b - 1) for a, b in tracks])
     )
-    sparse = fit_root(problem.points, targets[coarse], problem.home(coarse))
+    sparse = fit_root(problem.tree, problem.points, targets[coarse], problem.home(coarse))
     sparse = solve_poses(
         problem.of(coarse), targets[coarse], sparse, iterations=iterations, tolerance=tolerance
     )
@@ -201,16 +201,17 @@ def _solve(
     return out
 
 
-def fit_root(points: Points, targets: Array, stand: Array) -> Array:
+def fit_root(tree: Tree, points: Points, targets: Array, stand: Array) -> Array:
     """Poses (T, 7 + J) whose root best carries the trunk's points to their targets (Kabsch).
 
     stand: the joints, (J,) or (T, J).
 
     Raises:
-      InputError: without three points on body 0 that are not on a line.
+      InputError: without three points on `tree.trunk` that are not on a line.
     """
-    trunk = np.flatnonzero(points.body == 0)
-    local = points.local[trunk]
+    trunk = np.flatnonzero(np.isin(points.body, tree.trunk))
+    home = np.concatenate((np.eye(7)[3], stand.reshape(-1, tree.num_joints)[0]))
+    local = positions_of(points, *forward(tree, home[None]))[0, trunk]
     centred = local - local.mean(axis=0)
     if len(trunk) < 3 or np.linalg.matrix_rank(centred, tol=1e-6) < 2:
         needs = "fitting the root needs 3 trunk markers that are not on a line"

@@ -26,6 +26,10 @@ Index = NDArray[np.intp]
 _STATE_BYTES = 8.0 * 49.0
 
 
+# joints of a limb; fewer are a finger's
+LIMB = 3
+
+
 @dataclass(frozen=True)
 class Tree:
     """A robot's kinematic tree: a free root and at most one hinge per body.
@@ -59,6 +63,19 @@ class Tree:
     def num_joints(self) -> int:
         """J, the number of hinges."""
         return len(self.joint_names)
+
+    @property
+    def trunk(self) -> list[int]:
+        """The root and the bodies that two limbs leave, of LIMB joints or more, such as a torso on
+        a waist."""
+        joints, limbs = np.zeros((2, len(self.parent)), dtype=int)
+        # children come after their parents
+        for body in range(len(self.parent) - 1, 0, -1):
+            joints[body] += self.hinge[body] >= 0
+            up = self.parent[body]
+            joints[up] = max(joints[up], joints[body])
+            limbs[up] += joints[body] >= LIMB
+        return [0, *(int(body) for body in np.flatnonzero(limbs > 1) if body)]
 
     def chain(self, body: int) -> list[int]:
         """Bodies with a hinge on the way from `body` up to the root."""

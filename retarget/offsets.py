@@ -44,7 +44,7 @@ def estimate(clips: Sequence[Targets], prepared: PreparedRobot) -> Array:
         problem = prepared.problem(theta)
         goal = locked + layout.displacement(theta, heading)
         if qpos is None:
-            qpos = fit_root(problem.points, goal, problem.stand)
+            qpos = fit_root(problem.tree, problem.points, goal, problem.stand)
         qpos = solve_poses(problem, goal, qpos, iterations=5, tolerance=1e-4)
         position, rotation = kinematics.forward(problem.tree, qpos)
         if k == _FIRST_ROUNDS:

@@ -129,7 +129,9 @@ def test_the_solution_is_a_minimum_of_equation_8() -> None:
     )
     targets = targets + 0.02 * np.random.default_rng(4).normal(size=targets.shape)
     found = inverse_kinematics.solve_poses(
-        problem, targets, inverse_kinematics.fit_root(problem.points, targets, problem.stand)
+        problem,
+        targets,
+        inverse_kinematics.fit_root(problem.tree, problem.points, targets, problem.stand),
     )
     gradient = inverse_kinematics.linearize(problem, found, targets).gradient
     inside = (found[:, 7:] > problem.lower) & (found[:, 7:] < problem.upper)
@@ -143,7 +145,7 @@ def test_bounds_are_kept_and_the_others_make_up_for_it() -> None:
     targets = kinematics.positions_of(problem.points, *kinematics.forward(problem.tree, true))
     lower, upper = robot.home_joints - 0.3, robot.home_joints + 0.3
     robot, tight = anymal_problem(1e-6, lower=lower, upper=upper)
-    start = inverse_kinematics.fit_root(tight.points, targets, tight.stand)
+    start = inverse_kinematics.fit_root(tight.tree, tight.points, targets, tight.stand)
     found = inverse_kinematics.solve_poses(tight, targets, start)
     joints = found[:, 7:]
     assert (joints >= lower).all() and (joints <= upper).all()
@@ -172,7 +174,7 @@ def test_a_track_is_solved_as_well_as_its_frames_one_by_one() -> None:
     alone = inverse_kinematics.solve_poses(
         problem,
         targets,
-        inverse_kinematics.fit_root(problem.points, targets, problem.stand),
+        inverse_kinematics.fit_root(problem.tree, problem.points, targets, problem.stand),
         tolerance=1e-7,
     )
     np.testing.assert_allclose(track[:, 7:], alone[:, 7:], atol=1e-5)
@@ -193,7 +195,7 @@ def test_homes_and_weights_may_change_from_frame_to_frame() -> None:
     weight = np.random.default_rng(7).uniform(0.5, 2.0, size=(40, 9))
     home = true[:, 7:] + 0.1
     each = replace(problem, stand=home, weight=weight)
-    start = inverse_kinematics.fit_root(problem.points, targets, problem.stand)
+    start = inverse_kinematics.fit_root(problem.tree, problem.points, targets, problem.stand)
     found = inverse_kinematics.solve_poses(each, targets, start, tolerance=1e-8)
     for t in (0, 17, 39):
         one = replace(problem, stand=home[t], weight=weight[t])
@@ -232,8 +234,27 @@ def test_other_trees_are_refused(xml: str, message: str) -> None:
 
 
 def test_a_root_cannot_be_fitted_to_points_on_a_line() -> None:
+    tree = kinematics.tree_of(robots.load("anymal_b").model())
     points = kinematics.Points(
         np.zeros(3, dtype=np.intp), np.array([[0.0, 0, 0], [1.0, 0, 0], [2.0, 0, 0]])
     )
     with pytest.raises(InputError, match="not on a line"):
-        inverse_kinematics.fit_root(points, np.zeros((4, 3, 3)), np.zeros(2))
+        inverse_kinematics.fit_root(tree, points, np.zeros((4, 3, 3)), np.zeros(12))
+
+
+def test_shoulders_above_a_waist_fit_the_root() -> None:
+    """The G1's pelvis carries its hips alone; its torso hangs on three joints of the waist."""
+    g1 = robots.load("unitree_g1")
+    tree = kinematics.tree_of(g1.model())
+    assert [tree.body_names[body] for body in tree.trunk] == ["pelvis", "torso_link"]
+    markers = [g1.markers[name] for name in ("L_hip", "R_hip", "L_shoulder", "R_shoulder")]
+    body = np.array([tree.body_names.index(marker.body) for marker in markers])
+    points = kinematics.Points(body, np.array([marker.position for marker in markers]))
+    qpos = random_qpos(np.random.default_rng(0), 5, 29)
+    qpos[:, 7:] = g1.home_joints
+    targets = kinematics.positions_of(points, *kinematics.forward(tree, qpos))
+    found = inverse_kinematics.fit_root(tree, points, targets, g1.home_joints)
+    np.testing.assert_allclose(found[:, :3], qpos[:, :3], atol=1e-9)
+    np.testing.assert_allclose(
+        np.abs((found[:, 3:7] * qpos[:, 3:7]).sum(axis=1)), np.ones(5), atol=1e-9
+    )

@@ -133,7 +133,7 @@ def alternate(
 ) -> np.ndarray:
     theta = prepared.layout.initial()
     problem = problem_of(prepared, theta, regularization)
-    qpos = inverse_kinematics.fit_root(problem.points, targets, problem.stand)
+    qpos = inverse_kinematics.fit_root(problem.tree, problem.points, targets, problem.stand)
     for _ in range(rounds):
         problem = problem_of(prepared, theta, regularization)
         moved = targets + prepared.layout.displacement(theta, heading)
@@ -153,7 +153,7 @@ def objective(
     qpos = inverse_kinematics.solve_poses(
         problem,
         moved,
-        inverse_kinematics.fit_root(problem.points, moved, problem.stand),
+        inverse_kinematics.fit_root(problem.tree, problem.points, moved, problem.stand),
         tolerance=1e-8,
     )
     squares = np.square(
