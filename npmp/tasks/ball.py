@@ -26,6 +26,7 @@ ROLLING = 1.3
 INERTIA = 1.4  # of a rolling solid ball, in its mass
 SOFT_M = 0.002  # over which contact sets in [m]
 COLLISION = 3  # group of the robots' collision geoms
+LOW_M = 0.2  # what is higher, standing at home, meets no ball [D]
 
 
 class Ball(NamedTuple):
@@ -38,64 +39,87 @@ class Ball(NamedTuple):
     drag: Tensor  # (n,) c of the force c |v| v [N s^2/m^2]
 
 
-class Legs(nn.Module):
-    """The spheres and capsules of a robot's feet and of the links that carry them, K for each of L
-    legs.
+class Shapes(NamedTuple):
+    """Boxes with rounded edges, K for each of L legs: a sphere has no sides, a capsule one."""
 
-    radius: (L, K) [m]. A leg with fewer than others has its last several times.
+    # (..., L, K, 3) of the centres [m], world
+    place: Tensor
+    # (..., L, K, 3, 3) shape to world
+    turn: Tensor
+    # (L, K, 3) of the sides, without the edges [m]
+    half: Tensor
+    # (L, K) of the edges [m]
+    radius: Tensor
+
+
+class Legs(nn.Module):
+    """What of a robot's legs is as low as a ball: the collision geoms of its feet and of the links
+    that carry them.
+
+    A leg with fewer shapes than others has its last several times.
     """
 
     _body: Tensor
-    _ends: Tensor
-    radius: Tensor
+    _place: Tensor
+    _turn: Tensor
+    _half: Tensor
+    _radius: Tensor
 
     def __init__(self, robot: Robot):
-        """Raises InputError for a robot whose feet or shanks collide as anything else."""
+        """Raises InputError for a robot whose legs collide as anything but spheres, capsules and
+        boxes."""
         super().__init__()
         model = robot.model()
+        data = mujoco.MjData(model)
+        data.qpos[:] = robot.home_qpos
+        mujoco.mj_kinematics(model, data)
         self.kinematics = Kinematics(model)
-        legs = [_capsules(model, model.body(name).id, robot.name) for name in robot.foot_bodies]
+        legs = [_shapes(model, data, model.body(name).id, robot.name) for name in robot.foot_bodies]
         most = max(len(leg) for leg in legs)
         rows = [[*leg, *[leg[-1]] * (most - len(leg))] for leg in legs]
-        self.register_buffer(
-            "_body", torch.tensor([[body for body, _, _ in row] for row in rows]), persistent=False
-        )
-        ends = torch.tensor(
-            np.array([[end for _, end, _ in row] for row in rows]), dtype=torch.float32
-        )
-        self.register_buffer("_ends", ends, persistent=False)
-        radius = torch.tensor([[size for _, _, size in row] for row in rows], dtype=torch.float32)
-        self.register_buffer("radius", radius, persistent=False)
+        columns = [np.array([[shape[i] for shape in row] for row in rows]) for i in range(5)]
+        self.register_buffer("_body", torch.from_numpy(columns[0]), persistent=False)
+        for name, column in zip(("_place", "_turn", "_half", "_radius"), columns[1:], strict=True):
+            self.register_buffer(name, torch.from_numpy(column).float(), persistent=False)
 
-    def forward(self, root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> Tensor:
-        """Poses as `Kinematics` takes them -> the ends of their axes in the world, (..., L, K, 2,
-        3) [m]."""
+    def forward(self, root_pos: Tensor, root_rot: Tensor, joint_pos: Tensor) -> Shapes:
+        """The shapes at poses as `Kinematics` takes them."""
         poses, chosen = self.kinematics(root_pos, root_rot, joint_pos), self._body.flatten()
-        turn = poses.rotation.index_select(-3, chosen).unflatten(-3, self._body.shape).unsqueeze(-3)
-        place = (
-            poses.position.index_select(-2, chosen).unflatten(-2, self._body.shape).unsqueeze(-2)
+        turn = poses.rotation.index_select(-3, chosen).unflatten(-3, self._body.shape)
+        place = poses.position.index_select(-2, chosen).unflatten(-2, self._body.shape)
+        return Shapes(
+            place + geometry.to_world(turn, self._place),
+            turn @ self._turn,
+            self._half,
+            self._radius,
         )
-        return place + geometry.to_world(turn, self._ends)
 
 
-def _capsules(model: mujoco.MjModel, foot: int, robot: str) -> list[tuple[int, np.ndarray, float]]:
-    """The collision geoms of a foot and of the link that carries it: body without the world, ends
-    (2, 3), radius."""
-    found = []
-    for body in (int(model.body_parentid[foot]), foot):
+def _shapes(
+    model: mujoco.MjModel, data: mujoco.MjData, foot: int, robot: str
+) -> list[tuple[int, np.ndarray, np.ndarray, np.ndarray, float]]:
+    """Of a foot and the links that carry it: body without the world, place, turn (3, 3), half sides
+    and radius."""
+    found, body = [], foot
+    while int(model.body_parentid[body]) > 0:  # the trunk carries no leg
         for geom in np.flatnonzero((model.geom_group == COLLISION) & (model.geom_bodyid == body)):
-            kind, axis = int(model.geom_type[geom]), np.zeros(9)
-            if kind not in (mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_CAPSULE):
-                shape = mujoco.mjtGeom(kind).name.removeprefix("mjGEOM_").lower()
+            kind, size = mujoco.mjtGeom(int(model.geom_type[geom])), model.geom_size[geom]
+            if data.geom_xpos[geom, 2] - model.geom_rbound[geom] > LOW_M:
+                continue
+            if kind == mujoco.mjtGeom.mjGEOM_BOX:
+                half, radius = size.copy(), 0.0
+            elif kind in (mujoco.mjtGeom.mjGEOM_SPHERE, mujoco.mjtGeom.mjGEOM_CAPSULE):
+                half, radius = np.array([0.0, 0.0, size[1]]), float(size[0])
+            else:
+                shape = kind.name.removeprefix("mjGEOM_").lower()
                 raise InputError(
                     f"'{model.body(body).name}' of '{robot}' collides as a {shape}; in imagination"
-                    " only spheres and capsules push a ball (algo=vmpo does without)"
+                    " spheres, capsules and boxes push a ball (algo=vmpo does without)"
                 )
-            mujoco.mju_quat2Mat(axis, model.geom_quat[geom])
-            length = model.geom_size[geom][1] if kind == mujoco.mjtGeom.mjGEOM_CAPSULE else 0.0
-            half = length * axis.reshape(3, 3)[:, 2]
-            ends = np.stack((model.geom_pos[geom] - half, model.geom_pos[geom] + half))
-            found.append((body - 1, ends, float(model.geom_size[geom][0])))
+            turn = np.zeros(9)
+            mujoco.mju_quat2Mat(turn, model.geom_quat[geom])
+            found.append((body - 1, model.geom_pos[geom], turn.reshape(3, 3), half, radius))
+        body = int(model.body_parentid[body])
     if not found:
         raise InputError(
             f"'{model.body(foot).name}' of '{robot}' has no collision geoms to push a ball with"
@@ -103,23 +127,19 @@ def _capsules(model: mujoco.MjModel, foot: int, robot: str) -> list[tuple[int, n
     return found
 
 
-def rolled(ball: Ball, legs: Tensor, radius: Tensor, dt: float) -> Ball:
-    """The balls after dt [s].
-
-    Args:
-      legs: (n, L, K, 2, 3) ends of capsules then [m]. radius: (L, K) theirs [m].
-    """
+def rolled(ball: Ball, legs: Shapes, dt: float) -> Ball:
+    """The balls after dt [s], among legs that are then at `legs`, (n, L, K, ...)."""
     speed = torch.sqrt(ball.velocity.square().sum(-1) + 1e-6)
     slower = 1.0 + ball.drag * speed * dt / (INERTIA * ball.mass)
     velocity = ball.velocity * (torch.relu(1.0 - ROLLING * dt / speed) / slower).unsqueeze(-1)
     place = ball.place + velocity * dt
     centre = torch.cat((place, ball.radius.unsqueeze(-1)), -1)[:, None, None]
-    low, axis = legs[..., 0, :], legs[..., 1, :] - legs[..., 0, :]
-    along = ((centre - low) * axis).sum(-1) / axis.square().sum(-1).clamp(min=1e-9)
-    # from the nearest point of each capsule
-    away = centre - low - along.clamp(0.0, 1.0).unsqueeze(-1) * axis
+    # from the nearest point of each shape
+    seen = geometry.to_local(legs.turn, centre - legs.place)
+    away = geometry.to_world(legs.turn, seen - seen.clamp(-legs.half, legs.half))
     gap = torch.sqrt(away.square().sum(-1) + 1e-8)
-    inside = SOFT_M * nn.functional.softplus((ball.radius[:, None, None] + radius - gap) / SOFT_M)
+    room = ball.radius[:, None, None] + legs.radius - gap
+    inside = SOFT_M * nn.functional.softplus(room / SOFT_M)
     # foot and shank adjoin: of each leg that counts which is deeper in the ball
     deepest = inside.argmax(-1, keepdim=True)
     depth, distance = inside.gather(-1, deepest), gap.gather(-1, deepest)

@@ -421,18 +421,12 @@ class Dribble(Task):
 
     def next_goal(self, goal: Tensor, after: RobotState) -> Tensor:
         """As `Task.next_goal`: the ball, rolled and pushed by the legs
-        (`npmp.tasks.ball`). Raises InputError for a robot whose legs are neither spheres nor
-        capsules."""
+        (`npmp.tasks.ball`). Raises InputError for a robot whose legs are of other shapes."""
         # not before: other ways to learn, and trials, serve robots with other feet, too
         if self._legs is None:
             self._legs = Legs(self.robot).to(goal.device)
         legs = self._legs(after.root_pos, after.root_rot, after.joint_pos)
-        ball = rolled(
-            Ball(goal[:, :2], goal[:, 2:4], *goal[:, 6:].unbind(-1)),
-            legs,
-            self._legs.radius,
-            self.env.dt,
-        )
+        ball = rolled(Ball(goal[:, :2], goal[:, 2:4], *goal[:, 6:].unbind(-1)), legs, self.env.dt)
         return torch.cat((ball.place, ball.velocity, goal[:, 4:]), -1)
 
     def imagined_loss(
