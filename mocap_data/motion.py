@@ -180,8 +180,12 @@ def speeds(motion: ReferenceMotion) -> Array:
 
 def smooth_speed(velocity: Array, rate_hz: float) -> Array:
     """Speeds (T,) of horizontal velocities (T, 2), averaged over half a second."""
+    return np.asarray(np.linalg.norm(smoothed(velocity, rate_hz), axis=-1))
+
+
+def smoothed(values: Array, rate_hz: float) -> Array:
+    """`values` (T, ...) averaged over half a second."""
+    from scipy.ndimage import uniform_filter1d  # slow to import
+
     width = max(1, round(rate_hz / 2)) | 1
-    padded = np.pad(velocity, ((width // 2, width // 2), (0, 0)), mode="edge")
-    total = np.cumsum(np.concatenate([np.zeros((1, 2)), padded]), axis=0)
-    mean: Array = np.linalg.norm((total[width:] - total[:-width]) / width, axis=-1)
-    return mean
+    return np.asarray(uniform_filter1d(values, width, axis=0, mode="nearest"))

@@ -21,11 +21,11 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.ndimage import binary_dilation, uniform_filter1d
+from scipy.ndimage import binary_dilation
 
 from mocap_data.arrays import Array, Bools, set_fields
 from mocap_data.errors import InputError, counted, unknown
-from mocap_data.motion import ReferenceMotion, smooth_speed
+from mocap_data.motion import ReferenceMotion, smooth_speed, smoothed
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
 from retarget import mirror, split, weights
@@ -342,12 +342,6 @@ def mirrors_of(robot: Robot, choice: str) -> tuple[str, ...]:
     if choice not in robot.symmetries:
         raise unknown(f"mirror of robot '{robot.name}'", choice, tuple(robot.symmetries))
     return (choice,)
-
-
-def smoothed(values: Array, rate_hz: float) -> Array:
-    """`values` (T, ...) averaged over half a second."""
-    width = max(1, round(rate_hz / 2)) | 1
-    return np.asarray(uniform_filter1d(values, width, axis=0, mode="nearest"))
 
 
 def hardly_moving(motion: ReferenceMotion) -> Bools:

@@ -22,9 +22,9 @@ from mocap_data.readers.common import (
     check_size,
     content,
     even_rate,
+    fast_table,
     line_breaks,
     parse_lines,
-    parse_numbers,
     rate_said,
     require_text,
     whole_rate,
@@ -143,27 +143,13 @@ def number_table(path: Path, data: bytes, *, first_line: int = 1) -> Array:
         raise InputError(f"{path} is empty, expected a row of numbers per frame")
     require_text(path, data)
     columns = len(cells_of(first))
-    values = _fast_rows(data, columns)
+    table = data.replace(b"\r\n", b"\n").replace(b",\n", b"\n").strip().removesuffix(b",")
+    values = fast_table(table, columns, ",")
     if values is not None:
         return values
     numbered = enumerate(data.splitlines(), start=first_line)
     lines = [(number, cells_of(line)) for number, line in numbered if line.strip()]
     return parse_lines(path, lines, columns, f"the rows before have {columns}")
-
-
-def _fast_rows(data: bytes, columns: int) -> Array | None:
-    """Rows of `columns` numbers between commas; None for anything else."""
-    text = data.strip().replace(b"\r\n", b"\n").replace(b",\n", b"\n").removesuffix(b",")
-    codes = np.frombuffer(text, dtype=np.uint8)
-    # of what separates the numbers
-    newline = codes[(codes == ord(",")) | (codes == ord("\n"))] == ord("\n")
-    expected = np.arange(1, len(newline) + 1) % columns == 0
-    if (newline != expected).any() or (len(newline) + 1) % columns:
-        return None
-    values = parse_numbers(text.replace(b"\n", b","), " , ")
-    if values is None or values.size != len(newline) + 1:
-        return None
-    return values.reshape(-1, columns)
 
 
 def cells_of(line: bytes) -> list[bytes]:
