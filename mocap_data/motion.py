@@ -173,6 +173,12 @@ def _read_only_bools(values: Any, what: str) -> Bools:
     return array
 
 
+def mean_speed(motion: ReferenceMotion) -> float:
+    """Length of the root's horizontal path by its time [m/s]."""
+    path = np.linalg.norm(np.diff(motion.qpos[:, :2], axis=0), axis=1).sum()
+    return float(path * motion.rate_hz / max(motion.num_frames - 1, 1))
+
+
 def speeds(motion: ReferenceMotion) -> Array:
     """Horizontal speeds (T,) [m/s] of the root, see `smooth_speed`."""
     return smooth_speed(motion.qvel[:, :2], motion.rate_hz)

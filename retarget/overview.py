@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mocap_data import rotations
-from mocap_data.motion import ReferenceMotion
+from mocap_data.motion import ReferenceMotion, mean_speed
 from mocap_data.store import MotionSet
 from retarget.plausibility import WRONG, violations_of
 from retarget.quality import BAD, overall_rms, trouble
@@ -38,13 +38,10 @@ def kinds_of(motion: ReferenceMotion) -> tuple[str, ...]:
     """The kind by mean horizontal speed, and "turn"; none for fewer than two frames."""
     if motion.num_frames < 2:
         return ()
-    seconds = (motion.num_frames - 1) / motion.rate_hz
-    speed = float(np.linalg.norm(np.diff(motion.qpos[:, :2], axis=0), axis=-1).sum()) / seconds
-    kind = next(name for name, below in SPEEDS if speed < below)
-    # of the root's x axis, seen from above
-    forward = rotations.to_matrix(motion.qpos[:, 3:7])[:, :2, 0]
-    heading = np.unwrap(np.arctan2(forward[:, 1], forward[:, 0]))
-    turning = kind != SPEEDS[0][0] and abs(heading[-1] - heading[0]) >= TURNING * seconds
+    kind = next(name for name, below in SPEEDS if mean_speed(motion) < below)
+    heading = np.unwrap(rotations.yaw(motion.qpos[:, 3:7]))
+    rate = abs(heading[-1] - heading[0]) * motion.rate_hz / (motion.num_frames - 1)
+    turning = kind != SPEEDS[0][0] and rate >= TURNING
     return (kind, TURN) if turning else (kind,)
 
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from mocap_data.motion import smoothed
 from mocap_data.store import MotionSet
-from npmp import ranges
 from npmp.actors import TrackingActor
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.feet import Feet
@@ -39,6 +38,13 @@ SHORTEST_SWING_S = 0.06
 ALIKE = (0.1, 0.1, 0.3)
 # of them there must be so many
 ENOUGH_S = 2.0
+# What a robot that walks keeps to at every command [D]: every foot's median swing rises so far, for
+# a base 0.5 m above the ground, in proportion for smaller robots [m]
+LEAST_LIFT_M = 0.02
+# it stands no faster, commanded up to 0.5 m/s or turning, up to 1 m/s, and above [m/s]
+MOST_STANCE_MPS = (0.15, 0.25, 0.35)
+# mean velocities are so near the command [m/s, rad/s]
+MOST_ERROR = 0.08
 
 
 class Stepping(NamedTuple):
@@ -52,28 +58,6 @@ class Stepping(NamedTuple):
     def only(self, chosen: Bools) -> Stepping:
         """Those steps alone, (T, n)."""
         return self._replace(usable=self.usable & chosen)
-
-
-@dataclass(frozen=True)
-class GaitLimits:
-    """What a robot that walks keeps to at every command [D]; heights for a base 0.5 m above the
-    ground, in proportion for smaller robots."""
-
-    # every foot's median swing rises so far
-    lift_m: float = 0.02
-    # and it stands no faster, commanded up to 0.5 m/s or turning, up to 1 m/s, and above
-    stance_mps: tuple[float, float, float] = (0.15, 0.25, 0.35)
-    # mean velocities are so near the command
-    error_mps: float = 0.08
-    error_rps: float = 0.08
-
-    def __post_init__(self) -> None:
-        ranges.above_zero(self, *self.__dataclass_fields__)
-
-    def stance(self, command: Sequence[float]) -> float:
-        """How fast feet may stand at a command [m/s]."""
-        speed = math.hypot(*command[:2])
-        return self.stance_mps[0 if speed <= 0.5 else 1 if speed <= 1.0 else 2]
 
 
 def swings(height: Floats, usable: Bools, dt: float) -> tuple[Floats, NDArray[np.int_]]:
@@ -176,7 +160,7 @@ def _correlation(height: Floats, usable: Bools, pairs: Sequence[tuple[int, int]]
     return float(np.mean(found)) if found else None
 
 
-def faults(row: Mapping[str, Any], limits: GaitLimits, base_height: float) -> list[str]:
+def faults(row: Mapping[str, Any], base_height: float) -> list[str]:
     """What of a row of `by_command` is beyond the limits, in words; empty where nothing is.
 
     base_height: of the robot at home [m].
@@ -188,29 +172,27 @@ def faults(row: Mapping[str, Any], limits: GaitLimits, base_height: float) -> li
     if not row.get("achieved"):
         return found
     error = np.abs(np.subtract(row["achieved"], command))
-    if error[:2].max() > limits.error_mps:
+    if error[:2].max() > MOST_ERROR:
         found.append(f"off by {error[:2].max():.2f} m/s")
-    if error[2] > limits.error_rps:
+    if error[2] > MOST_ERROR:
         found.append(f"off by {error[2]:.2f} rad/s")
     if row["dead"]:
         found.append("brings less than half of the command")
     if asked:
-        found += skating(row, command, limits, base_height)
+        found += skating(row, command, base_height)
     if row["joint_speed_share"] > 1.0:
         found.append(f"joints at {row['joint_speed_share']:.1f} of their speed limit")
     return found
 
 
-def skating(
-    figures: Mapping[str, Any], command: Sequence[float], limits: GaitLimits, base_height: float
-) -> list[str]:
+def skating(figures: Mapping[str, Any], command: Sequence[float], base_height: float) -> list[str]:
     """What of `stepping_figures` is beyond the limits of a robot that moves, in words."""
     found = []
-    lift, least = worst(figures["lift_m"], min), limits.lift_m * base_height / 0.5
+    lift, least = worst(figures["lift_m"], min), LEAST_LIFT_M * base_height / 0.5
     if lift < least:
         found.append(f"a foot lifts by {100 * lift:.1f} cm")
-    slides, most = worst(figures["stance_mps"], max), limits.stance(command)
-    if slides > most:
+    slides, speed = worst(figures["stance_mps"], max), math.hypot(*command[:2])
+    if slides > MOST_STANCE_MPS[0 if speed <= 0.5 else 1 if speed <= 1.0 else 2]:
         found.append(f"a foot stands at {slides:.2f} m/s")
     return found
 
@@ -256,7 +238,7 @@ def module_stepping(
     env = TaskEnv(task, robots, robots=wired, seed=seed, **place)
     trial = run_trial(TrackingActor(skill), env, seconds=seconds, seed=seed)
     seen = stepping_of(trial, slice(None), ~(trial.fell | trial.seen["first"]))
-    return seen, _smooth(trial.seen["velocity"].double().numpy(), trial.dt)
+    return seen, smoothed(trial.seen["velocity"].double().numpy(), 1.0 / trial.dt)
 
 
 def recorded_stepping(robot: Robot, motions: MotionSet) -> tuple[Stepping, Floats]:
@@ -272,19 +254,10 @@ def recorded_stepping(robot: Robot, motions: MotionSet) -> tuple[Stepping, Float
         usable = np.ones(len(speed), bool)
         usable[[0, -1]] = False
         velocity = mean_velocities(motion, 1.0 / motion.rate_hz).double().numpy()
-        parts.append((height[1:], speed, usable, _smooth(velocity, 1.0 / motion.rate_hz)))
+        parts.append((height[1:], speed, usable, smoothed(velocity, motion.rate_hz)))
     height, speed, usable, velocity = (np.concatenate(part) for part in zip(*parts, strict=True))
     seen = Stepping(height[:, None], speed[:, None], usable[:, None], 1.0 / motion.rate_hz)
     return seen, velocity[:, None]
-
-
-def _smooth(velocity: Floats, dt: float) -> Floats:
-    """Moving average over half a second of (T, ..., 3), as long as before."""
-    window = min(max(1, round(0.5 / dt)), len(velocity))
-    around = ((window // 2, window - 1 - window // 2), *((0, 0),) * (velocity.ndim - 1))
-    padded = np.pad(velocity, around, mode="edge")
-    total = np.cumsum(np.concatenate((np.zeros_like(padded[:1]), padded)), 0)
-    return (total[window:] - total[:-window]) / window
 
 
 def at_command(

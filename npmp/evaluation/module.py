@@ -12,7 +12,7 @@ import torch
 from mocap_data import MotionSet, ReferenceMotion
 from mocap_data.errors import InputError
 from mocap_data.files import new_hdf5
-from mocap_data.motion import speeds
+from mocap_data.motion import mean_speed, speeds
 from npmp import artifact
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.feet import Feet
@@ -148,7 +148,7 @@ def clip_figures(
         "tracked_s": steps * dt,
         "duration_s": (motion.num_frames - 1) * dt,
         "speed_mps": mean_speed(motion),
-        "top_speed_mps": top_speed(motion),
+        "top_speed_mps": float(speeds(motion).max()),
         "base_deviation_m": {
             "mean": float(deviation.mean()),
             "max": float(deviation.max()),
@@ -192,17 +192,6 @@ def seen_in_training(training: Mapping[str, Any], motions: MotionSet) -> int | N
     return sum(m.name in names or m.recording in recordings for m in motions.motions)
 
 
-def mean_speed(motion: ReferenceMotion) -> float:
-    """Length of the root's horizontal path by its time [m/s]."""
-    path = np.linalg.norm(np.diff(motion.qpos[:, :2], axis=0), axis=1).sum()
-    return float(path * motion.rate_hz / max(motion.num_frames - 1, 1))
-
-
-def top_speed(motion: ReferenceMotion) -> float:
-    """The highest of the root's horizontal speeds, each averaged over half a second [m/s]."""
-    return float(speeds(motion).max())
-
-
 def within(
     motions: MotionSet, robot: Robot, max_speed: float | None, max_foot_height: float | None
 ) -> MotionSet:
@@ -212,7 +201,7 @@ def within(
     Raises:
       InputError: when none is left.
     """
-    kept = [m.name for m in motions.motions if max_speed is None or top_speed(m) <= max_speed]
+    kept = [m.name for m in motions.motions if max_speed is None or speeds(m).max() <= max_speed]
     if max_foot_height is not None:
         feet = Feet(robot)
         kept = [name for name in kept if feet.heights(motions[name].qpos).max() <= max_foot_height]

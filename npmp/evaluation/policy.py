@@ -221,7 +221,7 @@ def by_command(
                 "torque_share": _peak(seen["torque"], robot.torque_limit),
                 **gait.stepping_figures(steps, pairs),
             }
-        row["faults"] = gait.faults(row, gait.GaitLimits(), float(robot.home_qpos[2]))
+        row["faults"] = gait.faults(row, float(robot.home_qpos[2]))
         rows.append(row)
     return rows
 

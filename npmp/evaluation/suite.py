@@ -34,7 +34,6 @@ from npmp.tasks.recover import IN_TIME_S
 from npmp.tasks.walk import Walk, WalkConfig
 from npmp.tasks.walk_on import WalkOn
 
-Z95 = 1.959964  # of the normal distribution, two-sided 95 %
 FULL = 0.98  # a drive at this share of its torque limit is saturated
 
 
@@ -266,14 +265,14 @@ def run_scenario(
 
 
 def skating(trial: Trial, robot: Robot, command: Sequence[float]) -> list[str]:
-    """What of how robots step before falls is beyond `GaitLimits`, in words."""
+    """What of how robots step before falls is beyond the limits, in words."""
     counts = trial.fell.cumsum(0) == 0
     counts[: round(1.0 / trial.dt)] = False  # set out from standing
     seen = gait.stepping_of(trial, slice(None), counts)
     figures = gait.stepping_figures(seen, gait.opposite(robot))
     if not figures or not any(command):
         return []
-    return gait.skating(figures, command, gait.GaitLimits(), float(robot.home_qpos[2]))
+    return gait.skating(figures, command, float(robot.home_qpos[2]))
 
 
 def pushes(train: PushTrain, n: int, dt: float, generator: torch.Generator) -> Tensor:
@@ -311,10 +310,10 @@ def errors(trial: Trial, command: Sequence[float], last_s: float) -> tuple[Tenso
 
 def wilson(successes: int, trials: int) -> tuple[float, float]:
     """Wilson's 95 % interval of the chance of success, from successes among trials."""
-    share, z2 = successes / trials, Z95**2 / trials
-    middle = (share + z2 / 2.0) / (1.0 + z2)
-    half = math.sqrt(share * (1.0 - share) * z2 + z2**2 / 4.0) / (1.0 + z2)
-    return max(0.0, middle - half), min(1.0, middle + half)
+    from scipy import stats  # slow to import
+
+    interval = stats.binomtest(successes, trials).proportion_ci(method="wilson")
+    return float(interval.low), float(interval.high)
 
 
 def row_of(
@@ -374,8 +373,9 @@ def red_flags(
     limit = torch.tensor(robot.torque_limit, dtype=torch.float32)
     trials = [outcome.trial for outcome in outcomes.values()]
     speeds = joint_speeds(trials, robot).values()
+    starts = [trial.fell[: round(1.0 / trial.dt)].any(0) for trial in trials]
     found = {
-        "start_falls": early_falls(trials),
+        "start_falls": torch.cat(starts).float().mean().item(),
         "speed": max(row["p999_rps"] / row["limit_rps"] for row in speeds),
     }
     if plain:
@@ -398,16 +398,6 @@ def red_flags(
         for name, (symptom, cure) in CURES.items()
         if name in found
     ]
-
-
-def early_falls(trials: Sequence[Trial]) -> float:
-    """The share of trials that fall within the first second."""
-    return (
-        torch.cat([trial.fell[: round(1.0 / trial.dt)].any(0) for trial in trials])
-        .float()
-        .mean()
-        .item()
-    )
 
 
 def drives(trial: Trial, limit: Tensor) -> dict[str, float]:

@@ -15,17 +15,17 @@ from npmp.rollout import Actor
 from npmp.sim.terrain import TerrainLimits
 from npmp.tasks.walk import Walk, WalkConfig
 
+SPEED_MPS = 0.5
 SLOPES_DEG = (0.0, 5.0, 10.0, 15.0, 20.0, 25.0, 30.0)
 STAIRS_M = (0.05, 0.1, 0.15, 0.2)
 PERLIN_M = (0.05, 0.1, 0.2, 0.3)
 
 
-def terrains(config: WalkConfig, speed_mps: float = 0.5) -> Iterator[tuple[str, float, WalkConfig]]:
+def terrains(config: WalkConfig) -> Iterator[tuple[str, float, WalkConfig]]:
     """Kinds of ground, each with its measure (degrees or metres) and the walking task on it,
-    straight ahead at a speed, or as near to it as the range of commands goes."""
-    if config.command_range is not None:
-        low, high = config.command_range[0]
-        speed_mps = min(max(speed_mps, low), high)
+    straight ahead at `SPEED_MPS`, or as near to it as the range of commands goes."""
+    low, high = config.command_range[0] if config.command_range else (SPEED_MPS, SPEED_MPS)
+    speed_mps = min(max(SPEED_MPS, low), high)
     straight = replace(
         config,
         commands="uniform",
@@ -50,7 +50,6 @@ def on_terrains(
     make_env: Callable[[WalkConfig], TaskEnv[Walk]],
     config: WalkConfig,
     *,
-    speed_mps: float = 0.5,
     seconds: float = 20.0,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
@@ -65,7 +64,7 @@ def on_terrains(
       was asked, as a share of it: a robot may stay upright in front of a step.
     """
     rows = []
-    for terrain, value, task in terrains(config, speed_mps):
+    for terrain, value, task in terrains(config):
         trial = run_trial(actor, make_env(task), seconds=seconds, seed=seed)
         minutes = trial.fell.numel() * trial.dt / 60.0
         rows.append(

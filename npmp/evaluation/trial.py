@@ -77,9 +77,9 @@ def effort(trial: Trial) -> dict[str, float]:
         "joint_speed_max_rps": speed.abs().max().item(),
     }
     begun = trial.seen["first"]
-    if len(torque) > 2 and bool((~(begun[1:-1] | begun[2:])).any()):
-        # steps whose two predecessors belong to the same episode
-        within = ~(begun[1:-1] | begun[2:])
+    # steps whose two predecessors belong to the same episode
+    within = ~(begun[1:-1] | begun[2:])
+    if within.any():
         change = (torque[2:] - torque[1:-1])[within].abs().mean().item()
         second = (speed[2:] - 2.0 * speed[1:-1] + speed[:-2])[within]
         figures["torque_rate_nm_s"] = change / trial.dt

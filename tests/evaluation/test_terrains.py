@@ -19,7 +19,7 @@ def test_grounds_are_one_kind_each_straight_ahead() -> None:
     asked = WalkConfig(
         terrain="mixed", terrain_curriculum=True, terrain_seed=5, commands="recorded"
     )
-    tried = list(terrains.terrains(asked, 0.7))
+    tried = list(terrains.terrains(asked))
     assert [(kind, value) for kind, value, _ in tried if kind == "stairs"] == [
         ("stairs", s) for s in terrains.STAIRS_M
     ]
@@ -27,7 +27,7 @@ def test_grounds_are_one_kind_each_straight_ahead() -> None:
         assert config.terrain == kind and config.terrain_seed == 5 and not config.terrain_curriculum
         assert (
             config.commands == "uniform"
-            and config.range == ((0.7, 0.7), (0.0, 0.0), (0.0, 0.0))
+            and config.range == ((0.5, 0.5), (0.0, 0.0), (0.0, 0.0))
             and config.command_nonzero == (1.0, 0.0, 0.0)
         )
         measure = {
