@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from mocap_data import rotations
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
@@ -111,8 +112,7 @@ def commands_of(
 
 def _laid(course: Course, trial: Trial) -> np.ndarray:
     """The path (S, 2) where robot 0 began it, in the world [m]."""
-    w, x, y, z = (float(v) for v in trial.qpos[0, 3:7])
-    yaw = np.arctan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
+    yaw = rotations.yaw(trial.qpos[0, 3:7])
     turn = np.array([[np.cos(yaw), -np.sin(yaw)], [np.sin(yaw), np.cos(yaw)]])
     points = course.point.cpu().double().numpy()
     along = points[: round(course.length / 0.02) : 5]

@@ -123,11 +123,6 @@ class Command:
         if len(self.range) != 2 or not self.range[0] <= self.range[1]:
             raise ValueError(f"{self.name}: range needs [low, high], got {self.range}")
 
-    @property
-    def is_rate(self) -> bool:
-        """Whether it is a velocity that is asked for; else it is a place that is measured."""
-        return self.unit.endswith("/s")
-
 
 @dataclass(frozen=True)
 class BundleContract:

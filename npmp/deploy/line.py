@@ -146,7 +146,10 @@ class SimulatedLine:
         self.simulated.step()
         if self.simulated.broken:
             self._damp(now, "the simulation broke down")
-        self._look()
+        data, limit = self.simulated.data, self.simulated.robot.torque_limit
+        self.torque = max(self.torque, float((np.abs(data.actuator_force) / limit).max()))
+        if self.stopped is None:
+            self.upright = min(self.upright, float(data.xmat[1, 8]))
         self.outgoing.put((self.simulated.sense(now), self.stopped is not None), now)
         for arrived in self.outgoing.due(now):
             self.arrived = arrived
@@ -155,12 +158,6 @@ class SimulatedLine:
         if self.stopped is None:
             self.stopped = (now, why)
             self.simulated.damp()
-
-    def _look(self) -> None:
-        data, limit = self.simulated.data, self.simulated.robot.torque_limit
-        self.torque = max(self.torque, float((np.abs(data.actuator_force) / limit).max()))
-        if self.stopped is None:
-            self.upright = min(self.upright, float(data.xmat[1, 8]))
 
     def summary(self) -> dict[str, Any]:
         """What the controller cannot know, and what either end refused."""

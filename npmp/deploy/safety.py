@@ -81,7 +81,8 @@ class Limits:
         self.command = contract.command_range  # (2, c)
         # (c,) [1/s] largest change of commands; a measured place, as a ball's, has no limit
         ramp = np.abs(self.command).max(0, initial=0.0) / config.command_ramp_s
-        self.command_rate = np.where([one.is_rate for one in contract.commands], ramp, np.inf)
+        asked = [command.unit.endswith("/s") for command in contract.commands]
+        self.command_rate = np.where(asked, ramp, np.inf)
 
 
 def safe_target(target: FloatArray, state: State, limits: Limits) -> FloatArray:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mocap_data import rotations
 from mocap_data.errors import InputError
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.controller import ActingPolicy, ControlMode, ControlStep, Output
@@ -99,13 +100,9 @@ def episodes(
 
 def to_heading(velocity: FloatArray, quat: FloatArray) -> tuple[float, float]:
     """A velocity (3,) of the world, forward and to the left of a root of orientation quat (4,)."""
-    w, x, y, z = quat
-    yaw = math.atan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
+    x, y, yaw = *velocity[:2], rotations.yaw(quat)
     cos, sin = math.cos(yaw), math.sin(yaw)
-    return (
-        float(cos * velocity[0] + sin * velocity[1]),
-        float(cos * velocity[1] - sin * velocity[0]),
-    )
+    return float(cos * x + sin * y), float(cos * y - sin * x)
 
 
 def velocity_error_1s(episode: Episode, rate_hz: float) -> FloatArray:

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from mocap_data import rotations
 from mocap_data.errors import InputError, unknown
 from mocap_data.store import MotionSet
 from npmp import geometry, ranges
@@ -328,8 +329,7 @@ class Imitate(Mode):
         """The clip's pose now, a metre to its left at first."""
         motion = self.cast.motions.motions[self.clip]
         pose = np.array(motion.qpos[int(self.task.frame[0] - self.task.reference.start[self.clip])])
-        w, x, y, z = motion.qpos[0, 3:7]
-        yaw = np.arctan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
+        yaw = rotations.yaw(motion.qpos[0, 3:7])
         pose[:2] += BESIDE_M * np.array([-np.sin(yaw), np.cos(yaw)])
         return pose
 

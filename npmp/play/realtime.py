@@ -6,13 +6,13 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 from mocap_data.errors import InputError
 from npmp.deploy.controller import LoopClock, SystemClock
-from npmp.play.modes import Mode, World
+from npmp.play.modes import Mode
 from npmp.play.session import Session, Snapshot
 
 SPEEDS = (0.1, 0.25, 0.5, 1.0)  # of simulated time
@@ -87,27 +87,21 @@ class Player:
         self._opening += 1
         number, self.busy = self._opening, f"opening {name}"
 
-        def make() -> None:
-            if number != self._opening:
-                return  # another one has been asked for meanwhile
-            try:
-                made = self.session.made(name, settings)
-            except Exception as error:  # raised where the session runs
-                self.ask(f"opened {number}", self._failed, number=number, error=error)
-            else:
-                self.ask(f"opened {number}", self._opened, number=number, to=(made, settings))
+        def make() -> Mode | None:
+            # None: another one has been asked for meanwhile
+            return self.session.made(name, settings) if number == self._opening else None
 
-        self._maker.submit(make)
+        def opened(session: Session, *, made: Future[Mode | None]) -> None:
+            if number == self._opening:
+                self.busy = ""
+            # raises here what making it raised
+            mode = made.result()
+            if number == self._opening and mode is not None:
+                session.enter(mode, settings)
 
-    def _opened(self, session: Session, *, number: int, to: tuple[Mode, World]) -> None:
-        if number == self._opening:  # else another one has been asked for meanwhile
-            self.busy = ""
-            session.enter(*to)
-
-    def _failed(self, session: Session, *, number: int, error: Exception) -> None:
-        if number == self._opening:
-            self.busy = ""
-        raise error
+        self._maker.submit(make).add_done_callback(
+            lambda made: self.ask(f"opened {number}", opened, made=made)
+        )
 
     def _grant(self) -> None:
         """Do what was asked for since the last step. A wish that fails does not end the session."""

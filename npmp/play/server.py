@@ -152,7 +152,10 @@ class Server:
                 process_request=self._answer,
                 max_size=VIEW_BYTES,
                 compression=None,
-                select_subprotocol=_viser_protocol,
+                # viser's client says its version by one
+                select_subprotocol=lambda _, offered: next(
+                    (name for name in offered if name.startswith("viser-v")), None
+                ),
                 max_queue=64,
                 logger=SILENT,
             )
@@ -405,11 +408,10 @@ def _controls(session: Session) -> dict[str, Any]:
 
 def _axes(value: Any) -> list[float]:
     """A command as a viewer sends it. Raises InputError for any other."""
-    if not isinstance(value, list) or len(value) != 3:
+    three = isinstance(value, list) and len(value) == 3
+    if not (three and all(type(v) in (int, float) and abs(v) <= 1.0 for v in value)):
         raise InputError("axes must be three numbers from -1 to 1")
-    if not all(type(v) in (int, float) and abs(v) <= 1.0 for v in value):
-        raise InputError("axes must be three numbers from -1 to 1")
-    return value
+    return list(value)
 
 
 def _parsed(message: str | bytes) -> dict[str, Any]:
@@ -427,11 +429,6 @@ def _parsed(message: str | bytes) -> dict[str, Any]:
     if not isinstance(said, dict):
         raise InputError("a message that is no object")
     return said
-
-
-def _viser_protocol(connection: ServerConnection, offered: Any) -> Any:
-    """viser's client says its version by a subprotocol."""
-    return next((name for name in offered if name.startswith("viser-v")), None)
 
 
 def _response(

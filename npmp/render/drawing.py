@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from mocap_data import rotations
-from npmp.render.shot import ARROW_UP_M
+from npmp.render.shot import ARROW_UP_M, Camera
 from npmp.render.stage import ROBOT_GROUP
 
 FloatArray = npt.NDArray[np.float64]
@@ -84,8 +84,7 @@ class Brush:
         self, root: FloatArray, velocity: FloatArray, rgba: Sequence[float], up: float
     ) -> None:
         """Arrows above a robot of pose root (7,): where it goes, and an arc for how it turns."""
-        ahead = rotations.rotate(root[3:7], np.array([1.0, 0.0, 0.0]))
-        heading = np.arctan2(ahead[1], ahead[0])
+        heading = rotations.yaw(root[3:7])
         start = root[:3] + [0.0, 0.0, up]
         pace = np.hypot(velocity[0], velocity[1])
         if pace > STILL:
@@ -164,7 +163,7 @@ class Film:
         only.geomgroup[:] = [group == ROBOT_GROUP for group in range(6)]
         perturb = mujoco.MjvPerturb()
         mujoco.mjv_addGeoms(self.model, self.ghost, only, perturb, dynamic, self.scene)
-        back = GHOST_BACK_M * ahead_of(self.camera)
+        back = GHOST_BACK_M * Camera(given["lookat"], *given["camera"]).axes[2]
         for i in range(first, self.scene.ngeom):
             geom = self.scene.geoms[i]
             geom.rgba[:], geom.matid, geom.pos[:] = GHOST, -1, geom.pos + back
@@ -210,12 +209,6 @@ def pose(model: mujoco.MjModel, data: mujoco.MjData, q: FloatArray) -> None:
     mujoco.mj_kinematics(model, data)
     mujoco.mj_comPos(model, data)
     mujoco.mj_camlight(model, data)
-
-
-def ahead_of(camera: mujoco.MjvCamera) -> FloatArray:
-    """Where a camera looks, of length 1."""
-    az, el = np.radians(camera.azimuth), np.radians(camera.elevation)
-    return np.array([np.cos(el) * np.cos(az), np.cos(el) * np.sin(az), np.sin(el)])
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@ here, and its words are written on it."""
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 import tempfile
@@ -10,7 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -180,12 +181,12 @@ def _attempt(
     command = [sys.executable, "-P", "-m", "npmp.render.drawing", folder]
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors)
-        assert process.stdout is not None  # it is a pipe; for the type checker
+        assert isinstance(process.stdout, io.BufferedReader)  # for the type checker
         alarm = threading.Timer(timeout_s or FIRST_FRAME_S, process.kill)
         alarm.start()
         done = 0
         try:
-            while done < count and _filled(pictures[done], process.stdout):
+            while done < count and process.stdout.readinto(pictures[done]) == pictures[done].nbytes:
                 done += 1
                 if timeout_s is None:
                     alarm.cancel()
@@ -204,12 +205,3 @@ def _attempt(
     if not pictures.any():
         return None, "its frames are black"
     return pictures, ""
-
-
-def _filled(picture: Pictures, stream: IO[bytes]) -> bool:
-    """Read one picture from a stream; False where it ends before."""
-    content = stream.read(picture.nbytes)
-    if len(content) < picture.nbytes:
-        return False
-    picture[...] = np.frombuffer(content, dtype=np.uint8).reshape(picture.shape)
-    return True

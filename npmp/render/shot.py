@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.ndimage import gaussian_filter1d
 
+from mocap_data import rotations
 from mocap_data.errors import InputError, unknown
 from npmp.render.clip import ReplayClip
 from npmp.robots import Robot
@@ -144,9 +145,7 @@ class Shot:
     @cached_property
     def azimuth(self) -> float:
         """The camera's, in the world [deg]."""
-        w, x, y, z = self.qpos[0, 3:7]
-        heading = math.atan2(2.0 * (w * z + x * y), 1.0 - 2.0 * (y * y + z * z))
-        return math.degrees(heading) + self.view.azimuth
+        return math.degrees(rotations.yaw(self.qpos[0, 3:7])) + self.view.azimuth
 
     @cached_property
     def figure(self) -> FloatArray | None:

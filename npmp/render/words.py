@@ -92,15 +92,11 @@ class Caption:
         commanded = ("commanded", COMMANDED, self.command[t])
         for name, rgba, values in (commanded, ("achieved", ACHIEVED, self.achieved[t])):
             y += line
-            pen.ellipse((x, y + 0.3 * small, x + 0.6 * small, y + 0.9 * small), fill=_ink(rgba))
+            colour = tuple(round(255 * part) for part in rgba)
+            pen.ellipse((x, y + 0.3 * small, x + 0.6 * small, y + 0.9 * small), fill=colour)
             pen.text((x + small, y), name, font=face, fill=INK)
             for k, value in enumerate(values, 1):
                 text = f"{value:+.2f}" if abs(value) >= 0.005 else "0.00"
                 text = text.replace("-", "\N{MINUS SIGN}")
                 pen.text((x + first + k * column, y), text, font=face, fill=INK, anchor="ra")
         return sheet
-
-
-def _ink(rgba: tuple[float, float, float, float]) -> tuple[int, int, int, int]:
-    red, green, blue, alpha = (round(255 * part) for part in rgba)
-    return red, green, blue, alpha
