@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from npmp.report.parts import Chart, number, visible
+from npmp.report.parts import FOOT_CSS, Chart, number, visible
 
 MAX_POINTS = 600
 # of drawings that fill the page [pixels]
@@ -450,7 +450,6 @@ def footfall_chart(
     reference: npt.NDArray[np.bool_] | None,
     robot: npt.NDArray[np.bool_],
     names: Sequence[str],
-    css: Sequence[str],
     *,
     title: str = "Footfall",
     clip: int | None = None,
@@ -475,7 +474,7 @@ def footfall_chart(
         place: dict[str, Any] = {"ha": "right", "va": "center", "clip_on": False}
         for i, name in enumerate(names):
             sheet.text(t0 - 6 / sheet.box[2] * (t1 - t0), i + 0.5, name, "ink", **place)
-            rows: list[Any] = [(robot, i + 0.46, 0.38, css[i], None)]
+            rows: list[Any] = [(robot, i + 0.46, 0.38, FOOT_CSS[i % 4], None)]
             if reference is not None:
                 rows.insert(0, (reference, i + 0.08, 0.29, "ref", 0.75))
             for standing, low, tall, colour, alpha in rows:

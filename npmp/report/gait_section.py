@@ -10,7 +10,7 @@ import numpy as np
 from npmp.evaluation.gait import worst
 from npmp.report import figures
 from npmp.report.figures import Line
-from npmp.report.parts import Cell, Charts, Section, Table, Words, foot_label
+from npmp.report.parts import Cell, Charts, Section, Table, Words, foot_labels
 from npmp.tasks.velocity import COMMAND_CHANNELS
 
 DEG = 180.0 / np.pi
@@ -30,12 +30,11 @@ def grid_section(rows: Sequence[Mapping[str, Any]], feet: Sequence[str]) -> Sect
         "(m/s) of the worst foot, and opposite, of the module while it tracks recordings at about "
         "that velocity, and of these."
     )
-    names = ", ".join(foot_label(feet, i) for i in range(len(feet)))
     on_feet = (
-        f"Feet in the order {names}. Lift: how high a swing gets, median. Stands at: mean "
-        "horizontal speed below 5 mm. Touchdown: phase within the first foot's stride. "
-        "Opposite: correlation of the heights of opposite feet; 1 is a trot, about −0.2 a walk in "
-        "four beats."
+        f"Feet in the order {', '.join(foot_labels(feet))}. Lift: how high a swing gets, median. "
+        "Stands at: mean horizontal speed below 5 mm. Touchdown: phase within the first foot's "
+        "stride. Opposite: correlation of the heights of opposite feet; 1 is a trot, about −0.2 a "
+        "walk in four beats."
     )
     charts = [chart for axis in range(3) for chart in _charts(rows, axis)]
     parts = [

@@ -20,7 +20,6 @@ from npmp.report import figures, policy_page
 from npmp.report.figures import Line
 from npmp.report.motion_table import motion_table
 from npmp.report.parts import (
-    FOOT_CSS,
     Chart,
     Charts,
     Fold,
@@ -28,7 +27,7 @@ from npmp.report.parts import (
     Table,
     Words,
     assemble,
-    foot_label,
+    foot_labels,
     number,
 )
 from npmp.report.replay import ReplayClip, replay_section
@@ -100,13 +99,6 @@ def _mean(values: Iterable[float]) -> float:
     return sum(kept) / len(kept) if kept else math.nan
 
 
-def _nan_rms(values: FloatArray) -> FloatArray:
-    """Root mean square over the first axis of the finite values; NaN where there are none."""
-    finite = np.isfinite(values)
-    count, total = finite.sum(axis=0), (np.where(finite, values, 0.0) ** 2).sum(axis=0)
-    return np.sqrt(np.where(count > 0, total / np.maximum(count, 1), np.nan))
-
-
 def _headline_of(clips: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str]]:
     """Headline figures from the evaluation, when the caller gives none."""
     if not clips:
@@ -161,7 +153,8 @@ def _evaluation_table(clips: Sequence[Mapping[str, Any]]) -> Table:
 def _joint_table(rollouts: Rollouts) -> Fold:
     rows = []
     for clip in rollouts.clips[:MAX_CLIPS_DRAWN]:
-        rms = _nan_rms(clip.joint_difference_rad()[_tracked_part(clip)])
+        difference = np.ma.masked_invalid(clip.joint_difference_rad()[_tracked_part(clip)])
+        rms = np.sqrt(np.square(difference).mean(axis=0)).filled(np.nan)
         rows.append([clip.name, *(number(float(value), 2) for value in rms)])
     columns = ("clip", *rollouts.joint_names)
     title = "Joint error while tracked (rad, root mean square)"
@@ -193,14 +186,13 @@ def _clip_fold(
     base = Line("base deviation", t, 100 * clip.base_deviation_m())
     charts = [chart("Base deviation", "(cm)", base), chart("Joint error", "(rad)", worst, mean)]
     feet, reference = clip.foot_height, clip.reference_foot_height
-    names = [foot_label(foot_names, i) for i in range(feet.shape[1])]
-    css = [FOOT_CSS[i % 4] for i in range(len(names))]
+    names = foot_labels(foot_names)
     footfall: list[Any] = []
     if len(t) > 1:
         stands = np.apply_along_axis(figures.stance, 0, feet, counted=tracked)
         like = np.apply_along_axis(figures.stance, 0, reference)
         footfall = [
-            figures.footfall_chart(t, like, stands, names, css, clip=index, lost_after=lost),
+            figures.footfall_chart(t, like, stands, names, clip=index, lost_after=lost),
             Words("A foot stands while it is within 2 cm of its lowest height."),
         ]
     whole = f"{number(len(t) / clip.rate_hz)} s"

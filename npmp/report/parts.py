@@ -62,18 +62,15 @@ def number(value: object, digits: int = 3) -> str:
     return (text.rstrip("0").rstrip(".") if "." in text else text).replace("-", "\N{MINUS SIGN}")
 
 
-def foot_label(names: Sequence[str], i: int) -> str:
-    """What a foot is called in a chart: its body's name without the words at its end that all feet
+def foot_labels(names: Sequence[str]) -> list[str]:
+    """What feet are called in charts: their bodies' names without the words at the end that all
     share."""
-    if i >= len(names):
-        return f"foot {i}"
     words = [name.split("_") for name in names]
-    shared = 0
-    while all(len(each) > shared + 1 for each in words) and len(names) > 1:
-        if len({each[-1 - shared].lower() for each in words}) > 1:
+    while len(words) > 1 and all(len(each) > 1 for each in words):
+        if len({each[-1].lower() for each in words}) > 1:
             break
-        shared += 1
-    return "_".join(words[i][: len(words[i]) - shared])
+        words = [each[:-1] for each in words]
+    return ["_".join(each) for each in words]
 
 
 def scrubbed(value: Any, folder: Path) -> Any:

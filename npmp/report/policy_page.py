@@ -15,7 +15,6 @@ from npmp.report import figures
 from npmp.report.figures import Line
 from npmp.report.gait_section import grid_section
 from npmp.report.parts import (
-    FOOT_CSS,
     Bar,
     Bars,
     Chart,
@@ -24,7 +23,7 @@ from npmp.report.parts import (
     Table,
     Words,
     assemble,
-    foot_label,
+    foot_labels,
     number,
 )
 from npmp.report.replay import ReplayClip, replay_section
@@ -198,11 +197,8 @@ def _gait(task: Task, trial: Trial) -> Section:
     shown = slice(start, start + length)
     time = _time(trial)[shown]
     stands = (trial.seen["feet"][shown, 0, :, 0] < NEAR).numpy()
-    bodies = task.robot.foot_bodies
-    names = [foot_label(bodies, i) for i in range(len(bodies))]
-    css = [FOOT_CSS[i % 4] for i in range(len(bodies))]
-    look: dict[str, Any] = {"title": "Gait diagram", "clip": 0}
-    chart = figures.footfall_chart(time, None, stands, names, css, **look)
+    names = foot_labels(task.robot.foot_bodies)
+    chart = figures.footfall_chart(time, None, stands, names, title="Gait diagram", clip=0)
     base = trial.seen["base"][shown, 0].numpy()
     channels = (("Roll", "(deg)", DEG), ("Pitch", "(deg)", DEG), ("Height", "(cm)", 100))
     charts = [

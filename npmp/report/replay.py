@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from mocap_data.errors import InputError
 from npmp.render.clip import ReplayClip, frame_choice
-from npmp.report.parts import ReplayPlayer, Section, Words, foot_label
+from npmp.report.parts import ReplayPlayer, Section, Words, foot_labels
 from npmp.robots import Robot
 from npmp.robots.visuals import body_poses, moving_bodies, shapes
 
@@ -164,7 +164,6 @@ def replay_section(
         lead += " The recording beside the robot, and where its keypoints are on the robot."
     if any("velocity" in c for c in shown):
         lead += " Arrows: velocity commanded (grey) and achieved (blue) in m/s; arcs: yaw rate."
-    feet = [foot_label(robot.foot_bodies, i) for i in range(len(robot.foot_bodies))]
-    player = ReplayPlayer(packed, feet, ghost, recording)
+    player = ReplayPlayer(packed, foot_labels(robot.foot_bodies), ghost, recording)
     section = Section("replay", "Replay", [Words(f"{lead} {words}".strip()), player, *notes])
     return section, {clip["name"]: i for i, clip in enumerate(shown)}

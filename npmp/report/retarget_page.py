@@ -36,7 +36,7 @@ from npmp.report.parts import (
     Table,
     Words,
     assemble,
-    foot_label,
+    foot_labels,
     number,
 )
 from npmp.report.replay import ReplayClip, replay_section
@@ -337,11 +337,12 @@ def curves_of(
     height = 1000 * (feet[..., 2].min(axis=2) - robot.foot_radius)  # [mm]
     scale = min(-2.0, float(height.min())), max(20.0, 1.05 * float(height.max()))
     charts = []
-    for foot in range(height.shape[1]):
+    for foot, name in enumerate(foot_labels(robot.foot_bodies)):
         bands = [(a / rate, b / rate) for a, b in runs(standing[:, foot])]
         line = Line("height", t, height[:, foot], FOOT_CSS[foot % 4])
-        title, unit = f"Foot {foot_label(robot.foot_bodies, foot)}", "(mm above the floor)"
-        charts.append(chart(title, unit, line, y_range=scale, bands=bands))
+        charts.append(
+            chart(f"Foot {name}", "(mm above the floor)", line, y_range=scale, bands=bands)
+        )
     if {"marker_rms_m", "marker_max_m"} <= set(motion.frame_quality):
         largest = Line("largest", t, 100 * motion.frame_quality["marker_max_m"], "other")
         rms = Line("RMS", t, 100 * motion.frame_quality["marker_rms_m"])

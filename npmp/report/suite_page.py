@@ -35,10 +35,10 @@ def write(
         ("passed", f"{passed} of {len(rows)}", f"scenarios, {found['trials']} trials each"),
         ("red flags", str(len(raised)), f"of {len(found['red_flags'])} looked for"),
     ]
+    differences = Terms([(row["name"], differs(row["settings"])) for row in rows])
+    fold = Fold("What differs from flat ground", [differences])
     sections = [
-        Section(
-            "scenarios", "Scenarios", [_words(found), _bars(rows), _table(rows), _differences(rows)]
-        ),
+        Section("scenarios", "Scenarios", [_words(found), _bars(rows), _table(rows), fold]),
         _cures(rows),
         _flags(found["red_flags"]),
         _joint_speeds(found["joint_speeds"]),
@@ -93,11 +93,6 @@ def _table(rows: Sequence[Mapping[str, Any]]) -> Table:
         success = Cell.of(row["success"], 2, bad=not row["passed"])
         lines.append((row["name"], success, *shares, command, *off, f"[{row['source']}]"))
     return Table(columns, lines)
-
-
-def _differences(rows: Sequence[Mapping[str, Any]]) -> Fold:
-    entries = [(row["name"], differs(row["settings"])) for row in rows]
-    return Fold("What differs from flat ground", [Terms(entries)])
 
 
 def differs(settings: Mapping[str, Any]) -> str:

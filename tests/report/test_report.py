@@ -512,10 +512,10 @@ def test_line_chart_leaves_gaps() -> None:
 def test_a_drawing_has_the_pages_colours_and_nobodys_letters() -> None:
     name = "a_$\\alpha$ \x01 \N{CJK UNIFIED IDEOGRAPH-72AC}<script>"
     feet = np.array([[True], [False], [True]])
-    chart = figures.footfall_chart(np.arange(3), None, feet, [name], ["rf"], title=name)
+    chart = figures.footfall_chart(np.arange(3), None, feet, [name], title=name)
     assert "$\\alpha$" in chart.svg and "\N{CJK UNIFIED IDEOGRAPH-72AC}&lt;script&gt;" in chart.svg
     assert "\x01" not in chart.svg and "<script" not in chart.svg and "xmlns" not in chart.svg
-    assert "var(--rf)" in chart.svg and "#009e73" not in chart.svg  # readable on light and on dark
+    assert "var(--lf)" in chart.svg and "#d55e00" not in chart.svg  # readable on light and on dark
 
 
 def test_stance() -> None:
@@ -542,7 +542,7 @@ def test_bars_are_shares(tmp_path: Path) -> None:
 
 def test_feet_are_called_by_what_tells_them_apart() -> None:
     labels = [
-        [parts.foot_label(names, i) for i in range(len(names) + 1)]
+        parts.foot_labels(names)
         for names in (("LF_FOOT", "RH_Foot"), ("l_ank_roll_link", "r_ank_roll_link"), ("foot",))
     ]
-    assert labels == [["LF", "RH", "foot 2"], ["l", "r", "foot 2"], ["foot", "foot 1"]]
+    assert labels == [["LF", "RH"], ["l", "r"], ["foot"]]
