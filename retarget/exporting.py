@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from retarget.resampling import resample
 
 MANIFEST = "export.json"
 MJLAB, UNITREE = "mjlab", "unitree_csv"
-Writer = Callable[[Path, ReferenceMotion, MotionSet, "Robot | None"], None]
 
 
 def chosen(data: Path, asked: Sequence[str] | None, split: Any) -> list[str]:
@@ -85,22 +84,6 @@ def at_rate(motion: ReferenceMotion, rate_hz: Any, robot: Robot | None) -> Refer
     return resample(motion, robot, float(rate_hz))
 
 
-def write_mjlab(
-    path: Path, motion: ReferenceMotion, motions: MotionSet, robot: Robot | None
-) -> None:
-    assert robot is not None  # for the type checker
-    bodies = body_states(tree_of(robot.model(visuals=False)), motion)
-    write_mjlab_npz(path, motion, motions.joint_names, motions.body_names, bodies)
-
-
-def write_csv(path: Path, motion: ReferenceMotion, motions: MotionSet, robot: Robot | None) -> None:
-    write_unitree_csv(path, motion, motions.joint_names, robot=motions.robot)
-
-
-FORMATS: Mapping[str, tuple[str, Writer]] = {
-    MJLAB: (".npz", write_mjlab),
-    UNITREE: (".csv", write_csv),
-}
 CONVENTIONS = {
     MJLAB: "metres, radians, seconds; world Z up; quaternions w, x, y, z, body to world; "
     "velocities of body origins in world axes; bodies without the world, joints and bodies in "
@@ -122,13 +105,18 @@ def export(
 
     One clip at a time: a dataset may be larger than memory. robot: as `robot_for`.
     """
-    suffix, write = FORMATS[kind]
     written: list[dict[str, Any]] = []
     for name in names:
         motions = read_motions(data, clips=[name])
         motion = at_rate(motions.motions[0], rate_hz, robot)
-        path = folder / f"{name}{suffix}"
-        write(path, motion, motions, robot)
+        if kind == MJLAB:
+            assert robot is not None  # by `robot_for`
+            path = folder / f"{name}.npz"
+            bodies = body_states(tree_of(robot.model(visuals=False)), motion)
+            write_mjlab_npz(path, motion, motions.joint_names, motions.body_names, bodies)
+        else:
+            path = folder / f"{name}.csv"
+            write_unitree_csv(path, motion, motions.joint_names, robot=motions.robot)
         written.append(about(motion, path))
     write_json(folder / MANIFEST, manifest(kind, data, motions, written))
     return written

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from mocap_data import rotations
 from mocap_data.arrays import Array, Bools
 from retarget.kinematics import Points, Tree
 
@@ -185,17 +186,6 @@ def _rounded(matrix: Array) -> Array:
 # --- kinematics ---
 
 
-def _root_columns(pose: Array) -> Columns:
-    w, x, y, z = pose[3:7]
-    xx, yy, zz, xy, xz, yz = x * x, y * y, z * z, x * y, x * z, y * z
-    wx, wy, wz = w * x, w * y, w * z
-    return (
-        np.stack((1.0 - 2.0 * (yy + zz), 2.0 * (xy + wz), 2.0 * (xz - wy))),
-        np.stack((2.0 * (xy - wz), 1.0 - 2.0 * (xx + zz), 2.0 * (yz + wx))),
-        np.stack((2.0 * (xz + wy), 2.0 * (yz - wx), 1.0 - 2.0 * (xx + yy))),
-    )
-
-
 def _combine(
     columns: Columns, factors: Sequence[float] | Array, start: Array | None = None
 ) -> Array:
@@ -217,7 +207,8 @@ def _combine(
 
 def _forward(plan: SolverPlan, goal: Goal, pose: Array) -> _State:
     """Kinematics, errors and cost at poses (7 + J, T)."""
-    root, position = _root_columns(pose), pose[:3]
+    x, y, z = np.ascontiguousarray(rotations.to_matrix(pose[3:7].T).transpose(2, 1, 0))
+    root, position = (x, y, z), pose[:3]
     away = pose[7:] - goal.home
     state = _State(root, np.einsum("jt,jt->t", goal.pull * away, away))
     for point in plan.trunk:

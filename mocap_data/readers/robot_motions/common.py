@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -155,11 +156,8 @@ def names_of_joints(
     given = None if joint_names is None else unique(joint_names, f"{path}: joint")
     found = None if in_file is None else unique(in_file, f"{path}: joint")
     if given and found and given != found:
-        place = next(
-            (i for i, (a, b) in enumerate(zip(given, found, strict=False)) if a != b),
-            min(len(given), len(found)),
-        )
-        ours, theirs = (names[place] if place < len(names) else "none" for names in (given, found))
+        pairs = enumerate(zip_longest(given, found, fillvalue="none"))
+        place, (ours, theirs) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
         differs = f"is {theirs!r} in the file, but {ours!r} by joint_names="
         raise InputError(f"{path}: joint {place} {differs}")
     names = found or given or (None if documented is None else tuple(documented))
