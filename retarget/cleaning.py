@@ -126,11 +126,6 @@ class Dropped:
     stop_s: float
     reason: str
 
-    @property
-    def duration_s(self) -> float:
-        """Its length [s]."""
-        return self.stop_s - self.start_s
-
 
 class DroppedTime(NamedTuple):
     """What one reason of `REASONS` took."""
@@ -168,7 +163,7 @@ class Cleaned:
         rows = []
         for reason in REASONS:
             entries = [entry for entry in self.dropped if entry.reason == reason]
-            seconds = sum(entry.duration_s for entry in entries)
+            seconds = sum(entry.stop_s - entry.start_s for entry in entries)
             share, where = seconds / max(self.seconds_in, 1e-9), {e.recording for e in entries}
             if seconds > 0.0:
                 rows.append(DroppedTime(reason, seconds, share, len(entries), len(where)))
@@ -279,7 +274,8 @@ def clean(
     chosen = by_name(CleanOptions, options, "cleaning option")
     if motion_set.joint_names != tuple(robot.joint_names):
         raise InputError(f"the motions are of robot '{motion_set.robot}', expected '{robot.name}'")
-    cleaner, ways = Cleaner(robot, chosen), mirrors_of(robot, chosen.mirrors)
+    cleaner, choice = Cleaner(robot, chosen), chosen.mirrors
+    ways = {"none": (), "all": mirror.combinations(robot)}.get(choice, (choice,))
     motions: list[ReferenceMotion] = []
     speeds: list[Array] = []
     dropped: list[Dropped] = []
@@ -327,21 +323,6 @@ def unused(name: str, used: set[str]) -> str:
         free, number = f"{name}_{number}", number + 1
     used.add(free)
     return free
-
-
-def mirrors_of(robot: Robot, choice: str) -> tuple[str, ...]:
-    """The mirrors to make: none, left_right, or all of the robot's.
-
-    Raises:
-      InputError: for one that it does not have.
-    """
-    if choice == "none":
-        return ()
-    if choice == "all":
-        return mirror.combinations(robot)
-    if choice not in robot.symmetries:
-        raise unknown(f"mirror of robot '{robot.name}'", choice, tuple(robot.symmetries))
-    return (choice,)
 
 
 def hardly_moving(motion: ReferenceMotion) -> Bools:

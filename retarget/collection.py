@@ -84,12 +84,6 @@ def merged(sets: Sequence[MotionSet], order: Sequence[str] | Mapping[str, Any]) 
     return replace(sets[0], motions=tuple(motions), provenance=provenance)
 
 
-def uncleaned(motion_set: MotionSet) -> Cleaned:
-    """A set as it is, every figure in place."""
-    seconds = sum(motion.duration_s for motion in motion_set.motions)
-    return Cleaned(motion_set, (), seconds, seconds)
-
-
 def emptied(whole: MotionSet, cleaned: Cleaned) -> dict[str, str]:
     """The recordings of which cleaning left nothing, with the seconds that each reason took."""
     kept = {recording_of(motion) for motion in cleaned.motions.motions}

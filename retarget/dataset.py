@@ -18,7 +18,7 @@ from npmp import __version__
 from npmp.robots import Robot
 from retarget import cleaning
 from retarget.cleaning import Cleaned, clean
-from retarget.collection import Progress, Refused, merged, retarget_all, uncleaned
+from retarget.collection import Progress, Refused, merged, retarget_all
 from retarget.joint_map import JointOptions, Mapper
 from retarget.people import read_person
 from retarget.pipeline import set_of
@@ -120,7 +120,8 @@ def cleaned_of(
 ) -> Cleaned:
     """The training set. options: of `clean`; None: the motions as they are."""
     if options is None:
-        return uncleaned(whole)
+        seconds = sum(motion.duration_s for motion in whole.motions)
+        return Cleaned(whole, (), seconds, seconds)
     files = gathered.files.items()
     origins = {name: f"{file}: {gathered.entries[name]}" for name, file in files}
     return clean(whole, robot, origins=origins, **options)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -117,28 +117,11 @@ def export(
         else:
             path = folder / f"{name}.csv"
             write_unitree_csv(path, motion, motions.joint_names, robot=motions.robot)
-        written.append(about(motion, path))
-    write_json(folder / MANIFEST, manifest(kind, data, motions, written))
-    return written
-
-
-def about(motion: ReferenceMotion, path: Path) -> dict[str, Any]:
-    """What the formats cannot say of a clip."""
-    said = ("source", "licence", "recording", "mirror", "split")
-    told = {
-        "name": motion.name,
-        "file": path.name,
-        "frames": motion.num_frames,
-        "rate_hz": motion.rate_hz,
-    }
-    return told | {key: getattr(motion, key) for key in said}
-
-
-def manifest(
-    kind: str, data: Path, motions: MotionSet, clips: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """The contents of export.json."""
-    return {
+        said = ("source", "licence", "recording", "mirror", "split")
+        told = {"name": name, "file": path.name, "frames": motion.num_frames}
+        told |= {"rate_hz": motion.rate_hz} | {key: getattr(motion, key) for key in said}
+        written.append(told)
+    manifest = {
         "format": kind,
         "conventions": CONVENTIONS[kind],
         "data": str(data),
@@ -146,5 +129,7 @@ def manifest(
         "model_sha256": motions.model_sha256,
         "joint_names": list(motions.joint_names),
         "body_names": list(motions.body_names),
-        "clips": list(clips),
+        "clips": written,
     }
+    write_json(folder / MANIFEST, manifest)
+    return written
