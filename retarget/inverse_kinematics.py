@@ -43,17 +43,15 @@ class Problem:
     # (J,) [rad]
     upper: Array
     # c of eq. 8 [m^2 / rad^2]
-    regularization: float = 0.01
-    # (M,) or (T, M); None: all 1
-    weight: Array | None = None
+    regularization: float
+    # (M,) or (T, M)
+    weight: Array
     # solve for the joints only
     hold_root: bool = False
 
     def of(self, frames: Index | slice) -> Problem:
         """The problem of some of the frames."""
-        weight = self.weight
-        if weight is not None and weight.ndim > 1:
-            weight = weight[frames]
+        weight = self.weight if self.weight.ndim == 1 else self.weight[frames]
         return replace(self, stand=self.home(frames), weight=weight)
 
     def home(self, frames: Index | slice) -> Array:
@@ -79,14 +77,11 @@ def linearize(problem: Problem, qpos: Array, targets: Array) -> Linearized:
     """Residuals, Jacobians and Gauss-Newton matrices at poses (T, 7 + J) for targets (T, M, 3)."""
     position, rotation = forward(problem.tree, qpos)
     world = positions_of(problem.points, position, rotation)
-    residual = world - targets
+    root = np.sqrt(problem.weight)
+    residual = ((world - targets) * root[..., None]).reshape(len(qpos), -1)
     jacobian = jacobian_of(problem.tree, problem.points, position, rotation, world)
-    if problem.weight is not None:
-        root = np.sqrt(problem.weight)
-        residual = residual * root[..., None]
-        jacobian *= root[..., None, None]
+    jacobian *= root[..., None, None]
     flat = jacobian.reshape(len(qpos), -1, jacobian.shape[-1])
-    residual = residual.reshape(len(qpos), -1)
     transposed = flat.transpose(0, 2, 1)
     hessian = transposed @ flat
     gradient = (transposed @ residual[..., None])[..., 0]
@@ -116,13 +111,12 @@ def solve_track(
     tolerance: float = 1e-4,
     stride: int = 6,
     starts: Sequence[int] = (0,),
-    threads: int | None = None,
 ) -> Array:
     """Poses (T, 7 + J) that minimise eq. 8 for a track's `targets` (T, M, 3) [m], cold start.
 
     Every `stride`-th frame is solved from the root that fits the trunk's markers and the home pose,
     the others from between their solved neighbours. starts: the first frames of several tracks, one
-    after the other in `targets`. threads: chunks solved at a time; None: as many as cores.
+    after the other in `targets`.
 
     Raises:
       InputError: where the trunk's markers give no root (see `fit_root`).
@@ -139,7 +133,7 @@ def solve_track(
     if len(coarse) == frames:
         return sparse
     start = between(sparse, coarse, frames)
-    return _solve(problem, targets, start, iterations, tolerance, threads)
+    return _solve(problem, targets, start, iterations, tolerance)
 
 
 def between(sparse: Array, frames: Index, count: int) -> Array:
@@ -154,19 +148,11 @@ def between(sparse: Array, frames: Index, count: int) -> Array:
 
 
 def _solve(
-    problem: Problem,
-    targets: Array,
-    start: Array,
-    iterations: int,
-    tolerance: float,
-    threads: int | None = None,
+    problem: Problem, targets: Array, start: Array, iterations: int, tolerance: float
 ) -> Array:
     """Solve chunks of about one size, several at a time; the result does not depend on it."""
-    threads = _THREADS if threads is None else threads
     weight, count = problem.weight, len(targets)
-    matters = None
-    if weight is not None:
-        matters = np.any(weight.reshape(-1, targets.shape[1]) != 0.0, axis=0)
+    matters = np.any(weight.reshape(-1, targets.shape[1]) != 0.0, axis=0)
     plan = plan_of(problem.tree, problem.points, matters)
     pull = np.full((problem.tree.num_joints, 1), problem.regularization)
     pieces = -(-count // _CHUNK) if count > _CHUNK else 1 + (count > _CHUNK // 2)
@@ -183,7 +169,7 @@ def _solve(
         piece = slice(int(edges[k]), int(edges[k + 1]))
         goal = Goal(
             target=np.ascontiguousarray(targets[piece].transpose(1, 2, 0)),
-            weight=None if weight is None else frames_last(weight, piece),
+            weight=frames_last(weight, piece),
             home=frames_last(problem.stand, piece),
             pull=pull,
             lower=problem.lower[:, None],
@@ -192,12 +178,8 @@ def _solve(
         pose, free_root = frames_last(start, piece), not problem.hold_root
         out[piece] = solve(plan, goal, pose, iterations, tolerance, free_root=free_root).T
 
-    if threads > 1 and pieces > 1:
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(work, range(pieces)))
-    else:
-        for k in range(pieces):
-            work(k)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        list(pool.map(work, range(pieces)))
     return out
 
 

@@ -85,8 +85,8 @@ class Goal:
 
     # (M, 3, T) [m]
     target: Array
-    # (M, T) or (M, 1); None: all 1
-    weight: Array | None
+    # (M, T) or (M, 1)
+    weight: Array
     # (J, T) or (J, 1) [rad]
     home: Array
     # (J, 1) weight of the distance from home [m^2 / rad^2]
@@ -98,9 +98,7 @@ class Goal:
 
     def of(self, frames: Bools) -> Goal:
         """The goal of some of the frames."""
-        weight = self.weight
-        if weight is not None and weight.shape[-1] > 1:
-            weight = weight[:, frames]
+        weight = self.weight if self.weight.shape[-1] == 1 else self.weight[:, frames]
         home = self.home if self.home.shape[-1] == 1 else self.home[:, frames]
         return Goal(self.target[..., frames], weight, home, self.pull, self.lower, self.upper)
 
@@ -125,7 +123,7 @@ class _State:
 # --- the plan ---
 
 
-def plan_of(tree: Tree, points: Points, counts: Sequence[bool] | Bools | None = None) -> SolverPlan:
+def plan_of(tree: Tree, points: Points, counts: Bools) -> SolverPlan:
     """Take a tree apart. counts: which points matter at all, (M,)."""
     bodies = len(tree.parent)
     # the hinge (as its body) that carries each body, -1 for the root
@@ -150,7 +148,7 @@ def plan_of(tree: Tree, points: Points, counts: Sequence[bool] | Bools | None = 
             members.append([])
         members[limb_of[body]].append(body)
     place = shift[points.body] + np.einsum("mij,mj->mi", turn[points.body], points.local)
-    wanted = [m for m in range(len(points.body)) if counts is None or counts[m]]
+    wanted = np.flatnonzero(counts).tolist()
     carrier = node[points.body]
     limbs = []
     for limb in members:
@@ -232,8 +230,7 @@ def _forward(plan: SolverPlan, goal: Goal, pose: Array) -> _State:
         state.origins.append(places)
     for m in sorted(state.world):
         off = state.error[m] = state.world[m] - goal.target[m]
-        square = np.einsum("it,it->t", off, off)
-        state.cost += square if goal.weight is None else goal.weight[m] * square
+        state.cost += goal.weight[m] * np.einsum("it,it->t", off, off)
     return state
 
 
@@ -282,10 +279,10 @@ class _RootSums:
         self.weight, self.arm = np.zeros(frames), np.zeros((3, frames))
         self.second, self.gradient = np.zeros((6, frames)), np.zeros((6, frames))
 
-    def add(self, weight: Array | None, arm: Array, pull: Array) -> None:
+    def add(self, weight: Array, arm: Array, pull: Array) -> None:
         """A point at `arm` (3, T) from the root with the weighted error `pull` (3, T)."""
-        load = arm if weight is None else weight * arm
-        self.weight = self.weight + (1.0 if weight is None else weight)
+        load = weight * arm
+        self.weight += weight
         self.arm += load
         self.second[:3] += load * arm
         self.second[3] += load[0] * arm[1]
@@ -316,11 +313,10 @@ def _blocks(
     frames, position = pose.shape[1], pose[:3]
     sums = _RootSums(frames)
 
-    def seen(point: Point) -> tuple[Array | None, Array, Array]:
+    def seen(point: Point) -> tuple[Array, Array, Array]:
         """The point's weight, arm and weighted error; it counts for the root, too."""
-        weight = None if goal.weight is None else goal.weight[point.index]
-        arm, pull = state.world[point.index] - position, state.error[point.index]
-        pull = pull if weight is None else weight * pull
+        weight, arm = goal.weight[point.index], state.world[point.index] - position
+        pull = weight * state.error[point.index]
         if free_root:
             sums.add(weight, arm, pull)
         return weight, arm, pull
@@ -341,7 +337,7 @@ def _blocks(
             chain = limb.hinges[point.hinge].chain
             for a, i in enumerate(chain):
                 column = _cross(axes[i], place - origins[i])
-                load = column if weight is None else weight * column
+                load = weight * column
                 loads.append(load)
                 side[i, 6] += _dot(column, pull)
                 if free_root:

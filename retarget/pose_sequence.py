@@ -217,7 +217,6 @@ def free_arms(
 
 def _with_soles(problem: Problem, prepared: PreparedRobot, markers: Index) -> Problem:
     """The problem of some markers and of the feet's contact points, each foot of `_FOOT_WEIGHT`."""
-    assert problem.weight is not None
     points: Points = problem.points.of(markers) + prepared.soles
     soles = np.full(len(prepared.soles.body), _FOOT_WEIGHT / prepared.points_per_foot)
     weight = np.concatenate((problem.weight[markers], soles))

@@ -121,7 +121,8 @@ def random_motion(robot: robots.Robot, frames: int = 400) -> np.ndarray:
 def problem_of(
     prepared: PreparedRobot, theta: np.ndarray, regularization: float
 ) -> inverse_kinematics.Problem:
-    return replace(prepared.problem(theta), regularization=regularization, weight=None)
+    weight = np.ones(len(prepared.layout.names))
+    return replace(prepared.problem(theta), regularization=regularization, weight=weight)
 
 
 def alternate(

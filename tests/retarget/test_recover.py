@@ -53,7 +53,8 @@ def problem_of(
     prepared: PreparedRobot, theta: np.ndarray, regularization: float = 1e-9
 ) -> inverse_kinematics.Problem:
     """Eq. 8 of the keypoints alone: hardly a regularizer, all weights 1."""
-    return replace(prepared.problem(theta), regularization=regularization, weight=None)
+    weight = np.ones(len(prepared.layout.names))
+    return replace(prepared.problem(theta), regularization=regularization, weight=weight)
 
 
 def keypoints(prepared: PreparedRobot, theta: np.ndarray, qpos: np.ndarray) -> np.ndarray:
