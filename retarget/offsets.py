@@ -89,9 +89,7 @@ def sample(clips: Sequence[Targets], prepared: PreparedRobot) -> tuple[Array, Ar
     return locked[chosen], heading[chosen]
 
 
-def offset_jacobian(
-    layout: MarkerLayout, rotation: Array, heading: Array, weight: Array | None = None
-) -> Array:
+def offset_jacobian(layout: MarkerLayout, rotation: Array, heading: Array, weight: Array) -> Array:
     """Derivative (T, 3M, P) of the residual f - (p + displacement) by the parameters.
 
     rotation: (T, B, 3, 3) of all bodies. heading: (T, M) [rad]. weight: (M,), as in the problem.
@@ -112,14 +110,11 @@ def offset_jacobian(
             else:
                 column = rotation[:, layout.body[m]] @ layout.turn[m, :, axis]
             jacobian[:, m, :, p] = layout.sign[p, m] * column
-    if weight is not None:
-        jacobian *= np.sqrt(weight)[:, None, None]
+    jacobian *= np.sqrt(weight)[:, None, None]
     return jacobian.reshape(frames, 3 * count, -1)
 
 
-def offset_step(
-    system: Linearized, jacobian: Array, theta: Array | None = None, pull: Array | None = None
-) -> Array:
+def offset_step(system: Linearized, jacobian: Array, theta: Array, pull: Array) -> Array:
     """The closed-form step (P,) of the parameters, jointly over all frames.
 
     Alternation would creep: poses that have just fitted their markers leave little residual. So
@@ -135,9 +130,7 @@ def offset_step(
     reduced = np.einsum("tvp,tvk->pk", cross, np.linalg.solve(system.hessian, right))
     hessian = np.einsum("tpr,trk->pk", transposed, jacobian) - reduced[:, :-1]
     gradient = np.einsum("tpr,tr->p", transposed, system.residual) - reduced[:, -1]
-    hessian += _RIDGE * len(jacobian) * np.eye(len(hessian))
-    if theta is not None and pull is not None:
-        hessian += len(jacobian) * np.diag(pull)
-        gradient += len(jacobian) * pull * theta
+    hessian += len(jacobian) * np.diag(pull + _RIDGE)
+    gradient += len(jacobian) * pull * theta
     step: Array = -np.linalg.solve(hessian, gradient)
     return step

@@ -60,9 +60,7 @@ def resample_qpos(qpos: Array, rate_hz: float, new_rate_hz: float) -> Array:
         return out
     others = np.r_[0:3, 7 : qpos.shape[1]]
     out = np.empty((len(new), qpos.shape[1]))
-    out[:, others] = qpos[:1, others]
-    if len(qpos) > 1:
-        out[:, others] = CubicSpline(old, qpos[:, others], axis=0)(new)
+    out[:, others] = CubicSpline(old, qpos[:, others], axis=0)(new)
     out[:, 3:7] = rotations.squad(qpos[:, 3:7], old, new)
     return out
 

@@ -62,17 +62,9 @@ class Wandering(NamedTuple):
         }
 
 
-class Ratio(NamedTuple):
-    """A ratio of mean times, and its 95 % interval."""
-
-    ratio: float
-    low: float
-    high: float
-
-
-def ratio_of_means(times: Tensor, others: Tensor, *, seed: int = 0) -> Ratio:
-    """mean(times) / mean(others) with its bootstrap interval, 2.5 to 97.5 %: pairs are drawn
-    together.
+def ratio_of_means(times: Tensor, others: Tensor, *, seed: int = 0) -> dict[str, float]:
+    """`ratio`, mean(times) / mean(others), and `low` and `high`, its bootstrap interval, 2.5 to
+    97.5 %: pairs are drawn together.
 
     times, others: (n,), paired: the same start, physics and senses. Both censored at the same time,
     so that a ratio above 1 is an underestimate where many of `times` are.
@@ -85,7 +77,8 @@ def ratio_of_means(times: Tensor, others: Tensor, *, seed: int = 0) -> Ratio:
         found.append(times.double()[draw].mean(-1) / others.double()[draw].mean(-1).clamp(min=1e-9))
     ratios = torch.cat(found).sort().values
     low, high = (float(ratios[round(share * (RESAMPLES - 1))]) for share in (0.025, 0.975))
-    return Ratio(float(times.double().mean() / others.double().mean().clamp(min=1e-9)), low, high)
+    ratio = float(times.double().mean() / others.double().mean().clamp(min=1e-9))
+    return {"ratio": ratio, "low": low, "high": high}
 
 
 def wander(
@@ -227,7 +220,7 @@ def summarize(trials: dict[str, Wandering], *, seed: int = 0) -> dict[str, Any]:
     for kind, trial in trials.items():
         if kind != "prior":
             ratio = ratio_of_means(trials["prior"].up_s, trial.up_s, seed=seed)
-            figures[kind]["prior_up_ratio"] = ratio._asdict()
+            figures[kind]["prior_up_ratio"] = ratio
     return figures
 
 

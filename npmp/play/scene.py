@@ -106,7 +106,10 @@ class Scene:
             parts = [_mesh(look) for look in looks if look["b"] == i]
             if not parts:
                 continue
-            index, mesh = names.index(model.body(body).name), _joined(parts)
+            index = names.index(model.body(body).name)
+            plain = [trimesh.Trimesh(part.vertices, part.faces, process=False) for part in parts]
+            mesh = trimesh.util.concatenate(plain)
+            assert isinstance(mesh, trimesh.Trimesh)  # of meshes; for the type checker
             handle = self.server.scene.add_glb(f"/world/robot/{index}", _glb(parts))
             solid.append((index, handle))
             name, form = f"/world/ghost/{index}", (mesh.vertices, mesh.faces)
@@ -240,13 +243,6 @@ def _painted(mesh: trimesh.Trimesh, colour: tuple[int, int, int]) -> trimesh.Tri
     )
     mesh.visual = trimesh.visual.TextureVisuals(material=material)
     return mesh
-
-
-def _joined(parts: list[trimesh.Trimesh]) -> trimesh.Trimesh:
-    meshes = [trimesh.Trimesh(part.vertices, part.faces, process=False) for part in parts]
-    found = trimesh.util.concatenate(meshes)
-    assert isinstance(found, trimesh.Trimesh)  # of meshes; for the type checker
-    return found
 
 
 def _mesh(look: dict[str, Any]) -> trimesh.Trimesh:

@@ -97,7 +97,7 @@ def test_offset_jacobian_equals_differences(prepared: PreparedRobot) -> None:
         ).reshape(frames, 27)
 
     theta = rng.normal(size=6)
-    jacobian = offset_jacobian(layout, bodies[1], heading)
+    jacobian = offset_jacobian(layout, bodies[1], heading, np.ones(9))
     for p in range(6):
         step = np.eye(6)[p]
         # linear
@@ -140,8 +140,9 @@ def alternate(
         moved = targets + prepared.layout.displacement(theta, heading)
         qpos = inverse_kinematics.solve_poses(problem, moved, qpos)
         _, turned = kinematics.forward(prepared.tree, qpos)
-        jacobian = offset_jacobian(prepared.layout, turned, heading)
-        theta = theta + offset_step(inverse_kinematics.linearize(problem, qpos, moved), jacobian)
+        jacobian = offset_jacobian(prepared.layout, turned, heading, np.ones(9))
+        system = inverse_kinematics.linearize(problem, qpos, moved)
+        theta = theta + offset_step(system, jacobian, theta, 0.0 * theta)
     return theta
 
 

@@ -131,12 +131,14 @@ def test_noise_moves_offsets_by_their_standard_error(prepared: PreparedRobot) ->
         )
         goal = noisy + prepared.layout.displacement(found, heading)
         qpos = inverse_kinematics.solve_poses(problem, goal, qpos, tolerance=1e-7)
-        jacobian = offset_jacobian(
-            prepared.layout, kinematics.forward(prepared.tree, qpos)[1], heading
-        )
-        found = found + offset_step(inverse_kinematics.linearize(problem, qpos, goal), jacobian)
-    system = inverse_kinematics.linearize(problem_of(prepared, theta), true, clean)
-    jacobian = offset_jacobian(prepared.layout, kinematics.forward(prepared.tree, true)[1], heading)
+        turned = kinematics.forward(prepared.tree, qpos)[1]
+        jacobian = offset_jacobian(prepared.layout, turned, heading, problem.weight)
+        system = inverse_kinematics.linearize(problem, qpos, goal)
+        found = found + offset_step(system, jacobian, found, 0.0 * found)
+    problem = problem_of(prepared, theta)
+    system = inverse_kinematics.linearize(problem, true, clean)
+    turned = kinematics.forward(prepared.tree, true)[1]
+    jacobian = offset_jacobian(prepared.layout, turned, heading, problem.weight)
     cross = system.jacobian.transpose(0, 2, 1) @ jacobian
     curvature = np.einsum("trp,trq->pq", jacobian, jacobian)
     curvature -= np.einsum("tvp,tvq->pq", cross, np.linalg.solve(system.hessian, cross))
