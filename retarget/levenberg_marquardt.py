@@ -473,13 +473,8 @@ def solve(
             break
         if left < 0.8 * len(going):
             solution[:, alive] = pose
-            alive, pose, damping, goal = (
-                alive[going],
-                pose[:, going],
-                damping[going],
-                goal.of(going),
-            )
-            going = np.ones(left, dtype=bool)
+            alive, pose, goal = alive[going], pose[:, going], goal.of(going)
+            damping, going = damping[going], np.ones(left, dtype=bool)
             state = _forward(plan, goal, pose)
     solution[:, alive] = pose
     return solution

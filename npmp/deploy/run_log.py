@@ -219,10 +219,8 @@ def spread(values: FloatArray) -> dict[str, float]:
 def fastest_joint(log: DeployLog, contract: BundleContract) -> dict[str, Any]:
     """The joint that is fastest against its drive's velocity limit while the policy acts: its name,
     limit and speed [rad/s], and the share of steps in which some joint is above its limit."""
-    speed, limit = (
-        np.abs(log.columns["joint_vel"][log.acting]),
-        contract.per_joint("velocity_limit"),
-    )
+    limit = contract.per_joint("velocity_limit")
+    speed = np.abs(log.columns["joint_vel"][log.acting])
     speed = speed[np.isfinite(speed).all(1)]
     if not len(speed):
         return {}

@@ -14,12 +14,8 @@ from npmp.robots import Robot
 
 MOST_GAIN = 2.0  # times the robot's own gains: more than that no drive takes [D]
 LONGEST_S = 1.0  # of a target's duration [D]
-_WARNINGS = mujoco.mjtWarning
-_BREAKDOWNS = (
-    _WARNINGS.mjWARN_BADQPOS,
-    _WARNINGS.mjWARN_BADQVEL,
-    _WARNINGS.mjWARN_BADQACC,
-    _WARNINGS.mjWARN_BADCTRL,
+_BREAKDOWNS = tuple(
+    getattr(mujoco.mjtWarning, f"mjWARN_BAD{what}") for what in ("QPOS", "QVEL", "QACC", "CTRL")
 )
 
 

@@ -182,18 +182,15 @@ def read_run(path: Path, score: str) -> TrainingRun:
 
 def _problem(path: Path, last: Mapping[str, str], env_steps: Sequence[float], planned: Any) -> str:
     """Why a run is not finished; env_steps: of its last two rows."""
-    done = (
-        f"{env_steps[-1]:,.0f} of {planned:,} environment steps"
-        if isinstance(planned, int)
-        else "unfinished"
-    )
+    known = isinstance(planned, int)
+    done = f"{env_steps[-1]:,.0f} of {planned:,} environment steps" if known else "unfinished"
     try:
         summary = json.loads((path / "summary.json").read_text(encoding="utf-8"))
         ended = str(summary["iterations"]) == last["iteration"]
     except (OSError, ValueError, KeyError, TypeError):
         ended = False
     each = env_steps[-1] - env_steps[0] if len(env_steps) > 1 else env_steps[-1]
-    if ended and (not isinstance(planned, int) or env_steps[-1] > planned - each):
+    if ended and (not known or env_steps[-1] > planned - each):
         return ""
     return f"diverged after {done}" if (path / "diverged.json").is_file() else f"incomplete: {done}"
 

@@ -118,9 +118,8 @@ def plot(
     from matplotlib.figure import Figure as Sheet
     from matplotlib.ticker import EngFormatter
 
-    columns = (
-        1 if len(groups) < 4 or max(len(group.label) for group in groups) > 2 * LONG_LABEL else 2
-    )
+    longest = max(len(group.label) for group in groups)
+    columns = 1 if len(groups) < 4 or longest > 2 * LONG_LABEL else 2
     rows = math.ceil(len(groups) / columns)
     sheet = Sheet(figsize=(9.6, 3.9 + 0.21 * rows), layout="constrained")
     panels = sheet.subplots(1, 2, sharey=True)

@@ -126,14 +126,8 @@ def _charts(rows: Sequence[Mapping[str, Any]], axis: int) -> list[figures.Chart]
 
     leans = [line("roll, RMS", "roll_rms_rad", scale=DEG)]
     leans.append(line("pitch, mean", "pitch_rad", "other", DEG))
-    drawn = (
-        (
-            title,
-            f"({unit})",
-            [Line("commanded", x, x, "ref"), Line("achieved", x, achieved, "robot")],
-        ),
-        ("Base roll and pitch", "(deg)", leans),
-    )
+    speeds = [Line("commanded", x, x, "ref"), Line("achieved", x, achieved, "robot")]
+    drawn = (title, f"({unit})", speeds), ("Base roll and pitch", "(deg)", leans)
     along = f"commanded ({unit})"
     return [
         figures.line_chart(lines, title=name, unit=of, x_label=along) for name, of, lines in drawn

@@ -285,18 +285,15 @@ def assemble(
     replay = any(isinstance(part, ReplayPlayer) for section in shown for part in section.parts)
     # the charts listen before the replay starts to speak
     scripts = ["page.js", "tables.js", *(["replay.js"] if replay else [])]
-    text = (
-        environment()
-        .get_template("page.html")
-        .render(
-            title=title,
-            subtitle=scrub(subtitle, out.parent),
-            notes=notes,
-            cards=cards,
-            policy=POLICY,
-            sections=shown,
-            scripts=scripts,
-        )
+    template = environment().get_template("page.html")
+    text = template.render(
+        title=title,
+        subtitle=scrub(subtitle, out.parent),
+        notes=notes,
+        cards=cards,
+        policy=POLICY,
+        sections=shown,
+        scripts=scripts,
     )
     with atomic_path(out) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")

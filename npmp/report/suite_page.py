@@ -142,10 +142,8 @@ def _joint_speeds(speeds: Mapping[str, Mapping[str, float]]) -> Section:
 def _flags(flags: Sequence[Mapping[str, Any]]) -> Section:
     lines, raised = [], []
     for flag in flags:
-        name, unit = (
-            flag["name"].removesuffix("_mps").replace("_", " "),
-            UNITS.get(flag["name"], ""),
-        )
+        name, unit = flag["name"].removesuffix("_mps"), UNITS.get(flag["name"], "")
+        name = name.replace("_", " ")
         measured, most = (f"{number(flag[key])} {unit}".strip() for key in ("value", "from"))
         cell = Cell(measured, flag["value"], bad=flag["raised"])
         lines.append((name, cell, most, "raised" if flag["raised"] else "no"))
