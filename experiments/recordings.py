@@ -27,9 +27,8 @@ from retarget.sources import (
 SYNTHETIC = "synthetic"  # the source that needs no recording
 
 # Keys of a command and the readers' options that they give.
-KEYS = {key: key for key in ("scale", "up", "licence", "asf", "character", "names")} | {
-    "source_rate_hz": "rate_hz"
-}
+_OWN = ("scale", "up", "licence", "asf", "character", "body_model", "names")
+KEYS = {key: key for key in _OWN} | {"source_rate_hz": "rate_hz"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,6 +42,8 @@ class Reading(Keys):
     names: list[str] | None = None
     # the skeleton of AMC motions; null: the .asf file beside them
     asf: Path | None = None
+    # the body model of AMASS motions, an npz of SMPL's makers; none is shipped
+    body_model: Path | None = None
     # the character file of DeepMimic motions; null: found beside them by its name
     character: Path | None = None
 
@@ -93,6 +94,7 @@ def _check_used(given: dict[str, Any], chosen: Sequence[Excerpt]) -> None:
         ("names", "files that do not name their columns"),
         ("asf", "AMC motions"),
         ("character", "DeepMimic motions"),
+        ("body_model", "AMASS motions"),
     ):
         option, known = KEYS[key], [known_options(one.path, given) for one in chosen]
         # of a file without a reader its own error says more

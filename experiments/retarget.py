@@ -34,7 +34,7 @@ from retarget.dataset import (
 )
 from retarget.joint_map import JointOptions
 from retarget.overview import LEGEND, LEGEND_OF_MARKS, glance, is_marked
-from retarget.plausibility import doubts_of, warning_of
+from retarget.plausibility import doubts_of, doubts_of_motion, warning_of
 from retarget.sources import Failure, Recordings, described, excerpts
 
 AUTO = "auto"
@@ -121,12 +121,7 @@ def run(config: Retarget, run: Run) -> None:
         refuse_nothing(gathered.clips or gathered.motions, gathered.failures)
     whole, failures = whole_motions(gathered, robot, config)
     clips = {clip.name: clip for clip in gathered.clips}
-    about = tuple(robot.markers), config.skeleton
-    doubts = {name: doubts_of(clip, *about) for name, clip in clips.items()}
-    found = {
-        m.name: warning_of(m, doubts.get(m.name, ()), cleaned=config.clean) for m in whole.motions
-    }
-    warnings = {name: why for name, why in found.items() if why}
+    warnings = warnings_about(whole, gathered, robot, config)
     cleaning = part_of(config, CleanOptions) if config.clean else None
     cleaned = cleaned_of(whole, robot, gathered, cleaning)
     if not cleaned.motions.motions:
@@ -193,6 +188,17 @@ def report_place(chosen: bool | str | None, out: Path) -> Path | None:
 def part_of(config: Retarget, settings: type[Options] | type[CleanOptions]) -> dict[str, Any]:
     """Those of the keys that are the library's settings."""
     return {entry.name: getattr(config, entry.name) for entry in dataclasses.fields(settings)}
+
+
+def warnings_about(
+    whole: MotionSet, gathered: Recordings, robot: Robot, config: Retarget
+) -> dict[str, str]:
+    """What looks misread, or is hard for the robot, by the motion's name."""
+    about = tuple(robot.markers), config.skeleton
+    doubts = {clip.name: doubts_of(clip, *about) for clip in gathered.clips}
+    doubts |= {motion.name: doubts_of_motion(motion) for motion in gathered.motions}
+    found = {m.name: warning_of(m, doubts[m.name], cleaned=config.clean) for m in whole.motions}
+    return {name: why for name, why in found.items() if why}
 
 
 def whole_motions(

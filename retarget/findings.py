@@ -29,7 +29,7 @@ from mocap_data.sanity import warnings_of
 from mocap_data.store import SCHEMA, read_motions
 from npmp import robots
 from retarget.overview import groups_of
-from retarget.plausibility import doubts_of
+from retarget.plausibility import doubts_of, root_doubt
 from retarget.skeletons import described, skeleton_of
 
 Findings = dict[str, Any]
@@ -37,8 +37,6 @@ Findings = dict[str, Any]
 MOTIONS = "reference motions"
 # of a motion's figures those of the table of a dataset
 FIGURES = ("rms_marker_m", "foot_slide_mps", "penetration_p99_m", "float_m", "leg_orientation_deg")
-# the height of the root's own up vector: less is more than 60 degrees from upright
-LEANING = 0.5
 
 
 def inspect_recording(path: Path) -> Findings:
@@ -177,9 +175,8 @@ def inspect_robot_motion(path: Path, kind: str) -> Findings:
         "root speed_mps": speed_of(root, motion.rate_hz),
         "root tilt_deg": round(float(np.degrees(np.arccos(np.clip(up, -1.0, 1.0)).max())), 1),
     }
-    if np.median(up) < LEANING:
-        hint = "order of the quaternion? root frame?"
-        findings["warnings"] = [f"the root lies or is upside down most of the time ({hint})"]
+    if doubt := root_doubt(motion.qpos):
+        findings["warnings"] = [doubt]
     if motion.body_pos is not None:
         unnamed = f"{motion.body_pos.shape[1]}, not named in the file"
         findings["bodies"] = unnamed if motion.body_names is None else list(motion.body_names)

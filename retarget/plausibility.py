@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError, counted
@@ -114,6 +115,23 @@ def _swapped(at: Mapping[str, Array], person: bool) -> bool:
     across = at["LF_shoulder"] - at["RF_shoulder"] + at["LH_hip"] - at["RH_hip"]
     ahead = at["LF_shoulder"] + at["RF_shoulder"] - at["LH_hip"] - at["RH_hip"]
     return float(np.einsum("tc,tc->t", across, np.cross(UP, ahead)).mean()) < 0.0
+
+
+def doubts_of_motion(motion: ReferenceMotion) -> list[str]:
+    """What looks misread about a robot's motion of others."""
+    found = [root_doubt(motion.qpos)]
+    if motion.contacts is not None and not motion.contacts.any():
+        found.append("has no foot on the floor in any frame (another floor? units of the root?)")
+    return [doubt for doubt in found if doubt]
+
+
+def root_doubt(qpos: Array) -> str:
+    """The doubt about a root (T, 7 + J) that is more than 60 degrees from upright most of the time;
+    "" for none."""
+    up = rotations.rotate(qpos[:, 3:7], UP)[:, 2]
+    hint = "order of the quaternion? root frame? axis?"
+    said = f"its root lies or is upside down most of the time ({hint})"
+    return said if np.median(up) < 0.5 else ""
 
 
 def warning_of(motion: ReferenceMotion, found: Sequence[str], *, cleaned: bool = False) -> str:

@@ -15,9 +15,8 @@ from npmp.robots import Robot
 from retarget.inverse_kinematics import Problem
 from retarget.kinematics import Index, Points, Tree, forward, heights_of, positions_of, tree_of
 from retarget.markers import MarkerLayout, layout_of
+from retarget.quality import OFF_FLOOR
 
-# of the legs' length; feet higher than this over the floor do not stand
-_OFF_FLOOR = 0.04
 # [m] height of ANYmal B's hips over the floor in its home pose
 _LEG = 0.4968
 # c of eq. 8 for ANYmal B [m^2 / rad^2]
@@ -128,7 +127,7 @@ class PreparedRobot:
     def on_floor(self, qpos: Array) -> Bools:
         """(T, F) which feet the legs bring to the floor at poses (T, 7 + J)."""
         clearance = self.soles_at(qpos)[..., 2].min(axis=2) - self.robot.foot_radius
-        return np.asarray(clearance < _OFF_FLOOR * float(self.home_tops.mean()))
+        return np.asarray(clearance < OFF_FLOOR * float(self.home_tops.mean()))
 
     def depth(self, qpos: Array) -> Array:
         """(T,) [m] depth of the robot's lowest point below the floor at poses (T, 7 + J)."""

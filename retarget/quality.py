@@ -43,6 +43,8 @@ SLIDING = 0.05
 NEAR = 0.005
 # [m] shallower contacts of the robot with itself are its models' roundness
 TOUCHING = 0.001
+# of the legs' length; feet higher than this over the floor do not stand
+OFF_FLOOR = 0.04
 # of limits: a joint at its bound is within it
 _TOLERANCE = 1e-9
 
@@ -70,6 +72,10 @@ class QualityMeter:
         self._tree = tree_of(robot.model(visuals=False))
         self._feet = [robot.body_names.index(name) for name in robot.foot_bodies]
         self._collision = SelfCollision(robot)
+        home = forward(self._tree, robot.home_qpos[None])[0][0]
+        limbs = [home[self._tree.chain(foot)[-1], 2] for foot in self._feet]
+        # [m] feet higher over the floor do not stand
+        self._off_floor = OFF_FLOOR * float(np.mean(limbs))
 
     def feet(self, motion: ReferenceMotion) -> Array:
         """Centres (T, F, K, 3) [m] of the feet's contact spheres."""
@@ -85,7 +91,8 @@ class QualityMeter:
         # a single frame has no speed to tell by
         if len(feet) < 2:
             return np.zeros(feet.shape[:2], dtype=bool)
-        return stance(feet, motion.rate_hz)
+        low = self.feet(motion)[..., 2].min(axis=2) - self.robot.foot_radius < self._off_floor
+        return np.asarray(stance(feet, motion.rate_hz) & low)
 
     def figures(self, motion: ReferenceMotion) -> dict[str, float]:
         """All figures of a motion; those of markers and legs where the motion has them."""

@@ -13,6 +13,7 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError, unknown
 from mocap_data.hdf5 import schema_of
 from mocap_data.outside import regular_file
+from mocap_data.readers.amass import is_amass, read_amass
 from mocap_data.readers.asf_amc import read_amc_clip
 from mocap_data.readers.bvh import read_bvh
 from mocap_data.readers.c3d import read_c3d
@@ -21,7 +22,7 @@ from mocap_data.readers.common import BOM
 from mocap_data.readers.deepmimic import read_deepmimic
 from mocap_data.readers.keypoints import read_csv, read_npz
 
-# by suffix, in lower case; a .txt is JSON or a table, see `reader_of`
+# by suffix, in lower case; a .txt is JSON or a table, an .npz may be AMASS', see `reader_of`
 READERS: dict[str, Callable[..., Clip]] = {
     ".amc": read_amc_clip,
     ".bvh": read_bvh,
@@ -33,6 +34,8 @@ READERS: dict[str, Callable[..., Clip]] = {
     ".npz": read_npz,
     ".txt": read_csv,
 }
+# files that run code when they are read
+PICKLES = (".pkl", ".pickle", ".joblib", ".pt", ".pth")
 # options of every recording
 ABOUT = {"name": None, "source": None, "licence": "unknown"}
 
@@ -85,10 +88,17 @@ def reader_of(path: str | os.PathLike[str]) -> Callable[..., Clip]:
     suffix = file.suffix.lower()
     if suffix == ".asf":
         raise InputError(f"{str(path)!r} is a skeleton; read its motions, the .amc files beside it")
+    if suffix in PICKLES:
+        raise InputError(
+            f"{path}: pickles are not read, since they can run code; save positions (T, M, 3), "
+            "names and fps by numpy.savez (docs/tutorials/recording.md)"
+        )
     if suffix not in READERS:
         raise unknown(f"reader for {str(path)!r} with suffix", suffix, READERS)
     if suffix == ".txt" and file.is_file() and _start(file).startswith(b"{"):
         return read_deepmimic
+    if suffix == ".npz" and file.is_file() and is_amass(file):
+        return read_amass
     return READERS[suffix]
 
 

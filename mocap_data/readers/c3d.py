@@ -33,8 +33,8 @@ from mocap_data.readers.common import (
 _BLOCK = 512
 # bytes per value of a parameter, by its type: text, byte, int16, float
 _SIZES = {-1: 1, 1: 1, 2: 2, 4: 4}
-# processor type; the others (DEC 85, MIPS 86) are of the last century
-_INTEL = 84
+# processor types; DEC writes floats in its own way, MIPS (86) all numbers the other way round
+_INTEL, _DEC = 84, 85
 # a number of frames that the header cannot count
 _UNCOUNTED = 0xFFFF
 # [s] longer gaps of a marker are not filled
@@ -59,6 +59,8 @@ class _Header:
     units: str
     # "" where the file does not say
     up: str
+    # floats are DEC's
+    dec: bool
 
 
 def read_c3d(
@@ -71,8 +73,8 @@ def read_c3d(
 ) -> Clip:
     """The labelled markers of a C3D file, gaps filled.
 
-    names: the markers to take, in this order; None: all but unlabelled ones ("*12").
-      A marker may be missing for up to MAX_GAP_S; see `fill_gaps`.
+    names: the markers to take, in this order; None: all but unlabelled ones ("*12") and those that
+      are missing for longer than MAX_GAP_S; see `fill_gaps`.
     rate_hz, scale, up: in place of POINT:RATE, POINT:UNITS and POINT:Y_SCREEN (else "z").
 
     Raises:
@@ -99,14 +101,27 @@ def read_c3d(
     if not chosen:
         raise InputError(f"{path} has no labelled marker; its points are: {', '.join(labels[:8])}")
     points, missing = _points(data, header)
-    columns = [labels.index(label) for label in chosen]
     longest = math.floor(MAX_GAP_S * rate + 1e-9)
+    if names is None:
+        seen = [label for label in chosen if _gap(missing[:, labels.index(label)]) <= longest]
+        # where none is left the first error says more
+        chosen = seen or chosen
+    columns = [labels.index(label) for label in chosen]
     positions = fill_gaps(
         points[:, columns], missing[:, columns], chosen, max_frames=longest, what=path
     )
     unit: float | str = header.units if scale is None else scale
     up = (header.up or "z") if up is None else up
     return world_clip(path, positions, chosen, None, rate_hz=rate, scale=unit, up=up)
+
+
+def _gap(missing: Bools) -> int:
+    """The longest run of frames in which a marker is missing between two in which it is seen; of
+    one that is seen in less than half of the frames, all."""
+    known = np.flatnonzero(~missing)
+    if 2 * len(known) < len(missing):
+        return len(missing)
+    return int(np.diff(known).max(initial=1)) - 1
 
 
 def fill_gaps(
@@ -162,9 +177,17 @@ def _points(data: bytes, header: _Header) -> tuple[Array, Bools]:
     kind, unit = ("<f4", 1.0) if header.scale < 0.0 else ("<i2", header.scale)
     width = 4 * header.points + header.analogs
     numbers = np.frombuffer(data, kind, header.frames * width, header.begin)
+    if header.dec and kind == "<f4":
+        numbers = _of_dec(numbers)
     frames = numbers.reshape(-1, width)[:, : 4 * header.points].reshape(-1, header.points, 4)
     points = unit * frames[..., :3].astype(np.float64)
     return points, (frames[..., 3] < 0) | ~np.isfinite(points).all(axis=-1)
+
+
+def _of_dec(numbers: np.ndarray) -> np.ndarray:
+    """DEC's floats (F_floating), read as Intel's: halves swapped, exponents larger by two."""
+    words = numbers.view("<u2").reshape(*numbers.shape, 2)[..., ::-1]
+    return np.ascontiguousarray(words).view("<f4")[..., 0] / 4.0
 
 
 # --- the structure of the file ---
@@ -180,11 +203,12 @@ def _header(path: Path, data: bytes) -> _Header:
     if data[0] < 2 or at + 4 > len(data):
         begin = f"should begin at block {data[0]}, which the file does not have"
         raise InputError(f"{path}: the parameters {begin}")
-    if data[at + 3] != _INTEL:
-        only = f"only Intel's ({_INTEL}) is read; convert the file"
+    if data[at + 3] not in (_INTEL, _DEC):
+        only = f"Intel's ({_INTEL}) and DEC's ({_DEC}) are read; convert the file"
         raise InputError(f"{path}: processor type {data[at + 3]}, {only}")
     try:
-        parameters = _Parameters(data, at + 4, at + _BLOCK * max(data[at + 2], 1))
+        stop, dec = at + _BLOCK * max(data[at + 2], 1), data[at + 3] == _DEC
+        parameters = _Parameters(data, at + 4, stop, dec=dec)
         return _checked(path, data, parameters)
     except (struct.error, LookupError):
         raise InputError(f"{path}: its parameters are damaged, or it is no C3D") from None
@@ -193,7 +217,8 @@ def _header(path: Path, data: bytes) -> _Header:
 def _checked(path: Path, data: bytes, parameters: _Parameters) -> _Header:
     """The header, its sizes held against the file's and the parameters'."""
     points, analogs, first, last = struct.unpack_from("<4H", data, 2)
-    data_scale, data_start = struct.unpack_from("<fH", data, 12)
+    data_start = struct.unpack_from("<H", data, 16)[0]
+    data_scale = parameters.float_at(data, 12)
     if points == 0:
         raise InputError(f"{path} holds no points")
     if (used := parameters.integer("USED", points)) != points:
@@ -229,6 +254,7 @@ def _checked(path: Path, data: bytes, parameters: _Parameters) -> _Header:
         labels=[label.strip() or f"point{i}" for i, label in enumerate(labels[:points])],
         units=(parameters.texts("UNITS") or ("",))[0].strip(),
         up=screen if screen in UP_AXES else "",
+        dec=parameters.dec,
     )
 
 
@@ -245,7 +271,8 @@ class _Value:
 class _Parameters:
     """The values of the chain of groups and parameters from `at` to `stop`."""
 
-    def __init__(self, data: bytes, at: int, stop: int) -> None:
+    def __init__(self, data: bytes, at: int, stop: int, *, dec: bool) -> None:
+        self.dec = dec
         groups: dict[int, str] = {}
         found: list[tuple[int, str, _Value]] = []
         while at + 2 <= stop:
@@ -284,7 +311,14 @@ class _Parameters:
         value = self.values.get(("POINT", name))
         if value is None or value.kind not in (2, 4) or not value.data:
             return 0.0
-        return float(struct.unpack_from("<f" if value.kind == 4 else "<H", value.data)[0])
+        if value.kind == 4:
+            return self.float_at(value.data, 0)
+        return float(struct.unpack_from("<H", value.data)[0])
+
+    def float_at(self, data: bytes, place: int) -> float:
+        """A float of the file."""
+        (number,) = np.frombuffer(data, "<f4", 1, place)
+        return float(_of_dec(np.array([number]))[0] if self.dec else number)
 
     def integer(self, name: str, otherwise: int) -> int:
         """The first number of POINT:name as a whole one, -1 for none."""

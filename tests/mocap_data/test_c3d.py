@@ -156,7 +156,7 @@ def test_garbled(tmp_path: Path) -> None:
             r"declares 50 frames of 3 points \(2,400 bytes from block 3 on\), .*; it is cut short "
             r"or damaged",
         ),
-        (whole[:515] + b"\x55" + whole[516:], "processor type 85, only Intel's"),
+        (whole[:515] + b"\x56" + whole[516:], "processor type 86, Intel's"),
         (whole[:2] + struct.pack("<H", 0) + whole[4:], "holds no points"),
         (
             whole[:2] + struct.pack("<H", 4) + whole[4:],
@@ -214,3 +214,35 @@ def test_ends_are_left_out_up_to_half() -> None:
         InputError, match="marker 'b' is missing in all 10 frames; leave it out with names="
     ):
         fill_gaps(points, missing, "ab", max_frames=1, what="")
+
+
+def test_a_marker_that_is_missing_for_long_is_left_out(tmp_path: Path) -> None:
+    """HEAD is gone for 26 frames of 100 Hz, one more than is filled; asked for by name it is
+    refused."""
+    places = circles(80)
+    places[20:46, 2] = np.nan
+    path = write(tmp_path / "a.c3d", places)
+    assert mocap_data.read(path).names == NAMES[:2]
+    with pytest.raises(InputError, match="marker 'HEAD' is missing in frames 20 to 45"):
+        mocap_data.read(path, names=NAMES)
+
+
+def test_decs_floats(tmp_path: Path) -> None:
+    """The bytes of a DEC: 1.0 is 0x4080, first halves first; every float, that of the header and of
+    the rate, too."""
+    intel = c3d_bytes(circles())
+
+    def dec(data: bytes) -> bytes:
+        halves = (4.0 * np.frombuffer(data, "<f4")).astype("<f4").view("<u2").reshape(-1, 2)
+        return halves[:, ::-1].tobytes()
+
+    assert dec(struct.pack("<f", 1.0)) == b"\x80\x40\x00\x00"
+    rate = intel.index(b"RATE") + len("RATE") + 2 + 3
+    data = bytearray(intel[:1024] + dec(intel[1024:]))
+    data[515], data[12:16] = 0x55, dec(intel[12:16])
+    data[rate : rate + 4] = dec(intel[rate : rate + 4])
+    path = tmp_path / "dec.c3d"
+    path.write_bytes(bytes(data))
+    clip = mocap_data.read(path)
+    assert clip.rate_hz == 100.0
+    np.testing.assert_allclose(clip.positions, circles(), atol=1e-6)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from mocap_data import InputError
 from mocap_data.readers.common import MissingOptions
 from mocap_data.readers.robot_motions import ambiguous, kind_of, read_robot_motion
+from mocap_data.readers.robot_motions.mjlab import AMP_KEYS
 from mocap_data.readers.robot_motions.unitree_csv import DOCUMENTED
 
 QUARTER = float(np.sqrt(0.5))  # a quarter turn's w, and its z about the vertical
@@ -55,6 +56,17 @@ def test_mjlab(tmp_path: Path) -> None:
     np.testing.assert_allclose(
         motion.qpos[1], [1.0, 2.0, 0.5, QUARTER, 0.0, 0.0, QUARTER, 0.0, 0.1, 0.2], atol=1e-7
     )
+
+
+def test_isaac_labs_amp_motions_are_read(tmp_path: Path) -> None:
+    """The same arrays by other names."""
+    arrays = archive(bodies=1, joint_names=np.array(["a", "b", "c"]))
+    there = {AMP_KEYS.get(key, key): value for key, value in arrays.items()}
+    path = npz(tmp_path / "amp.npz", **there, body_names=np.array(["pelvis"]))
+    assert kind_of(path) == "mjlab" and "dof_positions" in there
+    motion = read_robot_motion(path)
+    assert motion.joint_names == ("a", "b", "c")
+    np.testing.assert_allclose(motion.qpos[1, 7:], [0.0, 0.1, 0.2], atol=1e-7)
 
 
 def test_mjlab_without_names_needs_them(tmp_path: Path) -> None:

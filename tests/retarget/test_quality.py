@@ -11,6 +11,7 @@ from mocap_data import rotations
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
 from retarget.kinematics import body_states, tree_of
+from retarget.plausibility import doubts_of_motion
 from retarget.quality import QualityMeter, overall_rms
 
 RATE = 50.0
@@ -158,3 +159,18 @@ def test_crossed_legs_and_a_sunk_trunk(robot: Robot, meter: QualityMeter) -> Non
     qpos = standing(robot, 10)
     qpos[:, 2] = 0.1  # the belly's underside is 0.125 m below the base
     assert meter.figures(motion_of(robot, qpos))["body_penetration_m"] > 0.02
+
+
+def test_feet_in_the_air_do_not_stand(robot: Robot, meter: QualityMeter) -> None:
+    """ANYmal's hips are 0.5 m high: 4 % of that are 2 cm. Standing still 1.5 cm up it stands, at 5
+    cm not, which is doubted."""
+    for height, stands in ((0.0, True), (0.015, True), (0.05, False), (3.0, False)):
+        qpos = standing(robot, 20) + np.eye(len(robot.home_qpos))[2] * height
+        contacts = meter.contacts(motion_of(robot, qpos))
+        assert contacts.all() == contacts.any() == stands, height
+        doubts = doubts_of_motion(motion_of(robot, qpos, contacts=contacts))
+        assert ["no foot on the floor" in doubt for doubt in doubts] == [True] * (not stands)
+    lying = standing(robot, 20)
+    lying[:, 3:7] = [0.0, 1.0, 0.0, 0.0]
+    [doubt] = doubts_of_motion(motion_of(robot, lying))
+    assert "upside down most of the time (order of the quaternion?" in doubt

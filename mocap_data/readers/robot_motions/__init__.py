@@ -41,7 +41,7 @@ def kind_of(path: str | os.PathLike[str], names: Sequence[str] = ()) -> str | No
     if not path.is_file():
         return None
     if suffix == ".npz":
-        return "mjlab" if {"joint_pos", "body_pos_w"} <= set(mjlab.keys_of(path)) else None
+        return "mjlab" if mjlab.is_mjlab(path) else None
     if suffix == ".csv":
         certain = unitree_csv.looks_like(path)
         told = bool(names) and numbers_in_a_row(path) == 7 + len(names)

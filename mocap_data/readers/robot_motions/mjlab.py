@@ -6,7 +6,8 @@
     present: mjlab's own files lack them, ours have them.
 
 The root is the first body. Isaac Lab's trackers write the same keys with joints and bodies breadth
-first: a file without names needs `joint_names`. Velocities are checked, but not used.
+first: a file without names needs `joint_names`. Its AMP motions call the arrays otherwise
+(`AMP_KEYS`). Velocities are checked, but not used.
 """
 
 from __future__ import annotations
@@ -34,6 +35,16 @@ KEYS: dict[str, tuple[int | None, ...]] = {
     "body_ang_vel_w": (None, None, 3),
 }
 NAME_KEYS = ("joint_names", "body_names")
+# Isaac Lab's AMP motions
+AMP_KEYS = {
+    "joint_pos": "dof_positions",
+    "joint_vel": "dof_velocities",
+    "body_pos_w": "body_positions",
+    "body_quat_w": "body_rotations",
+    "body_lin_vel_w": "body_linear_velocities",
+    "body_ang_vel_w": "body_angular_velocities",
+    "joint_names": "dof_names",
+}
 
 
 def read_mjlab(
@@ -78,7 +89,9 @@ def read_mjlab(
 
 def _checked(path: Path) -> tuple[dict[str, Any], float]:
     """The archive's arrays (names may be None), of the right types and fitting shapes, and fps."""
-    arrays = load_npz(path, (*KEYS, "fps", *NAME_KEYS))
+    arrays = load_npz(path, (*KEYS, "fps", *NAME_KEYS, *AMP_KEYS.values()))
+    for key, other in AMP_KEYS.items():
+        arrays[key] = arrays[other] if arrays[key] is None else arrays[key]
     missing = [key for key in ("fps", *KEYS) if arrays[key] is None]
     if missing:
         have = f"mjlab's archives have fps, {', '.join(KEYS)}"
@@ -103,6 +116,12 @@ def _checked(path: Path) -> tuple[dict[str, Any], float]:
     if not frames or not bodies:
         raise InputError(f"{path}: the motion has no {'frames' if bodies else 'bodies'}")
     return arrays, one_number(path, "fps", arrays["fps"])
+
+
+def is_mjlab(path: Path) -> bool:
+    """Whether an archive has the arrays of this kind, by their names."""
+    keys = set(keys_of(path))
+    return {"joint_pos", "body_pos_w"} <= keys or {"dof_positions", "body_positions"} <= keys
 
 
 def keys_of(path: str | os.PathLike[str]) -> tuple[str, ...]:

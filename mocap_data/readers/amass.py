@@ -1,0 +1,105 @@
+"""AMASS: turns of SMPL's joints (npz), made keypoints by the user's own body model.
+
+    poses (T, 3 K) turns [rad] against the parent as rotation vectors, K = 24 (SMPL), 52 (SMPL+H)
+    or 55 (SMPL-X); trans (T, 3) [m]; betas; mocap_framerate. Z up.
+
+A body model is an npz of v_template (V, 3), shapedirs (V, 3, S), J_regressor (K, V) and
+kintree_table (2, K), as its makers give it out (smpl.is.tue.mpg.de); none is shipped. Joints of
+the unposed body: J_regressor (v_template + shapedirs betas) (Loper et al. 2015, eq. 10).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from mocap_data import rotations
+from mocap_data.arrays import Array
+from mocap_data.clip import Clip
+from mocap_data.errors import InputError
+from mocap_data.npz import load_npz, names_in_npz
+from mocap_data.readers.common import check_size, rate_said, world_clip
+from mocap_data.readers.keypoints import one_number
+
+_RATES = ("mocap_framerate", "mocap_frame_rate", "fps")
+_MODEL = ("v_template", "shapedirs", "J_regressor", "kintree_table")
+# SMPL's body, the first joints of all three models
+NAMES = (
+    *("Pelvis", "L_Hip", "R_Hip", "Spine1", "L_Knee", "R_Knee", "Spine2", "L_Ankle", "R_Ankle"),
+    *("Spine3", "L_Foot", "R_Foot", "Neck", "L_Collar", "R_Collar", "Head", "L_Shoulder"),
+    *("R_Shoulder", "L_Elbow", "R_Elbow", "L_Wrist", "R_Wrist"),
+)
+
+
+def is_amass(path: Path) -> bool:
+    """Whether an archive holds SMPL's turns."""
+    try:
+        return {"poses", "trans"} <= set(names_in_npz(path))
+    except InputError:
+        return False
+
+
+def read_amass(
+    path: str | os.PathLike[str],
+    *,
+    body_model: str | os.PathLike[str] | None = None,
+    rate_hz: float | None = None,
+) -> Clip:
+    """The 22 joints of SMPL's body (T, 22, 3).
+
+    body_model: the npz of the body model. rate_hz: in place of the file's.
+
+    Raises:
+      InputError: naming the file: no body model given, an array missing or of another shape.
+    """
+    path = Path(path)
+    if body_model is None:
+        raise InputError(
+            f"{path} holds turns of SMPL's joints (AMASS), no keypoints; give body_model=FILE.npz, "
+            "SMPL, SMPL+H or SMPL-X of its makers, with v_template, J_regressor and kintree_table"
+        )
+    arrays = load_npz(path, ("poses", "trans", "betas", *_RATES))
+    poses, trans = arrays["poses"], arrays["trans"]
+    rate = next((arrays[key] for key in _RATES if arrays[key] is not None), None)
+    if rate_hz is None and rate is None:
+        raise InputError(f"{path}: no rate ({', '.join(_RATES)}); give rate_hz=")
+    hz = rate_hz or rate_said(path, one_number(path, "rate", np.asarray(rate)))
+    if poses.ndim != 2 or poses.shape[1] < 3 * len(NAMES) or trans.shape != (len(poses), 3):
+        found = f"poses {poses.shape} and trans {trans.shape}"
+        raise InputError(f"{path}: {found}, expected (T, 66 or more) and (T, 3)")
+    check_size(path, len(poses), len(NAMES))
+    betas = np.zeros(0) if arrays["betas"] is None else arrays["betas"].reshape(-1)
+    rest, parents = _body(Path(body_model), betas)
+    turns = rotations.exp(poses[:, : 3 * len(NAMES)].reshape(len(poses), -1, 3))
+    positions = np.empty((len(poses), len(NAMES), 3))
+    positions[:, 0] = rest[0] + trans
+    for joint, up in enumerate(parents[1:], start=1):
+        turns[:, joint] = rotations.multiply(turns[:, up], turns[:, joint])
+        bone = rotations.rotate(turns[:, up], rest[joint] - rest[up])
+        positions[:, joint] = positions[:, up] + bone
+    return world_clip(path, positions, NAMES, parents, rate_hz=hz, scale=1.0, up="z")
+
+
+def _body(path: Path, betas: Array) -> tuple[Array, list[int]]:
+    """The unposed body's joints (22, 3) [m], and their parents.
+
+    Raises:
+      InputError: for another file.
+    """
+    if path.suffix.lower() != ".npz":
+        raise InputError(f"{path}: a body model must be an .npz; pickles can run code")
+    arrays, count = load_npz(path, _MODEL), len(NAMES)
+    if missing := [key for key in _MODEL if arrays[key] is None]:
+        raise InputError(f"{path}: no body model: array {missing[0]!r} is missing")
+    template, shapes, regressor, tree = (np.asarray(arrays[key], float) for key in _MODEL)
+    used = min(len(betas), shapes.shape[-1])
+    try:
+        rest = (regressor @ (template + shapes[..., :used] @ betas[:used]))[:count]
+        parents = [-1, *(int(up) for up in tree[0, 1:count])]
+    except (ValueError, IndexError) as error:
+        raise InputError(f"{path}: the body model's arrays do not fit: {error}") from None
+    if rest.shape != (count, 3) or not all(0 <= up < i for i, up in enumerate(parents) if i):
+        raise InputError(f"{path}: no body model of SMPL's: {rest.shape[0]} of its 22 joints")
+    return rest, parents

@@ -1,0 +1,77 @@
+"""AMASS' turns of joints as keypoints, by a body model made here; pickles are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.spatial.transform import Rotation
+
+import mocap_data
+from mocap_data.errors import InputError
+from mocap_data.readers.amass import NAMES
+from retarget.skeletons import skeleton_of
+
+PARENTS = (-1, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9, 9, 12, 13, 14, 16, 17, 18, 19)
+RNG = np.random.default_rng(0)
+# a vertex at each joint
+REST, SHAPES = RNG.normal(size=(24, 3)), RNG.normal(size=(24, 3, 4))
+POSES, TRANS, BETAS = RNG.normal(size=(9, 72)), RNG.normal(size=(9, 3)), RNG.normal(size=3)
+
+
+def body(path: Path, **changes: Any) -> Path:
+    tree = np.array([[2**32 - 1, *PARENTS[1:], 20, 21], range(24)])
+    arrays = {"v_template": REST, "shapedirs": SHAPES, "J_regressor": np.eye(24)}
+    np.savez(path, **(arrays | {"kintree_table": tree} | changes))
+    return path
+
+
+def motion(path: Path, **changes: Any) -> Path:
+    arrays = {"poses": POSES, "trans": TRANS, "betas": BETAS, "mocap_framerate": np.array(60.0)}
+    np.savez(path, **{k: v for k, v in (arrays | changes).items() if v is not None})
+    return path
+
+
+def test_joints_are_those_of_a_chain_of_turns(tmp_path: Path) -> None:
+    """By matrices of 4 x 4, joint after joint."""
+    clip = mocap_data.read(motion(tmp_path / "a.npz"), body_model=body(tmp_path / "smpl.npz"))
+    assert (clip.names, clip.parents, clip.rate_hz) == (NAMES, PARENTS, 60.0)
+    rest = REST + SHAPES[..., :3] @ BETAS
+    for frame in (0, 8):
+        world: list[np.ndarray] = []
+        for joint, up in enumerate(PARENTS):
+            local = np.eye(4)
+            local[:3, :3] = Rotation.from_rotvec(POSES[frame].reshape(-1, 3)[joint]).as_matrix()
+            local[:3, 3] = rest[joint] - (rest[up] if joint else 0.0)
+            world.append(world[up] @ local if joint else local)
+        expected = np.stack([place[:3, 3] for place in world]) + TRANS[frame]
+        np.testing.assert_allclose(clip.positions[frame], expected, atol=1e-9)
+    assert skeleton_of(clip).name == "smpl_short"
+
+
+@pytest.mark.parametrize(
+    ("changes", "model", "message"),
+    [
+        ({}, None, r"holds turns of SMPL's joints \(AMASS\), no keypoints; give body_model=FILE"),
+        ({"mocap_framerate": None}, {}, "no rate .mocap_framerate, .*; give rate_hz="),
+        ({"trans": TRANS[:3]}, {}, r"poses \(9, 72\) and trans \(3, 3\), expected"),
+        ({}, {"v_template": REST[:5]}, "smpl.npz: the body model's arrays do not fit"),
+        ({}, {"kintree_table": np.full((2, 24), 30)}, "smpl.npz: no body model of SMPL's"),
+    ],
+)
+def test_refusals(tmp_path: Path, changes: Any, model: Any, message: str) -> None:
+    path = motion(tmp_path / "a.npz", **changes)
+    chosen = None if model is None else body(tmp_path / "smpl.npz", **model)
+    with pytest.raises(InputError, match=message):
+        mocap_data.read(path, body_model=chosen)
+
+
+def test_pickles_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "gmr.pkl"
+    path.write_bytes(b"\x80\x04.")
+    with pytest.raises(InputError, match=r"gmr.pkl: pickles are not read, since they can run code"):
+        mocap_data.read(path)
+    with pytest.raises(InputError, match=r"gmr.pkl: a body model must be an .npz"):
+        mocap_data.read(motion(tmp_path / "a.npz"), body_model=path)
