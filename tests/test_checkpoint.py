@@ -73,9 +73,8 @@ def test_a_damaged_newest_falls_back_to_the_one_before(
         assert said == []
     else:
         assert len(said) == 1 and said[0].startswith("npmp: passed over: ")
-        assert "checkpoint_0000000002" in said[0] and said[0].endswith(
-            "; used is checkpoint_0000000001"
-        )
+        assert "checkpoint_0000000002" in said[0]
+        assert said[0].endswith("; used is checkpoint_0000000001")
 
 
 @pytest.mark.parametrize(

@@ -90,14 +90,10 @@ def test_in_joint_space_a_module_is_a_scale(
 def test_the_contract_says_all_that_a_user_needs(folder: Path, robot: Robot) -> None:
     content = json.loads((folder / "module.json").read_text())
     assert content["schema"] == "npmp-skill" and content["version"] == 1
-    assert (
-        content["joint_names"] == list(robot.joint_names)
-        and content["model_sha256"] == robot.model_sha256
-    )
-    assert (
-        content["observation"][0] == ["joint_pos_minus_home", 12]
-        and sum(w for _, w in content["observation"]) == 33
-    )
+    assert content["joint_names"] == list(robot.joint_names)
+    assert content["model_sha256"] == robot.model_sha256
+    assert content["observation"][0] == ["joint_pos_minus_home", 12]
+    assert sum(w for _, w in content["observation"]) == 33
     assert content["home_pose"] == robot.home_joints.tolist()
     assert (content["control_rate_hz"], content["physics_rate_hz"]) == (50.0, 400.0)
     assert content["kp"] == [100.0] * 12 and content["torque_limit"] == [40.0] * 12

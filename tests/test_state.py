@@ -67,11 +67,8 @@ def test_what_is_unpacked_goes_on_as_what_was_packed(tmp_path: Path) -> None:
     _, tensors, _ = checkpoint.load_latest(tmp_path)
     assert {"net.weight", "optimizer.0.exp_avg", "carried.hidden", "z", "counts"} <= tensors.keys()
     unpack(other.parts(), tensors)
-    assert equal(one, other) and (other.iteration_count, other.env_steps, other.rate) == (
-        1,
-        3,
-        0.45,
-    )
+    assert equal(one, other)
+    assert (other.iteration_count, other.env_steps, other.rate) == (1, 3, 0.45)
     assert isinstance(other.env_steps, int) and isinstance(other.rate, float)
     one.step()
     other.step()

@@ -44,27 +44,18 @@ def test_a_broken_simulation_fails_alone(
     getattr(env.sim, array)[1, 2] = value
     action = torch.zeros(3, env.num_actions)
     step, whole = env.step(action), other.step(action)
-    assert (
-        step.terminated[1]
-        and not step.truncated[1]
-        and env.robots.broken.tolist() == [False, True, False]
-    )
+    assert step.terminated[1] and not step.truncated[1]
+    assert env.robots.broken.tolist() == [False, True, False]
     assert torch.equal(step.state.pack()[1], before) and bool(step.rewards.isfinite().all())
     assert torch.equal(step.state.pack()[[0, 2]], whole.state.pack()[[0, 2]])
     (known,) = env.robots.breakdowns
     assert (known["robot"], known["clip"], known["frame"]) == (1, motions.motions[1].name, 7)
-    assert (
-        reason in known["reason"]
-        and list(known["physics"]) == ["mass_whole"]
-        and len(known["state_before"]) == len(before)
-    )
+    assert reason in known["reason"] and list(known["physics"]) == ["mass_whole"]
+    assert len(known["state_before"]) == len(before)
     env.reset(step.terminated)
     again = env.step(action)
-    assert (
-        not env.robots.broken.any()
-        and len(env.robots.breakdowns) == 1
-        and bool(again.state.pack().isfinite().all())
-    )
+    assert not env.robots.broken.any() and len(env.robots.breakdowns) == 1
+    assert bool(again.state.pack().isfinite().all())
 
 
 def test_breakdowns_that_are_not_taken_do_not_pile_up(robot: Robot) -> None:

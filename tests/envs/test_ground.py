@@ -95,9 +95,8 @@ def test_a_trial_is_told_as_if_no_robot_was_moved_back(robot: robots.Robot) -> N
     at = env.ground.height_at(here - ground.moved[:1], torch.tensor([0]))
     torch.testing.assert_close(at, ground.terrain.height_at(here), atol=1e-4, rtol=0.0)
     height, stood = trial.seen["base"][:, 1, 2], robot.home_qpos[2]
-    assert (height - stood).abs().max() < 0.1 and ground.terrain.height_at(
-        env.state.root_pos[1, :2]
-    ).item() < -0.15
+    assert (height - stood).abs().max() < 0.1
+    assert ground.terrain.height_at(env.state.root_pos[1, :2]).item() < -0.15
 
 
 def test_imagined_feet_are_above_the_ground_beneath_them(robot: robots.Robot) -> None:
@@ -259,9 +258,8 @@ def test_checkpoints_of_other_ground_are_refused(robot: robots.Robot) -> None:
 def test_policies_see_the_ground_from_where_they_stand(robot: robots.Robot) -> None:
     env = rough_env(robot, 8, "stairs", sees_ground=True, ground_noise_m=0.0)
     told, ground = env.task.observe(), ground_of(env)
-    assert told.shape == (8, 3 + 4 * len(SEEN)) and tuple(env.task.extra_inputs) == ground_names(
-        robot
-    )
+    assert told.shape == (8, 3 + 4 * len(SEEN))
+    assert tuple(env.task.extra_inputs) == ground_names(robot)
     assert torch.equal(told[:, :3], env.task.commands.current)
     # one point by hand: 0.4 m ahead of the right fore foot, 5 cm to the right
     i = ground_names(robot).index("ground_RF_FOOT_+0.40_-0.05_m")

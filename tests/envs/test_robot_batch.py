@@ -64,14 +64,10 @@ def test_the_delay_is_one_for_all_sensors_and_uniform() -> None:
     sensing = Sensing(SensorConfig(delay_s=(0.01, 0.05)), torch.zeros(12), DT)
     seen = sensing.read(counting(4000, 3), torch.Generator().manual_seed(0))
     lag = -seen[:, 0] * DT
-    assert torch.equal(seen[:, :1].expand(-1, 12), seen[:, :12]) and torch.equal(
-        seen[:, :1].expand(-1, 9), seen[:, 24:]
-    )
-    assert (
-        lag.min() >= 0.01 - 1e-6
-        and lag.max() <= 0.05 + 1e-6
-        and lag.mean().item() == pytest.approx(0.03, abs=0.001)
-    )
+    assert torch.equal(seen[:, :1].expand(-1, 12), seen[:, :12])
+    assert torch.equal(seen[:, :1].expand(-1, 9), seen[:, 24:])
+    assert lag.min() >= 0.01 - 1e-6 and lag.max() <= 0.05 + 1e-6
+    assert lag.mean().item() == pytest.approx(0.03, abs=0.001)
 
 
 def test_noise_has_its_figures() -> None:

@@ -137,11 +137,9 @@ def test_judge_tries_what_it_is_told(
     )
     found = evaluate_policy(actor, lambda: Walk(robot, walking), config, num_threads=1)
     again = evaluate_policy(actor, lambda: Walk(robot, walking), config, num_threads=1)
-    assert (
-        found.figures == again.figures
-        and len(found.figures["grid"]) == len(grid_of(walking.range))
-        and len(found.figures["pushes"]) == 1
-    )
+    assert found.figures == again.figures
+    assert len(found.figures["grid"]) == len(grid_of(walking.range))
+    assert len(found.figures["pushes"]) == 1
     assert found.trial.fell.shape == (10, 2) and found.figures["mechanical_power_w"] > 0.0
     plain = evaluate_policy(
         actor,

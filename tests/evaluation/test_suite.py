@@ -75,9 +75,8 @@ def test_the_named_scenarios_are_there_with_their_marks() -> None:
     named = ["flat_forward", "flat_turning", "rough_forward", "slope_up", "stairs_up"]
     named += ["push", "strong_push"]
     scenarios = {name: from_mapping(Scenario, values) for name, values in table().items()}
-    assert [name for name in scenarios if scenarios[name].source == "P"] == named and len(
-        scenarios
-    ) == 20
+    assert [name for name in scenarios if scenarios[name].source == "P"] == named
+    assert len(scenarios) == 20
     assert [scenarios[name].pass_mark for name in named] == [0.9, 0.9, *[0.85] * 5]
     plain = [name for name in scenarios if scenarios[name].plain]
     assert plain == ["flat_forward", "flat_turning", "flat_slow", "flat_sideways"]

@@ -25,11 +25,8 @@ def test_grounds_are_one_kind_each_straight_ahead() -> None:
     ]
     for kind, value, config in tried:
         assert config.terrain == kind and config.terrain_seed == 5 and not config.terrain_curriculum
-        assert (
-            config.commands == "uniform"
-            and config.range == ((0.5, 0.5), (0.0, 0.0), (0.0, 0.0))
-            and config.command_nonzero == (1.0, 0.0, 0.0)
-        )
+        assert config.commands == "uniform" and config.range == ((0.5, 0.5), (0.0, 0.0), (0.0, 0.0))
+        assert config.command_nonzero == (1.0, 0.0, 0.0)
         measure = {
             "slopes": config.terrain_limits.slope_deg,
             "stairs": config.terrain_limits.stair_m,
@@ -72,6 +69,5 @@ def test_every_ground_has_its_row(
         ("perlin", 0.3),
     ]
     for row in rows:
-        assert 0.0 <= row["upright"] <= 1.0 and (row["falls_per_minute"] == 0.0) == (
-            row["upright"] == 1.0
-        )
+        assert 0.0 <= row["upright"] <= 1.0
+        assert (row["falls_per_minute"] == 0.0) == (row["upright"] == 1.0)

@@ -38,13 +38,11 @@ def test_both_sides_face_the_same_commands_and_the_trial_repeats(
     random = run_trial(random_latents(skill), env, seconds=0.6, seed=3)
     again = run_trial(actor, env, seconds=0.6, seed=3)
     assert ours.seen["command"].shape == (30, 5, 3) and ours.qpos.shape == (31, 19)
-    assert torch.equal(ours.seen["command"], random.seen["command"]) and torch.equal(
-        ours.qpos[0], random.qpos[0]
-    )
+    assert torch.equal(ours.seen["command"], random.seen["command"])
+    assert torch.equal(ours.qpos[0], random.qpos[0])
     assert not torch.equal(ours.seen["achieved"], random.seen["achieved"])
-    assert torch.equal(ours.seen["achieved"], again.seen["achieved"]) and torch.equal(
-        ours.qpos, again.qpos
-    )
+    assert torch.equal(ours.seen["achieved"], again.seen["achieved"])
+    assert torch.equal(ours.qpos, again.qpos)
     other = run_trial(actor, env, seconds=0.6, seed=4)
     assert not torch.equal(ours.seen["command"], other.seen["command"])
 

@@ -47,18 +47,13 @@ def test_fit_and_evaluate_judge_the_same_part(
         json.loads((folder / "evaluation.json").read_text()) for folder in (fitted, judged)
     )
     assert first == second and first["seconds"] == pytest.approx(2 * 0.4 * 300 / 200)
-    assert {"rmse_nm", "rollout_rmse_nm", "baseline_rmse_nm"} <= set(first) and "0.5" not in first[
-        "actuators"
-    ]
+    assert {"rmse_nm", "rollout_rmse_nm", "baseline_rmse_nm"} <= set(first)
+    assert "0.5" not in first["actuators"]
     contract = load(fitted).contract
-    assert contract.kind == kind and contract.training["validation"] == {
-        "share": 0.4,
-        "recordings": [],
-        "actuators": [],
-    }
-    assert (
-        contract.training["after"]["rmse_nm"] == first["rmse_nm"] and contract.licence == "CC0-1.0"
-    )
+    assert contract.kind == kind
+    assert contract.training["validation"] == {"share": 0.4, "recordings": [], "actuators": []}
+    assert contract.training["after"]["rmse_nm"] == first["rmse_nm"]
+    assert contract.licence == "CC0-1.0"
     page = (judged / "report.html").read_text()
     assert "measured" in page and "</html>" in page and str(tmp_path) not in page
     assert cli.main(["actuator", "evaluate", *given, f"model={fitted}", "split=all"]) == 0
@@ -126,11 +121,8 @@ def test_the_kept_part_is_judged_on_the_log_that_was_fitted_only(
 
 def test_a_refit_leaves_no_figures_of_the_model_before(data: Path, tmp_path: Path) -> None:
     given = ["actuator", "fit", f"data={data}", "debug=tiny", f"out={tmp_path}"]
-    assert (
-        cli.main(given) == 0
-        and (tmp_path / "evaluation.json").is_file()
-        and (tmp_path / "report.html").is_file()
-    )
+    assert cli.main(given) == 0 and (tmp_path / "evaluation.json").is_file()
+    assert (tmp_path / "report.html").is_file()
     assert cli.main([*given, "validation.share=0"]) == 0
     assert not (tmp_path / "evaluation.json").exists() and not (tmp_path / "report.html").exists()
 
@@ -147,10 +139,8 @@ def test_import(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "1 recordings of 1 actuators, 0 s at 400 Hz" in capsys.readouterr().out and out.is_file()
     before = (tmp_path / "knee.npz").read_bytes()
     assert cli.main(["actuator", "import", "hwangbo", source, f"out={tmp_path / 'knee.npz'}"]) == 2
-    assert (
-        "is the source" in capsys.readouterr().err
-        and (tmp_path / "knee.npz").read_bytes() == before
-    )
+    assert "is the source" in capsys.readouterr().err
+    assert (tmp_path / "knee.npz").read_bytes() == before
 
 
 def test_another_verbs_folder_is_left_alone(

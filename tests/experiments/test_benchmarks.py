@@ -69,11 +69,8 @@ def test_measuring_changes_nothing(
 
         def spied(self: BatchSim, ctrl: torch.Tensor, previous: torch.Tensor | None = None) -> None:
             call = calls[len(ends)]
-            assert (
-                ctrl is call.ctrl
-                and previous is call.previous
-                and (previous is None) == (hold == "zero_order")
-            )
+            assert ctrl is call.ctrl and previous is call.previous
+            assert (previous is None) == (hold == "zero_order")
             step(self, ctrl, previous)
             ends.append(self.snapshot())
 

@@ -282,9 +282,8 @@ def test_what_goes_on_takes_the_keys_of_its_own_algorithm(
     assert after["task"]["stand"] == [0.9, 1.0] and before["algo"]["taught"] != 0.9
     assert main([f"resume={out}", "threads=null"]) == 0
     (goes_on, run) = work.calls[-1]
-    assert (
-        goes_on["threads"] is None and before["threads"] == 1 and run.given == {"resume", "threads"}
-    )
+    assert goes_on["threads"] is None and before["threads"] == 1
+    assert run.given == {"resume", "threads"}
     assert main([f"resume={out}", "algo.horizon=9"]) == 2
     assert "algo has no setting 'horizon'" in error_line(capsys)
 

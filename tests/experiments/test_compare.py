@@ -70,19 +70,15 @@ def test_a_run_is_read_where_it_was_judged(tmp_path: Path) -> None:
     run = read(make_run(tmp_path / "run"))
     assert run.x["minutes"].tolist() == [1, 2, 4] and run.x["env_steps"].tolist() == [100, 200, 400]
     assert run.score.tolist() == list(SCORES) and run.problem == "" and run.seed == 0
-    assert (
-        run.settings["algo.beta"] == "[0.1,2]"
-        and "seed" not in run.settings
-        and "out" not in run.settings
-    )
+    assert run.settings["algo.beta"] == "[0.1,2]" and "seed" not in run.settings
+    assert "out" not in run.settings
     assert read(run.path, "loss").score.tolist() == [1, 1 / 2, 1 / 3, 1 / 4]
 
 
 def test_scores_and_thresholds_are_linear_between_measurements(tmp_path: Path) -> None:
     run = read(make_run(tmp_path / "run"))
-    assert run.at("minutes", 3) == pytest.approx(0.6) and run.at("env_steps", 150) == pytest.approx(
-        0.3
-    )
+    assert run.at("minutes", 3) == pytest.approx(0.6)
+    assert run.at("env_steps", 150) == pytest.approx(0.3)
     assert math.isnan(run.at("minutes", 0.5)) and math.isnan(run.at("minutes", 4.1))
     # a quarter of the way from 0.4 at 2 to 0.8 at 4
     assert run.reached("minutes", 0.5) == pytest.approx(2.5)
@@ -223,9 +219,8 @@ def test_compare(
     assert two["at 3 min"]["mean"] == pytest.approx(0.55)
     assert three["at 3 min"]["low"] == pytest.approx(0.35)
     assert (two["min to 0.5"]["count"], three["min to 0.5"]["count"]) == (2, 1)
-    assert told["groups"][0]["runs"][1]["run"] == "algo.beta=[0.1,2],seed=1" and str(
-        tmp_path
-    ) not in json.dumps(told)
+    assert told["groups"][0]["runs"][1]["run"] == "algo.beta=[0.1,2],seed=1"
+    assert str(tmp_path) not in json.dumps(told)
     assert (out / "comparison.png").read_bytes().startswith(b"\x89PNG")
     html = (out / "comparison.html").read_text()
     assert "data:image/png;base64," in html and "beta=[0.1,2]" in html and str(tmp_path) not in html
@@ -293,9 +288,8 @@ def test_differences_are_told_with_their_intervals(
     b = scored(tmp_path, "b", (0.6, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.8))
     groups = group_runs([read(run) for run in (*a, *b)])
     first, second = differences(groups, lower=False)
-    assert (
-        first.iqm == pytest.approx(0.5) and math.isnan(first.by_interval[0]) and first.better == 0.5
-    )
+    assert first.iqm == pytest.approx(0.5) and math.isnan(first.by_interval[0])
+    assert first.better == 0.5
     assert second.iqm == pytest.approx(0.7) and second.by == pytest.approx(0.2)
     assert 0.0 < second.by_interval[0] < 0.2 < second.by_interval[1] < 0.3
     assert second.better == pytest.approx(7 / 8)  # of 64 pairs, the 8 with 0.9 are lost
@@ -306,10 +300,8 @@ def test_differences_are_told_with_their_intervals(
     )
     out = tmp_path / "out"
     assert cli.main(["evaluate", "compare", *map(str, (*a, *b)), f"out={out}"]) == 0
-    assert (
-        "P(better)" in capsys.readouterr().out
-        and "Differences at the end" in (out / "comparison.html").read_text()
-    )
+    assert "P(better)" in capsys.readouterr().out
+    assert "Differences at the end" in (out / "comparison.html").read_text()
     ends = [group["end"] for group in json.loads((out / "comparison.json").read_text())["groups"]]
     assert ends[0]["by_interval"] == [None, None] and ends[1]["better"] == pytest.approx(7 / 8)
 

@@ -161,11 +161,8 @@ def test_what_failed_is_listed(
     printed = capsys.readouterr()
     assert "1 files fetched" in printed.out or "1 file fetched" in printed.out
     first, last = printed.err.splitlines()
-    assert (
-        "walk.bvh" in first
-        and "expected" in first
-        and last == "npmp: error: 1 of 2 files of free are missing"
-    )
+    assert "walk.bvh" in first and "expected" in first
+    assert last == "npmp: error: 1 of 2 files of free are missing"
 
 
 def test_offline_is_one_line(
@@ -185,8 +182,5 @@ def test_offline_is_one_line(
 def test_help_says_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["data", "fetch", "--help"]) == 0
     printed = capsys.readouterr().out
-    assert (
-        "accept_licence=false" in printed
-        and "NPMP_CACHE" in printed
-        and "npmp data fetch cmu" in printed
-    )
+    assert "accept_licence=false" in printed and "NPMP_CACHE" in printed
+    assert "npmp data fetch cmu" in printed

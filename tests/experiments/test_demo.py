@@ -55,10 +55,8 @@ def test_summary_and_report(done: Path) -> None:
     assert 0.0 < summary["retarget_rms_marker_m"] < 0.03
     assert set(summary["tracked_s"]) == {"before", "after"} and summary["tracked_s"]["after"] >= 0.0
     assert {"random_latents", "before", "after"} == set(summary["velocity_error"])
-    assert (
-        set(summary["steps_per_s"]) == {"imitate", "reuse"}
-        and min(summary["steps_per_s"].values()) > 0.0
-    )
+    assert set(summary["steps_per_s"]) == {"imitate", "reuse"}
+    assert min(summary["steps_per_s"].values()) > 0.0
     assert summary["seed"] == 0
     assert {"npmp", "torch", "mujoco"} <= set(summary["versions"])
     report = (done / "report.html").read_text()

@@ -26,9 +26,8 @@ def test_make_installs_every_extra_at_versions_that_fit() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     default = re.search(r"^EXTRAS \?= (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
     # drake has 0.3 GB for one check
-    assert default and set(default[1].split(",")) == set(project["optional-dependencies"]) - {
-        "drake"
-    }
+    assert default
+    assert set(default[1].split(",")) == set(project["optional-dependencies"]) - {"drake"}
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = [Requirement(line) for line in lines if line and not line.startswith("#")]
     pinned = {canonicalize_name(pin.name): str(pin.specifier).removeprefix("==") for pin in pins}

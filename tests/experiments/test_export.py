@@ -57,11 +57,8 @@ def test_there_and_back(
         assert back.joint_names == robot.joint_names and back.rate_hz == 50.0
         np.testing.assert_allclose(back.qpos, motion.qpos, atol=1e-6)
     about = json.loads((out / "export.json").read_text())
-    assert (
-        about["format"] == kind
-        and about["joint_names"] == list(robot.joint_names)
-        and about["robot"] == robot.name
-    )
+    assert about["format"] == kind and about["joint_names"] == list(robot.joint_names)
+    assert about["robot"] == robot.name
     assert [(clip["name"], clip["licence"], clip["split"]) for clip in about["clips"]] == [
         ("stand", "none", "train"),
         ("sway", "none", "validation"),
@@ -107,10 +104,8 @@ def test_a_robot_that_is_not_here_is_exported_without_its_bodies(
     with h5py.File(dataset, "r+") as file:
         file.attrs["robot"] = "hexapod"
     assert cli.main(["data", "export", str(dataset), f"out={tmp_path / 'a'}"]) == 2
-    assert (
-        "need the model of robot 'hexapod'" in capsys.readouterr().err
-        and not (tmp_path / "a").exists()
-    )
+    assert "need the model of robot 'hexapod'" in capsys.readouterr().err
+    assert not (tmp_path / "a").exists()
     assert (
         cli.main(["data", "export", str(dataset), "format=unitree_csv", f"out={tmp_path / 'a'}"])
         == 0

@@ -63,9 +63,8 @@ def test_equal_seeds_give_equal_bytes_and_a_module(
     assert npmp_imitate(data, other, "seed=3") == 0
     assert (other / "metrics.csv").read_bytes() != (trained / "metrics.csv").read_bytes()
     log = rows(other)
-    assert [int(r["iteration"]) for r in log] == list(range(1, len(log) + 1)) and int(
-        log[-1]["env_steps"]
-    ) == 1024
+    assert [int(r["iteration"]) for r in log] == list(range(1, len(log) + 1))
+    assert int(log[-1]["env_steps"]) == 1024
     assert {"model_loss", "imagined_task", "kl", "beta", "tracked_fraction", "tracked_s"} <= set(
         log[0]
     )
@@ -220,11 +219,8 @@ def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
     monkeypatch.setattr(guard, "PATIENCE", 0)
     assert npmp_imitate(data, out) == 2
     line = error_line(capfd)
-    assert (
-        "diverged at iteration 3 (model: model_loss is nan" in line
-        and "algo.model_lr=" in line
-        and f"resume={out}" in line
-    )
+    assert "diverged at iteration 3 (model: model_loss is nan" in line and "algo.model_lr=" in line
+    assert f"resume={out}" in line
     details = json.loads((out / "diverged.json").read_text())
     assert details["iteration"] == 3 and details["metrics"]["model_loss"] == "nan"
     monkeypatch.undo()
@@ -337,9 +333,8 @@ def test_the_motors_current_is_an_objective_and_resumes_to_the_bit(
     last = max((resumed / "checkpoints").glob("*.safetensors"))
     for path in last.parent.glob(f"{last.stem}.*"):
         path.unlink()
-    assert (
-        imitate.main([f"resume={resumed}", f"out={resumed}", "threads=1"]) == 0 and last.is_file()
-    )
+    assert imitate.main([f"resume={resumed}", f"out={resumed}", "threads=1"]) == 0
+    assert last.is_file()
     assert_equal_runs(whole, resumed)
     refused = {
         "the drives of actuator=pd are ideal": weighed,
@@ -366,9 +361,8 @@ def test_a_module_is_distilled_and_the_run_goes_on_with_its_teacher_only(
     )
     assert npmp_imitate(data, out, *asked) == 0
     log = rows(out)
-    assert {"clone_error", "kl", "tracked_fraction"} <= set(log[0]) and float(
-        log[-1]["clone_error"]
-    ) > 0.0
+    assert {"clone_error", "kl", "tracked_fraction"} <= set(log[0])
+    assert float(log[-1]["clone_error"]) > 0.0
     assert SkillModule.load(out / "module").contract.training["algorithm"] == "distill"
     assert imitate.main([f"resume={out}", "steps=1024", "threads=1"]) == 0
     other = SkillModule.load(teacher)

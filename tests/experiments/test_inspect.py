@@ -91,10 +91,8 @@ def test_a_sound_dataset_has_no_problems(
 ) -> None:
     code, found, lines = inspected(data, tmp_path, capsys)
     assert code == 0 and "problems" not in found
-    assert found["kind"] == "reference motions" and [clip["frames"] for clip in found["clips"]] == [
-        100,
-        150,
-    ]
+    assert found["kind"] == "reference motions"
+    assert [clip["frames"] for clip in found["clips"]] == [100, 150]
     assert not any(line.startswith("problems") for line in lines)
 
 

@@ -115,11 +115,8 @@ def test_robots_motions(
     write_unitree_csv(tmp_path / "b.csv", motion, robot.joint_names, robot=robot.name)
     for name, kind in (("a.npz", "mjlab"), ("b.csv", "unitree_csv")):
         found, _ = inspected(tmp_path / name, tmp_path, capsys)
-        assert (
-            found["kind"] == f"robot's motion ({kind})"
-            and found["frames"] == 20
-            and found["rate_hz"] == 50
-        )
+        assert found["kind"] == f"robot's motion ({kind})" and found["frames"] == 20
+        assert found["rate_hz"] == 50
         assert robot.name in found["robots here with these joints"] and found["root tilt_deg"] == 0
         assert [row["joint"] for row in found["joint angles"]] == list(robot.joint_names)
         home = float(np.degrees(robot.home_joints[1]))
@@ -138,10 +135,8 @@ def test_a_motion_without_names_is_described(
     rows = np.concatenate([qpos[:, :3], qpos[:, [4, 5, 6, 3]], qpos[:, 7:]], axis=1)
     np.savetxt(tmp_path / "a.csv", rows, delimiter=",")
     found, _ = inspected(tmp_path / "a.csv", tmp_path, capsys)
-    assert (
-        found["kind"] == "robot's motion (unitree_csv)"
-        and "12, not named in the file" in found["joints"]
-    )
+    assert found["kind"] == "robot's motion (unitree_csv)"
+    assert "12, not named in the file" in found["joints"]
     assert "robots here with these joints" not in found
 
 
@@ -164,10 +159,8 @@ def test_what_could_be_two_things(tmp_path: Path, capsys: pytest.CaptureFixture[
     row = [0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 1.0, *[0.1] * 8]  # 8 joints, or 5 keypoints
     np.savetxt(tmp_path / "a.csv", [row] * 30, delimiter=",")
     said = refused(tmp_path / "a.csv", capsys)
-    assert (
-        "could be keypoints, or a robot's motion" in said
-        and "kind=recording or kind=unitree_csv" in said
-    )
+    assert "could be keypoints, or a robot's motion" in said
+    assert "kind=recording or kind=unitree_csv" in said
     found, _ = inspected(tmp_path / "a.csv", tmp_path, capsys, "kind=recording")
     assert found["keypoints"].startswith("5, not named") and "source_rate_hz=" in found["rate_hz"]
     found, _ = inspected(tmp_path / "a.csv", tmp_path, capsys, "kind=unitree_csv")

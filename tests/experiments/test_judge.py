@@ -125,9 +125,8 @@ def test_a_walking_policy_follows_a_path(policy: Path, tmp_path: Path) -> None:
         "task.speed_mps=0.4",
     )
     assert found["path_length_m"] == pytest.approx(1.0 + 2.0**0.5) and found["finished"] == 0.0
-    assert isinstance(found["path_error_mean_m"], float) and isinstance(
-        found["path_error_max_m"], float
-    )
+    assert isinstance(found["path_error_mean_m"], float)
+    assert isinstance(found["path_error_max_m"], float)
     assert found["settings"]["command_range"] == [[0.0, 0.8], [-0.2, 0.2], [-0.5, 0.5]]  # type: ignore[index]
     assert "From above" in (tmp_path / "path" / "report.html").read_text()
 

@@ -254,11 +254,8 @@ def test_a_full_disk_is_one_line_and_leaves_the_last_checkpoint(
     )
     assert done.code == 2, done.err
     last = done.err.splitlines()[-1]
-    assert (
-        last.startswith("npmp: error: ")
-        and "checkpoint_0000000004" in last
-        and "File too large" in last
-    )
+    assert last.startswith("npmp: error: ") and "checkpoint_0000000004" in last
+    assert "File too large" in last
     assert checkpoint.load_latest(out / "checkpoints")[0] == 2
     assert imitate.main([f"resume={out}"]) == 0
     assert (out / "metrics.csv").read_bytes() == (trained / "metrics.csv").read_bytes()

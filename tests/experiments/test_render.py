@@ -65,9 +65,8 @@ def test_a_path_and_a_ball() -> None:
     found = shot("policy=anymal_b_dribble", "seconds=0.4")
     assert found.clip.ball is not None and found.clip.target is not None
     assert found.clip.ball.shape == (20, 3) and found.clip.target.shape == (20, 2)
-    assert (
-        0.105 <= found.clip.ball_m <= 0.129 and (found.clip.ball[:, 2] == found.clip.ball_m).all()
-    )
+    assert 0.105 <= found.clip.ball_m <= 0.129
+    assert (found.clip.ball[:, 2] == found.clip.ball_m).all()
 
 
 def test_rough_ground_is_under_the_feet() -> None:

@@ -36,16 +36,12 @@ def test_wander_needs_a_module_alone(tmp_path: Path, capsys: pytest.CaptureFixtu
         == 0
     )
     figures = json.loads((tmp_path / "wander.json").read_text())
-    assert figures["starts"] == "home pose" and list(figures["latents"]) == [
-        "prior",
-        "white",
-        "white_actions",
-    ]
+    assert figures["starts"] == "home pose"
+    assert list(figures["latents"]) == ["prior", "white", "white_actions"]
     ratio = figures["latents"]["white"]["prior_up_ratio"]
     assert ratio["low"] <= ratio["ratio"] <= ratio["high"]
-    assert (
-        "</html>" in (tmp_path / "report.html").read_text() and (tmp_path / "rollouts.h5").is_file()
-    )
+    assert "</html>" in (tmp_path / "report.html").read_text()
+    assert (tmp_path / "rollouts.h5").is_file()
     assert "prior / this" in capsys.readouterr().out
 
 

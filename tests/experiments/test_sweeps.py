@@ -165,9 +165,8 @@ def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert "seed=2: finished" in capsys.readouterr().err
     found = json.loads((out.parent / "sweep.json").read_text())
     assert [job["overrides"] for job in found["jobs"]] == [["seed=1"], ["seed=2"]]
-    assert states(out.parent) == ["finished"] * 2 and all(
-        job["seconds"] > 0 for job in found["jobs"]
-    )
+    assert states(out.parent) == ["finished"] * 2
+    assert all(job["seconds"] > 0 for job in found["jobs"])
     assert all((out.parent / f"seed={i}" / "m.h5").is_file() for i in (1, 2))
     assert cli.main([*CLIPS, f"out={out}"]) == 2
     assert "holds a sweep already; npmp sweeps resume" in capsys.readouterr().err
@@ -175,10 +174,8 @@ def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFix
     assert cli.main(["sweeps", "resume", str(out.parent)]) == 0  # nothing to do: it was finished
     assert not (out.parent / "seed=2" / "m.h5").exists()
     capsys.readouterr()
-    assert (
-        cli.main(["sweeps", "show", str(out.parent)]) == 0
-        and "2 finished" in capsys.readouterr().out
-    )
+    assert cli.main(["sweeps", "show", str(out.parent)]) == 0
+    assert "2 finished" in capsys.readouterr().out
     moved = out.parent.rename(tmp_path / "elsewhere")  # it goes on where it is
     sweep = Sweep.load(moved)
     sweep.jobs[1].state = "stopped"
@@ -306,10 +303,8 @@ def test_the_dead_are_tried_again_and_the_wrong_are_not(
     assert states(sweep.folder) == ["finished", "failed", "failed", "finished"]
     assert [job.attempts for job in sweep.jobs] == [3, 1, 3, 1] and workers.most == 2
     assert "died 3 times (exit code -9)" in sweep.failures()[1]
-    assert (
-        drive(Sweep.load(sweep.folder), scripted(j1=[GOOD], j2=[GOOD])) == 0
-        and states(sweep.folder) == ["finished"] * 4
-    )
+    assert drive(Sweep.load(sweep.folder), scripted(j1=[GOOD], j2=[GOOD])) == 0
+    assert states(sweep.folder) == ["finished"] * 4
 
 
 def test_a_signal_stops_all_and_the_rest_waits(
@@ -324,10 +319,8 @@ def test_a_signal_stops_all_and_the_rest_waits(
     workers.script[2] = [lambda: None]
     assert drive(sweep, workers) == 143
     assert set(workers.stopped) >= {1} and states(sweep.folder)[0] == "finished"
-    assert (
-        set(states(sweep.folder)[1:]) <= {"stopped", "finished"}
-        and states(sweep.folder)[1] == "stopped"
-    )
+    assert set(states(sweep.folder)[1:]) <= {"stopped", "finished"}
+    assert states(sweep.folder)[1] == "stopped"
 
 
 def test_a_full_disk_does_not_end_the_sweep(
@@ -409,9 +402,8 @@ def test_a_folder_that_holds_something_is_not_gone_on_with(
     (tmp_path / "s" / "seed=1" / "config.yaml").write_text("verb: retarget\n")
     assert cli.main(["retarget", "-m", "seed=0,1", f"out={tmp_path / 's' / 'm.h5'}"]) == 2
     assert "seed=1 holds something already" in capsys.readouterr().err
-    assert (
-        not (tmp_path / "s" / "sweep.json").exists() and not (tmp_path / "s" / "jobs.json").exists()
-    )
+    assert not (tmp_path / "s" / "sweep.json").exists()
+    assert not (tmp_path / "s" / "jobs.json").exists()
 
 
 @pytest.mark.slow
@@ -422,12 +414,10 @@ def test_two_do_not_work_on_one_sweep(tmp_path: Path, capsys: pytest.CaptureFixt
     with sweep.locked():
         assert cli.main(["sweeps", "resume", str(sweep.folder)]) == 2
         assert "another npmp works on the sweep" in capsys.readouterr().err
-        assert cli.main(["sweeps", "show", str(sweep.folder)]) == 0 and states(sweep.folder) == [
-            "running"
-        ]
-    assert cli.main(["sweeps", "show", str(sweep.folder)]) == 0 and states(sweep.folder) == [
-        "stopped"
-    ]
+        assert cli.main(["sweeps", "show", str(sweep.folder)]) == 0
+        assert states(sweep.folder) == ["running"]
+    assert cli.main(["sweeps", "show", str(sweep.folder)]) == 0
+    assert states(sweep.folder) == ["stopped"]
 
 
 def test_a_job_ends_with_whoever_began_it(tmp_path: Path) -> None:
@@ -453,10 +443,8 @@ def test_progress(tmp_path: Path) -> None:
     assert SweepProgress.of(path, "reward", 100) == SweepProgress(steps=100.0)
     path.write_text("iteration,env_steps,reward\n1,20,0.5\n2,40,\n3,60,nan\n")
     assert SweepProgress.of(path, "reward", 100) == SweepProgress(60.0, 100.0, 0.5)
-    assert (
-        SweepProgress.of(path, "reward", 100).share == 0.6
-        and SweepProgress.of(path, None, None).share is None
-    )
+    assert SweepProgress.of(path, "reward", 100).share == 0.6
+    assert SweepProgress.of(path, None, None).share is None
 
 
 def test_what_a_log_ends_on(tmp_path: Path) -> None:

@@ -48,13 +48,8 @@ def test_the_shipped_catalog_is_sound() -> None:
     known = catalog.entries()
     assert {"dog", "cmu", "cmu-h5", "dog-keypoints", "deepmimic", "deepmimic-dog"} == set(known)
     for found in known.values():
-        assert (
-            found.what
-            and found.licence
-            and found.licence_url.startswith("http")
-            and found.credit
-            and found.files
-        )
+        assert found.what and found.licence and found.licence_url.startswith("http")
+        assert found.credit and found.files
         assert len({source.path for source in found.files}) == len(found.files)
         for source in found.files:
             assert not Path(source.path).is_absolute() and ".." not in Path(source.path).parts
@@ -131,10 +126,8 @@ def test_placing_replaces_only_its_own_files(site: tuple[Path, str], tmp_path: P
     (mine / "a.bvh").write_text("old")
     (mine / "other.bvh").write_text("mine")
     catalog.place(which, report, mine)
-    assert (
-        sorted(p.name for p in mine.iterdir()) == ["a.bvh", "other.bvh"]
-        and (mine / "a.bvh").read_bytes() == b"one"
-    )
+    assert sorted(p.name for p in mine.iterdir()) == ["a.bvh", "other.bvh"]
+    assert (mine / "a.bvh").read_bytes() == b"one"
 
 
 def test_offline_says_what_is_there(site: tuple[Path, str], tmp_path: Path) -> None:

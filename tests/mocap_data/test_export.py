@@ -62,19 +62,15 @@ def test_mjlab_has_exactly_its_keys(robot: Robot, tmp_path: Path) -> None:
         }
         assert archive["fps"].shape == (1,) and archive["fps"][0] == RATE
         bodies, joints = len(robot.body_names), len(robot.joint_names)
-        assert archive["body_quat_w"].shape == (80, bodies, 4) and archive["joint_pos"].shape == (
-            80,
-            joints,
-        )
+        assert archive["body_quat_w"].shape == (80, bodies, 4)
+        assert archive["joint_pos"].shape == (80, joints)
         assert all(
             archive[key].dtype == np.float32
             for key in archive.files
             if key != "fps" and not key.endswith("names")
         )
-        assert (
-            archive["joint_names"].dtype.kind == "U"
-            and tuple(archive["body_names"].tolist()) == robot.body_names
-        )
+        assert archive["joint_names"].dtype.kind == "U"
+        assert tuple(archive["body_names"].tolist()) == robot.body_names
 
 
 def test_mjlab_there_and_back(robot: Robot, tmp_path: Path) -> None:
@@ -83,9 +79,8 @@ def test_mjlab_there_and_back(robot: Robot, tmp_path: Path) -> None:
         tmp_path / "walk.npz", motion, robot.joint_names, robot.body_names, bodies_of(robot, motion)
     )
     back = read_robot_motion(tmp_path / "walk.npz")
-    assert (
-        kind_of(tmp_path / "walk.npz") == "mjlab" and back.name == "walk" and back.rate_hz == RATE
-    )
+    assert kind_of(tmp_path / "walk.npz") == "mjlab" and back.name == "walk"
+    assert back.rate_hz == RATE
     assert back.joint_names == robot.joint_names and back.body_names == robot.body_names
     assert back.body_pos is not None
     np.testing.assert_allclose(back.qpos, motion.qpos, atol=1e-6)
@@ -123,9 +118,8 @@ def test_csv_there_and_back(robot: Robot, tmp_path: Path) -> None:
     # no header, w last
     np.testing.assert_allclose(first[:7], [*motion.qpos[1, :3], x, y, z, w], rtol=1e-8, atol=1e-12)
     beside = json.loads((tmp_path / "walk.json").read_text())
-    assert (
-        beside["columns"][6:8] == ["root_qw", robot.joint_names[0]] and beside["licence"] == "none"
-    )
+    assert beside["columns"][6:8] == ["root_qw", robot.joint_names[0]]
+    assert beside["licence"] == "none"
     back = read_robot_motion(tmp_path / "walk.csv")
     assert kind_of(tmp_path / "walk.csv") == "unitree_csv"
     assert (back.joint_names, back.rate_hz, back.robot, back.source) == (

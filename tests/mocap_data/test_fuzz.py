@@ -315,9 +315,8 @@ def test_datasets_whose_values_nobody_has_give_motions_or_one_line(
             (tmp_path / "d.h5").write_bytes(file.id.get_file_image())
         try:
             for motion in read_motions(tmp_path / "d.h5").motions:
-                assert np.isfinite(motion.qvel.astype(np.float32)).all() and np.isfinite(
-                    motion.duration_s
-                )
+                assert np.isfinite(motion.qvel.astype(np.float32)).all()
+                assert np.isfinite(motion.duration_s)
         except InputError as error:
             assert len(str(error).splitlines()) == 1
 

@@ -259,11 +259,8 @@ def test_every_field_round_trips(tmp_path: Path) -> None:
     )
     found = read_motions(tmp_path / "m.h5")
     rich, plain = found["walk_c01_lr"], found["plain"]
-    assert (
-        rich.contacts is not None
-        and rich.contacts.dtype == np.bool_
-        and not rich.contacts.flags.writeable
-    )
+    assert rich.contacts is not None and rich.contacts.dtype == np.bool_
+    assert not rich.contacts.flags.writeable
     np.testing.assert_array_equal(rich.contacts, wrote.contacts)
     # by name, as HDF5 keeps them
     assert list(rich.frame_quality) == ["marker_max_m", "marker_rms_m"]

@@ -283,11 +283,8 @@ def test_meshes_are_drawn_as_their_hulls() -> None:
     )
     (shape,) = visuals.shapes(model)
     corners, faces = np.array(shape["v"]), np.array(shape["f"])
-    assert (
-        shape["t"] == "mesh"
-        and 40 < len(corners) <= visuals.FACES // 2
-        and faces.max() < len(corners)
-    )
+    assert shape["t"] == "mesh" and 40 < len(corners) <= visuals.FACES // 2
+    assert faces.max() < len(corners)
     np.testing.assert_allclose(np.linalg.norm(corners, axis=1), 0.1, atol=2e-3)
     assert len(faces) == 2 * len(corners) - 4  # Euler: a closed surface of triangles
     np.testing.assert_allclose(shape["p"], [1.0, 0.0, 0.0], atol=2e-3)

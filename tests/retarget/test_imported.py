@@ -66,11 +66,8 @@ def test_export_and_import_give_the_same_motion(
         # velocities are differences of the written poses: what float32 leaves of 1 rad, 1e-7, times
         # 50 Hz
         np.testing.assert_allclose(back.qvel, motion.qvel, atol=2e-5)
-        assert (
-            back.contacts is not None
-            and back.contacts.shape == (100, 4)
-            and back.rate_hz == motion.rate_hz
-        )
+        assert back.contacts is not None and back.contacts.shape == (100, 4)
+        assert back.rate_hz == motion.rate_hz
         assert back.contacts[:45].all()
         lifted = robot.foot_bodies.index(
             next(body for body in robot.foot_bodies if body.startswith("LF"))

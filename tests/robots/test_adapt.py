@@ -49,13 +49,8 @@ def test_shape_of_the_packages_own(tmp_path: Path) -> None:
     robot = robots.load(write(tmp_path))
     model = robot.model()
     joints = tuple(f"{leg}_{part}_joint" for leg in LEGS for part in ("hip", "thigh", "calf"))
-    assert robot.joint_names == joints and robot.body_names[:5] == (
-        "trunk",
-        "FR_hip",
-        "FR_thigh",
-        "FR_calf",
-        "FR_foot",
-    )
+    assert robot.joint_names == joints
+    assert robot.body_names[:5] == ("trunk", "FR_hip", "FR_thigh", "FR_calf", "FR_foot")
     assert model.joint(0).name == "root" and model.jnt_type[0] == mujoco.mjtJoint.mjJNT_FREE
     assert tuple(model.actuator(i).name for i in range(model.nu)) == joints
     assert (model.nkey, model.nsensor, model.ncam, model.nlight, model.nmesh) == (0, 0, 0, 0, 0)
@@ -85,12 +80,8 @@ def test_feet_become_bodies_at_their_spheres(tmp_path: Path) -> None:
         assert model.body(foot.bodyid[0]).name == "FL_foot"
         np.testing.assert_allclose(data.geom("FL").xpos, [0.18, 0.13, -0.4], atol=1e-12)
         # hard contacts with the model's own sliding friction
-        assert (
-            foot.condim[0] == 3
-            and foot.priority[0] == 1
-            and foot.friction[0] == 0.8
-            and foot.solimp[0] == 0.9
-        )
+        assert foot.condim[0] == 3 and foot.priority[0] == 1 and foot.friction[0] == 0.8
+        assert foot.solimp[0] == 0.9
         # thigh 0.2 m back by 0.8 rad, calf 0.2 m forth by 0.8 rad, the sole 0.02 m lower
         assert robot.home_qpos[2] == pytest.approx(0.4 * np.cos(0.8) + 0.02)
 

@@ -41,10 +41,8 @@ def test_a_dog_with_motors_and_a_keyframe(tmp_path: Path) -> None:
     assert found.name == text["name"] == "dog_1"
     assert all(check.passed for check in found.checks), found.checks
     assert text["imu_site"] == "imu" and text["control_rate_hz"] == 50
-    assert (
-        text["feet"]["bodies"] == ["FL_foot", "FR_foot", "RL_foot", "RR_foot"]
-        and text["feet"]["radius"] == 0.02
-    )
+    assert text["feet"]["bodies"] == ["FL_foot", "FR_foot", "RL_foot", "RR_foot"]
+    assert text["feet"]["radius"] == 0.02
     assert text["feet"]["at"]["RR_foot"] == {"body": "RR_calf", "position": [0, 0, -0.2]}
     assert set(text["markers"]) == set(QUADRUPED_MARKERS)
     # where the axes of hip (along X at y = 0.05) and thigh (along Y at x = 0.18) meet
@@ -74,10 +72,8 @@ def test_the_text_is_the_robot(tmp_path: Path) -> None:
     found = proposal(tmp_path, dog(turned=True))
     (tmp_path / "robot.yaml").write_text(found.text)
     loaded = robots.load(tmp_path)
-    assert (
-        loaded.model_sha256 == found.robot.model_sha256
-        and loaded.joint_names == found.robot.joint_names
-    )
+    assert loaded.model_sha256 == found.robot.model_sha256
+    assert loaded.joint_names == found.robot.joint_names
     for field in (
         "home_qpos",
         "kp",
@@ -124,19 +120,16 @@ def test_a_person_in_degrees(tmp_path: Path) -> None:
     # between the shoulders, but on the root, below the waist, whose pose is fitted to three markers
     # at least
     assert text["markers"]["chest"] == {"body": "pelvis", "position": [0, 0, 0.35]}
-    assert (
-        text["markers"]["R_elbow"]["body"] == "right_forearm"
-        and text["markers"]["R_shoulder"]["body"] == "torso"
-    )
+    assert text["markers"]["R_elbow"]["body"] == "right_forearm"
+    assert text["markers"]["R_shoulder"]["body"] == "torso"
     # box of 0.2 x 0.08 m, 0.015 half high, at (0.03, 0, -0.06): corners 5 mm inside, centres 5 mm
     # above its underside
     assert text["feet"]["bodies"] == ["left_foot", "right_foot"] and text["feet"]["radius"] == 0.005
     expected = {(x, y, -0.07) for x in (-0.065, 0.125) for y in (-0.035, 0.035)}
     assert {tuple(point) for point in text["feet"]["points"]["left_foot"]} == expected
     assert text["feet"]["offset"] == [0.03, 0, -0.07]
-    assert text["joints"]["left_knee"]["lower"] == 0 and text["joints"]["left_knee"][
-        "upper"
-    ] == pytest.approx(2.268928)
+    assert text["joints"]["left_knee"]["lower"] == 0
+    assert text["joints"]["left_knee"]["upper"] == pytest.approx(2.268928)
     assert text["symmetries"]["left_right"]["swap"] == [["left_", "right_"]]
     knees = text["joints"]["left_knee"]["home"], text["joints"]["right_knee"]["home"]
     assert knees[0] == knees[1] > 0.2
@@ -237,9 +230,8 @@ def test_light_limbs_get_gains_of_their_own(tmp_path: Path) -> None:
     assert figures["left_elbow"][0] < 0.1 * figures["left_knee"][0]
     model = robot.model(visuals=False)
     rotors = dict(zip(robot.joint_names, model.dof_armature[6:], strict=True))
-    assert rotors["left_knee"] == 0 and rotors["left_ankle_roll"] == pytest.approx(
-        robot.torque_limit[-1] / 7500, rel=0.1
-    )
+    assert rotors["left_knee"] == 0
+    assert rotors["left_ankle_roll"] == pytest.approx(robot.torque_limit[-1] / 7500, rel=0.1)
     # the elbow: 5 Hz and critically damped about its inertia at home
     data = mujoco.MjData(model)
     data.qpos[:] = robot.home_qpos
@@ -248,9 +240,8 @@ def test_light_limbs_get_gains_of_their_own(tmp_path: Path) -> None:
     mujoco.mj_fullM(model, data, full)
     elbow = robot.joint_names.index("left_elbow")
     kp, kd, inertia = robot.kp[elbow], robot.kd[elbow], full[6 + elbow, 6 + elbow]
-    assert np.sqrt(kp / inertia) >= 0.95 * 2 * np.pi * 5 and kd == pytest.approx(
-        2 * np.sqrt(kp * inertia), rel=0.06
-    )
+    assert np.sqrt(kp / inertia) >= 0.95 * 2 * np.pi * 5
+    assert kd == pytest.approx(2 * np.sqrt(kp * inertia), rel=0.06)
 
 
 def test_missing_meshes_that_collide(tmp_path: Path) -> None:

@@ -104,11 +104,8 @@ def test_own_robot_by_folder_or_file(tmp_path: Path) -> None:
     plank = robots.load(tmp_path)
     assert robots.load(str(tmp_path / "robot.yaml")).model_sha256 == plank.model_sha256
     assert plank.name == "plank" and plank.source == ""
-    assert plank.joint_names == ("l_hip", "r_hip") and plank.body_names == (
-        "plank",
-        "l_leg",
-        "r_leg",
-    )
+    assert plank.joint_names == ("l_hip", "r_hip")
+    assert plank.body_names == ("plank", "l_leg", "r_leg")
     np.testing.assert_array_equal(plank.kp, [10, 20])
     np.testing.assert_array_equal(plank.kd, [1, 2])
     np.testing.assert_array_equal(plank.torque_limit, [5, 6])

@@ -108,16 +108,12 @@ def test_draws_fill_their_ranges(robot: Robot) -> None:
     physics.draw(torch.arange(400), generator())
     friction = sim.batch.expand("geom_friction")[:, physics._foot_geoms, 0]
     assert np.ptp(friction, axis=1).max() == 0  # one ground for all feet
-    assert (
-        0.4 <= friction.min() < 0.42
-        and 0.98 < friction.max() <= 1.0
-        and friction.mean() == pytest.approx(0.7, abs=0.03)
-    )
+    assert 0.4 <= friction.min() < 0.42 and 0.98 < friction.max() <= 1.0
+    assert friction.mean() == pytest.approx(0.7, abs=0.03)
     mass = sim.batch.expand("body_mass").sum(1) / sim.model.body_mass.sum()
     assert 0.63 < mass.min() < 0.75 and 1.25 < mass.max() < 1.43
-    assert physics.joint_offset.abs().max() <= 0.05 and physics.joint_offset.std() == pytest.approx(
-        0.05 / 3**0.5, rel=0.1
-    )
+    assert physics.joint_offset.abs().max() <= 0.05
+    assert physics.joint_offset.std() == pytest.approx(0.05 / 3**0.5, rel=0.1)
 
 
 def test_a_drawn_robot_moves_as_a_model_compiled_so(robot: Robot) -> None:
@@ -184,9 +180,8 @@ def test_the_ground_carries_the_payload(op3: Robot) -> None:
         mujoco.mj_forward(model, data)
         up.append(float(data.qfrc_constraint[2]))
     weight = 9.81 * float(sim.model.body_mass.sum())
-    assert up[0] == pytest.approx(weight, rel=1e-3) and up[1] - up[0] == pytest.approx(
-        9.81 * 0.5, rel=1e-2
-    )
+    assert up[0] == pytest.approx(weight, rel=1e-3)
+    assert up[1] - up[0] == pytest.approx(9.81 * 0.5, rel=1e-2)
 
 
 def test_payloads_fill_their_range_whatever_else_varies(op3: Robot) -> None:
@@ -197,11 +192,8 @@ def test_payloads_fill_their_range_whatever_else_varies(op3: Robot) -> None:
         sim = simulations(op3, 400)
         PhysicsRandomizer(sim, op3, config).draw(torch.arange(400), generator())
         added = sim.batch.expand("body_mass").sum(1) - sim.model.body_mass.sum()
-        assert (
-            -1e-9 < added.min() < 0.01
-            and 0.49 < added.max() < 0.5 + 1e-9
-            and added.mean() == pytest.approx(0.25, abs=0.02)
-        )
+        assert -1e-9 < added.min() < 0.01 and 0.49 < added.max() < 0.5 + 1e-9
+        assert added.mean() == pytest.approx(0.25, abs=0.02)
     fixed = PhysicsRandomizer(sim, op3, PhysicsConfig(payload=(0.2, 0.2)))
     fixed.draw(torch.arange(400), generator())
     assert np.ptp(sim.batch.expand("body_mass").sum(1)) == 0
@@ -324,9 +316,8 @@ def test_pushes_have_the_configured_times_and_forces(robot: Robot) -> None:
     mean_push = pushing.sum() / begins.sum() * 0.02
     mean_gap = (~pushing).sum() / begins.sum() * 0.02
     # times are rounded up to whole control steps of 0.02 s: half a step more than drawn on average
-    assert mean_push.item() == pytest.approx(0.11, abs=0.012) and mean_gap.item() == pytest.approx(
-        1.01, abs=0.05
-    )
+    assert mean_push.item() == pytest.approx(0.11, abs=0.012)
+    assert mean_gap.item() == pytest.approx(1.01, abs=0.05)
     at_begin = force[1:][begins]
     assert at_begin.max() <= 50.0 and at_begin.mean().item() == pytest.approx(25.0, abs=1.0)
     applied = torch.from_numpy(sim.batch.bind("xfrc_applied"))
@@ -376,9 +367,8 @@ def test_what_was_identified_is_what_is_nominal(robot: Robot) -> None:
     assert physics.joint_offset[0].tolist() == pytest.approx([0.02] + 11 * [0.0])
     physics.set(torch.tensor([1]), torch.full((1, physics.size), -1.0))
     drawn = sim.batch.get_model(1)
-    assert drawn.dof_armature[6] == pytest.approx(0.025) and drawn.actuator_gainprm[
-        :2, 0
-    ] == pytest.approx([81, 90])
+    assert drawn.dof_armature[6] == pytest.approx(0.025)
+    assert drawn.actuator_gainprm[:2, 0] == pytest.approx([81, 90])
     assert drawn.dof_M0[6] == pytest.approx(scene.dof_M0[6] + 0.025)
     assert physics.joint_offset[1].tolist() == pytest.approx([0.01] + 11 * [-0.01])
     assert with_nominal(scene, PhysicsConfig()) is scene

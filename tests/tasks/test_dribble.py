@@ -64,11 +64,8 @@ def test_a_ball_rolls_to_a_stop(robot: robots.Robot) -> None:
     assert env.task.ball_velocity[0, 0].item() == pytest.approx(1.5 - 1.925 * 0.5, abs=0.05)
     still(env, 25)
     x, y, z = env.task.ball[0].tolist()
-    assert (
-        x == pytest.approx(1.5**2 / (2 * 1.925), rel=0.07)
-        and y == 3.0
-        and z == pytest.approx(RADIUS, abs=1e-4)
-    )
+    assert x == pytest.approx(1.5**2 / (2 * 1.925), rel=0.07) and y == 3.0
+    assert z == pytest.approx(RADIUS, abs=1e-4)
     assert env.task.ball_velocity.abs().max() < 1e-5
     still(env, 10)
     assert env.task.ball[0, 0].item() == pytest.approx(x, abs=1e-5)  # and there it stays
@@ -100,10 +97,8 @@ def test_balls_differ_as_they_were_drawn(robot: robots.Robot) -> None:
         (task.ball_mass, (0.36, 0.54)),
         (task.ball_drag, (0.1, 0.8)),
     ):
-        assert (
-            low <= values.min() < low + 0.2 * (high - low)
-            and high - 0.2 * (high - low) < values.max() <= high
-        )
+        assert low <= values.min() < low + 0.2 * (high - low)
+        assert high - 0.2 * (high - low) < values.max() <= high
     fields = env.sim.expand(["body_mass", "body_inertia"])
     ball = model.body("ball").id
     torch.testing.assert_close(fields["body_mass"][:, ball].float(), task.ball_mass)
@@ -172,9 +167,8 @@ def test_episodes_begin_with_the_ball_at_a_fore_foot_or_around(robot: robots.Rob
     near = dribble_env(robot, 64, at_feet=1.0).task.observe()
     # foot at 0.46 m, ball's and foot's radius, the gap
     assert bool(((near[:, 0] > 0.6) & (near[:, 0] < 0.95)).all())
-    assert (
-        bool(((near[:, 1].abs() - 0.246).abs() < 1e-3).all()) and 10 < (near[:, 1] > 0).sum() < 54
-    )
+    assert bool(((near[:, 1].abs() - 0.246).abs() < 1e-3).all())
+    assert 10 < (near[:, 1] > 0).sum() < 54
     around = torch.linalg.vector_norm(
         dribble_env(robot, 64, at_feet=0.0).task.observe()[:, :2], dim=-1
     )
@@ -269,9 +263,8 @@ def test_the_figures_of_a_trial_by_hand(robot: robots.Robot) -> None:
     # the lower of as many at 0.3 and 0.6
     assert figures["ball_target_before_jump_median_m"] == pytest.approx(0.3)
     assert figures["survived"] == 0.5 and figures["ball_speed_mps"] == pytest.approx(0.25)
-    assert figures["falls_per_minute"] == pytest.approx(3.0) and figures[
-        "lost_per_minute"
-    ] == pytest.approx(3.0)
+    assert figures["falls_per_minute"] == pytest.approx(3.0)
+    assert figures["lost_per_minute"] == pytest.approx(3.0)
 
 
 # --- through a model ---

@@ -166,9 +166,8 @@ def test_robots_are_asked_to_follow_and_the_point_waits(robot: robots.Robot) -> 
     other = path_env(robot, speed_mps=1.0)
     other.load_state_dict(state)
     a, b = (e.step(torch.zeros(3, env.num_actions)) for e in (env, other))
-    assert torch.equal(a.seen["lag"], b.seen["lag"]) and torch.equal(
-        env.task.commands.current, other.task.commands.current
-    )
+    assert torch.equal(a.seen["lag"], b.seen["lag"])
+    assert torch.equal(env.task.commands.current, other.task.commands.current)
 
 
 def test_the_end_of_the_path_is_the_end_of_the_episode(robot: robots.Robot) -> None:

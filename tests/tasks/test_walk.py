@@ -180,11 +180,8 @@ def two_gaits(robot: robots.Robot) -> MotionSet:
 def test_recorded_commands_are_those_of_the_motions_together(robot: robots.Robot) -> None:
     recorded = RecordedVelocities.of(two_gaits(robot))
     # 99 velocities of each clip, 25 at a time: 75 means
-    assert recorded.velocity.shape == (150, 3) and recorded.weight[[0, 74, 149]].tolist() == [
-        3.0,
-        225.0,
-        300.0,
-    ]
+    assert recorded.velocity.shape == (150, 3)
+    assert recorded.weight[[0, 74, 149]].tolist() == [3.0, 225.0, 300.0]
     slower = ((0.0, 0.5), (-0.2, 0.2), (-1.0, 1.0))
     config = WalkConfig(
         command_range=slower, command_jitter=(0.0, 0.0, 0.0), command_nonzero=(0.9, 0.0, 0.0)
@@ -231,11 +228,8 @@ def test_every_command_of_the_task_is_a_recorded_one(robot: robots.Robot) -> Non
 
     begun = env.task.commands.current.clone()
     env.step(torch.zeros(8, 12))
-    assert (
-        recorded(begun)
-        and recorded(env.task.commands.current)
-        and not torch.equal(begun, env.task.commands.current)
-    )
+    assert recorded(begun) and recorded(env.task.commands.current)
+    assert not torch.equal(begun, env.task.commands.current)
     assert recorded(env.task.new_goals(torch.full((64, 3), 7.0), env.generator))
     env.schedule(5, torch.Generator().manual_seed(1))
     fixed = env.task.commands.fixed
@@ -386,9 +380,8 @@ def test_what_robots_achieve_is_their_velocity_and_the_command_is_all_they_see(
     env.step(torch.zeros(4, env.num_actions))
     task, generator = env.task, torch.Generator().manual_seed(9)
     assert torch.equal(task.achieved(env.state), heading_velocity(env.state))
-    assert torch.equal(task.observe(), task.goal()) and torch.equal(
-        task.goal(), task.commands.current
-    )
+    assert torch.equal(task.observe(), task.goal())
+    assert torch.equal(task.goal(), task.commands.current)
     drawn = task.new_goals(task.goal(), generator)
     low, high = torch.tensor(task.config.range).T
     assert bool(((drawn >= low) & (drawn <= high)).all()) and not drawn.equal(task.goal())

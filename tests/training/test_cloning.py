@@ -60,9 +60,8 @@ def test_a_step_is_labelled_with_the_mean_of_what_followed(robot: Robot) -> None
     speed = torch.arange(8.0).unsqueeze(-1)  # of one robot
     goal, sound = labelled(demonstration(speed), Walk(robot), 3)
     # steps 0, 1, 2 move at 0, 1, 2 m/s: 1 in the mean; the last window begins at step 5
-    assert goal[:, 0, 0].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0] and not bool(
-        goal[..., 1:].any()
-    )
+    assert goal[:, 0, 0].tolist() == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    assert not bool(goal[..., 1:].any())
     assert bool(sound.all())
 
 

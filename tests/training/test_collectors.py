@@ -127,12 +127,8 @@ def test_inline_collectors_take_turns_on_the_newest_weights() -> None:
     assert [entry["by"] for entry in trainer.learned] == [[1014.0], [2023.0], [3032.0], [1014.0]]
     assert [entry["on"] for entry in trainer.learned] == [[0.0], [1.0], [2.0], [3.0]]
     assert trainer.env_steps == 32 and all(entry["staleness"] == 0.0 for entry in figures)
-    assert [entry["reward"] for entry in figures] == [
-        0.0,
-        0.1,
-        0.2,
-        0.3,
-    ] and "waited_share" in trainer.timings()
+    assert [entry["reward"] for entry in figures] == [0.0, 0.1, 0.2, 0.3]
+    assert "waited_share" in trainer.timings()
 
 
 def test_they_go_on_while_the_learner_learns(paced: Callable[..., Distributed]) -> None:
@@ -149,9 +145,8 @@ def test_of_many_an_update_takes_several(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(collectors, "OnRay", Paced)
     trainer = Distributed(Counter(), making, CollectorsConfig("ray", 6), robots=8, seed=5)
     figures = [trainer.iteration(0.0) for _ in range(6)]
-    assert [len(entry["by"]) for entry in trainer.learned] == [
-        3
-    ] * 6 and trainer.env_steps == 6 * 3 * 8
+    assert [len(entry["by"]) for entry in trainer.learned] == [3] * 6
+    assert trainer.env_steps == 6 * 3 * 8
     assert [entry["staleness"] for entry in figures] == [0.0, 1.0, 2.0, 2.0, 2.0, 2.0]
 
 
@@ -291,9 +286,7 @@ def test_ray_in_step_gives_the_bits_of_one_process_and_goes_on(
     )
     rows = read_table(tmp_path / "step" / "metrics.csv")
     assert [int(row["iteration"]) for row in rows] == list(range(1, len(rows) + 1))
-    assert (
-        0 < max(float(row["staleness"]) for row in rows) <= 4
-        and float(rows[-1]["env_steps"]) >= 2000
-    )
+    assert 0 < max(float(row["staleness"]) for row in rows) <= 4
+    assert float(rows[-1]["env_steps"]) >= 2000
     summary = json.loads((tmp_path / "step" / "summary.json").read_text())
     assert 0.0 <= summary["waited_share"] <= 1.0

@@ -183,9 +183,8 @@ def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_pat
 
     clone = ReuseStudentConfig(unroll=16, kept=1, updates=2, batch=4)
     small = taught("small", "one", clone)
-    assert small["teacher"] == "policy" and small["teacher_sha256"] == sha256(
-        tmp_path / "one/policy/policy.safetensors"
-    )
+    assert small["teacher"] == "policy"
+    assert small["teacher_sha256"] == sha256(tmp_path / "one/policy/policy.safetensors")
     assert (
         HighLevelPolicy.load(tmp_path / "small/policy", module=module).contract.net["lstm_width"]
         == 16

@@ -25,9 +25,8 @@ def test_what_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_none_is_no_board(tmp_path: Path) -> None:
-    assert loggers.open_logger("none", tmp_path, settings={}, done=None) is None and not list(
-        tmp_path.iterdir()
-    )
+    assert loggers.open_logger("none", tmp_path, settings={}, done=None) is None
+    assert not list(tmp_path.iterdir())
 
 
 def test_tensorboard_hides_what_came_after_the_checkpoint(tmp_path: Path) -> None:
