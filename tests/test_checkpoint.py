@@ -127,9 +127,8 @@ def test_nothing_usable_is_one_clear_line(tmp_path: Path) -> None:
         checkpoint.load_latest(tmp_path / "absent")
     path = checkpoint.save(tmp_path, 3, content(3), {})
     path.write_bytes(b"not a tensor")
-    with pytest.raises(
-        InputError, match=r"no usable checkpoint.*checkpoint_0000000003.*checksum"
-    ) as caught:
+    message = r"no usable checkpoint.*checkpoint_0000000003.*checksum"
+    with pytest.raises(InputError, match=message) as caught:
         checkpoint.load_latest(tmp_path)
     assert "\n" not in str(caught.value)
 
@@ -179,9 +178,8 @@ def test_moments_of_other_parameters_are_refused_by_name() -> None:
         ("1.exp_avg", torch.zeros(2, 3)),
         ("x.step", torch.tensor(1.0)),
     ):
-        with pytest.raises(
-            ValueError, match=f"the optimizer's {key} .* fits none of its 2 parameters"
-        ):
+        message = f"the optimizer's {key} .* fits none of its 2 parameters"
+        with pytest.raises(ValueError, match=message):
             checkpoint.load_optimizer_tensors(optimizer, {"0.step": torch.tensor(1.0), key: value})
     assert not optimizer.state
 
@@ -206,8 +204,7 @@ def test_a_disk_that_is_full_is_an_error_of_the_file(
         raise SafetensorError(f"Error while serializing: I/O error: {said} (os error {number})")
 
     monkeypatch.setattr(artifact, "save_file", full)
-    with pytest.raises(
-        OSError, match=rf"\[Errno {number}\] {said}.*checkpoint_0000000002\.safetensors'$"
-    ):
+    message = rf"\[Errno {number}\] {said}.*checkpoint_0000000002\.safetensors'$"
+    with pytest.raises(OSError, match=message):
         checkpoint.save(tmp_path, 2, content(2), {})
     assert not list(tmp_path.iterdir())

@@ -78,9 +78,8 @@ def test_a_leg_that_slides_is_refused(robot: robots.Robot) -> None:
     sliding = SimpleNamespace(
         model=lambda: model, foot_bodies=("foot",), foot_points=np.zeros((1, 1, 3)), foot_radius=0.1
     )
-    with pytest.raises(
-        InputError, match="joint 'lift': only hinges are supported between the root and a foot"
-    ):
+    message = "joint 'lift': only hinges are supported between the root and a foot"
+    with pytest.raises(InputError, match=message):
         Feet(cast(robots.Robot, sliding))
 
 

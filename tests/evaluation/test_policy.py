@@ -165,14 +165,12 @@ def test_a_policy_does_its_own_task_and_what_commands_it_alike(
 ) -> None:
     policy.check_task(Walk)
     policy.check_task(PathTask)
-    with pytest.raises(
-        InputError, match="trained for task 'walk'; task=imitation takes one for imitation"
-    ):
+    message = "trained for task 'walk'; task=imitation takes one for imitation"
+    with pytest.raises(InputError, match=message):
         policy.check_task(Imitation)
     other = HighLevelPolicy(dataclasses.replace(policy.contract, task="dribble"))
-    with pytest.raises(
-        InputError, match="trained for task 'dribble'; task=path takes one for path, walk"
-    ):
+    message = "trained for task 'dribble'; task=path takes one for path, walk"
+    with pytest.raises(InputError, match=message):
         other.check_task(PathTask)
     fewer = HighLevelPolicy(
         dataclasses.replace(policy.contract, command=["speed_mps"], command_range=[[0.0, 1.0]])

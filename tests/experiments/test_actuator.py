@@ -84,18 +84,14 @@ def test_a_torque_of_the_other_sign_is_noted(
         log, traces=tuple(replace(trace, torque=-trace.torque) for trace in log.traces)
     )
     write_log(tmp_path / "turned.npz", turned)
-    assert (
-        cli.main(
-            [
-                "actuator",
-                "fit",
-                f"data={tmp_path / 'turned.npz'}",
-                *given,
-                f"out={tmp_path / 'wrong'}",
-            ]
-        )
-        == 0
-    )
+    arguments = [
+        "actuator",
+        "fit",
+        f"data={tmp_path / 'turned.npz'}",
+        *given,
+        f"out={tmp_path / 'wrong'}",
+    ]
+    assert cli.main(arguments) == 0
     assert doubt in capsys.readouterr().err
 
 

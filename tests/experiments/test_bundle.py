@@ -21,12 +21,8 @@ def test_from_a_policy_to_a_checked_bundle(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "bundle"
-    assert (
-        cli.main(
-            ["deploy", "export", "policy=anymal_b_walk", f"out={out}", "steps=120", "threads=1"]
-        )
-        == 0
-    )
+    arguments = ["deploy", "export", "policy=anymal_b_walk", f"out={out}", "steps=120", "threads=1"]
+    assert cli.main(arguments) == 0
     assert "rad from torch over 120 steps" in capsys.readouterr().out
     assert {path.name for path in out.iterdir()} == {"bundle.json", "policy.onnx", "golden.npz"}
     about = json.loads((out / "bundle.json").read_text())

@@ -198,12 +198,8 @@ def test_sweep_gives_each_job_a_folder_named_by_what_differs(
     tmp_path: Path, elsewhere: Path
 ) -> None:
     work = Recorder()
-    assert (
-        verb("imitate", work)(
-            [*BASIC, "data=x/y.h5", "seed=1,2", "net=small,paper", f"out={tmp_path / 's'}"]
-        )
-        == 0
-    )
+    arguments = [*BASIC, "data=x/y.h5", "seed=1,2", "net=small,paper", f"out={tmp_path / 's'}"]
+    assert verb("imitate", work)(arguments) == 0
     names = {"net=paper,seed=1", "net=paper,seed=2", "net=small,seed=1", "net=small,seed=2"}
     assert {run.folder.name for _, run in work.calls} == names
     assert {entry.name for entry in (tmp_path / "s").iterdir()} == names
@@ -215,10 +211,8 @@ def test_a_sweep_with_a_name_runs_all_that_it_says(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     work = Recorder()
-    assert (
-        verb("reuse", work)(["sweep=fig6", BASIC[1], "data=x", "steps=7", f"out={tmp_path / 's'}"])
-        == 0
-    )
+    arguments = ["sweep=fig6", BASIC[1], "data=x", "steps=7", f"out={tmp_path / 's'}"]
+    assert verb("reuse", work)(arguments) == 0
     jobs = {(b, s) for b in (0.001, 0.01, 0.1, 1) for s in range(3)}
     assert all(c["algo"]["beta"][0] == c["algo"]["beta"][1] for c, _ in work.calls)
     assert {(c["algo"]["beta"][0], c["seed"]) for c, _ in work.calls} == jobs
@@ -235,10 +229,8 @@ def test_sweep_goes_on_after_a_failed_job(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     work = Recorder()
-    assert (
-        verb("imitate", work)([*BASIC, "data=x", "steps=none_at_all,3", f"out={tmp_path / 's'}"])
-        == 2
-    )
+    arguments = [*BASIC, "data=x", "steps=none_at_all,3", f"out={tmp_path / 's'}"]
+    assert verb("imitate", work)(arguments) == 2
     assert [run.folder.name for _, run in work.calls] == ["steps=3"]
     assert "steps must be a whole number" in capsys.readouterr().err
 
@@ -258,20 +250,16 @@ def test_what_goes_on_takes_the_keys_of_its_own_algorithm(
 ) -> None:
     work, out = Recorder(), tmp_path / "run"
     main = verb("reuse", work)
-    assert (
-        main(
-            [
-                f"out={out}",
-                "module=x",
-                "task=recover",
-                "algo=clone",
-                "algo.unroll=7",
-                "task.drop_m=0.5",
-                "threads=1",
-            ]
-        )
-        == 0
-    )
+    arguments = [
+        f"out={out}",
+        "module=x",
+        "task=recover",
+        "algo=clone",
+        "algo.unroll=7",
+        "task.drop_m=0.5",
+        "threads=1",
+    ]
+    assert main(arguments) == 0
     assert main([f"resume={out}", "algo.taught=0.9", "task.stand=[0.9,1.0]"]) == 0
     (before, _), (after, _) = work.calls
     assert (after["algo"]["taught"], after["algo"]["unroll"], after["task"]["drop_m"]) == (
@@ -321,10 +309,8 @@ def test_a_failed_verb_leaves_an_earlier_configuration(
     out = tmp_path / "run"
     assert verb("imitate", Recorder())([f"out={out}", "data=x"]) == 0
     before = (out / "config.yaml").read_bytes()
-    assert (
-        verb("imitate", Recorder(InputError("no such data")))([f"out={out}", "data=y", "seed=4"])
-        == 2
-    )
+    arguments = [f"out={out}", "data=y", "seed=4"]
+    assert verb("imitate", Recorder(InputError("no such data")))(arguments) == 2
     assert (out / "config.yaml").read_bytes() == before
 
     def accepts_then_fails(config: Any, run: Run) -> None:

@@ -227,20 +227,16 @@ def test_compare(
 
 
 def test_a_real_run(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        cli.main(
-            [
-                "evaluate",
-                "compare",
-                f"runs={trained}",
-                "score=kl",
-                "lower=true",
-                "threshold=null",
-                f"out={tmp_path}",
-            ]
-        )
-        == 0
-    )
+    arguments = [
+        "evaluate",
+        "compare",
+        f"runs={trained}",
+        "score=kl",
+        "lower=true",
+        "threshold=null",
+        f"out={tmp_path}",
+    ]
+    assert cli.main(arguments) == 0
     shown = capsys.readouterr().out
     assert "kl: mean" in shown and "incomplete" not in shown
 

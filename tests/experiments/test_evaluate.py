@@ -268,17 +268,13 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
     for change, words in mistakes:
         arguments = {"module": trained / "module", "data": data, "out": evaluated, **change}
         capfd.readouterr()
-        assert (
-            cli.main(
-                [
-                    "evaluate",
-                    *(f"{key}={value}" for key, value in arguments.items()),
-                    "debug=tiny",
-                    "seed=9",
-                ]
-            )
-            == 2
-        )
+        given = [
+            "evaluate",
+            *(f"{key}={value}" for key, value in arguments.items()),
+            "debug=tiny",
+            "seed=9",
+        ]
+        assert cli.main(given) == 2
         lines = capfd.readouterr().err.strip().splitlines()
         assert len(lines) == 1 and words in lines[0], lines
         assert before == {path: path.read_bytes() for path in before}

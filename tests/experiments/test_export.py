@@ -81,19 +81,15 @@ def test_some_clips(dataset: Path, tmp_path: Path) -> None:
 
 def test_another_rate(dataset: Path, tmp_path: Path) -> None:
     pytest.importorskip("retarget.resampling")
-    assert (
-        cli.main(
-            [
-                "data",
-                "export",
-                str(dataset),
-                "format=unitree_csv",
-                "rate_hz=30",
-                f"out={tmp_path / 'a'}",
-            ]
-        )
-        == 0
-    )
+    arguments = [
+        "data",
+        "export",
+        str(dataset),
+        "format=unitree_csv",
+        "rate_hz=30",
+        f"out={tmp_path / 'a'}",
+    ]
+    assert cli.main(arguments) == 0
     back = read_robot_motion(tmp_path / "a" / "sway.csv")
     assert back.rate_hz == 30.0 and back.num_frames == 18  # 29 periods of 20 ms hold 17 of 33.3 ms
 
@@ -106,10 +102,8 @@ def test_a_robot_that_is_not_here_is_exported_without_its_bodies(
     assert cli.main(["data", "export", str(dataset), f"out={tmp_path / 'a'}"]) == 2
     assert "need the model of robot 'hexapod'" in capsys.readouterr().err
     assert not (tmp_path / "a").exists()
-    assert (
-        cli.main(["data", "export", str(dataset), "format=unitree_csv", f"out={tmp_path / 'a'}"])
-        == 0
-    )
+    arguments = ["data", "export", str(dataset), "format=unitree_csv", f"out={tmp_path / 'a'}"]
+    assert cli.main(arguments) == 0
     back = read_robot_motion(tmp_path / "a" / "sway.csv", joint_names=robot.joint_names)
     assert back.num_frames == 30
 

@@ -143,10 +143,8 @@ def test_tempos_are_positive_numbers(
 def test_other_tempos_are_another_run(
     data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert (
-        imitate.main([f"resume={trained}", "steps=2048", "tempos=[0.9]", f"out={tmp_path / 'run'}"])
-        == 2
-    )
+    arguments = [f"resume={trained}", "steps=2048", "tempos=[0.9]", f"out={tmp_path / 'run'}"]
+    assert imitate.main(arguments) == 2
     assert "the checkpoint is of another kind of run" in error_line(capfd)
 
 
@@ -254,10 +252,8 @@ def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
 def test_a_wrong_value_is_one_line(
     wrong: str, words: str, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    assert (
-        imitate.main([f"data={data}", f"out={tmp_path / 'out'}", "debug=tiny", "threads=1", wrong])
-        == 2
-    )
+    arguments = [f"data={data}", f"out={tmp_path / 'out'}", "debug=tiny", "threads=1", wrong]
+    assert imitate.main(arguments) == 2
     assert words in error_line(capfd)
     assert not (tmp_path / "out").exists()
 

@@ -233,17 +233,13 @@ def test_policies_are_listed_and_shown(
         assert cli.main(["skill", *words]) == 2
         assert message in capsys.readouterr().err
     out = tmp_path / "out"
-    assert (
-        cli.main(
-            [
-                "evaluate",
-                "policy=anymal_b_walk",
-                "task=walk",
-                f"out={out}",
-                *TINY,
-                "evaluation.seconds=0.1",
-            ]
-        )
-        == 0
-    )
+    arguments = [
+        "evaluate",
+        "policy=anymal_b_walk",
+        "task=walk",
+        f"out={out}",
+        *TINY,
+        "evaluation.seconds=0.1",
+    ]
+    assert cli.main(arguments) == 0
     assert json.loads((out / "evaluation.json").read_text())["policy"] == "anymal_b_walk"

@@ -62,10 +62,8 @@ def test_blend_lies_between_two_modules(
             "accelerometer": first.accelerometer,
         },
     )
-    assert (
-        cli.main(["skill", "blend", str(source), f"other={other}", "share=0.25", f"out={between}"])
-        == 0
-    )
+    given = ["skill", "blend", str(source), f"other={other}", "share=0.25", f"out={between}"]
+    assert cli.main(given) == 0
     blend, before = SkillModule.load(between), first.state_dict()
     for name, value in blend.state_dict().items():
         moved = 0.25 if name.startswith("decoder.") or name == "encoder.head.weight" else 0.0
@@ -140,20 +138,16 @@ def test_add_makes_a_module_with_its_card(
         (tmp_path / name / "evaluation.json").write_text(json.dumps(content))
     scores = f"evaluations=[{tmp_path / 'nominal'},{tmp_path / 'randomized'},{tmp_path / 'known'}]"
     given = [f"data={data}", scores, "limits=It cannot jump, nor swim."]
-    assert (
-        cli.main(
-            [
-                "skill",
-                "add",
-                str(trained),
-                "name=dog",
-                *given,
-                "dtype=float16",
-                f"out={tmp_path / 'dog'}",
-            ]
-        )
-        == 0
-    )
+    arguments = [
+        "skill",
+        "add",
+        str(trained),
+        "name=dog",
+        *given,
+        "dtype=float16",
+        f"out={tmp_path / 'dog'}",
+    ]
+    assert cli.main(arguments) == 0
     capsys.readouterr()
     card = (tmp_path / "dog" / "CARD.md").read_text()
     assert SkillModule.load(tmp_path / "dog").contract.weights_dtype == "float16"

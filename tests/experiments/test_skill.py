@@ -31,10 +31,8 @@ def test_info(
 
 def test_wander_needs_a_module_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     name = modules.names()[0]
-    assert (
-        cli.main(["skill", "wander", name, "debug=tiny", "randomization=paper", f"out={tmp_path}"])
-        == 0
-    )
+    arguments = ["skill", "wander", name, "debug=tiny", "randomization=paper", f"out={tmp_path}"]
+    assert cli.main(arguments) == 0
     figures = json.loads((tmp_path / "wander.json").read_text())
     assert figures["starts"] == "home pose"
     assert list(figures["latents"]) == ["prior", "white", "white_actions"]

@@ -20,10 +20,8 @@ from tests.experiments.jobs import job_of
 @pytest.fixture(scope="module")
 def excited(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("sysid") / "excite"
-    assert (
-        cli.main(["sysid", "excite", "debug=tiny", "robot=anymal_b", "threads=1", f"out={out}"])
-        == 0
-    )
+    arguments = ["sysid", "excite", "debug=tiny", "robot=anymal_b", "threads=1", f"out={out}"]
+    assert cli.main(arguments) == 0
     return out
 
 

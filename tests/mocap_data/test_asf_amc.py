@@ -190,9 +190,8 @@ def test_the_skeleton_is_found(tmp_path: Path, amc: Path) -> None:
     (tmp_path / "walk.ASF").unlink()
     assert find_asf(other) == tmp_path / "7.asf"  # the only one
     (tmp_path / "7.asf").unlink()
-    with pytest.raises(
-        InputError, match=r"looked for 7.asf or 7_01.asf in its folder, there is no .asf file"
-    ):
+    message = r"looked for 7.asf or 7_01.asf in its folder, there is no .asf file"
+    with pytest.raises(InputError, match=message):
         mocap_data.read(amc)
     with pytest.raises(InputError, match=r"no skeleton 'none.asf'"):
         mocap_data.read(amc, asf="none.asf")

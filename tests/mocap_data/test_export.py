@@ -137,9 +137,8 @@ def test_names_must_fit(robot: Robot, tmp_path: Path) -> None:
         write_mjlab_npz(
             tmp_path / "a.npz", motion, ["a"], robot.body_names, bodies_of(robot, motion)
         )
-    with pytest.raises(
-        InputError, match=r"position is of \(3, \d+\) frames and bodies, not \(3, 1\)"
-    ):
+    message = r"position is of \(3, \d+\) frames and bodies, not \(3, 1\)"
+    with pytest.raises(InputError, match=message):
         write_mjlab_npz(
             tmp_path / "a.npz", motion, robot.joint_names, ["a"], bodies_of(robot, motion)
         )

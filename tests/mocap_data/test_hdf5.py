@@ -183,9 +183,8 @@ def test_sizes_that_a_file_does_not_have(path: Path, monkeypatch: pytest.MonkeyP
     # true, and much
     replaced(path, "qpos", data=np.zeros((400_000, 9)), chunks=(1000, 9), compression="gzip")
     monkeypatch.setattr(outside, "available_memory", lambda: 10 << 20)
-    with pytest.raises(
-        InputError, match=r"2 motions \(clips= reads some of them\) needs about 0\.0 GiB of memory"
-    ):
+    message = r"2 motions \(clips= reads some of them\) needs about 0\.0 GiB of memory"
+    with pytest.raises(InputError, match=message):
         read_motions(path)
 
 
@@ -193,9 +192,8 @@ def test_a_chunk_that_unpacks_to_more_than_it_is(path: Path) -> None:
     replaced(path, "qpos", shape=(4, 9), dtype="f8", chunks=(4, 9), compression="gzip")
     with h5py.File(path, "r+") as file:
         file["walk/qpos"].id.write_direct_chunk((0, 0), zlib.compress(bytes(100_000)))
-    with pytest.raises(
-        InputError, match=r"qpos is damaged \(a chunk of 288 bytes unpacks to another size\)"
-    ):
+    message = r"qpos is damaged \(a chunk of 288 bytes unpacks to another size\)"
+    with pytest.raises(InputError, match=message):
         read_motions(path)
 
 

@@ -231,18 +231,16 @@ def test_read_names_what_there_is(bvh: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="is a folder"):
         mocap_data.read(tmp_path)
     (tmp_path / "a.fbx").write_text("")
-    with pytest.raises(
-        InputError, match=r"suffix '.fbx'; there are: .amc, .bvh, .c3d, .csv, .h5, .hdf5, .json"
-    ):
+    message = r"suffix '.fbx'; there are: .amc, .bvh, .c3d, .csv, .h5, .hdf5, .json"
+    with pytest.raises(InputError, match=message):
         mocap_data.read(tmp_path / "a.fbx")
     with pytest.raises(InputError, match="no file"):
         mocap_data.read("a\0b.bvh")
     os.mkfifo(tmp_path / "pipe.bvh")
     with pytest.raises(InputError, match="is no regular file"):
         mocap_data.read(tmp_path / "pipe.bvh")
-    with pytest.raises(
-        InputError, match=r"no option for .bvh files 'rate'; there are: scale, up, "
-    ):
+    message = r"no option for .bvh files 'rate'; there are: scale, up, "
+    with pytest.raises(InputError, match=message):
         mocap_data.read(bvh, rate=60)
     with pytest.raises(InputError, match="no upward axis 'w'; there are: x, y, z, -x, -y, -z"):
         mocap_data.read(bvh, up="w")
@@ -375,9 +373,8 @@ def test_csv(tmp_path: Path) -> None:
 def test_csv_of_the_dog_set_needs_no_options(tmp_path: Path) -> None:
     clip = mocap_data.read(write_csv(tmp_path / "dog.txt", np.ones((3, 27, 3))))
     assert (clip.names, clip.rate_hz, clip.parents) == (DOG_NAMES, 60.0, DOG_PARENTS)
-    with pytest.raises(
-        InputError, match=r"has 2 keypoints; only the dog set's 27 .*give names and rate_hz"
-    ):
+    message = r"has 2 keypoints; only the dog set's 27 .*give names and rate_hz"
+    with pytest.raises(InputError, match=message):
         mocap_data.read(write_csv(tmp_path / "two.csv", np.ones((3, 2, 3))))
     with pytest.raises(InputError, match="give rate_hz"):
         mocap_data.read(tmp_path / "two.csv", names=["a", "b"])
@@ -503,9 +500,8 @@ def test_an_archive_that_unpacks_to_far_more_is_refused_first(
     np.savez_compressed(path, **{**GOOD, "positions": np.zeros((50_000, 2, 3))})
     assert path.stat().st_size < 10_000
     monkeypatch.setattr(outside, "available_memory", lambda: 1 << 20)
-    with pytest.raises(
-        InputError, match=r"unpacking positions, names, fps needs about 0.0 GiB of memory"
-    ):
+    message = r"unpacking positions, names, fps needs about 0.0 GiB of memory"
+    with pytest.raises(InputError, match=message):
         mocap_data.read(path)
 
 
@@ -523,9 +519,8 @@ def test_an_npz_directory_of_a_hundred_thousand_entries_is_not_read(tmp_path: Pa
     with zipfile.ZipFile(path) as archive:
         assert len(archive.filelist) == 100_000
     tracemalloc.start()
-    with pytest.raises(
-        InputError, match=r"many\.npz: a directory of 4,700,000 bytes; at most 10,000 entries"
-    ):
+    message = r"many\.npz: a directory of 4,700,000 bytes; at most 10,000 entries"
+    with pytest.raises(InputError, match=message):
         mocap_data.read(path)
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()

@@ -123,9 +123,8 @@ def test_what_no_motion_has_is_refused_by_frame() -> None:
     values[2, 1, 0] = -1e5  # the very limit
     require_moderate(values, "a")
     values[2, 1, 0], values[3] = -1.001e5, 1e308
-    with pytest.raises(
-        InputError, match=r"^a is 1e[+]05 at frame 2; no coordinate is beyond 100,000 m or rad$"
-    ):
+    message = r"^a is 1e[+]05 at frame 2; no coordinate is beyond 100,000 m or rad$"
+    with pytest.raises(InputError, match=message):
         require_moderate(values, "a")
     assert require_rate(0.01, "a") == 0.01 and require_rate(1e6, "a") == 1e6
     for rate in (0.0, -1.0, 0.0099, 1.1e6, float("nan"), float("inf"), -float("inf")):

@@ -71,9 +71,8 @@ def test_some_clips_and_their_splits(path: Path) -> None:
     found = read_motions(path, clips=["b", "walk"])
     assert found.names == ("b", "walk")
     np.testing.assert_array_equal(found["walk"].qpos, make_set()["walk"].qpos)
-    with pytest.raises(
-        InputError, match=r"no clip in .*motions.h5 'gallop'; there are: walk, a trot, b"
-    ):
+    message = r"no clip in .*motions.h5 'gallop'; there are: walk, a trot, b"
+    with pytest.raises(InputError, match=message):
         read_motions(path, clips=["gallop"])
     with pytest.raises(InputError, match="no motion 'gallop'; there are: b, walk"):
         found["gallop"]
@@ -315,9 +314,8 @@ def test_select() -> None:
     assert whole.select(split="train").provenance == whole.provenance
     with pytest.raises(InputError, match="no motion 'd'; there are: a, b, c"):
         whole.select(["d"])
-    with pytest.raises(
-        InputError, match="no motion is of split 'test'; there are: train, validation"
-    ):
+    message = "no motion is of split 'test'; there are: train, validation"
+    with pytest.raises(InputError, match=message):
         whole.select(split="test")
     with pytest.raises(InputError, match="no motion is left"):
         whole.select(["a"], split="validation")

@@ -290,7 +290,6 @@ def test_settings_reach_the_session(served: Served) -> None:
 
 
 def test_a_port_that_is_taken_is_said_so(served: Served) -> None:
-    with pytest.raises(
-        InputError, match=f"cannot serve at 127.0.0.1:{served.port} .*choose another port="
-    ):
+    message = f"cannot serve at 127.0.0.1:{served.port} .*choose another port="
+    with pytest.raises(InputError, match=message):
         Server(served.player, served.scene, "127.0.0.1", served.port)

@@ -171,9 +171,8 @@ def test_who_is_wired_otherwise_or_does_something_else_is_refused(
     with pytest.raises(InputError, match="trained for task 'walk'"):
         HandoverActor(Still(), PolicyActor(policy, skill), robot)
     other = SkillModule(replace(skill.contract, training={"hold": "first_order"}))
-    with pytest.raises(
-        InputError, match="hold is first_order for the walking policy, zero_order for the rec"
-    ):
+    message = "hold is first_order for the walking policy, zero_order for the rec"
+    with pytest.raises(InputError, match=message):
         HandoverActor(PolicyActor(policy, other), recovery.actor, robot)
 
 

@@ -91,9 +91,8 @@ def test_a_wrong_order_is_caught_by_the_body_poses(
     wrong = dataclasses.replace(
         shuffled(read_robot_motion(tmp_path / "a.npz")), joint_names=robot.joint_names
     )
-    with pytest.raises(
-        InputError, match=r"body '\w+' is .* m away from where robot 'anymal_b' has it"
-    ):
+    message = r"body '\w+' is .* m away from where robot 'anymal_b' has it"
+    with pytest.raises(InputError, match=message):
         to_reference_motion(wrong, robot)
 
 

@@ -264,9 +264,8 @@ def test_equations_without_a_solution_name_the_clip(
 
     monkeypatch.setattr(offsets, "offset_step", singular)
     clip = dog_gait("walk", duration_s=1.0)
-    with pytest.raises(
-        InputError, match=r"clip 'synthetic_walk' cannot be retargeted.*Singular matrix"
-    ):
+    message = r"clip 'synthetic_walk' cannot be retargeted.*Singular matrix"
+    with pytest.raises(InputError, match=message):
         retarget.retarget(clip, robot)
     with pytest.raises(InputError, match="one of 2 clips"):
         retarget.retarget_many([clip, dataclasses.replace(clip, name="other")], robot)

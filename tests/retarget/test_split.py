@@ -132,7 +132,6 @@ def test_recordings_by_name() -> None:
         entry.split for entry in split(motions, 0.0, 0, origins, recordings=["*_0_100", "turn"])
     ]
     assert sides == [VALIDATION, VALIDATION, TRAIN, VALIDATION]  # stretches of one stay together
-    with pytest.raises(
-        InputError, match=r"no recording 'run\*'; there are: trot, turn, walk_0_100, walk_50_150"
-    ):
+    message = r"no recording 'run\*'; there are: trot, turn, walk_0_100, walk_50_150"
+    with pytest.raises(InputError, match=message):
         split(motions, 0.0, recordings=["turn", "run*"])

@@ -238,9 +238,8 @@ def test_menagerie_by_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (tmp_path / "robot.yaml").write_text(yaml.safe_dump(content))
     assert robots.load(tmp_path).mjcf == tmp_path / "some_dog" / "dog.xml"
     assert at_hand("menagerie:some_dog/dog.xml") and not at_hand("menagerie:some_dog/cat.xml")
-    with pytest.raises(
-        InputError, match=r"menagerie:no_dog/dog.xml: no folder 'no_dog' under MENAGERIE_ROOT="
-    ):
+    message = r"menagerie:no_dog/dog.xml: no folder 'no_dog' under MENAGERIE_ROOT="
+    with pytest.raises(InputError, match=message):
         locate("menagerie:no_dog/dog.xml", tmp_path)
     for wrong in ("menagerie:dog.xml", "menagerie:../x/dog.xml", "menagerie:"):
         with pytest.raises(InputError, match=r"expected menagerie:FOLDER/FILE\.xml"):
@@ -250,9 +249,8 @@ def test_menagerie_by_its_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_menagerie_without_package_or_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MENAGERIE_ROOT", raising=False)
     monkeypatch.setitem(sys.modules, "mujoco_menagerie", None)  # importing it fails
-    with pytest.raises(
-        InputError, match=r"needs the package mujoco-menagerie; install the extra .* MENAGERIE_ROOT"
-    ):
+    message = r"needs the package mujoco-menagerie; install the extra .* MENAGERIE_ROOT"
+    with pytest.raises(InputError, match=message):
         robots.load("anymal_c")
     assert not robots.is_at_hand("anymal_c") and robots.is_at_hand("anymal_b")
 
@@ -267,9 +265,8 @@ def test_menagerie_offline_is_one_line(tmp_path: Path, monkeypatch: pytest.Monke
 
     assert not robots.is_at_hand("anymal_c")
     monkeypatch.setattr(menagerie.Robot, "path", unreachable)
-    with pytest.raises(
-        InputError, match=r"anymal_c.xml: no network; MENAGERIE_ROOT can name a checkout"
-    ):
+    message = r"anymal_c.xml: no network; MENAGERIE_ROOT can name a checkout"
+    with pytest.raises(InputError, match=message):
         robots.load("anymal_c")
 
 
@@ -286,7 +283,6 @@ def test_own_robots_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setenv("NPMP_ROBOTS", str(tmp_path / "kennel"))
     assert robots.user_names() == ("bello", "rex")
     assert robots.find("bello") == tmp_path / "kennel" / "bello" / "robot.yaml"
-    with pytest.raises(
-        InputError, match=r"no robot 'fifi'; there are: .*anymal_b.*, bello, rex, or the path"
-    ):
+    message = r"no robot 'fifi'; there are: .*anymal_b.*, bello, rex, or the path"
+    with pytest.raises(InputError, match=message):
         robots.load("fifi")

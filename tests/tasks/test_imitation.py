@@ -323,9 +323,8 @@ def test_currents_that_no_drive_tells_are_no_objective(
         match=r"current_weight=0\.0005: the drives of actuator=pd are ideal and tell no current",
     ):
         make(robot, motions, 1, **weighed)
-    with pytest.raises(
-        InputError, match=r"the actuator model .* tells no current: its log had none"
-    ):
+    message = r"the actuator model .* tells no current: its log had none"
+    with pytest.raises(InputError, match=message):
         make(robot, motions, 1, robots=knee(tmp_path), **weighed)
 
 

@@ -87,19 +87,15 @@ def test_the_loss_is_few_frames_below_the_command(
     monkeypatch.setattr(ModelBasedTrainer, "improve_policy", noting("improve_policy", improve))
     write_motions(tmp_path / "m.h5", motions)
     out = tmp_path / "run"
-    assert (
-        cli.main(
-            [
-                "imitate",
-                f"data={tmp_path / 'm.h5'}",
-                f"out={out}",
-                "debug=tiny",
-                "threads=1",
-                "steps=288",
-            ]
-        )
-        == 0
-    )
+    given = [
+        "imitate",
+        f"data={tmp_path / 'm.h5'}",
+        f"out={out}",
+        "debug=tiny",
+        "threads=1",
+        "steps=288",
+    ]
+    assert cli.main(given) == 0
     assert found.keys() == {"model_loss", "improve_policy"}
     for frames in found.values():
         print("\n".join(frames))
@@ -124,9 +120,8 @@ def test_a_module_is_trained_on(motions: MotionSet, robot: Robot, tmp_path: Path
     trained, began = (module.encoder.head.weight - one.encoder.head.weight for module in (on, new))
     assert 0.0 < trained.abs().max() < 0.2 * began.abs().max()
     other = replace(TINY, net=replace(TINY.net, latent_dim=5))
-    with pytest.raises(
-        InputError, match=r"the module's net is .*latent_dim=4.* this run's .*latent_dim=5"
-    ):
+    message = r"the module's net is .*latent_dim=4.* this run's .*latent_dim=5"
+    with pytest.raises(InputError, match=message):
         train_module(
             motions, robot, tmp_path / "other", other, module=tmp_path / "first" / "module"
         )
@@ -167,9 +162,8 @@ def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_pat
     )
     assert one["velocity_error"] == other["velocity_error"] and one["iterations"] == 2
     assert (tmp_path / "one" / "policy" / "policy.json").is_file()
-    with pytest.raises(
-        InputError, match="no reuse task 'path', which npmp evaluate judges a policy of walk by"
-    ):
+    message = "no reuse task 'path', which npmp evaluate judges a policy of walk by"
+    with pytest.raises(InputError, match=message):
         train_policy(module, lambda: tasks.Path(robot), tmp_path / "other", settings)
 
     def taught(name: str, teacher: str, algo: ReuseConfig, **more: Any) -> dict[str, Any]:
@@ -194,9 +188,8 @@ def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_pat
         == small["iterations"]
         == 2
     )
-    with pytest.raises(
-        InputError, match="was trained with another module, teacher or joint_space="
-    ):
+    message = "was trained with another module, teacher or joint_space="
+    with pytest.raises(InputError, match=message):
         taught("small", "small", clone, resume=tmp_path / "small")
     with pytest.raises(InputError, match="teacher= is of algo=clone"):
         taught("other", "one", algo)

@@ -18,9 +18,8 @@ def test_what_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
         loggers.check("paper")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert loggers.check("tensorboard") == "tensorboard"
-    with pytest.raises(
-        InputError, match=r"logger=wandb needs the package wandb: .* pip install wandb"
-    ):
+    message = r"logger=wandb needs the package wandb: .* pip install wandb"
+    with pytest.raises(InputError, match=message):
         loggers.check("wandb")
 
 

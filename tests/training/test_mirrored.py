@@ -243,9 +243,8 @@ def test_an_imu_beside_a_mirrors_plane_is_refused(
 ) -> None:
     """ANYmal's is beside both planes; where no mirror is needed it does not matter."""
     named = saying(teacher, clips=list(teacher.contract.training["clips"]), accelerometer="imu")
-    with pytest.raises(
-        InputError, match="in the mirror front_back the IMU is elsewhere on 'anymal_b'"
-    ):
+    message = "in the mirror front_back the IMU is elsewhere on 'anymal_b'"
+    with pytest.raises(InputError, match=message):
         MirrorTeacher(environment(robot, both_ways, accelerometer="imu"), named)
     plain = replace(both_ways, motions=both_ways.motions[::2])
     MirrorTeacher(environment(robot, plain, accelerometer="imu"), named)

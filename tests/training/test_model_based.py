@@ -423,9 +423,8 @@ def test_what_does_not_fit_is_refused(
     def made(**change: Any) -> ModelBasedTrainer:
         return walking_on(robot, walking, skill, policy, config=replace(WALKING, **change))
 
-    with pytest.raises(
-        InputError, match=r"algo\.clone_steps=20: sequences and what follows them take 33"
-    ):
+    message = r"algo\.clone_steps=20: sequences and what follows them take 33"
+    with pytest.raises(InputError, match=message):
         made(clone_steps=20)
     for key in ("clone_steps", "policy_batch"):
         with pytest.raises(InputError, match=rf"algo\.{key}=1000000000: .* GiB"):
