@@ -51,10 +51,8 @@ def load(folder: Path) -> Net:
 
 
 def test_round_trip(folder: Path) -> None:
-    assert (
-        sum(tensor.numel() for tensor in load(folder).state_dict().values())
-        == 12 * 2 + 12 * 3 + 12 + 12
-    )
+    expected = 12 * 2 + 12 * 3 + 12 + 12
+    assert sum(tensor.numel() for tensor in load(folder).state_dict().values()) == expected
 
 
 @pytest.mark.parametrize(

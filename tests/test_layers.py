@@ -171,9 +171,8 @@ def test_the_commands_go_by_their_installed_names() -> None:
     """`npmp.experiments` and `npmp.conf`: the bare names are the user's own. In a checkout they
     would import, too, and make every module twice."""
     links = {name: ROOT / "npmp" / name for name in LINKED}
-    assert {name: str(link.readlink()) for name, link in links.items()} == {
-        name: f"../{name}" for name in LINKED
-    }
+    expected = {name: f"../{name}" for name in LINKED}
+    assert {name: str(link.readlink()) for name, link in links.items()} == expected
     named = re.compile(
         r"(?:from|import|-m) (?:experiments|conf)\b(?!/)|[\"'`](?:experiments|conf)\.[a-z{]"
     )
@@ -224,12 +223,8 @@ def test_the_checker_sees_a_wrong_import() -> None:
     tree = ast.parse(
         "from npmp import envs\nimport npmp.rl.vmpo\nfrom . import other\nfrom .deep import x"
     )
-    assert list(imported("retarget.pipeline", tree, is_package=False)) == [
-        "npmp.envs",
-        "npmp.rl.vmpo",
-        "retarget.other",
-        "retarget.deep.x",
-    ]
+    expected = ["npmp.envs", "npmp.rl.vmpo", "retarget.other", "retarget.deep.x"]
+    assert list(imported("retarget.pipeline", tree, is_package=False)) == expected
     assert layer_of("npmp.rl.vmpo") == "npmp.rl"
     assert layer_of("numpy") is None
 

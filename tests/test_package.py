@@ -62,8 +62,5 @@ def test_the_wheel_has_its_version_and_command(wheel: zipfile.ZipFile) -> None:
     about = f"npmp-{npmp.__version__}.dist-info"
     assert f"\nVersion: {npmp.__version__}\n" in wheel.read(f"{about}/METADATA").decode()
     assert "npmp = npmp.experiments.cli:main" in wheel.read(f"{about}/entry_points.txt").decode()
-    assert wheel.read(f"{about}/top_level.txt").decode().split() == [
-        "mocap_data",
-        "npmp",
-        "retarget",
-    ]
+    expected = ["mocap_data", "npmp", "retarget"]
+    assert wheel.read(f"{about}/top_level.txt").decode().split() == expected

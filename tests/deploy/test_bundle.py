@@ -43,9 +43,8 @@ def test_it_answers_with_memory_and_its_own_last_setpoint(bundle: Bundle) -> Non
         answer += 100.0  # it is the caller's own
     policy.reset()
     moved = STILL._replace(joint_pos=HOME + [0.25, 0.5], gyro=[0.125, 7.0, 7.0])
-    np.testing.assert_allclose(
-        policy.act(moved, [2.0]) - HOME, (0.25 + 1.0 + 2.0, 0.5 + 0.125 + 2.0), rtol=1e-6
-    )
+    expected = (0.25 + 1.0 + 2.0, 0.5 + 0.125 + 2.0)
+    np.testing.assert_allclose(policy.act(moved, [2.0]) - HOME, expected, rtol=1e-6)
     policy.reset()
     policy.act(STILL, [0.0])
     answer = policy.act(STILL, [0.0], setpoint=HOME + [4.0, 2.0])  # not its own

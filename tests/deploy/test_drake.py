@@ -35,9 +35,8 @@ def test_it_stands_as_in_mujoco(name: str) -> None:
             simulated.step()
     first, second = (simulated.sense(0.0) for simulated in (mine, other))
     assert first.joint_pos == pytest.approx(second.joint_pos, abs=0.02)
-    assert first.joint_torque == pytest.approx(
-        second.joint_torque, abs=0.05 * float(robot.torque_limit.max())
-    )
+    expected = pytest.approx(second.joint_torque, abs=0.05 * float(robot.torque_limit.max()))
+    assert first.joint_torque == expected
     assert first.accelerometer == pytest.approx(9.81 * first.up, abs=0.5)
     assert mine.data.qpos[2] == pytest.approx(other.data.qpos[2], abs=0.01)
 
@@ -58,12 +57,10 @@ def test_its_velocities_are_those_of_its_positions() -> None:
         mujoco.mju_subQuat(turned, mine.data.qpos[3:7], before[3:7])
         # Drake's steps are semi-implicit: positions follow from the velocities after it
         assert mine.data.qvel[3:6] == pytest.approx(turned / mine.dt, abs=5e-3)
-        assert mine.data.qvel[:3] == pytest.approx(
-            (mine.data.qpos[:3] - before[:3]) / mine.dt, abs=1e-6
-        )
-        assert mine.data.qvel[6:] == pytest.approx(
-            (mine.data.qpos[7:] - before[7:]) / mine.dt, abs=1e-6
-        )
+        expected = pytest.approx((mine.data.qpos[:3] - before[:3]) / mine.dt, abs=1e-6)
+        assert mine.data.qvel[:3] == expected
+        expected = pytest.approx((mine.data.qpos[7:] - before[7:]) / mine.dt, abs=1e-6)
+        assert mine.data.qvel[6:] == expected
         assert np.linalg.norm(mine.sense(0.0).up) == pytest.approx(1.0, abs=1e-12)
     assert np.abs(mine.data.actuator_force).max() > 5.0
     assert np.abs(mine.data.qvel[3:6]).max() > 0.0

@@ -125,9 +125,8 @@ def test_the_worst_channels_are_named() -> None:
     }
     found = compare(first, second | {"gyro/x": np.zeros(50)})
     assert [one.channel for one in found] == [f"joint_pos/{name}" for name in "bcda"]
-    assert [line.split(":")[0] for line in in_words(found)] == [
-        f"joint_pos/{name}" for name in "bcd"
-    ]
+    expected = [f"joint_pos/{name}" for name in "bcd"]
+    assert [line.split(":")[0] for line in in_words(found)] == expected
     with pytest.raises(InputError, match="no channel"):
         compare(first, {"gyro/x": np.zeros(50)})
     with pytest.raises(InputError, match="different joints"):

@@ -142,10 +142,8 @@ def test_readings_that_do_not_change_trip() -> None:
     watchdog, still = Watchdog(two_joints(), CONFIG), state_of(gyro=np.array([0.0, 0.0, 1e-9]))
     assert [watchdog.trip(0.0, still, 0) for _ in range(2)] == [""] * 2
     assert watchdog.trip(0.5, still._replace(time_s=0.5), 0) == ""
-    assert (
-        watchdog.trip(0.52, still._replace(time_s=0.52), 0)
-        == "the IMU's readings have been the same for 0.52 s"
-    )
+    expected = "the IMU's readings have been the same for 0.52 s"
+    assert watchdog.trip(0.52, still._replace(time_s=0.52), 0) == expected
     moved = still._replace(time_s=0.54)
     moved.gyro[2] = 2e-9  # in the driver's own array
     assert watchdog.trip(0.54, moved, 0) == ""

@@ -112,9 +112,8 @@ def test_the_accelerometer_is_the_mean_of_a_step_at_the_imu(
     read, held, n = readings
     off = [rms(held["at_imu"] - mean_of_a_step(read["at_imu"], n, late)) for late in range(n + 1)]
     assert int(np.argmin(off)) == 0 and off[0] == pytest.approx(0.253, abs=0.1)
-    assert rms(held["at_imu"] - mean_of_a_step(read["at_origin"], n)) == pytest.approx(
-        4.22, abs=0.4
-    )
+    expected = pytest.approx(4.22, abs=0.4)
+    assert rms(held["at_imu"] - mean_of_a_step(read["at_origin"], n)) == expected
 
 
 def test_without_a_lever_it_averages_two_steps_at_the_base_s_origin(
@@ -124,14 +123,12 @@ def test_without_a_lever_it_averages_two_steps_at_the_base_s_origin(
     step is 0.73 off, and at its best (0.26) where it is taken three to four physics steps earlier:
     half a control step of eight. At the IMU it is 4.3 off."""
     read, held, n = readings
-    assert rms(held["at_origin"] - over_two_steps(read["at_origin"], n)) == pytest.approx(
-        0.124, abs=0.05
-    )
+    expected = pytest.approx(0.124, abs=0.05)
+    assert rms(held["at_origin"] - over_two_steps(read["at_origin"], n)) == expected
     off = [
         rms(held["at_origin"] - mean_of_a_step(read["at_origin"], n, late)) for late in range(n + 1)
     ]
     assert int(np.argmin(off)) in (n // 2 - 1, n // 2)
     assert off[0] == pytest.approx(0.73, abs=0.1) and min(off) == pytest.approx(0.256, abs=0.08)
-    assert rms(held["at_origin"] - mean_of_a_step(read["at_imu"], n)) == pytest.approx(
-        4.34, abs=0.4
-    )
+    expected = pytest.approx(4.34, abs=0.4)
+    assert rms(held["at_origin"] - mean_of_a_step(read["at_imu"], n)) == expected

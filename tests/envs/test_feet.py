@@ -32,9 +32,8 @@ def test_contact_points_are_where_mujoco_has_them(name: str) -> None:
             for body, points in zip(robot.foot_bodies, robot.foot_points, strict=True)
         ]
         found = feet(*pose_from_qpos(torch.tensor(data.qpos).unsqueeze(0)))
-        torch.testing.assert_close(
-            found[0], torch.tensor(np.array(wanted)).float(), atol=1e-5, rtol=0.0
-        )
+        expected = torch.tensor(np.array(wanted)).float()
+        torch.testing.assert_close(found[0], expected, atol=1e-5, rtol=0.0)
         lowest = np.array(wanted)[..., 2].min(-1) - robot.foot_radius
         np.testing.assert_allclose(feet.heights(data.qpos[None])[0], lowest, atol=1e-5)
 

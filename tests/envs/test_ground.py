@@ -148,12 +148,10 @@ def test_a_robot_that_crosses_the_edge_goes_on_as_if_there_were_none(robot: robo
         env.step(0.2 * torch.sin(torch.arange(12.0) + 0.3 * t).expand(2, 12))
         torch.testing.assert_close(env.robots.qpos[0], env.robots.qpos[1], atol=1e-5, rtol=0)
         local = env.ground.local(env.state)
-        assert (local.root_pos[1] - local.root_pos[0]).tolist() == pytest.approx(
-            [PERIOD_M, 0.0, 0.0], abs=1e-4
-        )
-    torch.testing.assert_close(
-        heading_velocity(env.state)[0], heading_velocity(env.state)[1], atol=2e-3, rtol=0
-    )
+        expected = pytest.approx([PERIOD_M, 0.0, 0.0], abs=1e-4)
+        assert (local.root_pos[1] - local.root_pos[0]).tolist() == expected
+    expected = heading_velocity(env.state)[1]
+    torch.testing.assert_close(heading_velocity(env.state)[0], expected, atol=2e-3, rtol=0)
     assert ground.moved.tolist() == [[0.0, 0.0], [-PERIOD_M, 0.0]]
 
 
@@ -167,9 +165,8 @@ def test_heights_count_from_the_ground(robot: robots.Robot) -> None:
     flat = walk_env(robot, 8)
     grid = len(AHEAD) * len(ASIDE)
     assert known.shape[1] == flat.task.privileged().shape[1] + grid == 52 + 77
-    torch.testing.assert_close(
-        known[:, : 13 + 36], true_state(env.ground.local(env.state), env.home)
-    )
+    expected = true_state(env.ground.local(env.state), env.home)
+    torch.testing.assert_close(known[:, : 13 + 36], expected)
     # starts are level but for the far corners
     assert (known[:, -grid:].abs() < 1e-3).float().mean() > 0.9
 
@@ -190,9 +187,8 @@ def test_the_critic_sees_the_ground_in_the_heading_frame(robot: robots.Robot) ->
         relief = ground.relief(state._replace(root_rot=rotation.unsqueeze(0))).view(11, 7)
         steps = relief.diff(dim=axis)
         # looking along +y, +x is to the right: what lies to the left is lower
-        torch.testing.assert_close(
-            steps, torch.full_like(steps, float(rise) * (1.0, -1.0)[axis]), atol=1e-4, rtol=0
-        )
+        expected = torch.full_like(steps, float(rise) * (1.0, -1.0)[axis])
+        torch.testing.assert_close(steps, expected, atol=1e-4, rtol=0)
         assert relief.mean().abs() < 1e-5
 
 

@@ -56,12 +56,8 @@ def test_what_is_seen_in_a_mirror_is_what_a_mirrored_robot_sees(
 
 def test_an_image_of_an_image_is_the_thing_itself(robot: Robot) -> None:
     mirrors = Mirrors(robot, HORIZON)
-    assert mirrors.names == (
-        frozenset(),
-        {"left_right"},
-        {"front_back"},
-        {"left_right", "front_back"},
-    )
+    expected = (frozenset(), {"left_right"}, {"front_back"}, {"left_right", "front_back"})
+    assert mirrors.names == expected
     for permutation in (mirrors.context, mirrors.observation, mirrors.action):
         rows = torch.randn(5, permutation.source.shape[1])
         images = permutation.images(rows)
@@ -78,9 +74,5 @@ def test_actions_are_mirrored_as_joints_are(robot: Robot) -> None:
 
 def test_mirrors_of_mirrors_cancel(robot: Robot) -> None:
     both = frozenset(("left_right", "front_back"))
-    assert Mirrors(robot, 1).onto("front_back") == [
-        {"front_back"},
-        both,
-        frozenset(),
-        {"left_right"},
-    ]
+    expected = [{"front_back"}, both, frozenset(), {"left_right"}]
+    assert Mirrors(robot, 1).onto("front_back") == expected

@@ -46,9 +46,8 @@ def test_starts_go_where_robots_fail(robot: Robot, motions: MotionSet) -> None:
     sampler.record(frame, (frame >= 25) & (frame < 50))
     share = draw(sampler)
     assert share[25:50].sum() > 0.97
-    torch.testing.assert_close(
-        share[25:50], torch.full((25,), share[25:50].mean()), atol=0.006, rtol=0
-    )
+    expected = torch.full((25,), share[25:50].mean())
+    torch.testing.assert_close(share[25:50], expected, atol=0.006, rtol=0)
 
 
 def test_old_failures_fade_before_new_ones(robot: Robot, motions: MotionSet) -> None:

@@ -114,9 +114,8 @@ def test_an_accelerometer_beside_the_axis_feels_the_turn() -> None:
     on = integrate(spun, at_constant(still, turning, joints), joints, DT, imu_cross)
     # the mean over the step, seen from the frame at its end, half a step's turn ahead of the mean
     # direction
-    torch.testing.assert_close(
-        on.accel, torch.tensor([[-0.4, 0.4 * 0.02, GRAVITY]]), atol=1e-3, rtol=0
-    )
+    expected = torch.tensor([[-0.4, 0.4 * 0.02, GRAVITY]])
+    torch.testing.assert_close(on.accel, expected, atol=1e-3, rtol=0)
 
 
 def test_local_velocities_are_seen_from_the_new_frame() -> None:

@@ -106,10 +106,8 @@ def test_a_payload_and_a_wet_floor_are_simulated(robot: Robot) -> None:
         mass[name] = env.sim.batch.get_model(3).body_mass.sum()
     assert mass["payload"] - mass["flat_forward"] == pytest.approx(5.0)
     _, env = setting(robot, "low_friction")
-    assert (
-        env.sim.batch.get_model(2).geom_friction[env.robots.randomizer._foot_geoms, 0].tolist()
-        == [0.2] * 4
-    )
+    found = env.sim.batch.get_model(2).geom_friction[env.robots.randomizer._foot_geoms, 0].tolist()
+    assert found == [0.2] * 4
     assert env.sim.model.opt.cone == mujoco.mjtCone.mjCONE_ELLIPTIC
 
 
@@ -119,9 +117,8 @@ def test_one_joint_is_weak_and_not_always_the_same(robot: Robot) -> None:
     weak = [[k for k in range(12) if limit[k, 1] < robot.torque_limit[k]] for limit in limits]
     assert all(len(some) == 1 for some in weak) and len({some[0] for some in weak}) > 1
     for limit, (k,) in zip(limits, weak, strict=True):
-        assert limit[k].tolist() == pytest.approx(
-            [-0.5 * robot.torque_limit[k], 0.5 * robot.torque_limit[k]]
-        )
+        expected = pytest.approx([-0.5 * robot.torque_limit[k], 0.5 * robot.torque_limit[k]])
+        assert limit[k].tolist() == expected
 
 
 def test_sensors_are_late_by_the_delay(robot: Robot) -> None:
@@ -147,9 +144,8 @@ def test_tilted_starts_stand_on_a_foot_and_lean(robot: Robot) -> None:
     world = geometry.to_world(env.state.root_rot, env.state.root_vel_end)
     torch.testing.assert_close(world, env.robots.qvel[:, :3].float(), atol=1e-6, rtol=0)
     assert 0.0 < world[:, :2].abs().max() <= 0.1 and world[:, 2].abs().max() < 1e-6
-    torch.testing.assert_close(
-        geometry.matrix_from_quat(env.robots.qpos[:, 3:7].float()), env.state.root_rot
-    )
+    found = geometry.matrix_from_quat(env.robots.qpos[:, 3:7].float())
+    torch.testing.assert_close(found, env.state.root_rot)
 
 
 @pytest.mark.parametrize(
@@ -159,9 +155,8 @@ def test_the_way_leads_up(robot: Robot, name: str, rise: float) -> None:
     _, env = setting(robot, name)
     height = env.ground.terrain.height_at
     here = env.state.root_pos[:, :2]
-    torch.testing.assert_close(
-        geometry.yaw_of(env.state.root_rot), torch.zeros(6), atol=1e-6, rtol=0
-    )
+    found = geometry.yaw_of(env.state.root_rot)
+    torch.testing.assert_close(found, torch.zeros(6), atol=1e-6, rtol=0)
     ahead = [height(here + torch.tensor([x, 0.0])) for x in (0.35, 1.0, 2.5)]
     torch.testing.assert_close(ahead[0], height(here))
     assert (ahead[1] > ahead[0]).all()
@@ -217,9 +212,8 @@ def test_success_by_hand() -> None:
     ]
     trial = fake(achieved, [False, False, False, True, False])
     row = row_of(Scenario((0.5, 0.0, 0.0), pass_mark=0.4), trial, (0.5, 0.0, 0.0), SuccessConfig())
-    assert (row["success"], row["fell"], row["off_command"], row["passed"]) == pytest.approx(
-        (0.4, 0.2, 0.4, True)
-    )
+    expected = pytest.approx((0.4, 0.2, 0.4, True))
+    assert (row["success"], row["fell"], row["off_command"], row["passed"]) == expected
     assert (row["bound_mps"], row["bound_rps"]) == (0.25, 0.25)
     assert row["error_mps"] == pytest.approx((0.0 + 0.33 + 0.0 + 0.1) / 4)
     still = row_of(Scenario((0.3, 0.0, 0.0)), fake([[0.0] * 3]), (0.3, 0.0, 0.0), SuccessConfig())
@@ -242,19 +236,15 @@ def test_red_flags_by_hand() -> None:
     two_joints: Any = SimpleNamespace(
         joint_names=("hip", "knee"), torque_limit=[10.0, 20.0], velocity_limit=[12.0, 6.0]
     )
-    assert joint_speeds([trial], two_joints)["knee"] == {
-        "p999_rps": 8.0,
-        "max_rps": 8.0,
-        "limit_rps": 6.0,
-    }
+    expected = {"p999_rps": 8.0, "max_rps": 8.0, "limit_rps": 6.0}
+    assert joint_speeds([trial], two_joints)["knee"] == expected
     assert joint_speeds([trial] * 20, two_joints)["hip"]["p999_rps"] == 5.0
     found = drives(trial, torch.tensor([10.0, 20.0]))
     assert found == pytest.approx({"jerk": 0.25 / 0.02, "heat": 0.8, "saturation": 0.0})
     assert slip(trial) == pytest.approx(0.3)
     assert drives(trial, torch.tensor([8.0, 20.0]))["saturation"] == 1.0
-    assert spread(
-        fake([[0.4, 0, 0], [0.6, 0, 0], [9.0, 0, 0]], [False, False, True])
-    ) == pytest.approx(0.02**0.5)
+    expected = pytest.approx(0.02**0.5)
+    assert spread(fake([[0.4, 0, 0], [0.6, 0, 0], [9.0, 0, 0]], [False, False, True])) == expected
     scenarios = {
         "turning": Scenario((0.0, 0.0, 0.5)),
         "pushed": Scenario((0.5, 0.0, 0.0), push=PushTrain(10.0)),
@@ -265,12 +255,8 @@ def test_red_flags_by_hand() -> None:
     flags = {
         flag["name"]: flag for flag in red_flags(outcomes, scenarios, two_joints, FlagConfig())
     }
-    assert {name for name, flag in flags.items() if flag["raised"]} == {
-        "jerk",
-        "heat",
-        "slip_mps",
-        "speed",
-    }
+    expected = {"jerk", "heat", "slip_mps", "speed"}
+    assert {name for name, flag in flags.items() if flag["raised"]} == expected
     assert flags["speed"]["value"] == pytest.approx(8.0 / 6.0)
     assert set(flags) == set(asdict(FlagConfig()))
     only = red_flags({"pushed": outcomes["pushed"]}, scenarios, two_joints, FlagConfig())

@@ -20,9 +20,8 @@ def test_grounds_are_one_kind_each_straight_ahead() -> None:
         terrain="mixed", terrain_curriculum=True, terrain_seed=5, commands="recorded"
     )
     tried = list(terrains.terrains(asked))
-    assert [(kind, value) for kind, value, _ in tried if kind == "stairs"] == [
-        ("stairs", s) for s in terrains.STAIRS_M
-    ]
+    expected = [("stairs", s) for s in terrains.STAIRS_M]
+    assert [(kind, value) for kind, value, _ in tried if kind == "stairs"] == expected
     for kind, value, config in tried:
         assert config.terrain == kind and config.terrain_seed == 5 and not config.terrain_curriculum
         assert config.commands == "uniform" and config.range == ((0.5, 0.5), (0.0, 0.0), (0.0, 0.0))
@@ -46,9 +45,8 @@ def test_progress_by_hand() -> None:
     achieved = torch.tensor([[[0.3, 0.4, 0.0]], [[0.4, -0.3, 0.0]]])  # as asked, then across
     seen = {"command": command, "achieved": achieved}
     still = torch.zeros(2, 1)
-    assert terrains.progress(
-        Trial(seen, still, still.bool(), torch.zeros(3, 19), 0.02)
-    ) == pytest.approx(0.5)
+    expected = pytest.approx(0.5)
+    assert terrains.progress(Trial(seen, still, still.bool(), torch.zeros(3, 19), 0.02)) == expected
 
 
 def test_every_ground_has_its_row(
@@ -63,11 +61,8 @@ def test_every_ground_has_its_row(
         WalkConfig(terrain_fields=2),
         seconds=0.2,
     )
-    assert [(row["terrain"], row["value"]) for row in rows] == [
-        ("slopes", 20.0),
-        ("stairs", 0.1),
-        ("perlin", 0.3),
-    ]
+    expected = [("slopes", 20.0), ("stairs", 0.1), ("perlin", 0.3)]
+    assert [(row["terrain"], row["value"]) for row in rows] == expected
     for row in rows:
         assert 0.0 <= row["upright"] <= 1.0
         assert (row["falls_per_minute"] == 0.0) == (row["upright"] == 1.0)

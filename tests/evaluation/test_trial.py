@@ -115,6 +115,5 @@ def test_a_trial_has_the_feet_of_every_robot(robot: Robot, skill: SkillModule) -
     assert feet.shape == (5, 3, 4, 2)
     np.testing.assert_allclose(feet[:, 0, :, 0], Feet(robot).heights(poses[1:]), atol=1e-5)
     place = Feet(robot)(*pose_from_qpos(trial.qpos))[..., 0, :2]
-    torch.testing.assert_close(
-        feet[:, 0, :, 1], place.diff(dim=0).norm(dim=-1) / 0.02, atol=1e-3, rtol=1e-3
-    )
+    expected = place.diff(dim=0).norm(dim=-1) / 0.02
+    torch.testing.assert_close(feet[:, 0, :, 1], expected, atol=1e-3, rtol=1e-3)

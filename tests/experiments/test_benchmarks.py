@@ -76,9 +76,8 @@ def test_measuring_changes_nothing(
 
         monkeypatch.setattr(BatchSim, "step", spied)
         assert bare(sim, asked) > 0.0 and not asked
-        assert [
-            torch.equal(end, call.state) for end, call in zip(ends, calls[1:], strict=False)
-        ] == [True, True]
+        found = [torch.equal(end, call.state) for end, call in zip(ends, calls[1:], strict=False)]
+        assert found == [True, True]
         monkeypatch.undo()
     for each in (plain, watched):
         each.step(action)

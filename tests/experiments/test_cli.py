@@ -262,11 +262,8 @@ def test_what_goes_on_takes_the_keys_of_its_own_algorithm(
     assert main(arguments) == 0
     assert main([f"resume={out}", "algo.taught=0.9", "task.stand=[0.9,1.0]"]) == 0
     (before, _), (after, _) = work.calls
-    assert (after["algo"]["taught"], after["algo"]["unroll"], after["task"]["drop_m"]) == (
-        0.9,
-        7,
-        0.5,
-    )
+    expected = (0.9, 7, 0.5)
+    assert (after["algo"]["taught"], after["algo"]["unroll"], after["task"]["drop_m"]) == expected
     assert after["task"]["stand"] == [0.9, 1.0] and before["algo"]["taught"] != 0.9
     assert main([f"resume={out}", "threads=null"]) == 0
     (goes_on, run) = work.calls[-1]
@@ -285,9 +282,8 @@ def test_an_experiment_does_not_change_a_run_that_goes_on(
     assert main([f"resume={out}", "experiment=dog_walk"]) == 2
     assert f"experiment=dog_walk does not change resume={out}" in error_line(capsys)
     assert cli.main(["imitate", f"resume={out}", "seed=7"]) == 2
-    assert f"seed=7 does not change resume={out}, which goes on as seed 0 began" in error_line(
-        capsys
-    )
+    expected = f"seed=7 does not change resume={out}, which goes on as seed 0 began"
+    assert expected in error_line(capsys)
     assert len(work.calls) == 1
 
 
@@ -363,9 +359,8 @@ def test_home_is_expanded_in_every_path(tmp_path: Path, monkeypatch: pytest.Monk
     assert verb("evaluate", work)(["out=~/run", "data=~/m.h5", "module=~/mod", "policy=~/pol"]) == 0
     config, run = work.calls[0]
     assert run.out == tmp_path / "run"
-    assert [config[key] for key in ("data", "module", "policy")] == [
-        str(tmp_path / n) for n in ("m.h5", "mod", "pol")
-    ]
+    expected = [str(tmp_path / n) for n in ("m.h5", "mod", "pol")]
+    assert [config[key] for key in ("data", "module", "policy")] == expected
     assert verb("retarget", work)(["out=~/x.h5", "source=['~/a.bvh@0:9',b.bvh]"]) == 0
     assert work.calls[1][0]["source"] == [str(tmp_path / "a.bvh@0:9"), "b.bvh"]
 
@@ -496,9 +491,8 @@ def test_memory_that_there_is_not_is_one_line(
 def test_an_internal_error_shows_its_traceback(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert (
-        verb("imitate", Recorder(ZeroDivisionError("oh")))(["data=x", f"out={tmp_path / 'a'}"]) == 1
-    )
+    code = verb("imitate", Recorder(ZeroDivisionError("oh")))(["data=x", f"out={tmp_path / 'a'}"])
+    assert code == 1
     text = capsys.readouterr().err
     assert "ZeroDivisionError: oh" in text
     assert text.strip().splitlines()[-1].startswith("npmp: error: an internal error")
@@ -510,16 +504,14 @@ def test_debug_shows_where_a_users_error_was_found(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NPMP_DEBUG", "1")
-    assert (
-        verb("imitate", Recorder(InputError("garbled")))(["data=x", f"out={tmp_path / 'a'}"]) == 2
-    )
+    code = verb("imitate", Recorder(InputError("garbled")))(["data=x", f"out={tmp_path / 'a'}"])
+    assert code == 2
     assert "Traceback" in capsys.readouterr().err
 
 
 def test_interrupted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        verb("imitate", Recorder(KeyboardInterrupt()))(["data=x", f"out={tmp_path / 'a'}"]) == 130
-    )
+    code = verb("imitate", Recorder(KeyboardInterrupt()))(["data=x", f"out={tmp_path / 'a'}"])
+    assert code == 130
     assert "Traceback" not in capsys.readouterr().err
 
 

@@ -88,9 +88,8 @@ def test_scores_and_thresholds_are_linear_between_measurements(tmp_path: Path) -
 
 
 def test_a_later_dip_does_not_undo_that_the_threshold_was_met(tmp_path: Path) -> None:
-    assert read(make_run(tmp_path / "run", (0.2, 0.6, 0.1))).reached(
-        "minutes", 0.4
-    ) == pytest.approx(1.5)
+    expected = pytest.approx(1.5)
+    assert read(make_run(tmp_path / "run", (0.2, 0.6, 0.1))).reached("minutes", 0.4) == expected
 
 
 @pytest.mark.parametrize(
@@ -169,12 +168,8 @@ def test_keys_that_follow_from_a_name_are_left_out() -> None:
     two = {"net.name": "l", "net.width": "2", "algo.name": "a"}
     assert telling_keys([one, two]) == ["net.name"]
     assert telling_keys([one, two, two | {"net.width": "3"}]) == ["net.name", "net.width"]
-    assert shortened(["a.x", "b.x", "algo.name", "c.y"]) == {
-        "a.x": "a.x",
-        "b.x": "b.x",
-        "algo.name": "algo",
-        "c.y": "y",
-    }
+    expected = {"a.x": "a.x", "b.x": "b.x", "algo.name": "algo", "c.y": "y"}
+    assert shortened(["a.x", "b.x", "algo.name", "c.y"]) == expected
 
 
 def test_the_mean_curve_goes_as_far_as_all_runs(tmp_path: Path) -> None:
@@ -207,9 +202,8 @@ def test_compare(
             make_run(run, scores, seed=seed, settings={"algo": algo}, finished=seed == 0)
     out = tmp_path / "out"
     places = [str(entry) for entry in sorted((tmp_path / "sweep").iterdir())]
-    assert (
-        cli.main(["evaluate", "compare", *places, "threshold=0.5", "minutes=3", f"out={out}"]) == 0
-    )
+    code = cli.main(["evaluate", "compare", *places, "threshold=0.5", "minutes=3", f"out={out}"])
+    assert code == 0
     shown = capsys.readouterr().out
     assert all(len(line) <= 80 for line in shown.splitlines() if str(out) not in line)
     assert "beta=[0.1,2], seed 1: incomplete: 400 of 400" in shown and "at 3 min" in shown

@@ -61,9 +61,8 @@ def test_summary_and_report(done: Path) -> None:
     assert {"npmp", "torch", "mujoco"} <= set(summary["versions"])
     report = (done / "report.html").read_text()
     assert "</html>" in report and str(done) not in report
-    assert {"evaluation.json", "rollouts.h5", "config.yaml"} <= {
-        entry.name for entry in done.iterdir()
-    }
+    expected = {"evaluation.json", "rollouts.h5", "config.yaml"}
+    assert expected <= {entry.name for entry in done.iterdir()}
     assert "velocity_error" in json.loads((done / "evaluation.json").read_text())["walking"]
     for name in ("imitate", "reuse"):
         assert yaml.safe_load((done / name / "config.yaml").read_text())["verb"] == name
@@ -73,14 +72,8 @@ def test_the_live_line_shows_columns_that_there_are(done: Path) -> None:
     imitated, reused = columns(done / "imitate"), columns(done / "reuse")
     other_runs = {"loss_policy", "loss_value", "terrain_level"}  # of V-MPO and of a curriculum
     assert set(SHOWN) <= imitated | reused | other_runs
-    assert {
-        "tracked_s",
-        "imagined_task",
-        "model_loss",
-        "model_position_m",
-        "kl",
-        "beta",
-    } <= imitated
+    expected = {"tracked_s", "imagined_task", "model_loss", "model_position_m", "kl", "beta"}
+    assert expected <= imitated
     assert {"velocity_error", "imagined_task", "model_loss", "kl"} <= reused
 
 

@@ -164,9 +164,8 @@ def test_a_robot_that_is_none_is_refused(
     source: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "mine.py").write_text(source)
-    assert (
-        deploy.main(["bundle", f"robot={tmp_path}/mine.py:Hanging", f"out={tmp_path / 'out'}"]) == 2
-    )
+    code = deploy.main(["bundle", f"robot={tmp_path}/mine.py:Hanging", f"out={tmp_path / 'out'}"])
+    assert code == 2
     assert said in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 

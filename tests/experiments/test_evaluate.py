@@ -38,9 +38,8 @@ def evaluated(data: Path, trained: Path, tmp_path_factory: pytest.TempPathFactor
 
 def test_the_figures_follow_from_the_rollouts(evaluated: Path) -> None:
     found = json.loads((evaluated / "evaluation.json").read_text())
-    assert {"module", "data", "robot", "seed", "versions", "clips", "mean", "random_starts"} <= set(
-        found
-    )
+    expected = {"module", "data", "robot", "seed", "versions", "clips", "mean", "random_starts"}
+    assert expected <= set(found)
     assert (found["robot"], found["seed"], found["random_starts"]["starts"]) == ("anymal_b", 2, 4)
     assert found["seen_in_training"] == 2
     assert len(found["clips"]) == 2
@@ -51,17 +50,15 @@ def test_the_figures_follow_from_the_rollouts(evaluated: Path) -> None:
             qpos, reference = group["qpos"][()], group["reference_qpos"][()]
             steps = int(group.attrs["tracked_frames"]) - 1
             assert clip["tracked_s"] == pytest.approx(steps / group.attrs["rate_hz"])
-            assert clip["tracked_fraction"] == pytest.approx(
-                clip["tracked_s"] / clip["duration_s"], abs=1e-6
-            )
+            expected = pytest.approx(clip["tracked_s"] / clip["duration_s"], abs=1e-6)
+            assert clip["tracked_fraction"] == expected
             # it starts on the reference
             np.testing.assert_allclose(qpos[0], reference[0], atol=1e-9)
             frames = range(1, max(steps, 1) + 1)  # the tracked ones; at least one
             base = [float(np.sqrt(((qpos[t, :3] - reference[t, :3]) ** 2).sum())) for t in frames]
             joints = [float(np.abs(qpos[t, 7:] - reference[t, 7:]).sum() / 12) for t in frames]
-            assert clip["base_deviation_m"]["mean"] == pytest.approx(
-                sum(base) / len(base), rel=1e-9
-            )
+            expected = pytest.approx(sum(base) / len(base), rel=1e-9)
+            assert clip["base_deviation_m"]["mean"] == expected
             assert clip["base_deviation_m"]["max"] == pytest.approx(max(base), rel=1e-9)
             assert clip["base_deviation_m"]["last"] == pytest.approx(base[-1], rel=1e-9)
             assert clip["joint_error_rad"] == pytest.approx(sum(joints) / len(joints), rel=1e-9)
@@ -73,9 +70,8 @@ def test_the_figures_follow_from_the_rollouts(evaluated: Path) -> None:
     seconds = {
         key: sum(clip[key] for clip in found["clips"]) for key in ("tracked_s", "duration_s")
     }
-    assert found["mean"]["time_share"] == pytest.approx(
-        seconds["tracked_s"] / seconds["duration_s"]
-    )
+    expected = pytest.approx(seconds["tracked_s"] / seconds["duration_s"])
+    assert found["mean"]["time_share"] == expected
     for key in ("mean", "max", "last"):
         deviations = [clip["base_deviation_m"][key] for clip in found["clips"]]
         for average in ("mean", "median"):  # of two clips both are the middle
@@ -209,19 +205,14 @@ def test_only_clips_within_limits(
         assert [clip["name"] for clip in found["clips"]] == [low]
         assert found[key] == limit
     capfd.readouterr()
-    assert (
-        cli.main(["evaluate", *arguments[:2], "max_speed=1.0e-6", f"out={tmp_path / 'none'}"]) == 2
-    )
+    code = cli.main(["evaluate", *arguments[:2], "max_speed=1.0e-6", f"out={tmp_path / 'none'}"])
+    assert code == 2
     assert "none of the 2 motions has a top speed of at most 1e-06 m/s" in capfd.readouterr().err
 
 
 def test_the_folder(evaluated: Path) -> None:
-    assert {entry.name for entry in evaluated.iterdir()} == {
-        "config.yaml",
-        "evaluation.json",
-        "rollouts.h5",
-        "report.html",
-    }
+    expected = {"config.yaml", "evaluation.json", "rollouts.h5", "report.html"}
+    assert {entry.name for entry in evaluated.iterdir()} == expected
     assert yaml.safe_load((evaluated / "config.yaml").read_text())["verb"] == "evaluate"
     assert "</html>" in (evaluated / "report.html").read_text()
 

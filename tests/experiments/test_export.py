@@ -59,10 +59,8 @@ def test_there_and_back(
     about = json.loads((out / "export.json").read_text())
     assert about["format"] == kind and about["joint_names"] == list(robot.joint_names)
     assert about["robot"] == robot.name
-    assert [(clip["name"], clip["licence"], clip["split"]) for clip in about["clips"]] == [
-        ("stand", "none", "train"),
-        ("sway", "none", "validation"),
-    ]
+    expected = [("stand", "none", "train"), ("sway", "none", "validation")]
+    assert [(clip["name"], clip["licence"], clip["split"]) for clip in about["clips"]] == expected
     assert (out / "config.yaml").is_file()
     assert cli.main(["inspect", str(out)]) == 0
     assert f"export to {kind}" in capsys.readouterr().out
@@ -73,9 +71,8 @@ def test_some_clips(dataset: Path, tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "a").glob("*.npz")] == ["sway.npz"]
     assert cli.main(["data", "export", str(dataset), "clips=stand", f"out={tmp_path / 'b'}"]) == 0
     assert [path.name for path in (tmp_path / "b").glob("*.npz")] == ["stand.npz"]
-    assert (
-        cli.main(["data", "export", str(dataset), "split=validation", f"out={tmp_path / 'c'}"]) == 0
-    )
+    code = cli.main(["data", "export", str(dataset), "split=validation", f"out={tmp_path / 'c'}"])
+    assert code == 0
     assert [path.name for path in (tmp_path / "c").glob("*.npz")] == ["sway.npz"]
 
 

@@ -65,9 +65,8 @@ def test_equal_seeds_give_equal_bytes_and_a_module(
     log = rows(other)
     assert [int(r["iteration"]) for r in log] == list(range(1, len(log) + 1))
     assert int(log[-1]["env_steps"]) == 1024
-    assert {"model_loss", "imagined_task", "kl", "beta", "tracked_fraction", "tracked_s"} <= set(
-        log[0]
-    )
+    expected = {"model_loss", "imagined_task", "kl", "beta", "tracked_fraction", "tracked_s"}
+    assert expected <= set(log[0])
     assert not any(
         "wall" in column or "per_s" in column.replace("failures_per_s", "") for column in log[0]
     )

@@ -185,10 +185,8 @@ def test_keypoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     turned = np.tile([0.0, 0.0, 1.0, *[1.0, 0.0, 0.0, 0.0] * 3], (20, 1))
     np.savetxt(tmp_path / "r.txt", turned, delimiter=",")
     found, _ = inspected(tmp_path / "r.txt", tmp_path, capsys)
-    assert (
-        found["warnings"][0]
-        == "columns 4 to 15 are 3 unit quaternions: a root's place and rotations, no keypoints"
-    )
+    expected = "columns 4 to 15 are 3 unit quaternions: a root's place and rotations, no keypoints"
+    assert found["warnings"][0] == expected
 
 
 def test_cmu_clips_are_listed_without_reading_them(

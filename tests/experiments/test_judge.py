@@ -23,11 +23,8 @@ TINY = ["debug=tiny", "threads=1"]
 def judged(policy: Path, out: Path, *more: str) -> dict[str, object]:
     assert cli.main(["evaluate", f"policy={policy}", f"out={out}", *TINY, *more]) == 0
     found = json.loads((out / "evaluation.json").read_text())
-    assert {entry.name for entry in out.iterdir()} == {
-        "config.yaml",
-        "evaluation.json",
-        "report.html",
-    }
+    expected = {"config.yaml", "evaluation.json", "report.html"}
+    assert {entry.name for entry in out.iterdir()} == expected
     assert isinstance(found, dict)
     return found
 
@@ -43,12 +40,8 @@ def test_walking_is_judged_without_data(
     )
     found = judged(policy, tmp_path / "walk", *more)
     assert "walk: velocity_error" in capsys.readouterr().out
-    assert (found["policy"], found["module"], found["robot"], found["task"]) == (
-        "anymal_b_walk",
-        "module",
-        "anymal_b",
-        "walk",
-    )
+    expected = ("anymal_b_walk", "module", "anymal_b", "walk")
+    assert (found["policy"], found["module"], found["robot"], found["task"]) == expected
     parts = [
         f"error_{name}{end}"
         for name in ("forward_mps", "lateral_mps", "yaw_rate_rps")
@@ -188,9 +181,8 @@ def test_mistakes_are_a_line(
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     arguments = {"policy": str(policy), "task": "walk", "out": str(tmp_path / "out"), **change}
-    assert (
-        cli.main(["evaluate", *(f"{key}={value}" for key, value in arguments.items()), *TINY]) == 2
-    )
+    code = cli.main(["evaluate", *(f"{key}={value}" for key, value in arguments.items()), *TINY])
+    assert code == 2
     [line] = capfd.readouterr().err.strip().splitlines()
     assert message in line
     assert not (tmp_path / "out").exists()

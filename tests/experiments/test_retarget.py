@@ -142,9 +142,8 @@ def test_wrong_units_are_left_out_unless_scale_says_them(
     assert motions.names == ("good",) and "units look wrong" in motions.provenance["failures"]
     line = refused(capsys, f"source={folder}", "out=n.h5", "strict=true")
     assert "units look wrong" in line
-    assert (
-        npmp_retarget(f"source={folder / 'huge.npz'}", "scale=0.01", "out=m.h5", "clean=false") == 0
-    )
+    code = npmp_retarget(f"source={folder / 'huge.npz'}", "scale=0.01", "out=m.h5", "clean=false")
+    assert code == 0
     assert capsys.readouterr().err == ""
 
 
@@ -185,9 +184,8 @@ def test_messages_speak_of_the_commands_keys(
     assert "a.npz does not say its rate; give source_rate_hz=" in refused(capsys, "a.npz")
     assert npmp_retarget("a.npz", "source_rate_hz=60", "out=m.h5") == 0
     Path("b.bvh").write_text("HIERARCHY")
-    assert "source_rate_hz=30 is for keypoint files" in refused(
-        capsys, "b.bvh", "source_rate_hz=30"
-    )
+    expected = "source_rate_hz=30 is for keypoint files"
+    assert expected in refused(capsys, "b.bvh", "source_rate_hz=30")
     line = refused(capsys, "a.npz", "source_rate_hz=60", "scale=0")
     assert line.count("a.npz") == 1 and "scale 0" in line
     assert "marker_cutoff_hz must be positive" in refused(capsys, "marker_cutoff_hz=0")
@@ -227,14 +225,12 @@ def test_frames_are_reported_as_typed(
     elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
 ) -> None:
     save(elsewhere / "a.npz", walk)
-    assert "a.npz: no frames 8000:9000; the recording has 90 frames" in refused(
-        capsys, "a.npz@8000:9000"
-    )
+    expected = "a.npz: no frames 8000:9000; the recording has 90 frames"
+    assert expected in refused(capsys, "a.npz@8000:9000")
     assert "no frames 50:20;" in refused(capsys, "a.npz@50:20")
     for wrong in ("abc", "-100:", "1:2:3", "1.5:9", ""):
-        assert f"{wrong!r} is no stretch of frames; FILE@START:STOP" in refused(
-            capsys, f"source=a.npz@{wrong}"
-        )
+        expected = f"{wrong!r} is no stretch of frames; FILE@START:STOP"
+        assert expected in refused(capsys, f"source=a.npz@{wrong}")
     assert "no file or folder 'b.npz@abc'" in refused(capsys, "b.npz@abc")
     assert npmp_retarget("source=[a.npz@0:40,a.npz@50:9000]", "out=m.h5", "clean=false") == 0
     assert read_motions("m.h5").names == ("a_0_40", "a_50_90")
@@ -392,11 +388,8 @@ def test_the_worst_are_not_all_of_one_recording(walk: Clip) -> None:
         for i in range(20)
     ]
     others = [dataclasses.replace(motion, name=f"good{i}", recording=f"good{i}") for i in range(20)]
-    assert [entry.name for entry in worst([*others, *chunks])] == [
-        "bad_c00",
-        "bad_c01",
-        *(f"good{i}" for i in range(10)),
-    ]
+    expected = ["bad_c00", "bad_c01", *(f"good{i}" for i in range(10))]
+    assert [entry.name for entry in worst([*others, *chunks])] == expected
     assert len(worst(chunks)) == 2
 
 
@@ -492,7 +485,6 @@ def test_people_by_joints(
     assert motion.duration_s == pytest.approx(200 / 120, abs=0.05)
     assert motion.quality["leg_orientation_deg"] < 6.0
     assert motion.quality["self_collision_share"] == 0.0
-    assert (
-        cli.main(["retarget", "method=joints", "report=null", f"source={amc[0]}", "out=n.h5"]) == 2
-    )
+    code = cli.main(["retarget", "method=joints", "report=null", f"source={amc[0]}", "out=n.h5"])
+    assert code == 2
     assert "robot 'anymal_b' has no joint" in capsys.readouterr().err

@@ -82,9 +82,8 @@ def test_what_does_not_fit_is_one_line(
     assert "nowhere': neither a folder nor" in says(f"module={tmp_path / 'nowhere'}", RANGE)
     assert "no algo 'guess'; there are:" in says(f"module={module}", RANGE, "algo=guess")
     assert "no task 'imitation'; there are:" in says(f"module={module}", "task=imitation")
-    assert "judges a policy of walk by; there are: dribble, follow, recover, walk" in says(
-        f"module={module}", "task=path"
-    )
+    expected = "judges a policy of walk by; there are: dribble, follow, recover, walk"
+    assert expected in says(f"module={module}", "task=path")
     write_motions(tmp_path / "motions.h5", motions)
     assert "validation" in says(
         f"module={module}", f"data={tmp_path / 'motions.h5'}", "split=validation"
@@ -92,9 +91,8 @@ def test_what_does_not_fit_is_one_line(
     assert "low <= high" in says(f"module={module}", "task.command_range=[[1,0],[0,0],[0,0]]")
     assert "actors=ray, or actors=inline" in says(f"module={module}", RANGE, "num_actors=2")
     gains = "task.teacher.drives=[64,3.8]"
-    assert "is of drives that a model moves" in says(
-        f"module={module}", RANGE, "algo=clone", "joint_space=true", gains
-    )
+    expected = "is of drives that a model moves"
+    assert expected in says(f"module={module}", RANGE, "algo=clone", "joint_space=true", gains)
 
 
 @pytest.mark.parametrize("algo", ["vmpo", "world_model"])
@@ -103,16 +101,13 @@ def test_from_scratch_in_joint_space(
 ) -> None:
     # of the first iteration, and what comes before it
     steps = {"vmpo": 128, "world_model": 896}[algo]
-    assert (
-        reuse(module, tmp_path / "run", "joint_space=true", f"algo={algo}", f"steps={steps}") == 0
-    )
+    code = reuse(module, tmp_path / "run", "joint_space=true", f"algo={algo}", f"steps={steps}")
+    assert code == 0
     assert main([f"resume={tmp_path / 'run'}", f"steps={steps + 64}", "threads=1"]) == 0
     policy = HighLevelPolicy.load(tmp_path / "run" / "policy", module=tmp_path / "run" / "module")
     assert policy.latent_dim == 12 and policy.contract.alpha == 0.0
-    assert (
-        find_module(tmp_path / "run" / "policy", policy.contract.module_sha256)
-        == tmp_path / "run" / "module"
-    )
+    expected = tmp_path / "run" / "module"
+    assert find_module(tmp_path / "run" / "policy", policy.contract.module_sha256) == expected
     start = f"policy={tmp_path / 'run' / 'policy'}"
     capfd.readouterr()
     assert reuse(module, tmp_path / "no", start, "joint_space=true") == 2
@@ -248,9 +243,8 @@ def test_joints_that_a_model_of_actuators_moves_resume_to_the_bit_and_are_record
     for path in (tmp_path / "b").rglob("checkpoint_0000000004.*"):
         path.unlink()
     assert main([f"resume={tmp_path / 'b'}", "threads=1"]) == 0
-    assert (tmp_path / "b" / "metrics.csv").read_bytes() == (
-        tmp_path / "a" / "metrics.csv"
-    ).read_bytes()
+    expected = (tmp_path / "a" / "metrics.csv").read_bytes()
+    assert (tmp_path / "b" / "metrics.csv").read_bytes() == expected
     record = HighLevelPolicy.load(tmp_path / "a" / "policy").contract.training["actuator"]
     assert record["name"] == "knee" and len(record["sha256"]) == 64
     capfd.readouterr()

@@ -87,20 +87,16 @@ def test_add_check_and_use(place: Path, capsys: pytest.CaptureFixture[str]) -> N
 def test_a_project_that_is_moved(place: Path) -> None:
     """The model lies under the same folder as robot.yaml, which says the way there."""
     assert cli.main(["robots", "add", "dog.xml", "name=rex"]) == 0
-    assert (
-        yaml.safe_load((place / "robots" / "rex" / "robot.yaml").read_text())["mjcf"]
-        == "../../dog.xml"
-    )
+    expected = "../../dog.xml"
+    assert yaml.safe_load((place / "robots" / "rex" / "robot.yaml").read_text())["mjcf"] == expected
     moved = place / "elsewhere"
     moved.mkdir()
     (place / "robots").rename(moved / "robots")
     (place / "dog.xml").rename(moved / "dog.xml")
     loaded = robots.load(moved / "robots" / "rex")
     assert loaded.mjcf == (moved / "dog.xml").resolve()
-    assert (
-        reference_to("dog.xml", Path("/models/dog.xml"), Path("/projects/robots/rex"))
-        == "/models/dog.xml"
-    )
+    found = reference_to("dog.xml", Path("/models/dog.xml"), Path("/projects/robots/rex"))
+    assert found == "/models/dog.xml"
 
 
 def test_checks_that_fail_after_add(

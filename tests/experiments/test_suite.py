@@ -31,24 +31,14 @@ def test_who_does_not_pass_exits_with_three(
         f"scenario.{name}.seconds=0.4" for name in ("flat_forward", "stairs_up", "strong_push")
     ]
     assert suite(policy, tmp_path / "out", chosen, *short, "task.terrain_fields=2") == 3
-    assert {entry.name for entry in (tmp_path / "out").iterdir()} == {
-        "config.yaml",
-        "suite.json",
-        "suite.html",
-    }
+    expected = {"config.yaml", "suite.json", "suite.html"}
+    assert {entry.name for entry in (tmp_path / "out").iterdir()} == expected
     found = json.loads((tmp_path / "out/suite.json").read_text())
-    assert [row["name"] for row in found["scenarios"]] == [
-        "flat_forward",
-        "stairs_up",
-        "strong_push",
-    ]
+    expected = ["flat_forward", "stairs_up", "strong_push"]
+    assert [row["name"] for row in found["scenarios"]] == expected
     row = found["scenarios"][0]
-    assert (row["trials"], row["command"], row["scaled"], row["pass_mark"]) == (
-        4,
-        pytest.approx([0.8, 0, 0]),
-        True,
-        0.9,
-    )
+    expected = (4, pytest.approx([0.8, 0, 0]), True, 0.9)
+    assert (row["trials"], row["command"], row["scaled"], row["pass_mark"]) == expected
     assert not row["passed"] and not found["passed"] and row["low"] <= row["success"] <= row["high"]
     said = capsys.readouterr().out
     assert "0 of 3 scenarios passed" in said and "not passed" in said
@@ -142,7 +132,5 @@ def test_fallen_starts_take_who_gets_up(
         "recovery=anymal_b_recover",
     ]
     assert suite(policy, tmp_path / "out", *short) == 2
-    assert (
-        "accelerometer is imu for the walking policy, root for the recovery policy"
-        in capfd.readouterr().err
-    )
+    expected = "accelerometer is imu for the walking policy, root for the recovery policy"
+    assert expected in capfd.readouterr().err

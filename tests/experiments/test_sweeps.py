@@ -343,10 +343,8 @@ def test_a_full_disk_does_not_end_the_sweep(
         j0=[GOOD], j1=[Ended(2, "here", "m.h5: No space left on device")], j2=[freed]
     )
     assert drive(sweep, workers) == 2 and states(sweep.folder) == ["finished", "failed", "finished"]
-    assert (
-        capsys.readouterr().err.count("sweep.json is not up to date: sweep.json: No space left")
-        == 1
-    )
+    found = capsys.readouterr().err.count("sweep.json is not up to date: sweep.json: No space left")
+    assert found == 1
 
 
 def test_without_a_place_a_sweep_waits(scripted: Callable[..., Scripted], tmp_path: Path) -> None:
@@ -384,9 +382,8 @@ def test_names_that_are_not_unique_or_too_long_are_numbers(
 ) -> None:
     def names(folder: str, seeds: str) -> list[str]:
         monkeypatch.setattr(launching, "workers_of", lambda sweep: scripted(j0=[GOOD], j1=[GOOD]))
-        assert (
-            cli.main(["retarget", "-m", f"seed={seeds}", f"out={tmp_path / folder / 'm.h5'}"]) == 0
-        )
+        code = cli.main(["retarget", "-m", f"seed={seeds}", f"out={tmp_path / folder / 'm.h5'}"])
+        assert code == 0
         return [job.name for job in Sweep.load(tmp_path / folder).jobs]
 
     assert names("two", "1,2") == ["seed=1", "seed=2"]

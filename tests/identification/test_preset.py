@@ -42,9 +42,8 @@ def test_the_spreads_are_two_standard_errors_within_limits() -> None:
     assert physics["joint_offset"] == pytest.approx(2 * np.sqrt((3e-3**2 + 4e-3**2) / 2), rel=1e-4)
     assert made["sensors"]["delay_s"] == [pytest.approx(0.008), pytest.approx(0.014)]
     gains = {"kp": 100.0, "kd": 2.0, "offset": -0.01}
-    assert (
-        physics["nominal"]["b"] == {"armature": 0.1, "damping": 0.5, "friction_loss": 0.2} | gains
-    )
+    expected = {"armature": 0.1, "damping": 0.5, "friction_loss": 0.2} | gains
+    assert physics["nominal"]["b"] == expected
     assert physics["friction"] == [0.4, 1.0] and made["pushes"] == {"force": 9.0}
     assert made["name"] == "mine"
     from_mapping(RobotBatchConfig, made, ignore=("name",))

@@ -84,25 +84,19 @@ def test_by_hand(amc: Path) -> None:
     clip = mocap_data.read(amc)
     assert clip.names == ("root", "thigh", "shin")
     assert clip.parents == (-1, 0, 1)
-    assert (clip.rate_hz, clip.name, clip.source, clip.licence) == (
-        120.0,
-        "7_01",
-        "7_01.amc",
-        "unknown",
-    )
+    expected = (120.0, "7_01", "7_01.amc", "unknown")
+    assert (clip.rate_hz, clip.name, clip.source, clip.licence) == expected
     # Frame 1, the rest pose: root at height 3, knee at 1, ankle at 0. Y up to Z up: (x, y, z) ->
     # (z, x, y).
-    np.testing.assert_allclose(
-        clip.positions[0], UNIT * np.array([[0, 0, 3], [0, 0, 1], [0, 0, 0]]), atol=1e-15
-    )
+    expected = UNIT * np.array([[0, 0, 3], [0, 0, 1], [0, 0, 0]])
+    np.testing.assert_allclose(clip.positions[0], expected, atol=1e-15)
     # Frame 2. The root turns 90 degrees about y: Z to X. The thigh 90 degrees about x: down, -Y,
     # goes to -Z, and the root's turn takes that to -X: the knee is at (1 - 2, 3, 0).
     # The shin's own axes are turned 90 degrees about x (C): its z axis is C z = -Y of the world at
     # rest. So it turns 90 degrees about -Y, which leaves its direction, -Y, alone: it goes on like
     # the thigh, to (1 - 3, 3, 0).
-    np.testing.assert_allclose(
-        clip.positions[1], UNIT * np.array([[0, 1, 3], [0, -1, 3], [0, -2, 3]]), atol=1e-15
-    )
+    expected = UNIT * np.array([[0, 1, 3], [0, -1, 3], [0, -2, 3]])
+    np.testing.assert_allclose(clip.positions[1], expected, atol=1e-15)
 
 
 def test_orders_units_and_quotes(tmp_path: Path, amc: Path) -> None:
@@ -159,9 +153,8 @@ def test_bone_rotations_by_another_path(amc: Path) -> None:
     np.testing.assert_allclose(rotations.to_matrix(found), np.stack(expected, axis=1), atol=1e-12)
     knee = rows[:, :3] + thigh.apply([0, -2, 0])
     np.testing.assert_allclose(bone_ends(skeleton, angles)[:, 1], knee, atol=1e-12)
-    np.testing.assert_allclose(
-        bone_ends(skeleton, angles)[:, 2], knee + shin.apply([0, -1, 0]), atol=1e-12
-    )
+    got = bone_ends(skeleton, angles)[:, 2]
+    np.testing.assert_allclose(got, knee + shin.apply([0, -1, 0]), atol=1e-12)
 
 
 def test_frames_in_any_order_of_bones_read_alike(amc: Path) -> None:

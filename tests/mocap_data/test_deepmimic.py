@@ -45,20 +45,15 @@ def motion(tmp_path: Path) -> Path:
 
 def test_by_hand(motion: Path) -> None:
     clip = mocap_data.read(motion)
-    assert (clip.names, clip.parents, clip.rate_hz) == (
-        ("root", "ball", "hinge", "end"),
-        (-1, 0, 1, 2),
-        50.0,
-    )
+    expected = (("root", "ball", "hinge", "end"), (-1, 0, 1, 2), 50.0)
+    assert (clip.names, clip.parents, clip.rate_hz) == expected
     # At rest (0, 2, 0), (0, 3, 0), (1, 3, 0), (2, 3, 0): Y up to Z up, (x, y, z) -> (z, x, y).
-    np.testing.assert_allclose(
-        clip.positions[0], [[0, 0, 2], [0, 0, 3], [0, 1, 3], [0, 2, 3]], atol=1e-15
-    )
+    expected = [[0, 0, 2], [0, 0, 3], [0, 1, 3], [0, 2, 3]]
+    np.testing.assert_allclose(clip.positions[0], expected, atol=1e-15)
     # The ball turns 90 degrees about z: x to y, the hinge is at (1, 4, 0); 90 more: the end is at
     # (0, 4, 0).
-    np.testing.assert_allclose(
-        clip.positions[1], [[0, 1, 2], [0, 1, 3], [0, 1, 4], [0, 0, 4]], atol=1e-15
-    )
+    expected = [[0, 1, 2], [0, 1, 3], [0, 1, 4], [0, 0, 4]]
+    np.testing.assert_allclose(clip.positions[1], expected, atol=1e-15)
 
 
 def test_the_humanoid_by_another_path() -> None:

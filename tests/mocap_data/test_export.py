@@ -122,12 +122,8 @@ def test_csv_there_and_back(robot: Robot, tmp_path: Path) -> None:
     assert beside["licence"] == "none"
     back = read_robot_motion(tmp_path / "walk.csv")
     assert kind_of(tmp_path / "walk.csv") == "unitree_csv"
-    assert (back.joint_names, back.rate_hz, back.robot, back.source) == (
-        robot.joint_names,
-        RATE,
-        robot.name,
-        "made up",
-    )
+    expected = (robot.joint_names, RATE, robot.name, "made up")
+    assert (back.joint_names, back.rate_hz, back.robot, back.source) == expected
     np.testing.assert_allclose(back.qpos, motion.qpos, atol=1e-6)
 
 

@@ -39,13 +39,11 @@ def test_crops_of_crops_are_crops(data: st.DataObject) -> None:
     once, twice = motion.crop(start + inner, stop), motion.crop(start, stop).crop(inner)
     for key in ("qpos", "contacts"):
         np.testing.assert_array_equal(getattr(once, key), getattr(twice, key))
-        np.testing.assert_array_equal(
-            getattr(once, key), getattr(motion, key)[start + inner : stop]
-        )
+        expected = getattr(motion, key)[start + inner : stop]
+        np.testing.assert_array_equal(getattr(once, key), expected)
     np.testing.assert_array_equal(once.qvel[1:], motion.qvel[start + inner + 1 : stop])
-    np.testing.assert_array_equal(
-        twice.frame_quality["marker_rms_m"], np.arange(start + inner, stop) / 1000
-    )
+    expected = np.arange(start + inner, stop) / 1000
+    np.testing.assert_array_equal(twice.frame_quality["marker_rms_m"], expected)
     assert (
         once.start_s == pytest.approx(twice.start_s) == pytest.approx(3.0 + (start + inner) / RATE)
     )

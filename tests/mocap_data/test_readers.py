@@ -60,15 +60,13 @@ def test_bvh_by_hand(bvh: Path) -> None:
     assert (clip.rate_hz, clip.name, clip.source, clip.licence) == (60.0, "dog", "dog.bvh", "CC0")
     # Y up to Z up: (x, y, z) -> (z, x, y), centimetres to metres.
     # Frame 0: no rotation, bones along the file's X: (0, 50, 0), (10, 50, 0), (15, 50, 0).
-    np.testing.assert_allclose(
-        clip.positions[0], [[0, 0, 0.5], [0, 0.10, 0.5], [0, 0.15, 0.5]], atol=1e-15
-    )
+    expected = [[0, 0, 0.5], [0, 0.10, 0.5], [0, 0.15, 0.5]]
+    np.testing.assert_allclose(clip.positions[0], expected, atol=1e-15)
     # Frame 1: the root turns X to Y: the head is at (0, 60, 20). In the root's frame the head turns
     # a quarter about Y, X to -Z, and -Z stays -Z under the root's rotation about Z: the end is at
     # (0, 60, 15).
-    np.testing.assert_allclose(
-        clip.positions[1], [[0.2, 0, 0.5], [0.2, 0, 0.6], [0.15, 0, 0.6]], atol=1e-15
-    )
+    expected = [[0.2, 0, 0.5], [0.2, 0, 0.6], [0.15, 0, 0.6]]
+    np.testing.assert_allclose(clip.positions[1], expected, atol=1e-15)
 
 
 def test_bvh_in_another_style(tmp_path: Path) -> None:
@@ -151,9 +149,8 @@ def test_any_hierarchy_and_channels_by_another_path(
             above = parents[i]
             turns[i] = turn if above < 0 else turns[above] @ turn
             places[i] = offset if above < 0 else places[above] + turns[above] @ offset
-            np.testing.assert_allclose(
-                clip.positions[frame, clip.index(f"j{i}")], places[i], atol=1e-9
-            )
+            found = clip.positions[frame, clip.index(f"j{i}")]
+            np.testing.assert_allclose(found, places[i], atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -279,19 +276,13 @@ def test_upward_axes(bvh: Path) -> None:
         ("-Z", [0.0, -0.60, -0.15]),
         ("-x", [0.60, -0.15, 0.0]),
     ):
-        np.testing.assert_allclose(
-            mocap_data.read(bvh, up=up).positions[1, 2], expected, atol=1e-15, err_msg=up
-        )
+        found = mocap_data.read(bvh, up=up).positions[1, 2]
+        np.testing.assert_allclose(found, expected, atol=1e-15, err_msg=up)
 
 
 def test_every_option_is_listed(bvh: Path) -> None:
-    assert options_of(bvh) == {
-        "scale": 0.01,
-        "up": "y",
-        "name": None,
-        "source": None,
-        "licence": "unknown",
-    }
+    expected = {"scale": 0.01, "up": "y", "name": None, "source": None, "licence": "unknown"}
+    assert options_of(bvh) == expected
     (bvh.parent / "a.txt").write_text(' \n{"Frames": []}')
     assert "character" in options_of(bvh.parent / "a.txt")
     assert "names" in options_of("b.txt")
@@ -453,9 +444,8 @@ def test_npz(tmp_path: Path) -> None:
     path = tmp_path / "run.npz"
     np.savez(path, **GOOD, parents=np.array([-1, 0]))
     clip = mocap_data.read(path, scale=0.5)
-    np.testing.assert_array_equal(
-        clip.positions, 0.5 * GOOD["positions"][..., [2, 0, 1]].astype(float)
-    )
+    expected = 0.5 * GOOD["positions"][..., [2, 0, 1]].astype(float)
+    np.testing.assert_array_equal(clip.positions, expected)
     assert (clip.names, clip.rate_hz, clip.parents) == (("a", "b"), 120.0, (-1, 0))
     np.savez_compressed(path, positions=GOOD["positions"])
     assert mocap_data.read(path, names=["c", "d"], rate_hz=30).names == ("c", "d")

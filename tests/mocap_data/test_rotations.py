@@ -49,20 +49,16 @@ def test_exp_log_recover_each_other(regime: str, shape: tuple[int, ...]) -> None
 def test_group(regime: str, shape: tuple[int, ...]) -> None:
     a, b, c = (rot.exp(random_vectors(regime, shape, seed)) for seed in range(3))
     v = random_vectors("generic", shape, 3)
-    np.testing.assert_allclose(
-        rot.multiply(rot.multiply(a, b), c), rot.multiply(a, rot.multiply(b, c)), atol=1e-14
-    )
-    np.testing.assert_allclose(
-        rot.multiply(a, rot.conjugate(a)), np.broadcast_to(rot.IDENTITY, a.shape), atol=1e-15
-    )
+    expected = rot.multiply(a, rot.multiply(b, c))
+    np.testing.assert_allclose(rot.multiply(rot.multiply(a, b), c), expected, atol=1e-14)
+    expected = np.broadcast_to(rot.IDENTITY, a.shape)
+    np.testing.assert_allclose(rot.multiply(a, rot.conjugate(a)), expected, atol=1e-15)
     np.testing.assert_allclose(rot.multiply(a, rot.IDENTITY), a, atol=0)
-    np.testing.assert_allclose(
-        rot.rotate(rot.multiply(a, b), v), rot.rotate(a, rot.rotate(b, v)), atol=1e-13
-    )
+    found = rot.rotate(rot.multiply(a, b), v)
+    np.testing.assert_allclose(found, rot.rotate(a, rot.rotate(b, v)), atol=1e-13)
     np.testing.assert_allclose(rot.rotate(rot.conjugate(a), rot.rotate(a, v)), v, atol=1e-14)
-    np.testing.assert_allclose(
-        rot.rotate(a, v), np.einsum("...ij,...j->...i", rot.to_matrix(a), v), atol=1e-14
-    )
+    expected = np.einsum("...ij,...j->...i", rot.to_matrix(a), v)
+    np.testing.assert_allclose(rot.rotate(a, v), expected, atol=1e-14)
     reached = rot.multiply(a, rot.exp(rot.difference(a, b)))  # b or -b, the same rotation
     np.testing.assert_allclose(rot.to_matrix(reached), rot.to_matrix(b), atol=1e-13)
 
@@ -86,12 +82,10 @@ def test_parity_with_scipy(regime: str) -> None:
     np.testing.assert_allclose(rot.rotate(a, v), to_scipy(a).apply(v), atol=1e-14)
     heading = to_scipy(a).as_matrix()[..., :2, 0]
     np.testing.assert_allclose(rot.yaw(a), np.arctan2(*heading.T[::-1]), atol=1e-12)
-    np.testing.assert_allclose(
-        rot.to_matrix(rot.multiply(a, b)), (to_scipy(a) * to_scipy(b)).as_matrix(), atol=1e-14
-    )
-    np.testing.assert_allclose(
-        rot.angle(a, b), (to_scipy(a).inv() * to_scipy(b)).magnitude(), atol=1e-12
-    )
+    expected = (to_scipy(a) * to_scipy(b)).as_matrix()
+    np.testing.assert_allclose(rot.to_matrix(rot.multiply(a, b)), expected, atol=1e-14)
+    expected = (to_scipy(a).inv() * to_scipy(b)).magnitude()
+    np.testing.assert_allclose(rot.angle(a, b), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("order", ["ZXY", "ZYX", "XYZ", "YXY", "X", "ZY"])
@@ -140,9 +134,8 @@ def test_squad_goes_through_its_knots_and_keeps_the_hemisphere() -> None:
     times = np.sort(np.random.default_rng(0).uniform(0, 5, 30))
     knots = tumbling(times)
     signs = np.random.default_rng(1).choice([-1.0, 1.0], (30, 1))
-    np.testing.assert_allclose(
-        rot.angle(rot.squad(signs * knots, times, times), knots), 0.0, atol=1e-7
-    )
+    found = rot.angle(rot.squad(signs * knots, times, times), knots)
+    np.testing.assert_allclose(found, 0.0, atol=1e-7)
     fine = rot.squad(signs * knots, times, np.linspace(times[0], times[-1], 2000))
     assert (np.sum(fine[1:] * fine[:-1], axis=-1) > 0.9).all()
     np.testing.assert_allclose(np.linalg.norm(fine, axis=-1), 1.0, atol=1e-14)
@@ -161,9 +154,8 @@ def test_squad_keeps_a_steady_turn_exactly() -> None:
     for times in (np.arange(12.0), np.cumsum(rng.uniform(0.3, 2.0, 12)), np.array([0.0, 1.5])):
         new = rng.uniform(times[0], times[-1], 200)
         found, exact = rot.squad(steady(times), times, new), steady(new)
-        np.testing.assert_allclose(
-            found * np.sign(np.sum(found * exact, axis=-1, keepdims=True)), exact, atol=1e-12
-        )
+        got = found * np.sign(np.sum(found * exact, axis=-1, keepdims=True))
+        np.testing.assert_allclose(got, exact, atol=1e-12)
 
 
 def test_squad_is_continuously_differentiable() -> None:

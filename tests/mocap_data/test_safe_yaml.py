@@ -50,12 +50,8 @@ def test_what_is_usual_is_read(tmp_path: Path) -> None:
         "a: &legs {lower: -1.5, upper: 2}\nb: *legs\nc: {<<: *legs, upper: 3}\nd: 1e-3\n"
     )
     legs = {"lower": -1.5, "upper": 2}
-    assert read_yaml(tmp_path / "a.yaml") == {
-        "a": legs,
-        "b": legs,
-        "c": legs | {"upper": 3},
-        "d": "1e-3",
-    }
+    expected = {"a": legs, "b": legs, "c": legs | {"upper": 3}, "d": "1e-3"}
+    assert read_yaml(tmp_path / "a.yaml") == expected
     assert parse_yaml("", "x") is None
     (tmp_path / "a.yaml").write_bytes(b"a: \xff")
     with pytest.raises(InputError, match="not UTF-8"):

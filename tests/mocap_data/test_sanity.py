@@ -69,9 +69,8 @@ def test_a_wrong_axis(walk: Clip) -> None:
 
 
 def test_nothing_moves(walk: Clip) -> None:
-    assert warnings_of(changed(walk, walk.positions[:1].repeat(50, axis=0))) == [
-        "does not move: no keypoint by more than 1 mm"
-    ]
+    expected = ["does not move: no keypoint by more than 1 mm"]
+    assert warnings_of(changed(walk, walk.positions[:1].repeat(50, axis=0))) == expected
     assert warnings_of(walk.crop(0, 1)) == ["has one frame: a pose, no motion"]
 
 

@@ -328,7 +328,5 @@ def test_what_is_wrong_with_single_clips_can_be_listed(path: Path) -> None:
     spoil(path, "nan")
     refused: list[InputError] = []
     assert read_motions(path, refused=refused).names == ("b",)
-    assert [str(error).partition("motions.h5")[2][:16] for error in refused] == [
-        ", clip 'a trot':",
-        ": motion 'walk':",
-    ]
+    expected = [", clip 'a trot':", ": motion 'walk':"]
+    assert [str(error).partition("motions.h5")[2][:16] for error in refused] == expected

@@ -93,12 +93,10 @@ def test_demo_clips(clip: Clip) -> None:
     # body-sized
     at = {name: clip.positions[:, clip.index(name)] for name in clip.names}
     assert 0.46 < at["LeftUpLeg"][:, 2].mean() < 0.51
-    np.testing.assert_allclose(
-        np.linalg.norm(at["LeftArm"] - at["LeftUpLeg"], axis=-1), 0.56, atol=1e-12
-    )
-    np.testing.assert_allclose(
-        np.linalg.norm(at["LeftArm"] - at["RightArm"], axis=-1), 0.20, atol=1e-12
-    )
+    found = np.linalg.norm(at["LeftArm"] - at["LeftUpLeg"], axis=-1)
+    np.testing.assert_allclose(found, 0.56, atol=1e-12)
+    found = np.linalg.norm(at["LeftArm"] - at["RightArm"], axis=-1)
+    np.testing.assert_allclose(found, 0.20, atol=1e-12)
     # left is left: at the start the dog faces +X
     assert at["LeftArm"][0, 1] > at["RightArm"][0, 1]
     assert at["Head_end"][0, 0] > at["Hips"][0, 0]
@@ -112,12 +110,8 @@ def test_support_patterns() -> None:
         np.testing.assert_array_equal(paw(trot, leg)[:, 2], paw(trot, partner)[:, 2])
     # in the order of touchdown: left hind, left fore, right hind, right fore
     touchdowns = GAITS["walk"].touchdown
-    assert sorted(touchdowns, key=touchdowns.__getitem__) == [
-        "LeftHind",
-        "LeftFore",
-        "RightHind",
-        "RightFore",
-    ]
+    expected = ["LeftHind", "LeftFore", "RightHind", "RightFore"]
+    assert sorted(touchdowns, key=touchdowns.__getitem__) == expected
 
 
 @pytest.mark.parametrize("gait", ["walk", "trot"])

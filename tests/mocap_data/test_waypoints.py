@@ -23,9 +23,8 @@ from mocap_data.readers.waypoints import read_waypoints
 )
 def test_points_with_and_without_names(tmp_path: Path, text: str) -> None:
     (tmp_path / "path.csv").write_bytes(text.encode())
-    np.testing.assert_allclose(
-        read_waypoints(tmp_path / "path.csv", longest_m=10.0), [[0, 0], [1, 0.5], [1, 2]]
-    )
+    found = read_waypoints(tmp_path / "path.csv", longest_m=10.0)
+    np.testing.assert_allclose(found, [[0, 0], [1, 0.5], [1, 2]])
 
 
 @pytest.mark.parametrize(

@@ -131,9 +131,8 @@ def test_another_world_opens_the_mode_anew(cast: Cast) -> None:
     # half of 0.3 m
     assert heights[0] == pytest.approx(heights[-1]) and np.ptp(heights) == pytest.approx(0.15)
     at = torch.tensor(corner) + torch.tensor([1.0, 2.0])
-    assert heights[20, 10] == pytest.approx(
-        session.mode.env.ground.terrain.height_at(at).item(), abs=1e-5
-    )
+    expected = pytest.approx(session.mode.env.ground.terrain.height_at(at).item(), abs=1e-5)
+    assert heights[20, 10] == expected
     session.steer(0.5, 0.0, 0.0)
     steps(session, 1.0)
     assert session.snapshot().achieved[0] > 0.3

@@ -35,10 +35,8 @@ def test_round_trip(policy: HighLevelPolicy, tmp_path: Path) -> None:
     assert torch.equal(expected.mean, found.mean) and torch.equal(expected.std, found.std)
     assert read.contract.training == {"seed": 3} and read.contract.versions["torch"]
     assert read.contract.command_range == policy.contract.command_range
-    assert sorted(p.name for p in (tmp_path / "policy").iterdir()) == [
-        "policy.json",
-        "policy.safetensors",
-    ]
+    wanted = ["policy.json", "policy.safetensors"]
+    assert sorted(p.name for p in (tmp_path / "policy").iterdir()) == wanted
 
 
 def test_older_names_are_read(robot: Robot, skill: SkillModule, tmp_path: Path) -> None:

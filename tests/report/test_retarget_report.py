@@ -135,9 +135,8 @@ def test_the_recording_is_beside_the_robot_and_on_it(
         np.testing.assert_allclose(low + points / 65535 * (high - low), want, atol=2e-3)
         assert len(clip["bones"]) == len(source.names) - 1
         stands = np.array(clip["stands"]).reshape(clip["frames"], -1)
-        np.testing.assert_array_equal(
-            stands, data.meter.contacts(motion)[:: round(motion.rate_hz / clip["fps"])]
-        )
+        expected = data.meter.contacts(motion)[:: round(motion.rate_hz / clip["fps"])]
+        np.testing.assert_array_equal(stands, expected)
     assert 'data-part="recording"' in text and "standing foot" in text
     # the charts of a motion that is replayed follow the replay
     assert 'data-clip="0"' in text and 'data-clip="1"' in text
@@ -241,14 +240,10 @@ def test_keypoints_stand_where_the_robot_is(data: RetargetReport, clips: dict[st
     points = recorded.keypoints_of(part, clips[motion.name])[::10]
     at = (1.0 + np.arange(0, 50, 10) / 50.0) * 60.0  # frames of the recording
     shape = clips[motion.name].positions[at.round().astype(int)]
-    np.testing.assert_allclose(
-        points - points.mean(axis=1, keepdims=True),
-        shape - shape.mean(axis=1, keepdims=True),
-        atol=1e-9,
-    )
-    np.testing.assert_allclose(
-        points[..., :2].mean(axis=(0, 1)), part.qpos[::10, :2].mean(axis=0), atol=0.05
-    )
+    found = points - points.mean(axis=1, keepdims=True)
+    np.testing.assert_allclose(found, shape - shape.mean(axis=1, keepdims=True), atol=1e-9)
+    found = points[..., :2].mean(axis=(0, 1))
+    np.testing.assert_allclose(found, part.qpos[::10, :2].mean(axis=0), atol=0.05)
     half = recorded.keypoints_of(part, clips[motion.name], scale=0.5)
     assert np.ptp(half[0, :, 0]) == pytest.approx(0.5 * np.ptp(points[0, :, 0]), rel=0.1)
 

@@ -84,14 +84,8 @@ def test_a_good_motion_is_kept_whole(robot: Robot, make: SimpleNamespace, walk: 
     (chunk,) = cleaned.motions.motions
     for key in ("qpos", "qvel", "contacts"):
         np.testing.assert_array_equal(getattr(chunk, key), getattr(motion, key))
-    assert (
-        chunk.name,
-        chunk.recording,
-        chunk.start_s,
-        chunk.mirror,
-        chunk.split,
-        chunk.weight,
-    ) == ("walk", "walk", 2.0, "", "", 1.0)
+    found = (chunk.name, chunk.recording, chunk.start_s, chunk.mirror, chunk.split, chunk.weight)
+    assert found == ("walk", "walk", 2.0, "", "", 1.0)
     assert (cleaned.seconds_in, cleaned.seconds_kept) == (8.0, 8.0)
     assert json.loads(cleaned.motions.provenance["cleaning"])["max_chunk_s"] == 10.0
     assert cleaned.motions.provenance["source"] == "made"
@@ -213,14 +207,12 @@ def accounted(cleaned: Cleaned, motions: Sequence[ReferenceMotion]) -> None:
         for chunk in cleaned.motions.motions:
             if chunk.recording == motion.name and not chunk.mirror:
                 first = round(chunk.start_s * RATE)
-                np.testing.assert_array_equal(
-                    chunk.qpos, motion.qpos[first : first + chunk.num_frames]
-                )
+                expected = motion.qpos[first : first + chunk.num_frames]
+                np.testing.assert_array_equal(chunk.qpos, expected)
                 count[first : first + chunk.num_frames] += 1
         assert (count == 1).all()
-    assert cleaned.seconds_in == pytest.approx(
-        cleaned.seconds_kept + sum(cleaned.dropped_s.values())
-    )
+    expected = pytest.approx(cleaned.seconds_kept + sum(cleaned.dropped_s.values()))
+    assert cleaned.seconds_in == expected
 
 
 @settings(max_examples=8)
@@ -264,9 +256,8 @@ def test_chunks_and_mirrors(robot: Robot, make: SimpleNamespace) -> None:
     ]
     cleaned = clean(set_of(robot, *motions), robot, mirrors="all", validation=0.4)
     ends = ("", "_lr", "_fb", "_lrfb")
-    assert cleaned.motions.names == tuple(
-        f"{r}_c0{c}{end}" for r in "ab" for c in range(3) for end in ends
-    )
+    expected = tuple(f"{r}_c0{c}{end}" for r in "ab" for c in range(3) for end in ends)
+    assert cleaned.motions.names == expected
     accounted(cleaned, motions)
     meter = QualityMeter(robot)
     for motion in cleaned.motions.motions:
@@ -277,11 +268,8 @@ def test_chunks_and_mirrors(robot: Robot, make: SimpleNamespace) -> None:
         for key, value in meter.figures(motion).items():
             assert motion.quality[key] == pytest.approx(value, rel=1e-6, abs=1e-9), key
     assert {m.split for m in cleaned.motions.motions} == {"train", "validation"}
-    assert clean(set_of(robot, *motions), robot, mirrors="left_right").motions.names[:3] == (
-        "a_c00",
-        "a_c00_lr",
-        "a_c01",
-    )
+    expected = ("a_c00", "a_c00_lr", "a_c01")
+    assert clean(set_of(robot, *motions), robot, mirrors="left_right").motions.names[:3] == expected
 
 
 def test_names_that_are_taken(robot: Robot, make: SimpleNamespace) -> None:
@@ -316,16 +304,8 @@ def test_what_is_refused(robot: Robot, make: SimpleNamespace) -> None:
             clean(motions, robot, **options)
     with pytest.raises(InputError, match="motions are of robot 'anymal_b', expected 'op3'"):
         clean(motions, robots.load("op3"))
-    assert set(REASONS) == {
-        POSITION,
-        VELOCITY,
-        FEET_FAR,
-        ERROR,
-        SELF_COLLISION,
-        LYING,
-        STANDING,
-        SHORT,
-    }
+    expected = {POSITION, VELOCITY, FEET_FAR, ERROR, SELF_COLLISION, LYING, STANDING, SHORT}
+    assert set(REASONS) == expected
     assert (CleanOptions().mirrors, CleanOptions().validation) == ("none", 0.0)
 
 

@@ -45,9 +45,8 @@ def test_slow_joints_are_untouched_and_fast_ones_are_slowed_as_little_as_can_be(
     assert (slowed >= joints.min(axis=0) - 1e-12).all()
     # A jump of 3 in one frame at 1 a frame: both ends must give way by 1, and by less further off.
     jump = np.where(np.arange(10) < 5, 0.0, 3.0)[:, None]
-    np.testing.assert_allclose(
-        pose_sequence.limit_speed(jump, np.ones(1))[2:8, 0], [0.0, 0.5, 1.0, 2.0, 2.5, 3.0]
-    )
+    found = pose_sequence.limit_speed(jump, np.ones(1))[2:8, 0]
+    np.testing.assert_allclose(found, [0.0, 0.5, 1.0, 2.0, 2.5, 3.0])
     held = rng.random(joints.shape) < 0.1  # a mirror turns joints around: up and down are alike
     up, down = (
         pose_sequence.limit_speed(joints, most, held),
@@ -56,9 +55,8 @@ def test_slow_joints_are_untouched_and_fast_ones_are_slowed_as_little_as_can_be(
     np.testing.assert_allclose(up, -down, atol=1e-12)
     assert (np.abs(np.diff(up, axis=0)) <= most + 1e-12).all()
     keep = (np.arange(10) < 5)[:, None]  # what must stay stays, and the other side gives way
-    np.testing.assert_allclose(
-        pose_sequence.limit_speed(jump, np.ones(1), keep)[3:8, 0], [0.0, 0.0, 1.0, 2.0, 3.0]
-    )
+    found = pose_sequence.limit_speed(jump, np.ones(1), keep)[3:8, 0]
+    np.testing.assert_allclose(found, [0.0, 0.0, 1.0, 2.0, 3.0])
 
 
 def test_arms_give_way_and_legs_do_not() -> None:

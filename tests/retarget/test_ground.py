@@ -128,11 +128,9 @@ def test_markers_are_weighted_means() -> None:
     assert skeletons.skeleton_of(clip) == skeletons.known()["dog"]
     both = skeletons.marker_positions(clip, skeletons.known()["dog"], ("LF_shoulder", "RH_foot"))
     blade, joint = clip.index("LeftShoulder"), clip.index("LeftArm")
-    np.testing.assert_allclose(
-        both[:, 0], 0.8 * clip.positions[:, blade] + 0.2 * clip.positions[:, joint], atol=1e-12
-    )
-    np.testing.assert_allclose(
-        both[:, 1], clip.positions[:, clip.index("RightFoot_end")], atol=1e-12
-    )
+    expected = 0.8 * clip.positions[:, blade] + 0.2 * clip.positions[:, joint]
+    np.testing.assert_allclose(both[:, 0], expected, atol=1e-12)
+    expected = clip.positions[:, clip.index("RightFoot_end")]
+    np.testing.assert_allclose(both[:, 1], expected, atol=1e-12)
     with pytest.raises(InputError, match="no marker 'nose'"):
         skeletons.marker_positions(clip, skeletons.known()["dog"], ("nose",))

@@ -52,13 +52,11 @@ def test_the_initial_offsets_are_the_robots_own_markers(
     robot: robots.Robot, prepared: PreparedRobot
 ) -> None:
     points = prepared.layout.points(prepared.layout.initial())
-    np.testing.assert_allclose(
-        points.local, [m.position for m in robot.markers.values()], atol=1e-12
-    )
+    expected = [m.position for m in robot.markers.values()]
+    np.testing.assert_allclose(points.local, expected, atol=1e-12)
     heading = np.zeros((3, 9))
-    np.testing.assert_array_equal(
-        prepared.layout.displacement(prepared.layout.initial(), heading), 0.0
-    )
+    found = prepared.layout.displacement(prepared.layout.initial(), heading)
+    np.testing.assert_array_equal(found, 0.0)
 
 
 def test_any_parameters_are_symmetric(robot: robots.Robot, prepared: PreparedRobot) -> None:
@@ -101,9 +99,8 @@ def test_offset_jacobian_equals_differences(prepared: PreparedRobot) -> None:
     for p in range(6):
         step = np.eye(6)[p]
         # linear
-        np.testing.assert_allclose(
-            jacobian[..., p], residual(theta + step) - residual(theta), atol=1e-12
-        )
+        expected = residual(theta + step) - residual(theta)
+        np.testing.assert_allclose(jacobian[..., p], expected, atol=1e-12)
 
 
 def random_motion(robot: robots.Robot, frames: int = 400) -> np.ndarray:
@@ -176,10 +173,8 @@ def test_the_offsets_minimise_equation_8(robot: robots.Robot, prepared: Prepared
     best = objective(prepared, theta, targets, heading, 0.01)
     for p in range(6):
         for sign in (-1.0, 1.0):
-            assert (
-                objective(prepared, theta + sign * 0.003 * np.eye(6)[p], targets, heading, 0.01)
-                > best
-            )
+            found = objective(prepared, theta + sign * 0.003 * np.eye(6)[p], targets, heading, 0.01)
+            assert found > best
 
 
 def test_offsets_from_a_clip_are_symmetric(robot: robots.Robot, prepared: PreparedRobot) -> None:
@@ -207,9 +202,8 @@ def test_a_humanoids_markers_by_kind() -> None:
     prepared = PreparedRobot.of(robots.load("op3"))
     layout = prepared.layout
     assert layout.leans  # no mirror tells its front from its back
-    assert {n for n, on in zip(layout.names, layout.on_foot, strict=True) if on} == {
-        f"{side}_{part}" for side in "LR" for part in ("foot", "toe", "heel")
-    }
+    expected = {f"{side}_{part}" for side in "LR" for part in ("foot", "toe", "heel")}
+    assert {n for n, on in zip(layout.names, layout.on_foot, strict=True) if on} == expected
     assert not layout.footprint.any()
     # soles along and across, in the middle nothing across
     for row, axis in zip(layout.sign, layout.axis, strict=True):
@@ -232,9 +226,8 @@ def test_limb_and_sole_offsets_move_points_as_a_mirror_moves_them() -> None:
         points, *kinematics.forward(prepared.tree, mirror.mirror_qpos(qpos))
     )
     chosen = [list(prepared.robot.markers).index(name) for name in prepared.layout.names]
-    np.testing.assert_allclose(
-        image, mirror.mirror_points(world)[:, mirror.marker_permutation[chosen]], atol=1e-7
-    )
+    expected = mirror.mirror_points(world)[:, mirror.marker_permutation[chosen]]
+    np.testing.assert_allclose(image, expected, atol=1e-7)
 
 
 def test_weights_by_part(prepared: PreparedRobot) -> None:

@@ -56,9 +56,8 @@ def test_twice_is_once_and_nothing_is_lost(make: SimpleNamespace, name: str, mir
     image = mirror(motion, robot, mirrors)
     assert (image.mirror, image.name) == (mirrors, "m" + suffix(mirrors))
     assert (image.recording, image.weight, image.rate_hz) == ("walk", 1.5, 50.0)
-    np.testing.assert_array_equal(
-        image.frame_quality["marker_rms_m"], motion.frame_quality["marker_rms_m"]
-    )
+    expected = motion.frame_quality["marker_rms_m"]
+    np.testing.assert_array_equal(image.frame_quality["marker_rms_m"], expected)
     back = mirror(image, robot, mirrors, name="m")
     assert (back.mirror, back.name) == ("", "m")
     for key in ("qpos", "qvel", "contacts"):
@@ -81,9 +80,8 @@ def test_bodies_are_the_mirrored_poses_and_the_mirror_images(
         data.qpos[:] = image.qpos[t]
         mujoco.mj_kinematics(model, data)
         np.testing.assert_allclose(bodies.position[t], data.xpos[1:], atol=1e-12)
-        np.testing.assert_allclose(
-            rotations.angle(bodies.quaternion[t], data.xquat[1:]), 0.0, atol=1e-7
-        )
+        found = rotations.angle(bodies.quaternion[t], data.xquat[1:])
+        np.testing.assert_allclose(found, 0.0, atol=1e-7)
     expected = body_states(tree_of(model), motion).position
     for part in mirrors.split("+"):
         symmetry = robot.symmetries[part]
@@ -111,17 +109,14 @@ def test_by_hand(make: SimpleNamespace, robot: Robot) -> None:
     ):
         image = mirror(motion, robot, mirrors)
         assert image.contacts is not None
-        assert [b for b, on in zip(robot.foot_bodies, image.contacts[0], strict=True) if on] == [
-            b for b in robot.foot_bodies if b.startswith(foot)
-        ]
+        found = [b for b, on in zip(robot.foot_bodies, image.contacts[0], strict=True) if on]
+        assert found == [b for b in robot.foot_bodies if b.startswith(foot)]
         # backwards, as the paper's
         np.testing.assert_allclose(image.qvel[:, 0], forward, atol=1e-12)
-        np.testing.assert_allclose(
-            image.qpos[:, :2], [[forward * x, side] for x in qpos[:, 0]], atol=1e-12
-        )
-        np.testing.assert_allclose(
-            rotations.rotate(image.qpos[0, 3:7], [1.0, 0.0, 0.0]), [1.0, 0.0, 0.0], atol=1e-12
-        )
+        expected = [[forward * x, side] for x in qpos[:, 0]]
+        np.testing.assert_allclose(image.qpos[:, :2], expected, atol=1e-12)
+        found = rotations.rotate(image.qpos[0, 3:7], [1.0, 0.0, 0.0])
+        np.testing.assert_allclose(found, [1.0, 0.0, 0.0], atol=1e-12)
 
 
 @settings(max_examples=10)
@@ -170,9 +165,8 @@ def agree(make: SimpleNamespace, clip: Clip, robot: Robot, mirrors: str) -> None
     assert there.contacts is not None and back.contacts is not None
     np.testing.assert_array_equal(there.contacts, back.contacts)
     np.testing.assert_allclose(there.qpos[:, :3], back.qpos[:, :3], atol=1e-6)
-    np.testing.assert_allclose(
-        rotations.angle(there.qpos[:, 3:7], back.qpos[:, 3:7]), 0.0, atol=1e-6
-    )
+    found = rotations.angle(there.qpos[:, 3:7], back.qpos[:, 3:7])
+    np.testing.assert_allclose(found, 0.0, atol=1e-6)
     np.testing.assert_allclose(there.qpos[:, 7:], back.qpos[:, 7:], atol=1e-6)
     tree = tree_of(robot.model())
     np.testing.assert_allclose(

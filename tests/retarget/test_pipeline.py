@@ -40,9 +40,8 @@ def test_a_generated_walk(robot: robots.Robot) -> None:
     assert motion.num_frames == 150  # 179 periods of 1/60 s hold 149 of 1/50 s
     assert (motion.name, motion.licence, motion.source) == (clip.name, clip.licence, clip.source)
     hips = clip.positions[:, clip.index("Hips"), :2]  # the animal's way is the robot's
-    np.testing.assert_allclose(
-        motion.qpos[-1, :2] - motion.qpos[0, :2], hips[-1] - hips[0], atol=0.03
-    )
+    found = motion.qpos[-1, :2] - motion.qpos[0, :2]
+    np.testing.assert_allclose(found, hips[-1] - hips[0], atol=0.03)
     assert motion.quality["rms_marker_m"] < 0.02
     assert motion.quality["penetration_m"] < 0.003
     assert motion.quality["float_m"] < 0.002
@@ -137,11 +136,8 @@ def test_a_body_larger_than_the_robot_is_scaled_down(robot: robots.Robot) -> Non
     assert small.quality["body_scale"] == 1.0
     scale = motion.quality["body_scale"]
     assert scale == pytest.approx(0.38, abs=0.03)  # legs of 0.5 m against 1.25 m
-    np.testing.assert_allclose(
-        motion.qpos[-1, :2] - motion.qpos[0, :2],
-        scale * 2.5 * 0.5 * 2.98 * np.array([1, 0]),
-        atol=0.05,
-    )
+    expected = scale * 2.5 * 0.5 * 2.98 * np.array([1, 0])
+    np.testing.assert_allclose(motion.qpos[-1, :2] - motion.qpos[0, :2], expected, atol=0.05)
     given = retarget.retarget(horse, robot, scale_body=0.4)
     assert given.quality["body_scale"] == 0.4
     assert given.quality["rms_marker_m"] < 0.02
@@ -151,10 +147,8 @@ def test_clips_of_other_proportions_are_of_other_bodies(robot: robots.Robot) -> 
     clip = dog_gait("walk", duration_s=1.5)
     longer = dataclasses.replace(clip, name="longer", positions=clip.positions * [1.4, 1.0, 1.0])
     same = dataclasses.replace(clip, name="same", positions=clip.positions + [1.0, 2.0, 3.0])
-    assert [[c.name for c in group] for group in targets.by_body([clip, longer, same])] == [
-        [clip.name, "same"],
-        ["longer"],
-    ]
+    expected = [[clip.name, "same"], ["longer"]]
+    assert [[c.name for c in group] for group in targets.by_body([clip, longer, same])] == expected
     motions = retarget.retarget_many([clip, longer, same], robot)
     assert motions.names == (clip.name, "longer", "same")  # in the order given
     assert len(json.loads(motions.provenance["offsets"])) == 2
@@ -209,9 +203,8 @@ def test_a_real_recording(robot: robots.Robot, shared: Path) -> None:
     [offsets] = json.loads(motions.provenance["offsets"])
     values = np.array([offsets[name] for name in robot.markers])
     for mirror in robot.symmetries.values():
-        np.testing.assert_allclose(
-            mirror.mirror_points(values)[mirror.marker_permutation], values, atol=1e-9
-        )
+        found = mirror.mirror_points(values)[mirror.marker_permutation]
+        np.testing.assert_allclose(found, values, atol=1e-9)
 
 
 def test_a_walk_alone_and_beside_a_dog_that_sits_agree(robot: robots.Robot, shared: Path) -> None:
@@ -238,9 +231,8 @@ def test_people_in_a_mirror(make: SimpleNamespace, shared: Path) -> None:
     mirror = op3.symmetries["left_right"]
     expected = mirror.mirror_qpos(motion.qpos)
     np.testing.assert_allclose(image.qpos[:, :3], expected[:, :3], atol=1e-9)
-    np.testing.assert_allclose(
-        rotations.angle(image.qpos[:, 3:7], expected[:, 3:7]), 0.0, atol=1e-9
-    )
+    found = rotations.angle(image.qpos[:, 3:7], expected[:, 3:7])
+    np.testing.assert_allclose(found, 0.0, atol=1e-9)
     np.testing.assert_allclose(image.qpos[:, 7:], expected[:, 7:], atol=1e-9)
     assert motion.contacts is not None and image.contacts is not None
     np.testing.assert_array_equal(image.contacts, motion.contacts[:, mirror.foot_permutation])

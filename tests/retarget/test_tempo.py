@@ -23,17 +23,13 @@ def test_another_tempo_is_the_same_way_in_another_time(
     between each two."""
     motion = make.motion_of(robot, make.wandering(robot, 31))
     played = at_tempo(motion, robot, tempo)
-    assert (played.name, played.rate_hz, played.num_frames) == (
-        f"{motion.name}_x{tempo:g}",
-        50.0,
-        frames,
-    )
+    expected = (f"{motion.name}_x{tempo:g}", 50.0, frames)
+    assert (played.name, played.rate_hz, played.num_frames) == expected
     np.testing.assert_allclose(played.qpos[0], motion.qpos[0], atol=1e-12)
     if tempo == 2.0:
         np.testing.assert_allclose(played.qpos, motion.qpos[::2], atol=1e-12)
-        np.testing.assert_allclose(
-            played.qvel[1:, :3], (motion.qvel[1::2, :3] + motion.qvel[2::2, :3])[:15], atol=1e-9
-        )
+        expected = (motion.qvel[1::2, :3] + motion.qvel[2::2, :3])[:15]
+        np.testing.assert_allclose(played.qvel[1:, :3], expected, atol=1e-9)
     if tempo == 0.5:
         np.testing.assert_allclose(played.qpos[::2], motion.qpos, atol=1e-12)
 
@@ -53,9 +49,8 @@ def test_copies_at_other_tempos_have_half_of_the_sampling(robot: Robot) -> None:
     clips, tempos = motions.motions, (0.8, 1.25)
     more = with_tempos(motions, robot, tempos)
     assert more.motions[: len(clips)] == clips
-    assert [m.name for m in more.motions[len(clips) :]] == [
-        f"{m.name}_x{t:g}" for m in clips for t in tempos
-    ]
+    expected = [f"{m.name}_x{t:g}" for m in clips for t in tempos]
+    assert [m.name for m in more.motions[len(clips) :]] == expected
     # of each clip, per second of motion; as the seconds differ, the sums over time do so a little
     weights = {m.name: m.weight for m in more.motions}
     assert all(

@@ -44,13 +44,8 @@ def test_a_failure_at_the_time_limit_is_a_failure() -> None:
 def test_lambda_by_hand() -> None:
     # lambda 1/2, cut at t = 2: G2 = 19; G1 = 2 + (20/2 + 19/2)/2 = 11.75; G0 = 1 + (10/2 +
     # 11.75/2)/2 = 6.4375 G4 = 41; G3 = 8 + (40/2 + 41/2)/2 = 28.25
-    assert _flat(lambda_returns(REWARDS, NEXT, NEVER, _at(2), 0.5, 0.5)) == [
-        6.4375,
-        11.75,
-        19,
-        28.25,
-        41,
-    ]
+    expected = [6.4375, 11.75, 19, 28.25, 41]
+    assert _flat(lambda_returns(REWARDS, NEXT, NEVER, _at(2), 0.5, 0.5)) == expected
 
 
 def _random(seed: int, num_objectives: int = 3):

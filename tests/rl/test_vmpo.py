@@ -52,9 +52,8 @@ def test_temperature_loss_three_objectives() -> None:
 def test_policy_loss_sums_objectives_and_steps() -> None:
     # K = 1: -(0.6 (-1) + 0.4 (-4)) = 2.2; the log-probs of the unselected steps play no part.
     psi = torch.tensor([[0.6, 0.0], [0.0, 0.4]]).unsqueeze(-1)
-    assert vmpo.policy_loss(
-        psi, torch.tensor([[-1.0, 99.0], [99.0, -4.0]])
-    ).item() == pytest.approx(2.2)
+    expected = pytest.approx(2.2)
+    assert vmpo.policy_loss(psi, torch.tensor([[-1.0, 99.0], [99.0, -4.0]])).item() == expected
     # K = 3, log-probs -1, -2, -3, -4; weights over k: 2/5 + 1/3 = 11/15, 3/5, 4/9, 5/9 + 2/3 =
     # 11/9; they sum to 3. 11/15 + 6/5 + 4/3 + 44/9 = (33 + 54 + 60 + 220) / 45 = 367/45
     log_probs = torch.tensor([[-1.0], [-2.0], [-3.0], [-4.0]])
@@ -114,9 +113,8 @@ def test_duals_are_positive_with_a_floor_and_invertible() -> None:
     assert vmpo.dual(torch.tensor(-1e4)).item() == pytest.approx(1e-8)
     assert vmpo.dual(torch.tensor(0.0)).item() == pytest.approx(LN2)
     for value in (1e-6, 0.01, 1.0, 5.0, 300.0):
-        assert vmpo.dual(
-            torch.tensor(vmpo.raw_dual(value), dtype=torch.float64)
-        ).item() == pytest.approx(value)
+        expected = pytest.approx(value)
+        assert vmpo.dual(torch.tensor(vmpo.raw_dual(value), dtype=torch.float64)).item() == expected
     with pytest.raises(ValueError, match="larger than"):
         vmpo.raw_dual(0.0)
 
@@ -157,9 +155,8 @@ def test_gaussian_density_and_entropy_equal_torch_distributions() -> None:
     mean, actions = torch.randn(4, 3, generator=g), torch.randn(4, 3, generator=g)
     std = torch.rand(4, 3, generator=g) + 0.1
     reference = Normal(mean, std)
-    torch.testing.assert_close(
-        gaussian.log_prob(mean, std, actions), reference.log_prob(actions).sum(-1)
-    )
+    found = gaussian.log_prob(mean, std, actions)
+    torch.testing.assert_close(found, reference.log_prob(actions).sum(-1))
     torch.testing.assert_close(gaussian.entropy(std), reference.entropy().sum(-1))
     draws = gaussian.sample(mean.expand(20000, 4, 3), std, generator=g)
     torch.testing.assert_close(draws.mean(0), mean, rtol=0, atol=0.04)

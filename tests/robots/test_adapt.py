@@ -210,9 +210,8 @@ def test_feet_at_are_checked(tmp_path: Path) -> None:
     assert "no body 'FL_toe'" in message(
         tmp_path, feet=feet | {"at": {"FL_foot": {"body": "FL_toe", "position": [0, 0, 0]}}}
     )
-    assert "has a body of that name" in message(
-        tmp_path, feet=feet | {"at": {"FL_calf": feet["at"]["FL_foot"]}}
-    )
+    expected = "has a body of that name"
+    assert expected in message(tmp_path, feet=feet | {"at": {"FL_calf": feet["at"]["FL_foot"]}})
     points = {foot: [[0, 0, 0], [0.1, 0, 0]] for foot in feet["bodies"]}
     robot = robots.load(write(tmp_path, feet=feet | {"points": points}))
     assert robot.foot_points.shape == (4, 2, 3)
@@ -222,9 +221,8 @@ def test_feet_at_are_checked(tmp_path: Path) -> None:
         in message(tmp_path, feet=feet | {"points": points})
     )
     points["RR_foot"] = []
-    assert "every foot needs as many, at least one" in message(
-        tmp_path, feet=feet | {"points": points}
-    )
+    expected = "every foot needs as many, at least one"
+    assert expected in message(tmp_path, feet=feet | {"points": points})
 
 
 # --- Menagerie ---

@@ -89,9 +89,8 @@ def test_feet_are_where_the_urdfs_fixed_joints_put_them(shared: Path, urdf: mujo
 
 
 def test_names_and_order() -> None:
-    assert ANYMAL.joint_names == tuple(
-        f"{leg}_{joint}" for leg in LEGS for joint in ("HAA", "HFE", "KFE")
-    )
+    expected = tuple(f"{leg}_{joint}" for leg in LEGS for joint in ("HAA", "HFE", "KFE"))
+    assert ANYMAL.joint_names == expected
     parts = ("HIP", "THIGH", "SHANK", "FOOT")
     assert ANYMAL.body_names == ("base", *(f"{leg}_{part}" for leg in LEGS for part in parts))
     assert ANYMAL.foot_bodies == tuple(f"{leg}_FOOT" for leg in LEGS)
@@ -139,9 +138,8 @@ def test_imu_reads_gravity_in_the_bases_axes() -> None:
         data = at(compiled, qpos)
         rotation = data.body("base").xmat.reshape(3, 3)
         np.testing.assert_allclose(rotation.T @ [0, 0, 1], up, atol=1e-12)
-        np.testing.assert_allclose(
-            data.site(ANYMAL.imu_site).xmat.reshape(3, 3), rotation, atol=1e-12
-        )
+        found = data.site(ANYMAL.imu_site).xmat.reshape(3, 3)
+        np.testing.assert_allclose(found, rotation, atol=1e-12)
     # Spinning at w about the base's X axis, the gyro says (w, 0, 0) whatever the base's attitude.
     qvel = np.zeros(18)
     qvel[3] = 1.5
@@ -194,10 +192,8 @@ def test_mirrors_swap_the_legs_they_should() -> None:
     assert list(feet[left_right.foot_permutation]) == ["RF", "LF", "RH", "LH"]
     assert list(feet[front_back.foot_permutation]) == ["LH", "RH", "LF", "RF"]
     markers = np.array(tuple(ANYMAL.markers))
-    assert (
-        dict(zip(markers, markers[front_back.marker_permutation], strict=True))["LF_shoulder"]
-        == "LH_hip"
-    )
+    found = dict(zip(markers, markers[front_back.marker_permutation], strict=True))["LF_shoulder"]
+    assert found == "LH_hip"
 
 
 # --- markers ---

@@ -194,9 +194,8 @@ def test_turned_and_shifted_frames_mirror_exactly(tmp_path: Path) -> None:
         np.testing.assert_allclose(alignment, 1.0, atol=1e-12)
         again = symmetry.mirror_body_quaternions(quaternions)
         np.testing.assert_allclose(np.abs(np.sum(again * data.xquat[1:], axis=-1)), 1.0, atol=1e-12)
-        np.testing.assert_allclose(
-            symmetry.mirror_body_positions(positions, quaternions), data.xpos[1:], atol=1e-12
-        )
+        found = symmetry.mirror_body_positions(positions, quaternions)
+        np.testing.assert_allclose(found, data.xpos[1:], atol=1e-12)
 
 
 def test_checks_never_raise(tmp_path: Path) -> None:

@@ -36,9 +36,8 @@ def theirs(shared: Path) -> mujoco.MjModel:
 def test_names_are_menageries(theirs: mujoco.MjModel) -> None:
     assert OP3.body_names == tuple(theirs.body(i).name for i in range(1, theirs.nbody))
     assert OP3.joint_names == tuple(theirs.joint(i).name for i in range(1, theirs.njnt))
-    assert [f"{name}_act" for name in OP3.joint_names] == [
-        theirs.actuator(i).name for i in range(theirs.nu)
-    ]
+    expected = [theirs.actuator(i).name for i in range(theirs.nu)]
+    assert [f"{name}_act" for name in OP3.joint_names] == expected
 
 
 def test_kinematics_and_inertia_are_menageries(theirs: mujoco.MjModel) -> None:
@@ -135,6 +134,5 @@ def test_hips_and_ankles_are_where_axes_meet() -> None:
                 for name in joints:
                     joint = data.joint(f"{side}_{name}")
                     # the yaw axis passes 0.1 mm behind the other two, so at a half turn 0.2 mm
-                    np.testing.assert_allclose(
-                        np.cross(point - joint.xanchor, joint.xaxis), 0, atol=2.1e-4
-                    )
+                    found = np.cross(point - joint.xanchor, joint.xaxis)
+                    np.testing.assert_allclose(found, 0, atol=2.1e-4)

@@ -49,15 +49,10 @@ def test_a_dog_with_motors_and_a_keyframe(tmp_path: Path) -> None:
     assert text["markers"]["LF_shoulder"] == {"body": "trunk", "position": [0.18, 0.05, 0]}
     assert text["markers"]["base"]["position"] == [0, 0, 0]
     assert text["markers"]["RH_foot"] == {"body": "RR_foot", "position": [0, 0, 0]}
-    assert text["joints"]["RL_calf_joint"] == {
-        "home": -1.6,
-        "lower": -2.7,
-        "upper": -0.8,
-        "velocity": 15,
-    }
-    assert text["symmetries"] == {
-        "left_right": {"normal": "y", "swap": [["FL_", "FR_"], ["RL_", "RR_"]]}
-    }
+    expected = {"home": -1.6, "lower": -2.7, "upper": -0.8, "velocity": 15}
+    assert text["joints"]["RL_calf_joint"] == expected
+    expected = {"left_right": {"normal": "y", "swap": [["FL_", "FR_"], ["RL_", "RR_"]]}}
+    assert text["symmetries"] == expected
     assert text["drives"]["torque_limit"] == "model"
     # gains and the speed are given nowhere; names, feet, home, limits and the torque stand in the
     # model
@@ -84,9 +79,8 @@ def test_the_text_is_the_robot(tmp_path: Path) -> None:
         "foot_points",
     ):
         np.testing.assert_array_equal(getattr(loaded, field), getattr(found.robot, field))
-    assert {name: marker.body for name, marker in loaded.markers.items()} == {
-        name: marker.body for name, marker in found.robot.markers.items()
-    }
+    expected = {name: marker.body for name, marker in found.robot.markers.items()}
+    assert {name: marker.body for name, marker in loaded.markers.items()} == expected
 
 
 def test_a_stance_is_searched_where_there_is_no_keyframe(tmp_path: Path) -> None:
@@ -144,14 +138,11 @@ def test_suffixes_and_camel_case_are_names_of_sides_too(tmp_path: Path) -> None:
         for side in ("left", "right"):
             swapped = swapped.replace(f'"{side}_{part}"', f'"{part}_{side}"')
     text = content(proposal(tmp_path, swapped))
-    assert sorted(text["symmetries"]["left_right"]["swap"]) == [
-        ["*_left", "*_right"],
-        ["left_", "right_"],
-    ]
+    expected = [["*_left", "*_right"], ["left_", "right_"]]
+    assert sorted(text["symmetries"]["left_right"]["swap"]) == expected
     camel = person().replace('"left_', '"Left').replace('"right_', '"Right')
-    assert content(proposal(tmp_path, camel))["symmetries"]["left_right"]["swap"] == [
-        ["Left", "Right"]
-    ]
+    expected = [["Left", "Right"]]
+    assert content(proposal(tmp_path, camel))["symmetries"]["left_right"]["swap"] == expected
 
 
 def test_nearly_symmetric_models_get_a_tolerance(tmp_path: Path) -> None:
@@ -304,9 +295,8 @@ def test_menageries_anymal_c(shared: Path) -> None:
     assert text["feet"]["bodies"] == ours["feet"]["bodies"]
     for foot, entry in ours["feet"]["at"].items():
         assert text["feet"]["at"][foot]["body"] == entry["body"]
-        np.testing.assert_allclose(
-            text["feet"]["at"][foot]["position"], entry["position"], atol=2e-6
-        )
+        got = text["feet"]["at"][foot]["position"]
+        np.testing.assert_allclose(got, entry["position"], atol=2e-6)
     for name, marker in ours["markers"].items():
         assert text["markers"][name]["body"] == marker["body"]
         np.testing.assert_allclose(text["markers"][name]["position"], marker["position"], atol=2e-6)

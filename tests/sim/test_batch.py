@@ -102,9 +102,8 @@ def test_sensors_by_name_and_at_rest(robot: Robot) -> None:
     names = [sim.model.sensor(i).name for i in range(sim.model.nsensor)]
     accelerometer = sim.sensor(next(n for n in names if "accel" in n))
     assert accelerometer.shape == (2, 3)
-    torch.testing.assert_close(
-        accelerometer.norm(dim=-1), torch.full((2,), 9.81).double(), atol=0.05, rtol=0
-    )
+    expected = torch.full((2,), 9.81).double()
+    torch.testing.assert_close(accelerometer.norm(dim=-1), expected, atol=0.05, rtol=0)
     with pytest.raises(KeyError):
         sim.sensor("no such sensor")
 

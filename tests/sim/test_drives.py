@@ -84,9 +84,8 @@ def test_the_drives_put_out_what_the_model_says_within_their_limits(robot: Robot
     before = sim.qpos[:, 7:].clone(), sim.qvel[:, 6:].clone()
     assert sim.drives is not None
     torque = sim.drives.torque(target, sim.qpos, sim.qvel)
-    torch.testing.assert_close(
-        torque.double(), 100.0 * (target - before[0]) - 2.0 * before[1], rtol=1e-4, atol=1e-3
-    )
+    expected = 100.0 * (target - before[0]) - 2.0 * before[1]
+    torch.testing.assert_close(torque.double(), expected, rtol=1e-4, atol=1e-3)
     sim = standing(robot, 2, servo(100.0, 2.0))
     sim.substeps = 1  # one physics step
     sim._share = sim._share[:, :1]
@@ -234,9 +233,8 @@ def test_a_model_goes_on_from_the_torque_that_arrived(robot: Robot) -> None:
         torque = sim.drives.torque(target, sim.qpos, sim.qvel)
         torch.testing.assert_close(torque, torch.full((1, 12), 41.0))
     torch.nn.init.constant_(model.head.bias, -0.1)
-    torch.testing.assert_close(
-        sim.drives.torque(target, sim.qpos, sim.qvel), torch.full((1, 12), 39.0)
-    )
+    found = sim.drives.torque(target, sim.qpos, sim.qvel)
+    torch.testing.assert_close(found, torch.full((1, 12), 39.0))
     # placed 0.2 rad off and at 3 rad/s it begins from 50 * 0.2 - 1 * 3 Nm
     sim.drives.begin(torch.tensor([0]))
     torque = sim.drives.torque(target - 1.0, sim.qpos, torch.full_like(sim.qvel, 3.0))

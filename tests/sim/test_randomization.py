@@ -59,9 +59,8 @@ def test_nothing_varies_by_default(robot: Robot) -> None:
     physics.draw(torch.arange(3), generator())
     assert physics.size == 0 and physics.unit.shape == (3, 0)
     for name in ("body_mass", "actuator_gainprm", "geom_friction"):
-        np.testing.assert_array_equal(
-            getattr(sim.batch.get_model(1), name), getattr(sim.model, name)
-        )
+        found = getattr(sim.batch.get_model(1), name)
+        np.testing.assert_array_equal(found, getattr(sim.model, name))
 
 
 def test_fields_are_the_products_that_the_draws_say(robot: Robot) -> None:
@@ -84,18 +83,16 @@ def test_fields_are_the_products_that_the_draws_say(robot: Robot) -> None:
     first, second = physics._bodies[:2]
     assert model.body_mass[first] == pytest.approx(nominal.body_mass[first] * 1.15 * 1.1)
     assert model.body_mass[second] == pytest.approx(nominal.body_mass[second] * 1.15 * 0.9)
-    np.testing.assert_allclose(
-        model.body_inertia[second], nominal.body_inertia[second] * 1.15 * 0.9
-    )
+    expected = nominal.body_inertia[second] * 1.15 * 0.9
+    np.testing.assert_allclose(model.body_inertia[second], expected)
     np.testing.assert_allclose(model.actuator_gainprm[:, 0], 0.8 * robot.kp)
     np.testing.assert_allclose(model.actuator_biasprm[:, 1], -0.8 * robot.kp)
     np.testing.assert_allclose(model.actuator_biasprm[3, 2], -1.1 * robot.kd[3])
     np.testing.assert_allclose(model.actuator_biasprm[4, 2], -robot.kd[4])
     np.testing.assert_allclose(model.actuator_forcerange[:, 1], 1.2 * robot.torque_limit)
     np.testing.assert_allclose(model.geom_friction[physics._foot_geoms, 0], 0.4)
-    np.testing.assert_allclose(
-        model.body_ipos[1] - nominal.body_ipos[1], [0.05, 0.0, -0.025], atol=1e-12
-    )
+    found = model.body_ipos[1] - nominal.body_ipos[1]
+    np.testing.assert_allclose(found, [0.05, 0.0, -0.025], atol=1e-12)
     assert physics.joint_offset[1].tolist() == pytest.approx([0, -0.05] + [0] * 10)
     # derived constants follow
     assert model.body_subtreemass[1] == pytest.approx(model.body_mass.sum())
@@ -141,20 +138,16 @@ def test_a_payload_adds_to_the_trunks_scaled_mass_alone(op3: Robot) -> None:
     physics = PhysicsRandomizer(sim, op3, config)
     unit = torch.tensor([[-1.0, 0.0, 0.0, 1.0, 0.5]])  # mass, three of the centre of mass, payload
     physics.set(torch.tensor([1]), unit)
-    assert {name: len(value) for name, value in physics.drawn(1).items()} == {
-        "mass_whole": 1,
-        "com_trunk": 3,
-        "payload": 1,
-    }
+    wanted = {"mass_whole": 1, "com_trunk": 3, "payload": 1}
+    assert {name: len(value) for name, value in physics.drawn(1).items()} == wanted
     nominal, drawn = sim.model, sim.batch.get_model(1)
     trunk = nominal.body(op3.body_names[0]).id
     expected = 0.7 * nominal.body_mass
     expected[trunk] += 0.4
     np.testing.assert_allclose(drawn.body_mass, expected)
     np.testing.assert_allclose(drawn.body_inertia, 0.7 * nominal.body_inertia)
-    np.testing.assert_allclose(
-        drawn.body_ipos[trunk] - nominal.body_ipos[trunk], [0.0, 0.0, 0.01], atol=1e-12
-    )
+    found = drawn.body_ipos[trunk] - nominal.body_ipos[trunk]
+    np.testing.assert_allclose(found, [0.0, 0.0, 0.01], atol=1e-12)
     # derived constants follow
     assert drawn.body_subtreemass[trunk] == pytest.approx(expected.sum())
     np.testing.assert_array_equal(

@@ -103,9 +103,8 @@ def test_balls_differ_as_they_were_drawn(robot: robots.Robot) -> None:
     ball = model.body("ball").id
     torch.testing.assert_close(fields["body_mass"][:, ball].float(), task.ball_mass)
     expected = 0.4 * task.ball_mass * task.ball_radius.square()  # a solid sphere's
-    torch.testing.assert_close(
-        fields["body_inertia"][:, ball].float(), expected.unsqueeze(-1).expand(-1, 3)
-    )
+    found = fields["body_inertia"][:, ball].float()
+    torch.testing.assert_close(found, expected.unsqueeze(-1).expand(-1, 3))
     before = task.unit.clone()
     env.reset(torch.arange(32) < 4)
     assert (task.unit != before).any(-1).tolist() == [True] * 4 + [False] * 28
@@ -149,9 +148,8 @@ def test_observations_are_egocentric(robot: robots.Robot) -> None:
     """Everything moved and turned in the plane looks the same."""
     env = dribble_env(robot, 3)
     task, before = env.task, env.task.observe()
-    torch.testing.assert_close(
-        before[:, 2:], in_heading(env.state, task.target.unsqueeze(1)).squeeze(1)
-    )
+    expected = in_heading(env.state, task.target.unsqueeze(1)).squeeze(1)
+    torch.testing.assert_close(before[:, 2:], expected)
     turn, shift = geometry.yaw_matrix(torch.tensor(2.1)), torch.tensor([5.0, -7.0, 0.0])
     moved = env.state._replace(
         root_pos=env.state.root_pos @ turn.T + shift, root_rot=turn @ env.state.root_rot
@@ -179,9 +177,8 @@ def test_episodes_begin_with_the_ball_at_a_fore_foot_or_around(robot: robots.Rob
 
 
 def test_the_target_jumps_by_two_metres_every_five_seconds(robot: robots.Robot) -> None:
-    torch.testing.assert_close(
-        jumped(torch.ones(1, 2), torch.tensor([0.25]), 2.0), torch.tensor([[1.0, 3.0]])
-    )
+    found = jumped(torch.ones(1, 2), torch.tensor([0.25]), 2.0)
+    torch.testing.assert_close(found, torch.tensor([[1.0, 3.0]]))
     env = dribble_env(robot, 16)
     task = env.task
     assert len(set(task.left.tolist())) > 8  # not all at once
@@ -223,10 +220,8 @@ def test_a_schedule_asks_the_same_of_all_robots_whatever_happens(robot: robots.R
 
 
 def test_the_reward_is_the_published_one(robot: robots.Robot) -> None:
-    torch.testing.assert_close(
-        dribble_reward(torch.tensor([0.0, 1.0, 2.0]), 1.0),
-        torch.tensor([1.0, math.exp(-1), math.exp(-4)]),
-    )
+    found = dribble_reward(torch.tensor([0.0, 1.0, 2.0]), 1.0)
+    torch.testing.assert_close(found, torch.tensor([1.0, math.exp(-1), math.exp(-4)]))
     assert dribble_reward(torch.tensor(0.5), 0.5).item() == pytest.approx(math.exp(-0.5))
     env = dribble_env(robot, 3)
     step = env.step(torch.zeros(3, 12))
@@ -297,12 +292,10 @@ def test_the_imagined_loss_by_hand(robot: robots.Robot) -> None:
     goals[..., 5] = goals[..., 1]
     alone = Dribble(robot, DribbleConfig(distance_weight=2.0, teacher_weight=0.0))
     alone.env, flat = env, torch.zeros(1, 0)
-    assert alone.imagined_loss(still, still, goals, flat).task.item() == pytest.approx(
-        14.0 / 3.0, abs=1e-3
-    )
+    expected = pytest.approx(14.0 / 3.0, abs=1e-3)
+    assert alone.imagined_loss(still, still, goals, flat).task.item() == expected
     assert task.imagined_loss(still, still, goals, flat).task.item() > 14.0 / 3.0 + 0.05
     goals[..., 4] = goals[..., 0]
     # the root of 1e-4
-    assert task.imagined_loss(still, still, goals, flat).task.item() == pytest.approx(
-        2.0 * 0.01, abs=1e-3
-    )
+    expected = pytest.approx(2.0 * 0.01, abs=1e-3)
+    assert task.imagined_loss(still, still, goals, flat).task.item() == expected

@@ -35,12 +35,8 @@ def test_what_is_mirrored_is_answered_mirrored_and_within_the_limits() -> None:
     ball, target = (2.0 * torch.randn(500, 2, generator=generator) for _ in range(2))
     mirror = torch.tensor([1.0, -1.0])
     found = dribble_command(ball, target, CONFIG)
-    torch.testing.assert_close(
-        dribble_command(ball * mirror, target * mirror, CONFIG),
-        found * torch.tensor([1.0, -1.0, -1.0]),
-        atol=1e-4,
-        rtol=0,
-    )
+    got = dribble_command(ball * mirror, target * mirror, CONFIG)
+    torch.testing.assert_close(got, found * torch.tensor([1.0, -1.0, -1.0]), atol=1e-4, rtol=0)
     low, high = torch.tensor(CONFIG.lowest), torch.tensor(CONFIG.highest)
     assert bool(((found >= low - 1e-6) & (found <= high + 1e-6)).all())
 

@@ -54,9 +54,8 @@ def test_reference_poses_are_the_datasets(robot: Robot, motions: MotionSet) -> N
     poses = reference.bodies(torch.arange(250))
     tree = tree_of(robot.model())
     bodies = [body_states(tree, m) for m in motions.motions]
-    np.testing.assert_allclose(
-        poses.position.numpy(), np.concatenate([b.position for b in bodies]), atol=1e-5
-    )
+    expected = np.concatenate([b.position for b in bodies])
+    np.testing.assert_allclose(poses.position.numpy(), expected, atol=1e-5)
     quats = np.concatenate([b.quaternion for b in bodies])
     stored_rotation = geometry.matrix_from_quat(torch.from_numpy(quats)).float()
     torch.testing.assert_close(poses.rotation, stored_rotation, atol=1e-5, rtol=0)
@@ -234,9 +233,8 @@ def test_rejoining_moves_a_robot_in_the_plane_only(robot: Robot, motions: Motion
     torch.testing.assert_close(env.state.root_rot, rot, atol=1e-6, rtol=0)
     target = env.task.reference.at(env.task.frame)
     torch.testing.assert_close(pos[0, :2], target.root_pos[0, :2], atol=1e-5, rtol=0)
-    torch.testing.assert_close(
-        geometry.yaw_of(rot)[0], geometry.yaw_of(target.root_rot)[0], atol=1e-5, rtol=0
-    )
+    expected = geometry.yaw_of(target.root_rot)[0]
+    torch.testing.assert_close(geometry.yaw_of(rot)[0], expected, atol=1e-5, rtol=0)
     # the physics goes on as if nothing had happened, seen from the robot
     for _ in range(5):
         action = torch.full((2, 12), 0.05)

@@ -127,9 +127,8 @@ def test_the_course_is_laid_from_where_a_robot_stands(robot: robots.Robot) -> No
     env.task.begin(ids, env.generator)
     place, yaw = env.task.place()
     assert place.abs().max() < 1e-6 and yaw.abs().max() < 1e-6
-    torch.testing.assert_close(
-        env.task.commands.current[0], env.task.commands.current[2], atol=1e-5, rtol=0
-    )
+    expected = env.task.commands.current[2]
+    torch.testing.assert_close(env.task.commands.current[0], expected, atol=1e-5, rtol=0)
     # half a metre ahead on its own heading: the same in the course's frame
     env.robots.carry(
         torch.tensor([1]),

@@ -66,9 +66,8 @@ def test_the_reward_is_how_upright_and_how_high(robot: Robot) -> None:
     told = env.task.judge()
     # upright and high; on its back: all of the first half is lost; at half the height: half of the
     # second
-    torch.testing.assert_close(
-        told.rewards[:, 0], torch.tensor([1.0, 0.5, 0.75]), atol=1e-5, rtol=0.0
-    )
+    expected = torch.tensor([1.0, 0.5, 0.75])
+    torch.testing.assert_close(told.rewards[:, 0], expected, atol=1e-5, rtol=0.0)
     assert told.seen["up"].tolist() == [True, False, False] and not told.failed.any()
 
 

@@ -54,14 +54,12 @@ def test_left_and_right_are_mirror_images(env: TaskEnv[Recover], robot: Robot) -
             env.robots.state = env.robots.state._replace(setpoint=told.action + env.home)
         targets.append((told.action + env.home)[0].numpy())
     mirrored = robot.symmetries["left_right"].mirror_joints(targets[1])
-    torch.testing.assert_close(
-        torch.tensor(targets[0]).double(), torch.tensor(mirrored), atol=1e-5, rtol=0.0
-    )
+    found = torch.tensor(targets[0]).double()
+    torch.testing.assert_close(found, torch.tensor(mirrored), atol=1e-5, rtol=0.0)
     assert abs(targets[0][0]) > 0.05  # not the same on both sides anyway
     same_side = robot.symmetries["front_back"].mirror_joints(targets[0])
-    torch.testing.assert_close(
-        torch.tensor(targets[0]).double(), torch.tensor(same_side), atol=1e-5, rtol=0.0
-    )
+    found = torch.tensor(targets[0]).double()
+    torch.testing.assert_close(found, torch.tensor(same_side), atol=1e-5, rtol=0.0)
 
 
 def test_targets_move_no_faster_than_they_may_and_end_in_the_home_pose(

@@ -100,9 +100,8 @@ def test_feet_are_brought_where_they_should_be(robot: Robot) -> None:
         step = torch.zeros_like(joints)
         step[:, actor.legs[:, level]] = 1e-3
         ahead, behind = (actor._legs_at(joints + sign * step)[0] for sign in (1.0, -1.0))
-        torch.testing.assert_close(
-            jacobian[..., level], (ahead - behind) / 2e-3, atol=2e-3, rtol=0.0
-        )
+        expected = (ahead - behind) / 2e-3
+        torch.testing.assert_close(jacobian[..., level], expected, atol=2e-3, rtol=0.0)
 
 
 def test_legs_that_stand_carry_the_weight(robot: Robot) -> None:
@@ -115,9 +114,8 @@ def test_legs_that_stand_carry_the_weight(robot: Robot) -> None:
     # down
     for leg, own in enumerate(actor.legs):
         pushed = torch.linalg.solve(jacobian[0, leg].T, -torque[0, own])
-        torch.testing.assert_close(
-            pushed, torch.tensor([0.0, 0.0, actor.weight / 4.0]), atol=1e-2, rtol=1e-4
-        )
+        expected = torch.tensor([0.0, 0.0, actor.weight / 4.0])
+        torch.testing.assert_close(pushed, expected, atol=1e-2, rtol=1e-4)
 
 
 def test_legs_swing_by_the_clock(robot: Robot) -> None:
@@ -130,9 +128,8 @@ def test_legs_swing_by_the_clock(robot: Robot) -> None:
         clocks.append(env.task.clock.phase[0].item())
         told = env.task.observe()[0, 3:5]
         angle = 2.0 * math.pi * clocks[-1]
-        torch.testing.assert_close(
-            told, torch.tensor([math.sin(angle), math.cos(angle)]), atol=1e-5, rtol=0.0
-        )
+        expected = torch.tensor([math.sin(angle), math.cos(angle)])
+        torch.testing.assert_close(told, expected, atol=1e-5, rtol=0.0)
         decision = actor.act(env, memory, first)
         memory, first = decision.memory, torch.zeros_like(first)
         swung.append(memory.swung[0, 0].item())  # of the left fore leg

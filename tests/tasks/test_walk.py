@@ -80,12 +80,10 @@ def test_reward_is_that_of_the_equation() -> None:
     velocity = torch.tensor([[0.5, 0.1, 0.2], [1.0, 0.0, 0.0]])
     command = torch.tensor([[0.3, 0.0, -0.2], [1.0, 0.0, 0.0]])
     # differences 0.2, 0.1, 0.4: squares 0.04 + 0.01 + 0.16 = 0.21; exp(-0.21 / 0.5) = exp(-0.42)
-    torch.testing.assert_close(
-        velocity_reward(velocity, command, 0.5), torch.tensor([math.exp(-0.42), 1.0])
-    )
-    torch.testing.assert_close(
-        velocity_error(velocity, command), torch.tensor([math.sqrt(0.21), 0.0])
-    )
+    found = velocity_reward(velocity, command, 0.5)
+    torch.testing.assert_close(found, torch.tensor([math.exp(-0.42), 1.0]))
+    expected = torch.tensor([math.sqrt(0.21), 0.0])
+    torch.testing.assert_close(velocity_error(velocity, command), expected)
 
 
 def test_velocity_is_seen_from_the_heading_and_not_from_the_lean() -> None:
@@ -98,9 +96,8 @@ def test_velocity_is_seen_from_the_heading_and_not_from_the_lean() -> None:
     )
     # forward is world y, left is world -x; the vertical velocity does not count; yaw is about the
     # world's vertical
-    torch.testing.assert_close(
-        heading_velocity(state), torch.tensor([0.7, 0.2, 0.9]), atol=1e-6, rtol=0
-    )
+    expected = torch.tensor([0.7, 0.2, 0.9])
+    torch.testing.assert_close(heading_velocity(state), expected, atol=1e-6, rtol=0)
 
 
 def test_tilt_counts_from_the_vertical_whatever_the_heading() -> None:
@@ -278,12 +275,10 @@ def test_a_fall_terminates_and_time_truncates(robot: robots.Robot) -> None:
 def test_starts_on_the_reference_touch_the_floor(robot: robots.Robot) -> None:
     env = walk_env(robot, 8, motions=gliding(robot, 0.6, 0.0, 0.5, lift=0.12), reference_starts=1.0)
     # the reference floats 12 cm above the floor; its home pose stands at the home pose's height
-    torch.testing.assert_close(
-        env.state.root_pos[:, 2], torch.full((8,), float(robot.home_qpos[2])), atol=1e-5, rtol=0
-    )
-    torch.testing.assert_close(
-        heading_velocity(env.state), torch.tensor([[0.6, 0.0, 0.5]]).expand(8, 3), atol=1e-3, rtol=0
-    )
+    expected = torch.full((8,), float(robot.home_qpos[2]))
+    torch.testing.assert_close(env.state.root_pos[:, 2], expected, atol=1e-5, rtol=0)
+    expected = torch.tensor([[0.6, 0.0, 0.5]]).expand(8, 3)
+    torch.testing.assert_close(heading_velocity(env.state), expected, atol=1e-3, rtol=0)
     assert not env.step(torch.zeros(8, 12)).terminated.any()
     mixed = walk_env(robot, 200, motions=gliding(robot, 0.6, 0.0, 0.5))
     moving = (heading_velocity(mixed.state)[:, 0] > 0.3).float().mean().item()
@@ -295,18 +290,16 @@ def test_the_command_in_force_judges_the_step_and_changes_after_it(robot: robots
     env.task.commands.left = torch.tensor([1, 5])
     before = env.task.commands.current.clone()
     step = env.step(torch.zeros(2, 12))
-    torch.testing.assert_close(
-        step.rewards[:, 0], velocity_reward(heading_velocity(step.state), before, 0.5)
-    )
+    expected = velocity_reward(heading_velocity(step.state), before, 0.5)
+    torch.testing.assert_close(step.rewards[:, 0], expected)
     assert (env.task.commands.current != before).any(-1).tolist() == [True, False]
     assert env.task.commands.left.tolist() == [150, 4]
 
 
 def test_the_filter_by_hand(robot: robots.Robot) -> None:
     """c = 0.75: v <- 3/4 v + 1/4 v_new; an episode begins with the velocity it starts at."""
-    assert filtered(
-        torch.tensor([1.0, 0.0, 2.0]), torch.tensor([0.0, 4.0, 2.0]), 0.75
-    ).tolist() == [0.75, 1.0, 2.0]
+    found = filtered(torch.tensor([1.0, 0.0, 2.0]), torch.tensor([0.0, 4.0, 2.0]), 0.75).tolist()
+    assert found == [0.75, 1.0, 2.0]
     env = walk_env(robot, 2, velocity_filter=0.75)
     expected = heading_velocity(env.state)
     for _ in range(3):
@@ -352,10 +345,8 @@ def test_an_imagined_course_s_loss_by_hand() -> None:
     steps = (2 * 1 + 3 * 1) / 10
     # means (1/2, 0, 0), (1/2, -1/2, 0) and (0, -1/2, 0), weighted as their last steps
     strides = (2 * 0.5 + 3 * math.sqrt(0.5) + 4 * 0.5) / 9
-    torch.testing.assert_close(
-        course_loss(off.unsqueeze(1), zero, config, 0.1),
-        torch.tensor([0.5 * steps + 2.0 * strides]),
-    )
+    found = course_loss(off.unsqueeze(1), zero, config, 0.1)
+    torch.testing.assert_close(found, torch.tensor([0.5 * steps + 2.0 * strides]))
     # windows no longer than all
     still = course_loss(torch.zeros(4, 2, 3), zero, CourseConfig(stride_s=1.2), 0.1)
     assert still.tolist() == pytest.approx([2e-4, 2e-4])

@@ -98,11 +98,8 @@ def test_accidents_are_counted_and_passed_over(tmp_path: Path) -> None:
 def test_an_unroll_without_a_finite_gradient_is_collected_anew(tmp_path: Path) -> None:
     error = NonFiniteGradient()
     toy = Toy(error, error, {"loss": 1.0})
-    assert iteration(guard(toy, tmp_path)) == {
-        "loss": 1.0,
-        "skipped_updates": 2.0,
-        "lost_simulations": 0.0,
-    }
+    expected = {"loss": 1.0, "skipped_updates": 2.0, "lost_simulations": 0.0}
+    assert iteration(guard(toy, tmp_path)) == expected
     with pytest.raises(RuntimeError, match="something else"):
         iteration(guard(Toy(RuntimeError("something else, non-finite")), tmp_path))
 
@@ -138,14 +135,8 @@ def test_what_goes_wrong_again_and_again_stops_the_run(
     assert f"resume={tmp_path} with such a setting changed" in message
     assert (said["iteration"], said["part"], said["seed"], said["progress"]) == (7, "loss", 7, 0.07)
     assert said["learning_rates"] == {"algo.policy_lr": [5e-4, 5e-5]}
-    assert [row["loss"] for row in said["iterations_before"]] == [
-        "1.0",
-        "nan",
-        "nan",
-        "2.0",
-        "nan",
-        "nan",
-    ]
+    expected = ["1.0", "nan", "nan", "2.0", "nan", "nan"]
+    assert [row["loss"] for row in said["iterations_before"]] == expected
 
 
 def test_simulations_that_break_down_in_numbers_stop_the_run(

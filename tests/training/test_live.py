@@ -32,6 +32,5 @@ def test_the_live_line_in_full() -> None:
         "unknown": 1.0,
         "loss_policy": -2.0,
     }
-    assert live_line(7, 10, 1234.5, figures, 3723.0) == (
-        "7/10  1,234 steps/s  1:02:03 left  tracked_s 1.25  loss_policy -2  kl 0.5"
-    )
+    expected = "7/10  1,234 steps/s  1:02:03 left  tracked_s 1.25  loss_policy -2  kl 0.5"
+    assert live_line(7, 10, 1234.5, figures, 3723.0) == expected

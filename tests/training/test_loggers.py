@@ -40,12 +40,8 @@ def test_tensorboard_hides_what_came_after_the_checkpoint(tmp_path: Path) -> Non
     events = reader.EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert events.Tags()["scalars"] == ["loss"]
-    assert [(e.step, round(e.value, 3)) for e in events.Scalars("loss")] == [
-        (10, 10),
-        (20, 20),
-        (30, 30.2),
-        (40, 40.2),
-    ]
+    expected = [(10, 10), (20, 20), (30, 30.2), (40, 40.2)]
+    assert [(e.step, round(e.value, 3)) for e in events.Scalars("loss")] == expected
 
 
 def test_wandb_works_offline_and_goes_on_with_the_same_id(

@@ -26,9 +26,8 @@ def test_rows_have_the_judged_columns_from_the_start(tmp_path: Path) -> None:
     log = RunLog(tmp_path, 3, judged=("tracked_s",))
     write(log, 1)
     write(log, 2, tracked_s=0.1)
-    assert (
-        tmp_path / "metrics.csv"
-    ).read_text() == "iteration,env_steps,loss,tracked_s\n1,10,0.5,\n2,20,1.0,0.1\n"
+    expected = "iteration,env_steps,loss,tracked_s\n1,10,0.5,\n2,20,1.0,0.1\n"
+    assert (tmp_path / "metrics.csv").read_text() == expected
     assert list(table(tmp_path, "timing.csv")[0]) == ["iteration", "wall_s", "steps_per_s"]
 
 

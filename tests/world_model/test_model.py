@@ -95,12 +95,8 @@ def test_an_untrained_model_coasts(robot: Robot, motions: MotionSet) -> None:
     state, after = states[1], model(states[1], setpoints[1])
     torch.testing.assert_close(after.joint_pos, state.joint_pos + DT * state.joint_vel_end)
     torch.testing.assert_close(after.joint_vel_end, state.joint_vel_end)
-    torch.testing.assert_close(
-        after.root_pos,
-        state.root_pos + DT * geometry.to_world(state.root_rot, state.root_vel_end),
-        atol=1e-6,
-        rtol=0,
-    )
+    expected = state.root_pos + DT * geometry.to_world(state.root_rot, state.root_vel_end)
+    torch.testing.assert_close(after.root_pos, expected, atol=1e-6, rtol=0)
     torch.testing.assert_close(after.setpoint, setpoints[1])
 
 
@@ -116,9 +112,8 @@ def test_the_model_does_not_know_where_it_is_and_which_way_it_faces(
         root_pos=geometry.to_world(yaw, state.root_pos) + shift, root_rot=yaw @ state.root_rot
     )
     here, elsewhere = model(state, setpoints[1]), model(there, setpoints[1])
-    torch.testing.assert_close(
-        elsewhere.root_pos, geometry.to_world(yaw, here.root_pos) + shift, atol=1e-5, rtol=0
-    )
+    expected = geometry.to_world(yaw, here.root_pos) + shift
+    torch.testing.assert_close(elsewhere.root_pos, expected, atol=1e-5, rtol=0)
     torch.testing.assert_close(elsewhere.root_rot, yaw @ here.root_rot, atol=1e-5, rtol=0)
     for name in ("root_vel", "root_ang", "joint_vel", "accel"):
         torch.testing.assert_close(getattr(elsewhere, name), getattr(here, name), atol=1e-3, rtol=0)
@@ -177,9 +172,8 @@ def test_scales_make_inputs_and_outputs_unit(robot: Robot, motions: MotionSet) -
     inputs = model.inputs(model.features(states[1], setpoints[1], none))
     assert inputs.mean(0).abs().max() < 1e-3 and inputs.std(0).max() < 1.001
     change = model.changes(torch.zeros(1, 36))
-    torch.testing.assert_close(
-        change, -model.changes.mean.unsqueeze(0) / model.changes.std.unsqueeze(0)
-    )
+    expected = -model.changes.mean.unsqueeze(0) / model.changes.std.unsqueeze(0)
+    torch.testing.assert_close(change, expected)
 
 
 def test_fitting_learns_the_simulator(robot: Robot, motions: MotionSet) -> None:
