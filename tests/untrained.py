@@ -8,7 +8,6 @@ import torch
 
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
-from npmp import robots
 from npmp.envs.features import true_state
 from npmp.nets import NetConfig
 from npmp.nets.high_level import HighLevelConfig
@@ -17,11 +16,6 @@ from npmp.robots import Robot
 from npmp.skill import SkillContract, SkillModule
 from npmp.tasks.walk import Walk, WalkConfig
 from tests.environments import walk_env
-
-
-@pytest.fixture(scope="session")
-def robot() -> Robot:
-    return robots.load("anymal_b")
 
 
 @pytest.fixture(scope="session")

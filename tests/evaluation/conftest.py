@@ -1,5 +1,5 @@
 """A small untrained skill module and policy."""
 
-from tests.untrained import motions, policy, robot, skill, walking
+from tests.untrained import motions, policy, skill, walking
 
-__all__ = ["motions", "policy", "robot", "skill", "walking"]
+__all__ = ["motions", "policy", "skill", "walking"]

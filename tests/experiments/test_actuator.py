@@ -31,18 +31,10 @@ def test_fit_and_evaluate_judge_the_same_part(
 ) -> None:
     fitted, judged = tmp_path / "model", tmp_path / "judged"
     given = [f"data={data}", "debug=tiny"]
-    assert (
-        cli.main(
-            ["actuator", "fit", *given, f"model={kind}", "validation.share=0.4", f"out={fitted}"]
-        )
-        == 0
-    )
-    assert (
-        cli.main(
-            ["actuator", "evaluate", *given, f"model={fitted}", "split=validation", f"out={judged}"]
-        )
-        == 0
-    )
+    fit = [f"model={kind}", "validation.share=0.4", f"out={fitted}"]
+    assert cli.main(["actuator", "fit", *given, *fit]) == 0
+    evaluate = ["actuator", "evaluate", *given, f"model={fitted}"]
+    assert cli.main([*evaluate, "split=validation", f"out={judged}"]) == 0
     first, second = (
         json.loads((folder / "evaluation.json").read_text()) for folder in (fitted, judged)
     )
@@ -56,7 +48,7 @@ def test_fit_and_evaluate_judge_the_same_part(
     assert contract.licence == "CC0-1.0"
     page = (judged / "report.html").read_text()
     assert "measured" in page and "</html>" in page and str(tmp_path) not in page
-    assert cli.main(["actuator", "evaluate", *given, f"model={fitted}", "split=all"]) == 0
+    assert cli.main([*evaluate, "split=all"]) == 0
 
 
 def test_an_actuator_is_kept_aside_as_a_whole(data: Path, tmp_path: Path) -> None:
@@ -84,14 +76,8 @@ def test_a_torque_of_the_other_sign_is_noted(
         log, traces=tuple(replace(trace, torque=-trace.torque) for trace in log.traces)
     )
     write_log(tmp_path / "turned.npz", turned)
-    arguments = [
-        "actuator",
-        "fit",
-        f"data={tmp_path / 'turned.npz'}",
-        *given,
-        f"out={tmp_path / 'wrong'}",
-    ]
-    assert cli.main(arguments) == 0
+    arguments = [f"data={tmp_path / 'turned.npz'}", *given, f"out={tmp_path / 'wrong'}"]
+    assert cli.main(["actuator", "fit", *arguments]) == 0
     assert doubt in capsys.readouterr().err
 
 

@@ -221,16 +221,8 @@ def test_compare(
 
 
 def test_a_real_run(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    arguments = [
-        "evaluate",
-        "compare",
-        f"runs={trained}",
-        "score=kl",
-        "lower=true",
-        "threshold=null",
-        f"out={tmp_path}",
-    ]
-    assert cli.main(arguments) == 0
+    given = [f"runs={trained}", "score=kl", "lower=true", "threshold=null", f"out={tmp_path}"]
+    assert cli.main(["evaluate", "compare", *given]) == 0
     shown = capsys.readouterr().out
     assert "kl: mean" in shown and "incomplete" not in shown
 

@@ -20,19 +20,14 @@ from npmp.evaluation.module import over_clips, seen_in_training
 from npmp.experiments import cli
 from npmp.robots import Robot
 
+TINY = ["debug=tiny", "threads=1"]
+
 
 @pytest.fixture(scope="module")
 def evaluated(data: Path, trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("evaluated") / "evaluation"
-    arguments = [
-        f"module={trained / 'module'}",
-        f"data={data}",
-        f"out={out}",
-        "debug=tiny",
-        "threads=1",
-        "seed=2",
-    ]
-    assert cli.main(["evaluate", *arguments]) == 0
+    given = [f"module={trained / 'module'}", f"data={data}", f"out={out}", "seed=2"]
+    assert cli.main(["evaluate", *given, *TINY]) == 0
     return out
 
 
@@ -105,14 +100,8 @@ def test_mean_and_median_over_clips() -> None:
 def test_clips_seen_in_training(
     training: dict[str, list[str]], seen: int | None, motions: MotionSet
 ) -> None:
-    recordings = {
-        "r1_c00": "r1",
-        "r1_c00_lr": "r1",
-        "r1_c01": "r1",
-        "r2": "r2",
-        "lone": "",
-        "other": "",
-    }
+    recordings = dict.fromkeys(("r1_c00", "r1_c00_lr", "r1_c01"), "r1")
+    recordings |= {"r2": "r2", "lone": "", "other": ""}
     made = [
         dataclasses.replace(motions.motions[0], name=name, recording=key)
         for name, key in recordings.items()
@@ -137,14 +126,8 @@ def test_validation_clips_that_were_trained_on_are_told(
     told = "trained on recordings of 1 of 1 validation clips"
     for module, seen in ((trained / "module", 1), (tmp_path / "honest", 0)):
         out = tmp_path / f"seen_{seen}"
-        arguments = [
-            f"module={module}",
-            f"data={tmp_path / 'split.h5'}",
-            f"out={out}",
-            "debug=tiny",
-            "threads=1",
-        ]
-        assert cli.main(["evaluate", *arguments, "split=validation"]) == 0
+        given = [f"module={module}", f"data={tmp_path / 'split.h5'}", f"out={out}"]
+        assert cli.main(["evaluate", *given, *TINY, "split=validation"]) == 0
         error = capfd.readouterr().err
         assert (told in error and "npmp imitate split=train" in error) if seen else not error
         assert json.loads((out / "evaluation.json").read_text())["seen_in_training"] == seen
@@ -193,20 +176,13 @@ def test_only_clips_within_limits(
     for key, figures in (("max_speed", speeds), ("max_foot_height", heights)):
         low, high = sorted(figures, key=lambda name: figures[name])
         limit = 0.5 * (figures[low] + figures[high])
-        arguments = [
-            f"module={trained / 'module'}",
-            f"data={data}",
-            f"{key}={limit}",
-            "debug=tiny",
-            "threads=1",
-        ]
-        assert cli.main(["evaluate", *arguments, f"out={tmp_path / key}"]) == 0
+        given = ["evaluate", f"module={trained / 'module'}", f"data={data}"]
+        assert cli.main([*given, *TINY, f"{key}={limit}", f"out={tmp_path / key}"]) == 0
         found = json.loads((tmp_path / key / "evaluation.json").read_text())
         assert [clip["name"] for clip in found["clips"]] == [low]
         assert found[key] == limit
     capfd.readouterr()
-    code = cli.main(["evaluate", *arguments[:2], "max_speed=1.0e-6", f"out={tmp_path / 'none'}"])
-    assert code == 2
+    assert cli.main([*given, "max_speed=1.0e-6", f"out={tmp_path / 'none'}"]) == 2
     assert "none of the 2 motions has a top speed of at most 1e-06 m/s" in capfd.readouterr().err
 
 
@@ -227,6 +203,7 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
     scrambled = tmp_path / "scrambled"
     shutil.copytree(trained / "module", scrambled)
     (scrambled / "module.json").write_text('{"robot": ')
+    walking = {"policy": "anymal_b_walk", "task": "walk"}
     mistakes = [
         ({"module": garbled}, "garbled"),
         ({"module": scrambled}, "module.json"),
@@ -235,37 +212,20 @@ def test_mistakes_are_one_line_and_leave_the_folder_as_it_was(
         ({"policy": tmp_path / "nowhere"}, "no policy '"),
         ({"policy": tmp_path / "nowhere", "task": "walk"}, "no policy '"),
         ({"task": "walk"}, "task=walk is of a policy's evaluation: give policy="),
-        (
-            {
-                "policy": "anymal_b_walk",
-                "module": "null",
-                "task": "walk",
-                "data": "null",
-                "max_speed": 2,
-            },
-            "max_speed=2.0 ",
-        ),
+        (walking | {"module": "null", "data": "null", "max_speed": 2}, "max_speed=2.0 "),
         ({"data": "null"}, "npmp evaluate needs data=... (the motion dataset"),
         ({"module": "null"}, "npmp evaluate needs module=... (a skill module), or policy=..."),
         ({"starts": 0}, "starts must be a whole number of at least 1, got 0"),
         ({"evaluation.robots": 3}, "evaluation.robots=3 is of a policy's evaluation: give policy="),
-        (
-            {"policy": "anymal_b_walk", "task": "walk", "starts": 3},
-            "starts=3 is of a module's evaluation",
-        ),
+        (walking | {"starts": 3}, "starts=3 is of a module's evaluation"),
         ({"out": trained}, "holds a run of npmp imitate; choose another out="),
     ]
     before = {path: path.read_bytes() for path in [*evaluated.iterdir(), trained / "config.yaml"]}
     for change, words in mistakes:
         arguments = {"module": trained / "module", "data": data, "out": evaluated, **change}
         capfd.readouterr()
-        given = [
-            "evaluate",
-            *(f"{key}={value}" for key, value in arguments.items()),
-            "debug=tiny",
-            "seed=9",
-        ]
-        assert cli.main(given) == 2
+        given = [f"{key}={value}" for key, value in arguments.items()]
+        assert cli.main(["evaluate", *given, "debug=tiny", "seed=9"]) == 2
         lines = capfd.readouterr().err.strip().splitlines()
         assert len(lines) == 1 and words in lines[0], lines
         assert before == {path: path.read_bytes() for path in before}

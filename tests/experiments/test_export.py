@@ -67,26 +67,20 @@ def test_there_and_back(
 
 
 def test_some_clips(dataset: Path, tmp_path: Path) -> None:
-    assert cli.main(["data", "export", str(dataset), "clips=[sway]", f"out={tmp_path / 'a'}"]) == 0
-    assert [path.name for path in (tmp_path / "a").glob("*.npz")] == ["sway.npz"]
-    assert cli.main(["data", "export", str(dataset), "clips=stand", f"out={tmp_path / 'b'}"]) == 0
-    assert [path.name for path in (tmp_path / "b").glob("*.npz")] == ["stand.npz"]
-    code = cli.main(["data", "export", str(dataset), "split=validation", f"out={tmp_path / 'c'}"])
-    assert code == 0
-    assert [path.name for path in (tmp_path / "c").glob("*.npz")] == ["sway.npz"]
+    for wanted, clip in (
+        ("clips=[sway]", "sway"),
+        ("clips=stand", "stand"),
+        ("split=validation", "sway"),
+    ):
+        out = tmp_path / wanted
+        assert cli.main(["data", "export", str(dataset), wanted, f"out={out}"]) == 0
+        assert [path.name for path in out.glob("*.npz")] == [f"{clip}.npz"]
 
 
 def test_another_rate(dataset: Path, tmp_path: Path) -> None:
     pytest.importorskip("retarget.resampling")
-    arguments = [
-        "data",
-        "export",
-        str(dataset),
-        "format=unitree_csv",
-        "rate_hz=30",
-        f"out={tmp_path / 'a'}",
-    ]
-    assert cli.main(arguments) == 0
+    arguments = [str(dataset), "format=unitree_csv", "rate_hz=30", f"out={tmp_path / 'a'}"]
+    assert cli.main(["data", "export", *arguments]) == 0
     back = read_robot_motion(tmp_path / "a" / "sway.csv")
     assert back.rate_hz == 30.0 and back.num_frames == 18  # 29 periods of 20 ms hold 17 of 33.3 ms
 

@@ -53,15 +53,8 @@ def test_blend_lies_between_two_modules(
     second = SkillModule.load(source)
     for weight in (second.encoder.head.weight, *second.decoder.parameters()):
         weight.data.add_(1.0)
-    second.save(
-        other,
-        training={
-            "clips": ["b"],
-            "licences": ["CC0"],
-            "hold": first.hold,
-            "accelerometer": first.accelerometer,
-        },
-    )
+    training = {"clips": ["b"], "licences": ["CC0"], "hold": first.hold}
+    second.save(other, training=training | {"accelerometer": first.accelerometer})
     given = ["skill", "blend", str(source), f"other={other}", "share=0.25", f"out={between}"]
     assert cli.main(given) == 0
     blend, before = SkillModule.load(between), first.state_dict()
@@ -73,16 +66,9 @@ def test_blend_lies_between_two_modules(
     assert said["blended"]["share"] == 0.25 and said["blended"]["of"] != said["blended"]["with"]
     assert "after" not in said and "env_steps" not in said
     (between / "CARD.md").write_text("of another module")
-    again = [
-        "skill",
-        "blend",
-        str(source),
-        f"other={other}",
-        "share=1",
-        f"out={between}",
-        "replace=true",
-    ]
-    assert cli.main(again) == 0 and not (between / "CARD.md").exists()
+    again = [f"other={other}", "share=1", f"out={between}", "replace=true"]
+    assert cli.main(["skill", "blend", str(source), *again]) == 0
+    assert not (between / "CARD.md").exists()
     whole = SkillModule.load(between).state_dict()
     assert all(torch.equal(whole[name], value) for name, value in second.state_dict().items())
     capsys.readouterr()
@@ -113,12 +99,8 @@ def test_add_makes_a_module_with_its_card(
 ) -> None:
     clip = {"name": motions.names[0], "tracked_fraction": 0.25, "tracked_s": 0.5, "duration_s": 2.0}
     clip |= {"base_deviation_m": {"mean": 0.02, "max": 0.1}, "joint_error_rad": 0.05}
-    whole = clip | {
-        "name": motions.names[1],
-        "tracked_fraction": 1.0,
-        "tracked_s": 3.0,
-        "duration_s": 3.0,
-    }
+    whole = clip | {"name": motions.names[1], "tracked_fraction": 1.0}
+    whole |= {"tracked_s": 3.0, "duration_s": 3.0}
     # medians over 2 and 4 cm, and 5 and 9 cm; the randomized one from before the last frame's was
     # written
     later = whole | {"base_deviation_m": {"mean": 0.04, "max": 0.1, "last": 0.09}}
@@ -129,25 +111,13 @@ def test_add_makes_a_module_with_its_card(
         ("known", "wide", newer, 1),
     ):
         (tmp_path / name).mkdir()
-        content = {
-            "split": "validation",
-            "randomization": physics,
-            "seen_in_training": seen,
-            "clips": clips,
-        }
+        content = {"split": "validation", "randomization": physics, "clips": clips}
+        content["seen_in_training"] = seen
         (tmp_path / name / "evaluation.json").write_text(json.dumps(content))
     scores = f"evaluations=[{tmp_path / 'nominal'},{tmp_path / 'randomized'},{tmp_path / 'known'}]"
     given = [f"data={data}", scores, "limits=It cannot jump, nor swim."]
-    arguments = [
-        "skill",
-        "add",
-        str(trained),
-        "name=dog",
-        *given,
-        "dtype=float16",
-        f"out={tmp_path / 'dog'}",
-    ]
-    assert cli.main(arguments) == 0
+    given += ["name=dog", "dtype=float16", f"out={tmp_path / 'dog'}"]
+    assert cli.main(["skill", "add", str(trained), *given]) == 0
     capsys.readouterr()
     card = (tmp_path / "dog" / "CARD.md").read_text()
     assert SkillModule.load(tmp_path / "dog").contract.weights_dtype == "float16"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
@@ -14,17 +13,13 @@ from npmp import robots
 from npmp.experiments import cli
 from npmp.experiments.command import Run
 from npmp.robots.menagerie import reference_to
+from tests.robots import models
 
 
 @pytest.fixture(scope="module")
 def dog() -> str:
     """A model in Unitree's layout."""
-    path = Path(__file__).parents[1] / "robots" / "models.py"
-    spec = importlib.util.spec_from_file_location("models_of_robots", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return str(module.dog())
+    return models.dog()
 
 
 @pytest.fixture

@@ -32,11 +32,6 @@ from npmp.robots import visuals
 EVIL = "<script>alert(1)</script>\"'&"
 
 
-@pytest.fixture(scope="module")
-def robot() -> robots.Robot:
-    return robots.load("anymal_b")
-
-
 def swaying(robot: robots.Robot, frames: int, phase: float = 0.0) -> np.ndarray:
     """(T, 19): the home pose, going forward at 0.5 m/s with swinging joints."""
     t = np.arange(frames) / 50.0

@@ -19,11 +19,6 @@ from retarget.prepared_robot import PreparedRobot
 
 
 @pytest.fixture(scope="module")
-def robot() -> robots.Robot:
-    return robots.load("anymal_b")
-
-
-@pytest.fixture(scope="module")
 def prepared(robot: robots.Robot) -> PreparedRobot:
     return PreparedRobot.of(robot)
 

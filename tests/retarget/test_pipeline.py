@@ -22,11 +22,6 @@ from retarget import offsets, targets
 from retarget.skeletons import known, marker_positions
 
 
-@pytest.fixture(scope="module")
-def robot() -> robots.Robot:
-    return robots.load("anymal_b")
-
-
 def as_markers(clip: Clip) -> Clip:
     """The nine markers of a dog clip, under their own names."""
     names = tuple(known()["dog"].markers)

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import pathlib
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -16,20 +13,7 @@ from torch.distributions import Normal, kl_divergence
 from mocap_data.errors import InputError
 from npmp.nets.critic import Critic
 from npmp.rl import PPO, VMPO, Learner, NonFiniteGradient, PPOConfig, Rollout, VMPOConfig
-
-
-def _load_toys() -> Any:
-    """The module beside this file; tests are no package."""
-    path = pathlib.Path(__file__).with_name("toys.py")
-    spec = importlib.util.spec_from_file_location("rl_toys", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-toys = _load_toys()
+from tests.rl import toys
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from mocap_data.errors import InputError
 from npmp import robots
 from npmp.robots.check import check, sides
 from npmp.robots.symmetry import swapped
-from tests.robots.models import DOG_YAML, dog
+from tests.robots.models import DOG_YAML, dog, random_qpos
 
 
 def load(folder: Path, mjcf: str = "", **changes: object) -> robots.Robot:
@@ -157,12 +157,6 @@ def test_swapped_names() -> None:
 
 
 # --- mirrors of bodies whose frames are their makers' choice ---
-
-
-def random_qpos(rng: np.random.Generator, joints: int) -> np.ndarray:
-    quaternion = rng.normal(size=4)
-    angles = rng.uniform(-np.pi, np.pi, size=joints)
-    return np.concatenate([rng.normal(size=3), quaternion / np.linalg.norm(quaternion), angles])
 
 
 def test_turned_and_shifted_frames_mirror_exactly(tmp_path: Path) -> None:
