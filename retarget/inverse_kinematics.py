@@ -186,13 +186,13 @@ def _solve(
 def fit_root(tree: Tree, points: Points, targets: Array, stand: Array) -> Array:
     """Poses (T, 7 + J) whose root best carries the trunk's points to their targets (Kabsch).
 
-    stand: the joints, (J,) or (T, J).
+    stand: the joints, (J,) or (T, J); those of a waist are taken as in the first frame.
 
     Raises:
       InputError: without three points on `tree.trunk` that are not on a line.
     """
     trunk = np.flatnonzero(np.isin(points.body, tree.trunk))
-    home = np.concatenate((np.eye(7)[3], stand.reshape(-1, tree.num_joints)[0]))
+    home = np.concatenate(([0, 0, 0, 1, 0, 0, 0], stand.reshape(-1, tree.num_joints)[0]))
     local = positions_of(points, *forward(tree, home[None]))[0, trunk]
     centred = local - local.mean(axis=0)
     if len(trunk) < 3 or np.linalg.matrix_rank(centred, tol=1e-6) < 2:

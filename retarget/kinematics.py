@@ -126,19 +126,8 @@ def tree_of(model: mujoco.MjModel) -> Tree:
     # a body turns about its anchor: the constant part of that is folded into its position
     position = np.array(model.body_pos[1:], dtype=np.float64)
     position = position + np.einsum("bij,bj->bi", fixed + cosine, anchor)
-    return Tree(
-        tuple(body_names),
-        tuple(joint_names),
-        parent,
-        levels,
-        position,
-        fixed,
-        cosine,
-        sine,
-        hinge,
-        axis,
-        anchor,
-    )
+    names, turns = (tuple(body_names), tuple(joint_names)), (fixed, cosine, sine)
+    return Tree(*names, parent, levels, position, *turns, hinge, axis, anchor)
 
 
 def forward(tree: Tree, qpos: Array) -> tuple[Array, Array]:

@@ -13,6 +13,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -30,6 +31,8 @@ _SAME, _STRETCH = 0.004, 0.15
 _ALIKE, _SHORTEST = 0.12, 0.35
 # [rad] a joint that bends less, and less far from straight, is a twist bone
 _RIGID, _STRAIGHT = np.deg2rad(2.0), np.deg2rad(10.0)
+# an upper and a lower arm or leg: one at most so much longer, both together this share of the limb
+_RATIO, _SHARE = 1.7, 0.5
 # of the body's size, and of the frames: a limb that is nearer to the floor, and as often, stands
 _NEAR, _OFTEN = 0.08, 0.25
 # of the body's size: what is as low as the lowest of a foot
@@ -40,15 +43,16 @@ _FOOT = 0.3
 _UPRIGHT = 0.6
 # [m/s] from here on the direction of travel counts
 _TRAVELS = 0.2
+# [m/s] on four limbs a person is slower
+_CRAWLS = 0.4
 _HELPERS = {
     *("ik", "target", "pole", "footstep", "footsteps", "ctrl", "control", "effector", "camera"),
     *("prop", "armor", "armour", "skirt", "cape", "cloth", "hair", "weapon", "helper", "jiggle"),
 }
 _FORE = {"fore", "front", "arm", "forearm", "shoulder", "clav", "clavicle", "scapula", "hand"}
 _HIND = {"hind", "rear", "thigh", "hip", "pelvis", "foot", "femur", "tibia"}
-# rigid joints of these names are none the less no twist bones
-_TWISTS = {"twist", "roll"}
-_ENDS = {"hand", "wrist", "foot", "ankle", "toe"}
+_TWISTS, _ENDS = {"twist", "roll"}, {"hand", "wrist", "foot", "ankle"}
+_ANIMAL = {"tail", "paw", "hind", "hock"}
 _SIDES = {"left": "L", "l": "L", "lft": "L", "right": "R", "r": "R", "rgt": "R"}
 
 
@@ -106,9 +110,13 @@ class _Tree:
     size: float
     children: dict[int, list[int]] = field(default_factory=dict)
     root: int = 0
+    lengths: dict[tuple[int, int], float] = field(default_factory=dict)
 
     def length(self, a: int, b: int) -> float:
-        return float(np.median(np.linalg.norm(self.places[:, a] - self.places[:, b], axis=-1)))
+        if (a, b) not in self.lengths:
+            bone = self.places[:, a] - self.places[:, b]
+            self.lengths[a, b] = float(np.median(np.linalg.norm(bone, axis=-1)))
+        return self.lengths[a, b]
 
     def below(self, node: int) -> list[int]:
         """The node and all below it."""
@@ -123,6 +131,7 @@ class _Tree:
         return sum(self.length(a, b) for a, b in itertools.pairwise([node, *way]))
 
 
+@lru_cache(maxsize=16)
 def find_limbs(clip: Clip) -> Limbs:
     """The limbs of a clip's skeleton.
 
@@ -147,12 +156,16 @@ def find_limbs(clip: Clip) -> Limbs:
 def _tree_of(clip: Clip) -> _Tree:
     """The largest body of keypoints that bones of constant length join."""
     places = clip.positions[:: max(1, clip.num_frames // _FRAMES)]
-    helpers = [bool(_HELPERS & set(words_of(name))) for name in clip.names]
+    words = [frozenset(words_of(name)) for name in clip.names]
+    # a word that all names have is none of a helper's
+    own = _HELPERS - frozenset.intersection(*words)
+    helpers = [bool(own & said) for said in words]
     parents = list(clip.parents or ())
     known = [i for i, helper in enumerate(helpers) if not helper]
+    if len(known) < 8 or len(places) < 2:
+        few = f"{len(known)} keypoints in {len(places)} frames"
+        raise _refused(clip, f"{few} are too few to find limbs (8 in 2)")
     size = float(np.median(np.linalg.norm(np.ptp(places[:, known], axis=1), axis=-1)))
-    if len(known) < 8 or not size > 0.0:
-        raise _refused(clip, f"{len(known)} keypoints are too few to find limbs")
     if not parents or max(parents) < 0:
         raise _refused(clip, "the file does not say which keypoints a bone joins")
     same = list(range(len(parents)))
@@ -174,12 +187,8 @@ def _tree_of(clip: Clip) -> _Tree:
         else:
             below.setdefault(same[parent], []).append(node)
     tree = _Tree(clip, places, size, below)
-    tree.root = max(bodies, key=lambda body: sum(map(len, _bones(tree, body))))
+    tree.root = max(bodies, key=lambda body: len(tree.below(body)))
     return tree
-
-
-def _bones(tree: _Tree, body: int) -> list[list[int]]:
-    return [tree.children.get(node, []) for node in tree.below(body)]
 
 
 def _outwards(parents: Sequence[int]) -> list[int]:
@@ -196,28 +205,26 @@ Pair = tuple[Chain, Chain]
 
 
 def _two_pairs(tree: _Tree) -> tuple[Pair, Pair]:
-    """The two longest pairs of twins that are in no other pair."""
-    found: list[tuple[float, Pair]] = []
+    """The two longest pairs of twins that are in no other pair; of pairs as long the most alike."""
+    found: list[tuple[float, float, Pair]] = []
     for node in tree.below(tree.root):
-        # of the ways that leave a joint the two that are most alike
-        options = itertools.combinations(tree.children.get(node, []), 2)
-        alike = [(_difference(tree, node, a, b), a, b) for a, b in options]
-        alike = sorted(way for way in alike if way[0] < _ALIKE)
-        taken: set[int] = set()
-        for _, a, b in alike:
-            if {a, b} & taken:
-                continue
-            taken |= {a, b}
-            limbs = _alike(*(_limb(tree, node, n) for n in (a, b)))
-            found.append((tree.reach(node, tree.chain(a)), limbs))
-    found.sort(key=lambda entry: -entry[0])
+        for a, b in itertools.combinations(tree.children.get(node, []), 2):
+            if (difference := _difference(tree, node, a, b)) < _ALIKE:
+                reach = tree.reach(node, tree.chain(a))
+                found.append(
+                    (-reach, difference, _twins(_limb(tree, node, a), _limb(tree, node, b)))
+                )
+    found.sort(key=lambda entry: entry[:2])
     chosen: list[Pair] = []
-    for reach, pair in found:
-        inside = any(pair[0].path[1] in limb.members for other in chosen for limb in other)
-        if not inside and reach > _SHORTEST * found[0][0]:
+    for reach, _, pair in found:
+        others = {n for other in chosen for limb in other for n in limb.members}
+        if not others & {limb.path[1] for limb in pair} and reach < _SHORTEST * found[0][0]:
             chosen.append(pair)
-    if len(chosen) < 2:
-        raise _refused(tree.clip, f"two pairs of equal limbs are needed, it has {len(chosen)}")
+    if len(chosen) != 2:
+        has = ", ".join(tree.clip.names[pair[0].path[1]] for pair in chosen) or "none"
+        raise _refused(
+            tree.clip, f"two pairs of equal limbs are needed, it has {len(chosen)}: {has}"
+        )
     return chosen[0], chosen[1]
 
 
@@ -235,8 +242,8 @@ def _limb(tree: _Tree, node: int, first: int) -> Chain:
     return Chain(tuple(path), tuple(tree.below(first)), sole)
 
 
-def _alike(a: Chain, b: Chain) -> Pair:
-    """Twins whose soles are as far out."""
+def _twins(a: Chain, b: Chain) -> Pair:
+    """Limbs whose soles are as far out."""
     out = max(limb.path.index(limb.sole) if limb.sole in limb.path else 0 for limb in (a, b))
     return (replace(a, sole=a.path[out]), replace(b, sole=b.path[out])) if out else (a, b)
 
@@ -278,9 +285,10 @@ def _kind(tree: _Tree, first: Pair, second: Pair) -> tuple[str, Pair, Pair]:
         return ("person", second, first) if upright > 0.0 else ("person", first, second)
     if shares[1] > _OFTEN:
         said = {word for name in tree.clip.names for word in words_of(name)}
-        if not said & {"thumb", "finger", "index"} or said & {"tail", "paw"}:
+        fast = np.percentile(np.linalg.norm(_travel(tree), axis=-1), 90) > _CRAWLS
+        if said & _ANIMAL or (fast and not said & {"thumb", "finger", "index"}):
             return "quadruped", second, first
-        both = "a person on hands and feet, or a four-legged animal"
+        both = "a person on hands and feet, or a four-legged animal (another clip, where it walks?)"
         raise _refused(tree.clip, f"it could be {both}")
     raise _refused(tree.clip, "its trunk lies and two of its limbs are off the floor (up=?)")
 
@@ -294,33 +302,25 @@ def _travel(tree: _Tree) -> Array:
 
 
 def _ends(tree: _Tree, upper: Pair, lower: Pair) -> tuple[Pair, Pair]:
-    """The pairs of an animal as (fore, hind): by travel, the head's height, and names."""
+    """The pairs of an animal as (fore, hind): by names, else by travel that the head's height does
+    not contradict."""
     axis = _unit((_mean(tree, upper) - _mean(tree, lower)) * (1.0 - UP))
     along = np.einsum("tc,tc->t", axis[:-1], _travel(tree))
     in_limbs = {n for pair in (upper, lower) for limb in pair for n in limb.members}
     free = [n for n in tree.below(tree.root) if n not in in_limbs]
-    at = np.einsum("tnc,tc->tn", tree.places[:, free] - _middle(tree, upper, lower), axis)
-    beyond = at.mean(axis=0)
+    beyond = np.einsum("tnc,tc->n", tree.places[:, free], axis)
     heights = tree.places[:, free, 2].mean(axis=0)
     head, tail = heights[int(np.argmax(beyond))], heights[int(np.argmin(beyond))]
     said = [_said(tree, pair) for pair in (upper, lower)]
-    votes = {
-        "it goes": np.sign(along.sum()) * (np.abs(along).mean() > 0.5 * _TRAVELS),
-        "the head is": np.sign(head - tail) * (abs(head - tail) > 0.1 * tree.size),
-        "names say": np.sign(said[0] - said[1]),
-    }
-    total = sum(votes.values())
-    if total == 0.0:
-        ways = ", ".join(f"{why} {'+' if vote > 0 else '-'}" for why, vote in votes.items() if vote)
+    named = np.sign(said[0] - said[1])
+    goes = np.sign(along.sum()) * (np.abs(along).mean() > 0.5 * _TRAVELS)
+    higher = np.sign(head - tail) * (abs(head - tail) > 0.1 * tree.size)
+    # where it goes backwards its head is behind; a head that is high alone may be a tail
+    if not named and (not goes or goes * higher < 0.0):
         one, other = (tree.clip.names[pair[0].path[1]] for pair in (upper, lower))
-        raise _refused(
-            tree.clip, f"its fore legs could be {one!r} or {other!r} ({ways or 'still'})"
-        )
-    return (upper, lower) if total > 0.0 else (lower, upper)
-
-
-def _middle(tree: _Tree, upper: Pair, lower: Pair) -> Array:
-    return np.asarray(0.5 * (_mean(tree, upper) + _mean(tree, lower))[:, None])
+        why = "it goes one way and looks the other" if goes else "it stands"
+        raise _refused(tree.clip, f"its fore legs could be {one!r} or {other!r}: {why}")
+    return (upper, lower) if (named or goes) > 0.0 else (lower, upper)
 
 
 def _said(tree: _Tree, pair: Pair) -> int:
@@ -334,7 +334,7 @@ def _facing(tree: _Tree, upper: Pair, lower: Pair) -> Array:
     across = _between(tree, upper) + _between(tree, lower)
     legs = []
     for limb in lower:
-        hip, knee, ankle = joints_of(tree.clip.names, tree.places, limb)
+        hip, knee, ankle = joints_of(tree.clip, tree.places, limb)
         # the ball of the foot, or its end; without any the ankle, which says nothing
         toe = limb.path[min(limb.path.index(ankle) + 1, len(limb.path) - 1)]
         legs.append(tree.places[:, [hip, knee, ankle, toe]])
@@ -390,30 +390,47 @@ def _sides(tree: _Tree, pair: Pair, ahead: Array, guesses: list[str]) -> Pair:
     return ordered
 
 
-def joints_of(names: Sequence[str], places: Array, limb: Chain) -> tuple[int, int, int]:
-    """Start, middle and end of the two longest bones in a row: hip, knee and ankle, or shoulder,
-    elbow and wrist. Twist bones in between, which never bend, do not count."""
-    path = [limb.path[0]]
-    for before, node, after in zip(limb.path, limb.path[1:], limb.path[2:], strict=False):
+def joints_of(clip: Clip, places: Array, limb: Chain) -> tuple[int, int, int]:
+    """Start, middle and end of the two longest bones in a row that are about as long: hip, knee and
+    ankle, or shoulder, elbow and wrist. Twist bones, which never bend, do not count, unless nothing
+    bends: the clip may be a pose.
+
+    Raises:
+      InputError: where no two bones are an upper and a lower one.
+    """
+    names = clip.names
+    path = [n for n in limb.path if not _TWISTS & set(words_of(names[n]))]
+    joints = _two_bones(places, _bending(names, places, path)) or _two_bones(places, path)
+    if joints is None:
+        listed = ", ".join(names[n] for n in limb.path)
+        raise _refused(clip, f"no two bones of {listed} are an upper and a lower arm or leg")
+    return joints
+
+
+def _two_bones(places: Array, path: Sequence[int]) -> tuple[int, int, int] | None:
+    lengths = np.median(np.linalg.norm(np.diff(places[:, path], axis=1), axis=-1), axis=0)
+    # the first bone is the trunk's, where there are more than two
+    begin = int(len(lengths) > 2)
+    pairs = [(*lengths[i : i + 2], i) for i in range(begin, len(lengths) - 1)]
+    alike = [(a + b, i) for a, b, i in pairs if max(a, b) <= _RATIO * min(a, b)]
+    reach, first = max(alike, default=(0.0, 0))
+    enough = reach > 0.0 and reach >= _SHARE * lengths[begin:].sum()
+    return (path[first], path[first + 1], path[first + 2]) if enough else None
+
+
+def _bending(names: Sequence[str], places: Array, path: Sequence[int]) -> list[int]:
+    """A path without the joints that are straight and stay so, unless they are called an end."""
+    kept = list(path[:2])
+    for node, after in itertools.pairwise(path[2:]):
         inwards, outwards = (
-            places[:, node] - places[:, path[-1]],
+            places[:, node] - places[:, kept[-1]],
             places[:, after] - places[:, node],
         )
         cosine = np.einsum("tc,tc->t", _unit(inwards), _unit(outwards))
         low, middle, high = np.percentile(np.arccos(np.clip(cosine, -1.0, 1.0)), (5, 50, 95))
-        words = set(words_of(names[node]))
-        if words & _TWISTS:
-            continue
-        if words & _ENDS or before == limb.path[0] or high - low > _RIGID or middle > _STRAIGHT:
-            path.append(node)
-    path.append(limb.path[-1])
-    if len(path) < 4:
-        path = list(limb.path)
-    steps = np.diff(places[:, path], axis=1)
-    lengths = np.median(np.linalg.norm(steps, axis=-1), axis=0)
-    pairs = lengths[1:-1] + lengths[2:] if len(lengths) > 2 else lengths[:-1] + lengths[1:]
-    first = int(np.argmax(pairs)) + (len(lengths) > 2)
-    return path[first], path[first + 1], path[first + 2]
+        if _ENDS & set(words_of(names[node])) or high - low > _RIGID or middle > _STRAIGHT:
+            kept.append(node)
+    return [*kept, path[-1]]
 
 
 def _unit(vectors: Array) -> Array:

@@ -51,7 +51,8 @@ def doubts_of(clip: Clip, markers: Sequence[str] = (), chosen: str | None = None
     if any("units?" in doubt for doubt in found):
         return found
     try:
-        return found + body_doubts(clip, skeleton_of(clip, markers, chosen))
+        skeleton = skeleton_of(clip, markers, chosen)
+        return found + body_doubts(clip, skeleton) + [f"guess: {one}" for one in skeleton.guesses]
     except InputError:
         return found
 
@@ -111,7 +112,12 @@ def _swapped(at: Mapping[str, Array], person: bool) -> bool:
         ends = ("_hip", "_knee", "_foot", "_toe" if "L_toe" in at and "R_toe" in at else "_foot")
         legs = [np.stack([at[side + end] for end in ends], axis=1) for side in "LR"]
         across = at["L_hip"] - at["R_hip"] + at["L_shoulder"] - at["R_shoulder"]
-        return forward_votes(across, legs) < -0.02
+        trunk = at["L_shoulder"] + at["R_shoulder"] - at["L_hip"] - at["R_hip"]
+        # who lies faces up or down
+        stands = trunk[:, 2] > 0.6 * np.linalg.norm(trunk, axis=-1)
+        if not stands.any():
+            return False
+        return forward_votes(across[stands], [leg[stands] for leg in legs]) < -0.02
     across = at["LF_shoulder"] - at["RF_shoulder"] + at["LH_hip"] - at["RH_hip"]
     ahead = at["LF_shoulder"] + at["RF_shoulder"] - at["LH_hip"] - at["RH_hip"]
     return float(np.einsum("tc,tc->t", across, np.cross(UP, ahead)).mean()) < 0.0

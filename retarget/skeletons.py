@@ -20,7 +20,7 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError, unknown
 from mocap_data.safe_yaml import read_yaml
 from npmp.robots import check
-from retarget.limbs import Limbs, find_limbs, joints_of
+from retarget.limbs import Limbs, find_limbs, joints_of, words_of
 
 QUADRUPED_MARKERS = check.QUADRUPED_MARKERS
 HUMANOID_MARKERS = (
@@ -51,10 +51,13 @@ class Skeleton:
 
         Case, punctuation, a namespace ("mixamorig:") and a prefix of all names do not count.
         """
+        if set(self.keypoints) <= set(names):
+            return self
         own = {key: _plain(key) for key in self.keypoints}
         plain = [_plain(name) for name in names]
         for cut, own_cut in ((0, 0), (_prefix(plain), _prefix(list(own.values())))):
-            spelling = {name[cut:]: given for name, given in zip(plain, names, strict=True)}
+            both = zip(plain, names, strict=True)
+            spelling = {name[cut:]: given for name, given in both if plain.count(name) == 1}
             spelled = {key: spelling.get(name[own_cut:]) for key, name in own.items()}
             if all(spelled.values()):
                 markers = {
@@ -148,7 +151,8 @@ def _chosen(chosen: str, clip: Clip) -> Skeleton:
     asked = read_skeleton(path) if path.is_file() else known()[chosen]
     skeleton = asked.of(clip.names)
     if skeleton is None:
-        missing = [key for key in asked.keypoints if key not in clip.names]
+        plain = {_plain(name) for name in clip.names}
+        missing = [key for key in asked.keypoints if _plain(key) not in plain] or asked.keypoints
         raise InputError(
             f"skeleton {chosen!r} needs {', '.join(missing)}; clip {clip.name!r} has "
             f"{', '.join(clip.names[:40])}"
@@ -163,9 +167,10 @@ def _by_name(clips: Sequence[Clip]) -> Skeleton | None:
     """
     names = clips[0].names
     fitting = [s for s in (one.of(names) for one in known().values()) if s is not None]
-    if len({is_person(skeleton) for skeleton in fitting}) > 1:
-        tail = any("tail" in name.lower() for name in names)
-        person = not tail and is_person(found(clips))
+    if any("tail" in words_of(name) for name in names):
+        fitting = [skeleton for skeleton in fitting if not is_person(skeleton)]
+    elif len({is_person(skeleton) for skeleton in fitting}) > 1:
+        person = is_person(found(clips))
         fitting = [skeleton for skeleton in fitting if is_person(skeleton) == person]
     return max(fitting, key=lambda s: len(s.markers), default=None)
 
@@ -204,14 +209,19 @@ def _person(clip: Clip, limbs: Limbs) -> dict[str, dict[int, float]]:
     one: dict[str, int] = {}
     for letter, arm, leg in zip("LR", limbs.upper, limbs.lower, strict=True):
         for names, limb in ((("shoulder", "elbow", "hand"), arm), (("hip", "knee", "foot"), leg)):
-            joints = joints_of(clip.names, clip.positions, limb)
+            joints = joints_of(clip, clip.positions, limb)
             one |= {f"{letter}_{name}": i for name, i in zip(names, joints, strict=True)}
         beyond = leg.path[leg.path.index(one[f"{letter}_foot"]) + 1 :]
         if beyond:
             one[f"{letter}_toe"] = beyond[0]
     middle = clip.positions[:, [one["L_shoulder"], one["R_shoulder"]]].mean(axis=1)
-    away = np.linalg.norm(clip.positions[:, limbs.trunk] - middle[:, None], axis=-1).mean(axis=0)
-    one["chest"] = limbs.trunk[int(np.argmin(away))]
+    assert clip.parents is not None  # limbs are found by them
+    # from the head down: no backpack, no face
+    column = [max(limbs.trunk, key=lambda n: clip.positions[:, n, 2].mean())]
+    while clip.parents[column[-1]] >= 0:
+        column.append(clip.parents[column[-1]])
+    away = np.linalg.norm(clip.positions[:, column] - middle[:, None], axis=-1).mean(axis=0)
+    one["chest"] = column[int(np.argmin(away))]
     return {name: {one[name]: 1.0} for name in HUMANOID_MARKERS if name in one}
 
 
@@ -226,12 +236,15 @@ def _quadruped(clip: Clip, limbs: Limbs) -> dict[str, dict[int, float]]:
     """
     markers: dict[str, dict[int, float]] = {"base": {}}
     for letter, fore, hind in zip("LR", limbs.upper, limbs.lower, strict=True):
-        top = fore.path[1:3]
-        shoulder = {top[0]: 0.8, top[1]: 0.2} if len(fore.path) > len(hind.path) else {top[0]: 1.0}
+        # a bone of the pelvis is short beside the thigh
+        top, knee = (np.linalg.norm(np.diff(clip.positions[:, hind.path[1:4]], axis=1), axis=-1)).T
+        hip = 2 if len(hind.path) > 4 and np.median(top) < 0.6 * np.median(knee) else 1
+        blade = len(fore.path) > len(hind.path) - hip + 1
+        shoulder = {fore.path[1]: 0.8, fore.path[2]: 0.2} if blade else {fore.path[1]: 1.0}
         markers["base"] |= {i: 0.25 * share for i, share in shoulder.items()}
-        markers["base"] |= {hind.path[1]: 0.25}
+        markers["base"] |= {hind.path[hip]: 0.25}
         markers[f"{letter}F_shoulder"] = shoulder
-        markers[f"{letter}H_hip"] = {hind.path[1]: 1.0}
+        markers[f"{letter}H_hip"] = {hind.path[hip]: 1.0}
         markers[f"{letter}F_foot"] = {fore.sole: 1.0}
         markers[f"{letter}H_foot"] = {hind.sole: 1.0}
     return {name: markers[name] for name in QUADRUPED_MARKERS}

@@ -65,12 +65,20 @@ def read_amass(
     rate = next((arrays[key] for key in _RATES if arrays[key] is not None), None)
     if rate_hz is None and rate is None:
         raise InputError(f"{path}: no rate ({', '.join(_RATES)}); give rate_hz=")
-    hz = rate_hz or rate_said(path, one_number(path, "rate", np.asarray(rate)))
-    if poses.ndim != 2 or poses.shape[1] < 3 * len(NAMES) or trans.shape != (len(poses), 3):
-        found = f"poses {poses.shape} and trans {trans.shape}"
-        raise InputError(f"{path}: {found}, expected (T, 66 or more) and (T, 3)")
+    if rate_hz is None:
+        rate_hz = rate_said(path, one_number(path, "rate", np.asarray(rate)))
+    betas = np.zeros(0) if arrays["betas"] is None else arrays["betas"]
+    if betas.ndim > 1 and (betas == betas[:1]).all():
+        betas = betas[0]
+    sound = poses.ndim == 2 and poses.shape[1] >= 3 * len(NAMES) and len(poses) and betas.ndim == 1
+    if (
+        not sound
+        or trans.shape != (len(poses), 3)
+        or {poses.dtype.kind, betas.dtype.kind} - {*"fiu"}
+    ):
+        found = f"poses {poses.shape}, trans {trans.shape} and betas {betas.shape}"
+        raise InputError(f"{path}: {found}, expected numbers (T, 66 or more), (T, 3) and (S,)")
     check_size(path, len(poses), len(NAMES))
-    betas = np.zeros(0) if arrays["betas"] is None else arrays["betas"].reshape(-1)
     rest, parents = _body(Path(body_model), betas)
     turns = rotations.exp(poses[:, : 3 * len(NAMES)].reshape(len(poses), -1, 3))
     positions = np.empty((len(poses), len(NAMES), 3))
@@ -79,7 +87,7 @@ def read_amass(
         turns[:, joint] = rotations.multiply(turns[:, up], turns[:, joint])
         bone = rotations.rotate(turns[:, up], rest[joint] - rest[up])
         positions[:, joint] = positions[:, up] + bone
-    return world_clip(path, positions, NAMES, parents, rate_hz=hz, scale=1.0, up="z")
+    return world_clip(path, positions, NAMES, parents, rate_hz=rate_hz, scale=1.0, up="z")
 
 
 def _body(path: Path, betas: Array) -> tuple[Array, list[int]]:
@@ -93,9 +101,9 @@ def _body(path: Path, betas: Array) -> tuple[Array, list[int]]:
     arrays, count = load_npz(path, _MODEL), len(NAMES)
     if missing := [key for key in _MODEL if arrays[key] is None]:
         raise InputError(f"{path}: no body model: array {missing[0]!r} is missing")
-    template, shapes, regressor, tree = (np.asarray(arrays[key], float) for key in _MODEL)
-    used = min(len(betas), shapes.shape[-1])
     try:
+        template, shapes, regressor, tree = (np.asarray(arrays[key], float) for key in _MODEL)
+        used = min(len(betas), shapes.shape[-1])
         rest = (regressor @ (template + shapes[..., :used] @ betas[:used]))[:count]
         parents = [-1, *(int(up) for up in tree[0, 1:count])]
     except (ValueError, IndexError) as error:

@@ -38,16 +38,9 @@ def proprioception(state: RobotState, home: Tensor) -> Tensor:
     Joint angles and last setpoints relative to the home pose [rad]; gyro [rad/s]; accelerometer
     [g]; the world's vertical in the root frame, from which roll and pitch follow. home (nu,) [rad].
     """
-    return torch.cat(
-        (
-            state.joint_pos - home,
-            state.setpoint - home,
-            state.root_ang,
-            state.accel / GRAVITY,
-            state.root_rot[..., 2, :],
-        ),
-        -1,
-    )
+    joints = state.joint_pos - home, state.setpoint - home
+    imu = state.root_ang, state.accel / GRAVITY, state.root_rot[..., 2, :]
+    return torch.cat((*joints, *imu), -1)
 
 
 def true_state(state: RobotState, home: Tensor) -> Tensor:

@@ -43,7 +43,8 @@ POSES = 32
 EXACT = 1e-6
 # that a foot point may be from the floor at home
 FLAT_M = 0.003
-# share of its height that a standing base may sink under the gains
+# share of its height that a standing base may sink under the gains, its tilt, its drift: with the
+# 20 Nm/rad that users of a Go2 run it sinks by 24 % and tilts by 8 degrees
 SINK = 0.3
 TILT_DEG = 10.0
 DRIFT_M = 0.15
@@ -391,7 +392,7 @@ def stands(robot: Robot) -> Check:
     soft as users run humanoids (Unitree's G1: 57 Nm/rad at both ankles, where 240 would balance
     it), with its base held."""
     alone = _stood(robot, held=False)
-    if alone.passed:
+    if alone.passed or len(robot.foot_bodies) != 2:
         return alone
     held = _stood(robot, held=True)
     if not held.passed:

@@ -87,12 +87,8 @@ class Legs(nn.Module):
         poses, chosen = self.kinematics(root_pos, root_rot, joint_pos), self._body.flatten()
         turn = poses.rotation.index_select(-3, chosen).unflatten(-3, self._body.shape)
         place = poses.position.index_select(-2, chosen).unflatten(-2, self._body.shape)
-        return Shapes(
-            place + geometry.to_world(turn, self._place),
-            turn @ self._turn,
-            self._half,
-            self._radius,
-        )
+        place = place + geometry.to_world(turn, self._place)
+        return Shapes(place, turn @ self._turn, self._half, self._radius)
 
 
 def _shapes(

@@ -56,7 +56,9 @@ def test_joints_are_those_of_a_chain_of_turns(tmp_path: Path) -> None:
     [
         ({}, None, r"holds turns of SMPL's joints \(AMASS\), no keypoints; give body_model=FILE"),
         ({"mocap_framerate": None}, {}, "no rate .mocap_framerate, .*; give rate_hz="),
-        ({"trans": TRANS[:3]}, {}, r"poses \(9, 72\) and trans \(3, 3\), expected"),
+        ({"trans": TRANS[:3]}, {}, r"poses \(9, 72\), trans \(3, 3\) and betas \(3,\), expected"),
+        ({"betas": RNG.normal(size=(9, 3))}, {}, r"betas \(9, 3\), expected numbers"),
+        ({"poses": POSES.astype(str)}, {}, r"poses \(9, 72\), .* expected numbers"),
         ({}, {"v_template": REST[:5]}, "smpl.npz: the body model's arrays do not fit"),
         ({}, {"kintree_table": np.full((2, 24), 30)}, "smpl.npz: no body model of SMPL's"),
     ],

@@ -120,13 +120,8 @@ def _checked(path: Path) -> tuple[dict[str, Any], float]:
 
 def is_mjlab(path: Path) -> bool:
     """Whether an archive has the arrays of this kind, by their names."""
-    keys = set(keys_of(path))
-    return {"joint_pos", "body_pos_w"} <= keys or {"dof_positions", "body_positions"} <= keys
-
-
-def keys_of(path: str | os.PathLike[str]) -> tuple[str, ...]:
-    """The names of an archive's arrays, from its directory; () for what is no archive."""
     try:
-        return names_in_npz(Path(path))
+        keys = set(names_in_npz(path))
     except InputError:
-        return ()
+        return False
+    return {"joint_pos", "body_pos_w"} <= keys or {"dof_positions", "body_positions"} <= keys
