@@ -116,7 +116,7 @@ def test_many_clips_share_their_offsets(robot: robots.Robot) -> None:
             {"scale_body": "big"},
             "scale_body must be 'auto' or a positive number; it is 'big'",
         ),
-        (lambda clip: clip.select(clip.names[:5]), {}, "5 keypoints are too few to find limbs"),
+        (lambda clip: clip.select(clip.names[:5]), {}, "5 keypoints in 60 frames are too few"),
     ],
 )
 def test_bad_input_is_named(robot: robots.Robot, change, options: dict, message: str) -> None:
