@@ -78,18 +78,8 @@ class Run:
 
 def run_of(job: Job, out: Path | None, threads: int, values: Values, **more: Any) -> Run:
     """The run of a job. values: its settings, complete; more: as `Run` takes it."""
-    config = job.config
-    return Run(
-        job.verb,
-        out,
-        config.seed,
-        config.device,
-        threads,
-        given=job.given,
-        chosen=job.chosen,
-        values=values,
-        **more,
-    )
+    where = out, job.config.seed, job.config.device, threads
+    return Run(job.verb, *where, given=job.given, chosen=job.chosen, values=values, **more)
 
 
 @dataclass(frozen=True, kw_only=True)

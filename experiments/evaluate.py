@@ -153,15 +153,8 @@ def run_policy(config: Evaluate, run: Run) -> None:
     motions = motions_of(config.data, robot, split=config.split, **limits)
     note_other_drives(policy.contract.training, config.actuator)
     task = task_for(policy, robot, task_of(str(run.chosen["task"])), config.task, motions)
-    found = evaluate_policy(
-        PolicyActor(policy, skill),
-        task,
-        config.evaluation,
-        like,
-        motions=motions,
-        seed=run.seed,
-        **run.place,
-    )
+    actor, place = PolicyActor(policy, skill), {"seed": run.seed, **run.place}
+    found = evaluate_policy(actor, task, config.evaluation, like, motions=motions, **place)
     run.begin()
     result: dict[str, Any] = {
         **judged_by(config, run, folder, module, robot),

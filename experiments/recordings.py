@@ -14,6 +14,7 @@ from npmp.experiments.command import Keys
 from npmp.experiments.terminal import warn
 from npmp.robots import Robot
 from retarget.sources import (
+    GENERATED,
     Excerpt,
     Failure,
     Recordings,
@@ -68,8 +69,8 @@ def gather(
     Raises:
       InputError: where nothing could be read, or where an option is given that no recording takes.
     """
-    if source == SYNTHETIC:
-        found = synthetic(start, stop)
+    if isinstance(source, str) and source in GENERATED:
+        found = synthetic(source, start, stop)
     else:
         given, chosen = options_of_keys(config), excerpts(source, start, stop)
         _check_used(given, chosen)

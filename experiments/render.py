@@ -192,13 +192,8 @@ def of_policy(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     task = kind(robot, kind.resolve(config.task, motions, policy.contract.input_settings), motions)
     note_other_drives(policy.contract.training, config.actuator)
     env = TaskEnv(task, 1, robots=like, seed=run.seed, **run.place)
-    shot, fell = films.of_policy(
-        PolicyActor(policy, skill),
-        env,
-        seconds=config.seconds,
-        command=config.command,
-        seed=run.seed,
-    )
+    asked: dict[str, Any] = {"command": config.command, "seconds": config.seconds}
+    shot, fell = films.of_policy(PolicyActor(policy, skill), env, seed=run.seed, **asked)
     if fell is not None:
         say(f"the robot failed after {fell:.1f} s, where the film ends")
     return shot, f"{folder.name}: {task.name}"

@@ -35,7 +35,7 @@ from retarget.dataset import (
 from retarget.joint_map import JointOptions
 from retarget.overview import LEGEND, LEGEND_OF_MARKS, glance, is_marked
 from retarget.plausibility import doubts_of, doubts_of_motion, warning_of
-from retarget.sources import Failure, Recordings, described, excerpts
+from retarget.sources import GENERATED, Failure, Recordings, described, excerpts
 
 AUTO = "auto"
 # of the tables
@@ -62,7 +62,7 @@ class Retarget(Reading, Options, CleanOptions):
     # a robot: its name, or the folder of its robot.yaml (npmp robots list)
     robot: str = "anymal_b"
     # a file, a folder, a glob or a list [a,b] of them, each with frames as FILE@START:STOP;
-    # synthetic: generated dog gaits
+    # synthetic: generated dog gaits; gaits: more of them, to learn a module from
     source: str | list[str] = SYNTHETIC
     # the dataset to write (a dataset there is replaced in one step when all is done; any other file
     # is left alone)
@@ -111,7 +111,7 @@ def run(config: Retarget, run: Run) -> None:
     """Read, retarget, clean, write, and show what came out."""
     begin = time.perf_counter()
     given = config.source, config.start, config.stop
-    sources = () if config.source == SYNTHETIC else excerpts(*given)
+    sources = () if str(config.source) in GENERATED else excerpts(*given)
     store.check_replaceable(run.folder, [one.path for one in sources])
     page = report_place(config.report, run.folder)
     robot = robots.load(config.robot)

@@ -15,7 +15,8 @@ The proportions are those of a large dog, near the size of ANYmal; names are the
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,8 @@ from mocap_data.clip import Clip
 from mocap_data.errors import InputError, unknown
 from mocap_data.readers.common import DOG_NAMES, DOG_PARENTS
 
+# forwards and to the left [m/s]
+Velocity = tuple[float, float]
 LICENCE = "Apache-2.0 (generated)"
 
 
@@ -53,11 +56,14 @@ class Gait:
 # The four-beat lateral sequence: each fore foot a quarter stride after the hind foot of its side.
 _WALK = {"LeftHind": 0.0, "LeftFore": 0.25, "RightHind": 0.5, "RightFore": 0.75}
 _TROT = {"LeftHind": 0.0, "RightFore": 0.0, "RightHind": 0.5, "LeftFore": 0.5}
+_PACE = {"LeftHind": 0.0, "LeftFore": 0.0, "RightHind": 0.5, "RightFore": 0.5}
 
 GAITS = {
     "walk": Gait(1.0, 0.65, _WALK, 0.5, 0.0, clearance_m=0.07, bob_m=0.005, sway_m=0.012),
     "trot": Gait(0.6, 0.52, _TROT, 0.9, 0.0, clearance_m=0.07, bob_m=0.006, sway_m=0.0),
     "turn": Gait(1.0, 0.65, _WALK, 0.45, 0.5, clearance_m=0.07, bob_m=0.005, sway_m=0.012),
+    "pace": Gait(0.6, 0.55, _PACE, 0.8, 0.0, clearance_m=0.06, bob_m=0.005, sway_m=0.02),
+    "stand": Gait(1.0, 0.65, _WALK, 0.0, 0.0, clearance_m=0.0, bob_m=0.0, sway_m=0.0),
 }
 
 # keypoints fixed in the trunk: [m] from its centre on the ground, X forward, Y left, Z up
@@ -112,16 +118,19 @@ def dog_gait(
     gait: str = "walk",
     *,
     speed_mps: float | None = None,
+    lateral_mps: float = 0.0,
     turn_rate: float | None = None,
+    stride_s: float | None = None,
     duration_s: float = 10.0,
     rate_hz: float = 60.0,
     name: str | None = None,
 ) -> Clip:
     """The 27 keypoints `DOG_NAMES` of a dog in full motion from the origin; paws at z = 0.
 
-    gait: "walk", "trot", or "turn" (a walk along a circle).
-    speed_mps: [m/s], negative is backward; turn_rate: [rad/s], positive to the left; None: the
-      gait's own. duration_s, rate_hz: T = duration_s * rate_hz frames.
+    gait: "walk", "trot", "pace", "stand", or "turn" (a walk along a circle).
+    speed_mps: [m/s], negative is backward; turn_rate: [rad/s], positive to the left; stride_s: [s];
+      None: the gait's own. lateral_mps: [m/s], positive to the left. duration_s, rate_hz: T =
+      duration_s * rate_hz frames.
 
     Raises:
       InputError: for an unknown gait, a rate or duration that is not positive, or a speed beyond
@@ -129,17 +138,19 @@ def dog_gait(
     """
     if gait not in GAITS:
         raise unknown("gait", gait, GAITS)
-    pattern = GAITS[gait]
+    pattern = GAITS[gait] if stride_s is None else replace(GAITS[gait], stride_s=stride_s)
     speed = pattern.speed_mps if speed_mps is None else float(speed_mps)
     turn = pattern.turn_rate if turn_rate is None else float(turn_rate)
-    if not (math.isfinite(speed) and math.isfinite(turn)):
+    if not all(map(math.isfinite, (speed, lateral_mps, turn))):
         raise InputError(f"speed {speed} m/s and turn rate {turn} rad/s must be finite")
-    for what, value in (("rate_hz", rate_hz), ("duration_s", duration_s)):
+    lengths = ("rate_hz", rate_hz), ("duration_s", duration_s), ("stride_s", pattern.stride_s)
+    for what, value in lengths:
         if not (math.isfinite(value) and value > 0.0):
             raise InputError(f"{what} must be positive, not {value}")
     time = np.arange(max(1, round(duration_s * rate_hz))) / rate_hz  # (T,) [s]
 
-    trunk = _trunk_motion(time, pattern, speed, turn)
+    velocity = (speed, lateral_mps)
+    trunk = _trunk_motion(time, pattern, velocity, turn)
     heading = _heading(time, turn)
     points = {
         name: trunk + rotations.rotate(heading, np.array(position))
@@ -147,7 +158,7 @@ def dog_gait(
     }
     forward = rotations.rotate(heading, np.array([1.0, 0.0, 0.0]))
     for leg_name, leg in LEGS.items():
-        paw = _paw_motion(time, pattern, pattern.touchdown[leg_name], leg, speed, turn)
+        paw = _paw_motion(time, pattern, pattern.touchdown[leg_name], leg, velocity, turn)
         top, middle, low, end = leg.keypoints
         points[middle], points[low] = _bend_leg(points[top], paw, forward, leg, speed)
         points[end] = paw
@@ -173,12 +184,36 @@ def demo_clips() -> list[Clip]:
     ]
 
 
-def _path(time: Array, speed: float, turn: float) -> Array:
-    """Where the trunk's path leads, (..., 3) [m] with z = 0: an arc from the origin along +X."""
+def gait_clips() -> list[Clip]:
+    """Gaits to learn a skill module from: walk, trot and pace from 0.2 to 2.5 m/s, backwards,
+    sideways, curves, turns on the spot, and standing; 7 s each."""
+    asked: list[tuple[str, float, float, float]] = [("stand", 0.0, 0.0, 0.0)]
+    speeds = {"walk": (-0.4, -0.2, 0.2, 0.4, 0.6, 0.8), "trot": (-0.6, 0.5, 1.0, 1.5, 2.0, 2.5)}
+    for gait, some in (speeds | {"pace": (0.6, 1.0, 1.5)}).items():
+        asked += [(gait, speed, 0.0, 0.0) for speed in some]
+    for sign in (-1.0, 1.0):
+        asked += [("walk", 0.0, sign * side, 0.0) for side in (0.15, 0.3)]
+        asked += [("walk", 0.0, 0.0, sign * turn) for turn in (0.5, 1.0)]
+        asked += [("walk", 0.4, 0.0, sign * 0.5), ("trot", 1.0, 0.0, sign * 0.8)]
+    found = []
+    for gait, speed, side, turn in asked:
+        pattern = GAITS[gait]
+        # a dog's strides get shorter as it gets faster
+        stride = pattern.stride_s / math.sqrt(max(1.0, abs(speed) / (pattern.speed_mps or 1.0)))
+        name = f"{gait}_{speed:g}_{side:g}_{turn:g}"
+        rest: dict[str, Any] = {"stride_s": stride, "duration_s": 7.0, "name": name}
+        found.append(dog_gait(gait, speed_mps=speed, lateral_mps=side, turn_rate=turn, **rest))
+    return found
+
+
+def _path(time: Array, velocity: Velocity, turn: float) -> Array:
+    """Where the trunk's path leads, (..., 3) [m] with z = 0: an arc from the origin."""
     angle = turn * time  # [rad]
-    # sin(a) / a and (1 - cos a) / a, written with sinc to hold for a turn rate of 0 as well
-    x = speed * time * np.sinc(angle / np.pi)
-    y = speed * time * (angle / 2.0) * np.sinc(angle / (2.0 * np.pi)) ** 2
+    # t sin(a) / a and t (1 - cos a) / a, written with sinc to hold for a turn rate of 0 as well
+    along = time * np.sinc(angle / np.pi)
+    aside = time * (angle / 2.0) * np.sinc(angle / (2.0 * np.pi)) ** 2
+    forward, left = velocity
+    x, y = forward * along - left * aside, forward * aside + left * along
     return np.stack([x, y, np.zeros_like(x)], axis=-1)
 
 
@@ -187,7 +222,7 @@ def _heading(time: Array, turn: float) -> Array:
     return rotations.from_axis_angle(np.array([0.0, 0.0, 1.0]), turn * time)
 
 
-def _trunk_motion(time: Array, pattern: Gait, speed: float, turn: float) -> Array:
+def _trunk_motion(time: Array, pattern: Gait, velocity: Velocity, turn: float) -> Array:
     """The trunk's centre on its path with bob and sway, (T, 3) [m]; z relative to its height."""
     phase = 2.0 * np.pi * time / pattern.stride_s  # [rad], per stride
     # lowest in the middle of the stance of each diagonal pair (trot) or hind foot (walk)
@@ -197,17 +232,17 @@ def _trunk_motion(time: Array, pattern: Gait, speed: float, turn: float) -> Arra
     mid_swing = sum(left) / 2.0 - (1.0 - pattern.duty) / 2.0
     sway = -pattern.sway_m * np.cos(phase - 2.0 * np.pi * mid_swing)
     local = np.stack([np.zeros_like(time), sway, bob], axis=-1)
-    return _path(time, speed, turn) + rotations.rotate(_heading(time, turn), local)
+    return _path(time, velocity, turn) + rotations.rotate(_heading(time, turn), local)
 
 
 def _paw_motion(
-    time: Array, pattern: Gait, touchdown: float, leg: _Leg, speed: float, turn: float
+    time: Array, pattern: Gait, touchdown: float, leg: _Leg, velocity: Velocity, turn: float
 ) -> Array:
     """The paw in the world, (T, 3) [m]."""
     phase = time / pattern.stride_s - touchdown
     stride = np.floor(phase)  # the foothold that this stride begins with
-    start = _foothold(stride, pattern, touchdown, leg, speed, turn)
-    target = _foothold(stride + 1.0, pattern, touchdown, leg, speed, turn)
+    start = _foothold(stride, pattern, touchdown, leg, velocity, turn)
+    target = _foothold(stride + 1.0, pattern, touchdown, leg, velocity, turn)
     # 0 in stance
     u = np.clip((phase - stride - pattern.duty) / (1.0 - pattern.duty), 0.0, 1.0)[:, None]
     share = u**3 * (10.0 - 15.0 * u + 6.0 * u**2)
@@ -217,11 +252,11 @@ def _paw_motion(
 
 
 def _foothold(
-    stride: Array, pattern: Gait, touchdown: float, leg: _Leg, speed: float, turn: float
+    stride: Array, pattern: Gait, touchdown: float, leg: _Leg, velocity: Velocity, turn: float
 ) -> Array:
     """Where the paw stands in the stance that begins stride number `stride` (T,), (T, 3) [m]."""
     middle = (stride + touchdown + pattern.duty / 2.0) * pattern.stride_s  # [s]
-    return _path(middle, speed, turn) + rotations.rotate(
+    return _path(middle, velocity, turn) + rotations.rotate(
         _heading(middle, turn), np.array([*leg.neutral, 0.0])
     )
 

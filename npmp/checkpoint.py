@@ -237,12 +237,8 @@ def load_optimizer_tensors(optimizer: torch.optim.Optimizer, tensors: Mapping[st
     state: dict[int, dict[str, Tensor]] = {}
     for key, value in tensors.items():
         index, _, name = key.partition(".")
-        known = (
-            index.isdecimal()
-            and len(index) < 10
-            and int(index) < len(shapes)
-            and not value.is_complex()
-        )
+        known = index.isdecimal() and len(index) < 10 and int(index) < len(shapes)
+        known = known and not value.is_complex()
         if not known or value.shape not in (shapes[int(index)], ()):
             raise ValueError(
                 f"the optimizer's {key} {list(value.shape)} fits none of its {len(shapes)} "

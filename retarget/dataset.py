@@ -99,15 +99,9 @@ def _by_joints(
         origin = gathered.origins[clip.name]
         path, (start, stop) = Path(origin.file), origin.frames
         try:
-            person = read_person(
-                path,
-                clip=gathered.entries[clip.name],
-                asf=asf,
-                name=clip.name,
-                start=start,
-                stop=stop,
-                licence=clip.licence,
-            )
+            about: dict[str, Any] = {"name": clip.name, "licence": clip.licence, "asf": asf}
+            about |= {"clip": gathered.entries[clip.name], "start": start, "stop": stop}
+            person = read_person(path, **about)
             motions.append(mapper.motion(person))
         except InputError as error:
             refused.append((clip.name, error))

@@ -18,10 +18,12 @@ from mocap_data.motion import ReferenceMotion
 from mocap_data.readers import READERS, is_recording, options_of, read_all
 from mocap_data.readers.common import MissingOptions
 from mocap_data.readers.robot_motions import kind_of
-from mocap_data.synthetic import demo_clips
+from mocap_data.synthetic import demo_clips, gait_clips
 from npmp.robots import Robot
 from retarget.imported import import_motion
 
+# sources that need no recording
+GENERATED = {"synthetic": demo_clips, "gaits": gait_clips}
 # how a robot's motion is read
 IN_METRES = {"scale": 1.0, "up": "z"}
 # what failed, why
@@ -175,7 +177,7 @@ def files_of(source: Any) -> list[Path]:
         return files_of(_parts(text))
     if glob.has_magic(text):
         raise InputError(f"no file matches {text!r}")
-    raise InputError(f"no file or folder {text!r} (source=synthetic needs none)")
+    raise InputError(f"no file or folder {text!r} (source=gaits needs none)")
 
 
 def is_readable(path: Path) -> bool:
@@ -214,10 +216,10 @@ def known_options(path: Path, given: Mapping[str, Any]) -> dict[str, Any]:
     return {"names": None, "licence": "unknown", **timed}
 
 
-def synthetic(start: int = 0, stop: int | None = None) -> Recordings:
-    """The generated gaits, or those frames of them."""
+def synthetic(name: str, start: int = 0, stop: int | None = None) -> Recordings:
+    """A generated set of `GENERATED`, or those frames of its clips."""
     found = Recordings()
-    for clip in demo_clips():
+    for clip in GENERATED[name]():
         found.take(Excerpt(Path(clip.name), start, stop), clip, {"scale": 1.0, "up": "z"})
     return found
 

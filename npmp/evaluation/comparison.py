@@ -155,17 +155,10 @@ def read_run(path: Path, score: str) -> TrainingRun:
         names = [name for name in metrics[0] if name != "iteration"]
         raise InputError(f"{path}: {unknown('metric', score, names)}")
     wall = {row.get("iteration"): as_number(row.get("wall_s")) for row in timing}
-    rows = [
-        (
-            wall.get(row["iteration"], math.nan) / 60,
-            as_number(row.get("env_steps")),
-            as_number(row[score]),
-        )
-        for row in metrics
-    ]
-    curve = np.array([row for row in rows if all(math.isfinite(value) for value in row)]).reshape(
-        -1, 3
-    )
+    minutes = [wall.get(row["iteration"], math.nan) / 60 for row in metrics]
+    steps, scores = ([as_number(row.get(key)) for row in metrics] for key in ("env_steps", score))
+    curve = np.array((minutes, steps, scores), dtype=np.float64).T
+    curve = curve[np.isfinite(curve).all(axis=1)]
     if not len(curve):
         raise InputError(f"{path} has not measured '{score}' yet, or lost its timing.csv")
     steps = [as_number(row.get("env_steps")) for row in metrics[-2:]]

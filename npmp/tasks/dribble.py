@@ -288,12 +288,8 @@ class Dribble(Task):
 
     def _blow(self) -> None:
         """The drag of the coming control step."""
-        force = drag_force(
-            self.ball_velocity,
-            self.ball_drag.unsqueeze(-1),
-            self.ball_mass.unsqueeze(-1),
-            self.env.dt,
-        )
+        drag, mass = self.ball_drag.unsqueeze(-1), self.ball_mass.unsqueeze(-1)
+        force = drag_force(self.ball_velocity, drag, mass, self.env.dt)
         self._wrench[:, :3] = torch.where(torch.isfinite(force), force, 0.0).to(self._wrench)
 
     # --- episodes ---

@@ -9,7 +9,7 @@ from mocap_data import rotations
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.readers.common import DOG_NAMES
-from mocap_data.synthetic import GAITS, LEGS, demo_clips, dog_gait
+from mocap_data.synthetic import GAITS, LEGS, demo_clips, dog_gait, gait_clips
 
 PAWS = {leg: LEGS[leg].keypoints[3] for leg in LEGS}
 
@@ -141,3 +141,34 @@ def test_left_and_right_mirror_each_other_half_a_stride_later(gait: str) -> None
 def test_bad_input(options: dict, message: str) -> None:
     with pytest.raises(InputError, match=message):
         dog_gait(**options)
+
+
+def test_sideways_and_on_the_spot() -> None:
+    """0.3 m/s to the left for four strides; four on the spot at 1 rad/s turn
+    everything by 4 rad about the origin."""
+    side = dog_gait("walk", speed_mps=0.0, lateral_mps=0.3, duration_s=4.0 + 1 / 60)
+    way = side.positions[-1] - side.positions[0]
+    np.testing.assert_allclose(way, np.tile([0.0, 1.2, 0.0], (len(DOG_NAMES), 1)), atol=1e-12)
+    spot = dog_gait("walk", speed_mps=0.0, turn_rate=1.0, duration_s=4.0 + 1 / 60)
+    turned = rotations.rotate(rotations.exp([0.0, 0.0, 4.0]), spot.positions[0])
+    np.testing.assert_allclose(spot.positions[-1], turned, atol=1e-12)
+
+
+def test_the_gaits_to_learn_from_are_what_their_names_say() -> None:
+    """Mean velocity in the trunk's frame, and yaw rate, over the seconds; all within 1 cm/s."""
+    clips = gait_clips()
+    assert len({clip.name for clip in clips}) == len(clips) == 28
+    for clip in clips:
+        _, speed, side, turn = clip.name.split("_")
+        seconds = clip.num_frames / clip.rate_hz
+        ahead = (
+            clip.positions[:, clip.index("Neck"), :2] - clip.positions[:, clip.index("Hips"), :2]
+        )
+        yaw = np.unwrap(np.arctan2(ahead[:, 1], ahead[:, 0]))
+        assert (yaw[-1] - yaw[0]) / seconds == pytest.approx(float(turn), abs=0.01)
+        spine = clip.positions[:, clip.index("Spine1"), :2]
+        velocity = np.diff(spine, axis=0) * clip.rate_hz
+        axes = np.stack((ahead, np.stack((-ahead[:, 1], ahead[:, 0]), axis=-1)), axis=1)
+        axes /= np.linalg.norm(ahead, axis=-1)[:, None, None]
+        mean = np.einsum("tac,tc->ta", axes[:-1], velocity).mean(axis=0)
+        np.testing.assert_allclose(mean, [float(speed), float(side)], atol=0.02)
