@@ -13,7 +13,7 @@ import itertools
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -131,13 +131,21 @@ class _Tree:
         return sum(self.length(a, b) for a, b in itertools.pairwise([node, *way]))
 
 
-@lru_cache(maxsize=16)
+_FOUND: WeakKeyDictionary[Clip, Limbs] = WeakKeyDictionary()
+
+
 def find_limbs(clip: Clip) -> Limbs:
-    """The limbs of a clip's skeleton.
+    """The limbs of a clip's skeleton, remembered as long as the clip is.
 
     Raises:
       InputError: where there are no two pairs of limbs, or where two readings are as likely.
     """
+    if clip not in _FOUND:
+        _FOUND[clip] = _limbs_of(clip)
+    return _FOUND[clip]
+
+
+def _limbs_of(clip: Clip) -> Limbs:
     tree = _tree_of(clip)
     first, second = _two_pairs(tree)
     guesses: list[str] = []

@@ -87,12 +87,12 @@ class QualityMeter:
         """When feet stand (T, F): as the motion says, else by speed and height."""
         if motion.contacts is not None:
             return motion.contacts
-        feet = self.feet(motion).mean(axis=2)
+        feet = self.feet(motion)
         # a single frame has no speed to tell by
         if len(feet) < 2:
             return np.zeros(feet.shape[:2], dtype=bool)
-        low = self.feet(motion)[..., 2].min(axis=2) - self.robot.foot_radius < self._off_floor
-        return np.asarray(stance(feet, motion.rate_hz) & low)
+        low = feet[..., 2].min(axis=2) - self.robot.foot_radius < self._off_floor
+        return np.asarray(stance(feet.mean(axis=2), motion.rate_hz) & low)
 
     def figures(self, motion: ReferenceMotion) -> dict[str, float]:
         """All figures of a motion; those of markers and legs where the motion has them."""
