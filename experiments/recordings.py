@@ -13,17 +13,7 @@ from mocap_data.readers.common import MissingOptions
 from npmp.experiments.command import Keys
 from npmp.experiments.terminal import warn
 from npmp.robots import Robot
-from retarget.sources import (
-    GENERATED,
-    Excerpt,
-    Failure,
-    Recordings,
-    described,
-    excerpts,
-    known_options,
-    read_recordings,
-    synthetic,
-)
+from retarget import sources
 
 SYNTHETIC = "synthetic"  # the source that needs no recording
 
@@ -55,38 +45,38 @@ def options_of_keys(config: Reading) -> dict[str, Any]:
     return {option: value for option, value in given.items() if value is not None}
 
 
-def report_failures(failures: Sequence[Failure]) -> None:
+def report_failures(failures: Sequence[sources.Failure]) -> None:
     """Recordings left out, one line each, on stderr."""
     for failure in failures:
-        warn(f"left out: {described(failure)}")
+        warn(f"left out: {sources.described(failure)}")
 
 
 def gather(
     source: str | list[str], start: int, stop: int | None, robot: Robot, config: Reading
-) -> Recordings:
+) -> sources.Recordings:
     """Read and crop what source= names, and give every clip a name of its own.
 
     Raises:
       InputError: where nothing could be read, or where an option is given that no recording takes.
     """
-    if isinstance(source, str) and source in GENERATED:
-        found = synthetic(source, start, stop)
+    if isinstance(source, str) and source in sources.GENERATED:
+        found = sources.synthetic(source, start, stop)
     else:
-        given, chosen = options_of_keys(config), excerpts(source, start, stop)
+        given, chosen = options_of_keys(config), sources.excerpts(source, start, stop)
         _check_used(given, chosen)
-        found = read_recordings(chosen, robot, given, with_keys)
+        found = sources.read_recordings(chosen, robot, given, with_keys)
     refuse_nothing(found.clips or found.motions, found.failures)
     return found
 
 
-def refuse_nothing(found: object, failures: Sequence[Failure]) -> None:
+def refuse_nothing(found: object, failures: Sequence[sources.Failure]) -> None:
     """Where nothing is found, print the failures but the first. Raises InputError with that."""
     if not found:
         report_failures(failures[1:])
-        raise InputError(described(failures[0]))
+        raise InputError(sources.described(failures[0]))
 
 
-def _check_used(given: dict[str, Any], chosen: Sequence[Excerpt]) -> None:
+def _check_used(given: dict[str, Any], chosen: Sequence[sources.Excerpt]) -> None:
     """Refuse an option that is for another kind of file than any there is."""
     for key, what in (
         ("source_rate_hz", "keypoint files (.csv, .npz, .txt) and robots' .csv"),
@@ -97,7 +87,7 @@ def _check_used(given: dict[str, Any], chosen: Sequence[Excerpt]) -> None:
         ("character", "DeepMimic motions"),
         ("body_model", "AMASS motions"),
     ):
-        option, known = KEYS[key], [known_options(one.path, given) for one in chosen]
+        option, known = KEYS[key], [sources.known_options(one.path, given) for one in chosen]
         # of a file without a reader its own error says more
         if option not in given or any(option in each or not each for each in known):
             continue

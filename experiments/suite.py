@@ -10,17 +10,8 @@ from typing import Any
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from npmp import ranges, robots
+from npmp.evaluation import suite
 from npmp.evaluation.policy import teacher_of
-from npmp.evaluation.suite import (
-    FlagConfig,
-    ScenarioResult,
-    SuccessConfig,
-    chosen,
-    joint_speeds,
-    red_flags,
-    run_scenario,
-    setting_of,
-)
 from npmp.experiments.backend import Simulating, judged_by, note_other_drives, policy_of
 from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.compose import group
@@ -63,9 +54,9 @@ class Suite(Simulating):
     trials: int = 100
     # a trial that never falls succeeds where its mean velocity over the last seconds is near its
     # command [D]
-    success: SuccessConfig = field(default_factory=SuccessConfig)
+    success: suite.SuccessConfig = field(default_factory=suite.SuccessConfig)
     # where red flags begin [D]
-    flags: FlagConfig = field(default_factory=FlagConfig)
+    flags: suite.FlagConfig = field(default_factory=suite.FlagConfig)
     # of setpoints, first_order or zero_order; null: as the module was trained
     hold: str | None = None
     # the folder for suite.json and suite.html
@@ -87,16 +78,17 @@ def run(config: Suite, run: Run) -> int:
     base = Walk.resolve(config.task, None, policy.contract.input_settings)
     note_other_drives(policy.contract.training, config.actuator)
     asked = [config.scenarios] if isinstance(config.scenarios, str) else config.scenarios
-    scenarios = chosen(config.scenario, asked, recovers=helper is not None)
+    scenarios = suite.chosen(config.scenario, asked, recovers=helper is not None)
     recovery = None if helper is None else load_recovery(helper, robot, run.device)
     settings = {
-        name: setting_of(name, scenario, base, like, within) for name, scenario in scenarios.items()
+        name: suite.setting_of(name, scenario, base, like, within)
+        for name, scenario in scenarios.items()
     }
     run.begin()
-    actor, outcomes = PolicyActor(policy, skill), dict[str, ScenarioResult]()
+    actor, outcomes = PolicyActor(policy, skill), dict[str, suite.ScenarioResult]()
     with progress_bar() as bar:
         for name in bar.track(settings, description="scenarios"):
-            outcomes[name] = run_scenario(
+            outcomes[name] = suite.run_scenario(
                 actor,
                 robot,
                 settings[name],
@@ -115,8 +107,8 @@ def run(config: Suite, run: Run) -> int:
         "success": asdict(success),
         "passed": all(row["passed"] for row in rows),
         "scenarios": rows,
-        "red_flags": red_flags(outcomes, scenarios, robot, config.flags),
-        "joint_speeds": joint_speeds([outcome.trial for outcome in outcomes.values()], robot),
+        "red_flags": suite.red_flags(outcomes, scenarios, robot, config.flags),
+        "joint_speeds": suite.joint_speeds([outcome.trial for outcome in outcomes.values()], robot),
         "teacher": teacher_of(policy.contract),
     }
     write_json(run.folder / "suite.json", result)

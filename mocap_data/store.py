@@ -27,18 +27,10 @@ from typing import Any
 import h5py
 import numpy as np
 
+from mocap_data import hdf5
 from mocap_data.arrays import require_rate, set_fields
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import new_hdf5
-from mocap_data.hdf5 import (
-    array_bytes,
-    attributes,
-    member,
-    members,
-    open_hdf5,
-    read_array,
-    schema_of,
-)
 from mocap_data.motion import ReferenceMotion
 from mocap_data.outside import parse_json, require_memory
 
@@ -207,8 +199,8 @@ def _write_array(group: h5py.Group, key: str, values: np.ndarray) -> None:
 def robot_of(path: str | Path) -> str | None:
     """The robot that a dataset is of; None where that cannot be read."""
     try:
-        with open_hdf5(path) as file:
-            robot = attributes(file).get("robot")
+        with hdf5.open_hdf5(path) as file:
+            robot = hdf5.attributes(file).get("robot")
     except (InputError, OSError):
         return None
     return robot if isinstance(robot, str) else None
@@ -223,7 +215,7 @@ def check_replaceable(out: Path, sources: Sequence[Path] = ()) -> None:
         raise InputError(
             f"out={out} is one of the recordings of source=; name another file, e.g. out=motions.h5"
         )
-    if schema_of(out) != SCHEMA:
+    if hdf5.schema_of(out) != SCHEMA:
         raise InputError(
             f"out={out} exists and is no dataset of motions, so it is not replaced; name "
             "another file"
@@ -253,7 +245,7 @@ def read_motions(
     """
     with _open(path) as (file, head):
         _require_robot(path, head, robot, model_sha256, joint_names, body_names)
-        present = members(file)
+        present = hdf5.members(file)
         names = present if clips is None else list(clips)
         for name in sorted(set(names) - set(present)):
             raise unknown(f"clip in {path}", name, present)
@@ -292,7 +284,7 @@ def splits_in(path: str | os.PathLike[str]) -> dict[str, str]:
       InputError: as `read_motions`.
     """
     with _open(path) as (file, _):
-        return {name: _stored(path, file, name).about["split"] for name in members(file)}
+        return {name: _stored(path, file, name).about["split"] for name in hdf5.members(file)}
 
 
 @dataclass(frozen=True)
@@ -310,8 +302,8 @@ class _Stored:
 @contextmanager
 def _open(path: str | os.PathLike[str]) -> Iterator[tuple[h5py.File, dict[str, Any]]]:
     """The file, and the fields of a MotionSet that its attributes hold."""
-    with open_hdf5(Path(path)) as file:
-        about = attributes(file)
+    with hdf5.open_hdf5(Path(path)) as file:
+        about = hdf5.attributes(file)
         schema = about.get("schema")
         if not isinstance(schema, str) or schema != SCHEMA:
             found = "none" if schema is None else repr(schema)
@@ -402,25 +394,25 @@ def _require_robot(
 def _stored(path: Any, file: h5py.File, name: str) -> _Stored:
     """A clip of the file, every type and size of it checked."""
     where = f"{path}, clip {name!r}"
-    group = member(file, name)
+    group = hdf5.member(file, name)
     if not isinstance(group, h5py.Group):
         raise InputError(f"{path}: {name!r} is no group; a motion file has one group per clip")
-    known = attributes(group)
-    arrays = {key: member(group, key) for key in ("qpos", "contacts")}
+    known = hdf5.attributes(group)
+    arrays = {key: hdf5.member(group, key) for key in ("qpos", "contacts")}
     if arrays["contacts"] is None:
         del arrays["contacts"]
     figures = {}
-    if (inner := member(group, "frame_quality")) is not None:
+    if (inner := hdf5.member(group, "frame_quality")) is not None:
         if not isinstance(inner, h5py.Group):
             raise InputError(f"{where}: frame_quality is no group of arrays")
-        figures = {key: member(inner, key) for key in members(inner)}
+        figures = {key: hdf5.member(inner, key) for key in hdf5.members(inner)}
     about = {key: _attribute(where, known, key, kind) for key, kind in _FIELDS.items()}
     require_rate(about["rate_hz"], f"{where}:")
     num_bytes = 0
     for key, array in (*arrays.items(), *figures.items()):
         if array is None:
             raise InputError(f"{where}: array {key!r} is missing")
-        num_bytes += array_bytes(array, f"{where}: {key}")
+        num_bytes += hdf5.array_bytes(array, f"{where}: {key}")
         if key == "contacts":
             if array.ndim != 2:
                 raise InputError(f"{where}: contacts is no array (T, F)")
@@ -439,7 +431,7 @@ def _motion(path: Any, clip: _Stored) -> ReferenceMotion:
     """A clip with its arrays read."""
 
     def values(key: str, array: h5py.Dataset) -> np.ndarray:
-        found = read_array(array, f"{path}, clip {clip.name!r}: {key}")
+        found = hdf5.read_array(array, f"{path}, clip {clip.name!r}: {key}")
         # saves ReferenceMotion a copy
         found.flags.writeable = False
         return found

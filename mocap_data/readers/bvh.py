@@ -19,23 +19,7 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
-from mocap_data.readers.common import (
-    BOM,
-    CUT,
-    MAX_KEYPOINTS,
-    at_line,
-    check_size,
-    content,
-    fast_table,
-    line_breaks,
-    number_or_nan,
-    parse_lines,
-    rate_said,
-    require_text,
-    shown,
-    whole_rate,
-    world_clip,
-)
+from mocap_data.readers import common
 
 _CHANNELS = {f"{axis}{kind}" for axis in "xyz" for kind in ("position", "rotation")}
 
@@ -76,14 +60,14 @@ def read_bvh(path: str | os.PathLike[str], *, scale: float | str = 0.01, up: str
         a line with too few or too many numbers, a text or a value that is not finite, no frames.
     """
     path = Path(path)
-    header, first_line, motion = _split(path, content(path).removeprefix(BOM))
+    header, first_line, motion = _split(path, common.content(path).removeprefix(common.BOM))
     nodes = _hierarchy(path, header)
     rate_hz, values = _frames(path, motion, first_line, nodes)
     # numbers too large end as a value that is not finite
     with np.errstate(over="ignore", invalid="ignore"):
         positions = forward_kinematics(nodes, values)
     names, parents = [node.name for node in nodes], [node.parent for node in nodes]
-    return world_clip(path, positions, names, parents, rate_hz=rate_hz, scale=scale, up=up)
+    return common.world_clip(path, positions, names, parents, rate_hz=rate_hz, scale=scale, up=up)
 
 
 def forward_kinematics(nodes: list[Node], values: Array) -> Array:
@@ -140,8 +124,10 @@ def _split(path: Path, data: bytes) -> tuple[list[str], int, bytes]:
         raise InputError(f"{path} is empty, expected a BVH file")
     first = data[:200].splitlines()[0]
     if first.strip().upper() != b"HIERARCHY":
-        require_text(path, data)
-        raise at_line(path, 1, f"expected HIERARCHY, found {shown(first)}; is this a BVH file?")
+        common.require_text(path, data)
+        raise common.at_line(
+            path, 1, f"expected HIERARCHY, found {common.shown(first)}; is this a BVH file?"
+        )
     raise InputError(f"{path}: no MOTION block; the file is cut short or is no BVH file")
 
 
@@ -171,8 +157,8 @@ class _Tokens:
     def expect(self, *words: str) -> str:
         line, word = self.line, self.take()
         if word.upper() not in words:
-            found = shown(word) if word else "the end"
-            raise at_line(self.path, line, f"expected {' or '.join(words)}, found {found}")
+            found = common.shown(word) if word else "the end"
+            raise common.at_line(self.path, line, f"expected {' or '.join(words)}, found {found}")
         return word.upper()
 
     def rest_of_line(self) -> str:
@@ -186,15 +172,15 @@ class _Tokens:
         """The name after ROOT or JOINT; it may have spaces."""
         line, name = self.tokens[self.at - 1][0], self.rest_of_line()
         if not name:
-            raise at_line(self.path, line, "a joint without a name")
+            raise common.at_line(self.path, line, "a joint without a name")
         return name
 
     def number(self, what: str) -> float:
         line, word = self.line, self.take()
-        value = number_or_nan(word)
+        value = common.number_or_nan(word)
         if not np.isfinite(value):
-            found = shown(word) if word else "the end"
-            raise at_line(self.path, line, f"{what} must be a number, found {found}")
+            found = common.shown(word) if word else "the end"
+            raise common.at_line(self.path, line, f"{what} must be a number, found {found}")
         return value
 
 
@@ -218,7 +204,7 @@ def _hierarchy(path: Path, lines: list[str]) -> list[Node]:
                 node.offset = np.array([tokens.number(what) for _ in range(3)])
             elif word == "CHANNELS":
                 if node.channels:
-                    raise at_line(path, line, f"joint {node.name!r} has CHANNELS twice")
+                    raise common.at_line(path, line, f"joint {node.name!r} has CHANNELS twice")
                 node.first_column = columns
                 node.channels = _channels(tokens, node.name)
                 columns += len(node.channels)
@@ -227,9 +213,9 @@ def _hierarchy(path: Path, lines: list[str]) -> list[Node]:
             else:
                 nodes.append(_child(tokens, nodes, open_nodes[-1], word))
                 tokens.expect("{")
-                if len(nodes) > MAX_KEYPOINTS:
-                    most = f"more than {MAX_KEYPOINTS:,} joints, which is all that are read"
-                    raise at_line(path, line, most)
+                if len(nodes) > common.MAX_KEYPOINTS:
+                    most = f"more than {common.MAX_KEYPOINTS:,} joints, which is all that are read"
+                    raise common.at_line(path, line, most)
                 open_nodes.append(len(nodes) - 1)
     if columns == 0:
         raise InputError(f"{path}: no joint has CHANNELS, so there is no motion to read")
@@ -253,15 +239,15 @@ def _channels(tokens: _Tokens, joint: str) -> list[str]:
     line = tokens.line
     count = tokens.number(f"the number of CHANNELS of {joint!r}")
     if count != int(count) or count < 0:
-        raise at_line(tokens.path, line, f"joint {joint!r} cannot have {count:g} CHANNELS")
+        raise common.at_line(tokens.path, line, f"joint {joint!r} cannot have {count:g} CHANNELS")
     channels: list[str] = []
     for _ in range(int(count)):
         line, word = tokens.line, tokens.take()
         if word.lower() not in _CHANNELS or word.lower() in channels:
             kind = "repeated" if word.lower() in channels else "unknown"
             known = "there are: Xposition ... Zrotation"
-            message = f"joint {joint!r} has the {kind} channel {shown(word)}; {known}"
-            raise at_line(tokens.path, line, message)
+            message = f"joint {joint!r} has the {kind} channel {common.shown(word)}; {known}"
+            raise common.at_line(tokens.path, line, message)
         channels.append(word.lower())
     return channels
 
@@ -280,29 +266,31 @@ def _frames(path: Path, text: bytes, first_line: int, nodes: list[Node]) -> tupl
     if not count or not time:
         expected = "expected 'Frames:' and 'Frame Time:'"
         raise InputError(f"{path}: the file ends after MOTION; {expected}")
-    count_line = first_line + line_breaks(text[: count.start()])
-    time_line = first_line + line_breaks(text[: time.start()])
+    count_line = first_line + common.line_breaks(text[: count.start()])
+    time_line = first_line + common.line_breaks(text[: time.start()])
     declared = _declared(path, count_line, count[0], "Frames")
     frame_time = _declared(path, time_line, time[0], "Frame Time")
     if declared != int(declared) or declared < 0:
-        raise at_line(path, count_line, f"{declared:g} is no number of frames")
+        raise common.at_line(path, count_line, f"{declared:g} is no number of frames")
     if not frame_time > 0.0:
-        raise at_line(path, time_line, f"a frame time of {frame_time:g} s is not positive")
+        raise common.at_line(path, time_line, f"a frame time of {frame_time:g} s is not positive")
     digits = len(time[0].split(b":")[1].strip().partition(b".")[2])
-    rate_hz = rate_said(f"{path}, line {time_line}", whole_rate(frame_time, digits))
+    rate_hz = common.rate_said(f"{path}, line {time_line}", common.whole_rate(frame_time, digits))
     table, columns = text[time.end() :], sum(len(node.channels) for node in nodes)
     if declared == 0 and not table.strip():
-        raise at_line(path, count_line, "the file has no frames")
-    values = fast_table(table, columns)
+        raise common.at_line(path, count_line, "the file has no frames")
+    values = common.fast_table(table, columns)
     if values is None:
         numbered = enumerate(table.splitlines(), start=time_line)
         lines = [(number, line.split()) for number, line in numbered if line.strip()]
         expected = f"expected {columns} (one per channel)"
-        values = parse_lines(path, lines, columns, expected) if lines else np.empty((0, columns))
+        values = (
+            common.parse_lines(path, lines, columns, expected) if lines else np.empty((0, columns))
+        )
     if (frames := len(values)) != declared:
-        cut = CUT if frames < declared else ""
+        cut = common.CUT if frames < declared else ""
         raise InputError(f"{path} has {frames} frames, its header declares {declared:.10g}{cut}")
-    check_size(path, frames, len(nodes))
+    common.check_size(path, frames, len(nodes))
     return rate_hz, values
 
 
@@ -310,8 +298,8 @@ def _declared(path: Path, line: int, text: bytes, key: str) -> float:
     """The number of a line "KEY: number"."""
     label, colon, value = text.partition(b":")
     if not colon or b" ".join(label.split()).lower() != key.lower().encode():
-        raise at_line(path, line, f"expected '{key}: ...', found {shown(text)}")
-    number = number_or_nan(value)
+        raise common.at_line(path, line, f"expected '{key}: ...', found {common.shown(text)}")
+    number = common.number_or_nan(value)
     if not np.isfinite(number):
-        raise at_line(path, line, f"'{key}' must be a number, found {shown(value)}")
+        raise common.at_line(path, line, f"'{key}' must be a number, found {common.shown(value)}")
     return number

@@ -18,16 +18,7 @@ import numpy as np
 from mocap_data.arrays import Array, Bools
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError, unknown
-from mocap_data.readers.common import (
-    UNITS,
-    UP_AXES,
-    MissingOptions,
-    check_size,
-    content,
-    rate_said,
-    shown,
-    world_clip,
-)
+from mocap_data.readers import common
 
 # bytes; what C3D counts in
 _BLOCK = 512
@@ -82,17 +73,17 @@ def read_c3d(
         that is missing for longer (with its frames).
     """
     path = Path(path)
-    data = content(path)
+    data = common.content(path)
     header = _header(path, data)
     rate = header.rate_hz if rate_hz is None else float(rate_hz)
     if not (math.isfinite(rate) and rate > 0.0):
         message = f"{path}: a rate (POINT:RATE) of {rate:g} Hz is not positive; give rate_hz="
-        raise MissingOptions(message, ("rate_hz",))
+        raise common.MissingOptions(message, ("rate_hz",))
     if rate_hz is None:
-        rate_said(path, rate)
-    if scale is None and header.units.lower() not in UNITS:
-        what = f"the unit (POINT:UNITS) {shown(header.units)} is not known"
-        raise MissingOptions(f"{path}: {what}; give scale=", ("scale",))
+        common.rate_said(path, rate)
+    if scale is None and header.units.lower() not in common.UNITS:
+        what = f"the unit (POINT:UNITS) {common.shown(header.units)} is not known"
+        raise common.MissingOptions(f"{path}: {what}; give scale=", ("scale",))
     labels = header.labels
     chosen = list(names or (label for label in labels if not label.startswith("*")))
     for label in chosen:
@@ -112,7 +103,7 @@ def read_c3d(
     )
     unit: float | str = header.units if scale is None else scale
     up = (header.up or "z") if up is None else up
-    return world_clip(path, positions, chosen, None, rate_hz=rate, scale=unit, up=up)
+    return common.world_clip(path, positions, chosen, None, rate_hz=rate, scale=unit, up=up)
 
 
 def _gap(missing: Bools) -> int:
@@ -228,7 +219,7 @@ def _checked(path: Path, data: bytes, parameters: _Parameters) -> _Header:
         frames = parameters.frames(first)
     if frames < 1:
         raise InputError(f"{path} has no frames (first {first}, last {last})")
-    check_size(path, frames, points)
+    common.check_size(path, frames, points)
     if not math.isfinite(data_scale) or data_scale == 0.0:
         raise InputError(f"{path}: its points have the scale {data_scale:g}; the header is damaged")
     begin = _BLOCK * (data_start - 1)
@@ -253,7 +244,7 @@ def _checked(path: Path, data: bytes, parameters: _Parameters) -> _Header:
         rate_hz=parameters.number("RATE"),
         labels=[label.strip() or f"point{i}" for i, label in enumerate(labels[:points])],
         units=(parameters.texts("UNITS") or ("",))[0].strip(),
-        up=screen if screen in UP_AXES else "",
+        up=screen if screen in common.UP_AXES else "",
         dec=parameters.dec,
     )
 

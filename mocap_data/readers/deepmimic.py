@@ -21,16 +21,7 @@ from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.outside import read_json
-from mocap_data.readers.common import (
-    MAX_KEYPOINTS,
-    MissingOptions,
-    check_size,
-    even_rate,
-    rate_said,
-    shown,
-    whole_rate,
-    world_clip,
-)
+from mocap_data.readers import common
 
 # numbers in a frame by a joint's kind
 _SIZES = {"spherical": 4, "revolute": 1, "fixed": 0, "none": 0}
@@ -107,13 +98,13 @@ def read_deepmimic(
     if numbers != (needed := size_of(joints)):
         raise InputError(f"{path} has {numbers} numbers in a frame, its character needs {needed}")
     points = (*joints, *HUMANOID_POINTS) if joints is HUMANOID else joints
-    check_size(path, len(frames), len(points))
+    common.check_size(path, len(frames), len(points))
     rate_hz = _rate(path, frames[:, 0]) if rate_hz is None else rate_hz
     # numbers too large end as a value that is not finite
     with np.errstate(over="ignore", invalid="ignore"):
         positions = forward_kinematics(points, _normalized(path, frames, joints))
     names, parents = [joint.name for joint in points], [joint.parent for joint in points]
-    return world_clip(path, positions, names, parents, rate_hz=rate_hz, scale=scale, up=up)
+    return common.world_clip(path, positions, names, parents, rate_hz=rate_hz, scale=scale, up=up)
 
 
 def size_of(joints: Sequence[CharacterJoint]) -> int:
@@ -197,9 +188,9 @@ def _rate(path: Path, durations: Array) -> float:
     middle = float(np.median(used))
     if not middle > 1e-6:
         message = f"{path}: a frame's duration of {middle:g} s is no rate; give rate_hz="
-        raise MissingOptions(message, ("rate_hz",))
-    even_rate(path, used, middle, 0.01)
-    return rate_said(path, whole_rate(middle, digits=5))
+        raise common.MissingOptions(message, ("rate_hz",))
+    common.even_rate(path, used, middle, 0.01)
+    return common.rate_said(path, common.whole_rate(middle, digits=5))
 
 
 def _character(path: Path, numbers: int) -> Path:
@@ -212,7 +203,7 @@ def _character(path: Path, numbers: int) -> Path:
     only = f"only the humanoid's {size_of(HUMANOID)} need no character file"
     looked = f"looked for {' or '.join(file.name for file in wanted)} in its folder"
     message = f"{path} has {numbers} numbers in a frame, {only}; {looked}; give character="
-    raise MissingOptions(message, ("character",))
+    raise common.MissingOptions(message, ("character",))
 
 
 def read_character(path: str | os.PathLike[str]) -> tuple[CharacterJoint, ...]:
@@ -233,8 +224,8 @@ def read_character(path: str | os.PathLike[str]) -> tuple[CharacterJoint, ...]:
         raise InputError(f"{path} is no DeepMimic character: {expected}") from None
     if not joints or joints[0].parent >= 0 or any(joint.parent < 0 for joint in joints[1:]):
         raise InputError(f"{path}: a character has one root, its first joint")
-    if len(joints) > MAX_KEYPOINTS:
-        most = f"{MAX_KEYPOINTS:,} joints, which is all that are read"
+    if len(joints) > common.MAX_KEYPOINTS:
+        most = f"{common.MAX_KEYPOINTS:,} joints, which is all that are read"
         raise InputError(f"{path} has more than {most}")
     return joints
 
@@ -242,9 +233,11 @@ def read_character(path: str | os.PathLike[str]) -> tuple[CharacterJoint, ...]:
 def _joint(path: Path, i: int, entry: Mapping[str, Any]) -> CharacterJoint:
     """One entry of a character's joints."""
     name, kind, parent = str(entry["Name"]), str(entry["Type"]), int(entry["Parent"])
-    where = f"{path}: joint {shown(name)}"
+    where = f"{path}: joint {common.shown(name)}"
     if kind not in _SIZES:
-        raise InputError(f"{where} has the type {shown(kind)}; there are: {', '.join(_SIZES)}")
+        raise InputError(
+            f"{where} has the type {common.shown(kind)}; there are: {', '.join(_SIZES)}"
+        )
     if not -1 <= parent < i:
         raise InputError(f"{where} has the parent {parent}, expected an earlier joint")
     if any(float(entry.get(f"AttachTheta{axis}", 0.0)) for axis in "XYZ"):

@@ -13,23 +13,7 @@ from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.npz import load_npz
-from mocap_data.readers.common import (
-    BOM,
-    DOG_NAMES,
-    DOG_PARENTS,
-    DOG_RATE_HZ,
-    MissingOptions,
-    check_size,
-    content,
-    even_rate,
-    fast_table,
-    line_breaks,
-    parse_lines,
-    rate_said,
-    require_text,
-    whole_rate,
-    world_clip,
-)
+from mocap_data.readers import common
 
 
 def read_csv(
@@ -53,30 +37,30 @@ def read_csv(
         not finite, a number of columns that does not fit the names.
     """
     path = Path(path)
-    in_file, times, values = _named_table(path, content(path).removeprefix(BOM))
+    in_file, times, values = _named_table(path, common.content(path).removeprefix(common.BOM))
     columns = values.shape[1]
     if columns % 3:
         raise InputError(
             f"{path}: {columns} numbers in a row, expected three (x, y, z) per keypoint"
         )
-    check_size(path, len(values), columns // 3)
+    common.check_size(path, len(values), columns // 3)
     if rate_hz is None and times is not None:
         rate_hz = rate_of(path, times)
     parents = None
-    if in_file is None and columns == 3 * len(DOG_NAMES):
-        rate_hz = DOG_RATE_HZ if rate_hz is None else rate_hz
+    if in_file is None and columns == 3 * len(common.DOG_NAMES):
+        rate_hz = common.DOG_RATE_HZ if rate_hz is None else rate_hz
         if names is None:
-            names, parents = DOG_NAMES, DOG_PARENTS
+            names, parents = common.DOG_NAMES, common.DOG_PARENTS
     names = in_file if names is None else names
     if names is None or rate_hz is None:
         lacking = tuple(o for o, v in (("names", names), ("rate_hz", rate_hz)) if v is None)
-        raise MissingOptions(
-            f"{path} has {columns // 3} keypoints; only the dog set's {len(DOG_NAMES)} need no "
-            f"options, so give {' and '.join(lacking)}",
+        raise common.MissingOptions(
+            f"{path} has {columns // 3} keypoints; only the dog set's {len(common.DOG_NAMES)} need "
+            f"no options, so give {' and '.join(lacking)}",
             lacking,
         )
     positions = values.reshape(len(values), -1, 3)
-    return world_clip(path, positions, names, parents, rate_hz=rate_hz, scale=scale, up=up)
+    return common.world_clip(path, positions, names, parents, rate_hz=rate_hz, scale=scale, up=up)
 
 
 def _named_table(path: Path, data: bytes) -> tuple[list[str] | None, Array | None, Array]:
@@ -85,7 +69,7 @@ def _named_table(path: Path, data: bytes) -> tuple[list[str] | None, Array | Non
     if header is None:
         return None, None, number_table(path, data)
     names, first, size = header
-    table = number_table(path, data[size:], first_line=line_breaks(data[:size]) + 1)
+    table = number_table(path, data[size:], first_line=common.line_breaks(data[:size]) + 1)
     width = 3 * len(names) + (first != "")
     if table.shape[1] != width:
         raise InputError(f"{path}: {table.shape[1]} numbers in a row, its row of names has {width}")
@@ -127,9 +111,10 @@ def rate_of(path: Path, times: Array) -> float:
     step = float(np.median(steps)) if len(steps) else 0.0
     if not step > 0.0:
         message = f"{path}: its column of times does not grow; give rate_hz="
-        raise MissingOptions(message, ("rate_hz",))
-    even_rate(path, steps, step, 0.1)
-    return rate_said(path, whole_rate(float(times[-1] - times[0]) / len(steps), digits=5))
+        raise common.MissingOptions(message, ("rate_hz",))
+    common.even_rate(path, steps, step, 0.1)
+    mean = float(times[-1] - times[0]) / len(steps)
+    return common.rate_said(path, common.whole_rate(mean, digits=5))
 
 
 def number_table(path: Path, data: bytes, *, first_line: int = 1) -> Array:
@@ -141,15 +126,15 @@ def number_table(path: Path, data: bytes, *, first_line: int = 1) -> Array:
     first = next((line for line in data[: 1 << 20].splitlines() if line.strip()), b"")
     if not first and not data.strip():
         raise InputError(f"{path} is empty, expected a row of numbers per frame")
-    require_text(path, data)
+    common.require_text(path, data)
     columns = len(cells_of(first))
     table = data.replace(b"\r\n", b"\n").replace(b",\n", b"\n").strip().removesuffix(b",")
-    values = fast_table(table, columns, ",")
+    values = common.fast_table(table, columns, ",")
     if values is not None:
         return values
     numbered = enumerate(data.splitlines(), start=first_line)
     lines = [(number, cells_of(line)) for number, line in numbered if line.strip()]
-    return parse_lines(path, lines, columns, f"the rows before have {columns}")
+    return common.parse_lines(path, lines, columns, f"the rows before have {columns}")
 
 
 def cells_of(line: bytes) -> list[bytes]:
@@ -182,20 +167,21 @@ def read_npz(
         message = f"{path}: array {missing[0]!r} is missing; expected positions, names, fps"
         if positions is None:
             raise InputError(message)
-        raise MissingOptions(message, tuple("rate_hz" if key == "fps" else key for key in missing))
+        options = tuple("rate_hz" if key == "fps" else key for key in missing)
+        raise common.MissingOptions(message, options)
     if positions.ndim != 3 or positions.shape[2] != 3 or positions.dtype.kind not in "fiu":
         what = f"{positions.dtype} {positions.shape}"
         raise InputError(f"{path}: positions is {what}, expected numbers (T, M, 3)")
     if names is None:
         names = texts_of(path, "names", arrays["names"])
     if rate_hz is None:
-        rate_hz = rate_said(path, one_number(path, "fps", arrays["fps"]))
+        rate_hz = common.rate_said(path, one_number(path, "fps", arrays["fps"]))
     if parents is not None and (parents.ndim != 1 or parents.dtype.kind not in "iu"):
         what = f"{parents.dtype} {parents.shape}"
         raise InputError(f"{path}: parents must be a list of indices, is {what}")
-    check_size(path, positions.shape[0], positions.shape[1])
+    common.check_size(path, positions.shape[0], positions.shape[1])
     positions = positions.astype(np.float64)
-    return world_clip(path, positions, names, parents, rate_hz=rate_hz, scale=scale, up=up)
+    return common.world_clip(path, positions, names, parents, rate_hz=rate_hz, scale=scale, up=up)
 
 
 def texts_of(path: Path, key: str, array: np.ndarray) -> tuple[str, ...]:

@@ -17,30 +17,9 @@ from torch import Tensor, nn
 
 from mocap_data.errors import InputError, unknown
 from npmp import ranges
+from npmp.actuators import models
 from npmp.actuators.actuator_log import CHANNELS, SHORTEST, ActuatorLog, Float32s, Floats, Trace
 from npmp.actuators.importers import smoothed
-from npmp.actuators.models import (
-    MLP,
-    MOST_DELAY,
-    NO_LIMIT,
-    PD,
-    WINDOW,
-    ActuatorContract,
-    ActuatorModel,
-    ActuatorNetConfig,
-    Hybrid,
-    Memory,
-    PDParameters,
-    delivered,
-    gains_of,
-    given_at,
-    gives,
-    inputs_of,
-    limited,
-    make,
-    share,
-    wanted,
-)
 from npmp.actuators.pendulum import Pendulums
 from npmp.nets.init import seeded
 
@@ -56,11 +35,11 @@ LATENT_KL = 1e-5
 APART = 0.03
 # samples of a pendulum's motion in a row that it is fitted to at most: it takes a step for each [D]
 SWING = 2000
-PARAMETERS = [entry.name for entry in fields(PDParameters)]
+PARAMETERS = [entry.name for entry in fields(models.PDParameters)]
 # share of the torque's squares that a limit must explain, where a log shows one [D]
 LIMITED = 1e-4
 # of a model without networks
-SMALL = ActuatorNetConfig(lags=(0,), width=1, latent_dim=1)
+SMALL = models.ActuatorNetConfig(lags=(0,), width=1, latent_dim=1)
 
 # called with (update, updates, loss) after each update
 Progress = Callable[[int, int, float], None]
@@ -70,7 +49,7 @@ Progress = Callable[[int, int, float], None]
 class FitConfig:
     """How a model is fitted. Raises ValueError for values out of range."""
 
-    net: ActuatorNetConfig = field(default_factory=ActuatorNetConfig)
+    net: models.ActuatorNetConfig = field(default_factory=models.ActuatorNetConfig)
     # gradient steps [D]
     updates: int = 2000
     # samples; of a conv, a quarter as many unrolls [robot-NPMP: 16]
@@ -108,11 +87,11 @@ def _constant_gains(error: Floats, velocity: Floats, torque: NDArray[Any]) -> Fl
 
 
 def contract_of(
-    kind: str, log: ActuatorLog, net: ActuatorNetConfig, channels: list[str]
-) -> ActuatorContract:
+    kind: str, log: ActuatorLog, net: models.ActuatorNetConfig, channels: list[str]
+) -> models.ActuatorContract:
     """The contract of a model of this log, its scales those of the log."""
     width = 2 + len(channels)
-    blank = ActuatorContract(
+    blank = models.ActuatorContract(
         kind,
         log.rate_hz,
         log.actuators,
@@ -125,7 +104,9 @@ def contract_of(
         net=SMALL if kind == "pd" else net,
         licence=log.licence,
     )
-    inputs = np.concatenate([inputs_of(trace, blank) for trace in log.traces]).astype(np.float64)
+    inputs = np.concatenate([models.inputs_of(trace, blank) for trace in log.traces]).astype(
+        np.float64
+    )
     torque = np.concatenate([trace.torque for trace in log.traces])
     if float(np.ptp(torque)) == 0.0:
         raise InputError(
@@ -133,8 +114,8 @@ def contract_of(
         )
     used: Counter[tuple[float, float, float]] = Counter()
     for trace in log.traces if log.has_gains else ():
-        used[gains_of(trace)] += len(trace)
-    kp, kd, limit = used.most_common(1)[0][0] if used else (1.0, 0.0, NO_LIMIT)
+        used[models.gains_of(trace)] += len(trace)
+    kp, kd, limit = used.most_common(1)[0][0] if used else (1.0, 0.0, models.NO_LIMIT)
     currents: dict[str, Any] = {}
     if kind == "conv" and all("current" in trace.others for trace in log.traces):
         current = np.concatenate([trace.others["current"] for trace in log.traces])
@@ -162,7 +143,7 @@ def fit(
     seed: int = 0,
     progress: Progress | None = None,
     about: dict[str, Any] | None = None,
-) -> ActuatorModel:
+) -> models.ActuatorModel:
     """A model of the actuators of a log.
 
     Args:
@@ -189,13 +170,13 @@ def fit(
     if kind == "vae" and len(log.actuators) < 2:
         raise InputError(f"a vae needs two actuators; this log has one, {log.actuators[0]}")
     with seeded(seed):
-        model = make(contract)
+        model = models.make(contract)
     descent = _Descent(config, torch.Generator().manual_seed(seed + 1), progress)
-    if isinstance(model, PD):
+    if isinstance(model, models.PD):
         _fit_pd(model, log, config.searches)
-        if isinstance(model, Hybrid):
+        if isinstance(model, models.Hybrid):
             _fit_correction(model, log, descent)
-    elif isinstance(model, MLP):
+    elif isinstance(model, models.MLP):
         _fit_samples(model, log, descent)
     else:
         _fit_unrolled(model, log, descent)
@@ -222,7 +203,7 @@ class _Descent:
         """Factors (count,): -1 turns a joint around, half of them, as a joint has no side."""
         return self.drawn(2, count) * 2.0 - 1.0
 
-    def run(self, model: ActuatorModel, loss: Callable[[], Tensor]) -> None:
+    def run(self, model: models.ActuatorModel, loss: Callable[[], Tensor]) -> None:
         """AdamW, at a learning rate that falls to zero as a cosine."""
         config, weights = self.config, list(model.parameters())
         optimizer = torch.optim.AdamW(weights, lr=config.learning_rate, weight_decay=WEIGHT_DECAY)
@@ -242,11 +223,11 @@ class _Samples:
     """All traces in one row: inputs (N, C) and outputs (N, 1 or 2), scaled; the first index of
     each sample's trace, the index after its last, and its actuator's number (N,)."""
 
-    def __init__(self, model: ActuatorModel, log: ActuatorLog):
+    def __init__(self, model: models.ActuatorModel, log: ActuatorLog):
         contract, traces = model.contract, log.traces
         lengths = torch.tensor([len(trace) for trace in traces])
         ends = lengths.cumsum(0)
-        inputs = [torch.from_numpy(inputs_of(trace, contract)) for trace in traces]
+        inputs = [torch.from_numpy(models.inputs_of(trace, contract)) for trace in traces]
         self.inputs = model.scaled(torch.cat(inputs))
         torque = torch.cat([torch.from_numpy(trace.torque) for trace in traces])
         outputs = [torque / contract.torque_scale]
@@ -275,7 +256,7 @@ def _huber(predicted: Tensor, measured: Tensor) -> Tensor:
     return nn.functional.huber_loss(predicted, measured, delta=HUBER)
 
 
-def _fit_samples(model: MLP, log: ActuatorLog, descent: _Descent) -> None:
+def _fit_samples(model: models.MLP, log: ActuatorLog, descent: _Descent) -> None:
     """One step ahead, samples drawn at random; a vae draws a code around each actuator's."""
     config, samples = descent.config, _Samples(model, log)
     lags, count = torch.tensor(config.net.lags), len(samples.outputs)
@@ -292,21 +273,21 @@ def _fit_samples(model: MLP, log: ActuatorLog, descent: _Descent) -> None:
         model.standardize_codes()
 
 
-def _fit_unrolled(model: ActuatorModel, log: ActuatorLog, descent: _Descent) -> None:
+def _fit_unrolled(model: models.ActuatorModel, log: ActuatorLog, descent: _Descent) -> None:
     """On the model's own outputs, through time, from measured torques."""
     config, samples = descent.config, _Samples(model, log)
     at = torch.arange(len(samples.outputs))
     starts = at[at + config.unroll <= samples.end]
     if not len(starts):
         raise InputError(f"no recording is as long as an unroll of {config.unroll} samples")
-    past, ahead = torch.arange(WINDOW, 0, -1), torch.arange(config.unroll)
+    past, ahead = torch.arange(models.WINDOW, 0, -1), torch.arange(config.unroll)
 
     def loss() -> Tensor:
         first = starts[descent.drawn(len(starts), max(1, config.batch // 4))]
         earlier, within = samples.before(first, past), first.unsqueeze(-1) + ahead
         sign = descent.signs(len(first))
         kept = samples.outputs[earlier, 0] * sign.unsqueeze(-1)
-        memory = Memory(samples.turned(earlier, sign), kept, kept.new_zeros(len(first), 0))
+        memory = models.Memory(samples.turned(earlier, sign), kept, kept.new_zeros(len(first), 0))
         predicted = []
         for sample in samples.turned(within, sign).unbind(1):
             output, memory = model.advance(sample, memory)
@@ -316,7 +297,7 @@ def _fit_unrolled(model: ActuatorModel, log: ActuatorLog, descent: _Descent) -> 
     descent.run(model, loss)
 
 
-def _fit_correction(model: Hybrid, log: ActuatorLog, descent: _Descent) -> None:
+def _fit_correction(model: models.Hybrid, log: ActuatorLog, descent: _Descent) -> None:
     """The network, to what the fitted closed form leaves of the torques, samples drawn at random;
     large corrections cost."""
     contract, p, config = model.contract, model.parameters_of, descent.config
@@ -331,8 +312,9 @@ def _fit_correction(model: Hybrid, log: ActuatorLog, descent: _Descent) -> None:
             torque += p.armature / trace.inertia * (torque - trace.gravity * np.sin(position))
         moves = _Moves(trace, contract)
         motor = _motor(p, moves, int(model.delay), contract.rate_hz)
-        v, closed = moves.velocity, delivered(p, motor, moves.velocity, moves.borne)
-        columns.append(np.stack((limited(p, motor, v), v, moves.borne, closed, torque - closed)))
+        v, limited = moves.velocity, models.limited(p, motor, moves.velocity)
+        closed = models.delivered(p, motor, v, moves.borne)
+        columns.append(np.stack((limited, v, moves.borne, closed, torque - closed)))
     *observed, missing = torch.from_numpy(np.concatenate(columns, 1)).float()
 
     def loss() -> Tensor:
@@ -355,7 +337,7 @@ class _Range(NamedTuple):
     high: Floats
 
 
-def _fit_pd(model: PD, log: ActuatorLog, searches: int) -> None:
+def _fit_pd(model: models.PD, log: ActuatorLog, searches: int) -> None:
     """Nonlinear least squares over the parameters, for every delay; the best one stays. Where the
     log has pendulums, their motion is fitted instead of torques."""
     contract = model.contract
@@ -379,7 +361,7 @@ def _fit_pd(model: PD, log: ActuatorLog, searches: int) -> None:
     # without the limit, where no torque of the log reaches it
     free = _Range(*(values.copy() for values in whole))
     for values, factor in zip(free, (1.0, 0.9, 1.1), strict=True):
-        values[PARAMETERS.index("limit")] = factor * NO_LIMIT
+        values[PARAMETERS.index("limit")] = factor * models.NO_LIMIT
 
     def fitted(delay: int, within: _Range) -> tuple[float, int, Floats]:
         result = least_squares(
@@ -394,7 +376,7 @@ def _fit_pd(model: PD, log: ActuatorLog, searches: int) -> None:
     def cost(entry: tuple[float, int, Floats]) -> float:
         return entry[0]
 
-    unlimited = min((fitted(delay, free) for delay in range(MOST_DELAY + 1)), key=cost)
+    unlimited = min((fitted(delay, free) for delay in range(models.MOST_DELAY + 1)), key=cost)
     # constant gains are a servo without lag and friction; from there it ends no worse than they
     plain = dict(zip(PARAMETERS, free.begin)) | {"lag_s": 1e-4}
     plain |= dict.fromkeys(("limit_slope", "coulomb", "stiction", "load", "load_at_rest"), 0.0)
@@ -404,11 +386,11 @@ def _fit_pd(model: PD, log: ActuatorLog, searches: int) -> None:
     explained = LIMITED * sum(0.5 * float(part.torque @ part.torque) for part in moves)
     _, delay, best = bounded if bounded[0] < unlimited[0] - explained else unlimited
     model.delay.fill_(delay)
-    model.values.copy_(torch.tensor(astuple(PDParameters(*best))))
+    model.values.copy_(torch.tensor(astuple(models.PDParameters(*best))))
 
 
 def _fit_motion(
-    contract: ActuatorContract, log: ActuatorLog, within: _Range, searches: int
+    contract: models.ActuatorContract, log: ActuatorLog, within: _Range, searches: int
 ) -> Floats:
     """The parameters (12,), an armature among them, whose pendulums swing as the recorded ones,
     from the commands alone.
@@ -423,13 +405,13 @@ def _fit_motion(
     given, low, high = (
         np.append(values, x * inertia) for values, x in zip(within, (0.5, 0.0, 10.0), strict=True)
     )
-    p = PDParameters(*given)
+    p = models.PDParameters(*given)
     # gears take about half of the motor's torque; lag and slope are free once all else is about
     # right
     begin = replace(
         p,
         stiffness=2.0 * p.stiffness,
-        lag_s=PDParameters(*low).lag_s,
+        lag_s=models.PDParameters(*low).lag_s,
         limit_slope=0.0,
         coulomb=0.1 * p.coulomb,
         stiction=0.1 * p.stiction,
@@ -461,7 +443,7 @@ def _fit_motion(
 
 def _fit_swings(
     pendulums: Pendulums,
-    contract: ActuatorContract,
+    contract: models.ActuatorContract,
     within: _Range,
     free: NDArray[np.bool_],
     size: Floats,
@@ -496,21 +478,21 @@ def _fit_swings(
 
 
 def _swing(
-    values: Floats, pendulums: Pendulums, contract: ActuatorContract
+    values: Floats, pendulums: Pendulums, contract: models.ActuatorContract
 ) -> Callable[[int, Floats, Floats], Floats]:
     """The accelerations of pendulums under a `PD` of parameters (12, P, 1) and no delay."""
-    p, rate = PDParameters(*values), contract.rate_hz
-    part = share(p.lag_s, rate)
+    p, rate = models.PDParameters(*values), contract.rate_hz
+    part = models.share(p.lag_s, rate)
     motor = given = np.zeros(0)
 
     def accelerate(t: int, q: Floats, v: Floats) -> Floats:
         nonlocal motor, given
-        target = wanted(p, pendulums.effort(t, q, v, contract), v)
+        target = models.wanted(p, pendulums.effort(t, q, v, contract), v)
         if t == 0:
-            motor, given = target, given_at(p, target, v, pendulums.torque)
+            motor, given = target, models.given_at(p, target, v, pendulums.torque)
         motor = motor + part * (target - motor)
-        given, borne = gives(given, v, rate)
-        return pendulums.acceleration(delivered(p, motor, v, borne), q, p.armature)
+        given, borne = models.gives(given, v, rate)
+        return pendulums.acceleration(models.delivered(p, motor, v, borne), q, p.armature)
 
     return accelerate
 
@@ -518,15 +500,15 @@ def _swing(
 class _Moves:
     """A trace as the closed form takes it, (T,) each; `borne` is the share of its friction."""
 
-    def __init__(self, trace: Trace, contract: ActuatorContract):
-        self.effort, self.velocity = inputs_of(trace, contract).astype(np.float64).T
+    def __init__(self, trace: Trace, contract: models.ActuatorContract):
+        self.effort, self.velocity = models.inputs_of(trace, contract).astype(np.float64).T
         self.torque = trace.torque.astype(np.float64)
         self.borne, given = np.zeros_like(self.velocity), np.float64(0.0)
         for t, velocity in enumerate(self.velocity):
-            given, self.borne[t] = gives(given, velocity, contract.rate_hz)
+            given, self.borne[t] = models.gives(given, velocity, contract.rate_hz)
 
 
-def _pd_range(contract: ActuatorContract, moves: list[_Moves]) -> _Range:
+def _pd_range(contract: models.ActuatorContract, moves: list[_Moves]) -> _Range:
     """Of all parameters but the armature, which torques do not determine."""
     effort, velocity, torque = (
         np.concatenate([getattr(part, name) for part in moves])
@@ -554,18 +536,20 @@ def _pd_range(contract: ActuatorContract, moves: list[_Moves]) -> _Range:
 
 def _pd_residuals(values: Floats, traces: list[_Moves], delay: int, rate_hz: float) -> Floats:
     """Predicted less measured torques of all traces; the lag begins where the torque does."""
-    p, residuals = PDParameters(*values), []
+    p, residuals = models.PDParameters(*values), []
     for trace in traces:
         motor = _motor(p, trace, delay, rate_hz)
-        residuals.append(delivered(p, motor, trace.velocity, trace.borne) - trace.torque)
+        residuals.append(models.delivered(p, motor, trace.velocity, trace.borne) - trace.torque)
     return np.concatenate(residuals)
 
 
-def _motor(p: PDParameters, moves: _Moves, delay: int, rate_hz: float) -> Floats:
+def _motor(p: models.PDParameters, moves: _Moves, delay: int, rate_hz: float) -> Floats:
     """The motor's torque (T,) [Nm] before its limit."""
-    part = share(p.lag_s, rate_hz)
+    part = models.share(p.lag_s, rate_hz)
     late = moves.effort[: len(moves.effort) - delay]
     effort = np.concatenate((np.repeat(moves.effort[:1], delay), late))
     start = [(1.0 - part) * moves.torque[0]]
-    motor, _ = lfilter([part], [1.0, part - 1.0], wanted(p, effort, moves.velocity), zi=start)
+    motor, _ = lfilter(
+        [part], [1.0, part - 1.0], models.wanted(p, effort, moves.velocity), zi=start
+    )
     return np.asarray(motor)

@@ -40,15 +40,11 @@ def apart_rows(
 ) -> tuple[tuple[str, ...], list[list[str]]]:
     """Columns and rows of what tells groups apart; no rows for a single group."""
     columns = ("runs", "n", "IQM", "95 %", f"better than {groups[0].label} by", "95 %", "P(better)")
-    rows = [
-        [group.label, str(len(group.runs)), short(one.iqm), _interval(one.interval)]
-        + (
-            ["", "", ""]
-            if group is groups[0]
-            else [short(one.by), _interval(one.by_interval), short(one.better, 2)]
-        )
-        for group, one in zip(groups, apart, strict=True)
-    ]
+    rows = []
+    for group, one in zip(groups, apart, strict=True):
+        versus = [short(one.by), _interval(one.by_interval), short(one.better, 2)]
+        own = [group.label, str(len(group.runs)), short(one.iqm), _interval(one.interval)]
+        rows.append(own + (["", "", ""] if group is groups[0] else versus))
     return columns, rows if len(groups) > 1 else []
 
 
@@ -67,30 +63,22 @@ def write_curves(
     folder that holds all of the runs."""
     folders = [run.path.resolve() for group in groups for run in group.runs]
     top = Path(os.path.commonpath([folder.parent for folder in folders]))
-    content = {
-        **asked,
-        "notes": notes(groups),
-        "groups": [
+    rows = []
+    for group, row, one in zip(groups, table, apart, strict=True):
+        found = {name: _numbers(figure) for name, figure in row.items()}
+        about = {"label": group.label, "settings": group.settings}
+        runs = [
             {
-                "label": group.label,
-                "settings": group.settings,
-                "figures": {name: _numbers(figure) for name, figure in row.items()},
-                "end": _numbers(one),
-                "runs": [
-                    {
-                        "run": run.path.resolve().relative_to(top).as_posix(),
-                        "seed": run.seed,
-                        "problem": run.problem or None,
-                        **{axis: [round(float(x), 4) for x in run.x[axis]] for axis in AXES},
-                        "score": [float(y) for y in run.score],
-                    }
-                    for run in group.runs
-                ],
+                "run": run.path.resolve().relative_to(top).as_posix(),
+                "seed": run.seed,
+                "problem": run.problem or None,
+                **{axis: [round(float(x), 4) for x in run.x[axis]] for axis in AXES},
+                "score": [float(y) for y in run.score],
             }
-            for group, row, one in zip(groups, table, apart, strict=True)
-        ],
-    }
-    write_json(path, content, indent=1)
+            for run in group.runs
+        ]
+        rows.append({**about, "figures": found, "end": _numbers(one), "runs": runs})
+    write_json(path, {**asked, "notes": notes(groups), "groups": rows}, indent=1)
 
 
 def _numbers(one: Figure | Difference) -> dict[str, Any]:

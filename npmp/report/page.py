@@ -16,20 +16,9 @@ from mocap_data.motion import ReferenceMotion
 from npmp import robots
 from npmp.evaluation.policy import PolicyEvaluation
 from npmp.evaluation.rollouts import ClipRollout, Rollouts, read_rollouts
-from npmp.report import figures, policy_page
+from npmp.report import figures, parts, policy_page
 from npmp.report.figures import Line
 from npmp.report.motion_table import motion_table
-from npmp.report.parts import (
-    Chart,
-    Charts,
-    Fold,
-    Section,
-    Table,
-    Words,
-    assemble,
-    foot_labels,
-    number,
-)
 from npmp.report.replay import ReplayClip, replay_section
 from npmp.training.tables import read_metrics
 
@@ -91,7 +80,7 @@ def build(
     ]
     cards = cards or _headline_of(evaluated)
     text = {"title": title, "subtitle": subtitle}
-    return assemble(Path(out), **text, cards=cards, sections=sections, provenance=provenance)
+    return parts.assemble(Path(out), **text, cards=cards, sections=sections, provenance=provenance)
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -103,9 +92,9 @@ def _headline_of(clips: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str
     """Headline figures from the evaluation, when the caller gives none."""
     if not clips:
         return []
-    tracked = number(100 * _mean(c["tracked_fraction"] for c in clips))
-    deviation = number(100 * _mean(c["base_deviation_m"]["mean"] for c in clips))
-    joints = number(_mean(c["joint_error_rad"] for c in clips))
+    tracked = parts.number(100 * _mean(c["tracked_fraction"] for c in clips))
+    deviation = parts.number(100 * _mean(c["base_deviation_m"]["mean"] for c in clips))
+    joints = parts.number(_mean(c["joint_error_rad"] for c in clips))
     many = f"mean of {len(clips)} clips" if len(clips) != 1 else "one clip"
     return [
         ("Tracked", f"{tracked} %", f"of the motion before the robot is lost, {many}"),
@@ -119,22 +108,22 @@ def _headline_of(clips: Sequence[Mapping[str, Any]]) -> list[tuple[str, str, str
 
 def _imitation(
     clips: Sequence[Mapping[str, Any]], rollouts: Rollouts | None, index: Mapping[str, int]
-) -> Section | None:
-    parts: list[Any] = [_evaluation_table(clips)] if clips else []
+) -> parts.Section | None:
+    content: list[Any] = [_evaluation_table(clips)] if clips else []
     if rollouts and rollouts.clips:
         drawn = rollouts.clips[:MAX_CLIPS_DRAWN]
-        parts.append(_joint_table(rollouts))
-        parts += [
+        content.append(_joint_table(rollouts))
+        content += [
             _clip_fold(clip, rollouts.foot_names, index.get(clip.name), i == 0)
             for i, clip in enumerate(drawn)
         ]
         if len(rollouts.clips) > len(drawn):
             words = f"Charts of the first {len(drawn)} of {len(rollouts.clips)} clips."
-            parts.append(Words(f"{words} The replay has all of them.", ""))
-    return Section("imitation", "Imitation", parts) if parts else None
+            content.append(parts.Words(f"{words} The replay has all of them.", ""))
+    return parts.Section("imitation", "Imitation", content) if content else None
 
 
-def _evaluation_table(clips: Sequence[Mapping[str, Any]]) -> Table:
+def _evaluation_table(clips: Sequence[Mapping[str, Any]]) -> parts.Table:
     columns = ["clip", "tracked (%)", "tracked (s)", "clip (s)"]
     columns += ["base deviation, mean (cm)", "max (cm)", "joint error (rad)"]
     table = [
@@ -145,20 +134,20 @@ def _evaluation_table(clips: Sequence[Mapping[str, Any]]) -> Table:
         )
         for c in clips
     ]
-    rows = [[c["name"], *map(number, values)] for c, values in zip(clips, table, strict=True)]
-    means = [["mean", *(number(_mean(column)) for column in zip(*table, strict=True))]]
-    return Table(columns, rows, means if len(rows) > 1 else ())
+    rows = [[c["name"], *map(parts.number, values)] for c, values in zip(clips, table, strict=True)]
+    means = [["mean", *(parts.number(_mean(column)) for column in zip(*table, strict=True))]]
+    return parts.Table(columns, rows, means if len(rows) > 1 else ())
 
 
-def _joint_table(rollouts: Rollouts) -> Fold:
+def _joint_table(rollouts: Rollouts) -> parts.Fold:
     rows = []
     for clip in rollouts.clips[:MAX_CLIPS_DRAWN]:
         difference = np.ma.masked_invalid(clip.joint_difference_rad()[_tracked_part(clip)])
         rms = np.sqrt(np.square(difference).mean(axis=0)).filled(np.nan)
-        rows.append([clip.name, *(number(float(value), 2) for value in rms)])
+        rows.append([clip.name, *(parts.number(float(value), 2) for value in rms)])
     columns = ("clip", *rollouts.joint_names)
     title = "Joint error while tracked (rad, root mean square)"
-    return Fold(title, [Table(columns, rows, sortable=True)], is_open=True)
+    return parts.Fold(title, [parts.Table(columns, rows, sortable=True)], is_open=True)
 
 
 def _tracked_part(clip: ClipRollout) -> slice:
@@ -168,13 +157,13 @@ def _tracked_part(clip: ClipRollout) -> slice:
 
 def _clip_fold(
     clip: ClipRollout, foot_names: Sequence[str], index: int | None, is_open: bool
-) -> Fold:
+) -> parts.Fold:
     """The charts over time of one clip."""
     t, lost, tracked = clip.time_s, clip.lost_after_s, _tracked_part(clip)
     time_range = (0.0, float(t[-1])) if len(t) > 1 else None
     common: dict[str, Any] = {"x_range": time_range, "lost_after": lost, "clip": index}
 
-    def chart(title: str, unit: str, *lines: Line) -> Chart:
+    def chart(title: str, unit: str, *lines: Line) -> parts.Chart:
         # a fall must not flatten the part that counts
         top = np.nanmax(np.asarray(lines[0].y)[tracked], initial=0.0)
         shown = (0.0, 1.35 * float(top)) if lost is not None and top > 0 else None
@@ -186,38 +175,38 @@ def _clip_fold(
     base = Line("base deviation", t, 100 * clip.base_deviation_m())
     charts = [chart("Base deviation", "(cm)", base), chart("Joint error", "(rad)", worst, mean)]
     feet, reference = clip.foot_height, clip.reference_foot_height
-    names = foot_labels(foot_names)
+    names = parts.foot_labels(foot_names)
     footfall: list[Any] = []
     if len(t) > 1:
         stands = np.apply_along_axis(figures.stance, 0, feet, counted=tracked)
         like = np.apply_along_axis(figures.stance, 0, reference)
         footfall = [
             figures.footfall_chart(t, like, stands, names, clip=index, lost_after=lost),
-            Words("A foot stands while it is within 2 cm of its lowest height."),
+            parts.Words("A foot stands while it is within 2 cm of its lowest height."),
         ]
-    whole = f"{number(len(t) / clip.rate_hz)} s"
-    state = whole if lost is None else f"lost after {number(lost)} s of {whole}"
-    return Fold(clip.name, [Charts(charts), *footfall], state, is_open)
+    whole = f"{parts.number(len(t) / clip.rate_hz)} s"
+    state = whole if lost is None else f"lost after {parts.number(lost)} s of {whole}"
+    return parts.Fold(clip.name, [parts.Charts(charts), *footfall], state, is_open)
 
 
-def _walking(walking: PolicyEvaluation | None, clip: int | None) -> Section | None:
+def _walking(walking: PolicyEvaluation | None, clip: int | None) -> parts.Section | None:
     if walking is None:
         return None
-    parts = policy_page.trial_parts(walking.task, walking.figures, walking.trial, clip)
-    return Section("walking", "Walking on command", parts)
+    content = policy_page.trial_parts(walking.task, walking.figures, walking.trial, clip)
+    return parts.Section("walking", "Walking on command", content)
 
 
 # ---- retargeting and learning
 
 
-def _retarget(motions: Sequence[ReferenceMotion]) -> Section | None:
+def _retarget(motions: Sequence[ReferenceMotion]) -> parts.Section | None:
     if not motions:
         return None
     words = (
         "How closely the robot's markers follow the recording, and how feet and joints keep to the "
         "floor and limits."
     )
-    return Section("retargeting", "Retargeting", [Words(words), motion_table(motions)])
+    return parts.Section("retargeting", "Retargeting", [parts.Words(words), motion_table(motions)])
 
 
 # What a reader looks for first; a column's place is that of the first pattern it matches.
@@ -233,7 +222,7 @@ def _metric_place(name: str) -> int:
     return next(found, len(_METRIC_ORDER))
 
 
-def metric_chart(name: str, x: FloatArray, y: FloatArray, x_label: str) -> Chart:
+def metric_chart(name: str, x: FloatArray, y: FloatArray, x_label: str) -> parts.Chart:
     """One learning curve; rows without a value are skipped, and what spans more than two decades is
     drawn on a log scale."""
     kept = np.isfinite(x) & np.isfinite(y)
@@ -253,8 +242,8 @@ def metric_chart(name: str, x: FloatArray, y: FloatArray, x_label: str) -> Chart
     )
 
 
-def _learning(runs: Sequence[tuple[str, Path | str]]) -> Section | None:
-    parts: list[Any] = []
+def _learning(runs: Sequence[tuple[str, Path | str]]) -> parts.Section | None:
+    content: list[Any] = []
     axes = {"env_steps": "environment steps", "iteration": "iteration"}
     for title, path in runs:
         columns = read_metrics(path)
@@ -262,14 +251,14 @@ def _learning(runs: Sequence[tuple[str, Path | str]]) -> Section | None:
         names = sorted(columns.keys() - axes.keys(), key=lambda key: (_metric_place(key), key))
         names = names[:MAX_METRICS]
         if len(runs) > 1 or title:
-            parts.append(Words(title, "h3"))
+            content.append(parts.Words(title, "h3"))
         if not names:
-            parts.append(Words("No figures yet."))
+            content.append(parts.Words("No figures yet."))
             continue
         x = columns[axis] if axis else np.arange(len(columns[names[0]]), dtype=np.float64)
         label = axes[axis] if axis else "row"
         charts = [metric_chart(name, x, columns[name], label) for name in names]
-        parts.append(Charts(charts[:MAX_METRICS_OPEN], small=True))
+        content.append(parts.Charts(charts[:MAX_METRICS_OPEN], small=True))
         if rest := charts[MAX_METRICS_OPEN:]:
-            parts.append(Fold(f"{len(rest)} more", [Charts(rest, small=True)]))
-    return Section("learning", "Learning", parts) if parts else None
+            content.append(parts.Fold(f"{len(rest)} more", [parts.Charts(rest, small=True)]))
+    return parts.Section("learning", "Learning", content) if content else None

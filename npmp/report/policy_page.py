@@ -11,21 +11,9 @@ import torch
 
 from npmp.envs import Task, Trial
 from npmp.evaluation.gait import NEAR
-from npmp.report import figures
+from npmp.report import figures, parts
 from npmp.report.figures import Line
 from npmp.report.gait_section import grid_section
-from npmp.report.parts import (
-    Bar,
-    Bars,
-    Chart,
-    Charts,
-    Section,
-    Table,
-    Words,
-    assemble,
-    foot_labels,
-    number,
-)
 from npmp.report.replay import ReplayClip, replay_section
 from npmp.sim.terrain import PERIOD_M
 from npmp.tasks.dribble import before_jump
@@ -55,18 +43,18 @@ def judged(
     notes = [(clip.ball, disc), (clip.ground, _ON_ROUGH)]
     also = " ".join(words for thing, words in notes if thing is not None)
     sections = [
-        Section("task", "The trial", trial_parts(task, found, trial, 0)),
+        parts.Section("task", "The trial", trial_parts(task, found, trial, 0)),
         replay_section(task.robot, [clip], also)[0],
         _gait(task, trial),
         grid_section(found.get("grid", ()), task.robot.foot_bodies),
         _pushes(found.get("pushes", ())),
         _grounds(found.get("grounds", ())),
     ]
-    caption = f"{found['robots']} robots, {number(found['seconds'])} s"
+    caption = f"{found['robots']} robots, {parts.number(found['seconds'])} s"
     names = [name for name in task.judged if name in found]
-    cards = [(name.replace("_", " "), number(found[name]), caption) for name in names]
+    cards = [(name.replace("_", " "), parts.number(found[name]), caption) for name in names]
     title = f"{found['policy']}: {task.name}"
-    return assemble(out, title=title, cards=cards, sections=sections, provenance=provenance)
+    return parts.assemble(out, title=title, cards=cards, sections=sections, provenance=provenance)
 
 
 def clip_of(
@@ -88,7 +76,7 @@ def clip_of(
 
 def trial_parts(
     task: Task, found: Mapping[str, Any], trial: Trial, clip: int | None
-) -> list[Words | Table | Chart]:
+) -> list[parts.Words | parts.Table | parts.Chart]:
     """Figures of a trial, and robot 0 over time; clip: its number in the replay."""
     charts = [*_over_time(task, trial, clip), *_map(task, trial, clip)]
     return [_words(found), *_tables(found), *charts, *_to_target(task, trial, clip)]
@@ -105,17 +93,17 @@ def ground_of(task: Task, spacing_m: float = GROUND_M) -> np.ndarray | None:
     return heights
 
 
-def _words(found: Mapping[str, Any]) -> Words:
+def _words(found: Mapping[str, Any]) -> parts.Words:
     settled = "Settled: without the first half second after each change of the command. "
-    return Words(
-        f"{found['robots']} robots for {number(found['seconds'])} s, randomization "
+    return parts.Words(
+        f"{found['robots']} robots for {parts.number(found['seconds'])} s, randomization "
         f"{found.get('randomization', 'none')}. A robot that falls is put back at a start; every "
         "step counts. "
         f"{settled if 'velocity_error' in found else ''}The curves are robot 0's."
     )
 
 
-def _tables(found: Mapping[str, Any]) -> list[Table]:
+def _tables(found: Mapping[str, Any]) -> list[parts.Table]:
     """Errors of velocity, a column per way to take them; then all else that is a number."""
     ways = {
         "": "at each step",
@@ -124,12 +112,14 @@ def _tables(found: Mapping[str, Any]) -> list[Table]:
         "_1s_settled": "settled, over a second",
     }
     errors = [key for key in found if f"{key}_1s" in found and not key.endswith("_settled")]
-    rows = [[key, *(number(found.get(f"{key}{way}", np.nan)) for way in ways)] for key in errors]
+    rows = [
+        [key, *(parts.number(found.get(f"{key}{way}", np.nan)) for way in ways)] for key in errors
+    ]
     shown = {f"{key}{way}" for key in errors for way in ways} | {"robots", "seconds", "seed"}
     plain = [(key, value) for key, value in found.items() if isinstance(value, float | int)]
-    others = [(key, number(value)) for key, value in plain if key not in shown]
-    tables = [Table(("mean absolute error", *ways.values()), rows)] if rows else []
-    return [*tables, Table(("figure", "value"), others)]
+    others = [(key, parts.number(value)) for key, value in plain if key not in shown]
+    tables = [parts.Table(("mean absolute error", *ways.values()), rows)] if rows else []
+    return [*tables, parts.Table(("figure", "value"), others)]
 
 
 def _time(trial: Trial) -> np.ndarray:
@@ -137,7 +127,7 @@ def _time(trial: Trial) -> np.ndarray:
     return (np.arange(len(trial.fell)) + 1) * trial.dt
 
 
-def _over_time(task: Task, trial: Trial, clip: int | None) -> list[Chart]:
+def _over_time(task: Task, trial: Trial, clip: int | None) -> list[parts.Chart]:
     if (traces := task.traces(trial)) is None:
         return []
     both = [("commanded", traces.asked.numpy(), "ref"), ("achieved", traces.done.numpy(), "robot")]
@@ -148,7 +138,7 @@ def _over_time(task: Task, trial: Trial, clip: int | None) -> list[Chart]:
     return charts
 
 
-def _map(task: Task, trial: Trial, clip: int | None) -> list[Chart]:
+def _map(task: Task, trial: Trial, clip: int | None) -> list[parts.Chart]:
     """Of a task with a course: the path from above, and how far from it robots are."""
     course: Any = getattr(task, "course", None)
     if course is None:
@@ -166,7 +156,7 @@ def _map(task: Task, trial: Trial, clip: int | None) -> list[Chart]:
     ]
 
 
-def _to_target(task: Task, trial: Trial, clip: int | None) -> list[Chart]:
+def _to_target(task: Task, trial: Trial, clip: int | None) -> list[parts.Chart]:
     """Of a task with a ball: its distance to the target over the trial, and for what share of the
     time."""
     if "to_jump_s" not in trial.seen:
@@ -190,14 +180,14 @@ def _to_target(task: Task, trial: Trial, clip: int | None) -> list[Chart]:
     ]
 
 
-def _gait(task: Task, trial: Trial) -> Section:
+def _gait(task: Task, trial: Trial) -> parts.Section:
     """Which feet stand when, and how the base leans."""
     length = round((GAIT_S[1] - GAIT_S[0]) / trial.dt)
     start = min(round(GAIT_S[0] / trial.dt), max(len(trial.fell) - length, 0))
     shown = slice(start, start + length)
     time = _time(trial)[shown]
     stands = (trial.seen["feet"][shown, 0, :, 0] < NEAR).numpy()
-    names = foot_labels(task.robot.foot_bodies)
+    names = parts.foot_labels(task.robot.foot_bodies)
     chart = figures.footfall_chart(time, None, stands, names, title="Gait diagram", clip=0)
     base = trial.seen["base"][shown, 0].numpy()
     channels = (("Roll", "(deg)", DEG), ("Pitch", "(deg)", DEG), ("Height", "(cm)", 100))
@@ -211,22 +201,23 @@ def _gait(task: Task, trial: Trial) -> Section:
     )
     if task.env.ground.rough:
         words += " The base's height is that above the mean of the ground around."
-    return Section("gait", "Gait", [chart, Words(words), Charts(charts, small=True)])
+    of_base = parts.Charts(charts, small=True)
+    return parts.Section("gait", "Gait", [chart, parts.Words(words), of_base])
 
 
-def _pushes(rows: Sequence[Mapping[str, Any]]) -> Section | None:
+def _pushes(rows: Sequence[Mapping[str, Any]]) -> parts.Section | None:
     if not rows:
         return None
     bars = [
-        Bar(f"{row['force_n']:g} N", row["upright"], f"{100 * row['upright']:.0f} %")
+        parts.Bar(f"{row['force_n']:g} N", row["upright"], f"{100 * row['upright']:.0f} %")
         for row in rows
     ]
     unit = f"share that stays up, pushed for {rows[0]['duration_s']:g} s from all sides"
-    shown = Bars("By size of push", bars, full=1.0, unit=unit)
-    return Section("pushes", "Recovery from pushes", [shown])
+    shown = parts.Bars("By size of push", bars, full=1.0, unit=unit)
+    return parts.Section("pushes", "Recovery from pushes", [shown])
 
 
-def _grounds(rows: Sequence[Mapping[str, Any]]) -> Section | None:
+def _grounds(rows: Sequence[Mapping[str, Any]]) -> parts.Section | None:
     """How many stay up, and how far they get, by kind and size of ground."""
     if not rows:
         return None
@@ -241,12 +232,13 @@ def _grounds(rows: Sequence[Mapping[str, Any]]) -> Section | None:
         ]
         charts.append(figures.line_chart(lines, title=title, x_label=f"({unit})", y_range=shown))
     columns = ("terrain", "value", "upright", "progress", "falls_per_minute")
-    cells = [[row["terrain"], *(number(row[name]) for name in columns[1:])] for row in rows]
+    cells = [[row["terrain"], *(parts.number(row[name]) for name in columns[1:])] for row in rows]
     words = (
         "Trials straight ahead, each on one kind of ground. Upright: the share of robots that "
         "never fell. Progress: the distance of all over the commanded distance: a robot may stay "
         "upright in front of a step. Values: the slope in degrees, the height of a step or of the "
         "noise from its lowest to its highest point in metres."
     )
-    table = Table(tuple(name.replace("_", " ") for name in columns), cells)
-    return Section("grounds", "Rough ground", [Words(words), Charts(charts, small=True), table])
+    table = parts.Table(tuple(name.replace("_", " ") for name in columns), cells)
+    drawn = parts.Charts(charts, small=True)
+    return parts.Section("grounds", "Rough ground", [parts.Words(words), drawn, table])

@@ -21,24 +21,9 @@ from mocap_data.clip import Clip
 from mocap_data.errors import counted
 from mocap_data.motion import ReferenceMotion, speeds
 from mocap_data.store import MotionSet
-from npmp.report import figures
+from npmp.report import figures, parts
 from npmp.report.figures import Line
 from npmp.report.motion_table import motion_table
-from npmp.report.parts import (
-    FOOT_CSS,
-    Cell,
-    Chart,
-    Charts,
-    Fold,
-    Lines,
-    Row,
-    Section,
-    Table,
-    Words,
-    assemble,
-    foot_labels,
-    number,
-)
 from npmp.report.replay import ReplayClip, replay_section
 from npmp.robots import Robot
 from retarget.cleaning import Cleaned
@@ -109,7 +94,7 @@ def build(out: Path | str, data: RetargetReport) -> Path:
     motions = counted(len(data.motions), "motion")
     mirrors = len(data.cleaned.motions.motions) - len(data.motions)
     also = f", and {mirrors} mirror images" if mirrors else ""
-    return assemble(
+    return parts.assemble(
         Path(out),
         title="Retargeting",
         subtitle=f"{whole}, {motions} of {data.robot.name}{also}",
@@ -132,7 +117,7 @@ def _mean(values: FloatArray) -> float:
 
 def _short(value: float) -> str:
     """Two digits; nothing smaller than a hundredth matters here."""
-    return number(round(value, 2), 2)
+    return parts.number(round(value, 2), 2)
 
 
 def _cards(data: RetargetReport) -> list[tuple[str, str, str]]:
@@ -149,21 +134,15 @@ def _cards(data: RetargetReport) -> list[tuple[str, str, str]]:
         words = f"off the person's, median; {_short(float(legs.max()))}° at most"
         cards.append(("Leg orientation", f"{data.median('leg_orientation_deg', 1)}°", words))
     slid = _short(100 * _mean(data.known("foot_slide_share")))
+    in_stance = f"in stance, median; {slid} % of steps above {100 * SLIDING:g} cm/s"
     floats = data.median("float_m", 1000)
+    sunk = f"99th percentile of frames, median of motions; {floats} mm above it in stance"
     violations = sum(data.known(f"{what}_violations").sum() for what in ("limit", "velocity"))
     touching = _short(100 * _mean(data.known("self_collision_share")))
     return [
         *cards,
-        (
-            "Foot slide",
-            f"{data.median('foot_slide_mps', 100)} cm/s",
-            f"in stance, median; {slid} % of steps above {100 * SLIDING:g} cm/s",
-        ),
-        (
-            "Feet in the floor",
-            f"{data.median('penetration_p99_m', 1000)} mm",
-            f"99th percentile of frames, median of motions; {floats} mm above it in stance",
-        ),
+        ("Foot slide", f"{data.median('foot_slide_mps', 100)} cm/s", in_stance),
+        ("Feet in the floor", f"{data.median('penetration_p99_m', 1000)} mm", sunk),
         ("Limits", f"{violations:g}", "joints beyond position or velocity limits, over all frames"),
         ("Self-collision", f"{touching} %", "of frames, mean"),
     ]
@@ -193,7 +172,7 @@ def chosen_for_replay(data: RetargetReport) -> list[tuple[str, ReferenceMotion]]
 
 def _replay(
     data: RetargetReport, chosen: Sequence[tuple[str, ReferenceMotion]]
-) -> tuple[Section | None, dict[str, int]]:
+) -> tuple[parts.Section | None, dict[str, int]]:
     """The section, and the number of each clip in it by its title."""
     if not chosen:
         return None, {}
@@ -238,7 +217,7 @@ def replay_clip(
 # ---- distributions
 
 
-def _histograms(data: RetargetReport) -> Section | None:
+def _histograms(data: RetargetReport) -> parts.Section | None:
     motions, radius = data.motions, data.robot.foot_radius
     if not motions:
         return None
@@ -265,8 +244,9 @@ def _histograms(data: RetargetReport) -> Section | None:
         for title, unit, factor, values, more in shown
         if values
     ]
-    words = "Shares of all kept frames without mirror images."
-    return Section("distributions", "Distributions", [Words(words), Charts(charts, small=True)])
+    words = parts.Words("Shares of all kept frames without mirror images.")
+    content = [words, parts.Charts(charts, small=True)]
+    return parts.Section("distributions", "Distributions", content)
 
 
 def speed_shares(robot: Robot, motion: ReferenceMotion) -> FloatArray:
@@ -277,7 +257,7 @@ def speed_shares(robot: Robot, motion: ReferenceMotion) -> FloatArray:
 # ---- the table
 
 
-def _table(data: RetargetReport) -> Section | None:
+def _table(data: RetargetReport) -> parts.Section | None:
     motions = data.motions
     if not motions:
         return None
@@ -286,8 +266,8 @@ def _table(data: RetargetReport) -> Section | None:
         "movement. Mirror images have the figures of what they mirror."
     )
     more = f" The worst {MAX_ROWS} of {len(motions)}." if len(motions) > MAX_ROWS else ""
-    parts = [Words(words + more), motion_table(motions, most=MAX_ROWS)]
-    return Section("motions", "Motions", parts)
+    table = motion_table(motions, most=MAX_ROWS)
+    return parts.Section("motions", "Motions", [parts.Words(words + more), table])
 
 
 # ---- curves
@@ -301,7 +281,7 @@ def chosen_for_curves(motions: Sequence[ReferenceMotion]) -> list[int]:
     return worst + sorted({rest[round(i)] for i in places})
 
 
-def _curves(data: RetargetReport, index: Mapping[str, int]) -> Section | None:
+def _curves(data: RetargetReport, index: Mapping[str, int]) -> parts.Section | None:
     motions = data.motions
     if not motions:
         return None
@@ -310,26 +290,26 @@ def _curves(data: RetargetReport, index: Mapping[str, int]) -> Section | None:
     for place, i in enumerate(chosen):
         motion = motions[i]
         rank = f"rank {i + 1} of {len(motions)}, " if len(motions) > 1 else ""
-        charts = Charts(curves_of(data, motion, index.get(motion.name)), small=True)
-        detail = f"{rank}{number(motion.duration_s)} s"
-        folds.append(Fold(motion.name, [charts], detail, is_open=place == 0))
+        charts = parts.Charts(curves_of(data, motion, index.get(motion.name)), small=True)
+        detail = f"{rank}{parts.number(motion.duration_s)} s"
+        folds.append(parts.Fold(motion.name, [charts], detail, is_open=place == 0))
     words = "Shaded: the foot stands."
     if len(chosen) < len(motions):
         others = f"{len(chosen) - MAX_WORST} evenly from the rest"
         words = f"The worst {MAX_WORST} of {len(motions)} motions, and {others}. {words}"
-    return Section("curves", "Over time", [Words(words), *folds])
+    return parts.Section("curves", "Over time", [parts.Words(words), *folds])
 
 
 def curves_of(
     data: RetargetReport, motion: ReferenceMotion, clip: int | None = None
-) -> list[Chart]:
+) -> list[parts.Chart]:
     """The charts of one motion. clip: its number in the replay."""
     robot, rate = data.robot, motion.rate_hz
     t = np.arange(motion.num_frames) / rate
     look: dict[str, Any] = {"width": 330, "height": 140, "clip": clip}
     look["x_range"] = (0.0, max(float(t[-1]), 1.0 / rate))
 
-    def chart(title: str, unit: str, *lines: Line, **more: Any) -> Chart:
+    def chart(title: str, unit: str, *lines: Line, **more: Any) -> parts.Chart:
         return figures.line_chart(lines, title=title, unit=unit, **look | more)
 
     # how high the lowest point of each sole is, with its stances, on one scale
@@ -337,9 +317,9 @@ def curves_of(
     height = 1000 * (feet[..., 2].min(axis=2) - robot.foot_radius)  # [mm]
     scale = min(-2.0, float(height.min())), max(20.0, 1.05 * float(height.max()))
     charts = []
-    for foot, name in enumerate(foot_labels(robot.foot_bodies)):
+    for foot, name in enumerate(parts.foot_labels(robot.foot_bodies)):
         bands = [(a / rate, b / rate) for a, b in runs(standing[:, foot])]
-        line = Line("height", t, height[:, foot], FOOT_CSS[foot % 4])
+        line = Line("height", t, height[:, foot], parts.FOOT_CSS[foot % 4])
         charts.append(
             chart(f"Foot {name}", "(mm above the floor)", line, y_range=scale, bands=bands)
         )
@@ -362,25 +342,25 @@ def curves_of(
 # ---- what was dropped
 
 
-def _dropped(data: RetargetReport) -> Section | None:
+def _dropped(data: RetargetReport) -> parts.Section | None:
     if not data.cleaned.dropped:
         return None
-    rows: list[Row] = []
+    rows: list[parts.Row] = []
     for row in data.cleaned.losses:
         counts = ((row.seconds, 1), (100 * row.share, 1), (row.stretches, 0), (row.recordings, 0))
-        rows.append([row.reason, *(Cell.of(value, decimals) for value, decimals in counts)])
+        rows.append([row.reason, *(parts.Cell.of(value, decimals) for value, decimals in counts)])
     columns = ("reason", "s", "% of all", "stretches", "recordings")
-    return Section("dropped", "Dropped", [Table(columns, rows, sortable=True)])
+    return parts.Section("dropped", "Dropped", [parts.Table(columns, rows, sortable=True)])
 
 
-def _problems(data: RetargetReport) -> Section | None:
-    parts: list[Any] = []
+def _problems(data: RetargetReport) -> parts.Section | None:
+    content: list[Any] = []
     if data.warnings:
         lines = [f"{name} {why}" for name, why in data.warnings.items()]
-        parts += [Words("Looks wrong, or needs a look", "h3"), Lines(lines)]
+        content += [parts.Words("Looks wrong, or needs a look", "h3"), parts.Lines(lines)]
     if data.failures:
-        parts += [Words("Left out", "h3"), Lines(data.failures)]
-    return Section("problems", "Problems", parts) if parts else None
+        content += [parts.Words("Left out", "h3"), parts.Lines(data.failures)]
+    return parts.Section("problems", "Problems", content) if content else None
 
 
 def _provenance(data: RetargetReport) -> dict[str, Any]:

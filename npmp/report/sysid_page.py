@@ -11,22 +11,8 @@ import numpy as np
 from npmp.actuators.actuator_log import JointRecording, StandLog
 from npmp.identification.estimation import Identified
 from npmp.identification.stand import KINDS, UNITS, Stand
-from npmp.report import figures
+from npmp.report import figures, parts
 from npmp.report.figures import Line
-from npmp.report.parts import (
-    Bar,
-    Bars,
-    Cell,
-    Chart,
-    Charts,
-    Fold,
-    Lines,
-    Section,
-    Table,
-    Words,
-    assemble,
-    number,
-)
 
 _BIAS = KINDS.index("bias")
 _OPEN = 6  # joints whose charts are open
@@ -43,81 +29,81 @@ def identified(
 ) -> Path:
     """Write the page; returns its path. result: the content of sysid.json."""
     before, after = (
-        number(1e3 * float(np.sqrt(np.square(rms).mean())))
+        parts.number(1e3 * float(np.sqrt(np.square(rms).mean())))
         for rms in (found.rms_before, found.rms_after)
     )
     missed = f"root mean square, all joints; {before} before"
-    recorded = f"{len(log.recordings)} recordings at {number(log.rate_hz)} Hz"
+    recorded = f"{len(log.recordings)} recordings at {parts.number(log.rate_hz)} Hz"
     cards = [("Angles missed", f"{after} mrad", missed)]
-    cards.append(("Recorded", f"{number(log.seconds)} s", recorded))
+    cards.append(("Recorded", f"{parts.number(log.seconds)} s", recorded))
     if "coverage" in result:
-        share = number(result["coverage"]["within_2"])
+        share = parts.number(result["coverage"]["within_2"])
         cards.append(("Within two errors", share, "of the true values; 0.95 are due"))
     charts = _charts(stand, log.recordings[0], found)
     angles: list[Any] = [
-        Words(
+        parts.Words(
             "Simulated in open loop from the first reading on, by the model as it was and as it "
             "was identified."
         ),
         _missed(found),
-        Charts(charts[:_OPEN]),
+        parts.Charts(charts[:_OPEN]),
     ]
     if rest := charts[_OPEN:]:
-        angles.append(Fold(f"{len(rest)} more", [Charts(rest)]))
-    unknown = [Lines(result["not_told_apart"]), _certainty(found)]
+        angles.append(parts.Fold(f"{len(rest)} more", [parts.Charts(rest)]))
+    unknown = [parts.Lines(result["not_told_apart"]), _certainty(found)]
     sections = [
-        Section("found", "What was found", _found(found)),
-        Section("apart", "What these motions do not tell", unknown),
-        Section("angles", "Measured and simulated angles", angles),
+        parts.Section("found", "What was found", _found(found)),
+        parts.Section("apart", "What these motions do not tell", unknown),
+        parts.Section("angles", "Measured and simulated angles", angles),
     ]
     title = f"{result['robot']}: joints as identified"
-    return assemble(out, title=title, cards=cards, sections=sections, provenance=provenance)
+    return parts.assemble(out, title=title, cards=cards, sections=sections, provenance=provenance)
 
 
 def _found(found: Identified) -> list[Any]:
     """Estimates with their errors, below them what the model had."""
     kinds = [k for k in range(len(KINDS)) if (found.error[:, k] > 0.0).any()]
     columns = ("joint", *(f"{KINDS[k]} ({UNITS[KINDS[k]]})" for k in kinds))
-    rows: list[list[str | Cell]] = []
+    rows: list[list[str | parts.Cell]] = []
     for j, name in enumerate(found.joints):
         cells = [
-            Cell(f"{number(value, 4)} ± {number(error, 2)}", float(value))
+            parts.Cell(f"{parts.number(value, 4)} ± {parts.number(error, 2)}", float(value))
             for value, error in zip(found.estimate[j, kinds], found.error[j, kinds], strict=True)
         ]
         rows.append([name, *cells])
-    means = (Cell.of(float(found.nominal[:, k].mean()), 4) for k in kinds)
-    model: list[str | Cell] = ["the model, mean", *means]
+    means = (parts.Cell.of(float(found.nominal[:, k].mean()), 4) for k in kinds)
+    model: list[str | parts.Cell] = ["the model, mean", *means]
     words = (
         "± one standard error, widened by the autocorrelation of the residuals; limited by what "
         "was known before."
     )
-    return [Words(words), Table(columns, rows, last=[model], sortable=True)]
+    return [parts.Words(words), parts.Table(columns, rows, last=[model], sortable=True)]
 
 
-def _certainty(found: Identified) -> Table:
+def _certainty(found: Identified) -> parts.Table:
     """How well a joint's parameters are told from one another."""
     rows = []
     for j, name in enumerate(found.joints):
         upper = np.triu(found.correlation(j), 1)
         first, second = np.unravel_index(int(np.argmax(np.abs(upper))), upper.shape)
-        pair = f"{KINDS[first]}, {KINDS[second]}: {number(float(upper[first, second]), 2)}"
+        pair = f"{KINDS[first]}, {KINDS[second]}: {parts.number(float(upper[first, second]), 2)}"
         condition, time = float(found.condition[j]), float(found.correlation_time[j])
-        rows.append((name, Cell.of(condition, 1), pair, Cell.of(time, 1)))
+        rows.append((name, parts.Cell.of(condition, 1), pair, parts.Cell.of(time, 1)))
     columns = ("joint", "condition number", "most correlated", "autocorrelation time (samples)")
-    return Table(columns, rows, sortable=True)
+    return parts.Table(columns, rows, sortable=True)
 
 
-def _missed(found: Identified) -> Bars:
+def _missed(found: Identified) -> parts.Bars:
     """Residuals by joint, before and after."""
     bars = []
     for j, name in enumerate(found.joints):
         before, after = 1e3 * float(found.rms_before[j]), 1e3 * float(found.rms_after[j])
-        bars.append(Bar(f"{name}, before", before, number(before), "other"))
-        bars.append(Bar("after", after, number(after)))
-    return Bars("Root mean square of the angles missed", bars, unit="mrad")
+        bars.append(parts.Bar(f"{name}, before", before, parts.number(before), "other"))
+        bars.append(parts.Bar("after", after, parts.number(after)))
+    return parts.Bars("Root mean square of the angles missed", bars, unit="mrad")
 
 
-def _charts(stand: Stand, recording: JointRecording, found: Identified) -> list[Chart]:
+def _charts(stand: Stand, recording: JointRecording, found: Identified) -> list[parts.Chart]:
     """A chart per joint of a stretch in the middle of a recording."""
     both = np.stack((found.nominal, found.estimate))
     speed = None if recording.velocity is None else recording.velocity[0]

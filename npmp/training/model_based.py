@@ -33,16 +33,8 @@ from npmp.rl.optimization import descend, move_average
 from npmp.rollout import Carried, Moment, rollout
 from npmp.skill import SkillModule
 from npmp.state import Numbers, Part, Resumable
+from npmp.training import cloning
 from npmp.training.agents import latent_range
-from npmp.training.cloning import (
-    SEQUENCE,
-    behavior_of,
-    fit_behavior,
-    fit_policy,
-    goal_steps,
-    held_up,
-    shown_by,
-)
 from npmp.training.exploration import Explorer, require_tracking, step_of
 from npmp.training.schedules import linear
 from npmp.training.trainer import Gathered, StepMeans, mean_figures
@@ -217,15 +209,15 @@ class ModelBasedTrainer(Resumable):
         self.clones = self.new and has_skills and self.env.task.achieved is not None
         self.behavior: BehaviorPrior | None = None
         if has_skills and c.behavior:
-            self.behavior = behavior_of(skill, self.env, policy.alpha, seed=self.seed)
+            self.behavior = cloning.behavior_of(skill, self.env, policy.alpha, seed=self.seed)
         self.demonstrates = not self.guided and (
             self.clones or recordings is None or self.behavior is not None
         )
         if recordings is not None and self.demonstrates:
             skill.check_encoder(self.env.robot)
         # a goal is what is achieved over some steps, where a task says so
-        self.window = 1 if self.env.task.achieved is None else goal_steps(self.env.dt)
-        least = self.window + SEQUENCE * self.clones
+        self.window = 1 if self.env.task.achieved is None else cloning.goal_steps(self.env.dt)
+        least = self.window + cloning.SEQUENCE * self.clones
         self.clone_steps = c.clone_steps or max(least, 128 if recordings is not None else 320)
         if self.demonstrates and self.clone_steps < least:
             raise InputError(
@@ -312,17 +304,17 @@ class ModelBasedTrainer(Resumable):
         if not self.demonstrates:
             return {}
         c, recordings, (policy, skill) = self.config, self.recordings, self.player
-        shown = shown_by(
+        shown = cloning.shown_by(
             skill, self.env, recordings, steps=self.clone_steps, noise=c.action_noise[0],
             generator=self.generator, seed=self.seed + 1,
         )  # fmt: skip
         self.env_steps += self.clone_steps * self.env.num_envs
         if recordings is None:
-            held = PostureRange(held_up(shown, round(SOUND_S / self.env.dt)))
+            held = PostureRange(cloning.held_up(shown, round(SOUND_S / self.env.dt)))
             self.postures.load_state_dict(held.state_dict())
         window, figures = self.window, {}
         if self.behavior is not None:
-            figures = fit_behavior(
+            figures = cloning.fit_behavior(
                 self.behavior, shown, self.env.task, self.generator, window=window,
                 updates=5 * c.clone_updates,
             )  # fmt: skip
@@ -330,7 +322,7 @@ class ModelBasedTrainer(Resumable):
         if not self.clones:
             return figures
         assert isinstance(policy, HighLevelPolicy)  # an encoder has nothing to clone
-        first, last = fit_policy(
+        first, last = cloning.fit_policy(
             policy, shown, self.env.task, self.generator, window=window, updates=c.clone_updates
         )  # fmt: skip
         self.average.policy.weights.load_state_dict(policy.weights.state_dict())

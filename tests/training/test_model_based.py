@@ -59,7 +59,6 @@ def short_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cloning from few steps."""
     for name, value in (("SEQUENCE", 8), ("BATCH", 8)):
         monkeypatch.setattr(cloning, name, value)
-    monkeypatch.setattr("npmp.training.model_based.SEQUENCE", 8)
 
 
 def imitating(
