@@ -25,16 +25,8 @@ LOOK: dict[str, Any] = {"show_edge": False, "pad_edge": False}
 Dtype = Literal["float32", "float16"]
 # settings of a run that say nothing of what came out, or are said otherwise
 NOT_IN_THE_COMMAND = (
-    "out",
-    "seed",
-    "resume",
-    "threads",
-    "torch_threads",
-    "device",
-    "debug",
-    "data",
-    "checkpoint_every",
-    "evaluation",
+    *("out", "seed", "resume", "data", "checkpoint_every", "evaluation"),
+    *("threads", "torch_threads", "device", "debug"),
 )
 
 

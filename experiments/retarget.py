@@ -22,16 +22,9 @@ from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.recordings import SYNTHETIC, Reading, gather, refuse_nothing, report_failures
 from npmp.experiments.terminal import console, progress_bar, say, table, warn
 from npmp.robots import Robot
-from retarget import CleanOptions, Options
+from retarget import CleanOptions, Options, dataset
 from retarget.cleaning import Cleaned
 from retarget.collection import emptied
-from retarget.dataset import (
-    cleaned_of,
-    motions_of,
-    nothing_kept,
-    of_plausible_size,
-    with_provenance,
-)
 from retarget.joint_map import JointOptions
 from retarget.overview import LEGEND, LEGEND_OF_MARKS, glance, is_marked
 from retarget.plausibility import doubts_of, doubts_of_motion, warning_of
@@ -117,22 +110,22 @@ def run(config: Retarget, run: Run) -> None:
     robot = robots.load(config.robot)
     gathered = gather(*given, robot, config)
     if config.method == "points" and config.scale is None:
-        gathered = of_plausible_size(gathered)
+        gathered = dataset.of_plausible_size(gathered)
         refuse_nothing(gathered.clips or gathered.motions, gathered.failures)
     whole, failures = whole_motions(gathered, robot, config)
     clips = {clip.name: clip for clip in gathered.clips}
     warnings = warnings_about(whole, gathered, robot, config)
     cleaning = part_of(config, CleanOptions) if config.clean else None
-    cleaned = cleaned_of(whole, robot, gathered, cleaning)
+    cleaned = dataset.cleaned_of(whole, robot, gathered, cleaning)
     if not cleaned.motions.motions:
         show_warnings(warnings)
         report_failures(failures)
-        raise nothing_kept(whole, cleaned)
+        raise dataset.nothing_kept(whole, cleaned)
     failures += [
         (name, f"{name}: nothing kept ({why})") for name, why in emptied(whole, cleaned).items()
     ]
     said = {"source": config.source, **part_of(config, Options)}
-    cleaned = with_provenance(cleaned, gathered, failures, said)
+    cleaned = dataset.with_provenance(cleaned, gathered, failures, said)
     motion_set = cleaned.motions
     write_motions(run.folder, motion_set)
     show(cleaned, warnings, config.clean)
@@ -211,7 +204,7 @@ def whole_motions(
     """
     with progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task("marker offsets", total=len(gathered.clips))
-        whole, failures = motions_of(
+        whole, failures = dataset.motions_of(
             gathered,
             robot,
             part_of(config, Options),

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mocap_data.files import write_json
+from mocap_data.store import MotionSet
 from npmp import analysis, ranges, robots
 from npmp.analysis.latents import ACTIVE_NATS
 from npmp.analysis.wandering import summarize, write_motions
@@ -78,23 +79,21 @@ class WanderModule(_OfModule):
         ranges.above_zero(self, "seconds")
 
 
+def _set_up(config: ModuleInfo | WanderModule, run: Run) -> tuple[MotionSet | None, dict[str, Any]]:
+    """The motions of data=, and what both analyses take beside them."""
+    robot = robots.load(config.robot)
+    _, _, like = module_of(config, run, robot)
+    setup = {"robot": robot, "num_robots": config.envs, "seed": run.seed}
+    motions = motions_of(config.data, robot, split=config.split)
+    return motions, setup | {"robots_config": like, "threads": run.threads}
+
+
 def run_info(config: ModuleInfo, run: Run) -> None:
     """The module's own words, and with data= what its latents carry."""
-    name, robot = Path(config.module).name, robots.load(config.robot)
-    _, _, like = module_of(config, run, robot)
-    motions = motions_of(config.data, robot, split=config.split)
-    figures = {"module": name} | analysis.describe(config.module)
+    motions, setup = _set_up(config, run)
+    figures = {"module": Path(config.module).name} | analysis.describe(config.module)
     if config.data is not None and motions is not None:
-        use = analysis.latent_use(
-            config.module,
-            motions,
-            robot=robot,
-            num_robots=config.envs,
-            steps=config.steps,
-            seed=run.seed,
-            robots_config=like,
-            threads=run.threads,
-        )
+        use = analysis.latent_use(config.module, motions, steps=config.steps, **setup)
         figures["latents"] = {
             "data": config.data.name,
             "split": config.split,
@@ -116,22 +115,13 @@ def run_info(config: ModuleInfo, run: Run) -> None:
 
 def run_wander(config: WanderModule, run: Run) -> None:
     """Robots on latents of the prior and on white noise."""
-    name, robot = Path(config.module).name, robots.load(config.robot)
-    _, _, like = module_of(config, run, robot)
-    motions = motions_of(config.data, robot, split=config.split)
+    motions, setup = _set_up(config, run)
     trials = analysis.wander(
-        config.module,
-        motions,
-        robot=robot,
-        num_robots=config.envs,
-        seconds=config.seconds,
-        seed=run.seed,
-        robots_config=like,
-        threads=run.threads,
-        shown=config.shown,
+        config.module, motions, seconds=config.seconds, shown=config.shown, **setup
     )
+    robot = setup["robot"]
     figures = {
-        "module": name,
+        "module": Path(config.module).name,
         "robot": robot.name,
         "starts": "home pose" if config.data is None else f"random frames of {config.data.name}",
         "split": config.split,

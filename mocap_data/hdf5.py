@@ -31,6 +31,8 @@ MAX_ATTRIBUTES = 1_000
 MAX_ENTRIES = 10_000
 # bytes of a group's texts: many may point to one place in the file
 MAX_TEXTS = 32 << 20
+# how arrays are stored: higher levels cost seconds and save little on motion
+PACKED = {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
 # bytes of an array to bytes in the file: deflate makes at most 1,032 times of what it has
 MAX_RATIO = 1_100
 # bytes that an array's last chunk may be larger than the array

@@ -183,17 +183,8 @@ def _write_motion(group: h5py.Group, motion: ReferenceMotion) -> None:
 
 def _write_array(group: h5py.Group, key: str, values: np.ndarray) -> None:
     rows = max(1, _CHUNK_BYTES // max(1, values[:1].nbytes))
-    group.create_dataset(
-        key,
-        data=values,
-        chunks=(min(len(values), rows), *values.shape[1:]),
-        compression="gzip",
-        # higher levels cost seconds and save little on motion
-        compression_opts=1,
-        shuffle=True,
-        fletcher32=True,
-        track_times=False,
-    )
+    chunks = (min(len(values), rows), *values.shape[1:])
+    group.create_dataset(key, data=values, chunks=chunks, track_times=False, **hdf5.PACKED)
 
 
 def robot_of(path: str | Path) -> str | None:

@@ -40,16 +40,8 @@ DECODERS = ("lstm", "joints")
 STORED_AS = {"float32": torch.float32, "float16": torch.float16}
 # what the robot and the code settle; a module with other values was made for something else
 SETTLED = (
-    "robot",
-    "joint_names",
-    "model_sha256",
-    "home_pose",
-    "kp",
-    "kd",
-    "torque_limit",
-    "control_rate_hz",
-    "physics_rate_hz",
-    "observation",
+    *("robot", "joint_names", "model_sha256", "home_pose", "kp", "kd", "torque_limit"),
+    *("control_rate_hz", "physics_rate_hz", "observation"),
 )
 
 
@@ -81,11 +73,8 @@ class SkillContract:
             raise ValueError(
                 f"decoder must be one of {', '.join(DECODERS)}; got {self.decoder!r:.40}"
             )
-        if (
-            not self.joint_names
-            or self.context_size < 1
-            or any(width < 1 for _, width in self.observation)
-        ):
+        sizes = (self.context_size, *(width for _, width in self.observation))
+        if not self.joint_names or min(sizes) < 1:
             raise ValueError(
                 "it needs joints, a context_size and an observation whose widths are all above zero"
             )
@@ -332,14 +321,8 @@ class SkillModule(nn.Module):
           InputError: naming what differs.
         """
         mine = asdict(self.contract)
-        theirs = asdict(
-            SkillContract.for_robot(
-                robot,
-                self.net,
-                context_size=self.contract.context_size,
-                context_horizon=self.contract.context_horizon,
-            )
-        )
+        context = {key: mine[key] for key in ("context_size", "context_horizon")}
+        theirs = asdict(SkillContract.for_robot(robot, self.net, **context))
         for key in SETTLED:
             if mine[key] != theirs[key]:
                 raise InputError(

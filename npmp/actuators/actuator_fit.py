@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import astuple, dataclass, field, fields, replace
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -104,9 +105,8 @@ def contract_of(
         net=SMALL if kind == "pd" else net,
         licence=log.licence,
     )
-    inputs = np.concatenate([models.inputs_of(trace, blank) for trace in log.traces]).astype(
-        np.float64
-    )
+    columns = [models.inputs_of(trace, blank) for trace in log.traces]
+    inputs = np.concatenate(columns).astype(np.float64)
     torque = np.concatenate([trace.torque for trace in log.traces])
     if float(np.ptp(torque)) == 0.0:
         raise InputError(
@@ -373,9 +373,7 @@ def _fit_pd(model: models.PD, log: ActuatorLog, searches: int) -> None:
         )
         return float(result.cost), delay, result.x
 
-    def cost(entry: tuple[float, int, Floats]) -> float:
-        return entry[0]
-
+    cost = itemgetter(0)
     unlimited = min((fitted(delay, free) for delay in range(models.MOST_DELAY + 1)), key=cost)
     # constant gains are a servo without lag and friction; from there it ends no worse than they
     plain = dict(zip(PARAMETERS, free.begin)) | {"lag_s": 1e-4}

@@ -60,9 +60,7 @@ def difference(
 
     ks = float(stats.ks_2samp(first, second, method="asymp").statistic)
     moved = float(stats.wasserstein_distance(first, second))
-    before, after = (
-        tuple(float(q) for q in np.quantile(side, QUANTILES)) for side in (first, second)
-    )
+    before, after = (tuple(np.quantile(side, QUANTILES).tolist()) for side in (first, second))
     unit = UNITS[channel.partition("/")[0]]
     # within the sides: together they would spread with their distance, and all that are far apart
     # would tie

@@ -77,12 +77,10 @@ class DrakeRobot(SimulatedRobot):
         # the position, the angular velocity, in the world, before the linear one
         root = plant.GetBodyByName(robot.body_names[0])
         pose, speed = root.floating_positions_start(), root.floating_velocities_start_in_v()
-        self._qpos = np.r_[
-            pose + 4 : pose + 7, pose : pose + 4, [joint.position_start() for joint in joints]
-        ]
-        self._qvel = np.r_[
-            speed + 3 : speed + 6, speed : speed + 3, [joint.velocity_start() for joint in joints]
-        ]
+        angles = [joint.position_start() for joint in joints]
+        self._qpos = np.r_[pose + 4 : pose + 7, pose : pose + 4, angles]
+        rates = [joint.velocity_start() for joint in joints]
+        self._qvel = np.r_[speed + 3 : speed + 6, speed : speed + 3, rates]
         self._torque = np.array([servo.input_start() for servo in self._servos])
         self._wanted = np.argsort(self._torque)  # the servos in Drake's order
         self._simulator = drake.Simulator(builder.Build())
@@ -131,11 +129,7 @@ def _bodies_of(robot: Robot) -> str:
 
 def _grip(robot: Robot, model: mujoco.MjModel) -> float:
     """The sliding friction of feet on MuJoCo's ground, which has 1 and no priority."""
-    [*feet] = (
-        geom
-        for geom in range(model.ngeom)
-        if model.body(model.geom_bodyid[geom]).name in robot.foot_bodies
-    )
+    feet = np.isin(model.geom_bodyid, [model.body(name).id for name in robot.foot_bodies])
     friction = float(model.geom_friction[feet, 0].min())
     return friction if model.geom_priority[feet].min() > 0 else max(friction, 1.0)
 

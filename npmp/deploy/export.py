@@ -115,6 +115,10 @@ def contract_of(
     if (radius := getattr(task.config, "radius_m", None)) is not None:
         least, most = radius
         meaning["ball"] = f"a sphere on the ground, radius drawn from {least:g} to {most:g} m"
+    commands = []
+    for name, pair in task.inputs.items():
+        unit = UNITS.get(name.rpartition("_")[2], "")
+        commands.append(Command(name, unit, list(pair), MEANINGS.get(name, "")))
     high, low = policy.net.config.lstm_width, skill.decoder.lstm_width
     return BundleContract(
         robot=module.robot,
@@ -126,12 +130,7 @@ def contract_of(
         accelerometer=skill.accelerometer,
         imu_position=imu_position(robot.model(), robot).tolist(),
         observation=observation_layout(len(module.joint_names)),
-        commands=[
-            Command(
-                name, UNITS.get(name.rpartition("_")[2], ""), list(pair), MEANINGS.get(name, "")
-            )
-            for name, pair in task.inputs.items()
-        ],
+        commands=commands,
         extra_inputs=own.extra_inputs,
         clock_s=own.clock_s,
         level_m=_level(task),
@@ -324,9 +323,8 @@ class _AsDeployed:
     def act(self, env: TaskEnv[Any], memory: _Memory, first: Tensor) -> Decision:
         seen, asked, nu = env.observe().clone(), env.task.observe().clone(), self.joints
         seen[:, nu : 2 * nu] = memory.action
-        view: Any = SimpleNamespace(
-            observe=lambda: seen, task=SimpleNamespace(observe=lambda: asked)
-        )
+        task = SimpleNamespace(observe=lambda: asked)
+        view: Any = SimpleNamespace(observe=lambda: seen, task=task)
         decision = self.actor.act(view, memory.memory, first)
         return Decision(decision.action, _Memory(decision.memory, decision.action), (seen, asked))
 
@@ -341,9 +339,8 @@ def record(policy: HighLevelPolicy, skill: SkillModule, env: TaskEnv[Any], steps
         rows.append((*moment.decision.note, moment.first, moment.decision.action))
 
     rollout(_AsDeployed(policy, skill), env, math.ceil(steps / env.num_envs), note)
-    seen, asked, reset, action = (
-        torch.stack(part, 1).flatten(0, 1) for part in zip(*rows, strict=True)
-    )
+    columns = zip(*rows, strict=True)
+    seen, asked, reset, action = (torch.stack(part, 1).flatten(0, 1) for part in columns)
     nu, home = action.shape[-1], torch.tensor(skill.contract.home_pose, dtype=torch.float64)
     # in double precision, so that rounding does not make the runtime's inputs others than torch's
     joints, _, gyro, accelerometer, up = seen.double().split((nu, nu, 3, 3, 3), -1)

@@ -63,16 +63,11 @@ class OnnxPolicy:
         self._actions = [each.pop("action") for each in sets]
         self._inputs = np.zeros((1, observed + commanded), np.float32)
         shown = {"obs": self._inputs[:, :observed], "command": self._inputs[:, observed:]}
-        self._bindings = [
-            self._bound(
-                {**shown, **sets[now]},
-                {
-                    "action": self._actions[1 - now],
-                    **{f"{k}_next": v for k, v in sets[1 - now].items()},
-                },
-            )
-            for now in (0, 1)
-        ]
+        self._bindings = []
+        for now in (0, 1):
+            answered = {f"{name}_next": array for name, array in sets[1 - now].items()}
+            answered["action"] = self._actions[1 - now]
+            self._bindings.append(self._bound(shown | sets[now], answered))
         self.reset()
 
     def _bound(self, given: Mapping[str, Any], answered: Mapping[str, Any]) -> Any:
@@ -166,10 +161,8 @@ def _check_graph(
     """Raises InputError for a graph of other inputs or outputs, as widths of their names."""
     memory = {key: width for key, width in answer.items() if key != "action"}
     outputs = {"action": answer["action"], **{f"{key}_next": memory[key] for key in memory}}
-    for entries, widths in (
-        (session.get_inputs(), {**shown, **memory}),
-        (session.get_outputs(), outputs),
-    ):
+    sides = (session.get_inputs(), {**shown, **memory}), (session.get_outputs(), outputs)
+    for entries, widths in sides:
         found = {entry.name: (entry.type, entry.shape) for entry in entries}
         expected = {key: ("tensor(float)", [1, width]) for key, width in widths.items()}
         if found != expected:

@@ -24,9 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from mocap_data import hdf5
 from mocap_data.errors import InputError
 from mocap_data.files import new_hdf5
-from mocap_data.hdf5 import array_bytes, attributes, member, open_hdf5, read_array
 from mocap_data.outside import parse_json, require_memory
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.controller import Controller, ControlMode, ControlStep, missed_deadlines
@@ -42,12 +42,8 @@ def layout(joints: int, commands: int) -> dict[str, int]:
     """The arrays of a log and their widths."""
     once = dict.fromkeys(("time_s", "mode", "late_s", "work_s", "state_age_s"), 1)
     sensed = dict(zip(SENSED, (joints, joints, joints, 3, 3, 3, joints)))
-    return (
-        once
-        | sensed
-        | dict.fromkeys(("proposed", "target"), joints)
-        | dict.fromkeys(("asked", "command"), commands)
-    )
+    targets = dict.fromkeys(("proposed", "target"), joints)
+    return once | sensed | targets | dict.fromkeys(("asked", "command"), commands)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,30 +79,21 @@ class DeployLogger:
         sensed = state[1:] if state is not None else (None,) * len(SENSED)
         numbers = ([step.now], [output.mode], [step.late], [step.work], [age])
         values = (*numbers, *sensed, output.proposed, output.target, step.asked, output.command)
-        self.rows.append(
-            np.concatenate(
-                [
-                    value if np.shape(value) == (width,) else np.full(width, np.nan)
-                    for value, width in zip(values, self.widths.values())
-                ]
-            )
-        )
+        row = [
+            value if np.shape(value) == (width,) else np.full(width, np.nan)
+            for value, width in zip(values, self.widths.values())
+        ]
+        self.rows.append(np.concatenate(row))
 
     def log(self, about: Mapping[str, Any]) -> DeployLog:
         """All of it."""
         widths = list(self.widths.values())
         table = np.array(self.rows).reshape(-1, sum(widths))
         parts = np.split(table, np.cumsum(widths)[:-1], axis=1)
-        contract = self.contract
-        return DeployLog(
-            contract.robot,
-            tuple(contract.joint_names),
-            tuple(contract.command_names),
-            contract.control_rate_hz,
-            self.source,
-            dict(zip(self.widths, parts)),
-            about,
-        )
+        contract, columns = self.contract, dict(zip(self.widths, parts))
+        joints, commands = tuple(contract.joint_names), tuple(contract.command_names)
+        rate_hz = contract.control_rate_hz
+        return DeployLog(contract.robot, joints, commands, rate_hz, self.source, columns, about)
 
 
 def write_log(path: Path, log: DeployLog) -> None:
@@ -122,10 +109,9 @@ def write_log(path: Path, log: DeployLog) -> None:
             command_names=list(log.command_names),
             about=json.dumps(dict(log.about), sort_keys=True),
         )
-        packed = {"compression": "gzip", "compression_opts": 1, "shuffle": True, "fletcher32": True}
         for name, values in log.columns.items():
-            options = packed if values.size else {}
-            file.create_dataset(name, data=values, track_times=False, **options)
+            packed = hdf5.PACKED if values.size else {}
+            file.create_dataset(name, data=values, track_times=False, **packed)
 
 
 def read_log(path: Path | str) -> DeployLog:
@@ -136,8 +122,8 @@ def read_log(path: Path | str) -> DeployLog:
     """
     path = Path(path)
     path = path / FILE if path.is_dir() else path
-    with open_hdf5(path) as file:
-        known = attributes(file)
+    with hdf5.open_hdf5(path) as file:
+        known = hdf5.attributes(file)
         if known.get("schema") != SCHEMA:
             raise InputError(f"{path} is no log of npmp deploy (schema {SCHEMA!r})")
         if known.get("version") != VERSION:
@@ -153,11 +139,11 @@ def read_log(path: Path | str) -> DeployLog:
                 f"{path}: an attribute is missing or of another type ({error})"
             ) from error
         widths = layout(len(joints), len(commands))
-        arrays = {name: member(file, name) for name in widths}
-        sizes = [array_bytes(array, f"{path}: {name}") for name, array in arrays.items()]
+        arrays = {name: hdf5.member(file, name) for name in widths}
+        sizes = [hdf5.array_bytes(array, f"{path}: {name}") for name, array in arrays.items()]
         require_memory(sum(sizes), str(path))
         columns = {
-            name: read_array(array, f"{path}: {name}").astype(float)
+            name: hdf5.read_array(array, f"{path}: {name}").astype(float)
             for name, array in arrays.items()
         }
     steps = len(columns["time_s"])
@@ -209,11 +195,8 @@ def spread(values: FloatArray) -> dict[str, float]:
     kept = values[np.isfinite(values)]
     if not kept.size:
         return {}
-    return {
-        "p50": float(np.median(kept)),
-        "p99": float(np.quantile(kept, 0.99)),
-        "max": float(kept.max()),
-    }
+    p50, p99 = float(np.median(kept)), float(np.quantile(kept, 0.99))
+    return {"p50": p50, "p99": p99, "max": float(kept.max())}
 
 
 def fastest_joint(log: DeployLog, contract: BundleContract) -> dict[str, Any]:

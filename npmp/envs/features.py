@@ -46,19 +46,9 @@ def proprioception(state: RobotState, home: Tensor) -> Tensor:
 def true_state(state: RobotState, home: Tensor) -> Tensor:
     """The full state but for horizontal position and heading, on which flat-ground physics does not
     depend: (..., 13 + 3 nu)."""
-    return torch.cat(
-        (
-            state.root_pos[..., 2:],
-            state.root_rot[..., 2, :],
-            state.joint_pos - home,
-            state.root_vel,
-            state.root_ang,
-            state.joint_vel,
-            state.accel / GRAVITY,
-            state.setpoint - state.joint_pos,
-        ),
-        -1,
-    )
+    pose = state.root_pos[..., 2:], state.root_rot[..., 2, :], state.joint_pos - home
+    motion = state.root_vel, state.root_ang, state.joint_vel, state.accel / GRAVITY
+    return torch.cat((*pose, *motion, state.setpoint - state.joint_pos), -1)
 
 
 class ReferenceFeatures(nn.Module):
@@ -81,9 +71,8 @@ class ReferenceFeatures(nn.Module):
         points = reference_points(robot)
         f = reference.frames
         axes = f.root_rot[:, :, :2].transpose(-1, -2)  # (F, 2, 3), world
-        vectors = torch.cat(
-            (f.body_pos[:, points], axes, f.root_vel_w[:, None], f.root_ang_w[:, None]), 1
-        )
+        motion = f.root_vel_w[:, None], f.root_ang_w[:, None]
+        vectors = torch.cat((f.body_pos[:, points], axes, *motion), 1)
         self.register_buffer("_vectors", vectors, persistent=False)
         self.register_buffer("_joints", f.joint_pos, persistent=False)
         # 1 for points, which are relative to the root, 0 for directions

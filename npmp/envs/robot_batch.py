@@ -23,15 +23,8 @@ from npmp.envs.state import RobotState, arrive, turned
 from npmp.envs.task import Start
 from npmp.memory import require_robots
 from npmp.robots import Robot
-from npmp.sim import Simulator, make_simulator
+from npmp.sim import Simulator, make_simulator, randomization
 from npmp.sim.drives import IDEAL
-from npmp.sim.randomization import (
-    PhysicsConfig,
-    PhysicsRandomizer,
-    PushConfig,
-    Pusher,
-    with_nominal,
-)
 
 HOLDS = ("zero_order", "first_order")
 ACCELEROMETERS = ("imu", "root")
@@ -66,8 +59,8 @@ class RobotBatchConfig:
     accelerometer: str = "imu"
     # what moves the joints: pd, which is ideal, or the folder of a model of real drives
     actuator: str = IDEAL
-    physics: PhysicsConfig = field(default_factory=PhysicsConfig)
-    pushes: PushConfig = field(default_factory=PushConfig)
+    physics: randomization.PhysicsConfig = field(default_factory=randomization.PhysicsConfig)
+    pushes: randomization.PushConfig = field(default_factory=randomization.PushConfig)
     sensors: SensorConfig = field(default_factory=SensorConfig)
 
     def __post_init__(self) -> None:
@@ -116,7 +109,7 @@ class RobotBatch:
         self.robot, self.config, self.num_envs = robot, config, num_envs
         self.device = torch.device(device)
         self.dt = 1.0 / robot.control_rate_hz
-        model = with_nominal(model, config.physics)
+        model = randomization.with_nominal(model, config.physics)
         rate = config.physics.physics_rate_hz
         substeps = 1.0 / (robot.control_rate_hz * model.opt.timestep)
         if rate is not None and (round(substeps) < 1 or abs(substeps - round(substeps)) > 1e-6):
@@ -139,9 +132,9 @@ class RobotBatch:
             num_threads=num_threads,
             actuator=None if config.real_drives is None else actuators.load(config.real_drives),
         )
-        self.randomizer = PhysicsRandomizer(self.sim, robot, config.physics)
+        self.randomizer = randomization.PhysicsRandomizer(self.sim, robot, config.physics)
         root = model.body(robot.body_names[0]).id
-        self.pusher = Pusher(self.sim, root, config.pushes, self.dt)
+        self.pusher = randomization.Pusher(self.sim, root, config.pushes, self.dt)
         self.sensing = Sensing(config.sensors, self.home, self.dt)
         device, width = self.device, RobotState.width(len(self.home))
         self.state = RobotState.unpack(torch.zeros(num_envs, width, device=device))
@@ -335,7 +328,7 @@ class RobotBatch:
         self.pusher.force, self.pusher.left = kept["push"], kept["push_left"]
 
 
-def _refuse_gains(physics: PhysicsConfig) -> None:
+def _refuse_gains(physics: randomization.PhysicsConfig) -> None:
     """Raises InputError where a preset names what a model of actuators has of its own."""
     for name, joint in physics.nominal.items():
         own = ("kp", "kd", "damping", "friction_loss")

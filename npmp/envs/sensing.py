@@ -70,15 +70,10 @@ class Sensing:
         self.config, self.home, self.dt = config, home, dt
         nu = len(home)
         self.lags = math.ceil(config.delay_s[1] / dt - 1e-9)
-        self.noise = torch.cat(
-            (
-                torch.full((nu,), config.joint_noise),
-                torch.zeros(nu),
-                torch.tensor(config.gyro_noise),
-                torch.full((3,), config.accelerometer_noise / GRAVITY),
-                torch.full((3,), config.up_noise),
-            )
-        ).to(home)
+        joints = torch.full((nu,), config.joint_noise), torch.zeros(nu)
+        accelerometer = torch.full((3,), config.accelerometer_noise / GRAVITY)
+        imu = torch.tensor(config.gyro_noise), accelerometer, torch.full((3,), config.up_noise)
+        self.noise = torch.cat((*joints, *imu)).to(home)
         self.noisy = bool(self.noise.any())
         self._delayed = torch.ones(2 * nu + 9, dtype=torch.bool, device=home.device)
         self._delayed[nu : 2 * nu] = False
@@ -95,9 +90,8 @@ class Sensing:
         was, in the encoders' terms, the true setpoint plus this.
         """
         if joint_offset is not None:
-            state = state._replace(
-                joint_pos=state.joint_pos + joint_offset, setpoint=state.setpoint + joint_offset
-            )
+            read, asked = state.joint_pos + joint_offset, state.setpoint + joint_offset
+            state = state._replace(joint_pos=read, setpoint=asked)
         return proprioception(state, self.home)
 
     def begin(self, exact: Tensor) -> Tensor:

@@ -120,13 +120,10 @@ def write_rollouts(
             frames = min(len(result.qpos), motion.num_frames)
             qpos, steps = result.qpos[:frames, i].numpy(), int(result.steps[i])
             heights = [env.feet.heights(q) for q in (qpos, motion.qpos[:frames])]
-            clips.append(
-                {
-                    **clip_figures(motion, qpos, steps, env.dt),
-                    "foot_height_m": float(heights[1].max()),
-                    "tracked_fraction": float(result.fraction[i]),
-                }
-            )
+            figures = clip_figures(motion, qpos, steps, env.dt)
+            figures["foot_height_m"] = float(heights[1].max())
+            figures["tracked_fraction"] = float(result.fraction[i])
+            clips.append(figures)
             group = file.create_group(motion.name)
             group.attrs["rate_hz"], group.attrs["tracked_frames"] = motion.rate_hz, steps + 1
             names = ("qpos", "reference_qpos", "foot_height", "reference_foot_height")
@@ -172,11 +169,8 @@ def over_clips(
         for key in ("tracked_fraction", "tracked_s", "joint_error_rad")
     }
     deviations = [c["base_deviation_m"] for c in clips]
-    return figures | {
-        "base_deviation_m": {
-            key: float(average([d[key] for d in deviations])) for key in deviations[0]
-        }
-    }
+    deviation = {key: float(average([d[key] for d in deviations])) for key in deviations[0]}
+    return figures | {"base_deviation_m": deviation}
 
 
 def seen_in_training(training: Mapping[str, Any], motions: MotionSet) -> int | None:

@@ -179,21 +179,16 @@ def setting_of(
         min(max(v, low), high) for v, (low, high) in zip(scenario.command, within, strict=True)
     )
     at = f"scenario.{name}"
-    return Setting(
-        scenario,
-        (x, y, yaw),
-        from_mapping(WalkConfig, {**asdict(base), **scenario.task}, at=f"{at}.task"),
-        replace(
-            robots,
-            pushes=PushConfig(),
-            physics=from_mapping(
-                PhysicsConfig, {**asdict(robots.physics), **scenario.physics}, at=f"{at}.physics"
-            ),
-            sensors=from_mapping(
-                SensorConfig, {**asdict(robots.sensors), **scenario.sensors}, at=f"{at}.sensors"
-            ),
-        ),
+    task = from_mapping(WalkConfig, {**asdict(base), **scenario.task}, at=f"{at}.task")
+    physics = {**asdict(robots.physics), **scenario.physics}
+    sensors = {**asdict(robots.sensors), **scenario.sensors}
+    robots = replace(
+        robots,
+        pushes=PushConfig(),
+        physics=from_mapping(PhysicsConfig, physics, at=f"{at}.physics"),
+        sensors=from_mapping(SensorConfig, sensors, at=f"{at}.sensors"),
     )
+    return Setting(scenario, (x, y, yaw), task, robots)
 
 
 def chosen(
@@ -302,9 +297,8 @@ def bounds(command: Sequence[float], success: SuccessConfig) -> tuple[float, flo
 def errors(trial: Trial, command: Sequence[float], last_s: float) -> tuple[Tensor, Tensor]:
     """By how much the mean velocities over the last seconds miss a command: (n,) [m/s], (n,)
     [rad/s]."""
-    off = trial.seen["achieved"][-max(1, round(last_s / trial.dt)) :].mean(0) - torch.tensor(
-        command
-    )
+    steps = max(1, round(last_s / trial.dt))
+    off = trial.seen["achieved"][-steps:].mean(0) - torch.tensor(command)
     return torch.linalg.vector_norm(off[:, :2], dim=-1), off[:, 2].abs()
 
 
@@ -386,18 +380,13 @@ def red_flags(
         found["spread_mps"] = max(spread(trial) for trial in plain)
     if turning:
         found["slip_mps"] = max(slip(trial) for trial in turning)
-    return [
-        {
-            "name": name,
-            "value": found[name],
-            "from": getattr(most, name),
-            "raised": found[name] > getattr(most, name),
-            "symptom": symptom,
-            "cure": cure,
-        }
-        for name, (symptom, cure) in CURES.items()
-        if name in found
-    ]
+    flags = []
+    for name, (symptom, cure) in CURES.items():
+        if name in found:
+            value, begins = found[name], getattr(most, name)
+            flag = {"name": name, "value": value, "from": begins, "raised": value > begins}
+            flags.append(flag | {"symptom": symptom, "cure": cure})
+    return flags
 
 
 def drives(trial: Trial, limit: Tensor) -> dict[str, float]:
@@ -417,9 +406,8 @@ def drives(trial: Trial, limit: Tensor) -> dict[str, float]:
 def joint_speeds(trials: Sequence[Trial], robot: Robot) -> dict[str, dict[str, float]]:
     """Speeds of each joint before falls, beside its velocity limit [rad/s]: 99.9th percentile and
     maximum."""
-    speed = torch.cat(
-        [trial.seen["joint_vel"].abs()[trial.fell.cumsum(0) == 0] for trial in trials]
-    )
+    before_falls = [trial.seen["joint_vel"][trial.fell.cumsum(0) == 0] for trial in trials]
+    speed = torch.cat(before_falls).abs()
     if not len(speed):
         speed = torch.zeros(1, len(robot.joint_names))
     # the k-th largest, as torch.quantile is limited in size

@@ -67,15 +67,10 @@ def on_terrains(
     for terrain, value, task in terrains(config):
         trial = run_trial(actor, make_env(task), seconds=seconds, seed=seed)
         minutes = trial.fell.numel() * trial.dt / 60.0
-        rows.append(
-            {
-                "terrain": terrain,
-                "value": value,
-                "upright": (~trial.fell.any(0)).float().mean().item(),
-                "falls_per_minute": trial.fell.sum().item() / minutes,
-                "progress": progress(trial),
-            }
-        )
+        row = {"terrain": terrain, "value": value}
+        row["upright"] = (~trial.fell.any(0)).float().mean().item()
+        row["falls_per_minute"] = trial.fell.sum().item() / minutes
+        rows.append(row | {"progress": progress(trial)})
     return rows
 
 

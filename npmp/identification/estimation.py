@@ -285,18 +285,11 @@ def _certainty(problem: _Problem, x: Floats) -> tuple[Floats, Floats]:
     return covariance, condition
 
 
-def _replay(
-    stand: Stand,
-    recording: JointRecording,
-    values: Floats,
-    *,
-    torque: bool,
-    every_step: bool = False,
-) -> Motion:
-    """A recording's commands in simulation, from its first reading on."""
+def _replay(stand: Stand, recording: JointRecording, values: Floats, **wanted: bool) -> Motion:
+    """A recording's commands in simulation from its first reading on; wanted: as of `Stand.run`."""
     start = recording.position[0]
     speed = None if recording.velocity is None else recording.velocity[0]
-    return stand.run(values, recording.command, start, speed, torque=torque, every_step=every_step)
+    return stand.run(values, recording.command, start, speed, **wanted)
 
 
 def _saturated(stand: Stand, recordings: Sequence[JointRecording], values: Floats) -> Floats:

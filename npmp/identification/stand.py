@@ -62,16 +62,9 @@ class Stand:
         # with the armature, in the model's own pose [kg m2]
         self.inertia = model.dof_M0[self._v].copy()
         v, u, none = self._v, self._u, np.zeros(len(found))
-        own = (
-            model.dof_armature[v],
-            model.dof_damping[v],
-            model.dof_frictionloss[v],
-            none,
-            none,
-            model.actuator_gainprm[u, 0],
-            -model.actuator_biasprm[u, 2],
-        )
-        self.nominal = np.stack(own, -1)
+        of_joint = (model.dof_armature[v], model.dof_damping[v], model.dof_frictionloss[v])
+        of_drive = (model.actuator_gainprm[u, 0], -model.actuator_biasprm[u, 2])
+        self.nominal = np.stack((*of_joint, none, none, *of_drive), -1)
         limb = model.dof_treeid[v]
         self.trees = [np.flatnonzero(limb == tree) for tree in np.unique(limb)]
         self._batches: dict[int, mujoco.batch.Batch] = {}

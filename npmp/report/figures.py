@@ -27,6 +27,8 @@ from npmp.report.parts import FOOT_CSS, Chart, number, visible
 MAX_POINTS = 600
 # of drawings that fill the page [pixels]
 WIDTH = 940
+# beside and below the axes [pixels]
+RIGHT, BOTTOM = 10, 32
 FloatArray = npt.NDArray[np.float64]
 Range = tuple[float, float]
 
@@ -92,15 +94,13 @@ class Line:
 class Sheet:
     """A drawing of `size` pixels with one pair of axes in `box` (left, top, width, height)."""
 
-    def __init__(
-        self, width: float, height: float, left: float, right: float, top: float, bottom: float
-    ) -> None:
+    def __init__(self, width: float, height: float, left: float, top: float) -> None:
         from matplotlib.figure import Figure
 
         self.size = (width, height)
-        self.box = (left, top, width - left - right, height - top - bottom)
+        self.box = (left, top, width - left - RIGHT, height - top - BOTTOM)
         self.figure = Figure(figsize=(width / 72, height / 72), dpi=72)
-        place = (left / width, bottom / height, self.box[2] / width, self.box[3] / height)
+        place = (left / width, BOTTOM / height, self.box[2] / width, self.box[3] / height)
         self.axes: Any = self.figure.add_axes(place)
         self.figure.patch.set_visible(False)
         self.axes.patch.set_visible(False)
@@ -185,13 +185,11 @@ def _plain(element: ET.Element, tags: dict[str, dict[str, str]]) -> None:
 
 
 @contextmanager
-def _sheet(
-    width: float, height: float, *, left: float = 46, right: float = 10, top: float = 8
-) -> Iterator[Sheet]:
+def _sheet(width: float, height: float, left: float = 46, top: float = 8) -> Iterator[Sheet]:
     import matplotlib
 
     with matplotlib.rc_context(STYLE):
-        yield Sheet(width, height, left, right, top, bottom=32)
+        yield Sheet(width, height, left, top)
 
 
 def tick_label(value: float, span: float) -> str:

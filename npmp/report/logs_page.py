@@ -32,29 +32,19 @@ def compared_logs(
         )
     quantiles = [f"{side} {100 * q:g} %" for side in ("1st", "2nd") for q in QUANTILES]
     columns = ("channel", "unit", "of spread", "Wasserstein", "KS", *quantiles)
-    rows: list[Row] = [
-        [
-            one.channel,
-            one.unit,
-            Cell.of(one.relative, 2),
-            Cell.of(one.wasserstein, 4),
-            Cell.of(one.ks, 2),
-            *(Cell.of(value, 3) for value in (*one.first, *one.second)),
-        ]
-        for one in found
+    rows: list[Row] = []
+    for one in found:
+        apart = (Cell.of(one.relative, 2), Cell.of(one.wasserstein, 4), Cell.of(one.ks, 2))
+        sides = (Cell.of(value, 3) for value in (*one.first, *one.second))
+        rows.append([one.channel, one.unit, *apart, *sides])
+    cards = [
+        (f"{place} most different", one.channel, f"{number(one.relative)} of its spread apart")
+        for place, one in zip(("The", "2nd", "3rd"), found)
     ]
-    assemble(
-        path,
-        title=f"{robot}: two logs compared",
-        subtitle="distributions while the policy acts",
-        cards=[
-            (f"{place} most different", one.channel, f"{number(one.relative)} of its spread apart")
-            for place, one in zip(("The", "2nd", "3rd"), found)
-        ],
-        sections=[
-            Section(
-                "worst", "The most different channels", [Lines(in_words(found)), Charts(charts)]
-            ),
-            Section("all", "All channels", [Table(columns, rows, sortable=True)]),
-        ],
-    )
+    worst = [Lines(in_words(found)), Charts(charts)]
+    sections = [
+        Section("worst", "The most different channels", worst),
+        Section("all", "All channels", [Table(columns, rows, sortable=True)]),
+    ]
+    title, subtitle = f"{robot}: two logs compared", "distributions while the policy acts"
+    assemble(path, title=title, subtitle=subtitle, cards=cards, sections=sections)

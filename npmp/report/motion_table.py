@@ -41,22 +41,17 @@ def motion_table(motions: Sequence[ReferenceMotion], *, most: int | None = None)
     for motion in motions[:most]:
         cells = [_cell(key, figure_of(motion, key), marked=True) for key in keys]
         split = [motion.split] if splits else []
-        rows.append(
-            [motion.name, Cell.of(motion.duration_s, 1), *cells, Cell.of(motion.weight, 2), *split]
-        )
+        length = Cell.of(motion.duration_s, 1)
+        rows.append([motion.name, length, *cells, Cell.of(motion.weight, 2), *split])
     last: list[Row] = []
     kinds = {f"median of {len(group)}: {kind}": group for kind, group in by_kind(motions).items()}
     for name, group in ({"median": motions} | kinds).items():
-        length = float(np.median([motion.duration_s for motion in group]))
+        length = Cell.of(float(np.median([motion.duration_s for motion in group])), 1)
         cells = [_cell(key, median_of(group, key)) for key in keys]
-        last.append([name, Cell.of(length, 1), *cells, *[""] * (2 if splits else 1)])
-    headings = [
-        "motion",
-        "s",
-        *(COLUMNS[key][0] for key in keys),
-        "weight",
-        *(["split"] if splits else []),
-    ]
+        last.append([name, length, *cells, *[""] * (2 if splits else 1)])
+    headings = ["motion", "s", *(COLUMNS[key][0] for key in keys), "weight"]
+    if splits:
+        headings.append("split")
     return Table(headings, rows, last, sortable=True)
 
 

@@ -259,7 +259,7 @@ def environment() -> Environment:
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
     made.filters["number"] = number
-    made.globals |= {"asset": asset, "FOOT_CSS": FOOT_CSS, "FOOTER": FOOTER}
+    made.globals |= {"asset": asset, "FOOT_CSS": FOOT_CSS, "FOOTER": FOOTER, "POLICY": POLICY}
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return made
 
@@ -285,15 +285,9 @@ def assemble(
     replay = any(isinstance(part, ReplayPlayer) for section in shown for part in section.parts)
     # the charts listen before the replay starts to speak
     scripts = ["page.js", "tables.js", *(["replay.js"] if replay else [])]
-    template = environment().get_template("page.html")
+    template, subtitle = environment().get_template("page.html"), scrub(subtitle, out.parent)
     text = template.render(
-        title=title,
-        subtitle=scrub(subtitle, out.parent),
-        notes=notes,
-        cards=cards,
-        policy=POLICY,
-        sections=shown,
-        scripts=scripts,
+        title=title, subtitle=subtitle, notes=notes, cards=cards, sections=shown, scripts=scripts
     )
     with atomic_path(out) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")

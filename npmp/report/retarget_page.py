@@ -195,9 +195,8 @@ def replay_clip(
 ) -> ReplayClip:
     """A motion of the robot to watch, with what it was made from; whole: the motion before
     cleaning; clip: its recording, None where the motion is all there is."""
-    soles = np.linalg.norm(
-        robot.foot_points - robot.foot_points.mean(axis=1, keepdims=True), axis=2
-    )
+    centres = robot.foot_points.mean(axis=1, keepdims=True)
+    soles = np.linalg.norm(robot.foot_points - centres, axis=2)
     recorded: dict[str, Any] = {}
     if clip is not None:
         slower = whole.duration_s / clip.duration_s

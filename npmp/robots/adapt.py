@@ -147,15 +147,15 @@ def resolve(description: Description, spec: mujoco.MjSpec, path: Path, where: st
     bodies = [model.body(i).name for i in range(1, model.nbody)]
     if description.imu is not None:
         one_of(description.imu.body, bodies, "body", f"{where}: imu.body")
-    drives = description.drives if isinstance(description.drives, DrivesEntry) else DrivesEntry()
+    entry = description.drives if isinstance(description.drives, DrivesEntry) else DrivesEntry()
+    drives = {joint: _drive(entry, joint, joints, known, f"{where}: drives") for joint in joints}
+    new_feet = [
+        _new_foot(name, place, model, bodies, f"{where}: feet.at.{name}")
+        for name, place in feet.at.items()
+    ]
     return Adaptation(
-        drives={
-            joint: _drive(drives, joint, joints, known, f"{where}: drives") for joint in joints
-        },
-        new_feet=tuple(
-            _new_foot(name, place, model, bodies, f"{where}: feet.at.{name}")
-            for name, place in feet.at.items()
-        ),
+        drives=drives,
+        new_feet=tuple(new_feet),
         foot_bodies=feet.bodies,
         foot_radius=feet.radius,
         imu=description.imu,

@@ -322,11 +322,8 @@ def _mm(metres: float) -> str:
 def _lowest_shape(model: mujoco.MjModel, data: mujoco.MjData, body: str) -> float:
     """Height of a body's lowest colliding point above the floor [m]; inf where it has none."""
     b, floor = model.body(body).id, model.geom("floor").id
-    of_body = (model.geom_bodyid == b) & (model.geom_conaffinity != 0)
-    heights = [
-        mujoco.mj_geomDistance(model, data, floor, int(g), 10.0, None)
-        for g in np.flatnonzero(of_body)
-    ]
+    own = np.flatnonzero((model.geom_bodyid == b) & (model.geom_conaffinity != 0))
+    heights = [mujoco.mj_geomDistance(model, data, floor, int(g), 10.0, None) for g in own]
     return float(min(heights, default=np.inf))
 
 

@@ -259,9 +259,8 @@ class ModulePolicy(nn.Module):
             mus.append(mu)
             sigmas.append(sigma)
         x, memorized = skill.decoder.inputs(skill.observation_scale(observations.senses))
-        hidden, last = unroll_lstm(
-            skill.decoder.lstm, memorized, (state.decoder.hidden, state.decoder.cell), resets
-        )
+        begin = (state.decoder.hidden, state.decoder.cell)
+        hidden, last = unroll_lstm(skill.decoder.lstm, memorized, begin, resets)
         mean = skill.decoder.output(hidden, x, torch.stack(latents))
         divergence = prior.kl_of_deviation(torch.stack(mus), torch.stack(sigmas), skill.alpha)
         std = self.log_std.exp().expand_as(mean)

@@ -119,9 +119,8 @@ def labelled(shown: Demonstration, task: Task, window: int) -> tuple[Tensor, Ten
     goal = after.root_pos[..., :0] if task.achieved is None else task.achieved(after)
     goal = goal.unfold(0, window, 1).mean(-1)
     here = shown.first[: len(goal)]
-    starts, failures = (
-        flag.float().unfold(0, window, 1).sum(-1) for flag in (shown.first, shown.failed)
-    )
+    flags = (shown.first, shown.failed)
+    starts, failures = (flag.float().unfold(0, window, 1).sum(-1) for flag in flags)
     # an episode may begin with the window, not in it
     sound = (starts - here.float() + failures) == 0
     # the prior's first latent is drawn from its stationary distribution, which no step makes

@@ -12,17 +12,8 @@ from npmp.training.signals import outliving, terminals
 
 # What the live line shows, in this order, of those there are: of imitation, of reuse, of both.
 SHOWN = (
-    "tracked_s",
-    "velocity_error",
-    "terrain_level",
-    "reward",
-    "imagined_task",
-    "loss_policy",
-    "loss_value",
-    "model_loss",
-    "model_position_m",
-    "kl",
-    "beta",
+    *("tracked_s", "velocity_error", "terrain_level", "reward", "imagined_task"),
+    *("loss_policy", "loss_value", "model_loss", "model_position_m", "kl", "beta"),
 )
 # seconds between lines where stderr is no terminal: a log file wants no line per iteration
 PLAIN_S = 30.0

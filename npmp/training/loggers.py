@@ -101,6 +101,7 @@ class WandB:
         os.environ.setdefault("WANDB_ERROR_REPORTING", "false")  # read when wandb is imported
         import wandb
 
+        quiet = wandb.Settings(console="off", silent=True, disable_git=True, disable_code=True)
         mode: Any = os.environ.get("WANDB_MODE", "offline")  # what else it may be is wandb's to say
         self._run: Any = wandb.init(
             project="npmp",
@@ -110,16 +111,13 @@ class WandB:
             config=dict(settings),
             resume="allow",
             mode=mode,
-            settings=wandb.Settings(
-                console="off", silent=True, disable_git=True, disable_code=True
-            ),
+            settings=quiet,
         )
 
     def write(self, metrics: Mapping[str, float], env_steps: int) -> None:
         """As `Logger.write`."""
-        self._run.log(
-            {key: value for key, value in metrics.items() if math.isfinite(value)}, step=env_steps
-        )
+        kept = {key: value for key, value in metrics.items() if math.isfinite(value)}
+        self._run.log(kept, step=env_steps)
 
     def flush(self) -> None:
         """Nothing: another process writes, and lives on for a moment when this one is killed."""

@@ -208,9 +208,8 @@ class _Run:
                     f"{done} iterations; "
                     f"{total} are asked for: give more steps="
                 )
-            self.before, self.latest = (
-                _figures(values, name, resume) for name in ("before", "latest")
-            )
+            self.before = _figures(values, "before", resume)
+            self.latest = _figures(values, "latest", resume)
 
     def loop(self, trainer: Trainer, caller: Caller) -> dict[str, Any]:
         """Make the iterations that are left; trainer: the run's, perhaps with collectors."""
@@ -277,11 +276,8 @@ class _Run:
         """
         guard.check_state()
         trainer = self.trainer
-        counts = {
-            "seed": self.seed,
-            "env_steps": trainer.env_steps,
-            "iterations": trainer.iteration_count,
-        }
+        steps, iterations = trainer.env_steps, trainer.iteration_count
+        counts = {"seed": self.seed, "env_steps": steps, "iterations": iterations}
         summary = self.plan.summarize(self.before, self.latest) | counts
         summary |= {"before": self.before, "after": self.latest}
         drives = trainer.env.robots.config

@@ -141,9 +141,8 @@ class StudentTrainer(Resumable):
         self.average = copy.deepcopy(agent.network).requires_grad_(False)
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
         learned = [weight for weight in agent.network.parameters() if weight.requires_grad]
-        if config.anchor and [w.shape for w in learned] != [
-            w.shape for w in (teacher.weights or nn.Module()).parameters()
-        ]:
+        theirs = (teacher.weights or nn.Module()).parameters()
+        if config.anchor and [w.shape for w in learned] != [w.shape for w in theirs]:
             raise InputError(
                 f"algo.anchor={config.anchor:g}: the student's weights do not correspond to its "
                 "teacher's (net=)"

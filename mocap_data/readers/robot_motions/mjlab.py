@@ -98,11 +98,9 @@ def _checked(path: Path) -> tuple[dict[str, Any], float]:
         raise InputError(f"{path}: array {missing[0]!r} is missing; {have}")
     for key, shape in KEYS.items():
         array = arrays[key]
-        if (
-            array.ndim != len(shape)
-            or any(want not in (None, have) for want, have in zip(shape, array.shape))
-            or array.dtype.kind not in "fiu"
-        ):
+        sizes = zip(shape, array.shape)
+        fits = array.ndim == len(shape) and all(want in (None, have) for want, have in sizes)
+        if not fits or array.dtype.kind not in "fiu":
             wanted = ", ".join("T" if i == 0 else str(size or "N") for i, size in enumerate(shape))
             what = f"{array.dtype} {array.shape}, expected numbers ({wanted})"
             raise InputError(f"{path}: {key} is {what}")
