@@ -55,10 +55,10 @@ def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]
             raw += bare(sim, asked)
             count += 1
     sampler, steps = parts["sampler"], count * trainer.steps_each
-    learner = (
-        sum(seconds for name, seconds in parts.items() if name != "sampler") or spent - sampler
-    )
+    others = sum(seconds for name, seconds in parts.items() if name != "sampler")
+    learner = others or spent - sampler
     spent_s = {"whole": spent, "raw_physics": raw, **parts}
+    optional = [key for key in ("policy_batch", "compile", "overlap") if hasattr(config.algo, key)]
     return {
         "algo": run.chosen["algo"],
         "samples_per_s": round(steps / spent, 1),
@@ -75,11 +75,7 @@ def measure(config: imitate.ImitateKeys, run: Run, given: Any) -> dict[str, Any]
         "randomization": run.chosen["randomization"],
         "threads": run.threads,
         "torch_threads": torch.get_num_threads(),
-        **{
-            name: getattr(config.algo, name)
-            for name in ("policy_batch", "compile", "overlap")
-            if hasattr(config.algo, name)
-        },
+        **{name: getattr(config.algo, name) for name in optional},
         "device": config.device,
     }
 

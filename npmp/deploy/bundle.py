@@ -62,9 +62,8 @@ class Bundle:
             raise InputError(
                 f"'{path}' has version {version!r:.20}, expected {VERSION}; export its policy again"
             )
-        contract = from_mapping(
-            BundleContract, written, at=f"'{path}'", ignore=("schema", "version")
-        )
+        about = ("schema", "version")
+        contract = from_mapping(BundleContract, written, at=f"'{path}'", ignore=about)
         if set(contract.files) != {GRAPH, GOLDEN}:
             raise InputError(f"'{path}': a bundle has the files {GRAPH} and {GOLDEN}")
         content = {name: _bytes(folder / name) for name in contract.files}

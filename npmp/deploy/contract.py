@@ -180,12 +180,9 @@ class BundleContract:
         if len(self.imu_position) != 3:
             raise ValueError("imu_position needs three numbers")
         clock = [] if self.clock_s is None else CLOCK
-        rest = self.extra_inputs[len(clock) :]
-        if (
-            self.extra_inputs[: len(clock)] != clock
-            or not all(name.startswith("ground_") for name in rest)
-            or not (self.clock_s is None or 0.0 < self.clock_s < math.inf)
-        ):
+        first, rest = self.extra_inputs[: len(clock)], self.extra_inputs[len(clock) :]
+        known = first == clock and all(name.startswith("ground_") for name in rest)
+        if not known or not (self.clock_s is None or 0.0 < self.clock_s < math.inf):
             raise ValueError("its extra_inputs and clock_s are not what this npmp can give")
 
     @property

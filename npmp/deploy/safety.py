@@ -191,10 +191,8 @@ class Watchdog:
         on it. Joints at rest may say the same for long; an IMU does not."""
         sensed = np.concatenate((state.gyro, state.accelerometer, state.up))
         # not to the last bit: the mean of one frame depends there on how often it is in it
-        if (
-            self.unchanged is None
-            or (np.abs(sensed - self.unchanged[0]) > ROUNDING * (1.0 + np.abs(sensed))).any()
-        ):
+        tolerance = ROUNDING * (1.0 + np.abs(sensed))
+        if self.unchanged is None or (np.abs(sensed - self.unchanged[0]) > tolerance).any():
             self.unchanged = sensed, state.time_s
         if (lasted := state.time_s - self.unchanged[1]) > FROZEN_S:
             return f"the IMU's readings have been the same for {lasted:.2f} s"
@@ -219,9 +217,8 @@ class Watchdog:
         tilt = math.degrees(math.acos(min(1.0, max(-1.0, float(state.up[2]) / length))))
         if tilt > self.config.tilt_deg:
             return f"tilted by {tilt:.0f} degrees"
-        beyond = np.maximum(
-            self.limits.lower - state.joint_pos, state.joint_pos - self.limits.upper
-        )
+        place, limits = state.joint_pos, self.limits
+        beyond = np.maximum(limits.lower - place, place - limits.upper)
         worst = int(beyond.argmax())
         if beyond[worst] > self.config.joint_margin_rad:
             return f"{self.names[worst]} is {beyond[worst]:.2f} rad beyond its range"
@@ -241,9 +238,8 @@ class Watchdog:
             ("strong", state.joint_torque, self.limits.torque),
         ):
             above = np.abs(values) > 1.001 * limit  # targets are sent up to the limit itself
-            spent = self.above_s[word] = np.maximum(
-                0.0, self.above_s[word] + np.where(above, passed, -passed)
-            )
+            spent = np.maximum(0.0, self.above_s[word] + np.where(above, passed, -passed))
+            self.above_s[word] = spent
             worst = int(spent.argmax())
             if spent[worst] >= self.config.overload_s - 1e-9:
                 return f"{self.names[worst]} is too {word} for {self.config.overload_s:g} s"

@@ -47,9 +47,8 @@ class SimulatedRobot:
         self.left = self.steps = 0
         self._gains(robot.kp, robot.kd)
         mujoco.mj_forward(self.model, data)
-        self.imu_offset = data.xmat[1].reshape(3, 3).T @ (
-            data.site(robot.imu_site).xpos - data.xpos[1]
-        )
+        offset = data.site(robot.imu_site).xpos - data.xpos[1]
+        self.imu_offset = data.xmat[1].reshape(3, 3).T @ offset
         self.past = deque([self._moment()] * (2 * robot.substeps + 1), 2 * robot.substeps + 1)
         self.damped = False
 
@@ -132,10 +131,9 @@ class SimulatedRobot:
         change = (pos - 2 * pos1 + pos2) / period if self.root_based else vel - vel1
         up = to_root[:, 2]
         accelerometer = to_root @ change / period + GRAVITY * up
-        qpos, qvel, torque = self.data.qpos[7:], self.data.qvel[6:], self.data.actuator_force
-        return State(
-            time_s, qpos.copy(), qvel.copy(), torque.copy(), gyro / period, accelerometer, up
-        )
+        live = self.data.qpos[7:], self.data.qvel[6:], self.data.actuator_force
+        qpos, qvel, torque = (values.copy() for values in live)
+        return State(time_s, qpos, qvel, torque, gyro / period, accelerometer, up)
 
 
 def refuse_other_model(contract: BundleContract, robot: Robot) -> None:

@@ -247,10 +247,8 @@ class RoughGround(Ground):
         feet = self.env.feet
         centers = feet(state.root_pos, state.root_rot, state.joint_pos)
         # a sphere on a slope touches beside its lowest point: five points of its underside
-        beside = torch.tensor(
-            [[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]], device=centers.device
-        )
-        beside = math.sqrt(0.5) * feet.radius * beside
+        directions = [[0.0, 0.0], [1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]]
+        beside = math.sqrt(0.5) * feet.radius * torch.tensor(directions, device=centers.device)
         under = (feet.radius**2 - beside.square().sum(-1)).sqrt()
         ground = self.terrain.height_at(centers[..., None, :2] + beside)
         return (ground + under - centers[..., None, 2]).amax((1, 2, 3))
@@ -280,9 +278,8 @@ class RoughGround(Ground):
         return self.around(state).mean(-1)
 
     def integrated(self, state: RobotState) -> RobotState:
-        return state._replace(
-            root_pos=torch.cat((state.root_pos[..., :2] - self.moved, state.root_pos[..., 2:]), -1)
-        )
+        place = torch.cat((state.root_pos[..., :2] - self.moved, state.root_pos[..., 2:]), -1)
+        return state._replace(root_pos=place)
 
     def local(self, state: RobotState) -> RobotState:
         return self.integrated(state).above(self.level(state))

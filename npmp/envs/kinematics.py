@@ -89,9 +89,8 @@ class Kinematics(nn.Module):
         local = np.concatenate([model.body_ipos[1:][sequence], np.ones((nbody, 1))], 1)
         mass = np.einsum("b,bk,ij->ibjk", share, local, np.eye(3)).reshape(3, 12 * nbody)
         for name, value in {"still": still, "sine": sine, "versine": versine, "mass": mass}.items():
-            self.register_buffer(
-                f"_{name}", torch.tensor(value, dtype=torch.float32), persistent=False
-            )
+            single = torch.tensor(value, dtype=torch.float32)
+            self.register_buffer(f"_{name}", single, persistent=False)
         self.register_buffer("_joint", torch.tensor(joint), persistent=False)
         self.register_buffer("_rows", torch.tensor(rows), persistent=False)
         self.num_bodies = nbody

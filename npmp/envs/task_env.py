@@ -179,10 +179,8 @@ class TaskEnv(Generic[T]):
         """
         self.reset()
         if self._episode_steps is not None:
-            n = (self.num_envs,)
-            self.age = torch.randint(
-                self._episode_steps, n, generator=self.generator, device=self.device
-            )
+            n, most = (self.num_envs,), self._episode_steps
+            self.age = torch.randint(most, n, generator=self.generator, device=self.device)
         return self.state
 
     @serial_if_small
@@ -229,8 +227,7 @@ class TaskEnv(Generic[T]):
         # the robots first: a task may have written into the physics after them
         parts = ((self.robots, "robots."), (self.ground, "ground."), (self.task, "task."))
         for part, prefix in parts:
-            part.load_state_dict(  # type: ignore[attr-defined]
-                {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
-            )
+            own = {k.removeprefix(prefix): v for k, v in state.items() if k.startswith(prefix)}
+            part.load_state_dict(own)  # type: ignore[attr-defined]
         self.age = state["age"].to(self.device, copy=True)
         self.generator.set_state(state["rng"])

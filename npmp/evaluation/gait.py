@@ -120,9 +120,8 @@ def stepping_figures(seen: Stepping, pairs: Sequence[tuple[int, int]]) -> dict[s
     low = height < NEAR
     stands = usable[1:, :, None] & low[1:] & low[:-1]
     touchdowns = []
-    rows: dict[str, list[float | None]] = {
-        name: [] for name in ("lift_m", "swing_share", "stance_mps", "step_rate_hz", "phase")
-    }
+    names = ("lift_m", "swing_share", "stance_mps", "step_rate_hz", "phase")
+    rows: dict[str, list[float | None]] = {name: [] for name in names}
     for f in feet:
         peaks, where = swings(height[..., f], usable, dt)
         touchdowns.append(where[1:])
