@@ -21,6 +21,8 @@ STANCE_SPEED = 0.35
 STANCE_HEIGHT = 0.05
 # [s] shorter stances are noise
 STANCE_TIME = 0.05
+# [m] above where the other foot stands; a foot held still up there does not stand
+HELD_UP = 0.03
 # [m] a stance whose foot wanders further is not held at one place
 MOST_WANDER = 0.08
 # [m] feet that went less far tell no slope
@@ -57,6 +59,17 @@ def stance(feet: Array, rate_hz: float, *, height: float = STANCE_HEIGHT) -> Boo
         low = np.percentile(above[slow[:, foot]], 25)
         out[:, foot] = steadied(slow[:, foot] & (above < low + height), shortest_stance(rate_hz))
     return out
+
+
+def level_with(feet: Array, standing: Bools, twin: Array, most: float = HELD_UP) -> Bools:
+    """Stances (T, F) without those in the air: a foot whose standing height is more than `most` [m]
+    above that of its mirror image, `twin` (F,), stands only where it is as low as that."""
+    heights = [
+        np.median(feet[stands, foot, 2]) if stands.any() else np.inf
+        for foot, stands in enumerate(standing.T)
+    ]
+    lowest = np.array(heights)[twin] + most
+    return standing & ((heights <= lowest) | (feet[..., 2] <= lowest))
 
 
 def shortest_stance(rate_hz: float) -> int:

@@ -130,6 +130,10 @@ def markers_of(
         raw, smooth = raw @ turn, smooth @ turn
     height = _SOLE_STANCE_HEIGHT if prepared.flat_feet else ground.STANCE_HEIGHT
     stances = ground.stance(smooth[:, columns], clip.rate_hz, height=height)
+    if prepared.flat_feet and len(feet) == 2:  # people stand on one leg
+        other = dict(zip(columns, [c for foot in feet[::-1] for c in foot], strict=True))
+        twin = np.array([columns.index(other[c]) for c in columns])
+        stances = ground.level_with(smooth[:, columns], stances, twin)
     each = dict(zip(columns, stances.T, strict=True))
     standing = np.stack([np.all([each[c] for c in foot], axis=0) for foot in feet], axis=1)
 

@@ -134,3 +134,16 @@ def test_markers_are_weighted_means() -> None:
     np.testing.assert_allclose(both[:, 1], expected, atol=1e-12)
     with pytest.raises(InputError, match="no marker 'nose'"):
         skeletons.marker_positions(clip, skeletons.known()["dog"], ("nose",))
+
+
+def test_a_foot_held_in_the_air_does_not_stand() -> None:
+    """A dancer on the left leg: the right foot is still 0.1 m up, and then on the floor for a
+    while. Where the left never stands, nothing says where the floor is."""
+    feet = np.zeros((100, 2, 3))
+    feet[:70, 1, 2], feet[70:, 1, 2] = 0.1, 0.02
+    standing = np.ones((100, 2), dtype=bool)
+    found = ground.level_with(feet, standing, np.array([1, 0]))
+    assert found[:, 0].all()
+    np.testing.assert_array_equal(found[:, 1], np.arange(100) >= 70)
+    standing[:, 0] = False
+    np.testing.assert_array_equal(ground.level_with(feet, standing, np.array([1, 0])), standing)
