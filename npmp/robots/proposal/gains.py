@@ -5,6 +5,10 @@ Every other joint carries what hangs on it: stiff enough to hold that out with 0
 for 5 Hz with its inertia at home, critically damped. One stiffness for all would make wrists of
 4e-4 kg m2 ring at 300 Hz, which no physics step follows.
 
+Where the model says what a drive can give, it is as soft as users of legged robots run theirs: half
+its torque per radian, the legs raised until they stand; what would not hold its load so becomes
+stiffer, up to the whole torque at 0.3 rad. A waist of 820 Nm/rad is nobody's.
+
 Drives turn a rotor through a gear, and at ankle and wrist that weighs more than foot and hand. A
 model that says nothing of it (armature 0) gets 1 kg m2 per 7,500 Nm of torque, as drives of legged
 robots have within a factor of two, where its own inertia is smaller than that; without it a flat
@@ -32,8 +36,9 @@ from npmp.robots.robot import Robot, build
 
 # that a knee may give under the robot's weight; ANYmal B's gives 0.14
 _SAG_RAD = 0.1
-# share of its height that the base may sink under guessed gains; ANYmal B's 0.05
-_SINK = 0.07
+# share of its height that the base may sink under guessed gains; ANYmal B's 0.05, the Go2's as its
+# users run it 0.24
+_SINK = 0.12
 # kd over kp of legs: ANYmal B's
 _DAMPING_S = 0.024
 # [rad/s] natural frequency of joints that carry no robot
@@ -42,6 +47,10 @@ _OMEGA = 2 * np.pi * 5.0
 _RESERVE = 3.0
 # deviation at which they are at their torque limit, if that is more
 _STROKE_RAD = 0.5
+# likewise of drives whose torque the model says: the usual, and the least
+_SOFT_RAD, _STIFF_RAD = 2.0, 0.3
+# that their load may make joints off the legs give [rad]; their kd over kp [s]
+_LOADED_RAD, _SOFT_DAMPING_S = 0.2, 0.05
 # [1/s2] torque limit over rotor inertia
 _TORQUE_PER_INERTIA = 7500.0
 # of the legs' guessed kp, tried in turn
@@ -59,6 +68,8 @@ class Gains:
 
     # what the model says
     own: tuple[Drive, ...]
+    # whose torque the model says
+    rated: NDArray[np.bool_]
     # of a leg
     legs: NDArray[np.bool_]
     # guessed [Nm/rad]
@@ -80,12 +91,17 @@ def choose_gains(draft: Draft, drives: Mapping[str, Drive], home: Array) -> Gain
     legs = np.isin(np.arange(len(own)), [joint for limb in draft.legs for joint in limb.joints])
     inertia, hold = (_evened(draft, load) for load in _loads(draft.model, home))
     kp = np.where(legs, 0.35 * knee / _SAG_RAD, np.maximum(hold / _SAG_RAD, inertia * _OMEGA**2))
+    rated = np.array([drive.torque_limit or 0.0 for drive in own])
+    loaded = np.where(legs, 0.0, np.minimum(hold / _LOADED_RAD, rated / _STIFF_RAD))
+    kp = np.where(rated > 0.0, np.maximum(rated / _SOFT_RAD, loaded), kp)
     guesses = np.where(legs, 1.5 * knee, np.maximum(_RESERVE * hold, _STROKE_RAD * kp))
     limits = np.array([d.torque_limit or guess for d, guess in zip(own, guesses, strict=True)])
     bare = (draft.model.dof_armature[6:] == 0) & np.array([not drive.kp for drive in own])
     rotors = limits / _TORQUE_PER_INERTIA * (bare & (limits > _TORQUE_PER_INERTIA * inertia))
 
-    gains = Gains(own, legs, kp, inertia + rotors, np.array(draft.model.dof_damping[6:]))
+    gains = Gains(
+        own, rated > 0.0, legs, kp, inertia + rotors, np.array(draft.model.dof_damping[6:])
+    )
     draft.content["drives"] = {}
     _write_gains(draft, gains, 1.0)
     why = "the model gives none; 1.5 times a leg's share of the weight at a leg's length"
@@ -135,13 +151,18 @@ def _write_gains(draft: Draft, gains: Gains, factor: float) -> None:
     real = np.array([drive.kp or guess for drive, guess in zip(gains.own, kp, strict=True)])
     middle = np.median(gains.damping)
     damping = np.where(gains.legs, middle, gains.damping)
-    kd = np.where(gains.legs, _DAMPING_S * real, 2 * np.sqrt(real * gains.inertia)) - damping
+    kd = np.where(gains.legs, _DAMPING_S * real, 2 * np.sqrt(real * gains.inertia))
+    kd = np.where(gains.rated, _SOFT_DAMPING_S * real, kd) - damping
     off = not gains.legs.all()
     why = "no position actuators; carries the robot's weight with 0.1 rad at the knee"
     why += f"; off the legs its load with {_SAG_RAD:g} rad, or 5 Hz" * off
+    share, critical = _DAMPING_S, "; off the legs critical damping" * off
+    if gains.rated.all():
+        why = "no position actuators; half its torque limit per radian, more where that gives way"
+        share, critical = _SOFT_DAMPING_S, ""
     _write(draft, gains, "kp", kp, why)
-    why = f"0.024 s times kp, less the joints' own damping of {middle:g}"
-    _write(draft, gains, "kd", np.maximum(kd, 0.0), why + "; off the legs critical damping" * off)
+    why = f"{share:g} s times kp, less the joints' own damping of {middle:g}"
+    _write(draft, gains, "kd", np.maximum(kd, 0.0), why + critical)
 
 
 def _write(draft: Draft, gains: Gains, key: str, guesses: Array, why: str) -> None:
@@ -169,7 +190,8 @@ def _round2(value: float) -> float:
 
 
 def strong_enough(draft: Draft, gains: Gains, where: Path) -> Robot:
-    """Raise the legs' guessed gains until the robot stands; gives what was tried last."""
+    """Raise the legs' guessed gains until the robot stands; soft drives, with which none stands
+    alone, stay as they are. Without such the last that was tried."""
     robot = build(draft.robot_yaml(), where)
     if all(drive.kp for drive in gains.own):
         return robot
@@ -178,5 +200,8 @@ def strong_enough(draft: Draft, gains: Gains, where: Path) -> Robot:
         robot = build(draft.robot_yaml(), where)
         standing = contract.stand(robot)
         if standing.problem == "" and standing.sink < _SINK and contract.gains(robot).passed:
-            break
+            return robot
+    if gains.rated.all():
+        _write_gains(draft, gains, 1.0)
+        robot = build(draft.robot_yaml(), where)
     return robot
