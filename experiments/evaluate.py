@@ -13,7 +13,7 @@ from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from npmp import ranges, report, robots
 from npmp.evaluation.module import evaluate_module
-from npmp.evaluation.policy import PolicyEvaluationConfig, evaluate_policy, task_for
+from npmp.evaluation.policy import PolicyEvaluationConfig, as_asked, evaluate_policy, task_for
 from npmp.experiments.backend import (
     Simulating,
     judged_by,
@@ -152,7 +152,9 @@ def run_policy(config: Evaluate, run: Run) -> None:
     limits = {"max_speed": config.max_speed, "max_foot_height": config.max_foot_height}
     motions = motions_of(config.data, robot, split=config.split, **limits)
     note_other_drives(policy.contract.training, config.actuator)
-    task = task_for(policy, robot, task_of(str(run.chosen["task"])), config.task, motions)
+    name = task_of(str(run.chosen["task"]))
+    policy = as_asked(policy, robot, name, config.task)
+    task = task_for(policy, robot, name, config.task, motions)
     actor, place = PolicyActor(policy, skill), {"seed": run.seed, **run.place}
     found = evaluate_policy(actor, task, config.evaluation, like, motions=motions, **place)
     run.begin()

@@ -24,6 +24,7 @@ from npmp.rollout import Actor, Decision
 from npmp.sim.randomization import PushConfig
 from npmp.skill import SkillModule
 from npmp.tasks.commands import CommandRange
+from npmp.tasks.teachers.dribbling import CommanderConfig
 from npmp.tasks.velocity import SETTLING_S
 from npmp.tree import Tree
 
@@ -74,6 +75,16 @@ def teacher_of(contract: PolicyContract) -> str:
         scripted = f"scripted teacher of task={contract.task}"
         return str(contract.training.get("teacher", scripted))
     return f"scripted commander of task={contract.task}" if contract.commander else ""
+
+
+def as_asked(policy: HighLevelPolicy, robot: Robot, name: str, asked: Any) -> HighLevelPolicy:
+    """The policy; of a walking policy, at a task with a script that commands one, both together:
+    what the script does alone. asked: the task's settings."""
+    kind: Any = tasks.find(name)
+    has_script = isinstance(getattr(asked, "teacher", None), CommanderConfig)
+    if policy.contract.task == name or not has_script:
+        return policy
+    return policy.for_other_task(kind(robot, asked))
 
 
 def task_for(

@@ -29,7 +29,7 @@ from npmp.robots import Robot
 from npmp.rollout import Actor
 from npmp.sim.terrain import PERIOD_M, TERRAINS
 from npmp.skill import SkillModule
-from npmp.tasks.dribble import BALL, Dribble, DribbleConfig
+from npmp.tasks.dribble import BALL, FAR_M, Dribble, DribbleConfig
 from npmp.tasks.imitation import Imitation
 from npmp.tasks.walk import Walk, WalkConfig
 from npmp.tasks.walk_on import WalkOn
@@ -273,7 +273,7 @@ class Dribbling(Mode):
     def point(self, x: float, y: float) -> None:
         """The target, as near to the ball as it may be."""
         away = torch.tensor([[x, y]]) - self.task.ball[:, :2]
-        farthest = 0.8 * self.task.config.far_m
+        farthest = 0.8 * FAR_M
         share = farthest / away.norm().clamp(min=farthest)
         self.task.target = self.task.ball[:, :2] + away * share
 

@@ -16,7 +16,7 @@ from npmp.report.figures import Line
 from npmp.report.gait_section import grid_section
 from npmp.report.replay import ReplayClip, replay_section
 from npmp.sim.terrain import PERIOD_M
-from npmp.tasks.dribble import before_jump
+from npmp.tasks.dribble import FAR_M, before_jump
 
 # of the trial, in the gait diagram
 GAIT_S = (10.0, 16.0)
@@ -161,9 +161,8 @@ def _to_target(task: Task, trial: Trial, clip: int | None) -> list[parts.Chart]:
     time."""
     if "to_jump_s" not in trial.seen:
         return []
-    config: Any = task.config
     error = trial.error.numpy()
-    far = np.linspace(0.0, config.far_m, 101)
+    far = np.linspace(0.0, FAR_M, 101)
     late = error[before_jump(trial).numpy()]
     over = [Line("median of all", _time(trial), np.median(error, axis=-1), "other")]
     over.append(Line("robot 0", _time(trial), error[:, 0]))

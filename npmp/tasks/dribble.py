@@ -38,12 +38,15 @@ INPUTS = ("ball_forward_m", "ball_left_m", "target_forward_m", "target_left_m")
 # of the ball's contacts: sliding, torsional [m] and rolling [m] friction; without the last a ball
 # never stops
 FRICTION = (0.7, 0.05, 0.04)  # [R: dm_control's soccer]
-SOLREF = (0.02, 0.4)  # time constant [s] and damping ratio: it bounces [R: the same]
+SOLREF_S = 0.02  # time constant of its contacts [R: the same]
 
 # --- where episodes begin [D] ---
 AT_FEET_M = (0.05, 0.30)  # gap between a fore foot and the ball ahead of it
 AROUND_M = (1.0, 2.5)  # from the robot to a ball anywhere
 TARGET_M = (0.0, 2.0)  # from the ball to the first target
+
+# an episode fails when the ball is farther from the robot or from the target [D]
+FAR_M = 5.0
 
 
 @dataclass(frozen=True)
@@ -58,13 +61,17 @@ class DribbleConfig(SteppingConfig):
     jump_m: float = 2.0
     # between jumps
     jump_period_s: float = 5.0
-    # an episode fails when the ball is farther from the robot or from the target
-    far_m: float = 5.0
     # the ball's, drawn between these
     radius_m: tuple[float, float] = (0.105, 0.129)
     mass_kg: tuple[float, float] = (0.36, 0.54)
     # c of the force c |v| v [N s^2/m^2]
     drag: tuple[float, float] = (0.1, 0.8)
+    # damping ratio of the ball's contacts: the lower, the more it bounces [R: dm_control's soccer]
+    damping: float = 0.4
+    # the ball is pulled along x as on ground that falls so steeply; robots walk on level ground
+    slope_deg: float = 0.0
+    # how late the ball is seen [s], and with what standard deviation [m]
+    seen: tuple[float, float] = (0.0, 0.0)
     # an episode fails beyond
     tilt_limit_deg: float = 45.0
     episode_s: float = 60.0
@@ -81,8 +88,9 @@ class DribbleConfig(SteppingConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        ranges.above_zero(self, "phi", "jump_period_s", "far_m", "episode_s")
+        ranges.above_zero(self, "phi", "jump_period_s", "episode_s", "damping")
         ranges.not_negative(self, "jump_m", "distance_weight", "teacher_weight")
+        ranges.not_negative(self, "seen", "slope_deg")
         ranges.share(self, "reference_starts", "at_feet")
         for name in ("radius_m", "mass_kg", "drag"):
             pair, low = getattr(self, name), 0.0 if name == "drag" else math.nextafter(0.0, 1.0)
@@ -155,7 +163,7 @@ class Dribble(Task):
     inputs: Mapping[str, tuple[float, float]] = dict.fromkeys(INPUTS, (-5.0, 5.0))
     # the ball is dribbled from within 1 m
     scales = dict.fromkeys(INPUTS, (-1.0, 1.0))
-    kept = ("target", "left", "balls")
+    kept = ("target", "left", "balls", "before", "astray")
     described: ClassVar[Mapping[str, str]] = {"target": "target", "ball": "ball"}
     hidden = ("unseen",)
     channels = (("Ball, x", "m"), ("Ball, y", "m"))
@@ -180,9 +188,8 @@ class Dribble(Task):
         self.robot, self.config = robot, config or DribbleConfig()
         self.episode_s: float | None = self.config.episode_s
         self.commander = self.config.teacher
-        # the ball is lost beyond, of the robot and of the target
-        far = self.config.far_m
-        self.inputs = dict(zip(INPUTS, 2 * [(-far, far)] + 2 * [(-2 * far, 2 * far)], strict=True))
+        reach, twice = (-FAR_M, FAR_M), (-2 * FAR_M, 2 * FAR_M)
+        self.inputs = dict(zip(INPUTS, (reach, reach, twice, twice), strict=True))
         self.starts = StartPoses(robot, motions, share=self.config.reference_starts)
         self._feet = _fore_feet(robot)
         self._schedule: Tensor | None = None  # (J, n) directions of jumps in turns
@@ -205,7 +212,7 @@ class Dribble(Task):
             conaffinity=1,
             condim=6,
             friction=list(FRICTION),
-            solref=list(SOLREF),
+            solref=[SOLREF_S, self.config.damping],
         )
 
     def bind(self, env: TaskEnv[Any]) -> None:
@@ -226,6 +233,10 @@ class Dribble(Task):
         self._fields = env.sim.expand(["geom_size", "body_mass", "body_inertia"])
         self._wrench = env.sim.wrench(self._body)
         self._legs: Legs | None = None
+        # places of the ball, the present one last; from there to where it is seen
+        late = round(self.config.seen[0] / env.dt)
+        self.before = torch.zeros(n, late + 1, 2, device=device)
+        self.astray = torch.zeros(n, 2, device=device)
 
     # --- the ball ---
 
@@ -287,9 +298,12 @@ class Dribble(Task):
         self.env.sim.set_const(ids)
 
     def _blow(self) -> None:
-        """The drag of the coming control step."""
+        """The drag of the coming control step, and the slope's pull."""
         drag, mass = self.ball_drag.unsqueeze(-1), self.ball_mass.unsqueeze(-1)
         force = drag_force(self.ball_velocity, drag, mass, self.env.dt)
+        if self.config.slope_deg:
+            pull = 9.81 * math.sin(math.radians(self.config.slope_deg))
+            force = force + pull * mass * force.new_tensor([1.0, 0.0, 0.0])
         self._wrench[:, :3] = torch.where(torch.isfinite(force), force, 0.0).to(self._wrench)
 
     # --- episodes ---
@@ -330,12 +344,15 @@ class Dribble(Task):
             left = torch.full_like(left, self._period - self._step % self._period)
         self.target = self.target.index_copy(0, ids, target)
         self.left = self.left.index_copy(0, ids, left)
+        here = self.ball[ids, None, :2].expand(-1, self.before.shape[1], -1)
+        self.before = self.before.index_copy(0, ids, here)
+        self.astray = self.astray.index_fill(0, ids, 0.0)
 
     # --- what is seen ---
 
     def see(self, state: RobotState, goal: Tensor) -> Tensor:
         """Ball and target in the heading frame, (..., 4) [m]."""
-        points = torch.stack((goal[..., :2], goal[..., 4:6]), -2)
+        points = torch.stack((goal[..., :2] + goal[..., 9:], goal[..., 4:6]), -2)
         return in_heading(state, points).flatten(-2).nan_to_num(0.0)
 
     def judge(self) -> Outcome:
@@ -345,9 +362,7 @@ class Dribble(Task):
         env, c, ball = self.env, self.config, self.ball
         place = env.state.root_pos[:, :2]
         distance = torch.linalg.vector_norm(ball[:, :2] - self.target, dim=-1)
-        lost = (distance > c.far_m) | (
-            torch.linalg.vector_norm(ball[:, :2] - place, dim=-1) > c.far_m
-        )
+        lost = (distance > FAR_M) | (torch.linalg.vector_norm(ball[:, :2] - place, dim=-1) > FAR_M)
         failed = tilted(env.state, c.tilt_limit_deg) | self.contacts.touching(env) | lost
         failed = failed | diverged(env, ball)
         seen = {
@@ -359,7 +374,7 @@ class Dribble(Task):
             "lost": lost,
         }
         reward = dribble_reward(distance, c.phi).nan_to_num(0.0).unsqueeze(-1)
-        error = distance.nan_to_num(c.far_m)
+        error = distance.nan_to_num(FAR_M)
         return Outcome(reward, failed, torch.zeros_like(failed), error, seen)
 
     def advance(self, outcome: Outcome, generator: torch.Generator) -> None:
@@ -373,6 +388,11 @@ class Dribble(Task):
         target = jumped(self.target, uniform, self.config.jump_m)
         self.target = torch.where(due.unsqueeze(-1), target, self.target)
         self.left = torch.where(due, self._period, left)
+        self.before = torch.cat((self.before[:, 1:], self.ball[:, None, :2]), 1)
+        self.astray = self.before[:, 0] - self.ball[:, :2]
+        if spread := self.config.seen[1]:
+            noise = torch.randn(self.astray.shape, generator=generator, device=left.device)
+            self.astray = self.astray + spread * noise
         self._blow()
 
     def schedule(self, steps: int, generator: torch.Generator | None) -> None:
@@ -404,10 +424,10 @@ class Dribble(Task):
 
     def goal(self) -> Tensor:
         """The ball's place and velocity, the target, all in the world, the ball's radius, mass and
-        drag, (n, 9)."""
+        drag, and how far from its place it is seen, (n, 11)."""
         ball = (self.ball[:, :2], self.ball_velocity[:, :2], self.target)
         drawn = (self.ball_radius, self.ball_mass, self.ball_drag)
-        return torch.cat((*ball, torch.stack(drawn, -1)), -1).nan_to_num(0.0)
+        return torch.cat((*ball, torch.stack(drawn, -1), self.astray), -1).nan_to_num(0.0)
 
     def new_goals(self, goal: Tensor, generator: torch.Generator) -> Tensor:
         """Other targets, at most as far from the ball as a jump."""
@@ -422,7 +442,7 @@ class Dribble(Task):
         if self._legs is None:
             self._legs = Legs(self.robot).to(goal.device)
         legs = self._legs(after.root_pos, after.root_rot, after.joint_pos)
-        ball = rolled(Ball(goal[:, :2], goal[:, 2:4], *goal[:, 6:].unbind(-1)), legs, self.env.dt)
+        ball = rolled(Ball(goal[:, :2], goal[:, 2:4], *goal[:, 6:9].unbind(-1)), legs, self.env.dt)
         return torch.cat((ball.place, ball.velocity, goal[:, 4:]), -1)
 
     def imagined_loss(

@@ -25,6 +25,7 @@ from npmp.rollout import Moment, rollout
 from npmp.sim.randomization import PhysicsConfig
 from npmp.skill import SkillModule
 from npmp.tasks import Walk, WalkConfig
+from npmp.tasks.dribble import FAR_M
 from npmp.tasks.teachers.trotting import TrotConfig
 
 if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript", "onnxruntime")):
@@ -63,7 +64,7 @@ def test_the_graph_answers_as_torch_does(name: str, tmp_path: Path) -> None:
     assert contract.joint_names == list(robot.joint_names)
     assert contract.command_names == policy.contract.command
     if contract.task == "dribble":  # a ball is seen until it is lost
-        assert contract.commands[0].range == [-env.task.config.far_m, env.task.config.far_m]
+        assert contract.commands[0].range == [-FAR_M, FAR_M]
     else:
         np.testing.assert_array_equal(contract.command_range.T, policy.contract.command_range)
     np.testing.assert_array_equal(contract.home_pose, robot.home_joints)

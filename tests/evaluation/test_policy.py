@@ -17,17 +17,19 @@ from npmp.envs import Trial
 from npmp.evaluation.policy import (
     PolicyEvaluationConfig,
     Pushed,
+    as_asked,
     evaluate_policy,
     grid_of,
     under_pushes,
 )
 from npmp.evaluation.trial import base_of, effort, run_trial
-from npmp.policy import HighLevelPolicy, PolicyActor, find_module, module_sha256
+from npmp.policy import HighLevelPolicy, PolicyActor, PolicyInput, find_module, module_sha256
 from npmp.robots import Robot
 from npmp.skill import SkillModule
-from npmp.tasks import Dribble, Imitation
+from npmp.tasks import Dribble, DribbleConfig, Imitation
 from npmp.tasks.path import Path as PathTask
 from npmp.tasks.path import PathConfig
+from npmp.tasks.teachers.dribbling import dribble_command
 from npmp.tasks.velocity import settled
 from npmp.tasks.walk import Walk, WalkConfig
 from tests.environments import walk_env
@@ -180,6 +182,25 @@ def test_a_policy_does_its_own_task_and_what_commands_it_alike(
         match="the policy observes speed_mps; task 'walk' gives forward_mps, lateral_mps, y",
     ):
         fewer.check_task(Walk)
+
+
+def test_a_walking_policy_dribbles_by_the_script_alone(
+    policy: HighLevelPolicy, robot: Robot
+) -> None:
+    """Its latent is that of walking at the velocity that the script makes of ball and target."""
+    scripted = as_asked(policy, robot, "dribble", DribbleConfig())
+    scripted.check_task(Dribble)
+    assert as_asked(policy, robot, "path", PathConfig()) is policy
+    senses = torch.randn(5, sum(width for _, width in policy.contract.observation))
+    z = torch.randn(5, policy.contract.latent_dim)
+    ball, target = torch.randn(2, 5, 2)
+    command = dribble_command(ball, target, DribbleConfig().teacher)
+    asked = PolicyInput(senses, command, z)
+    seen = asked._replace(task=torch.cat((ball, target), -1))
+    (walks, _), (dribbles, _) = (
+        one.step(given, one.initial_state(5)) for one, given in ((policy, asked), (scripted, seen))
+    )
+    torch.testing.assert_close(dribbles.mean, walks.mean)
 
 
 def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(

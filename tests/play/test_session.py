@@ -17,6 +17,7 @@ from npmp.play import MODES, Cast, Session, World
 from npmp.play.realtime import BEHIND_S, Player
 from npmp.play.session import MOST_PUSH, PUT_BACK_S
 from npmp.rollout import Decision
+from npmp.tasks import dribble
 
 
 def steps(session: Session, seconds: float) -> None:
@@ -102,9 +103,9 @@ def test_the_robot_brings_the_ball_to_the_target(cast: Cast) -> None:
     assert (session.snapshot().target or (0.0, 0.0))[0] < 7.0  # or the ball would count as lost
 
 
-def test_a_ball_that_is_lost_is_put_back(cast: Cast) -> None:
+def test_a_ball_that_is_lost_is_put_back(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:
     session = Session(cast, "dribble")
-    session.mode.task.config = replace(session.mode.task.config, far_m=0.01)
+    monkeypatch.setattr(dribble, "FAR_M", 0.01)
     steps(session, PUT_BACK_S + 0.1)
     place, _ = session.snapshot().ball or (np.zeros(7), 0.0)
     assert np.linalg.norm(place[:2] - session.snapshot().bodies[0, :2]) < 1.2

@@ -71,6 +71,40 @@ def test_a_ball_rolls_to_a_stop(robot: robots.Robot) -> None:
     assert env.task.ball[0, 0].item() == pytest.approx(x, abs=1e-5)  # and there it stays
 
 
+def test_a_ball_rolls_down_a_slope(robot: robots.Robot) -> None:
+    """Pulled by P = m g sin(slope) at its centre, with F and M as in
+    `test_a_ball_rolls_to_a_stop`: P - F = m a and F r - M = 2/5 m r a, so that
+
+        a = (P/m - k (g - P/m)) / (7/5 + k), k = mu_r / r = 0.342,
+
+    and at 20 degrees a = (3.355 - 0.342 * 6.455) / 1.742 = 0.659 m/s^2, a bit more as contacts are
+    soft. At 10 degrees k (g - P/m) = 2.77 is more than P/m = 1.70: it rests.
+    """
+    for slope, speed in ((10.0, 0.0), (20.0, 0.659)):
+        env = dribble_env(robot, 1, slope_deg=slope, **PLAIN)
+        put(env, (0.0, 3.0))
+        still(env, 51)
+        velocity = env.task.ball_velocity[0].tolist()
+        assert velocity[0] == pytest.approx(speed, rel=0.1, abs=0.01)
+        assert velocity[1] == pytest.approx(0.0, abs=1e-4)
+
+
+def test_a_ball_bounces_as_its_damping_says(robot: robots.Robot) -> None:
+    """Dropped by 0.5 m, the less damped one rises higher afterwards."""
+    rises = []
+    for damping in (0.1, 0.4, 1.0):
+        env = dribble_env(robot, 1, damping=damping, **PLAIN)
+        put(env, (0.0, 3.0))
+        env.sim.qpos[:, env.sim.model.joint("ball").qposadr[0] + 2] = RADIUS + 0.5
+        heights = []
+        for _ in range(40):
+            still(env, 1)
+            heights.append(env.task.ball[0, 2].item() - RADIUS)
+        landed = next(step for step, height in enumerate(heights) if height < 0.02)
+        rises.append(max(heights[landed:]))
+    assert rises[0] > 2.0 * rises[1] > 4.0 * max(rises[2], 0.0)
+
+
 def test_drag_leaves_of_a_speed_what_its_law_leaves() -> None:
     """dv/dt = -(c/m) v^2 from 4 m/s, c/m = 2 per metre, 0.5 s in 25 steps: 4 / (1 + 2 * 4 * 0.5) =
     0.8 m/s."""
@@ -130,6 +164,33 @@ def test_a_foot_kicks_the_ball(robot: robots.Robot) -> None:
         env.step(action)
         speed = max(speed, env.task.ball_velocity[0, 0].item())
     assert speed > 0.2
+
+
+def seen_at(env: DribbleEnv) -> Tensor:
+    """Where the policy sees balls, in the world."""
+    seen, state = env.task.observe()[:, :2], env.state
+    turn = geometry.yaw_matrix(geometry.yaw_of(state.root_rot))[:, :2, :2]
+    return state.root_pos[:, :2] + geometry.to_world(turn, seen)
+
+
+def test_a_ball_is_seen_late_and_noisily(robot: robots.Robot) -> None:
+    """0.1 s are 5 control steps: what is seen is where the ball was then, the target as it is."""
+    late, exact = (dribble_env(robot, 2, seen=(s, 0.0), **PLAIN) for s in (0.1, 0.0))
+    places = []
+    for env in (late, exact):
+        put(env, (1.0, 0.5), 1.0)
+        env.task.begin(torch.arange(2), env.generator)
+    for _ in range(8):
+        places.append(exact.task.ball[:, :2])
+        torch.testing.assert_close(seen_at(exact), places[-1])
+        torch.testing.assert_close(seen_at(late), places[max(0, len(places) - 6)])
+        still(late, 1)
+        still(exact, 1)
+
+    noisy = dribble_env(robot, 512, seen=(0.0, 0.03), **PLAIN)
+    still(noisy, 1)
+    off = seen_at(noisy) - noisy.task.ball[:, :2]
+    assert off.std().item() == pytest.approx(0.03, rel=0.1)
 
 
 # --- what is seen ---
