@@ -10,3 +10,4 @@ REGISTRY = Registry(
     Path(__file__).resolve().parent, "skill module", "module.json", "CARD.md", "npmp skill add"
 )
 names, find, card = REGISTRY.names, REGISTRY.find, REGISTRY.card
+of_robot = REGISTRY.of_robot

@@ -38,18 +38,19 @@ def actors_of(
         actors[task] = first
     sha256 = None if named is None else module_sha256(named)
     for task in (Walk.name, Dribble.name):
-        name = f"{robot.name}_{task}"
-        if task in actors or name not in policies.names():
-            continue
-        theirs = read_json(policies.find(name) / "policy.json")["module_sha256"]
-        if sha256 in (None, theirs):
-            actors[task] = _actor(name, named, robot)
-    if named is not None:
-        skill = SkillModule.load(named)
+        for name in policies.of_robot(robot.name, f"_{task}"):
+            if task in actors:
+                break
+            theirs = read_json(policies.find(name) / "policy.json")["module_sha256"]
+            if sha256 in (None, theirs):
+                actors[task] = _actor(name, named, robot)
+    shipped = modules.of_robot(robot.name)
+    if named is not None or (shipped and not actors):
+        skill = SkillModule.load(named or modules.find(shipped[0]))
     elif actors:
         skill = next(iter(actors.values())).skill
     else:
-        raise InputError(f"no policy is shipped for '{robot.name}': give policy= or module=")
+        raise InputError(f"nothing is shipped for '{robot.name}': give policy= or module=")
     skill.check_robot(robot)
     return actors, skill
 

@@ -8,3 +8,4 @@ from npmp.registry import Registry
 
 REGISTRY = Registry(Path(__file__).resolve().parent, "policy", "policy.json", "README.md")
 names, find, card = REGISTRY.names, REGISTRY.find, REGISTRY.card
+of_robot = REGISTRY.of_robot

@@ -40,10 +40,18 @@ def test_a_task_is_a_mode() -> None:
     assert session.snapshot().mode == "path"
 
 
+def test_a_robot_plays_what_is_shipped_for_it() -> None:
+    cast, mode = cast_of("robot=unitree_go2")
+    assert cast.robot.name == cast.skill.robot == "unitree_go2" and "wander" in cast.modes
+    session = play.Session(cast, mode)
+    session.step()
+    assert not session.snapshot().down
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["robot=unitree_go2"], "no policy is shipped for 'unitree_go2': give policy= or module="),
+        (["robot=unitree_h1"], "nothing is shipped for 'unitree_h1': give policy= or module="),
         (["mode=fly"], "no mode 'fly' with these; there are: steer, dribble"),
         (["port=70000"], "from 0 (any that is free) to 65535"),
         (["policy=anymal_b_walk", "task=dribble"], "was trained for task 'walk'"),
