@@ -1,10 +1,11 @@
-"""`npmp demo`: the whole pipeline on generated dog gaits, from recordings to an ANYmal that walks
-on command."""
+"""`npmp demo`: the whole pipeline, from recordings or generated dog gaits to a robot that walks on
+command."""
 
 from __future__ import annotations
 
 import shutil
 import time
+import timeit
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,11 +15,11 @@ from typing import Any
 
 import torch
 
-from mocap_data import MotionSet, write_motions
+from mocap_data import MotionSet
 from mocap_data.files import write_json
-from mocap_data.synthetic import demo_clips
 from npmp import ranges, report, robots
 from npmp.devices import seed_everything
+from npmp.envs import load_motions
 from npmp.evaluation.module import evaluate_module
 from npmp.evaluation.policy import (
     PolicyEvaluation,
@@ -26,17 +27,41 @@ from npmp.evaluation.policy import (
     evaluate_policy,
     task_for,
 )
-from npmp.experiments import evaluate, imitate, reuse
+from npmp.experiments import evaluate, imitate, retarget, reuse
 from npmp.experiments.command import Computing, Run, Verb, made_by, run_of, write_config
-from npmp.experiments.compose import Given, Job, compose, split, stored_config
+from npmp.experiments.compose import Job, compose, split, stored_config
+from npmp.experiments.recordings import SYNTHETIC
 from npmp.experiments.terminal import console, say
 from npmp.policy import HighLevelPolicy, PolicyActor
+from npmp.robots import Robot
 from npmp.settings import as_plain
 from npmp.skill import SkillModule
+from npmp.tasks.commands import command_range_from_motions
 from npmp.training.imitation import train_module
 from npmp.training.reuse import train_policy
-from retarget import retarget_many
 from retarget.quality import overall_rms
+
+# Settings of the stages, below what the command line says: on generated gaits for minutes, on
+# recordings for hours [D]
+SHORT = {
+    "retarget": ["clean=false"],
+    "imitate": ["steps=250000", "algo.overlap=true"],
+    # 82 k steps to be cloned from the module, then 69 iterations
+    "reuse": ["steps=152000"],
+}
+RECIPE = {
+    "retarget": ["mirrors=left_right", "validation=0.1"],
+    "imitate": ["steps=6000000", "split=train"],
+    "reuse": ["steps=600000", "algo.beta=[0.02,0.02]", "algo.clone_steps=256"],
+    "harden": [
+        *("steps=1200000", "algo.beta=[0.02,0.02]", "algo.policy_lr=[3e-4,1e-5]"),
+        *("randomization=paper", "randomization.pushes.least=0.5", "task.drag_weight=0.4"),
+    ],
+}
+COMMANDED = 0.9  # share of the recorded velocities that commands cover [D]
+PUSH_N_PER_KG = 5.0  # of the robot, while it learns to be pushed: 150 N of ANYmal's 30 kg [D]
+# a step of training as a share of `yardstick` [D]
+COST = {"imitate": 0.015, "reuse": 0.06, "harden": 0.06}
 
 
 @contextmanager
@@ -50,20 +75,27 @@ def timed(seconds: dict[str, float], name: str, what: str) -> Iterator[None]:
 
 @dataclass(frozen=True, kw_only=True)
 class Demo(Computing):
-    """The whole pipeline on generated dog gaits: retarget, imitate, reuse, evaluate; leaves
-    report.html and summary.json.
+    """The whole pipeline: retarget, imitate, reuse, evaluate; leaves report.html and summary.json.
+
+    On generated dog gaits it takes minutes; on recordings hours, and a second run of reuse makes
+    the policy robust. The same command goes on where it was stopped.
 
     npmp demo
+    npmp demo robot=unitree_go2 source=recordings/dog out=runs/go2
+    npmp demo robot=robots/mine source=gaits 'imitate=["steps=4000000"]' out=runs/mine
     npmp demo debug=tiny out=runs/tiny
-    npmp demo 'imitate=["steps=100000"]' out=runs/shorter
     """
 
     # a robot: its name, or the folder of its robot.yaml (npmp robots list)
     robot: str = "anymal_b"
-    # settings of the imitation stage, as on its command line
-    imitate: list[str] = field(default_factory=lambda: ["steps=250000", "algo.overlap=true"])
-    # of the reuse stage: 82 k steps to be cloned from the module, then 69 iterations [D]
-    reuse: list[str] = field(default_factory=lambda: ["steps=152000"])
+    # recordings, as of npmp retarget; gaits: generated ones, to learn a module from
+    source: str | list[str] = SYNTHETIC
+    # more settings of the stage, as on its command line
+    retarget: list[str] = field(default_factory=list)
+    # likewise
+    imitate: list[str] = field(default_factory=list)
+    # likewise, of its first run
+    reuse: list[str] = field(default_factory=list)
     # random start frames of the evaluation
     starts: int = 64
     # the demo's folder
@@ -74,24 +106,51 @@ class Demo(Computing):
         ranges.at_least_one(self, "starts")
 
 
-def settings_of(command: Verb, run: Run, given: Given, more: Sequence[str]) -> Job:
-    """The settings of another command, for one stage of the demo in its own folder. Raises
-    InputError as that command would."""
-    place = ("out", str(run.folder / command.name))
-    threads = [("threads", str(run.threads)), ("torch_threads", str(torch.get_num_threads()))]
-    seed = ("seed", str(run.seed))
-    job = compose(command.name, command.keys, [*given, *split(more), seed, *threads, place])
-    _ = job.config  # of the right types
-    return job
+def jobs_of(
+    config: Demo, run: Run, commands: list[list[float]] | None = None, force: float = 0.0
+) -> dict[str, Job]:
+    """The settings of each stage. Raises InputError as the stage's own command would.
+
+    Args:
+      commands: the range of commands, where recordings say one. force: the largest push [N].
+    """
+    out, is_long = run.folder, config.source != SYNTHETIC
+    shared = [("debug", config.debug), ("robot", config.robot), ("seed", str(run.seed))]
+    learning = [*shared, ("torch_threads", str(torch.get_num_threads()))]
+    learning += [("data", str(out / "motions.h5"))]
+    learning += [("threads", str(config.threads))] if config.threads else []
+    walk = [*learning, ("task", "walk"), ("module", str(out / "imitate" / "module"))]
+    known = {
+        "retarget": (retarget.main, [*shared, ("out", str(out / "motions.h5"))]),
+        "imitate": (imitate.main, learning + [("experiment", "module")] * is_long),
+        "reuse": (reuse.main, walk),
+        "harden": (reuse.main, [*walk, ("policy", str(out / "reuse" / "policy"))]),
+    }
+    own = {"retarget": config.retarget, "imitate": config.imitate, "reuse": config.reuse}
+    recipe = {name: split(below) for name, below in (RECIPE if is_long else SHORT).items()}
+    if commands is not None:
+        for name in ("reuse", "harden"):
+            recipe[name].append(("task.command_range", str(commands)))
+        recipe["harden"].append(("randomization.pushes.force", f"{force:.0f}"))
+    made = {}
+    for name, below in recipe.items():
+        verb, given = known[name]
+        place = [] if verb is retarget.main else [("out", str(out / name))]
+        chosen = [*given, *split(own.get(name, ())), *place]
+        made[name] = compose(verb.name, verb.keys, chosen, variant=below)
+    made["retarget"].values["source"] = config.source
+    for job in made.values():
+        _ = job.config  # of the right types
+    return made
 
 
-def stage(run: Run, job: Job) -> tuple[Any, Run]:
+def stage(run: Run, name: str, job: Job) -> tuple[Any, Run]:
     """Settings and run of one stage.
 
     A stage that an earlier demo began with the same settings goes on; any other leftover is cleared
     away.
     """
-    out = run.folder / job.verb
+    out = run.folder / name
     begun = (out / "config.yaml").is_file() and any((out / "checkpoints").glob("checkpoint_*.json"))
     if not begun or stored_config(out) != (job.verb, as_plain(job.values)):
         begun = False
@@ -101,53 +160,55 @@ def stage(run: Run, job: Job) -> tuple[Any, Run]:
     seed_everything(run.seed, threads=torch.get_num_threads())
     begin = partial(write_config, out, job.verb, job.values)
     resume = out if begun else None
-    return job.config, run_of(job, out, run.threads, job.values, resume=resume, begin=begin)
+    threads = job.config.threads or run.threads
+    return job.config, run_of(job, out, threads, job.values, resume=resume, begin=begin)
+
+
+def yardstick() -> float:
+    """Seconds that this machine takes for a fixed piece of learning."""
+    lstm, inputs = torch.nn.LSTM(64, 128), torch.ones(16, 256, 64)
+    return min(timeit.repeat(lambda: lstm(inputs)[0].mean().backward(), number=1, repeat=9))
 
 
 def run(config: Demo, run: Run) -> None:
     """All stages; a demo that was interrupted goes on where it stopped when it is started again."""
     out, robot = run.folder, robots.load(config.robot)
     # All settings first, so that a mistake in them shows before any work.
-    shared = [("debug", config.debug), ("robot", config.robot), ("data", str(out / "motions.h5"))]
-    module = out / "imitate" / "module"
-    imitation = settings_of(imitate.main, run, shared, config.imitate)
-    walk = [*shared, ("task", "walk"), ("module", str(module))]
-    walking = settings_of(reuse.main, run, walk, config.reuse)
+    jobs = jobs_of(config, run)
     run.begin()
     if (out / "summary.json").exists():  # a finished demo is done anew, not continued
-        for name in ("imitate", "reuse"):
+        for name in COST:
             shutil.rmtree(out / name, ignore_errors=True)
         (out / "summary.json").unlink()
+    learning = sum(COST[name] * jobs[name].config.steps for name in COST if name in jobs)
+    say(f"about {yardstick() * learning / 60:.0f} minutes of learning on a machine left alone")
     seconds: dict[str, float] = {}
     began = time.perf_counter()
-    with timed(seconds, "retarget", "retarget: generated dog gaits onto the robot"):
-        motions = retarget_many(demo_clips(), robot)
-        write_motions(out / "motions.h5", motions)
+    with timed(seconds, "retarget", "retarget: recordings onto the robot"):
+        job = jobs["retarget"]
+        retarget.run(job.config, run_of(job, out / "motions.h5", run.threads, job.values))
+        motions = load_motions(out / "motions.h5", robot)
+    if "harden" in jobs:
+        recorded = command_range_from_motions(motions, coverage=COMMANDED)
+        commands = [[min(low, 0.0), max(high, 0.0)] for low, high in recorded]
+        force = PUSH_N_PER_KG * robot.model(visuals=False).body_mass.sum()
+        jobs = jobs_of(config, run, commands, force)
     with timed(seconds, "imitate", "imitate: a skill module, through a learned world model"):
-        learned = train_module(**imitate.inputs(*stage(run, imitation)))
+        learned = train_module(**imitate.inputs(*stage(run, "imitate", jobs["imitate"])))
     with timed(seconds, "reuse", "reuse: walking on command through the frozen decoder"):
-        walked = train_policy(**reuse.inputs(*stage(run, walking)))
+        walks = [train_policy(**reuse.inputs(*stage(run, "reuse", jobs["reuse"])))]
+    if "harden" in jobs:
+        with timed(seconds, "harden", "reuse: the same under randomization and pushes"):
+            walks += [train_policy(**reuse.inputs(*stage(run, "harden", jobs["harden"])))]
     with timed(seconds, "evaluate", "evaluate and report"):
-        skill = SkillModule.load(module)
-        evaluation = {"module": "module", "data": "motions.h5"} | evaluate_module(
-            skill, robot, motions, out, starts=config.starts, seed=run.seed, threads=run.threads
-        )
-        policy = HighLevelPolicy.load(out / "reuse" / "policy", module=module)
-        judged = evaluate_policy(
-            PolicyActor(policy, skill),
-            task_for(policy, robot, "walk", walking.config.task, motions),
-            PolicyEvaluationConfig(robots=config.starts, seconds=20.0),
-            motions=motions,
-            seed=run.seed,
-            num_threads=run.threads,
-        )
-        evaluation["walking"] = judged.figures
-        write_json(out / "evaluation.json", evaluation)
+        held_out = any(motion.split == "validation" for motion in motions.motions)
+        shown = motions.select(split="validation") if held_out else motions
+        evaluation, judged = judge(config, run, [*jobs.values()][-1], shown, motions)
     seconds["total"] = round(time.perf_counter() - began, 1)
-    summary = summarize(run, overall_rms(motions.motions), learned, walked, seconds)
+    summary = summarize(run, overall_rms(motions.motions), learned, walks, seconds)
     summary["tracked_fraction"]["from_first_frames"] = evaluation["mean"]["tracked_fraction"]
     write_json(out / "summary.json", summary)
-    write_report(run, motions, evaluation, judged, summary)
+    write_report(run, robot, shown, evaluation, judged, summary)
     evaluate.print_table(evaluation)
     tracked, error = summary["tracked_s"], summary["velocity_error"]
     say(
@@ -159,21 +220,46 @@ def run(config: Demo, run: Run) -> None:
     )
 
 
+def judge(
+    config: Demo, run: Run, walking: Job, shown: MotionSet, motions: MotionSet
+) -> tuple[dict[str, Any], PolicyEvaluation]:
+    """What the module and the last policy can do: writes evaluation.json. walking: that policy's
+    stage; shown: the motions to track."""
+    out, robot, module = run.folder, robots.load(config.robot), run.folder / "imitate" / "module"
+    skill = SkillModule.load(module)
+    evaluation = {"module": "module", "data": "motions.h5"} | evaluate_module(
+        skill, robot, shown, out, starts=config.starts, seed=run.seed, threads=run.threads
+    )
+    policy = HighLevelPolicy.load(walking.config.out / "policy", module=module)
+    judged = evaluate_policy(
+        PolicyActor(policy, skill),
+        task_for(policy, robot, "walk", walking.config.task, motions),
+        PolicyEvaluationConfig(robots=config.starts, seconds=20.0),
+        motions=motions,
+        seed=run.seed,
+        num_threads=run.threads,
+    )
+    evaluation["walking"] = judged.figures
+    write_json(out / "evaluation.json", evaluation)
+    return evaluation, judged
+
+
 def summarize(
-    run: Run, rms_m: float, learned: dict[str, Any], walked: dict[str, Any], seconds: Any
+    run: Run, rms_m: float, learned: dict[str, Any], walks: Sequence[dict[str, Any]], seconds: Any
 ) -> dict[str, Any]:
-    """The demo's figures: what summary.json holds."""
-    error = walked["velocity_error"]
+    """The demo's figures: what summary.json holds. walks: of the runs of reuse."""
+    error = walks[0]["velocity_error"]
     summary: dict[str, Any] = {"retarget_rms_marker_m": rms_m}
     for name in ("tracked_s", "tracked_fraction"):
         summary[name] = {when: learned[when][name] for when in ("before", "after")}
     summary["velocity_error"] = {
         "random_latents": error["random_latents"],
         "before": error["untrained"],
-        "after": error["after"],
+        "after": walks[-1]["velocity_error"]["after"],
     }
     for name in ("env_steps", "steps_per_s"):
-        summary[name] = {"imitate": learned[name], "reuse": walked[name]}
+        runs = zip(COST, (learned, *walks), strict=False)
+        summary[name] = {stage: figures[name] for stage, figures in runs}
     return summary | {
         "seconds": seconds,
         "seed": run.seed,
@@ -184,6 +270,7 @@ def summarize(
 
 def write_report(
     run: Run,
+    robot: Robot,
     motions: MotionSet,
     evaluation: dict[str, Any],
     walking: PolicyEvaluation,
@@ -196,9 +283,8 @@ def write_report(
     random = f"velocity error (m/s, m/s, rad/s); {error['random_latents']:.2f} with random latents"
     report.build(
         out / "report.html",
-        title="From a dog's gait to an ANYmal that walks on command",
-        subtitle="generated gaits, retargeted, imitated through a learned world model, "
-        "reused for walking",
+        title=f"From recordings to {robot.name} walking on command",
+        subtitle="retargeted, imitated through a learned world model, reused for walking",
         cards=[
             ("Retargeting", f"{rms:.1f} cm", "RMS marker error"),
             ("Imitation", f"{tracked['after']:.1f} s", before),
@@ -208,10 +294,7 @@ def write_report(
         motions=motions.motions,
         evaluation=evaluation,
         rollouts=out / "rollouts.h5",
-        learning=[
-            ("Imitation", out / "imitate" / "metrics.csv"),
-            ("Walking", out / "reuse" / "metrics.csv"),
-        ],
+        learning=[(stage, out / stage / "metrics.csv") for stage in summary["env_steps"]],
         walking=walking,
         provenance=made_by(run),
     )

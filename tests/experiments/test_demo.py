@@ -7,6 +7,7 @@ import csv
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -17,13 +18,15 @@ from npmp.experiments import cli, demo, imitate
 from npmp.experiments.command import Run
 from npmp.experiments.compose import Job, stored_config
 from npmp.training.live import SHOWN
+from retarget.sources import GENERATED
 
 
 @pytest.fixture(scope="module", autouse=True)
 def short_gait() -> None:
     """Two seconds of trot instead of all gaits, four of walking on command instead of twenty."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(demo, "demo_clips", lambda: [dog_gait("trot", speed_mps=0.8, duration_s=2.0)])
+        gait = dog_gait("trot", speed_mps=0.8, duration_s=2.0)
+        patch.setitem(GENERATED, "synthetic", lambda: [gait])
         patch.setattr(
             demo,
             "PolicyEvaluationConfig",
@@ -85,9 +88,9 @@ def test_a_demo_goes_on_with_its_own_stages_only(
     starts: list[tuple[str, bool]] = []
     real = demo.stage
 
-    def noted(run: Run, job: Job) -> object:
-        config, run = real(run, job)
-        starts.append((job.verb, run.resume is not None))
+    def noted(run: Run, name: str, job: Job) -> object:
+        config, run = real(run, name, job)
+        starts.append((name, run.resume is not None))
         return config, run
 
     def enough(*given: object, **named: object) -> None:
@@ -98,7 +101,7 @@ def test_a_demo_goes_on_with_its_own_stages_only(
     owner, values = stored_config(done / "imitate")
     run = Run("demo", done, seed=0, device="cpu", threads=1)
     job = Job("imitate", imitate.main.keys, values)
-    assert owner == "imitate" and real(run, job)[1].resume == done / "imitate"
+    assert owner == "imitate" and real(run, "imitate", job)[1].resume == done / "imitate"
     (done / "summary.json").unlink()  # as if it had been killed in its last stage
     assert npmp_demo(done, "seed=1") == 2 and "the stages are done" in capfd.readouterr().err
     assert starts == [("imitate", False), ("reuse", False)]
@@ -116,3 +119,29 @@ def test_a_mistake_in_a_stages_settings_shows_before_any_work(
         assert npmp_demo(tmp_path / "out", wrong) == 2
         assert words in capfd.readouterr().err
         assert not (tmp_path / "out").exists()
+
+
+def test_from_recordings_and_a_robot_to_a_policy_that_was_pushed(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    gait, out = dog_gait("walk", speed_mps=0.5, duration_s=3.0), tmp_path / "demo"
+    recording = tmp_path / "a dog.npz"
+    np.savez(recording, positions=gait.positions, names=np.array(gait.names), fps=gait.rate_hz)
+    more = ("robot=unitree_go2", f"source=[{recording}]", 'retarget=["up=z"]', "starts=2")
+    assert npmp_demo(out, *more) == 0
+    assert "minutes of learning" in capfd.readouterr().out
+    motions = read_motions(out / "motions.h5")
+    assert motions.robot == "unitree_go2" and {m.mirror for m in motions.motions} == {
+        "",
+        "left_right",
+    }
+    _, hardened = stored_config(out / "harden")
+    assert hardened["policy"] == str(out / "reuse" / "policy")
+    assert hardened["randomization"]["name"] == "paper"
+    assert hardened["randomization"]["pushes"]["force"] == pytest.approx(76, abs=2)  # 5 N/kg
+    (low, high), *_ = hardened["task"]["command_range"]
+    assert low == 0.0 and 0.2 < high < 0.3  # standing to the gait's speed at the robot's size
+    summary = json.loads((out / "summary.json").read_text())
+    assert list(summary["env_steps"]) == ["imitate", "reuse", "harden"]
+    judged = json.loads((out / "evaluation.json").read_text())
+    assert "velocity_error" in judged["walking"]
