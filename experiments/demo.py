@@ -59,7 +59,7 @@ RECIPE = {
     ],
 }
 COMMANDED = 0.9  # share of the recorded velocities that commands cover [D]
-PUSH_N_PER_KG = 5.0  # of the robot, while it learns to be pushed: 150 N of ANYmal's 30 kg [D]
+PUSH_N_PER_KG = 5.0  # at most, of the robot: 150 N of ANYmal's 30 kg [D]
 # a step of training as a share of `yardstick` [D]
 COST = {"imitate": 0.015, "reuse": 0.06, "harden": 0.06}
 
@@ -94,7 +94,7 @@ class Demo(Computing):
     retarget: list[str] = field(default_factory=list)
     # likewise
     imitate: list[str] = field(default_factory=list)
-    # likewise, of its first run
+    # likewise; what is not steps= is also of the second run, under randomization
     reuse: list[str] = field(default_factory=list)
     # random start frames of the evaluation
     starts: int = 64
@@ -127,6 +127,7 @@ def jobs_of(
         "harden": (reuse.main, [*walk, ("policy", str(out / "reuse" / "policy"))]),
     }
     own = {"retarget": config.retarget, "imitate": config.imitate, "reuse": config.reuse}
+    own["harden"] = [setting for setting in config.reuse if not setting.startswith("steps=")]
     recipe = {name: split(below) for name, below in (RECIPE if is_long else SHORT).items()}
     if commands is not None:
         for name in ("reuse", "harden"):
@@ -135,8 +136,11 @@ def jobs_of(
     made = {}
     for name, below in recipe.items():
         verb, given = known[name]
+        if any(setting.startswith("algo=") for setting in own[name]):  # with values of its own
+            given = [pair for pair in given if pair != ("experiment", "module")]
+            below = [(key, value) for key, value in below if not key.startswith("algo.")]
         place = [] if verb is retarget.main else [("out", str(out / name))]
-        chosen = [*given, *split(own.get(name, ())), *place]
+        chosen = [*given, *split(own[name]), *place]
         made[name] = compose(verb.name, verb.keys, chosen, variant=below)
     made["retarget"].values["source"] = config.source
     for job in made.values():
@@ -181,17 +185,18 @@ def run(config: Demo, run: Run) -> None:
             shutil.rmtree(out / name, ignore_errors=True)
         (out / "summary.json").unlink()
     learning = sum(COST[name] * jobs[name].config.steps for name in COST if name in jobs)
-    say(f"about {yardstick() * learning / 60:.0f} minutes of learning on a machine left alone")
+    say(f"about {yardstick() * learning / 60:.0f} minutes of learning from the beginning")
     seconds: dict[str, float] = {}
     began = time.perf_counter()
-    with timed(seconds, "retarget", "retarget: recordings onto the robot"):
+    with timed(seconds, "retarget", "retarget: the movement of animals onto the robot"):
         job = jobs["retarget"]
         retarget.run(job.config, run_of(job, out / "motions.h5", run.threads, job.values))
         motions = load_motions(out / "motions.h5", robot)
     if "harden" in jobs:
         recorded = command_range_from_motions(motions, coverage=COMMANDED)
         commands = [[min(low, 0.0), max(high, 0.0)] for low, high in recorded]
-        force = PUSH_N_PER_KG * robot.model(visuals=False).body_mass.sum()
+        force = PUSH_N_PER_KG * float(robot.model(visuals=False).body_mass.sum())
+        force = min(force, jobs["harden"].config.randomization.pushes.force)
         jobs = jobs_of(config, run, commands, force)
     with timed(seconds, "imitate", "imitate: a skill module, through a learned world model"):
         learned = train_module(**imitate.inputs(*stage(run, "imitate", jobs["imitate"])))
@@ -211,11 +216,12 @@ def run(config: Demo, run: Run) -> None:
     write_report(run, robot, shown, evaluation, judged, summary)
     evaluate.print_table(evaluation)
     tracked, error = summary["tracked_s"], summary["velocity_error"]
+    pushed = f", {error['hardened']:.2f} under pushes" if "hardened" in error else ""
     say(
         f"retargeting {100 * summary['retarget_rms_marker_m']:.1f} cm RMS; "
         f"tracked {tracked['before']:.2f} s before, {tracked['after']:.2f} s after training; "
         f"velocity error {error['random_latents']:.2f} with random latents and "
-        f"{error['after']:.2f} after; {seconds['total'] / 60:.1f} minutes: "
+        f"{error['after']:.2f} after{pushed}; {seconds['total'] / 60:.1f} minutes: "
         f"{out / 'report.html'}"
     )
 
@@ -255,8 +261,10 @@ def summarize(
     summary["velocity_error"] = {
         "random_latents": error["random_latents"],
         "before": error["untrained"],
-        "after": walks[-1]["velocity_error"]["after"],
+        "after": error["after"],
     }
+    if len(walks) > 1:  # of the last policy, under randomization and pushes
+        summary["velocity_error"]["hardened"] = walks[-1]["velocity_error"]["after"]
     for name in ("env_steps", "steps_per_s"):
         runs = zip(COST, (learned, *walks), strict=False)
         summary[name] = {stage: figures[name] for stage, figures in runs}
@@ -283,7 +291,7 @@ def write_report(
     random = f"velocity error (m/s, m/s, rad/s); {error['random_latents']:.2f} with random latents"
     report.build(
         out / "report.html",
-        title=f"From recordings to {robot.name} walking on command",
+        title=f"From an animal's movement to {robot.name} walking on command",
         subtitle="retargeted, imitated through a learned world model, reused for walking",
         cards=[
             ("Retargeting", f"{rms:.1f} cm", "RMS marker error"),

@@ -28,6 +28,8 @@ from npmp.tasks.teachers.dribbling import CommanderConfig
 from npmp.tasks.velocity import SETTLING_S
 from npmp.tree import Tree
 
+# a script commands at least so much either way [m/s, rad/s]
+LEAST = 0.01
 # how long a push lasts, as in the randomization of reuse
 PUSH_S = 0.2
 # under a random command first, so that trials at one speed differ on nominal robots, too
@@ -79,12 +81,19 @@ def teacher_of(contract: PolicyContract) -> str:
 
 def as_asked(policy: HighLevelPolicy, robot: Robot, name: str, asked: Any) -> HighLevelPolicy:
     """The policy; of a walking policy, at a task with a script that commands one, both together:
-    what the script does alone. asked: the task's settings."""
+    what the script does alone, within the policy's commands. asked: the task's settings."""
     kind: Any = tasks.find(name)
     has_script = isinstance(getattr(asked, "teacher", None), CommanderConfig)
     if policy.contract.task == name or not has_script:
         return policy
-    return policy.for_other_task(kind(robot, asked))
+    # the script asks for what the policy was trained for
+    low, high = zip(*policy.contract.command_range, strict=True)
+    script = replace(
+        asked.teacher,
+        lowest=tuple(min(max(pair), -LEAST) for pair in zip(asked.teacher.lowest, low)),
+        highest=tuple(max(min(pair), LEAST) for pair in zip(asked.teacher.highest, high)),
+    )
+    return policy.for_other_task(kind(robot, replace(asked, teacher=script)))
 
 
 def task_for(

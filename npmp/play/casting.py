@@ -50,7 +50,8 @@ def actors_of(
     elif actors:
         skill = next(iter(actors.values())).skill
     else:
-        raise InputError(f"nothing is shipped for '{robot.name}': give policy= or module=")
+        how = f"give policy= or module=, or make both: npmp demo robot={robot.name} source=..."
+        raise InputError(f"nothing is shipped for '{robot.name}': {how}")
     skill.check_robot(robot)
     return actors, skill
 

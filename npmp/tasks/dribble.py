@@ -70,7 +70,7 @@ class DribbleConfig(SteppingConfig):
     damping: float = 0.4
     # the ball is pulled along x as on ground that falls so steeply; robots walk on level ground
     slope_deg: float = 0.0
-    # how late the ball is seen [s], and with what standard deviation [m]
+    # how late the ball is seen [s], in whole control steps, and with what standard deviation [m]
     seen: tuple[float, float] = (0.0, 0.0)
     # an episode fails beyond
     tilt_limit_deg: float = 45.0
@@ -98,6 +98,8 @@ class DribbleConfig(SteppingConfig):
                 raise ValueError(
                     f"{name} must be two numbers, 0 < low <= high (drag may be 0), got {list(pair)}"
                 )
+        if self.slope_deg >= 90.0:
+            raise ValueError(f"slope_deg must be below 90, got {self.slope_deg}")
         if not 0.0 < self.tilt_limit_deg < 180.0:
             raise ValueError(
                 f"tilt_limit_deg must lie between 0 and 180, got {self.tilt_limit_deg}"

@@ -29,7 +29,7 @@ from npmp.skill import SkillModule
 from npmp.tasks import Dribble, DribbleConfig, Imitation
 from npmp.tasks.path import Path as PathTask
 from npmp.tasks.path import PathConfig
-from npmp.tasks.teachers.dribbling import dribble_command
+from npmp.tasks.teachers.dribbling import CommanderConfig, dribble_command
 from npmp.tasks.velocity import settled
 from npmp.tasks.walk import Walk, WalkConfig
 from tests.environments import walk_env
@@ -194,7 +194,8 @@ def test_a_walking_policy_dribbles_by_the_script_alone(
     senses = torch.randn(5, sum(width for _, width in policy.contract.observation))
     z = torch.randn(5, policy.contract.latent_dim)
     ball, target = torch.randn(2, 5, 2)
-    command = dribble_command(ball, target, DribbleConfig().teacher)
+    within = CommanderConfig(lowest=(-0.01, -0.2, -0.5), highest=(0.8, 0.2, 0.5))
+    command = dribble_command(ball, target, within)
     asked = PolicyInput(senses, command, z)
     seen = asked._replace(task=torch.cat((ball, target), -1))
     (walks, _), (dribbles, _) = (

@@ -138,7 +138,7 @@ def test_from_recordings_and_a_robot_to_a_policy_that_was_pushed(
     _, hardened = stored_config(out / "harden")
     assert hardened["policy"] == str(out / "reuse" / "policy")
     assert hardened["randomization"]["name"] == "paper"
-    assert hardened["randomization"]["pushes"]["force"] == pytest.approx(76, abs=2)  # 5 N/kg
+    assert hardened["randomization"]["pushes"]["force"] == 75  # less than 5 N/kg
     (low, high), *_ = hardened["task"]["command_range"]
     assert low == 0.0 and 0.2 < high < 0.3  # standing to the gait's speed at the robot's size
     summary = json.loads((out / "summary.json").read_text())

@@ -49,6 +49,8 @@ _RESERVE = 3.0
 _STROKE_RAD = 0.5
 # likewise of drives whose torque the model says: the usual, and the least
 _SOFT_RAD, _STIFF_RAD = 2.0, 0.3
+# a leg's share of the weight at its length, so many times: more is no drive's torque
+_MOST_TORQUE = 15.0
 # that their load may make joints off the legs give [rad]; their kd over kp [s]
 _LOADED_RAD, _SOFT_DAMPING_S = 0.2, 0.05
 # [1/s2] torque limit over rotor inertia
@@ -68,7 +70,7 @@ class Gains:
 
     # what the model says
     own: tuple[Drive, ...]
-    # whose torque the model says
+    # whose torque the model says, and no kp
     rated: NDArray[np.bool_]
     # of a leg
     legs: NDArray[np.bool_]
@@ -91,7 +93,8 @@ def choose_gains(draft: Draft, drives: Mapping[str, Drive], home: Array) -> Gain
     legs = np.isin(np.arange(len(own)), [joint for limb in draft.legs for joint in limb.joints])
     inertia, hold = (_evened(draft, load) for load in _loads(draft.model, home))
     kp = np.where(legs, 0.35 * knee / _SAG_RAD, np.maximum(hold / _SAG_RAD, inertia * _OMEGA**2))
-    rated = np.array([drive.torque_limit or 0.0 for drive in own])
+    rated = np.array([0.0 if drive.kp else drive.torque_limit or 0.0 for drive in own])
+    rated[rated > _MOST_TORQUE * knee] = 0.0  # a placeholder
     loaded = np.where(legs, 0.0, np.minimum(hold / _LOADED_RAD, rated / _STIFF_RAD))
     kp = np.where(rated > 0.0, np.maximum(rated / _SOFT_RAD, loaded), kp)
     guesses = np.where(legs, 1.5 * knee, np.maximum(_RESERVE * hold, _STROKE_RAD * kp))
@@ -201,7 +204,7 @@ def strong_enough(draft: Draft, gains: Gains, where: Path) -> Robot:
         standing = contract.stand(robot)
         if standing.problem == "" and standing.sink < _SINK and contract.gains(robot).passed:
             return robot
-    if gains.rated.all():
+    if gains.rated[gains.legs].all():
         _write_gains(draft, gains, 1.0)
         robot = build(draft.robot_yaml(), where)
     return robot
