@@ -61,14 +61,14 @@ def stance(feet: Array, rate_hz: float, *, height: float = STANCE_HEIGHT) -> Boo
     return out
 
 
-def level_with(feet: Array, standing: Bools, twin: Array, most: float = HELD_UP) -> Bools:
-    """Stances (T, F) without those in the air: a foot whose standing height is more than `most` [m]
+def level_with(feet: Array, standing: Bools, twin: Array) -> Bools:
+    """Stances (T, F) without those in the air: a foot whose standing height is more than HELD_UP
     above that of its mirror image, `twin` (F,), stands only where it is as low as that."""
     heights = [
         np.median(feet[stands, foot, 2]) if stands.any() else np.inf
         for foot, stands in enumerate(standing.T)
     ]
-    lowest = np.array(heights)[twin] + most
+    lowest = np.array(heights)[twin] + HELD_UP
     return standing & ((heights <= lowest) | (feet[..., 2] <= lowest))
 
 
