@@ -20,9 +20,9 @@ from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
-from retarget import kinematics, legs, pose_sequence
+from retarget import kinematics, legs, pose_sequence, proportions
 from retarget.offsets import estimate
-from retarget.options import Options, by_name
+from retarget.options import AUTO, Options, by_name
 from retarget.prepared_robot import PreparedRobot
 from retarget.quality import QualityMeter
 from retarget.self_collision import SelfCollision
@@ -132,11 +132,19 @@ def bodies_of(clips: Sequence[Clip], robot: Robot, options: Options) -> list[Bod
         prepared = prepared_for(whole, skeleton)
         with _solvable(same):
             ready = tuple(markers_of(clip, skeleton, prepared, options) for clip in same)
-            scale, heights = body_scale(ready, prepared, options), standing_heights(ready, prepared)
+            person = proportions.fits(prepared)
+            scale = body_scale(ready, prepared, options)
+            if person:
+                if options.scale_body == AUTO:
+                    scale = proportions.scale_of(ready, prepared)
+                ready = tuple(proportions.fitted(clip, prepared, scale) for clip in ready)
+            heights = standing_heights(ready, prepared)
             if prepared.flat_feet:
                 prepared = prepared.with_heights(scale * heights + prepared.sole_height)
-            tracks = [targets(clip, prepared, options, scale, heights) for clip in ready]
-            theta = estimate(tracks, prepared)
+            theta = prepared.layout.initial()
+            if not person:
+                tracks = [targets(clip, prepared, options, scale, heights) for clip in ready]
+                theta = estimate(tracks, prepared)
         found.append(Body(ready, prepared, scale, heights, theta))
     return found
 
