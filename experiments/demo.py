@@ -83,7 +83,6 @@ class Demo(Computing):
     npmp demo
     npmp demo robot=unitree_go2 source=recordings/dog out=runs/go2
     npmp demo robot=robots/mine source=gaits 'imitate=["steps=4000000"]' out=runs/mine
-    npmp demo debug=tiny out=runs/tiny
     """
 
     # a robot: its name, or the folder of its robot.yaml (npmp robots list)
@@ -129,6 +128,8 @@ def jobs_of(
     own = {"retarget": config.retarget, "imitate": config.imitate, "reuse": config.reuse}
     own["harden"] = [setting for setting in config.reuse if not setting.startswith("steps=")]
     recipe = {name: split(below) for name, below in (RECIPE if is_long else SHORT).items()}
+    if config.source == "gaits":  # their mirror images are gaits, too, of those held out as well
+        recipe["retarget"] = [pair for pair in recipe["retarget"] if pair[0] != "mirrors"]
     if commands is not None:
         for name in ("reuse", "harden"):
             recipe[name].append(("task.command_range", str(commands)))

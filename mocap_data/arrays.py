@@ -49,6 +49,12 @@ def read_only(values: Any, *, shape: str, what: str) -> Array:
     return array
 
 
+def unit(vectors: Array) -> Array:
+    """Vectors (..., C) of length 1; zero stays zero."""
+    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    return np.asarray(vectors / np.maximum(length, 1e-9))
+
+
 def set_fields(instance: object, **values: Any) -> None:
     """Set fields of a frozen dataclass in its `__post_init__`."""
     for name, value in values.items():

@@ -12,7 +12,7 @@ The modules, in the order in which a recording passes through:
     skeletons, markers               keypoints -> the robot's markers; their offsets and symmetry
     prepared_robot, kinematics       a robot made ready; where its bodies are at poses
     targets, ground                  markers on the floor, at the robot's size and rate; stances
-    offsets                          eq. 8's offsets, jointly over the clips of one body
+    offsets, proportions             eq. 8's offsets, jointly over a body's clips; people have none
     inverse_kinematics               eq. 8's poses, by levenberg_marquardt
     pose_sequence, foot_locking      what eq. 8 does not know: smooth roots, standing feet, speeds
     trajectory_optimization          the whole motion as one problem over time, for flat feet

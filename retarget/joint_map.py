@@ -254,9 +254,6 @@ class Mapper:
                 name = f"{side}_{joint}"
                 column = self._column[name]
                 qpos[:, column] = _nearest_turn(self._sign[name] * turn, robot, column - 7)
-        for name in ("head_pan", "head_tilt"):
-            if name in self._column:
-                qpos[:, self._column[name]] = 0.0
         return qpos
 
     def floor(self, qpos: Array, standing: Bools, rate_hz: float) -> Array:

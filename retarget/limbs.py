@@ -17,7 +17,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from mocap_data.arrays import Array
+from mocap_data.arrays import Array, unit
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 
@@ -312,7 +312,7 @@ def _travel(tree: _Tree) -> Array:
 def _ends(tree: _Tree, upper: Pair, lower: Pair) -> tuple[Pair, Pair]:
     """The pairs of an animal as (fore, hind): by names, else by travel that the head's height does
     not contradict."""
-    axis = _unit((_mean(tree, upper) - _mean(tree, lower)) * (1.0 - UP))
+    axis = unit((_mean(tree, upper) - _mean(tree, lower)) * (1.0 - UP))
     along = np.einsum("tc,tc->t", axis[:-1], _travel(tree))
     in_limbs = {n for pair in (upper, lower) for limb in pair for n in limb.members}
     free = [n for n in tree.below(tree.root) if n not in in_limbs]
@@ -348,7 +348,7 @@ def _facing(tree: _Tree, upper: Pair, lower: Pair) -> Array:
         legs.append(tree.places[:, [hip, knee, ankle, toe]])
     votes = forward_votes(across, legs)
     # 0.03 of its size where it walks ahead all the time, as knees say
-    way = _unit(np.cross(across, UP))
+    way = unit(np.cross(across, UP))
     along = np.einsum("tc,tc->t", way[:-1], _travel(tree))
     votes += 0.03 * float(np.sign(along).mean())
     if abs(votes) < 0.01:
@@ -364,11 +364,11 @@ def forward_votes(across: Array, legs: Sequence[Array]) -> float:
       across: (T, 3) from a person's right to its left. legs: hips, knees, ankles and balls of the
         feet, (T, 4, 3) each.
     """
-    way = _unit(np.cross(across, UP))
+    way = unit(np.cross(across, UP))
     votes = 0.0
     for leg in legs:
         hip, knee, ankle, toe = np.moveaxis(leg, 1, 0)
-        shin = _unit(ankle - hip)
+        shin = unit(ankle - hip)
         bend = (knee - hip) - np.einsum("tc,tc->t", knee - hip, shin)[:, None] * shin
         length = float(np.linalg.norm(knee - hip, axis=-1).mean())
         votes += float(np.einsum("tc,tc->t", bend + toe - ankle, way).mean()) / (4.0 * length)
@@ -434,16 +434,11 @@ def _bending(names: Sequence[str], places: Array, path: Sequence[int]) -> list[i
             places[:, node] - places[:, kept[-1]],
             places[:, after] - places[:, node],
         )
-        cosine = np.einsum("tc,tc->t", _unit(inwards), _unit(outwards))
+        cosine = np.einsum("tc,tc->t", unit(inwards), unit(outwards))
         low, middle, high = np.percentile(np.arccos(np.clip(cosine, -1.0, 1.0)), (5, 50, 95))
         if _ENDS & set(words_of(names[node])) or high - low > _RIGID or middle > _STRAIGHT:
             kept.append(node)
     return [*kept, path[-1]]
-
-
-def _unit(vectors: Array) -> Array:
-    length = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    return np.asarray(vectors / np.maximum(length, 1e-9))
 
 
 def _refused(clip: Clip, why: str) -> InputError:

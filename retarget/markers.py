@@ -1,8 +1,7 @@
-"""Marker offsets: where on the robot the animal's markers sit, the theta of eq. 8 (Bohez et al.
-2022).
+"""Marker offsets: where on the robot the animal's markers sit, theta of eq. 8 (Bohez et al. 2022).
 
 An animal is no scaled robot: the dog's paws step on a 10 cm track, ANYmal's feet stand on a 53 cm
-one. The offsets absorb this once for all frames, so that poses only carry the movement:
+one. The offsets absorb this once for all frames (but people have none, see `proportions`):
 
 - **trunk markers** (on the root body): a point in the root's frame, free in x, y and z.
 - **footprints** (markers on a round foot): a horizontal displacement (dx, dy) of the footprint in

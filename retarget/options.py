@@ -28,7 +28,7 @@ class Options:
 
     # frames per second of the result; None: the robot's control rate
     rate_hz: float | None = None
-    # factor on the recording's lengths; "auto" or None: its legs as long as the robot's, if longer
+    # factor on lengths; "auto" or None: legs as long as the robot's, of animals if longer
     scale_body: float | str | None = AUTO
     # of the recordings: a file (npmp inspect writes one) or a known name; None: by names and shape
     skeleton: str | None = None

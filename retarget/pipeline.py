@@ -132,13 +132,13 @@ def bodies_of(clips: Sequence[Clip], robot: Robot, options: Options) -> list[Bod
         prepared = prepared_for(whole, skeleton)
         with _solvable(same):
             ready = tuple(markers_of(clip, skeleton, prepared, options) for clip in same)
+            scale, heights = body_scale(ready, prepared, options), standing_heights(ready, prepared)
             person = proportions.fits(prepared)
-            scale = body_scale(ready, prepared, options)
             if person:
-                if options.scale_body == AUTO:
-                    scale = proportions.scale_of(ready, prepared)
-                ready = tuple(proportions.fitted(clip, prepared, scale) for clip in ready)
-            heights = standing_heights(ready, prepared)
+                own = proportions.scale_of(ready, prepared)
+                scale = own if options.scale_body == AUTO else scale
+                ready = tuple(proportions.fitted(clip, prepared, own, heights) for clip in ready)
+                heights = standing_heights(ready, prepared)
             if prepared.flat_feet:
                 prepared = prepared.with_heights(scale * heights + prepared.sole_height)
             theta = prepared.layout.initial()
@@ -205,7 +205,7 @@ def _motion(
         "marker_max_m": np.sqrt(squares.max(axis=1)),
         "stances_lost": (track.standing & ~contacts).sum(axis=1).astype(np.float64),
     }
-    wanted = legs.marker_directions(track.raw, layout.names)
+    wanted = legs.marker_directions(track.recorded, layout.names)
     if wanted is not None:
         legs_of_robot = legs.robot_directions(prepared.robot, prepared.tree, qpos)
         error = legs.orientation_error(wanted, legs_of_robot)

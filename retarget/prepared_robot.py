@@ -22,7 +22,7 @@ _LEG = 0.4968
 # c of eq. 8 for ANYmal B [m^2 / rad^2]
 _REGULARIZATION = 0.01
 # RMS marker error of five dog walks: 1.5 cm with a trunk of weight 1, 1.35 cm with 3; legs of 61
-# walks of people on OP3: 7.2 degrees off with limbs of weight 1, 4.8 with 4
+# walks of people on OP3, with offsets: 7.2 degrees off with limbs of weight 1, 4.8 with 4
 _TRUNK_WEIGHT, _LIMB_WEIGHT = 3.0, 4.0
 
 
@@ -97,6 +97,12 @@ class PreparedRobot:
             limbs.setdefault(top, []).append(int(self.tree.hinge[body]))
         without = (joints for joints in limbs.values() if not with_feet[joints].any())
         return [np.array(joints, dtype=np.intp) for joints in without]
+
+    @property
+    def home_markers(self) -> Array:
+        """(M, 3) [m] the robot's own markers in the home pose."""
+        own = Points(self.layout.body, self.layout.position)
+        return positions_of(own, *forward(self.tree, np.asarray(self.robot.home_qpos)[None]))[0]
 
     @property
     def home_soles(self) -> Array:

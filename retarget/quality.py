@@ -3,12 +3,11 @@
 Shapes: T frames, F feet, K contact points a foot, J joints, M markers. World frame, Z up, floor z =
 0, SI units.
 
-    rms_marker_m, max_marker_m  distance of the robot's markers from the recording's, at the robot's
-                                size and with the offsets: root mean square, largest [m]
+    rms_marker_m, max_marker_m  distance of the robot's markers from the recording's, at its size
+                                (people: its proportions) with offsets: RMS, largest [m]
     stance_lost_share           share of the recording's stances (feet times frames) in which the
                                 robot's foot is too high to stand; these are no contacts
-    near_floor_mps              mean horizontal speed of contact points within NEAR of the floor,
-                                whatever the contacts say [m/s]
+    near_floor_mps              mean horizontal speed of contact points within NEAR of z = 0 [m/s]
     foot_slide_mps              mean horizontal speed of the contact points of standing feet [m/s]
     foot_slide_share            share of their steps from frame to frame faster than SLIDING
     penetration_m               greatest depth of a contact point below the floor [m]
@@ -17,8 +16,7 @@ Shapes: T frames, F feet, K contact points a foot, J joints, M markers. World fr
     body_penetration_m          greatest depth below the floor of anything but the feet [m]
     limit_violations            number of (frame, joint) pairs beyond the position limits
     velocity_violations         number of (frame, joint) pairs beyond the velocity limits
-    self_collision_share        share of frames with the robot's parts deeper than TOUCHING in each
-                                other
+    self_collision_share        share of frames with parts deeper than TOUCHING in each other
     jerk_rms                    root mean square of the joints' third derivatives [rad/s^3]
     leg_orientation_deg         median angle between the robot's thighs and shanks and the person's
 """

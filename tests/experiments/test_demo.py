@@ -121,6 +121,14 @@ def test_a_mistake_in_a_stages_settings_shows_before_any_work(
         assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.parametrize(("source", "mirrors"), [("gaits", "none"), ("a_dog", "left_right")])
+def test_generated_gaits_are_not_mirrored(source: str, mirrors: str, tmp_path: Path) -> None:
+    # a turn to the left held out would be a turn to the right, mirrored, for training
+    config = demo.Demo(source=source, out=tmp_path)
+    run = Run("demo", tmp_path, seed=0, device="cpu", threads=1)
+    assert demo.jobs_of(config, run)["retarget"].config.mirrors == mirrors
+
+
 def test_from_recordings_and_a_robot_to_a_policy_that_was_pushed(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
