@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,7 @@ from retarget.skeletons import skeleton_of
 from retarget.targets import (
     RecordedMarkers,
     Targets,
+    at_rate,
     body_scale,
     by_body,
     markers_of,
@@ -205,7 +206,9 @@ def _motion(
         "marker_max_m": np.sqrt(squares.max(axis=1)),
         "stances_lost": (track.standing & ~contacts).sum(axis=1).astype(np.float64),
     }
-    wanted = legs.marker_directions(track.recorded, layout.names)
+    person = replace(clip, raw=clip.recorded)
+    recorded = at_rate(person, track.rate_hz)[0] if prepared.flat_feet else track.raw
+    wanted = legs.marker_directions(recorded, layout.names)
     if wanted is not None:
         legs_of_robot = legs.robot_directions(prepared.robot, prepared.tree, qpos)
         error = legs.orientation_error(wanted, legs_of_robot)

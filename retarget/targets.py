@@ -65,8 +65,6 @@ class RecordedMarkers:
 class Targets:
     """One clip at the output rate, standing paws as high as the robot's foot centres."""
 
-    # (S, M, 3) [m] as recorded, at the recording's size
-    recorded: Array
     # (S, M, 3) [m] the animal's markers
     raw: Array
     # (S, M, 3) [m] with standing round feet held still and level
@@ -225,7 +223,7 @@ def targets(
     if duration * rate < 3.0:
         short = f"of {duration:.2f} s is too short for a motion at {rate:g} Hz"
         raise InputError(f"clip {name!r} {short}")
-    recorded, raw, locked, standing = at_rate(markers, rate)
+    raw, locked, standing = at_rate(markers, rate)
     footprints = [] if prepared.flat_feet else [foot[0] for foot in prepared.foot_markers]
     for places in (raw, locked):
         places[:, footprints, 2] -= heights[footprints]
@@ -239,23 +237,22 @@ def targets(
         heading[:, column] = ground.hold(along[:, None], standing[:, foot])[:, 0]
     # the lowest marker of a standing foot is as high as the robot's
     rise = np.array([0.0, 0.0, prepared.sole_height])
-    return Targets(recorded, raw + rise, locked + rise, heading, standing, rate)
+    return Targets(raw + rise, locked + rise, heading, standing, rate)
 
 
-def at_rate(markers: RecordedMarkers, rate_hz: float) -> tuple[Array, Array, Array, Bools]:
-    """Recorded, raw and smooth markers (S, M, 3) by cubic splines, and stances (S, F) of both
-    neighbours."""
+def at_rate(markers: RecordedMarkers, rate_hz: float) -> tuple[Array, Array, Bools]:
+    """Raw and smooth markers (S, M, 3) by cubic splines, and stances (S, F) of both neighbours."""
     from scipy.interpolate import CubicSpline
 
-    every, old = (markers.recorded, markers.raw, markers.smooth), markers.clip.rate_hz
-    new = frame_times(len(markers.raw), old, rate_hz, width=3 * markers.raw[0].size)
+    raw, old = markers.raw, markers.clip.rate_hz
+    new = frame_times(len(raw), old, rate_hz, width=2 * raw[0].size)
     if old == rate_hz:
-        return every[0].copy(), every[1].copy(), every[2].copy(), markers.standing
-    both = np.concatenate(every, axis=1)
+        return raw.copy(), markers.smooth.copy(), markers.standing
+    both = np.concatenate((raw, markers.smooth), axis=1)
     out = np.asarray(CubicSpline(np.arange(len(both)), both, axis=0)(new))
     before, after = np.floor(new + 1e-9).astype(np.intp), np.ceil(new - 1e-9).astype(np.intp)
-    recorded, raw, smooth = (part.copy() for part in np.split(out, 3, axis=1))
-    return recorded, raw, smooth, markers.standing[before] & markers.standing[after]
+    standing, count = markers.standing[before] & markers.standing[after], raw.shape[1]
+    return out[:, :count].copy(), out[:, count:].copy(), standing
 
 
 def low_pass(values: Array, rate_hz: float, cutoff_hz: float | None) -> Array:
