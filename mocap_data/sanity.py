@@ -144,9 +144,11 @@ def _jumps(clip: Clip) -> str:
 
 
 def _floor(clip: Clip) -> str:
-    lowest = float(np.percentile(clip.positions[..., 2].min(axis=1), 5))
+    heights = clip.positions[..., 2]
+    lowest = float(np.percentile(heights.min(axis=1), 5))
     if lowest < FLOOR[0]:
-        return f"is {-lowest:.3g} m below the floor (the recording's own floor?)"
+        which = clip.names[int(np.argmin(np.percentile(heights, 5, axis=0)))]
+        return f"is {-lowest:.3g} m below the floor with {which!r} (the recording's own floor?)"
     if lowest > FLOOR[1]:
         return f"is {lowest:.3g} m above the floor (the recording's own floor? a platform?)"
     return ""

@@ -77,7 +77,7 @@ def inspect_recording(path: Path) -> Findings:
         columns = f"columns 4 to {3 + 4 * turns} are {turns} unit quaternions"
         warnings.append(f"{columns}: a root's place and rotations, no keypoints")
     if timed:
-        findings["speed_mps"] = speed_of(clip.positions[:, 0], clip.rate_hz)
+        findings["speed_mps"] = speed_of(clip.positions.mean(axis=1), clip.rate_hz)
         warnings += doubts_of(clip) if named else warnings_of(clip)
     if warnings:
         findings["warnings"] = warnings

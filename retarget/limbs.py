@@ -37,8 +37,8 @@ _RATIO, _SHARE = 1.7, 0.5
 _NEAR, _OFTEN = 0.08, 0.25
 # of the body's size: what is as low as the lowest of a foot
 _SOLE = 0.015
-# of a limb's length: the foot at its end
-_FOOT = 0.3
+# of a limb's length: the foot at its end; its parts that rest move this much more than the slowest
+_FOOT, _RESTS = 0.3, 2.0
 # cosine between the vertical and the trunk of a body that is upright
 _UPRIGHT = 0.6
 # [m/s] from here on the direction of travel counts
@@ -176,9 +176,8 @@ def _tree_of(clip: Clip) -> _Tree:
     size = float(np.median(np.linalg.norm(np.ptp(places[:, known], axis=1), axis=-1)))
     if not parents or max(parents) < 0:
         raise _refused(clip, "the file does not say which keypoints a bone joins")
-    same = list(range(len(parents)))
+    same, bodies = list(range(len(parents))), list[int]()
     below: dict[int, list[int]] = {}
-    bodies: list[int] = []
     for node in _outwards(parents):
         parent = parents[node]
         if helpers[node]:
@@ -218,10 +217,8 @@ def _two_pairs(tree: _Tree) -> tuple[Pair, Pair]:
     for node in tree.below(tree.root):
         for a, b in itertools.combinations(tree.children.get(node, []), 2):
             if (difference := _difference(tree, node, a, b)) < _ALIKE:
-                reach = tree.reach(node, tree.chain(a))
-                found.append(
-                    (-reach, difference, _twins(_limb(tree, node, a), _limb(tree, node, b)))
-                )
+                pair = _twins(_limb(tree, node, a), _limb(tree, node, b))
+                found.append((-tree.reach(node, tree.chain(a)), difference, pair))
     found.sort(key=lambda entry: entry[:2])
     chosen: list[Pair] = []
     for reach, _, pair in found:
@@ -237,15 +234,18 @@ def _two_pairs(tree: _Tree) -> tuple[Pair, Pair]:
 
 
 def _limb(tree: _Tree, node: int, first: int) -> Chain:
-    """The limb below a joint; its sole moves least of what is lowest at its end."""
+    """The limb below a joint; its sole moves least of what is lowest of what rests at its end."""
     path = [node, *tree.chain(first)]
     left = [tree.reach(at, path[i + 1 :]) for i, at in enumerate(path)]
     foot = tree.below(next(at for at, way in zip(path, left) if way <= _FOOT * left[0]))
-    heights = tree.places[:-1, foot, 2]
+    moves = np.linalg.norm(np.diff(tree.places[:, foot], axis=0), axis=-1)
+    slow = np.percentile(moves, 30.0, axis=0)
+    # not the end of a bone that swings about a paw that stands
+    rests = slow <= _RESTS * slow.min() + 1e-6
+    heights = np.where(rests, tree.places[:-1, foot, 2], np.inf)
     lowest = heights.min(axis=1)
     stands = lowest <= np.percentile(lowest, 30.0)
-    low = np.median(heights[stands], axis=0)
-    speed = np.linalg.norm(np.diff(tree.places[:, foot], axis=0), axis=-1)[stands].mean(axis=0)
+    low, speed = np.median(heights[stands], axis=0), moves[stands].mean(axis=0)
     sole = foot[int(np.argmin(np.where(low < low.min() + _SOLE * tree.size, speed, np.inf)))]
     return Chain(tuple(path), tuple(tree.below(first)), sole)
 
@@ -272,13 +272,12 @@ def _mean(tree: _Tree, pair: Pair) -> Array:
 
 def _kind(tree: _Tree, first: Pair, second: Pair) -> tuple[str, Pair, Pair]:
     """The kind of body, its upper and its lower limbs."""
-    lowest = tree.places[:, tree.below(tree.root), 2].min(axis=1)
-    floor = np.percentile(lowest, 2.0)
-    shares = []
-    for pair in (first, second):
-        members = [n for limb in pair for n in limb.members]
-        near = tree.places[:, members, 2].min(axis=1) < floor + _NEAR * tree.size
-        shares.append(float(near.mean()))
+    of = [[limb.sole for limb in pair] for pair in (first, second)]
+    soles = [tree.places[:, pair, 2].min(axis=1) for pair in of]
+    # no tail's or toe's bone that swings below them
+    middle = np.median(tree.places[:, tree.below(tree.root), 2], axis=1)
+    floor = np.percentile(np.minimum(np.minimum(*soles), middle), 2.0)
+    shares = [float((low < floor + _NEAR * tree.size).mean()) for low in soles]
     if shares[1] > shares[0]:
         first, second, shares = second, first, shares[::-1]
     if shares[0] < _OFTEN:
@@ -376,8 +375,7 @@ def forward_votes(across: Array, legs: Sequence[Array]) -> float:
 
 
 def _between(tree: _Tree, pair: Pair) -> Array:
-    first, second = (tree.places[:, limb.path[1]] for limb in pair)
-    return np.asarray(first - second)
+    return np.subtract(*(tree.places[:, limb.path[1]] for limb in pair))
 
 
 def _sides(tree: _Tree, pair: Pair, ahead: Array, guesses: list[str]) -> Pair:

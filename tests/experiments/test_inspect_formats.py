@@ -177,6 +177,12 @@ def test_keypoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     )
     found, _ = inspected(tmp_path / "k.npz", tmp_path, capsys)
     assert found["kind"] == "recording (npz)" and found["keypoints"] == list(clip.names)
+    # a root that stays at the origin, first: the other 27 of 28 go
+    still = np.concatenate([np.zeros_like(clip.positions[:, :1]), clip.positions], axis=1)
+    np.savez(tmp_path / "w.npz", positions=still, names=["world", *clip.names], fps=clip.rate_hz)
+    found, _ = inspected(tmp_path / "w.npz", tmp_path, capsys)
+    assert found["speed_mps"]["mean"] == pytest.approx(27 / 28, abs=0.05)
+    found, _ = inspected(tmp_path / "k.npz", tmp_path, capsys)
     assert found["read as"] == {"scale": 1.0, "up": "y"}
     np.savez(tmp_path / "n.npz", positions=clip.positions, fps=clip.rate_hz)
     found, _ = inspected(tmp_path / "n.npz", tmp_path, capsys)

@@ -95,6 +95,16 @@ def toed(clip: Clip) -> Clip:
     return grown(clip, {f"{end}_fur": (end, np.array([-0.05, 0.0, 0.09])) for end in ends})
 
 
+def swinging(clip: Clip) -> Clip:
+    """A bone beyond each paw that swings about it, and a tail: both below the floor at times."""
+    angle = 0.25 * np.arange(clip.num_frames)[:, None] + np.arange(4)
+    swing = np.stack([np.cos(angle), np.zeros_like(angle), np.sin(angle)], axis=-1)
+    ends = [name for name in clip.names if name.endswith(("Hand_end", "Foot_end"))]
+    tail = np.array([-0.1, 0.0, -0.4]) + 0.2 * swing[:, 0]
+    nubs = {f"{end}_nub": (end, 0.06 * swing[:, i]) for i, end in enumerate(ends)}
+    return grown(clip, {**nubs, "Tail_nub": ("Tail1", tail)})
+
+
 def still(clip: Clip) -> Clip:
     return dataclasses.replace(clip, positions=np.repeat(clip.positions[:1], 60, axis=0))
 
@@ -124,6 +134,7 @@ SAME: dict[str, Callable[[Clip], Clip]] = {
 DOGS: dict[str, Callable[[Clip], Clip]] = {
     "labrador": lambda clip: renamed(helped(clip), labrador),
     "soles": toed,
+    "swinging ends": swinging,
 }
 
 
