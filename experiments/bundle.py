@@ -16,7 +16,7 @@ from npmp.deploy import Bundle
 from npmp.deploy.comparison import QUANTILES, channels
 from npmp.deploy.drake import DrakeRobot
 from npmp.deploy.onnx_policy import TOLERANCE, check_parity
-from npmp.deploy.run_log import FILE, DeployLogger, fastest_joint, write_log
+from npmp.deploy.run_log import FILE, DeployLogger, fastest_joint
 from npmp.deploy.simulated import SimulatedRobot, refuse_other_model
 from npmp.deploy.trial import drawn, episodes, figures
 from npmp.experiments.command import Keys, Run, Verb
@@ -93,17 +93,16 @@ def run_trial(config: TryBundle, run: Run) -> None:
     drawn(contract, 1, run.seed)  # refuses other commands before any work
     count, steps = config.episodes, config.steps
     simulated = SIMULATORS[simulator](robot, accelerometer=contract.accelerometer, crouch=1.0)
-    logger, policy = DeployLogger(contract, simulator), bundle.policy()
+    about: dict[str, Any] = {"policy_sha256": contract.policy_sha256}
+    about |= {"episodes": count, "steps": steps, "seed": run.seed}
+    logger, policy = DeployLogger(contract, simulator, about), bundle.policy()
     run.begin()
     with progress_bar() as bar:
         walked = episodes(
             simulated, policy, contract, count=count, steps=steps, seed=run.seed, note=logger.note
         )
         found = list(bar.track(walked, total=count, description=simulator))
-    about: dict[str, Any] = {"policy_sha256": contract.policy_sha256}
-    about |= {"episodes": count, "steps": steps, "seed": run.seed}
-    log = logger.log(about)
-    write_log(folder / FILE, log)
+    log = logger.write(folder / FILE)
     sensed = {name: np.quantile(x, QUANTILES).tolist() for name, x in channels(log).items()}
     result = {
         "bundle": str(bundle.folder),

@@ -15,7 +15,7 @@ import numpy as np
 
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
-from npmp import ranges
+from npmp import ranges, robots
 from npmp.deploy.bundle import Bundle
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.controller import (
@@ -28,8 +28,9 @@ from npmp.deploy.controller import (
 )
 from npmp.deploy.line import SimulatedConfig, simulated_line
 from npmp.deploy.robot import FloatArray, RobotInterface, driver_class
-from npmp.deploy.run_log import FILE, DeployLogger, summary, write_log
+from npmp.deploy.run_log import FILE, JOURNAL, DeployLogger, summary
 from npmp.deploy.safety import SafetyConfig
+from npmp.deploy.simulated import refuse_wider_limits
 from npmp.experiments.bundle import show_fastest
 from npmp.experiments.command import Keys, Run, Verb, refuse_idle
 from npmp.experiments.terminal import NOT_PASSED, OK, say
@@ -83,6 +84,11 @@ def run(config: Deploy, run: Run) -> int:
             "to have it get up: safety.tilt_deg=180"
         )
     command = _command(config, contract)
+    if contract.robot in robots.names():
+        # its joints turn furthest where it gets up
+        refuse_wider_limits(contract, Recover(robots.load(contract.robot)).robot)
+    else:
+        say(f"no robot '{contract.robot}' here: the limits are what the bundle says")
     if kind == "sim":
         line = simulated_line(contract, config.sim, config.safety.state_age_s, run.seed)
         opened: AbstractContextManager[tuple[RobotInterface, LoopClock]] = nullcontext((line, line))
@@ -93,7 +99,9 @@ def run(config: Deploy, run: Run) -> int:
     run.begin()
     with opened as (robot, clock):
         controller = Controller(contract, policy, config.controller, config.safety)
-        logger, failure = DeployLogger(contract, kind), None
+        about: dict[str, Any] = {"task": contract.task, "policy_sha256": contract.policy_sha256}
+        about |= {"controller": asdict(config.controller), "safety": asdict(config.safety)}
+        logger, failure = DeployLogger(contract, kind, about, run.folder / JOURNAL), None
         try:
             with signals_noted("damping the robot") as signals:
                 failure = drive(
@@ -107,16 +115,14 @@ def run(config: Deploy, run: Run) -> int:
                 )
         # what led to a failure is what one wants to look at
         finally:
-            about: dict[str, Any] = {"task": contract.task, "policy_sha256": contract.policy_sha256}
-            about |= {"controller": asdict(config.controller), "safety": asdict(config.safety)}
-            log = logger.log(about)
-            write_log(run.folder / FILE, log)
+            log = logger.write(run.folder / FILE)
     found = summary(log, controller) | (line.summary() if kind == "sim" else {})
     found["tripped"] = controller.reason not in ENDS_WELL
     write_json(run.folder / "deploy.json", found)
     if failure is not None:
         traceback.print_exception(failure)
-        say(f"robot={kind} raised this; it is the driver's, not npmp's")
+        if "the robot's driver" in controller.reason:
+            say(f"robot={kind} raised this; it is the driver's, not npmp's")
     report(found, run.folder)
     return NOT_PASSED if found["tripped"] else OK
 

@@ -189,8 +189,9 @@ class Controller:
                 seen = Readings(state.joint_pos, state.gyro, state.accelerometer, state.up)
                 proposed = self.policy.act(seen, self.command)
             self.target = self.safe(proposed)
-        except ValueError as error:
-            self.move_on(now, f"the policy or its command: {error}")
+        except Exception as error:  # onnxruntime's are RuntimeErrors
+            why = str(error) if isinstance(error, ValueError) else repr(error)
+            self.move_on(now, f"the policy or its command: {why}")
             proposed = self.target
         return Output(self.mode, self.target, proposed, self.command)
 
@@ -245,7 +246,7 @@ def drive(
     asked: Callable[[float], FloatArray],
     note: Callable[[ControlStep], None],
     stop: Callable[[], str] = str,
-) -> Exception | None:
+) -> BaseException | None:
     """Run until the robot is damped: after `seconds` of policy, by a watchdog, or as `stop` says.
 
     Deadlines lie on a grid from the start on, so lateness does not add up. Between control steps
@@ -257,53 +258,75 @@ def drive(
       asked: the command at a time since the start [s]. note: takes every control step.
 
     Returns: the first exception of the robot's driver, which damps the robot by whatever of its
-      methods still works; None for none.
+      methods still works, or of `asked`, `note` and `stop`, which damp it, too; None for none.
     """
-    driver, config = _Driver(robot, controller), controller.config
+    loop, config = _Loop(robot, controller, seconds, clock, asked, note, stop), controller.config
     writes, dt = config.writes, controller.dt
-    start, tick, last, missed = clock.now(), 0, -1, 0
+    tick, last, missed = 0, -1, 0
     was_collecting = gc.isenabled()
     gc.disable()  # a collection may take longer than a step
     try:
         while True:
-            clock.wait_until(start + tick * dt / writes)
-            now = clock.now()
-            tick = max(tick, int((now - start) * writes / dt))  # what was slept through is left out
-            begins, late = tick // writes > last, now - (start + (last + 1) * dt)
-            if begins:
-                more = int(missed_deadlines(late, dt))
-                last, missed = tick // writes, missed + more if more else 0
-            state, stopped = driver.read()
-            acted = controller.mode is ControlMode.POLICY and now - controller.began >= seconds
-            over = TIME_IS_OVER if acted else stop()
-            # reading may have taken long
-            seen = clock.now()
-            controller.watch(seen, state, missed, stopped=stopped, over=over, begins=begins)
-            if begins:
-                output = controller.step(seen, asked(now - start))
-                # while a policy thinks, what it saw grows old
-                controller.watch(clock.now(), None, missed, begins=False)
-            driver.write(output, clock.now(), ends=start + (last + 1) * dt)
-            if begins:
-                work = clock.now() - now
-                note(ControlStep(now, late, work, controller.state, controller.asked, output))
+            try:
+                clock.wait_until(loop.start + tick * dt / writes)
+                now = clock.now()
+                # what was slept through is left out
+                tick = max(tick, int((now - loop.start) * writes / dt))
+                begins, late = tick // writes > last, now - (loop.start + (last + 1) * dt)
+                if begins:
+                    more = int(missed_deadlines(late, dt))
+                    last, missed = tick // writes, missed + more if more else 0
+                loop.turn(now, late, missed, begins=begins, ends=loop.start + (last + 1) * dt)
+            except BaseException as error:  # whatever ends the process ends in damping
+                loop.failure = loop.failure or error
+                controller.move_on(clock.now(), f"{error!r:.200}")
+                loop.damp()
             damping = controller.mode is ControlMode.DAMPING
-            if damping and now - controller.began > config.damping_s:
+            if damping and clock.now() - controller.began > config.damping_s:
                 break
             tick += 1
     finally:
-        driver.stop()
+        loop.damp()
         if was_collecting:
             gc.enable()
-    return driver.failure
+    return loop.failure
 
 
-class _Driver:
-    """A robot whose exceptions are reasons to damp it; the first is kept."""
+@dataclass
+class _Loop:
+    """What `drive` was given, turn by turn. Exceptions of the robot's driver are reasons to damp
+    it; the first is kept."""
 
-    def __init__(self, robot: RobotInterface, controller: Controller):
-        self.robot, self.controller = robot, controller
-        self.failure: Exception | None = None
+    robot: RobotInterface
+    controller: Controller
+    seconds: float
+    clock: LoopClock
+    asked: Callable[[float], FloatArray]
+    note: Callable[[ControlStep], None]
+    stop: Callable[[], str]
+    failure: BaseException | None = None
+
+    def __post_init__(self) -> None:
+        self.start = self.clock.now()
+        self.output: Output | None = None
+
+    def turn(self, now: float, late: float, missed: int, *, begins: bool, ends: float) -> None:
+        """Read, watch and write once, with a control step in between where one begins."""
+        controller, clock = self.controller, self.clock
+        state, stopped = self.read()
+        acted = controller.mode is ControlMode.POLICY and now - controller.began >= self.seconds
+        over = TIME_IS_OVER if acted else self.stop()
+        # reading may have taken long
+        seen = clock.now()
+        controller.watch(seen, state, missed, stopped=stopped, over=over, begins=begins)
+        if begins:
+            self.output = controller.step(seen, self.asked(now - self.start))
+            # while a policy thinks, what it saw grows old
+            controller.watch(clock.now(), None, missed, begins=False)
+        self.write(clock.now(), ends)
+        if begins and self.output is not None:
+            work, state = clock.now() - now, controller.state
+            self.note(ControlStep(now, late, work, state, controller.asked, self.output))
 
     def read(self) -> tuple[State | None, str]:
         """The newest state, a copy whatever the driver does with its arrays, and why the robot
@@ -317,37 +340,37 @@ class _Driver:
             time_s, *parts = state
             arrays = [None if part is None else np.array(part, np.float64) for part in parts]
             return State(float(time_s), *arrays), ""  # type: ignore[arg-type]
-        except Exception as error:  # whatever a driver raises
+        except BaseException as error:  # whatever a driver raises, SystemExit(0) too
             return None, self._noted(error)
 
-    def write(self, output: Output, now: float, ends: float) -> None:
+    def write(self, now: float, ends: float) -> None:
         """Tell the robot what the controller's mode wants. ends: when the control period does [s].
 
         What is safe changes as the joints move. Drivers get copies, which they may convert in
         place.
         """
-        controller = self.controller
+        controller, output = self.controller, self.output
         mode, limits = controller.mode, controller.limits
         if mode is ControlMode.DAMPING:
-            return self.stop()
-        if ControlMode.PASSIVE in (mode, output.mode):
+            return self.damp()
+        if output is None or ControlMode.PASSIVE in (mode, output.mode):
             return None
         first_order = controller.contract.hold == "first_order" or mode is ControlMode.STAND
         left_s = max(0.0, ends - now) if first_order else 0.0
         target = controller.safe(output.proposed).copy()
         try:
             self.robot.write(target, limits.kp.copy(), limits.kd.copy(), left_s)
-        except Exception as error:
+        except BaseException as error:
             controller.move_on(now, self._noted(error))
-            self.stop()
+            self.damp()
 
-    def stop(self) -> None:
+    def damp(self) -> None:
         try:
             self.robot.stop()
-        except Exception as error:  # it is called again
+        except BaseException as error:  # it is called again
             self._noted(error)
 
-    def _noted(self, error: Exception) -> str:
+    def _noted(self, error: BaseException) -> str:
         if isinstance(error, RobotStopped):
             return str(error) or "the robot has stopped by itself"
         self.failure = self.failure or error

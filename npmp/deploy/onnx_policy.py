@@ -21,6 +21,8 @@ from npmp.deploy.robot import FloatArray
 TOLERANCE = 1e-5
 # a key of ONNX's external data: protobuf's first field, of eight letters, as all write it
 _OUTSIDE = b"\x0a\x08location"
+# nodes that may never end: the field of a node's operator, its length, its name
+_ENDLESS = (b"\x22\x04Loop", b"\x22\x04Scan")
 WEIGHTS_FOLDER = "session.model_external_initializers_file_folder_path"  # onnxruntime's
 
 
@@ -132,12 +134,15 @@ class OnnxPolicy:
 
 
 def _session(graph: bytes, name: str) -> Any:
-    """Raises InputError where onnxruntime is absent, or for no graph with weights of its own."""
+    """Raises InputError where onnxruntime is absent, or for no graph without loops and with weights
+    of its own."""
     # else weights are looked for beside the process, which no checksum covers
     if _OUTSIDE in graph:
         raise InputError(
             f"'{name}' has weights in another file; a bundle's graph holds them itself"
         )
+    if any(node in graph for node in _ENDLESS):
+        raise InputError(f"'{name}' holds a loop, which may never end; a policy's graph needs none")
     try:
         import onnxruntime
     except ImportError as error:

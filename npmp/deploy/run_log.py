@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ import numpy as np
 from mocap_data import hdf5
 from mocap_data.errors import InputError
 from mocap_data.files import new_hdf5
-from mocap_data.outside import parse_json, require_memory
+from mocap_data.outside import parse_json, reading, regular_file, require_memory
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.controller import Controller, ControlMode, ControlStep, missed_deadlines
 from npmp.deploy.robot import FloatArray, State
@@ -35,6 +35,8 @@ from npmp.deploy.robot import FloatArray, State
 SCHEMA = "npmp-deploy-log"
 VERSION = 1
 FILE = "log.h5"  # in a run's folder
+# beside it while the run lasts: its attributes as a line of JSON, then a row of float64 per step
+JOURNAL = "log.part"
 SENSED = State._fields[1:]
 
 
@@ -59,18 +61,43 @@ class DeployLog:
     about: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def attributes(self) -> dict[str, Any]:
+        """Of the file."""
+        return {
+            "schema": SCHEMA,
+            "version": VERSION,
+            "robot": self.robot,
+            "source": self.source,
+            "rate_hz": self.rate_hz,
+            "joint_names": list(self.joint_names),
+            "command_names": list(self.command_names),
+            "about": json.dumps(dict(self.about), sort_keys=True),
+        }
+
+    @property
     def acting(self) -> np.ndarray:
         """(T,) bool, where the policy acted."""
         return np.asarray(self.columns["mode"][:, 0] == ControlMode.POLICY)
 
 
 class DeployLogger:
-    """Collects control steps."""
+    """Collects control steps, and keeps a journal of them, which a kill of the process leaves."""
 
-    def __init__(self, contract: BundleContract, source: str):
-        self.contract, self.source = contract, source
+    def __init__(
+        self,
+        contract: BundleContract,
+        source: str,
+        about: Mapping[str, Any],
+        journal: Path | None = None,
+    ):
+        """Raises OSError where the journal cannot be written."""
+        self.contract, self.source, self.about = contract, source, about
         self.widths = layout(len(contract.joints), len(contract.commands))
         self.rows: list[FloatArray] = []
+        self.journal = journal
+        if journal is not None:
+            journal.write_text(json.dumps(self.log().attributes) + "\n")
+            self.file = open(journal, "ab", buffering=0)  # noqa: SIM115
 
     def note(self, step: ControlStep) -> None:
         """Add a control step. Values of another width than they should have become NaN."""
@@ -84,76 +111,95 @@ class DeployLogger:
             for value, width in zip(values, self.widths.values())
         ]
         self.rows.append(np.concatenate(row))
+        if self.journal is not None:
+            self.file.write(self.rows[-1].tobytes())
 
-    def log(self, about: Mapping[str, Any]) -> DeployLog:
+    def log(self) -> DeployLog:
         """All of it."""
-        widths = list(self.widths.values())
-        table = np.array(self.rows).reshape(-1, sum(widths))
-        parts = np.split(table, np.cumsum(widths)[:-1], axis=1)
-        contract, columns = self.contract, dict(zip(self.widths, parts))
+        columns = _columns(np.array(self.rows), self.widths)
+        contract = self.contract
         joints, commands = tuple(contract.joint_names), tuple(contract.command_names)
-        rate_hz = contract.control_rate_hz
+        rate_hz, about = contract.control_rate_hz, self.about
         return DeployLog(contract.robot, joints, commands, rate_hz, self.source, columns, about)
+
+    def write(self, path: Path) -> DeployLog:
+        """Write the log in place of the journal. Raises OSError when it cannot be written."""
+        write_log(path, log := self.log())
+        if self.journal is not None:
+            self.file.close()
+            self.journal.unlink()
+        return log
+
+
+def _columns(rows: FloatArray, widths: Mapping[str, int]) -> dict[str, FloatArray]:
+    table = rows.reshape(-1, sum(widths.values()))
+    parts = np.split(table, np.cumsum(list(widths.values()))[:-1], axis=1)
+    return dict(zip(widths, parts))
 
 
 def write_log(path: Path, log: DeployLog) -> None:
     """Write a log, whole or not at all. Raises OSError when it cannot be written."""
     with new_hdf5(path) as file:
-        file.attrs.update(
-            schema=SCHEMA,
-            version=VERSION,
-            robot=log.robot,
-            source=log.source,
-            rate_hz=log.rate_hz,
-            joint_names=list(log.joint_names),
-            command_names=list(log.command_names),
-            about=json.dumps(dict(log.about), sort_keys=True),
-        )
+        file.attrs.update(log.attributes)
         for name, values in log.columns.items():
             packed = hdf5.PACKED if values.size else {}
             file.create_dataset(name, data=values, track_times=False, **packed)
 
 
 def read_log(path: Path | str) -> DeployLog:
-    """Read a log, or the one in a run's folder.
+    """Read a log, or the one in a run's folder; of a run that was killed, its journal.
 
     Raises:
       InputError: for one that is missing, damaged, of another kind, or of another version.
     """
     path = Path(path)
-    path = path / FILE if path.is_dir() else path
-    with hdf5.open_hdf5(path) as file:
-        known = hdf5.attributes(file)
-        if known.get("schema") != SCHEMA:
-            raise InputError(f"{path} is no log of npmp deploy (schema {SCHEMA!r})")
-        if known.get("version") != VERSION:
-            raise InputError(f"{path} has version {known.get('version')!r:.20}, expected {VERSION}")
-        try:
-            joints = tuple(str(name) for name in known["joint_names"])
-            commands = tuple(str(name) for name in known["command_names"])
-            rate_hz = float(known["rate_hz"])
-            robot, source = str(known["robot"]), str(known["source"])
-            about = parse_json(str(known["about"]), str(path))
-        except (KeyError, TypeError, ValueError) as error:
-            raise InputError(
-                f"{path}: an attribute is missing or of another type ({error})"
-            ) from error
-        widths = layout(len(joints), len(commands))
-        arrays = {name: hdf5.member(file, name) for name in widths}
-        sizes = [hdf5.array_bytes(array, f"{path}: {name}") for name, array in arrays.items()]
-        require_memory(sum(sizes), str(path))
-        columns = {
-            name: hdf5.read_array(array, f"{path}: {name}").astype(float)
-            for name, array in arrays.items()
-        }
-    steps = len(columns["time_s"])
+    if path.is_dir():
+        killed = (path / JOURNAL).is_file() and not (path / FILE).exists()
+        path /= JOURNAL if killed else FILE
+    if path.name == JOURNAL:
+        with reading(path):
+            line, _, body = regular_file(path).read_bytes().partition(b"\n")
+        empty = _described(path, parse_json(line.decode(errors="replace"), str(path)))
+        widths = layout(len(empty.joint_names), len(empty.command_names))
+        whole = len(body) // (8 * sum(widths.values())) * sum(widths.values())
+        log = replace(empty, columns=_columns(np.frombuffer(body, "<f8", whole), widths))
+    else:
+        with hdf5.open_hdf5(path) as file:
+            empty = _described(path, hdf5.attributes(file))
+            widths = layout(len(empty.joint_names), len(empty.command_names))
+            arrays = {name: hdf5.member(file, name) for name in widths}
+            sizes = [hdf5.array_bytes(array, f"{path}: {name}") for name, array in arrays.items()]
+            require_memory(sum(sizes), str(path))
+            columns = {
+                name: hdf5.read_array(array, f"{path}: {name}").astype(float)
+                for name, array in arrays.items()
+            }
+        log = replace(empty, columns=columns)
+    steps = len(log.columns["time_s"])
     if not steps:
         raise InputError(f"{path} holds no control step")
-    for name, values in columns.items():
+    for name, values in log.columns.items():
         if values.shape != (steps, widths[name]):
             raise InputError(f"{path}: {name} is {values.shape}, expected {(steps, widths[name])}")
+    return log
+
+
+def _described(path: Path, known: Any) -> DeployLog:
+    """A log without steps, by the attributes of its file. Raises InputError for another's."""
+    if not isinstance(known, dict) or known.get("schema") != SCHEMA:
+        raise InputError(f"{path} is no log of npmp deploy (schema {SCHEMA!r})")
+    if known.get("version") != VERSION:
+        raise InputError(f"{path} has version {known.get('version')!r:.20}, expected {VERSION}")
+    try:
+        joints = tuple(str(name) for name in known["joint_names"])
+        commands = tuple(str(name) for name in known["command_names"])
+        rate_hz = float(known["rate_hz"])
+        robot, source = str(known["robot"]), str(known["source"])
+        about = parse_json(str(known["about"]), str(path))
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{path}: an attribute is missing or of another type ({error})") from error
     about = about if isinstance(about, dict) else {}
-    return DeployLog(robot, joints, commands, rate_hz, source, columns, about)
+    return DeployLog(robot, joints, commands, rate_hz, source, {}, about)
 
 
 def refuse_other_joints(first: DeployLog, second: DeployLog) -> None:

@@ -28,9 +28,9 @@ AHEAD_S = 0.05
 # of means in double precision
 ROUNDING = 1e-13
 FROZEN_S = 0.5  # the IMU's readings the same for longer, under new times: none is without noise [D]
-# what no sensor of a sound robot says, not even once: times a joint's velocity limit, any axis of
-# the gyro [rad/s] (IMUs measure up to 2000 degrees/s), of the accelerometer [g] [D]
-IMPOSSIBLE_VELOCITY, IMPOSSIBLE_GYRO, IMPOSSIBLE_ACCELEROMETER = 3.0, 35.0, 20.0
+# what no sensor of a sound robot says, not even once: times a joint's velocity and torque limit,
+# any axis of the gyro [rad/s] (IMUs measure up to 2000 degrees/s), of the accelerometer [g] [D]
+IMPOSSIBLE_JOINT, IMPOSSIBLE_GYRO, IMPOSSIBLE_ACCELEROMETER = 3.0, 35.0, 20.0
 # The IMU must agree with itself, in means over IMU_S: the accelerometer with GRAVITY up within
 # MOST_ACCELERATION [m/s2], as no robot gains 5 m/s in a second; the gyro with how `up` turns,
 # within MOST_TURN [rad/s] and MOST_TURN_SHARE of what it says [D]
@@ -73,11 +73,12 @@ class Limits:
 
     def __init__(self, contract: BundleContract, config: SafetyConfig):
         self.kp, self.kd = contract.per_joint("kp"), contract.per_joint("kd")  # (nu,)
-        self.torque = contract.per_joint("torque_limit") * config.torque_share  # (nu,)
+        strongest = contract.per_joint("torque_limit")
+        self.torque = strongest * config.torque_share  # (nu,)
         self.lower, self.upper = contract.joint_range  # (nu,)
         fastest = contract.per_joint("velocity_limit")
         self.velocity = fastest * config.velocity_share  # (nu,)
-        self.impossible = fastest * IMPOSSIBLE_VELOCITY  # (nu,)
+        self.impossible = IMPOSSIBLE_JOINT * np.stack((fastest, strongest))  # (2, nu)
         self.command = contract.command_range  # (2, c)
         # (c,) [1/s] largest change of commands; a measured place, as a ball's, has no limit
         ramp = np.abs(self.command).max(0, initial=0.0) / config.command_ramp_s
@@ -200,10 +201,11 @@ class Watchdog:
 
     def _impossible(self, state: State) -> str:
         """What no sensor of a sound robot says, not even once."""
-        speed = np.abs(state.joint_vel)
-        worst = int((speed / self.limits.impossible).argmax())
-        if speed[worst] > self.limits.impossible[worst]:
-            return f"{self.names[worst]} moves by {speed[worst]:.3g} rad/s, as no drive can"
+        said = np.abs(np.array((state.joint_vel, state.joint_torque), np.float64))
+        what, worst = np.unravel_index((said / self.limits.impossible).argmax(), said.shape)
+        if (value := said[what, worst]) > self.limits.impossible[what, worst]:
+            does = f"has {value:.3g} Nm" if what else f"moves by {value:.3g} rad/s"
+            return f"{self.names[worst]} {does}, as no drive can"
         if (turn := np.abs(state.gyro).max()) > IMPOSSIBLE_GYRO:
             return f"the gyro says {turn:.3g} rad/s"
         if (force := np.abs(state.accelerometer).max() / GRAVITY) > IMPOSSIBLE_ACCELEROMETER:

@@ -152,6 +152,24 @@ def refuse_other_model(contract: BundleContract, robot: Robot) -> None:
         )
 
 
+def refuse_wider_limits(contract: BundleContract, robot: Robot) -> None:
+    """Raises InputError where a bundle allows a joint more than the robot itself does: what is sent
+    is limited by the bundle's numbers."""
+    own = {name: np.asarray(getattr(robot, name)) for name in ("torque_limit", "velocity_limit")}
+    own |= {"kp": MOST_GAIN * robot.kp, "kd": MOST_GAIN * robot.kd}
+    most = {name: (contract.per_joint(name), values) for name, values in own.items()}
+    low, high = contract.joint_range
+    most |= {"upper range": (high, robot.joint_upper), "lower range": (-low, -robot.joint_lower)}
+    for name, (given, allowed) in most.items():
+        wider = given > allowed + 1e-3 * np.abs(allowed)
+        if wider.any():
+            k = int(wider.argmax())
+            raise InputError(
+                f"the bundle's {name} of {contract.joint_names[k]} is {abs(given[k]):g}, wider "
+                f"than '{robot.name}' has or takes: {abs(allowed[k]):g}; export its policy again"
+            )
+
+
 def scene(robot: Robot) -> mujoco.MjModel:
     """The robot on flat ground."""
     spec = robot.spec(visuals=False)

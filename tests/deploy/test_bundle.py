@@ -223,6 +223,22 @@ def test_a_graph_that_does_not_fit_is_refused(bundle: Bundle) -> None:
         OnnxPolicy(bundle.contract, b"no graph")
 
 
+def test_a_graph_that_may_never_end_is_refused() -> None:
+    """Counted on for ever, as the condition of the loop stays true."""
+    import onnx
+
+    model, make = onnx.load_model_from_string(toy_graph(toy())), onnx.helper
+    counted = [
+        make.make_tensor_value_info(name, kind, [])
+        for name, kind in (("i", onnx.TensorProto.INT64), ("go", onnx.TensorProto.BOOL))
+    ]
+    on = make.make_tensor_value_info("on", onnx.TensorProto.BOOL, [])
+    body = make.make_graph([make.make_node("Identity", ["go"], ["on"])], "body", counted, [on])
+    model.graph.node.append(make.make_node("Loop", ["", ""], [], body=body))
+    with pytest.raises(InputError, match=r"'policy.onnx' holds a loop, which may never end"):
+        OnnxPolicy(toy(), model.SerializeToString())
+
+
 def test_weights_outside_of_the_graph_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -271,6 +271,45 @@ def test_a_policy_or_command_that_is_none_damps(pose: FloatArray, command: objec
     assert np.isfinite([target for _, target, _ in robot.written]).all()
 
 
+@pytest.mark.parametrize("error", [RuntimeError("no memory"), KeyError("obs")])
+def test_whatever_a_policy_raises_damps_for_the_whole_time(error: Exception) -> None:
+    robot, machine = Ideal(), controller()
+
+    def fails(*_: object) -> FloatArray:
+        raise error
+
+    machine.policy.act = fails  # type: ignore[method-assign]
+    run(robot, machine)
+    assert machine.mode is ControlMode.DAMPING
+    assert machine.reason == f"the policy or its command: {error!r}" and robot.stops > 90
+
+
+@pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt(), ZeroDivisionError()])
+@pytest.mark.parametrize("at", ["read", "asked", "note", "stop", "wait_until"])
+def test_whatever_ends_the_process_damps_for_the_whole_time(error: BaseException, at: str) -> None:
+    """Once, in the middle of the run, of the driver and of what `drive` is given."""
+    robot, machine, steps = Ideal(), controller(), list[ControlStep]()
+    raised = []
+
+    def once(works: Callable[..., object]) -> Callable[..., object]:
+        def call(*given: object) -> object:
+            if robot.time > 3.5 and not raised:
+                raised.append(robot.time)
+                raise error
+            return works(*given)
+
+        return call
+
+    given = {"asked": lambda _: np.zeros(2), "note": steps.append, "stop": str}
+    if at in given:
+        given[at] = once(given[at])
+    else:
+        setattr(robot, at, once(getattr(robot, at)))
+    assert drive(robot, machine, seconds=3.0, clock=robot, **given) is error  # type: ignore[arg-type]
+    assert machine.mode is ControlMode.DAMPING and repr(error) in machine.reason
+    assert robot.stops > 90 and robot.time == pytest.approx(raised[0] + 0.5, abs=0.03)
+
+
 def test_what_a_driver_writes_while_the_policy_thinks_is_not_acted_on() -> None:
     robot, joints = Ideal(), np.zeros(2)
 

@@ -15,6 +15,7 @@ from npmp.deploy.comparison import channels, compare, difference, in_words
 from npmp.deploy.controller import Controller, ControllerConfig, ControlMode, drive
 from npmp.deploy.run_log import (
     FILE,
+    JOURNAL,
     DeployLog,
     DeployLogger,
     fastest_joint,
@@ -35,7 +36,7 @@ def logged() -> tuple[DeployLog, Controller]:
     machine = Controller(
         two_joints(), Standing(np.zeros(2)), ControllerConfig(stand_s=1.0), SafetyConfig()
     )
-    logger = DeployLogger(two_joints(), "sim")
+    logger = DeployLogger(two_joints(), "sim", {"task": "walk"})
     drive(
         robot,
         machine,
@@ -44,7 +45,7 @@ def logged() -> tuple[DeployLog, Controller]:
         note=logger.note,
         asked=lambda now: np.array([0.4, now / 10]),
     )
-    return logger.log({"task": "walk"}), machine
+    return logger.log(), machine
 
 
 def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -60,13 +61,33 @@ def test_a_log_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert np.isnan(found.columns["temperature"]).all()  # is not measured
 
 
+def test_a_run_that_was_killed_leaves_its_journal(tmp_path: Path) -> None:
+    """The last step was cut in its middle; a log that was written takes the journal's place."""
+    robot, machine = Ideal(), controller()
+    logger = DeployLogger(two_joints(), "sim", {"task": "walk"}, tmp_path / JOURNAL)
+    drive(robot, machine, seconds=1.0, clock=robot, note=logger.note, asked=lambda _: np.zeros(2))
+    whole = logger.log()
+    with open(tmp_path / JOURNAL, "r+b") as file:
+        file.truncate((tmp_path / JOURNAL).stat().st_size - 3)
+    found = read_log(tmp_path)
+    assert (found.about, found.rate_hz, found.source) == ({"task": "walk"}, 50.0, "sim")
+    for name, values in whole.columns.items():
+        np.testing.assert_array_equal(found.columns[name], values[:-1])
+    (tmp_path / JOURNAL).write_text('{"schema": "another"}\n')
+    with pytest.raises(InputError, match="is no log of npmp deploy"):
+        read_log(tmp_path)
+    logger.write(tmp_path / FILE)
+    assert [path.name for path in tmp_path.iterdir()] == [FILE]
+    assert len(read_log(tmp_path).columns["mode"]) == len(whole.columns["mode"])
+
+
 def test_what_does_not_fit_is_logged_as_nothing() -> None:
-    robot, logger = Ideal(), DeployLogger(two_joints(), "sim")
+    robot, logger = Ideal(), DeployLogger(two_joints(), "sim", {})
     machine = controller(np.zeros(2))
     robot.read = lambda: state_of(robot.time, gyro=np.zeros(7))  # type: ignore[method-assign]
     drive(robot, machine, seconds=1.0, clock=robot, note=logger.note, asked=lambda _: np.zeros(2))
     assert machine.mode is ControlMode.DAMPING
-    assert np.isnan(logger.log({}).columns["gyro"]).all()
+    assert np.isnan(logger.log().columns["gyro"]).all()
 
 
 @pytest.mark.parametrize("wrong", ["gone", "text", "another", "newer", "narrow", "cut"])

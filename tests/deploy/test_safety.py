@@ -112,6 +112,9 @@ def trip(now: float = 0.0, missed: int = 0, **changed: object) -> str:
         ({"temperature": pair(20.0, 69.0)}, ""),
         ({"joint_vel": pair(0.0, -14.9)}, ""),
         ({"joint_vel": pair(0.0, -15.1)}, "knee moves by 15.1 rad/s, as no drive can"),  # 3 times 5
+        ({"joint_torque": pair(0.0, 29.9)}, ""),
+        ({"joint_torque": pair(1e308, 0.0)}, "hip has 1e+308 Nm, as no drive can"),
+        ({"joint_vel": np.array([-128, 0], np.int8)}, "hip moves by 128 rad/s, as no drive can"),
         ({"gyro": np.array([0.0, 34.9, 0.0])}, ""),
         ({"gyro": np.array([0.0, -36.0, 0.0])}, "the gyro says 36 rad/s"),
         ({"accelerometer": np.array([0.0, 0.0, 196.0])}, ""),

@@ -13,6 +13,7 @@ import pytest
 
 from npmp import robots
 from npmp.deploy.bundle import Bundle
+from npmp.deploy.contract import JointSpec
 from npmp.deploy.run_log import read_log
 from npmp.experiments import cli, deploy
 from tests.deploy.standins import Standing, contract_of
@@ -190,6 +191,12 @@ def test_a_robot_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     )
 
 
+def wider(name: str, value: Any) -> list[JointSpec]:
+    joints = contract_of().joints
+    k = contract_of().joint_names.index("LH_KFE")
+    return [*joints[:k], replace(joints[k], **{name: value}), *joints[k + 1 :]]
+
+
 def test_a_bundle_of_another_robot_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -198,6 +205,10 @@ def test_a_bundle_of_another_robot_is_refused(
         # its senses are means over 20 ms
         ({"control_rate_hz": 100.0}, "model, joints or rates differ"),
         ({"robot": "nobody"}, "no robot 'nobody'"),
+        # resealed: what is sent would be limited by this alone
+        ({"joints": wider("torque_limit", 1e6)}, "torque_limit of LH_KFE is 1e+06, wider than"),
+        ({"joints": wider("kp", 1e6)}, "kp of LH_KFE is 1e+06"),
+        ({"joints": wider("range", [-9.0, 1.0])}, "lower range of LH_KFE is 9"),
     ):
         monkeypatch.setattr(Stand, "contract", replace(contract_of(), **changed))  # type: ignore[arg-type]
         assert deploy.main(["bundle", *QUICK, f"out={tmp_path / 'out'}"]) == 2
