@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rich import box
 from rich.progress import MofNCompleteColumn
@@ -25,7 +25,6 @@ from npmp.robots import Robot
 from retarget import CleanOptions, Options, dataset
 from retarget.cleaning import Cleaned
 from retarget.collection import emptied
-from retarget.joint_map import JointOptions
 from retarget.overview import LEGEND, LEGEND_OF_MARKS, glance, is_marked
 from retarget.plausibility import doubts_of, doubts_of_motion, warning_of
 from retarget.sources import GENERATED, Failure, Recordings, described, excerpts
@@ -48,7 +47,7 @@ class Retarget(Reading, Options, CleanOptions):
     npmp retarget robot=anymal_b source=recordings/dog out=motions.h5
     npmp retarget source=recordings/dog mirrors=all validation=0.1 out=motions.h5
     npmp retarget source='[a.bvh@800:1400,b.bvh@0:600]' out=two.h5
-    npmp retarget robot=op3 source=recordings/cmu method=joints out=people.h5
+    npmp retarget robot=op3 source=recordings/cmu out=people.h5
     npmp retarget out=motions.h5
     """
 
@@ -76,12 +75,6 @@ class Retarget(Reading, Options, CleanOptions):
     # the recording's upward axis: x, y, z, or -x, -y, -z for one that points down; null: what the
     # file says (C3D), else y
     up: str | None = None
-    # points: markers to the recorded keypoints, any skeleton and robot; joints: joint angles
-    # copied, CMU people to OP3 only [P]
-    method: Literal["points", "joints"] = "points"
-    # method=joints: factor on the recording's duration; above 1 for servos slower than people [P:
-    # 1]
-    time_scale: float = 1.0
     # false: whole recordings, whatever they hold; nothing of the cleaning applies then
     clean: bool = True
 
@@ -92,12 +85,6 @@ class Retarget(Reading, Options, CleanOptions):
         Reading.__post_init__(self)
         Options.__post_init__(self)
         CleanOptions.__post_init__(self)
-        _ = self.joints  # in range
-
-    @property
-    def joints(self) -> JointOptions:
-        """The settings of method=joints."""
-        return JointOptions(self.rate_hz, self.time_scale, self.marker_cutoff_hz)
 
 
 def run(config: Retarget, run: Run) -> None:
@@ -109,7 +96,7 @@ def run(config: Retarget, run: Run) -> None:
     page = report_place(config.report, run.folder)
     robot = robots.load(config.robot)
     gathered = gather(*given, robot, config)
-    if config.method == "points" and config.scale is None:
+    if config.scale is None:
         gathered = dataset.of_plausible_size(gathered)
         refuse_nothing(gathered.clips or gathered.motions, gathered.failures)
     whole, failures = whole_motions(gathered, robot, config)
@@ -211,8 +198,6 @@ def whole_motions(
             lambda done, total, name: bar.update(
                 task, completed=done, total=total, description=f"poses {name}"[:40]
             ),
-            joints=config.joints if config.method == "joints" else None,
-            asf=config.asf,
         )
     refuse_nothing(whole, failures)
     if failures and config.strict:

@@ -17,7 +17,7 @@ The modules, in the order in which a recording passes through:
     pose_sequence, foot_locking      what eq. 8 does not know: smooth roots, standing feet, speeds
     trajectory_optimization          the whole motion as one problem over time, for flat feet
     pipeline, collection             the steps above, for one clip and for many
-    people, joint_map, legs          the other way, people to OP3 by joint angles
+    legs                             how well legs point where a person's do
     imported, recorded               motions that are a robot's already; keypoints beside a motion
     quality, self_collision          figures of any motion
     plausibility, overview           warnings; many motions at a glance

@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,6 @@ from npmp.robots import Robot
 from retarget import cleaning
 from retarget.cleaning import Cleaned, clean
 from retarget.collection import Progress, Refused, merged, retarget_all
-from retarget.joint_map import JointOptions, Mapper
-from retarget.people import read_person
 from retarget.pipeline import set_of
 from retarget.quality import QualityMeter
 from retarget.resampling import resample
@@ -54,28 +51,17 @@ def of_plausible_size(gathered: Recordings) -> Recordings:
 
 
 def motions_of(
-    gathered: Recordings,
-    robot: Robot,
-    options: Mapping[str, Any],
-    progress: Progress,
-    *,
-    joints: JointOptions | None = None,
-    asf: Path | None = None,
+    gathered: Recordings, robot: Robot, options: Mapping[str, Any], progress: Progress
 ) -> tuple[MotionSet | None, list[Failure]]:
     """All recordings as whole motions of the robot, in order (None where nothing fits), and what
     could not be read or retargeted.
 
-    Args:
-      options: of `retarget_many`.
-      joints: carry people's joint angles over to OP3; None: retarget by keypoints.
-      asf: the skeleton of AMC motions; None: the .asf file beside them.
+    options: of `retarget_many`.
     """
     sets: list[MotionSet] = []
     refused: list[Refused] = []
-    if gathered.clips and joints is None:
+    if gathered.clips:
         sets, refused = retarget_all(gathered.clips, robot, options, progress)
-    elif gathered.clips and joints is not None:
-        sets, refused = _by_joints(gathered, Mapper(robot, joints), robot, asf, progress)
     if gathered.motions:
         meter, rate = QualityMeter(robot), float(options.get("rate_hz") or robot.control_rate_hz)
         measured = []
@@ -89,24 +75,6 @@ def motions_of(
     failures = [(gathered.files[name], str(error)) for name, error in refused]
     whole = merged(sets, gathered.origins) if sets else None
     return whole, [*gathered.failures, *failures]
-
-
-def _by_joints(
-    gathered: Recordings, mapper: Mapper, robot: Robot, asf: Path | None, progress: Progress
-) -> tuple[list[MotionSet], list[Refused]]:
-    motions, refused = [], []
-    for done, clip in enumerate(gathered.clips, 1):
-        origin = gathered.origins[clip.name]
-        path, (start, stop) = Path(origin.file), origin.frames
-        try:
-            about: dict[str, Any] = {"name": clip.name, "licence": clip.licence, "asf": asf}
-            about |= {"clip": gathered.entries[clip.name], "start": start, "stop": stop}
-            person = read_person(path, **about)
-            motions.append(mapper.motion(person))
-        except InputError as error:
-            refused.append((clip.name, error))
-        progress(done, len(gathered.clips), clip.name)
-    return [set_of(robot, motions, mapper.provenance)] if motions else [], refused
 
 
 def cleaned_of(

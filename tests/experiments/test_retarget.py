@@ -463,28 +463,3 @@ def test_options_are_checked_before_any_work(
     assert "is no report of npmp" in capsys.readouterr().err and not Path("mine.h5").exists()
     assert cli.main(["retarget", "report=no/where.html"]) == 2
     assert "there is no folder no" in capsys.readouterr().err
-
-
-def test_people_by_joints(
-    elsewhere: Path, shared: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
-) -> None:
-    pytest.importorskip("dm_control")
-    source = shared / "mocap" / "cmu_asfamc"
-    amc = sorted(source.rglob("07_01.amc"))
-    if not amc:
-        pytest.skip("no recording 07_01")
-    save(elsewhere / "a.npz", walk)
-    command = ["retarget", "robot=op3", "method=joints", "report=null", "clean=false", "out=m.h5"]
-    assert cli.main([*command, f"source=[{amc[0]}@0:200,a.npz]"]) == 0
-    shown = capsys.readouterr()
-    assert "a.npz holds no joint angles (AMC and dm_control's HDF5 do)" in shown.err
-    # what it has no markers for has no column
-    assert "legs" in shown.out and "RMS" not in shown.out
-    (motion,) = read_motions("m.h5").motions
-    assert motion.name == "07_01_0_200" and motion.recording == "07_01_0_200"
-    assert motion.duration_s == pytest.approx(200 / 120, abs=0.05)
-    assert motion.quality["leg_orientation_deg"] < 6.0
-    assert motion.quality["self_collision_share"] == 0.0
-    code = cli.main(["retarget", "method=joints", "report=null", f"source={amc[0]}", "out=n.h5"])
-    assert code == 2
-    assert "robot 'anymal_b' has no joint" in capsys.readouterr().err
