@@ -19,6 +19,7 @@ from npmp import ranges, robots
 from npmp.deploy.bundle import Bundle
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.controller import (
+    OF_DRIVER,
     TIME_IS_OVER,
     Controller,
     ControllerConfig,
@@ -35,7 +36,7 @@ from npmp.experiments.bundle import show_fastest
 from npmp.experiments.command import Keys, Run, Verb, refuse_idle
 from npmp.experiments.terminal import NOT_PASSED, OK, say
 from npmp.tasks.recover import Recover
-from npmp.training.signals import signals_noted
+from npmp.training.signals import Stopped, signals_noted
 
 ENDS_WELL = (TIME_IS_OVER, "SIGINT", "SIGTERM", "SIGHUP")
 
@@ -84,11 +85,12 @@ def run(config: Deploy, run: Run) -> int:
             "to have it get up: safety.tilt_deg=180"
         )
     command = _command(config, contract)
-    if contract.robot in robots.names():
-        # its joints turn furthest where it gets up
-        refuse_wider_limits(contract, Recover(robots.load(contract.robot)).robot)
+    if contract.robot in robots.names() and robots.is_at_hand(contract.robot):
+        # who gets up was trained with joints that turn further
+        ranges_too = contract.task != Recover.name
+        refuse_wider_limits(contract, robots.load(contract.robot), ranges_too=ranges_too)
     else:
-        say(f"no robot '{contract.robot}' here: the limits are what the bundle says")
+        say(f"no model of '{contract.robot}' here: its limits are what the bundle says")
     if kind == "sim":
         line = simulated_line(contract, config.sim, config.safety.state_age_s, run.seed)
         opened: AbstractContextManager[tuple[RobotInterface, LoopClock]] = nullcontext((line, line))
@@ -101,7 +103,10 @@ def run(config: Deploy, run: Run) -> int:
         controller = Controller(contract, policy, config.controller, config.safety)
         about: dict[str, Any] = {"task": contract.task, "policy_sha256": contract.policy_sha256}
         about |= {"controller": asdict(config.controller), "safety": asdict(config.safety)}
-        logger, failure = DeployLogger(contract, kind, about, run.folder / JOURNAL), None
+        failure: BaseException | None = None
+        for before in (FILE, "deploy.json"):  # of another run
+            (run.folder / before).unlink(missing_ok=True)
+        logger = DeployLogger(contract, kind, about, run.folder / JOURNAL)
         try:
             with signals_noted("damping the robot") as signals:
                 failure = drive(
@@ -115,13 +120,15 @@ def run(config: Deploy, run: Run) -> int:
                 )
         # what led to a failure is what one wants to look at
         finally:
-            log = logger.write(run.folder / FILE)
-    found = summary(log, controller) | (line.summary() if kind == "sim" else {})
-    found["tripped"] = controller.reason not in ENDS_WELL
-    write_json(run.folder / "deploy.json", found)
+            found = summary(logger.log(), controller) | (line.summary() if kind == "sim" else {})
+            found["tripped"] = failure is not None or controller.reason not in ENDS_WELL
+            write_json(run.folder / "deploy.json", found)
+            logger.write(run.folder / FILE)
+    if isinstance(failure, Stopped):
+        raise failure
     if failure is not None:
         traceback.print_exception(failure)
-        if "the robot's driver" in controller.reason:
+        if OF_DRIVER in getattr(failure, "__notes__", ()):
             say(f"robot={kind} raised this; it is the driver's, not npmp's")
     report(found, run.folder)
     return NOT_PASSED if found["tripped"] else OK
@@ -133,13 +140,22 @@ def _driven(
 ) -> Iterator[tuple[RobotInterface, LoopClock]]:
     try:
         robot = made(contract)
-    except Exception as error:
-        traceback.print_exception(error)
-        raise InputError(f"robot={place} raised this when it was made: {error!r:.200}") from error
+    except BaseException as error:
+        raise _its_own(place, "was made", error) from error
     try:
         yield robot, SystemClock()
     finally:
-        robot.stop()
+        try:
+            robot.stop()
+        except BaseException as error:
+            raise _its_own(place, "was told to stop", error) from error
+
+
+def _its_own(place: str, when: str, error: BaseException) -> BaseException:
+    if isinstance(error, KeyboardInterrupt):
+        return error
+    traceback.print_exception(error)
+    return InputError(f"robot={place} raised this when it {when}: {error!r:.200}")
 
 
 def _command(config: Deploy, contract: BundleContract) -> FloatArray:

@@ -99,16 +99,12 @@ def solve(
 def _flattened(qpos: Array, standing: Bools, most: Array, prepared: PreparedRobot) -> Array:
     """Poses (T, 7 + J) with soles flat where `standing` (T, F) and the legs reach the floor."""
     stands = standing & prepared.on_floor(qpos)
-    held = np.repeat(stands[..., None], prepared.points_per_foot, axis=2)
     points, vectors = prepared.soles.of(np.zeros(0, dtype=np.intp)), legs.SEGMENTS[:0]
     # without these markers the joints alone say where the legs point
     if set(legs.LEG_MARKERS) <= set(prepared.robot.markers):
         points, vectors = legs.leg_points(prepared.robot), legs.SEGMENTS
-    free = np.zeros(stands.shape)
     parts = [slice(a, b) for a, b in pairwise(still_frames(qpos, _TOGETHER))]
-    tracks = (
-        Track(prepared, qpos[p], stands[p], held[p], free[p], points, vectors, most) for p in parts
-    )
+    tracks = (Track(prepared, qpos[p], stands[p], points, vectors, most) for p in parts)
     return np.concatenate([optimize(track) for track in tracks])
 
 

@@ -22,9 +22,7 @@ from scipy.linalg import solveh_banded
 
 from mocap_data import rotations
 from mocap_data.arrays import Array, Bools
-from npmp.robots import Robot
 from retarget.foot_locking import stand_soles
-from retarget.ground import runs
 from retarget.kinematics import Points, forward, integrate, jacobian_of, positions_of
 from retarget.prepared_robot import PreparedRobot
 
@@ -57,12 +55,8 @@ class Track:
     prepared: PreparedRobot
     # (T, 7 + J) the given motion
     qpos: Array
-    # (T, F)
+    # (T, F) feet whose contact points stay on the floor where they are
     standing: Bools
-    # (T, F, K) contact points that stay on the floor where they are (see `held_points`)
-    held: Bools
-    # (T, F) [m] that the others shall at least have over the floor
-    clearance: Array
     points: Points
     # pairs (P, 2) of places in `points` whose difference shall be as in the given motion
     vectors: Array
@@ -70,10 +64,10 @@ class Track:
     most: Array
 
 
-def optimize(track: Track, start: Array | None = None) -> Array:
-    """The motion (T, 7 + J) nearest to the given one; start: (T, 7 + J) where to look first."""
+def optimize(track: Track) -> Array:
+    """The motion (T, 7 + J) nearest to the given one."""
     robot, problem = track.prepared.robot, MotionProblem.of(track)
-    qpos, damping = (track.qpos if start is None else start).copy(), 1e-6
+    qpos, damping = track.qpos.copy(), 1e-6
     system = problem.linearize(qpos)
     for _ in range(_ITERATIONS):
         step = system.solve(damping)
@@ -92,29 +86,6 @@ def optimize(track: Track, start: Array | None = None) -> Array:
     qpos[:, 7:] = np.clip(qpos[:, 7:], robot.joint_lower, robot.joint_upper)
     qpos[:, 3:7] = rotations.make_continuous(qpos[:, 3:7])
     return qpos
-
-
-def held_points(robot: Robot, standing: Bools, heel: Bools, toe: Bools) -> Bools:
-    """Which contact points (T, F, K) stay: a standing foot's, its heel's before, its toe's after.
-
-    standing, heel, toe: (T, F). A person lands on the heel and leaves from the ball of the foot: a
-    heel counts that is down without a break until the foot stands, a toe that stays down after.
-    """
-    # in front of the foot's middle, (F, K)
-    ahead = robot.foot_points[..., 0] > robot.foot_offset[0]
-    landing, leaving = np.zeros_like(standing), np.zeros_like(standing)
-    for foot in range(standing.shape[1]):
-        for start, stop in runs(standing[:, foot]):
-            while start > 0 and heel[start - 1, foot] and not standing[start - 1, foot]:
-                start -= 1
-                landing[start, foot] = True
-            while stop < len(standing) and toe[stop, foot] and not standing[stop, foot]:
-                leaving[stop, foot] = True
-                stop += 1
-    # between two stances: still leaving the first
-    landing &= ~leaving
-    both = (landing[..., None] & ~ahead) | (leaving[..., None] & ahead)
-    return np.asarray(standing[..., None] | both)
 
 
 @dataclass(frozen=True)
@@ -171,9 +142,9 @@ class MotionProblem:
         radius, each = prepared.robot.foot_radius, prepared.points_per_foot
         soles = prepared.soles_at(qpos)
         sole = stand_soles(soles, track.standing, prepared.home_soles, radius)
-        goal = _kept(sole, track.standing, track.held).reshape(len(qpos), -1, 3)
-        held = track.held.reshape(len(qpos), -1)
-        goal[..., 2] = radius + np.where(held, 0.0, np.repeat(track.clearance, each, axis=1))
+        goal = sole.reshape(len(qpos), -1, 3).copy()
+        held = np.repeat(track.standing, each, axis=1)
+        goal[..., 2] = radius
         given = positions_of(track.points, *forward(prepared.tree, qpos))
         wanted = given[:, track.vectors[:, 1]] - given[:, track.vectors[:, 0]]
         return cls(track, prepared.soles + track.points, goal, held, wanted)
@@ -250,16 +221,3 @@ class MotionProblem:
         heavy = rows * weights[..., None]
         gradient = np.einsum("trv,tr->tv", heavy, residual)
         return heavy.transpose(0, 2, 1) @ rows, gradient, float((weights * residual**2).sum())
-
-
-def _kept(sole: Array, standing: Bools, held: Bools) -> Array:
-    """Contact points (T, F, K, 3) with those held beyond a stance where they are in it."""
-    out = sole.copy()
-    for foot in range(standing.shape[1]):
-        stances = runs(standing[:, foot])
-        for point in range(held.shape[2]):
-            for start, stop in runs(held[:, foot, point]):
-                inside = [a for a, b in stances if a < stop and b > start]
-                if inside:
-                    out[start:stop, foot, point] = out[inside[0], foot, point]
-    return out

@@ -31,7 +31,7 @@ def test_the_code_does_not_grow() -> None:
 
     assert lines("mocap_data", "retarget", "npmp", "experiments") <= 54_600
     assert lines("experiments") <= 6_000
-    assert lines("tests") <= 36_600
+    assert lines("tests") <= 36_700
 
 
 def test_lines_of_prose_have_at_most_100_columns() -> None:

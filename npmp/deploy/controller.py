@@ -26,6 +26,7 @@ from npmp.deploy.robot import FloatArray, RobotInterface, RobotStopped, State
 from npmp.deploy.safety import SafetyConfig, Watchdog, checked_command, ramped, safe_target
 
 TIME_IS_OVER = "the time is over"
+OF_DRIVER = "raised by the robot's driver"  # a note of such exceptions
 
 
 class ControlMode(IntEnum):
@@ -373,5 +374,6 @@ class _Loop:
     def _noted(self, error: BaseException) -> str:
         if isinstance(error, RobotStopped):
             return str(error) or "the robot has stopped by itself"
+        error.add_note(OF_DRIVER)
         self.failure = self.failure or error
         return f"the robot's driver: {error!r:.200}"

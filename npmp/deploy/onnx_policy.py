@@ -134,15 +134,17 @@ class OnnxPolicy:
 
 
 def _session(graph: bytes, name: str) -> Any:
-    """Raises InputError where onnxruntime is absent, or for no graph without loops and with weights
-    of its own."""
+    """Raises InputError where onnxruntime is absent, the graph is none, has a loop, or keeps its
+    weights elsewhere."""
     # else weights are looked for beside the process, which no checksum covers
     if _OUTSIDE in graph:
         raise InputError(
             f"'{name}' has weights in another file; a bundle's graph holds them itself"
         )
     if any(node in graph for node in _ENDLESS):
-        raise InputError(f"'{name}' holds a loop, which may never end; a policy's graph needs none")
+        raise InputError(
+            f"'{name}' holds a Loop or Scan, which may never end; npmp deploy export makes none"
+        )
     try:
         import onnxruntime
     except ImportError as error:

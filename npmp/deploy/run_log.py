@@ -18,7 +18,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +97,7 @@ class DeployLogger:
         self.widths = layout(len(contract.joints), len(contract.commands))
         self.rows: list[FloatArray] = []
         self.journal = journal
+        self.file: FileIO | None = None
         if journal is not None:
             journal.write_text(json.dumps(self.log().attributes) + "\n")
             self.file = open(journal, "ab", buffering=0)  # noqa: SIM115
@@ -111,8 +114,13 @@ class DeployLogger:
             for value, width in zip(values, self.widths.values())
         ]
         self.rows.append(np.concatenate(row))
-        if self.journal is not None:
-            self.file.write(self.rows[-1].tobytes())
+        if self.file is not None:
+            # a full disk ends the journal, not the run
+            with suppress(OSError):
+                if self.file.write(data := self.rows[-1].tobytes()) == len(data):
+                    return
+            self.file.close()
+            self.file = None
 
     def log(self) -> DeployLog:
         """All of it."""
@@ -125,8 +133,9 @@ class DeployLogger:
     def write(self, path: Path) -> DeployLog:
         """Write the log in place of the journal. Raises OSError when it cannot be written."""
         write_log(path, log := self.log())
-        if self.journal is not None:
+        if self.file is not None:
             self.file.close()
+        if self.journal is not None:
             self.journal.unlink()
         return log
 

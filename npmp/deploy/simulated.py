@@ -152,21 +152,32 @@ def refuse_other_model(contract: BundleContract, robot: Robot) -> None:
         )
 
 
-def refuse_wider_limits(contract: BundleContract, robot: Robot) -> None:
+def refuse_wider_limits(contract: BundleContract, robot: Robot, *, ranges_too: bool) -> None:
     """Raises InputError where a bundle allows a joint more than the robot itself does: what is sent
-    is limited by the bundle's numbers."""
-    own = {name: np.asarray(getattr(robot, name)) for name in ("torque_limit", "velocity_limit")}
-    own |= {"kp": MOST_GAIN * robot.kp, "kd": MOST_GAIN * robot.kd}
-    most = {name: (contract.per_joint(name), values) for name, values in own.items()}
-    low, high = contract.joint_range
-    most |= {"upper range": (high, robot.joint_upper), "lower range": (-low, -robot.joint_lower)}
+    is limited by the bundle's numbers. Gains of a model of real drives are the model's.
+
+    ranges_too: whether joints' ranges count.
+    """
+    unknown = [name for name in contract.joint_names if name not in robot.joint_names]
+    if unknown:
+        raise InputError(f"the bundle has a joint {unknown[0]!r}, '{robot.name}' here has none")
+    at = [robot.joint_names.index(name) for name in contract.joint_names]
+    own = {"torque_limit": robot.torque_limit, "velocity_limit": robot.velocity_limit}
+    if "actuator" not in contract.golden:
+        damping = np.maximum(robot.kd, 0.01 * robot.kp)
+        own |= {"kp": MOST_GAIN * robot.kp, "kd": MOST_GAIN * damping}
+    most = {name: (contract.per_joint(name), values[at]) for name, values in own.items()}
+    if ranges_too:
+        low, high = contract.joint_range
+        most["upper range"] = high, robot.joint_upper[at]
+        most["lower range"] = -low, -robot.joint_lower[at]
     for name, (given, allowed) in most.items():
         wider = given > allowed + 1e-3 * np.abs(allowed)
         if wider.any():
             k = int(wider.argmax())
             raise InputError(
-                f"the bundle's {name} of {contract.joint_names[k]} is {abs(given[k]):g}, wider "
-                f"than '{robot.name}' has or takes: {abs(allowed[k]):g}; export its policy again"
+                f"the bundle's {name} of {contract.joint_names[k]} is {abs(given[k]):g}; "
+                f"'{robot.name}' takes {abs(allowed[k]):g} at most: is it changed, or another's?"
             )
 
 

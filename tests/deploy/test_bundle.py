@@ -235,7 +235,9 @@ def test_a_graph_that_may_never_end_is_refused() -> None:
     on = make.make_tensor_value_info("on", onnx.TensorProto.BOOL, [])
     body = make.make_graph([make.make_node("Identity", ["go"], ["on"])], "body", counted, [on])
     model.graph.node.append(make.make_node("Loop", ["", ""], [], body=body))
-    with pytest.raises(InputError, match=r"'policy.onnx' holds a loop, which may never end"):
+    with pytest.raises(
+        InputError, match=r"'policy.onnx' holds a Loop or Scan, which may never end"
+    ):
         OnnxPolicy(toy(), model.SerializeToString())
 
 

@@ -81,6 +81,31 @@ def test_a_run_that_was_killed_leaves_its_journal(tmp_path: Path) -> None:
     assert len(read_log(tmp_path).columns["mode"]) == len(whole.columns["mode"])
 
 
+@pytest.mark.parametrize("full", [OSError("no space"), 20])
+def test_a_full_disk_ends_the_journal_alone(tmp_path: Path, full: OSError | int) -> None:
+    robot, machine, written = Ideal(), controller(), list[bytes]()
+    logger = DeployLogger(two_joints(), "sim", {}, tmp_path / JOURNAL)
+
+    class Full:
+        closed = False
+
+        def write(self, data: bytes) -> int:
+            written.append(data)
+            if len(written) < 9:
+                return len(data)
+            if isinstance(full, OSError):
+                raise full
+            return full
+
+        def close(self) -> None:
+            self.closed = True
+
+    logger.file = Full()  # type: ignore[assignment]
+    drive(robot, machine, seconds=1.0, clock=robot, note=logger.note, asked=lambda _: np.zeros(2))
+    assert machine.reason == "the time is over" and len(written) == 9 and logger.file is None
+    assert logger.write(tmp_path / FILE).acting.sum() == 50
+
+
 def test_what_does_not_fit_is_logged_as_nothing() -> None:
     robot, logger = Ideal(), DeployLogger(two_joints(), "sim", {})
     machine = controller(np.zeros(2))

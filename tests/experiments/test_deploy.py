@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from mocap_data.errors import InputError
 from npmp import robots
 from npmp.deploy.bundle import Bundle
 from npmp.deploy.contract import JointSpec
 from npmp.deploy.run_log import read_log
+from npmp.deploy.simulated import refuse_wider_limits
 from npmp.experiments import cli, deploy
 from tests.deploy.standins import Standing, contract_of
 
@@ -206,9 +208,13 @@ def test_a_bundle_of_another_robot_is_refused(
         ({"control_rate_hz": 100.0}, "model, joints or rates differ"),
         ({"robot": "nobody"}, "no robot 'nobody'"),
         # resealed: what is sent would be limited by this alone
-        ({"joints": wider("torque_limit", 1e6)}, "torque_limit of LH_KFE is 1e+06, wider than"),
+        (
+            {"joints": wider("torque_limit", 1e6)},
+            "torque_limit of LH_KFE is 1e+06; 'anymal_b' takes 40",
+        ),
         ({"joints": wider("kp", 1e6)}, "kp of LH_KFE is 1e+06"),
         ({"joints": wider("range", [-9.0, 1.0])}, "lower range of LH_KFE is 9"),
+        ({"joints": wider("name", "tail")}, "has a joint 'tail', 'anymal_b' here has none"),
     ):
         monkeypatch.setattr(Stand, "contract", replace(contract_of(), **changed))  # type: ignore[arg-type]
         assert deploy.main(["bundle", *QUICK, f"out={tmp_path / 'out'}"]) == 2
@@ -237,6 +243,67 @@ def test_a_driver_that_fails_is_reported_as_the_user_s(
     assert said in out + err and "internal error" not in out + err
     assert (tmp_path / "out" / "log.h5").is_file()
     assert json.loads((tmp_path / "out" / "deploy.json").read_text())["tripped"]
+
+
+def test_who_gets_up_may_turn_further_and_drives_may_have_gains_of_their_own() -> None:
+    robot = robots.load("op3")
+    contract = contract_of("op3")
+    turned = [replace(joint, range=[-4.0, 4.0]) for joint in contract.joints]
+    damped = [replace(joint, kp=joint.kp * 9.0, kd=0.2) for joint in contract.joints]
+    refuse_wider_limits(replace(contract, joints=turned), robot, ranges_too=False)
+    own = replace(contract, joints=damped, golden={"actuator": {"name": "dynamixel"}})
+    refuse_wider_limits(own, robot, ranges_too=True)
+    refuse_wider_limits(replace(contract, joints=contract.joints[::-1]), robot, ranges_too=True)
+    with pytest.raises(InputError, match="kp of head_pan"):
+        refuse_wider_limits(replace(contract, joints=damped), robot, ranges_too=True)
+
+
+QUICK_OWN = ("controller.stand_s=0.2", "seconds=0.2", "safety.missed_deadlines=100")
+
+
+@pytest.mark.parametrize(
+    ("method", "raises", "code", "said"),
+    [
+        # the first two times that it is told to, then once more when all is over
+        ("def stop(self):", "if self.stops < 3: raise OSError('bus off')", 3, "the driver's"),
+        ("def stop(self):", "raise OSError('bus off')", 2, "raised this when it was told to stop"),
+        ("def read(self):", "if self.reads > 9: raise SystemExit(0)", 3, "the driver's"),
+        ("        self.pos =", "raise SystemExit(0)", 2, "raised this when it was made"),
+    ],
+)
+def test_no_failure_of_a_driver_ends_well(
+    method: str,
+    raises: str,
+    code: int,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    counted = "self.stops = getattr(self, 'stops', 0) + 1; self.reads = getattr(self, 'reads', 0)"
+    line = f"        {counted} + 1\n        {raises}\n"
+    within = f"{line}{method}" if method.startswith(" ") else f"{method}\n{line}"
+    (tmp_path / "mine.py").write_text(OWN.replace(method, within))
+    out = tmp_path / "out"
+    given = ["bundle", f"robot={tmp_path}/mine.py:Hanging", *QUICK_OWN, "safety.state_age_s=1.0"]
+    assert deploy.main([*given, f"out={out}"]) == code
+    shown = "".join(capsys.readouterr())
+    assert said in shown and "internal error" not in shown
+    if "self.pos" not in method:
+        assert json.loads((out / "deploy.json").read_text())["tripped"]
+        assert read_log(out).acting.any() or "reads" in raises
+
+
+def test_a_second_signal_is_no_good_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    act = Standing.act
+
+    def signalled(self: Standing, *given: Any) -> Any:
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        return act(self, *given)
+
+    monkeypatch.setattr(Standing, "act", signalled)
+    assert deploy.main(["bundle", *QUICK, f"out={tmp_path}"]) == 130
+    assert json.loads((tmp_path / "deploy.json").read_text())["tripped"]
 
 
 @pytest.mark.slow

@@ -452,7 +452,6 @@ def test_tables_are_as_wide_as_told(
 def test_options_are_checked_before_any_work(
     elsewhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "method must be points or joints, got 'magic'" in refused(capsys, "method=magic")
     assert "mirrors" in refused(capsys, "mirrors=up_down")
     assert "max_chunk_s=1 must be at least twice" in refused(capsys, "max_chunk_s=1")
     assert "scale_body must be" in refused(capsys, "scale_body=-1")
