@@ -18,7 +18,7 @@ from typing import Any
 import pooch
 import yaml
 
-from mocap_data.download import Offline, Progress, download, hash_of
+from mocap_data.download import Offline, Progress, download
 from mocap_data.errors import InputError, unknown
 from mocap_data.files import atomic_path
 
@@ -165,7 +165,7 @@ def fetch(
     report = Report(folder_of(which, cache))
     for source in which.files:
         target = report.folder / source.path
-        if target.is_file() and source.sha256 in (None, hash_of(target)):
+        if target.is_file() and source.sha256 in (None, pooch.file_hash(str(target))):
             report.present.append(target)
             continue
         shown = None if progress is None else progress(source)

@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
 
 from mocap_data.arrays import Array, read_only, require_moderate, require_rate, set_fields
 from mocap_data.errors import InputError, frame_range, unknown
-
-_CYCLE = -2
-
-
-def _ancestor(parents: Sequence[int], child: int, among: Collection[int]) -> int:
-    """The nearest ancestor of `child` in `among`, -1 for none, _CYCLE for parents in a circle."""
-    at = parents[child]
-    for _ in range(len(parents)):
-        if at < 0 or at in among:
-            return at
-        at = parents[at]
-    return _CYCLE
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -62,8 +51,10 @@ class Clip:
             parents, count = tuple(int(parent) for parent in self.parents), len(names)
             if len(parents) != count or not all(-1 <= p < count for p in parents):
                 raise InputError(f"{where}: parents must be {count} indices from -1 to {count - 1}")
-            if any(_ancestor(parents, i, set()) == _CYCLE for i in range(count)):
-                raise InputError(f"{where}: parents lead in a circle")
+            try:
+                TopologicalSorter({i: (parent,) for i, parent in enumerate(parents)}).prepare()
+            except CycleError:
+                raise InputError(f"{where}: parents lead in a circle") from None
             set_fields(self, parents=parents)
 
     def __repr__(self) -> str:
@@ -97,10 +88,14 @@ class Clip:
           InputError: for an unknown or a repeated name, or none.
         """
         columns = [self.index(name) for name in names]
+        place = {column: i for i, column in enumerate(columns)} | {-1: -1}
         parents = None
         if self.parents is not None:
-            nearest = [_ancestor(self.parents, column, set(columns)) for column in columns]
-            parents = tuple(columns.index(n) if n in columns else -1 for n in nearest)
+            parents = ()
+            for up in (self.parents[column] for column in columns):
+                while up not in place:
+                    up = self.parents[up]
+                parents += (place[up],)
         return dataclasses.replace(
             self, positions=self.positions[:, columns], names=tuple(names), parents=parents
         )

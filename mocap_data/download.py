@@ -28,11 +28,6 @@ class Offline(InputError):
     """No server could be reached at all."""
 
 
-def hash_of(path: Path) -> str:
-    """SHA-256 of a file, in hexadecimal."""
-    return pooch.file_hash(str(path))
-
-
 def download(
     urls: Sequence[str],
     target: Path,

@@ -38,6 +38,14 @@ def names_in_npz(path: Path) -> tuple[str, ...]:
         return tuple(name.removesuffix(_SUFFIX) for name in archive.namelist())
 
 
+def holds(path: Path, *names: str) -> bool:
+    """Whether a file is an archive with arrays of these names."""
+    try:
+        return set(names) <= set(names_in_npz(path))
+    except InputError:
+        return False
+
+
 def load_npz(path: Path, keys: Sequence[str]) -> dict[str, Any]:
     """The arrays of those names, None for a missing one.
 

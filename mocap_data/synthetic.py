@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from mocap_data import rotations
-from mocap_data.arrays import Array
+from mocap_data.arrays import Array, unit
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError, unknown
 from mocap_data.readers.common import DOG_NAMES, DOG_PARENTS
@@ -269,8 +269,8 @@ def _bend_leg(
     The lowest segment leans back by a fixed angle; the other two close the triangle.
     """
     upper, lower, last = leg.lengths
-    line = _unit(top - paw)
-    ahead = _unit(forward - _dot(forward, line) * line)
+    line = unit(top - paw)
+    ahead = unit(forward - _dot(forward, line) * line)
     low = paw + last * (math.cos(leg.lean) * line - math.sin(leg.lean) * ahead)
     distance = np.linalg.norm(low - top, axis=-1, keepdims=True)
     if distance.max() >= upper + lower or distance.min() <= abs(upper - lower):
@@ -279,7 +279,7 @@ def _bend_leg(
             f"({distance.max():.2f} m of {upper + lower:.2f} m); go slower"
         )
     down = (low - top) / distance
-    ahead = _unit(forward - _dot(forward, down) * down)
+    ahead = unit(forward - _dot(forward, down) * down)
     cosine = (upper**2 + distance**2 - lower**2) / (2.0 * upper * distance)
     middle = top + upper * (cosine * down + leg.bend * np.sqrt(1.0 - cosine**2) * ahead)
     return middle, low
@@ -287,7 +287,3 @@ def _bend_leg(
 
 def _dot(a: Array, b: Array) -> Array:
     return np.sum(a * b, axis=-1, keepdims=True)
-
-
-def _unit(v: Array) -> Array:
-    return v / np.linalg.norm(v, axis=-1, keepdims=True)

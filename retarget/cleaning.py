@@ -21,7 +21,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.ndimage import binary_dilation
+from scipy.ndimage import maximum_filter1d
 
 from mocap_data.arrays import Array, Bools, set_fields
 from mocap_data.errors import InputError, counted, unknown
@@ -217,8 +217,12 @@ class Cleaner:
         options, rate = self.options, motion.rate_hz
         if options.standing_s is None:
             return np.zeros(motion.num_frames, dtype=bool)
-        still = hardly_moving(motion)
-        still = longer(still, options.standing_s, rate)
+        travel = np.linalg.norm(smoothed(motion.qvel[:, :3], rate), axis=1)
+        turn = np.linalg.norm(smoothed(motion.qvel[:, 3:6], rate), axis=1)
+        squares = np.square(motion.qvel[:, 6:]).sum(axis=1) / max(1, motion.qvel.shape[1] - 6)
+        joints = np.sqrt(smoothed(squares, rate))
+        slow = (travel < STANDING_MPS) & (turn < STANDING_RADPS) & (joints < STANDING_RADPS)
+        still = longer(slow, options.standing_s, rate)
         for start, stop in runs(still):
             still[start : min(stop, start + round(options.keep_standing_s * rate))] = False
         return still
@@ -226,8 +230,11 @@ class Cleaner:
     def labels(self, motion: ReferenceMotion) -> np.ndarray:
         """Of each frame (T,) the index in `REASONS` of why it is dropped, or -1."""
         rate, out = motion.rate_hz, np.full(motion.num_frames, -1)
-        margin = round(MARGIN_S * rate)
-        found = {reason: widened(where, margin) for reason, where in self.reasons(motion)}
+        window = 2 * round(MARGIN_S * rate) + 1
+        found = {
+            reason: maximum_filter1d(where, window, mode="constant")
+            for reason, where in self.reasons(motion)
+        }
         found[STANDING] = self.standing(motion)
         # the first in the list has the last word
         for index, reason in reversed(list(enumerate(REASONS))):
@@ -325,17 +332,6 @@ def unused(name: str, used: set[str]) -> str:
     return free
 
 
-def hardly_moving(motion: ReferenceMotion) -> Bools:
-    """Where (T,) root and joints are slower than STANDING_MPS and STANDING_RADPS."""
-    rate, qvel = motion.rate_hz, motion.qvel
-    travel = np.linalg.norm(smoothed(qvel[:, :3], rate), axis=1)
-    turn = np.linalg.norm(smoothed(qvel[:, 3:6], rate), axis=1)
-    joints = np.zeros(len(qvel))
-    if qvel.shape[1] > 6:
-        joints = np.sqrt(smoothed(np.square(qvel[:, 6:]).mean(axis=1), rate))
-    return np.asarray((travel < STANDING_MPS) & (turn < STANDING_RADPS) & (joints < STANDING_RADPS))
-
-
 def longer(where: Bools, seconds: float, rate_hz: float) -> Bools:
     """Only those stretches of `where` (T,) that last longer."""
     out = where.copy()
@@ -343,13 +339,6 @@ def longer(where: Bools, seconds: float, rate_hz: float) -> Bools:
         if (stop - start) / rate_hz <= seconds:
             out[start:stop] = False
     return out
-
-
-def widened(where: Bools, frames: int) -> Bools:
-    """`where` (T,) and `frames` more on either side."""
-    if frames <= 0 or not where.any():
-        return where
-    return np.asarray(binary_dilation(where, iterations=frames))
 
 
 def pieces(start: int, stop: int, longest: float) -> list[tuple[int, int]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -45,27 +46,20 @@ def chosen(data: Path, asked: Sequence[str] | None, split: Any) -> list[str]:
     return names
 
 
-def robot_of(motions: MotionSet) -> Robot | None:
-    """The robot that a dataset is of, None where it is none of those here, or has another model by
-    now."""
-    try:
-        robot = robots.load(motions.robot)
-    except InputError:
-        return None
-    return robot if robot.model_sha256 == motions.model_sha256 else None
-
-
 def robot_for(kind: str, data: Path, motions: MotionSet) -> Robot | None:
-    """The robot that a dataset is of. Raises InputError where a format needs one that is not
-    here."""
-    robot = robot_of(motions)
-    if robot is None and kind == MJLAB:
+    """The robot that a dataset is of, None where it is none of those here, or has another model by
+    now. Raises InputError where a format needs it."""
+    with contextlib.suppress(InputError):
+        robot = robots.load(motions.robot)
+        if robot.model_sha256 == motions.model_sha256:
+            return robot
+    if kind == MJLAB:
         raise InputError(
             f"{data}: format=mjlab holds the bodies' poses; these need the model of robot "
             f"{motions.robot!r} that the motions were made with, which is not here "
             "(format=unitree_csv needs none)"
         )
-    return robot
+    return None
 
 
 def at_rate(motion: ReferenceMotion, rate_hz: Any, robot: Robot | None) -> ReferenceMotion:

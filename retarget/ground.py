@@ -42,8 +42,7 @@ def runs(mask: Bools) -> list[tuple[int, int]]:
 
 def horizontal_speed(feet: Array, rate_hz: float) -> Array:
     """Horizontal speed (T, F) [m/s] of feet (T, F, 3), central differences."""
-    speed: Array = np.linalg.norm(np.gradient(feet[..., :2], axis=0), axis=-1) * rate_hz
-    return speed
+    return np.linalg.norm(np.gradient(feet[..., :2], axis=0), axis=-1) * rate_hz
 
 
 def stance(feet: Array, rate_hz: float, *, height: float = STANCE_HEIGHT) -> Bools:
@@ -52,12 +51,12 @@ def stance(feet: Array, rate_hz: float, *, height: float = STANCE_HEIGHT) -> Boo
     Gaps and stances shorter than STANCE_TIME are closed and dropped.
     """
     slow = horizontal_speed(feet, rate_hz) < STANCE_SPEED
-    out = np.zeros(slow.shape, dtype=bool)
+    out, shortest = np.zeros(slow.shape, dtype=bool), max(1, round(STANCE_TIME * rate_hz))
     for foot in np.flatnonzero(slow.any(axis=0)):
         above = feet[:, foot, 2]
         # the low quarter sits in the stances even when a paw is held up for a while
         low = np.percentile(above[slow[:, foot]], 25)
-        out[:, foot] = steadied(slow[:, foot] & (above < low + height), shortest_stance(rate_hz))
+        out[:, foot] = steadied(slow[:, foot] & (above < low + height), shortest)
     return out
 
 
@@ -70,11 +69,6 @@ def level_with(feet: Array, standing: Bools, twin: Array) -> Bools:
     ]
     lowest = np.array(heights)[twin] + HELD_UP
     return standing & ((heights <= lowest) | (feet[..., 2] <= lowest))
-
-
-def shortest_stance(rate_hz: float) -> int:
-    """The frames of STANCE_TIME."""
-    return max(1, round(STANCE_TIME * rate_hz))
 
 
 def steadied(mask: Bools, shortest: int) -> Bools:

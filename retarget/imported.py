@@ -42,7 +42,14 @@ def to_reference_motion(motion: RobotMotion, robot: Robot) -> ReferenceMotion:
       InputError: listing the joints that only one of the two has, or when the file's own body poses
         are not where this robot's kinematics puts them.
     """
-    order = columns_of(motion, robot)
+    named = motion.joint_names
+    lacking = [name for name in robot.joint_names if name not in named]
+    extra = [name for name in named if name not in robot.joint_names]
+    if lacking or extra:
+        parts = [f"it lacks {listed(lacking)}"] if lacking else []
+        parts += [f"robot {robot.name!r} has no {listed(extra)}"] if extra else []
+        raise InputError(f"motion {motion.name!r} is of another robot: {'; '.join(parts)}")
+    order = [named.index(name) for name in robot.joint_names]
     qpos = np.array(motion.qpos)
     qpos[:, 7:] = motion.qpos[:, 7:][:, order]
     qpos[:, 3:7] = rotations.make_continuous(qpos[:, 3:7])
@@ -57,22 +64,6 @@ def to_reference_motion(motion: RobotMotion, robot: Robot) -> ReferenceMotion:
     )
     meter = QualityMeter(robot)
     return meter.measured(replace(imported, contacts=meter.contacts(imported)))
-
-
-def columns_of(motion: RobotMotion, robot: Robot) -> list[int]:
-    """Of each joint of `robot` its column in the motion.
-
-    Raises:
-      InputError: listing what only one of the two has.
-    """
-    named = motion.joint_names
-    lacking = [name for name in robot.joint_names if name not in named]
-    extra = [name for name in named if name not in robot.joint_names]
-    if lacking or extra:
-        parts = [f"it lacks {listed(lacking)}"] if lacking else []
-        parts += [f"robot {robot.name!r} has no {listed(extra)}"] if extra else []
-        raise InputError(f"motion {motion.name!r} is of another robot: {'; '.join(parts)}")
-    return [named.index(name) for name in robot.joint_names]
 
 
 def listed(names: Sequence[str]) -> str:

@@ -251,8 +251,7 @@ def integrate(qpos: Array, step: Array) -> Array:
 
 def _apply(rotation: Array, vector: Array) -> Array:
     """Rotations (T, N, 3, 3) applied to constant vectors (N, 3): (T, N, 3)."""
-    product: Array = np.einsum("tnij,nj->tni", rotation, vector)
-    return product
+    return np.einsum("tnij,nj->tni", rotation, vector)
 
 
 def _cross(a: Array, b: Array) -> Array:

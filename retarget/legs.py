@@ -15,7 +15,7 @@ import numpy as np
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from npmp.robots import Robot
-from retarget.kinematics import Points, Tree, forward, positions_of
+from retarget.kinematics import Points
 
 LEG_MARKERS = ("L_hip", "L_knee", "L_foot", "R_hip", "R_knee", "R_foot")
 # thighs and shanks, from place to place in `LEG_MARKERS`
@@ -48,16 +48,6 @@ def directions(points: Array) -> Array:
     if (length < 1e-9).any():
         raise InputError("a leg's hip, knee and ankle must be three points; two of them coincide")
     return np.asarray(segments / length)
-
-
-def robot_directions(robot: Robot, tree: Tree, qpos: Array) -> Array:
-    """(T, 2, 2, 3) directions of the robot's thighs and shanks at poses (T, 7 + J).
-
-    Raises:
-      InputError: for a robot without the markers `LEG_MARKERS`.
-    """
-    world = positions_of(leg_points(robot), *forward(tree, qpos))
-    return directions(world.reshape(-1, 2, 3, 3))
 
 
 def marker_directions(markers: Array, names: Sequence[str]) -> Array | None:

@@ -89,11 +89,7 @@ class MarkerLayout:
 
     def offsets(self, theta: Array) -> Array:
         """(M, 3) [m]: trunk markers' points in the root's frame, others' displacements."""
-        out = np.zeros((len(self.names), 3))
-        for p, axis in enumerate(self.axis):
-            members = np.flatnonzero(self.sign[p])
-            out[members, axis] = self.sign[p, members] * theta[p]
-        return out
+        return np.einsum("pm,p,pc->mc", self.sign, theta, np.eye(3)[self.axis])
 
     def by_name(self, theta: Array) -> dict[str, Array]:
         """The offsets (3,) by marker name."""

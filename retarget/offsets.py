@@ -132,5 +132,4 @@ def offset_step(system: Linearized, jacobian: Array, theta: Array, pull: Array) 
     gradient = np.einsum("tpr,tr->p", transposed, system.residual) - reduced[:, -1]
     hessian += len(jacobian) * np.diag(pull + _RIDGE)
     gradient += len(jacobian) * pull * theta
-    step: Array = -np.linalg.solve(hessian, gradient)
-    return step
+    return -np.linalg.solve(hessian, gradient)

@@ -119,10 +119,6 @@ class Body:
     # (P,)
     theta: Array
 
-    def targets(self, clip: RecordedMarkers, options: Options) -> Targets:
-        """The clip at the robot's size and rate."""
-        return targets(clip, self.prepared, options, self.scale, self.heights)
-
 
 def bodies_of(clips: Sequence[Clip], robot: Robot, options: Options) -> list[Body]:
     """The clips by body, in order of first appearance, with body scale and offsets."""
@@ -141,7 +137,8 @@ def bodies_of(clips: Sequence[Clip], robot: Robot, options: Options) -> list[Bod
                 ready = tuple(proportions.fitted(clip, prepared, own, heights) for clip in ready)
                 heights = standing_heights(ready, prepared)
             if prepared.flat_feet:
-                prepared = prepared.with_heights(scale * heights + prepared.sole_height)
+                layout = prepared.layout.with_heights(scale * heights + prepared.sole_height)
+                prepared = replace(prepared, layout=layout)
             theta = prepared.layout.initial()
             if not person:
                 tracks = [targets(clip, prepared, options, scale, heights) for clip in ready]
@@ -181,7 +178,7 @@ def _motions(
     """The clips as motions with their figures."""
     prepared, layout = body.prepared, body.prepared.layout
     with _solvable([clip.clip for clip in clips]):
-        tracks = [body.targets(clip, options) for clip in clips]
+        tracks = [targets(clip, prepared, options, body.scale, body.heights) for clip in clips]
         shifts = [layout.displacement(body.theta, track.heading) for track in tracks]
         goals = [track.locked + shift for track, shift in zip(tracks, shifts, strict=True)]
         solved = pose_sequence.solve(goals, tracks, body.theta, prepared)
@@ -210,8 +207,8 @@ def _motion(
     recorded = at_rate(person, track.rate_hz)[0] if prepared.flat_feet else track.raw
     wanted = legs.marker_directions(recorded, layout.names)
     if wanted is not None:
-        legs_of_robot = legs.robot_directions(prepared.robot, prepared.tree, qpos)
-        error = legs.orientation_error(wanted, legs_of_robot)
+        own = kinematics.positions_of(legs.leg_points(prepared.robot), *bodies)
+        error = legs.orientation_error(wanted, legs.directions(own.reshape(-1, 2, 3, 3)))
         figures["leg_orientation_rad"] = error.mean(axis=(1, 2))
     return ReferenceMotion(
         name=clip.clip.name,

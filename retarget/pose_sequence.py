@@ -81,7 +81,9 @@ def solve(
         qpos = solve_track(together, whole, tolerance=_ROUGH, starts=starts)
     # where the trunk's markers say little (its roll), the legs' regularizer shakes it at every step
     for piece in pieces:
-        qpos[piece, :7] = smooth_root(qpos[piece, :7], rate)
+        qpos[piece, 3:7] = rotations.make_continuous(qpos[piece, 3:7])
+        qpos[piece, :7] = low_pass(qpos[piece, :7], rate, ROOT_CUTOFF_HZ)
+        qpos[piece, 3:7] = rotations.normalize(qpos[piece, 3:7])
     limbs = np.flatnonzero(~layout.on_foot & ~layout.on_trunk)
     on_root = replace(_with_soles(problem, prepared, limbs), hold_root=True)
     limb_goal = _beside(goal[:, limbs], soles)
@@ -176,10 +178,7 @@ def free_arms(
     depth_of: how deep the robot is in itself (T,) [m] at poses. Arms are the limbs without feet;
     collisions of legs stay.
     """
-    arms = prepared.arms
-    if not arms:
-        return qpos
-    depth = depth_of(qpos)
+    arms, depth = prepared.arms, depth_of(qpos)
     hit = np.flatnonzero(depth > _TOUCH)
     if not len(hit):
         return qpos
@@ -222,14 +221,6 @@ def _with_soles(problem: Problem, prepared: PreparedRobot, markers: Index) -> Pr
 def _beside(markers: Array, soles: Array) -> Array:
     """Goals (T, M + F K, 3) of markers (T, M, 3) and contact points (T, F, K, 3)."""
     return np.concatenate((markers, soles.reshape(len(soles), -1, 3)), axis=1)
-
-
-def smooth_root(root: Array, rate_hz: float) -> Array:
-    """Root positions and quaternions (T, 7), low-passed."""
-    continuous = np.concatenate((root[:, :3], rotations.make_continuous(root[:, 3:7])), axis=1)
-    out = low_pass(continuous, rate_hz, ROOT_CUTOFF_HZ)
-    out[:, 3:7] = rotations.normalize(out[:, 3:7])
-    return out
 
 
 def limit_speed(joints: Array, most: Array, keep: Bools | None = None) -> Array:

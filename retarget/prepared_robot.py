@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import mujoco
 import numpy as np
@@ -75,15 +75,11 @@ class PreparedRobot:
         return self.points_per_foot >= 3
 
     @property
-    def feet(self) -> Index:
-        """(F,) the feet's bodies."""
-        return self.soles.body[:: self.points_per_foot]
-
-    @property
     def carries(self) -> Bools:
         """(F, J) which joints are between the root and which foot."""
-        out = np.zeros((len(self.feet), self.tree.num_joints), dtype=bool)
-        for foot, body in enumerate(self.feet):
+        feet = self.soles.body[:: self.points_per_foot]
+        out = np.zeros((len(feet), self.tree.num_joints), dtype=bool)
+        for foot, body in enumerate(feet):
             out[foot, self.tree.hinge[self.tree.chain(int(body))]] = True
         return out
 
@@ -149,10 +145,6 @@ class PreparedRobot:
         Eq. 8 weighs angles against lengths squared: with half of ANYmal's legs it is a quarter.
         """
         return _REGULARIZATION * (float(self.home_tops.mean()) / _LEG) ** 2
-
-    def with_heights(self, height: Array) -> PreparedRobot:
-        """The robot with its sole markers at `height` (M,) [m], see `MarkerLayout.with_heights`."""
-        return replace(self, layout=self.layout.with_heights(height))
 
     @property
     def weights(self) -> Array:

@@ -40,8 +40,7 @@ def frame_times(frames: int, rate_hz: float, new_rate_hz: float, *, width: int =
     needed = 8.0 * (3.0 * count * (width + 1) + 11.0 * frames * width)
     what = f"{frames:,} frames resampled from {rate_hz:g} to {new_rate_hz:g} Hz, {count:,} frames,"
     require_memory(needed, what)
-    times: Array = np.minimum(np.arange(count) * ratio, frames - 1.0)
-    return times
+    return np.minimum(np.arange(count) * ratio, frames - 1.0)
 
 
 def resample_qpos(qpos: Array, rate_hz: float, new_rate_hz: float) -> Array:

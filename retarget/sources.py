@@ -20,6 +20,7 @@ from mocap_data.readers.common import MissingOptions
 from mocap_data.readers.robot_motions import kind_of
 from mocap_data.synthetic import demo_clips, gait_clips
 from npmp.robots import Robot
+from retarget.cleaning import unused
 from retarget.imported import import_motion
 
 # sources that need no recording
@@ -106,10 +107,8 @@ class Recordings:
         except InputError as error:
             self.failures.append((str(part.path), str(error)))
             return
-        name, count = clip.name, 2
         # the same file name in two folders
-        while name in self.origins:
-            name, count = f"{clip.name}_{count}", count + 1
+        name = unused(clip.name, set(self.origins))
         self.entries[name] = whole.name
         frames, scale = (part.start, part.start + clip.num_frames), used.get("scale")
         self.origins[name] = Origin(
@@ -163,7 +162,9 @@ def files_of(source: Any) -> list[Path]:
     text = str(source)
     path = Path(text).expanduser()
     if path.is_dir():
-        files = sorted(entry for entry in path.rglob("*") if entry.is_file() and is_readable(entry))
+        # READMEs, licences and skeletons are none
+        inside = sorted(entry for entry in path.rglob("*") if entry.is_file())
+        files = [file for file in inside if is_recording(file) or kind_of(file) is not None]
         if not files:
             raise InputError(f"no recording in {path}; readable are: {', '.join(READERS)}")
         return files
@@ -178,11 +179,6 @@ def files_of(source: Any) -> list[Path]:
     if glob.has_magic(text):
         raise InputError(f"no file matches {text!r}")
     raise InputError(f"no file or folder {text!r} (source=gaits needs none)")
-
-
-def is_readable(path: Path) -> bool:
-    """Whether a file in a folder is a recording; READMEs, licences and skeletons are not."""
-    return is_recording(path) or kind_of(path) is not None
 
 
 def _read(path: Path, robot: Robot, given: dict[str, Any]) -> list[Any]:

@@ -93,11 +93,10 @@ def by_body(clips: Sequence[Clip]) -> list[list[Clip]]:
     for clip in clips:
         bones = _bones(clip)
         for names, first, members in groups:
-            if names == clip.names:
-                most = _SAME_BODY * np.linalg.norm(first)
-                if np.linalg.norm(bones - first) <= most:
-                    members.append(clip)
-                    break
+            most = _SAME_BODY * np.linalg.norm(first)
+            if names == clip.names and np.linalg.norm(bones - first) <= most:
+                members.append(clip)
+                break
         else:
             groups.append((clip.names, bones, [clip]))
     return [members for _, _, members in groups]

@@ -12,8 +12,9 @@ from typing import Any
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError, unknown
 from mocap_data.hdf5 import schema_of
+from mocap_data.npz import holds
 from mocap_data.outside import regular_file
-from mocap_data.readers.amass import is_amass, read_amass
+from mocap_data.readers.amass import read_amass
 from mocap_data.readers.asf_amc import read_amc_clip
 from mocap_data.readers.bvh import read_bvh
 from mocap_data.readers.c3d import read_c3d
@@ -97,7 +98,7 @@ def reader_of(path: str | os.PathLike[str]) -> Callable[..., Clip]:
         raise unknown(f"reader for {str(path)!r} with suffix", suffix, READERS)
     if suffix == ".txt" and file.is_file() and _start(file).startswith(b"{"):
         return read_deepmimic
-    if suffix == ".npz" and file.is_file() and is_amass(file):
+    if suffix == ".npz" and file.is_file() and holds(file, "poses", "trans"):
         return read_amass
     return READERS[suffix]
 

@@ -19,8 +19,8 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
-from mocap_data.npz import load_npz, names_in_npz
-from mocap_data.readers.common import check_size, rate_said, world_clip
+from mocap_data.npz import load_npz
+from mocap_data.readers.common import check_size, forward_kinematics, rate_said, world_clip
 from mocap_data.readers.keypoints import one_number
 
 _RATES = ("mocap_framerate", "mocap_frame_rate", "fps")
@@ -31,14 +31,6 @@ NAMES = (
     *("Spine3", "L_Foot", "R_Foot", "Neck", "L_Collar", "R_Collar", "Head", "L_Shoulder"),
     *("R_Shoulder", "L_Elbow", "R_Elbow", "L_Wrist", "R_Wrist"),
 )
-
-
-def is_amass(path: Path) -> bool:
-    """Whether an archive holds SMPL's turns."""
-    try:
-        return {"poses", "trans"} <= set(names_in_npz(path))
-    except InputError:
-        return False
 
 
 def read_amass(
@@ -81,12 +73,8 @@ def read_amass(
     check_size(path, len(poses), len(NAMES))
     rest, parents = _body(Path(body_model), betas)
     turns = rotations.exp(poses[:, : 3 * len(NAMES)].reshape(len(poses), -1, 3))
-    positions = np.empty((len(poses), len(NAMES), 3))
-    positions[:, 0] = rest[0] + trans
-    for joint, up in enumerate(parents[1:], start=1):
-        turns[:, joint] = rotations.multiply(turns[:, up], turns[:, joint])
-        bone = rotations.rotate(turns[:, up], rest[joint] - rest[up])
-        positions[:, joint] = positions[:, up] + bone
+    bones = rest[1:] - rest[parents[1:]]
+    positions = forward_kinematics(parents, [rest[0] + trans, *bones], turns.swapaxes(0, 1))
     return world_clip(path, positions, NAMES, parents, rate_hz=rate_hz, scale=1.0, up="z")
 
 

@@ -72,41 +72,17 @@ def read_bvh(path: str | os.PathLike[str], *, scale: float | str = 0.01, up: str
 
 def forward_kinematics(nodes: list[Node], values: Array) -> Array:
     """World positions (T, J, 3) in the file's units and axes of channel values (T, C) [deg]."""
-    frames, local = len(values), _local_rotations(nodes, values)
-    orientation: list[Array] = []
-    positions = np.empty((len(nodes), frames, 3))
-    for j, node in enumerate(nodes):
-        offset, moved = np.broadcast_to(node.offset, (frames, 3)), node.columns("position")
-        if moved:
-            offset = offset.copy()
-            for axis, column in moved:
-                offset[:, "xyz".index(axis)] = values[:, column]
-        if node.parent < 0:
-            positions[j] = offset
-            orientation.append(local[j])
-        else:
-            parent = orientation[node.parent]
-            positions[j] = positions[node.parent] + rotations.rotate(parent, offset)
-            turns = node.columns("rotation")
-            orientation.append(rotations.multiply(parent, local[j]) if turns else parent)
-    return positions.transpose(1, 0, 2)
-
-
-def _local_rotations(nodes: list[Node], values: Array) -> list[Array]:
-    """Per node its rotation in its parent, (T, 4); nodes of one order are done together."""
-    local = [np.broadcast_to(rotations.IDENTITY, (len(values), 4))] * len(nodes)
-    groups: dict[str, list[int]] = {}
-    for j, node in enumerate(nodes):
-        if order := "".join(axis for axis, _ in node.columns("rotation")).upper():
-            groups.setdefault(order, []).append(j)
-    for order, chosen in groups.items():
-        columns = [[column for _, column in nodes[j].columns("rotation")] for j in chosen]
-        # (nodes, len(order), T)
-        angles = np.deg2rad(values.T[np.array(columns)])
-        quaternions = rotations.from_euler(order, angles.swapaxes(1, 2))
-        for row, j in enumerate(chosen):
-            local[j] = quaternions[row]
-    return local
+    offsets: list[Array] = []
+    turns: list[Array | None] = []
+    for node in nodes:
+        offsets.append(np.tile(node.offset, (len(values), 1)))
+        for axis, column in node.columns("position"):
+            offsets[-1][:, "xyz".index(axis)] = values[:, column]
+        turning = node.columns("rotation")
+        order = "".join(axis for axis, _ in turning).upper()
+        angles = np.deg2rad(values[:, [column for _, column in turning]])
+        turns.append(rotations.from_euler(order, angles) if order else None)
+    return common.forward_kinematics([node.parent for node in nodes], offsets, turns)
 
 
 _MOTION = re.compile(rb"(?:^|[\r\n])[ \t]*MOTION[ \t]*(?=[\r\n]|$)", re.IGNORECASE)

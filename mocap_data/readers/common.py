@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError, unknown
@@ -120,6 +121,27 @@ def to_world(positions: Array, *, up: str, scale: float | str, path: Any) -> Arr
     signs = np.array([1.0, -1.0, -1.0]) if name.startswith("-") else np.ones(3)
     factors = metres_per_unit(scale, path) * signs
     return np.ascontiguousarray(positions[..., _AXES[name[-1]]] * factors)
+
+
+def forward_kinematics(
+    parents: Sequence[int], offsets: Sequence[Array], turns: Sequence[Array | None]
+) -> Array:
+    """Positions (T, J, 3) of joints, parents before children, in the axes and units of the roots.
+
+    offsets: of each joint in its parent's frame, (3,) or (T, 3); of a root its positions (T, 3).
+    turns: of each joint in its parent, (T, 4); None: none.
+    """
+    places: list[Array] = []
+    outer: list[Array] = []
+    for parent, offset, turn in zip(parents, offsets, turns, strict=True):
+        if parent < 0:
+            places.append(offset)
+            outer.append(rotations.IDENTITY if turn is None else turn)
+        else:
+            above = outer[parent]
+            places.append(places[parent] + rotations.rotate(above, offset))
+            outer.append(above if turn is None else rotations.multiply(above, turn))
+    return np.stack(places, axis=1)
 
 
 def world_clip(

@@ -114,22 +114,18 @@ def size_of(joints: Sequence[CharacterJoint]) -> int:
 
 def forward_kinematics(joints: Sequence[CharacterJoint], frames: Array) -> Array:
     """World positions (T, joints, 3), in file units and axes, of frames with unit quaternions."""
-    places: list[Array] = []
-    turns: list[Array] = []
+    turns: list[Array | None] = []
     column = 8
     for joint in joints:
         local = frames[:, column : column + _SIZES[joint.kind]]
         column += _SIZES[joint.kind]
-        if joint.parent < 0:
-            places.append(frames[:, 1:4] + np.array(joint.offset))
-            turns.append(frames[:, 4:8])
-            continue
-        turn = turns[joint.parent]
-        places.append(places[joint.parent] + rotations.rotate(turn, np.array(joint.offset)))
         if joint.kind == "revolute":
             local = rotations.from_axis_angle(np.array([0.0, 0.0, 1.0]), local[:, 0])
-        turns.append(rotations.multiply(turn, local) if _SIZES[joint.kind] else turn)
-    return np.stack(places, axis=1)
+        turns.append(local if local.shape[1] else None)
+    turns[0] = frames[:, 4:8]
+    root, *others = (np.array(joint.offset) for joint in joints)
+    parents = [joint.parent for joint in joints]
+    return common.forward_kinematics(parents, [frames[:, 1:4] + root, *others], turns)
 
 
 def _frames(path: Path, document: Any) -> Array:
