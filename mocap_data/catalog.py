@@ -19,7 +19,7 @@ import pooch
 import yaml
 
 from mocap_data.download import Offline, Progress, download
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError, check_known
 from mocap_data.files import atomic_path
 
 _LIST = Path(__file__).with_name("catalog.yaml")
@@ -100,8 +100,7 @@ def entry(name: str, path: Path = _LIST) -> Entry:
       InputError: there is none; it names those there are.
     """
     known = entries(path)
-    if name not in known:
-        raise unknown("data set", name, known)
+    check_known("data set", [name], known)
     return known[name]
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
 from mocap_data.arrays import Array, read_only, require_moderate, require_rate, set_fields
-from mocap_data.errors import InputError, frame_range, unknown
+from mocap_data.errors import InputError, check_known, frame_range
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -77,8 +77,7 @@ class Clip:
         Raises:
           InputError: for an unknown name.
         """
-        if name not in self.names:
-            raise unknown(f"keypoint (clip {self.name!r})", name, self.names)
+        check_known(f"keypoint (clip {self.name!r})", [name], self.names)
         return self.names.index(name)
 
     def select(self, names: Sequence[str]) -> Clip:

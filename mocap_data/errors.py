@@ -19,9 +19,7 @@ class InputError(ValueError):
     """
 
     def __init__(self, message: object = "") -> None:
-        line = "".join(
-            c if c.isprintable() else ascii(c)[1:-1] for c in " ".join(str(message).splitlines())
-        )
+        line = printable(" ".join(str(message).splitlines())).replace("\t", "\\t")
         if len(line) > MAX_MESSAGE:
             line = f"{line[: MAX_MESSAGE * 3 // 4]} ... {line[-(MAX_MESSAGE // 4) :]}"
         super().__init__(line)
@@ -50,6 +48,17 @@ def unknown(kind: str, name: object, known: Iterable[object]) -> InputError:
     """The error for a name that does not exist: "no KIND 'NAME'; there are: A, B"."""
     listed = ", ".join(str(entry) for entry in known) or "none"
     return InputError(f"no {kind} {str(name)!r}; there are: {listed}")
+
+
+def check_known(kind: str, names: Iterable[object], known: Collection[object]) -> None:
+    """Refuse names that do not exist.
+
+    Raises:
+      InputError: for the first, see `unknown`.
+    """
+    for name in names:
+        if name not in known:
+            raise unknown(kind, name, known)
 
 
 def frame_range(what: str, start: int, stop: int | None, frames: int) -> slice:

@@ -120,7 +120,13 @@ def attributes(group: h5py.Group) -> dict[str, Any]:
         for key in group.attrs
         if isinstance(key, str) and (texts := _texts(group, key)) is not None
     }
-    _require_texts(group, sum(entries.values()))
+    # they lie in heaps of the file, and many may point to one place
+    count, name, found = sum(entries.values()), group.file.filename, os.stat(group.file.filename)
+    if count * found.st_size > MAX_TEXTS:
+        longest = _largest_heap(name, found.st_size, found.st_mtime_ns)
+        if count * longest > MAX_TEXTS:
+            has = f"{where(group)} has {count:,} texts, of up to {longest:,} bytes each"
+            raise InputError(f"{has}; at most {MAX_TEXTS:,} in all are read")
     return {key: group.attrs[key] for key in entries}
 
 
@@ -135,17 +141,6 @@ def _texts(group: h5py.Group, key: str) -> int | None:
     if not (number or text) or empty or entries > MAX_ENTRIES:
         return None
     return entries if text and kind.is_variable_str() else 0
-
-
-def _require_texts(group: h5py.Group, count: int) -> None:
-    """Refuse texts that together may be longer than MAX_TEXTS: they lie in heaps of the file."""
-    found = os.stat(group.file.filename)
-    if count * found.st_size <= MAX_TEXTS:
-        return
-    longest = _largest_heap(group.file.filename, found.st_size, found.st_mtime_ns)
-    if count * longest > MAX_TEXTS:
-        has = f"{where(group)} has {count:,} texts, of up to {longest:,} bytes each"
-        raise InputError(f"{has}; at most {MAX_TEXTS:,} in all are read")
 
 
 @lru_cache(maxsize=8)

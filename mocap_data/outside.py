@@ -131,7 +131,11 @@ def reading(path: str | Path) -> Iterator[None]:
 
 def available_memory() -> int:
     """Bytes of memory that this process may still take; a guess where the system does not say."""
-    free = _meminfo()
+    free = 16 << 30
+    with suppress(AttributeError, ValueError, OSError):
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with suppress(OSError, ValueError, IndexError):
+        free = 1024 * int(Path("/proc/meminfo").read_text().split("MemAvailable:")[1].split()[0])
     # no such cgroup, or "max": no limit
     with suppress(OSError, ValueError):
         limit, used = Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory.current")
@@ -151,16 +155,6 @@ def require_memory(num_bytes: float, what: str) -> None:
     if num_bytes > MEMORY_SHARE * free:
         needed = f"{num_bytes / 2**30:,.1f} GiB of memory; {free / 2**30:.1f} GiB are free"
         raise InputError(f"{what} needs about {needed}")
-
-
-def _meminfo() -> int:
-    with suppress(OSError, ValueError, IndexError):
-        for line in Path("/proc/meminfo").read_text().splitlines():
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    with suppress(AttributeError, ValueError, OSError):
-        return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    return 16 << 30
 
 
 def _first_line(error: BaseException) -> str:

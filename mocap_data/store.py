@@ -308,7 +308,15 @@ def _open(path: str | os.PathLike[str]) -> Iterator[tuple[h5py.File, dict[str, A
         if version < VERSION:
             older = f"version {version} is older than this reader ({VERSION})"
             raise InputError(f"{path}: {older}; retarget again")
-        yield file, _header(path, about)
+        kinds = {"robot": str, "model_sha256": str, "joint_names": tuple, "body_names": tuple}
+        head = {key: _attribute(path, about, key, kind) for key, kind in kinds.items()}
+        try:
+            document = parse_json(_text(about.get("provenance", "{}")), "provenance")
+        except (TypeError, ValueError):
+            document = None
+        if not isinstance(document, dict):
+            raise InputError(f"{path}: attribute 'provenance' is not a JSON object")
+        yield file, {**head, "provenance": document}
 
 
 _WANTED = {
@@ -345,19 +353,6 @@ def _text(value: Any) -> str:
         value.encode("utf-8")
         return str(value)
     raise TypeError
-
-
-def _header(path: Any, about: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a MotionSet that the file's attributes hold."""
-    kinds = {"robot": str, "model_sha256": str, "joint_names": tuple, "body_names": tuple}
-    head = {key: _attribute(path, about, key, kind) for key, kind in kinds.items()}
-    try:
-        document = parse_json(_text(about.get("provenance", "{}")), "provenance")
-    except (TypeError, ValueError):
-        document = None
-    if not isinstance(document, dict):
-        raise InputError(f"{path}: attribute 'provenance' is not a JSON object")
-    return {**head, "provenance": document}
 
 
 def _require_robot(

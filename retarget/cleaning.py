@@ -24,7 +24,7 @@ import numpy as np
 from scipy.ndimage import maximum_filter1d
 
 from mocap_data.arrays import Array, Bools, set_fields
-from mocap_data.errors import InputError, counted, unknown
+from mocap_data.errors import InputError, check_known, counted
 from mocap_data.motion import ReferenceMotion, smooth_speed, smoothed
 from mocap_data.store import MotionSet
 from npmp.robots import Robot
@@ -95,8 +95,7 @@ class CleanOptions:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if self.mirrors not in MIRRORS:
-            raise unknown("choice of mirrors", self.mirrors, MIRRORS)
+        check_known("choice of mirrors", [self.mirrors], MIRRORS)
         require(self, "feet_far_m", "feet_far_s", "max_error_m", "self_collision_m")
         require(self, "body_penetration_m", "standing_s", "keep_standing_s")
         require(self, "min_chunk_s", "max_chunk_s")

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError, check_known, unknown
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
 from mocap_data.files import write_json
 from mocap_data.motion import ReferenceMotion
@@ -29,9 +29,7 @@ def chosen(data: Path, asked: Sequence[str] | None, split: Any) -> list[str]:
     """
     of = splits_in(data)
     known = list(of)
-    for name in asked or []:
-        if name not in known:
-            raise unknown(f"clip in {data}", name, known)
+    check_known(f"clip in {data}", asked or [], known)
     names = known if asked is None else list(dict.fromkeys(asked))
     if split is not None:
         if split not in of.values():

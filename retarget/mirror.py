@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError, check_known
 from mocap_data.motion import ReferenceMotion
 from npmp.robots import Robot
 
@@ -43,9 +43,7 @@ def mirror(
       InputError: for a mirror that the robot does not have, or a motion that is not of this robot.
     """
     names = mirrors.split(JOIN)
-    for each in names:
-        if each not in robot.symmetries:
-            raise unknown(f"mirror of robot '{robot.name}'", each, tuple(robot.symmetries))
+    check_known(f"mirror of robot '{robot.name}'", names, robot.symmetries)
     if len(set(names)) < len(names):
         raise InputError(f"mirrors {mirrors!r} name one of them twice")
     joints, expected = motion.qpos.shape[1] - 7, len(robot.joint_names)

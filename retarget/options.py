@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from mocap_data.arrays import set_fields
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError, check_known
 
 Kind = TypeVar("Kind")
 AUTO = "auto"
@@ -64,7 +64,5 @@ def by_name(kind: type[Kind], given: Mapping[str, Any], what: str) -> Kind:
       InputError: for a name that it does not have.
     """
     known = [entry.name for entry in fields(kind)]  # type: ignore[arg-type]
-    for name in given:
-        if name not in known:
-            raise unknown(what, name, known)
+    check_known(what, given, known)
     return kind(**given)

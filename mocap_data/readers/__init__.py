@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError, check_known
 from mocap_data.hdf5 import schema_of
 from mocap_data.npz import holds
 from mocap_data.outside import regular_file
@@ -59,9 +59,7 @@ def read(path: str | os.PathLike[str], **options: Any) -> Clip:
     try:
         reader = reader_of(file)
         known = _options(reader)
-        for option in options:
-            if option not in known:
-                raise unknown(f"option for {file.suffix} files", option, known)
+        check_known(f"option for {file.suffix} files", options, known)
         about = {key: value for key in ABOUT if (value := options.pop(key, None)) is not None}
         return replace(reader(file, **options), **about)
     except InputError as error:
@@ -94,8 +92,7 @@ def reader_of(path: str | os.PathLike[str]) -> Callable[..., Clip]:
             f"{path}: pickles are not read, since they can run code; save positions (T, M, 3), "
             "names and fps by numpy.savez (docs/tutorials/recording.md)"
         )
-    if suffix not in READERS:
-        raise unknown(f"reader for {str(path)!r} with suffix", suffix, READERS)
+    check_known(f"reader for {str(path)!r} with suffix", [suffix], READERS)
     if suffix == ".txt" and file.is_file() and _start(file).startswith(b"{"):
         return read_deepmimic
     if suffix == ".npz" and file.is_file() and holds(file, "poses", "trans"):

@@ -17,7 +17,7 @@ import numpy as np
 
 from mocap_data.arrays import Array, Bools
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError, check_known
 from mocap_data.readers import common
 
 # bytes; what C3D counts in
@@ -86,9 +86,7 @@ def read_c3d(
         raise common.MissingOptions(f"{path}: {what}; give scale=", ("scale",))
     labels = header.labels
     chosen = list(names or (label for label in labels if not label.startswith("*")))
-    for label in chosen:
-        if label not in labels:
-            raise unknown(f"marker (in {path})", label, labels)
+    check_known(f"marker (in {path})", chosen, labels)
     if not chosen:
         raise InputError(f"{path} has no labelled marker; its points are: {', '.join(labels[:8])}")
     points, missing = _points(data, header)

@@ -10,12 +10,11 @@ import inspect
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError, check_known
 from mocap_data.outside import regular_file
 from mocap_data.readers.keypoints import cells_of
 from mocap_data.readers.robot_motions import mjlab, unitree_csv
@@ -24,9 +23,10 @@ from mocap_data.readers.robot_motions.mjlab import read_mjlab
 from mocap_data.readers.robot_motions.unitree_csv import read_unitree_csv
 
 # by what `kind=` calls them
-KINDS: MappingProxyType[str, Callable[..., RobotMotion]] = MappingProxyType(
-    {"mjlab": read_mjlab, "unitree_csv": read_unitree_csv}
-)
+KINDS: dict[str, Callable[..., RobotMotion]] = {
+    "mjlab": read_mjlab,
+    "unitree_csv": read_unitree_csv,
+}
 
 
 def kind_of(path: str | os.PathLike[str], names: Sequence[str] = ()) -> str | None:
@@ -95,11 +95,8 @@ def read_robot_motion(
     if kind is None:
         give = f"give kind= of: {', '.join(KINDS)}"
         raise InputError(f"{path} is no robot motion by its contents; {give}")
-    if kind not in KINDS:
-        raise unknown("kind of robot motion", kind, KINDS)
+    check_known("kind of robot motion", [kind], KINDS)
     reader = KINDS[kind]
     known = [name for name in inspect.signature(reader).parameters if name != "path"]
-    for option in options:
-        if option not in known:
-            raise unknown(f"option for {kind}", option, known)
+    check_known(f"option for {kind}", options, known)
     return reader(file, **options)
