@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -53,6 +54,19 @@ def unit(vectors: Array) -> Array:
     """Vectors (..., C) of length 1; zero stays zero."""
     length = np.linalg.norm(vectors, axis=-1, keepdims=True)
     return np.asarray(vectors / np.maximum(length, 1e-9))
+
+
+def unique(names: Sequence[object], what: str) -> tuple[str, ...]:
+    """`names` as a tuple of texts.
+
+    Raises:
+      InputError: for one that appears twice.
+    """
+    found = tuple(str(name) for name in names)
+    repeated = sorted({name for name in found if found.count(name) > 1})
+    if repeated:
+        raise InputError(f"{what} name {repeated[0]!r} appears more than once")
+    return found
 
 
 def set_fields(instance: object, **values: Any) -> None:

@@ -12,7 +12,6 @@ import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pooch
@@ -53,16 +52,11 @@ class Entry:
     use: str = ""
 
     @property
-    def size(self) -> int | None:
-        """Bytes to download, None where that is not known of every file."""
-        sizes = [source.size for source in self.files]
-        return None if None in sizes else sum(size for size in sizes if size is not None)
-
-    @property
     def megabytes(self) -> str:
         """The size in words; ">" where only some of the files' sizes are known."""
-        known = sum(source.size or 0 for source in self.files)
-        if self.size is None:
+        sizes = [source.size for source in self.files]
+        known = sum(size or 0 for size in sizes)
+        if None in sizes:
             return f"> {known / 1e6:.0f}" if known else "?"
         return f"{known / 1e6:.3g}" if known < 1e8 else f"{known / 1e6:.0f}"
 
@@ -87,10 +81,9 @@ def entries(path: Path = _LIST) -> Mapping[str, Entry]:
     """
     try:
         content = yaml.safe_load(path.read_text(encoding="utf-8"))
-        found = {name: _entry(name, values) for name, values in content.items()}
+        return {name: _entry(name, values) for name, values in content.items()}
     except (yaml.YAMLError, AttributeError, TypeError, KeyError, ValueError) as error:
         raise InputError(f"{path}: not a catalog ({' '.join(str(error).split())})") from None
-    return MappingProxyType(found)
 
 
 def entry(name: str, path: Path = _LIST) -> Entry:

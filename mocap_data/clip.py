@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
-from mocap_data.arrays import Array, read_only, require_moderate, require_rate, set_fields
+from mocap_data.arrays import Array, read_only, require_moderate, require_rate, set_fields, unique
 from mocap_data.errors import InputError, check_known, frame_range
 
 
@@ -44,9 +44,7 @@ class Clip:
         set_fields(self, names=names, positions=positions, rate_hz=rate_hz)
         if not names:
             raise InputError(f"{where} has no keypoints")
-        repeated = sorted({name for name in names if names.count(name) > 1})
-        if repeated:
-            raise InputError(f"{where}: keypoint name {repeated[0]!r} appears more than once")
+        unique(names, f"{where}: keypoint")
         if self.parents is not None:
             parents, count = tuple(int(parent) for parent in self.parents), len(names)
             if len(parents) != count or not all(-1 <= p < count for p in parents):
@@ -88,7 +86,7 @@ class Clip:
         """
         columns = [self.index(name) for name in names]
         place = {column: i for i, column in enumerate(columns)} | {-1: -1}
-        parents = None
+        parents: tuple[int, ...] | None = None
         if self.parents is not None:
             parents = ()
             for up in (self.parents[column] for column in columns):

@@ -46,11 +46,8 @@ def atomic_path(path: str | os.PathLike[str]) -> Iterator[Path]:
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         # an error of the disk names the target, not the temporary file
-        if (
-            isinstance(error, OSError)
-            and error.errno is not None
-            and error.filename in (None, str(temporary))
-        ):
+        own = (None, str(temporary))
+        if isinstance(error, OSError) and error.errno is not None and error.filename in own:
             error.filename = str(target)
         raise
 

@@ -155,10 +155,8 @@ def make_continuous(q: ArrayLike) -> Array:
     """`q` (T, ..., 4) with signs that keep neighbours in time on one hemisphere."""
     q = np.asarray(q, dtype=np.float64)
     flips = np.sum(q[1:] * q[:-1], axis=-1, keepdims=True) < 0.0
-    sign = np.concatenate(
-        [np.ones((1, *q.shape[1:-1], 1)), np.cumprod(np.where(flips, -1.0, 1.0), axis=0)]
-    )
-    return q * sign[: len(q)]
+    sign = np.cumprod(np.where(flips, -1.0, 1.0), axis=0)
+    return np.concatenate([q[:1], sign * q[1:]])
 
 
 def squad(q: ArrayLike, times: ArrayLike, new_times: ArrayLike) -> Array:

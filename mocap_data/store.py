@@ -155,30 +155,21 @@ def write_motions(path: str | os.PathLike[str], motion_set: MotionSet) -> None:
             )
     with new_hdf5(path, track_order=True) as file:
         text = h5py.string_dtype("utf-8")
-        file.attrs["schema"] = SCHEMA
-        file.attrs["version"] = VERSION
-        file.attrs["robot"] = motion_set.robot
+        file.attrs.update(schema=SCHEMA, version=VERSION, robot=motion_set.robot)
         file.attrs["model_sha256"] = motion_set.model_sha256
         for key in ("joint_names", "body_names"):
             names = np.array(getattr(motion_set, key), dtype=object)
             file.attrs.create(key, names, dtype=text)
         file.attrs["provenance"] = json.dumps(dict(motion_set.provenance), sort_keys=True)
         for motion in motion_set.motions:
-            _write_motion(file.create_group(motion.name), motion)
-
-
-def _write_motion(group: h5py.Group, motion: ReferenceMotion) -> None:
-    for key in _FIELDS:
-        group.attrs[key] = getattr(motion, key)
-    for key, value in motion.quality.items():
-        group.attrs[key] = value
-    _write_array(group, "qpos", motion.qpos)
-    if motion.contacts is not None:
-        _write_array(group, "contacts", motion.contacts.view(np.uint8))
-    if motion.frame_quality:
-        figures = group.create_group("frame_quality")
-        for key, values in motion.frame_quality.items():
-            _write_array(figures, key, values)
+            group = file.create_group(motion.name)
+            group.attrs.update({key: getattr(motion, key) for key in _FIELDS})
+            group.attrs.update(motion.quality)
+            _write_array(group, "qpos", motion.qpos)
+            if motion.contacts is not None:
+                _write_array(group, "contacts", motion.contacts.view(np.uint8))
+            for key, values in motion.frame_quality.items():
+                _write_array(group.require_group("frame_quality"), key, values)
 
 
 def _write_array(group: h5py.Group, key: str, values: np.ndarray) -> None:

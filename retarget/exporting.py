@@ -10,7 +10,6 @@ from typing import Any
 from mocap_data.errors import InputError, check_known, unknown
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
 from mocap_data.files import write_json
-from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet, read_motions, splits_in
 from npmp import robots
 from npmp.robots import Robot
@@ -36,11 +35,8 @@ def chosen(data: Path, asked: Sequence[str] | None, split: Any) -> list[str]:
             raise unknown(f"split in {data}", split, sorted({*of.values()} - {""}))
         names = [name for name in names if of[name] == split]
     if not names:
-        raise InputError(
-            f"{data} holds no clips"
-            if split is None
-            else f"{data}: no clip of clips= is of {split=!s}"
-        )
+        why = " holds no clips" if split is None else f": no clip of clips= is of {split=!s}"
+        raise InputError(f"{data}{why}")
     return names
 
 
@@ -58,22 +54,6 @@ def robot_for(kind: str, data: Path, motions: MotionSet) -> Robot | None:
             "(format=unitree_csv needs none)"
         )
     return None
-
-
-def at_rate(motion: ReferenceMotion, rate_hz: Any, robot: Robot | None) -> ReferenceMotion:
-    """The motion at another rate (None: its own).
-
-    Raises:
-      InputError: where the robot that this needs is not here.
-    """
-    if rate_hz is None or float(rate_hz) == motion.rate_hz:
-        return motion
-    if robot is None:
-        raise InputError(
-            f"rate_hz={rate_hz}: resampling needs the robot's model, which is not here; "
-            "leave rate_hz out"
-        )
-    return resample(motion, robot, float(rate_hz))
 
 
 CONVENTIONS = {
@@ -95,12 +75,23 @@ def export(
 ) -> list[dict[str, Any]]:
     """Write a file per clip of a dataset and export.json; gives what it says of each clip.
 
-    One clip at a time: a dataset may be larger than memory. robot: as `robot_for`.
+    One clip at a time: a dataset may be larger than memory. robot: as `robot_for`. rate_hz: None:
+    each clip's own.
+
+    Raises:
+      InputError: where the robot that another rate needs is not here.
     """
     written: list[dict[str, Any]] = []
     for name in names:
         motions = read_motions(data, clips=[name])
-        motion = at_rate(motions.motions[0], rate_hz, robot)
+        motion = motions.motions[0]
+        if rate_hz is not None and float(rate_hz) != motion.rate_hz:
+            if robot is None:
+                raise InputError(
+                    f"rate_hz={rate_hz}: resampling needs the robot's model, which is not here; "
+                    "leave rate_hz out"
+                )
+            motion = resample(motion, robot, float(rate_hz))
         if kind == MJLAB:
             assert robot is not None  # by `robot_for`
             path = folder / f"{name}.npz"

@@ -140,12 +140,8 @@ def find_limbs(clip: Clip) -> Limbs:
     Raises:
       InputError: where there are no two pairs of limbs, or where two readings are as likely.
     """
-    if clip not in _FOUND:
-        _FOUND[clip] = _limbs_of(clip)
-    return _FOUND[clip]
-
-
-def _limbs_of(clip: Clip) -> Limbs:
+    if clip in _FOUND:
+        return _FOUND[clip]
     tree = _tree_of(clip)
     first, second = _two_pairs(tree)
     guesses: list[str] = []
@@ -158,7 +154,8 @@ def _limbs_of(clip: Clip) -> Limbs:
     sides = [_sides(tree, pair, ahead, guesses) for pair in (upper, lower)]
     in_limbs = {n for pair in sides for limb in pair for n in limb.members}
     trunk = tuple(n for n in tree.below(tree.root) if n not in in_limbs)
-    return Limbs(kind, sides[0], sides[1], trunk, tuple(dict.fromkeys(guesses)))
+    _FOUND[clip] = Limbs(kind, sides[0], sides[1], trunk, tuple(dict.fromkeys(guesses)))
+    return _FOUND[clip]
 
 
 def _tree_of(clip: Clip) -> _Tree:
@@ -428,11 +425,9 @@ def _bending(names: Sequence[str], places: Array, path: Sequence[int]) -> list[i
     """A path without the joints that are straight and stay so, unless they are called an end."""
     kept = list(path[:2])
     for node, after in itertools.pairwise(path[2:]):
-        inwards, outwards = (
-            places[:, node] - places[:, kept[-1]],
-            places[:, after] - places[:, node],
-        )
-        cosine = np.einsum("tc,tc->t", unit(inwards), unit(outwards))
+        inwards = unit(places[:, node] - places[:, kept[-1]])
+        outwards = unit(places[:, after] - places[:, node])
+        cosine = np.einsum("tc,tc->t", inwards, outwards)
         low, middle, high = np.percentile(np.arccos(np.clip(cosine, -1.0, 1.0)), (5, 50, 95))
         if _ENDS & set(words_of(names[node])) or high - low > _RIGID or middle > _STRAIGHT:
             kept.append(node)

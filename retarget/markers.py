@@ -91,10 +91,6 @@ class MarkerLayout:
         """(M, 3) [m]: trunk markers' points in the root's frame, others' displacements."""
         return np.einsum("pm,p,pc->mc", self.sign, theta, np.eye(3)[self.axis])
 
-    def by_name(self, theta: Array) -> dict[str, Array]:
-        """The offsets (3,) by marker name."""
-        return dict(zip(self.names, self.offsets(theta), strict=True))
-
     def points(self, theta: Array) -> Points:
         """The points on the robot at parameters `theta`."""
         offsets = self.offsets(theta)

@@ -89,11 +89,11 @@ def retarget_many(
                 tell(len(found) + k, len(clips), clip.clip.name)
             found |= {motion.name: motion for motion in _motions(batch, body, chosen, meter)}
     tell(len(clips), len(clips), "")
-    used = [body.prepared.layout.by_name(body.theta) for body in bodies]
+    used = [(b.prepared.layout.names, b.prepared.layout.offsets(b.theta)) for b in bodies]
     provenance = {
         "method": "eq. 8 of arXiv 2203.17138",
         "options": json.dumps(asdict(chosen)),
-        "offsets": json.dumps([{name: o.tolist() for name, o in named.items()} for named in used]),
+        "offsets": json.dumps([dict(zip(names, moved.tolist())) for names, moved in used]),
         "body_scale": json.dumps([body.scale for body in bodies]),
     }
     return set_of(robot, [found[name] for name in names], provenance)

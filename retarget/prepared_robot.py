@@ -139,14 +139,6 @@ class PreparedRobot:
         return np.asarray(np.maximum(feet.max(axis=1), rest.max(axis=1, initial=-np.inf)))
 
     @property
-    def regularization(self) -> float:
-        """The regularizer's weight for a robot of this size [m^2 / rad^2].
-
-        Eq. 8 weighs angles against lengths squared: with half of ANYmal's legs it is a quarter.
-        """
-        return _REGULARIZATION * (float(self.home_tops.mean()) / _LEG) ** 2
-
-    @property
     def weights(self) -> Array:
         """(M,) weights of the markers: the robot's own, times the trunk's or the limbs'."""
         layout = self.layout
@@ -160,8 +152,9 @@ class PreparedRobot:
         """The pose problem of eq. 8 at offset parameters `theta`."""
         robot, points = self.robot, self.layout.points(theta)
         limits = robot.joint_lower, robot.joint_upper
-        home, pull = robot.home_joints, self.regularization
-        return Problem(self.tree, points, home, *limits, pull, self.weights)
+        # it weighs angles against lengths squared: with half of ANYmal's legs a quarter
+        pull = _REGULARIZATION * (float(self.home_tops.mean()) / _LEG) ** 2
+        return Problem(self.tree, points, robot.home_joints, *limits, pull, self.weights)
 
 
 def hull_of(model: mujoco.MjModel, feet: Index) -> tuple[Points, Array]:

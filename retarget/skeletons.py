@@ -92,9 +92,8 @@ def read_skeleton(path: Path) -> Skeleton:
     for name, entry in entries.items():
         weights = entry if isinstance(entry, Mapping) else {entry: 1.0}
         shares = list(weights.values())
-        if not all(isinstance(share, (int, float)) for share in shares) or not np.isclose(
-            sum(shares), 1.0, atol=1e-3
-        ):
+        numbers = all(isinstance(share, (int, float)) for share in shares)
+        if not (numbers and np.isclose(sum(shares), 1.0, atol=1e-3)):
             raise InputError(
                 f"{path}: marker '{name}' must be a keypoint, or keypoints with weights that sum "
                 f"to 1; it is {entry!r}"

@@ -63,18 +63,15 @@ def read_amass(
     if betas.ndim > 1 and (betas == betas[:1]).all():
         betas = betas[0]
     sound = poses.ndim == 2 and poses.shape[1] >= 3 * len(NAMES) and len(poses) and betas.ndim == 1
-    if (
-        not sound
-        or trans.shape != (len(poses), 3)
-        or {poses.dtype.kind, betas.dtype.kind} - {*"fiu"}
-    ):
+    numbers = {poses.dtype.kind, betas.dtype.kind} <= {*"fiu"}
+    if not (sound and numbers and trans.shape == (len(poses), 3)):
         found = f"poses {poses.shape}, trans {trans.shape} and betas {betas.shape}"
         raise InputError(f"{path}: {found}, expected numbers (T, 66 or more), (T, 3) and (S,)")
     check_size(path, len(poses), len(NAMES))
     rest, parents = _body(Path(body_model), betas)
     turns = rotations.exp(poses[:, : 3 * len(NAMES)].reshape(len(poses), -1, 3))
     bones = rest[1:] - rest[parents[1:]]
-    positions = forward_kinematics(parents, [rest[0] + trans, *bones], turns.swapaxes(0, 1))
+    positions = forward_kinematics(parents, [rest[0] + trans, *bones], [*turns.swapaxes(0, 1)])
     return world_clip(path, positions, NAMES, parents, rate_hz=rate_hz, scale=1.0, up="z")
 
 

@@ -255,14 +255,8 @@ def _frames(path: Path, text: bytes, first_line: int, nodes: list[Node]) -> tupl
     table, columns = text[time.end() :], sum(len(node.channels) for node in nodes)
     if declared == 0 and not table.strip():
         raise common.at_line(path, count_line, "the file has no frames")
-    values = common.fast_table(table, columns)
-    if values is None:
-        numbered = enumerate(table.splitlines(), start=time_line)
-        lines = [(number, line.split()) for number, line in numbered if line.strip()]
-        expected = f"expected {columns} (one per channel)"
-        values = (
-            common.parse_lines(path, lines, columns, expected) if lines else np.empty((0, columns))
-        )
+    expected = f"expected {columns} (one per channel)"
+    values = common.number_lines(path, table, columns, expected, first_line=time_line)
     if (frames := len(values)) != declared:
         cut = common.CUT if frames < declared else ""
         raise InputError(f"{path} has {frames} frames, its header declares {declared:.10g}{cut}")

@@ -153,10 +153,13 @@ def read_bodies(path: str | os.PathLike[str], clip: str | None = None) -> Bodies
         root = opened.array("position", 3)
         places = opened.array("body_positions", 3 * len(BODY_NAMES))
         turns = opened.array("body_quaternions", 4 * len(BODY_NAMES))
-    frames = len(root), len(BODY_NAMES)
-    return Bodies(
-        opened.clip, root, places.reshape(*frames, 3), opened.unit(turns.reshape(*frames, 4))
-    )
+    turns = turns.reshape(len(root), -1, 4)
+    with np.errstate(over="ignore", invalid="ignore"):
+        length = np.linalg.norm(turns, axis=-1, keepdims=True)
+    # float32 rounding and the fit's own leave less
+    if not (np.abs(length - 1.0) < 0.02).all():
+        raise InputError(f"{opened.where}: a quaternion is not of length 1")
+    return Bodies(opened.clip, root, places.reshape(len(root), -1, 3), turns / length)
 
 
 def _walker(group: Any) -> h5py.Group | None:
@@ -207,11 +210,8 @@ class _File:
     def _positive(self, known: dict[str, Any], key: str) -> float:
         """An attribute that is a positive number."""
         value = np.asarray(known.get(key, "missing"))
-        if (
-            value.size != 1
-            or value.dtype.kind not in "fiu"
-            or not 0.0 < value.reshape(()) < math.inf
-        ):
+        one_number = value.size == 1 and value.dtype.kind in "fiu"
+        if not (one_number and 0.0 < value.reshape(()) < math.inf):
             found = shown(str(value))
             raise InputError(f"{self.where}: attribute {key!r} is {found}, expected more than 0")
         return float(value.reshape(()))
@@ -227,12 +227,3 @@ class _File:
             raise InputError(f"{where} is of shape {data.shape}, expected {expected}")
         values = np.asarray(read_array(data, where), dtype=np.float64)
         return values.T if data.shape == expected else values
-
-    def unit(self, quaternions: Array) -> Array:
-        """Quaternions (..., 4) at length 1, from which they must be near."""
-        with np.errstate(over="ignore", invalid="ignore"):
-            length = np.linalg.norm(quaternions, axis=-1, keepdims=True)
-        # float32 rounding and the fit's own leave less
-        if not (np.abs(length - 1.0) < 0.02).all():
-            raise InputError(f"{self.where}: a quaternion is not of length 1")
-        return quaternions / length

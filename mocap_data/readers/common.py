@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import math
 from collections.abc import Sequence
@@ -277,21 +278,6 @@ def line_breaks(text: bytes) -> int:
     return text.count(b"\n") + text.count(b"\r") - text.count(b"\r\n")
 
 
-def fast_table(text: bytes, columns: int, separator: str | None = None) -> Array | None:
-    """Lines of `columns` finite numbers as (T, columns); None for anything else.
-
-    After None the caller looks at each word for what is wrong. separator: None: white space.
-    """
-    if not text.strip():
-        return None
-    lines = io.BytesIO(text.replace(b"\r", b"\n"))
-    try:
-        values = np.loadtxt(lines, delimiter=separator, comments=None, ndmin=2)
-    except ValueError:
-        return None
-    return values if values.shape[1] == columns and np.isfinite(values).all() else None
-
-
 def number_or_nan(word: bytes | str) -> float:
     """A word as a number, nan for none."""
     try:
@@ -323,18 +309,35 @@ def parse_rows(path: Any, line_numbers: Sequence[int], rows: Sequence[list[bytes
     return values
 
 
-def parse_lines(
-    path: Any, lines: Sequence[tuple[int, list[bytes]]], columns: int, expected: str
+def number_lines(
+    path: Any, text: bytes, columns: int, expected: str, *, first_line: int, separator: bytes = b""
 ) -> Array:
-    """Numbered lines of `columns` words each as finite floats, (T, columns).
+    """Lines of `columns` finite numbers each, (T, columns); blank ones do not count.
 
-    expected: how an error goes on for a line of another length.
+    expected: how an error goes on for a line of another length. first_line: of the text in the
+    file. separator: it may end a line, too; b"": white space.
 
     Raises:
       InputError: naming the line.
     """
+    plain = text.replace(b"\r\n", b"\n").replace(separator + b"\n", b"\n")
+    if plain := plain.strip().removesuffix(separator):
+        stream = io.BytesIO(plain.replace(b"\r", b"\n"))
+        with contextlib.suppress(ValueError):
+            delimiter = separator.decode() or None
+            values = np.loadtxt(stream, delimiter=delimiter, comments=None, ndmin=2)
+            if values.shape[1] == columns and np.isfinite(values).all():
+                return values
+    # each word is looked at for what is wrong
+    lines = [
+        (number, line.strip().removesuffix(separator).split(separator or None))
+        for number, line in enumerate(text.splitlines(), start=first_line)
+        if line.strip()
+    ]
     for number, row in lines:
         if len(row) != columns:
             cut = CUT if number == lines[-1][0] and len(row) < columns else ""
             raise at_line(path, number, f"{len(row)} numbers, {expected}{cut}")
+    if not lines:
+        return np.empty((0, columns))
     return parse_rows(path, [number for number, _ in lines], [row for _, row in lines])

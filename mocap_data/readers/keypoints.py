@@ -128,13 +128,8 @@ def number_table(path: Path, data: bytes, *, first_line: int = 1) -> Array:
         raise InputError(f"{path} is empty, expected a row of numbers per frame")
     common.require_text(path, data)
     columns = len(cells_of(first))
-    table = data.replace(b"\r\n", b"\n").replace(b",\n", b"\n").strip().removesuffix(b",")
-    values = common.fast_table(table, columns, ",")
-    if values is not None:
-        return values
-    numbered = enumerate(data.splitlines(), start=first_line)
-    lines = [(number, cells_of(line)) for number, line in numbered if line.strip()]
-    return common.parse_lines(path, lines, columns, f"the rows before have {columns}")
+    expected, line = f"the rows before have {columns}", first_line
+    return common.number_lines(path, data, columns, expected, first_line=line, separator=b",")
 
 
 def cells_of(line: bytes) -> list[bytes]:

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from mocap_data.errors import InputError, check_known
+from mocap_data.npz import holds
 from mocap_data.outside import regular_file
 from mocap_data.readers.keypoints import cells_of
-from mocap_data.readers.robot_motions import mjlab, unitree_csv
+from mocap_data.readers.robot_motions import unitree_csv
 from mocap_data.readers.robot_motions.common import RobotMotion
 from mocap_data.readers.robot_motions.mjlab import read_mjlab
 from mocap_data.readers.robot_motions.unitree_csv import read_unitree_csv
@@ -41,7 +42,8 @@ def kind_of(path: str | os.PathLike[str], names: Sequence[str] = ()) -> str | No
     if not path.is_file():
         return None
     if suffix == ".npz":
-        return "mjlab" if mjlab.is_mjlab(path) else None
+        kinds = ("joint_pos", "body_pos_w"), ("dof_positions", "body_positions")
+        return "mjlab" if any(holds(path, *names) for names in kinds) else None
     if suffix == ".csv":
         certain = unitree_csv.looks_like(path)
         told = bool(names) and numbers_in_a_row(path) == 7 + len(names)

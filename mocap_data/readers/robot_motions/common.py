@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mocap_data.arrays import Array, read_only, require_moderate, require_rate, set_fields
+from mocap_data.arrays import Array, read_only, require_moderate, require_rate, set_fields, unique
 from mocap_data.errors import InputError
 from mocap_data.readers.common import MissingOptions
 
@@ -105,19 +105,6 @@ class RobotMotion:
     def duration_s(self) -> float:
         """T / rate [s]."""
         return self.num_frames / self.rate_hz
-
-
-def unique(names: Sequence[str], what: str) -> tuple[str, ...]:
-    """`names` as a tuple of texts.
-
-    Raises:
-      InputError: for one that appears twice.
-    """
-    found = tuple(str(name) for name in names)
-    repeated = sorted({name for name in found if found.count(name) > 1})
-    if repeated:
-        raise InputError(f"{what} name {repeated[0]!r} appears more than once")
-    return found
 
 
 def unit(quaternions: Array, what: str) -> Array:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from mocap_data.errors import InputError
-from mocap_data.npz import holds, load_npz
+from mocap_data.npz import load_npz
 from mocap_data.readers.common import rate_said
 from mocap_data.readers.keypoints import one_number, texts_of
 from mocap_data.readers.robot_motions.common import RobotMotion, names_of_joints
@@ -114,8 +114,3 @@ def _checked(path: Path) -> tuple[dict[str, Any], float]:
     if not frames or not bodies:
         raise InputError(f"{path}: the motion has no {'frames' if bodies else 'bodies'}")
     return arrays, one_number(path, "fps", arrays["fps"])
-
-
-def is_mjlab(path: Path) -> bool:
-    """Whether an archive has the arrays of this kind, by their names."""
-    return holds(path, "joint_pos", "body_pos_w") or holds(path, "dof_positions", "body_positions")
