@@ -152,7 +152,7 @@ class PreparedRobot:
         """The pose problem of eq. 8 at offset parameters `theta`."""
         robot, points = self.robot, self.layout.points(theta)
         limits = robot.joint_lower, robot.joint_upper
-        # it weighs angles against lengths squared: with half of ANYmal's legs a quarter
+        # eq. 8 weighs angles against lengths squared: with half of ANYmal's legs it is a quarter
         pull = _REGULARIZATION * (float(self.home_tops.mean()) / _LEG) ** 2
         return Problem(self.tree, points, robot.home_joints, *limits, pull, self.weights)
 

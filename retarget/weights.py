@@ -39,9 +39,7 @@ def histogram(
     every = np.concatenate(found)
     order = np.argsort(every)
     done = np.cumsum(np.concatenate(periods)[order])
-    top = 0.0
-    if done[-1] > 0.0:
-        top = float(every[order[np.searchsorted(done, _TOP / 100.0 * done[-1])]])
+    top = float(every[order[np.searchsorted(done, _TOP / 100.0 * done[-1])]])
     edges = np.linspace(0.0, max(top, 1e-6), BINS + 1)
     bins = [np.searchsorted(edges[1:-1], s, side="right") for s in found]
     counts = [np.bincount(b, minlength=BINS) / m.rate_hz for b, m in zip(bins, motions)]

@@ -49,17 +49,12 @@ _STARTS_AT_END = dict(pairwise(_SPINE)) | {
 # ends of bones at which no body starts: a point in the body's frame [m], from the model's geoms
 _ENDS = {"ltoes": (0.0, -0.035, -0.01), "rtoes": (0.0, -0.035, -0.01), "head": (0.0, 0.167, 0.025)}
 # of each keypoint its parent
-_PARENTS = {
-    f"{side}{bone}": f"{side}{parent}" if parent else "root"
-    for side in "lr"
-    for parent, bone in pairwise(("", *_LEG))
-}
-_PARENTS |= {bone: parent for parent, bone in pairwise(("root", *_SPINE))}
-_PARENTS |= {
-    f"{side}{bone}": f"{side}{parent}" if parent else "thorax"
-    for side in "lr"
-    for parent, bone in pairwise(("", *_ARM[:5]))
-}
+_CHAINS = (
+    *(("root", *(side + bone for bone in _LEG)) for side in "lr"),
+    ("root", *_SPINE),
+    *(("thorax", *(side + bone for bone in _ARM[:5])) for side in "lr"),
+)
+_PARENTS = {bone: parent for chain in _CHAINS for parent, bone in pairwise(chain)}
 # "root" is its position
 KEYPOINT_NAMES = ("root", *_PARENTS)
 

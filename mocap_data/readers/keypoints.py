@@ -128,8 +128,8 @@ def number_table(path: Path, data: bytes, *, first_line: int = 1) -> Array:
         raise InputError(f"{path} is empty, expected a row of numbers per frame")
     common.require_text(path, data)
     columns = len(cells_of(first))
-    expected, line = f"the rows before have {columns}", first_line
-    return common.number_lines(path, data, columns, expected, first_line=line, separator=b",")
+    expected = f"the rows before have {columns}"
+    return common.number_lines(path, data, columns, expected, first_line=first_line, separator=b",")
 
 
 def cells_of(line: bytes) -> list[bytes]:
