@@ -51,26 +51,25 @@ class Brush:
         at: npt.ArrayLike,
         rgba: Sequence[float],
         turn: FloatArray | None = None,
-    ) -> None:
-        """One geom; turn (3, 3) to the world."""
-        if self.scene.ngeom < self.scene.maxgeom:
-            matrix = (np.eye(3) if turn is None else turn).reshape(-1)
-            geom, colour = self.scene.geoms[self.scene.ngeom], np.array(rgba, dtype=np.float32)
-            place = np.asarray(at, dtype=np.float64)
-            mujoco.mjv_initGeom(geom, kind, np.array(size, dtype=np.float64), place, matrix, colour)
-            self.scene.ngeom += 1
+    ) -> mujoco.MjvGeom | None:
+        """One geom, None where the scene is full; turn (3, 3) to the world."""
+        if self.scene.ngeom >= self.scene.maxgeom:
+            return None
+        geom, colour = self.scene.geoms[self.scene.ngeom], np.array(rgba, dtype=np.float32)
+        matrix = (np.eye(3) if turn is None else turn).reshape(-1)
+        place, lengths = np.asarray(at, dtype=np.float64), np.array(size, dtype=np.float64)
+        mujoco.mjv_initGeom(geom, kind, lengths, place, matrix, colour)
+        self.scene.ngeom += 1
+        return geom
 
     def between(
         self, kind: int, width: float, start: FloatArray, end: FloatArray, rgba: Sequence[float]
     ) -> None:
         """A capsule, a line or an arrow from a point to another."""
-        if self.scene.ngeom < self.scene.maxgeom and np.linalg.norm(end - start) > 1e-6:
-            geom, colour = self.scene.geoms[self.scene.ngeom], np.array(rgba, dtype=np.float32)
-            mujoco.mjv_initGeom(geom, kind, np.zeros(3), np.zeros(3), np.zeros(9), colour)
+        if np.linalg.norm(end - start) > 1e-6 and (geom := self.shape(kind, [0] * 3, start, rgba)):
             # an arrow is drawn half as long as it is made
             length = 2.0 if kind == ARROW else 1.0
             mujoco.mjv_connector(geom, kind, width, start, start + length * (end - start))
-            self.scene.ngeom += 1
 
     def figure(self, points: FloatArray, bones: npt.NDArray[np.int64]) -> None:
         """A stick figure: keypoints (M, 3), bones (N, 2)."""

@@ -49,7 +49,6 @@ def draw(
     fps: float,
     *,
     words: bool = True,
-    timeout_s: float | None = None,
     progress: Callable[[int, int], object] = lambda done, count: None,
 ) -> Frames:
     """The frames of shots, one after the other, faded into each other.
@@ -58,7 +57,6 @@ def draw(
       size: width and height in pixels, both even.
       fps: at most; whole numbers of the first shot's frames are passed over.
       words: draw titles, notes and velocities.
-      timeout_s: for each shot's drawing; None: as long as it takes.
       progress: is called with the frames drawn and their number as they come.
 
     Raises:
@@ -79,7 +77,7 @@ def draw(
 
         camera = camera_of(shot, size)
         camera = replace(camera, lookat=camera.lookat[frames])
-        given = shot, frames, camera, size, chosen_backend, timeout_s, progress_here
+        given = shot, frames, camera, size, chosen_backend, progress_here
         pictures, chosen_backend = _drawn(*given)
         if words:
             writer, pairs = Caption(shot, camera, size), zip(pictures, frames, strict=True)
@@ -146,7 +144,6 @@ def _drawn(
     camera: Camera,
     size: tuple[int, int],
     only: str | None,
-    timeout_s: float | None,
     progress: Callable[[int], object],
 ) -> tuple[Pictures, str]:
     """A shot's frames without words, and the backend that drew them: `only`, or the first able."""
@@ -158,7 +155,7 @@ def _drawn(
         mujoco.mj_saveModel(model, str(Path(folder) / "model.mjb"), None)
         np.savez(Path(folder) / "shot.npz", **_given(shot, frames, camera, size))
         for name in (only,) if only else backend.candidates():
-            pictures, failed[name] = _attempt(name, folder, len(frames), size, timeout_s, progress)
+            pictures, failed[name] = _attempt(name, folder, len(frames), size, progress)
             if pictures is not None:
                 return pictures, name
     each = [f"{name}: {why} ({backend.ADVICE.get(name, '')})" for name, why in failed.items()]
@@ -166,12 +163,7 @@ def _drawn(
 
 
 def _attempt(
-    name: str,
-    folder: str,
-    count: int,
-    size: tuple[int, int],
-    timeout_s: float | None,
-    progress: Callable[[int], object],
+    name: str, folder: str, count: int, size: tuple[int, int], progress: Callable[[int], object]
 ) -> tuple[Pictures | None, str]:
     """The frames as a backend draws them, or None and why not."""
     pictures = np.empty((count, size[1], size[0], 3), dtype=np.uint8)
@@ -182,14 +174,13 @@ def _attempt(
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=errors)
         assert isinstance(process.stdout, io.BufferedReader)  # for the type checker
-        alarm = threading.Timer(timeout_s or FIRST_FRAME_S, process.kill)
+        alarm = threading.Timer(FIRST_FRAME_S, process.kill)
         alarm.start()
         done = 0
         try:
             while done < count and process.stdout.readinto(pictures[done]) == pictures[done].nbytes:
                 done += 1
-                if timeout_s is None:
-                    alarm.cancel()
+                alarm.cancel()
                 progress(done)
             process.stdout.close()
             code = process.wait(timeout=FIRST_FRAME_S)

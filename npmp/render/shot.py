@@ -76,14 +76,6 @@ class Camera:
         right = np.array([math.sin(az), -math.cos(az), 0.0])
         return np.stack((right, np.cross(right, ahead), ahead))
 
-    def project(self, points: FloatArray, size: tuple[int, int]) -> FloatArray:
-        """Pixels (T, ..., 2), right and down from the upper left corner, of points (T, ..., 3) in
-        pictures of size (width, height)."""
-        middle = self.lookat.reshape(len(self.lookat), *([1] * (points.ndim - 2)), 3)
-        x, y, depth = np.moveaxis((points - middle) @ self.axes.T, -1, 0)
-        scale = size[1] / 2.0 / HALF / np.maximum(depth + self.distance, 1e-3)
-        return np.stack((size[0] / 2.0 + scale * x, size[1] / 2.0 - scale * y), axis=-1)
-
 
 @dataclass(frozen=True)
 class Shot:
@@ -142,7 +134,7 @@ class Shot:
             place[:] = data.xpos[1:]
         return places
 
-    @cached_property
+    @property
     def azimuth(self) -> float:
         """The camera's, in the world [deg]."""
         return math.degrees(rotations.yaw(self.qpos[0, 3:7])) + self.view.azimuth

@@ -19,7 +19,7 @@ from mocap_data.synthetic import dog_gait
 from npmp.render import ReplayClip, Shot, View, backend, camera_of, check_format, draw, film, write
 from npmp.render.drawing import ACHIEVED, BALL, BONE, COMMANDED, GHOST, TARGET
 from npmp.render.film import Frames
-from npmp.render.shot import FILLED, smoothed
+from npmp.render.shot import FILLED, HALF, Camera, smoothed
 from npmp.robots import Robot
 from retarget.recorded import bones, keypoints_of
 
@@ -65,6 +65,13 @@ def trot(motions: MotionSet, recording: Clip) -> ReplayClip:
     )
 
 
+def project(camera: Camera, points: np.ndarray) -> np.ndarray:
+    """Pixels (T, N, 2), right and down from the upper left corner, of points (T, N, 3) [m]."""
+    x, y, depth = np.moveaxis((points - camera.lookat[:, None]) @ camera.axes.T, -1, 0)
+    scale = SIZE[1] / 2.0 / HALF / (depth + camera.distance)
+    return np.stack((SIZE[0] / 2.0 + scale * x, SIZE[1] / 2.0 - scale * y), axis=-1)
+
+
 def near(pixels: np.ndarray, rgba: tuple[float, ...]) -> np.ndarray:
     """Which pixels (..., 3) have about the hue of a colour: lit or in shadow it keeps its
     direction."""
@@ -94,7 +101,7 @@ def test_the_figure_is_where_the_keypoints_are(filmed: tuple[Shot, Frames]) -> N
     shot, frames = filmed
     camera, figure = camera_of(shot, SIZE), shot.figure
     assert figure is not None and shot.clip.bones is not None
-    middles = camera.project(figure[:, shot.clip.bones].mean(2), SIZE)[[0, 10, 20]]
+    middles = project(camera, figure[:, shot.clip.bones].mean(2))[[0, 10, 20]]
     column, row = np.floor(middles).astype(int).transpose(2, 0, 1)
     there = np.take_along_axis(
         frames.pictures.reshape(3, -1, 3), (row * SIZE[0] + column)[..., None], 1
@@ -102,7 +109,7 @@ def test_the_figure_is_where_the_keypoints_are(filmed: tuple[Shot, Frames]) -> N
     assert near(there, BONE).mean() > 0.8  # some bones are behind others' joints
     assert near(frames.pictures, BONE).mean() < 0.1
     assert column.max() < SIZE[0] / 2  # beside the robot, which is on the right
-    assert camera.project(shot.bodies, SIZE)[..., 0].min() > SIZE[0] / 2 - 10
+    assert project(camera, shot.bodies)[..., 0].min() > SIZE[0] / 2 - 10
 
 
 def test_ghost_and_arrows(filmed: tuple[Shot, Frames]) -> None:
@@ -111,7 +118,7 @@ def test_ghost_and_arrows(filmed: tuple[Shot, Frames]) -> None:
     for rgba in (COMMANDED, ACHIEVED):
         assert near(frames.pictures[0], rgba).sum() > 15
     assert np.abs(camera_of(shot, SIZE).distance - camera_of(alone, SIZE).distance) < 1e-9
-    above = camera_of(shot, SIZE).project(shot.bodies[:, :1] + [0.0, 0.0, 0.27], SIZE)[0, 0]
+    above = project(camera_of(shot, SIZE), shot.bodies[:, :1] + [0.0, 0.0, 0.27])[0, 0]
     pixel = frames.pictures[0, int(above[1]), int(above[0])].astype(int)
     # bluish: the ghost's back, through which the background is seen
     assert pixel[2] > pixel[0] + 10
@@ -128,7 +135,7 @@ def test_the_projection_is_that_of_the_pinhole(robot: Robot, trot: ReplayClip) -
     points = camera.lookat[:, None] + np.stack(
         (0 * ahead, left, 0.5 * np.array([0, 0, 1.0]), ahead + left)
     )
-    pixels = camera.project(points, SIZE) - [96.0, 64.0]
+    pixels = project(camera, points) - [96.0, 64.0]
     focal = 64.0 / math.tan(math.radians(16.0))  # half the picture's height is 16 degrees
     expected = [[0, 0], [-focal / 2.0, 0], [0, -0.5 * focal / 2.0], [-focal / 3.0, 0]]
     np.testing.assert_allclose(pixels, np.broadcast_to(expected, pixels.shape), atol=1e-6)
@@ -137,7 +144,7 @@ def test_the_projection_is_that_of_the_pinhole(robot: Robot, trot: ReplayClip) -
 def test_the_camera_fits_and_follows_smoothly(robot: Robot, trot: ReplayClip) -> None:
     shot = Shot(robot, replace(trot, keypoints=None, reference=None, command=None, achieved=None))
     camera = camera_of(shot, SIZE)
-    span = np.ptp(camera.project(shot.bodies, SIZE) / SIZE, axis=1).max(axis=0)  # of the picture
+    span = np.ptp(project(camera, shot.bodies) / SIZE, axis=1).max(axis=0)  # of the picture
     assert 0.75 < (span / FILLED).max() < 1.0
     assert np.abs(np.diff(camera.lookat[:, 2])).max() < 1e-9
     sway = np.random.default_rng(0).normal(size=(200, 1))
@@ -167,7 +174,7 @@ def test_a_ball_on_rough_ground(robot: Robot, drawing: Callable[..., Frames]) ->
     shot = Shot(robot, clip, View(azimuth=180.0, elevation=-30.0, distance=4.0))
     frames, camera = drawing(shot), camera_of(shot, SIZE)
     for rgba, place in ((BALL, ball[:, None]), (TARGET, np.array([[[1.2, -0.4, 0.0]]] * 11))):
-        column, row = camera.project(place, SIZE)[0, 0].astype(int)
+        column, row = project(camera, place)[0, 0].astype(int)
         found = near(frames.pictures[0, row - 2 : row + 3, column - 4 : column + 5], rgba).mean()
         assert found > 0.4
 
