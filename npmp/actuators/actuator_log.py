@@ -51,7 +51,8 @@ CHANNELS = ("temperature", "voltage")
 OPTIONAL = ("position", "current", "feedforward", *CHANNELS)
 # numbers of a whole recording
 CONSTANTS = ("kp", "kd", "limit", "inertia", "gravity")
-PER_FILE = ("rate_hz", "licence", "source", "actuators")
+NOTES = ("licence", "source")
+PER_FILE = ("rate_hz", "actuators", *NOTES)
 # of any absolute value: beyond it a log is damaged
 LARGEST = 1e6
 # rates of logs [Hz]
@@ -86,11 +87,21 @@ class Trace:
         """All that was measured, (T,) each."""
         return {name: getattr(self, name) for name in NEEDED} | dict(self.others)
 
-    def with_columns(self, columns: Mapping[str, Float32s]) -> Trace:
+    @classmethod
+    def of(
+        cls, recording: str, actuator: str, columns: Mapping[str, NDArray[Any]], **constants: float
+    ) -> Trace:
+        """A trace of such measurements as `columns` gives."""
+        # `ActuatorLog` refuses what is beyond `LARGEST`
+        with np.errstate(over="ignore"):
+            values = {name: column.astype(np.float32) for name, column in columns.items()}
+        error, velocity, torque = (values.pop(name) for name in NEEDED)
+        return cls(recording, actuator, error, velocity, torque, values, **constants)
+
+    def with_columns(self, columns: Mapping[str, NDArray[Any]]) -> Trace:
         """The same with other measurements."""
-        others = {name: values for name, values in columns.items() if name not in NEEDED}
-        needed: dict[str, Any] = {name: columns[name] for name in NEEDED}
-        return replace(self, others=others, **needed)
+        constants = {name: getattr(self, name) for name in CONSTANTS}
+        return Trace.of(self.recording, self.actuator, columns, **constants)
 
     def part(self, begin: int, end: int) -> Trace:
         """The samples from `begin` to before `end`."""
@@ -270,8 +281,7 @@ def at_rate(log: ActuatorLog, rate_hz: float) -> ActuatorLog:
         table = np.stack([v.astype(np.float64) for v in trace.columns.values()], -1)
         time = np.arange(len(trace)) / log.rate_hz
         even = on_grid(time, table, rate_hz, f"{trace.recording}, {trace.actuator}")
-        columns = dict(zip(trace.columns, even.astype(np.float32).T, strict=True))
-        traces.append(trace.with_columns(columns))
+        traces.append(trace.with_columns(dict(zip(trace.columns, even.T, strict=True))))
     return replace(log, rate_hz=rate_hz, traces=tuple(traces))
 
 
@@ -317,9 +327,9 @@ def read_log(path: str | Path) -> ActuatorLog:
     Raises:
       InputError: for a file that is absent, damaged, or lacks something.
     """
-    file = _read(Path(path), ("velocity", "torque"))
+    rate, parts, shared = _read(Path(path), ("velocity", "torque"))
     traces: list[Trace] = []
-    for part in file.parts:
+    for part in parts:
         if "position_error" not in part.columns:
             if not {"command", "position"} <= part.columns.keys():
                 there = ", ".join(part.columns)
@@ -330,14 +340,10 @@ def read_log(path: str | Path) -> ActuatorLog:
             part.columns["position_error"] = behind
         part.columns.pop("command", None)
         for i, joint in enumerate(part.joints):
-            # `ActuatorLog` refuses what is beyond `LARGEST`
-            with np.errstate(over="ignore"):
-                columns = {k: v[:, i].astype(np.float32) for k, v in part.columns.items()}
+            columns = {key: values[:, i] for key, values in part.columns.items()}
             constants = {key: float(values[i]) for key, values in part.constants.items()}
-            error, velocity, torque = (columns.pop(key) for key in NEEDED)
-            trace = Trace(part.name, joint, error, velocity, torque, columns, **constants)
-            traces.append(trace)
-    return ActuatorLog(file.rate_hz, tuple(traces), file.licence, file.source)
+            traces.append(Trace.of(part.name, joint, columns, **constants))
+    return ActuatorLog(rate, tuple(traces), *(str(shared.get(key, "")) for key in NOTES))
 
 
 def read_stand_log(path: str | Path) -> StandLog:
@@ -346,17 +352,17 @@ def read_stand_log(path: str | Path) -> StandLog:
     Raises:
       InputError: for a file that is absent, damaged or lacks something.
     """
-    file = _read(Path(path), ("command", "position"))
-    joints = {part.joints for part in file.parts}
-    if len(joints) != 1 or not all(part.named for part in file.parts):
+    rate, parts, _ = _read(Path(path), ("command", "position"))
+    joints = {part.joints for part in parts}
+    if len(joints) != 1 or not all(part.named for part in parts):
         raise InputError(f"{path}: `actuators` must name the joints, the same in every recording")
     recordings = []
-    for part in file.parts:
+    for part in parts:
         kept = {k: part.columns[k] for k in JointRecording.__annotations__ if k in part.columns}
         for key, values in kept.items():
             _check_finite(values, f"{part.where}/{key}")
         recordings.append(JointRecording(part.name, **kept))
-    return StandLog(file.rate_hz, joints.pop(), tuple(recordings))
+    return StandLog(rate, joints.pop(), tuple(recordings))
 
 
 @dataclass(frozen=True)
@@ -371,16 +377,8 @@ class _Part:
     constants: dict[str, Floats]
 
 
-@dataclass(frozen=True)
-class _LogFile:
-    rate_hz: float
-    parts: tuple[_Part, ...]
-    licence: str
-    source: str
-
-
-def _read(path: Path, needed: Sequence[str]) -> _LogFile:
-    """All recordings of a file, which need these columns."""
+def _read(path: Path, needed: Sequence[str]) -> tuple[float, list[_Part], dict[str, Any]]:
+    """A file's rate [Hz], its recordings, which need these columns, and what it says of all."""
     shared: dict[str, Any] = {}
     entries: dict[str, dict[str, Any]] = {}
     if path.suffix == ".csv":
@@ -399,8 +397,7 @@ def _read(path: Path, needed: Sequence[str]) -> _LogFile:
             there = ", ".join(entry)
             raise InputError(f"{path}: {name} has no {' and no '.join(missing)}; it has: {there}")
     rate = _rate(path, entries, shared)
-    parts = tuple(_part(path, name, entry, shared, rate) for name, entry in entries.items())
-    return _LogFile(rate, parts, str(shared.get("licence", "")), str(shared.get("source", "")))
+    return rate, [_part(path, name, entry, shared, rate) for name, entry in entries.items()], shared
 
 
 def read_arrays(path: Path) -> dict[str, Any]:

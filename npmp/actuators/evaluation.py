@@ -186,25 +186,18 @@ def _run(
 
 def _figures(predictions: list[Prediction]) -> dict[str, float]:
     """Root mean square errors over all samples."""
-    torques = [
-        {name: getattr(p, name) for name in PREFIXES} | {"measured": p.trace.torque}
-        for p in predictions
-    ]
-    figures = _rmse(torques, "rmse_nm", "torque_std_nm")
+    kinds = [("rmse_nm", "torque_std_nm", [(vars(p), p.trace.torque) for p in predictions])]
     if all(p.currents for p in predictions):
-        currents = [{**p.currents, "measured": p.trace.others["current"]} for p in predictions]
-        figures |= _rmse(currents, "current_rmse_a", "current_std_a")
-    return figures
-
-
-def _rmse(traces: list[dict[str, Float32s]], name: str, spread: str) -> dict[str, float]:
-    """RMS errors of what was predicted in each of `PREFIXES`, and the spread of the `measured`."""
-    measured = np.concatenate([trace["measured"] for trace in traces]).astype(np.float64)
+        currents = [(p.currents, p.trace.others["current"]) for p in predictions]
+        kinds.append(("current_rmse_a", "current_std_a", currents))
     figures = {}
-    for kind, prefix in PREFIXES.items():
-        error = np.concatenate([trace[kind] for trace in traces]) - measured
-        figures[prefix + name] = float(np.sqrt(np.mean(np.square(error))))
-    return figures | {spread: float(measured.std())}
+    for name, spread, pairs in kinds:
+        measured = np.concatenate([values for _, values in pairs]).astype(np.float64)
+        for kind, prefix in PREFIXES.items():
+            error = np.concatenate([predicted[kind] for predicted, _ in pairs]) - measured
+            figures[prefix + name] = float(np.sqrt(np.mean(np.square(error))))
+        figures[spread] = float(measured.std())
+    return figures
 
 
 def _rmse_by_horizon(model: ActuatorModel, log: ActuatorLog) -> dict[str, float]:

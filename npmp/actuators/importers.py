@@ -46,7 +46,7 @@ def hwangbo(path: Path) -> ActuatorLog:
     spring."""
     arrays = _with(path, "rate_hz", *NEEDED)
     (rate_hz,) = _measured(path, {"rate_hz": np.ravel(arrays["rate_hz"])}, "rate_hz", (1,))
-    trace = _trace("motion", "LH_KFE", {k: _measured(path, arrays, k, (None,)) for k in NEEDED})
+    trace = Trace.of("motion", "LH_KFE", {k: _measured(path, arrays, k, (None,)) for k in NEEDED})
     return ActuatorLog(rate_hz, (trace,), "none stated", "Hwangbo et al. 2019")
 
 
@@ -89,7 +89,9 @@ def sage(path: Path) -> ActuatorLog:
         where = f"{path}: {name}"
         even = {key: on_grid(time, values, rate, where) for key, values in columns.items()}
         for i, joint in enumerate(joints):
-            traces.append(_trace(name, joint, {key: values[:, i] for key, values in even.items()}))
+            traces.append(
+                Trace.of(name, joint, {key: values[:, i] for key, values in even.items()})
+            )
     return ActuatorLog(rate, tuple(traces), "Apache-2.0", "isaac-sim2real/sage")
 
 
@@ -140,7 +142,7 @@ def bam(path: Path) -> ActuatorLog:
         name = f"{log}_{trajectory}_kp{kp:g}"
         gains = {"kp": kp * XL330_DUTY_PER_RAD, "kd": 0.0, "limit": 1.0}
         known = {"inertia": mass * length**2, "gravity": mass * GRAVITY * length}
-        traces.append(_trace(name, motor, columns, **gains, **known))
+        traces.append(Trace.of(name, motor, columns, **gains, **known))
     return ActuatorLog(rate, tuple(traces), "Apache-2.0", "Rhoban/bam")
 
 
@@ -167,7 +169,7 @@ def anydrive(path: Path) -> ActuatorLog:
         position = position + velocity / ANYDRIVE_HZ
     names = ("position_error", "velocity", "torque", "position")
     traces = tuple(
-        _trace(f"inertia_{heavy:.3f}", "anydrive", dict(zip(names, columns)))
+        Trace.of(f"inertia_{heavy:.3f}", "anydrive", dict(zip(names, columns)))
         for heavy, columns in zip(inertia, np.array(rows).transpose(2, 1, 0))
     )
     source = "a network of leggedrobotics/legged_gym"
@@ -234,7 +236,7 @@ def smoothed(position: Floats, rate_hz: float) -> tuple[Floats, ...]:
     moment."""
     from scipy.signal import savgol_filter
 
-    window = min(2 * _half(rate_hz) + 1, (len(position) - 1) // 2 * 2 + 1)
+    window = min(_steps(rate_hz) + 1, (len(position) - 1) // 2 * 2 + 1)
     if window < 5:
         raise InputError(f"{len(position)} samples are too few for accelerations")
     return tuple(savgol_filter(position, window, 3, deriv=n, delta=1.0 / rate_hz) for n in range(3))
@@ -244,20 +246,14 @@ def causal_velocity(position: Floats, rate_hz: float) -> Floats:
     """Velocities (T,): the rise of angles (T,) over the `SMOOTHED_S` before every sample, or what
     there is of them, as a robot could measure it. It is late by half of that."""
     at = np.arange(len(position))
-    steps = np.minimum(at, 2 * _half(rate_hz))
+    steps = np.minimum(at, _steps(rate_hz))
     rise: Floats = (position - position[at - steps]) * rate_hz / np.maximum(steps, 1)
     return rise
 
 
-def _half(rate_hz: float) -> int:
-    """Samples in half of `SMOOTHED_S`."""
-    return round(SMOOTHED_S * rate_hz / 2)
-
-
-def _trace(recording: str, actuator: str, columns: dict[str, Floats], **constants: float) -> Trace:
-    values = {key: column.astype(np.float32) for key, column in columns.items()}
-    error, velocity, torque = (values.pop(key) for key in NEEDED)
-    return Trace(recording, actuator, error, velocity, torque, others=values, **constants)
+def _steps(rate_hz: float) -> int:
+    """Periods in `SMOOTHED_S`, an even number."""
+    return 2 * round(SMOOTHED_S * rate_hz / 2)
 
 
 def _rate(path: Path, times: list[Floats]) -> float:

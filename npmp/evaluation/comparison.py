@@ -86,9 +86,7 @@ class Group:
         begin = max(float(run.x[axis][0]) for run in self.runs)
         x = np.unique(np.concatenate([run.x[axis] for run in self.runs]))
         x = x[(x >= begin) & (x <= self.end(axis))]
-        scores = np.array([np.interp(x, run.x[axis], run.score) for run in self.runs]).reshape(
-            len(self.runs), -1
-        )
+        scores = np.array([np.interp(x, run.x[axis], run.score) for run in self.runs])
         return x, scores.mean(0), scores.min(0), scores.max(0)
 
 

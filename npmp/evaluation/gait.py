@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from mocap_data.arrays import Array as Floats
+from mocap_data.arrays import Bools
 from mocap_data.motion import smoothed
 from mocap_data.store import MotionSet
 from npmp.actors import TrackingActor
@@ -23,9 +25,6 @@ from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.commands import mean_velocities
 from npmp.tasks.imitation import Imitation, ImitationConfig
-
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 
 # [m] feet that are lower are at the ground
 NEAR = 0.005
@@ -54,10 +53,6 @@ class Stepping(NamedTuple):
     speed: Floats  # (T, n, F) horizontal [m/s]
     usable: Bools  # (T, n) counts: before a fall, after the start
     dt: float  # [s]
-
-    def only(self, chosen: Bools) -> Stepping:
-        """Those steps alone, (T, n)."""
-        return self._replace(usable=self.usable & chosen)
 
 
 def swings(height: Floats, usable: Bools, dt: float) -> tuple[Floats, NDArray[np.int_]]:
@@ -264,7 +259,7 @@ def at_command(
 ) -> dict[str, Any] | None:
     """`stepping_figures` of the moments with about that velocity; None where there are too few."""
     near = (np.abs(velocity - np.asarray(command)) <= ALIKE).all(-1)
-    chosen = seen.only(near)
+    chosen = seen._replace(usable=seen.usable & near)
     if chosen.usable.sum() * seen.dt < ENOUGH_S:
         return None
     return stepping_figures(chosen, pairs)

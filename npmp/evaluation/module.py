@@ -18,6 +18,7 @@ from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.feet import Feet
 from npmp.envs.reference import Reference
 from npmp.envs.sampling import StartSampler
+from npmp.evaluation.rollouts import ARRAYS
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.imitation import Imitation, ImitationConfig
@@ -126,8 +127,7 @@ def write_rollouts(
             clips.append(figures)
             group = file.create_group(motion.name)
             group.attrs["rate_hz"], group.attrs["tracked_frames"] = motion.rate_hz, steps + 1
-            names = ("qpos", "reference_qpos", "foot_height", "reference_foot_height")
-            for name, value in zip(names, (qpos, motion.qpos[:frames], *heights), strict=True):
+            for name, value in zip(ARRAYS, (qpos, motion.qpos[:frames], *heights), strict=True):
                 group.create_dataset(name, data=value, compression="gzip", compression_opts=1)
     return clips
 

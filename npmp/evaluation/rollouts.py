@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import h5py
 import numpy as np
 
 from mocap_data.arrays import Array
 from mocap_data.hdf5 import open_hdf5
+
+ARRAYS = ("qpos", "reference_qpos", "foot_height", "reference_foot_height")
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,11 @@ class ClipRollout:
     def lost_after_s(self) -> float | None:
         """When the robot was lost, in seconds; None when it never was."""
         return self.tracked_frames / self.rate_hz if self.tracked_frames < len(self.qpos) else None
+
+    @property
+    def tracked(self) -> slice:
+        """The frames that count: until the robot was lost, at least one."""
+        return slice(0, max(1, self.tracked_frames))
 
     def base_deviation_m(self) -> Array:
         """(T,) distance of the base's position from the reference's [m]."""
@@ -74,14 +80,13 @@ def read_rollouts(path: Path | str) -> Rollouts:
             robot=str(file.attrs["robot"]),
             joint_names=tuple(file.attrs["joint_names"]),
             foot_names=tuple(file.attrs["foot_names"]),
-            clips=tuple(_read_clip(group, name) for name, group in file.items()),
+            clips=tuple(
+                ClipRollout(
+                    name,
+                    rate_hz=float(group.attrs["rate_hz"]),
+                    tracked_frames=int(group.attrs["tracked_frames"]),
+                    **{key: np.asarray(group[key][()], dtype=np.float64) for key in ARRAYS},
+                )
+                for name, group in file.items()
+            ),
         )
-
-
-def _read_clip(group: h5py.Group, name: str) -> ClipRollout:
-    names = ("qpos", "reference_qpos", "foot_height", "reference_foot_height")
-    qpos, reference, feet, reference_feet = (
-        np.asarray(group[key][()], dtype=np.float64) for key in names
-    )
-    rate_hz, tracked = float(group.attrs["rate_hz"]), int(group.attrs["tracked_frames"])
-    return ClipRollout(name, qpos, reference, rate_hz, tracked, feet, reference_feet)

@@ -17,7 +17,7 @@ from scipy.optimize import least_squares
 
 from npmp import ranges
 from npmp.actuators.actuator_log import JointRecording, StandLog
-from npmp.identification.stand import BIAS, DAMPING, DELAY, KD, KP, Floats, Motion, Stand
+from npmp.identification.stand import BIAS, DAMPING, DELAY, KD, KINDS, KP, Floats, Stand
 
 # of the differences, in units of each parameter
 _STEP = 1e-4
@@ -99,6 +99,12 @@ class Identified:
         size = np.where(self.error[joint] > 0.0, self.error[joint], 1.0)
         return np.asarray(self.covariance[joint] / np.outer(size, size))
 
+    def most_correlated(self, joint: int) -> tuple[str, str, float]:
+        """The two of a joint's parameters that are told apart least, and their correlation."""
+        upper = np.triu(self.correlation(joint), 1)
+        first, second = np.unravel_index(int(np.argmax(np.abs(upper))), upper.shape)
+        return KINDS[first], KINDS[second], float(upper[first, second])
+
 
 class _Problem:
     """The residuals of a log as a function of the free parameters x, each in its own unit."""
@@ -149,7 +155,7 @@ class _Problem:
         S samples in all."""
         angles, torques = [], []
         for recording, counted in zip(self.recordings, self._counted, strict=True):
-            motion = _replay(self.stand, recording, values, torque=self.torques)
+            motion = self.stand.replay(values, recording, torque=self.torques)
             read = motion.position + values[:, None, :, BIAS]
             angles.append((read - recording.position)[:, counted])
             if motion.torque is not None and recording.torque is not None:
@@ -165,12 +171,9 @@ class _Problem:
     def residuals(self, x: Floats) -> Floats:
         """(R,): misses, then the priors."""
         values = self.parameters(x[None])
-        return np.concatenate((self.scaled(values).ravel(), self._beside(values[0])))
-
-    def _beside(self, values: Floats) -> Floats:
-        """The priors' residuals."""
         known = np.isfinite(self.prior) & self.free
-        return np.asarray((values - self.stand.nominal)[known] / self.prior[known])
+        of_priors = (values[0] - self.stand.nominal)[known] / self.prior[known]
+        return np.concatenate((self.scaled(values).ravel(), of_priors))
 
     def jacobian(self, x: Floats) -> Floats:
         """(R, F): of the misses by differences, of the priors exactly."""
@@ -220,7 +223,11 @@ def identify(stand: Stand, log: StandLog, config: IdentificationConfig | None = 
     problem = _Problem(stand, log.recordings, config)
     x = problem.start()
     for _ in range(2):
-        x = _optimum(problem, x)
+        inside = np.clip(x, problem.bounds[0] + 1e-6, problem.bounds[1] - 1e-6)
+        limits = {"max_nfev": config.iterations, "ftol": 1e-5, "xtol": 1e-6}
+        x = least_squares(
+            problem.residuals, inside, problem.jacobian, problem.bounds, method="trf", **limits
+        ).x
         misses = problem.misses(problem.parameters(x[None]))
         missed = [part[0] for part in misses if part is not None]
         times = [np.array([_correlation_time(column) for column in part.T]) for part in missed]
@@ -250,16 +257,6 @@ def identify(stand: Stand, log: StandLog, config: IdentificationConfig | None = 
     )
 
 
-def _optimum(problem: _Problem, x: Floats) -> Floats:
-    """A round from x on."""
-    inside = np.clip(x, problem.bounds[0] + 1e-6, problem.bounds[1] - 1e-6)
-    limits = {"max_nfev": problem.config.iterations, "ftol": 1e-5, "xtol": 1e-6}
-    found = least_squares(
-        problem.residuals, inside, problem.jacobian, problem.bounds, method="trf", **limits
-    )
-    return np.asarray(found.x)
-
-
 def _certainty(problem: _Problem, x: Floats) -> tuple[Floats, Floats]:
     """`Identified.covariance` and `Identified.condition`."""
     # where a joint sticks or a drive is at its limit, motions jump, and differences are large, the
@@ -285,18 +282,11 @@ def _certainty(problem: _Problem, x: Floats) -> tuple[Floats, Floats]:
     return covariance, condition
 
 
-def _replay(stand: Stand, recording: JointRecording, values: Floats, **wanted: bool) -> Motion:
-    """A recording's commands in simulation from its first reading on; wanted: as of `Stand.run`."""
-    start = recording.position[0]
-    speed = None if recording.velocity is None else recording.velocity[0]
-    return stand.run(values, recording.command, start, speed, **wanted)
-
-
 def _saturated(stand: Stand, recordings: Sequence[JointRecording], values: Floats) -> Floats:
     """The share (n,) of physics steps at which drives of parameters (n, 7) are at their limit."""
     at_limit = []
     for recording in recordings:
-        motion = _replay(stand, recording, values[None], torque=True, every_step=True)
+        motion = stand.replay(values[None], recording, torque=True, every_step=True)
         assert motion.torque is not None  # for the type checker: it was asked for
         at_limit.append(np.abs(motion.torque[0]) >= stand.torque_limit)
     return np.asarray(np.concatenate(at_limit).mean(0))

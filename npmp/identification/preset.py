@@ -70,19 +70,17 @@ def summary(found: Identified) -> dict[str, Any]:
 
 
 def _of_joint(found: Identified, j: int) -> dict[str, Any]:
-    error, correlation = found.error[j], found.correlation(j)
-    upper = np.abs(np.triu(correlation, 1))
-    first, second = np.unravel_index(int(np.argmax(upper)), upper.shape)
     ratios = {f"{KINDS[k]}_over_kp": _ratio(found, j, k) for k in (ARMATURE, DAMPING, FRICTION)}
     return {
         "estimate": dict(zip(KINDS, map(float, found.estimate[j]), strict=True)),
         "standard_error": {
-            kind: float(e) if e > 0.0 else None for kind, e in zip(KINDS, error, strict=True)
+            kind: float(e) if e > 0.0 else None
+            for kind, e in zip(KINDS, found.error[j], strict=True)
         },
         "model": dict(zip(KINDS, map(float, found.nominal[j]), strict=True)),
         **ratios,
         "condition_number": float(found.condition[j]),
-        "most_correlated": [KINDS[first], KINDS[second], float(correlation[first, second])],
+        "most_correlated": list(found.most_correlated(j)),
         "residual_rms_before_rad": float(found.rms_before[j]),
         "residual_rms_after_rad": float(found.rms_after[j]),
         "saturated_share": float(found.saturated[j]),

@@ -12,12 +12,11 @@ from typing import NamedTuple
 import mujoco
 import mujoco.batch
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from mocap_data.errors import InputError
+from npmp.actuators.actuator_log import Floats, JointRecording
 from npmp.robots import Robot
-
-Floats = NDArray[np.float64]
 
 KINDS = ("armature", "damping", "friction_loss", "delay_s", "bias", "kp", "kd")
 ARMATURE, DAMPING, FRICTION, DELAY, BIAS, KP, KD = range(len(KINDS))
@@ -54,8 +53,6 @@ class Stand:
         self._q = np.array([int(joint.qposadr[0]) for joint in found])
         self._v = np.array([int(joint.dofadr[0]) for joint in found])
         self._u = np.array([model.actuator(name).id for name in joints])
-        self.lower, self.upper = model.jnt_range[[joint.id for joint in found]].T
-        self.limited = np.array([bool(model.jnt_limited[joint.id]) for joint in found])
         self.torque_limit = np.where(
             model.actuator_forcelimited[self._u], model.actuator_forcerange[self._u, 1], np.inf
         )
@@ -105,6 +102,11 @@ class Stand:
         kp, kd = (values[:, None, :, kind] for kind in (KP, KD))
         drive = kp * (target - q) - kd * qd
         return Motion(q, np.clip(drive, -self.torque_limit, self.torque_limit))
+
+    def replay(self, parameters: ArrayLike, recording: JointRecording, **wanted: bool) -> Motion:
+        """`run` under a recording's commands from its first reading on; wanted: as of `run`."""
+        speed = None if recording.velocity is None else recording.velocity[0]
+        return self.run(parameters, recording.command, recording.position[0], speed, **wanted)
 
     def _batch(self, values: Floats) -> mujoco.batch.Batch:
         """Simulations of these parameters (m, n, 7), in the model's default state."""

@@ -230,7 +230,17 @@ class Server:
         viewer = self.viewers[self._count] = Viewer(self._count, connection)
         if self.steering is None:
             self.steering = viewer.number
-        hello = {"type": "hello", "you": viewer.number, "view": viewer.token, **self._about()}
+        cast = self.player.session.cast
+        hello = {
+            "type": "hello",
+            "you": viewer.number,
+            "view": viewer.token,
+            "robot": cast.robot.name,
+            "modes": cast.modes,
+            "grounds": GROUNDS,
+            "randomizations": list(cast.presets),
+            "speeds": SPEEDS,
+        }
         try:
             await connection.send(json.dumps(hello))
             async for message in connection:
@@ -335,16 +345,6 @@ class Server:
             self._drawn = self.player.session.mode
             self.scene.ground(self.player.session)
         self.scene.draw(seen)
-
-    def _about(self) -> dict[str, Any]:
-        cast = self.player.session.cast
-        return {
-            "robot": cast.robot.name,
-            "modes": cast.modes,
-            "grounds": GROUNDS,
-            "randomizations": list(cast.presets),
-            "speeds": SPEEDS,
-        }
 
     def _state(self, seen: Snapshot) -> dict[str, Any]:
         player = self.player

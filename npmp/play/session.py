@@ -8,6 +8,7 @@ import mujoco
 import numpy as np
 import torch
 
+from mocap_data import rotations
 from mocap_data.errors import InputError
 from npmp.play.modes import Cast, Floats, Mode, World
 from npmp.rollout import Actor
@@ -90,7 +91,7 @@ class Session:
         force = way * self.mass * min(PUSH_PER_M, MOST_PUSH / max(size, 1e-9))
         self.release()
         pose = self._poses()[index]
-        self._push = index, _turned(pose[3:] * (1, -1, -1, -1), place - pose[:3]), force
+        self._push = index, rotations.rotate(rotations.conjugate(pose[3:]), place - pose[:3]), force
 
     def release(self) -> None:
         """Push no more."""
@@ -127,7 +128,7 @@ class Session:
         if self._push is not None:
             index, place, force = self._push
             pose = self._poses()[index]
-            self._wrench(index, force, pose[:3] + _turned(pose[3:], place))
+            self._wrench(index, force, pose[:3] + rotations.rotate(pose[3:], place))
         actor = self._rescuer or mode.actor
         decision = actor.act(env, self._memory, self._first)
         step = env.step(decision.action)
@@ -189,7 +190,7 @@ class Session:
         mode, bodies, push, ghost = self.mode, self._poses(), None, None
         if self._push is not None:
             index, place, force = self._push
-            push = bodies[index, :3] + _turned(bodies[index, 3:], place), force
+            push = bodies[index, :3] + rotations.rotate(bodies[index, 3:], place), force
         if mode.ghost is not None:
             ghost = _poses(mode.env.sim.model, self._ghost, mode.ghost, self._ids)
         return Snapshot(
@@ -211,10 +212,3 @@ def _poses(model: mujoco.MjModel, data: mujoco.MjData, qpos: Floats, ids: list[i
     data.qpos[: len(qpos)] = qpos
     mujoco.mj_kinematics(model, data)
     return np.concatenate((data.xpos[ids], data.xquat[ids]), -1)
-
-
-def _turned(quat: Floats, vector: Floats) -> Floats:
-    """A vector (3,) turned by a quaternion (4,)."""
-    found = np.empty(3)
-    mujoco.mju_rotVecQuat(found, np.ascontiguousarray(vector), np.ascontiguousarray(quat))
-    return found

@@ -15,10 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from mocap_data import rotations
-from npmp.render.shot import ARROW_UP_M, Camera
+from npmp.render.shot import ARROW_UP_M, Camera, FloatArray
 from npmp.render.stage import ROBOT_GROUP
-
-FloatArray = npt.NDArray[np.float64]
 
 CAPSULE, SPHERE, ARROW, CYLINDER = (
     getattr(mujoco.mjtGeom, f"mjGEOM_{name}") for name in ("CAPSULE", "SPHERE", "ARROW", "CYLINDER")

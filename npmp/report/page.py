@@ -10,19 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mocap_data.motion import ReferenceMotion
 from npmp import robots
 from npmp.evaluation.policy import PolicyEvaluation
 from npmp.evaluation.rollouts import ClipRollout, Rollouts, read_rollouts
 from npmp.report import figures, parts, policy_page
-from npmp.report.figures import Line
+from npmp.report.figures import FloatArray, Line
 from npmp.report.motion_table import motion_table
 from npmp.report.replay import ReplayClip, replay_section
 from npmp.training.tables import read_metrics
 
-FloatArray = npt.NDArray[np.float64]
 # Beyond these the page would grow past what a browser opens at once; the figures of the rest are in
 # the tables.
 MAX_CLIPS_DRAWN = 20
@@ -74,7 +72,7 @@ def build(
     sections = [
         replay,
         _imitation(evaluated, read and replace(read, clips=tuple(clips)), index),
-        _walking(walking, index.get(WALKING)),
+        None if walking is None else _walking(walking, index.get(WALKING)),
         _retarget(motions),
         _learning(learning),
     ]
@@ -142,7 +140,7 @@ def _evaluation_table(clips: Sequence[Mapping[str, Any]]) -> parts.Table:
 def _joint_table(rollouts: Rollouts) -> parts.Fold:
     rows = []
     for clip in rollouts.clips[:MAX_CLIPS_DRAWN]:
-        difference = np.ma.masked_invalid(clip.joint_difference_rad()[_tracked_part(clip)])
+        difference = np.ma.masked_invalid(clip.joint_difference_rad()[clip.tracked])
         rms = np.sqrt(np.square(difference).mean(axis=0)).filled(np.nan)
         rows.append([clip.name, *(parts.number(float(value), 2) for value in rms)])
     columns = ("clip", *rollouts.joint_names)
@@ -150,16 +148,11 @@ def _joint_table(rollouts: Rollouts) -> parts.Fold:
     return parts.Fold(title, [parts.Table(columns, rows, sortable=True)], is_open=True)
 
 
-def _tracked_part(clip: ClipRollout) -> slice:
-    """The frames that count: until the robot is lost, at least one."""
-    return slice(0, max(1, clip.tracked_frames))
-
-
 def _clip_fold(
     clip: ClipRollout, foot_names: Sequence[str], index: int | None, is_open: bool
 ) -> parts.Fold:
     """The charts over time of one clip."""
-    t, lost, tracked = clip.time_s, clip.lost_after_s, _tracked_part(clip)
+    t, lost, tracked = clip.time_s, clip.lost_after_s, clip.tracked
     time_range = (0.0, float(t[-1])) if len(t) > 1 else None
     common: dict[str, Any] = {"x_range": time_range, "lost_after": lost, "clip": index}
 
@@ -189,9 +182,7 @@ def _clip_fold(
     return parts.Fold(clip.name, [parts.Charts(charts), *footfall], state, is_open)
 
 
-def _walking(walking: PolicyEvaluation | None, clip: int | None) -> parts.Section | None:
-    if walking is None:
-        return None
+def _walking(walking: PolicyEvaluation, clip: int | None) -> parts.Section:
     content = policy_page.trial_parts(walking.task, walking.figures, walking.trial, clip)
     return parts.Section("walking", "Walking on command", content)
 

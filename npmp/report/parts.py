@@ -83,20 +83,11 @@ def scrubbed(value: Any, folder: Path) -> Any:
     return value if plain else scrub(str(value), folder)
 
 
-# ---- parts. Each has a macro of the same name as its `kind` in templates/parts.html.
-
-
-class Part:
-    """What a section is made of."""
-
-    @property
-    def kind(self) -> str:
-        """The name of its macro."""
-        return type(self).__name__.lower()
+# ---- parts: what a section is made of. templates/parts.html has a macro for each class.
 
 
 @dataclass(frozen=True)
-class Words(Part):
+class Words:
     """A paragraph (css: lead, note-line), a heading (css: h3), or text as it is (css: pre)."""
 
     text: str
@@ -104,7 +95,7 @@ class Words(Part):
 
 
 @dataclass(frozen=True)
-class Chart(Part):
+class Chart:
     """A drawing under its caption; legend: (name, CSS class)."""
 
     title: str
@@ -115,7 +106,7 @@ class Chart(Part):
 
 
 @dataclass(frozen=True)
-class Charts(Part):
+class Charts:
     """Charts side by side, three in a row where `small`."""
 
     charts: Sequence[Chart]
@@ -142,7 +133,7 @@ Row = Sequence["str | Cell"]
 
 
 @dataclass(frozen=True)
-class Table(Part):
+class Table:
     """Rows under headings. last: rows of means or medians, kept at the end. sortable: by a click on
     a heading."""
 
@@ -166,7 +157,7 @@ class Bar:
 
 
 @dataclass(frozen=True)
-class Bars(Part):
+class Bars:
     """Horizontal bars with their value in words; `full` draws the whole that each is a part of as a
     light track."""
 
@@ -185,7 +176,7 @@ class Bars(Part):
 
 
 @dataclass(frozen=True)
-class Fold(Part):
+class Fold:
     """Parts that unfold under a summary. screen: not on paper."""
 
     summary: str
@@ -196,7 +187,7 @@ class Fold(Part):
 
 
 @dataclass(frozen=True)
-class Terms(Part):
+class Terms:
     """Names with what they stand for; `code`: names whose value is set as code."""
 
     entries: Sequence[tuple[str, str]]
@@ -204,14 +195,14 @@ class Terms(Part):
 
 
 @dataclass(frozen=True)
-class Lines(Part):
+class Lines:
     """A list of lines."""
 
     entries: Sequence[str]
 
 
 @dataclass(frozen=True)
-class Picture(Part):
+class Picture:
     """An image by its data: address."""
 
     source: str
@@ -220,7 +211,7 @@ class Picture(Part):
 
 
 @dataclass(frozen=True)
-class ReplayPlayer(Part):
+class ReplayPlayer:
     """The 3-D replay's stage and controls. data: made by `replay.pack`; feet: their names;
     recording: clips come with what was recorded."""
 
@@ -258,7 +249,7 @@ def environment() -> Environment:
         undefined=StrictUndefined,
         finalize=lambda value: visible(value) if type(value) is str else value,
     )
-    made.filters["number"] = number
+    made.filters |= {"number": number, "kind": lambda part: type(part).__name__.lower()}
     made.globals |= {"asset": asset, "FOOT_CSS": FOOT_CSS, "FOOTER": FOOTER, "POLICY": POLICY}
     made.policies["json.dumps_kwargs"] = {"separators": (",", ":"), "allow_nan": False}
     return made

@@ -70,7 +70,13 @@ def clip_of(
         dribble: Any = task
         seen["ball_m"] = radius = float(dribble.ball_radius[0])
         seen["ball"] = np.pad(seen["ball"], ((0, 0), (0, 1)), constant_values=radius)
-    qpos, ground = trial.qpos[1:][:steps].numpy(), ground_of(task, spacing_m)
+    ground: np.ndarray | None = None
+    if task.env.ground.rough:
+        # (n, n) one period from the origin on, row by y
+        at = torch.arange(round(PERIOD_M / spacing_m)) * spacing_m
+        grid = torch.stack(torch.meshgrid(at, at, indexing="xy"), -1)[None]
+        ground = task.env.ground.height_at(grid, torch.tensor([0]))[0].cpu().numpy()
+    qpos = trial.qpos[1:][:steps].numpy()
     return ReplayClip(name, qpos, 1.0 / trial.dt, ground=ground, ground_m=spacing_m, **seen)
 
 
@@ -80,17 +86,6 @@ def trial_parts(
     """Figures of a trial, and robot 0 over time; clip: its number in the replay."""
     charts = [*_over_time(task, trial, clip), *_map(task, trial, clip)]
     return [_words(found), *_tables(found), *charts, *_to_target(task, trial, clip)]
-
-
-def ground_of(task: Task, spacing_m: float = GROUND_M) -> np.ndarray | None:
-    """Heights (n, n) [m] of the period of robot 0's ground from the origin on, row by y; None where
-    it is flat."""
-    at = torch.arange(round(PERIOD_M / spacing_m)) * spacing_m
-    if not task.env.ground.rough:
-        return None
-    grid = torch.stack(torch.meshgrid(at, at, indexing="xy"), -1)[None]
-    heights: np.ndarray = task.env.ground.height_at(grid, torch.tensor([0]))[0].cpu().numpy()
-    return heights
 
 
 def _words(found: Mapping[str, Any]) -> parts.Words:

@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from mocap_data.clip import Clip
 from mocap_data.errors import counted
 from mocap_data.motion import ReferenceMotion, speeds
 from mocap_data.store import MotionSet
 from npmp.report import figures, parts
-from npmp.report.figures import Line
+from npmp.report.figures import FloatArray, Line
 from npmp.report.motion_table import motion_table
 from npmp.report.replay import ReplayClip, replay_section
 from npmp.robots import Robot
@@ -40,7 +39,6 @@ MAX_ROWS = 400
 SHORTEST_REPLAY = 2.0
 # clips in the 3-D replay: the worst, the median, the best
 REPLAYS = 3
-FloatArray = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -101,9 +99,7 @@ def build(out: Path | str, data: RetargetReport) -> Path:
         cards=_cards(data),
         sections=[
             replay,
-            _histograms(data),
-            _table(data),
-            _curves(data, index),
+            *([_histograms(data), _table(data), _curves(data, index)] if data.motions else []),
             _dropped(data),
             _problems(data),
         ],
@@ -216,10 +212,8 @@ def replay_clip(
 # ---- distributions
 
 
-def _histograms(data: RetargetReport) -> parts.Section | None:
+def _histograms(data: RetargetReport) -> parts.Section:
     motions, radius = data.motions, data.robot.foot_radius
-    if not motions:
-        return None
     errors = [m.frame_quality["marker_rms_m"] for m in motions if "marker_rms_m" in m.frame_quality]
     slides, depths, shares = [], [], []
     for motion in motions:
@@ -256,10 +250,8 @@ def speed_shares(robot: Robot, motion: ReferenceMotion) -> FloatArray:
 # ---- the table
 
 
-def _table(data: RetargetReport) -> parts.Section | None:
+def _table(data: RetargetReport) -> parts.Section:
     motions = data.motions
-    if not motions:
-        return None
     words = (
         "Worst first; a click on a heading sorts. At the end medians, of all and by kind of "
         "movement. Mirror images have the figures of what they mirror."
@@ -280,10 +272,8 @@ def chosen_for_curves(motions: Sequence[ReferenceMotion]) -> list[int]:
     return worst + sorted({rest[round(i)] for i in places})
 
 
-def _curves(data: RetargetReport, index: Mapping[str, int]) -> parts.Section | None:
+def _curves(data: RetargetReport, index: Mapping[str, int]) -> parts.Section:
     motions = data.motions
-    if not motions:
-        return None
     chosen = chosen_for_curves(motions)
     folds = []
     for place, i in enumerate(chosen):

@@ -9,8 +9,8 @@ from typing import Any
 
 from npmp.evaluation.suite import ScenarioResult
 from npmp.report.parts import Bar, Bars, Cell, Fold, Section, Table, Terms, Words, assemble, number
-from npmp.report.policy_page import ground_of
-from npmp.report.replay import ReplayClip, replay_section
+from npmp.report.policy_page import clip_of
+from npmp.report.replay import replay_section
 from npmp.robots import Robot
 from npmp.settings import flat
 
@@ -29,7 +29,7 @@ def write(
     found: the content of suite.json.
     """
     rows, raised = found["scenarios"], [flag for flag in found["red_flags"] if flag["raised"]]
-    clips = [_clip(name, outcome) for name, outcome in outcomes.items()]
+    clips = [clip_of(outcome.task, outcome.trial, name) for name, outcome in outcomes.items()]
     passed = sum(row["passed"] for row in rows)
     cards = [
         ("passed", f"{passed} of {len(rows)}", f"scenarios, {found['trials']} trials each"),
@@ -46,14 +46,6 @@ def write(
     ]
     title = f"{found['policy']}: scenario suite"
     return assemble(out, title=title, cards=cards, sections=sections, provenance=provenance)
-
-
-def _clip(name: str, outcome: ScenarioResult) -> ReplayClip:
-    """The first trial of a scenario."""
-    trial = outcome.trial
-    asked: dict[str, Any] = {key: trial.seen[key][:, 0].numpy() for key in ("command", "achieved")}
-    qpos = trial.qpos[1:].numpy()
-    return ReplayClip(name, qpos, 1.0 / trial.dt, ground=ground_of(outcome.task), **asked)
 
 
 def _words(found: Mapping[str, Any]) -> Words:

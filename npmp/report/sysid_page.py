@@ -84,9 +84,8 @@ def _certainty(found: Identified) -> parts.Table:
     """How well a joint's parameters are told from one another."""
     rows = []
     for j, name in enumerate(found.joints):
-        upper = np.triu(found.correlation(j), 1)
-        first, second = np.unravel_index(int(np.argmax(np.abs(upper))), upper.shape)
-        pair = f"{KINDS[first]}, {KINDS[second]}: {parts.number(float(upper[first, second]), 2)}"
+        first, second, correlation = found.most_correlated(j)
+        pair = f"{first}, {second}: {parts.number(correlation, 2)}"
         condition, time = float(found.condition[j]), float(found.correlation_time[j])
         rows.append((name, parts.Cell.of(condition, 1), pair, parts.Cell.of(time, 1)))
     columns = ("joint", "condition number", "most correlated", "autocorrelation time (samples)")
@@ -106,8 +105,7 @@ def _missed(found: Identified) -> parts.Bars:
 def _charts(stand: Stand, recording: JointRecording, found: Identified) -> list[parts.Chart]:
     """A chart per joint of a stretch in the middle of a recording."""
     both = np.stack((found.nominal, found.estimate))
-    speed = None if recording.velocity is None else recording.velocity[0]
-    motion = stand.run(both, recording.command, recording.position[0], speed)
+    motion = stand.replay(both, recording)
     read = motion.position + both[:, None, :, _BIAS]
     total, length = len(recording.command), round(_WINDOW_S * stand.rate_hz)
     part = slice(max(0, (total - length) // 2), min(total, (total + length) // 2))

@@ -344,23 +344,19 @@ def strip(spec: mujoco.MjSpec, path: Path, *, visuals: bool) -> list[str]:
     others = [f"{n} {_TOLD[group] if n == 1 else group}" for group, n in counts.items() if n]
     for group in (*_TOLD, *_UNTOLD):
         _delete(spec, getattr(spec, group))
-    _forget_defaults(spec)
+    # MuJoCo's own defaults for what is added from here on (a floor, drives); what the model has was
+    # read with its own. Their spec owns them, so it must live as long as they are read
+    usual = mujoco.MjSpec()
+    for kind, names in _DEFAULTS.items():
+        for name in names:
+            value = getattr(getattr(usual.default, kind), name)
+            setattr(getattr(spec.default, kind), name, value)
     # a URDF's feet are often links of their own, fixed to the shanks
     spec.compiler.fusestatic = False
     others += [f"robot {name}" for name in _keep_one_robot(spec, path)]
     _name_all(spec)
     _drop_missing(spec, path, visuals=visuals)
     return others
-
-
-def _forget_defaults(spec: mujoco.MjSpec) -> None:
-    """MuJoCo's own defaults for what is added from here on (a floor, drives); what the model has
-    was read with its own."""
-    usual = mujoco.MjSpec()  # owns its defaults, so it must live as long as they are read
-    for kind, names in _DEFAULTS.items():
-        for name in names:
-            value = getattr(getattr(usual.default, kind), name)
-            setattr(getattr(spec.default, kind), name, value)
 
 
 def colliding(geom: Any) -> bool:

@@ -248,25 +248,21 @@ def mirror_error(
         data.qpos[:], image.qpos[:] = qpos, symmetry.mirror_qpos(qpos)
         mujoco.mj_kinematics(model, data)
         mujoco.mj_kinematics(model, image)
-        worst = max(worst, _distance(robot, symmetry, data, image))
-    return worst
-
-
-def _distance(robot: Robot, symmetry: Symmetry, data: mujoco.MjData, image: mujoco.MjData) -> float:
-    turned = symmetry.mirror_body_quaternions(data.xquat[1:])
-    cosine = np.clip(np.abs(np.sum(turned * image.xquat[1:], axis=-1)), 0, 1)
-    here, there = _marker_points(robot, data), _marker_points(robot, image)
-    off = 1 - cosine.min()
-    bodies = symmetry.mirror_body_positions(data.xpos[1:], data.xquat[1:])
-    errors = [np.abs(image.xpos[1:] - bodies).max(), 2 * np.sqrt(2 * off) if off > 1e-13 else 0.0]
-    if len(here):
-        markers = symmetry.mirror_points(here[symmetry.marker_permutation])
-        errors.append(np.abs(there - markers).max())
-    # points of a sole may change places among themselves
-    soles = symmetry.mirror_points(_feet_points(robot, data)[symmetry.foot_permutation])
-    apart = np.linalg.norm(_feet_points(robot, image)[:, :, None] - soles[:, None], axis=-1)
-    errors.append(apart.min(axis=-1).max())
-    return float(max(errors))
+        turned = symmetry.mirror_body_quaternions(data.xquat[1:])
+        off = 1 - np.clip(np.abs(np.sum(turned * image.xquat[1:], axis=-1)), 0, 1).min()
+        bodies = symmetry.mirror_body_positions(data.xpos[1:], data.xquat[1:])
+        markers = symmetry.mirror_points(_marker_points(robot, data)[symmetry.marker_permutation])
+        # points of a sole may change places among themselves
+        soles = symmetry.mirror_points(_feet_points(robot, data)[symmetry.foot_permutation])
+        apart = np.linalg.norm(_feet_points(robot, image)[:, :, None] - soles[:, None], axis=-1)
+        worst = max(
+            worst,
+            np.abs(image.xpos[1:] - bodies).max(),
+            2 * np.sqrt(2 * off) if off > 1e-13 else 0.0,
+            np.abs(_marker_points(robot, image) - markers).max(initial=0.0),
+            apart.min(axis=-1).max(),
+        )
+    return float(worst)
 
 
 def _marker_points(robot: Robot, data: mujoco.MjData) -> Array:
@@ -298,7 +294,13 @@ def _feet(robot: Robot, model: mujoco.MjModel) -> Check:
     nothing else is as low."""
     data = _at(model, robot.home_qpos)
     bottoms = _feet_points(robot, data)[..., 2] - robot.foot_radius
-    low = {body: _lowest_shape(model, data, body) for body in robot.body_names}
+    floor = model.geom("floor").id
+    # of each body's lowest colliding point above the floor [m]; inf where it has none
+    low = dict.fromkeys(robot.body_names, np.inf)
+    for geom in np.flatnonzero((model.geom_bodyid > 0) & (model.geom_conaffinity != 0)).tolist():
+        body = model.body(model.geom_bodyid[geom]).name
+        height = mujoco.mj_geomDistance(model, data, floor, geom, 10.0, None)
+        low[body] = min(low[body], height)
     shapes = [low.pop(body) for body in robot.foot_bodies]
     points = f"points {1e3 * bottoms.min():.1f} to {_mm(bottoms.max())}"
     detail = f"at home: {points}, shapes {_mm(min(shapes))} to {_mm(max(shapes))}"
@@ -317,14 +319,6 @@ def _feet(robot: Robot, model: mujoco.MjModel) -> Check:
 
 def _mm(metres: float) -> str:
     return f"{1e3 * metres:.1f} mm"
-
-
-def _lowest_shape(model: mujoco.MjModel, data: mujoco.MjData, body: str) -> float:
-    """Height of a body's lowest colliding point above the floor [m]; inf where it has none."""
-    b, floor = model.body(body).id, model.geom("floor").id
-    own = np.flatnonzero((model.geom_bodyid == b) & (model.geom_conaffinity != 0))
-    heights = [mujoco.mj_geomDistance(model, data, floor, int(g), 10.0, None) for g in own]
-    return float(min(heights, default=np.inf))
 
 
 @dataclass(frozen=True)

@@ -68,7 +68,15 @@ def refuse_excess(path: Path) -> None:
     _count(path, model)
     for file, name in model.assets:
         for found in places(name, (path.parent, file.parent), model.folders):
-            _refuse_asset(found)
+            regular_file(found, at_most=MAX_ASSET)
+            with found.open("rb") as asset:
+                start = asset.read(24)
+            width, height = int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:], "big")
+            if start.startswith(b"\x89PNG") and width * height > MAX_PIXELS:
+                raise InputError(
+                    f"{found}: a picture of {width:,} x {height:,}; at most {MAX_PIXELS:,} are"
+                    " taken"
+                )
 
 
 def places(name: str, bases: tuple[Path, ...], folders: set[str]) -> Iterator[Path]:
@@ -201,15 +209,3 @@ def _product(text: str) -> float:
 def _name(attribute: str) -> str:
     """A file's name from expat's Latin-1."""
     return os.fsdecode(attribute.encode("latin-1", "replace")).replace("\0", "")
-
-
-def _refuse_asset(path: Path) -> None:
-    regular_file(path, at_most=MAX_ASSET)
-    with path.open("rb") as file:
-        start = file.read(24)
-    if start.startswith(b"\x89PNG"):
-        width, height = int.from_bytes(start[16:20], "big"), int.from_bytes(start[20:24], "big")
-        if width * height > MAX_PIXELS:
-            raise InputError(
-                f"{path}: a picture of {width:,} x {height:,}; at most {MAX_PIXELS:,} are taken"
-            )

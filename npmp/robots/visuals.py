@@ -33,15 +33,13 @@ def moving_bodies(model: mujoco.MjModel) -> list[int]:
     return [b for b in range(1, model.nbody) if model.body_weldid[b] == b]
 
 
-def shapes(
-    model: mujoco.MjModel, foot_bodies: Sequence[str] = (), *, colours: bool = False
-) -> list[dict[str, Any]]:
+def shapes(model: mujoco.MjModel, foot_bodies: Sequence[str] = ()) -> list[dict[str, Any]]:
     """The primitives by which a robot is drawn (`drawn_geoms`), in the frames of `moving_bodies`;
     meshes as their convex hulls, ellipsoids as their boxes.
 
     Returns: dicts of b: index into moving_bodies, t: kind, s: sizes [m], p: position [m], q:
     quaternion (w, x, y, z), c: colour class; of a mesh also v: corners [m] and f: faces of three
-    corners; with `colours` also rgb: "#rrggbb".
+    corners.
     """
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
@@ -56,10 +54,7 @@ def shapes(
         colour = _depth_class(model, frame)
         if names[body] in foot_bodies:
             colour = f"foot{list(foot_bodies).index(names[body]) % 4}"
-        shape = {"b": index[frame], "c": colour}
-        if colours:
-            shape["rgb"] = "#" + "".join(f"{round(255 * part):02x}" for part in _rgba(model, g)[:3])
-        out.append(shape | _shape(model, data, g, frame))
+        out.append({"b": index[frame], "c": colour} | _shape(model, data, g, frame))
     return out
 
 
@@ -74,17 +69,13 @@ def _depth_class(model: mujoco.MjModel, body: int) -> str:
 def drawn_geoms(model: mujoco.MjModel) -> list[int]:
     """Ids of the geoms by which a robot is drawn: of each body the visual ones (groups 0 to 2),
     where it has some, else those that collide; nothing that is transparent."""
-    opaque = [g for g in range(model.ngeom) if _rgba(model, g)[3] > 0]
+    material, own = model.geom_matid, model.geom_rgba[:, 3]
+    alpha = own if not model.nmat else np.where(material >= 0, model.mat_rgba[material, 3], own)
+    opaque = np.flatnonzero(alpha > 0).tolist()
     visual = {int(model.geom_bodyid[g]) for g in opaque if model.geom_group[g] <= 2}
     return [
         g for g in opaque if model.geom_group[g] <= 2 or int(model.geom_bodyid[g]) not in visual
     ]
-
-
-def _rgba(model: mujoco.MjModel, geom: int) -> Array:
-    material = int(model.geom_matid[geom])
-    rgba = model.mat_rgba[material] if material >= 0 else model.geom_rgba[geom]
-    return np.asarray(rgba, np.float64)
 
 
 def _shape(model: mujoco.MjModel, data: mujoco.MjData, geom: int, frame: int) -> dict[str, Any]:

@@ -66,7 +66,12 @@ class SweepRun:
             # without a place for a waiting job the sweep goes on: a node may come back
             while self.running or (waiting and not stopping):
                 while waiting and not stopping and len(self.running) < workers.slots:
-                    self._start(waiting.pop(0))
+                    i = waiting.pop(0)
+                    jobs[i].state, jobs[i].attempts = RUNNING, jobs[i].attempts + 1
+                    self.tries[i] += 1
+                    self.running[i] = time.monotonic()
+                    workers.start(i, self.sweep.log(i))
+                    self.keep()
                 if noted and not stopping:
                     stopping = True
                     for i in self.running:
@@ -90,14 +95,6 @@ class SweepRun:
         now = time.monotonic()
         running = {i: now - begun for i, begun in self.running.items()}
         self.watch.refresh(running, self.progress)
-
-    def _start(self, i: int) -> None:
-        job = self.sweep.jobs[i]
-        job.state, job.attempts = RUNNING, job.attempts + 1
-        self.tries[i] += 1
-        self.running[i] = time.monotonic()
-        self.workers.start(i, self.sweep.log(i))
-        self.keep()
 
     def _end(self, i: int, ended: Ended, *, stopping: bool) -> bool:
         """Note how an attempt ended. Returns whether to try again."""

@@ -10,7 +10,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from mocap_data.errors import InputError
 from npmp.cluster import ROOT, connect
@@ -25,26 +25,6 @@ class Ended:
     code: int | None
     host: str
     reason: str = ""
-
-
-class Workers(Protocol):
-    """They run jobs of one sweep, by number."""
-
-    @property
-    def slots(self) -> int:
-        """How many jobs to have started at once, at most."""
-
-    def start(self, number: int, log: Path) -> None:
-        """Start a job; what it prints goes to the end of the log."""
-
-    def ended(self, number: int) -> Ended | None:
-        """How a job that was started ended; None: it runs or waits for a place."""
-
-    def stop(self, number: int) -> None:
-        """Ask a job to stop at a checkpoint."""
-
-    def close(self) -> None:
-        """End all that runs, at once."""
 
 
 def begin(
@@ -72,7 +52,7 @@ def begin(
 
 
 class Local:
-    """Processes, each on cores of its own."""
+    """Processes, each on cores of its own, that run jobs of one sweep, by number."""
 
     def __init__(self, folder: Path, launcher: Launcher):
         self.folder, cores = folder, launcher.cores
@@ -87,13 +67,16 @@ class Local:
 
     @property
     def slots(self) -> int:
+        """How many jobs to have started at once, at most."""
         return len(self.free) + len(self.running)
 
     def start(self, number: int, log: Path) -> None:
+        """Start a job; what it prints goes to the end of the log."""
         cpus = self.free.pop(0)
         self.running[number] = begin(self.folder, number, log, cpus), cpus
 
     def ended(self, number: int) -> Ended | None:
+        """How a job that was started ended; None: it runs or waits for a place."""
         process, cpus = self.running[number]
         if (code := process.poll()) is None:
             return None
@@ -104,9 +87,11 @@ class Local:
         return Ended(code, socket.gethostname())
 
     def stop(self, number: int) -> None:
+        """Ask a job to stop at a checkpoint."""
         self.running[number][0].terminate()
 
     def close(self) -> None:
+        """End all that runs, at once."""
         for process, _ in self.running.values():
             process.kill()
             process.wait()
@@ -132,7 +117,7 @@ def ray_task(folder: str, number: int, log: str, where: str) -> tuple[int, str]:
 
 
 class Ray:
-    """Ray's tasks, on the cluster of RAY_ADDRESS, or on one that is made here for the sweep."""
+    """As `Local`, of Ray's tasks, on the cluster of RAY_ADDRESS, or on one made for the sweep."""
 
     def __init__(self, folder: Path, launcher: Launcher):
         """Raises InputError where Ray is not installed or no cluster answers."""
@@ -181,3 +166,6 @@ class Ray:
     def close(self) -> None:
         """Ray ends what a driver leaves behind."""
         self._ray.shutdown()
+
+
+Workers = Local | Ray

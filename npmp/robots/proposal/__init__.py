@@ -78,7 +78,8 @@ def propose(
     left_out = strip(spec, mjcf, visuals=False)
     model = compile_spec(spec, mjcf)
     refuse_unfit(model, mjcf)
-    chosen = name or _slug(model_name if model_name not in ("", "MuJoCo Model") else mjcf.stem)
+    called = model_name if model_name not in ("", "MuJoCo Model") else mjcf.stem
+    chosen = name or re.sub(r"\W+", "_", called).strip("_").lower() or "robot"
     where = (folder or Path()) / "robot.yaml"
     path = reference or str(mjcf.resolve())
 
@@ -143,10 +144,6 @@ def _fill(
     gains = choose_gains(draft, drives, joints)
     find_mirrors(draft, where)
     return strong_enough(draft, gains, where), draft
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"\W+", "_", name).strip("_").lower() or "robot"
 
 
 def _standing_keys(spec: mujoco.MjSpec) -> list[Array]:

@@ -43,21 +43,15 @@ def place_markers(draft: Draft) -> None:
     for name in markers:
         source = _SOURCES.get(name.split("_")[-1], "where the limb's first axes meet")
         draft.why[f"markers.{name}"] = source
-        _match_twin(draft, markers, name)
+        twin = markers.get(f"L{name.removeprefix('R')}") if name.startswith("R") else None
+        if twin is not None:
+            # exactly where its left twin's image is, if it is there within a centimetre anyway
+            image, own = draft.in_base(**twin) * [1, -1, 1], markers[name]
+            if np.linalg.norm(draft.in_base(**own) - image) < 0.01:
+                own["position"] = draft.in_body(own["body"], image)
     draft.content["markers"] = markers
     why = "where axes meet; recordings are matched to these points"
     draft.note("markers", ", ".join(markers), why)
-
-
-def _match_twin(draft: Draft, markers: Markers, name: str) -> None:
-    """Put a right marker exactly where its left twin's image is, if it is there within a centimetre
-    anyway."""
-    twin = markers.get(f"L{name.removeprefix('R')}") if name.startswith("R") else None
-    if twin is None:
-        return
-    image, own = draft.in_base(**twin) * [1, -1, 1], markers[name]
-    if np.linalg.norm(draft.in_base(**own) - image) < 0.01:
-        own["position"] = draft.in_body(own["body"], image)
 
 
 def _of_a_person(draft: Draft, hips: dict[str, Array]) -> Markers:
@@ -86,7 +80,11 @@ def _of_a_person(draft: Draft, hips: dict[str, Array]) -> Markers:
                 markers[f"{limb.side}_{name}"] = {"body": foot, "position": middle}
     for limb in draft.arms:
         start = shoulders[limb.side]
-        hand = _far_end(draft, limb, start)
+        geoms = shapes_of(draft.model, draft.model.body(limb.body).id)
+        surfaces = [surface_of(draft.model, draft.zero, g)[0] for g in geoms]
+        points = [draft.origin(limb.body), *(np.mean(surface, axis=0) for surface in surfaces)]
+        # what of the last body is farthest from the limb's start
+        hand = points[np.argmax(np.linalg.norm(np.subtract(points, start), axis=-1))]
         markers[f"{limb.side}_elbow"] = _on_middle_joint(draft, limb, start, hand)
         markers[f"{limb.side}_hand"] = draft.on_body(limb.body, hand)
     return markers
@@ -140,11 +138,3 @@ def _on_middle_joint(draft: Draft, limb: LimbChain, start: Array, end: Array) ->
     along = 0.0 if parallel else float(across @ (start - anchor)) / float(across @ across)
     body = draft.model.body(draft.model.jnt_bodyid[joint + 1]).name
     return draft.on_body(body, anchor + along * axis)
-
-
-def _far_end(draft: Draft, limb: LimbChain, start: Array) -> Array:
-    """(3,) the point of the last body farthest from the limb's start."""
-    geoms = shapes_of(draft.model, draft.model.body(limb.body).id)
-    surfaces = [surface_of(draft.model, draft.zero, g)[0] for g in geoms]
-    points = [draft.origin(limb.body), *(np.mean(surface, axis=0) for surface in surfaces)]
-    return max(points, key=lambda p: float(np.linalg.norm(p - start)))

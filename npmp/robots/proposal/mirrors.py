@@ -123,6 +123,5 @@ def _swaps(draft: Draft, words: Sequence[tuple[str, str]]) -> list[list[str]]:
 
 def _forms(side: str) -> tuple[str, ...]:
     """Where a side's word may stand in a name: "left_*", "*_left", "*_left_*", "LeftHip"."""
-    camel = (side,) if len(side) > 2 and side[0].isupper() else ()
     long = (side, f"*{side}") if len(side) > 2 else ()
-    return (f"{side}_", f"*_{side}", f"*_{side}_*", f"{side}-", *camel, *long)
+    return (f"{side}_", f"*_{side}", f"*_{side}_*", f"{side}-", *long)

@@ -59,7 +59,13 @@ def choose_home(draft: Draft, key: Array | None) -> Array:
         pose = posed(draft.model, joints)
         ends = np.mean([end_of_leg(draft, pose, limb)[:2] for limb in draft.legs], axis=0)
         shift = shift + [pose.subtree_com[1][0] - ends[0], 0.0]
-    return np.round(_mirrored(draft, joints), 4)
+    # right legs as left ones where chains are alike, so that rounding leaves no difference
+    for left, right in pairs(draft.legs):
+        limbs = draft.legs[left].joints, draft.legs[right].joints
+        for a, b in zip(*limbs, strict=True) if len(limbs[0]) == len(limbs[1]) else ():
+            sign = np.sign(-draft.axis(a) * [1, -1, 1] @ draft.axis(b))
+            joints[b] = np.clip(sign * joints[a], lower[b], upper[b])
+    return np.round(joints, 4)
 
 
 def _bend(draft: Draft, limb: LimbChain, joints: Array, shift: Array) -> Array:
@@ -132,18 +138,6 @@ def _knee_points_right(draft: Draft, limb: LimbChain, joints: Array, values: Arr
     pose = posed(draft.model, trial)
     ahead = pose.xanchor[bent[1] + 1][0] - pose.xanchor[bent[0] + 1][0]
     return bool(ahead < 0) if limb.side.endswith("F") else bool(ahead > 0)
-
-
-def _mirrored(draft: Draft, joints: Array) -> Array:
-    """The right legs' joints as the left ones', where chains are alike, so that rounding leaves no
-    difference."""
-    out, (lower, upper) = joints.copy(), draft.ranges()
-    for left, right in pairs(draft.legs):
-        limbs = draft.legs[left].joints, draft.legs[right].joints
-        for a, b in zip(*limbs, strict=True) if len(limbs[0]) == len(limbs[1]) else ():
-            sign = np.sign(-draft.axis(a) * [1, -1, 1] @ draft.axis(b))
-            out[b] = np.clip(sign * out[a], lower[b], upper[b])
-    return out
 
 
 def choose_limits(draft: Draft, home: Array) -> None:
