@@ -231,8 +231,7 @@ class Steer(Mode):
 
     def command(self) -> list[float]:
         """As `Mode.command`."""
-        found: list[float] = self.env.task.goal()[0].tolist()
-        return found
+        return self.env.task.goal()[0].tolist()
 
 
 class Wander(Mode):

@@ -124,7 +124,8 @@ class Server:
         self._view = gzip.compress(view.replace(b"<head>", b"<head>" + BARE, 1))
         self._refused: list[OSError | UnicodeError] = []  # by the system, to listen
         self._ready, self._loop = threading.Event(), asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        serving = self._loop.run_until_complete
+        self._thread = threading.Thread(target=lambda: serving(self._serve()), daemon=True)
         self._thread.start()
         self._ready.wait()
         for error in self._refused:
@@ -137,10 +138,6 @@ class Server:
     def address(self) -> str:
         """What to type into a browser."""
         return f"http://{f'[{self._host}]' if ':' in self._host else self._host}:{self._port}"
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        self._loop.run_until_complete(self._serve())
 
     async def _serve(self) -> None:
         self._stop = asyncio.Event()

@@ -112,11 +112,15 @@ class Session:
     def _afresh(self) -> None:
         """The memory of an episode that begins."""
         self._push = None
-        self._memory = self.mode.actor.initial_memory(1)
-        self._first = torch.ones(1, dtype=torch.bool)
+        self._hand_over(None)
         self._down_s, self._up_s = 0.0, 0.0
-        self._rescuer = None
         self._smooth = heading_velocity(self.mode.env.state)[0].double().numpy()
+
+    def _hand_over(self, rescuer: Actor | None) -> None:
+        """To what gets it up, or, with None, to the mode's own actor."""
+        self._rescuer = rescuer
+        self._memory = (rescuer or self.mode.actor).initial_memory(1)
+        self._first = torch.ones(1, dtype=torch.bool)
 
     # --- a step
 
@@ -140,34 +144,24 @@ class Session:
             self.falls += not self._down_s
             self.put_back()
         elif (fallen := bool(env.fallen(env.state))) or mode.lost(step):
-            self._lie(fallen, env.dt)
+            # the rescuer starts; without one, or too late, it is put back
+            self.falls += fallen and self._down_s == 0.0
+            self._down_s, self._up_s = self._down_s + env.dt, 0.0
+            rescuer = mode.rescuer if fallen else None
+            if rescuer is not None and self._rescuer is None and self._down_s >= PUT_BACK_S:
+                self._hand_over(rescuer)
+            elif self._down_s >= (PUT_BACK_S if rescuer is None else PUT_BACK_S + RECOVERY_S):
+                self.put_back()
         elif self._down_s:
             self._up_s += env.dt
             if self._up_s >= UP_S:
-                self._go_on()
+                self._down_s = 0.0
+                if self._rescuer is not None:
+                    self._hand_over(None)
+                    mode.env.task.reset_memory(self._first)
         elif mode.over(step):
             mode.again()
             self._afresh()
-
-    def _lie(self, fallen: bool, dt: float) -> None:
-        """A step on the ground: the rescuer starts; without one, or too late, it is put back."""
-        self.falls += fallen and self._down_s == 0.0
-        self._down_s, self._up_s = self._down_s + dt, 0.0
-        rescuer = self.mode.rescuer if fallen else None
-        if rescuer is not None and self._rescuer is None and self._down_s >= PUT_BACK_S:
-            self._rescuer, self._memory = rescuer, rescuer.initial_memory(1)
-            self._first = torch.ones(1, dtype=torch.bool)
-        elif self._down_s >= (PUT_BACK_S if rescuer is None else PUT_BACK_S + RECOVERY_S):
-            self.put_back()
-
-    def _go_on(self) -> None:
-        self._down_s = 0.0
-        if self._rescuer is None:
-            return
-        self._rescuer = None
-        self._memory = self.mode.actor.initial_memory(1)
-        self._first = torch.ones(1, dtype=torch.bool)
-        self.mode.env.task.reset_memory(self._first)
 
     def _wrench(self, index: int, force: Floats, point: Floats) -> None:
         """A force [N] on a body at a point [m] of the world, beside random pushes."""
