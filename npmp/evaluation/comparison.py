@@ -237,15 +237,12 @@ def telling_keys(groups: Sequence[Settings]) -> list[str]:
     named = {key.removesuffix(".name") for key in differing if key.endswith(".name")}
 
     def follows(key: str) -> bool:
-        section = next(
-            (name for name in named if key.startswith(f"{name}.") and key != f"{name}.name"), None
-        )
-        if section is None:
-            return False
-        values: dict[str | None, set[str | None]] = {}
-        for settings in groups:
-            values.setdefault(settings.get(f"{section}.name"), set()).add(settings.get(key))
-        return all(len(seen) == 1 for seen in values.values())
+        for section in named:
+            if key.startswith(f"{section}.") and key != f"{section}.name":
+                pairs = {(group.get(f"{section}.name"), group.get(key)) for group in groups}
+                # one value to each name
+                return len(pairs) == len({name for name, _ in pairs})
+        return False
 
     return [key for key in differing if not follows(key)]
 
@@ -253,17 +250,15 @@ def telling_keys(groups: Sequence[Settings]) -> list[str]:
 def _labels(groups: Sequence[Settings], keys: Sequence[str]) -> list[str]:
     """A group's values of the keys, by their shortest unique names, without those that more than
     half of the groups share."""
-    short = shortened(keys)
-    labels = []
+    short, labels = shortened(keys), []
     for settings in groups:
         parts = []
         for key in keys:
             value = settings.get(key, "-")
             shared = sum(other.get(key, "-") == value for other in groups)
             if len(groups) < 3 or 2 * shared <= len(groups):
-                parts.append(
-                    f"{short[key]}={Path(value).stem if key in ('data', 'module') else value}"
-                )
+                shown = Path(value).stem if key in ("data", "module") else value
+                parts.append(f"{short[key]}={shown}")
         labels.append(" ".join(parts) or BASE)
     return [
         label if labels.count(label) == 1 else f"{label} ({i + 1})"

@@ -81,8 +81,7 @@ def foot_place(robot: Robot) -> Floats:
     """Where feet stand at home around their middle, forwards and to the left, (F, 2) [m]."""
     home = torch.tensor(robot.home_qpos)[None]
     place = Feet(robot)(*pose_from_qpos(home))[0, ..., :2].mean(-2).double().numpy()
-    around: Floats = place - place.mean(0)
-    return around
+    return place - place.mean(0)
 
 
 def opposite(robot: Robot) -> list[tuple[int, int]]:

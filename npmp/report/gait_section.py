@@ -120,12 +120,11 @@ def _charts(rows: Sequence[Mapping[str, Any]], axis: int) -> list[figures.Chart]
     title, unit = COMMAND_CHANNELS[axis]
     x = [row["command"][axis] for row in mine]
     achieved = [row["achieved"][axis] if row.get("achieved") else np.nan for row in mine]
-
-    def line(label: str, name: str, css: str = "robot", scale: float = 1.0) -> Line:
-        return Line(label, x, [scale * row.get(name, np.nan) for row in mine], css)
-
-    leans = [line("roll, RMS", "roll_rms_rad", scale=DEG)]
-    leans.append(line("pitch, mean", "pitch_rad", "other", DEG))
+    angles = ("roll, RMS", "roll_rms_rad", "robot"), ("pitch, mean", "pitch_rad", "other")
+    leans = [
+        Line(label, x, [DEG * row.get(name, np.nan) for row in mine], css)
+        for label, name, css in angles
+    ]
     speeds = [Line("commanded", x, x, "ref"), Line("achieved", x, achieved, "robot")]
     drawn = (title, f"({unit})", speeds), ("Base roll and pitch", "(deg)", leans)
     along = f"commanded ({unit})"

@@ -72,8 +72,8 @@ def build(
     sections = [
         replay,
         _imitation(evaluated, read and replace(read, clips=tuple(clips)), index),
-        None if walking is None else _walking(walking, index.get(WALKING)),
-        _retarget(motions),
+        _walking(walking, index.get(WALKING)) if walking else None,
+        _retarget(motions) if motions else None,
         _learning(learning),
     ]
     cards = cards or _headline_of(evaluated)
@@ -190,9 +190,7 @@ def _walking(walking: PolicyEvaluation, clip: int | None) -> parts.Section:
 # ---- retargeting and learning
 
 
-def _retarget(motions: Sequence[ReferenceMotion]) -> parts.Section | None:
-    if not motions:
-        return None
+def _retarget(motions: Sequence[ReferenceMotion]) -> parts.Section:
     words = (
         "How closely the robot's markers follow the recording, and how feet and joints keep to the "
         "floor and limits."

@@ -13,14 +13,13 @@ from npmp.envs import Task, Trial
 from npmp.evaluation.gait import NEAR
 from npmp.report import figures, parts
 from npmp.report.figures import Line
-from npmp.report.gait_section import grid_section
+from npmp.report.gait_section import DEG, grid_section
 from npmp.report.replay import ReplayClip, replay_section
 from npmp.sim.terrain import PERIOD_M
 from npmp.tasks.dribble import FAR_M, before_jump
 
 # of the trial, in the gait diagram
 GAIT_S = (10.0, 16.0)
-DEG = 180.0 / np.pi
 # between the replay's points of rough ground
 GROUND_M = 0.1
 _ON_ROUGH = (
@@ -47,8 +46,8 @@ def judged(
         replay_section(task.robot, [clip], also)[0],
         _gait(task, trial),
         grid_section(found.get("grid", ()), task.robot.foot_bodies),
-        _pushes(found.get("pushes", ())),
-        _grounds(found.get("grounds", ())),
+        _pushes(found["pushes"]) if found.get("pushes") else None,
+        _grounds(found["grounds"]) if found.get("grounds") else None,
     ]
     caption = f"{found['robots']} robots, {parts.number(found['seconds'])} s"
     names = [name for name in task.judged if name in found]
@@ -199,9 +198,7 @@ def _gait(task: Task, trial: Trial) -> parts.Section:
     return parts.Section("gait", "Gait", [chart, parts.Words(words), of_base])
 
 
-def _pushes(rows: Sequence[Mapping[str, Any]]) -> parts.Section | None:
-    if not rows:
-        return None
+def _pushes(rows: Sequence[Mapping[str, Any]]) -> parts.Section:
     bars = [
         parts.Bar(f"{row['force_n']:g} N", row["upright"], f"{100 * row['upright']:.0f} %")
         for row in rows
@@ -211,10 +208,8 @@ def _pushes(rows: Sequence[Mapping[str, Any]]) -> parts.Section | None:
     return parts.Section("pushes", "Recovery from pushes", [shown])
 
 
-def _grounds(rows: Sequence[Mapping[str, Any]]) -> parts.Section | None:
+def _grounds(rows: Sequence[Mapping[str, Any]]) -> parts.Section:
     """How many stay up, and how far they get, by kind and size of ground."""
-    if not rows:
-        return None
     charts, went = [], [row["progress"] for row in rows]
     shown = min(0.0, *went), max(1.0, *went) + 0.05
     for kind, (title, unit) in _MEASURES.items():

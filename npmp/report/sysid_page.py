@@ -10,11 +10,10 @@ import numpy as np
 
 from npmp.actuators.actuator_log import JointRecording, StandLog
 from npmp.identification.estimation import Identified
-from npmp.identification.stand import KINDS, UNITS, Stand
+from npmp.identification.stand import BIAS, KINDS, UNITS, Stand
 from npmp.report import figures, parts
 from npmp.report.figures import Line
 
-_BIAS = KINDS.index("bias")
 _OPEN = 6  # joints whose charts are open
 _WINDOW_S = 6.0  # of a recording that is drawn: its motions are fast
 
@@ -106,7 +105,7 @@ def _charts(stand: Stand, recording: JointRecording, found: Identified) -> list[
     """A chart per joint of a stretch in the middle of a recording."""
     both = np.stack((found.nominal, found.estimate))
     motion = stand.replay(both, recording)
-    read = motion.position + both[:, None, :, _BIAS]
+    read = motion.position + both[:, None, :, BIAS]
     total, length = len(recording.command), round(_WINDOW_S * stand.rate_hz)
     part = slice(max(0, (total - length) // 2), min(total, (total + length) // 2))
     time = np.arange(total)[part] / stand.rate_hz
