@@ -44,30 +44,26 @@ def of_robot(log: StandLog, robot: Robot) -> StandLog:
         return replace(recording, **{k: v[:, order] for k, v in parts.items() if v is not None})
 
     log = StandLog(log.rate_hz, robot.joint_names, tuple(map(ordered, log.recordings)))
-    for j, name in enumerate(log.joints):
-        _check_joint(name, log, j, float(robot.joint_lower[j]), float(robot.joint_upper[j]))
+    commands = np.concatenate([recording.command for recording in log.recordings]).T
+    positions = np.concatenate([recording.position for recording in log.recordings]).T
+    limits = zip(robot.joint_names, robot.joint_lower, robot.joint_upper, strict=True)
+    for (name, lower, upper), command, position in zip(limits, commands, positions, strict=True):
+        for what, angle in (("command", command), ("position", position)):
+            low, high = float(angle.min()), float(angle.max())
+            if low < lower - _BEYOND or high > upper + _BEYOND:
+                raise InputError(
+                    f"{name}: {what} goes from {low:.3g} to {high:.3g} rad, the joint's range is "
+                    f"{lower:.3g} to {upper:.3g}; is the log in degrees, or its zero another?"
+                )
+            if high - low < _LEAST_MOTION:
+                raise InputError(
+                    f"{name}: {what} moves by {high - low:.2g} rad, at least {_LEAST_MOTION} are "
+                    "needed; npmp sysid excite makes such commands"
+                )
+        together = float(np.corrcoef(command, position)[0, 1])
+        if together < 0.0:
+            raise InputError(
+                f"{name}: position goes against command (correlation {together:.2f}); has one of "
+                "them the other sign, or is the column another joint's?"
+            )
     return log
-
-
-def _check_joint(name: str, log: StandLog, j: int, lower: float, upper: float) -> None:
-    """Raise InputError for joint j's commands and positions where they cannot be the robot's."""
-    command = np.concatenate([recording.command[:, j] for recording in log.recordings])
-    position = np.concatenate([recording.position[:, j] for recording in log.recordings])
-    for what, angle in (("command", command), ("position", position)):
-        low, high = float(angle.min()), float(angle.max())
-        if low < lower - _BEYOND or high > upper + _BEYOND:
-            raise InputError(
-                f"{name}: {what} goes from {low:.3g} to {high:.3g} rad, the joint's range is "
-                f"{lower:.3g} to {upper:.3g}; is the log in degrees, or its zero another?"
-            )
-        if high - low < _LEAST_MOTION:
-            raise InputError(
-                f"{name}: {what} moves by {high - low:.2g} rad, at least {_LEAST_MOTION} are "
-                "needed; npmp sysid excite makes such commands"
-            )
-    together = float(np.corrcoef(command, position)[0, 1])
-    if together < 0.0:
-        raise InputError(
-            f"{name}: position goes against command (correlation {together:.2f}); has one of them "
-            "the other sign, or is the column another joint's?"
-        )
