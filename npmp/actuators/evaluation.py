@@ -98,8 +98,7 @@ def position_errors(model: ActuatorModel, log: ActuatorLog) -> Floats:
         torque, memory = model.step(inputs, memory)
         return pendulums.acceleration(torque.double().numpy(), q, model.armature)
 
-    errors: Floats = np.abs(pendulums.errors(accelerate)).sum(0) / pendulums.there.sum(0)
-    return errors
+    return np.abs(pendulums.errors(accelerate)).sum(0) / pendulums.there.sum(0)
 
 
 def _predictions(model: ActuatorModel, traces: list[Trace]) -> list[Prediction]:
@@ -130,14 +129,12 @@ def _predictions(model: ActuatorModel, traces: list[Trace]) -> list[Prediction]:
 
 def _side_by_side(model: ActuatorModel, traces: list[Trace]) -> tuple[Tensor, Tensor]:
     """Inputs (T, N, C) and torques (T, N), the last sample of shorter traces repeated."""
-    longest = torch.arange(max(map(len, traces)))
-    at = [longest.clamp(max=len(trace) - 1) for trace in traces]
-    inputs = [torch.from_numpy(inputs_of(trace, model.contract)) for trace in traces]
-    torques = [torch.from_numpy(trace.torque) for trace in traces]
-    return (
-        torch.stack([values[i] for values, i in zip(inputs, at, strict=True)], 1),
-        torch.stack([values[i] for values, i in zip(torques, at, strict=True)], 1),
-    )
+    longest = np.arange(max(map(len, traces)))
+    at = [np.minimum(longest, len(trace) - 1) for trace in traces]
+    pairs = zip(traces, at, strict=True)
+    both = [(inputs_of(trace, model.contract)[i], trace.torque[i]) for trace, i in pairs]
+    inputs, torques = (torch.from_numpy(np.stack(column, 1)) for column in zip(*both, strict=True))
+    return inputs, torques
 
 
 def _without_rotor(model: ActuatorModel, traces: list[Trace], torque: Tensor) -> Tensor:
@@ -186,10 +183,12 @@ def _run(
 
 def _figures(predictions: list[Prediction]) -> dict[str, float]:
     """Root mean square errors over all samples."""
-    kinds = [("rmse_nm", "torque_std_nm", [(vars(p), p.trace.torque) for p in predictions])]
+    torques: list[tuple[Mapping[str, Any], Float32s]]
+    torques = [(vars(p), p.trace.torque) for p in predictions]
+    kinds = [("rmse_nm", "torque_std_nm", torques)]
     if all(p.currents for p in predictions):
         currents = [(p.currents, p.trace.others["current"]) for p in predictions]
-        kinds.append(("current_rmse_a", "current_std_a", currents))
+        kinds.append(("current_rmse_a", "current_std_a", [*currents]))
     figures = {}
     for name, spread, pairs in kinds:
         measured = np.concatenate([values for _, values in pairs]).astype(np.float64)

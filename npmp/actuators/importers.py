@@ -204,8 +204,7 @@ def anydrive_network(path: Path) -> Callable[[Floats, Floats], Floats]:
         nonlocal memory
         inputs = torch.tensor(np.stack((error, velocity), -1), dtype=torch.float32)
         hidden, memory = lstm((inputs * in_scale).unsqueeze(0), memory)
-        torque: Floats = out_scale * linear(hidden)[0, :, 0].double().numpy()
-        return torque
+        return out_scale * linear(hidden)[0, :, 0].double().numpy()
 
     return step
 
@@ -247,8 +246,7 @@ def causal_velocity(position: Floats, rate_hz: float) -> Floats:
     there is of them, as a robot could measure it. It is late by half of that."""
     at = np.arange(len(position))
     steps = np.minimum(at, _steps(rate_hz))
-    rise: Floats = (position - position[at - steps]) * rate_hz / np.maximum(steps, 1)
-    return rise
+    return (position - position[at - steps]) * rate_hz / np.maximum(steps, 1)
 
 
 def _steps(rate_hz: float) -> int:

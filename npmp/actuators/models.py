@@ -459,8 +459,7 @@ def limited(p: PDParameters, motor: Values, velocity: Values) -> Values:
     """A motor's torque (...) [Nm] within its limit: most * tanh(motor / most)."""
     library: Any = torch if isinstance(motor, Tensor) else np
     most = (p.limit - p.limit_slope * velocity * library.sign(motor)).clip(1e-9, None)
-    within: Values = most * library.tanh(motor / most)
-    return within
+    return most * library.tanh(motor / most)
 
 
 def friction(p: PDParameters, motor: Values, velocity: Values) -> Values:
@@ -468,8 +467,7 @@ def friction(p: PDParameters, motor: Values, velocity: Values) -> Values:
     library: Any = torch if isinstance(motor, Tensor) else np
     at_rest = library.exp(-abs(velocity) / p.stribeck)
     of_load = p.load + p.load_at_rest * at_rest
-    most: Values = p.coulomb + p.stiction * at_rest + of_load * abs(motor)
-    return most
+    return p.coulomb + p.stiction * at_rest + of_load * abs(motor)
 
 
 def gives(given: Values, velocity: Values, rate_hz: float) -> tuple[Values, Values]:
