@@ -54,6 +54,10 @@ class Stepping(NamedTuple):
     usable: Bools  # (T, n) counts: before a fall, after the start
     dt: float  # [s]
 
+    def only(self, chosen: Bools) -> Stepping:
+        """Those steps alone, (T, n)."""
+        return self._replace(usable=self.usable & chosen)
+
 
 def swings(height: Floats, usable: Bools, dt: float) -> tuple[Floats, NDArray[np.int_]]:
     """Stretches of at least `SHORTEST_SWING_S` in which a foot is higher than 5 mm, whole and all
@@ -258,7 +262,7 @@ def at_command(
 ) -> dict[str, Any] | None:
     """`stepping_figures` of the moments with about that velocity; None where there are too few."""
     near = (np.abs(velocity - np.asarray(command)) <= ALIKE).all(-1)
-    chosen = seen._replace(usable=seen.usable & near)
+    chosen = seen.only(near)
     if chosen.usable.sum() * seen.dt < ENOUGH_S:
         return None
     return stepping_figures(chosen, pairs)
