@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import mocap_data
-from mocap_data.errors import InputError
 from mocap_data.readers.c3d import fill_gaps
 from mocap_data.readers.common import MissingOptions
+from tests.refusals import refusal
 
 NAMES = ("LFOOT", "RFOOT", "HEAD")
 
@@ -116,8 +116,7 @@ def test_markers_without_labels(tmp_path: Path) -> None:
     path = write(tmp_path / "a.c3d", circles(), LABELS=["LFOOT", "*7", "HEAD"])
     assert mocap_data.read(path).names == ("LFOOT", "HEAD")
     assert mocap_data.read(path, names=["*7"]).names == ("*7",)
-    with pytest.raises(InputError, match=r"no marker .*'TOE'; there are: LFOOT, \*7, HEAD"):
-        mocap_data.read(path, names=["TOE"])
+    refusal(r"no marker .*'TOE'; there are: LFOOT, \*7, HEAD", mocap_data.read, path, names=["TOE"])
 
 
 def test_missing_figures(tmp_path: Path) -> None:
@@ -158,20 +157,14 @@ def test_garbled(tmp_path: Path) -> None:
         (whole[:516] + b"\x7f" + whole[517:], "parameters are damaged"),
     ):
         path.write_bytes(data)
-        with pytest.raises(InputError, match=message) as error:
-            mocap_data.read(path)
-        assert str(path) in str(error.value)
-        assert "\n" not in str(error.value)
+        assert str(path) in refusal(message, mocap_data.read, path)
 
 
 def test_more_frames_than_a_header_can_count(tmp_path: Path) -> None:
     """Some programs write them all and say 65535."""
     path = write(tmp_path / "a.c3d", np.ones((66_000, 3, 3)), FRAMES=65535)
-    with pytest.raises(
-        InputError,
-        match=r"holds some 66,00\d frames, but says 65,535, the most that its header can count",
-    ):
-        mocap_data.read(path)
+    message = r"holds some 66,00\d frames, but says 65,535, the most that its header can count"
+    refusal(message, mocap_data.read, path)
 
 
 def test_gaps_by_hand() -> None:
@@ -182,10 +175,8 @@ def test_gaps_by_hand() -> None:
     filled = fill_gaps(points, missing, ["m"], max_frames=2, what="w")
     np.testing.assert_allclose(filled[:, 0, 0], [0, 2, 4, 6, 8])
     assert np.isnan(points[1, 0, 0])  # the caller's own
-    with pytest.raises(
-        InputError, match=r"w: marker 'm' is missing in frames 1 to 2 .2 frames, more than the 1 "
-    ):
-        fill_gaps(points, missing, ["m"], max_frames=1, what="w")
+    message = r"w: marker 'm' is missing in frames 1 to 2 .2 frames, more than the 1 "
+    refusal(message, fill_gaps, points, missing, ["m"], max_frames=1, what="w")
 
 
 def test_ends_are_left_out_up_to_half() -> None:
@@ -196,16 +187,11 @@ def test_ends_are_left_out_up_to_half() -> None:
         fill_gaps(points, missing, "ab", max_frames=1, what=""), points[2:8]
     )
     missing[:5, 0] = True
-    with pytest.raises(
-        InputError,
-        match="marker 'a' appears in frame 5 and 'b' is last seen in frame 7 of 10; less than half",
-    ):
-        fill_gaps(points, missing, "ab", max_frames=1, what="")
+    message = "marker 'a' appears in frame 5 and 'b' is last seen in frame 7 of 10; less than half"
+    refusal(message, fill_gaps, points, missing, "ab", max_frames=1, what="")
     missing[:, 1] = True
-    with pytest.raises(
-        InputError, match="marker 'b' is missing in all 10 frames; leave it out with names="
-    ):
-        fill_gaps(points, missing, "ab", max_frames=1, what="")
+    message = "marker 'b' is missing in all 10 frames; leave it out with names="
+    refusal(message, fill_gaps, points, missing, "ab", max_frames=1, what="")
 
 
 def test_a_marker_that_is_missing_for_long_is_left_out(tmp_path: Path) -> None:
@@ -215,8 +201,7 @@ def test_a_marker_that_is_missing_for_long_is_left_out(tmp_path: Path) -> None:
     places[20:46, 2] = np.nan
     path = write(tmp_path / "a.c3d", places)
     assert mocap_data.read(path).names == NAMES[:2]
-    with pytest.raises(InputError, match="marker 'HEAD' is missing in frames 20 to 45"):
-        mocap_data.read(path, names=NAMES)
+    refusal("marker 'HEAD' is missing in frames 20 to 45", mocap_data.read, path, names=NAMES)
 
 
 def test_decs_floats(tmp_path: Path) -> None:

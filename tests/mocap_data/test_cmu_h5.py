@@ -10,7 +10,7 @@ import mujoco
 import numpy as np
 import pytest
 
-from mocap_data import InputError, read_all
+from mocap_data import read_all
 from mocap_data.readers.cmu_h5 import (
     BODY_NAMES,
     KEYPOINT_NAMES,
@@ -20,6 +20,7 @@ from mocap_data.readers.cmu_h5 import (
     read_cmu_h5,
 )
 from mocap_data.readers.common import MissingOptions
+from tests.refusals import refusal
 
 
 def write(path: Path, clips: dict[str, int], *, turned: bool = False) -> Path:
@@ -82,8 +83,7 @@ def test_a_clip_is_chosen_by_name(tmp_path: Path) -> None:
     with pytest.raises(MissingOptions, match=r"holds 2 clips; give clip=, e\.g\. a, b") as caught:
         read_cmu_h5(path)
     assert caught.value.options == ("clip",)
-    with pytest.raises(InputError, match=r"no clip 'c' in .*; there are 2: a, b"):
-        read_cmu_h5(path, clip="c")
+    refusal(r"no clip 'c' in .*; there are 2: a, b", read_cmu_h5, path, clip="c")
     assert [clip.name for clip in read_all(path)] == ["a", "b"]
 
 
@@ -105,9 +105,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, key: str, value: Any, message: st
         del walker[key]
         if value is not None:
             walker[key] = value
-    with pytest.raises(InputError, match=message) as caught:
-        read_cmu_h5(path, clip="a")
-    assert "\n" not in str(caught.value) and str(path) in str(caught.value)
+    assert str(path) in refusal(message, read_cmu_h5, path, clip="a")
 
 
 def test_foreign_files(tmp_path: Path) -> None:
@@ -115,10 +113,8 @@ def test_foreign_files(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "rate.h5", "w") as file:
         file.create_group("a/walkers/walker_0")
     for name in ("empty.h5", "rate.h5"):
-        with pytest.raises(InputError, match="no clips in dm_control's layout"):
-            list_cmu_h5(tmp_path / name)
-        with pytest.raises(InputError):
-            read_cmu_h5(tmp_path / name)
+        refusal("no clips in dm_control's layout", list_cmu_h5, tmp_path / name)
+        refusal("", read_cmu_h5, tmp_path / name)
         assert not is_cmu_h5(tmp_path / name)
 
 
@@ -130,8 +126,7 @@ def test_an_array_that_claims_any_size_is_not_read(tmp_path: Path) -> None:
             place = f"walkers/walker_0/{key}"
             group.create_dataset(place, (rows, 10**9), dtype="f8", chunks=(rows, 1000))
     assert (tmp_path / "a.h5").stat().st_size < 100_000
-    with pytest.raises(InputError, match="coordinates that are read"):
-        read_cmu_h5(tmp_path / "a.h5")
+    refusal("coordinates that are read", read_cmu_h5, tmp_path / "a.h5")
 
 
 def test_bodies_are_where_the_humanoid_has_them(shared: Path) -> None:

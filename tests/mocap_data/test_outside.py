@@ -9,6 +9,7 @@ import pytest
 
 from mocap_data import outside
 from mocap_data.errors import InputError
+from tests.refusals import refusal
 
 
 def special_files(folder: Path) -> dict[str, Path]:
@@ -23,19 +24,15 @@ def special_files(folder: Path) -> dict[str, Path]:
 
 def test_only_regular_files_are_opened(tmp_path: Path) -> None:
     for path in special_files(tmp_path).values():
-        with pytest.raises(InputError):
-            outside.read_text(path)
+        refusal("", outside.read_text, path)
     # its name must be short
     with tempfile.TemporaryDirectory() as short, socket.socket(socket.AF_UNIX) as server:
         server.bind(f"{short}/s")
-        with pytest.raises(InputError, match="no regular file"):
-            outside.regular_file(f"{short}/s")
+        refusal("no regular file", outside.regular_file, f"{short}/s")
     file = tmp_path / "a.txt"
     file.write_bytes(b"\xff" * 10)
-    with pytest.raises(InputError, match=r"has 10 bytes; at most 9 are read"):
-        outside.regular_file(file, at_most=9)
-    with pytest.raises(InputError, match=r"not UTF-8 text \(byte 0\)"):
-        outside.read_text(file)
+    refusal(r"has 10 bytes; at most 9 are read", outside.regular_file, file, at_most=9)
+    refusal(r"not UTF-8 text \(byte 0\)", outside.read_text, file)
 
 
 @pytest.mark.parametrize(
@@ -50,8 +47,7 @@ def test_only_regular_files_are_opened(tmp_path: Path) -> None:
     ],
 )
 def test_json_that_is_none(text: str, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        outside.parse_json(text, "a.json")
+    refusal(message, outside.parse_json, text, "a.json")
 
 
 def test_json(tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from mocap_data.readers.asf_amc import read_asf
 from mocap_data.readers.common import DOG_NAMES, DOG_PARENTS, MissingOptions
 from mocap_data.readers.robot_motions import kind_of, read_robot_motion
 from mocap_data.store import MotionSet, write_motions
+from tests.refusals import refusal
 
 BVH = """HIERARCHY
 ROOT Hips
@@ -207,42 +208,29 @@ def test_rate(bvh: Path, frame_time: str, rate_hz: float) -> None:
 def test_garbled_bvh(bvh: Path, old: str, new: str, message: str) -> None:
     assert old in BVH
     bvh.write_text(BVH.replace(old, new))
-    with pytest.raises(InputError, match=message) as error:
-        mocap_data.read(bvh)
-    assert str(error.value).startswith(str(bvh))
-    assert "\n" not in str(error.value)
+    assert refusal(message, mocap_data.read, bvh).startswith(str(bvh))
 
 
 def test_binary_in_disguise(bvh: Path) -> None:
     bvh.write_bytes(np.random.default_rng(0).bytes(5000))
-    with pytest.raises(InputError, match="is binary, expected text"):
-        mocap_data.read(bvh)
+    refusal("is binary, expected text", mocap_data.read, bvh)
     bvh.write_text(BVH, encoding="utf-16")
-    with pytest.raises(InputError, match="is text in UTF-16; save it as UTF-8 or ASCII"):
-        mocap_data.read(bvh)
+    refusal("is text in UTF-16; save it as UTF-8 or ASCII", mocap_data.read, bvh)
 
 
 def test_read_names_what_there_is(bvh: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"no file '.*absent.bvh'"):
-        mocap_data.read(tmp_path / "absent.bvh")
-    with pytest.raises(InputError, match="is a folder"):
-        mocap_data.read(tmp_path)
+    refusal(r"no file '.*absent.bvh'", mocap_data.read, tmp_path / "absent.bvh")
+    refusal("is a folder", mocap_data.read, tmp_path)
     (tmp_path / "a.fbx").write_text("")
     message = r"suffix '.fbx'; there are: .amc, .bvh, .c3d, .csv, .h5, .hdf5, .json"
-    with pytest.raises(InputError, match=message):
-        mocap_data.read(tmp_path / "a.fbx")
-    with pytest.raises(InputError, match="no file"):
-        mocap_data.read("a\0b.bvh")
+    refusal(message, mocap_data.read, tmp_path / "a.fbx")
+    refusal("no file", mocap_data.read, "a\0b.bvh")
     os.mkfifo(tmp_path / "pipe.bvh")
-    with pytest.raises(InputError, match="is no regular file"):
-        mocap_data.read(tmp_path / "pipe.bvh")
+    refusal("is no regular file", mocap_data.read, tmp_path / "pipe.bvh")
     message = r"no option for .bvh files 'rate'; there are: scale, up, "
-    with pytest.raises(InputError, match=message):
-        mocap_data.read(bvh, rate=60)
-    with pytest.raises(InputError, match="no upward axis 'w'; there are: x, y, z, -x, -y, -z"):
-        mocap_data.read(bvh, up="w")
-    with pytest.raises(InputError, match=r"scale 0.0 is not positive"):
-        mocap_data.read(bvh, scale=0.0)
+    refusal(message, mocap_data.read, bvh, rate=60)
+    refusal("no upward axis 'w'; there are: x, y, z, -x, -y, -z", mocap_data.read, bvh, up="w")
+    refusal(r"scale 0.0 is not positive", mocap_data.read, bvh, scale=0.0)
 
 
 def test_units_by_name(bvh: Path) -> None:
@@ -256,14 +244,10 @@ def test_units_by_name(bvh: Path) -> None:
     ):
         clip = mocap_data.read(bvh, scale=unit, up="z")
         np.testing.assert_allclose(clip.positions[0, 0], [0, 50 * metres, 0], rtol=1e-15)
-    with pytest.raises(
-        InputError,
-        match=r"dog.bvh: no unit 'furlong'; .* a number or one of: m, dm, cm, mm, in, ft",
-    ):
-        mocap_data.read(bvh, scale="furlong")
+    message = r"dog.bvh: no unit 'furlong'; .* a number or one of: m, dm, cm, mm, in, ft"
+    refusal(message, mocap_data.read, bvh, scale="furlong")
     for scale in ("nan", "-1", True, None, [1]):
-        with pytest.raises(InputError, match="scale"):
-            mocap_data.read(bvh, scale=scale)
+        refusal("scale", mocap_data.read, bvh, scale=scale)
 
 
 def test_upward_axes(bvh: Path) -> None:
@@ -318,8 +302,7 @@ def test_a_hierarchy_as_deep_as_you_like(tmp_path: Path) -> None:
     (tmp_path / "deep.bvh").write_text(
         text.replace("JOINT j1 {", "JOINT j1 {" + "JOINT k {" * 1000)
     )
-    with pytest.raises(InputError, match=r"line 2: more than 2,000 joints"):
-        mocap_data.read(tmp_path / "deep.bvh")
+    refusal(r"line 2: more than 2,000 joints", mocap_data.read, tmp_path / "deep.bvh")
 
 
 def test_what_would_not_fit_into_memory_is_refused_first(
@@ -334,14 +317,10 @@ def test_what_would_not_fit_into_memory_is_refused_first(
         "MOTION\nFrames: 100000\nFrame Time: 0.1\n"
     )
     path.write_text(head + "1\n" * 100_000)
-    with pytest.raises(
-        InputError,
-        match="100,000 frames of 1,001 keypoints are more than the 100,000,000 coordinates",
-    ):
-        mocap_data.read(path)
+    message = "100,000 frames of 1,001 keypoints are more than the 100,000,000 coordinates"
+    refusal(message, mocap_data.read, path)
     monkeypatch.setattr("mocap_data.readers.common.MAX_FILE_BYTES", 100_000)
-    with pytest.raises(InputError, match=r"has 2\d\d,\d\d\d bytes; at most 100,000 are read"):
-        mocap_data.read(path)
+    refusal(r"has 2\d\d,\d\d\d bytes; at most 100,000 are read", mocap_data.read, path)
 
 
 def write_csv(path: Path, positions: np.ndarray) -> Path:
@@ -365,10 +344,8 @@ def test_csv_of_the_dog_set_needs_no_options(tmp_path: Path) -> None:
     clip = mocap_data.read(write_csv(tmp_path / "dog.txt", np.ones((3, 27, 3))))
     assert (clip.names, clip.rate_hz, clip.parents) == (DOG_NAMES, 60.0, DOG_PARENTS)
     message = r"has 2 keypoints; only the dog set's 27 .*give names and rate_hz"
-    with pytest.raises(InputError, match=message):
-        mocap_data.read(write_csv(tmp_path / "two.csv", np.ones((3, 2, 3))))
-    with pytest.raises(InputError, match="give rate_hz"):
-        mocap_data.read(tmp_path / "two.csv", names=["a", "b"])
+    refusal(message, mocap_data.read, write_csv(tmp_path / "two.csv", np.ones((3, 2, 3))))
+    refusal("give rate_hz", mocap_data.read, tmp_path / "two.csv", names=["a", "b"])
     with pytest.raises(InputError, match="has 2 keypoints, but there are 1 names"):
         mocap_data.read(tmp_path / "two.csv", names=["a"], rate_hz=1)
 
@@ -388,29 +365,23 @@ def test_csv_with_a_row_of_names(tmp_path: Path) -> None:
     with pytest.raises(MissingOptions, match=r"give rate_hz$"):
         mocap_data.read(path)
     path.write_text("frame,ax,ay,az\n1,1,2,3\n2,1,2\n")
-    with pytest.raises(InputError, match="line 3: 3 numbers, the rows before have 4"):
-        mocap_data.read(path, rate_hz=10)
+    refusal("line 3: 3 numbers, the rows before have 4", mocap_data.read, path, rate_hz=10)
     path.write_text("ax,ay,az,bx,by,bz\n1,1,2\n")
-    with pytest.raises(InputError, match="3 numbers in a row, its row of names has 6"):
-        mocap_data.read(path, rate_hz=10)
+    refusal("3 numbers in a row, its row of names has 6", mocap_data.read, path, rate_hz=10)
     path.write_text("time,ax,ay,az\n0,1,2,3\n1,1,2,3\n3,1,2,3\n4,1,2,3\n")
-    with pytest.raises(InputError, match="frame 1 lasts 2 s, most last 1 s; give rate_hz="):
-        mocap_data.read(path)
+    refusal("frame 1 lasts 2 s, most last 1 s; give rate_hz=", mocap_data.read, path)
     path.write_text("time,ax,ay,az\n0,1,2,3\n1e-320,1,2,3\n")
-    with pytest.raises(InputError, match="a rate of inf frames/s, a frame of 0 s, is not possible"):
-        mocap_data.read(path)
+    refusal("a rate of inf frames/s, a frame of 0 s, is not possible", mocap_data.read, path)
     for header in ("x,y,z", "ax,ay,bz", "ax,az,ay", "ax,ay", "time"):
         path.write_text(f"{header}\n1,2,3\n")
-        with pytest.raises(InputError, match=r"line 1: .* is not a number|line 2: 3 numbers"):
-            mocap_data.read(path, rate_hz=10)
+        refusal(r"line 1: .* is not a number|line 2: 3 numbers", mocap_data.read, path, rate_hz=10)
 
 
 def test_what_is_no_recording_says_what_it_is(tmp_path: Path, motions: MotionSet) -> None:
     path = tmp_path / "motions.h5"
     write_motions(path, motions)
     for reader in (mocap_data.read, mocap_data.read_all):
-        with pytest.raises(InputError, match=r"motions.h5 is a dataset of robot motions, .*, not"):
-            reader(path)
+        refusal(r"motions.h5 is a dataset of robot motions, .*, not", reader, path)
     assert not is_recording(path)
 
 
@@ -428,9 +399,7 @@ def test_what_is_no_recording_says_what_it_is(tmp_path: Path, motions: MotionSet
 def test_garbled_csv(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "bad.csv"
     path.write_text(text)
-    with pytest.raises(InputError, match=message) as error:
-        mocap_data.read(path, names=["a"], rate_hz=60)
-    assert str(error.value).startswith(str(path))
+    assert refusal(message, mocap_data.read, path, names=["a"], rate_hz=60).startswith(str(path))
 
 
 GOOD = {
@@ -477,10 +446,7 @@ class Bomb:
 def test_garbled_npz(tmp_path: Path, change: dict, message: str) -> None:
     path = tmp_path / "bad.npz"
     np.savez(path, **{key: value for key, value in {**GOOD, **change}.items() if value is not None})
-    with pytest.raises(InputError, match=message) as error:
-        mocap_data.read(path)
-    assert str(error.value).startswith(str(path))
-    assert "\n" not in str(error.value)
+    assert refusal(message, mocap_data.read, path).startswith(str(path))
 
 
 def test_an_archive_that_unpacks_to_far_more_is_refused_first(
@@ -490,9 +456,7 @@ def test_an_archive_that_unpacks_to_far_more_is_refused_first(
     np.savez_compressed(path, **{**GOOD, "positions": np.zeros((50_000, 2, 3))})
     assert path.stat().st_size < 10_000
     monkeypatch.setattr(outside, "available_memory", lambda: 1 << 20)
-    message = r"unpacking positions, names, fps needs about 0.0 GiB of memory"
-    with pytest.raises(InputError, match=message):
-        mocap_data.read(path)
+    refusal(r"unpacking positions, names, fps needs about 0.0 GiB of memory", mocap_data.read, path)
 
 
 def test_an_npz_directory_of_a_hundred_thousand_entries_is_not_read(tmp_path: Path) -> None:
@@ -510,8 +474,7 @@ def test_an_npz_directory_of_a_hundred_thousand_entries_is_not_read(tmp_path: Pa
         assert len(archive.filelist) == 100_000
     tracemalloc.start()
     message = r"many\.npz: a directory of 4,700,000 bytes; at most 10,000 entries"
-    with pytest.raises(InputError, match=message):
-        mocap_data.read(path)
+    refusal(message, mocap_data.read, path)
     assert tracemalloc.get_traced_memory()[1] < 1 << 20
     tracemalloc.stop()
 
@@ -528,14 +491,10 @@ def test_npz_that_is_none(tmp_path: Path) -> None:
         whole[:200] + b"\xff" * 50 + whole[250:],
     ):
         path.write_bytes(data)
-        with pytest.raises(InputError) as error:
-            mocap_data.read(path)
-        assert str(error.value).startswith(str(path))
-        assert "\n" not in str(error.value)
+        assert refusal("", mocap_data.read, path).startswith(str(path))
     with path.open("wb") as file:
         np.save(file, np.ones(3))
-    with pytest.raises(InputError, match="holds a single array"):
-        mocap_data.read(path)
+    refusal("holds a single array", mocap_data.read, path)
 
 
 @pytest.mark.parametrize("suffix", sorted({*READERS, ".asf"}))
@@ -552,8 +511,7 @@ def test_special_files_are_refused_at_once(tmp_path: Path, suffix: str) -> None:
             store.read_motions,
             read_asf,
         ):
-            with pytest.raises(InputError):
-                how(path)
+            refusal("", how, path)
         assert not is_recording(path) and kind_of(path) is None
 
 
@@ -563,11 +521,9 @@ def test_special_files_beside_a_motion(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "1.asf")
     os.mkfifo(tmp_path / "a.txt")
     for options in ({}, {"asf": tmp_path / "1.asf"}):
-        with pytest.raises(InputError):
-            mocap_data.read(tmp_path / "1_1.amc", **options)
+        refusal("", mocap_data.read, tmp_path / "1_1.amc", **options)
     for options in ({}, {"character": tmp_path / "a.txt"}):
-        with pytest.raises(InputError):
-            mocap_data.read(tmp_path / "a.json", **options)
+        refusal("", mocap_data.read, tmp_path / "a.json", **options)
 
 
 @pytest.mark.parametrize("header", ["(" * 4000, "-" * 9000 + "1", "[" * 5000, "{'a':" * 1500])
@@ -576,6 +532,4 @@ def test_npz_headers_nested_deep(tmp_path: Path, header: str) -> None:
     with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
         for key in ("positions", "names", "fps"):
             archive.writestr(f"{key}.npy", npy)
-    with pytest.raises(InputError, match=r"a\.npz: ") as error:
-        mocap_data.read(tmp_path / "a.npz")
-    assert len(str(error.value).splitlines()) == 1
+    refusal(r"a\.npz: ", mocap_data.read, tmp_path / "a.npz")

@@ -12,6 +12,7 @@ from mocap_data import rotations
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet, read_motions, splits_in, write_motions
+from tests.refusals import refusal
 
 JOINTS = ("hip", "knee")
 BODIES = ("base", "thigh", "shank")
@@ -72,8 +73,7 @@ def test_some_clips_and_their_splits(path: Path) -> None:
     assert found.names == ("b", "walk")
     np.testing.assert_array_equal(found["walk"].qpos, make_set()["walk"].qpos)
     message = r"no clip in .*motions.h5 'gallop'; there are: walk, a trot, b"
-    with pytest.raises(InputError, match=message):
-        read_motions(path, clips=["gallop"])
+    refusal(message, read_motions, path, clips=["gallop"])
     with pytest.raises(InputError, match="no motion 'gallop'; there are: b, walk"):
         found["gallop"]
     assert splits_in(path) == {"walk": "", "a trot": "", "b": ""}
@@ -111,10 +111,7 @@ def test_layout(path: Path) -> None:
     ],
 )
 def test_another_robot_is_refused_by_name(path: Path, expected: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message) as error:
-        read_motions(path, **expected)
-    assert "motions.h5" in str(error.value)
-    assert "\n" not in str(error.value)
+    assert "motions.h5" in refusal(message, read_motions, path, **expected)
 
 
 def put(key: str, value: np.ndarray) -> Callable[[h5py.File], None]:
@@ -159,25 +156,18 @@ def spoil(path: Path, how: str) -> None:
 @pytest.mark.parametrize("how", SPOILT)
 def test_spoilt_files(path: Path, how: str) -> None:
     spoil(path, how)
-    with pytest.raises(InputError, match=SPOILT[how][1]) as error:
-        read_motions(path)
-    assert str(error.value).count("motions.h5") == 1
-    assert "\n" not in str(error.value)
+    assert refusal(SPOILT[how][1], read_motions, path).count("motions.h5") == 1
 
 
 def test_files_that_are_none(tmp_path: Path, path: Path) -> None:
-    with pytest.raises(InputError, match=r"no file '.*absent.h5'"):
-        read_motions(tmp_path / "absent.h5")
-    with pytest.raises(InputError, match="is a folder"):
-        read_motions(tmp_path)
+    refusal(r"no file '.*absent.h5'", read_motions, tmp_path / "absent.h5")
+    refusal("is a folder", read_motions, tmp_path)
     text = tmp_path / "text.h5"
     text.write_text("not HDF5")
-    with pytest.raises(InputError, match=r"text.h5 cannot be read: not HDF5, or damaged"):
-        read_motions(text)
+    refusal(r"text.h5 cannot be read: not HDF5, or damaged", read_motions, text)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match="it is cut short"):
-        read_motions(path)
+    refusal("it is cut short", read_motions, path)
 
 
 def test_a_flipped_bit_is_noticed(path: Path) -> None:
@@ -186,8 +176,7 @@ def test_a_flipped_bit_is_noticed(path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[chunk.byte_offset + chunk.size // 2] ^= 1
     path.write_bytes(bytes(data))
-    with pytest.raises(InputError, match="clip 'walk': qpos is damaged"):
-        read_motions(path)
+    refusal("clip 'walk': qpos is damaged", read_motions, path)
     assert read_motions(path, clips=["b"]).names == ("b",)  # the others are not even read
 
 
@@ -207,10 +196,8 @@ def test_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_sets_that_cannot_be() -> None:
-    with pytest.raises(InputError, match="two motions are called 'a'"):
-        make_set("a", "a")
-    with pytest.raises(InputError, match="cannot be called 'a/b'"):
-        make_set("a/b")
+    refusal("two motions are called 'a'", make_set, "a", "a")
+    refusal("cannot be called 'a/b'", make_set, "a/b")
     with pytest.raises(InputError, match="qpos is of 2 joints, robot 'biped' has 1"):
         MotionSet("biped", "", ("hip",), BODIES, (make_motion(),))
 
@@ -229,8 +216,7 @@ def test_sets_that_cannot_be() -> None:
     ],
 )
 def test_motions_that_cannot_be(change: dict, message: str) -> None:
-    with pytest.raises(InputError, match=message):
-        dataclasses.replace(make_motion(), **change)
+    refusal(message, dataclasses.replace, make_motion(), **change)
 
 
 def rich_motion(name: str = "walk_c01_lr", seed: int = 0) -> ReferenceMotion:
@@ -289,9 +275,7 @@ def test_every_field_round_trips(tmp_path: Path) -> None:
 def test_spoilt_optional_arrays(path: Path, key: str, value: np.ndarray, message: str) -> None:
     with h5py.File(path, "r+") as file:
         file[f"walk/{key}"] = value
-    with pytest.raises(InputError, match=message) as error:
-        read_motions(path)
-    assert str(error.value).count("motions.h5") == 1
+    assert refusal(message, read_motions, path).count("motions.h5") == 1
 
 
 @pytest.mark.parametrize("key", ["weight", "start_s", "recording", "rate_hz"])
@@ -312,15 +296,11 @@ def test_select() -> None:
     assert whole.select(["c", "b"]).names == ("c", "b")
     assert whole.select(["c", "b"], split="validation").names == ("b",)
     assert whole.select(split="train").provenance == whole.provenance
-    with pytest.raises(InputError, match="no motion 'd'; there are: a, b, c"):
-        whole.select(["d"])
+    refusal("no motion 'd'; there are: a, b, c", whole.select, ["d"])
     message = "no motion is of split 'test'; there are: train, validation"
-    with pytest.raises(InputError, match=message):
-        whole.select(split="test")
-    with pytest.raises(InputError, match="no motion is left"):
-        whole.select(["a"], split="validation")
-    with pytest.raises(InputError, match="were not split"):
-        make_set().select(split="train")
+    refusal(message, whole.select, split="test")
+    refusal("no motion is left", whole.select, ["a"], split="validation")
+    refusal("were not split", make_set().select, split="train")
 
 
 def test_what_is_wrong_with_single_clips_can_be_listed(path: Path) -> None:
