@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from mocap_data.errors import InputError
 from mocap_data.store import MotionSet, write_motions
 from npmp.envs import load_motions
 from npmp.envs.reference import Reference
 from npmp.envs.sampling import StartSampler
 from npmp.robots import Robot
+from tests.refusals import refusal
 
 
 def draw(sampler: StartSampler, n: int = 20_000) -> torch.Tensor:
@@ -102,8 +102,7 @@ def test_a_clip_of_weight_0_is_never_drawn(robot: Robot, motions: MotionSet) -> 
             StartSampler(Reference(robot, weighted(motions, 0.0, 1.0)), uniform_share=uniform_share)
         )
         assert share[:100].sum() == 0
-    with pytest.raises(InputError, match="every clip has the sampling weight 0"):
-        Reference(robot, weighted(motions, 0.0, 0.0))
+    refusal("every clip has the sampling weight 0", Reference, robot, weighted(motions, 0.0, 0.0))
 
 
 def test_motions_of_a_split(robot: Robot, motions: MotionSet, tmp_path: Path) -> None:
@@ -116,5 +115,4 @@ def test_motions_of_a_split(robot: Robot, motions: MotionSet, tmp_path: Path) ->
     assert load_motions(tmp_path / "m.h5", robot).names == motions.names
     assert load_motions(tmp_path / "m.h5", robot, "validation").names == (second.name,)
     message = r"m.h5: no motion is of split 'test'; there are: train, validation"
-    with pytest.raises(InputError, match=message):
-        load_motions(tmp_path / "m.h5", robot, "test")
+    refusal(message, load_motions, tmp_path / "m.h5", robot, "test")

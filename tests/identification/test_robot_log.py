@@ -11,6 +11,7 @@ from mocap_data.errors import InputError
 from npmp import robots
 from npmp.actuators.actuator_log import JointRecording, StandLog
 from npmp.identification.robot_log import of_robot
+from tests.refusals import refusal
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +47,6 @@ def test_other_units_signs_and_no_motion_are_refused(log: StandLog) -> None:
         of_robot(changed(log, 180.0 / np.pi), robot)
     with pytest.raises(InputError, match=f"{joint}: position goes against command"):
         of_robot(changed(log, -1.0, 2.0 * home), robot)
-    with pytest.raises(InputError, match=f"{joint}: position moves by 0 rad"):
-        of_robot(changed(log, 0.0, home), robot)
-    with pytest.raises(InputError, match="absent: LF_HAA; unknown: none"):
-        of_robot(replace(log, joints=log.joints[:-1]), robot)
-    with pytest.raises(InputError, match=r"rate is 0\.1 Hz, at least 20 expected"):
-        of_robot(replace(log, rate_hz=0.1), robot)
+    refusal(f"{joint}: position moves by 0 rad", of_robot, changed(log, 0.0, home), robot)
+    refusal("absent: LF_HAA; unknown: none", of_robot, replace(log, joints=log.joints[:-1]), robot)
+    refusal(r"rate is 0\.1 Hz, at least 20 expected", of_robot, replace(log, rate_hz=0.1), robot)

@@ -15,6 +15,7 @@ from npmp.policy import HighLevelPolicy, PolicyInput, find_module, module_sha256
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.walk import Walk, WalkConfig
+from tests.refusals import refusal
 
 
 def some_input(policy: HighLevelPolicy, *leading: int) -> PolicyInput:
@@ -90,13 +91,11 @@ def test_belongs_to_one_module(policy: HighLevelPolicy, skill: SkillModule, tmp_
     assert module_sha256(skill) == own.contract.module_sha256
     with pytest.raises(InputError, match="another skill module"):
         HighLevelPolicy.load(tmp_path / "stranger", module=tmp_path / "module")
-    with pytest.raises(InputError, match=r"module\.safetensors' is missing"):
-        module_sha256(tmp_path / "nowhere")
+    refusal(r"module\.safetensors' is missing", module_sha256, tmp_path / "nowhere")
 
 
 def test_damage_is_named(policy: HighLevelPolicy, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"policy\.json' is missing"):
-        HighLevelPolicy.load(tmp_path)
+    refusal(r"policy\.json' is missing", HighLevelPolicy.load, tmp_path)
     policy.save(tmp_path)
     description = tmp_path / "policy.json"
     content = json.loads(description.read_text())
@@ -107,15 +106,12 @@ def test_damage_is_named(policy: HighLevelPolicy, tmp_path: Path) -> None:
         ({"latent_bound": [3.0]}, "bad network settings"),
     ):
         description.write_text(json.dumps({**content, **change}))
-        with pytest.raises(InputError, match=message):
-            HighLevelPolicy.load(tmp_path)
+        refusal(message, HighLevelPolicy.load, tmp_path)
     del content["alpha"]
     description.write_text(json.dumps(content))
-    with pytest.raises(InputError, match="lacks alpha"):
-        HighLevelPolicy.load(tmp_path)
+    refusal("lacks alpha", HighLevelPolicy.load, tmp_path)
     description.write_text("{")
-    with pytest.raises(InputError, match="no valid JSON"):
-        HighLevelPolicy.load(tmp_path)
+    refusal("no valid JSON", HighLevelPolicy.load, tmp_path)
 
 
 @pytest.mark.parametrize("name", policies.names())

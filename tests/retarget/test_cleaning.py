@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 import mocap_data
 from mocap_data.arrays import Array
-from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.store import MotionSet, read_motions, write_motions
 from npmp import robots
@@ -39,6 +38,7 @@ from retarget.cleaning import (
     pieces,
 )
 from retarget.quality import QualityMeter
+from tests.refusals import refusal
 
 RATE = 50.0
 PLAIN = {"mirrors": "none", "validation": 0.0, "flatten": False}
@@ -300,10 +300,8 @@ def test_what_is_refused(robot: Robot, make: SimpleNamespace) -> None:
         ({"validation": 0.1, "validation_recordings": "a"}, "give a share or recordings, not both"),
         ({"validation_recordings": ["a"]}, "no recording 'a'; there are: "),
     ):
-        with pytest.raises(InputError, match=re.escape(message)):
-            clean(motions, robot, **options)
-    with pytest.raises(InputError, match="motions are of robot 'anymal_b', expected 'op3'"):
-        clean(motions, robots.load("op3"))
+        refusal(re.escape(message), clean, motions, robot, **options)
+    refusal("motions are of robot 'anymal_b', expected 'op3'", clean, motions, robots.load("op3"))
     expected = {POSITION, VELOCITY, FEET_FAR, ERROR, SELF_COLLISION, LYING, STANDING, SHORT}
     assert set(REASONS) == expected
     assert (CleanOptions().mirrors, CleanOptions().validation) == ("none", 0.0)

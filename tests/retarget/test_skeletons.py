@@ -23,6 +23,7 @@ from retarget.skeletons import (
     read_skeleton,
     skeleton_of,
 )
+from tests.refusals import refusal
 from tests.retarget.bodies import mirrored, person, renamed
 
 PERSON, DOG = person(), dog_gait("walk", duration_s=3.0)
@@ -72,10 +73,8 @@ def test_a_skeletons_file_is_used(tmp_path: Path) -> None:
     chosen = skeleton_of(PERSON, tuple(robot.markers), str(path))
     assert chosen.markers["chest"] == {"Neck": 0.75, "Spine1": 0.25}
     numbered = renamed(PERSON, lambda name: f"x{PERSON.names.index(name):02}")
-    with pytest.raises(
-        InputError, match=r"skeleton '.*mine.yaml' needs .*LeftArm.*; clip 'person'"
-    ):
-        skeleton_of(numbered, chosen=str(path))
+    message = r"skeleton '.*mine.yaml' needs .*LeftArm.*; clip 'person'"
+    refusal(message, skeleton_of, numbered, chosen=str(path))
     with pytest.raises(InputError, match=r"no skeleton 'mime'; there are: bandai_namco, .*a file"):
         skeleton_of(PERSON, chosen="mime")
     motion = retarget(PERSON, robot, skeleton=str(path))
@@ -94,8 +93,7 @@ def test_a_skeletons_file_is_used(tmp_path: Path) -> None:
 def test_a_bad_file_is_named(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(text)
-    with pytest.raises(InputError, match=f"bad.yaml: {message}"):
-        read_skeleton(path)
+    refusal(f"bad.yaml: {message}", read_skeleton, path)
 
 
 def test_inspect_writes_what_retarget_reads(tmp_path: Path) -> None:

@@ -6,13 +6,12 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from retarget.split import TRAIN, VALIDATION, choose, recording_of, split
+from tests.refusals import refusal
 
 NAMES = st.text("abcdef_0123", min_size=1, max_size=6)
 RECORDINGS = st.dictionaries(
@@ -94,8 +93,7 @@ def test_edges() -> None:
     assert [entry.split for entry in split([marked], 0.0)] == [""]
     assert split([], 0.1) == ()
     for share in (-0.1, 1.0, float("nan")):
-        with pytest.raises(InputError, match="share for validation"):
-            split([alone], share)
+        refusal("share for validation", split, [alone], share)
 
 
 def test_stretches_of_one_recording_stay_together() -> None:
@@ -133,5 +131,4 @@ def test_recordings_by_name() -> None:
     ]
     assert sides == [VALIDATION, VALIDATION, TRAIN, VALIDATION]  # stretches of one stay together
     message = r"no recording 'run\*'; there are: trot, turn, walk_0_100, walk_50_150"
-    with pytest.raises(InputError, match=message):
-        split(motions, 0.0, recordings=["turn", "run*"])
+    refusal(message, split, motions, 0.0, recordings=["turn", "run*"])

@@ -38,6 +38,7 @@ from npmp.training.reuse import (
 )
 from npmp.training.run import Caller, iterations
 from npmp.world_model import model_fit
+from tests.refusals import refusal
 
 ROOT = Path(__file__).resolve().parents[2]
 DEEPEST = 9  # frames of ours from a command to the line that computes a loss
@@ -163,8 +164,7 @@ def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_pat
     assert one["velocity_error"] == other["velocity_error"] and one["iterations"] == 2
     assert (tmp_path / "one" / "policy" / "policy.json").is_file()
     message = "no reuse task 'path', which npmp evaluate judges a policy of walk by"
-    with pytest.raises(InputError, match=message):
-        train_policy(module, lambda: tasks.Path(robot), tmp_path / "other", settings)
+    refusal(message, train_policy, module, lambda: tasks.Path(robot), tmp_path / "other", settings)
 
     def taught(name: str, teacher: str, algo: ReuseConfig, **more: Any) -> dict[str, Any]:
         asks = replace(
@@ -189,10 +189,8 @@ def test_a_policy_is_trained_by_a_call(motions: MotionSet, robot: Robot, tmp_pat
         == 2
     )
     message = "was trained with another module, teacher or joint_space="
-    with pytest.raises(InputError, match=message):
-        taught("small", "small", clone, resume=tmp_path / "small")
-    with pytest.raises(InputError, match="teacher= is of algo=clone"):
-        taught("other", "one", algo)
+    refusal(message, taught, "small", "small", clone, resume=tmp_path / "small")
+    refusal("teacher= is of algo=clone", taught, "other", "one", algo)
 
 
 def test_a_run_s_length_is_in_whole_iterations() -> None:

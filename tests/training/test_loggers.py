@@ -9,18 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from mocap_data.errors import InputError
 from npmp.training import loggers
+from tests.refusals import refusal
 
 
 def test_what_is_not_there_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(InputError, match="no logger 'paper'; there are: tensorboard, wandb, none"):
-        loggers.check("paper")
+    refusal("no logger 'paper'; there are: tensorboard, wandb, none", loggers.check, "paper")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     assert loggers.check("tensorboard") == "tensorboard"
-    message = r"logger=wandb needs the package wandb: .* pip install wandb"
-    with pytest.raises(InputError, match=message):
-        loggers.check("wandb")
+    refusal(r"logger=wandb needs the package wandb: .* pip install wandb", loggers.check, "wandb")
 
 
 def test_none_is_no_board(tmp_path: Path) -> None:
