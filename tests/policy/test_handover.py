@@ -13,7 +13,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from mocap_data.errors import InputError
 from npmp import handover
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.features import proprioception
@@ -30,6 +29,7 @@ from npmp.skill import SkillModule
 from npmp.tasks.recover import Recover, RecoverConfig
 from npmp.tasks.walk import WalkConfig
 from npmp.tasks.walk_on import WalkOn
+from tests.refusals import refusal
 
 RANGE = ((0.0, 0.8), (-0.2, 0.2), (-0.5, 0.5))
 WIRED = RobotBatchConfig(accelerometer="root")
@@ -153,8 +153,7 @@ def test_the_suite_starts_fallen_where_there_is_who_gets_up(
         Still(), robot, made, SuccessConfig(last_s=0.1), recovery=recovery, **how
     )
     assert outcome.row["fell"] == 0.0 and 0.0 <= outcome.row["risen"] <= 1.0 and not scenario.plain
-    with pytest.raises(InputError, match="recovery=NAME"):
-        run_scenario(Still(), robot, made, SuccessConfig(), **how)
+    refusal("recovery=NAME", run_scenario, Still(), robot, made, SuccessConfig(), **how)
 
 
 def test_a_recovery_is_read_with_its_task(robot: Robot, recovery: Recovery, tmp_path: Path) -> None:
@@ -168,12 +167,10 @@ def test_a_recovery_is_read_with_its_task(robot: Robot, recovery: Recovery, tmp_
 def test_who_is_wired_otherwise_or_does_something_else_is_refused(
     robot: Robot, recovery: Recovery, skill: SkillModule, policy: HighLevelPolicy
 ) -> None:
-    with pytest.raises(InputError, match="trained for task 'walk'"):
-        HandoverActor(Still(), PolicyActor(policy, skill), robot)
+    refusal("trained for task 'walk'", HandoverActor, Still(), PolicyActor(policy, skill), robot)
     other = SkillModule(replace(skill.contract, training={"hold": "first_order"}))
     message = "hold is first_order for the walking policy, zero_order for the rec"
-    with pytest.raises(InputError, match=message):
-        HandoverActor(PolicyActor(policy, other), recovery.actor, robot)
+    refusal(message, HandoverActor, PolicyActor(policy, other), recovery.actor, robot)
 
 
 def test_the_shipped_policy_gets_up(robot: Robot) -> None:

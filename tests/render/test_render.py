@@ -22,6 +22,7 @@ from npmp.render.film import Frames
 from npmp.render.shot import FILLED, HALF, Camera, smoothed
 from npmp.robots import Robot
 from retarget.recorded import bones, keypoints_of
+from tests.refusals import refusal
 
 SIZE = (192, 128)
 
@@ -248,8 +249,7 @@ def test_no_backend_is_said_clearly(
 ) -> None:
     monkeypatch.setattr(backend, "BACKENDS", ("wrong",))
     monkeypatch.delenv("MUJOCO_GL", raising=False)
-    with pytest.raises(InputError, match=r"nothing can draw here: wrong: .*invalid value"):
-        draw([Shot(robot, trot)], SIZE, 5.0)
+    refusal(r"nothing can draw here: wrong: .*invalid value", draw, [Shot(robot, trot)], SIZE, 5.0)
 
 
 def test_shots_fade_into_each_other() -> None:
@@ -260,19 +260,14 @@ def test_shots_fade_into_each_other() -> None:
 
 def test_errors_are_clear(robot: Robot, trot: ReplayClip) -> None:
     for out in ("film.avi", "film"):
-        with pytest.raises(InputError, match=r"ends in \.webp, \.gif, \.mp4, of a still in \.png"):
-            check_format(Path(out))
-    with pytest.raises(InputError, match="no camera 'crane'; there are: follow, fixed"):
-        View(mode="crane")
-    with pytest.raises(InputError, match="elevation=-95"):
-        View(elevation=-95.0)
-    with pytest.raises(InputError, match="no part to show 'dog'"):
-        Shot(robot, trot, shown=["dog"])
+        refusal(r"ends in \.webp, \.gif, \.mp4, of a still in \.png", check_format, Path(out))
+    refusal("no camera 'crane'; there are: follow, fixed", View, mode="crane")
+    refusal("elevation=-95", View, elevation=-95.0)
+    refusal("no part to show 'dog'", Shot, robot, trot, shown=["dog"])
     with pytest.raises(InputError, match=r"nothing to show: .* has robot, not ghost"):
         Shot(robot, replace(trot, reference=None, keypoints=None), shown=["ghost"])
 
 
 def test_mp4_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
-    with pytest.raises(InputError, match=r"needs imageio-ffmpeg: pip install 'npmp\[render\]'"):
-        check_format(Path("film.mp4"))
+    refusal(r"needs imageio-ffmpeg: pip install 'npmp\[render\]'", check_format, Path("film.mp4"))
