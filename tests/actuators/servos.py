@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from npmp.actuators import ActuatorLog, Trace
-from npmp.actuators.models import PDParameters, delivered, gives, share, wanted
+from npmp.actuators.models import (
+    ActuatorContract,
+    ActuatorNetConfig,
+    PDParameters,
+    delivered,
+    gives,
+    make,
+    share,
+    wanted,
+)
 
 RATE = 200.0
 
@@ -67,3 +79,11 @@ def swung(p: PDParameters, size: float, samples: int = 250) -> Trace:
 
 def log_of(*traces: Trace, rate_hz: float = RATE) -> ActuatorLog:
     return ActuatorLog(rate_hz, traces, "CC0-1.0", "simulated")
+
+
+def save_knee(folder: Path, **told: float) -> None:
+    """An untrained model of convolutions, for joints at 400 Hz."""
+    scales, law, net = ([0.1, 1.0], [0.0, 0.0], 10.0), [50.0, 1.0, 0.0], ActuatorNetConfig(width=4)
+    torch.manual_seed(1)
+    contract = ActuatorContract("conv", 400.0, ["knee"], [], False, *scales, law, net=net, **told)
+    make(contract).save(folder)

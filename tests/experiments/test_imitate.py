@@ -16,11 +16,11 @@ import yaml
 
 from mocap_data.store import MotionSet, write_motions
 from npmp import SkillModule, checkpoint
-from npmp.actuators.models import ActuatorContract, ActuatorNetConfig, make
 from npmp.evaluation.module import TrackingTrial
 from npmp.experiments import imitate
 from npmp.training import guard
 from npmp.training.model_based import ModelBasedTrainer
+from tests.actuators.servos import save_knee
 from tests.experiments.forked import forked
 
 
@@ -296,21 +296,7 @@ def test_a_wrong_dataset_is_one_line_and_leaves_what_is_there(
 def test_the_motors_current_is_an_objective_and_resumes_to_the_bit(
     data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    contract = ActuatorContract(
-        "conv",
-        400.0,
-        ["a"],
-        [],
-        False,
-        [0.1, 1.0],
-        [0.0, 0.0],
-        10.0,
-        [50.0, 1.0, 0.0],
-        current_scale=2.0,
-        net=ActuatorNetConfig(width=4),
-    )
-    torch.manual_seed(1)
-    make(contract).save(tmp_path / "knee")
+    save_knee(tmp_path / "knee", current_scale=2.0)
     weighed = ("algo=mo_vmpo", "task.reward.current_weight=5e-4")
     with_knee = (
         *weighed,

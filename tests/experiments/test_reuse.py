@@ -10,7 +10,6 @@ import torch
 
 from mocap_data.store import MotionSet, write_motions
 from npmp import robots
-from npmp.actuators.models import ActuatorContract, ActuatorNetConfig, make
 from npmp.artifact import read_tensors
 from npmp.envs.features import true_state
 from npmp.experiments import cli
@@ -19,6 +18,7 @@ from npmp.nets import NetConfig
 from npmp.policy import HighLevelPolicy, find_module
 from npmp.skill import SkillContract, SkillModule
 from npmp.world_model.model_fit import FILE
+from tests.actuators.servos import save_knee
 from tests.environments import walk_env
 
 RANGE = "task.command_range=[[0.1,0.8],[-0.2,0.2],[-0.5,0.5]]"
@@ -223,20 +223,7 @@ def test_a_policy_teaches_a_smaller_one_by_its_own_commands(
 def test_joints_that_a_model_of_actuators_moves_resume_to_the_bit_and_are_recorded(
     module: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    contract = ActuatorContract(
-        "conv",
-        400.0,
-        ["a"],
-        [],
-        False,
-        [0.1, 1.0],
-        [0.0, 0.0],
-        10.0,
-        [50.0, 1.0, 0.0],
-        net=ActuatorNetConfig(width=4),
-    )
-    torch.manual_seed(1)
-    make(contract).save(tmp_path / "knee")
+    save_knee(tmp_path / "knee")
     drives = f"actuator={tmp_path / 'knee'}"
     for name in ("a", "b"):
         assert reuse(module, tmp_path / name, drives) == 0

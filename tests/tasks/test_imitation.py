@@ -13,11 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import geometry, tasks
-from npmp.actuators.models import ActuatorContract, ActuatorNetConfig
-from npmp.actuators.models import make as make_actuator
 from npmp.envs import RobotBatchConfig
 from npmp.envs.kinematics import Kinematics
 from npmp.envs.reference import Reference
@@ -27,7 +24,9 @@ from npmp.robots import Robot
 from npmp.tasks import ImitationEnv
 from npmp.tasks.rewards import CURRENT, REWARD_TERMS, RewardConfig, TrackingWeights, tracking_error
 from retarget.kinematics import body_states, tree_of
+from tests.actuators.servos import save_knee
 from tests.environments import imitation_env
+from tests.refusals import refusal
 
 make = imitation_env
 
@@ -94,8 +93,7 @@ def test_reference_velocities_lead_from_each_frame_to_the_next(
 def test_unusable_datasets_are_refused(
     robot: Robot, motions: MotionSet, change, message: str
 ) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(InputError, match=message):
-        make(robot, change(motions), 1)
+    refusal(message, make, robot, change(motions), 1)
 
 
 # --- reset ---
@@ -276,21 +274,7 @@ def test_a_robot_that_is_sent_elsewhere_has_time_to_get_there(
 
 def knee(folder: Path, **told: float) -> RobotBatchConfig:
     """Robots whose joints an untrained model of convolutions moves."""
-    contract = ActuatorContract(
-        "conv",
-        400.0,
-        ["knee"],
-        [],
-        False,
-        [0.1, 1.0],
-        [0.0, 0.0],
-        10.0,
-        [50.0, 1.0, 0.0],
-        net=ActuatorNetConfig(width=4),
-        **told,
-    )
-    torch.manual_seed(1)
-    make_actuator(contract).save(folder)
+    save_knee(folder, **told)
     return RobotBatchConfig(actuator=str(folder))
 
 
@@ -316,14 +300,10 @@ def test_currents_that_no_drive_tells_are_no_objective(
     robot: Robot, motions: MotionSet, tmp_path: Path
 ) -> None:
     weighed = {"reward": RewardConfig(current_weight=5e-4)}
-    with pytest.raises(
-        InputError,
-        match=r"current_weight=0\.0005: the drives of actuator=pd are ideal and tell no current",
-    ):
-        make(robot, motions, 1, **weighed)
+    message = r"current_weight=0\.0005: the drives of actuator=pd are ideal and tell no current"
+    refusal(message, make, robot, motions, 1, **weighed)
     message = r"the actuator model .* tells no current: its log had none"
-    with pytest.raises(InputError, match=message):
-        make(robot, motions, 1, robots=knee(tmp_path), **weighed)
+    refusal(message, make, robot, motions, 1, robots=knee(tmp_path), **weighed)
 
 
 # --- repeatability ---
