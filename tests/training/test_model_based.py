@@ -35,6 +35,7 @@ from npmp.training.reuse import ReuseModelBasedConfig
 from npmp.world_model.model_fit import ModelFit
 from npmp.world_model.replay import ReplayBuffer, Step
 from tests.environments import imitation_env, walk_env
+from tests.refusals import refusal
 from tests.trainers import check_repeats_and_resumes, run
 
 NET = NetConfig(latent_dim=4, encoder_width=16, decoder_width=16, lstm_width=8)
@@ -143,11 +144,9 @@ def test_runs_of_dribbling_repeat_and_resume(
 
 def test_a_checkpoint_of_another_run_is_refused(robot: Robot, motions: MotionSet) -> None:
     state = imitating(robot, motions).state_dict()
-    with pytest.raises(InputError, match="another kind of run"):
-        imitating(robot, motions, n=6).load_state_dict(state)
+    refusal("another kind of run", imitating(robot, motions, n=6).load_state_dict, state)
     lacking = {k: v for k, v in state.items() if k != "carried.first"}
-    with pytest.raises(InputError, match="another kind of run"):
-        imitating(robot, motions).load_state_dict(lacking)
+    refusal("another kind of run", imitating(robot, motions).load_state_dict, lacking)
 
 
 # --- two threads ---
@@ -422,17 +421,13 @@ def test_what_does_not_fit_is_refused(
     def made(**change: Any) -> ModelBasedTrainer:
         return walking_on(robot, walking, skill, policy, config=replace(WALKING, **change))
 
-    message = r"algo\.clone_steps=20: sequences and what follows them take 33"
-    with pytest.raises(InputError, match=message):
-        made(clone_steps=20)
+    refusal(r"algo\.clone_steps=20: sequences and what follows them take 33", made, clone_steps=20)
     for key in ("clone_steps", "policy_batch"):
-        with pytest.raises(InputError, match=rf"algo\.{key}=1000000000: .* GiB"):
-            made(**{key: 10**9})
+        refusal(rf"algo\.{key}=1000000000: .* GiB", made, **{key: 10**9})
     with pytest.raises(InputError, match=r"algo\.prior_share=0.3: task 'walk' tracks no reference"):
         walking_on(robot, walking, skill, policy, config=TINY)
     clocked = walk_env(robot, 2, config=replace(walking, clock_s=0.5))
-    with pytest.raises(InputError, match="imagined robots have no clock"):
-        ModelBasedTrainer(clocked, policy, skill, WALKING)
+    refusal("imagined robots have no clock", ModelBasedTrainer, clocked, policy, skill, WALKING)
 
 
 @pytest.mark.parametrize(
