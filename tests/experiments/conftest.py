@@ -52,8 +52,18 @@ def policy(trained: Path, robot: Robot, tmp_path_factory: pytest.TempPathFactory
     return place / "anymal_b_walk"
 
 
+@pytest.fixture
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty working directory, so that litter shows."""
+    folder = tmp_path / "a folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def _width(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tables as wide as where nothing says how wide: a terminal's COLUMNS, or one left by a test
-    runner, changes none."""
+def _environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tables as wide as where nothing says how wide, and errors of a line: COLUMNS and NPMP_DEBUG
+    of a terminal, or left by a test runner, change none."""
     monkeypatch.delenv("COLUMNS", raising=False)
+    monkeypatch.delenv("NPMP_DEBUG", raising=False)

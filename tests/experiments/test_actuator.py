@@ -160,12 +160,7 @@ def test_another_verbs_folder_is_left_alone(
     ],
 )
 def test_what_is_missing_is_named(
-    arguments: list[str],
-    message: str,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], message: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     assert cli.main(["actuator", *arguments]) == 2
     assert message in capsys.readouterr().err

@@ -69,13 +69,8 @@ def test_from_a_policy_to_a_checked_bundle(
     ],
 )
 def test_what_it_refuses(
-    arguments: list[str],
-    said: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], said: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     assert cli.main(arguments) == 2
     assert said in capsys.readouterr().err
-    assert not (tmp_path / "exported" / "bundle.json").exists()
+    assert not (elsewhere / "exported" / "bundle.json").exists()

@@ -73,16 +73,11 @@ def test_a_trial_in_drake(tmp_path: Path) -> None:
     ],
 )
 def test_what_it_refuses(
-    arguments: list[str],
-    said: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], said: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     assert cli.main(["deploy", "trial", "bundle", *arguments]) == 2
     assert said in capsys.readouterr().err
-    assert not list(tmp_path.rglob("trial.json"))
+    assert not list(elsewhere.rglob("trial.json"))
 
 
 def test_a_bundle_of_other_commands_is_refused(

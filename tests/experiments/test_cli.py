@@ -26,16 +26,7 @@ from retarget import CleanOptions, Options
 
 ROOT = Path(__file__).resolve().parents[2]
 BASIC = ["-m", "hydra/launcher=basic"]  # a sweep in this process
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test runs in an empty folder, so that litter shows."""
-    folder = tmp_path / "cwd"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    monkeypatch.delenv("NPMP_DEBUG", raising=False)
-    return folder
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 class Recorder:

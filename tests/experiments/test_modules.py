@@ -158,13 +158,8 @@ def test_add_makes_a_module_with_its_card(
     ],
 )
 def test_what_does_not_exist_is_named(
-    arguments: list[str],
-    message: str,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], message: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.chdir(tmp_path)
     assert cli.main(arguments) == 2
     assert message in capsys.readouterr().err
 

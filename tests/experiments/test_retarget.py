@@ -13,14 +13,7 @@ from mocap_data.readers.common import DOG_NAMES
 from npmp import robots
 from npmp.experiments import cli
 
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty working directory; reports have tests of their own."""
-    folder = tmp_path / "cwd"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +33,7 @@ def save(
 
 
 def npmp_retarget(*arguments: object) -> int:
+    """Reports have tests of their own."""
     return cli.main(["retarget", "up=z", "report=null", *map(str, arguments)])
 
 

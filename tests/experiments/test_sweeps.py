@@ -29,13 +29,7 @@ from tests.experiments.forked import SERVER
 # each a dataset of generated motion, in a second or two
 CLIPS = ["retarget", "-m", "report=false", "seed=1,2"]
 
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    folder = tmp_path / "a folder"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def states(folder: Path) -> list[str]:
