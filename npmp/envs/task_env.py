@@ -16,7 +16,7 @@ from npmp.envs.robot_batch import RobotBatch, RobotBatchConfig
 from npmp.envs.state import RobotState
 from npmp.envs.task import EnvStep, Task
 from npmp.envs.threads import serial_if_small
-from npmp.sim import Simulator, flat_scene
+from npmp.sim import flat_scene
 
 T = TypeVar("T", bound=Task)
 
@@ -67,7 +67,12 @@ class TaskEnv(Generic[T]):
         config = robots or RobotBatchConfig()
         if robots is None and hasattr(task.config, "hold"):
             config = config.like(task.config)
-        self.robots = RobotBatch(task.robot, self._scene(), num_envs, config, **self._place)
+        self.robots = batch = RobotBatch(task.robot, self._scene(), num_envs, config, **self._place)
+        self.num_envs, self.num_threads = num_envs, num_threads
+        self.sim, self.device = batch.sim, batch.device
+        self.home = batch.home  # joint angles of the home pose (nu,) [rad]
+        self.dt = batch.dt  # control period [s]
+        self.num_actions = len(self.home)  # joints driven
         self.generator = torch.Generator(self.device).manual_seed(seed)
         # control steps since the episode's start
         self.age = torch.zeros(num_envs, dtype=torch.long, device=self.device)
@@ -95,44 +100,9 @@ class TaskEnv(Generic[T]):
         return Feet(self.robot).to(self.device)
 
     @property
-    def num_threads(self) -> int:
-        """Of the physics; 0: all cores."""
-        return int(self._place["num_threads"])
-
-    @property
-    def sim(self) -> Simulator:
-        """The simulations."""
-        return self.robots.sim
-
-    @property
-    def device(self) -> torch.device:
-        """Where all tensors are."""
-        return self.robots.device
-
-    @property
     def state(self) -> RobotState:
         """The exact state of all robots."""
         return self.robots.state
-
-    @property
-    def home(self) -> Tensor:
-        """Joint angles of the home pose (nu,) [rad]."""
-        return self.robots.home
-
-    @property
-    def dt(self) -> float:
-        """Control period [s]."""
-        return self.robots.dt
-
-    @property
-    def num_envs(self) -> int:
-        """Robots simulated at once."""
-        return self.robots.num_envs
-
-    @property
-    def num_actions(self) -> int:
-        """Joints driven."""
-        return len(self.home)
 
     @property
     def objectives(self) -> tuple[str, ...]:

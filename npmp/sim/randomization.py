@@ -24,7 +24,7 @@ from mocap_data.errors import InputError
 from npmp import ranges
 from npmp.robots import Robot
 from npmp.robots.description import CONES
-from npmp.sim.simulator import Simulator
+from npmp.sim.staged import Simulator
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,5 @@
-"""Physics on the CPU for a learner on an accelerator: `BatchSim`, and one packed copy each way per
-control step."""
+"""The simulator for a device: MuJoCo on the CPU's threads, and for a learner on an accelerator one
+packed copy each way per control step."""
 
 from __future__ import annotations
 
@@ -34,18 +34,11 @@ class StagedBatchSim:
         # by width: with and without a first-order hold
         self._up: dict[int, Tensor] = {}
         self._mirror = torch.empty(num_envs, width, dtype=torch.float64, device=device)
+        # (n, nq) and (n, nv), views
+        self.qpos = self._mirror[:, : model.nq]
+        self.qvel = self._mirror[:, model.nq : model.nq + model.nv]
         self._wrenches: dict[int, Tensor] = {}
         self._download()
-
-    @property
-    def qpos(self) -> Tensor:
-        """(n, nq) float64."""
-        return self._mirror[:, : self.model.nq]
-
-    @property
-    def qvel(self) -> Tensor:
-        """(n, nv) float64."""
-        return self._mirror[:, self.model.nq : self.model.nq + self.model.nv]
 
     def set_state(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         self.host.set_state(ids.cpu(), *self._write(ids, qpos, qvel))
@@ -120,3 +113,16 @@ class StagedBatchSim:
         for body, wrench in self._wrenches.items():
             wrench.copy_(self.host.wrench(body))
         self._download()
+
+
+Simulator = BatchSim | StagedBatchSim
+
+
+def make_simulator(
+    model: mujoco.MjModel, num_envs: int, *, device: torch.device, **settings: Any
+) -> Simulator:
+    """Simulations of a model for an environment whose tensors are on a device; settings and errors
+    as `BatchSim`."""
+    if device.type == "cpu":
+        return BatchSim(model, num_envs, **settings)
+    return StagedBatchSim(model, num_envs, device=device, **settings)
