@@ -11,7 +11,7 @@ from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import actuators, modules, policies
 from npmp.envs import load_motions
-from npmp.envs.robot_batch import RobotBatchConfig, Wired
+from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.evaluation.module import within
 from npmp.experiments.command import Computing, Run
 from npmp.experiments.compose import group
@@ -79,9 +79,7 @@ def motions_of(
     return within(load_motions(data, robot, split), robot, max_speed, max_foot_height)
 
 
-def robots_config_of(
-    config: Simulating, like: Wired, *, hold: str | None = None
-) -> RobotBatchConfig:
+def robots_config_of(config: Simulating, like: Any, *, hold: str | None = None) -> RobotBatchConfig:
     """What `randomization`, `actuator` and hold= say. like: what robots are wired as, a module say.
 
     Raises InputError for values out of range, an unknown hold or a model of actuators that cannot

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -34,18 +34,6 @@ ACCELEROMETERS = ("imu", "root")
 _TOO_FAST = 1e3
 # breakdowns kept where none are taken: evaluations and library users go on for long
 _REMEMBERED = 100
-
-
-class Wired(Protocol):
-    """A module or a task's settings: how setpoints are held and the accelerometer is read."""
-
-    @property
-    def hold(self) -> str:
-        """One of `HOLDS`."""
-
-    @property
-    def accelerometer(self) -> str:
-        """One of `ACCELEROMETERS`."""
 
 
 @dataclass(frozen=True)
@@ -77,8 +65,9 @@ class RobotBatchConfig:
         """The folder of a model of real drives; None where drives are ideal."""
         return None if self.actuator == IDEAL else self.actuator
 
-    def like(self, other: Wired) -> RobotBatchConfig:
-        """The same robots, their setpoints held and their accelerometers read as others'."""
+    def like(self, other: Any) -> RobotBatchConfig:
+        """The same robots, their setpoints held and their accelerometers read as others'. other:
+        has `hold` and `accelerometer`: robots, a module or a task's settings."""
         wired = replace(self, hold=other.hold, accelerometer=other.accelerometer)
         if isinstance(other, RobotBatchConfig):
             return replace(wired, actuator=other.actuator)

@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import copy
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -36,40 +37,36 @@ class AgentMemory(NamedTuple):
     z: Tensor  # (n, d) the latent of the step before
 
 
-class Agent(Protocol):
-    """A network that learns, as `npmp.rl.Learner` calls it, and the robots that it moves."""
+class Agent(ABC):
+    """A network that learns, as `npmp.rl.Learner` calls it, and the robots that it moves; its
+    output is joint targets, its state knows the latent, where a subclass does not say otherwise."""
 
-    # width of the network's output
-    outputs: int
+    network: Any  # what learns
+    outputs: int  # width of the network's output
+    # of that in losses, (a,) or a number: rad where it is joint targets
+    unit: Tensor | float = 1.0
+    parts: Mapping[str, Part] = {}  # what else of it a checkpoint keeps
 
-    @property
-    def network(self) -> nn.Module:
-        """What learns."""
-
-    @property
-    def unit(self) -> Tensor | float:
-        """Of the network's output in losses, (a,) or a number: rad where it is joint targets."""
-
-    @property
-    def parts(self) -> Mapping[str, Part]:
-        """What else of it a checkpoint keeps."""
-
-    def initial_memory(self, n: int) -> AgentMemory:
-        """The memory of n fresh episodes."""
-
+    @abstractmethod
     def observe(self, env: TaskEnv[Any], memory: AgentMemory, generator: torch.Generator) -> Tree:
         """What the network observes now, a tree (n, ...)."""
 
+    def initial_memory(self, n: int) -> AgentMemory:
+        """The memory of n fresh episodes."""
+        state = self.network.initial_state(n)
+        return AgentMemory(state, (), state.z)
+
     def drive(
-        self, output: Tensor, given: Tree, memory: AgentMemory, state: Tree
+        self, output: Tensor, given: Any, memory: AgentMemory, state: Any
     ) -> tuple[Tensor, AgentMemory]:
         """The action (n, nu) [rad] that an output (n, a) is, and the memory after it.
 
         given: what `observe` said. state: of the network, after the step.
         """
+        return output, AgentMemory(state, (), state.z)
 
 
-class LatentAgent:
+class LatentAgent(Agent):
     """A high-level policy, whose output is a latent; a frozen decoder turns it into joint targets
     by its mean."""
 
@@ -82,17 +79,13 @@ class LatentAgent:
     ):
         """skill: a copy of it is used, frozen. behavior: what the policy is held to by a share of
         its KL, as `learn_habits` fits it."""
-        self.network: Any = policy
-        self.behavior, self.share = behavior, share
+        self.network, self.behavior, self.share = policy, behavior, share
+        if behavior is not None:
+            self.parts = {"behavior": behavior}
         self.skill = copy.deepcopy(skill).requires_grad_(False).eval()
         self.outputs = skill.latent_dim
-        decoder = self.skill.decoder
-        self.unit: Tensor | float = decoder.scale if isinstance(decoder, JointDecoder) else 1.0
-
-    @property
-    def parts(self) -> Mapping[str, Part]:
-        """As `Agent.parts`."""
-        return {} if self.behavior is None else {"behavior": self.behavior}
+        if isinstance(self.skill.decoder, JointDecoder):
+            self.unit = self.skill.decoder.scale
 
     def initial_memory(self, n: int) -> AgentMemory:
         """As `Agent.initial_memory`."""
@@ -159,26 +152,11 @@ class DecodedPolicy(nn.Module):
         return decoder.output(hidden, x, z), std, after, held
 
 
-class ByJoints:
-    """An `Agent` whose network's output is joint targets; its state knows the latent."""
-
-    network: Any
-
-    def initial_memory(self, n: int) -> AgentMemory:
-        """As `Agent.initial_memory`."""
-        state = self.network.initial_state(n)
-        return AgentMemory(state, (), state.z)
-
-    def drive(
-        self, output: Tensor, given: Any, memory: AgentMemory, state: Any
-    ) -> tuple[Tensor, AgentMemory]:
-        """As `Agent.drive`."""
-        return output, AgentMemory(state, (), state.z)
-
-
-class DecodedAgent(ByJoints, LatentAgent):
+class DecodedAgent(LatentAgent):
     """A high-level policy that learns by what its decoder makes of its latents, so that a teacher
     that acts in joint space can show what skills are to be used for."""
+
+    initial_memory, drive = Agent.initial_memory, Agent.drive
 
     def __init__(self, policy: HighLevelPolicy, skill: SkillModule, *habits: Any):
         """As `LatentAgent`."""
@@ -187,11 +165,8 @@ class DecodedAgent(ByJoints, LatentAgent):
         self.outputs = len(skill.contract.joint_names)
 
 
-class ModuleAgent(ByJoints):
+class ModuleAgent(Agent):
     """A skill module learned as a whole, whose output is the action."""
-
-    unit: Tensor | float = 1.0
-    parts: Mapping[str, Part] = {}
 
     def __init__(self, skill: SkillModule, initial_std: float):
         """initial_std: of the joint targets [rad]."""
