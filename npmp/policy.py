@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -94,28 +94,10 @@ class PolicyInput(NamedTuple):
     habit: Habit | None = None
 
 
-class LatentPolicy(Protocol):
-    """A policy over a module's latents, with a recurrent state that goes in and comes out."""
-
-    @property
-    def weights(self) -> nn.Module:
-        """What is learned of it."""
-
-    @property
-    def alpha(self) -> float:
-        """Correlation of the AR(1) prior that it is held to."""
-
-    def initial_state(self, n: int) -> Any:
-        """The state of n fresh episodes, a tree (n, ...)."""
-
-    def step(self, given: PolicyInput, state: Any) -> tuple[Latent, Any]:
-        """The distribution of z_t of n robots, and the new state."""
-
-
 class Player(NamedTuple):
     """A policy and the module whose decoder it commands."""
 
-    policy: LatentPolicy
+    policy: EncoderPolicy | HighLevelPolicy
     skill: SkillModule
 
 
@@ -130,11 +112,11 @@ class EncoderPolicy:
         self.weights, self.alpha = skill, skill.alpha
 
     def initial_state(self, n: int) -> tuple[()]:
-        """As `LatentPolicy.initial_state`."""
+        """As `HighLevelPolicy.initial_state`."""
         return ()
 
-    def step(self, given: PolicyInput, state: tuple[()]) -> tuple[Latent, tuple[()]]:
-        """As `LatentPolicy.step`."""
+    def step(self, given: PolicyInput, state: Any) -> tuple[Latent, Any]:
+        """As `HighLevelPolicy.step`."""
         mu, sigma = self.weights.encode(given.task, given.z_prev)
         return Latent(self.alpha * given.z_prev + mu, sigma), state
 
@@ -248,18 +230,15 @@ class HighLevelPolicy(nn.Module):
                 return self.commanded(task, task.commander)
             script = {} if self.commander is None else {"commander": asdict(task.commander)}
         self._check_inputs(task)
+        return self._as_of(task, self.state_dict(), clock_s=task.clock_s, **script)
+
+    def _as_of(self, task: Task, weights: dict[str, Any], **contract: Any) -> HighLevelPolicy:
+        """A policy of a task with these weights, whose contract says this otherwise."""
         asked = [list(pair) for pair in task.inputs.values()]
-        contract = replace(
-            self.contract,
-            task=task.name,
-            command_range=asked,
-            clock_s=task.clock_s,
-            versions={},
-            training={},
-            **script,
-        )
-        policy = HighLevelPolicy(contract).to(self.observation_scale.mean.device)
-        policy.load_state_dict(self.state_dict())
+        said: dict[str, Any] = {"task": task.name, "command_range": asked, **contract}
+        own = replace(self.contract, versions={}, training={}, **said)
+        policy = HighLevelPolicy(own).to(self.observation_scale.mean.device)
+        policy.load_state_dict(weights)
         return policy
 
     @property
@@ -283,32 +262,23 @@ class HighLevelPolicy(nn.Module):
                 "only a walking policy can be used to dribble; this one is of task "
                 f"'{self.contract.task}', and '{task.name}' gives {', '.join(task.inputs)}"
             )
-        contract = replace(
-            self.contract,
-            task=task.name,
-            command=list(task.inputs),
-            command_range=[list(pair) for pair in task.inputs.values()],
-            commander=asdict(commander),
-            versions={},
-            training={},
-        )
-        policy = HighLevelPolicy(contract).to(self.observation_scale.mean.device)
-        weights, inputs = self.state_dict(), sum(width for _, width in contract.observation) + 3
+        weights = self.state_dict()
+        inputs = sum(width for _, width in self.contract.observation) + 3
         # ball and target count for nothing at first
         layer = weights["net.norm.0.weight"]
-        nothing = layer.new_zeros(len(layer), len(contract.command))
+        nothing = layer.new_zeros(len(layer), len(task.inputs))
         weights["net.norm.0.weight"] = torch.cat((layer[:, :inputs], nothing, layer[:, inputs:]), 1)
-        policy.load_state_dict(weights)
-        return policy
+        script = asdict(commander)
+        return self._as_of(task, weights, command=list(task.inputs), commander=script)
 
     @property
     def weights(self) -> nn.Module:
-        """As `LatentPolicy.weights`: its own."""
+        """What is learned of it: all."""
         return self
 
     @property
     def alpha(self) -> float:
-        """As `LatentPolicy.alpha`."""
+        """Correlation of the AR(1) prior that it is held to."""
         return self.contract.alpha
 
     @property
@@ -317,7 +287,7 @@ class HighLevelPolicy(nn.Module):
         return self.contract.latent_dim
 
     def initial_state(self, n: int) -> HighLevelState:
-        """As `LatentPolicy.initial_state`."""
+        """The state of n fresh episodes."""
         return self.net.initial_state(n)
 
     def observe(self, given: PolicyInput) -> Tensor:
@@ -332,7 +302,7 @@ class HighLevelPolicy(nn.Module):
         return torch.cat((sensed, command, _squashed(ball), _squashed(target - ball)), -1)
 
     def step(self, given: PolicyInput, state: HighLevelState) -> tuple[Latent, HighLevelState]:
-        """As `LatentPolicy.step`."""
+        """The distribution of z_t of n robots, and the new state."""
         return self.net(self.observe(given), given.z_prev, state)
 
     def forward(
@@ -465,14 +435,10 @@ class PolicyActor:
         """As `Actor.initial_memory`."""
         return PolicyMemory(self.policy.initial_state(n), skill_memory(self.skill, n))
 
-    def observe_task(self, env: TaskEnv[Any]) -> Tensor:
-        """What the policy observes of the task, (n, c)."""
-        return env.task.observe()
-
     def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:
         """As `Actor.act`."""
         senses = env.observe()
-        given = PolicyInput(senses, self.observe_task(env), memory.skill.z)
+        given = PolicyInput(senses, env.task.observe(), memory.skill.z)
         latent, state = self.policy.step(given, memory.policy)
         action, decoder = self.skill.decode(latent.mean, senses, memory.skill.decoder)
         return Decision(action, PolicyMemory(state, SkillMemory(latent.mean, decoder)))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import yaml
 
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError, check_known
 from mocap_data.files import atomic_path
+from npmp.experiments.command import Verb
 from npmp.experiments.compose import Job, Values, merge, parse, parsed, split
 from npmp.experiments.groups import GROUPS, task_of
 from npmp.experiments.sweeping.drive import drive
@@ -46,25 +47,13 @@ def chosen(given: Sequence[str]) -> tuple[Launcher | None, list[str]]:
             )
         else:
             rest.append(argument)
-    if name not in ("local", "ray", "basic"):
-        raise unknown("hydra/launcher", name, ("local", "ray", "basic"))
+    check_known("hydra/launcher", [name], ("local", "ray", "basic"))
     kind = {"kind": "ray"} if name == "ray" else {}
     launcher = from_mapping(Launcher, settings | kind, at="hydra.launcher")
     return None if name == "basic" else launcher, rest
 
 
-class Swept(Protocol):
-    """What a sweep needs of a command (`npmp.experiments.command.Verb`)."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def in_folder(self) -> bool: ...
-    def jobs(self, given: Sequence[str]) -> list[Job]: ...
-    def refuse(self, job: Job, values: Values) -> None: ...
-
-
-def launch(command: Swept, given: Sequence[str]) -> int | list[Job]:
+def launch(command: Verb, given: Sequence[str]) -> int | list[Job]:
     """Run the sweep of a command line.
 
     Returns: the exit code, or the jobs where they are to be done in this process.
@@ -97,7 +86,7 @@ def launch(command: Swept, given: Sequence[str]) -> int | list[Job]:
     return go_on(sweep, new=True)
 
 
-def complete(command: Swept, job: Job, cores: int) -> Values:
+def complete(command: Verb, job: Job, cores: int) -> Values:
     """A job's settings, complete. Raises InputError for those that the command refuses."""
     try:
         values = dict(job.values)

@@ -243,12 +243,6 @@ class Task(ABC):
 
     @property
     @final
-    def imaginable(self) -> bool:
-        """Whether it can be learned through a model."""
-        return type(self).imagined_loss is not Task.imagined_loss
-
-    @property
-    @final
     def extra_inputs(self) -> dict[str, tuple[float, float]]:
         """Range of each column that `extras` add to `observe`, by its name."""
         return {name: pair for extra in self.extras for name, pair in extra.ranges.items()}

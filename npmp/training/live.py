@@ -20,9 +20,8 @@ PLAIN_S = 30.0
 
 
 class LiveLine:
-    """`npmp.training.run_files.Progress` as one line on stderr, written over again and again. A run
-    outlives its terminal: SIGHUP may be ignored, or come a moment after the first write that
-    fails."""
+    """A run's progress as one line on stderr, written over again and again. A run outlives its
+    terminal: SIGHUP may be ignored, or come a moment after the first write that fails."""
 
     def __init__(self) -> None:
         self._next_plain = -math.inf
@@ -39,7 +38,8 @@ class LiveLine:
         left_s: float,
         figures: Mapping[str, float],
     ) -> None:
-        """As `Progress.show`."""
+        """After every iteration: environment steps per second, seconds left, the latest of all
+        figures."""
         line = live_line(iteration, total, steps_per_s, figures, left_s)
         with outliving(self._terminals):
             if sys.stderr.isatty():

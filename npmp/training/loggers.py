@@ -9,26 +9,12 @@ import os
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from mocap_data.errors import InputError
-from mocap_data.files import atomic_path
+from mocap_data.errors import InputError, check_known
+from mocap_data.files import write_json
 
 LOGGERS = ("tensorboard", "wandb", "none")
-
-
-class Logger(Protocol):
-    """Takes a run's metrics, by environment steps."""
-
-    def write(self, metrics: Mapping[str, float], env_steps: int) -> None:
-        """One iteration's figures; those that are no numbers are left out."""
-
-    def flush(self) -> None:
-        """Everything written so far is to be on the disk before this returns, as far as the board
-        can tell."""
-
-    def close(self) -> None:
-        """Nothing more comes."""
 
 
 def check(logger: str) -> str:
@@ -37,8 +23,7 @@ def check(logger: str) -> str:
     Raises:
       InputError: for one that does not exist, or whose package is not installed.
     """
-    if logger not in LOGGERS:
-        raise InputError(f"no logger '{logger}'; there are: {', '.join(LOGGERS)}")
+    check_known("logger", [logger], LOGGERS)
     if logger == "wandb" and importlib.util.find_spec("wandb") is None:
         raise InputError(
             "logger=wandb needs the package wandb: make install EXTRAS=wandb, or pip install wandb"
@@ -74,17 +59,17 @@ class TensorBoard:
         self._writer: Any = SummaryWriter(str(folder / "tensorboard"), purge_step=purge)  # type: ignore[no-untyped-call]
 
     def write(self, metrics: Mapping[str, float], env_steps: int) -> None:
-        """As `Logger.write`."""
+        """One iteration's figures by environment steps; those that are no numbers are left out."""
         for key, value in metrics.items():
             if math.isfinite(value):
                 self._writer.add_scalar(key, value, env_steps)
 
     def flush(self) -> None:
-        """As `Logger.flush`."""
+        """Everything written so far is to be on the disk before this returns."""
         self._writer.flush()
 
     def close(self) -> None:
-        """As `Logger.close`."""
+        """Nothing more comes."""
         self._writer.close()
 
 
@@ -115,7 +100,7 @@ class WandB:
         )
 
     def write(self, metrics: Mapping[str, float], env_steps: int) -> None:
-        """As `Logger.write`."""
+        """As `TensorBoard.write`."""
         kept = {key: value for key, value in metrics.items() if math.isfinite(value)}
         self._run.log(kept, step=env_steps)
 
@@ -123,7 +108,7 @@ class WandB:
         """Nothing: another process writes, and lives on for a moment when this one is killed."""
 
     def close(self) -> None:
-        """As `Logger.close`."""
+        """As `TensorBoard.close`."""
         self._run.finish()
 
 
@@ -133,6 +118,8 @@ def _kept_id(path: Path) -> str:
         return str(json.loads(path.read_text())["id"])
     except (OSError, ValueError, KeyError, TypeError):
         new = uuid.uuid4().hex[:12]
-    with atomic_path(path) as temporary:
-        temporary.write_text(json.dumps({"id": new}) + "\n")
+    write_json(path, {"id": new})
     return new
+
+
+Logger = TensorBoard | WandB

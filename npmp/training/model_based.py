@@ -28,7 +28,7 @@ from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.memory import require_batch, require_demonstration, require_replay
 from npmp.nets.init import seeded
-from npmp.policy import EncoderPolicy, HighLevelPolicy, LatentPolicy, Player
+from npmp.policy import EncoderPolicy, HighLevelPolicy, Player
 from npmp.rl.optimization import descend, move_average
 from npmp.rollout import Carried, Moment, rollout
 from npmp.skill import SkillModule
@@ -142,7 +142,7 @@ class ModelBasedTrainer(Resumable):
     def __init__(
         self,
         env: TaskEnv[Any],
-        policy: LatentPolicy,
+        policy: EncoderPolicy | HighLevelPolicy,
         skill: SkillModule,
         config: ModelBasedConfig,
         *,
@@ -495,7 +495,7 @@ def _check(env: TaskEnv[Any], skill: SkillModule, config: ModelBasedConfig) -> N
     skill.check_robot(env.robot)
     tracking = ("prior_share", "rejoin_rate", "wasserstein")
     require_tracking(env.task, {name: getattr(config, name) for name in tracking})
-    if not env.task.imaginable:
+    if type(env.task).imagined_loss is Task.imagined_loss:
         raise InputError(f"task '{env.task.name}' cannot be learned through a model; use algo=vmpo")
     env.task.next_goal(env.task.goal(), env.state)  # it may not serve every robot
     if env.task.extras:

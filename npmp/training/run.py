@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
@@ -16,14 +15,15 @@ import mujoco
 from torch import Tensor
 
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path
+from mocap_data.files import write_json
 from npmp import artifact, checkpoint, ranges
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.rl import NonFiniteGradient
 from npmp.training import loggers
 from npmp.training.collectors import CollectorsConfig, distributed
 from npmp.training.guard import Guard
-from npmp.training.run_files import Progress, RunLog
+from npmp.training.live import LiveLine
+from npmp.training.run_files import RunLog
 from npmp.training.signals import Stopped, signals_noted
 from npmp.training.trainer import Trainer
 
@@ -129,7 +129,7 @@ class Caller:
     settings: Mapping[str, Any] = field(default_factory=dict)
     # called once the inputs are known to be sound, before anything is written
     begin: Callable[[], None] = lambda: None
-    progress: Progress | None = None  # shown every iteration
+    progress: LiveLine | None = None  # shown every iteration
 
 
 def train(
@@ -245,8 +245,7 @@ class _Run:
         summary["steps_per_s"] = round(trainer.env_steps / log.wall_s, 1)
         summary["minutes_here"] = round((time.perf_counter() - began) / 60, 2)
         summary |= getattr(trainer, "timings", dict)()  # of one with collectors
-        with atomic_path(folder / "summary.json") as path:
-            path.write_text(json.dumps(summary, indent=2) + "\n")
+        write_json(folder / "summary.json", summary)
         return summary
 
     def judged(self, metrics: Mapping[str, float]) -> dict[str, float]:

@@ -8,30 +8,13 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from mocap_data.errors import InputError
 from mocap_data.files import atomic_path
+from npmp.training.live import LiveLine
 from npmp.training.loggers import Logger
 from npmp.training.tables import as_number
-
-
-class Progress(Protocol):
-    """Shows how a run goes on, in a terminal for example."""
-
-    def show(
-        self,
-        iteration: int,
-        total: int,
-        steps_per_s: float,
-        left_s: float,
-        figures: Mapping[str, float],
-    ) -> None:
-        """After every iteration: environment steps per second, seconds left, the latest of all
-        figures."""
-
-    def close(self) -> None:
-        """Nothing more comes."""
 
 
 class RunLog:
@@ -52,7 +35,7 @@ class RunLog:
         resume_after: int | None = None,
         resume_from: Path | None = None,
         board: Logger | None = None,
-        progress: Progress | None = None,
+        progress: LiveLine | None = None,
     ):
         """Args:
         folder: the run folder.
