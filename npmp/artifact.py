@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import json
 import math
 import os
 import re
@@ -21,7 +20,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path
+from mocap_data.files import atomic_path, write_json
 from mocap_data.outside import read_json, reading, regular_file
 from npmp.settings import from_mapping, shown
 
@@ -88,8 +87,7 @@ def write(
         "versions": versions(),
         "weights_sha256": digest,
     }
-    with atomic_path(folder / f"{name}.json") as path:
-        path.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+    write_json(folder / f"{name}.json", described)
 
 
 def load(

@@ -8,7 +8,6 @@ name, written last. Loading takes the newest pair that agrees.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,7 +19,7 @@ import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path
+from mocap_data.files import atomic_path, write_json
 from mocap_data.outside import read_json, reading, regular_file, require_memory
 from npmp.artifact import read_tensors, sha256, write_tensors
 
@@ -51,9 +50,8 @@ def save(
     with atomic_path(path) as temporary:
         write_tensors(_alone(tensors), temporary, called=path)
         digest = sha256(temporary)
-    with atomic_path(path.with_suffix(".json")) as temporary:
-        described = json.dumps({"step": step, "sha256": digest, "values": values}, indent=1) + "\n"
-        temporary.write_text(described, encoding="utf-8")
+    described = {"step": step, "sha256": digest, "values": values}
+    write_json(path.with_suffix(".json"), described, indent=1)
     _sync(folder)  # the new names must be on the disk before the old ones go
     # By step, not by age; but never what was written just now, though leftovers of another run may
     # be further on.
@@ -198,21 +196,6 @@ def restoring() -> Iterator[None]:
             f"the checkpoint is of another kind of run: {said}; its own settings are in the "
             "run's config.yaml"
         ) from error
-
-
-def indices(tensor: Tensor, below: int, what: str) -> Tensor:
-    """The tensor, where it holds whole numbers in [0, below).
-
-    Raises:
-      ValueError: where it does not.
-    """
-    if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-        raise ValueError(f"{what}: expected whole numbers, found {tensor.dtype}")
-    if tensor.numel() and not 0 <= int(tensor.min()) <= int(tensor.max()) < below:
-        raise ValueError(
-            f"{what}: {int(tensor.min())} to {int(tensor.max())} is not within 0 to {below - 1}"
-        )
-    return tensor
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

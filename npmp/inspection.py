@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 
-from mocap_data.errors import InputError, one_line, unknown
+from mocap_data.errors import InputError, check_known, one_line
 from mocap_data.outside import read_json_object, regular_file
 from mocap_data.readers import PICKLES, READERS, is_recording, reader_of, robot_motions
 from npmp.settings import read_run_settings
@@ -39,8 +39,7 @@ def inspect(path: Path, kind: str | None = None) -> Findings:
     """
     if not path.exists():
         raise InputError(f"no file or folder {str(path)!r}")
-    if kind is not None and kind not in KINDS:
-        raise unknown("kind of file", kind, KINDS)
+    check_known("kind of file", [kind] if kind else [], KINDS)
     if path.is_dir():
         return inspect_folder(path)
     regular_file(path)
@@ -197,14 +196,11 @@ def inspect_run(path: Path) -> Findings:
     return with_problems(findings, problems)
 
 
-def inspect_evaluation(path: Path) -> Findings:
-    """An evaluation folder: its figures."""
-    return {"path": str(path), "kind": "evaluation", **read_json_object(path / "evaluation.json")}
-
-
 # By the file that marks the kind of folder, the most telling first.
 FOLDERS: Mapping[str, Callable[[Path], Findings]] = {
     **{f"{name}.json": partial(inspect_artefact, name=name) for name in ARTEFACTS},
-    "evaluation.json": inspect_evaluation,
+    "evaluation.json": lambda path: (
+        {"path": str(path), "kind": "evaluation"} | read_json_object(path / "evaluation.json")
+    ),
     "config.yaml": inspect_run,
 }

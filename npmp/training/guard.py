@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -10,8 +9,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mocap_data.errors import InputError
-from mocap_data.files import atomic_path
+from mocap_data.files import write_json
 from npmp import checkpoint
+from npmp.settings import flat
 from npmp.training.trainer import Trainer
 
 # iterations in a row that may go wrong and leave the networks sound, before the run is given up
@@ -112,7 +112,8 @@ class Guard:
           Diverged: always.
         """
         trainer, folder = self.trainer, self.folder
-        part = _part(wrong, not_finite, metrics)
+        part, settings = _part(wrong, not_finite, metrics), flat(dict(self.settings))
+        rates = [key.strip().removesuffix("=") for key in trainer.rates.split(",")]
         details = {
             "iteration": trainer.iteration_count,
             "env_steps": trainer.env_steps,
@@ -121,13 +122,12 @@ class Guard:
             "not_finite": list(not_finite),
             "seed": self.seed,
             "progress": trainer.iteration_count / self.total,
-            "learning_rates": _chosen(self.settings, trainer.rates),
+            "learning_rates": {key: settings[key] for key in rates if key in settings},
             "metrics": _readable(metrics),
             "iterations_before": list(self._recent),
             "lost_simulations": [*self._breakdowns, *trainer.env.robots.breakdowns][-REMEMBERED:],
         }
-        with atomic_path(folder / "diverged.json") as path:
-            path.write_text(json.dumps(details, indent=2) + "\n")
+        write_json(folder / "diverged.json", details)
         hint = f"lower the learning rate ({trainer.rates})"
         if part == "simulation":
             hint = (
@@ -156,15 +156,3 @@ def _part(wrong: Sequence[str], not_finite: Sequence[str], metrics: dict[str, fl
 def _readable(metrics: dict[str, float]) -> dict[str, str]:
     """Figures as text: JSON has no word for nan."""
     return {name: repr(value) for name, value in metrics.items()}
-
-
-def _chosen(settings: Mapping[str, Any], keys: str) -> dict[str, Any]:
-    """The settings of "key=, key=", dotted: those that there are."""
-    found = {}
-    for name in (key.strip().removesuffix("=") for key in keys.split(",")):
-        value: Any = settings
-        for part in name.split("."):
-            value = value.get(part) if isinstance(value, Mapping) else None
-        if value is not None:
-            found[name] = value
-    return found
