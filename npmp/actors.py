@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -41,10 +42,7 @@ class TrackingActor:
     def __init__(self, skill: SkillModule, generator: torch.Generator | None = None):
         """generator: draws the latents; None: their means."""
         self.skill, self.generator = skill, generator
-
-    def initial_memory(self, n: int) -> SkillMemory:
-        """As `Actor.initial_memory`."""
-        return skill_memory(self.skill, n)
+        self.initial_memory = partial(skill_memory, skill)
 
     def act(self, env: TaskEnv[Any], memory: SkillMemory, first: Tensor) -> Decision:
         """As `Actor.act`; the note is `Latents`."""
@@ -66,10 +64,7 @@ class PriorActor:
     def __init__(self, skill: SkillModule, generator: torch.Generator, *, white: bool = False):
         """white: N(0, I) drawn anew at every step: the prior's variance without its memory."""
         self.skill, self.generator, self.white = skill, generator, white
-
-    def initial_memory(self, n: int) -> SkillMemory:
-        """As `Actor.initial_memory`."""
-        return skill_memory(self.skill, n)
+        self.initial_memory = partial(skill_memory, skill)
 
     def latent(self, memory: SkillMemory, first: Tensor) -> Tensor:
         """z of the coming step, (n, d)."""

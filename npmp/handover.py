@@ -100,10 +100,8 @@ class HandoverActor:
                     )
         self.walking = walking
         device = next(recovery.policy.parameters()).device
-        self.feet, self.home = (
-            Feet(robot).to(device),
-            torch.tensor(robot.home_joints, dtype=torch.float32, device=device),
-        )
+        self.feet = Feet(robot).to(device)
+        self.home = torch.tensor(robot.home_joints, dtype=torch.float32, device=device)
         self.standing = float(robot.home_qpos[2])
 
     def initial_memory(self, n: int) -> HandoverMemory:

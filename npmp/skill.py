@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -99,10 +98,10 @@ class SkillContract:
             robot=robot.name,
             model_sha256=robot.model_sha256,
             joint_names=list(robot.joint_names),
-            home_pose=_floats(robot.home_joints),
-            kp=_floats(robot.kp),
-            kd=_floats(robot.kd),
-            torque_limit=_floats(robot.torque_limit),
+            home_pose=robot.home_joints.tolist(),
+            kp=robot.kp.tolist(),
+            kd=robot.kd.tolist(),
+            torque_limit=robot.torque_limit.tolist(),
             control_rate_hz=float(robot.control_rate_hz),
             physics_rate_hz=float(robot.physics_rate_hz),
             observation=list(proprioception_layout(len(robot.joint_names))),
@@ -110,10 +109,6 @@ class SkillContract:
             context_horizon=context_horizon,
             net=asdict(net),
         )
-
-
-def _floats(values: np.ndarray) -> list[float]:
-    return [float(v) for v in values]
 
 
 class SkillModule(nn.Module):
@@ -127,6 +122,9 @@ class SkillModule(nn.Module):
         super().__init__()
         self.contract = contract
         self.net = from_mapping(NetConfig, contract.net, at="net in the module's contract")
+        self.robot = contract.robot  # name of the robot that it was trained for
+        self.latent_dim = self.net.latent_dim
+        self.alpha = self.net.alpha  # correlation of the AR(1) prior, eq. 5
         observations = sum(width for _, width in contract.observation)
         actions, context = len(contract.joint_names), contract.context_size
         self.encoder = Encoder(context, self.net)
@@ -224,21 +222,6 @@ class SkillModule(nn.Module):
             {name: torch.lerp(weights[name], theirs[name], share) for name in weights}
         )
         return blend.eval()
-
-    @property
-    def robot(self) -> str:
-        """Name of the robot the module was trained for."""
-        return self.contract.robot
-
-    @property
-    def latent_dim(self) -> int:
-        """Dimension of the latent command."""
-        return self.net.latent_dim
-
-    @property
-    def alpha(self) -> float:
-        """Correlation of the AR(1) prior, eq. 5."""
-        return self.net.alpha
 
     @property
     def hold(self) -> str:

@@ -29,31 +29,6 @@ class Tracking(NamedTuple):
         return self.steps / self.remaining
 
 
-class _TrackRecorder:
-    """Keeps the episodes, and ends the rollout when all are over."""
-
-    def __init__(self, env: ImitationEnv):
-        task, n = env.task, env.num_envs
-        self.env = env
-        self.remaining = task.last_frame - task.frame
-        self.alive = torch.ones(n, dtype=torch.bool, device=env.device)
-        self.steps = torch.zeros(n, dtype=torch.long, device=env.device)
-        self.qpos, self.frames = [env.robots.qpos.clone()], [task.frame.clone()]
-        self.errors: list[Tensor] = []
-        self.latents: list[Tensor] = []
-
-    def __call__(self, moment: Moment) -> bool:
-        """As `npmp.rollout.Recorder`."""
-        self.alive &= ~moment.step.terminated
-        self.alive &= self.steps < self.remaining
-        self.steps += self.alive
-        self.qpos.append(self.env.robots.qpos.clone())
-        self.frames.append(self.env.task.frame.clone())
-        self.errors.append(moment.step.error)
-        self.latents.append(moment.decision.note.z)
-        return not self.alive.any()
-
-
 def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) -> Tracking:
     """Start every robot of the environment at a frame and follow the reference with mean latents
     and actions.
@@ -66,12 +41,24 @@ def track(skill: SkillModule, env: ImitationEnv, clip: Tensor, frame: Tensor) ->
     Returns: the episodes, each until eq. 2's corridor is left or its clip ends, on the CPU.
     """
     env.reset(clip=clip.to(env.device), frame=frame.to(env.device))
-    record = _TrackRecorder(env)
-    rollout(TrackingActor(skill), env, int(record.remaining.max()), record, resets=None)
-    stacked = (
-        torch.stack(part) for part in (record.qpos, record.frames, record.errors, record.latents)
-    )
-    whole = Tracking(record.steps, record.remaining, *stacked)
-    return Tracking(*(part.cpu() for part in whole))._replace(
-        qpos=whole.qpos.to("cpu", torch.float64)
-    )
+    task, robots = env.task, env.robots
+    remaining = task.last_frame - task.frame
+    steps, alive = torch.zeros_like(remaining), torch.ones_like(remaining, dtype=torch.bool)
+    qpos, frames = [robots.qpos.clone()], [task.frame.clone()]
+    errors: list[Tensor] = []
+    latents: list[Tensor] = []
+
+    def record(moment: Moment) -> bool:
+        """Keep the step, and end the rollout when all episodes are over."""
+        alive.logical_and_(~moment.step.terminated & (steps < remaining))
+        steps.add_(alive)
+        qpos.append(robots.qpos.clone())
+        frames.append(task.frame.clone())
+        errors.append(moment.step.error)
+        latents.append(moment.decision.note.z)
+        return not alive.any()
+
+    rollout(TrackingActor(skill), env, int(remaining.max()), record, resets=None)
+    kept = (torch.stack(part).cpu() for part in (qpos, frames, errors, latents))
+    whole = Tracking(steps.cpu(), remaining.cpu(), *kept)
+    return whole._replace(qpos=whole.qpos.double())
