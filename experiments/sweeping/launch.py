@@ -11,7 +11,6 @@ import yaml
 
 from mocap_data.errors import InputError, check_known
 from mocap_data.files import atomic_path
-from npmp.experiments.command import Verb
 from npmp.experiments.compose import Job, Values, merge, parse, parsed, split
 from npmp.experiments.groups import GROUPS, task_of
 from npmp.experiments.sweeping.drive import drive
@@ -53,8 +52,8 @@ def chosen(given: Sequence[str]) -> tuple[Launcher | None, list[str]]:
     return None if name == "basic" else launcher, rest
 
 
-def launch(command: Verb, given: Sequence[str]) -> int | list[Job]:
-    """Run the sweep of a command line.
+def launch(command: Any, given: Sequence[str]) -> int | list[Job]:
+    """Run the sweep of a command line; command: its `npmp.experiments.command.Verb`.
 
     Returns: the exit code, or the jobs where they are to be done in this process.
 
@@ -86,7 +85,7 @@ def launch(command: Verb, given: Sequence[str]) -> int | list[Job]:
     return go_on(sweep, new=True)
 
 
-def complete(command: Verb, job: Job, cores: int) -> Values:
+def complete(command: Any, job: Job, cores: int) -> Values:
     """A job's settings, complete. Raises InputError for those that the command refuses."""
     try:
         values = dict(job.values)
