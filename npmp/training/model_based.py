@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,19 +32,19 @@ from npmp.policy import EncoderPolicy, HighLevelPolicy, Player
 from npmp.rl.optimization import descend, move_average
 from npmp.rollout import Carried, Moment, rollout
 from npmp.skill import SkillModule
-from npmp.state import Numbers, Part, Resumable
+from npmp.state import Numbers, Part
 from npmp.training import cloning
 from npmp.training.agents import latent_range
 from npmp.training.exploration import Explorer, require_tracking, step_of
 from npmp.training.schedules import linear
-from npmp.training.trainer import Gathered, StepMeans, mean_figures
+from npmp.training.trainer import Gathered, StepMeans, Trainer
 from npmp.tree import cat_trees, leaves
 from npmp.world_model.behavior import BehaviorPrior
 from npmp.world_model.imagination import Imagination
 from npmp.world_model.model import WorldModel
 from npmp.world_model.model_fit import WINDOW, ModelFit
 from npmp.world_model.posture import PostureRange, SlicedWasserstein
-from npmp.world_model.replay import ReplayBuffer
+from npmp.world_model.replay import ReplayBuffer, Step
 
 # iterations until a high-level policy's learning rate is reached: Adam's first steps are large, and
 # the model is hardly fitted
@@ -131,12 +131,12 @@ class ModelBasedConfig:
             )
 
 
-class ModelBasedTrainer(Resumable):
+class ModelBasedTrainer(Trainer):
     """Owns policy, model, optimizers, replay and the collection's state; one `iteration` at a time,
     after `warm_up`."""
 
     # the replay has a column per robot
-    of_all_collectors = joins = True
+    of_all_collectors = True
     rates = "algo.policy_lr=, algo.model_lr="
 
     def __init__(
@@ -268,7 +268,7 @@ class ModelBasedTrainer(Resumable):
         return self.average.skill
 
     @property
-    def steps_before(self) -> int:
+    def steps_before(self) -> int:  # type: ignore[override]
         """As `Trainer.steps_before`."""
         shown = self.clone_steps if self.demonstrates else 0
         return (shown + self.config.warmup_steps) * self.env.num_envs
@@ -375,10 +375,10 @@ class ModelBasedTrainer(Resumable):
         """As `Trainer.gather`: what `ReplayBuffer.add` takes of each control step."""
         return self._collect(self._actor(), self.config.collect_steps, progress)
 
-    def merge(self, parts: Sequence[Gathered]) -> Gathered:
-        """As `Trainer.merge`: the collectors' robots side by side."""
-        steps = cat_trees([part.data for part in parts])
-        return Gathered(steps, mean_figures(parts), sum(part.env_steps for part in parts))
+    def joined(self, data: list[list[Step]]) -> list[Step]:
+        """As `Trainer.joined`."""
+        steps: list[Step] = cat_trees(data)
+        return steps
 
     def acting_weights(self) -> dict[str, Tensor]:
         """As `Trainer.acting_weights`: those of the policy or of its average."""

@@ -8,7 +8,6 @@ policy, whose actions are latents of a frozen decoder.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,16 +16,15 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from npmp import ranges
-from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.nets.critic import Critic
 from npmp.nets.init import seeded
 from npmp.rl import PPO, VMPO, Learner, PPOConfig, Rollout, VMPOConfig
 from npmp.rollout import Carried, Decision, Moment, rollout
-from npmp.state import Numbers, Part, Resumable
+from npmp.state import Numbers, Part
 from npmp.training.agents import Agent, AgentMemory, ModulePolicy, latent_range
 from npmp.training.schedules import prior_weight
-from npmp.training.trainer import Gathered, StepMeans, mean_figures
+from npmp.training.trainer import Gathered, StepMeans, Trainer
 from npmp.tree import stack_trees
 
 
@@ -82,13 +80,10 @@ class PPOTraining(OnPolicyConfig, PPOConfig):
         return PPO(agent.network, Critic(known, self.critic_hidden, 1).to(env.device), self)
 
 
-class OnPolicyTrainer(Resumable):
+class OnPolicyTrainer(Trainer):
     """Owns environment, learner and the collection's state. Episodes go on across unrolls."""
 
-    of_all_collectors, joins = False, True
-    # set where a behaviour prior is fitted first
-    steps_before = 0
-    recordings: Task | None = None
+    of_all_collectors = False
     rates = "algo.learning_rate="
 
     def __init__(self, env: TaskEnv[Any], agent: Agent, config: OnPolicyConfig, *, seed: int = 0):
@@ -111,11 +106,6 @@ class OnPolicyTrainer(Resumable):
         self.carried = Carried(memory, first)
         self.range = torch.full_like(memory.z[0], 0.1)  # of the latents lately seen
         self.iteration_count = self.env_steps = 0
-
-    @property
-    def steps_each(self) -> int:
-        """As `Trainer.steps_each`."""
-        return self.env.num_envs * self.config.unroll
 
     # --- collection ---
 
@@ -156,10 +146,9 @@ class OnPolicyTrainer(Resumable):
         collected, figures = self.collect()
         return Gathered(collected, figures, collected.num_steps)
 
-    def merge(self, parts: Sequence[Gathered]) -> Gathered:
-        """As `Trainer.merge`: an update of several collectors' robots."""
-        joined = Rollout.joined([part.data for part in parts])
-        return Gathered(joined, mean_figures(parts), sum(part.env_steps for part in parts))
+    def joined(self, data: list[Rollout]) -> Rollout:
+        """As `Trainer.joined`."""
+        return Rollout.joined(data)
 
     def acting_weights(self) -> dict[str, Tensor]:
         """As `Trainer.acting_weights`: the acting network's."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -20,18 +19,17 @@ from torch import Tensor, nn
 
 from mocap_data.errors import InputError
 from npmp import ranges
-from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.memory import require_batch, require_replay
 from npmp.nets import JointDecoder
 from npmp.policy import HighLevelPolicy
 from npmp.rl.optimization import descend, move_average
 from npmp.rollout import Actor, Carried, Decision, Moment, rollout
-from npmp.state import Numbers, Part, Resumable
+from npmp.state import Numbers, Part
 from npmp.training.agents import Agent, AgentMemory, LatentAgent, latent_range
 from npmp.training.exploration import require_tracking
 from npmp.training.schedules import linear
-from npmp.training.trainer import Gathered, StepMeans, mean_figures
+from npmp.training.trainer import Gathered, StepMeans, Trainer
 from npmp.tree import Tree, cat_trees, leaves, map_tree, stack_trees
 
 CLIP_GRAD = 1.0  # norm
@@ -112,13 +110,10 @@ class StudentMemory(NamedTuple):
     taught: Tensor  # (n,) bool: the teacher acts
 
 
-class StudentTrainer(Resumable):
+class StudentTrainer(Trainer):
     """Owns environment, student and the latest lessons; one `iteration` at a time."""
 
-    of_all_collectors = joins = True
-    # set where a behaviour prior is fitted first
-    steps_before = 0
-    recordings: Task | None = None
+    of_all_collectors = True
     rates = "algo.lr="
 
     def __init__(
@@ -165,11 +160,6 @@ class StudentTrainer(Resumable):
         self.share = 1.0  # of the robots that the teacher moves, of those whose episodes begin
         self.iteration_count = self.env_steps = 0
 
-    @property
-    def steps_each(self) -> int:
-        """As `Trainer.steps_each`."""
-        return self.env.num_envs * self.config.unroll
-
     # --- collection ---
 
     def initial_memory(self, n: int) -> StudentMemory:
@@ -211,12 +201,10 @@ class StudentTrainer(Resumable):
         figures = means.figures() | {"taught": self.share}
         return Gathered(lesson, figures, self.steps_each)
 
-    def merge(self, parts: Sequence[Gathered]) -> Gathered:
-        """As `Trainer.merge`: the collectors' robots side by side."""
-        start = cat_trees([part.data.start for part in parts])
-        lesson = cat_trees([part.data._replace(start=None) for part in parts], 1)
-        steps = sum(part.env_steps for part in parts)
-        return Gathered(lesson._replace(start=start), mean_figures(parts), steps)
+    def joined(self, data: list[Lesson]) -> Lesson:
+        """As `Trainer.joined`."""
+        lesson: Lesson = cat_trees([part._replace(start=None) for part in data], 1)
+        return lesson._replace(start=cat_trees([part.start for part in data]))
 
     def acting_weights(self) -> dict[str, Tensor]:
         """As `Trainer.acting_weights`."""

@@ -1,16 +1,18 @@
-"""What the loop around an algorithm asks of it: one protocol for all trainers, whose iterations
+"""What the loop around an algorithm asks of it: one base of all trainers, whose iterations
 collectors in other processes may gather for."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from npmp.envs.task import EnvStep
+from npmp.envs.task import EnvStep, Task
 from npmp.envs.task_env import TaskEnv
+from npmp.state import Resumable
 
 
 class Gathered(NamedTuple):
@@ -21,31 +23,30 @@ class Gathered(NamedTuple):
     env_steps: int
 
 
-class Trainer(Protocol):
+class Trainer(Resumable, ABC):
     """An algorithm with its robots: collects and learns, an iteration at a time."""
 
+    env: TaskEnv[Any]  # the robots that it collects with
+    config: Any
     # environment steps and iterations so far
     env_steps: int
     iteration_count: int
     # whether an update takes a part of every collector, each with its share of the robots
     of_all_collectors: bool
     # whether `merge` takes more than one part
-    joins: bool
+    joins = True
     # keys of the learning rates, for the hint when figures are not finite
     rates: str
-
-    @property
-    def env(self) -> TaskEnv[Any]:
-        """The robots that it collects with."""
-
-    @property
-    def steps_before(self) -> int:
-        """Environment steps before the first iteration."""
+    # environment steps before the first iteration, and an imitation task to make them with
+    steps_before = 0
+    recordings: Task | None = None
 
     @property
     def steps_each(self) -> int:
         """Environment steps per iteration, of one batch."""
+        return self.env.num_envs * int(self.config.unroll)
 
+    @abstractmethod
     def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
         """Learn once, from what others have gathered or it gathers itself; metrics for the log.
 
@@ -56,23 +57,26 @@ class Trainer(Protocol):
           NonFiniteGradient: what was collected gives no gradient; the iteration does not count.
         """
 
+    @abstractmethod
     def gather(self, progress: float) -> Gathered:
         """One iteration's collection; it changes nothing that is learned."""
 
     def merge(self, parts: Sequence[Gathered]) -> Gathered:
-        """Several collectors' as one."""
+        """Several collectors' as one: their robots side by side."""
+        data = self.joined([part.data for part in parts])
+        return Gathered(data, mean_figures(parts), sum(part.env_steps for part in parts))
 
+    @abstractmethod
+    def joined(self, data: list[Any]) -> Any:
+        """The data of collections, as of one with all their robots."""
+
+    @abstractmethod
     def acting_weights(self) -> dict[str, Tensor]:
         """The weights that the next collection acts on."""
 
+    @abstractmethod
     def act_as(self, weights: dict[str, Tensor]) -> None:
         """Collect by another trainer's `acting_weights`."""
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Everything that the rest of the run depends on."""
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Continue where `state_dict` was taken."""
 
 
 class StepMeans:
