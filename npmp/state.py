@@ -84,20 +84,15 @@ def pack(parts: Mapping[str, Part]) -> dict[str, Tensor]:
             packed[name] = part.get_state()
         elif isinstance(part, Numbers):
             packed[name] = part.tensor()
+        elif isinstance(part, torch.optim.Optimizer):
+            packed |= prefixed(name, optimizer_tensors(part))
+        elif (inner := _mapping(part)) is not None:
+            packed |= prefixed(name, pack(inner))
+        elif isinstance(part, HasState):
+            packed |= prefixed(name, part.state_dict())
         else:
-            packed |= prefixed(name, _inner(name, part))
+            raise TypeError(f"{name}: a {type(part).__name__} is no part of a state")
     return packed
-
-
-def _inner(name: str, part: Any) -> Mapping[str, Tensor]:
-    """A composite part's tensors under their own names."""
-    if isinstance(part, torch.optim.Optimizer):
-        return optimizer_tensors(part)
-    if (inner := _mapping(part)) is not None:
-        return pack(inner)
-    if isinstance(part, HasState):
-        return part.state_dict()
-    raise TypeError(f"{name}: a {type(part).__name__} is no part of a state")
 
 
 def _mapping(part: object) -> Mapping[str, Any] | None:

@@ -18,7 +18,7 @@ from npmp.nets.critic import Critic
 from npmp.rl import gaussian, popart, ppo, vmpo
 from npmp.rl.optimization import clip_gradients
 from npmp.rl.returns import lambda_returns
-from npmp.rl.rollout import Rollout, needs_next, successor_values
+from npmp.rl.rollout import Rollout, successor_values
 from npmp.state import Numbers, Part, Resumable
 from npmp.tree import Tree, map_tree
 
@@ -87,6 +87,8 @@ class Learner(Resumable, ABC):
     def __init__(self, policy: nn.Module, critic: Critic):
         """Both are trained in place, on the device they are on."""
         self.policy, self.critic = policy, critic
+        weights = (*policy.parameters(), *critic.parameters())
+        self._learned = [weight for weight in weights if weight.requires_grad]
         self.steps = 0  # gradient steps made
 
     @property
@@ -210,10 +212,9 @@ class VMPO(Learner):
             }
         ).to(device)
         self.units = popart.initial_stats(len(objectives), device)
-        weights = [p for p in (*policy.parameters(), *critic.parameters()) if p.requires_grad]
         self.optimizer = torch.optim.Adam(
             [
-                {"params": weights, "lr": config.learning_rate},
+                {"params": self._learned, "lr": config.learning_rate},
                 {"params": list(self.duals.values()), "lr": config.dual_learning_rate},
             ]
         )
@@ -238,9 +239,7 @@ class VMPO(Learner):
     @torch.no_grad()
     def returns(self, rollout: Rollout, values: Tensor) -> Tensor:
         """Returns to the unroll's end [T, B, K], bootstrapped with the online critic's values."""
-        cut = needs_next(rollout)
-        of_next = self.values(map_tree(lambda leaf: leaf[cut], rollout.next_observations))
-        following = successor_values(rollout, values, of_next)
+        following = successor_values(rollout, values, self.values)
         ends = rollout.terminated, rollout.truncated
         return lambda_returns(rollout.rewards, following, *ends, self.config.gamma)
 
@@ -313,8 +312,7 @@ class PPO(Learner):
         """critic: of one value."""
         super().__init__(policy, critic)
         self.config, self.rate = config, config.learning_rate
-        weights = [p for p in (*policy.parameters(), *critic.parameters()) if p.requires_grad]
-        self.optimizer = torch.optim.Adam(weights, lr=config.learning_rate)
+        self.optimizer = torch.optim.Adam(self._learned, lr=config.learning_rate)
 
     @property
     def acting(self) -> nn.Module:
@@ -329,9 +327,8 @@ class PPO(Learner):
         """As `Learner.known`: mean and std of the policy, values, returns, advantages."""
         rewards = (1.0 - self.config.gamma) * rollout.rewards.sum(-1, keepdim=True)
         mean, std = self.policy(rollout.observations, rollout.initial_state, rollout.resets)[:2]
-        values, cut = self.critic(rollout.critic_observations), needs_next(rollout)
-        of_next = self.critic(map_tree(lambda leaf: leaf[cut], rollout.next_observations))
-        following = successor_values(rollout, values, of_next)
+        values = self.critic(rollout.critic_observations)
+        following = successor_values(rollout, values, self.critic)
         ends = rollout.terminated, rollout.truncated
         returns = lambda_returns(rewards, following, *ends, self.config.gamma, GAE_LAMBDA)
         advantages = ppo.normalized(returns - values)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -59,18 +59,11 @@ class Rollout(NamedTuple):
         return steps._replace(initial_state=start)
 
 
-def successor_values(rollout: Rollout, values: Tensor, of_next: Tensor) -> Tensor:
-    """V(s'_t) [T, B, K] from the rows' own values V(s_t) [T, B, K].
-
-    of_next: (M, K), values of `next_observations` where `needs_next` holds.
-    """
-    following = torch.cat((values[1:], values[-1:]))
-    following[needs_next(rollout)] = of_next
-    return following
-
-
-def needs_next(rollout: Rollout) -> Tensor:
-    """Where the next row is not the true successor and its value counts, [T, B] bool."""
+def successor_values(rollout: Rollout, values: Tensor, value: Callable[[Tree], Tensor]) -> Tensor:
+    """V(s'_t) [T, B, K] from the rows' own values V(s_t) [T, B, K]; value: of observations, for
+    where the next row is not the true successor and its value counts."""
     cut = rollout.truncated & ~rollout.terminated
     cut[-1] = True
-    return cut
+    following = torch.cat((values[1:], values[-1:]))
+    following[cut] = value(map_tree(lambda leaf: leaf[cut], rollout.next_observations))
+    return following
