@@ -4,7 +4,7 @@ value; None, what a setting may be left as, is never wrong."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 
@@ -32,6 +32,12 @@ def at_least_one(settings: object, *names: str) -> None:
 def share(settings: object, *names: str) -> None:
     """The same for numbers from zero to one."""
     _check(settings, names, "in [0, 1]", lambda value: 0 <= value <= 1)
+
+
+def one_of(settings: object, name: str, known: Collection[str]) -> None:
+    """The named field must be one of these words."""
+    if (given := getattr(settings, name)) not in (None, *known):
+        raise ValueError(f"{name} must be one of {', '.join(known)}; got {given!r:.40}")
 
 
 def pairs(settings: object, *names: str) -> None:

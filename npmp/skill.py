@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from mocap_data.errors import InputError
-from npmp import artifact
+from npmp import artifact, ranges
 from npmp.envs.features import (
     ReferenceFeatures,
     context_size,
@@ -68,10 +68,7 @@ class SkillContract:
     decoder: str = "lstm"  # a name of `DECODERS`
 
     def __post_init__(self) -> None:
-        if self.decoder not in DECODERS:
-            raise ValueError(
-                f"decoder must be one of {', '.join(DECODERS)}; got {self.decoder!r:.40}"
-            )
+        ranges.one_of(self, "decoder", DECODERS)
         sizes = (self.context_size, *(width for _, width in self.observation))
         if not self.joint_names or min(sizes) < 1:
             raise ValueError(
@@ -83,11 +80,7 @@ class SkillContract:
             value = self.training.get(key, known[0])
             if isinstance(value, str) and value not in known:
                 raise ValueError(f"{key} must be one of {', '.join(known)}; got {value!r:.40}")
-        if self.weights_dtype not in STORED_AS:
-            raise ValueError(
-                f"weights_dtype must be one of {', '.join(STORED_AS)}; got "
-                f"{self.weights_dtype!r:.40}"
-            )
+        ranges.one_of(self, "weights_dtype", STORED_AS)
 
     @staticmethod
     def for_robot(

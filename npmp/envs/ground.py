@@ -15,7 +15,7 @@ import mujoco
 import torch
 from torch import Tensor
 
-from npmp import geometry
+from npmp import geometry, ranges
 from npmp.envs.state import RobotState
 from npmp.sim.terrain import CLIMBED, PERIOD_M, Terrain, TerrainConfig, TerrainLimits, check_kind
 
@@ -50,10 +50,7 @@ class GroundConfig:
     terrain_limits: TerrainLimits = field(default_factory=TerrainLimits)
 
     def __post_init__(self) -> None:
-        if self.terrain_starts not in STARTS:
-            raise ValueError(
-                f"terrain_starts must be one of {', '.join(STARTS)}; got {self.terrain_starts!r}"
-            )
+        ranges.one_of(self, "terrain_starts", STARTS)
         check_kind(self.terrain)
         climbs = {*CLIMBED, "mixed"} & set(self.terrain.split("+"))
         if self.terrain_starts == "uphill" and not climbs:

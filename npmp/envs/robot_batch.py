@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
-from npmp import actuators, geometry
+from npmp import actuators, geometry, ranges
 from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.envs.state import RobotState, arrive, turned
 from npmp.envs.task import Start
@@ -52,13 +52,8 @@ class RobotBatchConfig:
     sensors: SensorConfig = field(default_factory=SensorConfig)
 
     def __post_init__(self) -> None:
-        if self.hold not in HOLDS:
-            raise ValueError(f"hold must be one of {', '.join(HOLDS)}; got {self.hold!r}")
-        if self.accelerometer not in ACCELEROMETERS:
-            raise ValueError(
-                f"accelerometer must be one of {', '.join(ACCELEROMETERS)};"
-                f" got {self.accelerometer!r}"
-            )
+        ranges.one_of(self, "hold", HOLDS)
+        ranges.one_of(self, "accelerometer", ACCELEROMETERS)
 
     @property
     def real_drives(self) -> str | None:

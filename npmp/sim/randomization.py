@@ -115,8 +115,7 @@ class PhysicsConfig:
     def __post_init__(self) -> None:
         ranges.not_negative(self, "com_trunk", "com_links", "joint_offset", "actuators")
         ranges.share(self, "weak_joint")
-        if self.cone is not None and self.cone not in CONES:
-            raise ValueError(f"cone must be one of {', '.join(CONES)}; got {self.cone!r}")
+        ranges.one_of(self, "cone", CONES)
         for name in ("friction", "contact_s", "payload"):
             if (pair := getattr(self, name)) is not None:
                 # lists as they come from a file

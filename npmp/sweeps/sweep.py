@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, check_known
 from mocap_data.files import locked, write_json
 from mocap_data.outside import read_json_object
 from npmp import plugins, ranges
@@ -46,8 +46,7 @@ class Launcher:
     lower: bool | None = None
 
     def __post_init__(self) -> None:
-        if self.kind not in ("local", "ray"):
-            raise ValueError(f"no launcher {self.kind!r}; there are: local, ray")
+        check_known("launcher", [self.kind], ("local", "ray"))
         ranges.at_least_one(self, "cores", "jobs")
         ranges.not_negative(self, "retries", "gpus")
         if self.kind == "local" and (self.gpus or self.resources):
@@ -77,8 +76,7 @@ class SweptJob:
         hidden = self.name[:1] in ("", ".") or self.name in (LOGS, PLAN, STATE)
         if hidden or not self.name.isprintable() or Path(self.name).name != self.name:
             raise ValueError(f"{self.name!r} is no name of a job: a plain folder name is expected")
-        if self.state not in STATES:
-            raise ValueError(f"no state {self.state!r}; there are: {', '.join(STATES)}")
+        check_known("state", [self.state], STATES)
         _refuse_unprintable(self.host, *self.overrides)
         # of a job's own log
         self.message = "".join(c if c.isprintable() else " " for c in self.message)

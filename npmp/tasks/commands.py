@@ -56,8 +56,7 @@ class CommandConfig:
         ranges.share(self, "command_change", "command_nonzero")
         ranges.not_negative(self, "command_jitter")
         ranges.above_zero(self, "command_period_s")
-        if self.commands not in SOURCES:
-            raise ValueError(f"commands must be one of {', '.join(SOURCES)}; got {self.commands!r}")
+        ranges.one_of(self, "commands", SOURCES)
 
     @property
     def range(self) -> CommandRange:

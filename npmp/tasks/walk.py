@@ -80,10 +80,7 @@ class WalkConfig(CommandConfig, CourseConfig, SteppingConfig, GroundConfig, MapC
             raise ValueError(f"velocity_filter must lie in [0, 1), got {self.velocity_filter}")
         if self.tilt_limit_deg >= 180.0:
             raise ValueError(f"tilt_limit_deg must be below 180, got {self.tilt_limit_deg}")
-        if self.may_touch not in MAY_TOUCH:
-            raise ValueError(
-                f"may_touch must be one of {', '.join(MAY_TOUCH)}; got {self.may_touch!r}"
-            )
+        ranges.one_of(self, "may_touch", MAY_TOUCH)
         if self.start_tilt_deg > self.tilt_limit_deg:
             raise ValueError(
                 f"start_tilt_deg must be at most tilt_limit_deg, got {self.start_tilt_deg}"

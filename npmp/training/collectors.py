@@ -20,7 +20,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from mocap_data.errors import InputError
+from mocap_data.errors import InputError, check_known
 from npmp import ranges
 from npmp.cluster import connect
 from npmp.training.trainer import Gathered, Trainer
@@ -47,8 +47,7 @@ class CollectorsConfig:
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "number", "most_behind")
-        if self.kind not in KINDS:
-            raise InputError(f"no actors '{self.kind}'; there are: {', '.join(KINDS)}")
+        check_known("actors", [self.kind], KINDS)
 
     @property
     def in_turn(self) -> bool:
