@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from rich.progress import MofNCompleteColumn
 
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError, check_known
 from mocap_data.files import write_json
 from npmp import ranges
 from npmp.actuators import ActuatorLog, HeldOut, read_log, write_log
@@ -70,8 +70,7 @@ class FitActuator(_OfLog):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.model not in KINDS:
-            raise unknown("model", self.model, KINDS)
+        check_known("model", [self.model], KINDS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +105,7 @@ class ImportLog(Keys):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.kind not in IMPORTERS:
-            raise unknown("kind of recording", self.kind, IMPORTERS)
+        check_known("kind of recording", [self.kind], IMPORTERS)
         if self.out is None or self.out.suffix != ".npz":
             raise InputError("npmp actuator import needs out=FILE.npz")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from mocap_data import outside, read_motions
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError, check_known
 from mocap_data.files import atomic_path
 from npmp import modules, policies
 from npmp.experiments import imitate
@@ -147,8 +147,9 @@ def _policy_row(name: str) -> tuple[str, ...]:
 def show_card(config: ShowArtefact, run: Run) -> None:
     """The card of what a name or folder means."""
     folder = Path(config.target)
-    if config.target not in (*modules.names(), *policies.names()) and not folder.is_dir():
-        raise unknown("module or policy", config.target, (*modules.names(), *policies.names()))
+    if not folder.is_dir():
+        shipped = (*modules.names(), *policies.names())
+        check_known("module or policy", [config.target], shipped)
     is_policy = config.target in policies.names() or (folder / "policy.json").is_file()
     say((policies if is_policy else modules).card(config.target))
 

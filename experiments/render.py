@@ -13,7 +13,7 @@ from typing import Any
 from rich.progress import MofNCompleteColumn
 
 from mocap_data.clip import Clip
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError, check_known
 from mocap_data.motion import ReferenceMotion
 from mocap_data.outside import read_text
 from mocap_data.store import MotionSet
@@ -251,8 +251,7 @@ def one_named(clip: str | None, names: Sequence[str]) -> str:
     """The clip that is asked for, or the first. Raises InputError."""
     if not names:
         raise InputError("there are no clips in it")
-    if clip is not None and clip not in names:
-        raise unknown("clip", clip, names)
+    check_known("clip", [] if clip is None else [clip], names)
     return clip or names[0]
 
 
