@@ -122,7 +122,9 @@ class Guard:
             "not_finite": list(not_finite),
             "seed": self.seed,
             "progress": trainer.iteration_count / self.total,
-            "learning_rates": {key: settings[key] for key in rates if key in settings},
+            "learning_rates": {
+                key: settings[key] for key in rates if settings.get(key) is not None
+            },
             "metrics": _readable(metrics),
             "iterations_before": list(self._recent),
             "lost_simulations": [*self._breakdowns, *trainer.env.robots.breakdowns][-REMEMBERED:],
