@@ -7,7 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from npmp.envs.state import RobotState
 from npmp.nets import DecoderState
 from npmp.state import pack, unpack
 from npmp.tree import Tree, map_tree
@@ -156,4 +155,7 @@ def above(states: Tensor, level: Tensor) -> Tensor:
     """Packed states (..., B, s) with heights above levels (B, 1) [m]; (B, 0): as they are."""
     if level.shape[-1] == 0:
         return states
-    return RobotState.unpack(states).above(level.squeeze(-1)).pack()
+    lowered = states.clone()
+    # the third number of a packed state
+    lowered[..., 2] -= level.squeeze(-1)
+    return lowered
