@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import math
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,12 @@ from npmp.deploy.controller import (
     SystemClock,
     drive,
 )
-from npmp.deploy.line import SimulatedConfig, simulated_line
+from npmp.deploy.line import SimulatedConfig, SimulatedLine, simulated_line
 from npmp.deploy.robot import FloatArray, RobotInterface, driver_class
 from npmp.deploy.run_log import FILE, JOURNAL, DeployLogger, summary
-from npmp.deploy.safety import SafetyConfig
+from npmp.deploy.safety import SafetyConfig, Watchdog
 from npmp.deploy.simulated import refuse_wider_limits
+from npmp.deploy.unitree import MOTORS, STICKS_OF, look, steered, unitree_robot
 from npmp.experiments.bundle import show_fastest
 from npmp.experiments.command import Keys, Run, Verb, refuse_idle
 from npmp.experiments.terminal import NOT_PASSED, OK, say
@@ -50,15 +52,21 @@ class Deploy(Keys):
     npmp deploy run bundle robot=sim command=[0.4,0,0] seconds=20
     npmp deploy run bundle robot=sim sim.latency_ms=10 sim.jitter_ms=20 sim.loss=0.01
     npmp deploy run bundle robot=my_robot.py:MyRobot seconds=10
+    npmp deploy run bundle robot=unitree_go2 interface=eth0 dry=true
+    npmp deploy run bundle robot=unitree_go2 interface=eth0 command=remote
     """
 
     # the folder that npmp deploy export wrote
     bundle: str
-    # sim, MuJoCo in this process; FILE.py:CLASS, your own RobotInterface
+    # sim, MuJoCo in this process; unitree_go2, unitree_g1; FILE.py:CLASS, your own RobotInterface
     robot: str = "sim"
-    # what the policy is asked for, in its task's units, kept within the bundle's ranges; null:
-    # zeros
-    command: float | list[float] | None = None
+    # of a Unitree robot: the network interface, lo for Unitree's simulators
+    interface: str | None = None
+    # true: read for two seconds, say what is wrong, send nothing
+    dry: bool = False
+    # what the policy is asked for, in its task's units, kept within the bundle's ranges; remote:
+    # the sticks of Unitree's; null: zeros
+    command: float | list[float] | str | None = None
     # of the policy, then the robot is damped
     seconds: float = 30.0
     # how it stands up and how often it writes
@@ -84,6 +92,7 @@ def run(config: Deploy, run: Run) -> int:
             f"safety.tilt_deg={config.safety.tilt_deg:g} damps a robot that has fallen; "
             "to have it get up: safety.tilt_deg=180"
         )
+    unitree = _is_unitree(config, contract)
     command = _command(config, contract)
     if contract.robot in robots.names() and robots.is_at_hand(contract.robot):
         # who gets up was trained with joints that turn further
@@ -96,57 +105,96 @@ def run(config: Deploy, run: Run) -> int:
         opened: AbstractContextManager[tuple[RobotInterface, LoopClock]] = nullcontext((line, line))
     else:
         refuse_idle(run, f"is of robot=sim, not of {kind}", "sim")
-        opened = _driven(kind, driver_class(kind), contract)
+        made = partial(unitree_robot, interface=config.interface or "", dry=config.dry)
+        opened = _driven(kind, made if unitree else driver_class(kind), contract, dry=config.dry)
     # before there is a robot: whatever fails from then on, it is stopped
     run.begin()
     with opened as (robot, clock):
+        if config.dry:
+            said, wrong = look(robot, Watchdog(contract, config.safety))
+            say(*said, f"it would be damped: {wrong}" if wrong else "nothing is wrong with it")
+            return NOT_PASSED if wrong else OK
+        sticks = partial(steered, robot, contract.command_range)
         controller = Controller(contract, policy, config.controller, config.safety)
-        about: dict[str, Any] = {"task": contract.task, "policy_sha256": contract.policy_sha256}
-        about |= {"controller": asdict(config.controller), "safety": asdict(config.safety)}
-        failure: BaseException | None = None
-        for before in (FILE, "deploy.json"):  # of another run
-            (run.folder / before).unlink(missing_ok=True)
-        logger = DeployLogger(contract, kind, about, run.folder / JOURNAL)
-        try:
-            with signals_noted("damping the robot") as signals:
-                failure = drive(
-                    robot,
-                    controller,
-                    seconds=config.seconds,
-                    clock=clock,
-                    asked=lambda _: command,
-                    note=logger.note,
-                    stop=lambda: signals[0].name if signals else "",
-                )
-        # what led to a failure is what one wants to look at
-        finally:
-            found = summary(logger.log(), controller) | (line.summary() if kind == "sim" else {})
-            found["tripped"] = failure is not None or controller.reason not in ENDS_WELL
-            write_json(run.folder / "deploy.json", found)
-            logger.write(run.folder / FILE)
+        asked = sticks if command is None else lambda _: command
+        failure, found = _drive(config, run.folder, robot, controller, clock, asked)
     if isinstance(failure, Stopped):
         raise failure
     if failure is not None:
         traceback.print_exception(failure)
-        if OF_DRIVER in getattr(failure, "__notes__", ()):
+        if not unitree and OF_DRIVER in getattr(failure, "__notes__", ()):
             say(f"robot={kind} raised this; it is the driver's, not npmp's")
     report(found, run.folder)
     return NOT_PASSED if found["tripped"] else OK
 
 
+def _drive(
+    config: Deploy,
+    folder: Path,
+    robot: RobotInterface,
+    controller: Controller,
+    clock: LoopClock,
+    asked: Callable[[float], FloatArray],
+) -> tuple[BaseException | None, dict[str, Any]]:
+    """What failed, and the figures; leaves log and deploy.json, whatever happens."""
+    contract = controller.contract
+    about: dict[str, Any] = {"task": contract.task, "policy_sha256": contract.policy_sha256}
+    about |= {"controller": asdict(config.controller), "safety": asdict(config.safety)}
+    failure: BaseException | None = None
+    for before in (FILE, "deploy.json"):  # of another run
+        (folder / before).unlink(missing_ok=True)
+    logger = DeployLogger(contract, config.robot, about, folder / JOURNAL)
+    try:
+        with signals_noted("damping the robot") as signals:
+            failure = drive(
+                robot,
+                controller,
+                seconds=config.seconds,
+                clock=clock,
+                asked=asked,
+                note=logger.note,
+                stop=lambda: signals[0].name if signals else "",
+            )
+    # what led to a failure is what one wants to look at
+    finally:
+        found = summary(logger.log(), controller)
+        if isinstance(robot, SimulatedLine):
+            found |= robot.summary()
+        found["tripped"] = failure is not None or controller.reason not in ENDS_WELL
+        write_json(folder / "deploy.json", found)
+        logger.write(folder / FILE)
+    return failure, found
+
+
+def _is_unitree(config: Deploy, contract: BundleContract) -> bool:
+    """Whether the robot is one of Unitree's. Raises InputError for settings of another robot."""
+    kind, known = config.robot, " and ".join(MOTORS)
+    unitree = kind in MOTORS
+    if config.command == "remote" and not (unitree and len(contract.commands) == STICKS_OF):
+        raise InputError(f"command=remote is of {known} that walk, not of {kind}")
+    if unitree is (config.interface is None) or (config.dry and kind == "sim"):
+        raise InputError(f"robot={kind}: interface= is of {known}, dry= of real robots")
+    if unitree and contract.robot != kind:
+        raise InputError(f"robot={kind}: the bundle is of '{contract.robot}'")
+    return unitree
+
+
 @contextmanager
 def _driven(
-    place: str, made: type[Any], contract: BundleContract
+    place: str, made: Callable[..., Any], contract: BundleContract, *, dry: bool
 ) -> Iterator[tuple[RobotInterface, LoopClock]]:
     try:
         robot = made(contract)
+    except InputError:
+        raise
     except BaseException as error:
         raise _its_own(place, "was made", error) from error
     try:
         yield robot, SystemClock()
     finally:
         try:
-            robot.stop()
+            if not dry:
+                robot.stop()
         except BaseException as error:
             raise _its_own(place, "was told to stop", error) from error
 
@@ -158,8 +206,13 @@ def _its_own(place: str, when: str, error: BaseException) -> BaseException:
     return InputError(f"robot={place} raised this when it {when}: {error!r:.200}")
 
 
-def _command(config: Deploy, contract: BundleContract) -> FloatArray:
-    """The command (c,), zeros by default. Raises InputError for what the bundle does not take."""
+def _command(config: Deploy, contract: BundleContract) -> FloatArray | None:
+    """The command (c,), zeros by default; None for the remote's. Raises InputError for what the
+    bundle does not take."""
+    if config.command == "remote":
+        return None
+    if isinstance(config.command, str):
+        raise InputError(f"command={config.command}: remote, a number or a list is expected")
     if config.command is None:
         return np.zeros(len(contract.commands))
     given = config.command if isinstance(config.command, list) else [config.command]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from npmp import robots, tasks
 from npmp.artifact import sha256
+from npmp.deploy import mjlab
 from npmp.deploy.bundle import FEWEST_STEPS
 from npmp.deploy.export import export
 from npmp.deploy.onnx_policy import check_parity
@@ -22,15 +24,19 @@ RECORDED = 4  # robots of a golden rollout, one after another: as many resets at
 
 @dataclass(frozen=True, kw_only=True)
 class ExportPolicy(Simulating):
-    """Write a policy and its module as a bundle for a robot: bundle.json, policy.onnx, golden.npz.
+    """Write a policy and its module as a bundle for a robot: bundle.json, policy.onnx, golden.npz;
+    or as mjlab and Unitree's deployment read it: policy.onnx, deploy.yaml.
 
     npmp deploy export policy=anymal_b_walk out=bundle
+    npmp deploy export policy=g1_walk format=mjlab out=g1_mjlab
     """
 
     # the policy: its folder, or a shipped one's name (npmp skill list)
     policy: str
     # its skill module; null: found by its checksum
     module: str | None = None
+    # bundle, or mjlab: one obs with base_lin_vel in the accelerometer's place
+    format: Literal["bundle", "mjlab"] = "bundle"
     # of the golden rollout
     randomization: Any = group("paper")
     # control steps of the golden rollout; at least 100
@@ -55,8 +61,9 @@ def run(config: ExportPolicy, run: Run) -> None:
     )
     env = TaskEnv(task, RECORDED, robots=like, seed=run.seed, num_threads=run.threads)
     run.begin()
+    mjlabs = config.format == "mjlab"
     bundle = export(
-        run.folder,
+        run.folder / "bundle" if mjlabs else run.folder,
         policy,
         skill,
         env,
@@ -65,6 +72,9 @@ def run(config: ExportPolicy, run: Run) -> None:
         about={"randomization": run.chosen["randomization"], "seed": run.seed},
     )
     off = check_parity(bundle.policy(), bundle.golden()).difference
+    if mjlabs:
+        mjlab.write(run.folder, bundle)
+        shutil.rmtree(bundle.folder)
     # a bundle is given to others, and settings name files of this machine
     (run.folder / "config.yaml").unlink()
     what = f"{folder.name} through {module.name}"

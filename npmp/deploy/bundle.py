@@ -107,9 +107,14 @@ class Bundle:
             with atomic_path(Path(folder) / name) as path:
                 path.write_bytes(data)
 
+    @property
+    def graph(self) -> bytes:
+        """policy.onnx."""
+        return self._content[GRAPH]
+
     def policy(self) -> OnnxPolicy:
         """What acts, with empty memory. Raises InputError as `OnnxPolicy`."""
-        return OnnxPolicy(self.contract, self._content[GRAPH], name=str(self.folder / GRAPH))
+        return OnnxPolicy(self.contract, self.graph, name=str(self.folder / GRAPH))
 
     def golden(self) -> Golden:
         """What was recorded when it was exported.

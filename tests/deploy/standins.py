@@ -113,16 +113,17 @@ def toy(**other: Any) -> BundleContract:
 
 def toy_graph(described: BundleContract) -> bytes:
     """action = joint_pos_minus_home + 0.5 setpoint_minus_home + (accelerometer_g z, gyro x) +
-    command + h_low; h_low_next = h_low + 1, the rest of the memory as it was."""
+    the commands' sum + h_low; h_low_next = h_low + 1, the rest of the memory as it was."""
     from onnx import TensorProto, helper, numpy_helper
 
     observed = sum(width for _, width, _, _ in described.observation)
     matrix = np.zeros((observed, 2), np.float32)
     matrix[0, 0] = matrix[1, 1] = matrix[9, 0] = matrix[4, 1] = 1.0
     matrix[2, 0] = matrix[3, 1] = 0.5
-    commanded = ("Add", ["sensed", "command"]) if described.commands else ("Identity", ["sensed"])
+    commanded = ("Sum", ["sensed", "asked"]) if described.commands else ("Identity", ["sensed"])
     nodes = [
         helper.make_node("MatMul", ["obs", "matrix"], ["sensed"]),
+        helper.make_node("ReduceSum", ["command"], ["asked"]),
         helper.make_node(*commanded, ["moved"]),
         helper.make_node("Add", ["moved", "h_low"], ["action"]),
         helper.make_node("Add", ["h_low", "one"], ["h_low_next"]),

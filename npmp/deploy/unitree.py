@@ -1,0 +1,340 @@
+"""A Go2 or a G1 by Unitree's own messages over DDS, as a `RobotInterface`; docs/unitree.md has the
+order of steps. Never tried on hardware."""
+
+from __future__ import annotations
+
+import json
+import struct
+import time
+from collections import Counter
+from typing import Any, Protocol
+
+import numpy as np
+
+from mocap_data.errors import InputError
+from npmp.deploy.contract import BundleContract
+from npmp.deploy.robot import FloatArray, RobotInterface, RobotStopped, State
+from npmp.deploy.safety import Watchdog
+from npmp.deploy.unitree_messages import MessageLayout, dds_type, holding
+
+_LEG = ("hip_pitch", "hip_roll", "hip_yaw", "knee", "ankle_pitch", "ankle_roll")
+_ARM = (
+    *("shoulder_pitch", "shoulder_roll", "shoulder_yaw", "elbow"),
+    *("wrist_roll", "wrist_pitch", "wrist_yaw"),
+)
+# the package of a robot's messages and its joints in the order of their motors
+MOTORS = {
+    "unitree_go2": (
+        "unitree_go",
+        [
+            f"{leg}_{part}_joint"
+            for leg in ("FR", "FL", "RR", "RL")
+            for part in ("hip", "thigh", "calf")
+        ],
+    ),
+    "unitree_g1": (
+        "unitree_hg",
+        [f"{side}_{part}_joint" for side in ("left", "right") for part in _LEG]
+        + [f"waist_{axis}_joint" for axis in ("yaw", "roll", "pitch")]
+        + [f"{side}_{part}_joint" for side in ("left", "right") for part in _ARM],
+    ),
+}
+# where Unitree's simulators are, which fill in no checksums and answer no service; robots are in
+# domain 0
+LOOPBACK, SIMULATED_DOMAIN = "lo", 1
+# of the remote's bytes 2 and 3: either of these two damps the robot
+SELECT, B = 0x08, 0x02
+# of the remote: floats from -1 to 1 at these bytes; pushed ahead, to the right, turned right
+STICKS = {"ahead": 20, "right": 4, "turned": 8}
+STICKS_OF = 3  # commands that they steer: forward, lateral, yaw rate
+LOOK_S, LOOK_EVERY_S = 2.0, 0.005  # a look without commands [D]
+LONGEST_WRITE_S = 0.02  # between two writes, for setpoints half-way to the next [D]
+DRIFT = 1e-4  # of the robot's clock against this one, at most [D]
+MANY = 64  # messages that wait to be taken [D]
+MOST_BLOCKED_NS = 1_000_000  # by a write, where nothing gets through [D]
+SWITCHER, CHECK_MODE, RELEASE_MODE = "motion_switcher", 1001, 1003
+ANSWER_S, RELEASES = 2.0, 5  # so long a service may take, so often it is asked [D]
+
+
+class UnitreeLine(Protocol):
+    """What carries messages; each is all of its numbers, in the order of `FIELDS`."""
+
+    # no real network: without checksums
+    local: bool
+
+    def take(self) -> list[tuple[Any, ...] | None]:
+        """The LowStates that have come since the last call, the oldest first."""
+
+    def put(self, values: list[Any]) -> None:
+        """Send a LowCmd."""
+
+
+class DdsLine:
+    """A `UnitreeLine` through CycloneDDS.
+
+    Raises:
+      InputError: without the extra `unitree`, or where DDS cannot use the network interface.
+    """
+
+    def __init__(self, package: str, interface: str):
+        try:
+            from cyclonedds import core, domain
+        except ImportError as error:
+            raise InputError(
+                f"Unitree's messages need CycloneDDS: pip install 'npmp[unitree]' ({error})"
+            ) from error
+        self.local = interface == LOOPBACK
+        where = f'<NetworkInterface name="{interface}" multicast="default"/>'
+        general = f"<General><Interfaces>{where}</Interfaces></General>"
+        settings = f'<CycloneDDS><Domain id="any">{general}</Domain></CycloneDDS>'
+        try:
+            number = SIMULATED_DOMAIN if self.local else 0
+            self.domain = domain.Domain(number, settings)
+            self.participant = domain.DomainParticipant(number)
+        except core.DDSException as error:
+            raise InputError(
+                f"interface={interface}: DDS cannot use it ({error}); `ip link` lists what there is"
+            ) from error
+        self.command_type = dds_type(f"{package}.LowCmd")
+        self.states = self._reader("lowstate", dds_type(f"{package}.LowState"))
+        self.commands = self._writer("lowcmd", self.command_type)
+
+    def _reader(self, name: str, kind: type[Any]) -> Any:
+        from cyclonedds import core, sub, topic
+
+        deep = core.Qos(core.Policy.History.KeepLast(MANY))
+        return sub.DataReader(
+            self.participant, topic.Topic(self.participant, f"rt/{name}", kind), deep
+        )
+
+    def _writer(self, name: str, kind: type[Any]) -> Any:
+        from cyclonedds import core, pub, topic
+
+        reliable = core.Qos(core.Policy.Reliability.Reliable(MOST_BLOCKED_NS))
+        return pub.DataWriter(
+            self.participant, topic.Topic(self.participant, f"rt/{name}", kind), reliable
+        )
+
+    def take(self) -> list[tuple[Any, ...] | None]:
+        return [one.values for one in self.states.take(MANY) if hasattr(one, "values")]
+
+    def put(self, values: list[Any]) -> None:
+        self.commands.write(holding(self.command_type, values))
+
+    def ask(self, call: int) -> dict[str, Any] | None:
+        """What the robot's motion switcher answers to a call; None for nothing."""
+        requests = self._writer(f"api/{SWITCHER}/request", dds_type("unitree_api.Request"))
+        answers = self._reader(f"api/{SWITCHER}/response", dds_type("unitree_api.Response"))
+        identity, lease, policy = (
+            dds_type(f"unitree_api.Request{part}") for part in ("Identity", "Lease", "Policy")
+        )
+        number, until, sent = time.monotonic_ns(), time.monotonic() + ANSWER_S, False
+        header = dds_type("unitree_api.RequestHeader")(
+            identity(number, call), lease(0), policy(0, False)
+        )
+        while time.monotonic() < until:
+            heard = requests.get_matched_subscriptions() and answers.get_matched_publications()
+            if heard and not sent:
+                requests.write(dds_type("unitree_api.Request")(header, "{}", []))
+                sent = True
+            for answer in answers.take(MANY):
+                told = getattr(answer, "header", None)
+                if told is not None and told.identity.id == number:
+                    if told.status.code != 0:
+                        raise InputError(f"{SWITCHER} answers {call} by {told.status.code}")
+                    return dict(json.loads(answer.data or "{}"))
+            time.sleep(0.01)
+        return None
+
+    def onboard(self, *, release: bool) -> str:
+        """Which of the robot's own controllers drives it, "" for none; release: end it.
+
+        Raises:
+          InputError: where the robot does not answer, or does not let go.
+        """
+        mode = ""
+        for _ in range(RELEASES):
+            said = self.ask(CHECK_MODE)
+            if said is None and not self.local:
+                raise InputError(
+                    f"{SWITCHER} does not answer: is the robot on, is this its network?"
+                )
+            mode = str((said or {}).get("name") or "")
+            if not mode or not release:
+                return mode
+            self.ask(RELEASE_MODE)
+        raise InputError(f"the robot's own controller {mode!r} does not let go: end it by the app")
+
+
+class UnitreeRobot:
+    """A `RobotInterface`. Motors take what is written at once, so a setpoint is sent half-way to
+    the next write. `refused` counts states that were not believed, by reason.
+
+    Raises:
+      InputError: for a bundle of another robot.
+    """
+
+    def __init__(self, contract: BundleContract, line: UnitreeLine):
+        if contract.robot not in MOTORS or contract.accelerometer != "imu":
+            raise InputError(
+                f"the bundle is of '{contract.robot}', its accelerometer at the "
+                f"{contract.accelerometer}; {' and '.join(MOTORS)} measure at the imu"
+            )
+        package, motors = MOTORS[contract.robot]
+        self.line, self.order = line, [motors.index(name) for name in contract.joint_names]
+        self.state, self.command = (
+            MessageLayout(f"{package}.LowState"),
+            MessageLayout(f"{package}.LowCmd"),
+        )
+        self.period, self.kd = 1.0 / contract.control_rate_hz, contract.per_joint("kd")
+        self.onboard = ""  # of the robot's own controllers, which drives it
+        self.refused: Counter[str] = Counter()
+        self.tick: int | None = None
+        self.offset = np.inf  # of this clock against the robot's, the least delay included [s]
+        self.measured, self.past = -np.inf, list[tuple[float, FloatArray]]()
+        self.remote = bytes(40)
+        self.motors = len(range(*self.command.at["motor_cmd.q"].indices(self.command.width)))
+        self.values = self._nothing()
+        self.plan: tuple[float, FloatArray, FloatArray, float] | None = None
+
+    def _nothing(self) -> list[Any]:
+        values: list[Any] = [0] * self.command.width
+        if "head" in self.command.at:
+            values[self.command.at["head"]] = [0xFE, 0xEF]
+            values[self.command.at["level_flag"]] = [0xFF]
+        modes = np.zeros(self.motors, int)
+        modes[self.order] = 1
+        values[self.command.at["motor_cmd.mode"]] = modes.tolist()
+        return values
+
+    # --- from the robot
+
+    def read(self) -> State | None:
+        newest, now = None, time.monotonic()
+        for values in self.line.take():
+            if values is not None and self._believed(values, now):
+                newest = values
+            elif values is None:
+                self.refused["another length"] += 1
+        if newest is None:
+            return None
+        at = self.state.at
+        self.remote = bytes(newest[at["wireless_remote"]])
+        if self.remote[2] & SELECT or self.remote[3] & B:
+            raise RobotStopped("the remote's B or select was pressed")
+        if "mode_machine" in at:  # it must be told its own kind
+            self.values[self.command.at["mode_machine"]] = newest[at["mode_machine"]]
+        w, x, y, z = np.array(newest[at["imu_state.quaternion"]])
+        up = np.array([2 * (x * z - w * y), 2 * (y * z + w * x), w * w - x * x - y * y + z * z])
+        inertial = np.mean([reading for _, reading in self.past], axis=0)
+        pos, vel, torque = (self._of_motors(newest, name) for name in ("q", "dq", "tau_est"))
+        sensors = range(1 + ("mode_machine" in at))  # a G1's motor has two
+        warm = np.max([self._of_motors(newest, "temperature", k) for k in sensors], axis=0)
+        return State(self.measured, pos, vel, torque, inertial[:3], inertial[3:], up, warm)
+
+    def _of_motors(self, values: tuple[Any, ...], name: str, further: int = 0) -> FloatArray:
+        place = self.state.at[f"motor_state.{name}"]
+        every = values[place.start + further : place.stop : place.step]
+        return np.array(every, np.float64)[self.order]
+
+    def _believed(self, values: tuple[Any, ...], now: float) -> bool:
+        """Note when a state was measured and what its IMU says; False where it cannot be."""
+        at = self.state.at
+        told = values[at["crc"]][0]
+        if told != self.state.crc(values) and not (self.line.local and told == 0):
+            self.refused["checksum"] += 1
+            return False
+        tick = values[at["tick"]][0]
+        if tick and self.tick is not None and not 0 < tick - self.tick < 2**31:
+            self.refused["out of order"] += 1
+            return False
+        quaternion = np.array(values[at["imu_state.quaternion"]])
+        if not abs(quaternion @ quaternion - 1.0) < 0.05:
+            self.refused["quaternion"] += 1
+            return False
+        passed = 1e-3 * (tick - self.tick) if tick and self.tick is not None else 0.0
+        clock = 1e-3 * tick if tick else now
+        self.offset = min(self.offset + DRIFT * passed, now - clock)
+        self.tick, self.measured = tick, clock + self.offset
+        inertial = [values[at[f"imu_state.{name}"]] for name in ("gyroscope", "accelerometer")]
+        self.past.append((clock, np.concatenate(inertial)))
+        self.past = [entry for entry in self.past if entry[0] > clock - self.period]
+        return True
+
+    def sticks(self) -> FloatArray:
+        """(3,) ahead, to the left, turned to the left: the remote's, from -1 to 1."""
+        ahead, right, turned = (
+            struct.unpack_from("<f", self.remote, first)[0] for first in STICKS.values()
+        )
+        sent = np.array([ahead, -right, -turned])
+        return np.clip(np.where(np.isfinite(sent), sent, 0.0), -1.0, 1.0)
+
+    # --- to the robot
+
+    def write(self, target: FloatArray, kp: FloatArray, kd: FloatArray, duration_s: float) -> None:
+        now = time.monotonic()
+        begun = target if self.plan is None else self._setpoint(now)
+        ahead = 0.0 if self.plan is None else min(now - self.plan[0], LONGEST_WRITE_S) / 2.0
+        self.plan = now, begun, target, duration_s
+        self._send(self._setpoint(now + ahead), kp, kd)
+
+    def _setpoint(self, now: float) -> FloatArray:
+        assert self.plan is not None
+        began, begun, target, duration_s = self.plan
+        share = min(1.0, (now - began) / duration_s) if duration_s > 0.0 else 1.0
+        return begun + share * (target - begun)
+
+    def stop(self) -> None:
+        self._send(np.zeros(len(self.order)), np.zeros(len(self.order)), self.kd)
+
+    def _send(self, target: FloatArray, kp: FloatArray, kd: FloatArray) -> None:
+        values, at = self.values, self.command.at
+        for name, numbers in (("q", target), ("kp", kp), ("kd", kd)):
+            every = np.zeros(self.motors)
+            every[self.order] = numbers
+            values[at[f"motor_cmd.{name}"]] = every.tolist()
+        values[at["crc"]] = [self.command.crc(values)]
+        self.line.put(values)
+
+
+def unitree_robot(contract: BundleContract, *, interface: str, dry: bool) -> UnitreeRobot:
+    """A robot on a network interface. Unless dry, its own controller is ended, so it must lie or
+    hang. Raises InputError as `DdsLine`, `DdsLine.onboard` and `UnitreeRobot` do."""
+    line = DdsLine(MOTORS[contract.robot][0], interface)
+    robot = UnitreeRobot(contract, line)
+    robot.onboard = line.onboard(release=not dry)
+    return robot
+
+
+def steered(robot: Any, within: FloatArray, _: float = 0.0) -> FloatArray:
+    """(3,) what the sticks of a `UnitreeRobot` ask for. within: (2, 3) the least and the most."""
+    sticks = robot.sticks()
+    return np.where(sticks < 0.0, -sticks * within[0], sticks * within[1])
+
+
+def look(robot: RobotInterface, watchdog: Watchdog) -> tuple[list[str], str]:
+    """Read for LOOK_S and send nothing. Returns: what the robot says, a line each, and why it would
+    be damped, "" for no reason."""
+    state, came, wrong, until = None, 0, "", time.monotonic() + LOOK_S
+    while time.monotonic() < until and not wrong:
+        time.sleep(LOOK_EVERY_S)
+        try:
+            newer = robot.read()
+        except RobotStopped as error:
+            return [], str(error)
+        if newer is not None:
+            state, came = newer, came + 1
+        wrong = watchdog.trip(time.monotonic(), state, 0) if state else ""
+    if state is None:
+        return [], f"no state within {LOOK_S:g} s"
+    lines = [
+        f"{came / LOOK_S:.0f} of {1 / LOOK_EVERY_S:.0f} looks per second found a new state",
+        f"up {np.round(state.up, 2)}, accelerometer {np.round(state.accelerometer, 2)} m/s2",
+    ]
+    if mode := getattr(robot, "onboard", ""):
+        lines.append(f"its own controller {mode!r} drives it; without dry=true that is ended")
+    lines += [f"{n} states were refused: {why}" for why, n in getattr(robot, "refused", {}).items()]
+    limits = watchdog.limits
+    for name, angle, *ends in zip(watchdog.names, state.joint_pos, limits.lower, limits.upper):
+        lines.append(f"{name} {angle:.3f} rad, within {ends[0]:.2f} to {ends[1]:.2f}")
+    return lines, wrong

@@ -1,0 +1,86 @@
+"""A bundle as mjlab's exports are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from mocap_data.errors import InputError
+from npmp.deploy import mjlab
+from npmp.deploy.bundle import Bundle
+from npmp.deploy.contract import GRAVITY, Command
+from npmp.deploy.onnx_policy import Readings
+from tests.deploy.standins import toy, toy_graph
+
+THREE = [Command(f"c{k}", "m/s", [-1.0, 1.0]) for k in range(3)]
+
+
+def test_velocities_make_the_accelerometers_mean(tmp_path: Path) -> None:
+    """1,000 steps with resets, against the bundle's own graph: the velocity of an IMU off the root
+    is integrated from what its accelerometer reads."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    contract = toy(commands=THREE, imu_position=[0.2, -0.1, 0.3])
+    bundle = Bundle(tmp_path, contract, {"policy.onnx": toy_graph(contract)})
+    mjlab.write(tmp_path, bundle)
+    session = onnxruntime.InferenceSession(tmp_path / "policy.onnx")
+    outer, *memories = session.get_inputs()
+    assert outer.name == "obs" and outer.shape == [1, 3 + 3 + 3 + 2 + 2 + 3]
+    ends = [one.name for one in session.get_outputs()]
+    assert ends == ["actions", *(f"{one.name}_next" for one in memories)]
+
+    rng, policy, arm = np.random.default_rng(0), bundle.policy(), np.array(contract.imu_position)
+    period, off = 1.0 / contract.control_rate_hz, 0.0
+    for step in range(1000):
+        if step % 50 == 0:
+            policy.reset()
+            memory = {one.name: np.zeros(one.shape, np.float32) for one in memories}
+            velocity, last = np.zeros(3), np.zeros(2)
+        gyro, up, accelerometer = rng.normal(size=(3, 3))
+        pos, command = rng.uniform(-0.5, 0.5, 2), rng.uniform(-1.0, 1.0, 3)
+        gained = accelerometer - GRAVITY * up
+        velocity = velocity + period * (gained - np.cross(gyro, velocity))
+        parts = (velocity - np.cross(gyro, arm), gyro, -up, pos - contract.home_pose, last, command)
+        given = {"obs": np.concatenate(parts)[None].astype(np.float32)}
+        (action,), *after = session.run(None, given | memory)
+        memory = dict(zip(memory, after))
+        target = policy.act(Readings(pos, gyro, accelerometer, up), command)
+        last = target - contract.home_pose
+        off = max(off, float(np.abs(action - last).max()))
+    assert off < 1e-5 * 50  # h_low counts to 50, and float32 with it
+
+
+def test_what_others_read(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    contract = toy(commands=THREE)
+    mjlab.write(tmp_path, Bundle(tmp_path, contract, {"policy.onnx": toy_graph(contract)}))
+    told = {one.key: one.value for one in onnx.load(tmp_path / "policy.onnx").metadata_props}
+    assert told["joint_names"] == "hip,knee" and told["default_joint_pos"] == "0.1,-0.1"
+    assert told["joint_stiffness"] == "10,10" and told["action_scale"] == "1,1"
+    settings = yaml.safe_load((tmp_path / "deploy.yaml").read_text())
+    assert settings["step_dt"] == 0.02 and settings["joint_ids_map"] == [0, 1]
+    assert settings["commands"]["base_velocity"]["ranges"]["lin_vel_y"] == [-1.0, 1.0]
+    assert len(settings["observations"]) == len(told["observation_names"].split(","))
+
+
+def test_gains_are_in_the_order_of_the_motors() -> None:
+    """A Go2's bundle begins with the left front leg, its motors with the right one."""
+    from tests.deploy.standins import contract_of
+
+    contract = contract_of("unitree_go2")
+    settings = mjlab.deploy_settings(contract)
+    assert settings["joint_ids_map"][:3] == [3, 4, 5]
+    home = dict(zip(contract.joint_names, contract.home_pose))
+    assert settings["default_joint_pos"][0] == home["FR_hip_joint"]
+    assert settings["actions"]["JointPositionAction"]["offset"][0] == home["FL_hip_joint"]
+
+
+def test_other_policies_are_refused(tmp_path: Path) -> None:
+    contract = toy()
+    bundle = Bundle(tmp_path, contract, {"policy.onnx": b""})
+    with pytest.raises(InputError, match="forward_mps"):
+        mjlab.write(tmp_path, bundle)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,374 @@
+"""Unitree's messages, and the Go2 and the G1 behind them."""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mocap_data.errors import InputError
+from npmp.deploy.bundle import Bundle
+from npmp.deploy.robot import RobotStopped, State
+from npmp.deploy.safety import SafetyConfig, Watchdog
+from npmp.deploy.unitree import (
+    CHECK_MODE,
+    LOOPBACK,
+    MOTORS,
+    RELEASE_MODE,
+    DdsLine,
+    UnitreeRobot,
+    look,
+    steered,
+)
+from npmp.deploy.unitree_messages import FIELDS, MessageLayout, checksum, dds_type, fields, holding
+from npmp.experiments import deploy
+from tests.deploy.standins import Standing, contract_of
+
+ROBOTS = sorted(MOTORS)
+# bytes in C's memory [R: unitree_sdk2]
+SIZES = {"unitree_go.LowCmd": 812, "unitree_go.LowState": 1180}
+SIZES |= {"unitree_hg.LowCmd": 1004, "unitree_hg.LowState": 2092}
+
+
+class FakeLine:
+    """Keeps what is sent, gives what is put into `coming`."""
+
+    def __init__(self, local: bool = False):
+        self.local, self.coming, self.sent = local, list[Any](), list[list[Any]]()
+
+    def take(self) -> list[Any]:
+        came, self.coming = self.coming, []
+        return came
+
+    def put(self, values: list[Any]) -> None:
+        self.sent.append(list(values))
+
+
+def state_of(name: str, tick: Any = 1, **changed: Any) -> tuple[Any, ...]:
+    """A LowState at rest and upright: motor k at 0.01 k rad; changed: fields by name."""
+    layout = MessageLayout(f"{MOTORS[name][0]}.LowState")
+    values: list[Any] = [0] * layout.width
+    given: dict[str, Any] = {"imu_state.quaternion": [1.0, 0.0, 0.0, 0.0], "tick": [tick]}
+    given["imu_state.accelerometer"] = [0.0, 0.0, 9.81]
+    count = len(values[layout.at["motor_state.q"]])
+    given["motor_state.q"] = [0.01 * k for k in range(count)]
+    for field, numbers in (given | changed).items():
+        values[layout.at[field]] = numbers
+    if "crc" not in changed:
+        values[layout.at["crc"]] = [layout.crc(values)]
+    return tuple(values)
+
+
+def robot_of(name: str, **line: Any) -> UnitreeRobot:
+    return UnitreeRobot(contract_of(name), FakeLine(**line))
+
+
+def read(robot: UnitreeRobot, *states: Any) -> State | None:
+    robot.line.coming += states  # type: ignore[attr-defined]
+    return robot.read()
+
+
+# --- messages
+
+
+def test_the_checksum_is_a_crc_of_words_with_the_highest_bit_first() -> None:
+    words = np.random.default_rng(0).integers(0, 2**32, 40, np.uint32)
+    crc = 0xFFFFFFFF
+    for word in words[:-1].tolist():
+        for bit in range(31, -1, -1):
+            flip = (crc >> 31) ^ (word >> bit & 1)
+            crc = ((crc << 1) & 0xFFFFFFFF) ^ (0x04C11DB7 * flip)
+    assert checksum(words.astype("<u4").tobytes()) == crc
+
+
+@pytest.mark.parametrize(("name", "size"), SIZES.items())
+def test_a_message_is_packed_as_dds_and_as_c_pack_it(name: str, size: int) -> None:
+    pytest.importorskip("cyclonedds")
+    layout, kind = MessageLayout(name), dds_type(name)
+    assert layout.memory.size == size
+    rng = np.random.default_rng(0)
+    values = [rng.integers(1, 100).item() for _ in range(layout.width)]
+
+    def filled(which: str, left: list[Any]) -> list[Any]:
+        made = []
+        for _, count, inner in fields(which):
+            one = [
+                dds_type(inner)(*filled(inner, left)) if inner in FIELDS else left.pop(0)
+                for _ in range(count)
+            ]
+            made.append(one[0] if count == 1 else one)
+        return made
+
+    by_fields = kind.__idl__.serialize(kind(*filled(name, list(values))))
+    assert holding(kind, values).serialize() == by_fields
+    assert list(kind.deserialize(by_fields).values) == values
+    assert kind.deserialize(by_fields[:-8]).values is None
+
+
+# --- from the robot
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_joints_come_in_the_order_of_the_bundle(name: str) -> None:
+    robot, motors = robot_of(name), MOTORS[name][1]
+    state = read(robot, state_of(name))
+    assert state is not None and state.temperature is not None
+    expected = [0.01 * motors.index(joint) for joint in contract_of(name).joint_names]
+    assert state.joint_pos == pytest.approx(expected)
+    assert state.up == pytest.approx([0, 0, 1]) and abs(state.time_s - time.monotonic()) < 1.0
+    assert read(robot) is None
+
+
+def test_inertial_readings_are_means_over_a_control_period() -> None:
+    robot = robot_of("unitree_go2")
+    ticks = range(100, 140, 2)  # 500 Hz; the last 20 ms are those from 120 on
+    half = np.sqrt(0.5)
+    turned = [half, half, 0.0, 0.0]  # 90 degrees about X: Z is to the left, so up is +Y
+    states = [
+        state_of(
+            "unitree_go2", t, **{"imu_state.gyroscope": [t, 0, 0], "imu_state.quaternion": turned}
+        )
+        for t in ticks
+    ]
+    state = read(robot, *states)
+    assert state is not None
+    assert state.gyro[0] == pytest.approx(np.mean([t for t in ticks if t > 138 - 20]))
+    assert state.up == pytest.approx([0, 1, 0])
+
+
+def test_a_motor_of_a_g1_is_as_warm_as_its_warmer_sensor() -> None:
+    robot, layout = robot_of("unitree_g1"), MessageLayout("unitree_hg.LowState")
+    place = layout.at["motor_state.temperature"]
+    values = list(state_of("unitree_g1", crc=[0]))
+    values[place.start : place.start + 2] = [40, 55]  # of the first motor
+    values[layout.at["crc"]] = [layout.crc(values)]
+    state = read(robot, tuple(values))
+    assert state is not None and state.temperature is not None
+    assert state.temperature[0] == 55 and state.temperature[1:].max() == 0
+
+
+@pytest.mark.parametrize(
+    ("changed", "why"),
+    [
+        ({"crc": [1]}, "checksum"),
+        ({"crc": [0]}, "checksum"),
+        ({"imu_state.quaternion": [0.0] * 4}, "quaternion"),
+        ({"imu_state.quaternion": [np.nan] * 4}, "quaternion"),
+        ({"tick": 4}, "out of order"),
+        ({"tick": 5}, "out of order"),
+    ],
+)
+def test_what_cannot_be_is_refused(changed: dict[str, Any], why: str) -> None:
+    robot = robot_of("unitree_go2")
+    assert read(robot, state_of("unitree_go2", 5)) is not None
+    assert read(robot, state_of("unitree_go2", **{"tick": 6, **changed})) is None
+    assert robot.refused == {why: 1}
+
+
+def test_simulators_need_no_checksum_and_no_clock() -> None:
+    robot = robot_of("unitree_go2", local=True)
+    for _ in range(2):
+        state = read(robot, state_of("unitree_go2", crc=[0], tick=0))
+        assert state is not None and abs(state.time_s - time.monotonic()) < 1.0
+
+
+def test_the_age_of_a_state_is_by_the_robots_clock() -> None:
+    """What comes later than the fastest message did was measured earlier."""
+    robot = robot_of("unitree_go2")
+    first = read(robot, state_of("unitree_go2", 1000))
+    late = read(robot, state_of("unitree_go2", 1002))
+    assert first is not None and late is not None
+    assert 0.0 < late.time_s - first.time_s <= 0.002 + 1e-6
+
+
+@pytest.mark.parametrize(("byte", "bit"), [(2, 0x08), (3, 0x02)])
+def test_the_remotes_button_stops_it(byte: int, bit: int) -> None:
+    remote = [0] * 40
+    remote[byte] = bit
+    with pytest.raises(RobotStopped, match="remote"):
+        read(robot_of("unitree_g1"), state_of("unitree_g1", wireless_remote=remote))
+
+
+def test_the_sticks_ask_for_the_ends_of_the_ranges() -> None:
+    robot, remote = robot_of("unitree_go2"), bytearray(40)
+    within = np.array([[-0.5, -0.3, -1.0], [1.5, 0.2, 2.0]])
+    assert steered(robot, within).tolist() == [0, 0, 0]
+    for place, pushed in ((20, -1.0), (4, -0.5), (8, 7.0)):  # back, left, right
+        struct.pack_into("<f", remote, place, pushed)
+    read(robot, state_of("unitree_go2", wireless_remote=list(remote)))
+    assert steered(robot, within) == pytest.approx([-0.5, 0.1, -1.0])
+    struct.pack_into("<f", remote, 20, np.nan)
+    read(robot, state_of("unitree_go2", 2, wireless_remote=list(remote)))
+    assert steered(robot, within)[0] == 0.0
+
+
+# --- to the robot
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_a_command_is_in_the_order_of_the_motors(name: str) -> None:
+    robot, contract, layout = (
+        robot_of(name),
+        contract_of(name),
+        MessageLayout(f"{MOTORS[name][0]}.LowCmd"),
+    )
+    kind = {"mode_machine": [5]} if name == "unitree_g1" else {}
+    read(robot, state_of(name, **kind))
+    target, kp, kd = (
+        k + np.arange(len(contract.joints), dtype=np.float64) for k in (0.0, 100.0, 200.0)
+    )
+    robot.write(target, kp, kd, 0.0)
+    robot.stop()
+    sent, stopped = robot.line.sent  # type: ignore[attr-defined]
+    for motor, joint in enumerate(MOTORS[name][1]):
+        k = contract.joint_names.index(joint)
+        found = [
+            sent[layout.at[f"motor_cmd.{field}"]][motor] for field in ("mode", "q", "kp", "kd")
+        ]
+        assert found == [1, target[k], kp[k], kd[k]]
+    assert sum(sent[layout.at["motor_cmd.mode"]]) == len(contract.joints)
+    assert sent[layout.at["crc"]] == [layout.crc(sent)]
+    assert not any(stopped[layout.at["motor_cmd.kp"]])
+    assert sorted(stopped[layout.at["motor_cmd.kd"]])[-len(target) :] == sorted(robot.kd)
+    if kind:
+        assert sent[layout.at["mode_machine"]] == [5]
+    else:
+        assert sent[layout.at["head"]] == [0xFE, 0xEF] and sent[layout.at["level_flag"]] == [0xFF]
+
+
+def test_setpoints_are_sent_half_way_to_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    robot, layout, now = robot_of("unitree_go2"), MessageLayout("unitree_go.LowCmd"), [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    one = np.ones(12)
+    robot.write(0 * one, one, one, 0.02)
+    for write in range(1, 4):  # towards 1 within 20 ms, every 5
+        now[0] = 0.005 * write
+        robot.write(one, one, one, 0.025 - now[0])
+    asked = [sent[layout.at["motor_cmd.q"]][0] for sent in robot.line.sent]  # type: ignore[attr-defined]
+    assert asked == pytest.approx([0.0, 0.125, 0.375, 0.625])
+
+
+def test_a_hostile_robot_is_refused_or_damped() -> None:
+    """1,000 states with random numbers in one field, right checksums, new ticks."""
+    rng, at = np.random.default_rng(0), MessageLayout("unitree_go.LowState").at
+    worst = [np.nan, np.inf, -np.inf, 3e38, -3e38, 1e4]
+    found = {"refused": 0, "damped": 0}
+    for k in range(1000):
+        robot = robot_of("unitree_go2")
+        watchdog = Watchdog(contract_of("unitree_go2"), SafetyConfig())
+        at_home = [0.0] * 20
+        for joint, place in zip(robot.order, contract_of("unitree_go2").home_pose):
+            at_home[joint] = place
+        field = ("imu_state.quaternion", "imu_state.gyroscope", "imu_state.accelerometer")[k % 3]
+        if k % 2:
+            field = ("motor_state.q", "motor_state.dq", "motor_state.tau_est")[k % 3]
+        base = state_of("unitree_go2", **{"motor_state.q": at_home})
+        numbers = list(base[at[field]])
+        numbers[rng.integers(min(len(numbers), 12))] = worst[rng.integers(len(worst))]
+        state = read(robot, state_of("unitree_go2", **{"motor_state.q": at_home, field: numbers}))
+        if state is None:
+            found["refused"] += 1
+        else:
+            assert watchdog.trip(time.monotonic(), state, 0), (field, numbers)
+            found["damped"] += 1
+    assert min(found.values()) > 50
+
+
+def test_a_look_says_what_is_wrong_and_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("npmp.deploy.unitree.LOOK_S", 0.05)
+    robot = robot_of("unitree_go2")
+    watchdog = Watchdog(contract_of("unitree_go2"), SafetyConfig())
+    assert look(robot, watchdog) == ([], "no state within 0.05 s")
+    robot.line.coming.append(state_of("unitree_go2"))  # type: ignore[attr-defined]
+    lines, wrong = look(robot, watchdog)
+    assert "beyond its range" in wrong and any("FL_hip_joint 0.030 rad" in line for line in lines)
+    assert robot.line.sent == []  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        (["robot=unitree_go2"], "interface="),
+        (["robot=sim", "interface=lo"], "interface="),
+        (["robot=sim", "dry=true"], "dry="),
+        (["robot=sim", "command=remote"], "command=remote"),
+        (["robot=unitree_go2", "interface=lo", "command=go"], "command=go"),
+        (["robot=unitree_g1", "interface=lo"], "the bundle is of 'unitree_go2'"),
+    ],
+)
+def test_settings_of_another_robot_are_refused(
+    settings: list[str],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    class Stand:
+        contract = contract_of("unitree_go2")
+
+        def policy(self) -> Standing:
+            return Standing(self.contract.home_pose)
+
+    monkeypatch.setattr(Bundle, "read", staticmethod(lambda folder: Stand()))
+    assert deploy.main(["bundle", *settings, f"out={tmp_path / 'run'}"]) == 2
+    assert said in capsys.readouterr().err
+
+
+# --- over DDS
+
+
+def test_messages_and_calls_cross_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A robot on another thread: it publishes its state, hears commands, lets go when told."""
+    pytest.importorskip("cyclonedds")
+    # where no simulator listens, nor another run of this test
+    monkeypatch.setattr("npmp.deploy.unitree.SIMULATED_DOMAIN", 100 + os.getpid() % 100)
+    try:
+        line = DdsLine("unitree_go", LOOPBACK)
+    except InputError as error:
+        pytest.skip(str(error))
+    states = line._writer("lowstate", dds_type("unitree_go.LowState"))
+    commands = line._reader("lowcmd", dds_type("unitree_go.LowCmd"))
+    requests = line._reader("api/motion_switcher/request", dds_type("unitree_api.Request"))
+    answers = line._writer("api/motion_switcher/response", dds_type("unitree_api.Response"))
+    asked, heard, over = list[int](), list[Any](), threading.Event()
+    header, status = dds_type("unitree_api.ResponseHeader"), dds_type("unitree_api.ResponseStatus")
+
+    def lives() -> None:
+        tick, mode = 0, "normal"
+        while not over.wait(0.005):
+            tick += 5
+            states.write(holding(dds_type("unitree_go.LowState"), state_of("unitree_go2", tick)))
+            heard.extend(commands.take(64))
+            for request in requests.take(64):
+                if not hasattr(request, "header"):  # of one who has asked and gone
+                    continue
+                asked.append(request.header.identity.api_id)
+                mode = "" if asked[-1] == RELEASE_MODE else mode
+                said = json.dumps({"form": "0", "name": mode})
+                head = header(request.header.identity, status(0))
+                answers.write(dds_type("unitree_api.Response")(head, said, []))
+
+    thread = threading.Thread(target=lives)
+    thread.start()
+    try:
+        assert line.onboard(release=False) == "normal"
+        assert line.onboard(release=True) == ""
+        assert asked == [CHECK_MODE, CHECK_MODE, RELEASE_MODE, CHECK_MODE]
+        robot, state, until = UnitreeRobot(contract_of("unitree_go2"), line), None, 20.0
+        began = time.monotonic()
+        while (state is None or not heard) and time.monotonic() - began < until:
+            state = robot.read() or state
+            robot.stop()
+            time.sleep(0.01)
+    finally:
+        over.set()
+        thread.join()
+    assert state is not None and not robot.refused
+    assert heard[0].values[:3] == (0xFE, 0xEF, 0xFF)
