@@ -105,7 +105,9 @@ def run(config: Deploy, run: Run) -> int:
         opened: AbstractContextManager[tuple[RobotInterface, LoopClock]] = nullcontext((line, line))
     else:
         refuse_idle(run, f"is of robot=sim, not of {kind}", "sim")
-        made = partial(unitree_robot, interface=config.interface or "", dry=config.dry)
+        made = partial(
+            unitree_robot, safety=config.safety, interface=config.interface or "", dry=config.dry
+        )
         opened = _driven(kind, made if unitree else driver_class(kind), contract, dry=config.dry)
     # before there is a robot: whatever fails from then on, it is stopped
     run.begin()

@@ -60,8 +60,8 @@ def run(config: ExportPolicy, run: Run) -> None:
         robot, kind.resolve(tasks.trained_config(kind, own.training), None, own.input_settings)
     )
     env = TaskEnv(task, RECORDED, robots=like, seed=run.seed, num_threads=run.threads)
-    run.begin()
     mjlabs = config.format == "mjlab"
+    run.begin()
     bundle = export(
         run.folder / "bundle" if mjlabs else run.folder,
         policy,

@@ -26,9 +26,7 @@ from npmp.deploy.robot import FloatArray, RobotInterface, RobotStopped, State
 from npmp.deploy.safety import SafetyConfig, Watchdog, checked_command, ramped, safe_target
 
 TIME_IS_OVER = "the time is over"
-# so long at most joints may take to come home after `stand_s`, so near each must be: soft drives of
-# a Go2 leave 0.28 rad where its feet stick [D]
-SETTLE_S, SETTLE_RAD = 2.0, 0.35
+SETTLE_S = 2.0  # so long at most joints may take to come home after `stand_s` [D]
 OF_DRIVER = "raised by the robot's driver"  # a note of such exceptions
 
 
@@ -49,13 +47,15 @@ class ControllerConfig:
     connect_s: float = 20.0
     # from where the joints are to the home pose [R: 2 s elsewhere]
     stand_s: float = 3.0
+    # so near to home they must be, each [D]
+    settle_rad: float = 0.25
     # of a target per control step, so that a lost datagram costs a fraction of it [D]
     writes: int = 4
     # so long damping is repeated before the loop ends [D]
     damping_s: float = 0.5
 
     def __post_init__(self) -> None:
-        ranges.above_zero(self, "connect_s", "stand_s", "damping_s")
+        ranges.above_zero(self, "connect_s", "stand_s", "settle_rad", "damping_s")
         ranges.at_least_one(self, "writes")
 
 
@@ -168,7 +168,7 @@ class Controller:
         standing = self.mode is ControlMode.STAND and now - self.began >= self.config.stand_s
         if not standing or self.state is None:
             return False
-        return bool(np.abs(self.state.joint_pos - self.home).max() <= SETTLE_RAD)
+        return bool(np.abs(self.state.joint_pos - self.home).max() <= self.config.settle_rad)
 
     def _too_long(self, now: float) -> str:
         allowed = self.config.stand_s + SETTLE_S

@@ -38,13 +38,11 @@ class SimulatedConfig:
     deadman_ms: float = 50.0
     # false: in simulated time, as fast as it goes; the same seed, the same run
     realtime: bool = True
-    # legs start at the home pose's angles times this, within their ranges
-    crouch: float = 2.5
 
     def __post_init__(self) -> None:
         ranges.not_negative(self, "latency_ms", "jitter_ms")
         ranges.share(self, "loss")
-        ranges.above_zero(self, "deadman_ms", "crouch")
+        ranges.above_zero(self, "deadman_ms")
 
 
 class LossyLink:
@@ -192,5 +190,5 @@ def simulated_line(
             f"sim.deadman_ms={config.deadman_ms:g}: must be more than two physics steps, "
             f"{least:g} ms"
         )
-    simulated = SimulatedRobot(robot, accelerometer=contract.accelerometer, crouch=config.crouch)
+    simulated = SimulatedRobot(robot, accelerometer=contract.accelerometer)
     return SimulatedLine(simulated, config, seed)

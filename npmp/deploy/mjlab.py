@@ -31,6 +31,28 @@ TERMS = {
 }
 OF_JOINTS = ("joint_pos", "actions")
 VELOCITY = "imu_velocity"  # the memory that is added, in the root frame [m/s]
+# nodes of ONNX: operator, inputs, output. The IMU's velocity, how it changed in the world, seen
+# from the root (by nothing at first, where the memory is 0), and the accelerometer's mean
+ACCELEROMETER = (
+    ("MatMul", ["base_ang_vel", "arm"], ["lever"]),
+    ("Add", ["base_lin_vel", "lever"], [f"{VELOCITY}_next"]),
+    ("Gather", ["base_ang_vel", "yzx"], ["gyro_yzx"]),
+    ("Gather", ["base_ang_vel", "zxy"], ["gyro_zxy"]),
+    ("Gather", [VELOCITY, "yzx"], ["before_yzx"]),
+    ("Gather", [VELOCITY, "zxy"], ["before_zxy"]),
+    ("Mul", ["gyro_yzx", "before_zxy"], ["one"]),
+    ("Mul", ["gyro_zxy", "before_yzx"], ["other"]),
+    ("Sub", ["one", "other"], ["turned"]),
+    ("Sub", [f"{VELOCITY}_next", VELOCITY], ["gained"]),
+    ("Div", ["gained", "period"], ["gained_per_s"]),
+    ("Add", ["gained_per_s", "turned"], ["changed"]),
+    ("ReduceL1", [VELOCITY], ["known"]),
+    ("Sign", ["known"], ["begun"]),
+    ("Mul", ["changed", "begun"], ["acceleration"]),
+    ("Div", ["acceleration", "gravity"], ["acceleration_g"]),
+    ("Neg", ["projected_gravity"], ["up"]),
+    ("Add", ["acceleration_g", "up"], ["accelerometer_g"]),
+)
 AXES = ("lin_vel_x", "lin_vel_y", "ang_vel_z")
 
 
@@ -38,18 +60,26 @@ def write(folder: str | Path, bundle: Bundle) -> None:
     """policy.onnx and deploy.yaml.
 
     Raises:
-      InputError: for a policy of other commands than three velocities, or that sees the ground.
+      InputError: as `refuse_other`.
     """
     contract = bundle.contract
-    if len(contract.commands) != len(AXES) or contract.extra_inputs:
-        raise InputError(
-            f"format=mjlab is of policies that walk by three velocities, blind; '{contract.task}' "
-            f"is told {', '.join([*contract.command_names, *contract.extra_inputs])}"
-        )
+    refuse_other(contract)
     with atomic_path(Path(folder) / "policy.onnx") as path:
         path.write_bytes(graph(bundle.graph, contract))
     with atomic_path(Path(folder) / "deploy.yaml") as path:
         path.write_text(yaml.safe_dump(deploy_settings(contract), sort_keys=False))
+
+
+def refuse_other(contract: BundleContract) -> None:
+    """Raises InputError for a policy of other commands than three velocities, that sees the ground,
+    or whose accelerometer is not at the IMU."""
+    told = [*contract.command_names, *contract.extra_inputs]
+    if len(told) != len(AXES) or contract.extra_inputs or contract.accelerometer != "imu":
+        raise InputError(
+            f"format=mjlab is of blind policies with three velocities and an accelerometer at the "
+            f"imu; '{contract.task}' is told {', '.join(told)}, with it at the "
+            f"{contract.accelerometer}"
+        )
 
 
 def graph(inner: bytes, contract: BundleContract) -> bytes:
@@ -69,26 +99,8 @@ def graph(inner: bytes, contract: BundleContract) -> bytes:
         "yzx": np.array([1, 2, 0], np.int64),
         "zxy": np.array([2, 0, 1], np.int64),
     }
-    steps = [
-        # the IMU's velocity, and how it changed in the world, seen from the root
-        ("MatMul", ["base_ang_vel", "arm"], ["lever"]),
-        ("Add", ["base_lin_vel", "lever"], [f"{VELOCITY}_next"]),
-        ("Gather", ["base_ang_vel", "yzx"], ["gyro_yzx"]),
-        ("Gather", ["base_ang_vel", "zxy"], ["gyro_zxy"]),
-        ("Gather", [VELOCITY, "yzx"], ["before_yzx"]),
-        ("Gather", [VELOCITY, "zxy"], ["before_zxy"]),
-        ("Mul", ["gyro_yzx", "before_zxy"], ["one"]),
-        ("Mul", ["gyro_zxy", "before_yzx"], ["other"]),
-        ("Sub", ["one", "other"], ["turned"]),
-        ("Sub", [f"{VELOCITY}_next", VELOCITY], ["gained"]),
-        ("Div", ["gained", "period"], ["gained_per_s"]),
-        ("Add", ["gained_per_s", "turned"], ["acceleration"]),
-        ("Div", ["acceleration", "gravity"], ["acceleration_g"]),
-        ("Neg", ["projected_gravity"], ["up"]),
-        ("Add", ["acceleration_g", "up"], ["accelerometer_g"]),
-    ]
     nodes = [helper.make_node("Split", ["obs", _own("widths")], [*map(_own, TERMS)], axis=1)]
-    for kind, given, made in steps:
+    for kind, given, made in ACCELEROMETER:
         more = {"axis": 1} if kind == "Gather" else {}
         nodes.append(helper.make_node(kind, [*map(_own, given)], [*map(_own, made)], **more))
     seen = ("joint_pos", "actions", "base_ang_vel", "accelerometer_g", "up")
@@ -139,8 +151,7 @@ def _metadata(contract: BundleContract) -> dict[str, str]:
 
 
 def deploy_settings(contract: BundleContract) -> dict[str, Any]:
-    """deploy.yaml: gains and home pose in the order of the robot's motors, the rest in the
-    policy's."""
+    """deploy.yaml: gains in the order of the robot's motors, the rest in the policy's."""
     names = contract.joint_names
     motors = MOTORS.get(contract.robot, ("", names))[1]
     at = [names.index(name) for name in motors]
@@ -151,7 +162,7 @@ def deploy_settings(contract: BundleContract) -> dict[str, Any]:
         "step_dt": 1.0 / contract.control_rate_hz,
         "stiffness": contract.per_joint("kp")[at].tolist(),
         "damping": contract.per_joint("kd")[at].tolist(),
-        "default_joint_pos": contract.home_pose[at].tolist(),
+        "default_joint_pos": contract.home_pose.tolist(),
         "commands": {"base_velocity": {"ranges": {**ranges, "heading": None}}},
         "actions": {
             "JointPositionAction": {

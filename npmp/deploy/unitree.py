@@ -14,7 +14,7 @@ import numpy as np
 from mocap_data.errors import InputError
 from npmp.deploy.contract import BundleContract
 from npmp.deploy.robot import FloatArray, RobotInterface, RobotStopped, State
-from npmp.deploy.safety import Watchdog
+from npmp.deploy.safety import SafetyConfig, Watchdog
 from npmp.deploy.unitree_messages import MessageLayout, dds_type, holding
 
 _LEG = ("hip_pitch", "hip_roll", "hip_yaw", "knee", "ankle_pitch", "ankle_roll")
@@ -53,7 +53,10 @@ DRIFT = 1e-4  # of the robot's clock against this one, at most [D]
 MANY = 64  # messages that wait to be taken [D]
 MOST_BLOCKED_NS = 1_000_000  # by a write, where nothing gets through [D]
 SWITCHER, CHECK_MODE, RELEASE_MODE = "motion_switcher", 1001, 1003
-ANSWER_S, RELEASES = 2.0, 5  # so long a service may take, so often it is asked [D]
+# so long a service may take; so often it is asked, and so long waited; until both sides match [D]
+ANSWER_S, RELEASES, RELEASE_S, MATCHED_S = 2.0, 5, 1.0, 0.2
+JUMP_S = 0.1  # the robot's clock may be ahead of this one's since the last state [D]
+STICK_AT_REST = 0.05  # less is no command [D]
 
 
 class UnitreeLine(Protocol):
@@ -121,6 +124,13 @@ class DdsLine:
     def put(self, values: list[Any]) -> None:
         self.commands.write(holding(self.command_type, values))
 
+    def only_one(self) -> None:
+        """Raises InputError where not exactly one robot is heard."""
+        if (number := len(self.states.get_matched_publications())) > 1:
+            raise InputError(
+                f"{number} robots are on this network; commands would reach all of them"
+            )
+
     def ask(self, call: int) -> dict[str, Any] | None:
         """What the robot's motion switcher answers to a call; None for nothing."""
         requests = self._writer(f"api/{SWITCHER}/request", dds_type("unitree_api.Request"))
@@ -135,14 +145,15 @@ class DdsLine:
         while time.monotonic() < until:
             heard = requests.get_matched_subscriptions() and answers.get_matched_publications()
             if heard and not sent:
+                time.sleep(MATCHED_S)
                 requests.write(dds_type("unitree_api.Request")(header, "{}", []))
                 sent = True
             for answer in answers.take(MANY):
                 told = getattr(answer, "header", None)
-                if told is not None and told.identity.id == number:
+                if told is not None and (told.identity.id, told.identity.api_id) == (number, call):
                     if told.status.code != 0:
                         raise InputError(f"{SWITCHER} answers {call} by {told.status.code}")
-                    return dict(json.loads(answer.data or "{}"))
+                    return {"data": answer.data}
             time.sleep(0.01)
         return None
 
@@ -152,18 +163,27 @@ class DdsLine:
         Raises:
           InputError: where the robot does not answer, or does not let go.
         """
-        mode = ""
-        for _ in range(RELEASES):
+        for attempt in range(RELEASES + 1):
             said = self.ask(CHECK_MODE)
-            if said is None and not self.local:
+            if said is None and self.local:
+                return ""
+            try:
+                mode = json.loads(said["data"])["name"] if said else None
+            except (ValueError, TypeError, KeyError):
+                mode = None
+            if not isinstance(mode, str):
                 raise InputError(
-                    f"{SWITCHER} does not answer: is the robot on, is this its network?"
+                    f"{SWITCHER} does not say what drives the robot: is it on, is this its network?"
                 )
-            mode = str((said or {}).get("name") or "")
             if not mode or not release:
                 return mode
-            self.ask(RELEASE_MODE)
-        raise InputError(f"the robot's own controller {mode!r} does not let go: end it by the app")
+            if attempt < RELEASES:
+                self.ask(RELEASE_MODE)
+                time.sleep(RELEASE_S)
+        raise InputError(
+            f"the robot's own controller {mode!r} does not let go; it still may, so keep away, and "
+            "end it by the app"
+        )
 
 
 class UnitreeRobot:
@@ -181,6 +201,8 @@ class UnitreeRobot:
                 f"{contract.accelerometer}; {' and '.join(MOTORS)} measure at the imu"
             )
         package, motors = MOTORS[contract.robot]
+        if sorted(contract.joint_names) != sorted(motors):
+            raise InputError(f"a {contract.robot} has the joints {', '.join(motors)}")
         self.line, self.order = line, [motors.index(name) for name in contract.joint_names]
         self.state, self.command = (
             MessageLayout(f"{package}.LowState"),
@@ -191,8 +213,10 @@ class UnitreeRobot:
         self.refused: Counter[str] = Counter()
         self.tick: int | None = None
         self.offset = np.inf  # of this clock against the robot's, the least delay included [s]
-        self.measured, self.past = -np.inf, list[tuple[float, FloatArray]]()
-        self.remote = bytes(40)
+        self.arrived = self.measured = -np.inf
+        self.past = list[tuple[float, FloatArray]]()
+        self.remote, self.pressed = bytes(40), False
+        self.stopped = False
         self.motors = len(range(*self.command.at["motor_cmd.q"].indices(self.command.width)))
         self.values = self._nothing()
         self.plan: tuple[float, FloatArray, FloatArray, float] | None = None
@@ -216,12 +240,11 @@ class UnitreeRobot:
                 newest = values
             elif values is None:
                 self.refused["another length"] += 1
+        if self.pressed:
+            raise RobotStopped("the remote's B or select was pressed")
         if newest is None:
             return None
         at = self.state.at
-        self.remote = bytes(newest[at["wireless_remote"]])
-        if self.remote[2] & SELECT or self.remote[3] & B:
-            raise RobotStopped("the remote's B or select was pressed")
         if "mode_machine" in at:  # it must be told its own kind
             self.values[self.command.at["mode_machine"]] = newest[at["mode_machine"]]
         w, x, y, z = np.array(newest[at["imu_state.quaternion"]])
@@ -244,18 +267,25 @@ class UnitreeRobot:
         if told != self.state.crc(values) and not (self.line.local and told == 0):
             self.refused["checksum"] += 1
             return False
-        tick = values[at["tick"]][0]
-        if tick and self.tick is not None and not 0 < tick - self.tick < 2**31:
-            self.refused["out of order"] += 1
-            return False
+        self.remote = bytes(values[at["wireless_remote"]])
+        self.pressed |= bool(self.remote[2] & SELECT or self.remote[3] & B)
         quaternion = np.array(values[at["imu_state.quaternion"]])
         if not abs(quaternion @ quaternion - 1.0) < 0.05:
             self.refused["quaternion"] += 1
             return False
-        passed = 1e-3 * (tick - self.tick) if tick and self.tick is not None else 0.0
-        clock = 1e-3 * tick if tick else now
-        self.offset = min(self.offset + DRIFT * passed, now - clock)
-        self.tick, self.measured = tick, clock + self.offset
+        clock = now
+        if not self.line.local:  # simulators have no clock, or one of their own speed
+            tick = values[at["tick"]][0]
+            clock = 1e-3 * tick
+            passed = 0.0 if self.tick is None else 1e-3 * (tick - self.tick)
+            if tick == 0 or (self.tick is not None and not 0 < tick - self.tick < 2**31):
+                self.refused["out of order"] += 1
+                return False
+            if self.tick is not None and passed > now - self.arrived + JUMP_S:
+                raise RobotStopped(f"its clock jumped by {passed:.2f} s")
+            self.tick, self.offset = tick, min(self.offset + DRIFT * passed, now - clock)
+        self.arrived = now
+        self.measured = now if self.line.local else clock + self.offset
         inertial = [values[at[f"imu_state.{name}"]] for name in ("gyroscope", "accelerometer")]
         self.past.append((clock, np.concatenate(inertial)))
         self.past = [entry for entry in self.past if entry[0] > clock - self.period]
@@ -267,11 +297,14 @@ class UnitreeRobot:
             struct.unpack_from("<f", self.remote, first)[0] for first in STICKS.values()
         )
         sent = np.array([ahead, -right, -turned])
-        return np.clip(np.where(np.isfinite(sent), sent, 0.0), -1.0, 1.0)
+        moved = np.isfinite(sent) & (np.abs(sent) >= STICK_AT_REST)
+        return np.clip(np.where(moved, sent, 0.0), -1.0, 1.0)
 
     # --- to the robot
 
     def write(self, target: FloatArray, kp: FloatArray, kd: FloatArray, duration_s: float) -> None:
+        if self.stopped:
+            return
         now = time.monotonic()
         begun = target if self.plan is None else self._setpoint(now)
         ahead = 0.0 if self.plan is None else min(now - self.plan[0], LONGEST_WRITE_S) / 2.0
@@ -285,6 +318,9 @@ class UnitreeRobot:
         return begun + share * (target - begun)
 
     def stop(self) -> None:
+        self.stopped = True
+        if "mode_machine" in self.command.at and self.tick is None and not self.line.local:
+            return  # a G1 of unknown kind was never driven
         self._send(np.zeros(len(self.order)), np.zeros(len(self.order)), self.kd)
 
     def _send(self, target: FloatArray, kp: FloatArray, kd: FloatArray) -> None:
@@ -297,11 +333,21 @@ class UnitreeRobot:
         self.line.put(values)
 
 
-def unitree_robot(contract: BundleContract, *, interface: str, dry: bool) -> UnitreeRobot:
-    """A robot on a network interface. Unless dry, its own controller is ended, so it must lie or
-    hang. Raises InputError as `DdsLine`, `DdsLine.onboard` and `UnitreeRobot` do."""
+def unitree_robot(
+    contract: BundleContract, safety: SafetyConfig, *, interface: str, dry: bool
+) -> UnitreeRobot:
+    """A robot on a network interface. Unless dry, its own controller is ended once its state is as
+    it should be, so it must lie or hang.
+
+    Raises:
+      InputError: as `DdsLine`, `DdsLine.onboard` and `UnitreeRobot`; where two robots are heard, or
+        a state that the watchdog refuses.
+    """
     line = DdsLine(MOTORS[contract.robot][0], interface)
     robot = UnitreeRobot(contract, line)
+    if not dry and (wrong := look(robot, Watchdog(contract, safety))[1]):
+        raise InputError(f"left as it is: {wrong}")
+    line.only_one()
     robot.onboard = line.onboard(release=not dry)
     return robot
 
@@ -315,8 +361,8 @@ def steered(robot: Any, within: FloatArray, _: float = 0.0) -> FloatArray:
 def look(robot: RobotInterface, watchdog: Watchdog) -> tuple[list[str], str]:
     """Read for LOOK_S and send nothing. Returns: what the robot says, a line each, and why it would
     be damped, "" for no reason."""
-    state, came, wrong, until = None, 0, "", time.monotonic() + LOOK_S
-    while time.monotonic() < until and not wrong:
+    state, came, wrong, began = None, 0, "", time.monotonic()
+    while (passed := time.monotonic() - began) < LOOK_S and not wrong:
         time.sleep(LOOK_EVERY_S)
         try:
             newer = robot.read()
@@ -325,15 +371,16 @@ def look(robot: RobotInterface, watchdog: Watchdog) -> tuple[list[str], str]:
         if newer is not None:
             state, came = newer, came + 1
         wrong = watchdog.trip(time.monotonic(), state, 0) if state else ""
+    refused = getattr(robot, "refused", {})
+    wrong = wrong or ", ".join(f"{n} states were refused: {why}" for why, n in refused.items())
     if state is None:
-        return [], f"no state within {LOOK_S:g} s"
+        return [], wrong or f"no state within {LOOK_S:g} s"
     lines = [
-        f"{came / LOOK_S:.0f} of {1 / LOOK_EVERY_S:.0f} looks per second found a new state",
+        f"{came / passed:.0f} looks per second found a new state",
         f"up {np.round(state.up, 2)}, accelerometer {np.round(state.accelerometer, 2)} m/s2",
     ]
     if mode := getattr(robot, "onboard", ""):
         lines.append(f"its own controller {mode!r} drives it; without dry=true that is ended")
-    lines += [f"{n} states were refused: {why}" for why, n in getattr(robot, "refused", {}).items()]
     limits = watchdog.limits
     for name, angle, *ends in zip(watchdog.names, state.joint_pos, limits.lower, limits.upper):
         lines.append(f"{name} {angle:.3f} rad, within {ends[0]:.2f} to {ends[1]:.2f}")

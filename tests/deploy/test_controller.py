@@ -156,7 +156,7 @@ def test_it_stands_up_along_a_line() -> None:
 def test_a_robot_that_does_not_stand_up_is_damped() -> None:
     robot, machine = Ideal(), controller()
     robot.write = lambda *_: None  # type: ignore[method-assign]
-    robot.pos = np.array([0.5, -0.1])  # one joint is
+    robot.pos = np.array([0.4, -0.1])  # one joint is
     run(robot, machine)
     assert machine.reason == "not in its home pose after 5 s"
     assert machine.began == pytest.approx(5.0, abs=0.02)

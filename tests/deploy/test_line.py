@@ -43,7 +43,7 @@ def test_what_is_overtaken_or_late_is_refused(keeps_order: bool) -> None:
 
 def line_of(name: str = "anymal_b", **settings: float) -> SimulatedLine:
     config = SimulatedConfig(**{"realtime": False, **settings})  # type: ignore[arg-type]
-    return SimulatedLine(SimulatedRobot(robots.load(name), crouch=config.crouch), config)
+    return SimulatedLine(SimulatedRobot(robots.load(name)), config)
 
 
 def test_silence_damps_within_50_ms() -> None:

@@ -38,11 +38,14 @@ def test_velocities_make_the_accelerometers_mean(tmp_path: Path) -> None:
         if step % 50 == 0:
             policy.reset()
             memory = {one.name: np.zeros(one.shape, np.float32) for one in memories}
-            velocity, last = np.zeros(3), np.zeros(2)
+            velocity, last = rng.normal(size=3), np.zeros(2)
         gyro, up, accelerometer = rng.normal(size=(3, 3))
         pos, command = rng.uniform(-0.5, 0.5, 2), rng.uniform(-1.0, 1.0, 3)
-        gained = accelerometer - GRAVITY * up
-        velocity = velocity + period * (gained - np.cross(gyro, velocity))
+        if step % 50 == 0:  # how it came to move is not known
+            accelerometer = GRAVITY * up
+        else:
+            gained = accelerometer - GRAVITY * up
+            velocity = velocity + period * (gained - np.cross(gyro, velocity))
         parts = (velocity - np.cross(gyro, arm), gyro, -up, pos - contract.home_pose, last, command)
         given = {"obs": np.concatenate(parts)[None].astype(np.float32)}
         (action,), *after = session.run(None, given | memory)
@@ -74,13 +77,19 @@ def test_gains_are_in_the_order_of_the_motors() -> None:
     settings = mjlab.deploy_settings(contract)
     assert settings["joint_ids_map"][:3] == [3, 4, 5]
     home = dict(zip(contract.joint_names, contract.home_pose))
-    assert settings["default_joint_pos"][0] == home["FR_hip_joint"]
-    assert settings["actions"]["JointPositionAction"]["offset"][0] == home["FL_hip_joint"]
+    assert settings["default_joint_pos"][0] == home["FL_hip_joint"] == 0.1
+    assert settings["default_joint_pos"] == settings["actions"]["JointPositionAction"]["offset"]
+    kp = {joint.name: joint.kp for joint in contract.joints}
+    assert settings["stiffness"][:3] == [
+        kp[f"FR_{part}_joint"] for part in ("hip", "thigh", "calf")
+    ]
 
 
 def test_other_policies_are_refused(tmp_path: Path) -> None:
-    contract = toy()
-    bundle = Bundle(tmp_path, contract, {"policy.onnx": b""})
-    with pytest.raises(InputError, match="forward_mps"):
-        mjlab.write(tmp_path, bundle)
+    for contract, said in (
+        (toy(), "forward_mps"),
+        (toy(commands=THREE, accelerometer="root"), "root"),
+    ):
+        with pytest.raises(InputError, match=said):
+            mjlab.write(tmp_path, Bundle(tmp_path, contract, {"policy.onnx": b""}))
     assert not list(tmp_path.iterdir())

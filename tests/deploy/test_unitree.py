@@ -163,6 +163,7 @@ def test_a_motor_of_a_g1_is_as_warm_as_its_warmer_sensor() -> None:
         ({"imu_state.quaternion": [np.nan] * 4}, "quaternion"),
         ({"tick": 4}, "out of order"),
         ({"tick": 5}, "out of order"),
+        ({"tick": 0}, "out of order"),
     ],
 )
 def test_what_cannot_be_is_refused(changed: dict[str, Any], why: str) -> None:
@@ -179,21 +180,27 @@ def test_simulators_need_no_checksum_and_no_clock() -> None:
         assert state is not None and abs(state.time_s - time.monotonic()) < 1.0
 
 
-def test_the_age_of_a_state_is_by_the_robots_clock() -> None:
-    """What comes later than the fastest message did was measured earlier."""
-    robot = robot_of("unitree_go2")
-    first = read(robot, state_of("unitree_go2", 1000))
+def test_the_age_of_a_state_is_by_the_robots_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What comes later than the fastest message did was measured earlier; a clock that jumps stops
+    it."""
+    robot, now = robot_of("unitree_go2"), [100.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    assert read(robot, state_of("unitree_go2", 1000)) is not None
+    now[0] = 100.050
     late = read(robot, state_of("unitree_go2", 1002))
-    assert first is not None and late is not None
-    assert 0.0 < late.time_s - first.time_s <= 0.002 + 1e-6
+    assert late is not None and now[0] - late.time_s == pytest.approx(0.048, abs=1e-5)
+    now[0] = 100.052
+    with pytest.raises(RobotStopped, match="jumped by 60"):
+        read(robot, state_of("unitree_go2", 61_002))
 
 
 @pytest.mark.parametrize(("byte", "bit"), [(2, 0x08), (3, 0x02)])
 def test_the_remotes_button_stops_it(byte: int, bit: int) -> None:
     remote = [0] * 40
     remote[byte] = bit
+    pressed, released = state_of("unitree_g1", wireless_remote=remote), state_of("unitree_g1", 2)
     with pytest.raises(RobotStopped, match="remote"):
-        read(robot_of("unitree_g1"), state_of("unitree_g1", wireless_remote=remote))
+        read(robot_of("unitree_g1"), pressed, released)
 
 
 def test_the_sticks_ask_for_the_ends_of_the_ranges() -> None:
@@ -226,6 +233,7 @@ def test_a_command_is_in_the_order_of_the_motors(name: str) -> None:
     )
     robot.write(target, kp, kd, 0.0)
     robot.stop()
+    robot.write(target, kp, kd, 0.0)  # nothing, once it is stopped
     sent, stopped = robot.line.sent  # type: ignore[attr-defined]
     for motor, joint in enumerate(MOTORS[name][1]):
         k = contract.joint_names.index(joint)
@@ -282,10 +290,10 @@ def test_a_hostile_robot_is_refused_or_damped() -> None:
 
 
 def test_a_look_says_what_is_wrong_and_sends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("npmp.deploy.unitree.LOOK_S", 0.05)
+    monkeypatch.setattr("npmp.deploy.unitree.LOOK_S", 0.5)
     robot = robot_of("unitree_go2")
     watchdog = Watchdog(contract_of("unitree_go2"), SafetyConfig())
-    assert look(robot, watchdog) == ([], "no state within 0.05 s")
+    assert look(robot, watchdog) == ([], "no state within 0.5 s")
     robot.line.coming.append(state_of("unitree_go2"))  # type: ignore[attr-defined]
     lines, wrong = look(robot, watchdog)
     assert "beyond its range" in wrong and any("FL_hip_joint 0.030 rad" in line for line in lines)
@@ -317,6 +325,7 @@ def test_settings_of_another_robot_are_refused(
             return Standing(self.contract.home_pose)
 
     monkeypatch.setattr(Bundle, "read", staticmethod(lambda folder: Stand()))
+    monkeypatch.setattr(deploy, "unitree_robot", lambda *_, **__: pytest.fail("it was reached"))
     assert deploy.main(["bundle", *settings, f"out={tmp_path / 'run'}"]) == 2
     assert said in capsys.readouterr().err
 
@@ -358,6 +367,7 @@ def test_messages_and_calls_cross_the_loopback(monkeypatch: pytest.MonkeyPatch) 
     thread = threading.Thread(target=lives)
     thread.start()
     try:
+        monkeypatch.setattr("npmp.deploy.unitree.RELEASE_S", 0.0)
         assert line.onboard(release=False) == "normal"
         assert line.onboard(release=True) == ""
         assert asked == [CHECK_MODE, CHECK_MODE, RELEASE_MODE, CHECK_MODE]
