@@ -91,7 +91,7 @@ def graph(inner: bytes, contract: BundleContract) -> bytes:
     model, joints = onnx.load_from_string(inner), len(contract.joints)
     widths = [joints if term in OF_JOINTS else 3 for term in TERMS]
     period, arm = 1.0 / contract.control_rate_hz, np.array(contract.imu_position)
-    constants = {
+    constants: dict[str, Any] = {
         "widths": np.array(widths, np.int64),
         "period": np.float32(period),
         "gravity": np.float32(GRAVITY),
@@ -100,9 +100,9 @@ def graph(inner: bytes, contract: BundleContract) -> bytes:
         "zxy": np.array([2, 0, 1], np.int64),
     }
     nodes = [helper.make_node("Split", ["obs", _own("widths")], [*map(_own, TERMS)], axis=1)]
-    for kind, given, made in ACCELEROMETER:
-        more = {"axis": 1} if kind == "Gather" else {}
-        nodes.append(helper.make_node(kind, [*map(_own, given)], [*map(_own, made)], **more))
+    for kind, takes, gives in ACCELEROMETER:
+        more: dict[str, Any] = {"axis": 1} if kind == "Gather" else {}
+        nodes.append(helper.make_node(kind, [*map(_own, takes)], [*map(_own, gives)], **more))
     seen = ("joint_pos", "actions", "base_ang_vel", "accelerometer_g", "up")
     nodes.append(helper.make_node("Concat", [*map(_own, seen)], [_own("obs")], axis=1))
     renamed = {"obs": _own("obs"), "command": _own("command"), "action": "actions"}
@@ -114,13 +114,13 @@ def graph(inner: bytes, contract: BundleContract) -> bytes:
         {"obs": sum(widths), **memory},
         {"actions": joints, **{f"{name}_next": wide for name, wide in memory.items()}},
     )
-    values = [
+    given, answered = (
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, w]) for n, w in side.items()]
         for side in sides
-    ]
+    )
     stored = [numpy_helper.from_array(v, _own(name)) for name, v in constants.items()]
     whole = helper.make_graph(
-        [*nodes, *model.graph.node], "mjlab", *values, [*model.graph.initializer, *stored]
+        [*nodes, *model.graph.node], "mjlab", given, answered, [*model.graph.initializer, *stored]
     )
     made = helper.make_model(whole, opset_imports=model.opset_import, ir_version=model.ir_version)
     made.functions.extend(model.functions)
