@@ -24,6 +24,7 @@ EXTRAS = {
     "deploy": "npmp deploy: policies for robots",
     "render": "npmp render out=FILE.mp4",
     "drake": "npmp deploy trial simulator=drake",
+    "unitree": "npmp deploy run robot=unitree_go2: messages over DDS",
     "play": "npmp play: a robot to steer in the browser",
     "docs": "make docs",
     "dev": "make test",
