@@ -125,13 +125,13 @@ class DdsLine:
         self.commands.write(holding(self.command_type, values))
 
     def only_one(self) -> None:
-        """Raises InputError where not exactly one robot is heard."""
+        """Raises InputError where several robots are heard."""
         if (number := len(self.states.get_matched_publications())) > 1:
             raise InputError(
                 f"{number} robots are on this network; commands would reach all of them"
             )
 
-    def ask(self, call: int) -> dict[str, Any] | None:
+    def ask(self, call: int) -> str | None:
         """What the robot's motion switcher answers to a call; None for nothing."""
         requests = self._writer(f"api/{SWITCHER}/request", dds_type("unitree_api.Request"))
         answers = self._reader(f"api/{SWITCHER}/response", dds_type("unitree_api.Response"))
@@ -153,7 +153,7 @@ class DdsLine:
                 if told is not None and (told.identity.id, told.identity.api_id) == (number, call):
                     if told.status.code != 0:
                         raise InputError(f"{SWITCHER} answers {call} by {told.status.code}")
-                    return {"data": answer.data}
+                    return str(answer.data)
             time.sleep(0.01)
         return None
 
@@ -168,7 +168,7 @@ class DdsLine:
             if said is None and self.local:
                 return ""
             try:
-                mode = json.loads(said["data"])["name"] if said else None
+                mode = json.loads(said or "")["name"]
             except (ValueError, TypeError, KeyError):
                 mode = None
             if not isinstance(mode, str):
