@@ -30,7 +30,8 @@ class Simulating(Computing):
     robot: str = "anymal_b"
     # what is drawn of physics, pushes and sensors; a file that npmp sysid wrote works, too
     randomization: Any = group("none")
-    # what moves the joints: pd, which is ideal, or the folder of a fitted model
+    # what moves the joints: pd, which is ideal, or the folder of a fitted model; several, as
+    # pd+FOLDER, are shared out among the robots
     actuator: str = IDEAL
 
 
@@ -85,20 +86,21 @@ def robots_config_of(config: Simulating, like: Any, *, hold: str | None = None) 
     Raises InputError for values out of range, an unknown hold or a model of actuators that cannot
     be read.
     """
-    if config.actuator != IDEAL:
-        actuators.load(config.actuator)  # not at the first step only
-    return replace(
+    robots: RobotBatchConfig = replace(
         config.randomization,
         hold=hold or like.hold,
         accelerometer=like.accelerometer,
         actuator=config.actuator,
     )
+    for folder in robots.real_drives:
+        actuators.load(folder)  # not at the first step only
+    return robots
 
 
 def note_other_drives(trained: Mapping[str, Any], actuator: str) -> None:
     """Say so where what is judged was trained with other drives than it is judged with."""
     before = trained.get("actuator", {}).get("name", IDEAL)
-    if before != Path(actuator).name:
+    if before != "+".join(Path(name).name for name in actuator.split("+")):
         say(f"trained with actuator={before}, judged with actuator={actuator}")
 
 

@@ -81,7 +81,7 @@ def export(
     policy.check_task(env.task)
     golden = record(policy, skill, env, steps)
     about = {"steps": len(golden.reset), "resets": int(golden.reset.sum())} | about
-    drives = env.robots.config.real_drives
+    drives = next(iter(env.robots.config.real_drives), None)
     contract = contract_of(policy, skill, env.task, drives=drives, sha256=sha256, golden=about)
     Bundle.write(folder, contract, graph_of(policy, skill, contract), golden._asdict())
     return Bundle.read(folder)
@@ -191,24 +191,22 @@ def _gains(
     """kp [Nm/rad] and kd [Nm s/rad] of each joint's drive as it was in training: of a model of real
     ones the constant gains that come nearest to it.
 
-    drives: the folder of that model; None: ideal drives of the robot's own gains.
+    drives: the folder of one of its models; None: ideal drives of the robot's own gains.
 
     Raises:
       InputError: for other drives than in training.
     """
-    trained = training.get("actuator", {})
-    if "sha256" not in trained:
-        if drives is not None:
-            raise InputError(f"actuator={drives}: the policy was trained with ideal drives")
-        return module.kp, module.kd
-    name = trained["name"]
+    trained = {"name": "ideal drives", "sha256": IDEAL} | training.get("actuator", {})
+    name, known = trained["name"], trained["sha256"].split("+")
     if drives is None:
-        raise InputError(
-            f"trained with actuator={name}, whose gains are not the robot's: "
-            "actuator=FOLDER of it is needed"
-        )
+        if IDEAL not in known:
+            raise InputError(
+                f"trained with actuator={name}, whose gains are not the robot's: "
+                "actuator=FOLDER of it is needed"
+            )
+        return module.kp, module.kd
     law = actuators.load(drives).contract
-    if artifact.sha256(Path(drives) / "actuator.safetensors") != trained["sha256"]:
+    if artifact.sha256(Path(drives) / "actuator.safetensors") not in known:
         raise InputError(
             f"actuator={drives} is not {name}, which the policy was trained with: "
             "its checksum differs"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import mujoco
@@ -17,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mocap_data.errors import InputError
-from npmp import actuators, geometry, ranges
+from npmp import actuators, artifact, geometry, ranges
 from npmp.envs.sensing import Sensing, SensorConfig
 from npmp.envs.state import RobotState, arrive, turned
 from npmp.envs.task import Start
@@ -45,7 +46,8 @@ class RobotBatchConfig:
     hold: str = "zero_order"
     # imu: its mean over the last control step, at the robot's IMU; root: of the root over two steps
     accelerometer: str = "imu"
-    # what moves the joints: pd, which is ideal, or the folder of a model of real drives
+    # what moves the joints: pd, which is ideal, or the folder of a model of real drives; several,
+    # as pd+FOLDER, are shared out among the robots
     actuator: str = IDEAL
     physics: randomization.PhysicsConfig = field(default_factory=randomization.PhysicsConfig)
     pushes: randomization.PushConfig = field(default_factory=randomization.PushConfig)
@@ -56,9 +58,25 @@ class RobotBatchConfig:
         ranges.one_of(self, "accelerometer", ACCELEROMETERS)
 
     @property
-    def real_drives(self) -> str | None:
-        """The folder of a model of real drives; None where drives are ideal."""
-        return None if self.actuator == IDEAL else self.actuator
+    def drives(self) -> list[str]:
+        """`IDEAL` or the folder of a model of real drives, of each kind that there is."""
+        return self.actuator.split("+")
+
+    @property
+    def real_drives(self) -> list[str]:
+        """Those of `drives` that are not ideal."""
+        return [name for name in self.drives if name != IDEAL]
+
+    def drives_noted(self) -> dict[str, str]:
+        """What is noted of a training's drives: `actuator` without its folders' parents, and the
+        checksums of their weights; nothing where all are ideal."""
+        if not self.real_drives:
+            return {}
+        sums = (
+            IDEAL if name == IDEAL else artifact.sha256(Path(name) / "actuator.safetensors")
+            for name in self.drives
+        )
+        return {"name": "+".join(Path(name).name for name in self.drives), "sha256": "+".join(sums)}
 
     def like(self, other: Any) -> RobotBatchConfig:
         """The same robots, their setpoints held and their accelerometers read as others'. other:
@@ -106,7 +124,7 @@ class RobotBatch:
         self.imu_cross: Tensor | None = None
         if config.accelerometer == "imu":
             self.imu_cross = geometry.skew(imu_position(model, robot)).to(self.device)
-        if config.real_drives is not None:
+        if config.real_drives:
             _refuse_gains(config.physics)
         self.sim: Simulator = make_simulator(
             model,
@@ -114,8 +132,11 @@ class RobotBatch:
             control_rate_hz=robot.control_rate_hz,
             device=self.device,
             num_threads=num_threads,
-            actuator=None if config.real_drives is None else actuators.load(config.real_drives),
+            actuators=[None if at == IDEAL else actuators.load(at) for at in config.drives],
         )
+        # which drives each robot has, (n, K); (n, 0) where all have the same
+        kinds, count = torch.arange(num_envs, device=self.device), len(config.drives)
+        self._drives = torch.nn.functional.one_hot(kinds % count, count).float()[:, count == 1 :]
         self.randomizer = randomization.PhysicsRandomizer(self.sim, robot, config.physics)
         root = model.body(robot.body_names[0]).id
         self.pusher = randomization.Pusher(self.sim, root, config.pushes, self.dt)
@@ -136,21 +157,22 @@ class RobotBatch:
     @property
     def physics_size(self) -> int:
         """Width of `physics`."""
-        return self.randomizer.size + 2 * (self.config.pushes.force > 0)
+        return self.randomizer.size + self._drives.shape[1] + 2 * (self.config.pushes.force > 0)
 
     @property
     def physics(self) -> Tensor:
-        """What the simulator alone knows of each robot: the draws of its physics and the present
-        push, each about in [-1, 1].
+        """What the simulator alone knows of each robot: the draws of its physics, which drives it
+        has and the present push, each about in [-1, 1].
 
         The push is given forwards and to the left of the robot, as networks that see no heading
         could not use it otherwise.
         """
+        drawn = torch.cat((self.randomizer.unit, self._drives), -1)
         if self.config.pushes.force == 0:
-            return self.randomizer.unit
+            return drawn
         turned = geometry.yaw_matrix(geometry.yaw_of(self.state.root_rot))[:, :2, :2]
         push = geometry.to_local(turned, self.pusher.force) / self.config.pushes.force
-        return torch.cat((self.randomizer.unit, push), -1)
+        return torch.cat((drawn, push), -1)
 
     def without_push(self, physics: Tensor) -> Tensor:
         """`physics` (..., P) as it is without a push."""

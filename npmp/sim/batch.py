@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
 
 import mujoco
 import mujoco.batch
@@ -11,7 +12,7 @@ import torch
 from torch import Tensor
 
 from npmp.actuators.models import ActuatorModel
-from npmp.sim.drives import Drives, with_motors
+from npmp.sim.drives import MOTOR_FIELDS, Drives, with_motors
 
 _CTRL = int(mujoco.mjtState.mjSTATE_CTRL)
 
@@ -34,24 +35,31 @@ class BatchSim:
         *,
         control_rate_hz: float,
         num_threads: int = 0,
-        actuator: ActuatorModel | None = None,
+        actuators: Sequence[ActuatorModel | None] = (None,),
     ):
         """All simulations are in the model's default state.
 
         Args:
           control_rate_hz: how often `step` is called, in simulated time [Hz].
           num_threads: 0 for all cores. The result does not depend on it, to the bit.
-          actuator: moves the joints; None: the model's own drives, which are ideal.
+          actuators: move the joints, K kinds, in simulation i the kind i % K; None: the model's own
+            drives, which are ideal.
 
         Raises:
           ValueError: when the control period is no multiple of the timestep.
           InputError: for an actuator at another rate than the physics.
         """
         self.substeps = substeps_of(model, control_rate_hz)
-        self.drives = None if actuator is None else Drives(actuator, model, num_envs)
-        self.model = model = model if actuator is None else with_motors(model, actuator.armature)
+        driven = any(law is not None for law in actuators)
+        self.drives = Drives(actuators, model, num_envs) if driven else None
+        kinds = [model if law is None else with_motors(model, law.armature) for law in actuators]
+        self.model = model = model if None in actuators else kinds[0]
+        if driven and None in actuators:  # `Drives` keeps targets within their ranges
+            self.model = model = copy(model)
+            model.actuator_ctrllimited[:] = 0
         self.num_envs = num_envs
         self.batch = mujoco.batch.Batch(model, num_envs, num_threads)
+        self._tell_apart(kinds)
         self.qpos = torch.from_numpy(self.batch.bind("qpos"))
         self.qvel = torch.from_numpy(self.batch.bind("qvel"))
         self._ctrl = torch.from_numpy(self.batch.bind("ctrl"))
@@ -67,6 +75,18 @@ class BatchSim:
         # share of the way to the new controls at each physics step of a first-order hold
         steps = torch.arange(1, self.substeps + 1, dtype=torch.float64)
         self._share = (steps / self.substeps).view(1, -1, 1)
+
+    def _tell_apart(self, kinds: Sequence[mujoco.MjModel]) -> None:
+        """Give simulations the drives of kinds (K,), in turn."""
+        for name in MOTOR_FIELDS:
+            values = [getattr(kind, name) for kind in kinds]
+            if all((value == values[0]).all() for value in values):
+                continue
+            own = self.batch.expand(name)
+            for k, value in enumerate(values):
+                own[k :: len(kinds)] = value
+            if name == "dof_armature":
+                self.batch.set_const(np.arange(self.num_envs))
 
     def set_state(self, ids: Tensor, qpos: Tensor, qvel: Tensor) -> None:
         """Place simulations ids (k,) int64 at qpos (k, nq), qvel (k, nv), with every internal state
@@ -113,7 +133,7 @@ class BatchSim:
         drives.begin_step()
         for share in self._share.flatten():
             target = ctrl if previous is None else torch.lerp(previous.to(ctrl), ctrl, share)
-            self._ctrl.copy_(drives.torque(target, self.qpos, self.qvel))
+            self._ctrl.copy_(drives.controls(target, self.qpos, self.qvel))
             self.batch.step(nstep=1)
 
     def wrench(self, body: int) -> Tensor:

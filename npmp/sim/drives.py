@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import copy
 
 import mujoco
@@ -13,6 +14,10 @@ from npmp.actuators.models import ActuatorModel, Memory
 
 # what actuator= calls the model's own drives
 IDEAL = "pd"
+# in which a model with motors differs from one with ideal drives
+MOTOR_FIELDS = (
+    "dof_damping", "dof_frictionloss", "dof_armature", "actuator_gainprm", "actuator_biasprm",
+)  # fmt: skip
 
 
 def with_motors(model: mujoco.MjModel, armature: float = 0.0) -> mujoco.MjModel:
@@ -37,7 +42,90 @@ def with_motors(model: mujoco.MjModel, armature: float = 0.0) -> mujoco.MjModel:
 
 
 class Drives:
-    """The actuators of n simulations of a model, one for each drive, with what they remember.
+    """What moves the joints of n simulations of a model where models of actuators do, of one kind
+    or several: simulation i has the law i % K; None: the model's own drives, which are ideal."""
+
+    def __init__(self, laws: Sequence[ActuatorModel | None], model: mujoco.MjModel, num_envs: int):
+        """Raises: InputError where the physics runs at another rate than an actuators' model."""
+        self._shape, self._count = (num_envs, model.nu), len(laws)
+        self._kinds = {
+            k: _Kind(law, model, len(range(k, num_envs, len(laws))))
+            for k, law in enumerate(laws)
+            if law is not None
+        }
+        # of ideal drives' targets
+        limited = model.actuator_ctrllimited[:, None].astype(bool)
+        limits = np.where(limited, model.actuator_ctrlrange, (-np.inf, np.inf))
+        self._low, self._high = torch.from_numpy(limits).unbind(-1)
+
+    def _rows(self, k: int) -> slice:
+        return slice(k, None, self._count)
+
+    @property
+    def latent_dim(self) -> int:
+        """Numbers that say which actuator a joint has, the most that a law takes."""
+        return max(kind.latent.shape[-1] for kind in self._kinds.values())
+
+    def set_latent(self, ids: Tensor, latent: Tensor) -> None:
+        """Which actuators simulations ids (k,) have from their next beginning on, (k, nu,
+        latent_dim)."""
+        for k, kind in self._kinds.items():
+            mine = ids % self._count == k
+            kind.latent[ids[mine] // self._count] = latent[mine][..., : kind.latent.shape[-1]]
+
+    def begin(self, ids: Tensor) -> None:
+        """Simulations ids (k,) have been placed anew."""
+        for k, kind in self._kinds.items():
+            kind.begin(ids[ids % self._count == k] // self._count)
+
+    def begin_step(self) -> None:
+        """A control step begins."""
+        for kind in self._kinds.values():
+            kind.begin_step()
+
+    @property
+    def current_squares(self) -> Tensor | None:
+        """The squares of the motors' currents (n, nu) [A^2], mean over the physics steps since the
+        control step began; None where not all laws tell a current."""
+        found = torch.zeros(self._shape)
+        for k in range(self._count):
+            squares = self._kinds[k].current_squares if k in self._kinds else None
+            if squares is None:
+                return None
+            found[self._rows(k)] = squares
+        return found
+
+    def controls(self, target: Tensor, qpos: Tensor, qvel: Tensor) -> Tensor:
+        """What the drives are given at a physics step (n, nu): torques [Nm], ideal ones their
+        targets [rad].
+
+        Args:
+          target: (n, nu) of the joints [rad]. qpos: (n, nq). qvel: (n, nv), at its start.
+        """
+        given = target.clamp(self._low, self._high)
+        for k, kind in self._kinds.items():
+            rows = self._rows(k)
+            given[rows] = kind.torque(target[rows], qpos[rows], qvel[rows]).to(given)
+        return given
+
+    def snapshot(self) -> Tensor:
+        """A copy of all that the next torques depend on, (n, size) float64."""
+        kept = {k: kind.snapshot() for k, kind in self._kinds.items()}
+        size = max(part.shape[-1] for part in kept.values())
+        state = torch.zeros(self._shape[0], size, dtype=torch.float64)
+        for k, part in kept.items():
+            state[self._rows(k), : part.shape[-1]] = part
+        return state
+
+    def restore(self, state: Tensor) -> None:
+        """Continue from a `snapshot`."""
+        for k, kind in self._kinds.items():
+            kind.restore(state[self._rows(k)])
+
+
+class _Kind:
+    """The actuators of one law in n simulations of a model, one for each drive, with what they
+    remember.
 
     Where a simulation is placed anew, its actuators have long been as they are at its first physics
     step, with the torque that constant gains make of that. `latent` (n, nu, d) says which actuator
@@ -45,7 +133,6 @@ class Drives:
     """
 
     def __init__(self, law: ActuatorModel, model: mujoco.MjModel, num_envs: int):
-        """Raises: InputError where the physics runs at another rate than the actuators' model."""
         law.check_rate(1.0 / model.opt.timestep)
         contract = law.contract
         joints = model.actuator_trnid[:, 0]
@@ -126,7 +213,7 @@ class Drives:
         n, nu = self._shape
         kept = [part.shape for part in self._memory]
         sizes = [part.numel() // n for part in (*self._memory, self.latent, self._fresh)]
-        *memory, latent, fresh = state.split(sizes, -1)
+        *memory, latent, fresh = state[:, : sum(sizes)].split(sizes, -1)
         self._memory = Memory(
             *(part.float().reshape(shape) for part, shape in zip(memory, kept, strict=True))
         )

@@ -289,7 +289,7 @@ class PhysicsRandomizer:
             "com_links": 3 * (nb - 1) if c.com_links > 0 else 0,
             "joint_offset": nu if c.joint_offset > 0 else 0,
             "payload": int(c.payload is not None),
-            "actuators": sim.drives.latent[0].numel() if sim.drives and c.actuators else 0,
+            "actuators": nu * sim.drives.latent_dim if sim.drives and c.actuators else 0,
             "weak_joint": int(c.weak_joint < 1.0),
             "contact_s": 1 if c.contact_s is not None and c.contact_s[0] < c.contact_s[1] else 0,
         }
@@ -364,14 +364,15 @@ class PhysicsRandomizer:
             drawn = unit[:, self.columns["joint_offset"]].float()
             self.joint_offset[ids] = self._offset + c.joint_offset * drawn
         if self._sim.drives is not None and c.actuators > 0:
-            latent, drawn = self._sim.drives.latent, unit[:, self.columns["actuators"]].to("cpu")
-            latent[ids.cpu()] = c.actuators * normal_of(drawn).view(len(ids), *latent.shape[1:])
+            drawn = normal_of(unit[:, self.columns["actuators"]].to("cpu"))
+            shape = len(ids), self._sim.model.nu, self._sim.drives.latent_dim
+            self._sim.drives.set_latent(ids.cpu(), c.actuators * drawn.view(shape))
         if not self._fields or not len(ids):
             return
         rows, draws = ids.to(self._place), unit.to(self._place, torch.float64)
         if self._scaled is not None:
             values, whole, each = self._scaled
-            drawn = values.nominal * ((1.0 + whole(draws)) * (1.0 + each(draws)))
+            drawn = values.nominal[rows] * ((1.0 + whole(draws)) * (1.0 + each(draws)))
             if c.payload is not None:
                 drawn[:, self._trunk] += self._within(c.payload, draws, "payload").squeeze(-1)
             if c.weak_joint < 1.0:
@@ -385,7 +386,7 @@ class PhysicsRandomizer:
             values.write(rows, drawn)
         if self._shifted is not None:
             values, shift = self._shifted
-            values.write(rows, values.nominal + shift(draws))
+            values.write(rows, values.nominal[rows] + shift(draws))
         if c.friction is not None:
             sliding = self._within(c.friction, draws, "friction")
             self._write_geoms("geom_friction", rows, self._foot_geoms, sliding)
@@ -425,8 +426,8 @@ class _Values:
     """Values of model fields, all side by side: few operations on all of them serve a reset, not
     some on each field.
 
-    `nominal` (m,) float64 are the model's own; `shapes` the parts of the model in each field and
-    the values of each part.
+    `nominal` (n, m) float64 are each simulation's own; `shapes` the parts of the model in each
+    field and the values of each part.
     """
 
     def __init__(
@@ -439,7 +440,7 @@ class _Values:
         # views
         self._targets = [_component(fields[name], at).flatten(1) for name, at in names]
         self._sizes = [target.shape[1] for target in self._targets]
-        self.nominal = torch.cat([values.flatten() for values in own]).to(self._targets[0].device)
+        self.nominal = torch.cat(self._targets, -1).double()
 
     def write(self, rows: Tensor, values: Tensor) -> None:
         """values (k, m) into the fields of simulations rows (k,)."""

@@ -278,7 +278,7 @@ class Imitation(Task):
 def _no_current(weight: float, robots: RobotBatchConfig) -> str:
     """The message for drives without a current."""
     why = f"the drives of actuator={robots.actuator} are ideal and tell no current"
-    if robots.real_drives is not None:
+    if robots.real_drives:
         why = f"the actuator model {robots.actuator} tells no current: its log had none"
         why += ", or it is no model=conv"
     return (

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
-from npmp import artifact, checkpoint, ranges
+from npmp import checkpoint, ranges
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.rl import NonFiniteGradient
 from npmp.training import loggers
@@ -279,10 +279,8 @@ class _Run:
         counts = {"seed": self.seed, "env_steps": steps, "iterations": iterations}
         summary = self.plan.summarize(self.before, self.latest) | counts
         summary |= {"before": self.before, "after": self.latest}
-        drives = trainer.env.robots.config
-        if drives.real_drives is not None:
-            weights = artifact.sha256(Path(drives.real_drives) / "actuator.safetensors")
-            summary["actuator"] = {"name": Path(drives.real_drives).name, "sha256": weights}
+        if drives := trainer.env.robots.config.drives_noted():
+            summary["actuator"] = drives
         # the artefact first: making it may leave figures in what the checkpoint then holds
         self.plan.save(trainer, summary)
         self.keep(log)

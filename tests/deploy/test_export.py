@@ -194,7 +194,7 @@ def test_gains_are_those_of_the_drives_in_training(tmp_path: Path) -> None:
         scales = [[0.1, 1.0], [0.0, 0.0], 7.0, [45.0, 1.5, 0.1]]
         make(ActuatorContract("mlp", 400.0, ["knee"], [], False, *scales)).save(folder)
     ideal = contract_of(policy, skill, task, sha256="", golden={})
-    with pytest.raises(InputError, match="was trained with ideal drives"):
+    with pytest.raises(InputError, match="is not ideal drives, which the policy was trained with"):
         contract_of(policy, skill, task, drives=str(drives), sha256="", golden={})
     trained = {"name": "knee", "sha256": artifact.sha256(drives / "actuator.safetensors")}
     policy.contract = replace(

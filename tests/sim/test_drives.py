@@ -54,13 +54,13 @@ def servo(stiffness: float, damping: float, delay: int = 0, kind: str = "pd", **
 def standing(
     robot: Robot,
     n: int,
-    actuator: ActuatorModel | None,
+    *actuators: ActuatorModel | None,
     threads: int = 1,
     scene: mujoco.MjModel | None = None,
 ) -> BatchSim:
     scene = scene or flat_scene(robot)
     sim = BatchSim(
-        scene, n, control_rate_hz=robot.control_rate_hz, num_threads=threads, actuator=actuator
+        scene, n, control_rate_hz=robot.control_rate_hz, num_threads=threads, actuators=actuators
     )
     sim.set_state(
         torch.arange(n), torch.tensor(robot.home_qpos).expand(n, -1), torch.zeros(n, scene.nv)
@@ -83,7 +83,7 @@ def test_the_drives_put_out_what_the_model_says_within_their_limits(robot: Robot
     target[1, 4] -= 9.0  # 900 Nm, which no drive has
     before = sim.qpos[:, 7:].clone(), sim.qvel[:, 6:].clone()
     assert sim.drives is not None
-    torque = sim.drives.torque(target, sim.qpos, sim.qvel)
+    torque = sim.drives.controls(target, sim.qpos, sim.qvel)
     expected = 100.0 * (target - before[0]) - 2.0 * before[1]
     torch.testing.assert_close(torque.double(), expected, rtol=1e-4, atol=1e-3)
     sim = standing(robot, 2, servo(100.0, 2.0))
@@ -158,6 +158,37 @@ def test_currents_are_squared_and_averaged_over_the_physics_steps_of_a_control_s
     assert without.drives is not None and without.drives.current_squares is None
 
 
+def test_robots_with_several_drives_move_as_those_with_one(robot: Robot) -> None:
+    """Of six robots in turn on ideal drives, a servo and convolutions: to the bit as three pairs,
+    also of joints with friction, and beyond their ranges."""
+    scene, laws = flat_scene(robot), (None, servo(60.0, 1.0, delay=3), model_of("conv"))
+    scene.dof_frictionloss[6:], scene.dof_damping[6:] = 0.3, 0.2
+    scene.actuator_ctrllimited[:], scene.actuator_ctrlrange[:] = 1, (-0.6, 0.6)
+    mixed = standing(robot, 6, *laws, scene=scene)
+    alone = [standing(robot, 2, law, scene=scene) for law in laws]
+    asked = targets(robot, 6, 8)
+    noted = mixed.snapshot()
+    for target in asked[:4]:
+        mixed.step(target)
+    mixed.restore(noted)
+    previous = asked[0]
+    for target in asked:
+        mixed.step(target, previous)
+        for k, sim in enumerate(alone):
+            sim.step(target[k::3], previous[k::3])
+        previous = target
+    for k, sim in enumerate(alone):
+        assert torch.equal(mixed.qpos[k::3], sim.qpos) and torch.equal(mixed.qvel[k::3], sim.qvel)
+    assert mixed.drives is not None and mixed.drives.current_squares is None
+    # the last of them placed anew
+    ids, home = torch.tensor([5]), torch.tensor(robot.home_qpos).unsqueeze(0)
+    mixed.set_state(ids, home, torch.zeros(1, scene.nv))
+    alone[2].set_state(torch.tensor([1]), home, torch.zeros(1, scene.nv))
+    mixed.step(asked[0])
+    alone[2].step(asked[0][2::3])
+    assert torch.equal(mixed.qpos[2::3], alone[2].qpos)
+
+
 def test_a_robot_placed_anew_remembers_nothing(robot: Robot) -> None:
     model = model_of("conv")
     used, fresh = standing(robot, 2, model), standing(robot, 2, model)
@@ -187,7 +218,8 @@ def test_randomization_scales_the_torques_and_draws_the_actuators(
         8,
         1 + 2 * 12,
     )  # one gain, a latent of two numbers for each drive; of damping drives have none
-    torch.testing.assert_close(env.sim.drives.latent.flatten(1), 0.5 * normal_of(unit[:, 1:]))
+    latent = env.sim.drives._kinds[0].latent
+    torch.testing.assert_close(latent.flatten(1), 0.5 * normal_of(unit[:, 1:]))
     gains = torch.from_numpy(env.sim.batch.expand("actuator_gainprm"))[:, 0, 0]  # type: ignore[attr-defined]
     torch.testing.assert_close(gains, 1.0 + 0.2 * unit[:, 0].double())
     held = {key: value.clone() for key, value in env.robots.state_dict().items()}
@@ -200,6 +232,25 @@ def test_randomization_scales_the_torques_and_draws_the_actuators(
     assert torch.equal(other.robots.state.pack(), expected)
     # its nominal sibling has the same drives
     assert RobotBatchConfig().like(config).actuator == str(tmp_path)
+
+
+def test_the_model_is_told_which_drives_a_robot_has(
+    robot: Robot, motions: MotionSet, tmp_path: Path
+) -> None:
+    """Drawn gains scale the gains of ideal drives and the torques of others."""
+    model_of("mlp").save(tmp_path / "a")
+    physics = PhysicsConfig(gain=Spread(0.2), friction=(0.4, 0.8))
+    config = RobotBatchConfig(actuator=f"{tmp_path / 'a'}+pd+pd", physics=physics)
+    env = imitation_env(robot, motions, 4, robots=config)
+    told = env.robots.physics
+    assert told.shape == (4, env.robots.physics_size) == (4, 2 + 3)
+    assert torch.equal(told[:, 2:], torch.eye(3)[[0, 1, 2, 0]])
+    gains = torch.from_numpy(env.sim.batch.expand("actuator_gainprm"))[:, 0, 0]  # type: ignore[attr-defined]
+    own = torch.tensor([1.0, robot.kp[0], robot.kp[0], 1.0], dtype=torch.float64)
+    torch.testing.assert_close(gains, own * (1.0 + 0.2 * told[:, 1].double()))
+    name, sums = config.drives_noted().values()
+    assert name == "a+pd+pd" and len(sums.split("+")[0]) == 64 and sums.endswith("+pd+pd")
+    assert RobotBatchConfig().drives_noted() == {}
 
 
 def test_normal_numbers_of_uniform_ones() -> None:
@@ -230,15 +281,15 @@ def test_a_model_goes_on_from_the_torque_that_arrived(robot: Robot) -> None:
     assert sim.drives is not None and robot.torque_limit[3] == 40.0
     target = torch.tensor(robot.home_joints, dtype=torch.float64).unsqueeze(0) + 1.2
     for _ in range(40):
-        torque = sim.drives.torque(target, sim.qpos, sim.qvel)
-        torch.testing.assert_close(torque, torch.full((1, 12), 41.0))
+        torque = sim.drives.controls(target, sim.qpos, sim.qvel)
+        torch.testing.assert_close(torque, torch.full((1, 12), 41.0, dtype=torch.float64))
     torch.nn.init.constant_(model.head.bias, -0.1)
-    found = sim.drives.torque(target, sim.qpos, sim.qvel)
-    torch.testing.assert_close(found, torch.full((1, 12), 39.0))
+    found = sim.drives.controls(target, sim.qpos, sim.qvel)
+    torch.testing.assert_close(found, torch.full((1, 12), 39.0, dtype=torch.float64))
     # placed 0.2 rad off and at 3 rad/s it begins from 50 * 0.2 - 1 * 3 Nm
     sim.drives.begin(torch.tensor([0]))
-    torque = sim.drives.torque(target - 1.0, sim.qpos, torch.full_like(sim.qvel, 3.0))
-    torch.testing.assert_close(torque, torch.full((1, 12), 6.0))
+    torque = sim.drives.controls(target - 1.0, sim.qpos, torch.full_like(sim.qvel, 3.0))
+    torch.testing.assert_close(torque, torch.full((1, 12), 6.0, dtype=torch.float64))
 
 
 def test_a_model_at_another_rate_is_refused(robot: Robot) -> None:

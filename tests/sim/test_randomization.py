@@ -187,6 +187,7 @@ def test_payloads_fill_their_range_whatever_else_varies(op3: Robot) -> None:
         added = sim.batch.expand("body_mass").sum(1) - sim.model.body_mass.sum()
         assert -1e-9 < added.min() < 0.01 and 0.49 < added.max() < 0.5 + 1e-9
         assert added.mean() == pytest.approx(0.25, abs=0.02)
+    sim = simulations(op3, 400)
     fixed = PhysicsRandomizer(sim, op3, PhysicsConfig(payload=(0.2, 0.2)))
     fixed.draw(torch.arange(400), generator())
     assert np.ptp(sim.batch.expand("body_mass").sum(1)) == 0

@@ -312,15 +312,15 @@ class TrotTeacher:
 def _check_drives(config: TrotConfig, env: TaskEnv[Any]) -> None:
     """Raises InputError unless the script is of the drives that move the robot."""
     robots, drives = env.robots.config, config.drives
-    if robots.real_drives is None and drives is not None:
+    if not robots.real_drives and drives is not None:
         raise InputError(
             f"task.teacher.drives={list(drives)} is of drives that a model moves, actuator=FOLDER;"
             f" actuator={robots.actuator} has the robot's own gains"
         )
-    if robots.real_drives is not None and drives is None:
-        stiffness, damping, _ = actuators.load(robots.real_drives).contract.baseline
+    if robots.real_drives and drives is None:
+        stiffness, damping, _ = actuators.load(robots.real_drives[0]).contract.baseline
         raise InputError(
-            f"actuator={robots.real_drives}: the script needs gains that are like its drives',"
+            f"actuator={robots.actuator}: the script needs gains that are like its drives',"
             f" task.teacher.drives=; the best constant ones of its log are"
             f" [{stiffness:.3g},{damping:.3g}]"
         )
