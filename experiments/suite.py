@@ -3,14 +3,14 @@ suite.html; exits 3 unless all pass."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from mocap_data.errors import InputError
 from mocap_data.files import write_json
 from npmp import ranges, robots
-from npmp.evaluation import suite
+from npmp.evaluation import dead_zones, suite
 from npmp.evaluation.policy import teacher_of
 from npmp.experiments.backend import Simulating, judged_by, note_other_drives, policy_of
 from npmp.experiments.command import Run, Verb, made_by
@@ -20,6 +20,7 @@ from npmp.experiments.terminal import NOT_PASSED, OK, progress_bar, say, show_ta
 from npmp.handover import load_recovery
 from npmp.policy import PolicyActor
 from npmp.report import suite_page
+from npmp.sim.randomization import PushConfig
 from npmp.tasks.commands import as_command_range
 from npmp.tasks.walk import Walk
 
@@ -98,6 +99,8 @@ def run(config: Suite, run: Run) -> int:
                 recovery=recovery,
                 **run.place,
             )
+    still = replace(like, pushes=PushConfig())
+    sides = dead_zones.find(actor, robot, base, still, within, seed=run.seed, **run.place)
     rows = [{"name": name, **outcome.row} for name, outcome in outcomes.items()]
     result: dict[str, Any] = {
         **judged_by(config, run, folder, module, robot),
@@ -109,6 +112,7 @@ def run(config: Suite, run: Run) -> int:
         "scenarios": rows,
         "red_flags": suite.red_flags(outcomes, scenarios, robot, config.flags),
         "joint_speeds": suite.joint_speeds([outcome.trial for outcome in outcomes.values()], robot),
+        "dead_zones": [side._asdict() | {"in_words": str(side)} for side in sides],
         "teacher": teacher_of(policy.contract),
     }
     write_json(run.folder / "suite.json", result)
@@ -139,6 +143,9 @@ def show(result: dict[str, Any]) -> None:
         if flag["raised"]:
             measured = f"{flag['name']} {flag['value']:.3g} (from {flag['from']:g})"
             say(f"red flag: {measured}: {flag['symptom']}; {flag['cure']}")
+    for side in result["dead_zones"]:
+        if side["up_to"]:
+            say(f"dead zone: {side['in_words']}")
 
 
 main = Verb("evaluate suite", Suite, run)

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from npmp.evaluation.dead_zones import ANSWERED, LAST_S
 from npmp.evaluation.suite import ScenarioResult
 from npmp.report.parts import Bar, Bars, Cell, Fold, Section, Table, Terms, Words, assemble, number
 from npmp.report.policy_page import clip_of
@@ -41,6 +42,7 @@ def write(
         Section("scenarios", "Scenarios", [_words(found), _bars(rows), _table(rows), fold]),
         _cures(rows),
         _flags(found["red_flags"]),
+        _dead_zones(found["dead_zones"]),
         _joint_speeds(found["joint_speeds"]),
         replay_section(robot, clips)[0],
     ]
@@ -129,6 +131,23 @@ def _joint_speeds(speeds: Mapping[str, Mapping[str, float]]) -> Section:
     )
     columns = ("joint", "99.9th percentile (rad/s)", "maximum (rad/s)", "limit (rad/s)")
     return Section("speeds", "Joint speeds", [Words(words), Table(columns, rows)])
+
+
+def _dead_zones(sides: Sequence[Mapping[str, Any]]) -> Section | None:
+    """Small commands, and what came of them."""
+    if not sides:
+        return None
+    lines = []
+    for side in sides:
+        dead = Cell(number(side["up_to"]), side["up_to"], bad=side["up_to"] > 0.0)
+        pairs = ", ".join(f"{asked:g}: {got:.2f}" for asked, got in side["achieved"])
+        lines.append((f"{side['axis']} {'-' if side['sign'] < 0 else '+'}", dead, pairs))
+    words = (
+        f"Flat ground, four robots a command. Not answered is a command of which less than "
+        f"{100 * ANSWERED:.0f} % is achieved over the last {LAST_S:g} s, or with which one falls."
+    )
+    columns = ("axis", "not answered up to", "asked: achieved (m/s, rad/s)")
+    return Section("dead_zones", "Dead zones", [Words(words), Table(columns, lines)])
 
 
 def _flags(flags: Sequence[Mapping[str, Any]]) -> Section:

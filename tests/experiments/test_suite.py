@@ -42,9 +42,12 @@ def test_who_does_not_pass_exits_with_three(
     assert not row["passed"] and not found["passed"] and row["low"] <= row["success"] <= row["high"]
     said = capsys.readouterr().out
     assert "0 of 3 scenarios passed" in said and "not passed" in said
+    assert "dead zone: forward +: up to 0.5 not answered, none is" in said
+    assert found["dead_zones"][0]["up_to"] == pytest.approx(0.5)
     page = (tmp_path / "out/suite.html").read_text()
     for words in (
         "Red flags",
+        "Dead zones",
         "Not passed",
         "Wilson",
         'class="mark"',
