@@ -34,6 +34,8 @@ from npmp.deploy.run_log import FILE, JOURNAL, DeployLogger, summary
 from npmp.deploy.safety import SafetyConfig, Watchdog
 from npmp.deploy.simulated import refuse_wider_limits
 from npmp.deploy.unitree import MOTORS, STICKS_OF, look, steered, unitree_robot
+from npmp.deploy.unitree_recording import FILE as RECORDING
+from npmp.deploy.unitree_recording import SUFFIX, Recorder
 from npmp.experiments.bundle import show_fastest
 from npmp.experiments.command import Keys, Run, Verb, refuse_idle
 from npmp.experiments.terminal import NOT_PASSED, OK, say
@@ -60,9 +62,11 @@ class Deploy(Keys):
     bundle: str
     # sim, MuJoCo in this process; unitree_go2, unitree_g1; FILE.py:CLASS, your own RobotInterface
     robot: str = "sim"
-    # of a Unitree robot: the network interface, lo for Unitree's simulators
+    # of a Unitree robot: the network interface, lo for Unitree's simulators; with dry also a
+    # lowstate.npz
     interface: str | None = None
-    # true: read for two seconds, say what is wrong, send nothing
+    # true: read for two seconds, say what is wrong, send nothing; a Unitree robot's states are kept
+    # in OUT/lowstate.npz
     dry: bool = False
     # what the policy is asked for, in its task's units, kept within the bundle's ranges; remote:
     # the sticks of Unitree's; null: zeros
@@ -114,6 +118,8 @@ def run(config: Deploy, run: Run) -> int:
     with opened as (robot, clock):
         if config.dry:
             said, wrong = look(robot, Watchdog(contract, config.safety))
+            if isinstance(heard := getattr(robot, "line", None), Recorder):
+                heard.write(run.folder / RECORDING)
             say(*said, f"it would be damped: {wrong}" if wrong else "nothing is wrong with it")
             return NOT_PASSED if wrong else OK
         sticks = partial(steered, robot, contract.command_range)
@@ -174,6 +180,8 @@ def _is_unitree(config: Deploy, contract: BundleContract) -> bool:
     unitree = kind in MOTORS
     if config.command == "remote" and not (unitree and len(contract.commands) == STICKS_OF):
         raise InputError(f"command=remote is of {known} that walk, not of {kind}")
+    if (config.interface or "").endswith(SUFFIX) and not config.dry:
+        raise InputError(f"interface={config.interface} is a recording: dry=true replays it")
     if unitree is (config.interface is None) or (config.dry and kind == "sim"):
         raise InputError(f"robot={kind}: interface= is of {known}, dry= of real robots")
     if unitree and contract.robot != kind:

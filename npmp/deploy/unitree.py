@@ -7,6 +7,7 @@ import json
 import struct
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ from npmp.deploy.contract import BundleContract
 from npmp.deploy.robot import FloatArray, RobotInterface, RobotStopped, State
 from npmp.deploy.safety import SafetyConfig, Watchdog
 from npmp.deploy.unitree_messages import MessageLayout, dds_type, holding
+from npmp.deploy.unitree_recording import SUFFIX, RecordedLine, Recorder
 
 _LEG = ("hip_pitch", "hip_roll", "hip_yaw", "knee", "ankle_pitch", "ankle_roll")
 _ARM = (
@@ -42,6 +44,9 @@ MOTORS = {
 # where Unitree's simulators are, which fill in no checksums and answer no service; robots are in
 # domain 0
 LOOPBACK, SIMULATED_DOMAIN = "lo", 1
+# a G1's `mode_machine` where all 29 joints move [R: unitree_ros, g1_description]; others have 23,
+# or a waist that is locked
+WHOLE_G1 = (5, 11, 13, 15)
 # of the remote's bytes 2 and 3: either of these two damps the robot
 SELECT, B = 0x08, 0x02
 # of the remote: floats from -1 to 1 at these bytes; pushed ahead, to the right, turned right
@@ -70,6 +75,9 @@ class UnitreeLine(Protocol):
 
     def put(self, values: list[Any]) -> None:
         """Send a LowCmd."""
+
+    def others(self) -> int:
+        """LowCmds of other programs that have come since the last call."""
 
 
 class DdsLine:
@@ -101,11 +109,12 @@ class DdsLine:
         self.command_type = dds_type(f"{package}.LowCmd")
         self.states = self._reader("lowstate", dds_type(f"{package}.LowState"))
         self.commands = self._writer("lowcmd", self.command_type)
+        self.foreign = self._reader("lowcmd", self.command_type)
 
     def _reader(self, name: str, kind: type[Any]) -> Any:
         from cyclonedds import core, sub, topic
 
-        deep = core.Qos(core.Policy.History.KeepLast(MANY))
+        deep = core.Qos(core.Policy.History.KeepLast(MANY), core.Policy.IgnoreLocal.Participant)
         return sub.DataReader(
             self.participant, topic.Topic(self.participant, f"rt/{name}", kind), deep
         )
@@ -123,6 +132,9 @@ class DdsLine:
 
     def put(self, values: list[Any]) -> None:
         self.commands.write(holding(self.command_type, values))
+
+    def others(self) -> int:
+        return sum(hasattr(one, "values") for one in self.foreign.take(MANY))
 
     def only_one(self) -> None:
         """Raises InputError where several robots are heard."""
@@ -242,6 +254,9 @@ class UnitreeRobot:
                 self.refused["another length"] += 1
         if self.pressed:
             raise RobotStopped("the remote's B or select was pressed")
+        others = self.line.others()
+        if others and self.plan is not None:  # before that it is the robot's own controller
+            raise RobotStopped("another program commands the robot, too (rt/lowcmd)")
         if newest is None:
             return None
         at = self.state.at
@@ -272,6 +287,10 @@ class UnitreeRobot:
         quaternion = np.array(values[at["imu_state.quaternion"]])
         if not abs(quaternion @ quaternion - 1.0) < 0.05:
             self.refused["quaternion"] += 1
+            return False
+        kind = values[at["mode_machine"]][0] if "mode_machine" in at else WHOLE_G1[0]
+        if kind not in WHOLE_G1 and not self.line.local:
+            self.refused[f"a G1 of kind {kind}, whose 29 joints do not all move"] += 1
             return False
         clock = now
         if not self.line.local:  # simulators have no clock, or one of their own speed
@@ -336,15 +355,18 @@ class UnitreeRobot:
 def unitree_robot(
     contract: BundleContract, safety: SafetyConfig, *, interface: str, dry: bool
 ) -> UnitreeRobot:
-    """A robot on a network interface. Unless dry, its own controller is ended once its state is as
-    it should be, so it must lie or hang.
+    """A robot on a network interface, or if dry also a file of its states (`RecordedLine`). Unless
+    dry, its own controller is ended once its state is as it should be, so it must lie or hang.
 
     Raises:
-      InputError: as `DdsLine`, `DdsLine.onboard` and `UnitreeRobot`; where two robots are heard, or
-        a state that the watchdog refuses.
+      InputError: as `DdsLine`, `DdsLine.onboard`, `RecordedLine` and `UnitreeRobot`; where two
+        robots are heard, or a state that the watchdog refuses.
     """
-    line = DdsLine(MOTORS[contract.robot][0], interface)
-    robot = UnitreeRobot(contract, line)
+    package = MOTORS[contract.robot][0]
+    if interface.endswith(SUFFIX):
+        return UnitreeRobot(contract, RecordedLine(Path(interface), package))
+    line = DdsLine(package, interface)
+    robot = UnitreeRobot(contract, Recorder(line, package) if dry else line)
     if not dry and (wrong := look(robot, Watchdog(contract, safety))[1]):
         raise InputError(f"left as it is: {wrong}")
     line.only_one()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import struct
@@ -28,6 +29,7 @@ from npmp.deploy.unitree import (
     steered,
 )
 from npmp.deploy.unitree_messages import FIELDS, MessageLayout, checksum, dds_type, fields, holding
+from npmp.deploy.unitree_recording import RecordedLine, Recorder
 from npmp.experiments import deploy
 from tests.deploy.standins import Standing, contract_of
 
@@ -42,6 +44,7 @@ class FakeLine:
 
     def __init__(self, local: bool = False):
         self.local, self.coming, self.sent = local, list[Any](), list[list[Any]]()
+        self.foreign = 0
 
     def take(self) -> list[Any]:
         came, self.coming = self.coming, []
@@ -50,6 +53,9 @@ class FakeLine:
     def put(self, values: list[Any]) -> None:
         self.sent.append(list(values))
 
+    def others(self) -> int:
+        return self.foreign
+
 
 def state_of(name: str, tick: Any = 1, **changed: Any) -> tuple[Any, ...]:
     """A LowState at rest and upright: motor k at 0.01 k rad; changed: fields by name."""
@@ -57,6 +63,8 @@ def state_of(name: str, tick: Any = 1, **changed: Any) -> tuple[Any, ...]:
     values: list[Any] = [0] * layout.width
     given: dict[str, Any] = {"imu_state.quaternion": [1.0, 0.0, 0.0, 0.0], "tick": [tick]}
     given["imu_state.accelerometer"] = [0.0, 0.0, 9.81]
+    if "mode_machine" in layout.at:
+        given["mode_machine"] = [5]
     count = len(values[layout.at["motor_state.q"]])
     given["motor_state.q"] = [0.01 * k for k in range(count)]
     for field, numbers in (given | changed).items():
@@ -203,6 +211,46 @@ def test_the_remotes_button_stops_it(byte: int, bit: int) -> None:
         read(robot_of("unitree_g1"), pressed, released)
 
 
+def test_another_program_that_commands_it_stops_it() -> None:
+    """Not its own controller before we let go of it."""
+    robot, kp = robot_of("unitree_go2"), np.full(12, 20.0)
+    robot.line.foreign = 3  # type: ignore[attr-defined]
+    assert read(robot, state_of("unitree_go2")) is not None
+    robot.write(np.zeros(12), kp, kp, 0.1)
+    with pytest.raises(RobotStopped, match="another program commands the robot"):
+        read(robot, state_of("unitree_go2", 2))
+
+
+@pytest.mark.parametrize(("kind", "whole"), [(5, True), (11, True), (4, False), (6, False)])
+def test_a_g1_whose_joints_do_not_all_move_is_not_believed(kind: int, whole: bool) -> None:
+    robot = robot_of("unitree_g1")
+    assert (read(robot, state_of("unitree_g1", mode_machine=[kind])) is not None) is whole
+    assert whole or [*robot.refused] == [f"a G1 of kind {kind}, whose 29 joints do not all move"]
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_a_recording_replayed_says_the_same(name: str, tmp_path: Path) -> None:
+    package = MOTORS[name][0]
+    robot, heard = robot_of(name), list[State | None]()
+    recorder = Recorder(robot.line, package)
+    robot.line.coming += [state_of(name, 5), None, state_of(name, 10, crc=[7])]  # type: ignore[attr-defined]
+    robot.line = recorder
+    heard.append(robot.read())
+    recorder.write(tmp_path / "a.npz")
+    again = UnitreeRobot(contract_of(name), RecordedLine(tmp_path / "a.npz", package))
+    heard.append(again.read())
+    first, second = heard
+    assert first is not None and second is not None
+    np.testing.assert_allclose(first.joint_pos, second.joint_pos, rtol=1e-6)  # floats on the wire
+    np.testing.assert_allclose(first.accelerometer, second.accelerometer, rtol=1e-6)
+    assert robot.refused == {"checksum": 1, "another length": 1}
+    assert again.refused == {"checksum": 1}
+    assert again.read() is None
+    other = next(kind for kind, _ in MOTORS.values() if kind != package)
+    with pytest.raises(InputError, match=f"no recording of a {other}"):
+        RecordedLine(tmp_path / "a.npz", other)
+
+
 def test_the_sticks_ask_for_the_ends_of_the_ranges() -> None:
     robot, remote = robot_of("unitree_go2"), bytearray(40)
     within = np.array([[-0.5, -0.3, -1.0], [1.5, 0.2, 2.0]])
@@ -304,6 +352,7 @@ def test_a_look_says_what_is_wrong_and_sends_nothing(monkeypatch: pytest.MonkeyP
     ("settings", "said"),
     [
         (["robot=unitree_go2"], "interface="),
+        (["robot=unitree_go2", "interface=a.npz"], "dry=true replays it"),
         (["robot=sim", "interface=lo"], "interface="),
         (["robot=sim", "dry=true"], "dry="),
         (["robot=sim", "command=remote"], "command=remote"),
@@ -335,17 +384,21 @@ def test_settings_of_another_robot_are_refused(
 
 def test_messages_and_calls_cross_the_loopback(monkeypatch: pytest.MonkeyPatch) -> None:
     """A robot on another thread: it publishes its state, hears commands, lets go when told."""
-    pytest.importorskip("cyclonedds")
+    domain = pytest.importorskip("cyclonedds.domain")
     # where no simulator listens, nor another run of this test
-    monkeypatch.setattr("npmp.deploy.unitree.SIMULATED_DOMAIN", 100 + os.getpid() % 100)
+    number = 100 + os.getpid() % 100
+    monkeypatch.setattr("npmp.deploy.unitree.SIMULATED_DOMAIN", number)
     try:
         line = DdsLine("unitree_go", LOOPBACK)
     except InputError as error:
         pytest.skip(str(error))
-    states = line._writer("lowstate", dds_type("unitree_go.LowState"))
-    commands = line._reader("lowcmd", dds_type("unitree_go.LowCmd"))
-    requests = line._reader("api/motion_switcher/request", dds_type("unitree_api.Request"))
-    answers = line._writer("api/motion_switcher/response", dds_type("unitree_api.Response"))
+    there = copy.copy(line)
+    there.participant = domain.DomainParticipant(number)
+    there.commands = there._writer("lowcmd", line.command_type)
+    states = there._writer("lowstate", dds_type("unitree_go.LowState"))
+    commands = there._reader("lowcmd", dds_type("unitree_go.LowCmd"))
+    requests = there._reader("api/motion_switcher/request", dds_type("unitree_api.Request"))
+    answers = there._writer("api/motion_switcher/response", dds_type("unitree_api.Response"))
     asked, heard, over = list[int](), list[Any](), threading.Event()
     header, status = dds_type("unitree_api.ResponseHeader"), dds_type("unitree_api.ResponseStatus")
 
@@ -377,8 +430,12 @@ def test_messages_and_calls_cross_the_loopback(monkeypatch: pytest.MonkeyPatch) 
             state = robot.read() or state
             robot.stop()
             time.sleep(0.01)
+        assert line.others() == 0
+        there.put(heard[0].values)
+        while not (others := line.others()) and time.monotonic() - began < until:
+            time.sleep(0.01)
     finally:
         over.set()
         thread.join()
     assert state is not None and not robot.refused
-    assert heard[0].values[:3] == (0xFE, 0xEF, 0xFF)
+    assert heard[0].values[:3] == (0xFE, 0xEF, 0xFF) and others == 1
