@@ -200,10 +200,9 @@ def refuse_idle(run: Run, why: str, *keys: str) -> None:
     nothing. Raises InputError. why: what follows the key and its value."""
     known = flat(dict(run.values)) | dict(run.chosen)
     for key in sorted(run.given):
-        if key in keys or key.partition(".")[0] in keys:
-            value = known.get(key)
-            if value is not None:
-                raise InputError(f"{key}={value if isinstance(value, str) else shown(value)} {why}")
+        named = key in keys or key.partition(".")[0] in keys
+        if named and (value := known.get(key)) is not None:
+            raise InputError(f"{key}={value if isinstance(value, str) else shown(value)} {why}")
 
 
 def made_by(run: Run, *, seed: bool = True) -> dict[str, Any]:
@@ -282,7 +281,14 @@ def _prepare_out(
         raise InputError(f"out={place} is a file; a folder is expected")
     continued = resume is not None and resume.resolve() == place.resolve()
     if is_folder and not continued:
-        _check_owner(command.name, place)
+        if (place / "config.yaml").is_file():
+            owner, stored = stored_config(place)
+            if owner not in (command.name, None):
+                raise InputError(f"out={place} holds a run of npmp {owner}; choose another out=")
+            if owner is None and not {"out", "seed", "device"} <= set(stored):
+                raise InputError(
+                    f"out={place} holds a config.yaml that npmp did not write; choose another out="
+                )
         kept = place / command.protect if command.protect else None
         if kept is not None and kept.is_dir() and any(kept.iterdir()):
             raise InputError(
@@ -290,20 +296,6 @@ def _prepare_out(
                 "another out="
             )
     return place, make_writable(place if is_folder else place.parent)
-
-
-def _check_owner(verb: str, place: Path) -> None:
-    """Refuse a folder whose config.yaml is another command's, or none of ours. Raises
-    InputError."""
-    if not (place / "config.yaml").is_file():
-        return
-    owner, stored = stored_config(place)
-    if owner not in (verb, None):
-        raise InputError(f"out={place} holds a run of npmp {owner}; choose another out=")
-    if owner is None and not {"out", "seed", "device"} <= set(stored):
-        raise InputError(
-            f"out={place} holds a config.yaml that npmp did not write; choose another out="
-        )
 
 
 def write_config(folder: Path, verb: str, values: Mapping[str, Any]) -> None:

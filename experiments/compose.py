@@ -161,9 +161,8 @@ def typed(verb: str, keys: type, values: Values) -> Any:
         if not _is_group(keys, key):
             arguments[key] = from_value(hints[key], value, key)
         elif value is not None:
-            schema = groups.schema_of(verb, key, value["name"])
             inner = {name: entry for name, entry in value.items() if name != "name"}
-            arguments[key] = from_value(schema, inner, key)
+            arguments[key] = from_value(groups.schema_of(verb, key, value["name"]), inner, key)
     for key, entry in known.items():
         if key not in arguments and default_of(entry) is MISSING:
             said = help_of(keys).get(key, "")
@@ -267,15 +266,11 @@ def split(given: Sequence[str], positional: Sequence[str] = ()) -> Given:
             raise InputError(f"{argument!r} is no setting; settings are key=value, e.g. seed=1")
         found.append((key.lstrip("+"), text))
     for name in {key for key, _ in found if key.endswith("*")}:
-        every = [text for key, text in found if key == name]
+        # each as one value of Hydra's grammar
+        every = [t.replace("\\", "\\\\").replace("'", "\\'") for key, t in found if key == name]
         found = [pair for pair in found if pair[0] != name]
-        found.append((name.rstrip("*"), f"[{','.join(map(quoted, every))}]"))
+        found.append((name.rstrip("*"), "[" + ",".join(f"'{text}'" for text in every) + "]"))
     return found
-
-
-def quoted(text: str) -> str:
-    """Text as one value of Hydra's grammar."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
 
 
 def _unquoted(text: str) -> str:

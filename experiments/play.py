@@ -12,7 +12,7 @@ from mocap_data import MotionSet
 from mocap_data.errors import InputError
 from mocap_data.synthetic import GAITS, dog_gait
 from npmp import robots
-from npmp.envs import RobotBatchConfig, load_motions
+from npmp.envs import load_motions
 from npmp.experiments.backend import Simulating, robots_config_of
 from npmp.experiments.command import Computing, Run, Verb
 from npmp.experiments.compose import compose, group
@@ -20,7 +20,6 @@ from npmp.experiments.groups import task_of
 from npmp.play import Cast, Session
 from npmp.play.casting import actors_of, recovery_of
 from npmp.robots import Robot
-from npmp.skill import SkillModule
 from npmp.training.signals import Stopped, signals_noted
 from retarget import retarget_many
 
@@ -105,12 +104,16 @@ def cast_of(config: Play, chosen: str | None) -> tuple[Cast, str | None]:
     robot = robots.load(config.robot)
     task = None if chosen is None else task_of(chosen)
     actors, skill = actors_of(robot, config.policy, config.module, task)
+    presets = {}  # of reuse
+    for name in ("none", "paper", "wide"):
+        given = [("robot", config.robot), ("randomization", name)]
+        presets[name] = robots_config_of(compose("reuse", Simulating, given).config, skill)
     cast = Cast(
         robot,
         skill,
         actors,
         {} if task is None else {task: config.task},
-        _presets(config, skill),
+        presets,
         _motions(config.data, robot),
         recovery_of(robot, config.recovery, actors),
         config.threads or 1,
@@ -119,16 +122,6 @@ def cast_of(config: Play, chosen: str | None) -> tuple[Cast, str | None]:
     if mode is not None and mode not in cast.modes:
         raise InputError(f"no mode '{mode}' with these; there are: {', '.join(cast.modes)}")
     return cast, mode
-
-
-def _presets(config: Play, skill: SkillModule) -> dict[str, RobotBatchConfig]:
-    """The randomizations of reuse."""
-    robot = ("robot", config.robot)
-    jobs = {
-        preset: compose("reuse", Simulating, [robot, ("randomization", preset)])
-        for preset in ("none", "paper", "wide")
-    }
-    return {preset: robots_config_of(job.config, skill) for preset, job in jobs.items()}
 
 
 def _motions(data: Path | None, robot: Robot) -> Callable[[], MotionSet] | None:

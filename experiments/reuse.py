@@ -145,9 +145,9 @@ def refuse_other_network(policy: Path, asked: HighLevelConfig, given: Collection
     own = HighLevelPolicy.load(policy).contract
     for name, value in as_plain(asked).items():
         key, has = f"high_level.{name}", own.alpha if name == "alpha" else own.net.get(name)
-        if not (key in given or "high_level" in given) or value in (None, has):
-            continue
-        raise InputError(f"{key}={value} does not change policy={policy}, whose network has {has}")
+        if (key in given or "high_level" in given) and value not in (None, has):
+            does = f"does not change policy={policy}, whose network has {has}"
+            raise InputError(f"{key}={value} {does}")
 
 
 def run(config: Reuse, run: Run) -> None:

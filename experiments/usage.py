@@ -43,7 +43,8 @@ def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
     )
     usage = f"usage: npmp {name}{places} key=value ..."
     lines = [*_wrap(f"npmp {name}: {_about(keys)}"), "", usage]
-    if examples := _examples(keys):
+    text = map(str.strip, (keys.__doc__ or "").splitlines())
+    if examples := [line for line in text if line.startswith("npmp ")]:
         lines += ["", "examples:", *(f"  {example}" for example in examples)]
     about, chosen = help_of(keys), dict(compose.split(given, command.positional))
     rows, choices, inner = [], [], []
@@ -58,8 +59,7 @@ def of_command(name: str, command: Any, given: Sequence[str] = ()) -> str:
         said = f"{about.get(field.name, '')}; one of: {', '.join(listed)}".lstrip("; ")
         choices.append((f"{field.name}={_shown(preset)}", said))
         if preset in listed and field.name != "scenario":
-            words = {name, str(preset)}
-            values = compose.group_values(name, field.name, preset, words)
+            values = compose.group_values(name, field.name, preset, {name, str(preset)})
             schema = groups.schema_of(name, field.name, preset)
             inner += ["", f"keys of {field.name}={preset}: {_about(schema)}"]
             inner += _rows(_inner(field.name, schema, values))
@@ -103,12 +103,6 @@ def _about(schema: Any) -> str:
     """The first paragraph of a class's docstring."""
     text = (getattr(schema, "__doc__", None) or "").split("\n\n")[0].partition("Raises:")[0]
     return " ".join(text.split())
-
-
-def _examples(keys: type) -> list[str]:
-    """The lines of a docstring that are commands."""
-    lines = map(str.strip, (keys.__doc__ or "").splitlines())
-    return [line for line in lines if line.startswith("npmp ")]
 
 
 def _width() -> int:

@@ -211,9 +211,9 @@ class HighLevelPolicy(nn.Module):
         )
         policy.observation_scale.load_state_dict(skill.observation_scale.state_dict())
         scales = {**task.inputs, **task.scales, **task.extra_inputs}
-        center, half = command_scales(list(scales.values()))
-        policy.command_scale.mean.copy_(center)
-        policy.command_scale.std.copy_(half)
+        low, high = torch.tensor(list(scales.values())).T
+        policy.command_scale.mean.copy_(0.5 * (low + high))
+        policy.command_scale.std.copy_(0.5 * (high - low)).clamp_(min=0.1)
         return policy
 
     def for_other_task(self, task: Task) -> HighLevelPolicy:
@@ -268,8 +268,7 @@ class HighLevelPolicy(nn.Module):
         layer = weights["net.norm.0.weight"]
         nothing = layer.new_zeros(len(layer), len(task.inputs))
         weights["net.norm.0.weight"] = torch.cat((layer[:, :inputs], nothing, layer[:, inputs:]), 1)
-        script = asdict(commander)
-        return self._as_of(task, weights, command=list(task.inputs), commander=script)
+        return self._as_of(task, weights, command=list(task.inputs), commander=asdict(commander))
 
     @property
     def weights(self) -> nn.Module:
@@ -471,10 +470,3 @@ def _squashed(point: Tensor) -> Tensor:
     """Points of the plane (..., 2) [m] within a circle of radius 1, finest near zero: p / (0.3 +
     |p|)."""
     return point / (0.3 + torch.sqrt(point.square().sum(-1, keepdim=True) + 1e-6))
-
-
-def command_scales(command_range: Sequence[tuple[float, float]]) -> tuple[Tensor, Tensor]:
-    """Middle and half width of each range, for scaling commands to about [-1, 1]; no half width
-    below 0.1."""
-    bounds = torch.tensor(command_range)
-    return bounds.mean(-1), (0.5 * (bounds[:, 1] - bounds[:, 0])).clamp(min=0.1)

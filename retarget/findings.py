@@ -11,7 +11,6 @@ import h5py
 import numpy as np
 
 from mocap_data import hdf5, read, rotations
-from mocap_data.clip import Clip
 from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.npz import load_npz
@@ -82,20 +81,16 @@ def inspect_recording(path: Path) -> Findings:
     if warnings:
         findings["warnings"] = warnings
     if named:
-        findings |= _skeleton(clip)
+        try:
+            skeleton = skeleton_of(clip)
+            findings |= {"skeleton": skeleton.name, "markers": described(skeleton)}
+            if skeleton.guesses:
+                findings["guesses"] = list(skeleton.guesses)
+        except InputError as error:
+            findings["skeleton"] = str(error)
     unnamed = f"{len(clip.names)}, not named in the file (names= of mocap_data.read)"
     findings["keypoints"] = list(clip.names) if named else unnamed
     return findings
-
-
-def _skeleton(clip: Clip) -> Findings:
-    """The skeleton by name or shape, what of it is a guess, and why there is none."""
-    try:
-        skeleton = skeleton_of(clip)
-    except InputError as error:
-        return {"skeleton": str(error)}
-    guesses = {"guesses": list(skeleton.guesses)} if skeleton.guesses else {}
-    return {"skeleton": skeleton.name, "markers": described(skeleton), **guesses}
 
 
 def _count(path: Path, array: str, root: int, width: int) -> int:
@@ -335,10 +330,9 @@ def totals(clips: Sequence[Findings]) -> Findings:
     """Clips, seconds, recordings and mirrored clips of a dataset, as far as its clips say."""
     recordings = {clip["recording"] for clip in clips if clip.get("recording")}
     mirrored = sum(bool(clip.get("mirror")) for clip in clips)
-    seconds = round(sum(clip["seconds"] for clip in clips if is_number(clip["seconds"])), 2)
     return {
         "clips": len(clips),
-        "seconds": seconds,
+        "seconds": round(sum(clip["seconds"] for clip in clips if is_number(clip["seconds"])), 2),
         **({"recordings": len(recordings)} if recordings else {}),
         **({"mirrored clips": mirrored} if mirrored else {}),
     }

@@ -142,7 +142,11 @@ class Controller:
             late = now - self.began > self.config.connect_s
             trip = f"no state within {self.config.connect_s:g} s" if late else ""
         else:
-            trip = stopped or self.watchdog.trip(now, self.state, missed) or self._too_long(now)
+            trip = stopped or self.watchdog.trip(now, self.state, missed)
+            allowed = self.config.stand_s + SETTLE_S
+            late = self.mode is ControlMode.STAND and now - self.began > allowed
+            if not trip and late and not self._stood(now):
+                trip = f"not in its home pose after {allowed:g} s"
         self.move_on(now, trip, over, begins)
         return self.mode
 
@@ -169,12 +173,6 @@ class Controller:
         if not standing or self.state is None:
             return False
         return bool(np.abs(self.state.joint_pos - self.home).max() <= self.config.settle_rad)
-
-    def _too_long(self, now: float) -> str:
-        allowed = self.config.stand_s + SETTLE_S
-        if self.mode is ControlMode.STAND and now - self.began > allowed and not self._stood(now):
-            return f"not in its home pose after {allowed:g} s"
-        return ""
 
     def step(self, now: float, asked: ArrayLike) -> Output:
         """What to write in this control step, after `watch`; asked: the command (c,)."""

@@ -50,7 +50,12 @@ class DrakeRobot(SimulatedRobot):
             builder, time_step=1.0 / robot.physics_rate_hz
         )
         plant.set_discrete_contact_approximation(drake.DiscreteContactApproximation.kSap)
-        [instance] = drake.Parser(plant).AddModelsFromString(_bodies_of(robot), "xml")
+        spec = robot.spec(visuals=False)
+        # what Drake makes of it otherwise than MuJoCo (drives), or not at all
+        for part in (*spec.sensors, *spec.actuators):
+            spec.delete(part)
+        spec.compile()
+        [instance] = drake.Parser(plant).AddModelsFromString(spec.to_xml(), "xml")
         # Drake's mean of two equal ones is that one
         grip = drake.CoulombFriction(*[_grip(robot, model)] * 2)
         plant.RegisterCollisionGeometry(
@@ -115,16 +120,6 @@ class DrakeRobot(SimulatedRobot):
         back = data.qpos[3:7] * [1, -1, -1, -1]
         mujoco.mju_rotVecQuat(data.qvel[3:6], data.qvel[3:6].copy(), back)
         data.actuator_force[:] = plant.get_net_actuation_output_port().Eval(context)[self._torque]
-
-
-def _bodies_of(robot: Robot) -> str:
-    """The robot's MJCF without what Drake makes of it otherwise than MuJoCo (drives), or not at all
-    (sensors)."""
-    spec = robot.spec(visuals=False)
-    for part in (*spec.sensors, *spec.actuators):
-        spec.delete(part)
-    spec.compile()
-    return str(spec.to_xml())
 
 
 def _grip(robot: Robot, model: mujoco.MjModel) -> float:

@@ -69,16 +69,13 @@ class OnnxPolicy:
         for now in (0, 1):
             answered = {f"{name}_next": array for name, array in sets[1 - now].items()}
             answered["action"] = self._actions[1 - now]
-            self._bindings.append(self._bound(shown | sets[now], answered))
+            binding = self._session.io_binding()
+            for name, array in (shown | sets[now]).items():
+                binding.bind_input(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
+            for name, array in answered.items():
+                binding.bind_output(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
+            self._bindings.append(binding)
         self.reset()
-
-    def _bound(self, given: Mapping[str, Any], answered: Mapping[str, Any]) -> Any:
-        binding = self._session.io_binding()
-        for name, array in given.items():
-            binding.bind_input(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
-        for name, array in answered.items():
-            binding.bind_output(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
-        return binding
 
     def reset(self) -> None:
         """An episode begins: memory empty, the last target the home pose."""

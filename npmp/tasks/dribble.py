@@ -193,7 +193,10 @@ class Dribble(Task):
         reach, twice = (-FAR_M, FAR_M), (-2 * FAR_M, 2 * FAR_M)
         self.inputs = dict(zip(INPUTS, (reach, reach, twice, twice), strict=True))
         self.starts = StartPoses(robot, motions, share=self.config.reference_starts)
-        self._feet = _fore_feet(robot)
+        # (2, 2) [m] the two foremost feet of the home pose, in the heading frame
+        root, rotation, joints = pose_from_qpos(torch.tensor(robot.home_qpos))
+        feet = Feet(robot)(root, rotation, joints).mean(-2)[:, :2] - root[:2]
+        self._feet = feet[feet[:, 0].argsort(descending=True, stable=True)[:2]]
         self._schedule: Tensor | None = None  # (J, n) directions of jumps in turns
         self._step = 0  # of the schedule
 
@@ -376,8 +379,7 @@ class Dribble(Task):
             "lost": lost,
         }
         reward = dribble_reward(distance, c.phi).nan_to_num(0.0).unsqueeze(-1)
-        error = distance.nan_to_num(FAR_M)
-        return Outcome(reward, failed, torch.zeros_like(failed), error, seen)
+        return Outcome(reward, failed, torch.zeros_like(failed), distance.nan_to_num(FAR_M), seen)
 
     def advance(self, outcome: Outcome, generator: torch.Generator) -> None:
         """The target jumps where it is due; the drag acts on."""
@@ -474,10 +476,3 @@ DribbleEnv = TaskEnv[Dribble]
 def before_jump(trial: Trial) -> Tensor:
     """The last second before each jump of the target, (T, n) bool."""
     return trial.seen["to_jump_s"] <= 1.0 + 0.5 * trial.dt
-
-
-def _fore_feet(robot: Robot) -> Tensor:
-    """The two foremost feet of the home pose in the heading frame, (2, 2) [m]."""
-    root, rotation, joints = pose_from_qpos(torch.tensor(robot.home_qpos))
-    found = Feet(robot)(root, rotation, joints).mean(-2)[:, :2] - root[:2]
-    return found[found[:, 0].argsort(descending=True, stable=True)[:2]]

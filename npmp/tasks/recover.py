@@ -245,12 +245,8 @@ def dropped(
     kept = ~sim.broken() & torch.isfinite(sim.qpos).all(-1)
     qpos, qvel, setpoint = sim.qpos[kept].clone(), sim.qvel[kept].clone(), joints[kept].float()
     qpos[:, :2] = 0.0
-    return qpos, qvel, _moving(qpos, qvel, setpoint).pack()
-
-
-def _moving(qpos: Tensor, qvel: Tensor, setpoint: Tensor) -> RobotState:
-    """States at MuJoCo's positions and velocities, as if these had long been the same."""
+    # as if positions and velocities had long been the same
     pose, speed = pose_from_qpos(qpos), qvel.float()
     linear = geometry.to_local(pose[1], speed[:, :3])
     state = RobotState.steady(pose, linear, speed[:, 3:6], speed[:, 6:])
-    return state._replace(setpoint=setpoint)
+    return qpos, qvel, state._replace(setpoint=setpoint).pack()
