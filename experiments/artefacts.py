@@ -148,8 +148,7 @@ def show_card(config: ShowArtefact, run: Run) -> None:
     """The card of what a name or folder means."""
     folder = Path(config.target)
     if not folder.is_dir():
-        shipped = (*modules.names(), *policies.names())
-        check_known("module or policy", [config.target], shipped)
+        check_known("module or policy", [config.target], (*modules.names(), *policies.names()))
     is_policy = config.target in policies.names() or (folder / "policy.json").is_file()
     say((policies if is_policy else modules).card(config.target))
 
@@ -196,7 +195,6 @@ def add_module(config: AddModule, run: Run) -> None:
     name = config.name or folder.resolve().name
     motions = None if config.data is None else read_motions(config.data, robot=skill.robot)
     dtype = config.dtype or skill.contract.weights_dtype
-    evaluations = [_read_json(entry, "evaluation.json") for entry in config.evaluations or []]
     content = CardContent(
         name=name,
         contract=asdict(skill.contract) | {"weights_dtype": dtype},
@@ -205,7 +203,7 @@ def add_module(config: AddModule, run: Run) -> None:
         **({} if motions is None else size_of(motions)),
         hours=hours_of(folder),
         machine=config.machine,
-        evaluations=evaluations,
+        evaluations=[_read_json(entry, "evaluation.json") for entry in config.evaluations or []],
         wander=None if config.wander is None else _read_json(config.wander, "wander.json"),
         limits=config.limits,
     )

@@ -133,8 +133,7 @@ def help_asked(arguments: Sequence[str]) -> str | None:
     if len(words) == len(arguments):
         return None
     if words[0] in VERBS and "" not in VERBS[words[0]] and words[1:2] == []:
-        named_here = {name: command_of(name) for name in commands(words[0])}
-        return usage.of_verb(words[0], named_here)
+        return usage.of_verb(words[0], {name: command_of(name) for name in commands(words[0])})
     name, given = named(words)
     return usage.of_command(name, command_of(name), given)
 

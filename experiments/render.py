@@ -205,8 +205,7 @@ def of_module(config: Render, run: Run, robot: Robot) -> tuple[Shot, str]:
     [motion] = motions.motions
     folder, skill, like = module_of(config, run, robot)
     skill.check_encoder(robot)
-    task = Imitation(robot, motions=motions)
-    env = TaskEnv(task, 1, robots=like, seed=run.seed, **run.place)
+    env = TaskEnv(Imitation(robot, motions=motions), 1, robots=like, seed=run.seed, **run.place)
     shot, lost = films.of_module(skill, env, motion, recording_of(config, robot, motion))
     if lost is not None:
         say(f"the robot lost the motion after {lost:.1f} s, where the film ends")

@@ -235,9 +235,8 @@ def show(cleaned: Cleaned, warnings: Mapping[str, str], was_cleaned: bool) -> No
     """The tables on the terminal."""
     terminal = console()
     terminal.print(table_of(cleaned.motions, warnings))
-    motions = cleaned.motions.motions
     terminal.print(LEGEND, style="dim", highlight=False)
-    if any(is_marked(motion, warnings) for motion in motions):
+    if any(is_marked(motion, warnings) for motion in cleaned.motions.motions):
         terminal.print(LEGEND_OF_MARKS, style="dim", highlight=False)
     if was_cleaned:
         if cleaned.dropped:

@@ -108,8 +108,7 @@ def run_add(config: AddRobot, run: Run) -> int:
         raise InputError(f"name={name}: letters, digits, '_', '-' and '.' are expected")
     path = model_file(target)
     place = out or Path("robots") / (name or "robot")  # as deep as the folder it will be
-    reference = reference_to(target, path, place)
-    proposal = propose(path, reference=reference, name=name, folder=place)
+    proposal = propose(path, reference=reference_to(target, path, place), name=name, folder=place)
     if out is None and proposal.name in robots.names():  # robot=NAME would go on meaning that one
         raise InputError(
             f"'{proposal.name}' is a robot of this package; give the new one another name="

@@ -76,9 +76,8 @@ class ReferenceMotion:
             listed = ", ".join(f"{key} {count}" for key, count in frames.items())
             raise InputError(f"{where} arrays differ in frames: {listed}")
         if qpos.shape[1] < 7:
-            columns = qpos.shape[1]
             raise InputError(
-                f"{where} qpos has {columns} columns; a free root makes them 7 + joints"
+                f"{where} qpos has {qpos.shape[1]} columns; a free root makes them 7 + joints"
             )
         require_moderate(qpos, f"{where} qpos")
         off = np.abs(np.linalg.norm(qpos[:, 3:7], axis=-1) - 1.0)

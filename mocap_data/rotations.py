@@ -98,8 +98,7 @@ def from_axis_angle(axis: ArrayLike, angle: ArrayLike) -> Array:
     """The rotation by `angle` (...) [rad] about the unit vector(s) `axis` (..., 3), (..., 4)."""
     axis = np.asarray(axis, dtype=np.float64)
     half = np.asarray(angle, dtype=np.float64)[..., None] / 2.0
-    shape = np.broadcast_shapes(axis.shape[:-1], half.shape[:-1])
-    out = np.empty((*shape, 4))
+    out = np.empty((*np.broadcast_shapes(axis.shape[:-1], half.shape[:-1]), 4))
     out[..., :1] = np.cos(half)
     out[..., 1:] = np.sin(half) * axis
     return out
@@ -187,8 +186,7 @@ def squad(q: ArrayLike, times: ArrayLike, new_times: ArrayLike) -> Array:
     i = np.clip(np.searchsorted(times, new, side="right") - 1, 0, len(times) - 2)
     h = ((new - times[i]) / (times[i + 1] - times[i])).reshape(batch[:-1])
     direct = multiply(q[i], exp(h[..., None] * turn[i]))
-    inner = slerp(leaving[i], arriving[i], h)
-    return slerp(direct, inner, 2.0 * h * (1.0 - h))
+    return slerp(direct, slerp(leaving[i], arriving[i], h), 2.0 * h * (1.0 - h))
 
 
 def _knot_velocities(mean: Array, duration: Array) -> Array:

@@ -121,8 +121,7 @@ def _stands_on_top(clip: Clip) -> bool:
 
 
 def _speed(clip: Clip) -> str:
-    path = clip.positions.mean(axis=1)
-    speed = np.linalg.norm(np.diff(path, axis=0), axis=-1) * clip.rate_hz
+    speed = np.linalg.norm(np.diff(clip.positions.mean(axis=1), axis=0), axis=-1) * clip.rate_hz
     if len(speed) and (fast := float(np.percentile(speed, 90))) > FASTEST:
         return f"moves at {fast:.3g} m/s (rate? source_rate_hz=, or units, scale=)"
     return ""

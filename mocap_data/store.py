@@ -158,8 +158,7 @@ def write_motions(path: str | os.PathLike[str], motion_set: MotionSet) -> None:
         file.attrs.update(schema=SCHEMA, version=VERSION, robot=motion_set.robot)
         file.attrs["model_sha256"] = motion_set.model_sha256
         for key in ("joint_names", "body_names"):
-            names = np.array(getattr(motion_set, key), dtype=object)
-            file.attrs.create(key, names, dtype=text)
+            file.attrs.create(key, np.array(getattr(motion_set, key), dtype=object), dtype=text)
         file.attrs["provenance"] = json.dumps(dict(motion_set.provenance), sort_keys=True)
         for motion in motion_set.motions:
             group = file.create_group(motion.name)

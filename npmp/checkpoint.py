@@ -119,8 +119,7 @@ def _load(description: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
     )
     if type(step) is not int or not 0 <= step < 2**63 or not isinstance(values, dict):
         raise InputError(f"{description.name} does not describe a checkpoint")
-    size = regular_file(path).stat().st_size
-    require_memory(size, f"the checkpoint {path.name}")
+    require_memory(regular_file(path).stat().st_size, f"the checkpoint {path.name}")
     if sha256(path) != digest:
         raise InputError(f"{path.name}: its checksum differs")
     return step, read_tensors(path), values
@@ -201,10 +200,9 @@ def restoring() -> Iterator[None]:
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """An optimizer's moments and step counts as named tensors. Learning rates are not among them:
     schedules set those."""
-    state = optimizer.state_dict()["state"]
     return {
         f"{index}.{name}": torch.as_tensor(value)
-        for index, entry in state.items()
+        for index, entry in optimizer.state_dict()["state"].items()
         for name, value in entry.items()
     }
 

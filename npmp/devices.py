@@ -23,8 +23,7 @@ def check_device(device: str) -> str:
     if count == 0:
         build = "" if torch.version.cuda else f" (torch {torch.__version__} is built without CUDA)"
         raise InputError(f"device={device}: torch sees no CUDA device here{build}; use device=cpu")
-    index = int(device.partition(":")[2] or 0)
-    if index >= count:
+    if int(device.partition(":")[2] or 0) >= count:
         raise InputError(
             f"no device {device!r}; there are: cpu, " + ", ".join(f"cuda:{i}" for i in range(count))
         )

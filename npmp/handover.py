@@ -142,8 +142,7 @@ class HandoverActor:
         """Of robots that sense (n, o) as `proprioception`: their lean (n,) [deg], how far their
         lowest foot is below the root (n,) [m], and by how much the joint farthest from the home
         pose misses it, (n,) [rad]."""
-        nu = len(self.home)
-        joints, up = seen[:, :nu], torch.nn.functional.normalize(seen[:, -3:], dim=-1)
+        joints, up = seen[:, : len(self.home)], torch.nn.functional.normalize(seen[:, -3:], dim=-1)
         lean = torch.rad2deg(torch.acos(up[:, 2].clamp(-1.0, 1.0)))
         level = torch.eye(3, device=seen.device).expand(len(seen), 3, 3)
         # (n, F K, 3)

@@ -57,9 +57,8 @@ def look(timeout_s: float) -> list[Finding]:
 
 def check_python() -> Finding:
     """The interpreter."""
-    right = (3, 11) <= sys.version_info[:2] <= (3, 13)
     detail = f"{platform.python_version()} on {platform.system()} {platform.machine()}"
-    if right:
+    if (3, 11) <= sys.version_info[:2] <= (3, 13):
         return Finding("core", "python", "ok", f"{detail}, {cpus()} CPUs")
     return Finding("core", "python", "broken", detail, "use Python 3.11 to 3.13")
 

@@ -343,5 +343,4 @@ def longer(where: Bools, seconds: float, rate_hz: float) -> Bools:
 def pieces(start: int, stop: int, longest: float) -> list[tuple[int, int]]:
     """Frames [start, stop) in as few pieces of at most `longest` as possible, equal to a frame."""
     count = max(1, math.ceil((stop - start) / max(1, math.floor(longest + 1e-9))))
-    edges = [start + (stop - start) * i // count for i in range(count + 1)]
-    return list(pairwise(edges))
+    return list(pairwise([start + (stop - start) * i // count for i in range(count + 1)]))

@@ -84,8 +84,7 @@ def cleaned_of(
     if options is None:
         seconds = sum(motion.duration_s for motion in whole.motions)
         return Cleaned(whole, (), seconds, seconds)
-    files = gathered.files.items()
-    origins = {name: f"{file}: {gathered.entries[name]}" for name, file in files}
+    origins = {name: f"{file}: {gathered.entries[name]}" for name, file in gathered.files.items()}
     return clean(whole, robot, origins=origins, **options)
 
 

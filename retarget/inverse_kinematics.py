@@ -132,8 +132,7 @@ def solve_track(
     )
     if len(coarse) == frames:
         return sparse
-    start = between(sparse, coarse, frames)
-    return _solve(problem, targets, start, iterations, tolerance)
+    return _solve(problem, targets, between(sparse, coarse, frames), iterations, tolerance)
 
 
 def between(sparse: Array, frames: Index, count: int) -> Array:

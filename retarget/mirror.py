@@ -27,8 +27,7 @@ def combinations(robot: Robot) -> tuple[str, ...]:
 
 def suffix(mirrors: str) -> str:
     """How a mirrored motion's name ends: the initials of each mirror, "_lr", "_fb", "_lrfb"."""
-    words = mirrors.replace(JOIN, "_").split("_")
-    initials = "".join(word[0] for word in words if word)
+    initials = "".join(word[0] for word in mirrors.replace(JOIN, "_").split("_") if word)
     return f"_{initials}" if initials else ""
 
 

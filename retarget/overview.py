@@ -41,8 +41,7 @@ def kinds_of(motion: ReferenceMotion) -> tuple[str, ...]:
     kind = next(name for name, below in SPEEDS if mean_speed(motion) < below)
     heading = np.unwrap(rotations.yaw(motion.qpos[:, 3:7]))
     rate = abs(heading[-1] - heading[0]) * motion.rate_hz / (motion.num_frames - 1)
-    turning = kind != SPEEDS[0][0] and rate >= TURNING
-    return (kind, TURN) if turning else (kind,)
+    return (kind, TURN) if kind != SPEEDS[0][0] and rate >= TURNING else (kind,)
 
 
 def originals_of(motions: Sequence[ReferenceMotion]) -> list[ReferenceMotion]:

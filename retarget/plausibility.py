@@ -134,10 +134,9 @@ def doubts_of_motion(motion: ReferenceMotion) -> list[str]:
 def root_doubt(qpos: Array) -> str:
     """The doubt about a root (T, 7 + J) that is more than 60 degrees from upright most of the time;
     "" for none."""
-    up = rotations.rotate(qpos[:, 3:7], UP)[:, 2]
     hint = "order of the quaternion? root frame? axis?"
     said = f"its root lies or is upside down most of the time ({hint})"
-    return said if np.median(up) < 0.5 else ""
+    return said if np.median(rotations.rotate(qpos[:, 3:7], UP)[:, 2]) < 0.5 else ""
 
 
 def warning_of(motion: ReferenceMotion, found: Sequence[str], *, cleaned: bool = False) -> str:

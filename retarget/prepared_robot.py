@@ -142,10 +142,9 @@ class PreparedRobot:
     def weights(self) -> Array:
         """(M,) weights of the markers: the robot's own, times the trunk's or the limbs'."""
         layout = self.layout
-        limbs = ~(layout.on_trunk | layout.on_foot)
         out = np.array([float(self.robot.markers[name].weight) for name in layout.names])
         out[layout.on_trunk] *= _TRUNK_WEIGHT
-        out[limbs] *= _LIMB_WEIGHT
+        out[~(layout.on_trunk | layout.on_foot)] *= _LIMB_WEIGHT
         return out
 
     def problem(self, theta: Array) -> Problem:

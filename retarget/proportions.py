@@ -75,8 +75,7 @@ def fitted(
     width, leg = _side_by_side(prepared) / scale, float(_legs(home, prepared)) / 2.0
 
     def at_size(markers: Array) -> Array:
-        bones = _with_lengths(markers, home, at)
-        parted = _parted(bones, at, width, _PAST * leg)
+        parted = _parted(_with_lengths(markers, home, at), at, width, _PAST * leg)
         return _set_down(parted, markers, feet) + [0.0, 0.0, rise]
 
     raw, smooth = at_size(clip.raw), at_size(clip.smooth)

@@ -140,8 +140,7 @@ class MotionProblem:
         """Soles where they stand, and vectors as in the given motion."""
         prepared, qpos = track.prepared, track.qpos
         radius, each = prepared.robot.foot_radius, prepared.points_per_foot
-        soles = prepared.soles_at(qpos)
-        sole = stand_soles(soles, track.standing, prepared.home_soles, radius)
+        sole = stand_soles(prepared.soles_at(qpos), track.standing, prepared.home_soles, radius)
         goal = sole.reshape(len(qpos), -1, 3).copy()
         held = np.repeat(track.standing, each, axis=1)
         goal[..., 2] = radius

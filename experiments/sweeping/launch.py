@@ -81,8 +81,7 @@ def launch(command: Any, given: Sequence[str]) -> int | list[Job]:
     out = Path(jobs[0].values["out"])
     folder = out if command.in_folder else out.parent
     launcher = _with_score(launcher, command.name, jobs[0])
-    sweep = Sweep(folder, command.name, launcher, configs, swept)
-    return go_on(sweep, new=True)
+    return go_on(Sweep(folder, command.name, launcher, configs, swept), new=True)
 
 
 def complete(command: Any, job: Job, cores: int) -> Values:

@@ -58,8 +58,7 @@ def read(path: str | os.PathLike[str], **options: Any) -> Clip:
     file = regular_file(path)
     try:
         reader = reader_of(file)
-        known = _options(reader)
-        check_known(f"option for {file.suffix} files", options, known)
+        check_known(f"option for {file.suffix} files", options, _options(reader))
         about = {key: value for key in ABOUT if (value := options.pop(key, None)) is not None}
         return replace(reader(file, **options), **about)
     except InputError as error:

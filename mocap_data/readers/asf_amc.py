@@ -462,8 +462,7 @@ def orientations(skeleton: AsfSkeleton, angles: Angles) -> list[Array]:
     frames = len(next(iter(angles.values())))
     found: list[Array] = []
     for bone in skeleton.bones:
-        rest = np.tile(rotations.IDENTITY, (frames, 1))
-        turn = rest if bone.parent < 0 else found[bone.parent]
+        turn = np.tile(rotations.IDENTITY, (frames, 1)) if bone.parent < 0 else found[bone.parent]
         # C (Rz Ry Rx) C^-1 is the product of turns about the axes C z, C y and C x
         for letter in reversed(bone.order):
             dof = f"r{letter.lower()}"

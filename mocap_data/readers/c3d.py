@@ -197,8 +197,7 @@ def _header(path: Path, data: bytes) -> _Header:
         raise InputError(f"{path}: processor type {data[at + 3]}, {only}")
     try:
         stop, dec = at + _BLOCK * max(data[at + 2], 1), data[at + 3] == _DEC
-        parameters = _Parameters(data, at + 4, stop, dec=dec)
-        return _checked(path, data, parameters)
+        return _checked(path, data, _Parameters(data, at + 4, stop, dec=dec))
     except (struct.error, LookupError):
         raise InputError(f"{path}: its parameters are damaged, or it is no C3D") from None
 

@@ -123,7 +123,6 @@ def read_cmu_h5(path: str | os.PathLike[str], *, clip: str | None = None) -> Cli
         if keypoint in _ENDS:
             point = point + rotations.rotate(quaternions[:, body], np.array(_ENDS[keypoint]))
         points.append(point)
-    parents = (-1, *(KEYPOINT_NAMES.index(_PARENTS[n]) for n in KEYPOINT_NAMES[1:]))
     try:
         return Clip(
             np.stack(points, axis=1),
@@ -131,7 +130,7 @@ def read_cmu_h5(path: str | os.PathLike[str], *, clip: str | None = None) -> Cli
             rate_hz,
             source=f"{Path(path).name}, {name}",
             name=name.replace("/", "_"),
-            parents=parents,
+            parents=(-1, *(KEYPOINT_NAMES.index(_PARENTS[n]) for n in KEYPOINT_NAMES[1:])),
         )
     except InputError as error:
         raise InputError(f"{path}: {error}") from None

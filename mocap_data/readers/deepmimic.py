@@ -211,9 +211,8 @@ def read_character(path: str | os.PathLike[str]) -> tuple[CharacterJoint, ...]:
     path = Path(path)
     if not path.is_file():
         raise InputError(f"no character file {str(path)!r} (character=)")
-    document = read_json(path)
     try:
-        entries = document["Skeleton"]["Joints"]
+        entries = read_json(path)["Skeleton"]["Joints"]
         joints = tuple(_joint(path, i, entry) for i, entry in enumerate(entries))
     except (KeyError, TypeError, OverflowError):
         expected = "expected Skeleton / Joints with Name, Type, Parent, AttachX ..."

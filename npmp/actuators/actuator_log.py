@@ -336,8 +336,7 @@ def read_log(path: str | Path) -> ActuatorLog:
                 raise InputError(
                     f"{part.where} has no position_error, nor command and position; has: {there}"
                 )
-            behind = part.columns["command"] - part.columns["position"]
-            part.columns["position_error"] = behind
+            part.columns["position_error"] = part.columns["command"] - part.columns["position"]
         part.columns.pop("command", None)
         for i, joint in enumerate(part.joints):
             columns = {key: values[:, i] for key, values in part.columns.items()}

@@ -70,8 +70,7 @@ def sage(path: Path) -> ActuatorLog:
     traces = []
     for name, time in zip(names, times):
         sent = _measured(path, arrays, f"{name}/command_time_s", (None,))
-        shape = (len(sent), len(joints))
-        command = radians * _measured(path, arrays, f"{name}/command", shape)
+        command = radians * _measured(path, arrays, f"{name}/command", (len(sent), len(joints)))
         before = np.clip(np.searchsorted(sent, time) - 1, 0, len(sent) - 1)
         measured = {
             key: _measured(path, arrays, f"{name}/{key}", (len(time), len(joints)))

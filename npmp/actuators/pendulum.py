@@ -54,8 +54,7 @@ class Pendulums:
 
     def acceleration(self, torque: Floats, q: Floats, armature: Any) -> Floats:
         """(..., N) [rad/s^2] under torques [Nm] at positions [rad], with a rotor [kg m^2]."""
-        driven = torque - self.gravity * np.sin(q)
-        return driven / (self.inertia + armature)
+        return (torque - self.gravity * np.sin(q)) / (self.inertia + armature)
 
     def errors(
         self, accelerate: Callable[[int, Floats, Floats], Floats], shape: tuple[int, ...] = ()

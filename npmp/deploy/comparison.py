@@ -43,10 +43,9 @@ def channels(log: DeployLog) -> dict[str, NDArray[np.float64]]:
     """The channels (T,) of a log where its policy acted, without those that it does not have."""
     found = {}
     for name in UNITS:
-        values = log.columns[name][log.acting]
         parts = AXES if name in ("gyro", "accelerometer", "up") else log.joint_names
         names = [name] if name == "state_age_s" else [f"{name}/{part}" for part in parts]
-        for channel, column in zip(names, values.T):
+        for channel, column in zip(names, log.columns[name][log.acting].T):
             if len(kept := column[np.isfinite(column)]) >= FEWEST:
                 found[channel] = kept
     return found

@@ -76,8 +76,7 @@ def export(
       InputError: for a module of another robot, other drives than in training, or where onnx is
         absent.
     """
-    robot = env.robot
-    skill.check_robot(robot)
+    skill.check_robot(env.robot)
     policy.check_task(env.task)
     golden = record(policy, skill, env, steps)
     about = {"steps": len(golden.reset), "resets": int(golden.reset.sum())} | about

@@ -135,8 +135,7 @@ def dds_type(name: str) -> type[Any]:
         one = dds_type(kind) if "." in kind else letters[kind]
         made[label] = one if count == 1 else types.array[one, count]
     package, plain = name.split(".")
-    typename = f"{package}.msg.dds_.{plain}_"
-    struct_ = make_idl_struct(f"{plain}_", typename, made)
+    struct_ = make_idl_struct(f"{plain}_", f"{package}.msg.dds_.{plain}_", made)
     annotations.autoid("sequential")(annotations.final(struct_))
     return _packed(struct_, MessageLayout(name)) if plain.startswith("Low") else struct_
 

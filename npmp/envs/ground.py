@@ -219,8 +219,7 @@ class RoughGround(Ground):
         if self.uphill:
             up = self._climbs[field]
             place = torch.where(up.unsqueeze(-1), self.terrain.foot(field, draw[1:3]), place)
-            now = geometry.yaw_of(self.env.state.root_rot[ids])
-            yaw = torch.where(up, -now, yaw)
+            yaw = torch.where(up, -geometry.yaw_of(self.env.state.root_rot[ids]), yaw)
         self.env.robots.carry(ids, place, geometry.yaw_matrix(yaw))
         lift = torch.zeros(len(ids), 3, device=place.device)
         lift[:, 2] = self._missing(RobotState.unpack(self.env.state.pack()[ids]))

@@ -76,8 +76,7 @@ class Reference:
         previous[start] = start  # a clip's first frame takes the velocity of its second
         following = previous + 1
         turn = geometry.log_so3(rot[previous].transpose(-1, -2) @ rot[following])
-        kinematics = Kinematics(robot.model())
-        poses = kinematics(pos, rot, joints)
+        poses = Kinematics(robot.model())(pos, rot, joints)
         feet = torch.tensor([robot.body_names.index(b) for b in robot.foot_bodies])
         frames = ReferenceFrames(
             root_pos=pos,

@@ -115,8 +115,7 @@ def _table(robot: Robot, motions: MotionSet | None) -> tuple[Tensor, ...]:
     if motions is None:
         return qpos, qvel, home.pack()
     reference = Reference(robot, motions)
-    frames = torch.arange(reference.num_frames)
-    state, feet = reference.state(frames), Feet(robot)
+    state, feet = reference.state(torch.arange(reference.num_frames)), Feet(robot)
     lowest = feet(state.root_pos, state.root_rot, state.joint_pos)[..., 2].amin((-1, -2))
     lowered = state.root_pos.clone()
     lowered[:, :2] = 0.0

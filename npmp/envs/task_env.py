@@ -134,8 +134,7 @@ class TaskEnv(Generic[T]):
         ids = torch.nonzero(chosen).squeeze(-1)
         if len(ids) == 0:
             return self.state
-        start = self.task.start(ids, self.generator, **where)
-        self.robots.place(ids, start, self.generator)
+        self.robots.place(ids, self.task.start(ids, self.generator, **where), self.generator)
         self.ground.place(ids, self.generator)
         self.task.begin(ids, self.generator)
         self.age = self.age.index_fill(0, ids, 0)

@@ -58,8 +58,7 @@ class TrainingRun:
     def reached(self, axis: str, threshold: float, *, lower: bool = False) -> float:
         """Where the curve first meets the threshold from below (`lower`: from above); NaN where it
         never does."""
-        sign = -1.0 if lower else 1.0
-        above = sign * (self.score - threshold)
+        above = (-1.0 if lower else 1.0) * (self.score - threshold)
         hits = np.flatnonzero(above >= 0.0)
         if not hits.size:
             return math.nan

@@ -163,7 +163,6 @@ def faults(row: Mapping[str, Any], base_height: float) -> list[str]:
     base_height: of the robot at home [m].
     """
     command, found = row["command"], []
-    asked = float(np.abs(command).max()) > 0.0
     if row["falls"]:
         found.append(f"{row['falls']} falls")
     if not row.get("achieved"):
@@ -175,7 +174,7 @@ def faults(row: Mapping[str, Any], base_height: float) -> list[str]:
         found.append(f"off by {error[2]:.2f} rad/s")
     if row["dead"]:
         found.append("brings less than half of the command")
-    if asked:
+    if float(np.abs(command).max()) > 0.0:
         found += skating(row, command, base_height)
     if row["joint_speed_share"] > 1.0:
         found.append(f"joints at {row['joint_speed_share']:.1f} of their speed limit")

@@ -74,8 +74,7 @@ class PolicyEvaluation(NamedTuple):
 def teacher_of(contract: PolicyContract) -> str:
     """What showed a policy the task: another policy, or a script of ours; "" for neither."""
     if contract.training.get("algorithm") == "clone":
-        scripted = f"scripted teacher of task={contract.task}"
-        return str(contract.training.get("teacher", scripted))
+        return str(contract.training.get("teacher", f"scripted teacher of task={contract.task}"))
     return f"scripted commander of task={contract.task}" if contract.commander else ""
 
 
@@ -229,7 +228,6 @@ def by_command(
         if kept.any():
             seen = {name: part[:, mine][kept] for name, part in trial.seen.items()}
             achieved, base = seen["achieved"].mean(0), seen["base"]
-            steps = gait.stepping_of(trial, mine, kept)
             row |= {
                 "achieved": achieved.tolist(),
                 "dead": bool((achieved * command.sign() < 0.5 * command.abs()).any()),
@@ -239,7 +237,7 @@ def by_command(
                 "height_std_m": base[:, 2].std(correction=0).item(),
                 "joint_speed_share": _peak(seen["joint_vel"], robot.velocity_limit),
                 "torque_share": _peak(seen["torque"], robot.torque_limit),
-                **gait.stepping_figures(steps, pairs),
+                **gait.stepping_figures(gait.stepping_of(trial, mine, kept), pairs),
             }
         row["faults"] = gait.faults(row, float(robot.home_qpos[2]))
         rows.append(row)
@@ -329,12 +327,11 @@ def under_pushes(
     for i, size in enumerate(forces):
         fell = trial.fell[:, i * each : (i + 1) * each]
         there = ~fell[:start].any(0)
-        upright = (there & ~fell.any(0)).sum().item() / max(int(there.sum()), 1)
         rows.append(
             {
                 "force_n": float(size),
                 "duration_s": PUSH_S,
-                "upright": upright,
+                "upright": (there & ~fell.any(0)).sum().item() / max(int(there.sum()), 1),
                 "robots": int(there.sum()),
             }
         )

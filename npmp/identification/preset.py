@@ -70,7 +70,6 @@ def summary(found: Identified) -> dict[str, Any]:
 
 
 def _of_joint(found: Identified, j: int) -> dict[str, Any]:
-    ratios = {f"{KINDS[k]}_over_kp": _ratio(found, j, k) for k in (ARMATURE, DAMPING, FRICTION)}
     return {
         "estimate": dict(zip(KINDS, map(float, found.estimate[j]), strict=True)),
         "standard_error": {
@@ -78,7 +77,7 @@ def _of_joint(found: Identified, j: int) -> dict[str, Any]:
             for kind, e in zip(KINDS, found.error[j], strict=True)
         },
         "model": dict(zip(KINDS, map(float, found.nominal[j]), strict=True)),
-        **ratios,
+        **{f"{KINDS[k]}_over_kp": _ratio(found, j, k) for k in (ARMATURE, DAMPING, FRICTION)},
         "condition_number": float(found.condition[j]),
         "most_correlated": list(found.most_correlated(j)),
         "residual_rms_before_rad": float(found.rms_before[j]),

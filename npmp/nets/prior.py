@@ -106,8 +106,7 @@ def divergence(latent: Latent, z_prev: Tensor, alpha: float, habit: Habit | None
     general = kl_to_prior(latent.mean, latent.std, z_prev, alpha)
     if habit is None:
         return general
-    own = kl_between(latent, habit.latent)
-    return habit.weight * own + (1.0 - habit.weight) * general
+    return habit.weight * kl_between(latent, habit.latent) + (1.0 - habit.weight) * general
 
 
 def cross_entropy(shown: Latent, latent: Latent) -> Tensor:

@@ -76,8 +76,7 @@ class Scene:
             plane_color=(236, 237, 234),
             plane_opacity=1.0,
         )
-        model = robot.model(visuals=True)
-        self._robot, self._ghosts = self._bodies(robot, model)
+        self._robot, self._ghosts = self._bodies(robot, robot.model(visuals=True))
         self._ghost = scene.add_frame("/world/ghost", show_axes=False, visible=False)
         sphere = trimesh.creation.icosphere(subdivisions=3, radius=1.0)
         eighths = np.sign(sphere.triangles_center).prod(-1) > 0
@@ -114,8 +113,7 @@ class Scene:
             solid.append((index, handle))
             name, form = f"/world/ghost/{index}", (mesh.vertices, mesh.faces)
             look: Any = {"color": GHOST, "opacity": 0.35, "cast_shadow": False}
-            seen = self.server.scene.add_mesh_simple(name, *form, **look)
-            ghost.append((index, seen))
+            ghost.append((index, self.server.scene.add_mesh_simple(name, *form, **look)))
             self._pushable(handle, names[index])
         return solid, ghost
 

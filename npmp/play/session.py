@@ -133,8 +133,7 @@ class Session:
             index, place, force = self._push
             pose = self._poses()[index]
             self._wrench(index, force, pose[:3] + rotations.rotate(pose[3:], place))
-        actor = self._rescuer or mode.actor
-        decision = actor.act(env, self._memory, self._first)
+        decision = (self._rescuer or mode.actor).act(env, self._memory, self._first)
         step = env.step(decision.action)
         self._memory, self._first = decision.memory, torch.zeros(1, dtype=torch.bool)
         self.time_s += env.dt

@@ -104,7 +104,6 @@ def _mp4(path: Path, pictures: np.ndarray, fps: float, factor: int) -> None:
     import imageio_ffmpeg
 
     size = (pictures.shape[2], pictures.shape[1])
-    options = ["-crf", str(factor), "-preset", "slow", "-movflags", "+faststart"]
     stream = imageio_ffmpeg.write_frames(
         str(path),
         size,
@@ -112,7 +111,7 @@ def _mp4(path: Path, pictures: np.ndarray, fps: float, factor: int) -> None:
         codec="libx264",
         quality=None,
         macro_block_size=2,
-        output_params=options,
+        output_params=["-crf", str(factor), "-preset", "slow", "-movflags", "+faststart"],
         ffmpeg_log_level="error",
     )
     stream.send(None)

@@ -90,5 +90,4 @@ def _curve(p: Prediction, rate_hz: float) -> Chart:
 def _table(found: Mapping[str, Any], what: str) -> Section:
     rows = [(name, *(Cell.of(row[key], 4) for key in COLUMNS)) for name, row in found[what].items()]
     columns = (what[:-1], *COLUMNS.values())
-    table = Table(columns, rows, sortable=True)
-    return Section(what, what.capitalize(), [table])
+    return Section(what, what.capitalize(), [Table(columns, rows, sortable=True)])

@@ -267,8 +267,7 @@ def line_chart(
             (x0, x1), (y0, y1) = same_scale((x0, x1), (y0, y1), box[2] / box[3])
         _axes(sheet, (x0, x1), (y0, y1), log)
         for start, stop in bands:
-            look = LOST | {"color": COLOURS["robot"]}
-            sheet.tag(axes.axvspan(start, stop, **look), "band")
+            sheet.tag(axes.axvspan(start, stop, **LOST | {"color": COLOURS["robot"]}), "band")
         sheet.shade_lost(lost_after)
         if lost_after is not None and lost_after < x1:
             side = "right" if lost_after > x0 + 0.75 * (x1 - x0) else "left"

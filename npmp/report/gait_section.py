@@ -36,13 +36,12 @@ def grid_section(rows: Sequence[Mapping[str, Any]], feet: Sequence[str]) -> Sect
         "stride. Opposite: correlation of the heights of opposite feet; 1 is a trot, about −0.2 a "
         "walk in four beats."
     )
-    charts = [chart for axis in range(3) for chart in _charts(rows, axis)]
     parts = [
         Words(words),
         Table(_COLUMNS, [_row(row) for row in rows]),
         Words(on_feet),
         Table(_FEET, [_feet_row(row) for row in rows]),
-        Charts(charts),
+        Charts([chart for axis in range(3) for chart in _charts(rows, axis)]),
     ]
     return Section("grid", "Command by command", parts)
 

@@ -41,9 +41,8 @@ def compared_logs(
         (f"{place} most different", one.channel, f"{number(one.relative)} of its spread apart")
         for place, one in zip(("The", "2nd", "3rd"), found)
     ]
-    worst = [Lines(in_words(found)), Charts(charts)]
     sections = [
-        Section("worst", "The most different channels", worst),
+        Section("worst", "The most different channels", [Lines(in_words(found)), Charts(charts)]),
         Section("all", "All channels", [Table(columns, rows, sortable=True)]),
     ]
     title, subtitle = f"{robot}: two logs compared", "distributions while the policy acts"

@@ -104,8 +104,7 @@ def _missed(found: Identified) -> parts.Bars:
 def _charts(stand: Stand, recording: JointRecording, found: Identified) -> list[parts.Chart]:
     """A chart per joint of a stretch in the middle of a recording."""
     both = np.stack((found.nominal, found.estimate))
-    motion = stand.replay(both, recording)
-    read = motion.position + both[:, None, :, BIAS]
+    read = stand.replay(both, recording).position + both[:, None, :, BIAS]
     total, length = len(recording.command), round(_WINDOW_S * stand.rate_hz)
     part = slice(max(0, (total - length) // 2), min(total, (total + length) // 2))
     time = np.arange(total)[part] / stand.rate_hz

@@ -348,8 +348,7 @@ class PPO(Learner):
         log_prob = gaussian.log_prob(mean, std, rollout.actions)
         surrogate = ppo.surrogate_loss(log_prob, rollout.behaviour_log_prob, advantages)
         value = ppo.clipped_value_loss(values, old_values, returns)
-        loss = surrogate + value + beta * to_prior.mean()
-        norms = self._descend(loss, MAX_GRADIENT_NORM)
+        norms = self._descend(surrogate + value + beta * to_prior.mean(), MAX_GRADIENT_NORM)
         figures = {"loss_policy": surrogate, "loss_value": value, "kl": to_prior.mean()}
         figures |= {"entropy": gaussian.entropy(std).mean(), "kl_update": change}
         return as_numbers(figures | norms) | {"learning_rate": self.rate}

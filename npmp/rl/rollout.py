@@ -54,9 +54,8 @@ class Rollout(NamedTuple):
     @staticmethod
     def joined(parts: Sequence[Rollout]) -> Rollout:
         """Rollouts of as many steps as one, the environments side by side."""
-        start = cat_trees([part.initial_state for part in parts])
         steps = cat_trees([part._replace(initial_state=None) for part in parts], 1)
-        return steps._replace(initial_state=start)
+        return steps._replace(initial_state=cat_trees([part.initial_state for part in parts]))
 
 
 def successor_values(rollout: Rollout, values: Tensor, value: Callable[[Tree], Tensor]) -> Tensor:

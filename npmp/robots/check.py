@@ -185,8 +185,7 @@ def _axes(robot: Robot, model: mujoco.MjModel) -> Check:
     wrong = (told * points[:, :2] < -1e-3).any(axis=1)
     if wrong.any():
         feet = ", ".join(foot for foot, off in zip(robot.foot_bodies, wrong, strict=True) if off)
-        why = f"feet not where their names say (X forward, Y left): {feet}"
-        return Check("axes", False, why)
+        return Check("axes", False, f"feet not where their names say (X forward, Y left): {feet}")
     if not told.any():
         return Check("axes", True, "names of feet do not tell sides; not checked")
     return Check("axes", True, "X forward, Y left: feet are where their names say")
@@ -299,8 +298,7 @@ def _feet(robot: Robot, model: mujoco.MjModel) -> Check:
     low = dict.fromkeys(robot.body_names, np.inf)
     for geom in np.flatnonzero((model.geom_bodyid > 0) & (model.geom_conaffinity != 0)).tolist():
         body = model.body(model.geom_bodyid[geom]).name
-        height = mujoco.mj_geomDistance(model, data, floor, geom, 10.0, None)
-        low[body] = min(low[body], height)
+        low[body] = min(low[body], mujoco.mj_geomDistance(model, data, floor, geom, 10.0, None))
     shapes = [low.pop(body) for body in robot.foot_bodies]
     points = f"points {1e3 * bottoms.min():.1f} to {_mm(bottoms.max())}"
     detail = f"at home: {points}, shapes {_mm(min(shapes))} to {_mm(max(shapes))}"

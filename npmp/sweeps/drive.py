@@ -93,8 +93,7 @@ class SweepRun:
 
     def _refresh(self) -> None:
         now = time.monotonic()
-        running = {i: now - begun for i, begun in self.running.items()}
-        self.watch.refresh(running, self.progress)
+        self.watch.refresh({i: now - begun for i, begun in self.running.items()}, self.progress)
 
     def _end(self, i: int, ended: Ended, *, stopping: bool) -> bool:
         """Note how an attempt ended. Returns whether to try again."""

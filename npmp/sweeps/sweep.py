@@ -188,8 +188,7 @@ class Sweep:
 
     def locked(self) -> AbstractContextManager[None]:
         """No other process works on the sweep meanwhile. Raises InputError where one does."""
-        busy = f"another npmp works on the sweep in {self.folder}"
-        return locked(self.folder, busy)
+        return locked(self.folder, f"another npmp works on the sweep in {self.folder}")
 
     def best(self) -> tuple[tuple[str, ...], float, int] | None:
         """The settings, less the seed, with the best mean score over finished jobs: they, the score

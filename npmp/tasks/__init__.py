@@ -71,8 +71,7 @@ def find(name: str) -> type[Task]:
     files = plugins.tasks()
     if name not in files:
         raise unknown("task", name, (*(task.name for task in TASKS), *files))
-    module = plugins.task_module(name)
-    for kind in vars(module).values():
+    for kind in vars(plugins.task_module(name)).values():
         if isinstance(kind, type) and issubclass(kind, Task) and kind.__dict__.get("name") == name:
             return kind
     raise InputError(f"{files[name]} has no task with name = {name!r}")
@@ -122,9 +121,8 @@ def make(
     if not isinstance(robot, Robot):
         robot = robots.load(robot)
     motions = data if data is None or isinstance(data, MotionSet) else load_motions(data, robot)
-    config = from_mapping(kind.config_type, options, at=f"task '{kind.name}'")
     return TaskEnv(
-        kind(robot, config, motions),
+        kind(robot, from_mapping(kind.config_type, options, at=f"task '{kind.name}'"), motions),
         num_envs,
         robots=robots_config,
         seed=seed,

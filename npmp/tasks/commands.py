@@ -140,8 +140,7 @@ class RecordedVelocities(NamedTuple):
 
     def draw(self, n: int, generator: torch.Generator) -> Tensor:
         """n of them, in proportion to their clips' weights, (n, 3)."""
-        device = self.weight.device
-        at = torch.rand(n, generator=generator, device=device, dtype=torch.float64)
+        at = torch.rand(n, generator=generator, device=self.weight.device, dtype=torch.float64)
         row = torch.searchsorted(self.weight, at * self.weight[-1], right=True)
         return self.velocity[row.clamp(max=len(self.velocity) - 1)]
 

@@ -132,12 +132,11 @@ def velocity_figures(trial: Trial) -> dict[str, Any]:
     window = max(1, min(len(difference), round(1.0 / trial.dt)))
     kept = settled(command, max(1, round(SETTLING_S / trial.dt)))
     smooth = difference.unfold(0, window, window).mean(-1)
-    whole = kept.unfold(0, window, window).all(-1)
     chosen = {
         "": difference,
         "_1s": smooth,
         "_settled": difference[kept],
-        "_1s_settled": smooth[whole],
+        "_1s_settled": smooth[kept.unfold(0, window, window).all(-1)],
     }
     figures = {}
     for suffix, errors in chosen.items():

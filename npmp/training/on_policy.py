@@ -166,10 +166,8 @@ class OnPolicyTrainer(Trainer):
         self.env_steps += gathered.env_steps
         collected: Rollout = gathered.data
         if self.iteration_count == 0:  # the critic's input scales are those of the first unroll
-            known = collected.critic_observations.flatten(0, 1)
-            self.learner.critic.scale.fit(known, 0.1)
-        z = collected.critic_observations[..., -len(self.range) :]
-        self.range.copy_(latent_range(z))
+            self.learner.critic.scale.fit(collected.critic_observations.flatten(0, 1), 0.1)
+        self.range.copy_(latent_range(collected.critic_observations[..., -len(self.range) :]))
         beta = prior_weight(progress, c.beta, c.beta_ramp)
         how: Any = {"passes": c.passes, "minibatches": c.minibatches, "generator": self.generator}
         learned = self.learner.learn(collected, beta, **how)

@@ -373,8 +373,7 @@ def make_policy_trainer(
 ) -> ReuseTrainer:
     """The algorithm with its robots, before its first iteration; arguments as `train_policy`."""
     algo = settings.algo
-    episode_s = getattr(algo, "episode_s", None)
-    env = settings.env(task, robots, skill, seed, episode_s=episode_s)
+    env = settings.env(task, robots, skill, seed, episode_s=getattr(algo, "episode_s", None))
     if isinstance(algo, ModelBasedConfig):
         return ModelBasedTrainer(
             env, policy, skill, algo, recordings=recordings, new=new, seed=seed

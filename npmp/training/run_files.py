@@ -102,9 +102,8 @@ class RunLog:
     def _append(self, name: str, row: dict[str, Any], later: Sequence[str] = ()) -> None:
         path, columns = self.folder / name, self._columns.get(name, [])
         if new := [key for key in dict.fromkeys((*row, *later)) if key not in columns]:
-            rows = _rows(self.folder, name, None)[1] if columns else []
             self._columns[name] = columns = [*columns, *new]
-            _rewrite(path, columns, rows)
+            _rewrite(path, columns, _rows(self.folder, name, None)[1] if columns else [])
         cells = [_cell(row.get(column)) for column in columns]
         with open(path, "a", newline="") as file:
             csv.writer(file, lineterminator="\n").writerow(cells)

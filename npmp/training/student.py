@@ -198,8 +198,7 @@ class StudentTrainer(Trainer):
 
         self.carried = rollout(self, self.env, c.unroll, record, carried=start)
         lesson = Lesson(**stack_trees(rows), start=start.memory.student.network)
-        figures = means.figures() | {"taught": self.share}
-        return Gathered(lesson, figures, self.steps_each)
+        return Gathered(lesson, means.figures() | {"taught": self.share}, self.steps_each)
 
     def joined(self, data: list[Lesson]) -> Lesson:
         """As `Trainer.joined`."""
@@ -263,9 +262,8 @@ class StudentTrainer(Trainer):
         lesson = map_tree(lambda ring: ring[which], self.lessons)
         robots = lesson.first.shape[1]
         ids = torch.randint(robots, (self.config.batch,), generator=self.generator, device=device)
-        start = map_tree(lambda part: part[ids], lesson.start)
         drawn = map_tree(lambda part: part[:, ids], lesson._replace(start=None))
-        return drawn._replace(start=start)
+        return drawn._replace(start=map_tree(lambda part: part[ids], lesson.start))
 
     # --- checkpoints ---
 

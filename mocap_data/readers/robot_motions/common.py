@@ -55,8 +55,7 @@ class RobotMotion:
     def __post_init__(self) -> None:
         where = f"motion {self.name!r}:"
         joint_names = unique(self.joint_names, f"{where} joint")
-        joints = len(joint_names)
-        shape, what = f"(T, {7 + joints})", f"{where} qpos"
+        shape, what = f"(T, {7 + len(joint_names)})", f"{where} qpos"
         qpos = np.array(read_only(self.qpos, shape=shape, what=what))
         qpos[:, 3:7] = unit(qpos[:, None, 3:7], f"{where} root quaternion")[:, 0]
         largest = np.abs(qpos[:, 7:]).max(axis=0)

@@ -120,8 +120,7 @@ def choose_gains(draft: Draft, drives: Mapping[str, Drive], home: Array) -> Gain
             name: _round2(rotor) if rotor else MODEL for name, rotor in table.items()
         }
         names = ", ".join(name for name, rotor in table.items() if rotor)
-        value = f"{contract.span(rotors[rotors > 0])} kg m2: {names}"
-        draft.note("rotor inertia", value, why)
+        draft.note("rotor inertia", f"{contract.span(rotors[rotors > 0])} kg m2: {names}", why)
     return gains
 
 
@@ -180,9 +179,8 @@ def _write(draft: Draft, gains: Gains, key: str, guesses: Array, why: str) -> No
         return
     figures = [value or _round2(guess) for value, guess in zip(known, guesses, strict=True)]
     entries = [MODEL if value else figure for value, figure in zip(known, figures, strict=True)]
-    shared = len(set(map(str, entries))) == 1
     table = dict(zip(draft.joint_names, entries, strict=True))
-    draft.content["drives"][key] = entries[0] if shared else table
+    draft.content["drives"][key] = entries[0] if (len(set(map(str, entries))) == 1) else table
     draft.why[f"drives.{key}"] = why
     draft.note(topic, f"{contract.span(figures)} {unit}", why)
 

@@ -116,8 +116,7 @@ def _meeting(draft: Draft, joints: Sequence[int]) -> Array:
         return np.asarray(anchors[0])
     point = np.linalg.solve(matrix, np.einsum("jab,jb->a", across, anchors))
     missed = np.linalg.norm(np.einsum("jab,jb->ja", across, point - anchors), axis=-1).max()
-    size = np.ptp(draft.zero.xpos[1:], axis=0).max()
-    if missed > 0.05 * size and len(joints) > 2:
+    if missed > 0.05 * np.ptp(draft.zero.xpos[1:], axis=0).max() and len(joints) > 2:
         return _meeting(draft, joints[:-1])
     return np.asarray(point)
 

@@ -56,8 +56,7 @@ def _tried(draft: Draft, where: Path, name: str, entry: dict[str, object]) -> st
     at the largest, or ""."""
     swap: Sequence[Sequence[str]] = entry["swap"]  # type: ignore[assignment]
     for tolerance in _TOLERANCES:
-        within = {"tolerance": tolerance} if tolerance else {}
-        draft.content["symmetries"][name] = entry | within
+        draft.content["symmetries"][name] = entry | ({"tolerance": tolerance} if tolerance else {})
         if name == "front_back" and "joints.home" in draft.why:
             _even_home(draft, where, name)
         if problem := _mirror_problem(draft, where, name):
