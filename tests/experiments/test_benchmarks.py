@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from pytest import CaptureFixture, MonkeyPatch
 
 from mocap_data.store import MotionSet
 from npmp.envs.robot_batch import RobotBatchConfig
@@ -18,13 +19,11 @@ from npmp.training.timing import bare, noted, timed
 from tests.environments import imitation_env
 
 
-def last_line(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
+def last_line(capsys: CaptureFixture[str]) -> dict[str, Any]:
     return dict(json.loads(capsys.readouterr().out.strip().splitlines()[-1]))
 
 
-def test_env_compares_with_the_bare_simulator(
-    data: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_env_compares_with_the_bare_simulator(data: Path, capsys: CaptureFixture[str]) -> None:
     env.main(["--num-envs", "16", "--seconds", "0.2", "--data", str(data), "threads=1"])
     figures = last_line(capsys)
     assert figures["num_envs"] == 16 and figures["substeps"] == 8
@@ -34,7 +33,7 @@ def test_env_compares_with_the_bare_simulator(
 
 
 @pytest.mark.parametrize("algo", ["world_model", "mo_vmpo"])
-def test_shares_and_ratios(algo: str, data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_shares_and_ratios(algo: str, data: Path, capsys: CaptureFixture[str]) -> None:
     keys = [f"algo={algo}", "debug=tiny", "threads=1", "randomization=paper"]
     imitate.main(["--seconds", "0.05", "--data", str(data), *keys])
     figures = last_line(capsys)
@@ -49,7 +48,7 @@ def test_shares_and_ratios(algo: str, data: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.parametrize("hold", ["zero_order", "first_order"])
 def test_measuring_changes_nothing(
-    robot: Robot, motions: MotionSet, hold: str, monkeypatch: pytest.MonkeyPatch
+    robot: Robot, motions: MotionSet, hold: str, monkeypatch: MonkeyPatch
 ) -> None:
     """An environment that is watched, and whose physics is repeated by the same calls, goes on as
     one that is not."""

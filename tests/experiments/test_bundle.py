@@ -9,6 +9,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pytest import CaptureFixture
 
 from npmp import policies
 from npmp.experiments import cli
@@ -17,9 +18,7 @@ if any(importlib.util.find_spec(name) is None for name in ("onnx", "onnxscript",
     pytest.skip("the extra deploy is not installed", allow_module_level=True)
 
 
-def test_from_a_policy_to_a_checked_bundle(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_from_a_policy_to_a_checked_bundle(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     out = tmp_path / "bundle"
     arguments = ["deploy", "export", "policy=anymal_b_walk", f"out={out}", "steps=120", "threads=1"]
     assert cli.main(arguments) == 0
@@ -69,7 +68,7 @@ def test_from_a_policy_to_a_checked_bundle(
     ],
 )
 def test_what_it_refuses(
-    arguments: list[str], said: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], said: str, elsewhere: Path, capsys: CaptureFixture[str]
 ) -> None:
     assert cli.main(arguments) == 2
     assert said in capsys.readouterr().err

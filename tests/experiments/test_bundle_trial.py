@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from pytest import CaptureFixture, MonkeyPatch
 
 from npmp import robots
 from npmp.deploy.bundle import Bundle
@@ -27,11 +28,11 @@ class Stand:
 
 
 @pytest.fixture(autouse=True)
-def bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+def bundle(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(Bundle, "read", staticmethod(lambda folder: Stand()))
 
 
-def test_two_trials_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_trials_are_compared(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     for out in (first, second):
         assert cli.main(["deploy", "trial", "bundle", *QUICK, f"out={out}"]) == 0
@@ -73,15 +74,13 @@ def test_a_trial_in_drake(tmp_path: Path) -> None:
     ],
 )
 def test_what_it_refuses(
-    arguments: list[str], said: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], said: str, elsewhere: Path, capsys: CaptureFixture[str]
 ) -> None:
     assert cli.main(["deploy", "trial", "bundle", *arguments]) == 2
     assert said in capsys.readouterr().err
     assert not list(elsewhere.rglob("trial.json"))
 
 
-def test_a_bundle_of_other_commands_is_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_bundle_of_other_commands_is_refused(monkeypatch: MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(Stand, "contract", contract_of())
     assert cli.main(["deploy", "trial", "bundle", f"out={tmp_path / 't'}"]) == 2

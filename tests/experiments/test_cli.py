@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from pytest import CaptureFixture, MonkeyPatch
 
 import npmp
 from mocap_data.errors import InputError
@@ -48,7 +49,7 @@ def verb(name: str, work: Any) -> Verb:
     return dataclasses.replace(command, function=work, check=None)
 
 
-def error_line(capsys: pytest.CaptureFixture[str]) -> str:
+def error_line(capsys: CaptureFixture[str]) -> str:
     """What stands on stderr: one line, and no traceback."""
     text = capsys.readouterr().err
     assert "Traceback" not in text
@@ -76,7 +77,7 @@ def test_help_lists_every_verb_and_is_quick() -> None:
         assert f"\n  {name} " in result.stdout
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+def test_version(capsys: CaptureFixture[str]) -> None:
     assert cli.main(["--version"]) == 0
     assert capsys.readouterr().out == f"npmp {npmp.__version__}\n"
     # stands there alone
@@ -87,9 +88,7 @@ COMMANDS = [name for verb in cli.VERBS for name in cli.commands(verb)]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_help_shows_every_key_with_its_meaning(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_help_shows_every_key_with_its_meaning(name: str, capsys: CaptureFixture[str]) -> None:
     assert cli.main([*name.split(), "--help"]) == 0
     shown, keys = capsys.readouterr().out, cli.command_of(name).keys
     assert all(len(line) <= 100 for line in shown.split("\n\n")[0].splitlines())
@@ -101,7 +100,7 @@ def test_help_shows_every_key_with_its_meaning(
 
 
 @pytest.mark.parametrize("name", [verb for verb in cli.VERBS if "" not in cli.VERBS[verb]])
-def test_help_of_a_verb_lists_its_actions(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_of_a_verb_lists_its_actions(name: str, capsys: CaptureFixture[str]) -> None:
     assert cli.main([name, "--help"]) == 0
     shown = capsys.readouterr().out
     assert all(f"\n  {action} " in shown for action in cli.VERBS[name])
@@ -118,7 +117,7 @@ def test_help_offers_only_what_works_for_the_verb() -> None:
     assert shown.count("[P*] that paper at second") == 1
 
 
-def test_unknown_verb(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_verb(capsys: CaptureFixture[str]) -> None:
     assert cli.main(["imitat", "data=x"]) == 2
     line = error_line(capsys)
     assert "no verb 'imitat'; did you mean 'imitate'?" in line
@@ -199,7 +198,7 @@ def test_sweep_gives_each_job_a_folder_named_by_what_differs(
 
 
 def test_a_sweep_with_a_name_runs_all_that_it_says(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     work = Recorder()
     arguments = ["sweep=fig6", BASIC[1], "data=x", "steps=7", f"out={tmp_path / 's'}"]
@@ -216,9 +215,7 @@ def test_a_sweep_with_a_name_runs_all_that_it_says(
     assert "- 0.02\n" in capsys.readouterr().out and len(work.calls) == 12
 
 
-def test_sweep_goes_on_after_a_failed_job(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_sweep_goes_on_after_a_failed_job(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     work = Recorder()
     arguments = [*BASIC, "data=x", "steps=none_at_all,3", f"out={tmp_path / 's'}"]
     assert verb("imitate", work)(arguments) == 2
@@ -237,7 +234,7 @@ def test_resume_starts_from_the_runs_own_settings(tmp_path: Path) -> None:
 
 
 def test_what_goes_on_takes_the_keys_of_its_own_algorithm(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     work, out = Recorder(), tmp_path / "run"
     main = verb("reuse", work)
@@ -265,7 +262,7 @@ def test_what_goes_on_takes_the_keys_of_its_own_algorithm(
 
 
 def test_an_experiment_does_not_change_a_run_that_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     work, out = Recorder(), tmp_path / "run"
     main = verb("imitate", work)
@@ -279,19 +276,18 @@ def test_an_experiment_does_not_change_a_run_that_goes_on(
 
 
 def test_a_run_with_checkpoints_is_not_overwritten(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     work = Recorder()
-    main = verb("imitate", work)
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     (tmp_path / "run" / "checkpoints" / "1").touch()
-    assert main([f"out={tmp_path / 'run'}", "data=x"]) == 2
+    assert verb("imitate", work)([f"out={tmp_path / 'run'}", "data=x"]) == 2
     assert "holds a run already; continue it with resume=" in error_line(capsys)
     assert not work.calls
 
 
 def test_a_failed_verb_leaves_an_earlier_configuration(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     out = tmp_path / "run"
     assert verb("imitate", Recorder())([f"out={out}", "data=x"]) == 0
@@ -308,9 +304,7 @@ def test_a_failed_verb_leaves_an_earlier_configuration(
     assert yaml.safe_load((out / "config.yaml").read_text())["seed"] == 4
 
 
-def test_a_folder_of_another_verb_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_of_another_verb_is_refused(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     work, out, foreign = Recorder(), tmp_path / "run", tmp_path / "foreign"
     assert verb("imitate", Recorder())([f"out={out}", "data=x"]) == 0
     before = (out / "config.yaml").read_bytes()
@@ -328,7 +322,7 @@ def test_a_folder_of_another_verb_is_refused(
 
 
 def test_resuming_elsewhere_does_not_overwrite_a_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     work = Recorder()
     main = verb("imitate", work)
@@ -344,7 +338,7 @@ def test_resuming_elsewhere_does_not_overwrite_a_run(
     assert work.calls[0][1].out == tmp_path / "c" and work.calls[0][1].resume == tmp_path / "a"
 
 
-def test_home_is_expanded_in_every_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_home_is_expanded_in_every_path(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     work = Recorder()
     assert verb("evaluate", work)(["out=~/run", "data=~/m.h5", "module=~/mod", "policy=~/pol"]) == 0
@@ -357,7 +351,7 @@ def test_home_is_expanded_in_every_path(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_verb_for_the_cpu_refuses_others_before_any_work(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     work = Recorder()
     assert verb("deploy check", work)(["x", "device=cuda"]) == 2
@@ -375,7 +369,7 @@ def test_an_experiment_is_a_named_set_of_changes() -> None:
     "order", [["--cfg", "job", "data=x", "seed=9"], ["data=x", "seed=9", "--cfg", "job"]]
 )
 def test_show_the_configuration_instead_of_running(
-    order: list[str], capsys: pytest.CaptureFixture[str]
+    order: list[str], capsys: CaptureFixture[str]
 ) -> None:
     work = Recorder()
     assert verb("imitate", work)(order) == 0
@@ -426,7 +420,7 @@ def test_one_clear_line_and_exit_code_2(
     expected: str,
     tmp_path: Path,
     elsewhere: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: CaptureFixture[str],
 ) -> None:
     work = Recorder()
     out = (
@@ -441,12 +435,12 @@ def test_one_clear_line_and_exit_code_2(
     assert list(elsewhere.iterdir()) == []
 
 
-def test_a_needed_key_is_named_with_its_meaning(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_needed_key_is_named_with_its_meaning(capsys: CaptureFixture[str]) -> None:
     assert verb("imitate", Recorder())([]) == 2
     assert "npmp imitate needs data=... (the motion dataset" in error_line(capsys)
 
 
-def test_a_device_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_device_that_is_not_there(capsys: CaptureFixture[str]) -> None:
     import torch
 
     device = f"cuda:{torch.cuda.device_count()}" if torch.cuda.is_available() else "cuda"
@@ -458,7 +452,7 @@ def test_a_device_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     "error", [InputError("the file is garbled"), FileNotFoundError(2, "No such file", "x.h5")]
 )
 def test_a_users_error_leaves_no_folder(
-    error: Exception, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    error: Exception, tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     assert verb("imitate", Recorder(error))(["data=x", f"out={tmp_path / 'a' / 'b'}"]) == 2
     assert error_line(capsys) in ("the file is garbled", "x.h5: No such file")
@@ -473,15 +467,13 @@ def test_a_users_error_leaves_no_folder(
     ],
 )
 def test_memory_that_there_is_not_is_one_line(
-    error: Exception, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    error: Exception, tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     assert verb("imitate", Recorder(error))(["data=x", f"out={tmp_path / 'a'}"]) == 1
     assert error_line(capsys).startswith("out of memory; fewer robots")
 
 
-def test_an_internal_error_shows_its_traceback(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_an_internal_error_shows_its_traceback(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     code = verb("imitate", Recorder(ZeroDivisionError("oh")))(["data=x", f"out={tmp_path / 'a'}"])
     assert code == 1
     text = capsys.readouterr().err
@@ -492,7 +484,7 @@ def test_an_internal_error_shows_its_traceback(
 
 
 def test_debug_shows_where_a_users_error_was_found(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NPMP_DEBUG", "1")
     code = verb("imitate", Recorder(InputError("garbled")))(["data=x", f"out={tmp_path / 'a'}"])
@@ -500,7 +492,7 @@ def test_debug_shows_where_a_users_error_was_found(
     assert "Traceback" in capsys.readouterr().err
 
 
-def test_interrupted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_interrupted(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     code = verb("imitate", Recorder(KeyboardInterrupt()))(["data=x", f"out={tmp_path / 'a'}"])
     assert code == 130
     assert "Traceback" not in capsys.readouterr().err
@@ -521,7 +513,7 @@ def test_paths_are_taken_as_they_stand(path: str, tmp_path: Path) -> None:
 
 
 def test_two_runs_in_one_folder_at_once_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     codes = []
 
@@ -533,9 +525,7 @@ def test_two_runs_in_one_folder_at_once_are_refused(
     assert verb("imitate", Recorder())([f"out={tmp_path / 'run'}", "data=x"]) == 0
 
 
-def test_escapes_of_foreign_files_do_not_reach_the_terminal(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_escapes_of_foreign_files_do_not_reach_the_terminal(capsys: CaptureFixture[str]) -> None:
     terminal.say("a\x1b[2Jb\x07")
     terminal.console().print(terminal.table(["x"], [["c\x1b]0;d\x07"]]))
     terminal.warn("e\x1b[31m")
@@ -544,7 +534,7 @@ def test_escapes_of_foreign_files_do_not_reach_the_terminal(
 
 
 def test_a_renderer_that_there_is_not_is_ignored(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("MUJOCO_GL", "nonsense")
     assert cli.main(["--version"]) == 0 and os.environ["MUJOCO_GL"] == "disable"
@@ -554,7 +544,7 @@ def test_a_renderer_that_there_is_not_is_ignored(
 # --- verbs that are here already
 
 
-def test_inspect_and_its_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_inspect_and_its_mistakes(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     positions = np.zeros((10, 2, 3))
     positions[:, :, 1] = np.linspace(0.1, 1.0, 10)[:, None]
     path = tmp_path / "clip.npz"
@@ -564,14 +554,13 @@ def test_inspect_and_its_mistakes(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert (found["frames"], found["rate_hz"], found["keypoints"]) == (10, 50.0, ["a", "b"])
     capsys.readouterr()
     (tmp_path / "cut.h5").write_bytes(b"\x89HDF\r\n\x1a\n cut")
-    wrong = {"cut.h5": "not HDF5", "nowhere": "no file"}
-    for name, expected in wrong.items():
+    for name, expected in {"cut.h5": "not HDF5", "nowhere": "no file"}.items():
         assert cli.main(["inspect", str(tmp_path / name)]) == 2
         assert expected in error_line(capsys)
 
 
 def test_retarget_leaves_out_what_cannot_be_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     from mocap_data import dog_gait, read_motions
 
@@ -601,7 +590,7 @@ def test_retarget_leaves_out_what_cannot_be_read(
 
 
 def test_doctor_says_that_it_works(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
 ) -> None:
     from npmp.render import backend
 
@@ -630,7 +619,7 @@ def test_doctor_knows_a_version_out_of_range() -> None:
     assert installation.check_requirement("no-such-package-anywhere>=1")[0] == "absent"
 
 
-def test_a_broken_gl_backend_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_gl_backend_is_found_out(monkeypatch: MonkeyPatch) -> None:
     from npmp.render import backend
 
     monkeypatch.setattr(backend, "BACKENDS", ("egl",))
@@ -688,7 +677,7 @@ def test_a_licence_is_free_text(tmp_path: Path) -> None:
     ],
 )
 def test_a_runs_settings_that_would_grow_or_never_end_are_one_line(
-    text: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    text: str, message: str, tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     (tmp_path / "config.yaml").write_text(text)
     assert verb("imitate", Recorder())([f"resume={tmp_path}"]) == 2
@@ -696,9 +685,7 @@ def test_a_runs_settings_that_would_grow_or_never_end_are_one_line(
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
-def test_names_and_terminals_that_are_not_utf_8(
-    encoding: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_and_terminals_that_are_not_utf_8(encoding: str, monkeypatch: MonkeyPatch) -> None:
     """Neither the table printer nor an error ends in a traceback, with streams as an interpreter
     opens them."""
     for arguments in (

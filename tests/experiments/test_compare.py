@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from pytest import CaptureFixture, MonkeyPatch
 
 from npmp.evaluation import comparison
 from npmp.evaluation.comparison import (
@@ -190,9 +191,7 @@ def test_means_are_over_the_runs_that_have_the_figure() -> None:
     assert [short(value) for value in (0.12345, 12345, 2.5e6)] == ["0.123", "12.3k", "2.5M"]
 
 
-def test_compare(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_compare(tmp_path: Path, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     for beta in (2, 3):
         for seed in (0, 1):
@@ -220,7 +219,7 @@ def test_compare(
     assert "data:image/png;base64," in html and "beta=[0.1,2]" in html and str(tmp_path) not in html
 
 
-def test_a_real_run(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_real_run(trained: Path, tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     given = [f"runs={trained}", "score=kl", "lower=true", "threshold=null", f"out={tmp_path}"]
     assert cli.main(["evaluate", "compare", *given]) == 0
     shown = capsys.readouterr().out
@@ -241,7 +240,7 @@ def test_a_real_run(trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_written(
-    arguments: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     places = {
         "RUN": make_run(tmp_path / "run"),
@@ -256,15 +255,14 @@ def test_what_is_wrong_is_said_before_anything_is_written(
 
 
 def scored(folder: Path, name: str, scores: tuple[float, ...]) -> list[Path]:
-    ends = [(0.1, 0.1, score) for score in scores]
     return [
         make_run(folder / f"{name}{i}", end, seed=i, settings={"x": name})
-        for i, end in enumerate(ends)
+        for i, end in enumerate([(0.1, 0.1, score) for score in scores])
     ]
 
 
 def test_differences_are_told_with_their_intervals(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     a = scored(tmp_path, "a", (0.1, 0.5, 0.5, 0.5, 0.5, 0.5, 0.5, 0.9))
     b = scored(tmp_path, "b", (0.6, 0.7, 0.7, 0.7, 0.7, 0.7, 0.7, 0.8))

@@ -12,6 +12,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
+from pytest import CaptureFixture, MonkeyPatch
 
 from mocap_data import catalog
 from npmp.experiments import cli, data
@@ -48,7 +49,7 @@ class Quiet(SimpleHTTPRequestHandler):
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+def site(tmp_path: Path, monkeypatch: MonkeyPatch) -> Iterator[Path]:
     """The folder of a server with a catalog of its own; the cache lies beside it."""
     folder = tmp_path / "site"
     folder.mkdir()
@@ -69,7 +70,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def test_the_real_list(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    capsys: CaptureFixture[str], monkeypatch: MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("NPMP_CACHE", str(tmp_path / "cache"))
     assert cli.main(["data", "list"]) == 0
@@ -79,7 +80,7 @@ def test_the_real_list(
     assert not (tmp_path / "cache").exists()  # looking leaves nothing behind
 
 
-def test_fetch_to_a_folder(site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_fetch_to_a_folder(site: Path, tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     mine = tmp_path / "mine"
     mine.mkdir()
     assert cli.main(["data", "fetch", "free", f"out={mine}"]) == 0
@@ -99,11 +100,10 @@ def test_fetch_to_a_folder(site: Path, tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_a_bound_licence_is_accepted_or_nothing_happens(
-    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    site: Path, tmp_path: Path, capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     assert cli.main(["data", "fetch", "bound"]) == 2
-    said = capsys.readouterr().err
-    assert said.splitlines() == [
+    assert capsys.readouterr().err.splitlines() == [
         "npmp: error: bound is CC BY-NC 4.0 (non-commercial use only), https://example.org/nc; "
         "accept_licence=true accepts this"
     ]
@@ -114,7 +114,7 @@ def test_a_bound_licence_is_accepted_or_nothing_happens(
 
 @pytest.mark.parametrize(("answer", "accepted"), [("yes\n", True), ("no\n", False), ("", False)])
 def test_a_terminal_is_asked(
-    answer: str, accepted: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    answer: str, accepted: bool, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
 ) -> None:
     class Terminal:
         def isatty(self) -> bool:
@@ -146,16 +146,14 @@ def test_a_terminal_is_asked(
     ],
 )
 def test_wrong_arguments(
-    site: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], message: str
+    site: Path, capsys: CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     assert cli.main(["data", *arguments]) == 2
     said = capsys.readouterr().err
     assert message in said and len(said.splitlines()) == 1
 
 
-def test_what_failed_is_listed(
-    site: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_failed_is_listed(site: Path, tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     (site / "walk.bvh").write_text("fake")  # as long as the right one
     assert cli.main(["data", "fetch", "free"]) == 2
     printed = capsys.readouterr()
@@ -166,7 +164,7 @@ def test_what_failed_is_listed(
 
 
 def test_offline_is_one_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    capsys: CaptureFixture[str], monkeypatch: MonkeyPatch, tmp_path: Path
 ) -> None:
     def unresolved(*_: Any, **__: Any) -> Any:
         raise socket.gaierror(-2, "Name or service not known")
@@ -174,12 +172,11 @@ def test_offline_is_one_line(
     monkeypatch.setattr(socket, "getaddrinfo", unresolved)
     monkeypatch.setenv("NPMP_CACHE", str(tmp_path / "cache"))
     assert cli.main(["data", "fetch", "cmu"]) == 2
-    said = capsys.readouterr().err
-    assert said == "npmp: error: offline: cannot reach mocap.cs.cmu.edu\n"
+    assert capsys.readouterr().err == "npmp: error: offline: cannot reach mocap.cs.cmu.edu\n"
     assert not (tmp_path / "cache").exists()
 
 
-def test_help_says_the_keys(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_says_the_keys(capsys: CaptureFixture[str]) -> None:
     assert cli.main(["data", "fetch", "--help"]) == 0
     printed = capsys.readouterr().out
     assert "accept_licence=false" in printed and "NPMP_CACHE" in printed

@@ -151,5 +151,4 @@ def test_from_recordings_and_a_robot_to_a_policy_that_was_pushed(
     assert low == 0.0 and 0.2 < high < 0.3  # standing to the gait's speed at the robot's size
     summary = json.loads((out / "summary.json").read_text())
     assert list(summary["env_steps"]) == ["imitate", "reuse", "harden"]
-    judged = json.loads((out / "evaluation.json").read_text())
-    assert "velocity_error" in judged["walking"]
+    assert "velocity_error" in json.loads((out / "evaluation.json").read_text())["walking"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest import CaptureFixture, MonkeyPatch
 
 from mocap_data.errors import InputError
 from npmp import robots
@@ -61,11 +62,11 @@ class Stand:
 
 
 @pytest.fixture(autouse=True)
-def bundle(monkeypatch: pytest.MonkeyPatch) -> None:
+def bundle(monkeypatch: MonkeyPatch) -> None:
     monkeypatch.setattr(Bundle, "read", staticmethod(lambda folder: Stand()))
 
 
-def test_a_run_and_its_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_and_its_comparison(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     sim, compared = tmp_path / "sim", tmp_path / "compared"
     assert deploy.main(["bundle", *QUICK, "sim.jitter_ms=5", "command=[0.4,0]", f"out={sim}"]) == 0
     found = json.loads((sim / "deploy.json").read_text())
@@ -89,7 +90,7 @@ def test_a_run_and_its_comparison(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 def test_what_is_kept_within_a_range_and_what_cannot_get_up_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(Stand, "contract", replace(contract_of(), task="recover"))
     for tilt, fallen in ((45, True), (180, False)):
@@ -109,7 +110,7 @@ def test_a_watchdog_ends_with_code_3(tmp_path: Path) -> None:
     assert (out / "log.h5").is_file()  # what led to it
 
 
-def test_a_signal_ends_the_run_well(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_signal_ends_the_run_well(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     act = Standing.act
 
     def signalled(self: Standing, *given: Any) -> Any:
@@ -123,9 +124,7 @@ def test_a_signal_ends_the_run_well(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (found["ended"], found["tripped"]) == ("SIGINT", False)
 
 
-def test_whatever_fails_the_robot_is_told_to_stop(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_whatever_fails_the_robot_is_told_to_stop(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     out, said = tmp_path / "out", tmp_path / "said"
     source = OWN.replace(
         "def stop(self):\n        pass",
@@ -164,7 +163,7 @@ def test_whatever_fails_the_robot_is_told_to_stop(
     ids=["syntax", "module", "constructor", "raises", "methods"],
 )
 def test_a_robot_that_is_none_is_refused(
-    source: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    source: str, said: str, tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     (tmp_path / "mine.py").write_text(source)
     code = deploy.main(["bundle", f"robot={tmp_path}/mine.py:Hanging", f"out={tmp_path / 'out'}"])
@@ -173,7 +172,7 @@ def test_a_robot_that_is_none_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_robot_of_one_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_robot_of_one_s_own(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     sized = "from dataclasses import dataclass\n@dataclass\nclass Size:\n    n: 'int'\n"
     (tmp_path / "mine.py").write_text(sized + OWN)
     settings = [
@@ -200,7 +199,7 @@ def wider(name: str, value: Any) -> list[JointSpec]:
 
 
 def test_a_bundle_of_another_robot_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
 ) -> None:
     for changed, said in (
         ({"model_sha256": "0" * 64}, "another 'anymal_b'"),
@@ -233,7 +232,7 @@ def test_a_bundle_of_another_robot_is_refused(
     ],
 )
 def test_a_driver_that_fails_is_reported_as_the_user_s(
-    line: str, code: int, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    line: str, code: int, said: str, tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     head = "    def read(self):\n"
     (tmp_path / "mine.py").write_text(OWN.replace(head, head + line + "\n"))
@@ -272,12 +271,7 @@ QUICK_OWN = ("controller.stand_s=0.2", "seconds=0.2", "safety.missed_deadlines=1
     ],
 )
 def test_no_failure_of_a_driver_ends_well(
-    method: str,
-    raises: str,
-    code: int,
-    said: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    method: str, raises: str, code: int, said: str, tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     counted = "self.stops = getattr(self, 'stops', 0) + 1; self.reads = getattr(self, 'reads', 0)"
     line = f"        {counted} + 1\n        {raises}\n"
@@ -293,7 +287,7 @@ def test_no_failure_of_a_driver_ends_well(
         assert read_log(out).acting.any() or "reads" in raises
 
 
-def test_a_second_signal_is_no_good_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_signal_is_no_good_end(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     act = Standing.act
 
     def signalled(self: Standing, *given: Any) -> Any:
@@ -307,9 +301,7 @@ def test_a_second_signal_is_no_good_end(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-def test_a_terminal_that_is_gone_damps_the_robot(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_terminal_that_is_gone_damps_the_robot(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     act = Standing.act
 
     def gone(self: Standing, *given: Any) -> Any:
@@ -346,7 +338,7 @@ def test_a_terminal_that_is_gone_damps_the_robot(
     ],
 )
 def test_what_a_user_gets_wrong(
-    arguments: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], said: str, tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     given = arguments if any(a.startswith("robot=") for a in arguments) else [*QUICK, *arguments]
     assert deploy.main(["bundle", *given, f"out={tmp_path / 'out'}"]) == 2

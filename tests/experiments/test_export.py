@@ -9,6 +9,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from pytest import CaptureFixture
 
 from mocap_data import read_motions, write_motions
 from mocap_data.readers.robot_motions import read_robot_motion
@@ -41,18 +42,12 @@ def dataset(robot: Robot, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize(("kind", "suffix"), [("mjlab", ".npz"), ("unitree_csv", ".csv")])
 def test_there_and_back(
-    robot: Robot,
-    dataset: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    kind: str,
-    suffix: str,
+    robot: Robot, dataset: Path, tmp_path: Path, capsys: CaptureFixture[str], kind: str, suffix: str
 ) -> None:
     out = tmp_path / "exported"
     assert cli.main(["data", "export", str(dataset), f"format={kind}", f"out={out}"]) == 0
     assert "2 clips and export.json in" in capsys.readouterr().out
-    want = read_motions(dataset)
-    for motion in want.motions:
+    for motion in read_motions(dataset).motions:
         back = read_robot_motion(out / f"{motion.name}{suffix}")
         assert back.joint_names == robot.joint_names and back.rate_hz == 50.0
         np.testing.assert_allclose(back.qpos, motion.qpos, atol=1e-6)
@@ -86,7 +81,7 @@ def test_another_rate(dataset: Path, tmp_path: Path) -> None:
 
 
 def test_a_robot_that_is_not_here_is_exported_without_its_bodies(
-    dataset: Path, tmp_path: Path, robot: Robot, capsys: pytest.CaptureFixture[str]
+    dataset: Path, tmp_path: Path, robot: Robot, capsys: CaptureFixture[str]
 ) -> None:
     with h5py.File(dataset, "r+") as file:
         file.attrs["robot"] = "hexapod"
@@ -114,11 +109,7 @@ def test_a_robot_that_is_not_here_is_exported_without_its_bodies(
     ],
 )
 def test_wrong_arguments(
-    dataset: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    message: str,
+    dataset: Path, tmp_path: Path, capsys: CaptureFixture[str], arguments: list[str], message: str
 ) -> None:
     assert cli.main(["data", "export", str(dataset), f"out={tmp_path / 'a'}", *arguments]) == 2
     said = capsys.readouterr().err
@@ -126,7 +117,7 @@ def test_wrong_arguments(
     assert not (tmp_path / "a").exists()
 
 
-def test_no_dataset(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_dataset(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     assert cli.main(["data", "export", f"out={tmp_path / 'a'}"]) == 2
     assert "npmp data export needs data=..." in capsys.readouterr().err
     assert cli.main(["data", "export", str(tmp_path / "none.h5"), f"out={tmp_path / 'a'}"]) == 2

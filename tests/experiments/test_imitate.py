@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from pytest import CaptureFixture, MonkeyPatch
 
 from mocap_data.store import MotionSet, write_motions
 from npmp import SkillModule, checkpoint
@@ -25,7 +26,7 @@ from tests.experiments.forked import forked
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def elsewhere(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
@@ -33,7 +34,7 @@ def npmp_imitate(data: Path, out: Path, *more: str) -> int:
     return imitate.main([f"data={data}", f"out={out}", "debug=tiny", "threads=1", *more])
 
 
-def error_line(capfd: pytest.CaptureFixture[str]) -> str:
+def error_line(capfd: CaptureFixture[str]) -> str:
     """The last line on stderr, after nothing but progress."""
     *progress, line = capfd.readouterr().err.strip().splitlines()
     assert line.startswith("npmp: error: ") and all(" steps/s " in entry for entry in progress), (
@@ -104,7 +105,7 @@ def executed(program: str) -> None:
 
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(
-    moment: str, data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    moment: str, data: Path, trained: Path, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     act, last = MOMENTS[moment]
     out = tmp_path / "run"
@@ -133,14 +134,14 @@ def test_a_run_killed_at_any_moment_goes_on_to_the_same_bytes(
 
 @pytest.mark.parametrize("tempos", ["[0]", "[0.9,-1]"])
 def test_tempos_are_positive_numbers(
-    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], tempos: str
+    data: Path, tmp_path: Path, capfd: CaptureFixture[str], tempos: str
 ) -> None:
     assert npmp_imitate(data, tmp_path / "run", f"tempos={tempos}") == 2
     assert "a tempo is a positive factor on a motion's speed" in error_line(capfd)
 
 
 def test_other_tempos_are_another_run(
-    data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    data: Path, trained: Path, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     arguments = [f"resume={trained}", "steps=2048", "tempos=[0.9]", f"out={tmp_path / 'run'}"]
     assert imitate.main(arguments) == 2
@@ -148,14 +149,14 @@ def test_other_tempos_are_another_run(
 
 
 def test_a_run_does_not_go_on_to_fewer_steps(
-    trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    trained: Path, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     assert imitate.main([f"resume={trained}", "steps=1", f"out={tmp_path / 'run'}"]) == 2
     assert "1 are asked for: give more steps=" in error_line(capfd)
 
 
 def test_resuming_a_finished_run_changes_nothing(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: Path, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     out = tmp_path / "run"
     shutil.copytree(trained, out)
@@ -185,7 +186,7 @@ def test_a_damaged_newest_checkpoint_costs_an_interval_not_the_run(
 
 
 def test_a_run_goes_on_in_another_folder_but_not_over_another_run(
-    trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    trained: Path, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     before = {path: path.read_bytes() for path in trained.rglob("*") if path.is_file()}
     out = tmp_path / "longer"
@@ -200,11 +201,7 @@ def test_a_run_goes_on_in_another_folder_but_not_over_another_run(
 
 
 def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
-    data: Path,
-    trained: Path,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    data: Path, trained: Path, tmp_path: Path, capfd: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     out, real = tmp_path / "run", ModelBasedTrainer.iteration
 
@@ -249,7 +246,7 @@ def test_a_diverged_run_says_what_to_do_and_goes_on_from_its_last_checkpoint(
     ],
 )
 def test_a_wrong_value_is_one_line(
-    wrong: str, words: str, data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    wrong: str, words: str, data: Path, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     arguments = [f"data={data}", f"out={tmp_path / 'out'}", "debug=tiny", "threads=1", wrong]
     assert imitate.main(arguments) == 2
@@ -258,7 +255,7 @@ def test_a_wrong_value_is_one_line(
 
 
 def test_a_folder_that_cannot_be_written_is_one_line(
-    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    data: Path, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").touch()
     for out in (tmp_path / "file" / "run", Path("/proc/npmp")):
@@ -267,7 +264,7 @@ def test_a_folder_that_cannot_be_written_is_one_line(
 
 
 def test_a_wrong_dataset_is_one_line_and_leaves_what_is_there(
-    data: Path, motions: MotionSet, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    data: Path, motions: MotionSet, trained: Path, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     truncated, spot, renamed = (
         tmp_path / f"{name}.h5" for name in ("truncated", "spot", "renamed")
@@ -294,7 +291,7 @@ def test_a_wrong_dataset_is_one_line_and_leaves_what_is_there(
 
 @pytest.mark.slow
 def test_the_motors_current_is_an_objective_and_resumes_to_the_bit(
-    data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    data: Path, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     save_knee(tmp_path / "knee", current_scale=2.0)
     weighed = ("algo=mo_vmpo", "task.reward.current_weight=5e-4")
@@ -329,7 +326,7 @@ def test_the_motors_current_is_an_objective_and_resumes_to_the_bit(
 
 @pytest.mark.slow
 def test_a_module_is_distilled_and_the_run_goes_on_with_its_teacher_only(
-    data: Path, trained: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    data: Path, trained: Path, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     teacher, out = tmp_path / "teacher", tmp_path / "out"
     shutil.copytree(trained / "module", teacher)

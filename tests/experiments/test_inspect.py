@@ -48,8 +48,7 @@ def policy(trained: Path, tmp_path: Path) -> Path:
         net=asdict(HighLevelConfig(input_width=8, hidden_width=8, lstm_width=8)),
         latent_bound=[3.0] * module.latent_dim,
     )
-    made = HighLevelPolicy(contract)
-    made.save(tmp_path / "policy")
+    HighLevelPolicy(contract).save(tmp_path / "policy")
     return tmp_path / "policy"
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from pytest import CaptureFixture, MonkeyPatch
 
 from mocap_data import dog_gait, write_motions
 from mocap_data.export import write_mjlab_npz, write_unitree_csv
@@ -24,7 +25,7 @@ from tests.mocap_data.test_cmu_h5 import write as write_cmu_h5
 
 
 def inspected(
-    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *more: str
+    path: Path, tmp_path: Path, capsys: CaptureFixture[str], *more: str
 ) -> tuple[dict[str, Any], str]:
     """The findings and what was printed."""
     out = tmp_path / "findings.json"
@@ -34,7 +35,7 @@ def inspected(
     return json.loads(out.read_text()), printed.out
 
 
-def refused(path: Path, capsys: pytest.CaptureFixture[str], *more: str) -> str:
+def refused(path: Path, capsys: CaptureFixture[str], *more: str) -> str:
     assert cli.main(["inspect", str(path), *more]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     return line
@@ -64,9 +65,7 @@ def standing(robot: Robot) -> MotionSet:
     )
 
 
-def test_our_own_file(
-    standing: MotionSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_our_own_file(standing: MotionSet, tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     write_motions(tmp_path / "m.h5", standing)
     found, printed = inspected(tmp_path / "m.h5", tmp_path, capsys)
     assert found["in all"] == {"clips": 4, "seconds": 1.6, "recordings": 2, "mirrored clips": 1}
@@ -88,9 +87,7 @@ def test_our_own_file(
     assert "a_lr" not in printed
 
 
-def test_a_large_dataset(
-    standing: MotionSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_large_dataset(standing: MotionSet, tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     still, mirror, _, _ = standing.motions
     qpos = still.qpos.copy()
     qpos[:, 0] += 0.02 * np.arange(len(qpos))  # 1 m/s at 50 Hz: a trot
@@ -107,7 +104,7 @@ def test_a_large_dataset(
 
 
 def test_robots_motions(
-    robot: Robot, standing: MotionSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    robot: Robot, standing: MotionSet, tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     motion = standing.motions[0]
     bodies = body_states(tree_of(robot.model(visuals=False)), motion)
@@ -129,7 +126,7 @@ def test_robots_motions(
 
 
 def test_a_motion_without_names_is_described(
-    standing: MotionSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    standing: MotionSet, tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     qpos = standing.motions[0].qpos
     rows = np.concatenate([qpos[:, :3], qpos[:, [4, 5, 6, 3]], qpos[:, 7:]], axis=1)
@@ -140,7 +137,7 @@ def test_a_motion_without_names_is_described(
     assert "robots here with these joints" not in found
 
 
-def test_unitrees_g1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unitrees_g1(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     row = [0.0, 0.0, 0.79, 0.0, 0.0, 0.0, 1.0, *[0.1] * 29]
     np.savetxt(tmp_path / "dance.csv", [row] * 30, delimiter=",")
     found, _ = inspected(tmp_path / "dance.csv", tmp_path, capsys)
@@ -155,7 +152,7 @@ def test_unitrees_g1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "upside down" in found["warnings"][0] and found["root tilt_deg"] == 180.0
 
 
-def test_what_could_be_two_things(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_could_be_two_things(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     row = [0.0, 0.0, 0.5, 0.0, 0.0, 0.0, 1.0, *[0.1] * 8]  # 8 joints, or 5 keypoints
     np.savetxt(tmp_path / "a.csv", [row] * 30, delimiter=",")
     said = refused(tmp_path / "a.csv", capsys)
@@ -170,7 +167,7 @@ def test_what_could_be_two_things(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert "mjlab" not in refused(tmp_path / "none.csv", capsys)
 
 
-def test_keypoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_keypoints(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     clip = dog_gait("trot", speed_mps=1.0, duration_s=1.0)
     np.savez(
         tmp_path / "k.npz", positions=clip.positions, names=np.array(clip.names), fps=clip.rate_hz
@@ -196,7 +193,7 @@ def test_keypoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_cmu_clips_are_listed_without_reading_them(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     write_cmu_h5(tmp_path / "cmu.h5", {f"CMU_{i:03}_01": 100 + i for i in range(100)})
     monkeypatch.setattr(h5py.Dataset, "__getitem__", lambda *_: pytest.fail("an array was read"))
@@ -222,7 +219,7 @@ def test_cmu_clips_are_listed_without_reading_them(
     ],
 )
 def test_real_files(
-    shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], path: str, kind: str
+    shared: Path, tmp_path: Path, capsys: CaptureFixture[str], path: str, kind: str
 ) -> None:
     assert inspected(shared / "mocap" / path, tmp_path, capsys)[0]["kind"] == kind
 
@@ -235,7 +232,7 @@ def test_real_files(
     ],
 )
 def test_broken_files_are_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str, content: bytes
+    tmp_path: Path, capsys: CaptureFixture[str], name: str, content: bytes
 ) -> None:
     (tmp_path / name).write_bytes(content)
     assert name in refused(tmp_path / name, capsys)

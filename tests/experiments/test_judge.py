@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from pytest import CaptureFixture, MonkeyPatch
 
 from npmp import modules, policies, robots
 from npmp.evaluation import terrains
@@ -30,7 +31,7 @@ def judged(policy: Path, out: Path, *more: str) -> dict[str, object]:
 
 
 def test_walking_is_judged_without_data(
-    policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    policy: Path, tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     more = (
         "task=walk",
@@ -85,9 +86,7 @@ def test_dribbling_shows_the_ball(policy: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_judging_on_rough_ground(
-    policy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_judging_on_rough_ground(policy: Path, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     for name, values in (("SLOPES_DEG", (10.0, 20.0)), ("STAIRS_M", ()), ("PERLIN_M", (0.1,))):
         monkeypatch.setattr(terrains, name, values)
     task = ("task=walk", "task.terrain=stairs", "task.terrain_fields=2")
@@ -125,14 +124,13 @@ def test_a_walking_policy_follows_a_path(policy: Path, tmp_path: Path) -> None:
 
 
 def test_a_policy_is_judged_under_reuse_s_randomization(
-    policy: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    policy: Path, tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     found = judged(
         policy, tmp_path / "paper", "task=walk", "randomization=paper", "evaluation.seconds=0.1"
     )
     assert found["randomization"] == "paper"
-    config = (tmp_path / "paper" / "config.yaml").read_text()
-    assert "force: 150.0" in config
+    assert "force: 150.0" in (tmp_path / "paper" / "config.yaml").read_text()
     assert job_of("evaluate", "randomization=paper").config.randomization.pushes.force == 50.0
     arguments = [
         f"policy={policy}",
@@ -174,11 +172,7 @@ def test_a_policy_is_judged_under_reuse_s_randomization(
     ],
 )
 def test_mistakes_are_a_line(
-    change: dict[str, str],
-    message: str,
-    policy: Path,
-    tmp_path: Path,
-    capfd: pytest.CaptureFixture[str],
+    change: dict[str, str], message: str, policy: Path, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     arguments = {"policy": str(policy), "task": "walk", "out": str(tmp_path / "out"), **change}
     code = cli.main(["evaluate", *(f"{key}={value}" for key, value in arguments.items()), *TINY])
@@ -189,7 +183,7 @@ def test_mistakes_are_a_line(
 
 
 def test_a_module_that_is_nowhere_must_be_named(
-    policy: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    policy: Path, tmp_path: Path, capfd: CaptureFixture[str]
 ) -> None:
     shutil.copytree(policy, tmp_path / "alone")
     arguments = [f"policy={tmp_path / 'alone'}", "task=walk", f"out={tmp_path / 'out'}", *TINY]
@@ -200,10 +194,7 @@ def test_a_module_that_is_nowhere_must_be_named(
 
 
 def test_policies_are_listed_and_shown(
-    policy: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    tmp_path: Path,
+    policy: Path, monkeypatch: MonkeyPatch, capsys: CaptureFixture[str], tmp_path: Path
 ) -> None:
     empty, full = (
         Registry(place, "policy", "policy.json", "README.md") for place in (tmp_path, policy.parent)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from pytest import CaptureFixture
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
@@ -16,20 +17,17 @@ from npmp.experiments import cli
 from npmp.skill import SkillModule
 
 
-def test_every_shipped_module_loads_and_has_a_card(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_shipped_module_loads_and_has_a_card(capsys: CaptureFixture[str]) -> None:
     assert cli.main(["skill", "list"]) == 0
     shown = capsys.readouterr().out
     for name in modules.names():
         assert name in shown
-        skill = SkillModule.load(modules.find(name))
-        assert skill.contract.training["licences"]
+        assert SkillModule.load(modules.find(name)).contract.training["licences"]
         for word in ("Data", "Command", "Scores", "Limits", "licence"):
             assert word.lower() in modules.card(name).lower()
 
 
-def test_pack_halves_a_module(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_pack_halves_a_module(trained: Path, tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     source, small = trained / "module", tmp_path / "small"
     assert cli.main(["skill", "pack", str(source), f"out={small}"]) == 0
     sizes = [(folder / "module.safetensors").stat().st_size for folder in (source, small)]
@@ -46,7 +44,7 @@ def test_pack_halves_a_module(
 
 
 def test_blend_lies_between_two_modules(
-    trained: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    trained: Path, tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     source, other, between = trained / "module", tmp_path / "other", tmp_path / "between"
     first = SkillModule.load(source)
@@ -91,11 +89,7 @@ def test_blend_lies_between_two_modules(
 
 
 def test_add_makes_a_module_with_its_card(
-    trained: Path,
-    data: Path,
-    motions: MotionSet,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    trained: Path, data: Path, motions: MotionSet, tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     clip = {"name": motions.names[0], "tracked_fraction": 0.25, "tracked_s": 0.5, "duration_s": 2.0}
     clip |= {"base_deviation_m": {"mean": 0.02, "max": 0.1}, "joint_error_rad": 0.05}
@@ -158,7 +152,7 @@ def test_add_makes_a_module_with_its_card(
     ],
 )
 def test_what_does_not_exist_is_named(
-    arguments: list[str], message: str, elsewhere: Path, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, elsewhere: Path, capsys: CaptureFixture[str]
 ) -> None:
     assert cli.main(arguments) == 2
     assert message in capsys.readouterr().err

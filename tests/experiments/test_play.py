@@ -6,6 +6,7 @@ import socket
 import sys
 
 import pytest
+from pytest import CaptureFixture, MonkeyPatch
 
 from npmp.experiments import cli, play
 from tests.experiments.jobs import job_of
@@ -60,10 +61,7 @@ def test_a_robot_plays_what_is_shipped_for_it() -> None:
     ],
 )
 def test_what_does_not_go_together_is_said_in_a_line(
-    arguments: list[str],
-    message: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    arguments: list[str], message: str, capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     if "unitree" in arguments[0]:
         monkeypatch.setattr(play.robots, "load", _named)
@@ -83,7 +81,7 @@ def _named(name: str) -> object:
     return found
 
 
-def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_port_that_is_taken(capsys: CaptureFixture[str]) -> None:
     pytest.importorskip("viser")
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
@@ -94,7 +92,7 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_without_viser_it_says_what_is_missing(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: CaptureFixture[str], monkeypatch: MonkeyPatch
 ) -> None:
     for name in [name for name in sys.modules if name.startswith("npmp.play.")]:
         if name.rpartition(".")[2] in ("scene", "server"):

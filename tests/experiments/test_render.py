@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from pytest import CaptureFixture, MonkeyPatch
 
 from mocap_data.files import new_hdf5
 from mocap_data.store import MotionSet, write_motions
@@ -118,7 +119,7 @@ def test_rollouts(robot: Robot, tmp_path: Path) -> None:
 
 
 def test_a_film_from_the_command_line(
-    data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    data: Path, tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     story = tmp_path / "story.txt"
     story.write_text(f"# a shot\ndata={data} seconds=1 azimuth=80\n\n")
@@ -169,8 +170,8 @@ def test_errors(
     arguments: tuple[str, ...],
     said: str,
     elsewhere: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    capsys: CaptureFixture[str],
+    monkeypatch: MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(render, "draw", lambda *_, **__: pytest.fail("nothing should be drawn"))
     assert cli.main(["render", *arguments]) == 2
@@ -178,9 +179,7 @@ def test_errors(
     assert said in error and len(error.splitlines()) == 1
 
 
-def test_errors_of_a_story_name_its_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_errors_of_a_story_name_its_line(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     story = tmp_path / "story.txt"
     story.write_text("# nothing\nmodule=anymal_b_dog\n")
     assert cli.main(["render", f"story={story}", f"out={tmp_path / 'a.webp'}"]) == 2

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pytest import CaptureFixture, MonkeyPatch
 
 from mocap_data import Clip, dog_gait, read_motions
 from mocap_data.readers.common import DOG_NAMES
@@ -37,7 +38,7 @@ def npmp_retarget(*arguments: object) -> int:
     return cli.main(["retarget", "up=z", "report=null", *map(str, arguments)])
 
 
-def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+def refused(capsys: CaptureFixture[str], *arguments: object) -> str:
     """The one line of a command that fails by the user's fault."""
     capsys.readouterr()
     assert npmp_retarget(*arguments) == 2
@@ -48,7 +49,7 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
 
 
 def test_a_recording_is_never_replaced(
-    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+    elsewhere: Path, walk: Clip, capsys: CaptureFixture[str]
 ) -> None:
     source = save(elsewhere / "a.npz", walk)
     before = source.read_bytes()
@@ -66,7 +67,7 @@ def test_a_recording_is_never_replaced(
 
 
 def test_a_bare_word_is_the_source_and_a_dataset_is_replaced(
-    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+    elsewhere: Path, walk: Clip, capsys: CaptureFixture[str]
 ) -> None:
     save(elsewhere / "a.npz", walk)
     for _ in range(2):
@@ -77,7 +78,7 @@ def test_a_bare_word_is_the_source_and_a_dataset_is_replaced(
 
 
 def test_an_absurd_value_leaves_out_one_clip(
-    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+    elsewhere: Path, walk: Clip, capsys: CaptureFixture[str]
 ) -> None:
     folder = elsewhere / "clips"
     folder.mkdir()
@@ -97,7 +98,7 @@ def test_an_absurd_value_leaves_out_one_clip(
 
 
 def test_wrong_units_are_warned_of(
-    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+    elsewhere: Path, walk: Clip, capsys: CaptureFixture[str]
 ) -> None:
     save(elsewhere / "a.npz", walk)
     assert npmp_retarget("a.npz", "scale=100", "out=m.h5", "clean=false") == 0
@@ -119,7 +120,7 @@ def test_wrong_units_are_warned_of(
 
 
 def test_wrong_units_are_left_out_unless_scale_says_them(
-    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+    elsewhere: Path, walk: Clip, capsys: CaptureFixture[str]
 ) -> None:
     folder = elsewhere / "clips"
     folder.mkdir()
@@ -168,7 +169,7 @@ def test_long_and_slow_is_warned_of(walk: Clip) -> None:
 
 
 def test_messages_speak_of_the_commands_keys(
-    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+    elsewhere: Path, walk: Clip, capsys: CaptureFixture[str]
 ) -> None:
     np.savetxt("six.csv", np.zeros((9, 6)), delimiter=",")
     line = refused(capsys, "six.csv")
@@ -191,7 +192,7 @@ def test_names_do_not_replace_those_of_a_file(elsewhere: Path, walk: Clip) -> No
 
 
 def test_names_and_rate_of_robots_tables(
-    elsewhere: Path, capsys: pytest.CaptureFixture[str], robot: robots.Robot
+    elsewhere: Path, capsys: CaptureFixture[str], robot: robots.Robot
 ) -> None:
     """A second at 100 Hz without a header: 19 columns fit 12 joints; at the robot's 50 Hz after."""
     row = [0.0, 0.0, *robot.home_qpos[2:3], 0.0, 0.0, 0.0, 1.0, *robot.home_qpos[7:]]
@@ -216,7 +217,7 @@ def test_names_and_rate_of_robots_tables(
 
 
 def test_frames_are_reported_as_typed(
-    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+    elsewhere: Path, walk: Clip, capsys: CaptureFixture[str]
 ) -> None:
     save(elsewhere / "a.npz", walk)
     expected = "a.npz: no frames 8000:9000; the recording has 90 frames"
@@ -231,7 +232,7 @@ def test_frames_are_reported_as_typed(
 
 
 def test_unfit_clips_are_named_by_their_file(
-    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+    elsewhere: Path, walk: Clip, capsys: CaptureFixture[str]
 ) -> None:
     path = save(elsewhere / "a.npz", walk)
     line = refused(capsys, f"source={path}@0:1")
@@ -265,7 +266,7 @@ def test_provenance_says_what_was_used(elsewhere: Path, walk: Clip) -> None:
 
 
 def test_what_cleaning_does_is_shown_and_kept(
-    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+    elsewhere: Path, walk: Clip, capsys: CaptureFixture[str]
 ) -> None:
     """A walk of 1.5 s that hops off the floor in the middle, and one as it is."""
     positions = np.concatenate([walk.positions] * 3)  # 4.5 s
@@ -295,7 +296,7 @@ def test_what_cleaning_does_is_shown_and_kept(
 
 
 def test_a_misread_clip_does_not_spoil_the_others(
-    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+    elsewhere: Path, walk: Clip, capsys: CaptureFixture[str]
 ) -> None:
     folder = elsewhere / "clips"
     folder.mkdir()
@@ -311,7 +312,7 @@ def test_a_misread_clip_does_not_spoil_the_others(
 
 
 def test_motions_of_others_are_taken_as_they_are(
-    elsewhere: Path, walk: Clip, capsys: pytest.CaptureFixture[str]
+    elsewhere: Path, walk: Clip, capsys: CaptureFixture[str]
 ) -> None:
     from mocap_data.export import write_mjlab_npz
     from retarget.kinematics import body_states, tree_of
@@ -407,7 +408,7 @@ def test_what_is_marked(walk: Clip) -> None:
 
 
 def test_what_is_left_out_is_named_last(
-    elsewhere: Path, walk: Clip, capfd: pytest.CaptureFixture[str]
+    elsewhere: Path, walk: Clip, capfd: CaptureFixture[str]
 ) -> None:
     """Damaged files of a folder, a recording of which cleaning leaves nothing, and warnings; files
     of ours are passed over."""
@@ -431,9 +432,7 @@ def test_what_is_left_out_is_named_last(
     assert motions.names == ("good",) and "over: nothing kept" in motions.provenance["failures"]
 
 
-def test_tables_are_as_wide_as_told(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tables_are_as_wide_as_told(monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]) -> None:
     from npmp.experiments.terminal import console
 
     for columns, width in (("80", 80), ("200", 200), ("", 140), ("0", 140), ("wide", 140)):
@@ -443,9 +442,7 @@ def test_tables_are_as_wide_as_told(
     assert console().width == 140
 
 
-def test_options_are_checked_before_any_work(
-    elsewhere: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_options_are_checked_before_any_work(elsewhere: Path, capsys: CaptureFixture[str]) -> None:
     assert "mirrors" in refused(capsys, "mirrors=up_down")
     assert "max_chunk_s=1 must be at least twice" in refused(capsys, "max_chunk_s=1")
     assert "scale_body must be" in refused(capsys, "scale_body=-1")

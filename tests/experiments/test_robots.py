@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from pytest import CaptureFixture, MonkeyPatch
 
 from mocap_data.errors import InputError
 from mocap_data.store import read_motions
@@ -23,7 +24,7 @@ def dog() -> str:
 
 
 @pytest.fixture
-def place(dog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def place(dog: str, tmp_path: Path, monkeypatch: MonkeyPatch) -> Path:
     """A working directory with dog.xml."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MENAGERIE_ROOT", raising=False)
@@ -32,13 +33,13 @@ def place(dog: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def error_of(capsys: pytest.CaptureFixture[str]) -> str:
+def error_of(capsys: CaptureFixture[str]) -> str:
     lines = capsys.readouterr().err.strip().splitlines()
     assert len(lines) == 1
     return lines[0].removeprefix("npmp: error: ")
 
 
-def test_list(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_list(place: Path, capsys: CaptureFixture[str]) -> None:
     assert cli.main(["robots", "list"]) == 0
     shown = capsys.readouterr().out
     assert "30.48" in shown and all(name in shown for name in robots.names())
@@ -50,11 +51,10 @@ def robots_verb(action: str, *given: str) -> int:
     """A command, its errors as they are."""
     command = cli.command_of(f"robots {action}")
     (job,) = command.jobs(given)
-    run = Run("robots", job.config.out, 0, "cpu", 1)
-    return command.function(job.config, run) or 0
+    return command.function(job.config, Run("robots", job.config.out, 0, "cpu", 1)) or 0
 
 
-def test_add_check_and_use(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_add_check_and_use(place: Path, capsys: CaptureFixture[str]) -> None:
     assert cli.main(["robots", "add", "dog.xml", "name=rex"]) == 0
     shown = capsys.readouterr().out
     assert "10 of 10 checks hold" in shown and "wrote robots/rex/robot.yaml" in shown
@@ -88,15 +88,12 @@ def test_a_project_that_is_moved(place: Path) -> None:
     moved.mkdir()
     (place / "robots").rename(moved / "robots")
     (place / "dog.xml").rename(moved / "dog.xml")
-    loaded = robots.load(moved / "robots" / "rex")
-    assert loaded.mjcf == (moved / "dog.xml").resolve()
+    assert robots.load(moved / "robots" / "rex").mjcf == (moved / "dog.xml").resolve()
     found = reference_to("dog.xml", Path("/models/dog.xml"), Path("/projects/robots/rex"))
     assert found == "/models/dog.xml"
 
 
-def test_checks_that_fail_after_add(
-    place: Path, dog: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_checks_that_fail_after_add(place: Path, dog: str, capsys: CaptureFixture[str]) -> None:
     """Position actuators too weak: the model's word is taken, and what it leads to is said last."""
     weak = dog
     for joint in [
@@ -104,11 +101,10 @@ def test_checks_that_fail_after_add(
         for leg in ("FR", "FL", "RR", "RL")
         for part in ("hip", "thigh", "calf")
     ]:
-        row = f'<position joint="{joint}" kp="0.5" forcerange="-9 9" dampratio="1"/>'
         weak = weak.replace(
             f'<motor name="{joint.removesuffix("_joint")}" joint="{joint}" gear="2" '
             'ctrlrange="-10 10"/>',
-            row,
+            f'<position joint="{joint}" kp="0.5" forcerange="-9 9" dampratio="1"/>',
         )
     (place / "dog.xml").write_text(weak)
     assert robots_verb("add", "dog.xml", "name=rex") == 2
@@ -156,9 +152,7 @@ def test_what_is_wrong_is_said(place: Path, arguments: tuple[str, ...], said: st
     assert not (place / "robots").exists()
 
 
-def test_unknown_robots_are_told_the_known_ones(
-    place: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_unknown_robots_are_told_the_known_ones(place: Path, capsys: CaptureFixture[str]) -> None:
     assert cli.main(["retarget", "robot=anymal_x", "out=m.h5"]) == 2
     assert "no robot 'anymal_x'" in error_of(capsys)
     assert cli.main(["retarget", "robot=no/where", "out=m.h5"]) == 2

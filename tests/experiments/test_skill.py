@@ -6,14 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from pytest import CaptureFixture
 
 from npmp import modules
 from npmp.experiments import cli
 
 
-def test_info(
-    trained: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_info(trained: Path, data: Path, tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     given = [str(trained / "module"), f"data={data}", "debug=tiny", f"out={tmp_path / 'read'}"]
     assert cli.main(["skill", "info", *given]) == 0
     shown = capsys.readouterr().out
@@ -29,7 +28,7 @@ def test_info(
         assert words in shown
 
 
-def test_wander_needs_a_module_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_wander_needs_a_module_alone(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     name = modules.names()[0]
     arguments = ["skill", "wander", name, "debug=tiny", "randomization=paper", f"out={tmp_path}"]
     assert cli.main(arguments) == 0
@@ -61,7 +60,7 @@ def test_wander_needs_a_module_alone(tmp_path: Path, capsys: pytest.CaptureFixtu
     ],
 )
 def test_mistakes_are_one_line(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: CaptureFixture[str]
 ) -> None:
     assert cli.main(arguments) == 2
     assert message in capsys.readouterr().err

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pytest import CaptureFixture, MonkeyPatch
 
 from npmp.experiments import cli
 from npmp.experiments.compose import load
@@ -77,7 +78,7 @@ class Scripted:
 
 
 @pytest.fixture
-def scripted(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Scripted]:
+def scripted(monkeypatch: MonkeyPatch) -> Callable[..., Scripted]:
     monkeypatch.setattr(driving, "POLL_S", 0.0)
 
     def use(**script: Any) -> Scripted:
@@ -118,7 +119,7 @@ GOOD, KILLED, GONE, WRONG = (
     ],
 )
 def test_a_wrong_job_is_refused_before_the_first_starts(
-    arguments: str, message: str, capsys: pytest.CaptureFixture[str]
+    arguments: str, message: str, capsys: CaptureFixture[str]
 ) -> None:
     data = [] if arguments == "data=" else ["data=x.h5", arguments]
     assert cli.main(["imitate", "-m", "seed=1,2", "out=s", *data]) == 2
@@ -126,7 +127,7 @@ def test_a_wrong_job_is_refused_before_the_first_starts(
     assert message in said and len(said.splitlines()) == 1 and not Path("s").exists()
 
 
-def test_verbs_that_have_no_sweeps(capsys: pytest.CaptureFixture[str]) -> None:
+def test_verbs_that_have_no_sweeps(capsys: CaptureFixture[str]) -> None:
     assert cli.main(["retarget", "-m", "seed=1,2", "report=p.html", "out=s/m.h5"]) == 2
     assert "report=p.html is one file for all jobs" in capsys.readouterr().err
     assert cli.main(["sysid", "excite", "-m", "seed=1,2", "out=s"]) == 2
@@ -141,7 +142,7 @@ def test_a_launchers_settings_are_not_hydras() -> None:
     assert chosen(["-m", "hydra/launcher=basic"]) == (None, ["-m"])
 
 
-def test_robots_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_robots_of_ones_own(monkeypatch: MonkeyPatch, tmp_path: Path) -> None:
     """They are named in a sweep as in a single run."""
     for name in ("dog_a", "dog_b"):
         place = tmp_path / "robots" / name
@@ -153,7 +154,7 @@ def test_robots_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> 
     assert [job.name for job in jobs] == ["robot=dog_a", "robot=dog_b"]
 
 
-def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     out = tmp_path / "a sweep" / "m.h5"
     assert cli.main([*CLIPS, f"out={out}"]) == 0
     assert "seed=2: finished" in capsys.readouterr().err
@@ -187,7 +188,7 @@ def test_a_sweep_from_the_command_line(tmp_path: Path, capsys: pytest.CaptureFix
     ],
 )
 def test_what_sweeps_refuses(
-    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: CaptureFixture[str]
 ) -> None:
     assert cli.main(["sweeps", *arguments]) == 2
     assert message in capsys.readouterr().err
@@ -219,9 +220,7 @@ def test_what_sweeps_refuses(
         ),
     ],
 )
-def test_a_damaged_sweep_is_one_line(
-    text: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_damaged_sweep_is_one_line(text: str, message: str, capsys: CaptureFixture[str]) -> None:
     sweep_of(Path("s"), 2)
     Path("s/sweep.json").write_text(text)
     assert cli.main(["sweeps", "show", "s"]) == 2
@@ -248,7 +247,7 @@ def test_a_damaged_sweep_is_one_line(
     ],
 )
 def test_a_foreign_sweep_runs_no_code_and_writes_nowhere_else(
-    plan: dict[str, Any], message: str, capsys: pytest.CaptureFixture[str]
+    plan: dict[str, Any], message: str, capsys: CaptureFixture[str]
 ) -> None:
     sweep_of(Path("s"), 1)
     content, state = (
@@ -266,7 +265,7 @@ def test_a_foreign_sweep_runs_no_code_and_writes_nowhere_else(
 
 
 def test_a_task_within_a_foreign_sweep_is_not_run(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    monkeypatch: MonkeyPatch, capsys: CaptureFixture[str]
 ) -> None:
     sweep_of(Path("s"), 1)
     Path("s/tasks").mkdir()
@@ -277,7 +276,7 @@ def test_a_task_within_a_foreign_sweep_is_not_run(
     assert not Path("ran").exists()
 
 
-def test_a_link_out_of_a_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_link_out_of_a_sweep(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     sweep_of(Path("s"), 1)
     Path("s/logs").mkdir()
     Path("s/logs/seed=0.log").symlink_to(tmp_path / "outside")
@@ -318,7 +317,7 @@ def test_a_signal_stops_all_and_the_rest_waits(
 
 
 def test_a_full_disk_does_not_end_the_sweep(
-    scripted: Callable[..., Scripted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    scripted: Callable[..., Scripted], tmp_path: Path, monkeypatch: MonkeyPatch, capsys: Any
 ) -> None:
     sweep = sweep_of(tmp_path / "s", 3)
     save, full = Sweep.save, [True]
@@ -372,7 +371,7 @@ def test_a_sweep_ends_with_commands_that_work(
 
 
 def test_names_that_are_not_unique_or_too_long_are_numbers(
-    scripted: Callable[..., Scripted], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    scripted: Callable[..., Scripted], tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:
     def names(folder: str, seeds: str) -> list[str]:
         monkeypatch.setattr(launching, "workers_of", lambda sweep: scripted(j0=[GOOD], j1=[GOOD]))
@@ -387,7 +386,7 @@ def test_names_that_are_not_unique_or_too_long_are_numbers(
 
 
 def test_a_folder_that_holds_something_is_not_gone_on_with(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: CaptureFixture[str]
 ) -> None:
     (tmp_path / "s" / "seed=1").mkdir(parents=True)
     (tmp_path / "s" / "seed=1" / "config.yaml").write_text("verb: retarget\n")
@@ -398,7 +397,7 @@ def test_a_folder_that_holds_something_is_not_gone_on_with(
 
 
 @pytest.mark.slow
-def test_two_do_not_work_on_one_sweep(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_two_do_not_work_on_one_sweep(tmp_path: Path, capsys: CaptureFixture[str]) -> None:
     sweep = sweep_of(tmp_path / "s", 1)
     sweep.jobs[0].state = "running"
     sweep.save()
@@ -496,7 +495,7 @@ def test_killed_workers_and_drivers_change_no_byte(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra ray")
-def test_ray_gives_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ray_gives_the_same(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     for launcher in ("basic", "ray"):
         out = tmp_path / launcher / "m.h5"

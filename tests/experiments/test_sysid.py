@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from pytest import CaptureFixture
 
 from mocap_data.errors import InputError
 from npmp.actuators.actuator_log import read_stand_log
@@ -92,11 +93,7 @@ def test_the_preset_is_a_randomization(fitted: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said(
-    excited: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    arguments: list[str],
-    words: str,
+    excited: Path, tmp_path: Path, capsys: CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     given = [argument.replace("LOG", str(excited / "log.npz")) for argument in arguments]
     assert cli.main([*given, f"out={tmp_path / 'out'}"]) == 2
