@@ -95,8 +95,7 @@ def test_a_damaged_newest_falls_back_to_the_one_before(
     ],
 )
 def test_a_description_of_another_shape_is_passed_over(tmp_path: Path, text: str) -> None:
-    newest = checkpoint.save(tmp_path, 2, content(2), {"v": 2})
-    newest.with_suffix(".json").write_text(text)
+    checkpoint.save(tmp_path, 2, content(2), {"v": 2}).with_suffix(".json").write_text(text)
     refusal("no usable checkpoint", checkpoint.load_latest, tmp_path)
     checkpoint.save(tmp_path, 1, content(1), {"v": 1})
     assert checkpoint.load_latest(tmp_path)[0] == 1
@@ -119,8 +118,7 @@ def test_links_to_themselves_pipes_and_bloated_headers_are_refused_at_once(tmp_p
 
 def test_nothing_usable_is_one_clear_line(tmp_path: Path) -> None:
     refusal("no checkpoint in", checkpoint.load_latest, tmp_path / "absent")
-    path = checkpoint.save(tmp_path, 3, content(3), {})
-    path.write_bytes(b"not a tensor")
+    checkpoint.save(tmp_path, 3, content(3), {}).write_bytes(b"not a tensor")
     message = r"no usable checkpoint.*checkpoint_0000000003.*checksum"
     refusal(message, checkpoint.load_latest, tmp_path)
 

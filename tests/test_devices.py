@@ -386,8 +386,7 @@ def test_training_on_a_gpu(robot: Robot, motions: MotionSet) -> None:
     env = imitation_env(robot, motions, 64, robots=FULL, device=device)
     skill = new_module(env)
     config = dataclasses.replace(FAST, policy_batch=64)
-    trainer = ModelBasedTrainer(env, EncoderPolicy(skill), skill, config)
-    figures, state, _ = course(trainer)
+    figures, state, _ = course(ModelBasedTrainer(env, EncoderPolicy(skill), skill, config))
     assert all(value == value for row in figures for value in row.values())
     assert all(
         torch.isfinite(value).all() for name, value in state.items() if value.is_floating_point()

@@ -111,8 +111,7 @@ def within(name: str, prefix: str) -> bool:
 
 def layer_of(name: str) -> str | None:
     """The most specific layer that holds a name, None for third parties."""
-    found = [layer for layer in LAYERS if within(name, layer)]
-    return max(found, key=len, default=None)
+    return max([layer for layer in LAYERS if within(name, layer)], key=len, default=None)
 
 
 def test_imports_go_one_way() -> None:

@@ -98,8 +98,7 @@ def test_the_contract_says_all_that_a_user_needs(folder: Path, robot: Robot) -> 
     assert content["net"] == dataclasses.asdict(NET)
     assert content["training"] == {"seed": 3, "licences": ["CC0"]}
     assert "torch" in content["versions"]
-    loaded = SkillModule.load(folder)
-    assert loaded.contract.training["seed"] == 3
+    assert SkillModule.load(folder).contract.training["seed"] == 3
 
 
 def test_half_precision_is_stored_and_float32_comes_back(

@@ -139,8 +139,7 @@ def test_networks_learn_what_constant_gains_cannot(kind: str) -> None:
     if kind == "conv":
         baseline = 0.7 * figures["baseline_current_rmse_a"]
         assert baseline == pytest.approx(figures["baseline_rmse_nm"], rel=1e-3)
-        spread = figures["torque_std_nm"]
-        assert 0.7 * figures["current_std_a"] == pytest.approx(spread, rel=1e-3)
+        assert 0.7 * figures["current_std_a"] == pytest.approx(figures["torque_std_nm"], rel=1e-3)
         assert figures["actuators"]["one"]["current_std_a"] == figures["current_std_a"]
         assert 0.7 * figures["current_rmse_a"] < 0.3 * baseline
         assert 0.7 * figures["rollout_current_rmse_a"] < 0.5 * baseline
@@ -178,8 +177,7 @@ def test_a_vae_s_latents_order_actuators_as_their_stiffness_does() -> None:
 
     traces = [named(f"k{k:g}", k, i) for i, k in enumerate(stiff)]
     net = ActuatorNetConfig(width=16, lags=(0,), latent_dim=1)
-    config = FitConfig(net=net, updates=1500, batch=128)
-    model = fit("vae", log_of(*traces), config)
+    model = fit("vae", log_of(*traces), FitConfig(net=net, updates=1500, batch=128))
     assert isinstance(model, MLP) and model.codes is not None
     assert abs(np.corrcoef(model.codes[:, 0, 0].detach().numpy(), stiff)[0, 1]) > 0.9
 

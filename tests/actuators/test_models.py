@@ -145,8 +145,7 @@ def test_a_pd_answers_late_and_through_its_lag() -> None:
     inputs = torch.zeros(5, 1, 2)
     inputs[1:, 0, 0] = 0.3
     rises = [3 * (1 - math.exp(-n)) for n in (1, 2)]
-    torque = rolled(model, inputs)[:, 0].tolist()
-    assert torque == pytest.approx([0, 0, 0, *rises], abs=1e-6)
+    assert rolled(model, inputs)[:, 0].tolist() == pytest.approx([0, 0, 0, *rises], abs=1e-6)
     assert share(0.0, 400.0) == 1.0
 
 

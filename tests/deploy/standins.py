@@ -165,6 +165,5 @@ def toy_golden(steps: int = 100) -> Golden:
 
 def write_toy(folder: Path, golden: dict[str, Any] | None = None, **other: Any) -> Bundle:
     described = toy(**other)
-    arrays = toy_golden()._asdict() | (golden or {})
-    Bundle.write(folder, described, toy_graph(described), arrays)
+    Bundle.write(folder, described, toy_graph(described), toy_golden()._asdict() | (golden or {}))
     return Bundle.read(folder)

@@ -145,8 +145,7 @@ def test_without_onnxruntime_it_says_what_to_install(
 
 
 def test_numbers_come_back_as_they_were_and_lists_stand_on_one_line(tmp_path: Path) -> None:
-    exact = [1.0 / 3.0, np.nextafter(0.5, 1.0), -0.25]
-    joints = [joint("hip", anchor=exact), joint("knee")]
+    joints = [joint("hip", anchor=[1.0 / 3.0, np.nextafter(0.5, 1.0), -0.25]), joint("knee")]
     assert write_toy(tmp_path, joints=joints).contract.joints == joints
     assert '"axis": [0.0, 1.0, 0.0],\n' in (tmp_path / CONTRACT).read_text()
 

@@ -85,8 +85,7 @@ def test_the_joint_table_says_where_a_turned_joint_moves_its_body(name: str) -> 
     """A body moved by its joint alone: turned about axis through anchor, by the right-hand rule."""
     folder = {"anymal_b": "anymal_b_walk", "op3": "op3_walk"}[name]
     policy, skill = loaded(folder)
-    robot = robots.load(name)
-    model = robot.model(visuals=False)
+    model = robots.load(name).model(visuals=False)
     contract = contract_of(policy, skill, env_of(policy, skill).task, sha256="", golden={})
 
     def at(body: str, angle: float, k: int) -> tuple[np.ndarray, np.ndarray]:

@@ -76,8 +76,7 @@ def test_commands_stay_in_their_range_and_ramp() -> None:
         with pytest.raises(ValueError):
             checked_command(wrong, LIMITS)
     # from zero to the range's end of 1.5 in 1 s of 50 steps: 0.03 a step
-    first = ramped(pair(0.0), pair(1.5, -0.01), LIMITS, 0.02)
-    assert first == pytest.approx([0.03, -0.01])
+    assert ramped(pair(0.0), pair(1.5, -0.01), LIMITS, 0.02) == pytest.approx([0.03, -0.01])
     course = pair(0.0)
     for _ in range(50):
         course = ramped(course, pair(1.5, -1.0), LIMITS, 0.02)
@@ -86,8 +85,7 @@ def test_commands_stay_in_their_range_and_ramp() -> None:
 
 def test_a_place_that_is_measured_is_neither_ramped_nor_cut_short_of_its_range() -> None:
     """A ball that is seen 3 m ahead is there at once."""
-    ball = two_joints(commands=[Command("ball_forward_m", "m", [-5.0, 5.0])])
-    limits = Limits(ball, CONFIG)
+    limits = Limits(two_joints(commands=[Command("ball_forward_m", "m", [-5.0, 5.0])]), CONFIG)
     assert checked_command([3.0], limits).tolist() == [3.0]
     assert ramped(np.zeros(1), np.array([3.0]), limits, 0.02).tolist() == [3.0]
 

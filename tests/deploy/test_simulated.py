@@ -67,8 +67,7 @@ def test_limp_drives_begin_where_the_joints_lie(name: str) -> None:
     """Sent to where they are, they hardly pull."""
     robot = robots.load(name)
     simulated = SimulatedRobot(robot)
-    lies = simulated.data.qpos[7:].copy()
-    simulated.command(lies, robot.kp, robot.kd, 0.02)
+    simulated.command(simulated.data.qpos[7:].copy(), robot.kp, robot.kd, 0.02)
     for _ in range(8):
         simulated.step()
         assert (np.abs(simulated.data.actuator_force) / robot.torque_limit).max() < 0.3

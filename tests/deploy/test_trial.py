@@ -77,8 +77,7 @@ def test_figures_by_hand() -> None:
     made = asked + np.concatenate((sway, np.tile([0.3, 0.4, 0.0], (10, 1)), np.full((5, 3), 9.0)))
     assert velocity_error_1s(Episode(False, asked, made), 10.0) == pytest.approx([0.0, 0.5])
     fallen = Episode(True, asked[:5], made[:5])
-    found = figures([Episode(False, asked, made), fallen], 25, 10.0)
-    assert found == {
+    assert figures([Episode(False, asked, made), fallen], 25, 10.0) == {
         "falls": 1,
         "survived": 0.5,
         "steps_survived": 0.6,

@@ -40,11 +40,10 @@ def test_proprioception_is_in_the_order_of_its_layout(robot: Robot) -> None:
         accel=GRAVITY * torch.tensor([0.5, 0.0, 1.0]),
         setpoint=home - 0.2,
     )
-    widths = [width for _, width in proprioception_layout(12)]
     parts = dict(
         zip(
             (n for n, _ in proprioception_layout(12)),
-            proprioception(state, home).split(widths),
+            proprioception(state, home).split([width for _, width in proprioception_layout(12)]),
             strict=True,
         )
     )
@@ -104,8 +103,7 @@ def test_shifts_are_seen_in_the_robots_own_frame(robot: Robot, motions: MotionSe
         joint_pos=state.joint_pos + 0.5,
     )
     change = (features(moved, frame, last) - features(state, frame, last))[0]
-    points = change[:27].view(9, 3)
-    torch.testing.assert_close(points, -shift.expand(9, 3), atol=1e-6, rtol=0)
+    torch.testing.assert_close(change[:27].view(9, 3), -shift.expand(9, 3), atol=1e-6, rtol=0)
     # directions do not shift
     torch.testing.assert_close(change[27:39], torch.zeros(12), atol=1e-6, rtol=0)
     torch.testing.assert_close(change[39:], torch.full((12,), -0.5), atol=1e-6, rtol=0)
@@ -116,8 +114,7 @@ def test_beyond_its_end_a_clip_repeats_its_last_frame(robot: Robot, motions: Mot
     last = torch.tensor([99])  # of the first clip; frame 100 belongs to the second
     five, one = (ReferenceFeatures(robot, reference, horizon=h) for h in (5, 1))
     state = reference.state(torch.tensor([98]))
-    seen = five(state, torch.tensor([98]), last)
-    joints = seen[0, -60:].view(5, 12)
+    joints = five(state, torch.tensor([98]), last)[0, -60:].view(5, 12)
     torch.testing.assert_close(joints, joints[:1].expand(5, 12))
     expected = one(state, torch.tensor([99]), last)
     torch.testing.assert_close(one(state, torch.tensor([98]), last), expected)

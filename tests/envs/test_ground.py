@@ -229,8 +229,7 @@ def test_levels_rise_and_fall_with_what_the_episode_was(robot: robots.Robot) -> 
 
 
 def test_how_far_a_robot_went_by_hand(robot: robots.Robot) -> None:
-    env = rough_env(robot, 2)
-    ground = ground_of(env)
+    ground = ground_of(rough_env(robot, 2))
     command = torch.tensor([[0.3, 0.4, 1.0], [0.0, 0.0, 1.0]])
     achieved = torch.tensor([[1.0, 0.0, 0.0], [1.0, 0.0, 0.0]])
     ground.advance(torch.tensor([False, True]), {"command": command, "achieved": achieved})

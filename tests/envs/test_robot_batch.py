@@ -73,11 +73,10 @@ def test_the_delay_is_one_for_all_sensors_and_uniform() -> None:
 def test_noise_has_its_figures() -> None:
     sensing = Sensing(FULL.sensors, torch.zeros(12), DT)
     seen = sensing.read(torch.zeros(20000, 2, 33), torch.Generator().manual_seed(0))
-    std = seen.std(0)
     expected = torch.tensor(
         [0.03] * 12 + [0.0] * 12 + [0.1, 0.2, 0.8] + [0.5 / 9.81] * 3 + [0.05] * 3
     )
-    torch.testing.assert_close(std, expected, rtol=0.03, atol=1e-9)
+    torch.testing.assert_close(seen.std(0), expected, rtol=0.03, atol=1e-9)
     assert seen.mean(0).abs().max() < 0.03
 
 
@@ -121,8 +120,7 @@ def test_every_episode_has_its_own_physics(robot: Robot, motions: MotionSet) -> 
     assert before.shape == (4, env.robots.physics_size)
     mask = torch.tensor([True, False, True, False])
     env.reset(mask)
-    changed = (env.robots.physics != before).any(-1)
-    assert torch.equal(changed, mask)
+    assert torch.equal((env.robots.physics != before).any(-1), mask)
     assert not env.robots.without_push(torch.ones(4, env.robots.physics_size))[:, -2:].any()
 
 

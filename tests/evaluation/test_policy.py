@@ -191,8 +191,7 @@ def test_a_walking_policy_dribbles_by_the_script_alone(
     z = torch.randn(5, policy.contract.latent_dim)
     ball, target = torch.randn(2, 5, 2)
     within = CommanderConfig(lowest=(-0.01, -0.2, -0.5), highest=(0.8, 0.2, 0.5))
-    command = dribble_command(ball, target, within)
-    asked = PolicyInput(senses, command, z)
+    asked = PolicyInput(senses, dribble_command(ball, target, within), z)
     seen = asked._replace(task=torch.cat((ball, target), -1))
     (walks, _), (dribbles, _) = (
         one.step(given, one.initial_state(5)) for one, given in ((policy, asked), (scripted, seen))

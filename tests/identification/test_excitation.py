@@ -25,10 +25,8 @@ def test_commands_keep_the_limits_and_start_at_rest(robot: Robot) -> None:
     assert (np.abs(motion.torque) <= 0.5 * robot.torque_limit + 1e-9).all()
     assert (np.ptp(command, axis=0) > 0.2).all()
     for tree in stand.trees:  # joints of a limb move at frequencies of their own: hardly alike
-        alike = np.corrcoef(command[:, tree].T) - np.eye(3)
-        assert np.abs(alike).max() < 0.35
-    again = excitation(robot, stand, SHORT, np.random.default_rng(0))
-    assert np.array_equal(command, again)
+        assert np.abs(np.corrcoef(command[:, tree].T) - np.eye(3)).max() < 0.35
+    assert np.array_equal(command, excitation(robot, stand, SHORT, np.random.default_rng(0)))
 
 
 def test_a_hidden_robot_is_within_what_was_said(robot: Robot) -> None:

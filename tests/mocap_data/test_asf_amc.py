@@ -135,8 +135,7 @@ def test_bone_rotations_by_another_path(amc: Path) -> None:
     """R_b = R_parent C R C^-1 with scipy's matrices, at random angles, and the ends that follow
     from it."""
     skeleton = read_asf(amc.with_name("7.asf"))
-    rng = np.random.default_rng(0)
-    rows = rng.uniform(-180, 180, size=(5, 10))
+    rows = np.random.default_rng(0).uniform(-180, 180, size=(5, 10))
     frames = [
         f"{t + 1}\nroot {' '.join(map(repr, map(float, r[:6])))}\n"
         f"thigh {r[6]} {r[7]} {r[8]}\nshin {r[9]}\n"

@@ -59,8 +59,7 @@ def c3d_bytes(
     described = b"".join(parameter(1, key, value) for key, value in (table | point).items())
     parameters = b"\x01\x50\x01\x54" + group + described
     words = 10 if analog else 0
-    last = min(frames, 65535)
-    header = struct.pack("<2B4HH", 2, 0x50, markers, words, 1, last, 10)
+    header = struct.pack("<2B4HH", 2, 0x50, markers, words, 1, min(frames, 65535), 10)
     header += struct.pack("<fHHf", scale, 3, 10, 100.0)
     rows = np.zeros((frames, 4 * markers + words))
     xyz = rows[:, : 4 * markers].reshape(frames, markers, 4)

@@ -46,8 +46,7 @@ def test_select_keeps_who_hangs_from_whom() -> None:
 
 
 def test_crop() -> None:
-    part = make().crop(2, 5)
-    np.testing.assert_array_equal(part.positions[:, 0, 0], [0.2, 0.3, 0.4])
+    np.testing.assert_array_equal(make().crop(2, 5).positions[:, 0, 0], [0.2, 0.3, 0.4])
     for start, stop in ((0, 11), (5, 5), (-1, 3)):
         refusal("it has 10", make().crop, start, stop)
 

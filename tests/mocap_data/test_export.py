@@ -31,8 +31,7 @@ def smooth_motion(
     )
     axis = np.array([0.2, -0.3, 1.0]) / np.linalg.norm([0.2, -0.3, 1.0])
     qpos[:, 3:7] = rotations.from_axis_angle(axis, 0.8 * np.sin(1.5 * times))
-    joints = len(robot.joint_names)
-    qpos[:, 7:] += 0.2 * np.sin(2.0 * times[:, None] + np.arange(joints))
+    qpos[:, 7:] += 0.2 * np.sin(2.0 * times[:, None] + np.arange(len(robot.joint_names)))
     return ReferenceMotion(
         name="walk", qpos=qpos, rate_hz=rate_hz, source="made up", licence="none"
     )

@@ -115,8 +115,7 @@ def test_difference_is_in_the_body_frame() -> None:
 
 
 def test_make_continuous() -> None:
-    angle = np.linspace(0, 6 * np.pi, 200)
-    smooth = rot.from_axis_angle(np.array([0.0, 0.0, 1.0]), angle)
+    smooth = rot.from_axis_angle(np.array([0.0, 0.0, 1.0]), np.linspace(0, 6 * np.pi, 200))
     flipped = smooth * np.random.default_rng(0).choice([-1.0, 1.0], (200, 1))
     flipped[0] = smooth[0]
     np.testing.assert_array_equal(rot.make_continuous(flipped), smooth)

@@ -48,8 +48,7 @@ def test_wrong_units(walk: Clip, scale: float, message: str) -> None:
 
 def test_upside_down(walk: Clip) -> None:
     turned = walk.positions * (1.0, -1.0, -1.0)
-    found = warnings_of(changed(walk, turned))
-    assert "is upside down: its head is" in found[0]
+    assert "is upside down: its head is" in warnings_of(changed(walk, turned))[0]
     nameless = tuple(f"k{i}" for i in range(len(walk.names)))
     assert any(
         "looks upside down" in doubt for doubt in warnings_of(changed(walk, turned, names=nameless))

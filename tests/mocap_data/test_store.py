@@ -19,8 +19,7 @@ BODIES = ("base", "thigh", "shank")
 
 
 def make_motion(name: str = "walk", frames: int = 50, seed: int = 0) -> ReferenceMotion:
-    rng = np.random.default_rng(seed)
-    qpos = rng.normal(size=(frames, 9))
+    qpos = np.random.default_rng(seed).normal(size=(frames, 9))
     qpos[:, 3:7] = rotations.normalize(qpos[:, 3:7])
     return ReferenceMotion(
         name=name,

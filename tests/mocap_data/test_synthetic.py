@@ -49,8 +49,7 @@ def test_periodic_up_to_the_way_travelled(gait: str) -> None:
     first, later = clip.positions[:-frames], clip.positions[frames:]
     # a stride later: turned by the yaw of a stride, and moved by one fixed offset
     moved = rotations.rotate(turn, later)
-    offset = moved[0, 0] - first[0, 0]
-    np.testing.assert_allclose(moved, first + offset, atol=1e-12)
+    np.testing.assert_allclose(moved, first + (moved[0, 0] - first[0, 0]), atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -166,8 +165,7 @@ def test_the_gaits_to_learn_from_are_what_their_names_say() -> None:
         )
         yaw = np.unwrap(np.arctan2(ahead[:, 1], ahead[:, 0]))
         assert (yaw[-1] - yaw[0]) / seconds == pytest.approx(float(turn), abs=0.01)
-        spine = clip.positions[:, clip.index("Spine1"), :2]
-        velocity = np.diff(spine, axis=0) * clip.rate_hz
+        velocity = np.diff(clip.positions[:, clip.index("Spine1"), :2], axis=0) * clip.rate_hz
         axes = np.stack((ahead, np.stack((-ahead[:, 1], ahead[:, 0]), axis=-1)), axis=1)
         axes /= np.linalg.norm(ahead, axis=-1)[:, None, None]
         mean = np.einsum("tac,tc->ta", axes[:-1], velocity).mean(axis=0)

@@ -141,8 +141,7 @@ def toppled(session: Session) -> float:
     """Push it over, and on until it lies. Returns when it fell [s]."""
     fell, lay = math.inf, False
     for _ in range(150):
-        top = session.snapshot().bodies[0, :3] + (0.0, 0.0, 0.3)
-        session.push("base", top, (0.0, 5.0, 0.0))
+        session.push("base", session.snapshot().bodies[0, :3] + (0.0, 0.0, 0.3), (0.0, 5.0, 0.0))
         session.step()
         if session.snapshot().down and not lay:
             fell = session.time_s

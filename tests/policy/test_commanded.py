@@ -25,8 +25,7 @@ def test_a_commanded_walker_is_one_policy(
     """At first it does what the walking policy does on the script's command, from its file, too."""
     whole = policy.commanded(Dribble(robot), CONFIG)
     assert whole.contract.task == "dribble" and whole.contract.command == list(Dribble.inputs)
-    generator = torch.Generator().manual_seed(1)
-    asked = 2.0 * torch.randn(7, 64, 4, generator=generator)
+    asked = 2.0 * torch.randn(7, 64, 4, generator=torch.Generator().manual_seed(1))
     seen, z, first = (
         torch.randn(7, 64, 33),
         torch.randn(7, 64, 4),

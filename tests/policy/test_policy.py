@@ -19,9 +19,8 @@ from tests.refusals import refusal
 
 
 def some_input(policy: HighLevelPolicy, *leading: int) -> PolicyInput:
-    observations = sum(width for _, width in policy.contract.observation)
     return PolicyInput(
-        torch.randn(*leading, observations),
+        torch.randn(*leading, sum(width for _, width in policy.contract.observation)),
         torch.randn(*leading, 3),
         torch.randn(*leading, policy.latent_dim),
     )
@@ -42,8 +41,7 @@ def test_round_trip(policy: HighLevelPolicy, tmp_path: Path) -> None:
 
 def test_older_names_are_read(robot: Robot, skill: SkillModule, tmp_path: Path) -> None:
     """`extra_inputs` was `besides`."""
-    timed = HighLevelPolicy.for_task(skill, Walk(robot, WalkConfig(clock_s=0.5)))
-    timed.save(tmp_path)
+    HighLevelPolicy.for_task(skill, Walk(robot, WalkConfig(clock_s=0.5))).save(tmp_path)
     description = tmp_path / "policy.json"
     content = json.loads(description.read_text())
     content["besides"] = content.pop("extra_inputs")

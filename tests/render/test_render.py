@@ -52,16 +52,14 @@ def trot(motions: MotionSet, recording: Clip) -> ReplayClip:
     """Half a second of the robot's trot beside the dog's, its ghost 20 cm higher, asked to walk
     faster to the left."""
     motion = motions.motions[0].crop(0, 26)
-    ghost = motion.qpos + np.eye(motion.qpos.shape[1])[2] * 0.2
-    asked = np.tile([1.0, 0.0, 0.0], (26, 1))
     return ReplayClip(
         motion.name,
         motion.qpos,
         motion.rate_hz,
-        reference=ghost,
+        reference=motion.qpos + np.eye(motion.qpos.shape[1])[2] * 0.2,
         keypoints=keypoints_of(motion, recording),
         bones=bones(recording),
-        command=asked,
+        command=np.tile([1.0, 0.0, 0.0], (26, 1)),
         achieved=np.tile([0.0, 0.7, 0.0], (26, 1)),
     )
 
@@ -158,13 +156,12 @@ def test_the_camera_fits_and_follows_smoothly(robot: Robot, trot: ReplayClip) ->
 
 
 def test_a_ball_on_rough_ground(robot: Robot, drawing: Callable[..., Frames]) -> None:
-    qpos = np.tile(robot.home_qpos, (11, 1))
     ball = np.linspace([0.8, 0.3, 0.12], [1.0, 0.3, 0.12], 11)
     heights = np.zeros((80, 80))
     heights[30:50] = 0.1  # far to the left
     clip = ReplayClip(
         "dribble",
-        qpos,
+        np.tile(robot.home_qpos, (11, 1)),
         50.0,
         ball=ball,
         ball_m=0.12,
@@ -204,8 +201,7 @@ def frames() -> Frames:
 @pytest.mark.parametrize("suffix", [".gif", ".webp"])
 def test_films_are_read_back(suffix: str, frames: Frames, tmp_path: Path) -> None:
     out = tmp_path / f"film{suffix}"
-    written = write(out, frames)
-    assert written[0] == out.stat().st_size
+    assert write(out, frames)[0] == out.stat().st_size
     with Image.open(out) as image:
         assert (image.size, image.n_frames) == ((64, 48), 12)
         image.seek(7)

@@ -184,7 +184,6 @@ def test_each_part_alone(tmp_path: Path, robot: robots.Robot, part: str) -> None
     page = report.build(tmp_path / "report.html", **{part: whole[part]}, provenance={}).read_text(
         encoding="utf-8"
     )
-    sections = set(re.findall(r'<section id="(\w+)"', page))
     expected = {
         "motions": {"retargeting"},
         "evaluation": {"imitation"},
@@ -192,7 +191,7 @@ def test_each_part_alone(tmp_path: Path, robot: robots.Robot, part: str) -> None
         "learning": {"learning"},
         "walking": {"replay", "walking"},
     }
-    assert sections == expected[part]
+    assert set(re.findall(r'<section id="(\w+)"', page)) == expected[part]
 
 
 def test_names_are_escaped(tmp_path: Path, robot: robots.Robot) -> None:
@@ -443,10 +442,9 @@ def test_a_histogram_ends_where_few_values_are_larger() -> None:
 
 def drawn(chart: Chart, css: str) -> list[list[tuple[float, float]]]:
     """The points of what a chart draws with that class, a list for each."""
-    paths = re.findall(rf'<g class="{css}"[^>]*>\s*<path d="([^"]*)"', chart.svg)
     return [
         [(float(x), float(y)) for x, y in re.findall(r"[ML](-?[\d.]+) (-?[\d.]+)", path)]
-        for path in paths
+        for path in re.findall(rf'<g class="{css}"[^>]*>\s*<path d="([^"]*)"', chart.svg)
     ]
 
 
@@ -455,8 +453,7 @@ def box_of(chart: Chart) -> tuple[float, ...]:
 
 
 def test_long_curves_keep_their_extremes() -> None:
-    rng = np.random.default_rng(2)
-    y = rng.normal(size=50_000)
+    y = np.random.default_rng(2).normal(size=50_000)
     y[12_345], y[40_000] = 99.0, -99.0
     gap = np.where(np.arange(50_000) // 500 == 40, np.nan, y)
     x, kept = figures.thin(np.arange(50_000.0), gap, 600)

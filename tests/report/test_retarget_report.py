@@ -268,8 +268,7 @@ def test_every_moving_body_is_drawn() -> None:
 
 def test_meshes_are_drawn_as_their_hulls() -> None:
     """A fine ball of radius 0.1 at (1, 0, 0) of its body: corners on it, faces around them."""
-    rng = np.random.default_rng(0)
-    points = rng.normal(size=(4000, 3))
+    points = np.random.default_rng(0).normal(size=(4000, 3))
     points *= 0.1 / np.linalg.norm(points, axis=1, keepdims=True)
     vertices = " ".join(f"{v:.6f}" for v in points.reshape(-1))
     model = mujoco.MjModel.from_xml_string(

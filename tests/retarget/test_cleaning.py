@@ -100,8 +100,7 @@ def test_joints_beyond_their_limits(
     assert reasons(clean(set_of(robot, motion), robot, **options)) == {POSITION: [(4.0, 4.1)]}
     assert clean(set_of(robot, motion), robot, **options, position_limits=False).dropped == ()
     monkeypatch.setattr(cleaning, "MARGIN_S", 0.1)
-    wider = clean(set_of(robot, motion), robot, **options)
-    assert reasons(wider) == {POSITION: [(3.9, 4.2)]}
+    assert reasons(clean(set_of(robot, motion), robot, **options)) == {POSITION: [(3.9, 4.2)]}
 
 
 def test_joints_too_fast(robot: Robot, make: SimpleNamespace, walk: Array) -> None:
@@ -311,8 +310,7 @@ def test_a_recording_that_sits_down_and_walks(shared: Path, robot: Robot, tmp_pa
     """The dog walks, and stands; sits (which no ANYmal can) for the rest: the sit goes, the walk
     stays."""
     clip = mocap_data.read(shared / "mocap/dog_bvh/D1_008_KAN01_001.bvh")
-    motion = retarget(clip, robot)
-    cleaned = clean(set_of(robot, motion), robot, mirrors="all", validation=0.1)
+    cleaned = clean(set_of(robot, retarget(clip, robot)), robot, mirrors="all", validation=0.1)
     assert 3.0 < cleaned.dropped_s[ERROR] < 7.0
     assert cleaned.seconds_kept > 10.0
     for chunk in cleaned.motions.motions:

@@ -17,8 +17,7 @@ def prepared(request: pytest.FixtureRequest) -> PreparedRobot:
 
 
 def test_a_turned_and_tilted_sole_is_levelled_with_its_heading() -> None:
-    prepared = PreparedRobot.of(robots.load("op3"))
-    home = prepared.home_soles
+    home = PreparedRobot.of(robots.load("op3")).home_soles
     turn = rotations.multiply(
         rotations.from_euler("Z", [0.7]), rotations.from_euler("XY", [0.2, -0.1])
     )

@@ -27,8 +27,7 @@ def test_runs() -> None:
 
 def test_stance_is_slow_low_and_lasting() -> None:
     feet = paws()
-    standing = ground.stance(feet, 60.0)[:, 0]
-    assert ground.runs(standing) == [
+    assert ground.runs(ground.stance(feet, 60.0)[:, 0]) == [
         (0, 29),
         (51, 80),
     ]  # the frame at each edge already has swing in its difference
@@ -110,8 +109,7 @@ def test_stances_of_a_generated_gait_are_its_contacts() -> None:
     clip = dog_gait("walk", duration_s=4.0)
     feet = clip.select(("LeftHand_end", "RightHand_end", "LeftFoot_end", "RightFoot_end")).positions
     standing = ground.stance(feet, clip.rate_hz)
-    contact = feet[..., 2] < 1e-6
-    assert (standing == contact).mean() > 0.9
+    assert (standing == (feet[..., 2] < 1e-6)).mean() > 0.9
     assert ground.floor_height(feet, standing) == pytest.approx(0.0, abs=1e-3)
 
 

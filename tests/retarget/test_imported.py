@@ -98,8 +98,7 @@ def test_names_that_do_not_fit_are_listed(
 ) -> None:
     write_unitree_csv(tmp_path / "a.csv", walk, robot.joint_names)
     motion = read_robot_motion(tmp_path / "a.csv")
-    names = ("left_knee", *motion.joint_names[1:])
-    other = dataclasses.replace(motion, joint_names=names)
+    other = dataclasses.replace(motion, joint_names=("left_knee", *motion.joint_names[1:]))
     first = robot.joint_names[0]
     with pytest.raises(InputError, match=f"it lacks {first}; robot 'anymal_b' has no left_knee"):
         to_reference_motion(other, robot)

@@ -49,8 +49,7 @@ def test_the_initial_offsets_are_the_robots_own_markers(
     points = prepared.layout.points(prepared.layout.initial())
     expected = [m.position for m in robot.markers.values()]
     np.testing.assert_allclose(points.local, expected, atol=1e-12)
-    heading = np.zeros((3, 9))
-    found = prepared.layout.displacement(prepared.layout.initial(), heading)
+    found = prepared.layout.displacement(prepared.layout.initial(), np.zeros((3, 9)))
     np.testing.assert_array_equal(found, 0.0)
 
 
@@ -60,10 +59,9 @@ def test_any_parameters_are_symmetric(robot: robots.Robot, prepared: PreparedRob
 
 
 def test_a_footprint_is_displaced_in_the_heading_frame(prepared: PreparedRobot) -> None:
-    theta = np.array([0.0, 0.0, 0.0, 0.0, 0.1, 0.2])
     heading = np.zeros((1, 9))
     heading[:, 5:] = np.pi / 2  # facing +Y: forward 0.1 is +Y, left 0.2 is -X
-    moved = prepared.layout.displacement(theta, heading)[0]
+    moved = prepared.layout.displacement(np.array([0.0, 0.0, 0.0, 0.0, 0.1, 0.2]), heading)[0]
     np.testing.assert_allclose(moved[:5], 0.0)
     np.testing.assert_allclose(moved[5], [-0.2, 0.1, 0.0], atol=1e-15)  # LF
     np.testing.assert_allclose(moved[8], [0.2, -0.1, 0.0], atol=1e-15)  # RH
@@ -92,9 +90,8 @@ def test_offset_jacobian_equals_differences(prepared: PreparedRobot) -> None:
     theta = rng.normal(size=6)
     jacobian = offset_jacobian(layout, bodies[1], heading, np.ones(9))
     for p in range(6):
-        step = np.eye(6)[p]
         # linear
-        expected = residual(theta + step) - residual(theta)
+        expected = residual(theta + np.eye(6)[p]) - residual(theta)
         np.testing.assert_allclose(jacobian[..., p], expected, atol=1e-12)
 
 
@@ -192,8 +189,7 @@ def test_layout_needs_markers_on_known_bodies(robot: robots.Robot, prepared: Pre
 
 
 def test_a_humanoids_markers_by_kind() -> None:
-    prepared = PreparedRobot.of(robots.load("op3"))
-    layout = prepared.layout
+    layout = PreparedRobot.of(robots.load("op3")).layout
     assert layout.leans  # no mirror tells its front from its back
     expected = {f"{side}_{part}" for side in "LR" for part in ("foot", "toe", "heel")}
     assert {n for n, on in zip(layout.names, layout.on_foot, strict=True) if on} == expected

@@ -159,8 +159,7 @@ def test_a_persons_recording_for_a_four_legged_robot_is_named(robot: robots.Robo
 
 @pytest.mark.parametrize("file", ["cmu_asfamc/07/07_01.amc", "cmu_bvh/007_01.bvh"])
 def test_people_walk_on_flat_feet(shared: Path, file: str) -> None:
-    op3 = robots.load("op3")
-    motion = retarget.retarget(mocap_data.read(shared / "mocap" / file), op3)
+    motion = retarget.retarget(mocap_data.read(shared / "mocap" / file), robots.load("op3"))
     assert 0.2 < motion.quality["body_scale"] < 0.32
     assert motion.quality["rms_marker_m"] < 0.015
     assert motion.quality["leg_orientation_deg"] < 5.0
@@ -180,8 +179,7 @@ def test_bad_lists_of_clips_are_named(robot: robots.Robot) -> None:
 def test_an_animal_that_only_stands(robot: robots.Robot) -> None:
     clip = dog_gait("walk", duration_s=1.0)
     still = dataclasses.replace(clip, positions=np.repeat(clip.positions[:1], 60, axis=0))
-    motion = retarget.retarget(still, robot)
-    np.testing.assert_allclose(motion.qvel, 0.0, atol=1e-6)
+    np.testing.assert_allclose(retarget.retarget(still, robot).qvel, 0.0, atol=1e-6)
 
 
 def test_a_real_recording(robot: robots.Robot, shared: Path) -> None:

@@ -47,8 +47,7 @@ class Recorded:
 
     def fitted(self, scale: float, raw: np.ndarray | None = None) -> np.ndarray:
         """Raw markers at the robot's proportions; raw: in place of the recorded ones."""
-        clip = self.clip if raw is None else replace(self.clip, raw=raw)
-        return self.whole(clip, scale).raw
+        return self.whole(self.clip if raw is None else replace(self.clip, raw=raw), scale).raw
 
     def whole(self, clip: RecordedMarkers, scale: float) -> RecordedMarkers:
         heights = standing_heights([clip], self.prepared)
@@ -116,8 +115,7 @@ def test_the_robot_itself_with_other_limbs_comes_back(whole: PreparedRobot) -> N
             bone = rng.uniform(0.7, 1.4) * person.bone(own, side + a, side + b)
             other[:, person.names.index(side + b)] = person.at(other, side + a) + bone
     back = person.fitted(1.0, other)
-    apart = person.bone(own, "R_foot", "L_foot")[:, 1]
-    room = apart > 1.6 * person.inner()
+    room = person.bone(own, "R_foot", "L_foot")[:, 1] > 1.6 * person.inner()
     assert np.count_nonzero(room) > 20
     error = back - own
     error -= 0.5 * (person.at(error, "L_hip") + person.at(error, "R_hip"))[:, None]
@@ -216,7 +214,6 @@ def test_a_factor_of_the_users_makes_the_whole_body_smaller() -> None:
     whole, small = (retarget.retarget(clip, g1, scale_body=scale) for scale in (None, 0.5))
     assert small.quality["body_scale"] == 0.5 < whole.quality["body_scale"]
     way = [np.ptp(motion.qpos[:, 0]) for motion in (whole, small)]
-    ratio = 0.5 / whole.quality["body_scale"]
-    assert way[1] / way[0] == pytest.approx(ratio, rel=0.05)
+    assert way[1] / way[0] == pytest.approx(0.5 / whole.quality["body_scale"], rel=0.05)
     assert small.qpos[:, 2].mean() < 0.9 * whole.qpos[:, 2].mean()  # it crouches
     assert small.quality["foot_slide_mps"] < 0.001

@@ -71,10 +71,9 @@ def test_smooth_motion_is_recovered(make: SimpleNamespace, robot: Robot) -> None
 
 
 def test_a_resampled_motion_is_whole(make: SimpleNamespace, robot: Robot) -> None:
-    rng = np.random.default_rng(0)
     qpos = make.wandering(robot, 61, rate_hz=60.0)
     contacts = np.arange(61)[:, None] // 10 % 2 == np.arange(4) % 2
-    figures = {"marker_rms_m": rng.random(61)}
+    figures = {"marker_rms_m": np.random.default_rng(0).random(61)}
     motion = make.motion_of(robot, qpos, 60.0, contacts=contacts, frame_quality=figures, weight=2.0)
     out = resample(motion, robot, 50.0)
     assert (out.num_frames, out.rate_hz, out.weight) == (51, 50.0, 2.0)

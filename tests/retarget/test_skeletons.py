@@ -58,8 +58,7 @@ def test_case_punctuation_and_prefixes_do_not_count(name: str, prefix: str) -> N
 
 
 def test_the_markers_own_names_come_first() -> None:
-    markers = ("LeftFoot", "RightFoot")
-    assert skeleton_of(PERSON, markers).name == "markers"
+    assert skeleton_of(PERSON, ("LeftFoot", "RightFoot")).name == "markers"
     with pytest.raises(InputError, match=r"kind 'cmu_joints', .* the robot has base, LF_shoulder"):
         skeleton_of(PERSON, QUADRUPED_MARKERS)
 
@@ -77,8 +76,7 @@ def test_a_skeletons_file_is_used(tmp_path: Path) -> None:
     refusal(message, skeleton_of, numbered, chosen=str(path))
     with pytest.raises(InputError, match=r"no skeleton 'mime'; there are: bandai_namco, .*a file"):
         skeleton_of(PERSON, chosen="mime")
-    motion = retarget(PERSON, robot, skeleton=str(path))
-    assert motion.quality["rms_marker_m"] < 0.04
+    assert retarget(PERSON, robot, skeleton=str(path)).quality["rms_marker_m"] < 0.04
 
 
 @pytest.mark.parametrize(

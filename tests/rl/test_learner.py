@@ -37,8 +37,7 @@ def vmpo(seed: int = 0, num_objectives: int = 1, **values: Any) -> VMPO:
 
 def ppo(seed: int = 0) -> PPO:
     torch.manual_seed(seed)
-    config = PPOConfig(learning_rate=3e-3)
-    return PPO(toys.GaussianLSTM(5, 2), Critic(4, (64, 64), 1), config)
+    return PPO(toys.GaussianLSTM(5, 2), Critic(4, (64, 64), 1), PPOConfig(learning_rate=3e-3))
 
 
 def rollout_of(learner: Learner, seed: int = 0, num: int = 8, steps: int = 12) -> Rollout:
@@ -136,8 +135,7 @@ def test_right_after_a_copy_the_target_is_the_policy_and_it_acted() -> None:
         metrics = updated(learner, rollout_of(learner, seed=step))
         if step in (1, 2):
             assert equal(learner.target.state_dict(), start)
-        same = equal(learner.target.state_dict(), learner.policy.state_dict())
-        assert same == (step % 3 == 0)
+        assert equal(learner.target.state_dict(), learner.policy.state_dict()) == (step % 3 == 0)
     assert metrics["kl_mean"] > 0
     rollout = rollout_of(learner, seed=7)
     assert rollout.resets[1:].any()

@@ -19,9 +19,8 @@ def test_values_pass_and_a_runaway_gradient_is_shortened_to_five_medians() -> No
 
 
 def test_gradients_of_like_size_are_left_alone() -> None:
-    generator = torch.Generator().manual_seed(0)
     values = torch.ones(64, 3, 2, requires_grad=True)
-    given = torch.rand((64, 3, 2), generator=generator) + 0.5
+    given = torch.rand((64, 3, 2), generator=torch.Generator().manual_seed(0)) + 0.5
     bounded_gradient(values).backward(given)
     torch.testing.assert_close(values.grad, given, rtol=0.0, atol=0.0)
 

@@ -44,6 +44,5 @@ def test_small_spread_on_a_large_mean_keeps_its_digits() -> None:
     g = torch.Generator().manual_seed(0)
     stats = popart.initial_stats(1, CPU)
     for _ in range(200):
-        returns = 1000 + 0.1 * torch.randn(500, 1, generator=g)
-        stats = popart.update_stats(stats, returns, 0.01)
+        stats = popart.update_stats(stats, 1000 + 0.1 * torch.randn(500, 1, generator=g), 0.01)
     assert popart.std(stats).item() == pytest.approx(0.1, rel=0.05)

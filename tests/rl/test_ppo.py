@@ -206,8 +206,7 @@ def test_gae_is_the_sum_of_discounted_errors() -> None:
     rollout = rollout_of(policy, 5, 2)
     nothing = torch.zeros(5, 2, dtype=torch.bool)
     rollout = rollout._replace(terminated=nothing, truncated=nothing)
-    learner = PPO(policy, critic, PPOConfig(gamma=0.9))
-    _, _, values, returns, _ = learner.known(rollout)
+    _, _, values, returns, _ = PPO(policy, critic, PPOConfig(gamma=0.9)).known(rollout)
     following = torch.cat((values[1:], critic(rollout.next_observations[-1]).T))
     delta = 0.1 * rollout.rewards.squeeze(-1) + 0.9 * following - values
     rate = 0.9 * GAE_LAMBDA

@@ -70,8 +70,7 @@ def test_they_equal_their_definition(lambda_: float) -> None:
                 gained = gained + 0.9**m * rewards[t + m, b]
                 after = 0.0 if terminated[t + m, b] else 0.9 ** (m + 1) * values[t + m, b]
                 last = m == 11 - t or bool(terminated[t + m, b] | truncated[t + m, b])
-                share = 1.0 if last else 1.0 - lambda_
-                expected[t, b] += weight * share * (gained + after)
+                expected[t, b] += weight * (1.0 if last else 1.0 - lambda_) * (gained + after)
                 weight *= lambda_
                 if last:
                     break

@@ -23,8 +23,7 @@ def test_joining_is_the_inverse_of_taking_sequences() -> None:
         **flags,
     )
     parts = [whole.sequences(torch.tensor(chosen)) for chosen in ([0, 1], [2], [3, 4])]
-    joined = Rollout.joined(parts)
-    for one, other in zip(leaves(whole), leaves(joined), strict=True):
+    for one, other in zip(leaves(whole), leaves(Rollout.joined(parts)), strict=True):
         assert torch.equal(one, other)
     part = whole.sequences(torch.tensor([4, 2]))
     assert part.num_steps == 6 and torch.equal(part.rewards, whole.rewards[:, [4, 2]])

@@ -89,8 +89,7 @@ class GaussianLSTM(nn.Module):
         features = nn.functional.elu(self.embed(observations))
         memory, state = unroll_lstm(self.cell, features, state, resets)
         mean = self.mean(torch.cat([features, memory], -1))
-        std = self.log_std.exp().expand_as(mean)
-        return mean, std, state, (mean - PRIOR).square().sum(-1)
+        return mean, self.log_std.exp().expand_as(mean), state, (mean - PRIOR).square().sum(-1)
 
 
 def collect(world: PointMass, learner: Learner, state, steps: int) -> tuple[Rollout, object]:

@@ -69,10 +69,9 @@ def test_kinematics_and_inertia_are_the_urdfs(urdf: mujoco.MjModel) -> None:
 
 
 def test_feet_are_where_the_urdfs_fixed_joints_put_them(shared: Path, urdf: mujoco.MjModel) -> None:
-    tree = ElementTree.fromstring(urdf_text(shared))
     origin = {
         joint.attrib["name"]: np.array(joint.find("origin").attrib["xyz"].split(), dtype=float)  # type: ignore
-        for joint in tree.findall("joint")
+        for joint in ElementTree.fromstring(urdf_text(shared)).findall("joint")
     }
     rng = np.random.default_rng(1)
     for _ in range(20):

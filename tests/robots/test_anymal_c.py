@@ -78,8 +78,7 @@ def test_forward_is_forward(robot: robots.Robot) -> None:
 
 
 def test_environments_take_it(robot: robots.Robot) -> None:
-    motions = standing(robot)
-    env = tasks.make("imitation", robot=robot, data=motions, num_envs=4, num_threads=1)
+    env = tasks.make("imitation", robot=robot, data=standing(robot), num_envs=4, num_threads=1)
     poses = env.task.kinematics(env.state.root_pos, env.state.root_rot, env.state.joint_pos)
     error = rewards.tracking_error(
         poses, env.state.joint_pos, env.task.reference.at(env.task.frame)

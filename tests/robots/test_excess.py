@@ -79,10 +79,9 @@ def test_files_that_multiply_are_refused(tmp_path: Path) -> None:
     """Models that attach models, and includes in a circle."""
     model(tmp_path, inside="<site/>" * 50, name="0.xml")
     for i in range(1, 4):
-        attach = '<frame><attach model="n" body="b" prefix="p"/></frame>' * 30
         model(
             tmp_path,
-            inside=attach,
+            inside='<frame><attach model="n" body="b" prefix="p"/></frame>' * 30,
             beside=f'<asset><model name="n" file="{i - 1}.xml"/></asset>',
             name=f"{i}.xml",
         )

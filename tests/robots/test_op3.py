@@ -108,9 +108,8 @@ def test_foot_points_are_the_spheres() -> None:
 
 
 def test_mirror_changes_every_sign_but_the_nod() -> None:
-    symmetry = OP3.symmetries["left_right"]
     expected = [1.0 if name == "head_tilt" else -1.0 for name in OP3.joint_names]
-    np.testing.assert_array_equal(symmetry.joint_sign, expected)
+    np.testing.assert_array_equal(OP3.symmetries["left_right"].joint_sign, expected)
 
 
 # --- markers ---

@@ -147,8 +147,7 @@ def test_suffixes_and_camel_case_are_names_of_sides_too(tmp_path: Path) -> None:
 
 def test_nearly_symmetric_models_get_a_tolerance(tmp_path: Path) -> None:
     found = proposal(tmp_path, dog(shift=1e-3))
-    mirror = content(found)["symmetries"]["left_right"]
-    assert mirror["tolerance"] == 3e-3
+    assert content(found)["symmetries"]["left_right"]["tolerance"] == 3e-3
     assert any("within 3 mm only" in finding.value for finding in found.findings)
     assert all(check.passed for check in found.checks), found.checks
 

@@ -54,15 +54,13 @@ def test_kinematics_and_inertia_are_the_makers(shared: Path, name: str) -> None:
         # both models have their joints in one order
         np.testing.assert_allclose(*inertia, atol=1e-3)
         for foot in robot.foot_bodies:
-            at = data.body(foot).xpos - other.body(foot).xpos
             # the Go2's own feet are marked 2 mm beside their spheres
-            assert np.linalg.norm(at) < 2.1e-3
+            assert np.linalg.norm(data.body(foot).xpos - other.body(foot).xpos) < 2.1e-3
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_all_checks_hold(name: str) -> None:
-    robot = robots.load(name)
-    assert [one for one in check.check(robot) if not one.passed] == []
+    assert [one for one in check.check(robots.load(name)) if not one.passed] == []
 
 
 def test_a_g1_stands_where_its_base_is_held() -> None:

@@ -113,8 +113,7 @@ def test_a_box_pushes_with_its_side_and_its_corner() -> None:
         return turn[:2, :2].T @ rolled(ball(), shapes, DT).place[0]
 
     deep = 0.01
-    face = pushed((0.06 + RADIUS - deep, 0.0))
-    assert face.tolist() == pytest.approx([deep, 0.0], abs=1e-4)
+    assert pushed((0.06 + RADIUS - deep, 0.0)).tolist() == pytest.approx([deep, 0.0], abs=1e-4)
     step = float((RADIUS - deep) / np.sqrt(2.0))
     corner = pushed((0.06 + step, 0.03 + step))
     assert corner.tolist() == pytest.approx([deep / np.sqrt(2.0)] * 2, abs=1e-4)

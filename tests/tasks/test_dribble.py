@@ -41,8 +41,7 @@ def put(env: DribbleEnv, place: tuple[float, float], velocity: float = 0.0) -> N
 
 def still(env: DribbleEnv, steps: int) -> None:
     for _ in range(steps):
-        step = env.step(torch.zeros(env.num_envs, 12))
-        assert not step.terminated.any()
+        assert not env.step(torch.zeros(env.num_envs, 12)).terminated.any()
 
 
 # --- the ball ---
@@ -189,8 +188,7 @@ def test_a_ball_is_seen_late_and_noisily(robot: robots.Robot) -> None:
 
     noisy = dribble_env(robot, 512, seen=(0.0, 0.03), **PLAIN)
     still(noisy, 1)
-    off = seen_at(noisy) - noisy.task.ball[:, :2]
-    assert off.std().item() == pytest.approx(0.03, rel=0.1)
+    assert (seen_at(noisy) - noisy.task.ball[:, :2]).std().item() == pytest.approx(0.03, rel=0.1)
 
 
 # --- what is seen ---
@@ -284,8 +282,7 @@ def test_the_reward_is_the_published_one(robot: robots.Robot) -> None:
     found = dribble_reward(torch.tensor([0.0, 1.0, 2.0]), 1.0)
     torch.testing.assert_close(found, torch.tensor([1.0, math.exp(-1), math.exp(-4)]))
     assert dribble_reward(torch.tensor(0.5), 0.5).item() == pytest.approx(math.exp(-0.5))
-    env = dribble_env(robot, 3)
-    step = env.step(torch.zeros(3, 12))
+    step = dribble_env(robot, 3).step(torch.zeros(3, 12))
     distance = torch.linalg.vector_norm(step.seen["ball"] - step.seen["target"], dim=-1)
     torch.testing.assert_close(step.rewards[:, 0], torch.exp(-distance.square()))
     torch.testing.assert_close(step.error, distance)

@@ -25,8 +25,7 @@ def env_of(robot: Robot, n: int = 4, **settings: float) -> TaskEnv[Recover]:
 
 def test_drops_leave_robots_lying_anyhow_and_nearly_at_rest(robot: Robot) -> None:
     qpos, qvel, packed = dropped(robot, SMALL)
-    again = dropped(robot, SMALL)
-    assert torch.equal(qpos, again[0]) and 10 <= len(qpos) <= 12
+    assert torch.equal(qpos, dropped(robot, SMALL)[0]) and 10 <= len(qpos) <= 12
     state = RobotState.unpack(packed)
     assert state.root_rot[:, 2, 2].min() < -0.5 and state.root_rot[:, 2, 2].max() > 0.5
     assert (qpos[:, 2] < robot.home_qpos[2]).all() and (qpos[:, 2] > 0.05).all()

@@ -101,8 +101,7 @@ def test_terms_equal_dm_controls_comic(robot: Robot, motions: MotionSet) -> None
 
 def test_gradients_are_finite_on_the_reference(robot: Robot, motions: MotionSet) -> None:
     """The angle between equal rotations is where acos has no slope; imagination must survive it."""
-    reference = Reference(robot, motions)
-    state, _, frames = off_the_reference(robot, reference, 4)
+    state, _, frames = off_the_reference(robot, Reference(robot, motions), 4)
     joints = state.joint_pos.clone().requires_grad_()
     poses = Kinematics(robot.model())(state.root_pos, state.root_rot, joints)
     error = tracking_error(poses, joints, frames)

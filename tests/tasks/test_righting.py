@@ -34,8 +34,7 @@ def posed(env: TaskEnv[Recover], roll: float, joints: torch.Tensor | None = None
 
 
 def test_it_gets_up_from_anywhere(env: TaskEnv[Recover]) -> None:
-    actor = env.task.teacher(env)
-    trial = run_trial(actor, env, seconds=4.0)
+    trial = run_trial(env.task.teacher(env), env, seconds=4.0)
     figures = env.task.figures(trial)
     assert figures["recovered"] >= 0.95 and figures["recovery_s"] < 2.0
     assert trial.seen["torque"].abs().max() <= 40.0 + 1e-3

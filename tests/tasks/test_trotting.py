@@ -47,8 +47,7 @@ def test_it_walks_as_asked_and_then_stands(robot: Robot) -> None:
     commands = torch.cat((going.expand(120, -1, -1), standing))
     trial = run_trial(env.task.teacher(env), env, seconds=4.8, commands=commands)
     assert not trial.fell.any()
-    reached = trial.seen["achieved"][70:120].mean((0, 1))
-    assert (reached - going[0, 0]).abs().max() < 0.15
+    assert (trial.seen["achieved"][70:120].mean((0, 1)) - going[0, 0]).abs().max() < 0.15
     feet = trial.seen["feet"]  # (T, n, F, 2) height and speed
     assert feet[70:120, ..., 0].amax(0).min() > 0.04  # each foot of each robot has risen
     # none rises any more

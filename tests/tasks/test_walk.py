@@ -67,8 +67,7 @@ def gliding(
 def state_with(rotation: Tensor, linear_w: Tensor, angular_w: Tensor) -> RobotState:
     """A state of given world velocities."""
     zeros = torch.zeros(12)
-    local = (geometry.to_local(rotation, v) for v in (linear_w, angular_w))
-    root_vel, root_ang = local
+    root_vel, root_ang = (geometry.to_local(rotation, v) for v in (linear_w, angular_w))
     return RobotState.still(torch.zeros(3), rotation, zeros)._replace(
         root_vel=root_vel, root_ang=root_ang
     )
@@ -130,8 +129,7 @@ def test_command_process_has_the_statistics_it_was_given() -> None:
     generator = torch.Generator().manual_seed(0)
     n = 40_000
     marker = torch.full((n, 3), 7.0)  # outside every range: what keeps it has not changed
-    new = draw_command(marker, config, generator)
-    kept = (new == 7.0).float().mean(0)
+    kept = (draw_command(marker, config, generator) == 7.0).float().mean(0)
     # 6 deviations of a mean of 40,000
     torch.testing.assert_close(kept, torch.full((3,), 0.5), atol=0.015, rtol=0)
     fresh = draw_command(marker, config, generator, change=1.0)
@@ -146,8 +144,7 @@ def test_command_process_has_the_statistics_it_was_given() -> None:
 
 
 def test_schedule_changes_only_at_whole_periods() -> None:
-    config = WalkConfig(command_range=RANGE, command_period_s=0.2)
-    process = Commands(config)
+    process = Commands(WalkConfig(command_range=RANGE, command_period_s=0.2))
     process.bind(50, 0.02, torch.device("cpu"))
     process.schedule(35, torch.Generator().manual_seed(1))
     commands = process.fixed
@@ -198,7 +195,6 @@ def test_recorded_commands_are_those_of_the_motions_together(robot: robots.Robot
 
 
 def test_recorded_commands_are_jittered(robot: robots.Robot) -> None:
-    recorded = RecordedVelocities.of(gliding(robot, 0.6, -0.1, 0.8))
     wide = ((-9.0, 9.0),) * 3
     config = WalkConfig(
         command_range=wide, command_jitter=(0.05, 0.1, 0.2), command_nonzero=(1.0, 1.0, 1.0)
@@ -208,7 +204,7 @@ def test_recorded_commands_are_jittered(robot: robots.Robot) -> None:
         config,
         torch.Generator().manual_seed(0),
         change=1.0,
-        recorded=recorded,
+        recorded=RecordedVelocities.of(gliding(robot, 0.6, -0.1, 0.8)),
     )
     torch.testing.assert_close(drawn.mean(0), torch.tensor([0.6, -0.1, 0.8]), atol=6e-3, rtol=0)
     torch.testing.assert_close(drawn.std(0), torch.tensor([0.05, 0.1, 0.2]), atol=0, rtol=0.03)

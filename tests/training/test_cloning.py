@@ -43,10 +43,9 @@ def demonstration(speed: Tensor, *, std: float = 0.2) -> Demonstration:
     generator = torch.Generator().manual_seed(0)
     latents = torch.randn(steps, n, LATENTS, generator=generator)
     flags = torch.zeros(steps, n, dtype=torch.bool)
-    seen = torch.randn(steps, n, 33, generator=generator)
     return Demonstration(
         state.pack(),
-        seen,
+        torch.randn(steps, n, 33, generator=generator),
         latents,
         latents,
         torch.full_like(latents, std),
@@ -99,10 +98,9 @@ def test_the_loss_is_the_kl_from_what_was_shown_but_for_its_entropy(
     for name, value in (("SEQUENCE", STEPS), ("BATCH", 64)):
         monkeypatch.setattr(cloning, name, value)
     shown = demonstration(torch.rand(STEPS, ROBOTS, generator=torch.Generator().manual_seed(1)))
-    task = Walk(robot)
     walk = copy.deepcopy(policy)
     generator = torch.Generator().manual_seed(2)
-    loss = fit_policy(walk, shown, task, generator, window=1, updates=1)[0]
+    loss = fit_policy(walk, shown, Walk(robot), generator, window=1, updates=1)[0]
     again = torch.Generator().manual_seed(2)
     torch.randint(1, (64,), generator=again)
     robots = torch.randint(ROBOTS, (64,), generator=again)
@@ -146,8 +144,7 @@ def test_a_behaviour_prior_learns_which_latents_lead_where(
     monkeypatch.setattr(cloning, "RATE", (1e-2, 1e-3))
     speed = torch.rand(1, 40, generator=torch.Generator().manual_seed(1)).expand(STEPS, 40)
     shown = demonstration(speed)
-    mean = 0.95 * shown.z_prev + speed.unsqueeze(-1)
-    shown = shown._replace(mean=mean)
+    shown = shown._replace(mean=0.95 * shown.z_prev + speed.unsqueeze(-1))
     prior = BehaviorPrior(torch.zeros(12), 3 * [(-1.0, 1.0)], LATENTS, 0.95)
     generator = torch.Generator().manual_seed(2)
     figures = fit_behavior(prior, shown, Walk(robot), generator, window=1, updates=200)

@@ -109,11 +109,10 @@ def paced(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Distributed]:
     def make(order: list[int], *, of_all: bool = False, **settings: Any) -> Distributed:
         monkeypatch.setattr(Paced, "order", order)
         monkeypatch.setattr(collectors, "OnRay", Paced)
-        config = CollectorsConfig("ray", 2, **settings)
         return Distributed(
             Counter(of_all=of_all),
             lambda n, seed: Counter(seed, of_all=of_all),
-            config,
+            CollectorsConfig("ray", 2, **settings),
             robots=8,
             seed=5,
         )

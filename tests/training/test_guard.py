@@ -61,8 +61,7 @@ class Toy:
 
 
 def guard(toy: Toy, place: Path) -> Guard:
-    settings = {"algo": {"policy_lr": [5e-4, 5e-5]}}
-    return Guard(toy, 100, place, seed=7, settings=settings)
+    return Guard(toy, 100, place, seed=7, settings={"algo": {"policy_lr": [5e-4, 5e-5]}})
 
 
 def iteration(one: Guard) -> dict[str, float]:

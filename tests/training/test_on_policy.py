@@ -70,8 +70,7 @@ def walking_on(
     config: OnPolicyConfig = TINY,
 ) -> OnPolicyTrainer:
     env = walk_env(robot, 6, seed=seed, config=walking)
-    agent = LatentAgent(copy.deepcopy(policy), skill)
-    return OnPolicyTrainer(env, agent, config, seed=seed)
+    return OnPolicyTrainer(env, LatentAgent(copy.deepcopy(policy), skill), config, seed=seed)
 
 
 ALGORITHMS = [TINY, PPOTraining(**SMALL)]
@@ -141,8 +140,7 @@ def test_a_rollout_of_a_module_is_consistent(robot: Robot, motions: MotionSet) -
     trainer.collect()
     clip = torch.zeros(8, dtype=torch.long)
     # so that episodes end within the next unroll
-    frame = trainer.env.task.reference.last_frame(clip) - 3
-    trainer.env.reset(clip=clip, frame=frame)
+    trainer.env.reset(clip=clip, frame=trainer.env.task.reference.last_frame(clip) - 3)
     rollout, _ = trainer.collect()
     check_consistent(trainer, rollout)
     assert rollout.rewards.shape == (6, 8, 5) and isinstance(rollout.observations, ModuleInput)
@@ -202,8 +200,7 @@ def test_a_time_out_is_bootstrapped_and_a_fall_is_not(
     learner = trainer.learner
     assert isinstance(learner, VMPO)
     # any values: what counts is where they are used
-    values = learner.values(rollout.critic_observations) + 5.0
-    returns = learner.returns(rollout, values)
+    returns = learner.returns(rollout, learner.values(rollout.critic_observations) + 5.0)
     successor = learner.values(rollout.next_observations)[0, :, 0]
     torch.testing.assert_close(returns[0, 0, 0], rollout.rewards[0, 0, 0])
     torch.testing.assert_close(returns[0, 1, 0], rollout.rewards[0, 1, 0] + 0.95 * successor[1])
@@ -222,8 +219,7 @@ def test_unrolling_a_module_equals_single_steps_and_eq_6(robot: Robot, motions: 
     given = ModuleInput(*(torch.randn(t, b, w, generator=g, dtype=double) for w in widths))
     resets = torch.zeros(t, b, dtype=torch.bool)
     resets[0, 0] = resets[2, 1] = True
-    empty = policy.initial_state(b)
-    decoder = DecoderState(*(part.double() for part in empty.decoder))
+    decoder = DecoderState(*(part.double() for part in policy.initial_state(b).decoder))
     start = SkillMemory(torch.ones(b, 4, dtype=double), decoder)
     mean, std, end, kl = policy(given, start, resets)
     z, memory = start.z, start.decoder

@@ -40,8 +40,7 @@ def test_a_later_column_is_added_to_all_rows(tmp_path: Path) -> None:
 
 
 def test_floats_are_exact(tmp_path: Path) -> None:
-    log = RunLog(tmp_path, 1)
-    write(log, 1, a=0.1 + 0.2, b=math.nan)
+    write(RunLog(tmp_path, 1), 1, a=0.1 + 0.2, b=math.nan)
     row = table(tmp_path)[0]
     assert float(row["a"]) == 0.1 + 0.2 and row["b"] == "nan"
 
@@ -69,8 +68,7 @@ def test_logs_that_are_gone_mean_no_rows(left: str | None, tmp_path: Path) -> No
     if left is not None:
         for name in ("metrics.csv", "timing.csv"):
             (tmp_path / name).write_text(left)
-    log = RunLog(tmp_path, 9, judged=("tracked_s",), resume_after=2)
-    write(log, 3)
+    write(RunLog(tmp_path, 9, judged=("tracked_s",), resume_after=2), 3)
     assert [row["iteration"] for row in table(tmp_path)] == ["3"]
 
 

@@ -42,8 +42,7 @@ def through_skills(robot: Robot, skill: SkillModule, seed: int = 0) -> StudentTr
     seen = WalkConfig(sees_ground=True, ground_drift_m=0.05, ground_delay_s=0.04, ground_holes=0.1)
     env = TaskEnv(Walk(robot, replace(seen, clock_s=0.5)), 6, num_threads=1, seed=seed)
     torch.manual_seed(seed)
-    student = HighLevelPolicy.for_task(skill, env.task, net=NET)
-    agent = DecodedAgent(student, skill)
+    agent = DecodedAgent(HighLevelPolicy.for_task(skill, env.task, net=NET), skill)
     return StudentTrainer(env, agent, teacher_of(env, agent), CONFIG, seed=seed)
 
 
@@ -85,8 +84,7 @@ def test_at_first_the_teacher_acts_and_at_last_the_policy(robot: Robot, skill: S
     # where the teacher acts its targets are what robots sense as their last setpoints
     setpoints = lesson.given.senses[1:, :, 12:24]
     torch.testing.assert_close(setpoints, lesson.shown[:-1], atol=1e-5, rtol=0.0)
-    scaled = lesson.given.z_prev[1:] * trainer.agent.unit
-    torch.testing.assert_close(scaled, lesson.shown[:-1])
+    torch.testing.assert_close(lesson.given.z_prev[1:] * trainer.agent.unit, lesson.shown[:-1])
     late = righting(robot, skill).gather(0.5).data
     assert (late.given.senses[1:, :, 12:24] - late.shown[:-1]).abs().amax() > 0.05
 
