@@ -238,16 +238,8 @@ def test_what_goes_on_takes_the_keys_of_its_own_algorithm(
 ) -> None:
     work, out = Recorder(), tmp_path / "run"
     main = verb("reuse", work)
-    arguments = [
-        f"out={out}",
-        "module=x",
-        "task=recover",
-        "algo=clone",
-        "algo.unroll=7",
-        "task.drop_m=0.5",
-        "threads=1",
-    ]
-    assert main(arguments) == 0
+    given = ["task=recover", "algo=clone", "algo.unroll=7", "task.drop_m=0.5", "threads=1"]
+    assert main([f"out={out}", "module=x", *given]) == 0
     assert main([f"resume={out}", "algo.taught=0.9", "task.stand=[0.9,1.0]"]) == 0
     (before, _), (after, _) = work.calls
     expected = (0.9, 7, 0.5)
@@ -646,15 +638,8 @@ def test_a_licence_is_free_text(tmp_path: Path) -> None:
     np.savez(
         recording, positions=clip.positions, names=np.array(clip.names), fps=np.array(clip.rate_hz)
     )
-    arguments = [
-        f"source={recording}",
-        "up=z",
-        "scale=1.0",
-        f"licence={text}",
-        "report=null",
-        f"out={out}",
-    ]
-    assert cli.main(["retarget", *arguments]) == 0
+    given = [f"source={recording}", f"licence={text}", f"out={out}"]
+    assert cli.main(["retarget", *given, "up=z", "scale=1.0", "report=null"]) == 0
     assert {motion.licence for motion in read_motions(out).motions} == {text}
 
 

@@ -234,14 +234,8 @@ def test_read_names_what_there_is(bvh: Path, tmp_path: Path) -> None:
 
 
 def test_units_by_name(bvh: Path) -> None:
-    for unit, metres in (
-        ("m", 1.0),
-        ("cm", 0.01),
-        ("MM", 0.001),
-        (" inches", 0.0254),
-        ("ft", 0.3048),
-        ("0.5", 0.5),
-    ):
+    units = {"m": 1.0, "cm": 0.01, "MM": 0.001, " inches": 0.0254, "ft": 0.3048, "0.5": 0.5}
+    for unit, metres in units.items():
         clip = mocap_data.read(bvh, scale=unit, up="z")
         np.testing.assert_allclose(clip.positions[0, 0], [0, 50 * metres, 0], rtol=1e-15)
     message = r"dog.bvh: no unit 'furlong'; .* a number or one of: m, dm, cm, mm, in, ft"
@@ -483,13 +477,8 @@ def test_npz_that_is_none(tmp_path: Path) -> None:
     path = tmp_path / "bad.npz"
     np.savez(path, **GOOD)
     whole = path.read_bytes()
-    for data in (
-        b"",
-        b"text",
-        whole[:100],
-        whole[: len(whole) - 30],
-        whole[:200] + b"\xff" * 50 + whole[250:],
-    ):
+    damaged = whole[:200] + b"\xff" * 50 + whole[250:]
+    for data in (b"", b"text", whole[:100], whole[:-30], damaged):
         path.write_bytes(data)
         assert refusal("", mocap_data.read, path).startswith(str(path))
     with path.open("wb") as file:
@@ -503,14 +492,9 @@ def test_special_files_are_refused_at_once(tmp_path: Path, suffix: str) -> None:
     fifo, device = tmp_path / f"fifo{suffix}", tmp_path / f"device{suffix}"
     os.mkfifo(fifo)
     device.symlink_to("/dev/zero")
+    of_keypoints = mocap_data.read, mocap_data.read_all, read_asf
     for path in (fifo, device):
-        for how in (
-            mocap_data.read,
-            mocap_data.read_all,
-            read_robot_motion,
-            store.read_motions,
-            read_asf,
-        ):
+        for how in (*of_keypoints, read_robot_motion, store.read_motions):
             refusal("", how, path)
         assert not is_recording(path) and kind_of(path) is None
 
