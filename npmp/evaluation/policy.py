@@ -281,10 +281,7 @@ class Pushed:
         """force: (T, n, 2) [N] on the root bodies in each control step, then none; in the world
         frame or, where `turned`, forwards and to the left in each robot's heading frame."""
         self.actor, self.force, self.turned, self._t = actor, force, turned, 0
-
-    def initial_memory(self, n: int) -> Tree:
-        """As `Actor.initial_memory`."""
-        return self.actor.initial_memory(n)
+        self.initial_memory = actor.initial_memory
 
     def act(self, env: TaskEnv[Any], memory: Tree, first: Tensor) -> Decision:
         """As `Actor.act`."""

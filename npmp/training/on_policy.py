@@ -102,16 +102,13 @@ class OnPolicyTrainer(Trainer):
         memory = agent.initial_memory(env.num_envs)
         with seeded(seed):
             self.learner = config.learner(agent, env, self._known(memory).shape[-1])
+        self.acting_net, self.initial_memory = self.learner.acting, agent.initial_memory
         first = torch.ones(env.num_envs, dtype=torch.bool, device=env.device)
         self.carried = Carried(memory, first)
         self.range = torch.full_like(memory.z[0], 0.1)  # of the latents lately seen
         self.iteration_count = self.env_steps = 0
 
     # --- collection ---
-
-    def initial_memory(self, n: int) -> AgentMemory:
-        """As `npmp.rollout.Actor.initial_memory`."""
-        return self.agent.initial_memory(n)
 
     def act(self, env: TaskEnv[Any], memory: AgentMemory, first: Tensor) -> Decision:
         """As `npmp.rollout.Actor.act`: the acting network samples."""
@@ -149,14 +146,6 @@ class OnPolicyTrainer(Trainer):
     def joined(self, data: list[Rollout]) -> Rollout:
         """As `Trainer.joined`."""
         return Rollout.joined(data)
-
-    def acting_weights(self) -> dict[str, Tensor]:
-        """As `Trainer.acting_weights`: the acting network's."""
-        return self.learner.acting.state_dict()
-
-    def act_as(self, weights: dict[str, Tensor]) -> None:
-        """As `Trainer.act_as`."""
-        self.learner.acting.load_state_dict(weights)
 
     # --- learning ---
 

@@ -133,6 +133,7 @@ class StudentTrainer(Trainer):
         """
         require_tracking(env.task, {"rejoin_rate": config.rejoin_rate})
         self.env, self.agent, self.teacher, self.config = env, agent, teacher, config
+        self.acting_net = agent.network
         self.average = copy.deepcopy(agent.network).requires_grad_(False)
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
         learned = [weight for weight in agent.network.parameters() if weight.requires_grad]
@@ -204,14 +205,6 @@ class StudentTrainer(Trainer):
         """As `Trainer.joined`."""
         lesson: Lesson = cat_trees([part._replace(start=None) for part in data], 1)
         return lesson._replace(start=cat_trees([part.start for part in data]))
-
-    def acting_weights(self) -> dict[str, Tensor]:
-        """As `Trainer.acting_weights`."""
-        return self.agent.network.state_dict()
-
-    def act_as(self, weights: dict[str, Tensor]) -> None:
-        """As `Trainer.act_as`."""
-        self.agent.network.load_state_dict(weights)
 
     # --- learning ---
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from npmp.envs.task import EnvStep, Task
 from npmp.envs.task_env import TaskEnv
@@ -27,6 +27,7 @@ class Trainer(Resumable, ABC):
     """An algorithm with its robots: collects and learns, an iteration at a time."""
 
     env: TaskEnv[Any]  # the robots that it collects with
+    acting_net: nn.Module  # what it collects by
     config: Any
     # environment steps and iterations so far
     env_steps: int
@@ -70,13 +71,13 @@ class Trainer(Resumable, ABC):
     def joined(self, data: list[Any]) -> Any:
         """The data of collections, as of one with all their robots."""
 
-    @abstractmethod
     def acting_weights(self) -> dict[str, Tensor]:
         """The weights that the next collection acts on."""
+        return self.acting_net.state_dict()
 
-    @abstractmethod
     def act_as(self, weights: dict[str, Tensor]) -> None:
         """Collect by another trainer's `acting_weights`."""
+        self.acting_net.load_state_dict(weights)
 
 
 class StepMeans:
