@@ -130,18 +130,16 @@ def show_all(config: ListArtefacts, run: Run) -> None:
     show_table(("module", "robot", "latent", "trained on", "licences of the data"), rows, **LOOK)
     say("")
     columns = ("policy", "robot", "task", "module", "commands", "extra inputs")
-    show_table(columns, [_policy_row(name) for name in policies.names()], **LOOK)
+    listed = []
+    for name in policies.names():
+        own = HighLevelPolicy.load(policies.find(name)).contract
+        pairs = zip(own.command, own.command_range)
+        ranges = ", ".join(f"{a:g} to {b:g} {unit}" for unit, (a, b) in pairs)
+        extra = ["clock"] * (own.clock_s is not None) + ["ground"] * own.sees_ground
+        module = str(own.training.get("module", ""))
+        listed.append((name, own.robot, own.task, module, ranges, ", ".join(extra)))
+    show_table(columns, listed, **LOOK)
     say("module=NAME and policy=NAME take one; npmp skill show NAME prints its card.")
-
-
-def _policy_row(name: str) -> tuple[str, ...]:
-    contract = HighLevelPolicy.load(policies.find(name)).contract
-    ranges = ", ".join(
-        f"{a:g} to {b:g} {unit}" for unit, (a, b) in zip(contract.command, contract.command_range)
-    )
-    extra = ["clock"] * (contract.clock_s is not None) + ["ground"] * contract.sees_ground
-    module = str(contract.training.get("module", ""))
-    return name, contract.robot, contract.task, module, ranges, ", ".join(extra)
 
 
 def show_card(config: ShowArtefact, run: Run) -> None:

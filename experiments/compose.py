@@ -82,8 +82,11 @@ def jobs(verb: str, keys: type, given: Sequence[str], positional: Sequence[str] 
     """
     multirun = any(argument in MULTIRUN for argument in given)
     settings = split([argument for argument in given if argument not in MULTIRUN], positional)
-    preset = dict(settings).get("sweep", "null")
-    swept, variants = _sweep_of(preset) if multirun else ({}, [()])
+    preset = CONF / "sweep" / f"{dict(settings).get('sweep', 'null')}.yaml"
+    content = load(preset) if multirun and preset.is_file() else {}
+    # keys with all combinations of their values, and settings that are tried one by one
+    swept = {key: str(text) for key, text in content.get("grid", {}).items()}
+    variants = [tuple(str(entry).split()) for entry in content.get("variants", [""])]
     named = {key for key, _ in settings}
     choices = [(key, _values_swept(key, text) if multirun else [text]) for key, text in settings]
     choices += [(key, _values_swept(key, text)) for key, text in swept.items() if key not in named]
@@ -419,15 +422,6 @@ def _preset(kind: str, verb: str, name: str) -> Values:
         path = CONF / kind / f"{name}.yaml"
     aside = ("about", "verb", "variants", "grid")
     return {key: value for key, value in load(path).items() if key not in aside}
-
-
-def _sweep_of(name: str) -> tuple[dict[str, str], list[tuple[str, ...]]]:
-    """What a sweep's preset varies: keys with all combinations of their values, and settings that
-    are tried one by one."""
-    path = CONF / "sweep" / f"{name}.yaml"
-    content = load(path) if path.is_file() else {}
-    variants = [tuple(str(entry).split()) for entry in content.get("variants", [""])]
-    return {key: str(text) for key, text in content.get("grid", {}).items()}, variants
 
 
 def _stored(verb: str, given: Mapping[str, str]) -> Values:

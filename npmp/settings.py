@@ -229,12 +229,11 @@ def _sequence(hint: Any, value: Any, at: str) -> Any:
 
 
 def _is(hint: Any, value: Any) -> bool:
-    if hint is float:
-        whole = isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST
-        return whole or (isinstance(value, float) and math.isfinite(value))
-    if hint is int:
-        return isinstance(value, int) and not isinstance(value, bool) and abs(value) <= _LARGEST
-    return isinstance(value, hint)
+    if hint not in (int, float):
+        return isinstance(value, hint)
+    if isinstance(value, int):
+        return not isinstance(value, bool) and abs(value) <= _LARGEST
+    return hint is float and isinstance(value, float) and math.isfinite(value)
 
 
 def _words(hint: Any) -> str:

@@ -28,7 +28,17 @@ class SimulatedRobot:
         self.data = mujoco.MjData(self.model)
         self.dt = float(self.model.opt.timestep)
         self.root_based = accelerometer == "root"
-        self.resting(crouch)
+        self.place(crouch)
+        # on four feet it lies down; on two its servos hold it
+        limp = len(robot.foot_bodies) >= 4
+        if limp:
+            self.damp()
+        for _ in range(round(2.0 / self.dt)):
+            self.step()
+        # limp drives go to their first target from where the joints have come to lie
+        if limp:
+            self.begun = self.wanted = self.data.qpos[7:].copy()
+            self.damped = False
 
     def place(self, crouch: float = 1.0) -> None:
         """At rest, its servos on, the lowest foot on the ground; crouch 1 is the home pose."""
@@ -51,18 +61,6 @@ class SimulatedRobot:
         self.imu_offset = data.xmat[1].reshape(3, 3).T @ offset
         self.past = deque([self._moment()] * (2 * robot.substeps + 1), 2 * robot.substeps + 1)
         self.damped = False
-
-    def resting(self, crouch: float) -> None:
-        """Crouched: on four feet it lies down, limp; on two its servos hold it."""
-        self.place(crouch)
-        if len(self.robot.foot_bodies) >= 4:
-            self.damp()
-        for _ in range(round(2.0 / self.dt)):
-            self.step()
-        # limp drives go to their first target from where the joints have come to lie
-        if self.damped:
-            self.begun = self.wanted = self.data.qpos[7:].copy()
-            self.damped = False
 
     def _gains(self, kp: FloatArray, kd: FloatArray) -> None:
         self.model.actuator_gainprm[:, 0] = kp

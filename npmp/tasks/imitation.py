@@ -103,7 +103,16 @@ class Imitation(Task):
         """As `Task.bind`. Raises InputError for a penalty on currents where drives have none."""
         super().bind(env)
         if rew.CURRENT in self.objectives and env.robots.current_squares is None:
-            raise InputError(_no_current(self.config.reward.current_weight, env.robots.config))
+            actuator = env.robots.config.actuator
+            why = f"the drives of actuator={actuator} are ideal and tell no current"
+            if env.robots.config.real_drives is not None:
+                why = f"the actuator model {actuator} tells no current: its log had none"
+                why += ", or it is no model=conv"
+            raise InputError(
+                f"task.reward.current_weight={self.config.reward.current_weight:g}: {why}; use "
+                "actuator=FOLDER of a model=conv fitted to a log with R/current "
+                "(docs/actuators.md), or task.reward.current_weight=0"
+            )
         device, motions = env.device, self._motions.motions
         if device.type != "cpu":
             self.reference = Reference(self.robot, self._motions, device)
@@ -273,18 +282,6 @@ class Imitation(Task):
         if not ((first <= frame) & (frame <= last)).all():
             raise ValueError("a frame outside its clip")
         self.clip, self.frame, self.last_frame = clip.clone(), frame.clone(), last
-
-
-def _no_current(weight: float, robots: RobotBatchConfig) -> str:
-    """The message for drives without a current."""
-    why = f"the drives of actuator={robots.actuator} are ideal and tell no current"
-    if robots.real_drives:
-        why = f"the actuator model {robots.actuator} tells no current: its log had none"
-        why += ", or it is no model=conv"
-    return (
-        f"task.reward.current_weight={weight:g}: {why}; use actuator=FOLDER of a model=conv fitted"
-        " to a log with R/current (docs/actuators.md), or task.reward.current_weight=0"
-    )
 
 
 ImitationEnv = TaskEnv[Imitation]
