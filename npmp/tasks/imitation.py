@@ -105,7 +105,7 @@ class Imitation(Task):
         if rew.CURRENT in self.objectives and env.robots.current_squares is None:
             actuator = env.robots.config.actuator
             why = f"the drives of actuator={actuator} are ideal and tell no current"
-            if env.robots.config.real_drives is not None:
+            if env.robots.config.real_drives:
                 why = f"the actuator model {actuator} tells no current: its log had none"
                 why += ", or it is no model=conv"
             raise InputError(
