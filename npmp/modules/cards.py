@@ -6,6 +6,7 @@ import statistics
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from mocap_data.errors import InputError
@@ -132,6 +133,8 @@ def _scores(content: CardContent) -> str:
             )
         physics = evaluation.get("randomization", "none")
         name = "nominal" if physics == "none" else f"`randomization={physics}`"
+        if (drives := Path(evaluation.get("actuator", "pd")).name) != "pd":
+            name += f", `actuator={drives}`"
         splits = {"train": "trained on", "validation": "held-out"}
         which = splits.get(str(evaluation.get("split")), "all")
         if which == "held-out" and (seen := evaluation.get("seen_in_training")):
@@ -201,5 +204,6 @@ def _limits(content: CardContent) -> str:
     words = [content.limits] if content.limits else []
     if lost:
         words.append(f"Less than half is tracked of {', '.join(lost)}.")
-    words.append("Simulation only: PD drives without an actuator model, flat ground.")
+    drives = content.contract.get("training", {}).get("actuator", {"name": "pd"})["name"]
+    words.append(f"Simulation only, flat ground, actuator={drives}.")
     return "**Limits.** " + " ".join(words)

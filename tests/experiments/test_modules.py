@@ -106,7 +106,7 @@ def test_add_makes_a_module_with_its_card(
     ):
         (tmp_path / name).mkdir()
         content = {"split": "validation", "randomization": physics, "clips": clips}
-        content["seen_in_training"] = seen
+        content |= {"seen_in_training": seen, "actuator": "runs/knee" if seen else "pd"}
         (tmp_path / name / "evaluation.json").write_text(json.dumps(content))
     scores = f"evaluations=[{tmp_path / 'nominal'},{tmp_path / 'randomized'},{tmp_path / 'known'}]"
     given = [f"data={data}", scores, "limits=It cannot jump, nor swim."]
@@ -124,9 +124,9 @@ def test_add_makes_a_module_with_its_card(
         "| held-out, all (2), nominal | 0.700 | 1 | 3.0 cm | 7.0 cm | 0.050 rad |",
         "| held-out, all (2), `randomization=paper` | 0.700 | 1 | 2.0 cm | not recorded | "
         "0.050 rad |",
-        "| validation (1 of recordings trained on), all (2), `randomization=wide` | 0.700 | "
-        "1 | 3.0 cm | 7.0 cm "
-        "| 0.050 rad |",
+        "| validation (1 of recordings trained on), all (2), `randomization=wide`, "
+        "`actuator=knee` | 0.700 | 1 | 3.0 cm | 7.0 cm | 0.050 rad |",
+        "Simulation only, flat ground, actuator=pd.",
         "npmp imitate data=motions.h5 seed=0",
         "net.lstm_width=32",
         "out=runs/dog",
