@@ -66,5 +66,4 @@ class RecordedLine:
         """As `UnitreeLine.put`."""
 
     def others(self) -> int:
-        """As `UnitreeLine.others`."""
         return 0

@@ -181,6 +181,8 @@ def setting_of(
     at = f"scenario.{name}"
     task = from_mapping(WalkConfig, {**asdict(base), **scenario.task}, at=f"{at}.task")
     physics = {**asdict(robots.physics), **scenario.physics}
+    if robots.real_drives:  # their model has a rate of its own
+        physics["physics_rate_hz"] = robots.physics.physics_rate_hz
     sensors = {**asdict(robots.sensors), **scenario.sensors}
     robots = replace(
         robots,

@@ -146,8 +146,8 @@ def _dead_zones(sides: Sequence[Mapping[str, Any]]) -> Section | None:
         f"Flat ground, four robots a command. Not answered is a command of which less than "
         f"{100 * ANSWERED:.0f} % is achieved over the last {LAST_S:g} s, or with which one falls."
     )
-    columns = ("axis", "not answered up to", "asked: achieved (m/s, rad/s)")
-    return Section("dead_zones", "Dead zones", [Words(words), Table(columns, lines)])
+    table = Table(("axis", "not answered up to", "asked: achieved (m/s, rad/s)"), lines)
+    return Section("dead_zones", "Dead zones", [Words(words), table])
 
 
 def _flags(flags: Sequence[Mapping[str, Any]]) -> Section:

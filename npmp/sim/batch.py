@@ -53,9 +53,8 @@ class BatchSim:
         driven = any(law is not None for law in actuators)
         self.drives = Drives(actuators, model, num_envs) if driven else None
         kinds = [model if law is None else with_motors(model, law.armature) for law in actuators]
-        self.model = model = model if None in actuators else kinds[0]
-        if driven and None in actuators:  # `Drives` keeps targets within their ranges
-            self.model = model = copy(model)
+        self.model = model = copy(model) if None in actuators else kinds[0]
+        if driven:  # `Drives` keeps targets within their ranges
             model.actuator_ctrllimited[:] = 0
         self.num_envs = num_envs
         self.batch = mujoco.batch.Batch(model, num_envs, num_threads)

@@ -58,9 +58,6 @@ class Drives:
         limits = np.where(limited, model.actuator_ctrlrange, (-np.inf, np.inf))
         self._low, self._high = torch.from_numpy(limits).unbind(-1)
 
-    def _rows(self, k: int) -> slice:
-        return slice(k, None, self._count)
-
     @property
     def latent_dim(self) -> int:
         """Numbers that say which actuator a joint has, the most that a law takes."""
@@ -92,7 +89,7 @@ class Drives:
             squares = self._kinds[k].current_squares if k in self._kinds else None
             if squares is None:
                 return None
-            found[self._rows(k)] = squares
+            found[k :: self._count] = squares
         return found
 
     def controls(self, target: Tensor, qpos: Tensor, qvel: Tensor) -> Tensor:
@@ -104,7 +101,7 @@ class Drives:
         """
         given = target.clamp(self._low, self._high)
         for k, kind in self._kinds.items():
-            rows = self._rows(k)
+            rows = slice(k, None, self._count)
             given[rows] = kind.torque(target[rows], qpos[rows], qvel[rows]).to(given)
         return given
 
@@ -114,13 +111,13 @@ class Drives:
         size = max(part.shape[-1] for part in kept.values())
         state = torch.zeros(self._shape[0], size, dtype=torch.float64)
         for k, part in kept.items():
-            state[self._rows(k), : part.shape[-1]] = part
+            state[k :: self._count, : part.shape[-1]] = part
         return state
 
     def restore(self, state: Tensor) -> None:
         """Continue from a `snapshot`."""
         for k, kind in self._kinds.items():
-            kind.restore(state[self._rows(k)])
+            kind.restore(state[k :: self._count])
 
 
 class _Kind:

@@ -99,6 +99,16 @@ def test_hard_and_soft_floors_are_simulated(robot: Robot) -> None:
         assert solref[0] == pytest.approx(constant)
 
 
+def test_drives_of_a_model_keep_their_rate(robot: Robot) -> None:
+    scenario = from_mapping(Scenario, table()["hard_floor"], at="scenario.hard_floor")
+    within = ((-1.0, 1.0),) * 3
+    rates = [
+        setting_of("hard_floor", scenario, WalkConfig(), robots, within).robots.physics
+        for robots in (RobotBatchConfig(), RobotBatchConfig(actuator="pd+runs/knee"))
+    ]
+    assert [physics.physics_rate_hz for physics in rates] == [1000.0, None]
+
+
 def test_a_payload_and_a_wet_floor_are_simulated(robot: Robot) -> None:
     mass = {}
     for name in ("payload", "flat_forward"):
