@@ -9,7 +9,7 @@ from typing import Any
 
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
-from npmp import actuators, modules, policies
+from npmp import actuators, artifact, modules, policies
 from npmp.envs import load_motions
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.evaluation.module import within
@@ -100,7 +100,7 @@ def robots_config_of(config: Simulating, like: Any, *, hold: str | None = None) 
 def note_other_drives(trained: Mapping[str, Any], actuator: str) -> None:
     """Say so where what is judged was trained with other drives than it is judged with."""
     before = trained.get("actuator", {}).get("name", IDEAL)
-    if before != "+".join(Path(name).name for name in actuator.split("+")):
+    if before != artifact.short(actuator):
         say(f"trained with actuator={before}, judged with actuator={actuator}")
 
 

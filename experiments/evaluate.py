@@ -107,6 +107,8 @@ def run_module(config: Evaluate, run: Run) -> None:
     robot, split = robots.load(config.robot), config.split
     module, skill, like = module_of(config, run, robot)
     skill.check_encoder(robot)
+    if len(like.drives) > 1:
+        raise InputError(f"actuator={config.actuator}: clips are judged on one kind of drives")
     limits = {"max_speed": config.max_speed, "max_foot_height": config.max_foot_height}
     motions = motions_of(config.data, robot, split=split, **limits)
     assert motions is not None and config.data is not None  # for the type checker

@@ -57,6 +57,11 @@ class Record:
     after: dict[str, Any] = field(default_factory=dict)
 
 
+def short(folders: str) -> str:
+    """Folders joined by "+" without their parents, as `actuator=` has them."""
+    return "+".join(Path(folder).name for folder in folders.split("+"))
+
+
 def write(
     folder: Path,
     name: str,

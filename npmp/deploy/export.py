@@ -27,7 +27,7 @@ from npmp.deploy.contract import (
     observation_layout,
 )
 from npmp.deploy.onnx_policy import Golden
-from npmp.envs.robot_batch import imu_position
+from npmp.envs.robot_batch import RobotBatchConfig, imu_position
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.nets import DecoderState
@@ -80,7 +80,10 @@ def export(
     policy.check_task(env.task)
     golden = record(policy, skill, env, steps)
     about = {"steps": len(golden.reset), "resets": int(golden.reset.sum())} | about
-    drives = next(iter(env.robots.config.real_drives), None)
+    wired = env.robots.config
+    if len(wired.drives) > 1:
+        raise InputError(f"actuator={wired.actuator}: a bundle is for one kind of drives")
+    drives = next(iter(wired.real_drives), None)
     contract = contract_of(policy, skill, env.task, drives=drives, sha256=sha256, golden=about)
     Bundle.write(folder, contract, graph_of(policy, skill, contract), golden._asdict())
     return Bundle.read(folder)
@@ -109,7 +112,7 @@ def contract_of(
             )
     gains = _gains(own.training, module, drives)
     if drives is not None:
-        golden = golden | {"actuator": own.training["actuator"]}
+        golden = golden | {"actuator": RobotBatchConfig(actuator=drives).drives_noted()}
     meaning = conventions(skill.hold, skill.accelerometer)
     if (radius := getattr(task.config, "radius_m", None)) is not None:
         least, most = radius

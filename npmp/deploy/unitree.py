@@ -46,7 +46,7 @@ MOTORS = {
 LOOPBACK, SIMULATED_DOMAIN = "lo", 1
 # a G1's `mode_machine` where all 29 joints move [R: unitree_ros, g1_description]; others have 23,
 # or a waist that is locked
-WHOLE_G1 = (5, 11, 13, 15)
+WHOLE_G1 = (2, 5, 11, 13, 15)
 # of the remote's bytes 2 and 3: either of these two damps the robot
 SELECT, B = 0x08, 0x02
 # of the remote: floats from -1 to 1 at these bytes; pushed ahead, to the right, turned right
@@ -288,8 +288,8 @@ class UnitreeRobot:
         if not abs(quaternion @ quaternion - 1.0) < 0.05:
             self.refused["quaternion"] += 1
             return False
-        kind = values[at["mode_machine"]][0] if "mode_machine" in at else WHOLE_G1[0]
-        if kind not in WHOLE_G1 and not self.line.local:
+        kinds = values[at["mode_machine"]] if "mode_machine" in at and not self.line.local else ()
+        for kind in set(kinds) - set(WHOLE_G1):
             self.refused[f"a G1 of kind {kind}, whose 29 joints do not all move"] += 1
             return False
         clock = now
@@ -371,6 +371,10 @@ def unitree_robot(
         raise InputError(f"left as it is: {wrong}")
     line.only_one()
     robot.onboard = line.onboard(release=not dry)
+    line.others()  # of before
+    time.sleep(MATCHED_S)
+    if not dry and line.others():
+        raise InputError("left as it is: another program commands the robot (rt/lowcmd)")
     return robot
 
 

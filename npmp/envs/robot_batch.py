@@ -56,11 +56,13 @@ class RobotBatchConfig:
     def __post_init__(self) -> None:
         ranges.one_of(self, "hold", HOLDS)
         ranges.one_of(self, "accelerometer", ACCELEROMETERS)
+        if "" in self.drives:
+            raise ValueError(f"actuator names each kind, as pd+FOLDER; got '{self.actuator}'")
 
     @property
     def drives(self) -> list[str]:
         """`IDEAL` or the folder of a model of real drives, of each kind that there is."""
-        return self.actuator.split("+")
+        return [self.actuator] if Path(self.actuator).is_dir() else self.actuator.split("+")
 
     @property
     def real_drives(self) -> list[str]:
@@ -76,7 +78,7 @@ class RobotBatchConfig:
             IDEAL if name == IDEAL else artifact.sha256(Path(name) / "actuator.safetensors")
             for name in self.drives
         )
-        return {"name": "+".join(Path(name).name for name in self.drives), "sha256": "+".join(sums)}
+        return {"name": artifact.short(self.actuator), "sha256": "+".join(sums)}
 
     def like(self, other: Any) -> RobotBatchConfig:
         """The same robots, their setpoints held and their accelerometers read as others'. other:

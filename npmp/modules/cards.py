@@ -6,12 +6,12 @@ import statistics
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from mocap_data.errors import InputError
 from mocap_data.motion import speeds
 from mocap_data.store import MotionSet
+from npmp import artifact
 
 # clips that are nowhere faster are scored on their own as well
 FAST_MPS = 2.0
@@ -133,7 +133,7 @@ def _scores(content: CardContent) -> str:
             )
         physics = evaluation.get("randomization", "none")
         name = "nominal" if physics == "none" else f"`randomization={physics}`"
-        if (drives := Path(evaluation.get("actuator", "pd")).name) != "pd":
+        if (drives := artifact.short(evaluation.get("actuator", "pd"))) != "pd":
             name += f", `actuator={drives}`"
         splits = {"train": "trained on", "validation": "held-out"}
         which = splits.get(str(evaluation.get("split")), "all")

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from npmp.evaluation.dead_zones import ANSWERED, LAST_S
+from npmp.artifact import short
+from npmp.evaluation.dead_zones import ANSWERED, LAST_S, ROBOTS
 from npmp.evaluation.suite import ScenarioResult
 from npmp.report.parts import Bar, Bars, Cell, Fold, Section, Table, Terms, Words, assemble, number
 from npmp.report.policy_page import clip_of
@@ -57,7 +58,7 @@ def _words(found: Mapping[str, Any]) -> Words:
         "A trial succeeds that never falls and whose mean velocity over its last "
         f"{number(found['success']['last_s'])} s is near its command, within the bounds of the "
         f"table. {found['robot']}, randomization {found['randomization']}, seed {found['seed']}, "
-        f"actuator={Path(found['actuator']).name}; robots start leaning a "
+        f"actuator={short(found['actuator'])}; robots start leaning a "
         f"little and moving a little, each with a heading of its own.{edge}"
         + (f" Learned from: {found['teacher']}." if found["teacher"] else "")
     )
@@ -143,8 +144,8 @@ def _dead_zones(sides: Sequence[Mapping[str, Any]]) -> Section | None:
         pairs = ", ".join(f"{asked:g}: {got:.2f}" for asked, got in side["achieved"])
         lines.append((f"{side['axis']} {'-' if side['sign'] < 0 else '+'}", dead, pairs))
     words = (
-        f"Flat ground, four robots a command. Not answered is a command of which less than "
-        f"{100 * ANSWERED:.0f} % is achieved over the last {LAST_S:g} s, or with which one falls."
+        f"Ground as task= has it, {ROBOTS} robots a command. Not answered is a command of which "
+        f"less than {100 * ANSWERED:.0f} % comes over the last {LAST_S:g} s, or one falls."
     )
     table = Table(("axis", "not answered up to", "asked: achieved (m/s, rad/s)"), lines)
     return Section("dead_zones", "Dead zones", [Words(words), table])

@@ -48,10 +48,13 @@ class Drives:
     def __init__(self, laws: Sequence[ActuatorModel | None], model: mujoco.MjModel, num_envs: int):
         """Raises: InputError where the physics runs at another rate than an actuators' model."""
         self._shape, self._count = (num_envs, model.nu), len(laws)
-        self._kinds = {
+        real = {k: law for k, law in enumerate(laws) if law is not None}
+        for law in real.values():
+            law.check_rate(1.0 / model.opt.timestep)
+        self._kinds = {  # those that there are robots for
             k: _Kind(law, model, len(range(k, num_envs, len(laws))))
-            for k, law in enumerate(laws)
-            if law is not None
+            for k, law in real.items()
+            if k < num_envs
         }
         # of ideal drives' targets
         limited = model.actuator_ctrllimited[:, None].astype(bool)
@@ -61,7 +64,7 @@ class Drives:
     @property
     def latent_dim(self) -> int:
         """Numbers that say which actuator a joint has, the most that a law takes."""
-        return max(kind.latent.shape[-1] for kind in self._kinds.values())
+        return max((kind.latent.shape[-1] for kind in self._kinds.values()), default=0)
 
     def set_latent(self, ids: Tensor, latent: Tensor) -> None:
         """Which actuators simulations ids (k,) have from their next beginning on, (k, nu,
@@ -85,7 +88,7 @@ class Drives:
         """The squares of the motors' currents (n, nu) [A^2], mean over the physics steps since the
         control step began; None where not all laws tell a current."""
         found = torch.zeros(self._shape)
-        for k in range(self._count):
+        for k in range(min(self._shape[0], self._count)):
             squares = self._kinds[k].current_squares if k in self._kinds else None
             if squares is None:
                 return None
@@ -108,7 +111,7 @@ class Drives:
     def snapshot(self) -> Tensor:
         """A copy of all that the next torques depend on, (n, size) float64."""
         kept = {k: kind.snapshot() for k, kind in self._kinds.items()}
-        size = max(part.shape[-1] for part in kept.values())
+        size = max((part.shape[-1] for part in kept.values()), default=0)
         state = torch.zeros(self._shape[0], size, dtype=torch.float64)
         for k, part in kept.items():
             state[k :: self._count, : part.shape[-1]] = part
@@ -130,7 +133,6 @@ class _Kind:
     """
 
     def __init__(self, law: ActuatorModel, model: mujoco.MjModel, num_envs: int):
-        law.check_rate(1.0 / model.opt.timestep)
         contract = law.contract
         joints = model.actuator_trnid[:, 0]
         self._law, self._shape = law, (num_envs, model.nu)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from pathlib import Path
 
 import mujoco
@@ -251,6 +251,15 @@ def test_the_model_is_told_which_drives_a_robot_has(
     name, sums = config.drives_noted().values()
     assert name == "a+pd+pd" and len(sums.split("+")[0]) == 64 and sums.endswith("+pd+pd")
     assert RobotBatchConfig().drives_noted() == {}
+    alone = imitation_env(
+        robot, motions, 1, robots=replace(config, actuator=f"pd+{tmp_path / 'a'}")
+    )
+    alone.robots.step(torch.zeros(1, 12), alone.generator)
+    held = {key: value.clone() for key, value in alone.robots.state_dict().items()}
+    alone.robots.load_state_dict(held)
+    assert alone.robots.current_squares is None
+    with pytest.raises(ValueError, match=r"names each kind, as pd\+FOLDER; got 'pd\+'"):
+        RobotBatchConfig(actuator="pd+")
 
 
 def test_normal_numbers_of_uniform_ones() -> None:
