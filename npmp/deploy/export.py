@@ -73,16 +73,16 @@ def export(
       sha256: of the policy's weights. steps: of the rollout, at least. about: what to say of it.
 
     Raises:
-      InputError: for a module of another robot, other drives than in training, or where onnx is
-        absent.
+      InputError: for a module of another robot, other drives than in training or several kinds, or
+        where onnx is absent.
     """
     skill.check_robot(env.robot)
     policy.check_task(env.task)
-    golden = record(policy, skill, env, steps)
-    about = {"steps": len(golden.reset), "resets": int(golden.reset.sum())} | about
     wired = env.robots.config
     if len(wired.drives) > 1:
         raise InputError(f"actuator={wired.actuator}: a bundle is for one kind of drives")
+    golden = record(policy, skill, env, steps)
+    about = {"steps": len(golden.reset), "resets": int(golden.reset.sum())} | about
     drives = next(iter(wired.real_drives), None)
     contract = contract_of(policy, skill, env.task, drives=drives, sha256=sha256, golden=about)
     Bundle.write(folder, contract, graph_of(policy, skill, contract), golden._asdict())

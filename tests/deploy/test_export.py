@@ -207,3 +207,17 @@ def test_gains_are_those_of_the_drives_in_training(tmp_path: Path) -> None:
     assert set(told.per_joint("kp")) == {45.0} and set(told.per_joint("kd")) == {1.5}
     assert told.golden == {"steps": 1, "actuator": trained}
     assert replace(told, joints=ideal.joints, golden={}) == ideal
+    # of two kinds: either, but not both at once
+    both = {"name": "pd+knee", "sha256": f"pd+{trained['sha256']}"}
+    training = {**policy.contract.training, "actuator": both}
+    policy.contract = replace(policy.contract, training=training)
+    assert contract_of(policy, skill, task, sha256="", golden={}).joints == ideal.joints
+    again = contract_of(policy, skill, task, drives=str(drives), sha256="", golden={"steps": 1})
+    assert again.joints == told.joints and again.golden == told.golden
+    wired = RobotBatchConfig(
+        hold=skill.hold, accelerometer=skill.accelerometer, actuator=f"pd+{drives}"
+    )
+    env = TaskEnv(task, 2, robots=wired, num_threads=1)
+    with pytest.raises(InputError, match="a bundle is for one kind of drives"):
+        export(tmp_path / "bundle", policy, skill, env, sha256="", steps=100, about={})
+    assert not (tmp_path / "bundle").exists()
