@@ -74,7 +74,6 @@ def run_check(config: CheckBundle, run: Run) -> None:
     parity = check_parity(bundle.policy(), golden)
     off = f"{parity.difference:.1e} rad over {steps:,} steps, {resets} of them resets"
     say(f"largest difference from torch: {off}")
-    say(f"  fed with its own setpoints, not the rollout's: {parity.on_its_own:.1e} rad")
     median, slow = np.quantile(1e6 * parity.seconds[min(FIRST, steps // 2) :], (0.5, 0.99))
     say(f"a control step: median {median:.0f} us, p99 {slow:.0f} us of {period_us:,.0f} us")
     if not parity.difference <= TOLERANCE:
