@@ -25,6 +25,8 @@ STARTS = ("gentle", "uphill")
 AHEAD = tuple(0.1 * i for i in range(-5, 6))
 ASIDE = tuple(0.1 * i for i in range(-3, 4))
 AROUND = torch.cartesian_prod(torch.tensor(AHEAD), torch.tensor(ASIDE))  # (g, 2)
+# where a world model knows it about a foot, which gets no further in a control step [m]
+ABOUT_FEET = torch.tensor([[0.0, 0.0], [0.08, 0.0], [-0.08, 0.0], [0.0, 0.08], [0.0, -0.08]])
 _HARD_ENOUGH_M = 1.0  # a shorter commanded way does not judge the ground
 
 
@@ -135,9 +137,9 @@ class Ground:
         gradients, as a blind robot does not choose what its feet meet."""
         return place.new_zeros(place.shape[:-1])
 
-    def under_feet(self, state: RobotState, patch: Tensor) -> Tensor:
-        """How much higher the ground is under the F feet of robots (B, ...) than the mean of a
-        patch (B, 2), (B, F) [m]; (B, 0) where it is flat.
+    def about_feet(self, state: RobotState, patch: Tensor) -> Tensor:
+        """How much higher the ground is than the mean of a patch (B, 2) at places `ABOUT_FEET` of
+        the F feet of robots (B, ...), (B, 5 F) [m], first under all feet; (B, 0) where it is flat.
 
         The patch is that of the state's own moment where robots collect, that of the first moment
         where they imagine: after 36 steps these differ by some 2 cm on Perlin noise of 0.3 m.
@@ -304,10 +306,11 @@ class RoughGround(Ground):
         height = self._height(place[..., :2].detach(), field.long())
         return height - level.view(-1, *([1] * (height.dim() - 1)))
 
-    def under_feet(self, state: RobotState, patch: Tensor) -> Tensor:
-        with torch.no_grad():
-            place = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)
-            return self.above(place, patch)
+    @torch.no_grad()
+    def about_feet(self, state: RobotState, patch: Tensor) -> Tensor:
+        feet = self.env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)[..., :2]
+        place = points_around(state, ABOUT_FEET.to(feet.device), feet)
+        return self.above(place, patch).transpose(-1, -2).flatten(-2)
 
     def figures(self) -> dict[str, float]:
         """`terrain_level`, the mean level of the robots' fields, where they rise."""

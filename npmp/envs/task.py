@@ -98,6 +98,15 @@ class ExtraInput(Protocol):
     def read(self, env: Any) -> Tensor:
         """The columns of all robots now, (n, c)."""
 
+    def imagined(
+        self, env: Any, state: RobotState, patch: Tensor, drift: Tensor, draws: Tensor
+    ) -> Tensor:
+        """Those of imagined robots (..., ), (..., c); an input without this cannot be imagined.
+
+        patch: (B, 2) `Ground.patch`, (..., 0) on flat ground. drift (..., 3), of a rollout, and
+        draws (..., 2, c), of a step, are standard normal.
+        """
+
 
 class Task(ABC):
     """One task of all robots of an environment. A subclass names itself, its objectives and its
@@ -259,6 +268,18 @@ class Task(ABC):
         """What the policy observes of the task now, (n, c): `see` of the true state, `extras`."""
         seen = self.see(self.env.state, self.goal())
         return torch.cat((seen, *(extra.read(self.env) for extra in self.extras)), -1)
+
+    @final
+    def imagine(
+        self, state: RobotState, goal: Tensor, patch: Tensor, drift: Tensor, draws: Tensor
+    ) -> Tensor:
+        """The same of imagined robots (..., c); arguments as `ExtraInput.imagined` takes them,
+        draws for all `extra_inputs`."""
+        seen = [self.see(state, goal)]
+        for extra in self.extras:
+            own, draws = draws.split((len(extra.ranges), draws.shape[-1] - len(extra.ranges)), -1)
+            seen.append(extra.imagined(self.env, state, patch, drift, own))
+        return torch.cat(seen, -1)
 
     @final
     def privileged(self) -> Tensor:

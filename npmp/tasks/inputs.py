@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from npmp import ranges
 from npmp.envs.ground import points_around
+from npmp.envs.state import RobotState
 from npmp.robots import Robot
 
 SETTINGS = ("clock_s", "sees_ground")  # of a task: whether policies observe these
@@ -101,22 +103,46 @@ class GroundMap:
 
     def _heights(self, env: Any) -> Tensor:
         """As the map has them now, (n, F g) [m]."""
-        state = env.state
+        return self._mapped(env, env.state, self.drift, env.ground.height_in_world)
+
+    def _mapped(
+        self, env: Any, state: RobotState, drift: Tensor, height: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """What a map at a drift (..., 3) [m] says of robots (...), (..., F g) [m]; height: of the
+        ground at places (..., F g, 2)."""
         feet = env.feet(state.root_pos, state.root_rot, state.joint_pos).mean(-2)[..., :2]
-        place = points_around(state, torch.tensor(SEEN, device=feet.device), feet).flatten(1, 2)
-        height = env.ground.height_in_world(place - self.drift[:, None, :2])
-        return height + self.drift[:, 2:] - (state.root_pos[:, 2:] - self.home_m)
+        place = points_around(state, torch.tensor(SEEN, device=feet.device), feet).flatten(-3, -2)
+        found = height(place - drift[..., None, :2])
+        return found + drift[..., 2:] - (state.root_pos[..., 2:] - self.home_m)
 
     def read(self, env: Any) -> Tensor:
         """Heights at `SEEN` from each foot, above where the floor is under a robot in its home
         pose, (n, F g) [m]; each call draws noise and holes anew."""
         known = self.past[:, -1] if self.past.shape[1] else self._heights(env)
         noise = torch.randn(known.shape, generator=env.generator, device=known.device)
-        seen = known + self.config.ground_noise_m * noise
+        holes = torch.zeros_like(known, dtype=torch.bool)
         if self.config.ground_holes:
             drawn = torch.rand(known.shape, generator=env.generator, device=known.device)
-            seen = torch.where(drawn < self.config.ground_holes, 0.0, seen)
-        return seen.nan_to_num(0.0).clamp(*SEEN_RANGE)
+            holes = drawn < self.config.ground_holes
+        return self._looked(known, noise, holes)
+
+    def imagined(
+        self, env: Any, state: RobotState, patch: Tensor, drift: Tensor, draws: Tensor
+    ) -> Tensor:
+        """As `ExtraInput.imagined`; what robots see is not delayed."""
+
+        def height(place: Tensor) -> Tensor:
+            level = patch.shape[-1] == 0
+            return torch.zeros_like(place[..., 0]) if level else env.ground.above(place, patch)
+
+        known = self._mapped(env, state, self.config.ground_drift_m * drift, height)
+        noise, other = draws.unbind(-2)
+        holes = torch.special.ndtr(other) < self.config.ground_holes
+        return self._looked(known, noise, holes)
+
+    def _looked(self, known: Tensor, noise: Tensor, holes: Tensor) -> Tensor:
+        seen = known + self.config.ground_noise_m * noise
+        return torch.where(holes, 0.0, seen).nan_to_num(0.0).clamp(*SEEN_RANGE)
 
 
 def ground_names(robot: Robot) -> tuple[str, ...]:

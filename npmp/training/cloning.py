@@ -155,13 +155,19 @@ def fit_policy(
     goal, sound = labelled(shown, task, window)
     optimizer = torch.optim.Adam(policy.parameters(), lr=RATE[0])
     losses: list[Tensor] = []
-    (steps, robots), device = sound.shape, goal.device
+    (steps, robots), device, extra = sound.shape, goal.device, len(task.extra_inputs)
+
+    def drawn(*shape: int) -> Tensor:
+        return torch.randn(shape, generator=generator, device=device)
+
     for update in range(updates):
         optimizer.param_groups[0]["lr"] = linear(RATE, update / updates)
         begin = torch.randint(steps - SEQUENCE + 1, (BATCH,), generator=generator, device=device)
         robot = torch.randint(robots, (BATCH,), generator=generator, device=device)
         t = begin + torch.arange(SEQUENCE, device=device).unsqueeze(-1)
-        asked = task.see(RobotState.unpack(shown.before[t, robot]), goal[t, robot])
+        before, draws = RobotState.unpack(shown.before[t, robot]), drawn(SEQUENCE, BATCH, 2, extra)
+        drift = drawn(BATCH, 3 * (extra > 0)).expand(SEQUENCE, -1, -1)
+        asked = task.imagine(before, goal[t, robot], goal.new_zeros(BATCH, 0), drift, draws)
         given = PolicyInput(shown.seen[t, robot], asked, shown.z_prev[t, robot])
         mean, std, _, _ = policy(given, policy.initial_state(BATCH), shown.first[t, robot])
         weight = sound[t, robot].float()

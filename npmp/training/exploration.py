@@ -47,7 +47,7 @@ def step_of(
         joint_offset=action.new_zeros(len(action), 0) if offset is None else offset.clone(),
         history=robots.history[:, 1:].flatten(1),
         patch=patch,
-        ground=ground.under_feet(state, patch) + patch[:, :1] if ground.rough else patch,
+        ground=ground.about_feet(state, patch) + patch[:, :1] if ground.rough else patch,
         z=memory.skill.z,
         decoder=memory.skill.decoder,
         policy=memory.policy,

@@ -207,6 +207,8 @@ class ModelBasedTrainer(Trainer):
         # without skills there is nothing to clone, without `achieved` no goal that it was for
         has_skills = c.clone_updates > 0 and skill.contract.decoder != "joints" and not self.guided
         self.clones = self.new and has_skills and self.env.task.achieved is not None
+        if self.clones and recordings is None and self.env.task.extras:
+            raise InputError("a policy that sees the ground is cloned from recordings: data=")
         self.behavior: BehaviorPrior | None = None
         if has_skills and c.behavior:
             self.behavior = cloning.behavior_of(skill, self.env, policy.alpha, seed=self.seed)
@@ -498,8 +500,5 @@ def _check(env: TaskEnv[Any], skill: SkillModule, config: ModelBasedConfig) -> N
     if type(env.task).imagined_loss is Task.imagined_loss:
         raise InputError(f"task '{env.task.name}' cannot be learned through a model; use algo=vmpo")
     env.task.next_goal(env.task.goal(), env.state)  # it may not serve every robot
-    if env.task.extras:
-        raise InputError(
-            "imagined robots have no clock and see no ground: task.clock_s and task.sees_ground "
-            "take algo=clone or vmpo"
-        )
+    if not all(hasattr(extra, "imagined") for extra in env.task.extras):
+        raise InputError("imagined robots have no clock: task.clock_s takes algo=clone or vmpo")

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from npmp.envs.ground import Ground
+from npmp.envs.ground import ABOUT_FEET, Ground
 from npmp.envs.sensing import Sensing, SensorDraws
 from npmp.envs.state import RobotState
 from npmp.envs.task import Task
@@ -47,6 +47,7 @@ class Fixed(NamedTuple):
     joint_offset: Tensor  # (B, nu) [rad], (B, 0) where encoders are right
     patch: Tensor  # (B, 2) `Ground.patch` where imagination began, (B, 0) on flat ground
     free: Tensor  # (B, 1) bool, acting from the prior
+    drift: Tensor  # (B, 3) standard normal, of what `extras` see
 
 
 class Draws(NamedTuple):
@@ -54,6 +55,7 @@ class Draws(NamedTuple):
 
     latent: Tensor  # (B, d) standard normal
     sensors: SensorDraws
+    extras: Tensor  # (B, 2, e) standard normal, for `Task.imagine`
 
 
 class ImaginedCourse(NamedTuple):
@@ -125,7 +127,8 @@ class Imagination:
         (policy, skill), sensing = self.player, self.sensing
         state = RobotState.unpack(carry.state)
         senses = sensing.shown(carry.history, draws.sensors)
-        given = PolicyInput(senses, self.task.see(state, carry.goal), carry.z)
+        seen = self.task.imagine(state, carry.goal, fixed.patch, fixed.drift, draws.extras)
+        given = PolicyInput(senses, seen, carry.z)
         latent, policy_state = policy.step(given, carry.policy)
         if self.frees:
             latent = prior.where_free(latent, fixed.free, carry.z, policy.alpha)
@@ -136,7 +139,7 @@ class Imagination:
         setpoint = self.model.home + action
         if offset is not None:  # what is commanded is, in the encoders' terms, shifted
             setpoint = setpoint - offset
-        ground = self.ground.under_feet(state, fixed.patch)
+        ground = self.ground.about_feet(state, fixed.patch)
         after: RobotState = self.model(state, setpoint, torch.cat((fixed.physics, ground), -1))
         history = sensing.remember(carry.history, sensing.exact(after, offset))
         goal = self.task.next_goal(carry.goal, after)
@@ -148,12 +151,20 @@ class Imagination:
             start.state, self.sensed(start), start.z, start.decoder, start.policy, start.goal
         )
         free = start.free.unsqueeze(-1)
-        fixed = Fixed(start.physics, start.joint_offset, start.patch, free)
-        latent = torch.randn((horizon, *start.z.shape), generator=generator, device=start.z.device)
-        delay, noise = self.sensing.draw((horizon, len(start.z)), generator)
+
+        def drawn(*shape: int) -> Tensor:
+            return torch.randn(shape, generator=generator, device=start.z.device)
+
+        robots, extra = len(start.z), len(self.task.extra_inputs)
+        latent = drawn(horizon, *start.z.shape)
+        delay, noise = self.sensing.draw((horizon, robots), generator)
+        extras = drawn(horizon, robots, 2, extra)
+        fixed = Fixed(
+            start.physics, start.joint_offset, start.patch, free, drawn(robots, 3 * (extra > 0))
+        )
         states, goals, zs, latents = [carry.state], [], [carry.z], []
         for k in range(horizon):
-            draws = Draws(latent[k], SensorDraws(delay[k], noise[k]))
+            draws = Draws(latent[k], SensorDraws(delay[k], noise[k]), extras[k])
             carry, said = self._step(map_tree(bounded_gradient, carry), fixed, draws)
             states.append(carry.state)
             goals.append(carry.goal)
@@ -226,5 +237,6 @@ def above_ground(states: RobotState, ground: Ground, patch: Tensor) -> RobotStat
         return states
     horizon, robots = states.root_pos.shape[:2]
     each: Any = RobotState(*(part.flatten(0, 1) for part in states))
-    under = ground.under_feet(each, patch.repeat(horizon, 1))
+    about = ground.about_feet(each, patch.repeat(horizon, 1))
+    under = about.unflatten(-1, (len(ABOUT_FEET), -1))[:, 0]
     return states.above(under.mean(-1).view(horizon, robots))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from npmp.envs.features import true_state
 from npmp.envs.feet import Feet
+from npmp.envs.ground import ABOUT_FEET
 from npmp.envs.state import RobotState, StepVelocity, integrate
 from npmp.nets.normalizer import Normalizer
 
@@ -24,7 +25,7 @@ class WorldModel(nn.Module):
     decide what touches and what slips; it predicts the 6 + nu velocities, their means over the step
     and what they are at its end, as differences from what they are at its start, all in the root
     frame there. The rest is kinematics. It is told what was drawn of the physics,
-    `RobotBatch.physics`, and on rough ground how high that is under each foot.
+    `RobotBatch.physics`, and on rough ground how high that is under and about each foot.
     """
 
     home: Tensor
@@ -45,15 +46,14 @@ class WorldModel(nn.Module):
         home: (nu,) joint angles of the home pose [rad]. dt: control period [s].
         feet: of the robot, F with K points each.
         physics_size: width of the drawn physics. imu_cross: (3, 3) `RobotBatch.imu_cross`.
-        rough: it is told the ground's heights under the feet, F numbers [m] after the drawn
-        physics.
+        rough: it is told the ground's heights, `Ground.about_feet` [m], after the drawn physics.
         """
         super().__init__()
         nu, (count, points) = len(home), feet.shape
-        self.dt, self.feet, self.ground_size = dt, feet, count if rough else 0
+        self.dt, self.feet, self.ground_size = dt, feet, len(ABOUT_FEET) * count * rough
         self.register_buffer("home", home.clone())
         self.register_buffer("imu_cross", imu_cross, persistent=False)
-        known = 19 + 5 * nu + 4 * count * points
+        known = 19 + 5 * nu + (3 + (len(ABOUT_FEET) if rough else 1)) * count * points
         self.inputs = Normalizer(known)
         self.changes = Normalizer(2 * (6 + nu))
         layers: list[nn.Module] = []
@@ -67,24 +67,26 @@ class WorldModel(nn.Module):
         self.net = nn.Sequential(*layers, head)
 
     def features(self, state: RobotState, setpoint: Tensor, ground: Tensor) -> Tensor:
-        """The network's input before scaling, but for the drawn physics: (n, 19 + 5 nu + 4 F K).
-        ground (n, F) or (n, 0), as told."""
+        """The network's input before scaling, but for the drawn physics: (n, 19 + 5 nu + 4 F K),
+        or 8 F K. ground (n, 5 F) or (n, 0), as told."""
         heights, speeds = self._steps(state, ground)
         if self.ground_size:  # how high the robot stands, wherever it has climbed to
-            state = state.above(ground.mean(-1))
+            state = state.above(ground[..., : self.feet.shape[0]].mean(-1))
         motion = (true_state(state, self.home), setpoint - state.joint_pos, _velocity(state))
         return torch.cat((*motion, heights.flatten(1), speeds.flatten(1)), -1)
 
     def _steps(self, state: RobotState, ground: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the points under the feet the heights above the ground (n, F, K) [m], as far as
-        contact is near, and the velocities in the root frame (n, F, K, 3) [m/s]."""
+        """Of the points under the feet the heights above the ground (n, F, K), or above that about
+        the foot (n, F, K, 5) [m], as far as contact is near, and the velocities in the root frame
+        (n, F, K, 3) [m/s]."""
         place, moved = self.feet.moving(state.joint_pos, state.joint_vel_end)
         turn = torch.linalg.cross(state.root_ang_end[:, None, None].expand_as(place), place)
         speeds = moved + turn + state.root_vel_end[:, None, None]
         lifted = (place * state.root_rot[:, None, None, 2]).sum(-1)
         heights = lifted + state.root_pos[:, 2, None, None] - self.feet.radius
         if self.ground_size:
-            heights = heights - ground.unsqueeze(-1)
+            about = ground.unflatten(-1, (len(ABOUT_FEET), -1)).transpose(-1, -2)
+            heights = heights.unsqueeze(-1) - about.unsqueeze(-2)
         return heights.clamp(-_NEAR_M, _NEAR_M), speeds
 
     def velocity(self, state: RobotState, setpoint: Tensor, physics: Tensor) -> StepVelocity:

@@ -108,7 +108,8 @@ def test_imagined_feet_are_above_the_ground_beneath_them(robot: robots.Robot) ->
     centers = env.feet(state.root_pos, state.root_rot, state.joint_pos)
     ground = env.ground.height_at(centers[..., :2], torch.arange(env.num_envs))
     relief = ground.mean(-1) - patch[:, :1]
-    torch.testing.assert_close(env.ground.under_feet(state, patch), relief, atol=1e-4, rtol=0)
+    under = env.ground.about_feet(state, patch)[:, :4]
+    torch.testing.assert_close(under, relief, atol=1e-4, rtol=0)
     # postures count from there, too: two moments
     both = RobotState(*(torch.stack((part, part)) for part in state.above(patch[:, 0])))
     stood = state.root_pos[:, 2] - ground.mean((-1, -2))  # over feet, and over a foot's points
@@ -268,6 +269,18 @@ def test_policies_see_the_ground_from_where_they_stand(robot: robots.Robot) -> N
     assert flat.task.observe()[:, 3:].abs().max() < 1e-4  # where the floor is in the home pose
     noisy = walk_env(robot, 64, sees_ground=True, ground_noise_m=0.02)
     assert noisy.task.observe()[:, 3:].std().item() == pytest.approx(0.02, rel=0.1)
+
+
+def test_imagined_robots_see_what_simulated_ones_do(robot: robots.Robot) -> None:
+    env = rough_env(robot, 8, "stairs", sees_ground=True, ground_noise_m=0.0, ground_drift_m=0.1)
+    env.task.map.drift, drift = torch.zeros(8, 3), torch.zeros(8, 3)
+    patch, draws = env.ground.patch(env.state), torch.zeros(8, 2, 4 * len(SEEN))
+    state = env.ground.integrated(env.state).above(patch[:, 0])
+    told = env.task.imagine(state, env.task.goal(), patch, drift, draws)
+    torch.testing.assert_close(told, env.task.observe(), atol=1e-4, rtol=0.0)
+    drift[:, 2] = 0.5  # of 0.1 m
+    higher = env.task.imagine(state, env.task.goal(), patch, drift, draws)
+    torch.testing.assert_close(higher[:, 3:], (told[:, 3:] + 0.05).clamp(-0.5, 0.5))
 
 
 def test_uphill_starts_are_before_what_is_climbed(robot: robots.Robot) -> None:

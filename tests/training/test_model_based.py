@@ -27,7 +27,7 @@ from npmp.sim.randomization import PhysicsConfig, PushConfig
 from npmp.skill import SkillModule
 from npmp.tasks import Dribble, DribbleConfig
 from npmp.tasks.imitation import Imitation, ImitationConfig
-from npmp.tasks.walk import WalkConfig
+from npmp.tasks.walk import Walk, WalkConfig
 from npmp.training import cloning
 from npmp.training.imitation import ImitationModelBasedConfig
 from npmp.training.model_based import ModelBasedConfig, ModelBasedTrainer
@@ -289,12 +289,12 @@ def test_a_push_is_known_to_the_model_and_imagined_where_it_is_to_be(
 
 
 def test_on_rough_ground_heights_are_above_it_and_integrals_of_velocities(
-    robot: Robot, walking: WalkConfig, skill: SkillModule, policy: HighLevelPolicy
+    robot: Robot, walking: WalkConfig, skill: SkillModule
 ) -> None:
-    rough = replace(
-        walking, terrain="perlin", terrain_level=1.0, terrain_fields=4, terrain_height=0.6
-    )
-    trainer = walking_on(robot, rough, skill, policy)
+    ground = {"terrain": "perlin", "terrain_fields": 4, "terrain_height": 0.6}
+    rough = replace(walking, sees_ground=True, ground_holes=0.1, **ground)
+    policy = HighLevelPolicy.for_task(skill, Walk(robot, rough))
+    trainer = walking_on(robot, rough, skill, policy, config=replace(WALKING, clone_updates=0))
     trainer.warm_up()
     assert all(math.isfinite(value) for value in trainer.iteration(0.0).values())
     window = trainer.replay.windows(64, 4, torch.Generator().manual_seed(0))
@@ -425,6 +425,8 @@ def test_what_does_not_fit_is_refused(
         refusal(rf"algo\.{key}=1000000000: .* GiB", made, **{key: 10**9})
     with pytest.raises(InputError, match=r"algo\.prior_share=0.3: task 'walk' tracks no reference"):
         walking_on(robot, walking, skill, policy, config=TINY)
+    eyes = replace(walking, sees_ground=True)
+    refusal("cloned from recordings", walking_on, robot, eyes, skill, policy)
     clocked = walk_env(robot, 2, config=replace(walking, clock_s=0.5))
     refusal("imagined robots have no clock", ModelBasedTrainer, clocked, policy, skill, WALKING)
 

@@ -53,7 +53,9 @@ class Sleeper:
 class Toy:
     """A task whose goal is a number, which counts its steps; a step costs as much as it says."""
 
-    def see(self, state: RobotState, goal: Tensor) -> Tensor:
+    extra_inputs: tuple[str, ...] = ()
+
+    def imagine(self, state: RobotState, goal: Tensor, *_: Tensor) -> Tensor:
         return goal
 
     def next_goal(self, goal: Tensor, after: RobotState) -> Tensor:

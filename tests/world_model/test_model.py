@@ -125,23 +125,24 @@ def test_it_sees_how_high_and_how_fast_the_feet_are(robot: Robot, motions: Motio
     state = RobotState.unpack(states[2].pack().double())
     feet, soon = Feet(robot).double(), 1e-4
     model = WorldModel(HOME.double(), DT, feet, (8,), rough=True).double()
-    ground = torch.tensor([[0.01, -0.02, 0.0, 0.05]], dtype=torch.float64).expand(4, 4)
+    under = torch.tensor([0.01, -0.02, 0.0, 0.05], dtype=torch.float64).expand(4, 4)
+    about = torch.stack([under + 0.01 * k for k in range(5)], 1)  # (n, 5, F)
+    ground = about.flatten(1)
     here = feet(state.root_pos, state.root_rot, state.joint_pos)
     there = feet(
         state.root_pos + soon * geometry.to_world(state.root_rot, state.root_vel_end),
         state.root_rot @ geometry.exp_so3(soon * state.root_ang_end),
         state.joint_pos + soon * state.joint_vel_end,
     )
-    heights, speeds = model.features(state, setpoints[2].double(), ground)[:, -16:].split(
-        (4, 12), -1
-    )
-    torch.testing.assert_close(heights, here[:, :, 0, 2] - feet.radius - ground)
+    known = model.features(state, setpoints[2].double(), ground)
+    heights, speeds = known[:, -32:].split((20, 12), -1)
+    wanted = here[:, :, 0, 2, None] - feet.radius - about.transpose(1, 2)
+    torch.testing.assert_close(heights.view(4, 4, 5), wanted)
     wanted = geometry.to_local(state.root_rot.unsqueeze(1), (there - here)[:, :, 0] / soon)
     torch.testing.assert_close(speeds.view(4, 4, 3), wanted, atol=1e-3, rtol=1e-3)
     far_up = state._replace(root_pos=state.root_pos + 5.0)
-    assert (model.features(far_up, setpoints[2].double(), ground)[:, -16:-12] == 0.3).all()
+    assert (model.features(far_up, setpoints[2].double(), ground)[:, -32:-12] == 0.3).all()
     climbed = state._replace(root_pos=state.root_pos + torch.tensor([0.0, 0.0, 0.4]))
-    known = model.features(state, setpoints[2].double(), ground)
     torch.testing.assert_close(model.features(climbed, setpoints[2].double(), ground + 0.4), known)
 
 
