@@ -133,7 +133,7 @@ class Ground:
         return place.new_zeros(place.shape[:-1])
 
     def above(self, place: Tensor, patch: Tensor) -> Tensor:
-        """The ground at places (B, ..., 3) above that of patches (B, 2): (B, ...) [m]; without
+        """The ground at places (B, ..., 2 or 3) above that of patches (B, 2): (B, ...) [m]; without
         gradients, as a blind robot does not choose what its feet meet."""
         return place.new_zeros(place.shape[:-1])
 

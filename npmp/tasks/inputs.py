@@ -61,7 +61,7 @@ class MapConfig:
     ground_noise_m: float = 0.01
     # deviation of where the map is, along x, y and z, drawn for each episode
     ground_drift_m: float = 0.0
-    # age of what the robot knows
+    # age of what the robot knows; imagined robots know at once
     ground_delay_s: float = 0.0
     # share of heights that are unknown at a look; they say that the floor is level
     ground_holes: float = 0.0

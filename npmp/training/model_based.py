@@ -208,7 +208,9 @@ class ModelBasedTrainer(Trainer):
         has_skills = c.clone_updates > 0 and skill.contract.decoder != "joints" and not self.guided
         self.clones = self.new and has_skills and self.env.task.achieved is not None
         if self.clones and recordings is None and self.env.task.extras:
-            raise InputError("a policy that sees the ground is cloned from recordings: data=")
+            raise InputError(
+                "what sees the ground is cloned from recordings: data=, or algo.clone_updates=0"
+            )
         self.behavior: BehaviorPrior | None = None
         if has_skills and c.behavior:
             self.behavior = cloning.behavior_of(skill, self.env, policy.alpha, seed=self.seed)
@@ -501,4 +503,6 @@ def _check(env: TaskEnv[Any], skill: SkillModule, config: ModelBasedConfig) -> N
         raise InputError(f"task '{env.task.name}' cannot be learned through a model; use algo=vmpo")
     env.task.next_goal(env.task.goal(), env.state)  # it may not serve every robot
     if not all(hasattr(extra, "imagined") for extra in env.task.extras):
-        raise InputError("imagined robots have no clock: task.clock_s takes algo=clone or vmpo")
+        raise InputError(
+            "not all that policies observe can be imagined: task.clock_s takes algo=clone or vmpo"
+        )

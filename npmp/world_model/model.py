@@ -25,7 +25,7 @@ class WorldModel(nn.Module):
     decide what touches and what slips; it predicts the 6 + nu velocities, their means over the step
     and what they are at its end, as differences from what they are at its start, all in the root
     frame there. The rest is kinematics. It is told what was drawn of the physics,
-    `RobotBatch.physics`, and on rough ground how high that is under and about each foot.
+    `RobotBatch.physics`, and on rough ground how high each foot is above that under and about it.
     """
 
     home: Tensor
@@ -53,11 +53,12 @@ class WorldModel(nn.Module):
         self.dt, self.feet, self.ground_size = dt, feet, len(ABOUT_FEET) * count * rough
         self.register_buffer("home", home.clone())
         self.register_buffer("imu_cross", imu_cross, persistent=False)
-        known = 19 + 5 * nu + (3 + (len(ABOUT_FEET) if rough else 1)) * count * points
+        known = 19 + 5 * nu + 4 * count * points
+        self.about_size = (len(ABOUT_FEET) - 1) * count * points * rough
         self.inputs = Normalizer(known)
         self.changes = Normalizer(2 * (6 + nu))
         layers: list[nn.Module] = []
-        width = known + physics_size
+        width = known + physics_size + self.about_size
         for h in hidden:
             layers += [nn.Linear(width, h), nn.ELU()]
             width = h
@@ -67,32 +68,35 @@ class WorldModel(nn.Module):
         self.net = nn.Sequential(*layers, head)
 
     def features(self, state: RobotState, setpoint: Tensor, ground: Tensor) -> Tensor:
-        """The network's input before scaling, but for the drawn physics: (n, 19 + 5 nu + 4 F K),
-        or 8 F K. ground (n, 5 F) or (n, 0), as told."""
+        """What the network sees before scaling, but for the drawn physics and the ground about the
+        feet: (n, 19 + 5 nu + 4 F K). ground (n, 5 F) or (n, 0), as told."""
         heights, speeds = self._steps(state, ground)
+        heights = heights[..., 0]
         if self.ground_size:  # how high the robot stands, wherever it has climbed to
             state = state.above(ground[..., : self.feet.shape[0]].mean(-1))
         motion = (true_state(state, self.home), setpoint - state.joint_pos, _velocity(state))
         return torch.cat((*motion, heights.flatten(1), speeds.flatten(1)), -1)
 
     def _steps(self, state: RobotState, ground: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the points under the feet the heights above the ground (n, F, K), or above that about
-        the foot (n, F, K, 5) [m], as far as contact is near, and the velocities in the root frame
-        (n, F, K, 3) [m/s]."""
+        """Of the points under the feet the heights above the ground (n, F, K, 1), where that is
+        told at `ABOUT_FEET` (n, F, K, 5) [m], as far as contact is near, and the velocities in the
+        root frame (n, F, K, 3) [m/s]."""
         place, moved = self.feet.moving(state.joint_pos, state.joint_vel_end)
         turn = torch.linalg.cross(state.root_ang_end[:, None, None].expand_as(place), place)
         speeds = moved + turn + state.root_vel_end[:, None, None]
         lifted = (place * state.root_rot[:, None, None, 2]).sum(-1)
-        heights = lifted + state.root_pos[:, 2, None, None] - self.feet.radius
+        heights = (lifted + state.root_pos[:, 2, None, None] - self.feet.radius).unsqueeze(-1)
         if self.ground_size:
             about = ground.unflatten(-1, (len(ABOUT_FEET), -1)).transpose(-1, -2)
-            heights = heights.unsqueeze(-1) - about.unsqueeze(-2)
+            heights = heights - about.unsqueeze(-2)
         return heights.clamp(-_NEAR_M, _NEAR_M), speeds
 
     def velocity(self, state: RobotState, setpoint: Tensor, physics: Tensor) -> StepVelocity:
         """Predicted velocities of the step, in the root frame at its start."""
         drawn, ground = self._told(physics)
-        out = self.net(torch.cat((self.inputs(self.features(state, setpoint, ground)), drawn), -1))
+        about = self._steps(state, ground)[0][..., 1:].flatten(1) / _NEAR_M
+        seen = self.inputs(self.features(state, setpoint, ground))
+        out = self.net(torch.cat((seen, drawn, about), -1))
         now = _velocity(state)
         found = out * self.changes.std + self.changes.mean + torch.cat((now, now), -1)
         nu = len(self.home)
@@ -124,17 +128,19 @@ class WorldModel(nn.Module):
         self.changes.fit(torch.cat(velocity, -1) - torch.cat((now, now), -1), 0.02)
 
     def take_over(self, learned: Mapping[str, Tensor]) -> bool:
-        """Go on from another's weights and scales; where that was told other physics, with nothing
-        of it learned. Returns False, and changes nothing, for one of other sizes."""
+        """Go on from another's weights and scales, with nothing learned of the ground about the
+        feet where that was flat, and of the physics where that was told other. Returns False, and
+        changes nothing, for one of other sizes."""
         own, key, known = self.state_dict(), "net.0.weight", len(self.inputs.mean)
         sizes = {name: tensor.shape for name, tensor in learned.items()}
         first = learned.get(key, own[key][:, :0])
         if first.dim() != 2 or first.shape[1] < known:
             return False
-        if first.shape != own[key].shape:
-            first = torch.cat(
-                (first[:, :known], first.new_zeros(len(first), own[key].shape[1] - known)), -1
-            )
+        width = own[key].shape[1]
+        if first.shape[1] != width:
+            common = width - self.about_size
+            kept = first[:, : common if first.shape[1] == common else known]
+            first = torch.cat((kept, first.new_zeros(len(first), width - kept.shape[1])), -1)
         if sizes | {key: first.shape} != {name: tensor.shape for name, tensor in own.items()}:
             return False
         self.load_state_dict({**learned, key: first})

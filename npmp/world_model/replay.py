@@ -29,7 +29,7 @@ class Step(NamedTuple):
     joint_offset: Tensor
     # (n, H o) exact observations of the H steps before; (n, 0) where nothing is delayed
     history: Tensor
-    # (n, 2) `Ground.patch` and (n, F) heights under the feet [m]; (n, 0) on flat ground
+    # (n, 2) `Ground.patch` and (n, 5 F) heights about the feet [m]; (n, 0) on flat ground
     patch: Tensor
     ground: Tensor
     # (n, d) latent of the step before
@@ -46,7 +46,7 @@ class Window(NamedTuple):
 
     states: Tensor  # (T + 1, B, s) packed RobotState
     setpoints: Tensor  # (T, B, nu) applied from step t to t + 1 [rad]
-    # (T, B, p) what was drawn of the physics, the push during the step, heights under the feet
+    # (T, B, p) what was drawn of the physics, the push during the step, heights about the feet
     physics: Tensor
     # (T, B) 1 where the transition t -> t + 1 and all before it in the window are of one episode
     valid: Tensor

@@ -113,7 +113,7 @@ def test_an_answer_that_is_not_finite_is_not_remembered(output: str) -> None:
 
 def test_its_golden_rollout(bundle: Bundle) -> None:
     parity = check_parity(bundle.policy(), bundle.golden())
-    assert parity.difference < 1e-6 and len(parity.seconds) == 100
+    assert parity.magnified < 1e-6 and len(parity.seconds) == 100
     off = bundle.golden()._replace(target=bundle.golden().target + np.array([0.0, 0.25]))
     # at the first step
     assert check_parity(bundle.policy(), off).difference == pytest.approx(0.25, abs=1e-6)

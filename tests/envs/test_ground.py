@@ -273,8 +273,8 @@ def test_policies_see_the_ground_from_where_they_stand(robot: robots.Robot) -> N
 
 def test_imagined_robots_see_what_simulated_ones_do(robot: robots.Robot) -> None:
     env = rough_env(robot, 8, "stairs", sees_ground=True, ground_noise_m=0.0, ground_drift_m=0.1)
-    env.task.map.drift, drift = torch.zeros(8, 3), torch.zeros(8, 3)
-    patch, draws = env.ground.patch(env.state), torch.zeros(8, 2, 4 * len(SEEN))
+    drift, draws = env.task.map.drift.zero_().clone(), torch.zeros(8, 2, 4 * len(SEEN))
+    patch = env.ground.patch(env.state)
     state = env.ground.integrated(env.state).above(patch[:, 0])
     told = env.task.imagine(state, env.task.goal(), patch, drift, draws)
     torch.testing.assert_close(told, env.task.observe(), atol=1e-4, rtol=0.0)

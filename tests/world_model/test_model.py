@@ -135,13 +135,14 @@ def test_it_sees_how_high_and_how_fast_the_feet_are(robot: Robot, motions: Motio
         state.joint_pos + soon * state.joint_vel_end,
     )
     known = model.features(state, setpoints[2].double(), ground)
-    heights, speeds = known[:, -32:].split((20, 12), -1)
+    heights, speeds = known[:, -16:].split((4, 12), -1)
     wanted = here[:, :, 0, 2, None] - feet.radius - about.transpose(1, 2)
-    torch.testing.assert_close(heights.view(4, 4, 5), wanted)
+    torch.testing.assert_close(heights, wanted[..., 0])
+    torch.testing.assert_close(model._steps(state, ground)[0].view(4, 4, 5), wanted)
     wanted = geometry.to_local(state.root_rot.unsqueeze(1), (there - here)[:, :, 0] / soon)
     torch.testing.assert_close(speeds.view(4, 4, 3), wanted, atol=1e-3, rtol=1e-3)
     far_up = state._replace(root_pos=state.root_pos + 5.0)
-    assert (model.features(far_up, setpoints[2].double(), ground)[:, -32:-12] == 0.3).all()
+    assert (model.features(far_up, setpoints[2].double(), ground)[:, -16:-12] == 0.3).all()
     climbed = state._replace(root_pos=state.root_pos + torch.tensor([0.0, 0.0, 0.4]))
     torch.testing.assert_close(model.features(climbed, setpoints[2].double(), ground + 0.4), known)
 
@@ -149,19 +150,19 @@ def test_it_sees_how_high_and_how_fast_the_feet_are(robot: Robot, motions: Motio
 def test_a_model_goes_on_from_one_that_was_told_less(robot: Robot, motions: MotionSet) -> None:
     states, setpoints = noisy_rollout(robot, motions, 4, 2)
     torch.manual_seed(0)
-    model, other = (
-        WorldModel(HOME, DT, Feet(robot), (8,), 2),
-        WorldModel(HOME, DT, Feet(robot), (8,), 3),
-    )
+    model, other, same = (WorldModel(HOME, DT, Feet(robot), (8,), k) for k in (2, 3, 2))
     told = torch.randn(4, 3)
     model.inputs.mean += 1.0
     before = model(states[1], setpoints[1], told[:, :2] * 0.0)
     assert other.take_over(model.state_dict())
     torch.testing.assert_close(other(states[1], setpoints[1], told).pack(), before.pack())
-    same = WorldModel(HOME, DT, Feet(robot), (8,), 2)
     assert same.take_over(model.state_dict())
     found, wanted = (m(states[1], setpoints[1], told[:, :2]).pack() for m in (same, model))
     torch.testing.assert_close(found, wanted)
+    rough = WorldModel(HOME, DT, Feet(robot), (8,), 2, rough=True)  # level around each foot
+    assert rough.take_over(model.state_dict())
+    level = torch.cat((told[:, :2], torch.zeros(4, 20)), -1)
+    torch.testing.assert_close(rough(states[1], setpoints[1], level).pack(), wanted)
 
 
 def test_scales_make_inputs_and_outputs_unit(robot: Robot, motions: MotionSet) -> None:
