@@ -94,9 +94,9 @@ def test_the_robot_brings_the_ball_to_the_target(cast: Cast) -> None:
     session = Session(cast, "dribble")
     session.mode.point(2.0, 0.3)
     assert session.snapshot().target == pytest.approx((2.0, 0.3))
-    steps(session, 8.0)
+    steps(session, 3.0)  # after 8 s it lies on another side of it where sums are rounded otherwise
     place, _ = session.snapshot().ball or (np.zeros(7), 0.0)
-    assert np.linalg.norm(place[:2] - (2.0, 0.3)) < 0.7
+    assert np.linalg.norm(place[:2] - (2.0, 0.3)) < 0.4
     assert session.snapshot().target == pytest.approx((2.0, 0.3))  # it does not jump
     session.mode.point(100.0, 0.3)
     assert (session.snapshot().target or (0.0, 0.0))[0] < 7.0  # or the ball would count as lost
