@@ -67,15 +67,18 @@ class WorldModel(nn.Module):
         nn.init.zeros_(head.bias)
         self.net = nn.Sequential(*layers, head)
 
-    def features(self, state: RobotState, setpoint: Tensor, ground: Tensor) -> Tensor:
-        """What the network sees before scaling, but for the drawn physics and the ground about the
-        feet: (n, 19 + 5 nu + 4 F K). ground (n, 5 F) or (n, 0), as told."""
+    def features(
+        self, state: RobotState, setpoint: Tensor, ground: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """What the network sees before scaling, but for the drawn physics, (n, 19 + 5 nu + 4 F K),
+        and of the ground about the feet (n, 4 F K) or (n, 0). ground (n, 5 F) or (n, 0), as told.
+        """
         heights, speeds = self._steps(state, ground)
-        heights = heights[..., 0]
         if self.ground_size:  # how high the robot stands, wherever it has climbed to
             state = state.above(ground[..., : self.feet.shape[0]].mean(-1))
         motion = (true_state(state, self.home), setpoint - state.joint_pos, _velocity(state))
-        return torch.cat((*motion, heights.flatten(1), speeds.flatten(1)), -1)
+        known = torch.cat((*motion, heights[..., 0].flatten(1), speeds.flatten(1)), -1)
+        return known, heights[..., 1:].flatten(1) / _NEAR_M
 
     def _steps(self, state: RobotState, ground: Tensor) -> tuple[Tensor, Tensor]:
         """Of the points under the feet the heights above the ground (n, F, K, 1), where that is
@@ -94,9 +97,8 @@ class WorldModel(nn.Module):
     def velocity(self, state: RobotState, setpoint: Tensor, physics: Tensor) -> StepVelocity:
         """Predicted velocities of the step, in the root frame at its start."""
         drawn, ground = self._told(physics)
-        about = self._steps(state, ground)[0][..., 1:].flatten(1) / _NEAR_M
-        seen = self.inputs(self.features(state, setpoint, ground))
-        out = self.net(torch.cat((seen, drawn, about), -1))
+        seen, about = self.features(state, setpoint, ground)
+        out = self.net(torch.cat((self.inputs(seen), drawn, about), -1))
         now = _velocity(state)
         found = out * self.changes.std + self.changes.mean + torch.cat((now, now), -1)
         nu = len(self.home)
@@ -123,7 +125,7 @@ class WorldModel(nn.Module):
         self, state: RobotState, setpoint: Tensor, physics: Tensor, velocity: StepVelocity
     ) -> None:
         """Take the input and output scales from transitions (n, ...)."""
-        self.inputs.fit(self.features(state, setpoint, self._told(physics)[1]), 0.02)
+        self.inputs.fit(self.features(state, setpoint, self._told(physics)[1])[0], 0.02)
         now = _velocity(state)
         self.changes.fit(torch.cat(velocity, -1) - torch.cat((now, now), -1), 0.02)
 

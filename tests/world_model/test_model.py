@@ -126,25 +126,25 @@ def test_it_sees_how_high_and_how_fast_the_feet_are(robot: Robot, motions: Motio
     feet, soon = Feet(robot).double(), 1e-4
     model = WorldModel(HOME.double(), DT, feet, (8,), rough=True).double()
     under = torch.tensor([0.01, -0.02, 0.0, 0.05], dtype=torch.float64).expand(4, 4)
-    about = torch.stack([under + 0.01 * k for k in range(5)], 1)  # (n, 5, F)
-    ground = about.flatten(1)
+    ground = (about := torch.stack([under + 0.01 * k for k in range(5)], 1)).flatten(1)
     here = feet(state.root_pos, state.root_rot, state.joint_pos)
     there = feet(
         state.root_pos + soon * geometry.to_world(state.root_rot, state.root_vel_end),
         state.root_rot @ geometry.exp_so3(soon * state.root_ang_end),
         state.joint_pos + soon * state.joint_vel_end,
     )
-    known = model.features(state, setpoints[2].double(), ground)
+    known, beside = model.features(state, setpoints[2].double(), ground)
     heights, speeds = known[:, -16:].split((4, 12), -1)
     wanted = here[:, :, 0, 2, None] - feet.radius - about.transpose(1, 2)
-    torch.testing.assert_close(heights, wanted[..., 0])
-    torch.testing.assert_close(model._steps(state, ground)[0].view(4, 4, 5), wanted)
+    found = (heights, beside.view(4, 4, 4))
+    torch.testing.assert_close(found, (wanted[..., 0], wanted[..., 1:] / 0.3))
     wanted = geometry.to_local(state.root_rot.unsqueeze(1), (there - here)[:, :, 0] / soon)
     torch.testing.assert_close(speeds.view(4, 4, 3), wanted, atol=1e-3, rtol=1e-3)
     far_up = state._replace(root_pos=state.root_pos + 5.0)
-    assert (model.features(far_up, setpoints[2].double(), ground)[:, -16:-12] == 0.3).all()
+    assert (model.features(far_up, setpoints[2].double(), ground)[0][:, -16:-12] == 0.3).all()
     climbed = state._replace(root_pos=state.root_pos + torch.tensor([0.0, 0.0, 0.4]))
-    torch.testing.assert_close(model.features(climbed, setpoints[2].double(), ground + 0.4), known)
+    higher = model.features(climbed, setpoints[2].double(), ground + 0.4)
+    torch.testing.assert_close(higher, (known, beside))
 
 
 def test_a_model_goes_on_from_one_that_was_told_less(robot: Robot, motions: MotionSet) -> None:
@@ -171,7 +171,7 @@ def test_scales_make_inputs_and_outputs_unit(robot: Robot, motions: MotionSet) -
     velocity = differentiate(states[1], states[2], DT)
     none = setpoints[1][:, :0]
     model.fit_scales(states[1], setpoints[1], none, velocity)
-    inputs = model.inputs(model.features(states[1], setpoints[1], none))
+    inputs = model.inputs(model.features(states[1], setpoints[1], none)[0])
     assert inputs.mean(0).abs().max() < 1e-3 and inputs.std(0).max() < 1.001
     change = model.changes(torch.zeros(1, 36))
     expected = -model.changes.mean.unsqueeze(0) / model.changes.std.unsqueeze(0)
