@@ -57,7 +57,7 @@ def test_the_graph_answers_as_torch_does(name: str, tmp_path: Path) -> None:
     assert len(golden.reset) == 160 and golden.reset.sum() >= 4 and golden.reset[0]
     assert contract.golden == {"steps": 160, "resets": int(golden.reset.sum()), "seed": 0}
     assert np.ptp(golden.target, 0).max() > 0.1  # it moves
-    assert check_parity(bundle.policy(), golden).difference <= TOLERANCE
+    assert (np.array(check_parity(bundle.policy(), golden)[:2]) <= (TOLERANCE, 1e-2)).all()
 
     robot = robots.load(contract.robot)
     assert contract.joint_names == list(robot.joint_names)
