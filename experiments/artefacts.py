@@ -1,4 +1,4 @@
-"""`npmp skill list | show | pack | blend | add`: skill modules and policies, their cards, and the
+"""`npmp skill list | show | pack | add`: skill modules and policies, their cards, and the
 making of a module's folder."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from npmp.experiments.command import Keys, Run, Verb
 from npmp.experiments.compose import compose, stored_config
 from npmp.experiments.terminal import say, show_table
 from npmp.modules.cards import CardContent, size_of, write_card
-from npmp.policy import HighLevelPolicy, module_sha256
+from npmp.policy import HighLevelPolicy
 from npmp.settings import as_text, flat
 from npmp.skill import SkillModule
 from npmp.training.tables import hours_of
@@ -70,23 +70,6 @@ class PackModule(_NewModule):
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlendModules(_NewModule):
-    """Store the module between two, one of which was trained on from the other.
-
-    npmp skill blend runs/both_ways/module other=anymal_b_dog share=0.2 out=blend
-    """
-
-    # a shipped module or a folder
-    target: str
-    # the other module
-    other: str
-    # of the other module's weights, 0 to 1 [R: Wortsman et al. 2022]
-    share: float = 0.5
-    # how weights are stored
-    dtype: Dtype = "float32"
-
-
-@dataclass(frozen=True, kw_only=True)
 class AddModule(_NewModule):
     """Make a module of an imitation run, with its card.
 
@@ -123,8 +106,7 @@ def show_all(config: ListArtefacts, run: Run) -> None:
     for name in modules.names():
         skill = SkillModule.load(modules.find(name))
         training = skill.contract.training
-        steps = f"{training['env_steps']:,} steps" if "env_steps" in training else "a blend"
-        clips = f"{len(training.get('clips', []))} clips, {steps}"
+        clips = f"{len(training.get('clips', []))} clips, {training['env_steps']:,} steps"
         licences = ", ".join(training.get("licences", []))
         rows.append((name, skill.robot, str(skill.latent_dim), clips, licences))
     show_table(("module", "robot", "latent", "trained on", "licences of the data"), rows, **LOOK)
@@ -167,19 +149,6 @@ def pack_module(config: PackModule, run: Run) -> None:
         f"{before:,} bytes before, {after:,} after; no weight changed by more than "
         f"{most:.1e}: {place}"
     )
-
-
-def blend_modules(config: BlendModules, run: Run) -> None:
-    """Store the module between two."""
-    folders = [modules.find(name) for name in (config.target, config.other)]
-    one, other = (SkillModule.load(folder) for folder in folders)
-    place = _destination(config, run.out)
-    blended = one.blended(other, config.share)
-    of, beside = (module_sha256(folder) for folder in folders)
-    said = {"blended": {"of": of, "with": beside, "share": config.share}}
-    blended.save(place, training=blended.contract.training | said, dtype=config.dtype)
-    (place / "CARD.md").unlink(missing_ok=True)  # of the module that was there
-    say(f"{1 - config.share:g} of {config.target}, {config.share:g} of {config.other}: {place}")
 
 
 def add_module(config: AddModule, run: Run) -> None:
@@ -261,5 +230,4 @@ _one: Any = {**_common, "positional": ("target",)}
 list_all = Verb("skill list", ListArtefacts, show_all, **_common)
 show = Verb("skill show", ShowArtefact, show_card, torch=False, **_one)
 pack = Verb("skill pack", PackModule, pack_module, **_one)
-blend = Verb("skill blend", BlendModules, blend_modules, **_one)
 add = Verb("skill add", AddModule, add_module, **_one)

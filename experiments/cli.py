@@ -30,7 +30,6 @@ VERBS: Mapping[str, Mapping[str, str]] = {
         "info": "skill:info",
         "wander": "skill:wander",
         "pack": "artefacts:pack",
-        "blend": "artefacts:blend",
         "add": "artefacts:add",
     },
     "deploy": {

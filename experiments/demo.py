@@ -52,9 +52,13 @@ SHORT = {
 RECIPE = {
     "retarget": ["mirrors=left_right", "validation=0.1"],
     "imitate": ["steps=6000000", "split=train"],
-    "reuse": ["steps=600000", "algo.beta=[0.02,0.02]", "algo.clone_steps=256"],
+    "reuse": [
+        *("steps=600000", "algo.beta=[0.02,0.02]", "algo.clone_steps=256"),
+        *("algo.overlap=true", "threads=1"),
+    ],
     "harden": [
         *("steps=1200000", "algo.beta=[0.02,0.02]", "algo.policy_lr=[3e-4,1e-5]"),
+        *("algo.overlap=true", "threads=1"),
         *("randomization=paper", "randomization.pushes.least=0.5", "task.drag_weight=0.4"),
     ],
 }

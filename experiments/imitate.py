@@ -54,8 +54,7 @@ class ImitateKeys(Training):
     # train or validation: only the clips of that split; null: all, so that none is left to score as
     # held-out
     split: str | None = None
-    # a skill module to go on from (algo=world_model) or to learn from (algo=distill): its folder or
-    # a shipped one's name
+    # a skill module to go on from (algo=world_model): its folder or a shipped one's name
     module: str | None = None
     # e.g. [0.87,1.15]: copies of every clip at these multiples of its speed; judged are the
     # originals [D]

@@ -10,7 +10,7 @@ from mocap_data.files import write_json
 from mocap_data.store import MotionSet
 from npmp import analysis, ranges, robots
 from npmp.analysis.latents import ACTIVE_NATS
-from npmp.analysis.wandering import summarize, write_motions
+from npmp.analysis.wandering import write_motions
 from npmp.experiments.backend import Simulating, module_of, motions_of
 from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.inspect import show, show_records, text
@@ -58,7 +58,7 @@ class ModuleInfo(_OfModule):
 
 @dataclass(frozen=True, kw_only=True)
 class WanderModule(_OfModule):
-    """Where a module's prior leads without a task, beside white noise.
+    """Where a module's prior leads without a task.
 
     npmp skill wander anymal_b_dog out=runs/wander
     npmp skill wander runs/imitation/module data=motions.h5 randomization=paper
@@ -68,7 +68,7 @@ class WanderModule(_OfModule):
     data: Path | None = None
     # at most; what is up then counts with this time
     seconds: float = 20.0
-    # robots of each kind in rollouts.h5 and on the page, the first ones
+    # robots in rollouts.h5 and on the page, the first ones
     shown: int = 8
     # a page with the replay; false: figures and rollouts.h5 only
     report: bool = True
@@ -114,9 +114,9 @@ def run_info(config: ModuleInfo, run: Run) -> None:
 
 
 def run_wander(config: WanderModule, run: Run) -> None:
-    """Robots on latents of the prior and on white noise."""
+    """Robots on latents of the prior."""
     motions, setup = _set_up(config, run)
-    trials = analysis.wander(
+    trial = analysis.wander(
         config.module, motions, seconds=config.seconds, shown=config.shown, **setup
     )
     robot = setup["robot"]
@@ -127,15 +127,15 @@ def run_wander(config: WanderModule, run: Run) -> None:
         "split": config.split,
         "randomization": run.chosen["randomization"],
         "robots": config.envs,
-        "seconds": next(iter(trials.values())).cap_s,
+        "seconds": trial.cap_s,
         "seed": run.seed,
-        "latents": summarize(trials, seed=run.seed),
+        "latents": trial.summary(),
     }
     if run.out is not None:
         write_json(run.out / "wander.json", figures)
-        write_motions(run.out / "rollouts.h5", robot, trials)
+        write_motions(run.out / "rollouts.h5", robot, trial)
         if config.report:
-            skill_page.wandering(run.out / "report.html", robot, figures, trials, made_by(run))
+            skill_page.wandering(run.out / "report.html", robot, figures, trial, made_by(run))
     show_wandering(figures)
     if run.out is None:
         say("out=FOLDER writes the figures, the motions and a page to watch them on.")
@@ -144,7 +144,7 @@ def run_wander(config: WanderModule, run: Run) -> None:
 
 
 def show_wandering(figures: dict[str, Any]) -> None:
-    """A line per kind of latents."""
+    """How long they stayed up and how far they came."""
     keys = {
         "up_s_mean": "up, mean s",
         "up_s_median": "median s",
@@ -152,18 +152,11 @@ def show_wandering(figures: dict[str, Any]) -> None:
         "path_m": "path m",
         "speed_mps": "m/s",
     }
-    rows = []
-    for kind, row in figures["latents"].items():
-        ratio, shown = row.get("prior_up_ratio"), ""
-        if ratio is not None:
-            shown = f"{ratio['ratio']:.2f} ({ratio['low']:.2f} to {ratio['high']:.2f})"
-        rows.append((kind, *(f"{row[key]:.2f}" for key in keys), shown))
-    columns = ("latents", *keys.values(), "prior / this")
-    show_table(columns, rows, right=columns[1:], box=None)
+    columns, row = tuple(keys.values()), [f"{figures['latents'][key]:.2f}" for key in keys]
+    show_table(columns, [row], right=columns, box=None)
     say(
         f"{figures['robots']} robots from the {figures['starts']}, {figures['seconds']:g} s at "
-        "most. Those still up then count with that time, so means are lower bounds. prior / this: "
-        "ratio of times up, with 95 %.",
+        "most. Those still up then count with that time, so means are lower bounds.",
         wrap=True,
     )
 

@@ -58,19 +58,15 @@ class TrackingActor:
 
 
 class PriorActor:
-    """A module on latents of its AR(1) prior, from its stationary distribution at every start; or
-    on white noise."""
+    """A module on latents of its AR(1) prior, from its stationary distribution at every start."""
 
-    def __init__(self, skill: SkillModule, generator: torch.Generator, *, white: bool = False):
-        """white: N(0, I) drawn anew at every step: the prior's variance without its memory."""
-        self.skill, self.generator, self.white = skill, generator, white
+    def __init__(self, skill: SkillModule, generator: torch.Generator):
+        self.skill, self.generator = skill, generator
         self.initial_memory = partial(skill_memory, skill)
 
     def latent(self, memory: SkillMemory, first: Tensor) -> Tensor:
         """z of the coming step, (n, d)."""
         drawn = prior.sample_stationary(tuple(memory.z.shape), self.generator).to(memory.z)
-        if self.white:
-            return drawn
         alpha, still = self.skill.alpha, torch.zeros_like(drawn)
         # of the prior
         step = prior.sample_posterior(memory.z, still, still + prior.prior_std(alpha), alpha, drawn)

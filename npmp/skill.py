@@ -175,47 +175,6 @@ class SkillModule(nn.Module):
         plain.observation_scale.load_state_dict(self.observation_scale.state_dict())
         return plain.to(self.latent_range.device)
 
-    def blended(self, other: SkillModule, share: float) -> SkillModule:
-        """The module whose weights are `share` of the way to another's: where one was trained on
-        from the other, it can keep more of what each of them does than their shares (Wortsman et
-        al. 2022).
-
-        Raises:
-          InputError: for a share outside of 0 to 1; for modules that take or say different things,
-            or whose input scales differ, as those of modules do that were trained apart.
-        """
-        if not 0.0 <= share <= 1.0:
-            raise InputError(f"share must lie in 0 to 1, got {share:g}")
-        mine, others = (
-            asdict(replace(skill.contract, versions={}, training={}, weights_dtype="float32"))
-            | {"hold": skill.hold, "accelerometer": skill.accelerometer}
-            for skill in (self, other)
-        )
-        if different := [key for key in mine if mine[key] != others[key]]:
-            raise InputError(
-                f"the modules differ in {', '.join(different)}: only those that are alike can be "
-                "blended"
-            )
-        weights, theirs = self.state_dict(), other.state_dict()
-        scales = [name for name in weights if "_scale." in name]
-        if not all(torch.equal(weights[name], theirs[name]) for name in scales):
-            raise InputError(
-                "the modules' input scales differ: neither was trained on from the other"
-            )
-        only_its_own = ("before", "after", "seed", "env_steps", "iterations")
-        said = {
-            key: value for key, value in self.contract.training.items() if key not in only_its_own
-        }
-        for key in ("clips", "licences"):
-            said[key] = list(
-                dict.fromkeys([*said.get(key, []), *other.contract.training.get(key, [])])
-            )
-        blend = SkillModule(replace(self.contract, training=said))
-        blend.load_state_dict(
-            {name: torch.lerp(weights[name], theirs[name], share) for name in weights}
-        )
-        return blend.eval()
-
     @property
     def hold(self) -> str:
         """How setpoints were held in training, "first_order" or "zero_order"."""

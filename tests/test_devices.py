@@ -39,7 +39,6 @@ from npmp.tasks.walk import Walk, WalkConfig
 from npmp.tracking import track
 from npmp.training.agents import LatentAgent, ModuleAgent
 from npmp.training.imitation import ImitationModelBasedConfig, trained_module
-from npmp.training.mirrored import MirrorTeacher, student_of
 from npmp.training.model_based import ModelBasedTrainer
 from npmp.training.on_policy import OnPolicyTrainer, VMPOTraining
 from npmp.training.reuse import trained_policy
@@ -271,18 +270,6 @@ def published(robot: Robot, motions: MotionSet, device: torch.device) -> OnPolic
     return OnPolicyTrainer(env, agent, PUBLISHED)
 
 
-def distilled(robot: Robot, motions: MotionSet, device: torch.device) -> StudentTrainer:
-    env = imitate(robot, motions, device)
-    plain = new_module(env)
-    clips = list(env.task.reference.names)
-    said = {"clips": clips, "hold": FULL.hold, "accelerometer": FULL.accelerometer}
-    teacher = SkillModule(dataclasses.replace(plain.contract, training=said))
-    teacher.load_state_dict(plain.state_dict())
-    config = dataclasses.replace(CLONED, rejoin_rate=10.0, taught=0.0, beta=1e-4)
-    student = student_of(env, teacher, NET, seed=0)
-    return StudentTrainer(env, student, MirrorTeacher(env, teacher), config)
-
-
 def walk(
     robot: Robot, motions: MotionSet, skill: SkillModule, device: torch.device
 ) -> OnPolicyTrainer:
@@ -334,7 +321,7 @@ def course(trainer: Any) -> tuple[list[dict[str, float]], dict[str, Tensor], Ten
     return figures, state, tracked.qpos
 
 
-@pytest.mark.parametrize("build", [fast, published, distilled])
+@pytest.mark.parametrize("build", [fast, published])
 def test_training_elsewhere_is_training_on_the_cpu(
     robot: Robot, motions: MotionSet, build: Any, request: pytest.FixtureRequest
 ) -> None:

@@ -65,13 +65,10 @@ GIVEN = {
     "motions.h5": "npmp retarget out=motions.h5",
     "dog.h5": "npmp retarget source=recordings/dog validation=0.15 out=dog.h5",
     "dog_all.h5": "npmp retarget source=recordings/dog mirrors=all validation=0.15 out=dog_all.h5",
-    "dog_both.h5": "npmp retarget source=recordings/dog mirrors=all validation=0.15"
-    " out=dog_both.h5",
     "walk.h5": "npmp retarget source=$D/D1_053_KAN01_001.bvh@800:1000 out=walk.h5",
     "runs/knee": "npmp actuator fit debug=tiny data=knee.npz model=conv out=runs/knee",
     "runs/imitation": "npmp imitate debug=tiny data=motions.h5 out=runs/imitation",
     "runs/dog": "npmp imitate debug=tiny data=dog.h5 out=runs/dog",
-    "runs/both_ways": "npmp skill blend anymal_b_dog other=anymal_b_dog out=runs/both_ways/module",
     "runs/nominal": "npmp evaluate debug=tiny module=runs/dog/module data=dog.h5 out=runs/nominal",
     "runs/randomized": "npmp evaluate debug=tiny module=runs/dog/module data=dog.h5"
     " out=runs/randomized",

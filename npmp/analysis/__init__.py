@@ -2,13 +2,13 @@
 
     describe(module)            contract, networks, training record, licences, file
     latent_use(module, data)    what each latent dimension tells the decoder
-    wander(module)              robots on latents of the prior, and on white noise
+    wander(module)              robots on latents of the prior
 
 A module is a `SkillModule`, its folder, or the name of a shipped one.
 """
 
 from npmp.analysis.description import describe, open_module
 from npmp.analysis.latents import LatentUse, latent_use
-from npmp.analysis.wandering import LATENTS, Wandering, wander
+from npmp.analysis.wandering import Wandering, wander
 
-__all__ = ["LATENTS", "LatentUse", "Wandering", "describe", "latent_use", "open_module", "wander"]
+__all__ = ["LatentUse", "Wandering", "describe", "latent_use", "open_module", "wander"]

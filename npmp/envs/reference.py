@@ -62,8 +62,6 @@ class Reference:
         if not any(m.weight > 0.0 for m in motions.motions):
             raise InputError("every clip has the sampling weight 0")
         self.names = tuple(m.name for m in motions.motions)
-        # in which each was seen, "left_right+front_back"
-        self.mirrors = tuple(m.mirror for m in motions.motions)
         length = torch.tensor([len(m.qpos) for m in motions.motions])
         start = torch.cat((torch.zeros(1, dtype=torch.long), length.cumsum(0)[:-1]))
         weight = torch.tensor([m.weight for m in motions.motions], dtype=torch.float64)

@@ -172,22 +172,13 @@ def _row(name: str, clips: Sequence[Mapping[str, Any]]) -> str:
 def _wandering(wander: Mapping[str, Any] | None) -> str:
     if wander is None:
         return ""
-    each, ratios = [], []
-    for kind, row in wander["latents"].items():
-        name = kind.replace("_", " ")
-        end, speed = f"{100 * row['up_to_the_end']:.0f} % to the end", f"{row['speed_mps']:.2f} m/s"
-        each.append(f"{name} {row['up_s_mean']:.1f} s ({end}, {speed})")
-        if (ratio := row.get("prior_up_ratio")) is not None:
-            interval = f"({ratio['low']:.2f} to {ratio['high']:.2f})"
-            ratios.append(f"{ratio['ratio']:.2f} {interval} times as long as {name}")
+    row = wander["latents"]
     splits = {"validation": ", held out", "train": ", trained on"}
     starts = f"{wander['starts']}{splits.get(str(wander.get('split')), '')}"
-    longer = ""
-    if ratios:
-        longer = f" The prior keeps robots up {' and '.join(ratios)} (95 % intervals)."
     return (
         f"\n\n**Wandering.** {wander['robots']} robots from the {starts}, no task,"
-        f" {wander['seconds']:g} s at most, mean time up: {', '.join(each)}.{longer}"
+        f" {wander['seconds']:g} s at most: up for {row['up_s_mean']:.1f} s in the mean,"
+        f" {100 * row['up_to_the_end']:.0f} % to the end, at {row['speed_mps']:.2f} m/s."
     )
 
 

@@ -15,29 +15,26 @@ from npmp.report.parts import Section, Table, Words, assemble, number
 from npmp.report.replay import ReplayClip, replay_section
 from npmp.robots import Robot
 
-CSS = {"prior": "robot", "white": "ref", "white_actions": "other"}
-
 
 def wandering(
     out: Path,
     robot: Robot,
     found: Mapping[str, Any],
-    trials: Mapping[str, Wandering],
+    trial: Wandering,
     provenance: Mapping[str, Any],
 ) -> Path:
-    """Write the page of robots on latents of the prior and on noise; returns its path.
+    """Write the page of robots on latents of the prior; returns its path.
 
     found: the content of wander.json.
     """
-    clips, lines = [], []
-    for kind, trial in trials.items():
-        for i in range(trial.qpos.shape[1]):
-            qpos, up = trial.qpos[:, i].numpy(), trial.up_frames(i)
-            clips.append(ReplayClip(f"{kind} {i}", qpos, 1.0 / trial.dt, tracked_frames=up))
-        time = np.linspace(0.0, trial.cap_s, 201)
-        ended = np.where(trial.still_up().numpy(), np.inf, trial.up_s.numpy())
-        lines.append(Line(kind, time, (ended[None, :] > time[:, None]).mean(1), CSS[kind]))
-    chart = figures.wide("Robots still up", "share", *lines, height=240, y_range=(0.0, 1.0))
+    clips = []
+    for i in range(trial.qpos.shape[1]):
+        qpos, up = trial.qpos[:, i].numpy(), trial.up_frames(i)
+        clips.append(ReplayClip(f"prior {i}", qpos, 1.0 / trial.dt, tracked_frames=up))
+    time = np.linspace(0.0, trial.cap_s, 201)
+    ended = np.where(trial.still_up().numpy(), np.inf, trial.up_s.numpy())
+    up_at = Line("prior", time, (ended[None, :] > time[:, None]).mean(1))
+    chart = figures.wide("Robots still up", "share", up_at, height=240, y_range=(0.0, 1.0))
     columns = {
         "up_s_mean": "up, mean (s)",
         "up_s_median": "median (s)",
@@ -45,23 +42,12 @@ def wandering(
         "path_m": "path (m)",
         "speed_mps": "speed (m/s)",
     }
-    rows = []
-    for kind, row in found["latents"].items():
-        ratio, shown = row.get("prior_up_ratio"), ""
-        if ratio is not None:
-            value, low, high = (number(ratio[key]) for key in ("ratio", "low", "high"))
-            shown = f"{value} ({low} to {high})"
-        rows.append((kind, *(number(row[key]) for key in columns), shown))
-    seconds = number(found["seconds"])
+    best, seconds = found["latents"], number(found["seconds"])
     words = (
         f"{found['robots']} robots from the {found['starts']}, {seconds} s at most: times of those "
-        "still up then count as that. prior: the latents' AR(1) process; white: independent "
-        "latents of the same variance; white_actions: joint targets with the mean and spread that "
-        "they have under the prior, independent at every step. Starts, physics, senses and pushes "
-        "are the same."
+        "still up then count as that. Their latents are drawn from the AR(1) process."
     )
-    table = Table(("latents", *columns.values(), "prior / this"), rows)
-    best = found["latents"]["prior"]
+    table = Table([*columns.values()], [[number(best[key]) for key in columns]])
     sections = [Section("up", "How long they stay up", [Words(words), table, chart])]
     most = f"mean of {found['robots']} robots, {seconds} s at most"
     path = f"mean until the fall, {number(best['speed_mps'])} m/s"

@@ -95,7 +95,8 @@ class Imitation(Task):
         if motions is None:
             raise InputError("task 'imitation' needs data: the motion dataset to imitate")
         self.robot, self.config, self._motions = robot, config or ImitationConfig(), motions
-        if self.config.reward.current_weight:
+        self.current_weight = self.config.reward.current_weight
+        if self.current_weight:
             self.objectives = (*rew.REWARD_TERMS, rew.CURRENT)
         self.reference, self._grace_s = Reference(robot, motions), self.config.grace_s
 

@@ -2,8 +2,8 @@
 terms as in CoMic and dm_control).
 
 Pure functions of (robot's poses, reference frames), for the simulated and for the imagined robot
-alike. The penalty on the motors' current, which eq. 14 adds for ANYmal, is of simulated robots
-only, whose drives have currents.
+alike. The penalty on the motors' current, which eq. 14 adds for ANYmal, takes drives that tell one;
+the world model learns it from them.
 """
 
 from __future__ import annotations

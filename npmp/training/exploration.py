@@ -35,6 +35,7 @@ def step_of(
       physics_size: how much of the drawn physics is kept, all of it or nothing.
     """
     robots, ground = env.robots, env.ground
+    squares = robots.current_squares if env.task.current_weight else None
     offset, state = robots.joint_offset, ground.integrated(env.state)
     patch = ground.patch(env.state)
     return Step(
@@ -44,7 +45,8 @@ def step_of(
         setpoint=robots.setpoint(action),
         # these two change in place where an episode begins
         physics=robots.physics[:, :physics_size].clone(),
-        joint_offset=action.new_zeros(len(action), 0) if offset is None else offset.clone(),
+        currents=action[:, :0] if squares is None else squares,
+        joint_offset=action[:, :0] if offset is None else offset.clone(),
         history=robots.history[:, 1:].flatten(1),
         patch=patch,
         ground=ground.about_feet(state, patch) + patch[:, :1] if ground.rough else patch,

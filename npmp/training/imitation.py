@@ -14,18 +14,16 @@ from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.evaluation.module import TrackingTrial
 from npmp.nets import NetConfig
 from npmp.nets.init import seeded
-from npmp.policy import EncoderPolicy, module_sha256
+from npmp.policy import EncoderPolicy
 from npmp.robots import Robot
 from npmp.skill import SkillModule
 from npmp.tasks.commands import command_range_from_motions
 from npmp.tasks.imitation import Imitation, ImitationConfig, ImitationEnv
 from npmp.training import run
 from npmp.training.agents import ModuleAgent, ModulePolicy
-from npmp.training.mirrored import MirrorTeacher, student_of
 from npmp.training.model_based import ModelBasedConfig, ModelBasedTrainer
 from npmp.training.on_policy import OnPolicyConfig, OnPolicyTrainer, PPOTraining, VMPOTraining
 from npmp.training.run import RunSettings
-from npmp.training.student import StudentConfig, StudentTrainer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,23 +49,6 @@ class ImitationModelBasedConfig(ModelBasedConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DistillConfig(StudentConfig):
-    """What differs for a whole module, whose teacher is another one and its mirror images [D]."""
-
-    unroll: int = 25
-    kept: int = 8
-    updates: int = 16
-    batch: int = 128
-    taught: float = 0.0
-    rejoin_rate: float = 0.4
-    # what is lost is lost where clips begin, so they begin often
-    episode_s: float | None = 3.0
-    outlier_rad: float | None = 0.2
-    beta: float = 1e-4
-    ema: float = 0.999
-
-
-@dataclass(frozen=True, kw_only=True)
 class JointNoise:
     """What an on-policy algorithm has besides where its actions are joint targets. Raises
     ValueError out of range."""
@@ -90,18 +71,15 @@ class ImitationPPOConfig(JointNoise, PPOTraining):
     """PPO of a whole module."""
 
 
-AlgorithmConfig = (
-    ImitationModelBasedConfig | ImitationVMPOConfig | ImitationPPOConfig | DistillConfig
-)
-ImitationTrainer = ModelBasedTrainer | OnPolicyTrainer | StudentTrainer
+AlgorithmConfig = ImitationModelBasedConfig | ImitationVMPOConfig | ImitationPPOConfig
+ImitationTrainer = ModelBasedTrainer | OnPolicyTrainer
 ALGORITHMS: dict[str, type[AlgorithmConfig]] = {
     "world_model": ImitationModelBasedConfig,
     "mo_vmpo": ImitationVMPOConfig,
     "ppo": ImitationPPOConfig,
-    "distill": DistillConfig,
 }
 # by default [D]
-NUM_ENVS = {"world_model": 1024, "mo_vmpo": 128, "ppo": 256, "distill": 512}
+NUM_ENVS = {"world_model": 1024, "mo_vmpo": 128, "ppo": 256}
 
 # the judges' figures among the metrics of a run: nominal physics, and, where the run is randomized,
 # that as well
@@ -130,13 +108,6 @@ class ImitationSettings(RunSettings):
         super().__post_init__()
         ranges.at_least_one(self, "evaluation_starts")
         object.__setattr__(self, "robots", self.robots.like(self.task))
-        weight = self.task.reward.current_weight
-        if isinstance(self.algo, ModelBasedConfig) and weight:
-            raise InputError(
-                f"task.reward.current_weight={weight:g}: algo=world_model learns from imagined "
-                "joints, whose currents are not known; use algo=mo_vmpo or algo=ppo, or "
-                "task.reward.current_weight=0"
-            )
 
 
 def make_trainer(
@@ -144,19 +115,12 @@ def make_trainer(
 ) -> ImitationTrainer:
     """The algorithm with its robots, before its first iteration.
 
-    module: the folder of one to go on from, or, of `DistillConfig`, to learn from.
+    module: the folder of one to go on from.
 
     Raises:
       InputError: for a module that does not fit, or that the algorithm cannot go on from.
     """
     algo, net = settings.algo, settings.net
-    if isinstance(algo, StudentConfig):
-        if module is None:
-            raise InputError("algo=distill learns from a module: module= says which")
-        shows = SkillModule.load(module)
-        teacher = MirrorTeacher(env, shows)
-        student = student_of(env, shows, net, seed=seed)
-        return StudentTrainer(env, student, teacher, algo, seed=seed)
     if module is not None and isinstance(algo, OnPolicyConfig):
         raise InputError(
             f"algo={settings.algorithm} cannot go on from a module=; algo=world_model can"
@@ -198,7 +162,7 @@ def trained_module(trainer: ImitationTrainer) -> SkillModule:
     """What is judged and saved, with the range of the latents that tracking has used lately."""
     if isinstance(trainer, ModelBasedTrainer):
         return trainer.module()
-    network = trainer.average if isinstance(trainer, StudentTrainer) else trainer.agent.network
+    network = trainer.agent.network
     assert isinstance(network, ModulePolicy)  # given by `make_trainer`
     return network.module(trainer.range)
 
@@ -221,7 +185,7 @@ def train_module(
     Args:
       motions: what the module is judged on, and trained on.
       trained_on: what it is trained on instead, e.g. with copies at other tempos.
-      module: the folder of a skill module to go on from, or to distill; None: a new one.
+      module: the folder of a skill module to go on from; None: a new one.
       about: what the summary says of the run besides, e.g. {"data": "motions.h5"}.
       seed: the same seed gives the same bits with a CPU and as many threads of
         torch.
@@ -287,7 +251,6 @@ def _plan(
             trainer.fit.save(folder / "module")
 
     described = _described(motions, chosen, about)
-    taught = "" if module is None else module_sha256(module)
     return run.TrainingPlan(
         settings=chosen,
         make=new_trainer,
@@ -296,7 +259,6 @@ def _plan(
         judged=NOMINAL + (RANDOMIZED if len(judges) > 1 else ()),
         summarize=lambda before, latest: described,
         save=save,
-        belongs_to=taught if isinstance(chosen.algo, DistillConfig) else "",
     )
 
 

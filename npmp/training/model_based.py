@@ -182,7 +182,7 @@ class ModelBasedTrainer(Trainer):
         with seeded(seed):
             self.model = WorldModel(
                 env.home, env.dt, env.feet, c.model_hidden, self.physics_size, env.robots.imu_cross,
-                rough=env.ground.rough,
+                rough=env.ground.rough, currents=env.task.current_weight > 0.0,
             ).to(device)  # fmt: skip
         updates, batch = c.model_updates, c.model_batch
         self.fit = ModelFit(self.model, updates=updates, batch=batch, compile=c.compile)
@@ -459,6 +459,7 @@ class ModelBasedTrainer(Trainer):
             + beta * imagined.kl
             + c.posture * imagined.posture
             + c.wasserstein * imagined.wasserstein
+            + self.env.task.current_weight * imagined.current
         )
         norm = descend(loss, self.optimizer, CLIP_GRAD)
         if math.isfinite(norm):

@@ -2,9 +2,8 @@
 step what it would do there, and the student is fitted to that. So it learns from the states that it
 gets into itself.
 
-The teacher is a task's own, a script; another policy of the same module, to put it into a smaller
-network (policy distillation, Rusu et al. 2016); or a module and its mirror images, for a module
-that learns them all (`npmp.training.mirrored`).
+The teacher is a task's own, a script, or another policy of the same module, to put it into a
+smaller network (policy distillation, Rusu et al. 2016).
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from npmp.rl.optimization import descend, move_average
 from npmp.rollout import Actor, Carried, Decision, Moment, rollout
 from npmp.state import Numbers, Part
 from npmp.training.agents import Agent, AgentMemory, LatentAgent, latent_range
-from npmp.training.exploration import require_tracking
 from npmp.training.schedules import linear
 from npmp.training.trainer import Gathered, StepMeans, Trainer
 from npmp.tree import Tree, cat_trees, leaves, map_tree, stack_trees
@@ -51,8 +49,6 @@ class StudentConfig:
     taught: float = 0.3
     # while collecting [rad]
     action_noise: float = 0.05
-    # rate at which a robot is sent to track another frame from where it stands [1/s]
-    rejoin_rate: float = 0.0
     # of training, where the task's own episodes are longer; null: the task's own
     episode_s: float | None = 4.0
     # learning rate over the run
@@ -61,27 +57,19 @@ class StudentConfig:
     outlier_rad: float | None = None
     # weight of the KL to the AR(1) prior, per nat summed over latent dimensions
     beta: float = 0.0
-    # decay of the weights towards the teacher's, per update times lr (L2-SP, Li et al. 2018)
-    anchor: float = 0.0
     # averaged weights, which are judged and kept; over a ninth of the updates so far at most
     ema: float = 0.995
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "unroll", "kept", "updates", "batch")
         ranges.share(self, "ema", "taught")
-        ranges.not_negative(self, "action_noise", "rejoin_rate", "beta", "anchor")
+        ranges.not_negative(self, "action_noise", "beta")
         ranges.pairs(self, "lr")
         ranges.above_zero(self, "lr", "episode_s", "outlier_rad")
-        if (share := self.anchor * max(self.lr)) > 1.0:
-            raise ValueError(f"anchor times lr must be at most 1, got {share:g}")
 
 
 class Teacher(Protocol):
     """What says what it would do, whatever robots do."""
-
-    @property
-    def weights(self) -> nn.Module | None:
-        """Those that a student's correspond to; None where there are none."""
 
     def initial_memory(self, n: int) -> Tree:
         """The memory of n fresh episodes."""
@@ -125,24 +113,12 @@ class StudentTrainer(Trainer):
         *,
         seed: int = 0,
     ):
-        """agent: what learns, in place, on the environment's device.
-
-        Raises:
-          InputError: for an anchor where the student's weights do not correspond to the teacher's,
-            and for settings of tracking with a task that tracks nothing.
-        """
-        require_tracking(env.task, {"rejoin_rate": config.rejoin_rate})
+        """agent: what learns, in place, on the environment's device."""
         self.env, self.agent, self.teacher, self.config = env, agent, teacher, config
         self.acting_net = agent.network
         self.average = copy.deepcopy(agent.network).requires_grad_(False)
         self.generator = torch.Generator(env.device).manual_seed(seed + 1)
         learned = [weight for weight in agent.network.parameters() if weight.requires_grad]
-        theirs = (teacher.weights or nn.Module()).parameters()
-        if config.anchor and [w.shape for w in learned] != [w.shape for w in theirs]:
-            raise InputError(
-                f"algo.anchor={config.anchor:g}: the student's weights do not correspond to its "
-                "teacher's (net=)"
-            )
         self.optimizer = torch.optim.Adam(learned, lr=config.lr[0])
         n, c = env.num_envs, config
         first = torch.ones(n, dtype=torch.bool, device=env.device)
@@ -173,8 +149,6 @@ class StudentTrainer(Trainer):
         the action."""
         c, student = self.config, memory.student
         drawn = torch.rand(env.num_envs, generator=self.generator, device=env.device)
-        if c.rejoin_rate:
-            env.task.rejoin(~first & (drawn < c.rejoin_rate * env.dt))
         taught = torch.where(first, drawn < self.share, memory.taught)
         given = self.agent.observe(env, student, self.generator)
         one = map_tree(lambda part: part[None], given)
@@ -229,7 +203,6 @@ class StudentTrainer(Trainer):
             loss = clone_loss(miss, c.outlier_rad) + c.beta * divergence
             norm = descend(loss, self.optimizer, CLIP_GRAD)
             if math.isfinite(norm):
-                self._towards_teacher(c.anchor * lr)
                 done = self.iteration_count * c.updates + update
                 move_average(self.average, self.agent.network, c.ema, done)
             skipped += not math.isfinite(norm)
@@ -238,15 +211,6 @@ class StudentTrainer(Trainer):
         self.iteration_count += 1
         learned = {"clone_error": math.sqrt(square), "kl": kl, "policy_grad_norm": norm}
         return gathered.figures | learned | {"skipped_updates": skipped}
-
-    @torch.no_grad()
-    def _towards_teacher(self, share: float) -> None:
-        """What lessons do not ask for goes back to what the teacher has, so that it is not
-        forgotten; decoupled from the gradient as by AdamW."""
-        if share and self.teacher.weights is not None:
-            learned = (w for w in self.agent.network.parameters() if w.requires_grad)
-            for weight, there in zip(learned, self.teacher.weights.parameters(), strict=True):
-                weight.lerp_(there, share)
 
     def _drawn(self) -> Lesson:
         """Robots of one of the lessons that are kept."""
@@ -288,8 +252,6 @@ def clone_loss(miss: Tensor, outlier_rad: float | None) -> Tensor:
 class ScriptTeacher:
     """A task's own teacher: joint targets, which are latents in joint space."""
 
-    weights = None
-
     def __init__(self, script: Actor, scale: Tensor):
         """scale: of a unit of what the student's network says, (nu,) or one for all [rad]."""
         self.script, self.scale, self.initial_memory = script, scale, script.initial_memory
@@ -307,14 +269,14 @@ class PolicyTeacher:
 
     def __init__(self, policy: HighLevelPolicy):
         """policy: a copy of it is used."""
-        self.weights = copy.deepcopy(policy).requires_grad_(False).eval()
-        self.initial_memory = self.weights.initial_state
+        self.policy = copy.deepcopy(policy).requires_grad_(False).eval()
+        self.initial_memory = self.policy.initial_state
 
     def answer(
         self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor
     ) -> tuple[Tensor, Tree]:
         """As `Teacher.answer`: the mean of its latents."""
-        latent, memory = self.weights.step(given, memory)
+        latent, memory = self.policy.step(given, memory)
         return latent.mean, memory
 
 

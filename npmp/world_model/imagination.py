@@ -80,6 +80,7 @@ class Imagined(NamedTuple):
     std: Tensor  # of the policy's latents
     posture: Tensor  # distance from the postures that are known to hold
     wasserstein: Tensor  # distance of the states of robots on the prior from recorded ones
+    current: Tensor  # squares of the motors' currents, summed over joints [A^2]; 0: not told
 
 
 class Imagination:
@@ -205,6 +206,12 @@ class Imagination:
         if self.wasserstein is not None and start.free.any():
             crowd = RobotState(*(part[:, start.free] for part in after))
             wasserstein = self.wasserstein(crowd, generator)
+        current = torch.zeros_like(effort)
+        if self.model.currents is not None:
+            stood: Any = RobotState(*(part.flatten(0, 1) for part in before))
+            told = start.physics.repeat(horizon, 1)
+            rms = self.model.current_rms(stood, after.setpoint.flatten(0, 1), told)
+            current = (rms * self.model.current_scale).square().sum(-1).view_as(effort)
         return Imagined(
             task=loss.task.mean(),
             style=loss.style.mean(),
@@ -215,6 +222,7 @@ class Imagination:
             std=mean(course.std.detach().mean(-1), asked, each),
             posture=mean(away, free if self.frees else torch.ones_like(free), each),
             wasserstein=wasserstein,
+            current=mean(current, asked, counts),
         )
 
     def _divergence(self, course: ImaginedCourse, start: Step) -> tuple[Tensor, Tensor]:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from npmp.envs.state import RobotState
+from npmp.world_model.model import WorldModel
 from npmp.world_model.replay import Window
 
 # one control step of the world model: packed states (n, s), setpoints (n, nu), physics (n, p) ->
@@ -60,3 +61,15 @@ def model_loss(advance: Advance, window: Window) -> tuple[Tensor, dict[str, Tens
             "model_joint_rad": ((found.joint_pos - sought.joint_pos).abs().mean(-1) * weight).sum(),
         }
     return total / window.valid.sum().clamp(min=1.0), log
+
+
+def current_loss(model: WorldModel, window: Window) -> Tensor:
+    """By how much the model is wrong about the motors' RMS currents in true states, (): the mean
+    square, in `current_scale`."""
+    assert model.currents is not None  # asked for only where there is one
+    states = RobotState.unpack(window.states[:-1].flatten(0, 1))
+    setpoints, physics = window.setpoints.flatten(0, 1), window.physics.flatten(0, 1)
+    found = model.current_rms(states, setpoints, physics)
+    wrong = found - window.currents.flatten(0, 1).sqrt() / model.current_scale
+    weight = window.valid.flatten()
+    return (wrong.square().mean(-1) * weight).sum() / weight.sum().clamp(min=1.0)

@@ -15,6 +15,7 @@ from npmp.envs.state import RobotState, StepVelocity, integrate
 from npmp.nets.normalizer import Normalizer
 
 _NEAR_M = 0.3  # a foot higher than this above the ground is as good as this high [m] [D]
+_CURRENT_UNITS = 128  # of the layer that tells the motors' currents [D]
 
 
 class WorldModel(nn.Module):
@@ -29,6 +30,7 @@ class WorldModel(nn.Module):
     """
 
     home: Tensor
+    current_scale: Tensor
     imu_cross: Tensor | None
 
     def __init__(
@@ -41,12 +43,14 @@ class WorldModel(nn.Module):
         imu_cross: Tensor | None = None,
         *,
         rough: bool = False,
+        currents: bool = False,
     ):
         """Args:
         home: (nu,) joint angles of the home pose [rad]. dt: control period [s].
         feet: of the robot, F with K points each.
         physics_size: width of the drawn physics. imu_cross: (3, 3) `RobotBatch.imu_cross`.
         rough: it is told the ground's heights, `Ground.about_feet` [m], after the drawn physics.
+        currents: it tells the motors' currents.
         """
         super().__init__()
         nu, (count, points) = len(home), feet.shape
@@ -59,6 +63,11 @@ class WorldModel(nn.Module):
         self.changes = Normalizer(2 * (6 + nu))
         layers: list[nn.Module] = []
         width = known + physics_size + self.about_size
+        self.currents: nn.Module | None = None  # RMS over a step, in `current_scale`
+        self.register_buffer("current_scale", torch.ones(nu), persistent=currents)
+        if currents:
+            inner, last = nn.Linear(width, _CURRENT_UNITS), nn.Linear(_CURRENT_UNITS, nu)
+            self.currents = nn.Sequential(inner, nn.ELU(), last)
         for h in hidden:
             layers += [nn.Linear(width, h), nn.ELU()]
             width = h
@@ -96,13 +105,23 @@ class WorldModel(nn.Module):
 
     def velocity(self, state: RobotState, setpoint: Tensor, physics: Tensor) -> StepVelocity:
         """Predicted velocities of the step, in the root frame at its start."""
-        drawn, ground = self._told(physics)
-        seen, about = self.features(state, setpoint, ground)
-        out = self.net(torch.cat((self.inputs(seen), drawn, about), -1))
-        now = _velocity(state)
+        out, now = self.net(self._scaled(state, setpoint, physics)), _velocity(state)
         found = out * self.changes.std + self.changes.mean + torch.cat((now, now), -1)
         nu = len(self.home)
         return StepVelocity(*found.split((3, 3, nu, 3, 3, nu), -1))
+
+    def _scaled(self, state: RobotState, setpoint: Tensor, physics: Tensor) -> Tensor:
+        drawn, ground = self._told(physics)
+        seen, about = self.features(state, setpoint, ground)
+        return torch.cat((self.inputs(seen), drawn, about), -1)
+
+    def current_rms(self, state: RobotState, setpoint: Tensor, physics: Tensor) -> Tensor:
+        """The motors' RMS currents over the step, (n, nu), in `current_scale` [A]; arguments as
+        `forward`."""
+        assert self.currents is not None  # asked for in the constructor
+        # a current has the sign of its torque, which is the simpler function
+        found: Tensor = self.currents(self._scaled(state, setpoint, physics))
+        return found.abs()
 
     def forward(
         self, state: RobotState, setpoint: Tensor, physics: Tensor | None = None
@@ -131,9 +150,13 @@ class WorldModel(nn.Module):
 
     def take_over(self, learned: Mapping[str, Tensor]) -> bool:
         """Go on from another's weights and scales, with nothing learned of the ground about the
-        feet where that was flat, and of the physics where that was told other. Returns False, and
-        changes nothing, for one of other sizes."""
+        feet where that was flat, of the physics where that was told other, and of currents. Returns
+        False, and changes nothing, for one of other sizes."""
         own, key, known = self.state_dict(), "net.0.weight", len(self.inputs.mean)
+        own, learned = (
+            {name: tensor for name, tensor in part.items() if not name.startswith("current")}
+            for part in (own, learned)
+        )
         sizes = {name: tensor.shape for name, tensor in learned.items()}
         first = learned.get(key, own[key][:, :0])
         if first.dim() != 2 or first.shape[1] < known:
@@ -145,7 +168,7 @@ class WorldModel(nn.Module):
             first = torch.cat((kept, first.new_zeros(len(first), width - kept.shape[1])), -1)
         if sizes | {key: first.shape} != {name: tensor.shape for name, tensor in own.items()}:
             return False
-        self.load_state_dict({**learned, key: first})
+        self.load_state_dict({**learned, key: first}, strict=False)
         return True
 
     def _told(self, physics: Tensor) -> tuple[Tensor, Tensor]:

@@ -13,7 +13,7 @@ from npmp import artifact
 from npmp.envs.state import RobotState, differentiate
 from npmp.rl.optimization import descend
 from npmp.world_model.compiling import compiled
-from npmp.world_model.losses import model_loss
+from npmp.world_model.losses import current_loss, model_loss
 from npmp.world_model.model import WorldModel
 from npmp.world_model.replay import ReplayBuffer
 
@@ -56,10 +56,13 @@ class ModelFit:
     def take_scales(self, replay: ReplayBuffer, generator: torch.Generator) -> None:
         """Set the model's input and output scales from what has been collected; they stay as they
         are from then on. A model that goes on from another run's keeps that run's."""
-        if self.goes_on:
-            return
         window = replay.windows(16384, 1, generator)
         keep = window.valid[0] > 0
+        if self.model.currents is not None:  # always learned anew
+            rms = window.currents[0][keep].mean(0).sqrt()
+            self.model.current_scale.copy_(rms.clamp(min=1e-3))
+        if self.goes_on:
+            return
         state, after = (RobotState.unpack(states[keep]) for states in window.states)
         velocity = differentiate(state, after, self.model.dt)
         self.model.fit_scales(state, window.setpoints[0][keep], window.physics[0][keep], velocity)
@@ -79,6 +82,9 @@ class ModelFit:
         for _ in range(self.updates if updates is None else updates):
             window = replay.windows(self.batch, WINDOW, generator)
             loss, log = model_loss(self._advance, window)
+            if self.model.currents is not None:
+                log["model_current"] = current_loss(self.model, window)
+                loss = loss + log["model_current"]
             self.skipped += not math.isfinite(descend(loss, self.optimizer, CLIP_GRAD))
             metrics = {"model_loss": loss.item(), **{k: v.item() for k, v in log.items()}}
         return metrics

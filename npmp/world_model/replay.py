@@ -25,6 +25,9 @@ class Step(NamedTuple):
     setpoint: Tensor
     # (n, p) what was drawn of the physics, and the push during the step
     physics: Tensor
+    # (n, nu) squares of the motors' currents, mean over the step before [A^2]; (n, 0) where not
+    # asked for
+    currents: Tensor
     # (n, nu) of the encoders [rad]; (n, 0) where they are right
     joint_offset: Tensor
     # (n, H o) exact observations of the H steps before; (n, 0) where nothing is delayed
@@ -50,6 +53,8 @@ class Window(NamedTuple):
     physics: Tensor
     # (T, B) 1 where the transition t -> t + 1 and all before it in the window are of one episode
     valid: Tensor
+    # (T, B, nu) squares of the motors' currents, mean over the transition [A^2]; (T, B, 0)
+    currents: Tensor
 
 
 class ReplayBuffer:
@@ -107,7 +112,8 @@ class ReplayBuffer:
         ground = ground - level if ground.numel() else ground
         told = torch.cat((kept.physics[before, robot], ground), -1)
         states = above(kept.state[slots, robot], level)
-        return Window(states, kept.setpoint[before, robot], told, valid)
+        currents = kept.currents[slots[1:], robot]
+        return Window(states, kept.setpoint[before, robot], told, valid, currents)
 
     def starts(
         self, batch: int, generator: torch.Generator, *, free: bool = True, fresh: int = 0

@@ -109,7 +109,7 @@ def test_help_of_a_verb_lists_its_actions(name: str, capsys: CaptureFixture[str]
 
 def test_help_offers_only_what_works_for_the_verb() -> None:
     assert groups.names("imitate", "task") == ["imitation"]
-    assert set(groups.names("imitate", "algo")) == {"world_model", "mo_vmpo", "ppo", "distill"}
+    assert set(groups.names("imitate", "algo")) == {"world_model", "mo_vmpo", "ppo"}
     assert set(groups.names("reuse", "algo")) == {"world_model", "vmpo", "ppo", "clone"}
     assert {"walk", "hwangbo_speed", "recover"} <= set(groups.names("reuse", "task"))
     shown = usage.of_command("reuse", cli.command_of("reuse"), ["algo=vmpo"])

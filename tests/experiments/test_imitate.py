@@ -314,40 +314,12 @@ def test_the_motors_current_is_an_objective_and_resumes_to_the_bit(
     assert imitate.main([f"resume={resumed}", f"out={resumed}", "threads=1"]) == 0
     assert last.is_file()
     assert_equal_runs(whole, resumed)
-    refused = {
-        "the drives of actuator=pd are ideal": weighed,
-        "use algo=mo_vmpo or algo=ppo": with_knee[1:],
-    }
-    for message, arguments in refused.items():
-        capfd.readouterr()
-        assert npmp_imitate(data, tmp_path / "c", *arguments) == 2
-        assert message in error_line(capfd) and not (tmp_path / "c").exists()
-
-
-@pytest.mark.slow
-def test_a_module_is_distilled_and_the_run_goes_on_with_its_teacher_only(
-    data: Path, trained: Path, tmp_path: Path, capfd: CaptureFixture[str]
-) -> None:
-    teacher, out = tmp_path / "teacher", tmp_path / "out"
-    shutil.copytree(trained / "module", teacher)
-    asked = (
-        "algo=distill",
-        f"module={teacher}",
-        "steps=512",
-        "checkpoint_every=1",
-        "evaluation.every=9",
-    )
-    assert npmp_imitate(data, out, *asked) == 0
-    log = rows(out)
-    assert {"clone_error", "kl", "tracked_fraction"} <= set(log[0])
-    assert float(log[-1]["clone_error"]) > 0.0
-    assert SkillModule.load(out / "module").contract.training["algorithm"] == "distill"
-    assert imitate.main([f"resume={out}", "steps=1024", "threads=1"]) == 0
-    other = SkillModule.load(teacher)
-    other.encoder.head.bias.data += 1.0
-    other.save(teacher)
     capfd.readouterr()
-    assert imitate.main([f"resume={out}", "steps=2048", "threads=1"]) == 2
-    assert "was trained with another module" in error_line(capfd)
-    assert npmp_imitate(data, tmp_path / "none", "algo=distill") == 2
-    assert "algo=distill learns from a module: module= says which" in error_line(capfd)
+    assert npmp_imitate(data, tmp_path / "c", *weighed) == 2
+    assert "the drives of actuator=pd are ideal" in error_line(capfd)
+    assert not (tmp_path / "c").exists()
+    # an imagined robot's are learned
+    assert npmp_imitate(data, tmp_path / "imagined", *with_knee[1:3], "steps=4096") == 0
+    log = rows(tmp_path / "imagined")
+    assert all(float(row["imagined_current"]) > 0.0 for row in log)
+    assert float(log[-1]["model_current"]) < float(log[0]["model_current"])

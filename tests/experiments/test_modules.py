@@ -10,7 +10,6 @@ import pytest
 import torch
 from pytest import CaptureFixture
 
-from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import modules
 from npmp.experiments import cli
@@ -41,51 +40,6 @@ def test_pack_halves_a_module(trained: Path, tmp_path: Path, capsys: CaptureFixt
             assert torch.equal(after[key], value)
     assert cli.main(["skill", "pack", str(source), f"out={small}"]) == 2
     assert "replace=true" in capsys.readouterr().err
-
-
-def test_blend_lies_between_two_modules(
-    trained: Path, tmp_path: Path, capsys: CaptureFixture[str]
-) -> None:
-    source, other, between = trained / "module", tmp_path / "other", tmp_path / "between"
-    first = SkillModule.load(source)
-    second = SkillModule.load(source)
-    for weight in (second.encoder.head.weight, *second.decoder.parameters()):
-        weight.data.add_(1.0)
-    training = {"clips": ["b"], "licences": ["CC0"], "hold": first.hold}
-    second.save(other, training=training | {"accelerometer": first.accelerometer})
-    given = ["skill", "blend", str(source), f"other={other}", "share=0.25", f"out={between}"]
-    assert cli.main(given) == 0
-    blend, before = SkillModule.load(between), first.state_dict()
-    for name, value in blend.state_dict().items():
-        moved = 0.25 if name.startswith("decoder.") or name == "encoder.head.weight" else 0.0
-        torch.testing.assert_close(value, before[name] + moved, atol=1e-6, rtol=0.0)
-    said = blend.contract.training
-    assert said["clips"] == [*first.contract.training["clips"], "b"] and "CC0" in said["licences"]
-    assert said["blended"]["share"] == 0.25 and said["blended"]["of"] != said["blended"]["with"]
-    assert "after" not in said and "env_steps" not in said
-    (between / "CARD.md").write_text("of another module")
-    again = [f"other={other}", "share=1", f"out={between}", "replace=true"]
-    assert cli.main(["skill", "blend", str(source), *again]) == 0
-    assert not (between / "CARD.md").exists()
-    whole = SkillModule.load(between).state_dict()
-    assert all(torch.equal(whole[name], value) for name, value in second.state_dict().items())
-    capsys.readouterr()
-    for arguments, message in (
-        (["other=op3_cmu", f"out={tmp_path / 'no'}"], "the modules differ in robot, model_sha256"),
-        (
-            [f"other={other}", "share=1.5", f"out={tmp_path / 'no'}"],
-            "share must lie in 0 to 1, got 1.5",
-        ),
-        ([f"other={other}"], "name the new module's folder"),
-        (["out=x"], "needs other="),
-        ([f"other={other}", f"out={between}"], "replace=true"),
-    ):
-        assert cli.main(["skill", "blend", str(source), *arguments]) == 2
-        assert message in capsys.readouterr().err
-    second.context_scale.mean += 1.0
-    with pytest.raises(InputError, match="input scales differ"):
-        first.blended(second, 0.5)
-    assert not (tmp_path / "no").exists()
 
 
 def test_add_makes_a_module_with_its_card(

@@ -34,12 +34,10 @@ def test_wander_needs_a_module_alone(tmp_path: Path, capsys: CaptureFixture[str]
     assert cli.main(arguments) == 0
     figures = json.loads((tmp_path / "wander.json").read_text())
     assert figures["starts"] == "home pose"
-    assert list(figures["latents"]) == ["prior", "white", "white_actions"]
-    ratio = figures["latents"]["white"]["prior_up_ratio"]
-    assert ratio["low"] <= ratio["ratio"] <= ratio["high"]
+    assert 0.0 < figures["latents"]["up_s_mean"] <= figures["seconds"] == 0.5
     assert "</html>" in (tmp_path / "report.html").read_text()
     assert (tmp_path / "rollouts.h5").is_file()
-    assert "prior / this" in capsys.readouterr().out
+    assert "up, mean s" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

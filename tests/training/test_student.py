@@ -179,7 +179,7 @@ def test_what_cannot_be_taught_is_refused(
         teacher_of(walks, agent, other)
     for wrong in (
         {"unroll": 0}, {"taught": 2.0}, {"lr": (0.0, 1.0)}, {"episode_s": 0.0}, {"beta": -1.0},
-        {"outlier_rad": 0.0}, {"rejoin_rate": -1.0},
+        {"outlier_rad": 0.0},
     ):  # fmt: skip
         with pytest.raises(ValueError, match=next(iter(wrong))):
             StudentConfig(**wrong)  # type: ignore[arg-type]

@@ -44,7 +44,11 @@ NOISY = SensorConfig(delay_s=(0.0, 0.03), joint_noise=0.02, gyro_noise=(0.1, 0.1
 class Sleeper:
     """A model of robots on which nothing acts: they stay as they are."""
 
-    home = torch.zeros(12)
+    home, current_scale = torch.zeros(12), torch.tensor(0.5)
+    currents: Any = None
+
+    def current_rms(self, state: RobotState, setpoint: Tensor, physics: Tensor) -> Tensor:
+        return 10.0 * (setpoint - state.joint_pos)
 
     def __call__(self, state: RobotState, setpoint: Tensor, physics: Tensor) -> RobotState:
         return state
@@ -87,16 +91,11 @@ def start_of(state: RobotState, z: Tensor, goal: Tensor, free: Tensor | None = N
     n = len(z)
     nothing, empty = torch.zeros(n, 0), torch.zeros(n, 1)
     none = torch.zeros(n, dtype=torch.bool)
-    return Step(
+    return Step(*[nothing] * len(Step._fields))._replace(
         first=none,
         free=none if free is None else free,
         state=state.pack(),
         setpoint=state.setpoint,
-        physics=nothing,
-        joint_offset=nothing,
-        history=nothing,
-        patch=nothing,
-        ground=nothing,
         z=z,
         decoder=DecoderState(empty, empty),
         policy=(),
@@ -123,15 +122,16 @@ def test_imagining_by_hand() -> None:
     """Two robots, three steps, goals 5 and 8: a step costs as much as the goal after it, 7 and 10
     in the mean. The policy shifts one of the first's two latent dimensions by the prior's
     deviation, 1/2 nat a step, and by twice that for the second: 2 nats. Setpoints stay 0.3 rad off
-    12 joints.
+    12 joints, at 5 A/rad: 12 * 2.25 A^2.
     """
     std = prior_std(0.95)
     policy = Fixed(torch.tensor([[std, 0.0], [2 * std, 0.0]]), torch.full((2, 2), std), 0.95)
     state = still(2)._replace(setpoint=torch.full((2, 12), 0.3))
     imagine = toy_imagination(policy, lambda z, seen, memory: (torch.zeros(2, 12), memory))
+    imagine.model.currents = torch.nn.Identity()
     start = start_of(state, torch.zeros(2, 2), torch.tensor([[5.0], [8.0]]))
     found = imagine(start, 3, torch.Generator().manual_seed(0))
-    expected = Imagined(*map(torch.tensor, (8.5, 85.0, 3.6, 0.0, 1.25, 0.0, std, 0.0, 0.0)))
+    expected = Imagined(*map(torch.tensor, (8.5, 85.0, 3.6, 0.0, 1.25, 0.0, std, 0.0, 0.0, 27.0)))
     torch.testing.assert_close(found, expected)
 
 

@@ -59,10 +59,8 @@ def window_of(
 ) -> Window:
     n = len(states[0].root_pos)
     ones = torch.ones(len(setpoints), n)
-    packed = torch.stack([s.pack() for s in states])
-    return Window(
-        packed, torch.stack(setpoints), ones[..., None][..., :0], ones if valid is None else valid
-    )
+    packed, none = torch.stack([s.pack() for s in states]), ones[..., None][..., :0]
+    return Window(packed, torch.stack(setpoints), none, ones if valid is None else valid, none)
 
 
 def test_loss_by_hand_and_masked() -> None:
@@ -186,18 +184,25 @@ def test_fitting_learns_the_simulator(robot: Robot, motions: MotionSet) -> None:
     never = torch.zeros(64, dtype=torch.bool)
 
     def step(t: int) -> Step:
-        first = torch.full((64,), t == 0)
+        first, before = torch.full((64,), t == 0), max(0, t - 1)
+        squares = (20.0 * (setpoints[before] - states[before].joint_pos)).square()
         return blank._replace(
-            first=first, free=never, state=states[t].pack(), setpoint=setpoints[t]
+            first=first, free=never, state=states[t].pack(), setpoint=setpoints[t], currents=squares
         )
 
     replay = ReplayBuffer(32, step(0))
     for t in range(len(setpoints)):
         replay.add(step(t))
-    model = WorldModel(HOME, DT, Feet(robot), (64, 64))
+    model = WorldModel(HOME, DT, Feet(robot), (64, 64), currents=True)
     fit = ModelFit(model, updates=12, batch=64, compile=False)
     g = torch.Generator().manual_seed(0)
     fit.take_scales(replay, g)
-    losses = [fit(replay, 3e-3, g)["model_loss"] for _ in range(8)]
-    assert losses[-1] < 0.6 * losses[0]
+    course = [fit(replay, 3e-3, g) for _ in range(8)]
+    losses, currents = ([log[name] for log in course] for name in ("model_loss", "model_current"))
+    assert losses[-1] < 0.6 * losses[0] and currents[-1] < 0.6 * currents[0]
+    rms = model.current_rms(states[5], setpoints[5], nothing) * model.current_scale
+    true = 20.0 * (setpoints[5] - states[5].joint_pos).abs()
+    assert (rms - true).abs().mean() < 0.3 * true.mean()
+    blind = WorldModel(HOME, DT, Feet(robot), (64, 64))
+    assert blind.take_over(model.state_dict()) and model.take_over(blind.state_dict())
     assert fit.optimizer.param_groups[0]["lr"] == 3e-3

@@ -21,17 +21,14 @@ NONE = torch.zeros(ENVS, dtype=torch.bool)
 def step(t: float = 0.0, n: int = ENVS, **change: Any) -> Step:
     """Every entry is 1000 t + robot."""
     tag = (1000.0 * t + torch.arange(float(n))).unsqueeze(-1)
-    nothing = tag[:, :0]
-    whole = Step(
+    whole = Step(*[tag[:, :0]] * len(Step._fields))._replace(
         first=torch.zeros(n, dtype=torch.bool),
         free=torch.zeros(n, dtype=torch.bool),
         state=tag.expand(n, 3),
         setpoint=tag,
         physics=tag.expand(n, 2),
-        joint_offset=nothing,
+        currents=tag,
         history=tag.expand(n, 3),
-        patch=nothing,
-        ground=nothing,
         z=tag,
         decoder=DecoderState(tag, tag),
         policy=(),
@@ -91,6 +88,7 @@ def test_windows_are_successive_steps_of_one_robot(capacity: int, steps: int) ->
     # what was done in the state it was done in, by what was drawn then and there
     assert torch.equal(window.setpoints[..., 0], window.states[:-1, :, 0])
     assert torch.equal(window.physics[..., 0], window.setpoints[..., 0])
+    assert torch.equal(window.currents[..., 0], window.states[1:, :, 0])  # noted a step later
     # all that is kept, and no more
     assert time.min() == max(0, steps - capacity) and time.max() == steps - 1
     assert set(robot[0].tolist()) == set(range(ENVS)) and window.valid.all()
