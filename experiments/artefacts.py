@@ -118,6 +118,7 @@ def show_all(config: ListArtefacts, run: Run) -> None:
         pairs = zip(own.command, own.command_range)
         ranges = ", ".join(f"{a:g} to {b:g} {unit}" for unit, (a, b) in pairs)
         extra = ["clock"] * (own.clock_s is not None) + ["ground"] * own.sees_ground
+        extra += ["depth"] * (own.camera is not None)
         module = str(own.training.get("module", ""))
         listed.append((name, own.robot, own.task, module, ranges, ", ".join(extra)))
     show_table(columns, listed, **LOOK)

@@ -14,7 +14,7 @@ from npmp.analysis.wandering import write_motions
 from npmp.experiments.backend import Simulating, module_of, motions_of
 from npmp.experiments.command import Run, Verb, made_by
 from npmp.experiments.inspect import show, show_records, text
-from npmp.experiments.terminal import say, show_table
+from npmp.experiments.terminal import say
 from npmp.report import skill_page
 
 
@@ -136,29 +136,11 @@ def run_wander(config: WanderModule, run: Run) -> None:
         write_motions(run.out / "rollouts.h5", robot, trial)
         if config.report:
             skill_page.wandering(run.out / "report.html", robot, figures, trial, made_by(run))
-    show_wandering(figures)
+    show(figures)
     if run.out is None:
         say("out=FOLDER writes the figures, the motions and a page to watch them on.")
     else:
         say(str(run.out / ("report.html" if config.report else "rollouts.h5")))
-
-
-def show_wandering(figures: dict[str, Any]) -> None:
-    """How long they stayed up and how far they came."""
-    keys = {
-        "up_s_mean": "up, mean s",
-        "up_s_median": "median s",
-        "up_to_the_end": "to the end",
-        "path_m": "path m",
-        "speed_mps": "m/s",
-    }
-    columns, row = tuple(keys.values()), [f"{figures['latents'][key]:.2f}" for key in keys]
-    show_table(columns, [row], right=columns, box=None)
-    say(
-        f"{figures['robots']} robots from the {figures['starts']}, {figures['seconds']:g} s at "
-        "most. Those still up then count with that time, so means are lower bounds.",
-        wrap=True,
-    )
 
 
 _common: Any = {"out": "optional_folder", "positional": ("module",), "devices": ("cpu",)}

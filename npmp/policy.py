@@ -60,6 +60,7 @@ class PolicyContract:
     # names of the inputs after the command: `Task.extra_inputs`
     extra_inputs: list[str] = field(default_factory=list)
     clock_s: float | None = None  # period of a clock among these
+    camera: dict[str, Any] | None = None  # whose depths are among these: `CameraConfig`
     versions: dict[str, str] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
 
@@ -205,6 +206,7 @@ class HighLevelPolicy(nn.Module):
                 command_range=[list(pair) for pair in ranges],
                 extra_inputs=list(task.extra_inputs),
                 clock_s=task.clock_s,
+                camera=None if task.camera is None else dict(task.camera),
                 net=asdict(net),
                 latent_bound=bound or skill.latent_range.tolist(),
             )
@@ -390,6 +392,10 @@ class HighLevelPolicy(nn.Module):
             raise InputError(
                 f"the policy's clock has a period of {self.contract.clock_s} s, the task's "
                 f"{task.clock_s}"
+            )
+        if not isinstance(task, type) and self.contract.camera != task.camera:
+            raise InputError(
+                f"the policy's camera is {self.contract.camera}, the task's {task.camera}"
             )
 
     def _check_inputs(self, task: Task | type[Task]) -> None:

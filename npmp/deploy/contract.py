@@ -154,11 +154,15 @@ class BundleContract:
     conventions: dict[str, str]
     # inputs after the command: sine and cosine of a clock of period clock_s that begins with the
     # episode; ground_FOOT_X_Y_m, the height of the ground X forwards and Y to the left of a foot in
-    # the heading frame, above the floor under a robot in its home pose [m]
+    # the heading frame, above the floor under a robot in its home pose [m]; depth_ROW_COLUMN_m,
+    # along the optical axis of `camera`, from the top left, as old as it says [m]
     extra_inputs: list[str] = field(default_factory=list)
     clock_s: float | None = None
     # what these heights are on level ground, of a robot that walks as in training [m]
     level_m: float = 0.0
+    camera: dict[str, Any] | None = None  # size, frame and faults: `npmp.envs.camera.CameraConfig`
+    # the depths of level ground, from the home pose [m]
+    level_depths_m: list[float] = field(default_factory=list)
     files: dict[str, str] = field(default_factory=dict)  # sha256 of those beside bundle.json
 
     def __post_init__(self) -> None:
@@ -181,7 +185,11 @@ class BundleContract:
             raise ValueError("imu_position needs three numbers")
         clock = [] if self.clock_s is None else CLOCK
         first, rest = self.extra_inputs[: len(clock)], self.extra_inputs[len(clock) :]
-        known = first == clock and all(name.startswith("ground_") for name in rest)
+        heights = [name for name in rest if name.startswith("ground_")]
+        depths = rest[len(heights) :]
+        known = first == clock and rest[: len(heights)] == heights
+        known &= all(name.startswith("depth_") for name in depths)
+        known &= len(depths) == len(self.level_depths_m) and bool(depths) == bool(self.camera)
         if not known or not (self.clock_s is None or 0.0 < self.clock_s < math.inf):
             raise ValueError("its extra_inputs and clock_s are not what this npmp can give")
 

@@ -136,6 +136,8 @@ def contract_of(
         extra_inputs=own.extra_inputs,
         clock_s=own.clock_s,
         level_m=_level(task),
+        camera=own.camera,
+        level_depths_m=_level_depths(task),
         memory=dict(zip(MEMORY, (policy.latent_dim, high, high, low, low), strict=True)),
         task=own.task,
         module_sha256=own.module_sha256,
@@ -228,6 +230,17 @@ def _level(task: Task) -> float:
     home = float(task.robot.home_qpos[2])
     teacher = getattr(task.config, "teacher", None)
     return home - float(getattr(teacher, "height_m", home)) if task.extra_inputs else 0.0
+
+
+def _level_depths(task: Task) -> list[float]:
+    """What a camera sees of level ground from the home pose [m]; [] without one."""
+    eye = getattr(task, "eye", None)
+    if eye is None:
+        return []
+    place, level = torch.zeros(1, 3), torch.eye(3)[None]
+    place[0, 2] = float(task.robot.home_qpos[2])
+    depths = eye.depths(place, level, lambda at: torch.zeros(at.shape[:-1]))[0]
+    return [round(depth, 4) for depth in depths.tolist()]
 
 
 # --- the graph ---

@@ -123,7 +123,9 @@ class OnnxPolicy:
     def _extra_inputs(self) -> FloatArray:
         """What they are by default: the clock of the steps, and level ground."""
         contract = self.contract
-        values = np.full(len(contract.extra_inputs), contract.level_m)
+        depths = contract.level_depths_m
+        heights = np.full(len(contract.extra_inputs) - len(depths), contract.level_m)
+        values = np.concatenate((heights, depths))
         if contract.clock_s is not None:
             angle = 2.0 * math.pi * self._steps / (contract.control_rate_hz * contract.clock_s)
             values[:2] = math.sin(angle), math.cos(angle)

@@ -129,6 +129,7 @@ class Task(ABC):
     # other ranges for scaling some of these, where a usual value is far within its range
     scales: ClassVar[Mapping[str, tuple[float, float]]] = {}
     extras: Sequence[ExtraInput] = ()  # observed after those
+    camera: Mapping[str, Any] | None = None  # the settings of one among these
     # names of attributes that the next step depends on: what checkpoints hold
     kept: tuple[str, ...] = ()
     # attributes (n, ...) by name that describe a robot whose simulation breaks down

@@ -15,7 +15,7 @@ from npmp.envs.ground import points_around
 from npmp.envs.state import RobotState
 from npmp.robots import Robot
 
-SETTINGS = ("clock_s", "sees_ground")  # of a task: whether policies observe these
+SETTINGS = ("clock_s", "sees_ground", "camera")  # of a task: whether policies observe these
 CLOCK = ("clock_sin", "clock_cos")
 # heights about each foot and on its way: forwards and to the left of it [m]
 SEEN = tuple((0.05 * i, y) for i in range(-2, 10) for y in (-0.05, 0.05))

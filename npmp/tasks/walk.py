@@ -14,6 +14,7 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import ranges
+from npmp.envs.camera import DepthCamera, camera_of
 from npmp.envs.feet import SteppingConfig, stepping
 from npmp.envs.ground import GroundConfig
 from npmp.envs.starts import StartPoses
@@ -21,6 +22,7 @@ from npmp.envs.state import RobotState
 from npmp.envs.task import Outcome, Start, Task, TaskLoss, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
+from npmp.settings import as_plain
 from npmp.tasks.commands import (
     MODEST_RANGE,
     CommandConfig,
@@ -67,6 +69,8 @@ class WalkConfig(CommandConfig, CourseConfig, SteppingConfig, GroundConfig, MapC
     clock_s: float | None = None
     # whether it observes heights of the ground around its feet
     sees_ground: bool = False
+    # a depth camera: stereo, flight, or a YAML file of one (`CameraConfig`); null: none
+    camera: Any = None
     # the scripted trot that shows how it is walked
     teacher: TrotConfig = field(default_factory=TrotConfig)
 
@@ -135,6 +139,11 @@ class Walk(Task):
         self.map = GroundMap(robot, config)
         self.extras = (*clock, *((self.map,) if config.sees_ground else ()))
         self.kept = (*self.kept, *(("map.drift", "map.past") if config.sees_ground else ()))
+        self.sights: tuple[GroundMap | DepthCamera, ...] = (self.map,)
+        if config.camera is not None:
+            self.eye = DepthCamera(camera_of(config.camera))
+            self.camera, self.sights = as_plain(self.eye.config), (self.map, self.eye)
+            self.extras, self.kept = (*self.extras, self.eye), (*self.kept, "eye.age", "eye.past")
         self.hidden = ("velocity",) if config.velocity_filter > 0.0 else ()
         self.starts = StartPoses(
             robot,
@@ -157,7 +166,10 @@ class Walk(Task):
         """
         known = {name: training[name] for name in SETTINGS if name in training}
         for name, value in known.items():
-            if (given := getattr(config, name)) not in (getattr(cls.config_type, name), value):
+            given = getattr(config, name)
+            if name == "camera" and given is not None:
+                given = as_plain(camera_of(given))
+            if given not in (getattr(cls.config_type, name), value):
                 raise InputError(f"task.{name}={given}: the policy learned with {value}")
         return with_range(replace(config, **known), motions, training)
 
@@ -170,7 +182,8 @@ class Walk(Task):
         self.starts = self.starts.to(env.device)
         self.commands.bind(env.num_envs, env.dt, env.device)
         self.clock.bind(env.num_envs, env.device)
-        self.map.bind(env.num_envs, env.dt, env.device)
+        for sight in self.sights:
+            sight.bind(env.num_envs, env.dt, env.device)
         # filtered: the velocity that is judged
         self.velocity = torch.zeros(env.num_envs, 3, device=env.device)
 
@@ -186,7 +199,8 @@ class Walk(Task):
         self.commands.begin(ids, generator)
         self.velocity = self.velocity.index_copy(0, ids, heading_velocity(self.env.state)[ids])
         self.clock.begin(ids)
-        self.map.begin(self.env, ids, generator)
+        for sight in self.sights:
+            sight.begin(self.env, ids, generator)
 
     def _filtered(self) -> Tensor:
         """The velocities that are judged of the step just made, (n, 3)."""
@@ -208,7 +222,8 @@ class Walk(Task):
         """A new command where one is due."""
         self.velocity = self._filtered()
         self.clock.advance(self.env.dt)
-        self.map.advance(self.env)
+        for sight in self.sights:
+            sight.advance(self.env)
         self.commands.advance(generator)
 
     def schedule(self, steps: int, generator: torch.Generator | None) -> None:

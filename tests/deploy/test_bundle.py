@@ -198,6 +198,8 @@ HIP = asdict(joint("hip", home=0.1))
             {"extra_inputs": ["ground_a_m", "clock_sin", "clock_cos"], "clock_s": 0.5},
             "extra_inputs",
         ),
+        ({"extra_inputs": ["depth_0_0_m"], "level_depths_m": [1.0]}, "extra_inputs"),
+        ({"extra_inputs": ["depth_0_0_m"], "camera": {"size": [1, 1]}}, "extra_inputs"),
         ({"files": {GRAPH: "0"}}, "has the files"),
         ({"color": "red"}, "color"),
         # what could be, but is not what the graph repeats

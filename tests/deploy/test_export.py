@@ -114,6 +114,7 @@ def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:
             clock_s=0.5,
             sees_ground=True,
             ground_noise_m=0.0,
+            camera={"size": [3, 3], "pitch_deg": 30.0},
             terrain="stairs",
             episode_s=1.0,
             teacher=TrotConfig(height_m=0.45),
@@ -128,7 +129,12 @@ def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:
     assert contract.command_names == ["forward_mps", "lateral_mps", "yaw_rate_rps"]
     clock = ["clock_sin", "clock_cos"]
     assert contract.extra_inputs[:3] == [*clock, "ground_LF_FOOT_-0.10_-0.05_m"]
-    assert contract.clock_s == 0.5 and golden.command.shape[1] == 101
+    assert contract.clock_s == 0.5 and golden.command.shape[1] == 110
+    assert contract.extra_inputs[-1] == "depth_2_2_m"
+    assert contract.camera is not None and contract.camera["pitch_deg"] == 30.0
+    # the middle ray goes down by half of its length
+    high = robot.home_qpos[2] + contract.camera["place_m"][2]
+    assert contract.level_depths_m[4] == pytest.approx(2.0 * high, rel=0.01)
     assert np.ptp(golden.command[:, 5:], 0).max() > 0.1  # it sees stairs
     assert check_parity(acting, golden).difference <= TOLERANCE
     readings = [Readings(*row) for row in zip(*golden[:4], strict=True)]
@@ -139,11 +145,12 @@ def test_a_policy_that_is_told_more_than_a_command(tmp_path: Path) -> None:
             angle = 2.0 * np.pi * t / 25.0  # 50 Hz: a period of 25 steps
             # of a robot that walks as high as its teacher
             level = np.full(96, robot.home_qpos[2] - 0.45)
+            level = np.concatenate((level, contract.level_depths_m))
             whole = np.concatenate(([0.5, 0.0, 0.0, np.sin(angle), np.cos(angle)], level))
             found.append(acting.act(readings[t], whole if told else whole[:3]))
     np.testing.assert_allclose(*answers, atol=1e-6)
     assert np.ptp(answers[0], 0).max() > 1e-3
-    with pytest.raises(ValueError, match="command must be 101 numbers"):
+    with pytest.raises(ValueError, match="command must be 110 numbers"):
         acting.act(readings[0], np.zeros(100))
 
 

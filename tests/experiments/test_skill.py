@@ -37,7 +37,7 @@ def test_wander_needs_a_module_alone(tmp_path: Path, capsys: CaptureFixture[str]
     assert 0.0 < figures["latents"]["up_s_mean"] <= figures["seconds"] == 0.5
     assert "</html>" in (tmp_path / "report.html").read_text()
     assert (tmp_path / "rollouts.h5").is_file()
-    assert "up, mean s" in capsys.readouterr().out
+    assert "up_s_mean" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,78 @@
+"""What eyes cost: environment steps with a map of heights and with depth cameras, in multiples of
+the bare physics, in the same process in turn; and images per second and core."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from npmp import robots
+from npmp.envs import TaskEnv
+from npmp.envs.camera import CAMERAS
+from npmp.experiments import imitate
+from npmp.experiments.benchmarks import parser, settings, show
+from npmp.settings import as_plain
+from npmp.tasks.walk import Walk, WalkConfig
+from npmp.training.timing import bare, finished, noted
+
+# control steps of a block; a camera of 10 Hz looks five times
+BLOCK = 25
+LARGE = as_plain(replace(CAMERAS["stereo"], size=(64, 36)))
+SIGHTS: dict[str, dict[str, Any]] = {
+    "blind": {}, "map": {"sees_ground": True, "ground_delay_s": 0.06},
+    "depth 16 x 9": {"camera": "stereo"}, "depth 64 x 36": {"camera": LARGE},
+}  # fmt: skip
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Measure and show the figures."""
+    options = parser(__doc__)
+    options.add_argument("--num-envs", type=int, default=64, help="simulations stepped at once")
+    options.add_argument("--blocks", type=int, default=8, help="of each kind of eyes")
+    given = options.parse_args(arguments)
+    config, run = settings(imitate.main, given.keys, [("data", "none")])
+    show("sight", config.robot, measure(config, run, given))
+
+
+def measure(config: imitate.ImitateKeys, run: Any, given: Any) -> dict[str, Any]:
+    """Of each kind of eyes: control steps per second, and its time in multiples of the physics'."""
+    robot = robots.load(config.robot)
+    ground: dict[str, Any] = {"terrain": "stairs", "terrain_fields": 4}
+    envs = {
+        name: TaskEnv(
+            Walk(robot, WalkConfig(**ground, **eyes)), given.num_envs, seed=run.seed, **run.place
+        )
+        for name, eyes in SIGHTS.items()
+    }
+    spent, physics = dict.fromkeys(envs, 0.0), dict.fromkeys(envs, 0.0)
+    for block in range(given.blocks + 1):
+        for name, env in envs.items():
+            with noted(env.sim) as asked:
+                begin = finished(env.device)
+                for _ in range(BLOCK):
+                    env.task.observe()
+                    step = env.step(torch.zeros(env.num_envs, env.num_actions))
+                    env.reset(step.terminated | step.truncated)
+                seconds = finished(env.device) - begin
+                if block:  # the first pays for caches
+                    spent[name] += seconds
+                    physics[name] += bare(env.sim, asked)
+    steps = given.blocks * BLOCK * given.num_envs
+    found: dict[str, Any] = {"num_envs": given.num_envs, "threads": run.threads}
+    for name in envs:
+        more = spent[name] - spent["blind"]
+        found[name] = {
+            "control_steps_per_s": round(steps / spent[name], 1),
+            "times_physics": round(spent[name] / physics[name], 3),
+            "share_of_blind_step": round(more / spent["blind"], 3),
+            "of_physics": round(more / physics[name], 3),
+        }
+        if name.startswith("depth"):
+            found[name]["images_per_s"] = round(steps / 5 / max(more, 1e-9), 1)
+    return found
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""A depth camera on a robot, over ground that has one height at each place.
+
+Along a bearing the steepest sight of the ground so far grows with distance, so a ray ends where
+that first is as steep as the ray, as in games that drew landscapes without a graphics card. An
+image costs heights at `BEARINGS` times `DISTANCES` places and a search, not a march along each ray.
+What is narrower than 3.5 % of its distance may be missed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from mocap_data.errors import unknown
+from mocap_data.safe_yaml import read_yaml
+from npmp import geometry, ranges
+from npmp.envs.state import RobotState
+from npmp.settings import from_mapping
+
+BEARINGS = 64  # at least, and two per column of an image
+DISTANCES = 128  # a power of 2
+HALVINGS = 4  # of the stretch between two distances where a ray ends
+_FIRST_M = 0.05  # the nearest of the distances
+
+
+@dataclass(frozen=True)
+class CameraConfig:
+    """A depth camera, its frame and its faults. Raises ValueError for values out of range."""
+
+    # columns, rows
+    size: tuple[int, int] = (16, 9)
+    # of view, across and from top to bottom
+    fov_deg: tuple[float, float] = (87.0, 58.0)
+    # forwards, to the left and above the root's origin [m]
+    place_m: tuple[float, float, float] = (0.45, 0.0, 0.1)
+    # the optical axis, downwards from forwards
+    pitch_deg: float = 35.0
+    # nearest and farthest depth that it tells [m]
+    range_m: tuple[float, float] = (0.2, 4.0)
+    # deviation of a depth: of stereo of its square [1/m], of time of flight of itself
+    noise_stereo: float = 0.004
+    noise_flight: float = 0.0
+    # share of pixels that know nothing, which say the farthest depth
+    holes: float = 0.02
+    rate_hz: float = 10.0
+    # from an image's moment until a policy has it
+    delay_s: float = 0.1
+
+    def __post_init__(self) -> None:
+        ranges.at_least_one(self, "size")
+        ranges.above_zero(self, "rate_hz", "fov_deg", "range_m")
+        ranges.not_negative(self, "noise_stereo", "noise_flight", "delay_s")
+        ranges.share(self, "holes")
+        if max(self.fov_deg) >= 170.0 or self.range_m[0] >= self.range_m[1]:
+            raise ValueError("fov_deg must be below 170, range_m must rise")
+
+
+# by name [D: the makers' data sheets]
+CAMERAS = {
+    "stereo": CameraConfig(),
+    "flight": CameraConfig(
+        fov_deg=(70.0, 55.0), noise_stereo=0.0, noise_flight=0.01, rate_hz=15.0, delay_s=0.08
+    ),
+}
+
+
+def camera_of(said: str | Mapping[str, Any]) -> CameraConfig:
+    """A camera by its name, of a YAML file, or of a mapping. Raises InputError for none."""
+    if isinstance(said, str) and said in CAMERAS:
+        return CAMERAS[said]
+    if isinstance(said, str) and not said.endswith((".yaml", ".yml")):
+        raise unknown("camera", said, CAMERAS)
+    content = read_yaml(Path(said)) if isinstance(said, str) else said
+    return from_mapping(CameraConfig, content, at="camera")
+
+
+class DepthCamera:
+    """Depth images along the optical axis, row by row from the top left, and when a policy gets
+    them: an `ExtraInput`."""
+
+    age: Tensor  # (n,) long: control steps since the latest image
+    past: Tensor  # (n, L, pixels) [m], the latest first
+
+    def __init__(self, config: CameraConfig):
+        self.config = config
+        columns, rows = config.size
+        names = (f"depth_{row}_{column}_m" for row in range(rows) for column in range(columns))
+        self.ranges = dict.fromkeys(names, config.range_m)
+        left, up = (
+            torch.linspace(1.0 - 1.0 / k, 1.0 / k - 1.0, k) * math.tan(math.radians(fov / 2.0))
+            for k, fov in zip(config.size, config.fov_deg, strict=True)
+        )
+        pitch = math.radians(config.pitch_deg)
+        up, left = (part.flatten() for part in torch.meshgrid(up, left, indexing="ij"))
+        ahead = math.cos(pitch) + up * math.sin(pitch)
+        # in the root frame, 1 along the optical axis, (pixels, 3)
+        self.rays = torch.stack((ahead, left, up * math.cos(pitch) - math.sin(pitch)), -1)
+        reach = config.range_m[1] * float(self.rays[:, :2].norm(dim=-1).max())
+        share = torch.arange(DISTANCES) / (DISTANCES - 1)
+        self.distances = _FIRST_M * (reach / _FIRST_M) ** share
+
+    def bind(self, n: int, dt: float, device: torch.device) -> None:
+        """Cameras of n robots; dt: control period [s]."""
+        c = self.config
+        self.period, self.delay = max(1, round(1.0 / (c.rate_hz * dt))), round(c.delay_s / dt)
+        self.rays, self.distances = self.rays.to(device), self.distances.to(device)
+        self.place = torch.tensor(c.place_m, device=device)
+        self.age = torch.zeros(n, dtype=torch.long, device=device)
+        images = -(-self.delay // self.period) + 1
+        self.past = torch.zeros(n, images, len(self.rays), device=device)
+
+    def begin(self, env: Any, ids: Tensor, generator: torch.Generator) -> None:
+        """Robots ids (k,) have long seen what is before them, each with a rhythm of its own."""
+        draw = torch.rand(len(ids), generator=generator, device=ids.device)
+        self.age = self.age.index_copy(0, ids, (draw * self.period).long())
+        image = self._image(env, ids).unsqueeze(1).expand(-1, self.past.shape[1], -1)
+        self.past = self.past.index_copy(0, ids, image)
+
+    def advance(self, env: Any) -> None:
+        """Go on by a control step: an image for those whose time it is."""
+        self.age = self.age + 1
+        due = torch.nonzero(self.age >= self.period).squeeze(-1)
+        if len(due):
+            older = torch.cat((self._image(env, due).unsqueeze(1), self.past[due, :-1]), 1)
+            self.past = self.past.index_copy(0, due, older)
+            self.age = self.age.index_fill(0, due, 0)
+
+    def _image(self, env: Any, ids: Tensor) -> Tensor:
+        state = RobotState.unpack(env.state.pack()[ids])
+        depth = self.depths(state.root_pos, state.root_rot, env.ground.height_in_world)
+        draws = torch.randn(2, *depth.shape, generator=env.generator, device=depth.device)
+        return self.taken(depth, draws[0], draws[1])
+
+    def read(self, env: Any) -> Tensor:
+        """The latest image that is old enough to have arrived, (n, pixels) [m]."""
+        missing = (self.delay - self.age).clamp(min=0)
+        which = torch.div(missing + self.period - 1, self.period, rounding_mode="floor")
+        return self.past[torch.arange(len(which), device=which.device), which]
+
+    def imagined(
+        self, env: Any, state: RobotState, patch: Tensor, drift: Tensor, draws: Tensor
+    ) -> Tensor:
+        """As `ExtraInput.imagined`; imagined robots see at once, at each step."""
+
+        def height(place: Tensor) -> Tensor:
+            level = patch.shape[-1] == 0
+            return torch.zeros_like(place[..., 0]) if level else env.ground.above(place, patch)
+
+        noise, other = draws.unbind(-2)
+        return self.taken(self.depths(state.root_pos, state.root_rot, height), noise, other)
+
+    def taken(self, depth: Tensor, noise: Tensor, other: Tensor) -> Tensor:
+        """What the camera makes of depths (..., pixels) [m]; noise, other: alike, standard
+        normal."""
+        c, (near, far) = self.config, self.config.range_m
+        off = c.noise_stereo * depth.square() + c.noise_flight * depth
+        lost = (torch.special.ndtr(other) < c.holes) | (depth >= far)
+        return torch.where(lost, far, (depth + off * noise).clamp(near, far)).nan_to_num(far)
+
+    @torch.no_grad()
+    def depths(
+        self, position: Tensor, rotation: Tensor, height: Callable[[Tensor], Tensor]
+    ) -> Tensor:
+        """True depths (B, pixels) [m], the farthest where nothing is nearer.
+
+        Args:
+          position: (B, 3) of the root, rotation: (B, 3, 3). height: of the ground at places (B, k,
+            2): (B, k) [m].
+        """
+        rays, at = self.rays @ rotation.mT, position + rotation @ self.place
+        flat = torch.linalg.vector_norm(rays[..., :2], dim=-1).clamp(min=1e-6)
+        slope, yaw = rays[..., 2] / flat, geometry.yaw_of(rotation).unsqueeze(-1)
+        bearing = torch.atan2(rays[..., 1], rays[..., 0]) - yaw
+        bearing = torch.atan2(torch.sin(bearing), torch.cos(bearing))
+        half = bearing.abs().amax(-1, keepdim=True).clamp(min=1e-6)
+        count, d = max(BEARINGS, 2 * self.config.size[0]), self.distances
+        looked = yaw + half * torch.linspace(-1.0, 1.0, count, device=d.device)  # (B, A)
+        along = torch.stack((torch.cos(looked), torch.sin(looked)), -1)
+        place = at[:, None, None, :2] + d[:, None] * along[:, :, None]  # (B, A, D, 2)
+        rise = height(place.flatten(1, 2)).view(place.shape[:-1]) - at[:, 2, None, None]
+        horizon = (rise / d).cummax(-1).values
+        column = ((bearing / half + 1.0) / 2.0 * (count - 1)).round().long()
+        first = _first_at_least(horizon, column, slope)  # the first distance where it ends
+        far = d[first.clamp(max=len(d) - 1)]
+        near = torch.where(first > 0, d[(first - 1).clamp(min=0)], 0.0)
+        ahead = rays[..., :2] / flat.unsqueeze(-1)
+        for _ in range(HALVINGS):
+            middle = 0.5 * (near + far)
+            ground = height(at[:, None, :2] + middle.unsqueeze(-1) * ahead)
+            ended = ground >= at[:, 2:] + slope * middle
+            near, far = torch.where(ended, near, middle), torch.where(ended, middle, far)
+        depth = 0.5 * (near + far) / flat
+        low, most = self.config.range_m
+        return torch.where(first < len(d), depth, most).clamp(low, most)
+
+
+def _first_at_least(rising: Tensor, row: Tensor, value: Tensor) -> Tensor:
+    """Where the rising numbers (B, R, D) of a row (B, k) first reach values (B, k), (B, k); D where
+    they nowhere do. By halving, as D is a power of 2."""
+    count = rising.shape[-1]
+    numbers, begin, step = rising.flatten(1), row * count, count
+    found = torch.zeros_like(row)
+    while step:
+        tried = (found + step).clamp(max=count)
+        below = numbers.gather(1, begin + tried - 1) < value
+        found, step = torch.where(below, tried, found), step // 2
+    return found
