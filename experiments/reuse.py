@@ -69,6 +69,8 @@ class Reuse(Training):
     teacher: str | None = None
     # true: from scratch, for comparison: the policy commands the joints
     joint_space: bool = False
+    # a walking policy of the module, commanded in place of latents; null: none
+    walker: str | None = None
     # a motion dataset (HDF5) whose poses episodes also start from and whose velocities commands
     # cover; null: none
     data: Path | None = None
@@ -96,14 +98,17 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
     skill = SkillModule.load(module)
     skill.check_robot(robot)
     motions = motions_of(config.data, robot, split=config.split)
-    policy, teacher = (
-        None if name is None else policies.find(name) for name in (config.policy, config.teacher)
+    policy, teacher, walker = (
+        None if name is None else policies.find(name)
+        for name in (config.policy, config.teacher, config.walker)
     )
     known = dict(skill.contract.training)
-    if (knows := policy or teacher) is not None:
-        inputs = HighLevelPolicy.load(knows).contract.input_settings
-        # a teacher shows its own commands
-        known |= {name: inputs[name] for name in (SETTINGS if teacher is None else inputs)}
+    if (knows := policy or teacher or walker) is not None:
+        own = HighLevelPolicy.load(knows).contract
+        inputs, names = own.input_settings, list(SETTINGS)
+        if policy is None:  # a teacher shows its own commands, a walker obeys them
+            names = [*inputs] if teacher else ["command_range"]
+        known |= {name: inputs[name] for name in names}
         if None not in (inputs["clock_s"], getattr(config.task, "clock_s", None)):
             known["clock_s"] = config.task.clock_s  # it may learn to walk by another rhythm
     task = kind.resolve(config.task, motions if teacher is None else None, known)
@@ -114,6 +119,7 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
         num_envs=config.num_envs,
         net=config.high_level,
         joint_space=config.joint_space,
+        walker=walker,
         robots=robots_config_of(config, skill),
         steps=config.steps,
         evaluate_every=config.evaluation.every,

@@ -22,6 +22,7 @@ from npmp import artifact, modules
 from npmp.actors import SkillMemory, skill_memory
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
+from npmp.nets.command_decoder import CommandDecoder
 from npmp.nets.high_level import HighLevelConfig, HighLevelNet, HighLevelState
 from npmp.nets.normalizer import Normalizer
 from npmp.nets.prior import Habit, Latent, divergence
@@ -228,7 +229,7 @@ class HighLevelPolicy(nn.Module):
         """
         script: dict[str, Any] = {}
         if task.commander is not None:
-            if self._takes_velocities:
+            if self.takes_velocities:
                 return self.commanded(task, task.commander)
             script = {} if self.commander is None else {"commander": asdict(task.commander)}
         self._check_inputs(task)
@@ -244,8 +245,25 @@ class HighLevelPolicy(nn.Module):
         return policy
 
     @property
-    def _takes_velocities(self) -> bool:
+    def takes_velocities(self) -> bool:
+        """Whether it is told a velocity and nothing else."""
         return tuple(self.contract.command) == COMMAND_NAMES
+
+    def as_module(self, skill: SkillModule) -> SkillModule:
+        """This walking policy and its module, as a module whose latents are commands: -1 to 1 in
+        each is its lowest to its highest. Raises InputError for a policy of other inputs."""
+        own = self.contract
+        if not self.takes_velocities or own.extra_inputs:
+            raise InputError("walker= is a walking policy that is told a velocity and nothing else")
+        walker = {"net": skill.contract.net, "high_level": own.net, "alpha": own.alpha}
+        walker |= {"bound": own.latent_bound, "command_range": own.command_range}
+        module = skill.without_skills(len(own.command), decoder="commands", walker=walker)
+        assert isinstance(module.decoder, CommandDecoder)  # as asked
+        module.decoder.policy.load_state_dict(self.net.state_dict())
+        module.decoder.decoder.load_state_dict(skill.decoder.state_dict())
+        module.decoder.scale.load_state_dict(self.command_scale.state_dict())
+        module.latent_range.fill_(1.0)
+        return module
 
     def commanded(self, task: Task, commander: CommanderConfig) -> HighLevelPolicy:
         """A walking policy as one that dribbles: a script turns ball and target into a command
@@ -259,7 +277,7 @@ class HighLevelPolicy(nn.Module):
                 f"the policy observes {self.contract.extra_inputs[0]}, ... after its command; "
                 "dribbling gives a command only"
             )
-        if not self._takes_velocities or task.commander is None:
+        if not self.takes_velocities or task.commander is None:
             raise InputError(
                 "only a walking policy can be used to dribble; this one is of task "
                 f"'{self.contract.task}', and '{task.name}' gives {', '.join(task.inputs)}"
@@ -388,15 +406,9 @@ class HighLevelPolicy(nn.Module):
                 f"{', '.join(known)}"
             )
         self._check_inputs(task)
-        if not isinstance(task, type) and self.contract.clock_s != task.clock_s:
-            raise InputError(
-                f"the policy's clock has a period of {self.contract.clock_s} s, the task's "
-                f"{task.clock_s}"
-            )
-        if not isinstance(task, type) and self.contract.camera != task.camera:
-            raise InputError(
-                f"the policy's camera is {self.contract.camera}, the task's {task.camera}"
-            )
+        for name in () if isinstance(task, type) else ("clock_s", "camera"):
+            if (has := getattr(own, name)) != (given := getattr(task, name)):
+                raise InputError(f"the policy's {name} is {has}, the task's {given}")
 
     def _check_inputs(self, task: Task | type[Task]) -> None:
         own, given = self.contract.command, list(task.inputs)

@@ -27,14 +27,16 @@ from npmp.envs.reference import Reference
 from npmp.envs.robot_batch import ACCELEROMETERS, HOLDS
 from npmp.memory import require_context
 from npmp.nets import Decoder, DecoderState, Encoder, JointDecoder, NetConfig
+from npmp.nets.command_decoder import CommandDecoder
 from npmp.nets.normalizer import Normalizer
 from npmp.robots import Robot
 from npmp.settings import from_mapping
 
 SCHEMA = "npmp-skill"
 VERSION = 1
-# what turns latents into joint targets: skills, or nothing but a scale
-DECODERS = ("lstm", "joints")
+# what turns latents into joint targets: skills, nothing but a scale, or a walking policy
+DECODERS = ("lstm", "joints", "commands")
+_WIDTHS = ("encoder_width", "decoder_width", "lstm_width")
 # what the networks' weights may be on disk
 STORED_AS = {"float32": torch.float32, "float16": torch.float16}
 # what the robot and the code settle; a module with other values was made for something else
@@ -66,6 +68,7 @@ class SkillContract:
     training: dict[str, Any] = field(default_factory=dict)
     weights_dtype: str = "float32"  # of the networks' weights on disk
     decoder: str = "lstm"  # a name of `DECODERS`
+    walker: dict[str, Any] = field(default_factory=dict)  # of "commands": `CommandDecoder`'s
 
     def __post_init__(self) -> None:
         ranges.one_of(self, "decoder", DECODERS)
@@ -121,10 +124,13 @@ class SkillModule(nn.Module):
         observations = sum(width for _, width in contract.observation)
         actions, context = len(contract.joint_names), contract.context_size
         self.encoder = Encoder(context, self.net)
-        joints = contract.decoder == "joints"
-        self.decoder = (
-            JointDecoder(actions, self.net) if joints else Decoder(observations, actions, self.net)
-        )
+        self.decoder: Decoder | JointDecoder | CommandDecoder
+        if contract.decoder == "joints":
+            self.decoder = JointDecoder(actions, self.net)
+        elif contract.decoder == "commands":
+            self.decoder = CommandDecoder(observations, actions, contract.walker)
+        else:
+            self.decoder = Decoder(observations, actions, self.net)
         self.context_scale = Normalizer(context)
         self.observation_scale = Normalizer(observations)
         # per dimension, what 99 % of the latents seen in imitation stay within: the range a
@@ -156,18 +162,19 @@ class SkillModule(nn.Module):
         """A module without skills for the same robot, driven and sensed alike: its latents are
         joint targets, its prior is white, and of this module it has the input scales alone. With it
         a policy learns from scratch, by the same code."""
-        joints, training = len(self.contract.joint_names), self.contract.training
-        net = NetConfig(
-            latent_dim=joints, alpha=0.0, encoder_width=1, decoder_width=1, lstm_width=1
-        )
+        return self.without_skills(len(self.contract.joint_names), decoder="joints")
+
+    def without_skills(self, latent_dim: int, **contract: Any) -> SkillModule:
+        """A module for the same robot, driven and sensed alike, with another decoder, as contract
+        says; all but the input scales is zero."""
+        training, sizes = self.contract.training, dict.fromkeys(_WIDTHS, 1)
+        net = NetConfig(latent_dim=latent_dim, alpha=0.0, **sizes)
         kept = {
             key: value
             for key, value in training.items()
             if key in ("hold", "accelerometer", "command_range")
         }
-        plain = SkillModule(
-            replace(self.contract, net=asdict(net), decoder="joints", training=kept)
-        )
+        plain = SkillModule(replace(self.contract, net=asdict(net), training=kept, **contract))
         # the encoder is not used, but a module's file has all its parts
         for parameter in plain.parameters():
             nn.init.zeros_(parameter)
@@ -270,9 +277,10 @@ class SkillModule(nn.Module):
         Raises:
           InputError: naming both sizes; for a module in joint space, which has learned none.
         """
-        if self.contract.decoder == "joints":
+        if self.contract.decoder != "lstm":
             raise InputError(
-                "the module has no skills: its latents are joint targets, and it tracks nothing"
+                f"the module has no skills: its latents are {self.contract.decoder}, and it tracks "
+                "nothing"
             )
         horizon, size = self.contract.context_horizon, self.contract.context_size
         expected = context_size(robot, horizon)

@@ -29,9 +29,9 @@ def test_the_code_does_not_grow() -> None:
         files = (path for folder in folders for path in (ROOT / folder).rglob("*.py"))
         return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files)
 
-    assert lines("mocap_data", "retarget", "npmp", "experiments") <= 54_970
+    assert lines("mocap_data", "retarget", "npmp", "experiments") <= 55_175
     assert lines("experiments") <= 6_000
-    assert lines("tests") <= 36_790
+    assert lines("tests") <= 36_660
 
 
 def test_lines_of_prose_have_at_most_100_columns() -> None:
@@ -73,7 +73,17 @@ def test_walking_fits_on_a_few_screens() -> None:
 
 def test_no_branch_hangs_on_a_task() -> None:
     """Outside `npmp.tasks`: what differs between tasks is declared by them."""
-    tasks = {"Dribble", "Follow", "Imitation", "Path", "CoursePath", "Recover", "Walk"}
+    tasks = {
+        "Dribble",
+        "Guided",
+        "Imitation",
+        "Mapped",
+        "Navigate",
+        "Path",
+        "CoursePath",
+        "Recover",
+        "Walk",
+    }
     found = []
     for folder in ("npmp", "experiments"):
         for path in sorted((ROOT / folder).rglob("*.py")):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,38 +25,18 @@ def describe(module: Module) -> dict[str, Any]:
       InputError: for a module that is not there or is damaged.
     """
     skill = open_module(module)
-    contract, training = skill.contract, dict(skill.contract.training)
-    networks = {"encoder": skill.encoder, "decoder": skill.decoder}
-    sizes = {
-        part: sum(p.numel() for p in network.parameters()) for part, network in networks.items()
-    }
-    clips = training.pop("clips", [])
-    figures: dict[str, Any] = {
-        "robot": skill.robot,
-        "model_sha256": contract.model_sha256,
-        "joints": contract.joint_names,
-        "control_rate_hz": contract.control_rate_hz,
-        "physics_rate_hz": contract.physics_rate_hz,
+    figures, training = asdict(skill.contract), dict(skill.contract.training)
+    clips, sizes = training.pop("clips", []), {}
+    for part in ("encoder", "decoder"):
+        sizes[part] = sum(p.numel() for p in getattr(skill, part).parameters())
+    figures |= {
         "hold": skill.hold,
         "accelerometer": skill.accelerometer,
-        "latent_dim": skill.latent_dim,
-        "alpha": skill.alpha,
-        "decoder_senses": {str(name): int(width) for name, width in contract.observation},
-        "encoder_sees": {
-            "features": contract.context_size,
-            "frames_ahead": contract.context_horizon,
-        },
-        "net": contract.net,
         "parameters": {**sizes, "all": sum(sizes.values())},
         "licences": training.pop("licences", []),
         "training": {**training, "clips": len(clips)},
-        "versions": contract.versions,
     }
     if not isinstance(module, SkillModule):
         path = modules.find(module) / "module.safetensors"
-        figures["file"] = {
-            "weights": contract.weights_dtype,
-            "bytes": path.stat().st_size,
-            "sha256": artifact.sha256(path),
-        }
+        figures["file"] = {"bytes": path.stat().st_size, "sha256": artifact.sha256(path)}
     return figures

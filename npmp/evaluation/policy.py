@@ -263,7 +263,7 @@ def beside(
     velocity, `module`, and how these do, `recorded`; None where there are too few."""
     pairs = gait.opposite(robot)
     sources = {"recorded": gait.recorded_stepping(robot, motions)}
-    if skill.contract.decoder != "joints":
+    if skill.contract.decoder == "lstm":
         skill.check_encoder(robot)
         sources["module"] = gait.module_stepping(skill, robot, motions, seed=seed, **place)
     for row in rows:

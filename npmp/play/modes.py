@@ -91,7 +91,7 @@ class Cast:
     def modes(self) -> tuple[str, ...]:
         """Names of the modes that are possible."""
         skill = self.skill
-        imitates = skill is not None and skill.contract.decoder != "joints"
+        imitates = skill is not None and skill.contract.decoder == "lstm"
         possible = {
             "steer": Walk.name in self.policies,
             "dribble": Dribble.name in self.policies,

@@ -27,6 +27,7 @@ from torch import Tensor
 
 from npmp import ranges
 from npmp.memory import require_terrain
+from npmp.sim.rooms import rooms
 from npmp.sim.scene import FLOOR
 
 FloatArray = NDArray[np.floating[Any]]
@@ -202,7 +203,8 @@ _KINDS: dict[str, _Kind] = {
     "stepping_stones": stepping_stones,
 }
 KINDS = ("perlin", *_KINDS)
-TERRAINS = ("flat", *KINDS, "mixed")
+_KINDS["rooms"] = rooms
+TERRAINS = ("flat", *KINDS, "rooms", "mixed")
 # kinds with a foot and a top
 CLIMBED = ("slopes", "stairs")
 _SMOOTH = ("flat", "perlin", "noise", "slopes")
@@ -221,7 +223,7 @@ def check_kind(kind: str) -> None:
 class TerrainConfig:
     """Fields of one terrain."""
 
-    # one of TERRAINS, or several joined by "+": in turn; mixed: all but flat ground
+    # one of TERRAINS, or several joined by "+": in turn; mixed: all but flat ground and rooms
     kind: str
     # of the hardest fields
     level: float = 1.0

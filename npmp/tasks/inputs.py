@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -130,11 +131,7 @@ class GroundMap:
         self, env: Any, state: RobotState, patch: Tensor, drift: Tensor, draws: Tensor
     ) -> Tensor:
         """As `ExtraInput.imagined`; what robots see is not delayed."""
-
-        def height(place: Tensor) -> Tensor:
-            level = patch.shape[-1] == 0
-            return torch.zeros_like(place[..., 0]) if level else env.ground.above(place, patch)
-
+        height = partial(env.ground.above, patch=patch)
         known = self._mapped(env, state, self.config.ground_drift_m * drift, height)
         noise, other = draws.unbind(-2)
         holes = torch.special.ndtr(other) < self.config.ground_holes

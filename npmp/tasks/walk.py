@@ -110,7 +110,9 @@ class Walk(Task):
     kept: tuple[str, ...] = ("commands.current", "commands.left", "velocity", "clock.phase")
     described: ClassVar[Mapping[str, str]] = {"command": "commands.current"}
     channels = COMMAND_CHANNELS
-    judged = ("velocity_error", "velocity_error_1s", "falls_per_minute", "survived")
+    judged: ClassVar[tuple[str, ...]] = (
+        "velocity_error", "velocity_error_1s", "falls_per_minute", "survived"
+    )  # fmt: skip
     achieved = staticmethod(heading_velocity)
     teacher, steerable = TrotTeacher, True
 
@@ -166,10 +168,10 @@ class Walk(Task):
         """
         known = {name: training[name] for name in SETTINGS if name in training}
         for name, value in known.items():
-            given = getattr(config, name)
-            if name == "camera" and given is not None:
+            given, usual = getattr(config, name), getattr(cls.config_type, name)
+            if name == "camera" and given not in (None, usual):
                 given = as_plain(camera_of(given))
-            if given not in (getattr(cls.config_type, name), value):
+            if given not in (usual, value):
                 raise InputError(f"task.{name}={given}: the policy learned with {value}")
         return with_range(replace(config, **known), motions, training)
 

@@ -205,7 +205,7 @@ class ModelBasedTrainer(Trainer):
         self.recordings = recordings
         self.guided = isinstance(policy, EncoderPolicy)
         # without skills there is nothing to clone, without `achieved` no goal that it was for
-        has_skills = c.clone_updates > 0 and skill.contract.decoder != "joints" and not self.guided
+        has_skills = c.clone_updates > 0 and skill.contract.decoder == "lstm" and not self.guided
         self.clones = self.new and has_skills and self.env.task.achieved is not None
         if self.clones and recordings is None and self.env.task.extras:
             raise InputError(

@@ -147,6 +147,8 @@ class ReuseSettings(RunSettings):
     net: HighLevelConfig = field(default_factory=HighLevelConfig)
     # from scratch: no skills, the policy commands the joints (`SkillModule.in_joint_space`)
     joint_space: bool = False
+    # the folder of a walking policy of the module, commanded in place of latents
+    walker: Path | None = None
     steps: int = 800_000
     # the same commands and first starts at every evaluation
     evaluation_robots: int = 64
@@ -162,6 +164,11 @@ class ReuseSettings(RunSettings):
         if self.collectors is not None and self.algo.behavior and not shared:
             raise ValueError("algo.behavior is learned in one process: use actors=null")
         ranges.above_zero(self, "evaluation_seconds")
+
+    @property
+    def stands_in(self) -> bool:
+        """Whether something else stands in the module's place."""
+        return self.joint_space or self.walker is not None
 
     def env(
         self,
@@ -281,7 +288,7 @@ def _plan(
         return {"random_latents": trial(None), "untrained": untrained, **learned}, untrained
 
     def save(trainer: ReuseTrainer, summary: dict[str, Any]) -> None:
-        if chosen.joint_space:  # what stands in the module's place is in no other folder
+        if chosen.stands_in:  # what stands in the module's place is in no other folder
             skill.save(folder / "module")
         trained_policy(trainer).save(folder / "policy", training=summary)
         if isinstance(trainer, ModelBasedTrainer):
@@ -333,15 +340,18 @@ def _networks(
         skill = SkillModule.load(module, settings.device).requires_grad_(False)
         if settings.joint_space:
             skill = skill.in_joint_space().requires_grad_(False)
+        if settings.walker is not None:
+            walker = HighLevelPolicy.load(settings.walker, module=module, device=settings.device)
+            skill = walker.as_module(skill).requires_grad_(False)
         if policy is None:
-            digest = module_sha256(skill if settings.joint_space else module)
+            digest = module_sha256(skill if settings.stands_in else module)
             bound = _reach(skill, task.robot) if settings.joint_space else None
             return skill, HighLevelPolicy.for_task(
                 skill, task, net=settings.net, module=digest, bound=bound
             )
-    if settings.joint_space:
+    if settings.stands_in:
         raise InputError(
-            "joint_space=true begins anew; to go on from a policy=RUN/policy of it give "
+            "joint_space=true and walker= begin anew; to go on from a policy=RUN/policy of it give "
             "module=RUN/module"
         )
     return skill, HighLevelPolicy.load(
@@ -379,12 +389,12 @@ def make_policy_trainer(
             env, policy, skill, algo, recordings=recordings, new=new, seed=seed
         )
     behavior = None
-    if algo.behavior and skill.contract.decoder != "joints":
+    if algo.behavior and skill.contract.decoder == "lstm":
         behavior = behavior_of(skill, env, policy.alpha, seed=seed)
         if recordings is not None:
             skill.check_encoder(env.robot)
     by_joints = teacher is None and isinstance(algo, StudentConfig)
-    kind = DecodedAgent if by_joints and skill.contract.decoder != "joints" else LatentAgent
+    kind = DecodedAgent if by_joints and skill.contract.decoder == "lstm" else LatentAgent
     agent = kind(policy.to(env.device), skill.to(env.device), behavior, algo.behavior)
     trainer: OnPolicyTrainer | StudentTrainer
     if isinstance(algo, OnPolicyConfig):

@@ -21,6 +21,7 @@ from npmp import ranges
 from npmp.envs.task_env import TaskEnv
 from npmp.memory import require_batch, require_replay
 from npmp.nets import JointDecoder
+from npmp.nets.command_decoder import CommandDecoder
 from npmp.policy import HighLevelPolicy
 from npmp.rl.optimization import descend, move_average
 from npmp.rollout import Actor, Carried, Decision, Moment, rollout
@@ -280,6 +281,23 @@ class PolicyTeacher:
         return latent.mean, memory
 
 
+class CommandTeacher:
+    """The commands of a task that shows the way by them."""
+
+    def __init__(self, decoder: CommandDecoder):
+        self.decoder = decoder
+
+    def initial_memory(self, n: int) -> Tree:
+        """None."""
+        return ()
+
+    def answer(
+        self, env: TaskEnv[Any], given: Tree, memory: Tree, first: Tensor
+    ) -> tuple[Tensor, Tree]:
+        """As `Teacher.answer`."""
+        return self.decoder.range(env.task.commands.current).clamp(-1.0, 1.0), memory
+
+
 def teacher_of(
     env: TaskEnv[Any], agent: LatentAgent, policy: HighLevelPolicy | None = None
 ) -> Teacher:
@@ -299,6 +317,8 @@ def teacher_of(
             )
         return PolicyTeacher(policy.to(env.device))
     script, decoder = env.task.teacher, agent.skill.decoder
+    if env.task.guides and isinstance(decoder, CommandDecoder):
+        return CommandTeacher(decoder)
     if script is None:
         raise InputError(
             f"task '{env.task.name}' has no teacher of its own; use teacher=, algo=world_model or "

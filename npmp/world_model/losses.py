@@ -66,7 +66,6 @@ def model_loss(advance: Advance, window: Window) -> tuple[Tensor, dict[str, Tens
 def current_loss(model: WorldModel, window: Window) -> Tensor:
     """By how much the model is wrong about the motors' RMS currents in true states, (): the mean
     square, in `current_scale`."""
-    assert model.currents is not None  # asked for only where there is one
     states = RobotState.unpack(window.states[:-1].flatten(0, 1))
     setpoints, physics = window.setpoints.flatten(0, 1), window.physics.flatten(0, 1)
     found = model.current_rms(states, setpoints, physics)

@@ -225,7 +225,7 @@ def test_a_policy_that_sees_the_ground_does_walking_where_it_is_seen(
     assert slower.contract == dataclasses.replace(
         timed.contract, clock_s=0.6, command_range=slower.contract.command_range
     )
-    with pytest.raises(InputError, match=r"clock has a period of 0.5 s, the task's 0.6"):
+    with pytest.raises(InputError, match=r"the policy's clock_s is 0.5, the task's 0.6"):
         timed.check_task(Walk(robot, WalkConfig(clock_s=0.6)))
     with pytest.raises(InputError, match="clock_sin, clock_cos; task 'walk' gives forward_mps, "):
         timed.for_other_task(Walk(robot))

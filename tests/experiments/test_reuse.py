@@ -95,6 +95,18 @@ def test_what_does_not_fit_is_one_line(
     assert expected in says(f"module={module}", RANGE, "algo=clone", "joint_space=true", gains)
 
 
+@pytest.mark.slow
+def test_finding_the_way_by_commands(module: Path, tmp_path: Path) -> None:
+    """A walking policy in the module's place; what finds the way is evaluated with it."""
+    walker, out = tmp_path / "walk", tmp_path / "way"
+    assert reuse(module, walker, "algo=vmpo", "steps=128") == 0
+    given = (f"walker={walker / 'policy'}", "algo=clone", "task.terrain_fields=2")
+    assert reuse(module, out, "task=navigate", *given, "steps=128") == 0
+    policy = HighLevelPolicy.load(out / "policy", module=out / "module")
+    assert policy.latent_dim == 3 and policy.contract.camera is not None
+    assert policy.contract.task == "navigate"
+
+
 @pytest.mark.parametrize("algo", ["vmpo", "world_model"])
 def test_from_scratch_in_joint_space(
     module: Path, tmp_path: Path, algo: str, capfd: pytest.CaptureFixture[str]

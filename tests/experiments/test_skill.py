@@ -19,12 +19,12 @@ def test_info(trained: Path, data: Path, tmp_path: Path, capsys: CaptureFixture[
     figures = json.loads((tmp_path / "read" / "info.json").read_text())
     latents = figures["latents"]
     assert figures["robot"] == "anymal_b"
-    assert len(latents["dimensions"]) == figures["latent_dim"]
+    assert len(latents["dimensions"]) == figures["net"]["latent_dim"]
     kl = [row["kl_nats"] for row in latents["dimensions"]]
     assert kl == sorted(kl, reverse=True)
     assert sum(kl) == pytest.approx(latents["kl_nats_per_step"], rel=1e-4)
     sha256 = figures["file"]["sha256"]
-    for words in ("licences", "decoder_senses: joint_pos_minus_home 12", sha256, "kl nats"):
+    for words in ("licences", "observation: ('joint_pos_minus_home', 12)", sha256, "kl nats"):
         assert words in shown
 
 

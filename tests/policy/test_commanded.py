@@ -81,3 +81,31 @@ def test_learning_to_dribble_begins_with_a_walker(
     faster = DribbleConfig(teacher=CommanderConfig(near=0.9))
     again = whole.for_other_task(Dribble(robot, faster))
     assert again.commander == faster.teacher and again.contract.command == whole.contract.command
+
+
+def test_a_walker_with_its_module_is_a_module_of_commands(
+    robot: Robot, skill: SkillModule, policy: HighLevelPolicy, tmp_path: Path
+) -> None:
+    """From its file it does what the policy does through its module at each command, memories and
+    all; a latent beyond 1 is the highest command."""
+    policy.as_module(skill).save(tmp_path)
+    module = SkillModule.load(tmp_path)
+    assert (module.latent_dim, module.alpha, module.hold) == (3, 0.0, skill.hold)
+    module.check_robot(robot)
+    low, high = torch.tensor(policy.contract.command_range).T
+    generator = torch.Generator().manual_seed(2)
+    told, mine = policy.initial_state(8), module.initial_state(8)
+    below, z_prev = skill.initial_state(8), torch.zeros(8, 4)
+    for _ in range(6):
+        seen = torch.randn(8, 33, generator=generator)
+        z = 4.0 * torch.rand(8, 3, generator=generator) - 2.0
+        command = 0.5 * (low + high) + 0.5 * (high - low) * z.clamp(-1.0, 1.0)
+        latent, told = policy.step(PolicyInput(seen, command, z_prev), told)
+        expected, below = skill.decode(latent.mean, seen, below)
+        found, mine = module.decode(z, seen, mine)
+        torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
+        z_prev = latent.mean
+    with pytest.raises(InputError, match="its latents are commands, and it tracks nothing"):
+        module.check_encoder(robot)
+    with pytest.raises(InputError, match="told a velocity and nothing else"):
+        policy.commanded(Dribble(robot), CONFIG).as_module(skill)

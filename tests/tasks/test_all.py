@@ -16,6 +16,7 @@ from npmp.robots import Robot
 from npmp.sim.randomization import PhysicsConfig, PushConfig, Spread
 from npmp.sim.terrain import TerrainLimits
 from npmp.tasks.dribble import DribbleConfig
+from npmp.tasks.navigate import NavigateConfig
 from npmp.tasks.recover import RecoverConfig
 from npmp.tasks.teachers.righting import RightingConfig
 from npmp.tasks.teachers.trotting import TrotConfig
@@ -41,7 +42,8 @@ RANGE = ((-0.5, 1.0), (-0.2, 0.2), (-0.5, 0.5))
         ("imitation", {"start_tail": 40, "uniform_starts": 0.0}, DRAWN),
         ("path", {"command_range": RANGE, "episode_s": 0.2}, None),
         ("recover", {"drops": 8, "episode_s": 0.2}, None),
-        ("follow", {"command_period_s": 0.1, "episode_s": 0.2}, None),
+        ("navigate", {"terrain_fields": 2, "episode_s": 0.2, "command_range": RANGE}, None),
+        ("mapped", {"terrain_fields": 2, "episode_s": 0.2, "command_range": RANGE}, None),
     ],
 )
 def test_a_restored_environment_goes_on_to_the_bit(
@@ -85,6 +87,7 @@ def test_a_restored_environment_goes_on_to_the_bit(
         (WalkConfig, {"velocity_filter": 1.0}, "velocity_filter"),
         (WalkConfig, {"may_touch": "hands"}, "may_touch must be one of feet, legs"),
         (WalkConfig, {"terrain": "swamp"}, "terrain must be one of flat, perlin, .*; got 'swamp'"),
+        (NavigateConfig, {"goal_m": (-1.0, 3.0)}, "goal_m"),
         (WalkConfig, {"terrain": "perlin", "terrain_level": 2.0}, "terrain_level must be in"),
         (WalkConfig, {"terrain_height": -1.0}, "terrain_height must lie in"),
         (WalkConfig, {"terrain_fields": 0}, "terrain_fields must be"),

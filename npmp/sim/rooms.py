@@ -1,0 +1,65 @@
+"""Rooms as ground: walls with doors, and clutter, `WALL_M` high."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import distance_transform_edt, label
+
+WALL_M = 0.8
+THICK_M = 0.15
+# of a door, and the least size of a room that a wall may leave [m]
+DOOR_M, ROOM_M = 1.5, 2.4
+CLUTTER = 5  # boxes
+BOX_M = (0.25, 0.6)  # their sides
+BESIDE_M = 1.1  # from a box to whatever else stands
+BODY_M = 0.58  # from a robot's middle to its sides, and a hand's breadth
+
+
+def rooms(grid: Any, level: float, limits: Any, rng: np.random.Generator) -> NDArray[Any]:
+    """Heights (points, points) [m] of a closed house, drawn until a robot gets from everywhere to
+    everywhere."""
+    while True:
+        stands = np.ones((grid.points, grid.points), dtype=bool)
+        thick = grid.of(THICK_M)
+        stands[thick:-thick, thick:-thick] = False
+        _divide(stands[thick:-thick, thick:-thick], grid, rng)
+        _clutter(stands, grid, rng)
+        free = passable(stands, grid.cell)
+        parts = np.bincount(label(free)[0].ravel())[1:]
+        if parts.max() > 0.98 * free.sum():
+            return WALL_M * level * stands
+
+
+def passable(stands: NDArray[np.bool_], cell: float) -> NDArray[np.bool_]:
+    """Where a robot's middle can be, of what stands on a grid."""
+    return np.asarray(distance_transform_edt(~stands) * cell > BODY_M)
+
+
+def _divide(room: NDArray[np.bool_], grid: Any, rng: np.random.Generator) -> None:
+    """Put a wall with a door across a room (rows, columns), and go on in its halves until they are
+    small; some halls stay."""
+    if room.shape[1] > room.shape[0]:
+        room = room.T
+    least, thick, door = (grid.of(length) for length in (ROOM_M, THICK_M, DOOR_M))
+    rows, columns = room.shape
+    if rows < 2 * least + thick or columns < door or rng.random() < 0.15:
+        return
+    at = int(rng.integers(least, rows - least - thick + 1))
+    gap = int(rng.integers(0, columns - door + 1))
+    room[at : at + thick], room[at : at + thick, gap : gap + door] = True, False
+    _divide(room[:at], grid, rng)
+    _divide(room[at + thick :], grid, rng)
+
+
+def _clutter(stands: NDArray[np.bool_], grid: Any, rng: np.random.Generator) -> None:
+    apart, found = grid.of(BESIDE_M), 0
+    for _ in range(200):
+        size = rng.integers(grid.of(BOX_M[0]), grid.of(BOX_M[1]) + 1, 2)
+        low = rng.integers(apart, grid.points - apart - size)
+        around = tuple(slice(a - apart, a + b + apart) for a, b in zip(low, size, strict=True))
+        if not stands[around].any() and found < CLUTTER:
+            stands[tuple(slice(a, a + b) for a, b in zip(low, size, strict=True))] = True
+            found += 1

@@ -1,0 +1,345 @@
+"""Finding the way through rooms that a robot has not seen, by a depth camera (as in LB-WayPtNav,
+Bansal et al. 2019).
+
+A planner that knows the map has the length of the way from everywhere to each goal. The velocity
+that follows the shortest way is the robot's command: rewards come from it, and with `walker=` it is
+what `algo=clone` learns. A policy is told where the goal is, walls or not, and sees what is before
+it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from scipy.ndimage import distance_transform_edt
+from scipy.sparse import coo_matrix
+from scipy.sparse.csgraph import dijkstra
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from mocap_data.store import MotionSet
+from npmp import geometry, ranges
+from npmp.envs.ground import RoughGround
+from npmp.envs.state import RobotState
+from npmp.envs.task import Outcome, Task, Trial
+from npmp.envs.task_env import TaskEnv
+from npmp.robots import Robot
+from npmp.sim.rooms import WALL_M
+from npmp.sim.terrain import PERIOD_M, Terrain
+from npmp.tasks.commands import MODEST_RANGE
+from npmp.tasks.walk import Walk, WalkConfig
+
+INPUTS = {"goal_forward_m": (-8.0, 8.0), "goal_left_m": (-8.0, 8.0)}
+GOALS = 8  # of each field
+NEAR_M = 0.5  # where a goal is reached
+CELL_M = 0.1  # of the planner's map
+_AHEAD_M = (0.3, 0.6)  # where the planner looks for the shorter way
+_BODY_M = 0.45  # nearer to walls than this nobody gets
+_DEAR_M = 0.9  # nearer than this the way counts for more
+_TURN = 2.0  # rate of the turn to where the way leads [1/s]
+_SPEED_MPS = 0.7
+
+
+@dataclass(frozen=True)
+class NavigateConfig(WalkConfig):
+    """The settings, beside those of walking. Raises ValueError for values out of range."""
+
+    terrain: str = "rooms"
+    camera: Any = "stereo"
+    episode_s: float = 40.0
+    # length of the shortest way [m]
+    goal_m: tuple[float, float] = (5.0, 15.0)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        ranges.pairs(self, "goal_m")
+        ranges.above_zero(self, "goal_m")
+
+
+class Ways(NamedTuple):
+    """Goals and ways of F fields, on cells of `CELL_M`."""
+
+    goals: Tensor  # (F, G, 2) [m] from a field's corner
+    left: Tensor  # (F, G, R, C) length of the way to each goal [m], row by y
+
+
+def ways_of(terrain: Terrain, seed: int) -> Ways:
+    """Plan from everywhere to `GOALS` places of each field where robots can start."""
+    rng, found = np.random.default_rng(seed), []
+    step = round(CELL_M / terrain.cell)
+    points = round(PERIOD_M / terrain.cell)
+    for corner, places in zip(terrain.corner, terrain.places, strict=True):
+        column, row = ((corner + torch.tensor(terrain._half)) / terrain.cell).round().long()
+        heights = terrain.heights[row : row + points, column : column + points].numpy()
+        stands = heights > heights.min() + 0.5 * WALL_M
+        chosen = places[torch.from_numpy(rng.permutation(len(places))[:GOALS])] - corner
+        at = (chosen / CELL_M).round().long().numpy()[:, ::-1]
+        found.append((chosen, _lengths(stands, terrain.cell, step, at)))
+    return Ways(torch.stack([goals for goals, _ in found]), torch.stack([x for _, x in found]))
+
+
+def _lengths(stands: np.ndarray, cell: float, step: int, goals: np.ndarray) -> Tensor:
+    """Lengths of the ways (G, R, C) [m] to goals (G, 2), row and column."""
+    gap = (distance_transform_edt(~stands) * cell)[::step, ::step]
+    free, dear = gap > _BODY_M, 1.0 + 10.0 * np.clip(1.0 - gap / _DEAR_M, 0.0, 1.0) ** 2
+    index, edges = np.arange(free.size).reshape(free.shape), []
+    for rows, columns in ((0, 1), (1, 0), (1, 1), (1, -1)):
+        left, right = max(0, -columns), max(0, columns)
+        here = (slice(0, free.shape[0] - rows), slice(left, free.shape[1] - right))
+        there = (slice(rows, None), slice(right, free.shape[1] - left))
+        both = free[here] & free[there]
+        cost = CELL_M * math.hypot(rows, columns) * 0.5 * (dear[here] + dear[there])
+        edges.append((index[here][both], index[there][both], cost[both]))
+    begin, end, cost = (np.concatenate(part) for part in zip(*edges, strict=True))
+    graph = coo_matrix((cost, (begin, end)), shape=(free.size, free.size)).tocsr()
+    far, nearest = distance_transform_edt(~free, return_indices=True)
+    start = [index[tuple(nearest[:, r, c])] for r, c in goals]
+    length = dijkstra(graph, directed=False, indices=start).reshape(len(goals), *free.shape)
+    # who stands where no robot's middle fits gets out of there first
+    out = length[:, nearest[0], nearest[1]] + 100.0 * CELL_M * far
+    return torch.tensor(np.nan_to_num(out, posinf=1e3), dtype=torch.float32)
+
+
+class Navigate(Walk):
+    """Robots that each go to a goal in their house; the episode is over where they reach it, and
+    fails where anything but a foot touches floor or wall."""
+
+    name, config_type = "navigate", NavigateConfig
+    error_name, main_figure = "way_left_m", "missed"
+    judged: ClassVar[tuple[str, ...]] = ("missed", "collided", "arrival_s")
+    kept = (*Walk.kept, "place", "which")
+    described: ClassVar[Mapping[str, str]] = {"goal": "place"}
+    inputs: Mapping[str, tuple[float, float]] = INPUTS
+    steerable, guides, imagined_loss = False, True, Task.imagined_loss
+    config: NavigateConfig
+
+    def __init__(
+        self, robot: Robot, config: NavigateConfig | None = None, motions: MotionSet | None = None
+    ):
+        """As `Walk`. Raises InputError for other ground than rooms."""
+        super().__init__(robot, config or NavigateConfig(), motions)
+        self.trial_s = self.config.episode_s
+        if self.config.terrain != "rooms":
+            raise InputError(f"task.terrain={self.config.terrain}: there are goals in rooms alone")
+        if not self.policies_of:
+            self.inputs = INPUTS
+
+    @classmethod
+    def resolve(
+        cls, config: Any, motions: MotionSet | None, training: Mapping[str, Any]
+    ) -> NavigateConfig:
+        """As `Task.resolve`; a record's inputs are no velocities."""
+        known = {name: value for name, value in training.items() if name != "command_range"}
+        asked = training.get("command_range") or ()
+        known["command_range"] = asked if len(asked) == 3 else MODEST_RANGE
+        return super().resolve(config, motions, known)  # type: ignore[return-value]
+
+    def bind(self, env: TaskEnv[Any]) -> None:
+        device, n = env.device, env.num_envs
+        assert isinstance(env.ground, RoughGround)  # rooms
+        found = ways_of(env.ground.terrain.to(torch.device("cpu")), self.config.terrain_seed)
+        self.ways = Ways(*(part.to(device) for part in found))
+        self.place = torch.zeros(n, 2, device=device)  # of the goal, in the world [m]
+        self.which = torch.zeros(n, dtype=torch.long, device=device)  # of its field's goals
+        self._limits = torch.tensor(self.config.range, device=device)
+        super().bind(env)
+
+    # --- the way ---
+
+    def way_left(self, place: Tensor, goal: Tensor | None = None) -> Tensor:
+        """Lengths of the way [m] from places (n, k, 2) in the world to the robots' goals, or to
+        goals (n, k) of their fields: (n, k)."""
+        field = self.env.ground.field.unsqueeze(-1)
+        goal = self.which.unsqueeze(-1) if goal is None else goal
+        cell = ((place - self.env.ground.terrain.corner[field]) / CELL_M).round().long()
+        size = torch.tensor(self.ways.left.shape[:1:-1], device=cell.device)
+        column, row = torch.minimum(cell.clamp(min=0), size - 1).unbind(-1)
+        return self.ways.left[field, goal, row, column]
+
+    def _ask(self, ids: Tensor) -> None:
+        """The commands of robots ids (k,): along the shortest way."""
+        state = self.env.state
+        angle = torch.arange(0.0, 2.0 * math.pi, math.pi / 12.0, device=ids.device)
+        round_it = torch.stack((torch.cos(angle), torch.sin(angle)), -1)
+        ring = torch.cat([radius * round_it for radius in _AHEAD_M])
+        left = self.way_left(state.root_pos[:, None, :2] + ring)
+        best = round_it[left.argmin(-1) % len(round_it)]
+        aside = best @ ring.T < 0.85 * ring.norm(dim=-1)  # ways to other sides have no mean
+        share = torch.softmax((-left / 0.05).masked_fill(aside, -math.inf), -1)
+        ahead = (share.unsqueeze(-1) * ring).sum(1)
+        yaw = geometry.yaw_of(state.root_rot)
+        turn = torch.atan2(ahead[:, 1], ahead[:, 0]) - yaw
+        turn = torch.atan2(torch.sin(turn), torch.cos(turn))
+        speed = _SPEED_MPS * torch.cos(turn).clamp(min=0.0) ** 5
+        found = torch.stack((speed, torch.zeros_like(turn), _TURN * turn), -1)
+        found = found.clamp(*self._limits.T)
+        self.commands.current = self.commands.current.index_copy(0, ids, found[ids])
+
+    # --- episodes ---
+
+    def begin(self, ids: Tensor, generator: torch.Generator) -> None:
+        """A goal as far as `goal_m` says, else the farthest."""
+        super().begin(ids, generator)
+        place = self.env.state.root_pos[:, None, :2].expand(-1, GOALS, 2)
+        left = self.way_left(place, torch.arange(GOALS, device=ids.device).expand(len(place), -1))
+        near, far = self.config.goal_m
+        drawn = torch.rand(len(ids), GOALS, generator=generator, device=ids.device)
+        fits = (left[ids] >= near) & (left[ids] <= far)
+        best = torch.where(fits.any(-1, keepdim=True), fits * drawn, left[ids] % 1e3).argmax(-1)
+        ground, field = self.env.ground, self.env.ground.field[ids]
+        goal = ground.terrain.corner[field] + self.ways.goals[field, best]
+        self.which = self.which.index_copy(0, ids, best)
+        self.place = self.place.index_copy(0, ids, goal)
+        self._ask(ids)
+
+    def judge(self) -> Outcome:
+        """As `Walk.judge`; the error is the length of the way that is left [m]. Also seen:
+        `arrived` (n,)."""
+        outcome, at = super().judge(), self.env.state.root_pos[:, :2]
+        arrived = (torch.linalg.vector_norm(self.place - at, dim=-1) < NEAR_M) & ~outcome.failed
+        left = self.way_left(at.unsqueeze(1)).squeeze(-1)
+        seen = {**outcome.seen, "arrived": arrived}
+        return outcome._replace(ended=arrived, error=left, seen=seen)
+
+    def advance(self, outcome: Outcome, generator: torch.Generator) -> None:
+        super().advance(outcome, generator)
+        self._ask(torch.arange(self.env.num_envs, device=self.place.device))
+
+    def schedule(self, steps: int, generator: torch.Generator | None) -> None:
+        """As `Task.schedule`: what is asked follows from house and goal."""
+
+    def figures(self, trial: Trial) -> dict[str, Any]:
+        """Of each robot's first episode: `missed`, the share that did not arrive in time without a
+        touch; `collided`, the share that touched or fell; `arrival_s`, the mean time of those that
+        arrived; beside those of walking."""
+        never = len(trial.fell)
+        arrived, fell = (
+            torch.where(rows.any(0), rows.float().argmax(0), never)
+            for rows in (trial.seen["arrived"], trial.fell)
+        )
+        well = arrived < fell
+        times = (arrived[well] + 1) * trial.dt
+        return {
+            **super().figures(trial),
+            "missed": 1.0 - well.float().mean().item(),
+            "collided": (fell < arrived).float().mean().item(),
+            "arrival_s": times.mean().item() if len(times) else math.nan,
+        }
+
+    # --- what a policy is told ---
+
+    def goal(self) -> Tensor:
+        """Where the goal is, (n, 2) [m]."""
+        return self.place
+
+    def see(self, state: RobotState, goal: Tensor) -> Tensor:
+        """The goal in the heading frame, (B, 2) [m]."""
+        turned = geometry.yaw_matrix(geometry.yaw_of(state.root_rot))[..., :2, :2]
+        return geometry.to_local(turned, goal - state.root_pos[..., :2])
+
+
+class Guided(Navigate):
+    """The same for a walking policy, told the velocity that follows the shortest way: what a map
+    and a planner bring."""
+
+    name, policies_of = "guided", ("walk",)
+    inputs, goal, see = Walk.inputs, Walk.goal, Walk.see
+
+
+class Mapped(Guided):
+    """The same where the planner knows of the house what the camera has shown since the episode
+    began, at places that the robot knows exactly; what it has not seen is free."""
+
+    name = "mapped"
+    kept = (*Guided.kept, "poses", "stands", "lengths")
+
+    def __init__(
+        self, robot: Robot, config: NavigateConfig | None = None, motions: MotionSet | None = None
+    ):
+        """As `Navigate`; the policy does not see what the camera shows."""
+        super().__init__(robot, config or NavigateConfig(), motions)
+        self.extras, self.camera = self.extras[:-1], None
+
+    @classmethod
+    def resolve(
+        cls, config: Any, motions: MotionSet | None, training: Mapping[str, Any]
+    ) -> NavigateConfig:
+        """As `Navigate.resolve`, with the planner's own camera."""
+        found = super().resolve(replace(config, camera="stereo"), motions, training)
+        return replace(found, camera=config.camera)
+
+    def bind(self, env: TaskEnv[Any]) -> None:
+        super().bind(env)
+        n, device, images = env.num_envs, env.device, self.eye.past.shape[1]
+        self._cell: float = env.ground.terrain.cell  # type: ignore[attr-defined]  # rooms
+        fine, coarse = (round(PERIOD_M / cell) for cell in (self._cell, CELL_M))
+        self.poses = torch.zeros(n, images, 12, device=device)  # of the latest images
+        self.stands = torch.zeros(n, fine, fine, dtype=torch.bool, device=device)
+        self.lengths = torch.zeros(n, coarse, coarse, device=device)
+        self._begun: Tensor | None = None
+
+    def way_left(self, place: Tensor, goal: Tensor | None = None) -> Tensor:
+        """As `Navigate.way_left`, to robots' goals as far as they know."""
+        if goal is not None:
+            return super().way_left(place, goal)
+        corner = self.env.ground.terrain.corner[self.env.ground.field]
+        cell = ((place - corner[:, None]) / CELL_M).round().long()
+        column, row = cell.clamp(0, self.lengths.shape[-1] - 1).unbind(-1)
+        robots = torch.arange(len(place), device=row.device).unsqueeze(-1)
+        return self.lengths[robots, row, column]
+
+    def begin(self, ids: Tensor, generator: torch.Generator) -> None:
+        """Nothing is known but what is seen from the start."""
+        self.stands = self.stands.index_fill(0, ids, False)
+        here = self._pose[ids].unsqueeze(1).expand(-1, self.poses.shape[1], -1)
+        self.poses = self.poses.index_copy(0, ids, here)
+        self._begun = ids
+        super().begin(ids, generator)
+
+    @property
+    def _pose(self) -> Tensor:
+        state = self.env.state
+        return torch.cat((state.root_pos, state.root_rot.flatten(1)), -1)
+
+    def _ask(self, ids: Tensor) -> None:
+        """Look where an image has arrived, plan there, and ask."""
+        eye, new = self.eye, self.eye.age == 0
+        if self._begun is None:
+            older = torch.cat((self._pose.unsqueeze(1), self.poses[:, :-1]), 1)
+            self.poses = torch.where(new[:, None, None], older, self.poses)
+            late = eye.delay - eye.age
+            looks = torch.nonzero((late >= 0) & (late % eye.period == 0)).squeeze(-1)
+            which = torch.div(late[looks], eye.period, rounding_mode="floor")
+        else:
+            looks, which, self._begun = self._begun, torch.zeros_like(self._begun), None
+        if len(looks):
+            self._look(looks, self.eye.past[looks, which], self.poses[looks, which])
+            self._plan(looks)
+        super()._ask(ids)
+
+    def _look(self, ids: Tensor, depth: Tensor, pose: Tensor) -> None:
+        """Mark what robots ids (k,) saw (k, pixels) [m] from poses (k, 12), at least 0.2 m above
+        the floor under them."""
+        rotation = pose[:, 3:].view(-1, 3, 3)
+        rays, at = self.eye.rays @ rotation.mT, pose[:, :3] + rotation @ self.eye.place
+        point = at[:, None] + depth.unsqueeze(-1) * rays
+        floor = pose[:, 2] - float(self.robot.home_qpos[2])
+        high = (point[..., 2] > floor[:, None] + 0.2) & (depth < self.eye.config.range_m[1])
+        corner = self.env.ground.terrain.corner[self.env.ground.field[ids]]
+        cell = ((point[..., :2] - corner[:, None]) / self._cell).round().long()
+        column, row = cell.clamp(0, self.stands.shape[-1] - 1).unbind(-1)
+        robot = ids.unsqueeze(-1).expand_as(row)
+        self.stands[robot[high], row[high], column[high]] = True
+
+    def _plan(self, ids: Tensor) -> None:
+        corner = self.env.ground.terrain.corner[self.env.ground.field]
+        goal = ((self.place - corner) / CELL_M).round().long().flip(-1).clamp(min=0)
+        step = round(CELL_M / self._cell)
+        for i in ids.tolist():
+            stands = self.stands[i].cpu().numpy()
+            self.lengths[i] = _lengths(stands, self._cell, step, goal[i : i + 1].cpu().numpy())[0]
