@@ -106,7 +106,7 @@ def inputs(config: Reuse, run: Run) -> dict[str, Any]:
     if (knows := policy or teacher or walker) is not None:
         own = HighLevelPolicy.load(knows).contract
         inputs, names = own.input_settings, list(SETTINGS)
-        if policy is None:  # a teacher shows its own commands, a walker obeys them
+        if teacher is not None or policy is None:  # it shows its own commands; a walker obeys them
             names = [*inputs] if teacher else ["command_range"]
         known |= {name: inputs[name] for name in names}
         if None not in (inputs["clock_s"], getattr(config.task, "clock_s", None)):

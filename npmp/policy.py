@@ -253,8 +253,10 @@ class HighLevelPolicy(nn.Module):
         """This walking policy and its module, as a module whose latents are commands: -1 to 1 in
         each is its lowest to its highest. Raises InputError for a policy of other inputs."""
         own = self.contract
-        if not self.takes_velocities or own.extra_inputs:
-            raise InputError("walker= is a walking policy that is told a velocity and nothing else")
+        if not self.takes_velocities or own.extra_inputs or skill.contract.decoder != "lstm":
+            raise InputError(
+                "walker= is a walking policy that is told a velocity and nothing else, over skills"
+            )
         walker = {"net": skill.contract.net, "high_level": own.net, "alpha": own.alpha}
         walker |= {"bound": own.latent_bound, "command_range": own.command_range}
         module = skill.without_skills(len(own.command), decoder="commands", walker=walker)

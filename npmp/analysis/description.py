@@ -30,6 +30,7 @@ def describe(module: Module) -> dict[str, Any]:
     for part in ("encoder", "decoder"):
         sizes[part] = sum(p.numel() for p in getattr(skill, part).parameters())
     figures |= {
+        "observation": dict(skill.contract.observation),
         "hold": skill.hold,
         "accelerometer": skill.accelerometer,
         "parameters": {**sizes, "all": sum(sizes.values())},

@@ -39,7 +39,7 @@ class CameraConfig:
     size: tuple[int, int] = (16, 9)
     # of view, across and from top to bottom
     fov_deg: tuple[float, float] = (87.0, 58.0)
-    # forwards, to the left and above the root's origin [m]
+    # forwards, to the left and above the root's origin [m]: on an ANYmal
     place_m: tuple[float, float, float] = (0.45, 0.0, 0.1)
     # the optical axis, downwards from forwards
     pitch_deg: float = 35.0
@@ -103,7 +103,7 @@ class DepthCamera:
         ahead = math.cos(pitch) + up * math.sin(pitch)
         # in the root frame, 1 along the optical axis, (pixels, 3)
         self.rays = torch.stack((ahead, left, up * math.cos(pitch) - math.sin(pitch)), -1)
-        reach = config.range_m[1] * float(self.rays[:, :2].norm(dim=-1).max())
+        reach = config.range_m[1] * float(self.rays.norm(dim=-1).max())
         share = torch.arange(DISTANCES) / (DISTANCES - 1)
         self.distances = _FIRST_M * (reach / _FIRST_M) ** share
 

@@ -136,9 +136,9 @@ class Task(ABC):
     described: ClassVar[Mapping[str, str]] = {}
     # names of attributes (n, c) that a critic knows beside what is observed
     hidden: Sequence[str] = ()
-    # names and units of what `seen` holds as asked and done, to be drawn over time
     guides: ClassVar[bool] = False  # its commands show a walking policy how it is done
     current_weight: float = 0.0  # eq. 14's, of imagined robots, too [1/A^2]
+    # names and units of what `seen` holds as asked and done, to be drawn over time
     channels: ClassVar[tuple[tuple[str, str], ...]] = ()
     traced: ClassVar[tuple[str, str]] = ("command", "achieved")
     judged: ClassVar[tuple[str, ...]] = ()  # those of `figures` that a training run logs

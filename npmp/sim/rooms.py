@@ -15,7 +15,7 @@ DOOR_M, ROOM_M = 1.5, 2.4
 CLUTTER = 5  # boxes
 BOX_M = (0.25, 0.6)  # their sides
 BESIDE_M = 1.1  # from a box to whatever else stands
-BODY_M = 0.58  # from a robot's middle to its sides, and a hand's breadth
+BODY_M = 0.58  # from an ANYmal's middle to its sides, and more
 
 
 def rooms(grid: Any, level: float, limits: Any, rng: np.random.Generator) -> NDArray[Any]:

@@ -39,7 +39,7 @@ GOALS = 8  # of each field
 NEAR_M = 0.5  # where a goal is reached
 CELL_M = 0.1  # of the planner's map
 _AHEAD_M = (0.3, 0.6)  # where the planner looks for the shorter way
-_BODY_M = 0.45  # nearer to walls than this nobody gets
+_BODY_M = 0.45  # nearer to walls than this nobody gets: an ANYmal
 _DEAR_M = 0.9  # nearer than this the way counts for more
 _TURN = 2.0  # rate of the turn to where the way leads [1/s]
 _SPEED_MPS = 0.7
@@ -73,10 +73,10 @@ def ways_of(terrain: Terrain, seed: int) -> Ways:
     rng, found = np.random.default_rng(seed), []
     step = round(CELL_M / terrain.cell)
     points = round(PERIOD_M / terrain.cell)
-    for corner, places in zip(terrain.corner, terrain.places, strict=True):
+    for corner, places, level in zip(terrain.corner, terrain.places, terrain.levels, strict=True):
         column, row = ((corner + torch.tensor(terrain._half)) / terrain.cell).round().long()
         heights = terrain.heights[row : row + points, column : column + points].numpy()
-        stands = heights > heights.min() + 0.5 * WALL_M
+        stands = heights > heights.min() + 0.5 * WALL_M * level
         chosen = places[torch.from_numpy(rng.permutation(len(places))[:GOALS])] - corner
         at = (chosen / CELL_M).round().long().numpy()[:, ::-1]
         found.append((chosen, _lengths(stands, terrain.cell, step, at)))
@@ -261,8 +261,11 @@ class Mapped(Guided):
     def __init__(
         self, robot: Robot, config: NavigateConfig | None = None, motions: MotionSet | None = None
     ):
-        """As `Navigate`; the policy does not see what the camera shows."""
+        """As `Navigate`; the policy does not see what the camera shows. Raises InputError for
+        none."""
         super().__init__(robot, config or NavigateConfig(), motions)
+        if self.config.camera is None:
+            raise InputError("task.camera=null: task=mapped plans by what a camera shows")
         self.extras, self.camera = self.extras[:-1], None
 
     @classmethod

@@ -45,6 +45,8 @@ from npmp.tasks.velocity import (
     velocity_reward,
 )
 
+FALLS = ("falls_per_minute", "survived")
+
 
 @dataclass(frozen=True)
 class WalkConfig(CommandConfig, CourseConfig, SteppingConfig, GroundConfig, MapConfig):
@@ -110,9 +112,7 @@ class Walk(Task):
     kept: tuple[str, ...] = ("commands.current", "commands.left", "velocity", "clock.phase")
     described: ClassVar[Mapping[str, str]] = {"command": "commands.current"}
     channels = COMMAND_CHANNELS
-    judged: ClassVar[tuple[str, ...]] = (
-        "velocity_error", "velocity_error_1s", "falls_per_minute", "survived"
-    )  # fmt: skip
+    judged: ClassVar[tuple[str, ...]] = ("velocity_error", "velocity_error_1s", *FALLS)
     achieved = staticmethod(heading_velocity)
     teacher, steerable = TrotTeacher, True
 

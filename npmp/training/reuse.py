@@ -160,6 +160,8 @@ class ReuseSettings(RunSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         ranges.at_least_one(self, "evaluation_robots")
+        if self.joint_space and self.walker is not None:
+            raise InputError("joint_space=true and walker= stand in the module's place: give one")
         shared = isinstance(self.algo, ReuseModelBasedConfig)  # only its learner needs the prior
         if self.collectors is not None and self.algo.behavior and not shared:
             raise ValueError("algo.behavior is learned in one process: use actors=null")
@@ -217,7 +219,7 @@ def train_policy(
     caller: run.Caller | None = None,
 ) -> dict[str, Any]:
     """Train a policy for a task in a module's latent space, into OUT/policy; logs and checkpoints
-    beside it. Where `settings.joint_space` leaves the skills out, what stands in their place is
+    beside it. What stands in the module's place (`settings.joint_space`, `settings.walker`) is
     OUT/module.
 
     Args:
@@ -431,6 +433,7 @@ def _described(
         "algorithm": settings.algorithm,
         "module": module,
         "joint_space": settings.joint_space,
+        **({} if settings.walker is None else {"walker": settings.walker.name}),
         "module_sha256": policy.contract.module_sha256,
         "command_range": policy.contract.command_range,
         "settings": asdict(task.config),

@@ -198,7 +198,7 @@ class _Run:
             _, tensors, values = found
             if values.get("belongs_to", "") != plan.belongs_to:
                 raise InputError(
-                    f"the run in '{resume}' was trained with another module, teacher or "
+                    f"the run in '{resume}' was trained with another module, teacher, walker= or "
                     "joint_space= than this one"
                 )
             trainer.load_state_dict(tensors)

@@ -317,11 +317,13 @@ def teacher_of(
             )
         return PolicyTeacher(policy.to(env.device))
     script, decoder = env.task.teacher, agent.skill.decoder
-    if env.task.guides and isinstance(decoder, CommandDecoder):
+    commands = isinstance(decoder, CommandDecoder)
+    if isinstance(decoder, CommandDecoder) and env.task.guides:
         return CommandTeacher(decoder)
-    if script is None:
+    if script is None or commands:
+        own = "that says velocities" if commands else "of its own"
         raise InputError(
-            f"task '{env.task.name}' has no teacher of its own; use teacher=, algo=world_model or "
+            f"task '{env.task.name}' has no teacher {own}; use teacher=, algo=world_model or "
             "algo=vmpo"
         )
     scale = decoder.scale if isinstance(decoder, JointDecoder) else torch.ones(())

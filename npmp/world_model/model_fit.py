@@ -82,9 +82,10 @@ class ModelFit:
         for _ in range(self.updates if updates is None else updates):
             window = replay.windows(self.batch, WINDOW, generator)
             loss, log = model_loss(self._advance, window)
+            log["model_loss"] = loss
             if self.model.currents is not None:
                 log["model_current"] = current_loss(self.model, window)
                 loss = loss + log["model_current"]
             self.skipped += not math.isfinite(descend(loss, self.optimizer, CLIP_GRAD))
-            metrics = {"model_loss": loss.item(), **{k: v.item() for k, v in log.items()}}
+            metrics = {name: value.item() for name, value in log.items()}
         return metrics

@@ -49,7 +49,7 @@ def test_a_module_describes_itself() -> None:
         assert figures["parameters"]["all"] == sum(p.numel() for p in skill.parameters())
         file = modules.find(name) / "module.safetensors"
         assert figures["file"]["bytes"] == file.stat().st_size
-        assert sum(dict(figures["observation"]).values()) == len(skill.observation_scale.mean)
+        assert sum(figures["observation"].values()) == len(skill.observation_scale.mean)
         assert figures["licences"] and figures["robot"] == skill.robot
         assert "file" not in analysis.describe(skill)
     with pytest.raises(InputError, match="no skill module 'cat'"):

@@ -24,7 +24,7 @@ def test_info(trained: Path, data: Path, tmp_path: Path, capsys: CaptureFixture[
     assert kl == sorted(kl, reverse=True)
     assert sum(kl) == pytest.approx(latents["kl_nats_per_step"], rel=1e-4)
     sha256 = figures["file"]["sha256"]
-    for words in ("licences", "observation: ('joint_pos_minus_home', 12)", sha256, "kl nats"):
+    for words in ("licences", "observation: joint_pos_minus_home 12", sha256, "kl nats"):
         assert words in shown
 
 

@@ -109,3 +109,5 @@ def test_a_walker_with_its_module_is_a_module_of_commands(
         module.check_encoder(robot)
     with pytest.raises(InputError, match="told a velocity and nothing else"):
         policy.commanded(Dribble(robot), CONFIG).as_module(skill)
+    with pytest.raises(InputError, match="over skills"):
+        policy.as_module(skill.in_joint_space())

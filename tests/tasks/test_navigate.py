@@ -44,6 +44,16 @@ def test_ways_lead_through_the_door() -> None:
     assert float(length[20, 41]) > float(length[20, 44]) > float(length[20, 47]) > 1.3
 
 
+def test_low_walls_are_walls(robot: Robot) -> None:
+    """The same houses, half as high."""
+    ways = [
+        TaskEnv(Guided(robot, replace(CONFIG, terrain_level=level)), 1, num_threads=1).task.ways
+        for level in (1.0, 0.5)
+    ]
+    for part, same in zip(*ways, strict=True):
+        assert torch.equal(part, same)
+
+
 def test_the_command_leads_along_the_way(env: TaskEnv[Navigate]) -> None:
     task, at = env.task, env.state.root_pos[:, :2]
     command = task.commands.current
@@ -51,6 +61,7 @@ def test_the_command_leads_along_the_way(env: TaskEnv[Navigate]) -> None:
     before = task.way_left(at.unsqueeze(1)).squeeze(-1)
     assert (before > 1.0).all()
     turned = command[:, 2].abs() < 0.79  # those that face where the way leads, within 23 degrees
+    assert turned.any()
     state = env.state
     ahead = state.root_rot[:, :2, 0] / state.root_rot[:, :2, 0].norm(dim=-1, keepdim=True)
     after = task.way_left((at + 0.4 * ahead).unsqueeze(1)).squeeze(-1)
@@ -138,6 +149,8 @@ def test_a_map_is_of_what_was_seen(robot: Robot) -> None:
 def test_what_cannot_be_found_is_refused(robot: Robot) -> None:
     with pytest.raises(InputError, match="there are goals in rooms alone"):
         Navigate(robot, NavigateConfig(terrain="stairs"))
+    with pytest.raises(InputError, match="plans by what a camera shows"):
+        Mapped(robot, replace(CONFIG, camera=None))
     known = {"command_range": [[-8.0, 8.0], [-8.0, 8.0]], "camera": None}
     assert Navigate.resolve(NavigateConfig(), None, known).camera is None
     known = {"command_range": RANGE, "camera": None}
