@@ -3,7 +3,7 @@
 Along a bearing the steepest sight of the ground so far grows with distance, so a ray ends where
 that first is as steep as the ray, as in games that drew landscapes without a graphics card. An
 image costs heights at `BEARINGS` times `DISTANCES` places and a search, not a march along each ray.
-What is narrower than 3.5 % of its distance may be missed.
+What is narrower than 8 % of its distance may be missed.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from npmp.envs.state import RobotState
 from npmp.settings import from_mapping
 
 BEARINGS = 64  # at least, and two per column of an image
-DISTANCES = 128  # a power of 2
+DISTANCES = 64  # a power of 2
 AT_ONCE = 8  # images, so that they fit into a processor's cache
-HALVINGS = 4  # of the stretch between two distances where a ray ends
+HALVINGS = 3  # of the stretch between two distances where a ray ends
 _FIRST_M = 0.05  # the nearest of the distances
 
 

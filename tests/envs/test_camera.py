@@ -50,9 +50,9 @@ def test_a_floor_and_a_wall_by_hand(yaw: float) -> None:
     meets = (0.6 + z * wall > 0.0) & (0.6 + z * wall < 0.3) & (x > 0.0)
     depth = torch.where(meets, wall, depth).clamp(0.2, 4.0)
     off = (found - depth).abs()
-    assert off.quantile(0.9) < 0.004 and (off > 0.02).float().mean() < 0.03  # at the wall's edge
+    assert off.quantile(0.9) < 0.012 and (off > 0.02).float().mean() < 0.03  # at the wall's edge
     # the middle pixel looks 35 degrees down: it ends on the floor
-    assert found[4 * 15 + 7].item() == pytest.approx(0.6 / 0.5736, abs=0.004)
+    assert found[4 * 15 + 7].item() == pytest.approx(0.6 / 0.5736, abs=0.012)
 
 
 @pytest.mark.parametrize(("kind", "share"), [("perlin", 0.99), ("stairs", 0.97), ("slopes", 0.99)])
