@@ -1,9 +1,10 @@
 """A bundle as mjlab, and tools that read its exports, expect a walking policy: policy.onnx of one
 `obs` with mjlab's metadata, and Unitree's deploy.yaml beside it.
 
-mjlab has no accelerometer. The graph makes its mean over a control step of two base velocities; the
-first is one more memory. What differs otherwise: there targets are held (zero order), and the gyro
-is a moment's. [R: mjlab's exporter, unitree_rl_mjlab's deploy.yaml]
+mjlab has no accelerometer, holds targets (zero order), and its gyro is a moment's. So the graph is
+called `CALLS` times a control step: it makes the accelerometer's mean over the step of two base
+velocities, the gyro's of its readings, and moves targets on from one to the next. What it needs for
+that is more memory. [R: mjlab's exporter, unitree_rl_mjlab's deploy.yaml]
 """
 
 from __future__ import annotations
@@ -30,29 +31,64 @@ TERMS = {
     "command": "velocity_commands",
 }
 OF_JOINTS = ("joint_pos", "actions")
-VELOCITY = "imu_velocity"  # the memory that is added, in the root frame [m/s]
-# nodes of ONNX: operator, inputs, output. The IMU's velocity, how it changed in the world, seen
-# from the root (by nothing at first, where the memory is 0), and the accelerometer's mean
-ACCELEROMETER = (
-    ("MatMul", ["base_ang_vel", "arm"], ["lever"]),
-    ("Add", ["base_lin_vel", "lever"], [f"{VELOCITY}_next"]),
-    ("Gather", ["base_ang_vel", "yzx"], ["gyro_yzx"]),
-    ("Gather", ["base_ang_vel", "zxy"], ["gyro_zxy"]),
-    ("Gather", [VELOCITY, "yzx"], ["before_yzx"]),
-    ("Gather", [VELOCITY, "zxy"], ["before_zxy"]),
-    ("Mul", ["gyro_yzx", "before_zxy"], ["one"]),
-    ("Mul", ["gyro_zxy", "before_yzx"], ["other"]),
-    ("Sub", ["one", "other"], ["turned"]),
-    ("Sub", [f"{VELOCITY}_next", VELOCITY], ["gained"]),
-    ("Div", ["gained", "period"], ["gained_per_s"]),
-    ("Add", ["gained_per_s", "turned"], ["changed"]),
+# of a control step, where targets move linearly; G1s that are held for 20 ms fall
+CALLS = 4
+# memory that is added: the IMU's velocity in the root frame at the control step before [m/s], the
+# gyro's readings since, added up [rad/s], calls until the next control step, the actions of the
+# control step before and of this one [rad]
+VELOCITY, TURNED, WAIT, BEFORE, ACTION = ADDED = (
+    "imu_velocity",
+    "gyro_sum",
+    "wait",
+    "action_before",
+    "action_held",
+)
+# nodes of ONNX: operator, inputs, output. Is it time for a control step, and not the first (where
+# the memory is 0)?
+TIME = (
+    ("Less", [WAIT, "half"], ["now"]),
     ("ReduceL1", [VELOCITY], ["known"]),
     ("Sign", ["known"], ["begun"]),
+    ("Mul", ["begun", "calls_before"], ["earlier"]),
+    ("Add", ["earlier", "one"], ["readings"]),
+    ("Add", [TURNED, "base_ang_vel"], ["turned_so_far"]),
+    ("Div", ["turned_so_far", "readings"], ["gyro"]),
+    ("Where", ["now", "none", "turned_so_far"], [f"{TURNED}_next"]),
+    ("Sub", [WAIT, "one"], ["less"]),
+    ("Where", ["now", "calls_before", "less"], [f"{WAIT}_next"]),
+)
+# the IMU's velocity, how it changed in the world, seen from the root, and the accelerometer's mean
+ACCELEROMETER = (
+    ("MatMul", ["base_ang_vel", "arm"], ["lever"]),
+    ("Add", ["base_lin_vel", "lever"], ["moving"]),
+    ("Gather", ["gyro", "yzx"], ["gyro_yzx"]),
+    ("Gather", ["gyro", "zxy"], ["gyro_zxy"]),
+    ("Gather", [VELOCITY, "yzx"], ["before_yzx"]),
+    ("Gather", [VELOCITY, "zxy"], ["before_zxy"]),
+    ("Mul", ["gyro_yzx", "before_zxy"], ["left"]),
+    ("Mul", ["gyro_zxy", "before_yzx"], ["right"]),
+    ("Sub", ["left", "right"], ["turned"]),
+    ("Sub", ["moving", VELOCITY], ["gained"]),
+    ("Div", ["gained", "period"], ["gained_per_s"]),
+    ("Add", ["gained_per_s", "turned"], ["changed"]),
     ("Mul", ["changed", "begun"], ["acceleration"]),
     ("Div", ["acceleration", "gravity"], ["acceleration_g"]),
     ("Neg", ["projected_gravity"], ["up"]),
     ("Add", ["acceleration_g", "up"], ["accelerometer_g"]),
+    ("Where", ["now", "moving", VELOCITY], [f"{VELOCITY}_next"]),
+    ("Concat", ["joint_pos", ACTION, "gyro", "accelerometer_g", "up"], ["obs"]),
 )
+# after the policy's own nodes: targets on the way from one to the next
+HOLD = (
+    ("Where", ["now", ACTION, BEFORE], [f"{BEFORE}_next"]),
+    ("Where", ["now", "action", ACTION], [f"{ACTION}_next"]),
+    ("Sub", [f"{ACTION}_next", f"{BEFORE}_next"], ["way"]),
+    ("Mul", [f"{WAIT}_next", "share"], ["missing"]),
+    ("Mul", ["way", "missing"], ["left_over"]),
+    ("Sub", [f"{ACTION}_next", "left_over"], ["actions"]),
+)
+# of the inner graph, beside its memory, that are not the outer one's
+RENAMED = ("obs", "command", "action")
 AXES = ("lin_vel_x", "lin_vel_y", "ang_vel_z")
 
 
@@ -89,38 +125,45 @@ def graph(inner: bytes, contract: BundleContract) -> bytes:
     from onnx import TensorProto, helper, numpy_helper
 
     model, joints = onnx.load_from_string(inner), len(contract.joints)
-    widths = [joints if term in OF_JOINTS else 3 for term in TERMS]
-    period, arm = 1.0 / contract.control_rate_hz, np.array(contract.imu_position)
-    constants: dict[str, Any] = {
-        "widths": np.array(widths, np.int64),
-        "period": np.float32(period),
-        "gravity": np.float32(GRAVITY),
-        "arm": np.cross(np.eye(3), arm).astype(np.float32),  # gyro @ arm = gyro x arm
-        "yzx": np.array([1, 2, 0], np.int64),
-        "zxy": np.array([2, 0, 1], np.int64),
-    }
-    nodes = [helper.make_node("Split", ["obs", _own("widths")], [*map(_own, TERMS)], axis=1)]
-    for kind, takes, gives in ACCELEROMETER:
-        more: dict[str, Any] = {"axis": 1} if kind == "Gather" else {}
-        nodes.append(helper.make_node(kind, [*map(_own, takes)], [*map(_own, gives)], **more))
-    seen = ("joint_pos", "actions", "base_ang_vel", "accelerometer_g", "up")
-    nodes.append(helper.make_node("Concat", [*map(_own, seen)], [_own("obs")], axis=1))
-    renamed = {"obs": _own("obs"), "command": _own("command"), "action": "actions"}
+    constants = _constants(contract)
+    memory = {name: contract.memory[name] for name in MEMORY}
+    kept = tuple(("Where", ["now", f"new_{name}", name], [f"{name}_next"]) for name in memory)
+    memory |= dict(zip(ADDED, (3, 3, 1, joints, joints), strict=True))
+    outer = {f"{name}{when}" for name in memory for when in ("", "_next")}
+    new = {f"{name}_next": f"new_{name}" for name in MEMORY}
+
+    def own(name: str) -> str:
+        """A name that the inner graph has not."""
+        return name if name in outer else f"mjlab_{name}"
+
+    def node_of(kind: str, takes: list[str], gives: list[str]) -> Any:
+        more: dict[str, Any] = {"axis": 1} if kind in ("Gather", "Concat", "Split") else {}
+        return helper.make_node(kind, [*map(own, takes)], [*map(own, gives)], **more)
+
     for node in model.graph.node:
-        node.input[:] = [renamed.get(name, name) for name in node.input]
-        node.output[:] = [renamed.get(name, name) for name in node.output]
-    memory = {name: contract.memory[name] for name in MEMORY} | {VELOCITY: 3}
+        for names in (node.input, node.output):
+            names[:] = [own(new.get(n, n)) if n in RENAMED or n in new else n for n in names]
+    split = node_of("Split", ["obs", "widths"], [*TERMS])
+    split.input[0] = "obs"
+    before, after = (
+        [node_of(*row) for row in table] for table in (TIME + ACCELEROMETER, kept + HOLD)
+    )
+    after[-1].output[:] = ["actions"]
     sides = (
-        {"obs": sum(widths), **memory},
+        {"obs": int(constants["widths"].sum()), **memory},
         {"actions": joints, **{f"{name}_next": wide for name, wide in memory.items()}},
     )
     given, answered = (
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, w]) for n, w in side.items()]
         for side in sides
     )
-    stored = [numpy_helper.from_array(v, _own(name)) for name, v in constants.items()]
+    stored = [numpy_helper.from_array(v, own(name)) for name, v in constants.items()]
     whole = helper.make_graph(
-        [*nodes, *model.graph.node], "mjlab", given, answered, [*model.graph.initializer, *stored]
+        [split, *before, *model.graph.node, *after],
+        "mjlab",
+        given,
+        answered,
+        [*model.graph.initializer, *stored],
     )
     made = helper.make_model(whole, opset_imports=model.opset_import, ir_version=model.ir_version)
     made.functions.extend(model.functions)
@@ -129,9 +172,28 @@ def graph(inner: bytes, contract: BundleContract) -> bytes:
     return bytes(made.SerializeToString(deterministic=True))
 
 
-def _own(name: str) -> str:
-    """A name that the inner graph has not."""
-    return name if name.startswith(VELOCITY) else f"mjlab_{name}"
+def _constants(contract: BundleContract) -> dict[str, Any]:
+    """What the tables of nodes name beside each other's outputs and the memory."""
+    arm, calls = np.array(contract.imu_position), calls_of(contract)
+    joints = len(contract.joints)
+    return {
+        "widths": np.array([joints if term in OF_JOINTS else 3 for term in TERMS], np.int64),
+        "period": np.float32(1.0 / contract.control_rate_hz),
+        "gravity": np.float32(GRAVITY),
+        "arm": np.cross(np.eye(3), arm).astype(np.float32),  # gyro @ arm = gyro x arm
+        "yzx": np.array([1, 2, 0], np.int64),
+        "zxy": np.array([2, 0, 1], np.int64),
+        "half": np.float32(0.5),
+        "one": np.float32(1.0),
+        "none": np.float32(0.0),
+        "calls_before": np.full((1, 1), calls - 1, np.float32),
+        "share": np.float32(1.0 / calls),
+    }
+
+
+def calls_of(contract: BundleContract) -> int:
+    """How often the graph is called within a control step."""
+    return CALLS if contract.hold == "first_order" else 1
 
 
 def _metadata(contract: BundleContract) -> dict[str, str]:
@@ -159,7 +221,7 @@ def deploy_settings(contract: BundleContract) -> dict[str, Any]:
     count = len(names)
     return {
         "joint_ids_map": [motors.index(name) for name in names],
-        "step_dt": 1.0 / contract.control_rate_hz,
+        "step_dt": 1.0 / (contract.control_rate_hz * calls_of(contract)),
         "stiffness": contract.per_joint("kp")[at].tolist(),
         "damping": contract.per_joint("kd")[at].tolist(),
         "default_joint_pos": contract.home_pose.tolist(),
