@@ -23,7 +23,8 @@ from npmp.robots import Robot
 from npmp.training.signals import Stopped, signals_noted
 from retarget import retarget_many
 
-STARTS = {"walk": "steer", "dribble": "dribble", "imitation": "imitate"}  # the modes that are tasks
+# the modes that are tasks
+STARTS = {"walk": "steer", "dribble": "dribble", "imitation": "imitate", "mapped": "navigate"}
 GENERATED_S = 6.0  # of each gait, where there is no data [D]
 
 
@@ -49,8 +50,8 @@ class Play(Computing):
     module: str | None = None
     # motions (HDF5) to imitate; null: generated gaits, of robots on four legs
     data: Path | None = None
-    # to begin with: steer, dribble, imitate, wander, or a policy's task; null: that of policy= or
-    # task=
+    # to begin with: steer, navigate, dribble, imitate, wander, or a policy's task; null: that of
+    # policy= or task=
     mode: str | None = None
     # a policy of task=recover that gets up what has fallen; null: the one shipped for the robot;
     # none: it is put back after a second

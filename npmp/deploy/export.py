@@ -110,6 +110,8 @@ def contract_of(
             raise InputError(
                 f"trained with actuator={drive['name']}: a bundle's actions are joint angles"
             )
+    if (own.camera or {}).get("eyes"):
+        raise InputError("the policy's depths are made of pictures, which no bundle tells of")
     gains = _gains(own.training, module, drives)
     if drives is not None:
         golden = golden | {"actuator": RobotBatchConfig(actuator=drives).drives_noted()}

@@ -19,10 +19,11 @@ import torch
 from torch import Tensor
 
 from mocap_data.errors import unknown
+from mocap_data.outside import read_json
 from mocap_data.safe_yaml import read_yaml
 from npmp import geometry, ranges
 from npmp.envs.state import RobotState
-from npmp.settings import from_mapping
+from npmp.settings import as_plain, from_mapping
 
 BEARINGS = 64  # at least, and two per column of an image
 DISTANCES = 64  # a power of 2
@@ -53,12 +54,17 @@ class CameraConfig:
     rate_hz: float = 10.0
     # from an image's moment until a policy has it
     delay_s: float = 0.1
+    # folder of a network that makes the depths of colour pictures (`PictureCamera`); "": measured
+    eyes: str = ""
+    # of these pictures: drawn (`Looks`), or mujoco (by its renderer)
+    look: str = "drawn"
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "size")
         ranges.above_zero(self, "rate_hz", "fov_deg", "range_m")
         ranges.not_negative(self, "noise_stereo", "noise_flight", "delay_s")
         ranges.share(self, "holes")
+        ranges.one_of(self, "look", ("drawn", "mujoco"))
         if max(self.fov_deg) >= 170.0 or self.range_m[0] >= self.range_m[1]:
             raise ValueError("fov_deg must be below 170, range_m must rise")
 
@@ -73,13 +79,25 @@ CAMERAS = {
 
 
 def camera_of(said: str | Mapping[str, Any]) -> CameraConfig:
-    """A camera by its name, of a YAML file, or of a mapping. Raises InputError for none."""
+    """A camera by its name, of a YAML file, a mapping, or a folder of eyes: their own, without
+    further noise. Raises InputError for none."""
     if isinstance(said, str) and said in CAMERAS:
         return CAMERAS[said]
+    if isinstance(said, str) and (Path(said) / "eyes.json").is_file():
+        said = {"eyes": said}
     if isinstance(said, str) and not said.endswith((".yaml", ".yml")):
         raise unknown("camera", said, CAMERAS)
     content = read_yaml(Path(said)) if isinstance(said, str) else said
+    if eyes := content.get("eyes"):
+        frame = read_json(Path(eyes) / "eyes.json").get("camera", {})
+        content = {**frame, "noise_stereo": 0.0, "holes": 0.0, **content}
     return from_mapping(CameraConfig, content, at="camera")
+
+
+def recorded(config: CameraConfig) -> dict[str, Any]:
+    """Plain values, of eyes only where a camera has some: what `camera_of` takes."""
+    plain: dict[str, Any] = as_plain(config)
+    return plain if config.eyes else {k: plain[k] for k in plain if k not in ("eyes", "look")}
 
 
 class DepthCamera:
@@ -134,11 +152,15 @@ class DepthCamera:
             self.age = self.age.index_fill(0, due, 0)
 
     def _image(self, env: Any, ids: Tensor) -> Tensor:
-        state = RobotState.unpack(env.state.pack()[ids])
-        pairs = zip(state.root_pos.split(AT_ONCE), state.root_rot.split(AT_ONCE), strict=True)
-        depth = torch.cat([self.depths(*pair, env.ground.height_in_world) for pair in pairs])
+        depth = self._true(env, ids)
         draws = torch.randn(2, *depth.shape, generator=env.generator, device=depth.device)
         return self.taken(depth, draws[0], draws[1])
+
+    def _true(self, env: Any, ids: Tensor) -> Tensor:
+        """Depths before noise."""
+        state = RobotState.unpack(env.state.pack()[ids])
+        pairs = zip(state.root_pos.split(AT_ONCE), state.root_rot.split(AT_ONCE), strict=True)
+        return torch.cat([self.depths(*pair, env.ground.height_in_world) for pair in pairs])
 
     def read(self, env: Any) -> Tensor:
         """The latest image that is old enough to have arrived, (n, pixels) [m]."""

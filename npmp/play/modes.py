@@ -1,4 +1,4 @@
-"""Modes of a robot on the page: steered, dribbling, imitating, wandering.
+"""Modes of a robot on the page: steered, finding its way, dribbling, imitating, wandering.
 
 A mode owns the environment of one robot and the actor in it; both are those of training and
 evaluation.
@@ -31,6 +31,7 @@ from npmp.sim.terrain import PERIOD_M, TERRAINS
 from npmp.skill import SkillModule
 from npmp.tasks.dribble import BALL, FAR_M, Dribble, DribbleConfig
 from npmp.tasks.imitation import Imitation
+from npmp.tasks.navigate import NEAR_M, Mapped, NavigateConfig
 from npmp.tasks.walk import Walk, WalkConfig
 from npmp.tasks.walk_on import WalkOn
 
@@ -94,11 +95,13 @@ class Cast:
         imitates = skill is not None and skill.contract.decoder == "lstm"
         possible = {
             "steer": Walk.name in self.policies,
+            "navigate": Walk.name in self.policies and len(self.robot.foot_bodies) == 4,
             "dribble": Dribble.name in self.policies,
             "imitate": imitates and self.make_motions is not None,
             "wander": skill is not None,
         }
-        others = (task for task in self.policies if task not in (Walk.name, Dribble.name))
+        known = (Walk.name, Dribble.name, Mapped.name)
+        others = (task for task in self.policies if task not in known)
         return *(name for name, able in possible.items() if able), *others
 
     @cached_property
@@ -186,7 +189,12 @@ class Mode:
 
     @property
     def target(self) -> tuple[float, float] | None:
-        """Where the ball is to go [m]."""
+        """Where the ball, or the robot, is to go [m]."""
+        return None
+
+    @property
+    def eye(self) -> NDArray[np.uint8] | None:
+        """What the robot's camera shows, (rows, columns), the nearer the brighter."""
         return None
 
     @property
@@ -194,7 +202,7 @@ class Mode:
         """Heights (P + 1, P + 1) of one period of rough ground, row by y [m], and where it begins
         [m]."""
         ground: Any = self.env.ground
-        if not (self.rough and ground.rough):
+        if not ground.rough:
             return None
         terrain = ground.terrain
         x, y = terrain.corner[0].tolist()
@@ -232,6 +240,51 @@ class Steer(Mode):
     def command(self) -> list[float]:
         """As `Mode.command`."""
         return self.env.task.goal()[0].tolist()
+
+
+class Navigating(Mode):
+    """A walking policy in a house, by a planner that maps what a camera shows; it goes where the
+    viewer points."""
+
+    name = "navigate"
+
+    def __init__(self, cast: Cast, world: World, seed: int):
+        self.actor = cast.policies[Walk.name]
+        config = cast.settings.get(Mapped.name, NavigateConfig(terrain_seed=seed))
+        settings = self.actor.policy.contract.input_settings
+        asked = Mapped.resolve(replace(config, terrain_fields=1), None, settings)
+        super().__init__(cast, world, seed, Mapped(cast.robot, asked), self.actor.skill)
+
+    def ask(self, axes: tuple[float, float, float]) -> None:
+        """Whatever the viewer asks: stand where the goal is."""
+        if torch.linalg.vector_norm(self.task.place - self.env.state.root_pos[:, :2]) < NEAR_M:
+            self.task.commands.current.zero_()
+
+    def command(self) -> list[float]:
+        """As `Mode.command`: the planner's."""
+        return self.env.task.commands.current[0].tolist()
+
+    def point(self, x: float, y: float) -> None:
+        """The goal, as near as the house allows."""
+        self.task.aim(torch.tensor([[x, y]]))
+
+    def put_back(self) -> None:
+        """Elsewhere in the house, with another goal."""
+        self.env.reset()
+
+    @property
+    def target(self) -> tuple[float, float]:
+        """As `Mode.target`."""
+        x, y = self.task.place[0].tolist()
+        return x, y
+
+    @property
+    def eye(self) -> NDArray[np.uint8]:
+        """As `Mode.eye`, from the latest image."""
+        camera = self.task.eye
+        (columns, rows), (near, far) = camera.config.size, camera.config.range_m
+        nearer = 255.0 * (far - camera.past[0, 0]) / (far - near)
+        return nearer.view(rows, columns).byte().numpy()
 
 
 class Wander(Mode):
@@ -364,7 +417,7 @@ class Perform(Mode):
         self.env.reset()
 
 
-MODES: dict[str, Any] = {m.name: m for m in (Steer, Dribbling, Imitate, Wander)}
+MODES: dict[str, Any] = {m.name: m for m in (Steer, Navigating, Dribbling, Imitate, Wander)}
 
 
 def _on_ground(cast: Cast, world: World, **settings: Any) -> WalkConfig:

@@ -128,10 +128,10 @@ class Scene:
 
     def _listen(self) -> None:
         def on_floor(origin: Floats, direction: Floats) -> tuple[float, float] | None:
-            """Where a ray meets the floor, world [m]."""
+            """Where a ray meets the floor under the robot, world [m]."""
             if direction[2] > -1e-3:
                 return None
-            place = origin + self.centre - direction * ((origin + self.centre)[2] / direction[2])
+            place = origin + self.centre - direction * (origin[2] / direction[2])
             return float(place[0]), float(place[1])
 
         @self._target.on_drag("left")
@@ -193,7 +193,7 @@ class Scene:
                 if self._ball.scale != seen.ball[1]:
                     self._ball.scale = seen.ball[1]
             if seen.target is not None:
-                self._target.position = (*seen.target, 0.006)
+                self._target.position = (*seen.target, aim[2] + 0.006)
             if seen.push is not None:
                 point, force = seen.push
                 ends = np.stack((point, point + force / 100.0))[None]

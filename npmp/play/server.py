@@ -360,6 +360,7 @@ class Server:
             "ball": None if seen.ball is None else [round(v, 3) for v in seen.ball[0][:3]],
             "root": [round(float(v), 3) for v in seen.bodies[0, :3]],
             "target": seen.target,
+            "eye": None if seen.eye is None else seen.eye.tolist(),
         }
 
     async def _tell(self) -> None:
@@ -396,7 +397,7 @@ def _controls(session: Session) -> dict[str, Any]:
         "mode": mode.name,
         "rough": mode.rough,
         "steers": mode.steers,
-        "ball": mode.ball is not None,
+        "aims": mode.target is not None,
         "world": asdict(session.world),
         "clips": list(mode.clips),
         "clip": mode.clips[mode.clip] if mode.clips else None,

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import mujoco
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from mocap_data import rotations
 from mocap_data.errors import InputError
@@ -32,6 +33,7 @@ class Snapshot(NamedTuple):
     ghost: Floats | None  # (B, 7)
     ball: tuple[Floats, float] | None  # (7,), and its radius [m]
     target: tuple[float, float] | None  # [m]
+    eye: NDArray[np.uint8] | None  # `Mode.eye`
     push: tuple[Floats, Floats] | None  # where [m] and what force [N], world
     down: bool  # it lies or is lost
     falls: int  # since the session began
@@ -195,6 +197,7 @@ class Session:
             ghost,
             mode.ball,
             mode.target,
+            mode.eye,
             push,
             self._down_s > 0.0,
             self.falls,

@@ -296,6 +296,12 @@ class Mapped(Guided):
         robots = torch.arange(len(place), device=row.device).unsqueeze(-1)
         return self.lengths[robots, row, column]
 
+    def aim(self, place: Tensor) -> None:
+        """Send robots to places (n, 2) in the world [m], as near as their houses allow."""
+        corner = self.env.ground.terrain.corner[self.env.ground.field]
+        self.place = corner + (place - corner).clamp(0.0, PERIOD_M - CELL_M)
+        self._plan(torch.arange(len(place), device=place.device))
+
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
         """Nothing is known but what is seen from the start."""
         self.stands = self.stands.index_fill(0, ids, False)

@@ -14,15 +14,15 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from mocap_data.store import MotionSet
 from npmp import ranges
-from npmp.envs.camera import DepthCamera, camera_of
+from npmp.envs.camera import DepthCamera, camera_of, recorded
 from npmp.envs.feet import SteppingConfig, stepping
 from npmp.envs.ground import GroundConfig
+from npmp.envs.pictures import camera_for
 from npmp.envs.starts import StartPoses
 from npmp.envs.state import RobotState
 from npmp.envs.task import Outcome, Start, Task, TaskLoss, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
-from npmp.settings import as_plain
 from npmp.tasks.commands import (
     MODEST_RANGE,
     CommandConfig,
@@ -71,7 +71,8 @@ class WalkConfig(CommandConfig, CourseConfig, SteppingConfig, GroundConfig, MapC
     clock_s: float | None = None
     # whether it observes heights of the ground around its feet
     sees_ground: bool = False
-    # a depth camera: stereo, flight, or a YAML file of one (`CameraConfig`); null: none
+    # a depth camera: stereo, flight, a YAML file of one (`CameraConfig`), a folder of eyes; null:
+    # none
     camera: Any = None
     # the scripted trot that shows how it is walked
     teacher: TrotConfig = field(default_factory=TrotConfig)
@@ -143,8 +144,8 @@ class Walk(Task):
         self.kept = (*self.kept, *(("map.drift", "map.past") if config.sees_ground else ()))
         self.sights: tuple[GroundMap | DepthCamera, ...] = (self.map,)
         if config.camera is not None:
-            self.eye = DepthCamera(camera_of(config.camera))
-            self.camera, self.sights = as_plain(self.eye.config), (self.map, self.eye)
+            self.eye = camera_for(camera_of(config.camera))
+            self.camera, self.sights = recorded(self.eye.config), (self.map, self.eye)
             self.extras, self.kept = (*self.extras, self.eye), (*self.kept, "eye.age", "eye.past")
         self.hidden = ("velocity",) if config.velocity_filter > 0.0 else ()
         self.starts = StartPoses(
@@ -170,7 +171,7 @@ class Walk(Task):
         for name, value in known.items():
             given, usual = getattr(config, name), getattr(cls.config_type, name)
             if name == "camera" and given not in (None, usual):
-                given = as_plain(camera_of(given))
+                given = recorded(camera_of(given))
             if given not in (usual, value):
                 raise InputError(f"task.{name}={given}: the policy learned with {value}")
         return with_range(replace(config, **known), motions, training)

@@ -15,10 +15,9 @@ from torch import Tensor
 from mocap_data.errors import InputError
 from npmp import geometry
 from npmp.envs import RobotBatchConfig, TaskEnv
-from npmp.envs.camera import CAMERAS, CameraConfig, DepthCamera, camera_of
+from npmp.envs.camera import CAMERAS, CameraConfig, DepthCamera, camera_of, recorded
 from npmp.policy import HighLevelPolicy
 from npmp.robots import Robot
-from npmp.settings import as_plain
 from npmp.sim.terrain import Terrain, TerrainConfig
 from npmp.skill import SkillModule
 from npmp.tasks import Walk, WalkConfig
@@ -134,7 +133,7 @@ def test_a_policy_keeps_its_camera(robot: Robot, skill: SkillModule, tmp_path: P
     policy = HighLevelPolicy.load(tmp_path)
     known = policy.contract.input_settings
     assert camera_of(known["camera"]) == CAMERAS["flight"]
-    assert Walk.resolve(WalkConfig(), None, known).camera == as_plain(CAMERAS["flight"])
+    assert Walk.resolve(WalkConfig(), None, known).camera == recorded(CAMERAS["flight"])
     policy.check_task(Walk(robot, WalkConfig(camera="flight")))
     with pytest.raises(InputError, match="the policy learned with"):
         Walk.resolve(WalkConfig(camera="stereo"), None, known)

@@ -19,7 +19,7 @@ def cast_of(*given: str) -> tuple[play.Cast, str | None]:
 
 def test_without_arguments_there_is_all_that_is_shipped_for_anymal() -> None:
     cast, mode = cast_of()
-    assert mode is None and cast.modes == ("steer", "dribble", "imitate", "wander")
+    assert mode is None and cast.modes == ("steer", "navigate", "dribble", "imitate", "wander")
     assert list(cast.presets) == ["none", "paper", "wide"]
     assert cast.presets["paper"].pushes.force == 150.0  # of reuse
     assert cast.presets["none"].hold == "first_order"  # as the module was trained
@@ -53,7 +53,7 @@ def test_a_robot_plays_what_is_shipped_for_it() -> None:
     ("arguments", "message"),
     [
         (["robot=unitree_h1"], "nothing is shipped for 'unitree_h1': give policy= or module="),
-        (["mode=fly"], "no mode 'fly' with these; there are: steer, dribble"),
+        (["mode=fly"], "no mode 'fly' with these; there are: steer, navigate, dribble"),
         (["port=70000"], "from 0 (any that is free) to 65535"),
         (["policy=anymal_b_walk", "task=dribble"], "was trained for task 'walk'"),
         (["recovery=anymal_b_walk"], "was trained for task 'walk'"),

@@ -226,10 +226,11 @@ def viewers(first: Visit, second: Visit) -> None:
 def modes(visit: Visit) -> None:
     """Each opens and moves; a ghost stands beside the robot that imitates."""
     names = visit.get("hello.modes")
-    assert names == ["steer", "dribble", "imitate", "wander"]
-    for name in (*names[2:], "dribble"):
+    assert names == ["steer", "navigate", "dribble", "imitate", "wander"]
+    for name in (*names[1:2], *names[3:], "dribble"):
         visit.page.click(f"#modes button[value={name}]")
         visit.until(f"state.mode === '{name}' && controls.mode === '{name}' && samples.length > 20")
+        assert visit.page.locator("#eye").is_visible() == (name == "navigate")
         if name == "imitate":
             visit.page.select_option("#clip", "trot")
             visit.until("controls.clip === 'trot'")

@@ -18,6 +18,7 @@ from npmp.play.realtime import BEHIND_S, Player
 from npmp.play.session import MOST_PUSH, PUT_BACK_S
 from npmp.rollout import Decision
 from npmp.tasks import dribble
+from npmp.tasks.navigate import Navigate
 from tests.refusals import refusal
 
 
@@ -85,9 +86,10 @@ def test_every_mode_opens_and_repeats_bit_for_bit(cast: Cast, mode: str) -> None
     assert first.mode == mode
     assert np.isfinite(first.bodies).all() and first.bodies.tobytes() == second.bodies.tobytes()
     assert first.achieved == second.achieved
-    assert (first.command is not None) == (mode == "steer")
+    assert (first.command is not None) == (mode in ("steer", "navigate"))
     assert (first.ghost is not None) == (mode == "imitate")
-    assert (first.ball is not None) == (first.target is not None) == (mode == "dribble")
+    assert (first.ball is not None) == (mode == "dribble")
+    assert (first.target is not None) == (mode in ("navigate", "dribble"))
 
 
 def test_the_robot_brings_the_ball_to_the_target(cast: Cast) -> None:
@@ -100,6 +102,31 @@ def test_the_robot_brings_the_ball_to_the_target(cast: Cast) -> None:
     assert session.snapshot().target == pytest.approx((2.0, 0.3))  # it does not jump
     session.mode.point(100.0, 0.3)
     assert (session.snapshot().target or (0.0, 0.0))[0] < 7.0  # or the ball would count as lost
+
+
+def test_the_robot_goes_where_one_points(cast: Cast) -> None:
+    """In its house, by what its camera shows; a place beyond the house is the nearest within."""
+    session = Session(cast, "navigate")
+    seen, task = session.snapshot(), session.mode.task
+    assert seen.eye is not None and seen.eye.shape == (9, 16) and seen.eye.max() > 100
+    heights, corner = session.mode.ground or (np.zeros(0), (0.0, 0.0))
+    assert heights.shape == (161, 161)
+    goals = torch.arange(task.ways.left.shape[1])[None]
+
+    def left() -> torch.Tensor:
+        """By the whole map, to each of the house's goals."""
+        here = task.env.state.root_pos[:, None, :2].expand(-1, goals.numel(), -1)
+        return Navigate.way_left(task, here, goals)[0]
+
+    for goal in left().argsort()[[2, -1]]:  # a near one, then a far one
+        place, before = np.array(corner) + task.ways.goals[0, goal].numpy(), left()[goal]
+        session.mode.point(*place)
+        assert session.snapshot().target == pytest.approx(tuple(place), abs=1e-3)
+        steps(session, 3.0)
+        assert left()[goal] < before - 0.5
+    session.mode.point(1e3, 1e3)
+    inside = np.array(session.snapshot().target) - corner
+    assert (inside > 0.0).all() and (inside < 8.0).all()
 
 
 def test_a_ball_that_is_lost_is_put_back(cast: Cast, monkeypatch: pytest.MonkeyPatch) -> None:

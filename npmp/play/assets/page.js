@@ -67,6 +67,7 @@ function show(told) {
   $("state").textContent = `${told.mode} · ${doing} · ${told.falls} falls · ${who}${others}`;
   $("state").className = told.down ? "bad" : "";
   $("take").hidden = mine;
+  look(told.eye);
   for (const box of document.querySelectorAll("fieldset")) box.disabled = !mine;
   for (const b of $("modes").children) {
     b.setAttribute("aria-pressed", b.value === told.mode);
@@ -78,6 +79,16 @@ function show(told) {
   else if (told.busy) notice(told.busy);
   else if (performance.now() - noticed > 3000 || $("busy").textContent.startsWith("opening"))
     $("busy").hidden = true;
+}
+
+function look(rows) {
+  const canvas = $("eye");
+  canvas.hidden = !rows;
+  if (!rows) return;
+  canvas.width = rows[0].length; canvas.height = rows.length;
+  const picture = new ImageData(canvas.width, canvas.height);
+  rows.flat().forEach((grey, i) => picture.data.set([grey, grey, grey, 255], 4 * i));
+  canvas.getContext("2d").putImageData(picture, 0, 0);
 }
 
 // --- settings
@@ -95,7 +106,7 @@ function arrange(told) {
   const same = controls && JSON.stringify(controls.clips) === JSON.stringify(told.clips);
   controls = told;
   document.querySelectorAll(".rough").forEach((row) => { row.hidden = !told.rough; });
-  $("ballbox").hidden = !told.ball;
+  $("aims").hidden = !told.aims;
   $("sticks").className = told.steers ? "on" : "";
   for (const key of ["terrain", "randomization"]) $(key).value = told.world[key];
   if (document.activeElement !== $("level")) $("level").value = told.world.level;

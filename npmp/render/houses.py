@@ -1,0 +1,157 @@
+"""The same rooms as MuJoCo's renderer shows them: other materials, lights and shadows than eyes
+have learned from (`npmp.envs.pictures`), in place of a real camera."""
+
+from __future__ import annotations
+
+import atexit
+import os
+from typing import Any
+
+import mujoco
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from mocap_data.errors import InputError
+from npmp.envs.camera import CameraConfig
+from npmp.envs.pictures import finer
+from npmp.envs.state import RobotState
+from npmp.sim.rooms import WALL_M
+from npmp.sim.terrain import PERIOD_M, Terrain
+
+SIDE = 128  # pixels of a texture
+BUILTIN, MARK = mujoco.mjtBuiltin, mujoco.mjtMark
+PATTERNS = (BUILTIN.mjBUILTIN_CHECKER, BUILTIN.mjBUILTIN_GRADIENT, BUILTIN.mjBUILTIN_FLAT)
+MARKS = (MARK.mjMARK_NONE, MARK.mjMARK_RANDOM, MARK.mjMARK_EDGE)
+PLANE, CUBE = mujoco.mjtTexture.mjTEXTURE_2D, mujoco.mjtTexture.mjTEXTURE_CUBE
+
+
+class MujocoHouses:
+    """A `Painter`: a house's look is drawn by its number and the terrain's seed."""
+
+    def __init__(self, config: CameraConfig):
+        """Raises InputError where MuJoCo has no renderer."""
+        try:
+            from mujoco import GLContext
+        except ImportError:
+            raise InputError(
+                f"MUJOCO_GL={os.environ.get('MUJOCO_GL', '')}: the camera's look=mujoco draws in "
+                "this process; start it as MUJOCO_GL=egl npmp ... (or osmesa)"
+            ) from None
+        self.config, self.fine = config, finer(config, torch.device("cpu"))
+        self.size = self.fine.config.size
+        self.window = GLContext(*self.size)
+        atexit.register(self.window.free)
+        self.houses = dict[int, tuple[mujoco.MjModel, mujoco.MjData, Any, Any]]()
+        pitch = np.radians(config.pitch_deg)
+        away, up = [np.cos(pitch), 0, -np.sin(pitch)], [np.sin(pitch), 0, np.cos(pitch)]
+        # OpenGL's camera in the root frame: x to the right, y up, looking along -z
+        self.turned = np.stack((np.cross(away, up), up, np.negative(away)), 1)
+
+    def begin(self, env: Any, ids: Tensor) -> None:
+        """A house looks the same in all episodes."""
+
+    def pictures(self, env: Any, ids: Tensor) -> Tensor:
+        """As `Painter.pictures`."""
+        self.window.make_current()
+        state, ground = RobotState.unpack(env.state.pack()[ids]), env.ground
+        found = np.empty((len(ids), self.size[1], self.size[0], 3), np.uint8)
+        rows = zip(ground.field[ids].tolist(), state.root_pos, state.root_rot, strict=True)
+        for picture, (field, position, rotation) in zip(found, rows, strict=True):
+            if field not in self.houses:
+                self.houses[field] = self._built(ground.terrain, field)
+            at = (position + rotation @ self.fine.place).numpy().astype(float)
+            at -= [*ground.terrain.corner[field].tolist(), float(ground.terrain.heights.min())]
+            self._draw(picture, self.houses[field], at, rotation.numpy().astype(float))
+        return torch.from_numpy(found[:, ::-1].copy()).float() / 255.0
+
+    def _draw(self, out: NDArray[np.uint8], house: Any, at: Any, rotation: Any) -> None:
+        """Upside down, as OpenGL has it."""
+        model, data, context, scene = house
+        model.cam_pos[0] = at
+        mujoco.mju_mat2Quat(model.cam_quat[0], (rotation @ self.turned).ravel())
+        mujoco.mj_kinematics(model, data)
+        mujoco.mj_camlight(model, data)
+        camera = mujoco.MjvCamera()
+        camera.type, camera.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, 0
+        every = mujoco.mjtCatBit.mjCAT_ALL
+        mujoco.mjv_updateScene(model, data, mujoco.MjvOption(), None, camera, every, scene)
+        window = mujoco.MjrRect(0, 0, *self.size)
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, context)
+        mujoco.mjr_render(window, scene, context)
+        mujoco.mjr_readPixels(out, None, window, context)
+
+    def _built(self, terrain: Terrain, field: int) -> tuple[Any, Any, Any, Any]:
+        points = round(PERIOD_M / terrain.cell)
+        column, row = ((terrain.corner[field] + torch.tensor(terrain._half)) / terrain.cell).round()
+        heights = terrain.heights[int(row) : int(row) + points, int(column) : int(column) + points]
+        stands = (heights > heights.min() + 0.5 * WALL_M).numpy()
+        rng = np.random.default_rng((terrain.config.seed, field))
+        spec = house(stands, terrain.cell, rng)
+        spec.worldbody.add_camera(
+            name="eye",
+            resolution=self.size,
+            focal_length=[1.0, 1.0],
+            sensor_size=2.0 * np.tan(np.radians(self.config.fov_deg) / 2.0),
+        )
+        spec.visual.global_.offwidth, spec.visual.global_.offheight = self.size
+        model = spec.compile()
+        data = mujoco.MjData(model)
+        mujoco.mj_forward(model, data)
+        context = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_50)
+        return model, data, context, mujoco.MjvScene(model, maxgeom=model.ngeom + 100)
+
+
+def house(stands: NDArray[np.bool_], cell: float, rng: np.random.Generator) -> mujoco.MjSpec:
+    """A floor, boxes where something stands on cells (rows by y, columns by x), materials and
+    lights."""
+    spec, side = mujoco.MjSpec(), cell * len(stands)
+    for name, kind in (("floor", PLANE), ("wall", CUBE)):
+        first, second = rng.uniform(0.1, 0.95, (2, 3))
+        spec.add_texture(
+            name=name,
+            type=kind,
+            width=SIDE,
+            height=SIDE if kind == PLANE else 6 * SIDE,
+            builtin=rng.choice(PATTERNS),
+            rgb1=first,
+            rgb2=second if rng.random() < 0.5 else 0.7 * first + 0.3 * second,
+            mark=rng.choice(MARKS),
+            markrgb=rng.uniform(0.0, 1.0, 3),
+            random=0.02,
+        )
+        repeat, shine = [int(rng.integers(1, 12))] * 2, rng.uniform(0.0, [0.5, 1.0])
+        made = spec.add_material(name=name, texrepeat=repeat, specular=shine[0], shininess=shine[1])
+        made.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = name
+    world, plane, box = spec.worldbody, mujoco.mjtGeom.mjGEOM_PLANE, mujoco.mjtGeom.mjGEOM_BOX
+    world.add_geom(type=plane, size=[2.0 * side, 2.0 * side, 1.0], material="floor")
+    tall = WALL_M / 2.0
+    for low, high in boxes(stands):
+        size, place = 0.5 * cell * (high - low)[::-1], 0.5 * cell * (low + high - 1)[::-1]
+        world.add_geom(type=box, size=[*size, tall], pos=[*place, tall], material="wall")
+    for _ in range(rng.integers(1, 4)):
+        world.add_light(
+            pos=rng.uniform([0.0, 0.0, 2.0], [side, side, 3.5]),
+            dir=[*rng.uniform(-0.5, 0.5, 2), -1.0],
+            diffuse=[rng.uniform(0.3, 0.8)] * 3,
+            castshadow=bool(rng.random() < 0.7),
+        )
+    spec.visual.quality.shadowsize = 512
+    spec.visual.headlight.ambient = [rng.uniform(0.1, 0.4)] * 3
+    spec.visual.headlight.diffuse = [rng.uniform(0.0, 0.5)] * 3
+    return spec
+
+
+def boxes(stands: NDArray[np.bool_]) -> list[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+    """Rectangles that cover what stands, each once: first cells and those behind the last."""
+    left, found = stands.copy(), []
+    while left.any():
+        low = np.argwhere(left)[0]
+        row, column = low
+        right = column + int(np.argmin(np.append(left[row, column:], False)))
+        whole = left[row:, column:right].all(1)
+        high = np.array([row + int(np.argmin(np.append(whole, False))), right])
+        left[row : high[0], column:right] = False
+        found.append((low, high))
+    return found
