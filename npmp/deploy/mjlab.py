@@ -47,7 +47,7 @@ VELOCITY, TURNED, WAIT, BEFORE, ACTION = ADDED = (
 # the memory is 0)?
 TIME = (
     ("Less", [WAIT, "half"], ["now"]),
-    ("ReduceL1", [VELOCITY], ["known"]),
+    ("ReduceL1", [ACTION], ["known"]),
     ("Sign", ["known"], ["begun"]),
     ("Mul", ["begun", "calls_before"], ["earlier"]),
     ("Add", ["earlier", "one"], ["readings"]),
@@ -76,19 +76,18 @@ ACCELEROMETER = (
     ("Neg", ["projected_gravity"], ["up"]),
     ("Add", ["acceleration_g", "up"], ["accelerometer_g"]),
     ("Where", ["now", "moving", VELOCITY], [f"{VELOCITY}_next"]),
-    ("Concat", ["joint_pos", ACTION, "gyro", "accelerometer_g", "up"], ["obs"]),
+    ("Concat", ["joint_pos", ACTION, "gyro", "accelerometer_g", "up"], ["policy_obs"]),
 )
 # after the policy's own nodes: targets on the way from one to the next
 HOLD = (
     ("Where", ["now", ACTION, BEFORE], [f"{BEFORE}_next"]),
-    ("Where", ["now", "action", ACTION], [f"{ACTION}_next"]),
+    ("Where", ["now", "policy_action", ACTION], [f"{ACTION}_next"]),
     ("Sub", [f"{ACTION}_next", f"{BEFORE}_next"], ["way"]),
     ("Mul", [f"{WAIT}_next", "share"], ["missing"]),
     ("Mul", ["way", "missing"], ["left_over"]),
     ("Sub", [f"{ACTION}_next", "left_over"], ["actions"]),
 )
-# of the inner graph, beside its memory, that are not the outer one's
-RENAMED = ("obs", "command", "action")
+AXIS: dict[str, dict[str, Any]] = {kind: {"axis": 1} for kind in ("Gather", "Concat", "Split")}
 AXES = ("lin_vel_x", "lin_vel_y", "ang_vel_z")
 
 
@@ -122,33 +121,26 @@ def graph(inner: bytes, contract: BundleContract) -> bytes:
     """(1, width) inputs obs and the memory; outputs actions and the memory's NAME_next, in the same
     order."""
     import onnx
-    from onnx import TensorProto, helper, numpy_helper
+    from onnx import TensorProto, compose, helper, numpy_helper
 
-    model, joints = onnx.load_from_string(inner), len(contract.joints)
-    constants = _constants(contract)
+    model = compose.add_prefix(onnx.load_from_string(inner), "policy_")
+    constants, joints = _constants(contract), len(contract.joints)
     memory = {name: contract.memory[name] for name in MEMORY}
-    kept = tuple(("Where", ["now", f"new_{name}", name], [f"{name}_next"]) for name in memory)
-    memory |= dict(zip(ADDED, (3, 3, 1, joints, joints), strict=True))
-    outer = {f"{name}{when}" for name in memory for when in ("", "_next")}
-    new = {f"{name}_next": f"new_{name}" for name in MEMORY}
-
-    def own(name: str) -> str:
-        """A name that the inner graph has not."""
-        return name if name in outer else f"mjlab_{name}"
-
-    def node_of(kind: str, takes: list[str], gives: list[str]) -> Any:
-        more: dict[str, Any] = {"axis": 1} if kind in ("Gather", "Concat", "Split") else {}
-        return helper.make_node(kind, [*map(own, takes)], [*map(own, gives)], **more)
-
-    for node in model.graph.node:
-        for names in (node.input, node.output):
-            names[:] = [own(new.get(n, n)) if n in RENAMED or n in new else n for n in names]
-    split = node_of("Split", ["obs", "widths"], [*TERMS])
-    split.input[0] = "obs"
-    before, after = (
-        [node_of(*row) for row in table] for table in (TIME + ACCELEROMETER, kept + HOLD)
+    own = {"command": "policy_command", "actions": "told_actions"}
+    split = ("Split", ["obs", "widths"], [own.get(term, term) for term in TERMS])
+    given_on = tuple(("Identity", [name], [f"policy_{name}"]) for name in memory)
+    kept = tuple(
+        ("Where", ["now", f"policy_{name}_next", name], [f"{name}_next"]) for name in memory
     )
-    after[-1].output[:] = ["actions"]
+    memory |= dict(zip(ADDED, (3, 3, 1, joints, joints), strict=True))
+
+    def made_of(*tables: Any) -> list[Any]:
+        return [
+            helper.make_node(kind, takes, gives, **AXIS.get(kind, {}))
+            for table in tables
+            for kind, takes, gives in table
+        ]
+
     sides = (
         {"obs": int(constants["widths"].sum()), **memory},
         {"actions": joints, **{f"{name}_next": wide for name, wide in memory.items()}},
@@ -157,9 +149,9 @@ def graph(inner: bytes, contract: BundleContract) -> bytes:
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, w]) for n, w in side.items()]
         for side in sides
     )
-    stored = [numpy_helper.from_array(v, own(name)) for name, v in constants.items()]
+    stored = [numpy_helper.from_array(v, name) for name, v in constants.items()]
     whole = helper.make_graph(
-        [split, *before, *model.graph.node, *after],
+        [*made_of([split], TIME, ACCELEROMETER, given_on), *model.graph.node, *made_of(kept, HOLD)],
         "mjlab",
         given,
         answered,

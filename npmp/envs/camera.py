@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from mocap_data.errors import unknown
-from mocap_data.outside import read_json
+from mocap_data.outside import read_json_object
 from mocap_data.safe_yaml import read_yaml
 from npmp import geometry, ranges
 from npmp.envs.state import RobotState
@@ -65,6 +65,8 @@ class CameraConfig:
         ranges.not_negative(self, "noise_stereo", "noise_flight", "delay_s")
         ranges.share(self, "holes")
         ranges.one_of(self, "look", ("drawn", "mujoco"))
+        if self.look != "drawn" and not self.eyes:
+            raise ValueError(f"look={self.look} is of eyes' pictures, and there are no eyes")
         if max(self.fov_deg) >= 170.0 or self.range_m[0] >= self.range_m[1]:
             raise ValueError("fov_deg must be below 170, range_m must rise")
 
@@ -88,22 +90,28 @@ def camera_of(said: str | Mapping[str, Any]) -> CameraConfig:
     if isinstance(said, str) and not said.endswith((".yaml", ".yml")):
         raise unknown("camera", said, CAMERAS)
     content = read_yaml(Path(said)) if isinstance(said, str) else said
-    if eyes := content.get("eyes"):
-        frame = read_json(Path(eyes) / "eyes.json").get("camera", {})
-        content = {**frame, "noise_stereo": 0.0, "holes": 0.0, **content}
+    config = from_mapping(CameraConfig, content, at="camera")
+    if not config.eyes:
+        return config
+    folder = Path(config.eyes).resolve()
+    theirs = read_json_object(folder / "eyes.json").get("camera", {})
+    known = as_plain(from_mapping(CameraConfig, theirs, at=f"'{folder}'.camera"))
+    exact = dict.fromkeys(("noise_stereo", "noise_flight", "holes"), 0.0)
+    content = {**known, **exact, **content, "eyes": str(folder)}
     return from_mapping(CameraConfig, content, at="camera")
 
 
 def recorded(config: CameraConfig) -> dict[str, Any]:
-    """Plain values, of eyes only where a camera has some: what `camera_of` takes."""
-    plain: dict[str, Any] = as_plain(config)
-    return plain if config.eyes else {k: plain[k] for k in plain if k not in ("eyes", "look")}
+    """What a policy, or eyes, depend on, as `camera_of` takes it: all but what draws pictures."""
+    skipped = ("look",) if config.eyes else ("look", "eyes")
+    return {name: value for name, value in as_plain(config).items() if name not in skipped}
 
 
 class DepthCamera:
     """Depth images along the optical axis, row by row from the top left, and when a policy gets
     them: an `ExtraInput`."""
 
+    kept: tuple[str, ...] = ("eye.age", "eye.past")  # of a task whose `eye` it is
     age: Tensor  # (n,) long: control steps since the latest image
     past: Tensor  # (n, L, pixels) [m], the latest first
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from npmp import artifact
 
 FINER = 4  # pixels of a picture along each side of a depth's
-DILATIONS = (1, 2, 4, 1, 2)
+GROUPS = 8  # that channels are normalized in
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,22 @@ class EyesContract:
     training: dict[str, Any] = field(default_factory=dict)
 
 
+class _Block(nn.Module):
+    """What a convolution adds to its input, normalized."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.norm = nn.GroupNorm(GROUPS, channels)
+        self.conv = nn.Conv2d(channels, channels, 3, 1, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.conv(torch.relu(self.norm(x)))
+
+
 class Eyes(nn.Module):
-    """Convolutions of a picture, each channel about its mean, and of where its pixels are."""
+    """Convolutions of a picture about its mean, and of where its pixels are: at the depths' own
+    resolution, and at half of it for what is around. Raises ValueError for channels that are no
+    multiple of `GROUPS`."""
 
     place: Tensor
 
@@ -34,11 +48,13 @@ class Eyes(nn.Module):
         super().__init__()
         self.contract, c = contract, contract.channels
         columns, rows = contract.camera["size"]
-        self.near = float(contract.camera["range_m"][0])
         self.into = nn.Conv2d(6, c // 2, 5, 2, 2)
-        self.coarser = nn.Conv2d(c // 2, c, 3, 2, 1)
-        self.around = nn.ModuleList(nn.Conv2d(c, c, 3, 1, d, d) for d in DILATIONS)
-        self.out = nn.Conv2d(c, 1, 1)
+        self.coarse = nn.Conv2d(c // 2, c, 3, 2, 1)
+        self.around = nn.Sequential(
+            _Block(c), nn.Conv2d(c, 2 * c, 3, 2, 1), *(_Block(2 * c) for _ in range(4))
+        )
+        self.both = nn.Conv2d(3 * c, c, 3, 1, 1)
+        self.out = nn.Sequential(_Block(c), _Block(c), nn.Conv2d(c, 1, 1))
         sides = [torch.linspace(-1.0, 1.0, FINER * k) for k in (rows, columns)]
         up, across = torch.meshgrid(*sides, indexing="ij")
         place = torch.stack((up, across, torch.ones_like(up)))[None]
@@ -49,10 +65,10 @@ class Eyes(nn.Module):
         x = pictures.movedim(-1, 1)
         mean, spread = x.mean((1, 2, 3), keepdim=True), x.std((1, 2, 3), keepdim=True)
         x = torch.cat(((x - mean) / (spread + 0.02), self.place.expand(len(x), -1, -1, -1)), 1)
-        x = torch.relu(self.coarser(torch.relu(self.into(x))))
-        for layer in self.around:
-            x = x + torch.relu(layer(x))
-        return self.near * torch.exp(nn.functional.softplus(self.out(x))).flatten(1)
+        x = self.coarse(torch.relu(self.into(x)))
+        around = nn.functional.interpolate(self.around(x), x.shape[-2:])
+        made = self.out(self.both(torch.cat((x, around), 1)))
+        return torch.exp(made).flatten(1)
 
     def save(self, folder: str | Path) -> None:
         """Write `eyes.json` and `eyes.safetensors`. Raises OSError where that fails."""

@@ -20,6 +20,7 @@ from mocap_data.errors import InputError, unknown
 from mocap_data.store import MotionSet
 from npmp import geometry, ranges
 from npmp.actors import PriorActor, TrackingActor
+from npmp.envs.camera import camera_of
 from npmp.envs.robot_batch import RobotBatchConfig
 from npmp.envs.task import EnvStep, Task
 from npmp.envs.task_env import TaskEnv
@@ -27,11 +28,11 @@ from npmp.handover import GetUpActor, Recovery
 from npmp.policy import PolicyActor
 from npmp.robots import Robot
 from npmp.rollout import Actor
-from npmp.sim.terrain import PERIOD_M, TERRAINS
+from npmp.sim.terrain import TERRAINS
 from npmp.skill import SkillModule
 from npmp.tasks.dribble import BALL, FAR_M, Dribble, DribbleConfig
 from npmp.tasks.imitation import Imitation
-from npmp.tasks.navigate import NEAR_M, Mapped, NavigateConfig
+from npmp.tasks.navigate import Mapped, NavigateConfig
 from npmp.tasks.walk import Walk, WalkConfig
 from npmp.tasks.walk_on import WalkOn
 
@@ -204,12 +205,8 @@ class Mode:
         ground: Any = self.env.ground
         if not ground.rough:
             return None
-        terrain = ground.terrain
-        x, y = terrain.corner[0].tolist()
-        points = round(PERIOD_M / terrain.cell)
-        margin = (terrain.heights.shape[0] - points) // 2
-        cut = slice(margin, margin + points + 1)
-        return terrain.heights[cut, cut].double().numpy(), (x, y)
+        x, y = ground.terrain.corner[0].tolist()
+        return ground.terrain.period(0).double().numpy(), (x, y)
 
 
 class Steer(Mode):
@@ -253,12 +250,9 @@ class Navigating(Mode):
         config = cast.settings.get(Mapped.name, NavigateConfig(terrain_seed=seed))
         settings = self.actor.policy.contract.input_settings
         asked = Mapped.resolve(replace(config, terrain_fields=1), None, settings)
+        if camera_of(asked.camera).look == "mujoco":
+            raise InputError("look=mujoco draws in one thread: npmp play has several")
         super().__init__(cast, world, seed, Mapped(cast.robot, asked), self.actor.skill)
-
-    def ask(self, axes: tuple[float, float, float]) -> None:
-        """Whatever the viewer asks: stand where the goal is."""
-        if torch.linalg.vector_norm(self.task.place - self.env.state.root_pos[:, :2]) < NEAR_M:
-            self.task.commands.current.zero_()
 
     def command(self) -> list[float]:
         """As `Mode.command`: the planner's."""
@@ -401,11 +395,10 @@ class Perform(Mode):
 
         self.name, self.actor = task, cast.policies[task]
         kind: Any = tasks.find(task)
-        asked = kind.resolve(
-            cast.settings.get(task, kind.config_type()),
-            None,
-            self.actor.policy.contract.input_settings,
-        )
+        config = cast.settings.get(task, kind.config_type())
+        if hasattr(config, "terrain_fields"):
+            config = replace(config, terrain_fields=1)  # the one that is drawn
+        asked = kind.resolve(config, None, self.actor.policy.contract.input_settings)
         super().__init__(cast, world, seed, kind(cast.robot, asked, None), self.actor.skill)
 
     def over(self, step: EnvStep) -> bool:

@@ -91,7 +91,7 @@ class Scene:
         ends = np.zeros((1, 2, 3))
         self._arrow = scene.add_arrows("/world/push", ends, PUSH, visible=False, **arrow)
         self._ground: Any = None
-        self._corner = np.zeros(2)
+        self._corner, self._floor = np.zeros(2), 0.0
         self._listen()
 
     def _bodies(
@@ -155,6 +155,7 @@ class Scene:
             self._ground = None
         found = session.mode.ground
         self._grid.visible = found is None
+        self._floor = 0.0 if found is None else float(found[0].min())
         if found is None:
             return
         heights, self._corner = found[0], np.array(found[1])
@@ -193,7 +194,7 @@ class Scene:
                 if self._ball.scale != seen.ball[1]:
                     self._ball.scale = seen.ball[1]
             if seen.target is not None:
-                self._target.position = (*seen.target, aim[2] + 0.006)
+                self._target.position = (*seen.target, self._floor + 0.006)
             if seen.push is not None:
                 point, force = seen.push
                 ends = np.stack((point, point + force / 100.0))[None]

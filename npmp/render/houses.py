@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import os
+from functools import cache
 from typing import Any
 
 import mujoco
@@ -14,11 +15,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mocap_data.errors import InputError
-from npmp.envs.camera import CameraConfig
-from npmp.envs.pictures import finer
-from npmp.envs.state import RobotState
+from npmp.envs.camera import CameraConfig, DepthCamera
 from npmp.sim.rooms import WALL_M
-from npmp.sim.terrain import PERIOD_M, Terrain
+from npmp.sim.terrain import Terrain
 
 SIDE = 128  # pixels of a texture
 BUILTIN, MARK = mujoco.mjtBuiltin, mujoco.mjtMark
@@ -27,44 +26,50 @@ MARKS = (MARK.mjMARK_NONE, MARK.mjMARK_RANDOM, MARK.mjMARK_EDGE)
 PLANE, CUBE = mujoco.mjtTexture.mjTEXTURE_2D, mujoco.mjtTexture.mjTEXTURE_CUBE
 
 
-class MujocoHouses:
-    """A `Painter`: a house's look is drawn by its number and the terrain's seed."""
+@cache
+def _window() -> Any:
+    """One for all: what belongs to a context of its own would be freed in another's."""
+    try:
+        window = mujoco.GLContext(1, 1)
+        window.make_current()
+    except (AttributeError, mujoco.FatalError) as error:
+        raise InputError(
+            f"MUJOCO_GL={os.environ.get('MUJOCO_GL', '')} ({error}): the camera's look=mujoco draws"
+            " in this process; start it as MUJOCO_GL=egl npmp ... (or osmesa)"
+        ) from error
+    atexit.register(window.free)
+    return window
 
-    def __init__(self, config: CameraConfig):
-        """Raises InputError where MuJoCo has no renderer."""
-        try:
-            from mujoco import GLContext
-        except ImportError:
-            raise InputError(
-                f"MUJOCO_GL={os.environ.get('MUJOCO_GL', '')}: the camera's look=mujoco draws in "
-                "this process; start it as MUJOCO_GL=egl npmp ... (or osmesa)"
-            ) from None
-        self.config, self.fine = config, finer(config, torch.device("cpu"))
-        self.size = self.fine.config.size
-        self.window = GLContext(*self.size)
-        atexit.register(self.window.free)
+
+class MujocoHouses:
+    """Pictures of rooms; a house's look is drawn by its number and the terrain's seed."""
+
+    def __init__(self, config: CameraConfig, fine: DepthCamera):
+        """fine: as `npmp.envs.pictures.finer` makes it. Raises InputError where MuJoCo has no
+        renderer."""
+        self.config, self.place, self.size = config, fine.place.cpu(), fine.config.size
         self.houses = dict[int, tuple[mujoco.MjModel, mujoco.MjData, Any, Any]]()
         pitch = np.radians(config.pitch_deg)
         away, up = [np.cos(pitch), 0, -np.sin(pitch)], [np.sin(pitch), 0, np.cos(pitch)]
         # OpenGL's camera in the root frame: x to the right, y up, looking along -z
         self.turned = np.stack((np.cross(away, up), up, np.negative(away)), 1)
+        _window()
 
-    def begin(self, env: Any, ids: Tensor) -> None:
-        """A house looks the same in all episodes."""
-
-    def pictures(self, env: Any, ids: Tensor) -> Tensor:
-        """As `Painter.pictures`."""
-        self.window.make_current()
-        state, ground = RobotState.unpack(env.state.pack()[ids]), env.ground
-        found = np.empty((len(ids), self.size[1], self.size[0], 3), np.uint8)
-        rows = zip(ground.field[ids].tolist(), state.root_pos, state.root_rot, strict=True)
-        for picture, (field, position, rotation) in zip(found, rows, strict=True):
+    def pictures(
+        self, position: Tensor, rotation: Tensor, terrain: Terrain, fields: Tensor
+    ) -> Tensor:
+        """Pictures (k, rows, columns, 3) in [0, 1] from roots at (k, 3), turned by (k, 3, 3), in
+        fields (k,)."""
+        _window().make_current()
+        found = np.empty((len(fields), self.size[1], self.size[0], 3), np.uint8)
+        for i, field in enumerate(fields.tolist()):
             if field not in self.houses:
-                self.houses[field] = self._built(ground.terrain, field)
-            at = (position + rotation @ self.fine.place).numpy().astype(float)
-            at -= [*ground.terrain.corner[field].tolist(), float(ground.terrain.heights.min())]
-            self._draw(picture, self.houses[field], at, rotation.numpy().astype(float))
-        return torch.from_numpy(found[:, ::-1].copy()).float() / 255.0
+                self.houses[field] = self._built(terrain, field)
+            turned = rotation[i].cpu()
+            at = (position[i].cpu() + turned @ self.place).numpy().astype(float)
+            at -= [*terrain.corner[field].tolist(), float(terrain.heights.min())]
+            self._draw(found[i], self.houses[field], at, turned.numpy().astype(float))
+        return torch.from_numpy(found[:, ::-1].copy()).to(position) / 255.0
 
     def _draw(self, out: NDArray[np.uint8], house: Any, at: Any, rotation: Any) -> None:
         """Upside down, as OpenGL has it."""
@@ -83,9 +88,7 @@ class MujocoHouses:
         mujoco.mjr_readPixels(out, None, window, context)
 
     def _built(self, terrain: Terrain, field: int) -> tuple[Any, Any, Any, Any]:
-        points = round(PERIOD_M / terrain.cell)
-        column, row = ((terrain.corner[field] + torch.tensor(terrain._half)) / terrain.cell).round()
-        heights = terrain.heights[int(row) : int(row) + points, int(column) : int(column) + points]
+        heights = terrain.period(field)[:-1, :-1].cpu()
         stands = (heights > heights.min() + 0.5 * WALL_M).numpy()
         rng = np.random.default_rng((terrain.config.seed, field))
         spec = house(stands, terrain.cell, rng)

@@ -319,6 +319,14 @@ class Terrain:
         floor.type, floor.hfieldname = mujoco.mjtGeom.mjGEOM_HFIELD, "ground"
         floor.pos = [0.0, 0.0, low]
 
+    def period(self, field: int) -> Tensor:
+        """Heights of a field's period, and of where the next one begins, (points + 1, points + 1)
+        [m]."""
+        points = round(PERIOD_M / self.cell)
+        at = (self.corner[field].cpu() + torch.tensor(self._half)) / self.cell
+        column, row = at.round().long().tolist()
+        return self.heights[row : row + points + 1, column : column + points + 1]
+
     def height_at(self, place: Tensor) -> Tensor:
         """Height of the ground at places (..., 2) [m], on MuJoCo's triangles. Beyond the fields:
         that of the edge.

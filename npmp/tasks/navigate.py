@@ -29,7 +29,7 @@ from npmp.envs.state import RobotState
 from npmp.envs.task import Outcome, Task, Trial
 from npmp.envs.task_env import TaskEnv
 from npmp.robots import Robot
-from npmp.sim.rooms import WALL_M
+from npmp.sim.rooms import THICK_M, WALL_M
 from npmp.sim.terrain import PERIOD_M, Terrain
 from npmp.tasks.commands import MODEST_RANGE
 from npmp.tasks.walk import Walk, WalkConfig
@@ -38,6 +38,7 @@ INPUTS = {"goal_forward_m": (-8.0, 8.0), "goal_left_m": (-8.0, 8.0)}
 GOALS = 8  # of each field
 NEAR_M = 0.5  # where a goal is reached
 CELL_M = 0.1  # of the planner's map
+DOUBT, BELIEVED, SURE = 0.5, 2.0, 4.0  # of a map: against, for, and at most
 _AHEAD_M = (0.3, 0.6)  # where the planner looks for the shorter way
 _BODY_M = 0.45  # nearer to walls than this nobody gets: an ANYmal
 _DEAR_M = 0.9  # nearer than this the way counts for more
@@ -72,10 +73,9 @@ def ways_of(terrain: Terrain, seed: int) -> Ways:
     """Plan from everywhere to `GOALS` places of each field where robots can start."""
     rng, found = np.random.default_rng(seed), []
     step = round(CELL_M / terrain.cell)
-    points = round(PERIOD_M / terrain.cell)
-    for corner, places, level in zip(terrain.corner, terrain.places, terrain.levels, strict=True):
-        column, row = ((corner + torch.tensor(terrain._half)) / terrain.cell).round().long()
-        heights = terrain.heights[row : row + points, column : column + points].numpy()
+    parts = zip(terrain.corner, terrain.places, terrain.levels, strict=True)
+    for field, (corner, places, level) in enumerate(parts):
+        heights = terrain.period(field)[:-1, :-1].numpy()
         stands = heights > heights.min() + 0.5 * WALL_M * level
         chosen = places[torch.from_numpy(rng.permutation(len(places))[:GOALS])] - corner
         at = (chosen / CELL_M).round().long().numpy()[:, ::-1]
@@ -177,7 +177,8 @@ class Navigate(Walk):
         turn = torch.atan2(torch.sin(turn), torch.cos(turn))
         speed = _SPEED_MPS * torch.cos(turn).clamp(min=0.0) ** 5
         found = torch.stack((speed, torch.zeros_like(turn), _TURN * turn), -1)
-        found = found.clamp(*self._limits.T)
+        there = self.way_left(state.root_pos[:, None, :2]) < NEAR_M  # as near as one gets
+        found = found.clamp(*self._limits.T).masked_fill(there, 0.0)
         self.commands.current = self.commands.current.index_copy(0, ids, found[ids])
 
     # --- episodes ---
@@ -256,7 +257,7 @@ class Mapped(Guided):
     began, at places that the robot knows exactly; what it has not seen is free."""
 
     name = "mapped"
-    kept = (*Guided.kept, "poses", "stands", "lengths")
+    kept = (*Guided.kept, "poses", "evidence", "lengths")
 
     def __init__(
         self, robot: Robot, config: NavigateConfig | None = None, motions: MotionSet | None = None
@@ -282,7 +283,7 @@ class Mapped(Guided):
         self._cell: float = env.ground.terrain.cell  # type: ignore[attr-defined]  # rooms
         fine, coarse = (round(PERIOD_M / cell) for cell in (self._cell, CELL_M))
         self.poses = torch.zeros(n, images, 12, device=device)  # of the latest images
-        self.stands = torch.zeros(n, fine, fine, dtype=torch.bool, device=device)
+        self.evidence = torch.zeros(n, fine, fine, device=device)  # that something stands
         self.lengths = torch.zeros(n, coarse, coarse, device=device)
         self._begun: Tensor | None = None
 
@@ -298,13 +299,13 @@ class Mapped(Guided):
 
     def aim(self, place: Tensor) -> None:
         """Send robots to places (n, 2) in the world [m], as near as their houses allow."""
-        corner = self.env.ground.terrain.corner[self.env.ground.field]
-        self.place = corner + (place - corner).clamp(0.0, PERIOD_M - CELL_M)
+        corner, edge = self.env.ground.terrain.corner[self.env.ground.field], THICK_M + _BODY_M
+        self.place = corner + (place - corner).clamp(edge, PERIOD_M - edge)
         self._plan(torch.arange(len(place), device=place.device))
 
     def begin(self, ids: Tensor, generator: torch.Generator) -> None:
         """Nothing is known but what is seen from the start."""
-        self.stands = self.stands.index_fill(0, ids, False)
+        self.evidence = self.evidence.index_fill(0, ids, 0.0)
         here = self._pose[ids].unsqueeze(1).expand(-1, self.poses.shape[1], -1)
         self.poses = self.poses.index_copy(0, ids, here)
         self._begun = ids
@@ -332,23 +333,25 @@ class Mapped(Guided):
         super()._ask(ids)
 
     def _look(self, ids: Tensor, depth: Tensor, pose: Tensor) -> None:
-        """Mark what robots ids (k,) saw (k, pixels) [m] from poses (k, 12), at least 0.2 m above
-        the floor under them."""
+        """Note what robots ids (k,) saw (k, pixels) [m] from poses (k, 12): for a place where
+        something is at least 0.2 m above the floor under them, against one where the floor is."""
         rotation = pose[:, 3:].view(-1, 3, 3)
         rays, at = self.eye.rays @ rotation.mT, pose[:, :3] + rotation @ self.eye.place
         point = at[:, None] + depth.unsqueeze(-1) * rays
         floor = pose[:, 2] - float(self.robot.home_qpos[2])
-        high = (point[..., 2] > floor[:, None] + 0.2) & (depth < self.eye.config.range_m[1])
+        up, seen = point[..., 2] - floor[:, None], depth < self.eye.config.range_m[1]
+        told = torch.where(up > 0.2, 1.0, torch.where(up < 0.1, -DOUBT, 0.0)) * seen
         corner = self.env.ground.terrain.corner[self.env.ground.field[ids]]
         cell = ((point[..., :2] - corner[:, None]) / self._cell).round().long()
-        column, row = cell.clamp(0, self.stands.shape[-1] - 1).unbind(-1)
+        column, row = cell.clamp(0, self.evidence.shape[-1] - 1).unbind(-1)
         robot = ids.unsqueeze(-1).expand_as(row)
-        self.stands[robot[high], row[high], column[high]] = True
+        self.evidence.index_put_((robot, row, column), told, accumulate=True)
+        self.evidence[ids] = self.evidence[ids].clamp(-SURE, SURE)
 
     def _plan(self, ids: Tensor) -> None:
         corner = self.env.ground.terrain.corner[self.env.ground.field]
         goal = ((self.place - corner) / CELL_M).round().long().flip(-1).clamp(min=0)
         step = round(CELL_M / self._cell)
         for i in ids.tolist():
-            stands = self.stands[i].cpu().numpy()
+            stands = (self.evidence[i] >= BELIEVED).cpu().numpy()
             self.lengths[i] = _lengths(stands, self._cell, step, goal[i : i + 1].cpu().numpy())[0]

@@ -17,7 +17,7 @@ from npmp import ranges
 from npmp.envs.camera import DepthCamera, camera_of, recorded
 from npmp.envs.feet import SteppingConfig, stepping
 from npmp.envs.ground import GroundConfig
-from npmp.envs.pictures import camera_for
+from npmp.envs.pictures import PictureCamera
 from npmp.envs.starts import StartPoses
 from npmp.envs.state import RobotState
 from npmp.envs.task import Outcome, Start, Task, TaskLoss, Trial
@@ -144,9 +144,13 @@ class Walk(Task):
         self.kept = (*self.kept, *(("map.drift", "map.past") if config.sees_ground else ()))
         self.sights: tuple[GroundMap | DepthCamera, ...] = (self.map,)
         if config.camera is not None:
-            self.eye = camera_for(camera_of(config.camera))
-            self.camera, self.sights = recorded(self.eye.config), (self.map, self.eye)
-            self.extras, self.kept = (*self.extras, self.eye), (*self.kept, "eye.age", "eye.past")
+            camera = camera_of(config.camera)
+            self.eye = PictureCamera(camera) if camera.eyes else DepthCamera(camera)
+            self.camera, self.sights = recorded(camera), (self.map, self.eye)
+            self.extras, self.kept = (*self.extras, self.eye), (*self.kept, *self.eye.kept)
+            rooms = (config.terrain, config.terrain_level) == ("rooms", 1.0)
+            if camera.eyes and (config.terrain_curriculum or not rooms):
+                raise InputError("eyes know rooms alone: task.terrain=rooms task.terrain_level=1")
         self.hidden = ("velocity",) if config.velocity_filter > 0.0 else ()
         self.starts = StartPoses(
             robot,
@@ -172,6 +176,7 @@ class Walk(Task):
             given, usual = getattr(config, name), getattr(cls.config_type, name)
             if name == "camera" and given not in (None, usual):
                 given = recorded(camera_of(given))
+                known[name] = getattr(config, name) if given == value else value
             if given not in (usual, value):
                 raise InputError(f"task.{name}={given}: the policy learned with {value}")
         return with_range(replace(config, **known), motions, training)

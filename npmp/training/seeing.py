@@ -9,19 +9,23 @@ import math
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from mocap_data.errors import InputError
 from npmp import geometry, ranges, robots
-from npmp.envs.camera import AT_ONCE, CameraConfig, DepthCamera, camera_of
-from npmp.envs.pictures import DrawnLooks, Looks, frame
+from npmp.envs.camera import AT_ONCE, CameraConfig, DepthCamera, camera_of, recorded
+from npmp.envs.pictures import NUMBERS, finer, pictures_of
 from npmp.nets.eyes import Eyes, EyesContract
 from npmp.robots import Robot
-from npmp.settings import as_plain, from_mapping
-from npmp.sim.terrain import Terrain, TerrainConfig
+from npmp.settings import from_mapping
+from npmp.sim.terrain import PERIOD_M, Terrain, TerrainConfig
 
-BATCH, LR = 64, 2e-3
+BATCH, LR = 64, 1e-3
+BELOW = 0.3  # share of depths that may be farther than they are made
+BODY_M, EYE_M = 0.35, 0.1  # a little nearer to walls than planners let robots get
 NEAR_M = 2.5  # what a planner needs to know at once
 
 
@@ -45,49 +49,54 @@ class SeeingConfig:
 
 
 class Scenes:
-    """Pictures and depths from where a robot may be in rooms: about the places to start from, at
-    its height to 3 cm, upright to 0.06 rad."""
+    """Pictures and depths from where a robot may be in rooms: `BODY_M` from everything or farther,
+    at its height to 3 cm, upright to 0.06 rad."""
 
     def __init__(self, config: CameraConfig, robot: Robot, houses: int, seed: int):
         self.generator, here = torch.Generator().manual_seed(seed), torch.device("cpu")
         self.terrain = Terrain(TerrainConfig("rooms", fields=houses, seed=seed))
         self.height = float(robot.home_qpos[2])
-        self.drawn = DrawnLooks(config, 1, self.generator, here)
+        self.fine = finer(config, here)
         self.camera = DepthCamera(config)
         self.camera.bind(1, 1.0, here)
 
     def poses(self, n: int) -> tuple[Tensor, Tensor]:
-        """Roots at (k, 3), turned by (k, 3, 3), of at most n robots, none of them in a wall."""
-        places = self.terrain.places.flatten(0, 1)
-        which = torch.randint(0, len(places), (n,), generator=self.generator)
-        around = torch.randn(5, n, generator=self.generator)
-        flat = places[which] + 0.3 * around[:2].T
-        height = self.terrain.heights.min() + self.height + 0.03 * around[2]
-        yaw = 2.0 * math.pi * torch.rand(n, generator=self.generator)
-        lean = geometry.exp_so3(0.06 * torch.stack((around[3], around[4], torch.zeros(n)), -1))
-        free = self.terrain.height_at(flat) < self.terrain.heights.min() + 0.1
-        position = torch.cat((flat, height[:, None]), -1)
-        return position[free], (geometry.yaw_matrix(yaw) @ lean)[free]
+        """Roots at (k, 3), turned by (k, 3, 3), of at most n robots, their cameras in no wall."""
+        field = torch.randint(0, len(self.terrain.corner), (n,), generator=self.generator)
+        share = torch.rand(3, n, generator=self.generator)
+        flat = self.terrain.corner[field] + PERIOD_M * share[:2].T
+        off, floor = torch.randn(3, n, generator=self.generator), self.terrain.heights.min()
+        position = torch.cat((flat, (floor + self.height + 0.03 * off[0])[:, None]), -1)
+        lean = geometry.exp_so3(0.06 * torch.stack((off[1], off[2], torch.zeros(n)), -1))
+        rotation = geometry.yaw_matrix(2.0 * math.pi * share[2]) @ lean
+        angle = torch.arange(0.0, 2.0 * math.pi, math.pi / 6.0)
+        ring = torch.stack((angle.cos(), angle.sin()), -1)
+        eye = (position + rotation @ self.camera.place)[:, None, :2]
+        near = torch.cat((flat[:, None] + BODY_M * ring, eye + EYE_M * ring), 1)
+        free = self.terrain.height_at(near).amax(-1) < floor + 0.1
+        return position[free], rotation[free]
 
     def draw(self, n: int) -> tuple[Tensor, Tensor]:
         """At least n pictures (k, rows, columns, 3), bytes, and their depths (k, pixels) [m]."""
         pictures, depths = list[Tensor](), list[Tensor]()
         while sum(map(len, pictures)) < n:
             position, rotation = self.poses(512)
-            looks = Looks(len(position), self.generator, position.device)
             pairs = zip(position.split(AT_ONCE), rotation.split(AT_ONCE), strict=True)
             height = self.terrain.height_at
             depth = torch.cat([self.camera.depths(*pair, height) for pair in pairs])
-            free = depth.amax(-1) > 0.5  # else the camera is in a wall
-            seen = self.drawn.seen(position[free], rotation[free], self.terrain, looks.of(free))
+            looks = torch.rand(len(position), NUMBERS, generator=self.generator)
+            where = self.fine, position, rotation, self.terrain
+            seen = pictures_of(*where, looks, self.generator)
             pictures.append((255.0 * seen).byte())
-            depths.append(depth[free])
+            depths.append(depth)
         return torch.cat(pictures), torch.cat(depths)
 
 
 def loss_of(made: Tensor, true: Tensor) -> Tensor:
-    """The mean absolute difference of the depths' logarithms."""
-    return (made.log() - true.log()).abs().mean()
+    """The mean absolute difference of the depths' logarithms; too far counts for more, so that
+    what may be near is near (a quantile of `BELOW`)."""
+    off = made.log() - true.log()
+    return torch.maximum((1.0 - BELOW) * off, -BELOW * off).mean()
 
 
 @torch.no_grad()
@@ -102,11 +111,12 @@ def learn(config: SeeingConfig, say: Callable[[str], object] = print) -> Eyes:
     """Draw pictures, learn, judge by houses and looks that were not among them, and save to
     `config.out`. Raises InputError for a camera or robot that there is not."""
     camera, robot = camera_of(config.camera), robots.load(config.robot)
+    Path(config.out).mkdir(parents=True, exist_ok=True)
     scenes = Scenes(camera, robot, config.houses, config.seed)
     other = Scenes(camera, robot, 16, config.seed + 1000).draw(min(1500, config.pictures))
     pictures, depths = scenes.draw(config.pictures)
     torch.manual_seed(config.seed)
-    eyes = Eyes(EyesContract(as_plain(frame(camera)), training={"seed": config.seed}))
+    eyes = Eyes(EyesContract(recorded(camera), training={"seed": config.seed}))
     optimizer = torch.optim.Adam(eyes.parameters(), LR)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, config.updates)
     columns = camera.size[0]
@@ -134,7 +144,10 @@ def main() -> None:
     """Settings as NAME=VALUE."""
     given = dict(argument.partition("=")[::2] for argument in sys.argv[1:])
     numbers = {name: int(value) if value.isdecimal() else value for name, value in given.items()}
-    learn(from_mapping(SeeingConfig, numbers, at="settings"))
+    try:
+        learn(from_mapping(SeeingConfig, numbers, at="settings"))
+    except InputError as error:
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

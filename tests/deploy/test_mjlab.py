@@ -41,7 +41,7 @@ def test_calls_make_control_steps(tmp_path: Path, hold: str) -> None:
         if begins:
             policy.reset()
             memory = {one.name: np.zeros(one.shape, np.float32) for one in memories}
-            velocity, before, last = rng.normal(size=3), np.zeros(2), np.zeros(2)
+            velocity, last = (step > 0) * rng.normal(size=3), np.zeros(2)  # first at rest
             turning = []
         up, accelerometer, now = rng.normal(size=(3, 3))
         gyro = np.mean([*turning, now], axis=0)

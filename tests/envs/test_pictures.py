@@ -12,21 +12,20 @@ import torch
 
 from mocap_data.errors import InputError
 from npmp.envs import TaskEnv
-from npmp.envs.camera import CAMERAS, camera_of
-from npmp.envs.pictures import DrawnLooks, Looks, PictureCamera, frame
+from npmp.envs.camera import CAMERAS, camera_of, recorded
+from npmp.envs.pictures import NUMBERS, Looks, PictureCamera
 from npmp.nets.eyes import Eyes, EyesContract
 from npmp.robots import Robot
-from npmp.settings import as_plain
+from npmp.tasks import Walk, WalkConfig
 from npmp.tasks.navigate import Mapped, NavigateConfig
-
-CPU = torch.device("cpu")
+from npmp.training.seeing import Scenes
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Eyes that have learned nothing."""
     torch.manual_seed(0)
-    contract = EyesContract(as_plain(frame(CAMERAS["stereo"])), channels=8)
+    contract = EyesContract(recorded(CAMERAS["stereo"]), channels=8)
     Eyes(contract).save(tmp_path / "eyes")
     return tmp_path / "eyes"
 
@@ -34,11 +33,12 @@ def folder(tmp_path: Path) -> Path:
 def test_colors_by_hand() -> None:
     """A floor, and a wall 0.8 m high from x = 2 m on, of one colour each: half of the light is
     everywhere, half comes along (-0.6, 0, 0.8)."""
-    looks = Looks(1, torch.Generator(), CPU)
+    looks = Looks(torch.rand(1, NUMBERS, generator=torch.Generator().manual_seed(0)))
     for name in ("contrast", "corners", "haze"):
         getattr(looks, name).zero_()
-    looks.gain, looks.gamma, looks.ambient = torch.ones(1, 3), torch.ones(1), torch.full((1,), 0.5)
-    looks.light = torch.tensor([[-0.6, 0.0, 0.8]])
+    looks.tint, looks.exposure, looks.gamma = (torch.ones(1, 3), torch.ones(1, 1), torch.ones(1))
+    looks.ambient, looks.bearing = torch.full((1,), 0.5), torch.full((1,), math.pi)
+    looks.height = torch.asin(torch.tensor([0.8]))
     floor, wall, sky = looks.colors[0, :, 0]
 
     def height_at(place: torch.Tensor) -> torch.Tensor:
@@ -53,12 +53,50 @@ def test_colors_by_hand() -> None:
     torch.testing.assert_close(found, expected)
 
 
-def test_who_begins_an_episode_is_elsewhere() -> None:
-    drawn = DrawnLooks(CAMERAS["stereo"], 3, torch.Generator().manual_seed(0), CPU)
-    before = drawn.looks.colors.clone()
-    drawn.begin(None, torch.tensor([1]))
-    same = (drawn.looks.colors == before).flatten(1).all(-1)
+def test_faces_are_along_x_or_y(robot: Robot) -> None:
+    """Faces of walls in real houses, as the camera's rays end on them: told apart by which side of
+    the hit the wall goes on."""
+    scenes = Scenes(CAMERAS["stereo"], robot, houses=2, seed=0)
+    position, rotation = scenes.poses(64)
+    rays, at = scenes.fine.rays @ rotation.mT, position + rotation @ scenes.fine.place
+    height = scenes.terrain.height_at
+    depth = scenes.fine.depths(position, rotation, height)
+    point = at[:, None] + depth[..., None] * rays
+    looks = Looks(torch.full((len(at), NUMBERS), 0.5))
+    looks.contrast, looks.corners, looks.haze = (torch.zeros(len(at), *k) for k in ((3,), (), ()))
+    # along x there is light, along y there is none
+    looks.height, looks.bearing = torch.zeros(len(at)), torch.zeros(len(at))
+    bright = looks.paint(point, rays, depth, scenes.terrain).mean(-1)
+    up = point[..., 2] - scenes.terrain.heights.min()
+    wall = (up > 0.1) & (up < 0.7) & (depth < 3.0)
+    x, y = (torch.tensor([[0.2, 0.0], [0.0, 0.2]])[k] for k in (0, 1))
+    goes_on = [height(point[..., :2] + step) > -0.4 for step in (x, -x, y, -y)]
+    along_x = (goes_on[0] ^ goes_on[1]) & goes_on[2] & goes_on[3] & wall
+    along_y = (goes_on[2] ^ goes_on[3]) & goes_on[0] & goes_on[1] & wall
+    dark = bright[along_y].median()
+    assert min(along_x.sum(), along_y.sum()) > 200
+    assert ((bright[along_y] - dark).abs() < 1e-3).float().mean() > 0.97
+
+
+def test_what_eyes_see_is_kept(robot: Robot, folder: Path) -> None:
+    """A task that goes on from a checkpoint sees the same pictures; who begins sees others."""
+    made = [Mapped(robot, NavigateConfig(camera=str(folder), terrain_fields=2)) for _ in range(2)]
+    envs = [TaskEnv(task, 3, seed=seed, num_threads=1) for seed, task in enumerate(made)]
+    before = made[0].eye.looks.clone()
+    envs[0].reset(torch.tensor([False, True, False]))
+    same = (made[0].eye.looks == before).all(-1)
     assert same.tolist() == [True, False, True]
+    made[1].load_state_dict(made[0].state_dict())
+    assert torch.equal(made[1].eye.looks, made[0].eye.looks)
+
+
+def test_eyes_are_for_rooms(robot: Robot, folder: Path) -> None:
+    with pytest.raises(InputError, match="eyes know rooms alone"):
+        Walk(robot, WalkConfig(camera=str(folder)))
+    with pytest.raises(InputError, match="there are no eyes"):
+        camera_of({"look": "mujoco"})
+    with pytest.raises(InputError, match="camera must be a mapping"):
+        camera_of(3)  # type: ignore[arg-type]
 
 
 def test_eyes_take_the_depths_place(robot: Robot, folder: Path) -> None:
@@ -68,8 +106,8 @@ def test_eyes_take_the_depths_place(robot: Robot, folder: Path) -> None:
     eye = task.eye
     assert isinstance(eye, PictureCamera) and eye.config.holes == 0.0
     ids = torch.arange(3)
-    eye.painter.looks.noise.zero_()  # type: ignore[attr-defined]
-    pictures = eye.painter.pictures(env, ids)
+    eye.looks[:, -1] = 0.0  # noise
+    pictures = eye.pictures(env, ids)
     assert pictures.shape == (3, 36, 64, 3) and 0.0 <= pictures.min() < pictures.max() <= 1.0
     eye.age.fill_(eye.period)
     eye.advance(env)
@@ -81,7 +119,7 @@ def test_eyes_are_of_one_camera(folder: Path) -> None:
     known = camera_of(str(folder))
     assert known == camera_of({"eyes": str(folder)}) and known.noise_stereo == 0.0
     assert Eyes.load(folder).contract.channels == 8
-    with pytest.raises(InputError, match=r"eyes of a camera with \{'pitch_deg': 35.0\}"):
+    with pytest.raises(InputError, match=r"with pitch_deg 35.0, not 20.0"):
         PictureCamera(replace(known, pitch_deg=20.0))
     with pytest.raises(InputError, match=r"eyes\.json"):
         PictureCamera(replace(known, eyes=str(folder / "none")))

@@ -21,14 +21,15 @@ from npmp.envs.pictures import finer
 from npmp.render.houses import MujocoHouses
 from npmp.tasks.navigate import Guided, NavigateConfig
 env = TaskEnv(Guided(robots.load("anymal_b"), NavigateConfig(terrain_fields=2)), 6, num_threads=1)
-ids, houses = torch.arange(6), MujocoHouses(CAMERAS["stereo"])
-houses.pictures(env, ids)
+eye, state = finer(CAMERAS["stereo"], torch.device("cpu")), env.state
+houses = MujocoHouses(CAMERAS["stereo"], eye)
+seen = state.root_pos, state.root_rot, env.ground.terrain, env.ground.field
+houses.pictures(*seen)
 for model, *_ in houses.houses.values():
     model.mat_texid[:] = -1
     model.mat_emission[:], model.mat_specular[:] = 1.0, 0.0
     model.mat_rgba[0, :3], model.mat_rgba[1, :3] = 0.0, 1.0
-white = houses.pictures(env, ids)[..., 0] > 0.5
-eye, state = finer(CAMERAS["stereo"], torch.device("cpu")), env.state
+white = houses.pictures(*seen)[..., 0] > 0.5
 depth = eye.depths(state.root_pos, state.root_rot, env.ground.height_in_world)
 at = state.root_pos + state.root_rot @ eye.place
 point = at[:, None] + depth[..., None] * (eye.rays @ state.root_rot.mT)
@@ -48,13 +49,11 @@ def test_boxes_cover_what_stands_once() -> None:
 
 
 def test_both_painters_see_the_same_house() -> None:
-    for name in backend.candidates():
-        command = [sys.executable, "-c", SAME]
-        given = backend.environment(name)
-        done = subprocess.run(command, env=given, capture_output=True, text=True, timeout=120)
-        if done.returncode == 0:
-            break
-    else:
+    able = [name for name, fault in backend.reasons().items() if not fault]
+    if not able:
         pytest.skip("nothing can draw here")
+    command, place = [sys.executable, "-c", SAME], backend.environment(able[0])
+    done = subprocess.run(command, env=place, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
     agree, walls = map(float, done.stdout.split())
     assert agree > 0.97 and 0.1 < walls < 0.9

@@ -15,7 +15,16 @@ from npmp.envs.task import Trial
 from npmp.policy import HighLevelPolicy
 from npmp.robots import Robot
 from npmp.skill import SkillModule
-from npmp.tasks.navigate import INPUTS, NEAR_M, Guided, Mapped, Navigate, NavigateConfig, _lengths
+from npmp.tasks.navigate import (
+    BELIEVED,
+    INPUTS,
+    NEAR_M,
+    Guided,
+    Mapped,
+    Navigate,
+    NavigateConfig,
+    _lengths,
+)
 from npmp.training.agents import LatentAgent
 from npmp.training.student import teacher_of
 from tests.untrained import policy, skill, walking
@@ -129,7 +138,7 @@ def test_a_map_is_of_what_was_seen(robot: Robot) -> None:
         env.step(torch.zeros(6, 12))
     terrain, marked = env.ground.terrain, 0  # type: ignore[attr-defined]
     for robot_id, field in enumerate(env.ground.field.tolist()):  # type: ignore[attr-defined]
-        rows, columns = torch.nonzero(task.stands[robot_id]).T
+        rows, columns = torch.nonzero(task.evidence[robot_id] >= BELIEVED).T
         place = terrain.corner[field] + terrain.cell * torch.stack((columns, rows), -1)
         around = place[:, None] + free * torch.tensor(
             [[0, 0], [1, 0], [-1, 0], [0, 1], [0, -1], [1, 1], [-1, -1], [1, -1], [-1, 1]]
@@ -144,6 +153,28 @@ def test_a_map_is_of_what_was_seen(robot: Robot) -> None:
     # nobody sees behind a wall: no way is longer than with the whole map, but for what is dear
     known = task.way_left(at, task.which.unsqueeze(-1))
     assert (task.way_left(at) < known + 3.0).all()
+
+
+def test_a_map_believes_what_is_seen_twice(robot: Robot) -> None:
+    """Pixels that end above the floor speak for something, on the floor against it, and the
+    farthest say nothing."""
+    task = Mapped(robot, CONFIG)
+    env, ids = TaskEnv(task, 1, num_threads=1), torch.zeros(1, dtype=torch.long)
+    level = torch.cat((env.state.root_pos, torch.eye(3).reshape(1, 9)), -1)
+    high = float(robot.home_qpos[2]) + task.eye.config.place_m[2]
+
+    def believed(pixel: int, depth: float) -> int:
+        seen = torch.full((1, 144), task.eye.config.range_m[1])
+        seen[0, pixel] = depth
+        task._look(ids, seen, level)
+        return int((task.evidence >= BELIEVED).sum())
+
+    task.evidence.zero_()
+    assert [believed(8, 0.5), believed(8, 0.5), believed(8, 4.0)] == [0, 1, 1]
+    floor = 100  # a pixel that looks down
+    task.evidence.fill_(BELIEVED)
+    everywhere = task.evidence.numel()
+    assert believed(floor, high / -float(task.eye.rays[floor, 2])) == everywhere - 1
 
 
 def test_what_cannot_be_found_is_refused(robot: Robot) -> None:
