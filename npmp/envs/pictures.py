@@ -169,7 +169,7 @@ class PictureCamera(DepthCamera):
         self.fine, self.eyes = finer(self.config, device), self.eyes.to(device)
         self.looks, self.houses = torch.zeros(n, NUMBERS, device=device), None
         if self.config.look == "mujoco":
-            from npmp.render.houses import MujocoHouses
+            from npmp.envs.houses import MujocoHouses
 
             self.houses = MujocoHouses(self.config, self.fine)
 

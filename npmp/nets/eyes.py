@@ -25,7 +25,7 @@ class EyesContract:
     training: dict[str, Any] = field(default_factory=dict)
 
 
-class _Block(nn.Module):
+class _Residual(nn.Module):
     """What a convolution adds to its input, normalized."""
 
     def __init__(self, channels: int):
@@ -51,10 +51,10 @@ class Eyes(nn.Module):
         self.into = nn.Conv2d(6, c // 2, 5, 2, 2)
         self.coarse = nn.Conv2d(c // 2, c, 3, 2, 1)
         self.around = nn.Sequential(
-            _Block(c), nn.Conv2d(c, 2 * c, 3, 2, 1), *(_Block(2 * c) for _ in range(4))
+            _Residual(c), nn.Conv2d(c, 2 * c, 3, 2, 1), *(_Residual(2 * c) for _ in range(4))
         )
         self.both = nn.Conv2d(3 * c, c, 3, 1, 1)
-        self.out = nn.Sequential(_Block(c), _Block(c), nn.Conv2d(c, 1, 1))
+        self.out = nn.Sequential(_Residual(c), _Residual(c), nn.Conv2d(c, 1, 1))
         sides = [torch.linspace(-1.0, 1.0, FINER * k) for k in (rows, columns)]
         up, across = torch.meshgrid(*sides, indexing="ij")
         place = torch.stack((up, across, torch.ones_like(up)))[None]

@@ -38,7 +38,9 @@ INPUTS = {"goal_forward_m": (-8.0, 8.0), "goal_left_m": (-8.0, 8.0)}
 GOALS = 8  # of each field
 NEAR_M = 0.5  # where a goal is reached
 CELL_M = 0.1  # of the planner's map
-DOUBT, BELIEVED, SURE = 0.5, 2.0, 4.0  # of a map: against, for, and at most
+HIGH_M, LOW_M = 0.2, 0.05  # above the floor: something stands, nothing does
+# of a map by pictures, which err: evidence of a floor, that is believed, and at most
+DOUBT, BELIEVED, SURE = 0.5, 2.0, 4.0
 _AHEAD_M = (0.3, 0.6)  # where the planner looks for the shorter way
 _BODY_M = 0.45  # nearer to walls than this nobody gets: an ANYmal
 _DEAR_M = 0.9  # nearer than this the way counts for more
@@ -177,7 +179,7 @@ class Navigate(Walk):
         turn = torch.atan2(torch.sin(turn), torch.cos(turn))
         speed = _SPEED_MPS * torch.cos(turn).clamp(min=0.0) ** 5
         found = torch.stack((speed, torch.zeros_like(turn), _TURN * turn), -1)
-        there = self.way_left(state.root_pos[:, None, :2]) < NEAR_M  # as near as one gets
+        there = self.way_left(state.root_pos[:, None, :2]) < 0.5 * NEAR_M  # or as near as one gets
         found = found.clamp(*self._limits.T).masked_fill(there, 0.0)
         self.commands.current = self.commands.current.index_copy(0, ids, found[ids])
 
@@ -333,14 +335,15 @@ class Mapped(Guided):
         super()._ask(ids)
 
     def _look(self, ids: Tensor, depth: Tensor, pose: Tensor) -> None:
-        """Note what robots ids (k,) saw (k, pixels) [m] from poses (k, 12): for a place where
-        something is at least 0.2 m above the floor under them, against one where the floor is."""
+        """Note what robots ids (k,) saw (k, pixels) [m] from poses (k, 12): something that is
+        `HIGH_M` above the floor under them; of pictures the floor, too, as it speaks against."""
         rotation = pose[:, 3:].view(-1, 3, 3)
         rays, at = self.eye.rays @ rotation.mT, pose[:, :3] + rotation @ self.eye.place
         point = at[:, None] + depth.unsqueeze(-1) * rays
         floor = pose[:, 2] - float(self.robot.home_qpos[2])
         up, seen = point[..., 2] - floor[:, None], depth < self.eye.config.range_m[1]
-        told = torch.where(up > 0.2, 1.0, torch.where(up < 0.1, -DOUBT, 0.0)) * seen
+        doubt, stands = (DOUBT, 1.0) if self.eye.config.eyes else (0.0, BELIEVED)
+        told = torch.where(up > HIGH_M, stands, torch.where(up < LOW_M, -doubt, 0.0)) * seen
         corner = self.env.ground.terrain.corner[self.env.ground.field[ids]]
         cell = ((point[..., :2] - corner[:, None]) / self._cell).round().long()
         column, row = cell.clamp(0, self.evidence.shape[-1] - 1).unbind(-1)

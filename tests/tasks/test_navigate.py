@@ -155,9 +155,9 @@ def test_a_map_is_of_what_was_seen(robot: Robot) -> None:
     assert (task.way_left(at) < known + 3.0).all()
 
 
-def test_a_map_believes_what_is_seen_twice(robot: Robot) -> None:
-    """Pixels that end above the floor speak for something, on the floor against it, and the
-    farthest say nothing."""
+def test_what_a_map_believes(robot: Robot) -> None:
+    """A measured depth that ends above the floor at once and for good. One of a picture the second
+    time; on the floor it speaks against. The farthest say nothing."""
     task = Mapped(robot, CONFIG)
     env, ids = TaskEnv(task, 1, num_threads=1), torch.zeros(1, dtype=torch.long)
     level = torch.cat((env.state.root_pos, torch.eye(3).reshape(1, 9)), -1)
@@ -169,12 +169,14 @@ def test_a_map_believes_what_is_seen_twice(robot: Robot) -> None:
         task._look(ids, seen, level)
         return int((task.evidence >= BELIEVED).sum())
 
-    task.evidence.zero_()
-    assert [believed(8, 0.5), believed(8, 0.5), believed(8, 4.0)] == [0, 1, 1]
-    floor = 100  # a pixel that looks down
-    task.evidence.fill_(BELIEVED)
-    everywhere = task.evidence.numel()
-    assert believed(floor, high / -float(task.eye.rays[floor, 2])) == everywhere - 1
+    floor, everywhere = 100, task.evidence.numel()  # a pixel that looks down
+    down = high / -float(task.eye.rays[floor, 2])
+    for eyes, first, after in (("", 1, everywhere), ("some", 0, everywhere - 1)):
+        task.eye.config = replace(task.eye.config, eyes=eyes)
+        task.evidence.zero_()
+        assert [believed(8, 0.5), believed(8, 0.5), believed(8, 4.0)] == [first, 1, 1]
+        task.evidence.fill_(BELIEVED)
+        assert believed(floor, down) == after
 
 
 def test_what_cannot_be_found_is_refused(robot: Robot) -> None:

@@ -8,8 +8,8 @@ import sys
 import numpy as np
 import pytest
 
+from npmp.envs.houses import boxes
 from npmp.render import backend
-from npmp.render.houses import boxes
 
 # floors black, walls white: which is which must be as the drawn pictures have it
 SAME = """
@@ -18,7 +18,7 @@ from npmp import robots
 from npmp.envs import TaskEnv
 from npmp.envs.camera import CAMERAS
 from npmp.envs.pictures import finer
-from npmp.render.houses import MujocoHouses
+from npmp.envs.houses import MujocoHouses
 from npmp.tasks.navigate import Guided, NavigateConfig
 env = TaskEnv(Guided(robots.load("anymal_b"), NavigateConfig(terrain_fields=2)), 6, num_threads=1)
 eye, state = finer(CAMERAS["stereo"], torch.device("cpu")), env.state
