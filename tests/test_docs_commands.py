@@ -43,6 +43,8 @@ LEFT_OUT = {
     "npmp deploy run bundle robot=unitree_go2": "needs a robot",
     "npmp data fetch": "needs a network; links to the recordings that are here stand for it",
     "python -m npmp.experiments.benchmarks": "measures for a minute",
+    "python -m npmp.training.seeing": "learns for 16 minutes",
+    "MUJOCO_GL=egl": "draws in this process, where MuJoCo was loaded without a renderer",
     "ray get-auth-token": "writes into the home folder",
     "RAY_AUTH_MODE=token ray start": "leaves processes behind; npmp makes a cluster for the jobs",
 }
@@ -56,6 +58,8 @@ GIVEN = {
     "recordings/cmu": "mocap/cmu_asfamc/0[23]/*",
     "anydrive_v3_lstm.npz": "actuators/anydrive_v3_lstm.npz",
     "my_dog.xml": str(robots.find("anymal_b").parent / "anymal_b.xml"),
+    "runs/eyes": "python -c 'import shutil; shutil.copytree("
+    f'"{ROOT}/experiments/results/eyes_stereo", "runs/eyes")\'',
     "knee.npz": "npmp actuator import hwangbo out=knee.npz"
     " source=$NPMP_SHARED/actuators/hwangbo_anymal_knee.npz",
     "motor.npz": """python -c 'import numpy as np
