@@ -1,10 +1,10 @@
 """What the large settings take, estimated before the first allocation: one line instead of an hour
 of swapping.
 
-Each function refuses what does not fit into the memory that is free, naming the key that makes it
-less. The formulas count the arrays that grow with the key, 4 bytes a float32 and 8 a float64, and
-were fitted to measurements with anymal_b (12 joints, 8 physics steps per control step), given
-beside them.
+Each function refuses what does not fit into the memory that is free by InputError, naming the key
+that makes it less. The formulas count the arrays that grow with the key, 4 bytes a float32 and 8 a
+float64, and were fitted to measurements with anymal_b (12 joints, 8 physics steps per control
+step), given beside them.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ def require_robots(model: mujoco.MjModel, num_envs: int, *, substeps: int) -> No
     sensors + substeps nu). Measured with 8000 of anymal_b: 2.5 KB each. The environment's tensors
     take some 100 floats per velocity while it steps: measured with 20,000 robots and no
     randomization 9.6 KB each in all, and by this formula.
-
-    Raises: InputError.
     """
     state = mujoco.mj_stateSize(model, int(mujoco.mjtState.mjSTATE_INTEGRATION))
     each = 8 * (state + model.nsensordata + substeps * model.nu) + 4 * 100 * model.nv
@@ -34,10 +32,7 @@ def require_robots(model: mujoco.MjModel, num_envs: int, *, substeps: int) -> No
 
 
 def require_replay(capacity: int, num_envs: int, width: int) -> None:
-    """A `ReplayBuffer`'s slots: `width` floats and two flags each; exact. Of anymal_b 1.5 KB each.
-
-    Raises: InputError.
-    """
+    """A `ReplayBuffer`'s slots: `width` floats and two flags each; exact. Of anymal_b 1.5 KB."""
     require_memory(
         capacity * num_envs * (4 * width + 2),
         f"num_envs={num_envs}: a replay of {capacity} steps of that many robots",
@@ -49,19 +44,13 @@ def require_batch(
 ) -> None:
     """What backpropagation keeps of a network that is unrolled: twice each layer's units and six
     times the width of what goes in and out, per step and row. Measured: 60.5 KB a row of 8 steps
-    with layers of 3 x 256 and 57 numbers of anymal_b's state; by this formula 60.1.
-
-    Raises: InputError.
-    """
+    with layers of 3 x 256 and 57 numbers of anymal_b's state; by this formula 60.1."""
     each = 4 * steps * (2 * sum(hidden) + 6 * width)
     require_memory(batch * each, f"{key}={batch}: a batch of that many")
 
 
 def require_demonstration(steps: int, num_envs: int, width: int) -> None:
-    """What robots show over control steps, `width` floats of each: kept step by step, then stacked.
-
-    Raises: InputError.
-    """
+    """What robots show over control steps, `width` floats of each: kept step by step, stacked."""
     require_memory(
         2 * 4 * width * steps * num_envs,
         f"algo.clone_steps={steps}: that many steps of {num_envs:,} robots",
@@ -70,10 +59,7 @@ def require_demonstration(steps: int, num_envs: int, width: int) -> None:
 
 def require_terrain(fields: int, points: int) -> None:
     """The heights of fields of `points` each: as they are made, as a tensor, in MuJoCo's scene and
-    in its model.
-
-    Raises: InputError.
-    """
+    in its model."""
     key = f"task.terrain_fields={fields}"
     require_memory((8 + 4 + 4 + 4) * fields * points, f"{key}: that many fields")
 
@@ -84,8 +70,6 @@ def require_context(frames: int, width: int, hidden: int) -> None:
 
     Args:
       frames: of the reference. width: of the encoder's features. hidden: units of its first layer.
-
-    Raises: InputError.
     """
     require_memory(
         4 * width * (3 * frames + 4 * hidden) + 64 * _MIB,

@@ -7,10 +7,12 @@ import math
 from collections.abc import Callable, Collection
 from typing import Any
 
+from mocap_data.errors import InputError
+
 
 def above_zero(settings: object, *names: str) -> None:
     """Every named field, or every entry of it, must be a finite number above zero. Raises
-    ValueError, as all of these."""
+    InputError, as all of these."""
     _check(settings, names, "above 0", lambda value: 0 < value < math.inf)
 
 
@@ -37,7 +39,7 @@ def share(settings: object, *names: str) -> None:
 def one_of(settings: object, name: str, known: Collection[str]) -> None:
     """The named field must be one of these words."""
     if (given := getattr(settings, name)) not in (None, *known):
-        raise ValueError(f"{name} must be one of {', '.join(known)}; got {given!r:.40}")
+        raise InputError(f"{name} must be one of {', '.join(known)}; got {given!r:.40}")
 
 
 def pairs(settings: object, *names: str) -> None:
@@ -45,7 +47,7 @@ def pairs(settings: object, *names: str) -> None:
     for name in names:
         value = getattr(settings, name)
         if not isinstance(value, tuple) or len(value) != 2:
-            raise ValueError(
+            raise InputError(
                 f"{name} must be two numbers [at the start, at the end], got {_shown(value)}"
             )
 
@@ -60,7 +62,7 @@ def _check(
         if not values or not all(
             isinstance(value, int | float) and right(value) for value in values
         ):
-            raise ValueError(f"{name} must be {words}, got {_shown(given)}")
+            raise InputError(f"{name} must be {words}, got {_shown(given)}")
 
 
 def _shown(value: object) -> object:

@@ -30,7 +30,7 @@ _show = reprlib.Repr()
 _show.maxstring = _show.maxother = 80
 
 
-class _Unlike(Exception):
+class _Unlike(InputError):
     """A value is not of the type that its annotation asks for. place: its dotted key."""
 
     def __init__(self, place: str, value: object, expected: str):
@@ -52,18 +52,7 @@ def from_mapping(
       InputError: for an unknown, a missing or an ill-typed key, with its dotted place, its value
         and what was expected, or for values out of range.
     """
-    try:
-        return typing.cast(T, _dataclass(cls, values, at or cls.__name__, ignore=ignore))
-    except _Unlike as error:
-        raise InputError(error) from None
-
-
-def from_value(hint: Any, value: Any, at: str) -> Any:
-    """A single value as an annotation wants it. Raises: InputError as `from_mapping`."""
-    try:
-        return _typed(hint, value, at)
-    except _Unlike as error:
-        raise InputError(error) from None
+    return typing.cast(T, _dataclass(cls, values, at or cls.__name__, ignore=ignore))
 
 
 def as_plain(value: Any) -> Any:
@@ -142,7 +131,7 @@ def _dataclass(
             continue
         if key not in fields:
             raise InputError(f"{at} {unknown_setting(str(key), fields)}")
-        arguments[key] = _typed(hints[key], value, f"{at}.{key}", defaults[key])
+        arguments[key] = from_value(hints[key], value, f"{at}.{key}", defaults[key])
     missing = [
         name for name in fields if name not in arguments and defaults[name] is dataclasses.MISSING
     ]
@@ -161,8 +150,9 @@ def default_of(entry: dataclasses.Field[Any]) -> Any:
     return entry.default
 
 
-def _typed(hint: Any, value: Any, at: str, default: Any = None) -> Any:
-    """The value as annotated; default: what a nested mapping changes. Raises _Unlike."""
+def from_value(hint: Any, value: Any, at: str, default: Any = None) -> Any:
+    """A single value as an annotation wants it; default: what a nested mapping changes. Raises:
+    InputError as `from_mapping`."""
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if hint is Any:
         return value
@@ -187,7 +177,7 @@ def _typed(hint: Any, value: Any, at: str, default: Any = None) -> Any:
         if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
             raise _Unlike(at, value, _words(hint))
         of = arguments[1] if arguments else Any
-        return {key: _typed(of, entry, f"{at}.{key}") for key, entry in value.items()}
+        return {key: from_value(of, entry, f"{at}.{key}") for key, entry in value.items()}
     if not _is(hint, value):
         large = hint in (int, float) and type(value) is int
         raise _Unlike(at, value, f"a number of at most {_LARGEST:,}" if large else _words(hint))
@@ -202,10 +192,10 @@ def _one_of(choices: tuple[Any, ...], hint: Any, value: Any, at: str) -> Any:
     others = [choice for choice in choices if choice is not type(None)]
     # a mapping or list: say what in it is off
     if len(others) == 1 and not isinstance(value, str | float | int | None):
-        return _typed(others[0], value, at)
+        return from_value(others[0], value, at)
     for choice in others:
         try:
-            return _typed(choice, value, at)
+            return from_value(choice, value, at)
         except _Unlike:
             continue
     raise _Unlike(at, value, _words(hint))
@@ -223,7 +213,7 @@ def _sequence(hint: Any, value: Any, at: str) -> Any:
     else:
         each = (arguments[0] if arguments else Any,) * len(value)
     return kind(
-        _typed(of, entry, f"{at}[{i}]")
+        from_value(of, entry, f"{at}[{i}]")
         for i, (of, entry) in enumerate(zip(each, value, strict=True))
     )
 

@@ -27,10 +27,11 @@ from mocap_data.arrays import Array, Bools, set_fields
 from mocap_data.errors import InputError, check_known, counted
 from mocap_data.motion import ReferenceMotion, smooth_speed, smoothed
 from mocap_data.store import MotionSet
+from npmp import ranges
 from npmp.robots import Robot
 from retarget import mirror, split, weights
 from retarget.ground import runs
-from retarget.options import by_name, require
+from retarget.options import by_name
 from retarget.quality import QualityMeter, beyond_positions, beyond_speed
 from retarget.self_collision import SelfCollision
 from retarget.split import recording_of
@@ -96,9 +97,9 @@ class CleanOptions:
 
     def __post_init__(self) -> None:
         check_known("choice of mirrors", [self.mirrors], MIRRORS)
-        require(self, "feet_far_m", "feet_far_s", "max_error_m", "self_collision_m")
-        require(self, "body_penetration_m", "standing_s", "keep_standing_s")
-        require(self, "min_chunk_s", "max_chunk_s")
+        ranges.not_negative(self, "feet_far_m", "feet_far_s", "max_error_m", "self_collision_m")
+        ranges.not_negative(self, "body_penetration_m", "standing_s", "keep_standing_s")
+        ranges.not_negative(self, "min_chunk_s", "max_chunk_s")
         shortest, longest = self.min_chunk_s, self.max_chunk_s
         if longest < 2.0 * shortest:
             why = "a stretch a little longer than the one is cut in halves"

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from mocap_data.arrays import set_fields
 from mocap_data.errors import InputError, check_known
+from npmp import ranges
 
 Kind = TypeVar("Kind")
 AUTO = "auto"
@@ -36,25 +37,11 @@ class Options:
     marker_cutoff_hz: float | None = 8.0
 
     def __post_init__(self) -> None:
-        require(self, "rate_hz", "marker_cutoff_hz", positive=True)
+        ranges.above_zero(self, "rate_hz", "marker_cutoff_hz")
         scale = AUTO if self.scale_body is None else self.scale_body
         if scale != AUTO and (isinstance(scale, str) or not 0.0 < scale < math.inf):
             raise InputError(f"scale_body must be '{AUTO}' or a positive number; it is {scale!r}")
         set_fields(self, scale_body=scale)
-
-
-def require(settings: object, *names: str, positive: bool = False) -> None:
-    """Refuse fields that are no finite numbers of at least zero, or above it; None is a choice.
-
-    Raises:
-      InputError: naming the field.
-    """
-    for name in names:
-        value = getattr(settings, name)
-        if value is None or (0.0 < value < math.inf) or (value == 0.0 and not positive):
-            continue
-        wanted = "positive" if positive else "at least 0"
-        raise InputError(f"{name} must be {wanted}; it is {value}")
 
 
 def by_name(kind: type[Kind], given: Mapping[str, Any], what: str) -> Kind:

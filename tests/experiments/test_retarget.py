@@ -183,7 +183,7 @@ def test_messages_speak_of_the_commands_keys(
     assert expected in refused(capsys, "b.bvh", "source_rate_hz=30")
     line = refused(capsys, "a.npz", "source_rate_hz=60", "scale=0")
     assert line.count("a.npz") == 1 and "scale 0" in line
-    assert "marker_cutoff_hz must be positive" in refused(capsys, "marker_cutoff_hz=0")
+    assert "marker_cutoff_hz must be above 0" in refused(capsys, "marker_cutoff_hz=0")
 
 
 def test_names_do_not_replace_those_of_a_file(elsewhere: Path, walk: Clip) -> None:

@@ -106,7 +106,7 @@ def test_many_clips_share_their_offsets(robot: robots.Robot) -> None:
     [
         (lambda clip: clip.crop(0, 5), {}, "at least 8"),
         (lambda clip: clip, {"rate_hz": 2.0}, "too short"),
-        (lambda clip: clip, {"rate_hz": -50.0}, "rate_hz must be positive"),
+        (lambda clip: clip, {"rate_hz": -50.0}, "rate_hz must be above 0"),
         (
             lambda clip: clip,
             {"regularisation": 0.1},
