@@ -75,23 +75,12 @@ def to_matrix(q: ArrayLike) -> Array:
 
 
 def from_matrix(matrix: ArrayLike) -> Array:
-    """The quaternions (..., 4), w >= 0, of rotation matrices (..., 3, 3); Shepperd's method."""
+    """The quaternions (..., 4), w >= 0, of rotation matrices (..., 3, 3)."""
+    from scipy.spatial.transform import Rotation  # slow to import
+
     m = np.asarray(matrix, dtype=np.float64)
-    d0, d1, d2 = m[..., 0, 0], m[..., 1, 1], m[..., 2, 2]
-    outer = np.empty((*m.shape[:-2], 4, 4))  # 4 q q^T
-    outer[..., 0, 0] = 1.0 + d0 + d1 + d2
-    outer[..., 1, 1] = 1.0 + d0 - d1 - d2
-    outer[..., 2, 2] = 1.0 - d0 + d1 - d2
-    outer[..., 3, 3] = 1.0 - d0 - d1 + d2
-    outer[..., 0, 1] = outer[..., 1, 0] = m[..., 2, 1] - m[..., 1, 2]
-    outer[..., 0, 2] = outer[..., 2, 0] = m[..., 0, 2] - m[..., 2, 0]
-    outer[..., 0, 3] = outer[..., 3, 0] = m[..., 1, 0] - m[..., 0, 1]
-    outer[..., 1, 2] = outer[..., 2, 1] = m[..., 1, 0] + m[..., 0, 1]
-    outer[..., 1, 3] = outer[..., 3, 1] = m[..., 0, 2] + m[..., 2, 0]
-    outer[..., 2, 3] = outer[..., 3, 2] = m[..., 2, 1] + m[..., 1, 2]
-    largest = np.argmax(np.diagonal(outer, axis1=-2, axis2=-1), axis=-1)
-    q = normalize(np.take_along_axis(outer, largest[..., None, None], axis=-2)[..., 0, :])
-    return np.where(q[..., :1] < 0.0, -q, q)
+    xyzw = Rotation.from_matrix(m.reshape(-1, 3, 3)).as_quat(canonical=True)
+    return np.roll(xyzw, 1, axis=-1).reshape(*m.shape[:-2], 4)
 
 
 def from_axis_angle(axis: ArrayLike, angle: ArrayLike) -> Array:

@@ -15,15 +15,9 @@ from mocap_data.errors import InputError
 from mocap_data.motion import ReferenceMotion
 from mocap_data.npz import load_npz
 from mocap_data.outside import parse_json, read_json_object, reading
-from mocap_data.readers import cmu_h5, options_of
+from mocap_data.readers import cmu_h5, options_of, robot_motions
 from mocap_data.readers.asf_amc import read_asf
 from mocap_data.readers.common import MissingOptions
-from mocap_data.readers.robot_motions import (
-    numbers_in_a_row,
-    quaternions_in,
-    read_robot_motion,
-    unitree_csv,
-)
 from mocap_data.sanity import warnings_of
 from mocap_data.store import SCHEMA, read_motions
 from npmp import robots
@@ -72,7 +66,7 @@ def inspect_recording(path: Path) -> Findings:
     findings["source"], findings["licence"] = clip.source, clip.licence
     findings["extent_m"] = extent_of(clip.positions)
     warnings = []
-    if not named and suffix in (".csv", ".txt") and (turns := quaternions_in(path)):
+    if not named and suffix in (".csv", ".txt") and (turns := robot_motions.quaternions_in(path)):
         columns = f"columns 4 to {3 + 4 * turns} are {turns} unit quaternions"
         warnings.append(f"{columns}: a root's place and rotations, no keypoints")
     if timed:
@@ -98,7 +92,7 @@ def _count(path: Path, array: str, root: int, width: int) -> int:
     `root` numbers and `width` per name."""
     if path.suffix.lower() == ".npz":
         return int(load_npz(path, (array,))[array].shape[1])
-    return (numbers_in_a_row(path) - root) // width
+    return (robot_motions.numbers_in_a_row(path) - root) // width
 
 
 def extent_of(positions: Any) -> dict[str, list[float]]:
@@ -135,7 +129,7 @@ def inspect_description(path: Path) -> Findings:
         content = read_json_object(path)
     except InputError:
         return {}
-    if content.get("schema") == unitree_csv.SCHEMA:
+    if content.get("schema") == robot_motions.unitree_csv.SCHEMA:
         hidden = ("schema", "version", "columns")
         about = {key: value for key, value in content.items() if key not in hidden}
         kind = f"what {path.with_suffix('.csv').name} does not say of itself"
@@ -149,11 +143,11 @@ def inspect_robot_motion(path: Path, kind: str) -> Findings:
     """A robot's motion of others: conventions, names, ranges, and robots here with these joints."""
     named = True
     try:
-        motion = read_robot_motion(path, kind=kind)
+        motion = robot_motions.read_robot_motion(path, kind=kind)
     except MissingOptions:
         named = False
         names = [f"joint_{i}" for i in range(_count(path, "joint_pos", 7, 1))]
-        motion = read_robot_motion(path, kind=kind, joint_names=names)
+        motion = robot_motions.read_robot_motion(path, kind=kind, joint_names=names)
     root = motion.qpos[:, :3]
     up = rotations.rotate(motion.qpos[:, 3:7], np.array([0.0, 0.0, 1.0]))[:, 2]
     findings: Findings = {

@@ -148,6 +148,7 @@ def plan_of(tree: Tree, points: Points, counts: Bools) -> SolverPlan:
             members.append([])
         members[limb_of[body]].append(body)
     place = shift[points.body] + np.einsum("mij,mj->mi", turn[points.body], points.local)
+    first = np.where(np.abs(first - np.round(first)) < _ROUND, np.round(first), first)
     wanted = np.flatnonzero(counts).tolist()
     carrier = node[points.body]
     limbs = []
@@ -157,8 +158,8 @@ def plan_of(tree: Tree, points: Points, counts: Bools) -> SolverPlan:
             above = node[int(tree.parent[body])]
             parent = limb.index(above) if above >= 0 else -1
             chain = (*(hinges[parent].chain if parent >= 0 else ()), len(hinges))
-            turned, joint = _rounded(first[body]), int(tree.hinge[body])
-            hinges.append(Hinge(joint, parent, origin[body].tolist(), turned, chain))
+            joint = int(tree.hinge[body])
+            hinges.append(Hinge(joint, parent, origin[body].tolist(), first[body], chain))
         carried = (m for m in wanted if carrier[m] in limb)
         on_limb = (Point(m, limb.index(carrier[m]), place[m].tolist()) for m in carried)
         limbs.append(Limb(tuple(hinges), tuple(on_limb)))
@@ -174,11 +175,6 @@ def _z_to(axis: Array) -> Array:
     x -= (x @ axis) * axis
     x /= np.linalg.norm(x)
     return np.stack((x, np.cross(axis, x), axis), axis=1)
-
-
-def _rounded(matrix: Array) -> Array:
-    nearest = np.round(matrix)
-    return np.where(np.abs(matrix - nearest) < _ROUND, nearest, matrix)
 
 
 # --- kinematics ---

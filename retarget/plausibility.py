@@ -69,7 +69,7 @@ def body_doubts(clip: Clip, skeleton: Skeleton) -> list[str]:
     floor = float(np.percentile(clip.positions[..., 2].min(axis=1), 5))
     lengths = [[_length(at, side, limb) for side in "LR"] for limb in limbs]
     found = [
-        _person_size(lengths[0]) if person else _dog_size(at, floor),
+        _wrong_size(at, floor, lengths[0], person),
         "left and right are swapped (mirrored?)" if _swapped(at, person) else "",
     ]
     for limb, (left, right) in zip(limbs, lengths, strict=True):
@@ -90,20 +90,16 @@ def _length(at: Mapping[str, Array], side: str, limb: Sequence[str]) -> float:
     return float(np.median(np.linalg.norm(bones, axis=-1).sum(axis=0)))
 
 
-def _person_size(legs: Sequence[float]) -> str:
-    height = float(np.mean(legs)) / LEGS_SHARE
-    if PERSON[0] <= height <= PERSON[1]:
-        return ""
-    return f"is a person of {height:.2g} m (units? {better_unit(height, *MOST_PERSONS)})"
-
-
-def _dog_size(at: Mapping[str, Array], floor: float) -> str:
-    shoulders = 0.5 * (at["LF_shoulder"] + at["RF_shoulder"])
-    height = float(np.percentile(shoulders[:, 2], 90)) - floor
-    if DOG[0] <= height <= DOG[1]:
-        return ""
-    said = f"is {height:.2g} m high at the shoulder, an animal of four legs"
-    return f"{said} (units? {better_unit(height, *MOST_DOGS)})"
+def _wrong_size(at: Mapping[str, Array], floor: float, legs: Sequence[float], person: bool) -> str:
+    if person:
+        height, usual, most = float(np.mean(legs)) / LEGS_SHARE, PERSON, MOST_PERSONS
+        said = f"is a person of {height:.2g} m"
+    else:
+        shoulders = 0.5 * (at["LF_shoulder"] + at["RF_shoulder"])[:, 2]
+        height, usual, most = float(np.percentile(shoulders, 90)) - floor, DOG, MOST_DOGS
+        said = f"is {height:.2g} m high at the shoulder, an animal of four legs"
+    right = usual[0] <= height <= usual[1]
+    return "" if right else f"{said} (units? {better_unit(height, *most)})"
 
 
 def _swapped(at: Mapping[str, Array], person: bool) -> bool:

@@ -26,18 +26,8 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.clip import Clip
 from mocap_data.errors import InputError
-from mocap_data.readers.common import (
-    CUT,
-    MAX_KEYPOINTS,
-    MissingOptions,
-    at_line,
-    check_size,
-    number_or_nan,
-    parse_rows,
-    shown,
-    text_content,
-    world_clip,
-)
+from mocap_data.readers import common
+from mocap_data.readers.common import CUT, at_line, check_size, shown, text_content
 
 # of nearly all of CMU's recordings; an AMC file does not say its rate
 RATE_HZ = 120.0
@@ -115,7 +105,9 @@ def read_amc_clip(
         positions = bone_ends(skeleton, angles)
     parents = [bone.parent for bone in skeleton.bones]
     scale = skeleton.metres_per_unit if scale is None else scale
-    return world_clip(path, positions, skeleton.names, parents, rate_hz=rate_hz, scale=scale, up=up)
+    return common.world_clip(
+        path, positions, skeleton.names, parents, rate_hz=rate_hz, scale=scale, up=up
+    )
 
 
 def find_asf(path: str | os.PathLike[str]) -> Path:
@@ -138,7 +130,7 @@ def find_asf(path: str | os.PathLike[str]) -> Path:
     listed = ", ".join(entry.name for entry in there[:8])
     exist = f"there are: {listed}" if there else "there is no .asf file"
     message = f"{path} needs its skeleton: looked for {names} in its folder, {exist}; give asf="
-    raise MissingOptions(message, ("asf",))
+    raise common.MissingOptions(message, ("asf",))
 
 
 # --- the skeleton ---
@@ -167,8 +159,8 @@ def read_asf(path: str | os.PathLike[str]) -> AsfSkeleton:
         if bone.name in loose:
             raise InputError(f"{path}: bone {bone.name!r} appears more than once in :bonedata")
         loose[bone.name] = bone
-        if len(loose) > MAX_KEYPOINTS:
-            most = f"{MAX_KEYPOINTS:,} bones, which is all that are read"
+        if len(loose) > common.MAX_KEYPOINTS:
+            most = f"{common.MAX_KEYPOINTS:,} bones, which is all that are read"
             raise InputError(f"{path} has more than {most}")
     parents = _parents(path, sections["hierarchy"], loose)
     names = list(parents)
@@ -317,7 +309,7 @@ def _parents(path: Path, lines: Lines, bones: Mapping[str, Bone]) -> dict[str, s
 
 def _numbers(path: Path, line: int, words: list[str], count: int, what: str) -> Array:
     """`count` finite numbers."""
-    values = np.array([number_or_nan(word) for word in words])
+    values = np.array([common.number_or_nan(word) for word in words])
     if len(values) != count or not np.isfinite(values).all():
         expected = "a number" if count == 1 else f"{count} numbers"
         found = shown(" ".join(words))
@@ -436,7 +428,7 @@ def _frames(path: Path, body: bytes, first_line: int, bones: list[Bone]) -> dict
     if not frames:
         raise InputError(f"{path} has a header but no frames{CUT}")
     check_frame(first_line + last, CUT)
-    return {name.decode(): parse_rows(path, numbers[name], rows[name]) for name in rows}
+    return {name.decode(): common.parse_rows(path, numbers[name], rows[name]) for name in rows}
 
 
 # --- forward kinematics ---

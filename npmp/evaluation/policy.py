@@ -57,7 +57,7 @@ class PolicyEvaluationConfig:
 
     def __post_init__(self) -> None:
         ranges.at_least_one(self, "robots")
-        ranges.above_zero(self, "short_s", *(() if self.seconds is None else ("seconds",)))
+        ranges.above_zero(self, "short_s", "seconds")
         if not all(0.0 < force < math.inf for force in self.pushes):
             raise ValueError(f"pushes must be above 0 N, got {list(self.pushes)}")
 
