@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -55,10 +55,8 @@ def save(
     _sync(folder)  # the new names must be on the disk before the old ones go
     # By step, not by age; but never what was written just now, though leftovers of another run may
     # be further on.
-    kept = {
-        path.stem,
-        *(old.stem for old in sorted(folder.glob("checkpoint_*.json"), key=_step)[-keep:]),
-    }
+    newest = sorted(folder.glob("checkpoint_*.json"), key=_step)[-keep:]
+    kept = {path.stem, *(old.stem for old in newest)}
     for old in (*folder.glob("checkpoint_*.json"), *folder.glob("checkpoint_*.safetensors")):
         if old.stem not in kept:
             old.unlink(missing_ok=True)
@@ -95,20 +93,17 @@ def load_latest(folder: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
             found = _load(description)
         except InputError as error:
             damaged.append(error)
+            listed = "; ".join(map(str, damaged))
             continue
         if damaged:
             print(
-                f"npmp: passed over: {InputError(_listed(damaged))}; used is {description.stem}",
+                f"npmp: passed over: {InputError(listed)}; used is {description.stem}",
                 file=sys.stderr,
             )
         return found
     if damaged:
-        raise InputError(f"no usable checkpoint in '{folder}': {_listed(damaged)}")
+        raise InputError(f"no usable checkpoint in '{folder}': {listed}")
     raise InputError(f"no checkpoint in '{folder}'")
-
-
-def _listed(errors: Sequence[InputError]) -> str:
-    return "; ".join(str(error) for error in errors)
 
 
 def _load(description: Path) -> tuple[int, dict[str, Tensor], dict[str, Any]]:
@@ -153,16 +148,10 @@ def _step(path: Path) -> int:
 
 def not_finite(tensors: Mapping[str, Tensor]) -> list[str]:
     """Names of the tensors that hold infinite numbers or none at all."""
-
-    def sound(tensor: Tensor) -> bool:
-        # a sum is ten times as fast as looking at each, and finite only if all are
-        return (
-            not tensor.is_floating_point()
-            or bool(tensor.sum().isfinite())
-            or bool(tensor.isfinite().all())
-        )
-
-    return [name for name, tensor in tensors.items() if not sound(tensor)]
+    # a sum is ten times as fast as looking at each, and finite only if all are
+    floats = {name: tensor for name, tensor in tensors.items() if tensor.is_floating_point()}
+    odd = {name: tensor for name, tensor in floats.items() if not tensor.sum().isfinite()}
+    return [name for name, tensor in odd.items() if not tensor.isfinite().all()]
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

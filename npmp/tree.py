@@ -1,11 +1,10 @@
 """Nested containers of tensors: what an observation or a recurrent state may be.
 
-A tree is a tensor, or a tuple, NamedTuple, list, dict or dataclass of trees. None is an empty tree.
+A tree is a tensor, or a tuple, NamedTuple, list or dict of trees. None is an empty tree.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -36,18 +35,7 @@ def map_tree(function: Callable[..., Any], tree: Tree, *others: Tree) -> Tree:
         if hasattr(tree, "_fields"):  # a NamedTuple takes its items as separate arguments
             return type(tree)(*items)
         return type(tree)(items)
-    if dataclasses.is_dataclass(tree) and not isinstance(tree, type):
-        names = [field.name for field in dataclasses.fields(tree) if field.init]
-        return dataclasses.replace(
-            tree,
-            **{
-                n: map_tree(function, getattr(tree, n), *(getattr(other, n) for other in others))
-                for n in names
-            },
-        )
-    raise TypeError(
-        f"a tree holds tensors, tuples, dicts and dataclasses, not {type(tree).__name__}"
-    )
+    raise TypeError(f"a tree holds tensors, tuples and dicts, not {type(tree).__name__}")
 
 
 def leaves(tree: Tree) -> list[Tensor]:

@@ -104,9 +104,9 @@ class RunLog:
         if new := [key for key in dict.fromkeys((*row, *later)) if key not in columns]:
             self._columns[name] = columns = [*columns, *new]
             _rewrite(path, columns, _rows(self.folder, name, None)[1] if columns else [])
-        cells = [_cell(row.get(column)) for column in columns]
+        # csv writes enough digits of a float to be exact, the same everywhere, and nothing for None
         with open(path, "a", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerow(cells)
+            csv.writer(file, lineterminator="\n").writerow(map(row.get, columns))
 
     def flush(self) -> None:
         """Everything written so far is on the disk when this returns: a checkpoint must not be
@@ -123,13 +123,6 @@ class RunLog:
             self._progress.close()
         if self._board is not None:
             self._board.close()
-
-
-def _cell(value: Any) -> str:
-    """repr of floats: enough digits to be exact, the same everywhere."""
-    if value is None:
-        return ""
-    return repr(float(value)) if isinstance(value, float) else str(value)
 
 
 def _rows(folder: Path, name: str, last: int | None) -> tuple[list[str], list[list[str]]]:
