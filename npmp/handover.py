@@ -17,7 +17,7 @@ from mocap_data.errors import InputError
 from npmp import policies
 from npmp.envs.feet import Feet
 from npmp.envs.task_env import TaskEnv
-from npmp.policy import HighLevelPolicy, PolicyActor, PolicyInput, PolicyMemory, find_module
+from npmp.policy import HighLevelPolicy, PolicyActor, PolicyMemory, find_module
 from npmp.robots import Robot
 from npmp.rollout import Actor, Decision
 from npmp.skill import SkillModule
@@ -48,8 +48,7 @@ class GetUpActor:
     def __init__(self, recovery: PolicyActor):
         """Raises: InputError for a policy of another task."""
         recovery.policy.check_task(Recover)
-        self.policy, self.skill = recovery.policy, recovery.skill
-        self.initial_memory = recovery.initial_memory
+        self.recovery, self.initial_memory = recovery, recovery.initial_memory
 
     def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:
         """As `Actor.act`."""
@@ -57,13 +56,7 @@ class GetUpActor:
 
     def answer(self, seen: Tensor, memory: PolicyMemory) -> Decision:
         """Its decision for observations (n, o)."""
-        latent, state = self.policy.step(
-            PolicyInput(seen, seen.new_ones(len(seen), 1), memory.skill.z), memory.policy
-        )
-        action, decoder = self.skill.decode(latent.mean, seen, memory.skill.decoder)
-        return Decision(
-            action, PolicyMemory(state, memory.skill._replace(z=latent.mean, decoder=decoder))
-        )
+        return self.recovery.answer(seen, seen.new_ones(len(seen), 1), memory)
 
 
 class HandoverMemory(NamedTuple):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -444,21 +445,25 @@ class PolicyMemory(NamedTuple):
         return self.skill.z
 
 
+def policy_memory(policy: Any, skill: SkillModule, n: int) -> PolicyMemory:
+    """The memory of n fresh episodes."""
+    return PolicyMemory(policy.initial_state(n), skill_memory(skill, n))
+
+
 class PolicyActor:
     """A high-level policy of any task by the mean of z_t, through its module's decoder."""
 
     def __init__(self, policy: HighLevelPolicy, skill: SkillModule):
         self.policy, self.skill = policy, skill
-
-    def initial_memory(self, n: int) -> PolicyMemory:
-        """As `Actor.initial_memory`."""
-        return PolicyMemory(self.policy.initial_state(n), skill_memory(self.skill, n))
+        self.initial_memory = partial(policy_memory, policy, skill)
 
     def act(self, env: TaskEnv[Any], memory: PolicyMemory, first: Tensor) -> Decision:
         """As `Actor.act`."""
-        senses = env.observe()
-        given = PolicyInput(senses, env.task.observe(), memory.skill.z)
-        latent, state = self.policy.step(given, memory.policy)
+        return self.answer(env.observe(), env.task.observe(), memory)
+
+    def answer(self, senses: Tensor, asked: Tensor, memory: PolicyMemory) -> Decision:
+        """The decision for observations (n, o) and the task's inputs (n, c)."""
+        latent, state = self.policy.step(PolicyInput(senses, asked, memory.z), memory.policy)
         action, decoder = self.skill.decode(latent.mean, senses, memory.skill.decoder)
         return Decision(action, PolicyMemory(state, SkillMemory(latent.mean, decoder)))
 

@@ -335,7 +335,6 @@ class PPO(Learner):
         return mean, std, *(part.squeeze(-1) for part in (values, returns, advantages))
 
     def update(self, rollout: Rollout, known: Tree, beta: float) -> dict[str, float]:
-        """As `Learner.update`."""
         old_mean, old_std, old_values, returns, advantages = known
         mean, std, _, to_prior = self.policy(
             rollout.observations, rollout.initial_state, rollout.resets

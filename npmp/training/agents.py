@@ -16,7 +16,7 @@ from npmp.actors import SkillMemory, skill_memory
 from npmp.envs.task import Task
 from npmp.envs.task_env import TaskEnv
 from npmp.nets import Decoder, DecoderState, JointDecoder, prior
-from npmp.policy import HighLevelPolicy, PolicyInput, PolicyMemory
+from npmp.policy import HighLevelPolicy, PolicyInput, PolicyMemory, policy_memory
 from npmp.rl.unroll import unroll_lstm
 from npmp.skill import SkillModule
 from npmp.state import Part
@@ -88,14 +88,12 @@ class LatentAgent(Agent):
             self.unit = self.skill.decoder.scale
 
     def initial_memory(self, n: int) -> AgentMemory:
-        """As `Agent.initial_memory`."""
         memory = skill_memory(self.skill, n)
         return AgentMemory(self.network.initial_state(n), memory.decoder, memory.z)
 
     def observe(
         self, env: TaskEnv[Any], memory: AgentMemory, generator: torch.Generator
     ) -> PolicyInput:
-        """As `Agent.observe`."""
         habit = None
         if self.behavior is not None:
             asked = env.task.goal()
@@ -123,7 +121,6 @@ class LatentAgent(Agent):
     def drive(
         self, output: Tensor, given: PolicyInput, memory: AgentMemory, state: Tree
     ) -> tuple[Tensor, AgentMemory]:
-        """As `Agent.drive`."""
         action, decoder = self.skill.decode(output, given.senses, memory.skill)
         return action, AgentMemory(state, decoder, output)
 
@@ -137,7 +134,7 @@ class DecodedPolicy(nn.Module):
 
     def initial_state(self, n: int) -> PolicyMemory:
         """The state of n fresh episodes."""
-        return PolicyMemory(self.policy.initial_state(n), skill_memory(self.skill, n))
+        return policy_memory(self.policy, self.skill, n)
 
     def forward(
         self, observations: PolicyInput, state: PolicyMemory, resets: Tensor
@@ -176,7 +173,6 @@ class ModuleAgent(Agent):
     def observe(
         self, env: TaskEnv[Any], memory: AgentMemory, generator: torch.Generator
     ) -> ModuleInput:
-        """As `Agent.observe`."""
         noise = torch.randn(memory.z.shape, generator=generator, device=memory.z.device)
         return ModuleInput(env.task.observe(), env.observe(), noise)
 

@@ -3,18 +3,16 @@ stretches on the prior's latents, jumps to other goals."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from mocap_data.errors import InputError
-from npmp.actors import SkillMemory, skill_memory
-from npmp.envs.task import Task
+from npmp.actors import SkillMemory
 from npmp.envs.task_env import TaskEnv
 from npmp.nets import prior
-from npmp.policy import Player, PolicyInput, PolicyMemory
+from npmp.policy import Player, PolicyInput, PolicyMemory, policy_memory
 from npmp.rollout import Decision
 from npmp.world_model.replay import Step
 
@@ -87,17 +85,13 @@ class Explorer:
           rest means anything.
         """
         self.player, self.generator, self.noise = player, generator, noise
+        self.initial_memory = partial(policy_memory, *player)
         # rates of entering and leaving the free stretches, so that their mean length and share are
         # as configured
         self.leave = 1.0 / prior_steps
         self.enter = self.leave * prior_share / (1.0 - prior_share)
         self.rejoin_rate, self.physics_size = rejoin_rate, physics_size
         self.tracks = tracks
-
-    def initial_memory(self, n: int) -> PolicyMemory:
-        """As `Actor.initial_memory`."""
-        policy, skill = self.player
-        return PolicyMemory(policy.initial_state(n), skill_memory(skill, n))
 
     def _randn(self, like: Tensor) -> Tensor:
         return torch.randn(like.shape, generator=self.generator, device=like.device)
@@ -127,12 +121,3 @@ class Explorer:
         action = action + self.noise * self._randn(action)
         step = step_of(env, memory, first, free, action, physics_size=self.physics_size)
         return Decision(action, PolicyMemory(state, SkillMemory(z, decoder)), step)
-
-
-def require_tracking(task: Task, settings: Mapping[str, float]) -> None:
-    """Raise InputError for settings above 0 that need a task which tracks references."""
-    for name, value in settings.items():
-        if value and not hasattr(task, "rejoin"):
-            raise InputError(
-                f"algo.{name}={value:g}: task '{task.name}' tracks no reference; use 0"
-            )

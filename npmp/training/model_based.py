@@ -35,7 +35,7 @@ from npmp.skill import SkillModule
 from npmp.state import Numbers, Part
 from npmp.training import cloning
 from npmp.training.agents import latent_range
-from npmp.training.exploration import Explorer, require_tracking, step_of
+from npmp.training.exploration import Explorer, step_of
 from npmp.training.schedules import linear
 from npmp.training.trainer import Gathered, StepMeans, Trainer
 from npmp.tree import cat_trees, leaves
@@ -273,13 +273,11 @@ class ModelBasedTrainer(Trainer):
 
     @property
     def steps_before(self) -> int:  # type: ignore[override]
-        """As `Trainer.steps_before`."""
         shown = self.clone_steps if self.demonstrates else 0
         return (shown + self.config.warmup_steps) * self.env.num_envs
 
     @property
     def steps_each(self) -> int:
-        """As `Trainer.steps_each`."""
         return self.env.num_envs * self.config.collect_steps
 
     # --- before the first iteration ---
@@ -380,7 +378,6 @@ class ModelBasedTrainer(Trainer):
         return self._collect(self._actor(), self.config.collect_steps, progress)
 
     def joined(self, data: list[list[Step]]) -> list[Step]:
-        """As `Trainer.joined`."""
         steps: list[Step] = cat_trees(data)
         return steps
 
@@ -389,7 +386,6 @@ class ModelBasedTrainer(Trainer):
         return self._actor().policy.weights.state_dict()
 
     def act_as(self, weights: dict[str, Tensor]) -> None:
-        """As `Trainer.act_as`."""
         self.player.policy.weights.load_state_dict(weights)
 
     # --- learning ---
@@ -498,8 +494,11 @@ class ModelBasedTrainer(Trainer):
 def _check(env: TaskEnv[Any], skill: SkillModule, config: ModelBasedConfig) -> None:
     """Raise InputError where a module cannot learn the environment's task through a model."""
     skill.check_robot(env.robot)
-    tracking = ("prior_share", "rejoin_rate", "wasserstein")
-    require_tracking(env.task, {name: getattr(config, name) for name in tracking})
+    for name in ("prior_share", "rejoin_rate", "wasserstein"):
+        if (value := getattr(config, name)) and not hasattr(env.task, "rejoin"):
+            raise InputError(
+                f"algo.{name}={value:g}: task '{env.task.name}' tracks no reference; use 0"
+            )
     if type(env.task).imagined_loss is Task.imagined_loss:
         raise InputError(f"task '{env.task.name}' cannot be learned through a model; use algo=vmpo")
     env.task.next_goal(env.task.goal(), env.state)  # it may not serve every robot

@@ -60,7 +60,6 @@ class VMPOTraining(OnPolicyConfig, VMPOConfig):
     """V-MPO; with a task of several objectives MO-V-MPO."""
 
     def learner(self, agent: Agent, env: TaskEnv[Any], known: int) -> VMPO:
-        """As `OnPolicyConfig.learner`."""
         critic = Critic(known, self.critic_hidden, len(env.objectives)).to(env.device)
         return VMPO(agent.network, critic, self, tuple(env.objectives))
 
@@ -76,7 +75,6 @@ class PPOTraining(OnPolicyConfig, PPOConfig):
     beta: float = 0.01
 
     def learner(self, agent: Agent, env: TaskEnv[Any], known: int) -> PPO:
-        """As `OnPolicyConfig.learner`."""
         return PPO(agent.network, Critic(known, self.critic_hidden, 1).to(env.device), self)
 
 
@@ -107,8 +105,6 @@ class OnPolicyTrainer(Trainer):
         self.carried = Carried(memory, first)
         self.range = torch.full_like(memory.z[0], 0.1)  # of the latents lately seen
         self.iteration_count = self.env_steps = 0
-
-    # --- collection ---
 
     def act(self, env: TaskEnv[Any], memory: AgentMemory, first: Tensor) -> Decision:
         """As `npmp.rollout.Actor.act`: the acting network samples."""
@@ -144,10 +140,7 @@ class OnPolicyTrainer(Trainer):
         return Gathered(collected, figures, collected.num_steps)
 
     def joined(self, data: list[Rollout]) -> Rollout:
-        """As `Trainer.joined`."""
         return Rollout.joined(data)
-
-    # --- learning ---
 
     def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
         """As `Trainer.iteration`: one unroll and the updates from it."""
@@ -164,8 +157,6 @@ class OnPolicyTrainer(Trainer):
         if isinstance(network := self.agent.network, ModulePolicy):
             learned["action_std"] = network.log_std.exp().mean().item()
         return gathered.figures | learned | {"beta": beta}
-
-    # --- checkpoints ---
 
     def _parts(self) -> dict[str, Part]:
         return {

@@ -138,8 +138,6 @@ class StudentTrainer(Trainer):
         self.share = 1.0  # of the robots that the teacher moves, of those whose episodes begin
         self.iteration_count = self.env_steps = 0
 
-    # --- collection ---
-
     def initial_memory(self, n: int) -> StudentMemory:
         """As `npmp.rollout.Actor.initial_memory`."""
         taught = torch.zeros(n, dtype=torch.bool, device=self.env.device)
@@ -177,11 +175,8 @@ class StudentTrainer(Trainer):
         return Gathered(lesson, means.figures() | {"taught": self.share}, self.steps_each)
 
     def joined(self, data: list[Lesson]) -> Lesson:
-        """As `Trainer.joined`."""
         lesson: Lesson = cat_trees([part._replace(start=None) for part in data], 1)
         return lesson._replace(start=cat_trees([part.start for part in data]))
-
-    # --- learning ---
 
     def iteration(self, progress: float, gathered: Gathered | None = None) -> dict[str, float]:
         """As `Trainer.iteration`: a lesson, and updates from the latest ones.
@@ -222,8 +217,6 @@ class StudentTrainer(Trainer):
         ids = torch.randint(robots, (self.config.batch,), generator=self.generator, device=device)
         drawn = map_tree(lambda part: part[:, ids], lesson._replace(start=None))
         return drawn._replace(start=map_tree(lambda part: part[ids], lesson.start))
-
-    # --- checkpoints ---
 
     def _parts(self) -> dict[str, Part]:
         return {
