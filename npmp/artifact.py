@@ -127,11 +127,8 @@ def load(
     agreed = from_mapping(
         contract, {k: v for k, v in content.items() if k in known}, at=f"'{description}'"
     )
-    record = {
-        key: value
-        for key, value in content.get("training", {}).items()
-        if key in Record.__annotations__
-    }
+    said = content.get("training", {})
+    record = {key: said[key] for key in Record.__annotations__ if key in said}
     from_mapping(Record, record, at=f"'{description}'.training")
     sizes = {name: getattr(agreed, name) for name in known - {"training", "versions"}}
     if strange := absurd(sizes, sum(tensor.numel() for tensor in tensors.values())):

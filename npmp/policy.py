@@ -475,12 +475,8 @@ def find_module(policy: str | Path, sha256: str) -> Path:
       InputError: where there is none.
     """
     folder = Path(policy)
-    beside = (
-        folder,
-        folder / "module",
-        *sorted(path for path in folder.resolve().parent.glob("*") if path.is_dir()),
-    )
-    for place in (*(modules.find(name) for name in modules.names()), *beside):
+    beside = folder, folder / "module", *sorted(folder.resolve().parent.glob("*"))
+    for place in (*map(modules.find, modules.names()), *beside):
         if (place / "module.safetensors").is_file() and module_sha256(place) == sha256:
             return place
     shipped = ", ".join(modules.names()) or "none"

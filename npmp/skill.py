@@ -169,11 +169,8 @@ class SkillModule(nn.Module):
         says; all but the input scales is zero."""
         training, sizes = self.contract.training, dict.fromkeys(_WIDTHS, 1)
         net = NetConfig(latent_dim=latent_dim, alpha=0.0, **sizes)
-        kept = {
-            key: value
-            for key, value in training.items()
-            if key in ("hold", "accelerometer", "command_range")
-        }
+        known = ("hold", "accelerometer", "command_range")
+        kept = {key: training[key] for key in known if key in training}
         plain = SkillModule(replace(self.contract, net=asdict(net), training=kept, **contract))
         # the encoder is not used, but a module's file has all its parts
         for parameter in plain.parameters():
@@ -227,11 +224,8 @@ class SkillModule(nn.Module):
             raise InputError(
                 f"no dtype '{dtype}' for a module's weights; there are: {', '.join(STORED_AS)}"
             )
-        content = (
-            asdict(self.contract)
-            | ({} if training is None else {"training": training})
-            | {"weights_dtype": dtype}
-        )
+        content = asdict(self.contract) | {"weights_dtype": dtype}
+        content |= {} if training is None else {"training": training}
         tensors = self.state_dict()
         for name in tensors:
             if name.startswith(("encoder.", "decoder.")):

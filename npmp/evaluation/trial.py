@@ -109,9 +109,8 @@ class _TrialRecorder:
         state = env.ground.integrated(env.state)
         place = feet(state.root_pos, state.root_rot, state.joint_pos)
         height = place[..., 2] - feet.radius - env.ground.height_at(place[..., :2], self.robots)
-        return torch.cat((place[..., :2].mean(-2), height.amin(-1, keepdim=True)), -1).nan_to_num(
-            0.0
-        )
+        soles = torch.cat((place[..., :2].mean(-2), height.amin(-1, keepdim=True)), -1)
+        return soles.nan_to_num(0.0)
 
     def __call__(self, moment: Moment) -> None:
         """As `npmp.rollout.Recorder`."""

@@ -185,18 +185,16 @@ def _wandering(wander: Mapping[str, Any] | None) -> str:
 
 
 def _limits(content: CardContent) -> str:
-    lost: dict[str, int] = {}
+    lost = []
     for evaluation in content.evaluations:
-        if evaluation.get("randomization", "none") != "none":
-            continue
-        for clip in evaluation["clips"]:
-            if clip["tracked_fraction"] < LOST:
-                speed = content.speeds.get(clip["name"])
-                shown = clip["name"] if speed is None else f"{clip['name']} (up to {speed:.1f} m/s)"
-                lost[shown] = lost.get(shown, 0) + 1
+        if evaluation.get("randomization", "none") == "none":
+            clips = evaluation["clips"]
+            lost += [clip["name"] for clip in clips if clip["tracked_fraction"] < LOST]
+    tops = {name: f" (up to {speed:.1f} m/s)" for name, speed in content.speeds.items()}
     words = [content.limits] if content.limits else []
     if lost:
-        words.append(f"Less than half is tracked of {', '.join(lost)}.")
+        listed = ", ".join(name + tops.get(name, "") for name in dict.fromkeys(lost))
+        words.append(f"Less than half is tracked of {listed}.")
     drives = content.contract.get("training", {}).get("actuator", {"name": "pd"})["name"]
     words.append(f"Simulation only, flat ground, actuator={drives}.")
     return "**Limits.** " + " ".join(words)

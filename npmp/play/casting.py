@@ -70,11 +70,8 @@ def recovery_of(
     """What gets up a robot that has fallen: the named policy, else the robot's shipped one where it
     goes with what walks; "none": nothing. Raises InputError where the named one does not."""
     shipped = f"{robot.name}_recover"
-    if (
-        (name is None and shipped not in policies.names())
-        or name == "none"
-        or Walk.name not in actors
-    ):
+    there = name is not None or shipped in policies.names()
+    if not there or name == "none" or Walk.name not in actors:
         return None
     found = load_recovery(name or shipped, robot)
     try:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+from unittest import mock
 
 import torch
 from torch import Tensor
@@ -44,14 +45,12 @@ def noted(sim: Simulator) -> Iterator[list[Asked]]:
     step = sim.step
 
     def noting(ctrl: Tensor, previous: Tensor | None = None) -> None:
-        asked.append(
-            Asked(sim.snapshot(), ctrl.clone(), None if previous is None else previous.clone())
-        )
+        before = None if previous is None else previous.clone()
+        asked.append(Asked(sim.snapshot(), ctrl.clone(), before))
         step(ctrl, previous)
 
-    sim.step = noting  # type: ignore[method-assign]
-    yield asked
-    sim.step = step  # type: ignore[method-assign]
+    with mock.patch.object(sim, "step", noting):
+        yield asked
 
 
 def bare(sim: Simulator, asked: list[Asked]) -> float:
@@ -83,13 +82,12 @@ def timed(trainer: Any, device: torch.device) -> Iterator[dict[str, float]]:
     """
     sections = {method: name for method, name in SECTIONS.items() if hasattr(trainer, method)}
     spent = dict.fromkeys(sections.values(), 0.0)
-
-    methods = {method: getattr(trainer, method) for method in sections}
-    for method, function in methods.items():
-        setattr(trainer, method, _Watched(function, spent, sections[method], device))
-    yield spent
-    for method, function in methods.items():
-        setattr(trainer, method, function)
+    watched = {
+        method: _Watched(getattr(trainer, method), spent, name, device)
+        for method, name in sections.items()
+    }
+    with mock.patch.multiple(trainer, **watched):
+        yield spent
 
 
 class _Watched:
