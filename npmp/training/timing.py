@@ -82,7 +82,7 @@ def timed(trainer: Any, device: torch.device) -> Iterator[dict[str, float]]:
     """
     sections = {method: name for method, name in SECTIONS.items() if hasattr(trainer, method)}
     spent = dict.fromkeys(sections.values(), 0.0)
-    watched = {
+    watched: dict[str, Any] = {
         method: _Watched(getattr(trainer, method), spent, name, device)
         for method, name in sections.items()
     }
