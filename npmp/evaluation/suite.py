@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError, check_known
 from npmp import ranges
 from npmp.envs import RobotBatchConfig, TaskEnv
 from npmp.envs.sensing import SensorConfig
@@ -207,9 +207,7 @@ def chosen(
     names = list(known) if asked is None else asked
     if not names:
         raise InputError(f"scenarios=[] names none; there are: {', '.join(known)}")
-    for name in names:
-        if name not in known:
-            raise unknown("scenario", name, known)
+    check_known("scenario", names, known)
     fallen = [name for name in names if known[name].fallen]
     if recovers and not fallen:
         raise InputError("recovery= is for scenario fallen_start, which scenarios= does not name")
