@@ -13,7 +13,7 @@ The modules, in the order in which a recording passes through:
     prepared_robot, kinematics       a robot made ready; where its bodies are at poses
     targets, ground                  markers on the floor, at the robot's size and rate; stances
     offsets, proportions             eq. 8's offsets, jointly over a body's clips; people have none
-    inverse_kinematics               eq. 8's poses, by levenberg_marquardt
+    inverse_kinematics               eq. 8's poses
     pose_sequence, foot_locking      what eq. 8 does not know: smooth roots, standing feet, speeds
     trajectory_optimization          the whole motion as one problem over time, for flat feet
     pipeline, collection             the steps above, for one clip and for many

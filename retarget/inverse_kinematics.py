@@ -5,8 +5,8 @@ The pose half of eq. 8 of robot-NPMP (Bohez et al. 2022, arXiv 2203.17138): for 
     min over q_t of  sum_m w_m ||f_m(q_t) - p_tm||^2 + c ||q_t - q_stand||^2
 
 with f_m the world position of marker m, p_tm its target, and c = 0.01 per radian squared, on the
-joints only: a free root has no home place in the world. All frames are solved at once
-(`levenberg_marquardt`); time, floor and speed limits are left to `pose_sequence` and
+joints only: a free root has no home place in the world. All frames are solved at once, by
+Levenberg-Marquardt; time, floor and speed limits are left to `pose_sequence` and
 `trajectory_optimization`. Arrays and conventions as in `kinematics`.
 """
 
@@ -22,11 +22,10 @@ import numpy as np
 from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
-from retarget.kinematics import Index, Points, Tree, forward, jacobian_of, positions_of
-from retarget.levenberg_marquardt import Goal, plan_of, solve
+from retarget.kinematics import Index, Points, Tree, forward, integrate, jacobian_of, positions_of
 
 # frames solved together: the cost of a call vanishes, and they fit into the cache
-_CHUNK = 4096
+_CHUNK = 512
 _THREADS = min(os.cpu_count() or 1, 8)
 
 
@@ -71,6 +70,8 @@ class Linearized:
     hessian: Array
     # (T, V)
     gradient: Array
+    # (T,)
+    cost: Array
 
 
 def linearize(problem: Problem, qpos: Array, targets: Array) -> Linearized:
@@ -86,9 +87,11 @@ def linearize(problem: Problem, qpos: Array, targets: Array) -> Linearized:
     hessian = transposed @ flat
     gradient = (transposed @ residual[..., None])[..., 0]
     joints = np.arange(6, flat.shape[-1])
+    away = qpos[:, 7:] - problem.stand
     hessian[:, joints, joints] += problem.regularization
-    gradient[:, 6:] += problem.regularization * (qpos[:, 7:] - problem.stand)
-    return Linearized(residual, flat, hessian, gradient)
+    gradient[:, 6:] += problem.regularization * away
+    cost = np.square(residual).sum(-1) + problem.regularization * np.square(away).sum(-1)
+    return Linearized(residual, flat, hessian, gradient, cost)
 
 
 def solve_poses(
@@ -149,37 +152,62 @@ def between(sparse: Array, frames: Index, count: int) -> Array:
 def _solve(
     problem: Problem, targets: Array, start: Array, iterations: int, tolerance: float
 ) -> Array:
-    """Solve chunks of about one size, several at a time; the result does not depend on it."""
-    weight, count = problem.weight, len(targets)
-    matters = np.any(weight.reshape(-1, targets.shape[1]) != 0.0, axis=0)
-    plan = plan_of(problem.tree, problem.points, matters)
-    pull = np.full((problem.tree.num_joints, 1), problem.regularization)
-    pieces = -(-count // _CHUNK) if count > _CHUNK else 1 + (count > _CHUNK // 2)
-    edges = np.linspace(0, count, pieces + 1).round().astype(np.intp)
+    """Solve chunks of frames, several at a time; the result does not depend on it."""
     out = np.empty_like(start)
 
-    def frames_last(values: Array, piece: slice) -> Array:
-        """(N,) as (N, 1), or a piece of (T, N) as (N, T)."""
-        if values.ndim == 1:
-            return values[:, None]
-        return np.ascontiguousarray(values[piece].T)
-
-    def work(k: int) -> None:
-        piece = slice(int(edges[k]), int(edges[k + 1]))
-        goal = Goal(
-            target=np.ascontiguousarray(targets[piece].transpose(1, 2, 0)),
-            weight=frames_last(weight, piece),
-            home=frames_last(problem.stand, piece),
-            pull=pull,
-            lower=problem.lower[:, None],
-            upper=problem.upper[:, None],
-        )
-        pose, free_root = frames_last(start, piece), not problem.hold_root
-        out[piece] = solve(plan, goal, pose, iterations, tolerance, free_root=free_root).T
+    def work(first: int) -> None:
+        piece = slice(first, first + _CHUNK)
+        part = problem.of(piece)
+        out[piece] = _levenberg_marquardt(part, targets[piece], start[piece], iterations, tolerance)
 
     with ThreadPoolExecutor(_THREADS) as pool:
-        list(pool.map(work, range(pieces)))
+        list(pool.map(work, range(0, len(start), _CHUNK)))
     return out
+
+
+def _levenberg_marquardt(
+    problem: Problem, targets: Array, qpos: Array, iterations: int, tolerance: float
+) -> Array:
+    """Poses (T, 7 + J) that minimise eq. 8, from poses `qpos` within the bounds.
+
+    A frame is done when its step falls below `tolerance` [m or rad], or when no damped step helps
+    any more.
+    """
+    solution, alive = qpos.copy(), np.arange(len(qpos))
+    damping, system = np.full(len(qpos), 1e-6), linearize(problem, qpos, targets)
+    for _ in range(iterations):
+        step = _damped_step(problem, system, qpos, damping)
+        trial = integrate(qpos, step)
+        trial[:, 7:] = np.clip(trial[:, 7:], problem.lower, problem.upper)
+        ahead = linearize(problem, trial, targets)
+        better = ahead.cost <= system.cost * (1.0 + 1e-12)
+        qpos = np.where(better[:, None], trial, qpos)
+        damping = np.where(better, 0.1 * damping, np.maximum(10.0 * damping, 1e-4))
+        solution[alive] = qpos
+        going = (np.abs(step).max(axis=1) > tolerance) & (damping < 1e6)
+        if not going.any():
+            break
+        if better.all() and going.mean() > 0.8:
+            system = ahead
+            continue
+        alive, qpos, damping, targets = alive[going], qpos[going], damping[going], targets[going]
+        problem = problem.of(np.flatnonzero(going))
+        system = linearize(problem, qpos, targets)
+    return solution
+
+
+def _damped_step(problem: Problem, system: Linearized, qpos: Array, damping: Array) -> Array:
+    """The damped Gauss-Newton step (T, V). A joint at its bound whose gradient points outward is
+    held while the others solve without it (projected Levenberg-Marquardt)."""
+    joints, slope = qpos[:, 7:], system.gradient[:, 6:]
+    held = np.full(system.gradient.shape, problem.hold_root)
+    low = (joints <= problem.lower) & (slope > 0.0)
+    held[:, 6:] = low | ((joints >= problem.upper) & (slope < 0.0))
+    free, places = ~held, np.arange(held.shape[1])
+    matrix = system.hessian * (free[:, :, None] & free[:, None, :])
+    matrix[:, places, places] += damping[:, None] * np.maximum(matrix[:, places, places], 1e-3)
+    matrix[:, places, places] += held
+    return -np.linalg.solve(matrix, (system.gradient * free)[..., None])[..., 0]
 
 
 def fit_root(tree: Tree, points: Points, targets: Array, stand: Array) -> Array:
