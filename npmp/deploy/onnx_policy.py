@@ -53,34 +53,16 @@ class OnnxPolicy:
         self._offset, self._scale = np.zeros(observed + commanded), np.ones(observed + commanded)
         self._offset[: 2 * joints] = np.tile(self._home, 2)
         self._scale[2 * joints + 3 : 2 * joints + 6] = GRAVITY
-        self._session = _session(graph, name)
-        # two sets of an action and memory: each run reads one and writes the other
-        answer = {"action": len(self._home), **contract.memory}
-        _check_graph(self._session, {"obs": observed, "command": commanded}, answer, name)
-        self._answers = np.zeros((2, 1, sum(answer.values())), np.float32)
-        sets = [
-            dict(zip(answer, np.split(each, np.cumsum([*answer.values()])[:-1], 1), strict=True))
-            for each in self._answers
-        ]
-        self._actions = [each.pop("action") for each in sets]
-        self._inputs = np.zeros((1, observed + commanded), np.float32)
-        shown = {"obs": self._inputs[:, :observed], "command": self._inputs[:, observed:]}
-        self._bindings = []
-        for now in (0, 1):
-            answered = {f"{name}_next": array for name, array in sets[1 - now].items()}
-            answered["action"] = self._actions[1 - now]
-            binding = self._session.io_binding()
-            for name, array in (shown | sets[now]).items():
-                binding.bind_input(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
-            for name, array in answered.items():
-                binding.bind_output(name, "cpu", 0, np.float32, array.shape, array.ctypes.data)
-            self._bindings.append(binding)
+        self._observed, self._session = observed, _session(graph, name)
+        shown = {"obs": observed, "command": commanded}
+        _check_graph(self._session, shown, contract.memory, joints, name)
         self.reset()
 
     def reset(self) -> None:
         """An episode begins: memory empty, the last target the home pose."""
-        self._answers.fill(0.0)
-        self._now, self._steps, self._target = 0, 0, self._home
+        widths = self.contract.memory.items()
+        self._memory = {name: np.zeros((1, width), np.float32) for name, width in widths}
+        self._steps, self._target = 0, self._home
 
     def act(
         self, readings: Readings, command: ArrayLike, *, setpoint: ArrayLike | None = None
@@ -108,16 +90,19 @@ class OnnxPolicy:
         for (name, width), array in zip(self._widths.items(), arrays, strict=True):
             if array.shape != (width,):  # numpy would spread a single number over all joints
                 raise ValueError(f"{name} must be {width} numbers, got shape {array.shape}")
-        self._inputs[0] = (np.concatenate(arrays) - self._offset) / self._scale
-        if not np.isfinite(self._inputs).all():
+        row = ((np.concatenate(arrays) - self._offset) / self._scale).astype(np.float32)[None]
+        if not np.isfinite(row).all():
             raise ValueError(
                 "what the robot senses or is commanded holds a value that is not finite"
             )
-        self._session.run_with_iobinding(self._bindings[self._now])
-        if not np.isfinite(self._answers[1 - self._now]).all():
+        shown = {"obs": row[:, : self._observed], "command": row[:, self._observed :]}
+        answers = ["action", *(f"{name}_next" for name in self._memory)]
+        action, *memory = self._session.run(answers, shown | self._memory)
+        if not all(np.isfinite(answer).all() for answer in (action, *memory)):
             raise ValueError("the policy's answer is not finite")
-        self._now, self._steps = 1 - self._now, self._steps + 1
-        self._target = self._home + self._actions[self._now][0]
+        self._memory = dict(zip(self._memory, memory, strict=True))
+        self._steps += 1
+        self._target = self._home + action[0]
         return self._target.copy()
 
     def _extra_inputs(self) -> FloatArray:
@@ -162,11 +147,10 @@ def _session(graph: bytes, name: str) -> Any:
 
 
 def _check_graph(
-    session: Any, shown: Mapping[str, int], answer: Mapping[str, int], name: str
+    session: Any, shown: Mapping[str, int], memory: Mapping[str, int], joints: int, name: str
 ) -> None:
     """Raises InputError for a graph of other inputs or outputs, as widths of their names."""
-    memory = {key: width for key, width in answer.items() if key != "action"}
-    outputs = {"action": answer["action"], **{f"{key}_next": memory[key] for key in memory}}
+    outputs = {"action": joints, **{f"{key}_next": width for key, width in memory.items()}}
     sides = (session.get_inputs(), {**shown, **memory}), (session.get_outputs(), outputs)
     for entries, widths in sides:
         found = {entry.name: (entry.type, entry.shape) for entry in entries}
