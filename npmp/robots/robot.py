@@ -25,6 +25,7 @@ import mujoco
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from mocap_data.safe_yaml import read_yaml
@@ -33,20 +34,9 @@ from npmp.robots.adapt import Adaptation, adapt, resolve, strip
 from npmp.robots.description import Description, frozen, match_names, one_of, read_description
 from npmp.robots.menagerie import at_hand, locate
 from npmp.robots.model import FREE, HINGE, ROOT_JOINT, compile_spec, in_world, posed, read_spec
-from npmp.robots.symmetry import Symmetry, ZeroPose, make_symmetry
+from npmp.robots.symmetry import Marker, Symmetry, make_symmetry
 
 _PACKAGE = Path(__file__).resolve().parent
-
-
-@dataclass(frozen=True)
-class Marker:
-    """A named point on a body."""
-
-    body: str
-    # (3,) in the body's frame [m]
-    position: Array
-    # of its error in retargeting, relative to the other markers
-    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -260,9 +250,9 @@ def build(content: Any, path: Path) -> Robot:
     }
     points = frozen([feet.points.get(foot, (feet.offset,)) for foot in feet.bodies])
     home = np.array([row.home for row in rows])
-    zero = _zero_pose(model, joints, bodies, feet.bodies, markers)
+    known = model, feet.bodies, markers
     symmetries = {
-        name: make_symmetry(name, entry, zero, f"{path}: symmetries.{name}")
+        name: make_symmetry(name, entry, *known, f"{path}: symmetries.{name}")
         for name, entry in said.symmetries.items()
     }
     sites = _names(model.site, 0, model.nsite)
@@ -376,28 +366,6 @@ def _standing(
     return np.concatenate([[0.0, 0.0, radius - lowest, 1.0, 0.0, 0.0, 0.0], home])
 
 
-def _zero_pose(
-    model: mujoco.MjModel,
-    joint_names: Sequence[str],
-    body_names: Sequence[str],
-    foot_bodies: Sequence[str],
-    markers: Mapping[str, Marker],
-) -> ZeroPose:
-    data = posed(model)
-    points = [in_world(data, marker.body, marker.position) for marker in markers.values()]
-    return ZeroPose(
-        joint_names=joint_names,
-        joint_axes=data.xaxis[1:].copy(),
-        body_names=body_names,
-        body_positions=data.xpos[1:].copy(),
-        body_rotations=data.xmat[1:].reshape(-1, 3, 3).copy(),
-        foot_bodies=foot_bodies,
-        marker_names=tuple(markers),
-        marker_bodies=[body_names.index(marker.body) for marker in markers.values()],
-        marker_positions=np.array(points).reshape(-1, 3),
-    )
-
-
 def _model_sha256(model: mujoco.MjModel) -> str:
     """Hash of what a stored motion depends on: names, tree, joint axes and mass distribution.
 
@@ -407,12 +375,12 @@ def _model_sha256(model: mujoco.MjModel) -> str:
     """
     lines = []
     for i in range(1, model.nbody):
-        axes = _matrix(model.body_iquat[i])
+        axes = rotations.to_matrix(model.body_iquat[i])
         # In the body's axes, because the order and signs of principal axes are the compiler's
         # choice.
         inertia = axes @ np.diag(model.body_inertia[i]) @ axes.T
         parent = model.body(model.body_parentid[i]).name
-        frame = model.body_pos[i], _matrix(model.body_quat[i])
+        frame = model.body_pos[i], rotations.to_matrix(model.body_quat[i])
         figures = _figures(*frame, model.body_mass[i], model.body_ipos[i], inertia)
         lines.append(f"body {model.body(i).name} {parent} {figures}")
     for i in range(model.njnt):
@@ -420,13 +388,6 @@ def _model_sha256(model: mujoco.MjModel) -> str:
         body, figures = model.body(joint.bodyid[0]).name, _figures(joint.pos, joint.axis)
         lines.append(f"joint {joint.name} {body} {joint.type[0]} {figures}")
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()
-
-
-def _matrix(quaternion: Array) -> Array:
-    """(4,) wxyz -> (3, 3)."""
-    matrix = np.zeros(9)
-    mujoco.mju_quat2Mat(matrix, quaternion)
-    return matrix.reshape(3, 3)
 
 
 def _figures(*arrays: ArrayLike) -> str:

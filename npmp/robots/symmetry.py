@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import mujoco
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
@@ -18,8 +19,20 @@ from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from npmp.robots.description import SymmetryEntry, frozen, one_of
+from npmp.robots.model import in_world, posed
 
 Indices = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Marker:
+    """A named point on a body."""
+
+    body: str
+    # (3,) in the body's frame [m]
+    position: Array
+    # of its error in retargeting, relative to the other markers
+    weight: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -90,23 +103,15 @@ class Symmetry:
         return np.concatenate([*root, self.mirror_joints(joints)], axis=-1)
 
 
-@dataclass(frozen=True)
-class ZeroPose:
-    """What a mirror is derived from: names, and places in the base's frame at zero joints."""
-
-    joint_names: Sequence[str]
-    joint_axes: Array  # (J, 3)
-    body_names: Sequence[str]
-    body_positions: Array  # (B, 3) [m]
-    body_rotations: Array  # (B, 3, 3) to the base's frame
-    foot_bodies: Sequence[str]
-    marker_names: Sequence[str]
-    marker_bodies: Sequence[int]  # (M,) indices into body_names
-    marker_positions: Array  # (M, 3) [m]
-
-
-def make_symmetry(name: str, entry: SymmetryEntry, layout: ZeroPose, where: str) -> Symmetry:
-    """The mirror that an entry of robot.yaml describes.
+def make_symmetry(
+    name: str,
+    entry: SymmetryEntry,
+    model: mujoco.MjModel,
+    feet: Sequence[str],
+    markers: Mapping[str, Marker],
+    where: str,
+) -> Symmetry:
+    """The mirror that an entry of robot.yaml describes, from names and from places at zero joints.
 
     A prefix may be written with a star for what is left of the name: "left_" is "left_*"; "*_left"
     swaps ends of names and "*left*" what stands anywhere in them.
@@ -114,20 +119,24 @@ def make_symmetry(name: str, entry: SymmetryEntry, layout: ZeroPose, where: str)
     Raises:
       InputError: where a swapped name does not exist, or joints or markers are no mirror images.
     """
-    normal, tolerance = np.eye(3)["xyz".index(entry.normal)], entry.tolerance
+    normal, tolerance, zero = np.eye(3)["xyz".index(entry.normal)], entry.tolerance, posed(model)
+    reflection = 1.0 - 2.0 * normal
     partners = dict(entry.swap) | {b: a for a, b in entry.swap}
-    joints = _name_permutation(layout.joint_names, partners, "joint", where)
-    bodies = _name_permutation(layout.body_names, partners, "body", where)
+    joint_names = [model.joint(i).name for i in range(1, model.njnt)]
+    joints = _name_permutation(joint_names, partners, "joint", where)
+    body_names = [model.body(i).name for i in range(1, model.nbody)]
+    bodies = _name_permutation(body_names, partners, "body", where)
+    turns, shifts = _body_frames(zero, bodies, reflection)
     return Symmetry(
         name=name,
         normal=frozen(normal),
         joint_permutation=joints,
-        joint_sign=_joint_signs(layout, joints, normal, tolerance, where),
+        joint_sign=_joint_signs(zero, joint_names, joints, reflection, tolerance, where),
         body_permutation=bodies,
-        foot_permutation=_name_permutation(layout.foot_bodies, partners, "foot", where),
-        marker_permutation=_marker_permutation(layout, bodies, normal, tolerance, where),
-        body_turns=frozen(_body_turns(layout, bodies, normal)),
-        body_shifts=frozen(_body_shifts(layout, bodies, normal)),
+        foot_permutation=_name_permutation(feet, partners, "foot", where),
+        marker_permutation=_marker_permutation(zero, markers, bodies, reflection, tolerance, where),
+        body_turns=frozen(turns),
+        body_shifts=frozen(shifts),
         tolerance=tolerance,
     )
 
@@ -161,47 +170,52 @@ def swapped(name: str, part: str, partner: str) -> str | None:
 
 
 def _joint_signs(
-    layout: ZeroPose, permutation: Indices, normal: Array, tolerance: float, where: str
+    zero: mujoco.MjData,
+    names: Sequence[str],
+    permutation: Indices,
+    reflection: Array,
+    tolerance: float,
+    where: str,
 ) -> Array:
     """(J,) +1 where the image of the partner's axis points along the joint's axis, -1 where against
     it."""
-    images = -layout.joint_axes[permutation] * (1.0 - 2.0 * normal)
-    alignment = np.sum(images * layout.joint_axes, axis=-1)
-    for joint, partner, cosine in zip(layout.joint_names, permutation, alignment, strict=True):
+    axes = zero.xaxis[1:]
+    alignment = np.sum(-axes[permutation] * reflection * axes, axis=-1)
+    for joint, partner, cosine in zip(names, permutation, alignment, strict=True):
         if abs(cosine) < 1.0 - tolerance:
-            pair = f"'{joint}' and '{layout.joint_names[partner]}'"
+            pair = f"'{joint}' and '{names[partner]}'"
             raise InputError(f"{where}: the axes of joints {pair} are no mirror images")
     return frozen(np.sign(alignment))
 
 
-def _body_turns(layout: ZeroPose, permutation: Indices, normal: Array) -> Array:
-    """(B, 4) S A'^T S A of each body, for `Symmetry.mirror_body_quaternions`; no turn exactly where
-    it is but rounding."""
-    reflection = np.diag(1.0 - 2.0 * normal)
-    partners = layout.body_rotations[permutation].swapaxes(-1, -2)
-    turns = rotations.from_matrix(reflection @ partners @ reflection @ layout.body_rotations)
-    turns = turns * np.where(turns[:, :1] < 0, -1.0, 1.0)
-    turns[np.abs(turns[:, 1:]).max(axis=-1) < 1e-9] = [1.0, 0.0, 0.0, 0.0]
-    return turns
-
-
-def _body_shifts(layout: ZeroPose, permutation: Indices, normal: Array) -> Array:
-    """(B, 3) [m] from each body's origin to the image of its partner's, in the body's frame; none
-    where only rounding."""
-    apart = layout.body_positions[permutation] * (1.0 - 2.0 * normal) - layout.body_positions
-    shifts = np.einsum("bij,bi->bj", layout.body_rotations, apart)
-    return np.where(np.abs(shifts).max(axis=-1, keepdims=True) < 1e-9, 0.0, shifts)
+def _body_frames(
+    zero: mujoco.MjData, permutation: Indices, reflection: Array
+) -> tuple[Array, Array]:
+    """Of each body (B, 4) S A'^T S A, for `Symmetry.mirror_body_quaternions`, and (B, 3) [m] from
+    its origin to the image of its partner's, in its own frame; none exactly where only rounding."""
+    own, origins = zero.xmat[1:].reshape(-1, 3, 3), zero.xpos[1:]
+    mirror, partners = np.diag(reflection), own[permutation].swapaxes(-1, -2)
+    turns = rotations.from_matrix(mirror @ partners @ mirror @ own)
+    turns[np.abs(turns[:, 1:]).max(axis=-1) < 1e-9] = rotations.IDENTITY
+    shifts = np.einsum("bij,bi->bj", own, origins[permutation] * reflection - origins)
+    return turns, np.where(np.abs(shifts).max(axis=-1, keepdims=True) < 1e-9, 0.0, shifts)
 
 
 def _marker_permutation(
-    layout: ZeroPose, body_permutation: Indices, normal: Array, tolerance: float, where: str
+    zero: mujoco.MjData,
+    markers: Mapping[str, Marker],
+    body_permutation: Indices,
+    reflection: Array,
+    tolerance: float,
+    where: str,
 ) -> Indices:
     """(M,) index of the marker that sits where each marker's image is, on the image of its body."""
     permutation = []
-    bodies = np.asarray(layout.marker_bodies)
-    mirrored = layout.marker_positions * (1.0 - 2.0 * normal)
-    for name, body, image in zip(layout.marker_names, bodies, mirrored, strict=True):
-        distance = np.linalg.norm(layout.marker_positions - image, axis=-1)
+    bodies = np.array([zero.body(marker.body).id - 1 for marker in markers.values()], int)
+    places = [in_world(zero, marker.body, marker.position) for marker in markers.values()]
+    positions = np.array(places).reshape(-1, 3)
+    for name, body, image in zip(markers, bodies, positions * reflection, strict=True):
+        distance = np.linalg.norm(positions - image, axis=-1)
         images = np.flatnonzero((distance < tolerance) & (bodies == body_permutation[body]))
         if len(images) != 1:
             raise InputError(
