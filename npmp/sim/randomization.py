@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -151,12 +151,13 @@ class PushConfig:
         ranges.above_zero(self, "duration_s", "gap_s")
 
 
-# what is scaled: a model field, the component of its last axis (None: all), and the spread's name
-# in PhysicsConfig; masses come first, where the payload finds them, torque limits last, where the
-# weak joint does
-_SCALED: tuple[tuple[str, int | None, str], ...] = (
+# what varies: a model field, the component of its last axis (None: all), and the name in
+# PhysicsConfig of the spread by which it is scaled; centres of mass are shifted instead; masses
+# come first, where the payload finds them, torque limits last, where the weak joint does
+_VARIED: tuple[tuple[str, int | None, str], ...] = (
     ("body_mass", None, "mass"),
     ("body_inertia", None, "mass"),
+    ("body_ipos", None, "com"),
     ("dof_armature", None, "armature"),
     ("dof_damping", None, "damping"),
     ("actuator_biasprm", 2, "damping"),
@@ -231,15 +232,14 @@ class PhysicsRandomizer:
             [b for b in bodies if model.body_mass[b] > _LIGHT * sum(model.body_mass[bodies])]
         )
         self._spreads = {
-            name: getattr(c, name) if self._has(name) else Spread()
-            for name in dict.fromkeys(kind for *_, kind in _SCALED)
+            name: getattr(c, name, Spread()) if self._has(name) else Spread()
+            for name in dict.fromkeys(kind for *_, kind in _VARIED)
         }
         feet = [model.body(name).id for name in robot.foot_bodies]
         collides = (model.geom_contype != 0) | (model.geom_conaffinity != 0)
         on_foot, fixed = np.isin(model.geom_bodyid, feet), model.geom_bodyid == 0
         self._foot_geoms = torch.from_numpy(np.flatnonzero(on_foot & collides))
         self._touching = torch.from_numpy(np.flatnonzero((on_foot | fixed) & collides))
-        spreads = self._spreads
         # where in `unit` the draws of each quantity stand
         self.columns: dict[str, slice] = {}
         size = 0
@@ -252,17 +252,20 @@ class PhysicsRandomizer:
         ]
         self._offset = torch.tensor(offsets, device=sim.device)
         self.joint_offset = self._offset.repeat(sim.num_envs, 1)
-        self._trunk, besides = bodies[0], {"body_mass"} if c.payload is not None else set()
-        besides |= {"actuator_forcerange"} if c.weak_joint < 1.0 else set()
-        scaled = [entry for entry in _SCALED if spreads[entry[2]].active or entry[0] in besides]
         shifted = c.com_trunk > 0 or c.com_links > 0
-        varied = (
-            [name for name, _, _ in scaled]
-            + ["body_ipos"] * shifted
-            + ["geom_friction"] * (c.friction is not None)
-            + ["geom_solref"] * (c.contact_s is not None)
-        )
-        self._fields = sim.expand(list(dict.fromkeys(varied)))
+        besides = {
+            "body_mass": c.payload is not None,
+            "body_ipos": shifted,
+            "actuator_forcerange": c.weak_joint < 1.0,
+        }
+        varied = [
+            (name, at, kind)
+            for name, at, kind in _VARIED
+            if besides.get(name) or self._spreads[kind].active
+        ]
+        geoms = {"geom_friction": c.friction, "geom_solref": c.contact_s}
+        names = [name for name, *_ in varied] + [name for name, v in geoms.items() if v is not None]
+        self._fields = sim.expand(list(dict.fromkeys(names)))
         self._derived = shifted or bool({"body_mass", "dof_armature"} & self._fields.keys())
         if self._derived:
             sim.set_const(torch.arange(sim.num_envs, device=sim.device))
@@ -271,8 +274,9 @@ class PhysicsRandomizer:
         self._foot_geoms = self._foot_geoms.to(self._place)
         self._touching = self._touching.to(self._place)
         self._legs = torch.from_numpy(np.flatnonzero(robot.carries_feet)).to(self._place)
-        self._scaled = self._products(scaled) if scaled else None
-        self._shifted = self._shifts(bodies[0]) if shifted else None
+        self._trunk, self._targets = bodies[0], list[Tensor]()
+        if varied:
+            self._combine(varied)
 
     def _wanted(self) -> dict[str, int]:
         """How many draws each quantity has; in this order they stand in `unit`."""
@@ -294,40 +298,40 @@ class PhysicsRandomizer:
             "contact_s": 1 if c.contact_s is not None and c.contact_s[0] < c.contact_s[1] else 0,
         }
 
-    def _products(
-        self, scaled: list[tuple[str, int | None, str]]
-    ) -> tuple[_Values, _Terms, _Terms]:
-        """All values of the entries of _SCALED, with their terms s_global and s_i."""
-        nu = self._sim.model.nu
+    def _combine(self, varied: list[tuple[str, int | None, str]]) -> None:
+        """Lay the values of these entries of _VARIED side by side: few operations on all of them
+        serve a reset, not some on each field.
+
+        `_targets` are views (n, m_i) of the fields, `_nominal` (n, m) float64 each simulation's own
+        values; `_terms` s_global, s_i and the shifts.
+        """
+        c, heavy, nu = self._config, self._heavy, self._sim.model.nu
         # the world has parts too
-        own = {"dof": torch.arange(6, 6 + nu), "actuator": torch.arange(nu)}
-        values = _Values(
-            self._sim.model, self._fields, [(name, component) for name, component, _ in scaled]
-        )
-        whole, each = [], []
-        for shape, (name, _, kind) in zip(values.shapes, scaled, strict=True):
-            spread, part = self._spreads[kind], name.split("_")[0]
-            all_of, some = (self._bodies, self._heavy) if part == "body" else (own[part], own[part])
+        parts = {"dof": (torch.arange(6, 6 + nu),) * 2, "actuator": (torch.arange(nu),) * 2}
+        parts["body"] = self._bodies, heavy
+        trunk = heavy == self._trunk
+        shifts: list[_Variation] = [
+            (heavy[trunk], c.com_trunk, self.columns["com_trunk"]),
+            (heavy[~trunk], c.com_links, self.columns["com_links"]),
+        ]
+        whole, each, shift = list[_Entry](), list[_Entry](), list[_Entry]()
+        for name, at, kind in varied:
+            values, spread = _component(getattr(self._sim.model, name), at), self._spreads[kind]
+            shape = len(values), values.size // len(values)
+            all_of, some = parts[name.split("_")[0]]
             whole.append((shape, [(all_of, spread.whole, self.columns[f"{kind}_whole"])]))
             each.append((shape, [(some, spread.each, self.columns[f"{kind}_each"])]))
-        return values, _Terms(whole, self._place), _Terms(each, self._place)
-
-    def _shifts(self, trunk: int) -> tuple[_Values, _Terms]:
-        """The centres of mass, with what is added to them."""
-        c, bodies = self._config, self._heavy
-        values = _Values(self._sim.model, self._fields, [("body_ipos", None)])
-        shifts = [
-            (bodies[bodies == trunk], c.com_trunk, self.columns["com_trunk"]),
-            (bodies[bodies != trunk], c.com_links, self.columns["com_links"]),
-        ]
-        return values, _Terms([(values.shapes[0], shifts)], self._place)
+            shift.append((shape, shifts if name == "body_ipos" else []))
+        self._targets = [_component(self._fields[name], at).flatten(1) for name, at, _ in varied]
+        self._nominal = torch.cat(self._targets, -1).double()
+        self._terms = [_terms(entries, self._place) for entries in (whole, each, shift)]
 
     def _has(self, kind: str) -> bool:
         """Whether the robot's model has any of what a spread scales, so that scaling it changes
         something."""
         return any(
             _component(getattr(self._sim.model, name), at)[6 * name.startswith("dof") :].any()
-            for name, at, of in _SCALED
+            for name, at, of in _VARIED
             if of == kind
         )
 
@@ -370,9 +374,9 @@ class PhysicsRandomizer:
         if not self._fields or not len(ids):
             return
         rows, draws = ids.to(self._place), unit.to(self._place, torch.float64)
-        if self._scaled is not None:
-            values, whole, each = self._scaled
-            drawn = values.nominal[rows] * ((1.0 + whole(draws)) * (1.0 + each(draws)))
+        if self._targets:
+            whole, each, shift = (term(draws) for term in self._terms)
+            drawn = self._nominal[rows] * ((1.0 + whole) * (1.0 + each)) + shift
             if c.payload is not None:
                 drawn[:, self._trunk] += self._within(c.payload, draws, "payload").squeeze(-1)
             if c.weak_joint < 1.0:
@@ -383,10 +387,9 @@ class PhysicsRandomizer:
                 # both ends of its range
                 hit = (torch.arange(nu, device=weak.device) == weak).repeat_interleave(2, -1)
                 drawn[:, -2 * nu :] *= torch.where(hit, c.weak_joint, 1.0)
-            values.write(rows, drawn)
-        if self._shifted is not None:
-            values, shift = self._shifted
-            values.write(rows, values.nominal[rows] + shift(draws))
+            parts = drawn.split([target.shape[1] for target in self._targets], -1)
+            for target, values in zip(self._targets, parts, strict=True):
+                target.index_copy_(0, rows, values.to(target.dtype))
         if c.friction is not None:
             sliding = self._within(c.friction, draws, "friction")
             self._write_geoms("geom_friction", rows, self._foot_geoms, sliding)
@@ -422,62 +425,29 @@ def _component(values: Any, at: int | None) -> Any:
     return values if at is None else values[..., at]
 
 
-class _Values:
-    """Values of model fields, all side by side: few operations on all of them serve a reset, not
-    some on each field.
-
-    `nominal` (n, m) float64 are each simulation's own; `shapes` the parts of the model in each
-    field and the values of each part.
-    """
-
-    def __init__(
-        self, model: mujoco.MjModel, fields: dict[str, Tensor], names: list[tuple[str, int | None]]
-    ):
-        """fields (n, parts, ...) by name; names of those to take, and which component of the last
-        axis, None for all."""
-        own = [torch.from_numpy(_component(getattr(model, name), at)) for name, at in names]
-        self.shapes = [(len(values), values.numel() // len(values)) for values in own]
-        # views
-        self._targets = [_component(fields[name], at).flatten(1) for name, at in names]
-        self._sizes = [target.shape[1] for target in self._targets]
-        self.nominal = torch.cat(self._targets, -1).double()
-
-    def write(self, rows: Tensor, values: Tensor) -> None:
-        """values (k, m) into the fields of simulations rows (k,)."""
-        for target, value in zip(self._targets, values.split(self._sizes, -1), strict=True):
-            target.index_copy_(0, rows, value.to(target.dtype))
+# parts, the half-width of their draws, and which draws are theirs: one for all, one for each part,
+# or one for each value
+_Variation = tuple[Tensor, float, slice]
+# of a field: parts, values of each, and what varies
+_Entry = tuple[tuple[int, int], list[_Variation]]
 
 
-class _Terms:
-    """Half-widths times draws, one for each of the values that stand side by side; zero for those
-    that do not vary."""
-
-    def __init__(
-        self,
-        fields: Iterable[tuple[tuple[int, int], list[tuple[Tensor, float, slice]]]],
-        place: torch.device,
-    ):
-        """fields: shape (parts, values of each), and what varies: parts, their half-width, and
-        which draws are theirs.
-
-        There is one draw for all of those parts, one for each, or one for each value.
-        """
-        widths, columns = [], []
-        for shape, variations in fields:
-            width = torch.zeros(shape, dtype=torch.float64)
-            column = torch.zeros(shape, dtype=torch.long)
-            for parts, half_width, draws in variations:
-                if half_width > 0:
-                    width[parts] = half_width
-                    index = torch.arange(draws.start, draws.stop)
-                    column[parts] = index.view(min(len(index), len(parts)), -1)
-            widths.append(width.flatten())
-            columns.append(column.flatten())
-        self._width, self._column = torch.cat(widths).to(place), torch.cat(columns).to(place)
-
-    def __call__(self, draws: Tensor) -> Tensor:
-        """draws (k, P) float64 -> (k, m)."""
-        return self._width * draws.index_select(1, self._column)
+def _terms(entries: Iterable[_Entry], place: torch.device) -> Callable[[Tensor], Tensor]:
+    """Half-widths times draws (k, P) -> (k, m), one for each of the values that stand side by side;
+    zero for those that do not vary."""
+    widths, columns = [], []
+    for shape, variations in entries:
+        width = torch.zeros(shape, dtype=torch.float64)
+        column = torch.zeros(shape, dtype=torch.long)
+        for parts, half_width, draws in variations:
+            if half_width > 0:
+                width[parts] = half_width
+                index = torch.arange(draws.start, draws.stop)
+                column[parts] = index.view(min(len(index), len(parts)), -1)
+        widths.append(width.flatten())
+        columns.append(column.flatten())
+    whole, at = torch.cat(widths).to(place), torch.cat(columns).to(place)
+    return lambda draws: whole * draws.index_select(1, at)
 
 
 class Pusher:
