@@ -11,6 +11,7 @@ from mocap_data.errors import InputError
 from npmp.deploy.contract import GRAVITY, BundleContract
 from npmp.deploy.robot import FloatArray, State
 from npmp.robots import Robot
+from npmp.robots.model import in_world
 
 MOST_GAIN = 2.0  # times the robot's own gains: more than that no drive takes [D]
 LONGEST_S = 1.0  # of a target's duration [D]
@@ -24,7 +25,7 @@ class SimulatedRobot:
 
     def __init__(self, robot: Robot, *, accelerometer: str = "imu", crouch: float = 2.5):
         """accelerometer: as in a bundle, where and how it is read."""
-        self.robot, self.model = robot, scene(robot)
+        self.robot, self.model = robot, robot.on_floor().compile()
         self.data = mujoco.MjData(self.model)
         self.dt = float(self.model.opt.timestep)
         self.root_based = accelerometer == "root"
@@ -49,10 +50,8 @@ class SimulatedRobot:
         data.qpos[7:] = np.where(robot.carries_feet, pose, robot.home_joints)
         mujoco.mj_kinematics(self.model, data)
         feet = zip(robot.foot_bodies, robot.foot_points)
-        points = [
-            data.body(b).xpos + points @ data.body(b).xmat.reshape(3, 3).T for b, points in feet
-        ]
-        data.qpos[2] -= np.concatenate(points)[:, 2].min() - robot.foot_radius
+        lowest = min(in_world(data, body, points)[:, 2].min() for body, points in feet)
+        data.qpos[2] -= lowest - robot.foot_radius
         self.begun = self.wanted = data.qpos[7:].copy()
         self.left = self.steps = 0
         self._gains(robot.kp, robot.kd)
@@ -177,11 +176,3 @@ def refuse_wider_limits(contract: BundleContract, robot: Robot, *, ranges_too: b
                 f"the bundle's {name} of {contract.joint_names[k]} is {abs(given[k]):g}; "
                 f"'{robot.name}' takes {abs(allowed[k]):g} at most: is it changed, or another's?"
             )
-
-
-def scene(robot: Robot) -> mujoco.MjModel:
-    """The robot on flat ground."""
-    spec = robot.spec(visuals=False)
-    spec.option.timestep = 1.0 / robot.physics_rate_hz
-    spec.worldbody.add_geom(name="floor", type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 0.05])
-    return spec.compile()

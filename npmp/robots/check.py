@@ -109,12 +109,9 @@ def check(robot: Robot) -> tuple[Check, ...]:
 
 def model_of(robot: Robot, *, floor: bool) -> mujoco.MjModel:
     """The robot's colliding shapes, on a floor or in the air, at its physics rate."""
-    spec = robot.spec(visuals=False)
-    spec.option.timestep = 1.0 / robot.physics_rate_hz
-    if floor:
-        plane = mujoco.mjtGeom.mjGEOM_PLANE
-        spec.worldbody.add_geom(name="floor", type=plane, size=[0, 0, 1], contype=1, conaffinity=1)
-    else:
+    spec = robot.on_floor()
+    if not floor:
+        spec.delete(spec.geom("floor"))
         spec.option.gravity = [0.0, 0.0, 0.0]
     return spec.compile()
 

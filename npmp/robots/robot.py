@@ -151,6 +151,14 @@ class Robot:
             joint.range = [low / unit, high / unit]
         return spec
 
+    def on_floor(self, *, visuals: bool = False) -> mujoco.MjSpec:
+        """`spec()` on an infinite flat floor, "floor", at the physics rate."""
+        spec = self.spec(visuals=visuals)
+        spec.option.timestep = 1.0 / self.physics_rate_hz
+        plane, size = mujoco.mjtGeom.mjGEOM_PLANE, [0, 0, 0.05]
+        spec.worldbody.add_geom(name="floor", type=plane, size=size, contype=1, conaffinity=1)
+        return spec
+
     def model(self, *, visuals: bool = True) -> mujoco.MjModel:
         """The compiled `spec()`."""
         return self.spec(visuals=visuals).compile()

@@ -12,37 +12,15 @@ FLOOR = "floor"
 
 
 def flat_scene(
-    robot: Robot, additions: Callable[[mujoco.MjSpec], None] | None = None, *, visuals: bool = False
+    robot: Robot, additions: Callable[[mujoco.MjSpec], None] | None = None
 ) -> mujoco.MjModel:
     """The robot on an infinite flat floor, at its physics rate, and what a task adds.
 
     Args:
       robot: its geoms must collide with geoms of contype 1 (as those of `npmp.robots` do).
       additions: adds to the spec, `Task.add_to_scene`; bodies after the robot's.
-      visuals: add what only a renderer needs (visual shapes, light, checkerboard), for a tenth of
-        the physics' speed.
     """
-    spec = robot.spec(visuals=visuals)
-    spec.option.timestep = 1.0 / robot.physics_rate_hz
-    floor = spec.worldbody.add_geom(
-        name=FLOOR, type=mujoco.mjtGeom.mjGEOM_PLANE, size=[0, 0, 0.05], contype=1, conaffinity=1
-    )
-    if visuals:
-        spec.add_texture(
-            name="grid",
-            type=mujoco.mjtTexture.mjTEXTURE_2D,
-            builtin=mujoco.mjtBuiltin.mjBUILTIN_CHECKER,
-            rgb1=[0.86, 0.87, 0.88],
-            rgb2=[0.80, 0.81, 0.83],
-            width=128,
-            height=128,
-        )
-        material = spec.add_material(name="grid", texrepeat=[1, 1], texuniform=True)
-        material.textures[mujoco.mjtTextureRole.mjTEXROLE_RGB] = "grid"
-        floor.material = "grid"
-        spec.worldbody.add_light(
-            pos=[0, 0, 4], dir=[0, 0, -1], type=mujoco.mjtLightType.mjLIGHT_DIRECTIONAL
-        )
+    spec = robot.on_floor()
     if additions is not None:
         additions(spec)
     return spec.compile()

@@ -123,7 +123,7 @@ def test_the_models_defaults_stay_its_own(tmp_path: Path) -> None:
     np.testing.assert_array_equal(scene.actuator_gear[:, 0], 1)
     # the model's own motors have gear 2 and, by its default, 1 Nm
     assert {*robot.torque_limit} == {2}
-    flat_scene(robot, visuals=True)
+    robot.on_floor(visuals=True).compile()
 
 
 def test_rates_and_imu_as_robot_yaml_says(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_threads_do_not_change_a_bit(robot: Robot) -> None:
 
 
 def test_looks_do_not_change_a_bit(robot: Robot) -> None:
-    bare, dressed = flat_scene(robot), flat_scene(robot, visuals=True)
+    bare, dressed = flat_scene(robot), robot.on_floor(visuals=True).compile()
     assert dressed.ngeom > bare.ngeom
     states = []
     for model in (bare, dressed):
