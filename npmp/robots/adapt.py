@@ -30,6 +30,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
+from mocap_data import rotations
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from npmp.robots.description import (
@@ -191,9 +192,7 @@ def _new_foot(
     if name in bodies:
         raise InputError(f"{where}: the model has a body of that name; it needs no entry here")
     body = model.body(one_of(place.body, bodies, "body", f"{where}.body")).id
-    turn, aligned = posed(model).xquat[body], np.zeros(4)
-    mujoco.mju_negQuat(aligned, turn)
-    shapes = []
+    turn, shapes = posed(model).xquat[body], []
     first = model.body_geomadr[body]
     for g in range(first, first + model.body_geomnum[body]):
         offset = model.geom_pos[g] - place.position
@@ -201,12 +200,11 @@ def _new_foot(
         is_mesh = model.geom_type[g] == mujoco.mjtGeom.mjGEOM_MESH
         if not collides or is_mesh or np.linalg.norm(offset) > _NEAR:
             continue
-        moved, turned = np.zeros(3), np.zeros(4)
-        mujoco.mju_rotVecQuat(moved, offset, turn)
-        mujoco.mju_mulQuat(turned, turn, model.geom_quat[g])
-        size = frozen(model.geom_size[g])
-        shapes.append(FootShape(model.geom(g).name, size, frozen(moved), _tidy(turned)))
-    return FootBody(name, place.body, frozen(place.position), _tidy(aligned), tuple(shapes))
+        size, moved = frozen(model.geom_size[g]), frozen(rotations.rotate(turn, offset))
+        turned = _tidy(rotations.multiply(turn, model.geom_quat[g]))
+        shapes.append(FootShape(model.geom(g).name, size, moved, turned))
+    aligned = _tidy(rotations.conjugate(turn))
+    return FootBody(name, place.body, frozen(place.position), aligned, tuple(shapes))
 
 
 def _tidy(quaternion: Array) -> Array:

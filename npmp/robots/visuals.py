@@ -80,22 +80,20 @@ def drawn_geoms(model: mujoco.MjModel) -> list[int]:
 
 def _shape(model: mujoco.MjModel, data: mujoco.MjData, geom: int, frame: int) -> dict[str, Any]:
     """A geom's kind, size and pose in the frame of a body."""
-    quat, inverse, local_q, local_p = np.empty(4), np.empty(4), np.empty(4), np.empty(3)
-    mujoco.mju_mat2Quat(quat, data.geom_xmat[geom])
     kind, size = _KINDS[int(model.geom_type[geom])], model.geom_size[geom]
     position = np.array(data.geom_xpos[geom])
     corners: dict[str, Any] = {}
     if kind == "mesh":
         position = position + data.geom_xmat[geom].reshape(3, 3) @ model.geom_aabb[geom, :3]
         kind, size, corners = "box", model.geom_aabb[geom, 3:], _hull(model, geom)
-    mujoco.mju_negQuat(inverse, data.xquat[frame])
-    mujoco.mju_mulQuat(local_q, inverse, quat)
-    mujoco.mju_rotVecQuat(local_p, position - data.xpos[frame], inverse)
+    back = rotations.conjugate(data.xquat[frame])
+    turn = rotations.multiply(back, rotations.from_matrix(data.geom_xmat[geom].reshape(3, 3)))
+    place = rotations.rotate(back, position - data.xpos[frame])
     return {
         "t": "mesh" if corners else kind,
         "s": [round(float(v), 4) for v in size],
-        "p": [round(float(v), 4) for v in local_p],
-        "q": [round(float(v), 5) for v in local_q],
+        "p": [round(float(v), 4) for v in place],
+        "q": [round(float(v), 5) for v in turn],
         **corners,
     }
 
