@@ -106,18 +106,15 @@ class Sheet:
         self.axes.patch.set_visible(False)
         self.tags: dict[str, dict[str, str]] = {}
 
-    def tag(self, artist: Any, css: str, name: str = "", hover: str = "") -> None:
-        """Give an artist a CSS class in the page, a name for the read-out, and words on hover."""
+    def tag(self, artist: Any, css: str, name: str = "") -> None:
+        """Give an artist a CSS class in the page, and a name for the read-out."""
         artist.set_gid(f"tag{len(self.tags)}")
-        tags = {"class": css, "data-name": visible(name), "hover": visible(hover)}
-        self.tags[artist.get_gid()] = tags
+        self.tags[artist.get_gid()] = {"class": css, "data-name": visible(name)}
 
-    def text(
-        self, x: float, y: float, words: str, colour: str = "soft", hover: str = "", **options: Any
-    ) -> None:
+    def text(self, x: float, y: float, words: str, colour: str, **options: Any) -> None:
         """Words at a place of the axes."""
         artist = self.axes.text(x, y, visible(words), color=COLOURS[colour], **options)
-        self.tag(artist, f"said {colour}", hover=hover)
+        self.tag(artist, f"said {colour}")
 
     def label_x(self, words: str) -> None:
         """What x is, under the axes."""
@@ -178,10 +175,7 @@ def _plain(element: ET.Element, tags: dict[str, dict[str, str]]) -> None:
         element.attrib["style"] = _HEX.sub(lambda found: _NAMED[found[0]], element.attrib["style"])
     if "d" in element.attrib:
         element.attrib["d"] = _GAP.sub(r"\1", _LONG.sub(r"\1", element.attrib["d"]))
-    if (tag := tags.get(own)) is not None:
-        element.attrib |= {key: value for key, value in tag.items() if key != "hover" and value}
-        if tag["hover"]:
-            ET.SubElement(element, "title").text = tag["hover"]
+    element.attrib |= {key: value for key, value in tags.get(own, {}).items() if value}
 
 
 @contextmanager
