@@ -16,7 +16,7 @@ from scipy.optimize import least_squares
 from scipy.signal import lfilter
 from torch import Tensor, nn
 
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError, check_known
 from npmp import ranges
 from npmp.actuators import models
 from npmp.actuators.actuator_log import CHANNELS, SHORTEST, ActuatorLog, Float32s, Floats, Trace
@@ -158,9 +158,7 @@ def fit(
         longer finite.
     """
     config = config or FitConfig()
-    for name in channels or []:
-        if name not in CHANNELS:
-            raise unknown("channel", name, CHANNELS)
+    check_known("channel", channels or [], CHANNELS)
     if channels and kind in ("pd", "hybrid"):
         raise InputError(
             f"a model={kind} takes effort and velocity alone; channels= is for mlp, conv and vae"

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from scipy.ndimage import gaussian_filter1d
 
 from mocap_data import rotations
-from mocap_data.errors import InputError, unknown
+from mocap_data.errors import InputError, check_known
 from npmp.render.clip import ReplayClip
 from npmp.robots import Robot
 
@@ -49,8 +49,7 @@ class View:
     distance: float | None = None
 
     def __post_init__(self) -> None:
-        if self.mode not in MODES:
-            raise unknown("camera", self.mode, MODES)
+        check_known("camera", [self.mode], MODES)
         if not (math.isfinite(self.azimuth) and -89.0 <= self.elevation <= 89.0):
             raise InputError(f"elevation={self.elevation}: from -89 to 89 degrees is expected")
         if self.distance is not None and not 0.0 < self.distance <= FARTHEST_M:
@@ -100,9 +99,7 @@ class Shot:
     moment: int | None = None
 
     def __post_init__(self) -> None:
-        for part in self.shown:
-            if part not in PARTS:
-                raise unknown("part to show", part, PARTS)
+        check_known("part to show", self.shown, PARTS)
         if not any(self.has(part) for part in self.shown):
             there = ", ".join(part for part, there in self._there.items() if there)
             asked = ", ".join(self.shown) or "nothing"
