@@ -383,7 +383,7 @@ def _read(path: Path, needed: Sequence[str]) -> tuple[float, list[_Part], dict[s
     if path.suffix == ".csv":
         entries = _read_csv(path, needed)
     else:
-        for name, values in read_arrays(path).items():
+        for name, values in load_npz(path, names_in_npz(path)).items():
             recording, slash, key = name.rpartition("/")
             (entries.setdefault(recording, {}) if slash else shared)[key] = values
         single = {key: shared.pop(key) for key in list(shared) if key not in PER_FILE}
@@ -397,15 +397,6 @@ def _read(path: Path, needed: Sequence[str]) -> tuple[float, list[_Part], dict[s
             raise InputError(f"{path}: {name} has no {' and no '.join(missing)}; it has: {there}")
     rate = _rate(path, entries, shared)
     return rate, [_part(path, name, entry, shared, rate) for name, entry in entries.items()], shared
-
-
-def read_arrays(path: Path) -> dict[str, Any]:
-    """The arrays of an .npz file, none of objects.
-
-    Raises:
-      InputError: for a file that is absent, damaged, or too large.
-    """
-    return load_npz(path, names_in_npz(path))
 
 
 def _read_csv(path: Path, needed: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from mocap_data.errors import InputError
+from mocap_data.npz import load_npz, names_in_npz
 from mocap_data.outside import read_json
 from npmp.actuators.actuator_log import (
     NEEDED,
@@ -20,7 +21,6 @@ from npmp.actuators.actuator_log import (
     Trace,
     check_rate,
     on_grid,
-    read_arrays,
 )
 
 # at 12 V; the logs' currents correspond to more at times, which are no torques
@@ -263,7 +263,7 @@ def _rate(path: Path, times: list[Floats]) -> float:
 
 def _with(path: Path, *names: str) -> dict[str, Any]:
     """The arrays of a file that must hold these. Raises: InputError where one is absent."""
-    arrays = read_arrays(path)
+    arrays = load_npz(path, names_in_npz(path))
     if missing := [name for name in names if name not in arrays]:
         raise InputError(f"{path} has no {', no '.join(missing)}; is it another set?")
     return arrays

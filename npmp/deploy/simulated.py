@@ -11,7 +11,7 @@ from mocap_data.errors import InputError
 from npmp.deploy.contract import GRAVITY, BundleContract
 from npmp.deploy.robot import FloatArray, State
 from npmp.robots import Robot
-from npmp.robots.model import in_world
+from npmp.robots.model import feet_in_world
 
 MOST_GAIN = 2.0  # times the robot's own gains: more than that no drive takes [D]
 LONGEST_S = 1.0  # of a target's duration [D]
@@ -49,9 +49,8 @@ class SimulatedRobot:
         pose = np.clip(crouch * robot.home_joints, robot.joint_lower, robot.joint_upper)
         data.qpos[7:] = np.where(robot.carries_feet, pose, robot.home_joints)
         mujoco.mj_kinematics(self.model, data)
-        feet = zip(robot.foot_bodies, robot.foot_points)
-        lowest = min(in_world(data, body, points)[:, 2].min() for body, points in feet)
-        data.qpos[2] -= lowest - robot.foot_radius
+        feet = feet_in_world(data, robot.foot_bodies, robot.foot_points)
+        data.qpos[2] -= feet[..., 2].min() - robot.foot_radius
         self.begun = self.wanted = data.qpos[7:].copy()
         self.left = self.steps = 0
         self._gains(robot.kp, robot.kd)

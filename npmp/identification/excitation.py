@@ -15,6 +15,7 @@ from npmp import ranges
 from npmp.actuators.actuator_log import JointRecording, StandLog
 from npmp.identification.stand import ARMATURE, BIAS, DAMPING, FRICTION, KD, KP, Floats, Stand
 from npmp.robots import Robot
+from npmp.robots.model import hinges_to
 
 # of simulated encoders [rad]
 _ENCODER_NOISE = 5e-4
@@ -123,11 +124,10 @@ class _Apart:
         model.geom_contype[:], model.geom_conaffinity[:] = solid, solid
         self._data = mujoco.MjData(model)
         self._data.qpos[:] = robot.home_qpos
-        # (nbody, n): the joints that move a body; each body has those of its parent and its own
+        # (nbody, n): the joints that move a body
         self._moves = np.zeros((model.nbody, model.njnt - 1), dtype=bool)
-        for body in range(2, model.nbody):
-            self._moves[body] = self._moves[model.body_parentid[body]]
-            self._moves[body, np.flatnonzero(model.jnt_bodyid[1:] == body)] = True
+        for body in range(model.nbody):
+            self._moves[body, hinges_to(model, body)] = True
         self._home = self._pairs()
 
     def _pairs(self) -> set[tuple[int, int]]:

@@ -43,7 +43,7 @@ from npmp.robots.description import (
     match_names,
     one_of,
 )
-from npmp.robots.model import FREE, HINGE, ROOT_JOINT, compile_spec, posed
+from npmp.robots.model import FREE, HINGE, ROOT_JOINT, compile_spec, hinge_names, posed
 
 # of a shape that moves to a foot's body
 _SHAPE = (
@@ -215,10 +215,7 @@ def _tidy(quaternion: Array) -> Array:
 
 def refuse_unfit(model: mujoco.MjModel, path: Path) -> None:
     """Raise InputError for what no adaptation helps: other joints than hinges, offset angles."""
-    for i in range(1, model.njnt):
-        name = model.joint(i).name
-        if model.jnt_type[i] != HINGE:
-            raise InputError(f"{path}: joint '{name}' is no hinge; only hinges may follow the root")
+    for i, name in enumerate(hinge_names(model, path), 1):
         if model.qpos0[model.jnt_qposadr[i]] != 0:
             raise InputError(
                 f"{path}: joint '{name}' counts its angle from a ref;"

@@ -17,7 +17,7 @@ import numpy as np
 
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError, one_line
-from npmp.robots.model import in_world
+from npmp.robots.model import feet_in_world, in_world
 from npmp.robots.robot import Robot
 from npmp.robots.symmetry import Symmetry
 
@@ -125,8 +125,7 @@ def _at(model: mujoco.MjModel, qpos: Array) -> mujoco.MjData:
 
 def _feet_points(robot: Robot, data: mujoco.MjData) -> Array:
     """(F, K, 3) world positions of the feet's contact spheres."""
-    soles = zip(robot.foot_bodies, robot.foot_points, strict=True)
-    return np.array([in_world(data, body, points) for body, points in soles])
+    return feet_in_world(data, robot.foot_bodies, robot.foot_points)
 
 
 # --- the model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -87,6 +88,31 @@ def compile_spec(spec: mujoco.MjSpec, path: Path) -> mujoco.MjModel:
         return spec.compile()
     except (ValueError, MemoryError) as error:
         raise InputError(f"{path}: does not compile: {one_line(error)}") from error
+
+
+def hinge_names(model: mujoco.MjModel, path: Path) -> tuple[str, ...]:
+    """Names of all joints but the root's. Raises InputError for one that is no hinge."""
+    for i in range(1, model.njnt):
+        if model.jnt_type[i] != HINGE:
+            name = model.joint(i).name
+            raise InputError(f"{path}: joint '{name}' is no hinge; only hinges may follow the root")
+    return tuple(model.joint(i).name for i in range(1, model.njnt))
+
+
+def hinges_to(model: mujoco.MjModel, body: int) -> list[int]:
+    """Indices of the hinges (0 is the first after the root) from the root to a body, outwards."""
+    joints: list[int] = []
+    while body > 1:
+        first = model.body_jntadr[body] - 1
+        joints = [*range(first, first + model.body_jntnum[body]), *joints]
+        body = model.body_parentid[body]
+    return joints
+
+
+def feet_in_world(data: mujoco.MjData, bodies: Sequence[str], points: npt.ArrayLike) -> Array:
+    """World positions (F, K, 3) [m] of points (F, K, 3) [m] in the frames of feet."""
+    soles = zip(bodies, np.asarray(points), strict=True)
+    return np.array([in_world(data, body, sole) for body, sole in soles])
 
 
 def in_world(data: mujoco.MjData, body: str, points: npt.ArrayLike) -> Array:

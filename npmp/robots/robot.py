@@ -33,7 +33,16 @@ from npmp import plugins
 from npmp.robots.adapt import Adaptation, adapt, resolve, strip
 from npmp.robots.description import Description, frozen, match_names, one_of, read_description
 from npmp.robots.menagerie import at_hand, locate
-from npmp.robots.model import FREE, HINGE, ROOT_JOINT, compile_spec, in_world, posed, read_spec
+from npmp.robots.model import (
+    FREE,
+    ROOT_JOINT,
+    compile_spec,
+    feet_in_world,
+    hinge_names,
+    hinges_to,
+    posed,
+    read_spec,
+)
 from npmp.robots.symmetry import Marker, Symmetry, make_symmetry
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -93,13 +102,8 @@ class Robot:
     def carries_feet(self) -> NDArray[np.bool_]:
         """(J,) which joints are of legs, between the root and a foot."""
         model = self.model()
-        carrying: set[int] = set()
-        for name in self.foot_bodies:
-            body = model.body(name).id
-            while body:
-                carrying.add(int(body))
-                body = model.body_parentid[body]
-        return np.array([int(model.joint(name).bodyid[0]) in carrying for name in self.joint_names])
+        carrying = [j for foot in self.foot_bodies for j in hinges_to(model, model.body(foot).id)]
+        return np.isin(np.arange(len(self.joint_names)), carrying)
 
     @property
     def substeps(self) -> int:
@@ -324,13 +328,10 @@ def _physics_rate(model: mujoco.MjModel, said: Description, mjcf: Path, path: Pa
 
 def _joint_names(model: mujoco.MjModel, mjcf: Path) -> tuple[str, ...]:
     """Names of the hinges. Raises InputError for other than a free joint "root", then hinges."""
-    joint_names = tuple(model.joint(i).name for i in range(model.njnt))
-    if joint_names[:1] != (ROOT_JOINT,) or model.jnt_type[0] != FREE or model.jnt_bodyid[0] != 1:
+    free = model.njnt and model.jnt_type[0] == FREE and model.jnt_bodyid[0] == 1
+    if not free or model.joint(0).name != ROOT_JOINT:
         raise InputError(f"{mjcf}: the first body must have a free joint named '{ROOT_JOINT}'")
-    for name, kind in zip(joint_names[1:], model.jnt_type[1:], strict=True):
-        if kind != HINGE:
-            raise InputError(f"{mjcf}: joint '{name}' is no hinge; only hinges may follow the root")
-    return joint_names[1:]
+    return hinge_names(model, mjcf)
 
 
 def _drives(
@@ -369,8 +370,7 @@ def _standing(
     model: mujoco.MjModel, home: Array, foot_bodies: Sequence[str], radius: float, points: Array
 ) -> Array:
     """(7 + J,) qpos of the home pose at the height where the lowest foot point touches z = 0."""
-    data, soles = posed(model, home), zip(foot_bodies, points, strict=True)
-    lowest = min(in_world(data, foot, sole)[:, 2].min() for foot, sole in soles)
+    lowest = feet_in_world(posed(model, home), foot_bodies, points)[..., 2].min()
     return np.concatenate([[0.0, 0.0, radius - lowest, 1.0, 0.0, 0.0, 0.0], home])
 
 

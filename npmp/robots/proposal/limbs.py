@@ -11,6 +11,7 @@ import numpy as np
 from mocap_data.arrays import Array
 from mocap_data.errors import InputError
 from npmp.robots import check as contract
+from npmp.robots.model import hinges_to
 from npmp.robots.proposal.draft import Draft, LimbChain
 from npmp.robots.proposal.shapes import lowest, sole_geoms, surface_of, top, welded
 
@@ -24,7 +25,7 @@ def find_limbs(draft: Draft, pose: mujoco.MjData) -> None:
     on both sides arms."""
     model = draft.model
     parents = set(model.body_parentid[2:].tolist())
-    chains = {b: _hinges_to(model, b) for b in range(2, model.nbody) if b not in parents}
+    chains = {b: hinges_to(model, b) for b in range(2, model.nbody) if b not in parents}
     chains = {b: joints for b, joints in chains.items() if len(joints) >= 2}
     if not chains:
         raise InputError(f"{draft.mjcf}: no chain of two hinges or more, so no legs")
@@ -54,16 +55,6 @@ def find_limbs(draft: Draft, pose: mujoco.MjData) -> None:
     if draft.arms:
         draft.note("arms", ", ".join(f"{limb.side} {limb.body}" for limb in draft.arms))
     _note_wheels(draft, pose)
-
-
-def _hinges_to(model: mujoco.MjModel, body: int) -> list[int]:
-    """Hinge indices on the way from the root to a body, outwards."""
-    joints: list[int] = []
-    while body > 1:
-        first = model.body_jntadr[body] - 1
-        joints = [*range(first, first + model.body_jntnum[body]), *joints]
-        body = model.body_parentid[body]
-    return joints
 
 
 def _limb(model: mujoco.MjModel, leaf: int, joints: Sequence[int], side: str = "") -> LimbChain:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import yaml
 
 from npmp.robots.proposal.draft import Draft
@@ -62,32 +61,16 @@ def _lines(why: Mapping[str, str], at: str, value: Any) -> list[str]:
     lines += [f"# {c}: guessed: {why[f'joints.{c}']}" for c in columns if f"joints.{c}" in why]
     guess = f"  # guessed: {why[at]}" if at in why else ""
     if at in _TABLES and isinstance(value, dict) and value:
-        lines.append(f"{_quoted(key)}:{guess}")
+        lines.append(f"{_flow(key)}:{guess}")
         for name, entry in value.items():
             lines += _lines(why, f"{at}.{name}", entry)
     else:
-        lines.append(f"{_quoted(key)}: {_flow(value)}{guess}")
+        lines.append(f"{_flow(key)}: {_flow(value)}{guess}")
     return [f"{'  ' * bool(depth)}{line}" for line in lines]
 
 
-def _quoted(value: str) -> str:
-    """Text as YAML reads it back."""
-    plain = re.fullmatch(r"[A-Za-z_./~][\w./~:+-]*(?<!:)", value)
-    if plain and yaml.safe_load(value) == value:
-        return value
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
-
-
 def _flow(value: Any) -> str:
-    """Nested lists, mappings and numbers on one line; no number as a power of ten: YAML 1.1 takes
-    5e-06 for a word."""
-    if isinstance(value, dict):
-        entries = (f"{_quoted(key)}: {_flow(entry)}" for key, entry in value.items())
-        return "{" + ", ".join(entries) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_flow, value)) + "]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float):
-        return np.format_float_positional(value, trim="0")
-    return _quoted(value) if isinstance(value, str) else str(value)
+    """A value on one line."""
+    options: dict[str, Any] = {"default_flow_style": True, "sort_keys": False, "width": math.inf}
+    text = yaml.safe_dump(value, allow_unicode=True, **options)
+    return text.removesuffix("\n").removesuffix("\n...")
