@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from mocap_data.arrays import Array
+
 
 @dataclass(frozen=True)
 class ReplayClip:
@@ -32,22 +34,28 @@ class ReplayClip:
     """
 
     name: str
-    qpos: npt.ArrayLike
+    qpos: Array
     rate_hz: float
-    reference: npt.ArrayLike | None = None
+    reference: Array | None = None
     tracked_frames: int | None = None
-    command: npt.ArrayLike | None = None
-    achieved: npt.ArrayLike | None = None
-    keypoints: npt.NDArray[np.float64] | None = None
+    command: Array | None = None
+    achieved: Array | None = None
+    keypoints: Array | None = None
     bones: npt.NDArray[np.int64] | None = None
-    feet: npt.NDArray[np.float64] | None = None
+    feet: Array | None = None
     contacts: npt.NDArray[np.bool_] | None = None
     sole_m: float = 0.05
     ground: npt.NDArray[np.floating[Any]] | None = None
     ground_m: float = 0.1
-    ball: npt.NDArray[np.floating[Any]] | None = None
+    ball: Array | None = None
     ball_m: float = 0.1
-    target: npt.NDArray[np.floating[Any]] | None = None
+    target: Array | None = None
+
+    def __post_init__(self) -> None:
+        # a trial's are of single precision
+        for name in ("qpos", "reference", "command", "achieved", "ball", "target"):
+            if (values := getattr(self, name)) is not None:
+                object.__setattr__(self, name, np.asarray(values, dtype=np.float64))
 
 
 def frame_choice(frames: int, rate_hz: float, fps: float) -> tuple[npt.NDArray[np.int64], float]:

@@ -120,19 +120,17 @@ def _given(
         "lookat": camera.lookat,
         "camera": (camera.azimuth, camera.elevation, camera.distance),
     }
-    if shot.has("ghost"):
-        given["ghost"] = np.asarray(clip.reference, dtype=np.float64)[frames]
+    if clip.reference is not None and shot.has("ghost"):
+        given["ghost"] = clip.reference[frames]
     if (figure := shot.figure) is not None:
         given["figure"] = figure[frames]
         given["bones"] = np.zeros((0, 2), dtype=np.int64) if clip.bones is None else clip.bones
     if clip.command is not None:
-        given["command"] = np.asarray(clip.command, dtype=np.float64)[frames]
+        given["command"] = clip.command[frames]
     if clip.achieved is not None:
-        achieved = np.asarray(clip.achieved, dtype=np.float64)
-        given["achieved"] = smoothed(achieved, clip.rate_hz)[frames]
+        given["achieved"] = smoothed(clip.achieved, clip.rate_hz)[frames]
     if clip.ball is not None and clip.target is not None:
-        given |= {"ball": clip.ball[frames].astype(np.float64), "ball_m": clip.ball_m}
-        given["target"] = clip.target[frames]
+        given |= {"ball": clip.ball[frames], "ball_m": clip.ball_m, "target": clip.target[frames]}
     if shot.path is not None:
         given["path"] = shot.path
     return {name: np.asarray(value) for name, value in given.items()}

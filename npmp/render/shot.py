@@ -114,10 +114,10 @@ class Shot:
         """Whether one of `PARTS` is shown."""
         return part in self.shown and self._there[part]
 
-    @cached_property
+    @property
     def qpos(self) -> FloatArray:
         """(T, nq)."""
-        return np.asarray(self.clip.qpos, dtype=np.float64)
+        return self.clip.qpos
 
     @cached_property
     def bodies(self) -> FloatArray:
@@ -203,7 +203,7 @@ def _seen(shot: Shot) -> tuple[FloatArray, FloatArray]:
         followed.append(figure.mean(axis=1))
     if clip.ball is not None:
         parts += [clip.ball[:, None] + [0.0, 0.0, up] for up in (clip.ball_m, -clip.ball_m)]
-        followed.append(np.asarray(clip.ball, dtype=np.float64))
+        followed.append(clip.ball)
     return np.concatenate(parts, axis=1), np.mean(followed, axis=0)
 
 

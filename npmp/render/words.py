@@ -38,11 +38,8 @@ class Caption:
         """camera: over the frames that are drawn."""
         self.shot, self.size = shot, size
         self.type = max(SMALLEST, round(SHARE * size[1]))
-        clip = shot.clip
-        self.command = None if clip.command is None else np.asarray(clip.command, dtype=np.float64)
-        self.achieved = None
-        if clip.achieved is not None:
-            self.achieved = smoothed(np.asarray(clip.achieved, dtype=np.float64), clip.rate_hz)
+        self.command, achieved = shot.clip.command, shot.clip.achieved
+        self.achieved = None if achieved is None else smoothed(achieved, shot.clip.rate_hz)
         self.title = self._title()
 
     def written(self, picture: npt.NDArray[np.uint8], t: int) -> npt.NDArray[np.uint8]:

@@ -44,10 +44,9 @@ def _text(packed: npt.NDArray[np.uint16]) -> str:
 def _pack_clip(
     model: mujoco.MjModel, clip: ReplayClip, keep: npt.NDArray[np.int64], fps: float
 ) -> dict[str, Any]:
-    q = np.asarray(clip.qpos, dtype=np.float64)
+    q, reference = clip.qpos, clip.reference
     layers = [body_poses(model, q[keep])]
-    if clip.reference is not None:
-        reference = np.asarray(clip.reference, dtype=np.float64)
+    if reference is not None:
         if len(reference) != len(q):
             raise InputError(
                 f"replay, clip {clip.name!r}: the reference has {len(reference)} frames, the robot "
@@ -59,7 +58,7 @@ def _pack_clip(
     ball = None
     if clip.ball is not None and clip.target is not None:
         # (T, 2, 3): the ball, and its target on the floor
-        ball = np.stack((clip.ball, np.pad(clip.target, ((0, 0), (0, 1)))), 1).astype(np.float64)
+        ball = np.stack((clip.ball, np.pad(clip.target, ((0, 0), (0, 1)))), 1)
     places = {"points": clip.keypoints, "feet": clip.feet, "ball": ball}
     kept = {name: value[keep] for name, value in places.items() if value is not None}
     every = np.concatenate([value.reshape(-1, 3) for value in (poses[..., :3], *kept.values())])
@@ -79,7 +78,7 @@ def _pack_clip(
     if clip.tracked_frames is not None and clip.tracked_frames < len(q):
         out["lost"] = round(clip.tracked_frames / clip.rate_hz, 4)
     if clip.command is not None and clip.achieved is not None:
-        both = np.concatenate([np.asarray(v)[keep] for v in (clip.command, clip.achieved)], axis=1)
+        both = np.concatenate((clip.command[keep], clip.achieved[keep]), axis=1)
         out["velocity"] = [round(float(v), 3) for v in np.nan_to_num(both, posinf=0, neginf=0).flat]
     if clip.keypoints is not None:
         out["bones"] = [] if clip.bones is None else clip.bones.tolist()
@@ -115,7 +114,7 @@ def pack(
         try:
             packed.append(_pack_clip(model, clip, keep, kept_fps))
         except InputError as error:
-            if np.asarray(clip.qpos).shape[1:] != (model.nq,):
+            if clip.qpos.shape[1:] != (model.nq,):
                 raise
             remarks.append(f"{clip.name} is not in the replay: {error}.")
     return {"shapes": shapes(model, foot_bodies), "bodies": bodies, "clips": packed}, remarks
@@ -131,7 +130,7 @@ def _within_budget(
         + (0 if clip.ball is None or clip.target is None else 12)
         for clip in clips
     ]
-    kept = [frame_choice(len(np.asarray(c.qpos)), c.rate_hz, FRAMES_PER_S) for c in clips]
+    kept = [frame_choice(len(c.qpos), c.rate_hz, FRAMES_PER_S) for c in clips]
 
     def cost(seconds: float) -> int:
         lengths = (min(len(frames), max(1, int(seconds * fps))) for frames, fps in kept)
