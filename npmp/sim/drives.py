@@ -76,7 +76,7 @@ class Drives:
     def begin(self, ids: Tensor) -> None:
         """Simulations ids (k,) have been placed anew."""
         for k, kind in self._kinds.items():
-            kind.begin(ids[ids % self._count == k] // self._count)
+            kind.fresh[ids[ids % self._count == k] // self._count] = True
 
     def begin_step(self) -> None:
         """A control step begins."""
@@ -147,15 +147,11 @@ class _Kind:
         # voltage and the like stay as they were in the mean
         self._others = torch.tensor(contract.input_mean[2:])
         self.latent = torch.zeros(num_envs, model.nu, law.latent_dim)
-        self._fresh = torch.ones(num_envs, dtype=torch.bool)
+        self.fresh = torch.ones(num_envs, dtype=torch.bool)
         begun = law.begin(torch.zeros(num_envs * model.nu, len(contract.input_scale)))
         self._memory = Memory(*(part.clone() for part in begun))  # its parts may share rows
         # [A^2], summed over so many physics steps; no state: a control step begins with nothing
         self._squares, self._steps = torch.zeros(self._shape), 0
-
-    def begin(self, ids: Tensor) -> None:
-        """Simulations ids (k,) have been placed anew."""
-        self._fresh[ids] = True
 
     def begin_step(self) -> None:
         """A control step begins."""
@@ -179,7 +175,7 @@ class _Kind:
         speed = qvel[:, self._v].float().flatten()
         moving = torch.stack((self._law.effort(error, speed), speed), -1)
         inputs = torch.cat((moving, self._others.expand(len(moving), -1)), -1)
-        if self._fresh.any():
+        if self.fresh.any():
             self._start(inputs, error, speed)
         torque, current, self._memory = self._law.step_with_current(inputs, self._memory)
         if self._law.recursive:
@@ -190,7 +186,7 @@ class _Kind:
         return torque.view(self._shape)
 
     def _start(self, inputs: Tensor, error: Tensor, speed: Tensor) -> None:
-        rows = self._fresh.repeat_interleave(self._shape[1])
+        rows = self.fresh.repeat_interleave(self._shape[1])
         stiffness, damping, offset = self._law.contract.baseline
         torque = stiffness * error[rows] - damping * speed[rows] + offset
         first = self._law.begin(inputs[rows], torque)
@@ -199,21 +195,21 @@ class _Kind:
         first = first._replace(latent=self.latent.flatten(0, 1)[rows])
         for kept, new in zip(self._memory, first, strict=True):
             kept[rows] = new
-        self._fresh[:] = False
+        self.fresh[:] = False
+
+    def _state(self) -> list[Tensor]:
+        """All that the next torques depend on, views (n, size) each."""
+        n = self._shape[0]
+        return [part.view(n, -1) for part in (*self._memory, self.latent, self.fresh)]
 
     def snapshot(self) -> Tensor:
         """A copy of all that the next torques depend on, (n, size) float64."""
-        n = self._shape[0]
-        parts = [part.reshape(n, -1).double() for part in (*self._memory, self.latent, self._fresh)]
-        return torch.cat(parts, -1)
+        return torch.cat([part.double() for part in self._state()], -1)
 
+    @torch.inference_mode()
     def restore(self, state: Tensor) -> None:
         """Continue from a `snapshot`."""
-        n, nu = self._shape
-        kept = [part.shape for part in self._memory]
-        sizes = [part.numel() // n for part in (*self._memory, self.latent, self._fresh)]
-        *memory, latent, fresh = state[:, : sum(sizes)].split(sizes, -1)
-        self._memory = Memory(
-            *(part.float().reshape(shape) for part, shape in zip(memory, kept, strict=True))
-        )
-        self.latent, self._fresh = latent.float().reshape(n, nu, -1), fresh.bool().flatten()
+        parts, begins = self._state(), 0
+        for part in parts:
+            part.copy_(state[:, begins : begins + part.shape[1]])
+            begins += part.shape[1]
