@@ -121,16 +121,11 @@ class FootBody:
 
 @dataclass(frozen=True)
 class Adaptation:
-    """What robot.yaml says of such a model, resolved: all that `adapt` needs."""
+    """What robot.yaml says of such a model, with its drives and feet resolved."""
 
+    said: Description
     drives: Mapping[str, Drive]
     new_feet: tuple[FootBody, ...]
-    foot_bodies: tuple[str, ...]
-    # [m] of the spheres made for feet without a shape
-    foot_radius: float
-    imu: Place | None
-    # None: the model's own
-    physics_rate_hz: float | None
 
 
 def resolve(description: Description, spec: mujoco.MjSpec, path: Path, where: str) -> Adaptation:
@@ -154,14 +149,7 @@ def resolve(description: Description, spec: mujoco.MjSpec, path: Path, where: st
         _new_foot(name, place, model, bodies, f"{where}: feet.at.{name}")
         for name, place in feet.at.items()
     ]
-    return Adaptation(
-        drives=drives,
-        new_feet=tuple(new_feet),
-        foot_bodies=feet.bodies,
-        foot_radius=feet.radius,
-        imu=description.imu,
-        physics_rate_hz=description.physics_rate_hz,
-    )
+    return Adaptation(description, drives, tuple(new_feet))
 
 
 def _drive(
@@ -259,20 +247,21 @@ def model_drives(spec: mujoco.MjSpec) -> dict[str, Drive]:
 
 def adapt(spec: mujoco.MjSpec, adaptation: Adaptation) -> None:
     """Give a stripped spec feet, drives, an IMU and solver options, in place."""
+    said = adaptation.said
     for foot in adaptation.new_feet:
-        _make_foot(spec, foot, adaptation.foot_radius)
+        _make_foot(spec, foot, said.feet.radius)
     for geom in spec.geoms:
         if colliding(geom):
             geom.contype, geom.conaffinity = 0, 1
-            if geom.parent.name in adaptation.foot_bodies:
+            if geom.parent.name in said.feet.bodies:
                 # MuJoCo's hard defaults, whatever the ground's
                 geom.condim, geom.priority = 3, 1
                 geom.solref, geom.solimp = [0.02, 1.0], [0.9, 0.95, 0.001, 0.5, 2.0]
                 geom.margin = geom.gap = 0.0
-    if adaptation.imu is not None:
+    if said.imu is not None:
         _delete(spec, [site for site in spec.sites if site.name == "imu"])
-        spec.body(adaptation.imu.body).add_site(
-            name="imu", pos=adaptation.imu.position, size=[0.01, 0.01, 0.01], group=4
+        spec.body(said.imu.body).add_site(
+            name="imu", pos=said.imu.position, size=[0.01, 0.01, 0.01], group=4
         )
     for joint, drive in adaptation.drives.items():
         actuator = spec.add_actuator(name=joint, target=joint, trntype=mujoco.mjtTrn.mjTRN_JOINT)
@@ -286,8 +275,8 @@ def adapt(spec: mujoco.MjSpec, adaptation: Adaptation) -> None:
     usual = mujoco.MjSpec()
     for key in _OPTIONS:
         setattr(spec.option, key, getattr(usual.option, key))
-    if adaptation.physics_rate_hz is not None:
-        spec.option.timestep = 1.0 / adaptation.physics_rate_hz
+    if said.physics_rate_hz is not None:
+        spec.option.timestep = 1.0 / said.physics_rate_hz
     # stiff PD damping stays stable
     spec.option.integrator = mujoco.mjtIntegrator.mjINT_IMPLICITFAST
     # a third of the elliptic cones' cost
@@ -414,15 +403,18 @@ def _name_all(spec: mujoco.MjSpec) -> None:
 
 def _drop_missing(spec: mujoco.MjSpec, path: Path, *, visuals: bool) -> None:
     """Take out what only shows: all of it without visuals, else what has no file."""
-    files = {mesh.name or Path(mesh.file).stem: mesh.file for mesh in spec.meshes}
-    missing = {name for name, file in files.items() if _is_missing(spec, file, spec.meshdir)}
+    missing = {
+        mesh.name or Path(mesh.file).stem: places
+        for mesh in spec.meshes
+        if (places := _places(spec, mesh.file, spec.meshdir))
+    }
     for body in spec.bodies:
         weighs = not body.explicitinertial and body.name != "world"
         for geom in list(body.geoms):
             mesh = geom.meshname
             if mesh in missing and (weighs or colliding(geom)):
                 does = f"gives body '{body.name}' its mass" if weighs else "meets the floor"
-                looked = ", ".join(map(str, _places(spec, files[mesh], spec.meshdir)))
+                looked = ", ".join(map(str, missing[mesh]))
                 raise InputError(f"{path}: the mesh '{mesh}' {does}, and there is no {looked}")
             if mesh in missing or not (visuals or weighs or colliding(geom)):
                 spec.delete(geom)
@@ -436,21 +428,17 @@ def _drop_missing(spec: mujoco.MjSpec, path: Path, *, visuals: bool) -> None:
             item.material = ""
         _delete(spec, spec.materials)
         _delete(spec, spec.textures)
-    lost = [t for t in spec.textures if _is_missing(spec, t.file, spec.texturedir)]
+    lost = [t for t in spec.textures if _places(spec, t.file, spec.texturedir)]
     names = {texture.name or Path(texture.file).stem for texture in lost}
     for material in spec.materials:
         material.textures = ["" if name in names else name for name in material.textures]
     _delete(spec, lost)
 
 
-def _is_missing(spec: mujoco.MjSpec, file: str, folder: str) -> bool:
-    """Whether an asset's file is in none of the places where MuJoCo would look; False for what
-    needs no file."""
-    return bool(file) and not any(place.is_file() for place in _places(spec, file, folder))
-
-
 def _places(spec: mujoco.MjSpec, file: str, folder: str) -> list[Path]:
-    """Where an asset's file is looked for."""
+    """Where an asset's file is looked for, as MuJoCo does, and is not; none where it is found, or
+    needs no file."""
     base, name = Path(spec.modelfiledir), Path(file).name
     tried = base / folder / file, base / file, base / folder / name, base / name
-    return list(dict.fromkeys(tried))
+    found = not file or any(place.is_file() for place in tried)
+    return [] if found else list(dict.fromkeys(tried))

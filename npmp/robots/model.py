@@ -91,7 +91,10 @@ def compile_spec(spec: mujoco.MjSpec, path: Path) -> mujoco.MjModel:
 
 
 def hinge_names(model: mujoco.MjModel, path: Path) -> tuple[str, ...]:
-    """Names of all joints but the root's. Raises InputError for one that is no hinge."""
+    """Names of the hinges. Raises InputError for other than a free joint "root", then hinges."""
+    free = model.njnt and model.jnt_type[0] == FREE and model.jnt_bodyid[0] == 1
+    if not free or model.joint(0).name != ROOT_JOINT:
+        raise InputError(f"{path}: the first body must have a free joint named '{ROOT_JOINT}'")
     for i in range(1, model.njnt):
         if model.jnt_type[i] != HINGE:
             name = model.joint(i).name

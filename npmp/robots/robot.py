@@ -33,16 +33,7 @@ from npmp import plugins
 from npmp.robots.adapt import Adaptation, adapt, resolve, strip
 from npmp.robots.description import Description, frozen, match_names, one_of, read_description
 from npmp.robots.menagerie import at_hand, locate
-from npmp.robots.model import (
-    FREE,
-    ROOT_JOINT,
-    compile_spec,
-    feet_in_world,
-    hinge_names,
-    hinges_to,
-    posed,
-    read_spec,
-)
+from npmp.robots.model import compile_spec, feet_in_world, hinge_names, hinges_to, posed, read_spec
 from npmp.robots.symmetry import Marker, Symmetry, make_symmetry
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -252,7 +243,7 @@ def build(content: Any, path: Path) -> Robot:
         adaptation = resolve(said, spec, mjcf, str(path))
         adapt(spec, adaptation)
     model = compile_spec(spec, mjcf)
-    joints, bodies = _joint_names(model, mjcf), _names(model.body, 1, model.nbody)
+    joints, bodies = hinge_names(model, mjcf), _names(model.body, 1, model.nbody)
     _check_names(said, joints, bodies, str(path))
     kp, kd, torque_limit = _drives(model, joints, mjcf)
     rows, feet = [said.joints[name] for name in joints], said.feet
@@ -324,14 +315,6 @@ def _physics_rate(model: mujoco.MjModel, said: Description, mjcf: Path, path: Pa
 
 
 # --- MJCF ---
-
-
-def _joint_names(model: mujoco.MjModel, mjcf: Path) -> tuple[str, ...]:
-    """Names of the hinges. Raises InputError for other than a free joint "root", then hinges."""
-    free = model.njnt and model.jnt_type[0] == FREE and model.jnt_bodyid[0] == 1
-    if not free or model.joint(0).name != ROOT_JOINT:
-        raise InputError(f"{mjcf}: the first body must have a free joint named '{ROOT_JOINT}'")
-    return hinge_names(model, mjcf)
 
 
 def _drives(

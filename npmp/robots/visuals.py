@@ -19,13 +19,9 @@ FACES = 160
 # Beyond this a position [m] is a diverged simulation, and would spoil the scale of all frames.
 FAR_M = 1e4
 _KINDS = {
-    int(mujoco.mjtGeom.mjGEOM_SPHERE): "sphere",
-    int(mujoco.mjtGeom.mjGEOM_CAPSULE): "capsule",
-    int(mujoco.mjtGeom.mjGEOM_CYLINDER): "cylinder",
-    int(mujoco.mjtGeom.mjGEOM_BOX): "box",
-    int(mujoco.mjtGeom.mjGEOM_ELLIPSOID): "box",
-    int(mujoco.mjtGeom.mjGEOM_MESH): "mesh",
-}
+    int(getattr(mujoco.mjtGeom, f"mjGEOM_{kind.upper()}")): kind
+    for kind in ("sphere", "capsule", "cylinder", "box", "mesh")
+} | {int(mujoco.mjtGeom.mjGEOM_ELLIPSOID): "box"}
 
 
 def moving_bodies(model: mujoco.MjModel) -> list[int]:

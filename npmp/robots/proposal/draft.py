@@ -130,11 +130,6 @@ def pairs(limbs: Sequence[LimbChain]) -> Iterator[tuple[int, int]]:
     yield from ((at[a], at[b]) for a, b in _PAIRS if a in at and b in at)
 
 
-def some(names: Sequence[str]) -> str:
-    """The first four names."""
-    return ", ".join(names[:4]) + (" ..." if len(names) > 4 else "")
-
-
 def short(value: float) -> float:
     return round(float(value), 6) + 0.0
 

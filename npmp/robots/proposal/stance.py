@@ -10,7 +10,7 @@ from scipy.optimize import least_squares
 
 from mocap_data.arrays import Array
 from npmp.robots.model import joint_speeds, posed
-from npmp.robots.proposal.draft import Draft, LimbChain, pairs, short, some
+from npmp.robots.proposal.draft import Draft, LimbChain, pairs, short
 from npmp.robots.proposal.shapes import end_of_leg, is_round, sole_geoms
 
 # [rad/s]
@@ -160,7 +160,8 @@ def choose_limits(draft: Draft, home: Array) -> None:
             "velocity": speeds.get(name, _VELOCITY),
         }
     if unlimited:
-        value = f"{len(unlimited)} joints have none: {some(unlimited)}"
+        first = ", ".join(unlimited[:4]) + " ..." * (len(unlimited) > 4)
+        value = f"{len(unlimited)} joints have none: {first}"
         draft.note("limits", value, "round home; knees to one side")
     else:
         draft.note("limits", "the model's")
