@@ -12,19 +12,9 @@ import yaml
 
 from mocap_data.files import atomic_path
 from npmp import ranges
+from npmp.actuators.actuator_log import Floats
 from npmp.identification.estimation import Identified
-from npmp.identification.stand import (
-    ARMATURE,
-    BIAS,
-    DAMPING,
-    DELAY,
-    FRICTION,
-    KD,
-    KINDS,
-    KP,
-    UNITS,
-    Floats,
-)
+from npmp.identification.stand import ARMATURE, BIAS, DAMPING, DELAY, FRICTION, KD, KINDS, KP, UNITS
 from npmp.settings import as_plain
 
 # each scaled quantity of a preset -> the parameters that it is the spread of

@@ -148,7 +148,7 @@ def _cards(data: RetargetReport) -> list[tuple[str, str, str]]:
 
 
 def chosen_for_replay(data: RetargetReport) -> list[tuple[str, ReferenceMotion]]:
-    """The worst, the median, the best motion, then others between them; each with what to call it.
+    """The worst, the median, the best motion, each with what to call it.
 
     Where short motions are passed over, the names say among which these are the worst, the median
     and the best.
@@ -157,12 +157,10 @@ def chosen_for_replay(data: RetargetReport) -> list[tuple[str, ReferenceMotion]]
     motions = motions if len(motions) >= REPLAYS else data.motions
     among = f" of {SHORTEST_REPLAY:g} s and more" if len(motions) < len(data.motions) else ""
     last = len(motions) - 1
-    between = [round(last * share) for share in (0.25, 0.75, 0.12, 0.38, 0.62, 0.88)]
-    places = dict.fromkeys([0, last // 2, last, *between, *range(last)])
-    words = {last: "best", last // 2: "median", 0: "worst"} if last > 1 else {}
+    words = {0: "worst", last // 2: "median", last: "best"} if last > 1 else {}
     return [
         (f"{words[i]}{among}: {motions[i].name}" if i in words else motions[i].name, motions[i])
-        for i in list(places)[: min(REPLAYS, len(motions))]
+        for i in words or range(len(motions))
     ]
 
 
